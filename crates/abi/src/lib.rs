@@ -1,0 +1,1 @@
+//! The netmap ABI, API 14, byte for byte.

@@ -1,0 +1,1 @@
+//! Measurement harness: scenarios, peers, statistics and reports.

@@ -1,0 +1,2 @@
+//! The netvale command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Client library: attach to a netvale port, move whole batches per sync.

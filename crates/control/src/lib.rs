@@ -1,0 +1,1 @@
+//! The control protocol (JSON-RPC 2.0) and the attach handshake.

@@ -1,0 +1,1 @@
+//! The netvale daemon: switches, workers, attach and control sockets.

@@ -1,0 +1,1 @@
+//! Shared memory: regions, rings, CSB and notification.

@@ -1,0 +1,1 @@
+//! Capture files as switch ports: replay in, capture out.

@@ -1,0 +1,1 @@
+//! Port names in netmap's grammar.

@@ -1,0 +1,1 @@
+//! VALE: a learning switch that forwards whole batches.

@@ -1,0 +1,1 @@
+//! Ethernet, virtio-net header, checksum and segmentation.

@@ -1,0 +1,2 @@
+//! Checks that the compiler does not make.
+fn main() {}
