@@ -1,0 +1,85 @@
+//! The entry point of a port in the region: where its rings are.
+
+use crate::layout::assert_layout;
+
+/// `struct netmap_if`: the 56-byte header; `ring_ofs[]` (`i64` each) follows it immediately.
+///
+/// Written by the host at registration, except `ni_bufs_head`.
+///
+/// `ring_ofs[]` lists the tx rings, host tx rings, rx rings and host rx rings, in this order; each entry is the
+/// ring's offset in bytes from the start of this header, and **0 for a ring that the registration did not bind**.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetmapIf {
+    /// The port's name, NUL-terminated, so at most 15 bytes: a longer port name is cut here.
+    pub ni_name: [u8; 16],
+    /// API version, [`crate::NETMAP_API`].
+    pub ni_version: u32,
+    /// [`NI_PRIV_MEM`].
+    pub ni_flags: u32,
+    /// Number of tx rings, without host rings.
+    pub ni_tx_rings: u32,
+    /// Number of rx rings, without host rings.
+    pub ni_rx_rings: u32,
+    /// Index of the first extra buffer, 0 for none. Each one's first `u32` is the next one's index; 0 ends the list.
+    /// Written by the host at registration, then by the application: what is listed at close is freed.
+    pub ni_bufs_head: u32,
+    /// Number of host tx rings; at least 1, also where the port has none.
+    pub ni_host_tx_rings: u32,
+    /// Number of host rx rings; at least 1, also where the port has none.
+    pub ni_host_rx_rings: u32,
+    /// Reserved, zero.
+    pub ni_spare1: [u32; 3],
+}
+
+assert_layout!(NetmapIf, size 56, {
+    ni_name: 0, ni_version: 16, ni_flags: 20, ni_tx_rings: 24, ni_rx_rings: 28, ni_bufs_head: 32,
+    ni_host_tx_rings: 36, ni_host_rx_rings: 40,
+});
+
+/// Bytes of `ni_name`, including the terminating NUL (Linux's `IFNAMSIZ`).
+pub const IFNAMSIZ: usize = 16;
+/// Offset of `ring_ofs[0]` from the start of a `netmap_if`, bytes.
+pub const IF_RING_OFS: usize = 56;
+/// `ni_flags`: the port's memory is private, not shared with other ports.
+pub const NI_PRIV_MEM: u32 = 0x1;
+
+impl NetmapIf {
+    /// Number of entries in `ring_ofs[]`: rings and host rings of both directions. `None` when the counts, which
+    /// may come from a peer, do not add up to a `u32`.
+    pub const fn ring_count(&self) -> Option<u32> {
+        let Some(tx) = self.ni_tx_rings.checked_add(self.ni_host_tx_rings) else {
+            return None;
+        };
+        let Some(rx) = self.ni_rx_rings.checked_add(self.ni_host_rx_rings) else {
+            return None;
+        };
+        tx.checked_add(rx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts add up, and counts that cannot are refused instead of wrapping.
+    #[test]
+    fn ring_count_adds_both_directions_and_host_rings() {
+        let nif = NetmapIf {
+            ni_tx_rings: 4,
+            ni_rx_rings: 2,
+            ni_host_tx_rings: 1,
+            ni_host_rx_rings: 1,
+            ..NetmapIf::default()
+        };
+        assert_eq!(nif.ring_count(), Some(8));
+        assert_eq!(
+            NetmapIf {
+                ni_rx_rings: u32::MAX,
+                ..nif
+            }
+            .ring_count(),
+            None
+        );
+    }
+}

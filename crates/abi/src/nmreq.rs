@@ -1,0 +1,341 @@
+//! Requests of `NIOCCTRL` and their options.
+//!
+//! A request is a [`NmreqHeader`] that names the port and points at a body, one struct per request type, and at a
+//! linked list of options. Pointers are the application's, as `u64`. Request and options together may take
+//! [`NETMAP_REQ_MAXSIZE`] bytes.
+
+use crate::layout::assert_layout;
+
+mod option;
+pub use option::*;
+
+/// Most bytes of a request with all its options; longer is `EMSGSIZE`.
+pub const NETMAP_REQ_MAXSIZE: usize = 4096;
+/// Bytes of `nr_name`, including the terminating NUL.
+pub const NETMAP_REQ_IFNAMSIZ: usize = 64;
+/// Prefix of a switch's name.
+pub const NM_BDG_NAME: &str = "vale";
+
+/// `struct nmreq_header`, 88 bytes: argument of `NIOCCTRL`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NmreqHeader {
+    /// API version, [`crate::NETMAP_MIN_API`]..=[`crate::NETMAP_MAX_API`]. Written by the application; the host
+    /// writes back [`crate::NETMAP_API`].
+    pub nr_version: u16,
+    /// `NETMAP_REQ_*`: what is asked. Written by the application.
+    pub nr_reqtype: u16,
+    /// Must be zero.
+    pub nr_reserved: u32,
+    /// Port name, NUL-terminated: without the prefix `netmap:`, with the prefix `valeID:`, with the pipe end, without
+    /// ring mode and flags. Written by the application.
+    pub nr_name: [u8; NETMAP_REQ_IFNAMSIZ],
+    /// Address of the first option ([`NmreqOption`]), 0 for none. Written by the application.
+    pub nr_options: u64,
+    /// Address of the request's body. Written by the application.
+    pub nr_body: u64,
+}
+
+assert_layout!(NmreqHeader, size 88, {
+    nr_version: 0, nr_reqtype: 2, nr_reserved: 4, nr_name: 8, nr_options: 72, nr_body: 80,
+});
+
+impl Default for NmreqHeader {
+    /// All bytes zero.
+    fn default() -> Self {
+        Self {
+            nr_version: 0,
+            nr_reqtype: 0,
+            nr_reserved: 0,
+            nr_name: [0; NETMAP_REQ_IFNAMSIZ],
+            nr_options: 0,
+            nr_body: 0,
+        }
+    }
+}
+
+/// Bind a port to this descriptor: [`NmreqRegister`].
+pub const NETMAP_REQ_REGISTER: u16 = 1;
+/// Information on a port: [`NmreqPortInfoGet`].
+pub const NETMAP_REQ_PORT_INFO_GET: u16 = 2;
+/// Attach a port to a switch: [`NmreqValeAttach`].
+pub const NETMAP_REQ_VALE_ATTACH: u16 = 3;
+/// Detach a port from its switch: [`NmreqValeDetach`].
+pub const NETMAP_REQ_VALE_DETACH: u16 = 4;
+/// List a switch's ports, one a call: [`NmreqValeList`].
+pub const NETMAP_REQ_VALE_LIST: u16 = 5;
+/// Set a port's virtio-net header length: [`NmreqPortHdr`].
+pub const NETMAP_REQ_PORT_HDR_SET: u16 = 6;
+/// Get a port's virtio-net header length: [`NmreqPortHdr`].
+pub const NETMAP_REQ_PORT_HDR_GET: u16 = 7;
+/// Create a persistent VALE port: [`NmreqValeNewif`].
+pub const NETMAP_REQ_VALE_NEWIF: u16 = 8;
+/// Delete a persistent VALE port; no body.
+pub const NETMAP_REQ_VALE_DELIF: u16 = 9;
+/// Have threads poll an attached port: [`NmreqValePolling`].
+pub const NETMAP_REQ_VALE_POLLING_ENABLE: u16 = 10;
+/// Stop that: [`NmreqValePolling`].
+pub const NETMAP_REQ_VALE_POLLING_DISABLE: u16 = 11;
+/// Information on a region's pools: [`NmreqPoolsInfo`].
+pub const NETMAP_REQ_POOLS_INFO_GET: u16 = 12;
+/// Sync the rings in a loop inside the ioctl, until stopped: [`NmreqSyncKloopStart`].
+pub const NETMAP_REQ_SYNC_KLOOP_START: u16 = 13;
+/// Stop that loop; no body.
+pub const NETMAP_REQ_SYNC_KLOOP_STOP: u16 = 14;
+/// Go to CSB mode on a registered descriptor; no body, option [`NmreqOptCsb`].
+pub const NETMAP_REQ_CSB_ENABLE: u16 = 15;
+
+/// `struct nmreq_register`, 56 bytes: body of [`NETMAP_REQ_REGISTER`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NmreqRegister {
+    /// Offset of the port's `netmap_if` in the region, bytes. Written by the host.
+    pub nr_offset: u64,
+    /// Size of the region, bytes. Written by the host.
+    pub nr_memsize: u64,
+    /// Slots in each tx ring. Asked for by the application (0: default), actual value written by the host.
+    pub nr_tx_slots: u32,
+    /// Slots in each rx ring. As `nr_tx_slots`.
+    pub nr_rx_slots: u32,
+    /// Tx rings. As `nr_tx_slots`.
+    pub nr_tx_rings: u16,
+    /// Rx rings. As `nr_tx_slots`.
+    pub nr_rx_rings: u16,
+    /// Host tx rings. As `nr_tx_slots`.
+    pub nr_host_tx_rings: u16,
+    /// Host rx rings. As `nr_tx_slots`.
+    pub nr_host_rx_rings: u16,
+    /// Id of the memory region. Asked for by the application (0: the host chooses), actual id written by the host.
+    pub nr_mem_id: u16,
+    /// Ring to bind with [`NR_REG_ONE_NIC`] or [`NR_REG_ONE_SW`]. Written by the application.
+    pub nr_ringid: u16,
+    /// `NR_REG_*`: which rings to bind. Written by the application.
+    pub nr_mode: u32,
+    /// Extra buffers. Asked for by the application, number obtained written by the host.
+    pub nr_extra_bufs: u32,
+    /// Padding.
+    pub pad1: u32,
+    /// `NR_*` flags. Written by the application.
+    pub nr_flags: u64,
+}
+
+assert_layout!(NmreqRegister, size 56, {
+    nr_offset: 0, nr_memsize: 8, nr_tx_slots: 16, nr_rx_slots: 20, nr_tx_rings: 24, nr_rx_rings: 26,
+    nr_host_tx_rings: 28, nr_host_rx_rings: 30, nr_mem_id: 32, nr_ringid: 34, nr_mode: 36, nr_extra_bufs: 40,
+    nr_flags: 48,
+});
+
+/// `nr_mode`: legacy; the rings follow from `nr_ringid`.
+pub const NR_REG_DEFAULT: u32 = 0;
+/// `nr_mode`: all NIC rings.
+pub const NR_REG_ALL_NIC: u32 = 1;
+/// `nr_mode`: all host rings.
+pub const NR_REG_SW: u32 = 2;
+/// `nr_mode`: all NIC rings and all host rings.
+pub const NR_REG_NIC_SW: u32 = 3;
+/// `nr_mode`: the NIC rings `nr_ringid`, one of each direction.
+pub const NR_REG_ONE_NIC: u32 = 4;
+/// `nr_mode`: master end of pipe `nr_ringid`; superseded by `name{id`.
+pub const NR_REG_PIPE_MASTER: u32 = 5;
+/// `nr_mode`: slave end of pipe `nr_ringid`; superseded by `name}id`.
+pub const NR_REG_PIPE_SLAVE: u32 = 6;
+/// `nr_mode`: no rings.
+pub const NR_REG_NULL: u32 = 7;
+/// `nr_mode`: the host rings `nr_ringid`, one of each direction.
+pub const NR_REG_ONE_SW: u32 = 8;
+
+/// `nr_flags`: copy what is sent on the selected rings.
+pub const NR_MONITOR_TX: u64 = 0x100;
+/// `nr_flags`: copy what is received on the selected rings.
+pub const NR_MONITOR_RX: u64 = 0x200;
+/// `nr_flags`: the monitor shares buffers instead of copying.
+pub const NR_ZCOPY_MON: u64 = 0x400;
+/// `nr_flags`: nobody else may bind these rings.
+pub const NR_EXCLUSIVE: u64 = 0x800;
+/// `nr_flags`: bind rx rings only.
+pub const NR_RX_RINGS_ONLY: u64 = 0x2000;
+/// `nr_flags`: bind tx rings only.
+pub const NR_TX_RINGS_ONLY: u64 = 0x4000;
+/// `nr_flags`: the application copes with virtio-net headers; without it, a port that has them refuses (`EIO`).
+pub const NR_ACCEPT_VNET_HDR: u64 = 0x8000;
+/// `nr_flags`: `poll` syncs rx rings also without `POLLIN`.
+pub const NR_DO_RX_POLL: u64 = 0x1_0000;
+/// `nr_flags`: `poll` pushes transmissions only with `POLLOUT`.
+pub const NR_NO_TX_POLL: u64 = 0x2_0000;
+
+/// `struct nmreq_port_info_get`, 32 bytes: body of [`NETMAP_REQ_PORT_INFO_GET`]. Written by the host, except
+/// `nr_mem_id`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NmreqPortInfoGet {
+    /// Size of the region, bytes.
+    pub nr_memsize: u64,
+    /// Slots in each tx ring.
+    pub nr_tx_slots: u32,
+    /// Slots in each rx ring.
+    pub nr_rx_slots: u32,
+    /// Tx rings.
+    pub nr_tx_rings: u16,
+    /// Rx rings.
+    pub nr_rx_rings: u16,
+    /// Host tx rings.
+    pub nr_host_tx_rings: u16,
+    /// Host rx rings.
+    pub nr_host_rx_rings: u16,
+    /// Id of the memory region; in and out.
+    pub nr_mem_id: u16,
+    /// Padding.
+    pub pad1: [u16; 3],
+}
+
+assert_layout!(NmreqPortInfoGet, size 32, {
+    nr_memsize: 0, nr_tx_slots: 8, nr_rx_slots: 12, nr_tx_rings: 16, nr_rx_rings: 18, nr_host_tx_rings: 20,
+    nr_host_rx_rings: 22, nr_mem_id: 24,
+});
+
+/// `struct nmreq_vale_attach`, 64 bytes: body of [`NETMAP_REQ_VALE_ATTACH`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NmreqValeAttach {
+    /// How to register the port, should it not be yet. Its `nr_mem_id` is returned unchanged or above 1.
+    pub reg: NmreqRegister,
+    /// The port's index on the switch. Written by the host.
+    pub port_index: u32,
+    /// Padding.
+    pub pad1: u32,
+}
+
+assert_layout!(NmreqValeAttach, size 64, { reg: 0, port_index: 56 });
+
+/// `struct nmreq_vale_detach`, 8 bytes: body of [`NETMAP_REQ_VALE_DETACH`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NmreqValeDetach {
+    /// The index the port had on the switch. Written by the host.
+    pub port_index: u32,
+    /// Padding.
+    pub pad1: u32,
+}
+
+assert_layout!(NmreqValeDetach, size 8, { port_index: 0 });
+
+/// `struct nmreq_vale_list`, 8 bytes: body of [`NETMAP_REQ_VALE_LIST`]; a cursor, in and out.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NmreqValeList {
+    /// Index of the switch to go on from; that of the port found is written by the host.
+    pub nr_bridge_idx: u16,
+    /// Padding.
+    pub pad1: u16,
+    /// Index of the port to go on from; that of the port found is written by the host.
+    pub nr_port_idx: u32,
+}
+
+assert_layout!(NmreqValeList, size 8, { nr_bridge_idx: 0, nr_port_idx: 4 });
+
+/// `struct nmreq_port_hdr`, 8 bytes: body of [`NETMAP_REQ_PORT_HDR_SET`] and [`NETMAP_REQ_PORT_HDR_GET`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NmreqPortHdr {
+    /// Length of the virtio-net header in front of each frame: 0, 10 or 12 bytes. Written by who tells it.
+    pub nr_hdr_len: u32,
+    /// Padding.
+    pub pad1: u32,
+}
+
+assert_layout!(NmreqPortHdr, size 8, { nr_hdr_len: 0 });
+
+/// `struct nmreq_vale_newif`, 16 bytes: body of [`NETMAP_REQ_VALE_NEWIF`]. Written by the application.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NmreqValeNewif {
+    /// Slots in each tx ring, 0 for the default.
+    pub nr_tx_slots: u32,
+    /// Slots in each rx ring, 0 for the default.
+    pub nr_rx_slots: u32,
+    /// Tx rings, 0 for the default.
+    pub nr_tx_rings: u16,
+    /// Rx rings, 0 for the default.
+    pub nr_rx_rings: u16,
+    /// Id of the memory region, 0 for the host's choice.
+    pub nr_mem_id: u16,
+    /// Padding.
+    pub pad1: u16,
+}
+
+assert_layout!(NmreqValeNewif, size 16, {
+    nr_tx_slots: 0, nr_rx_slots: 4, nr_tx_rings: 8, nr_rx_rings: 10, nr_mem_id: 12,
+});
+
+/// `struct nmreq_vale_polling`, 16 bytes: body of [`NETMAP_REQ_VALE_POLLING_ENABLE`] and
+/// [`NETMAP_REQ_VALE_POLLING_DISABLE`]. Written by the application.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NmreqValePolling {
+    /// [`NETMAP_POLLING_MODE_SINGLE_CPU`] or [`NETMAP_POLLING_MODE_MULTI_CPU`].
+    pub nr_mode: u32,
+    /// First CPU to poll on.
+    pub nr_first_cpu_id: u32,
+    /// Number of CPUs to poll on.
+    pub nr_num_polling_cpus: u32,
+    /// Padding.
+    pub pad1: u32,
+}
+
+assert_layout!(NmreqValePolling, size 16, { nr_mode: 0, nr_first_cpu_id: 4, nr_num_polling_cpus: 8 });
+
+/// `nr_mode`: one CPU polls all rings.
+pub const NETMAP_POLLING_MODE_SINGLE_CPU: u32 = 1;
+/// `nr_mode`: one CPU a ring.
+pub const NETMAP_POLLING_MODE_MULTI_CPU: u32 = 2;
+
+/// `struct nmreq_pools_info`, 64 bytes: body of [`NETMAP_REQ_POOLS_INFO_GET`], and part of [`NmreqOptExtmem`].
+///
+/// Offsets are bytes from the start of the region, sizes bytes an object. Written by the host; with
+/// [`NmreqOptExtmem`] numbers and sizes are what the application asks for, then what it got.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NmreqPoolsInfo {
+    /// Size of the region, bytes.
+    pub nr_memsize: u64,
+    /// Id of the memory region; in and out.
+    pub nr_mem_id: u16,
+    /// Padding.
+    pub pad1: [u16; 3],
+    /// Where the pool of `netmap_if`s starts.
+    pub nr_if_pool_offset: u64,
+    /// Number of `netmap_if`s.
+    pub nr_if_pool_objtotal: u32,
+    /// Size of one.
+    pub nr_if_pool_objsize: u32,
+    /// Where the pool of rings starts.
+    pub nr_ring_pool_offset: u64,
+    /// Number of rings.
+    pub nr_ring_pool_objtotal: u32,
+    /// Size of one, with its slots.
+    pub nr_ring_pool_objsize: u32,
+    /// Where the pool of buffers starts.
+    pub nr_buf_pool_offset: u64,
+    /// Number of buffers.
+    pub nr_buf_pool_objtotal: u32,
+    /// Size of one.
+    pub nr_buf_pool_objsize: u32,
+}
+
+assert_layout!(NmreqPoolsInfo, size 64, {
+    nr_memsize: 0, nr_mem_id: 8, nr_if_pool_offset: 16, nr_if_pool_objtotal: 24, nr_if_pool_objsize: 28,
+    nr_ring_pool_offset: 32, nr_ring_pool_objtotal: 40, nr_ring_pool_objsize: 44, nr_buf_pool_offset: 48,
+    nr_buf_pool_objtotal: 56, nr_buf_pool_objsize: 60,
+});
+
+/// `struct nmreq_sync_kloop_start`, 8 bytes: body of [`NETMAP_REQ_SYNC_KLOOP_START`]. Written by the application.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NmreqSyncKloopStart {
+    /// How long to sleep when there is nothing to do and no eventfd to wait on, microseconds.
+    pub sleep_us: u32,
+    /// Padding.
+    pub pad1: u32,
+}
+
+assert_layout!(NmreqSyncKloopStart, size 8, { sleep_us: 0 });

@@ -1,0 +1,55 @@
+//! One slot of a ring: which buffer, how long, and what is special about it.
+
+use crate::layout::assert_layout;
+
+/// `struct netmap_slot`, 16 bytes: one entry of a ring.
+///
+/// Every field is written by whoever owns the slot (see the crate's ownership contract).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetmapSlot {
+    /// Index of the slot's buffer in the region's buffer pool; 0 and 1 are never a slot's buffer. The owner may
+    /// replace it by another buffer it owns, and sets [`NS_BUF_CHANGED`].
+    pub buf_idx: u32,
+    /// Bytes of frame in the buffer, at most `nr_buf_size`. Written by the application on tx, by the host on rx.
+    pub len: u16,
+    /// `NS_*` flags. On VALE ports the bits of [`NS_PORT_MASK`] hold, on tx, the index of the port to send to
+    /// (overriding the forwarding table; 0: look it up), and on rx the fragment count ([`ns_rfrags`]).
+    pub flags: u16,
+    /// With [`NS_INDIRECT`], the application's address of the frame. Where offsets are in use
+    /// (`NETMAP_REQ_OPT_OFFSETS`), the bits of the ring's `offset_mask` hold the frame's offset in its buffer, bytes.
+    pub ptr: u64,
+}
+
+assert_layout!(NetmapSlot, size 16, { buf_idx: 0, len: 4, flags: 6, ptr: 8 });
+
+/// `buf_idx` was changed by the application; the host must look the buffer up again.
+pub const NS_BUF_CHANGED: u16 = 0x0001;
+/// Tx: the application asks that `tail` advances past this slot as soon as its frame has gone.
+pub const NS_REPORT: u16 = 0x0002;
+/// Pass the frame on to (or from) the host stack; only with [`crate::ring::NR_FORWARD`].
+pub const NS_FORWARD: u16 = 0x0004;
+/// VALE: do not learn the frame's source address.
+pub const NS_NO_LEARN: u16 = 0x0008;
+/// VALE, tx: the frame lies in the application's memory at `ptr`, not in the slot's buffer.
+pub const NS_INDIRECT: u16 = 0x0010;
+/// The frame goes on in the next slot; the last slot of a frame has the flag clear.
+pub const NS_MOREFRAG: u16 = 0x0020;
+/// On a monitor's rx ring: the frame was seen on a tx ring.
+pub const NS_TXMON: u16 = 0x0040;
+/// Bit position in `flags` of the destination port (tx) or fragment count (rx).
+pub const NS_PORT_SHIFT: u16 = 8;
+/// Bits of `flags` that hold the destination port (tx) or fragment count (rx) on a VALE port.
+pub const NS_PORT_MASK: u16 = 0xff00;
+/// Most slots a frame may span.
+pub const NETMAP_MAX_FRAGS: usize = 64;
+
+/// Slots left of this frame, the one with these `flags` included, on rx rings of a VALE port (netmap.h:
+/// `NS_RFRAGS`). Above 1 only where [`NS_MOREFRAG`] is set.
+///
+/// ```
+/// assert_eq!(netvale_abi::slot::ns_rfrags(0x0300), 3);
+/// ```
+pub const fn ns_rfrags(flags: u16) -> u8 {
+    (flags >> NS_PORT_SHIFT) as u8
+}
