@@ -1,0 +1,53 @@
+//! The layers, written once: which workspace crate may use which.
+//!
+//! ```text
+//! abi → mem → port → { switch, tap, pcapport } → daemon → cli
+//! abi → portspec, control → { client, daemon }      mem → client → { bench, cli }
+//! wire → { port, switch, tap, pcapport, client, daemon }
+//! ```
+//!
+//! An arrow means "is used by". There is no edge between the siblings switch, tap and pcapport: only
+//! the daemon knows all kinds of port.
+
+/// One row a crate: its short name, and the short names of the crates it may use. The short name is
+/// the package name without `netvale-`; the package `netvale` is `client`.
+pub const LAYERS: &[(&str, &[&str])] = &[
+    ("abi", &[]),
+    ("wire", &[]),
+    ("portspec", &["abi"]),
+    ("control", &["abi"]),
+    ("mem", &["abi"]),
+    ("port", &["abi", "mem", "wire"]),
+    ("switch", &["abi", "mem", "wire", "port"]),
+    ("tap", &["abi", "mem", "wire", "port"]),
+    ("pcapport", &["abi", "mem", "wire", "port"]),
+    ("client", &["abi", "mem", "wire", "portspec", "control"]),
+    (
+        "daemon",
+        &[
+            "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport",
+        ],
+    ),
+    (
+        "bench",
+        &[
+            "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport",
+            "client", "daemon",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport",
+            "client", "daemon", "bench",
+        ],
+    ),
+    ("xtask", &[]),
+];
+
+/// Siblings: crates of one layer that must not know each other. [`LAYERS`] already forbids the edges;
+/// this list lets the message name the rule.
+pub const SIBLINGS: &[&str] = &["switch", "tap", "pcapport"];
+
+/// Where the table lies, for messages.
+pub const TABLE_FILE: &str = "xtask/src/layer_table.rs";

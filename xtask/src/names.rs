@@ -1,0 +1,93 @@
+//! `names`: fails when a tracked file holds a word from the list of forbidden words.
+//!
+//! The list is for marks of unfinished work: what is to be done belongs in the issue tracker, and what
+//! is in the tree is done.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::Findings;
+use crate::source::whole_words;
+
+/// The list: one word a line, `#` starts a comment.
+const WORD_LIST: &str = "xtask/forbidden-words.txt";
+
+/// Checks the files that git tracks below `root`.
+pub fn run(root: &Path) -> Result<Findings, String> {
+    let list = fs::read_to_string(root.join(WORD_LIST)).map_err(|e| format!("{WORD_LIST}: {e}"))?;
+    let words = parse(&list);
+    let mut findings = Vec::new();
+    for name in tracked_files(root)?
+        .iter()
+        .filter(|name| *name != WORD_LIST)
+    {
+        // A file that is not text, or was deleted but not yet committed, has no words.
+        if let Ok(text) = fs::read_to_string(root.join(name)) {
+            findings.extend(scan(name, &text, &words));
+        }
+    }
+    Ok(findings)
+}
+
+fn parse(list: &str) -> Vec<&str> {
+    let lines = list
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or(line).trim());
+    lines.filter(|word| !word.is_empty()).collect()
+}
+
+fn tracked_files(root: &Path) -> Result<Vec<String>, String> {
+    let output = Command::new("git")
+        .args(["ls-files", "-z"])
+        .current_dir(root)
+        .output()
+        .map_err(|e| format!("git ls-files: {e}; install git"))?;
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("git ls-files: {}", stderr.trim()));
+    }
+    let names = String::from_utf8_lossy(&output.stdout);
+    Ok(names
+        .split('\0')
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect())
+}
+
+fn scan(name: &str, text: &str, words: &[&str]) -> Findings {
+    let mut findings = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        for word in words
+            .iter()
+            .filter(|word| !whole_words(line, word).is_empty())
+        {
+            findings.push(format!(
+                "{name}:{}: forbidden word {word} ({WORD_LIST})",
+                index + 1
+            ));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Words are found whole, with their line; parts of longer words are not.
+    #[test]
+    fn whole_words_are_found() {
+        let words = parse("# marks\nLATER # why\n\nBROKEN\n");
+        assert_eq!(words, ["LATER", "BROKEN"]);
+        let findings = scan(
+            "a.rs",
+            "fine\n// LATER: x\nLATERAL UNBROKEN later\n",
+            &words,
+        );
+        assert_eq!(
+            findings,
+            [format!("a.rs:2: forbidden word LATER ({WORD_LIST})")]
+        );
+    }
+}
