@@ -1,0 +1,346 @@
+//! The application's side of a ring: `head`, `cur`, `tail` as netmap programs know them.
+//!
+//! Slots from `head` up to (not including) `tail` are the application's: to fill on a tx ring, to read on an rx ring.
+//! [`AppRing::sync`] publishes `head` and learns the new `tail`; it costs a system call only when the host sleeps.
+
+use netvale_abi::NetmapSlot;
+use netvale_abi::ring::ring_space;
+
+use crate::notify::{Doorbell, KickCounts, arm, disarm, wanted};
+use crate::region::RingSide;
+use crate::ring::RingMem;
+
+/// Which way a ring's frames go, seen from the application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dir {
+    /// The application sends.
+    Tx,
+    /// The application receives.
+    Rx,
+}
+
+/// What a sync found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sync {
+    /// All well.
+    Ok,
+    /// `head` or `cur` had left `head <= cur <= tail`: the ring was re-initialised to what the host knows, as netmap does.
+    Reinit,
+    /// The host published a `tail` outside the ring; it was ignored.
+    BadTail,
+}
+
+/// One ring as an application uses it. Not shared between threads: each thread takes rings of its own.
+#[derive(Debug)]
+pub struct AppRing {
+    side: RingSide,
+    dir: Dir,
+    head: u32,
+    cur: u32,
+    tail: u32,
+    /// `head` as last published: what a re-initialisation goes back to.
+    published: u32,
+    doorbell: Doorbell,
+    kicks: KickCounts,
+}
+
+impl AppRing {
+    /// Takes over a fresh ring; `doorbell` is rung for the host.
+    pub fn new(side: RingSide, dir: Dir, doorbell: Doorbell) -> Self {
+        let tail = match dir {
+            Dir::Tx => side.ring.num_slots() - 1,
+            Dir::Rx => 0,
+        };
+        AppRing { side, dir, head: 0, cur: 0, tail, published: 0, doorbell, kicks: KickCounts::default() }
+    }
+
+    /// Slots and buffers.
+    #[inline]
+    pub fn mem(&self) -> &RingMem {
+        &self.side.ring
+    }
+
+    /// The ring and its status block.
+    pub fn side(&self) -> &RingSide {
+        &self.side
+    }
+
+    /// Direction.
+    pub fn dir(&self) -> Dir {
+        self.dir
+    }
+
+    /// Number of slots.
+    #[inline]
+    pub fn num_slots(&self) -> u32 {
+        self.side.ring.num_slots()
+    }
+
+    /// First slot that is the application's.
+    #[inline]
+    pub fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// Where the application wants to be woken: when `tail` has moved past it.
+    #[inline]
+    pub fn cur(&self) -> u32 {
+        self.cur
+    }
+
+    /// First slot that is the host's.
+    #[inline]
+    pub fn tail(&self) -> u32 {
+        self.tail
+    }
+
+    /// Slots from `head` up to `tail`.
+    #[inline]
+    pub fn space(&self) -> u32 {
+        ring_space(self.head, self.tail, self.num_slots())
+    }
+
+    /// Whether there is nothing between `head` and `tail`.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    /// Index of the slot `k` after `head`, `k` at most the ring's size.
+    #[inline]
+    pub fn at(&self, k: u32) -> u32 {
+        let (i, n) = (self.head + k, self.num_slots());
+        if i >= n { i - n } else { i }
+    }
+
+    /// Snapshot of slot `i`.
+    #[inline]
+    pub fn slot(&self, i: u32) -> NetmapSlot {
+        self.side.ring.slot_word(i)
+    }
+
+    /// Releases the first `n` slots (tx: filled, to be sent; rx: read). More than [`AppRing::space`] releases all.
+    /// The host learns of it at the next [`AppRing::sync`].
+    #[inline]
+    pub fn advance(&mut self, n: u32) {
+        self.head = self.at(n.min(self.space()));
+        self.cur = self.head;
+    }
+
+    /// Sets `head` and `cur` as a netmap program does; [`AppRing::sync`] judges them.
+    pub fn set_head_cur(&mut self, head: u32, cur: u32) {
+        self.head = head;
+        self.cur = cur;
+    }
+
+    /// Publishes `head`/`cur` to the host, kicks it if it sleeps, and takes over the host's `tail`.
+    #[inline]
+    pub fn sync(&mut self) -> Sync {
+        if !self.indices_are_legal() {
+            self.reinit();
+            return Sync::Reinit;
+        }
+        self.side.csb.publish_head(self.head, self.cur);
+        if self.head != self.published {
+            self.published = self.head;
+            let kick = wanted(self.side.csb.kern_need_kick());
+            if kick {
+                self.doorbell.ring();
+            }
+            self.kicks.count(kick);
+        }
+        self.refresh()
+    }
+
+    /// Takes over the host's `tail` without publishing anything.
+    #[inline]
+    pub fn refresh(&mut self) -> Sync {
+        let tail = self.side.csb.hwtail();
+        if tail >= self.num_slots() {
+            return Sync::BadTail;
+        }
+        self.tail = tail;
+        self.side.ring.set_indices(self.head, self.cur, self.tail);
+        Sync::Ok
+    }
+
+    fn indices_are_legal(&self) -> bool {
+        let n = self.num_slots();
+        // In order from the last published head: head, then cur, then tail.
+        let from = |i| ring_space(self.published, i, n);
+        self.head < n && self.cur < n && from(self.head) <= from(self.cur) && from(self.cur) <= from(self.tail)
+    }
+
+    /// netmap's ring-reinit: back to what the host knows; slots that name no buffer are emptied.
+    fn reinit(&mut self) {
+        self.head = self.published;
+        self.cur = self.published;
+        let ring = &self.side.ring;
+        for i in 0..ring.num_slots() {
+            let s = ring.slot_word(i);
+            if ring.buf(s.buf_idx).is_none() {
+                ring.set_slot_word(i, 0, 0, s.flags);
+            } else if u32::from(s.len) > ring.buf_size() {
+                ring.set_len_flags(i, 0, s.flags);
+            }
+        }
+        let _ = self.refresh();
+    }
+
+    /// Goes on where an earlier holder of this ring stopped, from what its status block says.
+    pub fn resume(&mut self) {
+        let head = self.side.csb.head();
+        if head < self.num_slots() {
+            (self.head, self.cur, self.published) = (head, head, head);
+        }
+        let _ = self.refresh();
+    }
+
+    /// Asks for a kick when `tail` moves past `cur`. Returns whether it already has; then no kick is asked for.
+    pub fn arm(&mut self) -> bool {
+        arm(self.side.csb.appl_need_kick());
+        let ready = self.is_ready();
+        if ready {
+            self.disarm();
+        }
+        ready
+    }
+
+    /// Whether `tail` has moved past `cur`: poll(2) on a netmap descriptor would return.
+    pub fn is_ready(&mut self) -> bool {
+        self.refresh() == Sync::Ok && self.tail != self.cur
+    }
+
+    /// Awake: kicks are not needed any more.
+    pub fn disarm(&self) {
+        disarm(self.side.csb.appl_need_kick());
+    }
+
+    /// Kicks towards the host.
+    pub fn kicks(&self) -> &KickCounts {
+        &self.kicks
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::host::{HostRx, HostTx};
+    use crate::layout::RegionSizes;
+    use crate::region::{PortMem, PortShape, Region};
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    fn port(slots: u32) -> PortMem {
+        let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: slots, rx_slots: slots };
+        Region::private(RegionSizes::for_port(2, slots, 128, 0, 0)).unwrap().port(shape).unwrap()
+    }
+
+    fn bell() -> Doorbell {
+        Doorbell::new().unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 256 }))]
+        /// Objective: what goes in at the application's tx ring comes out at the host in order, and a slot is never with both.
+        #[test]
+        #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
+        fn tx_is_a_bounded_queue(slots in 2u32..9, ops in proptest::collection::vec((any::<bool>(), 0u32..6), 1..80)) {
+            let p = port(slots);
+            let mut app = AppRing::new(p.tx[0].clone(), Dir::Tx, bell());
+            let mut host = HostTx::new(p.tx[0].clone(), bell());
+            let mut model = VecDeque::new();
+            let mut seq = 0u16;
+            for (send, n) in ops {
+                if send {
+                    prop_assert_eq!(app.space() as usize, slots as usize - 1 - model.len());
+                    let n = n.min(app.space());
+                    for k in 0..n {
+                        app.mem().set_len_flags(app.at(k), seq, 0);
+                        model.push_back(seq);
+                        seq += 1;
+                    }
+                    app.advance(n);
+                } else {
+                    let head = host.head().unwrap();
+                    let mut i = host.hwcur();
+                    while i != head {
+                        prop_assert_eq!(Some(host.side().ring.slot(i).len), model.pop_front());
+                        i = host.side().ring.next(i);
+                    }
+                    if i != host.hwcur() { host.complete(i); }
+                    prop_assert!(model.is_empty());
+                }
+                prop_assert_eq!(app.sync(), Sync::Ok);
+            }
+        }
+
+        /// Objective: whatever head and cur an application sets, sync ends with legal indices and never hands out a slot
+        /// outside the ring.
+        #[test]
+        #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
+        fn any_head_any_cur(moves in proptest::collection::vec((0u32..12, 0u32..12, 0u32..5), 1..40)) {
+            let p = port(8);
+            let mut app = AppRing::new(p.rx[0].clone(), Dir::Rx, bell());
+            let host = HostRx::new(p.rx[0].clone(), bell());
+            for (head, cur, frames) in moves {
+                if let Some(lease) = host.reserve(frames).unwrap() { host.complete(lease); }
+                let unread = host.unread().unwrap();
+                app.refresh();
+                prop_assert_eq!(u64::from(app.space()), unread);
+                app.set_head_cur(head, cur);
+                let result = app.sync();
+                prop_assert!(app.head() < 8 && app.cur() < 8 && app.tail() < 8);
+                if result == Sync::Reinit { prop_assert_eq!(u64::from(app.space()), unread); }
+                prop_assert!(host.unread().is_some(), "the host never sees a bad head through sync");
+            }
+        }
+    }
+
+    /// Objective: the doorbell is rung exactly when the other side armed it.
+    #[test]
+    #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
+    fn kicks_only_when_armed() {
+        let p = port(8);
+        let (to_host, to_app) = (bell(), bell());
+        let mut app = AppRing::new(p.tx[0].clone(), Dir::Tx, to_host.try_clone().unwrap());
+        let mut host = HostTx::new(p.tx[0].clone(), to_app.try_clone().unwrap());
+        host.disarm();
+        app.advance(1);
+        app.sync();
+        assert!(!to_host.drain() && host.has_news());
+        assert!(host.arm(), "news arrived before arming: must not sleep");
+        host.complete(1);
+        assert!(!host.arm());
+        app.advance(1);
+        app.sync();
+        assert!(to_host.drain());
+        assert_eq!((app.kicks().sent(), app.kicks().suppressed()), (1, 1));
+        app.advance(7);
+        app.sync();
+        assert!(!app.arm(), "the ring is full");
+        let head = host.head().unwrap();
+        host.complete(head);
+        assert!(to_app.drain());
+        assert!(app.is_ready());
+    }
+
+    /// Objective: a bad ring is re-initialised as netmap does: indices back, slots without a buffer emptied.
+    #[test]
+    #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
+    fn reinit() {
+        let p = port(8);
+        let mut app = AppRing::new(p.tx[0].clone(), Dir::Tx, bell());
+        app.advance(2);
+        assert_eq!(app.sync(), Sync::Ok);
+        app.mem().set_slot_word(3, 99_999, 60, 0);
+        app.mem().set_len_flags(4, 4000, 0);
+        app.set_head_cur(9, 1);
+        assert_eq!(app.sync(), Sync::Reinit);
+        assert_eq!((app.head(), app.cur(), app.tail()), (2, 2, 7));
+        assert_eq!((app.slot(3).buf_idx, app.slot(3).len, app.slot(4).len), (0, 0, 0));
+        app.set_head_cur(1, 1);
+        assert_eq!(app.sync(), Sync::Reinit, "head moved backwards over published slots");
+        assert_eq!(p.tx[0].ring.indices(), (2, 2, 7));
+    }
+}

@@ -1,0 +1,105 @@
+//! The communication status block (CSB) of one ring, laid out as netmap's `nm_csb_atok` / `nm_csb_ktoa`.
+//!
+//! The application writes `head`, `cur` and `appl_need_kick`; the host writes `hwcur`, `hwtail` and `kern_need_kick`. Each
+//! half is a cache line of its own. Both halves are peer-writable for the other side, so every load is a snapshot that its
+//! reader checks.
+#![allow(unsafe_code)]
+
+use std::mem::offset_of;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use netvale_abi::{NmCsbAtok, NmCsbKtoa};
+
+use crate::mapping::Mapping;
+
+/// Both halves of one ring's CSB entry.
+#[derive(Clone, Debug)]
+pub struct Csb {
+    atok: NonNull<u8>,
+    ktoa: NonNull<u8>,
+    /// Keeps the memory behind the pointers mapped.
+    _map: Arc<Mapping>,
+}
+
+// SAFETY: all access is through atomics inside a mapping that the Arc keeps alive.
+unsafe impl Send for Csb {}
+// SAFETY: as above.
+unsafe impl Sync for Csb {}
+
+impl Csb {
+    /// Views the entry whose halves lie at these offsets of `map`; none when they are misaligned or outside.
+    pub fn new(map: &Arc<Mapping>, atok: u64, ktoa: u64) -> Option<Self> {
+        let atok = map.at(atok, size_of::<NmCsbAtok>() as u64, 64)?;
+        let ktoa = map.at(ktoa, size_of::<NmCsbKtoa>() as u64, 64)?;
+        Some(Csb { atok, ktoa, _map: Arc::clone(map) })
+    }
+
+    #[inline]
+    fn word(&self, half: NonNull<u8>, offset: usize) -> &AtomicU32 {
+        // SAFETY: `new` checked that 64 aligned bytes lie at `half`; offsets below are 4-aligned fields of those 64 bytes; the
+        // mapping lives as long as self; the word is only ever accessed atomically by us.
+        unsafe { AtomicU32::from_ptr(half.as_ptr().add(offset).cast()) }
+    }
+
+    /// The application's `appl_need_kick`: it wants to be told of a new `hwtail`.
+    #[inline]
+    pub fn appl_need_kick(&self) -> &AtomicU32 {
+        self.word(self.atok, offset_of!(NmCsbAtok, appl_need_kick))
+    }
+
+    /// The host's `kern_need_kick`: it wants to be told of a new `head`.
+    #[inline]
+    pub fn kern_need_kick(&self) -> &AtomicU32 {
+        self.word(self.ktoa, offset_of!(NmCsbKtoa, kern_need_kick))
+    }
+
+    /// Application: publishes `cur`, then `head` (the order netmap asks for).
+    #[inline]
+    pub fn publish_head(&self, head: u32, cur: u32) {
+        self.word(self.atok, offset_of!(NmCsbAtok, cur)).store(cur, Ordering::Relaxed);
+        self.word(self.atok, offset_of!(NmCsbAtok, head)).store(head, Ordering::Release);
+    }
+
+    /// Host: snapshot of `head`; what the application wrote before it is visible.
+    #[inline]
+    pub fn head(&self) -> u32 {
+        self.word(self.atok, offset_of!(NmCsbAtok, head)).load(Ordering::Acquire)
+    }
+
+    /// Host: snapshot of `cur`.
+    #[inline]
+    pub fn cur(&self) -> u32 {
+        self.word(self.atok, offset_of!(NmCsbAtok, cur)).load(Ordering::Relaxed)
+    }
+
+    /// Host: publishes `hwcur`, then `hwtail`.
+    #[inline]
+    pub fn publish_tail(&self, hwcur: u32, hwtail: u32) {
+        self.word(self.ktoa, offset_of!(NmCsbKtoa, hwcur)).store(hwcur, Ordering::Relaxed);
+        self.word(self.ktoa, offset_of!(NmCsbKtoa, hwtail)).store(hwtail, Ordering::Release);
+    }
+
+    /// Application: snapshot of `hwtail`; what the host wrote before it is visible.
+    #[inline]
+    pub fn hwtail(&self) -> u32 {
+        self.word(self.ktoa, offset_of!(NmCsbKtoa, hwtail)).load(Ordering::Acquire)
+    }
+
+    /// Application: snapshot of `hwcur`.
+    #[inline]
+    pub fn hwcur(&self) -> u32 {
+        self.word(self.ktoa, offset_of!(NmCsbKtoa, hwcur)).load(Ordering::Relaxed)
+    }
+
+    /// Sets both halves to the state of a fresh ring: `head = cur = hwcur = 0`, the given `hwtail`, kicks wanted by the host only
+    /// (an application that does not sleep must not pay for them).
+    pub fn reset(&self, hwtail: u32) {
+        self.publish_head(0, 0);
+        self.word(self.atok, offset_of!(NmCsbAtok, sync_flags)).store(1, Ordering::Relaxed);
+        self.appl_need_kick().store(0, Ordering::Relaxed);
+        self.kern_need_kick().store(1, Ordering::Relaxed);
+        self.publish_tail(0, hwtail);
+    }
+}

@@ -1,0 +1,161 @@
+//! The host's side of an application's rings: intake of what it sends, delivery of what it receives.
+//!
+//! Private copies (`hwcur`, leases) decide; the application's `head` is a snapshot that is checked against them. An application whose
+//! ring is bad stops its own ring and is counted; nothing else happens.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::lease::{BadHead, Lease, Leases};
+use crate::notify::{Doorbell, KickCounts, arm, disarm, wanted};
+use crate::region::RingSide;
+
+/// The host's end of a tx ring. One worker owns it.
+#[derive(Debug)]
+pub struct HostTx {
+    side: RingSide,
+    /// First slot not yet given back to the application.
+    hwcur: u32,
+    /// The last bad `head` seen, so that it is reported once and not at every look.
+    bad: Option<u32>,
+    wake: Doorbell,
+    kicks: std::sync::Arc<KickCounts>,
+}
+
+impl HostTx {
+    /// Takes over a fresh ring; `wake` is rung for the application.
+    pub fn new(side: RingSide, wake: Doorbell) -> Self {
+        HostTx { side, hwcur: 0, bad: None, wake, kicks: Default::default() }
+    }
+
+    /// The ring and its CSB.
+    #[inline]
+    pub fn side(&self) -> &RingSide {
+        &self.side
+    }
+
+    /// First slot not yet given back.
+    #[inline]
+    pub fn hwcur(&self) -> u32 {
+        self.hwcur
+    }
+
+    /// Kicks towards the application.
+    pub fn kicks(&self) -> std::sync::Arc<KickCounts> {
+        std::sync::Arc::clone(&self.kicks)
+    }
+
+    /// Whether the application published something new. One load.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        let head = self.side.csb.head();
+        head != self.hwcur && self.bad != Some(head)
+    }
+
+    /// The slot behind the last one filled. Everything the ring has may be filled, so any index inside the ring is
+    /// legal; moving backwards reads as nearly a whole ring of old slots, as in netmap.
+    ///
+    /// # Errors
+    /// [`BadHead`] the first time a particular bad value is seen; later it reads as no news.
+    #[inline]
+    pub fn head(&mut self) -> Result<u32, BadHead> {
+        let head = self.side.csb.head();
+        if head < self.side.ring.num_slots() {
+            self.bad = None;
+            return Ok(head);
+        }
+        if self.bad.replace(head) == Some(head) { Ok(self.hwcur) } else { Err(BadHead(head)) }
+    }
+
+    /// Gives all slots before `to` back and tells the application if it wants to know.
+    #[inline]
+    pub fn complete(&mut self, to: u32) {
+        self.hwcur = to;
+        let tail = if to == 0 { self.side.ring.num_slots() - 1 } else { to - 1 };
+        self.side.csb.publish_tail(to, tail);
+        let kick = wanted(self.side.csb.appl_need_kick());
+        if kick {
+            self.wake.ring();
+        }
+        self.kicks.count(kick);
+    }
+
+    /// Asks for a kick with the next `head`. Returns whether there is news already; then the kick is not asked for.
+    pub fn arm(&self) -> bool {
+        arm(self.side.csb.kern_need_kick());
+        let news = self.has_news();
+        if news {
+            self.disarm();
+        }
+        news
+    }
+
+    /// No kicks while we are looking anyway.
+    pub fn disarm(&self) {
+        disarm(self.side.csb.kern_need_kick());
+    }
+}
+
+/// The host's end of an rx ring. Any number of workers deliver to it at the same time.
+#[derive(Debug)]
+pub struct HostRx {
+    side: RingSide,
+    leases: Leases,
+    wake: Doorbell,
+    kicks_sent: AtomicU64,
+    kicks_suppressed: AtomicU64,
+}
+
+impl HostRx {
+    /// Takes over a fresh ring; `wake` is rung for the application.
+    pub fn new(side: RingSide, wake: Doorbell) -> Self {
+        let leases = Leases::new(side.ring.num_slots());
+        // The host looks at the receiver's head whenever it needs room: no kick is ever needed.
+        disarm(side.csb.kern_need_kick());
+        HostRx { side, leases, wake, kicks_sent: AtomicU64::new(0), kicks_suppressed: AtomicU64::new(0) }
+    }
+
+    /// The ring and its CSB.
+    #[inline]
+    pub fn side(&self) -> &RingSide {
+        &self.side
+    }
+
+    /// Reserves up to `want` slots.
+    ///
+    /// # Errors
+    /// [`BadHead`]: the application's `head` is outside what it was given.
+    #[inline]
+    pub fn reserve(&self, want: u32) -> Result<Option<Lease>, BadHead> {
+        self.leases.reserve(want, || self.side.csb.head())
+    }
+
+    /// Completes a lease whose slots are filled; publishes and kicks as needed.
+    #[inline]
+    pub fn complete(&self, lease: Lease) {
+        self.leases.complete(lease, |hwcur, hwtail| {
+            self.side.csb.publish_tail(hwcur, hwtail);
+            let kick = wanted(self.side.csb.appl_need_kick());
+            if kick {
+                self.wake.ring();
+            }
+            let count = if kick { &self.kicks_sent } else { &self.kicks_suppressed };
+            // Publications of one ring never overlap, so this is the only writer.
+            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        });
+    }
+
+    /// Slots delivered that the application has not released yet; none when its `head` is bad.
+    pub fn unread(&self) -> Option<u64> {
+        self.leases.see_head(|| self.side.csb.head()).ok()
+    }
+
+    /// First slot not yet visible to the application.
+    pub fn hwtail(&self) -> u32 {
+        self.leases.tail()
+    }
+
+    /// Kicks sent and suppressed towards the application.
+    pub fn kicks(&self) -> (u64, u64) {
+        (self.kicks_sent.load(Ordering::Relaxed), self.kicks_suppressed.load(Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,216 @@
+//! Where things lie in a region: pure arithmetic, no memory touched.
+
+use thiserror::Error;
+
+/// Default distance between buffers in bytes: 33 cache lines.
+///
+/// Buffers 2,048 bytes apart fall into the same few cache sets: one core copying 64-byte frames over 1,024 of them
+/// moves 7 times fewer than with one line more. `netvale bench copy` shows it.
+pub const DEFAULT_BUF_SIZE: u32 = 2112;
+/// Smallest and largest buffer netmap allows, in bytes.
+pub const BUF_SIZE_RANGE: std::ops::RangeInclusive<u32> = 64..=65_536;
+/// Fewest and most slots of a ring.
+pub const RING_SLOTS_RANGE: std::ops::RangeInclusive<u32> = 2..=16_384;
+/// Buffer indices below this are reserved by the ABI.
+pub const RESERVED_BUFS: u32 = 2;
+
+const LINE: u64 = 64;
+const PAGE: u64 = 4096;
+const CSB_ENTRY: u64 = 64;
+const RING_HEADER: u64 = 256;
+const SLOT: u64 = 16;
+/// Upper bound of one region, so that a request cannot ask for absurd address space.
+const MAX_REGION: u64 = 1 << 36;
+
+/// Number and size of the objects of one pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolSize {
+    /// Number of objects.
+    pub num: u32,
+    /// Bytes an object.
+    pub size: u32,
+}
+
+/// What a region is made of; the layout follows from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionSizes {
+    /// `netmap_if` objects: one a port.
+    pub ifs: PoolSize,
+    /// `netmap_ring` objects: header and slots.
+    pub rings: PoolSize,
+    /// Packet buffers, the two reserved ones included.
+    pub bufs: PoolSize,
+}
+
+/// Why a region cannot be laid out as asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum LayoutError {
+    /// Buffer size not a multiple of 64 in 64..=65,536.
+    #[error("buffer size {0} is not a multiple of 64 between 64 and 65536: choose e.g. 2112")]
+    BufSize(u32),
+    /// A pool without objects, or with objects too small for its purpose.
+    #[error("the {0} pool is empty or its objects are too small")]
+    Pool(&'static str),
+    /// More than the address space set aside for one region.
+    #[error("the region would take {0} bytes, more than {MAX_REGION}: ask for fewer or smaller buffers")]
+    TooLarge(u64),
+}
+
+impl RegionSizes {
+    /// Sizes for a private region whose largest port has `rings` rings of `slots` slots each,
+    /// with room for `pipes` pipes of the same ring size and `extra` extra buffers.
+    pub fn for_port(rings: u32, slots: u32, buf_size: u32, pipes: u32, extra: u32) -> Self {
+        // A pipe brings two ends with one tx and one rx ring each.
+        let ring_num = rings.saturating_add(pipes.saturating_mul(4));
+        let bufs = ring_num.saturating_mul(slots).saturating_add(extra).saturating_add(RESERVED_BUFS);
+        let if_bytes = 64 + 8 * u64::from(rings.max(4));
+        RegionSizes {
+            ifs: PoolSize { num: 1 + pipes.saturating_mul(2), size: if_bytes.next_multiple_of(LINE) as u32 },
+            rings: PoolSize { num: ring_num, size: ring_bytes(slots) },
+            bufs: PoolSize { num: bufs, size: buf_size },
+        }
+    }
+}
+
+/// Bytes of a ring object with `slots` slots, a whole number of cache lines.
+pub const fn ring_bytes(slots: u32) -> u32 {
+    ((RING_HEADER + SLOT * slots as u64).next_multiple_of(LINE)) as u32
+}
+
+/// Offsets of everything in a region, in bytes from its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Entries of each CSB array: one a ring object.
+    pub csb_entries: u32,
+    /// First `nm_csb_atok`.
+    pub csb_atok: u64,
+    /// First `nm_csb_ktoa`.
+    pub csb_ktoa: u64,
+    /// The `netmap_if` pool.
+    pub if_pool: u64,
+    /// The `netmap_ring` pool.
+    pub ring_pool: u64,
+    /// The buffer pool.
+    pub buf_pool: u64,
+    /// Bytes in all, a whole number of pages.
+    pub total: u64,
+    /// What it was made from.
+    pub sizes: RegionSizes,
+}
+
+impl Layout {
+    /// Lays out a region.
+    ///
+    /// # Errors
+    /// When a size cannot be honoured; nothing is rounded silently.
+    pub fn new(sizes: RegionSizes) -> Result<Self, LayoutError> {
+        check(&sizes)?;
+        let csb_entries = sizes.rings.num;
+        let csb_bytes = u64::from(csb_entries) * CSB_ENTRY;
+        let if_pool = (2 * csb_bytes).next_multiple_of(PAGE);
+        let ring_pool = (if_pool + bytes(sizes.ifs)).next_multiple_of(PAGE);
+        let buf_pool = (ring_pool + bytes(sizes.rings)).next_multiple_of(PAGE);
+        let total = (buf_pool + bytes(sizes.bufs)).next_multiple_of(PAGE);
+        if total > MAX_REGION {
+            return Err(LayoutError::TooLarge(total));
+        }
+        Ok(Layout { csb_entries, csb_atok: 0, csb_ktoa: csb_bytes, if_pool, ring_pool, buf_pool, total, sizes })
+    }
+
+    /// Offset of `netmap_if` object `i`.
+    pub fn if_at(&self, i: u32) -> u64 {
+        self.if_pool + u64::from(i) * u64::from(self.sizes.ifs.size)
+    }
+
+    /// Offset of `netmap_ring` object `i`.
+    pub fn ring_at(&self, i: u32) -> u64 {
+        self.ring_pool + u64::from(i) * u64::from(self.sizes.rings.size)
+    }
+
+    /// Offset of buffer `i`.
+    pub fn buf_at(&self, i: u32) -> u64 {
+        self.buf_pool + u64::from(i) * u64::from(self.sizes.bufs.size)
+    }
+
+    /// Offset of the application's half of CSB entry `i`.
+    pub fn atok_at(&self, i: u32) -> u64 {
+        self.csb_atok + u64::from(i) * CSB_ENTRY
+    }
+
+    /// Offset of the host's half of CSB entry `i`.
+    pub fn ktoa_at(&self, i: u32) -> u64 {
+        self.csb_ktoa + u64::from(i) * CSB_ENTRY
+    }
+
+    /// Most slots a ring of this region can have.
+    pub fn max_slots(&self) -> u32 {
+        ((u64::from(self.sizes.rings.size) - RING_HEADER) / SLOT) as u32
+    }
+
+    /// Most rings (of both directions, host rings included) a port of this region can have.
+    pub fn max_port_rings(&self) -> u32 {
+        (self.sizes.ifs.size - 56) / 8
+    }
+}
+
+fn bytes(pool: PoolSize) -> u64 {
+    u64::from(pool.num) * u64::from(pool.size)
+}
+
+fn check(sizes: &RegionSizes) -> Result<(), LayoutError> {
+    if !BUF_SIZE_RANGE.contains(&sizes.bufs.size) || !sizes.bufs.size.is_multiple_of(64) {
+        return Err(LayoutError::BufSize(sizes.bufs.size));
+    }
+    let line =
+        |p: PoolSize, least: u64| p.num > 0 && u64::from(p.size) >= least && u64::from(p.size).is_multiple_of(LINE);
+    if !line(sizes.ifs, 64) {
+        return Err(LayoutError::Pool("netmap_if"));
+    }
+    if !line(sizes.rings, RING_HEADER + 2 * SLOT) {
+        return Err(LayoutError::Pool("ring"));
+    }
+    if sizes.bufs.num <= RESERVED_BUFS {
+        return Err(LayoutError::Pool("buffer"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Objective: no two objects overlap and all lie inside the region, whatever the sizes.
+        #[test]
+        fn objects_are_disjoint(rings in 1u32..40, slots in 2u32..3000, buf in 1u32..40, pipes in 0u32..9) {
+            let l = Layout::new(RegionSizes::for_port(rings, slots, buf * 64, pipes, 7)).unwrap();
+            let s = l.sizes;
+            prop_assert!(l.ktoa_at(l.csb_entries) <= l.if_pool);
+            prop_assert!(l.if_at(s.ifs.num) <= l.ring_pool);
+            prop_assert!(l.ring_at(s.rings.num) <= l.buf_pool);
+            prop_assert!(l.buf_at(s.bufs.num) <= l.total);
+            prop_assert!(l.max_slots() >= slots);
+            prop_assert!(l.max_port_rings() >= rings);
+            prop_assert_eq!(l.total % PAGE, 0);
+        }
+    }
+
+    /// Objective: sizes the ABI cannot express are refused by name.
+    #[test]
+    fn bad_sizes_are_refused() {
+        let ok = RegionSizes::for_port(2, 8, 2112, 0, 0);
+        let with = |f: &dyn Fn(&mut RegionSizes)| {
+            let mut s = ok;
+            f(&mut s);
+            Layout::new(s)
+        };
+        assert!(Layout::new(ok).is_ok());
+        assert_eq!(with(&|s| s.bufs.size = 100), Err(LayoutError::BufSize(100)));
+        assert_eq!(with(&|s| s.bufs.size = 131_072), Err(LayoutError::BufSize(131_072)));
+        assert_eq!(with(&|s| s.bufs.num = 2), Err(LayoutError::Pool("buffer")));
+        assert_eq!(with(&|s| s.rings.size = 64), Err(LayoutError::Pool("ring")));
+        assert_eq!(with(&|s| s.ifs.num = 0), Err(LayoutError::Pool("netmap_if")));
+        assert!(matches!(with(&|s| s.bufs = PoolSize { num: u32::MAX, size: 65_536 }), Err(LayoutError::TooLarge(_))));
+    }
+}

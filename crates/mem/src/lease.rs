@@ -1,0 +1,210 @@
+//! Several producers, one ring: leases without a lock held while frames are copied.
+//!
+//! Every producer reserves a run of slots, copies its frames into them at its own pace, and completes the run. Runs become
+//! visible in the order in which they were reserved, so that frames of one source stay in order:
+//!
+//! ```text
+//!   consumed        published            reserved
+//!      │  readable by   │ A: copying │ B: done │
+//!      ▼  the receiver  ▼            ▼         ▼
+//!   ───█████████████████░░░░░░░░░░░░░▒▒▒▒▒▒▒▒▒▒─────
+//! ```
+//!
+//! B is done before A: it leaves its end in `ends` and goes on; A publishes both. Positions are sequence numbers that never wrap
+//! (64 bits); a slot's index is the sequence number modulo the ring's size.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+
+/// A run of reserved slots. It must be completed: the ring publishes nothing behind it before.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a lease that is not completed blocks the ring"]
+pub struct Lease {
+    start: u64,
+    /// Index of the first slot.
+    pub slot: u32,
+    /// Number of slots, at least 1.
+    pub count: u32,
+}
+
+/// The application's `head` names a slot it does not own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadHead(pub u32);
+
+/// The producers' state of one ring.
+#[derive(Debug)]
+pub struct Leases {
+    slots: u64,
+    reserved: AtomicU64,
+    published: AtomicU64,
+    consumed: AtomicU64,
+    publishing: AtomicBool,
+    ends: Box<[AtomicU64]>,
+}
+
+impl Leases {
+    /// For a fresh ring of `slots` slots.
+    pub fn new(slots: u32) -> Self {
+        Leases {
+            slots: u64::from(slots),
+            reserved: AtomicU64::new(0),
+            published: AtomicU64::new(0),
+            consumed: AtomicU64::new(0),
+            publishing: AtomicBool::new(false),
+            ends: (0..slots).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// Reserves up to `want` slots, fewer when there is less room, none when there is none or `want` is 0.
+    ///
+    /// `head` reads the receiver's `head`; it is called only when the room known so far is not enough.
+    ///
+    /// # Errors
+    /// [`BadHead`] when the receiver's `head` lies outside the slots it was given.
+    #[inline]
+    pub fn reserve(&self, want: u32, head: impl Fn() -> u32) -> Result<Option<Lease>, BadHead> {
+        let want = u64::from(want);
+        loop {
+            let start = self.reserved.load(Ordering::Acquire);
+            let mut room = self.room(start);
+            if room < want {
+                self.see_head(&head)?;
+                room = self.room(start);
+            }
+            let count = room.min(want);
+            if count == 0 {
+                return Ok(None);
+            }
+            let taken = self.reserved.compare_exchange(start, start + count, Ordering::AcqRel, Ordering::Relaxed);
+            if taken.is_ok() {
+                let slot = (start % self.slots) as u32;
+                return Ok(Some(Lease { start, slot, count: count as u32 }));
+            }
+        }
+    }
+
+    /// One slot always stays empty: a ring whose `head` and `tail` meet is empty, not full.
+    #[inline]
+    fn room(&self, start: u64) -> u64 {
+        (self.slots - 1).saturating_sub(start - self.consumed.load(Ordering::Acquire).min(start))
+    }
+
+    /// Takes note of how far the receiver has come. Returns the slots it has not released yet.
+    ///
+    /// # Errors
+    /// [`BadHead`] as in [`Leases::reserve`].
+    pub fn see_head(&self, head: impl Fn() -> u32) -> Result<u64, BadHead> {
+        loop {
+            // In this order: a head read after `consumed` is not older than it, and one published position read after the
+            // head is not older than what the receiver saw.
+            let consumed = self.consumed.load(Ordering::Acquire);
+            let h = head();
+            let published = self.published.load(Ordering::Acquire);
+            let at = consumed % self.slots;
+            let moved = (u64::from(h) + self.slots).wrapping_sub(at) % self.slots;
+            if u64::from(h) >= self.slots || moved > published.wrapping_sub(consumed) {
+                if self.consumed.load(Ordering::Acquire) != consumed {
+                    continue;
+                }
+                return Err(BadHead(h));
+            }
+            let to = consumed + moved;
+            if moved == 0 || self.consumed.compare_exchange(consumed, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return Ok(published - to);
+            }
+        }
+    }
+
+    /// Completes a lease. Calls `publish(hwcur, hwtail)` (slot indices) if this makes slots visible; somebody
+    /// else's call does otherwise. At most one `publish` runs at a time, with ever later positions.
+    #[inline]
+    pub fn complete(&self, lease: Lease, mut publish: impl FnMut(u32, u32)) {
+        self.end_at(lease.start).store(lease.start + u64::from(lease.count), Ordering::Release);
+        loop {
+            // Either we see the publisher gone, or it sees our end: both sides store, fence, load.
+            fence(Ordering::SeqCst);
+            if self.publishing.load(Ordering::Relaxed) || self.publishing.swap(true, Ordering::AcqRel) {
+                return;
+            }
+            let from = self.published.load(Ordering::Relaxed);
+            let to = self.completed(from);
+            if to != from {
+                self.published.store(to, Ordering::Release);
+                let consumed = self.consumed.load(Ordering::Relaxed);
+                publish((consumed % self.slots) as u32, (to % self.slots) as u32);
+            }
+            self.publishing.store(false, Ordering::Release);
+            fence(Ordering::SeqCst);
+            if self.completed(to) == to {
+                return;
+            }
+        }
+    }
+
+    #[inline]
+    fn end_at(&self, seq: u64) -> &AtomicU64 {
+        // The modulus keeps it in range: `ends` has one entry a slot.
+        &self.ends[(seq % self.slots) as usize]
+    }
+
+    /// How far completed leases reach without a gap from `from`.
+    #[inline]
+    fn completed(&self, from: u64) -> u64 {
+        let mut to = from;
+        loop {
+            // An end left by an earlier round lies at or before this start.
+            let end = self.end_at(to).load(Ordering::Acquire);
+            if end <= to {
+                return to;
+            }
+            to = end;
+        }
+    }
+
+    /// Index of the first slot not yet visible to the receiver.
+    pub fn tail(&self) -> u32 {
+        (self.published.load(Ordering::Acquire) % self.slots) as u32
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Objective: room ends one slot before the ring is full and comes back as the receiver releases.
+    #[test]
+    fn room() {
+        let l = Leases::new(4);
+        let head = Cell::new(0);
+        let seen = Cell::new((9, 9));
+        let a = l.reserve(2, || head.get()).unwrap().unwrap();
+        let b = l.reserve(9, || head.get()).unwrap().unwrap();
+        assert_eq!((a.slot, a.count, b.slot, b.count), (0, 2, 2, 1));
+        assert_eq!(l.reserve(1, || head.get()), Ok(None));
+        l.complete(b, |c, t| seen.set((c, t)));
+        assert_eq!(seen.get(), (9, 9), "b must wait for a");
+        l.complete(a, |c, t| seen.set((c, t)));
+        assert_eq!(seen.get(), (0, 3));
+        head.set(2);
+        let c = l.reserve(9, || head.get()).unwrap().unwrap();
+        assert_eq!((c.slot, c.count), (3, 2));
+        l.complete(c, |c, t| seen.set((c, t)));
+        assert_eq!(seen.get(), (2, 1));
+    }
+
+    /// Objective: a receiver that releases slots it was never given is found out, and the ring goes on once it mends its head.
+    #[test]
+    fn bad_head() {
+        let l = Leases::new(4);
+        let a = l.reserve(2, || 0).unwrap().unwrap();
+        assert_eq!(l.see_head(|| 1), Err(BadHead(1)));
+        l.complete(a, |_, _| {});
+        assert_eq!(l.see_head(|| 3), Err(BadHead(3)));
+        assert_eq!(l.see_head(|| 4), Err(BadHead(4)));
+        assert_eq!(l.see_head(|| u32::MAX), Err(BadHead(u32::MAX)));
+        assert_eq!(l.see_head(|| 2), Ok(0));
+    }
+}

@@ -1,0 +1,162 @@
+//! A shared mapping: memfd, seals, mmap.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// Where the memory comes from, hence how it is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Backing {
+    Mmap,
+    Heap,
+}
+
+/// Memory shared with other processes (or, when private, between the threads of this one), given back on drop.
+///
+/// It hands out raw pointers only: what lies behind them may change at any time.
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+    backing: Backing,
+}
+
+// SAFETY: the mapping is plain memory owned by this value; it has no thread affinity.
+unsafe impl Send for Mapping {}
+// SAFETY: the methods take `&self` and only hand out raw pointers; whoever dereferences them must cope with concurrent writers anyway.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes of `fd` for reading and writing.
+    ///
+    /// # Errors
+    /// `EINVAL` when the file is shorter than `len`, could still be shortened (no shrink seal: a truncated file turns
+    /// every access into SIGBUS) or `len` is 0; otherwise what mmap(2) says.
+    pub fn map(fd: BorrowedFd<'_>, len: usize) -> rustix::io::Result<Self> {
+        let size = rustix::fs::fstat(fd)?.st_size;
+        let sealed = rustix::fs::fcntl_get_seals(fd)?.contains(SealFlags::SHRINK);
+        if len == 0 || !sealed || u64::try_from(size).unwrap_or(0) < len as u64 {
+            return Err(rustix::io::Errno::INVAL);
+        }
+        let flags = MapFlags::SHARED;
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
+        let p =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags, fd, 0)? };
+        let start = NonNull::new(p.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM)?;
+        Ok(Mapping { start, len, backing: Backing::Mmap })
+    }
+
+    /// `len` zeroed, page-aligned bytes of this process's own memory; none when there is not that much.
+    pub fn private(len: usize) -> Option<Self> {
+        let layout = heap_layout(len)?;
+        // SAFETY: the layout has a size above 0.
+        let p = unsafe { std::alloc::alloc_zeroed(layout) };
+        NonNull::new(p).map(|start| Mapping { start, len, backing: Backing::Heap })
+    }
+
+    /// First byte.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it is empty (it never is).
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Pointer to `bytes` bytes at `offset`, if they lie inside the mapping and `offset` is a multiple of `align`.
+    pub fn at(&self, offset: u64, bytes: u64, align: u64) -> Option<NonNull<u8>> {
+        let end = offset.checked_add(bytes)?;
+        if end > self.len as u64 || !offset.is_multiple_of(align) {
+            return None;
+        }
+        // SAFETY: offset <= end <= len, so the result stays inside; both backings are page-aligned.
+        Some(unsafe { self.start.add(offset as usize) })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        match self.backing {
+            // SAFETY: start and len are those of our own mmap, unmapped once; views keep an Arc of the mapping, so none is left.
+            Backing::Mmap => unsafe {
+                let unmapped = rustix::mm::munmap(self.start.as_ptr().cast(), self.len);
+                debug_assert!(unmapped.is_ok());
+            },
+            Backing::Heap => {
+                if let Some(layout) = heap_layout(self.len) {
+                    // SAFETY: allocated in `private` with this very layout, freed once.
+                    unsafe { std::alloc::dealloc(self.start.as_ptr(), layout) };
+                }
+            }
+        }
+    }
+}
+
+fn heap_layout(len: usize) -> Option<std::alloc::Layout> {
+    std::alloc::Layout::from_size_align(len, 4096).ok().filter(|_| len > 0)
+}
+
+/// Pages behind a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Pages {
+    /// Ordinary pages.
+    #[default]
+    Ordinary,
+    /// 2 MiB hugetlb pages when the kernel has free ones, ordinary pages otherwise.
+    PreferHuge,
+}
+
+/// A memfd of `len` bytes, sealed so that nobody can change its size, and whether it got huge pages.
+///
+/// # Errors
+/// What memfd_create(2), ftruncate(2), fcntl(2) or, for huge pages, mmap(2) says.
+pub fn sealed_memfd(name: &str, len: u64, pages: Pages) -> rustix::io::Result<(OwnedFd, Mapping, bool)> {
+    const HUGE: u64 = 2 << 20;
+    if pages == Pages::PreferHuge {
+        let flags = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+        if let Ok((fd, map)) = sealed(name, len.next_multiple_of(HUGE), flags) {
+            return Ok((fd, map, true));
+        }
+    }
+    let (fd, map) = sealed(name, len, MemfdFlags::empty())?;
+    Ok((fd, map, false))
+}
+
+fn sealed(name: &str, len: u64, flags: MemfdFlags) -> rustix::io::Result<(OwnedFd, Mapping)> {
+    let fd = rustix::fs::memfd_create(name, flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&fd, len)?;
+    rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    let len = usize::try_from(len).map_err(|_| rustix::io::Errno::NOMEM)?;
+    let map = Mapping::map(fd.as_fd(), len)?;
+    Ok((fd, map))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: nobody can shrink or grow a region's file, and a file that could still shrink is not mapped.
+    #[test]
+    #[cfg_attr(miri, ignore = "memfd is not available under Miri")]
+    fn sealed_and_bounded() {
+        let (fd, map, huge) = sealed_memfd("netvale-test", 8192, Pages::Ordinary).unwrap();
+        assert!(!huge && map.len() == 8192);
+        assert!(rustix::fs::ftruncate(&fd, 4096).is_err());
+        assert!(rustix::fs::ftruncate(&fd, 16384).is_err());
+        assert!(map.at(8192, 0, 1).is_some() && map.at(8191, 2, 1).is_none() && map.at(u64::MAX, 2, 1).is_none());
+        assert!(map.at(4, 8, 8).is_none());
+        assert!(Mapping::map(fd.as_fd(), 8193).is_err());
+        let loose = rustix::fs::memfd_create("loose", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&loose, 4096).unwrap();
+        assert_eq!(Mapping::map(loose.as_fd(), 4096).unwrap_err(), rustix::io::Errno::INVAL);
+    }
+}

@@ -1,0 +1,116 @@
+//! Arm, re-check, sleep, kick: the one place where a wake-up could be lost.
+//!
+//! Two sides share a flag (`need_kick`, written by the side that sleeps) and some news (`head` or `hwtail`,
+//! written by the side that wakes). The discipline:
+//!
+//! ```text
+//!   sleeper                          waker
+//!   need_kick = 1        (arm)       news = …             (publish)
+//!   full fence                       full fence
+//!   news? then need_kick = 0, go on  need_kick? then ring the doorbell
+//!   sleep on the doorbell
+//! ```
+//!
+//! With a full fence on both sides at least one of them sees what the other wrote, so a wake-up is never lost.
+//! `tests/loom.rs` checks every interleaving of exactly these functions.
+
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::EventfdFlags;
+
+/// The sleeper announces that it wants a kick. It must look for news once more before it sleeps.
+#[inline]
+pub fn arm(need_kick: &AtomicU32) {
+    need_kick.store(1, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+}
+
+/// The sleeper is awake: kicks are not needed any more.
+#[inline]
+pub fn disarm(need_kick: &AtomicU32) {
+    need_kick.store(0, Ordering::Relaxed);
+}
+
+/// The waker, after it published its news: does the other side want a kick?
+#[inline]
+pub fn wanted(need_kick: &AtomicU32) -> bool {
+    fence(Ordering::SeqCst);
+    need_kick.load(Ordering::Relaxed) != 0
+}
+
+/// Kicks of one ring in one direction. Written by one thread at a time, read by anyone.
+#[derive(Debug, Default)]
+pub struct KickCounts {
+    sent: AtomicU64,
+    suppressed: AtomicU64,
+}
+
+impl KickCounts {
+    /// Counts one publication: a kick sent, or one that was not needed.
+    #[inline]
+    pub fn count(&self, sent: bool) {
+        let c = if sent { &self.sent } else { &self.suppressed };
+        // One writer at a time: no read-modify-write instruction needed.
+        c.store(c.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Kicks sent.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Publications that needed no kick.
+    pub fn suppressed(&self) -> u64 {
+        self.suppressed.load(Ordering::Relaxed)
+    }
+}
+
+/// An eventfd: what is rung when the other side armed its `need_kick`.
+#[derive(Debug)]
+pub struct Doorbell(OwnedFd);
+
+impl Doorbell {
+    /// A new doorbell, non-blocking.
+    ///
+    /// # Errors
+    /// What eventfd(2) says.
+    pub fn new() -> rustix::io::Result<Self> {
+        rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Doorbell)
+    }
+
+    /// A doorbell received from somebody else. It is only ever written 8 bytes or read non-blockingly.
+    pub fn from_fd(fd: OwnedFd) -> Self {
+        Doorbell(fd)
+    }
+
+    /// Rings it. A counter that is full (a peer that never reads) already is a pending wake-up, so errors do not matter.
+    pub fn ring(&self) {
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Takes back pending rings, so that the next wait sleeps. Returns whether there was one.
+    pub fn drain(&self) -> bool {
+        let mut count = [0u8; 8];
+        matches!(rustix::io::read(&self.0, &mut count), Ok(8))
+    }
+
+    /// A second handle to the same doorbell.
+    ///
+    /// # Errors
+    /// What dup(2) says.
+    pub fn try_clone(&self) -> std::io::Result<Self> {
+        self.0.try_clone().map(Doorbell)
+    }
+}
+
+impl AsFd for Doorbell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,108 @@
+//! Which objects of a pool are free. Kept in the host's private memory: a peer cannot write it.
+
+use std::ops::Range;
+
+/// Free and used objects of one pool, handed out by index.
+#[derive(Debug)]
+pub struct Pool {
+    used: Vec<bool>,
+    free: u32,
+    /// Where the next search starts; spreads reuse and keeps allocation short.
+    next: u32,
+    reserved: u32,
+}
+
+impl Pool {
+    /// A pool of `num` objects of which the first `reserved` are never handed out.
+    pub fn new(num: u32, reserved: u32) -> Self {
+        let mut used = vec![false; num as usize];
+        let reserved = reserved.min(num);
+        used[..reserved as usize].fill(true);
+        Pool { used, free: num - reserved, next: reserved, reserved }
+    }
+
+    /// Number of free objects.
+    pub fn free(&self) -> u32 {
+        self.free
+    }
+
+    /// Number of objects, the reserved ones included.
+    pub fn len(&self) -> u32 {
+        self.used.len() as u32
+    }
+
+    /// Whether the pool has no objects at all.
+    pub fn is_empty(&self) -> bool {
+        self.used.is_empty()
+    }
+
+    /// Takes one object, or none when all are used.
+    pub fn take(&mut self) -> Option<u32> {
+        if self.free == 0 {
+            return None;
+        }
+        let n = self.len();
+        let found = (0..n).map(|k| (self.next + k) % n).find(|&i| !self.used[i as usize])?;
+        self.used[found as usize] = true;
+        self.free -= 1;
+        self.next = (found + 1) % n;
+        Some(found)
+    }
+
+    /// Takes `count` objects that follow each other, or none.
+    pub fn take_run(&mut self, count: u32) -> Option<Range<u32>> {
+        let mut run = 0;
+        for i in 0..self.len() {
+            run = if self.used[i as usize] { 0 } else { run + 1 };
+            if run == count {
+                let range = i + 1 - count..i + 1;
+                self.used[range.start as usize..range.end as usize].fill(true);
+                self.free -= count;
+                return Some(range);
+            }
+        }
+        None
+    }
+
+    /// Gives an object back. Returns whether it had been taken: an index that was free, reserved or out of range
+    /// (a list a peer scribbled over) changes nothing.
+    pub fn give(&mut self, i: u32) -> bool {
+        match self.used.get_mut(i as usize) {
+            Some(used) if *used && i >= self.reserved => {
+                *used = false;
+                self.free += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    proptest! {
+        /// Objective: against a set as model, no object is handed out twice and none is lost.
+        #[test]
+        fn behaves_like_a_set(ops in proptest::collection::vec((0u8..3, 0u32..24), 0..200)) {
+            let mut pool = Pool::new(20, 2);
+            let mut model = HashSet::new();
+            for (op, i) in ops {
+                match op {
+                    0 => match pool.take() {
+                        Some(x) => { prop_assert!(x >= 2 && model.insert(x)); }
+                        None => prop_assert_eq!(model.len(), 18),
+                    },
+                    1 => prop_assert_eq!(pool.give(i), model.remove(&i)),
+                    _ => if let Some(r) = pool.take_run(i % 5 + 1) {
+                        for x in r { prop_assert!(x >= 2 && model.insert(x)); }
+                    },
+                }
+                prop_assert_eq!(pool.free() as usize, 18 - model.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,455 @@
+//! A region and the ports carved out of it: the host's side of the memory.
+#![allow(unsafe_code)]
+
+use std::mem::offset_of;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use netvale_abi::{NETMAP_API, NetmapIf};
+use thiserror::Error;
+
+use crate::csb::Csb;
+use crate::layout::{Layout, LayoutError, RESERVED_BUFS, RING_SLOTS_RANGE, RegionSizes};
+use crate::mapping::{Mapping, Pages, sealed_memfd};
+use crate::pool::Pool;
+use crate::ring::{RingMem, RingPlace};
+
+/// Why a region or a port in it cannot be had.
+#[derive(Debug, Error)]
+pub enum RegionError {
+    /// The sizes do not make a region.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The kernel refused the memory.
+    #[error("no shared memory of {bytes} bytes to be had: {source}")]
+    Memory {
+        /// Bytes asked for.
+        bytes: u64,
+        /// What the kernel said.
+        source: rustix::io::Errno,
+    },
+    /// A pool of the region is used up.
+    #[error(
+        "the region has no {what} left: {asked} asked for, {free} free; ask for fewer, or attach with a larger region"
+    )]
+    Exhausted {
+        /// Which pool.
+        what: &'static str,
+        /// Objects asked for.
+        asked: u32,
+        /// Objects free.
+        free: u32,
+    },
+    /// Slots out of range for this region.
+    #[error("{slots} slots a ring asked for; this region allows {least} to {most}")]
+    Slots {
+        /// Slots asked for.
+        slots: u32,
+        /// Fewest.
+        least: u32,
+        /// Most.
+        most: u32,
+    },
+}
+
+/// Number and size of a port's rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortShape {
+    /// Rings the application sends on.
+    pub tx_rings: u32,
+    /// Rings the application receives on.
+    pub rx_rings: u32,
+    /// Slots of each tx ring.
+    pub tx_slots: u32,
+    /// Slots of each rx ring.
+    pub rx_slots: u32,
+}
+
+#[derive(Debug)]
+struct Pools {
+    ifs: Pool,
+    rings: Pool,
+    bufs: Pool,
+}
+
+/// One sealed memfd and what is free in it. One region is one trust domain.
+#[derive(Debug)]
+pub struct Region {
+    map: Arc<Mapping>,
+    fd: Option<OwnedFd>,
+    layout: Layout,
+    huge: bool,
+    pools: Mutex<Pools>,
+}
+
+impl Region {
+    /// A region on a sealed memfd that can be passed to other processes.
+    ///
+    /// # Errors
+    /// [`RegionError::Layout`] or [`RegionError::Memory`].
+    pub fn shared(name: &str, sizes: RegionSizes, pages: Pages) -> Result<Arc<Self>, RegionError> {
+        let layout = Layout::new(sizes)?;
+        let (fd, map, huge) = sealed_memfd(name, layout.total, pages)
+            .map_err(|source| RegionError::Memory { bytes: layout.total, source })?;
+        Ok(Self::over(map, Some(fd), layout, huge))
+    }
+
+    /// A region in this process's own memory, for a switch or a pipe embedded in one program.
+    ///
+    /// # Errors
+    /// [`RegionError::Layout`] or [`RegionError::Memory`].
+    pub fn private(sizes: RegionSizes) -> Result<Arc<Self>, RegionError> {
+        let layout = Layout::new(sizes)?;
+        let map = Mapping::private(layout.total as usize)
+            .ok_or(RegionError::Memory { bytes: layout.total, source: rustix::io::Errno::NOMEM })?;
+        Ok(Self::over(map, None, layout, false))
+    }
+
+    fn over(map: Mapping, fd: Option<OwnedFd>, layout: Layout, huge: bool) -> Arc<Self> {
+        let sizes = layout.sizes;
+        let pools = Pools {
+            ifs: Pool::new(sizes.ifs.num, 0),
+            rings: Pool::new(sizes.rings.num, 0),
+            bufs: Pool::new(sizes.bufs.num, RESERVED_BUFS),
+        };
+        Arc::new(Region { map: Arc::new(map), fd, layout, huge, pools: Mutex::new(pools) })
+    }
+
+    /// The memfd, to be passed on; none for a private region.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.fd.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Where things lie.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The mapping.
+    pub fn mapping(&self) -> &Arc<Mapping> {
+        &self.map
+    }
+
+    /// Whether it lies on huge pages.
+    pub fn is_huge(&self) -> bool {
+        self.huge
+    }
+
+    fn pools(&self) -> MutexGuard<'_, Pools> {
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Free netmap_ifs, rings and buffers.
+    pub fn free(&self) -> (u32, u32, u32) {
+        let p = self.pools();
+        (p.ifs.free(), p.rings.free(), p.bufs.free())
+    }
+
+    /// Carves out the rings, CSB entries and buffers of a port.
+    ///
+    /// # Errors
+    /// [`RegionError::Exhausted`] or [`RegionError::Slots`]; nothing is kept then.
+    pub fn port(self: &Arc<Self>, shape: PortShape) -> Result<PortMem, RegionError> {
+        self.check_slots(shape.tx_slots)?;
+        self.check_slots(shape.rx_slots)?;
+        let count = shape.tx_rings + shape.rx_rings;
+        let ids = {
+            let mut pools = self.pools();
+            let free = pools.rings.free();
+            let want_bufs = shape
+                .tx_rings
+                .saturating_mul(shape.tx_slots)
+                .saturating_add(shape.rx_rings.saturating_mul(shape.rx_slots));
+            if pools.bufs.free() < want_bufs {
+                return Err(RegionError::Exhausted { what: "buffers", asked: want_bufs, free: pools.bufs.free() });
+            }
+            pools.rings.take_run(count).ok_or(RegionError::Exhausted { what: "rings", asked: count, free })?
+        };
+        let mut mem = PortMem { region: Arc::clone(self), shape, ids: ids.clone(), tx: Vec::new(), rx: Vec::new() };
+        for (k, id) in ids.enumerate() {
+            let is_rx = k as u32 >= shape.tx_rings;
+            let slots = if is_rx { shape.rx_slots } else { shape.tx_slots };
+            let index = if is_rx { k as u32 - shape.tx_rings } else { k as u32 };
+            let side = self.fresh_ring(id, slots, index as u16, is_rx)?;
+            if is_rx { mem.rx.push(side) } else { mem.tx.push(side) }
+        }
+        Ok(mem)
+    }
+
+    fn check_slots(&self, slots: u32) -> Result<(), RegionError> {
+        let (least, most) = (*RING_SLOTS_RANGE.start(), self.layout.max_slots().min(*RING_SLOTS_RANGE.end()));
+        if slots < least || slots > most {
+            return Err(RegionError::Slots { slots, least, most });
+        }
+        Ok(())
+    }
+
+    fn fresh_ring(&self, id: u32, slots: u32, ringid: u16, rx: bool) -> Result<RingSide, RegionError> {
+        let place = RingPlace {
+            ring: self.layout.ring_at(id),
+            slots,
+            bufs: self.layout.buf_pool,
+            num_bufs: self.layout.sizes.bufs.num,
+            buf_size: self.layout.sizes.bufs.size,
+        };
+        // Both views lie inside by construction of the layout; if not, the region is not usable at all.
+        let outside = RegionError::Exhausted { what: "space", asked: 1, free: 0 };
+        let (Some(ring), Some(csb)) =
+            (RingMem::new(&self.map, place), Csb::new(&self.map, self.layout.atok_at(id), self.layout.ktoa_at(id)))
+        else {
+            return Err(outside);
+        };
+        let tail = if rx { 0 } else { slots - 1 };
+        ring.init_header(ringid, rx, tail);
+        let mut pools = self.pools();
+        for i in 0..slots {
+            let free = pools.bufs.free();
+            let buf = pools.bufs.take().ok_or(RegionError::Exhausted { what: "buffers", asked: slots - i, free })?;
+            ring.set_slot_word(i, buf, 0, 0);
+        }
+        csb.reset(tail);
+        Ok(RingSide { ring, csb, csb_index: id })
+    }
+
+    /// Takes `count` buffers and links them through their first word, as `ni_bufs_head` asks. Returns the head of the list (0 when
+    /// `count` is 0) and the buffers actually taken: fewer when the pool runs dry, as in netmap.
+    pub fn take_extra_bufs(&self, count: u32) -> (u32, u32) {
+        let mut pools = self.pools();
+        let (mut head, mut got) = (0, 0);
+        while got < count {
+            let Some(buf) = pools.bufs.take() else { break };
+            self.store_u32(self.layout.buf_at(buf), head);
+            head = buf;
+            got += 1;
+        }
+        (head, got)
+    }
+
+    /// Gives back the list of extra buffers that starts at `head`. The list is the application's: a broken or circular one ends at
+    /// the first buffer that was not taken.
+    pub fn give_extra_bufs(&self, mut head: u32) {
+        let mut pools = self.pools();
+        while head >= RESERVED_BUFS && pools.bufs.give(head) {
+            head = self.load_u32(self.layout.buf_at(head));
+        }
+    }
+
+    fn u32_at(&self, offset: u64) -> Option<&AtomicU32> {
+        let p = self.map.at(offset, 4, 4)?;
+        // SAFETY: `at` checked bounds and alignment; accessed atomically only; the mapping lives as long as self.
+        Some(unsafe { AtomicU32::from_ptr(p.as_ptr().cast()) })
+    }
+
+    fn store_u32(&self, offset: u64, v: u32) {
+        if let Some(w) = self.u32_at(offset) {
+            w.store(v, Ordering::Relaxed);
+        }
+    }
+
+    fn load_u32(&self, offset: u64) -> u32 {
+        self.u32_at(offset).map_or(0, |w| w.load(Ordering::Relaxed))
+    }
+
+    fn store_u64(&self, offset: u64, v: u64) {
+        if let Some(p) = self.map.at(offset, 8, 8) {
+            // SAFETY: `at` checked bounds and alignment; accessed atomically only.
+            unsafe { AtomicU64::from_ptr(p.as_ptr().cast()) }.store(v, Ordering::Relaxed);
+        }
+    }
+
+    fn store_name(&self, offset: u64, name: &str) {
+        let Some(p) = self.map.at(offset, 16, 1) else { return };
+        for i in 0..16 {
+            let b = if i < 15 { name.as_bytes().get(i).copied().unwrap_or(0) } else { 0 };
+            // SAFETY: the 16 bytes of ni_name, checked by `at`; accessed atomically only.
+            unsafe { AtomicU8::from_ptr(p.as_ptr().add(i)) }.store(b, Ordering::Relaxed);
+        }
+    }
+}
+
+/// One ring of a port with its CSB entry.
+#[derive(Clone, Debug)]
+pub struct RingSide {
+    /// Slots and buffers.
+    pub ring: RingMem,
+    /// Status block.
+    pub csb: Csb,
+    /// Index in the region's CSB arrays.
+    pub csb_index: u32,
+}
+
+/// The rings of one port. Dropping it gives rings and buffers back to the region.
+#[derive(Debug)]
+pub struct PortMem {
+    region: Arc<Region>,
+    shape: PortShape,
+    ids: Range<u32>,
+    /// Tx rings in order.
+    pub tx: Vec<RingSide>,
+    /// Rx rings in order.
+    pub rx: Vec<RingSide>,
+}
+
+impl PortMem {
+    /// The region it lies in.
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// Number and size of the rings.
+    pub fn shape(&self) -> PortShape {
+        self.shape
+    }
+
+    /// First entry in the region's CSB arrays; tx rings first, then rx rings.
+    pub fn csb_first(&self) -> u32 {
+        self.ids.start
+    }
+
+    /// A `netmap_if` through which one application reaches the rings in `tx` and `rx` (others read as offset 0), with
+    /// up to `extra` extra buffers.
+    ///
+    /// # Errors
+    /// [`RegionError::Exhausted`] when the region has no `netmap_if` left or none large enough.
+    pub fn bind(&self, name: &str, tx: Range<u32>, rx: Range<u32>, extra: u32) -> Result<Binding, RegionError> {
+        let region = &self.region;
+        let entries = self.shape.tx_rings + self.shape.rx_rings + 2;
+        let most = region.layout.max_port_rings();
+        if entries > most {
+            return Err(RegionError::Exhausted { what: "ring offsets in a netmap_if", asked: entries, free: most });
+        }
+        let index = region.pools().ifs.take().ok_or(RegionError::Exhausted { what: "netmap_if", asked: 1, free: 0 })?;
+        let (head, extra_bufs) = region.take_extra_bufs(extra);
+        let at = region.layout.if_at(index);
+        let binding = Binding { region: Arc::clone(region), index, nifp: at, extra_bufs };
+        region.store_name(at, name);
+        let field = |o: usize, v: u32| region.store_u32(at + o as u64, v);
+        field(offset_of!(NetmapIf, ni_version), NETMAP_API as u32);
+        field(offset_of!(NetmapIf, ni_flags), 0);
+        field(offset_of!(NetmapIf, ni_tx_rings), self.shape.tx_rings);
+        field(offset_of!(NetmapIf, ni_rx_rings), self.shape.rx_rings);
+        field(offset_of!(NetmapIf, ni_bufs_head), head);
+        // netmap reports at least one host ring each way; these have offset 0: not bound.
+        field(offset_of!(NetmapIf, ni_host_tx_rings), 1);
+        field(offset_of!(NetmapIf, ni_host_rx_rings), 1);
+        let bound = |rings: &[RingSide], i: u32, range: &Range<u32>| match rings.get(i as usize) {
+            Some(side) if range.contains(&i) => side.ring.place().ring.wrapping_sub(at),
+            _ => 0,
+        };
+        let (n_tx, n_rx) = (self.shape.tx_rings, self.shape.rx_rings);
+        let tx_offsets = (0..n_tx).map(|i| bound(&self.tx, i, &tx));
+        let rx_offsets = (0..n_rx).map(|i| bound(&self.rx, i, &rx));
+        let all = tx_offsets.chain([0]).chain(rx_offsets).chain([0]);
+        for (k, v) in all.enumerate() {
+            region.store_u64(at + (size_of::<NetmapIf>() + 8 * k) as u64, v);
+        }
+        Ok(binding)
+    }
+}
+
+impl Drop for PortMem {
+    fn drop(&mut self) {
+        let mut pools = self.region.pools();
+        for side in self.tx.iter().chain(&self.rx) {
+            for i in 0..side.ring.num_slots() {
+                // The slots are the application's: what it swapped in is what goes back, each buffer once.
+                pools.bufs.give(side.ring.slot_word(i).buf_idx);
+            }
+        }
+        for id in self.ids.clone() {
+            pools.rings.give(id);
+        }
+    }
+}
+
+/// One application's `netmap_if`. Dropping it gives the extra buffers listed in `ni_bufs_head` back.
+#[derive(Debug)]
+pub struct Binding {
+    region: Arc<Region>,
+    index: u32,
+    nifp: u64,
+    extra_bufs: u32,
+}
+
+impl Binding {
+    /// Offset of the `netmap_if` in the region.
+    pub fn nifp(&self) -> u64 {
+        self.nifp
+    }
+
+    /// Extra buffers it got.
+    pub fn extra_bufs(&self) -> u32 {
+        self.extra_bufs
+    }
+}
+
+impl Drop for Binding {
+    fn drop(&mut self) {
+        let head = self.region.load_u32(self.nifp + offset_of!(NetmapIf, ni_bufs_head) as u64);
+        self.region.give_extra_bufs(head);
+        self.region.pools().ifs.give(self.index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: PortShape = PortShape { tx_rings: 2, rx_rings: 1, tx_slots: 8, rx_slots: 4 };
+
+    fn region() -> Arc<Region> {
+        Region::private(RegionSizes::for_port(3, 8, 128, 1, 6)).unwrap()
+    }
+
+    /// Objective: a port's objects come from the pools and all go back on drop.
+    #[test]
+    fn ports_come_and_go() {
+        let r = region();
+        let free = r.free();
+        for _ in 0..3 {
+            let port = r.port(SHAPE).unwrap();
+            let b = port.bind("vale0:a", 0..2, 0..1, 3).unwrap();
+            assert_eq!(b.extra_bufs(), 3);
+            assert_eq!(r.free(), (free.0 - 1, free.1 - 3, free.2 - 20 - 3));
+            assert_eq!(port.tx[1].ring.indices(), (0, 0, 7));
+            assert_eq!(port.rx[0].ring.indices(), (0, 0, 0));
+            let first = port.tx[0].ring.slot(0).buf_idx;
+            assert!(first >= 2 && port.rx[0].ring.slot(3).buf_idx != first);
+            drop((b, port));
+            assert_eq!(r.free(), free);
+        }
+    }
+
+    /// Objective: an application that scribbles over slots and the extra list cannot free what is not its own twice, nor
+    /// loop the host; the region still works afterwards.
+    #[test]
+    fn scribbled_indices() {
+        let r = region();
+        let port = r.port(SHAPE).unwrap();
+        let b = port.bind("x", 0..2, 0..1, 2).unwrap();
+        for i in 0..8 {
+            port.tx[0].ring.set_slot_word(i, 5, 0, 0);
+            port.tx[1].ring.set_slot_word(i, u32::MAX - i, 0, 0);
+        }
+        let head = r.load_u32(b.nifp() + offset_of!(NetmapIf, ni_bufs_head) as u64);
+        r.store_u32(r.layout().buf_at(head), head);
+        drop((b, port));
+        let (_, _, bufs) = r.free();
+        assert!(bufs < r.layout().sizes.bufs.num);
+        assert!(r.pools().bufs.take().is_some());
+    }
+
+    /// Objective: what the region cannot hold is refused by name and nothing leaks.
+    #[test]
+    fn exhaustion_is_named() {
+        let r = region();
+        let free = r.free();
+        let big = PortShape { tx_slots: 9, ..SHAPE };
+        assert!(matches!(r.port(big), Err(RegionError::Slots { slots: 9, .. })));
+        let many = PortShape { tx_rings: 50, ..SHAPE };
+        assert!(matches!(r.port(many), Err(RegionError::Exhausted { .. })));
+        assert_eq!(r.free(), free);
+    }
+}

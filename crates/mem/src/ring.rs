@@ -1,0 +1,254 @@
+//! One ring in shared memory: its header, slots and buffers, with all bounds fixed when the view is made.
+#![allow(unsafe_code)]
+
+use std::mem::offset_of;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use netvale_abi::{NetmapRing, NetmapSlot};
+
+use crate::layout::{RESERVED_BUFS, RING_SLOTS_RANGE};
+use crate::mapping::Mapping;
+
+#[cfg(not(target_endian = "little"))]
+compile_error!("slots are read as little-endian words");
+
+/// Where a ring and its buffers lie in a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingPlace {
+    /// Offset of the `netmap_ring`.
+    pub ring: u64,
+    /// Number of slots.
+    pub slots: u32,
+    /// Offset of buffer 0.
+    pub bufs: u64,
+    /// Number of buffers, the reserved ones included.
+    pub num_bufs: u32,
+    /// Distance between buffers in bytes.
+    pub buf_size: u32,
+}
+
+/// A view of one ring. Cheap to clone.
+///
+/// Slot accesses are total: an index out of range means slot 0, so that no check can panic. Slots are read and written
+/// as whole words, atomically and relaxed: the CSB orders them, and a peer that writes them at the wrong moment spoils
+/// its own frames only. Buffers are reached through [`RingMem::buf`] alone, which checks the index.
+#[derive(Clone, Debug)]
+pub struct RingMem {
+    header: NonNull<u8>,
+    slots: NonNull<u8>,
+    bufs: NonNull<u8>,
+    place: RingPlace,
+    map: Arc<Mapping>,
+}
+
+// SAFETY: all access is through atomics or raw copies inside a mapping that the Arc keeps alive.
+unsafe impl Send for RingMem {}
+// SAFETY: as above.
+unsafe impl Sync for RingMem {}
+
+const SLOTS_AT: usize = size_of::<NetmapRing>();
+const SLOT: usize = size_of::<NetmapSlot>();
+
+impl RingMem {
+    /// Views the ring at `place`; none when any part of it lies outside the mapping.
+    pub fn new(map: &Arc<Mapping>, place: RingPlace) -> Option<Self> {
+        if !RING_SLOTS_RANGE.contains(&place.slots) || place.num_bufs <= RESERVED_BUFS {
+            return None;
+        }
+        let bytes = SLOTS_AT as u64 + SLOT as u64 * u64::from(place.slots);
+        let header = map.at(place.ring, bytes, 8)?;
+        let bufs = map.at(place.bufs, u64::from(place.num_bufs) * u64::from(place.buf_size), 64)?;
+        // SAFETY: `at` checked header + SLOTS_AT + slots.
+        let slots = unsafe { header.add(SLOTS_AT) };
+        Some(RingMem { header, slots, bufs, place, map: Arc::clone(map) })
+    }
+
+    /// Number of slots.
+    #[inline]
+    pub fn num_slots(&self) -> u32 {
+        self.place.slots
+    }
+
+    /// Bytes a buffer.
+    #[inline]
+    pub fn buf_size(&self) -> u32 {
+        self.place.buf_size
+    }
+
+    /// Number of buffers that slots may name, the reserved two included.
+    pub fn num_bufs(&self) -> u32 {
+        self.place.num_bufs
+    }
+
+    /// Where it lies.
+    pub fn place(&self) -> RingPlace {
+        self.place
+    }
+
+    /// The mapping it lies in.
+    pub fn mapping(&self) -> &Arc<Mapping> {
+        &self.map
+    }
+
+    /// Whether both rings name buffers of the same pool, so that indices may be swapped between them.
+    pub fn shares_buffers_with(&self, other: &RingMem) -> bool {
+        self.bufs == other.bufs && self.place.num_bufs == other.place.num_bufs && self.buf_size() == other.buf_size()
+    }
+
+    /// Index of the slot after `i`.
+    #[inline]
+    pub fn next(&self, i: u32) -> u32 {
+        if i + 1 >= self.place.slots { 0 } else { i + 1 }
+    }
+
+    #[inline]
+    fn slot_ptr(&self, i: u32) -> *mut u8 {
+        let i = if i < self.place.slots { i as usize } else { 0 };
+        // SAFETY: i < slots, and `new` checked that all slots lie in the mapping.
+        unsafe { self.slots.as_ptr().add(i * SLOT) }
+    }
+
+    /// Snapshot of slot `i`.
+    #[inline]
+    pub fn slot(&self, i: u32) -> NetmapSlot {
+        let p = self.slot_ptr(i).cast::<u64>();
+        // SAFETY: the two aligned words of a slot inside the mapping, accessed atomically.
+        let (w, ptr) = unsafe {
+            (AtomicU64::from_ptr(p).load(Ordering::Relaxed), AtomicU64::from_ptr(p.add(1)).load(Ordering::Relaxed))
+        };
+        NetmapSlot { buf_idx: w as u32, len: (w >> 32) as u16, flags: (w >> 48) as u16, ptr }
+    }
+
+    /// Snapshot of slot `i` without its `ptr` field, which only indirect slots and offsets use.
+    #[inline]
+    pub fn slot_word(&self, i: u32) -> NetmapSlot {
+        // SAFETY: the first aligned word of a slot inside the mapping, accessed atomically.
+        let w = unsafe { AtomicU64::from_ptr(self.slot_ptr(i).cast()).load(Ordering::Relaxed) };
+        NetmapSlot { buf_idx: w as u32, len: (w >> 32) as u16, flags: (w >> 48) as u16, ptr: 0 }
+    }
+
+    /// Writes slot `i`, except its `ptr` field.
+    #[inline]
+    pub fn set_slot_word(&self, i: u32, buf_idx: u32, len: u16, flags: u16) {
+        let w = u64::from(buf_idx) | u64::from(len) << 32 | u64::from(flags) << 48;
+        // SAFETY: the first aligned word of a slot inside the mapping, accessed atomically.
+        unsafe { AtomicU64::from_ptr(self.slot_ptr(i).cast()).store(w, Ordering::Relaxed) };
+    }
+
+    /// Writes `len` and `flags` of slot `i`; its buffer stays.
+    #[inline]
+    pub fn set_len_flags(&self, i: u32, len: u16, flags: u16) {
+        let w = u32::from(len) | u32::from(flags) << 16;
+        // SAFETY: the aligned second half of a slot's first word, inside the mapping, accessed atomically.
+        unsafe { AtomicU32::from_ptr(self.slot_ptr(i).add(4).cast()).store(w, Ordering::Relaxed) };
+    }
+
+    /// Start of buffer `idx`, `buf_size()` bytes long; none for the reserved indices and those outside the pool.
+    #[inline]
+    pub fn buf(&self, idx: u32) -> Option<NonNull<u8>> {
+        if idx < RESERVED_BUFS || idx >= self.place.num_bufs {
+            return None;
+        }
+        // SAFETY: idx < num_bufs, and `new` checked that all buffers lie in the mapping.
+        Some(unsafe { self.bufs.add(idx as usize * self.place.buf_size as usize) })
+    }
+
+    /// Copies `bytes` into buffer `idx` at `at`. Returns whether it fits; nothing is written otherwise.
+    pub fn write(&self, idx: u32, at: u32, bytes: &[u8]) -> bool {
+        let Some(p) = self.within(idx, at, bytes.len()) else { return false };
+        // SAFETY: `within` checked that the bytes fit into the buffer; `bytes` is private memory, so they do not overlap.
+        unsafe { crate::copy::copy_bytes(bytes.as_ptr(), p.as_ptr(), bytes.len()) };
+        true
+    }
+
+    /// Copies from buffer `idx` at `at` into `bytes`. Returns whether it lies inside the buffer; nothing is read otherwise.
+    pub fn read(&self, idx: u32, at: u32, bytes: &mut [u8]) -> bool {
+        let Some(p) = self.within(idx, at, bytes.len()) else { return false };
+        // SAFETY: `within` checked the bounds; `bytes` is private memory, so they do not overlap.
+        unsafe { crate::copy::copy_bytes(p.as_ptr(), bytes.as_mut_ptr(), bytes.len()) };
+        true
+    }
+
+    fn within(&self, idx: u32, at: u32, len: usize) -> Option<NonNull<u8>> {
+        let room = self.buf_size().checked_sub(at)? as usize;
+        let p = self.buf(idx)?;
+        // SAFETY: at <= buf_size, so the result is inside the buffer or one past its end.
+        (len <= room).then(|| unsafe { p.add(at as usize) })
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: an aligned u32 field of the ring header inside the mapping, only accessed atomically by us.
+        unsafe { AtomicU32::from_ptr(self.header.as_ptr().add(offset).cast()) }
+    }
+
+    /// Writes `head`, `cur` and `tail` of the header: what programs that use the netmap ABI look at.
+    #[inline]
+    pub fn set_indices(&self, head: u32, cur: u32, tail: u32) {
+        self.word(offset_of!(NetmapRing, head)).store(head, Ordering::Relaxed);
+        self.word(offset_of!(NetmapRing, cur)).store(cur, Ordering::Relaxed);
+        self.word(offset_of!(NetmapRing, tail)).store(tail, Ordering::Relaxed);
+    }
+
+    /// Snapshot of the header's `head`, `cur` and `tail`.
+    pub fn indices(&self) -> (u32, u32, u32) {
+        let get = |o| self.word(o).load(Ordering::Relaxed);
+        (get(offset_of!(NetmapRing, head)), get(offset_of!(NetmapRing, cur)), get(offset_of!(NetmapRing, tail)))
+    }
+
+    /// The header's `flags` (`NR_TIMESTAMP`, `NR_FORWARD`).
+    #[inline]
+    pub fn flags(&self) -> u32 {
+        self.word(offset_of!(NetmapRing, flags)).load(Ordering::Relaxed)
+    }
+
+    /// Writes the header's `flags`.
+    pub fn set_flags(&self, flags: u32) {
+        self.word(offset_of!(NetmapRing, flags)).store(flags, Ordering::Relaxed);
+    }
+
+    /// Writes the header's time stamp, a `struct timeval`.
+    pub fn set_timestamp(&self, sec: i64, usec: i64) {
+        let at = offset_of!(NetmapRing, ts);
+        for (k, v) in [sec, usec].into_iter().enumerate() {
+            // SAFETY: an aligned u64 of the 16-byte `ts` field of the header, accessed atomically.
+            unsafe {
+                AtomicU64::from_ptr(self.header.as_ptr().add(at + 8 * k).cast()).store(v as u64, Ordering::Relaxed)
+            };
+        }
+    }
+
+    /// The header's time stamp.
+    pub fn timestamp(&self) -> (i64, i64) {
+        let at = offset_of!(NetmapRing, ts);
+        // SAFETY: as in `set_timestamp`.
+        let get = |k: usize| unsafe {
+            AtomicU64::from_ptr(self.header.as_ptr().add(at + 8 * k).cast()).load(Ordering::Relaxed)
+        };
+        (get(0) as i64, get(1) as i64)
+    }
+
+    /// Fills the header of a fresh ring, `head = cur = 0`.
+    pub fn init_header(&self, ringid: u16, rx: bool, tail: u32) {
+        let u64_at = |o: usize, v: u64| {
+            // SAFETY: an aligned u64 field of the header, accessed atomically.
+            unsafe { AtomicU64::from_ptr(self.header.as_ptr().add(o).cast()).store(v, Ordering::Relaxed) };
+        };
+        let u16_at = |o: usize, v: u16| {
+            // SAFETY: an aligned u16 field of the header, accessed atomically.
+            unsafe { AtomicU16::from_ptr(self.header.as_ptr().add(o).cast()).store(v, Ordering::Relaxed) };
+        };
+        // buf_ofs is relative to the ring and may be negative in netmap; pools lie behind the rings here.
+        u64_at(offset_of!(NetmapRing, buf_ofs), self.place.bufs.wrapping_sub(self.place.ring));
+        self.word(offset_of!(NetmapRing, num_slots)).store(self.place.slots, Ordering::Relaxed);
+        self.word(offset_of!(NetmapRing, nr_buf_size)).store(self.place.buf_size, Ordering::Relaxed);
+        u16_at(offset_of!(NetmapRing, ringid), ringid);
+        u16_at(offset_of!(NetmapRing, dir), u16::from(rx));
+        self.set_flags(0);
+        self.set_timestamp(0, 0);
+        u64_at(offset_of!(NetmapRing, offset_mask), 0);
+        u64_at(offset_of!(NetmapRing, buf_align), 0);
+        self.set_indices(0, 0, tail);
+    }
+}
