@@ -1,0 +1,50 @@
+# The entry point for developers. `make` alone lists the targets.
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+TARGET  := $(or $(CARGO_TARGET_DIR),target)
+NETVALE := $(TARGET)/release/netvale
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test check bench fuzz fmt install clean
+
+help: ## list the targets
+	@echo "netvale: make TARGET"
+	@sed -n 's/^\([a-z]*\):.* ## /  \1\t/p' Makefile | expand -t 12
+
+build: ## release binary, target/release/netvale
+	cargo build --release --package netvale-cli
+
+demo: ## real traffic across a switch, in under a minute
+	@scripts/install-deps.sh demo
+	@$(MAKE) --no-print-directory build
+	@$(NETVALE) demo
+
+test: ## all tests, loom models, Miri and bounded fuzzing (under 15 minutes)
+	@scripts/install-deps.sh test
+	@scripts/test.sh
+
+check: ## format, lints, docs, layers, unsafe gate, dependencies
+	@scripts/install-deps.sh check
+	@scripts/check.sh
+
+bench: ## measure against the peers, then write the report
+	@scripts/install-deps.sh bench
+	@$(MAKE) --no-print-directory build
+	@$(NETVALE) bench pipe vale tap latency idle --against all
+	@$(NETVALE) bench report
+
+fuzz: ## fuzz every target for FUZZ_SECONDS (default 60) each
+	@scripts/install-deps.sh test
+	@scripts/fuzz.sh all $(or $(FUZZ_SECONDS),60)
+
+fmt: ## format the code
+	@cargo fmt --all
+	@cargo fmt --manifest-path fuzz/Cargo.toml
+
+install: ## binary, man pages, completions; PREFIX (/usr/local) and DESTDIR
+	@scripts/install.sh "$(DESTDIR)$(PREFIX)" "$(NETVALE)"
+
+clean: ## remove what was built
+	@cargo clean
+	@rm -rf fuzz/target fuzz/artifacts fuzz/corpus

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# check.sh: everything that judges the tree without running its tests.
+set -uo pipefail
+. "$(dirname "$0")/lib.sh"
+cd "$root" || exit 1
+
+deny=$tools_dir/bin/cargo-deny
+[ -x "$deny" ] || deny=$(command -v cargo-deny || true)
+
+xtask() {
+    stage "$1" 300 cargo run --quiet --package xtask -- "$1"
+}
+
+stage_deny() {
+    [ -n "$deny" ] || skip "cargo-deny is not installed (scripts/install-deps.sh check)"
+    "$deny" --log-level error check licenses bans sources
+}
+
+# The advisory database comes from the network; a copy from an earlier run is better than nothing.
+stage_advisories() {
+    [ -n "$deny" ] || skip "cargo-deny is not installed (scripts/install-deps.sh check)"
+    if timeout 60 "$deny" fetch db >/dev/null 2>&1; then
+        "$deny" --log-level error check advisories
+    elif compgen -G "${CARGO_HOME:-$HOME/.cargo}/advisory-dbs/*" >/dev/null; then
+        echo "the advisory database is out of reach; using the copy from an earlier run"
+        "$deny" --log-level error check --disable-fetch advisories
+    else
+        skip "the advisory database is out of reach (offline?)"
+    fi
+}
+
+if [ "${1:-}" = --inside ]; then
+    "stage_$2"
+    exit
+fi
+
+need_rust
+stage format 60 cargo fmt --all --check
+stage clippy 600 cargo clippy --quiet --workspace --all-targets -- -D warnings
+stage rustdoc 600 env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
+xtask layers
+xtask unsafe-gate
+xtask names
+stage cargo-deny 120 "$0" --inside deny
+stage advisories 180 "$0" --inside advisories
+stages_summary

@@ -1,0 +1,190 @@
+#!/usr/bin/env bash
+# install-deps.sh demo|test|check|bench: installs what that make target needs on Debian.
+#
+# Says which packages it installs and why, leaves out those that are present, and touches nothing
+# else. Without root and sudo it names the packages and returns success: the target then goes on and
+# says what it skips. Rust itself is not installed here.
+set -uo pipefail
+. "$(dirname "$0")/lib.sh"
+
+packages_demo() {
+    cat <<'LIST'
+gcc|links the Rust binaries
+libc6-dev|C library to link against
+iproute2|network namespaces and interfaces (ip)
+iputils-ping|ping across the switch
+iperf3|TCP across the switch
+LIST
+}
+
+packages_test() {
+    packages_demo
+    cat <<'LIST'
+tcpdump|reads back captured files
+procps|looks at processes and their resources
+g++|builds libFuzzer for the fuzz targets
+LIST
+}
+
+packages_check() {
+    packages_demo | head -n 2
+}
+
+packages_bench() {
+    packages_demo
+    cat <<'LIST'
+dpdk|peer: testpmd with net_ring, memif and vhost
+openvswitch-switch-dpdk|peer: OVS-DPDK between vhost-user ports
+LIST
+}
+
+installed() {
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+# The missing ones of `package|why` lines.
+missing_of() {
+    local package why
+    while IFS='|' read -r package why; do
+        installed "$package" || echo "$package|$why"
+    done
+}
+
+# Sets `as_root` to the command prefix that makes us root; fails when there is none.
+find_root() {
+    as_root=()
+    [ "$(id -u)" = 0 ] && return 0
+    have sudo || return 1
+    if sudo -n true 2>/dev/null; then
+        as_root=(sudo -n)
+    elif [ -t 0 ]; then
+        as_root=(sudo)
+    else
+        return 1
+    fi
+}
+
+apt() {
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq "$@" </dev/null
+}
+
+# apt_install PACKAGE…: one retry for all; then one by one, so that a package this release lacks does
+# not keep the others away.
+apt_install() {
+    local attempt package
+    for attempt in 1 2; do
+        apt update
+        apt install -y --no-install-recommends "$@" && return 0
+        echo "apt-get failed (attempt $attempt)"
+    done
+    for package in "$@"; do
+        apt install -y --no-install-recommends "$package" >/dev/null 2>&1 ||
+            echo "not installed: $package (what needs it will say so)"
+    done
+}
+
+policy=/usr/sbin/policy-rc.d
+policy_kept=$policy.netvale-kept
+policy_mark='# netvale install guard'
+
+# Keeps packages from starting services while they are installed (Debian's policy-rc.d), and puts the
+# machine's own policy back afterwards, also after an interrupted run.
+guard_services() {
+    unguard_services
+    [ ! -e "$policy" ] || "${as_root[@]}" mv "$policy" "$policy_kept"
+    printf '#!/bin/sh\n%s\nexit 101\n' "$policy_mark" | "${as_root[@]}" tee "$policy" >/dev/null
+    "${as_root[@]}" chmod 755 "$policy"
+    trap unguard_services EXIT
+    trap 'exit 130' INT TERM
+}
+
+unguard_services() {
+    if grep -qsF "$policy_mark" "$policy"; then
+        "${as_root[@]}" rm -f "$policy"
+    fi
+    if [ -e "$policy_kept" ]; then
+        "${as_root[@]}" mv "$policy_kept" "$policy"
+    fi
+}
+
+# Our benchmark starts its own Open vSwitch; the packaged service must not start at boot.
+disable_ovs_at_boot() {
+    have systemctl && "${as_root[@]}" systemctl disable --quiet openvswitch-switch 2>/dev/null
+    return 0
+}
+
+install_packages() {
+    local missing names
+    if ! have dpkg-query || ! have apt-get; then
+        echo "not a Debian system: install the equivalents of: $("packages_$1" | cut -d'|' -f1 | tr '\n' ' ')"
+        return
+    fi
+    missing=$("packages_$1" | missing_of)
+    [ -n "$missing" ] || return 0
+    mapfile -t names < <(cut -d'|' -f1 <<<"$missing")
+    if ! find_root; then
+        echo "missing packages; as root, run: apt-get install --no-install-recommends ${names[*]}"
+        return
+    fi
+    echo "installing Debian packages for \`make $1\`:"
+    sed 's/^\([^|]*\)|/  \1: /' <<<"$missing"
+    case " ${names[*]} " in
+    *' openvswitch-switch-dpdk '*)
+        guard_services
+        apt_install "${names[@]}"
+        disable_ovs_at_boot
+        unguard_services
+        ;;
+    *) apt_install "${names[@]}" ;;
+    esac
+}
+
+# Miri needs a nightly toolchain, which only rustup can add.
+install_miri() {
+    cargo +nightly miri --version >/dev/null 2>&1 && return
+    if ! have rustup; then
+        echo "Miri: skipped: no rustup to install a nightly toolchain"
+        return
+    fi
+    echo "installing a nightly Rust toolchain with Miri: runs the pure crates' tests on an interpreter that finds undefined behaviour"
+    timeout 300 rustup toolchain install nightly --profile minimal --component miri --component rust-src \
+        >/dev/null 2>&1 || echo "Miri: skipped: rustup could not install nightly with miri (offline?)"
+}
+
+# Components of the stable toolchain that a minimal rustup profile leaves out.
+install_components() {
+    cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 && return
+    have rustup || return
+    echo "installing the Rust components rustfmt and clippy"
+    timeout 300 rustup component add rustfmt clippy >/dev/null 2>&1 ||
+        echo "rustup could not add rustfmt and clippy (offline?)"
+}
+
+# One version, so that it judges alike everywhere; built once, into a directory of its own.
+cargo_deny_version=0.20.2
+
+install_cargo_deny() {
+    [ -x "$tools_dir/bin/cargo-deny" ] && return
+    echo "building cargo-deny $cargo_deny_version into $tools_dir (minutes, once): checks licences, advisories and sources of dependencies"
+    env -u CARGO_TARGET_DIR timeout 1200 \
+        cargo install cargo-deny --version "$cargo_deny_version" --locked --quiet --root "$tools_dir" ||
+        echo "cargo-deny: skipped: it could not be built (offline?)"
+}
+
+case ${1:-} in
+demo | bench) install_packages "$1" ;;
+test)
+    install_packages test
+    install_miri
+    ;;
+check)
+    install_packages check
+    install_components
+    install_cargo_deny
+    ;;
+*)
+    echo "usage: install-deps.sh demo|test|check|bench" >&2
+    exit 2
+    ;;
+esac
+need_rust

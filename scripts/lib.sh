@@ -1,0 +1,76 @@
+# Shared by the scripts: where things lie, and stages with a heading, a time limit and an outcome.
+# Sourced by bash; sets no shell options of its own.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+target_dir=${CARGO_TARGET_DIR:-$root/target}
+# Tools that are built once and kept: cargo-deny.
+tools_dir=${NETVALE_TOOLS:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/netvale/tools}
+
+# The exit status by which a stage says that it cannot run here.
+SKIPPED=77
+
+stages_passed=0
+stages_failed=0
+stages_skipped=0
+failed_names=()
+
+# skip REASON: ends a stage as skipped.
+skip() {
+    echo "skipped: $*"
+    exit "$SKIPPED"
+}
+
+have() {
+    command -v "$1" >/dev/null 2>&1
+}
+
+# stage NAME SECONDS COMMAND…: runs the command under a time limit and counts its outcome.
+# `timeout` leads a process group of its own, so that the limit ends grandchildren too; Ctrl-C is
+# passed on by the trap, because the terminal's signal does not reach that group.
+stage() {
+    local name=$1 limit=$2 status start=$SECONDS
+    shift 2
+    printf '\n== %s\n' "$name"
+    (trap - INT; exec timeout -k 10 "$limit" "$@") </dev/null &
+    local pid=$!
+    trap 'kill -TERM "$pid" 2>/dev/null; exit 130' INT TERM
+    wait "$pid"
+    status=$?
+    trap - INT TERM
+    case $status in
+    0)
+        stages_passed=$((stages_passed + 1))
+        echo "== $name: passed in $((SECONDS - start)) s"
+        ;;
+    "$SKIPPED")
+        stages_skipped=$((stages_skipped + 1))
+        ;;
+    *)
+        stages_failed=$((stages_failed + 1))
+        failed_names+=("$name")
+        # 124: timeout ended it; 137: it had to kill it.
+        case $status in 124 | 137) echo "== $name: over its limit of $limit s" ;; esac
+        echo "== $name: FAILED (status $status)"
+        ;;
+    esac
+}
+
+# Prints the closing line; status 1 when a stage failed.
+stages_summary() {
+    echo
+    [ "$stages_failed" = 0 ] || printf 'failed stage: %s\n' "${failed_names[@]}"
+    echo "stages: $stages_passed passed, $stages_failed failed, $stages_skipped skipped"
+    [ "$stages_failed" = 0 ]
+}
+
+# Ends the script unless what every target needs is there: cargo and a C linker.
+need_rust() {
+    have cargo || {
+        echo "cargo is missing: install a Rust toolchain, for example from https://rustup.rs" >&2
+        exit 1
+    }
+    have cc || {
+        echo "a C linker (cc) is missing: install gcc and libc6-dev" >&2
+        exit 1
+    }
+}

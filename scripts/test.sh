@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# test.sh [STAGE…]: runs the test stages (all when none is named), each under a time limit.
+#
+#   FUZZ_SECONDS=20      time for each fuzz target
+#   TEST_BUDGET=870      seconds for all stages together
+#
+# Each stage uses one directory below the target directory, so that nothing is built twice.
+set -uo pipefail
+. "$(dirname "$0")/lib.sh"
+cd "$root" || exit 1
+
+budget=${TEST_BUDGET:-870}
+all_stages=(build unit doc loom miri fuzz)
+
+# Compiling has its own stage, so that a test's time limit is about the test.
+stage_build() {
+    cargo test --workspace --lib --bins --tests --examples --no-run
+}
+
+stage_unit() {
+    cargo test --workspace --lib --bins --tests --examples --no-fail-fast
+}
+
+stage_doc() {
+    cargo test --workspace --doc
+}
+
+# Model checks: loom runs every interleaving of the tests written for it. A crate has such tests when
+# its manifest names loom: as `tests/loom*.rs`, or in modules called `loom` something.
+stage_loom() {
+    local manifest dir package ran=0
+    export CARGO_TARGET_DIR=$target_dir/loom RUSTFLAGS="--cfg loom"
+    export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=0
+    for manifest in $(grep -l '^loom\b' crates/*/Cargo.toml); do
+        dir=$(dirname "$manifest")
+        package=$(sed -n 's/^name = "\(.*\)"/\1/p' "$manifest" | head -n 1)
+        ran=1
+        if compgen -G "$dir/tests/loom*.rs" >/dev/null; then
+            cargo test --release -p "$package" --test 'loom*' || return 1
+        else
+            cargo test --release -p "$package" --lib loom || return 1
+        fi
+    done
+    [ "$ran" = 1 ] || skip "no crate has loom models"
+}
+
+# Undefined behaviour in the crates that do not need the kernel. What needs a mapping or a socket is
+# ignored under Miri by its own test. Property tests run few cases: Miri is some hundred times slower.
+stage_miri() {
+    cargo +nightly miri --version >/dev/null 2>&1 || skip "Miri is not installed (rustup toolchain install nightly --component miri)"
+    export MIRIFLAGS=${MIRIFLAGS:--Zmiri-disable-isolation} PROPTEST_CASES=${MIRI_PROPTEST_CASES:-4}
+    cargo +nightly miri setup >/dev/null 2>&1 || skip "Miri's standard library could not be built (rustup component add rust-src --toolchain nightly)"
+    cargo +nightly miri test --lib \
+        -p netvale-abi -p netvale-portspec -p netvale-wire -p netvale-mem
+}
+
+stage_fuzz() {
+    have c++ || skip "no C++ compiler for libFuzzer (install g++)"
+    scripts/fuzz.sh all "${FUZZ_SECONDS:-20}"
+}
+
+limit_of() {
+    case $1 in
+    build) echo 600 ;;
+    unit) echo 400 ;;
+    doc) echo 240 ;;
+    loom) echo 240 ;;
+    miri) echo 300 ;;
+    fuzz) echo 420 ;;
+    *) return 1 ;;
+    esac
+}
+
+# Runs inside the process that `stage` started.
+if [ "${1:-}" = --inside ]; then
+    "stage_$2"
+    exit
+fi
+
+need_rust
+[ $# -gt 0 ] || set -- "${all_stages[@]}"
+for name in "$@"; do
+    limit=$(limit_of "$name") || {
+        echo "test.sh: no stage is called $name; there are: ${all_stages[*]}" >&2
+        exit 2
+    }
+    left=$((budget - SECONDS))
+    [ "$left" -ge 1 ] || left=1
+    [ "$limit" -le "$left" ] || limit=$left
+    stage "$name" "$limit" "$0" --inside "$name"
+done
+stages_summary
