@@ -57,7 +57,7 @@ run_target() {
         echo "fuzz $name: ok: $(grep -E '^#[0-9]+\s+DONE|^Done' "$log" | tr -s '\t ' ' ' | paste -sd' ')"
     else
         tail -n 60 "$log"
-        echo "fuzz $name: FAILED; to run that input again: scripts/fuzz.sh $name fuzz/artifacts/$name/FILE"
+        echo "fuzz $name: FAILED; to run that input again: scripts/fuzz.sh $name $(sed -n 's/.*Test unit written to //p' "$log" | tail -n 1)"
         return 1
     fi
 }

@@ -64,8 +64,11 @@ find_root() {
     fi
 }
 
+# Runs apt-get; its output appears only when it fails.
 apt() {
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq "$@" </dev/null
+    local output
+    output=$("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq "$@" 2>&1 </dev/null) ||
+        { printf '%s\n' "$output" && return 1; }
 }
 
 # apt_install PACKAGE…: one retry for all; then one by one, so that a package this release lacks does
@@ -78,7 +81,7 @@ apt_install() {
         echo "apt-get failed (attempt $attempt)"
     done
     for package in "$@"; do
-        apt install -y --no-install-recommends "$package" >/dev/null 2>&1 ||
+        apt install -y --no-install-recommends "$package" >/dev/null ||
             echo "not installed: $package (what needs it will say so)"
     done
 }
@@ -172,7 +175,12 @@ install_cargo_deny() {
 }
 
 case ${1:-} in
-demo | bench) install_packages "$1" ;;
+demo) install_packages demo ;;
+bench)
+    # Heals the machine's policy if an earlier run was killed in the middle.
+    ! find_root || unguard_services
+    install_packages bench
+    ;;
 test)
     install_packages test
     install_miri

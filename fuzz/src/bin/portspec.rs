@@ -1,0 +1,27 @@
+//! Any text, read as a port specification and as what `netvale attach` takes.
+#![no_main]
+
+use std::fmt::{Debug, Display};
+
+use libfuzzer_sys::fuzz_target;
+use netvale_portspec::{AttachSpec, ParseError, PortSpec};
+
+fuzz_target!(|text: &str| {
+    check(text, PortSpec::parse);
+    check(text, AttachSpec::parse);
+    if let Ok(spec) = AttachSpec::parse(text) {
+        assert!(!spec.port_name().as_str().is_empty(), "{text:?}");
+    }
+});
+
+/// What parses is printed as a text that parses to the same value; an error points into its text.
+fn check<T: Debug + Display + PartialEq>(text: &str, parse: fn(&str) -> Result<T, ParseError>) {
+    match parse(text) {
+        Ok(value) => assert_eq!(parse(&value.to_string()).as_ref(), Ok(&value), "{text:?}"),
+        Err(error) => {
+            assert!(error.text().is_char_boundary(error.offset()), "{text:?}");
+            assert!(text.starts_with(error.text()), "{text:?}");
+            assert!(error.to_string().contains('^'), "{text:?}");
+        }
+    }
+}
