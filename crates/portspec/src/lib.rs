@@ -1,1 +1,64 @@
-//! Port names in netmap's grammar.
+//! Port names in netmap's grammar, parsed into types that cannot hold a name netmap would refuse.
+//!
+//! Pure: no I/O, no `unsafe`. What a name *means* (whether the interface exists, how many rings it has) is the
+//! host's to say.
+//!
+//! ```text
+//! spec    = name [rings] { "@" number | "/" flags } { "@" option }
+//! name    = ( ["netmap:"] interface | "vale" [id] ":" id ) [ ("{" | "}") id ]
+//! rings   = "-" number | "^" [number] | "*"
+//! flags   = one or more of x z t r R T
+//! option  = "share" sep name
+//!         | "conf" sep [key "="] number { "," key "=" number }
+//!         | "extmem" sep ["file="] path { "," key "=" number }
+//!         | "offset" sep ["initial="] number { "," "bits=" number }
+//! id      = letters, digits, "_"          interface = letters, digits, "_", "."
+//! sep     = ":" | "=" (the latter before a single value without its key)
+//! ```
+//!
+//! | written | means |
+//! |---|---|
+//! | `netmap:eth0`, `eth0` | all NIC rings of eth0 |
+//! | `netmap:eth0-2` | NIC ring 2 |
+//! | `netmap:eth0^`, `netmap:eth0^1` | all host rings; host ring 1 |
+//! | `netmap:eth0*` | NIC and host rings |
+//! | `vale0:a`, `vale:a` | port a of switch vale0; of switch vale |
+//! | `vale0:a{1`, `vale0:a}1` | pipe 1 in the memory of vale0:a: master's end, slave's end |
+//! | `netmap:eth0@3` | in memory region 3 |
+//! | `netmap:eth0/x` | exclusively |
+//! | `netmap:eth0/r`, `/t`, `/rt` | copy monitor of what is received, sent, both |
+//! | `netmap:eth0/z`, `/zr`, `/zt` | zero-copy monitor of both, of what is received, sent |
+//! | `netmap:eth0/R`, `/T` | rx rings only, tx rings only |
+//! | `vale0:a@conf:rings=4,slots=512` | created with four rings of 512 slots each way |
+//!
+//! [`PortSpec`] is what an application opens. [`AttachSpec`] is what `netvale attach` connects to a switch:
+//! besides netmap's names, TAP devices, files and virtual machines. [`ParseError`] points at the character:
+//!
+//! ```
+//! use netvale_portspec::PortSpec;
+//! let error = PortSpec::parse("vale0:a{").unwrap_err();
+//! assert_eq!(error.to_string(), "vale0:a{\n        ^ expected a pipe id after '{'");
+//! ```
+//!
+//! Source: netmap's libnetmap.h, "port open specification".
+#![forbid(unsafe_code)]
+
+mod attach;
+mod cursor;
+mod error;
+mod flags;
+mod name;
+mod options;
+mod spec;
+mod text;
+
+pub use attach::{AttachSpec, LocalPort, NicSpec, PcapFiles, PciAddress};
+pub use error::ParseError;
+pub use flags::{Directions, Flags, Monitor, Rings};
+pub use name::{Base, Pipe, PipeEnd, PortName};
+pub use options::{Conf, Extmem, Offset};
+pub use spec::{Memory, PortSpec};
+pub use text::{Bounded, ExtmemFile, FilePath, Ident, IfName, OffsetBits, RingIndex, SocketPath, SwitchName, TapName};
+
+/// Longest text that is looked at, in bytes (netmap's limit on a request); what is longer is an error.
+pub const MAX_TEXT: usize = netvale_abi::nmreq::NETMAP_REQ_MAXSIZE;

@@ -1,0 +1,324 @@
+//! What `netvale attach SWITCH PORT` connects to a switch.
+
+use std::fmt;
+
+use netvale_abi::nmreq::NM_BDG_NAME;
+
+use crate::ParseError;
+use crate::cursor::{Cursor, Parsed, from_str};
+use crate::name::{Base, NETMAP};
+use crate::spec::PortSpec;
+use crate::text::{FilePath, Ident, IfName, SocketPath, SwitchName, TapName};
+
+const KINDS: &str = "a port name, or a kind: tap:, pcap:, netmap:, vhost:, virtio:, virtio-pci:, ptnet: or e1000:";
+const AFTER: &str = "the end of the port";
+
+/// A port to attach to a switch. Parsing says nothing of whether this build supports the kind.
+///
+/// `Display` writes the canonical form, which parses to an equal value.
+///
+/// ```
+/// use netvale_portspec::AttachSpec;
+/// let spec = AttachSpec::parse("pcap:trace.pcap")?;
+/// assert_eq!(spec.to_string(), "pcap:in=trace.pcap");
+/// assert_eq!(spec.port_name().as_str(), "trace");
+/// # Ok::<(), netvale_portspec::ParseError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AttachSpec {
+    /// `NAME`, `valeX:NAME`: a port that local processes open.
+    Local(LocalPort),
+    /// `tap:NAME`: a TAP device, towards the host's network stack.
+    Tap(TapName),
+    /// `pcap:IN`, `pcap:in=FILE,out=FILE`: capture files.
+    Pcap(PcapFiles),
+    /// `netmap:IF…`: a network interface.
+    Netmap(NicSpec),
+    /// `vhost:/PATH`: a vhost-user device, for a virtual machine's virtio-net driver.
+    Vhost(SocketPath),
+    /// `virtio:/PATH`: a virtio-net driver, for a vhost-user device at that socket.
+    Virtio(SocketPath),
+    /// `virtio-pci:ADDR`: a virtio-net driver, for the PCI device at that address.
+    VirtioPci(PciAddress),
+    /// `ptnet:/PATH`: a ptnet device, for a virtual machine.
+    Ptnet(SocketPath),
+    /// `e1000:/PATH`: an emulated e1000, for a virtual machine.
+    E1000(SocketPath),
+}
+
+/// A port that local processes open.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LocalPort {
+    /// The switch, where the text names it.
+    pub switch: Option<SwitchName>,
+    /// The port's name on it.
+    pub port: Ident,
+}
+
+/// Capture files of a port; at least one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum PcapFiles {
+    /// `in=`: frames in this file enter the switch.
+    Replay(FilePath),
+    /// `out=`: frames that the switch delivers go to this file.
+    Capture(FilePath),
+    /// Both.
+    Both {
+        /// Frames that enter the switch.
+        replay: FilePath,
+        /// Frames that it delivers.
+        capture: FilePath,
+    },
+}
+
+/// A [`PortSpec`] of an interface, never of a switch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NicSpec {
+    spec: PortSpec,
+    ifname: IfName,
+}
+
+/// A PCI function's address, `[domain:]bus:device.function` in hexadecimal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PciAddress {
+    domain: u32,
+    bus: u8,
+    device: u8,
+    function: u8,
+}
+
+impl AttachSpec {
+    /// Parses what stands in PORT's place; the error points at the first character that does not fit.
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        Cursor::all(text, AFTER, Self::take)
+    }
+
+    /// A name for the port on its switch, where the user gives none: the local port's own, else made from the
+    /// device's or file's name, with `_` for characters that a port's name cannot have.
+    pub fn port_name(&self) -> Ident {
+        let text = match self {
+            Self::Local(local) => return local.port.clone(),
+            Self::Tap(name) => name.to_string(),
+            Self::Pcap(files) => stem(files.any().as_str()).to_owned(),
+            Self::Netmap(nic) => nic.ifname().to_string(),
+            Self::Vhost(path) | Self::Virtio(path) | Self::Ptnet(path) | Self::E1000(path) => {
+                stem(path.as_str()).to_owned()
+            }
+            Self::VirtioPci(address) => format!("pci_{address}"),
+        };
+        let name: String = text.chars().take(32).map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        Ident::parse(&name).unwrap_or_else(|_| Ident::default_port())
+    }
+
+    fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+        const SOCKET: &str = "a socket's path that begins with '/'";
+        let kind = cursor.rest().split_once(':').map(|(kind, _)| kind);
+        if kind.is_none_or(|kind| kind.starts_with(NM_BDG_NAME)) {
+            return LocalPort::take(cursor, kind.is_some()).map(Self::Local);
+        }
+        if cursor.rest().starts_with(NETMAP) {
+            return NicSpec::take(cursor).map(Self::Netmap);
+        }
+        let start = cursor.pos();
+        cursor.take_while(|c| c != ':');
+        cursor.eat(":");
+        match kind {
+            Some("tap") => TapName::take(cursor, "a device name after 'tap:'").map(Self::Tap),
+            Some("pcap") => PcapFiles::take(cursor).map(Self::Pcap),
+            Some("vhost") => SocketPath::take(cursor, SOCKET).map(Self::Vhost),
+            Some("virtio") => SocketPath::take(cursor, SOCKET).map(Self::Virtio),
+            Some("virtio-pci") => PciAddress::take(cursor).map(Self::VirtioPci),
+            Some("ptnet") => SocketPath::take(cursor, SOCKET).map(Self::Ptnet),
+            Some("e1000") => SocketPath::take(cursor, SOCKET).map(Self::E1000),
+            _ => Err(cursor.fail_at(start, KINDS)),
+        }
+    }
+}
+
+/// The last part of a path, without what follows its first dot (unless the dot leads).
+fn stem(path: &str) -> &str {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    match file.split_once('.') {
+        Some((stem, _)) if !stem.is_empty() => stem,
+        _ => file,
+    }
+}
+
+impl LocalPort {
+    fn take(cursor: &mut Cursor<'_>, prefixed: bool) -> Parsed<Self> {
+        let switch = if prefixed {
+            let switch = SwitchName::take(cursor, "a switch name")?;
+            cursor.expect(":", "':' and a port name after the switch's name")?;
+            Some(switch)
+        } else {
+            None
+        };
+        let expected = if prefixed { "a port name after ':'" } else { KINDS };
+        Ok(Self { switch, port: Ident::take(cursor, expected)? })
+    }
+}
+
+impl PcapFiles {
+    /// The file to replay, if any.
+    pub fn replay(&self) -> Option<&FilePath> {
+        match self {
+            Self::Replay(file) | Self::Both { replay: file, .. } => Some(file),
+            Self::Capture(_) => None,
+        }
+    }
+
+    /// The file to capture to, if any.
+    pub fn capture(&self) -> Option<&FilePath> {
+        match self {
+            Self::Capture(file) | Self::Both { capture: file, .. } => Some(file),
+            Self::Replay(_) => None,
+        }
+    }
+
+    /// The file to replay, or else the one to capture to.
+    fn any(&self) -> &FilePath {
+        match self {
+            Self::Replay(file) | Self::Capture(file) | Self::Both { replay: file, .. } => file,
+        }
+    }
+
+    fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+        const FILE: &str = "a file's path";
+        if cursor.eat("in=") {
+            let replay = FilePath::take(cursor, FILE)?;
+            if !cursor.eat(",") {
+                return Ok(Self::Replay(replay));
+            }
+            cursor.expect("out=", "'out=' and a path after ','")?;
+            return Ok(Self::Both { replay, capture: FilePath::take(cursor, FILE)? });
+        }
+        if cursor.eat("out=") {
+            let capture = FilePath::take(cursor, FILE)?;
+            if !cursor.eat(",") {
+                return Ok(Self::Capture(capture));
+            }
+            cursor.expect("in=", "'in=' and a path after ','")?;
+            return Ok(Self::Both { replay: FilePath::take(cursor, FILE)?, capture });
+        }
+        FilePath::take(cursor, "a file's path, or 'in=' and 'out=' with a path each").map(Self::Replay)
+    }
+}
+
+impl NicSpec {
+    /// `spec` and the interface it names; `None` when it names a switch's port.
+    pub fn new(spec: PortSpec) -> Option<Self> {
+        let Base::Netmap { ifname } = spec.name.base() else { return None };
+        let ifname = ifname.clone();
+        Some(Self { spec, ifname })
+    }
+
+    /// The whole specification.
+    pub fn spec(&self) -> &PortSpec {
+        &self.spec
+    }
+
+    /// The interface.
+    pub fn ifname(&self) -> &IfName {
+        &self.ifname
+    }
+
+    fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+        let start = cursor.pos();
+        let spec = PortSpec::take(cursor)?;
+        Self::new(spec).ok_or_else(|| cursor.fail_at(start, "an interface"))
+    }
+}
+
+impl PciAddress {
+    /// The function at this address; `None` when device is above 31 or function above 7.
+    pub fn new(domain: u32, bus: u8, device: u8, function: u8) -> Option<Self> {
+        (device < 32 && function < 8).then_some(Self { domain, bus, device, function })
+    }
+
+    /// Domain (segment).
+    pub fn domain(&self) -> u32 {
+        self.domain
+    }
+
+    /// Bus.
+    pub fn bus(&self) -> u8 {
+        self.bus
+    }
+
+    /// Device, 0..=31.
+    pub fn device(&self) -> u8 {
+        self.device
+    }
+
+    /// Function, 0..=7.
+    pub fn function(&self) -> u8 {
+        self.function
+    }
+
+    fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+        let has_domain = cursor.rest().matches(':').count() > 1;
+        let domain = if has_domain {
+            let domain = byte_or(cursor, u64::from(u32::MAX), "a PCI domain")?;
+            cursor.expect(":", "':' and the bus after the domain")?;
+            domain
+        } else {
+            0
+        };
+        let bus = byte_or(cursor, 0xff, "a PCI address such as 0000:00:03.0")?;
+        cursor.expect(":", "':' and the device after the bus")?;
+        let device = byte_or(cursor, 31, "a PCI device")?;
+        cursor.expect(".", "'.' and the function after the device")?;
+        let function = byte_or(cursor, 7, "a PCI function")?;
+        Ok(Self { domain, bus, device, function })
+    }
+}
+
+/// A hexadecimal number up to `max`, which is what `T` holds or less.
+fn byte_or<T: TryFrom<u64>>(cursor: &mut Cursor<'_>, max: u64, what: &str) -> Parsed<T> {
+    let start = cursor.pos();
+    let value = cursor.number(16, 0..=max, what)?;
+    T::try_from(value).map_err(|_| cursor.fail_at(start, what))
+}
+
+impl fmt::Display for LocalPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.switch {
+            Some(switch) => write!(f, "{switch}:{}", self.port),
+            None => self.port.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for PcapFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Replay(file) => write!(f, "in={file}"),
+            Self::Capture(file) => write!(f, "out={file}"),
+            Self::Both { replay, capture } => write!(f, "in={replay},out={capture}"),
+        }
+    }
+}
+
+impl fmt::Display for PciAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04x}:{:02x}:{:02x}.{:x}", self.domain, self.bus, self.device, self.function)
+    }
+}
+
+impl fmt::Display for AttachSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(local) => local.fmt(f),
+            Self::Tap(name) => write!(f, "tap:{name}"),
+            Self::Pcap(files) => write!(f, "pcap:{files}"),
+            Self::Netmap(nic) => nic.spec().fmt(f),
+            Self::Vhost(path) => write!(f, "vhost:{path}"),
+            Self::Virtio(path) => write!(f, "virtio:{path}"),
+            Self::VirtioPci(address) => write!(f, "virtio-pci:{address}"),
+            Self::Ptnet(path) => write!(f, "ptnet:{path}"),
+            Self::E1000(path) => write!(f, "e1000:{path}"),
+        }
+    }
+}
+
+from_str!(AttachSpec);

@@ -1,0 +1,110 @@
+//! A position in a text, and the few ways to move it.
+
+use crate::{MAX_TEXT, ParseError};
+
+pub(crate) type Parsed<T> = Result<T, ParseError>;
+
+/// Reads a text from left to right. The position is always on a character boundary.
+pub(crate) struct Cursor<'a> {
+    text: &'a str,
+    pos: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(text: &'a str) -> Parsed<Self> {
+        if text.len() > MAX_TEXT {
+            let shown = text.get(..text.floor_char_boundary(MAX_TEXT)).unwrap_or_default();
+            return Err(ParseError::new(shown, MAX_TEXT, format!("at most {MAX_TEXT} bytes")));
+        }
+        Ok(Self { text, pos: 0 })
+    }
+
+    /// Parses the whole of `text` with `parser`; what it leaves over is an error.
+    pub(crate) fn all<T>(text: &'a str, end: &str, parser: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+        let mut cursor = Self::new(text)?;
+        let value = parser(&mut cursor)?;
+        if cursor.peek().is_some() { Err(cursor.fail(end)) } else { Ok(value) }
+    }
+
+    pub(crate) fn pos(&self) -> usize {
+        self.pos
+    }
+
+    /// Goes back to a position returned by [`Self::pos`].
+    pub(crate) fn rewind(&mut self, pos: usize) {
+        self.pos = pos;
+    }
+
+    pub(crate) fn rest(&self) -> &'a str {
+        self.text.get(self.pos..).unwrap_or_default()
+    }
+
+    /// The text from `start` up to here.
+    pub(crate) fn since(&self, start: usize) -> &'a str {
+        self.text.get(start..self.pos).unwrap_or_default()
+    }
+
+    pub(crate) fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    /// Steps over `word` if it comes next.
+    pub(crate) fn eat(&mut self, word: &str) -> bool {
+        let found = self.rest().starts_with(word);
+        if found {
+            self.pos += word.len();
+        }
+        found
+    }
+
+    /// Steps over `word` or fails.
+    pub(crate) fn expect(&mut self, word: &str, expected: &str) -> Parsed<()> {
+        if self.eat(word) { Ok(()) } else { Err(self.fail(expected)) }
+    }
+
+    /// Steps over the longest run of characters that `keep` accepts, possibly none.
+    pub(crate) fn take_while(&mut self, keep: impl Fn(char) -> bool) -> &'a str {
+        let rest = self.rest();
+        let len = rest.find(|c| !keep(c)).unwrap_or(rest.len());
+        self.pos += len;
+        rest.get(..len).unwrap_or_default()
+    }
+
+    /// A number in `range`, decimal or (radix 16) hexadecimal; `what` names it in the error.
+    pub(crate) fn number(&mut self, radix: u32, range: std::ops::RangeInclusive<u64>, what: &str) -> Parsed<u64> {
+        let start = self.pos;
+        let digits = self.take_while(|c| c.is_digit(radix));
+        if digits.is_empty() {
+            return Err(self.fail(what));
+        }
+        u64::from_str_radix(digits, radix).ok().filter(|n| range.contains(n)).ok_or_else(|| {
+            let (low, high) = range.into_inner();
+            let bounds = if radix == 16 { format!("{low:x} to {high:x}") } else { format!("{low} to {high}") };
+            self.fail_at(start, format!("{what} from {bounds}"))
+        })
+    }
+
+    /// An error here.
+    pub(crate) fn fail(&self, expected: impl Into<String>) -> ParseError {
+        self.fail_at(self.pos, expected)
+    }
+
+    /// An error at a position returned by [`Self::pos`].
+    pub(crate) fn fail_at(&self, pos: usize, expected: impl Into<String>) -> ParseError {
+        ParseError::new(self.text, pos, expected)
+    }
+}
+
+/// `FromStr` by way of an inherent `parse`, so that both `"…".parse()` and argument parsers take the type.
+macro_rules! from_str {
+    ($($name:ident),*) => {
+        $(impl std::str::FromStr for $name {
+            type Err = crate::ParseError;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                Self::parse(text)
+            }
+        })*
+    };
+}
+pub(crate) use from_str;

@@ -1,0 +1,95 @@
+//! Where a text stopped making sense, and what would have.
+
+use std::fmt;
+
+/// Why a text is not a port specification.
+///
+/// `{}` renders two lines, to be printed from the first column:
+///
+/// ```text
+/// vale0:a{x}
+///          ^ expected the end of the pipe's name: ...
+/// ```
+///
+/// `{:#}` renders one line, for logs and for messages that begin with something else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    text: String,
+    offset: usize,
+    expected: String,
+}
+
+impl ParseError {
+    /// `offset` is cut down to a character boundary of `text`.
+    pub(crate) fn new(text: &str, offset: usize, expected: impl Into<String>) -> Self {
+        Self { text: text.to_owned(), offset: text.floor_char_boundary(offset), expected: expected.into() }
+    }
+
+    /// The text that was parsed (its beginning, when it was longer than [`crate::MAX_TEXT`]).
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Bytes of the text before the character that does not fit; the text's length when it ended too early.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// The character that does not fit; `None` when the text ended too early.
+    pub fn found(&self) -> Option<char> {
+        self.text.get(self.offset..).and_then(|rest| rest.chars().next())
+    }
+
+    /// What would have fitted, as a phrase to put after "expected".
+    pub fn expected(&self) -> &str {
+        &self.expected
+    }
+
+    fn column(&self) -> usize {
+        self.text.get(..self.offset).map_or(0, |before| before.chars().count())
+    }
+
+    /// The text with control characters replaced, one character for one, so that the caret's line stays in step.
+    fn printable(&self) -> String {
+        self.text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    }
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (text, column, expected) = (self.printable(), self.column(), &self.expected);
+        if !f.alternate() {
+            return write!(f, "{text}\n{:column$}^ expected {expected}", "");
+        }
+        match self.found() {
+            Some(found) => {
+                write!(f, "'{text}', character {}: expected {expected}, found {found:?}", column + 1)
+            }
+            None => write!(f, "'{text}' ends too early: expected {expected}"),
+        }
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The caret stands under the character, counted in characters, also after control and multi-byte ones.
+    #[test]
+    fn caret_stands_under_the_character() {
+        let error = ParseError::new("é\n!", 3, "nothing");
+        assert_eq!(error.to_string(), "é\u{fffd}!\n  ^ expected nothing");
+        assert_eq!(format!("{error:#}"), "'é\u{fffd}!', character 3: expected nothing, found '!'");
+    }
+
+    /// At the end there is no character: the caret stands after the text.
+    #[test]
+    fn caret_stands_after_a_text_that_ends_too_early() {
+        let error = ParseError::new("ab", 2, "more");
+        assert_eq!(error.to_string(), "ab\n  ^ expected more");
+        assert_eq!(error.found(), None);
+        assert_eq!(format!("{error:#}"), "'ab' ends too early: expected more");
+    }
+}

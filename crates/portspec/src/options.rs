@@ -1,0 +1,257 @@
+//! The options that follow a port's name: `@conf`, `@extmem`, `@offset`, each a list of keys and values.
+
+use std::fmt;
+
+use crate::cursor::{Cursor, Parsed};
+use crate::text::{ExtmemFile, OffsetBits};
+
+/// `@conf`: how many rings and slots a port gets when opening creates it; 0 leaves the choice to the host.
+///
+/// In the text, `rings`, `host-rings` and `slots` speak for both directions where the narrower key is not given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Conf {
+    /// Tx rings.
+    pub tx_rings: u16,
+    /// Rx rings.
+    pub rx_rings: u16,
+    /// Host tx rings.
+    pub host_tx_rings: u16,
+    /// Host rx rings.
+    pub host_rx_rings: u16,
+    /// Slots in each tx ring.
+    pub tx_slots: u32,
+    /// Slots in each rx ring.
+    pub rx_slots: u32,
+}
+
+/// `@extmem`: open the port in the memory of a file; numbers and sizes of 0 leave the choice to the host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Extmem {
+    /// The file to map.
+    pub file: ExtmemFile,
+    /// Number of `netmap_if`s.
+    pub if_num: u32,
+    /// Bytes of each.
+    pub if_size: u32,
+    /// Number of rings.
+    pub ring_num: u32,
+    /// Bytes of each, header and slots.
+    pub ring_size: u32,
+    /// Number of buffers.
+    pub buf_num: u32,
+    /// Bytes of each.
+    pub buf_size: u32,
+}
+
+/// `@offset`: frames begin at an offset in their buffers, kept in the slots' `ptr`. libnetmap refuses the option
+/// until the program enables it; so must whoever opens ports in its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Offset {
+    /// Offset that every slot begins with, bytes.
+    pub initial: u64,
+    /// How many low bits of `ptr` hold it; `None` for all.
+    pub bits: Option<OffsetBits>,
+}
+
+/// Keys of an option and the highest number each takes.
+type Keys = [(&'static str, u64)];
+
+const RINGS: u64 = u16::MAX as u64;
+const COUNT: u64 = u32::MAX as u64;
+
+const CONF: &Keys = &[
+    ("rings", RINGS),
+    ("tx-rings", RINGS),
+    ("rx-rings", RINGS),
+    ("host-rings", RINGS),
+    ("host-tx-rings", RINGS),
+    ("host-rx-rings", RINGS),
+    ("slots", COUNT),
+    ("tx-slots", COUNT),
+    ("rx-slots", COUNT),
+];
+
+const EXTMEM: &Keys = &[
+    ("if-num", COUNT),
+    ("if-size", COUNT),
+    ("ring-num", COUNT),
+    ("ring-size", COUNT),
+    ("buf-num", COUNT),
+    ("buf-size", COUNT),
+];
+
+const OFFSET: &Keys = &[("initial", u64::MAX), ("bits", 64)];
+
+/// The numbers assigned in one option.
+#[derive(Default)]
+struct Assigned(Vec<(&'static str, u64)>);
+
+impl Assigned {
+    fn get(&self, key: &str) -> Option<u64> {
+        self.0.iter().find_map(|&(name, value)| (name == key).then_some(value))
+    }
+
+    /// The first of `keys` that was assigned, else 0. Values fit `T`: the tables above bound them.
+    fn number<T: TryFrom<u64> + Default>(&self, keys: &[&str]) -> T {
+        let value = keys.iter().find_map(|key| self.get(key)).unwrap_or_default();
+        T::try_from(value).unwrap_or_default()
+    }
+
+    /// Takes the number of `key`, which must be in `keys` and not assigned yet.
+    fn take(&mut self, cursor: &mut Cursor<'_>, at: usize, keys: &Keys, key: &str) -> Parsed<()> {
+        let Some(&(name, max)) = keys.iter().find(|(name, _)| *name == key) else {
+            let names: Vec<&str> = keys.iter().map(|(name, _)| *name).collect();
+            return Err(cursor.fail_at(at, format!("one of the keys {}", names.join(", "))));
+        };
+        if self.get(name).is_some() {
+            return Err(cursor.fail_at(at, format!("another key: '{name}' is already set")));
+        }
+        let value = cursor.number(10, 0..=max, &format!("a number for '{name}'"))?;
+        self.0.push((name, value));
+        Ok(())
+    }
+}
+
+/// Steps over `key=` and returns the key; `None`, without a step, where a bare value stands.
+fn take_key<'a>(cursor: &mut Cursor<'a>) -> Option<&'a str> {
+    let start = cursor.pos();
+    let key = cursor.take_while(|c| c.is_ascii_lowercase() || c == '-');
+    if !key.is_empty() && cursor.eat("=") {
+        return Some(key);
+    }
+    cursor.rewind(start);
+    None
+}
+
+/// Steps over the separator between an option's name and its value. `=` takes one bare value: then `false`.
+fn take_separator(cursor: &mut Cursor<'_>) -> Parsed<bool> {
+    if cursor.eat("=") {
+        return Ok(false);
+    }
+    cursor.expect(":", "':' and the option's value")?;
+    Ok(true)
+}
+
+/// Calls `assign` for each value with where it begins and its key, `default` where the text names none.
+fn assignments<'a>(
+    cursor: &mut Cursor<'a>,
+    default: &'a str,
+    mut assign: impl FnMut(&mut Cursor<'a>, usize, &str) -> Parsed<()>,
+) -> Parsed<()> {
+    let keys = take_separator(cursor)?;
+    loop {
+        let at = cursor.pos();
+        let key = if keys { take_key(cursor) } else { None };
+        assign(cursor, at, key.unwrap_or(default))?;
+        if !keys || !cursor.eat(",") {
+            return Ok(());
+        }
+    }
+}
+
+/// Steps over what may stand before the port of `@share`: a separator, and the key `port=`.
+pub(crate) fn take_share(cursor: &mut Cursor<'_>) -> Parsed<()> {
+    if take_separator(cursor)? {
+        cursor.eat("port=");
+    }
+    Ok(())
+}
+
+impl Conf {
+    pub(crate) fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+        let mut set = Assigned::default();
+        assignments(cursor, "rings", |c, at, key| set.take(c, at, CONF, key))?;
+        Ok(Self {
+            tx_rings: set.number(&["tx-rings", "rings"]),
+            rx_rings: set.number(&["rx-rings", "rings"]),
+            host_tx_rings: set.number(&["host-tx-rings", "host-rings"]),
+            host_rx_rings: set.number(&["host-rx-rings", "host-rings"]),
+            tx_slots: set.number(&["tx-slots", "slots"]),
+            rx_slots: set.number(&["rx-slots", "slots"]),
+        })
+    }
+}
+
+impl Extmem {
+    pub(crate) fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+        let (mut set, mut file, start) = (Assigned::default(), None, cursor.pos());
+        assignments(cursor, "file", |c, at, key| {
+            if key != "file" {
+                return set.take(c, at, EXTMEM, key);
+            }
+            if file.is_some() {
+                return Err(c.fail_at(at, "another key: 'file' is already set"));
+            }
+            file = Some(ExtmemFile::take(c, "a file's path")?);
+            Ok(())
+        })?;
+        Ok(Self {
+            file: file.ok_or_else(|| cursor.fail_at(start, "'file=' and a path among the values of 'extmem'"))?,
+            if_num: set.number(&["if-num"]),
+            if_size: set.number(&["if-size"]),
+            ring_num: set.number(&["ring-num"]),
+            ring_size: set.number(&["ring-size"]),
+            buf_num: set.number(&["buf-num"]),
+            buf_size: set.number(&["buf-size"]),
+        })
+    }
+}
+
+impl Offset {
+    pub(crate) fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+        let (mut set, start) = (Assigned::default(), cursor.pos());
+        assignments(cursor, "initial", |c, at, key| set.take(c, at, OFFSET, key))?;
+        let missing = || cursor.fail_at(start, "'initial=' and a number among the values of 'offset'");
+        Ok(Self { initial: set.get("initial").ok_or_else(missing)?, bits: OffsetBits::new(set.number(&["bits"])) })
+    }
+}
+
+/// Writes `@name:` and the assignments that are not 0; nothing when all are.
+fn write_option(f: &mut fmt::Formatter<'_>, name: &str, values: &[(&str, u64)]) -> fmt::Result {
+    let mut lead = format!("@{name}:");
+    for (key, value) in values.iter().filter(|(_, value)| *value != 0) {
+        write!(f, "{lead}{key}={value}")?;
+        lead = ",".into();
+    }
+    Ok(())
+}
+
+/// The keys for one thing in both directions: the common one where they agree.
+fn both(keys: [&str; 3], tx: u64, rx: u64) -> [(&str, u64); 3] {
+    let [common, only_tx, only_rx] = keys;
+    if tx == rx { [(common, tx), (only_tx, 0), (only_rx, 0)] } else { [(common, 0), (only_tx, tx), (only_rx, rx)] }
+}
+
+/// The option as it stands in a port's specification, with its `@`; nothing when all is left to the host.
+impl fmt::Display for Conf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rings = both(["rings", "tx-rings", "rx-rings"], self.tx_rings.into(), self.rx_rings.into());
+        let host = both(
+            ["host-rings", "host-tx-rings", "host-rx-rings"],
+            self.host_tx_rings.into(),
+            self.host_rx_rings.into(),
+        );
+        let slots = both(["slots", "tx-slots", "rx-slots"], self.tx_slots.into(), self.rx_slots.into());
+        write_option(f, "conf", [rings, host, slots].as_flattened())
+    }
+}
+
+/// The option as it stands in a port's specification, with its `@`.
+impl fmt::Display for Extmem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "@extmem:file={}", self.file)?;
+        let values = [self.if_num, self.if_size, self.ring_num, self.ring_size, self.buf_num, self.buf_size];
+        for ((key, _), value) in EXTMEM.iter().zip(values).filter(|(_, value)| *value != 0) {
+            write!(f, ",{key}={value}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The option as it stands in a port's specification, with its `@`.
+impl fmt::Display for Offset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "@offset:initial={}", self.initial)?;
+        self.bits.map_or(Ok(()), |bits| write!(f, ",bits={bits}"))
+    }
+}

@@ -1,0 +1,183 @@
+//! The whole specification of a port to open.
+
+use std::fmt;
+use std::num::NonZeroU16;
+
+use netvale_abi::NmreqRegister;
+
+use crate::ParseError;
+use crate::cursor::{Cursor, Parsed, from_str};
+use crate::flags::{Flags, Rings};
+use crate::name::PortName;
+use crate::options::{self, Conf, Extmem, Offset};
+
+/// Which memory region to open the port in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Memory {
+    /// The host chooses.
+    #[default]
+    Auto,
+    /// `@N`: the region with this id; 1 is the one that network interfaces share.
+    Id(NonZeroU16),
+    /// `@share:port`: the region of that port.
+    SharedWith(PortName),
+    /// `@extmem:…`: a file's memory.
+    External(Extmem),
+}
+
+/// A port to open, and how: `name[rings][@N][/flags][@option…]`.
+///
+/// `Display` writes the canonical form, which parses to an equal value.
+///
+/// ```
+/// use netvale_abi::nmreq::{NR_EXCLUSIVE, NR_REG_ONE_NIC};
+/// use netvale_portspec::PortSpec;
+/// let spec = PortSpec::parse("eth0-2/x")?;
+/// assert_eq!(spec.to_string(), "netmap:eth0-2/x");
+/// let reg = spec.to_register();
+/// assert_eq!((reg.nr_mode, reg.nr_ringid, reg.nr_flags), (NR_REG_ONE_NIC, 2, NR_EXCLUSIVE));
+/// # Ok::<(), netvale_portspec::ParseError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PortSpec {
+    /// Which port.
+    pub name: PortName,
+    /// Which of its rings.
+    pub rings: Rings,
+    /// In which memory.
+    pub memory: Memory,
+    /// How.
+    pub flags: Flags,
+    /// How many rings and slots, should opening create the port.
+    pub conf: Conf,
+    /// Frames at an offset in their buffers.
+    pub offset: Option<Offset>,
+}
+
+impl From<PortName> for PortSpec {
+    /// The port with everything else left at its default.
+    fn from(name: PortName) -> Self {
+        Self {
+            name,
+            rings: Rings::default(),
+            memory: Memory::default(),
+            flags: Flags::default(),
+            conf: Conf::default(),
+            offset: None,
+        }
+    }
+}
+
+impl PortSpec {
+    /// Parses a specification; the error points at the first character that does not fit.
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        Cursor::all(text, "'@' and an option, or the end", Self::take)
+    }
+
+    /// The request for this port: mode, ring, flags, memory id, numbers of rings and slots; the rest is zero.
+    ///
+    /// Only `@N` gives a memory id: that of [`Memory::SharedWith`] is the host's to look up, and
+    /// [`Memory::External`] and `offset` are options of the request. The name goes into the request's header
+    /// ([`PortName::nr_name_field`]).
+    pub fn to_register(&self) -> NmreqRegister {
+        let (nr_mode, nr_ringid) = self.rings.mode();
+        let nr_mem_id = match self.memory {
+            Memory::Id(id) => id.get(),
+            Memory::Auto | Memory::SharedWith(_) | Memory::External(_) => 0,
+        };
+        NmreqRegister {
+            nr_tx_slots: self.conf.tx_slots,
+            nr_rx_slots: self.conf.rx_slots,
+            nr_tx_rings: self.conf.tx_rings,
+            nr_rx_rings: self.conf.rx_rings,
+            nr_host_tx_rings: self.conf.host_tx_rings,
+            nr_host_rx_rings: self.conf.host_rx_rings,
+            nr_mem_id,
+            nr_ringid,
+            nr_mode,
+            nr_flags: self.flags.nr_flags(),
+            ..NmreqRegister::default()
+        }
+    }
+
+    pub(crate) fn take(cursor: &mut Cursor<'_>) -> Parsed<Self> {
+        let mut spec = Self::from(PortName::take(cursor)?);
+        spec.rings = Rings::take(cursor)?;
+        spec.take_memory_and_flags(cursor)?;
+        spec.take_options(cursor)?;
+        Ok(spec)
+    }
+
+    /// `@N` and `/flags`, in any order, until something else comes.
+    fn take_memory_and_flags(&mut self, cursor: &mut Cursor<'_>) -> Parsed<()> {
+        let (mut chosen, mut letters) = (false, String::new());
+        loop {
+            let start = cursor.pos();
+            if cursor.eat("/") {
+                Flags::take(cursor, &mut letters)?;
+            } else if cursor.eat("@") && cursor.peek().is_some_and(|c| c.is_ascii_digit()) {
+                if chosen {
+                    return Err(cursor.fail("no second region number"));
+                }
+                let id = cursor.number(10, 0..=u64::from(u16::MAX), "a memory region number")?;
+                self.memory = u16::try_from(id).ok().and_then(NonZeroU16::new).map_or(Memory::Auto, Memory::Id);
+                chosen = true;
+            } else {
+                cursor.rewind(start);
+                break;
+            }
+        }
+        self.flags = Flags::of(&letters);
+        match cursor.peek() {
+            None | Some('@') => Ok(()),
+            Some(_) if chosen => Err(cursor.fail("'/' and flags, '@' and a region number or an option, or the end")),
+            Some(_) if self.rings == Rings::AllNic => {
+                Err(cursor.fail("rings ('-', '^', '*'), flags ('/'), a region or an option ('@'), or the end"))
+            }
+            Some(_) => Err(cursor.fail("flags ('/'), a region or an option ('@'), or the end")),
+        }
+    }
+
+    fn take_options(&mut self, cursor: &mut Cursor<'_>) -> Parsed<()> {
+        let mut seen = Vec::new();
+        while cursor.eat("@") {
+            let at = cursor.pos();
+            let name = cursor.take_while(|c| c.is_ascii_lowercase());
+            if seen.contains(&name) {
+                return Err(cursor.fail_at(at, format!("another option: '{name}' is already given")));
+            }
+            match name {
+                "share" | "extmem" if self.memory != Memory::Auto => {
+                    return Err(cursor.fail_at(at, "no second choice of the memory region"));
+                }
+                "share" => {
+                    options::take_share(cursor)?;
+                    self.memory = Memory::SharedWith(PortName::take(cursor)?);
+                }
+                "extmem" => self.memory = Memory::External(Extmem::take(cursor)?),
+                "conf" => self.conf = Conf::take(cursor)?,
+                "offset" => self.offset = Some(Offset::take(cursor)?),
+                _ => return Err(cursor.fail_at(at, "an option: share, conf, extmem or offset")),
+            }
+            seen.push(name);
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for PortSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, rings, memory, flags, conf, offset } = self;
+        write!(f, "{name}{rings}")?;
+        match memory {
+            Memory::Auto => write!(f, "{flags}")?,
+            Memory::Id(id) => write!(f, "@{id}{flags}")?,
+            Memory::SharedWith(port) => write!(f, "{flags}@share:{port}")?,
+            Memory::External(extmem) => write!(f, "{flags}{extmem}")?,
+        }
+        write!(f, "{conf}")?;
+        offset.map_or(Ok(()), |offset| offset.fmt(f))
+    }
+}
+
+from_str!(PortSpec);

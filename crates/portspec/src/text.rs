@@ -1,0 +1,170 @@
+//! The words and numbers of the grammar, each a type that holds only what may stand there.
+
+use std::fmt;
+
+use netvale_abi::legacy::NETMAP_RING_MASK;
+use netvale_abi::netif::IFNAMSIZ;
+use netvale_abi::nmreq::{NETMAP_REQ_IFNAMSIZ, NM_BDG_NAME};
+
+use crate::ParseError;
+use crate::cursor::{Cursor, Parsed, from_str};
+
+/// Longest name in characters: `nr_name` less its terminating NUL.
+const MAX_NAME: usize = NETMAP_REQ_IFNAMSIZ - 1;
+/// `sun_path` of a UNIX socket address less its terminating NUL.
+const MAX_SOCKET_PATH: usize = 107;
+/// Linux's `PATH_MAX` less its terminating NUL.
+const MAX_PATH: usize = 4095;
+
+fn is_id(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+fn is_path(c: char) -> bool {
+    !c.is_control()
+}
+
+/// A type around a `String`: the longest run of characters that `$keep` accepts, 1 to `$max` bytes of them,
+/// and for the whole of it `$holds`.
+macro_rules! text_type {
+    ($(#[$doc:meta])* $name:ident: $what:literal, max $max:expr, $keep:expr, $holds:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(String);
+
+        impl $name {
+            /// Checks `text`; the error points at the first character that must not stand there.
+            pub fn parse(text: &str) -> Result<Self, ParseError> {
+                Cursor::all(text, concat!("the end of ", $what), |c| Self::take(c, $what))
+            }
+
+            /// The text itself.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            /// Takes one off the cursor; `expected` is said when there is none.
+            pub(crate) fn take(cursor: &mut Cursor<'_>, expected: &str) -> Parsed<Self> {
+                let start = cursor.pos();
+                let text = cursor.take_while($keep);
+                let holds: fn(&str) -> bool = $holds;
+                if text.is_empty() || !holds(text) {
+                    return Err(cursor.fail_at(start, expected));
+                }
+                if text.len() > $max {
+                    let most = format!("at most {} bytes in {}", $max, $what);
+                    return Err(cursor.fail_at(start + $max, most));
+                }
+                Ok(Self(text.to_owned()))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        from_str!($name);
+    };
+}
+
+text_type! {
+    /// A port's name on a switch, or a pipe's id: 1 to 63 letters, digits or `_`.
+    Ident: "a name of letters, digits or '_'", max MAX_NAME, is_id, |_| true
+}
+
+text_type! {
+    /// A network interface's name in netmap's grammar: 1 to 63 letters, digits, `_` or `.`. netmap takes every
+    /// name that begins with `vale` for a switch's, so it must not begin with that.
+    ///
+    /// A name with other characters, such as `br-lan`, cannot be written in netmap's grammar, where `-` begins a
+    /// ring number.
+    IfName: "an interface name of letters, digits, '_' or '.' that does not begin with 'vale'", max MAX_NAME,
+    |c| is_id(c) || c == '.', |name| !name.starts_with(NM_BDG_NAME)
+}
+
+text_type! {
+    /// A switch's name: `vale` and an id, which may be empty; short enough that a port name of one character
+    /// still fits after it.
+    SwitchName: "a switch name: 'vale' and letters, digits or '_'", max MAX_NAME - 2, is_id,
+    |name| name.starts_with(NM_BDG_NAME)
+}
+
+text_type! {
+    /// A TAP device's name: 1 to 15 bytes that Linux accepts in an interface's name. No `%`, which the kernel would
+    /// replace by a number.
+    TapName: "a device name: no '/', ':', '%' or space, not '.' or '..'", max IFNAMSIZ - 1,
+    |c| is_path(c) && !c.is_whitespace() && !matches!(c, '/' | ':' | '%'), |name| !matches!(name, "." | "..")
+}
+
+text_type! {
+    /// A file's path, without commas (which separate values) and control characters.
+    FilePath: "a file's path without ',' and control characters", max MAX_PATH, |c| is_path(c) && c != ',',
+    |_| true
+}
+
+text_type! {
+    /// The path of an `@extmem` file, without `,` and `@` (which separate values and options) and control
+    /// characters.
+    ExtmemFile: "a file's path without ',', '@' and control characters", max MAX_PATH,
+    |c| is_path(c) && !matches!(c, ',' | '@'), |_| true
+}
+
+text_type! {
+    /// A UNIX socket's path: absolute, at most 107 bytes, without control characters.
+    SocketPath: "a socket's path that begins with '/'", max MAX_SOCKET_PATH, is_path, |path| path.starts_with('/')
+}
+
+impl Ident {
+    /// The name of last resort.
+    pub(crate) fn default_port() -> Self {
+        Self("port".to_owned())
+    }
+}
+
+/// A number in `MIN..=MAX`.
+///
+/// ```
+/// use netvale_portspec::RingIndex;
+/// assert_eq!(RingIndex::new(4094).map(|ring| ring.get()), Some(4094));
+/// assert_eq!(RingIndex::new(4095), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bounded<const MIN: u16, const MAX: u16>(u16);
+
+/// A ring's index, 0 to 4,094: what fits `nr_ringid`.
+pub type RingIndex = Bounded<0, { NETMAP_RING_MASK - 1 }>;
+/// How many bits of a slot's `ptr` hold an offset, 1 to 64.
+pub type OffsetBits = Bounded<1, 64>;
+
+impl<const MIN: u16, const MAX: u16> Bounded<MIN, MAX> {
+    /// `value`, if it lies in `MIN..=MAX`.
+    pub fn new(value: u16) -> Option<Self> {
+        (MIN..=MAX).contains(&value).then_some(Self(value))
+    }
+
+    /// The number.
+    pub fn get(self) -> u16 {
+        self.0
+    }
+
+    /// Takes a decimal number off the cursor; `what` names it in the error.
+    pub(crate) fn take(cursor: &mut Cursor<'_>, what: &str) -> Parsed<Self> {
+        let start = cursor.pos();
+        let value = cursor.number(10, u64::from(MIN)..=u64::from(MAX), what)?;
+        u16::try_from(value).map(Self).map_err(|_| cursor.fail_at(start, what))
+    }
+}
+
+impl<const MIN: u16, const MAX: u16> fmt::Display for Bounded<MIN, MAX> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

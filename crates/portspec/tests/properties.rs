@@ -1,0 +1,232 @@
+//! What holds of every text, and of every value.
+
+use std::num::NonZeroU16;
+
+use netvale_portspec::*;
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+
+/// Miri is some hundred times slower and has no files to keep failures in.
+fn config() -> ProptestConfig {
+    if cfg!(miri) {
+        ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() }
+    } else {
+        let persistence = FileFailurePersistence::WithSource("regressions");
+        ProptestConfig { cases: 2000, failure_persistence: Some(Box::new(persistence)), ..Default::default() }
+    }
+}
+
+/// Texts of letters that occur in the grammar, so that parsing gets far before it fails.
+fn near_miss() -> impl Strategy<Value = String> {
+    let word = prop_oneof![
+        Just("netmap:"),
+        Just("vale0:"),
+        Just("vale"),
+        Just("eth0"),
+        Just("a"),
+        Just("{"),
+        Just("}"),
+        Just("-"),
+        Just("^"),
+        Just("*"),
+        Just("@"),
+        Just("/"),
+        Just("x"),
+        Just("zr"),
+        Just("T"),
+        Just("3"),
+        Just("99999"),
+        Just("conf:"),
+        Just("rings="),
+        Just("tx-slots="),
+        Just(","),
+        Just("share:"),
+        Just("extmem:"),
+        Just("file="),
+        Just("offset:"),
+        Just("bits="),
+        Just("="),
+        Just("pcap:"),
+        Just("in="),
+        Just("out="),
+        Just("tap:"),
+        Just("vhost:/"),
+        Just("virtio-pci:"),
+        Just("0000:00:1f.7"),
+        Just("."),
+        Just("é"),
+        Just("\0"),
+        Just(" "),
+    ];
+    prop::collection::vec(word, 0..12).prop_map(|words| words.concat())
+}
+
+fn ident() -> impl Strategy<Value = Ident> {
+    "[A-Za-z0-9_]{1,12}".prop_map(|text| Ident::parse(&text).unwrap())
+}
+
+fn port_name() -> impl Strategy<Value = PortName> {
+    let vale = ("[A-Za-z0-9_]{0,6}", ident())
+        .prop_map(|(id, port)| Base::Vale { switch: SwitchName::parse(&format!("vale{id}")).unwrap(), port });
+    let netmap =
+        "[A-Zb-uw-z0-9_][A-Za-z0-9_.]{0,14}".prop_map(|text| Base::Netmap { ifname: IfName::parse(&text).unwrap() });
+    let end = prop_oneof![Just(PipeEnd::Master), Just(PipeEnd::Slave)];
+    let pipe = prop::option::of((end, ident()).prop_map(|(end, id)| Pipe { end, id }));
+    (prop_oneof![vale, netmap], pipe).prop_map(|(base, pipe)| PortName::new(base, pipe).unwrap())
+}
+
+fn rings() -> impl Strategy<Value = Rings> {
+    let ring = || (0u16..4095).prop_map(|n| RingIndex::new(n).unwrap());
+    prop_oneof![
+        Just(Rings::AllNic),
+        ring().prop_map(Rings::OneNic),
+        Just(Rings::AllHost),
+        ring().prop_map(Rings::OneHost),
+        Just(Rings::NicAndHost),
+    ]
+}
+
+fn directions() -> impl Strategy<Value = Directions> {
+    prop_oneof![Just(Directions::Both), Just(Directions::Tx), Just(Directions::Rx)]
+}
+
+fn flags() -> impl Strategy<Value = Flags> {
+    let monitor = (directions(), any::<bool>()).prop_map(|(directions, zero_copy)| Monitor { directions, zero_copy });
+    (any::<bool>(), prop::option::of(monitor), directions()).prop_map(|(exclusive, monitor, directions)| Flags {
+        exclusive,
+        monitor,
+        directions,
+    })
+}
+
+/// Numbers that are often 0 or equal, as the canonical form depends on that.
+fn count() -> impl Strategy<Value = u32> {
+    prop_oneof![Just(0), 0u32..3, any::<u32>()]
+}
+
+fn conf() -> impl Strategy<Value = Conf> {
+    let ring = || prop_oneof![Just(0), 0u16..3, any::<u16>()];
+    (ring(), ring(), ring(), ring(), count(), count()).prop_map(|(tx, rx, host_tx, host_rx, tx_slots, rx_slots)| Conf {
+        tx_rings: tx,
+        rx_rings: rx,
+        host_tx_rings: host_tx,
+        host_rx_rings: host_rx,
+        tx_slots,
+        rx_slots,
+    })
+}
+
+fn memory() -> impl Strategy<Value = Memory> {
+    let file = "[^,@\\p{Cc}]{1,20}".prop_map(|text| ExtmemFile::parse(&text).unwrap());
+    let counts = (count(), count(), count(), count(), count(), count());
+    let extmem = (file, counts).prop_map(|(file, (if_num, if_size, ring_num, ring_size, buf_num, buf_size))| Extmem {
+        file,
+        if_num,
+        if_size,
+        ring_num,
+        ring_size,
+        buf_num,
+        buf_size,
+    });
+    prop_oneof![
+        Just(Memory::Auto),
+        (1..=u16::MAX).prop_map(|id| Memory::Id(NonZeroU16::new(id).unwrap())),
+        port_name().prop_map(Memory::SharedWith),
+        extmem.prop_map(Memory::External),
+    ]
+}
+
+fn port_spec() -> impl Strategy<Value = PortSpec> {
+    let offset = (any::<u64>(), prop::option::of((1u16..=64).prop_map(|n| OffsetBits::new(n).unwrap())))
+        .prop_map(|(initial, bits)| Offset { initial, bits });
+    (port_name(), rings(), memory(), flags(), conf(), prop::option::of(offset))
+        .prop_map(|(name, rings, memory, flags, conf, offset)| PortSpec { name, rings, memory, flags, conf, offset })
+}
+
+fn attach_spec() -> impl Strategy<Value = AttachSpec> {
+    let path = || "[^,\\p{Cc}]{1,20}".prop_map(|text| FilePath::parse(&text).unwrap());
+    let socket = || "/[^\\p{Cc}]{0,20}".prop_map(|text| SocketPath::parse(&text).unwrap());
+    let switch = prop::option::of("vale[a-z0-9]{0,4}".prop_map(|text| SwitchName::parse(&text).unwrap()));
+    let pci = (any::<u32>(), any::<u8>(), 0u8..32, 0u8..8)
+        .prop_map(|(domain, bus, device, function)| PciAddress::new(domain, bus, device, function).unwrap());
+    prop_oneof![
+        (switch, ident()).prop_map(|(switch, port)| AttachSpec::Local(LocalPort { switch, port })),
+        "[a-zA-Z0-9_-]{1,15}".prop_map(|text| AttachSpec::Tap(TapName::parse(&text).unwrap())),
+        path().prop_map(|file| AttachSpec::Pcap(PcapFiles::Replay(file))),
+        path().prop_map(|file| AttachSpec::Pcap(PcapFiles::Capture(file))),
+        (path(), path()).prop_map(|(replay, capture)| AttachSpec::Pcap(PcapFiles::Both { replay, capture })),
+        port_spec().prop_filter_map("an interface", |spec| NicSpec::new(spec).map(AttachSpec::Netmap)),
+        socket().prop_map(AttachSpec::Vhost),
+        socket().prop_map(AttachSpec::Virtio),
+        pci.prop_map(AttachSpec::VirtioPci),
+        socket().prop_map(AttachSpec::Ptnet),
+        socket().prop_map(AttachSpec::E1000),
+    ]
+}
+
+/// Either outcome of parsing `text` keeps its promises: what parses is written back, what does not is pointed at.
+fn check<T>(text: &str, parse: impl Fn(&str) -> Result<T, ParseError>) -> Result<(), TestCaseError>
+where
+    T: PartialEq + std::fmt::Debug + std::fmt::Display,
+{
+    match parse(text) {
+        Ok(value) => {
+            let canonical = value.to_string();
+            let again = parse(&canonical);
+            prop_assert_eq!(again.as_ref(), Ok(&value));
+            prop_assert_eq!(value.to_string(), canonical);
+        }
+        Err(error) => {
+            prop_assert!(text.is_char_boundary(error.offset()));
+            prop_assert_eq!(error.found(), text[error.offset()..].chars().next());
+            let lines = error.to_string();
+            prop_assert_eq!(lines.lines().count(), 2, "{}", lines);
+        }
+    }
+    Ok(())
+}
+
+fn check_all(text: &str) -> Result<(), TestCaseError> {
+    check(text, PortSpec::parse)?;
+    check(text, AttachSpec::parse)?;
+    check(text, PortName::parse)?;
+    check(text, SwitchName::parse)
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// No text makes the parsers panic; errors stay inside the text.
+    #[test]
+    fn any_text_is_parsed_or_pointed_at(text in any::<String>()) {
+        check_all(&text)?;
+    }
+
+    /// The same for texts that look like the grammar.
+    #[test]
+    fn near_misses_are_parsed_or_pointed_at(text in near_miss()) {
+        check_all(&text)?;
+    }
+
+    /// Every value is written in a form that parses to it.
+    #[test]
+    fn ports_round_trip(spec in port_spec()) {
+        let text = spec.to_string();
+        prop_assert_eq!(PortSpec::parse(&text), Ok(spec), "{}", text);
+    }
+
+    /// A request's `nr_name` leads back to the name.
+    #[test]
+    fn names_round_trip_through_a_request(name in port_name()) {
+        let field = name.nr_name_field();
+        let text = std::str::from_utf8(netvale_abi::name::get(&field)).unwrap();
+        prop_assert_eq!(PortName::parse(text), Ok(name));
+    }
+
+    /// Every attachment is written in a form that parses to it.
+    #[test]
+    fn attachments_round_trip(spec in attach_spec()) {
+        let text = spec.to_string();
+        prop_assert_eq!(AttachSpec::parse(&text), Ok(spec), "{}", text);
+    }
+}
