@@ -73,13 +73,6 @@ mod tests {
             ..NetmapIf::default()
         };
         assert_eq!(nif.ring_count(), Some(8));
-        assert_eq!(
-            NetmapIf {
-                ni_rx_rings: u32::MAX,
-                ..nif
-            }
-            .ring_count(),
-            None
-        );
+        assert_eq!(NetmapIf { ni_rx_rings: u32::MAX, ..nif }.ring_count(), None);
     }
 }

@@ -114,11 +114,7 @@ pub const fn ring_next(i: u32, n: u32) -> u32 {
 /// ```
 #[inline]
 pub const fn ring_space(head: u32, tail: u32, n: u32) -> u32 {
-    if tail >= head {
-        tail - head
-    } else {
-        n - (head - tail)
-    }
+    if tail >= head { tail - head } else { n - (head - tail) }
 }
 
 /// Whether going round from `from` one reaches `i` no later than `to` (both ends included). All below `n`.
@@ -140,11 +136,7 @@ pub const fn ring_between(from: u32, i: u32, to: u32, n: u32) -> bool {
 #[inline]
 pub const fn ring_advance(i: u32, count: u32, n: u32) -> u32 {
     let left = n - i;
-    if count >= left {
-        count - left
-    } else {
-        i + count
-    }
+    if count >= left { count - left } else { i + count }
 }
 
 /// What an application did to its ring that the ring rules forbid. The host's answer is netmap's: re-initialise
@@ -189,22 +181,13 @@ impl fmt::Display for RingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::HeadOutOfRange { head, num_slots } => {
-                write!(
-                    f,
-                    "head {head} is out of range: the ring has {num_slots} slots"
-                )
+                write!(f, "head {head} is out of range: the ring has {num_slots} slots")
             }
             Self::CurOutOfRange { cur, num_slots } => {
-                write!(
-                    f,
-                    "cur {cur} is out of range: the ring has {num_slots} slots"
-                )
+                write!(f, "cur {cur} is out of range: the ring has {num_slots} slots")
             }
             Self::HeadNotOwned { head, first, tail } => {
-                write!(
-                    f,
-                    "head {head} is outside {first}..={tail}, the slots the application owned"
-                )
+                write!(f, "head {head} is outside {first}..={tail}, the slots the application owned")
             }
             Self::CurNotOwned { cur, head, tail } => {
                 write!(f, "cur {cur} is outside {head}..={tail} (head..=tail)")
@@ -228,13 +211,7 @@ impl core::error::Error for RingError {}
 /// assert_eq!(tx_check(0, 0, 2, 3, 4), Err(RingError::HeadNotOwned { head: 0, first: 2, tail: 3 }));
 /// ```
 #[inline]
-pub const fn tx_check(
-    head: u32,
-    cur: u32,
-    first: u32,
-    tail: u32,
-    num_slots: u32,
-) -> Result<u32, RingError> {
+pub const fn tx_check(head: u32, cur: u32, first: u32, tail: u32, num_slots: u32) -> Result<u32, RingError> {
     check(head, cur, first, tail, num_slots)
 }
 
@@ -251,13 +228,7 @@ pub const fn tx_check(
 /// assert_eq!(rx_check(1, 0, 0, 2, 4), Err(RingError::CurNotOwned { cur: 0, head: 1, tail: 2 }));
 /// ```
 #[inline]
-pub const fn rx_check(
-    head: u32,
-    cur: u32,
-    hwcur: u32,
-    hwtail: u32,
-    num_slots: u32,
-) -> Result<u32, RingError> {
+pub const fn rx_check(head: u32, cur: u32, hwcur: u32, hwtail: u32, num_slots: u32) -> Result<u32, RingError> {
     check(head, cur, hwcur, hwtail, num_slots)
 }
 

@@ -35,11 +35,7 @@ fn space_counts_the_steps_from_head_to_tail() {
     for n in 1..=MAX_SLOTS {
         for head in 0..n {
             for tail in 0..n {
-                assert_eq!(
-                    ring_space(head, tail, n),
-                    steps(head, tail, n),
-                    "{head} {tail} {n}"
-                );
+                assert_eq!(ring_space(head, tail, n), steps(head, tail, n), "{head} {tail} {n}");
             }
         }
     }
@@ -71,11 +67,7 @@ fn between_is_met_on_the_walk() {
         for from in 0..n {
             for to in 0..n {
                 for i in 0..n {
-                    assert_eq!(
-                        ring_between(from, i, to, n),
-                        met(from, i, to, n),
-                        "{from} {i} {to} {n}"
-                    );
+                    assert_eq!(ring_between(from, i, to, n), met(from, i, to, n), "{from} {i} {to} {n}");
                 }
             }
         }
@@ -101,16 +93,8 @@ fn tx_and_rx_checks_follow_the_rule_everywhere() {
                 for head in 0..n + 2 {
                     for cur in 0..n + 2 {
                         let want = rule(head, cur, first, tail, n);
-                        assert_eq!(
-                            tx_check(head, cur, first, tail, n),
-                            want,
-                            "{head} {cur} {first} {tail} {n}"
-                        );
-                        assert_eq!(
-                            rx_check(head, cur, first, tail, n),
-                            want,
-                            "{head} {cur} {first} {tail} {n}"
-                        );
+                        assert_eq!(tx_check(head, cur, first, tail, n), want, "{head} {cur} {first} {tail} {n}");
+                        assert_eq!(rx_check(head, cur, first, tail, n), want, "{head} {cur} {first} {tail} {n}");
                     }
                 }
             }
@@ -121,20 +105,8 @@ fn tx_and_rx_checks_follow_the_rule_everywhere() {
 #[test]
 fn checks_take_any_word_an_application_may_write() {
     for wild in [4, 5, u32::MAX - 1, u32::MAX] {
-        assert_eq!(
-            tx_check(wild, 0, 0, 3, 4),
-            Err(RingError::HeadOutOfRange {
-                head: wild,
-                num_slots: 4
-            })
-        );
-        assert_eq!(
-            rx_check(0, wild, 0, 3, 4),
-            Err(RingError::CurOutOfRange {
-                cur: wild,
-                num_slots: 4
-            })
-        );
+        assert_eq!(tx_check(wild, 0, 0, 3, 4), Err(RingError::HeadOutOfRange { head: wild, num_slots: 4 }));
+        assert_eq!(rx_check(0, wild, 0, 3, 4), Err(RingError::CurOutOfRange { cur: wild, num_slots: 4 }));
     }
 }
 
@@ -143,10 +115,7 @@ fn errors_name_the_rule_that_was_broken() {
     extern crate std;
     use std::string::ToString;
     let text = rx_check(3, 3, 0, 2, 4).unwrap_err().to_string();
-    assert_eq!(
-        text,
-        "head 3 is outside 0..=2, the slots the application owned"
-    );
+    assert_eq!(text, "head 3 is outside 0..=2, the slots the application owned");
 }
 
 #[test]
