@@ -60,5 +60,6 @@ pub use options::{Conf, Extmem, Offset};
 pub use spec::{Memory, PortSpec};
 pub use text::{Bounded, ExtmemFile, FilePath, Ident, IfName, OffsetBits, RingIndex, SocketPath, SwitchName, TapName};
 
-/// Longest text that is looked at, in bytes (netmap's limit on a request); what is longer is an error.
-pub const MAX_TEXT: usize = netvale_abi::nmreq::NETMAP_REQ_MAXSIZE;
+/// Longest text that is looked at, in bytes; what is longer is an error. Every canonical form is shorter: two paths of
+/// 4,095 bytes, and everything else of a port, fit.
+pub const MAX_TEXT: usize = 16 * 1024;

@@ -205,7 +205,18 @@ fn names_are_limited_as_netmaps_are() {
 fn overlong_texts_are_refused_at_once() {
     let error = PortSpec::parse(&"é".repeat(1 << 20)).unwrap_err();
     assert_eq!((error.offset(), error.text().len()), (MAX_TEXT, MAX_TEXT));
-    assert_eq!(error.expected(), "at most 4096 bytes");
+    assert_eq!(error.expected(), "at most 16384 bytes");
+}
+
+/// The longest values are still written in a form that parses.
+#[test]
+fn longest_values_round_trip() {
+    let path = "p".repeat(4095);
+    for text in [format!("pcap:in={path},out={path}"), format!("netmap:eth0@extmem:{path},if-num=1@conf:2@offset:1")] {
+        let spec = AttachSpec::parse(&text).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(AttachSpec::parse(&spec.to_string()), Ok(spec));
+    }
+    assert_eq!(AttachSpec::parse(&format!("pcap:{path}p")).unwrap_err().offset(), 5 + 4095);
 }
 
 /// The one-line form names position, expectation and finding.
