@@ -21,9 +21,9 @@ stage_advisories() {
     [ -n "$deny" ] || skip "cargo-deny is not installed (scripts/install-deps.sh check)"
     if timeout 60 "$deny" fetch db >/dev/null 2>&1; then
         "$deny" --log-level error check advisories
-    elif compgen -G "${CARGO_HOME:-$HOME/.cargo}/advisory-dbs/*" >/dev/null; then
+    elif compgen -G "${CARGO_HOME:-$HOME/.cargo}/advisory-dbs/*/" >/dev/null; then
         echo "the advisory database is out of reach; using the copy from an earlier run"
-        "$deny" --log-level error check --disable-fetch advisories
+        "$deny" --log-level error --offline check advisories
     else
         skip "the advisory database is out of reach (offline?)"
     fi

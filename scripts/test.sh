@@ -50,8 +50,9 @@ stage_miri() {
     cargo +nightly miri --version >/dev/null 2>&1 || skip "Miri is not installed (rustup toolchain install nightly --component miri)"
     export MIRIFLAGS=${MIRIFLAGS:--Zmiri-disable-isolation} PROPTEST_CASES=${MIRI_PROPTEST_CASES:-4}
     cargo +nightly miri setup >/dev/null 2>&1 || skip "Miri's standard library could not be built (rustup component add rust-src --toolchain nightly)"
-    cargo +nightly miri test --lib \
-        -p netvale-abi -p netvale-portspec -p netvale-wire -p netvale-mem
+    cargo +nightly miri test --lib --tests --no-fail-fast \
+        -p netvale-abi -p netvale-portspec -p netvale-wire || return 1
+    cargo +nightly miri test --lib -p netvale-mem
 }
 
 stage_fuzz() {
