@@ -22,24 +22,13 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("tap", &["abi", "mem", "wire", "port"]),
     ("pcapport", &["abi", "mem", "wire", "port"]),
     ("client", &["abi", "mem", "wire", "portspec", "control"]),
-    (
-        "daemon",
-        &[
-            "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport",
-        ],
-    ),
-    (
-        "bench",
-        &[
-            "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport",
-            "client", "daemon",
-        ],
-    ),
+    ("daemon", &["abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport"]),
+    ("bench", &["abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "client", "daemon"]),
     (
         "cli",
         &[
-            "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport",
-            "client", "daemon", "bench",
+            "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "client", "daemon",
+            "bench",
         ],
     ),
     ("xtask", &[]),

@@ -31,10 +31,7 @@ fn cargo_metadata(root: &Path) -> Result<Value, String> {
         .output()
         .map_err(|e| format!("cargo metadata: {e}"))?;
     if !output.status.success() {
-        return Err(format!(
-            "cargo metadata: {}",
-            String::from_utf8_lossy(&output.stderr)
-        ));
+        return Err(format!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr)));
     }
     serde_json::from_slice(&output.stdout).map_err(|e| format!("cargo metadata: {e}"))
 }
@@ -61,15 +58,11 @@ fn graph(metadata: &Value) -> Result<(Vec<String>, Vec<Edge>), String> {
 }
 
 fn array<'a>(value: &'a Value, key: &str) -> Result<&'a Vec<Value>, String> {
-    value[key]
-        .as_array()
-        .ok_or_else(|| format!("cargo metadata has no list {key:?}"))
+    value[key].as_array().ok_or_else(|| format!("cargo metadata has no list {key:?}"))
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str, String> {
-    value[key]
-        .as_str()
-        .ok_or_else(|| format!("cargo metadata has no text {key:?}"))
+    value[key].as_str().ok_or_else(|| format!("cargo metadata has no text {key:?}"))
 }
 
 fn short_name(package: &str) -> &str {
@@ -100,10 +93,7 @@ fn allowed(name: &str) -> Option<&'static [&'static str]> {
 
 fn describe(from: &str, to: &str, row: &[&str]) -> String {
     let rule = if SIBLINGS.contains(&from) && SIBLINGS.contains(&to) {
-        format!(
-            "there is no edge among the siblings {}",
-            SIBLINGS.join(", ")
-        )
+        format!("there is no edge among the siblings {}", SIBLINGS.join(", "))
     } else if row.is_empty() {
         format!("{from} may use no workspace crate")
     } else {
@@ -139,14 +129,7 @@ mod tests {
     fn graph_keeps_normal_and_build_edges_of_the_workspace() {
         let (crates, edges) = graph(&metadata()).unwrap_or_default();
         assert_eq!(crates, ["client", "abi", "daemon", "mem"]);
-        assert_eq!(
-            edges,
-            [
-                edge("mem", "abi"),
-                edge("client", "mem"),
-                edge("daemon", "client")
-            ]
-        );
+        assert_eq!(edges, [edge("mem", "abi"), edge("client", "mem"), edge("daemon", "client")]);
     }
 
     /// The one forbidden edge of that graph is named together with its rule.
@@ -156,10 +139,7 @@ mod tests {
         let findings = check(&crates, &edges);
         assert_eq!(findings.len(), 1, "{findings:?}");
         let start = "forbidden edge daemon → client: daemon may use only abi, mem";
-        assert!(
-            findings.iter().all(|f| f.starts_with(start)),
-            "{findings:?}"
-        );
+        assert!(findings.iter().all(|f| f.starts_with(start)), "{findings:?}");
     }
 
     /// A sideways edge is reported as such.
@@ -174,12 +154,7 @@ mod tests {
     #[test]
     fn unknown_crate_needs_a_row() {
         let findings = check(&["vhost".to_owned()], &[]);
-        assert!(
-            findings
-                .iter()
-                .any(|f| f.contains("crate vhost has no row")),
-            "{findings:?}"
-        );
+        assert!(findings.iter().any(|f| f.contains("crate vhost has no row")), "{findings:?}");
     }
 
     /// The table itself: every used crate has a row above its user, hence no cycle.

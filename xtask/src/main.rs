@@ -21,20 +21,14 @@ type Findings = Vec<String>;
 /// not run at all.
 type Check = (&'static str, fn(&Path) -> Result<Findings, String>);
 
-const CHECKS: [Check; 3] = [
-    ("layers", layers::run),
-    ("unsafe-gate", unsafe_gate::run),
-    ("names", names::run),
-];
+const CHECKS: [Check; 3] = [("layers", layers::run), ("unsafe-gate", unsafe_gate::run), ("names", names::run)];
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = env::args().skip(1).collect();
     match select(&wanted) {
         Ok(checks) => run_all(&checks, &workspace_root()),
         Err(unknown) => {
-            eprintln!(
-                "xtask: no check is called {unknown:?}; there are: layers, unsafe-gate, names"
-            );
+            eprintln!("xtask: no check is called {unknown:?}; there are: layers, unsafe-gate, names");
             ExitCode::from(2)
         }
     }
@@ -101,10 +95,7 @@ mod tests {
         assert_eq!(select(&[]).map(|c| c.len()), Ok(CHECKS.len()));
         let one = select(&["names".to_owned()]).unwrap_or_default();
         assert_eq!(one.iter().map(|c| c.0).collect::<Vec<_>>(), ["names"]);
-        assert_eq!(
-            select(&["layer".to_owned()]).err(),
-            Some("layer".to_owned())
-        );
+        assert_eq!(select(&["layer".to_owned()]).err(), Some("layer".to_owned()));
     }
 
     /// The exit status tells a finding (1) from a check that could not run (2).

@@ -18,10 +18,7 @@ pub fn run(root: &Path) -> Result<Findings, String> {
     let list = fs::read_to_string(root.join(WORD_LIST)).map_err(|e| format!("{WORD_LIST}: {e}"))?;
     let words = parse(&list);
     let mut findings = Vec::new();
-    for name in tracked_files(root)?
-        .iter()
-        .filter(|name| *name != WORD_LIST)
-    {
+    for name in tracked_files(root)?.iter().filter(|name| *name != WORD_LIST) {
         // A file that is not text, or was deleted but not yet committed, has no words.
         if let Ok(text) = fs::read_to_string(root.join(name)) {
             findings.extend(scan(name, &text, &words));
@@ -31,9 +28,7 @@ pub fn run(root: &Path) -> Result<Findings, String> {
 }
 
 fn parse(list: &str) -> Vec<&str> {
-    let lines = list
-        .lines()
-        .map(|line| line.split('#').next().unwrap_or(line).trim());
+    let lines = list.lines().map(|line| line.split('#').next().unwrap_or(line).trim());
     lines.filter(|word| !word.is_empty()).collect()
 }
 
@@ -48,24 +43,14 @@ fn tracked_files(root: &Path) -> Result<Vec<String>, String> {
         return Err(format!("git ls-files: {}", stderr.trim()));
     }
     let names = String::from_utf8_lossy(&output.stdout);
-    Ok(names
-        .split('\0')
-        .filter(|name| !name.is_empty())
-        .map(str::to_owned)
-        .collect())
+    Ok(names.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect())
 }
 
 fn scan(name: &str, text: &str, words: &[&str]) -> Findings {
     let mut findings = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        for word in words
-            .iter()
-            .filter(|word| !whole_words(line, word).is_empty())
-        {
-            findings.push(format!(
-                "{name}:{}: forbidden word {word} ({WORD_LIST})",
-                index + 1
-            ));
+        for word in words.iter().filter(|word| !whole_words(line, word).is_empty()) {
+            findings.push(format!("{name}:{}: forbidden word {word} ({WORD_LIST})", index + 1));
         }
     }
     findings
@@ -80,14 +65,7 @@ mod tests {
     fn whole_words_are_found() {
         let words = parse("# marks\nLATER # why\n\nBROKEN\n");
         assert_eq!(words, ["LATER", "BROKEN"]);
-        let findings = scan(
-            "a.rs",
-            "fine\n// LATER: x\nLATERAL UNBROKEN later\n",
-            &words,
-        );
-        assert_eq!(
-            findings,
-            [format!("a.rs:2: forbidden word LATER ({WORD_LIST})")]
-        );
+        let findings = scan("a.rs", "fine\n// LATER: x\nLATERAL UNBROKEN later\n", &words);
+        assert_eq!(findings, [format!("a.rs:2: forbidden word LATER ({WORD_LIST})")]);
     }
 }

@@ -15,20 +15,12 @@ pub struct Source {
 impl Source {
     /// Splits `text`.
     pub fn split(text: &str) -> Self {
-        let mut scan = Scan {
-            chars: text.chars().collect(),
-            at: 0,
-            code: String::new(),
-            comments: String::new(),
-        };
+        let mut scan = Scan { chars: text.chars().collect(), at: 0, code: String::new(), comments: String::new() };
         while scan.at < scan.chars.len() {
             scan.step();
         }
         let lines = |view: &str| view.split('\n').map(str::to_owned).collect();
-        Self {
-            code: lines(&scan.code),
-            comments: lines(&scan.comments),
-        }
+        Self { code: lines(&scan.code), comments: lines(&scan.comments) }
     }
 }
 
@@ -54,9 +46,7 @@ impl Scan {
             ('/', '/') => self.take(self.line_comment(), Kind::Comment),
             ('/', '*') => self.take(self.block_comment(), Kind::Comment),
             ('"', _) => self.take(self.quoted('"'), Kind::Literal),
-            ('\'', next) if next == '\\' || self.peek(2) == '\'' => {
-                self.take(self.quoted('\''), Kind::Literal)
-            }
+            ('\'', next) if next == '\\' || self.peek(2) == '\'' => self.take(self.quoted('\''), Kind::Literal),
             ('r', '"' | '#') => match self.raw_string() {
                 Some(length) => self.take(length, Kind::Literal),
                 None => self.take(1, Kind::Code),
@@ -90,9 +80,7 @@ impl Scan {
     }
 
     fn line_comment(&self) -> usize {
-        (0..self.remaining())
-            .find(|&n| self.peek(n) == '\n')
-            .unwrap_or(self.remaining())
+        (0..self.remaining()).find(|&n| self.peek(n) == '\n').unwrap_or(self.remaining())
     }
 
     fn block_comment(&self) -> usize {
@@ -124,26 +112,18 @@ impl Scan {
         if self.in_word() {
             return None;
         }
-        let hashes = (1..self.remaining())
-            .take_while(|&n| self.peek(n) == '#')
-            .count();
+        let hashes = (1..self.remaining()).take_while(|&n| self.peek(n) == '#').count();
         if self.peek(1 + hashes) != '"' {
             return None;
         }
-        let closes =
-            |&n: &usize| self.peek(n) == '"' && (1..=hashes).all(|h| self.peek(n + h) == '#');
+        let closes = |&n: &usize| self.peek(n) == '"' && (1..=hashes).all(|h| self.peek(n + h) == '#');
         let end = (2 + hashes..self.remaining()).find(closes);
         Some(end.map_or(self.remaining(), |n| n + 1 + hashes))
     }
 
     /// Whether the current `r` belongs to a longer word, other than the prefixes `br` and `cr`.
     fn in_word(&self) -> bool {
-        let before = |n: usize| {
-            self.at
-                .checked_sub(n)
-                .and_then(|i| self.chars.get(i))
-                .copied()
-        };
+        let before = |n: usize| self.at.checked_sub(n).and_then(|i| self.chars.get(i)).copied();
         let prefixed = matches!(before(1), Some('b' | 'c'));
         let neighbour = if prefixed { before(2) } else { before(1) };
         neighbour.is_some_and(is_word)
@@ -162,10 +142,7 @@ pub fn whole_words(line: &str, word: &str) -> Vec<usize> {
         let after = rest.get(word.len()..).and_then(|r| r.chars().next());
         !before.chars().next_back().is_some_and(is_word) && !after.is_some_and(is_word)
     };
-    line.match_indices(word)
-        .filter(alone)
-        .map(|(at, _)| at)
-        .collect()
+    line.match_indices(word).filter(alone).map(|(at, _)| at).collect()
 }
 
 #[cfg(test)]
@@ -197,14 +174,8 @@ mod tests {
             "'\"'",
         ] {
             let text = code(&format!("x({literal}) y"));
-            assert!(
-                text.starts_with("x(") && text.ends_with(") y"),
-                "{literal}: {text:?}"
-            );
-            assert!(
-                !text.contains("unsafe") && !text.contains('"'),
-                "{literal}: {text:?}"
-            );
+            assert!(text.starts_with("x(") && text.ends_with(") y"), "{literal}: {text:?}");
+            assert!(!text.contains("unsafe") && !text.contains('"'), "{literal}: {text:?}");
         }
     }
 
@@ -227,9 +198,6 @@ mod tests {
     /// Words are found whole only.
     #[test]
     fn words_are_whole() {
-        assert_eq!(
-            whole_words("unsafe { not_unsafe; unsafe_code } unsafe", "unsafe"),
-            [0, 35]
-        );
+        assert_eq!(whole_words("unsafe { not_unsafe; unsafe_code } unsafe", "unsafe"), [0, 35]);
     }
 }

@@ -43,10 +43,7 @@ fn read(path: &Path) -> Result<String, String> {
 
 fn relative(root: &Path, path: &str) -> String {
     let path = Path::new(path);
-    path.strip_prefix(root)
-        .unwrap_or(path)
-        .display()
-        .to_string()
+    path.strip_prefix(root).unwrap_or(path).display().to_string()
 }
 
 /// All files below `dir`, sorted, build directories left out.
@@ -75,9 +72,7 @@ fn parse_allow_list(text: &str) -> (BTreeMap<&str, &str>, Findings) {
         }
         match line.split_once(char::is_whitespace) {
             Some((path, reason)) => drop(allowed.insert(path, reason.trim())),
-            None => findings.push(format!(
-                "{ALLOW_LIST}: {line} has no reason; write it after the path"
-            )),
+            None => findings.push(format!("{ALLOW_LIST}: {line} has no reason; write it after the path")),
         }
     }
     (allowed, findings)
@@ -85,9 +80,7 @@ fn parse_allow_list(text: &str) -> (BTreeMap<&str, &str>, Findings) {
 
 /// Files that use `unsafe` unlisted, and listed files that no longer do.
 fn compare(allowed: &BTreeMap<&str, &str>, used: &[String]) -> Findings {
-    let unlisted = used
-        .iter()
-        .filter(|name| !allowed.contains_key(name.as_str()));
+    let unlisted = used.iter().filter(|name| !allowed.contains_key(name.as_str()));
     let unlisted = unlisted.map(|name| {
         format!(
             "{name} uses `unsafe` and is not in {ALLOW_LIST}. Prefer a safe way (rustix, zerocopy, \
@@ -95,9 +88,7 @@ fn compare(allowed: &BTreeMap<&str, &str>, used: &[String]) -> Findings {
              at its top, and add a line to that list: {name} REASON"
         )
     });
-    let stale = allowed
-        .keys()
-        .filter(|path| !used.iter().any(|name| name == *path));
+    let stale = allowed.keys().filter(|path| !used.iter().any(|name| name == *path));
     let stale = stale.map(|path| format!("{ALLOW_LIST}: {path} uses no `unsafe`; remove its line"));
     unlisted.chain(stale).collect()
 }
@@ -105,14 +96,10 @@ fn compare(allowed: &BTreeMap<&str, &str>, used: &[String]) -> Findings {
 fn uses_unsafe(source: &Source) -> bool {
     let lifts_lint = |line: &String| {
         let levels = ["allow(", "expect(", "warn("];
-        !whole_words(line, "unsafe_code").is_empty()
-            && levels.iter().any(|level| line.contains(level))
+        !whole_words(line, "unsafe_code").is_empty() && levels.iter().any(|level| line.contains(level))
     };
     let keyword = |line: &String| !whole_words(line, "unsafe").is_empty();
-    source
-        .code
-        .iter()
-        .any(|line| keyword(line) || lifts_lint(line))
+    source.code.iter().any(|line| keyword(line) || lifts_lint(line))
 }
 
 /// Findings for each use of `unsafe` in `source` that needs a comment and has none.
@@ -122,12 +109,7 @@ fn uncommented(name: &str, source: &Source) -> Findings {
         for at in whole_words(line, "unsafe") {
             let rest = source.code.iter().skip(index + 1).map(String::as_str);
             let tail = line.split_at(at + "unsafe".len()).1;
-            let what = classify(
-                &std::iter::once(tail)
-                    .chain(rest.take(3))
-                    .collect::<Vec<_>>()
-                    .join(" "),
-            );
+            let what = classify(&std::iter::once(tail).chain(rest.take(3)).collect::<Vec<_>>().join(" "));
             if let Some(what) = what.filter(|_| !has_comment(source, index)) {
                 findings.push(format!(
                     "{name}:{}: {what} without a `// SAFETY:` comment (or `# Safety` section) directly \
@@ -144,10 +126,7 @@ fn uncommented(name: &str, source: &Source) -> Findings {
 fn classify(tail: &str) -> Option<&'static str> {
     let tail = tail.trim_start();
     let word: String = tail.chars().take_while(|&c| is_word(c)).collect();
-    let after = tail
-        .strip_prefix(word.as_str())
-        .unwrap_or(tail)
-        .trim_start();
+    let after = tail.strip_prefix(word.as_str()).unwrap_or(tail).trim_start();
     match word.as_str() {
         "fn" if after.starts_with('(') => None,
         "fn" => Some("unsafe function"),
@@ -162,12 +141,7 @@ fn classify(tail: &str) -> Option<&'static str> {
 
 /// Whether a safety comment stands on line `index` or above it in the same statement.
 fn has_comment(source: &Source, index: usize) -> bool {
-    let lines = source
-        .code
-        .iter()
-        .zip(&source.comments)
-        .take(index + 1)
-        .rev();
+    let lines = source.code.iter().zip(&source.comments).take(index + 1).rev();
     for (above, (code, comment)) in lines.enumerate() {
         let code = code.trim();
         let blank = code.is_empty() && comment.trim().is_empty();
@@ -192,8 +166,7 @@ fn inherits_lints(manifest: &str) -> bool {
         let key: String = line.chars().filter(|c| !c.is_whitespace()).collect();
         if line.starts_with('[') {
             section = line;
-        } else if (section == "[lints]" && key == "workspace=true") || key == "lints.workspace=true"
-        {
+        } else if (section == "[lints]" && key == "workspace=true") || key == "lints.workspace=true" {
             return true;
         }
     }
@@ -231,51 +204,28 @@ mod tests {
         for (text, what) in [
             ("f();\nunsafe { g() }", "x.rs:2: unsafe block"),
             ("// SAFETY: a\n\nunsafe { g() }", "x.rs:3: unsafe block"),
-            (
-                "// SAFETY: a\nunsafe impl Send for A {}\nunsafe impl Sync for A {}",
-                "x.rs:3: unsafe implementation",
-            ),
-            (
-                "/// Reads.\npub unsafe fn f() {}",
-                "x.rs:2: unsafe function",
-            ),
+            ("// SAFETY: a\nunsafe impl Send for A {}\nunsafe impl Sync for A {}", "x.rs:3: unsafe implementation"),
+            ("/// Reads.\npub unsafe fn f() {}", "x.rs:2: unsafe function"),
             ("unsafe extern \"C\" fn f() {}", "x.rs:1: unsafe function"),
             ("unsafe extern \"C\" {\n}", "x.rs:1: unsafe extern block"),
             ("#[unsafe(no_mangle)]", "x.rs:1: unsafe attribute"),
             ("unsafe\n{ g() }", "x.rs:1: unsafe block"),
         ] {
             let found = findings(text);
-            assert!(
-                found.len() == 1 && found.iter().all(|f| f.starts_with(what)),
-                "{text}: {found:?}"
-            );
+            assert!(found.len() == 1 && found.iter().all(|f| f.starts_with(what)), "{text}: {found:?}");
         }
     }
 
     /// Using `unsafe` or lifting the lint both ask for a line in the list; stale lines fail as well.
     #[test]
     fn files_and_list_must_agree() {
-        let (allowed, findings) =
-            parse_allow_list("# list\ncrates/a.rs  maps memory\ncrates/b.rs\n");
+        let (allowed, findings) = parse_allow_list("# list\ncrates/a.rs  maps memory\ncrates/b.rs\n");
         assert_eq!(allowed.get("crates/a.rs"), Some(&"maps memory"));
-        assert!(
-            findings
-                .iter()
-                .any(|f| f.contains("crates/b.rs has no reason")),
-            "{findings:?}"
-        );
+        assert!(findings.iter().any(|f| f.contains("crates/b.rs has no reason")), "{findings:?}");
         let findings = compare(&allowed, &["crates/c.rs".to_owned()]);
         assert_eq!(findings.len(), 2, "{findings:?}");
-        assert!(
-            findings
-                .iter()
-                .any(|f| f.contains("add a line to that list: crates/c.rs REASON"))
-        );
-        assert!(
-            findings
-                .iter()
-                .any(|f| f.contains("crates/a.rs uses no `unsafe`"))
-        );
+        assert!(findings.iter().any(|f| f.contains("add a line to that list: crates/c.rs REASON")));
+        assert!(findings.iter().any(|f| f.contains("crates/a.rs uses no `unsafe`")));
     }
 
     /// A file "uses unsafe" by the keyword or by lifting the lint, never by a comment or `deny`.
