@@ -1,0 +1,258 @@
+//! Ethernet II frames and VLAN tags (IEEE 802.3 §3, IEEE 802.1Q §9).
+
+use core::borrow::{Borrow, BorrowMut};
+use core::fmt;
+use core::str::FromStr;
+
+use crate::{Malformed, field};
+
+/// Offsets of the fields, in bytes from the start of the frame.
+mod at {
+    pub const DST: usize = 0;
+    pub const SRC: usize = 6;
+    pub const ETHERTYPE: usize = 12;
+}
+
+/// Bytes of an untagged Ethernet header.
+pub const HEADER_LEN: usize = 14;
+/// Bytes that one VLAN tag adds.
+pub const VLAN_TAG_LEN: usize = 4;
+/// VLAN tags that are skipped; the EtherType of a frame with more is its third tag's.
+pub const MAX_VLAN_TAGS: usize = 2;
+/// Bytes of the shortest frame, without the frame check sequence (IEEE 802.3 §3.2.8).
+pub const MIN_FRAME_LEN: usize = 60;
+
+/// EtherType of IPv4.
+pub const IPV4: u16 = 0x0800;
+/// EtherType of ARP.
+pub const ARP: u16 = 0x0806;
+/// EtherType of IPv6.
+pub const IPV6: u16 = 0x86dd;
+/// EtherType of a customer VLAN tag (802.1Q).
+pub const VLAN: u16 = 0x8100;
+/// EtherType of a service VLAN tag (802.1ad).
+pub const SERVICE_VLAN: u16 = 0x88a8;
+
+/// An Ethernet address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct MacAddr(pub [u8; 6]);
+
+impl MacAddr {
+    /// `ff:ff:ff:ff:ff:ff`.
+    pub const BROADCAST: MacAddr = MacAddr([0xff; 6]);
+    /// `00:00:00:00:00:00`, which no station has.
+    pub const ZERO: MacAddr = MacAddr([0; 6]);
+
+    /// Whether this is a group address: multicast, broadcast included.
+    #[inline]
+    pub const fn is_multicast(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+
+    /// Whether this is the address of all stations.
+    #[inline]
+    pub const fn is_broadcast(self) -> bool {
+        self.to_u64() == Self::BROADCAST.to_u64()
+    }
+
+    /// Whether all bits are zero.
+    #[inline]
+    pub const fn is_zero(self) -> bool {
+        self.to_u64() == 0
+    }
+
+    /// The address as the low 48 bits of an integer, first byte highest.
+    #[inline]
+    pub const fn to_u64(self) -> u64 {
+        let [a, b, c, d, e, f] = self.0;
+        u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+    }
+}
+
+impl fmt::Display for MacAddr {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, f] = self.0;
+        write!(out, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+    }
+}
+
+impl fmt::Debug for MacAddr {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, out)
+    }
+}
+
+/// The text is not an Ethernet address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not an Ethernet address: write six hexadecimal bytes, as in 02:00:00:00:00:01")]
+pub struct BadMacAddr;
+
+impl FromStr for MacAddr {
+    type Err = BadMacAddr;
+
+    /// Reads six bytes of one or two hexadecimal digits with `:` between them.
+    fn from_str(text: &str) -> Result<Self, BadMacAddr> {
+        let mut parts = text.split(':');
+        let mut bytes = [0; 6];
+        for byte in &mut bytes {
+            *byte = parts.next().and_then(hex_byte).ok_or(BadMacAddr)?;
+        }
+        parts.next().is_none().then_some(Self(bytes)).ok_or(BadMacAddr)
+    }
+}
+
+/// One byte of one or two hexadecimal digits (a sign is not a digit).
+fn hex_byte(text: &str) -> Option<u8> {
+    let digits = text.len() <= 2 && text.bytes().all(|c| c.is_ascii_hexdigit());
+    digits.then(|| u8::from_str_radix(text, 16).ok()).flatten()
+}
+
+/// The 14 bytes that start a frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Header<B>(B);
+
+impl<'a> Header<&'a [u8; HEADER_LEN]> {
+    /// Views the start of `frame`.
+    #[inline]
+    pub fn parse(frame: &'a [u8]) -> Result<Self, Malformed> {
+        frame.first_chunk().map(Self).ok_or(Malformed::Truncated)
+    }
+}
+
+impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
+    /// Views the start of `frame` for writing.
+    #[inline]
+    pub fn parse_mut(frame: &'a mut [u8]) -> Result<Self, Malformed> {
+        frame.first_chunk_mut().map(Self).ok_or(Malformed::Truncated)
+    }
+}
+
+impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
+    /// Destination address.
+    #[inline]
+    pub fn dst(&self) -> MacAddr {
+        MacAddr(field::get(self.0.borrow(), at::DST))
+    }
+
+    /// Source address.
+    #[inline]
+    pub fn src(&self) -> MacAddr {
+        MacAddr(field::get(self.0.borrow(), at::SRC))
+    }
+
+    /// What follows the addresses: an EtherType, a VLAN tag's, or (below 1536) an 802.3 length.
+    #[inline]
+    pub fn ethertype(&self) -> u16 {
+        field::get16(self.0.borrow(), at::ETHERTYPE)
+    }
+}
+
+impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
+    /// Stores the destination address.
+    #[inline]
+    pub fn set_dst(&mut self, addr: MacAddr) {
+        field::set(self.0.borrow_mut(), at::DST, addr.0);
+    }
+
+    /// Stores the source address.
+    #[inline]
+    pub fn set_src(&mut self, addr: MacAddr) {
+        field::set(self.0.borrow_mut(), at::SRC, addr.0);
+    }
+
+    /// Stores the EtherType.
+    #[inline]
+    pub fn set_ethertype(&mut self, ethertype: u16) {
+        field::set(self.0.borrow_mut(), at::ETHERTYPE, ethertype.to_be_bytes());
+    }
+
+    /// Exchanges source and destination, as a frame that goes back needs.
+    #[inline]
+    pub fn swap_addrs(&mut self) {
+        let (dst, src) = (self.dst(), self.src());
+        self.set_dst(src);
+        self.set_src(dst);
+    }
+}
+
+/// The network protocol of `frame` and where its header starts, past up to [`MAX_VLAN_TAGS`] tags.
+#[inline]
+pub fn network(frame: &[u8]) -> Result<(u16, usize), Malformed> {
+    let mut ethertype = Header::parse(frame)?.ethertype();
+    let mut offset = HEADER_LEN;
+    for _ in 0..MAX_VLAN_TAGS {
+        if ethertype != VLAN && ethertype != SERVICE_VLAN {
+            break;
+        }
+        let tag: &[u8; VLAN_TAG_LEN] = frame.get(offset..).and_then(<[u8]>::first_chunk).ok_or(Malformed::Truncated)?;
+        ethertype = field::get16(tag, 2);
+        offset += VLAN_TAG_LEN;
+    }
+    Ok((ethertype, offset))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn an_address_reads_back_as_it_prints() {
+        let addr = MacAddr([2, 0, 0xab, 0xff, 0, 9]);
+        assert_eq!(addr.to_string(), "02:00:ab:ff:00:09");
+        assert_eq!("2:0:AB:ff:00:9".parse(), Ok(addr));
+    }
+
+    #[test]
+    fn text_that_is_no_address_is_refused() {
+        for text in [
+            "",
+            "1:2:3:4:5",
+            "1:2:3:4:5:6:7",
+            "1:2:3:4:5:",
+            "+1:2:3:4:5:6",
+            "1:2:3:4:5:100",
+            "1:2:3:4:5:g",
+            "0102.0304.0506",
+        ] {
+            assert_eq!(text.parse::<MacAddr>(), Err(BadMacAddr), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn kinds_of_address() {
+        assert!(MacAddr::BROADCAST.is_broadcast() && MacAddr::BROADCAST.is_multicast());
+        let group = MacAddr([1, 0, 0x5e, 0, 0, 1]);
+        assert!(group.is_multicast() && !group.is_broadcast());
+        assert!(MacAddr::ZERO.is_zero() && !MacAddr::ZERO.is_multicast());
+        assert!(!MacAddr([0, 0, 0, 0, 0, 1]).is_zero());
+    }
+
+    #[test]
+    fn swapping_addresses_leaves_the_ethertype() {
+        let mut frame = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0x08, 0x06];
+        Header::parse_mut(&mut frame).unwrap().swap_addrs();
+        assert_eq!(frame, [7, 8, 9, 10, 11, 12, 1, 2, 3, 4, 5, 6, 0x08, 0x06]);
+    }
+
+    /// Objective: none, one and two tags are skipped; a third is reported; a cut tag is an error.
+    #[test]
+    fn vlan_tags_are_skipped() {
+        let frame = |types: &[u16]| {
+            let mut bytes = std::vec![0; 12];
+            for (n, ethertype) in types.iter().enumerate() {
+                if n > 0 {
+                    bytes.extend([0, 7]);
+                }
+                bytes.extend(ethertype.to_be_bytes());
+            }
+            bytes
+        };
+        assert_eq!(network(&frame(&[IPV4])), Ok((IPV4, 14)));
+        assert_eq!(network(&frame(&[VLAN, IPV6])), Ok((IPV6, 18)));
+        assert_eq!(network(&frame(&[SERVICE_VLAN, VLAN, ARP])), Ok((ARP, 22)));
+        assert_eq!(network(&frame(&[VLAN, VLAN, VLAN, IPV4])), Ok((VLAN, 22)));
+        assert_eq!(network(&frame(&[VLAN])), Err(Malformed::Truncated));
+        assert_eq!(network(&[0; 13]), Err(Malformed::Truncated));
+    }
+}

@@ -1,0 +1,206 @@
+//! A hash of a frame's flow, the same for both directions, to spread flows over rings and pipes.
+//!
+//! A flow is what has the same addresses and, for TCP, UDP and SCTP that is not fragmented, the
+//! same ports. A fragment hashes on its addresses only, so that all fragments of a packet go one
+//! way; frames of other protocols than IP hash on their Ethernet addresses and EtherType.
+
+use core::net::IpAddr;
+
+use crate::layers::{Ip, Layers, SCTP, TCP, UDP};
+use crate::{MacAddr, ethernet, field};
+
+/// The key of the hash. Draw it at random once, so that a sender cannot choose frames that all
+/// hash alike; take a fixed one where a run must be repeatable.
+#[derive(Clone, Copy)]
+pub struct FlowKey {
+    low: u64,
+    high: u64,
+}
+
+/// One end of a flow: the address, and port or zero.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct End {
+    high: u64,
+    low: u64,
+    port: u16,
+}
+
+impl FlowKey {
+    /// A key of 128 bits.
+    pub const fn new(key: [u64; 2]) -> Self {
+        Self { low: key[0], high: key[1] }
+    }
+
+    /// The hash of the flow that a frame belongs to. `frame` is the frame or its start, with the
+    /// ports in it; the time taken is bounded. A frame too short to have a flow hashes to zero.
+    #[inline]
+    pub fn hash(&self, frame: &[u8]) -> u32 {
+        match Layers::parse(frame) {
+            Ok(Layers { ip: Some(ip), .. }) => self.hash_ip(&ip, frame),
+            Ok(Layers { ethertype, .. }) => self.hash_ethernet(frame, ethertype),
+            // The IP header is damaged: the Ethernet header may be there all the same.
+            Err(_) => self.hash_ethernet(frame, 0),
+        }
+    }
+
+    #[inline]
+    fn hash_ip(&self, ip: &Ip, frame: &[u8]) -> u32 {
+        if ip.fragment {
+            return self.hash_ends(End::ip(ip.src, 0), End::ip(ip.dst, 0), 0);
+        }
+        let (from, to) = ports(ip, frame);
+        self.hash_ends(End::ip(ip.src, from), End::ip(ip.dst, to), ip.protocol.into())
+    }
+
+    fn hash_ethernet(&self, frame: &[u8], ethertype: u16) -> u32 {
+        let Ok(header) = ethernet::Header::parse(frame) else {
+            return 0;
+        };
+        self.hash_ends(End::mac(header.src()), End::mac(header.dst()), ethertype)
+    }
+
+    /// Sorts the two ends, which is what makes the hash symmetric, and mixes them one after the other.
+    #[inline]
+    fn hash_ends(&self, one: End, other: End, protocol: u16) -> u32 {
+        let (first, second) = if one <= other { (one, other) } else { (other, one) };
+        let tail = u64::from(first.port) << 32 | u64::from(second.port) << 16 | u64::from(protocol);
+        let mut state = mix(first.low ^ self.low, second.low ^ self.high);
+        if (first.high, second.high) != (0, 0) {
+            state ^= mix(first.high ^ self.high, second.high ^ self.low.rotate_left(32));
+        }
+        (mix(state ^ self.low, tail ^ self.high) >> 32) as u32
+    }
+}
+
+impl core::fmt::Debug for FlowKey {
+    /// Does not show the key, which senders must not learn.
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        out.write_str("FlowKey(..)")
+    }
+}
+
+impl End {
+    #[inline]
+    fn ip(addr: IpAddr, port: u16) -> Self {
+        match addr {
+            IpAddr::V4(addr) => Self { high: 0, low: addr.to_bits().into(), port },
+            IpAddr::V6(addr) => {
+                let bits = addr.to_bits();
+                Self { high: (bits >> 64) as u64, low: bits as u64, port }
+            }
+        }
+    }
+
+    #[inline]
+    fn mac(addr: MacAddr) -> Self {
+        Self { high: 0, low: addr.to_u64(), port: 0 }
+    }
+}
+
+/// Source and destination port, or zeros where there are none.
+#[inline]
+fn ports(ip: &Ip, frame: &[u8]) -> (u16, u16) {
+    if !matches!(ip.protocol, TCP | UDP | SCTP) {
+        return (0, 0);
+    }
+    // All three start with the two ports.
+    match frame.get(ip.l4..).and_then(<[u8]>::first_chunk::<4>) {
+        Some(ports) => (field::get16(ports, 0), field::get16(ports, 2)),
+        None => (0, 0),
+    }
+}
+
+/// Multiplies and folds the product's halves: each bit of the result depends on all of both.
+#[inline]
+fn mix(one: u64, other: u64) -> u64 {
+    let product = u128::from(one) * u128::from(other);
+    (product >> 64) as u64 ^ product as u64
+}
+
+/// Maps a hash to one of `n` rings, evenly: 0 to `n - 1`, or 0 if `n` is zero.
+#[inline]
+pub fn spread(hash: u32, n: u32) -> u32 {
+    ((u64::from(hash) * u64::from(n)) >> 32) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use etherparse::PacketBuilder;
+    use std::vec::Vec;
+
+    const KEY: FlowKey = FlowKey::new([0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03]);
+
+    fn udp4(src: [u8; 4], dst: [u8; 4], from: u16, to: u16) -> Vec<u8> {
+        let mut frame = Vec::new();
+        PacketBuilder::ethernet2([2; 6], [4; 6])
+            .ipv4(src, dst, 64)
+            .udp(from, to)
+            .write(&mut frame, b"payload")
+            .unwrap();
+        frame
+    }
+
+    #[test]
+    fn both_directions_hash_alike() {
+        let there = udp4([10, 0, 0, 1], [10, 0, 0, 2], 1000, 53);
+        let back = udp4([10, 0, 0, 2], [10, 0, 0, 1], 53, 1000);
+        assert_eq!(KEY.hash(&there), KEY.hash(&back));
+        let crossed = udp4([10, 0, 0, 1], [10, 0, 0, 2], 53, 1000);
+        assert_ne!(KEY.hash(&there), KEY.hash(&crossed), "ports belong to their addresses");
+    }
+
+    #[test]
+    fn the_key_matters_and_is_not_shown() {
+        let frame = udp4([10, 0, 0, 1], [10, 0, 0, 2], 1000, 53);
+        assert_ne!(KEY.hash(&frame), FlowKey::new([1, 2]).hash(&frame));
+        assert_eq!(std::format!("{KEY:?}"), "FlowKey(..)");
+    }
+
+    /// Objective: every fragment of a packet, and the packets of other ports, hash alike.
+    #[test]
+    fn fragments_hash_on_addresses_only() {
+        let fragment = |from, field| {
+            let mut frame = udp4([10, 0, 0, 1], [10, 0, 0, 2], from, 53);
+            crate::ipv4::Header::parse_mut(&mut frame[14..]).unwrap().set_fragment(field);
+            KEY.hash(&frame)
+        };
+        assert_eq!(fragment(1000, 0x2000), fragment(2000, 100));
+        assert_ne!(fragment(1000, 0x4000), fragment(2000, 0x4000));
+    }
+
+    #[test]
+    fn other_protocols_hash_on_ethernet_addresses() {
+        let arp = |dst: u8, src: u8| {
+            let mut frame = [0; 42];
+            frame[..12].copy_from_slice(&[[dst; 6], [src; 6]].concat());
+            frame[12..14].copy_from_slice(&ethernet::ARP.to_be_bytes());
+            KEY.hash(&frame)
+        };
+        assert_eq!(arp(2, 4), arp(4, 2));
+        assert_ne!(arp(2, 4), arp(2, 6));
+        assert_eq!(KEY.hash(&[0; 13]), 0);
+    }
+
+    /// Objective: flows that differ in a port only, or in an address only, fill eight rings
+    /// evenly: none gets less than half or more than twice its share.
+    #[test]
+    fn neighbouring_flows_spread_evenly() {
+        const FLOWS: u16 = 2048;
+        let port = |n: u16| udp4([10, 0, 0, 1], [10, 0, 0, 2], n, 53);
+        let addr = |n: u16| udp4([10, 1, (n >> 8) as u8, n as u8], [10, 0, 0, 2], 1000, 53);
+        for flow in [&port as &dyn Fn(u16) -> Vec<u8>, &addr] {
+            let mut rings = [0; 8];
+            for n in 0..FLOWS {
+                rings[spread(KEY.hash(&flow(n)), 8) as usize] += 1;
+            }
+            let share = FLOWS / 8;
+            assert!(rings.iter().all(|&n| n > share / 2 && n < share * 2), "{rings:?}");
+        }
+    }
+
+    #[test]
+    fn spread_covers_its_range() {
+        assert_eq!((spread(0, 3), spread(u32::MAX, 3), spread(u32::MAX, 0)), (0, 2, 0));
+    }
+}

@@ -1,0 +1,270 @@
+//! The IPv4 header (RFC 791 §3.1).
+
+use core::borrow::{Borrow, BorrowMut};
+use core::net::Ipv4Addr;
+
+use crate::{Malformed, Sum, field};
+
+/// Offsets of the fields, in bytes from the start of the header.
+pub(crate) mod at {
+    pub const VERSION_IHL: usize = 0;
+    pub const TOTAL_LEN: usize = 2;
+    pub const IDENT: usize = 4;
+    pub const FRAGMENT: usize = 6;
+    pub const TTL: usize = 8;
+    pub const PROTOCOL: usize = 9;
+    pub const CHECKSUM: usize = 10;
+    pub const SRC: usize = 12;
+    pub const DST: usize = 16;
+}
+
+/// Bytes of a header without options.
+pub const HEADER_LEN: usize = 20;
+/// "Don't fragment", in the fragment field.
+pub const DONT_FRAGMENT: u16 = 0x4000;
+
+/// "More fragments" and the fragment offset, in the fragment field.
+const FRAGMENT_MASK: u16 = 0x3fff;
+/// Options that end the list and pad it (RFC 791 §3.1).
+const OPTION_END: u8 = 0;
+const OPTION_NOP: u8 = 1;
+/// Loose and strict source routes (RFC 791 §3.1).
+const OPTION_SOURCE_ROUTES: [u8; 2] = [131, 137];
+
+/// The fixed part of an IPv4 header. The options follow it.
+#[derive(Clone, Copy, Debug)]
+pub struct Header<B>(B);
+
+impl<'a> Header<&'a [u8; HEADER_LEN]> {
+    /// Views the header at the start of `bytes`. Its version is 4, and it ends, options included,
+    /// within `bytes`. The total length is not compared: `bytes` may be the start of a packet.
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let header = Self(bytes.first_chunk().ok_or(Malformed::Truncated)?);
+        if header.0[at::VERSION_IHL] >> 4 != 4 || header.header_len() < HEADER_LEN {
+            return Err(Malformed::BadField);
+        }
+        if bytes.len() < header.header_len() {
+            return Err(Malformed::Truncated);
+        }
+        Ok(header)
+    }
+}
+
+impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
+    /// As [`Header::parse`], for writing.
+    #[inline]
+    pub fn parse_mut(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
+        Header::parse(bytes)?;
+        bytes.first_chunk_mut().map(Self).ok_or(Malformed::Truncated)
+    }
+
+    /// Makes the start of `bytes` a header of version 4 without options, its other fields zero.
+    pub fn init(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
+        let header: &mut [u8; HEADER_LEN] = bytes.first_chunk_mut().ok_or(Malformed::Truncated)?;
+        *header = [0; HEADER_LEN];
+        header[at::VERSION_IHL] = 0x45;
+        Ok(Self(header))
+    }
+}
+
+impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
+    /// Bytes of the header with its options: 20 to 60.
+    #[inline]
+    pub fn header_len(&self) -> usize {
+        usize::from(self.0.borrow()[at::VERSION_IHL] & 0xf) * 4
+    }
+
+    /// Bytes of the packet from this header on, as it says.
+    #[inline]
+    pub fn total_len(&self) -> u16 {
+        field::get16(self.0.borrow(), at::TOTAL_LEN)
+    }
+
+    /// Identification, the same in all fragments of a packet.
+    #[inline]
+    pub fn ident(&self) -> u16 {
+        field::get16(self.0.borrow(), at::IDENT)
+    }
+
+    /// Whether this is one fragment of a packet, the first and the last included.
+    #[inline]
+    pub fn is_fragment(&self) -> bool {
+        field::get16(self.0.borrow(), at::FRAGMENT) & FRAGMENT_MASK != 0
+    }
+
+    /// Time to live.
+    #[inline]
+    pub fn ttl(&self) -> u8 {
+        self.0.borrow()[at::TTL]
+    }
+
+    /// Protocol of the payload, as in [`crate::layers`].
+    #[inline]
+    pub fn protocol(&self) -> u8 {
+        self.0.borrow()[at::PROTOCOL]
+    }
+
+    /// The header's checksum.
+    #[inline]
+    pub fn checksum(&self) -> u16 {
+        field::get16(self.0.borrow(), at::CHECKSUM)
+    }
+
+    /// Source address.
+    #[inline]
+    pub fn src(&self) -> Ipv4Addr {
+        Ipv4Addr::from(field::get::<HEADER_LEN, 4>(self.0.borrow(), at::SRC))
+    }
+
+    /// Destination address.
+    #[inline]
+    pub fn dst(&self) -> Ipv4Addr {
+        Ipv4Addr::from(field::get::<HEADER_LEN, 4>(self.0.borrow(), at::DST))
+    }
+
+    /// Sum of the fixed part; a right header without options sums to `0xffff`.
+    #[inline]
+    pub fn sum(&self) -> Sum {
+        Sum::of(self.0.borrow())
+    }
+}
+
+impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
+    /// Stores the total length.
+    #[inline]
+    pub fn set_total_len(&mut self, len: u16) {
+        field::set(self.0.borrow_mut(), at::TOTAL_LEN, len.to_be_bytes());
+    }
+
+    /// Stores the identification.
+    #[inline]
+    pub fn set_ident(&mut self, ident: u16) {
+        field::set(self.0.borrow_mut(), at::IDENT, ident.to_be_bytes());
+    }
+
+    /// Stores the fragment field: [`DONT_FRAGMENT`] or zero for a whole packet.
+    #[inline]
+    pub fn set_fragment(&mut self, fragment: u16) {
+        field::set(self.0.borrow_mut(), at::FRAGMENT, fragment.to_be_bytes());
+    }
+
+    /// Stores the time to live.
+    #[inline]
+    pub fn set_ttl(&mut self, ttl: u8) {
+        self.0.borrow_mut()[at::TTL] = ttl;
+    }
+
+    /// Stores the protocol.
+    #[inline]
+    pub fn set_protocol(&mut self, protocol: u8) {
+        self.0.borrow_mut()[at::PROTOCOL] = protocol;
+    }
+
+    /// Stores the checksum.
+    #[inline]
+    pub fn set_checksum(&mut self, checksum: u16) {
+        field::set(self.0.borrow_mut(), at::CHECKSUM, checksum.to_be_bytes());
+    }
+
+    /// Stores the source address.
+    #[inline]
+    pub fn set_src(&mut self, addr: Ipv4Addr) {
+        field::set(self.0.borrow_mut(), at::SRC, addr.octets());
+    }
+
+    /// Stores the destination address.
+    #[inline]
+    pub fn set_dst(&mut self, addr: Ipv4Addr) {
+        field::set(self.0.borrow_mut(), at::DST, addr.octets());
+    }
+}
+
+/// Whether the options of a header ask for a source route, in which case the destination in the
+/// header is not the one in the transport's pseudo header. `options` is what follows the fixed
+/// part; a list that cannot be read counts as asking.
+pub fn has_source_route(mut options: &[u8]) -> bool {
+    while let Some((&kind, rest)) = options.split_first() {
+        match kind {
+            OPTION_END => return false,
+            OPTION_NOP => options = rest,
+            _ if OPTION_SOURCE_ROUTES.contains(&kind) => return true,
+            _ => match rest.first().and_then(|&len| options.get(usize::from(len).max(2)..)) {
+                Some(after) => options = after,
+                None => return true,
+            },
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The header of the worked example at en.wikipedia.org/wiki/Internet_checksum.
+    const KNOWN: [u8; 20] = [
+        0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0xb8, 0x61, 0xc0, 0xa8, 0x00, 0x01, 0xc0, 0xa8,
+        0x00, 0xc7,
+    ];
+
+    #[test]
+    fn a_known_header_is_read() {
+        let header = Header::parse(&KNOWN).unwrap();
+        assert_eq!((header.header_len(), header.total_len(), header.ident()), (20, 0x73, 0));
+        assert_eq!((header.ttl(), header.protocol(), header.checksum()), (64, 17, 0xb861));
+        assert_eq!(header.src(), Ipv4Addr::new(192, 168, 0, 1));
+        assert_eq!(header.dst(), Ipv4Addr::new(192, 168, 0, 199));
+        assert!(!header.is_fragment());
+        assert_eq!(header.sum().fold(), 0xffff);
+    }
+
+    #[test]
+    fn a_header_written_field_by_field_is_the_known_one() {
+        let mut bytes = [0xee; 20];
+        let mut header = Header::init(&mut bytes).unwrap();
+        header.set_total_len(0x73);
+        header.set_ident(0);
+        header.set_fragment(DONT_FRAGMENT);
+        header.set_ttl(64);
+        header.set_protocol(17);
+        header.set_src(Ipv4Addr::new(192, 168, 0, 1));
+        header.set_dst(Ipv4Addr::new(192, 168, 0, 199));
+        header.set_checksum(header.sum().checksum());
+        assert_eq!(bytes, KNOWN);
+    }
+
+    #[test]
+    fn wrong_version_and_lengths_are_refused() {
+        let with_first = |first: u8| {
+            let mut bytes = KNOWN;
+            bytes[0] = first;
+            Header::parse(&bytes).map(|_| ()).unwrap_err()
+        };
+        assert_eq!(with_first(0x65), Malformed::BadField);
+        assert_eq!(with_first(0x44), Malformed::BadField);
+        assert_eq!(with_first(0x46), Malformed::Truncated);
+        assert_eq!(Header::parse(&KNOWN[..19]).unwrap_err(), Malformed::Truncated);
+    }
+
+    #[test]
+    fn first_middle_and_last_fragments_are_fragments() {
+        for (fragment, expected) in [(0x2000, true), (0x2001, true), (1, true), (0x4000, false)] {
+            let mut bytes = KNOWN;
+            let mut header = Header::parse_mut(&mut bytes).unwrap();
+            header.set_fragment(fragment);
+            assert_eq!(header.is_fragment(), expected, "{fragment:#x}");
+        }
+    }
+
+    #[test]
+    fn source_routes_are_found_among_options() {
+        assert!(!has_source_route(&[]));
+        assert!(!has_source_route(&[1, 1, 0, 131]));
+        assert!(!has_source_route(&[7, 3, 4, 1]));
+        assert!(has_source_route(&[1, 131, 3, 4]));
+        assert!(has_source_route(&[7, 3, 4, 137]));
+        assert!(has_source_route(&[7, 9, 4, 1]), "an option that runs past the list");
+        assert!(has_source_route(&[7]), "an option without a length");
+    }
+}

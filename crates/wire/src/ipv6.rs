@@ -1,0 +1,251 @@
+//! The IPv6 header and its extension headers (RFC 8200 §3, §4).
+
+use core::borrow::{Borrow, BorrowMut};
+use core::net::Ipv6Addr;
+
+use crate::{Malformed, field};
+
+/// Offsets of the fields, in bytes from the start of the header.
+pub(crate) mod at {
+    pub const VERSION: usize = 0;
+    pub const PAYLOAD_LEN: usize = 4;
+    pub const NEXT_HEADER: usize = 6;
+    pub const HOP_LIMIT: usize = 7;
+    pub const SRC: usize = 8;
+    pub const DST: usize = 24;
+}
+
+/// Bytes of the header without extension headers.
+pub const HEADER_LEN: usize = 40;
+/// Extension headers that are skipped; a packet with more is refused as malformed.
+pub const MAX_EXTENSIONS: usize = 8;
+
+/// Next-header values of the extension headers (RFC 8200 §4.1, RFC 4302 §2, RFC 6275 §6.1).
+mod next {
+    pub const HOP_BY_HOP: u8 = 0;
+    pub const ROUTING: u8 = 43;
+    pub const FRAGMENT: u8 = 44;
+    pub const AUTHENTICATION: u8 = 51;
+    pub const DESTINATION: u8 = 60;
+    pub const MOBILITY: u8 = 135;
+}
+
+/// The fixed part of an IPv6 header. Extension headers follow it.
+#[derive(Clone, Copy, Debug)]
+pub struct Header<B>(B);
+
+impl<'a> Header<&'a [u8; HEADER_LEN]> {
+    /// Views the header at the start of `bytes`, whose version must be 6. The payload length is
+    /// not compared: `bytes` may be the start of a packet.
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let header: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
+        (header[at::VERSION] >> 4 == 6).then_some(Self(header)).ok_or(Malformed::BadField)
+    }
+}
+
+impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
+    /// As [`Header::parse`], for writing.
+    #[inline]
+    pub fn parse_mut(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
+        Header::parse(bytes)?;
+        bytes.first_chunk_mut().map(Self).ok_or(Malformed::Truncated)
+    }
+
+    /// Makes the start of `bytes` a header of version 6, its other fields zero.
+    pub fn init(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
+        let header: &mut [u8; HEADER_LEN] = bytes.first_chunk_mut().ok_or(Malformed::Truncated)?;
+        *header = [0; HEADER_LEN];
+        header[at::VERSION] = 0x60;
+        Ok(Self(header))
+    }
+}
+
+impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
+    /// Bytes after this header, extension headers included, as it says.
+    #[inline]
+    pub fn payload_len(&self) -> u16 {
+        field::get16(self.0.borrow(), at::PAYLOAD_LEN)
+    }
+
+    /// What follows: an extension header or the payload's protocol.
+    #[inline]
+    pub fn next_header(&self) -> u8 {
+        self.0.borrow()[at::NEXT_HEADER]
+    }
+
+    /// Hop limit.
+    #[inline]
+    pub fn hop_limit(&self) -> u8 {
+        self.0.borrow()[at::HOP_LIMIT]
+    }
+
+    /// Source address.
+    #[inline]
+    pub fn src(&self) -> Ipv6Addr {
+        Ipv6Addr::from(field::get::<HEADER_LEN, 16>(self.0.borrow(), at::SRC))
+    }
+
+    /// Destination address.
+    #[inline]
+    pub fn dst(&self) -> Ipv6Addr {
+        Ipv6Addr::from(field::get::<HEADER_LEN, 16>(self.0.borrow(), at::DST))
+    }
+}
+
+impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
+    /// Stores the payload length.
+    #[inline]
+    pub fn set_payload_len(&mut self, len: u16) {
+        field::set(self.0.borrow_mut(), at::PAYLOAD_LEN, len.to_be_bytes());
+    }
+
+    /// Stores the next header.
+    #[inline]
+    pub fn set_next_header(&mut self, next: u8) {
+        self.0.borrow_mut()[at::NEXT_HEADER] = next;
+    }
+
+    /// Stores the hop limit.
+    #[inline]
+    pub fn set_hop_limit(&mut self, hops: u8) {
+        self.0.borrow_mut()[at::HOP_LIMIT] = hops;
+    }
+
+    /// Stores the source address.
+    #[inline]
+    pub fn set_src(&mut self, addr: Ipv6Addr) {
+        field::set(self.0.borrow_mut(), at::SRC, addr.octets());
+    }
+
+    /// Stores the destination address.
+    #[inline]
+    pub fn set_dst(&mut self, addr: Ipv6Addr) {
+        field::set(self.0.borrow_mut(), at::DST, addr.octets());
+    }
+}
+
+/// What follows the extension headers of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Upper {
+    /// Protocol, as in [`crate::layers`]. Protocols that are not skipped (ESP, "no next header")
+    /// are reported as they are.
+    pub protocol: u8,
+    /// Where it starts, in bytes from the start of the IPv6 header. In a fragment that is not the
+    /// first, this is the middle of the payload.
+    pub offset: usize,
+    /// Whether there is a fragment header, even one that says the packet is whole.
+    pub fragment: bool,
+    /// Whether a routing header has segments left, in which case the destination in the header is
+    /// not the one in the transport's pseudo header (RFC 8200 §8.1).
+    pub source_route: bool,
+}
+
+/// Walks the extension headers of the packet that `bytes` starts with.
+#[inline]
+pub fn upper(bytes: &[u8]) -> Result<Upper, Malformed> {
+    let mut upper = Upper {
+        protocol: Header::parse(bytes)?.next_header(),
+        offset: HEADER_LEN,
+        fragment: false,
+        source_route: false,
+    };
+    for _ in 0..=MAX_EXTENSIONS {
+        if !is_extension(upper.protocol) {
+            return Ok(upper);
+        }
+        skip(bytes, &mut upper)?;
+    }
+    Err(Malformed::BadField)
+}
+
+/// Whether `next` is an extension header that is skipped.
+#[inline]
+fn is_extension(next: u8) -> bool {
+    matches!(
+        next,
+        next::HOP_BY_HOP | next::ROUTING | next::FRAGMENT | next::AUTHENTICATION | next::DESTINATION | next::MOBILITY
+    )
+}
+
+/// Moves `upper` past the extension header that it stands on.
+fn skip(bytes: &[u8], upper: &mut Upper) -> Result<(), Malformed> {
+    // No extension header is shorter than 8 bytes.
+    let header: &[u8; 8] = bytes.get(upper.offset..).and_then(<[u8]>::first_chunk).ok_or(Malformed::Truncated)?;
+    let units = usize::from(header[1]);
+    let len = match upper.protocol {
+        next::FRAGMENT => 8,
+        // RFC 4302 §2.2: in units of 4 bytes, minus 2. One of 4 bytes cannot be.
+        next::AUTHENTICATION => (units + 2) * 4,
+        _ => (units + 1) * 8,
+    };
+    if len < 8 {
+        return Err(Malformed::BadField);
+    }
+    upper.fragment |= upper.protocol == next::FRAGMENT;
+    upper.source_route |= upper.protocol == next::ROUTING && header[3] != 0;
+    upper.protocol = header[0];
+    upper.offset += len;
+    if upper.offset > bytes.len() {
+        return Err(Malformed::Truncated);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    /// A packet with `extensions` (next-header value and body after the first byte) and then TCP.
+    fn packet(extensions: &[(u8, &[u8])]) -> Vec<u8> {
+        let mut bytes = std::vec![0; HEADER_LEN];
+        let mut header = Header::init(&mut bytes).unwrap();
+        header.set_next_header(extensions.first().map_or(6, |e| e.0));
+        for (n, (_, body)) in extensions.iter().enumerate() {
+            bytes.push(extensions.get(n + 1).map_or(6, |e| e.0));
+            bytes.extend_from_slice(body);
+        }
+        bytes
+    }
+
+    #[test]
+    fn fields_read_back_as_written() {
+        let mut bytes = [0xee; HEADER_LEN];
+        let (src, dst) = (Ipv6Addr::LOCALHOST, Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2));
+        let mut header = Header::init(&mut bytes).unwrap();
+        header.set_payload_len(0x1234);
+        header.set_next_header(17);
+        header.set_hop_limit(9);
+        header.set_src(src);
+        header.set_dst(dst);
+        assert_eq!(bytes[..8], [0x60, 0, 0, 0, 0x12, 0x34, 17, 9]);
+        let header = Header::parse(&bytes).unwrap();
+        assert_eq!((header.payload_len(), header.next_header(), header.hop_limit()), (0x1234, 17, 9));
+        assert_eq!((header.src(), header.dst()), (src, dst));
+    }
+
+    #[test]
+    fn extension_headers_are_skipped() {
+        let upper_of = |extensions: &[(u8, &[u8])]| upper(&packet(extensions)).unwrap();
+        let plain = Upper { protocol: 6, offset: 40, fragment: false, source_route: false };
+        assert_eq!(upper_of(&[]), plain);
+        assert_eq!(upper_of(&[(0, &[0; 7])]), Upper { offset: 48, ..plain });
+        assert_eq!(upper_of(&[(60, &[0; 7]), (44, &[0; 7])]), Upper { offset: 56, fragment: true, ..plain });
+        assert_eq!(upper_of(&[(43, &[0, 0, 1, 0, 0, 0, 0])]), Upper { offset: 48, source_route: true, ..plain });
+        let auth = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(upper_of(&[(51, &auth)]), Upper { offset: 52, ..plain });
+    }
+
+    #[test]
+    fn endless_and_cut_extension_headers_are_refused() {
+        let one: (u8, &[u8]) = (60, &[0; 7]);
+        assert!(upper(&packet(&[one; MAX_EXTENSIONS])).is_ok());
+        assert_eq!(upper(&packet(&[one; MAX_EXTENSIONS + 1])), Err(Malformed::BadField));
+        let long = packet(&[(60, &[1, 0, 0, 0, 0, 0, 0])]);
+        assert_eq!(upper(&long), Err(Malformed::Truncated));
+        assert_eq!(upper(&packet(&[one])[..47]), Err(Malformed::Truncated));
+        assert_eq!(upper(&[0x40; 40]), Err(Malformed::BadField));
+        assert_eq!(upper(&[0x60; 39]), Err(Malformed::Truncated));
+    }
+}

@@ -1,0 +1,352 @@
+//! What a frame's virtio-net header asks for, checked against the frame (virtio 1.3 §5.1.6.2).
+//!
+//! The sender is not believed: header lengths are found in the frame itself, and what the
+//! virtio-net header says of them must agree. A header that does not fit its frame is a
+//! [`BadVnet`], for which the frame is dropped and counted by that name.
+
+use crate::vnet::{self, VnetHdr};
+use crate::{Layers, Malformed, ethernet, ipv6, layers, tcp, udp};
+
+/// Bytes of headers that segmentation copes with: room for two VLAN tags, IPv6 with options and
+/// TCP with options. A frame with more is refused.
+pub const MAX_HEADERS: usize = 256;
+/// Segments that one frame may ask for. With it, a frame of 64 KiB cannot ask for segments of a
+/// byte each; payloads of 32 bytes and more always pass, and the smallest TCP segment that Linux
+/// makes carries 48 with its options.
+pub const MAX_SEGMENTS: usize = 2048;
+/// What the length fields of IPv4, IPv6 and UDP can say.
+const MAX_LENGTH_FIELD: usize = 0xffff;
+
+/// What is left to do before a frame can travel on its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offload {
+    /// Nothing.
+    None,
+    /// The checksum of the bytes from `start` on is to be stored at `start + offset`. Both are in
+    /// bytes, and the two bytes of the checksum lie within the frame.
+    CsumPartial {
+        /// First byte that the sum covers, behind the Ethernet header.
+        start: u16,
+        /// Where the checksum is stored, from `start`.
+        offset: u16,
+    },
+    /// The payload is to be cut into segments.
+    Gso(Gso),
+}
+
+/// A frame that is to be cut into segments. Lengths and offsets are in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gso {
+    /// Transport and IP version.
+    pub kind: GsoKind,
+    /// Payload of each segment but the last; not zero.
+    pub gso_size: u16,
+    /// All headers before the payload, as found in the frame; at most [`MAX_HEADERS`].
+    pub hdr_len: u16,
+    /// Where the transport header starts.
+    pub csum_start: u16,
+    /// Where the checksum is in the transport header.
+    pub csum_offset: u16,
+    /// Whether the sender marked the frame as carrying congestion information (TCP only).
+    pub ecn: bool,
+}
+
+/// Transport and IP version of a frame that is to be segmented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GsoKind {
+    /// TCP over IPv4 (TSO4).
+    Tcp4,
+    /// TCP over IPv6 (TSO6).
+    Tcp6,
+    /// UDP over IPv4 (USO4).
+    Udp4,
+    /// UDP over IPv6 (USO6).
+    Udp6,
+}
+
+impl GsoKind {
+    /// Whether the transport is TCP, not UDP.
+    #[inline]
+    pub const fn is_tcp(self) -> bool {
+        matches!(self, Self::Tcp4 | Self::Tcp6)
+    }
+
+    /// Whether the network is IPv4, not IPv6.
+    #[inline]
+    pub const fn is_v4(self) -> bool {
+        matches!(self, Self::Tcp4 | Self::Udp4)
+    }
+
+    /// `VIRTIO_NET_HDR_GSO_*`, without the ECN bit.
+    #[inline]
+    pub const fn gso_type(self) -> u8 {
+        match self {
+            Self::Tcp4 => vnet::GSO_TCPV4,
+            Self::Tcp6 => vnet::GSO_TCPV6,
+            Self::Udp4 | Self::Udp6 => vnet::GSO_UDP_L4,
+        }
+    }
+
+    /// IP protocol number of the transport.
+    #[inline]
+    pub const fn protocol(self) -> u8 {
+        if self.is_tcp() { layers::TCP } else { layers::UDP }
+    }
+
+    /// Where the checksum is in the transport header, in bytes.
+    #[inline]
+    pub const fn csum_offset(self) -> u16 {
+        if self.is_tcp() { tcp::CHECKSUM_OFFSET } else { udp::CHECKSUM_OFFSET }
+    }
+}
+
+/// Why a virtio-net header does not fit its frame: the name under which the drop is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[repr(u8)]
+pub enum BadVnet {
+    /// The frame ends before the virtio-net header does.
+    #[error("the frame is shorter than its virtio-net header")]
+    HeaderShort,
+    /// The sum would start outside the frame's contents, or not at the transport header.
+    #[error("csum_start is outside the frame or not at its transport header")]
+    CsumStart,
+    /// The checksum would lie outside the frame, or is not the transport's.
+    #[error("csum_offset is outside the frame or not the transport's checksum")]
+    CsumOffset,
+    /// A type that is unknown or not supported (UFO), or ECN without TCP.
+    #[error("gso_type is not TCPV4, TCPV6 or UDP_L4 (ECN goes with TCP only)")]
+    GsoType,
+    /// Segments of nothing.
+    #[error("gso_size is zero")]
+    GsoSize,
+    /// Segmentation without `F_NEEDS_CSUM` (a driver must set it, §5.1.6.2.1).
+    #[error("gso_type is set without the NEEDS_CSUM flag")]
+    GsoWithoutCsum,
+    /// The frame is not of the protocols that `gso_type` names, or its headers are malformed.
+    #[error("the frame is not of the protocols that gso_type names")]
+    GsoProtocol,
+    /// The frame, or the part of it at hand, ends within its headers.
+    #[error("the frame ends within its headers")]
+    HeadersCut,
+    /// More than [`MAX_HEADERS`] bytes of headers.
+    #[error("the frame's headers take more than 256 bytes")]
+    HeadersLong,
+    /// A fragment cannot be segmented.
+    #[error("a fragment asks for segmentation")]
+    Fragment,
+    /// The transport's checksum would need the end of a source route.
+    #[error("a packet with a source route asks for segmentation")]
+    SourceRoute,
+    /// Longer than the 64 KiB that its length fields can say.
+    #[error("the packet is longer than 64 KiB")]
+    TooLong,
+    /// More than [`MAX_SEGMENTS`] segments.
+    #[error("gso_size would make more than 2048 segments")]
+    TooManySegments,
+}
+
+impl BadVnet {
+    /// All of them. The position of each is its [`BadVnet::index`].
+    pub const ALL: [BadVnet; 13] = [
+        Self::HeaderShort,
+        Self::CsumStart,
+        Self::CsumOffset,
+        Self::GsoType,
+        Self::GsoSize,
+        Self::GsoWithoutCsum,
+        Self::GsoProtocol,
+        Self::HeadersCut,
+        Self::HeadersLong,
+        Self::Fragment,
+        Self::SourceRoute,
+        Self::TooLong,
+        Self::TooManySegments,
+    ];
+
+    /// Position in an array with a counter for each.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Name of the drop counter.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HeaderShort => "vnet_header_short",
+            Self::CsumStart => "vnet_csum_start",
+            Self::CsumOffset => "vnet_csum_offset",
+            Self::GsoType => "vnet_gso_type",
+            Self::GsoSize => "vnet_gso_size",
+            Self::GsoWithoutCsum => "vnet_gso_without_csum",
+            Self::GsoProtocol => "vnet_gso_protocol",
+            Self::HeadersCut => "vnet_headers_cut",
+            Self::HeadersLong => "vnet_headers_long",
+            Self::Fragment => "vnet_fragment",
+            Self::SourceRoute => "vnet_source_route",
+            Self::TooLong => "vnet_too_long",
+            Self::TooManySegments => "vnet_too_many_segments",
+        }
+    }
+}
+
+impl VnetHdr {
+    /// Checks this header against its frame.
+    ///
+    /// `frame_len` counts the bytes of the frame from its Ethernet header, without this header.
+    /// `frame_prefix` is how the frame starts: a copy that its sender can no longer change, of at
+    /// least its headers ([`MAX_HEADERS`] bytes are always enough, or the whole frame if shorter).
+    /// It is only read if `gso_type` is set; the time taken does not depend on `frame_len`.
+    ///
+    /// `hdr_len`, `num_buffers` and unknown flags are ignored, as §5.1.6.2.2 wants, and
+    /// so is `F_DATA_VALID`, which a driver has no business setting.
+    #[inline]
+    pub fn check(&self, frame_len: usize, frame_prefix: &[u8]) -> Result<Offload, BadVnet> {
+        if (self.flags & vnet::F_NEEDS_CSUM) | self.gso_type == 0 {
+            return Ok(Offload::None);
+        }
+        self.check_some(frame_len, frame_prefix)
+    }
+
+    /// The checks of a header that asks for something.
+    fn check_some(&self, frame_len: usize, frame_prefix: &[u8]) -> Result<Offload, BadVnet> {
+        if self.gso_type != vnet::GSO_NONE {
+            return self.check_gso(frame_len, frame_prefix).map(Offload::Gso);
+        }
+        let (start, offset) = (self.csum_start, self.csum_offset);
+        if usize::from(start) < ethernet::HEADER_LEN || usize::from(start) >= frame_len {
+            return Err(BadVnet::CsumStart);
+        }
+        if usize::from(start) + usize::from(offset) + 2 > frame_len {
+            return Err(BadVnet::CsumOffset);
+        }
+        Ok(Offload::CsumPartial { start, offset })
+    }
+
+    /// The checks of a header that asks for segmentation.
+    fn check_gso(&self, frame_len: usize, frame_prefix: &[u8]) -> Result<Gso, BadVnet> {
+        let ecn = self.gso_type & vnet::GSO_ECN != 0;
+        let gso_type = self.gso_type & !vnet::GSO_ECN;
+        if !is_supported(gso_type, ecn) {
+            return Err(BadVnet::GsoType);
+        }
+        if self.flags & vnet::F_NEEDS_CSUM == 0 {
+            return Err(BadVnet::GsoWithoutCsum);
+        }
+        let prefix = &frame_prefix[..frame_prefix.len().min(frame_len)];
+        let headers = Headers::find(prefix)?;
+        if headers.kind.gso_type() != gso_type {
+            return Err(BadVnet::GsoProtocol);
+        }
+        if usize::from(self.csum_start) != headers.l4 {
+            return Err(BadVnet::CsumStart);
+        }
+        if self.csum_offset != headers.kind.csum_offset() {
+            return Err(BadVnet::CsumOffset);
+        }
+        // `Headers::find` looked at the part of the frame within `frame_len` only.
+        headers.check_payload(frame_len - headers.end, self.gso_size)?;
+        Ok(Gso {
+            kind: headers.kind,
+            gso_size: self.gso_size,
+            hdr_len: headers.end as u16,
+            csum_start: self.csum_start,
+            csum_offset: self.csum_offset,
+            ecn,
+        })
+    }
+}
+
+/// Whether frames of this type are segmented here.
+fn is_supported(gso_type: u8, ecn: bool) -> bool {
+    match gso_type {
+        vnet::GSO_TCPV4 | vnet::GSO_TCPV6 => true,
+        vnet::GSO_UDP_L4 => !ecn,
+        _ => false,
+    }
+}
+
+impl Offload {
+    /// The virtio-net header that asks for this and nothing else, for a receiver that takes the
+    /// frame as it is. `num_buffers` is zero.
+    #[inline]
+    pub fn to_header(&self) -> VnetHdr {
+        match *self {
+            Self::None => VnetHdr::default(),
+            Self::CsumPartial { start, offset } => {
+                VnetHdr { flags: vnet::F_NEEDS_CSUM, csum_start: start, csum_offset: offset, ..VnetHdr::default() }
+            }
+            Self::Gso(gso) => VnetHdr {
+                flags: vnet::F_NEEDS_CSUM,
+                gso_type: gso.kind.gso_type() | if gso.ecn { vnet::GSO_ECN } else { 0 },
+                hdr_len: gso.hdr_len,
+                gso_size: gso.gso_size,
+                csum_start: gso.csum_start,
+                csum_offset: gso.csum_offset,
+                num_buffers: 0,
+            },
+        }
+    }
+}
+
+/// The headers of a frame that can be segmented, as found in the frame. Offsets in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Headers {
+    pub kind: GsoKind,
+    pub l3: usize,
+    pub l4: usize,
+    /// Where the payload starts; at most [`MAX_HEADERS`].
+    pub end: usize,
+}
+
+impl Headers {
+    /// Finds the headers of the frame that `prefix` starts with. All of them are within it.
+    pub fn find(prefix: &[u8]) -> Result<Self, BadVnet> {
+        let layers = Layers::parse(prefix).map_err(bad_headers)?;
+        let ip = layers.ip.ok_or(BadVnet::GsoProtocol)?;
+        let kind = match (ip.protocol, ip.src.is_ipv4()) {
+            _ if ip.fragment => return Err(BadVnet::Fragment),
+            _ if ip.source_route => return Err(BadVnet::SourceRoute),
+            (layers::TCP, true) => GsoKind::Tcp4,
+            (layers::TCP, false) => GsoKind::Tcp6,
+            (layers::UDP, true) => GsoKind::Udp4,
+            (layers::UDP, false) => GsoKind::Udp6,
+            _ => return Err(BadVnet::GsoProtocol),
+        };
+        let transport = prefix.get(ip.l4..).ok_or(BadVnet::HeadersCut)?;
+        let len = if kind.is_tcp() {
+            tcp::Header::parse(transport).map_err(bad_headers)?.header_len()
+        } else {
+            udp::Header::parse(transport).map_err(bad_headers)?;
+            udp::HEADER_LEN
+        };
+        let end = ip.l4 + len;
+        if end > MAX_HEADERS {
+            return Err(BadVnet::HeadersLong);
+        }
+        Ok(Self { kind, l3: layers.l3, l4: ip.l4, end })
+    }
+
+    /// Checks that `payload_len` bytes can follow and be cut into segments of `gso_size`.
+    pub fn check_payload(&self, payload_len: usize, gso_size: u16) -> Result<(), BadVnet> {
+        // IPv4 counts its own header, IPv6 does not (RFC 791 §3.1, RFC 8200 §3).
+        let uncounted = if self.kind.is_v4() { self.l3 } else { self.l3 + ipv6::HEADER_LEN };
+        if payload_len > MAX_LENGTH_FIELD - (self.end - uncounted) {
+            return Err(BadVnet::TooLong);
+        }
+        if gso_size == 0 {
+            return Err(BadVnet::GsoSize);
+        }
+        if payload_len.div_ceil(gso_size.into()) > MAX_SEGMENTS {
+            return Err(BadVnet::TooManySegments);
+        }
+        Ok(())
+    }
+}
+
+/// What malformed headers mean for a frame that asks for segmentation.
+fn bad_headers(error: Malformed) -> BadVnet {
+    match error {
+        Malformed::Truncated => BadVnet::HeadersCut,
+        Malformed::BadField => BadVnet::GsoProtocol,
+    }
+}

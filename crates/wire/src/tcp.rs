@@ -1,0 +1,148 @@
+//! The TCP header (RFC 9293 §3.1).
+
+use core::borrow::{Borrow, BorrowMut};
+
+use crate::{Malformed, field};
+
+/// Offsets of the fields, in bytes from the start of the header.
+pub(crate) mod at {
+    pub const SRC_PORT: usize = 0;
+    pub const DST_PORT: usize = 2;
+    pub const SEQ: usize = 4;
+    pub const DATA_OFFSET: usize = 12;
+    pub const FLAGS: usize = 13;
+    pub const CHECKSUM: usize = 16;
+}
+
+/// Bytes of a header without options.
+pub const HEADER_LEN: usize = 20;
+/// Where the checksum is, in bytes from the start of the header.
+pub const CHECKSUM_OFFSET: u16 = at::CHECKSUM as u16;
+/// Flag: no more data from the sender.
+pub const FIN: u8 = 0x01;
+/// Flag: push the data to the reader.
+pub const PSH: u8 = 0x08;
+/// Flag: congestion window reduced (RFC 3168 §6.1.2).
+pub const CWR: u8 = 0x80;
+
+/// The fixed part of a TCP header. The options follow it.
+#[derive(Clone, Copy, Debug)]
+pub struct Header<B>(B);
+
+impl<'a> Header<&'a [u8; HEADER_LEN]> {
+    /// Views the header at the start of `bytes`, within which it ends, options included.
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let header = Self(bytes.first_chunk().ok_or(Malformed::Truncated)?);
+        if header.header_len() < HEADER_LEN {
+            return Err(Malformed::BadField);
+        }
+        if bytes.len() < header.header_len() {
+            return Err(Malformed::Truncated);
+        }
+        Ok(header)
+    }
+}
+
+impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
+    /// As [`Header::parse`], for writing.
+    #[inline]
+    pub fn parse_mut(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
+        Header::parse(bytes)?;
+        bytes.first_chunk_mut().map(Self).ok_or(Malformed::Truncated)
+    }
+}
+
+impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
+    /// Source port.
+    #[inline]
+    pub fn src_port(&self) -> u16 {
+        field::get16(self.0.borrow(), at::SRC_PORT)
+    }
+
+    /// Destination port.
+    #[inline]
+    pub fn dst_port(&self) -> u16 {
+        field::get16(self.0.borrow(), at::DST_PORT)
+    }
+
+    /// Sequence number of the first byte of payload.
+    #[inline]
+    pub fn seq(&self) -> u32 {
+        field::get32(self.0.borrow(), at::SEQ)
+    }
+
+    /// Bytes of the header with its options: 20 to 60.
+    #[inline]
+    pub fn header_len(&self) -> usize {
+        usize::from(self.0.borrow()[at::DATA_OFFSET] >> 4) * 4
+    }
+
+    /// The eight flags, [`FIN`] lowest and [`CWR`] highest.
+    #[inline]
+    pub fn flags(&self) -> u8 {
+        self.0.borrow()[at::FLAGS]
+    }
+
+    /// Checksum.
+    #[inline]
+    pub fn checksum(&self) -> u16 {
+        field::get16(self.0.borrow(), at::CHECKSUM)
+    }
+}
+
+impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
+    /// Stores the sequence number.
+    #[inline]
+    pub fn set_seq(&mut self, seq: u32) {
+        field::set(self.0.borrow_mut(), at::SEQ, seq.to_be_bytes());
+    }
+
+    /// Stores the flags.
+    #[inline]
+    pub fn set_flags(&mut self, flags: u8) {
+        self.0.borrow_mut()[at::FLAGS] = flags;
+    }
+
+    /// Stores the checksum.
+    #[inline]
+    pub fn set_checksum(&mut self, checksum: u16) {
+        field::set(self.0.borrow_mut(), at::CHECKSUM, checksum.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_where_etherparse_puts_them() {
+        let mut known = etherparse::TcpHeader::new(0x1234, 0x5678, 0x9abc_def0, 7);
+        (known.fin, known.psh, known.cwr, known.checksum) = (true, true, true, 0xbeef);
+        known.set_options_raw(&[1, 1, 1, 1]).unwrap();
+        let mut bytes = known.to_bytes();
+        let header = Header::parse(&bytes).unwrap();
+        assert_eq!((header.src_port(), header.dst_port()), (0x1234, 0x5678));
+        assert_eq!((header.seq(), header.header_len()), (0x9abc_def0, 24));
+        assert_eq!((header.flags(), header.checksum()), (FIN | PSH | CWR, 0xbeef));
+        let mut header = Header::parse_mut(&mut bytes).unwrap();
+        header.set_seq(1);
+        header.set_flags(FIN);
+        header.set_checksum(2);
+        let (read, _) = etherparse::TcpHeader::from_slice(&bytes).unwrap();
+        assert_eq!((read.sequence_number, read.checksum), (1, 2));
+        assert_eq!((read.fin, read.psh, read.cwr), (true, false, false));
+    }
+
+    #[test]
+    fn wrong_data_offsets_are_refused() {
+        let mut bytes = [0; 24];
+        for (offset, expected) in
+            [(4, Err(Malformed::BadField)), (5, Ok(20)), (6, Ok(24)), (7, Err(Malformed::Truncated))]
+        {
+            bytes[at::DATA_OFFSET] = offset << 4;
+            assert_eq!(Header::parse(&bytes).map(|h| h.header_len()), expected);
+        }
+        assert_eq!(Header::parse(&bytes[..19]).unwrap_err(), Malformed::Truncated);
+    }
+}

@@ -1,0 +1,196 @@
+//! The virtio-net header as bytes (virtio 1.3 §5.1.6).
+//!
+//! It stands before each frame on ports that exchange offloads: `struct virtio_net_hdr`, all
+//! fields little-endian. What its fields mean for a frame is decided in [`crate::offload`].
+
+use crate::BadVnet;
+
+/// Bytes of the header without `num_buffers` (legacy interfaces, TAP).
+pub const LEN: usize = 10;
+/// Bytes of the header with `num_buffers` (virtio 1.0 and later, mergeable receive buffers).
+pub const LEN_MRG: usize = 12;
+
+/// Flag: the checksum of the bytes from `csum_start` on is left to the receiver.
+pub const F_NEEDS_CSUM: u8 = 1;
+/// Flag: the checksum has been verified.
+pub const F_DATA_VALID: u8 = 2;
+/// Flag: `csum_start` and `csum_offset` hold receive-segment-coalescing counts.
+pub const F_RSC_INFO: u8 = 4;
+
+/// Segmentation: none.
+pub const GSO_NONE: u8 = 0;
+/// Segmentation: TCP over IPv4.
+pub const GSO_TCPV4: u8 = 1;
+/// Segmentation: UDP by IP fragments (UFO).
+pub const GSO_UDP: u8 = 3;
+/// Segmentation: TCP over IPv6.
+pub const GSO_TCPV6: u8 = 4;
+/// Segmentation: UDP by datagrams (USO), over either version of IP.
+pub const GSO_UDP_L4: u8 = 5;
+/// Bit beside a TCP type: the segments carry congestion information (ECN).
+pub const GSO_ECN: u8 = 0x80;
+
+/// Which of the two forms of the header stands before the frames of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// [`LEN`] bytes.
+    Plain,
+    /// [`LEN_MRG`] bytes.
+    Mergeable,
+}
+
+impl Form {
+    /// The form that takes `len` bytes, if one does.
+    #[inline]
+    pub const fn from_len(len: usize) -> Option<Self> {
+        match len {
+            LEN => Some(Self::Plain),
+            LEN_MRG => Some(Self::Mergeable),
+            _ => None,
+        }
+    }
+
+    /// Bytes of the header: [`LEN`] or [`LEN_MRG`]. Never zero.
+    #[inline]
+    #[expect(clippy::len_without_is_empty, reason = "no form is empty")]
+    pub const fn len(self) -> usize {
+        match self {
+            Self::Plain => LEN,
+            Self::Mergeable => LEN_MRG,
+        }
+    }
+}
+
+/// The header's fields, as they were in the bytes. The default is the header of a frame that asks
+/// for nothing: all zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VnetHdr {
+    /// `F_*` bits.
+    pub flags: u8,
+    /// `GSO_*`.
+    pub gso_type: u8,
+    /// Bytes of all headers before the payload. A hint that must not be relied on.
+    pub hdr_len: u16,
+    /// Bytes of payload in each segment but the last.
+    pub gso_size: u16,
+    /// Where the sum starts, in bytes from the start of the frame.
+    pub csum_start: u16,
+    /// Where the checksum is stored, in bytes from `csum_start`.
+    pub csum_offset: u16,
+    /// Buffers that the frame takes with mergeable receive buffers. Zero in the 10-byte form.
+    pub num_buffers: u16,
+}
+
+impl VnetHdr {
+    /// Reads the 10-byte form.
+    #[inline]
+    pub fn from_bytes(bytes: &[u8; LEN]) -> Self {
+        let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        Self {
+            flags: bytes[0],
+            gso_type: bytes[1],
+            hdr_len: word(2),
+            gso_size: word(4),
+            csum_start: word(6),
+            csum_offset: word(8),
+            num_buffers: 0,
+        }
+    }
+
+    /// Reads the 12-byte form.
+    #[inline]
+    pub fn from_bytes_mrg(bytes: &[u8; LEN_MRG]) -> Self {
+        let [rest @ .., low, high] = bytes;
+        Self { num_buffers: u16::from_le_bytes([*low, *high]), ..Self::from_bytes(rest) }
+    }
+
+    /// Reads the header at the start of `bytes`.
+    ///
+    /// # Errors
+    /// [`BadVnet::HeaderShort`] if they are fewer than the header's.
+    #[inline]
+    pub fn parse(bytes: &[u8], form: Form) -> Result<Self, BadVnet> {
+        let header = match form {
+            Form::Plain => bytes.first_chunk().map(Self::from_bytes),
+            Form::Mergeable => bytes.first_chunk().map(Self::from_bytes_mrg),
+        };
+        header.ok_or(BadVnet::HeaderShort)
+    }
+
+    /// The 10-byte form, without `num_buffers`.
+    #[inline]
+    pub fn to_bytes(&self) -> [u8; LEN] {
+        let [rest @ .., _, _] = self.to_bytes_mrg();
+        rest
+    }
+
+    /// The 12-byte form.
+    #[inline]
+    pub fn to_bytes_mrg(&self) -> [u8; LEN_MRG] {
+        let [a, b] = self.hdr_len.to_le_bytes();
+        let [c, d] = self.gso_size.to_le_bytes();
+        let [e, f] = self.csum_start.to_le_bytes();
+        let [g, h] = self.csum_offset.to_le_bytes();
+        let [i, j] = self.num_buffers.to_le_bytes();
+        [self.flags, self.gso_type, a, b, c, d, e, f, g, h, i, j]
+    }
+
+    /// Writes the header at the start of `bytes`.
+    ///
+    /// # Errors
+    /// [`BadVnet::HeaderShort`], with nothing written, if they are fewer than the header's.
+    #[inline]
+    pub fn write(&self, bytes: &mut [u8], form: Form) -> Result<(), BadVnet> {
+        match form {
+            Form::Plain => *bytes.first_chunk_mut().ok_or(BadVnet::HeaderShort)? = self.to_bytes(),
+            Form::Mergeable => *bytes.first_chunk_mut().ok_or(BadVnet::HeaderShort)? = self.to_bytes_mrg(),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HDR: VnetHdr = VnetHdr {
+        flags: F_NEEDS_CSUM,
+        gso_type: GSO_TCPV4 | GSO_ECN,
+        hdr_len: 0x0102,
+        gso_size: 0x0304,
+        csum_start: 0x0506,
+        csum_offset: 0x0708,
+        num_buffers: 0x090a,
+    };
+    const BYTES: [u8; LEN_MRG] = [1, 0x81, 2, 1, 4, 3, 6, 5, 8, 7, 10, 9];
+
+    #[test]
+    fn both_forms_are_little_endian_in_the_order_of_the_standard() {
+        assert_eq!(HDR.to_bytes_mrg(), BYTES);
+        assert_eq!(HDR.to_bytes(), BYTES[..LEN]);
+        assert_eq!(VnetHdr::parse(&BYTES, Form::Mergeable), Ok(HDR));
+        assert_eq!(VnetHdr::parse(&BYTES, Form::Plain), Ok(VnetHdr { num_buffers: 0, ..HDR }));
+    }
+
+    #[test]
+    fn a_form_has_its_length_and_no_other() {
+        for form in [Form::Plain, Form::Mergeable] {
+            assert_eq!(Form::from_len(form.len()), Some(form));
+        }
+        assert_eq!((Form::from_len(0), Form::from_len(11)), (None, None));
+    }
+
+    #[test]
+    fn too_few_bytes_are_refused() {
+        for form in [Form::Plain, Form::Mergeable] {
+            let short = form.len() - 1;
+            let mut room = [0xee; LEN_MRG];
+            assert_eq!(VnetHdr::parse(&BYTES[..short], form), Err(BadVnet::HeaderShort));
+            assert_eq!(HDR.write(&mut room[..short], form), Err(BadVnet::HeaderShort));
+            assert_eq!(room, [0xee; LEN_MRG], "nothing is written");
+            assert_eq!(HDR.write(&mut room, form), Ok(()));
+            assert_eq!(room[..form.len()], BYTES[..form.len()]);
+            assert_eq!(room[form.len()..], [0xee; LEN_MRG][form.len()..]);
+        }
+    }
+}
