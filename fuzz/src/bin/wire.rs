@@ -1,0 +1,70 @@
+//! Any virtio-net header before any frame: the check, then what the header asks for.
+//!
+//! Input: the header's 12 bytes, then the frame. The header's `num_buffers`, which a sender leaves
+//! alone, says where the frame is cut into two pieces.
+#![no_main]
+
+use std::net::IpAddr;
+
+use libfuzzer_sys::fuzz_target;
+use netvale_wire::checksum::{pseudo_v4, pseudo_v6};
+use netvale_wire::{FlowKey, Gso, Layers, Offload, Segmenter, Sum, VnetHdr, segment, vnet};
+
+fuzz_target!(|data: &[u8]| {
+    let Some(header) = VnetHdr::parse(data, vnet::LEN_MRG) else { return };
+    let frame = &data[vnet::LEN_MRG..];
+    let cut = usize::from(header.num_buffers).min(frame.len());
+    FlowKey::new([1, 2]).hash(frame);
+    // A prefix may lead to an error that the whole frame does not, but never to another answer.
+    let whole = header.check(frame.len(), frame);
+    if let Ok(offload) = header.check(frame.len(), &frame[..cut]) {
+        assert_eq!(Ok(offload), whole);
+    }
+    match whole {
+        Ok(Offload::CsumPartial { start, offset }) => complete(frame, cut, start, offset),
+        Ok(Offload::Gso(gso)) => cut_into_segments(frame, &gso),
+        Ok(Offload::None) | Err(_) => {}
+    }
+});
+
+/// The checksum does not depend on how the frame lies in pieces, and completing it never fails for
+/// a header that passed the check.
+fn complete(frame: &[u8], cut: usize, start: u16, offset: u16) {
+    let (mut one, mut two) = (frame.to_vec(), frame.to_vec());
+    segment::complete_checksum(&mut [&mut one], start, offset).expect("checked header");
+    let (first, second) = two.split_at_mut(cut);
+    segment::complete_checksum(&mut [first, second], start, offset).expect("checked header");
+    assert_eq!(one, two);
+}
+
+/// Segments hold the payload once and in order, none is too long, and their checksums are right.
+fn cut_into_segments(frame: &[u8], gso: &Gso) {
+    let (headers, payload) = frame.split_at(gso.hdr_len.into());
+    let mut segmenter = Segmenter::new(headers, payload.len(), gso).expect("checked header");
+    let mut sent = Vec::new();
+    let mut expected = segmenter.remaining();
+    while let Some(segment) = segmenter.next_segment() {
+        let part = &payload[segment.payload()];
+        assert!(part.len() <= gso.gso_size.into());
+        let mut bytes = segment.finish_checksum(Sum::of(part)).to_vec();
+        bytes.extend_from_slice(part);
+        assert_checksum(&bytes, gso);
+        sent.extend_from_slice(part);
+        expected -= 1;
+    }
+    assert_eq!(expected, 0);
+    assert_eq!(sent, payload);
+}
+
+/// The sum over pseudo header, transport header and payload of a segment is all ones.
+fn assert_checksum(segment: &[u8], gso: &Gso) {
+    let l4 = &segment[usize::from(gso.csum_start)..];
+    let protocol = gso.kind.protocol();
+    let ip = Layers::parse(segment).expect("headers").ip.expect("IP");
+    let pseudo = match (ip.src, ip.dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => pseudo_v4(src, dst, protocol, l4.len() as u16),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => pseudo_v6(src, dst, protocol, l4.len() as u32),
+        _ => panic!("two versions of IP in one packet"),
+    };
+    assert_eq!(pseudo.append(Sum::of(l4)).fold(), 0xffff);
+}
