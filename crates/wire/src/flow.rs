@@ -185,6 +185,7 @@ mod tests {
     /// Objective: flows that differ in a port only, or in an address only, fill eight rings
     /// evenly: none gets less than half or more than twice its share.
     #[test]
+    #[cfg_attr(miri, ignore = "statistics of thousands of frames, and no memory to watch")]
     fn neighbouring_flows_spread_evenly() {
         const FLOWS: u16 = 2048;
         let port = |n: u16| udp4([10, 0, 0, 1], [10, 0, 0, 2], n, 53);

@@ -86,7 +86,7 @@ proptest! {
 
     /// Objective: no bytes make a parser panic, and what it finds lies within them.
     #[test]
-    fn parsers_take_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), text in ".{0,24}") {
+    fn parsers_take_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), letters in prop::collection::vec(prop::sample::select(&b"09afAFg:+-"[..]), 0..20)) {
         if let Ok(header) = ipv4::Header::parse(&bytes) {
             prop_assert!(header.header_len() <= bytes.len());
         }
@@ -103,6 +103,7 @@ proptest! {
         prop_assert_eq!(arp::Packet::parse(&bytes).is_ok(), bytes.starts_with(&[0, 1, 8, 0, 6, 4]) && bytes.len() >= 28);
         prop_assert_eq!(udp::Header::parse(&bytes).is_ok(), bytes.len() >= 8);
         prop_assert_eq!(VnetHdr::parse(&bytes, Form::Plain).is_ok(), bytes.len() >= 10);
+        let text = String::from_utf8(letters).unwrap();
         if let Ok(addr) = text.parse::<MacAddr>() {
             prop_assert_eq!(addr.to_string().parse(), Ok(addr));
         }
