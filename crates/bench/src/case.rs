@@ -1,0 +1,122 @@
+//! What is measured: one point of a scenario.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The unit of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Unit {
+    /// Millions of frames a second.
+    Mpps,
+    /// 10⁹ bits of frames a second (no preamble, gap or FCS).
+    #[serde(rename = "Gbit/s")]
+    Gbps,
+    /// Microseconds.
+    #[serde(rename = "us")]
+    Micros,
+    /// Per cent of one core.
+    #[serde(rename = "percent")]
+    Percent,
+}
+
+impl Unit {
+    /// Whether a smaller figure is the better one.
+    #[must_use]
+    pub fn lower_is_better(self) -> bool {
+        matches!(self, Self::Micros | Self::Percent)
+    }
+
+    /// How many times better `ours` is than `theirs`: > 1 is better for us in every unit.
+    /// `None` where the ratio has no meaning (a figure of zero).
+    #[must_use]
+    pub fn ratio(self, ours: f64, theirs: f64) -> Option<f64> {
+        let (over, under) = if self.lower_is_better() { (theirs, ours) } else { (ours, theirs) };
+        let ratio = over / under;
+        (ratio.is_finite() && ratio > 0.0).then_some(ratio)
+    }
+
+    /// A count of frames of `frame_bytes` bytes in `seconds`, in this unit. `None` for the units that are no rate.
+    #[must_use]
+    pub fn rate(self, frames: u64, frame_bytes: u32, seconds: f64) -> Option<f64> {
+        let per_second = frames as f64 / seconds;
+        match self {
+            Self::Mpps => Some(per_second / 1e6),
+            Self::Gbps => Some(per_second * f64::from(frame_bytes) * 8.0 / 1e9),
+            Self::Micros | Self::Percent => None,
+        }
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Mpps => "Mpps",
+            Self::Gbps => "Gbit/s",
+            Self::Micros => "us",
+            Self::Percent => "percent",
+        })
+    }
+}
+
+/// One point to measure. Every contender of a case moves frames of the same length in the same pattern.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Case {
+    /// The scenario's name: `pipe`, `vale`, …
+    pub scenario: String,
+    /// The kind of the scenario: `two-process`, `1-1`, …
+    pub variant: String,
+    /// Frame length without FCS; 0 where frames have no fixed length (TCP streams).
+    pub frame_bytes: u32,
+    /// Frames a sync or burst; 0 where there is no such thing.
+    pub batch: u32,
+    /// Ports or rings that take part.
+    pub ports: u32,
+    /// How long a waiter polls before it sleeps, microseconds; `None` where nobody waits.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub spin_us: Option<u32>,
+    /// The unit of the figure.
+    pub unit: Unit,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.scenario, self.variant)?;
+        if self.frame_bytes > 0 {
+            write!(f, " {} B", self.frame_bytes)?;
+        }
+        if self.batch > 0 {
+            write!(f, " batch {}", self.batch)?;
+        }
+        if self.ports > 2 {
+            write!(f, " {} ports", self.ports)?;
+        }
+        match self.spin_us {
+            Some(spin) => write!(f, " spin {spin} us"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: > 1 means better for us, in rates and in times alike.
+    #[test]
+    fn ratio_always_favours_ours_above_one() {
+        assert_eq!(Unit::Mpps.ratio(20.0, 10.0), Some(2.0));
+        assert_eq!(Unit::Micros.ratio(10.0, 20.0), Some(2.0));
+        assert_eq!(Unit::Percent.ratio(0.5, 1.0), Some(2.0));
+        assert_eq!(Unit::Mpps.ratio(1.0, 0.0), None);
+        assert_eq!(Unit::Micros.ratio(0.0, 1.0), None);
+    }
+
+    /// Objective: counts become rates in the unit asked for.
+    #[test]
+    fn rates() {
+        assert_eq!(Unit::Mpps.rate(3_000_000, 60, 2.0), Some(1.5));
+        assert_eq!(Unit::Gbps.rate(1_000_000, 1250, 1.0), Some(10.0));
+        assert_eq!(Unit::Micros.rate(1, 60, 1.0), None);
+    }
+}

@@ -1,0 +1,266 @@
+//! Tells whether a measurement had the machine to itself.
+//!
+//! Two things spoil a figure: a pinned thread that had to give up its CPU, and other processes that used CPU (or shared
+//! cache and memory). Both are counted over the window of a run; a run over the limits is repeated, not averaged in.
+//!
+//! An involuntary switch alone says little: kernel threads preempt a busy thread a few times a second for some
+//! microseconds. What counts is the time a runnable thread *waited* (second field of `schedstat`); the number of switches is
+//! the second criterion, and the only one where the kernel has no `schedstat`.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// Waiting for the CPU for more than this share of the window disturbs a run.
+pub const MAX_WAITED_PERCENT: f64 = 1.0;
+/// More involuntary switches a second than this disturb a run.
+pub const MAX_SWITCHES_A_SECOND: f64 = 50.0;
+/// Other processes' use of more than this share of one core disturbs a run.
+pub const MAX_FOREIGN_PERCENT: f64 = 6.0;
+
+/// Clock ticks a second in `/proc`: `USER_HZ`, 100 on every Linux this runs on.
+const TICKS_A_SECOND: f64 = 100.0;
+
+/// What happened beside a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Disturbance {
+    /// Involuntary switches of the worst watched thread, a second.
+    pub switches_a_second: f64,
+    /// Share of the window in which the worst watched thread was ready but did not run, per cent.
+    pub waited_percent: f64,
+    /// CPU use of everything else, per cent of one core.
+    pub foreign_percent: f64,
+}
+
+impl Disturbance {
+    /// Whether the run is to be repeated.
+    #[must_use]
+    pub fn spoils(&self) -> bool {
+        self.switches_a_second > MAX_SWITCHES_A_SECOND
+            || self.waited_percent > MAX_WAITED_PERCENT
+            || self.foreign_percent > MAX_FOREIGN_PERCENT
+    }
+
+    /// How bad it was, to choose the least disturbed of several attempts.
+    #[must_use]
+    pub fn score(&self) -> f64 {
+        self.waited_percent + self.foreign_percent + self.switches_a_second / 100.0
+    }
+
+    /// Adds what one watched thread saw, keeping the worst.
+    #[must_use]
+    pub fn with_thread(mut self, switches: u64, waited: Duration, window: Duration) -> Self {
+        let seconds = window.as_secs_f64().max(1e-9);
+        self.switches_a_second = self.switches_a_second.max(switches as f64 / seconds);
+        self.waited_percent = self.waited_percent.max(100.0 * waited.as_secs_f64() / seconds);
+        self
+    }
+}
+
+/// Scheduling counters of one thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadCounters {
+    /// Times it was switched out while it wanted to go on.
+    pub switches: u64,
+    /// Time it spent ready but not running.
+    pub waited: Duration,
+}
+
+impl ThreadCounters {
+    /// The calling thread's own counters.
+    #[must_use]
+    pub fn of_this_thread() -> Self {
+        Self::read("/proc/thread-self")
+    }
+
+    /// The counters of thread `tid` of process `pid`; zero when it is gone.
+    #[must_use]
+    pub fn of(pid: u32, tid: u32) -> Self {
+        Self::read(&format!("/proc/{pid}/task/{tid}"))
+    }
+
+    fn read(folder: &str) -> Self {
+        let status = fs::read_to_string(format!("{folder}/status")).unwrap_or_default();
+        let schedstat = fs::read_to_string(format!("{folder}/schedstat")).unwrap_or_default();
+        Self { switches: involuntary_switches(&status).unwrap_or(0), waited: waited(&schedstat).unwrap_or_default() }
+    }
+
+    /// What happened since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            switches: self.switches.saturating_sub(earlier.switches),
+            waited: self.waited.saturating_sub(earlier.waited),
+        }
+    }
+}
+
+/// Watches the machine from [`Watch::start`] to [`Watch::finish`].
+#[derive(Debug)]
+pub struct Watch {
+    started: Instant,
+    processes: Vec<u32>,
+    foreign: u64,
+    threads: Vec<(u32, u32, ThreadCounters)>,
+}
+
+impl Watch {
+    /// Starts watching. `processes` belong to the measurement (this process always does); `threads`, as
+    /// `(pid, tid)`, are the pinned ones of other processes. Threads of this process report about themselves, through
+    /// [`Disturbance::with_thread`].
+    #[must_use]
+    pub fn start(processes: &[u32], threads: &[(u32, u32)]) -> Self {
+        let mut processes = processes.to_vec();
+        processes.push(std::process::id());
+        Self {
+            foreign: foreign_ticks(&processes),
+            threads: threads.iter().map(|&(pid, tid)| (pid, tid, ThreadCounters::of(pid, tid))).collect(),
+            processes,
+            started: Instant::now(),
+        }
+    }
+
+    /// Ends the window and says what happened in it.
+    #[must_use]
+    pub fn finish(self) -> Disturbance {
+        let window = self.started.elapsed();
+        let mut result = Disturbance::default();
+        for (pid, tid, before) in self.threads {
+            let seen = ThreadCounters::of(pid, tid).since(before);
+            result = result.with_thread(seen.switches, seen.waited, window);
+        }
+        let foreign = foreign_ticks(&self.processes).saturating_sub(self.foreign);
+        result.foreign_percent = 100.0 * foreign as f64 / TICKS_A_SECOND / window.as_secs_f64().max(1e-9);
+        result
+    }
+}
+
+/// Ticks used by everything but `processes` and the kernel's packet processing.
+fn foreign_ticks(processes: &[u32]) -> u64 {
+    let total = fs::read_to_string("/proc/stat").ok().as_deref().and_then(busy_ticks).unwrap_or(0);
+    let own = processes.iter().copied().chain(ksoftirqd()).map(process_ticks).sum();
+    total.saturating_sub(own)
+}
+
+fn process_ticks(pid: u32) -> u64 {
+    fs::read_to_string(format!("/proc/{pid}/stat")).ok().as_deref().and_then(used_ticks).unwrap_or(0)
+}
+
+/// The kernel threads that do what network peers offload to softirqs: part of the measured work. Kernel threads keep
+/// their pid for good, so they are looked up once.
+fn ksoftirqd() -> impl Iterator<Item = u32> {
+    static PIDS: std::sync::OnceLock<Vec<u32>> = std::sync::OnceLock::new();
+    PIDS.get_or_init(|| {
+        processes()
+            .filter(|pid| comm(&format!("/proc/{pid}")).is_some_and(|name| name.starts_with("ksoftirqd")))
+            .collect()
+    })
+    .iter()
+    .copied()
+}
+
+fn processes() -> impl Iterator<Item = u32> {
+    fs::read_dir("/proc").into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+fn comm(folder: &str) -> Option<String> {
+    fs::read_to_string(format!("{folder}/comm")).ok()
+}
+
+/// The threads of `pid` whose name starts with one of `prefixes`, as `(pid, tid)`.
+#[must_use]
+pub fn threads_named(pid: u32, prefixes: &[&str]) -> Vec<(u32, u32)> {
+    fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|tid| {
+            comm(&format!("/proc/{pid}/task/{tid}"))
+                .is_some_and(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
+        })
+        .map(|tid| (pid, tid))
+        .collect()
+}
+
+/// user + nice + system + irq + softirq + steal of the first line of `/proc/stat`. Steal counts: a hypervisor that takes the CPU
+/// away disturbs like a process that does.
+fn busy_ticks(stat: &str) -> Option<u64> {
+    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let fields: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
+    let [user, nice, system, _idle, _iowait, irq, softirq, steal, ..] = fields[..] else { return None };
+    Some(user + nice + system + irq + softirq + steal)
+}
+
+/// utime + stime + cutime + cstime (fields 14 to 17) of `/proc/PID/stat`. The name in field 2 may hold anything, so
+/// counting starts behind its last parenthesis.
+fn used_ticks(stat: &str) -> Option<u64> {
+    let behind_name = stat.rsplit_once(')')?.1;
+    let fields: Vec<&str> = behind_name.split_whitespace().collect();
+    fields.get(11..15)?.iter().map(|field| field.parse::<u64>().ok()).sum()
+}
+
+fn involuntary_switches(status: &str) -> Option<u64> {
+    status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?.trim().parse().ok()
+}
+
+/// The second field of `schedstat`: nanoseconds spent waiting on a run queue.
+fn waited(schedstat: &str) -> Option<Duration> {
+    schedstat.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: CPU time is summed without idle and iowait, and with steal.
+    #[test]
+    fn busy_is_everything_but_idle() {
+        let stat = "cpu  100 20 30 99999 8888 4 5 6 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
+        assert_eq!(busy_ticks(stat), Some(165));
+        assert_eq!(busy_ticks("cpu  1 2"), None);
+        assert_eq!(busy_ticks(""), None);
+    }
+
+    /// Objective: a process name with spaces and parentheses does not shift the fields.
+    #[test]
+    fn process_time_behind_a_strange_name() {
+        let stat = "42 (a) b (c) R 1 1 1 0 -1 4194560 10 0 0 0 7 5 3 1 20 0 1 0 100 1 1\n";
+        assert_eq!(used_ticks(stat), Some(16));
+        assert_eq!(used_ticks("42 nonsense"), None);
+    }
+
+    /// Objective: the per-thread counters are found in the kernel's texts.
+    #[test]
+    fn thread_counters() {
+        let status = "Name:\tx\nvoluntary_ctxt_switches:\t9\nnonvoluntary_ctxt_switches:\t12\n";
+        assert_eq!(involuntary_switches(status), Some(12));
+        assert_eq!(waited("111 2500 3\n"), Some(Duration::from_nanos(2500)));
+        assert_eq!(waited(""), None);
+    }
+
+    /// Objective: each of the three criteria alone spoils a run; the worst thread counts.
+    #[test]
+    fn limits() {
+        let window = Duration::from_secs(1);
+        let calm =
+            Disturbance { foreign_percent: 5.9, ..Default::default() }.with_thread(3, Duration::from_millis(1), window);
+        assert!(!calm.spoils());
+        assert!(calm.with_thread(51, Duration::ZERO, window).spoils());
+        assert!(calm.with_thread(0, Duration::from_millis(11), window).spoils());
+        assert!(Disturbance { foreign_percent: 6.1, ..Default::default() }.spoils());
+        let worst = calm.with_thread(0, Duration::from_millis(20), window).with_thread(0, Duration::ZERO, window);
+        assert!((worst.waited_percent - 2.0).abs() < 1e-9);
+    }
+
+    /// Objective: the text of this very machine is understood, and our own thread is found by name.
+    #[test]
+    fn reads_this_machine() {
+        let stat = fs::read_to_string("/proc/stat").expect("/proc");
+        assert!(busy_ticks(&stat).is_some());
+        assert!(process_ticks(std::process::id()) < busy_ticks(&stat).expect("checked"));
+        let named = std::thread::Builder::new().name("watched-one".into());
+        let handle = named.spawn(|| threads_named(std::process::id(), &["watched"]).len()).expect("a thread");
+        assert_eq!(handle.join().expect("no panic"), 1);
+    }
+}

@@ -1,0 +1,82 @@
+//! Ctrl-C and SIGTERM become an error that unwinds the ordinary way, so that every guard takes down what it set up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use signal_hook::SigId;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::error::{BenchError, Result};
+
+/// Signals of the whole process: one flag for all.
+static RAISED: std::sync::LazyLock<Arc<AtomicBool>> = std::sync::LazyLock::new(Arc::default);
+
+/// While it lives, SIGINT and SIGTERM set a flag instead of ending the process.
+#[derive(Debug)]
+pub struct Guard(Vec<SigId>);
+
+impl Guard {
+    /// Starts catching the two signals.
+    ///
+    /// # Errors
+    /// The kernel refused the handler.
+    pub fn install() -> Result<Self> {
+        let catch = |signal| signal_hook::flag::register(signal, Arc::clone(&RAISED));
+        let ids = [SIGINT, SIGTERM].map(catch);
+        let ids = ids.into_iter().collect::<std::io::Result<_>>().map_err(BenchError::io("catching SIGINT"))?;
+        Ok(Self(ids))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        for id in self.0.drain(..) {
+            signal_hook::low_level::unregister(id);
+        }
+    }
+}
+
+/// Fails once a signal has come.
+///
+/// # Errors
+/// [`BenchError::Interrupted`].
+pub fn check() -> Result<()> {
+    if RAISED.load(Ordering::Relaxed) { Err(BenchError::Interrupted) } else { Ok(()) }
+}
+
+/// Sleeps for `time`, the length of a measurement. A signal ends it early.
+///
+/// # Errors
+/// [`BenchError::Interrupted`].
+pub fn sleep(time: Duration) -> Result<()> {
+    // Long slices: each wake-up of this thread takes a measured CPU away for a moment.
+    const SLICE: Duration = Duration::from_millis(500);
+    let end = Instant::now() + time;
+    loop {
+        check()?;
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(SLICE));
+    }
+}
+
+/// Calls `ready` until it gives something, at most for `limit`. For conditions that cannot be waited for otherwise.
+///
+/// # Errors
+/// [`BenchError::Interrupted`], or what `ready` fails with. `Ok(None)` when the time is over.
+pub fn poll_until<T>(limit: Duration, mut ready: impl FnMut() -> Result<Option<T>>) -> Result<Option<T>> {
+    let end = Instant::now() + limit;
+    loop {
+        check()?;
+        if let Some(found) = ready()? {
+            return Ok(Some(found));
+        }
+        if Instant::now() >= end {
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

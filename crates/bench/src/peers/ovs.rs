@@ -1,0 +1,212 @@
+//! OVS-DPDK, learning switch (action NORMAL) between two vhost-user ports: the peer of a VALE switch.
+//!
+//! The switch's forwarding thread has the second CPU; on the first, one testpmd with two virtio-user ports sends each frame back
+//! through the switch (`mac` mode, so that the switch sees the addresses it has learned). The figure is both directions together.
+//! Database, sockets and logs lie in a folder of our own, and the daemon runs in a network namespace of its own, so that the system's
+//! Open vSwitch is not touched and the taps OVS makes (`ovs-netdev`, `br0`) vanish with it.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::case::{Case, Unit};
+use crate::contender::{Contender, Env, Session};
+use crate::disturb::threads_named;
+use crate::error::{BenchError, Result, Skip};
+use crate::interrupt;
+use crate::peers::dpdk::{DpdkSession, Part, burst};
+use crate::peers::testpmd::{self, Place, Setup, Testpmd};
+use crate::sys::child::{self, Child};
+use crate::sys::need_program;
+
+/// Debian keeps this build beside the one without DPDK, whichever of them `ovs-vswitchd` means.
+const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
+const PACKAGE: &str = "openvswitch-switch-dpdk";
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+/// Locally administered addresses of the two virtio-user ports.
+const ADDRESSES: [&str; 2] = ["02:00:00:00:0a:01", "02:00:00:00:0a:02"];
+/// Hugepages for the switch: 1 GiB holds its default pool of 256 Ki mbufs.
+const SWITCH_PAGES: u64 = 512;
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// The peer, by the kind of virtqueue between switch and testpmd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ovs {
+    /// Split ring, mergeable buffers.
+    Mergeable,
+    /// Split ring, mergeable buffers, in order.
+    InOrder,
+}
+
+impl Contender for Ovs {
+    fn name(&self) -> &str {
+        match self {
+            Self::Mergeable => "ovs-dpdk-mergeable",
+            Self::InOrder => "ovs-dpdk",
+        }
+    }
+
+    fn about(&self) -> &str {
+        match self {
+            Self::Mergeable => "OVS-DPDK L2 switch, two vhost-user ports, split mergeable; both directions",
+            Self::InOrder => "OVS-DPDK L2 switch, two vhost-user ports, split in-order (its best); both directions",
+        }
+    }
+
+    fn fits(&self, case: &Case) -> bool {
+        case.scenario == "vale" && case.ports == 2 && matches!(case.unit, Unit::Mpps | Unit::Gbps)
+    }
+
+    fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
+        testpmd::available(env, 2)?;
+        need_program("ovsdb-server", PACKAGE)?;
+        if Path::new(VSWITCHD).is_file() {
+            Ok(())
+        } else {
+            Err(Skip::NotInstalled { program: "ovs-vswitchd-dpdk", package: PACKAGE })
+        }
+    }
+
+    fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
+        let (ports_core, switch_core) = env.two_cores()?;
+        let place = Place::new(1, SWITCH_PAGES)?;
+        let switch = Switch::start(&place, ports_core, switch_core)?;
+        let mut process = self.ports(case, ports_core, &place)?;
+        process.command("start tx_first 16")?;
+        let session = DpdkSession {
+            processes: vec![process],
+            others: vec![Box::new(switch)],
+            keep: Box::new(place),
+            name: self.name().to_owned(),
+            unit: case.unit,
+            frame_bytes: case.frame_bytes,
+            cores: format!("switch {switch_core}, both ports' application {ports_core}"),
+            touched: true,
+            context: vec![("peer_burst".into(), burst(case).to_string())],
+        };
+        Ok(Box::new(session.settled()?))
+    }
+}
+
+impl Ovs {
+    fn ports(self, case: &Case, core: usize, place: &Place) -> Result<Testpmd> {
+        let in_order = u8::from(self == Self::InOrder);
+        let device = |index: usize, address: &str| {
+            format!(
+                "net_virtio_user{index},path={},mac={address},mrg_rxbuf=1,in_order={in_order}",
+                place.file(&format!("v{index}"))
+            )
+        };
+        let [first, second] = ADDRESSES;
+        let setup = Setup {
+            name: "ports",
+            cores: &[core],
+            vdevs: &[device(0, first), device(1, second)],
+            single_file: true,
+            forward: "mac",
+            frame_bytes: case.frame_bytes,
+            burst: burst(case),
+            more: &[format!("--eth-peer=0,{second}"), format!("--eth-peer=1,{first}")],
+        };
+        Testpmd::start(&setup, place)
+    }
+}
+
+/// Database server and switch daemon.
+struct Switch {
+    daemon: Child,
+    database: Child,
+}
+
+impl Switch {
+    fn start(place: &Place, main_core: usize, forwarding_core: usize) -> Result<Self> {
+        let folder = place.path();
+        let database_file = place.file("conf.db");
+        child::run(Command::new("ovsdb-tool").args(["create", &database_file, SCHEMA]))?;
+        let mut command = inside(folder, "ovsdb-server");
+        command.arg(format!("--remote=punix:{}", place.file("db.sock")));
+        command.arg(format!("--unixctl={}", place.file("db.ctl"))).arg(&database_file);
+        let database = Child::spawn(command, &folder.join("ovsdb.log"))?;
+        wait_for(&folder.join("db.sock"), "ovsdb-server")?;
+        configure(place, main_core, forwarding_core)?;
+        let mut command = inside(folder, "unshare");
+        command.args(["--net", VSWITCHD, &format!("unix:{}", place.file("db.sock"))]);
+        command.arg(format!("--unixctl={}", place.file("switch.ctl")));
+        let daemon = Child::spawn(command, &folder.join("vswitchd.log"))?;
+        let this = Self { daemon, database };
+        this.add_ports(place)?;
+        Ok(this)
+    }
+
+    fn add_ports(&self, place: &Place) -> Result<()> {
+        let words = "--timeout=30 add-br br0 -- set bridge br0 datapath_type=netdev \
+             -- add-port br0 v0 -- set Interface v0 type=dpdkvhostuser \
+             -- add-port br0 v1 -- set Interface v1 type=dpdkvhostuser";
+        control(place, words.split_whitespace()).map_err(|error| {
+            let log = std::fs::read_to_string(place.path().join("vswitchd.log")).unwrap_or_default();
+            BenchError::Failed {
+                program: VSWITCHD.into(),
+                status: error.to_string(),
+                output: child::tail(&log).to_owned(),
+            }
+        })?;
+        wait_for(&place.path().join("v0"), VSWITCHD)?;
+        wait_for(&place.path().join("v1"), VSWITCHD)
+    }
+}
+
+impl Part for Switch {
+    fn pids(&self) -> Vec<u32> {
+        vec![self.daemon.pid(), self.database.pid()]
+    }
+
+    fn threads(&self) -> Vec<(u32, u32)> {
+        threads_named(self.daemon.pid(), &["pmd"])
+    }
+
+    fn freeze(&self) -> Result<()> {
+        self.daemon.freeze()
+    }
+
+    fn thaw(&self) -> Result<()> {
+        self.daemon.thaw()
+    }
+}
+
+/// A command that keeps all of Open vSwitch's files in `folder`.
+fn inside(folder: &Path, program: &str) -> Command {
+    let mut command = Command::new(program);
+    for name in ["OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR", "RUNTIME_DIRECTORY"] {
+        command.env(name, folder);
+    }
+    command
+}
+
+fn control<'a>(place: &Place, words: impl IntoIterator<Item = &'a str>) -> Result<()> {
+    let mut command = inside(place.path(), "ovs-vsctl");
+    command.arg(format!("--db=unix:{}", place.file("db.sock"))).args(words);
+    child::run(&mut command).map(drop)
+}
+
+fn configure(place: &Place, main_core: usize, forwarding_core: usize) -> Result<()> {
+    let extra = format!(
+        "other_config:dpdk-extra=--no-pci --no-telemetry --file-prefix=switch --huge-dir={}",
+        place.file("huge")
+    );
+    let main = format!("other_config:dpdk-lcore-mask={:#x}", 1u64 << (main_core % 64));
+    let forwarding = format!("other_config:pmd-cpu-mask={:#x}", 1u64 << (forwarding_core % 64));
+    let memory = format!("other_config:dpdk-socket-mem={}", SWITCH_PAGES * 2);
+    let fixed = ["--no-wait", "set", "Open_vSwitch", ".", "other_config:dpdk-init=true"];
+    let quiet = ["other_config:n-handler-threads=1", "other_config:n-revalidator-threads=1"];
+    control(place, ["--no-wait", "init"])?;
+    control(place, fixed.into_iter().chain([&*extra, &*main, &*forwarding, &*memory]).chain(quiet))
+}
+
+fn wait_for(file: &Path, program: &str) -> Result<()> {
+    interrupt::poll_until(START_LIMIT, || Ok(file.exists().then_some(())))?.ok_or_else(|| BenchError::Silent {
+        program: program.to_owned(),
+        wanted: file.display().to_string(),
+        limit: START_LIMIT,
+        output: String::new(),
+    })
+}

@@ -1,0 +1,85 @@
+//! Pinning threads to CPUs.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::error::{BenchError, Result, Skip};
+
+/// The CPUs this thread may run on, in ascending order.
+///
+/// # Errors
+/// The kernel refused to say.
+pub fn allowed() -> Result<Vec<usize>> {
+    let set = sched_getaffinity(None).map_err(BenchError::io("sched_getaffinity"))?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
+}
+
+/// Pins the calling thread to `cpu`.
+///
+/// # Errors
+/// The CPU does not exist or is not ours to use.
+pub fn pin(cpu: usize) -> Result<()> {
+    let what = || format!("pinning a thread to CPU {cpu} (choose others with --cpus)");
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(BenchError::Usage(what()));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).map_err(BenchError::io(what()))
+}
+
+/// The CPUs to use: those asked for, or the first `want` allowed ones (fewer when there are fewer; contenders that need
+/// more then skip themselves).
+///
+/// # Errors
+/// A CPU that was asked for is not allowed.
+pub fn choose(asked: &[usize], want: usize) -> Result<Vec<usize>> {
+    let allowed = allowed()?;
+    if asked.is_empty() {
+        return Ok(allowed.into_iter().take(want).collect());
+    }
+    match asked.iter().find(|cpu| !allowed.contains(cpu)) {
+        None => Ok(asked.to_vec()),
+        Some(cpu) => Err(BenchError::Usage(format!("CPU {cpu} is not available; this process may use {allowed:?}"))),
+    }
+}
+
+/// Refuses when there are fewer than `needed` CPUs.
+///
+/// # Errors
+/// [`Skip::TooFewCpus`].
+pub fn need(needed: usize, cores: &[usize]) -> std::result::Result<(), Skip> {
+    if cores.len() < needed { Err(Skip::TooFewCpus { needed, given: cores.len() }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: a pinned thread may run on that CPU alone, and other threads are not affected.
+    #[test]
+    fn pins_one_thread() {
+        let before = allowed().expect("affinity");
+        let cpu = *before.last().expect("some CPU");
+        let inside = std::thread::spawn(move || {
+            pin(cpu).expect("an allowed CPU");
+            allowed().expect("affinity")
+        });
+        assert_eq!(inside.join().expect("no panic"), vec![cpu]);
+        assert_eq!(allowed().expect("affinity"), before);
+    }
+
+    /// Objective: a CPU that is not there is refused with an error, not a panic.
+    #[test]
+    fn refuses_absent_cpus() {
+        assert!(pin(CpuSet::MAX_CPU - 1).is_err());
+        assert!(pin(usize::MAX).is_err());
+        assert!(matches!(choose(&[CpuSet::MAX_CPU + 1], 2), Err(BenchError::Usage(_))));
+    }
+
+    /// Objective: too few CPUs is a reason to skip, with both numbers.
+    #[test]
+    fn too_few() {
+        assert_eq!(need(2, &[0]), Err(Skip::TooFewCpus { needed: 2, given: 1 }));
+        assert_eq!(need(2, &[0, 1]), Ok(()));
+    }
+}

@@ -1,0 +1,229 @@
+//! Rate against batch, frame size, number of ports or spin budget.
+
+use std::path::Path;
+
+use plotters::prelude::*;
+
+use super::marks::Marks;
+use super::style::{FONT, SIZE, file_name, key, look};
+use crate::case::{Case, Unit};
+use crate::error::{BenchError, Result};
+use crate::record::Record;
+
+/// What lies on the x axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Axis {
+    Batch,
+    FrameBytes,
+    Ports,
+    Spin,
+}
+
+impl Axis {
+    const ALL: [Self; 4] = [Self::Batch, Self::FrameBytes, Self::Ports, Self::Spin];
+
+    fn of(self, case: &Case) -> Option<u32> {
+        match self {
+            Self::Batch => Some(case.batch),
+            Self::FrameBytes => Some(case.frame_bytes),
+            Self::Ports => Some(case.ports),
+            Self::Spin => case.spin_us,
+        }
+    }
+
+    /// The case with this dimension left out: cases that then are equal belong to one curve.
+    fn without(self, case: &Case) -> Case {
+        let mut rest = case.clone();
+        match self {
+            Self::Batch => rest.batch = 0,
+            Self::FrameBytes => rest.frame_bytes = 0,
+            Self::Ports => rest.ports = 0,
+            Self::Spin => rest.spin_us = None,
+        }
+        rest
+    }
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Batch => "frames a batch",
+            Self::FrameBytes => "frame length, bytes without FCS",
+            Self::Ports => "ports or rings",
+            Self::Spin => "spin budget, us",
+        }
+    }
+
+    fn short(self) -> &'static str {
+        match self {
+            Self::Batch => "by-batch",
+            Self::FrameBytes => "by-frame-bytes",
+            Self::Ports => "by-ports",
+            Self::Spin => "by-spin",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Point {
+    x: u32,
+    median: f64,
+    min: f64,
+    max: f64,
+}
+
+struct Series {
+    name: String,
+    ours: bool,
+    points: Vec<Point>,
+}
+
+/// One plot.
+pub struct Curve {
+    axis: Axis,
+    rest: Case,
+    series: Vec<Series>,
+}
+
+impl Curve {
+    /// What it shows.
+    pub fn title(&self) -> String {
+        self.rest.to_string()
+    }
+
+    /// The name of its file.
+    pub fn file_name(&self) -> String {
+        let rest = &self.rest;
+        let mut parts = vec![rest.scenario.clone(), rest.variant.clone(), self.axis.short().to_owned()];
+        for (value, unit) in [(rest.frame_bytes, "B"), (rest.batch, "batch"), (rest.ports, "ports")] {
+            if value > 0 {
+                parts.push(format!("{value}{unit}"));
+            }
+        }
+        file_name(&parts.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    fn xs(&self) -> Vec<u32> {
+        let mut xs: Vec<u32> =
+            self.series.iter().flat_map(|series| series.points.iter().map(|point| point.x)).collect();
+        xs.sort_unstable();
+        xs.dedup();
+        xs
+    }
+}
+
+/// All curves with at least two points on their axis.
+pub fn find(records: &[&Record]) -> Vec<Curve> {
+    let mut curves: Vec<Curve> = Vec::new();
+    for axis in Axis::ALL {
+        for record in records {
+            let Some(x) = axis.of(&record.case) else { continue };
+            let rest = axis.without(&record.case);
+            let index = curves.iter().position(|curve| curve.axis == axis && curve.rest == rest).unwrap_or_else(|| {
+                curves.push(Curve { axis, rest, series: Vec::new() });
+                curves.len() - 1
+            });
+            if let Some(curve) = curves.get_mut(index) {
+                add(curve, x, record);
+            }
+        }
+    }
+    curves.retain(|curve| curve.xs().len() > 1);
+    curves
+}
+
+fn add(curve: &mut Curve, x: u32, record: &Record) {
+    let own = &record.summary;
+    let alone = record.contender == "netvale";
+    put(curve, &record.contender, alone, Point { x, median: own.median, min: own.min, max: own.max });
+    if let Some(peer) = &record.against {
+        put(curve, &peer.peer, false, Point { x, median: peer.peer_median, min: peer.peer_min, max: peer.peer_max });
+    }
+}
+
+/// Adds a point; the first of several for one x stays (ours is in the record of each peer).
+fn put(curve: &mut Curve, name: &str, ours: bool, point: Point) {
+    let series = match curve.series.iter().position(|series| series.name == name) {
+        Some(index) => curve.series.get_mut(index),
+        None => {
+            curve.series.push(Series { name: name.to_owned(), ours, points: Vec::new() });
+            curve.series.last_mut()
+        }
+    };
+    if let Some(series) = series.filter(|series| series.points.iter().all(|old| old.x != point.x)) {
+        series.points.push(point);
+        series.points.sort_by_key(|point| point.x);
+    }
+}
+
+/// Where a value lies on the axis: values of sweeps grow by factors. 0 gets a place half of 1.
+fn place(x: u32) -> f64 {
+    f64::from(x).max(0.5).log2()
+}
+
+/// Draws one curve.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn draw(curve: &Curve, path: &Path) -> Result<()> {
+    let reason = |reason: String| BenchError::Plot { file: path.to_owned(), reason };
+    try_draw(curve, path).map_err(|error| reason(error.to_string()))
+}
+
+fn try_draw(curve: &Curve, path: &Path) -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let area = SVGBackend::new(path, SIZE).into_drawing_area();
+    area.fill(&WHITE)?;
+    let xs = curve.xs();
+    let marks: Vec<(f64, String)> = xs.iter().map(|&x| (place(x), x.to_string())).collect();
+    let (low, high) = (xs.first().map_or(0.0, |&x| place(x)), xs.last().map_or(1.0, |&x| place(x)));
+    let pad = (high - low) * 0.03;
+    let top = curve.series.iter().flat_map(|series| series.points.iter().map(|point| point.max)).fold(0.0, f64::max);
+    let mut chart = ChartBuilder::on(&area)
+        .caption(curve.title(), (FONT, 22))
+        .margin(14)
+        .x_label_area_size(52)
+        .y_label_area_size(70)
+        .build_cartesian_2d(Marks::new((low - pad)..(high + pad), marks), 0.0..top * 1.08)?;
+    chart
+        .configure_mesh()
+        .x_desc(curve.axis.label())
+        .y_desc(y_label(curve.rest.unit))
+        .y_label_formatter(&|value| format!("{value}"))
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(BLACK.mix(0.12))
+        .label_style((FONT, 16))
+        .axis_desc_style((FONT, 17))
+        .draw()?;
+    for (index, series) in curve.series.iter().enumerate() {
+        let look = look(series.ours, index.saturating_sub(1));
+        let points: Vec<(f64, f64)> = series.points.iter().map(|point| (place(point.x), point.median)).collect();
+        let bars = series
+            .points
+            .iter()
+            .map(|point| ErrorBar::new_vertical(place(point.x), point.min, point.median, point.max, look.faint, 8));
+        chart.draw_series(bars)?;
+        chart.draw_series(points.iter().map(|&at| Circle::new(at, if series.ours { 5 } else { 4 }, look.line)))?;
+        let drawn = match look.dash {
+            None => chart.draw_series(LineSeries::new(points, look.line))?,
+            Some((dash, gap)) => chart.draw_series(DashedLineSeries::new(points, dash, gap, look.line))?,
+        };
+        drawn.label(series.name.clone()).legend(move |at| key(at, look));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .background_style(WHITE.mix(0.85))
+        .border_style(BLACK.mix(0.3))
+        .legend_area_size(34)
+        .label_font((FONT, 16))
+        .draw()?;
+    area.present()?;
+    Ok(())
+}
+
+fn y_label(unit: Unit) -> String {
+    match unit {
+        Unit::Mpps => "millions of frames a second (Mpps)".into(),
+        Unit::Micros => "one-way time, us".into(),
+        Unit::Percent => "percent of one core".into(),
+        Unit::Gbps => "Gbit/s".into(),
+    }
+}

@@ -1,0 +1,79 @@
+//! The page.
+
+use std::path::{Path, PathBuf};
+
+use crate::record::{Line, Record};
+use crate::table::{as_record, as_skipped, distinct, figure, notes};
+
+/// Tables by scenario, the plots, how cores were used, and who was skipped.
+pub fn render(lines: &[Line], plots: &[(String, PathBuf)]) -> String {
+    let records: Vec<&Record> = lines.iter().filter_map(as_record).collect();
+    let mut page = String::from(
+        "# Measurements\n\nMedians of interleaved runs, `[min - max]` behind them. Ratio: ours over the peer's, or the \
+         peer's over ours for times and CPU use; above 1 is better for us.\n",
+    );
+    for scenario in distinct(records.iter().map(|record| record.case.scenario.as_str())) {
+        let own: Vec<&Record> = records.iter().copied().filter(|record| record.case.scenario == scenario).collect();
+        page.push_str(&format!("\n## {scenario}\n\n{}{}", table(&own), cores(&own)));
+        let prefix = format!("{scenario}-");
+        for (title, path) in plots.iter().filter(|(_, path)| name(path).starts_with(&prefix)) {
+            page.push_str(&format!("\n![{title}]({})\n", name(path)));
+        }
+    }
+    let skipped = distinct(lines.iter().filter_map(as_skipped));
+    if !skipped.is_empty() {
+        page.push_str("\n## Skipped\n\n");
+        for one in skipped {
+            page.push_str(&format!("- {} in {}: {}\n", one.contender, one.scenario, cell(&one.skipped)));
+        }
+    }
+    page
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn table(records: &[&Record]) -> String {
+    let mut text = String::from(
+        "| scenario | variant | bytes | batch | ports | contender | median | unit | peer | peer median | ratio | runs | notes |\n\
+         |---|---|--:|--:|--:|---|--:|---|---|--:|--:|--:|---|\n",
+    );
+    for record in records {
+        let case = &record.case;
+        let ours = range(record.summary.median, record.summary.min, record.summary.max);
+        let (peer, theirs, ratio) = record.against.as_ref().map_or_else(Default::default, |peer| {
+            let ratio = peer.ratio.map_or_else(String::new, |ratio| format!("**{ratio:.2}**"));
+            (peer.peer.clone(), range(peer.peer_median, peer.peer_min, peer.peer_max), ratio)
+        });
+        text.push_str(&format!(
+            "| {} | {} | {} | {} | {} | {} | {ours} | {} | {peer} | {theirs} | {ratio} | {} | {} |\n",
+            cell(&case.scenario),
+            cell(&case.variant),
+            case.frame_bytes,
+            case.batch,
+            case.ports,
+            cell(&record.contender),
+            case.unit,
+            record.summary.runs,
+            notes(record),
+        ));
+    }
+    text
+}
+
+fn range(median: f64, min: f64, max: f64) -> String {
+    format!("{} [{} - {}]", figure(median), figure(min), figure(max))
+}
+
+/// Text inside a table or list: no character that ends it.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}
+
+fn cores(records: &[&Record]) -> String {
+    let ours = records.iter().map(|record| (&record.contender, &record.cores));
+    let peers = records.iter().filter_map(|record| record.against.as_ref().map(|peer| (&peer.peer, &peer.peer_cores)));
+    let lines = distinct(ours.chain(peers)).into_iter().map(|(who, cores)| format!("- {who}: {cores}\n"));
+    format!("\nHow cores were used:\n\n{}", lines.collect::<String>())
+}

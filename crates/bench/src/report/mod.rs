@@ -1,0 +1,128 @@
+//! `netvale bench report`: result files become a Markdown page with tables and SVG plots.
+
+mod curves;
+mod distribution;
+mod markdown;
+mod marks;
+mod style;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::{BenchError, Result};
+use crate::record::Line;
+use crate::table::as_record;
+
+/// Reads the result files (`netvale bench --json`), writes `report.md` and its plots to `folder`, and returns the files written.
+///
+/// # Errors
+/// A file cannot be read or written, or holds something else.
+pub fn report(files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut lines = Vec::new();
+    for file in files {
+        lines.extend(read(file)?);
+    }
+    if lines.is_empty() {
+        return Err(BenchError::Usage("no results; make some with `netvale bench --json … > FILE.jsonl`".into()));
+    }
+    fs::create_dir_all(folder).map_err(BenchError::io(format!("creating {}", folder.display())))?;
+    let records: Vec<_> = lines.iter().filter_map(as_record).collect();
+    let mut plots = Vec::new();
+    for curve in curves::find(&records) {
+        let path = folder.join(curve.file_name());
+        curves::draw(&curve, &path)?;
+        plots.push((curve.title(), path));
+    }
+    for cumulated in distribution::find(&records) {
+        let path = folder.join(cumulated.file_name());
+        distribution::draw(&cumulated, &path)?;
+        plots.push((cumulated.title(), path));
+    }
+    let page = folder.join("report.md");
+    fs::write(&page, markdown::render(&lines, &plots))
+        .map_err(BenchError::io(format!("writing {}", page.display())))?;
+    Ok(std::iter::once(page).chain(plots.into_iter().map(|(_, path)| path)).collect())
+}
+
+fn read(file: &Path) -> Result<Vec<Line>> {
+    let text = fs::read_to_string(file).map_err(BenchError::io(format!("reading {}", file.display())))?;
+    let numbered = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let parsed = numbered.map(|(index, line)| {
+        serde_json::from_str(line).map_err(|source| BenchError::BadLine {
+            file: file.to_owned(),
+            line: index + 1,
+            source,
+        })
+    });
+    parsed.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::Unit;
+    use crate::record::Record;
+    use crate::record::tests::sample;
+
+    fn sweep() -> Vec<Record> {
+        let mut records = Vec::new();
+        for (batch, ours, theirs) in [(1, 10.0, 8.0), (32, 80.0, 29.0), (256, 110.0, 30.0)] {
+            for peer in ["dpdk-memif", "dpdk-memif-zc"] {
+                let mut record = sample(Some(peer));
+                record.case.batch = batch;
+                record.summary.median = ours;
+                if let Some(against) = &mut record.against {
+                    against.peer_median = theirs;
+                }
+                records.push(record);
+            }
+        }
+        let mut latency = sample(Some("eventfd"));
+        latency.case.scenario = "latency".into();
+        latency.case.unit = Unit::Micros;
+        latency.percentiles = vec![(1.0, 0.5), (50.0, 0.8), (99.0, 2.0), (100.0, 40.0)];
+        if let Some(against) = &mut latency.against {
+            against.peer_percentiles = vec![(1.0, 30.0), (50.0, 34.0), (100.0, 900.0)];
+        }
+        records.push(latency);
+        records
+    }
+
+    fn write(folder: &Path, text: &str) -> PathBuf {
+        let file = folder.join("results.jsonl");
+        fs::write(&file, text).expect("a file");
+        file
+    }
+
+    /// Objective: a sweep and a latency become a page, one curve and one distribution, with units on the axes, all contenders in the
+    /// legends, and the page pointing at the plots.
+    #[test]
+    fn page_and_plots() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let to_json = |record: Record| Line::Record(Box::new(record)).to_json().expect("finite");
+        let text: Vec<String> = sweep().into_iter().map(to_json).collect();
+        let file = write(folder.path(), &text.join("\n"));
+        let written = report(&[file], &folder.path().join("out")).expect("good results");
+        assert_eq!(written.len(), 3, "{written:?}");
+        let content: Vec<String> = written.iter().map(|file| fs::read_to_string(file).expect("written")).collect();
+        let [page, curve, cumulated] = &content[..] else { panic!("three files") };
+        assert!(page.contains("| pipe | two-process | 60 | 256 |") && page.contains(".svg)"), "{page}");
+        for wanted in ["frames a batch", "Mpps", "netvale", "dpdk-memif-zc", "256"] {
+            assert!(curve.contains(wanted), "{wanted} is missing in the curve");
+        }
+        for wanted in ["one-way time, us", "percent", "netvale", "eventfd"] {
+            assert!(cumulated.contains(wanted), "{wanted} is missing in the distribution");
+        }
+    }
+
+    /// Objective: a broken line is named by file and number; empty results are refused with what to do.
+    #[test]
+    fn broken_results() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let file = write(folder.path(), "\n{\"scenario\": 1}\n");
+        let error = report(&[file], folder.path()).expect_err("no result").to_string();
+        assert!(error.contains("results.jsonl:2"), "{error}");
+        let file = write(folder.path(), "\n");
+        assert!(report(&[file], folder.path()).expect_err("nothing").to_string().contains("--json"));
+    }
+}

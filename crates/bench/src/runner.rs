@@ -1,0 +1,193 @@
+//! Measures one case: warm-up of everybody, then run by run, ours and each peer in turn.
+//!
+//! Interleaving makes slow changes of the machine (clock, neighbours, memory) meet all contenders alike. Sessions exist at the
+//! same time but only one is awake.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::case::Case;
+use crate::contender::{Contender, Env, Sample, Session};
+use crate::error::{BenchError, Result};
+use crate::interrupt;
+use crate::progress::Progress;
+use crate::record::{Against, Line, Record, Skipped};
+use crate::stats::Summary;
+
+/// How often a disturbed run is tried again before it is kept and marked.
+const REPEATS: usize = 5;
+/// The percentiles that records keep of a distribution.
+const PERCENTILES: [f64; 12] = [1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
+
+/// How to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Runs that count, per contender.
+    pub runs: usize,
+    /// Length of one run.
+    pub window: Duration,
+    /// Length of the warm-up run that does not count.
+    pub warm_up: Duration,
+}
+
+/// A contender that is set up, and its runs so far.
+struct Entrant<'a> {
+    who: &'a dyn Contender,
+    session: Box<dyn Session>,
+    values: Vec<f64>,
+    latencies: Option<Histogram<u64>>,
+    disturbed: bool,
+}
+
+impl Entrant<'_> {
+    /// One run, repeated while it is disturbed; of several attempts the least disturbed one counts.
+    fn run(&mut self, window: Duration) -> Result<()> {
+        let mut best = self.attempt(window)?;
+        for _ in 0..REPEATS {
+            if !best.disturbance.spoils() {
+                break;
+            }
+            let next = self.attempt(window)?;
+            if next.disturbance.score() < best.disturbance.score() {
+                best = next;
+            }
+        }
+        self.disturbed |= best.disturbance.spoils();
+        self.values.push(best.value);
+        self.keep_latencies(best.latencies);
+        Ok(())
+    }
+
+    fn attempt(&mut self, window: Duration) -> Result<Sample> {
+        interrupt::check()?;
+        self.session.resume()?;
+        let sample = self.session.measure(window);
+        self.session.pause()?;
+        sample
+    }
+
+    fn keep_latencies(&mut self, more: Option<Histogram<u64>>) {
+        match (&mut self.latencies, more) {
+            // Same bounds on both sides, so adding cannot fail; if it did, the first run's would stay.
+            (Some(all), Some(more)) => drop(all.add(more)),
+            (kept, more) => *kept = more.or(kept.take()),
+        }
+    }
+
+    fn percentiles(&self) -> Vec<(f64, f64)> {
+        let Some(all) = &self.latencies else { return Vec::new() };
+        PERCENTILES.iter().map(|&percent| (percent, all.value_at_percentile(percent) as f64 / 1000.0)).collect()
+    }
+
+    fn summary(&self) -> Result<Summary> {
+        Summary::of(&self.values).ok_or_else(|| BenchError::NoTraffic(self.who.name().to_owned()))
+    }
+}
+
+/// Measures `case`: the first of `contenders` that can run against each of the others, or each alone when `alone`.
+///
+/// A contender that cannot run gives a `skipped` line and does not keep the others from running.
+///
+/// # Errors
+/// Only an interrupt; everything that was started is taken down.
+pub fn run_case(
+    case: &Case,
+    contenders: &[&dyn Contender],
+    alone: bool,
+    env: &Env,
+    plan: Plan,
+    progress: &Progress,
+) -> Result<Vec<Line>> {
+    let mut lines = Vec::new();
+    let mut ready = Vec::new();
+    for &who in contenders {
+        progress.say(format!("{case}: setting up {}", who.name()));
+        match enter(who, case, env, plan) {
+            Ok(entrant) => ready.push(entrant),
+            Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+            Err(error) => lines.push(skipped(case, who.name(), &error, progress)),
+        }
+    }
+    for run in 1..=plan.runs {
+        let mut going = Vec::new();
+        for mut entrant in ready {
+            progress.say(format!("{case}: run {run} of {}, {}", plan.runs, entrant.who.name()));
+            match entrant.run(plan.window) {
+                Ok(()) => going.push(entrant),
+                Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+                Err(error) => lines.push(skipped(case, entrant.who.name(), &error, progress)),
+            }
+            progress.step();
+        }
+        ready = going;
+    }
+    lines.extend(records(case, &ready, alone)?.into_iter().map(|record| Line::Record(Box::new(record))));
+    Ok(lines)
+}
+
+fn enter<'a>(who: &'a dyn Contender, case: &Case, env: &Env, plan: Plan) -> Result<Entrant<'a>> {
+    who.available(env)?;
+    let session = who.start(case, env)?;
+    let mut entrant = Entrant { who, session, values: Vec::new(), latencies: None, disturbed: false };
+    entrant.attempt(plan.warm_up)?;
+    Ok(entrant)
+}
+
+fn skipped(case: &Case, name: &str, error: &BenchError, progress: &Progress) -> Line {
+    let reason = match error {
+        BenchError::Skipped(skip) => skip.to_string(),
+        other => other.to_string(),
+    };
+    progress.note(&format!("{}: {name} skipped: {reason}", case.scenario));
+    Line::Skipped(Skipped { scenario: case.scenario.clone(), contender: name.to_owned(), skipped: reason })
+}
+
+fn records(case: &Case, ready: &[Entrant<'_>], alone: bool) -> Result<Vec<Record>> {
+    if alone {
+        return ready.iter().map(|entrant| record(case, entrant, None)).collect();
+    }
+    match ready {
+        [] => Ok(Vec::new()),
+        [ours] => Ok(vec![record(case, ours, None)?]),
+        [ours, peers @ ..] => peers.iter().map(|peer| record(case, ours, Some(peer))).collect(),
+    }
+}
+
+fn record(case: &Case, entrant: &Entrant<'_>, peer: Option<&Entrant<'_>>) -> Result<Record> {
+    let summary = entrant.summary()?;
+    let mut context: BTreeMap<String, String> = entrant.session.context().into_iter().collect();
+    context.extend(peer.map(|peer| peer.session.context()).unwrap_or_default());
+    Ok(Record {
+        case: case.clone(),
+        contender: entrant.who.name().to_owned(),
+        summary,
+        cores: entrant.session.cores(),
+        touched: entrant.session.touched(),
+        disturbed: entrant.disturbed,
+        percentiles: entrant.percentiles(),
+        against: peer.map(|peer| against(case, summary, peer)).transpose()?,
+        context,
+    })
+}
+
+fn against(case: &Case, ours: Summary, peer: &Entrant<'_>) -> Result<Against> {
+    let theirs = peer.summary()?;
+    Ok(Against {
+        peer: peer.who.name().to_owned(),
+        peer_median: theirs.median,
+        peer_min: theirs.min,
+        peer_max: theirs.max,
+        peer_runs: theirs.runs,
+        ratio: case.unit.ratio(ours.median, theirs.median),
+        peer_cores: peer.session.cores(),
+        peer_touched: peer.session.touched(),
+        peer_disturbed: peer.disturbed,
+        peer_percentiles: peer.percentiles(),
+    })
+}
+
+#[cfg(test)]
+#[path = "runner_tests.rs"]
+mod tests;

@@ -1,0 +1,202 @@
+//! The harness' self-test: one core copies frames between buffers, at the stride that netvale uses and at netmap's 2,048.
+//!
+//! Buffers whose addresses are equal modulo 2 KiB fall into few sets of the first-level cache and push each other out. A stride of 33
+//! cache lines spreads them. The peer here is the aligned stride; both sides run the same code.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use crate::case::{Case, Unit};
+use crate::contender::{Contender, Env, Sample, Session};
+use crate::error::{BenchError, Result, Skip};
+use crate::pin;
+use crate::scenarios::{Scenario, Variant};
+use crate::sys::threads::{Job, run_pinned, total_rate};
+
+/// A cache line, and what both strides are multiples of.
+const LINE: usize = 64;
+/// netmap's traditional buffer size.
+const ALIGNED: usize = 2048;
+/// Netvale's default: 33 lines.
+const SPREAD: usize = 2112;
+/// Passes over all slots between two looks at the clock.
+const PASSES: u64 = 16;
+
+/// The scenario. `batch` is the number of slots that are gone through in turn.
+pub const SCENARIO: Scenario = Scenario {
+    name: "copy",
+    about: "one core copying frames between buffers, stride 2112 (ours) against 2048: the harness' self-test",
+    variants: &[Variant { name: "one-core", unit: Unit::Mpps, frame_bytes: &[64], batch: &[1024], ports: &[1] }],
+    ours: Some(|| Box::new(SpreadCopy)),
+};
+
+/// Copying at netvale's stride.
+#[derive(Clone, Copy, Debug)]
+pub struct SpreadCopy;
+
+/// Copying at a stride of 2 KiB.
+#[derive(Clone, Copy, Debug)]
+pub struct AlignedCopy;
+
+impl Contender for SpreadCopy {
+    fn name(&self) -> &str {
+        "netvale"
+    }
+
+    fn about(&self) -> &str {
+        "one core copying frames at netvale's stride of 2,112 bytes"
+    }
+
+    fn fits(&self, case: &Case) -> bool {
+        case.scenario == SCENARIO.name
+    }
+
+    fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
+        pin::need(1, &env.cores)
+    }
+
+    fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
+        start(case, env, SPREAD)
+    }
+}
+
+impl Contender for AlignedCopy {
+    fn name(&self) -> &str {
+        "stride-2048"
+    }
+
+    fn about(&self) -> &str {
+        "one core copying frames at netmap's stride of 2,048 bytes"
+    }
+
+    fn fits(&self, case: &Case) -> bool {
+        case.scenario == SCENARIO.name
+    }
+
+    fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
+        pin::need(1, &env.cores)
+    }
+
+    fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
+        start(case, env, ALIGNED)
+    }
+}
+
+fn start(case: &Case, env: &Env, stride: usize) -> Result<Box<dyn Session>> {
+    let lines = (case.frame_bytes as usize).div_ceil(LINE);
+    if lines * LINE > ALIGNED || lines == 0 {
+        return Err(BenchError::Usage(format!("copy: frames of 1 to {ALIGNED} bytes, not {}", case.frame_bytes)));
+    }
+    let slots = case.batch.clamp(1, 1 << 20) as usize;
+    let core = env.cores.first().copied().unwrap_or(0);
+    let (from, to) = (Buffers::new(slots, stride), Buffers::new(slots, stride));
+    Ok(Box::new(Copying { case: case.clone(), core, lines, from, to }))
+}
+
+type Line = [u8; LINE];
+
+/// `slots` buffers of one stride; the first starts at a multiple of 2 KiB.
+struct Buffers {
+    memory: Vec<Line>,
+    first: usize,
+    lines_a_buffer: usize,
+}
+
+impl Buffers {
+    fn new(slots: usize, stride: usize) -> Self {
+        let lines_a_buffer = stride / LINE;
+        let memory = vec![[1; LINE]; slots * lines_a_buffer + 2 * ALIGNED / LINE];
+        // In bytes up to the next multiple of 2 KiB; whole lines, or the rest of a line is left out.
+        let gap = memory.as_ptr().cast::<u8>().align_offset(ALIGNED);
+        Self { memory, first: gap / LINE, lines_a_buffer }
+    }
+
+    fn lines(&self) -> &[Line] {
+        self.memory.get(self.first..).unwrap_or_default()
+    }
+
+    fn lines_mut(&mut self) -> &mut [Line] {
+        self.memory.get_mut(self.first..).unwrap_or_default()
+    }
+}
+
+struct Copying {
+    case: Case,
+    core: usize,
+    lines: usize,
+    from: Buffers,
+    to: Buffers,
+}
+
+impl Session for Copying {
+    fn measure(&mut self, window: Duration) -> Result<Sample> {
+        let (from, to, lines) = (&self.from, &mut self.to, self.lines);
+        let slots = u64::from(self.case.batch.max(1));
+        let job = Job::new(self.core, move || {
+            for _ in 0..PASSES {
+                copy_all(from, to, lines);
+                black_box(to.lines_mut());
+            }
+            Ok(PASSES * slots)
+        });
+        let (done, beside) = run_pinned(vec![job], window)?;
+        let rate = total_rate("copy", &done)?;
+        let value = self.case.unit.rate(1_000_000, self.case.frame_bytes, 1.0).unwrap_or(0.0) * rate / 1e6;
+        Ok(Sample::new(value, beside))
+    }
+
+    fn cores(&self) -> String {
+        format!("one thread on {}", self.core)
+    }
+
+    fn touched(&self) -> bool {
+        true
+    }
+
+    fn context(&self) -> Vec<(String, String)> {
+        vec![("slots".into(), self.case.batch.to_string())]
+    }
+}
+
+/// Copies the first `lines` lines of each buffer.
+fn copy_all(from: &Buffers, to: &mut Buffers, lines: usize) {
+    let stride = from.lines_a_buffer;
+    let sources = from.lines().chunks_exact(stride);
+    for (source, target) in sources.zip(to.lines_mut().chunks_exact_mut(stride)) {
+        for (target, source) in target.iter_mut().zip(source).take(lines) {
+            *target = *source;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: exactly the frame's lines of every buffer are copied, at both strides.
+    #[test]
+    fn copies_what_it_says() {
+        for stride in [ALIGNED, SPREAD] {
+            let from = Buffers::new(8, stride);
+            let mut to = Buffers::new(8, stride);
+            to.memory.fill([0; LINE]);
+            copy_all(&from, &mut to, 2);
+            for buffer in to.lines().chunks_exact(stride / LINE).take(8) {
+                assert!(buffer.iter().take(2).all(|line| *line == [1; LINE]));
+                assert!(buffer.iter().skip(2).all(|line| *line == [0; LINE]));
+            }
+        }
+    }
+
+    /// Objective: a frame that does not fit is refused with the limits.
+    #[test]
+    fn refuses_frames_that_do_not_fit() {
+        let env = Env { cores: vec![0] };
+        for frame_bytes in [0, 2049] {
+            let mut case = SCENARIO.cases(&Default::default()).remove(0);
+            case.frame_bytes = frame_bytes;
+            let error = SpreadCopy.start(&case, &env).map(drop).expect_err("does not fit");
+            assert!(error.to_string().contains("2048"), "{error}");
+        }
+    }
+}

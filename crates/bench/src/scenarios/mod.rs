@@ -1,0 +1,157 @@
+//! What can be measured. Each scenario is one file; adding one means adding a line to [`all`].
+
+pub mod copy;
+
+use crate::case::{Case, Unit};
+use crate::contender::Contender;
+use crate::sys::worker::Role;
+
+/// What our own worker processes can do, by name.
+pub const ROLES: &[(&str, Role)] = &[];
+
+/// The values to go through; an empty list means the scenario's own.
+#[derive(Clone, Debug, Default)]
+pub struct Sweep {
+    /// Frame lengths without FCS.
+    pub frame_bytes: Vec<u32>,
+    /// Frames a sync.
+    pub batch: Vec<u32>,
+    /// Ports or rings.
+    pub ports: Vec<u32>,
+}
+
+/// A kind of measurement.
+pub struct Scenario {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// One line about it.
+    pub about: &'static str,
+    /// Its variants.
+    pub variants: &'static [Variant],
+    /// Netvale's side; `None` while only the peers' side exists.
+    pub ours: Option<fn() -> Box<dyn Contender>>,
+}
+
+/// A variant of a scenario and the values it is measured at unless others are asked for.
+pub struct Variant {
+    /// Its name.
+    pub name: &'static str,
+    /// The unit of its figure.
+    pub unit: Unit,
+    /// Frame lengths; `[0]` where frames have no fixed length, which no option changes.
+    pub frame_bytes: &'static [u32],
+    /// Batches; `[0]` where there is no such thing, which no option changes.
+    pub batch: &'static [u32],
+    /// Ports or rings.
+    pub ports: &'static [u32],
+}
+
+impl Scenario {
+    /// All cases of the sweep, variant by variant.
+    #[must_use]
+    pub fn cases(&self, sweep: &Sweep) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for variant in self.variants {
+            for &frame_bytes in chosen(&sweep.frame_bytes, variant.frame_bytes) {
+                for &batch in chosen(&sweep.batch, variant.batch) {
+                    for &ports in chosen(&sweep.ports, variant.ports) {
+                        cases.push(Case {
+                            scenario: self.name.to_owned(),
+                            variant: variant.name.to_owned(),
+                            frame_bytes,
+                            batch,
+                            ports,
+                            spin_us: None,
+                            unit: variant.unit,
+                        });
+                    }
+                }
+            }
+        }
+        cases
+    }
+}
+
+fn chosen<'a>(asked: &'a [u32], own: &'a [u32]) -> &'a [u32] {
+    if asked.is_empty() || own == [0] { own } else { asked }
+}
+
+/// Every scenario, in the order of the documentation.
+#[must_use]
+pub fn all() -> &'static [Scenario] {
+    ALL
+}
+
+const ALL: &[Scenario] = &[
+    copy::SCENARIO,
+    Scenario {
+        name: "pipe",
+        about: "frames from one process to another over a pipe",
+        variants: &[Variant { name: "two-process", unit: Unit::Mpps, frame_bytes: &[60], batch: &[256], ports: &[2] }],
+        ours: None,
+    },
+    Scenario {
+        name: "vale",
+        about: "frames across a learning switch",
+        variants: &[Variant { name: "1-1", unit: Unit::Mpps, frame_bytes: &[60], batch: &[256], ports: &[2] }],
+        ours: None,
+    },
+    Scenario {
+        name: "tap",
+        about: "iperf3 TCP between two network namespaces",
+        variants: &[Variant { name: "tcp", unit: Unit::Gbps, frame_bytes: &[0], batch: &[0], ports: &[2] }],
+        ours: None,
+    },
+    Scenario {
+        name: "latency",
+        about: "one frame back and forth; one-way time",
+        variants: &[Variant { name: "sleeping", unit: Unit::Micros, frame_bytes: &[60], batch: &[1], ports: &[2] }],
+        ours: None,
+    },
+];
+
+/// The scenario of that name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Scenario> {
+    ALL.iter().find(|scenario| scenario.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// Objective: names are unique and usable on a command line, and each scenario has something to measure.
+    #[test]
+    fn registry_is_sound() {
+        let names: HashSet<_> = all().iter().map(|scenario| scenario.name).collect();
+        assert_eq!(names.len(), all().len());
+        for scenario in all() {
+            assert!(scenario.name.chars().all(|letter| letter.is_ascii_lowercase() || letter == '-'));
+            assert!(!scenario.cases(&Sweep::default()).is_empty());
+            assert!(std::ptr::eq(find(scenario.name).expect("listed"), scenario));
+        }
+        assert!(find("no-such").is_none());
+    }
+
+    /// Objective: every peer fits some scenario, and peers' names are unique.
+    #[test]
+    fn peers_are_reachable() {
+        let peers = crate::peers::all();
+        let names: HashSet<_> = peers.iter().map(|peer| peer.name().to_owned()).collect();
+        assert_eq!(names.len(), peers.len());
+        let cases: Vec<Case> = all().iter().flat_map(|scenario| scenario.cases(&Sweep::default())).collect();
+        for peer in &peers {
+            assert!(cases.iter().any(|case| peer.fits(case)), "{} fits no scenario", peer.name());
+        }
+    }
+
+    /// Objective: a sweep multiplies out, and does not touch dimensions that a scenario does not have.
+    #[test]
+    fn sweeps() {
+        let sweep = Sweep { frame_bytes: vec![60, 1500], batch: vec![1, 32, 256], ports: Vec::new() };
+        assert_eq!(find("pipe").expect("listed").cases(&sweep).len(), 6);
+        let tap = find("tap").expect("listed").cases(&sweep);
+        assert!(matches!(&tap[..], [case] if case.frame_bytes == 0 && case.batch == 0));
+    }
+}

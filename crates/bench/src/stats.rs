@@ -1,0 +1,87 @@
+//! Median, range and spread of a handful of runs.
+
+use serde::{Deserialize, Serialize};
+
+/// What a set of runs came to. All values are in the unit of the runs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The middle run, or the mean of the two middle ones.
+    pub median: f64,
+    /// The smallest run.
+    pub min: f64,
+    /// The largest run.
+    pub max: f64,
+    /// How many runs there were.
+    pub runs: usize,
+}
+
+impl Summary {
+    /// Summarises `values`; `None` when there are none, or when one of them is not a finite number.
+    #[must_use]
+    pub fn of(values: &[f64]) -> Option<Self> {
+        if values.iter().any(|value| !value.is_finite()) {
+            return None;
+        }
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        Some(Self { median: middle(&sorted)?, min: *sorted.first()?, max: *sorted.last()?, runs: sorted.len() })
+    }
+
+    /// Range over median: 0.05 means that the runs lie within 5 % of each other. 0 for a median of 0.
+    #[must_use]
+    pub fn spread(&self) -> f64 {
+        if self.median == 0.0 { 0.0 } else { (self.max - self.min) / self.median }
+    }
+}
+
+fn middle(sorted: &[f64]) -> Option<f64> {
+    let upper = *sorted.get(sorted.len() / 2)?;
+    if sorted.len() % 2 == 1 {
+        return Some(upper);
+    }
+    let lower = *sorted.get(sorted.len() / 2 - 1)?;
+    Some(f64::midpoint(lower, upper))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Objective: the median of an odd and of an even number of runs.
+    #[test]
+    fn median_is_the_middle() {
+        let odd = Summary::of(&[3.0, 1.0, 2.0]).expect("three runs");
+        assert_eq!((odd.median, odd.min, odd.max, odd.runs), (2.0, 1.0, 3.0, 3));
+        let even = Summary::of(&[4.0, 1.0, 2.0, 3.0]).expect("four runs");
+        assert_eq!(even.median, 2.5);
+    }
+
+    /// Objective: no runs, or a run that is not a number, gives no summary instead of a wrong one.
+    #[test]
+    fn nothing_to_summarise() {
+        assert_eq!(Summary::of(&[]), None);
+        assert_eq!(Summary::of(&[1.0, f64::NAN]), None);
+        assert_eq!(Summary::of(&[f64::INFINITY]), None);
+    }
+
+    /// Objective: the spread is relative to the median and safe for a median of zero.
+    #[test]
+    fn spread_is_relative() {
+        let wide = Summary::of(&[90.0, 100.0, 110.0]).expect("runs");
+        assert!((wide.spread() - 0.2).abs() < 1e-12);
+        assert_eq!(Summary::of(&[0.0, 0.0]).expect("runs").spread(), 0.0);
+    }
+
+    proptest! {
+        /// Objective: min ≤ median ≤ max, whatever the order of the runs.
+        #[test]
+        fn median_lies_within(values in proptest::collection::vec(-1e9f64..1e9, 1..20)) {
+            let summary = Summary::of(&values).expect("runs");
+            prop_assert!(summary.min <= summary.median && summary.median <= summary.max);
+            let mut reversed = values.clone();
+            reversed.reverse();
+            prop_assert_eq!(Summary::of(&reversed), Some(summary));
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What contenders are built from: child processes, hugepages, network namespaces, raw sockets, pinned threads, and a second process
+//! of our own. Everything here takes itself down when dropped.
+
+pub mod child;
+pub mod hugepages;
+pub mod netns;
+pub mod rawsock;
+pub mod shm;
+pub mod tapdev;
+pub mod threads;
+pub mod worker;
+
+use std::env;
+use std::path::PathBuf;
+
+use crate::error::{BenchError, Result, Skip};
+
+/// A temporary folder for sockets, databases and logs, removed when dropped.
+///
+/// # Errors
+/// It cannot be created.
+pub fn scratch(purpose: &str) -> Result<tempfile::TempDir> {
+    tempfile::Builder::new()
+        .prefix(&format!("netvale-{purpose}-"))
+        .tempdir()
+        .map_err(BenchError::io("creating a temporary folder"))
+}
+
+/// Where `program` lies, looked up in PATH and in the folders for administrators' programs.
+#[must_use]
+pub fn find_program(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let more = ["/usr/sbin", "/sbin", "/usr/bin"].map(PathBuf::from);
+    env::split_paths(&path).chain(more).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// Refuses when a program is missing.
+///
+/// # Errors
+/// [`Skip::NotInstalled`].
+pub fn need_program(program: &'static str, package: &'static str) -> std::result::Result<(), Skip> {
+    find_program(program).map(drop).ok_or(Skip::NotInstalled { program, package })
+}
+
+/// Refuses when not root.
+///
+/// # Errors
+/// [`Skip::NeedsRoot`].
+pub fn need_root(why: &'static str) -> std::result::Result<(), Skip> {
+    if rustix::process::geteuid().is_root() { Ok(()) } else { Err(Skip::NeedsRoot(why)) }
+}

@@ -1,0 +1,146 @@
+//! AF_PACKET sockets with whole batches a system call: the kernel's own raw path, as a peer.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::error::{BenchError, Result};
+
+/// The largest batch of one call.
+pub const MAX_BATCH: usize = 64;
+/// Room for one received frame; longer ones are cut, which is irrelevant for counting.
+const ROOM: usize = 2048;
+
+/// What a socket is for: the kernel copies every frame to each receiving socket, so senders do not receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Send only, past the queueing discipline.
+    Send,
+    /// Receive only.
+    Receive,
+}
+
+/// A non-blocking AF_PACKET socket bound to one interface.
+#[derive(Debug)]
+pub struct PacketSocket {
+    fd: OwnedFd,
+    room: Vec<u8>,
+}
+
+impl PacketSocket {
+    /// Opens one on `interface` in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// Not root, or no such interface.
+    pub fn open(interface: &str, role: Role) -> Result<Self> {
+        let what = || format!("opening a packet socket on {interface} (needs root)");
+        let protocol = if role == Role::Send { 0 } else { (libc::ETH_P_ALL as u16).to_be() };
+        let index = index_of(interface).map_err(BenchError::io(what()))?;
+        let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // SAFETY: socket(2) takes no pointer.
+        let fd = checked(unsafe { libc::socket(libc::AF_PACKET, kind, i32::from(protocol)) })
+            .map_err(BenchError::io(what()))?;
+        // SAFETY: the descriptor was just made and belongs to nobody else.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        bind(&fd, index, protocol).map_err(BenchError::io(what()))?;
+        if role == Role::Send {
+            set(&fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1).map_err(BenchError::io(what()))?;
+        } else {
+            set(&fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1).map_err(BenchError::io(what()))?;
+            set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 16 << 20).map_err(BenchError::io(what()))?;
+        }
+        Ok(Self { fd, room: vec![0; MAX_BATCH * ROOM] })
+    }
+
+    /// Sends `frame` `count` times in one call and returns how many the kernel took: 0 when its queue is full.
+    ///
+    /// # Errors
+    /// The interface is gone or down.
+    pub fn send(&mut self, frame: &[u8], count: usize) -> Result<u64> {
+        let piece = libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
+        let mut pieces = [piece; MAX_BATCH];
+        let mut headers = headers(&mut pieces);
+        // SAFETY:
+        // - `headers` and the `pieces` they point to live in this frame of the stack until the call returns;
+        // - each piece points to `frame`, borrowed for the call; sendmmsg only reads it;
+        // - the count is at most the array's length.
+        let sent = unsafe { libc::sendmmsg(self.fd.as_raw_fd(), headers.as_mut_ptr(), count.min(MAX_BATCH) as u32, 0) };
+        moved(sent).map_err(BenchError::io("sending on a packet socket"))
+    }
+
+    /// Receives up to `count` frames in one call and returns how many came.
+    ///
+    /// # Errors
+    /// The interface is gone.
+    pub fn receive(&mut self, count: usize) -> Result<u64> {
+        let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_BATCH];
+        for (piece, room) in pieces.iter_mut().zip(self.room.chunks_exact_mut(ROOM)) {
+            *piece = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: ROOM };
+        }
+        let mut headers = headers(&mut pieces);
+        // SAFETY:
+        // - `headers` and the `pieces` they point to live in this frame of the stack until the call returns;
+        // - each piece points to its own ROOM bytes of `self.room`, which is exclusively borrowed for the call;
+        // - the count is at most the array's length; a null timeout is allowed.
+        let came = unsafe {
+            libc::recvmmsg(
+                self.fd.as_raw_fd(),
+                headers.as_mut_ptr(),
+                count.min(MAX_BATCH) as u32,
+                0,
+                std::ptr::null_mut(),
+            )
+        };
+        moved(came).map_err(BenchError::io("receiving on a packet socket"))
+    }
+}
+
+fn headers(pieces: &mut [libc::iovec; MAX_BATCH]) -> [libc::mmsghdr; MAX_BATCH] {
+    // SAFETY: mmsghdr holds integers and pointers only; all zeroes (null, length 0) is a valid value.
+    let mut headers: [libc::mmsghdr; MAX_BATCH] = unsafe { mem::zeroed() };
+    for (header, piece) in headers.iter_mut().zip(pieces.iter_mut()) {
+        header.msg_hdr.msg_iov = piece;
+        header.msg_hdr.msg_iovlen = 1;
+    }
+    headers
+}
+
+fn bind(fd: &OwnedFd, index: i32, protocol: u16) -> io::Result<()> {
+    // SAFETY: sockaddr_ll holds integers only; all zeroes is a valid value.
+    let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = protocol;
+    address.sll_ifindex = index;
+    let length = mem::size_of_val(&address) as u32;
+    // SAFETY: the pointer is to a whole sockaddr_ll that lives until the call returns, and the length is its size.
+    checked(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) }).map(drop)
+}
+
+fn set(fd: &OwnedFd, level: i32, option: i32, value: i32) -> io::Result<()> {
+    let length = mem::size_of_val(&value) as u32;
+    // SAFETY: the pointer is to an i32 that lives until the call returns, and the length is its size.
+    checked(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), length) }).map(drop)
+}
+
+fn index_of(interface: &str) -> io::Result<i32> {
+    let name = std::ffi::CString::new(interface)?;
+    // SAFETY: the name is a C string that lives until the call returns.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(io::Error::last_os_error()),
+        index => i32::try_from(index).map_err(io::Error::other),
+    }
+}
+
+fn checked(result: i32) -> io::Result<i32> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// A full or empty queue is no error: nothing moved, the caller tries again.
+fn moved(result: i32) -> io::Result<u64> {
+    match checked(result) {
+        Ok(count) => Ok(count as u64),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR)) => Ok(0),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,189 @@
+//! The table for people.
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use crate::case::Unit;
+use crate::record::{Line, Record, Skipped};
+
+/// Column heads; those before the last three are aligned to the right from `bytes` on.
+const HEADS: [&str; 12] = [
+    "scenario",
+    "variant",
+    "bytes",
+    "batch",
+    "ports",
+    "contender",
+    "median [min - max]",
+    "unit",
+    "peer",
+    "peer median [min - max]",
+    "ratio",
+    "notes",
+];
+const NUMBERS: [usize; 6] = [2, 3, 4, 6, 9, 10];
+
+/// The records as a table, then how cores were used, then who was skipped.
+#[must_use]
+pub fn render(lines: &[Line]) -> String {
+    let records: Vec<&Record> = lines.iter().filter_map(as_record).collect();
+    let mut text = String::new();
+    if !records.is_empty() {
+        text.push_str(&format!("{}\n", grid(&records)));
+        text.push_str(&footnotes(&records));
+    }
+    for skipped in distinct(lines.iter().filter_map(as_skipped)) {
+        text.push_str(&format!("skipped: {} in {}: {}\n", skipped.contender, skipped.scenario, skipped.skipped));
+    }
+    text
+}
+
+pub(crate) fn as_record(line: &Line) -> Option<&Record> {
+    if let Line::Record(record) = line { Some(record) } else { None }
+}
+
+pub(crate) fn as_skipped(line: &Line) -> Option<&Skipped> {
+    if let Line::Skipped(skipped) = line { Some(skipped) } else { None }
+}
+
+pub(crate) fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
+    let mut kept = Vec::new();
+    for item in items {
+        if !kept.contains(&item) {
+            kept.push(item);
+        }
+    }
+    kept
+}
+
+fn grid(records: &[&Record]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(HEADS);
+    for record in records {
+        table.add_row(row(record));
+    }
+    for index in NUMBERS {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn row(record: &Record) -> [String; 12] {
+    let case = &record.case;
+    let peer = record.against.as_ref();
+    [
+        case.scenario.clone(),
+        case.variant.clone(),
+        or_dash(case.frame_bytes),
+        or_dash(case.batch),
+        or_dash(case.ports),
+        record.contender.clone(),
+        range(record.summary.median, record.summary.min, record.summary.max),
+        case.unit.to_string(),
+        peer.map_or_else(String::new, |peer| peer.peer.clone()),
+        peer.map_or_else(String::new, |peer| range(peer.peer_median, peer.peer_min, peer.peer_max)),
+        peer.and_then(|peer| peer.ratio).map_or_else(String::new, |ratio| format!("{ratio:.2}")),
+        notes(record),
+    ]
+}
+
+fn or_dash(value: u32) -> String {
+    if value == 0 { "-".into() } else { value.to_string() }
+}
+
+fn range(median: f64, min: f64, max: f64) -> String {
+    format!("{} [{} - {}]", figure(median), figure(min), figure(max))
+}
+
+/// Three significant digits, which is more than such measurements hold.
+#[must_use]
+pub fn figure(value: f64) -> String {
+    let decimals = match value.abs() {
+        large if large >= 100.0 => 0,
+        medium if medium >= 10.0 => 1,
+        small if small >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.decimals$}")
+}
+
+/// What a reader must know to compare fairly.
+#[must_use]
+pub fn notes(record: &Record) -> String {
+    let mut notes = vec![if record.touched { "bytes touched" } else { "descriptors only" }];
+    let peer = record.against.as_ref();
+    if let Some(peer) = peer.filter(|peer| peer.peer_touched != record.touched) {
+        notes.push(if peer.peer_touched { "peer: bytes touched" } else { "peer: descriptors only" });
+    }
+    if record.disturbed {
+        notes.push("DISTURBED");
+    }
+    if peer.is_some_and(|peer| peer.peer_disturbed) {
+        notes.push("peer DISTURBED");
+    }
+    notes.join(", ")
+}
+
+fn footnotes(records: &[&Record]) -> String {
+    let ours = records.iter().map(|record| (&record.case.scenario, &record.contender, &record.cores));
+    let peers = records
+        .iter()
+        .filter_map(|record| record.against.as_ref().map(|peer| (&record.case.scenario, &peer.peer, &peer.peer_cores)));
+    let mut text = String::from("\ncores:\n");
+    for (scenario, who, cores) in distinct(ours.chain(peers)) {
+        text.push_str(&format!("  {scenario}, {who}: {cores}\n"));
+    }
+    if records.iter().any(|record| record.case.unit.lower_is_better()) {
+        text.push_str(&format!("ratio: above 1 is better for us, also in {} and {}\n", Unit::Micros, Unit::Percent));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::tests::sample;
+
+    /// Objective: figures, ratio, cores, whether bytes were touched and skipped peers are all to be seen.
+    #[test]
+    fn shows_what_matters() {
+        let mut disturbed = sample(Some("dpdk-ring-io"));
+        disturbed.disturbed = true;
+        if let Some(peer) = &mut disturbed.against {
+            peer.peer_touched = false;
+        }
+        let skipped = Skipped { scenario: "vale".into(), contender: "ovs".into(), skipped: "not installed".into() };
+        let lines = [
+            Line::Record(Box::new(sample(Some("dpdk-memif")))),
+            Line::Record(Box::new(disturbed)),
+            Line::Skipped(skipped.clone()),
+            Line::Skipped(skipped),
+        ];
+        let text = render(&lines);
+        for wanted in [
+            "100 [95.0 - 104]",
+            "40.0 [39.0 - 41.0]",
+            "2.50",
+            "Mpps",
+            "bytes touched",
+            "DISTURBED",
+            "peer: descriptors only",
+            "pipe, netvale: sender 0, receiver 1",
+            "skipped: ovs in vale: not installed",
+        ] {
+            assert!(text.contains(wanted), "{wanted} is missing in\n{text}");
+        }
+        assert_eq!(text.matches("not installed").count(), 1, "said once");
+        assert_eq!(text.matches("netvale: sender").count(), 1, "said once");
+    }
+
+    /// Objective: figures keep three digits at every size.
+    #[test]
+    fn figures() {
+        assert_eq!(figure(0.1234), "0.123");
+        assert_eq!(figure(1.2345), "1.23");
+        assert_eq!(figure(12.345), "12.3");
+        assert_eq!(figure(1234.5), "1234");
+    }
+}
