@@ -114,7 +114,7 @@ pub fn update32(checksum: u16, old: u32, new: u32) -> u16 {
 /// Folds carries back until 16 bits are left.
 #[inline]
 fn fold(sum: u64) -> u16 {
-    let sum = (sum >> 32) + (sum & 0xffff_ffff);
+    let sum = halves(sum);
     let sum = (sum >> 16) + (sum & 0xffff);
     let sum = (sum >> 16) + (sum & 0xffff);
     let sum = (sum >> 16) + (sum & 0xffff);
@@ -125,6 +125,9 @@ fn fold(sum: u64) -> u16 {
 /// An accumulator grows by less than 2^32 each step, so that it lasts for 2^32 steps (128 GiB).
 #[inline]
 fn sum_bytes(bytes: &[u8]) -> u64 {
+    if bytes.len() < STEP {
+        return sum_short(bytes);
+    }
     let (steps, rest) = bytes.as_chunks::<STEP>();
     let mut low = [0u64; LANES];
     let mut high = [0u64; LANES];
@@ -136,20 +139,33 @@ fn sum_bytes(bytes: &[u8]) -> u64 {
             high[lane] += word >> 32;
         }
     }
-    let lanes: u64 = low.iter().chain(&high).map(|&lane| u64::from(fold(lane))).sum();
+    let lanes: u64 = low.iter().chain(&high).map(|&lane| halves(lane)).sum();
     lanes + sum_short(rest)
 }
 
 /// The same for fewer than [`STEP`] bytes.
 #[inline]
 fn sum_short(bytes: &[u8]) -> u64 {
-    let (words, rest) = bytes.as_chunks::<4>();
-    let sum: u64 = words.iter().map(|&word| u64::from(u32::from_ne_bytes(word))).sum();
-    let mut last = [0; 4];
-    for (to, from) in last.iter_mut().zip(rest) {
-        *to = *from;
+    let (words, mut rest) = bytes.as_chunks::<8>();
+    let mut sum: u64 = words.iter().map(|&word| halves(u64::from_ne_bytes(word))).sum();
+    if let Some((word, after)) = rest.split_first_chunk::<4>() {
+        sum += u64::from(u32::from_ne_bytes(*word));
+        rest = after;
     }
-    sum + u64::from(u32::from_ne_bytes(last))
+    if let Some((word, after)) = rest.split_first_chunk::<2>() {
+        sum += u64::from(u16::from_ne_bytes(*word));
+        rest = after;
+    }
+    match rest {
+        [last, ..] => sum + u64::from(u16::from_ne_bytes([*last, 0])),
+        [] => sum,
+    }
+}
+
+/// The sum of a word's two halves, which is the same number in ones' complement.
+#[inline]
+fn halves(word: u64) -> u64 {
+    (word >> 32) + (word & 0xffff_ffff)
 }
 
 #[cfg(test)]

@@ -11,8 +11,7 @@ use crate::{Layers, Malformed, ethernet, ipv6, layers, tcp, udp};
 /// TCP with options. A frame with more is refused.
 pub const MAX_HEADERS: usize = 256;
 /// Segments that one frame may ask for. With it, a frame of 64 KiB cannot ask for segments of a
-/// byte each; payloads of 32 bytes and more always pass, and the smallest TCP segment that Linux
-/// makes carries 48 with its options.
+/// byte each; payloads of 32 bytes a segment and more always pass.
 pub const MAX_SEGMENTS: usize = 2048;
 /// What the length fields of IPv4, IPv6 and UDP can say.
 const MAX_LENGTH_FIELD: usize = 0xffff;
