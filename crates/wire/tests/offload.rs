@@ -133,6 +133,15 @@ fn check_with_extension(next: u8, body: &[u8], len: usize) -> Result<Offload, Ba
     header.check(frame.len(), &frame)
 }
 
+/// Objective: bytes at hand behind the frame's end (the rest of a buffer) are not its headers.
+#[test]
+fn a_prefix_longer_than_the_frame_counts_up_to_the_frame() {
+    let frame = frame(GsoKind::Tcp4, false, &[7; 1000]);
+    let header = gso_header(GsoKind::Tcp4, &frame, 100);
+    assert_eq!(header.check(65, &frame), Err(BadVnet::HeadersCut));
+    assert!(header.check(66, &frame).is_ok());
+}
+
 #[test]
 fn the_longest_packets_are_accepted() {
     let longest = check_edited(|header, frame| {
