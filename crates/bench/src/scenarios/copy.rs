@@ -93,7 +93,10 @@ fn start(case: &Case, env: &Env, stride: usize) -> Result<Box<dyn Session>> {
     Ok(Box::new(Copying { case: case.clone(), core, lines, from, to }))
 }
 
-type Line = [u8; LINE];
+/// One cache line, aligned as such.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(align(64))]
+struct Line([u8; LINE]);
 
 /// `slots` buffers of one stride; the first starts at a multiple of 2 KiB.
 struct Buffers {
@@ -105,8 +108,8 @@ struct Buffers {
 impl Buffers {
     fn new(slots: usize, stride: usize) -> Self {
         let lines_a_buffer = stride / LINE;
-        let memory = vec![[1; LINE]; slots * lines_a_buffer + 2 * ALIGNED / LINE];
-        // In bytes up to the next multiple of 2 KiB; whole lines, or the rest of a line is left out.
+        let memory = vec![Line([1; LINE]); slots * lines_a_buffer + 2 * ALIGNED / LINE];
+        // In bytes; whole lines, as lines are aligned.
         let gap = memory.as_ptr().cast::<u8>().align_offset(ALIGNED);
         Self { memory, first: gap / LINE, lines_a_buffer }
     }
@@ -160,12 +163,25 @@ impl Session for Copying {
 
 /// Copies the first `lines` lines of each buffer.
 fn copy_all(from: &Buffers, to: &mut Buffers, lines: usize) {
+    match lines {
+        // The count known to the compiler: a loop of unknown length costs more than copying one line.
+        1 => copy_lines(from, to, |target, source| copy_first(target, source, 1)),
+        _ => copy_lines(from, to, |target, source| copy_first(target, source, lines)),
+    }
+}
+
+fn copy_lines(from: &Buffers, to: &mut Buffers, copy: impl Fn(&mut [Line], &[Line])) {
     let stride = from.lines_a_buffer;
     let sources = from.lines().chunks_exact(stride);
     for (source, target) in sources.zip(to.lines_mut().chunks_exact_mut(stride)) {
-        for (target, source) in target.iter_mut().zip(source).take(lines) {
-            *target = *source;
-        }
+        copy(target, source);
+    }
+}
+
+#[inline(always)]
+fn copy_first(target: &mut [Line], source: &[Line], lines: usize) {
+    if let (Some(target), Some(source)) = (target.get_mut(..lines), source.get(..lines)) {
+        target.copy_from_slice(source);
     }
 }
 
@@ -179,11 +195,11 @@ mod tests {
         for stride in [ALIGNED, SPREAD] {
             let from = Buffers::new(8, stride);
             let mut to = Buffers::new(8, stride);
-            to.memory.fill([0; LINE]);
+            to.memory.fill(Line([0; LINE]));
             copy_all(&from, &mut to, 2);
             for buffer in to.lines().chunks_exact(stride / LINE).take(8) {
-                assert!(buffer.iter().take(2).all(|line| *line == [1; LINE]));
-                assert!(buffer.iter().skip(2).all(|line| *line == [0; LINE]));
+                assert!(buffer.iter().take(2).all(|line| *line == Line([1; LINE])));
+                assert!(buffer.iter().skip(2).all(|line| *line == Line([0; LINE])));
             }
         }
     }

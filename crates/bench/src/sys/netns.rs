@@ -87,7 +87,7 @@ mod tests {
             return;
         }
         let namespace = Netns::new().expect("root may");
-        namespace.ip("link add nvtest0 type dummy").expect("root may");
+        namespace.ip("link add nvtest0 type veth peer name nvtest1").expect("root may");
         let seen = || std::fs::read_to_string("/proc/thread-self/net/dev").map_err(BenchError::io("reading net/dev"));
         assert!(namespace.inside(seen).expect("readable").contains("nvtest0"));
         assert!(!seen().expect("readable").contains("nvtest0"));

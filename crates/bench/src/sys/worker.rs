@@ -178,7 +178,10 @@ mod tests {
     #[test]
     #[ignore = "run as a child process by the tests below"]
     fn child_entry() {
-        work(&[("count-up", count_up)]).expect("a good task");
+        if let Err(error) = work(&[("count-up", count_up)]) {
+            eprintln!("{error}");
+            std::process::exit(1);
+        }
     }
 
     fn spawn(role: &str, arguments: &impl Serialize) -> Result<Worker> {
