@@ -12,15 +12,11 @@ use crate::peers::testpmd::{PortCounters, Testpmd};
 /// How long the first frame may take: connecting, and learning addresses.
 const FIRST_FRAME: Duration = Duration::from_secs(15);
 
-/// The largest burst testpmd takes.
-const MAX_BURST: u32 = 512;
-/// testpmd's own default, and its best in every set-up here (see the record on peers).
-const DEFAULT_BURST: u32 = 32;
-
-/// The burst that stands for a case's batch: the same, up to testpmd's default, which larger ones do not better.
+/// The burst that stands for a case's batch: the same, up to `best`, beyond which the peer only gets slower. A case without
+/// a batch gets the best. (testpmd takes up to 512.)
 #[must_use]
-pub fn burst(case: &Case) -> u32 {
-    if case.batch == 0 { DEFAULT_BURST } else { case.batch.min(DEFAULT_BURST).min(MAX_BURST) }
+pub fn burst(case: &Case, best: u32) -> u32 {
+    if case.batch == 0 { best } else { case.batch.min(best) }
 }
 
 /// Processes forwarding to each other. Everything that must outlive them, or be taken down after them, is in `keep`.
@@ -132,5 +128,21 @@ impl Session for DpdkSession {
 
     fn context(&self) -> Vec<(String, String)> {
         self.context.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::tests::sample;
+
+    /// Objective: a peer never gets a burst that is worse for it than its best, nor a larger one than was asked for.
+    #[test]
+    fn bursts() {
+        let mut case = sample(None).case;
+        for (batch, expected) in [(0, 64), (1, 1), (64, 64), (256, 64)] {
+            case.batch = batch;
+            assert_eq!(burst(&case, 64), expected);
+        }
     }
 }

@@ -6,6 +6,9 @@ use crate::error::{Result, Skip};
 use crate::peers::dpdk::{DpdkSession, burst};
 use crate::peers::testpmd::{self, Place, Setup, Testpmd};
 
+/// The best burst, measured on two cores: 32 gives 34 / 40 Mpps (copy / zero-copy), 64 gives 36 / 49, 256 gives 23 / 18.
+const BEST_BURST: u32 = 64;
+
 /// The peer, copying or lending buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memif {
@@ -29,7 +32,7 @@ impl Memif {
             single_file: true,
             forward: side.forward,
             frame_bytes: case.frame_bytes,
-            burst: burst(case),
+            burst: burst(case, BEST_BURST),
             more: &[],
         };
         Testpmd::start(&setup, place)
@@ -82,7 +85,7 @@ impl Contender for Memif {
             frame_bytes: case.frame_bytes,
             cores: format!("sender {first}, receiver {second}"),
             touched: true,
-            context: vec![("peer_burst".into(), burst(case).to_string())],
+            context: vec![("peer_burst".into(), burst(case, BEST_BURST).to_string())],
         };
         Ok(Box::new(session.settled()?))
     }

@@ -29,6 +29,9 @@ const ADDRESSES: [&str; 2] = ["02:00:00:00:0a:01", "02:00:00:00:0a:02"];
 const SWITCH_PAGES: u64 = 512;
 const START_LIMIT: Duration = Duration::from_secs(20);
 
+/// The best burst of the ports' application; the switch itself works in bursts of 32. 32, 64 and 256 differ by 3 %.
+const BEST_BURST: u32 = 64;
+
 /// The peer, by the kind of virtqueue between switch and testpmd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ovs {
@@ -82,7 +85,7 @@ impl Contender for Ovs {
             frame_bytes: case.frame_bytes,
             cores: format!("switch {switch_core}, both ports' application {ports_core}"),
             touched: true,
-            context: vec![("peer_burst".into(), burst(case).to_string())],
+            context: vec![("peer_burst".into(), burst(case, BEST_BURST).to_string())],
         };
         Ok(Box::new(session.settled()?))
     }
@@ -105,7 +108,7 @@ impl Ovs {
             single_file: true,
             forward: "mac",
             frame_bytes: case.frame_bytes,
-            burst: burst(case),
+            burst: burst(case, BEST_BURST),
             more: &[format!("--eth-peer=0,{second}"), format!("--eth-peer=1,{first}")],
         };
         Testpmd::start(&setup, place)

@@ -5,7 +5,7 @@ use std::path::Path;
 use plotters::prelude::*;
 
 use super::marks::Marks;
-use super::style::{FONT, SIZE, file_name, key, look};
+use super::style::{FONT, SIZE, columns, decade_marks, file_name, legend, looks};
 use crate::case::{Case, Unit};
 use crate::error::{BenchError, Result};
 use crate::record::Record;
@@ -171,52 +171,99 @@ pub fn draw(curve: &Curve, path: &Path) -> Result<()> {
 fn try_draw(curve: &Curve, path: &Path) -> std::result::Result<(), Box<dyn std::error::Error>> {
     let area = SVGBackend::new(path, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
+    let (left, right) = columns(&area);
     let xs = curve.xs();
     let marks: Vec<(f64, String)> = xs.iter().map(|&x| (place(x), x.to_string())).collect();
     let (low, high) = (xs.first().map_or(0.0, |&x| place(x)), xs.last().map_or(1.0, |&x| place(x)));
     let pad = (high - low) * 0.03;
-    let top = curve.series.iter().flat_map(|series| series.points.iter().map(|point| point.max)).fold(0.0, f64::max);
-    let mut chart = ChartBuilder::on(&area)
+    let height = Height::of(curve);
+    let mut chart = ChartBuilder::on(&left)
         .caption(curve.title(), (FONT, 22))
         .margin(14)
         .x_label_area_size(52)
         .y_label_area_size(70)
-        .build_cartesian_2d(Marks::new((low - pad)..(high + pad), marks), 0.0..top * 1.08)?;
+        .build_cartesian_2d(Marks::new((low - pad)..(high + pad), marks), height.axis())?;
     chart
         .configure_mesh()
         .x_desc(curve.axis.label())
-        .y_desc(y_label(curve.rest.unit))
-        .y_label_formatter(&|value| format!("{value}"))
+        .y_desc(height.label(curve.rest.unit))
         .light_line_style(TRANSPARENT)
         .bold_line_style(BLACK.mix(0.12))
         .label_style((FONT, 16))
         .axis_desc_style((FONT, 17))
         .draw()?;
-    for (index, series) in curve.series.iter().enumerate() {
-        let look = look(series.ours, index.saturating_sub(1));
-        let points: Vec<(f64, f64)> = series.points.iter().map(|point| (place(point.x), point.median)).collect();
-        let bars = series
-            .points
-            .iter()
-            .map(|point| ErrorBar::new_vertical(place(point.x), point.min, point.median, point.max, look.faint, 8));
+    let looks = looks(curve.series.iter().map(|series| series.ours));
+    for (series, &look) in curve.series.iter().zip(&looks) {
+        let points: Vec<(f64, f64)> =
+            series.points.iter().map(|point| (place(point.x), height.place(point.median))).collect();
+        let bars = series.points.iter().map(|point| {
+            ErrorBar::new_vertical(
+                place(point.x),
+                height.place(point.min),
+                height.place(point.median),
+                height.place(point.max),
+                look.faint,
+                8,
+            )
+        });
         chart.draw_series(bars)?;
         chart.draw_series(points.iter().map(|&at| Circle::new(at, if series.ours { 5 } else { 4 }, look.line)))?;
-        let drawn = match look.dash {
+        match look.dash {
             None => chart.draw_series(LineSeries::new(points, look.line))?,
             Some((dash, gap)) => chart.draw_series(DashedLineSeries::new(points, dash, gap, look.line))?,
         };
-        drawn.label(series.name.clone()).legend(move |at| key(at, look));
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.85))
-        .border_style(BLACK.mix(0.3))
-        .legend_area_size(34)
-        .label_font((FONT, 16))
-        .draw()?;
+    let entries: Vec<_> = curve.series.iter().map(|series| series.name.as_str()).zip(looks).collect();
+    legend(&right, &entries)?;
     area.present()?;
     Ok(())
+}
+
+/// The y axis: linear from 0, or logarithmic where the contenders lie so far apart that the lower ones could not be read.
+struct Height {
+    logarithmic: bool,
+    low: f64,
+    high: f64,
+}
+
+impl Height {
+    /// From this ratio of the largest to the smallest figure on.
+    const FAR_APART: f64 = 30.0;
+
+    fn of(curve: &Curve) -> Self {
+        let points = || curve.series.iter().flat_map(|series| &series.points);
+        let high = points().map(|point| point.max).fold(0.0, f64::max);
+        let low = points().map(|point| point.min).fold(f64::MAX, f64::min);
+        let logarithmic = low > 0.0 && high / low > Self::FAR_APART;
+        if logarithmic {
+            return Self { logarithmic, low: low.log10() - 0.1, high: high.log10() + 0.1 };
+        }
+        Self { logarithmic, low: 0.0, high: if high > 0.0 { high * 1.08 } else { 1.0 } }
+    }
+
+    fn place(&self, value: f64) -> f64 {
+        if self.logarithmic { value.log10() } else { value }
+    }
+
+    fn axis(&self) -> Marks {
+        let marks = if self.logarithmic { decade_marks(self.low, self.high) } else { round_steps(self.high) };
+        Marks::new(self.low..self.high, marks)
+    }
+
+    fn label(&self, unit: Unit) -> String {
+        let logarithmic = if self.logarithmic { " (logarithmic)" } else { "" };
+        format!("{}{logarithmic}", y_label(unit))
+    }
+}
+
+/// Up to ten steps of 1, 2 or 5 times a power of ten, from 0 to `high`.
+fn round_steps(high: f64) -> Vec<(f64, String)> {
+    let power = 10f64.powf((high / 10.0).log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| high / step <= 10.0);
+    let step = step.unwrap_or(high);
+    let decimals = if step < 1.0 { (-step.log10()).ceil() as usize } else { 0 };
+    let marks = (0..=10).map(|index| f64::from(index) * step).filter(|mark| *mark <= high);
+    marks.map(|mark| (mark, format!("{mark:.decimals$}"))).collect()
 }
 
 fn y_label(unit: Unit) -> String {
@@ -225,5 +272,19 @@ fn y_label(unit: Unit) -> String {
         Unit::Micros => "one-way time, us".into(),
         Unit::Percent => "percent of one core".into(),
         Unit::Gbps => "Gbit/s".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: at most ten round steps at any size, labelled without loss.
+    #[test]
+    fn steps() {
+        let labels = |high| round_steps(high).into_iter().map(|(_, label)| label).collect::<Vec<_>>();
+        assert_eq!(labels(433.0), ["0", "50", "100", "150", "200", "250", "300", "350", "400"]);
+        assert_eq!(labels(0.34), ["0.00", "0.05", "0.10", "0.15", "0.20", "0.25", "0.30"]);
+        assert!(labels(1e6).len() <= 11);
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use plotters::prelude::*;
 
 use super::marks::Marks;
-use super::style::{FONT, SIZE, file_name, key, look};
+use super::style::{FONT, SIZE, columns, decade_marks, file_name, legend, looks};
 use crate::case::Case;
 use crate::error::{BenchError, Result};
 use crate::record::Record;
@@ -74,12 +74,12 @@ pub fn draw(plot: &Distribution, path: &Path) -> Result<()> {
 fn try_draw(plot: &Distribution, path: &Path) -> std::result::Result<(), Box<dyn std::error::Error>> {
     let area = SVGBackend::new(path, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
+    let (left, right) = columns(&area);
     let times = plot.series.iter().flat_map(|series| series.points.iter().map(|point| point.0.log10()));
     let (low, high) = times.fold((f64::MAX, f64::MIN), |(low, high), at| (low.min(at), high.max(at)));
     let range = (low - 0.05)..(high + 0.05).max(low + 0.1);
-    let label = |mark: f64| (mark, round(10f64.powf(mark)).to_string());
-    let marks = decade_marks(range.start, range.end).into_iter().map(label).collect();
-    let mut chart = ChartBuilder::on(&area)
+    let marks = decade_marks(range.start, range.end);
+    let mut chart = ChartBuilder::on(&left)
         .caption(plot.title(), (FONT, 22))
         .margin(14)
         .x_label_area_size(52)
@@ -89,53 +89,23 @@ fn try_draw(plot: &Distribution, path: &Path) -> std::result::Result<(), Box<dyn
         .configure_mesh()
         .x_desc("one-way time, us (logarithmic)")
         .y_desc("percent of frames that took at most so long")
+        .y_label_formatter(&|percent| format!("{percent:.0}"))
         .light_line_style(TRANSPARENT)
         .bold_line_style(BLACK.mix(0.12))
         .label_style((FONT, 16))
         .axis_desc_style((FONT, 17))
         .draw()?;
-    for (index, series) in plot.series.iter().enumerate() {
-        let look = look(series.ours, index.saturating_sub(1));
+    let looks = looks(plot.series.iter().map(|series| series.ours));
+    for (series, &look) in plot.series.iter().zip(&looks) {
         let points: Vec<(f64, f64)> = series.points.iter().map(|&(us, percent)| (us.log10(), percent)).collect();
         chart.draw_series(points.iter().map(|&at| Circle::new(at, 3, look.line)))?;
-        let drawn = match look.dash {
+        match look.dash {
             None => chart.draw_series(LineSeries::new(points, look.line))?,
             Some((dash, gap)) => chart.draw_series(DashedLineSeries::new(points, dash, gap, look.line))?,
         };
-        drawn.label(series.name.clone()).legend(move |at| key(at, look));
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
-        .background_style(WHITE.mix(0.85))
-        .border_style(BLACK.mix(0.3))
-        .legend_area_size(34)
-        .label_font((FONT, 16))
-        .draw()?;
+    let entries: Vec<_> = plot.series.iter().map(|series| series.name.as_str()).zip(looks).collect();
+    legend(&right, &entries)?;
     area.present()?;
     Ok(())
-}
-
-/// The places of 1, 2 and 5 in each decade within the range.
-fn decade_marks(low: f64, high: f64) -> Vec<f64> {
-    let decades = (low.floor() as i32)..=(high.ceil() as i32);
-    let marks = decades.flat_map(|decade| [1.0f64, 2.0, 5.0].map(|step| step.log10() + f64::from(decade)));
-    marks.filter(|mark| (low..=high).contains(mark)).collect()
-}
-
-/// Without the noise of the logarithm: 0.05, 0.1, 2, 500.
-fn round(us: f64) -> f64 {
-    (us * 1e6).round() / 1e6
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Objective: marks are the round numbers of the range.
-    #[test]
-    fn marks() {
-        let marks: Vec<f64> = decade_marks(-0.1, 2.05).into_iter().map(|mark| round(10f64.powf(mark))).collect();
-        assert_eq!(marks, [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]);
-    }
 }

@@ -1,10 +1,11 @@
 //! How the plots look: one size, one font, ours in one strong solid line, peers dashed in other colours.
 
-use plotters::prelude::{DrawingBackend, EmptyElement, IntoDynElement, PathElement};
+use plotters::coord::Shift;
+use plotters::prelude::{DrawingArea, DrawingAreaErrorKind, DrawingBackend, PathElement, Text};
 use plotters::style::{Color, RGBColor, ShapeStyle};
 
 /// Width and height of a plot, pixels.
-pub const SIZE: (u32, u32) = (860, 520);
+pub const SIZE: (u32, u32) = (980, 520);
 /// The font of all text.
 pub const FONT: &str = "sans-serif";
 
@@ -19,6 +20,12 @@ const PEERS: [RGBColor; 6] = [
     RGBColor(230, 159, 0),
 ];
 
+/// Width of the legend's column, pixels.
+const LEGEND_WIDTH: u32 = 230;
+
+/// The result of drawing something.
+pub type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
+
 /// One contender's looks.
 #[derive(Clone, Copy)]
 pub struct Look {
@@ -30,8 +37,8 @@ pub struct Look {
     pub dash: Option<(u32, u32)>,
 }
 
-/// The looks of contender number `index` of a plot.
-pub fn look(ours: bool, index: usize) -> Look {
+/// The looks of ours, or of peer number `index`.
+fn look(ours: bool, index: usize) -> Look {
     let color = if ours { OURS } else { PEERS.get(index % PEERS.len()).copied().unwrap_or(OURS) };
     Look {
         line: ShapeStyle { color: color.to_rgba(), filled: true, stroke_width: if ours { 3 } else { 2 } },
@@ -40,11 +47,45 @@ pub fn look(ours: bool, index: usize) -> Look {
     }
 }
 
-/// A piece of a contender's line for the legend: solid for ours, two dashes for a peer.
-pub fn key<'a, B: DrawingBackend + 'a>(at: (i32, i32), look: Look) -> impl IntoDynElement<'a, B, (i32, i32)> {
-    let middle = if look.dash.is_some() { (11, 17) } else { (14, 14) };
-    let piece = |from, to| PathElement::new(vec![(from, 0), (to, 0)], look.line);
-    EmptyElement::at(at) + piece(2, middle.0) + piece(middle.1, 26)
+/// The looks of all contenders of a plot, given which of them are ours: peers are numbered apart.
+pub fn looks(ours: impl Iterator<Item = bool>) -> Vec<Look> {
+    let mut peers = 0;
+    let mut next = |own: bool| {
+        let look = look(own, peers);
+        peers += usize::from(!own);
+        look
+    };
+    ours.map(&mut next).collect()
+}
+
+/// Divides the page into the chart and a column for the legend, which so covers no point.
+pub fn columns<B: DrawingBackend>(page: &DrawingArea<B, Shift>) -> (DrawingArea<B, Shift>, DrawingArea<B, Shift>) {
+    page.split_horizontally(SIZE.0 - LEGEND_WIDTH)
+}
+
+/// Draws the legend: a piece of each contender's line (two dashes for a peer), and its name.
+pub fn legend<B: DrawingBackend>(area: &DrawingArea<B, Shift>, entries: &[(&str, Look)]) -> Drawn<B> {
+    for (index, (name, look)) in entries.iter().enumerate() {
+        let y = 70 + 26 * index as i32;
+        let pieces: &[(i32, i32)] = if look.dash.is_some() { &[(0, 11), (17, 28)] } else { &[(0, 28)] };
+        for &(from, to) in pieces {
+            area.draw(&PathElement::new(vec![(from, y), (to, y)], look.line))?;
+        }
+        area.draw(&Text::new((*name).to_owned(), (36, y - 8), (FONT, 16)))?;
+    }
+    Ok(())
+}
+
+/// The places of 1, 2 and 5 in each decade within a range of decimal logarithms.
+pub fn decade_marks(low: f64, high: f64) -> Vec<(f64, String)> {
+    let decades = (low.floor() as i32)..=(high.ceil() as i32);
+    let marks = decades.flat_map(|decade| [1.0f64, 2.0, 5.0].map(|step| step.log10() + f64::from(decade)));
+    marks.filter(|mark| (low..=high).contains(mark)).map(|mark| (mark, round(10f64.powf(mark)).to_string())).collect()
+}
+
+/// Without the noise of the logarithm: 0.05, 0.1, 2, 500.
+fn round(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
 }
 
 /// A file name of what describes a plot.
@@ -52,4 +93,29 @@ pub fn file_name(parts: &[&str]) -> String {
     let clean = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
     let joined: String = parts.join("-").chars().map(clean).collect();
     format!("{joined}.svg")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: marks are the round numbers of the range.
+    #[test]
+    fn marks() {
+        let labels: Vec<String> = decade_marks(-0.1, 2.05).into_iter().map(|(_, label)| label).collect();
+        assert_eq!(labels, ["1", "2", "5", "10", "20", "50", "100"]);
+    }
+
+    /// Objective: no two contenders of a plot look alike, with or without ours among them; ours alone is solid.
+    #[test]
+    fn contenders_differ() {
+        for first in [true, false] {
+            let looks = looks([first, false, false, false].into_iter());
+            let mut colors: Vec<_> = looks.iter().map(|look| look.line.color.to_rgba().rgb()).collect();
+            colors.sort_unstable();
+            colors.dedup();
+            assert_eq!(colors.len(), 4);
+            assert_eq!(looks.first().is_some_and(|look| look.dash.is_none()), first);
+        }
+    }
 }
