@@ -33,7 +33,7 @@ packages_check() {
 packages_bench() {
     packages_demo
     cat <<'LIST'
-dpdk|peer: testpmd with net_ring, memif and vhost
+dpdk-dev|peer: testpmd with net_ring, memif and vhost
 openvswitch-switch-dpdk|peer: OVS-DPDK between vhost-user ports
 LIST
 }
