@@ -100,31 +100,64 @@ pub fn run_case(
     plan: Plan,
     progress: &Progress,
 ) -> Result<Vec<Line>> {
-    let mut lines = Vec::new();
-    let mut ready = Vec::new();
-    for &who in contenders {
-        progress.say(format!("{case}: setting up {}", who.name()));
-        match enter(who, case, env, plan) {
-            Ok(entrant) => ready.push(entrant),
-            Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
-            Err(error) => lines.push(skipped(case, who.name(), &error, progress)),
-        }
-    }
-    for run in 1..=plan.runs {
-        let mut going = Vec::new();
-        for mut entrant in ready {
-            progress.say(format!("{case}: run {run} of {}, {}", plan.runs, entrant.who.name()));
-            match entrant.run(plan.window) {
-                Ok(()) => going.push(entrant),
-                Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
-                Err(error) => lines.push(skipped(case, entrant.who.name(), &error, progress)),
-            }
-            progress.step();
-        }
-        ready = going;
-    }
-    lines.extend(records(case, &ready, alone)?.into_iter().map(|record| Line::Record(Box::new(record))));
+    let round = Round { case, env, plan, progress };
+    let (mut lines, ready) = round.set_up(contenders)?;
+    let done = round.run_all(ready, &mut lines)?;
+    // Without our side the peers' figures are still worth having, but as nobody's ratio.
+    let first_left = contenders.first().map(|who| who.name()) != done.first().map(|entrant| entrant.who.name());
+    lines.extend(records(case, &done, alone || first_left)?.into_iter().map(|record| Line::Record(Box::new(record))));
     Ok(lines)
+}
+
+/// What stays the same through one case.
+struct Round<'a> {
+    case: &'a Case,
+    env: &'a Env,
+    plan: Plan,
+    progress: &'a Progress,
+}
+
+impl Round<'_> {
+    fn set_up<'a>(&self, contenders: &[&'a dyn Contender]) -> Result<(Vec<Line>, Vec<Entrant<'a>>)> {
+        let (mut lines, mut ready) = (Vec::new(), Vec::new());
+        for &who in contenders {
+            self.progress.say(format!("{}: setting up {}", self.case, who.name()));
+            match enter(who, self.case, self.env, self.plan) {
+                Ok(entrant) => ready.push(entrant),
+                Err(error) => lines.push(self.skipped(who.name(), error)?),
+            }
+        }
+        Ok((lines, ready))
+    }
+
+    /// All runs, in turn; who fails drops out.
+    fn run_all<'a>(&self, mut ready: Vec<Entrant<'a>>, lines: &mut Vec<Line>) -> Result<Vec<Entrant<'a>>> {
+        for run in 1..=self.plan.runs {
+            let mut going = Vec::new();
+            for mut entrant in ready {
+                let name = entrant.who.name();
+                self.progress.say(format!("{}: run {run} of {}, {name}", self.case, self.plan.runs));
+                match entrant.run(self.plan.window) {
+                    Ok(()) => going.push(entrant),
+                    Err(error) => lines.push(self.skipped(name, error)?),
+                }
+                self.progress.step();
+            }
+            ready = going;
+        }
+        Ok(ready)
+    }
+
+    /// The line about a contender that failed. An interrupt concerns everybody and is passed on.
+    fn skipped(&self, name: &str, error: BenchError) -> Result<Line> {
+        let reason = match error {
+            BenchError::Interrupted => return Err(BenchError::Interrupted),
+            BenchError::Skipped(skip) => skip.to_string(),
+            other => other.to_string(),
+        };
+        self.progress.note(&format!("{}: {name} skipped: {reason}", self.case.scenario));
+        Ok(Line::Skipped(Skipped { scenario: self.case.scenario.clone(), contender: name.to_owned(), skipped: reason }))
+    }
 }
 
 fn enter<'a>(who: &'a dyn Contender, case: &Case, env: &Env, plan: Plan) -> Result<Entrant<'a>> {
@@ -133,15 +166,6 @@ fn enter<'a>(who: &'a dyn Contender, case: &Case, env: &Env, plan: Plan) -> Resu
     let mut entrant = Entrant { who, session, values: Vec::new(), latencies: None, disturbed: false };
     entrant.attempt(plan.warm_up)?;
     Ok(entrant)
-}
-
-fn skipped(case: &Case, name: &str, error: &BenchError, progress: &Progress) -> Line {
-    let reason = match error {
-        BenchError::Skipped(skip) => skip.to_string(),
-        other => other.to_string(),
-    };
-    progress.note(&format!("{}: {name} skipped: {reason}", case.scenario));
-    Line::Skipped(Skipped { scenario: case.scenario.clone(), contender: name.to_owned(), skipped: reason })
 }
 
 fn records(case: &Case, ready: &[Entrant<'_>], alone: bool) -> Result<Vec<Record>> {

@@ -168,3 +168,19 @@ fn alone() {
     let names: Vec<String> = lines.iter().map(name).collect();
     assert_eq!(names, ["one", "two"]);
 }
+
+/// Objective: when our side fails, no peer is taken for us: each stands alone under its own name.
+#[test]
+fn failing_ours_leaves_peers_alone() {
+    let diary = Diary::default();
+    let mut ours = pretender("ours", &diary, &[5.0]);
+    ours.fails = Some("start");
+    let (one, two) = (pretender("one", &diary, &[1.0]), pretender("two", &diary, &[2.0]));
+    let lines = run(&[&ours, &one, &two], false);
+    let [Line::Skipped(skipped), Line::Record(first), Line::Record(second)] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!(
+        (skipped.contender.as_str(), first.contender.as_str(), second.contender.as_str()),
+        ("ours", "one", "two")
+    );
+    assert!(first.against.is_none() && second.against.is_none());
+}

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use plotters::prelude::*;
+use plotters::prelude::ErrorBar;
 
+use super::canvas::{self, Chart, Drawn};
 use super::marks::Marks;
-use super::style::{FONT, SIZE, columns, decade_marks, file_name, legend, looks};
+use super::style::{Look, decade_marks, file_name, looks};
 use crate::case::{Case, Unit};
-use crate::error::{BenchError, Result};
+use crate::error::Result;
 use crate::record::Record;
 
 /// What lies on the x axis.
@@ -164,59 +165,31 @@ fn place(x: u32) -> f64 {
 /// # Errors
 /// The file cannot be written.
 pub fn draw(curve: &Curve, path: &Path) -> Result<()> {
-    let reason = |reason: String| BenchError::Plot { file: path.to_owned(), reason };
-    try_draw(curve, path).map_err(|error| reason(error.to_string()))
+    let height = Height::of(curve);
+    let looks = looks(curve.series.iter().map(|series| series.ours));
+    let entries: Vec<_> = curve.series.iter().map(|series| series.name.as_str()).zip(looks.iter().copied()).collect();
+    let axes = (x_axis(curve), height.axis(curve.rest.unit));
+    canvas::page(path, &curve.title(), axes, &entries, |chart| {
+        let drawn = curve.series.iter().zip(looks);
+        drawn.into_iter().try_for_each(|(series, look)| draw_series(chart, series, &height, look))
+    })
 }
 
-fn try_draw(curve: &Curve, path: &Path) -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let area = SVGBackend::new(path, SIZE).into_drawing_area();
-    area.fill(&WHITE)?;
-    let (left, right) = columns(&area);
+fn draw_series(chart: &mut Chart<'_, '_>, series: &Series, height: &Height, look: Look) -> Drawn {
+    let at = |figure| height.place(figure);
+    chart.draw_series(series.points.iter().map(|point| {
+        ErrorBar::new_vertical(place(point.x), at(point.min), at(point.median), at(point.max), look.faint, 8)
+    }))?;
+    let points: Vec<_> = series.points.iter().map(|point| (place(point.x), at(point.median))).collect();
+    canvas::line(chart, &points, look)
+}
+
+fn x_axis(curve: &Curve) -> canvas::Axis {
     let xs = curve.xs();
     let marks: Vec<(f64, String)> = xs.iter().map(|&x| (place(x), x.to_string())).collect();
     let (low, high) = (xs.first().map_or(0.0, |&x| place(x)), xs.last().map_or(1.0, |&x| place(x)));
     let pad = (high - low) * 0.03;
-    let height = Height::of(curve);
-    let mut chart = ChartBuilder::on(&left)
-        .caption(curve.title(), (FONT, 22))
-        .margin(14)
-        .x_label_area_size(52)
-        .y_label_area_size(70)
-        .build_cartesian_2d(Marks::new((low - pad)..(high + pad), marks), height.axis())?;
-    chart
-        .configure_mesh()
-        .x_desc(curve.axis.label())
-        .y_desc(height.label(curve.rest.unit))
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(BLACK.mix(0.12))
-        .label_style((FONT, 16))
-        .axis_desc_style((FONT, 17))
-        .draw()?;
-    let looks = looks(curve.series.iter().map(|series| series.ours));
-    for (series, &look) in curve.series.iter().zip(&looks) {
-        let points: Vec<(f64, f64)> =
-            series.points.iter().map(|point| (place(point.x), height.place(point.median))).collect();
-        let bars = series.points.iter().map(|point| {
-            ErrorBar::new_vertical(
-                place(point.x),
-                height.place(point.min),
-                height.place(point.median),
-                height.place(point.max),
-                look.faint,
-                8,
-            )
-        });
-        chart.draw_series(bars)?;
-        chart.draw_series(points.iter().map(|&at| Circle::new(at, if series.ours { 5 } else { 4 }, look.line)))?;
-        match look.dash {
-            None => chart.draw_series(LineSeries::new(points, look.line))?,
-            Some((dash, gap)) => chart.draw_series(DashedLineSeries::new(points, dash, gap, look.line))?,
-        };
-    }
-    let entries: Vec<_> = curve.series.iter().map(|series| series.name.as_str()).zip(looks).collect();
-    legend(&right, &entries)?;
-    area.present()?;
-    Ok(())
+    canvas::Axis { marks: Marks::new((low - pad)..(high + pad), marks), label: curve.axis.label().to_owned() }
 }
 
 /// The y axis: linear from 0, or logarithmic where the contenders lie so far apart that the lower ones could not be read.
@@ -245,14 +218,10 @@ impl Height {
         if self.logarithmic { value.log10() } else { value }
     }
 
-    fn axis(&self) -> Marks {
+    fn axis(&self, unit: Unit) -> canvas::Axis {
         let marks = if self.logarithmic { decade_marks(self.low, self.high) } else { round_steps(self.high) };
-        Marks::new(self.low..self.high, marks)
-    }
-
-    fn label(&self, unit: Unit) -> String {
-        let logarithmic = if self.logarithmic { " (logarithmic)" } else { "" };
-        format!("{}{logarithmic}", y_label(unit))
+        let logarithmic = if self.logarithmic { ", logarithmic" } else { "" };
+        canvas::Axis { marks: Marks::new(self.low..self.high, marks), label: format!("{}{logarithmic}", y_label(unit)) }
     }
 }
 
@@ -268,7 +237,7 @@ fn round_steps(high: f64) -> Vec<(f64, String)> {
 
 fn y_label(unit: Unit) -> String {
     match unit {
-        Unit::Mpps => "millions of frames a second (Mpps)".into(),
+        Unit::Mpps => "Mpps (millions of frames a second)".into(),
         Unit::Micros => "one-way time, us".into(),
         Unit::Percent => "percent of one core".into(),
         Unit::Gbps => "Gbit/s".into(),

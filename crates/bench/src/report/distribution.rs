@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use plotters::prelude::*;
-
+use super::canvas::{self, Axis};
 use super::marks::Marks;
-use super::style::{FONT, SIZE, columns, decade_marks, file_name, legend, looks};
+use super::style::{decade_marks, file_name, looks};
 use crate::case::Case;
-use crate::error::{BenchError, Result};
+use crate::error::Result;
 use crate::record::Record;
 
 struct Series {
@@ -67,45 +66,25 @@ fn put(plot: &mut Distribution, name: &str, ours: bool, percentiles: &[(f64, f64
 /// # Errors
 /// The file cannot be written.
 pub fn draw(plot: &Distribution, path: &Path) -> Result<()> {
-    let reason = |reason: String| BenchError::Plot { file: path.to_owned(), reason };
-    try_draw(plot, path).map_err(|error| reason(error.to_string()))
+    let looks = looks(plot.series.iter().map(|series| series.ours));
+    let entries: Vec<_> = plot.series.iter().map(|series| series.name.as_str()).zip(looks.iter().copied()).collect();
+    canvas::page(path, &plot.title(), (x_axis(plot), y_axis()), &entries, |chart| {
+        plot.series.iter().zip(looks).try_for_each(|(series, look)| {
+            let points: Vec<_> = series.points.iter().map(|&(us, percent)| (us.log10(), percent)).collect();
+            canvas::line(chart, &points, look)
+        })
+    })
 }
 
-fn try_draw(plot: &Distribution, path: &Path) -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let area = SVGBackend::new(path, SIZE).into_drawing_area();
-    area.fill(&WHITE)?;
-    let (left, right) = columns(&area);
+fn x_axis(plot: &Distribution) -> Axis {
     let times = plot.series.iter().flat_map(|series| series.points.iter().map(|point| point.0.log10()));
     let (low, high) = times.fold((f64::MAX, f64::MIN), |(low, high), at| (low.min(at), high.max(at)));
-    let range = (low - 0.05)..(high + 0.05).max(low + 0.1);
+    let range = (low - 0.05)..(high + 0.05);
     let marks = decade_marks(range.start, range.end);
-    let mut chart = ChartBuilder::on(&left)
-        .caption(plot.title(), (FONT, 22))
-        .margin(14)
-        .x_label_area_size(52)
-        .y_label_area_size(70)
-        .build_cartesian_2d(Marks::new(range, marks), 0.0..102.0)?;
-    chart
-        .configure_mesh()
-        .x_desc("one-way time, us (logarithmic)")
-        .y_desc("percent of frames that took at most so long")
-        .y_label_formatter(&|percent| format!("{percent:.0}"))
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(BLACK.mix(0.12))
-        .label_style((FONT, 16))
-        .axis_desc_style((FONT, 17))
-        .draw()?;
-    let looks = looks(plot.series.iter().map(|series| series.ours));
-    for (series, &look) in plot.series.iter().zip(&looks) {
-        let points: Vec<(f64, f64)> = series.points.iter().map(|&(us, percent)| (us.log10(), percent)).collect();
-        chart.draw_series(points.iter().map(|&at| Circle::new(at, 3, look.line)))?;
-        match look.dash {
-            None => chart.draw_series(LineSeries::new(points, look.line))?,
-            Some((dash, gap)) => chart.draw_series(DashedLineSeries::new(points, dash, gap, look.line))?,
-        };
-    }
-    let entries: Vec<_> = plot.series.iter().map(|series| series.name.as_str()).zip(looks).collect();
-    legend(&right, &entries)?;
-    area.present()?;
-    Ok(())
+    Axis { marks: Marks::new(range, marks), label: "one-way time, us, logarithmic".into() }
+}
+
+fn y_axis() -> Axis {
+    let marks = (0..=10).map(|tenth| (f64::from(tenth) * 10.0, (tenth * 10).to_string())).collect();
+    Axis { marks: Marks::new(0.0..102.0, marks), label: "percent of frames that took at most so long".into() }
 }

@@ -1,5 +1,6 @@
 //! `netvale bench report`: result files become a Markdown page with tables and SVG plots.
 
+mod canvas;
 mod curves;
 mod distribution;
 mod markdown;

@@ -1,11 +1,7 @@
-//! How the plots look: one size, one font, ours in one strong solid line, peers dashed in other colours.
+//! How the plots look: one font, ours in one strong solid line, peers dashed in other colours.
 
-use plotters::coord::Shift;
-use plotters::prelude::{DrawingArea, DrawingAreaErrorKind, DrawingBackend, PathElement, Text};
 use plotters::style::{Color, RGBColor, ShapeStyle};
 
-/// Width and height of a plot, pixels.
-pub const SIZE: (u32, u32) = (980, 520);
 /// The font of all text.
 pub const FONT: &str = "sans-serif";
 
@@ -19,12 +15,6 @@ const PEERS: [RGBColor; 6] = [
     RGBColor(86, 180, 233),
     RGBColor(230, 159, 0),
 ];
-
-/// Width of the legend's column, pixels.
-const LEGEND_WIDTH: u32 = 230;
-
-/// The result of drawing something.
-pub type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
 /// One contender's looks.
 #[derive(Clone, Copy)]
@@ -56,24 +46,6 @@ pub fn looks(ours: impl Iterator<Item = bool>) -> Vec<Look> {
         look
     };
     ours.map(&mut next).collect()
-}
-
-/// Divides the page into the chart and a column for the legend, which so covers no point.
-pub fn columns<B: DrawingBackend>(page: &DrawingArea<B, Shift>) -> (DrawingArea<B, Shift>, DrawingArea<B, Shift>) {
-    page.split_horizontally(SIZE.0 - LEGEND_WIDTH)
-}
-
-/// Draws the legend: a piece of each contender's line (two dashes for a peer), and its name.
-pub fn legend<B: DrawingBackend>(area: &DrawingArea<B, Shift>, entries: &[(&str, Look)]) -> Drawn<B> {
-    for (index, (name, look)) in entries.iter().enumerate() {
-        let y = 70 + 26 * index as i32;
-        let pieces: &[(i32, i32)] = if look.dash.is_some() { &[(0, 11), (17, 28)] } else { &[(0, 28)] };
-        for &(from, to) in pieces {
-            area.draw(&PathElement::new(vec![(from, y), (to, y)], look.line))?;
-        }
-        area.draw(&Text::new((*name).to_owned(), (36, y - 8), (FONT, 16)))?;
-    }
-    Ok(())
 }
 
 /// The places of 1, 2 and 5 in each decade within a range of decimal logarithms.
