@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::case::Case;
 use crate::contender::{Contender, Env};
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, Result, Skip};
 use crate::progress::Progress;
-use crate::record::Line;
+use crate::record::{Line, Skipped};
 use crate::runner::{Plan, run_case};
 use crate::scenarios::{self, Scenario, Sweep};
 use crate::{interrupt, peers, pin, table};
@@ -170,7 +170,10 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome> {
         let ours = if options.peers_only { None } else { scenario.ours.map(|make| make()) };
         let fitting = peers.iter().filter(|peer| peer.fits(case));
         let contenders: Vec<&dyn Contender> = ours.iter().chain(fitting).map(AsRef::as_ref).collect();
-        let lines = run_case(case, &contenders, ours.is_none(), &env, plan, &progress)?;
+        let mut lines = run_case(case, &contenders, ours.is_none(), &env, plan, &progress)?;
+        if ours.is_none() && !options.peers_only {
+            lines.insert(0, without_ours(case));
+        }
         if options.json {
             write_json(&lines, out)?;
         }
@@ -181,6 +184,12 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome> {
         out.write_all(table::render(&outcome.lines).as_bytes()).map_err(BenchError::io("writing the table"))?;
     }
     Ok(outcome)
+}
+
+/// Says why a scenario's lines hold peers only.
+fn without_ours(case: &Case) -> Line {
+    let reason = Skip::NotBuilt("this build has only the peers' side of the scenario");
+    Line::Skipped(Skipped { scenario: case.scenario.clone(), contender: "netvale".into(), skipped: reason.to_string() })
 }
 
 fn write_json(lines: &[Line], out: &mut dyn Write) -> Result<()> {
