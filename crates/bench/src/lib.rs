@@ -2,7 +2,7 @@
 //!
 //! A [`contender::Contender`] — netvale or a peer — sets up a [`contender::Session`] for a [`case::Case`]. The
 //! [`runner`] measures the sessions in turn and makes [`record::Record`]s: one JSON object a line, a table, or, by
-//! [`report`], Markdown and plots. Start reading at [`contender`], then [`runner`], then the shortest contender,
+//! [`mod@report`], Markdown and plots. Start reading at [`contender`], then [`runner`], then the shortest contender,
 //! [`scenarios::copy`].
 //!
 //! | folder | holds |
