@@ -52,7 +52,9 @@ impl Contender for Ovs {
     fn about(&self) -> &str {
         match self {
             Self::Mergeable => "OVS-DPDK L2 switch, two vhost-user ports, split mergeable; both directions",
-            Self::InOrder => "OVS-DPDK L2 switch, two vhost-user ports, split in-order (best with short frames); both directions",
+            Self::InOrder => {
+                "OVS-DPDK L2 switch, two vhost-user ports, split in-order (best with short frames); both directions"
+            }
         }
     }
 
