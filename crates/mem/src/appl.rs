@@ -284,7 +284,7 @@ mod tests {
             let mut app = AppRing::new(p.rx[0].clone(), Dir::Rx, bell());
             let host = HostRx::new(p.rx[0].clone(), bell());
             for (head, cur, frames) in moves {
-                if let Some(lease) = host.reserve(frames).unwrap() { host.complete(lease); }
+                if let Some(lease) = host.reserve(frames, |room| room).unwrap() { host.complete(lease); }
                 let unread = host.unread().unwrap();
                 app.refresh();
                 prop_assert_eq!(u64::from(app.space()), unread);

@@ -120,13 +120,13 @@ impl HostRx {
         &self.side
     }
 
-    /// Reserves up to `want` slots.
+    /// Reserves `want` slots, or as many of the room that is left as `fit` says; see [`Leases::reserve`].
     ///
     /// # Errors
     /// [`BadHead`]: the application's `head` is outside what it was given.
     #[inline]
-    pub fn reserve(&self, want: u32) -> Result<Option<Lease>, BadHead> {
-        self.leases.reserve(want, || self.side.csb.head())
+    pub fn reserve(&self, want: u32, fit: impl Fn(u32) -> u32) -> Result<Option<Lease>, BadHead> {
+        self.leases.reserve(want, fit, || self.side.csb.head())
     }
 
     /// Completes a lease whose slots are filled; publishes and kicks as needed.

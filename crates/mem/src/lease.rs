@@ -57,14 +57,15 @@ impl Leases {
         }
     }
 
-    /// Reserves up to `want` slots, fewer when there is less room, none when there is none or `want` is 0.
+    /// Reserves `want` slots, or, when there is less room, the `fit(room)` slots that whole frames can use of it (at most
+    /// `room`); none when that is 0.
     ///
     /// `head` reads the receiver's `head`; it is called only when the room known so far is not enough.
     ///
     /// # Errors
     /// [`BadHead`] when the receiver's `head` lies outside the slots it was given.
     #[inline]
-    pub fn reserve(&self, want: u32, head: impl Fn() -> u32) -> Result<Option<Lease>, BadHead> {
+    pub fn reserve(&self, want: u32, fit: impl Fn(u32) -> u32, head: impl Fn() -> u32) -> Result<Option<Lease>, BadHead> {
         let want = u64::from(want);
         loop {
             let start = self.reserved.load(Ordering::Acquire);
@@ -73,7 +74,7 @@ impl Leases {
                 self.see_head(&head)?;
                 room = self.room(start);
             }
-            let count = room.min(want);
+            let count = if room >= want { want } else { u64::from(fit(room as u32)).min(room) };
             if count == 0 {
                 return Ok(None);
             }
@@ -180,16 +181,16 @@ mod tests {
         let l = Leases::new(4);
         let head = Cell::new(0);
         let seen = Cell::new((9, 9));
-        let a = l.reserve(2, || head.get()).unwrap().unwrap();
-        let b = l.reserve(9, || head.get()).unwrap().unwrap();
+        let a = l.reserve(2, |r| r, || head.get()).unwrap().unwrap();
+        let b = l.reserve(9, |r| r, || head.get()).unwrap().unwrap();
         assert_eq!((a.slot, a.count, b.slot, b.count), (0, 2, 2, 1));
-        assert_eq!(l.reserve(1, || head.get()), Ok(None));
+        assert_eq!(l.reserve(1, |r| r, || head.get()), Ok(None));
         l.complete(b, |c, t| seen.set((c, t)));
         assert_eq!(seen.get(), (9, 9), "b must wait for a");
         l.complete(a, |c, t| seen.set((c, t)));
         assert_eq!(seen.get(), (0, 3));
         head.set(2);
-        let c = l.reserve(9, || head.get()).unwrap().unwrap();
+        let c = l.reserve(9, |r| r, || head.get()).unwrap().unwrap();
         assert_eq!((c.slot, c.count), (3, 2));
         l.complete(c, |c, t| seen.set((c, t)));
         assert_eq!(seen.get(), (2, 1));
@@ -199,7 +200,7 @@ mod tests {
     #[test]
     fn bad_head() {
         let l = Leases::new(4);
-        let a = l.reserve(2, || 0).unwrap().unwrap();
+        let a = l.reserve(2, |r| r, || 0).unwrap().unwrap();
         assert_eq!(l.see_head(|| 1), Err(BadHead(1)));
         l.complete(a, |_, _| {});
         assert_eq!(l.see_head(|| 3), Err(BadHead(3)));

@@ -1,1 +1,71 @@
-//! The batched ingress and egress traits and the ports that need nothing but memory.
+//! What a switch sees of the world: batches of frames taken from an [`Ingress`] and delivered to an [`Egress`].
+//!
+//! Both traits are narrow and batched: one dynamic call moves up to [`BATCH`] frames. A kind of
+//! port (local application, TAP, capture file, virtqueue, …) is an adapter that implements them; the switch knows nothing else.
+//!
+//! ```text
+//!  Ingress::take ──► Batch (descriptors, checked) ──► switch ──► Egress::deliver (copies once) ──► Ingress::release
+//! ```
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`batch`] | the frames on their way |
+//! | [`drops`] | counters and the names of drops |
+//! | [`ring_in`] | ingress from a local application's tx ring |
+//! | [`ring_out`] | egress to a local application's rx ring |
+//! | [`soft`] | checksum and segmentation for destinations that lack the offload |
+
+pub mod batch;
+pub mod drops;
+pub mod ring_in;
+pub mod ring_out;
+pub mod soft;
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+pub use batch::{BATCH, Batch, FrameRef, MAX_FRAME};
+pub use drops::{DropReason, RingCounters};
+pub use soft::Scratch;
+
+/// A queue the switch takes frames from. One worker owns it at a time.
+pub trait Ingress: Send {
+    /// Adds the frames that are there to `batch`, as many as fit, each descriptor read once and checked. What cannot be used is
+    /// dropped and counted here. Called only when the batch taken before has been released.
+    fn take(&mut self, batch: &mut Batch);
+
+    /// Everything taken has been delivered: its memory may be reused.
+    fn release(&mut self);
+
+    /// Asks to be woken when frames arrive. Returns whether there are some already: then do not sleep.
+    fn arm(&mut self) -> bool;
+
+    /// No wake-ups while the worker polls.
+    fn disarm(&mut self);
+
+    /// The descriptor that becomes readable on a wake-up.
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Takes back a pending wake-up after `wake_fd` became readable.
+    fn woken(&mut self) {}
+
+    /// Whether looking for frames is a mere memory access. If not (it is a system call), the worker looks only after
+    /// `wake_fd` became readable.
+    fn is_cheap(&self) -> bool {
+        true
+    }
+
+    /// Its counters: frames taken, drops.
+    fn counters(&self) -> &Arc<RingCounters>;
+}
+
+/// A queue the switch delivers to, from any worker at any time.
+pub trait Egress: Send + Sync {
+    /// Copies the frames of `batch` named by `picks`, in that order, to where their receiver finds them, and tells it if it
+    /// wants to know. Returns how many picks are dealt with (delivered, or dropped and counted here
+    /// for a reason of their own); the rest found no room and are the caller's to drop or to hold.
+    fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize;
+
+    /// Its counters: frames delivered, drops.
+    fn counters(&self) -> &Arc<RingCounters>;
+}

@@ -1,1 +1,20 @@
-//! VALE: a learning switch that forwards whole batches.
+//! VALE: a learning Ethernet switch that forwards whole batches.
+//!
+//! A [`Switch`] is a table of ports and a [`Fdb`] (which address lives behind which port). A [`Forwarder`] moves the
+//! frames of one ingress: **classify** the whole batch, then **deliver** it destination by destination.
+//!
+//! ```text
+//!  take ─► learn sources, look destinations up ─► group by destination ─► deliver each group at once ─► release
+//! ```
+//!
+//! It runs wherever somebody calls [`Forwarder::pass`]: on the daemon's workers, or in a program that embeds the switch, in the
+//! program's own sync. Any number of threads may forward on one switch at the same time, each with its own forwarders.
+
+pub mod classify;
+pub mod fdb;
+pub mod forward;
+pub mod table;
+
+pub use fdb::{Fdb, FdbEntry};
+pub use forward::{Forwarder, Passed, Work};
+pub use table::{AttachError, MAX_PORTS, Port, PortId, Switch};

@@ -1,0 +1,452 @@
+//! The attach handshake: fixed-size binary messages on a `SOCK_SEQPACKET` socket (`<run-dir>/attach.sock`).
+//!
+//! A client sends one [`AttachRequest`]; the daemon answers one [`AttachReply`] with the region's memfd and, for each ring, two
+//! eventfds as `SCM_RIGHTS`. From then on the two sides talk through the region alone. The port lives as long as the
+//! connection: when the last copy of the client's socket is closed, for whatever reason, the port goes.
+//!
+//! Integers are little-endian, unused bytes zero. Every message begins with magic and version, so that either side can say what is
+//! wrong with the other.
+
+use std::ops::Range;
+
+/// Length of an [`AttachRequest`] in bytes.
+pub const REQUEST_LEN: usize = 256;
+/// Length of an [`AttachReply`] in bytes.
+pub const REPLY_LEN: usize = 512;
+/// Version of these messages.
+pub const ATTACH_VERSION: u16 = 1;
+/// Most rings of a port in both directions together: with two descriptors each and the memfd they fit one message (Linux: 253).
+pub const MAX_RINGS: usize = 64;
+
+const REQUEST_MAGIC: u32 = u32::from_le_bytes(*b"NVrq");
+const REPLY_MAGIC: u32 = u32::from_le_bytes(*b"NVrp");
+
+/// Field places in an [`AttachRequest`].
+mod request {
+    use super::Range;
+    pub const MAGIC: Range<usize> = 0..4;
+    pub const VERSION: Range<usize> = 4..6;
+    pub const FLAGS: Range<usize> = 8..12;
+    pub const TX_RINGS: Range<usize> = 12..16;
+    pub const RX_RINGS: Range<usize> = 16..20;
+    pub const TX_SLOTS: Range<usize> = 20..24;
+    pub const RX_SLOTS: Range<usize> = 24..28;
+    pub const BUF_SIZE: Range<usize> = 28..32;
+    pub const EXTRA_BUFS: Range<usize> = 32..36;
+    pub const HDR_LEN: Range<usize> = 36..40;
+    pub const PIPES: Range<usize> = 40..44;
+    pub const NAME: Range<usize> = 128..256;
+}
+
+/// Field places in an [`AttachReply`].
+mod reply {
+    use super::Range;
+    pub const MAGIC: Range<usize> = 0..4;
+    pub const VERSION: Range<usize> = 4..6;
+    pub const ROLE: Range<usize> = 6..8;
+    pub const STATUS: Range<usize> = 8..12;
+    pub const MEMSIZE: Range<usize> = 16..24;
+    pub const NIFP: Range<usize> = 24..32;
+    pub const CSB_ATOK: Range<usize> = 32..40;
+    pub const CSB_KTOA: Range<usize> = 40..48;
+    pub const CSB_FIRST: Range<usize> = 48..52;
+    pub const PEER_CSB_FIRST: Range<usize> = 52..56;
+    pub const RING_POOL: Range<usize> = 56..64;
+    pub const RING_SIZE: Range<usize> = 64..68;
+    pub const BUF_POOL: Range<usize> = 72..80;
+    pub const NUM_BUFS: Range<usize> = 80..84;
+    pub const BUF_SIZE: Range<usize> = 84..88;
+    pub const TX_RINGS: Range<usize> = 88..92;
+    pub const RX_RINGS: Range<usize> = 92..96;
+    pub const TX_SLOTS: Range<usize> = 96..100;
+    pub const RX_SLOTS: Range<usize> = 100..104;
+    pub const EXTRA_BUFS: Range<usize> = 104..108;
+    pub const HDR_LEN: Range<usize> = 108..112;
+    pub const MEM_ID: Range<usize> = 112..116;
+    pub const TX_FIRST: Range<usize> = 116..120;
+    pub const TX_BOUND: Range<usize> = 120..124;
+    pub const RX_FIRST: Range<usize> = 124..128;
+    pub const RX_BOUND: Range<usize> = 128..132;
+    pub const TEXT: Range<usize> = 256..512;
+}
+
+/// The request wants the port to hold its senders back instead of dropping (a lossless receiver).
+pub const FLAG_LOSSLESS: u32 = 1;
+/// The request prefers huge pages for a new region.
+pub const FLAG_HUGE: u32 = 2;
+
+/// What a client asks for. Zero in a number means the daemon's default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AttachRequest {
+    /// Port in netmap's grammar, e.g. `vale0:a` or `netmap:p{1`; at most 127 bytes.
+    pub name: String,
+    /// `FLAG_*`.
+    pub flags: u32,
+    /// Rings to send on.
+    pub tx_rings: u32,
+    /// Rings to receive on.
+    pub rx_rings: u32,
+    /// Slots of a tx ring.
+    pub tx_slots: u32,
+    /// Slots of an rx ring.
+    pub rx_slots: u32,
+    /// Bytes a buffer.
+    pub buf_size: u32,
+    /// Extra buffers.
+    pub extra_bufs: u32,
+    /// Bytes of virtio-net header before each frame: 0, 10 or 12.
+    pub hdr_len: u32,
+    /// Pipes that are to find room in a new region.
+    pub pipes: u32,
+}
+
+/// What stands behind the rings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// A worker of the daemon: ordinary rings.
+    #[default]
+    Switch,
+    /// The other end of a pipe: the client moves slots itself. The peer's rings are at [`AttachReply::peer_csb_first`].
+    Pipe,
+}
+
+/// Where the client finds its port in the region, or why it gets none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AttachReply {
+    /// 0, or the errno netmap would give.
+    pub status: i32,
+    /// With a status other than 0: what went wrong and what to do next, one line.
+    pub text: String,
+    /// What stands behind the rings.
+    pub role: Role,
+    /// Bytes of the region.
+    pub memsize: u64,
+    /// Offset of the `netmap_if`.
+    pub nifp: u64,
+    /// Offset of the application's CSB array.
+    pub csb_atok: u64,
+    /// Offset of the host's CSB array.
+    pub csb_ktoa: u64,
+    /// Ring object and CSB entry of the port's first ring; the others follow, tx rings first.
+    pub csb_first: u32,
+    /// The same for the other end of a pipe.
+    pub peer_csb_first: u32,
+    /// Offset of the ring pool.
+    pub ring_pool: u64,
+    /// Bytes a ring object.
+    pub ring_size: u32,
+    /// Offset of buffer 0.
+    pub buf_pool: u64,
+    /// Buffers, the reserved two included.
+    pub num_bufs: u32,
+    /// Bytes a buffer.
+    pub buf_size: u32,
+    /// Tx rings of the port.
+    pub tx_rings: u32,
+    /// Rx rings of the port.
+    pub rx_rings: u32,
+    /// Slots of a tx ring.
+    pub tx_slots: u32,
+    /// Slots of an rx ring.
+    pub rx_slots: u32,
+    /// Extra buffers the client got; their list begins at `ni_bufs_head`.
+    pub extra_bufs: u32,
+    /// Bytes of virtio-net header before each frame.
+    pub hdr_len: u32,
+    /// Number of the region.
+    pub mem_id: u32,
+    /// Tx rings this client is bound to. Only their descriptors are passed.
+    pub tx_bound: Range<u32>,
+    /// Rx rings this client is bound to.
+    pub rx_bound: Range<u32>,
+}
+
+/// Why bytes are not a message of this protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadMessage {
+    /// Wrong length.
+    #[error("attach message of {0} bytes: not netvale's protocol")]
+    Length(usize),
+    /// Wrong magic number.
+    #[error("attach message without netvale's magic number")]
+    Magic,
+    /// Another version.
+    #[error("attach protocol version {0}; this side speaks {ATTACH_VERSION}: use client and daemon of one release")]
+    Version(u16),
+    /// A name or text that is not NUL-terminated UTF-8.
+    #[error("attach message with a name that is not text")]
+    Text,
+    /// A number outside its range.
+    #[error("attach message with a bad {0}")]
+    Field(&'static str),
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn bytes<const N: usize>(&self, at: Range<usize>) -> [u8; N] {
+        self.0.get(at).and_then(|b| b.try_into().ok()).unwrap_or([0; N])
+    }
+    fn u16(&self, at: Range<usize>) -> u16 {
+        u16::from_le_bytes(self.bytes(at))
+    }
+    fn u32(&self, at: Range<usize>) -> u32 {
+        u32::from_le_bytes(self.bytes(at))
+    }
+    fn u64(&self, at: Range<usize>) -> u64 {
+        u64::from_le_bytes(self.bytes(at))
+    }
+    fn text(&self, at: Range<usize>) -> Result<String, BadMessage> {
+        let field = self.0.get(at).unwrap_or(&[]);
+        let end = field.iter().position(|&b| b == 0).ok_or(BadMessage::Text)?;
+        let text = field.get(..end).unwrap_or(&[]);
+        std::str::from_utf8(text).map(str::to_owned).map_err(|_| BadMessage::Text)
+    }
+    fn head(&self, len: usize, magic: u32, at: (Range<usize>, Range<usize>)) -> Result<(), BadMessage> {
+        if self.0.len() != len {
+            return Err(BadMessage::Length(self.0.len()));
+        }
+        if self.u32(at.0) != magic {
+            return Err(BadMessage::Magic);
+        }
+        match self.u16(at.1) {
+            ATTACH_VERSION => Ok(()),
+            other => Err(BadMessage::Version(other)),
+        }
+    }
+}
+
+struct Writer<'a>(&'a mut [u8]);
+
+impl Writer<'_> {
+    fn put(&mut self, at: Range<usize>, bytes: &[u8]) {
+        if let Some(place) = self.0.get_mut(at.start..at.start + bytes.len()).filter(|_| bytes.len() <= at.len()) {
+            place.copy_from_slice(bytes);
+        }
+    }
+    fn u32(&mut self, at: Range<usize>, v: u32) {
+        self.put(at, &v.to_le_bytes());
+    }
+    fn u64(&mut self, at: Range<usize>, v: u64) {
+        self.put(at, &v.to_le_bytes());
+    }
+    /// Cuts at a character boundary so that a final NUL stays.
+    fn text(&mut self, at: Range<usize>, text: &str) {
+        let most = text.len().min(at.len() - 1);
+        let end = (0..=most).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
+        self.put(at, &text.as_bytes()[..end]);
+    }
+}
+
+impl AttachRequest {
+    /// The message.
+    pub fn encode(&self) -> [u8; REQUEST_LEN] {
+        let mut m = [0; REQUEST_LEN];
+        let mut w = Writer(&mut m);
+        w.u32(request::MAGIC, REQUEST_MAGIC);
+        w.put(request::VERSION, &ATTACH_VERSION.to_le_bytes());
+        w.u32(request::FLAGS, self.flags);
+        w.u32(request::TX_RINGS, self.tx_rings);
+        w.u32(request::RX_RINGS, self.rx_rings);
+        w.u32(request::TX_SLOTS, self.tx_slots);
+        w.u32(request::RX_SLOTS, self.rx_slots);
+        w.u32(request::BUF_SIZE, self.buf_size);
+        w.u32(request::EXTRA_BUFS, self.extra_bufs);
+        w.u32(request::HDR_LEN, self.hdr_len);
+        w.u32(request::PIPES, self.pipes);
+        w.text(request::NAME, &self.name);
+        m
+    }
+
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// [`BadMessage`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
+        let r = Reader(bytes);
+        r.head(REQUEST_LEN, REQUEST_MAGIC, (request::MAGIC, request::VERSION))?;
+        let flags = r.u32(request::FLAGS);
+        if flags & !(FLAG_LOSSLESS | FLAG_HUGE) != 0 {
+            return Err(BadMessage::Field("flags"));
+        }
+        let hdr_len = r.u32(request::HDR_LEN);
+        if !matches!(hdr_len, 0 | 10 | 12) {
+            return Err(BadMessage::Field("virtio-net header length: 0, 10 or 12"));
+        }
+        Ok(AttachRequest {
+            name: r.text(request::NAME)?,
+            flags,
+            tx_rings: r.u32(request::TX_RINGS),
+            rx_rings: r.u32(request::RX_RINGS),
+            tx_slots: r.u32(request::TX_SLOTS),
+            rx_slots: r.u32(request::RX_SLOTS),
+            buf_size: r.u32(request::BUF_SIZE),
+            extra_bufs: r.u32(request::EXTRA_BUFS),
+            hdr_len,
+            pipes: r.u32(request::PIPES),
+        })
+    }
+}
+
+impl AttachReply {
+    /// A refusal.
+    pub fn refusal(status: i32, text: impl Into<String>) -> Self {
+        AttachReply { status, text: text.into(), ..Self::default() }
+    }
+
+    /// Descriptors that come with it: the region, then doorbell and wake-up of each bound ring, tx rings first.
+    pub fn num_fds(&self) -> usize {
+        if self.status != 0 { 0 } else { 1 + 2 * (self.tx_bound.len() + self.rx_bound.len()) }
+    }
+
+    /// The message.
+    pub fn encode(&self) -> [u8; REPLY_LEN] {
+        let mut m = [0; REPLY_LEN];
+        let mut w = Writer(&mut m);
+        w.u32(reply::MAGIC, REPLY_MAGIC);
+        w.put(reply::VERSION, &ATTACH_VERSION.to_le_bytes());
+        w.put(reply::ROLE, &(self.role as u16).to_le_bytes());
+        w.put(reply::STATUS, &self.status.to_le_bytes());
+        for (at, v) in [
+            (reply::MEMSIZE, self.memsize),
+            (reply::NIFP, self.nifp),
+            (reply::CSB_ATOK, self.csb_atok),
+            (reply::CSB_KTOA, self.csb_ktoa),
+            (reply::RING_POOL, self.ring_pool),
+            (reply::BUF_POOL, self.buf_pool),
+        ] {
+            w.u64(at, v);
+        }
+        for (at, v) in [
+            (reply::CSB_FIRST, self.csb_first),
+            (reply::PEER_CSB_FIRST, self.peer_csb_first),
+            (reply::RING_SIZE, self.ring_size),
+            (reply::NUM_BUFS, self.num_bufs),
+            (reply::BUF_SIZE, self.buf_size),
+            (reply::TX_RINGS, self.tx_rings),
+            (reply::RX_RINGS, self.rx_rings),
+            (reply::TX_SLOTS, self.tx_slots),
+            (reply::RX_SLOTS, self.rx_slots),
+            (reply::EXTRA_BUFS, self.extra_bufs),
+            (reply::HDR_LEN, self.hdr_len),
+            (reply::MEM_ID, self.mem_id),
+            (reply::TX_FIRST, self.tx_bound.start),
+            (reply::TX_BOUND, self.tx_bound.len() as u32),
+            (reply::RX_FIRST, self.rx_bound.start),
+            (reply::RX_BOUND, self.rx_bound.len() as u32),
+        ] {
+            w.u32(at, v);
+        }
+        w.text(reply::TEXT, &self.text);
+        m
+    }
+
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// [`BadMessage`]. Offsets are checked where the region is mapped, against its size.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
+        let r = Reader(bytes);
+        r.head(REPLY_LEN, REPLY_MAGIC, (reply::MAGIC, reply::VERSION))?;
+        let role = match r.u16(reply::ROLE) {
+            0 => Role::Switch,
+            1 => Role::Pipe,
+            _ => return Err(BadMessage::Field("role")),
+        };
+        let (tx_rings, rx_rings) = (r.u32(reply::TX_RINGS), r.u32(reply::RX_RINGS));
+        if u64::from(tx_rings) + u64::from(rx_rings) > MAX_RINGS as u64 {
+            return Err(BadMessage::Field("number of rings"));
+        }
+        let bound = |first, count, rings| {
+            let (first, count) = (r.u32(first), r.u32(count));
+            first.checked_add(count).filter(|&end| end <= rings).map(|end| first..end).ok_or(BadMessage::Field("bound rings"))
+        };
+        Ok(AttachReply {
+            status: r.u32(reply::STATUS) as i32,
+            text: r.text(reply::TEXT)?,
+            role,
+            memsize: r.u64(reply::MEMSIZE),
+            nifp: r.u64(reply::NIFP),
+            csb_atok: r.u64(reply::CSB_ATOK),
+            csb_ktoa: r.u64(reply::CSB_KTOA),
+            csb_first: r.u32(reply::CSB_FIRST),
+            peer_csb_first: r.u32(reply::PEER_CSB_FIRST),
+            ring_pool: r.u64(reply::RING_POOL),
+            ring_size: r.u32(reply::RING_SIZE),
+            buf_pool: r.u64(reply::BUF_POOL),
+            num_bufs: r.u32(reply::NUM_BUFS),
+            buf_size: r.u32(reply::BUF_SIZE),
+            tx_rings,
+            rx_rings,
+            tx_slots: r.u32(reply::TX_SLOTS),
+            rx_slots: r.u32(reply::RX_SLOTS),
+            extra_bufs: r.u32(reply::EXTRA_BUFS),
+            hdr_len: r.u32(reply::HDR_LEN),
+            mem_id: r.u32(reply::MEM_ID),
+            tx_bound: bound(reply::TX_FIRST, reply::TX_BOUND, tx_rings)?,
+            rx_bound: bound(reply::RX_FIRST, reply::RX_BOUND, rx_rings)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Objective: no bytes make the decoders panic.
+        #[test]
+        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+            let _ = AttachRequest::decode(&bytes);
+            let _ = AttachReply::decode(&bytes);
+        }
+
+        /// Objective: with a right head, whatever else is in the message, decoding ends in a value within bounds or an error.
+        #[test]
+        fn any_reply(body in proptest::collection::vec(any::<u8>(), REPLY_LEN - 6)) {
+            let mut m = AttachReply::default().encode();
+            m[6..].copy_from_slice(&body);
+            if let Ok(reply) = AttachReply::decode(&m) {
+                prop_assert!(reply.tx_rings + reply.rx_rings <= MAX_RINGS as u32);
+                prop_assert!(reply.num_fds() <= 1 + 2 * MAX_RINGS);
+            }
+        }
+
+        /// Objective: a request survives the wire.
+        #[test]
+        fn request_round_trip(name in "[a-z0-9:{}]{0,100}", n in any::<u32>(), hdr in prop::sample::select(vec![0u32, 10, 12])) {
+            let r = AttachRequest { name, flags: FLAG_LOSSLESS, tx_rings: n, extra_bufs: !n, hdr_len: hdr, ..Default::default() };
+            prop_assert_eq!(AttachRequest::decode(&r.encode()), Ok(r));
+        }
+    }
+
+    /// Objective: a reply survives the wire, and a text longer than its field is cut between characters.
+    #[test]
+    fn reply_round_trip() {
+        let r = AttachReply {
+            role: Role::Pipe, memsize: 1 << 33, nifp: 4096, tx_rings: 4, rx_rings: 2, tx_bound: 1..2, rx_bound: 0..2,
+            num_bufs: 77, mem_id: 3, ..Default::default()
+        };
+        assert_eq!(AttachReply::decode(&r.encode()), Ok(r.clone()));
+        assert_eq!(r.num_fds(), 7);
+        let long = AttachReply::refusal(16, "ü".repeat(200));
+        assert_eq!(AttachReply::decode(&long.encode()).unwrap().text, "ü".repeat(127));
+    }
+
+    /// Objective: each way a message can be wrong has its name.
+    #[test]
+    fn refusals_are_named() {
+        let mut m = AttachRequest { name: "a".into(), ..Default::default() }.encode();
+        assert_eq!(AttachRequest::decode(&m[1..]), Err(BadMessage::Length(255)));
+        m[4] = 9;
+        assert_eq!(AttachRequest::decode(&m), Err(BadMessage::Version(9)));
+        m[0] = 0;
+        assert_eq!(AttachRequest::decode(&m), Err(BadMessage::Magic));
+        let mut m = AttachRequest { hdr_len: 11, ..Default::default() }.encode();
+        assert!(matches!(AttachRequest::decode(&m), Err(BadMessage::Field(_))));
+        m = AttachRequest::default().encode();
+        m[128..].fill(b'x');
+        assert_eq!(AttachRequest::decode(&m), Err(BadMessage::Text));
+    }
+}

@@ -1,0 +1,310 @@
+//! A batch: frames that an ingress offers, as checked descriptors of memory that stays where it is.
+#![allow(unsafe_code)]
+
+use netvale_mem::copy::copy_bytes;
+use netvale_wire::vnet::Offload;
+
+/// Most frames a batch holds.
+pub const BATCH: usize = 256;
+/// Most pieces of multi-piece frames a batch holds.
+pub const BATCH_FRAGS: usize = 1024;
+/// Most pieces of one frame (netmap.h: `NETMAP_MAX_FRAGS`).
+pub const MAX_FRAGS: usize = 64;
+/// Longest frame, without a virtio-net header.
+pub const MAX_FRAME: usize = 65_550;
+
+/// One piece of a frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Frag {
+    ptr: *const u8,
+    len: u32,
+}
+
+impl Frag {
+    /// First byte and length in bytes; see [`Batch::push`] for how long it may be read.
+    #[inline]
+    pub fn raw(&self) -> (*const u8, usize) {
+        (self.ptr, self.len as usize)
+    }
+}
+
+/// One frame, 32 bytes.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    /// The only piece, or the first one.
+    ptr: *const u8,
+    /// Bytes of the whole frame.
+    len: u32,
+    /// Where its pieces begin in `frags`, when there are several.
+    frags: u16,
+    pieces: u16,
+    /// 0, or 1 + its place in `offloads`.
+    offload: u16,
+    no_learn: bool,
+}
+
+/// Frames on their way from an ingress to any number of egresses.
+///
+/// The frames' bytes stay in the ingress's memory until the ingress releases the batch, which it does after delivery.
+#[derive(Debug)]
+pub struct Batch {
+    frames: Vec<Frame>,
+    frags: Vec<Frag>,
+    offloads: Vec<Offload>,
+    longest: u32,
+    bytes: u64,
+}
+
+// SAFETY: the pointers are only dereferenced under the contract of `push`, which does not depend on the thread.
+unsafe impl Send for Batch {}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Batch {
+    /// An empty batch. The only allocation it ever makes.
+    pub fn new() -> Self {
+        Batch {
+            frames: Vec::with_capacity(BATCH),
+            frags: Vec::with_capacity(BATCH_FRAGS),
+            offloads: Vec::with_capacity(BATCH),
+            longest: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Forgets all frames.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.frames.clear();
+        self.frags.clear();
+        self.offloads.clear();
+        self.longest = 0;
+        self.bytes = 0;
+    }
+
+    /// Number of frames.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Bytes of all frames.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Frames that still fit.
+    #[inline]
+    pub fn room(&self) -> usize {
+        BATCH - self.frames.len()
+    }
+
+    /// Whether a frame of [`MAX_FRAGS`] pieces still fits.
+    #[inline]
+    pub fn has_room_for_frags(&self) -> bool {
+        self.frames.len() < BATCH && self.frags.len() + MAX_FRAGS <= BATCH_FRAGS
+    }
+
+    /// Adds a frame of one piece. Returns whether it fitted.
+    ///
+    /// # Safety
+    /// `ptr..ptr+len` must stay readable until the batch is cleared: the ingress keeps the memory mapped and does not release
+    /// the batch before. Other processes may write it meanwhile; its bytes are copied, never referenced.
+    #[inline]
+    pub unsafe fn push(&mut self, ptr: *const u8, len: u32) -> bool {
+        let fits = self.frames.len() < BATCH;
+        if fits {
+            prefetch(ptr);
+            self.longest = self.longest.max(len);
+            self.bytes += u64::from(len);
+            self.frames.push(Frame { ptr, len, frags: 0, pieces: 1, offload: 0, no_learn: false });
+        }
+        fits
+    }
+
+    /// Adds a frame of several pieces, in order. Returns whether it fitted: not when there are none or more than
+    /// [`MAX_FRAGS`], or when the batch is full.
+    ///
+    /// # Safety
+    /// As [`Batch::push`], for each `(ptr, len)`.
+    pub unsafe fn push_frags(&mut self, pieces: &[(*const u8, u32)]) -> bool {
+        let fits = self.frames.len() < BATCH && self.frags.len() + pieces.len() <= BATCH_FRAGS;
+        let Some(&(ptr, _)) = pieces.first().filter(|_| fits && pieces.len() <= MAX_FRAGS) else { return false };
+        if let [(ptr, len)] = *pieces {
+            // SAFETY: the caller's contract.
+            return unsafe { self.push(ptr, len) };
+        }
+        let frags = self.frags.len() as u16;
+        self.frags.extend(pieces.iter().map(|&(ptr, len)| Frag { ptr, len }));
+        let len = pieces.iter().fold(0u32, |sum, p| sum.saturating_add(p.1));
+        self.longest = self.longest.max(len);
+        self.bytes += u64::from(len);
+        self.frames.push(Frame { ptr, len, frags, pieces: pieces.len() as u16, offload: 0, no_learn: false });
+        true
+    }
+
+    /// Says what is still to be done to the frame pushed last: checksum, segmentation.
+    #[inline]
+    pub fn set_offload(&mut self, offload: Offload) {
+        if offload == Offload::None {
+            return;
+        }
+        if let Some(f) = self.frames.last_mut() {
+            self.offloads.push(offload);
+            f.offload = self.offloads.len() as u16;
+        }
+    }
+
+    /// The source of the frame pushed last is not to be learned (`NS_NO_LEARN`).
+    #[inline]
+    pub fn set_no_learn(&mut self) {
+        if let Some(f) = self.frames.last_mut() {
+            f.no_learn = true;
+        }
+    }
+
+    /// Whether every frame is one piece with nothing left to do, none longer than `limit`.
+    #[inline]
+    pub fn is_plain(&self, limit: u32) -> bool {
+        self.frags.is_empty() && self.offloads.is_empty() && self.longest <= limit
+    }
+
+    /// Frame `i`, below [`Batch::len`]; none otherwise.
+    #[inline]
+    pub fn get(&self, i: usize) -> Option<FrameRef<'_>> {
+        self.frames.get(i).map(|frame| FrameRef { batch: self, frame })
+    }
+
+    /// All frames.
+    pub fn iter(&self) -> impl Iterator<Item = FrameRef<'_>> {
+        self.frames.iter().map(|frame| FrameRef { batch: self, frame })
+    }
+}
+
+/// A frame of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameRef<'a> {
+    batch: &'a Batch,
+    frame: &'a Frame,
+}
+
+impl FrameRef<'_> {
+    /// Bytes of the whole frame.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.frame.len as usize
+    }
+
+    /// Whether it has no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.frame.len == 0
+    }
+
+    /// Whether its source is not to be learned.
+    #[inline]
+    pub fn no_learn(&self) -> bool {
+        self.frame.no_learn
+    }
+
+    /// What is still to be done to it.
+    #[inline]
+    pub fn offload(&self) -> Offload {
+        match self.frame.offload {
+            0 => Offload::None,
+            k => self.batch.offloads.get(k as usize - 1).copied().unwrap_or(Offload::None),
+        }
+    }
+
+    /// Number of pieces.
+    #[inline]
+    pub fn pieces(&self) -> usize {
+        self.frame.pieces as usize
+    }
+
+    /// Piece `i`, below [`FrameRef::pieces`]; an empty one otherwise.
+    #[inline]
+    pub fn piece(&self, i: usize) -> Frag {
+        if self.frame.pieces == 1 && i == 0 {
+            return Frag { ptr: self.frame.ptr, len: self.frame.len };
+        }
+        let inside = i < self.pieces();
+        let frag = self.batch.frags.get(self.frame.frags as usize + i).filter(|_| inside);
+        frag.copied().unwrap_or(Frag { ptr: self.frame.ptr, len: 0 })
+    }
+
+    /// The first 14 bytes as two words: the destination address in the low 48 bits of the first (in wire order, i.e. the
+    /// first byte lowest), the source address in the low 48 bits of the second. None when the frame is
+    /// shorter than an Ethernet header.
+    #[inline]
+    pub fn addresses(&self) -> Option<(u64, u64)> {
+        if self.frame.len < 14 {
+            return None;
+        }
+        const MAC: u64 = (1 << 48) - 1;
+        let (first, last) = if self.piece(0).len >= 12 {
+            // SAFETY: the contract of `push`: at least 12 readable bytes; each is read once, into a register.
+            unsafe { (self.frame.ptr.cast::<u64>().read_unaligned(), self.frame.ptr.add(4).cast::<u64>().read_unaligned()) }
+        } else {
+            let mut h = [[0u8; 8]; 2];
+            self.copy_out(0, &mut h[0]);
+            self.copy_out(4, &mut h[1]);
+            (u64::from_ne_bytes(h[0]), u64::from_ne_bytes(h[1]))
+        };
+        Some((u64::from_le(first) & MAC, u64::from_le(last) >> 16))
+    }
+
+    /// Copies bytes from `at` on into `to`, across pieces. Returns how many there were.
+    pub fn copy_out(&self, mut at: usize, to: &mut [u8]) -> usize {
+        let mut done = 0;
+        for i in 0..self.pieces() {
+            let (ptr, len) = self.piece(i).raw();
+            if at >= len {
+                at -= len;
+                continue;
+            }
+            let n = (len - at).min(to.len() - done);
+            // SAFETY: at + n <= len bytes of a piece, readable by the contract of `push`; `to` is private and has n bytes left.
+            unsafe { copy_bytes(ptr.add(at), to.as_mut_ptr().add(done), n) };
+            (done, at) = (done + n, 0);
+            if done == to.len() {
+                break;
+            }
+        }
+        done
+    }
+
+    /// Copies the whole frame of one piece to `dst`.
+    ///
+    /// # Safety
+    /// `dst` must be writable for [`FrameRef::len`] bytes and not overlap the frame; the frame must have one piece.
+    #[inline]
+    pub unsafe fn copy_single_to(&self, dst: *mut u8) {
+        debug_assert!(self.frame.pieces == 1);
+        // SAFETY: the caller's contract and that of `push`.
+        unsafe { copy_bytes(self.frame.ptr, dst, self.frame.len as usize) };
+    }
+}
+
+/// Asks the processor to fetch a line that will be read soon.
+#[inline]
+pub fn prefetch(ptr: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults, whatever the address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(ptr.cast())
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = ptr;
+}

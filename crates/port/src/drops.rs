@@ -1,0 +1,103 @@
+//! Counters: frames, bytes, and drops by name.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! drop_reasons {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// Why a frame went no further. A drop is a counter, never an error value.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum DropReason { $($(#[$doc])* $variant,)* }
+
+        impl DropReason {
+            /// All reasons, in the order of their counters.
+            pub const ALL: &'static [DropReason] = &[$(DropReason::$variant,)*];
+
+            /// The name users see in `netvale show`.
+            pub const fn name(self) -> &'static str {
+                match self { $(DropReason::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// The destination's ring or queue was full.
+    NoRoom = "no-room",
+    /// The switch has no other port to send it to.
+    NoPort = "no-port",
+    /// The destination is the port it came from.
+    SamePort = "same-port",
+    /// Shorter than an Ethernet header.
+    Runt = "runt",
+    /// Longer than the destination takes.
+    TooLong = "too-long",
+    /// A slot named a buffer outside the pool.
+    BadBuffer = "bad-buffer",
+    /// A slot's length exceeds the buffer.
+    BadLength = "bad-length",
+    /// A frame of more than 64 slots, or one that fills the ring without an end.
+    EndlessFrame = "endless-frame",
+    /// An indirect slot (`NS_INDIRECT`) on a port that takes none.
+    Indirect = "indirect",
+    /// A virtio-net header that does not fit its frame.
+    BadVnetHeader = "bad-vnet-header",
+    /// The ring's `head` lay outside the ring or outside what the application was given.
+    BadHead = "bad-head",
+    /// A receive slot named a buffer outside the pool, so the frame had nowhere to go.
+    BadRxBuffer = "bad-rx-buffer",
+    /// The device behind the port refused it (link down, queue full, error).
+    Device = "device",
+    /// Dropped on purpose by a fault injector.
+    Injected = "injected",
+    /// A lossless receiver stopped reading for so long that it no longer holds its senders back.
+    Stalled = "stalled",
+}
+
+/// Number of drop reasons.
+pub const REASONS: usize = DropReason::ALL.len();
+
+/// Counters of one ring (or queue) in one direction. Cumulative; read by anybody at any time.
+#[derive(Debug, Default)]
+pub struct RingCounters {
+    frames: AtomicU64,
+    bytes: AtomicU64,
+    drops: [AtomicU64; REASONS],
+}
+
+impl RingCounters {
+    /// Adds a batch of frames that passed.
+    #[inline]
+    pub fn passed(&self, frames: u64, bytes: u64) {
+        self.frames.fetch_add(frames, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Adds `frames` dropped for one reason.
+    #[inline]
+    pub fn dropped(&self, why: DropReason, frames: u64) {
+        if let Some(c) = self.drops.get(why as usize) {
+            c.fetch_add(frames, Ordering::Relaxed);
+        }
+    }
+
+    /// Frames that passed.
+    pub fn frames(&self) -> u64 {
+        self.frames.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the frames that passed, without any virtio-net header.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Frames dropped for one reason.
+    pub fn drops(&self, why: DropReason) -> u64 {
+        self.drops.get(why as usize).map_or(0, |c| c.load(Ordering::Relaxed))
+    }
+
+    /// The reasons for which frames were dropped, with their counts.
+    pub fn all_drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        DropReason::ALL.iter().map(|&r| (r, self.drops(r))).filter(|&(_, n)| n > 0)
+    }
+}

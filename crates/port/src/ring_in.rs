@@ -1,0 +1,222 @@
+//! Ingress from a local application's tx ring.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use netvale_abi::NetmapSlot;
+use netvale_abi::slot::{NS_INDIRECT, NS_MOREFRAG, NS_NO_LEARN};
+use netvale_mem::host::HostTx;
+use netvale_mem::notify::{Doorbell, KickCounts};
+use netvale_wire::vnet::VnetHdr;
+
+use crate::Ingress;
+use crate::batch::{Batch, MAX_FRAGS, MAX_FRAME};
+use crate::drops::{DropReason, RingCounters};
+
+/// The switch's end of a tx ring.
+///
+/// Each slot is read once per batch; its buffer index and length are checked against the pool before a pointer is made of them.
+pub struct RingIngress {
+    tx: HostTx,
+    /// Slots up to here are in the batch taken last.
+    taken: u32,
+    /// Bytes of virtio-net header before each frame: 0, 10 or 12.
+    hdr_len: u32,
+    doorbell: Doorbell,
+    counters: Arc<RingCounters>,
+}
+
+/// What a run of slots made.
+enum Next {
+    /// A frame in the batch; the index behind it.
+    Frame(u32),
+    /// A frame that cannot be used; the index behind it.
+    Drop(u32, DropReason),
+    /// The frame's last slot is not there yet.
+    Incomplete,
+}
+
+impl RingIngress {
+    /// `doorbell` is what the application rings. `hdr_len` is 0, 10 or 12.
+    pub fn new(tx: HostTx, doorbell: Doorbell, hdr_len: u32, counters: Arc<RingCounters>) -> Self {
+        let taken = tx.hwcur();
+        RingIngress { tx, taken, hdr_len, doorbell, counters }
+    }
+
+    /// Kicks towards the application.
+    pub fn kicks(&self) -> Arc<KickCounts> {
+        self.tx.kicks()
+    }
+
+    /// The frame that begins at slot `i`.
+    #[inline]
+    fn next_frame(&self, i: u32, head: u32, batch: &mut Batch) -> Next {
+        let slot = self.tx.side().ring.slot_word(i);
+        if slot.flags & (NS_MOREFRAG | NS_INDIRECT) == 0 && self.hdr_len == 0 {
+            return self.single(i, slot, batch);
+        }
+        self.multi(i, head, batch)
+    }
+
+    #[inline]
+    fn single(&self, i: u32, slot: NetmapSlot, batch: &mut Batch) -> Next {
+        let ring = &self.tx.side().ring;
+        let behind = ring.next(i);
+        let Some(buf) = ring.buf(slot.buf_idx) else { return Next::Drop(behind, DropReason::BadBuffer) };
+        if u32::from(slot.len) > ring.buf_size() {
+            return Next::Drop(behind, DropReason::BadLength);
+        }
+        // SAFETY: `buf` is a whole buffer of the mapping that `tx` keeps alive, len <= buf_size; the slot goes back in `release` only.
+        unsafe { batch.push(buf.as_ptr(), u32::from(slot.len)) };
+        if slot.flags & NS_NO_LEARN != 0 {
+            batch.set_no_learn();
+        }
+        Next::Frame(behind)
+    }
+
+    /// A frame of several slots, or one behind a virtio-net header.
+    fn multi(&self, first: u32, head: u32, batch: &mut Batch) -> Next {
+        let ring = &self.tx.side().ring;
+        let mut pieces = [(std::ptr::null(), 0u32); MAX_FRAGS];
+        let (mut i, mut count, mut wrong, mut flags) = (first, 0usize, None, 0);
+        loop {
+            if i == head && count > 0 {
+                return self.unfinished(first, head, count);
+            }
+            let slot = ring.slot_word(i);
+            i = ring.next(i);
+            flags |= slot.flags;
+            match self.piece(&slot) {
+                Ok(p) => match pieces.get_mut(count) {
+                    Some(place) => *place = p,
+                    None => wrong = Some(DropReason::EndlessFrame),
+                },
+                Err(why) => wrong = wrong.or(Some(why)),
+            }
+            count += 1;
+            if slot.flags & NS_MOREFRAG == 0 {
+                break;
+            }
+        }
+        match wrong.map_or_else(|| self.push(&mut pieces[..count.min(MAX_FRAGS)], batch), Err) {
+            Err(why) => Next::Drop(i, why),
+            Ok(()) => {
+                if flags & NS_NO_LEARN != 0 {
+                    batch.set_no_learn();
+                }
+                Next::Frame(i)
+            }
+        }
+    }
+
+    /// The slots end before the frame does: wait for the rest, unless it can never come.
+    fn unfinished(&self, first: u32, head: u32, count: usize) -> Next {
+        let ring_is_full = first == self.tx.hwcur() && self.tx.side().ring.next(head) == first;
+        if count >= MAX_FRAGS || ring_is_full { Next::Drop(head, DropReason::EndlessFrame) } else { Next::Incomplete }
+    }
+
+    fn piece(&self, slot: &NetmapSlot) -> Result<(*const u8, u32), DropReason> {
+        let ring = &self.tx.side().ring;
+        if slot.flags & NS_INDIRECT != 0 {
+            return Err(DropReason::Indirect);
+        }
+        let buf = ring.buf(slot.buf_idx).ok_or(DropReason::BadBuffer)?;
+        if u32::from(slot.len) > ring.buf_size() {
+            return Err(DropReason::BadLength);
+        }
+        Ok((buf.as_ptr().cast_const(), u32::from(slot.len)))
+    }
+
+    fn push(&self, pieces: &mut [(*const u8, u32)], batch: &mut Batch) -> Result<(), DropReason> {
+        let header = self.strip_header(pieces)?;
+        let total: usize = pieces.iter().map(|p| p.1 as usize).sum();
+        if total > MAX_FRAME {
+            return Err(DropReason::TooLong);
+        }
+        let used = if pieces.first().is_some_and(|p| p.1 == 0) && pieces.len() > 1 { &pieces[1..] } else { &pieces[..] };
+        // SAFETY: every piece passed `piece` (a whole buffer of the live mapping, len <= buf_size), the first at most shortened by
+        // the header; the slots go back in `release` only.
+        if !unsafe { batch.push_frags(used) } {
+            return Err(DropReason::EndlessFrame);
+        }
+        let Some(header) = header else { return Ok(()) };
+        crate::soft::set_offload(batch, &header)
+    }
+
+    /// Takes a copy of the virtio-net header off the first piece.
+    fn strip_header(&self, pieces: &mut [(*const u8, u32)]) -> Result<Option<VnetHdr>, DropReason> {
+        if self.hdr_len == 0 {
+            return Ok(None);
+        }
+        let Some((ptr, len)) = pieces.first_mut() else { return Err(DropReason::BadVnetHeader) };
+        if *len < self.hdr_len {
+            return Err(DropReason::BadVnetHeader);
+        }
+        let mut bytes = [0u8; 12];
+        let n = self.hdr_len.min(12) as usize;
+        // SAFETY: n <= hdr_len <= len readable bytes at ptr, `bytes` is private; stepping over them stays inside the buffer.
+        unsafe {
+            netvale_mem::copy::copy_bytes(*ptr, bytes.as_mut_ptr(), n);
+            *ptr = ptr.add(n);
+        }
+        *len -= self.hdr_len;
+        VnetHdr::parse(&bytes[..n]).map(Some).ok_or(DropReason::BadVnetHeader)
+    }
+}
+
+impl Ingress for RingIngress {
+    #[inline]
+    fn take(&mut self, batch: &mut Batch) {
+        let head = match self.tx.head() {
+            Ok(head) => head,
+            Err(_) => {
+                self.counters.dropped(DropReason::BadHead, 1);
+                return;
+            }
+        };
+        let mut i = self.tx.hwcur();
+        while i != head && batch.has_room_for_frags() {
+            match self.next_frame(i, head, batch) {
+                Next::Frame(behind) => i = behind,
+                Next::Drop(behind, why) => {
+                    self.counters.dropped(why, 1);
+                    i = behind;
+                }
+                Next::Incomplete => break,
+            }
+        }
+        self.taken = i;
+        let bytes = batch.bytes();
+        if !batch.is_empty() {
+            self.counters.passed(batch.len() as u64, bytes);
+        }
+    }
+
+    #[inline]
+    fn release(&mut self) {
+        if self.taken != self.tx.hwcur() {
+            self.tx.complete(self.taken);
+        }
+    }
+
+    fn arm(&mut self) -> bool {
+        self.tx.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.tx.disarm();
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.doorbell.as_fd())
+    }
+
+    fn woken(&mut self) {
+        self.doorbell.drain();
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.counters
+    }
+}

@@ -1,0 +1,130 @@
+//! First phase: where each frame of a batch goes.
+
+use netvale_port::{BATCH, Batch, DropReason, RingCounters};
+
+use crate::fdb::Fdb;
+use crate::table::{MAX_PORTS, PortId};
+
+/// To every port but the sender's.
+const FLOOD: u8 = 254;
+/// To nobody.
+const NOWHERE: u8 = 255;
+const END: u16 = u16::MAX;
+
+/// A batch grouped by destination: per port a list of frames in their order, and one list of those that go to all.
+pub struct Groups {
+    next: [u16; BATCH],
+    /// First and last frame of each port's list; entry [`FLOOD`] is the list of those that go to all.
+    lists: [(u16, u16); MAX_PORTS + 1],
+    /// Ports with a list, in order of first appearance.
+    active: Vec<PortId>,
+    /// Set when all frames go to one port.
+    only: Option<PortId>,
+}
+
+impl Default for Groups {
+    fn default() -> Self {
+        let (next, lists) = ([END; BATCH], [(END, END); MAX_PORTS + 1]);
+        Groups { next, lists, active: Vec::with_capacity(MAX_PORTS), only: None }
+    }
+}
+
+impl Groups {
+    /// Learns the sources of `batch`, looks its destinations up, and groups its frames.
+    pub fn classify(&mut self, batch: &Batch, from: PortId, fdb: &Fdb, counters: &RingCounters) {
+        self.reset();
+        let (mut last, mut last_to) = ((u64::MAX, u64::MAX), NOWHERE);
+        let mut uniform = true;
+        for (i, frame) in batch.iter().enumerate() {
+            let to = match frame.addresses() {
+                None => {
+                    counters.dropped(DropReason::Runt, 1);
+                    NOWHERE
+                }
+                // A run of frames of one conversation is the rule; nothing can have changed within it.
+                Some(pair) if pair == last && !frame.no_learn() => last_to,
+                Some((dst, src)) => {
+                    if !frame.no_learn() {
+                        fdb.learn(src, from);
+                    }
+                    last = (dst, src);
+                    last_to = destination(dst, fdb);
+                    last_to
+                }
+            };
+            let to = if to == from {
+                counters.dropped(DropReason::SamePort, 1);
+                NOWHERE
+            } else {
+                to
+            };
+            uniform &= self.append(to, i as u16);
+        }
+        let one = self.active.first().copied().filter(|_| uniform && self.active.len() == 1);
+        self.only = one;
+    }
+
+    fn reset(&mut self) {
+        for id in self.active.drain(..) {
+            self.lists[usize::from(id)] = (END, END);
+        }
+        self.lists[usize::from(FLOOD)] = (END, END);
+        self.only = None;
+    }
+
+    /// Appends frame `i` to a list. Returns whether it is one port's.
+    #[inline]
+    fn append(&mut self, to: u8, i: u16) -> bool {
+        if to == NOWHERE {
+            return false;
+        }
+        let (first, last) = &mut self.lists[usize::from(to)];
+        self.next[usize::from(i)] = END;
+        if *first == END {
+            *first = i;
+            if to != FLOOD {
+                self.active.push(to);
+            }
+        } else {
+            self.next[usize::from(*last)] = i;
+        }
+        *last = i;
+        to != FLOOD
+    }
+
+    /// The port to which all frames go, if there is just one.
+    #[inline]
+    pub fn only(&self) -> Option<PortId> {
+        self.only
+    }
+
+    /// Ports to which single frames go.
+    pub fn active(&self) -> &[PortId] {
+        &self.active
+    }
+
+    /// Whether frames go to all ports.
+    pub fn floods(&self) -> bool {
+        self.lists[usize::from(FLOOD)].0 != END
+    }
+
+    /// Writes the frames for one port, in order, into `picks`: those to it alone if `own`, and those to all if `flood`.
+    pub fn picks<'a>(&self, port: PortId, own: bool, flood: bool, picks: &'a mut [u16; BATCH]) -> &'a [u16] {
+        let mut a = if own { self.lists[usize::from(port)].0 } else { END };
+        let mut b = if flood { self.lists[usize::from(FLOOD)].0 } else { END };
+        let mut n = 0;
+        // END is larger than any frame's number, so the smaller of the two is the next in order.
+        while let Some(place) = picks.get_mut(n).filter(|_| a != END || b != END) {
+            let from = if a < b { &mut a } else { &mut b };
+            *place = *from;
+            *from = self.next[usize::from(*from)];
+            n += 1;
+        }
+        &picks[..n]
+    }
+}
+
+#[inline]
+fn destination(dst: u64, fdb: &Fdb) -> u8 {
+    if dst & 1 != 0 { FLOOD } else { fdb.lookup(dst).unwrap_or(FLOOD) }
+}

@@ -1,0 +1,275 @@
+//! Second phase: deliver a classified batch, destination by destination.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use netvale_port::{BATCH, Batch, DropReason, Egress, Ingress, Scratch};
+
+use crate::classify::Groups;
+use crate::table::{Entry, MAX_PORTS, PortId, Switch, Table};
+
+/// How long a lossless receiver may leave its senders waiting before it is treated as gone: one that stopped reading must not stop
+/// others for good.
+pub const LOSSLESS_PATIENCE: Duration = Duration::from_millis(500);
+
+/// 0, 1, 2, …: the picks of a batch that goes to one port as a whole.
+const IDENTITY: [u16; BATCH] = {
+    let mut a = [0; BATCH];
+    let mut i = 0;
+    while i < BATCH {
+        a[i] = i as u16;
+        i += 1;
+    }
+    a
+};
+
+/// What a worker needs to forward, reused from batch to batch. One a thread.
+pub struct Work {
+    batch: Batch,
+    groups: Box<Groups>,
+    picks: [u16; BATCH],
+    scratch: Scratch,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Work { batch: Batch::new(), groups: Box::default(), picks: [0; BATCH], scratch: Scratch::new() }
+    }
+}
+
+/// What a pass did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passed {
+    /// Nothing was there.
+    Idle,
+    /// This many frames were forwarded (or dropped).
+    Frames(usize),
+    /// A lossless destination is full; its frames wait. Call again.
+    Held,
+}
+
+/// Frames that wait for a lossless destination, with the batch they belong to. Allocated once.
+struct Held {
+    batch: Batch,
+    waiting: Vec<Waiting>,
+    /// The lists of `waiting`. Only frames to one port wait, so there are at most as many as the batch has frames.
+    picks: Vec<u16>,
+    since: Instant,
+}
+
+/// One destination that is waited for, and its part of [`Held::picks`].
+struct Waiting {
+    to: Arc<Entry>,
+    egress: Arc<dyn Egress>,
+    picks: Range<usize>,
+}
+
+impl Held {
+    fn new() -> Self {
+        Held {
+            batch: Batch::new(),
+            waiting: Vec::with_capacity(MAX_PORTS),
+            picks: Vec::with_capacity(BATCH),
+            since: Instant::now(),
+        }
+    }
+
+    fn hold(&mut self, to: &Arc<Entry>, egress: &Arc<dyn Egress>, picks: &[u16]) {
+        let start = self.picks.len();
+        self.picks.extend_from_slice(picks);
+        self.waiting.push(Waiting { to: Arc::clone(to), egress: Arc::clone(egress), picks: start..self.picks.len() });
+    }
+
+    fn frames(&self) -> usize {
+        self.waiting.iter().map(|w| w.picks.len()).sum()
+    }
+
+    /// Delivers what there is room for by now; gives up on receivers that stopped reading.
+    fn retry(&mut self, scratch: &mut Scratch) {
+        let impatient = self.since.elapsed() > LOSSLESS_PATIENCE;
+        let Held { batch, waiting, picks: all, .. } = self;
+        waiting.retain_mut(|w| {
+            let picks = &all[w.picks.clone()];
+            let done = w.egress.deliver(batch, picks, scratch);
+            mirror(&w.to, batch, &picks[..done], scratch);
+            w.picks.start += done;
+            if done == 0 && impatient {
+                w.to.stalled.store(true, Ordering::Relaxed);
+                w.egress.counters().dropped(DropReason::Stalled, w.picks.len() as u64);
+                return false;
+            }
+            !w.picks.is_empty()
+        });
+        if waiting.is_empty() {
+            all.clear();
+        }
+    }
+}
+
+/// Moves the frames of one ingress. Owned by one worker at a time.
+pub struct Forwarder {
+    switch: Arc<Switch>,
+    from: PortId,
+    ring: usize,
+    ingress: Box<dyn Ingress>,
+    held: Held,
+}
+
+impl Forwarder {
+    /// Forwards what `ingress` (ring `ring` of port `from`) brings.
+    pub fn new(switch: Arc<Switch>, from: PortId, ring: usize, ingress: Box<dyn Ingress>) -> Self {
+        Forwarder { switch, from, ring, ingress, held: Held::new() }
+    }
+
+    /// The ingress: for arming and waking.
+    pub fn ingress(&mut self) -> &mut dyn Ingress {
+        self.ingress.as_mut()
+    }
+
+    /// The ingress, to look at.
+    pub fn ingress_ref(&self) -> &dyn Ingress {
+        self.ingress.as_ref()
+    }
+
+    /// Whether frames wait for a lossless destination.
+    pub fn is_held(&self) -> bool {
+        !self.held.waiting.is_empty()
+    }
+
+    /// Forwards one batch.
+    #[inline]
+    pub fn pass(&mut self, work: &mut Work) -> Passed {
+        if self.is_held() {
+            return self.pass_held(work);
+        }
+        work.batch.clear();
+        self.ingress.take(&mut work.batch);
+        if work.batch.is_empty() {
+            // Slots whose frames were all dropped go back at once.
+            self.ingress.release();
+            return Passed::Idle;
+        }
+        let frames = work.batch.len();
+        self.forward(work);
+        if self.is_held() {
+            // The batch waits with its frames; the worker goes on with a fresh one.
+            std::mem::swap(&mut self.held.batch, &mut work.batch);
+            self.held.since = Instant::now();
+            return Passed::Held;
+        }
+        self.ingress.release();
+        Passed::Frames(frames)
+    }
+
+    fn forward(&mut self, work: &mut Work) {
+        let table = self.switch.table();
+        // A port detached a moment ago: nobody may hear of it any more.
+        let Some(me) = table.get(self.from) else { return };
+        let Work { batch, groups, picks, scratch } = work;
+        groups.classify(batch, self.from, self.switch.fdb(), self.ingress.counters());
+        for monitor in &me.tx_monitors {
+            let _ = deliver_or_drop(monitor.egress.as_ref(), batch, &IDENTITY[..batch.len()], scratch);
+        }
+        let held = &mut self.held;
+        if let Some(to) = groups.only().and_then(|id| table.get(id)) {
+            deliver(to, self.ring, batch, &IDENTITY[..batch.len()], true, scratch, held);
+            return;
+        }
+        for to in groups.active().iter().filter_map(|&id| table.get(id)) {
+            let with_flood = ring_of(to, self.ring) == 0;
+            let picks = groups.picks(to.id, true, with_flood, picks);
+            deliver(to, self.ring, batch, picks, true, scratch, held);
+        }
+        if groups.floods() {
+            self.flood(&table, work);
+        }
+    }
+
+    /// Frames for all: to ring 0 of every port that did not get them along with its own.
+    fn flood(&mut self, table: &Table, work: &mut Work) {
+        let Work { batch, groups, picks, scratch } = work;
+        let picks = groups.picks(self.from, false, true, picks);
+        let mut reached = false;
+        for to in table.all().iter().filter(|e| e.id != self.from) {
+            reached = true;
+            if groups.active().contains(&to.id) && ring_of(to, self.ring) == 0 {
+                continue;
+            }
+            // Nobody is held back for a flood: it would let one slow receiver stop the whole switch.
+            deliver(to, 0, batch, picks, false, scratch, &mut self.held);
+        }
+        if !reached {
+            self.ingress.counters().dropped(DropReason::NoPort, picks.len() as u64);
+        }
+    }
+
+    /// Tries again to deliver what waits.
+    fn pass_held(&mut self, work: &mut Work) -> Passed {
+        let before = self.held.frames();
+        self.held.retry(&mut work.scratch);
+        let moved = before - self.held.frames();
+        if moved > 0 {
+            self.held.since = Instant::now();
+        }
+        if !self.is_held() {
+            self.ingress.release();
+            return Passed::Frames(moved);
+        }
+        if moved > 0 { Passed::Frames(moved) } else { Passed::Held }
+    }
+}
+
+#[inline]
+fn ring_of(to: &Entry, source_ring: usize) -> usize {
+    match to.port.egresses.len() {
+        0 | 1 => 0,
+        n => source_ring % n,
+    }
+}
+
+/// Delivers to ring `source_ring` modulo the port's rings. What finds no room is dropped, or, if `may_hold`, waits for a lossless port.
+#[inline]
+fn deliver(
+    to: &Arc<Entry>,
+    source_ring: usize,
+    batch: &Batch,
+    picks: &[u16],
+    may_hold: bool,
+    scratch: &mut Scratch,
+    held: &mut Held,
+) {
+    let Some(egress) = to.port.egresses.get(ring_of(to, source_ring)) else { return };
+    let done = egress.deliver(batch, picks, scratch);
+    mirror(to, batch, &picks[..done], scratch);
+    let rest = &picks[done..];
+    if done > 0 && to.port.lossless {
+        to.stalled.store(false, Ordering::Relaxed);
+    }
+    if rest.is_empty() {
+        return;
+    }
+    if may_hold && to.holds_senders() {
+        held.hold(to, egress, rest);
+    } else {
+        let why = if to.port.lossless && may_hold { DropReason::Stalled } else { DropReason::NoRoom };
+        egress.counters().dropped(why, rest.len() as u64);
+    }
+}
+
+/// Copies to the port's receive monitors what it received.
+#[inline]
+fn mirror(to: &Entry, batch: &Batch, picks: &[u16], scratch: &mut Scratch) {
+    for monitor in &to.rx_monitors {
+        let _ = deliver_or_drop(monitor.egress.as_ref(), batch, picks, scratch);
+    }
+}
+
+fn deliver_or_drop(egress: &dyn Egress, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
+    let done = egress.deliver(batch, picks, scratch);
+    if done < picks.len() {
+        egress.counters().dropped(DropReason::NoRoom, (picks.len() - done) as u64);
+    }
+    done
+}

@@ -1,0 +1,225 @@
+//! The ports of a switch: an immutable table that is replaced as a whole when a port comes or goes, so that workers read it
+//! without a lock.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use netvale_port::Egress;
+use thiserror::Error;
+
+use crate::fdb::{DEFAULT_ENTRIES, Fdb};
+
+/// Number of a port on its switch.
+pub type PortId = u8;
+
+/// Most ports of a switch (netmap's limit).
+pub const MAX_PORTS: usize = 254;
+
+/// Why a port cannot be attached.
+#[derive(Debug, PartialEq, Eq, Error)]
+pub enum AttachError {
+    /// The switch is full.
+    #[error("switch {0} has {MAX_PORTS} ports, the most it can have: detach one, or use another switch")]
+    Full(String),
+    /// The name is taken.
+    #[error("switch {switch} has a port {port} already: choose another name, or detach it first")]
+    Exists {
+        /// The switch.
+        switch: String,
+        /// The port.
+        port: String,
+    },
+    /// A monitor was asked for on a port that is not there.
+    #[error("switch {switch} has no port {port} to monitor: 'netvale list' shows its ports")]
+    NoSuchPort {
+        /// The switch.
+        switch: String,
+        /// The port.
+        port: String,
+    },
+}
+
+/// What to do for a port when it is attached.
+#[derive(Clone)]
+pub struct Port {
+    /// Its name on the switch.
+    pub name: String,
+    /// Where frames to it go, one a ring; may be empty for a port that only sends.
+    pub egresses: Vec<Arc<dyn Egress>>,
+    /// Hold senders back instead of dropping when it is full.
+    pub lossless: bool,
+}
+
+/// A port in the table.
+pub(crate) struct Entry {
+    pub(crate) id: PortId,
+    pub(crate) port: Port,
+    /// Lossless and not reading for too long: senders are not held back for the moment.
+    pub(crate) stalled: Arc<AtomicBool>,
+    /// Get a copy of what the port sends.
+    pub(crate) tx_monitors: Vec<Monitor>,
+    /// Get a copy of what the port receives.
+    pub(crate) rx_monitors: Vec<Monitor>,
+}
+
+/// A copy monitor on a port.
+#[derive(Clone)]
+pub(crate) struct Monitor {
+    name: String,
+    pub(crate) egress: Arc<dyn Egress>,
+}
+
+impl Entry {
+    fn with_monitors(&self, tx: Vec<Monitor>, rx: Vec<Monitor>) -> Entry {
+        Entry {
+            id: self.id,
+            port: self.port.clone(),
+            stalled: Arc::clone(&self.stalled),
+            tx_monitors: tx,
+            rx_monitors: rx,
+        }
+    }
+
+    /// Whether senders are to be held back for it.
+    #[inline]
+    pub(crate) fn holds_senders(&self) -> bool {
+        self.port.lossless && !self.stalled.load(Ordering::Relaxed)
+    }
+}
+
+/// The ports at one moment.
+pub(crate) struct Table {
+    /// By number.
+    by_id: Vec<Option<Arc<Entry>>>,
+    /// Those that are there, in order.
+    all: Vec<Arc<Entry>>,
+}
+
+impl Table {
+    #[inline]
+    pub(crate) fn get(&self, id: PortId) -> Option<&Arc<Entry>> {
+        self.by_id.get(usize::from(id)).and_then(Option::as_ref)
+    }
+
+    pub(crate) fn all(&self) -> &[Arc<Entry>] {
+        &self.all
+    }
+
+    fn from(by_id: Vec<Option<Arc<Entry>>>) -> Table {
+        let all = by_id.iter().flatten().cloned().collect();
+        Table { by_id, all }
+    }
+}
+
+/// A learning switch.
+pub struct Switch {
+    name: String,
+    table: ArcSwap<Table>,
+    /// Serialises those who change the table; never taken on the packet path.
+    changing: Mutex<()>,
+    fdb: Fdb,
+}
+
+impl Switch {
+    /// A switch without ports, with a forwarding table of [`DEFAULT_ENTRIES`].
+    pub fn new(name: &str) -> Arc<Self> {
+        Self::with_table_size(name, DEFAULT_ENTRIES)
+    }
+
+    /// A switch whose forwarding table has at least `entries` entries.
+    pub fn with_table_size(name: &str, entries: usize) -> Arc<Self> {
+        // Two keys from the standard library's per-process random state.
+        let random = RandomState::new();
+        let key = (random.hash_one(1u8), random.hash_one(2u8));
+        let table = ArcSwap::from_pointee(Table::from(vec![None; MAX_PORTS]));
+        Arc::new(Switch { name: name.to_owned(), table, changing: Mutex::new(()), fdb: Fdb::new(entries, key) })
+    }
+
+    /// Its name, e.g. `vale0`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its forwarding table.
+    pub fn fdb(&self) -> &Fdb {
+        &self.fdb
+    }
+
+    #[inline]
+    pub(crate) fn table(&self) -> arc_swap::Guard<Arc<Table>> {
+        self.table.load()
+    }
+
+    fn change<T>(&self, f: impl FnOnce(&mut Vec<Option<Arc<Entry>>>) -> Result<T, AttachError>) -> Result<T, AttachError> {
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_id = self.table.load().by_id.clone();
+        let result = f(&mut by_id)?;
+        self.table.store(Arc::new(Table::from(by_id)));
+        Ok(result)
+    }
+
+    /// Adds a port; frames may reach its egresses from now on.
+    ///
+    /// # Errors
+    /// [`AttachError::Full`], [`AttachError::Exists`].
+    pub fn attach(&self, port: Port) -> Result<PortId, AttachError> {
+        self.change(|by_id| {
+            if by_id.iter().flatten().any(|e| e.port.name == port.name) {
+                return Err(AttachError::Exists { switch: self.name.clone(), port: port.name.clone() });
+            }
+            let free = by_id.iter().position(Option::is_none).ok_or_else(|| AttachError::Full(self.name.clone()))?;
+            let id = free as PortId;
+            let stalled = Arc::new(AtomicBool::new(false));
+            by_id[free] = Some(Arc::new(Entry { id, port, stalled, tx_monitors: Vec::new(), rx_monitors: Vec::new() }));
+            Ok(id)
+        })
+    }
+
+    /// Removes a port and what the table knew of it. Workers may still deliver one batch to its egresses.
+    pub fn detach(&self, id: PortId) {
+        let _ = self.change(|by_id| {
+            if let Some(e) = by_id.get_mut(usize::from(id)) {
+                *e = None;
+            }
+            Ok(())
+        });
+        self.fdb.forget_port(id);
+    }
+
+    /// Adds a copy monitor called `name` to a port: what the port sends (`tx`) and receives (`rx`) also goes to
+    /// `egress`, as far as it has room.
+    ///
+    /// # Errors
+    /// [`AttachError::NoSuchPort`].
+    pub fn monitor(&self, port: &str, name: &str, egress: Arc<dyn Egress>, tx: bool, rx: bool) -> Result<(), AttachError> {
+        let missing = || AttachError::NoSuchPort { switch: self.name.clone(), port: port.to_owned() };
+        self.change(|by_id| {
+            let found = by_id.iter_mut().flatten().find(|e| e.port.name == port).ok_or_else(missing)?;
+            let with = |old: &[Monitor], wanted: bool| {
+                let new = wanted.then(|| Monitor { name: name.to_owned(), egress: Arc::clone(&egress) });
+                old.iter().cloned().chain(new).collect()
+            };
+            *found = Arc::new(found.with_monitors(with(&found.tx_monitors, tx), with(&found.rx_monitors, rx)));
+            Ok(())
+        })
+    }
+
+    /// Removes all monitors called `name`.
+    pub fn unmonitor(&self, name: &str) {
+        let _ = self.change(|by_id| {
+            for e in by_id.iter_mut().flatten() {
+                let without = |old: &[Monitor]| old.iter().filter(|m| m.name != name).cloned().collect::<Vec<_>>();
+                *e = Arc::new(e.with_monitors(without(&e.tx_monitors), without(&e.rx_monitors)));
+            }
+            Ok(())
+        });
+    }
+
+    /// Names and numbers of its ports.
+    pub fn ports(&self) -> Vec<(PortId, String)> {
+        self.table.load().all.iter().map(|e| (e.id, e.port.name.clone())).collect()
+    }
+}
