@@ -326,7 +326,7 @@ impl PortMem {
         let binding = Binding { region: Arc::clone(region), index, nifp: at, extra_bufs };
         region.store_name(at, name);
         let field = |o: usize, v: u32| region.store_u32(at + o as u64, v);
-        field(offset_of!(NetmapIf, ni_version), NETMAP_API as u32);
+        field(offset_of!(NetmapIf, ni_version), NETMAP_API);
         field(offset_of!(NetmapIf, ni_flags), 0);
         field(offset_of!(NetmapIf, ni_tx_rings), self.shape.tx_rings);
         field(offset_of!(NetmapIf, ni_rx_rings), self.shape.rx_rings);

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use netvale_mem::copy::copy_bytes;
-use netvale_wire::vnet::Offload;
+use netvale_wire::offload::Offload;
 
 /// Most frames a batch holds.
 pub const BATCH: usize = 256;
@@ -166,6 +166,13 @@ impl Batch {
         }
     }
 
+    /// Takes the frame pushed last out again.
+    pub fn pop(&mut self) {
+        if let Some(f) = self.frames.pop() {
+            self.bytes -= u64::from(f.len);
+        }
+    }
+
     /// The source of the frame pushed last is not to be learned (`NS_NO_LEARN`).
     #[inline]
     pub fn set_no_learn(&mut self) {
@@ -255,7 +262,9 @@ impl FrameRef<'_> {
         const MAC: u64 = (1 << 48) - 1;
         let (first, last) = if self.piece(0).len >= 12 {
             // SAFETY: the contract of `push`: at least 12 readable bytes; each is read once, into a register.
-            unsafe { (self.frame.ptr.cast::<u64>().read_unaligned(), self.frame.ptr.add(4).cast::<u64>().read_unaligned()) }
+            unsafe {
+                (self.frame.ptr.cast::<u64>().read_unaligned(), self.frame.ptr.add(4).cast::<u64>().read_unaligned())
+            }
         } else {
             let mut h = [[0u8; 8]; 2];
             self.copy_out(0, &mut h[0]);

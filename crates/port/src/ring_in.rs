@@ -134,7 +134,8 @@ impl RingIngress {
         if total > MAX_FRAME {
             return Err(DropReason::TooLong);
         }
-        let used = if pieces.first().is_some_and(|p| p.1 == 0) && pieces.len() > 1 { &pieces[1..] } else { &pieces[..] };
+        let used =
+            if pieces.first().is_some_and(|p| p.1 == 0) && pieces.len() > 1 { &pieces[1..] } else { &pieces[..] };
         // SAFETY: every piece passed `piece` (a whole buffer of the live mapping, len <= buf_size), the first at most shortened by
         // the header; the slots go back in `release` only.
         if !unsafe { batch.push_frags(used) } {
@@ -161,7 +162,7 @@ impl RingIngress {
             *ptr = ptr.add(n);
         }
         *len -= self.hdr_len;
-        VnetHdr::parse(&bytes[..n]).map(Some).ok_or(DropReason::BadVnetHeader)
+        crate::soft::parse_header(&bytes[..n]).map(Some).ok_or(DropReason::BadVnetHeader)
     }
 }
 

@@ -138,7 +138,7 @@ impl RingEgress {
                 out.frame(self.hdr_len, frame);
                 Ok(())
             }
-            Form::Checksum | Form::Segments { .. } => scratch.soften(frame, |bytes| out.bytes(self.hdr_len, bytes)),
+            Form::Checksum | Form::Segments { .. } => scratch.soften(frame, |bytes| out.bytes(self.hdr_len, bytes)).map(|_| ()),
         };
         if let Err(why) = sent {
             self.counters.dropped(why, 1);

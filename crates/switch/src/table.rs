@@ -153,7 +153,10 @@ impl Switch {
         self.table.load()
     }
 
-    fn change<T>(&self, f: impl FnOnce(&mut Vec<Option<Arc<Entry>>>) -> Result<T, AttachError>) -> Result<T, AttachError> {
+    fn change<T>(
+        &self,
+        f: impl FnOnce(&mut Vec<Option<Arc<Entry>>>) -> Result<T, AttachError>,
+    ) -> Result<T, AttachError> {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut by_id = self.table.load().by_id.clone();
         let result = f(&mut by_id)?;
@@ -194,7 +197,14 @@ impl Switch {
     ///
     /// # Errors
     /// [`AttachError::NoSuchPort`].
-    pub fn monitor(&self, port: &str, name: &str, egress: Arc<dyn Egress>, tx: bool, rx: bool) -> Result<(), AttachError> {
+    pub fn monitor(
+        &self,
+        port: &str,
+        name: &str,
+        egress: Arc<dyn Egress>,
+        tx: bool,
+        rx: bool,
+    ) -> Result<(), AttachError> {
         let missing = || AttachError::NoSuchPort { switch: self.name.clone(), port: port.to_owned() };
         self.change(|by_id| {
             let found = by_id.iter_mut().flatten().find(|e| e.port.name == port).ok_or_else(missing)?;
