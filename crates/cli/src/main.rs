@@ -1,2 +1,5 @@
-//! The netvale command.
-fn main() {}
+//! The `netvale` command; all of it is in the library beside this file.
+
+fn main() -> std::process::ExitCode {
+    netvale_cli::main()
+}

@@ -1,0 +1,72 @@
+//! The command line as a whole.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use crate::cmd::Command;
+use crate::error::{EXIT_CODES, Kind};
+use crate::{CliError, Ctx};
+
+/// netmap rings and VALE switches on stock Linux: one daemon, and everything attaches to it.
+#[derive(Debug, Parser)]
+#[command(name = "netvale", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct Cli {
+    /// Folder of the daemon's sockets.
+    ///
+    /// Without it: $NETVALE_RUN_DIR, else /run/netvale for root, else $XDG_RUNTIME_DIR/netvale.
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Global options")]
+    pub run_dir: Option<PathBuf>,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The command, with the exit codes at the end of every subcommand's help.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command().mut_subcommands(with_exit_codes)
+}
+
+fn with_exit_codes(sub: clap::Command) -> clap::Command {
+    let long = sub.get_after_long_help().map(|text| format!("{text}\n{EXIT_CODES}"));
+    let sub = sub.after_help(EXIT_CODES);
+    match long {
+        Some(text) => sub.after_long_help(text),
+        None => sub,
+    }
+}
+
+/// Runs the program: arguments, work, errors, exit code.
+#[must_use]
+pub fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|arg| arg == netvale_bench::WORKER_SUBCOMMAND) {
+        return netvale_bench::worker_main();
+    }
+    let matches = command().get_matches();
+    let cli = match <Cli as clap::FromArgMatches>::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
+    let ctx = Ctx { run_dir: cli.run_dir };
+    cli.command.run(&ctx).unwrap_or_else(|error| report(&error))
+}
+
+fn report(error: &CliError) -> ExitCode {
+    if error.kind() != Kind::OutputClosed {
+        eprintln!("netvale: {error}\n  {}", error.next());
+    }
+    ExitCode::from(error.code())
+}
+
+#[cfg(test)]
+mod tests {
+    /// Objective: clap's own checks hold: no flag twice, no clash of names.
+    #[test]
+    fn definition() {
+        super::command().debug_assert();
+    }
+}

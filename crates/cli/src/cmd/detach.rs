@@ -1,0 +1,26 @@
+//! `netvale detach`: a port less on a switch.
+
+use std::process::ExitCode;
+
+use crate::{CliError, Ctx};
+
+/// Detach a port from its switch.
+///
+/// What the port made goes with it: a TAP device is removed, a capture file is closed. A local program that has it open sees it
+/// closed.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The switch, e.g. vale0.
+    pub switch: String,
+
+    /// The port's name on it, as `netvale list` shows it.
+    pub port: String,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// No daemon answers, or there is no such port.
+pub fn run(_args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
+    Err(CliError::failed("this build has no `detach`", "end the daemon"))
+}

@@ -1,0 +1,77 @@
+//! The subcommands, one file each.
+
+use std::process::ExitCode;
+
+use crate::{CliError, Ctx};
+
+pub mod attach;
+pub mod bench;
+pub mod bridge;
+pub mod completions;
+pub mod demo;
+pub mod detach;
+pub mod dump;
+pub mod fwd;
+pub mod lb;
+pub mod list;
+pub mod man;
+pub mod pkt_gen;
+pub mod replay;
+pub mod show;
+pub mod stop;
+pub mod table;
+pub mod top;
+pub mod up;
+
+/// A subcommand with its arguments.
+#[derive(Debug, clap::Subcommand)]
+#[expect(missing_docs, reason = "a variant's text is the help, which stands on its Args")]
+pub enum Command {
+    Up(up::Args),
+    Stop(stop::Args),
+    Attach(attach::Args),
+    Detach(detach::Args),
+    List(list::Args),
+    Show(show::Args),
+    Table(table::Args),
+    Top(top::Args),
+    PktGen(pkt_gen::Args),
+    Bridge(bridge::Args),
+    Fwd(fwd::Args),
+    Lb(lb::Args),
+    Dump(dump::Args),
+    Replay(replay::Args),
+    Demo(demo::Args),
+    Bench(bench::Args),
+    Man(man::Args),
+    Completions(completions::Args),
+}
+
+impl Command {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The subcommand's.
+    pub fn run(&self, ctx: &Ctx) -> Result<ExitCode, CliError> {
+        match self {
+            Self::Up(args) => up::run(args, ctx),
+            Self::Stop(args) => stop::run(args, ctx),
+            Self::Attach(args) => attach::run(args, ctx),
+            Self::Detach(args) => detach::run(args, ctx),
+            Self::List(args) => list::run(args, ctx),
+            Self::Show(args) => show::run(args, ctx),
+            Self::Table(args) => table::run(args, ctx),
+            Self::Top(args) => top::run(args, ctx),
+            Self::PktGen(args) => pkt_gen::run(args, ctx),
+            Self::Bridge(args) => bridge::run(args, ctx),
+            Self::Fwd(args) => fwd::run(args, ctx),
+            Self::Lb(args) => lb::run(args, ctx),
+            Self::Dump(args) => dump::run(args, ctx),
+            Self::Replay(args) => replay::run(args, ctx),
+            Self::Demo(args) => demo::run(args, ctx),
+            Self::Bench(args) => bench::run(args, ctx),
+            Self::Man(args) => man::run(args, ctx),
+            Self::Completions(args) => completions::run(args, ctx),
+        }
+    }
+}

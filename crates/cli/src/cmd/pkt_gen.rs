@@ -1,0 +1,181 @@
+//! `netvale pkt-gen`: generate and count frames, with netmap pkt-gen's options.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::{CliError, Ctx};
+
+/// Generate, count or bounce frames.
+///
+/// It is netmap's pkt-gen, with its options. A line a second says the rate, a last line sums it up. -f ping and pong report the round trip's percentiles. Ctrl-C ends it.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Args {
+    /// The port, e.g. vale0:a, netmap:p{1.
+    #[arg(short = 'i', value_name = "PORT")]
+    pub interface: String,
+
+    /// What to do.
+    #[arg(short = 'f', value_enum, value_name = "FUNCTION")]
+    pub function: Option<Function>,
+
+    /// Frames to send or receive; 0: no end.
+    #[arg(short = 'n', value_name = "COUNT", default_value_t = 0)]
+    pub count: u64,
+
+    /// Send so many frames: as -f tx -n COUNT.
+    #[arg(short = 't', value_name = "COUNT", conflicts_with_all = ["rx_count", "function"])]
+    pub tx_count: Option<u64>,
+
+    /// Receive so many frames: as -f rx -n COUNT.
+    #[arg(short = 'r', value_name = "COUNT", conflicts_with = "function")]
+    pub rx_count: Option<u64>,
+
+    /// Bytes of a frame without CRC. Given twice, random sizes between the second and the first.
+    #[arg(short = 'l', value_name = "BYTES", default_value = "60", value_parser = clap::value_parser!(u32).range(14..=65_550))]
+    pub pkt_size: Vec<u32>,
+
+    /// Destination address or range: IP[:PORT[-IP:PORT]] [default: 10.1.0.1:1234, fd00::1 with -6].
+    #[arg(short = 'd', value_name = "RANGE")]
+    pub dst_ip: Option<String>,
+
+    /// Source address or range: IP[:PORT[-IP:PORT]] [default: 10.0.0.1:1234, fd00::2 with -6].
+    #[arg(short = 's', value_name = "RANGE")]
+    pub src_ip: Option<String>,
+
+    /// Destination MAC address [default: ff:ff:ff:ff:ff:ff].
+    #[arg(short = 'D', value_name = "MAC")]
+    pub dst_mac: Option<String>,
+
+    /// Source MAC address [default: the port's].
+    #[arg(short = 'S', value_name = "MAC")]
+    pub src_mac: Option<String>,
+
+    /// Pin the first thread to this CPU, the next to the following ones.
+    #[arg(short = 'a', value_name = "CPU")]
+    pub affinity: Option<usize>,
+
+    /// Frames a sync (the batch).
+    #[arg(short = 'b', value_name = "FRAMES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    pub burst: u32,
+
+    /// CPUs to use; 0: all.
+    #[arg(short = 'c', value_name = "N", default_value_t = 1)]
+    pub cores: u32,
+
+    /// Threads, each with a ring of its own; 0: one for each ring.
+    #[arg(short = 'p', value_name = "N", default_value_t = 1)]
+    pub threads: u32,
+
+    /// Milliseconds between two reports.
+    #[arg(short = 'T', value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub report_ms: u32,
+
+    /// Seconds to wait for the link before the first frame.
+    #[arg(short = 'w', value_name = "S", default_value_t = 2)]
+    pub wait_link: u32,
+
+    /// Frames a second; 0: no limit.
+    #[arg(short = 'R', value_name = "PPS", default_value_t = 0)]
+    pub rate: u64,
+
+    /// Print the bytes of each frame.
+    #[arg(short = 'X')]
+    pub dump_payload: bool,
+
+    /// Bytes of virtio-net header before each frame: 0, 10 or 12 [default: the port's].
+    #[arg(short = 'H', value_name = "BYTES", value_parser = ["0", "10", "12"])]
+    pub vnet_hdr: Option<String>,
+
+    /// Send the frames of this capture file.
+    #[arg(short = 'P', value_name = "FILE")]
+    pub pcap: Option<PathBuf>,
+
+    /// Random source address and port in each frame, from the range given by -s.
+    #[arg(short = 'z')]
+    pub random_src: bool,
+
+    /// Random destination address and port in each frame, from the range given by -d.
+    #[arg(short = 'Z')]
+    pub random_dst: bool,
+
+    /// End a receiver when no frame comes any more.
+    #[arg(short = 'W')]
+    pub exit_idle: bool,
+
+    /// Plain numbers instead of Kpps, Mpps, Gbps.
+    #[arg(short = 'N')]
+    pub no_scale: bool,
+
+    /// Slots a frame (NS_MOREFRAG).
+    #[arg(short = 'F', value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub num_frags: u32,
+
+    /// Bytes of each fragment; without it the frame is cut into -F equal ones.
+    #[arg(short = 'M', value_name = "BYTES")]
+    pub frag_size: Option<u32>,
+
+    /// Indirect buffers (NS_INDIRECT), where the port takes them.
+    #[arg(short = 'I')]
+    pub indirect: bool,
+
+    /// pkt-gen's data generation options, a number: 1 prefetch, 2 access, 4 copy, 8 memcpy, 16 timestamp.
+    #[arg(short = 'o', value_name = "OPTIONS", default_value_t = 0)]
+    pub options: u32,
+
+    /// Say more.
+    #[arg(short = 'v', action = clap::ArgAction::Count)]
+    pub verbose: u8,
+
+    /// IPv4 frames (the default).
+    #[arg(short = '4', conflicts_with = "ipv6")]
+    pub ipv4: bool,
+
+    /// IPv6 frames.
+    #[arg(short = '6')]
+    pub ipv6: bool,
+
+    /// One JSON object a report, one a line, and one for the sum.
+    #[arg(long)]
+    pub json: bool,
+
+    /// The receiver reads each frame's bytes.
+    #[arg(long, overrides_with = "no_touch")]
+    pub touch: bool,
+
+    /// The receiver looks at the slots only (the default, as netmap's).
+    #[arg(long, overrides_with = "touch")]
+    pub no_touch: bool,
+}
+
+/// pkt-gen's functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Function {
+    /// Send.
+    Tx,
+    /// Receive and count.
+    Rx,
+    /// Send one frame, wait for its answer, and so on: latency.
+    Ping,
+    /// Send back what comes.
+    Pong,
+    /// Send frames with a sequence number.
+    Txseq,
+    /// Receive them and report gaps.
+    Rxseq,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  netvale pkt-gen -i vale0:tx -f tx -l 60
+  netvale pkt-gen -i vale0:rx -f rx -W
+  netvale pkt-gen -i vale0:a -f ping -n 100000
+";
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// The port cannot be opened, or values do not fit together.
+pub fn run(_args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
+    Err(CliError::failed("this build has no `pkt-gen`", "write to the port with `netvale replay`"))
+}

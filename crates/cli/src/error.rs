@@ -1,0 +1,110 @@
+//! Errors of the command line: what failed, what to do next, and the exit code.
+
+use std::io;
+
+/// What the exit codes mean; the end of the help and of each manual page.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0  it worked
+  1  it failed
+  2  the command line is wrong
+  3  the daemon cannot be reached
+  4  the daemon refused
+";
+
+/// What kind of failure an error is; decides the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The work failed.
+    Failed,
+    /// Options or values do not make sense.
+    Usage,
+    /// No daemon answers.
+    Unreachable,
+    /// The daemon answered no.
+    Refused,
+    /// The reader of standard output went away: no failure, nothing to say.
+    OutputClosed,
+}
+
+/// Why a subcommand ended early. Printed as two lines: [`CliError::what`], then [`CliError::next`].
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct CliError {
+    kind: Kind,
+    what: String,
+    next: String,
+}
+
+impl CliError {
+    fn new(kind: Kind, what: impl Into<String>, next: impl Into<String>) -> Self {
+        Self { kind, what: what.into(), next: next.into() }
+    }
+
+    /// The work failed: exit code 1. `next` says what the user can do about it.
+    pub fn failed(what: impl Into<String>, next: impl Into<String>) -> Self {
+        Self::new(Kind::Failed, what, next)
+    }
+
+    /// Options or values that do not make sense: exit code 2.
+    pub fn usage(what: impl Into<String>, next: impl Into<String>) -> Self {
+        Self::new(Kind::Usage, what, next)
+    }
+
+    /// No daemon answers: exit code 3.
+    pub fn unreachable(what: impl Into<String>, next: impl Into<String>) -> Self {
+        Self::new(Kind::Unreachable, what, next)
+    }
+
+    /// The daemon answered no: exit code 4.
+    pub fn refused(what: impl Into<String>, next: impl Into<String>) -> Self {
+        Self::new(Kind::Refused, what, next)
+    }
+
+    /// Standard output could not be written. A reader that went away is [`Kind::OutputClosed`].
+    pub fn output(error: &io::Error) -> Self {
+        let kind = if error.kind() == io::ErrorKind::BrokenPipe { Kind::OutputClosed } else { Kind::Failed };
+        Self::new(
+            kind,
+            format!("cannot write to standard output: {error}"),
+            "check where the output goes, and the room there",
+        )
+    }
+
+    /// What kind of failure it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What to do next, one line.
+    pub fn next(&self) -> &str {
+        &self.next
+    }
+
+    /// The exit code, as in [`EXIT_CODES`].
+    pub fn code(&self) -> u8 {
+        match self.kind {
+            Kind::OutputClosed => 0,
+            Kind::Failed => 1,
+            Kind::Usage => 2,
+            Kind::Unreachable => 3,
+            Kind::Refused => 4,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: each kind has the exit code that [`EXIT_CODES`] promises, and a reader that went away is no failure.
+    #[test]
+    fn codes() {
+        assert_eq!(CliError::failed("", "").code(), 1);
+        assert_eq!(CliError::usage("", "").code(), 2);
+        assert_eq!(CliError::unreachable("", "").code(), 3);
+        assert_eq!(CliError::refused("", "").code(), 4);
+        assert_eq!(CliError::output(&io::ErrorKind::BrokenPipe.into()).code(), 0);
+        assert_eq!(CliError::output(&io::ErrorKind::StorageFull.into()).code(), 1);
+    }
+}

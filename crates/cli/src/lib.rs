@@ -1,0 +1,26 @@
+//! The `netvale` command line.
+//!
+//! Each subcommand is one file in [`cmd`]: an `Args` struct, from which the help, the manual page and the shell completions come,
+//! and a `run` function. Start reading at [`cli`], then [`cmd::list`].
+//!
+//! | file | holds |
+//! |---|---|
+//! | `cli.rs` | the command line as a whole, and what is the same for every subcommand |
+//! | `ctx.rs` | what a subcommand gets: the run directory, the way to the daemon |
+//! | `error.rs` | errors of two lines, and the exit codes |
+//! | `out.rs` | standard output, whose reader may go away |
+//! | `progress.rs` | the progress line on standard error |
+//! | `rates.rs`, `units.rs` | rates from counters, and how they are written |
+
+pub mod cli;
+pub mod cmd;
+pub mod ctx;
+pub mod error;
+pub mod out;
+pub mod progress;
+pub mod units;
+pub mod values;
+
+pub use cli::main;
+pub use ctx::Ctx;
+pub use error::CliError;

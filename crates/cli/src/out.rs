@@ -1,0 +1,37 @@
+//! Standard output, whose reader may go away (`netvale list | head -1`).
+//!
+//! Subcommands print through here and not by `println!`, which panics when the reader has gone.
+
+use std::fmt;
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::CliError;
+
+/// Writes `text` as it is and flushes it, so that a script reading line by line sees it at once.
+///
+/// # Errors
+/// [`CliError::output`]; pass it on with `?`, and the program ends quietly where the reader has gone.
+pub fn text(text: impl fmt::Display) -> Result<(), CliError> {
+    let mut out = io::stdout().lock();
+    write!(out, "{text}").and_then(|()| out.flush()).map_err(|error| CliError::output(&error))
+}
+
+/// Writes `line` and a line end.
+///
+/// # Errors
+/// As [`text`].
+pub fn line(line: impl fmt::Display) -> Result<(), CliError> {
+    text(format_args!("{line}\n"))
+}
+
+/// Writes `value` as one JSON object on one line.
+///
+/// # Errors
+/// As [`text`], and when the value cannot be written as JSON.
+pub fn json(value: &impl Serialize) -> Result<(), CliError> {
+    let text = serde_json::to_string(value)
+        .map_err(|error| CliError::failed(format!("cannot write the result as JSON: {error}"), "leave --json away"))?;
+    line(text)
+}

@@ -1,0 +1,60 @@
+//! A progress line on standard error, for anything that takes over a second.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// The progress line; silent when standard error is not a terminal. Removed on drop.
+#[derive(Debug)]
+pub struct Progress(ProgressBar);
+
+impl Progress {
+    /// A bar over `steps` steps.
+    #[must_use]
+    pub fn steps(steps: u64) -> Self {
+        Self::with(Some(steps), "{bar:24} {pos}/{len} {wide_msg}")
+    }
+
+    /// A spinner, where the end is not known.
+    #[must_use]
+    pub fn spinner() -> Self {
+        let progress = Self::with(None, "{spinner} {elapsed} {wide_msg}");
+        progress.0.enable_steady_tick(Duration::from_millis(200));
+        progress
+    }
+
+    fn with(steps: Option<u64>, template: &str) -> Self {
+        // Hidden by indicatif itself where standard error is not a terminal.
+        let bar = ProgressBar::with_draw_target(steps, ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Self(bar)
+    }
+
+    /// Says what is going on.
+    pub fn say(&self, what: impl Into<String>) {
+        self.0.set_message(what.into());
+    }
+
+    /// `done` steps of those announced are done.
+    pub fn set(&self, done: u64) {
+        self.0.set_position(done);
+    }
+
+    /// One step more is done.
+    pub fn step(&self) {
+        self.0.inc(1);
+    }
+
+    /// Runs `print`, which writes to the terminal, with the line out of the way.
+    pub fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.0.suspend(print)
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
