@@ -8,16 +8,20 @@
 //! | `cli.rs` | the command line as a whole, and what is the same for every subcommand |
 //! | `ctx.rs` | what a subcommand gets: the run directory, the way to the daemon |
 //! | `error.rs` | errors of two lines, and the exit codes |
+//! | `grid.rs` | aligned columns |
 //! | `out.rs` | standard output, whose reader may go away |
 //! | `progress.rs` | the progress line on standard error |
 //! | `rates.rs`, `units.rs` | rates from counters, and how they are written |
+//! | `values.rs` | values that several subcommands take |
 
 pub mod cli;
 pub mod cmd;
 pub mod ctx;
 pub mod error;
+pub mod grid;
 pub mod out;
 pub mod progress;
+pub mod rates;
 pub mod units;
 pub mod values;
 

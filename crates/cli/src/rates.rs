@@ -1,0 +1,180 @@
+//! Rates from two readings of the counters. Pure: the time is the daemon's own, taken when it read the counters.
+
+use serde::Serialize;
+
+/// The counters at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// When the daemon read them: nanoseconds of its monotonic clock.
+    pub at_ns: u64,
+    /// One entry a port.
+    pub ports: Vec<PortCounters>,
+    /// One entry a worker.
+    pub workers: Vec<WorkerCounters>,
+}
+
+/// Counters of a port since it was attached. "In" is into the switch, what the port sends; "out" is what the switch delivers to it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PortCounters {
+    /// `SWITCH:PORT`.
+    pub name: String,
+    /// Frames in.
+    pub in_frames: u64,
+    /// Bytes in.
+    pub in_bytes: u64,
+    /// Frames out.
+    pub out_frames: u64,
+    /// Bytes out.
+    pub out_bytes: u64,
+    /// Frames dropped, for whatever reason, in both directions.
+    pub drops: u64,
+    /// Kicks sent and received.
+    pub kicks: u64,
+}
+
+/// A worker's time since it started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkerCounters {
+    /// Nanoseconds spent moving frames.
+    pub busy_ns: u64,
+}
+
+/// What happened between two samples.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Rates {
+    /// Seconds between the two.
+    pub seconds: f64,
+    /// One entry a port of the later sample, in its order.
+    pub ports: Vec<PortRates>,
+    /// Percent of its time that each worker was busy.
+    pub workers_busy: Vec<f64>,
+}
+
+/// A port's rates.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PortRates {
+    /// `SWITCH:PORT`.
+    pub port: String,
+    /// Frames a second into the switch.
+    pub in_pps: f64,
+    /// Bits a second into the switch: the frames' bytes, without preamble, CRC and gap.
+    pub in_bps: f64,
+    /// Frames a second out of the switch.
+    pub out_pps: f64,
+    /// Bits a second out of the switch.
+    pub out_bps: f64,
+    /// Drops a second.
+    pub drops_ps: f64,
+    /// Kicks for each frame, in and out; nothing where no frame passed.
+    pub kicks_per_packet: Option<f64>,
+}
+
+impl PortRates {
+    /// Frames a second in both directions.
+    #[must_use]
+    pub fn pps(&self) -> f64 {
+        self.in_pps + self.out_pps
+    }
+}
+
+/// The rates between two samples; nothing where no time passed, as after a restart of the daemon.
+///
+/// A port that the earlier sample lacks began at zero. A counter that fell belongs to a new port of the same name, and began at
+/// zero, too.
+#[must_use]
+pub fn between(earlier: &Sample, later: &Sample) -> Option<Rates> {
+    let passed_ns = later.at_ns.checked_sub(earlier.at_ns).filter(|&passed| passed > 0)?;
+    let seconds = passed_ns as f64 / 1e9;
+    let ports = later.ports.iter().map(|port| {
+        let before = earlier.ports.iter().find(|before| before.name == port.name);
+        port_rates(before, port, seconds)
+    });
+    let workers_busy = later.workers.iter().enumerate().map(|(index, worker)| {
+        let before = earlier.workers.get(index).map_or(0, |before| before.busy_ns);
+        (100.0 * worker.busy_ns.saturating_sub(before) as f64 / passed_ns as f64).min(100.0)
+    });
+    Some(Rates { seconds, ports: ports.collect(), workers_busy: workers_busy.collect() })
+}
+
+fn port_rates(before: Option<&PortCounters>, port: &PortCounters, seconds: f64) -> PortRates {
+    let fresh = PortCounters::default();
+    let before = before.filter(|before| same_life(before, port)).unwrap_or(&fresh);
+    let passed = |count: fn(&PortCounters) -> u64| count(port).saturating_sub(count(before)) as f64;
+    let (in_frames, out_frames) = (passed(|port| port.in_frames), passed(|port| port.out_frames));
+    let frames = in_frames + out_frames;
+    PortRates {
+        port: port.name.clone(),
+        in_pps: in_frames / seconds,
+        in_bps: 8.0 * passed(|port| port.in_bytes) / seconds,
+        out_pps: out_frames / seconds,
+        out_bps: 8.0 * passed(|port| port.out_bytes) / seconds,
+        drops_ps: passed(|port| port.drops) / seconds,
+        kicks_per_packet: (frames > 0.0).then(|| passed(|port| port.kicks) / frames),
+    }
+}
+
+/// Counters never fall while a port lives.
+fn same_life(before: &PortCounters, port: &PortCounters) -> bool {
+    before.in_frames <= port.in_frames && before.out_frames <= port.out_frames && before.drops <= port.drops
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(name: &str, frames: u64) -> PortCounters {
+        PortCounters {
+            name: name.into(),
+            in_frames: frames,
+            in_bytes: frames * 60,
+            out_frames: frames / 2,
+            out_bytes: frames * 30,
+            drops: frames / 4,
+            kicks: frames / 8,
+        }
+    }
+
+    fn sample(at_ns: u64, ports: Vec<PortCounters>) -> Sample {
+        Sample { at_ns, ports, workers: vec![WorkerCounters { busy_ns: at_ns / 4 }] }
+    }
+
+    /// Objective: every rate is its counter's difference over the daemon's time.
+    #[test]
+    fn rates_are_differences() {
+        let rates =
+            between(&sample(1_000, vec![port("vale0:a", 800)]), &sample(2_000_001_000, vec![port("vale0:a", 2400)]));
+        let rates = rates.expect("time passed");
+        assert_eq!(rates.seconds, 2.0);
+        assert_eq!(rates.workers_busy, [25.0]);
+        let expected = PortRates {
+            port: "vale0:a".into(),
+            in_pps: 800.0,
+            in_bps: 800.0 * 480.0,
+            out_pps: 400.0,
+            out_bps: 800.0 * 240.0,
+            drops_ps: 200.0,
+            kicks_per_packet: Some(200.0 / 2400.0),
+        };
+        assert_eq!(rates.ports, [expected]);
+    }
+
+    /// Objective: a new port and one attached again under its old name count from zero; one that left is not shown.
+    #[test]
+    fn ports_come_and_go() {
+        let before = sample(0, vec![port("vale0:gone", 1), port("vale0:again", 1000)]);
+        let after = sample(1_000_000_000, vec![port("vale0:again", 80), port("vale0:new", 160)]);
+        let rates = between(&before, &after).expect("time passed");
+        let pps: Vec<_> = rates.ports.iter().map(|port| (port.port.as_str(), port.in_pps)).collect();
+        assert_eq!(pps, [("vale0:again", 80.0), ("vale0:new", 160.0)]);
+    }
+
+    /// Objective: without time between them, or with a clock that began anew, there are no rates, and no division by zero.
+    #[test]
+    fn no_time() {
+        let (early, late) = (sample(5, vec![port("a", 1)]), sample(9, vec![port("a", 1)]));
+        assert_eq!(between(&early, &early), None);
+        assert_eq!(between(&late, &early), None);
+        let idle = between(&early, &late).expect("time passed");
+        assert_eq!(idle.ports.first().and_then(|port| port.kicks_per_packet), None);
+    }
+}
