@@ -1,0 +1,92 @@
+//! Help, manual pages and completions come from one definition; the command line's errors say what to do.
+
+mod common;
+
+use common::{netvale, run, stderr, stdout};
+
+const SUBCOMMANDS: [&str; 18] = [
+    "up", "stop", "attach", "detach", "list", "show", "table", "top", "pkt-gen", "bridge", "fwd", "lb", "dump", "replay",
+    "demo", "bench", "man", "completions",
+];
+
+/// Objective: every subcommand has short and long help, which end with the exit codes.
+#[test]
+fn help() {
+    for sub in SUBCOMMANDS {
+        for flag in ["-h", "--help"] {
+            let text = stdout(&run([sub, flag]));
+            assert!(text.contains("--run-dir") && text.contains("3  the daemon cannot be reached"), "{sub} {flag}: {text}");
+        }
+    }
+    assert!(!stdout(&run(["--help"])).contains("bench-worker"));
+}
+
+/// Objective: each subcommand has a manual page with its options and the exit codes.
+#[test]
+fn manual_pages() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let pages = dir.path().join("new/man1");
+    stdout(&netvale().arg("man").arg(&pages).output().expect("the binary starts"));
+    for sub in SUBCOMMANDS {
+        let text = std::fs::read_to_string(pages.join(format!("netvale-{sub}.1"))).expect("a page");
+        assert!(text.contains(".SH OPTIONS") && text.contains("the daemon refused"), "{sub}");
+    }
+    assert!(pages.join("netvale.1").exists());
+}
+
+/// Objective: each shell gets completions that know the subcommands.
+#[test]
+fn completions() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let text = stdout(&run(["completions", shell]));
+        assert!(SUBCOMMANDS.iter().all(|sub| text.contains(sub)), "{shell}");
+    }
+}
+
+/// Objective: a wrong command line is exit code 2.
+#[test]
+fn usage_errors() {
+    let wrong: [&[&str]; 7] = [
+        &["lits"],
+        &["up", "--workers", "0"],
+        &["up", "--cpu", "3-1"],
+        &["up", "--poll-always", "--spin-us", "3"],
+        &["up", "--socket-mode", "0999"],
+        &["attach", "vale0", "a", "--vnet-hdr", "11"],
+        &["top", "--delay", "0"],
+    ];
+    for args in wrong {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
+        assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+/// Objective: the harness is reached, with its own errors; a name it does not know is a usage error.
+#[test]
+fn bench() {
+    assert!(stdout(&run(["bench", "--list"])).contains("scenarios:"));
+    let output = run(["bench", "no-such-scenario"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--list"), "{}", stderr(&output));
+}
+
+/// Objective: a report is written from result files.
+#[test]
+fn bench_report() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (results, out) = (dir.path().join("results"), dir.path().join("report"));
+    let measured = stdout(&run(["bench", "copy", "--quick", "--runs", "1", "--seconds", "0.01", "--json"]));
+    std::fs::write(&results, measured).expect("room for a file");
+    let written = stdout(&netvale().args(["bench", "report", "-o"]).arg(&out).arg(&results).output().expect("it starts"));
+    assert!(written.lines().count() > 0 && written.lines().all(|file| std::path::Path::new(file).exists()), "{written}");
+}
+
+/// Objective: a reader that goes away ends the program quietly.
+#[test]
+fn closed_output() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let output = netvale().args(["completions", "bash"]).stdout(writer).output().expect("the binary starts");
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+}
