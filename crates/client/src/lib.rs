@@ -1,1 +1,46 @@
-//! Client library: attach to a netvale port, move whole batches per sync.
+//! Client library of netvale: open a port, move whole batches of frames per sync.
+//!
+//! ```no_run
+//! use netvale::{Interest, Port};
+//!
+//! # fn main() -> Result<(), netvale::Error> {
+//! let mut port = Port::open("vale0:a")?;
+//! port.tx()[0].send(&[0xff; 60]);
+//! let mut frame = [0u8; 2048];
+//! while port.wait(Interest::Rx, None)? {
+//!     for ring in port.rx() {
+//!         while let Some(len) = ring.recv(&mut frame) {
+//!             println!("{len} bytes");
+//!         }
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A pipe needs no daemon when both ends are in one program:
+//!
+//! ```
+//! # fn main() -> Result<(), netvale::Error> {
+//! let (mut a, mut b) = netvale::Port::pipe_pair(0, 0)?;
+//! a.tx()[0].send(b"hello");
+//! a.tx()[0].sync();
+//! b.rx()[0].sync();
+//! let mut frame = [0u8; 64];
+//! assert_eq!(b.rx()[0].recv(&mut frame), Some(5));
+//! assert_eq!(&frame[..5], b"hello");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`TxRing::send`] and [`RxRing::recv`] copy; programs in a hurry work on the slots themselves ([`TxRing::at`],
+//! [`RxRing::at`], [`swap_buffers`]), as netmap programs do.
+
+mod connect;
+mod error;
+mod port;
+mod ring;
+
+pub use error::Error;
+pub use port::{Interest, Options, Port};
+pub use ring::{RxRing, TxRing, swap_buffers};

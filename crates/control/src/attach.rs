@@ -359,7 +359,11 @@ impl AttachReply {
         }
         let bound = |first, count, rings| {
             let (first, count) = (r.u32(first), r.u32(count));
-            first.checked_add(count).filter(|&end| end <= rings).map(|end| first..end).ok_or(BadMessage::Field("bound rings"))
+            first
+                .checked_add(count)
+                .filter(|&end| end <= rings)
+                .map(|end| first..end)
+                .ok_or(BadMessage::Field("bound rings"))
         };
         Ok(AttachReply {
             status: r.u32(reply::STATUS) as i32,
@@ -425,8 +429,16 @@ mod tests {
     #[test]
     fn reply_round_trip() {
         let r = AttachReply {
-            role: Role::Pipe, memsize: 1 << 33, nifp: 4096, tx_rings: 4, rx_rings: 2, tx_bound: 1..2, rx_bound: 0..2,
-            num_bufs: 77, mem_id: 3, ..Default::default()
+            role: Role::Pipe,
+            memsize: 1 << 33,
+            nifp: 4096,
+            tx_rings: 4,
+            rx_rings: 2,
+            tx_bound: 1..2,
+            rx_bound: 0..2,
+            num_bufs: 77,
+            mem_id: 3,
+            ..Default::default()
         };
         assert_eq!(AttachReply::decode(&r.encode()), Ok(r.clone()));
         assert_eq!(r.num_fds(), 7);

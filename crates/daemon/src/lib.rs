@@ -1,1 +1,102 @@
-//! The netvale daemon: switches, workers, attach and control sockets.
+//! The netvale daemon: switches, the workers that forward on them, and the sockets through which clients come.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`config`] | TOML file and command line, parsed |
+//! | [`server`] | the main thread: sockets, signals, ageing |
+//! | [`open`] | opening ports for local clients |
+//! | [`rpc`] | the control protocol's methods |
+//! | [`state`] | switches, ports, pipes, regions |
+//! | [`rings`], [`pipes`], [`devices`] | the kinds of ports |
+//! | [`worker`] | the threads that forward |
+//! | [`sandbox`] | capabilities, seccomp, Landlock |
+
+pub mod config;
+pub mod devices;
+pub mod open;
+pub mod pipes;
+pub mod refusal;
+pub mod rings;
+pub mod rpc;
+pub mod sandbox;
+pub mod server;
+pub mod sockets;
+pub mod state;
+pub mod worker;
+
+use std::os::unix::net::UnixStream;
+
+use netvale_control::dirs::{ATTACH_SOCKET, CONTROL_SOCKET};
+use rustix::net::SocketType;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use thiserror::Error;
+
+use crate::config::Config;
+use crate::server::{Listeners, Server};
+use crate::state::State;
+
+/// Why the daemon did not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// Its sockets.
+    #[error(transparent)]
+    Socket(#[from] sockets::SocketError),
+    /// A port of the configuration.
+    #[error("port {port} of the configuration: {refusal}")]
+    Port {
+        /// Which.
+        port: String,
+        /// Why not.
+        refusal: refusal::Refusal,
+    },
+    /// The sandbox.
+    #[error("the sandbox cannot be put on: {0}; --no-sandbox runs without")]
+    Sandbox(#[from] sandbox::SandboxError),
+    /// Threads, signals, descriptors.
+    #[error("cannot start: {0}")]
+    System(#[from] std::io::Error),
+}
+
+/// Runs the daemon in the foreground until SIGTERM, SIGINT or a `shutdown` request.
+///
+/// # Errors
+/// [`StartError`]; once it serves, it does not fail.
+pub fn run(config: Config) -> Result<(), StartError> {
+    let dir = config.run_dir.clone();
+    let lock = sockets::lock_run_dir(&dir)?;
+    let (signal, from_signal) = UnixStream::pair()?;
+    signal_hook::low_level::pipe::register(SIGTERM, from_signal.try_clone()?)?;
+    signal_hook::low_level::pipe::register(SIGINT, from_signal)?;
+    raise_descriptor_limit();
+    let (attach, control) = (dir.join(ATTACH_SOCKET), dir.join(CONTROL_SOCKET));
+    let listeners = Listeners {
+        attach: sockets::listen(&attach, SocketType::SEQPACKET, &config.sockets)?,
+        control: sockets::listen(&control, SocketType::STREAM, &config.sockets)?,
+        signal,
+    };
+    if config.sandbox {
+        sandbox::enter(&dir, &config.allow_dirs)?;
+    }
+    let mut state = State::new(config)?;
+    state.attach_configured()?;
+    let server = Server::new(state, listeners)?;
+    tracing::info!("ready in {}", dir.display());
+    // Tells systemd, if it started us; an error means it did not.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    server.run();
+    for path in [attach, control] {
+        let _ = std::fs::remove_file(path);
+    }
+    drop(lock);
+    Ok(())
+}
+
+/// Each ring takes two descriptors: as many as the hard limit allows.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(e) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!("the limit of open files stays as it is: {e}");
+    }
+}

@@ -65,7 +65,12 @@ impl Leases {
     /// # Errors
     /// [`BadHead`] when the receiver's `head` lies outside the slots it was given.
     #[inline]
-    pub fn reserve(&self, want: u32, fit: impl Fn(u32) -> u32, head: impl Fn() -> u32) -> Result<Option<Lease>, BadHead> {
+    pub fn reserve(
+        &self,
+        want: u32,
+        fit: impl Fn(u32) -> u32,
+        head: impl Fn() -> u32,
+    ) -> Result<Option<Lease>, BadHead> {
         let want = u64::from(want);
         loop {
             let start = self.reserved.load(Ordering::Acquire);
@@ -126,7 +131,7 @@ impl Leases {
         loop {
             // Either we see the publisher gone, or it sees our end: both sides store, fence, load.
             fence(Ordering::SeqCst);
-            if self.publishing.load(Ordering::Relaxed) || self.publishing.swap(true, Ordering::AcqRel) {
+            if self.publishing.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 return;
             }
             let from = self.published.load(Ordering::Relaxed);

@@ -28,6 +28,7 @@
 //! | [`pool`] | which objects of a pool are free (pure, private to the host) |
 //! | [`region`] | a region and the ports carved out of it |
 //! | [`ring`] | one ring: slots and buffers, bounds fixed |
+//! | [`view`] | finding rings of a region by number |
 //! | [`csb`] | the status block of one ring |
 //! | [`notify`] | arm, re-check, sleep, kick |
 //! | [`appl`] | the application's side: `head`, `cur`, `tail` |
@@ -35,21 +36,39 @@
 //! | [`lease`] | several producers on one rx ring |
 //! | [`pipe`] | zero-copy move from one end's tx ring to the other end's rx ring |
 //! | [`copy`] | copying frames |
+//!
+//! Under `cfg(loom)` only [`notify`] and [`lease`] are built, on loom's atomics: what two threads could get wrong.
 
+#[cfg(not(loom))]
 pub mod appl;
+#[cfg(not(loom))]
 pub mod copy;
+#[cfg(not(loom))]
 pub mod csb;
+#[cfg(not(loom))]
 pub mod host;
+#[cfg(not(loom))]
 pub mod layout;
 pub mod lease;
+#[cfg(not(loom))]
 pub mod mapping;
 pub mod notify;
+#[cfg(not(loom))]
 pub mod pipe;
+#[cfg(not(loom))]
 pub mod pool;
+#[cfg(not(loom))]
 pub mod region;
+#[cfg(not(loom))]
 pub mod ring;
+#[cfg(not(loom))]
+pub mod view;
 
+#[cfg(not(loom))]
 pub use layout::{Layout, PoolSize, RegionSizes};
+#[cfg(not(loom))]
 pub use mapping::Mapping;
+#[cfg(not(loom))]
 pub use region::{PortMem, PortShape, Region, RegionError};
+#[cfg(not(loom))]
 pub use ring::RingMem;

@@ -14,7 +14,8 @@ use crate::csb::Csb;
 use crate::layout::{Layout, LayoutError, RESERVED_BUFS, RING_SLOTS_RANGE, RegionSizes};
 use crate::mapping::{Mapping, Pages, sealed_memfd};
 use crate::pool::Pool;
-use crate::ring::{RingMem, RingPlace};
+use crate::ring::RingMem;
+use crate::view::Places;
 
 /// Why a region or a port in it cannot be had.
 #[derive(Debug, Error)]
@@ -137,6 +138,20 @@ impl Region {
         self.huge
     }
 
+    /// How to find rings in it by number.
+    pub fn places(&self) -> Places {
+        let l = &self.layout;
+        Places {
+            csb_atok: l.csb_atok,
+            csb_ktoa: l.csb_ktoa,
+            ring_pool: l.ring_pool,
+            ring_size: l.sizes.rings.size,
+            buf_pool: l.buf_pool,
+            num_bufs: l.sizes.bufs.num,
+            buf_size: l.sizes.bufs.size,
+        }
+    }
+
     fn pools(&self) -> MutexGuard<'_, Pools> {
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -187,20 +202,9 @@ impl Region {
     }
 
     fn fresh_ring(&self, id: u32, slots: u32, ringid: u16, rx: bool) -> Result<RingSide, RegionError> {
-        let place = RingPlace {
-            ring: self.layout.ring_at(id),
-            slots,
-            bufs: self.layout.buf_pool,
-            num_bufs: self.layout.sizes.bufs.num,
-            buf_size: self.layout.sizes.bufs.size,
-        };
-        // Both views lie inside by construction of the layout; if not, the region is not usable at all.
-        let outside = RegionError::Exhausted { what: "space", asked: 1, free: 0 };
-        let (Some(ring), Some(csb)) =
-            (RingMem::new(&self.map, place), Csb::new(&self.map, self.layout.atok_at(id), self.layout.ktoa_at(id)))
-        else {
-            return Err(outside);
-        };
+        // Inside by construction of the layout; if not, the region is not usable at all.
+        let side = self.places().ring(&self.map, id, slots);
+        let RingSide { ring, csb, .. } = side.ok_or(RegionError::Exhausted { what: "space", asked: 1, free: 0 })?;
         let tail = if rx { 0 } else { slots - 1 };
         ring.init_header(ringid, rx, tail);
         let mut pools = self.pools();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use netvale_abi::NetmapSlot;
 use netvale_abi::slot::{NS_INDIRECT, NS_MOREFRAG, NS_NO_LEARN};
+use netvale_mem::PortMem;
 use netvale_mem::host::HostTx;
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_wire::vnet::VnetHdr;
@@ -25,6 +26,8 @@ pub struct RingIngress {
     hdr_len: u32,
     doorbell: Doorbell,
     counters: Arc<RingCounters>,
+    /// The ring goes back to its region only when nobody looks at it any more.
+    _mem: Arc<PortMem>,
 }
 
 /// What a run of slots made.
@@ -38,10 +41,15 @@ enum Next {
 }
 
 impl RingIngress {
-    /// `doorbell` is what the application rings. `hdr_len` is 0, 10 or 12.
-    pub fn new(tx: HostTx, doorbell: Doorbell, hdr_len: u32, counters: Arc<RingCounters>) -> Self {
+    /// `tx` is a ring of `mem`, `doorbell` what the application rings. `hdr_len` is 0, 10 or 12.
+    pub fn new(mem: Arc<PortMem>, tx: HostTx, doorbell: Doorbell, hdr_len: u32, counters: Arc<RingCounters>) -> Self {
         let taken = tx.hwcur();
-        RingIngress { tx, taken, hdr_len, doorbell, counters }
+        RingIngress { tx, taken, hdr_len, doorbell, counters, _mem: mem }
+    }
+
+    /// Tells the application not to kick: for a switch that is called, rather than woken.
+    pub fn quiet(&self) {
+        self.tx.disarm();
     }
 
     /// Kicks towards the application.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use netvale_abi::slot::NS_MOREFRAG;
+use netvale_mem::PortMem;
 use netvale_mem::host::HostRx;
 use netvale_mem::lease::Lease;
 
@@ -18,12 +19,14 @@ pub struct RingEgress {
     /// Bytes of virtio-net header before each frame: 0, 10 or 12.
     hdr_len: u32,
     counters: Arc<RingCounters>,
+    /// The ring goes back to its region only when nobody delivers to it any more.
+    _mem: Arc<PortMem>,
 }
 
 impl RingEgress {
-    /// `hdr_len` is 0, 10 or 12.
-    pub fn new(rx: HostRx, hdr_len: u32, counters: Arc<RingCounters>) -> Self {
-        RingEgress { rx, hdr_len, counters }
+    /// `rx` is a ring of `mem`; `hdr_len` is 0, 10 or 12.
+    pub fn new(mem: Arc<PortMem>, rx: HostRx, hdr_len: u32, counters: Arc<RingCounters>) -> Self {
+        RingEgress { rx, hdr_len, counters, _mem: mem }
     }
 
     /// The host's end of the ring: indices and kicks for `netvale show`.
@@ -138,7 +141,9 @@ impl RingEgress {
                 out.frame(self.hdr_len, frame);
                 Ok(())
             }
-            Form::Checksum | Form::Segments { .. } => scratch.soften(frame, |bytes| out.bytes(self.hdr_len, bytes)).map(|_| ()),
+            Form::Checksum | Form::Segments { .. } => {
+                scratch.soften(frame, |bytes| out.bytes(self.hdr_len, bytes)).map(|_| ())
+            }
         };
         if let Err(why) = sent {
             self.counters.dropped(why, 1);

@@ -1,0 +1,59 @@
+//! What can go wrong for a client.
+
+use std::path::PathBuf;
+
+use netvale_control::attach::BadMessage;
+use netvale_portspec::ParseError;
+use thiserror::Error;
+
+/// Why a port cannot be opened or used.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The name is not in netmap's grammar.
+    #[error("not a port name\n{0}")]
+    Name(#[from] ParseError),
+    /// No daemon listens.
+    #[error("no netvale daemon at {path}: {source}; start one with 'netvale up --run-dir {dir}'")]
+    NoDaemon {
+        /// Socket.
+        path: PathBuf,
+        /// Directory of the socket.
+        dir: String,
+        /// What connect(2) said.
+        source: std::io::Error,
+    },
+    /// The daemon said no.
+    #[error("{text}")]
+    Refused {
+        /// An errno as netmap gives it.
+        errno: i32,
+        /// The daemon's reason and advice.
+        text: String,
+    },
+    /// What came back is not an answer.
+    #[error("the daemon's answer cannot be used: {0}")]
+    Protocol(#[from] BadMessage),
+    /// An answer whose parts do not fit each other.
+    #[error("the daemon's answer cannot be used: {0}")]
+    Inconsistent(&'static str),
+    /// The daemon closed the connection.
+    #[error("the daemon closed the port: it was detached, or the daemon ended")]
+    Closed,
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// A region could not be made.
+    #[error(transparent)]
+    Region(#[from] netvale_mem::RegionError),
+}
+
+impl Error {
+    pub(crate) fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
+        move |e| Error::System { what, source: e.into() }
+    }
+}

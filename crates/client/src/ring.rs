@@ -1,0 +1,270 @@
+//! Rings as a program uses them: fill and send, receive and release.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use netvale_abi::NetmapSlot;
+use netvale_mem::RingMem;
+use netvale_mem::appl::{AppRing, Sync};
+use netvale_mem::notify::{Doorbell, KickCounts};
+use netvale_mem::pipe::PipeTx;
+
+/// Who moves the frames a tx ring holds.
+#[derive(Debug)]
+pub(crate) enum TxKind {
+    /// A switch's worker.
+    Switch(AppRing),
+    /// We ourselves, at each sync, straight into the other end's rx ring.
+    Pipe(PipeTx),
+}
+
+/// A ring to send on.
+///
+/// Fill the slots `at(0) .. at(space() - 1)`, then [`advance`](TxRing::advance) over those that are to go and
+/// [`sync`](TxRing::sync) once for the whole batch.
+#[derive(Debug)]
+pub struct TxRing {
+    pub(crate) kind: TxKind,
+    pub(crate) wake: Doorbell,
+}
+
+impl TxRing {
+    /// Slots and buffers.
+    #[inline]
+    pub fn mem(&self) -> &RingMem {
+        match &self.kind {
+            TxKind::Switch(r) => r.mem(),
+            TxKind::Pipe(p) => p.mem(),
+        }
+    }
+
+    /// Number of slots.
+    pub fn num_slots(&self) -> u32 {
+        self.mem().num_slots()
+    }
+
+    /// Slots that may be filled.
+    #[inline]
+    pub fn space(&self) -> u32 {
+        match &self.kind {
+            TxKind::Switch(r) => r.space(),
+            TxKind::Pipe(p) => p.space(),
+        }
+    }
+
+    /// Index of the `k`-th slot that may be filled, `k` below [`TxRing::space`].
+    #[inline]
+    pub fn at(&self, k: u32) -> u32 {
+        match &self.kind {
+            TxKind::Switch(r) => r.at(k),
+            TxKind::Pipe(p) => p.at(k),
+        }
+    }
+
+    /// Snapshot of slot `i`.
+    #[inline]
+    pub fn slot(&self, i: u32) -> NetmapSlot {
+        self.mem().slot_word(i)
+    }
+
+    /// Sets length and flags of slot `i`; its buffer stays.
+    #[inline]
+    pub fn set_len(&self, i: u32, len: u16, flags: u16) {
+        self.mem().set_len_flags(i, len, flags);
+    }
+
+    /// The first `n` slots are filled.
+    #[inline]
+    pub fn advance(&mut self, n: u32) {
+        match &mut self.kind {
+            TxKind::Switch(r) => r.advance(n),
+            TxKind::Pipe(p) => p.advance(n),
+        }
+    }
+
+    /// Publishes what was filled and learns of freed slots.
+    #[inline]
+    pub fn sync(&mut self) {
+        match &mut self.kind {
+            TxKind::Switch(r) => {
+                let _ = r.sync();
+            }
+            TxKind::Pipe(p) => {
+                p.sync();
+            }
+        }
+    }
+
+    /// Copies one frame into the next slot. Returns whether there was room; a frame longer than a buffer goes into several slots.
+    /// It leaves with the next [`sync`](TxRing::sync).
+    pub fn send(&mut self, frame: &[u8]) -> bool {
+        let size = self.mem().buf_size() as usize;
+        let slots = frame.len().div_ceil(size).max(1) as u32;
+        if self.space() < slots {
+            return false;
+        }
+        for k in 0..slots {
+            let i = self.at(k);
+            let part = &frame[k as usize * size..frame.len().min((k as usize + 1) * size)];
+            let more = if k + 1 < slots { netvale_abi::slot::NS_MOREFRAG } else { 0 };
+            self.mem().write(self.slot(i).buf_idx, 0, part);
+            self.set_len(i, part.len() as u16, more);
+        }
+        self.advance(slots);
+        true
+    }
+
+    /// Asks to be woken when there is room. Returns whether there is already.
+    pub fn arm(&mut self) -> bool {
+        match &mut self.kind {
+            TxKind::Switch(r) => r.arm(),
+            TxKind::Pipe(p) => p.arm(),
+        }
+    }
+
+    /// Whether there is room, looking afresh.
+    pub fn is_ready(&mut self) -> bool {
+        self.sync();
+        self.space() > 0
+    }
+
+    /// Awake again.
+    pub fn disarm(&self) {
+        match &self.kind {
+            TxKind::Switch(r) => r.disarm(),
+            TxKind::Pipe(p) => p.disarm(),
+        }
+        self.wake.drain();
+    }
+
+    /// Becomes readable when an armed ring has room.
+    pub fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Kicks sent to, and spared, the other side.
+    pub fn kicks(&self) -> &KickCounts {
+        match &self.kind {
+            TxKind::Switch(r) => r.kicks(),
+            TxKind::Pipe(p) => p.kicks(),
+        }
+    }
+}
+
+/// A ring to receive on.
+///
+/// Read the slots `at(0) .. at(space() - 1)`, then [`advance`](RxRing::advance) over those that are done with and
+/// [`sync`](RxRing::sync).
+#[derive(Debug)]
+pub struct RxRing {
+    pub(crate) ring: AppRing,
+    pub(crate) wake: Doorbell,
+}
+
+impl RxRing {
+    /// Slots and buffers.
+    #[inline]
+    pub fn mem(&self) -> &RingMem {
+        self.ring.mem()
+    }
+
+    /// Number of slots.
+    pub fn num_slots(&self) -> u32 {
+        self.ring.num_slots()
+    }
+
+    /// Slots that hold received frames.
+    #[inline]
+    pub fn space(&self) -> u32 {
+        self.ring.space()
+    }
+
+    /// Index of the `k`-th received slot.
+    #[inline]
+    pub fn at(&self, k: u32) -> u32 {
+        self.ring.at(k)
+    }
+
+    /// Snapshot of slot `i`.
+    #[inline]
+    pub fn slot(&self, i: u32) -> NetmapSlot {
+        self.ring.slot(i)
+    }
+
+    /// Copies up to `into.len()` bytes of slot `i`. Returns how many.
+    #[inline]
+    pub fn read(&self, i: u32, into: &mut [u8]) -> usize {
+        let s = self.slot(i);
+        let n = into.len().min(usize::from(s.len));
+        if self.mem().read(s.buf_idx, 0, &mut into[..n]) { n } else { 0 }
+    }
+
+    /// The first `n` slots are done with.
+    #[inline]
+    pub fn advance(&mut self, n: u32) {
+        self.ring.advance(n);
+    }
+
+    /// Gives released slots back and learns of received ones.
+    #[inline]
+    pub fn sync(&mut self) -> Sync {
+        self.ring.sync()
+    }
+
+    /// Takes the next whole frame, at most `into.len()` bytes of it. None when none is there.
+    pub fn recv(&mut self, into: &mut [u8]) -> Option<usize> {
+        let (mut used, mut slots) = (0, 0);
+        loop {
+            if slots == self.space() {
+                return None;
+            }
+            let i = self.at(slots);
+            used += self.read(i, &mut into[used..]);
+            slots += 1;
+            if self.slot(i).flags & netvale_abi::slot::NS_MOREFRAG == 0 {
+                break;
+            }
+        }
+        self.advance(slots);
+        Some(used)
+    }
+
+    /// Asks to be woken when frames arrive. Returns whether some are there already.
+    pub fn arm(&mut self) -> bool {
+        self.ring.arm()
+    }
+
+    /// Whether frames are there, looking afresh.
+    pub fn is_ready(&mut self) -> bool {
+        self.ring.is_ready()
+    }
+
+    /// Awake again.
+    pub fn disarm(&self) {
+        self.ring.disarm();
+        self.wake.drain();
+    }
+
+    /// Becomes readable when frames arrive on an armed ring.
+    pub fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Kicks sent to, and spared, the other side.
+    pub fn kicks(&self) -> &KickCounts {
+        self.ring.kicks()
+    }
+}
+
+/// Swaps the buffers of two slots: zero-copy forwarding. Returns whether the rings share their buffers; nothing happens otherwise.
+#[inline]
+pub fn swap_buffers(rx: &RxRing, rx_slot: u32, tx: &TxRing, tx_slot: u32) -> bool {
+    let (from, to) = (rx.mem(), tx.mem());
+    if !from.shares_buffers_with(to) {
+        return false;
+    }
+    let (full, empty) = (from.slot_word(rx_slot), to.slot_word(tx_slot));
+    let changed = netvale_abi::slot::NS_BUF_CHANGED;
+    to.set_slot_word(tx_slot, full.buf_idx, full.len, full.flags | changed);
+    from.set_slot_word(rx_slot, empty.buf_idx, 0, changed);
+    true
+}

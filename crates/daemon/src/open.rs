@@ -1,0 +1,392 @@
+//! Opening ports for clients: what stands behind the attach handshake.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use netvale_control::attach::{AttachReply, AttachRequest, FLAG_HUGE, FLAG_LOSSLESS, MAX_RINGS};
+use netvale_mem::layout::{DEFAULT_BUF_SIZE, RegionSizes};
+use netvale_mem::mapping::Pages;
+use netvale_mem::region::Binding;
+use netvale_mem::{PortShape, Region};
+use netvale_port::{Egress, Ingress};
+use netvale_portspec::{Base, Directions, Memory, PortSpec, Rings as RingsSpec};
+use rustix::io::Errno;
+
+use crate::pipes::{Pipe, end_index};
+use crate::refusal::Refusal;
+use crate::rings::Rings;
+use crate::state::{Caller, Kind, LocalPort, NewPort, PortRecord, State};
+
+/// Slots of a ring unless asked otherwise: small enough that a busy ring's buffers stay in the processor's second-level cache.
+pub const DEFAULT_SLOTS: u32 = 512;
+/// Pipes a new region has room for unless asked otherwise.
+const DEFAULT_PIPES: u32 = 4;
+/// Most rings of a VALE port in one direction (netmap's limit).
+const MAX_VALE_RINGS: u32 = 16;
+
+/// What a connection holds; given back when it closes.
+pub enum Attachment {
+    /// Rings of a port.
+    Local {
+        /// Full name of the port.
+        port: String,
+        /// Tx rings held.
+        tx: Range<u32>,
+        /// Rx rings held.
+        rx: Range<u32>,
+        /// Its `netmap_if`.
+        binding: Binding,
+    },
+    /// One end of a pipe.
+    Pipe {
+        /// Name of the pipe without its end.
+        pipe: String,
+        /// The end.
+        end: usize,
+        /// Its `netmap_if`.
+        binding: Binding,
+    },
+}
+
+/// What a client gets: the reply, its descriptors, and what the connection then holds.
+pub type Opened = (AttachReply, Vec<OwnedFd>, Attachment);
+
+fn refuse<T>(errno: Errno, text: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal::new(errno, text))
+}
+
+fn or(value: u32, default: u32) -> u32 {
+    if value == 0 { default } else { value }
+}
+
+/// Sizes asked for, with defaults filled in and limits checked.
+struct Sizes {
+    shape: PortShape,
+    buf_size: u32,
+    pipes: u32,
+    extra: u32,
+}
+
+impl Sizes {
+    fn new(request: &AttachRequest, spec: &PortSpec) -> Result<Sizes, Refusal> {
+        let conf = &spec.conf;
+        let rings = |conf: u16, asked: u32| or(u32::from(conf), or(asked, 1));
+        let shape = PortShape {
+            tx_rings: rings(conf.tx_rings, request.tx_rings),
+            rx_rings: rings(conf.rx_rings, request.rx_rings),
+            tx_slots: or(conf.tx_slots, or(request.tx_slots, DEFAULT_SLOTS)),
+            rx_slots: or(conf.rx_slots, or(request.rx_slots, DEFAULT_SLOTS)),
+        };
+        if shape.tx_rings.max(shape.rx_rings) > MAX_VALE_RINGS || shape.tx_rings + shape.rx_rings > MAX_RINGS as u32 {
+            return refuse(Errno::INVAL, format!("a port has at most {MAX_VALE_RINGS} rings each way"));
+        }
+        if request.extra_bufs > 1 << 20 || request.pipes > 256 {
+            return refuse(Errno::INVAL, "at most 1048576 extra buffers and 256 pipes are possible in one region");
+        }
+        let buf_size = or(request.buf_size, DEFAULT_BUF_SIZE);
+        Ok(Sizes { shape, buf_size, pipes: or(request.pipes, DEFAULT_PIPES), extra: request.extra_bufs })
+    }
+
+    fn region(&self) -> RegionSizes {
+        let s = self.shape;
+        RegionSizes::for_port(
+            s.tx_rings + s.rx_rings,
+            s.tx_slots.max(s.rx_slots),
+            self.buf_size,
+            self.pipes,
+            self.extra,
+        )
+    }
+}
+
+impl State {
+    /// Opens a port for a client.
+    ///
+    /// # Errors
+    /// [`Refusal`] with the errno netmap would give.
+    pub fn open(&mut self, request: &AttachRequest, caller: Caller) -> Result<Opened, Refusal> {
+        let spec = PortSpec::parse(&request.name).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
+        if let Some(pipe) = spec.name.pipe() {
+            let (id, end) = (pipe.id.to_string(), end_index(pipe.end));
+            return self.open_pipe(request, &spec, &id, end, caller);
+        }
+        match spec.name.base() {
+            Base::Vale { switch, port } if spec.flags.monitor.is_some() => {
+                let (switch, port) = (switch.to_string(), port.to_string());
+                self.open_monitor(request, &spec, (&switch, &port), caller)
+            }
+            Base::Vale { switch, port } => {
+                let (switch, port) = (switch.to_string(), port.to_string());
+                self.open_vale(request, &spec, (&switch, &port), caller)
+            }
+            _ => refuse(Errno::NXIO, format!("{}: network interfaces are not attached by this release; VALE ports (vale0:NAME) and pipes (netmap:NAME{{ID) are", spec.name)),
+        }
+    }
+
+    fn open_vale(
+        &mut self,
+        request: &AttachRequest,
+        spec: &PortSpec,
+        (switch, port): (&str, &str),
+        caller: Caller,
+    ) -> Result<Opened, Refusal> {
+        let full = format!("{switch}:{port}");
+        if !self.ports.contains_key(&full) {
+            let sizes = Sizes::new(request, spec)?;
+            self.make_local(switch, port, &sizes, request, &spec.memory, caller, false)?;
+        }
+        let opened = self.bind_local(&full, spec, request.extra_bufs, caller);
+        if opened.is_err() {
+            self.drop_if_unused(&full, "could not be opened");
+        }
+        opened
+    }
+
+    /// Makes a local port without binding anybody to it.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn make_port(&mut self, switch: &str, port: &str, request: &AttachRequest, caller: Caller) -> Result<(), Refusal> {
+        let spec = PortSpec::parse(&format!("{switch}:{port}")).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
+        let sizes = Sizes::new(request, &spec)?;
+        self.make_local(switch, port, &sizes, request, &spec.memory, caller, true)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn make_local(
+        &mut self,
+        switch: &str,
+        port: &str,
+        sizes: &Sizes,
+        request: &AttachRequest,
+        memory: &Memory,
+        caller: Caller,
+        persistent: bool,
+    ) -> Result<(), Refusal> {
+        if self.ports.contains_key(&format!("{switch}:{port}")) {
+            return refuse(Errno::EXIST, format!("switch {switch} has a port {port} already: choose another name, or detach it first"));
+        }
+        let (region, mem_id) = self.region_for(memory, sizes, request.flags & FLAG_HUGE != 0, caller)?;
+        let (rings, ingresses) = Rings::new(&region, mem_id, sizes.shape, request.hdr_len)?;
+        let egress = rings.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
+        let ingresses = ingresses.into_iter().map(|i| Box::new(i) as Box<dyn Ingress>).collect();
+        let held = |n: u32| vec![None; n as usize];
+        let local = LocalPort { rings, tx_held: held(sizes.shape.tx_rings), rx_held: held(sizes.shape.rx_rings) };
+        let lossless = request.flags & FLAG_LOSSLESS != 0;
+        let new = NewPort { kind: Kind::Local(local), owner: caller, persistent, lossless };
+        self.plug(switch, port, egress, ingresses, new).map(|_| ())
+    }
+
+    fn region_for(&mut self, memory: &Memory, sizes: &Sizes, huge: bool, caller: Caller) -> Result<(Arc<Region>, u32), Refusal> {
+        match memory {
+            Memory::Auto => {
+                let pages = if huge { Pages::PreferHuge } else { Pages::Ordinary };
+                self.new_region(sizes.region(), pages, caller.uid)
+            }
+            Memory::Id(id) => Ok((self.region(u32::from(id.get()), caller.uid)?, u32::from(id.get()))),
+            Memory::SharedWith(name) => {
+                let id = self.region_of(&name.to_string()).ok_or_else(|| Refusal::new(Errno::NXIO, format!("there is no port {name} to share memory with")))?;
+                Ok((self.region(id, caller.uid)?, id))
+            }
+            Memory::External(_) => refuse(Errno::OPNOTSUPP, "memory of the client's own (@extmem) is not supported: leave the option away"),
+        }
+    }
+
+    /// Number of the region a port or pipe lies in.
+    fn region_of(&self, name: &str) -> Option<u32> {
+        match self.ports.get(name).map(|p| &p.kind) {
+            Some(Kind::Local(l) | Kind::Monitor(l)) => Some(l.rings.mem_id),
+            _ => self.pipes.get(&name.replace('}', "{")).map(|p| p.mem_id),
+        }
+    }
+
+    fn bind_local(&mut self, full: &str, spec: &PortSpec, extra: u32, caller: Caller) -> Result<Opened, Refusal> {
+        let record = self.ports.get_mut(full).ok_or_else(|| Refusal::internal("a port vanished"))?;
+        check_owner(record, full, caller)?;
+        let Kind::Local(local) = &mut record.kind else {
+            return refuse(Errno::BUSY, format!("{full} is not a port for local processes; its traffic can be watched as {full}/z"));
+        };
+        let (tx, rx) = local.wanted(spec)?;
+        local.hold(full, &tx, &rx, caller.client)?;
+        let bound = local.rings.mem.bind(full, tx.clone(), rx.clone(), extra).map_err(Refusal::from).and_then(|b| {
+            let (reply, fds) = local.rings.reply(b.nifp(), b.extra_bufs(), tx.clone(), rx.clone())?;
+            Ok((reply, fds, b))
+        });
+        match bound {
+            Ok((reply, fds, binding)) => Ok((reply, fds, Attachment::Local { port: full.to_owned(), tx, rx, binding })),
+            Err(refusal) => {
+                local.let_go(caller.client);
+                Err(refusal)
+            }
+        }
+    }
+
+    fn open_monitor(
+        &mut self,
+        request: &AttachRequest,
+        spec: &PortSpec,
+        (switch, port): (&str, &str),
+        caller: Caller,
+    ) -> Result<Opened, Refusal> {
+        let watched = format!("{switch}:{port}");
+        let record = self.ports.get(&watched).ok_or_else(|| Refusal::new(Errno::NXIO, format!("there is no port {watched} to monitor: 'netvale list' shows the ports")))?;
+        check_owner(record, &watched, caller)?;
+        let (on, hdr_len) = (Arc::clone(&record.switch), record.hdr_len());
+        let mut sizes = Sizes::new(request, spec)?;
+        sizes.shape = PortShape { tx_rings: 0, rx_rings: 1, ..sizes.shape };
+        let (region, mem_id) = self.region_for(&Memory::Auto, &sizes, false, caller)?;
+        let (rings, _no_ingress) = Rings::new(&region, mem_id, sizes.shape, hdr_len)?;
+        let full = format!("{watched}/monitor-{}", caller.client);
+        let egress: Vec<Arc<dyn Egress>> = rings.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
+        let directions = spec.flags.monitor.map_or(Directions::Both, |m| m.directions);
+        let (tx, rx) = (directions != Directions::Rx, directions != Directions::Tx);
+        for e in &egress {
+            on.monitor(port, &full, Arc::clone(e), tx, rx)?;
+        }
+        let binding = rings.mem.bind(&watched, 0..0, 0..1, request.extra_bufs)?;
+        let (reply, fds) = rings.reply(binding.nifp(), binding.extra_bufs(), 0..0, 0..1)?;
+        let local = LocalPort { rings, tx_held: Vec::new(), rx_held: vec![Some(caller.client)] };
+        let record = PortRecord {
+            switch: on,
+            id: None,
+            kind: Kind::Monitor(local),
+            owner: caller,
+            persistent: false,
+            lossless: false,
+            placed: Vec::new(),
+            ingress: Vec::new(),
+            egress,
+        };
+        self.ports.insert(full.clone(), record);
+        Ok((reply, fds, Attachment::Local { port: full, tx: 0..0, rx: 0..1, binding }))
+    }
+
+    fn open_pipe(
+        &mut self,
+        request: &AttachRequest,
+        spec: &PortSpec,
+        id: &str,
+        end: usize,
+        caller: Caller,
+    ) -> Result<Opened, Refusal> {
+        if spec.rings == RingsSpec::NicAndHost || spec.flags.monitor.is_some() {
+            return refuse(Errno::INVAL, "a pipe has neither host rings nor monitors");
+        }
+        let parent = spec.name.base().to_string();
+        let key = format!("{parent}{{{id}");
+        if !self.pipes.contains_key(&key) {
+            let sizes = Sizes::new(request, spec)?;
+            let (region, mem_id) = match self.region_of(&parent) {
+                Some(id) => (self.region(id, caller.uid)?, id),
+                None => self.region_for(&spec.memory, &sizes, request.flags & FLAG_HUGE != 0, caller)?,
+            };
+            let slots = sizes.shape.tx_slots.min(region.layout().max_slots());
+            self.pipes.insert(key.clone(), Pipe::new(&region, mem_id, slots, caller.uid)?);
+        }
+        let pipe = self.pipes.get_mut(&key).ok_or_else(|| Refusal::internal("a pipe vanished"))?;
+        if caller.uid != 0 && caller.uid != pipe.uid {
+            return refuse(Errno::ACCESS, format!("pipe {key} belongs to another user: both ends share one memory"));
+        }
+        if pipe.held_by[end].is_some() {
+            return refuse(Errno::BUSY, format!("this end of pipe {key} is open already: open the other end, or another pipe"));
+        }
+        let (reply, fds, binding) = pipe.bind(end, &request.name, request.extra_bufs)?;
+        pipe.held_by[end] = Some(caller.client);
+        tracing::info!(pipe = key, end, uid = caller.uid, pid = caller.pid, "opened");
+        Ok((reply, fds, Attachment::Pipe { pipe: key, end, binding }))
+    }
+
+    /// A connection closed: its rings are free again, and what only it needed goes.
+    pub fn close(&mut self, attachment: Attachment, client: u64) {
+        match attachment {
+            Attachment::Local { port, binding, .. } => {
+                drop(binding);
+                if let Some(Kind::Local(l) | Kind::Monitor(l)) = self.ports.get_mut(&port).map(|p| &mut p.kind) {
+                    l.let_go(client);
+                }
+                self.drop_if_unused(&port, "its client is gone");
+            }
+            Attachment::Pipe { pipe, end, binding } => {
+                drop(binding);
+                if let Some(p) = self.pipes.get_mut(&pipe) {
+                    p.held_by[end & 1] = None;
+                    if p.held_by == [None, None] {
+                        self.pipes.remove(&pipe);
+                    }
+                }
+            }
+        }
+    }
+
+    fn drop_if_unused(&mut self, full: &str, why: &str) {
+        let unused = self.ports.get(full).is_some_and(|p| match &p.kind {
+            Kind::Local(l) | Kind::Monitor(l) => !p.persistent && l.is_unheld(),
+            Kind::Device(_) => false,
+        });
+        if unused {
+            let _ = self.unplug(full, why);
+        }
+    }
+}
+
+fn check_owner(record: &PortRecord, full: &str, caller: Caller) -> Result<(), Refusal> {
+    if caller.uid != 0 && caller.uid != record.owner.uid {
+        return refuse(Errno::ACCESS, format!("{full} belongs to user {}: open a port of your own", record.owner.uid));
+    }
+    Ok(())
+}
+
+impl PortRecord {
+    /// Bytes of virtio-net header before its frames.
+    pub fn hdr_len(&self) -> u32 {
+        match &self.kind {
+            Kind::Local(l) | Kind::Monitor(l) => l.rings.hdr_len,
+            // A device's frames are watched whole, with what is left to be done to them.
+            Kind::Device(_) => 0,
+        }
+    }
+}
+
+impl LocalPort {
+    /// The rings a specification names.
+    fn wanted(&self, spec: &PortSpec) -> Result<(Range<u32>, Range<u32>), Refusal> {
+        let shape = self.rings.mem.shape();
+        let (tx, rx) = match spec.rings {
+            RingsSpec::AllNic => (0..shape.tx_rings, 0..shape.rx_rings),
+            RingsSpec::OneNic(i) => {
+                let i = u32::from(i.get());
+                if i >= shape.tx_rings.max(shape.rx_rings) {
+                    return refuse(Errno::INVAL, format!("ring {i} asked for; the port has {} and {}", shape.tx_rings, shape.rx_rings));
+                }
+                let one = |n: u32| if i < n { i..i + 1 } else { 0..0 };
+                (one(shape.tx_rings), one(shape.rx_rings))
+            }
+            _ => return refuse(Errno::INVAL, "a VALE port has no host rings: attach a TAP for the host stack"),
+        };
+        Ok(match spec.flags.directions {
+            Directions::Both => (tx, rx),
+            Directions::Tx => (tx, 0..0),
+            Directions::Rx => (0..0, rx),
+        })
+    }
+
+    fn hold(&mut self, full: &str, tx: &Range<u32>, rx: &Range<u32>, client: u64) -> Result<(), Refusal> {
+        let pick = |held: &[Option<u64>], range: &Range<u32>| held.get(range.start as usize..range.end as usize).is_some_and(|h| h.iter().any(Option::is_some));
+        if pick(&self.tx_held, tx) || pick(&self.rx_held, rx) {
+            return refuse(Errno::BUSY, format!("{full} is open already: open another port, or one ring each (-0, -1, …)"));
+        }
+        let all = |held: &mut Vec<Option<u64>>, range: &Range<u32>| held.iter_mut().skip(range.start as usize).take(range.len()).for_each(|h| *h = Some(client));
+        all(&mut self.tx_held, tx);
+        all(&mut self.rx_held, rx);
+        Ok(())
+    }
+
+    fn let_go(&mut self, client: u64) {
+        self.tx_held.iter_mut().chain(&mut self.rx_held).filter(|h| **h == Some(client)).for_each(|h| *h = None);
+    }
+
+    fn is_unheld(&self) -> bool {
+        self.tx_held.iter().chain(&self.rx_held).all(Option::is_none)
+    }
+}

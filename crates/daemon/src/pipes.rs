@@ -1,0 +1,87 @@
+//! Netmap pipes between processes: the daemon introduces the two ends to each other and then is out of the way.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use netvale_control::attach::{AttachReply, Role};
+use netvale_mem::notify::Doorbell;
+use netvale_mem::region::Binding;
+use netvale_mem::{PortMem, PortShape, Region};
+use netvale_portspec::PipeEnd;
+
+use crate::refusal::Refusal;
+use crate::rings::{descriptors, region_reply};
+
+/// One direction's eventfds, for one pair of rings.
+struct Lane {
+    /// Frames arrived at the receiver.
+    arrived: Doorbell,
+    /// The sender has room again.
+    room: Doorbell,
+}
+
+/// A pipe: two ends in one region.
+pub struct Pipe {
+    /// The user it belongs to: both ends are one trust domain.
+    pub uid: u32,
+    /// Number of its region.
+    pub mem_id: u32,
+    ends: [PortMem; 2],
+    /// Frames from the end with this index to the other.
+    lanes: [Lane; 2],
+    /// Which client holds which end.
+    pub held_by: [Option<u64>; 2],
+}
+
+/// Index of an end.
+pub fn end_index(end: PipeEnd) -> usize {
+    match end {
+        PipeEnd::Master => 0,
+        PipeEnd::Slave => 1,
+    }
+}
+
+impl Pipe {
+    /// A pipe in `region`, one ring of `slots` slots each way at each end.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the region or the daemon is out of something.
+    pub fn new(region: &Arc<Region>, mem_id: u32, slots: u32, uid: u32) -> Result<Pipe, Refusal> {
+        let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: slots, rx_slots: slots };
+        let lane = || -> Result<Lane, Refusal> { Ok(Lane { arrived: Doorbell::new()?, room: Doorbell::new()? }) };
+        let ends = [region.port(shape)?, region.port(shape)?];
+        // The two ends play the host for each other: nobody is to be kicked yet.
+        ends.iter().flat_map(|e| e.tx.iter().chain(&e.rx)).for_each(|s| netvale_mem::notify::disarm(s.csb.kern_need_kick()));
+        Ok(Pipe { uid, mem_id, ends, lanes: [lane()?, lane()?], held_by: [None, None] })
+    }
+
+    /// The memory of an end.
+    pub fn end(&self, end: usize) -> &PortMem {
+        &self.ends[end & 1]
+    }
+
+    /// Binds a client to an end.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the region or the daemon is out of something.
+    pub fn bind(&self, end: usize, name: &str, extra: u32) -> Result<(AttachReply, Vec<OwnedFd>, Binding), Refusal> {
+        let (own, peer) = (self.end(end), self.end(end ^ 1));
+        let (out, back) = (&self.lanes[end & 1], &self.lanes[(end ^ 1) & 1]);
+        let binding = own.bind(name, 0..1, 0..1, extra)?;
+        // The tx ring rings `arrived` of its own lane and is woken by that lane's `room`; the rx ring the other way round.
+        let bells = [(&out.arrived, &out.room), (&back.room, &back.arrived)];
+        let fds = descriptors(own.region(), bells.into_iter())?;
+        let reply = AttachReply {
+            role: Role::Pipe,
+            nifp: binding.nifp(),
+            csb_first: own.csb_first(),
+            peer_csb_first: peer.csb_first(),
+            extra_bufs: binding.extra_bufs(),
+            mem_id: self.mem_id,
+            tx_bound: 0..1,
+            rx_bound: 0..1,
+            ..region_reply(own)
+        };
+        Ok((reply, fds, binding))
+    }
+}

@@ -1,0 +1,68 @@
+//! A refusal: the errno netmap would give, and a sentence that says what to do next.
+
+use std::fmt;
+
+use netvale_mem::RegionError;
+use netvale_switch::AttachError;
+use rustix::io::Errno;
+
+/// Why a client or a command gets a no.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The errno.
+    pub errno: i32,
+    /// One line: what is wrong, what to do.
+    pub text: String,
+}
+
+impl Refusal {
+    /// A refusal with an errno.
+    pub fn new(errno: Errno, text: impl Into<String>) -> Refusal {
+        Refusal { errno: errno.raw_os_error(), text: text.into() }
+    }
+
+    /// Something that should not be possible.
+    pub fn internal(what: &str) -> Refusal {
+        Refusal::new(Errno::IO, format!("internal error: {what}; please report it"))
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl From<RegionError> for Refusal {
+    fn from(e: RegionError) -> Self {
+        let errno = match e {
+            RegionError::Layout(_) | RegionError::Slots { .. } => Errno::INVAL,
+            RegionError::Memory { .. } | RegionError::Exhausted { .. } => Errno::NOMEM,
+        };
+        Refusal::new(errno, e.to_string())
+    }
+}
+
+impl From<AttachError> for Refusal {
+    fn from(e: AttachError) -> Self {
+        let errno = match e {
+            AttachError::Full(_) => Errno::NOSPC,
+            AttachError::Exists { .. } => Errno::EXIST,
+            AttachError::NoSuchPort { .. } => Errno::NXIO,
+        };
+        Refusal::new(errno, e.to_string())
+    }
+}
+
+impl From<std::io::Error> for Refusal {
+    fn from(e: std::io::Error) -> Self {
+        let errno = e.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+        Refusal { errno, text: format!("the daemon is out of descriptors or memory: {e}; raise its limits (ulimit -n)") }
+    }
+}
+
+impl From<Errno> for Refusal {
+    fn from(e: Errno) -> Self {
+        std::io::Error::from(e).into()
+    }
+}

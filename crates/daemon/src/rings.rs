@@ -1,0 +1,158 @@
+//! Rings of a local port: memory, doorbells, and the switch's ends of them.
+
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use netvale_control::attach::{AttachReply, Role};
+use netvale_mem::host::{HostRx, HostTx};
+use netvale_mem::notify::{Doorbell, KickCounts};
+use netvale_mem::region::RingSide;
+use netvale_mem::{PortMem, PortShape, Region};
+use netvale_port::RingCounters;
+use netvale_port::ring_in::RingIngress;
+use netvale_port::ring_out::RingEgress;
+
+use crate::refusal::Refusal;
+
+/// Both directions' eventfds of one ring.
+pub struct Bells {
+    /// Rung by the application.
+    pub doorbell: Doorbell,
+    /// Rung for the application.
+    pub wake: Doorbell,
+}
+
+impl Bells {
+    /// Two fresh eventfds.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the daemon is out of descriptors.
+    pub fn new() -> Result<Bells, Refusal> {
+        Ok(Bells { doorbell: Doorbell::new()?, wake: Doorbell::new()? })
+    }
+}
+
+/// The rings of a port in a region, as the daemon keeps them.
+pub struct Rings {
+    /// The port's part of its region.
+    pub mem: Arc<PortMem>,
+    /// Number of the region.
+    pub mem_id: u32,
+    /// Bytes of virtio-net header.
+    pub hdr_len: u32,
+    /// Of the tx rings, then the rx rings.
+    pub bells: Vec<Bells>,
+    /// Counters and kicks of each tx ring.
+    pub tx: Vec<TxStats>,
+    /// The switch's end of each rx ring.
+    pub rx: Vec<Arc<RingEgress>>,
+}
+
+/// What is kept of a tx ring after its ingress went to a worker.
+pub struct TxStats {
+    /// Frames, bytes, drops.
+    pub counters: Arc<RingCounters>,
+    /// Kicks towards the application.
+    pub kicks: Arc<KickCounts>,
+    /// The ring, to look at its indices.
+    pub side: RingSide,
+}
+
+impl Rings {
+    /// Carves a port out of `region`. Returns it with the ingresses of its tx rings, for the workers.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the region or the daemon is out of something.
+    pub fn new(
+        region: &Arc<Region>,
+        mem_id: u32,
+        shape: PortShape,
+        hdr_len: u32,
+    ) -> Result<(Rings, Vec<RingIngress>), Refusal> {
+        let mem = Arc::new(region.port(shape)?);
+        let (mut bells, mut tx, mut rx, mut ingresses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for side in &mem.tx {
+            let b = Bells::new()?;
+            let counters = Arc::<RingCounters>::default();
+            let host = HostTx::new(side.clone(), b.wake.try_clone()?);
+            let stats = TxStats { counters: Arc::clone(&counters), kicks: host.kicks(), side: side.clone() };
+            ingresses.push(RingIngress::new(Arc::clone(&mem), host, b.doorbell.try_clone()?, hdr_len, counters));
+            tx.push(stats);
+            bells.push(b);
+        }
+        for side in &mem.rx {
+            let b = Bells::new()?;
+            let host = HostRx::new(side.clone(), b.wake.try_clone()?);
+            rx.push(Arc::new(RingEgress::new(Arc::clone(&mem), host, hdr_len, Arc::default())));
+            bells.push(b);
+        }
+        Ok((Rings { mem, mem_id, hdr_len, bells, tx, rx }, ingresses))
+    }
+
+    /// What a client that is bound to these rings is told, and the descriptors that go with it.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the daemon is out of descriptors.
+    pub fn reply(
+        &self,
+        nifp: u64,
+        extra_bufs: u32,
+        tx: Range<u32>,
+        rx: Range<u32>,
+    ) -> Result<(AttachReply, Vec<OwnedFd>), Refusal> {
+        let n_tx = self.mem.shape().tx_rings;
+        let bound = tx.clone().chain(rx.clone().map(|i| n_tx + i));
+        let bells = bound.filter_map(|i| self.bells.get(i as usize)).map(|b| (&b.doorbell, &b.wake));
+        let fds = descriptors(self.mem.region(), bells)?;
+        let reply = AttachReply {
+            role: Role::Switch,
+            nifp,
+            csb_first: self.mem.csb_first(),
+            extra_bufs,
+            hdr_len: self.hdr_len,
+            mem_id: self.mem_id,
+            tx_bound: tx,
+            rx_bound: rx,
+            ..region_reply(&self.mem)
+        };
+        Ok((reply, fds))
+    }
+}
+
+/// The region's memfd, then doorbell and wake-up of each ring, all duplicated for a client.
+///
+/// # Errors
+/// [`Refusal`] when the daemon is out of descriptors.
+pub fn descriptors<'a>(
+    region: &Region,
+    bells: impl Iterator<Item = (&'a Doorbell, &'a Doorbell)>,
+) -> Result<Vec<OwnedFd>, Refusal> {
+    let memfd = region.fd().ok_or_else(|| Refusal::internal("a region without a memfd"))?;
+    let mut fds = vec![memfd.try_clone_to_owned()?];
+    for (doorbell, wake) in bells {
+        fds.push(doorbell.as_fd().try_clone_to_owned()?);
+        fds.push(wake.as_fd().try_clone_to_owned()?);
+    }
+    Ok(fds)
+}
+
+/// The part of a reply that follows from the port's memory.
+pub fn region_reply(mem: &PortMem) -> AttachReply {
+    let (layout, shape) = (mem.region().layout(), mem.shape());
+    AttachReply {
+        memsize: layout.total,
+        csb_atok: layout.csb_atok,
+        csb_ktoa: layout.csb_ktoa,
+        ring_pool: layout.ring_pool,
+        ring_size: layout.sizes.rings.size,
+        buf_pool: layout.buf_pool,
+        num_bufs: layout.sizes.bufs.num,
+        buf_size: layout.sizes.bufs.size,
+        tx_rings: shape.tx_rings,
+        rx_rings: shape.rx_rings,
+        tx_slots: shape.tx_slots,
+        rx_slots: shape.rx_slots,
+        ..AttachReply::default()
+    }
+}

@@ -1,0 +1,168 @@
+//! What the daemon gives up once its sockets are open: capabilities, system calls, the file system.
+//!
+//! Entered before any other thread is started, since Landlock and capabilities are each thread's own and are inherited.
+//! `CAP_NET_ADMIN` stays if the daemon has it: attaching a TAP at run time needs it. All else goes.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use caps::{CapSet, Capability, CapsHashSet};
+use landlock::{
+    ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, path_beneath_rules,
+};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+use thiserror::Error;
+
+/// Why the sandbox could not be put on.
+#[derive(Debug, Error)]
+pub enum SandboxError {
+    /// Capabilities.
+    #[error("capabilities: {0}")]
+    Capabilities(#[from] caps::errors::CapsError),
+    /// Landlock.
+    #[error("Landlock: {0}")]
+    Landlock(#[from] landlock::RulesetError),
+    /// Building the system call filter.
+    #[error("seccomp: {0}")]
+    Filter(#[from] seccompiler::BackendError),
+    /// Installing it.
+    #[error("seccomp: {0}")]
+    Install(#[from] seccompiler::Error),
+    /// The processor has no filter support here.
+    #[error("seccomp: no support for this processor")]
+    Arch,
+}
+
+/// Enters the sandbox: of the file system, only `run_dir`, `dirs` and the TUN device stay reachable.
+///
+/// # Errors
+/// [`SandboxError`]; the process may then be partly restricted and should end.
+pub fn enter(run_dir: &Path, dirs: &[PathBuf]) -> Result<(), SandboxError> {
+    drop_capabilities()?;
+    restrict_files(run_dir, dirs)?;
+    let arch = std::env::consts::ARCH.try_into().map_err(|_| SandboxError::Arch)?;
+    seccompiler::apply_filter(&filter(arch)?)?;
+    Ok(())
+}
+
+fn drop_capabilities() -> Result<(), SandboxError> {
+    let keep: CapsHashSet = caps::read(None, CapSet::Permitted)?.into_iter().filter(|c| *c == Capability::CAP_NET_ADMIN).collect();
+    caps::clear(None, CapSet::Ambient)?;
+    for set in [CapSet::Effective, CapSet::Inheritable, CapSet::Permitted] {
+        let none = CapsHashSet::new();
+        caps::set(None, set, if set == CapSet::Inheritable { &none } else { &keep })?;
+    }
+    Ok(())
+}
+
+/// As far as the kernel knows Landlock; an older one goes without, which is logged.
+fn restrict_files(run_dir: &Path, dirs: &[PathBuf]) -> Result<(), SandboxError> {
+    let all = AccessFs::from_all(ABI::V5);
+    let status = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(all)?
+        .create()?
+        .add_rules(path_beneath_rules([run_dir], all))?
+        .add_rules(path_beneath_rules(dirs, all))?
+        .add_rules(path_beneath_rules(["/dev/net/tun"], AccessFs::from_file(ABI::V5)))?
+        .restrict_self()?;
+    if status.ruleset == landlock::RulesetStatus::NotEnforced {
+        tracing::warn!("this kernel has no Landlock: the file system stays reachable");
+    }
+    Ok(())
+}
+
+/// Everything else fails with EPERM, so that a forgotten call is an error message and not a dead daemon.
+fn filter(arch: TargetArch) -> Result<BpfProgram, SandboxError> {
+    let rules: BTreeMap<i64, Vec<seccompiler::SeccompRule>> = ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
+    let deny = SeccompAction::Errno(libc::EPERM as u32);
+    Ok(SeccompFilter::new(rules, deny, SeccompAction::Allow, arch)?.try_into()?)
+}
+
+/// The system calls of a running daemon: sockets, descriptors, memory, threads, time; no exec, no mount, no namespaces.
+const ALLOWED: &[i64] = &[
+    // Descriptors.
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_lseek,
+    libc::SYS_close,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_fcntl,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_openat,
+    libc::SYS_unlinkat,
+    libc::SYS_ftruncate,
+    libc::SYS_fsync,
+    libc::SYS_fdatasync,
+    libc::SYS_flock,
+    libc::SYS_ioctl,
+    libc::SYS_ppoll,
+    libc::SYS_eventfd2,
+    libc::SYS_memfd_create,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_settime,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    // Sockets.
+    libc::SYS_socket,
+    libc::SYS_bind,
+    libc::SYS_connect,
+    libc::SYS_accept4,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_getsockname,
+    libc::SYS_shutdown,
+    // Memory.
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_mprotect,
+    libc::SYS_madvise,
+    libc::SYS_brk,
+    // Threads and signals.
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_futex,
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_prctl,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_tgkill,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_restart_syscall,
+    libc::SYS_prlimit64,
+    // Time and chance.
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_getrandom,
+    // What C libraries still use on this processor.
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_unlink,
+];

@@ -1,0 +1,223 @@
+//! The daemon's main thread: sockets, signals, ageing. Nothing here is on the packet path.
+
+use std::collections::HashMap;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use netvale_control::attach::{AttachReply, AttachRequest, MAX_RINGS, REQUEST_LEN};
+use netvale_control::server::Connection;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags};
+
+use crate::open::Attachment;
+use crate::refusal::Refusal;
+use crate::rpc::Rpc;
+use crate::state::{Caller, State};
+
+/// Most connections of both kinds together; more are closed at once.
+const MAX_CLIENTS: usize = 1024;
+/// Most bytes of answers a control client may leave unread.
+const MAX_UNSENT: usize = 4 << 20;
+
+const ATTACH: u64 = 1;
+const CONTROL: u64 = 2;
+const SIGNAL: u64 = 3;
+const FIRST_CLIENT: u64 = 16;
+
+/// The listening sockets.
+pub struct Listeners {
+    /// `SOCK_SEQPACKET`: clients that want a port.
+    pub attach: OwnedFd,
+    /// `SOCK_STREAM`: JSON-RPC.
+    pub control: OwnedFd,
+    /// Readable on SIGTERM and SIGINT.
+    pub signal: UnixStream,
+}
+
+enum Client {
+    /// Connected; holds something once it has asked.
+    Attach { fd: OwnedFd, holds: Option<Attachment> },
+    Control { fd: OwnedFd, conn: Box<Connection>, unsent: Vec<u8>, closing: bool },
+}
+
+/// The main loop.
+pub struct Server {
+    state: State,
+    listeners: Listeners,
+    epoll: OwnedFd,
+    clients: HashMap<u64, (Client, Caller)>,
+    next: u64,
+    /// Cleared when it is time to end.
+    running: bool,
+}
+
+impl Server {
+    /// Takes over the sockets.
+    ///
+    /// # Errors
+    /// What epoll says.
+    pub fn new(state: State, listeners: Listeners) -> std::io::Result<Server> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let add = |fd: BorrowedFd<'_>, id| epoll::add(&epoll, fd, epoll::EventData::new_u64(id), epoll::EventFlags::IN);
+        add(listeners.attach.as_fd(), ATTACH)?;
+        add(listeners.control.as_fd(), CONTROL)?;
+        add(listeners.signal.as_fd(), SIGNAL)?;
+        Ok(Server { state, listeners, epoll, clients: HashMap::new(), next: FIRST_CLIENT, running: true })
+    }
+
+    /// Serves until a signal or a `shutdown` request.
+    pub fn run(mut self) {
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
+        while self.running {
+            let nap = self.state.tick(Instant::now()).max(Duration::from_millis(1));
+            let limit = Timespec { tv_sec: nap.as_secs() as i64, tv_nsec: i64::from(nap.subsec_nanos()) };
+            let ready = match epoll::wait(&self.epoll, &mut events[..], Some(&limit)) {
+                Ok((ready, _)) => ready.iter().map(|e| e.data.u64()).collect::<Vec<_>>(),
+                Err(Errno::INTR) => continue,
+                Err(e) => {
+                    tracing::error!("epoll: {e}");
+                    return;
+                }
+            };
+            ready.into_iter().for_each(|id| self.event(id));
+        }
+    }
+
+    fn event(&mut self, id: u64) {
+        match id {
+            SIGNAL => {
+                tracing::info!("signal: ending");
+                self.running = false;
+            }
+            ATTACH => self.accept(id),
+            CONTROL => self.accept(id),
+            client => self.serve(client),
+        }
+    }
+
+    fn accept(&mut self, kind: u64) {
+        let listener = if kind == ATTACH { &self.listeners.attach } else { &self.listeners.control };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let Ok(fd) = rustix::net::accept_with(listener, flags) else { return };
+        if self.clients.len() >= MAX_CLIENTS {
+            tracing::warn!("{MAX_CLIENTS} connections are open, the most there can be: one more is refused");
+            return;
+        }
+        let Ok(cred) = rustix::net::sockopt::socket_peercred(&fd) else { return };
+        let id = self.next;
+        self.next += 1;
+        let caller = Caller { client: id, uid: cred.uid.as_raw(), pid: cred.pid.as_raw_nonzero().get() };
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        if epoll::add(&self.epoll, &fd, epoll::EventData::new_u64(id), flags).is_err() {
+            return;
+        }
+        let client = match kind {
+            ATTACH => Client::Attach { fd, holds: None },
+            _ => Client::Control { fd, conn: Box::default(), unsent: Vec::new(), closing: false },
+        };
+        self.clients.insert(id, (client, caller));
+    }
+
+    fn serve(&mut self, id: u64) {
+        let Some((client, caller)) = self.clients.get_mut(&id) else { return };
+        let (caller, mut shutdown) = (*caller, false);
+        let keep = match client {
+            Client::Attach { fd, holds } => serve_attach(&mut self.state, fd, holds, caller),
+            Client::Control { fd, conn, unsent, closing } => {
+                let mut rpc = Rpc { state: &mut self.state, caller, shutdown: false };
+                let keep = serve_control(&mut rpc, fd, conn, unsent, closing);
+                shutdown = rpc.shutdown;
+                let flags = epoll::EventFlags::RDHUP
+                    | if *closing { epoll::EventFlags::empty() } else { epoll::EventFlags::IN }
+                    | if unsent.is_empty() { epoll::EventFlags::empty() } else { epoll::EventFlags::OUT };
+                keep && epoll::modify(&self.epoll, &*fd, epoll::EventData::new_u64(id), flags).is_ok()
+            }
+        };
+        if shutdown {
+            tracing::info!(uid = caller.uid, pid = caller.pid, "asked to end");
+            self.running = false;
+        }
+        if !keep {
+            self.hang_up(id);
+        }
+    }
+
+    fn hang_up(&mut self, id: u64) {
+        let Some((client, _)) = self.clients.remove(&id) else { return };
+        // Closing the descriptor also takes it out of the epoll set.
+        if let Client::Attach { holds: Some(attachment), .. } = client {
+            self.state.close(attachment, id);
+        }
+    }
+}
+
+/// One message of an attach client. Returns whether to keep the connection.
+fn serve_attach(state: &mut State, fd: &OwnedFd, holds: &mut Option<Attachment>, caller: Caller) -> bool {
+    let mut bytes = [0u8; REQUEST_LEN + 1];
+    let got = match rustix::net::recv(fd, &mut bytes, RecvFlags::DONTWAIT) {
+        Ok((_, 0)) => return false,
+        Ok((_, n)) => n,
+        Err(Errno::AGAIN | Errno::INTR) => return true,
+        Err(_) => return false,
+    };
+    let opened = AttachRequest::decode(bytes.get(..got).unwrap_or(&[]))
+        .map_err(|e| Refusal::new(Errno::PROTO, e.to_string()))
+        .and_then(|request| match holds {
+            Some(_) => Err(Refusal::new(Errno::BUSY, "this connection holds a port already: open another connection")),
+            None => state.open(&request, caller),
+        });
+    match opened {
+        Ok((reply, fds, attachment)) => {
+            let sent = send_reply(fd, &reply, &fds);
+            if !sent {
+                state.close(attachment, caller.client);
+                return false;
+            }
+            *holds = Some(attachment);
+            true
+        }
+        Err(refusal) => {
+            tracing::info!(uid = caller.uid, pid = caller.pid, "refused: {refusal}");
+            send_reply(fd, &AttachReply::refusal(refusal.errno, refusal.text), &[])
+        }
+    }
+}
+
+fn send_reply(fd: &OwnedFd, reply: &AttachReply, fds: &[OwnedFd]) -> bool {
+    let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1 + 2 * MAX_RINGS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !borrowed.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&borrowed)) {
+        return false;
+    }
+    let message = reply.encode();
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::sendmsg(fd, &[IoSlice::new(&message)], &mut control, flags).is_ok()
+}
+
+/// What a control client sent, and what it can take of the answers. Returns whether to keep the connection.
+fn serve_control(rpc: &mut Rpc<'_>, fd: &OwnedFd, conn: &mut Connection, unsent: &mut Vec<u8>, closing: &mut bool) -> bool {
+    let mut bytes = [0u8; 16 * 1024];
+    if !*closing {
+        match rustix::net::recv(fd, &mut bytes, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => *closing = true,
+            Ok((_, n)) => {
+                let out = conn.feed(bytes.get(..n).unwrap_or(&[]), rpc);
+                unsent.extend_from_slice(&out.bytes);
+                *closing = out.close;
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+    match rustix::net::send(fd, unsent, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        Ok(n) => drop(unsent.drain(..n)),
+        Err(Errno::AGAIN | Errno::INTR) => {}
+        Err(_) => return false,
+    }
+    unsent.len() <= MAX_UNSENT && !(*closing && unsent.is_empty())
+}

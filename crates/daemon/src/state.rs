@@ -1,0 +1,259 @@
+//! What the daemon knows: switches, ports, pipes, regions, and which worker owns which ingress.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use netvale_mem::Region;
+use netvale_mem::layout::RegionSizes;
+use netvale_mem::mapping::Pages;
+use netvale_port::{Egress, Ingress, RingCounters};
+use netvale_switch::{Fdb, Forwarder, Port, PortId, Switch};
+use rustix::io::Errno;
+
+use crate::config::Config;
+use crate::devices::Device;
+use crate::pipes::Pipe;
+use crate::refusal::Refusal;
+use crate::rings::Rings;
+use crate::worker::{ForwarderId, Worker};
+
+/// Most switches.
+pub const MAX_SWITCHES: usize = 64;
+
+/// Who asks: a connection and the credentials the kernel vouches for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The connection.
+    pub client: u64,
+    /// User.
+    pub uid: u32,
+    /// Process.
+    pub pid: i32,
+}
+
+/// What a port is.
+pub enum Kind {
+    /// Rings that local processes open.
+    Local(LocalPort),
+    /// A copy of another port's traffic, for one local process.
+    Monitor(LocalPort),
+    /// A device of its own: TAP, capture files.
+    Device(Device),
+}
+
+/// Rings and who holds them.
+pub struct LocalPort {
+    /// Memory and both sides' ends.
+    pub rings: Rings,
+    /// Which client holds each tx ring.
+    pub tx_held: Vec<Option<u64>>,
+    /// Which client holds each rx ring.
+    pub rx_held: Vec<Option<u64>>,
+}
+
+/// An ingress of a port: where it is forwarded.
+pub struct Placed {
+    /// The forwarder.
+    pub id: ForwarderId,
+    /// Its worker.
+    pub worker: usize,
+}
+
+/// A port of the daemon.
+pub struct PortRecord {
+    /// Its switch.
+    pub switch: Arc<Switch>,
+    /// Its number there; a monitor has none.
+    pub id: Option<PortId>,
+    /// What it is.
+    pub kind: Kind,
+    /// User it belongs to and process that made it.
+    pub owner: Caller,
+    /// Stays when nobody holds its rings.
+    pub persistent: bool,
+    /// Holds senders back.
+    pub lossless: bool,
+    /// Where its ingresses are.
+    pub placed: Vec<Placed>,
+    /// Counters of its ingresses.
+    pub ingress: Vec<Arc<RingCounters>>,
+    /// Its egresses.
+    pub egress: Vec<Arc<dyn Egress>>,
+}
+
+struct RegionEntry {
+    id: u32,
+    uid: u32,
+    region: Weak<Region>,
+}
+
+/// Everything the daemon knows.
+pub struct State {
+    /// What it runs with.
+    pub config: Config,
+    /// Its workers.
+    pub workers: Vec<Worker>,
+    /// By name.
+    pub switches: BTreeMap<String, Arc<Switch>>,
+    /// By full name, e.g. `vale0:a`.
+    pub ports: BTreeMap<String, PortRecord>,
+    /// By name without the end, e.g. `netmap:p{1`.
+    pub pipes: BTreeMap<String, Pipe>,
+    regions: Vec<RegionEntry>,
+    next_forwarder: ForwarderId,
+    next_region: u32,
+    next_tick: Instant,
+}
+
+impl State {
+    /// A daemon without ports.
+    ///
+    /// # Errors
+    /// When a worker cannot be started.
+    pub fn new(config: Config) -> std::io::Result<State> {
+        let start = |(i, &cpu): (usize, &Option<usize>)| Worker::start(i, cpu, config.polling);
+        let workers = config.workers.iter().enumerate().map(start).collect::<Result<_, _>>()?;
+        Ok(State {
+            workers,
+            switches: BTreeMap::new(),
+            ports: BTreeMap::new(),
+            pipes: BTreeMap::new(),
+            regions: Vec::new(),
+            next_forwarder: 1,
+            // Region 1 is the network interfaces', as in netmap.
+            next_region: 2,
+            next_tick: Instant::now() + Fdb::tick_length(config.ageing),
+            config,
+        })
+    }
+
+    /// The switch of that name; made when it is not there.
+    ///
+    /// # Errors
+    /// [`Refusal`] when there are too many.
+    pub fn switch(&mut self, name: &str) -> Result<Arc<Switch>, Refusal> {
+        if let Some(s) = self.switches.get(name) {
+            return Ok(Arc::clone(s));
+        }
+        if self.switches.len() >= MAX_SWITCHES {
+            return Err(Refusal::new(Errno::NOSPC, format!("there are {MAX_SWITCHES} switches, the most there can be")));
+        }
+        let switch = Switch::with_table_size(name, self.config.table_entries);
+        self.switches.insert(name.to_owned(), Arc::clone(&switch));
+        Ok(switch)
+    }
+
+    /// A new region of `uid`'s, and its number.
+    ///
+    /// # Errors
+    /// [`Refusal`] when there is no memory.
+    pub fn new_region(&mut self, sizes: RegionSizes, pages: Pages, uid: u32) -> Result<(Arc<Region>, u32), Refusal> {
+        self.regions.retain(|r| r.region.strong_count() > 0);
+        let id = self.next_region;
+        let region = Region::shared(&format!("netvale-{id}"), sizes, pages)?;
+        self.next_region = self.next_region.checked_add(1).unwrap_or(2);
+        self.regions.push(RegionEntry { id, uid, region: Arc::downgrade(&region) });
+        Ok((region, id))
+    }
+
+    /// The region with that number, if `uid` may use it.
+    ///
+    /// # Errors
+    /// [`Refusal`]: `EINVAL` when there is none, `EACCES` when it is somebody else's.
+    pub fn region(&self, id: u32, uid: u32) -> Result<Arc<Region>, Refusal> {
+        let none = || Refusal::new(Errno::INVAL, format!("there is no memory region {id}: 'netvale show PORT' names regions"));
+        let entry = self.regions.iter().find(|r| r.id == id).ok_or_else(none)?;
+        if uid != 0 && uid != entry.uid {
+            return Err(Refusal::new(Errno::ACCESS, format!("memory region {id} belongs to another user")));
+        }
+        entry.region.upgrade().ok_or_else(none)
+    }
+
+    /// Puts a port on its switch and its ingresses on workers.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the name is taken or the switch is full.
+    pub fn plug(
+        &mut self,
+        switch_name: &str,
+        port_name: &str,
+        egress: Vec<Arc<dyn Egress>>,
+        ingresses: Vec<Box<dyn Ingress>>,
+        record: NewPort,
+    ) -> Result<&mut PortRecord, Refusal> {
+        let full = format!("{switch_name}:{port_name}");
+        let switch = self.switch(switch_name)?;
+        let port = Port { name: port_name.to_owned(), egresses: egress.clone(), lossless: record.lossless };
+        let id = switch.attach(port)?;
+        let ingress = ingresses.iter().map(|i| Arc::clone(i.counters())).collect();
+        let placed = ingresses
+            .into_iter()
+            .enumerate()
+            .map(|(ring, i)| self.place(Forwarder::new(Arc::clone(&switch), id, ring, i)))
+            .collect();
+        let NewPort { kind, owner, persistent, lossless } = record;
+        let record =
+            PortRecord { switch, id: Some(id), kind, owner, persistent, lossless, placed, ingress, egress };
+        tracing::info!(port = full, uid = owner.uid, pid = owner.pid, "attached");
+        Ok(self.ports.entry(full).or_insert(record))
+    }
+
+    /// Gives a forwarder to the worker with the fewest.
+    fn place(&mut self, forwarder: Forwarder) -> Placed {
+        let load = |w: &Worker| w.stats().ingresses.load(std::sync::atomic::Ordering::Relaxed);
+        let worker = (0..self.workers.len()).min_by_key(|&i| load(&self.workers[i])).unwrap_or(0);
+        let id = self.next_forwarder;
+        self.next_forwarder += 1;
+        if let Some(w) = self.workers.get(worker) {
+            w.add(id, forwarder);
+        }
+        Placed { id, worker }
+    }
+
+    /// Takes a port off its switch, with a reason for the log.
+    ///
+    /// # Errors
+    /// [`Refusal`] when there is no such port.
+    pub fn unplug(&mut self, full: &str, why: &str) -> Result<(), Refusal> {
+        let missing = || Refusal::new(Errno::NXIO, format!("there is no port {full}: 'netvale list' shows the ports"));
+        let record = self.ports.remove(full).ok_or_else(missing)?;
+        match record.id {
+            Some(id) => record.switch.detach(id),
+            None => record.switch.unmonitor(full),
+        }
+        for p in &record.placed {
+            if let Some(w) = self.workers.get(p.worker) {
+                w.remove(p.id);
+            }
+        }
+        tracing::info!(port = full, why, "detached");
+        let name = record.switch.name().to_owned();
+        if record.switch.ports().is_empty() {
+            self.switches.remove(&name);
+        }
+        Ok(())
+    }
+
+    /// Ageing of the forwarding tables. Returns when to call it again.
+    pub fn tick(&mut self, now: Instant) -> Duration {
+        let length = Fdb::tick_length(self.config.ageing);
+        if now >= self.next_tick {
+            self.switches.values().for_each(|s| s.fdb().advance());
+            self.next_tick = now + length;
+        }
+        self.next_tick.saturating_duration_since(now)
+    }
+}
+
+/// What [`State::plug`] is told of a new port beside its queues.
+pub struct NewPort {
+    /// What it is.
+    pub kind: Kind,
+    /// Whose it is.
+    pub owner: Caller,
+    /// Stays when nobody holds its rings.
+    pub persistent: bool,
+    /// Holds senders back.
+    pub lossless: bool,
+}

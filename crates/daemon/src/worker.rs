@@ -1,0 +1,344 @@
+//! A worker: a thread that forwards for the ingresses it owns.
+//!
+//! It polls while there is work and for a short budget after, then arms all kicks, looks once more, and sleeps in epoll. Polling
+//! costs nothing but time; the first frame after a sleep pays one wake-up.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use netvale_mem::notify::Doorbell;
+use netvale_switch::{Forwarder, Passed, Work};
+use rustix::event::{Timespec, epoll};
+
+/// Number of a forwarder, unique in the daemon.
+pub type ForwarderId = u64;
+
+/// When a worker that finds nothing goes to sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polling {
+    /// After this long without a frame.
+    Spin(Duration),
+    /// Never.
+    Always,
+}
+
+enum Command {
+    Add(ForwarderId, Box<Forwarder>),
+    Remove(ForwarderId),
+    Stop,
+}
+
+/// What a worker did with its time, in nanoseconds, and how much.
+#[derive(Debug, Default)]
+pub struct WorkerStats {
+    /// Forwarding.
+    pub busy_ns: AtomicU64,
+    /// Looking without finding.
+    pub polled_ns: AtomicU64,
+    /// Asleep.
+    pub slept_ns: AtomicU64,
+    /// Times it went to sleep.
+    pub sleeps: AtomicU64,
+    /// Ingresses it owns.
+    pub ingresses: AtomicU64,
+}
+
+struct Shared {
+    commands: Mutex<Vec<Command>>,
+    pending: AtomicBool,
+    bell: Doorbell,
+    stats: WorkerStats,
+}
+
+/// The daemon's handle to a worker.
+pub struct Worker {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    cpu: Option<usize>,
+}
+
+impl Worker {
+    /// Starts worker `index`, pinned to `cpu` if given.
+    ///
+    /// # Errors
+    /// What the system calls for thread, eventfd and epoll say.
+    pub fn start(index: usize, cpu: Option<usize>, polling: Polling) -> std::io::Result<Worker> {
+        let shared = Arc::new(Shared {
+            commands: Mutex::new(Vec::new()),
+            pending: AtomicBool::new(false),
+            bell: Doorbell::new()?,
+            stats: WorkerStats::default(),
+        });
+        let run = Loop::new(Arc::clone(&shared), polling)?;
+        let thread = std::thread::Builder::new().name(format!("netvale-w{index}")).spawn(move || {
+            if let Some(cpu) = cpu {
+                pin(cpu);
+            }
+            run.run();
+        })?;
+        Ok(Worker { shared, thread: Some(thread), cpu })
+    }
+
+    /// Its time and load.
+    pub fn stats(&self) -> &WorkerStats {
+        &self.shared.stats
+    }
+
+    /// The CPU it is pinned to.
+    pub fn cpu(&self) -> Option<usize> {
+        self.cpu
+    }
+
+    /// Hands it a forwarder.
+    pub fn add(&self, id: ForwarderId, forwarder: Forwarder) {
+        self.shared.stats.ingresses.fetch_add(1, Ordering::Relaxed);
+        self.send(Command::Add(id, Box::new(forwarder)));
+    }
+
+    /// Takes a forwarder away; it is dropped soon.
+    pub fn remove(&self, id: ForwarderId) {
+        self.shared.stats.ingresses.fetch_sub(1, Ordering::Relaxed);
+        self.send(Command::Remove(id));
+    }
+
+    fn send(&self, command: Command) {
+        self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
+        self.shared.pending.store(true, Ordering::Release);
+        self.shared.bell.ring();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.send(Command::Stop);
+        if let Some(thread) = self.thread.take() {
+            // A worker that panicked is reported by the runtime; nothing is left to be done for it.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn pin(cpu: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    if let Err(e) = rustix::thread::sched_setaffinity(None, &set) {
+        tracing::warn!("cannot pin a worker to CPU {cpu}: {e}");
+    }
+}
+
+struct Entry {
+    id: ForwarderId,
+    forwarder: Box<Forwarder>,
+    cheap: bool,
+    /// For an ingress that is not cheap to look at: its descriptor was readable.
+    ready: bool,
+}
+
+struct Loop {
+    shared: Arc<Shared>,
+    polling: Polling,
+    epoll: OwnedFd,
+    entries: Vec<Entry>,
+    work: Work,
+    /// Whether any ingress has to be asked for through epoll.
+    dear: bool,
+    clock: Clock,
+}
+
+/// What a round over all ingresses found.
+struct Round {
+    frames: usize,
+    held: bool,
+}
+
+/// epoll data of the worker's own bell.
+const BELL: u64 = u64::MAX;
+/// Rounds between two looks at descriptors while there is other work.
+const LOOK_EVERY: u32 = 16;
+/// How long to sleep while frames wait for a lossless receiver, which does not kick.
+const HELD_NAP: Duration = Duration::from_micros(50);
+
+impl Loop {
+    fn new(shared: Arc<Shared>, polling: Polling) -> std::io::Result<Loop> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, shared.bell.as_fd(), epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        let (entries, work, clock) = (Vec::new(), Work::default(), Clock::new());
+        Ok(Loop { shared, polling, epoll, entries, work, dear: false, clock })
+    }
+
+    fn run(mut self) {
+        let mut round_no = 0u32;
+        loop {
+            if self.shared.pending.load(Ordering::Acquire) && self.commands() {
+                return;
+            }
+            round_no = round_no.wrapping_add(1);
+            let round = self.round();
+            if round.frames > 0 {
+                self.clock.busy(&self.shared.stats);
+                if self.dear && round_no.is_multiple_of(LOOK_EVERY) {
+                    self.look(Some(Duration::ZERO));
+                }
+                continue;
+            }
+            self.idle(round.held);
+        }
+    }
+
+    fn round(&mut self) -> Round {
+        let mut round = Round { frames: 0, held: false };
+        for e in &mut self.entries {
+            if !(e.cheap || e.ready || e.forwarder.is_held()) {
+                continue;
+            }
+            match e.forwarder.pass(&mut self.work) {
+                Passed::Frames(n) => round.frames += n,
+                Passed::Held => round.held = true,
+                Passed::Idle => e.ready = false,
+            }
+        }
+        round
+    }
+
+    /// Nothing found: look at descriptors, spin on, or sleep.
+    fn idle(&mut self, held: bool) {
+        if self.dear && self.look(Some(Duration::ZERO)) {
+            return;
+        }
+        let idle_for = self.clock.idle(&self.shared.stats);
+        match self.polling {
+            Polling::Always => std::hint::spin_loop(),
+            Polling::Spin(budget) if idle_for < budget => std::hint::spin_loop(),
+            Polling::Spin(_) => self.sleep(held),
+        }
+    }
+
+    fn sleep(&mut self, held: bool) {
+        let news = self.entries.iter_mut().fold(false, |news, e| e.forwarder.ingress().arm() | news);
+        // A command sent before this point rang the bell, which epoll then reports at once.
+        if !news {
+            self.clock.before_sleep(&self.shared.stats);
+            self.look(held.then_some(HELD_NAP));
+            self.clock.after_sleep(&self.shared.stats);
+        }
+        for e in &mut self.entries {
+            e.forwarder.ingress().disarm();
+        }
+    }
+
+    /// Waits for descriptors (none: until one is ready). Returns whether an ingress became ready.
+    fn look(&mut self, limit: Option<Duration>) -> bool {
+        let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 64];
+        let limit = limit.map(|d| Timespec { tv_sec: d.as_secs() as i64, tv_nsec: i64::from(d.subsec_nanos()) });
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events[..], limit.as_ref()) else { return false };
+        let mut any = false;
+        for event in events.iter() {
+            let id = event.data.u64();
+            if id == BELL {
+                self.shared.bell.drain();
+            } else if let Some(e) = self.entries.iter_mut().find(|e| e.id == id) {
+                e.forwarder.ingress().woken();
+                e.ready = true;
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Carries out what the daemon asked for. Returns whether to end.
+    fn commands(&mut self) -> bool {
+        self.shared.pending.store(false, Ordering::Relaxed);
+        let commands = std::mem::take(&mut *self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut stop = false;
+        for command in commands {
+            match command {
+                Command::Add(id, forwarder) => self.add(id, forwarder),
+                Command::Remove(id) => self.remove(id),
+                Command::Stop => stop = true,
+            }
+        }
+        self.dear = self.entries.iter().any(|e| !e.cheap);
+        stop
+    }
+
+    fn add(&mut self, id: ForwarderId, mut forwarder: Box<Forwarder>) {
+        forwarder.ingress().disarm();
+        let cheap = forwarder.ingress().is_cheap();
+        if let Some(fd) = forwarder.ingress_ref().wake_fd() {
+            let added = epoll::add(&self.epoll, fd, epoll::EventData::new_u64(id), epoll::EventFlags::IN);
+            if let Err(e) = added {
+                tracing::error!("an ingress cannot be waited for: {e}");
+            }
+        }
+        self.entries.push(Entry { id, forwarder, cheap, ready: true });
+    }
+
+    fn remove(&mut self, id: ForwarderId) {
+        let Some(at) = self.entries.iter().position(|e| e.id == id) else { return };
+        let entry = self.entries.swap_remove(at);
+        if let Some(fd) = entry.forwarder.ingress_ref().wake_fd() {
+            // Fails only for a descriptor that is closed already.
+            let _ = epoll::delete(&self.epoll, fd);
+        }
+    }
+}
+
+/// Accounts for the worker's time at the changes between busy, idle and asleep only, so that a busy worker need not read the clock.
+struct Clock {
+    since: Instant,
+    is_busy: bool,
+    looks: u32,
+    idle_for: Duration,
+}
+
+impl Clock {
+    fn new() -> Clock {
+        Clock { since: Instant::now(), is_busy: false, looks: 0, idle_for: Duration::ZERO }
+    }
+
+    fn turn(&mut self, into: &AtomicU64) {
+        let now = Instant::now();
+        let spent = now.duration_since(self.since).as_nanos() as u64;
+        into.store(into.load(Ordering::Relaxed) + spent, Ordering::Relaxed);
+        self.since = now;
+    }
+
+    #[inline]
+    fn busy(&mut self, stats: &WorkerStats) {
+        self.looks = self.looks.wrapping_add(1);
+        if !self.is_busy {
+            self.turn(&stats.polled_ns);
+            self.is_busy = true;
+        } else if self.looks.is_multiple_of(1024) {
+            // So that `netvale top` sees a worker that is never idle.
+            self.turn(&stats.busy_ns);
+        }
+    }
+
+    /// Returns for how long nothing has been found, read every few looks only.
+    fn idle(&mut self, stats: &WorkerStats) -> Duration {
+        if self.is_busy {
+            self.turn(&stats.busy_ns);
+            (self.is_busy, self.looks, self.idle_for) = (false, 0, Duration::ZERO);
+        }
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(8) {
+            self.idle_for += self.since.elapsed();
+            self.turn(&stats.polled_ns);
+        }
+        self.idle_for
+    }
+
+    fn before_sleep(&mut self, stats: &WorkerStats) {
+        self.turn(&stats.polled_ns);
+        stats.sleeps.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn after_sleep(&mut self, stats: &WorkerStats) {
+        self.turn(&stats.slept_ns);
+        (self.looks, self.idle_for) = (0, Duration::ZERO);
+    }
+}

@@ -1,0 +1,44 @@
+//! How to find rings in a region by number: what a client is told of a region it did not lay out itself.
+
+use std::sync::Arc;
+
+use crate::csb::Csb;
+use crate::mapping::Mapping;
+use crate::region::RingSide;
+use crate::ring::{RingMem, RingPlace};
+
+/// Offsets and sizes of a region's CSB arrays, ring pool and buffer pool. Checked against the mapping at each use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// First `nm_csb_atok`.
+    pub csb_atok: u64,
+    /// First `nm_csb_ktoa`.
+    pub csb_ktoa: u64,
+    /// First ring object.
+    pub ring_pool: u64,
+    /// Bytes a ring object.
+    pub ring_size: u32,
+    /// Buffer 0.
+    pub buf_pool: u64,
+    /// Number of buffers, the reserved two included.
+    pub num_bufs: u32,
+    /// Bytes a buffer.
+    pub buf_size: u32,
+}
+
+impl Places {
+    /// Ring object `id`, of `slots` slots, with its CSB entry; none when any of it lies outside the mapping.
+    pub fn ring(&self, map: &Arc<Mapping>, id: u32, slots: u32) -> Option<RingSide> {
+        let nth = |first: u64, size: u64| first.checked_add(u64::from(id).checked_mul(size)?);
+        let place = RingPlace {
+            ring: nth(self.ring_pool, u64::from(self.ring_size))?,
+            slots,
+            bufs: self.buf_pool,
+            num_bufs: self.num_bufs,
+            buf_size: self.buf_size,
+        };
+        let ring = RingMem::new(map, place)?;
+        let csb = Csb::new(map, nth(self.csb_atok, 64)?, nth(self.csb_ktoa, 64)?)?;
+        Some(RingSide { ring, csb, csb_index: id })
+    }
+}
