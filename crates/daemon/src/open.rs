@@ -120,7 +120,13 @@ impl State {
                 let (switch, port) = (switch.to_string(), port.to_string());
                 self.open_vale(request, &spec, (&switch, &port), caller)
             }
-            _ => refuse(Errno::NXIO, format!("{}: network interfaces are not attached by this release; VALE ports (vale0:NAME) and pipes (netmap:NAME{{ID) are", spec.name)),
+            _ => refuse(
+                Errno::NXIO,
+                format!(
+                    "{}: network interfaces are not attached by this release; VALE ports (vale0:NAME) and pipes (netmap:NAME{{ID) are",
+                    spec.name
+                ),
+            ),
         }
     }
 
@@ -147,7 +153,13 @@ impl State {
     ///
     /// # Errors
     /// [`Refusal`].
-    pub fn make_port(&mut self, switch: &str, port: &str, request: &AttachRequest, caller: Caller) -> Result<(), Refusal> {
+    pub fn make_port(
+        &mut self,
+        switch: &str,
+        port: &str,
+        request: &AttachRequest,
+        caller: Caller,
+    ) -> Result<(), Refusal> {
         let spec = PortSpec::parse(&format!("{switch}:{port}")).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
         let sizes = Sizes::new(request, &spec)?;
         self.make_local(switch, port, &sizes, request, &spec.memory, caller, true)
@@ -165,7 +177,10 @@ impl State {
         persistent: bool,
     ) -> Result<(), Refusal> {
         if self.ports.contains_key(&format!("{switch}:{port}")) {
-            return refuse(Errno::EXIST, format!("switch {switch} has a port {port} already: choose another name, or detach it first"));
+            return refuse(
+                Errno::EXIST,
+                format!("switch {switch} has a port {port} already: choose another name, or detach it first"),
+            );
         }
         let (region, mem_id) = self.region_for(memory, sizes, request.flags & FLAG_HUGE != 0, caller)?;
         let (rings, ingresses) = Rings::new(&region, mem_id, sizes.shape, request.hdr_len)?;
@@ -178,7 +193,13 @@ impl State {
         self.plug(switch, port, egress, ingresses, new).map(|_| ())
     }
 
-    fn region_for(&mut self, memory: &Memory, sizes: &Sizes, huge: bool, caller: Caller) -> Result<(Arc<Region>, u32), Refusal> {
+    fn region_for(
+        &mut self,
+        memory: &Memory,
+        sizes: &Sizes,
+        huge: bool,
+        caller: Caller,
+    ) -> Result<(Arc<Region>, u32), Refusal> {
         match memory {
             Memory::Auto => {
                 let pages = if huge { Pages::PreferHuge } else { Pages::Ordinary };
@@ -186,10 +207,14 @@ impl State {
             }
             Memory::Id(id) => Ok((self.region(u32::from(id.get()), caller.uid)?, u32::from(id.get()))),
             Memory::SharedWith(name) => {
-                let id = self.region_of(&name.to_string()).ok_or_else(|| Refusal::new(Errno::NXIO, format!("there is no port {name} to share memory with")))?;
+                let id = self.region_of(&name.to_string()).ok_or_else(|| {
+                    Refusal::new(Errno::NXIO, format!("there is no port {name} to share memory with"))
+                })?;
                 Ok((self.region(id, caller.uid)?, id))
             }
-            Memory::External(_) => refuse(Errno::OPNOTSUPP, "memory of the client's own (@extmem) is not supported: leave the option away"),
+            Memory::External(_) => {
+                refuse(Errno::OPNOTSUPP, "memory of the client's own (@extmem) is not supported: leave the option away")
+            }
         }
     }
 
@@ -205,7 +230,10 @@ impl State {
         let record = self.ports.get_mut(full).ok_or_else(|| Refusal::internal("a port vanished"))?;
         check_owner(record, full, caller)?;
         let Kind::Local(local) = &mut record.kind else {
-            return refuse(Errno::BUSY, format!("{full} is not a port for local processes; its traffic can be watched as {full}/z"));
+            return refuse(
+                Errno::BUSY,
+                format!("{full} is not a port for local processes; its traffic can be watched as {full}/z"),
+            );
         };
         let (tx, rx) = local.wanted(spec)?;
         local.hold(full, &tx, &rx, caller.client)?;
@@ -230,7 +258,9 @@ impl State {
         caller: Caller,
     ) -> Result<Opened, Refusal> {
         let watched = format!("{switch}:{port}");
-        let record = self.ports.get(&watched).ok_or_else(|| Refusal::new(Errno::NXIO, format!("there is no port {watched} to monitor: 'netvale list' shows the ports")))?;
+        let record = self.ports.get(&watched).ok_or_else(|| {
+            Refusal::new(Errno::NXIO, format!("there is no port {watched} to monitor: 'netvale list' shows the ports"))
+        })?;
         check_owner(record, &watched, caller)?;
         let (on, hdr_len) = (Arc::clone(&record.switch), record.hdr_len());
         let mut sizes = Sizes::new(request, spec)?;
@@ -289,7 +319,10 @@ impl State {
             return refuse(Errno::ACCESS, format!("pipe {key} belongs to another user: both ends share one memory"));
         }
         if pipe.held_by[end].is_some() {
-            return refuse(Errno::BUSY, format!("this end of pipe {key} is open already: open the other end, or another pipe"));
+            return refuse(
+                Errno::BUSY,
+                format!("this end of pipe {key} is open already: open the other end, or another pipe"),
+            );
         }
         let (reply, fds, binding) = pipe.bind(end, &request.name, request.extra_bufs)?;
         pipe.held_by[end] = Some(caller.client);
@@ -357,7 +390,10 @@ impl LocalPort {
             RingsSpec::OneNic(i) => {
                 let i = u32::from(i.get());
                 if i >= shape.tx_rings.max(shape.rx_rings) {
-                    return refuse(Errno::INVAL, format!("ring {i} asked for; the port has {} and {}", shape.tx_rings, shape.rx_rings));
+                    return refuse(
+                        Errno::INVAL,
+                        format!("ring {i} asked for; the port has {} and {}", shape.tx_rings, shape.rx_rings),
+                    );
                 }
                 let one = |n: u32| if i < n { i..i + 1 } else { 0..0 };
                 (one(shape.tx_rings), one(shape.rx_rings))
@@ -372,11 +408,18 @@ impl LocalPort {
     }
 
     fn hold(&mut self, full: &str, tx: &Range<u32>, rx: &Range<u32>, client: u64) -> Result<(), Refusal> {
-        let pick = |held: &[Option<u64>], range: &Range<u32>| held.get(range.start as usize..range.end as usize).is_some_and(|h| h.iter().any(Option::is_some));
+        let pick = |held: &[Option<u64>], range: &Range<u32>| {
+            held.get(range.start as usize..range.end as usize).is_some_and(|h| h.iter().any(Option::is_some))
+        };
         if pick(&self.tx_held, tx) || pick(&self.rx_held, rx) {
-            return refuse(Errno::BUSY, format!("{full} is open already: open another port, or one ring each (-0, -1, …)"));
+            return refuse(
+                Errno::BUSY,
+                format!("{full} is open already: open another port, or one ring each (-0, -1, …)"),
+            );
         }
-        let all = |held: &mut Vec<Option<u64>>, range: &Range<u32>| held.iter_mut().skip(range.start as usize).take(range.len()).for_each(|h| *h = Some(client));
+        let all = |held: &mut Vec<Option<u64>>, range: &Range<u32>| {
+            held.iter_mut().skip(range.start as usize).take(range.len()).for_each(|h| *h = Some(client))
+        };
         all(&mut self.tx_held, tx);
         all(&mut self.rx_held, rx);
         Ok(())

@@ -51,7 +51,9 @@ impl Pipe {
         let lane = || -> Result<Lane, Refusal> { Ok(Lane { arrived: Doorbell::new()?, room: Doorbell::new()? }) };
         let ends = [region.port(shape)?, region.port(shape)?];
         // The two ends play the host for each other: nobody is to be kicked yet.
-        ends.iter().flat_map(|e| e.tx.iter().chain(&e.rx)).for_each(|s| netvale_mem::notify::disarm(s.csb.kern_need_kick()));
+        ends.iter()
+            .flat_map(|e| e.tx.iter().chain(&e.rx))
+            .for_each(|s| netvale_mem::notify::disarm(s.csb.kern_need_kick()));
         Ok(Pipe { uid, mem_id, ends, lanes: [lane()?, lane()?], held_by: [None, None] })
     }
 

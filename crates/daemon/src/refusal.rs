@@ -57,7 +57,10 @@ impl From<AttachError> for Refusal {
 impl From<std::io::Error> for Refusal {
     fn from(e: std::io::Error) -> Self {
         let errno = e.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
-        Refusal { errno, text: format!("the daemon is out of descriptors or memory: {e}; raise its limits (ulimit -n)") }
+        Refusal {
+            errno,
+            text: format!("the daemon is out of descriptors or memory: {e}; raise its limits (ulimit -n)"),
+        }
     }
 }
 

@@ -46,12 +46,12 @@ pub fn enter(run_dir: &Path, dirs: &[PathBuf]) -> Result<(), SandboxError> {
 }
 
 fn drop_capabilities() -> Result<(), SandboxError> {
-    let keep: CapsHashSet = caps::read(None, CapSet::Permitted)?.into_iter().filter(|c| *c == Capability::CAP_NET_ADMIN).collect();
+    let keep: CapsHashSet =
+        caps::read(None, CapSet::Permitted)?.into_iter().filter(|c| *c == Capability::CAP_NET_ADMIN).collect();
     caps::clear(None, CapSet::Ambient)?;
-    for set in [CapSet::Effective, CapSet::Inheritable, CapSet::Permitted] {
-        let none = CapsHashSet::new();
-        caps::set(None, set, if set == CapSet::Inheritable { &none } else { &keep })?;
-    }
+    caps::set(None, CapSet::Inheritable, &CapsHashSet::new())?;
+    caps::set(None, CapSet::Effective, &keep)?;
+    caps::set(None, CapSet::Permitted, &keep)?;
     Ok(())
 }
 

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use crate::rpc::Connection;
 use netvale_control::attach::{AttachReply, AttachRequest, MAX_RINGS, REQUEST_LEN};
-use netvale_control::server::Connection;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags};
@@ -40,8 +40,16 @@ pub struct Listeners {
 
 enum Client {
     /// Connected; holds something once it has asked.
-    Attach { fd: OwnedFd, holds: Option<Attachment> },
-    Control { fd: OwnedFd, conn: Box<Connection>, unsent: Vec<u8>, closing: bool },
+    Attach {
+        fd: OwnedFd,
+        holds: Option<Attachment>,
+    },
+    Control {
+        fd: OwnedFd,
+        conn: Box<Connection>,
+        unsent: Vec<u8>,
+        closing: bool,
+    },
 }
 
 /// The main loop.
@@ -200,7 +208,13 @@ fn send_reply(fd: &OwnedFd, reply: &AttachReply, fds: &[OwnedFd]) -> bool {
 }
 
 /// What a control client sent, and what it can take of the answers. Returns whether to keep the connection.
-fn serve_control(rpc: &mut Rpc<'_>, fd: &OwnedFd, conn: &mut Connection, unsent: &mut Vec<u8>, closing: &mut bool) -> bool {
+fn serve_control(
+    rpc: &mut Rpc<'_>,
+    fd: &OwnedFd,
+    conn: &mut Connection,
+    unsent: &mut Vec<u8>,
+    closing: &mut bool,
+) -> bool {
     let mut bytes = [0u8; 16 * 1024];
     if !*closing {
         match rustix::net::recv(fd, &mut bytes, RecvFlags::DONTWAIT) {

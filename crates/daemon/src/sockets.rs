@@ -67,12 +67,14 @@ pub fn listen(path: &Path, kind: SocketType, access: &SocketAccess) -> Result<Ow
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let io = |what| move |e: rustix::io::Errno| failed(what, path)(e.into());
-    let fd = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).map_err(io("cannot make a socket for"))?;
+    let fd =
+        rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).map_err(io("cannot make a socket for"))?;
     let address = SocketAddrUnix::new(path).map_err(io("cannot use the socket path"))?;
     rustix::net::bind(&fd, &address).map_err(io("cannot bind"))?;
     // Nobody can connect before listen, so the access is right from the first moment on.
     let mode = access.mode.unwrap_or(0o660);
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(failed("cannot set the mode of", path))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+        .map_err(failed("cannot set the mode of", path))?;
     let owner = access.owner.as_deref().map(|n| id_of("user", "/etc/passwd", n)).transpose()?.map(Uid::from_raw);
     let group = access.group.as_deref().map(|n| id_of("group", "/etc/group", n)).transpose()?.map(Gid::from_raw);
     if owner.is_some() || group.is_some() {

@@ -137,7 +137,10 @@ impl State {
             return Ok(Arc::clone(s));
         }
         if self.switches.len() >= MAX_SWITCHES {
-            return Err(Refusal::new(Errno::NOSPC, format!("there are {MAX_SWITCHES} switches, the most there can be")));
+            return Err(Refusal::new(
+                Errno::NOSPC,
+                format!("there are {MAX_SWITCHES} switches, the most there can be"),
+            ));
         }
         let switch = Switch::with_table_size(name, self.config.table_entries);
         self.switches.insert(name.to_owned(), Arc::clone(&switch));
@@ -162,7 +165,8 @@ impl State {
     /// # Errors
     /// [`Refusal`]: `EINVAL` when there is none, `EACCES` when it is somebody else's.
     pub fn region(&self, id: u32, uid: u32) -> Result<Arc<Region>, Refusal> {
-        let none = || Refusal::new(Errno::INVAL, format!("there is no memory region {id}: 'netvale show PORT' names regions"));
+        let none =
+            || Refusal::new(Errno::INVAL, format!("there is no memory region {id}: 'netvale show PORT' names regions"));
         let entry = self.regions.iter().find(|r| r.id == id).ok_or_else(none)?;
         if uid != 0 && uid != entry.uid {
             return Err(Refusal::new(Errno::ACCESS, format!("memory region {id} belongs to another user")));
@@ -193,8 +197,7 @@ impl State {
             .map(|(ring, i)| self.place(Forwarder::new(Arc::clone(&switch), id, ring, i)))
             .collect();
         let NewPort { kind, owner, persistent, lossless } = record;
-        let record =
-            PortRecord { switch, id: Some(id), kind, owner, persistent, lossless, placed, ingress, egress };
+        let record = PortRecord { switch, id: Some(id), kind, owner, persistent, lossless, placed, ingress, egress };
         tracing::info!(port = full, uid = owner.uid, pid = owner.pid, "attached");
         Ok(self.ports.entry(full).or_insert(record))
     }
