@@ -1,25 +1,56 @@
 //! Where the daemon's sockets are.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// File name of the control socket in the run directory.
+/// Name of the control socket in the run directory: `SOCK_STREAM`, JSON-RPC 2.0, one object a line.
 pub const CONTROL_SOCKET: &str = "control.sock";
-/// File name of the attach socket in the run directory.
+/// Name of the attach socket in the run directory: `SOCK_SEQPACKET`, the messages of [`crate::attach`].
 pub const ATTACH_SOCKET: &str = "attach.sock";
 /// Environment variable that names the run directory.
 pub const RUN_DIR_VARIABLE: &str = "NETVALE_RUN_DIR";
 
-/// The run directory when none is named: `$NETVALE_RUN_DIR`, else `/run/netvale` for root, else `$XDG_RUNTIME_DIR/netvale`, else
-/// `/tmp/netvale-UID`.
+/// The directory in which daemon and clients meet unless told otherwise: `$NETVALE_RUN_DIR`, else `/run/netvale` for root, else
+/// `$XDG_RUNTIME_DIR/netvale`, else `/tmp/netvale-UID`.
 pub fn default_run_dir() -> PathBuf {
-    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    if let Some(dir) = set(RUN_DIR_VARIABLE) {
+    run_dir(|name| std::env::var_os(name), rustix::process::geteuid().as_raw())
+}
+
+/// An empty variable counts as none; a relative `XDG_RUNTIME_DIR` too, as the XDG Base Directory Specification demands.
+fn run_dir(variable: impl Fn(&str) -> Option<OsString>, uid: u32) -> PathBuf {
+    let path = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(dir) = path(RUN_DIR_VARIABLE) {
         return dir;
     }
-    let uid = rustix::process::getuid();
-    if uid.is_root() {
-        return PathBuf::from("/run/netvale");
+    if uid == 0 {
+        return "/run/netvale".into();
     }
-    set("XDG_RUNTIME_DIR")
-        .map_or_else(|| PathBuf::from(format!("/tmp/netvale-{}", uid.as_raw())), |d| d.join("netvale"))
+    match path("XDG_RUNTIME_DIR").filter(|dir| dir.is_absolute()) {
+        Some(dir) => dir.join("netvale"),
+        None => format!("/tmp/netvale-{uid}").into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: the first of the sources that says something wins, in the documented order.
+    #[test]
+    fn order() {
+        let dir = |netvale: &str, xdg: &str, uid| {
+            let variable = |name: &str| match name {
+                "NETVALE_RUN_DIR" => Some(netvale.into()),
+                "XDG_RUNTIME_DIR" => Some(xdg.into()),
+                _ => None,
+            };
+            run_dir(variable, uid)
+        };
+        assert_eq!(dir("here", "/run/user/7", 7), PathBuf::from("here"));
+        assert_eq!(dir("/x", "/run/user/0", 0), PathBuf::from("/x"));
+        assert_eq!(dir("", "/run/user/0", 0), PathBuf::from("/run/netvale"));
+        assert_eq!(dir("", "/run/user/7", 7), PathBuf::from("/run/user/7/netvale"));
+        assert_eq!(dir("", "relative", 7), PathBuf::from("/tmp/netvale-7"));
+        assert_eq!(run_dir(|_| None, 7), PathBuf::from("/tmp/netvale-7"));
+    }
 }

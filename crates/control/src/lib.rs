@@ -1,4 +1,21 @@
-//! The control protocol (JSON-RPC 2.0) and the attach handshake.
+//! How programs talk to the daemon: the control protocol (JSON-RPC 2.0) and the attach handshake.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`types`] | what the control protocol's methods take and give |
+//! | [`request`] | the methods as one enum each for requests and replies |
+//! | [`error`] | errors as the protocol carries them |
+//! | [`dirs`] | where the daemon's sockets are |
+//! | [`attach`] | the attach handshake's messages |
+//!
+//! `docs/control.md` describes the protocol for those who speak it without this crate.
+#![forbid(unsafe_code)]
 
 pub mod attach;
 pub mod dirs;
+pub mod error;
+pub mod request;
+pub mod types;
+
+pub use error::{ErrorCode, RpcError};
+pub use request::{Reply, Request};

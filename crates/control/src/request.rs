@@ -1,0 +1,177 @@
+//! The methods, as one enum for requests and one for replies.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::error::{ErrorCode, RpcError};
+use crate::types::{
+    AttachParams, DetachParams, Done, ListParams, NoParams, PortInfo, ShowParams, StatsReply, SwitchInfo, TableEntry,
+    TableParams, Version,
+};
+
+/// Names of all methods.
+pub const METHODS: [&str; 9] = [
+    "version",
+    "switch.list",
+    "switch.table",
+    "port.attach",
+    "port.detach",
+    "port.list",
+    "port.show",
+    "stats",
+    "shutdown",
+];
+
+/// What a client asks. Serializes to the `method` and `params` members.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "method", content = "params")]
+pub enum Request {
+    /// What are you? Answer: [`Reply::Version`].
+    #[serde(rename = "version")]
+    Version,
+    /// All switches. Answer: [`Reply::Switches`].
+    #[serde(rename = "switch.list")]
+    SwitchList,
+    /// A switch's forwarding table. Answer: [`Reply::Table`].
+    #[serde(rename = "switch.table")]
+    SwitchTable(TableParams),
+    /// A port more. Answer: [`Reply::Port`].
+    #[serde(rename = "port.attach")]
+    PortAttach(AttachParams),
+    /// A port less. Answer: [`Reply::Done`].
+    #[serde(rename = "port.detach")]
+    PortDetach(DetachParams),
+    /// Ports without their rings. Answer: [`Reply::Ports`].
+    #[serde(rename = "port.list")]
+    PortList(ListParams),
+    /// One port with its rings. Answer: [`Reply::Port`].
+    #[serde(rename = "port.show")]
+    PortShow(ShowParams),
+    /// All counters. Answer: [`Reply::Stats`].
+    #[serde(rename = "stats")]
+    Stats,
+    /// End. Answer: [`Reply::Done`].
+    #[serde(rename = "shutdown")]
+    Shutdown,
+}
+
+/// What the daemon answers. Serializes to the `result` member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Reply {
+    /// To `version`.
+    Version(Version),
+    /// To `switch.list`, by name.
+    Switches(Vec<SwitchInfo>),
+    /// To `switch.table`.
+    Table(Vec<TableEntry>),
+    /// To `port.attach` and `port.show`.
+    Port(Box<PortInfo>),
+    /// To `port.list`, by name.
+    Ports(Vec<PortInfo>),
+    /// To `stats`.
+    Stats(StatsReply),
+    /// To `port.detach` and `shutdown`: `{}`.
+    Done(Done),
+}
+
+impl Request {
+    /// The request of that method with those parameters; none is the same as empty ones.
+    ///
+    /// # Errors
+    /// [`ErrorCode::MethodNotFound`], [`ErrorCode::InvalidParams`].
+    pub fn parse(method: &str, params: Option<Value>) -> Result<Request, RpcError> {
+        let none = |request| params_of::<NoParams>(method, params.clone()).map(|NoParams {}| request);
+        match method {
+            "version" => none(Request::Version),
+            "switch.list" => none(Request::SwitchList),
+            "stats" => none(Request::Stats),
+            "shutdown" => none(Request::Shutdown),
+            "switch.table" => params_of(method, params).map(Request::SwitchTable),
+            "port.attach" => params_of(method, params).map(Request::PortAttach),
+            "port.detach" => params_of(method, params).map(Request::PortDetach),
+            "port.list" => params_of(method, params).map(Request::PortList),
+            "port.show" => params_of(method, params).map(Request::PortShow),
+            _ => Err(RpcError::new(
+                ErrorCode::MethodNotFound,
+                format!("there is no method {method:?}"),
+                format!("the methods are {}", METHODS.join(", ")),
+            )),
+        }
+    }
+}
+
+/// Parameters by name or by position (JSON-RPC 2.0 section 4.2).
+fn params_of<T: DeserializeOwned>(method: &str, params: Option<Value>) -> Result<T, RpcError> {
+    let params = params.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+    serde_json::from_value(params).map_err(|error| {
+        let hint = format!("docs/control.md has an example of {method}");
+        RpcError::new(ErrorCode::InvalidParams, format!("{method}: {error}"), hint)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::PortOptions;
+    use serde_json::json;
+
+    fn all() -> Vec<Request> {
+        let (switch, port) = ("vale0".to_owned(), "a".to_owned());
+        let options = PortOptions { rings: 2, mtu: Some(9000), repeat: true, speed: Some(0.5), ..Default::default() };
+        vec![
+            Request::Version,
+            Request::SwitchList,
+            Request::SwitchTable(TableParams { switch: switch.clone() }),
+            Request::PortAttach(AttachParams { switch: switch.clone(), port: port.clone(), options }),
+            Request::PortDetach(DetachParams { switch: switch.clone(), port: port.clone() }),
+            Request::PortList(ListParams { switch: Some(switch) }),
+            Request::PortShow(ShowParams { port }),
+            Request::Stats,
+            Request::Shutdown,
+        ]
+    }
+
+    /// Objective: what is written is read as the same request, for every method of the list.
+    #[test]
+    fn round_trip() {
+        for (request, name) in all().into_iter().zip(METHODS) {
+            let mut wire = serde_json::to_value(&request).unwrap();
+            assert_eq!(wire["method"], name);
+            let params = wire.as_object_mut().unwrap().remove("params");
+            assert_eq!(Request::parse(name, params), Ok(request));
+        }
+    }
+
+    /// Objective: parameters that a method does not take are refused, with the parameter's name and the method's.
+    #[test]
+    fn bad_params() {
+        for (method, params, word) in [
+            ("version", json!({"x": 1}), "x"),
+            ("stats", json!([1]), "stats"),
+            ("port.list", json!({"swich": "vale0"}), "swich"),
+            ("port.show", json!({}), "port"),
+            ("switch.table", json!({"switch": 7}), "switch"),
+            ("port.attach", json!({"switch": "vale0", "port": "a", "options": {"ring": 1}}), "ring"),
+            ("port.attach", json!({"switch": "vale0", "port": "a", "options": {"rings": -1}}), "-1"),
+            ("port.attach", json!({"switch": "vale0", "port": "a", "options": {"vnet_hdr": 11}}), "vnet_hdr"),
+            ("port.attach", json!({"switch": "vale0", "port": "a", "options": {"speed": -0.5}}), "speed"),
+        ] {
+            let error = Request::parse(method, Some(params)).unwrap_err();
+            assert!(error.is(ErrorCode::InvalidParams), "{error:?}");
+            assert!(error.message.contains(word) && error.message.contains(method), "{error:?}");
+        }
+        assert!(Request::parse("port.lost", None).unwrap_err().is(ErrorCode::MethodNotFound));
+    }
+
+    /// Objective: parameters by position, and optional ones left away, are understood.
+    #[test]
+    fn by_position() {
+        let detach = DetachParams { switch: "vale0".into(), port: "a".into() };
+        assert_eq!(Request::parse("port.detach", Some(json!(["vale0", "a"]))), Ok(Request::PortDetach(detach)));
+        assert_eq!(Request::parse("port.list", Some(json!([]))), Ok(Request::PortList(ListParams::default())));
+        assert_eq!(Request::parse("version", Some(json!([]))), Ok(Request::Version));
+        assert!(Request::parse("port.detach", Some(json!(["vale0", "a", "b"]))).is_err());
+    }
+}

@@ -1,0 +1,83 @@
+//! What the methods of the control protocol take (`…Params`) and give.
+//!
+//! Directions are the switch's: *in* is what a port sends into the switch, *out* is what the switch delivers to it. Counters are
+//! cumulative since the port was attached (a worker's: since it started); rates are the reader's to make. Parameters with a field
+//! that is not known are refused; in replies a reader skips fields it does not know.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+mod mac;
+mod port;
+mod stats;
+mod values;
+
+pub use mac::{BadMac, Mac};
+pub use port::{
+    AttachParams, DetachParams, Direction, ListParams, Owner, PortInfo, PortKind, PortOptions, RegionInfo, RingInfo,
+    ShowParams,
+};
+pub use stats::{PortStats, StatsReply, WorkerStats};
+
+/// Drops by name: the reason as `netvale show` prints it (`no-room`, `bad-buffer`, …), and frames.
+pub type Drops = BTreeMap<String, u64>;
+
+/// What answers at the other end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// `netvale`.
+    pub name: String,
+    /// Release, e.g. `0.1.0`.
+    pub version: String,
+    /// netmap's API version (`NETMAP_API`), 14.
+    pub api: u32,
+}
+
+impl Version {
+    /// The reply of a daemon of this release.
+    pub fn current() -> Self {
+        Version { name: "netvale".into(), version: env!("CARGO_PKG_VERSION").into(), api: netvale_abi::NETMAP_API }
+    }
+}
+
+/// A switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchInfo {
+    /// Name, e.g. `vale0`.
+    pub name: String,
+    /// Ports on it, monitors not counted.
+    pub ports: u32,
+    /// Addresses in its forwarding table.
+    pub addresses: u64,
+    /// Addresses the table has room for.
+    pub table_size: u64,
+}
+
+/// Parameters of `switch.table`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableParams {
+    /// Switch, e.g. `vale0`.
+    pub switch: String,
+}
+
+/// An entry of a switch's forwarding table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableEntry {
+    /// Address.
+    pub mac: Mac,
+    /// Full name of the port it was learned on, e.g. `vale0:a`.
+    pub port: String,
+    /// Seconds since a frame from it was last seen, as precisely as the table's ageing goes.
+    pub age_seconds: u64,
+}
+
+/// Parameters of the methods that take none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoParams {}
+
+/// The reply of methods that have nothing to say but that it is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {}

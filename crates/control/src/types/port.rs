@@ -1,0 +1,228 @@
+//! Ports: attaching, detaching, showing.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Drops, values};
+
+/// Parameters of `port.attach`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttachParams {
+    /// Switch, e.g. `vale0`. Made where there is none.
+    pub switch: String,
+    /// What to attach, in the grammar of `netvale attach`: `a`, `vale0:a`, `tap:NAME`, `pcap:FILE`, `pcap:in=FILE,out=FILE`.
+    pub port: String,
+    /// How.
+    #[serde(default)]
+    pub options: PortOptions,
+}
+
+/// How a port is attached. A number that is 0 or left away means the daemon's default.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PortOptions {
+    /// Name on the switch; without it, made from the port's text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Rings in each direction; queues of a TAP.
+    pub rings: u32,
+    /// Slots of each ring.
+    pub slots: u32,
+    /// Bytes a buffer.
+    pub buf_size: u32,
+    /// Buffers beyond those in the rings.
+    pub extra_bufs: u32,
+    /// Hold senders back when the port is full, instead of dropping.
+    pub lossless: bool,
+    /// Prefer huge pages for the port's region.
+    pub huge: bool,
+    /// Bytes of virtio-net header before each frame: 0, 10 or 12.
+    #[serde(deserialize_with = "values::vnet_hdr")]
+    pub vnet_hdr: u32,
+    /// MTU of a TAP device, bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// Capture files: begin again at the end of the file.
+    #[serde(rename = "loop")]
+    pub repeat: bool,
+    /// Capture files: times the recorded speed; 0 is as fast as the switch takes it; none is the recorded speed.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "values::speed")]
+    pub speed: Option<f64>,
+}
+
+/// Parameters of `port.detach`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DetachParams {
+    /// Switch, e.g. `vale0`.
+    pub switch: String,
+    /// The port's name on it, e.g. `a`.
+    pub port: String,
+}
+
+/// Parameters of `port.list`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ListParams {
+    /// Only this switch's ports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub switch: Option<String>,
+}
+
+/// Parameters of `port.show`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShowParams {
+    /// Full name, e.g. `vale0:a`.
+    pub port: String,
+}
+
+/// A port. `port.show` gives all of it; `port.list` and `port.attach` leave [`PortInfo::rings`] empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortInfo {
+    /// Full name, e.g. `vale0:a` or `netmap:p{1`.
+    pub name: String,
+    /// Its switch; a pipe has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switch: Option<String>,
+    /// What it is.
+    pub kind: PortKind,
+    /// Who made it; none for those of the configuration file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
+    /// Its memory; none for ports without a region, such as a TAP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<RegionInfo>,
+    /// Bytes of virtio-net header before each frame: 0, 10 or 12.
+    pub vnet_hdr: u32,
+    /// Whether senders are held back when it is full.
+    pub lossless: bool,
+    /// Its rings, in first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rings: Vec<RingInfo>,
+    /// What its user should know, e.g. `buffer used twice`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// What a port is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PortKind {
+    /// Rings that local processes open.
+    #[default]
+    Local,
+    /// A pipe between two processes.
+    Pipe,
+    /// A TAP device.
+    Tap,
+    /// Capture files.
+    Pcap,
+    /// A copy of another port's traffic.
+    Monitor,
+}
+
+impl PortKind {
+    /// The word the protocol has for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            PortKind::Local => "local",
+            PortKind::Pipe => "pipe",
+            PortKind::Tap => "tap",
+            PortKind::Pcap => "pcap",
+            PortKind::Monitor => "monitor",
+        }
+    }
+}
+
+impl std::fmt::Display for PortKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// User and process that made a port, as the kernel vouched for them then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// User.
+    pub uid: u32,
+    /// Process.
+    pub pid: i32,
+}
+
+/// A region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegionInfo {
+    /// Number; ports that give the same number share memory.
+    pub id: u32,
+    /// Bytes in all.
+    pub bytes: u64,
+    /// Bytes a buffer.
+    pub buf_size: u32,
+    /// Buffers.
+    pub bufs: u32,
+    /// Whether it lies on huge pages.
+    pub huge: bool,
+}
+
+/// Which way a ring carries frames, as the switch sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// The port sends into the switch: netmap's tx ring.
+    #[default]
+    In,
+    /// The switch delivers to the port: netmap's rx ring.
+    Out,
+}
+
+impl Direction {
+    /// The word the protocol has for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Direction::In => "in",
+            Direction::Out => "out",
+        }
+    }
+}
+
+impl std::fmt::Display for Direction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A ring, or a queue that stands for one. Indices are 0 where there is no netmap ring.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RingInfo {
+    /// Direction.
+    pub dir: Direction,
+    /// Number among the port's rings of that direction, from 0.
+    pub index: u32,
+    /// Slots.
+    pub slots: u32,
+    /// First slot the application owns, as the application last published it.
+    pub head: u32,
+    /// Where the application wants to be woken, as it last published it.
+    pub cur: u32,
+    /// First slot the daemon has not yet taken.
+    pub hwcur: u32,
+    /// First slot the daemon owns after those it has handed to the application.
+    pub hwtail: u32,
+    /// Frames that passed.
+    pub frames: u64,
+    /// Bytes of those, without any virtio-net header.
+    pub bytes: u64,
+    /// Frames dropped, by reason; reasons without a drop are left away.
+    #[serde(default)]
+    pub drops: Drops,
+    /// Kicks the daemon sent to the application.
+    pub kicks_sent: u64,
+    /// Kicks the daemon saved because the application did not ask for them.
+    pub kicks_suppressed: u64,
+    /// Kicks the daemon got from the application.
+    pub kicks_received: u64,
+    /// Worker that takes from it; none for `out` rings, to which every worker delivers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<u32>,
+}
