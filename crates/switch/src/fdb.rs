@@ -54,10 +54,11 @@ impl Fdb {
 
     #[inline]
     fn line(&self, mac: u64) -> &[AtomicU64; WAYS] {
-        let product = u128::from(mac ^ self.key.0) * u128::from(self.key.1);
-        let hash = (product >> 64) as usize ^ product as usize;
-        // The number of lines is a power of two.
-        &self.lines[hash & (self.lines.len() - 1)].0
+        // Multiply-shift: the product's top bits are a universal hash for a secret odd factor.
+        let product = (mac ^ self.key.0).wrapping_mul(self.key.1);
+        let line = ((product >> 32) * self.lines.len() as u64) >> 32;
+        // A 32-bit fraction of the number of lines is below it.
+        &self.lines[line as usize].0
     }
 
     /// The port behind which `mac` lives.

@@ -1,0 +1,127 @@
+//! Ports of a switch inside the test: both sides of the rings in one process.
+#![allow(dead_code)]
+
+use std::sync::Arc;
+
+use netvale_mem::appl::{AppRing, Dir};
+use netvale_mem::host::{HostRx, HostTx};
+use netvale_mem::layout::RegionSizes;
+use netvale_mem::notify::Doorbell;
+use netvale_mem::{PortMem, PortShape, Region};
+use netvale_port::RingCounters;
+use netvale_port::ring_in::RingIngress;
+use netvale_port::ring_out::RingEgress;
+use netvale_switch::{Forwarder, Passed, Port, PortId, Switch, Work};
+
+/// A port and its application.
+pub struct TestPort {
+    pub id: PortId,
+    pub mem: Arc<PortMem>,
+    pub forwarder: Forwarder,
+    pub tx: AppRing,
+    pub rx: AppRing,
+    pub sent: Arc<RingCounters>,
+    pub received: Arc<RingEgress>,
+}
+
+/// How a port is made.
+#[derive(Clone, Copy)]
+pub struct Make {
+    pub slots: u32,
+    pub buf_size: u32,
+    pub hdr_len: u32,
+    pub lossless: bool,
+}
+
+impl Default for Make {
+    fn default() -> Self {
+        Make { slots: 16, buf_size: 256, hdr_len: 0, lossless: false }
+    }
+}
+
+pub fn bell() -> Doorbell {
+    Doorbell::new().unwrap()
+}
+
+pub fn attach(switch: &Arc<Switch>, name: &str, make: Make) -> TestPort {
+    let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: make.slots, rx_slots: make.slots };
+    let sizes = RegionSizes::for_port(2, make.slots, make.buf_size, 0, 0);
+    let mem = Arc::new(Region::private(sizes).unwrap().port(shape).unwrap());
+    let (tx, rx) = (mem.tx[0].clone(), mem.rx[0].clone());
+    let received =
+        Arc::new(RingEgress::new(Arc::clone(&mem), HostRx::new(rx.clone(), bell()), make.hdr_len, Arc::default()));
+    let port = Port { name: name.into(), egresses: vec![received.clone()], lossless: make.lossless };
+    let id = switch.attach(port).unwrap();
+    let sent = Arc::<RingCounters>::default();
+    let ingress =
+        RingIngress::new(Arc::clone(&mem), HostTx::new(tx.clone(), bell()), bell(), make.hdr_len, Arc::clone(&sent));
+    let forwarder = Forwarder::new(Arc::clone(switch), id, 0, Box::new(ingress));
+    TestPort {
+        id,
+        mem,
+        forwarder,
+        tx: AppRing::new(tx, Dir::Tx, bell()),
+        rx: AppRing::new(rx, Dir::Rx, bell()),
+        sent,
+        received,
+    }
+}
+
+impl TestPort {
+    /// Queues a frame, in as many slots as it takes. Returns whether there was room.
+    pub fn send(&mut self, frame: &[u8]) -> bool {
+        let size = self.tx.mem().buf_size() as usize;
+        let pieces: Vec<&[u8]> = if frame.is_empty() { vec![frame] } else { frame.chunks(size).collect() };
+        if (self.tx.space() as usize) < pieces.len() {
+            return false;
+        }
+        for (k, piece) in pieces.iter().enumerate() {
+            let i = self.tx.at(k as u32);
+            let more = if k + 1 < pieces.len() { netvale_abi::slot::NS_MOREFRAG } else { 0 };
+            assert!(self.tx.mem().write(self.tx.slot(i).buf_idx, 0, piece));
+            self.tx.mem().set_len_flags(i, piece.len() as u16, more);
+        }
+        self.tx.advance(pieces.len() as u32);
+        true
+    }
+
+    /// Publishes what was queued and forwards until nothing is left to do.
+    pub fn forward(&mut self, work: &mut Work) {
+        self.tx.sync();
+        while let Passed::Frames(_) = self.forwarder.pass(work) {}
+        self.tx.sync();
+    }
+
+    /// Everything received so far.
+    pub fn take(&mut self) -> Vec<Vec<u8>> {
+        self.rx.sync();
+        let (mut frames, mut frame) = (Vec::new(), Vec::new());
+        for k in 0..self.rx.space() {
+            let slot = self.rx.slot(self.rx.at(k));
+            let mut piece = vec![0; usize::from(slot.len)];
+            assert!(self.rx.mem().read(slot.buf_idx, 0, &mut piece));
+            frame.extend(piece);
+            if slot.flags & netvale_abi::slot::NS_MOREFRAG == 0 {
+                frames.push(std::mem::take(&mut frame));
+            }
+        }
+        assert!(frame.is_empty(), "a frame without its end");
+        self.rx.advance(self.rx.space());
+        self.rx.sync();
+        frames
+    }
+}
+
+/// A frame of `len` bytes from and to these hosts, its last bytes `tag`.
+pub fn frame(to: u8, from: u8, tag: u16, len: usize) -> Vec<u8> {
+    let mut f = vec![0; len.max(16)];
+    f[..6].copy_from_slice(&mac(to));
+    f[6..12].copy_from_slice(&mac(from));
+    f[14..16].copy_from_slice(&tag.to_be_bytes());
+    f
+}
+
+/// Address of host `n`; 255 is broadcast.
+pub fn mac(n: u8) -> [u8; 6] {
+    if n == 255 { [0xff; 6] } else { [2, 0, 0, 0, 0, n] }
+}
