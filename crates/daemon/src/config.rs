@@ -43,7 +43,7 @@ pub struct SocketAccess {
     pub owner: Option<String>,
     /// Group name or number.
     pub group: Option<String>,
-    /// Permission bits; none means 0660, which lets the group in.
+    /// Permission bits; none means 0600, or 0660 when a group is named.
     pub mode: Option<u32>,
 }
 

@@ -9,10 +9,12 @@
 //! | [`state`] | switches, ports, pipes, regions |
 //! | [`rings`], [`pipes`], [`devices`] | the kinds of ports |
 //! | [`worker`] | the threads that forward |
+//! | [`inspect`] | what `list`, `show` and `top` are told |
 //! | [`sandbox`] | capabilities, seccomp, Landlock |
 
 pub mod config;
 pub mod devices;
+pub mod inspect;
 pub mod open;
 pub mod pipes;
 pub mod refusal;

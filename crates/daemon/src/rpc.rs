@@ -1,18 +1,136 @@
-//! stub
+//! The control protocol's methods, carried out on the daemon's state.
+
+use netvale_control::server::Handler;
+use netvale_control::types::{AttachParams, Done, PortInfo, Version};
+use netvale_control::{ErrorCode, Reply, Request, RpcError};
+use netvale_portspec::{AttachSpec, SwitchName};
+use rustix::io::Errno;
+
+use crate::refusal::Refusal;
 use crate::state::{Caller, State};
+
+/// One request's view of the daemon.
 pub struct Rpc<'a> {
+    /// The daemon.
     pub state: &'a mut State,
+    /// Who asks.
     pub caller: Caller,
+    /// Set by the `shutdown` method.
     pub shutdown: bool,
 }
-#[derive(Default)]
-pub struct Connection;
-pub struct Out {
-    pub bytes: Vec<u8>,
-    pub close: bool,
+
+impl From<Refusal> for RpcError {
+    fn from(r: Refusal) -> Self {
+        // The text says what to do after a colon or semicolon; without one, there is nothing to add.
+        match r.text.rsplit_once(": ").or_else(|| r.text.rsplit_once("; ")) {
+            Some((what, hint)) => RpcError::from_errno(r.errno, what, hint),
+            None => RpcError::from_errno(r.errno, r.text, "see 'netvale list' and the daemon's log"),
+        }
+    }
 }
-impl Connection {
-    pub fn feed(&mut self, _b: &[u8], _r: &mut Rpc<'_>) -> Out {
-        Out { bytes: vec![], close: true }
+
+impl Handler for Rpc<'_> {
+    fn call(&mut self, request: Request) -> Result<Reply, RpcError> {
+        match request {
+            Request::Version => Ok(Reply::Version(Version::current())),
+            Request::SwitchList => Ok(Reply::Switches(self.state.list_switches())),
+            Request::SwitchTable(p) => {
+                self.state.list_table(&p.switch).map(Reply::Table).ok_or_else(|| no_switch(&p.switch))
+            }
+            Request::PortAttach(p) => self.attach(&p).map(|i| Reply::Port(Box::new(i))),
+            Request::PortDetach(p) => {
+                let full = full_name(&p.switch, &p.port);
+                self.state.unplug(&full, "asked for")?;
+                Ok(Reply::Done(Done {}))
+            }
+            Request::PortList(p) => match &p.switch {
+                Some(s) if !self.state.switches.contains_key(s) => Err(no_switch(s)),
+                switch => Ok(Reply::Ports(self.state.list_ports(switch.as_deref()))),
+            },
+            Request::PortShow(p) => {
+                let missing = || {
+                    RpcError::new(
+                        ErrorCode::NotFound,
+                        format!("there is no port {}", p.port),
+                        "'netvale list' shows the ports",
+                    )
+                };
+                self.state.show(&p.port).map(|i| Reply::Port(Box::new(i))).ok_or_else(missing)
+            }
+            Request::Stats => Ok(Reply::Stats(self.state.stats())),
+            Request::Shutdown => {
+                self.shutdown = true;
+                Ok(Reply::Done(Done {}))
+            }
+        }
+    }
+}
+
+fn no_switch(name: &str) -> RpcError {
+    RpcError::new(ErrorCode::NotFound, format!("there is no switch {name}"), "'netvale list' shows the switches")
+}
+
+/// `vale0:a` from switch and port, whether or not the port's name has the switch in it already.
+fn full_name(switch: &str, port: &str) -> String {
+    if port.starts_with(&format!("{switch}:")) { port.to_owned() } else { format!("{switch}:{port}") }
+}
+
+impl Rpc<'_> {
+    fn attach(&mut self, p: &AttachParams) -> Result<PortInfo, RpcError> {
+        let full = self.state.attach(p, self.caller)?;
+        self.state.show(&full).ok_or_else(|| Refusal::internal("a port vanished").into())
+    }
+}
+
+impl State {
+    /// Attaches a port that stays until it is detached. Returns its full name.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn attach(&mut self, p: &AttachParams, caller: Caller) -> Result<String, Refusal> {
+        let bad = |e: &dyn std::fmt::Display| Refusal::new(Errno::INVAL, format!("{e:#}"));
+        let switch = SwitchName::parse(&p.switch).map_err(|e| bad(&e))?.to_string();
+        let spec = AttachSpec::parse(&p.port).map_err(|e| bad(&e))?;
+        let port = p.options.name.clone().unwrap_or_else(|| spec.port_name().to_string());
+        let full = format!("{switch}:{port}");
+        match &spec {
+            AttachSpec::Local(local) => {
+                if local.switch.as_ref().is_some_and(|s| s.to_string() != switch) {
+                    return Err(Refusal::new(
+                        Errno::INVAL,
+                        format!("{} is not a port of {switch}: name one switch", p.port),
+                    ));
+                }
+                self.make_port(&switch, &port, &local_request(p), caller)?;
+            }
+            AttachSpec::Tap(name) => self.attach_tap((&switch, &port), name.as_ref(), &p.options, caller)?,
+            AttachSpec::Pcap(files) => self.attach_pcap((&switch, &port), files, &p.options, caller)?,
+            other => {
+                let kind = other.to_string();
+                let kind = kind.split(':').next().unwrap_or_default();
+                return Err(Refusal::new(
+                    Errno::OPNOTSUPP,
+                    format!("this release attaches no {kind} ports: local ports, tap: and pcap: are possible"),
+                ));
+            }
+        }
+        Ok(full)
+    }
+}
+
+fn local_request(p: &AttachParams) -> netvale_control::attach::AttachRequest {
+    use netvale_control::attach::{AttachRequest, FLAG_HUGE, FLAG_LOSSLESS};
+    let o = &p.options;
+    AttachRequest {
+        name: p.port.clone(),
+        flags: if o.lossless { FLAG_LOSSLESS } else { 0 } | if o.huge { FLAG_HUGE } else { 0 },
+        tx_rings: o.rings,
+        rx_rings: o.rings,
+        tx_slots: o.slots,
+        rx_slots: o.slots,
+        buf_size: o.buf_size,
+        extra_bufs: o.extra_bufs,
+        hdr_len: o.vnet_hdr,
+        pipes: 0,
     }
 }

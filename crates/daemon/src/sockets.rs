@@ -72,7 +72,7 @@ pub fn listen(path: &Path, kind: SocketType, access: &SocketAccess) -> Result<Ow
     let address = SocketAddrUnix::new(path).map_err(io("cannot use the socket path"))?;
     rustix::net::bind(&fd, &address).map_err(io("cannot bind"))?;
     // Nobody can connect before listen, so the access is right from the first moment on.
-    let mode = access.mode.unwrap_or(0o660);
+    let mode = access.mode.unwrap_or(if access.group.is_some() { 0o660 } else { 0o600 });
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
         .map_err(failed("cannot set the mode of", path))?;
     let owner = access.owner.as_deref().map(|n| id_of("user", "/etc/passwd", n)).transpose()?.map(Uid::from_raw);

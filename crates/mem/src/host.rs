@@ -44,6 +44,11 @@ impl HostTx {
         std::sync::Arc::clone(&self.kicks)
     }
 
+    /// Counts a kick that came from the application.
+    pub fn count_kick(&self) {
+        self.kicks.count_received();
+    }
+
     /// Whether the application published something new. One load.
     #[inline]
     pub fn has_news(&self) -> bool {

@@ -44,11 +44,12 @@ pub fn wanted(need_kick: &AtomicU32) -> bool {
     need_kick.load(Ordering::Relaxed) != 0
 }
 
-/// Kicks of one ring in one direction. Written by one thread at a time, read by anyone.
+/// Kicks of one ring as one side of it counts them. Written by one thread at a time, read by anyone.
 #[derive(Debug, Default)]
 pub struct KickCounts {
     sent: AtomicU64,
     suppressed: AtomicU64,
+    received: AtomicU64,
 }
 
 impl KickCounts {
@@ -58,6 +59,16 @@ impl KickCounts {
         let c = if sent { &self.sent } else { &self.suppressed };
         // One writer at a time: no read-modify-write instruction needed.
         c.store(c.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Counts a kick that came from the other side.
+    pub fn count_received(&self) {
+        self.received.store(self.received.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Kicks that came from the other side.
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
     }
 
     /// Kicks sent.

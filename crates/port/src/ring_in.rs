@@ -222,7 +222,9 @@ impl Ingress for RingIngress {
     }
 
     fn woken(&mut self) {
-        self.doorbell.drain();
+        if self.doorbell.drain() {
+            self.tx.count_kick();
+        }
     }
 
     fn counters(&self) -> &Arc<RingCounters> {

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use netvale_daemon::config::{Config, ConfigError, File};
+
 use crate::values::{self, CpuList};
 use crate::{CliError, Ctx};
 
@@ -18,7 +20,7 @@ pub struct Args {
     pub config: Option<PathBuf>,
 
     /// Worker threads; each owns the ingress of some of the ports [default: 1].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub workers: Option<u16>,
 
     /// CPUs to pin the workers to, in turn, e.g. 0,2-3. Without it they are not pinned.
@@ -41,13 +43,17 @@ pub struct Args {
     #[arg(long, value_name = "GROUP", help_heading = "Sockets")]
     pub socket_group: Option<String>,
 
-    /// Mode of the sockets in octal [default: 0600].
+    /// Mode of the sockets in octal [default: 0660, which lets the group in].
     #[arg(long, value_name = "MODE", value_parser = values::mode, help_heading = "Sockets")]
     pub socket_mode: Option<u32>,
 
     /// Keep capabilities and leave seccomp and Landlock off, to debug.
     #[arg(long)]
     pub no_sandbox: bool,
+
+    /// A directory that stays reachable in the sandbox, for capture files; may be given several times.
+    #[arg(long, value_name = "DIR")]
+    pub allow_dir: Vec<PathBuf>,
 
     /// Log messages from this level on, to standard error.
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "info")]
@@ -73,6 +79,37 @@ pub enum LogLevel {
 ///
 /// # Errors
 /// The daemon cannot start.
-pub fn run(_args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
-    Err(CliError::failed("this build has no daemon", "use a build with netvale-daemon in it"))
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let level = match args.log_level {
+        LogLevel::Error => tracing::Level::ERROR,
+        LogLevel::Warn => tracing::Level::WARN,
+        LogLevel::Info => tracing::Level::INFO,
+        LogLevel::Debug => tracing::Level::DEBUG,
+        LogLevel::Trace => tracing::Level::TRACE,
+    };
+    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false).init();
+    let failed = |e: &dyn std::error::Error| CliError::failed(format!("the daemon cannot start: {e}"), "see `netvale up --help`");
+    let config = configure(args, ctx).map_err(|e| failed(&e))?;
+    netvale_daemon::run(config).map_err(|e| failed(&e))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The file's settings, with those of the command line before them.
+fn configure(args: &Args, ctx: &Ctx) -> Result<Config, ConfigError> {
+    let mut file = args.config.as_deref().map(File::read).transpose()?.unwrap_or_default();
+    file.run_dir = ctx.run_dir.clone().or(file.run_dir);
+    file.workers = args.workers.map(usize::from).or(file.workers);
+    file.cpus = args.cpu.as_ref().map(|list| list.cpus().to_vec()).or(file.cpus);
+    file.spin_us = args.spin_us.map(u64::from).or(file.spin_us);
+    file.poll_always |= args.poll_always;
+    if args.no_sandbox {
+        file.sandbox = Some(false);
+    }
+    file.allow_dirs.extend(args.allow_dir.iter().cloned());
+    let mut config = file.into_config()?;
+    let access = &mut config.sockets;
+    access.owner = args.socket_owner.clone().or(access.owner.take());
+    access.group = args.socket_group.clone().or(access.group.take());
+    access.mode = args.socket_mode.or(access.mode);
+    Ok(config)
 }

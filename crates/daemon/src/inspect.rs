@@ -1,0 +1,240 @@
+//! What the daemon tells of its ports: snapshots for `list`, `show`, `top`.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use netvale_control::types::{
+    Direction, Drops, Mac, Owner, PortInfo, PortKind, PortStats, RegionInfo, RingInfo, StatsReply, SwitchInfo,
+    TableEntry, WorkerStats,
+};
+use netvale_mem::region::RingSide;
+use netvale_port::RingCounters;
+use netvale_switch::Fdb;
+
+use crate::rings::Rings;
+use crate::state::{Kind, PortRecord, State};
+
+impl PortRecord {
+    fn port_kind(&self) -> PortKind {
+        match &self.kind {
+            Kind::Local(_) => PortKind::Local,
+            Kind::Monitor(_) => PortKind::Monitor,
+            Kind::Device(d) => d.kind,
+        }
+    }
+
+    fn rings(&self) -> Option<&Rings> {
+        match &self.kind {
+            Kind::Local(l) | Kind::Monitor(l) => Some(&l.rings),
+            Kind::Device(_) => None,
+        }
+    }
+
+    /// Without its rings.
+    fn summary(&self, name: &str) -> PortInfo {
+        let region = self.rings().map(|r| {
+            let (region, layout) = (r.mem.region(), r.mem.region().layout());
+            let bufs = layout.sizes.bufs;
+            RegionInfo {
+                id: r.mem_id,
+                bytes: layout.total,
+                buf_size: bufs.size,
+                bufs: bufs.num,
+                huge: region.is_huge(),
+            }
+        });
+        PortInfo {
+            name: name.to_owned(),
+            switch: Some(self.switch.name().to_owned()),
+            kind: self.port_kind(),
+            owner: Some(Owner { uid: self.owner.uid, pid: self.owner.pid }),
+            region,
+            vnet_hdr: self.hdr_len(),
+            lossless: self.lossless,
+            rings: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// With its rings.
+    pub fn info(&self, name: &str) -> PortInfo {
+        let mut info = self.summary(name);
+        let ingress = self.ingress.iter().enumerate().map(|(i, c)| self.ring_in(i, c));
+        let egress = self.egress.iter().enumerate().map(|(i, e)| self.ring_out(i, e.counters()));
+        info.rings = ingress.chain(egress).collect();
+        info.notes = self.notes();
+        info
+    }
+
+    fn ring_in(&self, i: usize, counters: &RingCounters) -> RingInfo {
+        let base = RingInfo { dir: Direction::In, index: i as u32, ..counted(counters) };
+        let worker = self.placed.get(i).map(|p| p.worker as u32);
+        let Some(tx) = self.rings().and_then(|r| r.tx.get(i)) else { return RingInfo { worker, ..base } };
+        RingInfo {
+            kicks_sent: tx.kicks.sent(),
+            kicks_suppressed: tx.kicks.suppressed(),
+            kicks_received: tx.kicks.received(),
+            worker,
+            ..with_indices(base, &tx.side)
+        }
+    }
+
+    fn ring_out(&self, i: usize, counters: &RingCounters) -> RingInfo {
+        let base = RingInfo { dir: Direction::Out, index: i as u32, ..counted(counters) };
+        let Some(rx) = self.rings().and_then(|r| r.rx.get(i)) else { return base };
+        let (sent, suppressed) = rx.host().kicks();
+        RingInfo { kicks_sent: sent, kicks_suppressed: suppressed, ..with_indices(base, rx.host().side()) }
+    }
+
+    /// Warnings: what an application did to its rings that will cost it frames.
+    fn notes(&self) -> Vec<String> {
+        let mut uses: BTreeMap<u32, u32> = BTreeMap::new();
+        let sides = self.rings().into_iter().flat_map(|r| r.mem.tx.iter().chain(&r.mem.rx));
+        for side in sides {
+            (0..side.ring.num_slots()).for_each(|s| *uses.entry(side.ring.slot_word(s).buf_idx).or_default() += 1);
+        }
+        let bufs = self.rings().map_or(u32::MAX, |r| r.mem.region().layout().sizes.bufs.num);
+        let twice = uses.values().filter(|&&n| n > 1).count();
+        let outside = uses.keys().filter(|&&b| b < netvale_mem::layout::RESERVED_BUFS || b >= bufs).count();
+        let mut notes = Vec::new();
+        if twice > 0 {
+            notes.push(format!("{twice} buffers are named by more than one slot: their frames overwrite each other"));
+        }
+        if outside > 0 {
+            notes.push(format!("slots name {outside} buffers outside the pool: frames for them are dropped"));
+        }
+        if let Kind::Device(d) = &self.kind {
+            notes.push(d.detail.clone());
+        }
+        notes
+    }
+
+    fn stats(&self, name: &str) -> PortStats {
+        let info = self.info(name);
+        let mut s = PortStats { name: info.name, switch: info.switch, kind: info.kind, ..PortStats::default() };
+        for r in &info.rings {
+            let (frames, bytes) = match r.dir {
+                Direction::In => (&mut s.in_frames, &mut s.in_bytes),
+                Direction::Out => (&mut s.out_frames, &mut s.out_bytes),
+            };
+            *frames += r.frames;
+            *bytes += r.bytes;
+            s.drops += r.drops.values().sum::<u64>();
+            s.kicks_sent += r.kicks_sent;
+            s.kicks_suppressed += r.kicks_suppressed;
+            s.kicks_received += r.kicks_received;
+        }
+        s
+    }
+}
+
+fn counted(c: &RingCounters) -> RingInfo {
+    let drops: Drops = c.all_drops().map(|(why, n)| (why.name().to_owned(), n)).collect();
+    RingInfo { frames: c.frames(), bytes: c.bytes(), drops, ..RingInfo::default() }
+}
+
+fn with_indices(info: RingInfo, side: &RingSide) -> RingInfo {
+    RingInfo {
+        slots: side.ring.num_slots(),
+        head: side.csb.head(),
+        cur: side.csb.cur(),
+        hwcur: side.csb.hwcur(),
+        hwtail: side.csb.hwtail(),
+        ..info
+    }
+}
+
+impl State {
+    /// All switches.
+    pub fn list_switches(&self) -> Vec<SwitchInfo> {
+        let info = |s: &std::sync::Arc<netvale_switch::Switch>| SwitchInfo {
+            name: s.name().to_owned(),
+            ports: s.ports().len() as u32,
+            addresses: s.fdb().entries().len() as u64,
+            table_size: s.fdb().capacity() as u64,
+        };
+        self.switches.values().map(info).collect()
+    }
+
+    /// A switch's forwarding table; none when there is no such switch.
+    pub fn list_table(&self, switch: &str) -> Option<Vec<TableEntry>> {
+        let s = self.switches.get(switch)?;
+        let names: BTreeMap<_, _> = s.ports().into_iter().collect();
+        let tick = Fdb::tick_length(self.config.ageing).as_millis() as u64;
+        let entry = |e: netvale_switch::FdbEntry| {
+            let [a, b, c, d, f, g, ..] = e.mac.to_le_bytes();
+            let port = names.get(&e.port).cloned().unwrap_or_default();
+            TableEntry { mac: Mac([a, b, c, d, f, g]), port, age_seconds: u64::from(e.ticks) * tick / 1000 }
+        };
+        let mut entries: Vec<_> = s.fdb().entries().into_iter().map(entry).collect();
+        entries.sort_by_key(|e| e.mac);
+        Some(entries)
+    }
+
+    /// All ports, or those of one switch, without their rings; pipes are on no switch.
+    pub fn list_ports(&self, switch: Option<&str>) -> Vec<PortInfo> {
+        let on = |r: &PortRecord| switch.is_none_or(|s| r.switch.name() == s);
+        let mut ports: Vec<_> = self.ports.iter().filter(|(_, r)| on(r)).map(|(n, r)| r.summary(n)).collect();
+        if switch.is_none() {
+            ports.extend(self.pipes.keys().filter_map(|name| self.show_pipe(name)));
+        }
+        ports
+    }
+
+    /// One port with its rings.
+    pub fn show(&self, name: &str) -> Option<PortInfo> {
+        let pipe = name.replace('}', "{");
+        self.ports.get(name).map(|r| r.info(name)).or_else(|| self.show_pipe(&pipe))
+    }
+
+    fn show_pipe(&self, name: &str) -> Option<PortInfo> {
+        let pipe = self.pipes.get(name)?;
+        let region = pipe.end(0).region();
+        let (layout, bufs) = (region.layout(), region.layout().sizes.bufs);
+        let ring = |end: usize, dir, side: &RingSide| {
+            with_indices(RingInfo { dir, index: end as u32, ..RingInfo::default() }, side)
+        };
+        let rings = [0, 1].into_iter().flat_map(|end| {
+            let (tx, rx) = (pipe.end(end).tx.first(), pipe.end(end).rx.first());
+            tx.map(|s| ring(end, Direction::In, s)).into_iter().chain(rx.map(|s| ring(end, Direction::Out, s)))
+        });
+        let open = |end: usize| if pipe.held_by[end].is_some() { "open" } else { "not open" };
+        Some(PortInfo {
+            name: name.to_owned(),
+            kind: PortKind::Pipe,
+            owner: Some(Owner { uid: pipe.uid, pid: 0 }),
+            region: Some(RegionInfo {
+                id: pipe.mem_id,
+                bytes: layout.total,
+                buf_size: bufs.size,
+                bufs: bufs.num,
+                huge: region.is_huge(),
+            }),
+            rings: rings.collect(),
+            notes: vec![
+                format!("end {{ is {}, end }} is {}", open(0), open(1)),
+                "the daemon is not on a pipe's data path: frames are counted by its ends".to_owned(),
+            ],
+            ..PortInfo::default()
+        })
+    }
+
+    /// All counters at one moment.
+    pub fn stats(&self) -> StatsReply {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let get = |a: &std::sync::atomic::AtomicU64| a.load(Ordering::Relaxed);
+        let worker = |(i, w): (usize, &crate::worker::Worker)| WorkerStats {
+            index: i as u32,
+            cpu: w.cpu().map(|c| c as u32),
+            busy_ns: get(&w.stats().busy_ns),
+            polled_ns: get(&w.stats().polled_ns),
+            slept_ns: get(&w.stats().slept_ns),
+            ingresses: get(&w.stats().ingresses),
+        };
+        StatsReply {
+            now_ns: now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64,
+            ports: self.ports.iter().map(|(n, r)| r.stats(n)).collect(),
+            workers: self.workers.iter().enumerate().map(worker).collect(),
+        }
+    }
+}
