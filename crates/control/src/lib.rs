@@ -6,6 +6,8 @@
 //! | [`request`] | the methods as one enum each for requests and replies |
 //! | [`error`] | errors as the protocol carries them |
 //! | [`dirs`] | where the daemon's sockets are |
+//! | [`framing`] | lines out of a stream |
+//! | [`server`] | the daemon's side: bytes in, bytes out |
 //! | [`attach`] | the attach handshake's messages |
 //!
 //! `docs/control.md` describes the protocol for those who speak it without this crate.
@@ -14,7 +16,9 @@
 pub mod attach;
 pub mod dirs;
 pub mod error;
+pub mod framing;
 pub mod request;
+pub mod server;
 pub mod types;
 
 pub use error::{ErrorCode, RpcError};

@@ -1,0 +1,116 @@
+//! Lines out of a stream of bytes, however it is cut into pieces. Pure.
+
+/// Most bytes of a request's line, its end not counted.
+pub const MAX_REQUEST_LINE: usize = 64 * 1024;
+
+/// A line longer than it may be. The stream cannot be read on: where the next message begins is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a line is longer than {limit} bytes")]
+pub struct LineTooLong {
+    /// Most bytes of a line.
+    pub limit: usize,
+}
+
+/// Cuts a stream into lines.
+///
+/// Holds at most one unfinished line and the bytes pushed since the last [`Lines::next_line`].
+///
+/// ```
+/// use netvale_control::framing::Lines;
+/// let mut lines = Lines::new(80);
+/// lines.push(b"one\ntw");
+/// assert_eq!(lines.next_line(), Ok(Some(&b"one"[..])));
+/// assert_eq!(lines.next_line(), Ok(None));
+/// lines.push(b"o\n");
+/// assert_eq!(lines.next_line(), Ok(Some(&b"two"[..])));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Lines {
+    bytes: Vec<u8>,
+    /// Where the first line not yet given out begins.
+    start: usize,
+    /// No line ends between `start` and here.
+    scanned: usize,
+    limit: usize,
+}
+
+impl Lines {
+    /// Nothing read yet; lines of at most `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Lines { bytes: Vec::new(), start: 0, scanned: 0, limit }
+    }
+
+    /// Takes the next bytes of the stream.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.drain(..self.start);
+        self.scanned -= self.start;
+        self.start = 0;
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next whole line without its `\n`, or none when more bytes are needed.
+    ///
+    /// # Errors
+    /// [`LineTooLong`], as soon as that is known; from then on always.
+    pub fn next_line(&mut self) -> Result<Option<&[u8]>, LineTooLong> {
+        let unread = self.bytes.get(self.scanned..).unwrap_or(&[]);
+        let end = unread.iter().position(|&b| b == b'\n').map(|at| self.scanned + at);
+        self.scanned = end.unwrap_or(self.bytes.len());
+        if self.scanned - self.start > self.limit {
+            return Err(LineTooLong { limit: self.limit });
+        }
+        let Some(end) = end else { return Ok(None) };
+        let line = self.start..end;
+        self.start = end + 1;
+        self.scanned = self.start;
+        Ok(self.bytes.get(line))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIMIT: usize = 8;
+
+    /// Every line, and whether the stream ended in an error.
+    fn read<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> (Vec<Vec<u8>>, bool) {
+        let (mut lines, mut out) = (Lines::new(LIMIT), Vec::new());
+        for chunk in chunks {
+            lines.push(chunk);
+            loop {
+                match lines.next_line() {
+                    Ok(Some(line)) => out.push(line.to_vec()),
+                    Ok(None) => break,
+                    Err(_) => return (out, true),
+                }
+            }
+        }
+        (out, false)
+    }
+
+    proptest! {
+        /// Objective: lines are those of a plain split, whatever the pieces, up to the first that is too long.
+        #[test]
+        fn as_split(bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>(), Just(b'x')], 0..60), size in 1..20usize) {
+            let mut whole: Vec<&[u8]> = bytes.split(|&b| b == b'\n').collect();
+            let long = whole.iter().position(|line| line.len() > LIMIT);
+            whole.truncate(long.unwrap_or(whole.len() - 1));
+            let (lines, failed) = read(bytes.chunks(size));
+            prop_assert_eq!(lines, whole);
+            prop_assert_eq!(failed, long.is_some());
+        }
+    }
+
+    /// Objective: a line of just the limit passes; one byte more is an error, even before the line's end is seen, and stays one.
+    #[test]
+    fn limit() {
+        assert_eq!(read([&b"12345678\n"[..]].into_iter()), (vec![b"12345678".to_vec()], false));
+        let mut lines = Lines::new(LIMIT);
+        lines.push(b"123456789");
+        assert_eq!(lines.next_line(), Err(LineTooLong { limit: LIMIT }));
+        lines.push(b"\nshort\n");
+        assert_eq!(lines.next_line(), Err(LineTooLong { limit: LIMIT }));
+    }
+}

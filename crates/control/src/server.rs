@@ -1,0 +1,221 @@
+//! The daemon's side of a control connection: bytes in, bytes out. Pure.
+//!
+//! A line holds a request or an array of them (a batch, JSON-RPC 2.0 section 6) and is answered by a line, or by nothing if it
+//! holds notifications only. Blank lines are skipped. What is not JSON, or no request, is answered by an error with the id
+//! `null`; the connection goes on. Two things end it, after an error: a line that is too long, and answers that grow too large.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::error::{ErrorCode, RpcError};
+use crate::framing::{Lines, MAX_REQUEST_LINE};
+use crate::request::{Reply, Request};
+
+/// Most requests of a batch.
+pub const MAX_BATCH: usize = 64;
+/// Once one [`Connection::feed`] has made this many bytes of answers, further requests in it end the connection: a client that
+/// asks much must read in between.
+pub const MAX_OUTPUT: usize = 4 << 20;
+
+/// Who carries out requests.
+pub trait Handler {
+    /// Carries out one request. The reply is of the kind that the request's documentation names.
+    ///
+    /// # Errors
+    /// Why it was not carried out.
+    fn call(&mut self, request: Request) -> Result<Reply, RpcError>;
+}
+
+/// What is to be done after bytes were fed in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Output {
+    /// To send.
+    pub bytes: Vec<u8>,
+    /// Close the connection after that.
+    pub close: bool,
+}
+
+/// State of one connection.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    lines: Lines,
+    closed: bool,
+}
+
+/// An answer on the wire (JSON-RPC 2.0 section 5).
+#[derive(Serialize)]
+struct Response {
+    jsonrpc: &'static str,
+    #[serde(flatten)]
+    outcome: Outcome,
+    id: Value,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Outcome {
+    Result(Reply),
+    Error(RpcError),
+}
+
+/// The answer to a line.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Answer {
+    One(Response),
+    Batch(Vec<Response>),
+}
+
+impl Default for Connection {
+    fn default() -> Self {
+        Connection { lines: Lines::new(MAX_REQUEST_LINE), closed: false }
+    }
+}
+
+impl Connection {
+    /// Takes bytes from the client and has the requests carried out that they complete. How the stream is cut into pieces makes no
+    /// difference to the answers, except that [`MAX_OUTPUT`] counts anew in each piece. After [`Output::close`] bytes are ignored.
+    pub fn feed(&mut self, bytes: &[u8], handler: &mut dyn Handler) -> Output {
+        let mut out = Output { bytes: Vec::new(), close: self.closed };
+        if self.closed {
+            return out;
+        }
+        self.lines.push(bytes);
+        while let Some(line) = self.lines.next_line().transpose() {
+            let end = match line {
+                Ok(_) if out.bytes.len() >= MAX_OUTPUT => Some(too_many_answers()),
+                Ok(line) => {
+                    append(&mut out.bytes, answer_line(line, handler));
+                    None
+                }
+                Err(error) => Some(too_long(&error.to_string())),
+            };
+            if let Some(error) = end {
+                append(&mut out.bytes, Some(Answer::One(failure(Value::Null, error))));
+                (self.closed, out.close) = (true, true);
+                break;
+            }
+        }
+        out
+    }
+}
+
+fn too_long(message: &str) -> RpcError {
+    RpcError::new(ErrorCode::InvalidRequest, message, "send one request a line, and big batches in parts")
+}
+
+fn too_many_answers() -> RpcError {
+    let message = format!("more than {MAX_OUTPUT} bytes of answers wait to be sent");
+    RpcError::new(ErrorCode::NoRoom, message, "read the answers before sending more requests")
+}
+
+fn append(out: &mut Vec<u8>, answer: Option<Answer>) {
+    let Some(answer) = answer else { return };
+    match serde_json::to_vec(&answer) {
+        Ok(mut text) => out.append(&mut text),
+        // Replies are made of strings, numbers and lists, all of which can be written; this keeps the client from waiting.
+        Err(error) => out.extend_from_slice(unwritable(&error.to_string()).as_bytes()),
+    }
+    out.push(b'\n');
+}
+
+fn unwritable(error: &str) -> String {
+    let error = serde_json::json!({ "code": ErrorCode::InternalError as i32, "message": error });
+    serde_json::json!({ "jsonrpc": "2.0", "error": error, "id": null }).to_string()
+}
+
+fn answer_line(line: &[u8], handler: &mut dyn Handler) -> Option<Answer> {
+    if line.trim_ascii().is_empty() {
+        return None;
+    }
+    match serde_json::from_slice(line) {
+        Ok(Value::Array(batch)) => answer_batch(batch, handler),
+        Ok(value) => answer_one(value, handler).map(Answer::One),
+        Err(error) => {
+            let hint = "send one JSON object a line, in UTF-8";
+            let error = RpcError::new(ErrorCode::ParseError, format!("not JSON: {error}"), hint);
+            Some(Answer::One(failure(Value::Null, error)))
+        }
+    }
+}
+
+fn answer_batch(batch: Vec<Value>, handler: &mut dyn Handler) -> Option<Answer> {
+    if batch.is_empty() || batch.len() > MAX_BATCH {
+        let message = format!("a batch of {} requests", batch.len());
+        let error = RpcError::new(ErrorCode::InvalidRequest, message, format!("send 1 to {MAX_BATCH} in a batch"));
+        return Some(Answer::One(failure(Value::Null, error)));
+    }
+    let answers: Vec<_> = batch.into_iter().filter_map(|one| answer_one(one, handler)).collect();
+    (!answers.is_empty()).then_some(Answer::Batch(answers))
+}
+
+/// A notification, which has no id, is carried out without an answer, even if that fails (section 4.1).
+fn answer_one(value: Value, handler: &mut dyn Handler) -> Option<Response> {
+    let call = match Call::read(value) {
+        Ok(call) => call,
+        Err((id, error)) => return Some(failure(id, error)),
+    };
+    let outcome = Request::parse(&call.method, call.params).and_then(|request| handler.call(request));
+    let id = call.id?;
+    Some(match outcome {
+        Ok(reply) => Response { jsonrpc: "2.0", outcome: Outcome::Result(reply), id },
+        Err(error) => failure(id, error),
+    })
+}
+
+fn failure(id: Value, error: RpcError) -> Response {
+    Response { jsonrpc: "2.0", outcome: Outcome::Error(error), id }
+}
+
+/// A request object (section 4), its form checked.
+struct Call {
+    method: String,
+    params: Option<Value>,
+    id: Option<Value>,
+}
+
+impl Call {
+    /// On error, also the id to answer to: `null` where it is missing or no id.
+    fn read(value: Value) -> Result<Call, (Value, RpcError)> {
+        let Value::Object(mut members) = value else {
+            return Err((Value::Null, invalid("a request is an object")));
+        };
+        let id = members.remove("id");
+        let answer_to = match &id {
+            Some(id @ (Value::String(_) | Value::Number(_))) => id.clone(),
+            _ => Value::Null,
+        };
+        if id.as_ref().is_some_and(|id| !id.is_null() && answer_to.is_null()) {
+            return Err((Value::Null, invalid("\"id\" is a string, a number or null")));
+        }
+        match Self::members(members) {
+            Ok((method, params)) => Ok(Call { method, params, id }),
+            Err(error) => Err((answer_to, error)),
+        }
+    }
+
+    fn members(mut members: Map<String, Value>) -> Result<(String, Option<Value>), RpcError> {
+        if members.remove("jsonrpc").is_none_or(|version| version != "2.0") {
+            return Err(invalid("\"jsonrpc\" is \"2.0\""));
+        }
+        let Some(Value::String(method)) = members.remove("method") else {
+            return Err(invalid("\"method\" is a string"));
+        };
+        let params = members.remove("params");
+        if params.as_ref().is_some_and(|params| !params.is_object() && !params.is_array()) {
+            return Err(invalid("\"params\" is an object or an array, or left away"));
+        }
+        match members.keys().next() {
+            Some(other) => Err(invalid(&format!("there is no member {other:?} in a request"))),
+            None => Ok((method, params)),
+        }
+    }
+}
+
+fn invalid(message: &str) -> RpcError {
+    let hint = r#"a request is {"jsonrpc":"2.0","id":1,"method":"version"}; docs/control.md describes them all"#;
+    RpcError::new(ErrorCode::InvalidRequest, message, hint)
+}
+
+#[cfg(test)]
+mod tests;
