@@ -1,7 +1,8 @@
 //! Where the daemon's sockets are.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 /// Name of the control socket in the run directory: `SOCK_STREAM`, JSON-RPC 2.0, one object a line.
 pub const CONTROL_SOCKET: &str = "control.sock";
@@ -27,8 +28,19 @@ fn run_dir(variable: impl Fn(&str) -> Option<OsString>, uid: u32) -> PathBuf {
     }
     match path("XDG_RUNTIME_DIR").filter(|dir| dir.is_absolute()) {
         Some(dir) => dir.join("netvale"),
-        None => format!("/tmp/netvale-{uid}").into(),
+        None => last_resort(uid),
     }
+}
+
+fn last_resort(uid: u32) -> PathBuf {
+    format!("/tmp/netvale-{uid}").into()
+}
+
+/// Whether `dir` is this user's directory in /tmp but somebody else made it. Anybody can, and would then answer in the daemon's
+/// place: do not connect.
+pub fn is_foreign(dir: &Path) -> bool {
+    let uid = rustix::process::geteuid().as_raw();
+    dir == last_resort(uid) && std::fs::symlink_metadata(dir).is_ok_and(|meta| meta.uid() != uid)
 }
 
 #[cfg(test)]

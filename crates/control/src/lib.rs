@@ -8,12 +8,14 @@
 //! | [`dirs`] | where the daemon's sockets are |
 //! | [`framing`] | lines out of a stream |
 //! | [`server`] | the daemon's side: bytes in, bytes out |
+//! | [`client`] | the other side: connect, ask |
 //! | [`attach`] | the attach handshake's messages |
 //!
 //! `docs/control.md` describes the protocol for those who speak it without this crate.
 #![forbid(unsafe_code)]
 
 pub mod attach;
+pub mod client;
 pub mod dirs;
 pub mod error;
 pub mod framing;

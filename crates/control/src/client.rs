@@ -1,0 +1,293 @@
+//! A client of the control socket: blocking, one request at a time.
+//!
+//! ```no_run
+//! use netvale_control::{client::Client, dirs};
+//! let mut client = Client::connect(&dirs::default_run_dir())?;
+//! println!("{}", client.version()?.version);
+//! # Ok::<(), netvale_control::client::ClientError>(())
+//! ```
+
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::dirs::{self, CONTROL_SOCKET};
+use crate::error::RpcError;
+use crate::framing::Lines;
+use crate::request::Request;
+use crate::types::{
+    AttachParams, DetachParams, Done, ListParams, PortInfo, ShowParams, StatsReply, SwitchInfo, TableEntry,
+    TableParams, Version,
+};
+
+mod error;
+
+pub use error::{ClientError, Failure};
+
+/// How long a request may take unless told otherwise.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Most bytes of an answer.
+const MAX_REPLY_LINE: usize = 64 << 20;
+
+/// A connection to a daemon.
+///
+/// After an error other than a refusal the connection is shut, since it is not known what of it the daemon has seen; connect again.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+    lines: Lines,
+    last_id: u64,
+    socket: PathBuf,
+    timeout: Duration,
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    jsonrpc: &'static str,
+    id: u64,
+    #[serde(flatten)]
+    request: &'a Request,
+}
+
+#[derive(Deserialize)]
+struct Answer<T> {
+    result: Option<T>,
+    error: Option<RpcError>,
+    #[serde(default)]
+    id: serde_json::Value,
+}
+
+impl Client {
+    /// Connects to the daemon whose sockets are in `run_dir`; [`DEFAULT_TIMEOUT`] holds for this and each request.
+    ///
+    /// # Errors
+    /// [`ClientError`] of the kind [`Failure::Unreachable`].
+    pub fn connect(run_dir: &Path) -> Result<Client, ClientError> {
+        Self::connect_within(run_dir, DEFAULT_TIMEOUT)
+    }
+
+    /// The same with another limit, above zero.
+    ///
+    /// # Errors
+    /// [`ClientError`] of the kind [`Failure::Unreachable`].
+    pub fn connect_within(run_dir: &Path, timeout: Duration) -> Result<Client, ClientError> {
+        let socket = run_dir.join(CONTROL_SOCKET);
+        if dirs::is_foreign(run_dir) {
+            return Err(ClientError::Foreign { run_dir: run_dir.into() });
+        }
+        match connect(&socket, timeout) {
+            Ok(stream) => Ok(Client { stream, lines: Lines::new(MAX_REPLY_LINE), last_id: 0, socket, timeout }),
+            Err(source) => Err(ClientError::connecting(run_dir, socket, timeout, source)),
+        }
+    }
+
+    /// Changes how long each request may take; above zero.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// What answers.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn version(&mut self) -> Result<Version, ClientError> {
+        self.call(&Request::Version)
+    }
+
+    /// All switches, by name.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn switches(&mut self) -> Result<Vec<SwitchInfo>, ClientError> {
+        self.call(&Request::SwitchList)
+    }
+
+    /// A switch's forwarding table.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn table(&mut self, switch: &str) -> Result<Vec<TableEntry>, ClientError> {
+        self.call(&Request::SwitchTable(TableParams { switch: switch.into() }))
+    }
+
+    /// Attaches a port; the answer has no rings.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn attach(&mut self, params: AttachParams) -> Result<PortInfo, ClientError> {
+        self.call(&Request::PortAttach(params))
+    }
+
+    /// Detaches a port, named as on its switch.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn detach(&mut self, switch: &str, port: &str) -> Result<(), ClientError> {
+        let params = DetachParams { switch: switch.into(), port: port.into() };
+        self.call(&Request::PortDetach(params)).map(|Done {}| ())
+    }
+
+    /// Ports without their rings, by name; of one switch or of all, pipes included.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn ports(&mut self, switch: Option<&str>) -> Result<Vec<PortInfo>, ClientError> {
+        self.call(&Request::PortList(ListParams { switch: switch.map(str::to_owned) }))
+    }
+
+    /// One port with its rings, by its full name, e.g. `vale0:a`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn show(&mut self, port: &str) -> Result<PortInfo, ClientError> {
+        self.call(&Request::PortShow(ShowParams { port: port.into() }))
+    }
+
+    /// All counters.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn stats(&mut self) -> Result<StatsReply, ClientError> {
+        self.call(&Request::Stats)
+    }
+
+    /// Asks the daemon to end. Its answer comes before it has ended; [`Client::wait_closed`] waits for that.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn shutdown(&mut self) -> Result<(), ClientError> {
+        self.call(&Request::Shutdown).map(|Done {}| ())
+    }
+
+    /// Waits until the daemon has closed this connection, as it does when it ends.
+    ///
+    /// # Errors
+    /// [`ClientError::Timeout`] when it has not after `limit`.
+    pub fn wait_closed(mut self, limit: Duration) -> Result<(), ClientError> {
+        let deadline = Instant::now() + limit;
+        self.timeout = limit;
+        loop {
+            match self.receive(deadline) {
+                Ok(()) => {}
+                Err(ClientError::Lost { .. }) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// One request and the result it has, read as `T`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn call<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ClientError> {
+        let result = self.exchange(request);
+        if !matches!(result, Ok(_) | Err(ClientError::Refused(_))) {
+            // An answer that comes late must not be taken for that to the next request. Fails only if it is shut already.
+            let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        }
+        result
+    }
+
+    fn exchange<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ClientError> {
+        self.last_id += 1;
+        let deadline = Instant::now() + self.timeout;
+        let call = Call { jsonrpc: "2.0", id: self.last_id, request };
+        let mut line = serde_json::to_vec(&call).map_err(|error| self.protocol(error))?;
+        line.push(b'\n');
+        self.send(&line, deadline)?;
+        let answer = self.answer::<T>(deadline)?;
+        // An error without an id answers a request the daemon could not read.
+        let ours = answer.id == self.last_id || (answer.id.is_null() && answer.error.is_some());
+        match (ours, answer.result, answer.error) {
+            (false, ..) => Err(self.protocol("an answer to another request")),
+            (true, _, Some(error)) => Err(ClientError::Refused(error)),
+            (true, Some(result), None) => Ok(result),
+            (true, None, None) => Err(self.protocol("an answer with neither result nor error")),
+        }
+    }
+
+    fn answer<T: DeserializeOwned>(&mut self, deadline: Instant) -> Result<Answer<T>, ClientError> {
+        loop {
+            let answer = match self.lines.next_line() {
+                Ok(Some(line)) => serde_json::from_slice(line).map_err(|error| error.to_string()),
+                Ok(None) => {
+                    self.receive(deadline)?;
+                    continue;
+                }
+                Err(error) => Err(error.to_string()),
+            };
+            return answer.map_err(|error| self.protocol(error));
+        }
+    }
+
+    fn send(&mut self, mut bytes: &[u8], deadline: Instant) -> Result<(), ClientError> {
+        while !bytes.is_empty() {
+            let left = self.left(deadline)?;
+            self.stream.set_write_timeout(Some(left)).map_err(|error| self.broken(error))?;
+            // Not `write`: a program that has not set SIGPIPE aside must not end by it.
+            match rustix::net::send(&self.stream, bytes, SendFlags::NOSIGNAL) {
+                Ok(sent) => bytes = bytes.get(sent..).unwrap_or(&[]),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(self.broken(error.into())),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, deadline: Instant) -> Result<(), ClientError> {
+        let mut bytes = [0; 16 * 1024];
+        let left = self.left(deadline)?;
+        self.stream.set_read_timeout(Some(left)).map_err(|error| self.broken(error))?;
+        match self.stream.read(&mut bytes) {
+            Ok(0) => Err(self.broken(io::ErrorKind::UnexpectedEof.into())),
+            Ok(n) => {
+                self.lines.push(bytes.get(..n).unwrap_or(&[]));
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(self.broken(error)),
+        }
+    }
+
+    /// Time left, never zero, which would mean forever.
+    fn left(&self, deadline: Instant) -> Result<Duration, ClientError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(self.timed_out()) } else { Ok(left.max(Duration::from_millis(1))) }
+    }
+
+    fn timed_out(&self) -> ClientError {
+        ClientError::Timeout { socket: self.socket.clone(), limit: self.timeout }
+    }
+
+    fn broken(&self, source: io::Error) -> ClientError {
+        match source.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => self.timed_out(),
+            _ => ClientError::Lost { socket: self.socket.clone(), source },
+        }
+    }
+
+    fn protocol(&self, detail: impl ToString) -> ClientError {
+        ClientError::Protocol { socket: self.socket.clone(), detail: detail.to_string() }
+    }
+}
+
+/// Not `UnixStream::connect`: that one waits without end for a daemon that does not accept.
+fn connect(socket: &Path, timeout: Duration) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(socket)?;
+    let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_timeout(&fd, sockopt::Timeout::Send, Some(timeout))?;
+    loop {
+        match rustix::net::connect(&fd, &address) {
+            Err(rustix::io::Errno::INTR) => {}
+            done => return done.map(|()| UnixStream::from(fd)).map_err(Into::into),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! Tests of the client against the server side over a real socket, and against peers that misbehave.
+
+use std::io::Write;
+use std::os::unix::net::UnixListener;
+use std::thread::JoinHandle;
+
+use super::*;
+use crate::error::ErrorCode;
+use crate::request::Reply;
+use crate::server::{Connection, Handler};
+use crate::types::{Mac, PortOptions};
+
+/// Answers every method with what its parameters say.
+struct Fake;
+
+impl Handler for Fake {
+    fn call(&mut self, request: Request) -> Result<Reply, RpcError> {
+        let port = |name| Box::new(PortInfo { name, ..PortInfo::default() });
+        Ok(match request {
+            Request::Version => Reply::Version(Version::current()),
+            Request::SwitchList => Reply::Switches(vec![SwitchInfo { name: "vale0".into(), ..SwitchInfo::default() }]),
+            Request::SwitchTable(p) => {
+                Reply::Table(vec![TableEntry { mac: Mac([2, 0, 0, 0, 0, 10]), port: p.switch, age_seconds: 3 }])
+            }
+            Request::PortAttach(p) => Reply::Port(port(format!("{}:{}:{}", p.switch, p.port, p.options.rings))),
+            Request::PortDetach(p) if p.port == "none" => {
+                return Err(RpcError::from_errno(6, "there is no port none", "list"));
+            }
+            Request::PortDetach(_) | Request::Shutdown => Reply::Done(Done {}),
+            // Large: many pieces on the socket.
+            Request::PortList(p) => Reply::Ports(vec![*port(format!("{:?}", p.switch)); 5000]),
+            Request::PortShow(p) => Reply::Port(port(p.port)),
+            Request::Stats => Reply::Stats(StatsReply { now_ns: u64::MAX, ..StatsReply::default() }),
+        })
+    }
+}
+
+/// Serves one connection with `serve`; the directory lives as long as the result.
+fn daemon(serve: impl FnOnce(UnixStream) + Send + 'static) -> (tempfile::TempDir, JoinHandle<()>) {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(dir.path().join(CONTROL_SOCKET)).unwrap();
+    let thread = std::thread::spawn(move || serve(listener.accept().unwrap().0));
+    (dir, thread)
+}
+
+fn serve_fake(mut stream: UnixStream) {
+    let mut connection = Connection::default();
+    let mut bytes = [0; 100];
+    while let Ok(n @ 1..) = stream.read(&mut bytes) {
+        let out = connection.feed(&bytes[..n], &mut Fake);
+        if stream.write_all(&out.bytes).is_err() || out.close {
+            return;
+        }
+    }
+}
+
+/// Sends `bytes` in answer to whatever comes first, then closes.
+fn answering(bytes: &'static [u8]) -> (tempfile::TempDir, JoinHandle<()>) {
+    daemon(move |mut stream| {
+        let mut request = [0; 4096];
+        let _ = stream.read(&mut request);
+        let _ = stream.write_all(bytes);
+    })
+}
+
+/// Objective: every method reaches the daemon with its parameters, and its result comes back; a refusal leaves the connection usable.
+#[test]
+fn methods() {
+    let (dir, thread) = daemon(serve_fake);
+    let mut client = Client::connect(dir.path()).unwrap();
+    assert_eq!(client.version().unwrap().api, 14);
+    assert_eq!(client.switches().unwrap()[0].name, "vale0");
+    assert_eq!(client.table("vale3").unwrap()[0].port, "vale3");
+    let options = PortOptions { rings: 3, ..PortOptions::default() };
+    let params = AttachParams { switch: "vale0".into(), port: "tap:x".into(), options };
+    assert_eq!(client.attach(params).unwrap().name, "vale0:tap:x:3");
+    let refused = client.detach("vale0", "none").unwrap_err();
+    assert!(matches!(&refused, ClientError::Refused(e) if e.is(ErrorCode::NotFound)), "{refused}");
+    assert_eq!((refused.failure(), refused.to_string().as_str()), (Failure::Refused, "there is no port none; list"));
+    client.detach("vale0", "a").unwrap();
+    let ports = client.ports(Some("vale0")).unwrap();
+    assert_eq!((ports.len(), ports[4999].name.as_str()), (5000, "Some(\"vale0\")"));
+    assert_eq!(client.show("vale0:a").unwrap().name, "vale0:a");
+    assert_eq!(client.stats().unwrap().now_ns, u64::MAX);
+    client.shutdown().unwrap();
+    drop(client);
+    thread.join().unwrap();
+}
+
+/// Objective: where nobody listens the error says how to start a daemon there: without a socket, and with one left over.
+#[test]
+fn nobody_listens() {
+    let dir = tempfile::tempdir().unwrap();
+    let check = || {
+        let error = Client::connect(dir.path()).unwrap_err();
+        assert_eq!(error.failure(), Failure::Unreachable);
+        let wanted = format!("netvale up --run-dir {}", dir.path().display());
+        assert!(matches!(error, ClientError::NotRunning { .. }) && error.to_string().contains(&wanted), "{error}");
+    };
+    check();
+    drop(UnixListener::bind(dir.path().join(CONTROL_SOCKET)).unwrap());
+    check();
+}
+
+/// Objective: a path that no socket can have is an error, too.
+#[test]
+fn long_path() {
+    let error = Client::connect(Path::new(&format!("/tmp/{}", "x".repeat(200)))).unwrap_err();
+    assert!(matches!(error, ClientError::Socket { .. }), "{error}");
+}
+
+/// Objective: what is no answer to the request is told from a daemon that is gone.
+#[test]
+fn bad_answers() {
+    for (bytes, failure) in [
+        (&b"HTTP/1.1 400 Bad Request\r\n"[..], Failure::Protocol),
+        (
+            b"{\"jsonrpc\":\"2.0\",\"id\":9,\"result\":{\"name\":\"n\",\"version\":\"v\",\"api\":14}}\n",
+            Failure::Protocol,
+        ),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"name\":7}}\n", Failure::Protocol),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":1}\n", Failure::Protocol),
+        (b"\xff\n", Failure::Protocol),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32700,\"message\":\"no\"}}\n", Failure::Refused),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":1,\"res", Failure::Unreachable),
+        (b"", Failure::Unreachable),
+    ] {
+        let (dir, thread) = answering(bytes);
+        let mut client = Client::connect(dir.path()).unwrap();
+        let error = client.version().unwrap_err();
+        assert_eq!(error.failure(), failure, "{error}");
+        thread.join().unwrap();
+    }
+}
+
+/// Objective: a daemon that says nothing is given up after the limit, and the connection is not used again.
+#[test]
+fn silence() {
+    let (dir, thread) = daemon(|mut stream| {
+        let mut request = Vec::new();
+        // Until the client shuts the connection.
+        let _ = stream.read_to_end(&mut request);
+    });
+    let mut client = Client::connect_within(dir.path(), Duration::from_millis(30)).unwrap();
+    assert!(matches!(client.version(), Err(ClientError::Timeout { .. })));
+    thread.join().unwrap();
+    client.set_timeout(DEFAULT_TIMEOUT);
+    assert!(matches!(client.version(), Err(ClientError::Lost { .. })));
+}
+
+/// Objective: a daemon that does not accept connections does not hold its clients forever.
+#[test]
+fn full_backlog() {
+    let dir = tempfile::tempdir().unwrap();
+    let fd = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&fd, &SocketAddrUnix::new(dir.path().join(CONTROL_SOCKET)).unwrap()).unwrap();
+    rustix::net::listen(&fd, 0).unwrap();
+    let mut held = Vec::new();
+    let error = loop {
+        match Client::connect_within(dir.path(), Duration::from_millis(30)) {
+            Ok(client) => held.push(client),
+            Err(error) => break error,
+        }
+        assert!(held.len() < 10, "a backlog of zero holds that many");
+    };
+    assert!(matches!(error, ClientError::Timeout { .. }), "{error}");
+}
+
+/// Objective: the end of the daemon is seen, and that it does not come is, too.
+#[test]
+fn waiting_for_the_end() {
+    let (dir, thread) = daemon(drop);
+    Client::connect(dir.path()).unwrap().wait_closed(DEFAULT_TIMEOUT).unwrap();
+    thread.join().unwrap();
+    let (dir, thread) = daemon(serve_fake);
+    let waited = Client::connect(dir.path()).unwrap().wait_closed(Duration::from_millis(20));
+    assert!(matches!(waited, Err(ClientError::Timeout { .. })));
+    thread.join().unwrap();
+}
