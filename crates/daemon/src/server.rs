@@ -152,6 +152,9 @@ impl Server {
         if !keep {
             self.hang_up(id);
         }
+        while let Some(evicted) = self.state.evicted.pop() {
+            self.hang_up(evicted);
+        }
     }
 
     fn hang_up(&mut self, id: u64) {

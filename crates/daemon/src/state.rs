@@ -100,6 +100,8 @@ pub struct State {
     pub ports: BTreeMap<String, PortRecord>,
     /// By name without the end, e.g. `netmap:p{1`.
     pub pipes: BTreeMap<String, Pipe>,
+    /// Clients whose port was taken away: their connections are to be closed.
+    pub evicted: Vec<u64>,
     regions: Vec<RegionEntry>,
     next_forwarder: ForwarderId,
     next_region: u32,
@@ -119,6 +121,7 @@ impl State {
             switches: BTreeMap::new(),
             ports: BTreeMap::new(),
             pipes: BTreeMap::new(),
+            evicted: Vec::new(),
             regions: Vec::new(),
             next_forwarder: 1,
             // Region 1 is the network interfaces', as in netmap.
@@ -229,6 +232,9 @@ impl State {
             if let Some(w) = self.workers.get(p.worker) {
                 w.remove(p.id);
             }
+        }
+        if let Kind::Local(l) | Kind::Monitor(l) = &record.kind {
+            self.evicted.extend(l.tx_held.iter().chain(&l.rx_held).flatten());
         }
         tracing::info!(port = full, why, "detached");
         let name = record.switch.name().to_owned();

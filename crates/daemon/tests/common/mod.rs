@@ -1,0 +1,95 @@
+//! A daemon in this process, and clients of it.
+#![allow(dead_code)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use netvale::{Error, Interest, Options, Port};
+use netvale_daemon::config::File;
+use serde_json::{Value, json};
+
+pub const LIMIT: Duration = Duration::from_secs(20);
+
+pub struct Daemon {
+    pub dir: tempfile::TempDir,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Daemon {
+    pub fn start(more: &str) -> Daemon {
+        let dir = tempfile::tempdir().unwrap();
+        let text = format!("run-dir = {:?}\nsandbox = false\n{more}", dir.path());
+        let config = File::parse(&text).unwrap().into_config().unwrap();
+        let thread = std::thread::spawn(move || netvale_daemon::run(config).unwrap());
+        let daemon = Daemon { dir, thread: Some(thread) };
+        until("the daemon answers", || UnixStream::connect(daemon.path("control.sock")).is_ok());
+        daemon
+    }
+
+    pub fn path(&self, file: &str) -> PathBuf {
+        self.dir.path().join(file)
+    }
+
+    pub fn options(&self) -> Options {
+        Options { run_dir: Some(self.dir.path().into()), slots: 64, ..Options::default() }
+    }
+
+    pub fn open(&self, name: &str) -> Result<Port, Error> {
+        Port::open_with(name, &self.options())
+    }
+
+    pub fn call(&self, method: &str, params: Value) -> Value {
+        let mut stream = UnixStream::connect(self.path("control.sock")).unwrap();
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        writeln!(stream, "{request}").unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    pub fn ports(&self) -> Vec<String> {
+        let reply = self.call("port.list", json!({}));
+        reply["result"].as_array().unwrap().iter().map(|p| p["name"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.call("shutdown", json!({}));
+        let ended = self.thread.take().unwrap().join();
+        if !std::thread::panicking() {
+            ended.unwrap();
+        }
+    }
+}
+
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < LIMIT, "time is up: {what}");
+        std::thread::yield_now();
+    }
+}
+
+pub fn frame(to: u8, from: u8, tag: u8) -> [u8; 60] {
+    let mut f = [tag; 60];
+    f[..6].copy_from_slice(&if to == 255 { [255; 6] } else { [2, 0, 0, 0, 0, to] });
+    f[6..12].copy_from_slice(&[2, 0, 0, 0, 0, from]);
+    f
+}
+
+pub fn send(port: &mut Port, frame: &[u8]) {
+    assert!(port.tx()[0].send(frame));
+    port.tx()[0].sync();
+}
+
+pub fn receive(port: &mut Port) -> Vec<u8> {
+    assert!(port.wait(Interest::Rx, Some(LIMIT)).unwrap(), "no frame came");
+    let mut frame = [0; 4096];
+    let n = port.rx()[0].recv(&mut frame).unwrap();
+    let _ = port.rx()[0].sync();
+    frame[..n].to_vec()
+}
