@@ -16,7 +16,8 @@ use crate::{CliError, Ctx};
 pub struct Cli {
     /// Folder of the daemon's sockets.
     ///
-    /// Without it: $NETVALE_RUN_DIR, else /run/netvale for root, else $XDG_RUNTIME_DIR/netvale.
+    /// Without it: $NETVALE_RUN_DIR, else /run/netvale for root, else $XDG_RUNTIME_DIR/netvale, else
+    /// /tmp/netvale-UID.
     #[arg(long, global = true, value_name = "DIR", help_heading = "Global options")]
     pub run_dir: Option<PathBuf>,
 

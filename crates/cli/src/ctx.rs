@@ -1,10 +1,67 @@
 //! What every subcommand gets beside its own arguments.
 
 use std::path::PathBuf;
+use std::time::Duration;
+
+use netvale_control::client::{Client, ClientError, Failure};
+use netvale_control::dirs;
+
+use crate::CliError;
 
 /// Where the daemon is.
 #[derive(Clone, Debug)]
 pub struct Ctx {
     /// `--run-dir`: the folder of the daemon's sockets; `None`: the default one.
     pub run_dir: Option<PathBuf>,
+}
+
+impl Ctx {
+    /// The folder of the daemon's sockets.
+    #[must_use]
+    pub fn dir(&self) -> PathBuf {
+        self.run_dir.clone().unwrap_or_else(dirs::default_run_dir)
+    }
+
+    /// A control connection to the daemon.
+    ///
+    /// # Errors
+    /// [`CliError::unreachable`].
+    pub fn daemon(&self) -> Result<Daemon, CliError> {
+        let client = Client::connect(&self.dir()).map_err(to_cli)?;
+        Ok(Daemon { client })
+    }
+}
+
+/// A control connection, with its errors in the command line's words.
+#[derive(Debug)]
+pub struct Daemon {
+    client: Client,
+}
+
+impl Daemon {
+    /// Asks one question: `daemon.ask(Client::stats)`.
+    ///
+    /// # Errors
+    /// [`CliError::refused`] with the daemon's words, or [`CliError::unreachable`].
+    pub fn ask<T>(&mut self, question: impl FnOnce(&mut Client) -> Result<T, ClientError>) -> Result<T, CliError> {
+        question(&mut self.client).map_err(to_cli)
+    }
+
+    /// Waits until the daemon has closed the connection, as it does when it ends.
+    ///
+    /// # Errors
+    /// It has not after `limit`.
+    pub fn wait_closed(self, limit: Duration) -> Result<(), CliError> {
+        self.client.wait_closed(limit).map_err(to_cli)
+    }
+}
+
+fn to_cli(error: ClientError) -> CliError {
+    let kind = match error.failure() {
+        Failure::Unreachable => CliError::unreachable,
+        Failure::Refused => CliError::refused,
+        Failure::Protocol => CliError::failed,
+    };
+    let hint = Some(error.hint()).filter(|hint| !hint.is_empty());
+    kind(error.what(), hint.unwrap_or_else(|| "look at the daemon's log".to_owned()))
 }

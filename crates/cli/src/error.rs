@@ -42,22 +42,22 @@ impl CliError {
     }
 
     /// The work failed: exit code 1. `next` says what the user can do about it.
-    pub fn failed(what: impl Into<String>, next: impl Into<String>) -> Self {
+    pub fn failed<W: Into<String>, N: Into<String>>(what: W, next: N) -> Self {
         Self::new(Kind::Failed, what, next)
     }
 
     /// Options or values that do not make sense: exit code 2.
-    pub fn usage(what: impl Into<String>, next: impl Into<String>) -> Self {
+    pub fn usage<W: Into<String>, N: Into<String>>(what: W, next: N) -> Self {
         Self::new(Kind::Usage, what, next)
     }
 
     /// No daemon answers: exit code 3.
-    pub fn unreachable(what: impl Into<String>, next: impl Into<String>) -> Self {
+    pub fn unreachable<W: Into<String>, N: Into<String>>(what: W, next: N) -> Self {
         Self::new(Kind::Unreachable, what, next)
     }
 
     /// The daemon answered no: exit code 4.
-    pub fn refused(what: impl Into<String>, next: impl Into<String>) -> Self {
+    pub fn refused<W: Into<String>, N: Into<String>>(what: W, next: N) -> Self {
         Self::new(Kind::Refused, what, next)
     }
 

@@ -1,7 +1,5 @@
 //! Aligned columns without lines, as iproute2 and ps print them.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-
 /// How a column's cells are aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
@@ -11,38 +9,53 @@ pub enum Align {
     Right,
 }
 
-/// `rows` below `heads`, each line ended, without blanks at the line's end. Control characters in cells become `?`.
+/// Blanks between two columns.
+const GAP: usize = 2;
+
+/// `rows` below `heads`, each line ended, without blanks at the line's end. Control characters in cells become `?`, so that a
+/// name cannot move the terminal's cursor.
 #[must_use]
 pub fn render<const N: usize>(heads: [(&str, Align); N], rows: impl IntoIterator<Item = [String; N]>) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(heads.map(|(head, _)| head));
-    for row in rows {
-        table.add_row(row.map(|cell| cell.replace(char::is_control, "?")));
-    }
-    for (index, (_, align)) in heads.into_iter().enumerate() {
-        if let Some(column) = table.column_mut(index) {
-            // One blank to the left of each column but the first, one to the right.
-            column.set_padding((u16::from(index > 0), 1));
-            if align == Align::Right {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
+    let lines: Vec<[String; N]> =
+        std::iter::once(heads.map(|(head, _)| head.to_owned())).chain(rows).map(|row| row.map(printable)).collect();
+    let mut widths = [0; N];
+    for line in &lines {
+        for (width, cell) in widths.iter_mut().zip(line) {
+            *width = cell.chars().count().max(*width);
         }
     }
-    let mut text = table.trim_fmt();
+    lines.iter().map(|line| aligned(line, &widths, &heads)).collect()
+}
+
+fn aligned<const N: usize>(line: &[String; N], widths: &[usize; N], heads: &[(&str, Align); N]) -> String {
+    let mut text = String::new();
+    for ((cell, &width), (_, align)) in line.iter().zip(widths).zip(heads) {
+        let cell = match align {
+            Align::Left => format!("{cell:<width$}"),
+            Align::Right => format!("{cell:>width$}"),
+        };
+        text.push_str(&cell);
+        text.push_str(&" ".repeat(GAP));
+    }
+    text.truncate(text.trim_end().len());
     text.push('\n');
     text
+}
+
+fn printable(cell: String) -> String {
+    cell.replace(char::is_control, "?")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Objective: text is aligned to the left and numbers to the right; nothing a peer named can move the cursor.
+    /// Objective: text is aligned to the left and numbers to the right, no line ends in blanks, and nothing that a peer named can
+    /// move the cursor.
     #[test]
     fn alignment() {
-        let rows = [["a".into(), "1".into()], ["b\u{1b}[2J".into(), "200".into()]];
+        let rows = [["a".into(), "1 ".into()], ["b\u{1b}[2J".into(), "200K".into()]];
         let text = render([("NAME", Align::Left), ("FRAMES", Align::Right)], rows);
-        assert_eq!(text, "NAME   FRAMES\na           1\nb?[2J     200\n");
+        assert_eq!(text, "NAME   FRAMES\na          1\nb?[2J    200K\n");
     }
 }

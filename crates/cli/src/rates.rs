@@ -1,43 +1,9 @@
 //! Rates from two readings of the counters. Pure: the time is the daemon's own, taken when it read the counters.
+//!
+//! "In" is into the switch, what a port sends; "out" is what the switch delivers to it.
 
+use netvale_control::types::{PortStats, StatsReply};
 use serde::Serialize;
-
-/// The counters at one moment.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sample {
-    /// When the daemon read them: nanoseconds of its monotonic clock.
-    pub at_ns: u64,
-    /// One entry a port.
-    pub ports: Vec<PortCounters>,
-    /// One entry a worker.
-    pub workers: Vec<WorkerCounters>,
-}
-
-/// Counters of a port since it was attached. "In" is into the switch, what the port sends; "out" is what the switch delivers to it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct PortCounters {
-    /// `SWITCH:PORT`.
-    pub name: String,
-    /// Frames in.
-    pub in_frames: u64,
-    /// Bytes in.
-    pub in_bytes: u64,
-    /// Frames out.
-    pub out_frames: u64,
-    /// Bytes out.
-    pub out_bytes: u64,
-    /// Frames dropped, for whatever reason, in both directions.
-    pub drops: u64,
-    /// Kicks sent and received.
-    pub kicks: u64,
-}
-
-/// A worker's time since it started.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WorkerCounters {
-    /// Nanoseconds spent moving frames.
-    pub busy_ns: u64,
-}
 
 /// What happened between two samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -65,7 +31,7 @@ pub struct PortRates {
     pub out_bps: f64,
     /// Drops a second.
     pub drops_ps: f64,
-    /// Kicks for each frame, in and out; nothing where no frame passed.
+    /// Kicks sent and received, for each frame in and out; nothing where no frame passed.
     pub kicks_per_packet: Option<f64>,
 }
 
@@ -82,24 +48,25 @@ impl PortRates {
 /// A port that the earlier sample lacks began at zero. A counter that fell belongs to a new port of the same name, and began at
 /// zero, too.
 #[must_use]
-pub fn between(earlier: &Sample, later: &Sample) -> Option<Rates> {
-    let passed_ns = later.at_ns.checked_sub(earlier.at_ns).filter(|&passed| passed > 0)?;
+pub fn between(earlier: &StatsReply, later: &StatsReply) -> Option<Rates> {
+    let passed_ns = later.now_ns.checked_sub(earlier.now_ns).filter(|&passed| passed > 0)?;
     let seconds = passed_ns as f64 / 1e9;
     let ports = later.ports.iter().map(|port| {
         let before = earlier.ports.iter().find(|before| before.name == port.name);
         port_rates(before, port, seconds)
     });
-    let workers_busy = later.workers.iter().enumerate().map(|(index, worker)| {
-        let before = earlier.workers.get(index).map_or(0, |before| before.busy_ns);
+    let workers_busy = later.workers.iter().map(|worker| {
+        let before =
+            earlier.workers.iter().find(|before| before.index == worker.index).map_or(0, |before| before.busy_ns);
         (100.0 * worker.busy_ns.saturating_sub(before) as f64 / passed_ns as f64).min(100.0)
     });
     Some(Rates { seconds, ports: ports.collect(), workers_busy: workers_busy.collect() })
 }
 
-fn port_rates(before: Option<&PortCounters>, port: &PortCounters, seconds: f64) -> PortRates {
-    let fresh = PortCounters::default();
+fn port_rates(before: Option<&PortStats>, port: &PortStats, seconds: f64) -> PortRates {
+    let fresh = PortStats::default();
     let before = before.filter(|before| same_life(before, port)).unwrap_or(&fresh);
-    let passed = |count: fn(&PortCounters) -> u64| count(port).saturating_sub(count(before)) as f64;
+    let passed = |count: fn(&PortStats) -> u64| count(port).saturating_sub(count(before)) as f64;
     let (in_frames, out_frames) = (passed(|port| port.in_frames), passed(|port| port.out_frames));
     let frames = in_frames + out_frames;
     PortRates {
@@ -109,33 +76,41 @@ fn port_rates(before: Option<&PortCounters>, port: &PortCounters, seconds: f64) 
         out_pps: out_frames / seconds,
         out_bps: 8.0 * passed(|port| port.out_bytes) / seconds,
         drops_ps: passed(|port| port.drops) / seconds,
-        kicks_per_packet: (frames > 0.0).then(|| passed(|port| port.kicks) / frames),
+        kicks_per_packet: (frames > 0.0).then(|| passed(kicks) / frames),
     }
 }
 
+fn kicks(port: &PortStats) -> u64 {
+    port.kicks_sent.saturating_add(port.kicks_received)
+}
+
 /// Counters never fall while a port lives.
-fn same_life(before: &PortCounters, port: &PortCounters) -> bool {
+fn same_life(before: &PortStats, port: &PortStats) -> bool {
     before.in_frames <= port.in_frames && before.out_frames <= port.out_frames && before.drops <= port.drops
 }
 
 #[cfg(test)]
 mod tests {
+    use netvale_control::types::WorkerStats;
+
     use super::*;
 
-    fn port(name: &str, frames: u64) -> PortCounters {
-        PortCounters {
+    fn port(name: &str, frames: u64) -> PortStats {
+        PortStats {
             name: name.into(),
             in_frames: frames,
             in_bytes: frames * 60,
             out_frames: frames / 2,
             out_bytes: frames * 30,
             drops: frames / 4,
-            kicks: frames / 8,
+            kicks_sent: frames / 16,
+            kicks_received: frames / 16,
+            ..PortStats::default()
         }
     }
 
-    fn sample(at_ns: u64, ports: Vec<PortCounters>) -> Sample {
-        Sample { at_ns, ports, workers: vec![WorkerCounters { busy_ns: at_ns / 4 }] }
+    fn sample(now_ns: u64, ports: Vec<PortStats>) -> StatsReply {
+        StatsReply { now_ns, ports, workers: vec![WorkerStats { busy_ns: now_ns / 4, ..WorkerStats::default() }] }
     }
 
     /// Objective: every rate is its counter's difference over the daemon's time.

@@ -23,14 +23,14 @@ fn prefixed(value: f64) -> (f64, &'static str) {
     scaled
 }
 
-/// `value` for a column aligned to the right: `14.88 M`, `9.52 G`, `640  `; the prefix, or a space in its place, comes last, so
-/// that the numbers stand below each other.
+/// `value` for a column aligned to the right: `14.88M`, `9.52G`, `640 `. The prefix, or a blank in its place, comes last, so that
+/// the numbers stand below each other; it touches the number, so that awk sees one field.
 #[must_use]
 pub fn column(value: f64) -> String {
     let (scaled, prefix) = prefixed(value);
     match prefix {
-        "" => format!("{scaled:.0}  "),
-        prefix => format!("{scaled:.2} {prefix}"),
+        "" => format!("{scaled:.0} "),
+        prefix => format!("{scaled:.2}{prefix}"),
     }
 }
 
@@ -46,6 +46,19 @@ pub fn bps(rate: f64) -> String {
     norm(rate, "bps", true)
 }
 
+/// A size of memory: `640 B`, `4.0 MiB`.
+#[must_use]
+pub fn memory(bytes: u64) -> String {
+    let mut size = (bytes as f64, "B");
+    for unit in ["KiB", "MiB", "GiB", "TiB"] {
+        if size.0 >= 1024.0 {
+            size = (size.0 / 1024.0, unit);
+        }
+    }
+    let decimals = usize::from(size.1 != "B");
+    format!("{:.decimals$} {}", size.0, size.1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,7 +66,13 @@ mod tests {
     /// Objective: in a column the prefix has a place of its own.
     #[test]
     fn columns() {
-        assert_eq!([0.0, 640.0, 14.88e6].map(column), ["0  ", "640  ", "14.88 M"]);
+        assert_eq!([0.0, 640.0, 14.88e6].map(column), ["0 ", "640 ", "14.88M"]);
+    }
+
+    /// Objective: memory counts in powers of 1,024.
+    #[test]
+    fn memory_sizes() {
+        assert_eq!([0, 1023, 1024, 4 << 20, 3 << 30].map(memory), ["0 B", "1023 B", "1.0 KiB", "4.0 MiB", "3.0 GiB"]);
     }
 
     /// Objective: the prefix follows the size, and `-N` gives plain numbers.

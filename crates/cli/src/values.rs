@@ -60,6 +60,28 @@ pub fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Bytes of a virtio-net header: 0, 10 or 12.
+///
+/// # Errors
+/// Anything else.
+pub fn vnet_hdr(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(bytes @ (0 | 10 | 12)) => Ok(bytes),
+        _ => Err("a virtio-net header has 10 or 12 bytes; 0 means none".to_owned()),
+    }
+}
+
+/// A replay's speed: times the recorded one, from 0 (as fast as it goes).
+///
+/// # Errors
+/// Not a number, or below 0.
+pub fn speed(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(factor) if factor.is_finite() && factor >= 0.0 => Ok(factor),
+        _ => Err("a number from 0, e.g. 2.5".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,6 +104,15 @@ mod tests {
         assert_eq!(mode("0660"), Ok(0o660));
         assert_eq!(mode("600"), Ok(0o600));
         assert!(mode("0888").is_err() && mode("7777").is_err() && mode("").is_err());
+    }
+
+    /// Objective: header lengths and speeds that cannot be are refused.
+    #[test]
+    fn headers_and_speeds() {
+        assert_eq!(["0", "10", "12"].map(vnet_hdr), [Ok(0), Ok(10), Ok(12)]);
+        assert!(["11", "-1", ""].iter().all(|text| vnet_hdr(text).is_err()));
+        assert_eq!(["0", "2.5"].map(speed), [Ok(0.0), Ok(2.5)]);
+        assert!(["-1", "inf", "nan", ""].iter().all(|text| speed(text).is_err()));
     }
 
     /// Objective: times are finite and above 0.

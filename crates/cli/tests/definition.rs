@@ -5,8 +5,24 @@ mod common;
 use common::{netvale, run, stderr, stdout};
 
 const SUBCOMMANDS: [&str; 18] = [
-    "up", "stop", "attach", "detach", "list", "show", "table", "top", "pkt-gen", "bridge", "fwd", "lb", "dump", "replay",
-    "demo", "bench", "man", "completions",
+    "up",
+    "stop",
+    "attach",
+    "detach",
+    "list",
+    "show",
+    "table",
+    "top",
+    "pkt-gen",
+    "bridge",
+    "fwd",
+    "lb",
+    "dump",
+    "replay",
+    "demo",
+    "bench",
+    "man",
+    "completions",
 ];
 
 /// Objective: every subcommand has short and long help, which end with the exit codes.
@@ -15,7 +31,10 @@ fn help() {
     for sub in SUBCOMMANDS {
         for flag in ["-h", "--help"] {
             let text = stdout(&run([sub, flag]));
-            assert!(text.contains("--run-dir") && text.contains("3  the daemon cannot be reached"), "{sub} {flag}: {text}");
+            assert!(
+                text.contains("--run-dir") && text.contains("3  the daemon cannot be reached"),
+                "{sub} {flag}: {text}"
+            );
         }
     }
     assert!(!stdout(&run(["--help"])).contains("bench-worker"));
@@ -78,8 +97,12 @@ fn bench_report() {
     let (results, out) = (dir.path().join("results"), dir.path().join("report"));
     let measured = stdout(&run(["bench", "copy", "--quick", "--runs", "1", "--seconds", "0.01", "--json"]));
     std::fs::write(&results, measured).expect("room for a file");
-    let written = stdout(&netvale().args(["bench", "report", "-o"]).arg(&out).arg(&results).output().expect("it starts"));
-    assert!(written.lines().count() > 0 && written.lines().all(|file| std::path::Path::new(file).exists()), "{written}");
+    let written =
+        stdout(&netvale().args(["bench", "report", "-o"]).arg(&out).arg(&results).output().expect("it starts"));
+    assert!(
+        written.lines().count() > 0 && written.lines().all(|file| std::path::Path::new(file).exists()),
+        "{written}"
+    );
 }
 
 /// Objective: a reader that goes away ends the program quietly.

@@ -1,8 +1,12 @@
 //! `netvale attach`: a port more on a switch.
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use crate::{CliError, Ctx};
+use netvale_control::types::{AttachParams, PortOptions};
+use netvale_portspec::{AttachSpec, FilePath, Ident, ParseError, PcapFiles, SwitchName};
+
+use crate::{CliError, Ctx, out, values};
 
 /// Attach a port to a switch.
 ///
@@ -37,21 +41,33 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub extra_bufs: Option<u32>,
 
+    /// Prefer huge pages for the port's memory.
+    #[arg(long)]
+    pub huge: bool,
+
     /// Hold senders back when this port is full, instead of dropping.
     #[arg(long)]
     pub lossless: bool,
 
     /// Bytes of virtio-net header before each frame.
-    #[arg(long, value_name = "BYTES", value_parser = ["0", "10", "12"])]
-    pub vnet_hdr: Option<String>,
+    #[arg(long, value_name = "0|10|12", value_parser = values::vnet_hdr)]
+    pub vnet_hdr: Option<u32>,
+
+    /// MTU of a TAP device.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=65_535))]
+    pub mtu: Option<u32>,
 
     /// pcap: begin again at the end of the file.
     #[arg(long = "loop", help_heading = "Replay (pcap ports)")]
     pub repeat: bool,
 
     /// pcap: times the recorded speed; 0: as fast as the switch takes it [default: 1].
-    #[arg(long, value_name = "FACTOR", help_heading = "Replay (pcap ports)")]
+    #[arg(long, value_name = "FACTOR", value_parser = values::speed, help_heading = "Replay (pcap ports)")]
     pub speed: Option<f64>,
+
+    /// Print the port as one JSON object.
+    #[arg(long)]
+    pub json: bool,
 }
 
 const PORTS: &str = "\
@@ -70,7 +86,68 @@ Examples:
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No daemon answers, or it refuses.
-pub fn run(_args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
-    Err(CliError::failed("this build has no `attach`", "name the port in the daemon's configuration"))
+/// The port's text makes no sense, no daemon answers, or it refuses.
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let params = params(args)?;
+    let port = ctx.daemon()?.ask(|client| client.attach(params))?;
+    if args.json {
+        out::json(&port)?
+    } else {
+        out::line(format_args!("{} attached", port.name))?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn params(args: &Args) -> Result<AttachParams, CliError> {
+    let bad = |what: &str, error: ParseError| {
+        CliError::usage(format!("bad {what}: {error:#}"), "`netvale attach --help` lists the kinds of ports")
+    };
+    SwitchName::parse(&args.switch).map_err(|error| bad("switch", error))?;
+    if let Some(name) = &args.name {
+        Ident::parse(name).map_err(|error| bad("name", error))?;
+    }
+    let spec = AttachSpec::parse(&args.port).map_err(|error| bad("port", error))?;
+    let here = std::env::current_dir().unwrap_or_default();
+    let options = PortOptions {
+        name: args.name.clone(),
+        rings: args.rings.unwrap_or(0),
+        slots: args.slots.unwrap_or(0),
+        buf_size: args.buf_size.unwrap_or(0),
+        extra_bufs: args.extra_bufs.unwrap_or(0),
+        lossless: args.lossless,
+        huge: args.huge,
+        vnet_hdr: args.vnet_hdr.unwrap_or(0),
+        mtu: args.mtu,
+        repeat: args.repeat,
+        speed: args.speed,
+    };
+    Ok(AttachParams { switch: args.switch.clone(), port: absolute(&spec, &here), options })
+}
+
+/// The port's text with absolute paths: the daemon works in another folder than the user.
+fn absolute(spec: &AttachSpec, here: &Path) -> String {
+    let path = |file: &FilePath| here.join(file.as_str()).display().to_string();
+    match spec {
+        AttachSpec::Pcap(PcapFiles::Replay(file)) => format!("pcap:in={}", path(file)),
+        AttachSpec::Pcap(PcapFiles::Capture(file)) => format!("pcap:out={}", path(file)),
+        AttachSpec::Pcap(PcapFiles::Both { replay, capture }) => {
+            format!("pcap:in={},out={}", path(replay), path(capture))
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: relative paths are those of the user's folder, absolute ones stay, and nothing else changes.
+    #[test]
+    fn paths() {
+        let text = |port: &str| AttachSpec::parse(port).map(|spec| absolute(&spec, Path::new("/home/u")));
+        assert_eq!(text("pcap:a.pcap").as_deref(), Ok("pcap:in=/home/u/a.pcap"));
+        assert_eq!(text("pcap:in=a,out=/b").as_deref(), Ok("pcap:in=/home/u/a,out=/b"));
+        assert_eq!(text("tap:nv0").as_deref(), Ok("tap:nv0"));
+        assert_eq!(text("vale0:a").as_deref(), Ok("vale0:a"));
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::{CliError, Ctx};
+use crate::{CliError, Ctx, out};
 
 /// Detach a port from its switch.
 ///
@@ -21,6 +21,10 @@ pub struct Args {
 ///
 /// # Errors
 /// No daemon answers, or there is no such port.
-pub fn run(_args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
-    Err(CliError::failed("this build has no `detach`", "end the daemon"))
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    // `netvale list` shows vale0:a; both that and a will do.
+    let port = args.port.strip_prefix(&format!("{}:", args.switch)).unwrap_or(&args.port);
+    ctx.daemon()?.ask(|client| client.detach(&args.switch, port))?;
+    out::line(format_args!("{}:{port} detached", args.switch))?;
+    Ok(ExitCode::SUCCESS)
 }

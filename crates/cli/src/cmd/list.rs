@@ -2,9 +2,16 @@
 
 use std::process::ExitCode;
 
-use crate::{CliError, Ctx};
+use netvale_control::client::Client;
+use netvale_control::types::{PortInfo, PortStats, StatsReply, SwitchInfo};
+use serde::Serialize;
+
+use crate::grid::{self, Align};
+use crate::{CliError, Ctx, out, units};
 
 /// List switches and their ports.
+///
+/// IN counts the frames that a port sent into its switch, OUT those that the switch delivered to it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Only this switch.
@@ -15,10 +22,146 @@ pub struct Args {
     pub json: bool,
 }
 
+/// What there is; the object of `--json`.
+#[derive(Debug, Default, Serialize)]
+struct Listing {
+    switches: Vec<SwitchInfo>,
+    ports: Vec<Port>,
+}
+
+#[derive(Debug, Serialize)]
+struct Port {
+    #[serde(flatten)]
+    info: PortInfo,
+    counters: PortStats,
+}
+
 /// Runs the subcommand.
 ///
 /// # Errors
 /// No daemon answers, or there is no such switch.
-pub fn run(_args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
-    Err(CliError::failed("this build has no `list`", "ask the control socket"))
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let mut daemon = ctx.daemon()?;
+    let mut switches = daemon.ask(Client::switches)?;
+    if let Some(wanted) = &args.switch {
+        switches.retain(|switch| switch.name == *wanted);
+        if switches.is_empty() {
+            return Err(CliError::refused(
+                format!("there is no switch {wanted}"),
+                "`netvale list` shows those there are",
+            ));
+        }
+    }
+    let infos = daemon.ask(|client| client.ports(args.switch.as_deref()))?;
+    let ports = with_counters(infos, daemon.ask(Client::stats)?);
+    let listing = Listing { switches, ports };
+    if args.json {
+        out::json(&listing)?
+    } else {
+        out::text(render(&listing))?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Joins by name. A port that came between the two questions has no counters yet.
+fn with_counters(infos: Vec<PortInfo>, mut stats: StatsReply) -> Vec<Port> {
+    let mut counters = |name: &str| {
+        let found = stats.ports.iter().position(|port| port.name == name);
+        found.map(|index| stats.ports.swap_remove(index)).unwrap_or_default()
+    };
+    infos.into_iter().map(|info| Port { counters: counters(&info.name), info }).collect()
+}
+
+fn render(listing: &Listing) -> String {
+    if listing.switches.is_empty() && listing.ports.is_empty() {
+        return "no switches; `netvale attach vale0 a` makes one with a port\n".to_owned();
+    }
+    let switches = grid::render(
+        [("SWITCH", Align::Left), ("PORTS", Align::Right), ("ADDRESSES", Align::Right), ("ROOM FOR", Align::Right)],
+        listing.switches.iter().map(|switch| {
+            [switch.name.clone(), switch.ports.to_string(), switch.addresses.to_string(), switch.table_size.to_string()]
+        }),
+    );
+    if listing.ports.is_empty() {
+        return switches;
+    }
+    let heads = [
+        ("PORT", Align::Left),
+        ("KIND", Align::Left),
+        ("UID", Align::Right),
+        ("PID", Align::Right),
+        ("REGION", Align::Right),
+        ("MEMORY", Align::Right),
+        ("IN", Align::Right),
+        ("OUT", Align::Right),
+        ("DROPS", Align::Right),
+        ("FLAGS", Align::Left),
+    ];
+    format!("{switches}\n{}", grid::render(heads, listing.ports.iter().map(row)))
+}
+
+fn row(port: &Port) -> [String; 10] {
+    let Port { info, counters } = port;
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    [
+        info.name.clone(),
+        info.kind.to_string(),
+        or_dash(info.owner.map(|owner| owner.uid.to_string())),
+        or_dash(info.owner.map(|owner| owner.pid.to_string())),
+        or_dash(info.region.map(|region| region.id.to_string())),
+        or_dash(info.region.map(|region| units::memory(region.bytes))),
+        counters.in_frames.to_string(),
+        counters.out_frames.to_string(),
+        counters.drops.to_string(),
+        flags(info),
+    ]
+}
+
+fn flags(info: &PortInfo) -> String {
+    let mut flags = Vec::new();
+    if info.lossless {
+        flags.push("lossless".to_owned());
+    }
+    if info.vnet_hdr > 0 {
+        flags.push(format!("vnet-hdr={}", info.vnet_hdr));
+    }
+    flags.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use netvale_control::types::{Owner, PortKind, RegionInfo};
+
+    use super::*;
+
+    /// Objective: columns are aligned, what a port lacks is a dash, and counters go with their port.
+    #[test]
+    fn table() {
+        let switch = SwitchInfo { name: "vale0".into(), ports: 2, addresses: 3, table_size: 16_384 };
+        let info = |name: &str| PortInfo { name: name.into(), ..PortInfo::default() };
+        let tap = PortInfo { kind: PortKind::Tap, vnet_hdr: 12, lossless: true, ..info("vale0:nv0") };
+        let local = PortInfo {
+            owner: Some(Owner { uid: 0, pid: 4242 }),
+            region: Some(RegionInfo { id: 2, bytes: 4 << 20, ..RegionInfo::default() }),
+            ..info("vale0:a")
+        };
+        let counters = PortStats { name: "vale0:nv0".into(), in_frames: 10, drops: 1, ..PortStats::default() };
+        let stats = StatsReply { ports: vec![counters], ..StatsReply::default() };
+        let text = render(&Listing { switches: vec![switch], ports: with_counters(vec![local, tap], stats) });
+        let expected = "\
+SWITCH  PORTS  ADDRESSES  ROOM FOR
+vale0       2          3     16384
+
+PORT       KIND   UID   PID  REGION   MEMORY  IN  OUT  DROPS  FLAGS
+vale0:a    local    0  4242       2  4.0 MiB   0    0      0
+vale0:nv0  tap      -     -       -        -  10    0      1  lossless vnet-hdr=12
+";
+        assert_eq!(text, expected);
+    }
+
+    /// Objective: a fresh daemon's list says what to do next.
+    #[test]
+    fn empty() {
+        assert!(render(&Listing::default()).contains("netvale attach"));
+    }
 }

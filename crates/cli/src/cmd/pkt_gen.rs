@@ -84,8 +84,8 @@ pub struct Args {
     pub dump_payload: bool,
 
     /// Bytes of virtio-net header before each frame: 0, 10 or 12 [default: the port's].
-    #[arg(short = 'H', value_name = "BYTES", value_parser = ["0", "10", "12"])]
-    pub vnet_hdr: Option<String>,
+    #[arg(short = 'H', value_name = "BYTES", value_parser = crate::values::vnet_hdr)]
+    pub vnet_hdr: Option<u32>,
 
     /// Send the frames of this capture file.
     #[arg(short = 'P', value_name = "FILE")]

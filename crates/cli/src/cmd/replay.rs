@@ -15,7 +15,7 @@ pub struct Args {
     pub port: String,
 
     /// Times the recorded speed; 0: as fast as the port takes it.
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = crate::values::speed)]
     pub speed: f64,
 
     /// Frames a second, evenly, instead of the recorded times.

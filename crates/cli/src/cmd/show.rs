@@ -2,9 +2,16 @@
 
 use std::process::ExitCode;
 
-use crate::{CliError, Ctx};
+use netvale_control::types::{PortInfo, RingInfo};
 
-/// Show one port: its rings, counters, drops by name, and kicks.
+use crate::grid::{self, Align};
+use crate::{CliError, Ctx, out, units};
+
+/// Show one port: its rings, counters, drops and kicks.
+///
+/// An "in" ring carries frames into the switch (netmap's tx ring), an "out" ring carries them to the port (netmap's rx ring). HEAD
+/// and CUR are the application's, HWCUR and HWTAIL the daemon's. Kicks: SENT to the application, SAVED because it did not ask for
+/// them, GOT from the application.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The port: SWITCH:NAME, e.g. vale0:a.
@@ -19,6 +26,130 @@ pub struct Args {
 ///
 /// # Errors
 /// No daemon answers, or there is no such port.
-pub fn run(_args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
-    Err(CliError::failed("this build has no `show`", "ask the control socket"))
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let port = ctx.daemon()?.ask(|client| client.show(&args.port))?;
+    if args.json {
+        out::json(&port)?
+    } else {
+        out::text(render(&port))?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn render(port: &PortInfo) -> String {
+    let mut text = format!("{}: {}\n", port.name, about(port).join(", "));
+    if let Some(region) = &port.region {
+        let pages = if region.huge { "huge pages" } else { "ordinary pages" };
+        let memory = units::memory(region.bytes);
+        let line =
+            format!("region {}: {memory} in {pages}, {} buffers of {} bytes", region.id, region.bufs, region.buf_size);
+        text.push_str(&format!("    {line}\n"));
+    }
+    for note in &port.notes {
+        text.push_str(&format!("    note: {}\n", note.replace(char::is_control, "?")));
+    }
+    if !port.rings.is_empty() {
+        text.push_str(&format!("\n{}", rings(&port.rings)));
+    }
+    let drops = drops(&port.rings);
+    if !drops.is_empty() {
+        let heads = [("DROPS", Align::Left), ("RING", Align::Left), ("FRAMES", Align::Right)];
+        text.push_str(&format!("\n{}", grid::render(heads, drops)));
+    }
+    text
+}
+
+fn about(port: &PortInfo) -> Vec<String> {
+    let mut about = vec![port.kind.to_string()];
+    if let Some(owner) = &port.owner {
+        about.push(format!("made by uid {} pid {}", owner.uid, owner.pid));
+    }
+    if port.vnet_hdr > 0 {
+        about.push(format!("virtio-net header of {} bytes", port.vnet_hdr));
+    }
+    if port.lossless {
+        about.push("lossless".to_owned());
+    }
+    about
+}
+
+fn name(ring: &RingInfo) -> String {
+    format!("{} {}", ring.dir, ring.index)
+}
+
+fn rings(rings: &[RingInfo]) -> String {
+    let numbers =
+        ["SLOTS", "HEAD", "CUR", "HWCUR", "HWTAIL", "FRAMES", "BYTES", "DROPS", "SENT", "SAVED", "GOT", "WORKER"];
+    let mut heads = [("RING", Align::Left); 13];
+    for (head, name) in heads.iter_mut().skip(1).zip(numbers) {
+        *head = (name, Align::Right);
+    }
+    let row = |ring: &RingInfo| {
+        let indices = [ring.slots, ring.head, ring.cur, ring.hwcur, ring.hwtail].map(|index| index.to_string());
+        let [slots, head, cur, hwcur, hwtail] = indices;
+        let counts = [ring.frames, ring.bytes, ring.drops.values().sum()].map(|count| count.to_string());
+        let [frames, bytes, drops] = counts;
+        let [sent, saved, got] =
+            [ring.kicks_sent, ring.kicks_suppressed, ring.kicks_received].map(|kicks| kicks.to_string());
+        let worker = ring.worker.map_or_else(|| "-".to_owned(), |worker| worker.to_string());
+        [name(ring), slots, head, cur, hwcur, hwtail, frames, bytes, drops, sent, saved, got, worker]
+    };
+    grid::render(heads, rings.iter().map(row))
+}
+
+/// One line a reason and ring.
+fn drops(rings: &[RingInfo]) -> Vec<[String; 3]> {
+    let of_ring = |ring: &RingInfo| {
+        let name = name(ring);
+        ring.drops.iter().map(|(why, frames)| [why.clone(), name.clone(), frames.to_string()]).collect::<Vec<_>>()
+    };
+    rings.iter().flat_map(of_ring).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use netvale_control::types::{Direction, Owner, RegionInfo};
+
+    use super::*;
+
+    /// Objective: everything about a port is there: memory, rings, kicks, drops by name, notes.
+    #[test]
+    fn everything() {
+        let ring = RingInfo {
+            slots: 1024,
+            hwtail: 1023,
+            frames: 5,
+            bytes: 300,
+            kicks_sent: 1,
+            kicks_suppressed: 2,
+            kicks_received: 3,
+            worker: Some(0),
+            ..RingInfo::default()
+        };
+        let full =
+            RingInfo { dir: Direction::Out, drops: [("no-room".to_owned(), 7)].into(), worker: None, ..ring.clone() };
+        let port = PortInfo {
+            name: "vale0:a".into(),
+            owner: Some(Owner { uid: 0, pid: 9 }),
+            region: Some(RegionInfo { id: 2, bytes: 4 << 20, buf_size: 2112, bufs: 2050, huge: false }),
+            vnet_hdr: 12,
+            lossless: true,
+            rings: vec![ring, full],
+            notes: vec!["buffer used twice".into()],
+            ..PortInfo::default()
+        };
+        let expected = "\
+vale0:a: local, made by uid 0 pid 9, virtio-net header of 12 bytes, lossless
+    region 2: 4.0 MiB in ordinary pages, 2050 buffers of 2112 bytes
+    note: buffer used twice
+
+RING   SLOTS  HEAD  CUR  HWCUR  HWTAIL  FRAMES  BYTES  DROPS  SENT  SAVED  GOT  WORKER
+in 0    1024     0    0      0    1023       5    300      0     1      2    3       0
+out 0   1024     0    0      0    1023       5    300      7     1      2    3       -
+
+DROPS    RING   FRAMES
+no-room  out 0       7
+";
+        assert_eq!(render(&port), expected);
+    }
 }

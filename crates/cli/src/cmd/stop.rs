@@ -1,7 +1,11 @@
 //! `netvale stop`: ends the daemon.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
+use netvale_control::client::Client;
+
+use crate::progress::Progress;
 use crate::{CliError, Ctx};
 
 /// End the daemon.
@@ -17,7 +21,15 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No daemon answers, or it does not end.
-pub fn run(_args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
-    Err(CliError::failed("this build has no `stop`", "send the daemon SIGTERM"))
+/// No daemon answers, it refuses, or it does not end.
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let mut daemon = ctx.daemon()?;
+    daemon.ask(Client::shutdown)?;
+    let progress = Progress::spinner();
+    progress.say("waiting for the daemon to end");
+    daemon.wait_closed(Duration::from_secs_f64(args.timeout)).map_err(|_| {
+        let what = format!("the daemon has not ended after {} s", args.timeout);
+        CliError::failed(what, "look at its log; a longer --timeout waits on; SIGKILL ends it at once")
+    })?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -2,11 +2,15 @@
 
 use std::process::ExitCode;
 
-use crate::{CliError, Ctx};
+use netvale_control::types::TableEntry;
+use serde::Serialize;
+
+use crate::grid::{self, Align};
+use crate::{CliError, Ctx, out};
 
 /// Show a switch's forwarding table.
 ///
-/// For each address: the port it was learned on, and how long ago it was last seen.
+/// For each address: the port it was learned on, and how many seconds ago it was last seen.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The switch, e.g. vale0.
@@ -17,10 +21,45 @@ pub struct Args {
     pub json: bool,
 }
 
+/// The object of `--json`.
+#[derive(Serialize)]
+struct Table<'a> {
+    switch: &'a str,
+    entries: &'a [TableEntry],
+}
+
 /// Runs the subcommand.
 ///
 /// # Errors
 /// No daemon answers, or there is no such switch.
-pub fn run(_args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
-    Err(CliError::failed("this build has no `table`", "ask the control socket"))
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let entries = ctx.daemon()?.ask(|client| client.table(&args.switch))?;
+    if args.json {
+        out::json(&Table { switch: &args.switch, entries: &entries })?;
+    } else {
+        out::text(render(&entries))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn render(entries: &[TableEntry]) -> String {
+    let heads = [("ADDRESS", Align::Left), ("PORT", Align::Left), ("AGE s", Align::Right)];
+    grid::render(
+        heads,
+        entries.iter().map(|entry| [entry.mac.to_string(), entry.port.clone(), entry.age_seconds.to_string()]),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use netvale_control::types::Mac;
+
+    use super::*;
+
+    /// Objective: one line an address.
+    #[test]
+    fn lines() {
+        let entry = TableEntry { mac: Mac([2, 0, 0, 0, 0, 10]), port: "vale0:a".into(), age_seconds: 7 };
+        assert_eq!(render(&[entry]), "ADDRESS            PORT     AGE s\n02:00:00:00:00:0a  vale0:a      7\n");
+    }
 }

@@ -88,7 +88,9 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         LogLevel::Trace => tracing::Level::TRACE,
     };
     tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false).init();
-    let failed = |e: &dyn std::error::Error| CliError::failed(format!("the daemon cannot start: {e}"), "see `netvale up --help`");
+    let failed = |e: &dyn std::error::Error| {
+        CliError::failed(format!("the daemon cannot start: {e}"), "see `netvale up --help`")
+    };
     let config = configure(args, ctx).map_err(|e| failed(&e))?;
     netvale_daemon::run(config).map_err(|e| failed(&e))?;
     Ok(ExitCode::SUCCESS)

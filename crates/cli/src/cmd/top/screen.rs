@@ -1,0 +1,188 @@
+//! `top` on the terminal.
+
+use ratatui::Frame;
+use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Cell, Paragraph, Row, Table};
+
+use super::state::State;
+use super::{Sort, text};
+use crate::grid::Align;
+use crate::rates::PortRates;
+
+/// Cells of a worker's bar.
+const BAR: usize = 10;
+/// Cells a worker takes in its line: `worker 12 [##########] 100.0 %   `.
+const WORKER: u16 = 34;
+/// Lines that workers may take at most.
+const WORKER_LINES: u16 = 8;
+
+const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+const DIM: Style = Style::new().fg(Color::DarkGray);
+const HEAD: Style = Style::new().add_modifier(Modifier::REVERSED);
+
+/// Draws everything.
+pub fn draw(frame: &mut Frame<'_>, state: &State) {
+    let workers = workers(state, frame.area().width);
+    let lines = u16::try_from(workers.len()).unwrap_or(u16::MAX).min(WORKER_LINES);
+    let parts = [Constraint::Length(1), Constraint::Length(lines), Constraint::Min(1), Constraint::Length(1)];
+    let [top, middle, list, bottom] = Layout::vertical(parts).areas(frame.area());
+    frame.render_widget(Paragraph::new(summary(state)), top);
+    frame.render_widget(Paragraph::new(workers), middle);
+    ports(frame, list, state);
+    frame.render_widget(Paragraph::new(keys(state)), bottom);
+}
+
+fn summary(state: &State) -> Line<'static> {
+    let rates = state.rates();
+    let mut spans = vec![Span::styled("netvale top", BOLD), Span::raw(format!("  {} ports", rates.ports.len()))];
+    if state.paused {
+        spans.push(Span::styled("  paused", BOLD.fg(Color::Yellow)));
+    } else if rates.seconds > 0.0 {
+        spans.push(Span::raw(format!("  over {:.1} s", rates.seconds)));
+    }
+    Line::from(spans)
+}
+
+/// As many workers a line as fit.
+fn workers(state: &State, width: u16) -> Vec<Line<'static>> {
+    let per_line = usize::from((width / WORKER).max(1));
+    let all: Vec<_> = state.rates().workers_busy.iter().enumerate().map(|(index, &busy)| worker(index, busy)).collect();
+    all.chunks(per_line).map(|some| Line::from(some.concat())).collect()
+}
+
+fn worker(index: usize, busy: f64) -> Vec<Span<'static>> {
+    // Between 0 and BAR: `busy` is a percentage.
+    let full = ((busy / 100.0 * BAR as f64).round() as usize).min(BAR);
+    let color = if busy > 90.0 { Color::Red } else { Color::Green };
+    vec![
+        Span::raw(format!("worker {index:<2} [")),
+        Span::styled("#".repeat(full), Style::new().fg(color)),
+        Span::styled(".".repeat(BAR - full), DIM),
+        Span::raw(format!("] {busy:5.1} %   ")),
+    ]
+}
+
+/// Columns of [`text::HEADS`] that fit, and their widths; the first gets what is left.
+fn columns(width: u16) -> &'static [(usize, u16)] {
+    match width {
+        0..48 => &[(0, 0), (1, 8), (3, 8)],
+        48..72 => &[(0, 0), (1, 8), (3, 8), (5, 8), (6, 9)],
+        _ => &[(0, 0), (1, 8), (2, 8), (3, 8), (4, 9), (5, 8), (6, 9)],
+    }
+}
+
+/// The heads, the sum, then the ports, of which the first ones may be scrolled away.
+fn ports(frame: &mut Frame<'_>, area: Rect, state: &State) {
+    let columns = columns(area.width);
+    let cells = |texts: [String; 7]| -> Row<'static> {
+        columns.iter().filter_map(|&(index, _)| Some(cell(texts.get(index)?, text::HEADS.get(index)?.1))).collect()
+    };
+    let heads = cells(text::HEADS.map(|(head, _)| head.to_owned())).style(HEAD);
+    let total = state.total();
+    let total = cells(text::row(&total)).style(style(&total).patch(BOLD));
+    let shown = state.rates().ports.iter().skip(state.scroll).map(|port| cells(text::row(port)).style(style(port)));
+    let widths =
+        columns.iter().map(|&(_, width)| if width == 0 { Constraint::Fill(1) } else { Constraint::Length(width) });
+    let table = Table::new(std::iter::once(total).chain(shown), widths).header(heads).column_spacing(1);
+    frame.render_widget(table, area);
+}
+
+fn cell(text: &str, align: Align) -> Cell<'static> {
+    let alignment = if align == Align::Right { Alignment::Right } else { Alignment::Left };
+    Cell::from(Line::from(text.to_owned()).alignment(alignment))
+}
+
+/// Red where something is dropped, dim where nothing moves.
+fn style(port: &PortRates) -> Style {
+    match port {
+        port if port.drops_ps > 0.0 => Style::new().fg(Color::Red),
+        port if port.pps() == 0.0 => DIM,
+        _ => Style::new(),
+    }
+}
+
+fn keys(state: &State) -> Line<'static> {
+    let sort = match state.sort {
+        Sort::Rate => "rate",
+        Sort::Drops => "drops",
+        Sort::Name => "name",
+    };
+    let pause = if state.paused { " go on  " } else { " pause  " };
+    let key = |key: &'static str| Span::styled(key, BOLD);
+    Line::from(vec![
+        key("q"),
+        Span::raw(" quit  "),
+        key("s"),
+        Span::raw(format!(" sorted by {sort}  ")),
+        key("p"),
+        Span::raw(pause),
+        key("up/down"),
+        Span::raw(" scroll"),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use netvale_control::types::{PortStats, StatsReply, WorkerStats};
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+
+    fn sample(seconds: u64, workers: usize) -> StatsReply {
+        let now_ns = seconds * 1_000_000_000;
+        let port = PortStats {
+            name: "vale0:a".into(),
+            in_frames: seconds * 14_880_000,
+            in_bytes: seconds * 892_800_000,
+            drops: seconds * 10,
+            ..PortStats::default()
+        };
+        StatsReply {
+            now_ns,
+            ports: vec![port],
+            workers: vec![WorkerStats { busy_ns: now_ns / 2, ..WorkerStats::default() }; workers],
+        }
+    }
+
+    fn lines(width: u16, height: u16, workers: usize) -> Vec<String> {
+        let mut state = State::new(Sort::Rate);
+        state.take(sample(0, workers));
+        state.take(sample(1, workers));
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a test backend");
+        terminal.draw(|frame| draw(frame, &state)).expect("a test backend");
+        let buffer = terminal.backend().buffer();
+        let cells: Vec<_> = buffer.content().iter().map(|cell| cell.symbol()).collect();
+        cells.chunks(usize::from(width)).map(|line| line.concat().trim_end().to_owned()).collect()
+    }
+
+    /// Objective: on an ordinary terminal each figure is there, in its place.
+    #[test]
+    fn eighty_columns() {
+        let lines = lines(80, 8, 2);
+        assert_eq!(lines[0], "netvale top  1 ports  over 1.0 s");
+        assert_eq!(lines[1], "worker 0  [#####.....]  50.0 %   worker 1  [#####.....]  50.0 %");
+        assert!(lines[2].starts_with("PORT") && lines[2].ends_with("KICKS/PKT"), "{lines:#?}");
+        assert!(lines[3].starts_with("total") && lines[3].contains("14.88M    7.14G"), "{lines:#?}");
+        assert!(lines[4].starts_with("vale0:a") && lines[4].contains("14.88M    7.14G"), "{lines:#?}");
+        assert!(lines[7].starts_with("q quit  s sorted by rate  p pause"), "{lines:#?}");
+    }
+
+    /// Objective: on a narrow terminal columns are left away, and the names stay readable.
+    #[test]
+    fn narrow() {
+        let lines = lines(40, 8, 1);
+        assert!(lines[2].starts_with("PORT") && lines[2].ends_with("OUT pps"), "{lines:#?}");
+        assert!(lines[4].starts_with("vale0:a "), "{lines:#?}");
+    }
+
+    /// Objective: any size of terminal can be drawn to, with more workers than fit, too.
+    #[test]
+    fn any_size() {
+        for (width, height) in [(1, 1), (3, 2), (20, 4), (300, 100)] {
+            assert_eq!(lines(width, height, 64).len(), usize::from(height));
+        }
+    }
+}

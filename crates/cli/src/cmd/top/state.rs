@@ -1,0 +1,134 @@
+//! What `top` shows, and what keys change. Pure.
+
+use netvale_control::types::StatsReply;
+
+use super::Sort;
+use crate::rates::{self, PortRates, Rates};
+
+/// The state of a running `top`.
+#[derive(Debug)]
+pub struct State {
+    /// What comes first.
+    pub sort: Sort,
+    /// New readings are not taken.
+    pub paused: bool,
+    /// First port shown, counted from the top.
+    pub scroll: usize,
+    last: Option<StatsReply>,
+    rates: Rates,
+}
+
+impl State {
+    /// Before the first reading.
+    #[must_use]
+    pub fn new(sort: Sort) -> Self {
+        Self { sort, paused: false, scroll: 0, last: None, rates: Rates::default() }
+    }
+
+    /// Takes a reading; says whether there are rates now, which needs two.
+    pub fn take(&mut self, sample: StatsReply) -> bool {
+        let rates = self.last.as_ref().and_then(|last| rates::between(last, &sample));
+        self.last = Some(sample);
+        let known = rates.is_some();
+        self.rates = rates.unwrap_or_default();
+        self.order();
+        known
+    }
+
+    /// The rates, sorted.
+    #[must_use]
+    pub fn rates(&self) -> &Rates {
+        &self.rates
+    }
+
+    /// Goes on to the next key to sort by.
+    pub fn next_sort(&mut self) {
+        self.sort = match self.sort {
+            Sort::Rate => Sort::Drops,
+            Sort::Drops => Sort::Name,
+            Sort::Name => Sort::Rate,
+        };
+        self.order();
+    }
+
+    /// Moves the list by `lines`, not beyond its ends.
+    pub fn scroll_by(&mut self, lines: isize) {
+        let last = self.rates.ports.len().saturating_sub(1);
+        self.scroll = self.scroll.saturating_add_signed(lines).min(last);
+    }
+
+    /// Everything together.
+    #[must_use]
+    pub fn total(&self) -> PortRates {
+        let sum = |rate: fn(&PortRates) -> f64| self.rates.ports.iter().map(rate).sum();
+        PortRates {
+            port: "total".to_owned(),
+            in_pps: sum(|port| port.in_pps),
+            in_bps: sum(|port| port.in_bps),
+            out_pps: sum(|port| port.out_pps),
+            out_bps: sum(|port| port.out_bps),
+            drops_ps: sum(|port| port.drops_ps),
+            kicks_per_packet: None,
+        }
+    }
+
+    /// By the key, largest first; then by name, so that equals do not jump about.
+    fn order(&mut self) {
+        let key = match self.sort {
+            Sort::Rate => PortRates::pps,
+            Sort::Drops => |port: &PortRates| port.drops_ps,
+            Sort::Name => |_: &PortRates| 0.0,
+        };
+        self.rates.ports.sort_by(|a, b| key(b).total_cmp(&key(a)).then_with(|| a.port.cmp(&b.port)));
+        self.scroll_by(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netvale_control::types::PortStats;
+
+    use super::*;
+
+    fn sample(now_ns: u64, ports: &[(&str, u64, u64)]) -> StatsReply {
+        let port = |&(name, in_frames, drops): &(&str, u64, u64)| PortStats {
+            name: name.into(),
+            in_frames,
+            drops,
+            ..PortStats::default()
+        };
+        StatsReply { now_ns, ports: ports.iter().map(port).collect(), workers: Vec::new() }
+    }
+
+    fn names(state: &State) -> Vec<&str> {
+        state.rates().ports.iter().map(|port| port.port.as_str()).collect()
+    }
+
+    /// Objective: rates come with the second reading, and each key of the sorting orders as it says.
+    #[test]
+    fn sorting() {
+        let mut state = State::new(Sort::Rate);
+        assert!(!state.take(sample(0, &[])));
+        assert!(state.take(sample(1_000_000_000, &[("b", 5, 0), ("a", 5, 1), ("c", 9, 7)])));
+        assert_eq!(names(&state), ["c", "a", "b"]);
+        state.next_sort();
+        assert_eq!((state.sort, names(&state)), (Sort::Drops, vec!["c", "a", "b"]));
+        state.next_sort();
+        assert_eq!((state.sort, names(&state)), (Sort::Name, vec!["a", "b", "c"]));
+        assert_eq!((state.total().in_pps, state.total().drops_ps), (19.0, 8.0));
+    }
+
+    /// Objective: the list never scrolls past its end, also when it gets shorter.
+    #[test]
+    fn scrolling() {
+        let mut state = State::new(Sort::Name);
+        state.take(sample(0, &[]));
+        state.take(sample(1, &[("a", 0, 0), ("b", 0, 0), ("c", 0, 0)]));
+        state.scroll_by(9);
+        assert_eq!(state.scroll, 2);
+        state.take(sample(2, &[("a", 0, 0)]));
+        assert_eq!(state.scroll, 0);
+        state.scroll_by(-1);
+        assert_eq!(state.scroll, 0);
+    }
+}
