@@ -39,7 +39,10 @@ fn last_resort(uid: u32) -> PathBuf {
 /// Whether `dir` is this user's directory in /tmp but somebody else made it. Anybody can, and would then answer in the daemon's
 /// place: do not connect.
 pub fn is_foreign(dir: &Path) -> bool {
-    let uid = rustix::process::geteuid().as_raw();
+    is_foreign_to(rustix::process::geteuid().as_raw(), dir)
+}
+
+fn is_foreign_to(uid: u32, dir: &Path) -> bool {
     dir == last_resort(uid) && std::fs::symlink_metadata(dir).is_ok_and(|meta| meta.uid() != uid)
 }
 
@@ -64,5 +67,27 @@ mod tests {
         assert_eq!(dir("", "/run/user/7", 7), PathBuf::from("/run/user/7/netvale"));
         assert_eq!(dir("", "relative", 7), PathBuf::from("/tmp/netvale-7"));
         assert_eq!(run_dir(|_| None, 7), PathBuf::from("/tmp/netvale-7"));
+    }
+
+    /// Removes a directory when the test ends, however it does.
+    struct Made(PathBuf);
+
+    impl Drop for Made {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir(&self.0);
+        }
+    }
+
+    /// Objective: a user's directory in /tmp that another user made is seen as foreign; a missing one, or another path, is not.
+    #[test]
+    fn foreign() {
+        // A user who is not there, one for each process that tests.
+        let uid = 3_000_000_000 + std::process::id();
+        let dir = last_resort(uid);
+        assert!(!is_foreign_to(uid, &dir));
+        std::fs::create_dir(&dir).unwrap();
+        let made = Made(dir);
+        assert!(is_foreign_to(uid, &made.0));
+        assert!(!is_foreign_to(uid, Path::new("/tmp")));
     }
 }

@@ -1,0 +1,41 @@
+//! Any bytes, sent to a control connection whole and in pieces.
+//!
+//! Input: the size of the pieces in one byte, then the stream.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use netvale_control::server::{Connection, Handler};
+use netvale_control::types::{Done, Version};
+use netvale_control::{Reply, Request, RpcError};
+
+/// Carries out nothing, but remembers; refuses some.
+#[derive(Default)]
+struct Dummy(Vec<Request>);
+
+impl Handler for Dummy {
+    fn call(&mut self, request: Request) -> Result<Reply, RpcError> {
+        self.0.push(request.clone());
+        match request {
+            Request::Version => Ok(Reply::Version(Version::current())),
+            Request::PortShow(params) => Err(RpcError::from_errno(6, params.port, "")),
+            _ => Ok(Reply::Done(Done {})),
+        }
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&size, stream)) = data.split_first() else { return };
+    let (mut whole, mut asked) = (Connection::default(), Dummy::default());
+    let out = whole.feed(stream, &mut asked);
+    let (mut cut, mut asked_cut) = (Connection::default(), Dummy::default());
+    let (mut answers, mut close) = (Vec::new(), false);
+    for piece in stream.chunks(usize::from(size).max(1)) {
+        let some = cut.feed(piece, &mut asked_cut);
+        answers.extend(some.bytes);
+        close = some.close;
+    }
+    assert!(out.bytes == answers && out.close == close && asked.0 == asked_cut.0);
+    let text = String::from_utf8(out.bytes).expect("answers are text");
+    assert!(text.is_empty() || text.ends_with('\n'));
+    assert!(text.lines().all(|line| line.starts_with(['{', '['])));
+});
