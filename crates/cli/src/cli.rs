@@ -34,7 +34,7 @@ pub fn command() -> clap::Command {
 
 fn with_exit_codes(sub: clap::Command) -> clap::Command {
     let long = sub.get_after_long_help().map(|text| format!("{text}\n{EXIT_CODES}"));
-    let sub = sub.after_help(EXIT_CODES);
+    let sub = sub.after_help(EXIT_CODES).mut_subcommands(with_exit_codes);
     match long {
         Some(text) => sub.after_long_help(text),
         None => sub,

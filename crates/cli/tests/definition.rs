@@ -37,6 +37,7 @@ fn help() {
             );
         }
     }
+    assert!(stdout(&run(["bench", "report", "--help"])).contains("Exit codes:"));
     assert!(!stdout(&run(["--help"])).contains("bench-worker"));
 }
 

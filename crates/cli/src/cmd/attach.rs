@@ -100,7 +100,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 
 fn params(args: &Args) -> Result<AttachParams, CliError> {
     let bad = |what: &str, error: ParseError| {
-        CliError::usage(format!("bad {what}: {error:#}"), "`netvale attach --help` lists the kinds of ports")
+        CliError::usage(format!("bad {what}: {error:#}"), "'netvale attach --help' lists the kinds of ports")
     };
     SwitchName::parse(&args.switch).map_err(|error| bad("switch", error))?;
     if let Some(name) = &args.name {

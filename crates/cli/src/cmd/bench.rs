@@ -123,11 +123,11 @@ fn error(error: BenchError) -> CliError {
     match error {
         BenchError::Io { source, .. } if source.kind() == std::io::ErrorKind::BrokenPipe => CliError::output(&source),
         BenchError::UnknownScenario { .. } | BenchError::UnknownPeer { .. } => {
-            CliError::usage(text, "`netvale bench --list` says what each is and what it needs")
+            CliError::usage(text, "'netvale bench --list' says what each is and what it needs")
         }
-        BenchError::Usage(_) => CliError::usage(text, "`netvale bench --help` lists the options"),
+        BenchError::Usage(_) => CliError::usage(text, "'netvale bench --help' lists the options"),
         BenchError::Interrupted => CliError::failed(text, "start it again when the machine is free"),
-        BenchError::BadLine { .. } => CliError::failed(text, "give the unchanged output of `netvale bench --json`"),
-        _ => CliError::failed(text, "`netvale bench --list` says what is missing to run scenarios and peers"),
+        BenchError::BadLine { .. } => CliError::failed(text, "give the unchanged output of 'netvale bench --json'"),
+        _ => CliError::failed(text, "'netvale bench --list' says what is missing to run scenarios and peers"),
     }
 }

@@ -48,7 +48,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         if switches.is_empty() {
             return Err(CliError::refused(
                 format!("there is no switch {wanted}"),
-                "`netvale list` shows those there are",
+                "'netvale list' shows those there are",
             ));
         }
     }
