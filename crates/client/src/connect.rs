@@ -60,6 +60,9 @@ fn connect(socket: &Path) -> Result<OwnedFd, Error> {
     };
     let conn = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(Error::system("make a socket"))?;
+    if socket.parent().is_some_and(netvale_control::dirs::is_foreign) {
+        return Err(failed(rustix::io::Errno::PERM));
+    }
     let address = SocketAddrUnix::new(socket).map_err(failed)?;
     rustix::net::connect(&conn, &address).map_err(failed)?;
     rustix::net::sockopt::set_socket_timeout(&conn, rustix::net::sockopt::Timeout::Recv, Some(PATIENCE))

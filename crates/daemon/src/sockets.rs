@@ -16,6 +16,9 @@ pub enum SocketError {
     /// Another daemon runs here.
     #[error("a netvale daemon runs in {0} already: stop it with 'netvale stop', or choose another --run-dir")]
     Running(PathBuf),
+    /// Somebody else made the directory.
+    #[error("{0} belongs to another user, who could answer in the daemon's place: choose another --run-dir")]
+    Foreign(PathBuf),
     /// A step failed.
     #[error("{what} {path}: {source}")]
     System {
@@ -46,6 +49,9 @@ fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> SocketE
 /// [`SocketError::Running`], [`SocketError::System`].
 pub fn lock_run_dir(dir: &Path) -> Result<OwnedFd, SocketError> {
     std::fs::create_dir_all(dir).map_err(failed("cannot make", dir))?;
+    if netvale_control::dirs::is_foreign(dir) {
+        return Err(SocketError::Foreign(dir.into()));
+    }
     let path = dir.join("lock");
     let file = std::fs::File::options().create(true).truncate(false).write(true).open(&path);
     let fd = OwnedFd::from(file.map_err(failed("cannot open", &path))?);
