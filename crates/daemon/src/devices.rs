@@ -1,12 +1,16 @@
 //! Ports that are devices of their own: TAPs and capture files.
 
+use std::sync::Arc;
+
 use netvale_control::types::{AttachParams, PortKind, PortOptions};
+use netvale_port::{Egress, Ingress};
 use netvale_portspec::PcapFiles;
+use netvale_tap::{Tap, TapEgress, TapError, TapIngress, TapOptions};
 use rustix::io::Errno;
 
 use crate::StartError;
 use crate::refusal::Refusal;
-use crate::state::{Caller, State};
+use crate::state::{Caller, Kind, NewPort, State};
 
 /// A device behind a port.
 pub struct Device {
@@ -42,14 +46,36 @@ impl State {
         Ok(())
     }
 
+    /// Attaches a TAP: an interface of the host's stack.
     pub(crate) fn attach_tap(
         &mut self,
-        _at: (&str, &str),
-        _name: &str,
-        _o: &PortOptions,
-        _c: Caller,
+        (switch, port): (&str, &str),
+        name: &str,
+        o: &PortOptions,
+        caller: Caller,
     ) -> Result<(), Refusal> {
-        Err(Refusal::new(Errno::OPNOTSUPP, "no TAP yet"))
+        self.check_free(switch, port)?;
+        let options = TapOptions { name: name.to_owned(), queues: o.rings, mtu: o.mtu, up: false };
+        let tap = Tap::open(&options).map_err(|e| tap_refusal(&e))?;
+        let uso = if tap.has_uso() { "TSO, USO" } else { "TSO" };
+        let detail = format!("interface {}, offloads: checksum, {uso}", tap.name());
+        let (mut egress, mut ingresses) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
+        for queue in tap.into_queues().into_iter().map(Arc::new) {
+            egress.push(Arc::new(TapEgress::new(Arc::clone(&queue), Arc::default())));
+            ingresses.push(Box::new(TapIngress::new(queue, Arc::default())));
+        }
+        let kind = Kind::Device(Device { kind: PortKind::Tap, detail });
+        let new = NewPort { kind, owner: caller, persistent: true, lossless: o.lossless };
+        self.plug(switch, port, egress, ingresses, new).map(|_| ())
+    }
+
+    /// Refuses a name that is taken before a device is made for it.
+    fn check_free(&self, switch: &str, port: &str) -> Result<(), Refusal> {
+        if self.ports.contains_key(&format!("{switch}:{port}")) {
+            let text = format!("switch {switch} has a port {port} already: choose another name, or detach it first");
+            return Err(Refusal::new(Errno::EXIST, text));
+        }
+        Ok(())
     }
 
     pub(crate) fn attach_pcap(
@@ -61,4 +87,14 @@ impl State {
     ) -> Result<(), Refusal> {
         Err(Refusal::new(Errno::OPNOTSUPP, "no pcap yet"))
     }
+}
+
+fn tap_refusal(e: &TapError) -> Refusal {
+    let errno = match e {
+        TapError::NoTun(errno) | TapError::Step { source: errno, .. } => *errno,
+        TapError::Permission(_) => Errno::PERM,
+        TapError::Busy(_) => Errno::BUSY,
+        TapError::Queues(_) => Errno::INVAL,
+    };
+    Refusal::new(errno, e.to_string())
 }

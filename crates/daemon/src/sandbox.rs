@@ -147,6 +147,8 @@ const ALLOWED: &[i64] = &[
     libc::SYS_rt_sigreturn,
     libc::SYS_sigaltstack,
     libc::SYS_getpid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
     libc::SYS_gettid,
     libc::SYS_tgkill,
     libc::SYS_exit,
@@ -159,6 +161,8 @@ const ALLOWED: &[i64] = &[
     libc::SYS_nanosleep,
     libc::SYS_getrandom,
     // What C libraries still use on this processor.
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_open,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_poll,
     #[cfg(target_arch = "x86_64")]

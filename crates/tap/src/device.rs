@@ -1,0 +1,155 @@
+//! Opening a TAP device.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use thiserror::Error;
+
+use crate::sys;
+
+/// Bytes of virtio-net header before each frame, in both directions.
+pub const HDR_LEN: usize = 12;
+/// Most queues of one device.
+pub const MAX_QUEUES: u32 = 16;
+
+/// `TUN_F_*` of linux/if_tun.h: what the kernel may leave to us.
+mod offload {
+    pub const CSUM: u32 = 0x01;
+    pub const TSO4: u32 = 0x02;
+    pub const TSO6: u32 = 0x04;
+    pub const TSO_ECN: u32 = 0x08;
+    pub const USO4: u32 = 0x20;
+    pub const USO6: u32 = 0x40;
+}
+
+/// How a TAP is to be opened.
+#[derive(Clone, Debug, Default)]
+pub struct TapOptions {
+    /// Name of the interface, at most 15 bytes; `%d` in it is replaced by a number.
+    pub name: String,
+    /// Queues; 0 means 1.
+    pub queues: u32,
+    /// MTU; none leaves the kernel's 1500.
+    pub mtu: Option<u32>,
+    /// Bring the interface up.
+    pub up: bool,
+}
+
+/// Why there is no TAP.
+#[derive(Debug, Error)]
+pub enum TapError {
+    /// No such device node.
+    #[error("/dev/net/tun cannot be opened: {0}; the kernel needs TUN support (CONFIG_TUN), a container the device")]
+    NoTun(Errno),
+    /// Not allowed.
+    #[error(
+        "no permission to make the interface {0}: it takes CAP_NET_ADMIN; run the daemon as root, or in a user and network namespace of its own"
+    )]
+    Permission(String),
+    /// Somebody else has it.
+    #[error("the interface {0} is in use by another program: choose another name")]
+    Busy(String),
+    /// Too many queues.
+    #[error("{0} queues asked for; a TAP has 1 to {MAX_QUEUES}")]
+    Queues(u32),
+    /// Another step failed.
+    #[error("interface {name}: {what}: {source}")]
+    Step {
+        /// The interface.
+        name: String,
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        source: Errno,
+    },
+}
+
+/// An open TAP. The interface goes when its queues are closed.
+#[derive(Debug)]
+pub struct Tap {
+    name: String,
+    queues: Vec<OwnedFd>,
+    uso: bool,
+}
+
+impl Tap {
+    /// Opens a TAP with a virtio-net header, checksum and segmentation offload, non-blocking.
+    ///
+    /// # Errors
+    /// [`TapError`].
+    pub fn open(options: &TapOptions) -> Result<Tap, TapError> {
+        let count = options.queues.max(1);
+        if count > MAX_QUEUES {
+            return Err(TapError::Queues(count));
+        }
+        let (mut name, mut queues, mut uso) = (options.name.clone(), Vec::new(), true);
+        for _ in 0..count {
+            let (fd, actual) = open_queue(&name, count > 1)?;
+            uso &= set_offloads(&fd, &actual)?;
+            name = actual;
+            queues.push(fd);
+        }
+        let tap = Tap { name, queues, uso };
+        tap.configure(options)?;
+        Ok(tap)
+    }
+
+    fn configure(&self, options: &TapOptions) -> Result<(), TapError> {
+        if options.mtu.is_none() && !options.up {
+            return Ok(());
+        }
+        let step = |what| move |source| TapError::Step { name: self.name.clone(), what, source };
+        let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+            .map_err(step("make a socket"))?;
+        if let Some(mtu) = options.mtu {
+            sys::set_mtu(&socket, &self.name, mtu).map_err(step("set the MTU"))?;
+        }
+        if options.up {
+            sys::set_up(&socket, &self.name).map_err(step("bring it up"))?;
+        }
+        Ok(())
+    }
+
+    /// The interface's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the kernel also leaves UDP segmentation to the receiver.
+    pub fn has_uso(&self) -> bool {
+        self.uso
+    }
+
+    /// Its queues.
+    pub fn into_queues(self) -> Vec<OwnedFd> {
+        self.queues
+    }
+}
+
+fn open_queue(name: &str, several: bool) -> Result<(OwnedFd, String), TapError> {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty()).map_err(TapError::NoTun)?;
+    let mode = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | if several { libc::IFF_MULTI_QUEUE } else { 0 };
+    let actual = sys::set_iff(&fd, name, mode).map_err(|e| match e {
+        Errno::PERM | Errno::ACCESS => TapError::Permission(name.to_owned()),
+        Errno::BUSY => TapError::Busy(name.to_owned()),
+        source => TapError::Step { name: name.to_owned(), what: "make it", source },
+    })?;
+    Ok((fd, actual))
+}
+
+/// Asks for every offload this kernel knows. Returns whether UDP segmentation (Linux 6.2) is among them.
+fn set_offloads(fd: &OwnedFd, name: &str) -> Result<bool, TapError> {
+    let step = |what| move |source| TapError::Step { name: name.to_owned(), what, source };
+    sys::set_vnet_hdr_size(fd, HDR_LEN as i32).map_err(step("set the header's size"))?;
+    // Best effort: the default is smaller, not wrong.
+    let _ = sys::set_send_buffer(fd, i32::MAX);
+    let tcp = offload::CSUM | offload::TSO4 | offload::TSO6 | offload::TSO_ECN;
+    if sys::set_offload(fd, tcp | offload::USO4 | offload::USO6).is_ok() {
+        return Ok(true);
+    }
+    sys::set_offload(fd, tcp).map_err(step("set offloads"))?;
+    Ok(false)
+}

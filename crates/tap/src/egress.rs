@@ -1,0 +1,81 @@
+//! Towards the host's stack: one write a frame, straight from where it lies.
+#![allow(unsafe_code)]
+
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use netvale_port::batch::{Batch, MAX_FRAGS};
+use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch, soft};
+use rustix::io::Errno;
+
+/// Longest frame a TAP takes: a 64 KiB packet behind an Ethernet header with a VLAN tag.
+const LONGEST: usize = 65_535 + 18;
+
+/// One queue of a TAP as an egress. Writes of several workers do not disturb each other.
+pub struct TapEgress {
+    queue: Arc<OwnedFd>,
+    counters: Arc<RingCounters>,
+}
+
+/// What became of a frame.
+enum Written {
+    Yes,
+    No(DropReason),
+    Full,
+}
+
+impl TapEgress {
+    /// Writes to `queue`.
+    pub fn new(queue: Arc<OwnedFd>, counters: Arc<RingCounters>) -> Self {
+        TapEgress { queue, counters }
+    }
+
+    fn write(&self, frame: &FrameRef<'_>) -> Written {
+        if frame.len() > LONGEST {
+            return Written::No(DropReason::TooLong);
+        }
+        let header = soft::header_bytes(&frame.offload());
+        let empty: &[u8] = &[];
+        let mut iov = [IoSlice::new(empty); 1 + MAX_FRAGS];
+        let used = 1 + frame.pieces().min(MAX_FRAGS);
+        for (k, place) in iov.iter_mut().take(used).enumerate() {
+            *place = match k.checked_sub(1) {
+                None => IoSlice::new(&header),
+                Some(i) => {
+                    let (ptr, len) = frame.piece(i).raw();
+                    // SAFETY: readable for len bytes until the batch is cleared (the contract of `Batch::push`), which outlives this
+                    // call. The slice is never read by us: it only carries address and length to writev, which copies.
+                    IoSlice::new(unsafe { std::slice::from_raw_parts(ptr, len) })
+                }
+            };
+        }
+        match rustix::io::writev(&*self.queue, &iov[..used]) {
+            Ok(_) => Written::Yes,
+            Err(Errno::AGAIN | Errno::NOBUFS) => Written::Full,
+            Err(_) => Written::No(DropReason::Device),
+        }
+    }
+}
+
+impl Egress for TapEgress {
+    fn deliver(&self, batch: &Batch, picks: &[u16], _scratch: &mut Scratch) -> usize {
+        let (mut frames, mut bytes, mut done) = (0, 0, 0);
+        for &pick in picks {
+            if let Some(frame) = batch.get(usize::from(pick)) {
+                match self.write(&frame) {
+                    Written::Yes => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
+                    Written::No(why) => self.counters.dropped(why, 1),
+                    Written::Full => break,
+                }
+            }
+            done += 1;
+        }
+        self.counters.passed(frames, bytes);
+        done
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.counters
+    }
+}

@@ -1,0 +1,81 @@
+//! What the host's stack sends: one read a frame, into private buffers.
+#![allow(unsafe_code)]
+
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use netvale_port::batch::Batch;
+use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
+
+use crate::device::HDR_LEN;
+
+/// Frames read at one look: large ones fill the second-level cache soon, and other ingresses wait.
+const READS: usize = 32;
+
+/// One queue of a TAP as an ingress.
+pub struct TapIngress {
+    queue: Arc<OwnedFd>,
+    /// Where frames lie from `take` to `release`; never moved, written in `take` only.
+    frames: Vec<Box<[u8]>>,
+    counters: Arc<RingCounters>,
+    taken: bool,
+}
+
+impl TapIngress {
+    /// Reads from `queue`.
+    pub fn new(queue: Arc<OwnedFd>, counters: Arc<RingCounters>) -> Self {
+        let frames = (0..READS).map(|_| vec![0; MAX_FRAME].into_boxed_slice()).collect();
+        TapIngress { queue, frames, counters, taken: false }
+    }
+}
+
+impl Ingress for TapIngress {
+    fn take(&mut self, batch: &mut Batch) {
+        debug_assert!(!self.taken);
+        let mut bytes = 0;
+        let before = batch.len();
+        for frame in &mut self.frames {
+            let mut header = [0u8; HDR_LEN];
+            let mut iov = [IoSliceMut::new(&mut header), IoSliceMut::new(frame)];
+            let Ok(got) = rustix::io::readv(&*self.queue, &mut iov) else { break };
+            let Some(len) = got.checked_sub(HDR_LEN) else { break };
+            // SAFETY: `frame` is a heap block of MAX_FRAME >= len bytes that self owns; it is neither moved nor written again before
+            // `release`, which the caller makes after it cleared the batch.
+            if !unsafe { batch.push(frame.as_ptr(), len as u32) } {
+                break;
+            }
+            let offload = soft::parse_header(&header).map(|h| soft::set_offload(batch, &h));
+            if offload != Some(Ok(())) {
+                self.counters.dropped(DropReason::BadVnetHeader, 1);
+                continue;
+            }
+            bytes += len as u64;
+        }
+        self.taken = !batch.is_empty();
+        self.counters.passed((batch.len() - before) as u64, bytes);
+    }
+
+    fn release(&mut self) {
+        self.taken = false;
+    }
+
+    fn arm(&mut self) -> bool {
+        // The queue itself wakes a level-triggered sleeper.
+        false
+    }
+
+    fn disarm(&mut self) {}
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.queue.as_fd())
+    }
+
+    fn is_cheap(&self) -> bool {
+        false
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.counters
+    }
+}
