@@ -1,0 +1,65 @@
+//! Any contents of slots, buffers and indices of one port, with and without a virtio-net header, against the switch's intake and delivery.
+#![no_main]
+
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use netvale_mem::host::{HostRx, HostTx};
+use netvale_mem::layout::RegionSizes;
+use netvale_mem::notify::Doorbell;
+use netvale_mem::{PortMem, PortShape, Region};
+use netvale_port::ring_in::RingIngress;
+use netvale_port::ring_out::RingEgress;
+use netvale_switch::{Forwarder, Passed, Port, Switch, Work};
+
+const SLOTS: u32 = 8;
+const BUF: u32 = 128;
+
+fn port(switch: &Arc<Switch>, name: &str, hdr_len: u32) -> Option<(Arc<PortMem>, Arc<RingEgress>, Forwarder)> {
+    let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: SLOTS, rx_slots: SLOTS };
+    let mem = Arc::new(Region::private(RegionSizes::for_port(2, SLOTS, BUF, 0, 0)).ok()?.port(shape).ok()?);
+    let bell = || Doorbell::new().ok();
+    let egress = Arc::new(RingEgress::new(mem.clone(), HostRx::new(mem.rx[0].clone(), bell()?), hdr_len, Arc::default()));
+    let id = switch.attach(Port { name: name.into(), egresses: vec![egress.clone()], lossless: false }).ok()?;
+    let ingress = RingIngress::new(mem.clone(), HostTx::new(mem.tx[0].clone(), bell()?), bell()?, hdr_len, Arc::default());
+    Some((mem, egress, Forwarder::new(switch.clone(), id, 0, Box::new(ingress))))
+}
+
+thread_local! {
+    static WORK: std::cell::RefCell<Work> = std::cell::RefCell::default();
+}
+
+fuzz_target!(|data: &[u8]| {
+    let [kind, rest @ ..] = data else { return };
+    let hdr = |k: u8| [0, 10, 12][usize::from(k) % 3];
+    let switch = Switch::with_table_size("vale0", 16);
+    let Some((mem, _, mut forwarder)) = port(&switch, "bad", hdr(*kind)) else { return };
+    let Some((peer, received, _other)) = port(&switch, "peer", hdr(kind >> 4)) else { return };
+    let (tx, rx) = (&mem.tx[0], &peer.rx[0]);
+    WORK.with_borrow_mut(|work| {
+        for step in rest.chunks(24) {
+            let [op, slot, at, len, flags, bytes @ ..] = step else { break };
+            let i = u32::from(*slot);
+            match op % 4 {
+                0 => tx.ring.set_slot_word(i, u32::from(*at), u16::from(*len), u16::from(*flags)),
+                1 => drop(tx.ring.write(tx.ring.slot_word(i).buf_idx, u32::from(*at), bytes)),
+                2 => tx.csb.publish_head(u32::from(*at) % 10, 0),
+                _ => {
+                    rx.ring.set_slot_word(i, u32::from(*len), 0, 0);
+                    rx.csb.publish_head(u32::from(*at) % 10, 0);
+                }
+            }
+            // A ring of eight slots holds eight frames at most: it must come to rest.
+            let mut passes = 0;
+            while let Passed::Frames(_) = forwarder.pass(work) {
+                passes += 1;
+                assert!(passes <= 2, "the same slots were forwarded again and again");
+            }
+        }
+    });
+    for i in 0..SLOTS {
+        let s = rx.ring.slot_word(i);
+        assert!(u32::from(s.len) <= BUF, "a slot longer than its buffer was delivered");
+    }
+    let _ = received.host().unread();
+});
