@@ -241,7 +241,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 256 }))]
+        #![proptest_config(crate::test_config())]
         /// Objective: what goes in at the application's tx ring comes out at the host in order, and a slot is never with both.
         #[test]
         #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]

@@ -181,6 +181,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(crate::test_config())]
         /// Objective: no two objects overlap and all lie inside the region, whatever the sizes.
         #[test]
         fn objects_are_disjoint(rings in 1u32..40, slots in 2u32..3000, buf in 1u32..40, pipes in 0u32..9) {

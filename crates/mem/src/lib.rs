@@ -72,3 +72,10 @@ pub use mapping::Mapping;
 pub use region::{PortMem, PortShape, Region, RegionError};
 #[cfg(not(loom))]
 pub use ring::RingMem;
+
+/// Fewer cases under Miri, which is slow, and no files, which it does not have.
+#[cfg(all(test, not(loom)))]
+pub(crate) fn test_config() -> proptest::test_runner::Config {
+    let cases = if cfg!(miri) { 8 } else { 256 };
+    proptest::test_runner::Config { cases, failure_persistence: None, ..Default::default() }
+}

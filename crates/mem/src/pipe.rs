@@ -182,6 +182,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::test_config())]
         /// Objective: frames cross in order with their buffers, none is lost or doubled, and every buffer stays in exactly one slot.
         #[test]
         fn a_queue_that_loses_no_buffer(

@@ -85,6 +85,7 @@ mod tests {
     use std::collections::HashSet;
 
     proptest! {
+        #![proptest_config(crate::test_config())]
         /// Objective: against a set as model, no object is handed out twice and none is lost.
         #[test]
         fn behaves_like_a_set(ops in proptest::collection::vec((0u8..3, 0u32..24), 0..200)) {
