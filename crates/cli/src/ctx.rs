@@ -65,3 +65,16 @@ fn to_cli(error: ClientError) -> CliError {
     let hint = Some(error.hint()).filter(|hint| !hint.is_empty());
     kind(error.what(), hint.unwrap_or_else(|| "look at the daemon's log".to_owned()))
 }
+
+/// What to say when a port cannot be opened.
+pub fn port_error(name: &str, error: &netvale::Error) -> CliError {
+    let what = format!("cannot open {name}: {error}");
+    match error {
+        netvale::Error::Name(_) => CliError::usage(what, "`netvale attach --help` has examples of names"),
+        netvale::Error::NoDaemon { .. } => {
+            CliError::unreachable(what, "start one with `netvale up`, or name its --run-dir")
+        }
+        netvale::Error::Refused { .. } => CliError::refused(what, "`netvale list` shows the ports there are"),
+        _ => CliError::failed(what, "see the daemon's log"),
+    }
+}

@@ -22,6 +22,7 @@ pub mod grid;
 pub mod out;
 pub mod progress;
 pub mod rates;
+pub mod signals;
 pub mod units;
 pub mod values;
 

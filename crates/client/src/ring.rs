@@ -1,12 +1,43 @@
 //! Rings as a program uses them: fill and send, receive and release.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use netvale_abi::NetmapSlot;
 use netvale_mem::RingMem;
 use netvale_mem::appl::{AppRing, Sync};
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_mem::pipe::PipeTx;
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+/// Looks for as long as `spin`, then sleeps for up to `limit` until the ring is ready.
+fn wait_on<R>(
+    ring: &mut R,
+    spin: Duration,
+    limit: Duration,
+    ready: impl Fn(&mut R) -> bool,
+    arm: impl Fn(&mut R) -> bool,
+    after: impl Fn(&R),
+    fd: impl Fn(&R) -> BorrowedFd<'_>,
+) -> bool {
+    let start = Instant::now();
+    loop {
+        if ready(ring) {
+            return true;
+        }
+        if start.elapsed() >= spin {
+            break;
+        }
+        std::hint::spin_loop();
+    }
+    if !arm(ring) {
+        let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+        // An interrupted sleep is as good as one that timed out: the caller looks again.
+        let _ = rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd(ring), PollFlags::IN)], Some(&limit));
+    }
+    after(ring);
+    ready(ring)
+}
 
 /// Who moves the frames a tx ring holds.
 #[derive(Debug)]
@@ -136,6 +167,11 @@ impl TxRing {
         self.wake.drain();
     }
 
+    /// Waits for room: looks for as long as `spin`, then sleeps for up to `limit`. Returns whether there is room.
+    pub fn wait(&mut self, spin: Duration, limit: Duration) -> bool {
+        wait_on(self, spin, limit, Self::is_ready, Self::arm, Self::disarm, Self::wake_fd)
+    }
+
     /// Becomes readable when an armed ring has room.
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
@@ -242,6 +278,11 @@ impl RxRing {
     pub fn disarm(&self) {
         self.ring.disarm();
         self.wake.drain();
+    }
+
+    /// Waits for frames: looks for as long as `spin`, then sleeps for up to `limit`. Returns whether there are some.
+    pub fn wait(&mut self, spin: Duration, limit: Duration) -> bool {
+        wait_on(self, spin, limit, Self::is_ready, Self::arm, Self::disarm, Self::wake_fd)
     }
 
     /// Becomes readable when frames arrive on an armed ring.

@@ -1,13 +1,18 @@
 //! `netvale demo`: everything once, in under a minute.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use crate::{CliError, Ctx};
 
+mod stage;
+mod tour;
+
 /// See it work, in under a minute.
 ///
-/// TCP between two namespaces, pkt-gen across a switch and over a pipe, a capture read back, and a table of the rates. It starts a daemon of its own, needs no root where user namespaces are allowed, and takes everything down at its end.
+/// TCP between two namespaces, pkt-gen across a switch and over a pipe, a capture read back, and a table of the rates. It starts a
+/// daemon of its own, needs no root where user namespaces are allowed, and takes everything down at its end.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Seconds for each measurement.
@@ -21,12 +26,48 @@ pub struct Args {
     /// One JSON object with the figures instead of the tour.
     #[arg(long)]
     pub json: bool,
+
+    /// Runs inside the namespaces already.
+    #[arg(long, hide = true)]
+    pub inside: bool,
 }
 
 /// Runs the subcommand.
 ///
 /// # Errors
 /// A step fails.
-pub fn run(_args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
-    Err(CliError::failed("this build has no `demo`", "start with `netvale up`"))
+pub fn run(args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
+    if args.inside { tour::run(args) } else { enter(args) }
+}
+
+/// Runs itself again in network, mount and process namespaces of its own: nothing outside is touched, and when it ends, however it
+/// ends, the kernel takes everything down.
+fn enter(args: &Args) -> Result<ExitCode, CliError> {
+    let failed = |e: std::io::Error| CliError::failed(format!("cannot start unshare(1): {e}"), "install util-linux");
+    let me = std::env::current_exe().map_err(failed)?;
+    let mut unshare = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        unshare.args(["--user", "--map-root-user"]);
+    }
+    unshare
+        .args(["--net", "--mount-proc", "--pid", "--fork", "--kill-child=KILL", "--"])
+        .arg(me)
+        .args(["demo", "--inside"]);
+    unshare.arg("--seconds").arg(args.seconds.to_string());
+    if let Some(file) = &args.keep_capture {
+        unshare.arg("--keep-capture").arg(file);
+    }
+    if args.json {
+        unshare.arg("--json");
+    }
+    let status = unshare.status().map_err(failed)?;
+    match status.code() {
+        Some(0) => Ok(ExitCode::SUCCESS),
+        // Said by the inner run already, unless unshare itself failed before.
+        Some(code) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(1))),
+        None => Err(CliError::failed(
+            format!("the demo was ended by signal {}", status.signal().unwrap_or(0)),
+            "start it again",
+        )),
+    }
 }

@@ -1,9 +1,19 @@
 //! `netvale pkt-gen`: generate and count frames, with netmap pkt-gen's options.
 
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+
+use netvale::{Options, Port};
 
 use crate::{CliError, Ctx};
+
+mod frame;
+mod pingpong;
+mod receiver;
+mod report;
+mod sender;
 
 /// Generate, count or bounce frames.
 ///
@@ -143,6 +153,10 @@ pub struct Args {
     #[arg(long, overrides_with = "no_touch")]
     pub touch: bool,
 
+    /// ping and pong sleep instead of polling.
+    #[arg(long)]
+    pub sleep: bool,
+
     /// The receiver looks at the slots only (the default, as netmap's).
     #[arg(long, overrides_with = "touch")]
     pub no_touch: bool,
@@ -176,6 +190,78 @@ Examples:
 ///
 /// # Errors
 /// The port cannot be opened, or values do not fit together.
-pub fn run(_args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
-    Err(CliError::failed("this build has no `pkt-gen`", "write to the port with `netvale replay`"))
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    unfit(args)?;
+    let (function, count) = function(args);
+    let stop = crate::signals::stop_flag()?;
+    let threads = if args.threads == 0 { 1 } else { args.threads };
+    let options = Options {
+        run_dir: ctx.run_dir.clone(),
+        rings: threads,
+        hdr_len: args.vnet_hdr.unwrap_or(0),
+        ..Options::default()
+    };
+    let mut port =
+        Port::open_with(&args.interface, &options).map_err(|e| crate::ctx::port_error(&args.interface, &e))?;
+    let (tx, rx) = port.take_rings();
+    let job = Job { args, count, stop: &stop, hdr_len: port.info().hdr_len as usize };
+    let closed = || port.connection().is_some_and(is_closed);
+    match function {
+        Function::Tx | Function::Txseq => sender::run(&job, tx, function == Function::Txseq, &closed),
+        Function::Rx | Function::Rxseq => receiver::run(&job, rx, function == Function::Rxseq, &closed),
+        Function::Ping => pingpong::ping(&job, tx, rx, &closed),
+        Function::Pong => pingpong::pong(&job, tx, rx, &closed),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What every function works with.
+pub(crate) struct Job<'a> {
+    args: &'a Args,
+    /// Frames to handle; 0: no end.
+    count: u64,
+    /// Set by Ctrl-C.
+    stop: &'a AtomicBool,
+    /// Bytes of virtio-net header before each frame.
+    hdr_len: usize,
+}
+
+fn function(args: &Args) -> (Function, u64) {
+    match (args.tx_count, args.rx_count, args.function) {
+        (Some(n), _, _) => (Function::Tx, n),
+        (_, Some(n), _) => (Function::Rx, n),
+        (_, _, f) => (f.unwrap_or(Function::Rx), args.count),
+    }
+}
+
+/// Options whose values do not fit together, or that no port takes.
+fn unfit(args: &Args) -> Result<(), CliError> {
+    if args.indirect {
+        return Err(CliError::usage("no netvale port takes indirect buffers (NS_INDIRECT)", "leave -I away"));
+    }
+    if args.pkt_size.len() > 2 {
+        return Err(CliError::usage("-l is given more than twice", "give one size, or the largest and the smallest"));
+    }
+    Ok(())
+}
+
+fn is_closed(connection: BorrowedFd<'_>) -> bool {
+    let mut byte = [0u8; 1];
+    let flags = rustix::net::RecvFlags::DONTWAIT | rustix::net::RecvFlags::PEEK;
+    matches!(rustix::net::recv(connection, &mut byte, flags), Ok((_, 0)))
+}
+
+/// The daemon ended, or the port was detached.
+fn gone() -> CliError {
+    CliError::failed("the daemon closed the port", "see its log; `netvale list` shows whether it runs")
+}
+
+/// Pins thread `k` as -a says.
+fn pin(args: &Args, k: usize) {
+    if let Some(first) = args.affinity {
+        let mut set = rustix::thread::CpuSet::new();
+        set.set((first + k) % rustix::thread::CpuSet::MAX_CPU);
+        // Not allowed here: the figures are the same, only less steady.
+        let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
 }

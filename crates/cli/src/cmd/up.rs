@@ -88,7 +88,12 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         LogLevel::Debug => tracing::Level::DEBUG,
         LogLevel::Trace => tracing::Level::TRACE,
     };
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal()).with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .init();
     let failed = |e: &dyn std::error::Error| {
         CliError::failed(format!("the daemon cannot start: {e}"), "see `netvale up --help`")
     };

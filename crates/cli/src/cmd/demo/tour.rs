@@ -1,0 +1,177 @@
+//! The tour: each station says what it does, does it with the commands a user would type, and leaves a figure.
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use super::Args;
+use super::stage::{Daemon, Host, failed, start};
+use crate::{CliError, grid, out, units};
+
+/// A line of the closing table.
+struct Figure {
+    what: &'static str,
+    value: String,
+    json: Value,
+}
+
+/// Prints for people, or keeps quiet for `--json`.
+struct Guide {
+    quiet: bool,
+}
+
+impl Guide {
+    fn say(&self, text: &str) -> Result<(), CliError> {
+        if self.quiet { Ok(()) } else { out::line(text) }
+    }
+
+    fn station(&self, title: &str) -> Result<(), CliError> {
+        self.say(&format!("\n== {title}"))
+    }
+
+    fn command(&self, text: &str) -> Result<(), CliError> {
+        self.say(&format!("   $ {text}"))
+    }
+
+    fn output(&self, text: &str) -> Result<(), CliError> {
+        text.lines().filter(|l| !l.trim().is_empty()).try_for_each(|l| self.say(&format!("   {l}")))
+    }
+}
+
+/// Runs it, inside its namespaces.
+///
+/// # Errors
+/// The first station that fails.
+pub fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let guide = Guide { quiet: args.json };
+    guide.station("A switch, in user space: no kernel module")?;
+    guide.command("netvale up")?;
+    let daemon = Daemon::start()?;
+    let mut figures = tcp(&guide, &daemon, args)?;
+    figures.push(packets(&guide, &daemon, args)?);
+    figures.push(pipe(&guide, &daemon, args)?);
+    figures.push(capture(&guide, &daemon, args)?);
+    if args.json {
+        let object: serde_json::Map<String, Value> = figures.into_iter().map(|f| (f.what.to_owned(), f.json)).collect();
+        out::json(&object)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    guide.station("What crossed")?;
+    out::text(grid::render(
+        [("WHAT", grid::Align::Left), ("RATE", grid::Align::Right)],
+        figures.into_iter().map(|f| [f.what.to_owned(), f.value]),
+    ))?;
+    guide.say("\nWhere to look next: `netvale up` and, in other terminals, `netvale pkt-gen`, `netvale top`;")?;
+    guide.say("`netvale bench` measures against DPDK and the kernel; README.md says where to start reading.")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Two hosts' TCP/IP stacks on one switch.
+fn tcp(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Vec<Figure>, CliError> {
+    guide.station("Two network namespaces on it by TAP: ping and TCP")?;
+    let hosts = [Host::new()?, Host::new()?];
+    for (host, (name, address)) in hosts.iter().zip([("nv0", "10.99.0.1/24"), ("nv1", "10.99.0.2/24")]) {
+        let port = format!("tap:{name}");
+        guide.command(&format!(
+            "netvale attach vale0 {port}; ip link set {name} netns …; ip addr add {address} dev {name}"
+        ))?;
+        daemon.run(&["attach", "vale0", &port])?;
+        start(std::process::Command::new("ip").args(["link", "set", name, "netns", &host.pid().to_string()]))?
+            .finish()?;
+        host.run("ip", &["addr", "add", address, "dev", name])?;
+        host.run("ip", &["link", "set", name, "up"])?;
+        host.run("ip", &["link", "set", "lo", "up"])?;
+    }
+    guide.command("ping -c 3 10.99.0.2")?;
+    let ping = hosts[0].run("ping", &["-c", "3", "-i", "0.2", "-W", "2", "10.99.0.2"])?;
+    let summary: Vec<&str> = ping.lines().rev().take(2).collect();
+    summary.iter().rev().try_for_each(|l| guide.output(l))?;
+    let seconds = format!("{:.0}", args.seconds.max(1.0));
+    guide.command(&format!("iperf3 -c 10.99.0.2 -t {seconds}"))?;
+    let mut server = start(&mut hosts[1].command("iperf3", &["-s", "-1", "--forceflush"]))?;
+    wait_for_line(server.lines(), "listening")?;
+    let report = hosts[0].run("iperf3", &["-c", "10.99.0.2", "-t", &seconds, "-J"])?;
+    let report: Value = serde_json::from_str(&report).map_err(|e| failed("read iperf3's report", &e))?;
+    let rate = report["end"]["sum_received"]["bits_per_second"].as_f64().unwrap_or(0.0);
+    guide.output(&format!("{} received", units::bps(rate)))?;
+    let average = summary.first().and_then(|l| l.split('/').nth(4)).unwrap_or("?").to_owned();
+    Ok(vec![
+        Figure {
+            what: "ping between the namespaces",
+            value: format!("{average} ms"),
+            json: json!(average.parse::<f64>().ok()),
+        },
+        Figure { what: "TCP between the namespaces", value: units::bps(rate), json: json!(rate) },
+    ])
+}
+
+fn wait_for_line(lines: Option<impl std::io::BufRead>, word: &str) -> Result<(), CliError> {
+    let mut found = lines.into_iter().flat_map(|l| l.lines()).map_while(Result::ok);
+    found.find(|l| l.contains(word)).map(|_| ()).ok_or_else(|| failed("start iperf3's server", &"it did not listen"))
+}
+
+/// pkt-gen across the switch.
+fn packets(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Figure, CliError> {
+    guide.station("pkt-gen across the switch, 60-byte frames, one copy each")?;
+    let rate = pkt_gen(guide, daemon, "vale1:tx", "vale1:rx", args)?;
+    Ok(Figure { what: "60-byte frames across the switch", value: units::pps(rate), json: json!(rate) })
+}
+
+/// pkt-gen over a pipe.
+fn pipe(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Figure, CliError> {
+    guide.station("pkt-gen over a pipe between two processes, zero-copy")?;
+    let rate = pkt_gen(guide, daemon, "netmap:demo{1", "netmap:demo}1", args)?;
+    Ok(Figure { what: "60-byte frames over a pipe", value: units::pps(rate), json: json!(rate) })
+}
+
+fn pkt_gen(guide: &Guide, daemon: &Daemon, from: &str, to: &str, args: &Args) -> Result<f64, CliError> {
+    guide.command(&format!("netvale pkt-gen -i {to} -f rx"))?;
+    guide.command(&format!("netvale pkt-gen -i {from} -f tx -l 60"))?;
+    let receiver = start(&mut daemon.command(&["pkt-gen", "-i", to, "-f", "rx", "-w", "0", "--json"]))?;
+    daemon.wait_for_port(to.trim_end_matches("}1").trim_end_matches("{1"))?;
+    let sender = start(&mut daemon.command(&["pkt-gen", "-i", from, "-f", "tx", "-l", "60", "-w", "0", "--json"]))?;
+    std::thread::sleep(std::time::Duration::from_secs_f64(args.seconds));
+    // The receiver ends first, so that its figure has no idle end.
+    receiver.interrupt();
+    let received = receiver.finish()?;
+    sender.interrupt();
+    sender.finish()?;
+    let last = received.lines().last().unwrap_or("");
+    let report: Value = serde_json::from_str(last).map_err(|e| failed("read pkt-gen's report", &e))?;
+    let rate = report["pps"].as_f64().unwrap_or(0.0);
+    guide.output(&format!("{} received", units::pps(rate)))?;
+    Ok(rate)
+}
+
+/// Some traffic into a capture file, and back out of it.
+fn capture(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Figure, CliError> {
+    const FRAMES: &str = "1000";
+    guide.station("A capture of a port's traffic, read back")?;
+    let file = args.keep_capture.clone().unwrap_or_else(|| daemon.dir().join("demo.pcap"));
+    let path = file.to_string_lossy().into_owned();
+    let _port = start(&mut daemon.command(&["pkt-gen", "-i", "vale2:rx", "-f", "rx", "-w", "0", "--json"]))?;
+    daemon.wait_for_port("vale2:rx")?;
+    guide.command(&format!("netvale dump vale2:rx/z -c {FRAMES} -w {path}"))?;
+    let dump = start(&mut daemon.command(&["dump", "vale2:rx/z", "-c", FRAMES, "-w", &path]))?;
+    daemon.wait_for_port("vale2:rx/")?;
+    let _sender =
+        start(&mut daemon.command(&["pkt-gen", "-i", "vale2:tx", "-f", "tx", "-R", "20000", "-w", "0", "--json"]))?;
+    guide.output(&dump.finish()?)?;
+    let frames = read_back(guide, &path)?;
+    Ok(Figure { what: "frames captured and read back", value: frames.to_string(), json: json!(frames) })
+}
+
+/// Counts a capture's frames and shows the first ones.
+fn read_back(guide: &Guide, path: &str) -> Result<u64, CliError> {
+    let unreadable = |e: &dyn std::fmt::Display| failed("read the capture back", e);
+    let mut reader = netvale_pcapport::Reader::open(path.as_ref()).map_err(|e| unreadable(&e))?;
+    let mut frames = 0;
+    while let Some(frame) = reader.next_frame().map_err(|e| unreadable(&e))? {
+        if frames < 3 {
+            let head: Vec<String> = frame.bytes.iter().take(14).map(|b| format!("{b:02x}")).collect();
+            guide.output(&format!("{} bytes: {} …", frame.bytes.len(), head.join(" ")))?;
+        }
+        frames += 1;
+    }
+    Ok(frames)
+}

@@ -1,0 +1,221 @@
+//! What pkt-gen sends: UDP frames, their addresses stepping through ranges or drawn at random.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use netvale_wire::{MacAddr, build};
+
+use super::Args;
+use crate::CliError;
+
+/// Bytes that fill the payload.
+const PAYLOAD: &[u8] = b"netvale pkt-gen ";
+
+/// Addresses and ports from a first to a last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    first: (IpAddr, u16),
+    last: (IpAddr, u16),
+}
+
+impl Range {
+    /// Parses `IP[:PORT[-IP:PORT]]`; an IPv6 address stands in brackets when a port follows.
+    pub fn parse(text: &str) -> Option<Range> {
+        let (first, last) = match text.split_once('-') {
+            Some((a, b)) => (endpoint(a)?, endpoint(b)?),
+            None => (endpoint(text)?, endpoint(text)?),
+        };
+        let same_kind = first.0.is_ipv4() == last.0.is_ipv4();
+        (same_kind && bits(first.0) <= bits(last.0) && first.1 <= last.1).then_some(Range { first, last })
+    }
+
+    fn is_single(&self) -> bool {
+        self.first == self.last
+    }
+
+    /// Address and port number `n` of the range, going round.
+    fn nth(&self, n: u64) -> (IpAddr, u16) {
+        let ports = u64::from(self.last.1 - self.first.1) + 1;
+        let hosts = (bits(self.last.0) - bits(self.first.0)).saturating_add(1);
+        let host = bits(self.first.0).wrapping_add(u128::from(n / ports) % hosts);
+        (address(host, self.first.0.is_ipv4()), self.first.1 + (n % ports) as u16)
+    }
+}
+
+fn endpoint(text: &str) -> Option<(IpAddr, u16)> {
+    if let Ok(full) = text.parse::<std::net::SocketAddr>() {
+        return Some((full.ip(), full.port()));
+    }
+    text.trim_matches(['[', ']']).parse().ok().map(|ip| (ip, 1234))
+}
+
+fn bits(ip: IpAddr) -> u128 {
+    match ip {
+        IpAddr::V4(a) => u128::from(a.to_bits()),
+        IpAddr::V6(a) => a.to_bits(),
+    }
+}
+
+fn address(bits: u128, v4: bool) -> IpAddr {
+    if v4 { Ipv4Addr::from_bits(bits as u32).into() } else { Ipv6Addr::from_bits(bits).into() }
+}
+
+/// A small generator of numbers that need not be good, only different.
+#[derive(Clone, Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// Starts from a seed.
+    pub fn new(seed: u64) -> Dice {
+        Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// The next number (xorshift64*).
+    pub fn roll(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+}
+
+/// Makes frames.
+pub struct Source {
+    src: Range,
+    dst: Range,
+    macs: (MacAddr, MacAddr),
+    random: (bool, bool),
+    sizes: (usize, usize),
+    dice: Dice,
+    made: u64,
+    frame: Vec<u8>,
+}
+
+impl Source {
+    /// As the options say; `thread` makes the threads' frames differ.
+    ///
+    /// # Errors
+    /// Addresses that are none.
+    pub fn new(args: &Args, thread: u64) -> Result<Source, CliError> {
+        let range = |text: Option<&str>, v4: &str, v6: &str| {
+            let text = text.unwrap_or(if args.ipv6 { v6 } else { v4 });
+            Range::parse(text).filter(|r| r.first.0.is_ipv4() != args.ipv6).ok_or_else(|| {
+                CliError::usage(
+                    format!("{text} is no address range"),
+                    "write e.g. 10.0.0.1:1-10.0.0.9:99, with -6 [fd00::1]:1",
+                )
+            })
+        };
+        let mac = |text: Option<&str>, default: [u8; 6]| match text {
+            None => Ok(MacAddr(default)),
+            Some(t) => {
+                t.parse().map_err(|_| CliError::usage(format!("{t} is no MAC address"), "write e.g. 02:00:00:00:00:0a"))
+            }
+        };
+        let largest = args.pkt_size.first().copied().unwrap_or(60) as usize;
+        let smallest = args.pkt_size.get(1).copied().unwrap_or(largest as u32) as usize;
+        let mut source = Source {
+            src: range(args.src_ip.as_deref(), "10.0.0.1:1234", "[fd00::2]:1234")?,
+            dst: range(args.dst_ip.as_deref(), "10.1.0.1:1234", "[fd00::1]:1234")?,
+            macs: (
+                mac(
+                    args.src_mac.as_deref(),
+                    [2, 0, 0, (std::process::id() >> 8) as u8, std::process::id() as u8, thread as u8],
+                )?,
+                mac(args.dst_mac.as_deref(), [0xff; 6])?,
+            ),
+            random: (args.random_src, args.random_dst),
+            sizes: (smallest.min(largest), largest.max(smallest)),
+            dice: Dice::new(thread + 1),
+            made: 0,
+            frame: Vec::new(),
+        };
+        source.build();
+        Ok(source)
+    }
+
+    /// Whether all frames are alike, so that a buffer once filled need not be filled again.
+    pub fn is_constant(&self) -> bool {
+        self.random == (false, false) && self.src.is_single() && self.dst.is_single() && self.sizes.0 == self.sizes.1
+    }
+
+    /// The frame made last.
+    pub fn frame(&self) -> &[u8] {
+        &self.frame
+    }
+
+    /// The same, to be changed.
+    pub fn frame_mut(&mut self) -> &mut [u8] {
+        &mut self.frame
+    }
+
+    /// Makes the next frame.
+    pub fn next(&mut self) {
+        if !self.is_constant() {
+            self.made += 1;
+            self.build();
+        }
+    }
+
+    fn build(&mut self) {
+        let span = (self.sizes.1 - self.sizes.0 + 1) as u64;
+        let len = self.sizes.0 + if span > 1 { (self.dice.roll() % span) as usize } else { 0 };
+        let mut pick = |range: &Range, random: bool| range.nth(if random { self.dice.roll() >> 8 } else { self.made });
+        let (src, dst) = (pick(&self.src, self.random.0), pick(&self.dst, self.random.1));
+        self.frame.clear();
+        self.frame.resize(len, 0);
+        let (src_mac, dst_mac) = self.macs;
+        let built = match (src.0, dst.0) {
+            (IpAddr::V4(s), IpAddr::V4(d)) => {
+                let udp = build::Udp {
+                    src_mac,
+                    dst_mac,
+                    src: s,
+                    dst: d,
+                    src_port: src.1,
+                    dst_port: dst.1,
+                    ttl: 64,
+                    payload: PAYLOAD,
+                };
+                build::udp4(&mut self.frame, &udp).is_ok()
+            }
+            (IpAddr::V6(s), IpAddr::V6(d)) => {
+                let udp = build::Udp {
+                    src_mac,
+                    dst_mac,
+                    src: s,
+                    dst: d,
+                    src_port: src.1,
+                    dst_port: dst.1,
+                    ttl: 64,
+                    payload: PAYLOAD,
+                };
+                build::udp6(&mut self.frame, &udp).is_ok()
+            }
+            _ => false,
+        };
+        if !built {
+            // Too short (or long) for UDP: bare Ethernet, with the type for experiments (IEEE 802: 0x88b5).
+            let header = [&dst_mac.0[..], &src_mac.0[..], &[0x88, 0xb5]].concat();
+            let n = header.len().min(self.frame.len());
+            self.frame[..n].copy_from_slice(&header[..n]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: ranges step through ports, then addresses, and go round.
+    #[test]
+    fn ranges() {
+        let r = Range::parse("10.0.0.1:5-10.0.0.2:6").unwrap();
+        let all: Vec<String> = (0..5).map(|n| r.nth(n)).map(|(a, p)| format!("{a}:{p}")).collect();
+        assert_eq!(all, ["10.0.0.1:5", "10.0.0.1:6", "10.0.0.2:5", "10.0.0.2:6", "10.0.0.1:5"]);
+        assert!(Range::parse("10.0.0.1").unwrap().is_single());
+        assert!(Range::parse("[fd00::1]:7").is_some() && Range::parse("fd00::1").is_some());
+        for bad in ["", "x", "10.0.0.2:1-10.0.0.1:1", "10.0.0.1:9-10.0.0.1:1", "10.0.0.1:1-[::1]:1"] {
+            assert_eq!(Range::parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! -f ping and pong: round trips.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use netvale::{RxRing, TxRing};
+use serde::Serialize;
+
+use super::frame::Source;
+use super::sender::{SEQUENCE_AT, stop_if};
+use super::{Job, pin};
+use crate::{CliError, out};
+
+/// How long an answer may take before the next question.
+const LOST: Duration = Duration::from_millis(500);
+/// Looks between two checks for Ctrl-C and the daemon.
+const LOOKS: u32 = 1 << 16;
+
+#[derive(Serialize)]
+struct Line {
+    what: &'static str,
+    round_trips: u64,
+    lost: u64,
+    min_us: f64,
+    mean_us: f64,
+    p50_us: f64,
+    p99_us: f64,
+    max_us: f64,
+}
+
+impl Line {
+    fn new(what: &'static str, times: &Histogram<u64>, lost: u64) -> Line {
+        let us = |ns: u64| ns as f64 / 1000.0;
+        Line {
+            what,
+            round_trips: times.len(),
+            lost,
+            min_us: us(times.min()),
+            mean_us: times.mean() / 1000.0,
+            p50_us: us(times.value_at_quantile(0.5)),
+            p99_us: us(times.value_at_quantile(0.99)),
+            max_us: us(times.max()),
+        }
+    }
+
+    fn print(&self, json: bool) -> Result<(), CliError> {
+        if json {
+            return out::json(self);
+        }
+        out::line(format_args!(
+            "{} round trips, {} lost, RTT min {:.2} avg {:.2} median {:.2} p99 {:.2} max {:.2} us",
+            self.round_trips, self.lost, self.min_us, self.mean_us, self.p50_us, self.p99_us, self.max_us
+        ))
+    }
+}
+
+fn first<T>(rings: Vec<T>) -> Result<T, CliError> {
+    let none = || CliError::usage("ping and pong need a ring each way", "open the port without /R or /T");
+    rings.into_iter().next().ok_or_else(none)
+}
+
+fn histogram() -> Result<Histogram<u64>, CliError> {
+    // 1 ns to 10 s, three digits.
+    Histogram::new_with_bounds(1, 10_000_000_000, 3)
+        .map_err(|e| CliError::failed(format!("cannot make a histogram: {e}"), "report it"))
+}
+
+/// Sends a frame, waits for its echo, and so on.
+///
+/// # Errors
+/// Bad addresses; the daemon is gone.
+pub fn ping(job: &Job<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
+    let (mut tx, mut rx) = (first(tx)?, first(rx)?);
+    let mut source = Source::new(job.args, 0)?;
+    if source.frame().len() < SEQUENCE_AT + 8 {
+        return Err(CliError::usage("a ping takes 50 bytes at least", "give -l 60"));
+    }
+    pin(job.args, 0);
+    let (mut all, mut recent) = (histogram()?, histogram()?);
+    let (mut sent, mut lost, mut last) = (0u64, 0, Instant::now());
+    let period = Duration::from_millis(u64::from(job.args.report_ms));
+    while (job.count == 0 || sent < job.count) && !stop_if(job, false) {
+        source.frame_mut()[SEQUENCE_AT..SEQUENCE_AT + 8].copy_from_slice(&sent.to_be_bytes());
+        let start = Instant::now();
+        if !tx.send(source.frame()) {
+            tx.wait(Duration::ZERO, LOST);
+            continue;
+        }
+        tx.sync();
+        sent += 1;
+        match echo(job, &mut rx, sent - 1, start) {
+            Some(time) => {
+                let ns = time.as_nanos() as u64;
+                all.saturating_record(ns);
+                recent.saturating_record(ns);
+            }
+            None if closed() => return Err(super::gone()),
+            None => lost += 1,
+        }
+        if last.elapsed() >= period {
+            Line::new("rate", &recent, lost).print(job.args.json)?;
+            recent.reset();
+            last = Instant::now();
+        }
+    }
+    Line::new("sum", &all, lost).print(job.args.json)
+}
+
+/// Waits for the echo of `number`. Other frames are read and forgotten.
+fn echo(job: &Job<'_>, rx: &mut RxRing, number: u64, start: Instant) -> Option<Duration> {
+    let mut looks = 0u32;
+    loop {
+        let _ = rx.sync();
+        while rx.space() > 0 {
+            let mut bytes = [0u8; SEQUENCE_AT + 8];
+            let n = rx.read(rx.at(0), &mut bytes);
+            rx.advance(1);
+            if n == bytes.len() && bytes[SEQUENCE_AT..] == number.to_be_bytes() {
+                return Some(start.elapsed());
+            }
+        }
+        looks += 1;
+        if job.args.sleep {
+            rx.wait(Duration::ZERO, LOST);
+        }
+        if (job.args.sleep || looks.is_multiple_of(LOOKS))
+            && (start.elapsed() > LOST || job.stop.load(Ordering::Relaxed))
+        {
+            return None;
+        }
+    }
+}
+
+/// Sends back what comes, its Ethernet addresses swapped.
+///
+/// # Errors
+/// The daemon is gone.
+pub fn pong(job: &Job<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
+    let (mut tx, mut rx) = (first(tx)?, first(rx)?);
+    pin(job.args, 0);
+    let (mut answered, mut looks) = (0u64, 0u32);
+    let mut frame = vec![0u8; 65_536];
+    while (job.count == 0 || answered < job.count) && !stop_if(job, false) {
+        let _ = rx.sync();
+        let mut any = false;
+        while let Some(n) = rx.recv(&mut frame) {
+            if let Some((to, from)) = frame.get_mut(..12).and_then(|f| f.split_at_mut_checked(6)) {
+                to.swap_with_slice(from);
+            }
+            any |= tx.send(&frame[..n]);
+            answered += 1;
+        }
+        if any {
+            tx.sync();
+            continue;
+        }
+        looks = looks.wrapping_add(1);
+        if job.args.sleep {
+            rx.wait(Duration::ZERO, Duration::from_millis(100));
+        }
+        if (job.args.sleep || looks.is_multiple_of(LOOKS)) && closed() {
+            return Err(super::gone());
+        }
+    }
+    out::line(format_args!("Answered {answered} frames"))
+}

@@ -1,0 +1,116 @@
+//! -f rx and rxseq.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use netvale::RxRing;
+use netvale_abi::slot::NS_MOREFRAG;
+
+use super::report::{Counts, Sum, watch};
+use super::sender::{SEQUENCE_AT, stop_if};
+use super::{Job, pin};
+use crate::{CliError, out};
+
+/// How long without a frame ends a receiver that is to end when idle (-W).
+const IDLE: Duration = Duration::from_secs(1);
+
+/// Receives on each ring from a thread of its own.
+///
+/// # Errors
+/// The daemon is gone.
+pub fn run(job: &Job<'_>, rings: Vec<RxRing>, sequence: bool, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
+    let counts: Vec<Counts> = rings.iter().map(|_| Counts::default()).collect();
+    let (gaps, reordered) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for (k, (ring, counts)) in rings.into_iter().zip(&counts).enumerate() {
+            let order = sequence.then_some((&gaps, &reordered));
+            scope.spawn(move || {
+                pin(job.args, k);
+                Receiver { job, ring, partial: 0, next: 0 }.run(counts, order);
+            });
+        }
+        let idle = std::cell::Cell::new((Instant::now(), 0u64));
+        let finished = |sum: &Sum| {
+            if sum.frames != idle.get().1 {
+                idle.set((Instant::now(), sum.frames));
+            }
+            let idle_end = job.args.exit_idle && sum.frames > 0 && idle.get().0.elapsed() > IDLE;
+            stop_if(job, closed() || idle_end || (job.count > 0 && sum.frames >= job.count))
+        };
+        let result = watch(job, "Received", &counts, &finished);
+        job.stop.store(true, Ordering::Relaxed);
+        result.map(|_| ())
+    })?;
+    if sequence && !job.args.json {
+        let (g, r) = (gaps.load(Ordering::Relaxed), reordered.load(Ordering::Relaxed));
+        out::line(format_args!("Sequence: {g} frames missing, {r} out of order"))?;
+    }
+    if closed() { Err(super::gone()) } else { Ok(()) }
+}
+
+struct Receiver<'a> {
+    job: &'a Job<'a>,
+    ring: RxRing,
+    /// Bytes of a frame whose last slot has not come yet.
+    partial: u64,
+    /// Sequence number expected next.
+    next: u64,
+}
+
+impl Receiver<'_> {
+    fn run(&mut self, counts: &Counts, order: Option<(&AtomicU64, &AtomicU64)>) {
+        while !self.job.stop.load(Ordering::Relaxed) {
+            let _ = self.ring.sync();
+            let n = self.ring.space().min(self.job.args.burst);
+            if n == 0 {
+                self.ring.wait(Duration::from_micros(20), Duration::from_millis(50));
+                continue;
+            }
+            let (mut frames, mut bytes) = (0, 0);
+            for k in 0..n {
+                let i = self.ring.at(k);
+                let slot = self.ring.slot(i);
+                self.partial += u64::from(slot.len);
+                if slot.flags & NS_MOREFRAG == 0 {
+                    (frames, bytes) = (frames + 1, bytes + self.partial.saturating_sub(self.job.hdr_len as u64));
+                    self.partial = 0;
+                }
+                self.look(i, order);
+            }
+            self.ring.advance(n);
+            counts.add(frames, bytes);
+        }
+        let _ = self.ring.sync();
+    }
+
+    /// What the options want to know of a frame's bytes.
+    #[inline]
+    fn look(&mut self, i: u32, order: Option<(&AtomicU64, &AtomicU64)>) {
+        let args = self.job.args;
+        if let Some((gaps, reordered)) = order {
+            let mut bytes = [0u8; SEQUENCE_AT + 8];
+            if self.ring.read(i, &mut bytes) == bytes.len() {
+                let number = bytes[SEQUENCE_AT..].iter().fold(0u64, |n, &b| n << 8 | u64::from(b));
+                if number < self.next {
+                    reordered.fetch_add(1, Ordering::Relaxed);
+                } else {
+                    gaps.fetch_add(number - self.next, Ordering::Relaxed);
+                    self.next = number + 1;
+                }
+            }
+        } else if args.touch {
+            let mut line = [0u8; 64];
+            std::hint::black_box(self.ring.read(i, &mut line));
+        }
+        if args.dump_payload {
+            let mut bytes = [0u8; 2048];
+            let n = self.ring.read(i, &mut bytes);
+            let hex: String = bytes[..n]
+                .chunks(16)
+                .map(|c| c.iter().map(|b| format!("{b:02x} ")).collect::<String>() + "\n")
+                .collect();
+            // A reader that went away ends the program through the reporter.
+            let _ = out::text(hex);
+        }
+    }
+}

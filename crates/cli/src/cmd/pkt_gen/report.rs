@@ -1,0 +1,184 @@
+//! pkt-gen's lines: a rate now and then, a sum at the end.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::Job;
+use crate::{CliError, out, units};
+
+/// What a thread counts; read by the reporter.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Counts {
+    frames: AtomicU64,
+    bytes: AtomicU64,
+    events: AtomicU64,
+}
+
+impl Counts {
+    /// Adds a batch. One writer.
+    #[inline]
+    pub fn add(&self, frames: u64, bytes: u64) {
+        let add = |c: &AtomicU64, n| c.store(c.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+        add(&self.frames, frames);
+        add(&self.bytes, bytes);
+        add(&self.events, 1);
+    }
+}
+
+/// The sum over threads at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// Frames.
+    pub frames: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Batches.
+    pub events: u64,
+}
+
+impl Sum {
+    /// Adds the threads' counts up.
+    pub fn of(counts: &[Counts]) -> Sum {
+        counts.iter().fold(Sum::default(), |s, c| Sum {
+            frames: s.frames + c.frames.load(Ordering::Relaxed),
+            bytes: s.bytes + c.bytes.load(Ordering::Relaxed),
+            events: s.events + c.events.load(Ordering::Relaxed),
+        })
+    }
+
+    fn since(&self, before: &Sum) -> Sum {
+        Sum {
+            frames: self.frames - before.frames,
+            bytes: self.bytes - before.bytes,
+            events: self.events - before.events,
+        }
+    }
+
+    fn average_batch(&self) -> f64 {
+        if self.events == 0 { 0.0 } else { self.frames as f64 / self.events as f64 }
+    }
+}
+
+#[derive(Serialize)]
+struct Line {
+    what: &'static str,
+    frames: u64,
+    bytes: u64,
+    seconds: f64,
+    pps: f64,
+    bps: f64,
+    average_batch: f64,
+}
+
+impl Line {
+    fn new(what: &'static str, sum: &Sum, time: Duration) -> Line {
+        let seconds = time.as_secs_f64().max(1e-9);
+        Line {
+            what,
+            frames: sum.frames,
+            bytes: sum.bytes,
+            seconds,
+            pps: sum.frames as f64 / seconds,
+            bps: sum.bytes as f64 * 8.0 / seconds,
+            average_batch: sum.average_batch(),
+        }
+    }
+
+    /// netmap's line of a report.
+    fn text(&self, scale: bool) -> String {
+        format!(
+            "{} ({} pkts {} in {:.0} usec) {:.2} avg_batch",
+            units::norm(self.pps, "pps", scale),
+            self.frames,
+            units::norm(self.bps, "bps", scale),
+            self.seconds * 1e6,
+            self.average_batch
+        )
+    }
+
+    /// netmap's closing lines.
+    fn closing(&self, done: &str, scale: bool) -> String {
+        // On the wire a frame also takes preamble, CRC and gap: 24 bytes.
+        let raw = self.bps + self.pps * 24.0 * 8.0;
+        let size = self.bytes.checked_div(self.frames).unwrap_or(0);
+        format!(
+            "{done} {} packets {} bytes {size} bytes each in {:.2} seconds.\nSpeed: {} Bandwidth: {} (raw {}). Average batch: {:.2} pkts",
+            self.frames,
+            self.bytes,
+            self.seconds,
+            units::norm(self.pps, "pps", scale),
+            units::norm(self.bps, "bps", scale),
+            units::norm(raw, "bps", scale),
+            self.average_batch
+        )
+    }
+}
+
+/// Reports until `finished` says so, then sums up. The sum's time runs from the first frame to the last look that saw one.
+///
+/// # Errors
+/// Standard output is gone.
+pub fn watch(
+    job: &Job<'_>,
+    done: &'static str,
+    counts: &[Counts],
+    finished: &dyn Fn(&Sum) -> bool,
+) -> Result<Sum, CliError> {
+    let period = Duration::from_millis(u64::from(job.args.report_ms));
+    let (mut last, mut seen) = (Instant::now(), Sum::default());
+    let (mut first, mut moved) = (None::<(Instant, Sum)>, Instant::now());
+    let mut latest = Sum::default();
+    loop {
+        let over = finished(&latest);
+        let now = Instant::now();
+        let sum = Sum::of(counts);
+        if sum.frames > latest.frames {
+            first.get_or_insert((now, sum));
+            moved = now;
+        }
+        latest = sum;
+        if now.duration_since(last) >= period {
+            print(job, &Line::new("rate", &sum.since(&seen), now.duration_since(last)))?;
+            (last, seen) = (now, sum);
+        }
+        if over {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5).min(period));
+    }
+    let time = first.map_or(Duration::ZERO, |(at, _)| moved.duration_since(at));
+    // Frames seen at the very first look took no time we know of.
+    let counted = first.map_or(latest, |(_, at)| if time.is_zero() { latest } else { latest.since(&at) });
+    let rate = Line::new("sum", &counted, time);
+    let line = Line { frames: latest.frames, bytes: latest.bytes, ..rate };
+    if job.args.json {
+        out::json(&line)?
+    } else {
+        out::line(line.closing(done, !job.args.no_scale))?
+    }
+    Ok(latest)
+}
+
+fn print(job: &Job<'_>, line: &Line) -> Result<(), CliError> {
+    if job.args.json { out::json(line) } else { out::line(line.text(!job.args.no_scale)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: the lines read as netmap's do.
+    #[test]
+    fn lines() {
+        let sum = Sum { frames: 14_880_000, bytes: 892_800_000, events: 29_062 };
+        let line = Line::new("rate", &sum, Duration::from_secs(1));
+        assert_eq!(line.text(true), "14.880 Mpps (14880000 pkts 7.142 Gbps in 1000000 usec) 512.01 avg_batch");
+        assert!(
+            line.closing("Sent", false)
+                .starts_with("Sent 14880000 packets 892800000 bytes 60 bytes each in 1.00 seconds.\n")
+        );
+    }
+}

@@ -1,0 +1,198 @@
+//! -f tx and txseq.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use netvale::TxRing;
+use netvale_abi::slot::{NS_BUF_CHANGED, NS_MOREFRAG};
+
+use super::frame::Source;
+use super::report::{Counts, Sum, watch};
+use super::{Job, pin};
+use crate::CliError;
+
+/// Place of the sequence number in a frame: the last 8 bytes of the shortest one that has payload.
+pub const SEQUENCE_AT: usize = 42;
+
+/// Sends on each ring from a thread of its own.
+///
+/// # Errors
+/// Bad addresses; the daemon is gone.
+pub fn run(job: &Job<'_>, rings: Vec<TxRing>, sequence: bool, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
+    let counts: Vec<Counts> = rings.iter().map(|_| Counts::default()).collect();
+    let mut senders = Vec::new();
+    for (k, ring) in rings.into_iter().enumerate() {
+        senders.push(Sender::new(job, ring, k as u64, sequence)?);
+    }
+    let threads = senders.len() as u64;
+    let share = if job.count == 0 { 0 } else { job.count.div_ceil(threads) };
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = senders
+            .into_iter()
+            .zip(&counts)
+            .enumerate()
+            .map(|(k, (mut sender, counts))| {
+                scope.spawn(move || {
+                    pin(job.args, k);
+                    sender.run(share, counts);
+                })
+            })
+            .collect();
+        let finished =
+            |_: &Sum| handles.iter().all(std::thread::ScopedJoinHandle::is_finished) || stop_if(job, closed());
+        watch(job, "Sent", &counts, &finished).map(|_| ())?;
+        job.stop.store(true, Ordering::Relaxed);
+        Ok(())
+    })?;
+    if closed() { Err(super::gone()) } else { Ok(()) }
+}
+
+/// Stops everybody when `gone`. Returns whether all is stopped.
+pub fn stop_if(job: &Job<'_>, gone: bool) -> bool {
+    if gone {
+        job.stop.store(true, Ordering::Relaxed);
+    }
+    job.stop.load(Ordering::Relaxed)
+}
+
+struct Sender<'a> {
+    job: &'a Job<'a>,
+    ring: TxRing,
+    source: Source,
+    sequence: Option<u64>,
+    /// Which slots' buffers hold the frame already.
+    filled: Vec<bool>,
+    frags: u32,
+}
+
+impl<'a> Sender<'a> {
+    fn new(job: &'a Job<'a>, ring: TxRing, thread: u64, sequence: bool) -> Result<Self, CliError> {
+        let source = Source::new(job.args, thread)?;
+        let filled = vec![false; ring.num_slots() as usize];
+        let longest = job.args.pkt_size.iter().copied().max().unwrap_or(60) as usize + job.hdr_len;
+        let by_size = |size: u32| longest.div_ceil(size as usize) as u32;
+        let frags = job.args.num_frags.max(by_size(ring.mem().buf_size())).max(job.args.frag_size.map_or(1, by_size));
+        if frags > 64 || frags >= ring.num_slots() {
+            let what = format!("a frame of {longest} bytes takes {frags} slots, more than a frame or the ring has");
+            return Err(CliError::usage(what, "send shorter frames, or fewer fragments (-F, -M)"));
+        }
+        Ok(Sender { job, ring, source, sequence: sequence.then_some(0), filled, frags })
+    }
+
+    fn run(&mut self, count: u64, counts: &Counts) {
+        let burst = self.job.args.burst;
+        let mut pace = Pace::new(self.job.args.rate, burst);
+        let mut sent = 0;
+        while (count == 0 || sent < count) && !self.job.stop.load(Ordering::Relaxed) {
+            let wanted = pace.allowance(if count == 0 { u64::MAX } else { count - sent });
+            let room = self.ring.space() / self.frags;
+            if room == 0 || wanted == 0 {
+                self.ring.sync();
+                if room == 0 && self.ring.space() < self.frags {
+                    self.ring.wait(Duration::from_micros(20), Duration::from_millis(50));
+                }
+                continue;
+            }
+            let n = wanted.min(room);
+            let bytes = if self.is_simple() { self.fill_simple(n) } else { self.fill_any(n) };
+            self.ring.advance(n * self.frags);
+            self.ring.sync();
+            sent += u64::from(n);
+            counts.add(u64::from(n), bytes);
+        }
+        self.flush();
+    }
+
+    /// Sees to it that what was sent leaves before the port closes, for a second at most.
+    fn flush(&mut self) {
+        let start = Instant::now();
+        while self.ring.space() + 1 < self.ring.num_slots() && start.elapsed() < Duration::from_secs(1) {
+            self.ring.wait(Duration::from_micros(20), Duration::from_millis(10));
+        }
+    }
+
+    fn is_simple(&self) -> bool {
+        self.frags == 1 && self.job.hdr_len == 0 && self.sequence.is_none() && self.source.is_constant()
+    }
+
+    /// Frames that are all alike: each buffer is filled once, as long as it stays in its slot.
+    fn fill_simple(&mut self, n: u32) -> u64 {
+        let frame = self.source.frame();
+        let len = frame.len() as u16;
+        for k in 0..n {
+            let i = self.ring.at(k);
+            let slot = self.ring.slot(i);
+            let filled = self.filled.get_mut(i as usize);
+            let known = filled.is_some_and(|f| std::mem::replace(f, true));
+            if !known || slot.flags & NS_BUF_CHANGED != 0 {
+                self.ring.mem().write(slot.buf_idx, 0, frame);
+            }
+            self.ring.set_len(i, len, 0);
+        }
+        u64::from(n) * u64::from(len)
+    }
+
+    /// Frames that differ, have a header, or take several slots.
+    fn fill_any(&mut self, n: u32) -> u64 {
+        let mut bytes = 0;
+        for k in 0..n {
+            if let Some(number) = &mut self.sequence {
+                if let Some(place) = self.source.frame_mut().get_mut(SEQUENCE_AT..SEQUENCE_AT + 8) {
+                    place.copy_from_slice(&number.to_be_bytes());
+                }
+                *number += 1;
+            }
+            bytes += self.source.frame().len() as u64;
+            self.fill_frags(k * self.frags);
+            self.source.next();
+        }
+        bytes
+    }
+
+    fn fill_frags(&mut self, first: u32) {
+        let (frame, header) = (self.source.frame(), [0u8; 12]);
+        let total = frame.len() + self.job.hdr_len;
+        let each = total.div_ceil(self.frags as usize).max(self.job.hdr_len + 1);
+        let mut at = 0;
+        for k in 0..self.frags {
+            let i = self.ring.at(first + k);
+            let buf = self.ring.slot(i).buf_idx;
+            let lead = if k == 0 { self.job.hdr_len } else { 0 };
+            self.ring.mem().write(buf, 0, &header[..lead]);
+            let end = (at + each - lead).min(frame.len());
+            self.ring.mem().write(buf, lead as u32, &frame[at..end]);
+            let more = if k + 1 < self.frags { NS_MOREFRAG } else { 0 };
+            self.ring.set_len(i, (lead + end - at) as u16, more);
+            at = end;
+        }
+    }
+}
+
+/// How many frames may leave now.
+struct Pace {
+    rate: u64,
+    burst: u32,
+    start: Instant,
+    given: u64,
+}
+
+impl Pace {
+    fn new(rate: u64, burst: u32) -> Pace {
+        Pace { rate, burst, start: Instant::now(), given: 0 }
+    }
+
+    /// At most a burst and at most `left`; 0 when it is too early.
+    fn allowance(&mut self, left: u64) -> u32 {
+        let most = left.min(u64::from(self.burst)) as u32;
+        if self.rate == 0 {
+            return most;
+        }
+        let due = (self.start.elapsed().as_secs_f64() * self.rate as f64) as u64;
+        let n = due.saturating_sub(self.given).min(u64::from(most));
+        if n == 0 {
+            std::thread::sleep(Duration::from_secs_f64(1.0 / self.rate as f64).min(Duration::from_millis(1)));
+        }
+        self.given += n;
+        n as u32
+    }
+}
