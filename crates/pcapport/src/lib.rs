@@ -1,1 +1,7 @@
-//! Capture files as switch ports: replay in, capture out.
+//! Capture files (pcap and pcapng): read frame by frame, written as they come.
+
+mod reader;
+mod writer;
+
+pub use reader::{Frame, ReadError, Reader};
+pub use writer::{Format, WriteError, Writer};
