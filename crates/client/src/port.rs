@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::connect::{attach, is_closed};
 use crate::error::Error;
-use crate::ring::{RxRing, TxKind, TxRing};
+use crate::ring::{RxRing, TxKind, TxRing, relax};
 
 /// How a port is to be opened. Zero in a number means the daemon's default.
 #[derive(Clone, Debug, Default)]
@@ -192,7 +192,7 @@ impl Port {
             if start.elapsed() >= self.spin {
                 break;
             }
-            std::hint::spin_loop();
+            relax(start.elapsed());
         }
         loop {
             let ready = self.arm(interest);

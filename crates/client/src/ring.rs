@@ -10,6 +10,12 @@ use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_mem::pipe::PipeTx;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+/// Between two looks. After a while the other side may be waiting for this very CPU: let it.
+pub(crate) fn relax(waited: Duration) {
+    const ALONE: Duration = Duration::from_micros(5);
+    if waited < ALONE { std::hint::spin_loop() } else { std::thread::yield_now() }
+}
+
 /// Looks for as long as `spin`, then sleeps for up to `limit` until the ring is ready.
 fn wait_on<R>(
     ring: &mut R,
@@ -28,7 +34,7 @@ fn wait_on<R>(
         if start.elapsed() >= spin {
             break;
         }
-        std::hint::spin_loop();
+        relax(start.elapsed());
     }
     if !arm(ring) {
         let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };

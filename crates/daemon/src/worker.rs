@@ -154,6 +154,8 @@ struct Round {
     held: bool,
 }
 
+/// How long an idle worker keeps the CPU to itself between two looks.
+const ALONE: Duration = Duration::from_micros(5);
 /// epoll data of the worker's own bell.
 const BELL: u64 = u64::MAX;
 /// Rounds between two looks at descriptors while there is other work.
@@ -210,9 +212,10 @@ impl Loop {
         }
         let idle_for = self.clock.idle(&self.shared.stats);
         match self.polling {
-            Polling::Always => std::hint::spin_loop(),
-            Polling::Spin(budget) if idle_for < budget => std::hint::spin_loop(),
-            Polling::Spin(_) => self.sleep(held),
+            Polling::Spin(budget) if idle_for >= budget => self.sleep(held),
+            // Whoever is to bring work may be waiting for this very CPU: let it.
+            _ if idle_for > ALONE => std::thread::yield_now(),
+            _ => std::hint::spin_loop(),
         }
     }
 

@@ -192,13 +192,14 @@ impl Forwarder {
         let Work { batch, groups, picks, scratch } = work;
         let picks = groups.picks(self.from, false, true, picks);
         let mut reached = false;
+        // Holding a sender back for a flood would let one slow receiver stop everybody, unless there is nobody else.
+        let may_hold = table.all().len() == 2;
         for to in table.all().iter().filter(|e| e.id != self.from) {
             reached = true;
             if groups.active().contains(&to.id) && ring_of(to, self.ring) == 0 {
                 continue;
             }
-            // Nobody is held back for a flood: it would let one slow receiver stop the whole switch.
-            deliver(to, 0, batch, picks, false, scratch, &mut self.held);
+            deliver(to, 0, batch, picks, may_hold, scratch, &mut self.held);
         }
         if !reached {
             self.ingress.counters().dropped(DropReason::NoPort, picks.len() as u64);

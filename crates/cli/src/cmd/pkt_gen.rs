@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use netvale::{Options, Port};
 
@@ -214,6 +215,9 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     }?;
     Ok(ExitCode::SUCCESS)
 }
+
+/// How long a thread looks before it sleeps: longer than a wake-up of another CPU takes, or both ends would sleep in turns.
+const SPIN: Duration = Duration::from_micros(100);
 
 /// What every function works with.
 pub(crate) struct Job<'a> {

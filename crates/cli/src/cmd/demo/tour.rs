@@ -113,6 +113,9 @@ fn wait_for_line(lines: Option<impl std::io::BufRead>, word: &str) -> Result<(),
 /// pkt-gen across the switch.
 fn packets(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Figure, CliError> {
     guide.station("pkt-gen across the switch, 60-byte frames, one copy each")?;
+    // Lossless: a receiver that is slower for a moment holds the sender back instead of losing frames.
+    guide.command("netvale attach vale1 rx --lossless")?;
+    daemon.run(&["attach", "vale1", "rx", "--lossless"])?;
     let rate = pkt_gen(guide, daemon, "vale1:tx", "vale1:rx", args)?;
     Ok(Figure { what: "60-byte frames across the switch", value: units::pps(rate), json: json!(rate) })
 }

@@ -8,7 +8,7 @@ use netvale_abi::slot::NS_MOREFRAG;
 
 use super::report::{Counts, Sum, watch};
 use super::sender::{SEQUENCE_AT, stop_if};
-use super::{Job, pin};
+use super::{Job, SPIN, pin};
 use crate::{CliError, out};
 
 /// How long without a frame ends a receiver that is to end when idle (-W).
@@ -63,7 +63,7 @@ impl Receiver<'_> {
             let _ = self.ring.sync();
             let n = self.ring.space().min(self.job.args.burst);
             if n == 0 {
-                self.ring.wait(Duration::from_micros(20), Duration::from_millis(50));
+                self.ring.wait(SPIN, Duration::from_millis(50));
                 continue;
             }
             let (mut frames, mut bytes) = (0, 0);

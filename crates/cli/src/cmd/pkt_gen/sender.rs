@@ -8,7 +8,7 @@ use netvale_abi::slot::{NS_BUF_CHANGED, NS_MOREFRAG};
 
 use super::frame::Source;
 use super::report::{Counts, Sum, watch};
-use super::{Job, pin};
+use super::{Job, SPIN, pin};
 use crate::CliError;
 
 /// Place of the sequence number in a frame: the last 8 bytes of the shortest one that has payload.
@@ -89,7 +89,7 @@ impl<'a> Sender<'a> {
             if room == 0 || wanted == 0 {
                 self.ring.sync();
                 if room == 0 && self.ring.space() < self.frags {
-                    self.ring.wait(Duration::from_micros(20), Duration::from_millis(50));
+                    self.ring.wait(SPIN, Duration::from_millis(50));
                 }
                 continue;
             }
@@ -107,7 +107,7 @@ impl<'a> Sender<'a> {
     fn flush(&mut self) {
         let start = Instant::now();
         while self.ring.space() + 1 < self.ring.num_slots() && start.elapsed() < Duration::from_secs(1) {
-            self.ring.wait(Duration::from_micros(20), Duration::from_millis(10));
+            self.ring.wait(SPIN, Duration::from_millis(10));
         }
     }
 
