@@ -1,0 +1,144 @@
+//! Ports with and without a virtio-net header: checksum and segmentation are done where a destination lacks them, and only there.
+
+mod common;
+
+use std::net::Ipv4Addr;
+
+use common::{Make, TestPort, attach, mac};
+use netvale_port::DropReason;
+use netvale_switch::{Switch, Work};
+use netvale_wire::vnet::VnetHdr;
+use netvale_wire::{MacAddr, build};
+
+const HEADERS: usize = build::UDP4_PAYLOAD;
+
+fn udp(to: u8, from: u8, payload: usize) -> Vec<u8> {
+    let mut frame = vec![0; HEADERS + payload];
+    let params = build::Udp {
+        src_mac: MacAddr(mac(from)),
+        dst_mac: MacAddr(mac(to)),
+        src: Ipv4Addr::new(10, 0, 0, 1),
+        dst: Ipv4Addr::new(10, 0, 0, 2),
+        src_port: 1000,
+        dst_port: 2000,
+        ttl: 64,
+        payload: b"0123456789abcdefghijklmnopq",
+    };
+    build::udp4(&mut frame, &params).unwrap();
+    frame
+}
+
+fn has_right_checksum(frame: &[u8]) -> bool {
+    let mut again = frame.to_vec();
+    build::refresh_udp_checksum(&mut again).unwrap();
+    again == frame
+}
+
+/// A header that leaves the checksum, and the cutting into `size` bytes of payload if that is not 0, to others.
+fn header(size: u16) -> VnetHdr {
+    VnetHdr {
+        flags: 1,
+        // VIRTIO_NET_HDR_GSO_UDP_L4
+        gso_type: if size > 0 { 5 } else { 0 },
+        hdr_len: HEADERS as u16,
+        gso_size: size,
+        csum_start: 34,
+        csum_offset: 6,
+        ..VnetHdr::default()
+    }
+}
+
+fn send_with(port: &mut TestPort, work: &mut Work, hdr_len: usize, header: &VnetHdr, frame: &[u8]) {
+    let bytes = [&header.to_bytes_mrg()[..hdr_len], frame].concat();
+    assert!(port.send(&bytes));
+    port.forward(work);
+}
+
+fn ports(hdr_len: u32) -> (TestPort, TestPort, TestPort, Work) {
+    let switch = Switch::new("vale-test");
+    let make = |hdr_len| Make { slots: 64, buf_size: 2112, hdr_len, ..Make::default() };
+    let a = attach(&switch, "a", make(hdr_len));
+    let plain = attach(&switch, "plain", make(0));
+    let with = attach(&switch, "with", make(12));
+    (a, plain, with, Work::default())
+}
+
+/// Objective: a frame that is to be segmented reaches a port with a header whole, with the same header, and a port without one as
+/// segments whose payload is the frame's and whose checksums are right.
+#[test]
+fn segmentation_only_where_it_is_needed() {
+    for hdr_len in [10, 12] {
+        let (mut a, mut plain, mut with, mut work) = ports(hdr_len);
+        let frame = udp(255, 1, 4500);
+        send_with(&mut a, &mut work, hdr_len as usize, &header(1000), &frame);
+        let whole = with.take();
+        assert_eq!(whole.len(), 1);
+        assert_eq!(whole[0][12..], frame);
+        let got = VnetHdr::from_bytes_mrg(whole[0][..12].try_into().unwrap());
+        assert_eq!((got.gso_type, got.gso_size, got.csum_start, got.flags), (5, 1000, 34, 1));
+        let segments = plain.take();
+        assert_eq!(segments.iter().map(|s| s.len() - HEADERS).collect::<Vec<_>>(), [1000, 1000, 1000, 1000, 500]);
+        assert!(segments.iter().all(|s| has_right_checksum(s)));
+        let payload: Vec<u8> = segments.iter().flat_map(|s| s[HEADERS..].to_vec()).collect();
+        assert_eq!(payload, frame[HEADERS..]);
+    }
+}
+
+/// Objective: a checksum left open is filled in for a port without a header, and left open for one with.
+#[test]
+fn checksum_only_where_it_is_needed() {
+    let (mut a, mut plain, mut with, mut work) = ports(12);
+    let finished = udp(255, 1, 300);
+    let mut open = finished.clone();
+    // What a stack leaves in the field: the sum over the pseudo header alone, not complemented.
+    let pseudo = netvale_wire::checksum::pseudo_v4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2), 17, 308);
+    open[40..42].copy_from_slice(&(!pseudo.checksum()).to_be_bytes());
+    send_with(&mut a, &mut work, 12, &header(0), &open);
+    assert_eq!(plain.take(), [finished]);
+    let got = with.take();
+    assert_eq!(got[0][12..], open);
+    assert_eq!(got[0][0], 1, "the receiver is told that the checksum is open");
+}
+
+/// Objective: a frame from a port without a header gets an empty one; frames with bad headers are dropped by name.
+#[test]
+fn headers_are_added_and_checked() {
+    let (mut a, mut plain, mut with, mut work) = ports(12);
+    let frame = udp(255, 2, 100);
+    assert!(plain.send(&frame));
+    plain.forward(&mut work);
+    assert_eq!(with.take(), [[&[0u8; 12][..], &frame].concat()]);
+    assert_eq!(a.take(), [[&[0u8; 12][..], &frame].concat()]);
+    let bad = [
+        VnetHdr { csum_start: 5000, ..header(0) },
+        VnetHdr { gso_size: 0, gso_type: 5, ..header(0) },
+        VnetHdr { gso_type: 77, ..header(1000) },
+    ];
+    for h in &bad {
+        send_with(&mut a, &mut work, 12, h, &frame);
+    }
+    a.send(&[0; 7]);
+    a.forward(&mut work);
+    assert_eq!(a.sent.drops(DropReason::BadVnetHeader), 4);
+    assert!(plain.take().is_empty() && with.take().is_empty());
+}
+
+/// Objective: segments that do not fit into what room is left are dropped as a whole frame, by name, and the ring goes on.
+#[test]
+fn segments_without_room() {
+    let switch = Switch::new("vale-test");
+    let mut a = attach(&switch, "a", Make { slots: 64, buf_size: 2112, hdr_len: 12, ..Make::default() });
+    let mut small = attach(&switch, "small", Make { slots: 8, buf_size: 2112, ..Make::default() });
+    let mut work = Work::default();
+    let frame = udp(255, 1, 4500);
+    for _ in 0..2 {
+        send_with(&mut a, &mut work, 12, &header(1000), &frame);
+    }
+    assert_eq!(small.take().len(), 5, "seven slots: one frame's five segments fit, two frames' do not");
+    let counters = netvale_port::Egress::counters(small.received.as_ref());
+    assert_eq!(counters.drops(DropReason::NoRoom), 1);
+    send_with(&mut a, &mut work, 12, &header(100), &frame);
+    assert_eq!(counters.drops(DropReason::TooLong), 1, "45 segments never fit into 8 slots");
+    send_with(&mut a, &mut work, 12, &header(1000), &frame);
+    assert_eq!(small.take().len(), 5);
+}
