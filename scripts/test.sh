@@ -66,7 +66,7 @@ limit_of() {
     unit) echo 400 ;;
     doc) echo 240 ;;
     loom) echo 240 ;;
-    miri) echo 300 ;;
+    miri) echo 600 ;;
     fuzz) echo 420 ;;
     *) return 1 ;;
     esac

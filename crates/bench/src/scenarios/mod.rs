@@ -1,13 +1,17 @@
 //! What can be measured. Each scenario is one file; adding one means adding a line to [`all`].
 
 pub mod copy;
+pub mod own;
+pub mod pipe;
+pub mod vale;
 
 use crate::case::{Case, Unit};
 use crate::contender::Contender;
 use crate::sys::worker::Role;
 
 /// What our own worker processes can do, by name.
-pub const ROLES: &[(&str, Role)] = &[];
+pub const ROLES: &[(&str, Role)] =
+    &[(own::DAEMON, own::daemon_role), (pipe::SENDER, pipe::sender_role), (pipe::RECEIVER, pipe::receiver_role)];
 
 /// The values to go through; an empty list means the scenario's own.
 #[derive(Clone, Debug, Default)]
@@ -84,18 +88,8 @@ pub fn all() -> &'static [Scenario] {
 
 const ALL: &[Scenario] = &[
     copy::SCENARIO,
-    Scenario {
-        name: "pipe",
-        about: "frames from one process to another over a pipe",
-        variants: &[Variant { name: "two-process", unit: Unit::Mpps, frame_bytes: &[60], batch: &[256], ports: &[2] }],
-        ours: None,
-    },
-    Scenario {
-        name: "vale",
-        about: "frames across a learning switch",
-        variants: &[Variant { name: "1-1", unit: Unit::Mpps, frame_bytes: &[60], batch: &[256], ports: &[2] }],
-        ours: None,
-    },
+    pipe::SCENARIO,
+    vale::SCENARIO,
     Scenario {
         name: "tap",
         about: "iperf3 TCP between two network namespaces",

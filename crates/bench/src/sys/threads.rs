@@ -55,11 +55,24 @@ const STOP: u8 = 2;
 /// # Errors
 /// A thread cannot be pinned, a job fails, or the bench is interrupted; the other threads end too.
 pub fn run_pinned(jobs: Vec<Job<'_>>, window: Duration) -> Result<(Vec<Done>, Disturbance)> {
+    run_pinned_with(jobs, window, &[], &[])
+}
+
+/// As [`run_pinned`], beside other processes that belong to the measurement and their pinned threads, as `(pid, tid)`.
+///
+/// # Errors
+/// As [`run_pinned`].
+pub fn run_pinned_with(
+    jobs: Vec<Job<'_>>,
+    window: Duration,
+    processes: &[u32],
+    threads: &[(u32, u32)],
+) -> Result<(Vec<Done>, Disturbance)> {
     let phase = AtomicU8::new(WARM);
     let phase = &phase;
     std::thread::scope(|scope| {
         let started: Vec<_> = jobs.into_iter().map(|job| scope.spawn(move || work(job, phase))).collect();
-        let watch = interrupt::sleep(WARM_UP).map(|()| Watch::start(&[], &[]));
+        let watch = interrupt::sleep(WARM_UP).map(|()| Watch::start(processes, threads));
         phase.store(COUNT, Ordering::Relaxed);
         let slept = interrupt::sleep(window);
         phase.store(STOP, Ordering::Relaxed);
