@@ -1,7 +1,45 @@
-//! Capture files (pcap and pcapng): read frame by frame, written as they come.
+//! Capture files (pcap and pcapng) as ports of a switch, and for tools.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`reader`] | frames out of a file, one by one; `classic` and `ng` are its two formats, `source` its bounded input |
+//! | [`writer`] | frames into a file |
+//! | [`pace`] | when to send each frame of a recording |
+//! | [`replay`] | a file as an ingress: a thread reads ahead, the switch takes frames from where they lie |
+//! | [`capture`] | a file as an egress: the switch copies frames, a thread writes them |
+//!
+//! Only Ethernet: nothing else can cross a switch.
+//!
+//! ```
+//! use netvale_pcapport::{Format, Reader, Writer};
+//! use std::time::Duration;
+//!
+//! let mut file = Vec::new();
+//! let mut writer = Writer::new(&mut file, Format::PcapNg)?;
+//! writer.write(Duration::from_secs(1), b"a frame")?;
+//! writer.finish()?;
+//!
+//! let mut reader = Reader::new(&file[..])?;
+//! while let Some(frame) = reader.next_frame()? {
+//!     assert_eq!(frame.bytes, b"a frame");
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
-mod reader;
-mod writer;
+mod chunk;
+mod classic;
+mod ng;
+mod source;
 
+pub mod capture;
+pub mod pace;
+pub mod reader;
+pub mod replay;
+pub mod writer;
+
+pub use capture::{CaptureOptions, CaptureStatus, PcapEgress};
+pub use pace::{Pace, Pacer};
 pub use reader::{Frame, ReadError, Reader};
+pub use replay::{PcapIngress, ReplayError, ReplayOptions, ReplayStatus};
+pub use source::MAX_CAPTURED;
 pub use writer::{Format, WriteError, Writer};

@@ -1,106 +1,195 @@
-//! Reading a capture, with memory bounded by its longest frame.
+//! Reading a capture, in memory bounded by its longest frame.
+//!
+//! The formats are read here, not by `pcap-file`, whose reader refuses frames that a snaplen cut, takes all
+//! time stamps of pcapng for nanoseconds, and gives a simple packet's padding out as part of the frame
+//! (docs/adr/0024-captures-are-read-by-ourselves.md). What it writes is right, and the tests read each other's files.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
-use std::path::Path;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pcap_file::DataLink;
-use pcap_file::pcap::PcapReader;
-use pcap_file::pcapng::{Block, PcapNgReader};
 use thiserror::Error;
 
+use crate::classic::Classic;
+use crate::ng::{Ng, SECTION_MAGIC};
+use crate::source::{Fault, Source};
+
 /// A captured frame.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
-    /// Since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// Since 1970; zero where the file does not say (pcapng's simple packets).
     pub time: Duration,
-    /// Its bytes, as far as they were captured.
-    pub bytes: Vec<u8>,
+    /// Bytes it had on the wire.
+    pub orig_len: u32,
+    /// Its bytes, as far as they were captured: at most [`crate::MAX_CAPTURED`].
+    pub bytes: &'a [u8],
 }
 
-/// Why a capture cannot be read on.
+/// Why a capture cannot be read (on).
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// No such file, or no right to it.
-    #[error("cannot open the capture: {0}")]
-    Open(#[from] std::io::Error),
-    /// Not a capture, or one that is damaged or cut.
-    #[error("the capture is damaged or cut after {frames} frames: {source}")]
-    Damaged {
-        /// Whole frames before that.
+    #[error("cannot open {}: {source}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// Reading failed.
+    #[error("cannot read the capture on at byte {at}, after {frames} frames: {source}")]
+    Io {
+        /// Offset of the record that was being read.
+        at: u64,
+        /// Whole frames before it.
         frames: u64,
-        /// What is wrong.
-        source: pcap_file::PcapError,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// Neither pcap nor pcapng.
+    #[error("not a pcap or pcapng file: {}", guess(*begins))]
+    NotACapture {
+        /// Its first bytes.
+        begins: [u8; 4],
     },
     /// Frames of another kind.
-    #[error("the capture's frames are {0:?}, not Ethernet: only Ethernet can cross a switch")]
-    LinkType(DataLink),
+    #[error("the capture's frames are {name}, not Ethernet: only Ethernet can cross a switch")]
+    LinkType {
+        /// Name of the link type, or its number.
+        name: String,
+    },
+    /// The file ends inside a record. All frames before were read.
+    #[error("the capture is cut in the record at byte {at}, after {frames} whole frames: copy or record it again")]
+    Truncated {
+        /// Offset of the record that is not whole.
+        at: u64,
+        /// Whole frames before it.
+        frames: u64,
+    },
+    /// A record cannot be right, so what follows it cannot be found.
+    #[error("the capture is damaged at byte {at}, after {frames} frames: {what}")]
+    Damaged {
+        /// Offset of that record.
+        at: u64,
+        /// Frames before it.
+        frames: u64,
+        /// What is there.
+        what: &'static str,
+    },
 }
 
+fn guess(begins: [u8; 4]) -> String {
+    let packed = match begins {
+        [0x1f, 0x8b, ..] => "gzip",
+        [0x28, 0xb5, 0x2f, 0xfd] => "zstd",
+        [0xfd, b'7', b'z', b'X'] => "xz",
+        [0x04, 0x22, 0x4d, 0x18] => "lz4",
+        _ => return format!("it begins with the bytes {begins:02x?}"),
+    };
+    format!("it is compressed; unpack it with {packed} -d first")
+}
+
+#[derive(Debug)]
 enum Kind {
-    Pcap(PcapReader<BufReader<File>>),
-    PcapNg(PcapNgReader<BufReader<File>>),
+    Classic(Classic),
+    Ng(Ng),
 }
 
-/// An open capture.
-pub struct Reader {
+/// An open capture: a file, or whatever bytes come from.
+pub struct Reader<R = File> {
+    source: Source<R>,
     kind: Kind,
+    data: Vec<u8>,
     frames: u64,
+    ended: bool,
 }
 
-impl Reader {
+impl Reader<File> {
     /// Opens a pcap or pcapng file; which one it is, its first bytes say.
     ///
     /// # Errors
     /// [`ReadError`].
-    pub fn open(path: &Path) -> Result<Reader, ReadError> {
-        let mut magic = [0; 4];
-        File::open(path)?.read_exact(&mut magic)?;
-        let file = BufReader::new(File::open(path)?);
-        let damaged = |source| ReadError::Damaged { frames: 0, source };
-        let kind = if magic == [0x0a, 0x0d, 0x0d, 0x0a] {
-            Kind::PcapNg(PcapNgReader::new(file).map_err(damaged)?)
-        } else {
-            let reader = PcapReader::new(file).map_err(damaged)?;
-            ethernet(reader.header().datalink)?;
-            Kind::Pcap(reader)
-        };
-        Ok(Reader { kind, frames: 0 })
+    pub fn open(path: &Path) -> Result<Self, ReadError> {
+        Self::new(File::open(path).map_err(|source| ReadError::Open { path: path.to_owned(), source })?)
     }
+}
 
-    /// The next frame; none at the end.
+impl<R: Read> Reader<R> {
+    /// Reads a capture's header; buffers by itself.
     ///
     /// # Errors
-    /// [`ReadError::Damaged`] after the last whole frame of a file that was cut, [`ReadError::LinkType`].
-    pub fn next_frame(&mut self) -> Result<Option<Frame>, ReadError> {
-        let frames = self.frames;
-        let damaged = |source| ReadError::Damaged { frames, source };
-        let frame = match &mut self.kind {
-            Kind::Pcap(r) => r
-                .next_packet()
-                .transpose()
-                .map_err(damaged)?
-                .map(|p| Frame { time: p.timestamp, bytes: p.data.into_owned() }),
-            Kind::PcapNg(r) => next_of_pcapng(r, frames)?,
+    /// [`ReadError`].
+    pub fn new(from: R) -> Result<Self, ReadError> {
+        let mut source = Source::new(from);
+        let kind = begin(&mut source).map_err(|fault| error(fault, source.record(), 0))?;
+        Ok(Reader { source, kind, data: Vec::new(), frames: 0, ended: false })
+    }
+
+    /// The next frame; none at the end, and after an error.
+    ///
+    /// # Errors
+    /// After the last whole frame: [`ReadError::Truncated`] of a file that was cut; [`ReadError::Damaged`];
+    /// [`ReadError::LinkType`] where pcapng describes another interface in its midst; [`ReadError::Io`].
+    pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, ReadError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let Reader { source, kind, data, .. } = self;
+        let head = match kind {
+            Kind::Classic(classic) => classic.next(source, data),
+            Kind::Ng(ng) => ng.next(source, data),
         };
-        self.frames += u64::from(frame.is_some());
-        Ok(frame)
+        match head {
+            Ok(Some(head)) => {
+                self.frames += 1;
+                Ok(Some(Frame { time: head.time, orig_len: head.orig_len, bytes: &self.data }))
+            }
+            Ok(None) => {
+                self.ended = true;
+                Ok(None)
+            }
+            Err(fault) => {
+                self.ended = true;
+                Err(error(fault, self.source.record(), self.frames))
+            }
+        }
+    }
+
+    /// Frames read so far.
+    pub fn frames(&self) -> u64 {
+        self.frames
     }
 }
 
-fn ethernet(link: DataLink) -> Result<(), ReadError> {
-    if link == DataLink::ETHERNET { Ok(()) } else { Err(ReadError::LinkType(link)) }
+/// Which format, and its header.
+fn begin<R: Read>(source: &mut Source<R>) -> Result<Kind, Fault> {
+    let mut magic = [0; 4];
+    if !source.begin(&mut magic)? {
+        return Err(Fault::Cut);
+    }
+    if magic == SECTION_MAGIC {
+        return Ng::begin(source).map(Kind::Ng);
+    }
+    let classic = Classic::of_magic(magic).ok_or(Fault::Magic(magic))?;
+    classic.header(source)?;
+    Ok(Kind::Classic(classic))
 }
 
-fn next_of_pcapng(r: &mut PcapNgReader<BufReader<File>>, frames: u64) -> Result<Option<Frame>, ReadError> {
-    loop {
-        let Some(block) = r.next_block() else { return Ok(None) };
-        match block.map_err(|source| ReadError::Damaged { frames, source })? {
-            Block::InterfaceDescription(i) => ethernet(i.linktype)?,
-            Block::EnhancedPacket(p) => return Ok(Some(Frame { time: p.timestamp, bytes: p.data.into_owned() })),
-            Block::SimplePacket(p) => return Ok(Some(Frame { time: Duration::ZERO, bytes: p.data.into_owned() })),
-            _ => {}
-        }
+fn error(fault: Fault, at: u64, frames: u64) -> ReadError {
+    match fault {
+        Fault::Magic(begins) => ReadError::NotACapture { begins },
+        Fault::Cut => ReadError::Truncated { at, frames },
+        Fault::Bad(what) => ReadError::Damaged { at, frames, what },
+        Fault::Io(source) => ReadError::Io { at, frames, source },
+        Fault::LinkType(link) => ReadError::LinkType { name: link_name(link) },
+    }
+}
+
+fn link_name(link: u32) -> String {
+    match DataLink::from(link) {
+        DataLink::Unknown(number) => format!("of link type {number}"),
+        known => format!("{known:?}"),
     }
 }

@@ -1,50 +1,85 @@
 //! Writing a capture.
 
 use std::borrow::Cow;
+use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
+use pcap_file::pcap::PcapHeader;
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
 use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
-use pcap_file::{DataLink, Endianness, TsResolution};
+use pcap_file::{DataLink, Endianness, PcapError, TsResolution};
 use thiserror::Error;
 
-/// Longest frame a capture of ours holds.
-const SNAPLEN: u32 = 262_144;
+use crate::source::MAX_CAPTURED;
+
+const BUFFER: usize = 256 * 1024;
 
 /// The file's form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// pcap, time stamps in nanoseconds.
+    /// pcap, time stamps in nanoseconds, from 1970 to 2106.
     Pcap,
-    /// pcapng, time stamps in nanoseconds.
+    /// pcapng, time stamps in nanoseconds, from 1970 to 2554.
     PcapNg,
 }
 
-/// The capture cannot be written on: a full disk, a reader that went away.
+impl Format {
+    /// What the file's name says: pcapng for `*.pcapng` and `*.ntar`, else pcap.
+    pub fn of(path: &Path) -> Format {
+        let ng = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("pcapng") || e.eq_ignore_ascii_case("ntar"));
+        if ng { Format::PcapNg } else { Format::Pcap }
+    }
+}
+
+/// The capture cannot be written (on): a full disk, a reader that went away.
 #[derive(Debug, Error)]
-#[error("the capture cannot be written: {0}")]
-pub struct WriteError(#[from] pcap_file::PcapError);
+#[error("cannot write {}: {source}; what follows is not captured", path.as_deref().unwrap_or(Path::new("the capture")).display())]
+pub struct WriteError {
+    path: Option<PathBuf>,
+    source: std::io::Error,
+}
 
 impl WriteError {
-    /// The system's error behind it, if it is one.
+    pub(crate) fn new(path: Option<PathBuf>, source: std::io::Error) -> Self {
+        WriteError { path, source }
+    }
+
+    /// The system's error behind it.
     pub fn io(&self) -> Option<&std::io::Error> {
-        match &self.0 {
-            pcap_file::PcapError::IoError(e) => Some(e),
-            _ => None,
-        }
+        Some(&self.source)
     }
 }
 
 enum Kind<W: Write> {
-    Pcap(PcapWriter<BufWriter<W>>),
+    Pcap(BufWriter<W>),
     PcapNg(PcapNgWriter<BufWriter<W>>),
 }
 
-/// A capture being written. Call [`Writer::finish`]: only it tells whether all of it reached the file.
-pub struct Writer<W: Write>(Kind<W>);
+/// A capture being written, through a buffer. Call [`Writer::finish`]: only it tells whether all of it reached the file.
+///
+/// After an error it stops: the error is returned once, frames that come later are counted in [`Writer::lost`], and the file keeps
+/// the frames before.
+pub struct Writer<W: Write> {
+    to: Kind<W>,
+    path: Option<PathBuf>,
+    stopped: bool,
+    written: u64,
+    lost: u64,
+}
+
+impl Writer<File> {
+    /// Creates the file, or empties it, and begins a capture of Ethernet frames. Errors will name it.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn create(path: &Path, format: Format) -> Result<Self, WriteError> {
+        let file = File::create(path).map_err(|e| WriteError::new(Some(path.to_owned()), e))?;
+        Self::new(file, format).map(|w| w.named(path))
+    }
+}
 
 impl<W: Write> Writer<W> {
     /// Begins a capture of Ethernet frames.
@@ -52,106 +87,137 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// [`WriteError`].
     pub fn new(to: W, format: Format) -> Result<Self, WriteError> {
-        let to = BufWriter::new(to);
-        Ok(Writer(match format {
-            Format::Pcap => {
-                let header = PcapHeader {
-                    version_major: 2,
-                    version_minor: 4,
-                    ts_correction: 0,
-                    ts_accuracy: 0,
-                    snaplen: SNAPLEN,
-                    datalink: DataLink::ETHERNET,
-                    ts_resolution: TsResolution::NanoSecond,
-                    endianness: Endianness::native(),
-                };
-                Kind::Pcap(PcapWriter::with_header(to, header)?)
-            }
-            Format::PcapNg => {
-                let mut writer = PcapNgWriter::new(to)?;
-                // Nanoseconds: 10^-9.
-                let options = vec![InterfaceDescriptionOption::IfTsResol(9)];
-                let interface = InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen: SNAPLEN, options };
-                writer.write_pcapng_block(interface)?;
-                Kind::PcapNg(writer)
-            }
-        }))
+        let to = begin(BufWriter::with_capacity(BUFFER, to), format).map_err(|e| WriteError::new(None, e))?;
+        Ok(Writer { to, path: None, stopped: false, written: 0, lost: 0 })
     }
 
-    /// Appends a frame captured at `time` (since 1970).
+    /// Names the file in errors to come.
+    pub fn named(self, path: &Path) -> Self {
+        Writer { path: Some(path.to_owned()), ..self }
+    }
+
+    /// Appends a frame captured whole at `time` (since 1970; later times than the format knows become its latest).
     ///
     /// # Errors
-    /// [`WriteError`].
+    /// [`WriteError`], the first time.
     pub fn write(&mut self, time: Duration, frame: &[u8]) -> Result<(), WriteError> {
-        let len = frame.len() as u32;
-        match &mut self.0 {
-            Kind::Pcap(w) => w.write_packet(&PcapPacket::new(time, len, frame)).map(|_| ())?,
-            Kind::PcapNg(w) => {
-                let block = EnhancedPacketBlock {
-                    interface_id: 0,
-                    timestamp: time,
-                    original_len: len,
-                    data: Cow::Borrowed(frame),
-                    options: Vec::new(),
-                };
-                w.write_pcapng_block(block).map(|_| ())?;
-            }
+        self.write_cut(time, frame, u32::try_from(frame.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Appends the beginning of a frame that had `orig_len` bytes. No more than [`MAX_CAPTURED`] of it are kept.
+    ///
+    /// # Errors
+    /// [`WriteError`], the first time.
+    pub fn write_cut(&mut self, time: Duration, frame: &[u8], orig_len: u32) -> Result<(), WriteError> {
+        if self.stopped {
+            self.lost += 1;
+            return Ok(());
         }
-        Ok(())
+        let frame = frame.get(..MAX_CAPTURED as usize).unwrap_or(frame);
+        let len = frame.len() as u32;
+        let written = match &mut self.to {
+            Kind::Pcap(to) => record(to, time, frame, orig_len.max(len)),
+            Kind::PcapNg(to) => packet_block(to, time, frame, orig_len.max(len)),
+        };
+        let noted = self.note(written);
+        let count = if noted.is_ok() { &mut self.written } else { &mut self.lost };
+        *count += 1;
+        noted
+    }
+
+    /// Writes out what is buffered.
+    ///
+    /// # Errors
+    /// [`WriteError`], the first time.
+    pub fn flush(&mut self) -> Result<(), WriteError> {
+        if self.stopped {
+            return Ok(());
+        }
+        let flushed = match &mut self.to {
+            Kind::Pcap(to) => to.flush(),
+            Kind::PcapNg(to) => to.get_mut().flush(),
+        };
+        self.note(flushed)
     }
 
     /// Writes out what is buffered and ends the capture.
     ///
     /// # Errors
-    /// [`WriteError`].
-    pub fn finish(self) -> Result<(), WriteError> {
-        let mut to = match self.0 {
-            Kind::Pcap(w) => w.into_writer(),
-            Kind::PcapNg(w) => w.into_inner(),
-        };
-        to.flush().map_err(|e| WriteError(pcap_file::PcapError::IoError(e)))
+    /// [`WriteError`], if it has not been returned before.
+    pub fn finish(mut self) -> Result<(), WriteError> {
+        self.flush()
+    }
+
+    /// Frames written, into the buffer at least.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Frames that came after an error, and the one that met it.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Stops at the first error.
+    fn note(&mut self, result: std::io::Result<()>) -> Result<(), WriteError> {
+        result.map_err(|e| {
+            self.stopped = true;
+            WriteError::new(self.path.clone(), e)
+        })
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Reader;
-
-    /// Objective: what is written is read back, in both forms; a file cut anywhere gives its whole frames and then says so.
-    #[test]
-    fn round_trip_and_cut() {
-        let dir = tempfile::tempdir().unwrap();
-        for format in [Format::Pcap, Format::PcapNg] {
-            let mut bytes = Vec::new();
-            let mut w = Writer::new(&mut bytes, format).unwrap();
-            let frames: Vec<(Duration, Vec<u8>)> = (0..5u8)
-                .map(|i| (Duration::new(1_700_000_000 + u64::from(i), 123_456_789), vec![i; 60 + usize::from(i)]))
-                .collect();
-            frames.iter().for_each(|(t, f)| w.write(*t, f).unwrap());
-            w.finish().unwrap();
-            for cut in 0..=bytes.len() {
-                let path = dir.path().join("x");
-                std::fs::write(&path, &bytes[..cut]).unwrap();
-                let Ok(mut r) = Reader::open(&path) else { continue };
-                let mut got = Vec::new();
-                while let Ok(Some(f)) = r.next_frame() {
-                    got.push((f.time, f.bytes));
-                    assert!(got.len() <= 5);
-                }
-                assert_eq!(got[..], frames[..got.len()], "{format:?} cut at {cut}");
-                assert!(cut < bytes.len() || got.len() == 5, "{format:?}");
-            }
+fn begin<W: Write>(mut to: BufWriter<W>, format: Format) -> std::io::Result<Kind<W>> {
+    match format {
+        Format::Pcap => {
+            let header = PcapHeader {
+                snaplen: MAX_CAPTURED,
+                datalink: DataLink::ETHERNET,
+                ts_resolution: TsResolution::NanoSecond,
+                endianness: Endianness::native(),
+                ..PcapHeader::default()
+            };
+            header.write_to(&mut to).map_err(io_error)?;
+            Ok(Kind::Pcap(to))
+        }
+        Format::PcapNg => {
+            let mut to = PcapNgWriter::new(to).map_err(io_error)?;
+            // Nanoseconds: 10^-9.
+            let options = vec![InterfaceDescriptionOption::IfTsResol(9)];
+            let interface = InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen: MAX_CAPTURED, options };
+            to.write_pcapng_block(interface).map_err(io_error)?;
+            Ok(Kind::PcapNg(to))
         }
     }
+}
 
-    /// Objective: a full disk is an error, at the latest at the end.
-    #[test]
-    fn full_disk() {
-        let file = std::fs::File::options().write(true).open("/dev/full").unwrap();
-        let mut w = Writer::new(file, Format::Pcap).unwrap();
-        let written = (0..1000).try_for_each(|_| w.write(Duration::ZERO, &[0; 60]));
-        let error = written.and_then(|()| w.finish()).unwrap_err();
-        assert_eq!(error.io().and_then(std::io::Error::raw_os_error), Some(libc::ENOSPC));
+/// A record of pcap. Not by `pcap-file`: its writer does not give out what it writes to, which has to be flushed.
+fn record<W: Write>(to: &mut W, time: Duration, frame: &[u8], orig_len: u32) -> std::io::Result<()> {
+    let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
+    let header = [seconds, time.subsec_nanos(), frame.len() as u32, orig_len].map(u32::to_ne_bytes);
+    to.write_all(header.as_flattened())?;
+    to.write_all(frame)
+}
+
+fn packet_block<W: Write>(
+    to: &mut PcapNgWriter<W>,
+    time: Duration,
+    frame: &[u8],
+    original_len: u32,
+) -> std::io::Result<()> {
+    let block = EnhancedPacketBlock {
+        interface_id: 0,
+        timestamp: time.min(Duration::from_nanos(u64::MAX)),
+        original_len,
+        data: Cow::Borrowed(frame),
+        options: Vec::new(),
+    };
+    to.write_pcapng_block(block).map(|_| ()).map_err(io_error)
+}
+
+fn io_error(error: PcapError) -> std::io::Error {
+    match error {
+        PcapError::IoError(e) => e,
+        other => std::io::Error::other(other),
     }
 }

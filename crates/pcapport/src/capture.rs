@@ -1,0 +1,265 @@
+//! A capture file as an egress.
+//!
+//! The switch copies frames into buffers of a bounded pool; a thread writes them. No worker waits for a disk: when all buffers are
+//! on their way, frames are dropped for `no-room`.
+//!
+//! ```text
+//!   workers ── deliver: copy ──► buffer ── full, in order ──► recorder ──► file
+//!      ▲                                                         │
+//!      └───────────────────────── pool ◄─────────────────────────┘
+//! ```
+//!
+//! Each call of `deliver` fills buffers of its own and sends them off before it returns, so frames of one source ring stay in
+//! order. Small buffers serve single frames, large ones batches.
+//!
+//! A frame that still wants its checksum or segmentation (`Offload`) is written as it is: whole, up to 64 KiB, its checksum not
+//! filled in: what `tcpdump` shows of the host's own traffic, too.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use crossbeam_queue::ArrayQueue;
+use netvale_port::{BATCH, Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
+
+use crate::chunk::Chunk;
+use crate::writer::{Format, WriteError, Writer};
+
+/// Bytes and number of buffers for single frames.
+const SMALL: (usize, usize) = (2048, 2048);
+/// Bytes and number of buffers for batches and long frames; one holds the longest frame.
+const LARGE: (usize, usize) = (128 * 1024, 128);
+/// Frames a small buffer holds at most.
+const SMALL_FRAMES: usize = 32;
+
+/// How to capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CaptureOptions {
+    /// The file's form.
+    pub format: Format,
+    /// Bytes to keep of each frame.
+    pub snaplen: u32,
+}
+
+impl CaptureOptions {
+    /// Whole frames, in the form that the file's name says.
+    pub fn of(path: &Path) -> Self {
+        CaptureOptions { format: Format::of(path), snaplen: u32::MAX }
+    }
+}
+
+/// How a capture fares. Read by anybody at any time; outlives the egress.
+#[derive(Debug, Default)]
+pub struct CaptureStatus {
+    written: AtomicU64,
+    lost: AtomicU64,
+    stopped: AtomicBool,
+    error: OnceLock<WriteError>,
+    closed: Mutex<bool>,
+    closing: Condvar,
+}
+
+impl CaptureStatus {
+    /// Frames written.
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Frames that were accepted before an error, but met it on their way to the file.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// What ended the capture. The frames that come after it are dropped for `device`.
+    pub fn error(&self) -> Option<&WriteError> {
+        self.error.get()
+    }
+
+    /// Waits until the egress is gone and its last frame is in the file. Returns whether that was within `limit`.
+    pub fn wait_closed(&self, limit: Duration) -> bool {
+        let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.closing.wait_timeout_while(closed, limit, |closed| !*closed);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn fail(&self, error: WriteError) {
+        // The first one is kept; the writer returns only one.
+        let _ = self.error.set(error);
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    fn close(&self) {
+        *self.closed.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.closing.notify_all();
+    }
+}
+
+/// The buffers that nobody uses.
+struct Pool {
+    small: ArrayQueue<Chunk>,
+    large: ArrayQueue<Chunk>,
+}
+
+impl Pool {
+    fn new() -> Self {
+        let pool = Pool { small: ArrayQueue::new(SMALL.1), large: ArrayQueue::new(LARGE.1) };
+        (0..SMALL.1).for_each(|_| pool.put(Chunk::new(SMALL.0, SMALL_FRAMES)));
+        (0..LARGE.1).for_each(|_| pool.put(Chunk::new(LARGE.0, BATCH)));
+        pool
+    }
+
+    /// A buffer for `first` bytes at least and `all` if possible.
+    fn get(&self, first: usize, all: usize) -> Option<Chunk> {
+        if all <= SMALL.0 {
+            return self.small.pop().or_else(|| self.large.pop());
+        }
+        self.large.pop().or_else(|| if first <= SMALL.0 { self.small.pop() } else { None })
+    }
+
+    fn put(&self, mut chunk: Chunk) {
+        chunk.clear();
+        let queue = if chunk.size() > SMALL.0 { &self.large } else { &self.small };
+        // There are no more buffers than places.
+        let _ = queue.push(chunk);
+    }
+}
+
+/// A capture file as an egress. When it is dropped, what it accepted is still written, and the file is closed
+/// ([`CaptureStatus::wait_closed`]).
+pub struct PcapEgress {
+    pool: Arc<Pool>,
+    full: SyncSender<Chunk>,
+    snaplen: usize,
+    status: Arc<CaptureStatus>,
+    counters: Arc<RingCounters>,
+}
+
+impl PcapEgress {
+    /// Creates the file, or empties it, and begins to capture.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn create(path: &Path, options: CaptureOptions, counters: Arc<RingCounters>) -> Result<Self, WriteError> {
+        let file = File::create(path).map_err(|e| WriteError::new(Some(path.to_owned()), e))?;
+        Self::new(file, path, options, counters)
+    }
+
+    /// Captures into an open file. `path` is for error messages.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn new(
+        file: File,
+        path: &Path,
+        options: CaptureOptions,
+        counters: Arc<RingCounters>,
+    ) -> Result<Self, WriteError> {
+        let named = |e| WriteError::new(Some(path.to_owned()), e);
+        let mut writer = Writer::new(file, options.format)?.named(path);
+        // So that the header is there at once, and a full disk is known before the first frame.
+        writer.flush()?;
+        let (full, to_recorder) = sync_channel(SMALL.1 + LARGE.1);
+        let (pool, status) = (Arc::new(Pool::new()), Arc::new(CaptureStatus::default()));
+        let recorder = Recorder { writer, pool: Arc::clone(&pool), status: Arc::clone(&status) };
+        std::thread::Builder::new()
+            .name("netvale-capture".into())
+            .spawn(move || recorder.run(&to_recorder))
+            .map_err(named)?;
+        Ok(PcapEgress { pool, full, snaplen: options.snaplen as usize, status, counters })
+    }
+
+    /// How it fares.
+    pub fn status(&self) -> &Arc<CaptureStatus> {
+        &self.status
+    }
+
+    /// Bytes to keep of a frame.
+    fn keep(&self, frame: &FrameRef<'_>) -> usize {
+        frame.len().min(self.snaplen).min(LARGE.0)
+    }
+
+    /// Copies frames into one buffer and sends it off. Returns how many; none when there is no buffer.
+    fn send(&self, batch: &Batch, picks: &[u16], now: Duration) -> usize {
+        let sizes = || picks.iter().map(|&p| batch.get(p.into()).map_or(0, |f| self.keep(&f)));
+        let Some(mut chunk) = self.pool.get(sizes().next().unwrap_or(0), sizes().sum()) else { return 0 };
+        let (mut done, mut bytes) = (0, 0);
+        for &pick in picks {
+            if let Some(frame) = batch.get(pick.into()) {
+                let Some(place) = chunk.add(self.keep(&frame), frame.len() as u32, now) else { break };
+                frame.copy_out(0, place);
+                bytes += frame.len() as u64;
+            }
+            done += 1;
+        }
+        let frames = chunk.frames() as u64;
+        // There is room for all buffers, and the recorder stays as long as self.
+        match self.full.try_send(chunk) {
+            Ok(()) => self.counters.passed(frames, bytes),
+            Err(_) => self.counters.dropped(DropReason::Device, frames),
+        }
+        done
+    }
+}
+
+impl Egress for PcapEgress {
+    fn deliver(&self, batch: &Batch, picks: &[u16], _scratch: &mut Scratch) -> usize {
+        if self.status.stopped.load(Ordering::Acquire) {
+            self.counters.dropped(DropReason::Device, picks.len() as u64);
+            return picks.len();
+        }
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let mut done = 0;
+        while let Some(rest) = picks.get(done..).filter(|rest| !rest.is_empty()) {
+            match self.send(batch, rest, now) {
+                0 => break,
+                n => done += n,
+            }
+        }
+        done
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.counters
+    }
+}
+
+/// The thread that writes.
+struct Recorder {
+    writer: Writer<File>,
+    pool: Arc<Pool>,
+    status: Arc<CaptureStatus>,
+}
+
+impl Recorder {
+    /// Until the egress is gone. After an error it goes on taking buffers back, so that what is lost is counted.
+    fn run(mut self, full: &Receiver<Chunk>) {
+        while let Some(chunk) = self.next(full) {
+            for (entry, frame) in chunk.iter() {
+                self.writer.write_cut(entry.time, frame, entry.orig_len).unwrap_or_else(|e| self.status.fail(e));
+            }
+            self.status.written.store(self.writer.written(), Ordering::Relaxed);
+            self.status.lost.store(self.writer.lost(), Ordering::Relaxed);
+            self.pool.put(chunk);
+        }
+        self.writer.finish().unwrap_or_else(|e| self.status.fail(e));
+        self.status.close();
+    }
+
+    /// The next buffer. Before it waits, what it has goes to the file, for those who read along.
+    fn next(&mut self, full: &Receiver<Chunk>) -> Option<Chunk> {
+        match full.try_recv() {
+            Ok(chunk) => Some(chunk),
+            Err(TryRecvError::Disconnected) => None,
+            Err(TryRecvError::Empty) => {
+                self.writer.flush().unwrap_or_else(|e| self.status.fail(e));
+                full.recv().ok()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+#![allow(unsafe_code)]
+
+use std::sync::Barrier;
+
+use super::*;
+use crate::reader::Reader;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Delivers `frames` as one batch.
+fn deliver(egress: &PcapEgress, frames: &[Vec<u8>]) -> usize {
+    let mut batch = Batch::new();
+    for f in frames {
+        // SAFETY: `f` outlives the batch and is not written.
+        assert!(unsafe { batch.push(f.as_ptr(), f.len() as u32) });
+    }
+    let picks: Vec<u16> = (0..frames.len() as u16).collect();
+    egress.deliver(&batch, &picks, &mut Scratch::new())
+}
+
+fn read(path: &Path) -> Vec<(Vec<u8>, u32)> {
+    let mut reader = Reader::open(path).unwrap();
+    let mut frames = Vec::new();
+    while let Some(f) = reader.next_frame().unwrap() {
+        frames.push((f.bytes.to_vec(), f.orig_len));
+    }
+    frames
+}
+
+/// Objective: single frames, batches, frames as long as segments and empty picks all reach the file, in order, with the time; when
+/// the egress is dropped the file is complete.
+#[test]
+fn all_sizes() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["a.pcap", "a.pcapng"] {
+        let path = dir.path().join(name);
+        let egress = PcapEgress::create(&path, CaptureOptions::of(&path), Arc::default()).unwrap();
+        let single = vec![vec![1; 60]];
+        let burst: Vec<Vec<u8>> = (0..200u8).map(|i| vec![i; 60 + usize::from(i)]).collect();
+        let long: Vec<Vec<u8>> = (0..5u8).map(|i| vec![i; 65_550]).collect();
+        for frames in [&single, &burst, &long, &vec![]] {
+            assert_eq!(deliver(&egress, frames), frames.len());
+        }
+        let status = Arc::clone(egress.status());
+        assert_eq!(egress.counters().frames(), 206);
+        drop(egress);
+        assert!(status.wait_closed(LIMIT));
+        let expected: Vec<_> = [single, burst, long].concat().into_iter().map(|f| (f.len(), f)).collect();
+        let expected: Vec<_> = expected.into_iter().map(|(n, f)| (f, n as u32)).collect();
+        assert!(read(&path) == expected, "{name}");
+        assert_eq!((status.written(), status.lost()), (206, 0));
+        assert!(status.error().is_none());
+    }
+    let mut reader = Reader::open(&dir.path().join("a.pcap")).unwrap();
+    let age =
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap() - reader.next_frame().unwrap().unwrap().time;
+    assert!(age < Duration::from_secs(600), "time stamps are the time of day");
+}
+
+/// Objective: a snaplen cuts what is kept, not what is said of the frame's length.
+#[test]
+fn snaplen() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.pcapng");
+    let options = CaptureOptions { snaplen: 14, ..CaptureOptions::of(&path) };
+    let egress = PcapEgress::create(&path, options, Arc::default()).unwrap();
+    assert_eq!(deliver(&egress, &[vec![7; 1514], vec![8; 10]]), 2);
+    let status = Arc::clone(egress.status());
+    drop(egress);
+    assert!(status.wait_closed(LIMIT));
+    assert_eq!(read(&path), [(vec![7; 14], 1514), (vec![8; 10], 10)]);
+}
+
+/// Objective: several workers at once; each one's frames are in the file once and in order, as many as were accepted.
+#[test]
+fn several_workers() {
+    const WORKERS: u8 = 4;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("w.pcap");
+    let egress = PcapEgress::create(&path, CaptureOptions::of(&path), Arc::default()).unwrap();
+    let start = Barrier::new(WORKERS.into());
+    let accepted: Vec<usize> = std::thread::scope(|s| {
+        let work = |worker: u8| {
+            let (start, egress) = (&start, &egress);
+            move || {
+                start.wait();
+                let mut sent = 0u32;
+                for round in 0..400usize {
+                    let frame = |k: u32| [&[worker][..], &(sent + k).to_be_bytes(), &[0; 60]].concat();
+                    // What finds no room is tried again, as for a lossless port.
+                    sent += deliver(egress, &(0..1 + round as u32 % 40).map(frame).collect::<Vec<_>>()) as u32;
+                }
+                sent as usize
+            }
+        };
+        let threads: Vec<_> = (0..WORKERS).map(|w| s.spawn(work(w))).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    let status = Arc::clone(egress.status());
+    drop(egress);
+    assert!(status.wait_closed(LIMIT));
+    let frames = read(&path);
+    for worker in 0..WORKERS {
+        let numbers: Vec<u32> = frames
+            .iter()
+            .filter(|(f, _)| f[0] == worker)
+            .map(|(f, _)| u32::from_be_bytes([f[1], f[2], f[3], f[4]]))
+            .collect();
+        assert!(numbers.iter().copied().eq(0..accepted[usize::from(worker)] as u32), "worker {worker}");
+    }
+}
+
+/// Objective: a disk that does not keep up makes deliveries find no room; nothing blocks, and what was accepted is written.
+#[test]
+fn slow_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+    // Open for both, so that nobody waits for the other side.
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let options = CaptureOptions::of(Path::new("x.pcap"));
+    let egress = PcapEgress::new(file.try_clone().unwrap(), &path, options, Arc::default()).unwrap();
+    let frames = vec![vec![5; 1514]; 256];
+    let mut accepted = 0;
+    loop {
+        let n = deliver(&egress, &frames);
+        accepted += n;
+        if n < frames.len() {
+            break;
+        }
+    }
+    let status = Arc::clone(egress.status());
+    drop(egress);
+    assert!(!status.wait_closed(Duration::from_millis(1)));
+    let mut reader = Reader::new(file).unwrap();
+    for _ in 0..accepted {
+        assert_eq!(reader.next_frame().unwrap().unwrap().bytes.len(), 1514);
+    }
+    assert!(status.wait_closed(LIMIT));
+    assert_eq!(status.written(), accepted as u64);
+}
+
+/// Objective: a full disk shows at once if it is full from the start, and else in the status, by name; from then on deliveries
+/// are drops of the device, and every frame is accounted for.
+#[test]
+fn full_disk() {
+    let full = Path::new("/dev/full");
+    let options = CaptureOptions::of(full);
+    let refused = PcapEgress::create(full, options, Arc::default()).err().unwrap();
+    assert!(refused.to_string().starts_with("cannot write /dev/full: No space left"), "{refused}");
+
+    // A pipe whose reader leaves after the header.
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let egress = PcapEgress::new(writer.into(), Path::new("out.pcap"), options, Arc::default()).unwrap();
+    drop(reader);
+    let status = Arc::clone(egress.status());
+    let (begun, mut sent) = (std::time::Instant::now(), 0);
+    while status.error().is_none() || egress.counters().drops(DropReason::Device) == 0 {
+        sent += deliver(&egress, &[vec![1; 60]]) as u64;
+        assert!(begun.elapsed() < LIMIT, "no error");
+    }
+    assert!(status.error().unwrap().to_string().contains("cannot write out.pcap: Broken pipe"));
+    let counters = Arc::clone(egress.counters());
+    drop(egress);
+    assert!(status.wait_closed(LIMIT));
+    assert_eq!(counters.frames() + counters.drops(DropReason::Device), sent);
+    assert_eq!(status.written() + status.lost(), counters.frames());
+}

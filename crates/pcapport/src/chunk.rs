@@ -1,0 +1,71 @@
+//! Frames back to back in one buffer: what crosses between the packet path and the thread that does the file's work.
+
+use std::time::Duration;
+
+/// Where a frame lies in its chunk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    start: usize,
+    pub(crate) len: usize,
+    /// Bytes on the wire.
+    pub(crate) orig_len: u32,
+    /// Replay: when to send it, from the beginning. Capture: when it came, since 1970.
+    pub(crate) time: Duration,
+}
+
+/// A buffer of fixed size with some frames in it. It never allocates after it was made.
+///
+/// The bytes are in a `Vec`, not a `Box`: pointers into them stay good when the chunk is moved.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    bytes: Vec<u8>,
+    used: usize,
+    entries: Vec<Entry>,
+    most: usize,
+}
+
+impl Chunk {
+    /// Room for `bytes` bytes in at most `frames` frames.
+    pub(crate) fn new(bytes: usize, frames: usize) -> Self {
+        Chunk { bytes: vec![0; bytes], used: 0, entries: Vec::with_capacity(frames), most: frames }
+    }
+
+    /// Bytes it has room for when it is empty.
+    pub(crate) fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Adds a frame; the caller fills the bytes it gets. None when it does not fit.
+    pub(crate) fn add(&mut self, len: usize, orig_len: u32, time: Duration) -> Option<&mut [u8]> {
+        if self.entries.len() == self.most {
+            return None;
+        }
+        let place = self.bytes.get_mut(self.used..)?.get_mut(..len)?;
+        self.entries.push(Entry { start: self.used, len, orig_len, time });
+        self.used += len;
+        Some(place)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(crate) fn frames(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Frame `i`.
+    pub(crate) fn get(&self, i: usize) -> Option<(Entry, &[u8])> {
+        let entry = *self.entries.get(i)?;
+        Some((entry, self.bytes.get(entry.start..entry.start + entry.len)?))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Entry, &[u8])> {
+        (0..self.entries.len()).map_while(|i| self.get(i))
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.used = 0;
+    }
+}

@@ -1,0 +1,129 @@
+//! When to send each frame of a recording.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+/// How fast to send a recording.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// As fast as it is taken.
+    Fast,
+    /// With the recorded gaps, so many times as fast.
+    Recorded(Speed),
+    /// So many frames a second, evenly.
+    Rate(NonZeroU64),
+}
+
+impl Pace {
+    /// From a factor as users give it: 0 is as fast as possible, 1 as recorded, 2 twice as fast. None if it is no such number.
+    pub fn times(factor: f64) -> Option<Pace> {
+        if factor == 0.0 { Some(Pace::Fast) } else { Speed::new(factor).map(Pace::Recorded) }
+    }
+}
+
+/// A factor above 0, finite.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Speed(f64);
+
+impl Speed {
+    /// As recorded.
+    pub const ONE: Speed = Speed(1.0);
+
+    /// None unless above 0 and finite.
+    pub fn new(factor: f64) -> Option<Speed> {
+        (factor.is_finite() && factor > 0.0).then_some(Speed(factor))
+    }
+}
+
+/// Turns recorded times into times to send, frame by frame. These never go backwards, whatever the recording says: a frame
+/// recorded before its predecessor is sent right behind it.
+#[derive(Debug)]
+pub struct Pacer {
+    pace: Pace,
+    frames: u64,
+    /// When this pass over the recording began, and the time of its first frame.
+    begun: Duration,
+    first: Option<Duration>,
+    last: Duration,
+}
+
+impl Pacer {
+    /// At the beginning.
+    pub fn new(pace: Pace) -> Self {
+        Pacer { pace, frames: 0, begun: Duration::ZERO, first: None, last: Duration::ZERO }
+    }
+
+    /// The recording begins again: its first frame follows the last one at once (at a fixed rate, evenly).
+    pub fn again(&mut self) {
+        self.begun = self.last;
+        self.first = None;
+    }
+
+    /// When to send the next frame, recorded at `time`, counted from the beginning of sending.
+    pub fn due(&mut self, time: Duration) -> Duration {
+        let due = match self.pace {
+            Pace::Fast => Duration::ZERO,
+            Pace::Recorded(Speed(factor)) => {
+                let since = time.saturating_sub(*self.first.get_or_insert(time));
+                let gap = Duration::try_from_secs_f64(since.as_secs_f64() / factor).unwrap_or(Duration::MAX);
+                self.begun.saturating_add(gap)
+            }
+            Pace::Rate(pps) => {
+                let nanos = u128::from(self.frames) * 1_000_000_000 / u128::from(pps.get());
+                Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+            }
+        };
+        self.frames += 1;
+        self.last = self.last.max(due);
+        self.last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    /// Objective: recorded gaps are kept, divided by the factor; a second pass goes on where the first ended.
+    #[test]
+    fn recorded_gaps() {
+        let mut p = Pacer::new(Pace::times(2.0).unwrap());
+        assert_eq!([1000, 1010, 1004, 1030].map(|t| p.due(MS(t))), [0, 5, 5, 15].map(MS));
+        p.again();
+        assert_eq!([1000, 1010].map(|t| p.due(MS(t))), [15, 20].map(MS));
+    }
+
+    /// Objective: a rate is even, across passes too, and does not look at recorded times.
+    #[test]
+    fn even_rate() {
+        let mut p = Pacer::new(Pace::Rate(NonZeroU64::new(1000).unwrap()));
+        assert_eq!([7, 3, 9].map(|t| p.due(MS(t))), [0, 1, 2].map(MS));
+        p.again();
+        assert_eq!(p.due(MS(7)), MS(3));
+    }
+
+    /// Objective: factors that mean nothing are refused.
+    #[test]
+    fn factors() {
+        assert_eq!(Pace::times(0.0), Some(Pace::Fast));
+        assert_eq!(Pace::times(1.0), Some(Pace::Recorded(Speed::ONE)));
+        assert!([-1.0, f64::NAN, f64::INFINITY].iter().all(|&f| Pace::times(f).is_none()));
+    }
+
+    proptest! {
+        /// Objective: whatever the recorded times and the factor, nothing panics and sending never goes backwards.
+        #[test]
+        fn never_backwards(factor in 1e-300f64..1e300, times in prop::collection::vec((0..=u64::MAX, 0u32..1_000_000_000), 1..50)) {
+            let mut p = Pacer::new(Pace::times(factor).unwrap());
+            let mut last = Duration::ZERO;
+            for (i, (s, n)) in times.into_iter().enumerate() {
+                if i % 7 == 6 { p.again() }
+                let due = p.due(Duration::new(s, n));
+                prop_assert!(due >= last);
+                last = due;
+            }
+        }
+    }
+}
