@@ -144,7 +144,8 @@ mod tests {
     #[test]
     fn sweeps() {
         let sweep = Sweep { frame_bytes: vec![60, 1500], batch: vec![1, 32, 256], ports: Vec::new() };
-        assert_eq!(find("pipe").expect("listed").cases(&sweep).len(), 6);
+        let pipe = find("pipe").expect("listed");
+        assert_eq!(pipe.cases(&sweep).len(), 6 * pipe.variants.len());
         let tap = find("tap").expect("listed").cases(&sweep);
         assert!(matches!(&tap[..], [case] if case.frame_bytes == 0 && case.batch == 0));
     }
