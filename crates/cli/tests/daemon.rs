@@ -10,6 +10,7 @@ use std::process::Output;
 use common::{netvale, stderr, stdout};
 use fake::FakeDaemon;
 use netvale_control::request::Request;
+use netvale_control::types::PortOptions;
 use serde_json::Value;
 
 fn ask(daemon: &FakeDaemon, args: &[&str]) -> Output {
@@ -33,7 +34,7 @@ fn failure(output: &Output) -> (i32, Vec<String>) {
 fn list() {
     let daemon = FakeDaemon::start();
     let text = stdout(&ask(&daemon, &["list"]));
-    assert!(text.starts_with("SWITCH") && text.contains("\nvale0:a  local  1000  4242"), "{text}");
+    assert!(text.starts_with("SWITCH") && text.contains("\nvale0:a  local  open   1000  4242"), "{text}");
     let object = json(&daemon, &["list", "vale0", "--json"]);
     assert_eq!(object["switches"][0]["name"], "vale0");
     assert_eq!((&object["ports"][1]["name"], &object["ports"][1]["kind"]), (&"vale0:b".into(), &"local".into()));
@@ -66,19 +67,66 @@ fn table() {
 #[test]
 fn attach() {
     let daemon = FakeDaemon::start();
-    let args = "attach vale0 pcap:in=a.pcap,out=/b --name web --rings 4 --slots 512 --buf-size 4096 --extra-bufs 9 --huge \
-                --lossless --vnet-hdr 12 --mtu 9000 --loop --speed 0";
-    let text = stdout(&ask(&daemon, &args.split_whitespace().collect::<Vec<_>>()));
-    assert_eq!(text, "vale0:web attached\n");
-    let requests = daemon.requests();
-    let [Request::PortAttach(params)] = requests.as_slice() else { panic!("{requests:?}") };
     let here = std::env::current_dir().expect("a folder");
-    assert_eq!(params.port, format!("pcap:in={}/a.pcap,out=/b", here.display()));
-    let expected = serde_json::json!({
-        "name": "web", "rings": 4, "slots": 512, "buf_size": 4096, "extra_bufs": 9, "huge": true, "lossless": true,
-        "vnet_hdr": 12, "mtu": 9000, "loop": true, "speed": 0.0,
-    });
-    assert_eq!(serde_json::to_value(&params.options).expect("JSON"), expected);
+    let replay = format!("pcap:in={}/a.pcap,out=/b", here.display());
+    let cases = [
+        (
+            "attach vale0 a --name web --rings 4 --slots 512 --buf-size 4096 --extra-bufs 9 --huge --lossless --vnet-hdr 12",
+            "a",
+            serde_json::json!({
+                "name": "web", "rings": 4, "slots": 512, "buf_size": 4096, "extra_bufs": 9, "huge": true,
+                "lossless": true, "vnet_hdr": 12, "loop": false,
+            }),
+        ),
+        ("attach vale0 tap:nv0 --rings 2 --mtu 9000", "tap:nv0", with(&[("rings", 2.into()), ("mtu", 9000.into())])),
+        (
+            "attach vale0 pcap:in=a.pcap,out=/b --loop --speed 0",
+            &replay,
+            with(&[("loop", true.into()), ("speed", 0.0.into())]),
+        ),
+    ];
+    for (line, _, _) in &cases {
+        assert_eq!(stdout(&ask(&daemon, &line.split_whitespace().collect::<Vec<_>>())), "vale0:web attached\n");
+    }
+    let requests = daemon.requests();
+    assert_eq!(requests.len(), cases.len());
+    for (request, (line, port, options)) in requests.iter().zip(cases) {
+        let Request::PortAttach(params) = request else { panic!("{request:?}") };
+        assert_eq!((params.switch.as_str(), params.port.as_str()), ("vale0", port), "{line}");
+        assert_eq!(serde_json::to_value(&params.options).expect("JSON"), options, "{line}");
+    }
+}
+
+/// The options of `attach` as they are without any, but for these.
+fn with(changes: &[(&str, Value)]) -> Value {
+    let mut options = serde_json::to_value(PortOptions::default()).expect("JSON");
+    for (name, value) in changes {
+        options[name] = value.clone();
+    }
+    options
+}
+
+/// Objective: an option that the port's kind does not take is refused by name, and not ignored.
+#[test]
+fn attach_unfit() {
+    let daemon = FakeDaemon::start();
+    for line in [
+        "tap:nv0 --slots 512",
+        "tap:nv0 --vnet-hdr 12",
+        "tap:nv0 --huge",
+        "a --mtu 9000",
+        "a --loop",
+        "pcap:out=/b --speed 2",
+        "pcap:a.pcap --rings 2",
+        "pcap:a.pcap --buf-size 4096",
+        "pcap:a.pcap --extra-bufs 1",
+    ] {
+        let args: Vec<_> = ["attach", "vale0"].into_iter().chain(line.split_whitespace()).collect();
+        let (code, lines) = failure(&ask(&daemon, &args));
+        let option = args[3];
+        assert!(code == 2 && lines[0].contains(option) && lines[1].contains(option), "{line}: {code} {lines:?}");
+    }
+    assert!(daemon.requests().is_empty());
 }
 
 /// Objective: what cannot be a port is a usage error before the daemon is asked; what the daemon refuses is exit code 4.

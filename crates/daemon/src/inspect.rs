@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use netvale_control::types::{
-    Direction, Drops, Mac, Owner, PortInfo, PortKind, PortStats, RegionInfo, RingInfo, StatsReply, SwitchInfo,
-    TableEntry, WorkerStats,
+    Direction, Drops, Mac, Owner, PortInfo, PortKind, PortState, PortStats, RegionInfo, RingInfo, StatsReply,
+    SwitchInfo, TableEntry, WorkerStats,
 };
 use netvale_mem::region::RingSide;
 use netvale_port::RingCounters;
@@ -21,6 +21,24 @@ impl PortRecord {
             Kind::Monitor(_) => PortKind::Monitor,
             Kind::Device(d) => d.kind,
         }
+    }
+
+    fn port_state(&self) -> PortState {
+        match &self.kind {
+            Kind::Local(l) | Kind::Monitor(l) if l.is_unheld() => PortState::Idle,
+            _ => PortState::Open,
+        }
+    }
+
+    /// Over all its rings.
+    fn drops(&self) -> Drops {
+        let ingress = self.ingress.iter().map(AsRef::as_ref);
+        let counters = ingress.chain(self.egress.iter().map(|e| e.counters().as_ref()));
+        let mut sum = Drops::new();
+        for (why, n) in counters.flat_map(RingCounters::all_drops) {
+            *sum.entry(why.name().to_owned()).or_default() += n;
+        }
+        sum
     }
 
     fn rings(&self) -> Option<&Rings> {
@@ -47,10 +65,12 @@ impl PortRecord {
             name: name.to_owned(),
             switch: Some(self.switch.name().to_owned()),
             kind: self.port_kind(),
+            state: self.port_state(),
             owner: Some(Owner { uid: self.owner.uid, pid: self.owner.pid }),
             region,
             vnet_hdr: self.hdr_len(),
             lossless: self.lossless,
+            drops: self.drops(),
             rings: Vec::new(),
             notes: Vec::new(),
         }
@@ -138,6 +158,7 @@ fn with_indices(info: RingInfo, side: &RingSide) -> RingInfo {
         slots: side.ring.num_slots(),
         head: side.csb.head(),
         cur: side.csb.cur(),
+        tail: side.ring.indices().2,
         hwcur: side.csb.hwcur(),
         hwtail: side.csb.hwtail(),
         ..info
@@ -163,7 +184,7 @@ impl State {
         let tick = Fdb::tick_length(self.config.ageing).as_millis() as u64;
         let entry = |e: netvale_switch::FdbEntry| {
             let [a, b, c, d, f, g, ..] = e.mac.to_le_bytes();
-            let port = names.get(&e.port).cloned().unwrap_or_default();
+            let port = names.get(&e.port).map(|port| format!("{switch}:{port}")).unwrap_or_default();
             TableEntry { mac: Mac([a, b, c, d, f, g]), port, age_seconds: u64::from(e.ticks) * tick / 1000 }
         };
         let mut entries: Vec<_> = s.fdb().entries().into_iter().map(entry).collect();
@@ -202,6 +223,7 @@ impl State {
         Some(PortInfo {
             name: name.to_owned(),
             kind: PortKind::Pipe,
+            state: if pipe.held_by == [None, None] { PortState::Idle } else { PortState::Open },
             owner: Some(Owner { uid: pipe.uid, pid: 0 }),
             region: Some(RegionInfo {
                 id: pipe.mem_id,

@@ -429,7 +429,8 @@ impl LocalPort {
         self.tx_held.iter_mut().chain(&mut self.rx_held).filter(|h| **h == Some(client)).for_each(|h| *h = None);
     }
 
-    fn is_unheld(&self) -> bool {
+    /// Whether no client holds any of its rings.
+    pub(crate) fn is_unheld(&self) -> bool {
         self.tx_held.iter().chain(&self.rx_held).all(Option::is_none)
     }
 }

@@ -25,36 +25,36 @@ pub struct Args {
     #[arg(long)]
     pub name: Option<String>,
 
-    /// Rings in each direction (queues of a TAP device).
-    #[arg(long, value_name = "N")]
-    pub rings: Option<u32>,
-
-    /// Slots of each ring.
-    #[arg(long, value_name = "N")]
-    pub slots: Option<u32>,
-
-    /// Bytes of a buffer.
-    #[arg(long, value_name = "BYTES")]
-    pub buf_size: Option<u32>,
-
-    /// Buffers beyond those in the rings, for programs that keep frames.
-    #[arg(long, value_name = "N")]
-    pub extra_bufs: Option<u32>,
-
-    /// Prefer huge pages for the port's memory.
-    #[arg(long)]
-    pub huge: bool,
-
     /// Hold senders back when this port is full, instead of dropping.
     #[arg(long)]
     pub lossless: bool,
 
-    /// Bytes of virtio-net header before each frame.
-    #[arg(long, value_name = "0|10|12", value_parser = values::vnet_hdr)]
+    /// Rings in each direction; queues of a TAP device.
+    #[arg(long, value_name = "N", help_heading = "Rings (local and TAP ports)")]
+    pub rings: Option<u32>,
+
+    /// Slots of each ring.
+    #[arg(long, value_name = "N", help_heading = LOCAL)]
+    pub slots: Option<u32>,
+
+    /// Bytes of a buffer.
+    #[arg(long, value_name = "BYTES", help_heading = LOCAL)]
+    pub buf_size: Option<u32>,
+
+    /// Buffers beyond those in the rings, for programs that keep frames.
+    #[arg(long, value_name = "N", help_heading = LOCAL)]
+    pub extra_bufs: Option<u32>,
+
+    /// Prefer huge pages for the port's memory.
+    #[arg(long, help_heading = LOCAL)]
+    pub huge: bool,
+
+    /// Bytes of virtio-net header before each frame. A TAP port always has one.
+    #[arg(long, value_name = "0|10|12", value_parser = values::vnet_hdr, help_heading = LOCAL)]
     pub vnet_hdr: Option<u32>,
 
-    /// MTU of a TAP device.
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=65_535))]
+    /// MTU of the device.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=65_535), help_heading = "TAP ports")]
     pub mtu: Option<u32>,
 
     /// pcap: begin again at the end of the file.
@@ -69,6 +69,9 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
 }
+
+/// Options of ports with memory of their own.
+const LOCAL: &str = "Memory (local ports)";
 
 const PORTS: &str = "\
 Ports:
@@ -107,6 +110,10 @@ fn params(args: &Args) -> Result<AttachParams, CliError> {
         Ident::parse(name).map_err(|error| bad("name", error))?;
     }
     let spec = AttachSpec::parse(&args.port).map_err(|error| bad("port", error))?;
+    if let Some((option, takers)) = unfit(args, &spec) {
+        let what = format!("{option} is for {takers}, and {} is none", args.port);
+        return Err(CliError::usage(what, format!("leave {option} away; 'netvale attach --help' has examples")));
+    }
     let here = std::env::current_dir().unwrap_or_default();
     let options = PortOptions {
         name: args.name.clone(),
@@ -122,6 +129,30 @@ fn params(args: &Args) -> Result<AttachParams, CliError> {
         speed: args.speed,
     };
     Ok(AttachParams { switch: args.switch.clone(), port: absolute(&spec, &here), options })
+}
+
+/// An option that ports of this kind do not take, and the ports that do: silently ignored, it would do harm later.
+fn unfit(args: &Args, spec: &AttachSpec) -> Option<(&'static str, &'static str)> {
+    let local = matches!(spec, AttachSpec::Local(_));
+    let tap = matches!(spec, AttachSpec::Tap(_));
+    let replay = matches!(spec, AttachSpec::Pcap(PcapFiles::Replay(_) | PcapFiles::Both { .. }));
+    // Ports of the other kinds are the daemon's to judge.
+    if !(local || tap || matches!(spec, AttachSpec::Pcap(_))) {
+        return None;
+    }
+    [
+        (args.rings.is_some() && !local && !tap, "--rings", "local and TAP ports"),
+        (args.slots.is_some() && !local, "--slots", "local ports"),
+        (args.buf_size.is_some() && !local, "--buf-size", "local ports"),
+        (args.extra_bufs.is_some() && !local, "--extra-bufs", "local ports"),
+        (args.huge && !local, "--huge", "local ports"),
+        (args.vnet_hdr.is_some() && tap, "--vnet-hdr", "ports other than TAPs"),
+        (args.mtu.is_some() && !tap, "--mtu", "TAP ports"),
+        (args.repeat && !replay, "--loop", "pcap ports that replay a file"),
+        (args.speed.is_some() && !replay, "--speed", "pcap ports that replay a file"),
+    ]
+    .into_iter()
+    .find_map(|(wrong, option, takers)| wrong.then_some((option, takers)))
 }
 
 /// The port's text with absolute paths: the daemon works in another folder than the user.

@@ -11,7 +11,8 @@ use crate::{CliError, Ctx, out, units};
 
 /// List switches and their ports.
 ///
-/// IN counts the frames that a port sent into its switch, OUT those that the switch delivered to it.
+/// STATE is open where a program has the port open, idle where it waits for one. UID and PID are those of who made it. IN counts the
+/// frames that a port sent into its switch, OUT those that the switch delivered to it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Only this switch.
@@ -88,6 +89,7 @@ fn render(listing: &Listing) -> String {
     let heads = [
         ("PORT", Align::Left),
         ("KIND", Align::Left),
+        ("STATE", Align::Left),
         ("UID", Align::Right),
         ("PID", Align::Right),
         ("REGION", Align::Right),
@@ -100,12 +102,13 @@ fn render(listing: &Listing) -> String {
     format!("{switches}\n{}", grid::render(heads, listing.ports.iter().map(row)))
 }
 
-fn row(port: &Port) -> [String; 10] {
+fn row(port: &Port) -> [String; 11] {
     let Port { info, counters } = port;
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     [
         info.name.clone(),
         info.kind.to_string(),
+        info.state.to_string(),
         or_dash(info.owner.map(|owner| owner.uid.to_string())),
         or_dash(info.owner.map(|owner| owner.pid.to_string())),
         or_dash(info.region.map(|region| region.id.to_string())),
@@ -130,7 +133,7 @@ fn flags(info: &PortInfo) -> String {
 
 #[cfg(test)]
 mod tests {
-    use netvale_control::types::{Owner, PortKind, RegionInfo};
+    use netvale_control::types::{Owner, PortKind, PortState, RegionInfo};
 
     use super::*;
 
@@ -139,7 +142,8 @@ mod tests {
     fn table() {
         let switch = SwitchInfo { name: "vale0".into(), ports: 2, addresses: 3, table_size: 16_384 };
         let info = |name: &str| PortInfo { name: name.into(), ..PortInfo::default() };
-        let tap = PortInfo { kind: PortKind::Tap, vnet_hdr: 12, lossless: true, ..info("vale0:nv0") };
+        let tap =
+            PortInfo { kind: PortKind::Tap, state: PortState::Open, vnet_hdr: 12, lossless: true, ..info("vale0:nv0") };
         let local = PortInfo {
             owner: Some(Owner { uid: 0, pid: 4242 }),
             region: Some(RegionInfo { id: 2, bytes: 4 << 20, ..RegionInfo::default() }),
@@ -152,9 +156,9 @@ mod tests {
 SWITCH  PORTS  ADDRESSES  ROOM FOR
 vale0       2          3     16384
 
-PORT       KIND   UID   PID  REGION   MEMORY  IN  OUT  DROPS  FLAGS
-vale0:a    local    0  4242       2  4.0 MiB   0    0      0
-vale0:nv0  tap      -     -       -        -  10    0      1  lossless vnet-hdr=12
+PORT       KIND   STATE  UID   PID  REGION   MEMORY  IN  OUT  DROPS  FLAGS
+vale0:a    local  idle     0  4242       2  4.0 MiB   0    0      0
+vale0:nv0  tap    open     -     -       -        -  10    0      1  lossless vnet-hdr=12
 ";
         assert_eq!(text, expected);
     }

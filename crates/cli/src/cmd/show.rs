@@ -9,8 +9,8 @@ use crate::{CliError, Ctx, out, units};
 
 /// Show one port: its rings, counters, drops and kicks.
 ///
-/// An "in" ring carries frames into the switch (netmap's tx ring), an "out" ring carries them to the port (netmap's rx ring). HEAD
-/// and CUR are the application's, HWCUR and HWTAIL the daemon's. Kicks: SENT to the application, SAVED because it did not ask for
+/// An "in" ring carries frames into the switch (netmap's tx ring), an "out" ring carries them to the port (netmap's rx ring). HEAD,
+/// CUR and TAIL are the application's, HWCUR and HWTAIL the daemon's. Kicks: SENT to the application, SAVED because it did not ask for
 /// them, GOT from the application.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -60,7 +60,7 @@ fn render(port: &PortInfo) -> String {
 }
 
 fn about(port: &PortInfo) -> Vec<String> {
-    let mut about = vec![port.kind.to_string()];
+    let mut about = vec![port.kind.to_string(), port.state.to_string()];
     if let Some(owner) = &port.owner {
         about.push(format!("made by uid {} pid {}", owner.uid, owner.pid));
     }
@@ -78,21 +78,23 @@ fn name(ring: &RingInfo) -> String {
 }
 
 fn rings(rings: &[RingInfo]) -> String {
-    let numbers =
-        ["SLOTS", "HEAD", "CUR", "HWCUR", "HWTAIL", "FRAMES", "BYTES", "DROPS", "SENT", "SAVED", "GOT", "WORKER"];
-    let mut heads = [("RING", Align::Left); 13];
+    let numbers = [
+        "SLOTS", "HEAD", "CUR", "TAIL", "HWCUR", "HWTAIL", "FRAMES", "BYTES", "DROPS", "SENT", "SAVED", "GOT", "WORKER",
+    ];
+    let mut heads = [("RING", Align::Left); 14];
     for (head, name) in heads.iter_mut().skip(1).zip(numbers) {
         *head = (name, Align::Right);
     }
     let row = |ring: &RingInfo| {
-        let indices = [ring.slots, ring.head, ring.cur, ring.hwcur, ring.hwtail].map(|index| index.to_string());
-        let [slots, head, cur, hwcur, hwtail] = indices;
+        let indices =
+            [ring.slots, ring.head, ring.cur, ring.tail, ring.hwcur, ring.hwtail].map(|index| index.to_string());
+        let [slots, head, cur, tail, hwcur, hwtail] = indices;
         let counts = [ring.frames, ring.bytes, ring.drops.values().sum()].map(|count| count.to_string());
         let [frames, bytes, drops] = counts;
         let [sent, saved, got] =
             [ring.kicks_sent, ring.kicks_suppressed, ring.kicks_received].map(|kicks| kicks.to_string());
         let worker = ring.worker.map_or_else(|| "-".to_owned(), |worker| worker.to_string());
-        [name(ring), slots, head, cur, hwcur, hwtail, frames, bytes, drops, sent, saved, got, worker]
+        [name(ring), slots, head, cur, tail, hwcur, hwtail, frames, bytes, drops, sent, saved, got, worker]
     };
     grid::render(heads, rings.iter().map(row))
 }
@@ -117,6 +119,7 @@ mod tests {
     fn everything() {
         let ring = RingInfo {
             slots: 1024,
+            tail: 1000,
             hwtail: 1023,
             frames: 5,
             bytes: 300,
@@ -139,13 +142,13 @@ mod tests {
             ..PortInfo::default()
         };
         let expected = "\
-vale0:a: local, made by uid 0 pid 9, virtio-net header of 12 bytes, lossless
+vale0:a: local, idle, made by uid 0 pid 9, virtio-net header of 12 bytes, lossless
     region 2: 4.0 MiB in ordinary pages, 2050 buffers of 2112 bytes
     note: buffer used twice
 
-RING   SLOTS  HEAD  CUR  HWCUR  HWTAIL  FRAMES  BYTES  DROPS  SENT  SAVED  GOT  WORKER
-in 0    1024     0    0      0    1023       5    300      0     1      2    3       0
-out 0   1024     0    0      0    1023       5    300      7     1      2    3       -
+RING   SLOTS  HEAD  CUR  TAIL  HWCUR  HWTAIL  FRAMES  BYTES  DROPS  SENT  SAVED  GOT  WORKER
+in 0    1024     0    0  1000      0    1023       5    300      0     1      2    3       0
+out 0   1024     0    0  1000      0    1023       5    300      7     1      2    3       -
 
 DROPS    RING   FRAMES
 no-room  out 0       7

@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use netvale_control::client::Client;
@@ -19,7 +20,8 @@ use state::State;
 
 /// Watch rates live.
 ///
-/// Packets and bits a second for each port, drops, kicks per packet, and how busy the workers are. Keys: q quits, s changes the sorting, p pauses. With --batch it prints plain text, for scripts, files and pagers.
+/// Packets and bits a second for each port, drops, kicks per packet, and how busy the workers are. Keys: q quits, s changes the
+/// sorting, p pauses. With --batch it prints plain text, for scripts, files and pagers.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Seconds between two readings.
@@ -92,21 +94,36 @@ fn live(args: &Args, read: &mut Read<'_>) -> Result<(), CliError> {
         return Err(CliError::usage("standard output is not a terminal", "add --batch for plain text, or --json"));
     }
     // Read once before the screen is taken, so that an error finds an ordinary terminal.
+    let stop = crate::signals::stop_flag()?;
     let mut state = State::new(args.sort);
     state.take(read()?);
     let mut terminal = ratatui::try_init().map_err(|error| terminal_error(&error))?;
-    let result = watch(args, &mut state, read, &mut terminal);
+    let result = watch(args, &mut state, read, &mut terminal, &stop);
     ratatui::restore();
     result
 }
 
-fn watch(args: &Args, state: &mut State, read: &mut Read<'_>, terminal: &mut DefaultTerminal) -> Result<(), CliError> {
+/// How long a signal may take to be noticed.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Until a key, a signal, or the number of readings ends it.
+fn watch(
+    args: &Args,
+    state: &mut State,
+    read: &mut Read<'_>,
+    terminal: &mut DefaultTerminal,
+    stop: &AtomicBool,
+) -> Result<(), CliError> {
     let mut left = args.iterations.unwrap_or(u64::MAX);
     // The first figures come soon, the others at the interval asked for.
     let mut next = Instant::now() + delay(args).min(Duration::from_millis(200));
     loop {
         terminal.draw(|frame| screen::draw(frame, state)).map_err(|error| terminal_error(&error))?;
-        if left == 0 || wait(state, next).map_err(|error| terminal_error(&error))? == Next::Quit {
+        let end = next.min(Instant::now() + LOOK);
+        if left == 0
+            || stop.load(Ordering::Relaxed)
+            || wait(state, end).map_err(|error| terminal_error(&error))? == Next::Quit
+        {
             return Ok(());
         }
         if Instant::now() >= next {

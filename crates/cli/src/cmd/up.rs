@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "GROUP", help_heading = "Sockets")]
     pub socket_group: Option<String>,
 
-    /// Mode of the sockets in octal [default: 0660, which lets the group in].
+    /// Mode of the sockets in octal [default: 0600; with a group, 0660].
     #[arg(long, value_name = "MODE", value_parser = values::mode, help_heading = "Sockets")]
     pub socket_mode: Option<u32>,
 

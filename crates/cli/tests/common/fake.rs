@@ -12,7 +12,8 @@ use netvale_control::error::{ErrorCode, RpcError};
 use netvale_control::request::{Reply, Request};
 use netvale_control::server::{Connection, Handler};
 use netvale_control::types::{
-    Mac, Owner, PortInfo, PortKind, PortStats, RegionInfo, RingInfo, StatsReply, SwitchInfo, TableEntry, WorkerStats,
+    Mac, Owner, PortInfo, PortKind, PortState, PortStats, RegionInfo, RingInfo, StatsReply, SwitchInfo, TableEntry,
+    WorkerStats,
 };
 
 /// A second of the fake daemon's clock.
@@ -149,6 +150,7 @@ fn port(name: &str) -> PortInfo {
         name: name.into(),
         switch: Some("vale0".into()),
         kind: PortKind::Local,
+        state: PortState::Open,
         owner: Some(Owner { uid: 1000, pid: 4242 }),
         region: Some(RegionInfo { id: 2, bytes: 4 << 20, buf_size: 2112, bufs: 1986, huge: false }),
         ..PortInfo::default()

@@ -87,6 +87,8 @@ pub struct PortInfo {
     pub switch: Option<String>,
     /// What it is.
     pub kind: PortKind,
+    /// Whether anybody has it open.
+    pub state: PortState,
     /// Who made it; none for those of the configuration file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
@@ -97,6 +99,9 @@ pub struct PortInfo {
     pub vnet_hdr: u32,
     /// Whether senders are held back when it is full.
     pub lossless: bool,
+    /// Frames dropped, by reason, over all its rings.
+    #[serde(default, skip_serializing_if = "Drops::is_empty")]
+    pub drops: Drops,
     /// Its rings, in first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rings: Vec<RingInfo>,
@@ -136,6 +141,33 @@ impl PortKind {
 }
 
 impl std::fmt::Display for PortKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Whether anybody has a port open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PortState {
+    /// It waits for a program to open it; the switch delivers to it until its rings are full.
+    #[default]
+    Idle,
+    /// A program has at least one of its rings, or an end of the pipe. A device is always open.
+    Open,
+}
+
+impl PortState {
+    /// The word the protocol has for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            PortState::Idle => "idle",
+            PortState::Open => "open",
+        }
+    }
+}
+
+impl std::fmt::Display for PortState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(self.as_str())
     }
@@ -205,6 +237,9 @@ pub struct RingInfo {
     pub head: u32,
     /// Where the application wants to be woken, as it last published it.
     pub cur: u32,
+    /// First slot the application does not own, as its last sync left it in the ring's header; behind
+    /// [`hwtail`](Self::hwtail) until it syncs again.
+    pub tail: u32,
     /// First slot the daemon has not yet taken.
     pub hwcur: u32,
     /// First slot the daemon owns after those it has handed to the application.
