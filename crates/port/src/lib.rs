@@ -14,12 +14,14 @@
 //! | [`ring_in`] | ingress from a local application's tx ring |
 //! | [`ring_out`] | egress to a local application's rx ring |
 //! | [`soft`] | checksum and segmentation for destinations that lack the offload |
+//! | [`wrap`] | loopback, fault injector, mirror: around any of them |
 
 pub mod batch;
 pub mod drops;
 pub mod ring_in;
 pub mod ring_out;
 pub mod soft;
+pub mod wrap;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

@@ -1,0 +1,187 @@
+//! An egress whose frames come back out of an ingress.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use netvale_mem::notify::{self, Doorbell};
+use netvale_wire::offload::Offload;
+
+use crate::batch::{BATCH, Batch, FrameRef};
+use crate::drops::{DropReason, RingCounters};
+use crate::{Egress, Ingress, Scratch};
+
+/// A frame in private memory. In a `Vec`, whose bytes stay where they are when it is moved.
+struct Frame {
+    bytes: Vec<u8>,
+    offload: Offload,
+    no_learn: bool,
+}
+
+/// What both ends share to wake the one that sleeps.
+struct Wake {
+    need_kick: AtomicU32,
+    doorbell: Doorbell,
+}
+
+/// Frames delivered here come out of the paired [`LoopbackIngress`].
+pub struct LoopbackEgress {
+    to: SyncSender<Frame>,
+    wake: Arc<Wake>,
+    counters: Arc<RingCounters>,
+}
+
+/// Brings what was delivered to the paired [`LoopbackEgress`]: bytes, order, offloads and all.
+pub struct LoopbackIngress {
+    from: Receiver<Frame>,
+    /// The batch, from `take` to `release`; and a frame that was looked for, but not taken yet.
+    frames: Vec<Frame>,
+    next: Option<Frame>,
+    wake: Arc<Wake>,
+    counters: Arc<RingCounters>,
+}
+
+/// A pair that holds up to `capacity` frames on their way, at least one.
+///
+/// # Errors
+/// What eventfd(2) says.
+pub fn loopback(capacity: usize) -> std::io::Result<(LoopbackEgress, LoopbackIngress)> {
+    let (to, from) = sync_channel(capacity.max(1));
+    let wake = Arc::new(Wake { need_kick: AtomicU32::new(0), doorbell: Doorbell::new()? });
+    let egress = LoopbackEgress { to, wake: Arc::clone(&wake), counters: Arc::default() };
+    let ingress =
+        LoopbackIngress { from, frames: Vec::with_capacity(BATCH), next: None, wake, counters: Arc::default() };
+    Ok((egress, ingress))
+}
+
+fn copy(frame: &FrameRef<'_>) -> Frame {
+    let mut bytes = vec![0; frame.len()];
+    frame.copy_out(0, &mut bytes);
+    Frame { bytes, offload: frame.offload(), no_learn: frame.no_learn() }
+}
+
+impl Egress for LoopbackEgress {
+    fn deliver(&self, batch: &Batch, picks: &[u16], _scratch: &mut Scratch) -> usize {
+        let (mut frames, mut bytes, mut done) = (0, 0, 0);
+        for &pick in picks {
+            if let Some(frame) = batch.get(pick.into()) {
+                if self.to.try_send(copy(&frame)).is_err() {
+                    break;
+                }
+                (frames, bytes) = (frames + 1, bytes + frame.len() as u64);
+            }
+            done += 1;
+        }
+        self.counters.passed(frames, bytes);
+        if frames > 0 && notify::wanted(&self.wake.need_kick) {
+            self.wake.doorbell.ring();
+        }
+        done
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.counters
+    }
+}
+
+impl LoopbackIngress {
+    fn look(&mut self) -> bool {
+        self.next = self.next.take().or_else(|| self.from.try_recv().ok());
+        self.next.is_some()
+    }
+}
+
+impl Ingress for LoopbackIngress {
+    fn take(&mut self, batch: &mut Batch) {
+        let (mut frames, mut bytes) = (0, 0);
+        while batch.room() > 0 && self.look() {
+            let Some(frame) = self.next.take() else { break };
+            let Ok(len) = u32::try_from(frame.bytes.len()) else {
+                self.counters.dropped(DropReason::TooLong, 1);
+                continue;
+            };
+            // SAFETY: the bytes are private memory of `len` bytes on the heap, which stays in place when the Vec is moved to `frames`,
+            // and is neither written nor freed before `release`, which the caller makes after it cleared the batch.
+            unsafe { batch.push(frame.bytes.as_ptr(), len) };
+            batch.set_offload(frame.offload);
+            if frame.no_learn {
+                batch.set_no_learn();
+            }
+            (frames, bytes) = (frames + 1, bytes + u64::from(len));
+            self.frames.push(frame);
+        }
+        self.counters.passed(frames, bytes);
+    }
+
+    fn release(&mut self) {
+        self.frames.clear();
+    }
+
+    fn arm(&mut self) -> bool {
+        notify::arm(&self.wake.need_kick);
+        self.look()
+    }
+
+    fn disarm(&mut self) {
+        notify::disarm(&self.wake.need_kick);
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.wake.doorbell.as_fd())
+    }
+
+    fn woken(&mut self) {
+        self.wake.doorbell.drain();
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wrap::tests::{deliver, taken};
+
+    /// Objective: what goes in comes out, in order, with its marks; what does not fit is left to the caller.
+    #[test]
+    fn through() {
+        let (egress, mut ingress) = loopback(3).unwrap();
+        let frames: Vec<Vec<u8>> = (1..=4u8).map(|i| vec![i; usize::from(i) * 20]).collect();
+        let offload = Offload::CsumPartial { start: 14, offset: 2 };
+        let marked = |batch: &mut Batch| {
+            batch.set_offload(offload);
+            batch.set_no_learn();
+        };
+        assert_eq!(deliver(&egress, &frames, marked), 3);
+        let mut batch = Batch::new();
+        ingress.take(&mut batch);
+        let last = batch.get(2).unwrap();
+        assert_eq!((last.offload(), last.no_learn()), (offload, true));
+        assert_eq!(batch.get(1).unwrap().offload(), Offload::None);
+        batch.clear();
+        ingress.release();
+        assert_eq!((egress.counters().frames(), ingress.counters().bytes()), (3, 120));
+        assert_eq!(deliver(&egress, &frames[3..], |_| {}), 1);
+        assert_eq!(taken(&mut ingress), frames[3..]);
+    }
+
+    /// Objective: an armed sleeper is rung once frames come, one that is not armed is left alone; frames that are there already keep it
+    /// from sleeping.
+    #[test]
+    fn wakes() {
+        let (egress, mut ingress) = loopback(8).unwrap();
+        assert_eq!(deliver(&egress, &[vec![1; 60]], |_| {}), 1);
+        assert!(!ingress.wake.doorbell.drain());
+        assert!(ingress.arm());
+        ingress.disarm();
+        assert_eq!(taken(&mut ingress), [vec![1; 60]]);
+        assert!(!ingress.arm());
+        assert_eq!(deliver(&egress, &[vec![2; 60]], |_| {}), 1);
+        assert!(ingress.wake.doorbell.drain());
+        assert_eq!(taken(&mut ingress), [vec![2; 60]]);
+    }
+}

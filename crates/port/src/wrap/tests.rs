@@ -1,0 +1,33 @@
+//! What the tests of the wrappers share.
+#![allow(unsafe_code)]
+
+use crate::{Batch, Egress, Ingress, Scratch};
+
+/// Delivers `frames` as one batch, the third one marked by `mark`.
+pub(super) fn deliver(egress: &dyn Egress, frames: &[Vec<u8>], mark: impl Fn(&mut Batch)) -> usize {
+    let mut batch = Batch::new();
+    for (i, f) in frames.iter().enumerate() {
+        // SAFETY: `f` outlives the batch and is not written.
+        assert!(unsafe { batch.push(f.as_ptr(), f.len() as u32) });
+        if i == 2 {
+            mark(&mut batch);
+        }
+    }
+    let picks: Vec<u16> = (0..frames.len() as u16).collect();
+    egress.deliver(&batch, &picks, &mut Scratch::new())
+}
+
+/// One batch of an ingress, as bytes.
+pub(super) fn taken(ingress: &mut dyn Ingress) -> Vec<Vec<u8>> {
+    let mut batch = Batch::new();
+    ingress.take(&mut batch);
+    let frames = batch.iter().map(|f| {
+        let mut bytes = vec![0; f.len()];
+        f.copy_out(0, &mut bytes);
+        bytes
+    });
+    let frames = frames.collect();
+    batch.clear();
+    ingress.release();
+    frames
+}

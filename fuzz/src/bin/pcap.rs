@@ -1,0 +1,53 @@
+//! Any bytes as a capture file: every frame lies in the file, errors come once, and what was read can be written and read again.
+#![no_main]
+
+use std::time::Duration;
+
+use libfuzzer_sys::fuzz_target;
+use netvale_pcapport::{Format, Reader, Writer};
+
+type Frames = Vec<(Duration, u32, Vec<u8>)>;
+
+fuzz_target!(|data: &[u8]| {
+    let frames = read(data);
+    let held: usize = frames.iter().map(|(_, _, bytes)| bytes.len()).sum();
+    assert!(held <= data.len());
+    for (format, latest) in
+        [(Format::Pcap, Duration::new(u32::MAX.into(), 999_999_999)), (Format::PcapNg, Duration::from_nanos(u64::MAX))]
+    {
+        for ((time, orig_len, bytes), again) in frames.iter().zip(read(&written(format, &frames))) {
+            assert_eq!((again.1, &again.2), (*orig_len, bytes));
+            assert!(again.0 == *time || *time > latest);
+        }
+    }
+});
+
+fn read(data: &[u8]) -> Frames {
+    let mut frames = Vec::new();
+    let Ok(mut reader) = Reader::new(data) else { return frames };
+    loop {
+        match reader.next_frame() {
+            Ok(Some(frame)) => {
+                assert!(frame.orig_len as usize >= frame.bytes.len());
+                frames.push((frame.time, frame.orig_len, frame.bytes.to_vec()));
+            }
+            Ok(None) => break,
+            Err(_) => {
+                assert!(matches!(reader.next_frame(), Ok(None)));
+                break;
+            }
+        }
+    }
+    assert_eq!(reader.frames(), frames.len() as u64);
+    frames
+}
+
+fn written(format: Format, frames: &Frames) -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut writer = Writer::new(&mut file, format).expect("memory takes all");
+    for (time, orig_len, bytes) in frames {
+        writer.write_cut(*time, bytes, *orig_len).expect("memory takes all");
+    }
+    writer.finish().expect("memory takes all");
+    file
+}
