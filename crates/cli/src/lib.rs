@@ -18,6 +18,7 @@ pub mod cli;
 pub mod cmd;
 pub mod ctx;
 pub mod error;
+pub mod forward;
 pub mod grid;
 pub mod out;
 pub mod progress;

@@ -1,7 +1,13 @@
 //! `netvale bridge`: join two ports.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
+use netvale::{Options, Port, RxRing, TxRing};
+use netvale_mem::RingMem;
+
+use crate::forward::engine::{Moved, move_frames};
+use crate::forward::run::{self, Pace};
 use crate::{CliError, Ctx};
 
 /// Move frames between two ports in both directions: netmap's bridge.
@@ -9,7 +15,7 @@ use crate::{CliError, Ctx};
 /// Where both ports share a region, buffers are swapped and nothing is copied. Ctrl-C ends it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A port; given twice. With one port only, its NIC rings and its host rings are joined.
+    /// A port; given twice.
     #[arg(short = 'i', value_name = "PORT", required = true)]
     pub interface: Vec<String>,
 
@@ -54,6 +60,77 @@ pub struct Args {
 ///
 /// # Errors
 /// A port cannot be opened.
-pub fn run(_args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
-    Err(CliError::failed("this build has no `bridge`", "attach both ports to one switch"))
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let [a, b] = &args.interface[..] else {
+        return Err(CliError::usage("bridge joins two ports", "give -i twice; VALE ports have no host rings to join"));
+    };
+    let mut ports = open(&[a, b], ctx)?;
+    if let Some(cpu) = args.affinity {
+        run::pin(cpu);
+    }
+    let stop = crate::signals::stop_flag()?;
+    let pace = Pace {
+        poll_always: args.poll_always,
+        limit: args.seconds.map(Duration::from_secs_f64),
+        count: 0,
+        report: Duration::from_millis(u64::from(args.report_ms)),
+        json: args.json,
+        stop: &stop,
+    };
+    let names = [format!("{a} -> {b}"), format!("{b} -> {a}")];
+    run::forward(&pace, &names, &mut ports, |ports, moved| {
+        let [a, b] = ports else { return false };
+        between(a, b, args.burst, !args.copy, &mut moved[..], |_, _| {})
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Opens the ports of a forwarding program.
+///
+/// # Errors
+/// The first that cannot be opened.
+pub(super) fn open(names: &[&String], ctx: &Ctx) -> Result<Vec<Port>, CliError> {
+    let options = Options { run_dir: ctx.run_dir.clone(), ..Options::default() };
+    let one = |name: &&String| Port::open_with(name, &options).map_err(|e| crate::ctx::port_error(name, &e));
+    names.iter().map(one).collect()
+}
+
+/// One round in both directions; ring k of one port goes to ring k of the other, going round. Returns whether anything moved.
+pub(super) fn between(
+    a: &mut Port,
+    b: &mut Port,
+    burst: u32,
+    swap: bool,
+    moved: &mut [Moved],
+    mut edit: impl FnMut(&RingMem, u32),
+) -> bool {
+    let ((a_tx, a_rx), (b_tx, b_rx)) = (a.rings(), b.rings());
+    let forth = rings(a_rx, b_tx, burst, swap, &mut edit);
+    let back = rings(b_rx, a_tx, burst, swap, &mut edit);
+    for (sum, new) in moved.iter_mut().zip([forth, back]) {
+        *sum = Moved { frames: sum.frames + new.frames, bytes: sum.bytes + new.bytes };
+    }
+    forth.frames + back.frames > 0
+}
+
+/// Moves what the receive rings have to the transmit rings.
+pub(super) fn rings(
+    from: &mut [RxRing],
+    to: &mut [TxRing],
+    burst: u32,
+    swap: bool,
+    edit: &mut impl FnMut(&RingMem, u32),
+) -> Moved {
+    let mut sum = Moved::default();
+    let n = to.len().max(1);
+    for (k, rx) in from.iter_mut().enumerate() {
+        let _ = rx.sync();
+        let Some(tx) = to.get_mut(k % n) else { continue };
+        let m = move_frames(rx, tx, burst, swap, &mut *edit);
+        if m.frames > 0 {
+            let _ = rx.sync();
+            sum = Moved { frames: sum.frames + m.frames, bytes: sum.bytes + m.bytes };
+        }
+    }
+    sum
 }

@@ -1,7 +1,13 @@
 //! `netvale fwd`: forward between two ports, as testpmd does.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
+use netvale_control::types::Mac;
+use netvale_mem::RingMem;
+
+use crate::forward::engine::Moved;
+use crate::forward::run::{self, Pace};
 use crate::{CliError, Ctx};
 
 /// Forward frames between two ports as DPDK's testpmd does.
@@ -9,7 +15,7 @@ use crate::{CliError, Ctx};
 /// Unlike `bridge` it may look into the frames. Where both ports share a region, buffers are swapped. Ctrl-C ends it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A port; given twice.
+    /// A port; given once (frames go back where they came from) or twice.
     #[arg(short = 'i', value_name = "PORT", required = true)]
     pub interface: Vec<String>,
 
@@ -17,7 +23,7 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "MODE", default_value = "io")]
     pub mode: Mode,
 
-    /// mac: the destination address that frames get [default: 02:00:00:00:00:PORT, as testpmd].
+    /// mac: the destination address that frames get [default: 02:00:00:00:00:01].
     #[arg(long, value_name = "MAC")]
     pub eth_peer: Option<String>,
 
@@ -65,6 +71,66 @@ pub enum Mode {
 ///
 /// # Errors
 /// A port cannot be opened.
-pub fn run(_args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
-    Err(CliError::failed("this build has no `fwd`", "attach both ports to one switch"))
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    if args.interface.len() > 2 {
+        return Err(CliError::usage(
+            "fwd forwards between two ports",
+            "give -i once (frames go back where they came from) or twice",
+        ));
+    }
+    let names: Vec<&String> = args.interface.iter().collect();
+    let mut ports = super::bridge::open(&names, ctx)?;
+    let peer = args.eth_peer.as_deref().map(str::parse::<Mac>).transpose();
+    let peer = peer.map_err(|e| CliError::usage(format!("--eth-peer: {e}"), "write e.g. 02:00:00:00:00:0a"))?;
+    let mut edit = edit(args.mode, peer.map_or([2, 0, 0, 0, 0, 1], |m| m.0));
+    if let Some(cpu) = args.affinity {
+        run::pin(cpu);
+    }
+    let stop = crate::signals::stop_flag()?;
+    let pace = Pace {
+        poll_always: args.poll_always,
+        limit: args.seconds.map(Duration::from_secs_f64),
+        count: args.count,
+        report: Duration::from_millis(u64::from(args.report_ms)),
+        json: args.json,
+        stop: &stop,
+    };
+    let lanes = match &args.interface[..] {
+        [a, b] => vec![format!("{a} -> {b}"), format!("{b} -> {a}")],
+        one => one.iter().map(|a| format!("{a} -> {a}")).collect(),
+    };
+    run::forward(&pace, &lanes, &mut ports, |ports, moved| match ports {
+        [a, b] => super::bridge::between(a, b, args.burst, true, moved, &mut edit),
+        [a] => {
+            let (tx, rx) = a.rings();
+            let m = super::bridge::rings(rx, tx, args.burst, true, &mut edit);
+            if let Some(sum) = moved.first_mut() {
+                *sum = Moved { frames: sum.frames + m.frames, bytes: sum.bytes + m.bytes };
+            }
+            m.frames > 0
+        }
+        _ => false,
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a mode does to the two addresses at the start of a frame.
+fn edit(mode: Mode, peer: [u8; 6]) -> impl FnMut(&RingMem, u32) {
+    // testpmd's own address for a port without one.
+    let own = [2, 0, 0, 0, 0, 0];
+    move |mem, buf| {
+        let mut addresses = [0u8; 12];
+        match mode {
+            Mode::Io => return,
+            Mode::Mac => {
+                addresses[..6].copy_from_slice(&peer);
+                addresses[6..].copy_from_slice(&own);
+            }
+            Mode::Macswap => {
+                mem.read(buf, 0, &mut addresses);
+                addresses.rotate_left(6);
+            }
+        }
+        mem.write(buf, 0, &addresses);
+    }
 }

@@ -1,6 +1,5 @@
 //! `netvale pkt-gen`: generate and count frames, with netmap pkt-gen's options.
 
-use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -8,6 +7,7 @@ use std::time::Duration;
 
 use netvale::{Options, Port};
 
+use crate::forward::run::is_closed;
 use crate::{CliError, Ctx};
 
 mod frame;
@@ -249,12 +249,6 @@ fn unfit(args: &Args) -> Result<(), CliError> {
     Ok(())
 }
 
-fn is_closed(connection: BorrowedFd<'_>) -> bool {
-    let mut byte = [0u8; 1];
-    let flags = rustix::net::RecvFlags::DONTWAIT | rustix::net::RecvFlags::PEEK;
-    matches!(rustix::net::recv(connection, &mut byte, flags), Ok((_, 0)))
-}
-
 /// The daemon ended, or the port was detached.
 fn gone() -> CliError {
     CliError::failed("the daemon closed the port", "see its log; `netvale list` shows whether it runs")
@@ -263,9 +257,6 @@ fn gone() -> CliError {
 /// Pins thread `k` as -a says.
 fn pin(args: &Args, k: usize) {
     if let Some(first) = args.affinity {
-        let mut set = rustix::thread::CpuSet::new();
-        set.set((first + k) % rustix::thread::CpuSet::MAX_CPU);
-        // Not allowed here: the figures are the same, only less steady.
-        let _ = rustix::thread::sched_setaffinity(None, &set);
+        crate::forward::run::pin(first + k);
     }
 }

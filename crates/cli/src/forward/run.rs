@@ -1,0 +1,158 @@
+//! The loop of a program that forwards: move while there is something, sleep when there is nothing, report now and then.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use netvale::{Interest, Port};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use serde::Serialize;
+
+use super::engine::Moved;
+use crate::{CliError, out, units};
+
+/// How long to look before sleeping: longer than a wake-up of another CPU takes.
+const SPIN: Duration = Duration::from_micros(100);
+/// Longest sleep: how late Ctrl-C and the end of the time are noticed.
+const NAP: Duration = Duration::from_millis(50);
+
+/// How the loop runs.
+pub struct Pace<'a> {
+    /// Never sleep.
+    pub poll_always: bool,
+    /// End after so long.
+    pub limit: Option<Duration>,
+    /// End after so many frames; 0: no end.
+    pub count: u64,
+    /// Between two reports.
+    pub report: Duration,
+    /// Reports as JSON.
+    pub json: bool,
+    /// Set by Ctrl-C.
+    pub stop: &'a AtomicBool,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    what: &'a str,
+    lanes: Vec<Lane<'a>>,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Lane<'a> {
+    lane: &'a str,
+    frames: u64,
+    bytes: u64,
+    pps: f64,
+}
+
+impl Line<'_> {
+    fn print(&self, json: bool) -> Result<(), CliError> {
+        if json {
+            return out::json(self);
+        }
+        let lane = |l: &Lane<'_>| format!("{} {} ({} pkts)", l.lane, units::pps(l.pps), l.frames);
+        let lanes: Vec<String> = self.lanes.iter().map(lane).collect();
+        out::line(format_args!("{}{}", if self.what == "sum" { "Forwarded in all: " } else { "" }, lanes.join(", ")))
+    }
+}
+
+fn lines<'a>(what: &'a str, names: &'a [String], moved: &[Moved], time: Duration) -> Line<'a> {
+    let seconds = time.as_secs_f64().max(1e-9);
+    let lane = |(lane, m): (&'a String, &Moved)| Lane {
+        lane,
+        frames: m.frames,
+        bytes: m.bytes,
+        pps: m.frames as f64 / seconds,
+    };
+    Line { what, lanes: names.iter().zip(moved).map(lane).collect(), seconds }
+}
+
+/// Runs `round` until it is time to end. `round` moves what it can and adds it to its lanes (named by `names`); it returns whether it moved
+/// anything. `ports` are slept on.
+///
+/// # Errors
+/// A port was closed under us; standard output is gone.
+pub fn forward(
+    pace: &Pace<'_>,
+    names: &[String],
+    ports: &mut [Port],
+    mut round: impl FnMut(&mut [Port], &mut [Moved]) -> bool,
+) -> Result<(), CliError> {
+    let mut moved = vec![Moved::default(); names.len()];
+    let (start, mut seen, mut last, mut busy) = (Instant::now(), moved.clone(), Instant::now(), Instant::now());
+    let mut looks = 0u32;
+    let ended = loop {
+        let any = round(ports, &mut moved);
+        looks = looks.wrapping_add(1);
+        if any && !looks.is_multiple_of(256) {
+            continue;
+        }
+        let now = Instant::now();
+        if any {
+            busy = now;
+        } else if !pace.poll_always && now.duration_since(busy) > SPIN {
+            sleep(ports);
+        } else {
+            std::thread::yield_now();
+        }
+        if now.duration_since(last) >= pace.report {
+            let since: Vec<Moved> = moved
+                .iter()
+                .zip(&seen)
+                .map(|(m, s)| Moved { frames: m.frames - s.frames, bytes: m.bytes - s.bytes })
+                .collect();
+            lines("rate", names, &since, now.duration_since(last)).print(pace.json)?;
+            (last, seen) = (now, moved.clone());
+        }
+        if let Some(gone) = ports.iter().find(|p| p.connection().is_some_and(is_closed)) {
+            break Err(CliError::failed(
+                format!("the daemon closed {}", gone.name()),
+                "see its log; `netvale list` shows whether it runs",
+            ));
+        }
+        let total: u64 = moved.iter().map(|m| m.frames).sum();
+        let over = pace.limit.is_some_and(|l| start.elapsed() >= l) || (pace.count > 0 && total >= pace.count);
+        if over || pace.stop.load(Ordering::Relaxed) {
+            break Ok(());
+        }
+    };
+    lines("sum", names, &moved, start.elapsed()).print(pace.json)?;
+    ended
+}
+
+/// Sleeps until a port receives something, for a moment at most.
+fn sleep(ports: &mut [Port]) {
+    if let [port] = ports {
+        // An error is seen at the next look at the connection.
+        let _ = port.wait(Interest::Rx, Some(NAP));
+        return;
+    }
+    let ready = ports.iter_mut().flat_map(|p| p.rx().iter_mut()).fold(false, |ready, r| r.arm() | ready);
+    if !ready {
+        let fds =
+            ports.iter_mut().flat_map(|p| p.rx().iter().map(|r| r.wake_fd().try_clone_to_owned()).collect::<Vec<_>>());
+        let fds: Vec<_> = fds.filter_map(Result::ok).collect();
+        let mut polled: Vec<PollFd<'_>> =
+            fds.iter().map(|f| PollFd::from_borrowed_fd(f.as_fd(), PollFlags::IN)).collect();
+        let limit = Timespec { tv_sec: 0, tv_nsec: i64::from(NAP.subsec_nanos()) };
+        // Interrupted is as good as timed out.
+        let _ = rustix::event::poll(&mut polled, Some(&limit));
+    }
+    ports.iter_mut().flat_map(|p| p.rx().iter()).for_each(netvale::RxRing::disarm);
+}
+
+/// Whether the daemon closed a connection.
+pub fn is_closed(connection: BorrowedFd<'_>) -> bool {
+    let mut byte = [0u8; 1];
+    let flags = rustix::net::RecvFlags::DONTWAIT | rustix::net::RecvFlags::PEEK;
+    matches!(rustix::net::recv(connection, &mut byte, flags), Ok((_, 0)))
+}
+
+/// Pins this thread to a CPU. Where that is not allowed, figures are the same, only less steady.
+pub fn pin(cpu: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu % rustix::thread::CpuSet::MAX_CPU);
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}
