@@ -18,13 +18,16 @@ pub enum Unit {
     /// Per cent of one core.
     #[serde(rename = "percent")]
     Percent,
+    /// 1,024 bytes of memory.
+    #[serde(rename = "KiB")]
+    Kib,
 }
 
 impl Unit {
     /// Whether a smaller figure is the better one.
     #[must_use]
     pub fn lower_is_better(self) -> bool {
-        matches!(self, Self::Micros | Self::Percent)
+        matches!(self, Self::Micros | Self::Percent | Self::Kib)
     }
 
     /// How many times better `ours` is than `theirs`: > 1 is better for us in every unit.
@@ -43,7 +46,7 @@ impl Unit {
         match self {
             Self::Mpps => Some(per_second / 1e6),
             Self::Gbps => Some(per_second * f64::from(frame_bytes) * 8.0 / 1e9),
-            Self::Micros | Self::Percent => None,
+            Self::Micros | Self::Percent | Self::Kib => None,
         }
     }
 }
@@ -55,6 +58,7 @@ impl fmt::Display for Unit {
             Self::Gbps => "Gbit/s",
             Self::Micros => "us",
             Self::Percent => "percent",
+            Self::Kib => "KiB",
         })
     }
 }
@@ -64,7 +68,7 @@ impl fmt::Display for Unit {
 pub struct Case {
     /// The scenario's name: `pipe`, `vale`, …
     pub scenario: String,
-    /// The kind of the scenario: `two-process`, `1-1`, …
+    /// The kind of the scenario: `touched`, `daemon`, … In one whose name ends in `untouched` nobody reads or writes the frames' bytes.
     pub variant: String,
     /// Frame length without FCS; 0 where frames have no fixed length (TCP streams).
     pub frame_bytes: u32,
@@ -75,8 +79,19 @@ pub struct Case {
     /// How long a waiter polls before it sleeps, microseconds; `None` where nobody waits.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub spin_us: Option<u32>,
+    /// Destination addresses that frames go through in turn; `None` where the scenario does not vary them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub addresses: Option<u32>,
     /// The unit of the figure.
     pub unit: Unit,
+}
+
+impl Case {
+    /// Whether the applications write and read the frames' bytes, not just slots. A peer fits only where it does the same.
+    #[must_use]
+    pub fn touches(&self) -> bool {
+        !self.variant.ends_with("untouched")
+    }
 }
 
 impl fmt::Display for Case {
@@ -90,6 +105,9 @@ impl fmt::Display for Case {
         }
         if self.ports > 2 {
             write!(f, " {} ports", self.ports)?;
+        }
+        if let Some(addresses) = self.addresses {
+            write!(f, " {addresses} addresses")?;
         }
         match self.spin_us {
             Some(spin) => write!(f, " spin {spin} us"),

@@ -58,6 +58,31 @@ pub enum BenchError {
     /// A measurement moved nothing.
     #[error("{0} moved no frame: its set-up does not forward")]
     NoTraffic(String),
+    /// Frames were lost or came from nowhere: the figure would be wrong.
+    #[error(
+        "{who} sent {sent} frames, but {received} arrived and {dropped} were counted as dropped; no more than \
+         {in_flight} can be under way"
+    )]
+    Miscounted {
+        /// The contender.
+        who: String,
+        /// Frames sent.
+        sent: u64,
+        /// Frames received.
+        received: u64,
+        /// Frames that drop counters know of.
+        dropped: u64,
+        /// Slots of all rings together.
+        in_flight: u64,
+    },
+    /// A frame arrived with other bytes than it was sent with.
+    #[error("{who} delivered {frames} frames with wrong bytes")]
+    WrongBytes {
+        /// The contender.
+        who: String,
+        /// How many.
+        frames: u64,
+    },
     /// A contender cannot run on this machine.
     #[error("skipped: {0}")]
     Skipped(#[from] Skip),

@@ -261,7 +261,8 @@ mod tests {
             scenarios: vec!["copy".into()],
             against: Rivals::All,
             runs: 1,
-            seconds: 0.01,
+            // Long enough for each side to get a turn on a machine with other work.
+            seconds: 0.25,
             quick: true,
             json: true,
             ..Options::default()

@@ -105,11 +105,12 @@ pub(crate) mod tests {
         Record {
             case: Case {
                 scenario: "pipe".into(),
-                variant: "two-process".into(),
+                variant: "touched".into(),
                 frame_bytes: 60,
                 batch: 256,
                 ports: 2,
                 spin_us: None,
+                addresses: None,
                 unit: Unit::Mpps,
             },
             contender: "netvale".into(),

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::case::{Case, Unit};
+use crate::case::Case;
 use crate::contender::{Contender, Env, Sample, Session};
 use crate::error::{Result, Skip};
 use crate::peers::frames::{self, frame};
 use crate::sys::netns::Netns;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
 use crate::sys::threads::{Job, run_pinned, total_rate};
-use crate::{pin, sys};
+use crate::{pin, scenarios, sys};
 
 /// The peer: a sender at one end of a veth pair, a receiver at the other.
 #[derive(Clone, Copy, Debug)]
@@ -25,9 +25,7 @@ impl Contender for AfPacket {
     }
 
     fn fits(&self, case: &Case) -> bool {
-        matches!(case.scenario.as_str(), "pipe" | "vale")
-            && case.ports == 2
-            && matches!(case.unit, Unit::Mpps | Unit::Gbps)
+        scenarios::vale::has_peers(case) || (case.scenario == "pipe" && case.touches())
     }
 
     fn available(&self, env: &Env) -> std::result::Result<(), Skip> {

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::case::{Case, Unit};
+use crate::case::Case;
 use crate::contender::{Contender, Env, Sample, Session};
 use crate::error::{Result, Skip};
 use crate::peers::frames::{self, frame};
@@ -14,7 +14,7 @@ use crate::sys::netns::Netns;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
 use crate::sys::tapdev::TapDevice;
 use crate::sys::threads::{Job, run_pinned, total_rate};
-use crate::{pin, sys};
+use crate::{pin, scenarios, sys};
 
 /// The peer, by the kind of its ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Contender for Bridge {
     }
 
     fn fits(&self, case: &Case) -> bool {
-        case.scenario == "vale" && case.ports == 2 && matches!(case.unit, Unit::Mpps | Unit::Gbps)
+        scenarios::vale::has_peers(case)
     }
 
     fn available(&self, env: &Env) -> std::result::Result<(), Skip> {

@@ -6,11 +6,11 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, read, write};
 
-use crate::case::{Case, Unit};
+use crate::case::Case;
 use crate::contender::{Contender, Env, Sample, Session};
 use crate::error::{BenchError, Result, Skip};
 use crate::peers::pingpong::{self, Side};
-use crate::pin;
+use crate::{pin, scenarios};
 
 /// The peer, by where its two threads run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Contender for Eventfd {
     }
 
     fn fits(&self, case: &Case) -> bool {
-        case.scenario == "latency" && case.unit == Unit::Micros
+        scenarios::latency::sleeps_across(case) == Some(*self == Self::AcrossCores)
     }
 
     fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
@@ -94,7 +94,7 @@ struct Hands {
 
 impl Session for Hands {
     fn measure(&mut self, window: Duration) -> Result<Sample> {
-        pingpong::play(&self.name, &mut self.near, &mut self.far, self.cores, window)
+        pingpong::play(&self.name, &mut self.near, &mut self.far, self.cores, &[], window)
     }
 
     fn cores(&self) -> String {

@@ -91,6 +91,7 @@ pub struct Iperf {
     server: Child,
     address: String,
     cores: (usize, usize),
+    beside: Vec<u32>,
     // The server lives in its namespace; folder and namespace go after it.
     _server_namespace: Netns,
     _folder: tempfile::TempDir,
@@ -112,9 +113,17 @@ impl Iperf {
             server: process,
             address: address.to_owned(),
             cores,
+            beside: Vec::new(),
             _server_namespace: server,
             _folder: folder,
         })
+    }
+
+    /// Process `pid`, too, belongs to what is measured.
+    #[must_use]
+    pub fn beside(mut self, pid: u32) -> Self {
+        self.beside.push(pid);
+        self
     }
 
     /// One client run of about `window` (iperf3 counts whole seconds), in Gbit/s received.
@@ -123,7 +132,9 @@ impl Iperf {
     /// The client fails, or its report cannot be read.
     pub fn measure(&mut self, window: Duration) -> Result<Sample> {
         let seconds = window.as_secs_f64().ceil().max(1.0);
-        let watch = Watch::start(&[self.server.pid()], &[]);
+        let mut processes = self.beside.clone();
+        processes.push(self.server.pid());
+        let watch = Watch::start(&processes, &[]);
         let mut command: Command = self.client.command("iperf3");
         command.args(["--json", "--client", &self.address, "--time", &seconds.to_string()]);
         command.args(["--affinity", &self.cores.0.to_string()]);

@@ -1,6 +1,6 @@
 //! DPDK's memif between two processes: the peer of a pipe between processes.
 
-use crate::case::{Case, Unit};
+use crate::case::Case;
 use crate::contender::{Contender, Env, Session};
 use crate::error::{Result, Skip};
 use crate::peers::dpdk::{DpdkSession, burst};
@@ -61,7 +61,7 @@ impl Contender for Memif {
     }
 
     fn fits(&self, case: &Case) -> bool {
-        case.scenario == "pipe" && matches!(case.unit, Unit::Mpps | Unit::Gbps)
+        case.scenario == "pipe" && case.touches()
     }
 
     fn available(&self, env: &Env) -> std::result::Result<(), Skip> {

@@ -4,7 +4,7 @@
 //! hop; the figure is hops of both directions together. With `io` only pointers move; with `macswap` each side
 //! reads and writes the frame's first line, which is what an application does.
 
-use crate::case::{Case, Unit};
+use crate::case::Case;
 use crate::contender::{Contender, Env, Session};
 use crate::error::{Result, Skip};
 use crate::peers::dpdk::{DpdkSession, burst};
@@ -45,7 +45,7 @@ impl Contender for NetRing {
     }
 
     fn fits(&self, case: &Case) -> bool {
-        case.scenario == "pipe" && matches!(case.unit, Unit::Mpps | Unit::Gbps)
+        case.scenario == "pipe" && case.touches() == (*self == Self::Macswap)
     }
 
     fn available(&self, env: &Env) -> std::result::Result<(), Skip> {

@@ -9,13 +9,14 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::case::{Case, Unit};
+use crate::case::Case;
 use crate::contender::{Contender, Env, Session};
 use crate::disturb::threads_named;
 use crate::error::{BenchError, Result, Skip};
 use crate::interrupt;
 use crate::peers::dpdk::{DpdkSession, Part, burst};
 use crate::peers::testpmd::{self, Place, Setup, Testpmd};
+use crate::scenarios;
 use crate::sys::child::{self, Child};
 use crate::sys::need_program;
 
@@ -59,7 +60,7 @@ impl Contender for Ovs {
     }
 
     fn fits(&self, case: &Case) -> bool {
-        case.scenario == "vale" && case.ports == 2 && matches!(case.unit, Unit::Mpps | Unit::Gbps)
+        scenarios::vale::has_peers(case)
     }
 
     fn available(&self, env: &Env) -> std::result::Result<(), Skip> {

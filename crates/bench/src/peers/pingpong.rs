@@ -29,8 +29,8 @@ pub trait Side: Send {
     fn wait(&mut self) -> Result<bool>;
 }
 
-/// Lets `near` on `cores.0` and `far` on `cores.1` play for `window`. The median one-way time is the figure, in
-/// microseconds.
+/// Lets `near` on `cores.0` and `far` on `cores.1` play for `window`, by way of `processes` if others take part. The median
+/// one-way time is the figure, in microseconds.
 ///
 /// # Errors
 /// A side fails, or a message is lost.
@@ -39,6 +39,7 @@ pub fn play(
     near: &mut dyn Side,
     far: &mut dyn Side,
     cores: (usize, usize),
+    processes: &[u32],
     window: Duration,
 ) -> Result<Sample> {
     let over = &AtomicBool::new(false);
@@ -51,7 +52,7 @@ pub fn play(
             let told = near.send();
             asked.and_then(|result| told.map(|()| result))
         });
-        let watch = Watch::start(&[], &[]);
+        let watch = Watch::start(processes, &[]);
         let asked = asking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let beside = watch.finish();
         let answered = echo.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -133,7 +134,8 @@ mod tests {
         let (to_far, from_near) = channel();
         let (to_near, from_far) = channel();
         let (mut near, mut far) = (Channel(to_far, from_far), Channel(to_near, from_near));
-        let sample = play("x", &mut near, &mut far, (core, core), Duration::from_millis(20)).expect("nothing is lost");
+        let sample =
+            play("x", &mut near, &mut far, (core, core), &[], Duration::from_millis(20)).expect("nothing is lost");
         assert!(!sample.latencies.expect("recorded").is_empty());
         assert!(sample.value > 0.0);
     }

@@ -4,13 +4,13 @@ use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use crate::case::{Case, Unit};
+use crate::case::Case;
 use crate::contender::{Contender, Env, Sample, Session};
 use crate::error::{BenchError, Result, Skip};
 use crate::peers::eventfd::placed;
 use crate::peers::pingpong::{self, Side};
 use crate::sys::netns::Netns;
-use crate::{pin, sys};
+use crate::{pin, scenarios, sys};
 
 /// The payload that makes a 60-byte frame: 60 − 14 (Ethernet) − 20 (IPv4) − 8 (UDP).
 const PAYLOAD: usize = 18;
@@ -40,7 +40,7 @@ impl Contender for UdpEcho {
     }
 
     fn fits(&self, case: &Case) -> bool {
-        case.scenario == "latency" && case.unit == Unit::Micros
+        scenarios::latency::sleeps_across(case) == Some(*self == Self::AcrossCores)
     }
 
     fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
@@ -104,7 +104,7 @@ struct Echo {
 
 impl Session for Echo {
     fn measure(&mut self, window: Duration) -> Result<Sample> {
-        pingpong::play(&self.name, &mut self.near, &mut self.far, self.cores, window)
+        pingpong::play(&self.name, &mut self.near, &mut self.far, self.cores, &[], window)
     }
 
     fn cores(&self) -> String {

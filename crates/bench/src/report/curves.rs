@@ -18,10 +18,11 @@ pub enum Axis {
     FrameBytes,
     Ports,
     Spin,
+    Addresses,
 }
 
 impl Axis {
-    const ALL: [Self; 4] = [Self::Batch, Self::FrameBytes, Self::Ports, Self::Spin];
+    const ALL: [Self; 5] = [Self::Batch, Self::FrameBytes, Self::Ports, Self::Spin, Self::Addresses];
 
     fn of(self, case: &Case) -> Option<u32> {
         match self {
@@ -29,6 +30,7 @@ impl Axis {
             Self::FrameBytes => Some(case.frame_bytes),
             Self::Ports => Some(case.ports),
             Self::Spin => case.spin_us,
+            Self::Addresses => case.addresses,
         }
     }
 
@@ -40,6 +42,7 @@ impl Axis {
             Self::FrameBytes => rest.frame_bytes = 0,
             Self::Ports => rest.ports = 0,
             Self::Spin => rest.spin_us = None,
+            Self::Addresses => rest.addresses = None,
         }
         rest
     }
@@ -50,6 +53,7 @@ impl Axis {
             Self::FrameBytes => "frame length, bytes without FCS",
             Self::Ports => "ports or rings",
             Self::Spin => "spin budget, us",
+            Self::Addresses => "destination addresses",
         }
     }
 
@@ -59,6 +63,7 @@ impl Axis {
             Self::FrameBytes => "by-frame-bytes",
             Self::Ports => "by-ports",
             Self::Spin => "by-spin",
+            Self::Addresses => "by-addresses",
         }
     }
 }
@@ -240,6 +245,7 @@ fn y_label(unit: Unit) -> String {
         Unit::Mpps => "Mpps (millions of frames a second)".into(),
         Unit::Micros => "one-way time, us".into(),
         Unit::Percent => "percent of one core".into(),
+        Unit::Kib => "KiB".into(),
         Unit::Gbps => "Gbit/s".into(),
     }
 }

@@ -26,7 +26,14 @@ const PASSES: u64 = 16;
 pub const SCENARIO: Scenario = Scenario {
     name: "copy",
     about: "one core copying frames between buffers, stride 2112 (ours) against 2048: the harness' self-test",
-    variants: &[Variant { name: "one-core", unit: Unit::Mpps, frame_bytes: &[64], batch: &[1024], ports: &[1] }],
+    variants: &[Variant {
+        name: "one-core",
+        unit: Unit::Mpps,
+        frame_bytes: &[64],
+        batch: &[1024],
+        ports: &[1],
+        ..Variant::TWO_PORTS
+    }],
     ours: Some(|| Box::new(SpreadCopy)),
 };
 

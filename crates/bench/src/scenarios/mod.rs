@@ -1,8 +1,14 @@
 //! What can be measured. Each scenario is one file; adding one means adding a line to [`all`].
 
 pub mod copy;
+pub mod embedded;
+pub mod idle;
+pub mod latency;
 pub mod own;
 pub mod pipe;
+pub mod stations;
+pub mod tap;
+pub mod traffic;
 pub mod vale;
 
 use crate::case::{Case, Unit};
@@ -46,33 +52,63 @@ pub struct Variant {
     pub frame_bytes: &'static [u32],
     /// Batches; `[0]` where there is no such thing, which no option changes.
     pub batch: &'static [u32],
-    /// Ports or rings.
+    /// Ports. Several values are a sweep, which options may replace; a single one is part of what the variant is.
     pub ports: &'static [u32],
+    /// Spin budgets, µs; empty where nobody waits.
+    pub spin_us: &'static [u32],
+    /// Numbers of destination addresses; empty where they do not vary.
+    pub addresses: &'static [u32],
+}
+
+impl Variant {
+    /// Two ports and nothing else that varies: what the others are written as differences from.
+    pub const TWO_PORTS: Self =
+        Self { name: "", unit: Unit::Mpps, frame_bytes: &[0], batch: &[0], ports: &[2], spin_us: &[], addresses: &[] };
+
+    fn cases(&self, scenario: &str, sweep: &Sweep) -> Vec<Case> {
+        let mut cases = vec![Case {
+            scenario: scenario.to_owned(),
+            variant: self.name.to_owned(),
+            frame_bytes: 0,
+            batch: 0,
+            ports: 0,
+            spin_us: None,
+            addresses: None,
+            unit: self.unit,
+        }];
+        let ports: &[u32] = if self.ports.len() > 1 { &sweep.ports } else { &[] };
+        spread(&mut cases, chosen(&sweep.frame_bytes, self.frame_bytes), |case, x| case.frame_bytes = x);
+        spread(&mut cases, chosen(&sweep.batch, self.batch), |case, x| case.batch = x);
+        spread(&mut cases, chosen(ports, self.ports), |case, x| case.ports = x);
+        spread(&mut cases, self.spin_us, |case, x| case.spin_us = Some(x));
+        spread(&mut cases, self.addresses, |case, x| case.addresses = Some(x));
+        cases
+    }
+}
+
+/// Each case becomes one for each value; without values all stay as they are.
+fn spread(cases: &mut Vec<Case>, values: &[u32], set: impl Fn(&mut Case, u32)) {
+    if values.is_empty() {
+        return;
+    }
+    let with = |case: Case| {
+        values
+            .iter()
+            .map(|&value| {
+                let mut one = case.clone();
+                set(&mut one, value);
+                one
+            })
+            .collect::<Vec<_>>()
+    };
+    *cases = std::mem::take(cases).into_iter().flat_map(with).collect();
 }
 
 impl Scenario {
     /// All cases of the sweep, variant by variant.
     #[must_use]
     pub fn cases(&self, sweep: &Sweep) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for variant in self.variants {
-            for &frame_bytes in chosen(&sweep.frame_bytes, variant.frame_bytes) {
-                for &batch in chosen(&sweep.batch, variant.batch) {
-                    for &ports in chosen(&sweep.ports, variant.ports) {
-                        cases.push(Case {
-                            scenario: self.name.to_owned(),
-                            variant: variant.name.to_owned(),
-                            frame_bytes,
-                            batch,
-                            ports,
-                            spin_us: None,
-                            unit: variant.unit,
-                        });
-                    }
-                }
-            }
-        }
-        cases
+        self.variants.iter().flat_map(|variant| variant.cases(self.name, sweep)).collect()
     }
 }
 
@@ -86,23 +122,8 @@ pub fn all() -> &'static [Scenario] {
     ALL
 }
 
-const ALL: &[Scenario] = &[
-    copy::SCENARIO,
-    pipe::SCENARIO,
-    vale::SCENARIO,
-    Scenario {
-        name: "tap",
-        about: "iperf3 TCP between two network namespaces",
-        variants: &[Variant { name: "tcp", unit: Unit::Gbps, frame_bytes: &[0], batch: &[0], ports: &[2] }],
-        ours: None,
-    },
-    Scenario {
-        name: "latency",
-        about: "one frame back and forth; one-way time",
-        variants: &[Variant { name: "sleeping", unit: Unit::Micros, frame_bytes: &[60], batch: &[1], ports: &[2] }],
-        ours: None,
-    },
-];
+const ALL: &[Scenario] =
+    &[copy::SCENARIO, pipe::SCENARIO, vale::SCENARIO, tap::SCENARIO, latency::SCENARIO, idle::SCENARIO];
 
 /// The scenario of that name.
 #[must_use]

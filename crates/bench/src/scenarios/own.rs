@@ -1,21 +1,25 @@
-//! What our own sides of scenarios share: a daemon in a process of its own, ports opened from it, frames.
+//! What our own sides of scenarios share: a daemon in a process of its own, and ports opened from it.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use netvale::{Options, Port, RxRing, TxRing};
+use netvale::{Options, Port};
+use netvale_control::client::Client;
+use netvale_control::types::StatsReply;
 use netvale_daemon::config::File;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use crate::error::{BenchError, Result};
+use crate::interrupt;
+use crate::sys::netns::Netns;
 use crate::sys::worker::{Context, Worker};
 
-/// Slots of a ring: buffers of both directions stay in a second-level cache of 2 MiB.
-pub const SLOTS: u32 = 512;
 /// The role of [`daemon_role`].
 pub const DAEMON: &str = "daemon";
+/// How the daemon's forwarding threads are named.
+pub const FORWARDING: &str = "netvale-w";
 const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// What the daemon is started with.
@@ -39,15 +43,76 @@ impl Daemon {
     /// # Errors
     /// It does not start.
     pub fn start(cpu: usize, more: &str) -> Result<Daemon> {
+        Self::spawn(cpu, more, |task| Worker::spawn(DAEMON, cpu, task))
+    }
+
+    /// The same in a network namespace: TAPs are made there.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start_in(namespace: &Netns, cpu: usize, more: &str) -> Result<Daemon> {
+        Self::spawn(cpu, more, |task| Worker::spawn_in(namespace, DAEMON, cpu, task))
+    }
+
+    fn spawn(cpu: usize, more: &str, spawn: impl FnOnce(&DaemonTask) -> Result<Worker>) -> Result<Daemon> {
         let dir = crate::sys::scratch("daemon")?;
         let task = DaemonTask { dir: dir.path().display().to_string(), cpu, more: more.to_owned() };
-        Ok(Daemon { worker: Worker::spawn(DAEMON, cpu, &task)?, dir })
+        Ok(Daemon { worker: spawn(&task)?, dir })
     }
 
     /// Its run directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
+
+    /// Opens a port with `slots` slots a ring.
+    ///
+    /// # Errors
+    /// The daemon's refusal.
+    pub fn open(&self, name: &str, slots: u32) -> Result<Port> {
+        open(self.dir(), name, slots)
+    }
+
+    /// A connection to its control socket.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn control(&self) -> Result<Client> {
+        Client::connect(self.dir()).map_err(|error| failed(&error))
+    }
+
+    /// Its counters.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn stats(&self) -> Result<StatsReply> {
+        self.control()?.stats().map_err(|error| failed(&error))
+    }
+
+    /// Frames dropped at all ports.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn drops(&self) -> Result<u64> {
+        Ok(self.stats()?.ports.iter().map(|port| port.drops).sum())
+    }
+
+    /// Waits until its switches have taken `frames` frames in.
+    ///
+    /// # Errors
+    /// They do not come, or the daemon is gone.
+    pub fn wait_for_frames(&self, frames: u64) -> Result<()> {
+        let arrived = || {
+            let taken: u64 = self.stats()?.ports.iter().map(|port| port.in_frames).sum();
+            Ok((taken >= frames).then_some(()))
+        };
+        interrupt::poll_until(START_LIMIT, arrived)?.ok_or_else(|| BenchError::NoTraffic("the daemon's switch".into()))
+    }
+}
+
+/// An error of the daemon as one of ours.
+pub fn failed(error: &dyn std::fmt::Display) -> BenchError {
+    BenchError::Usage(format!("the daemon: {error}"))
 }
 
 /// A daemon, until it is killed.
@@ -57,8 +122,7 @@ impl Daemon {
 pub fn daemon_role(context: &Context) -> Result<()> {
     let task: DaemonTask = context.arguments()?;
     let text = format!("run-dir = {:?}\ncpus = [{}]\nsandbox = false\n{}", task.dir, task.cpu, task.more);
-    let wrong = |e: &dyn std::fmt::Display| BenchError::Usage(format!("the daemon: {e}"));
-    let config = File::parse(&text).map_err(|e| wrong(&e))?.into_config().map_err(|e| wrong(&e))?;
+    let config = File::parse(&text).map_err(|e| failed(&e))?.into_config().map_err(|e| failed(&e))?;
     let daemon = std::thread::spawn(move || netvale_daemon::run(config).map_err(|e| e.to_string()));
     let (socket, start) = (Path::new(&task.dir).join("control.sock"), Instant::now());
     while UnixStream::connect(&socket).is_err() && start.elapsed() < START_LIMIT && !daemon.is_finished() {
@@ -69,63 +133,16 @@ pub fn daemon_role(context: &Context) -> Result<()> {
     }
     match daemon.join() {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(e)) => Err(wrong(&e)),
-        Err(_) => Err(wrong(&"it panicked")),
+        Ok(Err(e)) => Err(failed(&e)),
+        Err(_) => Err(failed(&"it panicked")),
     }
 }
 
-/// Opens a port of the daemon in `dir`.
+/// Opens a port of the daemon in `dir` with `slots` slots a ring.
 ///
 /// # Errors
 /// The daemon's refusal.
-pub fn open(dir: &Path, name: &str) -> Result<Port> {
-    let options = Options { run_dir: Some(dir.into()), slots: SLOTS, ..Options::default() };
-    Port::open_with(name, &options).map_err(|e| BenchError::Usage(e.to_string()))
-}
-
-/// A frame from host `from` to host `to`.
-pub fn frame(to: u16, from: u16, len: u32) -> Vec<u8> {
-    let mut f = vec![0u8; len.max(16) as usize];
-    let mac = |n: u16| [2, 0, 0, 0, (n >> 8) as u8, n as u8];
-    f[..6].copy_from_slice(&mac(to));
-    f[6..12].copy_from_slice(&mac(from));
-    f
-}
-
-/// Fills every buffer of a ring with a frame.
-pub fn fill(ring: &TxRing, frame: &[u8]) {
-    for i in 0..ring.num_slots() {
-        ring.mem().write(ring.slot(i).buf_idx, 0, frame);
-    }
-}
-
-/// Sends up to `batch` frames; writes their bytes if `touch`. Returns how many.
-#[inline]
-pub fn send(ring: &mut TxRing, frame: &[u8], batch: u32, touch: bool) -> u32 {
-    let n = ring.space().min(batch);
-    for k in 0..n {
-        let i = ring.at(k);
-        if touch {
-            ring.mem().write(ring.slot(i).buf_idx, 0, frame);
-        }
-        ring.set_len(i, frame.len() as u16, 0);
-    }
-    ring.advance(n);
-    ring.sync();
-    n
-}
-
-/// Receives up to `batch` frames; reads their first line if `touch`. Returns how many.
-#[inline]
-pub fn receive(ring: &mut RxRing, batch: u32, touch: bool) -> u32 {
-    let _ = ring.sync();
-    let n = ring.space().min(batch);
-    if touch {
-        let mut line = [0u8; 60];
-        for k in 0..n {
-            std::hint::black_box(ring.read(ring.at(k), &mut line));
-        }
-    }
-    ring.advance(n);
-    n
+pub fn open(dir: &Path, name: &str, slots: u32) -> Result<Port> {
+    let options = Options { run_dir: Some(dir.into()), slots, ..Options::default() };
+    Port::open_with(name, &options).map_err(|e| failed(&e))
 }

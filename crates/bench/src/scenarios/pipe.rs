@@ -1,44 +1,57 @@
 //! Frames from one process to another over a netmap pipe: each process has a core, the daemon only introduced them.
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::own::{Daemon, fill, frame, open, receive, send};
+use super::own::{Daemon, open};
+use super::traffic::{Books, Receiver, Sender, Touch, slots};
+use super::{Scenario, Variant};
 use crate::case::{Case, Unit};
 use crate::contender::{Contender, Env, Sample, Session};
 use crate::disturb::Watch;
-use crate::error::{BenchError, Result, Skip};
+use crate::error::{Result, Skip};
 use crate::interrupt;
-use crate::scenarios::{Scenario, Variant};
 use crate::sys::worker::{Context, Worker};
 
 /// Role of the sending process.
 pub const SENDER: &str = "pipe-sender";
 /// Role of the receiving process.
 pub const RECEIVER: &str = "pipe-receiver";
-/// Rounds between two updates of the counter.
-const ROUNDS: u32 = 16;
+/// Counter of frames moved.
+const FRAMES: usize = 0;
+/// Counter of frames that arrived with other bytes than were sent.
+const WRONG: usize = 1;
+/// How long the two run before counting starts.
+const SETTLE: Duration = Duration::from_millis(50);
 
-/// The scenario. In `two-process` the sender writes each frame and the receiver reads it; in `two-process-slots` both touch slots only.
+/// The scenario.
 pub const SCENARIO: Scenario = Scenario {
     name: "pipe",
-    about: "frames from one process to another over a pipe",
+    about: "frames from one process to another over a pipe; touched: first line written and read, untouched: slots only",
     variants: &[
-        Variant { name: "two-process", unit: Unit::Mpps, frame_bytes: &[60], batch: &[256], ports: &[2] },
-        Variant { name: "two-process-slots", unit: Unit::Mpps, frame_bytes: &[60], batch: &[256], ports: &[2] },
+        Variant { name: "untouched", unit: Unit::Mpps, frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS },
+        Variant { name: "touched", unit: Unit::Mpps, frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS },
+        Variant { name: "touched-large", unit: Unit::Gbps, frame_bytes: &[1500], batch: &[64], ..Variant::TWO_PORTS },
+        Variant { name: "all-bytes-large", unit: Unit::Gbps, frame_bytes: &[1500], batch: &[64], ..Variant::TWO_PORTS },
     ],
     ours: Some(|| Box::new(Pipe)),
 };
 
+fn touch(case: &Case) -> Touch {
+    match case.variant.as_str() {
+        "untouched" => Touch::Nothing,
+        "all-bytes-large" => Touch::All,
+        _ => Touch::Line,
+    }
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 struct Task {
     dir: String,
-    frame_bytes: u32,
-    batch: u32,
-    touch: bool,
+    case: Case,
 }
 
 /// The sending process.
@@ -46,17 +59,16 @@ struct Task {
 /// # Errors
 /// Its port cannot be opened.
 pub fn sender_role(context: &Context) -> Result<()> {
-    let task: Task = context.arguments()?;
-    let mut port = open(Path::new(&task.dir), "netmap:bench{1")?;
-    let bytes = frame(2, 1, task.frame_bytes);
-    fill(&port.tx()[0], &bytes);
+    let Task { dir, case } = context.arguments()?;
+    let mut port = open(Path::new(&dir), "netmap:bench{1", slots(2))?;
+    let mut sender = Sender::new(1, (2, 1), case.frame_bytes, touch(&case));
+    sender.fill(&port.tx()[0]);
+    let (sent, batch) = (context.counters.counter(FRAMES), case.batch.max(1));
     context.ready()?;
+    let tx = &mut port.tx()[0];
     loop {
-        let mut n = 0;
-        for _ in 0..ROUNDS {
-            n += u64::from(send(&mut port.tx()[0], &bytes, task.batch, task.touch));
-        }
-        context.counters.counter(0).fetch_add(n, Ordering::Relaxed);
+        sender.send(tx, batch);
+        publish(sent, sender.sent);
     }
 }
 
@@ -65,15 +77,25 @@ pub fn sender_role(context: &Context) -> Result<()> {
 /// # Errors
 /// Its port cannot be opened.
 pub fn receiver_role(context: &Context) -> Result<()> {
-    let task: Task = context.arguments()?;
-    let mut port = open(Path::new(&task.dir), "netmap:bench}1")?;
+    let Task { dir, case } = context.arguments()?;
+    let mut port = open(Path::new(&dir), "netmap:bench}1", slots(2))?;
+    let mut receiver = Receiver::new(touch(&case));
+    let (received, wrong) = (context.counters.counter(FRAMES), context.counters.counter(WRONG));
+    let batch = case.batch.max(1);
     context.ready()?;
+    let rx = &mut port.rx()[0];
     loop {
-        let mut n = 0;
-        for _ in 0..ROUNDS {
-            n += u64::from(receive(&mut port.rx()[0], task.batch, task.touch));
-        }
-        context.counters.counter(0).fetch_add(n, Ordering::Relaxed);
+        receiver.receive(rx, batch);
+        publish(received, receiver.received);
+        publish(wrong, receiver.wrong);
+    }
+}
+
+/// Only when there is news: the line is this process' alone most of the time.
+#[inline]
+fn publish(counter: &AtomicU64, value: u64) {
+    if counter.load(Ordering::Relaxed) != value {
+        counter.store(value, Ordering::Relaxed);
     }
 }
 
@@ -100,12 +122,7 @@ impl Contender for Pipe {
     fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
         let (first, second) = env.two_cores()?;
         let daemon = Daemon::start(first, "")?;
-        let task = Task {
-            dir: daemon.dir().display().to_string(),
-            frame_bytes: case.frame_bytes,
-            batch: case.batch.max(1),
-            touch: case.variant == "two-process",
-        };
+        let task = Task { dir: daemon.dir().display().to_string(), case: case.clone() };
         let receiver = Worker::spawn(RECEIVER, second, &task)?;
         receiver.freeze()?;
         let sender = Worker::spawn(SENDER, first, &task)?;
@@ -122,6 +139,20 @@ struct Running {
     _daemon: Daemon,
 }
 
+impl Running {
+    /// The two processes stop between filling a slot and counting it at worst, hence the batches.
+    fn books(&self) -> Books {
+        let received = self.receiver.count(FRAMES);
+        Books {
+            sent: self.sender.count(FRAMES) + u64::from(self.case.batch),
+            received,
+            wrong: self.receiver.count(WRONG),
+            dropped: 0,
+            in_flight: u64::from(2 * slots(2) + 2 * self.case.batch),
+        }
+    }
+}
+
 impl Session for Running {
     fn resume(&mut self) -> Result<()> {
         self.receiver.thaw()?;
@@ -130,21 +161,18 @@ impl Session for Running {
 
     fn pause(&mut self) -> Result<()> {
         self.sender.freeze()?;
-        self.receiver.freeze()
+        self.receiver.freeze()?;
+        self.books().check("netvale's pipe")
     }
 
     fn measure(&mut self, window: Duration) -> Result<Sample> {
         let pids = [self.sender.pid(), self.receiver.pid()];
-        std::thread::sleep(Duration::from_millis(50));
+        interrupt::sleep(SETTLE)?;
         let watch = Watch::start(&pids, &[(pids[0], pids[0]), (pids[1], pids[1])]);
-        let (before, start) = (self.receiver.count(0), Instant::now());
-        std::thread::sleep(window);
-        let (frames, seconds) = (self.receiver.count(0) - before, start.elapsed().as_secs_f64());
+        let (before, start) = (self.receiver.count(FRAMES), Instant::now());
+        interrupt::sleep(window)?;
+        let (frames, seconds) = (self.receiver.count(FRAMES) - before, start.elapsed().as_secs_f64());
         let beside = watch.finish();
-        interrupt::check()?;
-        if frames == 0 {
-            return Err(BenchError::NoTraffic("netvale's pipe".into()));
-        }
         Ok(Sample::new(self.case.unit.rate(frames, self.case.frame_bytes, seconds).unwrap_or(0.0), beside))
     }
 
@@ -153,10 +181,10 @@ impl Session for Running {
     }
 
     fn touched(&self) -> bool {
-        self.case.variant == "two-process"
+        self.case.touches()
     }
 
     fn context(&self) -> Vec<(String, String)> {
-        vec![("slots".into(), super::own::SLOTS.to_string())]
+        vec![("slots".into(), slots(2).to_string()), ("bytes".into(), touch(&self.case).words().into())]
     }
 }

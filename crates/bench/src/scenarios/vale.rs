@@ -1,34 +1,61 @@
-//! Frames from one port to another across the daemon's switch: sender and receiver take turns on one core, the daemon's worker
-//! has the other.
+//! Frames across the switch: in the daemon, or embedded in the program that sends and receives.
 
 use std::time::Duration;
 
-use netvale::Port;
+use netvale::{Port, RxRing, TxRing};
 
-use super::own::{Daemon, fill, frame, open, receive, send};
+use super::embedded::Embedded;
+use super::own::{Daemon, FORWARDING};
+use super::stations::{Plan, Stations};
+use super::traffic::{Touch, frame, slots};
 use crate::case::{Case, Unit};
 use crate::contender::{Contender, Env, Sample, Session};
 use crate::disturb::threads_named;
-use crate::error::{Result, Skip};
+use crate::error::{BenchError, Result, Skip};
+use crate::interrupt;
 use crate::scenarios::{Scenario, Variant};
 use crate::sys::threads::{Job, run_pinned_with, total_rate};
 
 /// Rounds between two looks at the clock.
 const ROUNDS: u32 = 32;
+/// How long frames that teach the switch its addresses may take.
+const LEARNING: Duration = Duration::from_secs(10);
+/// Each number the double of the one before.
+const PORTS: &[u32] = &[2, 4, 8, 16, 32, 64];
+const ADDRESSES: &[u32] = &[1, 512, 1024, 2048, 4096, 8192];
 
-/// The scenario. In `1-1` the sender writes each frame and the receiver reads it; in `1-1-slots` both touch slots only.
+const SHORT: Variant = Variant { frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS };
+
+/// The scenario. Unless a variant ends in `untouched`, the sender writes the first line of each frame and the receiver reads it.
 pub const SCENARIO: Scenario = Scenario {
     name: "vale",
-    about: "frames across a learning switch",
+    about: "frames across a learning switch, embedded or in the daemon: 1 to 1, 1 to n, n to 1, n addresses",
     variants: &[
-        Variant { name: "1-1", unit: Unit::Mpps, frame_bytes: &[60], batch: &[256], ports: &[2] },
-        Variant { name: "1-1-slots", unit: Unit::Mpps, frame_bytes: &[60], batch: &[256], ports: &[2] },
-        Variant { name: "1-1-large", unit: Unit::Gbps, frame_bytes: &[1500], batch: &[256], ports: &[2] },
+        Variant { name: "embedded", ..SHORT },
+        Variant { name: "embedded-untouched", ..SHORT },
+        Variant { name: "daemon", ..SHORT },
+        Variant { name: "daemon-untouched", ..SHORT },
+        Variant { name: "daemon-large", unit: Unit::Gbps, frame_bytes: &[1500], ..SHORT },
+        Variant { name: "1-to-n", ports: PORTS, ..SHORT },
+        Variant { name: "n-to-1", ports: PORTS, ..SHORT },
+        Variant { name: "addresses", addresses: ADDRESSES, ..SHORT },
     ],
     ours: Some(|| Box::new(Vale)),
 };
 
-/// Netvale's daemon.
+/// Whether the peers have something like this: two ports of a switch of their own, frames touched.
+#[must_use]
+pub fn has_peers(case: &Case) -> bool {
+    case.scenario == SCENARIO.name && matches!(case.variant.as_str(), "daemon" | "daemon-large")
+}
+
+/// What the applications of `case` do with bytes.
+#[must_use]
+pub fn touch(case: &Case) -> Touch {
+    if case.touches() { Touch::Line } else { Touch::Nothing }
+}
+
+/// Netvale's switch.
 pub struct Vale;
 
 impl Contender for Vale {
@@ -37,7 +64,7 @@ impl Contender for Vale {
     }
 
     fn about(&self) -> &str {
-        "two local ports on a VALE switch, one worker"
+        "local ports on a VALE switch, one worker"
     }
 
     fn fits(&self, case: &Case) -> bool {
@@ -49,17 +76,11 @@ impl Contender for Vale {
     }
 
     fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
-        let (core, worker_core) = env.two_cores()?;
-        let daemon = Daemon::start(worker_core, "")?;
-        let (mut from, mut to) = (open(daemon.dir(), "vale0:from")?, open(daemon.dir(), "vale0:to")?);
-        // The receiver shows itself once, so that its address is known.
-        to.tx()[0].send(&frame(1, 2, 60));
-        to.sync();
-        let bytes = frame(2, 1, case.frame_bytes);
-        fill(&from.tx()[0], &bytes);
-        while !from.wait(netvale::Interest::Rx, Some(Duration::from_secs(1))).unwrap_or(true) {}
-        daemon.worker.freeze()?;
-        Ok(Box::new(Running { case: case.clone(), core, worker_core, daemon, from, to, bytes }))
+        let cores = env.two_cores()?;
+        if case.variant.starts_with("embedded") {
+            return Ok(Box::new(Embedded::start(case, cores.0)?));
+        }
+        Ok(Box::new(Running::start(case, cores)?))
     }
 }
 
@@ -67,10 +88,50 @@ struct Running {
     case: Case,
     core: usize,
     worker_core: usize,
+    stations: Stations<TxRing, RxRing>,
+    drops_before: u64,
+    // Rings belong to ports, ports to the daemon: dropped in this order.
+    _ports: Vec<Port>,
     daemon: Daemon,
-    from: Port,
-    to: Port,
-    bytes: Vec<u8>,
+}
+
+impl Running {
+    fn start(case: &Case, (core, worker_core): (usize, usize)) -> Result<Self> {
+        let (plan, slots) = (Plan::of(case), slots(case.ports));
+        let daemon = Daemon::start(worker_core, "")?;
+        let open = |what: &str, index: u16| daemon.open(&format!("vale0:{what}{index}"), slots);
+        let mut senders = (0..plan.senders).map(|index| open("from", index)).collect::<Result<Vec<_>>>()?;
+        let mut receivers = (0..plan.receivers).map(|index| open("to", index)).collect::<Result<Vec<_>>>()?;
+        for (index, port) in (0..).zip(&mut receivers) {
+            announce(port, plan.behind(index))?;
+        }
+        daemon.wait_for_frames(u64::from(plan.receivers) * u64::from(plan.stations))?;
+        let tx = senders.iter_mut().flat_map(|port| port.take_rings().0).collect();
+        let rx = receivers.iter_mut().flat_map(|port| port.take_rings().1).collect();
+        let mut stations = Stations::new(plan, case, touch(case), tx, rx);
+        let drops_before = daemon.drops()?;
+        // What was flooded while addresses were unknown is none of the measurement's.
+        daemon.worker.freeze()?;
+        while stations.discard() > 0 {}
+        let ports = senders.into_iter().chain(receivers).collect();
+        Ok(Self { case: case.clone(), core, worker_core, stations, drops_before, _ports: ports, daemon })
+    }
+}
+
+/// Sends a frame from each station, so that the switch knows where they are.
+fn announce(port: &mut Port, stations: impl Iterator<Item = u16>) -> Result<()> {
+    // To an address nobody has: the others' first frames are all flooded.
+    let nobody = u16::MAX;
+    for station in stations {
+        let bytes = frame(nobody, station, 60);
+        let sent = interrupt::poll_until(LEARNING, || {
+            let sent = port.tx()[0].send(&bytes);
+            port.sync();
+            Ok(sent.then_some(()))
+        })?;
+        sent.ok_or_else(|| BenchError::NoTraffic("netvale's switch".into()))?;
+    }
+    Ok(())
 }
 
 impl Session for Running {
@@ -83,33 +144,31 @@ impl Session for Running {
     }
 
     fn measure(&mut self, window: Duration) -> Result<Sample> {
-        let (touch, batch) = (self.touched(), self.case.batch.max(1));
-        let (tx, rx, bytes) = (&mut self.from.tx()[0], &mut self.to.rx()[0], &self.bytes);
-        let job = Job::new(self.core, move || {
-            let mut received = 0;
-            for _ in 0..ROUNDS {
-                send(tx, bytes, batch, touch);
-                received += u64::from(receive(rx, batch, touch));
-            }
-            Ok(received)
-        });
+        let stations = &mut self.stations;
+        let job = Job::new(self.core, move || Ok((0..ROUNDS).map(|_| stations.round()).sum()));
         let pid = self.daemon.worker.pid();
-        let workers = threads_named(pid, &["netvale-w"]);
+        let workers = threads_named(pid, &[FORWARDING]);
         let (done, beside) = run_pinned_with(vec![job], window, &[pid], &workers)?;
-        let rate = total_rate("netvale", &done)?;
-        let value = self.case.unit.rate(1_000_000, self.case.frame_bytes, 1.0).unwrap_or(0.0) * rate / 1e6;
-        Ok(Sample::new(value, beside))
+        let dropped = self.daemon.drops()? - self.drops_before;
+        self.stations.books(dropped).check("netvale")?;
+        Ok(Sample::new(value(&self.case, total_rate("netvale", &done)?), beside))
     }
 
     fn cores(&self) -> String {
-        format!("sender and receiver in turns on {}, worker on {}", self.core, self.worker_core)
+        format!("all ports' applications in turns on {}, worker on {}", self.core, self.worker_core)
     }
 
     fn touched(&self) -> bool {
-        self.case.variant != "1-1-slots"
+        self.case.touches()
     }
 
     fn context(&self) -> Vec<(String, String)> {
-        vec![("slots".into(), super::own::SLOTS.to_string())]
+        vec![("slots".into(), slots(self.case.ports).to_string()), ("bytes".into(), touch(&self.case).words().into())]
     }
+}
+
+/// Frames a second in the unit of the case.
+#[must_use]
+pub fn value(case: &Case, frames_a_second: f64) -> f64 {
+    case.unit.rate(1_000_000, case.frame_bytes, 1.0).unwrap_or(0.0) * frames_a_second / 1e6
 }

@@ -15,6 +15,7 @@ use crate::error::{BenchError, Result};
 use crate::pin;
 use crate::scenarios;
 use crate::sys::child::Child;
+use crate::sys::netns::Netns;
 use crate::sys::shm::SharedCounters;
 
 /// The hidden subcommand; the command line calls [`main`] for it.
@@ -81,6 +82,17 @@ impl Worker {
     /// It does not start or gives up; the error holds its last words.
     pub fn spawn(role: &str, core: usize, arguments: &impl Serialize) -> Result<Self> {
         let mut command = Command::new("/proc/self/exe");
+        command.arg(SUBCOMMAND);
+        Self::spawn_with(command, role, core, arguments)
+    }
+
+    /// As [`Worker::spawn`], in a network namespace.
+    ///
+    /// # Errors
+    /// As [`Worker::spawn`].
+    pub fn spawn_in(namespace: &Netns, role: &str, core: usize, arguments: &impl Serialize) -> Result<Self> {
+        // Our own executable by number: `self` is another program by the time the path is looked up.
+        let mut command = namespace.command(&format!("/proc/{}/exe", std::process::id()));
         command.arg(SUBCOMMAND);
         Self::spawn_with(command, role, core, arguments)
     }

@@ -1,0 +1,137 @@
+//! Many senders or many receivers in turns on one core, over any kind of ring.
+
+use super::traffic::{Books, Receiver, Ring, Sender, Touch};
+use crate::case::Case;
+
+/// Number of the first station that sends; those that receive count from 0 on.
+const FIRST_SENDER: u16 = 40_000;
+
+/// Who sends to whom in a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Ports that send.
+    pub senders: u16,
+    /// Ports that receive.
+    pub receivers: u16,
+    /// Stations behind each receiver.
+    pub stations: u16,
+}
+
+impl Plan {
+    /// One sender unless the variant starts with `n-`; stations on one receiver as many as the case has addresses.
+    #[must_use]
+    pub fn of(case: &Case) -> Self {
+        let many = u16::try_from(case.ports.saturating_sub(1)).unwrap_or(u16::MAX).max(1);
+        let stations = u16::try_from(case.addresses.unwrap_or(1)).unwrap_or(FIRST_SENDER).clamp(1, FIRST_SENDER);
+        if case.variant.starts_with("n-") {
+            Self { senders: many, receivers: 1, stations }
+        } else {
+            Self { senders: 1, receivers: many, stations }
+        }
+    }
+
+    /// The stations behind receiver `index`.
+    pub fn behind(self, index: u16) -> impl Iterator<Item = u16> {
+        let first = index * self.stations;
+        first..first + self.stations
+    }
+
+    /// What sender `index` sends: to all stations in turn.
+    #[must_use]
+    pub fn sender(self, index: u16, frame_bytes: u32, touch: Touch) -> Sender {
+        Sender::new(FIRST_SENDER + index, (0, self.receivers * self.stations), frame_bytes, touch)
+    }
+}
+
+/// The rings of all ports of one core.
+pub struct Stations<T, R> {
+    senders: Vec<(T, Sender)>,
+    receivers: Vec<(R, Receiver)>,
+    batch: u32,
+    turn: usize,
+}
+
+impl<T: Ring, R: Ring> Stations<T, R> {
+    /// Sends on `tx`, fully prepared, and receives on `rx`.
+    pub fn new(plan: Plan, case: &Case, touch: Touch, tx: Vec<T>, rx: Vec<R>) -> Self {
+        let sender = |(index, ring): (u16, T)| {
+            let mut sender = plan.sender(index, case.frame_bytes, touch);
+            sender.fill(&ring);
+            (ring, sender)
+        };
+        Self {
+            senders: (0..).zip(tx).map(sender).collect(),
+            receivers: rx.into_iter().map(|ring| (ring, Receiver::new(touch))).collect(),
+            batch: case.batch.max(1),
+            turn: 0,
+        }
+    }
+
+    /// The next sender sends a batch, every receiver takes what is there, up to a batch. Returns the frames received.
+    #[inline]
+    pub fn round(&mut self) -> u64 {
+        self.send();
+        self.receive()
+    }
+
+    /// The next sender sends a batch.
+    #[inline]
+    pub fn send(&mut self) {
+        if let Some((ring, sender)) = self.senders.get_mut(self.turn) {
+            sender.send(ring, self.batch);
+        }
+        self.turn = if self.turn + 1 >= self.senders.len() { 0 } else { self.turn + 1 };
+    }
+
+    /// Every receiver takes what is there, up to a batch.
+    #[inline]
+    pub fn receive(&mut self) -> u64 {
+        let batch = self.batch;
+        self.receivers.iter_mut().map(|(ring, receiver)| u64::from(receiver.receive(ring, batch))).sum()
+    }
+
+    /// Empties all rings without counting. Returns how many frames they held.
+    pub fn discard(&mut self) -> u32 {
+        let empty = |ring: &mut R| {
+            ring.sync();
+            let held = ring.space();
+            ring.advance(held);
+            ring.sync();
+            held
+        };
+        self.receivers.iter_mut().map(|(ring, _)| empty(ring)).sum()
+    }
+
+    /// Frames so far.
+    pub fn books(&self, dropped: u64) -> Books {
+        let sending = self.senders.iter().map(|(ring, _)| ring.mem().num_slots());
+        let receiving = self.receivers.iter().map(|(ring, _)| ring.mem().num_slots());
+        Books {
+            sent: self.senders.iter().map(|(_, sender)| sender.sent).sum(),
+            received: self.receivers.iter().map(|(_, receiver)| receiver.received).sum(),
+            wrong: self.receivers.iter().map(|(_, receiver)| receiver.wrong).sum(),
+            dropped,
+            in_flight: sending.chain(receiving).map(u64::from).sum(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenarios::{Sweep, vale};
+
+    /// Objective: every receiver has stations of its own, and a sender reaches all of them.
+    #[test]
+    fn plans() {
+        let cases = vale::SCENARIO.cases(&Sweep::default());
+        let find = |variant: &str, ports| {
+            Plan::of(cases.iter().find(|case| case.variant == variant && case.ports == ports).expect("listed"))
+        };
+        assert_eq!(find("1-to-n", 8), Plan { senders: 1, receivers: 7, stations: 1 });
+        assert_eq!(find("n-to-1", 8), Plan { senders: 7, receivers: 1, stations: 1 });
+        assert_eq!(find("daemon", 2), Plan { senders: 1, receivers: 1, stations: 1 });
+        let plan = Plan { senders: 1, receivers: 3, stations: 2 };
+        assert_eq!((0..3).flat_map(|index| plan.behind(index)).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    }
+}

@@ -1,0 +1,339 @@
+//! The applications of our own side: senders that fill slots and receivers that look at them, over any ring, and the books they
+//! keep.
+
+use std::hint::black_box;
+
+use netvale::{RxRing, TxRing};
+use netvale_mem::RingMem;
+use netvale_mem::appl::AppRing;
+
+use crate::error::{BenchError, Result};
+
+/// The first cache line of a frame, as far as the shortest frame goes: what testpmd's forwarding modes touch, too.
+pub const LINE: usize = 60;
+/// Slots of a ring when there are few: buffers of both directions stay in a second-level cache of 2 MiB.
+const MOST_SLOTS: u32 = 512;
+/// Slots of a ring when there are many.
+const LEAST_SLOTS: u32 = 64;
+/// Slots of all ports together that still stay warm.
+const WARM_SLOTS: u32 = 4096;
+/// Longest frame that a receiver reads whole.
+const LONGEST: usize = 2048;
+
+/// Slots of each ring of a switch with `ports` ports.
+#[must_use]
+pub fn slots(ports: u32) -> u32 {
+    (WARM_SLOTS / ports.max(1)).clamp(LEAST_SLOTS, MOST_SLOTS).next_power_of_two()
+}
+
+/// What a program can do with a ring, whichever library it comes from.
+pub trait Ring {
+    /// Slots and buffers.
+    fn mem(&self) -> &RingMem;
+    /// Slots that are the program's.
+    fn space(&self) -> u32;
+    /// Index of the `k`-th of them.
+    fn at(&self, k: u32) -> u32;
+    /// Releases the first `n` of them.
+    fn advance(&mut self, n: u32);
+    /// Publishes that and looks for news.
+    fn sync(&mut self);
+}
+
+macro_rules! is_ring {
+    ($($kind:ty),*) => {$(
+        impl Ring for $kind {
+            #[inline]
+            fn mem(&self) -> &RingMem {
+                <$kind>::mem(self)
+            }
+            #[inline]
+            fn space(&self) -> u32 {
+                <$kind>::space(self)
+            }
+            #[inline]
+            fn at(&self, k: u32) -> u32 {
+                <$kind>::at(self, k)
+            }
+            #[inline]
+            fn advance(&mut self, n: u32) {
+                <$kind>::advance(self, n);
+            }
+            #[inline]
+            fn sync(&mut self) {
+                let _ = <$kind>::sync(self);
+            }
+        }
+    )*};
+}
+is_ring!(TxRing, RxRing, AppRing);
+
+/// What the applications do with the bytes of each frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// Nothing: slots only.
+    Nothing,
+    /// The sender writes the first line, the receiver reads it.
+    Line,
+    /// All bytes are written and read.
+    All,
+}
+
+impl Touch {
+    /// For the record.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Nothing => "slots only",
+            Self::Line => "first 60 bytes of each frame written and read",
+            Self::All => "all bytes of each frame written and read",
+        }
+    }
+}
+
+/// A locally administered address. Stations are numbered from 0 to 65,535.
+#[must_use]
+pub fn address(station: u16) -> [u8; 6] {
+    let [high, low] = station.to_be_bytes();
+    [2, 0, 0, 0, high, low]
+}
+
+/// A frame between two stations.
+#[must_use]
+pub fn frame(to: u16, from: u16, len: u32) -> Vec<u8> {
+    let mut bytes = vec![0u8; (len as usize).max(LINE)];
+    bytes[..6].copy_from_slice(&address(to));
+    bytes[6..12].copy_from_slice(&address(from));
+    // An experimental EtherType (IEEE 802, local experimental 1).
+    bytes[12..14].copy_from_slice(&[0x88, 0xb5]);
+    bytes
+}
+
+/// Bytes 6 to 13 of every frame, the station's number left out: the sender's address and the EtherType.
+const STAMP: u64 = u64::from_be_bytes([2, 0, 0, 0, 0, 0, 0x88, 0xb5]);
+const STATION: u64 = 0xffff_0000;
+
+/// Sends to `count` stations in turn, from `first` on.
+#[derive(Debug)]
+pub struct Sender {
+    frame: Vec<u8>,
+    touch: Touch,
+    first: u16,
+    count: u16,
+    turn: u16,
+    /// Frames sent so far.
+    pub sent: u64,
+}
+
+impl Sender {
+    /// A sender of frames of `len` bytes; `count` is at least 1.
+    #[must_use]
+    pub fn new(station: u16, (first, count): (u16, u16), len: u32, touch: Touch) -> Self {
+        Self { frame: frame(first, station, len), touch, first, count: count.max(1), turn: 0, sent: 0 }
+    }
+
+    #[inline]
+    fn address_next(&mut self) {
+        let [high, low] = (self.first + self.turn).to_be_bytes();
+        self.frame[4] = high;
+        self.frame[5] = low;
+        self.turn = if self.turn + 1 == self.count { 0 } else { self.turn + 1 };
+    }
+
+    /// Fills every buffer of the ring, so that slots alone make whole frames.
+    pub fn fill(&mut self, ring: &impl Ring) {
+        for k in 0..ring.space() {
+            self.address_next();
+            ring.mem().write(ring.mem().slot_word(ring.at(k)).buf_idx, 0, &self.frame);
+        }
+    }
+
+    /// Sends up to `batch` frames and syncs once. Returns how many.
+    #[inline]
+    pub fn send(&mut self, ring: &mut impl Ring, batch: u32) -> u32 {
+        let n = ring.space().min(batch);
+        let len = self.frame.len() as u16;
+        for k in 0..n {
+            let i = ring.at(k);
+            let mem = ring.mem();
+            match self.touch {
+                Touch::Nothing => {}
+                Touch::Line => {
+                    self.address_next();
+                    mem.write(mem.slot_word(i).buf_idx, 0, &self.frame[..LINE]);
+                }
+                Touch::All => {
+                    self.address_next();
+                    mem.write(mem.slot_word(i).buf_idx, 0, &self.frame);
+                }
+            }
+            mem.set_len_flags(i, len, 0);
+        }
+        ring.advance(n);
+        ring.sync();
+        self.sent += u64::from(n);
+        n
+    }
+}
+
+/// Takes frames, and checks what it reads.
+#[derive(Debug)]
+pub struct Receiver {
+    touch: Touch,
+    room: [u8; LONGEST],
+    /// Frames received so far.
+    pub received: u64,
+    /// Those that did not hold what was sent.
+    pub wrong: u64,
+}
+
+impl Receiver {
+    /// A receiver.
+    #[must_use]
+    pub fn new(touch: Touch) -> Self {
+        Self { touch, room: [0; LONGEST], received: 0, wrong: 0 }
+    }
+
+    /// Takes up to `batch` frames and syncs once. Returns how many.
+    #[inline]
+    pub fn receive(&mut self, ring: &mut impl Ring, batch: u32) -> u32 {
+        ring.sync();
+        let n = ring.space().min(batch);
+        match self.touch {
+            Touch::Nothing => {}
+            Touch::Line => {
+                for k in 0..n {
+                    let mut line = [0u8; LINE];
+                    let mem = ring.mem();
+                    mem.read(mem.slot_word(ring.at(k)).buf_idx, 0, &mut line);
+                    self.check(black_box(&line));
+                }
+            }
+            Touch::All => {
+                for k in 0..n {
+                    let mem = ring.mem();
+                    let slot = mem.slot_word(ring.at(k));
+                    let len = usize::from(slot.len).min(LONGEST);
+                    mem.read(slot.buf_idx, 0, &mut self.room[..len]);
+                    let line = *self.room.first_chunk().unwrap_or(&[0; LINE]);
+                    self.check(black_box(&line));
+                }
+            }
+        }
+        ring.advance(n);
+        self.received += u64::from(n);
+        n
+    }
+
+    #[inline]
+    fn check(&mut self, line: &[u8; LINE]) {
+        let stamp: [u8; 8] = [line[6], line[7], line[8], line[9], line[10], line[11], line[12], line[13]];
+        self.wrong += u64::from(u64::from_be_bytes(stamp) & !STATION != STAMP);
+    }
+}
+
+/// What went in and came out, since the set-up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Books {
+    /// Frames sent.
+    pub sent: u64,
+    /// Frames received.
+    pub received: u64,
+    /// Frames that arrived with other bytes.
+    pub wrong: u64,
+    /// Frames that drop counters know of.
+    pub dropped: u64,
+    /// Slots of all rings together: no more can be under way.
+    pub in_flight: u64,
+}
+
+impl Books {
+    /// Whether the figure can be believed.
+    ///
+    /// # Errors
+    /// [`BenchError::NoTraffic`], [`BenchError::WrongBytes`], [`BenchError::Miscounted`].
+    pub fn check(&self, who: &str) -> Result<()> {
+        let who = || who.to_owned();
+        if self.received == 0 {
+            return Err(BenchError::NoTraffic(who()));
+        }
+        if self.wrong > 0 {
+            return Err(BenchError::WrongBytes { who: who(), frames: self.wrong });
+        }
+        let out = self.received + self.dropped;
+        if out > self.sent || self.sent - out > self.in_flight {
+            return Err(BenchError::Miscounted {
+                who: who(),
+                sent: self.sent,
+                received: self.received,
+                dropped: self.dropped,
+                in_flight: self.in_flight,
+            });
+        }
+        Ok(())
+    }
+
+    /// Share of the sent frames that were dropped, per cent.
+    #[must_use]
+    pub fn drop_percent(&self) -> f64 {
+        if self.sent == 0 { 0.0 } else { 100.0 * self.dropped as f64 / self.sent as f64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: frames go through a pipe to all stations in turn, are counted, and read as they were written, however they are
+    /// touched.
+    #[test]
+    fn sends_and_receives() {
+        for touch in [Touch::Nothing, Touch::Line, Touch::All] {
+            let (mut a, mut b) = netvale::Port::pipe_pair(64, 0).expect("memory");
+            let (tx, rx) = (&mut a.tx()[0], &mut b.rx()[0]);
+            let (mut sender, mut receiver) = (Sender::new(7, (10, 3), 300, touch), Receiver::new(touch));
+            sender.fill(tx);
+            assert_eq!(sender.send(tx, 5), 5);
+            let _ = rx.sync();
+            let stations: Vec<u8> = (0..5)
+                .map(|k| {
+                    let mut bytes = [0; 300];
+                    assert_eq!(rx.read(rx.at(k), &mut bytes), 300);
+                    bytes[5]
+                })
+                .collect();
+            assert!(stations.windows(2).all(|pair| pair[1] == if pair[0] == 12 { 10 } else { pair[0] + 1 }));
+            assert_eq!(receiver.receive(rx, 64), 5);
+            assert_eq!((sender.sent, receiver.received, receiver.wrong), (5, 5, 0));
+        }
+    }
+
+    /// Objective: a frame that does not come from a sender of ours counts as wrong.
+    #[test]
+    fn sees_wrong_bytes() {
+        let (mut a, mut b) = netvale::Port::pipe_pair(64, 0).expect("memory");
+        assert!(a.tx()[0].send(&[0xff; 60]));
+        a.sync();
+        let mut receiver = Receiver::new(Touch::Line);
+        assert_eq!(receiver.receive(&mut b.rx()[0], 64), 1);
+        assert_eq!(receiver.wrong, 1);
+    }
+
+    /// Objective: books that do not balance, wrong bytes and silence are refused; frames under way are not.
+    #[test]
+    fn books() {
+        let good = Books { sent: 100, received: 80, wrong: 0, dropped: 10, in_flight: 10 };
+        assert!(good.check("x").is_ok());
+        assert!((good.drop_percent() - 10.0).abs() < 1e-9);
+        assert!(matches!(Books { received: 0, ..good }.check("x"), Err(BenchError::NoTraffic(_))));
+        assert!(matches!(Books { wrong: 1, ..good }.check("x"), Err(BenchError::WrongBytes { .. })));
+        assert!(matches!(Books { in_flight: 9, ..good }.check("x"), Err(BenchError::Miscounted { .. })));
+        assert!(matches!(Books { received: 91, ..good }.check("x"), Err(BenchError::Miscounted { .. })));
+    }
+
+    /// Objective: rings get smaller with the number of ports, within bounds.
+    #[test]
+    fn ring_sizes() {
+        assert_eq!([2, 8, 16, 64, 254].map(slots), [512, 512, 256, 64, 64]);
+    }
+}
