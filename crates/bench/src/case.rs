@@ -87,6 +87,14 @@ pub struct Case {
 }
 
 impl Case {
+    /// The variant, with what has no column of its own.
+    #[must_use]
+    pub fn label(&self) -> String {
+        let addresses = self.addresses.map_or_else(String::new, |addresses| format!(" {addresses}"));
+        let spin = self.spin_us.map_or_else(String::new, |spin| format!(" {spin} us"));
+        format!("{}{addresses}{spin}", self.variant)
+    }
+
     /// Whether the applications write and read the frames' bytes, not just slots. A peer fits only where it does the same.
     #[must_use]
     pub fn touches(&self) -> bool {

@@ -74,7 +74,7 @@ fn row(record: &Record) -> [String; 12] {
     let peer = record.against.as_ref();
     [
         case.scenario.clone(),
-        case.variant.clone(),
+        case.label(),
         or_dash(case.frame_bytes),
         or_dash(case.batch),
         or_dash(case.ports),

@@ -49,7 +49,7 @@ fn table(records: &[&Record]) -> String {
         text.push_str(&format!(
             "| {} | {} | {} | {} | {} | {} | {ours} | {} | {peer} | {theirs} | {ratio} | {} | {} |\n",
             cell(&case.scenario),
-            cell(&case.variant),
+            cell(&case.label()),
             case.frame_bytes,
             case.batch,
             case.ports,

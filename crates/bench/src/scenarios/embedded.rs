@@ -14,7 +14,7 @@ use netvale_switch::{Forwarder, Passed, Port, Switch, Work};
 
 use super::own::failed;
 use super::stations::{Plan, Stations};
-use super::traffic::{address, slots};
+use super::traffic::{SLOTS, address};
 use super::vale;
 use crate::case::Case;
 use crate::contender::{Sample, Session};
@@ -40,8 +40,8 @@ impl Embedded {
     /// No memory.
     pub fn start(case: &Case, core: usize) -> Result<Self> {
         let (plan, switch) = (Plan::of(case), Switch::new("vale0"));
-        let (forwarder, tx, _) = port(&switch, "from", slots(2))?;
-        let (_, _, rx) = port(&switch, "to", slots(2))?;
+        let (forwarder, tx, _) = port(&switch, "from", SLOTS)?;
+        let (_, _, rx) = port(&switch, "to", SLOTS)?;
         let receiver = switch.ports().iter().find(|(_, name)| name == "to").map_or(0, |(id, _)| *id);
         for station in plan.behind(0) {
             let [a, b, c, d, e, f] = address(station);
@@ -97,6 +97,6 @@ impl Session for Embedded {
     }
 
     fn context(&self) -> Vec<(String, String)> {
-        vec![("slots".into(), slots(2).to_string()), ("bytes".into(), vale::touch(&self.case).words().into())]
+        vec![("slots".into(), SLOTS.to_string()), ("bytes".into(), vale::touch(&self.case).words().into())]
     }
 }

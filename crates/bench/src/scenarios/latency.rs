@@ -110,6 +110,7 @@ impl End {
     /// Takes a frame if there is one, and reads it.
     fn take(&mut self) -> bool {
         let ring = &mut self.port.rx()[0];
+        let _ = ring.sync();
         let mut line = [0u8; LINE];
         let taken = ring.recv(&mut line).is_some();
         if taken {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::own::{Daemon, open};
-use super::traffic::{Books, Receiver, Sender, Touch, slots};
+use super::traffic::{Books, Receiver, SLOTS, Sender, Touch};
 use super::{Scenario, Variant};
 use crate::case::{Case, Unit};
 use crate::contender::{Contender, Env, Sample, Session};
@@ -60,7 +60,7 @@ struct Task {
 /// Its port cannot be opened.
 pub fn sender_role(context: &Context) -> Result<()> {
     let Task { dir, case } = context.arguments()?;
-    let mut port = open(Path::new(&dir), "netmap:bench{1", slots(2))?;
+    let mut port = open(Path::new(&dir), "netmap:bench{1", SLOTS)?;
     let mut sender = Sender::new(1, (2, 1), case.frame_bytes, touch(&case));
     sender.fill(&port.tx()[0]);
     let (sent, batch) = (context.counters.counter(FRAMES), case.batch.max(1));
@@ -78,7 +78,7 @@ pub fn sender_role(context: &Context) -> Result<()> {
 /// Its port cannot be opened.
 pub fn receiver_role(context: &Context) -> Result<()> {
     let Task { dir, case } = context.arguments()?;
-    let mut port = open(Path::new(&dir), "netmap:bench}1", slots(2))?;
+    let mut port = open(Path::new(&dir), "netmap:bench}1", SLOTS)?;
     let mut receiver = Receiver::new(touch(&case));
     let (received, wrong) = (context.counters.counter(FRAMES), context.counters.counter(WRONG));
     let batch = case.batch.max(1);
@@ -148,7 +148,7 @@ impl Running {
             received,
             wrong: self.receiver.count(WRONG),
             dropped: 0,
-            in_flight: u64::from(2 * slots(2) + 2 * self.case.batch),
+            in_flight: u64::from(2 * SLOTS + 2 * self.case.batch),
         }
     }
 }
@@ -185,6 +185,6 @@ impl Session for Running {
     }
 
     fn context(&self) -> Vec<(String, String)> {
-        vec![("slots".into(), slots(2).to_string()), ("bytes".into(), touch(&self.case).words().into())]
+        vec![("slots".into(), SLOTS.to_string()), ("bytes".into(), touch(&self.case).words().into())]
     }
 }

@@ -49,6 +49,9 @@ pub struct Stations<T, R> {
     receivers: Vec<(R, Receiver)>,
     batch: u32,
     turn: usize,
+    /// Frames sent, less those received. Senders stop at `most`, so that nothing is dropped for want of room.
+    under_way: u64,
+    most: u64,
 }
 
 impl<T: Ring, R: Ring> Stations<T, R> {
@@ -59,11 +62,15 @@ impl<T: Ring, R: Ring> Stations<T, R> {
             sender.fill(&ring);
             (ring, sender)
         };
+        let receivers: Vec<_> = rx.into_iter().map(|ring| (ring, Receiver::new(touch))).collect();
+        let room: u64 = receivers.iter().map(|(ring, _)| u64::from(ring.mem().num_slots()) - 1).sum();
         Self {
             senders: (0..).zip(tx).map(sender).collect(),
-            receivers: rx.into_iter().map(|ring| (ring, Receiver::new(touch))).collect(),
+            receivers,
             batch: case.batch.max(1),
             turn: 0,
+            under_way: 0,
+            most: room,
         }
     }
 
@@ -74,11 +81,12 @@ impl<T: Ring, R: Ring> Stations<T, R> {
         self.receive()
     }
 
-    /// The next sender sends a batch.
+    /// The next sender sends a batch, or as much of it as the receivers have room for.
     #[inline]
     pub fn send(&mut self) {
+        let batch = u64::from(self.batch).min(self.most - self.under_way.min(self.most));
         if let Some((ring, sender)) = self.senders.get_mut(self.turn) {
-            sender.send(ring, self.batch);
+            self.under_way += u64::from(sender.send(ring, batch as u32));
         }
         self.turn = if self.turn + 1 >= self.senders.len() { 0 } else { self.turn + 1 };
     }
@@ -87,7 +95,14 @@ impl<T: Ring, R: Ring> Stations<T, R> {
     #[inline]
     pub fn receive(&mut self) -> u64 {
         let batch = self.batch;
-        self.receivers.iter_mut().map(|(ring, receiver)| u64::from(receiver.receive(ring, batch))).sum()
+        let taken = self.receivers.iter_mut().map(|(ring, receiver)| u64::from(receiver.receive(ring, batch))).sum();
+        self.under_way = self.under_way.saturating_sub(taken);
+        taken
+    }
+
+    /// What was sent and never arrived is no longer waited for.
+    pub fn forget_lost(&mut self) {
+        self.under_way = 0;
     }
 
     /// Empties all rings without counting. Returns how many frames they held.

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use netvale::{Port, RxRing, TxRing};
+use netvale_control::types::StatsReply;
 
 use super::embedded::Embedded;
 use super::own::{Daemon, FORWARDING};
 use super::stations::{Plan, Stations};
-use super::traffic::{Touch, frame, slots};
+use super::traffic::{SLOTS, Touch, frame};
 use crate::case::{Case, Unit};
 use crate::contender::{Contender, Env, Sample, Session};
 use crate::disturb::threads_named;
@@ -84,12 +85,33 @@ impl Contender for Vale {
     }
 }
 
+/// What the worker's time went into, in the last measurement.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    busy_percent: f64,
+    ns_a_frame: f64,
+}
+
+impl Cost {
+    fn between(before: &StatsReply, after: &StatsReply) -> Self {
+        let busy = |stats: &StatsReply| stats.workers.iter().map(|worker| worker.busy_ns).sum::<u64>();
+        let frames = |stats: &StatsReply| stats.ports.iter().map(|port| port.in_frames).sum::<u64>();
+        let busy_ns = (busy(after) - busy(before)) as f64;
+        Self {
+            busy_percent: 100.0 * busy_ns / (after.now_ns - before.now_ns).max(1) as f64,
+            ns_a_frame: busy_ns / (frames(after) - frames(before)).max(1) as f64,
+        }
+    }
+}
+
 struct Running {
     case: Case,
     core: usize,
     worker_core: usize,
     stations: Stations<TxRing, RxRing>,
     drops_before: u64,
+    drop_percent: f64,
+    cost: Cost,
     // Rings belong to ports, ports to the daemon: dropped in this order.
     _ports: Vec<Port>,
     daemon: Daemon,
@@ -97,7 +119,7 @@ struct Running {
 
 impl Running {
     fn start(case: &Case, (core, worker_core): (usize, usize)) -> Result<Self> {
-        let (plan, slots) = (Plan::of(case), slots(case.ports));
+        let (plan, slots) = (Plan::of(case), SLOTS);
         let daemon = Daemon::start(worker_core, "")?;
         let open = |what: &str, index: u16| daemon.open(&format!("vale0:{what}{index}"), slots);
         let mut senders = (0..plan.senders).map(|index| open("from", index)).collect::<Result<Vec<_>>>()?;
@@ -114,7 +136,17 @@ impl Running {
         daemon.worker.freeze()?;
         while stations.discard() > 0 {}
         let ports = senders.into_iter().chain(receivers).collect();
-        Ok(Self { case: case.clone(), core, worker_core, stations, drops_before, _ports: ports, daemon })
+        Ok(Self {
+            case: case.clone(),
+            core,
+            worker_core,
+            stations,
+            drops_before,
+            drop_percent: 0.0,
+            cost: Cost::default(),
+            _ports: ports,
+            daemon,
+        })
     }
 }
 
@@ -145,12 +177,17 @@ impl Session for Running {
 
     fn measure(&mut self, window: Duration) -> Result<Sample> {
         let stations = &mut self.stations;
+        stations.forget_lost();
         let job = Job::new(self.core, move || Ok((0..ROUNDS).map(|_| stations.round()).sum()));
         let pid = self.daemon.worker.pid();
         let workers = threads_named(pid, &[FORWARDING]);
+        let before = self.daemon.stats()?;
         let (done, beside) = run_pinned_with(vec![job], window, &[pid], &workers)?;
+        self.cost = Cost::between(&before, &self.daemon.stats()?);
         let dropped = self.daemon.drops()? - self.drops_before;
-        self.stations.books(dropped).check("netvale")?;
+        let books = self.stations.books(dropped);
+        books.check("netvale")?;
+        self.drop_percent = books.drop_percent();
         Ok(Sample::new(value(&self.case, total_rate("netvale", &done)?), beside))
     }
 
@@ -163,7 +200,13 @@ impl Session for Running {
     }
 
     fn context(&self) -> Vec<(String, String)> {
-        vec![("slots".into(), slots(self.case.ports).to_string()), ("bytes".into(), touch(&self.case).words().into())]
+        vec![
+            ("slots".into(), SLOTS.to_string()),
+            ("bytes".into(), touch(&self.case).words().into()),
+            ("worker_busy_percent".into(), format!("{:.0}", self.cost.busy_percent)),
+            ("worker_ns_a_frame".into(), format!("{:.1}", self.cost.ns_a_frame)),
+            ("drop_percent".into(), format!("{:.3}", self.drop_percent)),
+        ]
     }
 }
 
