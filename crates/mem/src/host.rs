@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::lease::{BadHead, Lease, Leases};
-use crate::notify::{Doorbell, KickCounts, arm, disarm, wanted};
+use crate::notify::{Doorbell, KickCounts, arm, disarm, wanted, wanted_now};
 use crate::region::RingSide;
 
 /// The host's end of a tx ring. One worker owns it.
@@ -137,16 +137,56 @@ impl HostRx {
     /// Completes a lease whose slots are filled; publishes and kicks as needed.
     #[inline]
     pub fn complete(&self, lease: Lease) {
-        self.leases.complete(lease, |hwcur, hwtail| {
-            self.side.csb.publish_tail(hwcur, hwtail);
-            let kick = wanted(self.side.csb.appl_need_kick());
-            if kick {
-                self.wake.ring();
-            }
-            let count = if kick { &self.kicks_sent } else { &self.kicks_suppressed };
-            // Publications of one ring never overlap, so this is the only writer.
-            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        });
+        self.leases.complete(lease, |hwcur, hwtail| self.publish_and_kick(hwcur, hwtail));
+    }
+
+    #[inline]
+    fn publish_and_kick(&self, hwcur: u32, hwtail: u32) {
+        self.side.csb.publish_tail(hwcur, hwtail);
+        self.kick(wanted(self.side.csb.appl_need_kick()));
+    }
+
+    /// Called by one publisher at a time, so it is the only writer of the counts.
+    #[inline]
+    fn kick(&self, kick: bool) {
+        if kick {
+            self.wake.ring();
+        }
+        let count = if kick { &self.kicks_sent } else { &self.kicks_suppressed };
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// The steps of [`HostRx::complete`] for a producer with leases in many rings: each step is taken for all of them, so that
+    /// the full fences between the steps are paid for once. First the lease's end; [`full_fence`] must follow.
+    #[inline]
+    pub fn end(&self, lease: Lease) {
+        self.leases.end(lease);
+    }
+
+    /// Second step: publishes, unless somebody else is at it. Returns whether this call did, and the next steps are to be taken.
+    /// [`full_fence`] must follow.
+    #[inline]
+    pub fn publish(&self) -> bool {
+        let mine = self.leases.begin();
+        if mine {
+            self.leases.publish(|hwcur, hwtail| self.side.csb.publish_tail(hwcur, hwtail));
+        }
+        mine
+    }
+
+    /// Third step: kicks if the application wants it, and lets others publish. [`full_fence`] must follow.
+    #[inline]
+    pub fn kick_and_stop(&self) {
+        self.kick(wanted_now(self.side.csb.appl_need_kick()));
+        self.leases.stop();
+    }
+
+    /// Last step: sees to what others ended in between.
+    #[inline]
+    pub fn look_after(&self) {
+        if self.leases.has_more() {
+            self.leases.pass_on(&mut |hwcur, hwtail| self.publish_and_kick(hwcur, hwtail));
+        }
     }
 
     /// Slots delivered that the application has not released yet; none when its `head` is bad.

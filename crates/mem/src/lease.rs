@@ -125,28 +125,65 @@ impl Leases {
 
     /// Completes a lease. Calls `publish(hwcur, hwtail)` (slot indices) if this makes slots visible; somebody
     /// else's call does otherwise. At most one `publish` runs at a time, with ever later positions.
+    ///
+    /// It is made of the steps below, which a producer with leases in many rings takes for all of them at a time:
+    /// [`Leases::end`], fence, [`Leases::begin`], [`Leases::publish`], [`Leases::stop`], fence, [`Leases::has_more`].
     #[inline]
     pub fn complete(&self, lease: Lease, mut publish: impl FnMut(u32, u32)) {
-        self.end_at(lease.start).store(lease.start + u64::from(lease.count), Ordering::Release);
-        loop {
-            // Either we see the publisher gone, or it sees our end: both sides store, fence, load.
+        self.end(lease);
+        fence(Ordering::SeqCst);
+        self.pass_on(&mut publish);
+    }
+
+    /// Publishes until nothing is left or somebody else does it. Follows an [`end`](Leases::end) and a full fence.
+    pub fn pass_on(&self, publish: &mut impl FnMut(u32, u32)) {
+        while self.begin() {
+            self.publish(&mut *publish);
+            self.stop();
             fence(Ordering::SeqCst);
-            if self.publishing.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-                return;
-            }
-            let from = self.published.load(Ordering::Relaxed);
-            let to = self.completed(from);
-            if to != from {
-                self.published.store(to, Ordering::Release);
-                let consumed = self.consumed.load(Ordering::Relaxed);
-                publish((consumed % self.slots) as u32, (to % self.slots) as u32);
-            }
-            self.publishing.store(false, Ordering::Release);
-            fence(Ordering::SeqCst);
-            if self.completed(to) == to {
+            if !self.has_more() {
                 return;
             }
         }
+    }
+
+    /// First step: the lease's slots are filled. A full fence must follow before the next step: either we then see the publisher
+    /// gone, or it sees our end. Both sides store, fence, load.
+    #[inline]
+    pub fn end(&self, lease: Lease) {
+        self.end_at(lease.start).store(lease.start + u64::from(lease.count), Ordering::Release);
+    }
+
+    /// Second step: whether the caller is to publish. If not, somebody else is at it and will see to what was ended.
+    #[inline]
+    pub fn begin(&self) -> bool {
+        self.publishing.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Third step, after a `begin` that said yes: makes visible what has been ended so far, if there is anything.
+    #[inline]
+    pub fn publish(&self, publish: impl FnOnce(u32, u32)) {
+        let from = self.published.load(Ordering::Relaxed);
+        let to = self.completed(from);
+        if to != from {
+            self.published.store(to, Ordering::Release);
+            let consumed = self.consumed.load(Ordering::Relaxed);
+            publish((consumed % self.slots) as u32, (to % self.slots) as u32);
+        }
+    }
+
+    /// Fourth step: others may publish. A full fence must follow before the last step.
+    #[inline]
+    pub fn stop(&self) {
+        self.publishing.store(false, Ordering::Release);
+    }
+
+    /// Last step: whether somebody ended a lease in between and went away. Then [`Leases::pass_on`].
+    #[inline]
+    pub fn has_more(&self) -> bool {
+        // A position older than the latest makes it say yes once too often, never no.
+        let published = self.published.load(Ordering::Acquire);
+        self.completed(published) != published
     }
 
     #[inline]

@@ -40,7 +40,19 @@ pub fn disarm(need_kick: &AtomicU32) {
 /// The waker, after it published its news: does the other side want a kick?
 #[inline]
 pub fn wanted(need_kick: &AtomicU32) -> bool {
+    full_fence();
+    wanted_now(need_kick)
+}
+
+/// What lies between publishing and [`wanted_now`], for a waker that publishes in many places and then looks at many flags.
+#[inline]
+pub fn full_fence() {
     fence(Ordering::SeqCst);
+}
+
+/// As [`wanted`], after a [`full_fence`] of the caller's.
+#[inline]
+pub fn wanted_now(need_kick: &AtomicU32) -> bool {
     need_kick.load(Ordering::Relaxed) != 0
 }
 

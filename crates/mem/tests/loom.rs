@@ -3,7 +3,7 @@
 #![cfg(loom)]
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use loom::thread;
 use netvale_mem::lease::Leases;
 use netvale_mem::notify::{arm, disarm, wanted};
@@ -90,5 +90,42 @@ fn leases_publish_everything_in_order() {
         other.join().unwrap();
         assert_eq!(leases.tail(), 2, "a completed lease was not published");
         assert_eq!(visible.load(Ordering::Relaxed), 2);
+    });
+}
+
+/// Objective: the same when one producer takes the steps for two rings at a time, holding both, and the other completes in them
+/// one by one in the other order.
+///
+/// Steps: both lease a slot in each of two rings; one stages, the other completes; afterwards both slots of both rings are visible.
+#[test]
+fn staged_completion_publishes_everything() {
+    loom::model(|| {
+        let rings = Arc::new([Leases::new(4), Leases::new(4)]);
+        let lease = |ring: &Leases| ring.reserve(1, |room| room, || 0).unwrap().unwrap();
+        let other = {
+            let rings = rings.clone();
+            let leases = [lease(&rings[1]), lease(&rings[0])];
+            thread::spawn(move || {
+                for (ring, lease) in [&rings[1], &rings[0]].into_iter().zip(leases) {
+                    ring.complete(lease, |_, _| {});
+                }
+            })
+        };
+        let leases = [lease(&rings[0]), lease(&rings[1])];
+        rings.iter().zip(leases).for_each(|(ring, lease)| ring.end(lease));
+        fence(Ordering::SeqCst);
+        let mine = [rings[0].begin(), rings[1].begin()];
+        for (ring, _) in rings.iter().zip(mine).filter(|(_, mine)| *mine) {
+            ring.publish(|_, _| {});
+        }
+        for (ring, _) in rings.iter().zip(mine).filter(|(_, mine)| *mine) {
+            ring.stop();
+        }
+        fence(Ordering::SeqCst);
+        for (ring, _) in rings.iter().zip(mine).filter(|(ring, mine)| *mine && ring.has_more()) {
+            ring.pass_on(&mut |_, _| {});
+        }
+        other.join().unwrap();
+        assert_eq!([rings[0].tail(), rings[1].tail()], [2, 2], "a completed lease was not published");
     });
 }

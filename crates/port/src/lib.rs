@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 pub use batch::{BATCH, Batch, FrameRef, MAX_FRAME};
 pub use drops::{DropReason, RingCounters};
+pub use netvale_mem::lease::Lease;
 pub use soft::Scratch;
 
 /// A queue the switch takes frames from. One worker owns it at a time.
@@ -68,6 +69,43 @@ pub trait Egress: Send + Sync {
     /// for a reason of their own); the rest found no room and are the caller's to drop or to hold.
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize;
 
+    /// The same in steps, if this egress has them: for a batch that goes to many.
+    #[inline]
+    fn staged(&self) -> Option<&dyn Staged> {
+        None
+    }
+
     /// Its counters: frames delivered, drops.
     fn counters(&self) -> &Arc<RingCounters>;
+}
+
+/// A delivery in steps. A pass takes each step for all destinations of a batch before the next, so that the full fences
+/// ([`netvale_mem::notify::full_fence`]) between them are paid for once a batch, and cache lines that other cores hold are on
+/// their way at the same time.
+pub trait Staged {
+    /// Makes room. Returns how many of `picks` found some, and remembers it in the lease; none: this batch is for
+    /// [`Egress::deliver`].
+    fn reserve(&self, batch: &Batch, picks: &[u16]) -> Option<Reserved>;
+
+    /// Copies the frames that found room. A full fence follows.
+    fn fill(&self, batch: &Batch, picks: &[u16], lease: Lease);
+
+    /// Shows the receiver all that is filled, unless somebody else does. Returns whether to take the next steps. A full fence
+    /// follows.
+    fn publish(&self) -> bool;
+
+    /// Kicks the receiver if it wants it, and lets others publish. A full fence follows.
+    fn kick_and_stop(&self);
+
+    /// Sees to what others filled in between.
+    fn look_after(&self);
+}
+
+/// What a first step came to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Reserved {
+    /// Room for `count` frames.
+    Room(Lease),
+    /// None at all.
+    Full,
 }

@@ -8,10 +8,10 @@ use netvale_mem::PortMem;
 use netvale_mem::host::HostRx;
 use netvale_mem::lease::Lease;
 
-use crate::Egress;
 use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAGS};
 use crate::drops::{DropReason, RingCounters};
 use crate::soft::{Form, Scratch};
+use crate::{Egress, Reserved, Staged};
 
 /// The switch's end of an rx ring. Any number of workers deliver at the same time: each leases slots, copies, completes.
 pub struct RingEgress {
@@ -38,11 +38,19 @@ impl RingEgress {
     #[inline]
     fn deliver_plain(&self, batch: &Batch, picks: &[u16]) -> usize {
         let Some(lease) = self.lease(picks.len() as u32, |room| room) else { return 0 };
-        let ring = &self.rx.side().ring;
         let count = lease.count as usize;
+        self.fill_plain(batch, picks, &lease);
+        self.rx.complete(lease);
+        count
+    }
+
+    /// Copies as many picks as the lease has slots.
+    #[inline]
+    fn fill_plain(&self, batch: &Batch, picks: &[u16], lease: &Lease) {
+        let ring = &self.rx.side().ring;
         let mut slot = lease.slot;
         let (mut bytes, mut bad) = (0u64, 0u64);
-        for &pick in picks.iter().take(count) {
+        for &pick in picks.iter().take(lease.count as usize) {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             match ring.buf(ring.slot_word(slot).buf_idx) {
                 Some(buf) => {
@@ -60,16 +68,20 @@ impl RingEgress {
             }
             slot = ring.next(slot);
         }
-        self.finish(lease, count as u64 - bad, bytes, bad);
-        count
+        self.count(u64::from(lease.count) - bad, bytes, bad);
     }
 
-    fn finish(&self, lease: Lease, frames: u64, bytes: u64, bad: u64) {
-        self.rx.complete(lease);
+    fn count(&self, frames: u64, bytes: u64, bad: u64) {
         self.counters.passed(frames, bytes);
         if bad > 0 {
             self.counters.dropped(DropReason::BadRxBuffer, bad);
         }
+    }
+
+    /// Whether every frame of a batch can be copied into one slot as it is.
+    #[inline]
+    fn takes_plain(&self, batch: &Batch) -> bool {
+        self.hdr_len == 0 && batch.is_plain(self.rx.side().ring.buf_size())
     }
 
     #[inline]
@@ -107,7 +119,8 @@ impl RingEgress {
         }
         let (frames, bytes, bad) = (out.frames, out.bytes, out.bad);
         out.blank_rest();
-        self.finish(lease, frames, bytes, bad);
+        self.rx.complete(lease);
+        self.count(frames, bytes, bad);
         count
     }
 
@@ -154,15 +167,45 @@ impl RingEgress {
 impl Egress for RingEgress {
     #[inline]
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
-        if self.hdr_len == 0 && batch.is_plain(self.rx.side().ring.buf_size()) {
-            self.deliver_plain(batch, picks)
-        } else {
-            self.deliver_any(batch, picks, scratch)
-        }
+        if self.takes_plain(batch) { self.deliver_plain(batch, picks) } else { self.deliver_any(batch, picks, scratch) }
+    }
+
+    #[inline]
+    fn staged(&self) -> Option<&dyn Staged> {
+        Some(self)
     }
 
     fn counters(&self) -> &Arc<RingCounters> {
         &self.counters
+    }
+}
+
+impl Staged for RingEgress {
+    #[inline]
+    fn reserve(&self, batch: &Batch, picks: &[u16]) -> Option<Reserved> {
+        let lease = self.takes_plain(batch).then(|| self.lease(picks.len() as u32, |room| room))?;
+        Some(lease.map_or(Reserved::Full, Reserved::Room))
+    }
+
+    #[inline]
+    fn fill(&self, batch: &Batch, picks: &[u16], lease: Lease) {
+        self.fill_plain(batch, picks, &lease);
+        self.rx.end(lease);
+    }
+
+    #[inline]
+    fn publish(&self) -> bool {
+        self.rx.publish()
+    }
+
+    #[inline]
+    fn kick_and_stop(&self) {
+        self.rx.kick_and_stop();
+    }
+
+    #[inline]
+    fn look_after(&self) {
+        self.rx.look_after();
     }
 }
 

@@ -109,7 +109,7 @@ impl Groups {
     }
 
     /// Writes the frames for one port, in order, into `picks`: those to it alone if `own`, and those to all if `flood`.
-    pub fn picks<'a>(&self, port: PortId, own: bool, flood: bool, picks: &'a mut [u16; BATCH]) -> &'a [u16] {
+    pub fn picks<'a>(&self, port: PortId, own: bool, flood: bool, picks: &'a mut [u16]) -> &'a [u16] {
         let mut a = if own { self.lists[usize::from(port)].0 } else { END };
         let mut b = if flood { self.lists[usize::from(FLOOD)].0 } else { END };
         let mut n = 0;

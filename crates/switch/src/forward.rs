@@ -10,6 +10,10 @@ use netvale_port::{BATCH, Batch, DropReason, Egress, Ingress, Scratch};
 use crate::classify::Groups;
 use crate::table::{Entry, MAX_PORTS, PortId, Switch, Table};
 
+mod scatter;
+
+use scatter::Open;
+
 /// How long a lossless receiver may leave its senders waiting before it is treated as gone: one that stopped reading must not stop
 /// others for good.
 pub const LOSSLESS_PATIENCE: Duration = Duration::from_millis(500);
@@ -31,11 +35,13 @@ pub struct Work {
     groups: Box<Groups>,
     picks: [u16; BATCH],
     scratch: Scratch,
+    open: Vec<Open>,
 }
 
 impl Default for Work {
     fn default() -> Self {
-        Work { batch: Batch::new(), groups: Box::default(), picks: [0; BATCH], scratch: Scratch::new() }
+        let (groups, scratch, open) = (Box::default(), Scratch::new(), Vec::with_capacity(MAX_PORTS));
+        Work { batch: Batch::new(), groups, picks: [0; BATCH], scratch, open }
     }
 }
 
@@ -167,7 +173,7 @@ impl Forwarder {
         let table = self.switch.table();
         // A port detached a moment ago: nobody may hear of it any more.
         let Some(me) = table.get(self.from) else { return };
-        let Work { batch, groups, picks, scratch } = work;
+        let Work { batch, groups, picks, scratch, .. } = work;
         groups.classify(batch, self.from, self.switch.fdb(), self.ingress.counters());
         for monitor in &me.tx_monitors {
             let _ = deliver_or_drop(monitor.egress.as_ref(), batch, &IDENTITY[..batch.len()], scratch);
@@ -177,19 +183,21 @@ impl Forwarder {
             deliver(to, self.ring, batch, &IDENTITY[..batch.len()], true, scratch, held);
             return;
         }
+        if !groups.floods() {
+            scatter::scatter(&table, self.ring, work, held);
+            return;
+        }
         for to in groups.active().iter().filter_map(|&id| table.get(id)) {
             let with_flood = ring_of(to, self.ring) == 0;
             let picks = groups.picks(to.id, true, with_flood, picks);
             deliver(to, self.ring, batch, picks, true, scratch, held);
         }
-        if groups.floods() {
-            self.flood(&table, work);
-        }
+        self.flood(&table, work);
     }
 
     /// Frames for all: to ring 0 of every port that did not get them along with its own.
     fn flood(&mut self, table: &Table, work: &mut Work) {
-        let Work { batch, groups, picks, scratch } = work;
+        let Work { batch, groups, picks, scratch, .. } = work;
         let picks = groups.picks(self.from, false, true, picks);
         let mut reached = false;
         // Holding a sender back for a flood would let one slow receiver stop everybody, unless there is nobody else.
@@ -243,6 +251,22 @@ fn deliver(
 ) {
     let Some(egress) = to.port.egresses.get(ring_of(to, source_ring)) else { return };
     let done = egress.deliver(batch, picks, scratch);
+    settle(to, egress, batch, picks, done, may_hold, scratch, held);
+}
+
+/// After a delivery of the first `done` of `picks`: copies for monitors, and what is to become of the rest.
+#[inline]
+#[expect(clippy::too_many_arguments, reason = "the state of a pass, borrowed part by part")]
+fn settle(
+    to: &Arc<Entry>,
+    egress: &Arc<dyn Egress>,
+    batch: &Batch,
+    picks: &[u16],
+    done: usize,
+    may_hold: bool,
+    scratch: &mut Scratch,
+    held: &mut Held,
+) {
     mirror(to, batch, &picks[..done], scratch);
     let rest = &picks[done..];
     if done > 0 && to.port.lossless {

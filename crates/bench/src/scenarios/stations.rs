@@ -15,6 +15,8 @@ pub struct Plan {
     pub receivers: u16,
     /// Stations behind each receiver.
     pub stations: u16,
+    /// Whether each batch goes to one station, rather than each frame to the next.
+    pub bursts: bool,
 }
 
 impl Plan {
@@ -23,10 +25,11 @@ impl Plan {
     pub fn of(case: &Case) -> Self {
         let many = u16::try_from(case.ports.saturating_sub(1)).unwrap_or(u16::MAX).max(1);
         let stations = u16::try_from(case.addresses.unwrap_or(1)).unwrap_or(FIRST_SENDER).clamp(1, FIRST_SENDER);
+        let bursts = case.variant == "1-to-n";
         if case.variant.starts_with("n-") {
-            Self { senders: many, receivers: 1, stations }
+            Self { senders: many, receivers: 1, stations, bursts }
         } else {
-            Self { senders: 1, receivers: many, stations }
+            Self { senders: 1, receivers: many, stations, bursts }
         }
     }
 
@@ -39,7 +42,8 @@ impl Plan {
     /// What sender `index` sends: to all stations in turn.
     #[must_use]
     pub fn sender(self, index: u16, frame_bytes: u32, touch: Touch) -> Sender {
-        Sender::new(FIRST_SENDER + index, (0, self.receivers * self.stations), frame_bytes, touch)
+        let sender = Sender::new(FIRST_SENDER + index, (0, self.receivers * self.stations), frame_bytes, touch);
+        if self.bursts { sender.in_bursts() } else { sender }
     }
 }
 
@@ -85,6 +89,10 @@ impl<T: Ring, R: Ring> Stations<T, R> {
     #[inline]
     pub fn send(&mut self) {
         let batch = u64::from(self.batch).min(self.most - self.under_way.min(self.most));
+        // Crumbs would cost as much as batches.
+        if batch < u64::from(self.batch / 2) {
+            return;
+        }
         if let Some((ring, sender)) = self.senders.get_mut(self.turn) {
             self.under_way += u64::from(sender.send(ring, batch as u32));
         }
@@ -143,10 +151,10 @@ mod tests {
         let find = |variant: &str, ports| {
             Plan::of(cases.iter().find(|case| case.variant == variant && case.ports == ports).expect("listed"))
         };
-        assert_eq!(find("1-to-n", 8), Plan { senders: 1, receivers: 7, stations: 1 });
-        assert_eq!(find("n-to-1", 8), Plan { senders: 7, receivers: 1, stations: 1 });
-        assert_eq!(find("daemon", 2), Plan { senders: 1, receivers: 1, stations: 1 });
-        let plan = Plan { senders: 1, receivers: 3, stations: 2 };
+        assert_eq!(find("1-to-n", 8), Plan { senders: 1, receivers: 7, stations: 1, bursts: true });
+        assert_eq!(find("n-to-1", 8), Plan { senders: 7, receivers: 1, stations: 1, bursts: false });
+        assert_eq!(find("daemon", 2), Plan { senders: 1, receivers: 1, stations: 1, bursts: false });
+        let plan = Plan { senders: 1, receivers: 3, stations: 2, bursts: false };
         assert_eq!((0..3).flat_map(|index| plan.behind(index)).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
     }
 }

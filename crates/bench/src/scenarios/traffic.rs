@@ -111,6 +111,8 @@ pub struct Sender {
     first: u16,
     count: u16,
     turn: u16,
+    /// The next station's turn comes with the next batch, not with the next frame.
+    bursts: bool,
     /// Frames sent so far.
     pub sent: u64,
 }
@@ -119,11 +121,24 @@ impl Sender {
     /// A sender of frames of `len` bytes; `count` is at least 1.
     #[must_use]
     pub fn new(station: u16, (first, count): (u16, u16), len: u32, touch: Touch) -> Self {
-        Self { frame: frame(first, station, len), touch, first, count: count.max(1), turn: 0, sent: 0 }
+        Self { frame: frame(first, station, len), touch, first, count: count.max(1), turn: 0, bursts: false, sent: 0 }
+    }
+
+    /// Sends each batch to one station.
+    #[must_use]
+    pub fn in_bursts(self) -> Self {
+        Self { bursts: true, ..self }
     }
 
     #[inline]
     fn address_next(&mut self) {
+        if !self.bursts {
+            self.next_station();
+        }
+    }
+
+    #[inline]
+    fn next_station(&mut self) {
         let [high, low] = (self.first + self.turn).to_be_bytes();
         self.frame[4] = high;
         self.frame[5] = low;
@@ -143,6 +158,9 @@ impl Sender {
     pub fn send(&mut self, ring: &mut impl Ring, batch: u32) -> u32 {
         let n = ring.space().min(batch);
         let len = self.frame.len() as u16;
+        if self.bursts {
+            self.next_station();
+        }
         for k in 0..n {
             let i = ring.at(k);
             let mem = ring.mem();

@@ -28,6 +28,7 @@ const ADDRESSES: &[u32] = &[1, 512, 1024, 2048, 4096, 8192];
 const SHORT: Variant = Variant { frame_bytes: &[60], batch: &[256], ..Variant::TWO_PORTS };
 
 /// The scenario. Unless a variant ends in `untouched`, the sender writes the first line of each frame and the receiver reads it.
+/// In `1-to-n` each batch goes to another port, in `1-to-n-mixed` each frame.
 pub const SCENARIO: Scenario = Scenario {
     name: "vale",
     about: "frames across a learning switch, embedded or in the daemon: 1 to 1, 1 to n, n to 1, n addresses",
@@ -38,6 +39,7 @@ pub const SCENARIO: Scenario = Scenario {
         Variant { name: "daemon-untouched", ..SHORT },
         Variant { name: "daemon-large", unit: Unit::Gbps, frame_bytes: &[1500], ..SHORT },
         Variant { name: "1-to-n", ports: PORTS, ..SHORT },
+        Variant { name: "1-to-n-mixed", ports: PORTS, ..SHORT },
         Variant { name: "n-to-1", ports: PORTS, ..SHORT },
         Variant { name: "addresses", addresses: ADDRESSES, ..SHORT },
     ],
@@ -119,9 +121,9 @@ struct Running {
 
 impl Running {
     fn start(case: &Case, (core, worker_core): (usize, usize)) -> Result<Self> {
-        let (plan, slots) = (Plan::of(case), SLOTS);
+        let plan = Plan::of(case);
         let daemon = Daemon::start(worker_core, "")?;
-        let open = |what: &str, index: u16| daemon.open(&format!("vale0:{what}{index}"), slots);
+        let open = |what: &str, index: u16| daemon.open(&format!("vale0:{what}{index}"), SLOTS);
         let mut senders = (0..plan.senders).map(|index| open("from", index)).collect::<Result<Vec<_>>>()?;
         let mut receivers = (0..plan.receivers).map(|index| open("to", index)).collect::<Result<Vec<_>>>()?;
         for (index, port) in (0..).zip(&mut receivers) {
