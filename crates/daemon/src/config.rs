@@ -70,6 +70,15 @@ pub struct PortConfig {
     /// MTU of a TAP.
     #[serde(default)]
     pub mtu: Option<u32>,
+    /// Name on the switch; without it, made from the port's text.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Capture files: begin again at the end of the file.
+    #[serde(default, rename = "loop")]
+    pub repeat: bool,
+    /// Capture files: times the recorded speed; 0 is as fast as the switch takes it.
+    #[serde(default)]
+    pub speed: Option<f64>,
 }
 
 /// The file.
@@ -271,7 +280,7 @@ mod tests {
     fn refusals() {
         let e = File::parse("wrokers = 2").unwrap_err().to_string();
         assert!(e.contains("wrokers") && e.contains("line 1"), "{e}");
-        assert!(File::parse("[[port]]\nswitch='vale0'\nport='a'\nspeed=1").is_err());
+        assert!(File::parse("[[port]]\nswitch='vale0'\nport='a'\nvelocity=1").is_err());
         assert!(File::parse("workers = 0").unwrap().into_config().is_err());
         assert!(File::parse("workers = 1000").unwrap().into_config().is_err());
         assert!(File::parse("cpus = []").unwrap().into_config().is_err());

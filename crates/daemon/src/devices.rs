@@ -1,14 +1,14 @@
-//! Ports that are devices of their own: TAPs and capture files.
+//! Ports that are devices of their own: TAPs here, capture files in [`crate::captures`].
 
 use std::sync::Arc;
 
 use netvale_control::types::{AttachParams, PortKind, PortOptions};
 use netvale_port::{Egress, Ingress};
-use netvale_portspec::PcapFiles;
 use netvale_tap::{Tap, TapEgress, TapError, TapIngress, TapOptions};
 use rustix::io::Errno;
 
 use crate::StartError;
+use crate::captures::Files;
 use crate::refusal::Refusal;
 use crate::state::{Caller, Kind, NewPort, State};
 
@@ -16,8 +16,17 @@ use crate::state::{Caller, Kind, NewPort, State};
 pub struct Device {
     /// TAP or capture files.
     pub kind: PortKind,
-    /// Name of the interface or files, for `netvale show`.
-    pub detail: String,
+    /// Of a TAP: its interface and offloads, for `netvale show`.
+    pub detail: Option<String>,
+    /// Of capture files: how they fare.
+    pub files: Files,
+}
+
+impl Device {
+    /// Sentences for `netvale show`.
+    pub fn notes(&self) -> Vec<String> {
+        self.detail.iter().cloned().chain(self.files.notes()).collect()
+    }
 }
 
 impl State {
@@ -38,6 +47,9 @@ impl State {
                 lossless: c.lossless,
                 vnet_hdr: c.vnet_hdr,
                 mtu: c.mtu,
+                name: c.name,
+                repeat: c.repeat,
+                speed: c.speed,
                 ..PortOptions::default()
             };
             let params = AttachParams { switch: c.switch, port: c.port.clone(), options };
@@ -64,28 +76,18 @@ impl State {
             egress.push(Arc::new(TapEgress::new(Arc::clone(&queue), Arc::default())));
             ingresses.push(Box::new(TapIngress::new(queue, Arc::default())));
         }
-        let kind = Kind::Device(Device { kind: PortKind::Tap, detail });
+        let kind = Kind::Device(Device { kind: PortKind::Tap, detail: Some(detail), files: Files::default() });
         let new = NewPort { kind, owner: caller, persistent: true, lossless: o.lossless };
         self.plug(switch, port, egress, ingresses, new).map(|_| ())
     }
 
     /// Refuses a name that is taken before a device is made for it.
-    fn check_free(&self, switch: &str, port: &str) -> Result<(), Refusal> {
+    pub(crate) fn check_free(&self, switch: &str, port: &str) -> Result<(), Refusal> {
         if self.ports.contains_key(&format!("{switch}:{port}")) {
             let text = format!("switch {switch} has a port {port} already: choose another name, or detach it first");
             return Err(Refusal::new(Errno::EXIST, text));
         }
         Ok(())
-    }
-
-    pub(crate) fn attach_pcap(
-        &mut self,
-        _at: (&str, &str),
-        _f: &PcapFiles,
-        _o: &PortOptions,
-        _c: Caller,
-    ) -> Result<(), Refusal> {
-        Err(Refusal::new(Errno::OPNOTSUPP, "no pcap yet"))
     }
 }
 

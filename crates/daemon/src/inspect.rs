@@ -124,7 +124,7 @@ impl PortRecord {
             notes.push(format!("slots name {outside} buffers outside the pool: frames for them are dropped"));
         }
         if let Kind::Device(d) = &self.kind {
-            notes.push(d.detail.clone());
+            notes.extend(d.notes());
         }
         notes
     }

@@ -7,11 +7,12 @@
 //! | [`open`] | opening ports for local clients |
 //! | [`rpc`] | the control protocol's methods |
 //! | [`state`] | switches, ports, pipes, regions |
-//! | [`rings`], [`pipes`], [`devices`] | the kinds of ports |
+//! | [`rings`], [`pipes`], [`devices`], [`captures`] | the kinds of ports |
 //! | [`worker`] | the threads that forward |
 //! | [`inspect`] | what `list`, `show` and `top` are told |
 //! | [`sandbox`] | capabilities, seccomp, Landlock |
 
+pub mod captures;
 pub mod config;
 pub mod devices;
 pub mod inspect;
@@ -77,7 +78,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
         signal,
     };
     if config.sandbox {
-        sandbox::enter(&dir, &config.allow_dirs)?;
+        sandbox::enter(&dir, &[&config.allow_dirs[..], &captures::configured_folders(&config)].concat())?;
     }
     let mut state = State::new(config)?;
     state.attach_configured()?;
@@ -85,7 +86,9 @@ pub fn run(config: Config) -> Result<(), StartError> {
     tracing::info!("ready in {}", dir.display());
     // Tells systemd, if it started us; an error means it did not.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-    server.run();
+    let mut captures = server.run();
+    // The last frames are on their way to their files.
+    State::wait_captures(&mut captures);
     for path in [attach, control] {
         let _ = std::fs::remove_file(path);
     }

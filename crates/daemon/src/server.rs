@@ -5,10 +5,12 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_control::attach::{AttachReply, AttachRequest, MAX_RINGS, REQUEST_LEN};
 use netvale_control::server::Connection;
+use netvale_pcapport::CaptureStatus;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags};
@@ -77,8 +79,8 @@ impl Server {
         Ok(Server { state, listeners, epoll, clients: HashMap::new(), next: FIRST_CLIENT, running: true })
     }
 
-    /// Serves until a signal or a `shutdown` request.
-    pub fn run(mut self) {
+    /// Serves until a signal or a `shutdown` request; then all ports go. Returns the captures that may still be written.
+    pub fn run(mut self) -> Vec<Arc<CaptureStatus>> {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
         while self.running {
             let nap = self.state.tick(Instant::now()).max(Duration::from_millis(1));
@@ -88,11 +90,12 @@ impl Server {
                 Err(Errno::INTR) => continue,
                 Err(e) => {
                     tracing::error!("epoll: {e}");
-                    return;
+                    break;
                 }
             };
             ready.into_iter().for_each(|id| self.event(id));
         }
+        std::mem::take(&mut self.state.captures)
     }
 
     fn event(&mut self, id: u64) {

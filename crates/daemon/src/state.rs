@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use netvale_mem::Region;
 use netvale_mem::layout::RegionSizes;
 use netvale_mem::mapping::Pages;
+use netvale_pcapport::CaptureStatus;
 use netvale_port::{Egress, Ingress, RingCounters};
 use netvale_switch::{Fdb, Forwarder, Port, PortId, Switch};
 use rustix::io::Errno;
@@ -102,6 +103,8 @@ pub struct State {
     pub pipes: BTreeMap<String, Pipe>,
     /// Clients whose port was taken away: their connections are to be closed.
     pub evicted: Vec<u64>,
+    /// Captures that may still be written, also after their ports are gone.
+    pub(crate) captures: Vec<Arc<CaptureStatus>>,
     regions: Vec<RegionEntry>,
     next_forwarder: ForwarderId,
     next_region: u32,
@@ -122,6 +125,7 @@ impl State {
             ports: BTreeMap::new(),
             pipes: BTreeMap::new(),
             evicted: Vec::new(),
+            captures: Vec::new(),
             regions: Vec::new(),
             next_forwarder: 1,
             // Region 1 is the network interfaces', as in netmap.
@@ -241,6 +245,7 @@ impl State {
         if record.switch.ports().is_empty() {
             self.switches.remove(&name);
         }
+        self.close_captures(record);
         Ok(())
     }
 
