@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(short = 'b', value_name = "FRAMES", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     pub burst: u32,
 
-    /// Seconds to wait for the link before the first frame.
+    /// Seconds to wait before the first frame.
     #[arg(short = 'w', value_name = "S", default_value_t = 0)]
     pub wait_link: u32,
 
@@ -65,10 +65,14 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         return Err(CliError::usage("bridge joins two ports", "give -i twice; VALE ports have no host rings to join"));
     };
     let mut ports = open(&[a, b], ctx)?;
+    if args.verbose > 0 {
+        ports.iter_mut().for_each(run::describe);
+    }
     if let Some(cpu) = args.affinity {
         run::pin(cpu);
     }
     let stop = crate::signals::stop_flag()?;
+    run::wait_link(args.wait_link, &stop);
     let pace = Pace {
         poll_always: args.poll_always,
         limit: args.seconds.map(Duration::from_secs_f64),

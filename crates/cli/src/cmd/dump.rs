@@ -111,11 +111,10 @@ fn create(args: &Args) -> Result<File, CliError> {
 }
 
 fn format(args: &Args) -> netvale_pcapport::Format {
-    let by_name = args.file.extension().is_some_and(|e| e == "pcapng");
     match args.format {
         Some(Format::Pcapng) => netvale_pcapport::Format::PcapNg,
-        None if by_name => netvale_pcapport::Format::PcapNg,
-        _ => netvale_pcapport::Format::Pcap,
+        Some(Format::Pcap) => netvale_pcapport::Format::Pcap,
+        None => netvale_pcapport::Format::of(&args.file),
     }
 }
 
@@ -142,7 +141,7 @@ fn drain(
             && let Some(len) = ring.recv(frame)
         {
             let keep = if snaplen == 0 { len } else { len.min(snaplen as usize) };
-            writer.write(now, &frame[..keep])?;
+            writer.write_cut(now, &frame[..keep], len as u32)?;
             (frames, bytes) = (frames + 1, bytes + len as u64);
         }
         let _ = ring.sync();

@@ -1,7 +1,15 @@
 //! `netvale lb`: spread one port over pipes.
 
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::process::ExitCode;
+use std::time::Duration;
 
+use netvale::{Options, Port, RxRing, TxRing};
+use netvale_wire::flow::{FlowKey, spread};
+
+use crate::forward::engine::{Moved, frame_at, move_slot};
+use crate::forward::run::{self, Pace};
 use crate::{CliError, Ctx};
 
 /// Spread a port's frames over pipes by a hash of their flow: netmap's lb.
@@ -18,15 +26,15 @@ pub struct Args {
     #[arg(short = 'p', long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub pipes: u32,
 
-    /// Buffers beyond those in the rings, to hold frames for slow readers.
-    #[arg(short = 'B', long, value_name = "N", default_value_t = 0)]
+    /// Frames to hold for slow readers, over all pipes; a held frame is a copy.
+    #[arg(short = 'B', long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub extra_bufs: u32,
 
     /// Frames a sync (the batch).
     #[arg(short = 'b', value_name = "FRAMES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub burst: u32,
 
-    /// Seconds to wait for the link before the first frame.
+    /// Seconds to wait before the first frame.
     #[arg(short = 'w', value_name = "S", default_value_t = 0)]
     pub wait_link: u32,
 
@@ -51,6 +59,168 @@ pub struct Args {
 ///
 /// # Errors
 /// The port or a pipe cannot be opened.
-pub fn run(_args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
-    Err(CliError::failed("this build has no `lb`", "read the port with one program"))
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let options = Options { run_dir: ctx.run_dir.clone(), pipes: args.pipes, ..Options::default() };
+    let open = |name: &str| Port::open_with(name, &options).map_err(|e| crate::ctx::port_error(name, &e));
+    let input = open(&args.interface)?;
+    let header = input.info().hdr_len as usize;
+    let held = (args.extra_bufs / args.pipes) as usize;
+    let output = |k: u32| open(&format!("{}{{{k}", args.interface)).map(|port| Output::new(port, held));
+    let mut spreader = Spreader {
+        key: FlowKey::new([RandomState::new().hash_one(0), RandomState::new().hash_one(1)]),
+        header,
+        burst: args.burst,
+        outputs: (0..args.pipes).map(output).collect::<Result<_, _>>()?,
+        frame: vec![0; LONGEST],
+    };
+    if let Some(cpu) = args.affinity {
+        run::pin(cpu);
+    }
+    let stop = crate::signals::stop_flag()?;
+    run::wait_link(args.wait_link, &stop);
+    let pace = Pace {
+        poll_always: false,
+        limit: args.seconds.map(Duration::from_secs_f64),
+        count: 0,
+        report: Duration::from_millis(u64::from(args.report_ms)),
+        json: args.json,
+        stop: &stop,
+    };
+    let lane = |what: &str| (0..args.pipes).map(|k| format!("{}}}{k}{what}", args.interface)).collect::<Vec<_>>();
+    let names = [lane(""), lane(" dropped")].concat();
+    run::forward(&pace, &names, &mut [input], |ports, moved| spreader.round(ports, moved))?;
+    spreader.outputs.iter_mut().flat_map(|output| output.port.tx()).for_each(run::drain);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Longest frame, header included.
+const LONGEST: usize = 65_562;
+/// As much of a frame as its flow's addresses and ports lie in, tags and options included.
+const HEAD: usize = 160;
+
+/// A pipe, and frames that wait for room in it.
+struct Output {
+    port: Port,
+    waiting: VecDeque<Vec<u8>>,
+    most: usize,
+}
+
+/// What became of a frame.
+enum Fate {
+    Sent,
+    Dropped,
+}
+
+impl Output {
+    fn new(port: Port, most: usize) -> Self {
+        Self { port, waiting: VecDeque::new(), most }
+    }
+
+    /// Sends what waits. Returns whether something still does.
+    fn catch_up(&mut self) -> bool {
+        let Some(tx) = self.port.tx().first_mut() else { return false };
+        while let Some(frame) = self.waiting.front() {
+            if !tx.send(frame) {
+                break;
+            }
+            self.waiting.pop_front();
+        }
+        !self.waiting.is_empty()
+    }
+
+    /// Takes the frame of `slots` slots that lies `at` slots after the head of `rx`: buffers change places where both rings lie in one
+    /// region.
+    fn take(&mut self, rx: &RxRing, at: u32, slots: u32, room: &mut [u8]) -> Fate {
+        let Some(tx) = self.port.tx().first_mut() else { return Fate::Dropped };
+        if self.waiting.is_empty() && rx.mem().shares_buffers_with(tx.mem()) && tx.space() >= slots {
+            for k in 0..slots {
+                move_slot(rx, rx.at(at + k), tx, tx.at(k), true);
+            }
+            tx.advance(slots);
+            return Fate::Sent;
+        }
+        let len = read_frame(rx, at, slots, room);
+        let frame = room.get(..len).unwrap_or_default();
+        if self.waiting.is_empty() && tx.send(frame) {
+            return Fate::Sent;
+        }
+        if self.waiting.len() < self.most {
+            self.waiting.push_back(frame.to_vec());
+            return Fate::Sent;
+        }
+        Fate::Dropped
+    }
+}
+
+/// Copies a frame of several slots. Returns its length, at most that of `room`.
+fn read_frame(rx: &RxRing, at: u32, slots: u32, room: &mut [u8]) -> usize {
+    let mut len = 0;
+    for k in 0..slots {
+        let slot = rx.slot(rx.at(at + k));
+        let Some(part) = room.get_mut(len..len + usize::from(slot.len)) else { break };
+        if rx.mem().read(slot.buf_idx, 0, part) {
+            len += usize::from(slot.len);
+        }
+    }
+    len
+}
+
+/// Frames in, pipes out.
+struct Spreader {
+    key: FlowKey,
+    /// Bytes of virtio-net header before each frame.
+    header: usize,
+    burst: u32,
+    outputs: Vec<Output>,
+    frame: Vec<u8>,
+}
+
+impl Spreader {
+    fn round(&mut self, ports: &mut [Port], moved: &mut [Moved]) -> bool {
+        let mut any = self.outputs.iter_mut().fold(false, |any, output| output.catch_up() | any);
+        for rx in ports.iter_mut().flat_map(Port::rx) {
+            let _ = rx.sync();
+            let taken = self.spread(rx, moved);
+            if taken > 0 {
+                // Pipes first: their slots name buffers that are not the ring's any more once its head moves.
+                self.outputs.iter_mut().flat_map(|output| output.port.tx()).for_each(TxRing::sync);
+                rx.advance(taken);
+                let _ = rx.sync();
+                any = true;
+            }
+        }
+        self.outputs.iter_mut().flat_map(|output| output.port.tx()).for_each(TxRing::sync);
+        any
+    }
+
+    /// Deals out up to a burst. Returns the slots that are done with.
+    fn spread(&mut self, rx: &RxRing, moved: &mut [Moved]) -> u32 {
+        let (mut at, mut frames) = (0, 0);
+        while frames < self.burst
+            && let Some((slots, bytes)) = frame_at(rx, at)
+        {
+            let pipe = self.pipe_of(rx, at);
+            let pipes = self.outputs.len();
+            let Some(output) = self.outputs.get_mut(pipe) else { break };
+            let lane = match output.take(rx, at, slots, &mut self.frame) {
+                Fate::Sent => pipe,
+                Fate::Dropped => pipes + pipe,
+            };
+            if let Some(sum) = moved.get_mut(lane) {
+                *sum = Moved { frames: sum.frames + 1, bytes: sum.bytes + bytes };
+            }
+            (at, frames) = (at + slots, frames + 1);
+        }
+        at
+    }
+
+    /// The pipe of the flow of the frame at `at`.
+    fn pipe_of(&self, rx: &RxRing, at: u32) -> usize {
+        let slot = rx.slot(rx.at(at));
+        let mut head = [0u8; HEAD];
+        let len = usize::from(slot.len).min(HEAD);
+        let known = rx.mem().read(slot.buf_idx, 0, &mut head[..len]);
+        let frame = head[..len].get(self.header..).filter(|_| known).unwrap_or_default();
+        spread(self.key.hash(frame), self.outputs.len() as u32) as usize
+    }
 }

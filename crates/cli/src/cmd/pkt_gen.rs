@@ -70,8 +70,8 @@ pub struct Args {
     #[arg(short = 'b', value_name = "FRAMES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub burst: u32,
 
-    /// CPUs to use; 0: all.
-    #[arg(short = 'c', value_name = "N", default_value_t = 1)]
+    /// With -a, CPUs to use in turn; 0: one for each thread.
+    #[arg(short = 'c', value_name = "N", default_value_t = 0)]
     pub cores: u32,
 
     /// Threads, each with a ring of its own; 0: one for each ring.
@@ -82,8 +82,8 @@ pub struct Args {
     #[arg(short = 'T', value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub report_ms: u32,
 
-    /// Seconds to wait for the link before the first frame.
-    #[arg(short = 'w', value_name = "S", default_value_t = 2)]
+    /// Seconds to wait before the first frame.
+    #[arg(short = 'w', value_name = "S", default_value_t = 0)]
     pub wait_link: u32,
 
     /// Frames a second; 0: no limit.
@@ -130,7 +130,7 @@ pub struct Args {
     #[arg(short = 'I')]
     pub indirect: bool,
 
-    /// pkt-gen's data generation options, a number: 1 prefetch, 2 access, 4 copy, 8 memcpy, 16 timestamp.
+    /// Sum of: 1 prefetch (always done), 2 the receiver reads each frame, 4 or 8 the sender copies each frame anew.
     #[arg(short = 'o', value_name = "OPTIONS", default_value_t = 0)]
     pub options: u32,
 
@@ -204,6 +204,10 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     };
     let mut port =
         Port::open_with(&args.interface, &options).map_err(|e| crate::ctx::port_error(&args.interface, &e))?;
+    if args.verbose > 0 {
+        crate::forward::run::describe(&mut port);
+    }
+    crate::forward::run::wait_link(args.wait_link, &stop);
     let (tx, rx) = port.take_rings();
     let job = Job { args, count, stop: &stop, hdr_len: port.info().hdr_len as usize };
     let closed = || port.connection().is_some_and(is_closed);
@@ -215,6 +219,13 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     }?;
     Ok(ExitCode::SUCCESS)
 }
+
+/// Bits of -o: the receiver reads frames.
+const OPT_ACCESS: u32 = 2;
+/// The sender copies each frame, in netmap by hand or with memcpy.
+const OPT_COPY: u32 = 4 | 8;
+/// All that are known, prefetch included.
+const OPTIONS: u32 = 1 | OPT_ACCESS | OPT_COPY;
 
 /// How long a thread looks before it sleeps: longer than a wake-up of another CPU takes, or both ends would sleep in turns.
 const SPIN: Duration = Duration::from_micros(100);
@@ -243,6 +254,13 @@ fn unfit(args: &Args) -> Result<(), CliError> {
     if args.indirect {
         return Err(CliError::usage("no netvale port takes indirect buffers (NS_INDIRECT)", "leave -I away"));
     }
+    if args.options & !OPTIONS != 0 {
+        let what = format!("-o {}: netvale knows 1, 2, 4 and 8, and their sums", args.options);
+        return Err(CliError::usage(what, "-f ping takes times, -X prints frames, -z and -Z draw addresses"));
+    }
+    if args.pcap.is_some() && function(args).0 != Function::Tx {
+        return Err(CliError::usage("-P sends a capture file", "give -f tx, or read one with `netvale replay`"));
+    }
     if args.pkt_size.len() > 2 {
         return Err(CliError::usage("-l is given more than twice", "give one size, or the largest and the smallest"));
     }
@@ -257,6 +275,7 @@ fn gone() -> CliError {
 /// Pins thread `k` as -a says.
 fn pin(args: &Args, k: usize) {
     if let Some(first) = args.affinity {
+        let k = if args.cores == 0 { k } else { k % args.cores as usize };
         crate::forward::run::pin(first + k);
     }
 }

@@ -1,9 +1,19 @@
 //! `netvale replay`: a capture file's frames into a port.
 
+use std::fs::File;
+use std::io::Read;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use crate::{CliError, Ctx};
+use netvale::{Options, Port, TxRing};
+use netvale_pcapport::{Pace, Pacer, ReadError, Reader};
+
+use crate::forward::run::{self, is_closed};
+use crate::progress::Progress;
+use crate::{CliError, Ctx, out, units};
 
 /// Send the frames of a capture file (pcap or pcapng) to a port.
 #[derive(Debug, clap::Args)]
@@ -34,7 +44,7 @@ pub struct Args {
     #[arg(short = 'b', value_name = "FRAMES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub burst: u32,
 
-    /// Seconds to wait for the link before the first frame.
+    /// Seconds to wait before the first frame.
     #[arg(short = 'w', value_name = "S", default_value_t = 0)]
     pub wait_link: u32,
 
@@ -46,7 +56,171 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The file cannot be read, or the port cannot be opened.
-pub fn run(_args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
-    Err(CliError::failed("this build has no `replay`", "attach a pcap:FILE port to the switch"))
+/// The file cannot be read, or the port cannot be opened. A file that is cut or damaged is sent up to there, then is an error.
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let stdin = args.file.as_os_str() == "-";
+    if stdin && args.repeat != 1 {
+        return Err(CliError::usage("standard input can be read once only", "leave --loop away, or name a file"));
+    }
+    let mut reader = open(args)?;
+    let options = Options { run_dir: ctx.run_dir.clone(), ..Options::default() };
+    let mut port = Port::open_with(&args.port, &options).map_err(|e| crate::ctx::port_error(&args.port, &e))?;
+    let stop = crate::signals::stop_flag()?;
+    run::wait_link(args.wait_link, &stop);
+    let mut replay =
+        Replay { args, port: &mut port, stop: &stop, start: Instant::now(), sum: Sum::default(), unsynced: 0 };
+    let (mut pacer, mut passes, progress) = (Pacer::new(pace(args)), 0, Progress::spinner());
+    let ended = loop {
+        let passed = replay.pass(reader, &mut pacer, &progress);
+        passes += 1;
+        let again = args.repeat == 0 || passes < args.repeat;
+        if passed.is_err() || !again || replay.is_over() || replay.sum.frames == 0 {
+            break passed;
+        }
+        pacer.again();
+        reader = open(args)?;
+    };
+    drop(progress);
+    replay.flush();
+    let (sum, seconds) = (replay.sum, replay.start.elapsed().as_secs_f64());
+    report(args, sum, seconds)?;
+    ended.map(|()| ExitCode::SUCCESS)
+}
+
+type Input = Reader<Box<dyn Read>>;
+
+fn open(args: &Args) -> Result<Input, CliError> {
+    let from: Box<dyn Read> = if args.file.as_os_str() == "-" {
+        Box::new(std::io::stdin())
+    } else {
+        let failed =
+            |e| CliError::failed(format!("cannot open {}: {e}", args.file.display()), "name another file, or -");
+        Box::new(File::open(&args.file).map_err(failed)?)
+    };
+    Reader::new(from).map_err(|e| unreadable(args, &e))
+}
+
+fn unreadable(args: &Args, error: &ReadError) -> CliError {
+    CliError::failed(
+        format!("{}: {error}", args.file.display()),
+        "what came before was sent; `tcpdump -r` may tell more",
+    )
+}
+
+fn pace(args: &Args) -> Pace {
+    let rate = args.rate.and_then(NonZeroU64::new).map(Pace::Rate);
+    rate.or_else(|| Pace::times(args.speed)).unwrap_or(Pace::Fast)
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    frames: u64,
+    bytes: u64,
+}
+
+fn report(args: &Args, sum: Sum, seconds: f64) -> Result<(), CliError> {
+    let pps = sum.frames as f64 / seconds.max(1e-9);
+    if args.json {
+        return out::json(&serde_json::json!({
+            "frames": sum.frames, "bytes": sum.bytes, "seconds": seconds, "pps": pps,
+        }));
+    }
+    out::line(format_args!(
+        "{} frames, {} bytes sent in {seconds:.2} seconds, {}",
+        sum.frames,
+        sum.bytes,
+        units::pps(pps)
+    ))
+}
+
+/// Longest sleep: how late Ctrl-C is noticed.
+const NAP: Duration = Duration::from_millis(50);
+/// How long to look for room before sleeping.
+const SPIN: Duration = Duration::from_micros(100);
+/// Frames between two words to the user.
+const WORD_EVERY: u64 = 1024;
+
+struct Replay<'a> {
+    args: &'a Args,
+    port: &'a mut Port,
+    stop: &'a AtomicBool,
+    start: Instant,
+    sum: Sum,
+    /// Frames in the ring that the other side does not know of yet.
+    unsynced: u32,
+}
+
+impl Replay<'_> {
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.args.count.is_some_and(|count| self.sum.frames >= count)
+    }
+
+    /// Sends the file once.
+    fn pass(&mut self, mut reader: Input, pacer: &mut Pacer, progress: &Progress) -> Result<(), CliError> {
+        while !self.is_over() {
+            let Some(frame) = reader.next_frame().map_err(|e| unreadable(self.args, &e))? else { break };
+            self.wait_until(pacer.due(frame.time));
+            self.send(frame.bytes)?;
+            if self.sum.frames.is_multiple_of(WORD_EVERY) {
+                progress.say(format!("{} frames sent", self.sum.frames));
+            }
+        }
+        Ok(())
+    }
+
+    /// Until so long after the start. What waits in the ring leaves first.
+    fn wait_until(&mut self, due: Duration) {
+        while let Some(left) = due.checked_sub(self.start.elapsed()).filter(|left| !left.is_zero()) {
+            self.sync();
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            std::thread::sleep(left.min(NAP));
+        }
+    }
+
+    fn send(&mut self, frame: &[u8]) -> Result<(), CliError> {
+        let name = &self.args.port;
+        let no_ring =
+            || CliError::failed(format!("{name} cannot send"), "a monitor only receives: name the port itself");
+        let mut ring = self.port.tx().first_mut().ok_or_else(no_ring)?;
+        let most = u64::from(ring.num_slots() - 1).min(64) * u64::from(ring.mem().buf_size());
+        if frame.len() as u64 > most {
+            let what = format!("a frame of {} bytes is longer than {name} takes", frame.len());
+            return Err(CliError::failed(what, "send other frames, or open a port with larger buffers"));
+        }
+        while !ring.send(frame) {
+            ring.sync();
+            ring.wait(SPIN, NAP);
+            if self.stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            if self.port.connection().is_some_and(is_closed) {
+                return Err(CliError::failed(format!("the daemon closed {name}"), "see its log"));
+            }
+            let Some(again) = self.port.tx().first_mut() else { return Ok(()) };
+            ring = again;
+        }
+        self.sum = Sum { frames: self.sum.frames + 1, bytes: self.sum.bytes + frame.len() as u64 };
+        self.unsynced += 1;
+        if self.unsynced >= self.args.burst {
+            self.sync();
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) {
+        if self.unsynced > 0 {
+            self.port.tx().iter_mut().for_each(TxRing::sync);
+            self.unsynced = 0;
+        }
+    }
+
+    /// Sees to it that what was sent leaves before the port closes, for a second at most.
+    fn flush(&mut self) {
+        self.sync();
+        for ring in self.port.tx() {
+            run::drain(ring);
+        }
+    }
 }

@@ -18,7 +18,7 @@ pub trait Edit: FnMut(&RingMem, u32) {}
 impl<T: FnMut(&RingMem, u32)> Edit for T {}
 
 /// Slots of the frame that is `at` slots after the head, and its bytes; none when its end has not come yet.
-fn frame_at(rx: &RxRing, at: u32) -> Option<(u32, u64)> {
+pub fn frame_at(rx: &RxRing, at: u32) -> Option<(u32, u64)> {
     let (mut slots, mut bytes) = (0, 0);
     while at + slots < rx.space() {
         let slot = rx.slot(rx.at(at + slots));
@@ -58,7 +58,8 @@ pub fn move_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, swap: bool, mut 
     moved
 }
 
-fn move_slot(rx: &RxRing, from: u32, tx: &TxRing, to: u32, zero_copy: bool) {
+/// Moves one slot: buffers change places if `zero_copy` and both lie in one region; bytes are copied otherwise.
+pub fn move_slot(rx: &RxRing, from: u32, tx: &TxRing, to: u32, zero_copy: bool) {
     if zero_copy && swap_buffers(rx, from, tx, to) {
         return;
     }

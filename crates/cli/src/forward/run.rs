@@ -150,6 +150,35 @@ pub fn is_closed(connection: BorrowedFd<'_>) -> bool {
     matches!(rustix::net::recv(connection, &mut byte, flags), Ok((_, 0)))
 }
 
+/// What `-w` asks for: time for whoever is at the other end, before the first frame. A port itself is up once it is open. Ctrl-C ends it.
+pub fn wait_link(seconds: u32, stop: &AtomicBool) {
+    let end = Instant::now() + Duration::from_secs(seconds.into());
+    while let Some(left) = end.checked_duration_since(Instant::now()).filter(|_| !stop.load(Ordering::Relaxed)) {
+        std::thread::sleep(left.min(NAP));
+    }
+}
+
+/// Sees to it that what was sent leaves before the port closes, for a second at most.
+pub fn drain(ring: &mut netvale::TxRing) {
+    let start = Instant::now();
+    while ring.space() + 1 < ring.num_slots() && start.elapsed() < Duration::from_secs(1) {
+        ring.wait(SPIN, Duration::from_millis(10));
+    }
+}
+
+/// What `-v` asks for: a line about an open port, on standard error.
+pub fn describe(port: &mut Port) {
+    let (tx, rx) = port.rings();
+    let slots = tx.first().map_or(0, netvale::TxRing::num_slots);
+    let (tx, rx) = (tx.len(), rx.len());
+    let info = port.info();
+    eprintln!(
+        "{}: {tx} tx and {rx} rx rings of {slots} slots, {} bytes of virtio-net header",
+        port.name(),
+        info.hdr_len
+    );
+}
+
 /// Pins this thread to a CPU. Where that is not allowed, figures are the same, only less steady.
 pub fn pin(cpu: usize) {
     let mut set = rustix::thread::CpuSet::new();

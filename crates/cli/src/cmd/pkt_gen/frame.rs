@@ -1,6 +1,7 @@
 //! What pkt-gen sends: UDP frames, their addresses stepping through ranges or drawn at random.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 
 use netvale_wire::{MacAddr, build};
 
@@ -78,6 +79,19 @@ impl Dice {
     }
 }
 
+/// All frames of a capture file.
+fn read(path: &Path) -> Result<Vec<Vec<u8>>, CliError> {
+    let bad = |e: &dyn std::fmt::Display| {
+        CliError::failed(format!("{}: {e}", path.display()), "give -P a whole pcap or pcapng file")
+    };
+    let mut reader = netvale_pcapport::Reader::open(path).map_err(|e| bad(&e))?;
+    let mut frames = Vec::new();
+    while let Some(frame) = reader.next_frame().map_err(|e| bad(&e))? {
+        frames.push(frame.bytes.to_vec());
+    }
+    if frames.is_empty() { Err(bad(&"no frame in it")) } else { Ok(frames) }
+}
+
 /// Makes frames.
 pub struct Source {
     src: Range,
@@ -88,6 +102,10 @@ pub struct Source {
     dice: Dice,
     made: u64,
     frame: Vec<u8>,
+    /// Frames of a capture file, sent in turn instead of made ones.
+    recording: Vec<Vec<u8>>,
+    /// Frames may not stay in buffers from one round to the next.
+    anew: bool,
 }
 
 impl Source {
@@ -128,6 +146,8 @@ impl Source {
             dice: Dice::new(thread + 1),
             made: 0,
             frame: Vec::new(),
+            recording: args.pcap.as_deref().map(read).transpose()?.unwrap_or_default(),
+            anew: args.options & super::OPT_COPY != 0,
         };
         source.build();
         Ok(source)
@@ -135,6 +155,10 @@ impl Source {
 
     /// Whether all frames are alike, so that a buffer once filled need not be filled again.
     pub fn is_constant(&self) -> bool {
+        self.recording.is_empty() && self.has_one_form() && !self.anew
+    }
+
+    fn has_one_form(&self) -> bool {
         self.random == (false, false) && self.src.is_single() && self.dst.is_single() && self.sizes.0 == self.sizes.1
     }
 
@@ -148,15 +172,25 @@ impl Source {
         &mut self.frame
     }
 
+    /// Bytes of the longest frame there will be.
+    pub fn longest(&self) -> usize {
+        self.recording.iter().map(Vec::len).max().unwrap_or(self.sizes.1)
+    }
+
     /// Makes the next frame.
     pub fn next(&mut self) {
-        if !self.is_constant() {
+        if !self.recording.is_empty() || !self.has_one_form() {
             self.made += 1;
             self.build();
         }
     }
 
     fn build(&mut self) {
+        if !self.recording.is_empty() {
+            let at = (self.made % self.recording.len() as u64) as usize;
+            self.frame.clone_from(&self.recording[at]);
+            return;
+        }
         let span = (self.sizes.1 - self.sizes.0 + 1) as u64;
         let len = self.sizes.0 + if span > 1 { (self.dice.roll() % span) as usize } else { 0 };
         let mut pick = |range: &Range, random: bool| range.nth(if random { self.dice.roll() >> 8 } else { self.made });

@@ -98,7 +98,7 @@ impl Receiver<'_> {
                     self.next = number + 1;
                 }
             }
-        } else if args.touch {
+        } else if args.touch || args.options & super::OPT_ACCESS != 0 {
             let mut line = [0u8; 64];
             std::hint::black_box(self.ring.read(i, &mut line));
         }

@@ -128,7 +128,8 @@ pub fn watch(
     finished: &dyn Fn(&Sum) -> bool,
 ) -> Result<Sum, CliError> {
     let period = Duration::from_millis(u64::from(job.args.report_ms));
-    let (mut last, mut seen) = (Instant::now(), Sum::default());
+    let begun = Instant::now();
+    let (mut last, mut seen) = (begun, Sum::default());
     let (mut first, mut moved) = (None::<(Instant, Sum)>, Instant::now());
     let mut latest = Sum::default();
     loop {
@@ -149,9 +150,12 @@ pub fn watch(
         }
         std::thread::sleep(Duration::from_millis(5).min(period));
     }
-    let time = first.map_or(Duration::ZERO, |(at, _)| moved.duration_since(at));
-    // Frames seen at the very first look took no time we know of.
-    let counted = first.map_or(latest, |(_, at)| if time.is_zero() { latest } else { latest.since(&at) });
+    let since_first = first.map_or(Duration::ZERO, |(at, _)| moved.duration_since(at));
+    // All seen at the very first look: the time is that of the whole run.
+    let (counted, time) = match first {
+        Some((_, at)) if !since_first.is_zero() => (latest.since(&at), since_first),
+        _ => (latest, moved.duration_since(begun)),
+    };
     let rate = Line::new("sum", &counted, time);
     let line = Line { frames: latest.frames, bytes: latest.bytes, ..rate };
     if job.args.json {

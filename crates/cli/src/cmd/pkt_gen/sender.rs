@@ -69,7 +69,7 @@ impl<'a> Sender<'a> {
     fn new(job: &'a Job<'a>, ring: TxRing, thread: u64, sequence: bool) -> Result<Self, CliError> {
         let source = Source::new(job.args, thread)?;
         let filled = vec![false; ring.num_slots() as usize];
-        let longest = job.args.pkt_size.iter().copied().max().unwrap_or(60) as usize + job.hdr_len;
+        let longest = source.longest() + job.hdr_len;
         let by_size = |size: u32| longest.div_ceil(size as usize) as u32;
         let frags = job.args.num_frags.max(by_size(ring.mem().buf_size())).max(job.args.frag_size.map_or(1, by_size));
         if frags > 64 || frags >= ring.num_slots() {
@@ -100,15 +100,7 @@ impl<'a> Sender<'a> {
             sent += u64::from(n);
             counts.add(u64::from(n), bytes);
         }
-        self.flush();
-    }
-
-    /// Sees to it that what was sent leaves before the port closes, for a second at most.
-    fn flush(&mut self) {
-        let start = Instant::now();
-        while self.ring.space() + 1 < self.ring.num_slots() && start.elapsed() < Duration::from_secs(1) {
-            self.ring.wait(SPIN, Duration::from_millis(10));
-        }
+        crate::forward::run::drain(&mut self.ring);
     }
 
     fn is_simple(&self) -> bool {
