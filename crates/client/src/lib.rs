@@ -41,6 +41,8 @@ mod error;
 mod port;
 mod ring;
 
+pub use netvale_abi::{NetmapSlot, slot};
+
 pub use error::Error;
 pub use port::{Interest, Options, Port};
 pub use ring::{RxRing, TxRing, swap_buffers};

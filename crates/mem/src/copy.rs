@@ -50,6 +50,30 @@ unsafe fn ends<const N: usize>(src: *const u8, dst: *mut u8, len: usize) {
     }
 }
 
+/// Asks for the cache line of `p`, to be read soon: another core wrote it, and the transfer then overlaps with other work.
+#[inline(always)]
+pub fn prefetch_read(p: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch is a hint: it faults for no address and changes nothing but caches.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = p;
+}
+
+/// The same, to be written soon.
+#[inline(always)]
+pub fn prefetch_write(p: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: as for reading; processors without the instruction take it for a no-op.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) p, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = p;
+}
+
 #[cfg(test)]
 mod tests {
     use super::copy_bytes;

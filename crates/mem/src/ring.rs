@@ -155,7 +155,24 @@ impl RingMem {
         Some(unsafe { self.bufs.add(idx as usize * self.place.buf_size as usize) })
     }
 
+    /// Asks for the first cache line of buffer `idx`, which is to be read soon. Does nothing for an index outside the pool.
+    #[inline]
+    pub fn prefetch_read(&self, idx: u32) {
+        if let Some(p) = self.buf(idx) {
+            crate::copy::prefetch_read(p.as_ptr());
+        }
+    }
+
+    /// The same for a buffer that is to be written.
+    #[inline]
+    pub fn prefetch_write(&self, idx: u32) {
+        if let Some(p) = self.buf(idx) {
+            crate::copy::prefetch_write(p.as_ptr());
+        }
+    }
+
     /// Copies `bytes` into buffer `idx` at `at`. Returns whether it fits; nothing is written otherwise.
+    #[inline]
     pub fn write(&self, idx: u32, at: u32, bytes: &[u8]) -> bool {
         let Some(p) = self.within(idx, at, bytes.len()) else { return false };
         // SAFETY: `within` checked that the bytes fit into the buffer; `bytes` is private memory, so they do not overlap.
@@ -164,6 +181,7 @@ impl RingMem {
     }
 
     /// Copies from buffer `idx` at `at` into `bytes`. Returns whether it lies inside the buffer; nothing is read otherwise.
+    #[inline]
     pub fn read(&self, idx: u32, at: u32, bytes: &mut [u8]) -> bool {
         let Some(p) = self.within(idx, at, bytes.len()) else { return false };
         // SAFETY: `within` checked the bounds; `bytes` is private memory, so they do not overlap.
@@ -171,6 +189,7 @@ impl RingMem {
         true
     }
 
+    #[inline]
     fn within(&self, idx: u32, at: u32, len: usize) -> Option<NonNull<u8>> {
         let room = self.buf_size().checked_sub(at)? as usize;
         let p = self.buf(idx)?;

@@ -75,6 +75,8 @@ impl RingIngress {
         if u32::from(slot.len) > ring.buf_size() {
             return Next::Drop(behind, DropReason::BadLength);
         }
+        // The sender's core wrote it. Classification reads it first, but only when all slots have been looked at.
+        netvale_mem::copy::prefetch_read(buf.as_ptr());
         // SAFETY: `buf` is a whole buffer of the mapping that `tx` keeps alive, len <= buf_size; the slot goes back in `release` only.
         unsafe { batch.push(buf.as_ptr(), u32::from(slot.len)) };
         if slot.flags & NS_NO_LEARN != 0 {

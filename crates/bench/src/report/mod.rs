@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(written.len(), 3, "{written:?}");
         let content: Vec<String> = written.iter().map(|file| fs::read_to_string(file).expect("written")).collect();
         let [page, curve, cumulated] = &content[..] else { panic!("three files") };
-        assert!(page.contains("| pipe | two-process | 60 | 256 |") && page.contains(".svg)"), "{page}");
+        assert!(page.contains("| pipe | touched | 60 | 256 |") && page.contains(".svg)"), "{page}");
         for wanted in ["frames a batch", "Mpps", "netvale", "dpdk-memif-zc", "256"] {
             assert!(curve.contains(wanted), "{wanted} is missing in the curve");
         }

@@ -120,18 +120,20 @@ fn pss_kib(rollup: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::child::Child;
+    use std::process::Command;
 
-    /// Objective: the kernel's figures of this very process can be read, and CPU time grows with work.
+    /// Objective: the kernel's figures of a process can be read, and CPU time grows with work.
     #[test]
     fn kernel_figures() {
-        let own = std::process::id();
-        assert!(memory_kib(&[own]).expect("smaps_rollup") > 100.0);
-        let before = cpu_time(own).expect("schedstat");
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_millis(20) {
-            std::hint::spin_loop();
-        }
-        assert!(cpu_time(own).expect("schedstat") > before);
+        assert!(memory_kib(&[std::process::id()]).expect("smaps_rollup") > 100.0);
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut endless = Command::new("sh");
+        endless.args(["-c", "while :; do :; done"]);
+        let busy = Child::spawn(endless, &folder.path().join("log")).expect("a shell is there");
+        let before = cpu_time(busy.pid()).expect("schedstat");
+        let grown = || Ok((cpu_time(busy.pid())? > before).then_some(()));
+        assert!(interrupt::poll_until(Duration::from_secs(10), grown).expect("it runs").is_some());
         assert_eq!(pss_kib("Rss: 5 kB\nPss:      1234 kB\nPss_Dirty: 7 kB\n"), Some(1234.0));
         assert_eq!(pss_kib("Rss: 5 kB\n"), None);
     }

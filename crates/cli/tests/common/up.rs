@@ -1,4 +1,5 @@
 //! A daemon as `netvale up` runs it, and programs beside it.
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::ffi::OsStr;
 use std::os::unix::net::UnixStream;
@@ -41,7 +42,7 @@ impl Guarded {
 /// The daemon.
 pub struct Up {
     pub dir: tempfile::TempDir,
-    _daemon: Guarded,
+    daemon: Guarded,
 }
 
 impl Up {
@@ -50,9 +51,15 @@ impl Up {
         let mut command = netvale();
         command.arg("up").arg("--run-dir").arg(dir.path()).args(args).stdout(Stdio::null()).stderr(Stdio::null());
         let daemon = Guarded(Some(command.spawn().expect("the binary starts")));
-        let up = Up { dir, _daemon: daemon };
-        until("the daemon answers", || UnixStream::connect(up.file("control.sock")).is_ok());
+        let up = Up { dir, daemon };
+        until("the daemon listens", || UnixStream::connect(up.file("control.sock")).is_ok());
+        // The socket is there before the daemon is ready to answer.
+        stdout(&up.run("list"));
         up
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.daemon.0.as_ref().expect("running").id()
     }
 
     pub fn file(&self, name: &str) -> PathBuf {

@@ -1,0 +1,39 @@
+//! A traffic sink: takes every frame of a port, and says once a second how many came.
+//!
+//! `cargo run --release -p netvale --example sink -- vale0:sink`, with `netvale up` running.
+
+use std::time::{Duration, Instant};
+
+use netvale::{Interest, Port};
+
+/// How long to look for frames before sleeping: longer than a wake-up takes.
+const SPIN: Duration = Duration::from_micros(100);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let name = std::env::args().nth(1).ok_or("usage: sink PORT, e.g. vale0:sink")?;
+    let mut port = Port::open(&name)?;
+    port.set_spin(SPIN);
+    let (mut frames, mut bytes, mut last) = (0u64, 0u64, Instant::now());
+    loop {
+        // Fails when the daemon ends; `false` means that nothing came.
+        port.wait(Interest::Rx, Some(SECOND))?;
+        for ring in port.rx() {
+            let n = ring.space();
+            for k in 0..n {
+                // A slot is read once. A long frame takes several slots, all but the last with NS_MOREFRAG.
+                let slot = ring.slot(ring.at(k));
+                bytes += u64::from(slot.len);
+                frames += u64::from(slot.flags & netvale::slot::NS_MOREFRAG == 0);
+            }
+            // The slots go back with the next sync, which `wait` does.
+            ring.advance(n);
+        }
+        if last.elapsed() >= SECOND {
+            let seconds = last.elapsed().as_secs_f64();
+            let (mpps, gbps) = (frames as f64 / seconds / 1e6, bytes as f64 * 8.0 / seconds / 1e9);
+            println!("{mpps:.3} Mpps, {gbps:.3} Gbit/s");
+            (frames, bytes, last) = (0, 0, Instant::now());
+        }
+    }
+}
