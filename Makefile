@@ -31,8 +31,8 @@ check: ## format, lints, docs, layers, unsafe gate, dependencies
 bench: ## measure against the peers, then write the report
 	@scripts/install-deps.sh bench
 	@$(MAKE) --no-print-directory build
-	@$(NETVALE) bench pipe vale tap latency idle --against all
-	@$(NETVALE) bench report
+	@$(NETVALE) bench pipe vale tap latency idle --against all --save $(TARGET)/bench.jsonl
+	@$(NETVALE) bench report $(TARGET)/bench.jsonl --out $(TARGET)/bench-report
 
 fuzz: ## fuzz every target for FUZZ_SECONDS (default 60) each
 	@scripts/install-deps.sh test

@@ -1,6 +1,8 @@
 //! What the command line asks for, and the whole run.
 
+use std::fs::File;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::case::Case;
@@ -69,6 +71,8 @@ pub struct Options {
     pub quick: bool,
     /// `--json`: one object a line on stdout instead of the table.
     pub json: bool,
+    /// `--save`: the same lines into this file, for a report, whatever goes to stdout.
+    pub save: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -85,6 +89,7 @@ impl Default for Options {
             cpus: Vec::new(),
             quick: false,
             json: false,
+            save: None,
         }
     }
 }
@@ -166,6 +171,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome> {
     let steps = cases.iter().map(|(_, case)| 1 + peers.iter().filter(|peer| peer.fits(case)).count());
     let progress = Progress::new((steps.sum::<usize>() * plan.runs) as u64);
     let mut outcome = Outcome::default();
+    let mut save = options.save.as_deref().map(create).transpose()?;
     for (scenario, case) in &cases {
         let ours = if options.peers_only { None } else { scenario.ours.map(|make| make()) };
         let fitting = peers.iter().filter(|peer| peer.fits(case));
@@ -176,6 +182,9 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome> {
         }
         if options.json {
             write_json(&lines, out)?;
+        }
+        if let Some(file) = &mut save {
+            write_json(&lines, file)?;
         }
         outcome.lines.extend(lines);
     }
@@ -190,6 +199,10 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome> {
 fn without_ours(case: &Case) -> Line {
     let reason = Skip::NotBuilt("this build has only the peers' side of the scenario");
     Line::Skipped(Skipped { scenario: case.scenario.clone(), contender: "netvale".into(), skipped: reason.to_string() })
+}
+
+fn create(path: &Path) -> Result<File> {
+    File::create(path).map_err(BenchError::io(format!("creating {}", path.display())))
 }
 
 fn write_json(lines: &[Line], out: &mut dyn Write) -> Result<()> {
@@ -257,6 +270,7 @@ mod tests {
     /// Objective: the self-test scenario runs from options to a JSON line with its peer and a ratio, with the agreed fields.
     #[test]
     fn copy_end_to_end() {
+        let folder = tempfile::tempdir().expect("a folder");
         let options = Options {
             scenarios: vec!["copy".into()],
             against: Rivals::All,
@@ -265,11 +279,13 @@ mod tests {
             seconds: 0.25,
             quick: true,
             json: true,
+            save: Some(folder.path().join("saved.jsonl")),
             ..Options::default()
         };
         let mut out = Vec::new();
         let outcome = run(&options, &mut out).expect("it needs nothing special");
         assert!(outcome.measured());
+        assert_eq!(std::fs::read(folder.path().join("saved.jsonl")).expect("saved"), out);
         let text = String::from_utf8(out).expect("JSON");
         let value: serde_json::Value = serde_json::from_str(text.lines().next().expect("a line")).expect("JSON");
         assert_eq!(value["peer"], "stride-2048");

@@ -62,6 +62,10 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
 
+    /// Also write the results to this file, one JSON object a line, for `netvale bench report`.
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
+
     /// List scenarios and peers, and what is missing to run them.
     #[arg(long)]
     pub list: bool,
@@ -70,7 +74,7 @@ pub struct Args {
 /// What `bench` does beside measuring.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Write a Markdown table and SVG plots from the results of `netvale bench --json`.
+    /// Write a Markdown table and SVG plots from the results of `netvale bench --save` or `--json`.
     Report {
         /// Result files.
         #[arg(required = true, value_name = "FILE")]
@@ -115,6 +119,7 @@ fn options(args: &Args) -> Options {
         cpus: args.cpus.clone(),
         quick: args.quick,
         json: args.json,
+        save: args.save.clone(),
     }
 }
 
