@@ -3,8 +3,10 @@
 //! Slots from `head` up to (not including) `tail` are the application's: to fill on a tx ring, to read on an rx ring.
 //! [`AppRing::sync`] publishes `head` and learns the new `tail`; it costs a system call only when the host sleeps.
 
+use std::time::SystemTime;
+
 use netvale_abi::NetmapSlot;
-use netvale_abi::ring::ring_space;
+use netvale_abi::ring::{NR_TIMESTAMP, ring_space};
 
 use crate::notify::{Doorbell, KickCounts, arm, disarm, wanted};
 use crate::region::RingSide;
@@ -149,7 +151,17 @@ impl AppRing {
             }
             self.kicks.count(kick);
         }
+        if self.dir == Dir::Rx && self.side.ring.flags() & NR_TIMESTAMP != 0 {
+            self.stamp();
+        }
         self.refresh()
+    }
+
+    /// Writes the time of this sync into the ring's header, as a program asks for with `NR_TIMESTAMP` (netmap.h).
+    #[cold]
+    fn stamp(&self) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.side.ring.set_timestamp(now.as_secs().cast_signed(), now.subsec_micros().into());
     }
 
     /// Takes over the host's `tail` without publishing anything.
@@ -238,6 +250,22 @@ mod tests {
 
     fn bell() -> Doorbell {
         Doorbell::new().unwrap()
+    }
+
+    /// Objective: a sync of an rx ring is stamped with the time when the program asks for it, and only then.
+    #[test]
+    #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
+    fn timestamps() {
+        let p = port(4);
+        let mut rx = AppRing::new(p.rx[0].clone(), Dir::Rx, bell());
+        let _ = rx.sync();
+        assert_eq!(rx.mem().timestamp(), (0, 0));
+        rx.mem().set_flags(NR_TIMESTAMP);
+        let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs().cast_signed();
+        let before = now();
+        let _ = rx.sync();
+        let (seconds, micros) = rx.mem().timestamp();
+        assert!((before..=now()).contains(&seconds) && (0..1_000_000).contains(&micros));
     }
 
     proptest! {
