@@ -27,7 +27,7 @@ pub enum Kind {
     OutputClosed,
 }
 
-/// Why a subcommand ended early. Printed as two lines: [`CliError::what`], then [`CliError::next`].
+/// Why a subcommand ended early. Printed as two lines: its text, then [`CliError::next`].
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct CliError {

@@ -157,14 +157,14 @@ impl HostRx {
     }
 
     /// The steps of [`HostRx::complete`] for a producer with leases in many rings: each step is taken for all of them, so that
-    /// the full fences between the steps are paid for once. First the lease's end; [`full_fence`] must follow.
+    /// the full fences between the steps are paid for once. First the lease's end; [`full_fence`](crate::notify::full_fence) must follow.
     #[inline]
     pub fn end(&self, lease: Lease) {
         self.leases.end(lease);
     }
 
     /// Second step: publishes, unless somebody else is at it. Returns whether this call did, and the next steps are to be taken.
-    /// [`full_fence`] must follow.
+    /// [`full_fence`](crate::notify::full_fence) must follow.
     #[inline]
     pub fn publish(&self) -> bool {
         let mine = self.leases.begin();
@@ -174,7 +174,7 @@ impl HostRx {
         mine
     }
 
-    /// Third step: kicks if the application wants it, and lets others publish. [`full_fence`] must follow.
+    /// Third step: kicks if the application wants it, and lets others publish. [`full_fence`](crate::notify::full_fence) must follow.
     #[inline]
     pub fn kick_and_stop(&self) {
         self.kick(wanted_now(self.side.csb.appl_need_kick()));
