@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use netvale_control::attach::{AttachReply, AttachRequest, MAX_RINGS, REPLY_LEN, Role};
@@ -46,7 +46,7 @@ pub(crate) fn attach(socket: &Path, request: &AttachRequest) -> Result<Attached,
     }
     let region = fds.remove(0);
     let len = usize::try_from(reply.memsize).map_err(|_| Error::Inconsistent("region too large for this machine"))?;
-    let map = Arc::new(Mapping::map(region.as_fd(), len).map_err(Error::system("map the port's region"))?);
+    let map = mapped(&region, len)?;
     let mut bells = fds.into_iter().map(Doorbell::from_fd);
     let (tx, rx) = rings(&reply, &map, &mut bells)?;
     Ok(Attached { conn, reply, map, tx, rx })
@@ -87,6 +87,27 @@ fn receive(conn: &OwnedFd) -> Result<(AttachReply, Vec<OwnedFd>), Error> {
     }
     let message = bytes.get(..got.bytes).unwrap_or(&[]);
     Ok((AttachReply::decode(message)?, fds))
+}
+
+/// Regions this program has mapped, by their memfd's device and inode. As long as a mapping lives, its inode is not used again.
+static MAPPED: Mutex<Vec<(Inode, Weak<Mapping>)>> = Mutex::new(Vec::new());
+
+/// Device and inode.
+type Inode = (u64, u64);
+
+/// A region's mapping: one for all of this program's ports in it, so that buffers can be swapped between their rings.
+fn mapped(region: &OwnedFd, len: usize) -> Result<Arc<Mapping>, Error> {
+    let stat = rustix::fs::fstat(region).map_err(Error::system("look at the port's region"))?;
+    let key = (stat.st_dev, stat.st_ino);
+    let mut known = MAPPED.lock().unwrap_or_else(PoisonError::into_inner);
+    known.retain(|(_, map)| map.strong_count() > 0);
+    let same = |(k, map): &(Inode, Weak<Mapping>)| (*k == key).then(|| map.upgrade()).flatten();
+    if let Some(map) = known.iter().find_map(same).filter(|map| map.len() == len) {
+        return Ok(map);
+    }
+    let map = Arc::new(Mapping::map(region.as_fd(), len).map_err(Error::system("map the port's region"))?);
+    known.push((key, Arc::downgrade(&map)));
+    Ok(map)
 }
 
 fn rings(

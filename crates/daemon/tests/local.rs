@@ -207,3 +207,26 @@ fn a_port_that_stops_reading() {
     // The last frame's drop is counted after its other copy arrived.
     until("the deaf port's drops are counted by name", || dropped() == Some(200 - 63));
 }
+
+/// Objective: a program's ports in one region can swap buffers: a frame goes from a port's ring into a pipe of it without a copy.
+#[test]
+fn buffers_change_places() {
+    let d = Daemon::start("");
+    let options = Options { pipes: 1, ..d.options() };
+    let mut x = Port::open_with("vale0:x", &options).unwrap();
+    let mut master = Port::open_with("vale0:x{1", &options).unwrap();
+    let mut slave = Port::open_with("vale0:x}1", &options).unwrap();
+    let mut a = d.open("vale0:a").unwrap();
+    send(&mut a, &frame(255, 1, 42));
+    assert!(x.wait(Interest::Rx, Some(LIMIT)).unwrap());
+    let (rx, tx) = (&mut x.rx()[0], &mut master.tx()[0]);
+    let buffer = rx.slot(rx.at(0)).buf_idx;
+    assert!(netvale::swap_buffers(rx, rx.at(0), tx, tx.at(0)), "two mappings of one region");
+    assert_eq!(tx.slot(tx.at(0)).buf_idx, buffer);
+    assert!(!netvale::swap_buffers(&a.rx()[0], 0, tx, tx.at(1)), "two regions");
+    tx.advance(1);
+    tx.sync();
+    rx.advance(1);
+    let _ = rx.sync();
+    assert_eq!(receive(&mut slave), frame(255, 1, 42));
+}
