@@ -320,14 +320,14 @@ impl Clock {
         }
     }
 
-    /// Returns for how long nothing has been found, read every few looks only.
+    /// Returns for how long nothing has been found, read every few looks only as long as looks cost next to nothing.
     fn idle(&mut self, stats: &WorkerStats) -> Duration {
         if self.is_busy {
             self.turn(&stats.busy_ns);
             (self.is_busy, self.looks, self.idle_for) = (false, 0, Duration::ZERO);
         }
         self.looks = self.looks.wrapping_add(1);
-        if self.looks.is_multiple_of(8) {
+        if self.looks.is_multiple_of(8) || self.idle_for > ALONE {
             self.idle_for += self.since.elapsed();
             self.turn(&stats.polled_ns);
         }
