@@ -38,10 +38,7 @@ impl Contender for BridgedTcp {
     }
 
     fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
-        sys::need_program("iperf3", "iperf3")?;
-        sys::need_root("network namespaces")?;
-        sys::need_program("ip", "iproute2")?;
-        pin::need(2, &env.cores)
+        available(env)
     }
 
     fn start(&self, _case: &Case, env: &Env) -> Result<Box<dyn Session>> {
@@ -54,6 +51,17 @@ impl Contender for BridgedTcp {
         let tcp = Iperf::start(client, server, "10.77.0.2", (client_core, server_core))?;
         Ok(Box::new(Tcp { iperf: tcp, _hub: hub }))
     }
+}
+
+/// Whether TCP between two namespaces can be measured here.
+///
+/// # Errors
+/// What is missing.
+pub fn available(env: &Env) -> std::result::Result<(), Skip> {
+    sys::need_program("iperf3", "iperf3")?;
+    sys::need_root("network namespaces")?;
+    sys::need_program("ip", "iproute2")?;
+    pin::need(2, &env.cores)
 }
 
 /// A namespace with a veth into `hub`'s bridge and the address 10.77.0.`host`.

@@ -8,10 +8,9 @@ use super::own::{Daemon, failed};
 use crate::case::{Case, Unit};
 use crate::contender::{Contender, Env, Sample, Session};
 use crate::error::{Result, Skip};
-use crate::peers::iperf::Iperf;
+use crate::peers::iperf::{self, Iperf};
 use crate::scenarios::{Scenario, Variant};
 use crate::sys::netns::Netns;
-use crate::{pin, sys};
 
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
@@ -38,10 +37,7 @@ impl Contender for Taps {
     }
 
     fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
-        sys::need_program("iperf3", "iperf3")?;
-        sys::need_root("network namespaces")?;
-        sys::need_program("ip", "iproute2")?;
-        pin::need(2, &env.cores)
+        iperf::available(env)
     }
 
     fn start(&self, _case: &Case, env: &Env) -> Result<Box<dyn Session>> {
