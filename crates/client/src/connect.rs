@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use netvale_control::attach::{AttachReply, AttachRequest, MAX_RINGS, REPLY_LEN, Role};
+use netvale_control::device::{DeviceReply, DeviceRequest, Resume};
 use netvale_mem::Mapping;
 use netvale_mem::appl::{AppRing, Dir};
 use netvale_mem::notify::Doorbell;
@@ -14,8 +15,8 @@ use netvale_mem::pipe::PipeTx;
 use netvale_mem::region::RingSide;
 use netvale_mem::view::Places;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
 use crate::error::Error;
@@ -24,20 +25,61 @@ use crate::ring::{RxRing, TxKind, TxRing};
 /// How long the daemon may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What an attachment consists of.
-pub(crate) struct Attached {
-    pub(crate) conn: OwnedFd,
-    pub(crate) reply: AttachReply,
-    pub(crate) map: Arc<Mapping>,
-    pub(crate) tx: Vec<TxRing>,
-    pub(crate) rx: Vec<RxRing>,
+/// What an attachment consists of, beside the connection.
+pub struct Attached {
+    /// What the daemon said of the port.
+    pub reply: AttachReply,
+    /// The region.
+    pub map: Arc<Mapping>,
+    /// The rings to send on.
+    pub tx: Vec<TxRing>,
+    /// The rings to receive on.
+    pub rx: Vec<RxRing>,
+    /// The region's memfd.
+    pub region: OwnedFd,
 }
 
-pub(crate) fn attach(socket: &Path, request: &AttachRequest) -> Result<Attached, Error> {
-    let conn = connect(socket)?;
-    rustix::net::send(&conn, &request.encode(), SendFlags::NOSIGNAL)
-        .map_err(Error::system("ask the daemon for a port"))?;
-    let (reply, mut fds) = receive(&conn)?;
+/// Connects to the daemon that uses `run_dir`, or the usual one.
+///
+/// # Errors
+/// [`Error::NoDaemon`].
+pub fn connect_to(run_dir: Option<&Path>) -> Result<OwnedFd, Error> {
+    let dir = run_dir.map_or_else(netvale_control::dirs::default_run_dir, Path::to_path_buf);
+    connect(&dir.join(netvale_control::dirs::ATTACH_SOCKET))
+}
+
+/// Asks for a port on a connection that holds none.
+///
+/// # Errors
+/// [`Error`]: the daemon's refusal, or an answer that cannot be used.
+pub fn attach(conn: BorrowedFd<'_>, request: &AttachRequest) -> Result<Attached, Error> {
+    let mut attached = attached(ask(conn, &request.encode())?)?;
+    if attached.reply.alone {
+        attached.tx.iter_mut().for_each(TxRing::resume);
+        attached.rx.iter_mut().for_each(RxRing::resume);
+    }
+    Ok(attached)
+}
+
+/// What a connection that came from another process holds. The rings are left as they are: the other process may be using them.
+///
+/// # Errors
+/// As [`attach`]; `ENXIO` when it holds nothing.
+pub fn resume(conn: BorrowedFd<'_>) -> Result<Attached, Error> {
+    attached(ask(conn, &Resume.encode())?)
+}
+
+/// One of netmap's requests that are not an open.
+///
+/// # Errors
+/// [`Error`]; the daemon's refusal is in the reply's status.
+pub fn request(conn: BorrowedFd<'_>, request: &DeviceRequest) -> Result<DeviceReply, Error> {
+    let (bytes, _) = ask(conn, &request.encode())?;
+    Ok(DeviceReply::decode(&bytes)?)
+}
+
+fn attached((bytes, mut fds): (Vec<u8>, Vec<OwnedFd>)) -> Result<Attached, Error> {
+    let reply = AttachReply::decode(&bytes)?;
     if reply.status != 0 {
         return Err(Error::Refused { errno: reply.status, text: reply.text });
     }
@@ -49,7 +91,25 @@ pub(crate) fn attach(socket: &Path, request: &AttachRequest) -> Result<Attached,
     let map = mapped(&region, len)?;
     let mut bells = fds.into_iter().map(Doorbell::from_fd);
     let (tx, rx) = rings(&reply, &map, &mut bells)?;
-    Ok(Attached { conn, reply, map, tx, rx })
+    Ok(Attached { reply, map, tx, rx, region })
+}
+
+/// Sends a message and waits for its answer, which comes on a socket of its own: others may use the connection at the same time.
+fn ask(conn: BorrowedFd<'_>, message: &[u8]) -> Result<(Vec<u8>, Vec<OwnedFd>), Error> {
+    let (ours, theirs) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .map_err(Error::system("make a socket"))?;
+    rustix::net::sockopt::set_socket_timeout(&ours, rustix::net::sockopt::Timeout::Recv, Some(PATIENCE))
+        .map_err(Error::system("set a time limit"))?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let sent = [theirs.as_fd()];
+    control.push(SendAncillaryMessage::ScmRights(&sent));
+    rustix::net::sendmsg(conn, &[std::io::IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)
+        .map_err(Error::system("ask the daemon"))?;
+    // With our copy gone, a daemon that ends closes the last one: no need to wait for the time limit.
+    drop(theirs);
+    receive(&ours)
 }
 
 fn connect(socket: &Path) -> Result<OwnedFd, Error> {
@@ -65,17 +125,15 @@ fn connect(socket: &Path) -> Result<OwnedFd, Error> {
     }
     let address = SocketAddrUnix::new(socket).map_err(failed)?;
     rustix::net::connect(&conn, &address).map_err(failed)?;
-    rustix::net::sockopt::set_socket_timeout(&conn, rustix::net::sockopt::Timeout::Recv, Some(PATIENCE))
-        .map_err(Error::system("set a time limit"))?;
     Ok(conn)
 }
 
-fn receive(conn: &OwnedFd) -> Result<(AttachReply, Vec<OwnedFd>), Error> {
+fn receive(conn: &OwnedFd) -> Result<(Vec<u8>, Vec<OwnedFd>), Error> {
     let mut bytes = [0u8; REPLY_LEN];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1 + 2 * MAX_RINGS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut iov = [std::io::IoSliceMut::new(&mut bytes)];
-    let got = rustix::net::recvmsg(conn, &mut iov, &mut control, RecvFlags::CMSG_CLOEXEC)
+    let got = rustix::io::retry_on_intr(|| rustix::net::recvmsg(conn, &mut iov, &mut control, RecvFlags::CMSG_CLOEXEC))
         .map_err(Error::system("hear from the daemon"))?;
     let fds = control
         .drain()
@@ -85,8 +143,7 @@ fn receive(conn: &OwnedFd) -> Result<(AttachReply, Vec<OwnedFd>), Error> {
     if got.bytes == 0 {
         return Err(Error::Closed);
     }
-    let message = bytes.get(..got.bytes).unwrap_or(&[]);
-    Ok((AttachReply::decode(message)?, fds))
+    Ok((bytes.get(..got.bytes).unwrap_or(&[]).to_vec(), fds))
 }
 
 /// Regions this program has mapped, by their memfd's device and inode. As long as a mapping lives, its inode is not used again.
@@ -134,16 +191,10 @@ fn rings(
         let own = side(reply.csb_first, i, reply.tx_slots)?;
         let (doorbell, wake) = (bell()?, bell()?);
         let kind = match reply.role {
-            Role::Switch => {
-                let mut ring = AppRing::new(own, Dir::Tx, doorbell);
-                ring.resume();
-                TxKind::Switch(ring)
-            }
+            Role::Switch => TxKind::Switch(AppRing::new(own, Dir::Tx, doorbell)),
             Role::Pipe => {
                 let peer = side(reply.peer_csb_first, reply.tx_rings + i, reply.rx_slots)?;
-                let mut pipe = PipeTx::new(own, peer, doorbell).ok_or(Error::Inconsistent("pipe ends apart"))?;
-                pipe.resume();
-                TxKind::Pipe(pipe)
+                TxKind::Pipe(PipeTx::new(own, peer, doorbell).ok_or(Error::Inconsistent("pipe ends apart"))?)
             }
         };
         tx.push(TxRing { kind, wake });
@@ -151,9 +202,7 @@ fn rings(
     for i in reply.rx_bound.clone() {
         let own = side(reply.csb_first, reply.tx_rings + i, reply.rx_slots)?;
         let (doorbell, wake) = (bell()?, bell()?);
-        let mut ring = AppRing::new(own, Dir::Rx, doorbell);
-        ring.resume();
-        rx.push(RxRing { ring, wake });
+        rx.push(RxRing { ring: AppRing::new(own, Dir::Rx, doorbell), wake });
     }
     Ok((tx, rx))
 }

@@ -36,6 +36,11 @@
 //! [`TxRing::send`] and [`RxRing::recv`] copy; programs in a hurry work on the slots themselves ([`TxRing::at`],
 //! [`RxRing::at`], [`swap_buffers`]), as netmap programs do.
 
+/// Attachments without the comforts of [`Port`]: for interfaces built on top, such as netmap's own.
+pub mod raw {
+    pub use crate::connect::{Attached, attach, connect_to, request, resume};
+}
+
 mod connect;
 mod error;
 mod port;

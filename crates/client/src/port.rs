@@ -15,7 +15,7 @@ use netvale_mem::{Mapping, PortMem, PortShape, Region};
 use netvale_portspec::PortSpec;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::connect::{attach, is_closed};
+use crate::connect::{attach, connect_to, is_closed};
 use crate::error::Error;
 use crate::ring::{RxRing, TxKind, TxRing, relax};
 
@@ -83,8 +83,6 @@ impl Port {
     pub fn open_with(name: &str, options: &Options) -> Result<Port, Error> {
         // Parsed here for the sake of an error that points at the character; the daemon parses it again.
         PortSpec::parse(name)?;
-        let dir = options.run_dir.clone().unwrap_or_else(netvale_control::dirs::default_run_dir);
-        let socket = dir.join(netvale_control::dirs::ATTACH_SOCKET);
         let flags = if options.lossless { FLAG_LOSSLESS } else { 0 } | if options.huge { FLAG_HUGE } else { 0 };
         let request = AttachRequest {
             name: name.to_owned(),
@@ -97,11 +95,13 @@ impl Port {
             extra_bufs: options.extra_bufs,
             hdr_len: options.hdr_len,
             pipes: options.pipes,
+            ..AttachRequest::default()
         };
-        let a = attach(&socket, &request)?;
+        let conn = connect_to(options.run_dir.as_deref())?;
+        let a = attach(conn.as_fd(), &request)?;
         Ok(Port {
             name: name.to_owned(),
-            conn: Some(a.conn),
+            conn: Some(conn),
             reply: a.reply,
             map: a.map,
             tx: a.tx,
@@ -279,7 +279,9 @@ fn local_end(
     let (Some(tx), Some(rx), Some(peer_rx)) = (own.tx.first(), own.rx.first(), peer.rx.first()) else {
         return Err(missing);
     };
-    let pipe = PipeTx::new(tx.clone(), peer_rx.clone(), arrived_there).ok_or(Error::Inconsistent("pipe ends apart"))?;
+    let mut pipe =
+        PipeTx::new(tx.clone(), peer_rx.clone(), arrived_there).ok_or(Error::Inconsistent("pipe ends apart"))?;
+    pipe.resume();
     let ring = AppRing::new(rx.clone(), Dir::Rx, room_there);
     let shape = own.shape();
     let reply = AttachReply {

@@ -131,6 +131,32 @@ impl TxRing {
         }
     }
 
+    /// A sync as netmap's ioctl does it: `head` and `cur` are what the program wrote into the ring's header. Any number of processes
+    /// that share the ring may take turns. A program uses either this or [`advance`](TxRing::advance) and [`sync`](TxRing::sync).
+    #[inline]
+    pub fn sync_header(&mut self) -> Sync {
+        match &mut self.kind {
+            TxKind::Switch(r) => r.sync_header(),
+            TxKind::Pipe(p) => p.sync_header(),
+        }
+    }
+
+    /// Asks to be woken when there is room; look once more before sleeping.
+    pub fn ask_kick(&self) {
+        netvale_mem::notify::arm(match &self.kind {
+            TxKind::Switch(r) => r.side().csb.appl_need_kick(),
+            TxKind::Pipe(p) => p.need_kick(),
+        });
+    }
+
+    /// Takes up a ring as an earlier holder left it.
+    pub(crate) fn resume(&mut self) {
+        match &mut self.kind {
+            TxKind::Switch(r) => r.resume(),
+            TxKind::Pipe(p) => p.resume(),
+        }
+    }
+
     /// Copies one frame into the next slot. Returns whether there was room; a frame longer than a buffer goes into several slots.
     /// It leaves with the next [`sync`](TxRing::sync).
     pub fn send(&mut self, frame: &[u8]) -> bool {
@@ -250,6 +276,22 @@ impl RxRing {
     #[inline]
     pub fn sync(&mut self) -> Sync {
         self.ring.sync()
+    }
+
+    /// See [`TxRing::sync_header`].
+    #[inline]
+    pub fn sync_header(&mut self) -> Sync {
+        self.ring.sync_header()
+    }
+
+    /// Asks to be woken when frames arrive; look once more before sleeping.
+    pub fn ask_kick(&self) {
+        netvale_mem::notify::arm(self.ring.side().csb.appl_need_kick());
+    }
+
+    /// Takes up a ring as an earlier holder left it.
+    pub(crate) fn resume(&mut self) {
+        self.ring.resume();
     }
 
     /// Takes the next whole frame, at most `into.len()` bytes of it. None when none is there.

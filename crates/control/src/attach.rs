@@ -4,6 +4,10 @@
 //! eventfds as `SCM_RIGHTS`. From then on the two sides talk through the region alone. The port lives as long as the
 //! connection: when the last copy of the client's socket is closed, for whatever reason, the port goes.
 //!
+//! Two more requests go over the same connection: a [`Resume`](crate::device::Resume) by somebody who got the descriptor from another
+//! process, and netmap's requests that are not an open ([`crate::device`]). A request may carry a socket of its own
+//! as `SCM_RIGHTS`: the answer goes there, so that several processes that share the connection do not read each other's answers.
+//!
 //! Integers are little-endian, unused bytes zero. Every message begins with magic and version, so that either side can say what is
 //! wrong with the other.
 
@@ -18,7 +22,7 @@ pub const ATTACH_VERSION: u16 = 1;
 /// Most rings of a port in both directions together: with two descriptors each and the memfd they fit one message (Linux: 253).
 pub const MAX_RINGS: usize = 64;
 
-const REQUEST_MAGIC: u32 = u32::from_le_bytes(*b"NVrq");
+pub(crate) const REQUEST_MAGIC: u32 = u32::from_le_bytes(*b"NVrq");
 const REPLY_MAGIC: u32 = u32::from_le_bytes(*b"NVrp");
 
 /// Field places in an [`AttachRequest`].
@@ -35,6 +39,9 @@ mod request {
     pub const EXTRA_BUFS: Range<usize> = 32..36;
     pub const HDR_LEN: Range<usize> = 36..40;
     pub const PIPES: Range<usize> = 40..44;
+    pub const POOLS: Range<usize> = 44..68;
+    pub const NOTE: Range<usize> = 68..100;
+    pub const MEM_ID: Range<usize> = 108..112;
     pub const NAME: Range<usize> = 128..256;
 }
 
@@ -67,6 +74,12 @@ mod reply {
     pub const TX_BOUND: Range<usize> = 120..124;
     pub const RX_FIRST: Range<usize> = 124..128;
     pub const RX_BOUND: Range<usize> = 128..132;
+    pub const NOTE: Range<usize> = 132..164;
+    pub const IF_POOL: Range<usize> = 176..184;
+    pub const IF_SIZE: Range<usize> = 184..188;
+    pub const NUM_IFS: Range<usize> = 188..192;
+    pub const NUM_RINGS: Range<usize> = 192..196;
+    pub const ALONE: Range<usize> = 196..200;
     pub const TEXT: Range<usize> = 256..512;
 }
 
@@ -74,6 +87,28 @@ mod reply {
 pub const FLAG_LOSSLESS: u32 = 1;
 /// The request prefers huge pages for a new region.
 pub const FLAG_HUGE: u32 = 2;
+
+/// The client shares the port's rings with others that said so too, as netmap allows.
+pub const FLAG_SHARED: u32 = 4;
+/// The client cannot take virtio-net headers: `EIO` if the port has them.
+pub const FLAG_NO_HEADER: u32 = 8;
+/// Rings in a region and nothing behind them (netmap's `NR_REG_NULL`).
+pub const FLAG_NULL: u32 = 16;
+const FLAGS: u32 = FLAG_LOSSLESS | FLAG_HUGE | FLAG_SHARED | FLAG_NO_HEADER | FLAG_NULL;
+
+/// Bytes a client may leave with the daemon for whoever gets the connection after it, see [`AttachReply::note`].
+pub const NOTE_LEN: usize = 32;
+
+/// Number and size of the objects of a region the client lays out itself (netmap's extmem). All zero: the daemon lays it out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pools {
+    /// `netmap_if`s.
+    pub ifs: (u32, u32),
+    /// Rings.
+    pub rings: (u32, u32),
+    /// Buffers.
+    pub bufs: (u32, u32),
+}
 
 /// What a client asks for. Zero in a number means the daemon's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,6 +133,12 @@ pub struct AttachRequest {
     pub hdr_len: u32,
     /// Pipes that are to find room in a new region.
     pub pipes: u32,
+    /// Number of the region to use; 0 leaves it to the name and the daemon.
+    pub mem_id: u32,
+    /// The pools of a new region.
+    pub pools: Pools,
+    /// Comes back in [`AttachReply::note`].
+    pub note: [u8; NOTE_LEN],
 }
 
 /// What stands behind the rings.
@@ -159,6 +200,18 @@ pub struct AttachReply {
     pub tx_bound: Range<u32>,
     /// Rx rings this client is bound to.
     pub rx_bound: Range<u32>,
+    /// What the client that opened the port left here.
+    pub note: [u8; NOTE_LEN],
+    /// Offset of the first `netmap_if`.
+    pub if_pool: u64,
+    /// Bytes a `netmap_if`.
+    pub if_size: u32,
+    /// Number of `netmap_if`s.
+    pub num_ifs: u32,
+    /// Number of rings of the region.
+    pub num_rings: u32,
+    /// Nobody else holds these rings: what an earlier holder left in them may be tidied.
+    pub alone: bool,
 }
 
 /// Why bytes are not a message of this protocol.
@@ -181,28 +234,28 @@ pub enum BadMessage {
     Field(&'static str),
 }
 
-struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl Reader<'_> {
-    fn bytes<const N: usize>(&self, at: Range<usize>) -> [u8; N] {
+    pub(crate) fn bytes<const N: usize>(&self, at: Range<usize>) -> [u8; N] {
         self.0.get(at).and_then(|b| b.try_into().ok()).unwrap_or([0; N])
     }
-    fn u16(&self, at: Range<usize>) -> u16 {
+    pub(crate) fn u16(&self, at: Range<usize>) -> u16 {
         u16::from_le_bytes(self.bytes(at))
     }
-    fn u32(&self, at: Range<usize>) -> u32 {
+    pub(crate) fn u32(&self, at: Range<usize>) -> u32 {
         u32::from_le_bytes(self.bytes(at))
     }
     fn u64(&self, at: Range<usize>) -> u64 {
         u64::from_le_bytes(self.bytes(at))
     }
-    fn text(&self, at: Range<usize>) -> Result<String, BadMessage> {
+    pub(crate) fn text(&self, at: Range<usize>) -> Result<String, BadMessage> {
         let field = self.0.get(at).unwrap_or(&[]);
         let end = field.iter().position(|&b| b == 0).ok_or(BadMessage::Text)?;
         let text = field.get(..end).unwrap_or(&[]);
         std::str::from_utf8(text).map(str::to_owned).map_err(|_| BadMessage::Text)
     }
-    fn head(&self, len: usize, magic: u32, at: (Range<usize>, Range<usize>)) -> Result<(), BadMessage> {
+    pub(crate) fn head(&self, len: usize, magic: u32, at: (Range<usize>, Range<usize>)) -> Result<(), BadMessage> {
         if self.0.len() != len {
             return Err(BadMessage::Length(self.0.len()));
         }
@@ -216,22 +269,22 @@ impl Reader<'_> {
     }
 }
 
-struct Writer<'a>(&'a mut [u8]);
+pub(crate) struct Writer<'a>(pub(crate) &'a mut [u8]);
 
 impl Writer<'_> {
-    fn put(&mut self, at: Range<usize>, bytes: &[u8]) {
+    pub(crate) fn put(&mut self, at: Range<usize>, bytes: &[u8]) {
         if let Some(place) = self.0.get_mut(at.start..at.start + bytes.len()).filter(|_| bytes.len() <= at.len()) {
             place.copy_from_slice(bytes);
         }
     }
-    fn u32(&mut self, at: Range<usize>, v: u32) {
+    pub(crate) fn u32(&mut self, at: Range<usize>, v: u32) {
         self.put(at, &v.to_le_bytes());
     }
     fn u64(&mut self, at: Range<usize>, v: u64) {
         self.put(at, &v.to_le_bytes());
     }
     /// Cuts at a character boundary so that a final NUL stays.
-    fn text(&mut self, at: Range<usize>, text: &str) {
+    pub(crate) fn text(&mut self, at: Range<usize>, text: &str) {
         let most = text.len().min(at.len() - 1);
         let end = (0..=most).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
         self.put(at, &text.as_bytes()[..end]);
@@ -254,6 +307,13 @@ impl AttachRequest {
         w.u32(request::EXTRA_BUFS, self.extra_bufs);
         w.u32(request::HDR_LEN, self.hdr_len);
         w.u32(request::PIPES, self.pipes);
+        let p = &self.pools;
+        for (k, v) in [p.ifs.0, p.ifs.1, p.rings.0, p.rings.1, p.bufs.0, p.bufs.1].into_iter().enumerate() {
+            let at = request::POOLS.start + 4 * k;
+            w.u32(at..at + 4, v);
+        }
+        w.put(request::NOTE, &self.note);
+        w.u32(request::MEM_ID, self.mem_id);
         w.text(request::NAME, &self.name);
         m
     }
@@ -266,13 +326,17 @@ impl AttachRequest {
         let r = Reader(bytes);
         r.head(REQUEST_LEN, REQUEST_MAGIC, (request::MAGIC, request::VERSION))?;
         let flags = r.u32(request::FLAGS);
-        if flags & !(FLAG_LOSSLESS | FLAG_HUGE) != 0 {
+        if flags & !FLAGS != 0 {
             return Err(BadMessage::Field("flags"));
         }
         let hdr_len = r.u32(request::HDR_LEN);
         if !matches!(hdr_len, 0 | 10 | 12) {
             return Err(BadMessage::Field("virtio-net header length: 0, 10 or 12"));
         }
+        let pool = |k: usize| {
+            let at = request::POOLS.start + 8 * k;
+            (r.u32(at..at + 4), r.u32(at + 4..at + 8))
+        };
         Ok(AttachRequest {
             name: r.text(request::NAME)?,
             flags,
@@ -284,6 +348,9 @@ impl AttachRequest {
             extra_bufs: r.u32(request::EXTRA_BUFS),
             hdr_len,
             pipes: r.u32(request::PIPES),
+            pools: Pools { ifs: pool(0), rings: pool(1), bufs: pool(2) },
+            mem_id: r.u32(request::MEM_ID),
+            note: r.bytes(request::NOTE),
         })
     }
 }
@@ -314,6 +381,7 @@ impl AttachReply {
             (reply::CSB_KTOA, self.csb_ktoa),
             (reply::RING_POOL, self.ring_pool),
             (reply::BUF_POOL, self.buf_pool),
+            (reply::IF_POOL, self.if_pool),
         ] {
             w.u64(at, v);
         }
@@ -334,9 +402,14 @@ impl AttachReply {
             (reply::TX_BOUND, self.tx_bound.len() as u32),
             (reply::RX_FIRST, self.rx_bound.start),
             (reply::RX_BOUND, self.rx_bound.len() as u32),
+            (reply::IF_SIZE, self.if_size),
+            (reply::NUM_IFS, self.num_ifs),
+            (reply::NUM_RINGS, self.num_rings),
+            (reply::ALONE, self.alone.into()),
         ] {
             w.u32(at, v);
         }
+        w.put(reply::NOTE, &self.note);
         w.text(reply::TEXT, &self.text);
         m
     }
@@ -389,6 +462,12 @@ impl AttachReply {
             mem_id: r.u32(reply::MEM_ID),
             tx_bound: bound(reply::TX_FIRST, reply::TX_BOUND, tx_rings)?,
             rx_bound: bound(reply::RX_FIRST, reply::RX_BOUND, rx_rings)?,
+            note: r.bytes(reply::NOTE),
+            if_pool: r.u64(reply::IF_POOL),
+            if_size: r.u32(reply::IF_SIZE),
+            num_ifs: r.u32(reply::NUM_IFS),
+            num_rings: r.u32(reply::NUM_RINGS),
+            alone: r.u32(reply::ALONE) != 0,
         })
     }
 }
@@ -420,7 +499,8 @@ mod tests {
         /// Objective: a request survives the wire.
         #[test]
         fn request_round_trip(name in "[a-z0-9:{}]{0,100}", n in any::<u32>(), hdr in prop::sample::select(vec![0u32, 10, 12])) {
-            let r = AttachRequest { name, flags: FLAG_LOSSLESS, tx_rings: n, extra_bufs: !n, hdr_len: hdr, ..Default::default() };
+            let pools = Pools { ifs: (1, 2), rings: (3, n), bufs: (n, 6) };
+            let r = AttachRequest { name, flags: FLAG_LOSSLESS, tx_rings: n, pools, mem_id: n, note: [n as u8; NOTE_LEN], extra_bufs: !n, hdr_len: hdr, ..Default::default() };
             prop_assert_eq!(AttachRequest::decode(&r.encode()), Ok(r));
         }
     }

@@ -10,12 +10,14 @@
 //! | [`server`] | the daemon's side: bytes in, bytes out |
 //! | [`client`] | the other side: connect, ask |
 //! | [`attach`] | the attach handshake's messages |
+//! | [`device`] | netmap's control requests on the same connection |
 //!
 //! `docs/control.md` describes the protocol for those who speak it without this crate.
 #![forbid(unsafe_code)]
 
 pub mod attach;
 pub mod client;
+pub mod device;
 pub mod dirs;
 pub mod error;
 pub mod framing;

@@ -11,6 +11,7 @@ use netvale_mem::region::RingSide;
 use netvale_port::RingCounters;
 use netvale_switch::Fdb;
 
+use crate::holders::Holders;
 use crate::rings::Rings;
 use crate::state::{Kind, PortRecord, State};
 
@@ -41,7 +42,8 @@ impl PortRecord {
         sum
     }
 
-    fn rings(&self) -> Option<&Rings> {
+    /// Its rings, if it has rings that programs open.
+    pub fn rings(&self) -> Option<&Rings> {
         match &self.kind {
             Kind::Local(l) | Kind::Monitor(l) => Some(&l.rings),
             Kind::Device(_) => None,
@@ -219,11 +221,11 @@ impl State {
             let (tx, rx) = (pipe.end(end).tx.first(), pipe.end(end).rx.first());
             tx.map(|s| ring(end, Direction::In, s)).into_iter().chain(rx.map(|s| ring(end, Direction::Out, s)))
         });
-        let open = |end: usize| if pipe.held_by[end].is_some() { "open" } else { "not open" };
+        let open = |end: usize| if pipe.held_by[end].is_empty() { "not open" } else { "open" };
         Some(PortInfo {
             name: name.to_owned(),
             kind: PortKind::Pipe,
-            state: if pipe.held_by == [None, None] { PortState::Idle } else { PortState::Open },
+            state: if pipe.held_by.iter().all(Holders::is_empty) { PortState::Idle } else { PortState::Open },
             owner: Some(Owner { uid: pipe.uid, pid: 0 }),
             region: Some(RegionInfo {
                 id: pipe.mem_id,

@@ -5,6 +5,8 @@
 //! | [`config`] | TOML file and command line, parsed |
 //! | [`server`] | the main thread: sockets, signals, ageing |
 //! | [`open`] | opening ports for local clients |
+//! | [`netmap`] | netmap's control requests |
+//! | [`holders`] | who holds a ring |
 //! | [`rpc`] | the control protocol's methods |
 //! | [`state`] | switches, ports, pipes, regions |
 //! | [`rings`], [`pipes`], [`devices`], [`captures`] | the kinds of ports |
@@ -12,10 +14,13 @@
 //! | [`inspect`] | what `list`, `show` and `top` are told |
 //! | [`sandbox`] | capabilities, seccomp, Landlock |
 
+mod attach;
 pub mod captures;
 pub mod config;
 pub mod devices;
+pub mod holders;
 pub mod inspect;
+pub mod netmap;
 pub mod open;
 pub mod pipes;
 pub mod refusal;

@@ -1,18 +1,22 @@
 //! Opening ports for clients: what stands behind the attach handshake.
 
+use std::num::NonZeroU16;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use netvale_control::attach::{AttachReply, AttachRequest, FLAG_HUGE, FLAG_LOSSLESS, MAX_RINGS};
-use netvale_mem::layout::{DEFAULT_BUF_SIZE, RegionSizes};
+use netvale_control::attach::{
+    AttachReply, AttachRequest, FLAG_HUGE, FLAG_LOSSLESS, FLAG_NO_HEADER, FLAG_NULL, FLAG_SHARED, MAX_RINGS, Pools,
+};
+use netvale_mem::layout::{DEFAULT_BUF_SIZE, PoolSize, RegionSizes};
 use netvale_mem::mapping::Pages;
 use netvale_mem::region::Binding;
 use netvale_mem::{PortShape, Region};
 use netvale_port::{Egress, Ingress};
-use netvale_portspec::{Base, Directions, Memory, PortSpec, Rings as RingsSpec};
+use netvale_portspec::{Base, Conf, Directions, Memory, PortSpec, Rings as RingsSpec};
 use rustix::io::Errno;
 
+use crate::holders::Holders;
 use crate::pipes::{Pipe, end_index};
 use crate::refusal::Refusal;
 use crate::rings::Rings;
@@ -24,6 +28,8 @@ pub const DEFAULT_SLOTS: u32 = 512;
 const DEFAULT_PIPES: u32 = 4;
 /// Most rings of a VALE port in one direction (netmap's limit).
 const MAX_VALE_RINGS: u32 = 16;
+/// Most bytes of a ring object in a region a client lays out (netmap's limit).
+const MAX_RING_BYTES: u32 = 32 * 4096;
 
 /// What a connection holds; given back when it closes.
 pub enum Attachment {
@@ -36,6 +42,13 @@ pub enum Attachment {
         /// Rx rings held.
         rx: Range<u32>,
         /// Its `netmap_if`.
+        binding: Binding,
+    },
+    /// Rings with nothing behind them.
+    Null {
+        /// The rings.
+        rings: Rings,
+        /// Their `netmap_if`.
         binding: Binding,
     },
     /// One end of a pipe.
@@ -61,16 +74,26 @@ fn or(value: u32, default: u32) -> u32 {
 }
 
 /// Sizes asked for, with defaults filled in and limits checked.
-struct Sizes {
-    shape: PortShape,
+pub(crate) struct Sizes {
+    pub(crate) shape: PortShape,
     buf_size: u32,
     pipes: u32,
     extra: u32,
+    /// The client lays the region out itself.
+    pools: Option<RegionSizes>,
+}
+
+/// A client's own numbers for the pools of a region. [`Region`] judges the rest.
+fn own_pools(pools: &Pools) -> Result<RegionSizes, Refusal> {
+    let pool = |(num, size): (u32, u32)| PoolSize { num, size };
+    if pools.rings.1 > MAX_RING_BYTES {
+        return refuse(Errno::INVAL, format!("a ring of the region takes at most {MAX_RING_BYTES} bytes"));
+    }
+    Ok(RegionSizes { ifs: pool(pools.ifs), rings: pool(pools.rings), bufs: pool(pools.bufs) })
 }
 
 impl Sizes {
-    fn new(request: &AttachRequest, spec: &PortSpec) -> Result<Sizes, Refusal> {
-        let conf = &spec.conf;
+    pub(crate) fn new(request: &AttachRequest, conf: &Conf) -> Result<Sizes, Refusal> {
         let rings = |conf: u16, asked: u32| or(u32::from(conf), or(asked, 1));
         let shape = PortShape {
             tx_rings: rings(conf.tx_rings, request.tx_rings),
@@ -85,11 +108,15 @@ impl Sizes {
             return refuse(Errno::INVAL, "at most 1048576 extra buffers and 256 pipes are possible in one region");
         }
         let buf_size = or(request.buf_size, DEFAULT_BUF_SIZE);
-        Ok(Sizes { shape, buf_size, pipes: or(request.pipes, DEFAULT_PIPES), extra: request.extra_bufs })
+        let pools = (request.pools != Pools::default()).then(|| own_pools(&request.pools)).transpose()?;
+        Ok(Sizes { shape, buf_size, pipes: or(request.pipes, DEFAULT_PIPES), extra: request.extra_bufs, pools })
     }
 
-    fn region(&self) -> RegionSizes {
+    pub(crate) fn region(&self) -> RegionSizes {
         let s = self.shape;
+        if let Some(pools) = self.pools {
+            return pools;
+        }
         RegionSizes::for_port(
             s.tx_rings + s.rx_rings,
             s.tx_slots.max(s.rx_slots),
@@ -106,7 +133,13 @@ impl State {
     /// # Errors
     /// [`Refusal`] with the errno netmap would give.
     pub fn open(&mut self, request: &AttachRequest, caller: Caller) -> Result<Opened, Refusal> {
-        let spec = PortSpec::parse(&request.name).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
+        if request.flags & FLAG_NULL != 0 {
+            return self.open_null(request, caller);
+        }
+        let mut spec = PortSpec::parse(&request.name).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
+        if let Some(id) = u16::try_from(request.mem_id).ok().and_then(NonZeroU16::new) {
+            spec.memory = Memory::Id(id);
+        }
         if let Some(pipe) = spec.name.pipe() {
             let (id, end) = (pipe.id.to_string(), end_index(pipe.end));
             return self.open_pipe(request, &spec, &id, end, caller);
@@ -119,6 +152,10 @@ impl State {
             Base::Vale { switch, port } => {
                 let (switch, port) = (switch.to_string(), port.to_string());
                 self.open_vale(request, &spec, (&switch, &port), caller)
+            }
+            Base::Netmap { ifname } if self.newifs.contains_key(ifname.as_str()) => {
+                let name = ifname.to_string();
+                self.open_newif(request, &name, caller)
             }
             _ => refuse(
                 Errno::NXIO,
@@ -139,10 +176,10 @@ impl State {
     ) -> Result<Opened, Refusal> {
         let full = format!("{switch}:{port}");
         if !self.ports.contains_key(&full) {
-            let sizes = Sizes::new(request, spec)?;
+            let sizes = Sizes::new(request, &spec.conf)?;
             self.make_local(switch, port, &sizes, request, &spec.memory, caller, false)?;
         }
-        let opened = self.bind_local(&full, spec, request.extra_bufs, caller);
+        let opened = self.bind_local(&full, spec, request, caller);
         if opened.is_err() {
             self.drop_if_unused(&full, "could not be opened");
         }
@@ -161,8 +198,12 @@ impl State {
         caller: Caller,
     ) -> Result<(), Refusal> {
         let spec = PortSpec::parse(&format!("{switch}:{port}")).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
-        let sizes = Sizes::new(request, &spec)?;
-        self.make_local(switch, port, &sizes, request, &spec.memory, caller, true)
+        let sizes = Sizes::new(request, &spec.conf)?;
+        let memory = match u16::try_from(request.mem_id).ok().and_then(NonZeroU16::new) {
+            Some(id) => Memory::Id(id),
+            None => spec.memory,
+        };
+        self.make_local(switch, port, &sizes, request, &memory, caller, true)
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -186,7 +227,7 @@ impl State {
         let (rings, ingresses) = Rings::new(&region, mem_id, sizes.shape, request.hdr_len)?;
         let egress = rings.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
         let ingresses = ingresses.into_iter().map(|i| Box::new(i) as Box<dyn Ingress>).collect();
-        let held = |n: u32| vec![None; n as usize];
+        let held = |n: u32| vec![Holders::default(); n as usize];
         let local = LocalPort { rings, tx_held: held(sizes.shape.tx_rings), rx_held: held(sizes.shape.rx_rings) };
         let lossless = request.flags & FLAG_LOSSLESS != 0;
         let new = NewPort { kind: Kind::Local(local), owner: caller, persistent, lossless };
@@ -219,14 +260,20 @@ impl State {
     }
 
     /// Number of the region a port or pipe lies in.
-    fn region_of(&self, name: &str) -> Option<u32> {
+    pub(crate) fn region_of(&self, name: &str) -> Option<u32> {
         match self.ports.get(name).map(|p| &p.kind) {
             Some(Kind::Local(l) | Kind::Monitor(l)) => Some(l.rings.mem_id),
             _ => self.pipes.get(&name.replace('}', "{")).map(|p| p.mem_id),
         }
     }
 
-    fn bind_local(&mut self, full: &str, spec: &PortSpec, extra: u32, caller: Caller) -> Result<Opened, Refusal> {
+    fn bind_local(
+        &mut self,
+        full: &str,
+        spec: &PortSpec,
+        request: &AttachRequest,
+        caller: Caller,
+    ) -> Result<Opened, Refusal> {
         let record = self.ports.get_mut(full).ok_or_else(|| Refusal::internal("a port vanished"))?;
         check_owner(record, full, caller)?;
         let Kind::Local(local) = &mut record.kind else {
@@ -235,14 +282,20 @@ impl State {
                 format!("{full} is not a port for local processes; its traffic can be watched as {full}/z"),
             );
         };
+        if request.flags & FLAG_NO_HEADER != 0 && local.rings.hdr_len.get() != 0 {
+            return refuse(
+                Errno::IO,
+                format!("{full} has virtio-net headers, which this program does not say it takes"),
+            );
+        }
         let (tx, rx) = local.wanted(spec)?;
-        local.hold(full, &tx, &rx, caller.client)?;
-        let bound = local.rings.mem.bind(full, tx.clone(), rx.clone(), extra).map_err(Refusal::from).and_then(|b| {
-            let (reply, fds) = local.rings.reply(b.nifp(), b.extra_bufs(), tx.clone(), rx.clone())?;
-            Ok((reply, fds, b))
-        });
+        local.hold(full, (&tx, &rx), caller.client, request.flags & FLAG_SHARED != 0)?;
+        let bound = local.bind(full, (&tx, &rx), request.extra_bufs);
         match bound {
-            Ok((reply, fds, binding)) => Ok((reply, fds, Attachment::Local { port: full.to_owned(), tx, rx, binding })),
+            Ok((mut reply, fds, binding)) => {
+                reply.alone = local.holds_alone(caller.client);
+                Ok((reply, fds, Attachment::Local { port: full.to_owned(), tx, rx, binding }))
+            }
             Err(refusal) => {
                 local.let_go(caller.client);
                 Err(refusal)
@@ -263,7 +316,7 @@ impl State {
         })?;
         check_owner(record, &watched, caller)?;
         let (on, hdr_len) = (Arc::clone(&record.switch), record.hdr_len());
-        let mut sizes = Sizes::new(request, spec)?;
+        let mut sizes = Sizes::new(request, &spec.conf)?;
         sizes.shape = PortShape { tx_rings: 0, rx_rings: 1, ..sizes.shape };
         let (region, mem_id) = self.region_for(&Memory::Auto, &sizes, false, caller)?;
         let (rings, _no_ingress) = Rings::new(&region, mem_id, sizes.shape, hdr_len)?;
@@ -275,8 +328,11 @@ impl State {
             on.monitor(port, &full, Arc::clone(e), tx, rx)?;
         }
         let binding = rings.mem.bind(&watched, 0..0, 0..1, request.extra_bufs)?;
-        let (reply, fds) = rings.reply(binding.nifp(), binding.extra_bufs(), 0..0, 0..1)?;
-        let local = LocalPort { rings, tx_held: Vec::new(), rx_held: vec![Some(caller.client)] };
+        let (mut reply, fds) = rings.reply(binding.nifp(), binding.extra_bufs(), 0..0, 0..1)?;
+        reply.alone = true;
+        let mut held = Holders::default();
+        held.add(caller.client, false);
+        let local = LocalPort { rings, tx_held: Vec::new(), rx_held: vec![held] };
         let record = PortRecord {
             switch: on,
             id: None,
@@ -284,6 +340,7 @@ impl State {
             owner: caller,
             persistent: false,
             lossless: false,
+            polled: false,
             placed: Vec::new(),
             ingress: Vec::new(),
             egress,
@@ -300,13 +357,14 @@ impl State {
         end: usize,
         caller: Caller,
     ) -> Result<Opened, Refusal> {
-        if spec.rings == RingsSpec::NicAndHost || spec.flags.monitor.is_some() {
+        let host = matches!(spec.rings, RingsSpec::NicAndHost | RingsSpec::AllHost | RingsSpec::OneHost(_));
+        if host || spec.flags.monitor.is_some() {
             return refuse(Errno::INVAL, "a pipe has neither host rings nor monitors");
         }
         let parent = spec.name.base().to_string();
         let key = format!("{parent}{{{id}");
         if !self.pipes.contains_key(&key) {
-            let sizes = Sizes::new(request, spec)?;
+            let sizes = Sizes::new(request, &spec.conf)?;
             let (region, mem_id) = match self.region_of(&parent) {
                 Some(id) => (self.region(id, caller.uid)?, id),
                 None => self.region_for(&spec.memory, &sizes, request.flags & FLAG_HUGE != 0, caller)?,
@@ -318,14 +376,17 @@ impl State {
         if caller.uid != 0 && caller.uid != pipe.uid {
             return refuse(Errno::ACCESS, format!("pipe {key} belongs to another user: both ends share one memory"));
         }
-        if pipe.held_by[end].is_some() {
+        let shares = request.flags & FLAG_SHARED != 0;
+        if !pipe.held_by[end & 1].admits(shares) {
             return refuse(
                 Errno::BUSY,
                 format!("this end of pipe {key} is open already: open the other end, or another pipe"),
             );
         }
-        let (reply, fds, binding) = pipe.bind(end, &request.name, request.extra_bufs)?;
-        pipe.held_by[end] = Some(caller.client);
+        let binding = pipe.end(end).bind(&request.name, 0..1, 0..1, request.extra_bufs)?;
+        let (mut reply, fds) = pipe.reply(end, &binding)?;
+        reply.alone = pipe.held_by[end & 1].is_empty();
+        pipe.held_by[end & 1].add(caller.client, shares);
         tracing::info!(pipe = key, end, uid = caller.uid, pid = caller.pid, "opened");
         Ok((reply, fds, Attachment::Pipe { pipe: key, end, binding }))
     }
@@ -340,11 +401,12 @@ impl State {
                 }
                 self.drop_if_unused(&port, "its client is gone");
             }
+            Attachment::Null { .. } => {}
             Attachment::Pipe { pipe, end, binding } => {
                 drop(binding);
                 if let Some(p) = self.pipes.get_mut(&pipe) {
-                    p.held_by[end & 1] = None;
-                    if p.held_by == [None, None] {
+                    p.held_by[end & 1].remove(client);
+                    if p.held_by.iter().all(Holders::is_empty) {
                         self.pipes.remove(&pipe);
                     }
                 }
@@ -363,7 +425,7 @@ impl State {
     }
 }
 
-fn check_owner(record: &PortRecord, full: &str, caller: Caller) -> Result<(), Refusal> {
+pub(crate) fn check_owner(record: &PortRecord, full: &str, caller: Caller) -> Result<(), Refusal> {
     if caller.uid != 0 && caller.uid != record.owner.uid {
         return refuse(Errno::ACCESS, format!("{full} belongs to user {}: open a port of your own", record.owner.uid));
     }
@@ -374,7 +436,7 @@ impl PortRecord {
     /// Bytes of virtio-net header before its frames.
     pub fn hdr_len(&self) -> u32 {
         match &self.kind {
-            Kind::Local(l) | Kind::Monitor(l) => l.rings.hdr_len,
+            Kind::Local(l) | Kind::Monitor(l) => l.rings.hdr_len.get(),
             // A device's frames are watched whole, with what is left to be done to them.
             Kind::Device(_) => 0,
         }
@@ -407,30 +469,53 @@ impl LocalPort {
         })
     }
 
-    fn hold(&mut self, full: &str, tx: &Range<u32>, rx: &Range<u32>, client: u64) -> Result<(), Refusal> {
-        let pick = |held: &[Option<u64>], range: &Range<u32>| {
-            held.get(range.start as usize..range.end as usize).is_some_and(|h| h.iter().any(Option::is_some))
+    fn hold(
+        &mut self,
+        full: &str,
+        (tx, rx): (&Range<u32>, &Range<u32>),
+        client: u64,
+        shares: bool,
+    ) -> Result<(), Refusal> {
+        let taken = |held: &[Holders], range: &Range<u32>| {
+            held.get(range.start as usize..range.end as usize).is_some_and(|h| !h.iter().all(|h| h.admits(shares)))
         };
-        if pick(&self.tx_held, tx) || pick(&self.rx_held, rx) {
+        if taken(&self.tx_held, tx) || taken(&self.rx_held, rx) {
             return refuse(
                 Errno::BUSY,
                 format!("{full} is open already: open another port, or one ring each (-0, -1, …)"),
             );
         }
-        let all = |held: &mut Vec<Option<u64>>, range: &Range<u32>| {
-            held.iter_mut().skip(range.start as usize).take(range.len()).for_each(|h| *h = Some(client))
+        let all = |held: &mut Vec<Holders>, range: &Range<u32>| {
+            held.iter_mut().skip(range.start as usize).take(range.len()).for_each(|h| h.add(client, shares))
         };
         all(&mut self.tx_held, tx);
         all(&mut self.rx_held, rx);
         Ok(())
     }
 
+    fn bind(
+        &self,
+        full: &str,
+        (tx, rx): (&Range<u32>, &Range<u32>),
+        extra: u32,
+    ) -> Result<(AttachReply, Vec<OwnedFd>, Binding), Refusal> {
+        let binding = self.rings.mem.bind(full, tx.clone(), rx.clone(), extra)?;
+        let (reply, fds) = self.rings.reply(binding.nifp(), binding.extra_bufs(), tx.clone(), rx.clone())?;
+        Ok((reply, fds, binding))
+    }
+
+    /// Whether no ring that this client holds is held by another one.
+    fn holds_alone(&self, client: u64) -> bool {
+        let shared = |h: &Holders| h.clients().any(|c| c == client) && h.clients().any(|c| c != client);
+        !self.tx_held.iter().chain(&self.rx_held).any(shared)
+    }
+
     fn let_go(&mut self, client: u64) {
-        self.tx_held.iter_mut().chain(&mut self.rx_held).filter(|h| **h == Some(client)).for_each(|h| *h = None);
+        self.tx_held.iter_mut().chain(&mut self.rx_held).for_each(|h| h.remove(client));
     }
 
     /// Whether no client holds any of its rings.
     pub(crate) fn is_unheld(&self) -> bool {
-        self.tx_held.iter().chain(&self.rx_held).all(Option::is_none)
+        self.tx_held.iter().chain(&self.rx_held).all(Holders::is_empty)
     }
 }

@@ -9,6 +9,7 @@ use netvale_mem::region::Binding;
 use netvale_mem::{PortMem, PortShape, Region};
 use netvale_portspec::PipeEnd;
 
+use crate::holders::Holders;
 use crate::refusal::Refusal;
 use crate::rings::{descriptors, region_reply};
 
@@ -29,8 +30,8 @@ pub struct Pipe {
     ends: [PortMem; 2],
     /// Frames from the end with this index to the other.
     lanes: [Lane; 2],
-    /// Which client holds which end.
-    pub held_by: [Option<u64>; 2],
+    /// Which clients hold which end.
+    pub held_by: [Holders; 2],
 }
 
 /// Index of an end.
@@ -54,7 +55,7 @@ impl Pipe {
         ends.iter()
             .flat_map(|e| e.tx.iter().chain(&e.rx))
             .for_each(|s| netvale_mem::notify::disarm(s.csb.kern_need_kick()));
-        Ok(Pipe { uid, mem_id, ends, lanes: [lane()?, lane()?], held_by: [None, None] })
+        Ok(Pipe { uid, mem_id, ends, lanes: [lane()?, lane()?], held_by: Default::default() })
     }
 
     /// The memory of an end.
@@ -62,14 +63,13 @@ impl Pipe {
         &self.ends[end & 1]
     }
 
-    /// Binds a client to an end.
+    /// What a client that is bound to an end is told, and the descriptors that go with it.
     ///
     /// # Errors
-    /// [`Refusal`] when the region or the daemon is out of something.
-    pub fn bind(&self, end: usize, name: &str, extra: u32) -> Result<(AttachReply, Vec<OwnedFd>, Binding), Refusal> {
+    /// [`Refusal`] when the daemon is out of descriptors.
+    pub fn reply(&self, end: usize, binding: &Binding) -> Result<(AttachReply, Vec<OwnedFd>), Refusal> {
         let (own, peer) = (self.end(end), self.end(end ^ 1));
         let (out, back) = (&self.lanes[end & 1], &self.lanes[(end ^ 1) & 1]);
-        let binding = own.bind(name, 0..1, 0..1, extra)?;
         // The tx ring rings `arrived` of its own lane and is woken by that lane's `room`; the rx ring the other way round.
         let bells = [(&out.arrived, &out.room), (&back.room, &back.arrived)];
         let fds = descriptors(own.region(), bells.into_iter())?;
@@ -84,6 +84,6 @@ impl Pipe {
             rx_bound: 0..1,
             ..region_reply(own)
         };
-        Ok((reply, fds, binding))
+        Ok((reply, fds))
     }
 }

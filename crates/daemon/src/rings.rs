@@ -9,9 +9,9 @@ use netvale_mem::host::{HostRx, HostTx};
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_mem::region::RingSide;
 use netvale_mem::{PortMem, PortShape, Region};
-use netvale_port::RingCounters;
 use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
+use netvale_port::{HdrLen, RingCounters};
 
 use crate::refusal::Refusal;
 
@@ -40,7 +40,7 @@ pub struct Rings {
     /// Number of the region.
     pub mem_id: u32,
     /// Bytes of virtio-net header.
-    pub hdr_len: u32,
+    pub hdr_len: HdrLen,
     /// Of the tx rings, then the rx rings.
     pub bells: Vec<Bells>,
     /// Counters and kicks of each tx ring.
@@ -68,23 +68,29 @@ impl Rings {
         region: &Arc<Region>,
         mem_id: u32,
         shape: PortShape,
-        hdr_len: u32,
+        hdr_len: impl Into<HdrLen>,
     ) -> Result<(Rings, Vec<RingIngress>), Refusal> {
-        let mem = Arc::new(region.port(shape)?);
+        let (mem, hdr_len) = (Arc::new(region.port(shape)?), hdr_len.into());
         let (mut bells, mut tx, mut rx, mut ingresses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for side in &mem.tx {
             let b = Bells::new()?;
             let counters = Arc::<RingCounters>::default();
             let host = HostTx::new(side.clone(), b.wake.try_clone()?);
             let stats = TxStats { counters: Arc::clone(&counters), kicks: host.kicks(), side: side.clone() };
-            ingresses.push(RingIngress::new(Arc::clone(&mem), host, b.doorbell.try_clone()?, hdr_len, counters));
+            ingresses.push(RingIngress::new(
+                Arc::clone(&mem),
+                host,
+                b.doorbell.try_clone()?,
+                hdr_len.clone(),
+                counters,
+            ));
             tx.push(stats);
             bells.push(b);
         }
         for side in &mem.rx {
             let b = Bells::new()?;
             let host = HostRx::new(side.clone(), b.wake.try_clone()?);
-            rx.push(Arc::new(RingEgress::new(Arc::clone(&mem), host, hdr_len, Arc::default())));
+            rx.push(Arc::new(RingEgress::new(Arc::clone(&mem), host, hdr_len.clone(), Arc::default())));
             bells.push(b);
         }
         Ok((Rings { mem, mem_id, hdr_len, bells, tx, rx }, ingresses))
@@ -110,7 +116,7 @@ impl Rings {
             nifp,
             csb_first: self.mem.csb_first(),
             extra_bufs,
-            hdr_len: self.hdr_len,
+            hdr_len: self.hdr_len.get(),
             mem_id: self.mem_id,
             tx_bound: tx,
             rx_bound: rx,
@@ -142,6 +148,10 @@ pub fn region_reply(mem: &PortMem) -> AttachReply {
     let (layout, shape) = (mem.region().layout(), mem.shape());
     AttachReply {
         memsize: layout.total,
+        if_pool: layout.if_pool,
+        if_size: layout.sizes.ifs.size,
+        num_ifs: layout.sizes.ifs.num,
+        num_rings: layout.sizes.rings.num,
         csb_atok: layout.csb_atok,
         csb_ktoa: layout.csb_ktoa,
         ring_pool: layout.ring_pool,

@@ -131,6 +131,6 @@ fn local_request(p: &AttachParams) -> netvale_control::attach::AttachRequest {
         buf_size: o.buf_size,
         extra_bufs: o.extra_bufs,
         hdr_len: o.vnet_hdr,
-        pipes: 0,
+        ..AttachRequest::default()
     }
 }

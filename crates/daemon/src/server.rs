@@ -1,22 +1,20 @@
 //! The daemon's main thread: sockets, signals, ageing. Nothing here is on the packet path.
 
 use std::collections::HashMap;
-use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvale_control::attach::{AttachReply, AttachRequest, MAX_RINGS, REQUEST_LEN};
+use netvale_control::attach::NOTE_LEN;
 use netvale_control::server::Connection;
 use netvale_pcapport::CaptureStatus;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags};
+use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 
 use crate::open::Attachment;
-use crate::refusal::Refusal;
 use crate::rpc::Rpc;
 use crate::state::{Caller, State};
 
@@ -40,11 +38,17 @@ pub struct Listeners {
     pub signal: UnixStream,
 }
 
+/// What an attach connection holds, and what the client left with it.
+pub(crate) struct Held {
+    pub(crate) attachment: Attachment,
+    pub(crate) note: [u8; NOTE_LEN],
+}
+
 enum Client {
     /// Connected; holds something once it has asked.
     Attach {
         fd: OwnedFd,
-        holds: Option<Attachment>,
+        holds: Option<Held>,
     },
     Control {
         fd: OwnedFd,
@@ -137,7 +141,7 @@ impl Server {
         let Some((client, caller)) = self.clients.get_mut(&id) else { return };
         let (caller, mut shutdown) = (*caller, false);
         let keep = match client {
-            Client::Attach { fd, holds } => serve_attach(&mut self.state, fd, holds, caller),
+            Client::Attach { fd, holds } => crate::attach::serve(&mut self.state, fd, holds, caller),
             Client::Control { fd, conn, unsent, closing } => {
                 let mut rpc = Rpc { state: &mut self.state, caller, shutdown: false };
                 let keep = serve_control(&mut rpc, fd, conn, unsent, closing);
@@ -163,54 +167,10 @@ impl Server {
     fn hang_up(&mut self, id: u64) {
         let Some((client, _)) = self.clients.remove(&id) else { return };
         // Closing the descriptor also takes it out of the epoll set.
-        if let Client::Attach { holds: Some(attachment), .. } = client {
-            self.state.close(attachment, id);
+        if let Client::Attach { holds: Some(held), .. } = client {
+            self.state.close(held.attachment, id);
         }
     }
-}
-
-/// One message of an attach client. Returns whether to keep the connection.
-fn serve_attach(state: &mut State, fd: &OwnedFd, holds: &mut Option<Attachment>, caller: Caller) -> bool {
-    let mut bytes = [0u8; REQUEST_LEN + 1];
-    let got = match rustix::net::recv(fd, &mut bytes, RecvFlags::DONTWAIT) {
-        Ok((_, 0)) => return false,
-        Ok((_, n)) => n,
-        Err(Errno::AGAIN | Errno::INTR) => return true,
-        Err(_) => return false,
-    };
-    let opened = AttachRequest::decode(bytes.get(..got).unwrap_or(&[]))
-        .map_err(|e| Refusal::new(Errno::PROTO, e.to_string()))
-        .and_then(|request| match holds {
-            Some(_) => Err(Refusal::new(Errno::BUSY, "this connection holds a port already: open another connection")),
-            None => state.open(&request, caller),
-        });
-    match opened {
-        Ok((reply, fds, attachment)) => {
-            let sent = send_reply(fd, &reply, &fds);
-            if !sent {
-                state.close(attachment, caller.client);
-                return false;
-            }
-            *holds = Some(attachment);
-            true
-        }
-        Err(refusal) => {
-            tracing::info!(uid = caller.uid, pid = caller.pid, "refused: {refusal}");
-            send_reply(fd, &AttachReply::refusal(refusal.errno, refusal.text), &[])
-        }
-    }
-}
-
-fn send_reply(fd: &OwnedFd, reply: &AttachReply, fds: &[OwnedFd]) -> bool {
-    let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1 + 2 * MAX_RINGS))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !borrowed.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&borrowed)) {
-        return false;
-    }
-    let message = reply.encode();
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    rustix::net::sendmsg(fd, &[IoSlice::new(&message)], &mut control, flags).is_ok()
 }
 
 /// What a control client sent, and what it can take of the answers. Returns whether to keep the connection.

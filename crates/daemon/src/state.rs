@@ -14,6 +14,8 @@ use rustix::io::Errno;
 
 use crate::config::Config;
 use crate::devices::Device;
+use crate::holders::Holders;
+use crate::netmap::NewIf;
 use crate::pipes::Pipe;
 use crate::refusal::Refusal;
 use crate::rings::Rings;
@@ -21,6 +23,8 @@ use crate::worker::{ForwarderId, Worker};
 
 /// Most switches.
 pub const MAX_SWITCHES: usize = 64;
+/// Number of the region that a user's network interfaces share, as in netmap.
+pub const COMMON_REGION: u32 = 1;
 
 /// Who asks: a connection and the credentials the kernel vouches for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +52,9 @@ pub struct LocalPort {
     /// Memory and both sides' ends.
     pub rings: Rings,
     /// Which client holds each tx ring.
-    pub tx_held: Vec<Option<u64>>,
+    pub tx_held: Vec<Holders>,
     /// Which client holds each rx ring.
-    pub rx_held: Vec<Option<u64>>,
+    pub rx_held: Vec<Holders>,
 }
 
 /// An ingress of a port: where it is forwarded.
@@ -75,6 +79,8 @@ pub struct PortRecord {
     pub persistent: bool,
     /// Holds senders back.
     pub lossless: bool,
+    /// Its workers are kept awake.
+    pub polled: bool,
     /// Where its ingresses are.
     pub placed: Vec<Placed>,
     /// Counters of its ingresses.
@@ -101,6 +107,8 @@ pub struct State {
     pub ports: BTreeMap<String, PortRecord>,
     /// By name without the end, e.g. `netmap:p{1`.
     pub pipes: BTreeMap<String, Pipe>,
+    /// Persistent VALE ports made by netmap's NEWIF, by name.
+    pub newifs: BTreeMap<String, NewIf>,
     /// Clients whose port was taken away: their connections are to be closed.
     pub evicted: Vec<u64>,
     /// Captures that may still be written, also after their ports are gone.
@@ -124,12 +132,12 @@ impl State {
             switches: BTreeMap::new(),
             ports: BTreeMap::new(),
             pipes: BTreeMap::new(),
+            newifs: BTreeMap::new(),
             evicted: Vec::new(),
             captures: Vec::new(),
             regions: Vec::new(),
             next_forwarder: 1,
-            // Region 1 is the network interfaces', as in netmap.
-            next_region: 2,
+            next_region: COMMON_REGION + 1,
             next_tick: Instant::now() + Fdb::tick_length(config.ageing),
             config,
         })
@@ -171,7 +179,10 @@ impl State {
     ///
     /// # Errors
     /// [`Refusal`]: `EINVAL` when there is none, `EACCES` when it is somebody else's.
-    pub fn region(&self, id: u32, uid: u32) -> Result<Arc<Region>, Refusal> {
+    pub fn region(&mut self, id: u32, uid: u32) -> Result<Arc<Region>, Refusal> {
+        if id == COMMON_REGION {
+            return self.common_region(uid);
+        }
         let none =
             || Refusal::new(Errno::INVAL, format!("there is no memory region {id}: 'netvale show PORT' names regions"));
         let entry = self.regions.iter().find(|r| r.id == id).ok_or_else(none)?;
@@ -179,6 +190,18 @@ impl State {
             return Err(Refusal::new(Errno::ACCESS, format!("memory region {id} belongs to another user")));
         }
         entry.region.upgrade().ok_or_else(none)
+    }
+
+    /// Region 1 of a user: in netmap the one that network interfaces share; made when it is first used.
+    fn common_region(&mut self, uid: u32) -> Result<Arc<Region>, Refusal> {
+        self.regions.retain(|r| r.region.strong_count() > 0);
+        let known = self.regions.iter().find(|r| r.id == COMMON_REGION && r.uid == uid);
+        if let Some(region) = known.and_then(|r| r.region.upgrade()) {
+            return Ok(region);
+        }
+        let region = Region::shared(&format!("netvale-{COMMON_REGION}"), RegionSizes::COMMON, Pages::Ordinary)?;
+        self.regions.push(RegionEntry { id: COMMON_REGION, uid, region: Arc::downgrade(&region) });
+        Ok(region)
     }
 
     /// Puts a port on its switch and its ingresses on workers.
@@ -204,7 +227,18 @@ impl State {
             .map(|(ring, i)| self.place(Forwarder::new(Arc::clone(&switch), id, ring, i)))
             .collect();
         let NewPort { kind, owner, persistent, lossless } = record;
-        let record = PortRecord { switch, id: Some(id), kind, owner, persistent, lossless, placed, ingress, egress };
+        let record = PortRecord {
+            switch,
+            id: Some(id),
+            kind,
+            owner,
+            persistent,
+            lossless,
+            polled: false,
+            placed,
+            ingress,
+            egress,
+        };
         tracing::info!(port = full, uid = owner.uid, pid = owner.pid, "attached");
         Ok(self.ports.entry(full).or_insert(record))
     }
@@ -238,7 +272,7 @@ impl State {
             }
         }
         if let Kind::Local(l) | Kind::Monitor(l) = &record.kind {
-            self.evicted.extend(l.tx_held.iter().chain(&l.rx_held).flatten());
+            self.evicted.extend(l.tx_held.iter().chain(&l.rx_held).flat_map(Holders::clients));
         }
         tracing::info!(port = full, why, "detached");
         let name = record.switch.name().to_owned();

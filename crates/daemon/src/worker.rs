@@ -28,6 +28,7 @@ pub enum Polling {
 enum Command {
     Add(ForwarderId, Box<Forwarder>),
     Remove(ForwarderId),
+    KeepAwake(ForwarderId, bool),
     Stop,
 }
 
@@ -104,6 +105,11 @@ impl Worker {
         self.send(Command::Remove(id));
     }
 
+    /// Does not sleep as long as it has a forwarder with which this was asked for.
+    pub fn keep_awake(&self, id: ForwarderId, on: bool) {
+        self.send(Command::KeepAwake(id, on));
+    }
+
     fn send(&self, command: Command) {
         self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
         self.shared.pending.store(true, Ordering::Release);
@@ -133,6 +139,8 @@ struct Entry {
     id: ForwarderId,
     forwarder: Box<Forwarder>,
     cheap: bool,
+    /// The worker is not to sleep while it has it.
+    awake: bool,
     /// For an ingress that is not cheap to look at: its descriptor was readable.
     ready: bool,
 }
@@ -145,6 +153,8 @@ struct Loop {
     work: Work,
     /// Whether any ingress has to be asked for through epoll.
     dear: bool,
+    /// Whether any ingress keeps it awake.
+    awake: bool,
     clock: Clock,
 }
 
@@ -168,7 +178,7 @@ impl Loop {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, shared.bell.as_fd(), epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         let (entries, work, clock) = (Vec::new(), Work::default(), Clock::new());
-        Ok(Loop { shared, polling, epoll, entries, work, dear: false, clock })
+        Ok(Loop { shared, polling, epoll, entries, work, dear: false, awake: false, clock })
     }
 
     fn run(mut self) {
@@ -212,7 +222,7 @@ impl Loop {
         }
         let idle_for = self.clock.idle(&self.shared.stats);
         match self.polling {
-            Polling::Spin(budget) if idle_for >= budget => self.sleep(held),
+            Polling::Spin(budget) if idle_for >= budget && !self.awake => self.sleep(held),
             // Whoever is to bring work may be waiting for this very CPU: let it.
             _ if idle_for > ALONE => std::thread::yield_now(),
             _ => std::hint::spin_loop(),
@@ -260,9 +270,13 @@ impl Loop {
             match command {
                 Command::Add(id, forwarder) => self.add(id, forwarder),
                 Command::Remove(id) => self.remove(id),
+                Command::KeepAwake(id, on) => {
+                    self.entries.iter_mut().filter(|e| e.id == id).for_each(|e| e.awake = on);
+                }
                 Command::Stop => stop = true,
             }
         }
+        self.awake = self.entries.iter().any(|e| e.awake);
         self.dear = self.entries.iter().any(|e| !e.cheap);
         stop
     }
@@ -276,7 +290,7 @@ impl Loop {
                 tracing::error!("an ingress cannot be waited for: {e}");
             }
         }
-        self.entries.push(Entry { id, forwarder, cheap, ready: true });
+        self.entries.push(Entry { id, forwarder, cheap, awake: false, ready: true });
     }
 
     fn remove(&mut self, id: ForwarderId) {

@@ -157,6 +157,17 @@ impl AppRing {
         self.refresh()
     }
 
+    /// A sync as netmap's ioctl does it: `head` and `cur` are what the program wrote into the ring's header, everything else is in the
+    /// status block. No state of this value is used, so that processes which share the ring may take turns.
+    pub fn sync_header(&mut self) -> Sync {
+        let (n, published, tail) = (self.num_slots(), self.side.csb.head(), self.side.csb.hwtail());
+        self.published = if published < n { published } else { 0 };
+        self.tail = if tail < n { tail } else { self.published };
+        let (head, cur, _) = self.side.ring.indices();
+        self.set_head_cur(head, cur);
+        self.sync()
+    }
+
     /// Writes the time of this sync into the ring's header, as a program asks for with `NR_TIMESTAMP` (netmap.h).
     #[cold]
     fn stamp(&self) {
@@ -351,6 +362,24 @@ mod tests {
         host.complete(head);
         assert!(to_app.drain());
         assert!(app.is_ready());
+    }
+
+    /// Objective: a second holder of a ring, which knows nothing of what the first did, goes on from the header and the status block; a
+    /// tail that the program overwrote is restored.
+    #[test]
+    #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
+    fn holders_take_turns() {
+        let p = port(8);
+        let mut first = AppRing::new(p.tx[0].clone(), Dir::Tx, bell());
+        let mut second = AppRing::new(p.tx[0].clone(), Dir::Tx, bell());
+        p.tx[0].ring.set_indices(3, 3, 7);
+        assert_eq!(first.sync_header(), Sync::Ok);
+        p.tx[0].ring.set_indices(5, 6, 2);
+        assert_eq!(second.sync_header(), Sync::Ok);
+        assert_eq!((p.tx[0].csb.head(), p.tx[0].ring.indices()), (5, (5, 6, 7)));
+        p.tx[0].ring.set_indices(4, 4, 7);
+        assert_eq!(first.sync_header(), Sync::Reinit, "head moved backwards");
+        assert_eq!(p.tx[0].ring.indices(), (5, 5, 7));
     }
 
     /// Objective: a bad ring is re-initialised as netmap does: indices back, slots without a buffer emptied.

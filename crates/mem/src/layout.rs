@@ -17,7 +17,11 @@ pub const RESERVED_BUFS: u32 = 2;
 const LINE: u64 = 64;
 const PAGE: u64 = 4096;
 const CSB_ENTRY: u64 = 64;
+/// `struct netmap_if` before its ring offsets.
+const IF_HEADER: u64 = 56;
 const RING_HEADER: u64 = 256;
+/// `struct netmap_ring` is aligned to netmap's NM_CACHE_ALIGN.
+const RING_ALIGN: u64 = 128;
 const SLOT: u64 = 16;
 /// Upper bound of one region, so that a request cannot ask for absurd address space.
 const MAX_REGION: u64 = 1 << 36;
@@ -57,15 +61,27 @@ pub enum LayoutError {
 }
 
 impl RegionSizes {
+    /// netmap's numbers for the region that network interfaces share, with our distance between buffers.
+    pub const COMMON: RegionSizes = RegionSizes {
+        ifs: PoolSize { num: 100, size: 1024 },
+        rings: PoolSize { num: 200, size: 9 * PAGE as u32 },
+        bufs: PoolSize { num: 163_840, size: DEFAULT_BUF_SIZE },
+    };
+
     /// Sizes for a private region whose largest port has `rings` rings of `slots` slots each,
     /// with room for `pipes` pipes of the same ring size and `extra` extra buffers.
     pub fn for_port(rings: u32, slots: u32, buf_size: u32, pipes: u32, extra: u32) -> Self {
         // A pipe brings two ends with one tx and one rx ring each.
         let ring_num = rings.saturating_add(pipes.saturating_mul(4));
         let bufs = ring_num.saturating_mul(slots).saturating_add(extra).saturating_add(RESERVED_BUFS);
-        let if_bytes = 64 + 8 * u64::from(rings.max(4));
+        // An offset a ring, the host rings' two included.
+        let if_bytes = IF_HEADER + 8 * (u64::from(rings.max(4)) + 2);
         RegionSizes {
-            ifs: PoolSize { num: 1 + pipes.saturating_mul(2), size: if_bytes.next_multiple_of(LINE) as u32 },
+            // One for each ring on its own, and some for those who share the port.
+            ifs: PoolSize {
+                num: rings.saturating_add(8).saturating_add(pipes.saturating_mul(2)),
+                size: if_bytes.next_multiple_of(LINE) as u32,
+            },
             rings: PoolSize { num: ring_num, size: ring_bytes(slots) },
             bufs: PoolSize { num: bufs, size: buf_size },
         }
@@ -107,14 +123,16 @@ impl Layout {
         check(&sizes)?;
         let csb_entries = sizes.rings.num;
         let csb_bytes = u64::from(csb_entries) * CSB_ENTRY;
-        let if_pool = (2 * csb_bytes).next_multiple_of(PAGE);
-        let ring_pool = (if_pool + bytes(sizes.ifs)).next_multiple_of(PAGE);
-        let buf_pool = (ring_pool + bytes(sizes.rings)).next_multiple_of(PAGE);
-        let total = (buf_pool + bytes(sizes.bufs)).next_multiple_of(PAGE);
+        let if_pool = 0;
+        let ring_pool = bytes(sizes.ifs).next_multiple_of(RING_ALIGN);
+        let buf_pool = (ring_pool + bytes(sizes.rings)).next_multiple_of(RING_ALIGN);
+        let csb_atok = (buf_pool + bytes(sizes.bufs)).next_multiple_of(PAGE);
+        let csb_ktoa = csb_atok + csb_bytes;
+        let total = (csb_ktoa + csb_bytes).next_multiple_of(PAGE);
         if total > MAX_REGION {
             return Err(LayoutError::TooLarge(total));
         }
-        Ok(Layout { csb_entries, csb_atok: 0, csb_ktoa: csb_bytes, if_pool, ring_pool, buf_pool, total, sizes })
+        Ok(Layout { csb_entries, csb_atok, csb_ktoa, if_pool, ring_pool, buf_pool, total, sizes })
     }
 
     /// Offset of `netmap_if` object `i`.
@@ -149,7 +167,7 @@ impl Layout {
 
     /// Most rings (of both directions, host rings included) a port of this region can have.
     pub fn max_port_rings(&self) -> u32 {
-        (self.sizes.ifs.size - 56) / 8
+        (self.sizes.ifs.size - IF_HEADER as u32) / 8
     }
 }
 
@@ -187,12 +205,13 @@ mod tests {
         fn objects_are_disjoint(rings in 1u32..40, slots in 2u32..3000, buf in 1u32..40, pipes in 0u32..9) {
             let l = Layout::new(RegionSizes::for_port(rings, slots, buf * 64, pipes, 7)).unwrap();
             let s = l.sizes;
-            prop_assert!(l.ktoa_at(l.csb_entries) <= l.if_pool);
             prop_assert!(l.if_at(s.ifs.num) <= l.ring_pool);
             prop_assert!(l.ring_at(s.rings.num) <= l.buf_pool);
-            prop_assert!(l.buf_at(s.bufs.num) <= l.total);
+            prop_assert!(l.buf_at(s.bufs.num) <= l.csb_atok);
+            prop_assert!(l.atok_at(l.csb_entries) <= l.csb_ktoa);
+            prop_assert!(l.ktoa_at(l.csb_entries) <= l.total);
             prop_assert!(l.max_slots() >= slots);
-            prop_assert!(l.max_port_rings() >= rings);
+            prop_assert!(l.max_port_rings() >= rings + 2);
             prop_assert_eq!(l.total % PAGE, 0);
         }
     }

@@ -1,19 +1,21 @@
 //! Shared memory: the only place in netvale where memory that another process can write is touched.
 //!
-//! A [`Region`] is one sealed memfd. It holds, in this order, the CSB arrays and netmap's three pools:
+//! A [`Region`] is one sealed memfd. It holds, in this order, netmap's three pools and the CSB arrays:
 //!
 //! ```text
 //!   0 ┌──────────────────────────┐
-//!     │ CSB: atok[0..n]          │  written by the application, 64 bytes an entry
-//!     │ CSB: ktoa[0..n]          │  written by the host, 64 bytes an entry
-//!     ├──────────────────────────┤
-//!     │ netmap_if pool           │  one a port: names the port's rings by offset
+//!     │ netmap_if pool           │  one an opener: names the port's rings by offset
 //!     ├──────────────────────────┤
 //!     │ netmap_ring pool         │  256-byte header, then the slots
 //!     ├──────────────────────────┤
 //!     │ buffer pool              │  0 and 1 reserved; stride 2,112 bytes unless asked otherwise
+//!     ├──────────────────────────┤
+//!     │ CSB: atok[0..n]          │  written by the application, 64 bytes an entry
+//!     │ CSB: ktoa[0..n]          │  written by the host, 64 bytes an entry
 //!     └──────────────────────────┘
 //! ```
+//!
+//! The pools come first so that they alone can take the place of memory a program brought itself (netmap's `extmem`).
 //!
 //! Two sides look at it. The **application** ([`appl`]) fills and empties slots and publishes `head`/`cur`; the
 //! **host** ([`host`]: the switch's worker, or nobody at all for a pipe) reads each descriptor once, checks it,

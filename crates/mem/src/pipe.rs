@@ -10,6 +10,7 @@
 //!
 //! Either end may be a hostile process: each treats the indices and slots of the other as snapshots to be checked.
 
+use crate::appl::Sync;
 use crate::notify::{Doorbell, KickCounts, arm, disarm, wanted};
 use crate::region::RingSide;
 use crate::ring::RingMem;
@@ -32,24 +33,47 @@ pub struct PipeTx {
 }
 
 impl PipeTx {
-    /// `own` is this end's tx ring, `peer` the other end's rx ring, both fresh; `wake_peer` wakes the receiver.
+    /// `own` is this end's tx ring, `peer` the other end's rx ring; `wake_peer` wakes the receiver. Nothing is touched yet.
     /// None when the rings do not share their buffers.
     pub fn new(own: RingSide, peer: RingSide, wake_peer: Doorbell) -> Option<Self> {
         if !own.ring.shares_buffers_with(&peer.ring) {
             return None;
         }
-        disarm(own.csb.kern_need_kick());
-        disarm(peer.csb.kern_need_kick());
         Some(PipeTx { own, peer, head: 0, moved: 0, peer_tail: 0, wake_peer, kicks: KickCounts::default() })
     }
 
-    /// Goes on where an earlier holder of this end stopped, from what the rings themselves say: for a second process that opens an end
-    /// which was used before.
+    /// Goes on where an earlier holder of this end stopped, or begins, from what the rings themselves say.
     pub fn resume(&mut self) {
+        disarm(self.own.csb.kern_need_kick());
+        disarm(self.peer.csb.kern_need_kick());
         let n = self.own.ring.num_slots();
         self.moved = self.own.csb.hwcur().min(n - 1);
         self.head = self.moved;
         self.peer_tail = self.peer.csb.hwtail().min(self.peer.ring.num_slots() - 1);
+        self.own.csb.publish_head(self.head, self.head);
+    }
+
+    /// A sync as netmap's ioctl does it: see [`AppRing::sync_header`](crate::appl::AppRing::sync_header).
+    pub fn sync_header(&mut self) -> Sync {
+        let n = self.own.ring.num_slots();
+        let published = self.own.csb.head().min(n - 1);
+        self.moved = self.own.csb.hwcur().min(n - 1);
+        self.peer_tail = self.peer.csb.hwtail().min(self.peer.ring.num_slots() - 1);
+        let (head, cur, _) = self.own.ring.indices();
+        let from = |i| ring_space(published, i, n);
+        let legal = head < n && cur < n && from(head) <= from(cur) && from(cur) <= from(self.tail());
+        let (head, cur) = if legal { (head, cur) } else { (published, published) };
+        self.head = head;
+        self.own.csb.publish_head(head, cur);
+        self.sync();
+        self.own.ring.set_indices(head, cur, self.tail());
+        if legal { Sync::Ok } else { Sync::Reinit }
+    }
+
+    /// First slot that is not the application's.
+    fn tail(&self) -> u32 {
+        let n = self.own.ring.num_slots();
+        if self.moved == 0 { n - 1 } else { self.moved - 1 }
     }
 
     /// Slots and buffers of the tx ring.
@@ -118,8 +142,7 @@ impl PipeTx {
 
     fn publish(&mut self) {
         self.peer.csb.publish_tail(self.peer.csb.head(), self.peer_tail);
-        let n = self.own.ring.num_slots();
-        let tail = if self.moved == 0 { n - 1 } else { self.moved - 1 };
+        let tail = self.tail();
         self.own.csb.publish_tail(self.moved, tail);
         self.own.ring.set_indices(self.head, self.head, tail);
         let kick = wanted(self.peer.csb.appl_need_kick());
@@ -140,6 +163,11 @@ impl PipeTx {
         ready
     }
 
+    /// The other end's flag that says this end sleeps until there is room.
+    pub fn need_kick(&self) -> &std::sync::atomic::AtomicU32 {
+        self.peer.csb.kern_need_kick()
+    }
+
     /// Awake: kicks are not needed any more.
     pub fn disarm(&self) {
         disarm(self.peer.csb.kern_need_kick());
@@ -154,7 +182,7 @@ impl PipeTx {
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use super::*;
-    use crate::appl::{AppRing, Dir, Sync};
+    use crate::appl::{AppRing, Dir};
     use crate::layout::RegionSizes;
     use crate::region::{PortMem, PortShape, Region};
     use proptest::prelude::*;
@@ -165,7 +193,8 @@ mod tests {
         let port =
             Region::private(RegionSizes::for_port(2, tx_slots.max(rx_slots), 128, 0, 0)).unwrap().port(shape).unwrap();
         let (a, b) = (port.tx[0].clone(), port.rx[0].clone());
-        let tx = PipeTx::new(a.clone(), b.clone(), Doorbell::new().unwrap()).unwrap();
+        let mut tx = PipeTx::new(a.clone(), b.clone(), Doorbell::new().unwrap()).unwrap();
+        tx.resume();
         let rx = AppRing::new(b, Dir::Rx, Doorbell::new().unwrap());
         (port, tx, rx)
     }

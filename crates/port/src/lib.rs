@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`batch`] | the frames on their way |
 //! | [`drops`] | counters and the names of drops |
+//! | [`hdr`] | the length of a port's virtio-net header |
 //! | [`ring_in`] | ingress from a local application's tx ring |
 //! | [`ring_out`] | egress to a local application's rx ring |
 //! | [`soft`] | checksum and segmentation for destinations that lack the offload |
@@ -18,6 +19,7 @@
 
 pub mod batch;
 pub mod drops;
+pub mod hdr;
 pub mod ring_in;
 pub mod ring_out;
 pub mod soft;
@@ -28,6 +30,7 @@ use std::sync::Arc;
 
 pub use batch::{BATCH, Batch, FrameRef, MAX_FRAME};
 pub use drops::{DropReason, RingCounters};
+pub use hdr::HdrLen;
 pub use netvale_mem::lease::Lease;
 pub use soft::Scratch;
 

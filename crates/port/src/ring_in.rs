@@ -14,6 +14,7 @@ use netvale_wire::vnet::VnetHdr;
 use crate::Ingress;
 use crate::batch::{Batch, MAX_FRAGS, MAX_FRAME};
 use crate::drops::{DropReason, RingCounters};
+use crate::hdr::HdrLen;
 
 /// The switch's end of a tx ring.
 ///
@@ -22,8 +23,7 @@ pub struct RingIngress {
     tx: HostTx,
     /// Slots up to here are in the batch taken last.
     taken: u32,
-    /// Bytes of virtio-net header before each frame: 0, 10 or 12.
-    hdr_len: u32,
+    hdr_len: HdrLen,
     doorbell: Doorbell,
     counters: Arc<RingCounters>,
     /// The ring goes back to its region only when nobody looks at it any more.
@@ -41,10 +41,16 @@ enum Next {
 }
 
 impl RingIngress {
-    /// `tx` is a ring of `mem`, `doorbell` what the application rings. `hdr_len` is 0, 10 or 12.
-    pub fn new(mem: Arc<PortMem>, tx: HostTx, doorbell: Doorbell, hdr_len: u32, counters: Arc<RingCounters>) -> Self {
+    /// `tx` is a ring of `mem`, `doorbell` what the application rings.
+    pub fn new(
+        mem: Arc<PortMem>,
+        tx: HostTx,
+        doorbell: Doorbell,
+        hdr_len: impl Into<HdrLen>,
+        counters: Arc<RingCounters>,
+    ) -> Self {
         let taken = tx.hwcur();
-        RingIngress { tx, taken, hdr_len, doorbell, counters, _mem: mem }
+        RingIngress { tx, taken, hdr_len: hdr_len.into(), doorbell, counters, _mem: mem }
     }
 
     /// Tells the application not to kick: for a switch that is called, rather than woken.
@@ -61,7 +67,7 @@ impl RingIngress {
     #[inline]
     fn next_frame(&self, i: u32, head: u32, batch: &mut Batch) -> Next {
         let slot = self.tx.side().ring.slot_word(i);
-        if slot.flags & (NS_MOREFRAG | NS_INDIRECT) == 0 && self.hdr_len == 0 {
+        if slot.flags & (NS_MOREFRAG | NS_INDIRECT) == 0 && self.hdr_len.get() == 0 {
             return self.single(i, slot, batch);
         }
         self.multi(i, head, batch)
@@ -157,21 +163,22 @@ impl RingIngress {
 
     /// Takes a copy of the virtio-net header off the first piece.
     fn strip_header(&self, pieces: &mut [(*const u8, u32)]) -> Result<Option<VnetHdr>, DropReason> {
-        if self.hdr_len == 0 {
+        let hdr_len = self.hdr_len.get();
+        if hdr_len == 0 {
             return Ok(None);
         }
         let Some((ptr, len)) = pieces.first_mut() else { return Err(DropReason::BadVnetHeader) };
-        if *len < self.hdr_len {
+        if *len < hdr_len {
             return Err(DropReason::BadVnetHeader);
         }
         let mut bytes = [0u8; 12];
-        let n = self.hdr_len.min(12) as usize;
+        let n = hdr_len.min(12) as usize;
         // SAFETY: n <= hdr_len <= len readable bytes at ptr, `bytes` is private; stepping over them stays inside the buffer.
         unsafe {
             netvale_mem::copy::copy_bytes(*ptr, bytes.as_mut_ptr(), n);
             *ptr = ptr.add(n);
         }
-        *len -= self.hdr_len;
+        *len -= hdr_len;
         crate::soft::parse_header(&bytes[..n]).map(Some).ok_or(DropReason::BadVnetHeader)
     }
 }

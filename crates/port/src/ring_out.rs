@@ -10,23 +10,23 @@ use netvale_mem::{PortMem, RingMem};
 
 use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAGS};
 use crate::drops::{DropReason, RingCounters};
+use crate::hdr::HdrLen;
 use crate::soft::{Form, Scratch};
 use crate::{Egress, Reserved, Staged};
 
 /// The switch's end of an rx ring. Any number of workers deliver at the same time: each leases slots, copies, completes.
 pub struct RingEgress {
     rx: HostRx,
-    /// Bytes of virtio-net header before each frame: 0, 10 or 12.
-    hdr_len: u32,
+    hdr_len: HdrLen,
     counters: Arc<RingCounters>,
     /// The ring goes back to its region only when nobody delivers to it any more.
     _mem: Arc<PortMem>,
 }
 
 impl RingEgress {
-    /// `rx` is a ring of `mem`; `hdr_len` is 0, 10 or 12.
-    pub fn new(mem: Arc<PortMem>, rx: HostRx, hdr_len: u32, counters: Arc<RingCounters>) -> Self {
-        RingEgress { rx, hdr_len, counters, _mem: mem }
+    /// `rx` is a ring of `mem`.
+    pub fn new(mem: Arc<PortMem>, rx: HostRx, hdr_len: impl Into<HdrLen>, counters: Arc<RingCounters>) -> Self {
+        RingEgress { rx, hdr_len: hdr_len.into(), counters, _mem: mem }
     }
 
     /// The host's end of the ring: indices and kicks for `netvale show`.
@@ -83,7 +83,7 @@ impl RingEgress {
     /// Whether every frame of a batch can be copied into one slot as it is.
     #[inline]
     fn takes_plain(&self, batch: &Batch) -> bool {
-        self.hdr_len == 0 && batch.is_plain(self.rx.side().ring.buf_size())
+        self.hdr_len.get() == 0 && batch.is_plain(self.rx.side().ring.buf_size())
     }
 
     #[inline]
@@ -134,9 +134,9 @@ impl RingEgress {
     /// Slots a frame takes here; 0 when it cannot be delivered at all.
     fn slots_for(&self, frame: &FrameRef<'_>) -> u32 {
         let size = self.rx.side().ring.buf_size();
-        let slots = |bytes: usize| (bytes as u32 + self.hdr_len).div_ceil(size).max(1);
+        let slots = |bytes: usize| (bytes as u32 + self.hdr_len.get()).div_ceil(size).max(1);
         let limit = MAX_FRAGS.min(self.rx.side().ring.num_slots() as usize - 1) as u32;
-        match Form::of(frame, self.hdr_len > 0) {
+        match Form::of(frame, self.hdr_len.get() > 0) {
             Form::AsIs | Form::Checksum => Some(slots(frame.len())).filter(|&n| n <= limit).unwrap_or(0),
             Form::Segments { count, longest } => {
                 let each = slots(longest);
@@ -151,13 +151,13 @@ impl RingEgress {
             self.counters.dropped(DropReason::TooLong, 1);
             return;
         }
-        let sent = match Form::of(frame, self.hdr_len > 0) {
+        let sent = match Form::of(frame, self.hdr_len.get() > 0) {
             Form::AsIs => {
-                out.frame(self.hdr_len, frame);
+                out.frame(self.hdr_len.get(), frame);
                 Ok(())
             }
             Form::Checksum | Form::Segments { .. } => {
-                scratch.soften(frame, |bytes| out.bytes(self.hdr_len, bytes)).map(|_| ())
+                scratch.soften(frame, |bytes| out.bytes(self.hdr_len.get(), bytes)).map(|_| ())
             }
         };
         if let Err(why) = sent {
