@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use netvale_control::attach::{AttachReply, AttachRequest, MAX_RINGS, REPLY_LEN, Role};
-use netvale_control::device::{DeviceReply, DeviceRequest, Resume};
+use netvale_control::device::{DeviceReply, DeviceRequest, Holding};
 use netvale_mem::Mapping;
 use netvale_mem::appl::{AppRing, Dir};
 use netvale_mem::notify::Doorbell;
@@ -66,7 +66,17 @@ pub fn attach(conn: BorrowedFd<'_>, request: &AttachRequest) -> Result<Attached,
 /// # Errors
 /// As [`attach`]; `ENXIO` when it holds nothing.
 pub fn resume(conn: BorrowedFd<'_>) -> Result<Attached, Error> {
-    attached(ask(conn, &Resume.encode())?)
+    attached(ask(conn, &Holding::Resume.encode())?)
+}
+
+/// Lets the port on a connection go; the connection can be used for another one.
+///
+/// # Errors
+/// As [`attach`]; `ENXIO` when it holds nothing.
+pub fn release(conn: BorrowedFd<'_>) -> Result<(), Error> {
+    let (bytes, _) = ask(conn, &Holding::Release.encode())?;
+    let reply = AttachReply::decode(&bytes)?;
+    if reply.status == 0 { Ok(()) } else { Err(Error::Refused { errno: reply.status, text: reply.text }) }
 }
 
 /// One of netmap's requests that are not an open.

@@ -38,7 +38,7 @@
 
 /// Attachments without the comforts of [`Port`]: for interfaces built on top, such as netmap's own.
 pub mod raw {
-    pub use crate::connect::{Attached, attach, connect_to, request, resume};
+    pub use crate::connect::{Attached, attach, connect_to, release, request, resume};
 }
 
 mod connect;

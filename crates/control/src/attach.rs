@@ -4,9 +4,9 @@
 //! eventfds as `SCM_RIGHTS`. From then on the two sides talk through the region alone. The port lives as long as the
 //! connection: when the last copy of the client's socket is closed, for whatever reason, the port goes.
 //!
-//! Two more requests go over the same connection: a [`Resume`](crate::device::Resume) by somebody who got the descriptor from another
-//! process, and netmap's requests that are not an open ([`crate::device`]). A request may carry a socket of its own
-//! as `SCM_RIGHTS`: the answer goes there, so that several processes that share the connection do not read each other's answers.
+//! More goes over the same connection: what somebody who got the descriptor from another process asks of the port on it
+//! ([`Holding`](crate::device::Holding)), and netmap's requests that are not an open ([`crate::device`]). A request may carry a socket of
+//! its own as `SCM_RIGHTS`: the answer goes there, so that several processes that share the connection do not read each other's answers.
 //!
 //! Integers are little-endian, unused bytes zero. Every message begins with magic and version, so that either side can say what is
 //! wrong with the other.

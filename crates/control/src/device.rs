@@ -9,13 +9,14 @@ use crate::attach::{ATTACH_VERSION, BadMessage, REQUEST_MAGIC, Reader, Writer};
 
 /// Length of a [`DeviceRequest`] and of a [`DeviceReply`] in bytes.
 pub const DEVICE_LEN: usize = 160;
-/// Length of a [`Resume`] in bytes.
-pub const RESUME_LEN: usize = 8;
+/// Length of a [`Holding`] in bytes.
+pub const HOLDING_LEN: usize = 8;
 /// Most bytes of a request's body: that of `VALE_ATTACH`.
 pub const BODY_LEN: usize = 64;
 
 const DEVICE_MAGIC: u32 = u32::from_le_bytes(*b"NVdv");
 const RESUME_MAGIC: u32 = u32::from_le_bytes(*b"NVrs");
+const RELEASE_MAGIC: u32 = u32::from_le_bytes(*b"NVrl");
 
 const MAGIC: Range<usize> = 0..4;
 const VERSION: Range<usize> = 4..6;
@@ -76,17 +77,22 @@ impl DeviceRequest {
     }
 }
 
-/// "What does this connection hold?": asked by a process that was given the descriptor. The answer is that of the attach request
-/// that opened the port, with its descriptors.
+/// What the holder of a connection asks of the port on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resume;
+pub enum Holding {
+    /// "What does this connection hold?": asked by a process that was given the descriptor. The answer is that of the attach
+    /// request that opened the port, with its descriptors.
+    Resume,
+    /// The port is let go; the connection stays. The answer is an empty attach reply.
+    Release,
+}
 
-impl Resume {
+impl Holding {
     /// The message.
-    pub fn encode(self) -> [u8; RESUME_LEN] {
-        let mut m = [0; RESUME_LEN];
+    pub fn encode(self) -> [u8; HOLDING_LEN] {
+        let mut m = [0; HOLDING_LEN];
         let mut w = Writer(&mut m);
-        w.u32(MAGIC, RESUME_MAGIC);
+        w.u32(MAGIC, if self == Holding::Resume { RESUME_MAGIC } else { RELEASE_MAGIC });
         w.put(VERSION, &ATTACH_VERSION.to_le_bytes());
         m
     }
@@ -96,7 +102,11 @@ impl Resume {
     /// # Errors
     /// [`BadMessage`].
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
-        Reader(bytes).head(RESUME_LEN, RESUME_MAGIC, (MAGIC, VERSION)).map(|()| Resume)
+        let r = Reader(bytes);
+        if r.u32(MAGIC) == RELEASE_MAGIC {
+            return r.head(HOLDING_LEN, RELEASE_MAGIC, (MAGIC, VERSION)).map(|()| Holding::Release);
+        }
+        r.head(HOLDING_LEN, RESUME_MAGIC, (MAGIC, VERSION)).map(|()| Holding::Resume)
     }
 }
 
@@ -108,8 +118,8 @@ pub enum MessageKind {
     Attach,
     /// [`DeviceRequest`].
     Device,
-    /// [`Resume`].
-    Resume,
+    /// [`Holding`].
+    Holding,
 }
 
 impl MessageKind {
@@ -117,7 +127,7 @@ impl MessageKind {
     pub fn of(bytes: &[u8]) -> MessageKind {
         match Reader(bytes).u32(MAGIC) {
             DEVICE_MAGIC => MessageKind::Device,
-            RESUME_MAGIC => MessageKind::Resume,
+            RESUME_MAGIC | RELEASE_MAGIC => MessageKind::Holding,
             _ => MessageKind::Attach,
         }
     }
@@ -134,7 +144,7 @@ mod tests {
         /// Objective: no bytes make the decoders panic.
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = (DeviceRequest::decode(&bytes), Resume::decode(&bytes), MessageKind::of(&bytes));
+            let _ = (DeviceRequest::decode(&bytes), Holding::decode(&bytes), MessageKind::of(&bytes));
         }
 
         /// Objective: a request survives the wire.
@@ -146,12 +156,14 @@ mod tests {
         }
     }
 
-    /// Objective: a resume is told from the others and its version is looked at.
+    /// Objective: the short messages are told from the others and from each other, and their version is looked at.
     #[test]
-    fn resume() {
-        let mut m = Resume.encode();
-        assert_eq!((MessageKind::of(&m), Resume::decode(&m)), (MessageKind::Resume, Ok(Resume)));
-        m[4] = 77;
-        assert_eq!(Resume::decode(&m), Err(BadMessage::Version(77)));
+    fn holding() {
+        for which in [Holding::Resume, Holding::Release] {
+            let mut m = which.encode();
+            assert_eq!((MessageKind::of(&m), Holding::decode(&m)), (MessageKind::Holding, Ok(which)));
+            m[4] = 77;
+            assert_eq!(Holding::decode(&m), Err(BadMessage::Version(77)));
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use netvale_control::attach::{AttachReply, AttachRequest, MAX_RINGS, REQUEST_LEN};
-use netvale_control::device::{DeviceReply, DeviceRequest, MessageKind, Resume};
+use netvale_control::device::{DeviceReply, DeviceRequest, Holding, MessageKind};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -28,7 +28,7 @@ pub(crate) fn serve(state: &mut State, fd: &OwnedFd, holds: &mut Option<Held>, c
     let to = answer_to.as_ref().unwrap_or(fd);
     match MessageKind::of(message) {
         MessageKind::Attach => open(state, to, message, holds, caller),
-        MessageKind::Resume => resume(state, to, message, holds.as_ref()),
+        MessageKind::Holding => holding(state, to, message, holds, caller),
         MessageKind::Device => device(state, to, message, caller),
     }
 }
@@ -73,14 +73,19 @@ fn open(state: &mut State, to: &OwnedFd, message: &[u8], holds: &mut Option<Held
     }
 }
 
-fn resume(state: &State, to: &OwnedFd, message: &[u8], holds: Option<&Held>) -> bool {
-    let described = Resume::decode(message)
-        .map_err(|e| Refusal::new(Errno::PROTO, e.to_string()))
-        .and_then(|_| holds.ok_or_else(|| Refusal::new(Errno::NXIO, "this connection holds no port")))
-        .and_then(|held| {
+fn holding(state: &mut State, to: &OwnedFd, message: &[u8], holds: &mut Option<Held>, caller: Caller) -> bool {
+    let nothing = || Refusal::new(Errno::NXIO, "this connection holds no port");
+    let done = match Holding::decode(message) {
+        Err(e) => Err(Refusal::new(Errno::PROTO, e.to_string())),
+        Ok(Holding::Resume) => holds.as_ref().ok_or_else(nothing).and_then(|held| {
             state.describe(&held.attachment).map(|(reply, fds)| (AttachReply { note: held.note, ..reply }, fds))
-        });
-    match described {
+        }),
+        Ok(Holding::Release) => holds.take().ok_or_else(nothing).map(|held| {
+            state.close(held.attachment, caller.client);
+            (AttachReply::default(), Vec::new())
+        }),
+    };
+    match done {
         Ok((reply, fds)) => send_reply(to, &reply, &fds),
         Err(refusal) => send_reply(to, &AttachReply::refusal(refusal.errno, refusal.text), &[]),
     }

@@ -1,0 +1,293 @@
+//! An open `/dev/netmap`: what stands behind one of the program's descriptors.
+//!
+//! The descriptor itself is a connection to the daemon, so that it means the same after dup, fork, exec and in a process that got
+//! it over a socket. This is what this process knows of it.
+
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use arc_swap::ArcSwapOption;
+use libc::{POLLERR, POLLIN, POLLNVAL, POLLOUT, POLLRDNORM, POLLWRNORM, c_int};
+use netvale::raw::Attached;
+use netvale::{RxRing, TxRing};
+use netvale_abi::nmreq::{NR_DO_RX_POLL, NR_NO_TX_POLL};
+use netvale_control::attach::AttachReply;
+use netvale_mem::RingMem;
+use netvale_mem::appl::Sync as Synced;
+
+use crate::csb::UserCsb;
+use crate::kloop::Kloop;
+
+/// What a ring of either direction can do here.
+pub trait Ring {
+    /// See [`TxRing::sync_header`].
+    fn sync_header(&mut self) -> Synced;
+    /// See [`TxRing::ask_kick`].
+    fn ask_kick(&self);
+    /// See [`TxRing::disarm`].
+    fn disarm(&self);
+    /// See [`TxRing::wake_fd`].
+    fn wake(&self) -> c_int;
+    /// Slots and header.
+    fn mem(&self) -> &RingMem;
+}
+
+macro_rules! ring {
+    ($t:ty) => {
+        impl Ring for $t {
+            fn sync_header(&mut self) -> Synced {
+                self.sync_header()
+            }
+            fn ask_kick(&self) {
+                self.ask_kick();
+            }
+            fn disarm(&self) {
+                self.disarm();
+            }
+            fn wake(&self) -> c_int {
+                self.wake_fd().as_raw_fd()
+            }
+            fn mem(&self) -> &RingMem {
+                self.mem()
+            }
+        }
+    };
+}
+ring!(TxRing);
+ring!(RxRing);
+
+/// A bound ring as the program's threads share it.
+pub struct Lane<R> {
+    ring: Mutex<Shared<R>>,
+    header: RingMem,
+    wake: c_int,
+}
+
+struct Shared<R> {
+    ring: R,
+    /// Threads that sleep until it is ready.
+    sleepers: u32,
+}
+
+impl<R: Ring> Lane<R> {
+    fn new(ring: R) -> Self {
+        let (header, wake) = (ring.mem().clone(), ring.wake());
+        Lane { ring: Mutex::new(Shared { ring, sleepers: 0 }), header, wake }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared<R>> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Syncs, unless another thread is at it (netmap skips a busy ring too). Returns whether the ring was bad.
+    #[inline]
+    pub fn sync(&self) -> bool {
+        match self.ring.try_lock() {
+            Ok(mut shared) => shared.ring.sync_header() == Synced::Reinit,
+            Err(_) => false,
+        }
+    }
+
+    /// Whether `tail` has moved past `cur`.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        let (_, cur, tail) = self.header.indices();
+        cur != tail
+    }
+
+    /// The ring's header and slots.
+    pub fn header(&self) -> &RingMem {
+        &self.header
+    }
+
+    fn go_to_sleep(&self) {
+        let mut shared = self.lock();
+        shared.sleepers += 1;
+        shared.ring.ask_kick();
+    }
+
+    fn wake_up(&self) {
+        let mut shared = self.lock();
+        shared.sleepers = shared.sleepers.saturating_sub(1);
+        if shared.sleepers == 0 {
+            shared.ring.disarm();
+        }
+    }
+}
+
+/// A registered port.
+pub struct Bound {
+    /// Rings to send on.
+    pub tx: Vec<Lane<TxRing>>,
+    /// Rings to receive on.
+    pub rx: Vec<Lane<RxRing>>,
+    /// What the daemon said.
+    pub reply: AttachReply,
+    /// The region's memfd: what mmap maps.
+    pub region: OwnedFd,
+    /// `nr_flags` of the registration.
+    pub flags: u64,
+    /// In CSB mode: where the program's entries are.
+    pub csb: OnceLock<UserCsb>,
+    _map: Arc<netvale_mem::Mapping>,
+}
+
+impl Bound {
+    /// Takes over an attachment.
+    pub fn new(attached: Attached, flags: u64) -> Self {
+        Bound {
+            tx: attached.tx.into_iter().map(Lane::new).collect(),
+            rx: attached.rx.into_iter().map(Lane::new).collect(),
+            reply: attached.reply,
+            region: attached.region,
+            flags,
+            csb: OnceLock::new(),
+            _map: attached.map,
+        }
+    }
+
+    /// Whether the rings are synced through the CSB only.
+    #[inline]
+    pub fn is_csb(&self) -> bool {
+        self.csb.get().is_some()
+    }
+
+    /// Syncs the tx rings. Returns whether one was bad.
+    #[inline]
+    pub fn sync_tx(&self) -> bool {
+        self.tx.iter().fold(false, |bad, r| r.sync() | bad)
+    }
+
+    /// Syncs the rx rings. Returns whether one was bad.
+    #[inline]
+    pub fn sync_rx(&self) -> bool {
+        self.rx.iter().fold(false, |bad, r| r.sync() | bad)
+    }
+
+    /// What poll(2) finds: it syncs as netmap's does, and says what is ready of `events`.
+    pub fn poll(&self, events: i16) -> i16 {
+        if self.is_csb() {
+            return POLLERR;
+        }
+        let (want_tx, want_rx) = wants(events);
+        let mut bad = false;
+        if want_tx != 0 || self.flags & NR_NO_TX_POLL == 0 {
+            bad |= self.sync_tx();
+        }
+        if want_rx != 0 || self.flags & NR_DO_RX_POLL != 0 {
+            bad |= self.sync_rx();
+        }
+        let mut found = if bad { POLLERR } else { 0 };
+        if want_tx != 0 && self.tx.iter().any(Lane::is_ready) {
+            found |= want_tx;
+        }
+        if want_rx != 0 && self.rx.iter().any(Lane::is_ready) {
+            found |= want_rx;
+        }
+        found
+    }
+
+    fn lanes_for(&self, events: i16) -> (&[Lane<TxRing>], &[Lane<RxRing>]) {
+        let (want_tx, want_rx) = wants(events);
+        (if want_tx != 0 { &self.tx } else { &[] }, if want_rx != 0 { &self.rx } else { &[] })
+    }
+
+    /// Asks for wake-ups on what `events` is about; poll once more before sleeping.
+    pub fn go_to_sleep(&self, events: i16) {
+        let (tx, rx) = self.lanes_for(events);
+        tx.iter().for_each(Lane::go_to_sleep);
+        rx.iter().for_each(Lane::go_to_sleep);
+    }
+
+    /// Takes that back.
+    pub fn wake_up(&self, events: i16) {
+        let (tx, rx) = self.lanes_for(events);
+        tx.iter().for_each(Lane::wake_up);
+        rx.iter().for_each(Lane::wake_up);
+    }
+
+    /// The descriptors that become readable on a wake-up.
+    pub fn wake_fds(&self, events: i16) -> impl Iterator<Item = c_int> + '_ {
+        let (tx, rx) = self.lanes_for(events);
+        tx.iter().map(|r| r.wake).chain(rx.iter().map(|r| r.wake))
+    }
+
+    /// A number that changes when a ring gets news: for edge-triggered epoll.
+    pub fn news(&self) -> u64 {
+        let tails = self.tx.iter().map(|r| r.header.indices().2).chain(self.rx.iter().map(|r| r.header.indices().2));
+        tails.fold(1469598103934665603, |sum, tail| (sum ^ u64::from(tail)).wrapping_mul(1099511628211))
+    }
+}
+
+/// The bits of `events` that are about sending, and about receiving.
+fn wants(events: i16) -> (i16, i16) {
+    (events & (POLLOUT | POLLWRNORM), events & (POLLIN | POLLRDNORM))
+}
+
+/// An open `/dev/netmap`.
+#[derive(Default)]
+pub struct Descriptor {
+    bound: ArcSwapOption<Bound>,
+    /// One registration at a time.
+    pub registering: Mutex<()>,
+    /// Numbers of this process that refer to it.
+    numbers: AtomicUsize,
+    closed: AtomicBool,
+    /// The loop that syncs in the kernel's place.
+    pub kloop: Kloop,
+}
+
+impl Descriptor {
+    /// The registered port.
+    #[inline]
+    pub fn bound(&self) -> Option<Arc<Bound>> {
+        self.bound.load_full()
+    }
+
+    /// Calls `f` with the registered port, without keeping it.
+    #[inline]
+    pub fn with<T>(&self, f: impl FnOnce(&Bound) -> T) -> Option<T> {
+        self.bound.load().as_ref().map(|b| f(b))
+    }
+
+    /// Registers.
+    pub fn bind(&self, bound: Bound) {
+        self.bound.store(Some(Arc::new(bound)));
+    }
+
+    /// What poll(2) finds.
+    pub fn poll(&self, events: i16) -> i16 {
+        if self.closed.load(Ordering::Relaxed) {
+            return POLLNVAL;
+        }
+        self.with(|b| b.poll(events)).unwrap_or(POLLERR)
+    }
+
+    /// One more number refers to it.
+    pub fn count_up(&self) {
+        self.numbers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One fewer. When none is left, whoever waits on it is woken.
+    pub fn count_down(&self) {
+        if self.numbers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.closed.store(true, Ordering::Release);
+            self.kloop.stop();
+            self.with(|b| b.wake_fds(POLLIN | POLLOUT).for_each(ring));
+        }
+    }
+
+    /// Whether no number refers to it any more.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+}
+
+/// Rings one of our eventfds as the daemon would.
+#[allow(unsafe_code)]
+fn ring(fd: c_int) {
+    // SAFETY: the number belongs to a lane of a live `Bound`, which owns the descriptor.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+}

@@ -1,0 +1,104 @@
+//! epoll_ctl, epoll_wait and its variants.
+#![allow(unsafe_code)]
+
+use std::time::Duration;
+
+use libc::{c_int, epoll_event, sigset_t, timespec};
+use rustix::io::Errno;
+
+use super::polls::{millis, time};
+use crate::{epoll, errno, real, table};
+
+/// epoll_ctl(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+    match table::get(fd) {
+        // SAFETY: the program's: null or an event.
+        Some(port) => errno::done(epoll::control(set, op, fd, port, unsafe { event.as_ref() }.copied())),
+        // SAFETY: the program's.
+        None => unsafe { real::epoll_ctl(set, op, fd, event) },
+    }
+}
+
+/// epoll_wait(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn epoll_wait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int {
+    if !epoll::is_ours(set) {
+        // SAFETY: the program's.
+        return unsafe { real::epoll_wait(set, events, most, timeout) };
+    }
+    // SAFETY: the program's.
+    unsafe { wait(set, events, most, millis(timeout), std::ptr::null()) }
+}
+
+/// epoll_pwait(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn epoll_pwait(
+    set: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    if !epoll::is_ours(set) {
+        // SAFETY: the program's.
+        return unsafe { real::epoll_pwait(set, events, most, timeout, mask) };
+    }
+    // SAFETY: the program's.
+    unsafe { wait(set, events, most, millis(timeout), mask) }
+}
+
+/// epoll_pwait2(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn epoll_pwait2(
+    set: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    if !epoll::is_ours(set) {
+        // SAFETY: the program's.
+        return unsafe { real::epoll_pwait2(set, events, most, timeout, mask) };
+    }
+    // SAFETY: the program's: null or a time.
+    match unsafe { time(timeout) } {
+        // SAFETY: the program's.
+        Ok(limit) => unsafe { wait(set, events, most, limit, mask) },
+        Err(e) => errno::fail(e),
+    }
+}
+
+/// # Safety
+/// `events` has room for `most` events.
+unsafe fn wait(
+    set: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    limit: Option<Duration>,
+    mask: *const sigset_t,
+) -> c_int {
+    let most = match usize::try_from(most) {
+        Ok(most) if most > 0 && !events.is_null() => most,
+        Ok(_) if events.is_null() => return errno::fail(Errno::FAULT),
+        _ => return errno::fail(Errno::INVAL),
+    };
+    // SAFETY: the caller's.
+    let events = unsafe { std::slice::from_raw_parts_mut(events, most) };
+    match epoll::wait_events(set, events, limit, mask) {
+        Ok(n) => n as c_int,
+        Err(e) => errno::fail(e),
+    }
+}

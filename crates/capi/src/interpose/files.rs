@@ -1,0 +1,314 @@
+//! open, close, dup, fcntl, ioctl, mmap, fstat.
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use libc::{
+    F_DUPFD, F_DUPFD_CLOEXEC, MAP_FAILED, S_IFCHR, S_IFMT, c_char, c_int, c_uint, c_ulong, c_void, mode_t, off_t,
+    size_t, stat,
+};
+use netvale_abi::ioctl::{NIOCCONFIG, NIOCCTRL, NIOCGINFO, NIOCREGIF, NIOCRXSYNC, NIOCTXSYNC};
+use rustix::io::Errno;
+
+use crate::descriptor::Descriptor;
+use crate::{epoll, errno, legacy, real, request, table};
+
+/// Whether a path is the device's.
+///
+/// # Safety
+/// `path` is null or a C string.
+unsafe fn is_device(path: *const c_char) -> bool {
+    // SAFETY: the caller's.
+    !path.is_null() && unsafe { CStr::from_ptr(path) }.to_bytes() == crate::open::DEVICE
+}
+
+fn open_device(flags: c_int) -> c_int {
+    crate::open::open(flags).unwrap_or_else(errno::fail)
+}
+
+macro_rules! open_functions {
+    ($($name:ident),*) => { $(
+        /// open(2).
+        ///
+        /// # Safety
+        /// As for the C library's.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+            // SAFETY: the program's.
+            unsafe { if is_device(path) { open_device(flags) } else { real::open(path, flags, mode) } }
+        }
+    )* };
+}
+open_functions!(open, open64);
+
+macro_rules! openat_functions {
+    ($($name:ident),*) => { $(
+        /// openat(2).
+        ///
+        /// # Safety
+        /// As for the C library's.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+            // SAFETY: the program's.
+            unsafe { if is_device(path) { open_device(flags) } else { real::openat(dir, path, flags, mode) } }
+        }
+    )* };
+}
+openat_functions!(openat, openat64);
+
+macro_rules! fortified_open_functions {
+    ($($name:ident),*) => { $(
+        /// open(2) as glibc's fortified headers call it.
+        ///
+        /// # Safety
+        /// As for the C library's.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int) -> c_int {
+            // SAFETY: the program's; without O_CREAT, which these functions exclude, there is no mode.
+            unsafe { if is_device(path) { open_device(flags) } else { real::open(path, flags, 0) } }
+        }
+    )* };
+}
+fortified_open_functions!(__open_2, __open64_2);
+
+macro_rules! fortified_openat_functions {
+    ($($name:ident),*) => { $(
+        /// openat(2) as glibc's fortified headers call it.
+        ///
+        /// # Safety
+        /// As for the C library's.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
+            // SAFETY: the program's; without O_CREAT, which these functions exclude, there is no mode.
+            unsafe { if is_device(path) { open_device(flags) } else { real::openat(dir, path, flags, 0) } }
+        }
+    )* };
+}
+fortified_openat_functions!(__openat_2, __openat64_2);
+
+/// close(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    table::remove(fd);
+    epoll::closed(fd);
+    // SAFETY: the program's.
+    unsafe { real::close(fd) }
+}
+
+/// close_range(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    const CLOEXEC: c_int = 4;
+    if flags & CLOEXEC == 0 {
+        table::remove_range(first, last);
+    }
+    // SAFETY: the program's.
+    unsafe { real::close_range(first, last, flags) }
+}
+
+/// closefrom(3).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn closefrom(first: c_int) {
+    table::remove_range(first.max(0).cast_unsigned(), c_uint::MAX);
+    // SAFETY: the program's. What the C library returns, if anything, is nobody's concern.
+    unsafe { real::closefrom(first) };
+}
+
+/// dup(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    // SAFETY: the program's.
+    duplicated(fd, unsafe { real::dup(fd) })
+}
+
+/// dup2(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
+    // SAFETY: the program's.
+    duplicated(from, unsafe { real::dup2(from, to) })
+}
+
+/// dup3(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+    // SAFETY: the program's.
+    duplicated(from, unsafe { real::dup3(from, to, flags) })
+}
+
+fn duplicated(from: c_int, to: c_int) -> c_int {
+    if to >= 0 {
+        table::duplicated(from, to);
+    }
+    to
+}
+
+macro_rules! fcntl_functions {
+    ($($name:ident),*) => { $(
+        /// fcntl(2).
+        ///
+        /// # Safety
+        /// As for the C library's.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name(fd: c_int, command: c_int, arg: c_ulong) -> c_int {
+            // SAFETY: the program's.
+            let result = unsafe { real::fcntl(fd, command, arg) };
+            if matches!(command, F_DUPFD | F_DUPFD_CLOEXEC) { duplicated(fd, result) } else { result }
+        }
+    )* };
+}
+fcntl_functions!(fcntl, fcntl64);
+
+/// ioctl(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, arg: *mut c_void) -> c_int {
+    // Programs pass the number as int, unsigned int or unsigned long.
+    let number = command as u32;
+    match number {
+        NIOCTXSYNC | NIOCRXSYNC => {
+            if let Some(done) = table::with(fd, |d| sync(d, number)) {
+                return errno::done(done);
+            }
+        }
+        NIOCCTRL | NIOCREGIF | NIOCGINFO | NIOCCONFIG => {}
+        // SAFETY: the program's.
+        _ => return unsafe { real::ioctl(fd, command, arg) },
+    }
+    match table::get(fd).or_else(|| table::adopt(fd)) {
+        Some(descriptor) => errno::done(netmap_ioctl(fd, &descriptor, number, arg as u64)),
+        // SAFETY: the program's.
+        None => unsafe { real::ioctl(fd, command, arg) },
+    }
+}
+
+/// `NIOCTXSYNC` and `NIOCRXSYNC`. A bad ring was re-initialised; that is no error here, as in netmap.
+#[inline]
+fn sync(descriptor: &Descriptor, number: u32) -> Result<(), Errno> {
+    let done = descriptor.with(|b| {
+        if b.is_csb() {
+            return Err(Errno::BUSY);
+        }
+        let _ = if number == NIOCTXSYNC { b.sync_tx() } else { b.sync_rx() };
+        Ok(())
+    });
+    done.unwrap_or(Err(Errno::NXIO))
+}
+
+fn netmap_ioctl(fd: c_int, descriptor: &Arc<Descriptor>, number: u32, arg: u64) -> Result<(), Errno> {
+    let borrowed = crate::borrow(fd).ok_or(Errno::BADF)?;
+    match number {
+        NIOCTXSYNC | NIOCRXSYNC => sync(descriptor, number),
+        NIOCCTRL => request::control(borrowed, descriptor, arg),
+        NIOCREGIF => legacy::regif(borrowed, descriptor, arg),
+        NIOCGINFO => legacy::ginfo(borrowed, arg),
+        // Configuration of a switch by a module of its own: there are none.
+        _ => Err(Errno::INVAL),
+    }
+}
+
+macro_rules! mmap_functions {
+    ($($name:ident),*) => { $(
+        /// mmap(2).
+        ///
+        /// # Safety
+        /// As for the C library's.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name(
+            at: *mut c_void,
+            len: size_t,
+            prot: c_int,
+            flags: c_int,
+            fd: c_int,
+            offset: off_t,
+        ) -> *mut c_void {
+            let known = if fd >= 0 { table::get(fd) } else { None };
+            if known.is_none() {
+                // SAFETY: the program's.
+                let mapped = unsafe { real::mmap(at, len, prot, flags, fd, offset) };
+                // A socket cannot be mapped: perhaps it is a netmap descriptor that came from another process.
+                if mapped != MAP_FAILED || fd < 0 || errno::get() != libc::ENODEV {
+                    return mapped;
+                }
+            }
+            let Some(descriptor) = known.or_else(|| table::adopt(fd)) else {
+                errno::set(libc::ENODEV);
+                return MAP_FAILED;
+            };
+            let Some(bound) = descriptor.bound() else {
+                errno::set(libc::EINVAL);
+                return MAP_FAILED;
+            };
+            // SAFETY: the program's; the region is what it asked to have mapped.
+            unsafe { real::mmap(at, len, prot, flags, bound.region.as_raw_fd(), offset) }
+        }
+    )* };
+}
+mmap_functions!(mmap, mmap64);
+
+macro_rules! fstat_functions {
+    ($($name:ident),*) => { $(
+        /// fstat(2): a netmap descriptor is a character device.
+        ///
+        /// # Safety
+        /// As for the C library's.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name(fd: c_int, into: *mut stat) -> c_int {
+            // SAFETY: the program's.
+            let result = unsafe { real::fstat(fd, into) };
+            if result == 0 && table::with(fd, |_| ()).is_some() {
+                // SAFETY: the C library just filled it.
+                unsafe { (*into).st_mode = (*into).st_mode & !S_IFMT | S_IFCHR };
+            }
+            result
+        }
+    )* };
+}
+fstat_functions!(fstat, fstat64);
+
+/// Runs when the library is loaded: children of fork take the table over; descriptors that came through exec are looked for.
+#[cfg_attr(not(test), unsafe(link_section = ".init_array"))]
+#[used]
+static AT_LOAD: extern "C" fn() = at_load;
+
+extern "C" fn at_load() {
+    // SAFETY: the handler is a function of this library, which is never unloaded while the program runs it.
+    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    if std::env::var_os("NETVALE_RUN_DIR").is_some() {
+        adopt_inherited();
+    }
+}
+
+unsafe extern "C" fn forked() {
+    table::forked();
+}
+
+/// Sockets that were there before the program began: netmap descriptors among them, if it was executed by a netmap program.
+fn adopt_inherited() {
+    let Ok(list) = std::fs::read_dir("/proc/self/fd") else { return };
+    let numbers = list.flatten().filter_map(|e| e.file_name().to_str().and_then(|n| n.parse::<c_int>().ok()));
+    for fd in numbers.filter(|fd| *fd > 2).collect::<Vec<_>>() {
+        table::adopt(fd);
+    }
+}

@@ -1,0 +1,262 @@
+//! poll, ppoll, select, pselect.
+#![allow(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use libc::{
+    FD_CLR, FD_ISSET, FD_SET, POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, c_int, c_short, fd_set, nfds_t,
+    pollfd, sigset_t, size_t, timespec, timeval,
+};
+use rustix::io::Errno;
+
+use crate::wait::{Watched, wait};
+use crate::{errno, real, table};
+
+/// poll(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    // SAFETY: the program's.
+    match unsafe { netmap_among(fds, count) } {
+        None => unsafe { real::poll(fds, count, timeout) },
+        Some(fds) => poll_with(fds, millis(timeout), std::ptr::null()),
+    }
+}
+
+/// poll(2) as glibc's fortified headers call it.
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, len: size_t) -> c_int {
+    check_len(count, len);
+    // SAFETY: the program's.
+    unsafe { poll(fds, count, timeout) }
+}
+
+/// ppoll(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program's.
+    let Some(fds) = (unsafe { netmap_among(fds, count) }) else {
+        // SAFETY: the program's.
+        return unsafe { real::ppoll(fds, count, timeout, mask) };
+    };
+    // SAFETY: the program's: null or a time.
+    match unsafe { time(timeout) } {
+        Ok(limit) => poll_with(fds, limit, mask),
+        Err(e) => errno::fail(e),
+    }
+}
+
+/// ppoll(2) as glibc's fortified headers call it.
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn __ppoll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    len: size_t,
+) -> c_int {
+    check_len(count, len);
+    // SAFETY: the program's.
+    unsafe { ppoll(fds, count, timeout, mask) }
+}
+
+/// What the fortified functions are for: an array shorter than said ends the program.
+fn check_len(count: nfds_t, len: size_t) {
+    if count as usize > len / size_of::<pollfd>() {
+        std::process::abort();
+    }
+}
+
+/// The program's array, if netmap descriptors are in it.
+///
+/// # Safety
+/// `fds` is null or points at `count` entries.
+unsafe fn netmap_among<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
+    if !table::is_used() || fds.is_null() || count == 0 {
+        return None;
+    }
+    // SAFETY: the caller's; the array is the program's for the length of the call.
+    let fds = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
+    fds.iter().any(|f| table::with(f.fd, |_| ()).is_some()).then_some(fds)
+}
+
+pub(super) fn millis(timeout: c_int) -> Option<Duration> {
+    u64::try_from(timeout).ok().map(Duration::from_millis)
+}
+
+/// A time limit; none for null.
+///
+/// # Safety
+/// `at` is null or points at a time.
+pub(super) unsafe fn time(at: *const timespec) -> Result<Option<Duration>, Errno> {
+    // SAFETY: the caller's.
+    let Some(t) = (unsafe { at.as_ref() }) else { return Ok(None) };
+    match (u64::try_from(t.tv_sec), u32::try_from(t.tv_nsec)) {
+        (Ok(s), Ok(n)) if n < 1_000_000_000 => Ok(Some(Duration::new(s, n))),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+fn watch(fd: c_int, events: c_short) -> Option<Watched> {
+    table::get(fd).map(|port| Watched { fd, port, events, found: 0, seen: None })
+}
+
+fn poll_with(fds: &mut [pollfd], limit: Option<Duration>, mask: *const sigset_t) -> c_int {
+    let mut ports: Vec<Watched> = fds.iter().filter_map(|f| watch(f.fd, f.events)).collect();
+    let is_port = |ports: &[Watched], fd| ports.iter().any(|p| p.fd == fd);
+    let mut others: Vec<pollfd> = fds.iter().filter(|f| f.fd >= 0 && !is_port(&ports, f.fd)).copied().collect();
+    if let Err(e) = wait(&mut ports, &mut others, limit, mask) {
+        return errno::fail(e);
+    }
+    let (mut ports, mut others) = (ports.iter(), others.iter());
+    let mut ready = 0;
+    for f in fds {
+        f.revents = if f.fd < 0 {
+            0
+        } else if ports.as_slice().first().is_some_and(|p| p.fd == f.fd) {
+            ports.next().map_or(0, |p| p.found)
+        } else {
+            others.next().map_or(0, |o| o.revents)
+        };
+        ready += c_int::from(f.revents != 0);
+    }
+    ready
+}
+
+/// select(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn select(
+    n: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    // SAFETY: the program's.
+    let Some(sets) = (unsafe { Sets::with_netmap(n, [read, write, except]) }) else {
+        // SAFETY: the program's.
+        return unsafe { real::select(n, read, write, except, timeout) };
+    };
+    // SAFETY: the program's: null or a time.
+    let limit = match unsafe { timeout.as_ref() } {
+        None => None,
+        Some(t) => match (u64::try_from(t.tv_sec), u64::try_from(t.tv_usec)) {
+            (Ok(s), Ok(us)) => Some(Duration::from_secs(s) + Duration::from_micros(us)),
+            _ => return errno::fail(Errno::INVAL),
+        },
+    };
+    let start = Instant::now();
+    let ready = sets.wait(limit, std::ptr::null());
+    // SAFETY: the program's. Linux leaves there what is left of the time.
+    if let (Some(t), Some(limit)) = (unsafe { timeout.as_mut() }, limit) {
+        let left = limit.saturating_sub(start.elapsed());
+        (t.tv_sec, t.tv_usec) = (left.as_secs() as i64, left.subsec_micros().into());
+    }
+    ready
+}
+
+/// pselect(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pselect(
+    n: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program's.
+    let Some(sets) = (unsafe { Sets::with_netmap(n, [read, write, except]) }) else {
+        // SAFETY: the program's.
+        return unsafe { real::pselect(n, read, write, except, timeout, mask) };
+    };
+    // SAFETY: the program's: null or a time.
+    match unsafe { time(timeout) } {
+        Ok(limit) => sets.wait(limit, mask),
+        Err(e) => errno::fail(e),
+    }
+}
+
+/// The three sets of a select, some of them perhaps null.
+struct Sets {
+    n: c_int,
+    sets: [*mut fd_set; 3],
+}
+
+/// What each set asks poll for, and what of poll's answer it counts as ready.
+const ASKS: [(c_short, c_short); 3] =
+    [(POLLIN, POLLIN | POLLHUP | POLLERR), (POLLOUT, POLLOUT | POLLERR), (POLLPRI, POLLPRI)];
+
+impl Sets {
+    /// The sets, if netmap descriptors are in them.
+    ///
+    /// # Safety
+    /// Each set is null or the program's for the length of the call.
+    unsafe fn with_netmap(n: c_int, sets: [*mut fd_set; 3]) -> Option<Sets> {
+        let this = Sets { n: n.min(libc::FD_SETSIZE as c_int), sets };
+        let used = table::is_used() && n <= libc::FD_SETSIZE as c_int;
+        (used && (0..this.n).any(|fd| this.events(fd) != 0 && table::with(fd, |_| ()).is_some())).then_some(this)
+    }
+
+    /// What is asked of a descriptor.
+    fn events(&self, fd: c_int) -> c_short {
+        let asks = self.sets.iter().zip(ASKS);
+        // SAFETY: the set is the program's (`with_netmap`), fd below FD_SETSIZE.
+        let asked = asks.filter(|(set, _)| !set.is_null() && unsafe { FD_ISSET(fd, **set) });
+        asked.fold(0, |events, (_, (ask, _))| events | ask)
+    }
+
+    fn wait(self, limit: Option<Duration>, mask: *const sigset_t) -> c_int {
+        let fds = (0..self.n).map(|fd| pollfd { fd, events: self.events(fd), revents: 0 });
+        let mut fds: Vec<pollfd> = fds.filter(|f| f.events != 0).collect();
+        if poll_with(&mut fds, limit, mask) < 0 {
+            return -1;
+        }
+        if fds.iter().any(|f| f.revents & POLLNVAL != 0) {
+            return errno::fail(Errno::BADF);
+        }
+        fds.iter().map(|f| self.put(f)).sum()
+    }
+
+    /// Sets and clears a descriptor's bits. Returns how many are set.
+    fn put(&self, f: &pollfd) -> c_int {
+        let mut count = 0;
+        for (set, (ask, counts)) in self.sets.iter().zip(ASKS) {
+            // SAFETY: the set is the program's (`with_netmap`), fd below FD_SETSIZE.
+            unsafe {
+                if set.is_null() || !FD_ISSET(f.fd, *set) {
+                    continue;
+                }
+                if f.events & ask != 0 && f.revents & counts != 0 {
+                    FD_SET(f.fd, *set);
+                    count += 1;
+                } else {
+                    FD_CLR(f.fd, *set);
+                }
+            }
+        }
+        count
+    }
+}

@@ -1,0 +1,167 @@
+//! netmap's sync kloop: a thread of the program that stays in the ioctl and syncs the rings through their CSB entries.
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use libc::{POLLIN, c_int, pollfd};
+use netvale_abi::nmreq::{NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS, NETMAP_REQ_OPT_SYNC_KLOOP_MODE, NmEventfds, NmreqOption};
+use netvale_mem::RingMem;
+use rustix::io::Errno;
+
+use crate::csb::UserCsb;
+use crate::descriptor::{Bound, Descriptor, Lane, Ring};
+use crate::options::Options;
+use crate::{user, wait};
+
+/// Whether a loop runs, and whether it is to stop.
+#[derive(Default)]
+pub struct Kloop {
+    running: AtomicBool,
+    stopping: AtomicBool,
+}
+
+/// A stop is noticed this soon at the latest.
+const LOOK_UP: Duration = Duration::from_millis(20);
+
+impl Kloop {
+    /// Asks the loop to stop; one that has not begun yet will stop at once, as in netmap.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    /// Stops the loop and waits until it has ended.
+    pub fn stop_and_wait(&self) {
+        self.stop();
+        while self.running.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+/// `NETMAP_REQ_SYNC_KLOOP_START`: syncs until [`Kloop::stop`].
+///
+/// # Errors
+/// `ENXIO` unregistered, `EINVAL` without CSB or with the wrong number of eventfds, `EBUSY` when a loop runs already.
+pub fn start(descriptor: &Descriptor, sleep_us: u32, options: &mut Options) -> Result<(), Errno> {
+    let bound = descriptor.bound().ok_or(Errno::NXIO)?;
+    let csb = bound.csb.get().ok_or(Errno::INVAL)?;
+    options.refuse_twins()?;
+    options.refuse_others(&[NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS, NETMAP_REQ_OPT_SYNC_KLOOP_MODE])?;
+    // The modes say who copies; here nobody does.
+    options.take(NETMAP_REQ_OPT_SYNC_KLOOP_MODE);
+    let rings = bound.tx.len() + bound.rx.len();
+    let eventfds = match options.take(NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS) {
+        Some(opt) => read_eventfds(opt.addr, opt.header.nro_size, rings).inspect_err(|e| {
+            options.set_status(NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS, *e);
+        })?,
+        None => Vec::new(),
+    };
+    let kloop = &descriptor.kloop;
+    if kloop.running.swap(true, Ordering::AcqRel) {
+        return Err(Errno::BUSY);
+    }
+    let nap = if eventfds.is_empty() { Duration::from_micros(sleep_us.into()) } else { LOOK_UP };
+    Loop { bound: &bound, csb, eventfds, nap: nap.min(LOOK_UP), tails: vec![u32::MAX; rings] }.run(&kloop.stopping);
+    kloop.stopping.store(false, Ordering::Release);
+    kloop.running.store(false, Ordering::Release);
+    Ok(())
+}
+
+fn read_eventfds(addr: u64, size: u64, rings: usize) -> Result<Vec<NmEventfds>, Errno> {
+    let header = size_of::<NmreqOption>() as u64;
+    if size != header + (rings * size_of::<NmEventfds>()) as u64 {
+        return Err(Errno::INVAL);
+    }
+    (0..rings).map(|i| user::read(addr + header + (i * size_of::<NmEventfds>()) as u64)).collect()
+}
+
+struct Loop<'a> {
+    bound: &'a Arc<Bound>,
+    csb: &'a UserCsb,
+    eventfds: Vec<NmEventfds>,
+    nap: Duration,
+    /// Last published, a ring.
+    tails: Vec<u32>,
+}
+
+impl Loop<'_> {
+    fn run(&mut self, stopping: &AtomicBool) {
+        while !stopping.load(Ordering::Acquire) {
+            if self.round() {
+                continue;
+            }
+            self.ask_kicks(true);
+            self.bound.go_to_sleep(POLLIN | libc::POLLOUT);
+            if !self.round() && !stopping.load(Ordering::Acquire) {
+                self.sleep();
+            }
+            self.bound.wake_up(POLLIN | libc::POLLOUT);
+            self.ask_kicks(false);
+        }
+    }
+
+    /// Syncs all rings once. Returns whether any had news.
+    fn round(&mut self) -> bool {
+        let bound = Arc::clone(self.bound);
+        let n = bound.tx.len();
+        let tx = (0..n).fold(false, |news, i| self.ring(i, &bound.tx[i], true) | news);
+        (0..bound.rx.len()).fold(tx, |news, i| self.ring(n + i, &bound.rx[i], false) | news)
+    }
+
+    fn ring<R: Ring>(&mut self, i: usize, lane: &Lane<R>, is_tx: bool) -> bool {
+        let header: &RingMem = lane.header();
+        let (head, cur) = self.csb.head_cur(i);
+        let (before, _, tail) = header.indices();
+        header.set_indices(head, cur, tail);
+        lane.sync();
+        // A bad head was put back.
+        let (head, _, tail) = header.indices();
+        let n = header.num_slots();
+        // What a tx ring's slots up to the tail do not hold has been taken.
+        let hwcur = if is_tx { if tail + 1 >= n { 0 } else { tail + 1 } } else { head };
+        self.csb.publish(i, hwcur, tail);
+        let news = self.tails.get_mut(i).is_some_and(|last| std::mem::replace(last, tail) != tail);
+        if news && self.csb.appl_wants_kick(i) {
+            self.notify(i);
+        }
+        news || before != head
+    }
+
+    fn notify(&self, i: usize) {
+        if let Some(e) = self.eventfds.get(i).filter(|e| e.irqfd >= 0) {
+            write_eventfd(e.irqfd);
+        }
+    }
+
+    fn ask_kicks(&self, wanted: bool) {
+        (0..self.tails.len()).for_each(|i| self.csb.want_kick(i, wanted));
+    }
+
+    /// Until the application kicks, frames arrive, or it is time to look whether to stop.
+    fn sleep(&self) {
+        let kicks = self.eventfds.iter().map(|e| e.ioeventfd).filter(|fd| *fd >= 0);
+        let wakes = self.bound.wake_fds(POLLIN | libc::POLLOUT);
+        let mut fds: Vec<pollfd> = kicks.chain(wakes).map(|fd| pollfd { fd, events: POLLIN, revents: 0 }).collect();
+        if wait::kernel(&mut fds, Some(self.nap), std::ptr::null()).is_ok() {
+            let mine = self.eventfds.len();
+            fds.iter().take(mine).filter(|f| f.revents & POLLIN != 0).for_each(|f| drain_eventfd(f.fd));
+        }
+    }
+}
+
+/// The program's eventfd: a full counter or a closed descriptor is the program's own doing.
+fn write_eventfd(fd: RawFd) {
+    if let Some(fd) = crate::borrow(fd) {
+        let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+    }
+}
+
+/// poll(2) said it is readable, so this does not block, unless another reader was faster.
+fn drain_eventfd(fd: c_int) {
+    let mut count = [0u8; 8];
+    if let Some(fd) = crate::borrow(fd) {
+        let _ = rustix::io::read(fd, &mut count);
+    }
+}

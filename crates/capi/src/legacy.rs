@@ -1,0 +1,214 @@
+//! `NIOCREGIF` and `NIOCGINFO`: the requests of before `NIOCCTRL`, turned into those of today.
+
+use std::mem::offset_of;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use netvale_abi::legacy::{
+    NETMAP_BDG_ATTACH, NETMAP_BDG_DELIF, NETMAP_BDG_DETACH, NETMAP_BDG_HOST, NETMAP_BDG_LIST, NETMAP_BDG_NEWIF,
+    NETMAP_BDG_POLLING_OFF, NETMAP_BDG_POLLING_ON, NETMAP_BDG_VNET_HDR, NETMAP_DO_RX_POLL, NETMAP_HW_RING,
+    NETMAP_NO_TX_POLL, NETMAP_RING_MASK, NETMAP_SW_RING, NETMAP_VNET_HDR_GET, NR_REG_MASK, Nmreq,
+};
+use netvale_abi::nmreq::{
+    NETMAP_POLLING_MODE_MULTI_CPU, NETMAP_POLLING_MODE_SINGLE_CPU, NETMAP_REQ_POOLS_INFO_GET, NETMAP_REQ_PORT_HDR_GET,
+    NETMAP_REQ_PORT_HDR_SET, NETMAP_REQ_PORT_INFO_GET, NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DELIF,
+    NETMAP_REQ_VALE_DETACH, NETMAP_REQ_VALE_LIST, NETMAP_REQ_VALE_NEWIF, NETMAP_REQ_VALE_POLLING_DISABLE,
+    NETMAP_REQ_VALE_POLLING_ENABLE, NR_DO_RX_POLL, NR_NO_TX_POLL, NR_REG_ALL_NIC, NR_REG_DEFAULT, NR_REG_NIC_SW,
+    NR_REG_ONE_NIC, NR_REG_SW, NmreqPortHdr, NmreqPortInfoGet, NmreqRegister, NmreqValeAttach, NmreqValeList,
+    NmreqValeNewif, NmreqValePolling,
+};
+use netvale_abi::{NETMAP_API, NETMAP_MIN_API, name};
+use netvale_control::device::BODY_LEN;
+use rustix::io::Errno;
+
+use crate::descriptor::Descriptor;
+use crate::options::Options;
+use crate::request::{ask, port_name};
+use crate::{register, user};
+
+/// `NIOCREGIF`.
+///
+/// # Errors
+/// As netmap's; `EINVAL` for programs older than API 14, whose `netmap_if` was laid out differently.
+pub fn regif(fd: BorrowedFd<'_>, descriptor: &Arc<Descriptor>, addr: u64) -> Result<(), Errno> {
+    let mut nmr: Nmreq = user::read(addr)?;
+    check_version(&mut nmr, addr)?;
+    let done = match nmr.nr_cmd {
+        0 => register_legacy(fd, descriptor, &mut nmr),
+        cmd => switch_command(fd, cmd, &mut nmr),
+    };
+    done?;
+    user::write(addr, &nmr)
+}
+
+/// `NIOCGINFO`.
+///
+/// # Errors
+/// As netmap's.
+pub fn ginfo(fd: BorrowedFd<'_>, addr: u64) -> Result<(), Errno> {
+    let mut nmr: Nmreq = user::read(addr)?;
+    check_version(&mut nmr, addr)?;
+    match nmr.nr_cmd {
+        NETMAP_BDG_LIST | NETMAP_VNET_HDR_GET => switch_command(fd, nmr.nr_cmd, &mut nmr)?,
+        _ => info(fd, &mut nmr)?,
+    }
+    user::write(addr, &nmr)
+}
+
+fn check_version(nmr: &mut Nmreq, addr: u64) -> Result<(), Errno> {
+    if nmr.nr_version >= NETMAP_MIN_API {
+        return Ok(());
+    }
+    nmr.nr_version = NETMAP_API;
+    user::write(addr, nmr)?;
+    Err(Errno::INVAL)
+}
+
+fn register_legacy(fd: BorrowedFd<'_>, descriptor: &Arc<Descriptor>, nmr: &mut Nmreq) -> Result<(), Errno> {
+    let field = nmr.nr_name;
+    let mut reg = NmreqRegister {
+        nr_tx_slots: nmr.nr_tx_slots,
+        nr_rx_slots: nmr.nr_rx_slots,
+        nr_tx_rings: nmr.nr_tx_rings,
+        nr_rx_rings: nmr.nr_rx_rings,
+        nr_mem_id: nmr.nr_arg2,
+        nr_ringid: nmr.nr_ringid & NETMAP_RING_MASK,
+        nr_mode: mode(nmr),
+        nr_extra_bufs: nmr.nr_arg3,
+        nr_flags: u64::from(nmr.nr_flags & !NR_REG_MASK) | poll_flags(nmr.nr_ringid),
+        ..NmreqRegister::default()
+    };
+    register::register(fd, descriptor, port_name(&field)?, &mut reg, &mut Options::default())?;
+    nmr.nr_offset = u32::try_from(reg.nr_offset).map_err(|_| Errno::OVERFLOW)?;
+    nmr.nr_memsize = u32::try_from(reg.nr_memsize).unwrap_or(u32::MAX);
+    (nmr.nr_tx_slots, nmr.nr_rx_slots) = (reg.nr_tx_slots, reg.nr_rx_slots);
+    (nmr.nr_tx_rings, nmr.nr_rx_rings) = (reg.nr_tx_rings, reg.nr_rx_rings);
+    (nmr.nr_arg2, nmr.nr_arg3) = (reg.nr_mem_id, reg.nr_extra_bufs);
+    Ok(())
+}
+
+/// The mode; programs older than `nr_flags` say it in `nr_ringid`.
+fn mode(nmr: &Nmreq) -> u32 {
+    match nmr.nr_flags & NR_REG_MASK {
+        NR_REG_DEFAULT if nmr.nr_ringid & NETMAP_SW_RING != 0 => NR_REG_SW,
+        NR_REG_DEFAULT if nmr.nr_ringid & NETMAP_HW_RING != 0 => NR_REG_ONE_NIC,
+        NR_REG_DEFAULT => NR_REG_ALL_NIC,
+        mode => mode,
+    }
+}
+
+fn poll_flags(ringid: u16) -> u64 {
+    let flag = |bit, flag| if ringid & bit != 0 { flag } else { 0 };
+    flag(NETMAP_NO_TX_POLL, NR_NO_TX_POLL) | flag(NETMAP_DO_RX_POLL, NR_DO_RX_POLL)
+}
+
+/// A request's body, field by field.
+struct Body([u8; BODY_LEN]);
+
+impl Body {
+    fn new() -> Self {
+        Body([0; BODY_LEN])
+    }
+    fn put16(&mut self, at: usize, v: u16) -> &mut Self {
+        self.0[at..at + 2].copy_from_slice(&v.to_ne_bytes());
+        self
+    }
+    fn put32(&mut self, at: usize, v: u32) -> &mut Self {
+        self.0[at..at + 4].copy_from_slice(&v.to_ne_bytes());
+        self
+    }
+    fn get16(&self, at: usize) -> u16 {
+        u16::from_ne_bytes([self.0[at], self.0[at + 1]])
+    }
+    fn get32(&self, at: usize) -> u32 {
+        u32::from(self.get16(at)) | u32::from(self.get16(at + 2)) << 16
+    }
+}
+
+fn info(fd: BorrowedFd<'_>, nmr: &mut Nmreq) -> Result<(), Errno> {
+    let field = nmr.nr_name;
+    let port = port_name(&field)?;
+    let mut body = Body::new();
+    if port.is_empty() {
+        // Of the common region: its size is all that is asked for.
+        body.put16(offset_of!(netvale_abi::nmreq::NmreqPoolsInfo, nr_mem_id), nmr.nr_arg2.max(1));
+        ask(fd, NETMAP_REQ_POOLS_INFO_GET, "vale0:any", &mut body.0)?;
+        nmr.nr_memsize = body.get32(0);
+        return Ok(());
+    }
+    body.put16(offset_of!(NmreqPortInfoGet, nr_mem_id), nmr.nr_arg2);
+    ask(fd, NETMAP_REQ_PORT_INFO_GET, port, &mut body.0)?;
+    nmr.nr_memsize = body.get32(offset_of!(NmreqPortInfoGet, nr_memsize));
+    nmr.nr_tx_slots = body.get32(offset_of!(NmreqPortInfoGet, nr_tx_slots));
+    nmr.nr_rx_slots = body.get32(offset_of!(NmreqPortInfoGet, nr_rx_slots));
+    nmr.nr_tx_rings = body.get16(offset_of!(NmreqPortInfoGet, nr_tx_rings));
+    nmr.nr_rx_rings = body.get16(offset_of!(NmreqPortInfoGet, nr_rx_rings));
+    nmr.nr_arg2 = body.get16(offset_of!(NmreqPortInfoGet, nr_mem_id));
+    Ok(())
+}
+
+/// A command on a switch, its arguments in `nr_arg1` and `nr_arg2`.
+fn switch_command(fd: BorrowedFd<'_>, cmd: u16, nmr: &mut Nmreq) -> Result<(), Errno> {
+    let field = nmr.nr_name;
+    let port = port_name(&field)?;
+    let mut body = Body::new();
+    match cmd {
+        NETMAP_BDG_ATTACH => attach(fd, port, nmr),
+        NETMAP_BDG_DETACH => ask(fd, NETMAP_REQ_VALE_DETACH, port, &mut body.0[..8]).map(drop),
+        NETMAP_BDG_DELIF => ask(fd, NETMAP_REQ_VALE_DELIF, port, &mut []).map(drop),
+        NETMAP_BDG_NEWIF => newif(fd, port, nmr),
+        NETMAP_BDG_LIST => {
+            body.put16(offset_of!(NmreqValeList, nr_bridge_idx), nmr.nr_arg1);
+            body.put32(offset_of!(NmreqValeList, nr_port_idx), nmr.nr_arg2.into());
+            let found = ask(fd, NETMAP_REQ_VALE_LIST, port, &mut body.0[..8])?;
+            nmr.nr_name = name::cut(found.as_bytes());
+            nmr.nr_arg1 = body.get16(offset_of!(NmreqValeList, nr_bridge_idx));
+            nmr.nr_arg2 = body.get16(offset_of!(NmreqValeList, nr_port_idx));
+            Ok(())
+        }
+        NETMAP_BDG_VNET_HDR => {
+            body.put32(offset_of!(NmreqPortHdr, nr_hdr_len), nmr.nr_arg1.into());
+            ask(fd, NETMAP_REQ_PORT_HDR_SET, port, &mut body.0[..8]).map(drop)
+        }
+        NETMAP_VNET_HDR_GET => {
+            ask(fd, NETMAP_REQ_PORT_HDR_GET, port, &mut body.0[..8])?;
+            nmr.nr_arg1 = body.get16(offset_of!(NmreqPortHdr, nr_hdr_len));
+            Ok(())
+        }
+        NETMAP_BDG_POLLING_ON | NETMAP_BDG_POLLING_OFF => polling(fd, port, cmd == NETMAP_BDG_POLLING_ON, nmr),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+fn attach(fd: BorrowedFd<'_>, port: &str, nmr: &mut Nmreq) -> Result<(), Errno> {
+    let reg = |at: usize| offset_of!(NmreqValeAttach, reg) + at;
+    let mode = if nmr.nr_arg1 & NETMAP_BDG_HOST != 0 { NR_REG_NIC_SW } else { NR_REG_ALL_NIC };
+    let mut body = Body::new();
+    body.put32(reg(offset_of!(NmreqRegister, nr_mode)), mode);
+    body.put16(reg(offset_of!(NmreqRegister, nr_mem_id)), nmr.nr_arg2);
+    ask(fd, NETMAP_REQ_VALE_ATTACH, port, &mut body.0)?;
+    nmr.nr_arg2 = body.get16(reg(offset_of!(NmreqRegister, nr_mem_id)));
+    Ok(())
+}
+
+fn newif(fd: BorrowedFd<'_>, port: &str, nmr: &mut Nmreq) -> Result<(), Errno> {
+    let mut body = Body::new();
+    body.put32(offset_of!(NmreqValeNewif, nr_tx_slots), nmr.nr_tx_slots);
+    body.put32(offset_of!(NmreqValeNewif, nr_rx_slots), nmr.nr_rx_slots);
+    body.put16(offset_of!(NmreqValeNewif, nr_tx_rings), nmr.nr_tx_rings);
+    body.put16(offset_of!(NmreqValeNewif, nr_rx_rings), nmr.nr_rx_rings);
+    body.put16(offset_of!(NmreqValeNewif, nr_mem_id), nmr.nr_arg2);
+    ask(fd, NETMAP_REQ_VALE_NEWIF, port, &mut body.0[..16]).map(drop)
+}
+
+fn polling(fd: BorrowedFd<'_>, port: &str, on: bool, nmr: &Nmreq) -> Result<(), Errno> {
+    // nr_flags says whether one CPU polls or one a ring, nr_ringid the first CPU, nr_arg1 how many.
+    let single = nmr.nr_flags & NR_REG_MASK != NR_REG_ONE_NIC;
+    let mode = if single { NETMAP_POLLING_MODE_SINGLE_CPU } else { NETMAP_POLLING_MODE_MULTI_CPU };
+    let mut body = Body::new();
+    body.put32(offset_of!(NmreqValePolling, nr_mode), mode);
+    body.put32(offset_of!(NmreqValePolling, nr_first_cpu_id), (nmr.nr_ringid & NETMAP_RING_MASK).into());
+    body.put32(offset_of!(NmreqValePolling, nr_num_polling_cpus), nmr.nr_arg1.into());
+    let reqtype = if on { NETMAP_REQ_VALE_POLLING_ENABLE } else { NETMAP_REQ_VALE_POLLING_DISABLE };
+    ask(fd, reqtype, port, &mut body.0[..16]).map(drop)
+}

@@ -1,0 +1,68 @@
+//! netmap's C interface on netvale.
+//!
+//! Programs written for netmap open `/dev/netmap`, register a port with an ioctl, mmap its region and sync with ioctl or poll. There is
+//! no such device here: this library, linked to the program or preloaded, answers for it. It also is libnetmap.
+//!
+//! ```text
+//!   program ──open, ioctl, mmap, poll, …──► interpose ──► table: is it netmap's? ──no──► C library
+//!                                                              │ yes
+//!                                      request, register, legacy, kloop   (control, through the daemon)
+//!                                      descriptor, wait, epoll            (syncs, in this process)
+//! ```
+//!
+//! A descriptor of the program's is the connection to the daemon: a kernel object that dup, fork, exec and passing it over a
+//! socket keep alive. Whoever gets one asks the daemon what it holds ([`table::adopt`]).
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`interpose`] | the functions that stand before the C library's |
+//! | [`real`] | those behind them |
+//! | [`table`] | which descriptors are netmap's |
+//! | [`descriptor`] | an open `/dev/netmap`: rings, syncs, readiness |
+//! | [`open`], [`request`], [`options`], [`register`], [`extmem`], [`csb`], [`kloop`], [`legacy`] | the control API |
+//! | [`wait`], [`epoll`] | poll, select, epoll |
+//! | [`user`], [`errno`] | the program's memory and errno |
+
+mod csb;
+mod descriptor;
+mod epoll;
+mod errno;
+mod extmem;
+mod interpose;
+mod kloop;
+mod legacy;
+mod open;
+mod options;
+mod real;
+mod register;
+mod request;
+mod table;
+mod user;
+mod wait;
+
+use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
+
+use libc::c_int;
+
+/// A descriptor of the program's for the length of a call.
+#[allow(unsafe_code)]
+fn borrow<'a>(fd: c_int) -> Option<BorrowedFd<'a>> {
+    // SAFETY: -1 is excluded; a program that closes the number meanwhile gets the errors it asked for, as with any system call.
+    (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+/// Closes a number that was never the program's.
+#[allow(unsafe_code)]
+fn close(fd: c_int) {
+    // SAFETY: the number is ours, and not used after.
+    unsafe { real::close(fd) };
+}
+
+/// Says on standard error why the daemon refused, if `$NETVALE_VERBOSE` asks for it: an errno says little.
+fn say(e: &netvale::Error) {
+    static VERBOSE: OnceLock<bool> = OnceLock::new();
+    if *VERBOSE.get_or_init(|| std::env::var_os("NETVALE_VERBOSE").is_some_and(|v| !v.is_empty())) {
+        eprintln!("netvale: {e}");
+    }
+}

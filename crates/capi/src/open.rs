@@ -1,0 +1,66 @@
+//! Opening `/dev/netmap`: connecting to the daemon.
+
+use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::sync::Arc;
+
+use libc::{O_CLOEXEC, O_NONBLOCK, c_int};
+use netvale::Error;
+use netvale_control::dirs::ATTACH_SOCKET;
+use rustix::io::{Errno, FdFlags};
+use rustix::net::{AddressFamily, SocketAddrUnix};
+
+use crate::descriptor::Descriptor;
+use crate::table;
+
+/// The device's name.
+pub const DEVICE: &[u8] = b"/dev/netmap";
+
+/// Opens the device. Returns the new descriptor's number.
+///
+/// # Errors
+/// `ENOENT` when no daemon runs (as when netmap's module is not loaded), `EACCES` when it is not for this user.
+pub fn open(flags: c_int) -> Result<c_int, Errno> {
+    let conn = netvale::raw::connect_to(None).map_err(|e| {
+        crate::say(&e);
+        errno_of(&e)
+    })?;
+    if flags & O_CLOEXEC == 0 {
+        rustix::io::fcntl_setfd(&conn, FdFlags::empty())?;
+    }
+    if flags & O_NONBLOCK != 0 {
+        rustix::io::ioctl_fionbio(&conn, true)?;
+    }
+    // From here on the number is the program's to close.
+    let fd = conn.into_raw_fd();
+    if table::insert(fd, Arc::new(Descriptor::default())) {
+        return Ok(fd);
+    }
+    crate::close(fd);
+    Err(Errno::MFILE)
+}
+
+/// The errno a netmap program expects.
+pub fn errno_of(e: &Error) -> Errno {
+    match e {
+        Error::Refused { errno, .. } => Errno::from_raw_os_error(*errno),
+        Error::NoDaemon { source, .. } => match source.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(e @ (Errno::ACCESS | Errno::PERM)) => e,
+            _ => Errno::NOENT,
+        },
+        Error::System { source, .. } => source.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error),
+        Error::Name(_) => Errno::INVAL,
+        Error::Region(_) => Errno::NOMEM,
+        _ => Errno::NXIO,
+    }
+}
+
+/// Whether a descriptor of unknown origin is a connection to a daemon's attach socket.
+pub fn is_ours(fd: BorrowedFd<'_>) -> bool {
+    let Ok(peer) = rustix::net::getpeername(fd) else { return false };
+    if peer.is_none_or(|p| p.address_family() != AddressFamily::UNIX) {
+        return false;
+    }
+    let Ok(Some(peer)) = rustix::net::getpeername(fd) else { return false };
+    let path = SocketAddrUnix::try_from(peer).ok().and_then(|a| a.path().map(|p| p.to_bytes().to_vec()));
+    path.is_some_and(|p| p.ends_with(format!("/{ATTACH_SOCKET}").as_bytes()))
+}

@@ -1,0 +1,108 @@
+//! The functions behind ours: whatever the next library in line, usually the C library, has under the same name.
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::c_void;
+
+/// A function of the next library, looked up when it is first called.
+pub struct Real {
+    name: &'static CStr,
+    found: AtomicPtr<c_void>,
+}
+
+impl Real {
+    /// A function of that name.
+    pub const fn new(name: &'static CStr) -> Real {
+        Real { name, found: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// Its address; null when no library has it.
+    #[inline]
+    pub fn get(&self) -> *mut c_void {
+        let known = self.found.load(Ordering::Relaxed);
+        if known.is_null() { self.look_up() } else { known }
+    }
+
+    #[cold]
+    fn look_up(&self) -> *mut c_void {
+        // SAFETY: dlsym takes any NUL-terminated name.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        self.found.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// Declares the functions behind ours: `fn name(arguments) -> result;` becomes a function that calls the next library's, or fails with
+/// `ENOSYS` when there is none.
+macro_rules! real {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $symbol:literal;)*) => { $(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As for the C library's function.
+        #[inline]
+        pub unsafe fn $name($($arg: $ty),*) -> $ret {
+            static REAL: Real = Real::new($symbol);
+            let found = REAL.get();
+            if found.is_null() {
+                crate::errno::set(libc::ENOSYS);
+                // SAFETY: all results here are integers or pointers, for which all ones is -1, MAP_FAILED.
+                return unsafe { std::mem::transmute::<[u8; size_of::<$ret>()], $ret>([0xff; size_of::<$ret>()]) };
+            }
+            // SAFETY: a function of this name has this type in every C library.
+            let f = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> $ret>(found) };
+            // SAFETY: passed on to the caller.
+            unsafe { f($($arg),*) }
+        }
+    )* };
+}
+
+use libc::{
+    c_char, c_int, c_uint, c_ulong, epoll_event, fd_set, mode_t, nfds_t, off_t, pollfd, sigset_t, size_t, stat,
+    timespec, timeval,
+};
+
+real! {
+    /// open(2).
+    fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int = c"open";
+    /// openat(2).
+    fn openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int = c"openat";
+    /// close(2).
+    fn close(fd: c_int) -> c_int = c"close";
+    /// close_range(2).
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = c"close_range";
+    /// closefrom(3).
+    fn closefrom(first: c_int) -> c_int = c"closefrom";
+    /// dup(2).
+    fn dup(fd: c_int) -> c_int = c"dup";
+    /// dup2(2).
+    fn dup2(from: c_int, to: c_int) -> c_int = c"dup2";
+    /// dup3(2).
+    fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int = c"dup3";
+    /// fcntl(2).
+    fn fcntl(fd: c_int, command: c_int, arg: c_ulong) -> c_int = c"fcntl";
+    /// ioctl(2).
+    fn ioctl(fd: c_int, command: c_ulong, arg: *mut c_void) -> c_int = c"ioctl";
+    /// mmap(2).
+    fn mmap(at: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void = c"mmap";
+    /// fstat(2).
+    fn fstat(fd: c_int, into: *mut stat) -> c_int = c"fstat";
+    /// poll(2).
+    fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = c"poll";
+    /// ppoll(2).
+    fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int = c"ppoll";
+    /// select(2).
+    fn select(n: c_int, r: *mut fd_set, w: *mut fd_set, e: *mut fd_set, timeout: *mut timeval) -> c_int = c"select";
+    /// pselect(2).
+    fn pselect(n: c_int, r: *mut fd_set, w: *mut fd_set, e: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int = c"pselect";
+    /// epoll_ctl(2).
+    fn epoll_ctl(epoll: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int = c"epoll_ctl";
+    /// epoll_wait(2).
+    fn epoll_wait(epoll: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int = c"epoll_wait";
+    /// epoll_pwait(2).
+    fn epoll_pwait(epoll: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t) -> c_int = c"epoll_pwait";
+    /// epoll_pwait2(2).
+    fn epoll_pwait2(epoll: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int = c"epoll_pwait2";
+}

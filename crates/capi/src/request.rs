@@ -1,0 +1,140 @@
+//! `NIOCCTRL`: one request of netmap's control API.
+
+use std::mem::offset_of;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use netvale::raw;
+use netvale_abi::nmreq::{
+    NETMAP_REQ_CSB_ENABLE, NETMAP_REQ_OPT_CSB, NETMAP_REQ_POOLS_INFO_GET, NETMAP_REQ_PORT_HDR_GET,
+    NETMAP_REQ_PORT_HDR_SET, NETMAP_REQ_PORT_INFO_GET, NETMAP_REQ_REGISTER, NETMAP_REQ_SYNC_KLOOP_START,
+    NETMAP_REQ_SYNC_KLOOP_STOP, NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DELIF, NETMAP_REQ_VALE_DETACH,
+    NETMAP_REQ_VALE_LIST, NETMAP_REQ_VALE_NEWIF, NETMAP_REQ_VALE_POLLING_DISABLE, NETMAP_REQ_VALE_POLLING_ENABLE,
+    NR_EXCLUSIVE, NmreqHeader, NmreqPoolsInfo, NmreqPortHdr, NmreqPortInfoGet, NmreqRegister, NmreqSyncKloopStart,
+    NmreqValeAttach, NmreqValeDetach, NmreqValeList, NmreqValeNewif, NmreqValePolling,
+};
+use netvale_abi::{NETMAP_MAX_API, NETMAP_MIN_API, name};
+use netvale_control::device::{BODY_LEN, DeviceRequest};
+use rustix::io::Errno;
+
+use crate::descriptor::Descriptor;
+use crate::open::errno_of;
+use crate::options::Options;
+use crate::{kloop, register, user};
+
+/// Carries out the request whose header is at `addr`.
+///
+/// # Errors
+/// As netmap's.
+pub fn control(fd: BorrowedFd<'_>, descriptor: &Arc<Descriptor>, addr: u64) -> Result<(), Errno> {
+    let header: NmreqHeader = user::read(addr)?;
+    if !(NETMAP_MIN_API..=NETMAP_MAX_API).contains(&u32::from(header.nr_version)) {
+        return Err(Errno::INVAL);
+    }
+    let body = body_len(header.nr_reqtype)?;
+    if (body == 0) != (header.nr_body == 0) {
+        return Err(Errno::INVAL);
+    }
+    let mut options = Options::read(header.nr_options, size_of::<NmreqHeader>() + body)?;
+    let done = carry_out(fd, descriptor, &header, addr, &mut options);
+    // What became of the options is told in any case; what became of the request matters more.
+    let told = options.write_back();
+    done.and(told)
+}
+
+/// Bytes of a request's body.
+fn body_len(reqtype: u16) -> Result<usize, Errno> {
+    Ok(match reqtype {
+        NETMAP_REQ_REGISTER => size_of::<NmreqRegister>(),
+        NETMAP_REQ_PORT_INFO_GET => size_of::<NmreqPortInfoGet>(),
+        NETMAP_REQ_VALE_ATTACH => size_of::<NmreqValeAttach>(),
+        NETMAP_REQ_VALE_DETACH => size_of::<NmreqValeDetach>(),
+        NETMAP_REQ_VALE_LIST => size_of::<NmreqValeList>(),
+        NETMAP_REQ_PORT_HDR_SET | NETMAP_REQ_PORT_HDR_GET => size_of::<NmreqPortHdr>(),
+        NETMAP_REQ_VALE_NEWIF => size_of::<NmreqValeNewif>(),
+        NETMAP_REQ_VALE_POLLING_ENABLE | NETMAP_REQ_VALE_POLLING_DISABLE => size_of::<NmreqValePolling>(),
+        NETMAP_REQ_POOLS_INFO_GET => size_of::<NmreqPoolsInfo>(),
+        NETMAP_REQ_SYNC_KLOOP_START => size_of::<NmreqSyncKloopStart>(),
+        NETMAP_REQ_VALE_DELIF | NETMAP_REQ_SYNC_KLOOP_STOP | NETMAP_REQ_CSB_ENABLE => 0,
+        _ => return Err(Errno::INVAL),
+    })
+}
+
+fn carry_out(
+    fd: BorrowedFd<'_>,
+    descriptor: &Arc<Descriptor>,
+    header: &NmreqHeader,
+    addr: u64,
+    options: &mut Options,
+) -> Result<(), Errno> {
+    let name = port_name(&header.nr_name)?;
+    match header.nr_reqtype {
+        NETMAP_REQ_REGISTER => {
+            let mut reg: NmreqRegister = user::read(header.nr_body)?;
+            register::register(fd, descriptor, name, &mut reg, options)?;
+            user::write(header.nr_body, &reg)
+        }
+        NETMAP_REQ_SYNC_KLOOP_START => {
+            let start: NmreqSyncKloopStart = user::read(header.nr_body)?;
+            kloop::start(descriptor, start.sleep_us, options)
+        }
+        NETMAP_REQ_SYNC_KLOOP_STOP => {
+            options.refuse_others(&[])?;
+            descriptor.kloop.stop_and_wait();
+            Ok(())
+        }
+        NETMAP_REQ_CSB_ENABLE => {
+            options.refuse_twins()?;
+            options.refuse_others(&[NETMAP_REQ_OPT_CSB])?;
+            let option = options.take(NETMAP_REQ_OPT_CSB).ok_or(Errno::INVAL)?;
+            let bound = descriptor.bound().ok_or(Errno::NXIO)?;
+            if bound.flags & NR_EXCLUSIVE == 0 {
+                return Err(Errno::INVAL);
+            }
+            register::enable_csb(&bound, option.addr)
+        }
+        reqtype => {
+            options.refuse_others(&[])?;
+            let mut body = [0u8; BODY_LEN];
+            let body = &mut body[..body_len(reqtype)?];
+            user::read_bytes(header.nr_body, body)?;
+            let found = ask(fd, reqtype, name, body)?;
+            user::write_bytes(header.nr_body, body)?;
+            if reqtype == NETMAP_REQ_VALE_LIST {
+                let field: [u8; 64] = name::cut(found.as_bytes());
+                user::write_bytes(addr + offset_of!(NmreqHeader, nr_name) as u64, &field)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The name in a request, as text.
+///
+/// # Errors
+/// `EINVAL`.
+pub fn port_name(field: &[u8]) -> Result<&str, Errno> {
+    // netmap ends the field itself where the program did not.
+    let field = &field[..field.len().saturating_sub(1)];
+    std::str::from_utf8(name::get(field)).map_err(|_| Errno::INVAL)
+}
+
+/// Asks the daemon; `body` comes back as it answered. Returns the name in the answer.
+///
+/// # Errors
+/// As netmap's.
+pub fn ask(fd: BorrowedFd<'_>, reqtype: u16, name: &str, body: &mut [u8]) -> Result<String, Errno> {
+    let mut request = DeviceRequest { reqtype, name: name.to_owned(), ..DeviceRequest::default() };
+    request.body[..body.len()].copy_from_slice(body);
+    let reply = raw::request(fd, &request).map_err(|e| {
+        crate::say(&e);
+        errno_of(&e)
+    })?;
+    match reply.status {
+        0 => {
+            body.copy_from_slice(&reply.body[..body.len()]);
+            Ok(reply.name)
+        }
+        errno => Err(Errno::from_raw_os_error(errno)),
+    }
+}

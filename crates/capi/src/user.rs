@@ -1,0 +1,160 @@
+//! Reading and writing where a program's pointers point: `EFAULT` when nothing is there, as from the kernel.
+#![allow(unsafe_code)]
+
+use std::mem::MaybeUninit;
+
+use libc::{c_int, c_void};
+use netvale_abi::legacy::Nmreq;
+use netvale_abi::nmreq::{
+    NmEventfds, NmreqHeader, NmreqOptCsb, NmreqOptExtmem, NmreqOptSyncKloopMode, NmreqOption, NmreqPoolsInfo,
+    NmreqRegister, NmreqSyncKloopStart,
+};
+use rustix::io::Errno;
+
+/// Plain structures of the ABI.
+///
+/// # Safety
+/// Any bytes are a value, and there is no padding that is not a field.
+pub unsafe trait Plain: Copy {}
+
+macro_rules! plain {
+    ($($t:ty),*) => { $(
+        // SAFETY: repr(C) of integers and byte arrays, all padding spelled out (their layout is asserted in netvale-abi).
+        unsafe impl Plain for $t {}
+    )* };
+}
+plain!(
+    NmreqHeader,
+    NmreqOption,
+    NmreqRegister,
+    NmreqOptCsb,
+    NmreqOptExtmem,
+    NmreqOptSyncKloopMode,
+    NmreqPoolsInfo,
+    NmreqSyncKloopStart,
+    NmEventfds,
+    Nmreq
+);
+
+/// The bytes of a structure.
+pub fn bytes_of<T: Plain, const N: usize>(value: &T) -> [u8; N] {
+    const { assert!(N >= size_of::<T>()) };
+    let mut bytes = [0u8; N];
+    // SAFETY: N is at least T's size, and all of T's bytes are initialised (Plain).
+    unsafe { std::ptr::copy_nonoverlapping(std::ptr::from_ref(value).cast(), bytes.as_mut_ptr(), size_of::<T>()) };
+    bytes
+}
+
+/// Reads a structure.
+///
+/// # Errors
+/// `EFAULT`.
+pub fn read<T: Plain>(addr: u64) -> Result<T, Errno> {
+    let mut value = MaybeUninit::<T>::uninit();
+    // SAFETY: room for T; the bytes that are there are all of its size.
+    unsafe { move_bytes(addr as *const u8, value.as_mut_ptr().cast(), size_of::<T>())? };
+    // SAFETY: all bytes were written, and any bytes are a T (Plain).
+    Ok(unsafe { value.assume_init() })
+}
+
+/// Reads bytes.
+///
+/// # Errors
+/// `EFAULT`.
+pub fn read_bytes(addr: u64, into: &mut [u8]) -> Result<(), Errno> {
+    // SAFETY: `into` is ours, for its whole length.
+    unsafe { move_bytes(addr as *const u8, into.as_mut_ptr(), into.len()) }
+}
+
+/// Writes a structure.
+///
+/// # Errors
+/// `EFAULT`.
+pub fn write<T: Plain>(addr: u64, value: &T) -> Result<(), Errno> {
+    // SAFETY: `value` is readable for its size.
+    unsafe { move_bytes(std::ptr::from_ref(value).cast(), addr as *mut u8, size_of::<T>()) }
+}
+
+/// Writes bytes.
+///
+/// # Errors
+/// `EFAULT`.
+pub fn write_bytes(addr: u64, bytes: &[u8]) -> Result<(), Errno> {
+    // SAFETY: `bytes` is readable for its length.
+    unsafe { move_bytes(bytes.as_ptr(), addr as *mut u8, bytes.len()) }
+}
+
+/// Whether memory is there to be read and written; it is left as it is.
+///
+/// # Errors
+/// `EFAULT`.
+pub fn probe(addr: u64, len: usize) -> Result<(), Errno> {
+    const PAGE: u64 = 4096;
+    let end = addr.checked_add(len as u64).ok_or(Errno::FAULT)?;
+    let mut at = addr;
+    while at < end {
+        let mut byte = [0u8];
+        read_bytes(at, &mut byte)?;
+        write_bytes(at, &byte)?;
+        at = (at / PAGE + 1) * PAGE;
+    }
+    Ok(())
+}
+
+/// Copies through a pipe, so that the kernel looks at both addresses and not we.
+///
+/// # Safety
+/// Whichever of the two addresses is not the program's must be valid for `len` bytes.
+unsafe fn move_bytes(from: *const u8, to: *mut u8, len: usize) -> Result<(), Errno> {
+    const PIPE: usize = 4096;
+    let (out, into) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK)?;
+    let fd = |f: &std::os::fd::OwnedFd| std::os::fd::AsRawFd::as_raw_fd(f);
+    let mut done = 0;
+    while done < len {
+        let n = (len - done).min(PIPE);
+        // SAFETY: write(2) and read(2) report addresses that are not there.
+        unsafe {
+            call(libc::SYS_write, fd(&into), from.add(done).cast(), n)?;
+            call(libc::SYS_read, fd(&out), to.add(done).cast(), n)?;
+        }
+        done += n;
+    }
+    Ok(())
+}
+
+/// read(2) or write(2) of all `n` bytes, which a pipe takes at once.
+///
+/// # Safety
+/// As for the system call.
+unsafe fn call(number: i64, fd: c_int, addr: *const c_void, n: usize) -> Result<(), Errno> {
+    // SAFETY: the caller's.
+    let got = unsafe { libc::syscall(number, fd, addr, n) };
+    if got == n as i64 { Ok(()) } else { Err(Errno::FAULT) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: what is there is read and written, what is not is `EFAULT` and no crash, also half-way.
+    #[test]
+    fn wild_pointers() {
+        let mut bytes = vec![7u8; 10_000];
+        let at = bytes.as_mut_ptr() as u64;
+        let mut copy = vec![0u8; 10_000];
+        assert_eq!(read_bytes(at, &mut copy), Ok(()));
+        assert!(copy.iter().all(|&b| b == 7));
+        assert_eq!(write_bytes(at + 1, &[1, 2]), Ok(()));
+        assert_eq!(bytes[..4], [7, 1, 2, 7]);
+        for wild in [0, 0x10, u64::MAX - 100, 0xdead_beef_0000_0000] {
+            assert_eq!(read::<NmreqHeader>(wild).unwrap_err(), Errno::FAULT);
+            assert_eq!(write(wild, &NmreqRegister::default()), Err(Errno::FAULT));
+            assert_eq!(probe(wild, 200), Err(Errno::FAULT));
+        }
+        assert_eq!(probe(at, 10_000), Ok(()));
+        let text = b"read-only";
+        static CONST: [u8; 16] = [3; 16];
+        assert_eq!(probe(CONST.as_ptr() as u64, 16), Err(Errno::FAULT));
+        assert_eq!(read_bytes(text.as_ptr() as u64, &mut copy[..9]), Ok(()));
+    }
+}

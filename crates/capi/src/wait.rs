@@ -1,0 +1,133 @@
+//! Waiting on netmap descriptors and others at once: what poll, select and epoll have in common.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, c_int, c_short, pollfd, sigset_t, timespec};
+use rustix::io::Errno;
+
+use crate::descriptor::Descriptor;
+use crate::real;
+
+/// A netmap descriptor that is waited for.
+pub struct Watched {
+    /// The program's number for it.
+    pub fd: c_int,
+    /// What it is.
+    pub port: Arc<Descriptor>,
+    /// What of: `POLLIN`, `POLLOUT`, …
+    pub events: c_short,
+    /// What was found.
+    pub found: c_short,
+    /// News it had when it was last reported: it is not ready again without new ones (edge-triggered epoll).
+    pub seen: Option<u64>,
+}
+
+impl Watched {
+    /// Syncs it. What is ready, unless it was reported before.
+    fn poll(&self) -> c_short {
+        let found = self.port.poll(self.events);
+        let stale = self.seen.is_some() && self.seen == self.port.with(|b| b.news());
+        if stale { found & (POLLERR | POLLNVAL) } else { found }
+    }
+}
+
+/// Waits until one of `ports` or of `others` is ready or the time is up (none: no limit), syncing the ports as netmap's poll does.
+/// What is ready stands in `found` and `revents`; nothing is when the time was up.
+///
+/// # Errors
+/// What ppoll(2) says, `EINTR` above all.
+pub fn wait(
+    ports: &mut [Watched],
+    others: &mut [pollfd],
+    limit: Option<Duration>,
+    mask: *const sigset_t,
+) -> Result<(), Errno> {
+    let start = Instant::now();
+    if look(ports) {
+        // The others are asked too, so that none of them starves; alone, the system call is saved.
+        return if others.is_empty() && mask.is_null() { Ok(()) } else { kernel(others, Some(Duration::ZERO), mask) };
+    }
+    let budget = limit.map_or(spin(), |l| l.min(spin()));
+    while start.elapsed() < budget {
+        relax(start);
+        if look(ports) {
+            return if others.is_empty() { Ok(()) } else { kernel(others, Some(Duration::ZERO), mask) };
+        }
+    }
+    loop {
+        let left = limit.map(|l| l.saturating_sub(start.elapsed()));
+        let result = sleep(ports, others, left, mask);
+        let ready = look(ports);
+        result?;
+        let timed_out = limit.is_some_and(|l| start.elapsed() >= l);
+        if ready || timed_out || others.iter().any(|o| o.revents != 0) {
+            return Ok(());
+        }
+    }
+}
+
+/// Syncs the ports and notes what is ready. Whoever was found hung up stays so.
+fn look(ports: &mut [Watched]) -> bool {
+    let mut any = false;
+    for p in ports.iter_mut() {
+        p.found = (p.found & POLLHUP) | p.poll();
+        any |= p.found != 0;
+    }
+    any
+}
+
+/// Arms the ports, looks once more, and sleeps.
+fn sleep(
+    ports: &mut [Watched],
+    others: &mut [pollfd],
+    left: Option<Duration>,
+    mask: *const sigset_t,
+) -> Result<(), Errno> {
+    let bound: Vec<_> = ports.iter().map(|p| p.port.bound()).collect();
+    let armed = || ports.iter().zip(&bound).filter_map(|(p, b)| b.as_ref().map(|b| (b, p.events)));
+    armed().for_each(|(b, events)| b.go_to_sleep(events));
+    let ready = ports.iter().any(|p| p.poll() != 0);
+    let mut fds: Vec<pollfd> = others.to_vec();
+    // A connection on which the daemon hung up: the port was taken away, or the daemon ended.
+    fds.extend(ports.iter().map(|p| pollfd { fd: p.fd, events: 0, revents: 0 }));
+    fds.extend(armed().flat_map(|(b, events)| b.wake_fds(events)).map(|fd| pollfd { fd, events: POLLIN, revents: 0 }));
+    let result = kernel(&mut fds, if ready { Some(Duration::ZERO) } else { left }, mask);
+    armed().for_each(|(b, events)| b.wake_up(events));
+    result?;
+    others.iter_mut().zip(&fds).for_each(|(o, f)| o.revents = f.revents);
+    for (p, f) in ports.iter_mut().zip(fds.iter().skip(others.len())) {
+        if f.revents & (POLLHUP | POLLERR | POLLNVAL) != 0 {
+            p.found |= POLLHUP;
+        }
+    }
+    Ok(())
+}
+
+/// ppoll(2).
+///
+/// # Errors
+/// What it says.
+pub fn kernel(fds: &mut [pollfd], limit: Option<Duration>, mask: *const sigset_t) -> Result<(), Errno> {
+    let limit = limit.map(|d| timespec { tv_sec: d.as_secs() as i64, tv_nsec: d.subsec_nanos().into() });
+    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the slice is ours for the call; limit is null or points at our own value; the mask is the program's or null.
+    let n = unsafe { real::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit, mask) };
+    if n < 0 { Err(Errno::from_raw_os_error(crate::errno::get())) } else { Ok(()) }
+}
+
+/// How long to look before sleeping: `$NETVALE_SPIN_US` microseconds, 50 unless set.
+fn spin() -> Duration {
+    static SPIN: OnceLock<Duration> = OnceLock::new();
+    *SPIN.get_or_init(|| {
+        let micros = std::env::var("NETVALE_SPIN_US").ok().and_then(|v| v.parse().ok()).unwrap_or(50);
+        Duration::from_micros(micros)
+    })
+}
+
+/// Between two looks; after a while the other side may be waiting for this very CPU.
+fn relax(since: Instant) {
+    if since.elapsed() < Duration::from_micros(5) { std::hint::spin_loop() } else { std::thread::yield_now() }
+}
