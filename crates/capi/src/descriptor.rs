@@ -277,11 +277,6 @@ impl Descriptor {
             self.with(|b| b.wake_fds(POLLIN | POLLOUT).for_each(ring));
         }
     }
-
-    /// Whether no number refers to it any more.
-    pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
 }
 
 /// Rings one of our eventfds as the daemon would.

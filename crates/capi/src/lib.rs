@@ -21,6 +21,7 @@
 //! | [`descriptor`] | an open `/dev/netmap`: rings, syncs, readiness |
 //! | [`open`], [`request`], [`options`], [`register`], [`extmem`], [`csb`], [`kloop`], [`legacy`] | the control API |
 //! | [`wait`], [`epoll`] | poll, select, epoll |
+//! | [`nmport`] | libnetmap's functions |
 //! | [`user`], [`errno`] | the program's memory and errno |
 
 mod csb;
@@ -31,6 +32,7 @@ mod extmem;
 mod interpose;
 mod kloop;
 mod legacy;
+mod nmport;
 mod open;
 mod options;
 mod real;

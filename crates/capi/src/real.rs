@@ -48,8 +48,8 @@ macro_rules! real {
             let found = REAL.get();
             if found.is_null() {
                 crate::errno::set(libc::ENOSYS);
-                // SAFETY: all results here are integers or pointers, for which all ones is -1, MAP_FAILED.
-                return unsafe { std::mem::transmute::<[u8; size_of::<$ret>()], $ret>([0xff; size_of::<$ret>()]) };
+                // MAP_FAILED is -1 too.
+                return -1isize as $ret;
             }
             // SAFETY: a function of this name has this type in every C library.
             let f = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> $ret>(found) };

@@ -95,6 +95,9 @@ nm_pkt_copy(const void *_src, void *_dst, int l)
 	} while (0)
 #endif
 
+/* A program may use some of these functions and not others. */
+#define NM_LIB static __attribute__((__unused__))
+
 struct nm_desc;
 
 struct nm_pkthdr { /* begins as libpcap's */
@@ -161,20 +164,20 @@ enum {
  * `req` gives what the name does not say; `flags` are NM_OPEN_*, or NETMAP_NO_TX_POLL, NETMAP_DO_RX_POLL and NR_* to be added;
  * `arg` is a descriptor whose mapping and arguments may be used. NULL and errno on failure.
  */
-static struct nm_desc *nm_open(const char *ifname, const struct nmreq *req, uint64_t flags, const struct nm_desc *arg);
-static int nm_close(struct nm_desc *);
+NM_LIB struct nm_desc *nm_open(const char *ifname, const struct nmreq *req, uint64_t flags, const struct nm_desc *arg);
+NM_LIB int nm_close(struct nm_desc *);
 /* Maps the region, or takes the parent's mapping if both lie in one region. */
-static int nm_mmap(struct nm_desc *, const struct nm_desc *);
+NM_LIB int nm_mmap(struct nm_desc *, const struct nm_desc *);
 /* Puts a frame into a tx ring. Returns its length, 0 when there was no room. */
-static int nm_inject(struct nm_desc *, const void *, size_t);
+NM_LIB int nm_inject(struct nm_desc *, const void *, size_t);
 /* Hands up to cnt frames (0 or less: all) to a callback. Returns how many. */
-static int nm_dispatch(struct nm_desc *, int, nm_cb_t, u_char *);
+NM_LIB int nm_dispatch(struct nm_desc *, int, nm_cb_t, u_char *);
 /* The next frame, or NULL; it is the program's until the next call. */
-static u_char *nm_nextpkt(struct nm_desc *, struct nm_pkthdr *);
+NM_LIB u_char *nm_nextpkt(struct nm_desc *, struct nm_pkthdr *);
 /* Fills a descriptor's request from a name. 0, or -1 with a text in err. */
-static int nm_parse(const char *ifname, struct nm_desc *d, char *err);
+NM_LIB int nm_parse(const char *ifname, struct nm_desc *d, char *err);
 
-static int
+static inline int
 nm_is_identifier(const char *s, const char *e)
 {
 	for (; s != e; s++) {
@@ -194,7 +197,7 @@ nm_is_identifier(const char *s, const char *e)
 	} while (0)
 
 /* The number at *p, at most `most`; *p ends behind it. -1 if there is none. */
-static long
+static inline long
 nm_parse_number(const char **p, long most)
 {
 	char *end;
@@ -210,7 +213,7 @@ nm_parse_number(const char **p, long most)
 }
 
 /* What stands behind '/'. */
-static int
+static inline int
 nm_parse_flags(const char **p, uint32_t *nr_flags, char *err)
 {
 	for (; **p && **p != '@'; (*p)++) {
@@ -490,7 +493,7 @@ nm_inject(struct nm_desc *d, const void *buf, size_t size)
 }
 
 /* Fills the header for the frame at the ring's head. Returns the slots it takes, 0 if its end is not there yet. */
-static uint32_t
+static inline uint32_t
 nm_frame_at(struct nm_desc *d, struct netmap_ring *ring, uint32_t i, struct nm_pkthdr *h)
 {
 	uint32_t slots = 0, tail = ring->tail;
@@ -578,6 +581,7 @@ nm_nextpkt(struct nm_desc *d, struct nm_pkthdr *hdr)
 }
 
 #undef NM_PARSE_FAIL
+#undef NM_LIB
 
 #endif /* NETMAP_WITH_LIBS */
 

@@ -1,0 +1,266 @@
+//! `nmctx_*`: where errors go, where memory comes from.
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use libc::{c_char, c_int, c_void, size_t};
+use rustix::io::Errno;
+
+use super::regions::MemDesc;
+
+/// `struct nmctx`.
+#[repr(C)]
+pub struct Ctx {
+    /// Whether errors are told at all.
+    pub verbose: c_int,
+    /// Is told of errors.
+    pub error: Option<unsafe extern "C" fn(*mut Ctx, *const c_char)>,
+    /// Gives memory.
+    pub malloc: Option<unsafe extern "C" fn(*mut Ctx, size_t) -> *mut c_void>,
+    /// Takes it back.
+    pub free: Option<unsafe extern "C" fn(*mut Ctx, *mut c_void)>,
+    /// Locks (1) and unlocks (0) the list of regions.
+    pub lock: Option<unsafe extern "C" fn(*mut Ctx, c_int)>,
+    /// Regions in use.
+    pub mem_descs: *mut MemDesc,
+}
+
+/// Most bytes of an error's text.
+const TEXT: usize = 1024;
+
+struct Default(std::cell::UnsafeCell<Ctx>);
+
+// SAFETY: the fields are set at compile time; what changes them is the program (its own business) and the list of regions, which is
+// changed under the context's lock.
+unsafe impl Sync for Default {}
+
+static DEFAULT: Default = Default(std::cell::UnsafeCell::new(Ctx {
+    verbose: 1,
+    error: Some(default_error),
+    malloc: Some(default_malloc),
+    free: Some(default_free),
+    lock: Some(default_lock),
+    mem_descs: std::ptr::null_mut(),
+}));
+static CURRENT: AtomicPtr<Ctx> = AtomicPtr::new(std::ptr::null_mut());
+static LOCKED: AtomicBool = AtomicBool::new(false);
+
+/// Programs that want libnetmap thread-safe refer to this; it always is.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[allow(non_upper_case_globals)]
+pub static nmctx_threadsafe: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(1);
+
+unsafe extern "C" fn default_error(_ctx: *mut Ctx, text: *const c_char) {
+    // SAFETY: a C string, by this function's contract.
+    eprintln!("{}", unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy());
+}
+
+unsafe extern "C" fn default_malloc(_ctx: *mut Ctx, size: size_t) -> *mut c_void {
+    // SAFETY: malloc takes any size.
+    unsafe { libc::malloc(size) }
+}
+
+unsafe extern "C" fn default_free(_ctx: *mut Ctx, p: *mut c_void) {
+    // SAFETY: came from `default_malloc`.
+    unsafe { libc::free(p) };
+}
+
+/// Held for a few list operations, and over an mmap: waiting threads may well yield.
+unsafe extern "C" fn default_lock(_ctx: *mut Ctx, lock: c_int) {
+    if lock == 0 {
+        LOCKED.store(false, Ordering::Release);
+        return;
+    }
+    while LOCKED.swap(true, Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+}
+
+/// The context in use.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn nmctx_get() -> *mut Ctx {
+    let current = CURRENT.load(Ordering::Acquire);
+    if current.is_null() { DEFAULT.0.get() } else { current }
+}
+
+/// Puts another one in its place. Returns the one before.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn nmctx_set_default(ctx: *mut Ctx) -> *mut Ctx {
+    let before = nmctx_get();
+    CURRENT.store(ctx, Ordering::Release);
+    before
+}
+
+/// Nothing is left to be done for it.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn nmctx_set_threadsafe() {}
+
+/// Memory from a context.
+///
+/// # Safety
+/// `ctx` is a valid context.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn nmctx_malloc(ctx: *mut Ctx, size: size_t) -> *mut c_void {
+    // SAFETY: the caller's.
+    unsafe { (*ctx).malloc.map_or(std::ptr::null_mut(), |malloc| malloc(ctx, size)) }
+}
+
+/// Memory back to a context.
+///
+/// # Safety
+/// `ctx` is a valid context, `p` came from it.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn nmctx_free(ctx: *mut Ctx, p: *mut c_void) {
+    // SAFETY: the caller's.
+    unsafe {
+        if let Some(free) = (*ctx).free {
+            free(ctx, p);
+        }
+    }
+}
+
+/// Locks a context's list of regions.
+///
+/// # Safety
+/// `ctx` is a valid context.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn nmctx_lock(ctx: *mut Ctx) {
+    // SAFETY: the caller's.
+    unsafe {
+        if let Some(lock) = (*ctx).lock {
+            lock(ctx, 1);
+        }
+    }
+}
+
+/// Unlocks it.
+///
+/// # Safety
+/// `ctx` is a valid context.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn nmctx_unlock(ctx: *mut Ctx) {
+    // SAFETY: the caller's.
+    unsafe {
+        if let Some(lock) = (*ctx).lock {
+            lock(ctx, 0);
+        }
+    }
+}
+
+/// Tells of an error, unless the context wants to hear of none. `errno` stays.
+///
+/// # Safety
+/// `ctx` is a valid context.
+pub unsafe fn tell(ctx: *mut Ctx, text: &str) {
+    let errno = crate::errno::get();
+    // SAFETY: the caller's.
+    let (verbose, error) = unsafe { ((*ctx).verbose, (*ctx).error) };
+    if let (true, Some(error), Ok(text)) = (verbose != 0, error, CString::new(text)) {
+        // SAFETY: a valid context and a C string.
+        unsafe { error(ctx, text.as_ptr()) };
+    }
+    crate::errno::set(errno);
+}
+
+/// Tells of an error, sets `errno`, and gives -1.
+///
+/// # Safety
+/// `ctx` is a valid context.
+pub unsafe fn fail(ctx: *mut Ctx, errno: Errno, text: &str) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { tell(ctx, text) };
+    crate::errno::fail(errno)
+}
+
+unsafe extern "C" {
+    /// vsnprintf(3). A `va_list` is passed by its address on x86-64 and aarch64.
+    fn vsnprintf(into: *mut c_char, size: size_t, format: *const c_char, args: *mut c_void) -> c_int;
+}
+
+/// The part of `nmctx_ferror` behind its variable arguments.
+unsafe extern "C" fn ferror(ctx: *mut Ctx, format: *const c_char, args: *mut c_void) {
+    let mut text = [0u8; TEXT];
+    // SAFETY: format and arguments are the program's, as for printf; the text has room for `TEXT` bytes.
+    unsafe { vsnprintf(text.as_mut_ptr().cast(), TEXT, format, args) };
+    let text = text.split(|b| *b == 0).next().unwrap_or(&[]);
+    // SAFETY: the program's context.
+    unsafe { tell(ctx, &String::from_utf8_lossy(text)) };
+}
+
+/// Tells a context of an error, as printf would print it. Stable Rust cannot define a variadic function: this makes the `va_list`
+/// by hand, as the calling convention lays it out (System V ABI, AMD64, 3.5.7).
+///
+/// # Safety
+/// As for printf; the context is valid.
+#[cfg(target_arch = "x86_64")]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(naked)]
+pub unsafe extern "C" fn nmctx_ferror() {
+    std::arch::naked_asm!(
+        // 176 bytes register save area, 24 bytes va_list, 16-byte alignment for the call.
+        "sub rsp, 216",
+        "mov [rsp + 48], rdx",
+        "mov [rsp + 56], rcx",
+        "mov [rsp + 64], r8",
+        "mov [rsp + 72], r9",
+        "test al, al",
+        "je 2f",
+        "movaps [rsp + 80], xmm0",
+        "movaps [rsp + 96], xmm1",
+        "movaps [rsp + 112], xmm2",
+        "movaps [rsp + 128], xmm3",
+        "movaps [rsp + 144], xmm4",
+        "movaps [rsp + 160], xmm5",
+        "movaps [rsp + 176], xmm6",
+        "movaps [rsp + 192], xmm7",
+        "2:",
+        // gp_offset: two registers are taken by named arguments; fp_offset: behind the six general ones.
+        "mov dword ptr [rsp + 8], 16",
+        "mov dword ptr [rsp + 12], 48",
+        "lea rax, [rsp + 224]",
+        "mov [rsp + 16], rax",
+        "lea rax, [rsp + 32]",
+        "mov [rsp + 24], rax",
+        "lea rdx, [rsp + 8]",
+        "call {ferror}",
+        "add rsp, 216",
+        "ret",
+        ferror = sym ferror,
+    )
+}
+
+/// As on x86-64 (AAPCS64, appendix B).
+///
+/// # Safety
+/// As for printf; the context is valid.
+#[cfg(target_arch = "aarch64")]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(naked)]
+pub unsafe extern "C" fn nmctx_ferror() {
+    std::arch::naked_asm!(
+        "stp x29, x30, [sp, -240]!",
+        "mov x29, sp",
+        "stp x2, x3, [sp, 64]",
+        "stp x4, x5, [sp, 80]",
+        "stp x6, x7, [sp, 96]",
+        "stp q0, q1, [sp, 112]",
+        "stp q2, q3, [sp, 144]",
+        "stp q4, q5, [sp, 176]",
+        "stp q6, q7, [sp, 208]",
+        // __stack, __gr_top, __vr_top, __gr_offs, __vr_offs.
+        "add x9, sp, 240",
+        "str x9, [sp, 16]",
+        "add x10, sp, 112",
+        "str x10, [sp, 24]",
+        "str x9, [sp, 32]",
+        "mov w9, -48",
+        "mov w10, -128",
+        "stp w9, w10, [sp, 40]",
+        "add x2, sp, 16",
+        "bl {ferror}",
+        "ldp x29, x30, [sp], 240",
+        "ret",
+        ferror = sym ferror,
+    )
+}

@@ -1,0 +1,161 @@
+//! extmem: a port's region in memory of the program's own.
+#![allow(unsafe_code)]
+
+use std::fs::OpenOptions;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use libc::{MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, c_char, c_int, c_void, size_t};
+use netvale_abi::nmreq::{NETMAP_REQ_OPT_EXTMEM, NmreqOptExtmem, NmreqOption, NmreqPoolsInfo};
+use netvale_mem::layout::DEFAULT_BUF_SIZE;
+use netvale_portspec::Extmem;
+use rustix::io::Errno;
+
+use super::context::{fail, nmctx_free, nmctx_malloc};
+use super::ports::PortDesc;
+use super::requests::{nmreq_push_option, nmreq_remove_option, text};
+
+/// Uses `size` bytes at `base` for a port's region; the numbers can be changed through [`nmport_extmem_getinfo`].
+///
+/// # Safety
+/// As libnetmap.h says.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn nmport_extmem(d: *mut PortDesc, base: *mut c_void, size: size_t) -> c_int {
+    // SAFETY: the caller's; the option is written whole before it is linked in.
+    unsafe {
+        let ctx = (*d).ctx;
+        if (*d).register_done != 0 {
+            return fail(ctx, Errno::INVAL, "extmem: the port is registered already");
+        }
+        if !(*d).extmem.is_null() {
+            return fail(ctx, Errno::INVAL, "extmem: given already");
+        }
+        let option = nmctx_malloc(ctx, size_of::<NmreqOptExtmem>()).cast::<NmreqOptExtmem>();
+        if option.is_null() {
+            return fail(ctx, Errno::NOMEM, "extmem: out of memory");
+        }
+        option.write(NmreqOptExtmem {
+            nro_opt: NmreqOption { nro_reqtype: NETMAP_REQ_OPT_EXTMEM, ..NmreqOption::default() },
+            nro_usrptr: base as u64,
+            nro_info: defaults(size as u64),
+        });
+        nmreq_push_option(&raw mut (*d).hdr, option.cast());
+        (*d).extmem = option;
+        0
+    }
+}
+
+/// netmap's numbers for a private region, and buffers for the rest of the memory.
+fn defaults(size: u64) -> NmreqPoolsInfo {
+    let (ifs, if_size) = (2u32, 1024u32);
+    let (rings, ring_size) = (4u32, 5 * 4096u32);
+    let fixed = u64::from(ifs * if_size + rings * ring_size) + 4096;
+    let bufs = size.saturating_sub(fixed) / u64::from(DEFAULT_BUF_SIZE);
+    NmreqPoolsInfo {
+        nr_memsize: size,
+        nr_if_pool_objtotal: ifs,
+        nr_if_pool_objsize: if_size,
+        nr_ring_pool_objtotal: rings,
+        nr_ring_pool_objsize: ring_size,
+        nr_buf_pool_objtotal: u32::try_from(bufs).unwrap_or(u32::MAX),
+        nr_buf_pool_objsize: DEFAULT_BUF_SIZE,
+        ..NmreqPoolsInfo::default()
+    }
+}
+
+/// Uses a file's memory for a port's region.
+///
+/// # Safety
+/// As libnetmap.h says.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn nmport_extmem_from_file(d: *mut PortDesc, name: *const c_char) -> c_int {
+    // SAFETY: the caller's.
+    unsafe {
+        let ctx = (*d).ctx;
+        let Some(path) = text(name) else { return fail(ctx, Errno::INVAL, "extmem: a file name that is not text") };
+        match map_file(Path::new(path)) {
+            Ok((base, size)) => {
+                if nmport_extmem(d, base, size) < 0 {
+                    libc::munmap(base, size);
+                    return -1;
+                }
+                (*d).private.file = (base, size);
+                0
+            }
+            Err(e) => {
+                let errno = e.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
+                fail(ctx, errno, &format!("extmem: {path}: {e}"))
+            }
+        }
+    }
+}
+
+fn map_file(path: &Path) -> std::io::Result<(*mut c_void, size_t)> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let size = usize::try_from(file.metadata()?.len()).map_err(|_| std::io::Error::from(Errno::FBIG))?;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let base =
+        unsafe { libc::mmap(std::ptr::null_mut(), size, PROT_READ | PROT_WRITE, MAP_SHARED, file.as_raw_fd(), 0) };
+    if base == MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok((base, size)) }
+}
+
+/// The numbers of a port's extmem; null when it has none.
+///
+/// # Safety
+/// `d` is a port.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn nmport_extmem_getinfo(d: *mut PortDesc) -> *mut NmreqPoolsInfo {
+    // SAFETY: the caller's.
+    unsafe {
+        let extmem = (*d).extmem;
+        if extmem.is_null() { std::ptr::null_mut() } else { &raw mut (*extmem).nro_info }
+    }
+}
+
+/// The `@extmem:` option of a specification.
+///
+/// # Safety
+/// `d` is a port that is not registered.
+pub unsafe fn from_spec(d: *mut PortDesc, extmem: &Extmem) -> c_int {
+    let Ok(name) = std::ffi::CString::new(extmem.file.as_str()) else { return crate::errno::fail(Errno::INVAL) };
+    // SAFETY: the caller's.
+    unsafe {
+        if nmport_extmem_from_file(d, name.as_ptr()) < 0 {
+            return -1;
+        }
+        let info = &mut *nmport_extmem_getinfo(d);
+        for (asked, into) in [
+            (extmem.if_num, &mut info.nr_if_pool_objtotal),
+            (extmem.if_size, &mut info.nr_if_pool_objsize),
+            (extmem.ring_num, &mut info.nr_ring_pool_objtotal),
+            (extmem.ring_size, &mut info.nr_ring_pool_objsize),
+            (extmem.buf_num, &mut info.nr_buf_pool_objtotal),
+            (extmem.buf_size, &mut info.nr_buf_pool_objsize),
+        ] {
+            if asked != 0 {
+                *into = asked;
+            }
+        }
+    }
+    0
+}
+
+/// Takes the option off a port again.
+///
+/// # Safety
+/// `d` is a port that is not registered.
+pub unsafe fn undo(d: *mut PortDesc) {
+    // SAFETY: the caller's; the option came from the port's context, the file's mapping from `map_file`.
+    unsafe {
+        let extmem = (*d).extmem;
+        if !extmem.is_null() {
+            nmreq_remove_option(&raw mut (*d).hdr, extmem.cast());
+            nmctx_free((*d).ctx, extmem.cast());
+            (*d).extmem = std::ptr::null_mut();
+        }
+        let (base, size) = std::mem::replace(&mut (*d).private.file, (std::ptr::null_mut(), 0));
+        if !base.is_null() {
+            libc::munmap(base, size);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! `struct nmem_d`: a region that ports of this program lie in, mapped once for all of them.
+#![allow(unsafe_code)]
+
+use libc::{MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, c_int, c_void, size_t};
+use rustix::io::Errno;
+
+use super::context::{nmctx_free, nmctx_lock, nmctx_malloc, nmctx_unlock};
+use super::ports::PortDesc;
+
+/// `struct nmem_d`.
+#[repr(C)]
+pub struct MemDesc {
+    /// The region's number.
+    pub mem_id: u16,
+    /// Ports that use it.
+    pub refcount: c_int,
+    /// Where it is mapped.
+    pub mem: *mut c_void,
+    /// Its length.
+    pub size: size_t,
+    /// Whether it is memory the program brought.
+    pub is_extmem: c_int,
+    next: *mut MemDesc,
+    prev: *mut MemDesc,
+}
+
+/// The region of a registered port, mapped now or earlier; the port counts as one of its users.
+///
+/// # Errors
+/// What mmap(2) says.
+///
+/// # Safety
+/// `d` is a registered port.
+pub unsafe fn acquire(d: *mut PortDesc) -> Result<*mut MemDesc, Errno> {
+    // SAFETY: the caller's; the list is looked at and changed under its lock.
+    unsafe {
+        let ctx = (*d).ctx;
+        nmctx_lock(ctx);
+        let mut m = (*ctx).mem_descs;
+        while !m.is_null() && (*m).mem_id != (*d).reg.nr_mem_id {
+            m = (*m).next;
+        }
+        let found = if m.is_null() { map(d) } else { Ok(m) };
+        if let Ok(m) = found {
+            (*m).refcount += 1;
+        }
+        nmctx_unlock(ctx);
+        found
+    }
+}
+
+/// # Safety
+/// As [`acquire`], under the lock.
+unsafe fn map(d: *mut PortDesc) -> Result<*mut MemDesc, Errno> {
+    // SAFETY: the caller's; the new entry is written whole before it is linked in.
+    unsafe {
+        let ctx = (*d).ctx;
+        let m = nmctx_malloc(ctx, size_of::<MemDesc>()).cast::<MemDesc>();
+        if m.is_null() {
+            return Err(Errno::NOMEM);
+        }
+        let extmem = (*d).extmem;
+        let (mem, size) = if extmem.is_null() {
+            let size = (*d).reg.nr_memsize as usize;
+            (libc::mmap(std::ptr::null_mut(), size, PROT_READ | PROT_WRITE, MAP_SHARED, (*d).fd, 0), size)
+        } else {
+            ((*extmem).nro_usrptr as *mut c_void, (*extmem).nro_info.nr_memsize as usize)
+        };
+        if mem == MAP_FAILED {
+            nmctx_free(ctx, m.cast());
+            return Err(Errno::from_raw_os_error(crate::errno::get()));
+        }
+        let next = (*ctx).mem_descs;
+        let mem_id = (*d).reg.nr_mem_id;
+        let is_extmem = c_int::from(!extmem.is_null());
+        m.write(MemDesc { mem_id, refcount: 0, mem, size, is_extmem, next, prev: std::ptr::null_mut() });
+        if !next.is_null() {
+            (*next).prev = m;
+        }
+        (*ctx).mem_descs = m;
+        Ok(m)
+    }
+}
+
+/// A port does not use its region any more. The last one unmaps it.
+///
+/// # Safety
+/// `d` holds a region from [`acquire`].
+pub unsafe fn release(d: *mut PortDesc) {
+    // SAFETY: the caller's; the list is changed under its lock.
+    unsafe {
+        let (ctx, m) = ((*d).ctx, (*d).mem);
+        nmctx_lock(ctx);
+        (*m).refcount -= 1;
+        if (*m).refcount <= 0 {
+            if (*m).is_extmem == 0 {
+                libc::munmap((*m).mem, (*m).size);
+            }
+            if (*m).prev.is_null() {
+                (*ctx).mem_descs = (*m).next;
+            } else {
+                (*(*m).prev).next = (*m).next;
+            }
+            if !(*m).next.is_null() {
+                (*(*m).next).prev = (*m).prev;
+            }
+            nmctx_free(ctx, m.cast());
+        }
+        nmctx_unlock(ctx);
+        (*d).mem = std::ptr::null_mut();
+    }
+}

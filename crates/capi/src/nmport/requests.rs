@@ -1,0 +1,254 @@
+//! `nmreq_*`: names into requests, lists of options.
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+
+use libc::{c_char, c_int, c_void};
+use netvale_abi::NETMAP_API;
+use netvale_abi::ioctl::NIOCCTRL;
+use netvale_abi::nmreq::{
+    NETMAP_REQ_OPT_CSB, NETMAP_REQ_OPT_EXTMEM, NETMAP_REQ_OPT_OFFSETS, NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS,
+    NETMAP_REQ_OPT_SYNC_KLOOP_MODE, NETMAP_REQ_PORT_INFO_GET, NmreqHeader, NmreqOption, NmreqPortInfoGet,
+    NmreqRegister,
+};
+use netvale_portspec::{PortName, PortSpec};
+use rustix::io::Errno;
+
+use super::context::{Ctx, fail, nmctx_free, nmctx_get, tell};
+
+/// A C string as text.
+///
+/// # Safety
+/// `p` is a C string.
+pub unsafe fn text<'a>(p: *const c_char) -> Option<&'a str> {
+    // SAFETY: the caller's.
+    if p.is_null() { None } else { unsafe { CStr::from_ptr(p) }.to_str().ok() }
+}
+
+/// Bytes of `spec` that are the port's name: up to rings, region, flags or options.
+fn name_len(spec: &str) -> usize {
+    let name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | ':' | '{' | '}');
+    spec.find(|c| !name(c)).unwrap_or(spec.len())
+}
+
+/// Bytes of `mode` that are rings, region and flags: up to an option's `@`.
+pub fn mode_len(mode: &str) -> usize {
+    let option = |(at, _): &(usize, char)| !mode[at + 1..].starts_with(|c: char| c.is_ascii_digit());
+    mode.char_indices().filter(|(_, c)| *c == '@').find(option).map_or(mode.len(), |(at, _)| at)
+}
+
+/// Version, type and body; the rest zero.
+///
+/// # Safety
+/// `header` is a header's place.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn nmreq_header_init(header: *mut NmreqHeader, reqtype: u16, body: *mut c_void) {
+    let new = NmreqHeader {
+        nr_version: NETMAP_API as u16,
+        nr_reqtype: reqtype,
+        nr_body: body as u64,
+        ..NmreqHeader::default()
+    };
+    // SAFETY: the caller's.
+    unsafe { header.write(new) };
+}
+
+/// Takes a port's name off the front of a specification.
+///
+/// # Safety
+/// As libnetmap.h says.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn nmreq_header_decode(
+    spec: *mut *const c_char,
+    header: *mut NmreqHeader,
+    ctx: *mut Ctx,
+) -> c_int {
+    // SAFETY: the caller's.
+    unsafe {
+        let Some(all) = text(*spec) else { return fail(ctx, Errno::INVAL, "a port name that is not text") };
+        let name = &all[..name_len(all)];
+        if !is_prefixed(name) {
+            return fail(ctx, Errno::INVAL, &format!("{all}: a port is named netmap:NAME or valeID:NAME"));
+        }
+        match PortName::parse(name) {
+            Ok(parsed) => {
+                (*header).nr_name = parsed.nr_name_field();
+                *spec = (*spec).add(name.len());
+                0
+            }
+            Err(e) => fail(ctx, Errno::INVAL, &e.to_string()),
+        }
+    }
+}
+
+/// Whether a name says what it is a name of, as libnetmap demands.
+pub fn is_prefixed(name: &str) -> bool {
+    name.starts_with("netmap:") || (name.starts_with("vale") && name.contains(':'))
+}
+
+/// Takes rings, region and flags off the front of what follows a name.
+///
+/// # Safety
+/// As libnetmap.h says.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn nmreq_register_decode(
+    mode: *mut *const c_char,
+    reg: *mut NmreqRegister,
+    ctx: *mut Ctx,
+) -> c_int {
+    // SAFETY: the caller's.
+    unsafe {
+        let Some(all) = text(*mode) else { return fail(ctx, Errno::INVAL, "a mode that is not text") };
+        let part = &all[..mode_len(all)];
+        // Any name will do: only what follows it counts.
+        match PortSpec::parse(&format!("netmap:p{part}")) {
+            Ok(parsed) => {
+                let from = parsed.to_register();
+                let r = &mut *reg;
+                (r.nr_mode, r.nr_ringid, r.nr_flags) = (from.nr_mode, from.nr_ringid, from.nr_flags);
+                if part.contains('@') {
+                    r.nr_mem_id = from.nr_mem_id;
+                }
+                *mode = (*mode).add(part.len());
+                0
+            }
+            Err(e) => fail(ctx, Errno::INVAL, &e.to_string()),
+        }
+    }
+}
+
+/// The number of the region that a port lies in; the name is taken off the front of what is given.
+///
+/// # Safety
+/// As libnetmap.h says.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn nmreq_get_mem_id(name: *mut *const c_char, ctx: *mut Ctx) -> i32 {
+    let mut info = NmreqPortInfoGet::default();
+    let mut header = NmreqHeader::default();
+    // SAFETY: the caller's for name and context; header and body are ours and live over the ioctl.
+    unsafe {
+        nmreq_header_init(&raw mut header, NETMAP_REQ_PORT_INFO_GET, (&raw mut info).cast());
+        let mut rest = *name;
+        if nmreq_header_decode(&raw mut rest, &raw mut header, ctx) < 0 {
+            return -1;
+        }
+        let fd = libc::open(c"/dev/netmap".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        if fd < 0 {
+            tell(ctx, "/dev/netmap cannot be opened: is a netvale daemon running?");
+            return -1;
+        }
+        let done = libc::ioctl(fd, NIOCCTRL.into(), &raw mut header);
+        let errno = crate::errno::get();
+        libc::close(fd);
+        let shown = text(*name).unwrap_or("the port");
+        if done < 0 {
+            return fail(ctx, Errno::from_raw_os_error(errno), &format!("{shown}: cannot tell its memory region"));
+        }
+        if info.nr_mem_id == 0 {
+            return fail(ctx, Errno::NXIO, &format!("{shown}: not there, so it has no memory region to share"));
+        }
+        *name = rest;
+        info.nr_mem_id.into()
+    }
+}
+
+/// Puts an option at the front of a request's list.
+///
+/// # Safety
+/// Both are valid; the option stays so as long as the request has it.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn nmreq_push_option(header: *mut NmreqHeader, option: *mut NmreqOption) {
+    // SAFETY: the caller's.
+    unsafe {
+        (*option).nro_next = (*header).nr_options;
+        (*header).nr_options = option as u64;
+    }
+}
+
+/// Takes an option out of a request's list.
+///
+/// # Safety
+/// The list's options are valid.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn nmreq_remove_option(header: *mut NmreqHeader, option: *mut NmreqOption) {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut link = &raw mut (*header).nr_options;
+        while *link != 0 {
+            if *link == option as u64 {
+                *link = (*option).nro_next;
+                (*option).nro_next = 0;
+                return;
+            }
+            link = &raw mut (*(*link as *mut NmreqOption)).nro_next;
+        }
+    }
+}
+
+/// The option of a type in a request's list; null when there is none.
+///
+/// # Safety
+/// The list's options are valid.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn nmreq_find_option(header: *mut NmreqHeader, kind: u32) -> *mut NmreqOption {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut option = (*header).nr_options as *mut NmreqOption;
+        while !option.is_null() && (*option).nro_reqtype != kind {
+            option = (*option).nro_next as *mut NmreqOption;
+        }
+        option
+    }
+}
+
+/// Gives all options of a request back to the context.
+///
+/// # Safety
+/// The list's options came from the current context.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn nmreq_free_options(header: *mut NmreqHeader) {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut option = (*header).nr_options as *mut NmreqOption;
+        (*header).nr_options = 0;
+        while !option.is_null() {
+            let next = (*option).nro_next as *mut NmreqOption;
+            nmctx_free(nmctx_get(), option.cast());
+            option = next;
+        }
+    }
+}
+
+/// An option's name.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn nmreq_option_name(kind: u32) -> *const c_char {
+    match kind {
+        NETMAP_REQ_OPT_EXTMEM => c"extmem",
+        NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS => c"sync-kloop-eventfds",
+        NETMAP_REQ_OPT_CSB => c"csb",
+        NETMAP_REQ_OPT_SYNC_KLOOP_MODE => c"sync-kloop-mode",
+        NETMAP_REQ_OPT_OFFSETS => c"offsets",
+        _ => c"unknown",
+    }
+    .as_ptr()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: a specification falls apart where libnetmap says it does.
+    #[test]
+    fn parts() {
+        let parts = |spec: &str| {
+            let (name, rest) = spec.split_at(name_len(spec));
+            let (mode, options) = rest.split_at(mode_len(rest));
+            (name.to_owned(), mode.to_owned(), options.to_owned())
+        };
+        let own = |a: &str, b: &str, c: &str| (a.to_owned(), b.to_owned(), c.to_owned());
+        assert_eq!(parts("netmap:eth0-2/x"), own("netmap:eth0", "-2/x", ""));
+        assert_eq!(parts("vale0:a{1@3/r@conf:rings=4"), own("vale0:a{1", "@3/r", "@conf:rings=4"));
+        assert_eq!(parts("vale:b@share:vale0:a"), own("vale:b", "", "@share:vale0:a"));
+        assert_eq!(parts("netmap:eth0*"), own("netmap:eth0", "*", ""));
+    }
+}
