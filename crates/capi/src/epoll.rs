@@ -131,7 +131,7 @@ pub fn wait_events(
             let room = &mut events[count..];
             // SAFETY: the slice is the caller's for the call.
             let n = unsafe { real::epoll_wait(epoll, room.as_mut_ptr(), room.len() as c_int, 0) };
-            count += usize::try_from(n).map_err(|_| Errno::from_raw_os_error(crate::errno::get()))?;
+            count += usize::try_from(n).map_err(|_| crate::errno::last())?;
         }
         if count > 0 || limit.is_some_and(|l| start.elapsed() >= l) {
             return Ok(count);

@@ -16,6 +16,16 @@ pub fn get() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
+/// An error number from outside; what is none becomes `EIO`.
+pub fn from_raw(number: c_int) -> Errno {
+    if (1..4096).contains(&number) { Errno::from_raw_os_error(number) } else { Errno::IO }
+}
+
+/// The error the C library just reported.
+pub fn last() -> Errno {
+    from_raw(get())
+}
+
 /// A result as C functions give it: 0, or -1 and `errno`.
 pub fn done(result: Result<(), Errno>) -> c_int {
     match result {

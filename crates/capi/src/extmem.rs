@@ -50,7 +50,7 @@ impl Extmem {
         // be there, and it holds nothing of ours.
         let mapped = unsafe { real::mmap(at, len as usize, prot, flags, bound.region.as_raw_fd(), 0) };
         if mapped == libc::MAP_FAILED {
-            return Err(Errno::from_raw_os_error(crate::errno::get()));
+            return Err(crate::errno::last());
         }
         self.option.nro_info = NmreqPoolsInfo {
             nr_mem_id: u16::try_from(r.mem_id).unwrap_or(u16::MAX),

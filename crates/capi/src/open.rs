@@ -42,12 +42,12 @@ pub fn open(flags: c_int) -> Result<c_int, Errno> {
 /// The errno a netmap program expects.
 pub fn errno_of(e: &Error) -> Errno {
     match e {
-        Error::Refused { errno, .. } => Errno::from_raw_os_error(*errno),
-        Error::NoDaemon { source, .. } => match source.raw_os_error().map(Errno::from_raw_os_error) {
+        Error::Refused { errno, .. } => crate::errno::from_raw(*errno),
+        Error::NoDaemon { source, .. } => match source.raw_os_error().map(crate::errno::from_raw) {
             Some(e @ (Errno::ACCESS | Errno::PERM)) => e,
             _ => Errno::NOENT,
         },
-        Error::System { source, .. } => source.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error),
+        Error::System { source, .. } => source.raw_os_error().map_or(Errno::IO, crate::errno::from_raw),
         Error::Name(_) => Errno::INVAL,
         Error::Region(_) => Errno::NOMEM,
         _ => Errno::NXIO,

@@ -16,7 +16,7 @@ pub struct Opt {
     pub addr: u64,
     /// Its header.
     pub header: NmreqOption,
-    status: Option<Errno>,
+    status: Option<u32>,
 }
 
 /// The options of a request.
@@ -48,7 +48,7 @@ impl Options {
     /// The option of a type, if it is there; from then on it counts as understood.
     pub fn take(&mut self, kind: u32) -> Option<Opt> {
         let opt = self.0.iter_mut().find(|o| o.header.nro_reqtype == kind)?;
-        opt.status = opt.status.or(Some(Errno::from_raw_os_error(0)));
+        opt.status = opt.status.or(Some(0));
         Some(*opt)
     }
 
@@ -62,7 +62,7 @@ impl Options {
         for opt in &mut self.0 {
             let twins = kinds.iter().filter(|k| **k == opt.header.nro_reqtype).count() > 1;
             if twins && is_known(opt.header.nro_reqtype) {
-                opt.status = Some(Errno::INVAL);
+                opt.status = Some(number(Errno::INVAL));
                 any = true;
             }
         }
@@ -71,7 +71,7 @@ impl Options {
 
     /// An option that cannot be honoured.
     pub fn set_status(&mut self, kind: u32, status: Errno) {
-        self.0.iter_mut().filter(|o| o.header.nro_reqtype == kind).for_each(|o| o.status = Some(status));
+        self.0.iter_mut().filter(|o| o.header.nro_reqtype == kind).for_each(|o| o.status = Some(number(status)));
     }
 
     /// Refuses what is left over once `kinds` are set aside: nobody understands it.
@@ -81,7 +81,7 @@ impl Options {
     pub fn refuse_others(&mut self, kinds: &[u32]) -> Result<(), Errno> {
         let mut any = false;
         for opt in self.0.iter_mut().filter(|o| !kinds.contains(&o.header.nro_reqtype)) {
-            opt.status = Some(Errno::OPNOTSUPP);
+            opt.status = Some(number(Errno::OPNOTSUPP));
             any = true;
         }
         if any { Err(Errno::OPNOTSUPP) } else { Ok(()) }
@@ -94,11 +94,15 @@ impl Options {
     pub fn write_back(&self) -> Result<(), Errno> {
         for opt in &self.0 {
             if let Some(status) = opt.status {
-                user::write_bytes(opt.addr + STATUS_AT, &status.raw_os_error().to_ne_bytes())?;
+                user::write_bytes(opt.addr + STATUS_AT, &status.to_ne_bytes())?;
             }
         }
         Ok(())
     }
+}
+
+fn number(e: Errno) -> u32 {
+    e.raw_os_error().cast_unsigned()
 }
 
 fn is_known(kind: u32) -> bool {

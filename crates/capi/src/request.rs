@@ -135,6 +135,6 @@ pub fn ask(fd: BorrowedFd<'_>, reqtype: u16, name: &str, body: &mut [u8]) -> Res
             body.copy_from_slice(&reply.body[..body.len()]);
             Ok(reply.name)
         }
-        errno => Err(Errno::from_raw_os_error(errno)),
+        errno => Err(crate::errno::from_raw(errno)),
     }
 }

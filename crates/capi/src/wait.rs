@@ -115,7 +115,7 @@ pub fn kernel(fds: &mut [pollfd], limit: Option<Duration>, mask: *const sigset_t
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the slice is ours for the call; limit is null or points at our own value; the mask is the program's or null.
     let n = unsafe { real::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit, mask) };
-    if n < 0 { Err(Errno::from_raw_os_error(crate::errno::get())) } else { Ok(()) }
+    if n < 0 { Err(crate::errno::last()) } else { Ok(()) }
 }
 
 /// How long to look before sleeping: `$NETVALE_SPIN_US` microseconds, 50 unless set.

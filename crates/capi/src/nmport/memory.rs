@@ -83,7 +83,7 @@ pub unsafe extern "C" fn nmport_extmem_from_file(d: *mut PortDesc, name: *const 
                 0
             }
             Err(e) => {
-                let errno = e.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
+                let errno = e.raw_os_error().map_or(Errno::IO, crate::errno::from_raw);
                 fail(ctx, errno, &format!("extmem: {path}: {e}"))
             }
         }

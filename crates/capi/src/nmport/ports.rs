@@ -281,7 +281,7 @@ pub unsafe extern "C" fn nmport_register(d: *mut PortDesc) -> c_int {
         }
         let before = (*d).reg;
         if libc::ioctl((*d).fd, NIOCCTRL.into(), &raw mut (*d).hdr) < 0 {
-            let errno = Errno::from_raw_os_error(crate::errno::get());
+            let errno = crate::errno::last();
             (*d).reg = before;
             report_options(d);
             libc::close((*d).fd);

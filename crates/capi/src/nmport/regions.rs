@@ -68,7 +68,7 @@ unsafe fn map(d: *mut PortDesc) -> Result<*mut MemDesc, Errno> {
         };
         if mem == MAP_FAILED {
             nmctx_free(ctx, m.cast());
-            return Err(Errno::from_raw_os_error(crate::errno::get()));
+            return Err(crate::errno::last());
         }
         let next = (*ctx).mem_descs;
         let mem_id = (*d).reg.nr_mem_id;

@@ -142,7 +142,7 @@ pub unsafe extern "C" fn nmreq_get_mem_id(name: *mut *const c_char, ctx: *mut Ct
         libc::close(fd);
         let shown = text(*name).unwrap_or("the port");
         if done < 0 {
-            return fail(ctx, Errno::from_raw_os_error(errno), &format!("{shown}: cannot tell its memory region"));
+            return fail(ctx, crate::errno::from_raw(errno), &format!("{shown}: cannot tell its memory region"));
         }
         if info.nr_mem_id == 0 {
             return fail(ctx, Errno::NXIO, &format!("{shown}: not there, so it has no memory region to share"));
