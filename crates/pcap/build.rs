@@ -1,0 +1,25 @@
+//! Gives the shared library libpcap's name, and lets it need the system's libpcap under another one.
+//!
+//! Programs find this library where they look for libpcap. What it does not define itself, the loader finds in the next one:
+//! `libpcap-system.so`, at run time a link to the system's libpcap. Here an empty library of that name is enough to link against.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+const SYSTEM: &str = "libpcap-system.so";
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libpcap.so.0.8");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let stub = out.join(SYSTEM);
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    let done = Command::new(&compiler)
+        .args(["-shared", "-nostdlib", "-x", "c", "/dev/null", "-o"])
+        .arg(&stub)
+        .arg(format!("-Wl,-soname,{SYSTEM}"))
+        .status();
+    assert!(done.is_ok_and(|s| s.success()), "{compiler} cannot link an empty library");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,--no-as-needed");
+    println!("cargo:rustc-cdylib-link-arg={}", stub.display());
+}

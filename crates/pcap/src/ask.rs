@@ -1,0 +1,152 @@
+//! Reading frames, and asking a handle what it is and how it fares.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::Ordering;
+
+use libc::{FILE, c_char, c_int, timeval};
+use netvale_control::client::Client;
+use netvale_control::dirs;
+
+use crate::handle::Handle;
+use crate::sys::{self, DLT_EN10MB, Dumper, Handler, PktHdr, Stat};
+use crate::{on_handle, read, text};
+
+fn after(h: &Handle, value: c_int) -> c_int {
+    if h.is_active() { value } else { sys::ERROR_NOT_ACTIVATED }
+}
+
+/// The descriptor to select on, from now on kept up to date.
+fn selectable(h: &Handle) -> c_int {
+    // SAFETY: a borrow that ends here.
+    unsafe { h.active() }.map_or(sys::ERROR, |a| {
+        a.selectable = true;
+        a.settle();
+        a.fd()
+    })
+}
+
+/// Frames that found no room at this port, as the daemon counts them; 0 for monitors and pipes.
+fn dropped(name: &str) -> u64 {
+    let Ok(mut client) = Client::connect(&dirs::default_run_dir()) else { return 0 };
+    client.show(name).ok().and_then(|p| p.drops.get("no-room").copied()).unwrap_or(0)
+}
+
+on_handle! {
+    /// Frames to a callback, for ever or until there were `count`.
+    fn pcap_loop(p, h, count: c_int, callback: Handler, user: *mut u8) -> c_int = c"pcap_loop" {
+        read::run(h, count, callback, user)
+    }
+    /// The frames that are there to a callback.
+    fn pcap_dispatch(p, h, count: c_int, callback: Handler, user: *mut u8) -> c_int = c"pcap_dispatch" {
+        read::dispatch(h, count, callback, user)
+    }
+    /// The next frame.
+    fn pcap_next_ex(p, h, header: *mut *mut PktHdr, data: *mut *const u8) -> c_int = c"pcap_next_ex" {
+        read::next_ex(h, header, data)
+    }
+    /// The next frame; null when there is none.
+    fn pcap_next(p, h, header: *mut PktHdr) -> *const u8 = c"pcap_next" {
+        let (mut head, mut data) = (std::ptr::null_mut::<PktHdr>(), std::ptr::null());
+        if read::next_ex(h, &raw mut head, &raw mut data) != 1 {
+            return std::ptr::null();
+        }
+        // SAFETY: `next_ex` set both; the place is the caller's.
+        unsafe { header.write(*head) };
+        data
+    }
+    /// Ends a loop; may be called in a signal handler.
+    fn pcap_breakloop(p, h) = c"pcap_breakloop" { h.breaking.store(true, Ordering::Relaxed) }
+
+    /// Frames received and dropped.
+    fn pcap_stats(p, h, stat: *mut Stat) -> c_int = c"pcap_stats" {
+        if !h.is_active() {
+            return h.fail(sys::ERROR_NOT_ACTIVATED, "not activated");
+        }
+        // Counters of 32 bits go round, as the system's do.
+        let stats = Stat { recv: h.received.get() as u32, drop: dropped(&h.name) as u32, ifdrop: 0 };
+        // SAFETY: the caller's place.
+        unsafe { stat.write(stats) };
+        0
+    }
+    /// The last error.
+    fn pcap_geterr(p, h) -> *mut c_char = c"pcap_geterr" { h.errbuf() }
+    /// The last error, to standard error.
+    fn pcap_perror(p, h, prefix: *const c_char) = c"pcap_perror" {
+        // SAFETY: C strings of the caller's and ours.
+        let (prefix, why) = unsafe { (text(prefix).unwrap_or(""), text(h.errbuf()).unwrap_or("")) };
+        eprintln!("{prefix}: {why}");
+    }
+
+    /// Ethernet.
+    fn pcap_datalink(p, h) -> c_int = c"pcap_datalink" { after(h, DLT_EN10MB) }
+    /// Ethernet.
+    fn pcap_datalink_ext(p, h) -> c_int = c"pcap_datalink_ext" { after(h, DLT_EN10MB) }
+    /// Ethernet.
+    fn pcap_list_datalinks(p, h, list: *mut *mut c_int) -> c_int = c"pcap_list_datalinks" {
+        if !h.is_active() {
+            return h.fail(sys::ERROR_NOT_ACTIVATED, "not activated");
+        }
+        // SAFETY: memory for one number, which the caller frees with `pcap_free_datalinks`; the caller's place.
+        unsafe {
+            let one = libc::malloc(size_of::<c_int>()).cast::<c_int>();
+            if one.is_null() {
+                return h.fail(sys::ERROR, "out of memory");
+            }
+            one.write(DLT_EN10MB);
+            *list = one;
+        }
+        1
+    }
+    /// Ethernet, and nothing else.
+    fn pcap_set_datalink(p, h, kind: c_int) -> c_int = c"pcap_set_datalink" {
+        if kind == DLT_EN10MB { after(h, 0) } else { h.fail(sys::ERROR, "a netvale port is Ethernet") }
+    }
+    /// Most bytes of a frame.
+    fn pcap_snapshot(p, h) -> c_int = c"pcap_snapshot" { after(h, h.snaplen.get()) }
+    /// Not a file.
+    fn pcap_is_swapped(p, h) -> c_int = c"pcap_is_swapped" { after(h, 0) }
+    /// Not a file.
+    fn pcap_major_version(p, h) -> c_int = c"pcap_major_version" { after(h, 0) }
+    /// Not a file.
+    fn pcap_minor_version(p, h) -> c_int = c"pcap_minor_version" { after(h, 0) }
+    /// The rings are the port's.
+    fn pcap_bufsize(p, h) -> c_int = c"pcap_bufsize" { after(h, 0) }
+    /// Not a file.
+    fn pcap_file(p, _h) -> *mut FILE = c"pcap_file" { std::ptr::null_mut() }
+    /// The descriptor to select on.
+    fn pcap_fileno(p, h) -> c_int = c"pcap_fileno" { selectable(h) }
+    /// Becomes readable when frames are there.
+    fn pcap_get_selectable_fd(p, h) -> c_int = c"pcap_get_selectable_fd" { selectable(h) }
+    /// The descriptor needs no help.
+    fn pcap_get_required_select_timeout(p, _h) -> *const timeval = c"pcap_get_required_select_timeout" { std::ptr::null() }
+
+    /// A capture file of this link type.
+    fn pcap_dump_open(p, h, name: *const c_char) -> *mut Dumper = c"pcap_dump_open" {
+        // SAFETY: the system's function on the system's handle.
+        dumper(h, || unsafe { sys::dump_open(h.dead.get(), name) })
+    }
+    /// The same, at the end of one that is there.
+    fn pcap_dump_open_append(p, h, name: *const c_char) -> *mut Dumper = c"pcap_dump_open_append" {
+        // SAFETY: the system's function on the system's handle.
+        dumper(h, || unsafe { sys::dump_open_append(h.dead.get(), name) })
+    }
+    /// The same, into an open file.
+    fn pcap_dump_fopen(p, h, file: *mut FILE) -> *mut Dumper = c"pcap_dump_fopen" {
+        // SAFETY: the system's function on the system's handle.
+        dumper(h, || unsafe { sys::dump_fopen(h.dead.get(), file) })
+    }
+}
+
+fn dumper(h: &Handle, open: impl FnOnce() -> *mut Dumper) -> *mut Dumper {
+    if !h.is_active() {
+        h.fail(sys::ERROR, "not-yet-activated pcap_t passed to pcap_dump_open");
+        return std::ptr::null_mut();
+    }
+    let dumper = open();
+    if dumper.is_null() {
+        // SAFETY: the text that the system's function left on its handle.
+        let why = unsafe { text(sys::geterr(h.dead.get())) };
+        h.fail(sys::ERROR, why.unwrap_or("cannot be opened"));
+    }
+    dumper
+}

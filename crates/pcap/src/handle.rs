@@ -1,0 +1,321 @@
+//! A `pcap_t` of ours: a netvale port as libpcap sees an interface.
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use libc::{c_char, c_int};
+use netvale::{Error, Port};
+use netvale_mem::notify::Doorbell;
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use crate::sys::{self, BpfInsn, ERRBUF_SIZE, Pcap};
+
+/// First field of every handle of ours. The system's `pcap_t` begins with a function's address; no address looks like this.
+pub const MAGIC: u64 = 0xf00d_4e56_7063_6170;
+
+/// A handle. The program's callbacks may call back into it, so nothing of it is borrowed while they run.
+#[repr(C)]
+pub struct Handle {
+    magic: u64,
+    /// The last error's text.
+    errbuf: UnsafeCell<[c_char; ERRBUF_SIZE]>,
+    /// The port's name.
+    pub name: String,
+    /// Most bytes of a frame.
+    pub snaplen: Cell<c_int>,
+    /// How long a read waits, milliseconds; 0: until something comes.
+    pub timeout: Cell<c_int>,
+    /// Nanoseconds in time stamps.
+    pub nano: Cell<bool>,
+    /// Reads do not wait.
+    pub nonblock: Cell<bool>,
+    /// Set by `pcap_breakloop`, perhaps in a signal handler.
+    pub breaking: AtomicBool,
+    /// `PCAP_D_*`.
+    pub direction: Cell<c_int>,
+    /// Frames that passed the filter.
+    pub received: Cell<u64>,
+    /// What `pcap_next_ex` points its caller at.
+    pub header: UnsafeCell<sys::PktHdr>,
+    /// The filter; empty: everything passes.
+    pub filter: UnsafeCell<Vec<BpfInsn>>,
+    /// A handle of the system's with our link type and snapshot length, for what needs one. Null before activation.
+    pub dead: Cell<*mut Pcap>,
+    /// The open port.
+    pub active: UnsafeCell<Option<Active>>,
+}
+
+/// An open port.
+pub struct Active {
+    /// The port.
+    pub port: Port,
+    /// Ring to look at next.
+    pub ring: usize,
+    /// Slots of that ring whose frame the program may still be looking at.
+    pub held: u32,
+    /// Slots given back since the last sync.
+    pub unsynced: u32,
+    /// Time of the last sync that brought frames.
+    pub now: (i64, i64),
+    /// Frames of several slots are put together here.
+    pub whole: Vec<u8>,
+    /// Readable when there is something to read: the rings' wake-ups, the connection, `always`.
+    epoll: OwnedFd,
+    /// Keeps `epoll` readable while frames are left.
+    always: Doorbell,
+    is_always: bool,
+    /// Whether the program asked for a descriptor to select on.
+    pub selectable: bool,
+}
+
+/// Whether a `pcap_t` is one of ours.
+#[inline]
+pub fn ours<'a>(p: *mut Pcap) -> Option<&'a Handle> {
+    // SAFETY: a pcap_t of either kind is readable for 8 bytes at least; with our magic it is a Handle, which lives until
+    // `pcap_close`.
+    unsafe { (!p.is_null() && p.cast::<u64>().read() == MAGIC).then(|| &*p.cast::<Handle>()) }
+}
+
+impl Handle {
+    /// A handle that is not activated.
+    pub fn new(name: &str) -> Box<Handle> {
+        Box::new(Handle {
+            magic: MAGIC,
+            errbuf: UnsafeCell::new([0; ERRBUF_SIZE]),
+            name: name.to_owned(),
+            snaplen: Cell::new(262_144),
+            timeout: Cell::new(0),
+            nano: Cell::new(false),
+            nonblock: Cell::new(false),
+            breaking: AtomicBool::new(false),
+            direction: Cell::new(0),
+            received: Cell::new(0),
+            header: UnsafeCell::new(sys::PktHdr { ts: libc::timeval { tv_sec: 0, tv_usec: 0 }, caplen: 0, len: 0 }),
+            filter: UnsafeCell::new(Vec::new()),
+            dead: Cell::new(std::ptr::null_mut()),
+            active: UnsafeCell::new(None),
+        })
+    }
+
+    /// Where the last error's text is.
+    pub fn errbuf(&self) -> *mut c_char {
+        self.errbuf.get().cast()
+    }
+
+    /// Notes an error. Returns `code`.
+    pub fn fail(&self, code: c_int, text: &str) -> c_int {
+        // SAFETY: the buffer has room for ERRBUF_SIZE bytes.
+        unsafe { put_text(self.errbuf(), text) };
+        code
+    }
+
+    /// The open port; the borrow must end before the program's code runs.
+    ///
+    /// # Safety
+    /// No other borrow of it is alive.
+    #[expect(clippy::mut_from_ref, reason = "the cell is what makes callbacks possible that use the handle")]
+    pub unsafe fn active(&self) -> Option<&mut Active> {
+        // SAFETY: the caller's; a handle is used by one thread at a time, as libpcap demands.
+        unsafe { (*self.active.get()).as_mut() }
+    }
+
+    /// Whether it is activated.
+    pub fn is_active(&self) -> bool {
+        // SAFETY: a look that ends here.
+        unsafe { self.active() }.is_some()
+    }
+
+    /// Opens the port.
+    pub fn activate(&self) -> c_int {
+        if self.is_active() {
+            return self.fail(sys::ERROR_ACTIVATED, "already activated");
+        }
+        let snaplen = if self.snaplen.get() <= 0 { 262_144 } else { self.snaplen.get().min(262_144) };
+        self.snaplen.set(snaplen);
+        match Active::open(&self.name) {
+            Ok(active) => {
+                let precision = if self.nano.get() { sys::PRECISION_NANO } else { sys::PRECISION_MICRO };
+                // SAFETY: makes a handle from numbers.
+                self.dead.set(unsafe { sys::open_dead(sys::DLT_EN10MB, snaplen, precision.cast_unsigned()) });
+                // SAFETY: no borrow is alive.
+                unsafe { *self.active.get() = Some(active) };
+                0
+            }
+            Err(e) => self.fail(code_of(&e), &format!("{}: {e}", self.name)),
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if !self.dead.get().is_null() {
+            // SAFETY: made by `open_dead`, closed once.
+            unsafe { sys::close(self.dead.get()) };
+        }
+    }
+}
+
+fn code_of(e: &Error) -> c_int {
+    match e {
+        Error::NoDaemon { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            sys::ERROR_PERM_DENIED
+        }
+        Error::NoDaemon { .. } => sys::ERROR_NO_SUCH_DEVICE,
+        Error::Refused { errno, .. } if *errno == libc::ENXIO => sys::ERROR_NO_SUCH_DEVICE,
+        Error::Refused { errno, .. } if *errno == libc::EACCES => sys::ERROR_PERM_DENIED,
+        _ => sys::ERROR,
+    }
+}
+
+/// Writes a C string, cut to the size of libpcap's error buffers.
+///
+/// # Safety
+/// `into` is null or has room for `ERRBUF_SIZE` bytes.
+pub unsafe fn put_text(into: *mut c_char, text: &str) {
+    if into.is_null() {
+        return;
+    }
+    // One line: what follows it is for people at a terminal.
+    let line: String = text.lines().collect::<Vec<_>>().join(" ").chars().take(ERRBUF_SIZE - 1).collect();
+    let mut end = line.len().min(ERRBUF_SIZE - 1);
+    while !line.is_char_boundary(end) {
+        end -= 1;
+    }
+    if let Ok(c) = CString::new(&line[..end]) {
+        let bytes = c.as_bytes_with_nul();
+        // SAFETY: at most ERRBUF_SIZE bytes, the NUL included.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), into.cast(), bytes.len()) };
+    }
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// Frames are there.
+    Frames,
+    /// The time was up.
+    TimedOut,
+    /// A signal came.
+    Interrupted,
+    /// The daemon took the port away.
+    Closed,
+}
+
+/// How long a read looks before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
+
+impl Active {
+    fn open(name: &str) -> Result<Active, Error> {
+        let mut port = Port::open(name)?;
+        let system = |e: Errno| Error::System { what: "make a descriptor to wait on", source: e.into() };
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
+        let always = Doorbell::new().map_err(system)?;
+        let add = |fd: BorrowedFd<'_>, data| {
+            epoll::add(&epoll, fd, epoll::EventData::new_u64(data), epoll::EventFlags::IN).map_err(system)
+        };
+        add(always.as_fd(), 0)?;
+        for ring in port.rx() {
+            add(ring.wake_fd(), 0)?;
+        }
+        if let Some(connection) = port.connection() {
+            add(connection, 1)?;
+        }
+        Ok(Active {
+            port,
+            ring: 0,
+            held: 0,
+            unsynced: 0,
+            now: (0, 0),
+            whole: Vec::new(),
+            epoll,
+            always,
+            is_always: false,
+            selectable: false,
+        })
+    }
+
+    /// The descriptor to select on.
+    pub fn fd(&self) -> c_int {
+        self.epoll.as_raw_fd()
+    }
+
+    /// Whether frames are there, looking afresh.
+    pub fn look(&mut self) -> bool {
+        self.unsynced = 0;
+        self.port.rx().iter_mut().fold(false, |any, ring| {
+            let _ = ring.sync();
+            any | (ring.space() > 0)
+        })
+    }
+
+    /// Waits for frames until `until` (none: no limit).
+    pub fn wait(&mut self, until: Option<Instant>) -> Waited {
+        let start = Instant::now();
+        let spin = until.map_or(SPIN, |u| SPIN.min(u.saturating_duration_since(start)));
+        loop {
+            if self.look() {
+                return Waited::Frames;
+            }
+            if start.elapsed() >= spin {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        let ready = self.port.rx().iter_mut().fold(false, |any, ring| ring.arm() | any);
+        let waited = if ready { Waited::Frames } else { self.sleep(until) };
+        self.port.rx().iter().for_each(|ring| ring.disarm());
+        if waited == Waited::TimedOut && self.look() { Waited::Frames } else { waited }
+    }
+
+    fn sleep(&mut self, until: Option<Instant>) -> Waited {
+        use rustix::event::Timespec;
+        let left = until.map(|u| u.saturating_duration_since(Instant::now()));
+        let left = left.map(|d| Timespec { tv_sec: d.as_secs() as i64, tv_nsec: d.subsec_nanos().into() });
+        let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 8];
+        match epoll::wait(&self.epoll, &mut events[..], left.as_ref()) {
+            Ok(([], _)) => Waited::TimedOut,
+            Ok((events, _)) if events.iter().all(|e| e.data.u64() == 1) => Waited::Closed,
+            Ok(_) => Waited::Frames,
+            Err(Errno::INTR) => Waited::Interrupted,
+            Err(_) => Waited::Closed,
+        }
+    }
+
+    /// Before the program goes on without us: its descriptor is to be readable exactly if frames are left.
+    pub fn settle(&mut self) {
+        if !self.selectable {
+            return;
+        }
+        let mut left = self.held == 0 && self.port.rx().iter().any(|ring| ring.space() > 0);
+        if self.held > 0 {
+            left = self.port.rx().get(self.ring).is_some_and(|r| r.space() > self.held);
+        }
+        if !left {
+            self.port.rx().iter().for_each(|ring| ring.disarm());
+            left = self.port.rx().iter_mut().fold(false, |any, ring| ring.arm() | any) && self.has_more_than_held();
+        }
+        if left != self.is_always {
+            self.is_always = left;
+            if left {
+                self.always.ring();
+            } else {
+                let _ = self.always.drain();
+            }
+        }
+    }
+
+    fn has_more_than_held(&mut self) -> bool {
+        let (at, held) = (self.ring, self.held);
+        self.port.rx().iter().enumerate().any(|(i, r)| r.space() > if i == at { held } else { 0 })
+    }
+}
+
+/// Takes `pcap_breakloop`'s flag.
+pub fn take_break(h: &Handle) -> bool {
+    h.breaking.swap(false, Ordering::Relaxed)
+}

@@ -1,0 +1,67 @@
+//! libpcap on netvale ports.
+//!
+//! Put before the system's libpcap (`netvale run` does it), this library opens `vale0:x`, pipes, monitors and `netmap:…` as
+//! interfaces, for programs that know nothing of netvale. All other names, and all functions it does not define, are the
+//! system's.
+//!
+//! ```text
+//!   program ──pcap_*──► this library: a name or handle of ours? ──no──► libpcap-system.so, a link to the system's libpcap
+//!                          │ yes
+//!                       netvale::Port: frames are read where they lie
+//! ```
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`sys`] | libpcap's types, the system's functions |
+//! | [`handle`] | a `pcap_t` of ours |
+//! | [`read`] | loop, dispatch, next |
+//! | [`open`], [`setup`], [`send`], [`ask`] | the other functions, by what they do |
+
+mod ask;
+mod handle;
+mod open;
+mod read;
+mod send;
+mod setup;
+mod sys;
+
+/// Defines functions of libpcap's that take a handle first: for a handle of ours the given block runs, for any other the system's
+/// function of the same name.
+macro_rules! on_handle {
+    ($($(#[$doc:meta])* fn $name:ident($p:ident, $h:ident $(, $arg:ident: $ty:ty)*) $(-> $ret:ty)? = $symbol:literal $body:block)*) => { $(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As libpcap's manual says.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name($p: *mut crate::sys::Pcap $(, $arg: $ty)*) $(-> $ret)? {
+            if let Some($h) = crate::handle::ours($p) {
+                return $body;
+            }
+            static REAL: crate::sys::Real = crate::sys::Real::new($symbol);
+            // SAFETY: a function of this name has this type in every libpcap.
+            let f = unsafe {
+                std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn(*mut crate::sys::Pcap $(, $ty)*) $(-> $ret)?>(REAL.get())
+            };
+            // SAFETY: the caller's.
+            unsafe { f($p $(, $arg)*) }
+        }
+    )* };
+}
+use on_handle;
+
+/// Whether a name is a netvale port's and not an interface's: it says so itself.
+fn is_port(name: &str) -> bool {
+    let prefixed = name.starts_with("netmap:") || (name.starts_with("vale") && name.contains(':'));
+    prefixed && netvale_portspec::PortSpec::parse(name).is_ok()
+}
+
+/// A C string as text.
+///
+/// # Safety
+/// `p` is null or a C string.
+#[allow(unsafe_code)]
+unsafe fn text<'a>(p: *const libc::c_char) -> Option<&'a str> {
+    // SAFETY: the caller's.
+    if p.is_null() { None } else { unsafe { std::ffi::CStr::from_ptr(p) }.to_str().ok() }
+}

@@ -1,0 +1,150 @@
+//! Opening, closing, and the list of interfaces.
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+
+use libc::{c_char, c_int, c_uint};
+use netvale_control::client::Client;
+use netvale_control::dirs;
+
+use crate::handle::{Handle, put_text};
+use crate::sys::{self, Interface, Pcap};
+use crate::{is_port, on_handle, text};
+
+/// A handle for an interface, to be set up and activated.
+///
+/// # Safety
+/// As libpcap's manual says.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pcap_create(name: *const c_char, errbuf: *mut c_char) -> *mut Pcap {
+    // SAFETY: the caller's.
+    match unsafe { text(name) }.filter(|n| is_port(n)) {
+        Some(name) => Box::into_raw(Handle::new(name)).cast(),
+        // SAFETY: the caller's.
+        None => unsafe { sys::create(name, errbuf) },
+    }
+}
+
+/// Create, set up and activate in one.
+///
+/// # Safety
+/// As libpcap's manual says.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pcap_open_live(
+    name: *const c_char,
+    snaplen: c_int,
+    promisc: c_int,
+    ms: c_int,
+    errbuf: *mut c_char,
+) -> *mut Pcap {
+    // SAFETY: the caller's.
+    let Some(port) = (unsafe { text(name) }).filter(|n| is_port(n)) else {
+        // SAFETY: the caller's.
+        return unsafe { sys::open_live(name, snaplen, promisc, ms, errbuf) };
+    };
+    let handle = Handle::new(port);
+    handle.snaplen.set(snaplen);
+    handle.timeout.set(ms);
+    if handle.activate() == 0 {
+        return Box::into_raw(handle).cast();
+    }
+    // SAFETY: the handle's own text; the caller's buffer.
+    unsafe { put_text(errbuf, text(handle.errbuf()).unwrap_or("cannot be opened")) };
+    std::ptr::null_mut()
+}
+
+on_handle! {
+    /// Opens what was created.
+    fn pcap_activate(p, h) -> c_int = c"pcap_activate" { h.activate() }
+
+    /// Closes.
+    fn pcap_close(p, _h) = c"pcap_close" {
+        // SAFETY: came from Box::into_raw in this file; the program does not use it any more.
+        drop(unsafe { Box::from_raw(p.cast::<Handle>()) })
+    }
+}
+
+/// All interfaces: the system's, then the daemon's ports.
+///
+/// # Safety
+/// As libpcap's manual says.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pcap_findalldevs(list: *mut *mut Interface, errbuf: *mut c_char) -> c_int {
+    // SAFETY: the caller's.
+    let found = unsafe { sys::findalldevs(list, errbuf) };
+    if found == 0 {
+        // SAFETY: the list is valid, its links are the system's nodes and ours.
+        unsafe {
+            let mut end = list;
+            while !(*end).is_null() {
+                end = &raw mut (**end).next;
+            }
+            for (name, description) in ports() {
+                *end = node(&name, &description);
+                if (*end).is_null() {
+                    break;
+                }
+                end = &raw mut (**end).next;
+            }
+        }
+    }
+    found
+}
+
+/// The daemon's ports and what they are; none when no daemon answers.
+fn ports() -> Vec<(String, String)> {
+    let Ok(mut client) = Client::connect(&dirs::default_run_dir()) else { return Vec::new() };
+    let list = client.ports(None).unwrap_or_default();
+    let named = list.into_iter().filter(|p| is_port(&p.name));
+    named.map(|p| (format!("{}/z", p.name), format!("a copy of what passes netvale port {}", p.name))).collect()
+}
+
+/// A node as the system's `pcap_freealldevs` frees it.
+///
+/// # Safety
+/// None beyond malloc's.
+unsafe fn node(name: &str, description: &str) -> *mut Interface {
+    const UP: c_uint = 2;
+    const RUNNING: c_uint = 4;
+    let (Ok(name), Ok(description)) = (CString::new(name), CString::new(description)) else {
+        return std::ptr::null_mut();
+    };
+    // SAFETY: the node is written whole before it is seen; strdup gives the list memory of its own.
+    unsafe {
+        let node = libc::malloc(size_of::<Interface>()).cast::<Interface>();
+        if !node.is_null() {
+            node.write(Interface {
+                next: std::ptr::null_mut(),
+                name: libc::strdup(name.as_ptr()),
+                description: libc::strdup(description.as_ptr()),
+                addresses: std::ptr::null_mut(),
+                flags: UP | RUNNING,
+            });
+        }
+        node
+    }
+}
+
+/// Network and mask of an interface: a port has none, which callers take in their stride.
+///
+/// # Safety
+/// As libpcap's manual says.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pcap_lookupnet(
+    name: *const c_char,
+    net: *mut u32,
+    mask: *mut u32,
+    errbuf: *mut c_char,
+) -> c_int {
+    // SAFETY: the caller's.
+    unsafe {
+        match text(name).filter(|n| is_port(n)) {
+            None => sys::lookupnet(name, net, mask, errbuf),
+            Some(port) => {
+                (*net, *mask) = (0, 0);
+                put_text(errbuf, &format!("{port}: no IPv4 address assigned"));
+                sys::ERROR
+            }
+        }
+    }
+}

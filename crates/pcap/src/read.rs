@@ -1,0 +1,251 @@
+//! Reading: frames from the rings, past the filter, to the program, without a copy.
+#![allow(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use libc::{c_int, timeval};
+use netvale_abi::slot::NS_MOREFRAG;
+
+use crate::handle::{Active, Handle, Waited, take_break};
+use crate::sys::{self, Handler, PktHdr};
+
+/// A frame where it lies.
+struct Frame {
+    at: *const u8,
+    /// Bytes at `at`.
+    there: u32,
+    /// Bytes of the whole frame.
+    len: u32,
+    slots: u32,
+}
+
+/// Slots that are given back at once, so that the sender does not run out of room while a full ring is read.
+const GIVE_BACK: u32 = 64;
+
+impl Active {
+    /// The program is done with the frame it had.
+    fn release(&mut self) {
+        let held = std::mem::take(&mut self.held);
+        if held == 0 {
+            return;
+        }
+        let at = self.ring;
+        if let Some(ring) = self.port.rx().get_mut(at) {
+            ring.advance(held);
+            self.unsynced += held;
+            if self.unsynced >= GIVE_BACK {
+                let _ = ring.sync();
+                self.unsynced = 0;
+            }
+        }
+    }
+
+    /// The next frame, if one is there: the rings take turns once one is empty.
+    fn next(&mut self, snaplen: u32) -> Option<Frame> {
+        let count = self.port.rx().len();
+        for _ in 0..count {
+            if let Some(frame) = self.at_head(snaplen) {
+                return Some(frame);
+            }
+            self.ring = (self.ring + 1) % count;
+        }
+        None
+    }
+
+    #[inline]
+    fn at_head(&mut self, snaplen: u32) -> Option<Frame> {
+        let at = self.ring;
+        let ring = self.port.rx().get(at)?;
+        if ring.space() == 0 {
+            return None;
+        }
+        let slot = ring.slot(ring.at(0));
+        if slot.flags & NS_MOREFRAG != 0 {
+            return self.assemble(snaplen);
+        }
+        let len = u32::from(slot.len).min(ring.mem().buf_size());
+        // A slot without a buffer is what the program itself, or a bug, put there: an empty frame.
+        let (at, len) = ring.mem().buf(slot.buf_idx).map_or((std::ptr::null(), 0), |p| (p.as_ptr().cast_const(), len));
+        Some(Frame { at, there: len, len, slots: 1 })
+    }
+
+    /// A frame of several slots, put together as far as the snapshot length goes.
+    #[cold]
+    fn assemble(&mut self, snaplen: u32) -> Option<Frame> {
+        let at = self.ring;
+        let mut whole = std::mem::take(&mut self.whole);
+        whole.clear();
+        let ring = self.port.rx().get(at)?;
+        let (mut len, mut k, mut last) = (0u32, 0, false);
+        while !last && k < ring.space() {
+            let i = ring.at(k);
+            let slot = ring.slot(i);
+            let from = whole.len();
+            let want = usize::from(slot.len).min((snaplen as usize).saturating_sub(from));
+            whole.resize(from + want, 0);
+            let got = ring.read(i, &mut whole[from..]);
+            whole.truncate(from + got);
+            len += u32::from(slot.len);
+            (k, last) = (k + 1, slot.flags & NS_MOREFRAG == 0);
+        }
+        let frame = Frame { at: whole.as_ptr(), there: whole.len() as u32, len, slots: k };
+        self.whole = whole;
+        last.then_some(frame)
+    }
+
+    /// Time of the frames that a look just found.
+    fn stamp(&mut self, nano: bool) {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        self.now = (now.tv_sec, if nano { now.tv_nsec } else { now.tv_nsec / 1000 });
+    }
+}
+
+/// The next frame that passes the filter. It stays the program's until the next call.
+///
+/// # Safety
+/// No borrow of the handle's port is alive.
+unsafe fn take(h: &Handle) -> Option<(PktHdr, *const u8)> {
+    let snaplen = h.snaplen.get().cast_unsigned();
+    // SAFETY: the caller's; neither borrow outlives this function, in which no code of the program runs.
+    let (a, filter) = unsafe { (h.active()?, &*h.filter.get()) };
+    loop {
+        a.release();
+        let frame = a.next(snaplen)?;
+        a.held = frame.slots;
+        let mut caplen = frame.there.min(snaplen);
+        if !filter.is_empty() && !frame.at.is_null() {
+            // SAFETY: validated when it was set; the frame's bytes are there. They may change under it: it then judges wrongly, and
+            // reads nothing beyond `there`.
+            let keep = unsafe { sys::bpf_filter(filter.as_ptr(), frame.at, frame.len, frame.there) };
+            if keep == 0 {
+                continue;
+            }
+            caplen = caplen.min(keep);
+        }
+        if frame.at.is_null() {
+            continue;
+        }
+        h.received.set(h.received.get() + 1);
+        let ts = timeval { tv_sec: a.now.0, tv_usec: a.now.1 };
+        return Some((PktHdr { ts, caplen, len: frame.len }, frame.at));
+    }
+}
+
+/// Hands frames that are there to `callback`, at most `most` (0: all). Returns how many.
+fn deliver(h: &Handle, most: c_int, callback: Handler, user: *mut u8) -> c_int {
+    let mut count = 0;
+    while most <= 0 || count < most {
+        if h.breaking.load(std::sync::atomic::Ordering::Relaxed) {
+            break;
+        }
+        // SAFETY: borrows end inside.
+        let Some((header, at)) = (unsafe { take(h) }) else { break };
+        // SAFETY: the program's callback, with a header and a frame that live over the call.
+        unsafe { callback(user, &raw const header, at) };
+        count += 1;
+    }
+    // SAFETY: a borrow that ends here; the callback is done with its frame.
+    if let Some(a) = unsafe { h.active() } {
+        a.release();
+    }
+    count
+}
+
+/// Looks for frames, and waits for them if `wait`. 1: there are some; 0: the time was up; else an error.
+fn ready(h: &Handle, wait: bool) -> c_int {
+    let until = match h.timeout.get() {
+        ms if ms > 0 => Some(Instant::now() + Duration::from_millis(ms.unsigned_abs().into())),
+        _ => None,
+    };
+    loop {
+        if take_break(h) {
+            return sys::ERROR_BREAK;
+        }
+        // SAFETY: a borrow that ends with this round.
+        let Some(a) = (unsafe { h.active() }) else { return h.fail(sys::ERROR_NOT_ACTIVATED, "not activated") };
+        a.release();
+        if a.port.rx().iter().any(|r| r.space() > 0) {
+            return 1;
+        }
+        let found = if wait {
+            a.wait(until)
+        } else if a.look() {
+            Waited::Frames
+        } else {
+            Waited::TimedOut
+        };
+        match found {
+            Waited::Frames if a.look() => {
+                a.stamp(h.nano.get());
+                return 1;
+            }
+            Waited::Frames | Waited::Interrupted => {}
+            Waited::TimedOut => return 0,
+            Waited::Closed => return h.fail(sys::ERROR, "the daemon took the port away, or ended"),
+        }
+    }
+}
+
+fn settle(h: &Handle) {
+    // SAFETY: a borrow that ends here.
+    if let Some(a) = unsafe { h.active() } {
+        a.settle();
+    }
+}
+
+/// `pcap_dispatch`: one round.
+pub fn dispatch(h: &Handle, most: c_int, callback: Handler, user: *mut u8) -> c_int {
+    let result = match ready(h, !h.nonblock.get()) {
+        1 => deliver(h, most, callback, user),
+        other => other,
+    };
+    settle(h);
+    result
+}
+
+/// `pcap_loop`: until `most` frames (0 or less: for ever), a break, or an error. Time limits do not end it.
+pub fn run(h: &Handle, most: c_int, callback: Handler, user: *mut u8) -> c_int {
+    let mut left = most;
+    let result = loop {
+        match ready(h, true) {
+            1 => {}
+            0 => continue,
+            error => break error,
+        }
+        let count = deliver(h, left, callback, user);
+        if most > 0 {
+            left -= count;
+            if left <= 0 {
+                break 0;
+            }
+        }
+    };
+    settle(h);
+    result
+}
+
+/// `pcap_next_ex`: 1 and a frame, 0 when the time was up, or an error.
+pub fn next_ex(h: &Handle, header: *mut *mut PktHdr, data: *mut *const u8) -> c_int {
+    // A look may find frames of which none passes the filter.
+    let result = loop {
+        let found = ready(h, !h.nonblock.get());
+        if found != 1 {
+            break found;
+        }
+        // SAFETY: borrows end inside.
+        if let Some((head, at)) = unsafe { take(h) } {
+            // SAFETY: the header is ours and lives as long as the handle; the places are the caller's.
+            unsafe {
+                *h.header.get() = head;
+                *header = h.header.get();
+                *data = at;
+            }
+            break 1;
+        }
+        if h.nonblock.get() {
+            break 0;
+        }
+    };
+    settle(h);
+    result
+}

@@ -1,0 +1,115 @@
+//! Options before activation, filters and modes after it.
+#![allow(unsafe_code)]
+
+use libc::{c_char, c_int};
+
+use crate::handle::Handle;
+use crate::sys::{self, BpfProgram};
+use crate::{on_handle, text};
+
+/// Options can be set before activation only.
+fn before(h: &Handle, set: impl FnOnce()) -> c_int {
+    if h.is_active() {
+        return h.fail(sys::ERROR_ACTIVATED, "can't perform operation on activated capture");
+    }
+    set();
+    0
+}
+
+/// What there is after activation only.
+fn after(h: &Handle, value: c_int) -> c_int {
+    if h.is_active() { value } else { h.fail(sys::ERROR_NOT_ACTIVATED, "not activated") }
+}
+
+on_handle! {
+    /// Most bytes of a frame.
+    fn pcap_set_snaplen(p, h, snaplen: c_int) -> c_int = c"pcap_set_snaplen" { before(h, || h.snaplen.set(snaplen)) }
+    /// A port sees what the switch sends it in any case.
+    fn pcap_set_promisc(p, h, _on: c_int) -> c_int = c"pcap_set_promisc" { before(h, || ()) }
+    /// There is no radio.
+    fn pcap_can_set_rfmon(p, h) -> c_int = c"pcap_can_set_rfmon" { before(h, || ()) }
+    /// There is no radio.
+    fn pcap_set_rfmon(p, h, _on: c_int) -> c_int = c"pcap_set_rfmon" { before(h, || ()) }
+    /// How long a read waits, milliseconds.
+    fn pcap_set_timeout(p, h, ms: c_int) -> c_int = c"pcap_set_timeout" { before(h, || h.timeout.set(ms)) }
+    /// Frames are always told at once.
+    fn pcap_set_immediate_mode(p, h, _on: c_int) -> c_int = c"pcap_set_immediate_mode" { before(h, || ()) }
+    /// The rings are the port's.
+    fn pcap_set_buffer_size(p, h, _bytes: c_int) -> c_int = c"pcap_set_buffer_size" { before(h, || ()) }
+    /// Ethernet has all protocols.
+    fn pcap_set_protocol_linux(p, h, _protocol: c_int) -> c_int = c"pcap_set_protocol_linux" { before(h, || ()) }
+    /// Time stamps are the host's.
+    fn pcap_set_tstamp_type(p, h, kind: c_int) -> c_int = c"pcap_set_tstamp_type" {
+        const WARNING_NOT_SUPPORTED: c_int = 3;
+        let done = before(h, || ());
+        if done == 0 && kind != sys::TSTAMP_HOST { WARNING_NOT_SUPPORTED } else { done }
+    }
+    /// Microseconds or nanoseconds.
+    fn pcap_set_tstamp_precision(p, h, precision: c_int) -> c_int = c"pcap_set_tstamp_precision" {
+        const NOT_SUPPORTED: c_int = -12;
+        match precision {
+            sys::PRECISION_MICRO | sys::PRECISION_NANO => before(h, || h.nano.set(precision == sys::PRECISION_NANO)),
+            _ => NOT_SUPPORTED,
+        }
+    }
+    /// Microseconds or nanoseconds.
+    fn pcap_get_tstamp_precision(p, h) -> c_int = c"pcap_get_tstamp_precision" {
+        if h.nano.get() { sys::PRECISION_NANO } else { sys::PRECISION_MICRO }
+    }
+    /// The only kind is the default.
+    fn pcap_list_tstamp_types(p, _h, list: *mut *mut c_int) -> c_int = c"pcap_list_tstamp_types" {
+        // SAFETY: the caller's place.
+        unsafe { *list = std::ptr::null_mut() };
+        0
+    }
+
+    /// Whether reads wait.
+    fn pcap_setnonblock(p, h, on: c_int, _errbuf: *mut c_char) -> c_int = c"pcap_setnonblock" {
+        h.nonblock.set(on != 0);
+        0
+    }
+    /// Whether reads wait.
+    fn pcap_getnonblock(p, h, _errbuf: *mut c_char) -> c_int = c"pcap_getnonblock" {
+        after(h, h.nonblock.get().into())
+    }
+    /// What a port receives is all there is.
+    fn pcap_setdirection(p, h, direction: c_int) -> c_int = c"pcap_setdirection" {
+        const OUT: c_int = 2;
+        match direction {
+            OUT => h.fail(sys::ERROR, "a port sees what it receives; /t watches what it sends"),
+            _ => { h.direction.set(direction); after(h, 0) }
+        }
+    }
+    /// The text of a filter into a program.
+    fn pcap_compile(p, h, program: *mut BpfProgram, filter: *const c_char, optimize: c_int, mask: u32) -> c_int = c"pcap_compile" {
+        if !h.is_active() {
+            return h.fail(sys::ERROR, "not-yet-activated pcap_t passed to pcap_compile");
+        }
+        let dead = h.dead.get();
+        // SAFETY: the system's function on the system's handle; the text it leaves there.
+        unsafe {
+            let done = sys::compile(dead, program, filter, optimize, mask);
+            if done == 0 { 0 } else { h.fail(done, text(sys::geterr(dead)).unwrap_or("syntax error in filter expression")) }
+        }
+    }
+    /// A program that frames must pass.
+    fn pcap_setfilter(p, h, program: *mut BpfProgram) -> c_int = c"pcap_setfilter" {
+        if !h.is_active() {
+            return h.fail(sys::ERROR_NOT_ACTIVATED, "not activated");
+        }
+        // SAFETY: the program is the caller's: `len` instructions at `insns`, copied before they are judged.
+        unsafe {
+            if program.is_null() || (*program).insns.is_null() {
+                return h.fail(sys::ERROR, "no filter specified");
+            }
+            let insns = std::slice::from_raw_parts((*program).insns, (*program).len as usize).to_vec();
+            match c_int::try_from(insns.len()) {
+                Ok(n) if sys::bpf_validate(insns.as_ptr(), n) != 0 => {
+                    *h.filter.get() = insns;
+                    0
+                }
+                _ => h.fail(sys::ERROR, "BPF program is not valid"),
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! libpcap's types (pcap/pcap.h, pcap/bpf.h) and the system's functions behind ours.
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{c_char, c_int, c_uint, c_void, timeval};
+
+/// `pcap_t`: opaque; ours or the system's.
+pub enum Pcap {}
+/// `pcap_dumper_t`.
+pub enum Dumper {}
+
+/// `struct pcap_pkthdr`. With nanosecond precision, `tv_usec` holds nanoseconds.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PktHdr {
+    /// When.
+    pub ts: timeval,
+    /// Bytes there are.
+    pub caplen: c_uint,
+    /// Bytes there were.
+    pub len: c_uint,
+}
+
+/// `pcap_handler`.
+pub type Handler = unsafe extern "C" fn(*mut u8, *const PktHdr, *const u8);
+
+/// `struct bpf_insn`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct BpfInsn {
+    code: u16,
+    jt: u8,
+    jf: u8,
+    k: u32,
+}
+
+/// `struct bpf_program`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct BpfProgram {
+    /// Instructions.
+    pub len: c_uint,
+    /// The first.
+    pub insns: *mut BpfInsn,
+}
+
+/// `struct pcap_stat`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Stat {
+    /// Frames received.
+    pub recv: c_uint,
+    /// Frames dropped for lack of room.
+    pub drop: c_uint,
+    /// Frames the interface dropped.
+    pub ifdrop: c_uint,
+}
+
+/// `struct pcap_if`.
+#[repr(C)]
+pub struct Interface {
+    /// The next one.
+    pub next: *mut Interface,
+    /// Its name.
+    pub name: *mut c_char,
+    /// A text for people.
+    pub description: *mut c_char,
+    /// Its addresses.
+    pub addresses: *mut c_void,
+    /// `PCAP_IF_*`.
+    pub flags: c_uint,
+}
+
+/// `DLT_EN10MB`: Ethernet.
+pub const DLT_EN10MB: c_int = 1;
+/// Bytes of an error's text, the NUL included.
+pub const ERRBUF_SIZE: usize = 256;
+/// Generic error.
+pub const ERROR: c_int = -1;
+/// Ended by `pcap_breakloop`.
+pub const ERROR_BREAK: c_int = -2;
+/// Not activated yet.
+pub const ERROR_NOT_ACTIVATED: c_int = -3;
+/// Activated already.
+pub const ERROR_ACTIVATED: c_int = -4;
+/// No such interface.
+pub const ERROR_NO_SUCH_DEVICE: c_int = -5;
+/// Not for this user.
+pub const ERROR_PERM_DENIED: c_int = -8;
+/// `PCAP_TSTAMP_HOST`.
+pub const TSTAMP_HOST: c_int = 0;
+/// `PCAP_TSTAMP_PRECISION_MICRO`.
+pub const PRECISION_MICRO: c_int = 0;
+/// `PCAP_TSTAMP_PRECISION_NANO`.
+pub const PRECISION_NANO: c_int = 1;
+
+/// A function of the system's libpcap, looked up when it is first called.
+pub struct Real {
+    name: &'static CStr,
+    found: AtomicPtr<c_void>,
+}
+
+impl Real {
+    /// A function of that name.
+    pub const fn new(name: &'static CStr) -> Real {
+        Real { name, found: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// Its address; the program ends when the system's libpcap has no such function, which the loader would have told otherwise.
+    #[inline]
+    pub fn get(&self) -> *mut c_void {
+        let known = self.found.load(Ordering::Relaxed);
+        if known.is_null() { self.look_up() } else { known }
+    }
+
+    #[cold]
+    fn look_up(&self) -> *mut c_void {
+        // SAFETY: dlsym takes any NUL-terminated name.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        if found.is_null() {
+            eprintln!("netvale: the system's libpcap has no {}", self.name.to_string_lossy());
+            std::process::abort();
+        }
+        self.found.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// Declares functions of the system's libpcap.
+macro_rules! real {
+    ($(fn $name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)? = $symbol:literal;)*) => { $(
+        /// The system's function of that name.
+        ///
+        /// # Safety
+        /// As libpcap's manual says.
+        #[inline]
+        pub unsafe fn $name($($arg: $ty),*) $(-> $ret)? {
+            static REAL: Real = Real::new($symbol);
+            // SAFETY: a function of this name has this type in every libpcap.
+            let f = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) $(-> $ret)?>(REAL.get()) };
+            // SAFETY: passed on to the caller.
+            unsafe { f($($arg),*) }
+        }
+    )* };
+}
+
+real! {
+    fn open_dead(linktype: c_int, snaplen: c_int, precision: c_uint) -> *mut Pcap = c"pcap_open_dead_with_tstamp_precision";
+    fn close(p: *mut Pcap) = c"pcap_close";
+    fn compile(p: *mut Pcap, program: *mut BpfProgram, text: *const c_char, optimize: c_int, mask: u32) -> c_int = c"pcap_compile";
+    fn geterr(p: *mut Pcap) -> *mut c_char = c"pcap_geterr";
+    fn bpf_filter(insns: *const BpfInsn, frame: *const u8, len: c_uint, caplen: c_uint) -> c_uint = c"bpf_filter";
+    fn bpf_validate(insns: *const BpfInsn, len: c_int) -> c_int = c"bpf_validate";
+    fn create(name: *const c_char, errbuf: *mut c_char) -> *mut Pcap = c"pcap_create";
+    fn open_live(name: *const c_char, snaplen: c_int, promisc: c_int, ms: c_int, errbuf: *mut c_char) -> *mut Pcap = c"pcap_open_live";
+    fn findalldevs(list: *mut *mut Interface, errbuf: *mut c_char) -> c_int = c"pcap_findalldevs";
+    fn lookupnet(name: *const c_char, net: *mut u32, mask: *mut u32, errbuf: *mut c_char) -> c_int = c"pcap_lookupnet";
+    fn dump_open(p: *mut Pcap, name: *const c_char) -> *mut Dumper = c"pcap_dump_open";
+    fn dump_open_append(p: *mut Pcap, name: *const c_char) -> *mut Dumper = c"pcap_dump_open_append";
+    fn dump_fopen(p: *mut Pcap, file: *mut libc::FILE) -> *mut Dumper = c"pcap_dump_fopen";
+}
