@@ -17,6 +17,7 @@ pub mod list;
 pub mod man;
 pub mod pkt_gen;
 pub mod replay;
+pub mod run;
 pub mod show;
 pub mod stop;
 pub mod table;
@@ -41,6 +42,7 @@ pub enum Command {
     Lb(lb::Args),
     Dump(dump::Args),
     Replay(replay::Args),
+    Run(run::Args),
     Demo(demo::Args),
     Bench(bench::Args),
     Man(man::Args),
@@ -68,6 +70,7 @@ impl Command {
             Self::Lb(args) => lb::run(args, ctx),
             Self::Dump(args) => dump::run(args, ctx),
             Self::Replay(args) => replay::run(args, ctx),
+            Self::Run(args) => run::run(args, ctx),
             Self::Demo(args) => demo::run(args, ctx),
             Self::Bench(args) => bench::run(args, ctx),
             Self::Man(args) => man::run(args, ctx),

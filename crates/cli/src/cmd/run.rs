@@ -1,0 +1,82 @@
+//! `netvale run`: programs written for netmap or libpcap, as they are.
+
+mod libraries;
+mod program;
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use netvale_control::dirs::{ATTACH_SOCKET, RUN_DIR_VARIABLE};
+
+use crate::{CliError, Ctx};
+use libraries::Libraries;
+
+/// Run a program written for netmap or libpcap on netvale's ports, as it is.
+///
+/// /dev/netmap, ioctl, mmap, poll, select and epoll work as netmap's do; libpcap opens vale0:x, netmap:p{1, vale0:x/z as interfaces
+/// beside the system's. The program's children inherit it. Examples:
+///
+///   netvale run -- tcpdump -ni vale0:a
+///   netvale run -- ./pkt-gen -i vale0:a -f tx
+///   netvale run --shell
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A shell instead of a program: everything started in it can use netvale's ports.
+    #[arg(long, conflicts_with = "command")]
+    pub shell: bool,
+
+    /// Say on standard error why the daemon refused something.
+    #[arg(short, long)]
+    pub verbose: bool,
+
+    /// Folder of the libraries; without it, where this command was installed or built.
+    #[arg(long, value_name = "DIR")]
+    pub lib_dir: Option<PathBuf>,
+
+    /// The program and its arguments.
+    #[arg(last = true, value_name = "CMD", required_unless_present = "shell")]
+    pub command: Vec<OsString>,
+}
+
+/// Runs the subcommand; it comes back only if the program cannot be started.
+///
+/// # Errors
+/// No libraries, no program, or one that they cannot reach.
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let libraries = Libraries::find(args.lib_dir.as_deref())?;
+    let shell = [std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into())];
+    let line = if args.shell { &shell[..] } else { &args.command };
+    let [name, rest @ ..] = line else {
+        return Err(CliError::usage("no program is named", "netvale run -- PROGRAM ARGUMENTS"));
+    };
+    let path = program::find(name)?;
+    program::check(&path)?;
+    let dir = std::path::absolute(ctx.dir()).unwrap_or_else(|_| ctx.dir());
+    if std::os::unix::net::UnixStream::connect(dir.join(netvale_control::dirs::CONTROL_SOCKET)).is_err()
+        && !dir.join(ATTACH_SOCKET).exists()
+    {
+        eprintln!("netvale: no daemon at {} yet: ports can be opened once `netvale up` runs", dir.display());
+    }
+    let mut command = Command::new(&path);
+    command.args(rest).env(RUN_DIR_VARIABLE, dir).env("LD_PRELOAD", joined(libraries.netmap.as_os_str(), "LD_PRELOAD"));
+    if let Some(pcap) = &libraries.pcap {
+        command.env("LD_LIBRARY_PATH", joined(pcap.as_os_str(), "LD_LIBRARY_PATH"));
+    }
+    if args.verbose {
+        command.env("NETVALE_VERBOSE", "1");
+    }
+    let error = command.arg0(name).exec();
+    Err(CliError::failed(format!("cannot run {}: {error}", path.display()), "check its name and rights"))
+}
+
+/// A list of paths with ours in front of what the variable has.
+fn joined(ours: &OsStr, variable: &str) -> OsString {
+    let mut all = ours.to_owned();
+    if let Some(theirs) = std::env::var_os(variable).filter(|v| !v.is_empty()) {
+        all.push(":");
+        all.push(theirs);
+    }
+    all
+}

@@ -1,0 +1,83 @@
+//! Where the libraries are that stand before the C library and libpcap.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::CliError;
+
+/// Name of the netmap library where it is installed, and where it is built.
+const NETMAP: [&str; 2] = ["libnetmap.so.0", "libnetmap.so"];
+/// Name of the pcap library where it is built; installed, it has libpcap's names in a folder of its own.
+const PCAP_BUILT: &str = "libnetvale_pcap.so";
+/// That folder.
+const PCAP_DIR: &str = "pcap";
+/// Names that programs look for libpcap by: Debian's, everybody else's.
+const PCAP_NAMES: [&str; 2] = ["libpcap.so.0.8", "libpcap.so.1"];
+/// In the folder: a link to the system's libpcap.
+const PCAP_SYSTEM: &str = "libpcap-system.so";
+
+/// The libraries of a program that is run.
+pub struct Libraries {
+    /// To be preloaded.
+    pub netmap: PathBuf,
+    /// Folder to look for libpcap in; none when the system has no libpcap that a program could have been linked to.
+    pub pcap: Option<PathBuf>,
+}
+
+impl Libraries {
+    /// Finds them: in `dir`, else where this command was installed (`../lib/netvale`) or built (beside it).
+    ///
+    /// # Errors
+    /// They are in none of these.
+    pub fn find(dir: Option<&Path>) -> Result<Libraries, CliError> {
+        let own = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_path_buf)).unwrap_or_default();
+        let places = match dir {
+            Some(dir) => vec![dir.to_path_buf()],
+            None => vec![own.join("../lib/netvale"), own],
+        };
+        let netmap = places.iter().find_map(|d| NETMAP.iter().map(|n| d.join(n)).find(|p| p.exists()));
+        let Some(netmap) = netmap.and_then(|p| p.canonicalize().ok().or(Some(p))) else {
+            let looked: Vec<String> = places.iter().map(|p| p.display().to_string()).collect();
+            return Err(CliError::failed(
+                format!("no {} in {}", NETMAP[0], looked.join(" or ")),
+                "`make install` puts it there; `make build` builds it; --lib-dir names another folder",
+            ));
+        };
+        let pcap = places.iter().find_map(|d| pcap_dir(d));
+        Ok(Libraries { netmap, pcap })
+    }
+}
+
+/// The folder with libpcap's names below `dir`; made if the library was only built there.
+fn pcap_dir(dir: &Path) -> Option<PathBuf> {
+    let pcap = dir.join(PCAP_DIR);
+    if pcap.join(PCAP_SYSTEM).exists() {
+        return pcap.canonicalize().ok();
+    }
+    let built = dir.join(PCAP_BUILT).canonicalize().ok()?;
+    link(&pcap, &built, &system_pcap()?).ok()?;
+    pcap.canonicalize().ok()
+}
+
+fn link(pcap: &Path, built: &Path, system: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(pcap)?;
+    // Another run may be at it at the same time: a name that is there already is as good.
+    let link = |to: &Path, name: &str| match std::os::unix::fs::symlink(to, pcap.join(name)) {
+        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => Err(e),
+        _ => Ok(()),
+    };
+    PCAP_NAMES.iter().try_for_each(|name| link(built, name))?;
+    // Last: it says that the folder is complete.
+    link(system, PCAP_SYSTEM)
+}
+
+/// The system's libpcap, as the dynamic loader would find it.
+fn system_pcap() -> Option<PathBuf> {
+    let list = ["/sbin/ldconfig", "ldconfig"].iter().find_map(|l| Command::new(l).arg("-p").output().ok())?;
+    let list = String::from_utf8_lossy(&list.stdout).into_owned();
+    let named = |name: &str| {
+        let line = list.lines().find(|l| l.trim_start().starts_with(&format!("{name} ")))?;
+        line.rsplit_once("=> ").map(|(_, path)| PathBuf::from(path.trim()))
+    };
+    PCAP_NAMES.iter().find_map(|name| named(name)).filter(|p| p.exists())
+}
