@@ -90,7 +90,7 @@ impl Server {
             let nap = self.state.tick(Instant::now()).max(Duration::from_millis(1));
             let limit = Timespec { tv_sec: nap.as_secs() as i64, tv_nsec: i64::from(nap.subsec_nanos()) };
             let ready = match epoll::wait(&self.epoll, &mut events[..], Some(&limit)) {
-                Ok((ready, _)) => ready.iter().map(|e| e.data.u64()).collect::<Vec<_>>(),
+                Ok((ready, _)) => in_order(ready),
                 Err(Errno::INTR) => continue,
                 Err(e) => {
                     tracing::error!("epoll: {e}");
@@ -171,6 +171,16 @@ impl Server {
             self.state.close(held.attachment, id);
         }
     }
+}
+
+/// Those that hung up come first: a program that closed a port and asks for it anew finds it free.
+fn in_order(ready: &[epoll::Event]) -> Vec<u64> {
+    let gone = |e: &&epoll::Event| {
+        let flags = e.flags;
+        flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::RDHUP)
+    };
+    let (first, then): (Vec<&epoll::Event>, Vec<&epoll::Event>) = ready.iter().partition(gone);
+    first.into_iter().chain(then).map(|e| e.data.u64()).collect()
 }
 
 /// What a control client sent, and what it can take of the answers. Returns whether to keep the connection.

@@ -40,7 +40,7 @@ header(struct nmreq_header *h, const char *name, uint16_t type, void *body)
 	h->nr_version = NETMAP_API;
 	h->nr_reqtype = type;
 	h->nr_body = (uintptr_t)body;
-	strncpy(h->nr_name, name, sizeof(h->nr_name) - 1);
+	snprintf(h->nr_name, sizeof(h->nr_name), "%.63s", name);
 }
 
 static inline int

@@ -320,7 +320,8 @@ pools(void)
 	close(one);
 	memset(&p, 0, sizeof(p));
 	p.nr_mem_id = 1;
-	CHECK(request(fd, port, NETMAP_REQ_POOLS_INFO_GET, &p) == 0 && p.nr_mem_id == 1, "of the common region");
+	CHECK(request(fd, port, NETMAP_REQ_POOLS_INFO_GET, &p) == 0, "of the common region");
+	CHECK(p.nr_mem_id == 1, "region %u", p.nr_mem_id);
 	close(fd);
 }
 
@@ -445,6 +446,8 @@ sync_kloop(void)
 	CHECK((loop_fd = reg_with(port, &r, NULL)) >= 0, "port");
 	CHECK(start_stop(NULL) == EINVAL, "not without CSB");
 	close(loop_fd);
+	r = mode(NR_REG_ALL_NIC);
+	r.nr_flags = NR_EXCLUSIVE;
 	CHECK((loop_fd = reg_with(port, &r, NULL)) >= 0, "port");
 	header(&h, port, NETMAP_REQ_CSB_ENABLE, NULL);
 	REFUSED(EINVAL, ioctl(loop_fd, NIOCCTRL, &h));
