@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! abi → mem → port → { switch, tap, pcapport } → daemon → cli
-//! abi → portspec, control → { client, daemon }      mem → client → { bench, cli }
+//! abi → portspec, control → { client, daemon }      mem → client → { capi, pcap, bench, cli }
 //! wire → { port, switch, tap, pcapport, client, daemon }
 //! ```
 //!
@@ -22,6 +22,8 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("tap", &["abi", "mem", "wire", "port"]),
     ("pcapport", &["abi", "mem", "wire", "port"]),
     ("client", &["abi", "mem", "wire", "portspec", "control"]),
+    ("capi", &["abi", "mem", "portspec", "control", "client"]),
+    ("pcap", &["abi", "mem", "portspec", "control", "client"]),
     ("daemon", &["abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport"]),
     ("bench", &["abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "client", "daemon"]),
     (

@@ -288,6 +288,7 @@ macro_rules! fstat_functions {
 fstat_functions!(fstat, fstat64);
 
 /// Runs when the library is loaded: children of fork take the table over; descriptors that came through exec are looked for.
+// SAFETY: the section holds addresses of functions without arguments, which the loader calls once.
 #[cfg_attr(not(test), unsafe(link_section = ".init_array"))]
 #[used]
 static AT_LOAD: extern "C" fn() = at_load;
@@ -300,6 +301,8 @@ extern "C" fn at_load() {
     }
 }
 
+/// # Safety
+/// None is needed; the type is pthread_atfork's.
 unsafe extern "C" fn forked() {
     table::forked();
 }

@@ -20,6 +20,7 @@ use crate::{errno, real, table};
 pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the program's.
     match unsafe { netmap_among(fds, count) } {
+        // SAFETY: the program's.
         None => unsafe { real::poll(fds, count, timeout) },
         Some(fds) => poll_with(fds, millis(timeout), std::ptr::null()),
     }

@@ -47,26 +47,36 @@ static CURRENT: AtomicPtr<Ctx> = AtomicPtr::new(std::ptr::null_mut());
 static LOCKED: AtomicBool = AtomicBool::new(false);
 
 /// Programs that want libnetmap thread-safe refer to this; it always is.
+// SAFETY: libnetmap's own name; an int that nobody here reads.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[allow(non_upper_case_globals)]
 pub static nmctx_threadsafe: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(1);
 
+/// # Safety
+/// As `struct nmctx` asks of its callbacks.
 unsafe extern "C" fn default_error(_ctx: *mut Ctx, text: *const c_char) {
     // SAFETY: a C string, by this function's contract.
     eprintln!("{}", unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy());
 }
 
+/// # Safety
+/// As `struct nmctx` asks of its callbacks.
 unsafe extern "C" fn default_malloc(_ctx: *mut Ctx, size: size_t) -> *mut c_void {
     // SAFETY: malloc takes any size.
     unsafe { libc::malloc(size) }
 }
 
+/// # Safety
+/// As `struct nmctx` asks of its callbacks.
 unsafe extern "C" fn default_free(_ctx: *mut Ctx, p: *mut c_void) {
     // SAFETY: came from `default_malloc`.
     unsafe { libc::free(p) };
 }
 
 /// Held for a few list operations, and over an mmap: waiting threads may well yield.
+///
+/// # Safety
+/// As `struct nmctx` asks of its callbacks.
 unsafe extern "C" fn default_lock(_ctx: *mut Ctx, lock: c_int) {
     if lock == 0 {
         LOCKED.store(false, Ordering::Release);
@@ -78,6 +88,7 @@ unsafe extern "C" fn default_lock(_ctx: *mut Ctx, lock: c_int) {
 }
 
 /// The context in use.
+// SAFETY: libnetmap's own name and type.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn nmctx_get() -> *mut Ctx {
     let current = CURRENT.load(Ordering::Acquire);
@@ -85,6 +96,7 @@ pub extern "C" fn nmctx_get() -> *mut Ctx {
 }
 
 /// Puts another one in its place. Returns the one before.
+// SAFETY: libnetmap's own name and type.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn nmctx_set_default(ctx: *mut Ctx) -> *mut Ctx {
     let before = nmctx_get();
@@ -93,6 +105,7 @@ pub extern "C" fn nmctx_set_default(ctx: *mut Ctx) -> *mut Ctx {
 }
 
 /// Nothing is left to be done for it.
+// SAFETY: libnetmap's own name and type.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn nmctx_set_threadsafe() {}
 
@@ -173,12 +186,16 @@ pub unsafe fn fail(ctx: *mut Ctx, errno: Errno, text: &str) -> c_int {
     crate::errno::fail(errno)
 }
 
+// SAFETY: the C library's declaration.
 unsafe extern "C" {
     /// vsnprintf(3). A `va_list` is passed by its address on x86-64 and aarch64.
     fn vsnprintf(into: *mut c_char, size: size_t, format: *const c_char, args: *mut c_void) -> c_int;
 }
 
 /// The part of `nmctx_ferror` behind its variable arguments.
+///
+/// # Safety
+/// As for vprintf; the context is valid.
 unsafe extern "C" fn ferror(ctx: *mut Ctx, format: *const c_char, args: *mut c_void) {
     let mut text = [0u8; TEXT];
     // SAFETY: format and arguments are the program's, as for printf; the text has room for `TEXT` bytes.

@@ -106,6 +106,7 @@ pub unsafe extern "C" fn nmport_enable_option(name: *const c_char) -> c_int {
 }
 
 /// An empty port.
+// SAFETY: libnetmap's own name and type.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn nmport_new() -> *mut PortDesc {
     // SAFETY: the current context is valid.

@@ -220,6 +220,7 @@ pub unsafe extern "C" fn nmreq_free_options(header: *mut NmreqHeader) {
 }
 
 /// An option's name.
+// SAFETY: libnetmap's own name and type.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn nmreq_option_name(kind: u32) -> *const c_char {
     match kind {
