@@ -21,6 +21,7 @@
 //! | `descriptor` | an open `/dev/netmap`: rings, syncs, readiness |
 //! | `open`, `request`, `options`, `register`, `extmem`, `csb`, `kloop`, `legacy` | the control API |
 //! | `wait`, `epoll` | poll, select, epoll |
+//! | `packet` | packet sockets on ports |
 //! | `nmport` | libnetmap's functions |
 //! | `user`, `errno` | the program's memory and errno |
 // Under test nothing is exported, so nothing is used either.
@@ -37,6 +38,7 @@ mod legacy;
 mod nmport;
 mod open;
 mod options;
+mod packet;
 mod real;
 mod register;
 mod request;

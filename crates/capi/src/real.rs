@@ -60,8 +60,8 @@ macro_rules! real {
 }
 
 use libc::{
-    c_char, c_int, c_uint, c_ulong, epoll_event, fd_set, mode_t, nfds_t, off_t, pollfd, sigset_t, size_t, stat,
-    timespec, timeval,
+    c_char, c_int, c_uint, c_ulong, epoll_event, fd_set, iovec, mmsghdr, mode_t, msghdr, nfds_t, off_t, pollfd,
+    sigset_t, size_t, sockaddr, socklen_t, ssize_t, stat, timespec, timeval,
 };
 
 real! {
@@ -97,6 +97,24 @@ real! {
     fn select(n: c_int, r: *mut fd_set, w: *mut fd_set, e: *mut fd_set, timeout: *mut timeval) -> c_int = c"select";
     /// pselect(2).
     fn pselect(n: c_int, r: *mut fd_set, w: *mut fd_set, e: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int = c"pselect";
+    /// bind(2).
+    fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int = c"bind";
+    /// send(2).
+    fn send(fd: c_int, at: *const c_void, len: size_t, flags: c_int) -> ssize_t = c"send";
+    /// sendto(2).
+    fn sendto(fd: c_int, at: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr, addr_len: socklen_t) -> ssize_t = c"sendto";
+    /// sendmsg(2).
+    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t = c"sendmsg";
+    /// sendmmsg(2).
+    fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int = c"sendmmsg";
+    /// write(2).
+    fn write(fd: c_int, at: *const c_void, len: size_t) -> ssize_t = c"write";
+    /// writev(2).
+    fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t = c"writev";
+    /// if_nametoindex(3).
+    fn if_nametoindex(name: *const c_char) -> c_uint = c"if_nametoindex";
+    /// if_indextoname(3).
+    fn if_indextoname(index: c_uint, into: *mut c_char) -> *mut c_char = c"if_indextoname";
     /// epoll_ctl(2).
     fn epoll_ctl(epoll: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int = c"epoll_ctl";
     /// epoll_wait(2).

@@ -57,6 +57,7 @@ pub fn insert(fd: c_int, descriptor: Arc<Descriptor>) -> bool {
 
 /// `fd` is about to be closed or overwritten.
 pub fn remove(fd: c_int) {
+    crate::packet::socket::closed(fd);
     if !is_used() || place(fd).is_none_or(|p| p.load().is_none()) || !is_owner() {
         return;
     }
@@ -69,20 +70,21 @@ pub fn remove(fd: c_int) {
 
 /// All of a range are about to be closed.
 pub fn remove_range(first: u32, last: u32) {
-    if is_used() {
+    if is_used() || crate::packet::any() {
         (first..=last.min(MAX_FDS as u32 - 1)).for_each(|fd| remove(fd as c_int));
     }
 }
 
 /// `new` was made a duplicate of `old`.
 pub fn duplicated(old: c_int, new: c_int) {
-    if old == new || !is_used() {
+    if old == new {
         return;
     }
     match get(old) {
         Some(descriptor) if is_owner() => drop(insert(new, descriptor)),
         _ => remove(new),
     }
+    crate::packet::socket::duplicated(old, new);
 }
 
 /// A descriptor that came from another process or through exec: whether it turns out to be one of netmap's.
@@ -96,18 +98,18 @@ pub fn adopt(fd: c_int) -> Option<Arc<Descriptor>> {
     insert(fd, Arc::clone(&descriptor)).then_some(descriptor)
 }
 
-fn claim() {
+/// The table and what else goes by descriptor belong to this process.
+pub fn claim() {
     OWNER.store(pid(), Ordering::Relaxed);
 }
 
 /// After fork, in the child: the table is the child's own now.
-pub extern "C" fn forked() {
-    if is_used() {
-        claim();
-    }
+pub fn forked() {
+    claim();
 }
 
-fn is_owner() -> bool {
+/// Whether they do: a vfork child's calls are no concern of theirs.
+pub fn is_owner() -> bool {
     OWNER.load(Ordering::Relaxed) == pid()
 }
 

@@ -43,11 +43,15 @@ pub mod raw {
 
 mod connect;
 mod error;
+pub mod interface;
+mod late;
 mod port;
 mod ring;
 
 pub use netvale_abi::{NetmapSlot, slot};
 
 pub use error::Error;
+pub use interface::interface;
+pub use late::LatePort;
 pub use port::{Interest, Options, Port};
 pub use ring::{RxRing, TxRing, swap_buffers};

@@ -83,6 +83,11 @@ impl Port {
     pub fn open_with(name: &str, options: &Options) -> Result<Port, Error> {
         // Parsed here for the sake of an error that points at the character; the daemon parses it again.
         PortSpec::parse(name)?;
+        Self::open_on(connect_to(options.run_dir.as_deref())?, name, options)
+    }
+
+    /// Opens a port on a connection to the daemon.
+    pub(crate) fn open_on(conn: OwnedFd, name: &str, options: &Options) -> Result<Port, Error> {
         let flags = if options.lossless { FLAG_LOSSLESS } else { 0 } | if options.huge { FLAG_HUGE } else { 0 };
         let request = AttachRequest {
             name: name.to_owned(),
@@ -97,7 +102,6 @@ impl Port {
             pipes: options.pipes,
             ..AttachRequest::default()
         };
-        let conn = connect_to(options.run_dir.as_deref())?;
         let a = attach(conn.as_fd(), &request)?;
         Ok(Port {
             name: name.to_owned(),

@@ -176,6 +176,18 @@ impl TxRing {
         true
     }
 
+    /// Sends one frame at once; a full ring is waited for, up to `limit`. Returns whether it left.
+    pub fn send_now(&mut self, frame: &[u8], limit: Duration) -> bool {
+        const SPIN: Duration = Duration::from_micros(50);
+        let mut sent = self.send(frame);
+        if !sent {
+            self.sync();
+            sent = self.send(frame) || (self.wait(SPIN, limit) && self.send(frame));
+        }
+        self.sync();
+        sent
+    }
+
     /// Asks to be woken when there is room. Returns whether there is already.
     pub fn arm(&mut self) -> bool {
         match &mut self.kind {

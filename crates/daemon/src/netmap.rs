@@ -18,9 +18,10 @@ use netvale_mem::{Layout, PortShape, Region};
 use netvale_portspec::{Base, Conf, PortName};
 use rustix::io::Errno;
 
-use crate::open::{Attachment, Opened, Sizes};
+use crate::open::{Attachment, Opened};
 use crate::refusal::Refusal;
 use crate::rings::Rings;
+use crate::sizes::Sizes;
 use crate::state::{Caller, Kind, PortRecord, State};
 
 /// A persistent VALE port made by `NETMAP_REQ_VALE_NEWIF`, on a switch or not.

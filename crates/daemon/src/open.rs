@@ -6,30 +6,21 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use netvale_control::attach::{
-    AttachReply, AttachRequest, FLAG_HUGE, FLAG_LOSSLESS, FLAG_NO_HEADER, FLAG_NULL, FLAG_SHARED, MAX_RINGS, Pools,
+    AttachReply, AttachRequest, FLAG_HUGE, FLAG_LOSSLESS, FLAG_NO_HEADER, FLAG_NULL, FLAG_SHARED,
 };
-use netvale_mem::layout::{DEFAULT_BUF_SIZE, PoolSize, RegionSizes};
 use netvale_mem::mapping::Pages;
 use netvale_mem::region::Binding;
 use netvale_mem::{PortShape, Region};
 use netvale_port::{Egress, Ingress};
-use netvale_portspec::{Base, Conf, Directions, Memory, PortSpec, Rings as RingsSpec};
+use netvale_portspec::{Base, Directions, Memory, PortSpec, Rings as RingsSpec};
 use rustix::io::Errno;
 
 use crate::holders::Holders;
 use crate::pipes::{Pipe, end_index};
 use crate::refusal::Refusal;
 use crate::rings::Rings;
+use crate::sizes::Sizes;
 use crate::state::{Caller, Kind, LocalPort, NewPort, PortRecord, State};
-
-/// Slots of a ring unless asked otherwise: small enough that a busy ring's buffers stay in the processor's second-level cache.
-pub const DEFAULT_SLOTS: u32 = 512;
-/// Pipes a new region has room for unless asked otherwise.
-const DEFAULT_PIPES: u32 = 4;
-/// Most rings of a VALE port in one direction (netmap's limit).
-const MAX_VALE_RINGS: u32 = 16;
-/// Most bytes of a ring object in a region a client lays out (netmap's limit).
-const MAX_RING_BYTES: u32 = 32 * 4096;
 
 /// What a connection holds; given back when it closes.
 pub enum Attachment {
@@ -65,66 +56,8 @@ pub enum Attachment {
 /// What a client gets: the reply, its descriptors, and what the connection then holds.
 pub type Opened = (AttachReply, Vec<OwnedFd>, Attachment);
 
-fn refuse<T>(errno: Errno, text: impl Into<String>) -> Result<T, Refusal> {
+pub(crate) fn refuse<T>(errno: Errno, text: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal::new(errno, text))
-}
-
-fn or(value: u32, default: u32) -> u32 {
-    if value == 0 { default } else { value }
-}
-
-/// Sizes asked for, with defaults filled in and limits checked.
-pub(crate) struct Sizes {
-    pub(crate) shape: PortShape,
-    buf_size: u32,
-    pipes: u32,
-    extra: u32,
-    /// The client lays the region out itself.
-    pools: Option<RegionSizes>,
-}
-
-/// A client's own numbers for the pools of a region. [`Region`] judges the rest.
-fn own_pools(pools: &Pools) -> Result<RegionSizes, Refusal> {
-    let pool = |(num, size): (u32, u32)| PoolSize { num, size };
-    if pools.rings.1 > MAX_RING_BYTES {
-        return refuse(Errno::INVAL, format!("a ring of the region takes at most {MAX_RING_BYTES} bytes"));
-    }
-    Ok(RegionSizes { ifs: pool(pools.ifs), rings: pool(pools.rings), bufs: pool(pools.bufs) })
-}
-
-impl Sizes {
-    pub(crate) fn new(request: &AttachRequest, conf: &Conf) -> Result<Sizes, Refusal> {
-        let rings = |conf: u16, asked: u32| or(u32::from(conf), or(asked, 1));
-        let shape = PortShape {
-            tx_rings: rings(conf.tx_rings, request.tx_rings),
-            rx_rings: rings(conf.rx_rings, request.rx_rings),
-            tx_slots: or(conf.tx_slots, or(request.tx_slots, DEFAULT_SLOTS)),
-            rx_slots: or(conf.rx_slots, or(request.rx_slots, DEFAULT_SLOTS)),
-        };
-        if shape.tx_rings.max(shape.rx_rings) > MAX_VALE_RINGS || shape.tx_rings + shape.rx_rings > MAX_RINGS as u32 {
-            return refuse(Errno::INVAL, format!("a port has at most {MAX_VALE_RINGS} rings each way"));
-        }
-        if request.extra_bufs > 1 << 20 || request.pipes > 256 {
-            return refuse(Errno::INVAL, "at most 1048576 extra buffers and 256 pipes are possible in one region");
-        }
-        let buf_size = or(request.buf_size, DEFAULT_BUF_SIZE);
-        let pools = (request.pools != Pools::default()).then(|| own_pools(&request.pools)).transpose()?;
-        Ok(Sizes { shape, buf_size, pipes: or(request.pipes, DEFAULT_PIPES), extra: request.extra_bufs, pools })
-    }
-
-    pub(crate) fn region(&self) -> RegionSizes {
-        let s = self.shape;
-        if let Some(pools) = self.pools {
-            return pools;
-        }
-        RegionSizes::for_port(
-            s.tx_rings + s.rx_rings,
-            s.tx_slots.max(s.rx_slots),
-            self.buf_size,
-            self.pipes,
-            self.extra,
-        )
-    }
 }
 
 impl State {
@@ -420,6 +353,7 @@ impl State {
             Kind::Device(_) => false,
         });
         if unused {
+            self.drain(full);
             let _ = self.unplug(full, why);
         }
     }
@@ -440,82 +374,5 @@ impl PortRecord {
             // A device's frames are watched whole, with what is left to be done to them.
             Kind::Device(_) => 0,
         }
-    }
-}
-
-impl LocalPort {
-    /// The rings a specification names.
-    fn wanted(&self, spec: &PortSpec) -> Result<(Range<u32>, Range<u32>), Refusal> {
-        let shape = self.rings.mem.shape();
-        let (tx, rx) = match spec.rings {
-            RingsSpec::AllNic => (0..shape.tx_rings, 0..shape.rx_rings),
-            RingsSpec::OneNic(i) => {
-                let i = u32::from(i.get());
-                if i >= shape.tx_rings.max(shape.rx_rings) {
-                    return refuse(
-                        Errno::INVAL,
-                        format!("ring {i} asked for; the port has {} and {}", shape.tx_rings, shape.rx_rings),
-                    );
-                }
-                let one = |n: u32| if i < n { i..i + 1 } else { 0..0 };
-                (one(shape.tx_rings), one(shape.rx_rings))
-            }
-            _ => return refuse(Errno::INVAL, "a VALE port has no host rings: attach a TAP for the host stack"),
-        };
-        Ok(match spec.flags.directions {
-            Directions::Both => (tx, rx),
-            Directions::Tx => (tx, 0..0),
-            Directions::Rx => (0..0, rx),
-        })
-    }
-
-    fn hold(
-        &mut self,
-        full: &str,
-        (tx, rx): (&Range<u32>, &Range<u32>),
-        client: u64,
-        shares: bool,
-    ) -> Result<(), Refusal> {
-        let taken = |held: &[Holders], range: &Range<u32>| {
-            held.get(range.start as usize..range.end as usize).is_some_and(|h| !h.iter().all(|h| h.admits(shares)))
-        };
-        if taken(&self.tx_held, tx) || taken(&self.rx_held, rx) {
-            return refuse(
-                Errno::BUSY,
-                format!("{full} is open already: open another port, or one ring each (-0, -1, …)"),
-            );
-        }
-        let all = |held: &mut Vec<Holders>, range: &Range<u32>| {
-            held.iter_mut().skip(range.start as usize).take(range.len()).for_each(|h| h.add(client, shares))
-        };
-        all(&mut self.tx_held, tx);
-        all(&mut self.rx_held, rx);
-        Ok(())
-    }
-
-    fn bind(
-        &self,
-        full: &str,
-        (tx, rx): (&Range<u32>, &Range<u32>),
-        extra: u32,
-    ) -> Result<(AttachReply, Vec<OwnedFd>, Binding), Refusal> {
-        let binding = self.rings.mem.bind(full, tx.clone(), rx.clone(), extra)?;
-        let (reply, fds) = self.rings.reply(binding.nifp(), binding.extra_bufs(), tx.clone(), rx.clone())?;
-        Ok((reply, fds, binding))
-    }
-
-    /// Whether no ring that this client holds is held by another one.
-    fn holds_alone(&self, client: u64) -> bool {
-        let shared = |h: &Holders| h.clients().any(|c| c == client) && h.clients().any(|c| c != client);
-        !self.tx_held.iter().chain(&self.rx_held).any(shared)
-    }
-
-    fn let_go(&mut self, client: u64) {
-        self.tx_held.iter_mut().chain(&mut self.rx_held).for_each(|h| h.remove(client));
-    }
-
-    /// Whether no client holds any of its rings.
-    pub(crate) fn is_unheld(&self) -> bool {
-        self.tx_held.iter().chain(&self.rx_held).all(Holders::is_empty)
     }
 }

@@ -283,6 +283,18 @@ impl State {
         Ok(())
     }
 
+    /// Waits until what a port's client left in its tx rings has been forwarded: it was sent, also if the client ended at once.
+    pub fn drain(&self, full: &str) {
+        const PATIENCE: Duration = Duration::from_millis(100);
+        let Some(record) = self.ports.get(full) else { return };
+        let workers = record.placed.iter().filter_map(|p| Some((self.workers.get(p.worker)?, p.id)));
+        let answers: Vec<_> = workers.map(|(w, id)| w.drain(id)).collect();
+        // A worker that takes longer serves ports that are worth more than the rest of these frames.
+        for answer in answers {
+            let _ = answer.recv_timeout(PATIENCE);
+        }
+    }
+
     /// Ageing of the forwarding tables. Returns when to call it again.
     pub fn tick(&mut self, now: Instant) -> Duration {
         let length = Fdb::tick_length(self.config.ageing);

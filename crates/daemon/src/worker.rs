@@ -5,6 +5,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -28,6 +29,7 @@ pub enum Polling {
 enum Command {
     Add(ForwarderId, Box<Forwarder>),
     Remove(ForwarderId),
+    Drain(ForwarderId, SyncSender<()>),
     KeepAwake(ForwarderId, bool),
     Stop,
 }
@@ -110,6 +112,13 @@ impl Worker {
         self.send(Command::KeepAwake(id, on));
     }
 
+    /// Forwards what the ingress still has; the answer says that it is done.
+    pub fn drain(&self, id: ForwarderId) -> Receiver<()> {
+        let (done, answer) = mpsc::sync_channel(1);
+        self.send(Command::Drain(id, done));
+        answer
+    }
+
     fn send(&self, command: Command) {
         self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
         self.shared.pending.store(true, Ordering::Release);
@@ -170,6 +179,8 @@ const ALONE: Duration = Duration::from_micros(5);
 const BELL: u64 = u64::MAX;
 /// Rounds between two looks at descriptors while there is other work.
 const LOOK_EVERY: u32 = 16;
+/// Most frames that are left in a ring: its largest number of slots.
+const MOST_LEFT: usize = 16_384;
 /// How long to sleep while frames wait for a lossless receiver, which does not kick.
 const HELD_NAP: Duration = Duration::from_micros(50);
 
@@ -270,6 +281,11 @@ impl Loop {
             match command {
                 Command::Add(id, forwarder) => self.add(id, forwarder),
                 Command::Remove(id) => self.remove(id),
+                Command::Drain(id, done) => {
+                    self.drain(id);
+                    // Who asked may have lost patience.
+                    let _ = done.try_send(());
+                }
                 Command::KeepAwake(id, on) => {
                     self.entries.iter_mut().filter(|e| e.id == id).for_each(|e| e.awake = on);
                 }
@@ -291,6 +307,17 @@ impl Loop {
             }
         }
         self.entries.push(Entry { id, forwarder, cheap, awake: false, ready: true });
+    }
+
+    /// A program that ends may have left frames in its rings: they were sent. No more than rings can hold, as it could go on writing.
+    fn drain(&mut self, id: ForwarderId) {
+        let Some(entry) = self.entries.iter_mut().find(|e| e.id == id) else { return };
+        let mut frames = 0;
+        while frames < MOST_LEFT
+            && let Passed::Frames(n) = entry.forwarder.pass(&mut self.work)
+        {
+            frames += n;
+        }
     }
 
     fn remove(&mut self, id: ForwarderId) {

@@ -230,3 +230,21 @@ fn buffers_change_places() {
     let _ = rx.sync();
     assert_eq!(receive(&mut slave), frame(255, 1, 42));
 }
+
+/// Objective: frames that a program sends as its last act arrive, though its port is gone before the daemon has looked at them.
+#[test]
+fn last_words() {
+    let d = Daemon::start("workers = 2");
+    let mut to = d.open("vale0:to").unwrap();
+    for _ in 0..50 {
+        let mut from = d.open("vale0:from").unwrap();
+        for seq in 0..60 {
+            assert!(from.tx()[0].send(&frame(255, 1, seq)));
+        }
+        from.tx()[0].sync();
+        drop(from);
+        for seq in 0..60 {
+            assert_eq!(receive(&mut to), frame(255, 1, seq));
+        }
+    }
+}

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use libc::{c_char, c_int};
-use netvale::{Error, Port};
+use netvale::{Error, LatePort, Port, TxRing, interface};
 use netvale_mem::notify::Doorbell;
+use netvale_portspec::Directions;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
@@ -52,8 +53,11 @@ pub struct Handle {
 
 /// An open port.
 pub struct Active {
-    /// The port.
+    /// The port, to receive.
     pub port: Port,
+    /// The same to send, as far as it is apart: opened when it is first used, so that listeners leave it to others, such as this
+    /// program's packet sockets.
+    sender: Sender,
     /// Ring to look at next.
     pub ring: usize,
     /// Slots of that ring whose frame the program may still be looking at.
@@ -71,6 +75,14 @@ pub struct Active {
     is_always: bool,
     /// Whether the program asked for a descriptor to select on.
     pub selectable: bool,
+}
+
+/// Where frames are sent.
+enum Sender {
+    /// On the port that receives.
+    Same,
+    /// On this port.
+    Apart(LatePort),
 }
 
 /// Whether a `pcap_t` is one of ours.
@@ -211,7 +223,13 @@ const SPIN: Duration = Duration::from_micros(50);
 
 impl Active {
     fn open(name: &str) -> Result<Active, Error> {
-        let mut port = Port::open(name)?;
+        let spec = netvale::interface(name).ok_or(Error::Inconsistent("not a port's name"))?;
+        let way = |way| interface::one_way(&spec, way).map(|s| s.to_string());
+        let mut port = Port::open(&way(Directions::Rx).unwrap_or_else(|| spec.to_string()))?;
+        let sender = match way(Directions::Tx) {
+            Some(name) => Sender::Apart(LatePort::new(&name)?),
+            None => Sender::Same,
+        };
         let system = |e: Errno| Error::System { what: "make a descriptor to wait on", source: e.into() };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
         let always = Doorbell::new().map_err(system)?;
@@ -227,6 +245,7 @@ impl Active {
         }
         Ok(Active {
             port,
+            sender,
             ring: 0,
             held: 0,
             unsynced: 0,
@@ -237,6 +256,15 @@ impl Active {
             is_always: false,
             selectable: false,
         })
+    }
+
+    /// The ring to send on; none when the port only watches.
+    pub fn tx(&mut self) -> Result<Option<&mut TxRing>, Error> {
+        let port = match &mut self.sender {
+            Sender::Same => &mut self.port,
+            Sender::Apart(late) => late.open()?,
+        };
+        Ok(port.tx().first_mut())
     }
 
     /// The descriptor to select on.

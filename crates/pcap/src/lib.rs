@@ -52,10 +52,9 @@ macro_rules! on_handle {
 }
 use on_handle;
 
-/// Whether a name is a netvale port's and not an interface's: it says so itself.
+/// Whether a name is a netvale port's and not an interface's.
 fn is_port(name: &str) -> bool {
-    let prefixed = name.starts_with("netmap:") || (name.starts_with("vale") && name.contains(':'));
-    prefixed && netvale_portspec::PortSpec::parse(name).is_ok()
+    netvale::interface(name).is_some()
 }
 
 /// A C string as text.

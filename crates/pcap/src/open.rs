@@ -4,6 +4,7 @@
 use std::ffi::CString;
 
 use libc::{c_char, c_int, c_uint};
+use netvale::interface::PREFIX;
 use netvale_control::client::Client;
 use netvale_control::dirs;
 
@@ -95,8 +96,15 @@ pub unsafe extern "C" fn pcap_findalldevs(list: *mut *mut Interface, errbuf: *mu
 fn ports() -> Vec<(String, String)> {
     let Ok(mut client) = Client::connect(&dirs::default_run_dir()) else { return Vec::new() };
     let list = client.ports(None).unwrap_or_default();
-    let named = list.into_iter().filter(|p| is_port(&p.name));
-    named.map(|p| (format!("{}/z", p.name), format!("a copy of what passes netvale port {}", p.name))).collect()
+    let copies = list.iter().filter(|p| is_port(&p.name));
+    let mut named: Vec<_> =
+        copies.map(|p| (format!("{}/z", p.name), format!("a copy of what passes netvale port {}", p.name))).collect();
+    let mut switches: Vec<_> = list.iter().filter_map(|p| p.name.split_once(':')).map(|(switch, _)| switch).collect();
+    switches.sort_unstable();
+    switches.dedup();
+    let fresh = switches.into_iter().filter(|s| s.starts_with("vale"));
+    named.extend(fresh.map(|s| (format!("{PREFIX}{s}"), format!("a new port of netvale switch {s}"))));
+    named
 }
 
 /// A node as the system's `pcap_freealldevs` frees it.

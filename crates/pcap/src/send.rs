@@ -10,30 +10,25 @@ use crate::{on_handle, sys};
 
 /// How long a full ring is waited for.
 const PATIENCE: Duration = Duration::from_millis(100);
-const SPIN: Duration = Duration::from_micros(50);
 
 /// Sends one frame. Returns its length.
 ///
 /// # Safety
 /// `frame` has `len` bytes.
 unsafe fn inject(h: &Handle, frame: *const u8, len: usize) -> c_int {
-    // SAFETY: a borrow that ends here.
-    let Some(a) = (unsafe { h.active() }) else { return h.fail(sys::ERROR_NOT_ACTIVATED, "not activated") };
-    let Some(ring) = a.port.tx().first_mut() else {
-        return h.fail(sys::ERROR, "a monitor watches and cannot send");
-    };
     if len > usize::from(u16::MAX) || frame.is_null() {
         return h.fail(sys::ERROR, "a frame has at most 65535 bytes");
     }
+    // SAFETY: a borrow that ends here.
+    let Some(a) = (unsafe { h.active() }) else { return h.fail(sys::ERROR_NOT_ACTIVATED, "not activated") };
+    let ring = match a.tx() {
+        Ok(Some(ring)) => ring,
+        Ok(None) => return h.fail(sys::ERROR, "a monitor watches and cannot send"),
+        Err(e) => return h.fail(sys::ERROR, &format!("send: {e}")),
+    };
     // SAFETY: the caller's.
     let bytes = unsafe { std::slice::from_raw_parts(frame, len) };
-    let mut sent = ring.send(bytes);
-    if !sent {
-        ring.sync();
-        sent = ring.send(bytes) || (ring.wait(SPIN, PATIENCE) && ring.send(bytes));
-    }
-    ring.sync();
-    if sent {
+    if ring.send_now(bytes, PATIENCE) {
         len as c_int
     } else {
         h.fail(sys::ERROR, "send: no room in the port's ring (Resource temporarily unavailable)")

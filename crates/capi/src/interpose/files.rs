@@ -13,6 +13,7 @@ use netvale_abi::ioctl::{NIOCCONFIG, NIOCCTRL, NIOCGINFO, NIOCREGIF, NIOCRXSYNC,
 use rustix::io::Errno;
 
 use crate::descriptor::Descriptor;
+use crate::packet::ifreq;
 use crate::{epoll, errno, legacy, real, request, table};
 
 /// Whether a path is the device's.
@@ -193,6 +194,11 @@ pub unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, arg: *mut c_void) ->
             }
         }
         NIOCCTRL | NIOCREGIF | NIOCGINFO | NIOCCONFIG => {}
+        _ if ifreq::is_question(number) => {
+            // SAFETY: the program's.
+            return ifreq::answer(number, arg as u64)
+                .map_or_else(|| unsafe { real::ioctl(fd, command, arg) }, errno::done);
+        }
         // SAFETY: the program's.
         _ => return unsafe { real::ioctl(fd, command, arg) },
     }

@@ -8,6 +8,7 @@
 
 mod epolls;
 mod files;
+pub mod packets;
 mod polls;
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -15,7 +15,7 @@ main(int argc, char **argv)
 	from = open_port(argv[1]);
 	while (got < COUNT) {
 		struct netmap_ring *r = NETMAP_TXRING(from.nifp, 0);
-		uint32_t limit = got + r->num_slots / 2;
+		uint32_t limit = got + window_of(r);
 
 		put_frames(r, &sent, limit < COUNT ? limit : COUNT);
 		CHECK(ioctl(from.fd, NIOCTXSYNC, NULL) == 0, "txsync");

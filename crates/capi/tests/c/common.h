@@ -115,6 +115,16 @@ seq_of(const char *frame)
 
 #define FRAME 60u
 
+/*
+ * How many frames may be under way to a port whose reader gives slots back only with its next sync: up to as many again may
+ * be read and not given back, and one slot of a ring always stays empty.
+ */
+static inline uint32_t
+window_of(const struct netmap_ring *rx)
+{
+	return (rx->num_slots - 1) / 2;
+}
+
 /* Puts frames numbered from *seq up to (not including) `end` into a tx ring, as many as it has room for. */
 static inline void
 put_frames(struct netmap_ring *r, uint32_t *seq, uint32_t end)
@@ -172,7 +182,7 @@ static inline void
 exchange(struct port *from, struct port *to, uint32_t count)
 {
 	struct netmap_ring *tx = NETMAP_TXRING(from->nifp, 0), *rx = NETMAP_RXRING(to->nifp, 0);
-	uint32_t sent = 0, got = 0, window = rx->num_slots / 2;
+	uint32_t sent = 0, got = 0, window = window_of(rx);
 
 	while (got < count) {
 		put_frames(tx, &sent, got + window < count ? got + window : count);

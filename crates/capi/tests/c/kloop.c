@@ -32,7 +32,7 @@ send_through_csb(struct port *to, struct nm_csb_atok *atok, struct nm_csb_ktoa *
 
 	while (got < COUNT) {
 		nm_sync_kloop_appl_read(ktoa, &hwtail, &hwcur);
-		while (head != hwtail && sent < COUNT && sent < got + rx->num_slots / 2) {
+		while (head != hwtail && sent < COUNT && sent < got + window_of(rx)) {
 			struct netmap_slot *s = &r->slot[head];
 
 			fill(NETMAP_BUF(r, s->buf_idx), FRAME, sent++);

@@ -35,7 +35,7 @@ main(int argc, char **argv)
 	CHECK(pthread_create(&t, NULL, receive, &to) == 0, "thread");
 	while (sent < COUNT) {
 		struct netmap_ring *r = NETMAP_TXRING(from.nifp, 0);
-		uint32_t limit = got + r->num_slots / 2;
+		uint32_t limit = got + window_of(r);
 
 		CHECK(poll_for(from.fd, POLLOUT, 10000) & POLLOUT, "no room after %u", sent);
 		put_frames(r, &sent, limit < COUNT ? limit : COUNT);

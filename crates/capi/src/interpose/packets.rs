@@ -1,0 +1,240 @@
+//! bind, send, write and their kin on packet sockets; interfaces by name and index.
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use libc::{
+    AF_PACKET, c_char, c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sock_filter, sock_fprog, sockaddr,
+    sockaddr_ll, socklen_t, ssize_t,
+};
+use rustix::io::Errno;
+
+use crate::packet::{self, ifreq, socket};
+use crate::{errno, real};
+
+/// Lets nothing pass to a socket any more.
+///
+/// # Errors
+/// The kernel's.
+pub fn deafen(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    // BPF_RET | BPF_K, 0: no byte of any packet.
+    let mut nothing = sock_filter { code: 6, jt: 0, jf: 0, k: 0 };
+    let program = sock_fprog { len: 1, filter: &raw mut nothing };
+    let len = size_of::<sock_fprog>() as socklen_t;
+    // SAFETY: the program and its one instruction live over the call.
+    let done = unsafe {
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, (&raw const program).cast(), len)
+    };
+    if done == 0 { Ok(()) } else { Err(errno::last()) }
+}
+
+/// The interface in a packet socket's address.
+///
+/// # Safety
+/// `addr` is null or readable for `len` bytes.
+unsafe fn index_in(addr: *const sockaddr, len: socklen_t) -> Option<c_int> {
+    let enough = len as usize >= std::mem::offset_of!(sockaddr_ll, sll_hatype);
+    // SAFETY: long enough for the fields that are read, which need no alignment this way.
+    unsafe {
+        let family =
+            !addr.is_null() && enough && c_int::from((&raw const (*addr).sa_family).read_unaligned()) == AF_PACKET;
+        family.then(|| (&raw const (*addr.cast::<sockaddr_ll>()).sll_ifindex).read_unaligned())
+    }
+}
+
+/// The program's bytes.
+///
+/// # Safety
+/// Readable for `len` bytes for the length of the call, or null.
+unsafe fn bytes<'a>(at: *const c_void, len: size_t) -> &'a [u8] {
+    // SAFETY: the caller's.
+    if at.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(at.cast(), len) } }
+}
+
+/// The pieces of a frame, put together.
+///
+/// # Safety
+/// As for writev(2).
+unsafe fn gathered(parts: *const iovec, count: usize) -> Vec<u8> {
+    // SAFETY: the caller's.
+    let parts = if parts.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(parts, count.min(1024)) } };
+    // SAFETY: the caller's.
+    parts.iter().flat_map(|p| unsafe { bytes(p.iov_base, p.iov_len) }).copied().collect()
+}
+
+fn sent(result: Result<usize, Errno>) -> ssize_t {
+    match result {
+        Ok(n) => n as ssize_t,
+        Err(e) => errno::fail(e) as ssize_t,
+    }
+}
+
+/// Where a call on `fd` with that destination sends: to a port by its index, to the one it is bound to, or (none) through the
+/// kernel.
+fn to_port(fd: c_int, index: Option<c_int>) -> Option<Option<c_int>> {
+    match index {
+        Some(i) if packet::port_at(i).is_some() => Some(Some(i)),
+        Some(0) | None if socket::is_bound(fd) => Some(None),
+        _ => None,
+    }
+}
+
+/// bind(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: the program's.
+    let index = unsafe { index_in(addr, len) };
+    if let Some(done) = index.zip(crate::borrow(fd)).and_then(|(index, socket)| socket::bind(socket, fd, index)) {
+        return errno::done(done);
+    }
+    // SAFETY: the program's.
+    unsafe { real::bind(fd, addr, len) }
+}
+
+/// send(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn send(fd: c_int, at: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: the program's.
+    unsafe {
+        match to_port(fd, None) {
+            Some(index) => sent(socket::send(fd, index, bytes(at, len))),
+            None => real::send(fd, at, len, flags),
+        }
+    }
+}
+
+/// sendto(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn sendto(
+    fd: c_int,
+    at: *const c_void,
+    len: size_t,
+    flags: c_int,
+    addr: *const sockaddr,
+    addr_len: socklen_t,
+) -> ssize_t {
+    // SAFETY: the program's.
+    unsafe {
+        match to_port(fd, index_in(addr, addr_len)) {
+            Some(index) => sent(socket::send(fd, index, bytes(at, len))),
+            None => real::sendto(fd, at, len, flags, addr, addr_len),
+        }
+    }
+}
+
+/// sendmsg(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: the program's.
+    unsafe {
+        if !message.is_null() && may_be_ours(fd) {
+            let m = &*message;
+            if let Some(index) = to_port(fd, index_in(m.msg_name.cast(), m.msg_namelen)) {
+                return sent(socket::send(fd, index, &gathered(m.msg_iov, m.msg_iovlen)));
+            }
+        }
+        real::sendmsg(fd, message, flags)
+    }
+}
+
+/// sendmmsg(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+    if !may_be_ours(fd) || messages.is_null() {
+        // SAFETY: the program's.
+        return unsafe { real::sendmmsg(fd, messages, count, flags) };
+    }
+    for k in 0..count {
+        // SAFETY: the program's: `count` messages.
+        unsafe {
+            let m = messages.add(k as usize);
+            let n = sendmsg(fd, &raw const (*m).msg_hdr, flags);
+            let Ok(n) = c_uint::try_from(n) else {
+                // Those before it went: their number is the answer, as the kernel's is.
+                return if k == 0 { -1 } else { k.cast_signed() };
+            };
+            (*m).msg_len = n;
+        }
+    }
+    count.cast_signed()
+}
+
+/// Whether a message may be for a port: no other one is looked at.
+fn may_be_ours(fd: c_int) -> bool {
+    socket::is_bound(fd) || packet::any()
+}
+
+/// write(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn write(fd: c_int, at: *const c_void, len: size_t) -> ssize_t {
+    // SAFETY: the program's.
+    unsafe {
+        if socket::is_bound(fd) { sent(socket::send(fd, None, bytes(at, len))) } else { real::write(fd, at, len) }
+    }
+}
+
+/// writev(2).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: the program's.
+    unsafe {
+        if socket::is_bound(fd) {
+            sent(socket::send(fd, None, &gathered(parts, usize::try_from(count).unwrap_or(0))))
+        } else {
+            real::writev(fd, parts, count)
+        }
+    }
+}
+
+/// if_nametoindex(3).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn if_nametoindex(name: *const c_char) -> c_uint {
+    // SAFETY: the program's: a C string.
+    let ours = if name.is_null() { None } else { unsafe { CStr::from_ptr(name) }.to_str().ok() };
+    match ours.and_then(packet::index_of) {
+        Some(index) => index.cast_unsigned(),
+        // SAFETY: the program's.
+        None => unsafe { real::if_nametoindex(name) },
+    }
+}
+
+/// if_indextoname(3).
+///
+/// # Safety
+/// As for the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn if_indextoname(index: c_uint, into: *mut c_char) -> *mut c_char {
+    let Some((name, _)) = packet::port_at(index.cast_signed()) else {
+        // SAFETY: the program's.
+        return unsafe { real::if_indextoname(index, into) };
+    };
+    let name = ifreq::padded(&name);
+    // SAFETY: the program's place for IF_NAMESIZE bytes.
+    unsafe { std::ptr::copy_nonoverlapping(name.as_ptr(), into.cast(), name.len()) };
+    into
+}

@@ -1,0 +1,115 @@
+//! What netdevice(7)'s ioctls say of a port.
+
+use libc::{ARPHRD_ETHER, IFF_BROADCAST, IFF_MULTICAST, IFF_RUNNING, IFF_UP};
+use netvale::interface;
+use rustix::io::Errno;
+
+use super::{index_of, port_at, socket};
+use crate::user;
+
+/// ioctls about an interface (linux/sockios.h).
+mod sioc {
+    pub const GIFNAME: u32 = 0x8910;
+    pub const GIFFLAGS: u32 = 0x8913;
+    pub const SIFFLAGS: u32 = 0x8914;
+    pub const GIFADDR: u32 = 0x8915;
+    pub const GIFDSTADDR: u32 = 0x8917;
+    pub const GIFBRDADDR: u32 = 0x8919;
+    pub const GIFNETMASK: u32 = 0x891b;
+    pub const GIFMETRIC: u32 = 0x891d;
+    pub const GIFMTU: u32 = 0x8921;
+    pub const GIFHWADDR: u32 = 0x8927;
+    pub const GIFINDEX: u32 = 0x8933;
+    pub const GIFTXQLEN: u32 = 0x8942;
+    pub const ETHTOOL: u32 = 0x8946;
+}
+
+/// Bytes of a name.
+const NAME: usize = libc::IFNAMSIZ;
+/// Largest frame a port takes without splitting it (a buffer of 2048 bytes), less the Ethernet header.
+const MTU: i32 = 1500;
+
+/// Whether an ioctl asks about an interface.
+pub fn is_question(number: u32) -> bool {
+    use sioc::*;
+    matches!(
+        number,
+        GIFNAME
+            | GIFFLAGS
+            | SIFFLAGS
+            | GIFADDR
+            | GIFDSTADDR
+            | GIFBRDADDR
+            | GIFNETMASK
+            | GIFMETRIC
+            | GIFMTU
+            | GIFHWADDR
+            | GIFINDEX
+            | GIFTXQLEN
+            | ETHTOOL
+    )
+}
+
+/// Answers such an ioctl, with its `struct ifreq` at `addr`, if it is about a port.
+pub fn answer(number: u32, addr: u64) -> Option<Result<(), Errno>> {
+    // The kernel's own answer to a bad address is as good.
+    let mut name = [0u8; NAME];
+    user::read_bytes(addr, &mut name).ok()?;
+    let value_at = addr.checked_add(NAME as u64)?;
+    if number == sioc::GIFNAME {
+        let mut index = [0u8; 4];
+        user::read_bytes(value_at, &mut index).ok()?;
+        let (name, _) = port_at(i32::from_ne_bytes(index))?;
+        return Some(user::write_bytes(addr, &padded(&name)));
+    }
+    let end = name.iter().position(|b| *b == 0)?;
+    let name = std::str::from_utf8(name.get(..end)?).ok()?;
+    let index = index_of(name)?;
+    Some(value(number, index).and_then(|value| match value {
+        Some(bytes) => user::write_bytes(value_at, &bytes),
+        None => Ok(()),
+    }))
+}
+
+/// What the `union` of `struct ifreq` becomes; none: it stays.
+fn value(number: u32, index: i32) -> Result<Option<[u8; NAME]>, Errno> {
+    let spec = port_at(index).ok_or(Errno::NODEV)?.1;
+    // Whoever wants to send asks one of these first, mostly before giving up rights.
+    if matches!(number, sioc::GIFINDEX | sioc::GIFHWADDR) {
+        socket::named(index);
+    }
+    let int = |v: i32| Ok(Some(first_bytes(&v.to_ne_bytes())));
+    match number {
+        sioc::GIFINDEX => int(index),
+        sioc::GIFHWADDR => {
+            let mut sockaddr = first_bytes(&ARPHRD_ETHER.to_ne_bytes());
+            sockaddr[2..8].copy_from_slice(&interface::mac(&spec));
+            Ok(Some(sockaddr))
+        }
+        sioc::GIFFLAGS => {
+            let flags = (IFF_UP | IFF_RUNNING | IFF_BROADCAST | IFF_MULTICAST) as i16;
+            Ok(Some(first_bytes(&flags.to_ne_bytes())))
+        }
+        // Up it is; everything arrives as in promiscuous mode.
+        sioc::SIFFLAGS => Ok(None),
+        sioc::GIFMTU => int(MTU),
+        sioc::GIFMETRIC => int(0),
+        sioc::GIFTXQLEN => int(1000),
+        sioc::ETHTOOL => Err(Errno::OPNOTSUPP),
+        // A port has no IP addresses.
+        _ => Err(Errno::ADDRNOTAVAIL),
+    }
+}
+
+/// A name as `struct ifreq` holds it: always terminated.
+pub fn padded(name: &str) -> [u8; NAME] {
+    let mut bytes = first_bytes(name.as_bytes());
+    bytes[NAME - 1] = 0;
+    bytes
+}
+
+fn first_bytes(from: &[u8]) -> [u8; NAME] {
+    let mut bytes = [0; NAME];
+    bytes.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+    bytes
+}

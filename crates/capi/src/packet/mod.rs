@@ -1,0 +1,57 @@
+//! Packet sockets (packet(7)) on ports: for programs that send frames past libpcap.
+//!
+//! A port's name has an interface index here, and the answers to the usual questions about an interface. A raw packet socket that is
+//! bound to such an index, or sends to it, sends on the port. It receives nothing: programs that send this way receive through
+//! libpcap.
+//!
+//! The socket stays the kernel's, so that all else about it works; a filter that lets nothing pass keeps it from hearing all
+//! the host's traffic.
+
+pub mod ifreq;
+pub mod socket;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use netvale_portspec::PortSpec;
+
+/// Indices of ports begin here: far above the kernel's own.
+const FIRST: i32 = 0x4000_0000;
+
+/// The ports that were asked about, by index, with the names they were called by.
+static PORTS: Mutex<Vec<(String, PortSpec)>> = Mutex::new(Vec::new());
+
+/// Whether a port was ever asked about: nothing at all is looked up before.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// Whether any index is a port's.
+#[inline]
+pub fn any() -> bool {
+    ANY.load(Ordering::Acquire)
+}
+
+fn ports() -> MutexGuard<'static, Vec<(String, PortSpec)>> {
+    PORTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The index of a port's name; none for a name that is no port's.
+pub fn index_of(name: &str) -> Option<i32> {
+    // Names of interfaces are looked up all the time: no lock for them.
+    let spec = netvale::interface(name)?;
+    let mut ports = ports();
+    let at = ports.iter().position(|(n, _)| n == name).unwrap_or_else(|| {
+        ports.push((name.to_owned(), spec));
+        ANY.store(true, Ordering::Release);
+        ports.len() - 1
+    });
+    i32::try_from(at).ok()?.checked_add(FIRST)
+}
+
+/// The name and the port of an index of ours.
+pub fn port_at(index: i32) -> Option<(String, PortSpec)> {
+    if !any() {
+        return None;
+    }
+    let at = usize::try_from(index.checked_sub(FIRST)?).ok()?;
+    ports().get(at).cloned()
+}

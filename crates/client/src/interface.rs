@@ -1,0 +1,89 @@
+//! Ports under the names that programs for network interfaces are given.
+
+use netvale_portspec::{Base, Directions, PortSpec};
+
+/// In front of a port's name, for programs that keep `vale…` and `netmap:…` for themselves.
+pub const PREFIX: &str = "nv:";
+
+/// The port that the name of a network interface means, if it is a port's and not an interface's: the name says so itself.
+///
+/// | name | port |
+/// |---|---|
+/// | `vale0:a`, `vale0:a/z`, `netmap:p{1` | that port |
+/// | `nv:vale0:a` | the same |
+/// | `nv:vale0` | a port of this process's own on switch vale0: always the same one |
+#[must_use]
+pub fn interface(name: &str) -> Option<PortSpec> {
+    let Some(rest) = name.strip_prefix(PREFIX) else { return port(name) };
+    let is_switch = rest.starts_with("vale") && !rest.contains(':');
+    if is_switch { port(&format!("{rest}:p{}", std::process::id())) } else { port(rest) }
+}
+
+fn port(name: &str) -> Option<PortSpec> {
+    let says_so = name.starts_with("netmap:") || (name.starts_with("vale") && name.contains(':'));
+    PortSpec::parse(name).ok().filter(|_| says_so)
+}
+
+/// The same port for one direction only, so that its two directions can be opened apart. None when the port cannot be divided: it is a pipe,
+/// a monitor, or for one direction already.
+#[must_use]
+pub fn one_way(spec: &PortSpec, way: Directions) -> Option<PortSpec> {
+    let divisible = matches!(spec.name.base(), Base::Vale { .. })
+        && spec.name.pipe().is_none()
+        && spec.flags.monitor.is_none()
+        && spec.flags.directions == Directions::Both;
+    divisible.then(|| {
+        let mut spec = spec.clone();
+        spec.flags.directions = way;
+        spec
+    })
+}
+
+/// An address for a port: locally administered, and the same in every process.
+#[must_use]
+pub fn mac(spec: &PortSpec) -> [u8; 6] {
+    // FNV-1a.
+    let name = spec.name.to_string();
+    let sum = name.bytes().fold(0x811c_9dc5u32, |sum, b| (sum ^ u32::from(b)).wrapping_mul(0x0100_0193));
+    let [a, b, c, d] = sum.to_be_bytes();
+    [0x02, 0x6e, a, b, c, d]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: only names that say so are ports, in all their spellings.
+    #[test]
+    fn names() {
+        let port = |name| interface(name).map(|p| p.to_string());
+        assert_eq!(port("vale0:a").as_deref(), Some("vale0:a"));
+        assert_eq!(port("nv:vale0:a").as_deref(), Some("vale0:a"));
+        assert_eq!(port("vale0:a/z").as_deref(), Some("vale0:a/z"));
+        assert_eq!(port("nv:vale3"), Some(format!("vale3:p{}", std::process::id())));
+        assert!(port("netmap:p{1").is_some());
+        for other in ["eth0", "vale0", "lo", "any", "nv:eth0", "nv:", "eth0:1", "vale0:", ""] {
+            assert_eq!(port(other), None, "{other}");
+        }
+    }
+
+    /// Objective: a switch's port divides, what has one direction or a partner does not.
+    #[test]
+    fn divided() {
+        let rx = |name| interface(name).and_then(|p| one_way(&p, Directions::Rx)).map(|p| p.to_string());
+        assert_eq!(rx("vale0:a").as_deref(), Some("vale0:a/R"));
+        assert_eq!(rx("vale0:a-1").as_deref(), Some("vale0:a-1/R"));
+        for other in ["vale0:a/z", "vale0:a/T", "vale0:a{1", "netmap:p}1"] {
+            assert_eq!(rx(other), None, "{other}");
+        }
+    }
+
+    /// Objective: addresses are unicast, local, and differ.
+    #[test]
+    fn addresses() {
+        let of = |name| mac(&interface(name).unwrap());
+        assert_eq!(of("vale0:a")[0] & 3, 2);
+        assert_ne!(of("vale0:a"), of("vale0:b"));
+        assert_eq!(of("vale0:a"), of("nv:vale0:a/R"));
+    }
+}

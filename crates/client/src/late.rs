@@ -1,0 +1,47 @@
+//! Ports that are opened when they are first used.
+
+use std::os::fd::OwnedFd;
+
+use crate::connect::connect_to;
+use crate::{Error, Options, Port};
+
+/// A port that is opened with its first use, but with the rights that the program had when it was named: many programs give up theirs
+/// before they send.
+pub struct LatePort {
+    name: String,
+    state: State,
+}
+
+enum State {
+    /// Connected: the daemon knows who asks.
+    Named(OwnedFd),
+    Open(Box<Port>),
+    /// It could not be opened.
+    Failed,
+}
+
+impl LatePort {
+    /// Connects to the daemon.
+    ///
+    /// # Errors
+    /// [`Error::NoDaemon`].
+    pub fn new(name: &str) -> Result<LatePort, Error> {
+        Ok(LatePort { name: name.to_owned(), state: State::Named(connect_to(None)?) })
+    }
+
+    /// The port, opened now if it was not before.
+    ///
+    /// # Errors
+    /// As [`Port::open`]; [`Error::Closed`] when that failed before.
+    pub fn open(&mut self) -> Result<&mut Port, Error> {
+        if let State::Named(_) = self.state
+            && let State::Named(conn) = std::mem::replace(&mut self.state, State::Failed)
+        {
+            self.state = State::Open(Box::new(Port::open_on(conn, &self.name, &Options::default())?));
+        }
+        match &mut self.state {
+            State::Open(port) => Ok(port),
+            _ => Err(Error::Closed),
+        }
+    }
+}

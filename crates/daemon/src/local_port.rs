@@ -1,0 +1,91 @@
+//! A port of local processes: which of its rings a name means, and who holds them.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+
+use netvale_control::attach::AttachReply;
+use netvale_mem::region::Binding;
+use netvale_portspec::{Directions, PortSpec, Rings as RingsSpec};
+use rustix::io::Errno;
+
+use crate::holders::Holders;
+use crate::open::refuse;
+use crate::refusal::Refusal;
+use crate::state::LocalPort;
+
+impl LocalPort {
+    /// The rings a specification names.
+    pub(crate) fn wanted(&self, spec: &PortSpec) -> Result<(Range<u32>, Range<u32>), Refusal> {
+        let shape = self.rings.mem.shape();
+        let (tx, rx) = match spec.rings {
+            RingsSpec::AllNic => (0..shape.tx_rings, 0..shape.rx_rings),
+            RingsSpec::OneNic(i) => {
+                let i = u32::from(i.get());
+                if i >= shape.tx_rings.max(shape.rx_rings) {
+                    return refuse(
+                        Errno::INVAL,
+                        format!("ring {i} asked for; the port has {} and {}", shape.tx_rings, shape.rx_rings),
+                    );
+                }
+                let one = |n: u32| if i < n { i..i + 1 } else { 0..0 };
+                (one(shape.tx_rings), one(shape.rx_rings))
+            }
+            _ => return refuse(Errno::INVAL, "a VALE port has no host rings: attach a TAP for the host stack"),
+        };
+        Ok(match spec.flags.directions {
+            Directions::Both => (tx, rx),
+            Directions::Tx => (tx, 0..0),
+            Directions::Rx => (0..0, rx),
+        })
+    }
+
+    pub(crate) fn hold(
+        &mut self,
+        full: &str,
+        (tx, rx): (&Range<u32>, &Range<u32>),
+        client: u64,
+        shares: bool,
+    ) -> Result<(), Refusal> {
+        let taken = |held: &[Holders], range: &Range<u32>| {
+            held.get(range.start as usize..range.end as usize).is_some_and(|h| !h.iter().all(|h| h.admits(shares)))
+        };
+        if taken(&self.tx_held, tx) || taken(&self.rx_held, rx) {
+            return refuse(
+                Errno::BUSY,
+                format!("{full} is open already: open another port, or one ring each (-0, -1, …)"),
+            );
+        }
+        let all = |held: &mut Vec<Holders>, range: &Range<u32>| {
+            held.iter_mut().skip(range.start as usize).take(range.len()).for_each(|h| h.add(client, shares))
+        };
+        all(&mut self.tx_held, tx);
+        all(&mut self.rx_held, rx);
+        Ok(())
+    }
+
+    pub(crate) fn bind(
+        &self,
+        full: &str,
+        (tx, rx): (&Range<u32>, &Range<u32>),
+        extra: u32,
+    ) -> Result<(AttachReply, Vec<OwnedFd>, Binding), Refusal> {
+        let binding = self.rings.mem.bind(full, tx.clone(), rx.clone(), extra)?;
+        let (reply, fds) = self.rings.reply(binding.nifp(), binding.extra_bufs(), tx.clone(), rx.clone())?;
+        Ok((reply, fds, binding))
+    }
+
+    /// Whether no ring that this client holds is held by another one.
+    pub(crate) fn holds_alone(&self, client: u64) -> bool {
+        let shared = |h: &Holders| h.clients().any(|c| c == client) && h.clients().any(|c| c != client);
+        !self.tx_held.iter().chain(&self.rx_held).any(shared)
+    }
+
+    pub(crate) fn let_go(&mut self, client: u64) {
+        self.tx_held.iter_mut().chain(&mut self.rx_held).for_each(|h| h.remove(client));
+    }
+
+    /// Whether no client holds any of its rings.
+    pub(crate) fn is_unheld(&self) -> bool {
+        self.tx_held.iter().chain(&self.rx_held).all(Holders::is_empty)
+    }
+}
