@@ -8,13 +8,17 @@
 //! | [`context`] | `nmctx_*`: errors, memory, locking |
 //! | [`requests`] | `nmreq_*`: names into requests, lists of options |
 //! | [`custom`] | `nmreq_options_decode`: options of a program's own |
-//! | [`ports`] | `nmport_*`: from a name to rings |
+//! | [`ports`] | `nmport_*`: a port from its name to its end |
+//! | [`parsing`] | its name into a request |
+//! | [`rings`] | its region and rings |
 //! | [`regions`] | `struct nmem_d`: regions mapped once |
 //! | [`memory`] | extmem: regions in memory of the program's own |
 
 pub mod context;
 pub mod custom;
 pub mod memory;
+mod parsing;
 pub mod ports;
 pub mod regions;
 pub mod requests;
+mod rings;

@@ -1,0 +1,124 @@
+//! `nmport_mmap` and `nmport_inject`: a port's region and rings.
+#![allow(unsafe_code)]
+
+use libc::{c_int, c_void, size_t};
+use netvale_abi::slot::NS_MOREFRAG;
+use netvale_abi::{NetmapIf, NetmapRing, NetmapSlot};
+use rustix::io::Errno;
+
+use super::context::fail;
+use super::ports::PortDesc;
+use super::regions;
+
+/// Maps the port's region and finds its rings.
+///
+/// # Safety
+/// As libnetmap.h says.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn nmport_mmap(d: *mut PortDesc) -> c_int {
+    // SAFETY: the caller's; the region holds the netmap_if at the offset the registration gave.
+    unsafe {
+        let ctx = (*d).ctx;
+        if (*d).mmap_done != 0 || (*d).register_done == 0 {
+            return fail(ctx, Errno::INVAL, "a port is mapped once, after it has been registered");
+        }
+        match regions::acquire(d) {
+            Ok(mem) => (*d).mem = mem,
+            Err(e) => return fail(ctx, e, "cannot map the port's region"),
+        }
+        (*d).nifp = (*(*d).mem).mem.cast::<u8>().add((*d).reg.nr_offset as usize).cast();
+        let nifp = (*d).nifp;
+        let tx = (*nifp).ni_tx_rings + (*nifp).ni_host_tx_rings;
+        let rx = (*nifp).ni_rx_rings + (*nifp).ni_host_rx_rings;
+        ((*d).first_tx_ring, (*d).last_tx_ring) = bound(nifp, 0, tx);
+        ((*d).first_rx_ring, (*d).last_rx_ring) = bound(nifp, tx, rx);
+        ((*d).cur_tx_ring, (*d).cur_rx_ring) = ((*d).first_tx_ring, (*d).first_rx_ring);
+        (*d).mmap_done = 1;
+        0
+    }
+}
+
+/// The `i`-th ring offset of a `netmap_if`.
+///
+/// # Safety
+/// It has that many.
+unsafe fn ring_ofs(nifp: *const NetmapIf, i: u32) -> isize {
+    // SAFETY: the caller's: the offsets follow the structure.
+    unsafe { nifp.add(1).cast::<isize>().add(i as usize).read_volatile() }
+}
+
+/// First and last of the `count` rings from `from` on that are bound; (1, 0) when none is.
+///
+/// # Safety
+/// The `netmap_if` has them.
+unsafe fn bound(nifp: *const NetmapIf, from: u32, count: u32) -> (u16, u16) {
+    // SAFETY: the caller's.
+    let is_bound = |i: &u32| unsafe { ring_ofs(nifp, from + i) } != 0;
+    match (0..count).find(is_bound) {
+        Some(first) => (first as u16, (first..count).take_while(is_bound).last().unwrap_or(first) as u16),
+        None => (1, 0),
+    }
+}
+
+/// Takes back what [`nmport_mmap`] did.
+///
+/// # Safety
+/// `d` is a port.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn nmport_undo_mmap(d: *mut PortDesc) {
+    // SAFETY: the caller's.
+    unsafe {
+        if (*d).mmap_done != 0 {
+            regions::release(d);
+        }
+        ((*d).mmap_done, (*d).nifp) = (0, std::ptr::null_mut());
+        ((*d).first_tx_ring, (*d).last_tx_ring, (*d).first_rx_ring, (*d).last_rx_ring) = (0, 0, 0, 0);
+    }
+}
+
+/// Copies a frame into a tx ring, the rings taking turns. 0, or -1 when there is no room or the frame is longer than a ring.
+///
+/// # Safety
+/// `d` is an open port, `buf` has `size` bytes.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn nmport_inject(d: *mut PortDesc, buf: *const c_void, size: size_t) -> c_int {
+    // SAFETY: the caller's; rings and buffers are where netmap's rules say, in a region of the program's own.
+    unsafe {
+        let (first, last) = ((*d).first_tx_ring, (*d).last_tx_ring);
+        let count = u32::from(last) + 1 - u32::from(first).min(u32::from(last) + 1);
+        for k in 0..count {
+            let index = first + ((u32::from((*d).cur_tx_ring - first) + k) % count) as u16;
+            let ring = (*d).nifp.cast::<u8>().offset(ring_ofs((*d).nifp, index.into())).cast::<NetmapRing>();
+            if put(ring, buf.cast(), size) {
+                (*d).cur_tx_ring = index;
+                return 0;
+            }
+        }
+        -1
+    }
+}
+
+/// # Safety
+/// As [`nmport_inject`].
+unsafe fn put(ring: *mut NetmapRing, buf: *const u8, size: usize) -> bool {
+    // SAFETY: the caller's.
+    unsafe {
+        let (slots, buf_size) = ((*ring).num_slots, (*ring).nr_buf_size as usize);
+        let (tail, mut i) = ((&raw const (*ring).tail).read_volatile(), (*ring).head);
+        let need = size.div_ceil(buf_size).max(1);
+        if (netvale_abi::ring_space(i, tail, slots) as usize) < need {
+            return false;
+        }
+        for k in 0..need {
+            let slot = ring.add(1).cast::<NetmapSlot>().add(i as usize);
+            let part = (size - k * buf_size).min(buf_size);
+            let to = ring.cast::<u8>().offset((*ring).buf_ofs as isize).add((*slot).buf_idx as usize * buf_size);
+            std::ptr::copy_nonoverlapping(buf.add(k * buf_size), to, part);
+            (*slot).len = part as u16;
+            (*slot).flags = if k + 1 < need { NS_MOREFRAG } else { 0 };
+            i = netvale_abi::ring_next(i, slots);
+        }
+        ((*ring).head, (*ring).cur) = (i, i);
+        true
+    }
+}
