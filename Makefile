@@ -12,8 +12,8 @@ help: ## list the targets
 	@echo "netvale: make TARGET"
 	@sed -n 's/^\([a-z]*\):.* ## /  \1\t/p' Makefile | expand -t 12
 
-build: ## release binary, target/release/netvale
-	cargo build --release --package netvale-cli
+build: ## release binary and libraries, target/release
+	cargo build --release --package netvale-cli --package netvale-capi --package netvale-pcap
 
 demo: ## real traffic across a switch, in under a minute
 	@scripts/install-deps.sh demo
@@ -31,7 +31,7 @@ check: ## format, lints, docs, layers, unsafe gate, dependencies
 bench: ## measure against the peers, then write the report
 	@scripts/install-deps.sh bench
 	@$(MAKE) --no-print-directory build
-	@$(NETVALE) bench pipe vale tap latency idle --against all --save $(TARGET)/bench.jsonl
+	@$(NETVALE) bench pipe vale tap latency idle compat --against all --save $(TARGET)/bench.jsonl
 	@$(NETVALE) bench report $(TARGET)/bench.jsonl --out $(TARGET)/bench-report
 
 fuzz: ## fuzz every target for FUZZ_SECONDS (default 60) each
@@ -42,8 +42,8 @@ fmt: ## format the code
 	@cargo fmt --all
 	@cargo fmt --manifest-path fuzz/Cargo.toml
 
-install: ## binary, man pages, completions; PREFIX (/usr/local) and DESTDIR
-	@scripts/install.sh "$(DESTDIR)$(PREFIX)" "$(NETVALE)"
+install: ## binary, libraries, headers, man pages, completions; PREFIX (/usr/local) and DESTDIR
+	@scripts/install.sh "$(DESTDIR)" "$(PREFIX)" "$(TARGET)/release"
 
 clean: ## remove what was built
 	@cargo clean

@@ -9,7 +9,7 @@ set -uo pipefail
 
 packages_demo() {
     cat <<'LIST'
-gcc|links the Rust binaries
+gcc|links the Rust binaries, compiles C programs for the tests
 libc6-dev|C library to link against
 iproute2|network namespaces and interfaces (ip)
 iputils-ping|ping across the switch
@@ -20,7 +20,14 @@ LIST
 packages_test() {
     packages_demo
     cat <<'LIST'
-tcpdump|reads back captured files
+tcpdump|reads back captured files, captures on ports
+libpcap-dev|C program for libpcap, compiled without netvale
+ngrep|unmodified libpcap program
+tshark|unmodified libpcap programs (tshark, dumpcap)
+tcpreplay|unmodified program that sends through packet sockets
+arping|unmodified program that sends and receives
+arp-scan|unmodified program that sends and receives
+python3-scapy|unmodified program that loads libpcap at run time
 procps|looks at processes and their resources
 g++|builds libFuzzer for the fuzz targets
 LIST

@@ -1,20 +1,26 @@
 #!/usr/bin/env bash
-# install.sh PREFIX BINARY: installs the binary, its man pages and shell completions below PREFIX.
+# install.sh DESTDIR PREFIX BUILT: installs the binary, the libraries with their headers, man pages and shell completions below
+# DESTDIR/PREFIX. BUILT is the folder with what `make build` made.
 #
 # The binary writes its own man pages and completions, so they always match it. Root often has no
-# cargo: a binary built before is then installed as it is.
+# cargo: what was built before is then installed as it is.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-prefix=$1
-binary=$2
+prefix=$2
+to=$1$2
+built=$3
+binary=$built/netvale
 cd "$root"
 if have cargo; then
-    cargo build --release --package netvale-cli
-elif [ ! -x "$binary" ]; then
-    echo "$binary does not exist and there is no cargo to build it: run \`make build\` as the user who has Rust" >&2
-    exit 1
+    cargo build --release --package netvale-cli --package netvale-capi --package netvale-pcap
 fi
+for file in "$binary" "$built/libnetmap.so" "$built/libnetmap.a" "$built/libnetvale_pcap.so"; do
+    if [ ! -e "$file" ]; then
+        echo "$file does not exist and there is no cargo to build it: run \`make build\` as the user who has Rust" >&2
+        exit 1
+    fi
+done
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -24,10 +30,34 @@ for shell in bash zsh fish; do
     "$binary" completions "$shell" >"$work/$shell"
 done
 
-install -D -m 755 "$binary" "$prefix/bin/netvale"
-install -d "$prefix/share/man/man1"
-install -m 644 "$work"/man/*.1 "$prefix/share/man/man1/"
-install -D -m 644 "$work/bash" "$prefix/share/bash-completion/completions/netvale"
-install -D -m 644 "$work/zsh" "$prefix/share/zsh/site-functions/_netvale"
-install -D -m 644 "$work/fish" "$prefix/share/fish/vendor_completions.d/netvale.fish"
-echo "installed netvale below $prefix"
+install -D -m 755 "$binary" "$to/bin/netvale"
+install -d "$to/share/man/man1"
+install -m 644 "$work"/man/*.1 "$to/share/man/man1/"
+install -D -m 644 "$work/bash" "$to/share/bash-completion/completions/netvale"
+install -D -m 644 "$work/zsh" "$to/share/zsh/site-functions/_netvale"
+install -D -m 644 "$work/fish" "$to/share/fish/vendor_completions.d/netvale.fish"
+
+# libnetmap: for programs that link it, and (the same file) for `netvale run` to preload.
+install -D -m 755 "$built/libnetmap.so" "$to/lib/libnetmap.so.0"
+ln -sfn libnetmap.so.0 "$to/lib/libnetmap.so"
+install -m 644 "$built/libnetmap.a" "$to/lib/libnetmap.a"
+install -d "$to/lib/netvale/pcap" "$to/lib/pkgconfig" "$to/include/net"
+ln -sfn ../libnetmap.so.0 "$to/lib/netvale/libnetmap.so.0"
+install -m 644 crates/capi/include/net/*.h "$to/include/net/"
+install -m 644 crates/capi/include/libnetmap.h "$to/include/"
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+sed "s|@PREFIX@|$prefix|; s|@VERSION@|$version|" crates/capi/libnetmap.pc.in >"$to/lib/pkgconfig/libnetmap.pc"
+chmod 644 "$to/lib/pkgconfig/libnetmap.pc"
+
+# The library that stands before the system's libpcap, by libpcap's names, in a folder of its own: only programs that `netvale run`
+# starts look there.
+install -m 755 "$built/libnetvale_pcap.so" "$to/lib/netvale/"
+system=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p | awk '$1 == "libpcap.so.0.8" || $1 == "libpcap.so.1" { print $NF; exit }')
+if [ -n "$system" ]; then
+    ln -sfn ../libnetvale_pcap.so "$to/lib/netvale/pcap/libpcap.so.0.8"
+    ln -sfn ../libnetvale_pcap.so "$to/lib/netvale/pcap/libpcap.so.1"
+    ln -sfn "$system" "$to/lib/netvale/pcap/libpcap-system.so"
+else
+    echo "there is no libpcap here: \`netvale run\` serves netmap programs only; install libpcap and run this again" >&2
+fi
+echo "installed netvale below $to"

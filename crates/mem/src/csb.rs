@@ -55,11 +55,17 @@ impl Csb {
         self.word(self.ktoa, offset_of!(NmCsbKtoa, kern_need_kick))
     }
 
-    /// Application: publishes `cur`, then `head` (the order netmap asks for).
+    /// Application: publishes `cur`, then `head` (the order netmap asks for). What stands there already is not written again, so that
+    /// a program that looks for frames over and over does not take the line from the host each time.
     #[inline]
     pub fn publish_head(&self, head: u32, cur: u32) {
-        self.word(self.atok, offset_of!(NmCsbAtok, cur)).store(cur, Ordering::Relaxed);
-        self.word(self.atok, offset_of!(NmCsbAtok, head)).store(head, Ordering::Release);
+        if self.cur() != cur {
+            self.word(self.atok, offset_of!(NmCsbAtok, cur)).store(cur, Ordering::Relaxed);
+        }
+        let place = self.word(self.atok, offset_of!(NmCsbAtok, head));
+        if place.load(Ordering::Relaxed) != head {
+            place.store(head, Ordering::Release);
+        }
     }
 
     /// Host: snapshot of `head`; what the application wrote before it is visible.

@@ -19,6 +19,8 @@ struct Frame {
     slots: u32,
 }
 
+/// How many frames ahead bytes are fetched from the other core's cache.
+const AHEAD: u32 = 8;
 /// Slots that are given back at once, so that the sender does not run out of room while a full ring is read.
 const GIVE_BACK: u32 = 64;
 
@@ -58,6 +60,9 @@ impl Active {
         let ring = self.port.rx().get(at)?;
         if ring.space() == 0 {
             return None;
+        }
+        if ring.space() > AHEAD {
+            ring.mem().prefetch_read(ring.slot(ring.at(AHEAD)).buf_idx);
         }
         let slot = ring.slot(ring.at(0));
         if slot.flags & NS_MOREFRAG != 0 {

@@ -14,6 +14,7 @@ pub mod testpmd;
 pub mod udp;
 
 use crate::contender::Contender;
+use crate::scenarios::compat::{Native, SystemPcap};
 use crate::scenarios::copy::AlignedCopy;
 
 /// Every peer there is, best known first. A case takes those that [`Contender::fits`].
@@ -35,5 +36,7 @@ pub fn all() -> Vec<Box<dyn Contender>> {
         Box::new(eventfd::Eventfd::OneCore),
         Box::new(udp::UdpEcho::AcrossCores),
         Box::new(udp::UdpEcho::OneCore),
+        Box::new(Native),
+        Box::new(SystemPcap),
     ]
 }

@@ -1,5 +1,6 @@
 //! What can be measured. Each scenario is one file; adding one means adding a line to [`all`].
 
+pub mod compat;
 pub mod copy;
 pub mod embedded;
 pub mod idle;
@@ -16,8 +17,10 @@ use crate::contender::Contender;
 use crate::sys::worker::Role;
 
 /// What our own worker processes can do, by name.
-pub const ROLES: &[(&str, Role)] =
-    &[(own::DAEMON, own::daemon_role), (pipe::SENDER, pipe::sender_role), (pipe::RECEIVER, pipe::receiver_role)];
+pub const ROLES: &[&[(&str, Role)]] = &[
+    &[(own::DAEMON, own::daemon_role), (pipe::SENDER, pipe::sender_role), (pipe::RECEIVER, pipe::receiver_role)],
+    &compat::ROLES,
+];
 
 /// The values to go through; an empty list means the scenario's own.
 #[derive(Clone, Debug, Default)]
@@ -122,8 +125,15 @@ pub fn all() -> &'static [Scenario] {
     ALL
 }
 
-const ALL: &[Scenario] =
-    &[copy::SCENARIO, pipe::SCENARIO, vale::SCENARIO, tap::SCENARIO, latency::SCENARIO, idle::SCENARIO];
+const ALL: &[Scenario] = &[
+    copy::SCENARIO,
+    pipe::SCENARIO,
+    vale::SCENARIO,
+    tap::SCENARIO,
+    latency::SCENARIO,
+    idle::SCENARIO,
+    compat::SCENARIO,
+];
 
 /// The scenario of that name.
 #[must_use]

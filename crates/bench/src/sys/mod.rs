@@ -3,7 +3,9 @@
 
 pub mod child;
 pub mod hugepages;
+pub mod netmap_api;
 pub mod netns;
+pub mod pcap_api;
 pub mod rawsock;
 pub mod shm;
 pub mod tapdev;

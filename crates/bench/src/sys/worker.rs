@@ -97,6 +97,17 @@ impl Worker {
         Self::spawn_with(command, role, core, arguments)
     }
 
+    /// As [`Worker::spawn`], under `netvale run` with the daemon in `run_dir`.
+    ///
+    /// # Errors
+    /// As [`Worker::spawn`]; there are no libraries to preload.
+    pub fn spawn_under_run(run_dir: &str, role: &str, core: usize, arguments: &impl Serialize) -> Result<Self> {
+        let mut command = Command::new("/proc/self/exe");
+        // `run` executes the program in its own place: `self` stays our executable.
+        command.args(["--run-dir", run_dir, "run", "--", "/proc/self/exe", SUBCOMMAND]);
+        Self::spawn_with(command, role, core, arguments)
+    }
+
     fn spawn_with(mut command: Command, role: &str, core: usize, arguments: &impl Serialize) -> Result<Self> {
         let counters = SharedCounters::create()?;
         let unfit = |error| BenchError::Usage(format!("the worker's arguments cannot be passed on: {error}"));
@@ -163,11 +174,17 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn work(roles: &[(&str, Role)]) -> Result<()> {
+fn work(roles: &[&[(&str, Role)]]) -> Result<()> {
     let misuse = || BenchError::Usage(format!("{SUBCOMMAND} is started by `netvale bench` only"));
     let task = std::env::var(TASK).map_err(|_| misuse())?;
     let task: Task = serde_json::from_str(&task).map_err(|_| misuse())?;
-    let role = roles.iter().find(|(name, _)| *name == task.role).map(|(_, role)| role).ok_or_else(misuse)?;
+    let role = roles
+        .iter()
+        .copied()
+        .flatten()
+        .find(|(name, _)| *name == task.role)
+        .map(|(_, role)| role)
+        .ok_or_else(misuse)?;
     pin::pin(task.core)?;
     let counters = SharedCounters::open(&task.counters)?;
     role(&Context { counters, arguments: task.arguments })
@@ -190,7 +207,7 @@ mod tests {
     #[test]
     #[ignore = "run as a child process by the tests below"]
     fn child_entry() {
-        if let Err(error) = work(&[("count-up", count_up)]) {
+        if let Err(error) = work(&[&[("count-up", count_up)]]) {
             eprintln!("{error}");
             std::process::exit(1);
         }

@@ -57,7 +57,7 @@ pub fn check(path: &Path) -> Result<(), CliError> {
             Kind::Static => {
                 return Err(CliError::failed(
                     format!("{} is statically linked: no library can be put before its own", target.display()),
-                    "run a dynamically linked build of it, or link it to libnetmap (see `pkg-config netmap`)",
+                    "run a dynamically linked build of it, or link it to libnetmap (see `pkg-config libnetmap`)",
                 ));
             }
             Kind::DynamicGo => {

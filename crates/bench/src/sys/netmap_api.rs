@@ -1,0 +1,172 @@
+//! A program in netmap's style: open, ioctl, mmap, poll, through the C library and whatever stands before it.
+#![allow(unsafe_code)]
+
+use std::hint::black_box;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::{from_mut, null_mut};
+
+use netvale_abi::ioctl::NIOCCTRL;
+use netvale_abi::nmreq::{NETMAP_REQ_REGISTER, NR_REG_ALL_NIC, NmreqHeader, NmreqRegister};
+use netvale_abi::{NETMAP_API, NetmapIf, NetmapRing, NetmapSlot};
+use netvale_portspec::PortName;
+
+use crate::error::{BenchError, Result};
+
+/// Bytes of a frame that are written and read.
+pub const LINE: usize = 60;
+
+/// A registered, mapped port with one ring each way.
+pub struct ApiPort {
+    fd: OwnedFd,
+    nifp: *const NetmapIf,
+}
+
+fn check(result: i64, what: &str) -> Result<i64> {
+    if result == -1 { Err(BenchError::io(what)(std::io::Error::last_os_error())) } else { Ok(result) }
+}
+
+impl ApiPort {
+    /// Registers `name` and maps its region.
+    ///
+    /// # Errors
+    /// Whatever /dev/netmap answers.
+    pub fn open(name: &str) -> Result<ApiPort> {
+        let port = PortName::parse(name).map_err(|e| BenchError::Usage(e.to_string()))?;
+        // SAFETY: a C string.
+        let fd = unsafe { libc::open(c"/dev/netmap".as_ptr(), libc::O_RDWR) };
+        check(fd.into(), "opening /dev/netmap")?;
+        // SAFETY: just opened, nobody else's.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let mut reg = NmreqRegister { nr_mode: NR_REG_ALL_NIC, ..NmreqRegister::default() };
+        let mut header = NmreqHeader {
+            nr_version: NETMAP_API as u16,
+            nr_reqtype: NETMAP_REQ_REGISTER,
+            nr_name: port.nr_name_field(),
+            nr_body: from_mut(&mut reg) as u64,
+            ..NmreqHeader::default()
+        };
+        // SAFETY: the structures live over the call.
+        let done = unsafe { libc::ioctl(fd.as_raw_fd(), NIOCCTRL.into(), from_mut(&mut header)) };
+        check(done.into(), "registering")?;
+        let (prot, len) = (libc::PROT_READ | libc::PROT_WRITE, reg.nr_memsize as usize);
+        // SAFETY: a new mapping.
+        let base = unsafe { libc::mmap(null_mut(), len, prot, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+        check(base as i64, "mapping the region")?;
+        // SAFETY: the registration said where in the region the netmap_if is.
+        let nifp = unsafe { base.cast::<u8>().add(reg.nr_offset as usize).cast() };
+        Ok(ApiPort { fd, nifp })
+    }
+
+    /// The ring with that place among the offsets of the netmap_if.
+    fn ring(&self, index: usize) -> ApiRing {
+        // SAFETY: offsets follow the structure (netmap.h, NETMAP_TXRING); they lead to rings of the region.
+        unsafe {
+            let offset = self.nifp.add(1).cast::<isize>().add(index).read();
+            ApiRing { ring: self.nifp.cast::<u8>().offset(offset).cast_mut().cast() }
+        }
+    }
+
+    /// The ring to send on.
+    #[must_use]
+    pub fn tx(&self) -> ApiRing {
+        self.ring(0)
+    }
+
+    /// The ring to receive on: after the tx rings of the NIC and the host.
+    #[must_use]
+    pub fn rx(&self) -> ApiRing {
+        // SAFETY: the structure is the host's, which does not change it.
+        let (nic, host) = unsafe { ((*self.nifp).ni_tx_rings, (*self.nifp).ni_host_tx_rings) };
+        self.ring((nic + host) as usize)
+    }
+
+    /// poll(2), for up to a second. It syncs.
+    ///
+    /// # Errors
+    /// It fails.
+    pub fn poll(&self, events: i16) -> Result<()> {
+        let mut one = libc::pollfd { fd: self.fd.as_raw_fd(), events, revents: 0 };
+        // SAFETY: one structure that lives over the call.
+        check(unsafe { libc::poll(&raw mut one, 1, 1000) }.into(), "waiting at the port").map(drop)
+    }
+}
+
+/// A ring as netmap's macros treat it.
+pub struct ApiRing {
+    ring: *mut NetmapRing,
+}
+
+impl ApiRing {
+    /// Slots from `head` up to `tail` (nm_ring_space).
+    #[inline]
+    #[must_use]
+    pub fn space(&self) -> u32 {
+        // SAFETY: the header of a mapped ring; the host writes `tail`, hence volatile.
+        let (head, tail, n) =
+            unsafe { ((*self.ring).head, (&raw const (*self.ring).tail).read_volatile(), (*self.ring).num_slots) };
+        if tail >= head { tail - head } else { tail + n - head }
+    }
+
+    /// Writes `bytes` to the buffers of all slots that are free.
+    pub fn fill(&mut self, bytes: &[u8]) {
+        let count = self.space();
+        // Not sent: head stays.
+        self.each(count, |_, buffer| {
+            // SAFETY: frames of the bench are shorter than a buffer.
+            unsafe { buffer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
+        });
+    }
+
+    /// Sends the next `count` slots' buffers as frames of `len` bytes, `line` written to their beginning. They leave with the next poll.
+    #[inline]
+    pub fn send(&mut self, count: u32, len: u16, line: Option<&[u8]>) {
+        let head = self.each(count, |slot, buffer| {
+            if let Some(line) = line {
+                // SAFETY: as above.
+                unsafe { buffer.copy_from_nonoverlapping(line.as_ptr(), line.len()) };
+            }
+            slot.len = len;
+            slot.flags = 0;
+        });
+        self.advance_to(head);
+    }
+
+    /// Takes the next `count` frames and, if `touch`, reads their first line. Returns how many are not `len` bytes long.
+    #[inline]
+    pub fn receive(&mut self, count: u32, len: u32, touch: bool) -> u64 {
+        let mut wrong = 0;
+        let head = self.each(count, |slot, buffer| {
+            wrong += u64::from(u32::from(slot.len) != len);
+            if touch {
+                // SAFETY: a buffer is longer.
+                black_box(unsafe { buffer.cast::<[u8; LINE]>().read() });
+            }
+        });
+        self.advance_to(head);
+        wrong
+    }
+
+    /// Calls `f` with the next `count` slots and their buffers. Returns where the slots after them begin.
+    #[inline]
+    fn each(&mut self, count: u32, mut f: impl FnMut(&mut NetmapSlot, *mut u8)) -> u32 {
+        // SAFETY: the slots between head and tail are the program's, and so are their buffers (netmap.h, NETMAP_BUF); the other side
+        // is the bench's own daemon.
+        unsafe {
+            let ring = self.ring;
+            let slots = ring.add(1).cast::<NetmapSlot>();
+            let pool = ring.cast::<u8>().offset((*ring).buf_ofs as isize);
+            let (mut head, n, size) = ((*ring).head, (*ring).num_slots, (*ring).nr_buf_size as usize);
+            for _ in 0..count {
+                let slot = &mut *slots.add(head as usize);
+                f(slot, pool.add(slot.buf_idx as usize * size));
+                head = if head + 1 == n { 0 } else { head + 1 };
+            }
+            head
+        }
+    }
+
+    fn advance_to(&mut self, head: u32) {
+        // SAFETY: the application's own fields of a mapped ring.
+        unsafe { ((*self.ring).head, (*self.ring).cur) = (head, head) };
+    }
+}

@@ -1,0 +1,110 @@
+//! A program that receives through libpcap, whichever libpcap the loader finds.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString};
+use std::hint::black_box;
+
+use libc::{c_char, c_int, c_uint, c_void, timeval};
+
+use crate::error::{BenchError, Result};
+use crate::sys::netmap_api::LINE;
+
+const ERRBUF_SIZE: usize = 256;
+
+/// `struct pcap_pkthdr`.
+#[repr(C)]
+struct Header {
+    _ts: timeval,
+    caplen: c_uint,
+    _len: c_uint,
+}
+
+type Callback = unsafe extern "C" fn(*mut u8, *const Header, *const u8);
+type OpenLive = unsafe extern "C" fn(*const c_char, c_int, c_int, c_int, *mut c_char) -> *mut c_void;
+type Dispatch = unsafe extern "C" fn(*mut c_void, c_int, Callback, *mut u8) -> c_int;
+
+/// An interface, opened by `pcap_open_live`.
+pub struct Capture {
+    handle: *mut c_void,
+    dispatch: Dispatch,
+}
+
+fn function(library: *mut c_void, name: &CStr) -> Result<*mut c_void> {
+    // SAFETY: a handle of dlopen's and a C string.
+    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
+    if found.is_null() {
+        Err(BenchError::Usage(format!("libpcap has no {}", name.to_string_lossy())))
+    } else {
+        Ok(found)
+    }
+}
+
+impl Capture {
+    /// Opens an interface.
+    ///
+    /// # Errors
+    /// There is no libpcap, or it cannot open it.
+    pub fn open(interface: &str) -> Result<Capture> {
+        let no_library = || BenchError::Usage("there is no libpcap.so.0.8 or libpcap.so.1 to load".into());
+        let load = |name: &CStr| {
+            // SAFETY: a C string; libpcap's initialisers do nothing.
+            let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
+            (!library.is_null()).then_some(library)
+        };
+        let library = load(c"libpcap.so.0.8").or_else(|| load(c"libpcap.so.1")).ok_or_else(no_library)?;
+        let name = CString::new(interface).map_err(|_| BenchError::Usage("an interface's name with a NUL".into()))?;
+        let mut why = [0 as c_char; ERRBUF_SIZE];
+        // SAFETY: functions of these names have these types in every libpcap; the buffer has the size it wants.
+        let (handle, dispatch) = unsafe {
+            let open = std::mem::transmute::<*mut c_void, OpenLive>(function(library, c"pcap_open_live")?);
+            let dispatch = std::mem::transmute::<*mut c_void, Dispatch>(function(library, c"pcap_dispatch")?);
+            (open(name.as_ptr(), 65_535, 1, 10, why.as_mut_ptr()), dispatch)
+        };
+        if handle.is_null() {
+            // SAFETY: libpcap ends its text with a NUL.
+            let why = unsafe { CStr::from_ptr(why.as_ptr()) }.to_string_lossy();
+            return Err(BenchError::Usage(format!("libpcap: {why}")));
+        }
+        Ok(Capture { handle, dispatch })
+    }
+
+    /// Takes the frames that are there, at most `most`.
+    ///
+    /// # Errors
+    /// libpcap's.
+    pub fn take(&mut self, most: u32, tally: &mut Tally) -> Result<()> {
+        // SAFETY: the handle is open, and the tally lives over the call.
+        let done = unsafe { (self.dispatch)(self.handle, most.cast_signed(), count, std::ptr::from_mut(tally).cast()) };
+        if done < 0 { Err(BenchError::Usage(format!("pcap_dispatch fails with {done}"))) } else { Ok(()) }
+    }
+}
+
+/// libpcap's callback.
+///
+/// # Safety
+/// `user` is a [`Tally`]; header and data are there for the call, the data for `caplen` bytes.
+unsafe extern "C" fn count(user: *mut u8, header: *const Header, data: *const u8) {
+    // SAFETY: the caller's.
+    unsafe {
+        let tally = &mut *user.cast::<Tally>();
+        tally.frames += 1;
+        if (*header).caplen != tally.len {
+            tally.wrong += 1;
+        } else if tally.touch {
+            black_box(data.cast::<[u8; LINE]>().read());
+        }
+    }
+}
+
+/// What came.
+#[derive(Debug)]
+pub struct Tally {
+    /// Frames.
+    pub frames: u64,
+    /// Those of another length.
+    pub wrong: u64,
+    /// The length that is right, at least [`LINE`].
+    pub len: u32,
+    /// Whether the first line is read.
+    pub touch: bool,
+}
