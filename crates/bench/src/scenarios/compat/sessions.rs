@@ -117,9 +117,14 @@ impl Session for Running {
     }
 
     fn measure(&mut self, window: Duration) -> Result<Sample> {
-        let pids = [self.sender.pid(), self.receiver.pid()];
+        let receiver = self.receiver.pid();
+        let mut pids = vec![receiver, self.sender.pid()];
+        if let Between::Daemon(daemon) = &self.between {
+            pids.push(daemon.worker.pid());
+        }
         interrupt::sleep(SETTLE)?;
-        let watch = Watch::start(&pids, &[(pids[0], pids[0]), (pids[1], pids[1])]);
+        // The sender takes turns with the switch; only the receiver must not have to wait.
+        let watch = Watch::start(&pids, &[(receiver, receiver)]);
         let (before, start) = (self.receiver.count(FRAMES), Instant::now());
         interrupt::sleep(window)?;
         let (frames, seconds) = (self.receiver.count(FRAMES) - before, start.elapsed().as_secs_f64());
