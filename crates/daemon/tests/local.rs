@@ -2,10 +2,12 @@
 
 mod common;
 
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use common::{Daemon, LIMIT, frame, receive, send, until};
 use netvale::{Error, Interest, Options, Port};
+use netvale_control::device::DeviceRequest;
 use serde_json::json;
 
 /// Objective: two processes' ports reach each other through the daemon, asleep or awake; what is learned is unicast.
@@ -247,4 +249,32 @@ fn last_words() {
             assert_eq!(receive(&mut to), frame(255, 1, seq));
         }
     }
+}
+
+/// Objective: control requests of any type with any body are answered or refused, and the daemon goes on.
+#[test]
+fn any_device_request() {
+    let d = Daemon::start("");
+    let _port = d.open("vale0:a").unwrap();
+    let conn = netvale::raw::connect_to(Some(d.dir.path())).unwrap();
+    // Numbers without a pattern (xorshift), the same in every run.
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut number = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for reqtype in 0..40 {
+        for name in ["", "vale0:a", "vale0:b", "vale0", "netmap:x", "x{1", "\u{7f}"] {
+            for filling in 0..4 {
+                let body = std::array::from_fn(|_| if filling == 0 { 0 } else { number() as u8 });
+                let request = DeviceRequest { reqtype, name: name.into(), body, ..DeviceRequest::default() };
+                let reply = netvale::raw::request(conn.as_fd(), &request).unwrap();
+                assert_eq!(reply.reqtype, reqtype);
+            }
+        }
+    }
+    let mut b = d.open("vale0:still").unwrap();
+    send(&mut b, &frame(255, 1, 1));
 }

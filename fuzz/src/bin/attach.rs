@@ -1,8 +1,9 @@
-//! Any bytes, read as both messages of the attach handshake.
+//! Any bytes, read as each message of an attach connection.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use netvale_control::attach::{AttachReply, AttachRequest, MAX_RINGS};
+use netvale_control::device::{DeviceRequest, Holding, MessageKind};
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(request) = AttachRequest::decode(data) {
@@ -12,5 +13,13 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(AttachReply::decode(&reply.encode()).as_ref(), Ok(&reply));
         assert!(reply.tx_bound.end <= reply.tx_rings && reply.rx_bound.end <= reply.rx_rings);
         assert!(reply.num_fds() <= 1 + 2 * MAX_RINGS);
+    }
+    if let Ok(request) = DeviceRequest::decode(data) {
+        assert_eq!(MessageKind::of(data), MessageKind::Device);
+        assert_eq!(DeviceRequest::decode(&request.encode()).as_ref(), Ok(&request));
+    }
+    if let Ok(holding) = Holding::decode(data) {
+        assert_eq!(MessageKind::of(data), MessageKind::Holding);
+        assert_eq!(Holding::decode(&holding.encode()), Ok(holding));
     }
 });
