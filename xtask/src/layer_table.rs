@@ -21,16 +21,23 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("switch", &["abi", "mem", "wire", "port"]),
     ("tap", &["abi", "mem", "wire", "port"]),
     ("pcapport", &["abi", "mem", "wire", "port"]),
+    ("vhost", &["abi", "mem", "wire", "port"]),
     ("client", &["abi", "mem", "wire", "portspec", "control"]),
     ("capi", &["abi", "mem", "portspec", "control", "client"]),
     ("pcap", &["abi", "mem", "portspec", "control", "client"]),
-    ("daemon", &["abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport"]),
-    ("bench", &["abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "client", "daemon"]),
+    ("daemon", &["abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "vhost"]),
+    (
+        "bench",
+        &[
+            "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "vhost", "client",
+            "daemon",
+        ],
+    ),
     (
         "cli",
         &[
-            "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "client", "daemon",
-            "bench",
+            "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "vhost", "client",
+            "daemon", "bench",
         ],
     ),
     ("xtask", &[]),
@@ -38,7 +45,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
 
 /// Siblings: crates of one layer that must not know each other. [`LAYERS`] already forbids the edges;
 /// this list lets the message name the rule.
-pub const SIBLINGS: &[&str] = &["switch", "tap", "pcapport"];
+pub const SIBLINGS: &[&str] = &["switch", "tap", "pcapport", "vhost"];
 
 /// Where the table lies, for messages.
 pub const TABLE_FILE: &str = "xtask/src/layer_table.rs";

@@ -79,7 +79,7 @@ impl State {
             self.captures.push(Arc::clone(capture.status()));
             egress.push(Arc::new(capture));
         }
-        let device = Device { kind: PortKind::Pcap, detail: None, files: status };
+        let device = Device { kind: PortKind::Pcap, files: status, ..Device::default() };
         let new = NewPort { kind: Kind::Device(device), owner: caller, persistent: true, lossless: o.lossless };
         self.plug(switch, port, egress, ingresses, new).map(|_| ())
     }
@@ -99,7 +99,7 @@ impl State {
     }
 
     /// Files are opened with the daemon's rights: others than its own user may only name those in `allow-dirs`.
-    fn may_name(&self, path: &Path, caller: Caller) -> Result<(), Refusal> {
+    pub(crate) fn may_name(&self, path: &Path, caller: Caller) -> Result<(), Refusal> {
         if !path.is_absolute() {
             return Err(Refusal::new(Errno::INVAL, format!("{}: give an absolute path", path.display())));
         }
@@ -172,13 +172,14 @@ fn unwritable(error: &WriteError) -> Refusal {
     Refusal::new(errno, format!("{error}; make room, or capture elsewhere"))
 }
 
-/// Folders of the configured ports' files: they stay reachable in the sandbox without being named twice.
+/// Folders of the configured ports' files and sockets: they stay reachable in the sandbox without being named twice.
 pub(crate) fn configured_folders(config: &Config) -> Vec<PathBuf> {
     let files = |port: &crate::config::PortConfig| match AttachSpec::parse(&port.port) {
         Ok(AttachSpec::Pcap(files)) => {
             let both = files.replay().into_iter().chain(files.capture());
             both.filter_map(|file| Path::new(file.as_str()).parent().map(Path::to_owned)).collect()
         }
+        Ok(AttachSpec::Vhost(socket)) => Path::new(socket.as_str()).parent().map(Path::to_owned).into_iter().collect(),
         // What cannot be parsed is refused when it is attached.
         _ => Vec::new(),
     };

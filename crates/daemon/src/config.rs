@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use netvale_control::types::Mac;
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -79,6 +80,12 @@ pub struct PortConfig {
     /// Capture files: times the recorded speed; 0 is as fast as the switch takes it.
     #[serde(default)]
     pub speed: Option<f64>,
+    /// vhost-user: connect to the socket instead of listening there.
+    #[serde(default)]
+    pub client: bool,
+    /// vhost-user: Ethernet address offered to the driver.
+    #[serde(default)]
+    pub mac: Option<Mac>,
 }
 
 /// The file.

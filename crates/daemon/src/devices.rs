@@ -5,14 +5,17 @@ use std::sync::Arc;
 use netvale_control::types::{AttachParams, PortKind, PortOptions};
 use netvale_port::{Egress, Ingress};
 use netvale_tap::{Tap, TapEgress, TapError, TapIngress, TapOptions};
+use netvale_vhost::port::VhostPort;
 use rustix::io::Errno;
 
 use crate::StartError;
 use crate::captures::Files;
 use crate::refusal::Refusal;
 use crate::state::{Caller, Kind, NewPort, State};
+use crate::vhosts;
 
 /// A device behind a port.
+#[derive(Default)]
 pub struct Device {
     /// TAP or capture files.
     pub kind: PortKind,
@@ -20,12 +23,15 @@ pub struct Device {
     pub detail: Option<String>,
     /// Of capture files: how they fare.
     pub files: Files,
+    /// A vhost-user device.
+    pub vhost: Option<VhostPort>,
 }
 
 impl Device {
     /// Sentences for `netvale show`.
     pub fn notes(&self) -> Vec<String> {
-        self.detail.iter().cloned().chain(self.files.notes()).collect()
+        let vhost = self.vhost.iter().flat_map(vhosts::notes);
+        self.detail.iter().cloned().chain(self.files.notes()).chain(vhost).collect()
     }
 }
 
@@ -50,6 +56,8 @@ impl State {
                 name: c.name,
                 repeat: c.repeat,
                 speed: c.speed,
+                client: c.client,
+                mac: c.mac,
                 ..PortOptions::default()
             };
             let params = AttachParams { switch: c.switch, port: c.port.clone(), options };
@@ -76,7 +84,7 @@ impl State {
             egress.push(Arc::new(TapEgress::new(Arc::clone(&queue), Arc::default())));
             ingresses.push(Box::new(TapIngress::new(queue, Arc::default())));
         }
-        let kind = Kind::Device(Device { kind: PortKind::Tap, detail: Some(detail), files: Files::default() });
+        let kind = Kind::Device(Device { kind: PortKind::Tap, detail: Some(detail), ..Device::default() });
         let new = NewPort { kind, owner: caller, persistent: true, lossless: o.lossless };
         self.plug(switch, port, egress, ingresses, new).map(|_| ())
     }

@@ -9,7 +9,7 @@
 //! | [`holders`] | who holds a ring |
 //! | [`rpc`] | the control protocol's methods |
 //! | [`state`] | switches, ports, pipes, regions |
-//! | [`rings`], [`pipes`], [`devices`], [`captures`] | the kinds of ports |
+//! | [`rings`], [`pipes`], [`devices`], [`captures`], `vhosts` | the kinds of ports |
 //! | [`worker`] | the threads that forward |
 //! | [`inspect`] | what `list`, `show` and `top` are told |
 //! | [`sandbox`] | capabilities, seccomp, Landlock |
@@ -32,6 +32,7 @@ pub mod server;
 mod sizes;
 pub mod sockets;
 pub mod state;
+mod vhosts;
 pub mod worker;
 
 use std::os::unix::net::UnixStream;

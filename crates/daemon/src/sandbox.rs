@@ -115,6 +115,7 @@ const ALLOWED: &[i64] = &[
     // Sockets.
     libc::SYS_socket,
     libc::SYS_bind,
+    libc::SYS_listen,
     libc::SYS_connect,
     libc::SYS_accept4,
     libc::SYS_sendto,

@@ -275,7 +275,16 @@ impl FrameRef<'_> {
     }
 
     /// Copies bytes from `at` on into `to`, across pieces. Returns how many there were.
-    pub fn copy_out(&self, mut at: usize, to: &mut [u8]) -> usize {
+    pub fn copy_out(&self, at: usize, to: &mut [u8]) -> usize {
+        // SAFETY: `to` is writable for its length, and private.
+        unsafe { self.copy_out_raw(at, to.as_mut_ptr(), to.len()) }
+    }
+
+    /// The same to `room` bytes at `to`.
+    ///
+    /// # Safety
+    /// `to` must be writable for `room` bytes and not overlap the frame.
+    pub unsafe fn copy_out_raw(&self, mut at: usize, to: *mut u8, room: usize) -> usize {
         let mut done = 0;
         for i in 0..self.pieces() {
             let (ptr, len) = self.piece(i).raw();
@@ -283,11 +292,11 @@ impl FrameRef<'_> {
                 at -= len;
                 continue;
             }
-            let n = (len - at).min(to.len() - done);
-            // SAFETY: at + n <= len bytes of a piece, readable by the contract of `push`; `to` is private and has n bytes left.
-            unsafe { copy_bytes(ptr.add(at), to.as_mut_ptr().add(done), n) };
+            let n = (len - at).min(room - done);
+            // SAFETY: at + n <= len bytes of a piece, readable by the contract of `push`; `to` has n bytes left.
+            unsafe { copy_bytes(ptr.add(at), to.add(done), n) };
             (done, at) = (done + n, 0);
-            if done == to.len() {
+            if done == room {
                 break;
             }
         }

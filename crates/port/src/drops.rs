@@ -52,6 +52,8 @@ drop_reasons! {
     Injected = "injected",
     /// A lossless receiver stopped reading for so long that it no longer holds its senders back.
     Stalled = "stalled",
+    /// The guest has not set the queue up, or has taken it down.
+    NotReady = "not-ready",
 }
 
 /// Number of drop reasons.

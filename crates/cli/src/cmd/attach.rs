@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use netvale_control::types::{AttachParams, PortOptions};
+use netvale_control::types::{AttachParams, Mac, PortOptions};
 use netvale_portspec::{AttachSpec, FilePath, Ident, ParseError, PcapFiles, SwitchName};
 
 use crate::{CliError, Ctx, out, values};
@@ -29,8 +29,8 @@ pub struct Args {
     #[arg(long)]
     pub lossless: bool,
 
-    /// Rings in each direction; queues of a TAP device.
-    #[arg(long, value_name = "N", help_heading = "Rings (local and TAP ports)")]
+    /// Rings in each direction; queues of a TAP device; queue pairs of a vhost device.
+    #[arg(long, value_name = "N", help_heading = "Rings (local, TAP and vhost ports)")]
     pub rings: Option<u32>,
 
     /// Slots of each ring.
@@ -54,7 +54,7 @@ pub struct Args {
     pub vnet_hdr: Option<u32>,
 
     /// MTU of the device.
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=65_535), help_heading = "TAP ports")]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=65_535), help_heading = "Devices (TAP and vhost ports)")]
     pub mtu: Option<u32>,
 
     /// pcap: begin again at the end of the file.
@@ -64,6 +64,14 @@ pub struct Args {
     /// pcap: times the recorded speed; 0: as fast as the switch takes it [default: 1].
     #[arg(long, value_name = "FACTOR", value_parser = values::speed, help_heading = "Replay (pcap ports)")]
     pub speed: Option<f64>,
+
+    /// vhost: connect to a front end that listens, instead of listening.
+    #[arg(long, help_heading = "Virtual machines (vhost ports)")]
+    pub client: bool,
+
+    /// vhost: Ethernet address offered to the driver [default: made from the port's name].
+    #[arg(long, value_name = "MAC", help_heading = "Virtual machines (vhost ports)")]
+    pub mac: Option<Mac>,
 
     /// Print the port as one JSON object.
     #[arg(long)]
@@ -77,11 +85,13 @@ const PORTS: &str = "\
 Ports:
   NAME                   a port that local programs open as valeX:NAME
   tap:NAME               a TAP device: the host's network stack
+  vhost:/PATH            a vhost-user device at this socket: a virtual machine's virtio-net
   pcap:FILE              frames of this capture file enter the switch
   pcap:in=FILE,out=FILE  replay one file, capture into another; either may be left away
 
 Examples:
   netvale attach vale0 tap:nv0
+  netvale attach vale0 vhost:/run/netvale/vm1.sock --rings 2
   netvale attach vale0 pcap:trace.pcapng --loop --speed 2
   netvale attach vale0 web --rings 4 --slots 512 --lossless
 ";
@@ -127,6 +137,8 @@ fn params(args: &Args) -> Result<AttachParams, CliError> {
         mtu: args.mtu,
         repeat: args.repeat,
         speed: args.speed,
+        client: args.client,
+        mac: args.mac,
     };
     Ok(AttachParams { switch: args.switch.clone(), port: absolute(&spec, &here), options })
 }
@@ -135,19 +147,22 @@ fn params(args: &Args) -> Result<AttachParams, CliError> {
 fn unfit(args: &Args, spec: &AttachSpec) -> Option<(&'static str, &'static str)> {
     let local = matches!(spec, AttachSpec::Local(_));
     let tap = matches!(spec, AttachSpec::Tap(_));
+    let vhost = matches!(spec, AttachSpec::Vhost(_));
     let replay = matches!(spec, AttachSpec::Pcap(PcapFiles::Replay(_) | PcapFiles::Both { .. }));
     // Ports of the other kinds are the daemon's to judge.
-    if !(local || tap || matches!(spec, AttachSpec::Pcap(_))) {
+    if !(local || tap || vhost || matches!(spec, AttachSpec::Pcap(_))) {
         return None;
     }
     [
-        (args.rings.is_some() && !local && !tap, "--rings", "local and TAP ports"),
+        (args.rings.is_some() && !(local || tap || vhost), "--rings", "local, TAP and vhost ports"),
         (args.slots.is_some() && !local, "--slots", "local ports"),
         (args.buf_size.is_some() && !local, "--buf-size", "local ports"),
         (args.extra_bufs.is_some() && !local, "--extra-bufs", "local ports"),
         (args.huge && !local, "--huge", "local ports"),
-        (args.vnet_hdr.is_some() && tap, "--vnet-hdr", "ports other than TAPs"),
-        (args.mtu.is_some() && !tap, "--mtu", "TAP ports"),
+        (args.vnet_hdr.is_some() && (tap || vhost), "--vnet-hdr", "ports other than TAPs and vhost devices"),
+        (args.mtu.is_some() && !(tap || vhost), "--mtu", "TAP and vhost ports"),
+        (args.client && !vhost, "--client", "vhost ports"),
+        (args.mac.is_some() && !vhost, "--mac", "vhost ports"),
         (args.repeat && !replay, "--loop", "pcap ports that replay a file"),
         (args.speed.is_some() && !replay, "--speed", "pcap ports that replay a file"),
     ]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Drops, values};
+use super::{Drops, Mac, values};
 
 /// Parameters of `port.attach`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub struct PortOptions {
     /// Name on the switch; without it, made from the port's text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Rings in each direction; queues of a TAP.
+    /// Rings in each direction; queues of a TAP; queue pairs of a vhost-user device.
     pub rings: u32,
     /// Slots of each ring.
     pub slots: u32,
@@ -39,7 +39,7 @@ pub struct PortOptions {
     /// Bytes of virtio-net header before each frame: 0, 10 or 12.
     #[serde(deserialize_with = "values::vnet_hdr")]
     pub vnet_hdr: u32,
-    /// MTU of a TAP device, bytes.
+    /// MTU of a TAP device, or offered by a vhost-user device, bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
     /// Capture files: begin again at the end of the file.
@@ -48,6 +48,12 @@ pub struct PortOptions {
     /// Capture files: times the recorded speed; 0 is as fast as the switch takes it; none is the recorded speed.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "values::speed")]
     pub speed: Option<f64>,
+    /// vhost-user: connect to the socket instead of listening there.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub client: bool,
+    /// vhost-user: Ethernet address offered to the driver; without it, made from the port's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac: Option<Mac>,
 }
 
 /// Parameters of `port.detach`.
@@ -123,6 +129,8 @@ pub enum PortKind {
     Tap,
     /// Capture files.
     Pcap,
+    /// A vhost-user device, for a virtual machine.
+    Vhost,
     /// A copy of another port's traffic.
     Monitor,
 }
@@ -135,6 +143,7 @@ impl PortKind {
             PortKind::Pipe => "pipe",
             PortKind::Tap => "tap",
             PortKind::Pcap => "pcap",
+            PortKind::Vhost => "vhost",
             PortKind::Monitor => "monitor",
         }
     }

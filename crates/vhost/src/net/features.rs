@@ -1,0 +1,121 @@
+//! Feature bits of virtio and virtio-net, and what they mean for frames (virtio 1.3 §5.1.3, §6).
+
+use netvale_port::FrameRef;
+use netvale_port::soft::Form;
+use netvale_wire::offload::{GsoKind, Offload};
+
+/// `VIRTIO_NET_F_CSUM`: the driver may leave checksums to the device.
+pub const CSUM: u64 = 1 << 0;
+/// `VIRTIO_NET_F_GUEST_CSUM`: the device may leave checksums to the driver.
+pub const GUEST_CSUM: u64 = 1 << 1;
+/// `VIRTIO_NET_F_MTU`.
+pub const MTU: u64 = 1 << 3;
+/// `VIRTIO_NET_F_MAC`.
+pub const MAC: u64 = 1 << 5;
+/// `VIRTIO_NET_F_GUEST_TSO4`.
+pub const GUEST_TSO4: u64 = 1 << 7;
+/// `VIRTIO_NET_F_GUEST_TSO6`.
+pub const GUEST_TSO6: u64 = 1 << 8;
+/// `VIRTIO_NET_F_GUEST_ECN`.
+pub const GUEST_ECN: u64 = 1 << 9;
+/// `VIRTIO_NET_F_HOST_TSO4`.
+pub const HOST_TSO4: u64 = 1 << 11;
+/// `VIRTIO_NET_F_HOST_TSO6`.
+pub const HOST_TSO6: u64 = 1 << 12;
+/// `VIRTIO_NET_F_HOST_ECN`.
+pub const HOST_ECN: u64 = 1 << 13;
+/// `VIRTIO_NET_F_MRG_RXBUF`.
+pub const MRG_RXBUF: u64 = 1 << 15;
+/// `VIRTIO_NET_F_STATUS`.
+pub const STATUS: u64 = 1 << 16;
+/// `VIRTIO_NET_F_MQ`.
+pub const MQ: u64 = 1 << 22;
+/// `VIRTIO_F_ANY_LAYOUT`, of drivers before virtio 1.0.
+pub const ANY_LAYOUT: u64 = 1 << 27;
+/// `VIRTIO_F_INDIRECT_DESC`.
+pub const INDIRECT_DESC: u64 = 1 << 28;
+/// `VIRTIO_F_EVENT_IDX`.
+pub const EVENT_IDX: u64 = 1 << 29;
+/// `VHOST_USER_F_PROTOCOL_FEATURES`.
+pub const PROTOCOL_FEATURES: u64 = 1 << 30;
+/// `VIRTIO_F_VERSION_1`.
+pub const VERSION_1: u64 = 1 << 32;
+/// `VIRTIO_F_RING_PACKED`.
+pub const RING_PACKED: u64 = 1 << 34;
+/// `VIRTIO_F_IN_ORDER`.
+pub const IN_ORDER: u64 = 1 << 35;
+/// `VIRTIO_NET_F_GUEST_USO4`.
+pub const GUEST_USO4: u64 = 1 << 54;
+/// `VIRTIO_NET_F_GUEST_USO6`.
+pub const GUEST_USO6: u64 = 1 << 55;
+/// `VIRTIO_NET_F_HOST_USO`.
+pub const HOST_USO: u64 = 1 << 56;
+
+/// What our device offers. Control queues are the front end's affair (vhost-user leaves them there), so their features are not.
+pub const OFFERED: u64 = CSUM
+    | GUEST_CSUM
+    | MTU
+    | MAC
+    | GUEST_TSO4
+    | GUEST_TSO6
+    | GUEST_ECN
+    | HOST_TSO4
+    | HOST_TSO6
+    | HOST_ECN
+    | MRG_RXBUF
+    | STATUS
+    | MQ
+    | ANY_LAYOUT
+    | INDIRECT_DESC
+    | EVENT_IDX
+    | PROTOCOL_FEATURES
+    | VERSION_1
+    | RING_PACKED
+    | IN_ORDER
+    | GUEST_USO4
+    | GUEST_USO6
+    | HOST_USO;
+
+/// What a set of negotiated features means for frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Framing {
+    /// Bytes of virtio-net header: 12, or 10 before virtio 1.0 without mergeable buffers.
+    pub hdr_len: usize,
+    /// A frame may take several receive buffers.
+    pub mergeable: bool,
+    /// The sender may leave work to the receiver: its headers have to be read.
+    pub sender_offloads: bool,
+    features: u64,
+}
+
+impl Framing {
+    /// Of the features a driver acknowledged.
+    pub fn of(features: u64) -> Framing {
+        let mergeable = features & MRG_RXBUF != 0;
+        let long = mergeable || features & VERSION_1 != 0;
+        Framing {
+            hdr_len: if long { 12 } else { 10 },
+            mergeable,
+            sender_offloads: features & (CSUM | HOST_TSO4 | HOST_TSO6 | HOST_USO) != 0,
+            features,
+        }
+    }
+
+    /// In which form the driver takes a frame.
+    #[inline]
+    pub fn form(&self, frame: &FrameRef<'_>) -> Form {
+        let bit = match frame.offload() {
+            Offload::None => return Form::AsIs,
+            Offload::CsumPartial { .. } => GUEST_CSUM,
+            Offload::Gso(gso) => match gso.kind {
+                GsoKind::Tcp4 if gso.ecn => GUEST_TSO4 | GUEST_ECN,
+                GsoKind::Tcp6 if gso.ecn => GUEST_TSO6 | GUEST_ECN,
+                GsoKind::Tcp4 => GUEST_TSO4,
+                GsoKind::Tcp6 => GUEST_TSO6,
+                GsoKind::Udp4 => GUEST_USO4,
+                GsoKind::Udp6 => GUEST_USO6,
+            },
+        };
+        Form::of(frame, self.features & bit == bit)
+    }
+}

@@ -1,0 +1,218 @@
+//! What a guest sends: its transmit queue as an ingress. Frames stay in the guest's buffers until they have been delivered.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use netvale_mem::copy::{copy_bytes, prefetch_read};
+use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
+use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
+use rustix::event::epoll;
+
+use crate::net::live::{Live, Place, Trouble};
+use crate::queue::{Chain, Piece};
+
+/// A transmit queue.
+pub struct VhostIngress {
+    place: Arc<Place>,
+    trouble: Trouble,
+    /// Holds the driver's kick, edge-triggered, as long as the queue is started: a descriptor of the front end's is never read.
+    wake: Arc<OwnedFd>,
+    /// Chains of the batch taken last. While there are any, this thread is inside the place.
+    taken: Vec<Chain>,
+    counters: Arc<RingCounters>,
+}
+
+/// Frames that each lie in one piece, header and all: they are looked at when their first line has arrived.
+struct Run {
+    list: [(*const u8, u32); BATCH],
+    len: usize,
+}
+
+impl VhostIngress {
+    /// `wake` is an epoll descriptor that holds the queue's kick.
+    pub fn new(place: Arc<Place>, trouble: Trouble, wake: Arc<OwnedFd>, counters: Arc<RingCounters>) -> Self {
+        VhostIngress { place, trouble, wake, taken: Vec::with_capacity(BATCH), counters }
+    }
+
+    fn fill(&mut self, live: &mut Live, batch: &mut Batch) {
+        let hdr_len = live.framing.hdr_len as u32;
+        let mut run = Run { list: [(std::ptr::null(), 0); BATCH], len: 0 };
+        live.queue.prefetch();
+        while self.taken.len() < BATCH && run.len + batch.len() < BATCH && batch.has_room_for_frags() {
+            let chain = match live.queue.next(&live.memory, &mut live.pieces) {
+                Ok(Some(chain)) => chain,
+                Ok(None) => break,
+                Err(why) => {
+                    self.trouble.report(live, why);
+                    break;
+                }
+            };
+            self.taken.push(chain);
+            match live.pieces.readable() {
+                &[Piece { ptr, len }] if len > hdr_len => {
+                    prefetch_read(ptr.as_ptr());
+                    run.list[run.len] = (ptr.as_ptr(), len);
+                    run.len += 1;
+                }
+                _ => {
+                    self.push_run(live, &mut run, batch);
+                    self.push_pieces(live, batch);
+                }
+            }
+        }
+        self.push_run(live, &mut run, batch);
+    }
+
+    #[inline]
+    fn push_run(&self, live: &Live, run: &mut Run, batch: &mut Batch) {
+        let hdr_len = live.framing.hdr_len;
+        for &(ptr, len) in &run.list[..run.len] {
+            let frame = len - hdr_len as u32;
+            if frame as usize > MAX_FRAME {
+                self.counters.dropped(DropReason::TooLong, 1);
+                continue;
+            }
+            // SAFETY: the piece lies in the guest's memory, which is held until `release`; header and frame are `len` bytes of it.
+            let header = unsafe {
+                batch.push(ptr.add(hdr_len), frame);
+                live.framing.sender_offloads.then(|| ptr.cast::<u64>().read_unaligned())
+            };
+            // Flags and kind of segmentation are the first two bytes: nothing left to do, most of the time.
+            if header.is_some_and(|h| h.to_le() & 0xffff != 0) {
+                let mut bytes = [0u8; 12];
+                // SAFETY: as above.
+                unsafe { copy_bytes(ptr, bytes.as_mut_ptr(), hdr_len) };
+                self.set_offload(batch, &bytes[..hdr_len]);
+            }
+        }
+        run.len = 0;
+    }
+
+    fn set_offload(&self, batch: &mut Batch, header: &[u8]) {
+        let known = soft::parse_header(header);
+        if known.is_none_or(|h| soft::set_offload(batch, &h).is_err()) {
+            self.counters.dropped(DropReason::BadVnetHeader, 1);
+        }
+    }
+
+    /// A frame of several pieces, or whose header has one of its own.
+    #[cold]
+    fn push_pieces(&self, live: &Live, batch: &mut Batch) {
+        let hdr_len = live.framing.hdr_len;
+        let (mut header, mut got) = ([0u8; 12], 0);
+        let (mut pieces, mut count, mut total) = ([(std::ptr::null::<u8>(), 0u32); MAX_FRAGS], 0, 0usize);
+        let mut fits = !live.pieces.is_cut();
+        for p in live.pieces.readable() {
+            let skip = (hdr_len - got).min(p.len as usize);
+            // SAFETY: `skip` bytes of the piece; the header has room for hdr_len.
+            unsafe { copy_bytes(p.ptr.as_ptr(), header.as_mut_ptr().add(got), skip) };
+            got += skip;
+            let rest = p.len as usize - skip;
+            if rest > 0 {
+                match pieces.get_mut(count) {
+                    // SAFETY: behind the header, inside the piece.
+                    Some(place) => *place = (unsafe { p.ptr.as_ptr().cast_const().add(skip) }, rest as u32),
+                    None => fits = false,
+                }
+                (count, total) = (count + 1, total + rest);
+            }
+        }
+        if got < hdr_len || total == 0 {
+            self.counters.dropped(DropReason::BadVnetHeader, 1);
+            return;
+        }
+        // SAFETY: pieces of the guest's memory, held until `release`.
+        if !fits || total > MAX_FRAME || !unsafe { batch.push_frags(&pieces[..count]) } {
+            self.counters.dropped(DropReason::TooLong, 1);
+            return;
+        }
+        if header[0] | header[1] != 0 && live.framing.sender_offloads {
+            self.set_offload(batch, &header[..hdr_len]);
+        }
+    }
+}
+
+impl Ingress for VhostIngress {
+    #[inline]
+    fn take(&mut self, batch: &mut Batch) {
+        debug_assert!(self.taken.is_empty());
+        if !self.place.slot.try_enter() {
+            return;
+        }
+        let place = Arc::clone(&self.place);
+        let before = (batch.len(), batch.bytes());
+        // SAFETY: inside since `try_enter`; the reference ends before `leave`, here or in `release`.
+        if let Some(live) = unsafe { place.slot.get() }.filter(|l| l.enabled && l.broken.is_none()) {
+            self.fill(live, batch);
+        }
+        self.counters.passed((batch.len() - before.0) as u64, batch.bytes() - before.1);
+        if self.taken.is_empty() {
+            // SAFETY: inside since above.
+            unsafe { place.slot.leave() };
+        } else if batch.is_empty() {
+            // Nobody releases an empty batch.
+            self.release();
+        }
+    }
+
+    #[inline]
+    fn release(&mut self) {
+        if self.taken.is_empty() {
+            return;
+        }
+        // SAFETY: inside since `take`, as chains are held.
+        if let Some(live) = unsafe { self.place.slot.get() } {
+            for chain in self.taken.drain(..) {
+                live.queue.give_back(chain, 0);
+            }
+            if live.queue.publish() {
+                live.notify(&self.place.counts);
+            }
+            if live.memory.is_damaged() {
+                self.trouble.report(live, crate::queue::Broken::MemoryGone);
+            }
+        }
+        self.taken.clear();
+        // SAFETY: inside since `take`; the reference above is gone.
+        unsafe { self.place.slot.leave() };
+    }
+
+    fn arm(&mut self) -> bool {
+        if !self.taken.is_empty() {
+            return true;
+        }
+        let mut inside = self.place.slot.enter();
+        inside.as_mut().is_some_and(|l| l.enabled && l.broken.is_none() && l.queue.arm())
+    }
+
+    fn disarm(&mut self) {
+        if self.taken.is_empty()
+            && let Some(live) = self.place.slot.enter().as_mut()
+        {
+            live.queue.disarm();
+        }
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.wake.as_fd())
+    }
+
+    fn woken(&mut self) {
+        self.place.counts.kicks.fetch_add(1, Ordering::Relaxed);
+        let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 4];
+        // Takes the edges; there is nothing in them to know.
+        let _ = epoll::wait(&*self.wake, &mut events[..], Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 }));
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.counters
+    }
+}
+
+impl Drop for VhostIngress {
+    fn drop(&mut self) {
+        self.release();
+    }
+}

@@ -1,0 +1,396 @@
+//! The device: what each message of a front end does to it. It knows no socket.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use netvale_mem::notify::Doorbell;
+use rustix::event::epoll;
+
+use super::message::{Message, Refused, protocol, put_region, request};
+use crate::memory::{GuestMemory, MAX_REGIONS, RegionSpec};
+use crate::net::features::{EVENT_IDX, Framing, INDIRECT_DESC, OFFERED, PROTOCOL_FEATURES, RING_PACKED};
+use crate::net::live::{Live, Place};
+use crate::queue::{Addresses, Broken, MAX_SIZE, Pieces, Queue, QueueFeatures};
+
+/// Most queue pairs of a device.
+pub const MAX_PAIRS: usize = 16;
+
+/// What our device offers beside virtio's features.
+const PROTOCOL_OFFERED: u64 = protocol::MQ
+    | protocol::RARP
+    | protocol::REPLY_ACK
+    | protocol::MTU
+    | protocol::CONFIG
+    | protocol::RESET_DEVICE
+    | protocol::CONFIGURE_MEM_SLOTS
+    | protocol::STATUS;
+
+/// Bit of SET_VRING_KICK and _CALL: no descriptor comes along.
+const NO_FD: u64 = 1 << 8;
+
+/// A queue's place, and what wakes the worker that owns it.
+#[derive(Clone)]
+pub struct Seat {
+    /// Where the queue is put when it starts.
+    pub place: Arc<Place>,
+    /// An epoll descriptor for kicks and for `poke`; a receive queue, which nobody waits for, has none.
+    pub wake: Option<(Arc<OwnedFd>, Arc<Doorbell>)>,
+}
+
+/// What the device is, in its configuration space (virtio 1.3 §5.1.4).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NetConfig {
+    /// Address offered to the driver.
+    pub mac: [u8; 6],
+    /// Queue pairs.
+    pub pairs: u16,
+    /// MTU offered to the driver.
+    pub mtu: u16,
+}
+
+impl NetConfig {
+    /// The configuration space: address, status (link up), queue pairs, MTU.
+    fn bytes(&self) -> [u8; 12] {
+        let mut bytes = [0; 12];
+        bytes[..6].copy_from_slice(&self.mac);
+        bytes[6] = 1;
+        bytes[8..10].copy_from_slice(&self.pairs.to_le_bytes());
+        bytes[10..].copy_from_slice(&self.mtu.to_le_bytes());
+        bytes
+    }
+}
+
+#[derive(Default)]
+struct Vring {
+    size: u16,
+    addresses: Option<Addresses>,
+    base: u32,
+    kick: Option<OwnedFd>,
+    call: Option<Arc<OwnedFd>>,
+    enabled: bool,
+    started: bool,
+}
+
+/// The device of one connection.
+pub struct Device {
+    config: NetConfig,
+    seats: Vec<Seat>,
+    vrings: Vec<Vring>,
+    memory: Arc<GuestMemory>,
+    features: u64,
+    protocol: u64,
+    status: u64,
+    /// A frame to send for the guest after it moved here (SEND_RARP).
+    announce: Option<[u8; 6]>,
+}
+
+impl Device {
+    /// A device with two seats a queue pair: what the driver receives, what it transmits.
+    pub fn new(config: NetConfig, seats: Vec<Seat>) -> Device {
+        let vrings = seats.iter().map(|_| Vring::default()).collect();
+        Device { config, seats, vrings, memory: Arc::default(), features: 0, protocol: 0, status: 0, announce: None }
+    }
+
+    /// Features the driver acknowledged.
+    pub fn features(&self) -> u64 {
+        self.features
+    }
+
+    /// Queues that run.
+    pub fn running(&self) -> usize {
+        self.vrings.iter().filter(|v| v.started).count()
+    }
+
+    /// The address of a guest that just moved here, once.
+    pub fn take_announce(&mut self) -> Option<[u8; 6]> {
+        self.announce.take()
+    }
+
+    /// Why a queue stopped for good, if one did.
+    pub fn broken(&self) -> Option<(usize, Broken)> {
+        let why = |s: &Seat| s.place.slot.enter().as_ref().and_then(|l| l.broken);
+        self.seats.iter().enumerate().find_map(|(i, s)| why(s).map(|w| (i, w)))
+    }
+
+    /// Carries a message out. Returns the answer, if one is due.
+    ///
+    /// # Errors
+    /// [`Refused`]: the connection must end.
+    pub fn handle(&mut self, mut m: Message) -> Result<Option<Message>, Refused> {
+        if m.is_reply() {
+            return Err(Refused::Unasked(m.request));
+        }
+        let (request, ack) = (m.request, m.needs_ack() && self.protocol & protocol::REPLY_ACK != 0);
+        let answer = self.carry_out(&mut m)?;
+        if !m.fds.is_empty() {
+            return Err(Refused::Fds { request, fds: m.fds.len() });
+        }
+        Ok(answer.map(|payload| Message::reply(request, payload)).or_else(|| {
+            let done = || Message::reply(request, 0u64.to_le_bytes().to_vec());
+            ack.then(done)
+        }))
+    }
+
+    fn carry_out(&mut self, m: &mut Message) -> Result<Option<Vec<u8>>, Refused> {
+        let number = |n: u64| Ok(Some(n.to_le_bytes().to_vec()));
+        match m.request {
+            request::GET_FEATURES => return number(OFFERED),
+            request::SET_FEATURES => self.set_features(m.u64()?)?,
+            request::SET_OWNER => {}
+            request::RESET_OWNER => self.stop_all(),
+            request::RESET_DEVICE => {
+                self.stop_all();
+                self.vrings.iter_mut().for_each(|v| *v = Vring::default());
+            }
+            request::GET_PROTOCOL_FEATURES => return number(PROTOCOL_OFFERED),
+            request::SET_PROTOCOL_FEATURES => {
+                let features = m.u64()?;
+                if features & !PROTOCOL_OFFERED != 0 {
+                    return Err(Refused::Features(features & !PROTOCOL_OFFERED));
+                }
+                self.protocol = features;
+            }
+            request::GET_QUEUE_NUM => return number(u64::from(self.config.pairs)),
+            request::GET_MAX_MEM_SLOTS => return number(MAX_REGIONS as u64),
+            request::SET_MEM_TABLE => self.set_memory_table(m)?,
+            request::ADD_MEM_REG => {
+                let (spec, fds) = (m.region(8)?, m.take_fds(1)?);
+                let fd = fds.first().ok_or(Refused::Size(m.request))?;
+                self.set_memory(self.memory.with(spec, fd)?)?;
+            }
+            request::REM_MEM_REG => {
+                // Some front ends send the file along, which is of no use.
+                m.fds.clear();
+                self.set_memory(self.memory.without(m.region(8)?)?)?;
+            }
+            request::GET_CONFIG => return self.get_config(m).map(Some),
+            // Nothing in the configuration space is the driver's to write.
+            request::SET_CONFIG => {}
+            request::NET_SET_MTU => {}
+            request::SEND_RARP => {
+                let mac = m.u64()?.to_le_bytes();
+                self.announce = mac.first_chunk().copied();
+            }
+            request::SET_STATUS => {
+                self.status = m.u64()?;
+                if self.status == 0 {
+                    self.stop_all();
+                }
+            }
+            request::GET_STATUS => return number(self.status),
+            _ => return self.vring_request(m),
+        }
+        Ok(None)
+    }
+
+    fn vring_request(&mut self, m: &mut Message) -> Result<Option<Vec<u8>>, Refused> {
+        match m.request {
+            request::SET_VRING_NUM => {
+                let (i, size) = m.vring_state()?;
+                let v = self.stopped(i, m.request)?;
+                v.size =
+                    u16::try_from(size).ok().filter(|n| *n > 0 && *n <= MAX_SIZE).ok_or(Refused::Value(m.request))?;
+            }
+            request::SET_VRING_ADDR => self.set_addresses(m)?,
+            request::SET_VRING_BASE => {
+                let (i, base) = m.vring_state()?;
+                self.stopped(i, m.request)?.base = base;
+            }
+            request::GET_VRING_BASE => {
+                let (i, _) = m.vring_state()?;
+                self.vring(i)?;
+                let base = self.stop(i as usize);
+                return Ok(Some([i.to_le_bytes(), base.to_le_bytes()].concat()));
+            }
+            request::SET_VRING_KICK => {
+                let (i, fd) = self.vring_fd(m)?;
+                self.stop(i);
+                self.vrings[i].kick = fd;
+                self.start(i)?;
+            }
+            request::SET_VRING_CALL => {
+                let (i, fd) = self.vring_fd(m)?;
+                self.vrings[i].call = fd.map(Arc::new);
+                let call = self.vrings[i].call.clone();
+                if let Some(live) = self.seats[i].place.slot.enter().as_mut() {
+                    live.call = call;
+                    // What was used before it came is not forgotten.
+                    live.notify(&self.seats[i].place.counts);
+                }
+            }
+            request::SET_VRING_ERR => drop(self.vring_fd(m)?),
+            request::SET_VRING_ENABLE => {
+                let (i, on) = m.vring_state()?;
+                if on > 1 {
+                    return Err(Refused::Value(m.request));
+                }
+                self.vring(i)?.enabled = on == 1;
+                if let Some(live) = self.seats[i as usize].place.slot.enter().as_mut() {
+                    live.enabled = on == 1;
+                }
+                self.poke(i as usize);
+            }
+            _ => return Err(Refused::Unknown(m.request)),
+        }
+        Ok(None)
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<(), Refused> {
+        if features & !OFFERED != 0 {
+            return Err(Refused::Features(features & !OFFERED));
+        }
+        self.features = features;
+        Ok(())
+    }
+
+    fn get_config(&self, m: &Message) -> Result<Vec<u8>, Refused> {
+        let mut payload = m.payload.clone();
+        let word = |i: usize| payload.get(i..i + 4).and_then(|b| b.first_chunk()).map(|b| u32::from_le_bytes(*b));
+        let (Some(offset), Some(size)) = (word(0), word(4)) else { return Err(Refused::Size(m.request)) };
+        let config = self.config.bytes();
+        // Offset, size, flags, then the bytes; those behind ours are zero.
+        let into = payload.get_mut(12..).filter(|b| b.len() == size as usize).ok_or(Refused::Size(m.request))?;
+        for (k, byte) in into.iter_mut().enumerate() {
+            *byte = config.get(offset as usize + k).copied().unwrap_or(0);
+        }
+        Ok(payload)
+    }
+
+    fn set_memory_table(&mut self, m: &mut Message) -> Result<(), Refused> {
+        let count = m.payload.first_chunk::<4>().map_or(0, |b| u32::from_le_bytes(*b)) as usize;
+        if m.payload.len() < 8 + 32 * count || count > MAX_REGIONS {
+            return Err(Refused::Size(m.request));
+        }
+        let specs = (0..count).map(|i| m.region(8 + 32 * i)).collect::<Result<Vec<RegionSpec>, _>>()?;
+        let fds = m.take_fds(count)?;
+        self.set_memory(GuestMemory::new(specs.into_iter().zip(fds).collect())?)
+    }
+
+    /// Queues that run go on in the new memory.
+    fn set_memory(&mut self, memory: GuestMemory) -> Result<(), Refused> {
+        let running: Vec<usize> = (0..self.vrings.len()).filter(|i| self.vrings[*i].started).collect();
+        for i in &running {
+            self.vrings[*i].base = self.halt(*i);
+        }
+        self.memory = Arc::new(memory);
+        running.into_iter().try_for_each(|i| self.start(i))
+    }
+
+    fn set_addresses(&mut self, m: &Message) -> Result<(), Refused> {
+        // Index, flags, descriptors, used, available, log.
+        let [head, desc, used, avail, _log] = m.words(0)?;
+        let i = head as u32;
+        let addresses = Addresses { desc, avail, used };
+        let started = self.vring(i)?.started;
+        if started && self.vrings[i as usize].addresses != Some(addresses) {
+            return Err(Refused::Time { request: m.request, queue: i });
+        }
+        self.vrings[i as usize].addresses = Some(addresses);
+        Ok(())
+    }
+
+    fn vring(&mut self, i: u32) -> Result<&mut Vring, Refused> {
+        self.vrings.get_mut(i as usize).ok_or(Refused::NoQueue(i))
+    }
+
+    fn stopped(&mut self, i: u32, request: u32) -> Result<&mut Vring, Refused> {
+        let v = self.vring(i)?;
+        if v.started { Err(Refused::Time { request, queue: i }) } else { Ok(v) }
+    }
+
+    /// The queue and the descriptor of SET_VRING_KICK and its like.
+    fn vring_fd(&mut self, m: &mut Message) -> Result<(usize, Option<OwnedFd>), Refused> {
+        let value = m.u64()?;
+        let i = (value & 0xff) as u32;
+        self.vring(i)?;
+        let count = if value & NO_FD == 0 { 1 } else { 0 };
+        let fd = m.take_fds(count)?.pop();
+        if let Some(fd) = &fd {
+            // Nobody may make us wait: neither by an eventfd that is full, nor by something that is none.
+            let flags = rustix::fs::fcntl_getfl(fd).map_err(Refused::System)?;
+            rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK).map_err(Refused::System)?;
+        }
+        Ok((i as usize, fd))
+    }
+
+    /// Starts a queue that has all it needs.
+    fn start(&mut self, i: usize) -> Result<(), Refused> {
+        let bad = || Refused::Ring(i as u32);
+        let has = |bit: u64| self.features & bit != 0;
+        let features =
+            QueueFeatures { packed: has(RING_PACKED), event_idx: has(EVENT_IDX), indirect: has(INDIRECT_DESC) };
+        let enabled_at_once = !has(PROTOCOL_FEATURES);
+        let (v, seat) = (&mut self.vrings[i], &self.seats[i]);
+        let addresses = v.addresses.ok_or_else(bad)?;
+        let queue = Queue::new(&self.memory, v.size, addresses, v.base, features).ok_or_else(bad)?;
+        v.enabled |= enabled_at_once;
+        let live = Live {
+            queue,
+            memory: Arc::clone(&self.memory),
+            framing: Framing::of(self.features),
+            call: v.call.clone(),
+            enabled: v.enabled,
+            pieces: Pieces::default(),
+            broken: None,
+        };
+        if let (Some((epoll, _)), Some(kick)) = (&seat.wake, &v.kick) {
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            epoll::add(&**epoll, kick, epoll::EventData::new_u64(0), flags).map_err(Refused::System)?;
+        }
+        let mut inside = seat.place.slot.enter();
+        let live = inside.insert(live);
+        if seat.wake.is_none() {
+            // Nobody sleeps until buffers are posted: full is full.
+            live.queue.disarm();
+        }
+        drop(inside);
+        self.vrings[i].started = true;
+        self.poke(i);
+        Ok(())
+    }
+
+    /// Lets the worker look at a queue that just changed.
+    fn poke(&self, i: usize) {
+        if let Some((_, poke)) = &self.seats[i].wake {
+            poke.ring();
+        }
+    }
+
+    /// Takes a queue away from the workers. Returns where it stopped.
+    fn halt(&mut self, i: usize) -> u32 {
+        let (v, seat) = (&mut self.vrings[i], &self.seats[i]);
+        if let (true, Some((epoll, _)), Some(kick)) = (v.started, &seat.wake, &v.kick) {
+            // It was added when the queue started.
+            let _ = epoll::delete(&**epoll, kick.as_fd());
+        }
+        v.started = false;
+        let live = seat.place.slot.enter().take();
+        live.map_or(v.base, |l| l.queue.base())
+    }
+
+    fn stop(&mut self, i: usize) -> u32 {
+        let base = self.halt(i);
+        (self.vrings[i].base, self.vrings[i].kick) = (base, None);
+        base
+    }
+
+    /// Takes all queues down; the connection has ended, or the driver was reset.
+    pub fn stop_all(&mut self) {
+        for i in 0..self.vrings.len() {
+            self.stop(i);
+        }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.stop_all();
+    }
+}
+
+/// The payload of ADD_MEM_REG and REM_MEM_REG.
+pub fn region_payload(spec: &RegionSpec) -> Vec<u8> {
+    let mut payload = vec![0; 8];
+    put_region(&mut payload, spec);
+    payload
+}

@@ -1,0 +1,286 @@
+//! vhost-user messages: a header of 12 bytes, a payload, descriptors beside it.
+
+use std::os::fd::OwnedFd;
+
+use thiserror::Error;
+
+use crate::memory::RegionSpec;
+
+/// Bytes of a header: request, flags, size of the payload.
+pub const HEADER: usize = 12;
+/// Longest payload that is read.
+pub const MAX_PAYLOAD: usize = 4096;
+/// Most descriptors of a message.
+pub const MAX_FDS: usize = 32;
+
+/// Version 1, in the lowest two bits of the flags.
+const VERSION: u32 = 1;
+/// The message is an answer.
+const REPLY: u32 = 4;
+/// An answer is asked for, success or not (`REPLY_ACK`).
+const NEED_REPLY: u32 = 8;
+
+/// Requests of a front end.
+#[allow(missing_docs)]
+pub mod request {
+    pub const GET_FEATURES: u32 = 1;
+    pub const SET_FEATURES: u32 = 2;
+    pub const SET_OWNER: u32 = 3;
+    pub const RESET_OWNER: u32 = 4;
+    pub const SET_MEM_TABLE: u32 = 5;
+    pub const SET_LOG_BASE: u32 = 6;
+    pub const SET_LOG_FD: u32 = 7;
+    pub const SET_VRING_NUM: u32 = 8;
+    pub const SET_VRING_ADDR: u32 = 9;
+    pub const SET_VRING_BASE: u32 = 10;
+    pub const GET_VRING_BASE: u32 = 11;
+    pub const SET_VRING_KICK: u32 = 12;
+    pub const SET_VRING_CALL: u32 = 13;
+    pub const SET_VRING_ERR: u32 = 14;
+    pub const GET_PROTOCOL_FEATURES: u32 = 15;
+    pub const SET_PROTOCOL_FEATURES: u32 = 16;
+    pub const GET_QUEUE_NUM: u32 = 17;
+    pub const SET_VRING_ENABLE: u32 = 18;
+    pub const SEND_RARP: u32 = 19;
+    pub const NET_SET_MTU: u32 = 20;
+    pub const GET_CONFIG: u32 = 24;
+    pub const SET_CONFIG: u32 = 25;
+    pub const RESET_DEVICE: u32 = 34;
+    pub const GET_MAX_MEM_SLOTS: u32 = 36;
+    pub const ADD_MEM_REG: u32 = 37;
+    pub const REM_MEM_REG: u32 = 38;
+    pub const SET_STATUS: u32 = 39;
+    pub const GET_STATUS: u32 = 40;
+}
+
+/// Protocol features, beside virtio's.
+#[allow(missing_docs)]
+pub mod protocol {
+    pub const MQ: u64 = 1 << 0;
+    pub const RARP: u64 = 1 << 2;
+    pub const REPLY_ACK: u64 = 1 << 3;
+    pub const MTU: u64 = 1 << 4;
+    pub const CONFIG: u64 = 1 << 9;
+    pub const RESET_DEVICE: u64 = 1 << 13;
+    pub const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
+    pub const STATUS: u64 = 1 << 16;
+}
+
+/// Why a message is refused. The connection ends.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refused {
+    /// Flags of another version.
+    #[error("message flags {0:#x}: not version 1")]
+    Version(u32),
+    /// An answer where a request belongs.
+    #[error("an answer to request {0}, which nobody asked")]
+    Unasked(u32),
+    /// More than [`MAX_PAYLOAD`].
+    #[error("request {request} with a payload of {size} bytes")]
+    TooLarge {
+        /// The request.
+        request: u32,
+        /// Its size.
+        size: u32,
+    },
+    /// Not the size this request has.
+    #[error("request {0} with a payload of the wrong size")]
+    Size(u32),
+    /// Not as many descriptors as this request has.
+    #[error("request {request} with {fds} descriptors")]
+    Fds {
+        /// The request.
+        request: u32,
+        /// How many.
+        fds: usize,
+    },
+    /// Not known, or not offered.
+    #[error("request {0} is unknown, or was not offered")]
+    Unknown(u32),
+    /// A queue that there is not.
+    #[error("there is no queue {0}")]
+    NoQueue(u32),
+    /// Not while the queue runs, or only while it does.
+    #[error("request {request} at the wrong time for queue {queue}")]
+    Time {
+        /// The request.
+        request: u32,
+        /// The queue.
+        queue: u32,
+    },
+    /// Features that were not offered.
+    #[error("features {0:#x} were not offered")]
+    Features(u64),
+    /// A value out of range.
+    #[error("request {0} with a value out of range")]
+    Value(u32),
+    /// The rings do not lie in the guest's memory, or are misaligned.
+    #[error("queue {0} does not lie in the guest's memory, or has a size that no queue has")]
+    Ring(u32),
+    /// The memory.
+    #[error(transparent)]
+    Memory(#[from] crate::memory::MemoryError),
+    /// The kernel.
+    #[error("{0}")]
+    System(rustix::io::Errno),
+}
+
+/// A message.
+#[derive(Debug, Default)]
+pub struct Message {
+    /// What is asked.
+    pub request: u32,
+    /// Flags.
+    pub flags: u32,
+    /// At most [`MAX_PAYLOAD`] bytes.
+    pub payload: Vec<u8>,
+    /// At most [`MAX_FDS`].
+    pub fds: Vec<OwnedFd>,
+}
+
+/// Reads a header: request, flags, size.
+///
+/// # Errors
+/// A version or a size that no message has.
+pub fn header(bytes: &[u8; HEADER]) -> Result<(u32, u32, usize), Refused> {
+    let word = |i: usize| u32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
+    let (request, flags, size) = (word(0), word(4), word(8));
+    if flags & 3 != VERSION {
+        return Err(Refused::Version(flags));
+    }
+    if size as usize > MAX_PAYLOAD {
+        return Err(Refused::TooLarge { request, size });
+    }
+    Ok((request, flags, size as usize))
+}
+
+impl Message {
+    /// A request without descriptors.
+    pub fn new(request: u32, payload: Vec<u8>) -> Message {
+        Message { request, flags: VERSION, payload, fds: Vec::new() }
+    }
+
+    /// An answer to `request`.
+    pub fn reply(request: u32, payload: Vec<u8>) -> Message {
+        Message { request, flags: VERSION | REPLY, payload, fds: Vec::new() }
+    }
+
+    /// Asks for an answer in any case.
+    #[must_use]
+    pub fn with_ack(mut self) -> Message {
+        self.flags |= NEED_REPLY;
+        self
+    }
+
+    /// Whether it is an answer.
+    pub fn is_reply(&self) -> bool {
+        self.flags & REPLY != 0
+    }
+
+    /// Whether an answer is asked for in any case.
+    pub fn needs_ack(&self) -> bool {
+        self.flags & NEED_REPLY != 0
+    }
+
+    /// Header and payload.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER + self.payload.len());
+        for word in [self.request, self.flags, self.payload.len() as u32] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(&self.payload);
+        bytes
+    }
+
+    /// The payload, which is one number.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn u64(&self) -> Result<u64, Refused> {
+        match *self.payload.as_slice() {
+            [a, b, c, d, e, f, g, h] => Ok(u64::from_le_bytes([a, b, c, d, e, f, g, h])),
+            _ => Err(Refused::Size(self.request)),
+        }
+    }
+
+    /// The payload, which is a queue's index and a number.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn vring_state(&self) -> Result<(u32, u32), Refused> {
+        let both = self.u64()?;
+        Ok((both as u32, (both >> 32) as u32))
+    }
+
+    /// The numbers of a payload, 8 bytes each, from byte `at` on.
+    ///
+    /// # Errors
+    /// It has not so many.
+    pub fn words<const N: usize>(&self, at: usize) -> Result<[u64; N], Refused> {
+        let mut words = [0; N];
+        for (i, word) in words.iter_mut().enumerate() {
+            let bytes = self.payload.get(at + 8 * i..at + 8 * i + 8).and_then(|b| b.first_chunk());
+            *word = u64::from_le_bytes(*bytes.ok_or(Refused::Size(self.request))?);
+        }
+        Ok(words)
+    }
+
+    /// A memory region, as it stands in a payload at byte `at`: guest address, size, user address, offset.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn region(&self, at: usize) -> Result<RegionSpec, Refused> {
+        let [guest, size, user, offset] = self.words(at)?;
+        Ok(RegionSpec { guest, size, user, offset })
+    }
+
+    /// Exactly `count` descriptors.
+    ///
+    /// # Errors
+    /// It has more or fewer.
+    pub fn take_fds(&mut self, count: usize) -> Result<Vec<OwnedFd>, Refused> {
+        if self.fds.len() == count {
+            Ok(std::mem::take(&mut self.fds))
+        } else {
+            Err(Refused::Fds { request: self.request, fds: self.fds.len() })
+        }
+    }
+}
+
+/// A region as [`Message::region`] reads it.
+pub fn put_region(payload: &mut Vec<u8>, spec: &RegionSpec) {
+    for word in [spec.guest, spec.size, spec.user, spec.offset] {
+        payload.extend(word.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: what is written is read back; headers that no message has are refused.
+    #[test]
+    fn headers() {
+        let m = Message::new(request::SET_VRING_NUM, vec![1; 8]).with_ack();
+        let bytes = m.bytes();
+        let (r, f, n) = header(bytes[..HEADER].first_chunk().unwrap()).unwrap();
+        assert_eq!((r, f, n), (request::SET_VRING_NUM, VERSION | NEED_REPLY, 8));
+        let mut bad: [u8; HEADER] = *bytes.first_chunk().unwrap();
+        bad[4] = 2;
+        assert_eq!(header(&bad), Err(Refused::Version(2)));
+        bad[4] = 1;
+        bad[9] = 0x20;
+        assert!(matches!(header(&bad), Err(Refused::TooLarge { .. })));
+    }
+
+    /// Objective: payloads of another size are refused.
+    #[test]
+    fn payloads() {
+        let m = |n| Message::new(7, vec![0; n]);
+        assert_eq!(m(7).u64(), Err(Refused::Size(7)));
+        assert_eq!(m(9).vring_state(), Err(Refused::Size(7)));
+        assert_eq!(m(39).region(8), Err(Refused::Size(7)));
+        assert!(m(40).region(8).is_ok());
+        assert_eq!(m(0).take_fds(1).err(), Some(Refused::Fds { request: 7, fds: 0 }));
+    }
+}

@@ -1,0 +1,11 @@
+//! vhost-user: messages, and the device's side of the conversation (QEMU, docs/interop/vhost-user.rst).
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`message`] | messages as bytes |
+//! | [`wire`] | a socket that carries them, with descriptors |
+//! | [`device`] | what a message does to our device: no socket in it |
+
+pub mod device;
+pub mod message;
+pub mod wire;

@@ -1,0 +1,270 @@
+//! The packed layout (virtio 1.3 §2.8): one ring of descriptors that driver and device rewrite in turns.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+
+use netvale_mem::copy::prefetch_read;
+use netvale_mem::notify::full_fence;
+
+use super::split::indirect_words;
+use super::{Addresses, Broken, Chain, Desc, INDIRECT, MAX_SIZE, Mark, NEXT, Pieces, QueueFeatures, WRITE, words};
+use crate::memory::GuestMemory;
+
+/// `VIRTQ_DESC_F_AVAIL`.
+const AVAIL: u16 = 1 << 7;
+/// `VIRTQ_DESC_F_USED`.
+const USED: u16 = 1 << 15;
+/// `RING_EVENT_FLAGS_ENABLE`.
+const ENABLE: u16 = 0;
+/// `RING_EVENT_FLAGS_DISABLE`.
+const DISABLE: u16 = 1;
+/// `RING_EVENT_FLAGS_DESC`.
+const AT_DESC: u16 = 2;
+/// Descriptors ahead that are fetched: two lines.
+const AHEAD: u16 = 8;
+
+/// An index with the wrap counter it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    at: u16,
+    wrap: bool,
+}
+
+impl Place {
+    #[inline]
+    fn after(self, count: u16, size: u16) -> Place {
+        let at = u32::from(self.at) + u32::from(count);
+        if at >= u32::from(size) {
+            Place { at: (at - u32::from(size)) as u16, wrap: !self.wrap }
+        } else {
+            Place { at: at as u16, wrap: self.wrap }
+        }
+    }
+
+    /// The flags that say "used" here.
+    #[inline]
+    fn used_flags(self) -> u16 {
+        if self.wrap { AVAIL | USED } else { 0 }
+    }
+}
+
+/// The device's side of a packed queue.
+pub struct Packed {
+    size: u16,
+    ring: NonNull<u8>,
+    driver_event: NonNull<u8>,
+    device_event: NonNull<u8>,
+    features: QueueFeatures,
+    next: Place,
+    done: Place,
+    /// Where what is not shown yet begins, and its flags: written last.
+    held: Option<(Place, u16)>,
+    /// The place behind what was shown last.
+    shown: Place,
+}
+
+// SAFETY: addresses inside a guest's memory, held by whoever holds the queue.
+unsafe impl Send for Packed {}
+
+impl Packed {
+    /// See [`super::Queue::new`].
+    pub fn new(memory: &GuestMemory, size: u16, at: Addresses, base: u32, features: QueueFeatures) -> Option<Packed> {
+        if size == 0 || size > MAX_SIZE {
+            return None;
+        }
+        let ring = memory.user(at.desc, 16 * u64::from(size), 16)?;
+        let driver_event = memory.user(at.avail, 4, 4)?;
+        let device_event = memory.user(at.used, 4, 4)?;
+        // vhost-user: bits 0–14 index, bit 15 wrap counter, of the next to take; the same above for the next to give back.
+        let place = |bits: u32| Place { at: (bits & 0x7fff) as u16, wrap: bits & 0x8000 != 0 };
+        let (next, done) = (place(base), place(base >> 16));
+        // A front end that knows of one half only sends the other as 0.
+        let done = if base >> 16 == 0 { next } else { done };
+        (next.at < size && done.at < size).then_some(Packed {
+            size,
+            ring,
+            driver_event,
+            device_event,
+            features,
+            next,
+            done,
+            held: None,
+            shown: done,
+        })
+    }
+
+    #[inline]
+    fn at(&self, i: u16) -> *mut u8 {
+        self.ring.as_ptr().wrapping_add(16 * usize::from(i))
+    }
+
+    #[inline]
+    fn flags(&self, i: u16) -> &AtomicU16 {
+        // SAFETY: `i` is below the size; bytes 14 and 15 of a descriptor, aligned to 2, shared with the driver.
+        unsafe { AtomicU16::from_ptr(self.at(i).add(14).cast()) }
+    }
+
+    /// Number of entries.
+    pub fn size(&self) -> u16 {
+        self.size
+    }
+
+    #[inline]
+    fn is_available(&self, flags: u16) -> bool {
+        let (avail, used) = (flags & AVAIL != 0, flags & USED != 0);
+        avail == self.next.wrap && used != self.next.wrap
+    }
+
+    /// See [`super::Queue::has_next`].
+    #[inline]
+    pub fn has_next(&mut self) -> bool {
+        self.is_available(self.flags(self.next.at).load(Ordering::Acquire))
+    }
+
+    /// See [`super::Queue::prefetch`].
+    #[inline]
+    pub fn prefetch(&mut self) {
+        for k in (0..16).step_by(4) {
+            prefetch_read(self.at(self.next.after(k, self.size).at));
+        }
+    }
+
+    /// See [`super::Queue::next`].
+    #[inline]
+    pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, Broken> {
+        pieces.clear();
+        if !self.has_next() {
+            return Ok(None);
+        }
+        prefetch_read(self.at(self.next.after(AHEAD.min(self.size - 1), self.size).at));
+        let mut i = self.next.at;
+        for count in 1..=self.size {
+            // SAFETY: `i` is below the size; 16 bytes, aligned.
+            let d = unpack(unsafe { words(self.at(i)) });
+            if d.flags & INDIRECT != 0 {
+                if !self.features.indirect || d.flags & NEXT != 0 || count > 1 {
+                    return Err(Broken::Indirect);
+                }
+                self.walk_indirect(memory, d, pieces)?;
+            } else {
+                pieces.add(memory, d)?;
+            }
+            if d.flags & NEXT == 0 {
+                self.next = self.next.after(count, self.size);
+                return Ok(Some(Chain { id: d.other, count }));
+            }
+            i = if i + 1 == self.size { 0 } else { i + 1 };
+        }
+        Err(Broken::Loop)
+    }
+
+    fn walk_indirect(&self, memory: &GuestMemory, table: Desc, pieces: &mut Pieces) -> Result<(), Broken> {
+        let count = table.len / 16;
+        if !table.len.is_multiple_of(16) || count == 0 || count > u32::from(self.size) {
+            return Err(Broken::Indirect);
+        }
+        // §2.8.8: all descriptors of the table, in order; only WRITE means something.
+        for i in 0..count {
+            let d = unpack(indirect_words(memory, table.addr, i).ok_or(Broken::Indirect)?);
+            pieces.add(memory, Desc { flags: d.flags & WRITE, ..d })?;
+        }
+        Ok(())
+    }
+
+    /// See [`super::Queue::mark`].
+    #[inline]
+    pub fn mark(&self) -> Mark {
+        Mark { at: self.next.at, wrap: self.next.wrap }
+    }
+
+    /// See [`super::Queue::back_to`].
+    #[inline]
+    pub fn back_to(&mut self, mark: Mark) {
+        self.next = Place { at: mark.at, wrap: mark.wrap };
+    }
+
+    /// See [`super::Queue::give_back`].
+    #[inline]
+    pub fn give_back(&mut self, chain: Chain, written: u32) {
+        let place = self.done;
+        let at = self.at(place.at);
+        // SAFETY: a descriptor of the ring: length at 8, id at 12, aligned.
+        unsafe {
+            AtomicU32::from_ptr(at.add(8).cast()).store(written, Ordering::Relaxed);
+            AtomicU16::from_ptr(at.add(12).cast()).store(chain.id, Ordering::Relaxed);
+        }
+        let flags = place.used_flags() | if written > 0 { WRITE } else { 0 };
+        match self.held {
+            // The driver goes through them in order: as long as the first is not shown, none is.
+            None => self.held = Some((place, flags)),
+            Some(_) => self.flags(place.at).store(flags, Ordering::Release),
+        }
+        self.done = place.after(chain.count.max(1), self.size);
+    }
+
+    /// See [`super::Queue::publish`].
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        let Some((first, flags)) = self.held.take() else { return false };
+        self.flags(first.at).store(flags, Ordering::Release);
+        let old = std::mem::replace(&mut self.shown, self.done);
+        full_fence();
+        // SAFETY: four bytes, aligned to 4, shared with the driver.
+        let event = unsafe { AtomicU32::from_ptr(self.driver_event.as_ptr().cast()) }.load(Ordering::Relaxed);
+        match (event >> 16) as u16 & 3 {
+            DISABLE => false,
+            AT_DESC if self.features.event_idx => self.passed(event as u16, old),
+            _ => true,
+        }
+    }
+
+    /// Whether what was shown since `old` includes the place that the driver named: index and wrap counter in bit 15.
+    fn passed(&self, event: u16, old: Place) -> bool {
+        let size = u32::from(self.size);
+        // Distances backwards from where we are now; a wrap counter that differs is a round earlier.
+        let back = |p: Place| {
+            let base = if p.wrap == self.done.wrap { 0 } else { size };
+            (base + u32::from(self.done.at)).wrapping_sub(u32::from(p.at))
+        };
+        let named = Place { at: event & 0x7fff, wrap: event & 0x8000 != 0 };
+        back(named).wrapping_sub(1) < back(old)
+    }
+
+    fn set_device_event(&self, off_wrap: u16, flags: u16) {
+        // SAFETY: four bytes, aligned to 4, shared with the driver.
+        unsafe { AtomicU32::from_ptr(self.device_event.as_ptr().cast()) }
+            .store(u32::from(flags) << 16 | u32::from(off_wrap), Ordering::Relaxed);
+    }
+
+    /// See [`super::Queue::arm`].
+    pub fn arm(&mut self) -> bool {
+        if self.features.event_idx {
+            self.set_device_event(self.next.at | u16::from(self.next.wrap) << 15, AT_DESC);
+        } else {
+            self.set_device_event(0, ENABLE);
+        }
+        full_fence();
+        self.has_next()
+    }
+
+    /// See [`super::Queue::disarm`].
+    pub fn disarm(&mut self) {
+        self.set_device_event(0, DISABLE);
+    }
+
+    /// See [`super::Queue::base`].
+    pub fn base(&self) -> u32 {
+        let bits = |p: Place| u32::from(p.at) | u32::from(p.wrap) << 15;
+        bits(self.next) | bits(self.done) << 16
+    }
+
+    /// See [`super::Queue::used_area`].
+    pub fn used_area(&self) -> (*const u8, usize) {
+        (self.ring.as_ptr(), 16 * usize::from(self.size))
+    }
+}
+
+/// Address, length, id, flags.
+fn unpack((addr, rest): (u64, u64)) -> Desc {
+    Desc { addr, len: rest as u32, flags: (rest >> 48) as u16, other: (rest >> 32) as u16 }
+}

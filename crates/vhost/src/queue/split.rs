@@ -1,0 +1,293 @@
+//! The split layout (virtio 1.3 §2.7): a table of descriptors, a ring the driver fills, a ring the device fills.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use netvale_mem::copy::prefetch_read;
+use netvale_mem::notify::full_fence;
+
+use super::{Addresses, Broken, Chain, Desc, INDIRECT, MAX_SIZE, Mark, NEXT, Pieces, QueueFeatures, words};
+use crate::memory::{GuestMemory, Hint};
+
+/// `VIRTQ_AVAIL_F_NO_INTERRUPT`.
+const NO_INTERRUPT: u16 = 1;
+/// `VIRTQ_USED_F_NO_NOTIFY`.
+const NO_NOTIFY: u16 = 1;
+/// Chains ahead whose descriptors are fetched.
+const AHEAD: u16 = 16;
+
+/// The device's side of a split queue.
+pub struct Split {
+    size: u16,
+    desc: NonNull<u8>,
+    avail: NonNull<u8>,
+    used: NonNull<u8>,
+    features: QueueFeatures,
+    /// Next entry of the available ring.
+    next: u16,
+    /// `avail.idx` as last read.
+    seen: u16,
+    /// Next entry of the used ring.
+    done: u16,
+    /// `used.idx` as last published.
+    shown: u16,
+}
+
+// SAFETY: addresses inside a guest's memory, held by whoever holds the queue.
+unsafe impl Send for Split {}
+
+impl Split {
+    /// See [`super::Queue::new`].
+    pub fn new(memory: &GuestMemory, size: u16, at: Addresses, base: u32, features: QueueFeatures) -> Option<Split> {
+        if !size.is_power_of_two() || size > MAX_SIZE {
+            return None;
+        }
+        let n = u64::from(size);
+        let desc = memory.user(at.desc, 16 * n, 16)?;
+        // Flags, index, entries, event.
+        let avail = memory.user(at.avail, 4 + 2 * n + 2, 2)?;
+        let used = memory.user(at.used, 4 + 8 * n + 2, 4)?;
+        let next = base as u16;
+        let mut queue = Split { size, desc, avail, used, features, next, seen: next, done: next, shown: next };
+        // What was given back before is what was taken before: nothing is in flight when a queue starts.
+        queue.done = queue.used_idx().load(Ordering::Relaxed);
+        queue.shown = queue.done;
+        Some(queue)
+    }
+
+    #[inline]
+    fn half(&self, at: NonNull<u8>, offset: usize) -> &AtomicU16 {
+        // SAFETY: `new` checked the areas; callers stay below 4 + 2n + 2 of `avail`, and at 0, 2 and 4 + 8n of `used`. Aligned to 2. Shared
+        // with the driver, hence atomic.
+        unsafe { AtomicU16::from_ptr(at.as_ptr().add(offset).cast()) }
+    }
+
+    fn avail_flags(&self) -> &AtomicU16 {
+        self.half(self.avail, 0)
+    }
+
+    fn avail_idx(&self) -> &AtomicU16 {
+        self.half(self.avail, 2)
+    }
+
+    fn used_event(&self) -> &AtomicU16 {
+        self.half(self.avail, 4 + 2 * usize::from(self.size))
+    }
+
+    fn used_flags(&self) -> &AtomicU16 {
+        self.half(self.used, 0)
+    }
+
+    fn used_idx(&self) -> &AtomicU16 {
+        self.half(self.used, 2)
+    }
+
+    fn avail_event(&self) -> &AtomicU16 {
+        self.half(self.used, 4 + 8 * usize::from(self.size))
+    }
+
+    #[inline]
+    fn entry(&self, at: u16) -> u16 {
+        let i = usize::from(at & (self.size - 1));
+        self.half(self.avail, 4 + 2 * i).load(Ordering::Relaxed)
+    }
+
+    /// Reads a descriptor of the table; `i` is below the size.
+    #[inline]
+    fn desc(&self, i: u16) -> Desc {
+        // SAFETY: the table has `size` descriptors of 16 bytes, aligned.
+        unpack(unsafe { words(self.desc.as_ptr().add(16 * usize::from(i))) })
+    }
+
+    /// Number of entries.
+    pub fn size(&self) -> u16 {
+        self.size
+    }
+
+    /// See [`super::Queue::has_next`].
+    #[inline]
+    pub fn has_next(&mut self) -> bool {
+        if self.next == self.seen {
+            self.seen = self.avail_idx().load(Ordering::Acquire);
+        }
+        self.next != self.seen
+    }
+
+    /// See [`super::Queue::prefetch`].
+    #[inline]
+    pub fn prefetch(&mut self) {
+        if !self.has_next() {
+            return;
+        }
+        for k in 0..self.seen.wrapping_sub(self.next).min(AHEAD) {
+            let i = self.entry(self.next.wrapping_add(k)) & (self.size - 1);
+            prefetch_read(self.desc.as_ptr().wrapping_add(16 * usize::from(i)));
+        }
+    }
+
+    /// See [`super::Queue::next`].
+    #[inline]
+    pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, Broken> {
+        pieces.clear();
+        if !self.has_next() {
+            return Ok(None);
+        }
+        let ready = self.seen.wrapping_sub(self.next);
+        if ready > self.size {
+            return Err(Broken::AvailIndex);
+        }
+        if ready > AHEAD {
+            let i = self.entry(self.next.wrapping_add(AHEAD)) & (self.size - 1);
+            prefetch_read(self.desc.as_ptr().wrapping_add(16 * usize::from(i)));
+        }
+        let head = self.entry(self.next);
+        if head >= self.size {
+            return Err(Broken::Head);
+        }
+        self.walk(memory, head, pieces)?;
+        self.next = self.next.wrapping_add(1);
+        Ok(Some(Chain { id: head, count: 1 }))
+    }
+
+    #[inline]
+    fn walk(&self, memory: &GuestMemory, head: u16, pieces: &mut Pieces) -> Result<(), Broken> {
+        let mut d = self.desc(head);
+        for _ in 0..self.size {
+            if d.flags & INDIRECT != 0 {
+                if !self.features.indirect || d.flags & NEXT != 0 {
+                    return Err(Broken::Indirect);
+                }
+                return self.walk_indirect(memory, d, pieces);
+            }
+            pieces.add(memory, d)?;
+            if d.flags & NEXT == 0 {
+                return Ok(());
+            }
+            if d.other >= self.size {
+                return Err(Broken::NextIndex);
+            }
+            d = self.desc(d.other);
+        }
+        Err(Broken::Loop)
+    }
+
+    fn walk_indirect(&self, memory: &GuestMemory, table: Desc, pieces: &mut Pieces) -> Result<(), Broken> {
+        let count = table.len / 16;
+        // A chain may not have more descriptors than the queue (§2.7.5.3.1).
+        if !table.len.is_multiple_of(16) || count == 0 || count > u32::from(self.size) {
+            return Err(Broken::Indirect);
+        }
+        let mut i = 0u32;
+        for _ in 0..count {
+            let d = unpack(indirect_words(memory, table.addr, i).ok_or(Broken::Indirect)?);
+            if d.flags & INDIRECT != 0 {
+                return Err(Broken::Indirect);
+            }
+            pieces.add(memory, d)?;
+            if d.flags & NEXT == 0 {
+                return Ok(());
+            }
+            i = u32::from(d.other);
+            if i >= count {
+                return Err(Broken::NextIndex);
+            }
+        }
+        Err(Broken::Loop)
+    }
+
+    /// See [`super::Queue::mark`].
+    #[inline]
+    pub fn mark(&self) -> Mark {
+        Mark { at: self.next, wrap: false }
+    }
+
+    /// See [`super::Queue::back_to`].
+    #[inline]
+    pub fn back_to(&mut self, mark: Mark) {
+        self.next = mark.at;
+    }
+
+    /// See [`super::Queue::give_back`].
+    #[inline]
+    pub fn give_back(&mut self, chain: Chain, written: u32) {
+        let i = usize::from(self.done & (self.size - 1));
+        let at = self.used.as_ptr().wrapping_add(4 + 8 * i);
+        // SAFETY: an entry of the used ring, aligned to 4: id and length.
+        unsafe {
+            AtomicU32::from_ptr(at.cast()).store(u32::from(chain.id), Ordering::Relaxed);
+            AtomicU32::from_ptr(at.add(4).cast()).store(written, Ordering::Relaxed);
+        }
+        self.done = self.done.wrapping_add(1);
+    }
+
+    /// See [`super::Queue::publish`].
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        if self.done == self.shown {
+            return false;
+        }
+        self.used_idx().store(self.done, Ordering::Release);
+        let old = std::mem::replace(&mut self.shown, self.done);
+        full_fence();
+        if self.features.event_idx {
+            let event = self.used_event().load(Ordering::Relaxed);
+            // §2.7.7.2: the driver wants to know when the index passes its event.
+            self.done.wrapping_sub(event).wrapping_sub(1) < self.done.wrapping_sub(old)
+        } else {
+            self.avail_flags().load(Ordering::Relaxed) & NO_INTERRUPT == 0
+        }
+    }
+
+    /// See [`super::Queue::arm`].
+    pub fn arm(&mut self) -> bool {
+        if self.features.event_idx {
+            self.avail_event().store(self.next, Ordering::Relaxed);
+        }
+        self.used_flags().store(0, Ordering::Relaxed);
+        full_fence();
+        let idx = self.avail_idx().load(Ordering::Acquire);
+        self.seen = idx;
+        idx != self.next
+    }
+
+    /// See [`super::Queue::disarm`].
+    pub fn disarm(&mut self) {
+        // With event indices the old one stays: the driver passes it once in 65,536 entries.
+        if !self.features.event_idx {
+            self.used_flags().store(NO_NOTIFY, Ordering::Relaxed);
+        }
+    }
+
+    /// See [`super::Queue::base`].
+    pub fn base(&self) -> u32 {
+        u32::from(self.next)
+    }
+
+    /// See [`super::Queue::used_area`].
+    pub fn used_area(&self) -> (*const u8, usize) {
+        (self.used.as_ptr(), 4 + 8 * usize::from(self.size) + 2)
+    }
+}
+
+fn unpack((addr, rest): (u64, u64)) -> Desc {
+    Desc { addr, len: rest as u32, flags: (rest >> 32) as u16, other: (rest >> 48) as u16 }
+}
+
+/// Reads descriptor `i` of an indirect table, whose 16 bytes may lie across two regions or unaligned.
+pub(super) fn indirect_words(memory: &GuestMemory, table: u64, i: u32) -> Option<(u64, u64)> {
+    let at = table.checked_add(16 * u64::from(i))?;
+    let mut hint = Hint::default();
+    let (p, n) = memory.guest(at, 16, &mut hint)?;
+    if n == 16 && (p.as_ptr() as usize).is_multiple_of(align_of::<AtomicU64>()) {
+        // SAFETY: 16 bytes in one region, aligned.
+        return Some(unsafe { words(p.as_ptr()) });
+    }
+    let mut bytes = [0u8; 16];
+    for (k, byte) in bytes.iter_mut().enumerate() {
+        let (p, _) = memory.guest(at.checked_add(k as u64)?, 1, &mut hint)?;
+        // SAFETY: one byte of a region.
+        *byte = unsafe { p.as_ptr().read_volatile() };
+    }
+    let (low, high) = bytes.split_at(8);
+    Some((u64::from_le_bytes(low.try_into().ok()?), u64::from_le_bytes(high.try_into().ok()?)))
+}
