@@ -80,6 +80,12 @@ pub struct PortConfig {
     /// Capture files: times the recorded speed; 0 is as fast as the switch takes it.
     #[serde(default)]
     pub speed: Option<f64>,
+    /// virtio: the packed ring layout.
+    #[serde(default)]
+    pub packed: bool,
+    /// virtio: a frame takes one buffer.
+    #[serde(default)]
+    pub no_mergeable: bool,
     /// vhost-user: connect to the socket instead of listening there.
     #[serde(default)]
     pub client: bool,

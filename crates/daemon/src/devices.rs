@@ -5,6 +5,7 @@ use std::sync::Arc;
 use netvale_control::types::{AttachParams, PortKind, PortOptions};
 use netvale_port::{Egress, Ingress};
 use netvale_tap::{Tap, TapEgress, TapError, TapIngress, TapOptions};
+use netvale_vhost::driver::port::VirtioPort;
 use netvale_vhost::port::VhostPort;
 use rustix::io::Errno;
 
@@ -25,13 +26,16 @@ pub struct Device {
     pub files: Files,
     /// A vhost-user device.
     pub vhost: Option<VhostPort>,
+    /// A virtio-net driver.
+    pub virtio: Option<VirtioPort>,
 }
 
 impl Device {
     /// Sentences for `netvale show`.
     pub fn notes(&self) -> Vec<String> {
         let vhost = self.vhost.iter().flat_map(vhosts::notes);
-        self.detail.iter().cloned().chain(self.files.notes()).chain(vhost).collect()
+        let virtio = self.virtio.iter().flat_map(vhosts::driver_notes);
+        self.detail.iter().cloned().chain(self.files.notes()).chain(vhost).chain(virtio).collect()
     }
 }
 
@@ -56,6 +60,8 @@ impl State {
                 name: c.name,
                 repeat: c.repeat,
                 speed: c.speed,
+                packed: c.packed,
+                no_mergeable: c.no_mergeable,
                 client: c.client,
                 mac: c.mac,
                 ..PortOptions::default()

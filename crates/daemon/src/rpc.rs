@@ -105,13 +105,16 @@ impl State {
             }
             AttachSpec::Tap(name) => self.attach_tap((&switch, &port), name.as_ref(), &p.options, caller)?,
             AttachSpec::Pcap(files) => self.attach_pcap((&switch, &port), files, &p.options, caller)?,
+            AttachSpec::Virtio(path) => self.attach_virtio((&switch, &port), path.as_str(), &p.options, caller)?,
             AttachSpec::Vhost(path) => self.attach_vhost((&switch, &port), path.as_str(), &p.options, caller)?,
             other => {
                 let kind = other.to_string();
                 let kind = kind.split(':').next().unwrap_or_default();
                 return Err(Refusal::new(
                     Errno::OPNOTSUPP,
-                    format!("this release attaches no {kind} ports: local ports, tap:, pcap: and vhost: are possible"),
+                    format!(
+                        "this release attaches no {kind} ports: local ports, tap:, pcap:, vhost: and virtio: are possible"
+                    ),
                 ));
             }
         }

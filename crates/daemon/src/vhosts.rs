@@ -1,10 +1,12 @@
-//! Ports that are vhost-user devices: a virtual machine's virtio-net.
+//! Ports that are virtio-net by vhost-user: the device for a virtual machine's driver, or the driver.
 
 use std::path::Path;
 
 use netvale_control::types::{PortKind, PortOptions};
-use netvale_vhost::net::features;
-use netvale_vhost::port::{Mode, VhostOptions, VhostPort, VhostState};
+use netvale_vhost::driver::frontend::Wish;
+use netvale_vhost::driver::port::VirtioPort;
+use netvale_vhost::net::features as bits;
+use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
 
 use crate::devices::Device;
 use crate::refusal::Refusal;
@@ -36,6 +38,33 @@ impl State {
     }
 }
 
+impl State {
+    /// Attaches a virtio-net driver, for a vhost-user back end.
+    pub(crate) fn attach_virtio(
+        &mut self,
+        (switch, port): (&str, &str),
+        path: &str,
+        o: &PortOptions,
+        caller: Caller,
+    ) -> Result<(), Refusal> {
+        self.check_free(switch, port)?;
+        self.may_name(Path::new(path), caller)?;
+        let usual = Wish::default();
+        let wish = Wish {
+            pairs: u16::try_from(o.rings.max(1)).unwrap_or(u16::MAX),
+            size: if o.slots == 0 { usual.size } else { u16::try_from(o.slots).unwrap_or(u16::MAX) },
+            packed: o.packed,
+            mergeable: !o.no_mergeable,
+            ..usual
+        };
+        let (virtio, (egress, ingresses)) =
+            VirtioPort::new(path.into(), wish).map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
+        let device = Device { kind: PortKind::Virtio, virtio: Some(virtio), ..Device::default() };
+        let new = NewPort { kind: Kind::Device(device), owner: caller, persistent: true, lossless: o.lossless };
+        self.plug(switch, port, egress, ingresses, new).map(|_| ())
+    }
+}
+
 /// A locally administered address that is the same whenever a port of this name is attached.
 fn mac_for(name: &str) -> [u8; 6] {
     // FNV-1a.
@@ -54,27 +83,37 @@ pub fn notes(port: &VhostPort) -> Vec<String> {
         format!("waits for a front end; there were {}", state.connections)
     }];
     if state.queues > 0 {
-        notes.push(format!("driver: {}", negotiated(&state)));
+        notes.push(format!("driver: {}", negotiated(state.features)));
     }
     notes.extend(state.last_error.map(|why| format!("the last front end was disconnected: {why}")));
     notes
 }
 
+/// The same for a driver.
+pub fn driver_notes(port: &VirtioPort) -> Vec<String> {
+    let state = port.state();
+    if state.running {
+        vec![format!("device runs, {} queue pairs: {}", state.pairs, negotiated(state.features))]
+    } else {
+        vec![format!("no device: {}", state.last_error.as_deref().unwrap_or("connecting"))]
+    }
+}
+
 /// What was negotiated, in words.
-fn negotiated(state: &VhostState) -> String {
-    let has = |bit: u64| state.features & bit != 0;
-    let layout = if has(features::RING_PACKED) { "packed ring" } else { "split ring" };
+fn negotiated(features: u64) -> String {
+    let has = |bit: u64| features & bit != 0;
+    let layout = if has(bits::RING_PACKED) { "packed ring" } else { "split ring" };
     let words = [
         (true, layout),
-        (has(features::MRG_RXBUF), "mergeable buffers"),
-        (has(features::IN_ORDER), "in order"),
-        (has(features::EVENT_IDX), "event index"),
-        (has(features::INDIRECT_DESC), "indirect descriptors"),
-        (has(features::CSUM), "sends without checksums"),
-        (has(features::HOST_TSO4), "sends TCP segments whole"),
-        (has(features::GUEST_CSUM), "takes frames without checksums"),
-        (has(features::GUEST_TSO4), "takes TCP segments whole"),
-        (has(features::MQ), "several queues"),
+        (has(bits::MRG_RXBUF), "mergeable buffers"),
+        (has(bits::IN_ORDER), "in order"),
+        (has(bits::EVENT_IDX), "event index"),
+        (has(bits::INDIRECT_DESC), "indirect descriptors"),
+        (has(bits::CSUM), "sends without checksums"),
+        (has(bits::HOST_TSO4), "sends TCP segments whole"),
+        (has(bits::GUEST_CSUM), "takes frames without checksums"),
+        (has(bits::GUEST_TSO4), "takes TCP segments whole"),
+        (has(bits::MQ), "several queues"),
     ];
     words.iter().filter(|(on, _)| *on).map(|(_, word)| *word).collect::<Vec<_>>().join(", ")
 }

@@ -195,7 +195,7 @@ fn waker() -> rustix::io::Result<(Arc<OwnedFd>, Arc<Doorbell>)> {
     Ok((Arc::new(epoll), Arc::new(poke)))
 }
 
-fn socket() -> rustix::io::Result<OwnedFd> {
+pub(crate) fn socket() -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(
         AddressFamily::UNIX,
         SocketType::STREAM,

@@ -29,12 +29,12 @@ pub struct Args {
     #[arg(long)]
     pub lossless: bool,
 
-    /// Rings in each direction; queues of a TAP device; queue pairs of a vhost device.
-    #[arg(long, value_name = "N", help_heading = "Rings (local, TAP and vhost ports)")]
+    /// Rings in each direction; queues of a TAP device; queue pairs of a vhost device or virtio driver.
+    #[arg(long, value_name = "N", help_heading = "Rings (all but pcap ports)")]
     pub rings: Option<u32>,
 
-    /// Slots of each ring.
-    #[arg(long, value_name = "N", help_heading = LOCAL)]
+    /// Slots of each ring; entries of a virtio driver's queues.
+    #[arg(long, value_name = "N", help_heading = "Rings (all but pcap ports)")]
     pub slots: Option<u32>,
 
     /// Bytes of a buffer.
@@ -65,6 +65,14 @@ pub struct Args {
     #[arg(long, value_name = "FACTOR", value_parser = values::speed, help_heading = "Replay (pcap ports)")]
     pub speed: Option<f64>,
 
+    /// virtio: the packed ring layout.
+    #[arg(long, help_heading = "Back ends (virtio ports)")]
+    pub packed: bool,
+
+    /// virtio: a frame takes one buffer (non-mergeable).
+    #[arg(long, help_heading = "Back ends (virtio ports)")]
+    pub no_mergeable: bool,
+
     /// vhost: connect to a front end that listens, instead of listening.
     #[arg(long, help_heading = "Virtual machines (vhost ports)")]
     pub client: bool,
@@ -86,6 +94,7 @@ Ports:
   NAME                   a port that local programs open as valeX:NAME
   tap:NAME               a TAP device: the host's network stack
   vhost:/PATH            a vhost-user device at this socket: a virtual machine's virtio-net
+  virtio:/PATH           a virtio-net driver, for the vhost-user back end at this socket
   pcap:FILE              frames of this capture file enter the switch
   pcap:in=FILE,out=FILE  replay one file, capture into another; either may be left away
 
@@ -137,6 +146,8 @@ fn params(args: &Args) -> Result<AttachParams, CliError> {
         mtu: args.mtu,
         repeat: args.repeat,
         speed: args.speed,
+        packed: args.packed,
+        no_mergeable: args.no_mergeable,
         client: args.client,
         mac: args.mac,
     };
@@ -148,19 +159,22 @@ fn unfit(args: &Args, spec: &AttachSpec) -> Option<(&'static str, &'static str)>
     let local = matches!(spec, AttachSpec::Local(_));
     let tap = matches!(spec, AttachSpec::Tap(_));
     let vhost = matches!(spec, AttachSpec::Vhost(_));
+    let virtio = matches!(spec, AttachSpec::Virtio(_));
     let replay = matches!(spec, AttachSpec::Pcap(PcapFiles::Replay(_) | PcapFiles::Both { .. }));
     // Ports of the other kinds are the daemon's to judge.
-    if !(local || tap || vhost || matches!(spec, AttachSpec::Pcap(_))) {
+    if !(local || tap || vhost || virtio || matches!(spec, AttachSpec::Pcap(_))) {
         return None;
     }
     [
-        (args.rings.is_some() && !(local || tap || vhost), "--rings", "local, TAP and vhost ports"),
-        (args.slots.is_some() && !local, "--slots", "local ports"),
+        (args.rings.is_some() && matches!(spec, AttachSpec::Pcap(_)), "--rings", "ports other than capture files"),
+        (args.slots.is_some() && !(local || virtio), "--slots", "local and virtio ports"),
         (args.buf_size.is_some() && !local, "--buf-size", "local ports"),
         (args.extra_bufs.is_some() && !local, "--extra-bufs", "local ports"),
         (args.huge && !local, "--huge", "local ports"),
-        (args.vnet_hdr.is_some() && (tap || vhost), "--vnet-hdr", "ports other than TAPs and vhost devices"),
+        (args.vnet_hdr.is_some() && (tap || vhost || virtio), "--vnet-hdr", "local and pcap ports"),
         (args.mtu.is_some() && !(tap || vhost), "--mtu", "TAP and vhost ports"),
+        (args.packed && !virtio, "--packed", "virtio ports"),
+        (args.no_mergeable && !virtio, "--no-mergeable", "virtio ports"),
         (args.client && !vhost, "--client", "vhost ports"),
         (args.mac.is_some() && !vhost, "--mac", "vhost ports"),
         (args.repeat && !replay, "--loop", "pcap ports that replay a file"),

@@ -24,9 +24,9 @@ pub struct PortOptions {
     /// Name on the switch; without it, made from the port's text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Rings in each direction; queues of a TAP; queue pairs of a vhost-user device.
+    /// Rings in each direction; queues of a TAP; queue pairs of a vhost-user device or of a virtio driver.
     pub rings: u32,
-    /// Slots of each ring.
+    /// Slots of each ring; entries of a virtio driver's queue.
     pub slots: u32,
     /// Bytes a buffer.
     pub buf_size: u32,
@@ -48,6 +48,12 @@ pub struct PortOptions {
     /// Capture files: times the recorded speed; 0 is as fast as the switch takes it; none is the recorded speed.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "values::speed")]
     pub speed: Option<f64>,
+    /// virtio: the packed ring layout.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub packed: bool,
+    /// virtio: a frame takes one buffer, however long it is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_mergeable: bool,
     /// vhost-user: connect to the socket instead of listening there.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub client: bool,
@@ -131,6 +137,8 @@ pub enum PortKind {
     Pcap,
     /// A vhost-user device, for a virtual machine.
     Vhost,
+    /// A virtio-net driver on a vhost-user back end.
+    Virtio,
     /// A copy of another port's traffic.
     Monitor,
 }
@@ -144,6 +152,7 @@ impl PortKind {
             PortKind::Tap => "tap",
             PortKind::Pcap => "pcap",
             PortKind::Vhost => "vhost",
+            PortKind::Virtio => "virtio",
             PortKind::Monitor => "monitor",
         }
     }

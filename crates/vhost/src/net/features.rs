@@ -76,6 +76,28 @@ pub const OFFERED: u64 = CSUM
     | GUEST_USO6
     | HOST_USO;
 
+/// What may be left undone in frames that a driver sends.
+pub struct Sender;
+
+impl Sender {
+    /// In which form the device takes a frame from the driver.
+    #[inline]
+    pub fn form(framing: &Framing, frame: &FrameRef<'_>) -> Form {
+        let bit = match frame.offload() {
+            Offload::None => return Form::AsIs,
+            Offload::CsumPartial { .. } => CSUM,
+            Offload::Gso(gso) => match gso.kind {
+                GsoKind::Tcp4 if gso.ecn => HOST_TSO4 | HOST_ECN,
+                GsoKind::Tcp6 if gso.ecn => HOST_TSO6 | HOST_ECN,
+                GsoKind::Tcp4 => HOST_TSO4,
+                GsoKind::Tcp6 => HOST_TSO6,
+                GsoKind::Udp4 | GsoKind::Udp6 => HOST_USO,
+            },
+        };
+        Form::of(frame, framing.features & bit == bit)
+    }
+}
+
 /// What a set of negotiated features means for frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Framing {

@@ -1,0 +1,196 @@
+//! What the device sends us: the receive queue as an ingress. Frames stay in the buffers they came in.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use netvale_mem::copy::{copy_bytes, prefetch_read};
+use netvale_mem::notify::Doorbell;
+use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
+use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
+
+use super::frontend::Started;
+use super::ram::BUF;
+use super::{BadDevice, Used};
+use crate::driver::port::{DriverSlot, Trouble};
+
+/// The receive queue.
+pub struct VirtioIngress {
+    slot: Arc<DriverSlot>,
+    trouble: Trouble,
+    /// Rung by the device.
+    call: Doorbell,
+    /// Buffers of the batch taken last. While there are any, this thread is inside the slot.
+    taken: Vec<u16>,
+    counters: Arc<RingCounters>,
+}
+
+impl VirtioIngress {
+    /// `call` is what the device rings.
+    pub fn new(slot: Arc<DriverSlot>, trouble: Trouble, call: Doorbell, counters: Arc<RingCounters>) -> Self {
+        VirtioIngress { slot, trouble, call, taken: Vec::with_capacity(2 * BATCH), counters }
+    }
+
+    /// Posts all free buffers.
+    fn refill(s: &mut Started) {
+        while let Some(id) = s.queue.ids().take(1) {
+            s.queue.post(&s.ram, id, true, |_| BUF);
+        }
+        if s.queue.publish() {
+            s.kick.ring();
+        }
+    }
+
+    fn look(&mut self, s: &mut Started, batch: &mut Batch) {
+        if s.queue.ids().free() > 0 {
+            // A device that just started.
+            Self::refill(s);
+        }
+        if let Err(why) = self.fill(s, batch) {
+            self.trouble.report(why);
+        }
+    }
+
+    fn fill(&mut self, s: &mut Started, batch: &mut Batch) -> Result<(), BadDevice> {
+        while batch.has_room_for_frags() && self.taken.len() < BATCH {
+            let Some(used) = s.queue.next_used()? else { break };
+            self.taken.push(used.id);
+            self.frame(s, used, batch)?;
+        }
+        Ok(())
+    }
+
+    /// One frame, which may go on in further buffers.
+    #[inline]
+    fn frame(&mut self, s: &mut Started, first: Used, batch: &mut Batch) -> Result<(), BadDevice> {
+        let hdr_len = s.framing.hdr_len;
+        let len = first.len;
+        if len > BUF || (len as usize) < hdr_len {
+            return Err(BadDevice::Length(len));
+        }
+        let at = s.ram.buf(first.id);
+        prefetch_read(at.as_ptr());
+        let mut header = [0u8; 12];
+        // SAFETY: a buffer of ours, longer than a header.
+        unsafe { copy_bytes(at.as_ptr(), header.as_mut_ptr(), hdr_len) };
+        let count = if s.framing.mergeable { u16::from_le_bytes([header[10], header[11]]).max(1) } else { 1 };
+        // SAFETY: inside the buffer; it stays ours until `release`.
+        let begin = (unsafe { at.as_ptr().cast_const().add(hdr_len) }, len - hdr_len as u32);
+        let pushed = if count == 1 {
+            // SAFETY: as above; `len` is at most the buffer's.
+            unsafe { batch.push(begin.0, begin.1) }
+        } else {
+            self.push_rest(s, begin, count, batch)?
+        };
+        if !pushed {
+            self.counters.dropped(DropReason::TooLong, 1);
+        } else if header[0] | header[1] != 0 {
+            let known = soft::parse_header(&header[..hdr_len]);
+            if known.is_none_or(|h| soft::set_offload(batch, &h).is_err()) {
+                self.counters.dropped(DropReason::BadVnetHeader, 1);
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn push_rest(
+        &mut self,
+        s: &mut Started,
+        begin: (*const u8, u32),
+        count: u16,
+        batch: &mut Batch,
+    ) -> Result<bool, BadDevice> {
+        let mut pieces = [begin; MAX_FRAGS];
+        let (mut used, mut total) = (1, begin.1 as usize);
+        for _ in 1..count {
+            // The device shows all buffers of a frame at once (§5.1.6.3.1).
+            let more = s.queue.next_used()?.ok_or(BadDevice::Buffers(count))?;
+            if more.len > BUF {
+                return Err(BadDevice::Length(more.len));
+            }
+            self.taken.push(more.id);
+            if let Some(place) = pieces.get_mut(used) {
+                *place = (s.ram.buf(more.id).as_ptr().cast_const(), more.len);
+            }
+            (used, total) = (used + 1, total + more.len as usize);
+        }
+        let fits = used <= MAX_FRAGS && total <= MAX_FRAME;
+        // SAFETY: buffers of ours, which stay ours until `release`.
+        Ok(fits && unsafe { batch.push_frags(&pieces[..used]) })
+    }
+}
+
+impl Ingress for VirtioIngress {
+    fn take(&mut self, batch: &mut Batch) {
+        if !self.taken.is_empty() || !self.slot.try_enter() {
+            return;
+        }
+        let slot = Arc::clone(&self.slot);
+        let before = (batch.len(), batch.bytes());
+        // SAFETY: inside since `try_enter`; the reference ends before `leave`, here or in `release`.
+        if let Some(s) = unsafe { slot.get() } {
+            self.look(s, batch);
+        }
+        self.counters.passed((batch.len() - before.0) as u64, batch.bytes() - before.1);
+        if self.taken.is_empty() {
+            // SAFETY: inside since above.
+            unsafe { slot.leave() };
+        } else if batch.is_empty() {
+            self.release();
+        }
+    }
+
+    fn release(&mut self) {
+        if self.taken.is_empty() {
+            return;
+        }
+        // SAFETY: inside since `take`.
+        if let Some(s) = unsafe { self.slot.get() } {
+            for id in self.taken.drain(..) {
+                s.queue.ids().recycle(id);
+            }
+            Self::refill(s);
+        }
+        self.taken.clear();
+        // SAFETY: inside since `take`; the reference above is gone.
+        unsafe { self.slot.leave() };
+    }
+
+    fn arm(&mut self) -> bool {
+        if !self.taken.is_empty() {
+            return true;
+        }
+        self.slot.enter().as_mut().is_some_and(|s| {
+            Self::refill(s);
+            s.queue.arm()
+        })
+    }
+
+    fn disarm(&mut self) {
+        if self.taken.is_empty()
+            && let Some(s) = self.slot.enter().as_mut()
+        {
+            Self::refill(s);
+            s.queue.disarm();
+        }
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.call.as_fd())
+    }
+
+    fn woken(&mut self) {
+        self.call.drain();
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.counters
+    }
+}
+
+impl Drop for VirtioIngress {
+    fn drop(&mut self) {
+        self.release();
+    }
+}

@@ -1,0 +1,127 @@
+//! virtio-net, the driver's side: for any vhost-user back end, and in the place of a guest.
+//!
+//! Rings and buffers lie in memory of our own ([`ram`]), which the back end maps. Descriptor `i` always has buffer `i`, so that a posted
+//! buffer is one store. What the device writes (used entries) is as little trusted as what a driver writes is by a device.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`ram`] | the memory |
+//! | [`ids`] | which buffers are whose |
+//! | [`split`], [`packed`] | the rings |
+//! | [`frontend`] | the conversation with the back end |
+//! | [`ingress`], [`egress`] | the queues as the switch sees them |
+//! | [`port`] | a socket, a driver behind it |
+#![allow(unsafe_code)]
+
+pub mod egress;
+pub mod frontend;
+pub mod ids;
+pub mod ingress;
+pub mod packed;
+pub mod port;
+pub mod ram;
+pub mod split;
+
+use thiserror::Error;
+
+use crate::queue::{Addresses, QueueFeatures};
+use ids::Ids;
+use ram::QueueRam;
+
+/// What a device did that no device does. The connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BadDevice {
+    /// `used.idx` moved by more than the queue's size.
+    #[error("the used index jumped")]
+    UsedIndex,
+    /// A used entry names a buffer that the device does not have.
+    #[error("the device gives back a buffer that it does not have")]
+    UsedId,
+    /// More bytes than the buffer has, or fewer than a header.
+    #[error("the device says it wrote {0} bytes to a buffer")]
+    Length(u32),
+    /// A frame that takes more buffers than came.
+    #[error("a frame in {0} buffers")]
+    Buffers(u16),
+}
+
+/// A buffer the device is done with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Used {
+    /// The first of its ids.
+    pub id: u16,
+    /// Bytes the device wrote.
+    pub len: u32,
+}
+
+/// The driver's side of a queue, of either layout.
+pub enum DriverQueue {
+    /// Split.
+    Split(split::SplitDriver),
+    /// Packed.
+    Packed(packed::PackedDriver),
+}
+
+macro_rules! each {
+    ($self:ident, $q:ident => $e:expr) => {
+        match $self {
+            DriverQueue::Split($q) => $e,
+            DriverQueue::Packed($q) => $e,
+        }
+    };
+}
+
+impl DriverQueue {
+    /// An empty queue in `ram`.
+    pub fn new(ram: &QueueRam, features: QueueFeatures) -> DriverQueue {
+        ram.clear_rings();
+        if features.packed {
+            DriverQueue::Packed(packed::PackedDriver::new(ram, features))
+        } else {
+            DriverQueue::Split(split::SplitDriver::new(ram, features))
+        }
+    }
+
+    /// Which buffers are whose.
+    #[inline]
+    pub fn ids(&mut self) -> &mut Ids {
+        each!(self, q => q.ids())
+    }
+
+    /// Offers the buffers `first` and those linked behind it (see [`Ids`]) to the device, the bytes of each given by `len`; `write`: to
+    /// be written. The device sees it with the next [`DriverQueue::publish`].
+    #[inline]
+    pub fn post(&mut self, ram: &QueueRam, first: u16, write: bool, len: impl Fn(u16) -> u32) {
+        each!(self, q => q.post(ram, first, write, len))
+    }
+
+    /// Shows the device what was posted. Returns whether it wants a kick.
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        each!(self, q => q.publish())
+    }
+
+    /// The next buffer the device is done with.
+    ///
+    /// # Errors
+    /// [`BadDevice`].
+    #[inline]
+    pub fn next_used(&mut self) -> Result<Option<Used>, BadDevice> {
+        each!(self, q => q.next_used())
+    }
+
+    /// Asks the device to notify. Returns whether it has given something back meanwhile.
+    pub fn arm(&mut self) -> bool {
+        each!(self, q => q.arm())
+    }
+
+    /// No notifications while we look anyway.
+    pub fn disarm(&mut self) {
+        each!(self, q => q.disarm())
+    }
+}
+
+/// Where a queue's parts lie, for SET_VRING_ADDR.
+pub fn addresses(ram: &QueueRam) -> Addresses {
+    Addresses { desc: ram.user(ram.desc()), avail: ram.user(ram.avail()), used: ram.user(ram.used()) }
+}

@@ -1,0 +1,225 @@
+//! A virtio-net driver port: a connection to a vhost-user back end, the driver on it, and the thread that keeps it up.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use netvale_mem::notify::Doorbell;
+use netvale_port::{Egress, Ingress};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::io::Errno;
+use rustix::net::SocketAddrUnix;
+
+use super::BadDevice;
+use super::egress::VirtioEgress;
+use super::frontend::{Frontend, NoDevice, Running, Started, Wish};
+use super::ingress::VirtioIngress;
+use super::ram::MAX_QUEUE;
+use crate::net::slot::Slot;
+use crate::port::{Queues, VhostError, socket};
+use crate::proto::device::MAX_PAIRS;
+
+/// A queue's place, filled when the device runs.
+pub type DriverSlot = Slot<Started>;
+
+/// How long to wait before the next try.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// How workers tell the control thread of a device that breaks the rules.
+#[derive(Clone)]
+pub struct Trouble {
+    bell: Arc<Doorbell>,
+    why: Arc<Mutex<Option<BadDevice>>>,
+}
+
+impl Trouble {
+    /// The device is to be given up.
+    #[cold]
+    pub fn report(&self, why: BadDevice) {
+        *self.why.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        self.bell.ring();
+    }
+}
+
+/// What the port is doing, for `netvale show`.
+#[derive(Clone, Debug, Default)]
+pub struct VirtioState {
+    /// The device runs.
+    pub running: bool,
+    /// Queue pairs.
+    pub pairs: usize,
+    /// What was agreed upon.
+    pub features: u64,
+    /// Why there is no device, or why the last one was given up.
+    pub last_error: Option<String>,
+}
+
+struct Shared {
+    state: Mutex<VirtioState>,
+    stop: Doorbell,
+    trouble: Trouble,
+}
+
+/// A port. Dropping it ends the connection and the thread.
+pub struct VirtioPort {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl VirtioPort {
+    /// Connects to the back end at `path`, now or as soon as there is one.
+    ///
+    /// # Errors
+    /// [`VhostError`].
+    pub fn new(path: PathBuf, wish: Wish) -> Result<(VirtioPort, Queues), VhostError> {
+        if wish.pairs == 0 || usize::from(wish.pairs) > MAX_PAIRS {
+            return Err(VhostError::Pairs(wish.pairs));
+        }
+        let step = |what| {
+            let path = path.clone();
+            move |source| VhostError::Step { path, what, source }
+        };
+        if !wish.size.is_power_of_two() || wish.size > MAX_QUEUE || wish.size < 8 {
+            return Err(step("the size of a queue is a power of two from 8 to 4096")(Errno::INVAL));
+        }
+        let bell = || Doorbell::new().map_err(step("make an eventfd"));
+        let trouble = Trouble { bell: Arc::new(bell()?), why: Arc::default() };
+        let shared = Arc::new(Shared { state: Mutex::default(), stop: bell()?, trouble: trouble.clone() });
+        let (mut slots, mut calls) = (Vec::new(), Vec::new());
+        let (mut egress, mut ingress) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
+        for _ in 0..wish.pairs {
+            let (rx, tx) = (Arc::new(DriverSlot::default()), Arc::new(DriverSlot::default()));
+            let call = bell()?;
+            let copy = call.try_clone().map_err(|e| {
+                step("copy an eventfd")(e.raw_os_error().map_or(Errno::MFILE, Errno::from_raw_os_error))
+            })?;
+            ingress.push(Box::new(VirtioIngress::new(Arc::clone(&rx), trouble.clone(), copy, Arc::default())));
+            egress.push(Arc::new(VirtioEgress::new(Arc::clone(&tx), trouble.clone(), Arc::default())));
+            slots.push((rx, tx));
+            calls.extend([call, bell()?]);
+        }
+        let driver = Driver { shared: Arc::clone(&shared), path: path.clone(), wish, slots, calls };
+        let thread = std::thread::Builder::new().name("netvale-virtio".into()).spawn(move || driver.run());
+        let thread = thread
+            .map_err(|e| step("start a thread")(e.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error)))?;
+        Ok((VirtioPort { shared, thread: Some(thread) }, (egress, ingress)))
+    }
+
+    /// What it is doing.
+    pub fn state(&self) -> VirtioState {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for VirtioPort {
+    fn drop(&mut self) {
+        self.shared.stop.ring();
+        if let Some(thread) = self.thread.take() {
+            // A panic was reported by the runtime.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The control thread.
+struct Driver {
+    shared: Arc<Shared>,
+    path: PathBuf,
+    wish: Wish,
+    slots: Vec<(Arc<DriverSlot>, Arc<DriverSlot>)>,
+    calls: Vec<Doorbell>,
+}
+
+impl Driver {
+    fn run(&self) {
+        loop {
+            let why = match self.once() {
+                Ok(()) | Err(NoDevice::Stopped) => return,
+                Err(why) => why.to_string(),
+            };
+            let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+            if state.running || state.last_error.as_ref() != Some(&why) {
+                tracing::info!(path = %self.path.display(), why, "no device");
+            }
+            *state = VirtioState { last_error: Some(why), ..VirtioState::default() };
+            drop(state);
+            if self.nap(RETRY) {
+                return;
+            }
+        }
+    }
+
+    /// One device from its beginning to its end.
+    fn once(&self) -> Result<(), NoDevice> {
+        let address = SocketAddrUnix::new(&self.path).map_err(NoDevice::System)?;
+        let connection = socket().map_err(NoDevice::System)?;
+        rustix::net::connect(&connection, &address).map_err(NoDevice::System)?;
+        let ends = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(NoDevice::System)?;
+        for (fd, data) in [(self.shared.stop.as_fd(), 0), (self.shared.trouble.bell.as_fd(), 1)] {
+            let flags = epoll::EventFlags::IN;
+            epoll::add(&ends, fd, epoll::EventData::new_u64(data), flags).map_err(NoDevice::System)?;
+        }
+        let running = Frontend::new(connection.as_fd(), ends.as_fd()).start(self.wish, &self.calls)?;
+        tracing::info!(path = %self.path.display(), "device runs");
+        let state =
+            VirtioState { running: true, pairs: running.pairs.len(), features: running.features, last_error: None };
+        *self.shared.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        let _kept = self.install(running);
+        let ended = self.wait(&connection);
+        self.remove();
+        ended
+    }
+
+    /// Gives the queues to the workers. What comes back has to live as long as they have them.
+    fn install(&self, running: Running) -> impl Sized + use<> {
+        let (pairs, kept) = running.split();
+        for ((rx, tx), (rx_started, tx_started)) in self.slots.iter().zip(pairs) {
+            *rx.enter() = Some(rx_started);
+            *tx.enter() = Some(tx_started);
+        }
+        // Each worker posts its receive buffers when it first looks.
+        self.calls.iter().step_by(2).for_each(Doorbell::ring);
+        kept
+    }
+
+    fn remove(&self) {
+        for (rx, tx) in &self.slots {
+            *rx.enter() = None;
+            *tx.enter() = None;
+        }
+    }
+
+    /// Until the back end hangs up, breaks the rules, or the port is to end.
+    fn wait(&self, connection: &OwnedFd) -> Result<(), NoDevice> {
+        loop {
+            let mut fds = [
+                PollFd::new(connection, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.shared.stop.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.shared.trouble.bell.as_fd(), PollFlags::IN),
+            ];
+            let _ = poll(&mut fds, None);
+            let [conn, stop, trouble] = fds.map(|f| !f.revents().is_empty());
+            if stop {
+                return Ok(());
+            }
+            if trouble {
+                self.shared.trouble.bell.drain();
+                let why = self.shared.trouble.why.lock().unwrap_or_else(PoisonError::into_inner).take();
+                return Err(why.map_or(NoDevice::Closed, NoDevice::Bad));
+            }
+            if conn {
+                // Nothing is expected from the back end: whatever comes is the end of it, or the end of rules.
+                return Err(NoDevice::Closed);
+            }
+        }
+    }
+
+    /// Sleeps. Returns whether the port is to end.
+    fn nap(&self, time: Duration) -> bool {
+        let limit = Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: i64::from(time.subsec_nanos()) };
+        let mut one = [PollFd::from_borrowed_fd(self.shared.stop.as_fd(), PollFlags::IN)];
+        matches!(poll(&mut one, Some(&limit)), Ok(n) if n > 0)
+    }
+}

@@ -1,0 +1,126 @@
+//! The driver's memory: one sealed memfd with the rings and buffers of all its queues.
+
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use netvale_mem::Mapping;
+use netvale_mem::mapping::{Pages, sealed_memfd};
+use rustix::io::Errno;
+
+use crate::memory::RegionSpec;
+
+/// Guest physical address of the first byte: any number will do that is no address of ours, so that a mix-up is found out.
+const GUEST: u64 = 0x1_0000_0000;
+/// Bytes of a buffer: a whole number of lines that does not alias in the cache.
+pub const BUF: u32 = 2_112;
+/// Largest queue here.
+pub const MAX_QUEUE: u16 = 4_096;
+const PAGE: usize = 4_096;
+
+/// The memory.
+pub struct Ram {
+    fd: OwnedFd,
+    map: Arc<Mapping>,
+    len: usize,
+}
+
+impl Ram {
+    /// Memory for queues of these sizes.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new(sizes: &[u16]) -> Result<(Ram, Vec<QueueRam>), Errno> {
+        let len = sizes.iter().map(|n| QueueRam::bytes(*n)).sum::<usize>();
+        let (fd, map, _) = sealed_memfd("netvale-virtio", len as u64, Pages::Ordinary)?;
+        let map = Arc::new(map);
+        let mut from = 0;
+        let queues = sizes.iter().map(|&n| {
+            let queue = QueueRam { map: Arc::clone(&map), from, n };
+            from += QueueRam::bytes(n);
+            queue
+        });
+        let queues = queues.collect();
+        Ok((Ram { fd, map, len }, queues))
+    }
+
+    /// What the back end is told of it.
+    pub fn spec(&self) -> RegionSpec {
+        RegionSpec { guest: GUEST, size: self.len as u64, user: self.map.start().as_ptr() as u64, offset: 0 }
+    }
+
+    /// Its file.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn file(&self) -> Result<OwnedFd, Errno> {
+        rustix::io::fcntl_dupfd_cloexec(&self.fd, 0)
+    }
+}
+
+/// The part of the memory that is one queue's.
+pub struct QueueRam {
+    map: Arc<Mapping>,
+    from: usize,
+    n: u16,
+}
+
+impl QueueRam {
+    /// Bytes a queue takes: descriptors, two rings on pages of their own (they are written by different sides), buffers.
+    fn bytes(n: u16) -> usize {
+        Self::ring_bytes(n) * 3 + (usize::from(n) * BUF as usize).next_multiple_of(PAGE)
+    }
+
+    fn ring_bytes(n: u16) -> usize {
+        (usize::from(n) * 16 + 64).next_multiple_of(PAGE)
+    }
+
+    /// Number of descriptors.
+    pub fn size(&self) -> u16 {
+        self.n
+    }
+
+    fn at(&self, offset: usize) -> NonNull<u8> {
+        // SAFETY: the offsets below lie inside the queue's part of the mapping, which `Ram::new` made large enough.
+        unsafe { self.map.start().add(self.from + offset) }
+    }
+
+    /// Descriptor table or ring.
+    pub fn desc(&self) -> NonNull<u8> {
+        self.at(0)
+    }
+
+    /// Available ring, or driver event suppression.
+    pub fn avail(&self) -> NonNull<u8> {
+        self.at(Self::ring_bytes(self.n))
+    }
+
+    /// Used ring, or device event suppression.
+    pub fn used(&self) -> NonNull<u8> {
+        self.at(2 * Self::ring_bytes(self.n))
+    }
+
+    /// Buffer `id`; one outside the queue is another one of its buffers, so that the result is always one.
+    #[inline]
+    pub fn buf(&self, id: u16) -> NonNull<u8> {
+        let id = id.min(self.n - 1);
+        self.at(3 * Self::ring_bytes(self.n) + usize::from(id) * BUF as usize)
+    }
+
+    /// The guest physical address of buffer `id`.
+    #[inline]
+    pub fn guest(&self, id: u16) -> u64 {
+        GUEST + (self.buf(id).as_ptr() as u64 - self.map.start().as_ptr() as u64)
+    }
+
+    /// An address as the back end is told ring addresses: our own.
+    pub fn user(&self, p: NonNull<u8>) -> u64 {
+        p.as_ptr() as u64
+    }
+
+    /// Zeroes the rings.
+    pub fn clear_rings(&self) {
+        // SAFETY: the rings' bytes; nobody else is told of them yet.
+        unsafe { self.desc().as_ptr().write_bytes(0, 3 * Self::ring_bytes(self.n)) };
+    }
+}
