@@ -120,9 +120,15 @@ impl State {
 
     fn unopened(&self, path: &Path, error: &std::io::Error) -> Refusal {
         let errno = error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
-        let mut text = format!("cannot open {}: {error}", path.display());
+        self.unreached(errno, format!("cannot open {}: {error}", path.display()))
+    }
+
+    /// A path that could not be used, perhaps because of the sandbox.
+    pub(crate) fn unreached(&self, errno: Errno, mut text: String) -> Refusal {
         if self.config.sandbox && errno == Errno::ACCESS {
-            text.push_str("; the daemon's sandbox only reaches its allow-dirs: add the folder there");
+            text.push_str(
+                "; the daemon's sandbox only reaches its run directory and its allow-dirs: add the folder there",
+            );
         }
         Refusal::new(errno, text)
     }

@@ -31,7 +31,7 @@ impl State {
             mtu: o.mtu.map_or(1500, |mtu| u16::try_from(mtu).unwrap_or(u16::MAX)),
         };
         let (vhost, (egress, ingresses)) =
-            VhostPort::new(&options).map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
+            VhostPort::new(&options).map_err(|e| self.unreached(e.errno(), e.to_string()))?;
         let device = Device { kind: PortKind::Vhost, vhost: Some(vhost), ..Device::default() };
         let new = NewPort { kind: Kind::Device(device), owner: caller, persistent: true, lossless: o.lossless };
         self.plug(switch, port, egress, ingresses, new).map(|_| ())

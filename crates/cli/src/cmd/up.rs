@@ -52,7 +52,7 @@ pub struct Args {
     #[arg(long)]
     pub no_sandbox: bool,
 
-    /// A directory that stays reachable in the sandbox, for capture files; may be given several times.
+    /// A directory that stays reachable in the sandbox, for capture files and sockets of virtual machines; may be given several times.
     #[arg(long, value_name = "DIR")]
     pub allow_dir: Vec<PathBuf>,
 

@@ -119,6 +119,11 @@ impl GuestMemory {
         Ok(memory)
     }
 
+    /// Whether exactly this region is there.
+    pub fn has(&self, spec: &RegionSpec) -> bool {
+        self.regions.iter().any(|r| r.spec == *spec)
+    }
+
     /// The same with one region more.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use netvale_mem::notify::Doorbell;
 use rustix::event::epoll;
 
 use super::message::{Message, Refused, protocol, put_region, request};
-use crate::memory::{GuestMemory, MAX_REGIONS, RegionSpec};
+use crate::memory::{GuestMemory, MAX_REGIONS, MemoryError, RegionSpec};
 use crate::net::features::{EVENT_IDX, Framing, INDIRECT_DESC, OFFERED, PROTOCOL_FEATURES, RING_PACKED};
 use crate::net::live::{Live, Place};
 use crate::queue::{Addresses, Broken, MAX_SIZE, Pieces, Queue, QueueFeatures};
@@ -156,12 +156,20 @@ impl Device {
             request::ADD_MEM_REG => {
                 let (spec, fds) = (m.region(8)?, m.take_fds(1)?);
                 let fd = fds.first().ok_or(Refused::Size(m.request))?;
-                self.set_memory(self.memory.with(spec, fd)?)?;
+                // QEMU before 8.2 says it once for every queue pair.
+                if !self.memory.has(&spec) {
+                    self.set_memory(self.memory.with(spec, fd)?)?;
+                }
             }
             request::REM_MEM_REG => {
                 // Some front ends send the file along, which is of no use.
                 m.fds.clear();
-                self.set_memory(self.memory.without(m.region(8)?)?)?;
+                // And this, too.
+                let spec = m.region(8)?;
+                match self.memory.without(spec) {
+                    Err(MemoryError::NoSuch(_)) => {}
+                    other => self.set_memory(other?)?,
+                }
             }
             request::GET_CONFIG => return self.get_config(m).map(Some),
             // Nothing in the configuration space is the driver's to write.

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# guest-image.sh: makes what guests of the tests boot from, once, and prints the folder it is in: `vmlinux` (uncompressed: it boots in half
+# the time) and `base.cpio.gz` (busybox, virtio modules, an /init that runs /script).
+#
+# The kernel is Debian's own package, only unpacked, never installed. Needs the packages busybox-static, cpio, kmod, lz4, zstd, xz-utils.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+# Changes whenever what is made changes.
+recipe=1
+cache=${NETVALE_GUESTS:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/netvale/guests}
+meta=linux-image-amd64
+package=$(apt-cache depends "$meta" 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[0-9].*-amd64\)$/\1/p' | head -n 1)
+if [ -z "$package" ]; then
+    echo "no kernel package: $meta is not known to apt here" >&2
+    exit 1
+fi
+image=$cache/$package-$recipe
+if [ -e "$image/done" ]; then
+    echo "$image"
+    exit
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+apt-get download -qq "$package" 2>/dev/null || { apt-get update -qq && apt-get download -qq "$package"; } >&2
+dpkg -x "$package"_*.deb tree
+release=$(basename tree/lib/modules/*)
+
+# unpack OFFSET COMMAND…: whether the kernel's payload begins there.
+unpack() {
+    tail -c "+$(($1 + 1))" "tree/boot/vmlinuz-$release" | "${@:2}" >vmlinux 2>/dev/null || true
+    [ "$(head -c 4 vmlinux | od -An -tx1 | tr -d ' \n')" = 7f454c46 ]
+}
+
+# offsets MAGIC (as grep -P writes it)
+offsets() {
+    LC_ALL=C grep -aobP "$1" "tree/boot/vmlinuz-$release" | cut -d: -f1
+}
+
+extract() {
+    local at
+    for at in $(offsets '\x28\xb5\x2f\xfd'); do unpack "$at" zstd -dc && return; done
+    for at in $(offsets '\xfd7zXZ\x00'); do unpack "$at" xz -dc --single-stream && return; done
+    for at in $(offsets '\x02\x21\x4c\x18'); do unpack "$at" lz4 -dc && return; done
+    for at in $(offsets '\x1f\x8b\x08'); do unpack "$at" gzip -dc && return; done
+    echo "cannot find the kernel in $package" >&2
+    return 1
+}
+extract
+
+mkdir -p root/{bin,proc,sys,dev,tmp,run,modules}
+cp /bin/busybox root/bin/
+for name in sh mount ip ping insmod poweroff reboot cat echo sleep ls dmesg grep cut seq nc ifconfig taskset wc head md5sum dd; do
+    ln -s busybox "root/bin/$name"
+done
+depmod -b tree "$release"
+for module in virtio_net virtio_pci e1000 af_packet; do
+    modprobe -d tree -S "$release" --show-depends "$module" 2>/dev/null | sed -n 's/^insmod \([^ ]*\).*/\1/p'
+done | awk '!seen[$0]++' >list
+n=10
+while read -r file; do
+    cp "$file" "root/modules/$n-$(basename "$file")"
+    n=$((n + 1))
+done <list
+
+cat >root/init <<'INIT'
+#!/bin/sh
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev 2>/dev/null
+for module in /modules/*; do insmod "$module" || echo "insmod $module failed"; done
+echo "guest: up"
+sh /script
+echo "guest: exit $?"
+poweroff -f
+INIT
+chmod 755 root/init
+(cd root && find . | sort | cpio -o -H newc --quiet) | gzip -1 >base.cpio.gz
+
+mkdir -p "$image"
+mv vmlinux base.cpio.gz "$image/"
+touch "$image/done"
+echo "$image"
