@@ -20,7 +20,7 @@ demo: ## real traffic across a switch, in under a minute
 	@$(MAKE) --no-print-directory build
 	@$(NETVALE) demo
 
-test: ## all tests, loom models, Miri and bounded fuzzing (under 15 minutes)
+test: ## all tests, loom models, Miri and bounded fuzzing (about 15 minutes)
 	@scripts/install-deps.sh test
 	@scripts/test.sh
 

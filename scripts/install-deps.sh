@@ -28,6 +28,14 @@ tcpreplay|unmodified program that sends through packet sockets
 arping|unmodified program that sends and receives
 arp-scan|unmodified program that sends and receives
 python3-scapy|unmodified program that loads libpcap at run time
+qemu-system-x86|runs guests
+busybox-static|root file system of guests
+cpio|packs it
+kmod|finds the guest's kernel modules
+lz4|unpacks the guest's kernel
+zstd|unpacks the guest's kernel
+xz-utils|unpacks the guest's kernel
+dpdk-dev|testpmd at the other end of vhost-user
 procps|looks at processes and their resources
 g++|builds libFuzzer for the fuzz targets
 LIST

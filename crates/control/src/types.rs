@@ -16,7 +16,7 @@ mod values;
 pub use mac::{BadMac, Mac};
 pub use port::{
     AttachParams, DetachParams, Direction, ListParams, Owner, PortInfo, PortKind, PortOptions, PortState, RegionInfo,
-    RingInfo, ShowParams,
+    RingInfo, ShowParams, VhostInfo,
 };
 pub use stats::{PortStats, StatsReply, WorkerStats};
 

@@ -14,6 +14,7 @@ use netvale_switch::Fdb;
 use crate::holders::Holders;
 use crate::rings::Rings;
 use crate::state::{Kind, PortRecord, State};
+use crate::vhosts;
 
 impl PortRecord {
     fn port_kind(&self) -> PortKind {
@@ -74,6 +75,10 @@ impl PortRecord {
             lossless: self.lossless,
             drops: self.drops(),
             rings: Vec::new(),
+            vhost: match &self.kind {
+                Kind::Device(d) => d.vhost.as_ref().map(vhosts::info),
+                Kind::Local(_) | Kind::Monitor(_) => None,
+            },
             notes: Vec::new(),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use netvale_control::types::{PortKind, PortOptions};
+use netvale_control::types::{Mac, PortKind, PortOptions, VhostInfo};
 use netvale_vhost::driver::frontend::Wish;
 use netvale_vhost::driver::port::VirtioPort;
 use netvale_vhost::net::features as bits;
@@ -71,6 +71,18 @@ fn mac_for(name: &str) -> [u8; 6] {
     let sum = name.bytes().fold(0x811c_9dc5u32, |sum, b| (sum ^ u32::from(b)).wrapping_mul(0x0100_0193));
     let [a, b, c, d] = sum.to_be_bytes();
     [0x02, 0x76, a, b, c, d]
+}
+
+/// What `netvale vm` goes by.
+pub fn info(port: &VhostPort) -> VhostInfo {
+    let o = port.options();
+    VhostInfo {
+        path: o.path.display().to_string(),
+        client: o.mode == Mode::Client,
+        pairs: o.pairs.into(),
+        mac: Mac(o.mac),
+        mtu: o.mtu.into(),
+    }
 }
 
 /// Sentences for `netvale show`.

@@ -2,16 +2,17 @@
 //!
 //! Rounding a copy up to whole cache lines, as the kernel's netmap does, would carry what an earlier frame left behind the
 //! end of a buffer into somebody else's region. Short frames are therefore copied with two overlapping moves of
-//! the largest size that fits, long ones by the C library's memcpy.
+//! the largest size that fits, long ones by the C library's memmove, which on today's machines is
+//! its memcpy.
 #![allow(unsafe_code)]
 
 /// Copies `len` bytes from `src` to `dst`.
 ///
-/// Either side may be shared with another process that writes it at the same time. The bytes are opaque here: nothing is
-/// decided by them, so the worst a concurrent writer can cause is a frame with mixed contents.
+/// Either side may be shared with another process that writes it at the same time, and they may overlap: a peer may name one place twice. The
+/// bytes are opaque here: nothing is decided by them, so the worst that can come of it is a frame with mixed contents.
 ///
 /// # Safety
-/// `src..src+len` must be readable, `dst..dst+len` writable, both for the whole call, and they must not overlap.
+/// `src..src+len` must be readable, `dst..dst+len` writable, both for the whole call.
 #[inline]
 pub unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
     // SAFETY: the caller's contract; `ends::<N>` is called only with N <= len <= 2 * N.
@@ -30,7 +31,7 @@ pub unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
             32..=64 => ends::<32>(src, dst, len),
             65..=128 => ends::<64>(src, dst, len),
             129..=256 => ends::<128>(src, dst, len),
-            _ => std::ptr::copy_nonoverlapping(src, dst, len),
+            _ => std::ptr::copy(src, dst, len),
         }
     }
 }

@@ -283,7 +283,7 @@ impl FrameRef<'_> {
     /// The same to `room` bytes at `to`.
     ///
     /// # Safety
-    /// `to` must be writable for `room` bytes and not overlap the frame.
+    /// `to` must be writable for `room` bytes.
     pub unsafe fn copy_out_raw(&self, mut at: usize, to: *mut u8, room: usize) -> usize {
         let mut done = 0;
         for i in 0..self.pieces() {
@@ -306,7 +306,7 @@ impl FrameRef<'_> {
     /// Copies the whole frame of one piece to `dst`.
     ///
     /// # Safety
-    /// `dst` must be writable for [`FrameRef::len`] bytes and not overlap the frame; the frame must have one piece.
+    /// `dst` must be writable for [`FrameRef::len`] bytes; the frame must have one piece.
     #[inline]
     pub unsafe fn copy_single_to(&self, dst: *mut u8) {
         debug_assert!(self.frame.pieces == 1);

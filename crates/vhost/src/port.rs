@@ -117,8 +117,7 @@ pub struct VhostPort {
     shared: Arc<Shared>,
     seats: Vec<Seat>,
     thread: Option<JoinHandle<()>>,
-    /// The socket's path, if it is ours to remove.
-    path: Option<PathBuf>,
+    options: VhostOptions,
 }
 
 /// A port's queues for the switch.
@@ -158,8 +157,12 @@ impl VhostPort {
         let thread = std::thread::Builder::new().name("netvale-vhost".into()).spawn(move || server.run());
         let thread = thread
             .map_err(|e| step("start a thread")(e.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error)))?;
-        let path = (options.mode == Mode::Server).then(|| options.path.clone());
-        Ok((VhostPort { shared, seats, thread: Some(thread), path }, (egress, ingress)))
+        Ok((VhostPort { shared, seats, thread: Some(thread), options: options.clone() }, (egress, ingress)))
+    }
+
+    /// What it was made with.
+    pub fn options(&self) -> &VhostOptions {
+        &self.options
     }
 
     /// What it is doing.
@@ -181,8 +184,9 @@ impl Drop for VhostPort {
             // A panic was reported by the runtime.
             let _ = thread.join();
         }
-        if let Some(path) = &self.path {
-            let _ = std::fs::remove_file(path);
+        if self.options.mode == Mode::Server {
+            // Ours, as we bound it.
+            let _ = std::fs::remove_file(&self.options.path);
         }
     }
 }

@@ -19,9 +19,11 @@ fn port(switch: &Arc<Switch>, name: &str, hdr_len: u32) -> Option<(Arc<PortMem>,
     let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: SLOTS, rx_slots: SLOTS };
     let mem = Arc::new(Region::private(RegionSizes::for_port(2, SLOTS, BUF, 0, 0)).ok()?.port(shape).ok()?);
     let bell = || Doorbell::new().ok();
-    let egress = Arc::new(RingEgress::new(mem.clone(), HostRx::new(mem.rx[0].clone(), bell()?), hdr_len, Arc::default()));
+    let egress =
+        Arc::new(RingEgress::new(mem.clone(), HostRx::new(mem.rx[0].clone(), bell()?), hdr_len, Arc::default()));
     let id = switch.attach(Port { name: name.into(), egresses: vec![egress.clone()], lossless: false }).ok()?;
-    let ingress = RingIngress::new(mem.clone(), HostTx::new(mem.tx[0].clone(), bell()?), bell()?, hdr_len, Arc::default());
+    let ingress =
+        RingIngress::new(mem.clone(), HostTx::new(mem.tx[0].clone(), bell()?), bell()?, hdr_len, Arc::default());
     Some((mem, egress, Forwarder::new(switch.clone(), id, 0, Box::new(ingress))))
 }
 

@@ -23,6 +23,7 @@ pub mod stop;
 pub mod table;
 pub mod top;
 pub mod up;
+pub mod vm;
 
 /// A subcommand with its arguments.
 #[derive(Debug, clap::Subcommand)]
@@ -32,6 +33,7 @@ pub enum Command {
     Stop(stop::Args),
     Attach(attach::Args),
     Detach(detach::Args),
+    Vm(vm::Args),
     List(list::Args),
     Show(show::Args),
     Table(table::Args),
@@ -60,6 +62,7 @@ impl Command {
             Self::Stop(args) => stop::run(args, ctx),
             Self::Attach(args) => attach::run(args, ctx),
             Self::Detach(args) => detach::run(args, ctx),
+            Self::Vm(args) => vm::run(args, ctx),
             Self::List(args) => list::run(args, ctx),
             Self::Show(args) => show::run(args, ctx),
             Self::Table(args) => table::run(args, ctx),

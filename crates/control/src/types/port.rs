@@ -117,9 +117,27 @@ pub struct PortInfo {
     /// Its rings, in first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rings: Vec<RingInfo>,
+    /// Of a vhost-user device: what attaches a virtual machine to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vhost: Option<VhostInfo>,
     /// What its user should know, e.g. `buffer used twice`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+}
+
+/// A vhost-user device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VhostInfo {
+    /// Its socket.
+    pub path: String,
+    /// Whether it connects there, instead of listening.
+    pub client: bool,
+    /// Queue pairs.
+    pub pairs: u32,
+    /// Ethernet address offered to the driver.
+    pub mac: Mac,
+    /// MTU offered to the driver.
+    pub mtu: u32,
 }
 
 /// What a port is.

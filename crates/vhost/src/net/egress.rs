@@ -125,8 +125,7 @@ impl VhostEgress {
             for (&(chain, ptr), &pick) in group[..count].iter().zip(&picks[done..]) {
                 let Some(frame) = batch.get(usize::from(pick)) else { continue };
                 // SAFETY: the buffer lies in the guest's memory, which `live` holds, and has hdr_len + frame.len() bytes, as checked above
-                // of the copy of its descriptor; a plain frame has one piece. They do not overlap, unless a guest sends from the
-                // buffer it posted: then its own bytes are mixed.
+                // of the copy of its descriptor; a plain frame has one piece.
                 unsafe {
                     write_plain_header(ptr.as_ptr(), hdr_len);
                     frame.copy_single_to(ptr.as_ptr().add(hdr_len));
@@ -151,7 +150,7 @@ impl VhostEgress {
     ) -> Result<Put, Broken> {
         if live.framing.form(frame) == Form::AsIs {
             let header = header_bytes(&frame.offload());
-            // SAFETY: `place` hands out room in a buffer of the guest's; see `deliver_plain` for what overlaps.
+            // SAFETY: `place` hands out room in a buffer of the guest's.
             let put = place(live, &header, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) })?;
             if put == Put::Done {
                 (tally.frames, tally.bytes) = (tally.frames + 1, tally.bytes + frame.len() as u64);

@@ -1,0 +1,141 @@
+//! `netvale vm`: how a virtual machine is attached.
+
+use std::process::ExitCode;
+
+use netvale_control::types::VhostInfo;
+
+use crate::{CliError, Ctx, out};
+
+/// Print the arguments that attach a virtual machine to a vhost port.
+///
+/// The machine's memory must be shared: QEMU does without a word what it can with memory that is not, and the port never sees a frame.
+/// Examples:
+///
+///   netvale attach vale0 vhost:/run/netvale/vm1.sock
+///   qemu-system-x86_64 -m 2G … $(netvale vm vale0:vm1)
+///   netvale vm vale0:vm1 --vmm libvirt
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The port, as `netvale list` shows it, e.g. vale0:vm1.
+    pub port: String,
+
+    /// For which program.
+    #[arg(long, value_enum, default_value_t)]
+    pub vmm: Vmm,
+
+    /// The machine's memory, as in QEMU's -m.
+    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    pub memory: String,
+}
+
+/// Programs that run virtual machines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Vmm {
+    /// QEMU's command line.
+    #[default]
+    Qemu,
+    /// cloud-hypervisor's command line.
+    CloudHypervisor,
+    /// The elements of a libvirt domain.
+    Libvirt,
+    /// User-Mode Linux's command line.
+    Uml,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// No daemon answers, there is no such port, or it is none for a virtual machine.
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let port = ctx.daemon()?.ask(|client| client.show(&args.port))?;
+    let Some(vhost) = port.vhost else {
+        return Err(CliError::usage(
+            format!("{} is a {} port, and a virtual machine takes a vhost port", port.name, port.kind),
+            "netvale attach vale0 vhost:/run/netvale/vm1.sock",
+        ));
+    };
+    out::line(format_args!("{}", arguments(args.vmm, &vhost, &args.memory)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn arguments(vmm: Vmm, v: &VhostInfo, memory: &str) -> String {
+    match vmm {
+        Vmm::Qemu => qemu(v, memory),
+        Vmm::CloudHypervisor => {
+            let mode = if v.client { ",vhost_mode=server" } else { "" };
+            let (path, mac, queues) = (&v.path, v.mac, 2 * v.pairs);
+            format!(
+                "--memory size={memory},shared=on --net vhost_user=true,socket={path}{mode},mac={mac},num_queues={queues},queue_size=1024"
+            )
+        }
+        Vmm::Libvirt => libvirt(v, memory),
+        Vmm::Uml => format!("virtio_uml.device={}:1", v.path),
+    }
+}
+
+fn qemu(v: &VhostInfo, memory: &str) -> String {
+    let (path, mac, pairs) = (&v.path, v.mac, v.pairs);
+    // With reconnect, a daemon that is restarted only costs a pause.
+    let meet = if v.client { ",server=on,wait=off" } else { ",reconnect=1" };
+    let queues = if pairs > 1 { format!(",queues={pairs}") } else { String::new() };
+    let mq = if pairs > 1 { format!(",mq=on,vectors={}", 2 * pairs + 2) } else { String::new() };
+    format!(
+        "-object memory-backend-memfd,id=mem,size={memory},share=on -machine memory-backend=mem -m {memory} \
+         -chardev socket,id=nv0,path={path}{meet} -netdev vhost-user,id=nv0,chardev=nv0{queues} \
+         -device virtio-net-pci,netdev=nv0,mac={mac},rx_queue_size=1024,host_mtu={}{mq}",
+        v.mtu
+    )
+}
+
+fn libvirt(v: &VhostInfo, memory: &str) -> String {
+    let (path, mac, pairs, mtu) = (&v.path, v.mac, v.pairs, v.mtu);
+    let mode = if v.client { "server" } else { "client" };
+    let reconnect = if v.client { "/>" } else { "><reconnect enabled='yes' timeout='1'/></source>" };
+    let driver =
+        if pairs > 1 { format!("queues='{pairs}' rx_queue_size='1024'") } else { "rx_queue_size='1024'".into() };
+    format!(
+        "<!-- memory: {memory} -->
+<memoryBacking>
+  <source type='memfd'/>
+  <access mode='shared'/>
+</memoryBacking>
+<!-- in <devices> -->
+<interface type='vhostuser'>
+  <mac address='{mac}'/>
+  <source type='unix' path='{path}' mode='{mode}'{reconnect}
+  <model type='virtio'/>
+  <driver {driver}/>
+  <mtu size='{mtu}'/>
+</interface>"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(pairs: u32, client: bool) -> VhostInfo {
+        let mac = "02:00:00:00:00:01".parse().expect("an address");
+        VhostInfo { path: "/run/s".into(), client, pairs, mac, mtu: 1500 }
+    }
+
+    /// Objective: what a program needs is there: shared memory, the socket, who listens, queues.
+    #[test]
+    fn what_is_needed() {
+        let text = arguments(Vmm::Qemu, &info(1, false), "2G");
+        for part in ["size=2G,share=on", "path=/run/s,reconnect=1", "mac=02:00:00:00:00:01"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!text.contains("queues="), "{text}");
+        let text = arguments(Vmm::Qemu, &info(4, true), "2G");
+        for part in ["queues=4", "mq=on,vectors=10", "server=on,wait=off"] {
+            assert!(text.contains(part), "{text}");
+        }
+        let text = arguments(Vmm::CloudHypervisor, &info(2, false), "1G");
+        assert!(text.contains("shared=on") && text.contains("num_queues=4"), "{text}");
+        let text = arguments(Vmm::Libvirt, &info(2, false), "1G");
+        assert!(text.contains("mode='client'><reconnect") && text.contains("queues='2'"), "{text}");
+        assert!(text.contains("</source>"), "{text}");
+        assert_eq!(arguments(Vmm::Uml, &info(1, false), ""), "virtio_uml.device=/run/s:1");
+    }
+}

@@ -1,0 +1,80 @@
+//! Any vhost-user messages, with any descriptors, against our device; its queues are used in between.
+#![no_main]
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use netvale_mem::notify::Doorbell;
+use netvale_port::{Batch, Egress, Ingress, Scratch};
+use netvale_vhost::net::egress::VhostEgress;
+use netvale_vhost::net::ingress::VhostIngress;
+use netvale_vhost::net::live::{Place, Trouble};
+use netvale_vhost::proto::device::{Device, NetConfig, Seat};
+use netvale_vhost::proto::message::Message;
+use rustix::event::{EventfdFlags, epoll, eventfd};
+
+struct Shared {
+    memory: OwnedFd,
+    wake: Arc<OwnedFd>,
+    bell: Arc<Doorbell>,
+    scratch: Scratch,
+}
+
+fn shared() -> Option<Shared> {
+    let memory = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
+    rustix::fs::ftruncate(&memory, 0x4000).ok()?;
+    let wake = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).ok()?);
+    Some(Shared { memory, wake, bell: Arc::new(Doorbell::new().ok()?), scratch: Scratch::new() })
+}
+
+thread_local! {
+    static SHARED: std::cell::RefCell<Option<Shared>> = std::cell::RefCell::new(shared());
+}
+
+fn fd(shared: &Shared, kind: u8) -> Option<OwnedFd> {
+    match kind & 3 {
+        0 | 1 => rustix::io::fcntl_dupfd_cloexec(&shared.memory, 0).ok(),
+        2 => eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok(),
+        _ => rustix::io::fcntl_dupfd_cloexec(&*shared.wake, 0).ok(),
+    }
+}
+
+/// Request, flags, number and kind of descriptors, length of the payload, payload.
+fn message(shared: &Shared, data: &mut &[u8]) -> Option<Message> {
+    let [request, flags, fds, len, rest @ ..] = *data else { return None };
+    let (payload, rest) = rest.split_at(usize::from(*len).min(rest.len()));
+    *data = rest;
+    let fds = (0..fds & 7).filter_map(|i| fd(shared, (fds >> 3).wrapping_add(i))).collect();
+    Some(Message { request: u32::from(*request) % 44, flags: u32::from(*flags), payload: payload.to_vec(), fds })
+}
+
+fuzz_target!(|data: &[u8]| {
+    SHARED.with_borrow_mut(|shared| {
+        let Some(shared) = shared else { return };
+        let places = [Arc::new(Place::default()), Arc::new(Place::default())];
+        let wake = |i: usize| (i == 1).then(|| (Arc::clone(&shared.wake), Arc::clone(&shared.bell)));
+        let seats = places.iter().enumerate().map(|(i, p)| Seat { place: Arc::clone(p), wake: wake(i) }).collect();
+        let mut device = Device::new(NetConfig { mac: [2; 6], pairs: 1, mtu: 1500 }, seats);
+        let trouble = Trouble(Arc::clone(&shared.bell));
+        let egress = VhostEgress::new(Arc::clone(&places[0]), trouble.clone(), Arc::default());
+        let mut ingress = VhostIngress::new(Arc::clone(&places[1]), trouble, Arc::clone(&shared.wake), Arc::default());
+        let (mut rest, frame, mut batch) = (data, [7u8; 60], Batch::new());
+        while let Some(m) = message(shared, &mut rest) {
+            let (request, is_reply) = (m.request, m.is_reply());
+            match device.handle(m) {
+                Ok(Some(answer)) => assert!(answer.is_reply() && answer.request == request && !is_reply),
+                Ok(None) => {}
+                Err(_) => break,
+            }
+            ingress.take(&mut batch);
+            batch.clear();
+            ingress.release();
+            // SAFETY: the frame outlives the batch.
+            unsafe { batch.push(frame.as_ptr(), 60) };
+            egress.deliver(&batch, &[0], &mut shared.scratch);
+            batch.clear();
+        }
+        let _ = device.broken();
+    });
+});

@@ -1,0 +1,104 @@
+//! Any contents of a guest's memory, rings and buffers alike, against both queues of our device, in both layouts.
+#![no_main]
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use netvale_mem::notify::Doorbell;
+use netvale_port::{Batch, Egress, Ingress, Scratch};
+use netvale_vhost::memory::{GuestMemory, Hint, RegionSpec};
+use netvale_vhost::net::egress::VhostEgress;
+use netvale_vhost::net::features::{self, Framing};
+use netvale_vhost::net::ingress::VhostIngress;
+use netvale_vhost::net::live::{Live, Place, Trouble};
+use netvale_vhost::queue::{Addresses, Pieces, Queue, QueueFeatures};
+
+/// Guest memory in two regions that touch each other: buffers may lie across them.
+const SIZE: u64 = 0x800;
+const USER: u64 = 0x10_0000;
+const QUEUE: u16 = 8;
+
+struct Rig {
+    memory: Arc<GuestMemory>,
+    trouble: Trouble,
+    wake: Arc<OwnedFd>,
+    scratch: Scratch,
+}
+
+fn rig() -> Option<Rig> {
+    let file = || {
+        let fd = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
+        rustix::fs::ftruncate(&fd, 2 * SIZE).ok()?;
+        Some(fd)
+    };
+    let spec = |i: u64| RegionSpec { guest: i * SIZE, size: SIZE, user: USER + i * SIZE, offset: i * SIZE };
+    let memory = Arc::new(GuestMemory::new(vec![(spec(0), file()?), (spec(1), file()?)]).ok()?);
+    let wake = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).ok()?;
+    Some(Rig {
+        memory,
+        trouble: Trouble(Arc::new(Doorbell::new().ok()?)),
+        wake: Arc::new(wake),
+        scratch: Scratch::new(),
+    })
+}
+
+thread_local! {
+    static RIG: std::cell::RefCell<Option<Rig>> = std::cell::RefCell::new(rig());
+}
+
+fn fill(memory: &GuestMemory, data: &[u8]) {
+    for i in 0..2 {
+        let Some((p, n)) = memory.guest(i * SIZE, SIZE, &mut Hint::default()) else { return };
+        for k in 0..n as usize {
+            let byte = data.get(i as usize * SIZE as usize + k).copied().unwrap_or(0);
+            // SAFETY: inside the region.
+            unsafe { p.as_ptr().add(k).write_volatile(byte) };
+        }
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let [kind, base, rest @ ..] = data else { return };
+    RIG.with_borrow_mut(|rig| {
+        let Some(rig) = rig else { return };
+        fill(&rig.memory, rest);
+        let on = |bit: u8| kind & bit != 0;
+        let layout = QueueFeatures { packed: on(1), event_idx: on(2), indirect: on(4) };
+        let bit = |cond: bool, bits: u64| if cond { bits } else { 0 };
+        let framing = Framing::of(
+            features::VERSION_1
+                | bit(on(8), features::MRG_RXBUF)
+                | bit(on(16), features::CSUM | features::HOST_TSO4)
+                | bit(on(32), features::GUEST_CSUM),
+        );
+        let at = Addresses { desc: USER, avail: USER + 0x80, used: USER + 0xc0 };
+        let place = || {
+            let queue = Queue::new(&rig.memory, QUEUE, at, u32::from(*base), layout)?;
+            let place = Arc::new(Place::default());
+            *place.slot.enter() = Some(Live {
+                queue,
+                memory: Arc::clone(&rig.memory),
+                framing,
+                call: None,
+                enabled: true,
+                pieces: Pieces::default(),
+                broken: None,
+            });
+            Some(place)
+        };
+        let (Some(tx), Some(rx)) = (place(), place()) else { return };
+        let mut ingress = VhostIngress::new(tx, rig.trouble.clone(), Arc::clone(&rig.wake), Arc::default());
+        let egress = VhostEgress::new(rx, rig.trouble.clone(), Arc::default());
+        let mut batch = Batch::new();
+        for _ in 0..4 {
+            ingress.take(&mut batch);
+            let picks: Vec<u16> = (0..batch.len() as u16).collect();
+            egress.deliver(&batch, &picks, &mut rig.scratch);
+            batch.clear();
+            ingress.release();
+            ingress.arm();
+            ingress.disarm();
+        }
+    });
+});
