@@ -34,6 +34,7 @@ impl Memif {
             frame_bytes: case.frame_bytes,
             burst: burst(case, BEST_BURST),
             more: &[],
+            eal: &[],
         };
         Testpmd::start(&setup, place)
     }

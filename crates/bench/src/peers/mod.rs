@@ -16,6 +16,7 @@ pub mod udp;
 use crate::contender::Contender;
 use crate::scenarios::compat::{Native, SystemPcap};
 use crate::scenarios::copy::AlignedCopy;
+use crate::scenarios::vhost::DpdkVhost;
 
 /// Every peer there is, best known first. A case takes those that [`Contender::fits`].
 #[must_use]
@@ -38,5 +39,6 @@ pub fn all() -> Vec<Box<dyn Contender>> {
         Box::new(udp::UdpEcho::OneCore),
         Box::new(Native),
         Box::new(SystemPcap),
+        Box::new(DpdkVhost),
     ]
 }

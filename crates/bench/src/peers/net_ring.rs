@@ -66,6 +66,7 @@ impl Contender for NetRing {
                 frame_bytes: case.frame_bytes,
                 burst: burst(case, self.best_burst()),
                 more: &[],
+                eal: &[],
             },
             &place,
         )?;

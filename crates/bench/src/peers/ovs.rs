@@ -113,6 +113,7 @@ impl Ovs {
             frame_bytes: case.frame_bytes,
             burst: burst(case, BEST_BURST),
             more: &[format!("--eth-peer=0,{second}"), format!("--eth-peer=1,{first}")],
+            eal: &[],
         };
         Testpmd::start(&setup, place)
     }

@@ -86,6 +86,8 @@ pub struct Setup<'a> {
     pub burst: u32,
     /// Further arguments for the application.
     pub more: &'a [String],
+    /// Further arguments for DPDK's environment.
+    pub eal: &'a [&'a str],
 }
 
 impl Setup<'_> {
@@ -107,6 +109,7 @@ impl Setup<'_> {
         if self.single_file {
             command.arg("--single-file-segments");
         }
+        command.args(self.eal);
         command.args(["--", "-i", "--no-mlockall"]);
         command.arg(format!("--forward-mode={}", self.forward));
         command.arg(format!("--txpkts={}", self.frame_bytes));
@@ -284,6 +287,7 @@ mod tests {
             frame_bytes: 60,
             burst: 32,
             more: &[],
+            eal: &[],
         };
         assert_eq!(setup.lcores(), "0@2,1@2,2@5");
     }

@@ -11,6 +11,7 @@ pub mod stations;
 pub mod tap;
 pub mod traffic;
 pub mod vale;
+pub mod vhost;
 
 use crate::case::{Case, Unit};
 use crate::contender::Contender;
@@ -20,6 +21,7 @@ use crate::sys::worker::Role;
 pub const ROLES: &[&[(&str, Role)]] = &[
     &[(own::DAEMON, own::daemon_role), (pipe::SENDER, pipe::sender_role), (pipe::RECEIVER, pipe::receiver_role)],
     &compat::ROLES,
+    &[(vhost::DEVICE, vhost::device_role)],
 ];
 
 /// The values to go through; an empty list means the scenario's own.
@@ -133,6 +135,7 @@ const ALL: &[Scenario] = &[
     latency::SCENARIO,
     idle::SCENARIO,
     compat::SCENARIO,
+    vhost::SCENARIO,
 ];
 
 /// The scenario of that name.
