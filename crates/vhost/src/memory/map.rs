@@ -77,6 +77,15 @@ struct Watched {
 static WATCHED: [Watched; 1024] =
     [const { Watched { start: AtomicUsize::new(0), len: AtomicUsize::new(0), damaged: AtomicBool::new(false) } }; 1024];
 
+/// How often memory was lost in this process: as long as that does not change, nothing has to be looked at.
+static LOSSES: AtomicUsize = AtomicUsize::new(0);
+
+/// See [`LOSSES`].
+#[inline]
+pub fn losses() -> usize {
+    LOSSES.load(Ordering::Acquire)
+}
+
 fn watch(start: usize, len: usize) -> Option<usize> {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(install);
@@ -119,6 +128,7 @@ unsafe extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, 
         let mapped = unsafe { libc::mmap(start as *mut libc::c_void, len, prot, flags, -1, 0) };
         if mapped != libc::MAP_FAILED {
             w.damaged.store(true, Ordering::Release);
+            LOSSES.fetch_add(1, Ordering::AcqRel);
             return;
         }
     }

@@ -14,6 +14,7 @@ mod map;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use thiserror::Error;
 
@@ -87,6 +88,8 @@ unsafe impl Sync for Region {}
 pub struct GuestMemory {
     /// By guest address.
     regions: Vec<Region>,
+    /// Losses anywhere when these regions were last found whole.
+    found_whole: Arc<AtomicUsize>,
 }
 
 /// The region found last, in which the next address most likely lies.
@@ -149,7 +152,7 @@ impl GuestMemory {
         let mut regions = self.regions.clone();
         regions.push(Region { spec, host, map: Arc::new(map) });
         regions.sort_by_key(|r| r.spec.guest);
-        Ok(GuestMemory { regions })
+        Ok(GuestMemory { regions, ..GuestMemory::default() })
     }
 
     /// The same without a region.
@@ -161,7 +164,8 @@ impl GuestMemory {
         if !self.regions.iter().any(same) {
             return Err(MemoryError::NoSuch(spec.guest));
         }
-        Ok(GuestMemory { regions: self.regions.iter().filter(|r| !same(r)).cloned().collect() })
+        let regions = self.regions.iter().filter(|r| !same(r)).cloned().collect();
+        Ok(GuestMemory { regions, ..GuestMemory::default() })
     }
 
     /// Number of regions.
@@ -175,8 +179,19 @@ impl GuestMemory {
     }
 
     /// Whether a region's file was cut short behind our back: its bytes are lost.
+    #[inline]
     pub fn is_damaged(&self) -> bool {
-        self.regions.iter().any(|r| r.map.is_damaged())
+        let losses = map::losses();
+        losses != self.found_whole.load(Ordering::Relaxed) && self.look_for_damage(losses)
+    }
+
+    #[cold]
+    fn look_for_damage(&self, losses: usize) -> bool {
+        let damaged = self.regions.iter().any(|r| r.map.is_damaged());
+        if !damaged {
+            self.found_whole.store(losses, Ordering::Relaxed);
+        }
+        damaged
     }
 
     /// Where `len` bytes at a guest address lie, and how many of them in one piece (at least one, unless `len` is 0).

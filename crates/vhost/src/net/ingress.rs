@@ -11,7 +11,7 @@ use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 use rustix::event::epoll;
 
 use crate::net::live::{Live, Place, Trouble};
-use crate::queue::{Chain, Piece};
+use crate::queue::{Broken, Chain, Piece};
 
 /// A transmit queue.
 pub struct VhostIngress {
@@ -146,6 +146,9 @@ impl Ingress for VhostIngress {
         // SAFETY: inside since `try_enter`; the reference ends before `leave`, here or in `release`.
         if let Some(live) = unsafe { place.slot.get() }.filter(|l| l.enabled && l.broken.is_none()) {
             self.fill(live, batch);
+            if live.memory.is_damaged() {
+                self.trouble.report(live, Broken::MemoryGone);
+            }
         }
         self.counters.passed((batch.len() - before.0) as u64, batch.bytes() - before.1);
         if self.taken.is_empty() {
@@ -170,8 +173,9 @@ impl Ingress for VhostIngress {
             if live.queue.publish() {
                 live.notify(&self.place.counts);
             }
+            // Delivery may have been what found the memory gone.
             if live.memory.is_damaged() {
-                self.trouble.report(live, crate::queue::Broken::MemoryGone);
+                self.trouble.report(live, Broken::MemoryGone);
             }
         }
         self.taken.clear();

@@ -17,7 +17,6 @@ pub const MAX_PAIRS: usize = 16;
 
 /// What our device offers beside virtio's features.
 const PROTOCOL_OFFERED: u64 = protocol::MQ
-    | protocol::RARP
     | protocol::REPLY_ACK
     | protocol::MTU
     | protocol::CONFIG
@@ -80,15 +79,13 @@ pub struct Device {
     features: u64,
     protocol: u64,
     status: u64,
-    /// A frame to send for the guest after it moved here (SEND_RARP).
-    announce: Option<[u8; 6]>,
 }
 
 impl Device {
     /// A device with two seats a queue pair: what the driver receives, what it transmits.
     pub fn new(config: NetConfig, seats: Vec<Seat>) -> Device {
         let vrings = seats.iter().map(|_| Vring::default()).collect();
-        Device { config, seats, vrings, memory: Arc::default(), features: 0, protocol: 0, status: 0, announce: None }
+        Device { config, seats, vrings, memory: Arc::default(), features: 0, protocol: 0, status: 0 }
     }
 
     /// Features the driver acknowledged.
@@ -99,11 +96,6 @@ impl Device {
     /// Queues that run.
     pub fn running(&self) -> usize {
         self.vrings.iter().filter(|v| v.started).count()
-    }
-
-    /// The address of a guest that just moved here, once.
-    pub fn take_announce(&mut self) -> Option<[u8; 6]> {
-        self.announce.take()
     }
 
     /// Why a queue stopped for good, if one did.
@@ -172,13 +164,8 @@ impl Device {
                 }
             }
             request::GET_CONFIG => return self.get_config(m).map(Some),
-            // Nothing in the configuration space is the driver's to write.
-            request::SET_CONFIG => {}
-            request::NET_SET_MTU => {}
-            request::SEND_RARP => {
-                let mac = m.u64()?.to_le_bytes();
-                self.announce = mac.first_chunk().copied();
-            }
+            // Nothing in the configuration space is the driver's to write; frames of any length are taken.
+            request::SET_CONFIG | request::NET_SET_MTU => {}
             request::SET_STATUS => {
                 self.status = m.u64()?;
                 if self.status == 0 {

@@ -41,7 +41,6 @@ pub mod request {
     pub const SET_PROTOCOL_FEATURES: u32 = 16;
     pub const GET_QUEUE_NUM: u32 = 17;
     pub const SET_VRING_ENABLE: u32 = 18;
-    pub const SEND_RARP: u32 = 19;
     pub const NET_SET_MTU: u32 = 20;
     pub const GET_CONFIG: u32 = 24;
     pub const SET_CONFIG: u32 = 25;
@@ -57,7 +56,6 @@ pub mod request {
 #[allow(missing_docs)]
 pub mod protocol {
     pub const MQ: u64 = 1 << 0;
-    pub const RARP: u64 = 1 << 2;
     pub const REPLY_ACK: u64 = 1 << 3;
     pub const MTU: u64 = 1 << 4;
     pub const CONFIG: u64 = 1 << 9;

@@ -1,0 +1,189 @@
+//! Front ends that break the rules: each is disconnected with a reason, and the next one is served.
+
+mod common;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use common::{End, cross, frame, give, take, until};
+use netvale_vhost::driver::frontend::Wish;
+use netvale_vhost::driver::port::VirtioPort;
+use netvale_vhost::memory::RegionSpec;
+use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+use netvale_vhost::proto::message::{Message, put_region, request};
+use netvale_vhost::proto::wire::send;
+use netvale_wire::offload::Offload;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+const SIZE: u64 = 0x1_0000;
+const USER: u64 = 0x7000_0000;
+
+struct Rig {
+    device: VhostPort,
+    end: End,
+    path: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+fn rig() -> Rig {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let options = VhostOptions { path: path.clone(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
+    let (device, queues) = VhostPort::new(&options).unwrap();
+    Rig { device, end: End::first(queues), path, _dir: dir }
+}
+
+/// A front end that says what it is told to.
+struct Raw(UnixStream);
+
+impl Raw {
+    fn new(path: &Path) -> Raw {
+        Raw(UnixStream::connect(path).unwrap())
+    }
+
+    fn say(&self, request: u32, payload: Vec<u8>, fds: Vec<OwnedFd>) {
+        let mut m = Message::new(request, payload);
+        m.fds = fds;
+        // It may have been disconnected already.
+        let _ = send(self.0.as_fd(), &m);
+    }
+
+    fn number(&self, request: u32, n: u64) {
+        self.say(request, n.to_le_bytes().to_vec(), Vec::new());
+    }
+
+    fn memory(&self, regions: &[RegionSpec], fds: Vec<OwnedFd>) {
+        let mut payload = (regions.len() as u64).to_le_bytes().to_vec();
+        regions.iter().for_each(|r| put_region(&mut payload, r));
+        self.say(request::SET_MEM_TABLE, payload, fds);
+    }
+
+    /// Starts a queue whose rings lie at `at` in the memory.
+    fn start(&self, queue: u64, at: u64) {
+        self.number(request::SET_VRING_NUM, queue | 8 << 32);
+        let words = [queue, USER + at, USER + at + 0x200, USER + at + 0x100, 0];
+        self.say(request::SET_VRING_ADDR, words.iter().flat_map(|w| w.to_le_bytes()).collect(), Vec::new());
+        let kick = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        self.say(request::SET_VRING_KICK, queue.to_le_bytes().to_vec(), vec![kick]);
+    }
+}
+
+fn file() -> OwnedFd {
+    let fd = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&fd, SIZE).unwrap();
+    fd
+}
+
+fn whole() -> RegionSpec {
+    RegionSpec { guest: 0, size: SIZE, user: USER, offset: 0 }
+}
+
+/// Objective: every message that breaks a rule ends the connection, with a sentence that says which, and the port serves a driver
+/// that keeps to them right after.
+#[test]
+fn bad_messages() {
+    type Act = fn(&Raw);
+    let acts: [(&str, Act); 14] = [
+        ("not version 1", |r| {
+            let _ = std::io::Write::write_all(&mut &r.0, &[1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
+        }),
+        ("a payload of 4294967295 bytes", |r| {
+            let _ = std::io::Write::write_all(&mut &r.0, &[1, 0, 0, 0, 1, 0, 0, 0, 255, 255, 255, 255]);
+        }),
+        ("unknown", |r| r.number(99, 0)),
+        ("wrong size", |r| r.say(request::SET_FEATURES, vec![0; 3], Vec::new())),
+        ("were not offered", |r| r.number(request::SET_FEATURES, 1 << 63)),
+        ("were not offered", |r| r.number(request::SET_PROTOCOL_FEATURES, 1 << 63)),
+        ("there is no queue 9", |r| r.number(request::SET_VRING_NUM, 9 | 8 << 32)),
+        ("out of range", |r| r.number(request::SET_VRING_NUM, 0xffff_ffff << 32)),
+        ("with 0 descriptors", |r| r.memory(&[whole()], Vec::new())),
+        ("with 1 descriptors", |r| r.say(request::SET_OWNER, Vec::new(), vec![file()])),
+        ("overlap", |r| r.memory(&[whole(), whole()], vec![file(), file()])),
+        ("behind its file", |r| r.memory(&[RegionSpec { size: 2 * SIZE, ..whole() }], vec![file()])),
+        ("does not lie in the guest's memory", |r| r.start(0, 0)),
+        ("does not lie in the guest's memory", |r| {
+            r.memory(&[whole()], vec![file()]);
+            r.start(0, SIZE - 8);
+        }),
+    ];
+    let mut rig = rig();
+    for (says, act) in acts {
+        let raw = Raw::new(&rig.path);
+        until("connected", || rig.device.state().connected);
+        act(&raw);
+        until(says, || rig.device.state().last_error.is_some_and(|e| e.contains(says)));
+        drop(raw);
+    }
+    let (driver, queues) = VirtioPort::new(rig.path.clone(), Wish::default()).unwrap();
+    let mut driver_end = End::first(queues);
+    until("both run", || driver.state().running && rig.device.state().queues == 2);
+    take(&mut driver_end, |_| ());
+    let frames = vec![(frame(60, 1), Offload::None); 100];
+    assert!(cross(&driver_end, &mut rig.end, &frames, 8) == frames);
+}
+
+/// Objective: a front end that stops in the middle of a message holds nobody up, neither the switch nor the end of the port.
+#[test]
+fn half_a_message() {
+    let rig = rig();
+    let raw = Raw::new(&rig.path);
+    std::io::Write::write_all(&mut &raw.0, &[1, 0, 0]).unwrap();
+    until("connected", || rig.device.state().connected);
+    assert_eq!(give(&rig.end, &[(frame(60, 1), Offload::None)]), 1);
+    drop(rig);
+}
+
+/// Objective: rings with jumps and loops stop their queue by name; so does memory that is gone.
+#[test]
+fn bad_rings() {
+    // What stands in the transmit queue's rings: descriptors at 0x1000, available ring at 0x1100.
+    let loops = |m: &OwnedFd| {
+        put(m, 0x1000, &[0x2000, 60 | 1 << 32]);
+        put(m, 0x1100, &[1 << 16]);
+    };
+    let jumps = |m: &OwnedFd| put(m, 0x1100, &[9 << 16]);
+    let outside = |m: &OwnedFd| {
+        put(m, 0x1000, &[SIZE - 8, 60]);
+        put(m, 0x1100, &[1 << 16]);
+    };
+    let head = |m: &OwnedFd| put(m, 0x1100, &[1 << 16 | 8 << 32]);
+    let gone = |m: &OwnedFd| {
+        put(m, 0x1000, &[0x2000, 60]);
+        put(m, 0x1100, &[1 << 16]);
+    };
+    type Act<'a> = &'a dyn Fn(&OwnedFd);
+    let acts: [(&str, Act<'_>); 5] = [
+        ("longer than the queue, or a loop", &loops),
+        ("the available index jumped", &jumps),
+        ("a buffer lies outside", &outside),
+        ("begins at a descriptor outside the table", &head),
+        ("its file was cut short", &gone),
+    ];
+    let mut rig = rig();
+    for (says, act) in acts {
+        let raw = Raw::new(&rig.path);
+        let memory = file();
+        raw.number(request::SET_FEATURES, 1 << 32);
+        raw.memory(&[whole()], vec![memory.try_clone().unwrap()]);
+        act(&memory);
+        raw.start(1, 0x1000);
+        until("the queue runs", || rig.device.state().queues == 1);
+        if says.contains("cut short") {
+            ftruncate(&memory, 0).unwrap();
+        }
+        until(says, || {
+            take(&mut rig.end, |_| ());
+            rig.device.state().last_error.is_some_and(|e| e.contains(says))
+        });
+        drop(raw);
+        until("gone", || !rig.device.state().connected);
+    }
+}
+
+/// Writes 64-bit words to the memory.
+fn put(memory: &OwnedFd, at: u64, words: &[u64]) {
+    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+    assert_eq!(rustix::io::pwrite(memory, &bytes, at), Ok(bytes.len()));
+}
