@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use rustix::net::SocketType;
 
 use super::port_at;
 use crate::open::errno_of;
+use crate::table::MAX_FDS;
 
 /// How long a full ring is waited for before the socket's queue counts as full.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -29,16 +30,33 @@ struct Sockets {
 }
 
 static SOCKETS: Mutex<Option<Sockets>> = Mutex::new(None);
+/// Which descriptors are bound, a bit each: `write` and its like ask this, perhaps in a signal handler that interrupts what holds the
+/// lock.
+static BOUND: [AtomicU64; MAX_FDS / 64] = [const { AtomicU64::new(0) }; MAX_FDS / 64];
 /// Bound sockets: nothing at all is looked up while there are none.
-static BOUND: AtomicUsize = AtomicUsize::new(0);
+static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs `f` on the sockets, and counts them after it.
 fn with_sockets<T>(f: impl FnOnce(&mut Sockets) -> T) -> T {
     let mut guard: MutexGuard<'_, _> = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
-    let sockets = guard.get_or_insert_default();
-    let result = f(sockets);
-    BOUND.store(sockets.bound.len(), Ordering::Release);
-    result
+    f(guard.get_or_insert_default())
+}
+
+/// The word and the bit of a descriptor.
+#[inline]
+fn bit(number: c_int) -> Option<(&'static AtomicU64, u64)> {
+    let i = usize::try_from(number).ok()?;
+    Some((BOUND.get(i / 64)?, 1 << (i % 64)))
+}
+
+/// Notes that a descriptor is bound, or not any more.
+fn mark(number: c_int, on: bool) {
+    let Some((word, bit)) = bit(number) else { return };
+    let was = if on { word.fetch_or(bit, Ordering::AcqRel) } else { word.fetch_and(!bit, Ordering::AcqRel) };
+    match (was & bit != 0, on) {
+        (false, true) => drop(COUNT.fetch_add(1, Ordering::AcqRel)),
+        (true, false) => drop(COUNT.fetch_sub(1, Ordering::AcqRel)),
+        _ => {}
+    }
 }
 
 impl Sockets {
@@ -67,12 +85,20 @@ pub fn named(index: i32) {
 /// bind(2) of a packet socket to `index`; none when that is not a port's.
 pub fn bind(fd: BorrowedFd<'_>, number: c_int, index: i32) -> Option<Result<(), Errno>> {
     port_at(index)?;
-    Some(take_over(fd).map(|()| {
+    if bit(number).is_none() {
+        return Some(Err(Errno::MFILE));
+    }
+    Some(take_over(fd).and_then(|()| {
         crate::table::claim();
-        with_sockets(|s| {
+        let sender = |s: &mut Sockets| {
             let sender = s.sender(index)?;
-            s.bound.insert(number, (index, sender))
-        });
+            s.bound.insert(number, (index, sender));
+            Some(())
+        };
+        // No daemon: no such device.
+        with_sockets(sender).ok_or(Errno::NODEV)?;
+        mark(number, true);
+        Ok(())
     }))
 }
 
@@ -87,7 +113,7 @@ fn take_over(fd: BorrowedFd<'_>) -> Result<(), Errno> {
 /// Whether a socket is bound to a port.
 #[inline]
 pub fn is_bound(number: c_int) -> bool {
-    BOUND.load(Ordering::Acquire) != 0 && with_sockets(|s| s.bound.contains_key(&number))
+    COUNT.load(Ordering::Acquire) != 0 && bit(number).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
 }
 
 /// Sends a frame from a socket bound to a port, or to the port with that index.
@@ -114,9 +140,10 @@ pub fn send(number: c_int, index: Option<i32>, frame: &[u8]) -> Result<usize, Er
 
 /// `number` is about to be closed or overwritten.
 pub fn closed(number: c_int) {
-    if BOUND.load(Ordering::Acquire) == 0 || !crate::table::is_owner() {
+    if !is_bound(number) || !crate::table::is_owner() {
         return;
     }
+    mark(number, false);
     let gone = with_sockets(|s| {
         let (index, _) = s.bound.remove(&number)?;
         let is_last = !s.bound.values().any(|(i, _)| *i == index);
@@ -128,8 +155,8 @@ pub fn closed(number: c_int) {
 
 /// `new`, which was closed before, was made a duplicate of `old`.
 pub fn duplicated(old: c_int, new: c_int) {
-    if BOUND.load(Ordering::Acquire) == 0 {
-        return;
+    if is_bound(old) {
+        with_sockets(|s| s.bound.get(&old).cloned().and_then(|entry| s.bound.insert(new, entry)));
+        mark(new, true);
     }
-    with_sockets(|s| s.bound.get(&old).cloned().and_then(|entry| s.bound.insert(new, entry)));
 }
