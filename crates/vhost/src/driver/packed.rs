@@ -9,33 +9,10 @@ use super::ids::Ids;
 use super::ram::QueueRam;
 use super::{BadDevice, Used};
 use crate::queue::QueueFeatures;
+use crate::queue::place::{AT_DESC, AVAIL, DISABLE, ENABLE, Place, USED};
 
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
-const AVAIL: u16 = 1 << 7;
-const USED: u16 = 1 << 15;
-const ENABLE: u32 = 0;
-const DISABLE: u32 = 1;
-const AT_DESC: u32 = 2;
-
-/// An index with its wrap counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    at: u16,
-    wrap: bool,
-}
-
-impl Place {
-    #[inline]
-    fn after(self, count: u16, n: u16) -> Place {
-        let at = u32::from(self.at) + u32::from(count);
-        if at >= u32::from(n) {
-            Place { at: (at - u32::from(n)) as u16, wrap: !self.wrap }
-        } else {
-            Place { at: at as u16, wrap: self.wrap }
-        }
-    }
-}
 
 /// The driver's side.
 pub struct PackedDriver {
@@ -145,21 +122,7 @@ impl PackedDriver {
         let old = std::mem::replace(&mut self.shown, self.next);
         full_fence();
         let event = self.event(self.device_event).load(Ordering::Relaxed);
-        match event >> 16 & 3 {
-            DISABLE => false,
-            AT_DESC if self.event_idx => self.passed(event as u16, old),
-            _ => true,
-        }
-    }
-
-    /// Whether what was shown since `old` includes the place the device named.
-    fn passed(&self, event: u16, old: Place) -> bool {
-        let back = |p: Place| {
-            let base = if p.wrap == self.next.wrap { 0 } else { u32::from(self.n) };
-            (base + u32::from(self.next.at)).wrapping_sub(u32::from(p.at))
-        };
-        let named = Place { at: event & 0x7fff, wrap: event & 0x8000 != 0 };
-        back(named).wrapping_sub(1) < back(old)
+        self.next.is_wanted(event, old, self.n, self.event_idx)
     }
 
     #[inline]
@@ -192,11 +155,7 @@ impl PackedDriver {
 
     /// See [`super::DriverQueue::arm`].
     pub fn arm(&mut self) -> bool {
-        let word = if self.event_idx {
-            AT_DESC << 16 | u32::from(self.done.at) | u32::from(self.done.wrap) << 15
-        } else {
-            ENABLE << 16
-        };
+        let word = if self.event_idx { AT_DESC << 16 | u32::from(self.done.bits()) } else { ENABLE << 16 };
         self.event(self.driver_event).store(word, Ordering::Relaxed);
         full_fence();
         self.is_used()

@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 pub mod packed;
+pub mod place;
 pub mod split;
 
 use std::ptr::NonNull;

@@ -6,46 +6,18 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use netvale_mem::copy::prefetch_read;
 use netvale_mem::notify::full_fence;
 
+use super::place::{AT_DESC, AVAIL, DISABLE, ENABLE, Place, USED};
 use super::split::indirect_words;
 use super::{Addresses, Broken, Chain, Desc, INDIRECT, MAX_SIZE, Mark, NEXT, Pieces, QueueFeatures, WRITE, words};
 use crate::memory::GuestMemory;
 
-/// `VIRTQ_DESC_F_AVAIL`.
-const AVAIL: u16 = 1 << 7;
-/// `VIRTQ_DESC_F_USED`.
-const USED: u16 = 1 << 15;
-/// `RING_EVENT_FLAGS_ENABLE`.
-const ENABLE: u16 = 0;
-/// `RING_EVENT_FLAGS_DISABLE`.
-const DISABLE: u16 = 1;
-/// `RING_EVENT_FLAGS_DESC`.
-const AT_DESC: u16 = 2;
 /// Descriptors ahead that are fetched: two lines.
 const AHEAD: u16 = 8;
 
-/// An index with the wrap counter it belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    at: u16,
-    wrap: bool,
-}
-
-impl Place {
-    #[inline]
-    fn after(self, count: u16, size: u16) -> Place {
-        let at = u32::from(self.at) + u32::from(count);
-        if at >= u32::from(size) {
-            Place { at: (at - u32::from(size)) as u16, wrap: !self.wrap }
-        } else {
-            Place { at: at as u16, wrap: self.wrap }
-        }
-    }
-
-    /// The flags that say "used" here.
-    #[inline]
-    fn used_flags(self) -> u16 {
-        if self.wrap { AVAIL | USED } else { 0 }
-    }
+/// The flags that say "used" at a place.
+#[inline]
+fn used_flags(place: Place) -> u16 {
+    if place.wrap { AVAIL | USED } else { 0 }
 }
 
 /// The device's side of a packed queue.
@@ -76,8 +48,7 @@ impl Packed {
         let driver_event = memory.user(at.avail, 4, 4)?;
         let device_event = memory.user(at.used, 4, 4)?;
         // vhost-user: bits 0–14 index, bit 15 wrap counter, of the next to take; the same above for the next to give back.
-        let place = |bits: u32| Place { at: (bits & 0x7fff) as u16, wrap: bits & 0x8000 != 0 };
-        let (next, done) = (place(base), place(base >> 16));
+        let (next, done) = (Place::of(base as u16), Place::of((base >> 16) as u16));
         // A front end that knows of one half only sends the other as 0.
         let done = if base >> 16 == 0 { next } else { done };
         (next.at < size && done.at < size).then_some(Packed {
@@ -193,7 +164,7 @@ impl Packed {
             AtomicU32::from_ptr(at.add(8).cast()).store(written, Ordering::Relaxed);
             AtomicU16::from_ptr(at.add(12).cast()).store(chain.id, Ordering::Relaxed);
         }
-        let flags = place.used_flags() | if written > 0 { WRITE } else { 0 };
+        let flags = used_flags(place) | if written > 0 { WRITE } else { 0 };
         match self.held {
             // The driver goes through them in order: as long as the first is not shown, none is.
             None => self.held = Some((place, flags)),
@@ -211,35 +182,19 @@ impl Packed {
         full_fence();
         // SAFETY: four bytes, aligned to 4, shared with the driver.
         let event = unsafe { AtomicU32::from_ptr(self.driver_event.as_ptr().cast()) }.load(Ordering::Relaxed);
-        match (event >> 16) as u16 & 3 {
-            DISABLE => false,
-            AT_DESC if self.features.event_idx => self.passed(event as u16, old),
-            _ => true,
-        }
+        self.done.is_wanted(event, old, self.size, self.features.event_idx)
     }
 
-    /// Whether what was shown since `old` includes the place that the driver named: index and wrap counter in bit 15.
-    fn passed(&self, event: u16, old: Place) -> bool {
-        let size = u32::from(self.size);
-        // Distances backwards from where we are now; a wrap counter that differs is a round earlier.
-        let back = |p: Place| {
-            let base = if p.wrap == self.done.wrap { 0 } else { size };
-            (base + u32::from(self.done.at)).wrapping_sub(u32::from(p.at))
-        };
-        let named = Place { at: event & 0x7fff, wrap: event & 0x8000 != 0 };
-        back(named).wrapping_sub(1) < back(old)
-    }
-
-    fn set_device_event(&self, off_wrap: u16, flags: u16) {
+    fn set_device_event(&self, off_wrap: u16, flags: u32) {
         // SAFETY: four bytes, aligned to 4, shared with the driver.
         unsafe { AtomicU32::from_ptr(self.device_event.as_ptr().cast()) }
-            .store(u32::from(flags) << 16 | u32::from(off_wrap), Ordering::Relaxed);
+            .store(flags << 16 | u32::from(off_wrap), Ordering::Relaxed);
     }
 
     /// See [`super::Queue::arm`].
     pub fn arm(&mut self) -> bool {
         if self.features.event_idx {
-            self.set_device_event(self.next.at | u16::from(self.next.wrap) << 15, AT_DESC);
+            self.set_device_event(self.next.bits(), AT_DESC);
         } else {
             self.set_device_event(0, ENABLE);
         }
@@ -254,8 +209,7 @@ impl Packed {
 
     /// See [`super::Queue::base`].
     pub fn base(&self) -> u32 {
-        let bits = |p: Place| u32::from(p.at) | u32::from(p.wrap) << 15;
-        bits(self.next) | bits(self.done) << 16
+        u32::from(self.next.bits()) | u32::from(self.done.bits()) << 16
     }
 
     /// See [`super::Queue::used_area`].
