@@ -253,7 +253,8 @@ impl Loop {
         }
     }
 
-    /// Waits for descriptors (none: until one is ready). Returns whether an ingress became ready.
+    /// Waits for descriptors (none: until one is ready). Returns whether any was: an ingress to look at, or the bell, behind which commands
+    /// wait, so that a caller about to sleep must not.
     fn look(&mut self, limit: Option<Duration>) -> bool {
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 64];
         let limit = limit.map(|d| Timespec { tv_sec: d.as_secs() as i64, tv_nsec: i64::from(d.subsec_nanos()) });
@@ -263,6 +264,7 @@ impl Loop {
             let id = event.data.u64();
             if id == BELL {
                 self.shared.bell.drain();
+                any = true;
             } else if let Some(e) = self.entries.iter_mut().find(|e| e.id == id) {
                 e.forwarder.ingress().woken();
                 e.ready = true;
