@@ -81,6 +81,7 @@ fuzz_target!(|data: &[u8]| {
                 memory: Arc::clone(&rig.memory),
                 framing,
                 call: None,
+                polled: false,
                 enabled: true,
                 pieces: Pieces::default(),
                 broken: None,

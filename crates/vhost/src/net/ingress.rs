@@ -188,7 +188,7 @@ impl Ingress for VhostIngress {
             return true;
         }
         let mut inside = self.place.slot.enter();
-        inside.as_mut().is_some_and(|l| l.enabled && l.broken.is_none() && l.queue.arm())
+        inside.as_mut().is_some_and(|l| l.enabled && l.broken.is_none() && (l.polled || l.queue.arm()))
     }
 
     fn disarm(&mut self) {

@@ -21,6 +21,8 @@ pub struct Live {
     pub framing: Framing,
     /// How the driver is told of used buffers; none: it polls.
     pub call: Option<Arc<OwnedFd>>,
+    /// The driver will not kick (SET_VRING_KICK without a descriptor): the queue has to be looked at.
+    pub polled: bool,
     /// The driver lets frames through (SET_VRING_ENABLE).
     pub enabled: bool,
     /// Room for a chain.

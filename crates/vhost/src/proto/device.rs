@@ -324,6 +324,7 @@ impl Device {
             memory: Arc::clone(&self.memory),
             framing: Framing::of(self.features),
             call: v.call.clone(),
+            polled: v.kick.is_none(),
             enabled: v.enabled,
             pieces: Pieces::default(),
             broken: None,
