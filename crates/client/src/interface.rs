@@ -1,5 +1,6 @@
 //! Ports under the names that programs for network interfaces are given.
 
+use netvale_control::types::Mac;
 use netvale_portspec::{Base, Directions, PortSpec};
 
 /// In front of a port's name, for programs that keep `vale…` and `netmap:…` for themselves.
@@ -42,11 +43,7 @@ pub fn one_way(spec: &PortSpec, way: Directions) -> Option<PortSpec> {
 /// An address for a port: locally administered, and the same in every process.
 #[must_use]
 pub fn mac(spec: &PortSpec) -> [u8; 6] {
-    // FNV-1a.
-    let name = spec.name.to_string();
-    let sum = name.bytes().fold(0x811c_9dc5u32, |sum, b| (sum ^ u32::from(b)).wrapping_mul(0x0100_0193));
-    let [a, b, c, d] = sum.to_be_bytes();
-    [0x02, 0x6e, a, b, c, d]
+    Mac::of_name(b'n', &spec.name.to_string()).0
 }
 
 #[cfg(test)]

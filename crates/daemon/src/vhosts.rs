@@ -27,7 +27,7 @@ impl State {
             path: path.into(),
             mode: if o.client { Mode::Client } else { Mode::Server },
             pairs: u16::try_from(o.rings.max(1)).unwrap_or(u16::MAX),
-            mac: o.mac.map_or_else(|| mac_for(&format!("{switch}:{port}")), |mac| mac.0),
+            mac: o.mac.unwrap_or_else(|| Mac::of_name(b'v', &format!("{switch}:{port}"))).0,
             mtu: o.mtu.map_or(1500, |mtu| u16::try_from(mtu).unwrap_or(u16::MAX)),
         };
         let (vhost, (egress, ingresses)) =
@@ -63,14 +63,6 @@ impl State {
         let new = NewPort { kind: Kind::Device(device), owner: caller, persistent: true, lossless: o.lossless };
         self.plug(switch, port, egress, ingresses, new).map(|_| ())
     }
-}
-
-/// A locally administered address that is the same whenever a port of this name is attached.
-fn mac_for(name: &str) -> [u8; 6] {
-    // FNV-1a.
-    let sum = name.bytes().fold(0x811c_9dc5u32, |sum, b| (sum ^ u32::from(b)).wrapping_mul(0x0100_0193));
-    let [a, b, c, d] = sum.to_be_bytes();
-    [0x02, 0x76, a, b, c, d]
 }
 
 /// What `netvale vm` goes by.

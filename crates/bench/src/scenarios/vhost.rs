@@ -185,8 +185,7 @@ impl Contender for Ours {
     }
 
     fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
-        Ok(Box::new(Running::start(case, env, |place, socket, core| {
-            let _ = place;
+        Ok(Box::new(Running::start(case, env, |_place, socket, core| {
             let task = Task { path: socket.to_owned(), way: Way::of(case), frame_bytes: case.frame_bytes };
             Ok(Device::Ours(Worker::spawn(DEVICE, core, &task)?))
         })?))

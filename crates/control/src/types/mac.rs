@@ -15,6 +15,18 @@ pub struct Mac(pub [u8; 6]);
 #[error("an Ethernet address is six pairs of hexadecimal digits with colons between, e.g. 02:00:00:00:00:0a")]
 pub struct BadMac;
 
+impl Mac {
+    /// An address made from a name: locally administered, unicast, and the same wherever it is made. `kind` keeps those of different kinds
+    /// of ports apart.
+    #[must_use]
+    pub fn of_name(kind: u8, name: &str) -> Mac {
+        // FNV-1a.
+        let sum = name.bytes().fold(0x811c_9dc5u32, |sum, b| (sum ^ u32::from(b)).wrapping_mul(0x0100_0193));
+        let [a, b, c, d] = sum.to_be_bytes();
+        Mac([0x02, kind, a, b, c, d])
+    }
+}
+
 impl fmt::Display for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [a, b, c, d, e, g] = self.0;

@@ -1,6 +1,7 @@
 //! Towards the device: the transmit queue as an egress. A frame is copied into as many buffers as it takes.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use netvale_mem::copy::copy_bytes;
@@ -12,7 +13,6 @@ use super::BadDevice;
 use super::frontend::Started;
 use super::ram::BUF;
 use crate::driver::port::{DriverSlot, Trouble};
-use crate::net::features::Sender;
 
 /// The transmit queue.
 pub struct VirtioEgress {
@@ -68,7 +68,7 @@ impl VirtioEgress {
     }
 
     fn send(&self, s: &mut Started, frame: &FrameRef<'_>, scratch: &mut Scratch) -> Put {
-        if Sender::form(&s.framing, frame) == Form::AsIs {
+        if s.framing.to_device(frame) == Form::AsIs {
             let header = header_bytes(&frame.offload());
             // SAFETY: `put` hands out room in buffers of ours.
             return put(s, &header, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
@@ -126,15 +126,12 @@ fn put(s: &mut Started, header: &[u8; 12], len: usize, mut read: impl FnMut(usiz
         at += n;
         id = s.queue.ids().next(i);
     }
-    let mut left = need as u32;
-    let lens = std::cell::Cell::new(left);
+    let left = Cell::new(need as u32);
     s.queue.post(&s.ram, first, false, |_| {
-        let n = lens.get().min(BUF);
-        lens.set(lens.get() - n);
+        let n = left.get().min(BUF);
+        left.set(left.get() - n);
         n
     });
-    left = lens.get();
-    debug_assert_eq!(left, 0);
     Put::Done
 }
 

@@ -86,11 +86,10 @@ impl PackedDriver {
         loop {
             let next = self.ids.next(id);
             let at = self.at(place.at);
-            let low = u64::from(len(id)) | u64::from(first) << 32;
             // SAFETY: a descriptor of the ring, aligned: the address; length and id, the flags apart.
             unsafe {
                 AtomicU64::from_ptr(at.cast()).store(ram.guest(id), Ordering::Relaxed);
-                AtomicU32::from_ptr(at.add(8).cast()).store(low as u32, Ordering::Relaxed);
+                AtomicU32::from_ptr(at.add(8).cast()).store(len(id), Ordering::Relaxed);
                 AtomicU16::from_ptr(at.add(12).cast()).store(first, Ordering::Relaxed);
             }
             let turn = if place.wrap { AVAIL } else { USED };

@@ -148,7 +148,7 @@ impl VhostEgress {
         scratch: &mut Scratch,
         tally: &mut Tally,
     ) -> Result<Put, Broken> {
-        if live.framing.form(frame) == Form::AsIs {
+        if live.framing.to_driver(frame) == Form::AsIs {
             let header = header_bytes(&frame.offload());
             // SAFETY: `place` hands out room in a buffer of the guest's.
             let put = place(live, &header, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) })?;

@@ -76,25 +76,41 @@ pub const OFFERED: u64 = CSUM
     | GUEST_USO6
     | HOST_USO;
 
-/// What may be left undone in frames that a driver sends.
-pub struct Sender;
+/// The features that let one side leave work in frames to the other.
+struct Leave {
+    csum: u64,
+    tso4: u64,
+    tso6: u64,
+    ecn: u64,
+    uso4: u64,
+    uso6: u64,
+}
 
-impl Sender {
-    /// In which form the device takes a frame from the driver.
+/// What the device may leave to the driver.
+const TO_DRIVER: Leave =
+    Leave { csum: GUEST_CSUM, tso4: GUEST_TSO4, tso6: GUEST_TSO6, ecn: GUEST_ECN, uso4: GUEST_USO4, uso6: GUEST_USO6 };
+
+/// What the driver may leave to the device.
+const TO_DEVICE: Leave =
+    Leave { csum: CSUM, tso4: HOST_TSO4, tso6: HOST_TSO6, ecn: HOST_ECN, uso4: HOST_USO, uso6: HOST_USO };
+
+impl Leave {
+    /// The features that a frame with this left to do needs.
     #[inline]
-    pub fn form(framing: &Framing, frame: &FrameRef<'_>) -> Form {
-        let bit = match frame.offload() {
-            Offload::None => return Form::AsIs,
-            Offload::CsumPartial { .. } => CSUM,
-            Offload::Gso(gso) => match gso.kind {
-                GsoKind::Tcp4 if gso.ecn => HOST_TSO4 | HOST_ECN,
-                GsoKind::Tcp6 if gso.ecn => HOST_TSO6 | HOST_ECN,
-                GsoKind::Tcp4 => HOST_TSO4,
-                GsoKind::Tcp6 => HOST_TSO6,
-                GsoKind::Udp4 | GsoKind::Udp6 => HOST_USO,
-            },
-        };
-        Form::of(frame, framing.features & bit == bit)
+    fn needed(&self, offload: &Offload) -> u64 {
+        match offload {
+            Offload::None => 0,
+            Offload::CsumPartial { .. } => self.csum,
+            Offload::Gso(gso) => {
+                let ecn = if gso.ecn { self.ecn } else { 0 };
+                match gso.kind {
+                    GsoKind::Tcp4 => self.tso4 | ecn,
+                    GsoKind::Tcp6 => self.tso6 | ecn,
+                    GsoKind::Udp4 => self.uso4,
+                    GsoKind::Udp6 => self.uso6,
+                }
+            }
+        }
     }
 }
 
@@ -125,19 +141,19 @@ impl Framing {
 
     /// In which form the driver takes a frame.
     #[inline]
-    pub fn form(&self, frame: &FrameRef<'_>) -> Form {
-        let bit = match frame.offload() {
-            Offload::None => return Form::AsIs,
-            Offload::CsumPartial { .. } => GUEST_CSUM,
-            Offload::Gso(gso) => match gso.kind {
-                GsoKind::Tcp4 if gso.ecn => GUEST_TSO4 | GUEST_ECN,
-                GsoKind::Tcp6 if gso.ecn => GUEST_TSO6 | GUEST_ECN,
-                GsoKind::Tcp4 => GUEST_TSO4,
-                GsoKind::Tcp6 => GUEST_TSO6,
-                GsoKind::Udp4 => GUEST_USO4,
-                GsoKind::Udp6 => GUEST_USO6,
-            },
-        };
-        Form::of(frame, self.features & bit == bit)
+    pub fn to_driver(&self, frame: &FrameRef<'_>) -> Form {
+        self.form(frame, &TO_DRIVER)
+    }
+
+    /// In which form the device takes a frame from the driver.
+    #[inline]
+    pub fn to_device(&self, frame: &FrameRef<'_>) -> Form {
+        self.form(frame, &TO_DEVICE)
+    }
+
+    #[inline]
+    fn form(&self, frame: &FrameRef<'_>, leave: &Leave) -> Form {
+        let needed = leave.needed(&frame.offload());
+        Form::of(frame, self.features & needed == needed)
     }
 }

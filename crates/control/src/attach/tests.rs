@@ -1,0 +1,67 @@
+use super::*;
+use proptest::prelude::*;
+
+proptest! {
+    /// Objective: no bytes make the decoders panic.
+    #[test]
+    fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        let _ = AttachRequest::decode(&bytes);
+        let _ = AttachReply::decode(&bytes);
+    }
+
+    /// Objective: with a right head, whatever else is in the message, decoding ends in a value within bounds or an error.
+    #[test]
+    fn any_reply(body in proptest::collection::vec(any::<u8>(), REPLY_LEN - 6)) {
+        let mut m = AttachReply::default().encode();
+        m[6..].copy_from_slice(&body);
+        if let Ok(reply) = AttachReply::decode(&m) {
+            prop_assert!(reply.tx_rings + reply.rx_rings <= MAX_RINGS as u32);
+            prop_assert!(reply.num_fds() <= 1 + 2 * MAX_RINGS);
+        }
+    }
+
+    /// Objective: a request survives the wire.
+    #[test]
+    fn request_round_trip(name in "[a-z0-9:{}]{0,100}", n in any::<u32>(), hdr in prop::sample::select(vec![0u32, 10, 12])) {
+        let pools = Pools { ifs: (1, 2), rings: (3, n), bufs: (n, 6) };
+        let r = AttachRequest { name, flags: FLAG_LOSSLESS, tx_rings: n, pools, mem_id: n, note: [n as u8; NOTE_LEN], extra_bufs: !n, hdr_len: hdr, ..Default::default() };
+        prop_assert_eq!(AttachRequest::decode(&r.encode()), Ok(r));
+    }
+}
+
+/// Objective: a reply survives the wire, and a text longer than its field is cut between characters.
+#[test]
+fn reply_round_trip() {
+    let r = AttachReply {
+        role: Role::Pipe,
+        memsize: 1 << 33,
+        nifp: 4096,
+        tx_rings: 4,
+        rx_rings: 2,
+        tx_bound: 1..2,
+        rx_bound: 0..2,
+        num_bufs: 77,
+        mem_id: 3,
+        ..Default::default()
+    };
+    assert_eq!(AttachReply::decode(&r.encode()), Ok(r.clone()));
+    assert_eq!(r.num_fds(), 7);
+    let long = AttachReply::refusal(16, "ü".repeat(200));
+    assert_eq!(AttachReply::decode(&long.encode()).unwrap().text, "ü".repeat(127));
+}
+
+/// Objective: each way a message can be wrong has its name.
+#[test]
+fn refusals_are_named() {
+    let mut m = AttachRequest { name: "a".into(), ..Default::default() }.encode();
+    assert_eq!(AttachRequest::decode(&m[1..]), Err(BadMessage::Length(255)));
+    m[4] = 9;
+    assert_eq!(AttachRequest::decode(&m), Err(BadMessage::Version(9)));
+    m[0] = 0;
+    assert_eq!(AttachRequest::decode(&m), Err(BadMessage::Magic));
+    let mut m = AttachRequest { hdr_len: 11, ..Default::default() }.encode();
+    assert!(matches!(AttachRequest::decode(&m), Err(BadMessage::Field(_))));
+    m = AttachRequest::default().encode();
+    m[128..].fill(b'x');
+    assert_eq!(AttachRequest::decode(&m), Err(BadMessage::Text));
+}
