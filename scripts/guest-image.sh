@@ -7,7 +7,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 # Changes whenever what is made changes.
-recipe=1
+recipe=2
 cache=${NETVALE_GUESTS:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/netvale/guests}
 meta=linux-image-amd64
 package=$(apt-cache depends "$meta" 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[0-9].*-amd64\)$/\1/p' | head -n 1)
@@ -70,7 +70,10 @@ cat >root/init <<'INIT'
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev 2>/dev/null
-for module in /modules/*; do insmod "$module" || echo "insmod $module failed"; done
+# Another kernel brings its own modules.
+modules=/modules
+[ -d /own ] && modules=/own
+for module in "$modules"/*; do insmod "$module" || echo "insmod $module failed"; done
 echo "guest: up"
 sh /script
 echo "guest: exit $?"

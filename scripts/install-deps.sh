@@ -35,6 +35,7 @@ kmod|finds the guest's kernel modules
 lz4|unpacks the guest's kernel
 zstd|unpacks the guest's kernel
 xz-utils|unpacks the guest's kernel
+debootstrap|unpacks a newer QEMU and User-Mode Linux
 dpdk-dev|testpmd at the other end of vhost-user
 procps|looks at processes and their resources
 g++|builds libFuzzer for the fuzz targets

@@ -10,13 +10,19 @@ set -uo pipefail
 cd "$root" || exit 1
 
 budget=${TEST_BUDGET:-1500}
-all_stages=(build unit doc loom miri fuzz)
+all_stages=(build guests unit doc loom miri fuzz)
 
 # Compiling has its own stage, so that a test's time limit is about the test.
 stage_build() {
     cargo test --workspace --lib --bins --tests --examples --no-run || return 1
     # The tests of unmodified programs run with these.
     cargo build --package netvale-capi --package netvale-pcap
+}
+
+# What guests boot from, made once and kept. Tests that lack it say that they are skipped.
+stage_guests() {
+    scripts/guest-image.sh || skip "no guest image"
+    scripts/newer-debian.sh || skip "no newer QEMU"
 }
 
 stage_unit() {
@@ -65,6 +71,7 @@ stage_fuzz() {
 limit_of() {
     case $1 in
     build) echo 600 ;;
+    guests) echo 600 ;;
     unit) echo 600 ;;
     doc) echo 240 ;;
     loom) echo 240 ;;

@@ -1,84 +1,19 @@
 //! Front ends that break the rules: each is disconnected with a reason, and the next one is served.
 
 mod common;
+#[path = "common/raw.rs"]
+mod raw;
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
 
 use common::{End, cross, frame, give, take, until};
 use netvale_vhost::driver::frontend::Wish;
 use netvale_vhost::driver::port::VirtioPort;
 use netvale_vhost::memory::RegionSpec;
-use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
-use netvale_vhost::proto::message::{Message, put_region, request};
-use netvale_vhost::proto::wire::send;
+use netvale_vhost::proto::message::request;
 use netvale_wire::offload::Offload;
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-
-const SIZE: u64 = 0x1_0000;
-const USER: u64 = 0x7000_0000;
-
-struct Rig {
-    device: VhostPort,
-    end: End,
-    path: PathBuf,
-    _dir: tempfile::TempDir,
-}
-
-fn rig() -> Rig {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
-    let options = VhostOptions { path: path.clone(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
-    let (device, queues) = VhostPort::new(&options).unwrap();
-    Rig { device, end: End::first(queues), path, _dir: dir }
-}
-
-/// A front end that says what it is told to.
-struct Raw(UnixStream);
-
-impl Raw {
-    fn new(path: &Path) -> Raw {
-        Raw(UnixStream::connect(path).unwrap())
-    }
-
-    fn say(&self, request: u32, payload: Vec<u8>, fds: Vec<OwnedFd>) {
-        let mut m = Message::new(request, payload);
-        m.fds = fds;
-        // It may have been disconnected already.
-        let _ = send(self.0.as_fd(), &m);
-    }
-
-    fn number(&self, request: u32, n: u64) {
-        self.say(request, n.to_le_bytes().to_vec(), Vec::new());
-    }
-
-    fn memory(&self, regions: &[RegionSpec], fds: Vec<OwnedFd>) {
-        let mut payload = (regions.len() as u64).to_le_bytes().to_vec();
-        regions.iter().for_each(|r| put_region(&mut payload, r));
-        self.say(request::SET_MEM_TABLE, payload, fds);
-    }
-
-    /// Starts a queue whose rings lie at `at` in the memory.
-    fn start(&self, queue: u64, at: u64) {
-        self.number(request::SET_VRING_NUM, queue | 8 << 32);
-        let words = [queue, USER + at, USER + at + 0x200, USER + at + 0x100, 0];
-        self.say(request::SET_VRING_ADDR, words.iter().flat_map(|w| w.to_le_bytes()).collect(), Vec::new());
-        let kick = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-        self.say(request::SET_VRING_KICK, queue.to_le_bytes().to_vec(), vec![kick]);
-    }
-}
-
-fn file() -> OwnedFd {
-    let fd = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
-    ftruncate(&fd, SIZE).unwrap();
-    fd
-}
-
-fn whole() -> RegionSpec {
-    RegionSpec { guest: 0, size: SIZE, user: USER, offset: 0 }
-}
+use raw::{Raw, SIZE, file, put, rig, whole};
+use rustix::fs::ftruncate;
 
 /// Objective: every message that breaks a rule ends the connection, with a sentence that says which, and the port serves a driver
 /// that keeps to them right after.
@@ -180,10 +115,4 @@ fn bad_rings() {
         drop(raw);
         until("gone", || !rig.device.state().connected);
     }
-}
-
-/// Writes 64-bit words to the memory.
-fn put(memory: &OwnedFd, at: u64, words: &[u64]) {
-    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-    assert_eq!(rustix::io::pwrite(memory, &bytes, at), Ok(bytes.len()));
 }

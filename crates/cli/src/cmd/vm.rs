@@ -54,13 +54,34 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
             "netvale attach vale0 vhost:/run/netvale/vm1.sock",
         ));
     };
-    out::line(format_args!("{}", arguments(args.vmm, &vhost, &args.memory)))?;
+    let reconnect = reconnect(installed_qemu().unwrap_or(RECONNECT_MS));
+    out::line(format_args!("{}", arguments(args.vmm, &vhost, &args.memory, reconnect)))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn arguments(vmm: Vmm, v: &VhostInfo, memory: &str) -> String {
+/// The first QEMU that counts the time to the next attempt in milliseconds.
+const RECONNECT_MS: (u32, u32) = (9, 2);
+
+/// Version of the QEMU that would be started here.
+fn installed_qemu() -> Option<(u32, u32)> {
+    let output = std::process::Command::new("qemu-system-x86_64").arg("--version").output().ok()?;
+    version(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// From a line like `QEMU emulator version 7.2.17 (Debian …)`.
+fn version(line: &str) -> Option<(u32, u32)> {
+    let mut numbers = line.split_once("version ")?.1.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// With this, a daemon that is restarted only costs a pause.
+fn reconnect(qemu: (u32, u32)) -> &'static str {
+    if qemu < RECONNECT_MS { ",reconnect=1" } else { ",reconnect-ms=1000" }
+}
+
+fn arguments(vmm: Vmm, v: &VhostInfo, memory: &str, reconnect: &str) -> String {
     match vmm {
-        Vmm::Qemu => qemu(v, memory),
+        Vmm::Qemu => qemu(v, memory, reconnect),
         Vmm::CloudHypervisor => {
             let mode = if v.client { ",vhost_mode=server" } else { "" };
             let (path, mac, queues) = (&v.path, v.mac, 2 * v.pairs);
@@ -73,10 +94,9 @@ fn arguments(vmm: Vmm, v: &VhostInfo, memory: &str) -> String {
     }
 }
 
-fn qemu(v: &VhostInfo, memory: &str) -> String {
+fn qemu(v: &VhostInfo, memory: &str, reconnect: &str) -> String {
     let (path, mac, pairs) = (&v.path, v.mac, v.pairs);
-    // With reconnect, a daemon that is restarted only costs a pause.
-    let meet = if v.client { ",server=on,wait=off" } else { ",reconnect=1" };
+    let meet = if v.client { ",server=on,wait=off" } else { reconnect };
     let queues = if pairs > 1 { format!(",queues={pairs}") } else { String::new() };
     let mq = if pairs > 1 { format!(",mq=on,vectors={}", 2 * pairs + 2) } else { String::new() };
     format!(
@@ -122,20 +142,30 @@ mod tests {
     /// Objective: what a program needs is there: shared memory, the socket, who listens, queues.
     #[test]
     fn what_is_needed() {
-        let text = arguments(Vmm::Qemu, &info(1, false), "2G");
+        let text = arguments(Vmm::Qemu, &info(1, false), "2G", reconnect((7, 2)));
         for part in ["size=2G,share=on", "path=/run/s,reconnect=1", "mac=02:00:00:00:00:01"] {
             assert!(text.contains(part), "{text}");
         }
         assert!(!text.contains("queues="), "{text}");
-        let text = arguments(Vmm::Qemu, &info(4, true), "2G");
+        let text = arguments(Vmm::Qemu, &info(4, true), "2G", "");
         for part in ["queues=4", "mq=on,vectors=10", "server=on,wait=off"] {
             assert!(text.contains(part), "{text}");
         }
-        let text = arguments(Vmm::CloudHypervisor, &info(2, false), "1G");
+        let text = arguments(Vmm::CloudHypervisor, &info(2, false), "1G", "");
         assert!(text.contains("shared=on") && text.contains("num_queues=4"), "{text}");
-        let text = arguments(Vmm::Libvirt, &info(2, false), "1G");
+        let text = arguments(Vmm::Libvirt, &info(2, false), "1G", "");
         assert!(text.contains("mode='client'><reconnect") && text.contains("queues='2'"), "{text}");
         assert!(text.contains("</source>"), "{text}");
-        assert_eq!(arguments(Vmm::Uml, &info(1, false), ""), "virtio_uml.device=/run/s:1");
+        assert_eq!(arguments(Vmm::Uml, &info(1, false), "", ""), "virtio_uml.device=/run/s:1");
+    }
+
+    /// Objective: the option that the installed QEMU knows.
+    #[test]
+    fn versions() {
+        assert_eq!(version("QEMU emulator version 7.2.17 (Debian 1:7.2+dfsg-7+deb12u13)"), Some((7, 2)));
+        assert_eq!(version("QEMU emulator version 11.1.3"), Some((11, 1)));
+        assert_eq!(version("none"), None);
+        assert_eq!(reconnect((11, 1)), ",reconnect-ms=1000");
+        assert_eq!(reconnect((9, 1)), ",reconnect=1");
     }
 }

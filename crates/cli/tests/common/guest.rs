@@ -10,26 +10,72 @@ use std::time::{Duration, Instant};
 /// For anything that a guest does.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// The folder with kernel and root file system, made if need be; none, and a line that says why, when guests cannot run here.
-pub fn image() -> Option<&'static Path> {
-    static IMAGE: OnceLock<Option<PathBuf>> = OnceLock::new();
+/// What guests are made of.
+pub struct Image {
+    /// The folder with kernel and root file system.
+    pub folder: PathBuf,
+    /// The folder with a QEMU, and a User-Mode Linux, newer than the system's.
+    pub newer: PathBuf,
+}
+
+/// What guests are made of, made if need be; none, and a line that says why, when guests cannot run here.
+pub fn image() -> Option<&'static Image> {
+    static IMAGE: OnceLock<Option<Image>> = OnceLock::new();
     let found = IMAGE.get_or_init(|| {
-        for program in ["qemu-system-x86_64", "busybox", "cpio", "modprobe"] {
+        for program in ["qemu-system-x86_64", "busybox", "cpio", "modprobe", "debootstrap"] {
             let dirs = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin:/bin";
             if !std::env::split_paths(&dirs).any(|d| d.join(program).exists()) {
                 eprintln!("skipped: {program} is not installed");
                 return None;
             }
         }
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/guest-image.sh");
-        let output = Command::new(script).stdin(Stdio::null()).output().expect("the script runs");
-        if !output.status.success() {
-            eprintln!("skipped: no guest image: {}", String::from_utf8_lossy(&output.stderr).trim());
-            return None;
-        }
-        Some(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
+        Some(Image { folder: folder("guest-image.sh")?, newer: folder("newer-debian.sh")? })
     });
-    found.as_deref()
+    found.as_ref()
+}
+
+/// The folder that a script makes.
+fn folder(script: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(script);
+    let output = Command::new(path).stdin(Stdio::null()).output().expect("the script runs");
+    if !output.status.success() {
+        eprintln!("skipped: {script}: {}", String::from_utf8_lossy(&output.stderr).trim());
+        return None;
+    }
+    Some(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
+}
+
+impl Image {
+    /// The command that starts a program of the newer system, by its own dynamic loader.
+    pub fn newer_program(&self, program: &str) -> Command {
+        let mut command = Command::new(self.newer.join("usr/lib64/ld-linux-x86-64.so.2"));
+        command.arg("--library-path").arg(self.newer.join("usr/lib/x86_64-linux-gnu"));
+        command.arg(self.newer.join(program));
+        command
+    }
+
+    fn qemu(&self, which: Qemu) -> Command {
+        match which {
+            Qemu::System => Command::new("qemu-system-x86_64"),
+            Qemu::Newer => {
+                let mut command = self.newer_program("usr/bin/qemu-system-x86_64");
+                for data in ["usr/share/qemu", "usr/share/seabios"] {
+                    command.arg("-L").arg(self.newer.join(data));
+                }
+                command
+            }
+        }
+    }
+}
+
+/// Which QEMU a guest runs under.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub enum Qemu {
+    /// The newer one.
+    #[default]
+    Newer,
+    /// The system's.
+    System,
 }
 
 /// A network interface of a guest.
@@ -42,11 +88,15 @@ pub struct Nic<'a> {
     pub device: &'a str,
     /// Added to `-chardev socket`.
     pub chardev: &'a str,
+    /// Under which QEMU.
+    pub qemu: Qemu,
+    /// More of its arguments.
+    pub more: &'a [String],
 }
 
 impl<'a> Nic<'a> {
     pub fn new(socket: &'a Path) -> Nic<'a> {
-        Nic { socket, pairs: 1, device: "", chardev: "" }
+        Nic { socket, pairs: 1, device: "", chardev: "", qemu: Qemu::Newer, more: &[] }
     }
 }
 
@@ -65,22 +115,54 @@ pub struct Guest {
 
 impl Guest {
     /// Boots a guest that runs `script` and powers off.
-    pub fn start(image: &Path, script: &str, number: u8, nic: &Nic<'_>) -> Guest {
+    pub fn start(image: &Image, script: &str, number: u8, nic: &Nic<'_>) -> Guest {
         let dir = tempfile::tempdir().expect("a folder");
-        let initrd = initrd(image, script, dir.path());
-        let mut command = Command::new("qemu-system-x86_64");
+        let initrd = initrd(&image.folder, script, dir.path());
+        let mut command = image.qemu(nic.qemu);
         command.args(["-accel", "tcg,thread=multi", "-m", "192", "-smp", &nic.pairs.to_string(), "-nographic"]);
         command.args(["-nodefaults", "-serial", "stdio", "-net", "none", "-cpu", "max"]);
         command.args(["-object", "memory-backend-memfd,id=mem,size=192M,share=on", "-M", "q35,memory-backend=mem"]);
-        command.arg("-kernel").arg(image.join("vmlinux")).arg("-initrd").arg(initrd);
+        command.arg("-kernel").arg(image.folder.join("vmlinux")).arg("-initrd").arg(initrd);
         command.args(["-append", "console=ttyS0 quiet panic=-1"]);
         command.arg("-chardev").arg(format!("socket,id=c0,path={}{}", nic.socket.display(), nic.chardev));
         command.arg("-netdev").arg(format!("vhost-user,id=n0,chardev=c0,queues={}", nic.pairs));
         // With MSI-X vectors, QEMU 7.2 crashes under TCG when the driver starts.
         let mq = if nic.pairs > 1 { ",mq=on" } else { "" };
-        let device =
-            format!("virtio-net-pci,netdev=n0,vectors=0,romfile=,mac=52:54:00:00:00:{number:02x}{mq}{}", nic.device);
-        command.arg("-device").arg(device);
+        let vectors = if nic.qemu == Qemu::System { 0 } else { 2 * nic.pairs + 2 };
+        let device = format!(
+            "virtio-net-pci,netdev=n0,vectors={vectors},romfile=,mac=52:54:00:00:00:{number:02x}{mq}{}",
+            nic.device
+        );
+        command.arg("-device").arg(device).args(nic.more);
+        Guest::spawn(command, dir)
+    }
+
+    /// Boots User-Mode Linux, which runs `script` and ends. It is started inside the newer system's tree, in a mount namespace of its own.
+    pub fn start_uml(image: &Image, script: &str, socket: &Path) -> Guest {
+        let dir = tempfile::tempdir().expect("a folder");
+        let own = dir.path().join("own");
+        std::fs::create_dir(&own).expect("a folder");
+        let kernel = only_entry(&image.newer.join("usr/lib/uml/modules")).join("kernel");
+        for (i, module) in
+            ["net/core/failover", "drivers/net/net_failover", "drivers/net/virtio_net"].iter().enumerate()
+        {
+            std::fs::copy(kernel.join(format!("{module}.ko")), own.join(format!("{i}.ko"))).expect("copied");
+        }
+        initrd(&image.folder, script, dir.path());
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-ec"]);
+        command.arg(
+            "mount --bind \"$2\" \"$1/mnt\"; mount -t proc proc \"$1/proc\"; mount --rbind /dev \"$1/dev\"
+             mount -t tmpfs tmpfs \"$1/tmp\"; cp \"$3/initrd\" \"$1/tmp/\"
+             exec chroot \"$1\" /usr/bin/linux.uml mem=128M seccomp=on initrd=/tmp/initrd con0=null,fd:1 con=null \
+                 stderr=1 panic=-1 quiet \"virtio_uml.device=/mnt/$4:1\"",
+        );
+        let (folder, name) = (socket.parent().expect("a folder"), socket.file_name().expect("a name"));
+        command.args([Path::new("sh"), &image.newer, folder, dir.path(), Path::new(name)]);
+        Guest::spawn(command, dir)
+    }
+
+    fn spawn(mut command: Command, dir: tempfile::TempDir) -> Guest {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("QEMU starts");
         let console = Arc::new(Console::default());
@@ -148,11 +230,48 @@ impl Console {
     }
 }
 
+/// What a folder with one entry holds.
+fn only_entry(folder: &Path) -> PathBuf {
+    let mut entries = std::fs::read_dir(folder).expect("a folder");
+    entries.next().expect("an entry").expect("an entry").path()
+}
+
 /// The root file system with `script` in it: the kernel takes archives one behind the other.
 fn initrd(image: &Path, script: &str, dir: &Path) -> PathBuf {
     std::fs::write(dir.join("script"), script).expect("written");
-    let line = "echo script | cpio -o -H newc --quiet | gzip -1 | cat \"$0/base.cpio.gz\" - >initrd";
+    let line = "find script own 2>/dev/null | cpio -o -H newc --quiet | gzip -1 | cat \"$0/base.cpio.gz\" - >initrd";
     let status = Command::new("sh").arg("-c").arg(line).arg(image).current_dir(dir).status().expect("sh runs");
     assert!(status.success());
     dir.join("initrd")
+}
+
+/// A connection to QEMU's monitor.
+pub struct Qmp {
+    stream: std::io::BufReader<std::os::unix::net::UnixStream>,
+}
+
+impl Qmp {
+    /// Connects to the monitor that listens at `path`.
+    pub fn connect(path: &Path) -> Qmp {
+        let stream = std::os::unix::net::UnixStream::connect(path).expect("the monitor listens");
+        stream.set_read_timeout(Some(LIMIT)).expect("a limit");
+        let mut qmp = Qmp { stream: std::io::BufReader::new(stream) };
+        qmp.run("qmp_capabilities", &serde_json::json!({}));
+        qmp
+    }
+
+    /// Runs a command, which must succeed. Returns what it returns.
+    pub fn run(&mut self, command: &str, arguments: &serde_json::Value) -> serde_json::Value {
+        let line = serde_json::json!({ "execute": command, "arguments": arguments });
+        writeln!(self.stream.get_mut(), "{line}").expect("the monitor listens");
+        loop {
+            let mut line = String::new();
+            std::io::BufRead::read_line(&mut self.stream, &mut line).expect("the monitor answers");
+            let mut answer: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+            assert!(answer.get("error").is_none(), "{command}: {answer}");
+            if let Some(value) = answer.get_mut("return") {
+                return value.take();
+            }
+        }
+    }
 }

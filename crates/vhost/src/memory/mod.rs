@@ -9,6 +9,7 @@
 //! Everything behind these addresses may change at any time: it is read once, checked, and only the copy is used.
 #![allow(unsafe_code)]
 
+pub mod log;
 mod map;
 
 use std::os::fd::OwnedFd;
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use thiserror::Error;
 
-use map::Map;
+pub(crate) use map::Map;
 
 /// Most regions of a guest (what QEMU's `pc` and `q35` can have of memory slots is below).
 pub const MAX_REGIONS: usize = 509;

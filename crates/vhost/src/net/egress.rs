@@ -54,10 +54,8 @@ impl VhostEgress {
                 done
             }
         };
-        if live.queue.publish() {
-            live.notify(&self.place.counts);
-        }
-        if live.memory.is_damaged() {
+        live.publish(&self.place.counts);
+        if live.is_damaged() {
             self.trouble.report(live, Broken::MemoryGone);
         }
         self.counters.passed(tally.frames, tally.bytes);
@@ -74,7 +72,7 @@ impl VhostEgress {
     ) -> (usize, Option<Broken>) {
         let mut done = 0;
         live.queue.prefetch();
-        if batch.is_plain(u32::MAX) {
+        if batch.is_plain(u32::MAX) && live.log.is_none() {
             done = self.deliver_plain(live, batch, picks, tally);
         }
         for &pick in picks.iter().skip(done) {
@@ -229,7 +227,9 @@ fn place(
         };
         let before = at;
         for p in live.pieces.writable() {
+            let from = at;
             at = fill(p, at, need, (hdr_len, header), &mut count_at, &mut read);
+            live.wrote(p.ptr.as_ptr(), at - from);
         }
         match chains.get_mut(used) {
             Some(place) if at > before || used > 0 => *place = (chain, (at - before) as u32),
@@ -249,6 +249,7 @@ fn place(
             if let Some(p) = place {
                 // SAFETY: a byte of a buffer written above.
                 unsafe { p.as_ptr().write_volatile(byte) };
+                live.wrote(p.as_ptr(), 1);
             }
         }
     }

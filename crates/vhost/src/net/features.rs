@@ -30,6 +30,8 @@ pub const MRG_RXBUF: u64 = 1 << 15;
 pub const STATUS: u64 = 1 << 16;
 /// `VIRTIO_NET_F_MQ`.
 pub const MQ: u64 = 1 << 22;
+/// `VHOST_F_LOG_ALL`: what is written to the guest's memory is marked in the log.
+pub const LOG_ALL: u64 = 1 << 26;
 /// `VIRTIO_F_ANY_LAYOUT`, of drivers before virtio 1.0.
 pub const ANY_LAYOUT: u64 = 1 << 27;
 /// `VIRTIO_F_INDIRECT_DESC`.
@@ -65,6 +67,7 @@ pub const OFFERED: u64 = CSUM
     | MRG_RXBUF
     | STATUS
     | MQ
+    | LOG_ALL
     | ANY_LAYOUT
     | INDIRECT_DESC
     | EVENT_IDX

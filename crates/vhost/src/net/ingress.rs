@@ -21,6 +21,8 @@ pub struct VhostIngress {
     wake: Arc<OwnedFd>,
     /// Chains of the batch taken last. While there are any, this thread is inside the place.
     taken: Vec<Chain>,
+    /// What the control thread had us send in the driver's name.
+    announced: [u8; 60],
     counters: Arc<RingCounters>,
 }
 
@@ -33,12 +35,18 @@ struct Run {
 impl VhostIngress {
     /// `wake` is an epoll descriptor that holds the queue's kick.
     pub fn new(place: Arc<Place>, trouble: Trouble, wake: Arc<OwnedFd>, counters: Arc<RingCounters>) -> Self {
-        VhostIngress { place, trouble, wake, taken: Vec::with_capacity(BATCH), counters }
+        let taken = Vec::with_capacity(BATCH);
+        VhostIngress { place, trouble, wake, taken, announced: [0; 60], counters }
     }
 
     fn fill(&mut self, live: &mut Live, batch: &mut Batch) {
         let hdr_len = live.framing.hdr_len as u32;
         let mut run = Run { list: [(std::ptr::null(), 0); BATCH], len: 0 };
+        if let Some(frame) = live.announce.take() {
+            self.announced = frame;
+            // SAFETY: the bytes are ours and stay as they are until the next announcement, which is not before `release`.
+            unsafe { batch.push(self.announced.as_ptr(), self.announced.len() as u32) };
+        }
         live.queue.prefetch();
         while self.taken.len() < BATCH && run.len + batch.len() < BATCH && batch.has_room_for_frags() {
             let chain = match live.queue.next(&live.memory, &mut live.pieces) {
@@ -146,7 +154,7 @@ impl Ingress for VhostIngress {
         // SAFETY: inside since `try_enter`; the reference ends before `leave`, here or in `release`.
         if let Some(live) = unsafe { place.slot.get() }.filter(|l| l.enabled && l.broken.is_none()) {
             self.fill(live, batch);
-            if live.memory.is_damaged() {
+            if live.is_damaged() {
                 self.trouble.report(live, Broken::MemoryGone);
             }
         }
@@ -170,11 +178,9 @@ impl Ingress for VhostIngress {
             for chain in self.taken.drain(..) {
                 live.queue.give_back(chain, 0);
             }
-            if live.queue.publish() {
-                live.notify(&self.place.counts);
-            }
+            live.publish(&self.place.counts);
             // Delivery may have been what found the memory gone.
-            if live.memory.is_damaged() {
+            if live.is_damaged() {
                 self.trouble.report(live, Broken::MemoryGone);
             }
         }
@@ -188,14 +194,14 @@ impl Ingress for VhostIngress {
             return true;
         }
         let mut inside = self.place.slot.enter();
-        inside.as_mut().is_some_and(|l| l.enabled && l.broken.is_none() && (l.polled || l.queue.arm()))
+        inside.as_mut().is_some_and(|l| l.enabled && l.broken.is_none() && (l.polled || l.arm()))
     }
 
     fn disarm(&mut self) {
         if self.taken.is_empty()
             && let Some(live) = self.place.slot.enter().as_mut()
         {
-            live.queue.disarm();
+            live.disarm();
         }
     }
 

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use netvale_mem::notify::Doorbell;
 
 use crate::memory::GuestMemory;
+use crate::memory::log::DirtyLog;
 use crate::net::features::Framing;
+use crate::net::inflight::Record;
 use crate::net::slot::Slot;
 use crate::queue::{Broken, Pieces, Queue};
 
@@ -29,9 +31,72 @@ pub struct Live {
     pub pieces: Pieces,
     /// Stopped for good, until the driver sets it up anew.
     pub broken: Option<Broken>,
+    /// Where what is written has to be marked, while the guest moves.
+    pub log: Option<Arc<DirtyLog>>,
+    /// The ring, too (`VHOST_VRING_F_LOG`).
+    pub log_ring: bool,
+    /// What survives us.
+    pub inflight: Option<Record>,
+    /// A frame to be sent as if the driver had, once.
+    pub announce: Option<[u8; 60]>,
 }
 
 impl Live {
+    /// Shows the driver what was given back, and tells it if it wants to know.
+    #[inline]
+    pub fn publish(&mut self, counts: &Notifications) {
+        if let Some(record) = &mut self.inflight {
+            record.showing(&self.queue);
+        }
+        let wanted = self.queue.publish();
+        if let Some(record) = &mut self.inflight {
+            record.shown(&self.queue);
+        }
+        self.wrote_ring();
+        if wanted {
+            self.notify(counts);
+        }
+    }
+
+    /// Asks the driver to kick. Returns whether there is something already.
+    pub fn arm(&mut self) -> bool {
+        let more = self.queue.arm();
+        self.wrote_ring();
+        more
+    }
+
+    /// Kicks are not needed any more.
+    pub fn disarm(&mut self) {
+        self.queue.disarm();
+        self.wrote_ring();
+    }
+
+    /// Marks bytes written to a buffer in the log.
+    pub fn wrote(&self, at: *const u8, len: usize) {
+        if let Some(log) = &self.log
+            && let Some(guest) = self.memory.guest_of(at)
+        {
+            log.mark(guest, len as u64);
+        }
+    }
+
+    #[inline]
+    fn wrote_ring(&self) {
+        if self.log.is_some() && self.log_ring {
+            for (at, len) in self.queue.device_area() {
+                self.wrote(at, len);
+            }
+        }
+    }
+
+    /// Whether a file behind the memory was cut short.
+    #[inline]
+    pub fn is_damaged(&self) -> bool {
+        let log = || self.log.as_ref().is_some_and(|l| l.is_damaged());
+        let record = || self.inflight.as_ref().is_some_and(Record::is_damaged);
+        self.memory.is_damaged() || log() || record()
+    }
+
     /// Tells the driver that something was used.
     #[inline]
     pub fn notify(&self, counts: &Notifications) {

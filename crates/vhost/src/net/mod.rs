@@ -2,6 +2,7 @@
 
 pub mod egress;
 pub mod features;
+pub mod inflight;
 pub mod ingress;
 pub mod live;
 pub mod slot;

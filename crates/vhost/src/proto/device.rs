@@ -7,8 +7,10 @@ use netvale_mem::notify::Doorbell;
 use rustix::event::epoll;
 
 use super::message::{Message, Refused, protocol, put_region, request};
+use crate::memory::log::DirtyLog;
 use crate::memory::{GuestMemory, MAX_REGIONS, MemoryError, RegionSpec};
-use crate::net::features::{EVENT_IDX, Framing, INDIRECT_DESC, OFFERED, PROTOCOL_FEATURES, RING_PACKED};
+use crate::net::features::{EVENT_IDX, Framing, INDIRECT_DESC, MQ, OFFERED, PROTOCOL_FEATURES, RING_PACKED};
+use crate::net::inflight::{Inflight, Record};
 use crate::net::live::{Live, Place};
 use crate::queue::{Addresses, Broken, MAX_SIZE, Pieces, Queue, QueueFeatures};
 
@@ -17,15 +19,20 @@ pub const MAX_PAIRS: usize = 16;
 
 /// What our device offers beside virtio's features.
 const PROTOCOL_OFFERED: u64 = protocol::MQ
+    | protocol::LOG_SHMFD
+    | protocol::RARP
     | protocol::REPLY_ACK
     | protocol::MTU
     | protocol::CONFIG
+    | protocol::INFLIGHT_SHMFD
     | protocol::RESET_DEVICE
     | protocol::CONFIGURE_MEM_SLOTS
     | protocol::STATUS;
 
 /// Bit of SET_VRING_KICK and _CALL: no descriptor comes along.
 const NO_FD: u64 = 1 << 8;
+/// Flag of SET_VRING_ADDR, `VHOST_VRING_F_LOG`: the ring's pages are logged, too.
+const LOG_RING: u32 = 1;
 
 /// A queue's place, and what wakes the worker that owns it.
 #[derive(Clone)]
@@ -60,7 +67,7 @@ impl NetConfig {
 }
 
 #[derive(Default)]
-struct Vring {
+pub(super) struct Vring {
     size: u16,
     addresses: Option<Addresses>,
     base: u32,
@@ -68,24 +75,40 @@ struct Vring {
     call: Option<Arc<OwnedFd>>,
     enabled: bool,
     started: bool,
+    pub(super) log: bool,
 }
 
 /// The device of one connection.
 pub struct Device {
     config: NetConfig,
-    seats: Vec<Seat>,
-    vrings: Vec<Vring>,
+    pub(super) seats: Vec<Seat>,
+    pub(super) vrings: Vec<Vring>,
     memory: Arc<GuestMemory>,
-    features: u64,
+    pub(super) features: u64,
     protocol: u64,
     status: u64,
+    pub(super) log: Option<Arc<DirtyLog>>,
+    pub(super) inflight: Option<Arc<Inflight>>,
+    /// A frame that waits for the first transmit queue.
+    pub(super) announcement: Option<[u8; 60]>,
 }
 
 impl Device {
     /// A device with two seats a queue pair: what the driver receives, what it transmits.
     pub fn new(config: NetConfig, seats: Vec<Seat>) -> Device {
         let vrings = seats.iter().map(|_| Vring::default()).collect();
-        Device { config, seats, vrings, memory: Arc::default(), features: 0, protocol: 0, status: 0 }
+        Device {
+            config,
+            seats,
+            vrings,
+            memory: Arc::default(),
+            features: 0,
+            protocol: 0,
+            status: 0,
+            log: None,
+            inflight: None,
+            announcement: None,
+        }
     }
 
     /// Features the driver acknowledged.
@@ -112,13 +135,18 @@ impl Device {
         if m.is_reply() {
             return Err(Refused::Unasked(m.request));
         }
-        let (request, ack) = (m.request, m.needs_ack() && self.protocol & protocol::REPLY_ACK != 0);
+        let asked = m.request;
+        if asked == request::GET_INFLIGHT_FD {
+            return self.make_inflight(&m).map(Some);
+        }
         let answer = self.carry_out(&mut m)?;
         if !m.fds.is_empty() {
-            return Err(Refused::Fds { request, fds: m.fds.len() });
+            return Err(Refused::Fds { request: asked, fds: m.fds.len() });
         }
-        Ok(answer.map(|payload| Message::reply(request, payload)).or_else(|| {
-            let done = || Message::reply(request, 0u64.to_le_bytes().to_vec());
+        // User-Mode Linux wants an answer to the very request that says it may have answers.
+        let ack = m.needs_ack() && self.protocol & protocol::REPLY_ACK != 0;
+        Ok(answer.map(|payload| Message::reply(asked, payload)).or_else(|| {
+            let done = || Message::reply(asked, 0u64.to_le_bytes().to_vec());
             ack.then(done)
         }))
     }
@@ -126,19 +154,20 @@ impl Device {
     fn carry_out(&mut self, m: &mut Message) -> Result<Option<Vec<u8>>, Refused> {
         let number = |n: u64| Ok(Some(n.to_le_bytes().to_vec()));
         match m.request {
-            request::GET_FEATURES => return number(OFFERED),
+            request::GET_FEATURES => return number(self.offered()),
             request::SET_FEATURES => self.set_features(m.u64()?)?,
             request::SET_OWNER => {}
-            request::RESET_OWNER => self.stop_all(),
+            request::RESET_OWNER => self.reset(),
             request::RESET_DEVICE => {
-                self.stop_all();
+                self.reset();
                 self.vrings.iter_mut().for_each(|v| *v = Vring::default());
             }
-            request::GET_PROTOCOL_FEATURES => return number(PROTOCOL_OFFERED),
+            request::GET_PROTOCOL_FEATURES => return number(self.protocol_offered()),
             request::SET_PROTOCOL_FEATURES => {
                 let features = m.u64()?;
-                if features & !PROTOCOL_OFFERED != 0 {
-                    return Err(Refused::Features(features & !PROTOCOL_OFFERED));
+                let unknown = features & !self.protocol_offered();
+                if unknown != 0 {
+                    return Err(Refused::Features(unknown));
                 }
                 self.protocol = features;
             }
@@ -169,10 +198,18 @@ impl Device {
             request::SET_STATUS => {
                 self.status = m.u64()?;
                 if self.status == 0 {
-                    self.stop_all();
+                    self.reset();
                 }
             }
             request::GET_STATUS => return number(self.status),
+            request::SET_LOG_BASE => {
+                self.set_log(m)?;
+                return number(0);
+            }
+            // To be told of every mark: nobody is, as nobody waits for marks.
+            request::SET_LOG_FD => drop(m.take_fds(1)?),
+            request::SET_INFLIGHT_FD => self.set_inflight(m)?,
+            request::SEND_RARP => self.announce(m)?,
             _ => return self.vring_request(m),
         }
         Ok(None)
@@ -194,6 +231,7 @@ impl Device {
             request::GET_VRING_BASE => {
                 let (i, _) = m.vring_state()?;
                 self.vring(i)?;
+                self.close_record(i as usize);
                 let base = self.stop(i as usize);
                 return Ok(Some([i.to_le_bytes(), base.to_le_bytes()].concat()));
             }
@@ -224,17 +262,31 @@ impl Device {
                     live.enabled = on == 1;
                 }
                 self.poke(i as usize);
+                self.deliver_announcement();
             }
             _ => return Err(Refused::Unknown(m.request)),
         }
         Ok(None)
     }
 
+    /// Several queues are chosen through a control queue, which is the front end's: one that has none, User-Mode Linux, would refuse a device
+    /// that speaks of several.
+    fn offered(&self) -> u64 {
+        if self.config.pairs > 1 { OFFERED } else { OFFERED & !MQ }
+    }
+
+    /// A device of one pair does not speak of queues here, either: User-Mode Linux takes the number for that of single queues.
+    fn protocol_offered(&self) -> u64 {
+        if self.config.pairs > 1 { PROTOCOL_OFFERED } else { PROTOCOL_OFFERED & !protocol::MQ }
+    }
+
     fn set_features(&mut self, features: u64) -> Result<(), Refused> {
-        if features & !OFFERED != 0 {
-            return Err(Refused::Features(features & !OFFERED));
+        let unknown = features & !self.offered();
+        if unknown != 0 {
+            return Err(Refused::Features(unknown));
         }
         self.features = features;
+        self.tell_logs();
         Ok(())
     }
 
@@ -280,7 +332,9 @@ impl Device {
         if started && self.vrings[i as usize].addresses != Some(addresses) {
             return Err(Refused::Time { request: m.request, queue: i });
         }
-        self.vrings[i as usize].addresses = Some(addresses);
+        let v = &mut self.vrings[i as usize];
+        (v.addresses, v.log) = (Some(addresses), (head >> 32) as u32 & LOG_RING != 0);
+        self.tell_logs();
         Ok(())
     }
 
@@ -315,9 +369,14 @@ impl Device {
         let features =
             QueueFeatures { packed: has(RING_PACKED), event_idx: has(EVENT_IDX), indirect: has(INDIRECT_DESC) };
         let enabled_at_once = !has(PROTOCOL_FEATURES);
+        let log = self.live_log();
         let (v, seat) = (&mut self.vrings[i], &self.seats[i]);
         let addresses = v.addresses.ok_or_else(bad)?;
-        let queue = Queue::new(&self.memory, v.size, addresses, v.base, features).ok_or_else(bad)?;
+        let mut queue = Queue::new(&self.memory, v.size, addresses, v.base, features).ok_or_else(bad)?;
+        let inflight = match &self.inflight {
+            Some(region) => Some(Record::open(region, i, &mut queue).ok_or_else(bad)?),
+            None => None,
+        };
         v.enabled |= enabled_at_once;
         let live = Live {
             queue,
@@ -328,6 +387,10 @@ impl Device {
             enabled: v.enabled,
             pieces: Pieces::default(),
             broken: None,
+            log,
+            log_ring: v.log,
+            inflight,
+            announce: None,
         };
         if let (Some((epoll, _)), Some(kick)) = (&seat.wake, &v.kick) {
             let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
@@ -342,11 +405,12 @@ impl Device {
         drop(inside);
         self.vrings[i].started = true;
         self.poke(i);
+        self.deliver_announcement();
         Ok(())
     }
 
     /// Lets the worker look at a queue that just changed.
-    fn poke(&self, i: usize) {
+    pub(super) fn poke(&self, i: usize) {
         if let Some((_, poke)) = &self.seats[i].wake {
             poke.ring();
         }
@@ -368,6 +432,12 @@ impl Device {
         let base = self.halt(i);
         (self.vrings[i].base, self.vrings[i].kick) = (base, None);
         base
+    }
+
+    /// Takes all queues down for good: the driver begins anew.
+    fn reset(&mut self) {
+        (0..self.vrings.len()).for_each(|i| self.close_record(i));
+        self.stop_all();
     }
 
     /// Takes all queues down; the connection has ended, or the driver was reset.

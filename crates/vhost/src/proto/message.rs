@@ -41,9 +41,13 @@ pub mod request {
     pub const SET_PROTOCOL_FEATURES: u32 = 16;
     pub const GET_QUEUE_NUM: u32 = 17;
     pub const SET_VRING_ENABLE: u32 = 18;
+    pub const SEND_RARP: u32 = 19;
     pub const NET_SET_MTU: u32 = 20;
+    pub const SET_BACKEND_REQ_FD: u32 = 21;
     pub const GET_CONFIG: u32 = 24;
     pub const SET_CONFIG: u32 = 25;
+    pub const GET_INFLIGHT_FD: u32 = 31;
+    pub const SET_INFLIGHT_FD: u32 = 32;
     pub const RESET_DEVICE: u32 = 34;
     pub const GET_MAX_MEM_SLOTS: u32 = 36;
     pub const ADD_MEM_REG: u32 = 37;
@@ -56,9 +60,12 @@ pub mod request {
 #[allow(missing_docs)]
 pub mod protocol {
     pub const MQ: u64 = 1 << 0;
+    pub const LOG_SHMFD: u64 = 1 << 1;
+    pub const RARP: u64 = 1 << 2;
     pub const REPLY_ACK: u64 = 1 << 3;
     pub const MTU: u64 = 1 << 4;
     pub const CONFIG: u64 = 1 << 9;
+    pub const INFLIGHT_SHMFD: u64 = 1 << 12;
     pub const RESET_DEVICE: u64 = 1 << 13;
     pub const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
     pub const STATUS: u64 = 1 << 16;

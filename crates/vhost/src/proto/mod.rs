@@ -8,4 +8,5 @@
 
 pub mod device;
 pub mod message;
+mod migrate;
 pub mod wire;

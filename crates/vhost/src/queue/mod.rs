@@ -266,9 +266,9 @@ impl Queue {
         each!(self, q => q.base())
     }
 
-    /// The bytes of memory that publishing writes, for the dirty log: address and length.
-    pub fn used_area(&self) -> (*const u8, usize) {
-        each!(self, q => q.used_area())
+    /// Where the device writes in the rings, for the dirty log: addresses and lengths.
+    pub fn device_area(&self) -> [(*const u8, usize); 2] {
+        each!(self, q => q.device_area())
     }
 }
 

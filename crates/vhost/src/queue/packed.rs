@@ -51,17 +51,17 @@ impl Packed {
         let (next, done) = (Place::of(base as u16), Place::of((base >> 16) as u16));
         // A front end that knows of one half only sends the other as 0.
         let done = if base >> 16 == 0 { next } else { done };
-        (next.at < size && done.at < size).then_some(Packed {
-            size,
-            ring,
-            driver_event,
-            device_event,
-            features,
-            next,
-            done,
-            held: None,
-            shown: done,
-        })
+        if next.at >= size || done.at >= size {
+            return None;
+        }
+        let held = None;
+        let mut queue = Packed { size, ring, driver_event, device_event, features, next, done, held, shown: done };
+        // User-Mode Linux says 0 of a new ring, in which both wrap counters are 1. In a ring that has come round to 0, the device has used the
+        // first descriptor.
+        if base == 0 && queue.flags(0).load(Ordering::Acquire) & USED == 0 {
+            queue.resume(Place { at: 0, wrap: true });
+        }
+        Some(queue)
     }
 
     #[inline]
@@ -212,9 +212,29 @@ impl Packed {
         u32::from(self.next.bits()) | u32::from(self.done.bits()) << 16
     }
 
-    /// See [`super::Queue::used_area`].
-    pub fn used_area(&self) -> (*const u8, usize) {
-        (self.ring.as_ptr(), 16 * usize::from(self.size))
+    /// See [`super::Queue::device_area`].
+    pub fn device_area(&self) -> [(*const u8, usize); 2] {
+        [(self.ring.as_ptr(), 16 * usize::from(self.size)), (self.device_event.as_ptr(), 4)]
+    }
+
+    /// What was given back, shown or not, ends here.
+    pub fn done(&self) -> Place {
+        self.done
+    }
+
+    /// Whether there is something that [`super::Queue::publish`] would show.
+    pub fn holds(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Whether the driver was shown that the descriptor at `place` is used.
+    pub fn is_used(&self, place: Place) -> bool {
+        self.flags(place.at).load(Ordering::Acquire) & (AVAIL | USED) == used_flags(place)
+    }
+
+    /// Goes on at `place`, with nothing in flight.
+    pub fn resume(&mut self, place: Place) {
+        (self.next, self.done, self.shown) = (place, place, place);
     }
 }
 

@@ -263,9 +263,19 @@ impl Split {
         u32::from(self.next)
     }
 
-    /// See [`super::Queue::used_area`].
-    pub fn used_area(&self) -> (*const u8, usize) {
-        (self.used.as_ptr(), 4 + 8 * usize::from(self.size) + 2)
+    /// The next entry of the used ring.
+    pub fn done(&self) -> u16 {
+        self.done
+    }
+
+    /// Goes on behind what the driver was shown as used, with nothing in flight.
+    pub fn resume(&mut self) {
+        (self.next, self.seen) = (self.done, self.done);
+    }
+
+    /// See [`super::Queue::device_area`].
+    pub fn device_area(&self) -> [(*const u8, usize); 2] {
+        [(self.used.as_ptr(), 4 + 8 * usize::from(self.size) + 2), (self.used.as_ptr(), 0)]
     }
 }
 

@@ -1,0 +1,119 @@
+//! What a device does so that its guest may move to another host, and its front end may outlive us: the dirty log, the record of what is
+//! in flight, the announcement of a guest that has arrived.
+
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+use super::device::Device;
+use super::message::{Message, Refused};
+use crate::memory::log::DirtyLog;
+use crate::net::features::{LOG_ALL, RING_PACKED};
+use crate::net::inflight::{self, Inflight};
+use crate::queue::MAX_SIZE;
+
+/// Largest log: for guests of up to 128 TiB.
+const MAX_LOG: u64 = 1 << 32;
+
+impl Device {
+    /// SET_LOG_BASE: size and offset of the log, and its file.
+    pub(super) fn set_log(&mut self, m: &mut Message) -> Result<(), Refused> {
+        let [size, offset] = m.words(0)?;
+        if size > MAX_LOG {
+            return Err(Refused::Value(m.request));
+        }
+        let fd = m.take_fds(1)?.pop().ok_or(Refused::Size(m.request))?;
+        self.log = Some(Arc::new(DirtyLog::new(&fd, offset, size)?));
+        self.tell_logs();
+        Ok(())
+    }
+
+    /// The log, if it is to be kept.
+    pub(super) fn live_log(&self) -> Option<Arc<DirtyLog>> {
+        self.log.clone().filter(|_| self.features & LOG_ALL != 0)
+    }
+
+    /// Tells queues that run what to log: front ends change their minds about that at any time.
+    pub(super) fn tell_logs(&self) {
+        for (seat, v) in self.seats.iter().zip(&self.vrings) {
+            if let Some(live) = seat.place.slot.enter().as_mut() {
+                (live.log, live.log_ring) = (self.live_log(), v.log);
+            }
+        }
+    }
+
+    /// GET_INFLIGHT_FD: makes the region. Its size, offset, and the numbers asked with go back.
+    pub(super) fn make_inflight(&self, m: &Message) -> Result<Message, Refused> {
+        let (queues, size) = self.inflight_shape(m)?;
+        let len = inflight::bytes(queues, size, self.features & RING_PACKED != 0);
+        let fd = memfd_create("netvale-inflight", MemfdFlags::CLOEXEC).map_err(Refused::System)?;
+        ftruncate(&fd, len).map_err(Refused::System)?;
+        let mut payload = m.payload.clone();
+        payload[..8].copy_from_slice(&len.to_le_bytes());
+        payload[8..16].fill(0);
+        let mut answer = Message::reply(m.request, payload);
+        answer.fds.push(fd);
+        Ok(answer)
+    }
+
+    /// SET_INFLIGHT_FD: the region, made by us or by one before us.
+    pub(super) fn set_inflight(&mut self, m: &mut Message) -> Result<(), Refused> {
+        let (queues, size) = self.inflight_shape(m)?;
+        let [len, offset] = m.words(0)?;
+        if len > 2 * inflight::bytes(self.vrings.len() as u16, MAX_SIZE, true) {
+            return Err(Refused::Value(m.request));
+        }
+        let fd = m.take_fds(1)?.pop().ok_or(Refused::Size(m.request))?;
+        self.inflight = Some(Arc::new(Inflight::new(&fd, (offset, len), queues, size)?));
+        Ok(())
+    }
+
+    /// Number of queues, and their size, behind size and offset.
+    fn inflight_shape(&self, m: &Message) -> Result<(u16, u16), Refused> {
+        let half = |at: usize| m.payload.get(at..at + 2).and_then(|b| b.first_chunk()).map(|b| u16::from_le_bytes(*b));
+        let (Some(queues), Some(size)) = (half(16), half(18)) else { return Err(Refused::Size(m.request)) };
+        if usize::from(queues) > self.vrings.len() || size > MAX_SIZE {
+            return Err(Refused::Value(m.request));
+        }
+        Ok((queues, size))
+    }
+
+    /// The records of queues whose front end knows where they stopped are of no use any more.
+    pub(super) fn close_record(&self, i: usize) {
+        if let Some(live) =
+            self.seats.get(i).and_then(|s| s.place.slot.enter().as_mut().and_then(|l| l.inflight.take()))
+        {
+            live.close();
+        }
+    }
+
+    /// SEND_RARP: the switch is to learn where the guest of this address is now.
+    pub(super) fn announce(&mut self, m: &Message) -> Result<(), Refused> {
+        let mac = m.u64()?.to_le_bytes();
+        let frame = rarp([mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]]);
+        self.announcement = Some(frame);
+        self.deliver_announcement();
+        Ok(())
+    }
+
+    /// Gives the announcement to the first transmit queue, as soon as that runs.
+    pub(super) fn deliver_announcement(&mut self) {
+        let Some(seat) = self.seats.get(1).filter(|_| self.announcement.is_some()) else { return };
+        if let Some(live) = seat.place.slot.enter().as_mut().filter(|l| l.enabled) {
+            live.announce = self.announcement.take().or(live.announce);
+        }
+        self.poke(1);
+    }
+}
+
+/// A reverse-ARP request of `mac` about itself (RFC 903), to everyone: what QEMU announces guests with.
+fn rarp(mac: [u8; 6]) -> [u8; 60] {
+    let mut frame = [0; 60];
+    frame[..6].fill(0xff);
+    frame[6..12].copy_from_slice(&mac);
+    // EtherType; Ethernet, IPv4, lengths of their addresses, "request reverse".
+    frame[12..22].copy_from_slice(&[0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]);
+    frame[22..28].copy_from_slice(&mac);
+    frame[32..38].copy_from_slice(&mac);
+    frame
+}

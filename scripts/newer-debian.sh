@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# newer-debian.sh: unpacks QEMU and User-Mode Linux of Debian's development release (sid) into a folder of their own, once, and prints that
+# folder. What is in it never becomes part of this system: it is started by its own dynamic loader.
+#
+# Guests of the tests run under it because QEMU 7.2 cannot use MSI-X with vhost-user here. Needs root (debootstrap uses chroot), and
+# about 730 MB of disk.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+# Changes whenever what is made changes.
+recipe=1
+packages=(qemu-system-x86 user-mode-linux)
+cache=${NETVALE_GUESTS:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/netvale/guests}
+tree=$cache/sid-$recipe
+if [ -e "$tree/done" ]; then
+    echo "$tree"
+    exit
+fi
+have debootstrap || { echo "debootstrap is not installed" >&2; exit 1; }
+[ "$(id -u)" = 0 ] || { echo "debootstrap needs root" >&2; exit 1; }
+
+mkdir -p "$cache"
+work=$(mktemp -d "$cache/sid.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+log=$work/log
+make() {
+    debootstrap --variant=minbase --include=ca-certificates sid "$work/root"
+    # No service of it is to start.
+    printf '#!/bin/sh\nexit 101\n' >"$work/root/usr/sbin/policy-rc.d"
+    chmod 755 "$work/root/usr/sbin/policy-rc.d"
+    chroot "$work/root" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"
+    rm -rf "$work"/root/var/cache/apt/*.bin "$work"/root/var/cache/apt/archives/*.deb
+}
+make >"$log" 2>&1 </dev/null || { tail -n 5 "$log" >&2; exit 1; }
+touch "$work/root/done"
+# Whoever was faster has made the same.
+mv -T "$work/root" "$tree" 2>/dev/null || [ -e "$tree/done" ]
+echo "$tree"
