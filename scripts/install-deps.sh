@@ -37,6 +37,7 @@ zstd|unpacks the guest's kernel
 xz-utils|unpacks the guest's kernel
 debootstrap|unpacks a newer QEMU and User-Mode Linux
 dpdk-dev|testpmd at the other end of vhost-user
+openvswitch-switch-dpdk|OVS-DPDK as the back end of the virtio driver
 procps|looks at processes and their resources
 g++|builds libFuzzer for the fuzz targets
 LIST

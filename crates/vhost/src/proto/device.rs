@@ -204,7 +204,8 @@ impl Device {
             request::GET_STATUS => return number(self.status),
             request::SET_LOG_BASE => {
                 self.set_log(m)?;
-                return number(0);
+                // Front ends want an answer, and differ in how long it is to be: none minds its own words.
+                return Ok(Some(std::mem::take(&mut m.payload)));
             }
             // To be told of every mark: nobody is, as nobody waits for marks.
             request::SET_LOG_FD => drop(m.take_fds(1)?),
