@@ -16,7 +16,7 @@ pub mod udp;
 use crate::contender::Contender;
 use crate::scenarios::compat::{Native, SystemPcap};
 use crate::scenarios::copy::AlignedCopy;
-use crate::scenarios::vhost::DpdkVhost;
+use crate::scenarios::vhost::{Pairing, guests, pvp};
 
 /// Every peer there is, best known first. A case takes those that [`Contender::fits`].
 #[must_use]
@@ -39,6 +39,11 @@ pub fn all() -> Vec<Box<dyn Contender>> {
         Box::new(udp::UdpEcho::OneCore),
         Box::new(Native),
         Box::new(SystemPcap),
-        Box::new(DpdkVhost),
+        Box::new(Pairing::Dpdk),
+        Box::new(Pairing::OurDriver),
+        Box::new(Pairing::Both),
+        Box::new(pvp::Pvp::Dpdk),
+        Box::new(pvp::Pvp::Both),
+        Box::new(guests::Guests::Both),
     ]
 }

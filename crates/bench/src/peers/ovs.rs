@@ -60,7 +60,8 @@ impl Contender for Ovs {
     }
 
     fn fits(&self, case: &Case) -> bool {
-        scenarios::vale::has_peers(case)
+        // Between guests, each kind has cases of its own.
+        scenarios::vale::has_peers(case) || scenarios::vhost::guests::is_for(case, *self)
     }
 
     fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
@@ -95,7 +96,8 @@ impl Contender for Ovs {
 }
 
 impl Ovs {
-    fn ports(self, case: &Case, core: usize, place: &Place) -> Result<Testpmd> {
+    /// The application with both ports, at the sockets `v0` and `v1` of the place.
+    pub(crate) fn ports(self, case: &Case, core: usize, place: &Place) -> Result<Testpmd> {
         let in_order = u8::from(self == Self::InOrder);
         let device = |index: usize, address: &str| {
             format!(

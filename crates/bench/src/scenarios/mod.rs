@@ -21,7 +21,7 @@ use crate::sys::worker::Role;
 pub const ROLES: &[&[(&str, Role)]] = &[
     &[(own::DAEMON, own::daemon_role), (pipe::SENDER, pipe::sender_role), (pipe::RECEIVER, pipe::receiver_role)],
     &compat::ROLES,
-    &[(vhost::DEVICE, vhost::device_role)],
+    &vhost::roles::ROLES,
 ];
 
 /// The values to go through; an empty list means the scenario's own.
@@ -136,6 +136,8 @@ const ALL: &[Scenario] = &[
     idle::SCENARIO,
     compat::SCENARIO,
     vhost::SCENARIO,
+    vhost::pvp::SCENARIO,
+    vhost::guests::SCENARIO,
 ];
 
 /// The scenario of that name.

@@ -31,11 +31,24 @@ pub struct Wish {
     pub offloads: bool,
     /// Notifications by event index.
     pub event_idx: bool,
+    /// The device uses buffers in the order in which they are posted.
+    pub in_order: bool,
+    /// Several entries of a ring are looked at at once, where the rest allows it.
+    pub vector: bool,
 }
 
 impl Default for Wish {
     fn default() -> Self {
-        Wish { pairs: 1, size: 256, packed: false, mergeable: true, offloads: true, event_idx: true }
+        Wish {
+            pairs: 1,
+            size: 256,
+            packed: false,
+            mergeable: true,
+            offloads: true,
+            event_idx: true,
+            in_order: false,
+            vector: false,
+        }
     }
 }
 

@@ -1,0 +1,62 @@
+//! The driver's paths, as DPDK's documentation names them: what chooses them in its driver and in ours.
+
+use netvale_vhost::driver::frontend::Wish;
+
+use crate::case::Case;
+
+/// A driver's way of using a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// Split, a frame may take several buffers.
+    Mergeable,
+    /// Split, each frame in one buffer.
+    NonMergeable,
+    /// Split, mergeable, buffers used in order.
+    InOrder,
+    /// Split, several entries at once.
+    Vector,
+    /// Packed, mergeable.
+    Packed,
+    /// Packed, several descriptors at once.
+    PackedVector,
+}
+
+impl Path {
+    /// The path a case is about: the last word of its variant.
+    pub fn of(case: &Case) -> Path {
+        match case.variant.rsplit(' ').next() {
+            Some("non-mergeable") => Path::NonMergeable,
+            Some("in-order") => Path::InOrder,
+            Some("vector") => Path::Vector,
+            Some("packed") => Path::Packed,
+            Some("packed-vector") => Path::PackedVector,
+            _ => Path::Mergeable,
+        }
+    }
+
+    /// What DPDK's virtio-user is told: its device's arguments, and its environment's.
+    pub fn dpdk(self) -> (&'static str, &'static [&'static str]) {
+        const WIDE: &[&str] = &["--force-max-simd-bitwidth=512"];
+        match self {
+            Path::Mergeable => ("mrg_rxbuf=1,in_order=0", &[]),
+            Path::NonMergeable => ("mrg_rxbuf=0,in_order=0", &[]),
+            Path::InOrder => ("mrg_rxbuf=1,in_order=1", &[]),
+            Path::Vector => ("mrg_rxbuf=0,in_order=1,vectorized=1", WIDE),
+            Path::Packed => ("packed_vq=1,mrg_rxbuf=1,in_order=0", &[]),
+            Path::PackedVector => ("packed_vq=1,mrg_rxbuf=0,in_order=1,vectorized=1", WIDE),
+        }
+    }
+
+    /// What our driver asks for.
+    pub fn wish(self) -> Wish {
+        let usual = Wish { size: 1024, offloads: false, ..Wish::default() };
+        match self {
+            Path::Mergeable => usual,
+            Path::NonMergeable => Wish { mergeable: false, ..usual },
+            Path::InOrder => Wish { in_order: true, ..usual },
+            Path::Vector => Wish { mergeable: false, in_order: true, vector: true, ..usual },
+            Path::Packed => Wish { packed: true, ..usual },
+            Path::PackedVector => Wish { packed: true, mergeable: false, in_order: true, vector: true, ..usual },
+        }
+    }
+}
