@@ -51,6 +51,8 @@ impl Rivals {
 pub struct Options {
     /// Scenarios by name; empty means all.
     pub scenarios: Vec<String>,
+    /// `--variant`: only variants in whose name one of these stands; empty means all.
+    pub variants: Vec<String>,
     /// `--against`: the peers.
     pub against: Rivals,
     /// `--peers-only`: measure the peers alone, each a line of its own.
@@ -79,6 +81,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             scenarios: Vec::new(),
+            variants: Vec::new(),
             against: Rivals::None,
             peers_only: false,
             runs: 5,
@@ -132,6 +135,10 @@ impl Options {
         Ok(all.into_iter().filter(|peer| everyone || self.against.include(peer.name())).collect())
     }
 
+    fn wants(&self, variant: &str) -> bool {
+        self.variants.is_empty() || self.variants.iter().any(|part| variant.contains(part))
+    }
+
     fn sweep(&self) -> Sweep {
         Sweep { frame_bytes: self.frame_bytes.clone(), batch: self.batch.clone(), ports: self.ports.clone() }
     }
@@ -167,7 +174,11 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome> {
     let cases: Vec<(&Scenario, Case)> = chosen
         .into_iter()
         .flat_map(|scenario| scenario.cases(&options.sweep()).into_iter().map(move |case| (scenario, case)))
+        .filter(|(_, case)| options.wants(&case.variant))
         .collect();
+    if cases.is_empty() {
+        return Err(BenchError::Usage(format!("no variant is called like {}", options.variants.join(", "))));
+    }
     let steps = cases.iter().map(|(_, case)| 1 + peers.iter().filter(|peer| peer.fits(case)).count());
     let progress = Progress::new((steps.sum::<usize>() * plan.runs) as u64);
     let mut outcome = Outcome::default();

@@ -118,9 +118,10 @@ fn virtio_user_on_our_device() {
 #[test]
 fn our_driver_on_vhost() {
     let _one = ONE.lock();
-    for bits in 0..8u8 {
+    for bits in 0..16u8 {
         let on = |bit: u8| bits & bit != 0;
-        let wish = Wish { packed: on(1), mergeable: on(2), event_idx: on(4), ..Wish::default() };
+        let order = Wish { in_order: on(8), vector: on(8), offloads: !on(8), ..Wish::default() };
+        let wish = Wish { packed: on(1), mergeable: on(2), event_idx: on(4), ..order };
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let vdev = format!("net_vhost0,iface={}", path.display());

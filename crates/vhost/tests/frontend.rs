@@ -8,10 +8,9 @@ use std::os::fd::AsRawFd;
 
 use common::{End, take, until};
 use netvale_vhost::driver::ram::Ram;
-use netvale_vhost::driver::{DriverQueue, addresses};
+use netvale_vhost::driver::{DriverFeatures, DriverQueue, addresses};
 use netvale_vhost::net::features::{LOG_ALL, MQ, PROTOCOL_FEATURES, VERSION_1};
 use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
-use netvale_vhost::queue::QueueFeatures;
 use raw::rig;
 use vhost::vhost_user::message::{
     VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures as Protocol,
@@ -73,7 +72,7 @@ fn a_queue_by_the_other_front_end() {
         assert!(shape.mmap_size >= 2 * (16 + 16 * 8));
         front.set_inflight_fd(&shape, file.as_raw_fd()).unwrap();
         let queue_ram = queues.remove(1);
-        let mut queue = DriverQueue::new(&queue_ram, QueueFeatures::default());
+        let mut queue = DriverQueue::new(&queue_ram, DriverFeatures::default());
         let at = addresses(&queue_ram);
         let config = VringConfigData {
             queue_max_size: 8,
@@ -92,7 +91,7 @@ fn a_queue_by_the_other_front_end() {
         front.set_vring_kick(1, &kick).unwrap();
         front.set_vring_enable(1, true).unwrap();
         for _ in 0..5 {
-            let id = queue.ids().take(1).unwrap();
+            let id = queue.take(1).unwrap();
             queue.post(&queue_ram, id, false, |_| 12 + 60);
         }
         queue.publish();

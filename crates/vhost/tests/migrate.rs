@@ -9,7 +9,7 @@ use std::path::Path;
 
 use common::{frame, give, take, until};
 use netvale_vhost::driver::ram::{QueueRam, Ram};
-use netvale_vhost::driver::{DriverQueue, addresses};
+use netvale_vhost::driver::{DriverFeatures, DriverQueue, addresses};
 use netvale_vhost::net::features::{LOG_ALL, RING_PACKED, VERSION_1};
 use netvale_vhost::proto::message::{put_region, request};
 use netvale_vhost::queue::QueueFeatures;
@@ -132,7 +132,10 @@ impl Survivor {
     fn new(packed: bool) -> Survivor {
         let (ram, mut queues) = Ram::new(&[8, 8]).unwrap();
         let queue_ram = queues.remove(1);
-        let queue = DriverQueue::new(&queue_ram, QueueFeatures { packed, ..QueueFeatures::default() });
+        let queue = DriverQueue::new(
+            &queue_ram,
+            DriverFeatures { queue: QueueFeatures { packed, ..QueueFeatures::default() }, ..DriverFeatures::default() },
+        );
         Survivor { ram, queue_ram, queue, packed, inflight: None }
     }
 
@@ -164,10 +167,10 @@ impl Survivor {
     /// Sends frames of `len` bytes each, and takes back what was used.
     fn send(&mut self, count: usize, len: u32) {
         while let Some(used) = self.queue.next_used().unwrap() {
-            self.queue.ids().recycle(used.id);
+            self.queue.recycle(used.id);
         }
         for _ in 0..count {
-            let id = self.queue.ids().take(1).expect("the device gave buffers back");
+            let id = self.queue.take(1).expect("the device gave buffers back");
             self.queue.post(&self.queue_ram, id, false, |_| 12 + len);
         }
         self.queue.publish();

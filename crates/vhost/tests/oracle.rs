@@ -4,8 +4,8 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-use netvale_vhost::driver::DriverQueue;
 use netvale_vhost::driver::ram::Ram;
+use netvale_vhost::driver::{DriverFeatures, DriverQueue};
 use netvale_vhost::memory::{GuestMemory, RegionSpec};
 use netvale_vhost::queue::{Addresses, Broken, Pieces, Queue as OurQueue, QueueFeatures};
 use proptest::prelude::*;
@@ -147,17 +147,17 @@ proptest! {
 
     /// Objective: the other one, as the device under our driver, finds what was posted and gives it back, round after round.
     #[test]
-    fn device_of_our_driver(rounds in prop::collection::vec((1..4usize, 1..1500u32, any::<bool>()), 1..60), event_idx: bool) {
+    fn device_of_our_driver(rounds in prop::collection::vec((1..4usize, 1..1500u32, any::<bool>()), 1..60), event_idx: bool, in_order: bool) {
         let (ram, mut queues) = Ram::new(&[QUEUE]).unwrap();
         let queue_ram = queues.remove(0);
-        let mut driver = DriverQueue::new(&queue_ram, QueueFeatures { event_idx, ..QueueFeatures::default() });
+        let mut driver = DriverQueue::new(&queue_ram, DriverFeatures { queue: QueueFeatures { event_idx, ..QueueFeatures::default() }, in_order, vector: in_order });
         let spec = ram.spec();
         let memory = memories(&ram.file().unwrap(), spec.size, spec.guest);
         let at = |p: std::ptr::NonNull<u8>| spec.guest + (p.as_ptr() as u64 - spec.user);
         let mut other = oracle(QUEUE, [at(queue_ram.desc()), at(queue_ram.avail()), at(queue_ram.used())]);
         other.set_event_idx(event_idx);
         for (count, len, write) in rounds {
-            let first = driver.ids().take(count).expect("all are free");
+            let first = driver.take(count).expect("all are free");
             driver.post(&queue_ram, first, write, |_| len);
             driver.publish();
             let (head, list, ended) = theirs(&mut other, &memory);
@@ -170,7 +170,7 @@ proptest! {
             other.add_used(&memory, head, len).unwrap();
             let used = driver.next_used().unwrap().expect("given back");
             prop_assert_eq!((used.id, used.len), (first, len));
-            driver.ids().recycle(first);
+            driver.recycle(first);
         }
     }
 }

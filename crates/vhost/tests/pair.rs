@@ -36,10 +36,14 @@ impl Rig {
 
 fn all_wishes() -> Vec<Wish> {
     let mut all = Vec::new();
-    for bits in 0..16u16 {
+    for bits in 0..64u16 {
         let on = |bit: u16| bits & bit != 0;
         let size = if on(8) { 8 } else { 256 };
-        all.push(Wish { packed: on(1), mergeable: on(2), event_idx: on(4), size, ..Wish::default() });
+        let (in_order, vector) = (on(16), on(32));
+        let wish =
+            Wish { packed: on(1), mergeable: on(2), event_idx: on(4), size, in_order, vector, ..Wish::default() };
+        // Several entries at once only go with headers that say nothing.
+        all.push(Wish { offloads: !vector, ..wish });
     }
     all
 }

@@ -30,6 +30,10 @@ pub struct Args {
     #[arg(long)]
     pub peers_only: bool,
 
+    /// Only variants in whose name one of these texts stands.
+    #[arg(long, value_name = "TEXT", value_delimiter = ',')]
+    pub variant: Vec<String>,
+
     /// Runs that count, for each case.
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub runs: usize,
@@ -109,6 +113,7 @@ pub fn run(args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
 fn options(args: &Args) -> Options {
     Options {
         scenarios: args.scenarios.clone(),
+        variants: args.variant.clone(),
         against: Rivals::from_names(&args.against),
         peers_only: args.peers_only,
         runs: args.runs,

@@ -6,11 +6,12 @@ use netvale_mem::notify::Doorbell;
 use rustix::io::Errno;
 use thiserror::Error;
 
+use super::path::Path;
 use super::ram::{QueueRam, Ram};
-use super::{BadDevice, DriverQueue, addresses};
+use super::{BadDevice, DriverFeatures, DriverQueue, addresses};
 use crate::net::features::{
     CSUM, EVENT_IDX, Framing, GUEST_CSUM, GUEST_ECN, GUEST_TSO4, GUEST_TSO6, GUEST_USO4, GUEST_USO6, HOST_ECN,
-    HOST_TSO4, HOST_TSO6, HOST_USO, MQ, MRG_RXBUF, PROTOCOL_FEATURES, RING_PACKED, VERSION_1,
+    HOST_TSO4, HOST_TSO6, HOST_USO, IN_ORDER, MQ, MRG_RXBUF, PROTOCOL_FEATURES, RING_PACKED, VERSION_1,
 };
 use crate::proto::message::{Message, Refused, protocol, put_region, request};
 use crate::proto::wire::{Received, receive, send};
@@ -61,6 +62,7 @@ impl Wish {
         VERSION_1
             | PROTOCOL_FEATURES
             | on(self.packed, RING_PACKED)
+            | on(self.in_order, IN_ORDER)
             | on(self.mergeable, MRG_RXBUF)
             | on(self.offloads, OFFLOADS)
             // Without mergeable buffers, a segment of 64 KiB would need buffers of that size.
@@ -191,7 +193,7 @@ impl<'a> Frontend<'a> {
         self.tell(table)?;
         let mut started = Vec::new();
         for (i, (queue, call)) in queues.into_iter().zip(calls).enumerate() {
-            started.push(self.start_queue(i as u32, queue, call, features)?);
+            started.push(self.start_queue(i as u32, queue, call, (features, wish))?);
         }
         for i in 0..started.len() as u64 {
             self.tell_number(request::SET_VRING_ENABLE, i | 1 << 32)?;
@@ -223,14 +225,17 @@ impl<'a> Frontend<'a> {
         Ok((features, wish.pairs.min(u16::try_from(most).unwrap_or(u16::MAX)).max(1)))
     }
 
-    fn start_queue(&self, i: u32, ram: QueueRam, call: &Doorbell, features: u64) -> Result<Started, NoDevice> {
+    fn start_queue(
+        &self,
+        i: u32,
+        ram: QueueRam,
+        call: &Doorbell,
+        (features, wish): (u64, Wish),
+    ) -> Result<Started, NoDevice> {
         let index = u64::from(i);
-        let layout = QueueFeatures {
-            packed: features & RING_PACKED != 0,
-            event_idx: features & EVENT_IDX != 0,
-            indirect: false,
-        };
-        let queue = DriverQueue::new(&ram, layout);
+        let (layout, in_order) = (QueueFeatures::of(features), features & IN_ORDER != 0);
+        let vector = Path::of(features, wish.vector).vector.is_some();
+        let queue = DriverQueue::new(&ram, DriverFeatures { queue: layout, in_order, vector });
         let kick = Doorbell::new().map_err(NoDevice::System)?;
         self.tell_number(request::SET_VRING_NUM, index | u64::from(ram.size()) << 32)?;
         // Packed rings begin with both wrap counters set.

@@ -1,6 +1,33 @@
 //! Buffers by number: free, ours with a frame in them, or the device's. Kept in private memory.
 
 /// What the driver knows of its buffers.
+pub trait Buffers: Send {
+    /// `n` free buffers.
+    fn new(n: u16) -> Self;
+
+    /// Free buffers.
+    fn free(&self) -> usize;
+
+    /// Takes `count` buffers as one chain. Returns the first; none when there are not so many.
+    fn take(&mut self, count: usize) -> Option<u16>;
+
+    /// The buffer behind `id` in the chain that was taken last.
+    fn next(&self, id: u16) -> Option<u16>;
+
+    /// The chain that begins at `id` is the device's now.
+    fn give(&mut self, id: u16);
+
+    /// The device gives it back. Returns whether it had it, and whether its turn has come where there is an order.
+    fn get_back(&mut self, id: u16) -> bool;
+
+    /// The whole chain is free again.
+    fn recycle(&mut self, first: u16);
+
+    /// The first of the chains that the device has, where it gives them back in order.
+    fn oldest(&self) -> Option<u16>;
+}
+
+/// Buffers that come back in any order.
 #[derive(Debug)]
 pub struct Ids {
     free: Vec<u16>,
@@ -13,9 +40,8 @@ pub struct Ids {
 /// No buffer.
 pub const NONE: u16 = u16::MAX;
 
-impl Ids {
-    /// `n` free buffers.
-    pub fn new(n: u16) -> Ids {
+impl Buffers for Ids {
+    fn new(n: u16) -> Ids {
         Ids {
             // The last is taken first: from 0 on.
             free: (0..n).rev().collect(),
@@ -24,15 +50,13 @@ impl Ids {
         }
     }
 
-    /// Free buffers.
     #[inline]
-    pub fn free(&self) -> usize {
+    fn free(&self) -> usize {
         self.free.len()
     }
 
-    /// Takes `count` buffers as one chain. Returns the first; none when there are not so many.
     #[inline]
-    pub fn take(&mut self, count: usize) -> Option<u16> {
+    fn take(&mut self, count: usize) -> Option<u16> {
         if count == 0 || self.free.len() < count {
             return None;
         }
@@ -45,33 +69,144 @@ impl Ids {
         Some(first)
     }
 
-    /// The buffer behind `id` in its chain.
     #[inline]
-    pub fn next(&self, id: u16) -> Option<u16> {
+    fn next(&self, id: u16) -> Option<u16> {
         self.link.get(usize::from(id)).copied().filter(|next| *next != NONE)
     }
 
-    /// The chain that begins at `id` is the device's now.
     #[inline]
-    pub fn give(&mut self, id: u16) {
+    fn give(&mut self, id: u16) {
         if let Some(p) = self.posted.get_mut(usize::from(id)) {
             *p = true;
         }
     }
 
-    /// The device gives it back. Returns whether it had it.
     #[inline]
-    pub fn get_back(&mut self, id: u16) -> bool {
+    fn get_back(&mut self, id: u16) -> bool {
         self.posted.get_mut(usize::from(id)).is_some_and(|p| std::mem::replace(p, false))
     }
 
-    /// The whole chain is free again.
     #[inline]
-    pub fn recycle(&mut self, first: u16) {
+    fn recycle(&mut self, first: u16) {
         let mut at = Some(first);
         while let Some(id) = at {
             at = self.next(id);
             self.free.push(id);
         }
+    }
+
+    #[inline]
+    fn oldest(&self) -> Option<u16> {
+        None
+    }
+}
+
+/// Buffers that come back in the order in which they were posted (`VIRTIO_F_IN_ORDER`): two numbers that go round say it all.
+#[derive(Debug)]
+pub struct Ordered {
+    /// Buffers there are, less one: a power of two less one.
+    mask: u16,
+    /// The next to take.
+    next: u16,
+    /// The first the device has.
+    oldest: u16,
+    free: u16,
+    /// The device's.
+    posted: u16,
+    /// Length of the chain that begins at a buffer.
+    lens: Box<[u16]>,
+    /// First of the chain taken last.
+    first: u16,
+}
+
+impl Ordered {
+    #[inline]
+    fn len(&self, first: u16) -> u16 {
+        self.lens.get(usize::from(first)).copied().unwrap_or(1)
+    }
+}
+
+impl Buffers for Ordered {
+    fn new(n: u16) -> Ordered {
+        let lens = vec![1; usize::from(n)].into_boxed_slice();
+        Ordered { mask: n - 1, next: 0, oldest: 0, free: n, posted: 0, lens, first: 0 }
+    }
+
+    #[inline]
+    fn free(&self) -> usize {
+        usize::from(self.free)
+    }
+
+    #[inline]
+    fn take(&mut self, count: usize) -> Option<u16> {
+        let count = u16::try_from(count).ok().filter(|n| *n > 0 && *n <= self.free)?;
+        let first = self.next;
+        *self.lens.get_mut(usize::from(first))? = count;
+        self.next = (first + count) & self.mask;
+        (self.free, self.first) = (self.free - count, first);
+        Some(first)
+    }
+
+    #[inline]
+    fn next(&self, id: u16) -> Option<u16> {
+        let behind = (id.wrapping_sub(self.first) & self.mask) + 1;
+        (behind < self.len(self.first)).then_some((id + 1) & self.mask)
+    }
+
+    #[inline]
+    fn give(&mut self, id: u16) {
+        self.posted += self.len(id);
+    }
+
+    #[inline]
+    fn get_back(&mut self, id: u16) -> bool {
+        let is_next = self.posted > 0 && id == self.oldest;
+        if is_next {
+            let len = self.len(id);
+            self.posted -= len;
+            self.oldest = (id + len) & self.mask;
+        }
+        is_next
+    }
+
+    #[inline]
+    fn recycle(&mut self, first: u16) {
+        self.free += self.len(first);
+    }
+
+    #[inline]
+    fn oldest(&self) -> Option<u16> {
+        (self.posted > 0).then_some(self.oldest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: buffers in order come back in order only, each once, chains as a whole, round after round.
+    #[test]
+    fn ordered() {
+        let mut ids = Ordered::new(8);
+        for round in 0..100u16 {
+            let first = ids.take(3).unwrap();
+            assert_eq!(first, (round * 4) & 7);
+            assert_eq!(ids.next(first), Some((first + 1) & 7));
+            assert_eq!(ids.next((first + 2) & 7), None);
+            ids.give(first);
+            let single = ids.take(1).unwrap();
+            assert_eq!(ids.next(single), None);
+            ids.give(single);
+            assert_eq!(ids.free(), 4);
+            assert!(!ids.get_back(single), "not its turn");
+            assert!(ids.get_back(first));
+            assert!(!ids.get_back(first));
+            assert!(ids.get_back(single));
+            assert_eq!(ids.oldest(), None);
+            ids.recycle(first);
+            ids.recycle(single);
+            assert_eq!(ids.free(), 8);
+        }
+        assert_eq!(ids.take(9), None);
     }
 }

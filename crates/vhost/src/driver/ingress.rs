@@ -11,8 +11,11 @@ use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 
 use super::frontend::Started;
 use super::ram::BUF;
-use super::{BadDevice, Used};
+use super::{BadDevice, RUN, Used};
 use crate::driver::port::{DriverSlot, Trouble};
+
+/// Buffers that are posted together: the line with the index is fetched once for all of them.
+const REFILL: usize = 64;
 
 /// The receive queue.
 pub struct VirtioIngress {
@@ -33,7 +36,7 @@ impl VirtioIngress {
 
     /// Posts all free buffers.
     fn refill(s: &mut Started) {
-        while let Some(id) = s.queue.ids().take(1) {
+        while let Some(id) = s.queue.take(1) {
             s.queue.post(&s.ram, id, true, |_| BUF);
         }
         if s.queue.publish() {
@@ -42,7 +45,7 @@ impl VirtioIngress {
     }
 
     fn look(&mut self, s: &mut Started, batch: &mut Batch) {
-        if s.queue.ids().free() > 0 {
+        if s.queue.free() == usize::from(s.ram.size()) {
             // A device that just started.
             Self::refill(s);
         }
@@ -53,38 +56,63 @@ impl VirtioIngress {
 
     fn fill(&mut self, s: &mut Started, batch: &mut Batch) -> Result<(), BadDevice> {
         while batch.has_room_for_frags() && self.taken.len() < BATCH {
-            let Some(used) = s.queue.next_used()? else { break };
-            self.taken.push(used.id);
-            self.frame(s, used, batch)?;
+            let mut run = [Used::default(); RUN];
+            let most = RUN.min(BATCH - self.taken.len()).min(batch.room());
+            let got = s.queue.used_run(&mut run[..most])?;
+            for used in &run[..got] {
+                prefetch_read(s.ram.buf(used.id).as_ptr());
+            }
+            let mut rest = run[..got].iter().copied();
+            while let Some(used) = rest.next() {
+                self.taken.push(used.id);
+                if s.framing.bare {
+                    push_bare(s, used, batch)?;
+                } else {
+                    self.frame(s, used, &mut rest, batch)?;
+                }
+            }
+            if got < most {
+                break;
+            }
         }
         Ok(())
     }
 
     /// One frame, which may go on in further buffers.
     #[inline]
-    fn frame(&mut self, s: &mut Started, first: Used, batch: &mut Batch) -> Result<(), BadDevice> {
+    fn frame(
+        &mut self,
+        s: &mut Started,
+        first: Used,
+        rest: &mut impl Iterator<Item = Used>,
+        batch: &mut Batch,
+    ) -> Result<(), BadDevice> {
         let hdr_len = s.framing.hdr_len;
         let len = first.len;
         if len > BUF || (len as usize) < hdr_len {
             return Err(BadDevice::Length(len));
         }
         let at = s.ram.buf(first.id);
-        prefetch_read(at.as_ptr());
-        let mut header = [0u8; 12];
-        // SAFETY: a buffer of ours, longer than a header.
-        unsafe { copy_bytes(at.as_ptr(), header.as_mut_ptr(), hdr_len) };
-        let count = if s.framing.mergeable { u16::from_le_bytes([header[10], header[11]]).max(1) } else { 1 };
+        // SAFETY: a buffer of ours, longer than a header: what is left to do are the first two bytes, the number of buffers, where there
+        // is one, the last two.
+        let (to_do, count) = unsafe {
+            let count = if s.framing.mergeable { at.as_ptr().add(10).cast::<u16>().read_unaligned() } else { 1 };
+            (at.as_ptr().cast::<u16>().read_unaligned(), u16::from_le(count).max(1))
+        };
         // SAFETY: inside the buffer; it stays ours until `release`.
         let begin = (unsafe { at.as_ptr().cast_const().add(hdr_len) }, len - hdr_len as u32);
         let pushed = if count == 1 {
             // SAFETY: as above; `len` is at most the buffer's.
             unsafe { batch.push(begin.0, begin.1) }
         } else {
-            self.push_rest(s, begin, count, batch)?
+            self.push_rest(s, begin, count, rest, batch)?
         };
         if !pushed {
             self.counters.dropped(DropReason::TooLong, 1);
-        } else if header[0] | header[1] != 0 {
+        } else if to_do != 0 {
+            let mut header = [0u8; 12];
+            // SAFETY: as above. The device may have written meanwhile: only this copy counts.
+            unsafe { copy_bytes(at.as_ptr(), header.as_mut_ptr(), hdr_len) };
             let known = soft::parse_header(&header[..hdr_len]);
             if known.is_none_or(|h| soft::set_offload(batch, &h).is_err()) {
                 self.counters.dropped(DropReason::BadVnetHeader, 1);
@@ -99,13 +127,17 @@ impl VirtioIngress {
         s: &mut Started,
         begin: (*const u8, u32),
         count: u16,
+        rest: &mut impl Iterator<Item = Used>,
         batch: &mut Batch,
     ) -> Result<bool, BadDevice> {
         let mut pieces = [begin; MAX_FRAGS];
         let (mut used, mut total) = (1, begin.1 as usize);
         for _ in 1..count {
             // The device shows all buffers of a frame at once (§5.1.6.3.1).
-            let more = s.queue.next_used()?.ok_or(BadDevice::Buffers(count))?;
+            let more = match rest.next() {
+                Some(more) => more,
+                None => s.queue.next_used()?.ok_or(BadDevice::Buffers(count))?,
+            };
             if more.len > BUF {
                 return Err(BadDevice::Length(more.len));
             }
@@ -119,6 +151,18 @@ impl VirtioIngress {
         // SAFETY: buffers of ours, which stay ours until `release`.
         Ok(fits && unsafe { batch.push_frags(&pieces[..used]) })
     }
+}
+
+/// A frame in one buffer, behind a header that says nothing.
+#[inline]
+fn push_bare(s: &Started, used: Used, batch: &mut Batch) -> Result<(), BadDevice> {
+    let hdr_len = s.framing.hdr_len;
+    if used.len > BUF || (used.len as usize) < hdr_len {
+        return Err(BadDevice::Length(used.len));
+    }
+    // SAFETY: inside the buffer; it stays ours until `release`. There is room: no more were taken than that.
+    unsafe { batch.push(s.ram.buf(used.id).as_ptr().cast_const().add(hdr_len), used.len - hdr_len as u32) };
+    Ok(())
 }
 
 impl Ingress for VirtioIngress {
@@ -148,9 +192,11 @@ impl Ingress for VirtioIngress {
         // SAFETY: inside since `take`.
         if let Some(s) = unsafe { self.slot.get() } {
             for id in self.taken.drain(..) {
-                s.queue.ids().recycle(id);
+                s.queue.recycle(id);
             }
-            Self::refill(s);
+            if s.queue.free() >= REFILL.min(usize::from(s.ram.size()) / 4) {
+                Self::refill(s);
+            }
         }
         self.taken.clear();
         // SAFETY: inside since `take`; the reference above is gone.

@@ -8,6 +8,8 @@
 //! | [`ram`] | the memory |
 //! | [`ids`] | which buffers are whose |
 //! | [`split`], [`packed`] | the rings |
+//! | [`look`] | several entries of a ring at once |
+//! | [`path`] | which way frames take |
 //! | [`frontend`] | the conversation with the back end |
 //! | [`ingress`], [`egress`] | the queues as the switch sees them |
 //! | [`port`] | a socket, a driver behind it |
@@ -17,7 +19,9 @@ pub mod egress;
 pub mod frontend;
 pub mod ids;
 pub mod ingress;
+pub mod look;
 pub mod packed;
+pub mod path;
 pub mod port;
 pub mod ram;
 pub mod split;
@@ -25,7 +29,7 @@ pub mod split;
 use thiserror::Error;
 
 use crate::queue::{Addresses, QueueFeatures};
-use ids::Ids;
+use ids::{Buffers, Ids, Ordered};
 use ram::QueueRam;
 
 /// What a device did that no device does. The connection ends.
@@ -46,7 +50,7 @@ pub enum BadDevice {
 }
 
 /// A buffer the device is done with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
     /// The first of its ids.
     pub id: u16,
@@ -54,42 +58,81 @@ pub struct Used {
     pub len: u32,
 }
 
-/// The driver's side of a queue, of either layout.
+/// Most entries that [`DriverQueue::used_run`] takes at once.
+pub const RUN: usize = 32;
+
+/// What was negotiated, and asked for, that concerns a driver's queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriverFeatures {
+    /// As the device sees it.
+    pub queue: QueueFeatures,
+    /// `VIRTIO_F_IN_ORDER`.
+    pub in_order: bool,
+    /// Several entries are looked at at once, where they come in order.
+    pub vector: bool,
+}
+
+/// The driver's side of a queue, of either layout, with buffers that come back in any order or in theirs.
 pub enum DriverQueue {
     /// Split.
-    Split(split::SplitDriver),
+    Split(split::SplitDriver<Ids>),
+    /// Split, in order.
+    SplitOrdered(split::SplitDriver<Ordered>),
     /// Packed.
-    Packed(packed::PackedDriver),
+    Packed(packed::PackedDriver<Ids>),
+    /// Packed, in order.
+    PackedOrdered(packed::PackedDriver<Ordered>),
 }
 
 macro_rules! each {
     ($self:ident, $q:ident => $e:expr) => {
         match $self {
             DriverQueue::Split($q) => $e,
+            DriverQueue::SplitOrdered($q) => $e,
             DriverQueue::Packed($q) => $e,
+            DriverQueue::PackedOrdered($q) => $e,
         }
     };
 }
 
 impl DriverQueue {
     /// An empty queue in `ram`.
-    pub fn new(ram: &QueueRam, features: QueueFeatures) -> DriverQueue {
+    pub fn new(ram: &QueueRam, features: DriverFeatures) -> DriverQueue {
         ram.clear_rings();
-        if features.packed {
-            DriverQueue::Packed(packed::PackedDriver::new(ram, features))
-        } else {
-            DriverQueue::Split(split::SplitDriver::new(ram, features))
+        match (features.queue.packed, features.in_order) {
+            (false, false) => DriverQueue::Split(split::SplitDriver::new(ram, features)),
+            (false, true) => DriverQueue::SplitOrdered(split::SplitDriver::new(ram, features)),
+            (true, false) => DriverQueue::Packed(packed::PackedDriver::new(ram, features)),
+            (true, true) => DriverQueue::PackedOrdered(packed::PackedDriver::new(ram, features)),
         }
     }
 
-    /// Which buffers are whose.
+    /// Free buffers.
     #[inline]
-    pub fn ids(&mut self) -> &mut Ids {
-        each!(self, q => q.ids())
+    pub fn free(&self) -> usize {
+        each!(self, q => q.ids().free())
     }
 
-    /// Offers the buffers `first` and those linked behind it (see [`Ids`]) to the device, the bytes of each given by `len`; `write`: to
-    /// be written. The device sees it with the next [`DriverQueue::publish`].
+    /// Takes `count` buffers as one chain. Returns the first; none when there are not so many.
+    #[inline]
+    pub fn take(&mut self, count: usize) -> Option<u16> {
+        each!(self, q => q.ids_mut().take(count))
+    }
+
+    /// The buffer behind `id` in the chain that was taken last.
+    #[inline]
+    pub fn link(&self, id: u16) -> Option<u16> {
+        each!(self, q => q.ids().next(id))
+    }
+
+    /// A chain that the device gave back is free again.
+    #[inline]
+    pub fn recycle(&mut self, first: u16) {
+        each!(self, q => q.ids_mut().recycle(first))
+    }
+
+    /// Offers the chain taken last, which begins at `first`, to the device, the bytes of each buffer given by `len`; `write`: to be
+    /// written. The device sees it with the next [`DriverQueue::publish`].
     #[inline]
     pub fn post(&mut self, ram: &QueueRam, first: u16, write: bool, len: impl Fn(u16) -> u32) {
         each!(self, q => q.post(ram, first, write, len))
@@ -108,6 +151,24 @@ impl DriverQueue {
     #[inline]
     pub fn next_used(&mut self) -> Result<Option<Used>, BadDevice> {
         each!(self, q => q.next_used())
+    }
+
+    /// The next buffers the device is done with, as many as there are and fit. Returns how many.
+    ///
+    /// # Errors
+    /// [`BadDevice`].
+    #[inline]
+    pub fn used_run(&mut self, into: &mut [Used]) -> Result<usize, BadDevice> {
+        each!(self, q => q.used_run(into))
+    }
+
+    /// Takes back all that the device is done with: what was sent.
+    ///
+    /// # Errors
+    /// [`BadDevice`].
+    #[inline]
+    pub fn reclaim(&mut self) -> Result<(), BadDevice> {
+        each!(self, q => q.reclaim())
     }
 
     /// Asks the device to notify. Returns whether it has given something back meanwhile.

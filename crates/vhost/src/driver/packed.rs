@@ -5,23 +5,24 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use netvale_mem::notify::full_fence;
 
-use super::ids::Ids;
+use super::ids::Buffers;
+use super::look::{Look, WIDE_PACKED, name_run};
 use super::ram::QueueRam;
-use super::{BadDevice, Used};
-use crate::queue::QueueFeatures;
+use super::{BadDevice, DriverFeatures, Used};
 use crate::queue::place::{AT_DESC, AVAIL, DISABLE, ENABLE, Place, USED};
 
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 
 /// The driver's side.
-pub struct PackedDriver {
+pub struct PackedDriver<B> {
     n: u16,
     ring: NonNull<u8>,
     driver_event: NonNull<u8>,
     device_event: NonNull<u8>,
     event_idx: bool,
-    ids: Ids,
+    ids: B,
+    vector: Option<Look>,
     /// Descriptors of the chain that begins with this id.
     counts: Box<[u16]>,
     next: Place,
@@ -32,11 +33,11 @@ pub struct PackedDriver {
 }
 
 // SAFETY: addresses inside the driver's memory, which whoever holds the queue holds, too.
-unsafe impl Send for PackedDriver {}
+unsafe impl<B: Buffers> Send for PackedDriver<B> {}
 
-impl PackedDriver {
+impl<B: Buffers> PackedDriver<B> {
     /// An empty queue in zeroed memory.
-    pub fn new(ram: &QueueRam, features: QueueFeatures) -> PackedDriver {
+    pub fn new(ram: &QueueRam, features: DriverFeatures) -> Self {
         let n = ram.size();
         let start = Place { at: 0, wrap: true };
         let queue = PackedDriver {
@@ -44,8 +45,9 @@ impl PackedDriver {
             ring: ram.desc(),
             driver_event: ram.avail(),
             device_event: ram.used(),
-            event_idx: features.event_idx,
-            ids: Ids::new(n),
+            event_idx: features.queue.event_idx,
+            ids: B::new(n),
+            vector: (features.vector && features.in_order).then(Look::best),
             counts: vec![0; usize::from(n)].into_boxed_slice(),
             next: start,
             held: None,
@@ -73,9 +75,15 @@ impl PackedDriver {
         unsafe { AtomicU32::from_ptr(at.as_ptr().cast()) }
     }
 
-    /// See [`super::DriverQueue::ids`].
+    /// Which buffers are whose.
     #[inline]
-    pub fn ids(&mut self) -> &mut Ids {
+    pub fn ids(&self) -> &B {
+        &self.ids
+    }
+
+    /// The same, to take and give back.
+    #[inline]
+    pub fn ids_mut(&mut self) -> &mut B {
         &mut self.ids
     }
 
@@ -85,20 +93,21 @@ impl PackedDriver {
         let (mut id, mut count, mut place) = (first, 0u16, self.next);
         loop {
             let next = self.ids.next(id);
-            let at = self.at(place.at);
-            // SAFETY: a descriptor of the ring, aligned: the address; length and id, the flags apart.
-            unsafe {
-                AtomicU64::from_ptr(at.cast()).store(ram.guest(id), Ordering::Relaxed);
-                AtomicU32::from_ptr(at.add(8).cast()).store(len(id), Ordering::Relaxed);
-                AtomicU16::from_ptr(at.add(12).cast()).store(first, Ordering::Relaxed);
-            }
             let turn = if place.wrap { AVAIL } else { USED };
             let flags = turn | if write { WRITE } else { 0 } | if next.is_some() { NEXT } else { 0 };
-            if self.held.is_none() {
-                // The device goes through them in order: as long as the first is not shown, none is.
+            // The device goes through them in order: as long as the first is not shown, none is.
+            let shown = if self.held.is_none() {
                 self.held = Some((place.at, flags));
+                self.stale(place)
             } else {
-                self.flags(place.at).store(flags, Ordering::Release);
+                flags
+            };
+            let rest = u64::from(len(id)) | u64::from(first) << 32 | u64::from(shown) << 48;
+            let at = self.at(place.at);
+            // SAFETY: a descriptor of the ring, aligned: the address; length, id and flags.
+            unsafe {
+                AtomicU64::from_ptr(at.cast()).store(ram.guest(id), Ordering::Relaxed);
+                AtomicU64::from_ptr(at.add(8).cast()).store(rest, Ordering::Release);
             }
             (count, place) = (count + 1, place.after(1, self.n));
             match next {
@@ -111,6 +120,12 @@ impl PackedDriver {
         }
         self.next = place;
         self.ids.give(first);
+    }
+
+    /// Flags that mean "not available" at a place that is about to be: those of the round before.
+    #[inline]
+    fn stale(&self, place: Place) -> u16 {
+        if place.wrap { 0 } else { AVAIL | USED }
     }
 
     /// See [`super::DriverQueue::publish`].
@@ -130,26 +145,91 @@ impl PackedDriver {
         (flags & AVAIL != 0) == self.done.wrap && (flags & USED != 0) == self.done.wrap
     }
 
+    /// Id and length of the used descriptor at `done`.
+    #[inline]
+    fn used(&self) -> Used {
+        let at = self.at(self.done.at);
+        // SAFETY: a descriptor of the ring, aligned.
+        unsafe {
+            Used {
+                len: AtomicU32::from_ptr(at.add(8).cast()).load(Ordering::Relaxed),
+                id: AtomicU16::from_ptr(at.add(12).cast()).load(Ordering::Relaxed),
+            }
+        }
+    }
+
+    /// The chain that begins at `id` is ours again, and its descriptors are behind us.
+    #[inline]
+    fn get_back(&mut self, id: u16) -> Result<(), BadDevice> {
+        if !self.ids.get_back(id) {
+            return Err(BadDevice::UsedId);
+        }
+        let count = self.counts.get(usize::from(id)).copied().unwrap_or(1);
+        self.done = self.done.after(count, self.n);
+        Ok(())
+    }
+
     /// See [`super::DriverQueue::next_used`].
     #[inline]
     pub fn next_used(&mut self) -> Result<Option<Used>, BadDevice> {
         if !self.is_used() {
             return Ok(None);
         }
-        let at = self.at(self.done.at);
-        // SAFETY: a descriptor of the ring, aligned.
-        let (len, id) = unsafe {
-            (
-                AtomicU32::from_ptr(at.add(8).cast()).load(Ordering::Relaxed),
-                AtomicU16::from_ptr(at.add(12).cast()).load(Ordering::Relaxed),
-            )
-        };
-        if !self.ids.get_back(id) {
-            return Err(BadDevice::UsedId);
+        let used = self.used();
+        self.get_back(used.id)?;
+        Ok(Some(used))
+    }
+
+    /// See [`super::DriverQueue::used_run`].
+    #[inline]
+    pub fn used_run(&mut self, into: &mut [Used]) -> Result<usize, BadDevice> {
+        let mut got = self.wide_run(into)?;
+        while let Some(place) = into.get_mut(got) {
+            let Some(used) = self.next_used()? else { break };
+            *place = used;
+            got += 1;
         }
-        let count = self.counts.get(usize::from(id)).copied().unwrap_or(1);
-        self.done = self.done.after(count, self.n);
-        Ok(Some(Used { id, len }))
+        Ok(got)
+    }
+
+    /// As many descriptors as can be looked at at once.
+    #[inline]
+    fn wide_run(&mut self, into: &mut [Used]) -> Result<usize, BadDevice> {
+        let Some(look) = self.vector else { return Ok(0) };
+        let mut got = 0;
+        while let Some(place) = into.get_mut(got..got + WIDE_PACKED) {
+            let Some(first) = self.ids.oldest() else { break };
+            let end = self.n - WIDE_PACKED as u16;
+            let flags = WRITE | if self.done.wrap { AVAIL | USED } else { 0 };
+            let mut lens = [0; WIDE_PACKED];
+            let fits = self.done.at <= end && first <= end;
+            // SAFETY: 4 descriptors before the end of the ring, aligned to 16; what this processor has.
+            if !fits || !unsafe { look.packed(self.at(self.done.at), first, flags, &mut lens) } {
+                break;
+            }
+            name_run(first, &lens, place);
+            for used in place.iter() {
+                self.get_back(used.id)?;
+            }
+            got += WIDE_PACKED;
+        }
+        Ok(got)
+    }
+
+    /// See [`super::DriverQueue::reclaim`].
+    #[inline]
+    pub fn reclaim(&mut self) -> Result<(), BadDevice> {
+        while self.is_used() {
+            let last = self.used().id;
+            // In order, it stands for all before it, too (§2.8.9).
+            while let Some(id) = self.ids.oldest().filter(|id| *id != last) {
+                self.get_back(id)?;
+                self.ids.recycle(id);
+            }
+            self.get_back(last)?;
+            self.ids.recycle(last);
+        }
+        Ok(())
     }
 
     /// See [`super::DriverQueue::arm`].

@@ -5,22 +5,27 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use netvale_mem::notify::full_fence;
 
-use super::ids::Ids;
+use super::ids::Buffers;
+use super::look::{Look, WIDE, name_run};
 use super::ram::QueueRam;
-use super::{BadDevice, Used};
-use crate::queue::QueueFeatures;
+use super::{BadDevice, DriverFeatures, Used};
 
 const NEXT: u64 = 1;
 const WRITE: u64 = 2;
 
 /// The driver's side.
-pub struct SplitDriver {
+pub struct SplitDriver<B> {
     n: u16,
     desc: NonNull<u8>,
     avail: NonNull<u8>,
     used: NonNull<u8>,
     event_idx: bool,
-    ids: Ids,
+    ids: B,
+    vector: Option<Look>,
+    /// What each descriptor says behind its address, which never changes: what it says already is not written again.
+    said: Box<[u64]>,
+    /// The same for entries of the available ring.
+    listed: Box<[u16]>,
     /// Next entry of the available ring.
     next: u16,
     /// `avail.idx` as published.
@@ -32,19 +37,39 @@ pub struct SplitDriver {
 }
 
 // SAFETY: addresses inside the driver's memory, which whoever holds the queue holds, too.
-unsafe impl Send for SplitDriver {}
+unsafe impl<B: Buffers> Send for SplitDriver<B> {}
 
-impl SplitDriver {
+impl<B: Buffers> SplitDriver<B> {
     /// An empty queue in zeroed memory.
-    pub fn new(ram: &QueueRam, features: QueueFeatures) -> SplitDriver {
+    pub fn new(ram: &QueueRam, features: DriverFeatures) -> Self {
         let n = ram.size();
-        let (desc, avail, used) = (ram.desc(), ram.avail(), ram.used());
-        let event_idx = features.event_idx;
-        let queue =
-            SplitDriver { n, desc, avail, used, event_idx, ids: Ids::new(n), next: 0, shown: 0, done: 0, seen: 0 };
+        let queue = SplitDriver {
+            n,
+            desc: ram.desc(),
+            avail: ram.avail(),
+            used: ram.used(),
+            event_idx: features.queue.event_idx,
+            ids: B::new(n),
+            vector: (features.vector && features.in_order).then(Look::best),
+            said: vec![0; usize::from(n)].into_boxed_slice(),
+            listed: vec![0; usize::from(n)].into_boxed_slice(),
+            next: 0,
+            shown: 0,
+            done: 0,
+            seen: 0,
+        };
+        for id in 0..n {
+            // SAFETY: a descriptor of the table, aligned.
+            unsafe { AtomicU64::from_ptr(queue.desc(id).cast()) }.store(ram.guest(id), Ordering::Relaxed);
+        }
         // Polling at first.
-        queue.half(avail, 0).store(1, Ordering::Relaxed);
+        queue.half(queue.avail, 0).store(1, Ordering::Relaxed);
         queue
+    }
+
+    #[inline]
+    fn desc(&self, id: u16) -> *mut u8 {
+        self.desc.as_ptr().wrapping_add(16 * usize::from(id.min(self.n - 1)))
     }
 
     #[inline]
@@ -61,33 +86,52 @@ impl SplitDriver {
         self.half(self.used, 4 + 8 * usize::from(self.n))
     }
 
-    /// See [`super::DriverQueue::ids`].
+    /// Which buffers are whose.
     #[inline]
-    pub fn ids(&mut self) -> &mut Ids {
+    pub fn ids(&self) -> &B {
+        &self.ids
+    }
+
+    /// The same, to take and give back.
+    #[inline]
+    pub fn ids_mut(&mut self) -> &mut B {
         &mut self.ids
+    }
+
+    #[inline]
+    fn say(&mut self, id: u16, rest: u64) {
+        let at = self.desc(id);
+        if let Some(said) = self.said.get_mut(usize::from(id)).filter(|said| **said != rest) {
+            *said = rest;
+            // SAFETY: the second half of a descriptor of the table, aligned.
+            unsafe { AtomicU64::from_ptr(at.add(8).cast()) }.store(rest, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn list(&mut self, first: u16) {
+        let i = usize::from(self.next & (self.n - 1));
+        if let Some(listed) = self.listed.get_mut(i).filter(|listed| **listed != first) {
+            *listed = first;
+            self.half(self.avail, 4 + 2 * i).store(first, Ordering::Relaxed);
+        }
+        self.next = self.next.wrapping_add(1);
     }
 
     /// See [`super::DriverQueue::post`].
     #[inline]
-    pub fn post(&mut self, ram: &QueueRam, first: u16, write: bool, len: impl Fn(u16) -> u32) {
+    pub fn post(&mut self, _ram: &QueueRam, first: u16, write: bool, len: impl Fn(u16) -> u32) {
         let mut id = first;
         loop {
             let next = self.ids.next(id);
             let flags = if write { WRITE } else { 0 } | if next.is_some() { NEXT } else { 0 };
-            let rest = u64::from(len(id)) | flags << 32 | u64::from(next.unwrap_or(0)) << 48;
-            let at = self.desc.as_ptr().wrapping_add(16 * usize::from(id.min(self.n - 1)));
-            // SAFETY: a descriptor of the table, aligned.
-            unsafe {
-                AtomicU64::from_ptr(at.cast()).store(ram.guest(id), Ordering::Relaxed);
-                AtomicU64::from_ptr(at.add(8).cast()).store(rest, Ordering::Relaxed);
-            }
+            self.say(id, u64::from(len(id)) | flags << 32 | u64::from(next.unwrap_or(0)) << 48);
             match next {
                 Some(behind) => id = behind,
                 None => break,
             }
         }
-        self.half(self.avail, 4 + 2 * usize::from(self.next & (self.n - 1))).store(first, Ordering::Relaxed);
-        self.next = self.next.wrapping_add(1);
+        self.list(first);
         self.ids.give(first);
     }
 
@@ -116,16 +160,28 @@ impl SplitDriver {
         self.done != self.seen
     }
 
+    /// Entries the device has filled.
+    #[inline]
+    fn filled(&mut self) -> Result<u16, BadDevice> {
+        if !self.has_used() {
+            return Ok(0);
+        }
+        let filled = self.seen.wrapping_sub(self.done);
+        if filled > self.n { Err(BadDevice::UsedIndex) } else { Ok(filled) }
+    }
+
+    #[inline]
+    fn entry(&self, done: u16) -> *mut u8 {
+        self.used.as_ptr().wrapping_add(4 + 8 * usize::from(done & (self.n - 1)))
+    }
+
     /// See [`super::DriverQueue::next_used`].
     #[inline]
     pub fn next_used(&mut self) -> Result<Option<Used>, BadDevice> {
-        if !self.has_used() {
+        if self.filled()? == 0 {
             return Ok(None);
         }
-        if self.seen.wrapping_sub(self.done) > self.n {
-            return Err(BadDevice::UsedIndex);
-        }
-        let at = self.used.as_ptr().wrapping_add(4 + 8 * usize::from(self.done & (self.n - 1)));
+        let at = self.entry(self.done);
         // SAFETY: an entry of the used ring, aligned to 4.
         let (id, len) = unsafe {
             (
@@ -136,6 +192,64 @@ impl SplitDriver {
         let id = u16::try_from(id).ok().filter(|id| self.ids.get_back(*id)).ok_or(BadDevice::UsedId)?;
         self.done = self.done.wrapping_add(1);
         Ok(Some(Used { id, len }))
+    }
+
+    /// See [`super::DriverQueue::used_run`].
+    #[inline]
+    pub fn used_run(&mut self, into: &mut [Used]) -> Result<usize, BadDevice> {
+        let mut got = self.wide_run(into)?;
+        while let Some(place) = into.get_mut(got) {
+            let Some(used) = self.next_used()? else { break };
+            *place = used;
+            got += 1;
+        }
+        Ok(got)
+    }
+
+    /// As many entries as can be looked at at once.
+    #[inline]
+    fn wide_run(&mut self, into: &mut [Used]) -> Result<usize, BadDevice> {
+        let Some(look) = self.vector else { return Ok(0) };
+        let (mut got, filled) = (0, usize::from(self.filled()?));
+        while got + WIDE <= filled
+            && let Some(place) = into.get_mut(got..got + WIDE)
+        {
+            let Some(first) = self.ids.oldest() else { break };
+            let at = usize::from(self.done & (self.n - 1));
+            let end = usize::from(self.n) - WIDE;
+            let mut lens = [0; WIDE];
+            // SAFETY: 8 entries of 8 bytes before the end of the ring, aligned to 4; what this processor has.
+            if at > end || usize::from(first) > end || !unsafe { look.split(self.entry(self.done), first, &mut lens) } {
+                break;
+            }
+            name_run(first, &lens, place);
+            for used in place.iter() {
+                if !self.ids.get_back(used.id) {
+                    return Err(BadDevice::UsedId);
+                }
+            }
+            self.done = self.done.wrapping_add(WIDE as u16);
+            got += WIDE;
+        }
+        Ok(got)
+    }
+
+    /// See [`super::DriverQueue::reclaim`].
+    #[inline]
+    pub fn reclaim(&mut self) -> Result<(), BadDevice> {
+        if self.ids.oldest().is_none() {
+            while let Some(used) = self.next_used()? {
+                self.ids.recycle(used.id);
+            }
+            return Ok(());
+        }
+        // In order: how many says which (§2.7.9: the entries of a batch but the last may not even be there).
+        for _ in 0..self.filled()? {
+            let id = self.ids.oldest().filter(|id| self.ids.get_back(*id)).ok_or(BadDevice::UsedIndex)?;
+            self.ids.recycle(id);
+            self.done = self.done.wrapping_add(1);
+        }
+        Ok(())
     }
 
     /// See [`super::DriverQueue::arm`].

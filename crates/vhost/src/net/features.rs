@@ -126,6 +126,8 @@ pub struct Framing {
     pub mergeable: bool,
     /// The sender may leave work to the receiver: its headers have to be read.
     pub sender_offloads: bool,
+    /// A header towards the driver says nothing: each frame has one buffer, and nothing is left to the driver.
+    pub bare: bool,
     features: u64,
 }
 
@@ -137,6 +139,7 @@ impl Framing {
         Framing {
             hdr_len: if long { 12 } else { 10 },
             mergeable,
+            bare: !mergeable && features & (GUEST_CSUM | GUEST_TSO4 | GUEST_TSO6 | GUEST_USO4 | GUEST_USO6) == 0,
             sender_offloads: features & (CSUM | HOST_TSO4 | HOST_TSO6 | HOST_USO) != 0,
             features,
         }

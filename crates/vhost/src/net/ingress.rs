@@ -28,9 +28,12 @@ pub struct VhostIngress {
 
 /// Frames that each lie in one piece, header and all: they are looked at when their first line has arrived.
 struct Run {
-    list: [(*const u8, u32); BATCH],
+    list: [(*const u8, u32); RUN],
     len: usize,
 }
+
+/// Frames looked at together.
+const RUN: usize = 32;
 
 impl VhostIngress {
     /// `wake` is an epoll descriptor that holds the queue's kick.
@@ -41,7 +44,7 @@ impl VhostIngress {
 
     fn fill(&mut self, live: &mut Live, batch: &mut Batch) {
         let hdr_len = live.framing.hdr_len as u32;
-        let mut run = Run { list: [(std::ptr::null(), 0); BATCH], len: 0 };
+        let mut run = Run { list: [(std::ptr::null(), 0); RUN], len: 0 };
         if let Some(frame) = live.announce.take() {
             self.announced = frame;
             // SAFETY: the bytes are ours and stay as they are until the next announcement, which is not before `release`.
@@ -63,6 +66,9 @@ impl VhostIngress {
                     prefetch_read(ptr.as_ptr());
                     run.list[run.len] = (ptr.as_ptr(), len);
                     run.len += 1;
+                    if run.len == RUN {
+                        self.push_run(live, &mut run, batch);
+                    }
                 }
                 _ => {
                     self.push_run(live, &mut run, batch);

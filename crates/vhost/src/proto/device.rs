@@ -9,7 +9,7 @@ use rustix::event::epoll;
 use super::message::{Message, Refused, protocol, put_region, request};
 use crate::memory::log::DirtyLog;
 use crate::memory::{GuestMemory, MAX_REGIONS, MemoryError, RegionSpec};
-use crate::net::features::{EVENT_IDX, Framing, INDIRECT_DESC, MQ, OFFERED, PROTOCOL_FEATURES, RING_PACKED};
+use crate::net::features::{Framing, MQ, OFFERED, PROTOCOL_FEATURES};
 use crate::net::inflight::{Inflight, Record};
 use crate::net::live::{Live, Place};
 use crate::queue::{Addresses, Broken, MAX_SIZE, Pieces, Queue, QueueFeatures};
@@ -367,8 +367,7 @@ impl Device {
     fn start(&mut self, i: usize) -> Result<(), Refused> {
         let bad = || Refused::Ring(i as u32);
         let has = |bit: u64| self.features & bit != 0;
-        let features =
-            QueueFeatures { packed: has(RING_PACKED), event_idx: has(EVENT_IDX), indirect: has(INDIRECT_DESC) };
+        let features = QueueFeatures::of(self.features);
         let enabled_at_once = !has(PROTOCOL_FEATURES);
         let log = self.live_log();
         let (v, seat) = (&mut self.vrings[i], &self.seats[i]);

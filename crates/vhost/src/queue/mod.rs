@@ -16,6 +16,7 @@ use std::ptr::NonNull;
 use thiserror::Error;
 
 use crate::memory::{GuestMemory, Hint};
+use crate::net::features::{EVENT_IDX, INDIRECT_DESC, RING_PACKED};
 
 /// Most pieces of a chain that are kept; a longer one is given back unused.
 pub const MAX_PIECES: usize = 128;
@@ -292,6 +293,14 @@ pub struct QueueFeatures {
     pub event_idx: bool,
     /// `VIRTIO_F_INDIRECT_DESC`.
     pub indirect: bool,
+}
+
+impl QueueFeatures {
+    /// Of what was negotiated.
+    pub fn of(features: u64) -> QueueFeatures {
+        let has = |bit: u64| features & bit != 0;
+        QueueFeatures { packed: has(RING_PACKED), event_idx: has(EVENT_IDX), indirect: has(INDIRECT_DESC) }
+    }
 }
 
 impl Queue {

@@ -1,0 +1,368 @@
+//! Several used entries of a ring that comes back in order, looked at at once: by AVX-512, AVX2 or NEON, whichever this processor has, or by
+//! plain code.
+//!
+//! What is read lies in memory that the device writes: it is read once, into a register or a copy, and only that is used.
+
+use super::{RUN, Used};
+
+/// Entries of a split used ring that are looked at at once: a line and more.
+pub const WIDE: usize = 8;
+/// Descriptors of a packed ring that are looked at at once: a line.
+pub const WIDE_PACKED: usize = 4;
+
+/// How this processor looks at several entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Look {
+    /// Eight in one register.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    /// Four in one register.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// Four in two registers.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    /// One after the other.
+    #[default]
+    Portable,
+}
+
+impl Look {
+    /// The widest there is here.
+    pub fn best() -> Look {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("avx512bw") {
+                return Look::Avx512;
+            }
+            if std::arch::is_x86_feature_detected!("avx2") {
+                return Look::Avx2;
+            }
+        }
+        #[cfg(target_arch = "aarch64")]
+        if std::arch::is_aarch64_feature_detected!("neon") {
+            return Look::Neon;
+        }
+        Look::Portable
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Look::Avx512 => "AVX-512",
+            #[cfg(target_arch = "x86_64")]
+            Look::Avx2 => "AVX2",
+            #[cfg(target_arch = "aarch64")]
+            Look::Neon => "NEON",
+            Look::Portable => "portable",
+        }
+    }
+
+    /// All that this processor can do.
+    pub fn all() -> Vec<Look> {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let has = [
+                (std::arch::is_x86_feature_detected!("avx512bw"), Look::Avx512),
+                (std::arch::is_x86_feature_detected!("avx2"), Look::Avx2),
+                (true, Look::Portable),
+            ];
+            has.into_iter().filter_map(|(has, look)| has.then_some(look)).collect()
+        }
+        #[cfg(target_arch = "aarch64")]
+        {
+            vec![Look::best(), Look::Portable]
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        {
+            vec![Look::Portable]
+        }
+    }
+
+    /// Looks at the [`WIDE`] entries of a split used ring at `at`: whether their ids are `first`, `first + 1`, and so on. Their
+    /// lengths then are in `into`.
+    ///
+    /// # Safety
+    /// `at` is readable for 64 bytes and aligned to 4; the processor has what `self` says.
+    #[inline]
+    pub unsafe fn split(self, at: *const u8, first: u16, into: &mut [u32; WIDE]) -> bool {
+        // SAFETY: the caller's.
+        unsafe {
+            match self {
+                #[cfg(target_arch = "x86_64")]
+                Look::Avx512 => x86::split_512(at, first, into),
+                #[cfg(target_arch = "x86_64")]
+                Look::Avx2 => x86::split_256(at, first, into),
+                #[cfg(target_arch = "aarch64")]
+                Look::Neon => arm::split(at, first, into),
+                Look::Portable => portable::split(at, first, into),
+            }
+        }
+    }
+
+    /// Looks at the [`WIDE_PACKED`] descriptors of a packed ring at `at`: whether their ids are `first`, `first + 1`, and so on, and their
+    /// flags exactly `flags`. Their lengths then are in `into`. Id, length and flags of each are read as one word.
+    ///
+    /// # Safety
+    /// `at` is readable for 64 bytes and aligned to 16; the processor has what `self` says.
+    #[inline]
+    pub unsafe fn packed(self, at: *const u8, first: u16, flags: u16, into: &mut [u32; WIDE_PACKED]) -> bool {
+        // SAFETY: the caller's.
+        unsafe {
+            match self {
+                #[cfg(target_arch = "x86_64")]
+                Look::Avx512 => x86::packed_512(at, first, flags, into),
+                #[cfg(target_arch = "x86_64")]
+                Look::Avx2 => x86::packed_256(at, first, flags, into),
+                #[cfg(target_arch = "aarch64")]
+                Look::Neon => arm::packed(at, first, flags, into),
+                Look::Portable => portable::packed(at, first, flags, into),
+            }
+        }
+    }
+}
+
+/// What is in a run, entry by entry.
+#[inline]
+pub fn name_run(first: u16, lens: &[u32], into: &mut [Used]) {
+    debug_assert!(into.len() <= RUN);
+    for (k, (used, len)) in into.iter_mut().zip(lens).enumerate() {
+        *used = Used { id: first + k as u16, len: *len };
+    }
+}
+
+mod portable {
+    use super::{WIDE, WIDE_PACKED};
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// See [`super::Look::split`].
+    ///
+    /// # Safety
+    /// The same.
+    #[inline]
+    pub unsafe fn split(at: *const u8, first: u16, into: &mut [u32; WIDE]) -> bool {
+        let mut same = true;
+        for (k, len) in into.iter_mut().enumerate() {
+            // SAFETY: below 64 bytes; entries of 8 bytes behind a header of 4 in an area aligned to 4: unaligned to 8, hence in halves.
+            let word = unsafe { entry(at.add(8 * k)) };
+            same &= word as u32 == u32::from(first) + k as u32;
+            *len = (word >> 32) as u32;
+        }
+        same
+    }
+
+    /// See [`super::Look::packed`].
+    ///
+    /// # Safety
+    /// The same.
+    #[inline]
+    pub unsafe fn packed(at: *const u8, first: u16, flags: u16, into: &mut [u32; WIDE_PACKED]) -> bool {
+        let mut same = true;
+        for (k, len) in into.iter_mut().enumerate() {
+            // SAFETY: the second half of a descriptor, aligned to 8.
+            let word = unsafe { (*at.add(16 * k + 8).cast::<AtomicU64>()).load(Ordering::Acquire) };
+            same &= (word >> 32) as u32 == (u32::from(first) + k as u32) | u32::from(flags) << 16;
+            *len = word as u32;
+        }
+        same
+    }
+
+    unsafe fn entry(at: *const u8) -> u64 {
+        if (at as usize).is_multiple_of(align_of::<AtomicU64>()) {
+            // SAFETY: the caller's; aligned.
+            return unsafe { (*at.cast::<AtomicU64>()).load(Ordering::Relaxed) };
+        }
+        // SAFETY: the caller's; aligned to 4.
+        unsafe {
+            let half = at.cast::<std::sync::atomic::AtomicU32>();
+            u64::from((*half).load(Ordering::Relaxed)) | u64::from((*half.add(1)).load(Ordering::Relaxed)) << 32
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::{WIDE, WIDE_PACKED};
+
+    /// See [`super::Look::split`].
+    ///
+    /// # Safety
+    /// The same.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    pub unsafe fn split_512(at: *const u8, first: u16, into: &mut [u32; WIDE]) -> bool {
+        // SAFETY: 64 readable bytes, read once.
+        let entries = unsafe { at.cast::<__m512i>().read_unaligned() };
+        let step = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
+        let expected = _mm512_add_epi64(step, _mm512_set1_epi64(i64::from(first)));
+        let ids = _mm512_and_si512(entries, _mm512_set1_epi64(0xffff_ffff));
+        let lens = _mm512_cvtepi64_epi32(_mm512_srli_epi64::<32>(entries));
+        // SAFETY: 32 bytes of ours.
+        unsafe { into.as_mut_ptr().cast::<__m256i>().write_unaligned(lens) };
+        _mm512_cmpeq_epi64_mask(ids, expected) == 0xff
+    }
+
+    /// See [`super::Look::split`].
+    ///
+    /// # Safety
+    /// The same.
+    #[target_feature(enable = "avx2")]
+    pub unsafe fn split_256(at: *const u8, first: u16, into: &mut [u32; WIDE]) -> bool {
+        let mut same = true;
+        for half in 0..2usize {
+            // SAFETY: 32 of the 64 readable bytes, read once.
+            let entries = unsafe { at.add(32 * half).cast::<__m256i>().read_unaligned() };
+            let start = i64::from(first) + 4 * half as i64;
+            let expected = _mm256_add_epi64(_mm256_set_epi64x(3, 2, 1, 0), _mm256_set1_epi64x(start));
+            let ids = _mm256_and_si256(entries, _mm256_set1_epi64x(0xffff_ffff));
+            same &= _mm256_movemask_epi8(_mm256_cmpeq_epi64(ids, expected)) == -1;
+            let order = _mm256_set_epi32(6, 4, 2, 0, 7, 5, 3, 1);
+            let lens = _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(entries, order));
+            // SAFETY: 16 of 32 bytes of ours.
+            unsafe { into.as_mut_ptr().add(4 * half).cast::<__m128i>().write_unaligned(lens) };
+        }
+        same
+    }
+
+    /// See [`super::Look::packed`].
+    ///
+    /// # Safety
+    /// The same.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    pub unsafe fn packed_512(at: *const u8, first: u16, flags: u16, into: &mut [u32; WIDE_PACKED]) -> bool {
+        // SAFETY: 64 readable bytes, read once, each word at once.
+        let descriptors = unsafe { at.cast::<__m512i>().read_unaligned() };
+        let step = _mm512_set_epi64(3, 0, 2, 0, 1, 0, 0, 0);
+        let start = _mm512_set1_epi64(i64::from(first) | i64::from(flags) << 16);
+        let names = _mm512_srli_epi64::<32>(descriptors);
+        let same = _mm512_mask_cmpeq_epi64_mask(0b1010_1010, names, _mm512_add_epi64(step, start)) == 0b1010_1010;
+        let words = _mm512_maskz_compress_epi64(0b1010_1010, descriptors);
+        let lens = _mm256_castsi256_si128(_mm512_cvtepi64_epi32(words));
+        // SAFETY: 16 bytes of ours.
+        unsafe { into.as_mut_ptr().cast::<__m128i>().write_unaligned(lens) };
+        same
+    }
+
+    /// See [`super::Look::packed`].
+    ///
+    /// # Safety
+    /// The same.
+    #[target_feature(enable = "avx2")]
+    pub unsafe fn packed_256(at: *const u8, first: u16, flags: u16, into: &mut [u32; WIDE_PACKED]) -> bool {
+        let mut same = true;
+        for half in 0..2usize {
+            // SAFETY: two descriptors of the four, read once, each word at once.
+            let descriptors = unsafe { at.add(32 * half).cast::<__m256i>().read_unaligned() };
+            let start = (i64::from(first) + 2 * half as i64) | i64::from(flags) << 16;
+            let expected = _mm256_set_epi64x(start + 1, 0, start, 0);
+            let equal = _mm256_cmpeq_epi64(_mm256_srli_epi64::<32>(descriptors), expected);
+            same &= _mm256_movemask_pd(_mm256_castsi256_pd(equal)) & 0b1010 == 0b1010;
+            let lens = _mm256_permutevar8x32_epi32(descriptors, _mm256_set_epi32(0, 0, 0, 0, 0, 0, 6, 2));
+            // SAFETY: 8 of 16 bytes of ours.
+            unsafe { into.as_mut_ptr().add(2 * half).cast::<i64>().write_unaligned(_mm256_extract_epi64::<0>(lens)) };
+        }
+        same
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod arm {
+    use std::arch::aarch64::*;
+
+    use super::{WIDE, WIDE_PACKED};
+
+    /// See [`super::Look::split`].
+    ///
+    /// # Safety
+    /// The same.
+    #[target_feature(enable = "neon")]
+    pub unsafe fn split(at: *const u8, first: u16, into: &mut [u32; WIDE]) -> bool {
+        let mut same = true;
+        let steps = [0u32, 1, 2, 3];
+        for half in 0..2usize {
+            // SAFETY: 32 of the 64 readable bytes, read once, ids and lengths apart; 16 bytes of ours.
+            let (both, step) = unsafe { (vld2q_u32(at.add(32 * half).cast::<u32>()), vld1q_u32(steps.as_ptr())) };
+            let expected = vaddq_u32(step, vdupq_n_u32(u32::from(first) + 4 * half as u32));
+            same &= vminvq_u32(vceqq_u32(both.0, expected)) == u32::MAX;
+            // SAFETY: 16 of 32 bytes of ours.
+            unsafe { vst1q_u32(into.as_mut_ptr().add(4 * half), both.1) };
+        }
+        same
+    }
+
+    /// See [`super::Look::packed`].
+    ///
+    /// # Safety
+    /// The same.
+    #[target_feature(enable = "neon")]
+    pub unsafe fn packed(at: *const u8, first: u16, flags: u16, into: &mut [u32; WIDE_PACKED]) -> bool {
+        let mut same = true;
+        for half in 0..2usize {
+            // SAFETY: two descriptors of the four, read once, addresses and words apart.
+            let words = unsafe { vld2q_u64(at.add(32 * half).cast::<u64>()) }.1;
+            let start = (u64::from(first) + 2 * half as u64) | u64::from(flags) << 16;
+            let names = vshrq_n_u64::<32>(words);
+            same &= vgetq_lane_u64::<0>(names) == start && vgetq_lane_u64::<1>(names) == start + 1;
+            into[2 * half] = vgetq_lane_u64::<0>(words) as u32;
+            into[2 * half + 1] = vgetq_lane_u64::<1>(words) as u32;
+        }
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+        same
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: every way of looking that this processor has sees the same as plain code.
+    #[test]
+    fn all_alike() {
+        for seed in 0..200u32 {
+            let first = (seed * 37 % 1000) as u16;
+            let mut entries = [0u32; 17];
+            for k in 0..WIDE {
+                entries[1 + 2 * k] = u32::from(first) + k as u32;
+                entries[2 + 2 * k] = seed.wrapping_mul(0x9e37_79b9).rotate_left(k as u32);
+            }
+            if seed % 3 == 0 {
+                entries[1 + 2 * (seed as usize / 3 % WIDE)] ^= 1 << (seed % 32);
+            }
+            for look in Look::all() {
+                let mut lens = [0; WIDE];
+                // SAFETY: 64 bytes, aligned to 4; this processor has it.
+                let same = unsafe { look.split(entries.as_ptr().cast::<u8>().add(4), first, &mut lens) };
+                assert_eq!(same, seed % 3 != 0, "{look:?} {seed}");
+                assert_eq!(lens.to_vec(), entries[2..].iter().step_by(2).copied().collect::<Vec<_>>(), "{look:?}");
+            }
+        }
+    }
+
+    /// Objective: the same for packed rings.
+    #[test]
+    fn all_alike_packed() {
+        #[repr(align(64))]
+        struct Line([u64; 8]);
+        for seed in 0..400u64 {
+            let (first, flags) = ((seed * 37 % 1000) as u16, 0x8082u16);
+            let mut line = Line([seed; 8]);
+            for k in 0..4u64 {
+                let name = (u64::from(first) + k) | u64::from(flags) << 16;
+                line.0[2 * k as usize + 1] = name << 32 | (seed.wrapping_mul(0x9e37_79b9) >> k) & 0xffff_ffff;
+            }
+            let wrong = seed % 3 == 0;
+            if wrong {
+                line.0[2 * (seed as usize / 3 % 4) + 1] ^= 1 << (32 + seed % 32);
+            }
+            for look in Look::all() {
+                let mut lens = [0; WIDE_PACKED];
+                // SAFETY: 64 bytes, aligned; this processor has it.
+                let same = unsafe { look.packed(line.0.as_ptr().cast(), first, flags, &mut lens) };
+                assert_eq!(same, !wrong, "{look:?} {seed}");
+                assert_eq!(lens, [1, 3, 5, 7].map(|i| line.0[i] as u32), "{look:?}");
+            }
+        }
+    }
+}
