@@ -114,19 +114,20 @@ fn send_plain(s: &mut Started, batch: &Batch, picks: &[u16]) -> (usize, u64) {
         let mut count = 0;
         for place in ids.iter_mut().take(group.len()) {
             let Some(id) = s.queue.take(1) else { break };
-            prefetch_write(s.ram.buf(id).as_ptr());
+            prefetch_write(s.ram.buf(id).as_ptr().wrapping_add(hdr_len));
             *place = id;
             count += 1;
         }
         for (&id, &pick) in ids[..count].iter().zip(group) {
             let at = s.ram.buf(id).as_ptr();
+            if let Some(blank) = s.blank.get_mut(usize::from(id)).filter(|blank| !**blank) {
+                // SAFETY: the header of a buffer of ours.
+                unsafe { at.write_bytes(0, hdr_len) };
+                *blank = true;
+            }
             let len = batch.get(usize::from(pick)).map_or(0, |frame| {
                 // SAFETY: a buffer of ours of BUF bytes, which header and frame fit; a plain frame has one piece.
-                unsafe {
-                    at.cast::<u64>().write_unaligned(0);
-                    at.add(8).cast::<u32>().write_unaligned(0);
-                    frame.copy_single_to(at.add(hdr_len));
-                }
+                unsafe { frame.copy_single_to(at.add(hdr_len)) };
                 frame.len()
             });
             s.queue.post(&s.ram, id, false, |_| (hdr_len + len) as u32);
@@ -152,6 +153,9 @@ fn put(s: &mut Started, header: &[u8; 12], len: usize, mut read: impl FnMut(usiz
     let (mut id, mut at) = (Some(first), 0);
     while let Some(i) = id {
         let to = s.ram.buf(i).as_ptr();
+        if let Some(blank) = s.blank.get_mut(usize::from(i)) {
+            *blank = false;
+        }
         let skip = hdr_len.saturating_sub(at);
         let n = (need - at).min(size);
         // SAFETY: the buffer has `size` bytes, and the header, which is shorter, comes to lie in the first one.

@@ -116,6 +116,8 @@ pub struct Started {
     pub kick: Doorbell,
     /// What its frames look like.
     pub framing: Framing,
+    /// Buffers whose header is known to say nothing: it is not written again.
+    pub blank: Box<[bool]>,
 }
 
 /// A device that runs.
@@ -246,7 +248,8 @@ impl<'a> Frontend<'a> {
         self.tell(Message::new(request::SET_VRING_ADDR, words.iter().flat_map(|w| w.to_le_bytes()).collect()))?;
         self.tell_fd(request::SET_VRING_CALL, index, call.as_fd())?;
         self.tell_fd(request::SET_VRING_KICK, index, kick.as_fd())?;
-        Ok(Started { queue, ram, kick, framing: Framing::of(features) })
+        let blank = vec![false; usize::from(ram.size())].into_boxed_slice();
+        Ok(Started { queue, ram, kick, framing: Framing::of(features), blank })
     }
 
     fn tell_fd(&self, request: u32, index: u64, fd: BorrowedFd<'_>) -> Result<(), NoDevice> {

@@ -60,7 +60,7 @@ impl VirtioIngress {
             let most = RUN.min(BATCH - self.taken.len()).min(batch.room());
             let got = s.queue.used_run(&mut run[..most])?;
             for used in &run[..got] {
-                prefetch_read(s.ram.buf(used.id).as_ptr());
+                prefetch_read(s.ram.buf(used.id).as_ptr().wrapping_add(s.framing.hdr_len));
             }
             let mut rest = run[..got].iter().copied();
             while let Some(used) = rest.next() {

@@ -12,8 +12,13 @@ use crate::memory::RegionSpec;
 
 /// Guest physical address of the first byte: any number will do that is no address of ours, so that a mix-up is found out.
 const GUEST: u64 = 0x1_0000_0000;
-/// Bytes of a buffer: a whole number of lines that does not alias in the cache.
-pub const BUF: u32 = 2_112;
+/// Bytes from one buffer to the next: a whole number of lines that does not alias in the cache.
+const STRIDE: u32 = 2_112;
+/// Bytes of the first line of a buffer that are not used: what follows the header begins with a line, and the header, which most often says
+/// the same as the last time, has one of its own, which then does not wander from cache to cache.
+const PAD: u32 = 64 - 12;
+/// Bytes of a buffer, header and all.
+pub const BUF: u32 = STRIDE - PAD;
 /// Largest queue here.
 pub const MAX_QUEUE: u16 = 4_096;
 const PAGE: usize = 4_096;
@@ -68,7 +73,7 @@ pub struct QueueRam {
 impl QueueRam {
     /// Bytes a queue takes: descriptors, two rings on pages of their own (they are written by different sides), buffers.
     fn bytes(n: u16) -> usize {
-        Self::ring_bytes(n) * 3 + (usize::from(n) * BUF as usize).next_multiple_of(PAGE)
+        Self::ring_bytes(n) * 3 + (usize::from(n) * STRIDE as usize).next_multiple_of(PAGE)
     }
 
     fn ring_bytes(n: u16) -> usize {
@@ -104,7 +109,7 @@ impl QueueRam {
     #[inline]
     pub fn buf(&self, id: u16) -> NonNull<u8> {
         let id = id.min(self.n - 1);
-        self.at(3 * Self::ring_bytes(self.n) + usize::from(id) * BUF as usize)
+        self.at(3 * Self::ring_bytes(self.n) + usize::from(id) * STRIDE as usize + PAD as usize)
     }
 
     /// The guest physical address of buffer `id`.
