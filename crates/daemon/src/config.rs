@@ -86,6 +86,12 @@ pub struct PortConfig {
     /// virtio: a frame takes one buffer.
     #[serde(default)]
     pub no_mergeable: bool,
+    /// virtio: buffers may come back in any order.
+    #[serde(default)]
+    pub no_in_order: bool,
+    /// virtio: several ring entries at once.
+    #[serde(default)]
+    pub vector: bool,
     /// vhost-user: connect to the socket instead of listening there.
     #[serde(default)]
     pub client: bool,

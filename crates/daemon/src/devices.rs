@@ -62,6 +62,8 @@ impl State {
                 speed: c.speed,
                 packed: c.packed,
                 no_mergeable: c.no_mergeable,
+                no_in_order: c.no_in_order,
+                vector: c.vector,
                 client: c.client,
                 mac: c.mac,
                 ..PortOptions::default()

@@ -54,7 +54,10 @@ impl State {
             pairs: u16::try_from(o.rings.max(1)).unwrap_or(u16::MAX),
             size: if o.slots == 0 { usual.size } else { u16::try_from(o.slots).unwrap_or(u16::MAX) },
             packed: o.packed,
-            mergeable: !o.no_mergeable,
+            mergeable: !(o.no_mergeable || o.vector),
+            in_order: !o.no_in_order || o.vector,
+            vector: o.vector,
+            offloads: !o.vector,
             ..usual
         };
         let (virtio, (egress, ingresses)) =
@@ -97,7 +100,8 @@ pub fn notes(port: &VhostPort) -> Vec<String> {
 pub fn driver_notes(port: &VirtioPort) -> Vec<String> {
     let state = port.state();
     if state.running {
-        vec![format!("device runs, {} queue pairs: {}", state.pairs, negotiated(state.features))]
+        let path = state.path.map_or(String::new(), |path| format!("path: {}", path.words()));
+        vec![format!("device runs, {} queue pairs: {}", state.pairs, negotiated(state.features)), path]
     } else {
         vec![format!("no device: {}", state.last_error.as_deref().unwrap_or("connecting"))]
     }

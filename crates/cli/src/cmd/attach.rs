@@ -73,6 +73,15 @@ pub struct Args {
     #[arg(long, help_heading = "Back ends (virtio ports)")]
     pub no_mergeable: bool,
 
+    /// virtio: buffers may come back in any order, even if the back end offers to keep it.
+    #[arg(long, conflicts_with = "vector", help_heading = "Back ends (virtio ports)")]
+    pub no_in_order: bool,
+
+    /// virtio: look at several ring entries at once (AVX-512, AVX2, NEON): fastest for short frames. Buffers come back in order, a frame
+    /// takes one, checksums and segments are the switch's work.
+    #[arg(long, help_heading = "Back ends (virtio ports)")]
+    pub vector: bool,
+
     /// vhost: connect to a front end that listens, instead of listening.
     #[arg(long, help_heading = "Virtual machines (vhost ports)")]
     pub client: bool,
@@ -148,6 +157,8 @@ fn params(args: &Args) -> Result<AttachParams, CliError> {
         speed: args.speed,
         packed: args.packed,
         no_mergeable: args.no_mergeable,
+        no_in_order: args.no_in_order,
+        vector: args.vector,
         client: args.client,
         mac: args.mac,
     };
@@ -175,6 +186,8 @@ fn unfit(args: &Args, spec: &AttachSpec) -> Option<(&'static str, &'static str)>
         (args.mtu.is_some() && !(tap || vhost), "--mtu", "TAP and vhost ports"),
         (args.packed && !virtio, "--packed", "virtio ports"),
         (args.no_mergeable && !virtio, "--no-mergeable", "virtio ports"),
+        (args.no_in_order && !virtio, "--no-in-order", "virtio ports"),
+        (args.vector && !virtio, "--vector", "virtio ports"),
         (args.client && !vhost, "--client", "vhost ports"),
         (args.mac.is_some() && !vhost, "--mac", "vhost ports"),
         (args.repeat && !replay, "--loop", "pcap ports that replay a file"),

@@ -54,6 +54,12 @@ pub struct PortOptions {
     /// virtio: a frame takes one buffer, however long it is.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_mergeable: bool,
+    /// virtio: buffers may come back in any order, even if the back end offers to keep it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_in_order: bool,
+    /// virtio: several ring entries at once: in order, a frame takes one buffer, and its work is done in software.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub vector: bool,
     /// vhost-user: connect to the socket instead of listening there.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub client: bool,

@@ -16,6 +16,7 @@ use super::BadDevice;
 use super::egress::VirtioEgress;
 use super::frontend::{Frontend, NoDevice, Running, Started, Wish};
 use super::ingress::VirtioIngress;
+use super::path::Path;
 use super::ram::MAX_QUEUE;
 use crate::net::slot::Slot;
 use crate::port::{Queues, VhostError, socket};
@@ -52,6 +53,8 @@ pub struct VirtioState {
     pub pairs: usize,
     /// What was agreed upon.
     pub features: u64,
+    /// Which way frames take.
+    pub path: Option<Path>,
     /// Why there is no device, or why the last one was given up.
     pub last_error: Option<String>,
 }
@@ -163,8 +166,9 @@ impl Driver {
         }
         let running = Frontend::new(connection.as_fd(), ends.as_fd()).start(self.wish, &self.calls)?;
         tracing::info!(path = %self.path.display(), "device runs");
-        let state =
-            VirtioState { running: true, pairs: running.pairs.len(), features: running.features, last_error: None };
+        let (pairs, features) = (running.pairs.len(), running.features);
+        let path = Some(Path::of(features, self.wish.vector));
+        let state = VirtioState { running: true, pairs, features, path, last_error: None };
         *self.shared.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
         let _kept = self.install(running);
         let ended = self.wait(&connection);
