@@ -1,5 +1,6 @@
 //! `netvale bench report`: result files become a Markdown page with tables and SVG plots.
 
+mod bars;
 mod canvas;
 mod curves;
 mod distribution;
@@ -33,6 +34,11 @@ pub fn report(files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>> {
         let path = folder.join(curve.file_name());
         curves::draw(&curve, &path)?;
         plots.push((curve.title(), path));
+    }
+    for bars in bars::find(&records) {
+        let path = folder.join(bars.file_name());
+        bars::draw(&bars, &path)?;
+        plots.push((bars.title(), path));
     }
     for cumulated in distribution::find(&records) {
         let path = folder.join(cumulated.file_name());

@@ -134,7 +134,7 @@ pub fn name_run(first: u16, lens: &[u32], into: &mut [Used]) {
 
 mod portable {
     use super::{WIDE, WIDE_PACKED};
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
     /// See [`super::Look::split`].
     ///
@@ -144,7 +144,7 @@ mod portable {
     pub unsafe fn split(at: *const u8, first: u16, into: &mut [u32; WIDE]) -> bool {
         let mut same = true;
         for (k, len) in into.iter_mut().enumerate() {
-            // SAFETY: below 64 bytes; entries of 8 bytes behind a header of 4 in an area aligned to 4: unaligned to 8, hence in halves.
+            // SAFETY: one of the entries.
             let word = unsafe { entry(at.add(8 * k)) };
             same &= word as u32 == u32::from(first) + k as u32;
             *len = (word >> 32) as u32;
@@ -168,16 +168,15 @@ mod portable {
         same
     }
 
+    /// An entry: its id, and its length above.
+    ///
+    /// # Safety
+    /// `at` is readable for 8 bytes and aligned to 4.
     unsafe fn entry(at: *const u8) -> u64 {
-        if (at as usize).is_multiple_of(align_of::<AtomicU64>()) {
-            // SAFETY: the caller's; aligned.
-            return unsafe { (*at.cast::<AtomicU64>()).load(Ordering::Relaxed) };
-        }
-        // SAFETY: the caller's; aligned to 4.
-        unsafe {
-            let half = at.cast::<std::sync::atomic::AtomicU32>();
-            u64::from((*half).load(Ordering::Relaxed)) | u64::from((*half.add(1)).load(Ordering::Relaxed)) << 32
-        }
+        let half = at.cast::<AtomicU32>();
+        // SAFETY: the caller's.
+        let (id, len) = unsafe { ((*half).load(Ordering::Relaxed), (*half.add(1)).load(Ordering::Relaxed)) };
+        u64::from(id) | u64::from(len) << 32
     }
 }
 
