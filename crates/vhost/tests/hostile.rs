@@ -20,7 +20,7 @@ use rustix::fs::ftruncate;
 #[test]
 fn bad_messages() {
     type Act = fn(&Raw);
-    let acts: [(&str, Act); 14] = [
+    let acts: [(&str, Act); 19] = [
         ("not version 1", |r| {
             let _ = std::io::Write::write_all(&mut &r.0, &[1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
         }),
@@ -37,6 +37,16 @@ fn bad_messages() {
         ("with 1 descriptors", |r| r.say(request::SET_OWNER, Vec::new(), vec![file()])),
         ("overlap", |r| r.memory(&[whole(), whole()], vec![file(), file()])),
         ("behind its file", |r| r.memory(&[RegionSpec { size: 2 * SIZE, ..whole() }], vec![file()])),
+        ("out of range", |r| r.say(request::SET_LOG_BASE, [0xff; 16].to_vec(), vec![file()])),
+        ("behind its file", |r| {
+            r.say(request::SET_LOG_BASE, [2 * SIZE, 0].iter().flat_map(|w| w.to_le_bytes()).collect(), vec![file()]);
+        }),
+        ("wrong size", |r| r.say(request::SEND_RARP, vec![0; 6], Vec::new())),
+        ("out of range", |r| r.say(request::GET_INFLIGHT_FD, [0xff; 24].to_vec(), Vec::new())),
+        ("behind its file", |r| {
+            let words = [2 * SIZE, 0, 2 | 8 << 16];
+            r.say(request::SET_INFLIGHT_FD, words.iter().flat_map(|w| w.to_le_bytes()).collect(), vec![file()]);
+        }),
         ("does not lie in the guest's memory", |r| r.start(0, 0)),
         ("does not lie in the guest's memory", |r| {
             r.memory(&[whole()], vec![file()]);
