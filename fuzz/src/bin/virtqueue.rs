@@ -1,4 +1,5 @@
-//! Any contents of a guest's memory, rings and buffers alike, against both queues of our device, in both layouts.
+//! Any contents of a guest's memory, rings and buffers alike, against both queues of our device, in both layouts, with the dirty log and the
+//! record of what is in flight on or off. The record keeps what the input before left in it.
 #![no_main]
 
 use std::os::fd::OwnedFd;
@@ -7,9 +8,11 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use netvale_mem::notify::Doorbell;
 use netvale_port::{Batch, Egress, Ingress, Scratch};
+use netvale_vhost::memory::log::DirtyLog;
 use netvale_vhost::memory::{GuestMemory, Hint, RegionSpec};
 use netvale_vhost::net::egress::VhostEgress;
 use netvale_vhost::net::features::{self, Framing};
+use netvale_vhost::net::inflight::{Inflight, Record};
 use netvale_vhost::net::ingress::VhostIngress;
 use netvale_vhost::net::live::{Live, Place, Trouble};
 use netvale_vhost::queue::{Addresses, Pieces, Queue, QueueFeatures};
@@ -23,6 +26,8 @@ struct Rig {
     memory: Arc<GuestMemory>,
     trouble: Trouble,
     wake: Arc<OwnedFd>,
+    log: Arc<DirtyLog>,
+    inflight: Arc<Inflight>,
     scratch: Scratch,
 }
 
@@ -39,6 +44,8 @@ fn rig() -> Option<Rig> {
         memory,
         trouble: Trouble(Arc::new(Doorbell::new().ok()?)),
         wake: Arc::new(wake),
+        log: Arc::new(DirtyLog::new(&file()?, 0, 1).ok()?),
+        inflight: Arc::new(Inflight::new(&file()?, (0, SIZE), 2, QUEUE).ok()?),
         scratch: Scratch::new(),
     })
 }
@@ -73,8 +80,9 @@ fuzz_target!(|data: &[u8]| {
                 | bit(on(32), features::GUEST_CSUM),
         );
         let at = Addresses { desc: USER, avail: USER + 0x80, used: USER + 0xc0 };
-        let place = || {
-            let queue = Queue::new(&rig.memory, QUEUE, at, u32::from(*base), layout)?;
+        let place = |i: usize| {
+            let mut queue = Queue::new(&rig.memory, QUEUE, at, u32::from(*base), layout)?;
+            let inflight = if on(64) { Some(Record::open(&rig.inflight, i, &mut queue)?) } else { None };
             let place = Arc::new(Place::default());
             *place.slot.enter() = Some(Live {
                 queue,
@@ -85,10 +93,14 @@ fuzz_target!(|data: &[u8]| {
                 enabled: true,
                 pieces: Pieces::default(),
                 broken: None,
+                log: on(128).then(|| Arc::clone(&rig.log)),
+                log_ring: true,
+                inflight,
+                announce: None,
             });
             Some(place)
         };
-        let (Some(tx), Some(rx)) = (place(), place()) else { return };
+        let (Some(tx), Some(rx)) = (place(1), place(0)) else { return };
         let mut ingress = VhostIngress::new(tx, rig.trouble.clone(), Arc::clone(&rig.wake), Arc::default());
         let egress = VhostEgress::new(rx, rig.trouble.clone(), Arc::default());
         let mut batch = Batch::new();
