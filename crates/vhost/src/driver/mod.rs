@@ -159,7 +159,15 @@ impl DriverQueue {
     /// [`BadDevice`].
     #[inline]
     pub fn used_run(&mut self, into: &mut [Used]) -> Result<usize, BadDevice> {
-        each!(self, q => q.used_run(into))
+        each!(self, q => {
+            let mut got = q.wide_run(into)?;
+            while let Some(place) = into.get_mut(got) {
+                let Some(used) = q.next_used()? else { break };
+                *place = used;
+                got += 1;
+            }
+            Ok(got)
+        })
     }
 
     /// Takes back all that the device is done with: what was sent.

@@ -180,21 +180,9 @@ impl<B: Buffers> PackedDriver<B> {
         Ok(Some(used))
     }
 
-    /// See [`super::DriverQueue::used_run`].
-    #[inline]
-    pub fn used_run(&mut self, into: &mut [Used]) -> Result<usize, BadDevice> {
-        let mut got = self.wide_run(into)?;
-        while let Some(place) = into.get_mut(got) {
-            let Some(used) = self.next_used()? else { break };
-            *place = used;
-            got += 1;
-        }
-        Ok(got)
-    }
-
     /// As many descriptors as can be looked at at once.
     #[inline]
-    fn wide_run(&mut self, into: &mut [Used]) -> Result<usize, BadDevice> {
+    pub fn wide_run(&mut self, into: &mut [Used]) -> Result<usize, BadDevice> {
         let Some(look) = self.vector else { return Ok(0) };
         let mut got = 0;
         while let Some(place) = into.get_mut(got..got + WIDE_PACKED) {

@@ -194,21 +194,9 @@ impl<B: Buffers> SplitDriver<B> {
         Ok(Some(Used { id, len }))
     }
 
-    /// See [`super::DriverQueue::used_run`].
-    #[inline]
-    pub fn used_run(&mut self, into: &mut [Used]) -> Result<usize, BadDevice> {
-        let mut got = self.wide_run(into)?;
-        while let Some(place) = into.get_mut(got) {
-            let Some(used) = self.next_used()? else { break };
-            *place = used;
-            got += 1;
-        }
-        Ok(got)
-    }
-
     /// As many entries as can be looked at at once.
     #[inline]
-    fn wide_run(&mut self, into: &mut [Used]) -> Result<usize, BadDevice> {
+    pub fn wide_run(&mut self, into: &mut [Used]) -> Result<usize, BadDevice> {
         let Some(look) = self.vector else { return Ok(0) };
         let (mut got, filled) = (0, usize::from(self.filled()?));
         while got + WIDE <= filled
