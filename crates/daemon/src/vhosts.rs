@@ -100,8 +100,9 @@ pub fn notes(port: &VhostPort) -> Vec<String> {
 pub fn driver_notes(port: &VirtioPort) -> Vec<String> {
     let state = port.state();
     if state.running {
-        let path = state.path.map_or(String::new(), |path| format!("path: {}", path.words()));
-        vec![format!("device runs, {} queue pairs: {}", state.pairs, negotiated(state.features)), path]
+        let mut notes = vec![format!("device runs, {} queue pairs: {}", state.pairs, negotiated(state.features))];
+        notes.extend(state.path.map(|path| format!("path: {}", path.words())));
+        notes
     } else {
         vec![format!("no device: {}", state.last_error.as_deref().unwrap_or("connecting"))]
     }

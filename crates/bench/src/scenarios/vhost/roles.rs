@@ -150,9 +150,8 @@ fn work(context: &Context, task: &Task, mut ports: Vec<Port>) -> Result<()> {
         bench.between(one, two);
     }
     let Some(port) = ports.first_mut() else { return Ok(()) };
-    match task.work {
-        Work::EchoAfterSending => bench.send_first(port),
-        Work::Receive | Work::Send | Work::Echo | Work::MacEcho | Work::Generate | Work::Between => {}
+    if task.work == Work::EchoAfterSending {
+        bench.send_first(port);
     }
     loop {
         match task.work {
