@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # guest-image.sh: makes what guests of the tests boot from, once, and prints the folder it is in: `vmlinux` (uncompressed: it boots in half
-# the time) and `base.cpio.gz` (busybox, virtio modules, an /init that runs /script).
+# the time), `base.cpio.gz` (busybox, virtio modules, an /init that runs /script), and in `more` modules that only some guests need.
 #
 # The kernel is Debian's own package, only unpacked, never installed. Needs the packages busybox-static, cpio, kmod, lz4, zstd, xz-utils.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 # Changes whenever what is made changes.
-recipe=2
+recipe=3
 cache=${NETVALE_GUESTS:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/netvale/guests}
 meta=linux-image-amd64
 package=$(apt-cache depends "$meta" 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[0-9].*-amd64\)$/\1/p' | head -n 1)
@@ -52,18 +52,25 @@ extract
 
 mkdir -p root/{bin,proc,sys,dev,tmp,run,modules}
 cp /bin/busybox root/bin/
-for name in sh mount ip ping insmod poweroff reboot cat echo sleep ls dmesg grep cut seq nc ifconfig taskset wc head md5sum dd; do
+for name in sh mount ip ping insmod mkdir basename readlink poweroff reboot cat echo sleep ls dmesg grep cut seq nc ifconfig taskset wc head md5sum dd; do
     ln -s busybox "root/bin/$name"
 done
 depmod -b tree "$release"
-for module in virtio_net virtio_pci e1000 af_packet; do
-    modprobe -d tree -S "$release" --show-depends "$module" 2>/dev/null | sed -n 's/^insmod \([^ ]*\).*/\1/p'
-done | awk '!seen[$0]++' >list
-n=10
-while read -r file; do
-    cp "$file" "root/modules/$n-$(basename "$file")"
-    n=$((n + 1))
-done <list
+
+# modules FOLDER NAME…: copies modules and what they need, numbered in the order in which they go in.
+modules() {
+    local folder=$1 n=10 file
+    shift
+    mkdir -p "$folder"
+    for module in "$@"; do
+        modprobe -d tree -S "$release" --show-depends "$module" 2>/dev/null | sed -n 's/^insmod \([^ ]*\).*/\1/p'
+    done | awk '!seen[$0]++' | while read -r file; do
+        cp "$file" "$folder/$n-$(basename "$file")"
+        n=$((n + 1))
+    done
+}
+modules root/modules virtio_net virtio_pci e1000 af_packet
+modules more vfio-pci vfio_iommu_type1 tun
 
 cat >root/init <<'INIT'
 #!/bin/sh
@@ -73,7 +80,7 @@ mount -t devtmpfs dev /dev 2>/dev/null
 # Another kernel brings its own modules.
 modules=/modules
 [ -d /own ] && modules=/own
-for module in "$modules"/*; do insmod "$module" || echo "insmod $module failed"; done
+for module in "$modules"/* $(ls -d /more/* 2>/dev/null); do insmod "$module" || echo "insmod $module failed"; done
 echo "guest: up"
 sh /script
 echo "guest: exit $?"
@@ -83,6 +90,6 @@ chmod 755 root/init
 (cd root && find . | sort | cpio -o -H newc --quiet) | gzip -1 >base.cpio.gz
 
 mkdir -p "$image"
-mv vmlinux base.cpio.gz "$image/"
+mv vmlinux base.cpio.gz more "$image/"
 touch "$image/done"
 echo "$image"

@@ -6,7 +6,8 @@ mod guest;
 #[path = "common/up.rs"]
 mod up;
 
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use serde_json::json;
@@ -16,6 +17,10 @@ use up::{Up, until};
 
 /// Emulated guests take all the processor there is: one test at a time.
 static ONE: Mutex<()> = Mutex::new(());
+
+/// A device that leaves nothing to anyone.
+const NO_OFFLOADS: &str =
+    ",csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,host_tso4=off,host_tso6=off,mrg_rxbuf=off";
 
 fn attach(up: &Up, line: &str) {
     common::stdout(&up.run(&format!("attach vale0 {line}")));
@@ -28,12 +33,17 @@ fn two_ports(up: &Up) -> (PathBuf, PathBuf) {
     sockets.into()
 }
 
-/// Frames and bytes that a port sent into the switch.
-fn sent(up: &Up, port: &str) -> (u64, u64) {
+/// Frames and bytes that a port sent into the switch (`in`), or got from it (`out`).
+fn moved(up: &Up, port: &str, dir: &str) -> (u64, u64) {
     let shown = up.show(port);
     let rings = shown["rings"].as_array().cloned().unwrap_or_default();
-    let of = |what: &str| rings.iter().filter(|r| r["dir"] == "in").filter_map(|r| r[what].as_u64()).sum();
+    let of = |what: &str| rings.iter().filter(|r| r["dir"] == dir).filter_map(|r| r[what].as_u64()).sum();
     (of("frames"), of("bytes"))
+}
+
+/// What a port sent.
+fn sent(up: &Up, port: &str) -> (u64, u64) {
+    moved(up, port, "in")
 }
 
 const RECEIVE: &str = "
@@ -109,9 +119,7 @@ fn ping_and_tcp_under_an_old_qemu() {
 #[test]
 fn ping_and_tcp_without_offloads() {
     let _one = ONE.lock();
-    let off =
-        ",csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,host_tso4=off,host_tso6=off,mrg_rxbuf=off";
-    let Some((frames, bytes)) = ping_and_tcp(off, Qemu::Newer) else { return };
+    let Some((frames, bytes)) = ping_and_tcp(NO_OFFLOADS, Qemu::Newer) else { return };
     assert!(bytes / frames <= 1514, "{bytes} bytes in {frames} frames");
 }
 
@@ -274,4 +282,156 @@ fn live_migration() {
     assert!(word(&sum).is_some() && word(&sum) == word(&text), "{sum}\n{text}");
     assert!(sent(&up, "vale0:there").0 > 0);
     assert_eq!(sent(&up, "vale0:here").0, last, "the guest that has gone still sends");
+}
+
+/// What a guest does whose virtio-net device is netvale's, with the guest's own stack behind a TAP on the same switch.
+const PASSED: &str = "
+set -e
+address=$(basename $(readlink -f /sys/class/net/eth0/device/..))
+pci=/sys/bus/pci/devices/$address
+netvale up --run-dir /run/netvale >/tmp/log 2>&1 &
+for i in $(seq 100); do netvale --run-dir /run/netvale list >/dev/null 2>&1 && break; sleep 0.1; done
+run() { netvale --run-dir /run/netvale $*; }
+run attach vale0 virtio-pci:$address >/tmp/no 2>&1 || cat /tmp/no
+grep -q 'has the driver virtio-pci' /tmp/no
+echo vfio-pci >$pci/driver_override
+echo $address >$pci/driver/unbind
+echo $address >/sys/bus/pci/drivers_probe
+run attach vale0 virtio-pci:$address --name nic OPTIONS
+run attach vale0 tap:stack0
+ip addr add 10.1.0.2/24 dev stack0; ip link set stack0 up
+for i in $(seq 50); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
+ping -c 3 -i 0.1 10.1.0.1
+run show vale0:nic
+dd if=/dev/urandom of=/tmp/file bs=64k count=64 2>/dev/null
+md5sum /tmp/file
+nc 10.1.0.1 5000 </tmp/file
+# Until all of it is acknowledged.
+for i in $(seq 200); do grep -q ':1388 0[14] ' /proc/net/tcp || break; sleep 0.1; done
+echo $address >/sys/bus/pci/devices/$address/driver/unbind
+for i in $(seq 50); do run show vale0:nic | grep 'no device' && break; sleep 0.1; done
+run show vale0:nic | grep -q 'no device'
+";
+
+/// A guest with netvale's driver on its virtio-net device reaches a stack. Returns what its console showed.
+fn passed_through(device: &str, pairs: u32, options: &str) -> Option<String> {
+    let image = image()?;
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("file");
+    let device = format!(",disable-legacy=on,iommu_platform=on{device}");
+    let more = ["-device", "intel-iommu,intremap=on"].map(String::from);
+    let nic = Nic {
+        device: &device,
+        pairs,
+        more: &more,
+        machine: ",kernel-irqchip=split",
+        kernel: " intel_iommu=on",
+        tap: Some(&file),
+        ..Nic::new(Path::new(""))
+    };
+    let shown = Guest::start_with_netvale(image, &PASSED.replace("OPTIONS", options), 2, &nic).end();
+    let sum = std::process::Command::new("md5sum").arg(&file).output().expect("md5sum runs");
+    let sum = String::from_utf8_lossy(&sum.stdout)[..32].to_owned();
+    assert!(shown.contains(&format!("{sum}  /tmp/file")), "{sum}, {:?}: {shown}", std::fs::metadata(&file));
+    Some(shown)
+}
+
+/// Objective: in a guest, netvale drives the virtio-net device on the PCI bus, and gives it back when the kernel asks for it.
+#[test]
+fn virtio_pci() {
+    let _one = ONE.lock();
+    let Some(shown) = passed_through("", 1, "") else { return };
+    assert!(shown.contains("split, mergeable"), "{shown}");
+}
+
+/// Objective: the same with two pairs of packed queues, which takes a command on the control queue.
+#[test]
+fn virtio_pci_packed_with_two_pairs() {
+    let _one = ONE.lock();
+    let Some(shown) = passed_through(",packed=on", 2, "--packed --rings 2") else { return };
+    assert!(shown.contains("2 queue pairs") && shown.contains("packed, mergeable"), "{shown}");
+}
+
+/// A shell in a network of its own, which ends with it.
+struct Stack {
+    shell: std::process::Child,
+    dir: tempfile::TempDir,
+}
+
+impl Stack {
+    /// With 10.1.0.2 on the daemon's TAP `tap`. Four megabytes are in the file `in`.
+    fn new(tap: &str) -> Stack {
+        let dir = tempfile::tempdir().expect("a folder");
+        let bytes: Vec<u8> = (0..4_000_000u32).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
+        std::fs::write(dir.path().join("in"), bytes).expect("written");
+        let mut command = std::process::Command::new("unshare");
+        command.args(["-n", "sh", "-e"]).current_dir(dir.path()).stdin(std::process::Stdio::piped());
+        let stack = Stack { shell: command.spawn().expect("unshare runs"), dir };
+        stack.run("touch began");
+        until("a network", || stack.dir.path().join("began").exists());
+        let pid = stack.shell.id().to_string();
+        let moved = std::process::Command::new("ip").args(["link", "set", tap, "netns", &pid]).status();
+        assert!(moved.expect("ip runs").success());
+        stack.run(&format!("ip addr add 10.1.0.2/24 dev {tap}; ip link set {tap} up"));
+        stack
+    }
+
+    fn run(&self, line: &str) {
+        writeln!(self.shell.stdin.as_ref().expect("a pipe"), "{line}").expect("the shell runs");
+    }
+
+    fn file(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.dir.path().join(name)).unwrap_or_default()
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}
+
+/// Takes a file, and sends it back.
+const RETURN: &str = "
+ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
+echo ready
+nc -l -p 5000 -e dd of=/tmp/file 2>/dev/null
+for i in $(seq 200); do [ $(wc -c </tmp/file) = 4000000 ] && break; sleep 0.1; done
+echo got
+read line
+nc 10.1.0.2 5001 -e dd if=/tmp/file bs=64k 2>/dev/null
+";
+
+/// A guest gets a file from a stack behind a TAP, and sends it back. Returns frames and bytes that left the TAP, and that came to it.
+fn there_and_back() -> Option<[(u64, u64); 2]> {
+    let image = image()?;
+    let up = Up::start(&[]);
+    let socket = up.file("one.sock");
+    attach(&up, &format!("vhost:{}", socket.display()));
+    let tap = format!("nv{}", std::process::id());
+    attach(&up, &format!("tap:{tap} --name stack"));
+    let stack = Stack::new(&tap);
+    let mut guest = Guest::start(image, RETURN, 1, &Nic::new(&socket));
+    guest.expect("ready");
+    stack.run("until timeout 60 busybox nc 10.1.0.1 5000 -e dd if=in bs=64k status=none; do sleep 0.1; done & timeout 60 busybox nc -l -p 5001 -e dd of=out status=none &");
+    guest.expect("got");
+    let there = moved(&up, "vale0:stack", "in");
+    let before = moved(&up, "vale0:stack", "out");
+    guest.say("");
+    guest.end();
+    until("the file", || stack.file("out").len() == stack.file("in").len());
+    assert!(stack.file("out") == stack.file("in"));
+    let after = moved(&up, "vale0:stack", "out");
+    Some([there, (after.0 - before.0, after.1 - before.1)])
+}
+
+/// Objective: segments cross whole from a stack behind a TAP to a guest, and from the guest to the stack.
+#[test]
+fn segments_cross_whole_between_tap_and_guest() {
+    let _one = ONE.lock();
+    let Some(ways) = there_and_back() else { return };
+    for (frames, bytes) in ways {
+        assert!(bytes > 4_000_000 && bytes / frames > 3000, "{bytes} bytes in {frames} frames");
+    }
 }

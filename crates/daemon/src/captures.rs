@@ -80,7 +80,7 @@ impl State {
             egress.push(Arc::new(capture));
         }
         let device = Device { kind: PortKind::Pcap, files: status, ..Device::default() };
-        let new = NewPort { kind: Kind::Device(device), owner: caller, persistent: true, lossless: o.lossless };
+        let new = NewPort::device(device, caller, o);
         self.plug(switch, port, egress, ingresses, new).map(|_| ())
     }
 

@@ -92,6 +92,9 @@ pub struct PortConfig {
     /// virtio: several ring entries at once.
     #[serde(default)]
     pub vector: bool,
+    /// TAP, vhost, virtio: merge TCP segments that follow one another.
+    #[serde(default)]
+    pub gro: bool,
     /// vhost-user: connect to the socket instead of listening there.
     #[serde(default)]
     pub client: bool,

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::StartError;
 use crate::captures::Files;
 use crate::refusal::Refusal;
-use crate::state::{Caller, Kind, NewPort, State};
+use crate::state::{Caller, NewPort, State};
 use crate::vhosts;
 
 /// A device behind a port.
@@ -64,6 +64,7 @@ impl State {
                 no_mergeable: c.no_mergeable,
                 no_in_order: c.no_in_order,
                 vector: c.vector,
+                gro: c.gro,
                 client: c.client,
                 mac: c.mac,
                 ..PortOptions::default()
@@ -92,8 +93,8 @@ impl State {
             egress.push(Arc::new(TapEgress::new(Arc::clone(&queue), Arc::default())));
             ingresses.push(Box::new(TapIngress::new(queue, Arc::default())));
         }
-        let kind = Kind::Device(Device { kind: PortKind::Tap, detail: Some(detail), ..Device::default() });
-        let new = NewPort { kind, owner: caller, persistent: true, lossless: o.lossless };
+        let device = Device { kind: PortKind::Tap, detail: Some(detail), ..Device::default() };
+        let new = NewPort::device(device, caller, o);
         self.plug(switch, port, egress, ingresses, new).map(|_| ())
     }
 

@@ -163,7 +163,7 @@ impl State {
         let held = |n: u32| vec![Holders::default(); n as usize];
         let local = LocalPort { rings, tx_held: held(sizes.shape.tx_rings), rx_held: held(sizes.shape.rx_rings) };
         let lossless = request.flags & FLAG_LOSSLESS != 0;
-        let new = NewPort { kind: Kind::Local(local), owner: caller, persistent, lossless };
+        let new = NewPort { kind: Kind::Local(local), owner: caller, persistent, lossless, gro: false };
         self.plug(switch, port, egress, ingresses, new).map(|_| ())
     }
 

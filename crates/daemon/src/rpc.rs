@@ -4,6 +4,7 @@ use netvale_control::server::Handler;
 use netvale_control::types::{AttachParams, Done, PortInfo, Version};
 use netvale_control::{ErrorCode, Reply, Request, RpcError};
 use netvale_portspec::{AttachSpec, SwitchName};
+use netvale_vhost::driver::port::Target;
 use rustix::io::Errno;
 
 use crate::refusal::Refusal;
@@ -105,7 +106,14 @@ impl State {
             }
             AttachSpec::Tap(name) => self.attach_tap((&switch, &port), name.as_ref(), &p.options, caller)?,
             AttachSpec::Pcap(files) => self.attach_pcap((&switch, &port), files, &p.options, caller)?,
-            AttachSpec::Virtio(path) => self.attach_virtio((&switch, &port), path.as_str(), &p.options, caller)?,
+            AttachSpec::Virtio(path) => {
+                let target = Target::Socket(path.as_str().into());
+                self.attach_virtio((&switch, &port), target, &p.options, caller)?;
+            }
+            AttachSpec::VirtioPci(address) => {
+                let target = Target::Pci(address.to_string());
+                self.attach_virtio((&switch, &port), target, &p.options, caller)?;
+            }
             AttachSpec::Vhost(path) => self.attach_vhost((&switch, &port), path.as_str(), &p.options, caller)?,
             other => {
                 let kind = other.to_string();

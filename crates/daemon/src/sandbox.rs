@@ -33,7 +33,7 @@ pub enum SandboxError {
     Arch,
 }
 
-/// Enters the sandbox: of the file system, only `run_dir`, `dirs` and the TUN device stay reachable.
+/// Enters the sandbox: of the file system, only `run_dir`, `dirs`, the TUN device and vfio stay reachable.
 ///
 /// # Errors
 /// [`SandboxError`]; the process may then be partly restricted and should end.
@@ -64,7 +64,7 @@ fn restrict_files(run_dir: &Path, dirs: &[PathBuf]) -> Result<(), SandboxError> 
         .create()?
         .add_rules(path_beneath_rules([run_dir], all))?
         .add_rules(path_beneath_rules(dirs, all))?
-        .add_rules(path_beneath_rules(["/dev/net/tun"], AccessFs::from_file(ABI::V5)))?
+        .add_rules(path_beneath_rules(["/dev/net/tun", "/dev/vfio"], AccessFs::from_file(ABI::V5)))?
         .restrict_self()?;
     if status.ruleset == landlock::RulesetStatus::NotEnforced {
         tracing::warn!("this kernel has no Landlock: the file system stays reachable");
@@ -97,6 +97,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_openat,
+    libc::SYS_readlinkat,
     libc::SYS_unlinkat,
     libc::SYS_ftruncate,
     libc::SYS_fsync,
@@ -164,6 +165,8 @@ const ALLOWED: &[i64] = &[
     // What C libraries still use on this processor.
     #[cfg(target_arch = "x86_64")]
     libc::SYS_open,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_poll,
     #[cfg(target_arch = "x86_64")]

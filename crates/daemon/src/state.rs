@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use netvale_control::types::PortOptions;
 use netvale_mem::Region;
 use netvale_mem::layout::RegionSizes;
 use netvale_mem::mapping::Pages;
 use netvale_pcapport::CaptureStatus;
+use netvale_port::gro::GroEgress;
 use netvale_port::{Egress, Ingress, RingCounters};
 use netvale_switch::{Fdb, Forwarder, Port, PortId, Switch};
 use rustix::io::Errno;
@@ -212,12 +214,15 @@ impl State {
         &mut self,
         switch_name: &str,
         port_name: &str,
-        egress: Vec<Arc<dyn Egress>>,
+        mut egress: Vec<Arc<dyn Egress>>,
         ingresses: Vec<Box<dyn Ingress>>,
         record: NewPort,
     ) -> Result<&mut PortRecord, Refusal> {
         let full = format!("{switch_name}:{port_name}");
         let switch = self.switch(switch_name)?;
+        if record.gro {
+            egress = egress.into_iter().map(|e| Arc::new(GroEgress::new(e)) as Arc<dyn Egress>).collect();
+        }
         let port = Port { name: port_name.to_owned(), egresses: egress.clone(), lossless: record.lossless };
         let id = switch.attach(port)?;
         let ingress = ingresses.iter().map(|i| Arc::clone(i.counters())).collect();
@@ -226,7 +231,7 @@ impl State {
             .enumerate()
             .map(|(ring, i)| self.place(Forwarder::new(Arc::clone(&switch), id, ring, i)))
             .collect();
-        let NewPort { kind, owner, persistent, lossless } = record;
+        let NewPort { kind, owner, persistent, lossless, .. } = record;
         let record = PortRecord {
             switch,
             id: Some(id),
@@ -316,4 +321,13 @@ pub struct NewPort {
     pub persistent: bool,
     /// Holds senders back.
     pub lossless: bool,
+    /// TCP segments that follow one another are merged for it.
+    pub gro: bool,
+}
+
+impl NewPort {
+    /// A device, attached as `o` says.
+    pub fn device(device: Device, owner: Caller, o: &PortOptions) -> NewPort {
+        NewPort { kind: Kind::Device(device), owner, persistent: true, lossless: o.lossless, gro: o.gro }
+    }
 }

@@ -4,13 +4,15 @@ use std::path::Path;
 
 use netvale_control::types::{Mac, PortKind, PortOptions, VhostInfo};
 use netvale_vhost::driver::frontend::Wish;
-use netvale_vhost::driver::port::VirtioPort;
+use netvale_vhost::driver::port::{Target, VirtioPort};
 use netvale_vhost::net::features as bits;
 use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
 
+use rustix::io::Errno;
+
 use crate::devices::Device;
 use crate::refusal::Refusal;
-use crate::state::{Caller, Kind, NewPort, State};
+use crate::state::{Caller, NewPort, State};
 
 impl State {
     /// Attaches a vhost-user device.
@@ -33,22 +35,25 @@ impl State {
         let (vhost, (egress, ingresses)) =
             VhostPort::new(&options).map_err(|e| self.unreached(e.errno(), e.to_string()))?;
         let device = Device { kind: PortKind::Vhost, vhost: Some(vhost), ..Device::default() };
-        let new = NewPort { kind: Kind::Device(device), owner: caller, persistent: true, lossless: o.lossless };
+        let new = NewPort::device(device, caller, o);
         self.plug(switch, port, egress, ingresses, new).map(|_| ())
     }
 }
 
 impl State {
-    /// Attaches a virtio-net driver, for a vhost-user back end.
+    /// Attaches a virtio-net driver, for a vhost-user back end or a device on the bus.
     pub(crate) fn attach_virtio(
         &mut self,
         (switch, port): (&str, &str),
-        path: &str,
+        target: Target,
         o: &PortOptions,
         caller: Caller,
     ) -> Result<(), Refusal> {
         self.check_free(switch, port)?;
-        self.may_name(Path::new(path), caller)?;
+        match &target {
+            Target::Socket(path) => self.may_name(path, caller)?,
+            Target::Pci(_) => may_take_devices(caller)?,
+        }
         let usual = Wish::default();
         let wish = Wish {
             pairs: u16::try_from(o.rings.max(1)).unwrap_or(u16::MAX),
@@ -61,11 +66,19 @@ impl State {
             ..usual
         };
         let (virtio, (egress, ingresses)) =
-            VirtioPort::new(path.into(), wish).map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
+            VirtioPort::new(target, wish).map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
         let device = Device { kind: PortKind::Virtio, virtio: Some(virtio), ..Device::default() };
-        let new = NewPort { kind: Kind::Device(device), owner: caller, persistent: true, lossless: o.lossless };
+        let new = NewPort::device(device, caller, o);
         self.plug(switch, port, egress, ingresses, new).map(|_| ())
     }
+}
+
+/// Who may have the daemon take a device out of the kernel's hands: who could do so without it.
+fn may_take_devices(caller: Caller) -> Result<(), Refusal> {
+    if caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    Err(Refusal::new(Errno::ACCESS, "only root and the daemon's own user attach devices of the machine"))
 }
 
 /// What `netvale vm` goes by.
@@ -102,6 +115,7 @@ pub fn driver_notes(port: &VirtioPort) -> Vec<String> {
     if state.running {
         let mut notes = vec![format!("device runs, {} queue pairs: {}", state.pairs, negotiated(state.features))];
         notes.extend(state.path.map(|path| format!("path: {}", path.words())));
+        notes.extend(state.link_down.then(|| "the device's link is down".to_owned()));
         notes
     } else {
         vec![format!("no device: {}", state.last_error.as_deref().unwrap_or("connecting"))]

@@ -168,3 +168,38 @@ fn sleeps_and_wakes() {
         until("it slept", || slept() >= before + 10_000_000);
     }
 }
+
+/// A TCP segment of 1,000 bytes, the `i`th of its flow.
+fn segment(i: u32) -> Vec<u8> {
+    let tcp = etherparse::PacketBuilder::ethernet2([2, 0, 0, 0, 0, 2], [0xff; 6])
+        .ipv4([10, 9, 0, 2], [10, 9, 0, 1], 64)
+        .tcp(1, 2, i * 1000, 1000)
+        .ack(5);
+    let mut frame = Vec::new();
+    tcp.write(&mut frame, &[i as u8; 1000]).unwrap();
+    frame
+}
+
+/// Objective: segments that a program sends one behind the other come to a stack that wants that as one frame, which its kernel takes.
+#[test]
+fn merged_segments() {
+    if !inside("merged_segments") {
+        return;
+    }
+    let d = Daemon::start("");
+    let mut a = d.open("vale0:a").unwrap();
+    tap(&d, "nvt0", json!({"gro": true}));
+    for i in 0..40 {
+        assert!(a.tx()[0].send(&segment(i)));
+    }
+    a.tx()[0].sync();
+    let received = || {
+        let devices = std::fs::read_to_string("/proc/net/dev").unwrap();
+        let line = devices.lines().find_map(|line| line.trim().strip_prefix("nvt0:").map(str::to_owned)).unwrap();
+        line.split_whitespace().next() == Some("40054")
+    };
+    until("the frame", received);
+    let shown = d.call("port.show", json!({"port": "vale0:nvt0"}));
+    let out = shown["result"]["rings"].as_array().unwrap().iter().find(|ring| ring["dir"] == "out").unwrap();
+    assert_eq!((out["frames"].as_u64(), out["bytes"].as_u64()), (Some(1), Some(40_054)), "{shown}");
+}

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`batch`] | the frames on their way |
 //! | [`drops`] | counters and the names of drops |
+//! | [`gro`] | merging for destinations that have it |
 //! | [`hdr`] | the length of a port's virtio-net header |
 //! | [`ring_in`] | ingress from a local application's tx ring |
 //! | [`ring_out`] | egress to a local application's rx ring |
@@ -19,6 +20,7 @@
 
 pub mod batch;
 pub mod drops;
+pub mod gro;
 pub mod hdr;
 pub mod ring_in;
 pub mod ring_out;

@@ -11,6 +11,7 @@ use netvale_wire::vnet::{Form as HdrForm, VnetHdr};
 
 use crate::batch::{Batch, FrameRef, MAX_FRAME};
 use crate::drops::DropReason;
+use crate::gro::Work;
 
 /// In which form a frame reaches a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +81,8 @@ pub fn header_bytes(offload: &Offload) -> [u8; 12] {
 pub struct Scratch {
     frame: Vec<u8>,
     segment: Vec<u8>,
+    /// For [`crate::gro`]; away while that works.
+    pub(crate) gro: Option<Box<Work>>,
 }
 
 impl Default for Scratch {
@@ -89,9 +92,13 @@ impl Default for Scratch {
 }
 
 impl Scratch {
-    /// The only allocation it makes.
+    /// The only allocations it makes.
     pub fn new() -> Self {
-        Scratch { frame: vec![0; MAX_FRAME], segment: vec![0; MAX_FRAME + MAX_HEADERS] }
+        Scratch {
+            frame: vec![0; MAX_FRAME],
+            segment: vec![0; MAX_FRAME + MAX_HEADERS],
+            gro: Some(Box::new(Work::new())),
+        }
     }
 
     /// Finishes what is left to do to `frame` and passes the resulting frames on, in order. Returns how many there were.

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use thiserror::Error;
 
+use crate::driver::frontend::NoDevice;
 use crate::net::egress::VhostEgress;
 use crate::net::ingress::VhostIngress;
 use crate::net::live::{Place, Trouble};
@@ -70,6 +71,9 @@ pub enum VhostError {
         /// What the kernel said.
         source: Errno,
     },
+    /// A device on the bus that cannot be driven.
+    #[error("{0}")]
+    Device(NoDevice),
 }
 
 impl VhostError {
@@ -80,6 +84,7 @@ impl VhostError {
             VhostError::NotASocket(_) => Errno::EXIST,
             VhostError::InUse(_) => Errno::ADDRINUSE,
             VhostError::Step { source, .. } => *source,
+            VhostError::Device(why) => why.errno(),
         }
     }
 }

@@ -92,7 +92,7 @@ fn a_queue_by_the_other_front_end() {
         front.set_vring_enable(1, true).unwrap();
         for _ in 0..5 {
             let id = queue.take(1).unwrap();
-            queue.post(&queue_ram, id, false, |_| 12 + 60);
+            queue.post(&queue_ram, id, |_| false, |_| 12 + 60);
         }
         queue.publish();
         let mut got = 0;

@@ -171,7 +171,7 @@ impl Survivor {
         }
         for _ in 0..count {
             let id = self.queue.take(1).expect("the device gave buffers back");
-            self.queue.post(&self.queue_ram, id, false, |_| 12 + len);
+            self.queue.post(&self.queue_ram, id, |_| false, |_| 12 + len);
         }
         self.queue.publish();
     }

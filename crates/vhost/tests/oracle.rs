@@ -158,7 +158,7 @@ proptest! {
         other.set_event_idx(event_idx);
         for (count, len, write) in rounds {
             let first = driver.take(count).expect("all are free");
-            driver.post(&queue_ram, first, write, |_| len);
+            driver.post(&queue_ram, first, |_| write, |_| len);
             driver.publish();
             let (head, list, ended) = theirs(&mut other, &memory);
             prop_assert!(ended);
@@ -192,7 +192,7 @@ proptest! {
         let mut driver = DriverQueue::new(&queue_ram, DriverFeatures { queue, in_order, vector });
         for _ in 0..posted {
             let id = driver.take(1).expect("free");
-            driver.post(&queue_ram, id, true, |_| 100);
+            driver.post(&queue_ram, id, |_| true, |_| 100);
         }
         driver.publish();
         let spec = ram.spec();

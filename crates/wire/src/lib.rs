@@ -14,6 +14,7 @@
 //! | [`vnet`] | the virtio-net header as bytes |
 //! | [`offload`] | the virtio-net header checked against its frame, and what it asks for |
 //! | [`segment`] | doing in software what it asks for: segmentation and checksum completion |
+//! | [`merge`] | the inverse: TCP segments merged into a larger one |
 //! | [`flow`] | a keyed hash that is the same for both directions of a flow |
 //! | [`build`] | frames for packet generators |
 //!
@@ -33,6 +34,7 @@ pub mod flow;
 pub mod ipv4;
 pub mod ipv6;
 pub mod layers;
+pub mod merge;
 pub mod offload;
 pub mod segment;
 pub mod tcp;
@@ -45,6 +47,7 @@ pub use checksum::Sum;
 pub use ethernet::MacAddr;
 pub use flow::FlowKey;
 pub use layers::Layers;
+pub use merge::Merge;
 pub use offload::{BadVnet, Gso, GsoKind, Offload};
 pub use segment::{Segment, Segmenter};
 pub use vnet::VnetHdr;

@@ -82,6 +82,11 @@ pub struct Args {
     #[arg(long, help_heading = "Back ends (virtio ports)")]
     pub vector: bool,
 
+    /// Merge TCP segments that follow one another into large ones, for a stack behind the port that gets them without segmentation offload
+    /// at their source (GRO): from NICs, capture files, netmap programs.
+    #[arg(long, help_heading = "Ports with a stack behind them (TAP, vhost, virtio)")]
+    pub gro: bool,
+
     /// vhost: connect to a front end that listens, instead of listening.
     #[arg(long, help_heading = "Virtual machines (vhost ports)")]
     pub client: bool,
@@ -159,6 +164,7 @@ fn params(args: &Args) -> Result<AttachParams, CliError> {
         no_mergeable: args.no_mergeable,
         no_in_order: args.no_in_order,
         vector: args.vector,
+        gro: args.gro,
         client: args.client,
         mac: args.mac,
     };
@@ -170,7 +176,7 @@ fn unfit(args: &Args, spec: &AttachSpec) -> Option<(&'static str, &'static str)>
     let local = matches!(spec, AttachSpec::Local(_));
     let tap = matches!(spec, AttachSpec::Tap(_));
     let vhost = matches!(spec, AttachSpec::Vhost(_));
-    let virtio = matches!(spec, AttachSpec::Virtio(_));
+    let virtio = matches!(spec, AttachSpec::Virtio(_) | AttachSpec::VirtioPci(_));
     let replay = matches!(spec, AttachSpec::Pcap(PcapFiles::Replay(_) | PcapFiles::Both { .. }));
     // Ports of the other kinds are the daemon's to judge.
     if !(local || tap || vhost || virtio || matches!(spec, AttachSpec::Pcap(_))) {
@@ -188,6 +194,7 @@ fn unfit(args: &Args, spec: &AttachSpec) -> Option<(&'static str, &'static str)>
         (args.no_mergeable && !virtio, "--no-mergeable", "virtio ports"),
         (args.no_in_order && !virtio, "--no-in-order", "virtio ports"),
         (args.vector && !virtio, "--vector", "virtio ports"),
+        (args.gro && !(tap || vhost || virtio), "--gro", "TAP, vhost and virtio ports"),
         (args.client && !vhost, "--client", "vhost ports"),
         (args.mac.is_some() && !vhost, "--mac", "vhost ports"),
         (args.repeat && !replay, "--loop", "pcap ports that replay a file"),

@@ -92,11 +92,28 @@ pub struct Nic<'a> {
     pub qemu: Qemu,
     /// More of its arguments.
     pub more: &'a [String],
+    /// Added to `-M`.
+    pub machine: &'a str,
+    /// Added to the kernel's command line.
+    pub kernel: &'a str,
+    /// No vhost-user but QEMU's own device, on a TAP in a network of its own; there, 10.1.0.1 answers, and writes what comes to port 5000
+    /// to this file.
+    pub tap: Option<&'a Path>,
 }
 
 impl<'a> Nic<'a> {
     pub fn new(socket: &'a Path) -> Nic<'a> {
-        Nic { socket, pairs: 1, device: "", chardev: "", qemu: Qemu::Newer, more: &[] }
+        Nic {
+            socket,
+            pairs: 1,
+            device: "",
+            chardev: "",
+            qemu: Qemu::Newer,
+            more: &[],
+            machine: "",
+            kernel: "",
+            tap: None,
+        }
     }
 }
 
@@ -116,16 +133,39 @@ pub struct Guest {
 impl Guest {
     /// Boots a guest that runs `script` and powers off.
     pub fn start(image: &Image, script: &str, number: u8, nic: &Nic<'_>) -> Guest {
+        Guest::start_in(tempfile::tempdir().expect("a folder"), image, script, number, nic)
+    }
+
+    /// The same with netvale and the modules that only some guests need in the guest.
+    pub fn start_with_netvale(image: &Image, script: &str, number: u8, nic: &Nic<'_>) -> Guest {
         let dir = tempfile::tempdir().expect("a folder");
+        take_program(Path::new(env!("CARGO_BIN_EXE_netvale")), dir.path());
+        let more = dir.path().join("more");
+        std::fs::create_dir(&more).expect("a folder");
+        for module in std::fs::read_dir(image.folder.join("more")).expect("a folder") {
+            let module = module.expect("an entry");
+            std::fs::copy(module.path(), more.join(module.file_name())).expect("copied");
+        }
+        Guest::start_in(dir, image, script, number, nic)
+    }
+
+    fn start_in(dir: tempfile::TempDir, image: &Image, script: &str, number: u8, nic: &Nic<'_>) -> Guest {
         let initrd = initrd(&image.folder, script, dir.path());
         let mut command = image.qemu(nic.qemu);
-        command.args(["-accel", "tcg,thread=multi", "-m", "192", "-smp", &nic.pairs.to_string(), "-nographic"]);
+        command.args(["-accel", "tcg,thread=multi", "-m", "256", "-smp", &nic.pairs.to_string(), "-nographic"]);
         command.args(["-nodefaults", "-serial", "stdio", "-net", "none", "-cpu", "max"]);
-        command.args(["-object", "memory-backend-memfd,id=mem,size=192M,share=on", "-M", "q35,memory-backend=mem"]);
+        command.args(["-object", "memory-backend-memfd,id=mem,size=256M,share=on"]);
+        command.args(["-M", &format!("q35,memory-backend=mem{}", nic.machine)]);
         command.arg("-kernel").arg(image.folder.join("vmlinux")).arg("-initrd").arg(initrd);
-        command.args(["-append", "console=ttyS0 quiet panic=-1"]);
-        command.arg("-chardev").arg(format!("socket,id=c0,path={}{}", nic.socket.display(), nic.chardev));
-        command.arg("-netdev").arg(format!("vhost-user,id=n0,chardev=c0,queues={}", nic.pairs));
+        command.args(["-append", &format!("console=ttyS0 quiet panic=-1{}", nic.kernel)]);
+        if nic.tap.is_some() {
+            let queues = if nic.pairs > 1 { format!(",queues={}", nic.pairs) } else { String::new() };
+            let tap = format!("tap,id=n0,ifname=there0,script=no,downscript=no,vhost=off{queues}");
+            command.args(["-netdev", &tap]);
+        } else {
+            command.arg("-chardev").arg(format!("socket,id=c0,path={}{}", nic.socket.display(), nic.chardev));
+            command.arg("-netdev").arg(format!("vhost-user,id=n0,chardev=c0,queues={}", nic.pairs));
+        }
         // With MSI-X vectors, QEMU 7.2 crashes under TCG when the driver starts.
         let mq = if nic.pairs > 1 { ",mq=on" } else { "" };
         let vectors = if nic.qemu == Qemu::System { 0 } else { 2 * nic.pairs + 2 };
@@ -133,7 +173,9 @@ impl Guest {
             "virtio-net-pci,netdev=n0,vectors={vectors},romfile=,mac=52:54:00:00:00:{number:02x}{mq}{}",
             nic.device
         );
-        command.arg("-device").arg(device).args(nic.more);
+        // A virtual IOMMU has to be there before what it is for.
+        command.args(nic.more).arg("-device").arg(device);
+        let command = if let Some(file) = nic.tap { behind_tap(&command, nic.pairs, file) } else { command };
         Guest::spawn(command, dir)
     }
 
@@ -236,10 +278,38 @@ fn only_entry(folder: &Path) -> PathBuf {
     entries.next().expect("an entry").expect("an entry").path()
 }
 
+/// The command in a network of its own; see [`Nic::tap`].
+fn behind_tap(qemu: &Command, pairs: u32, file: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["-n", "sh", "-ec"]);
+    let multi = if pairs > 1 { " multi_queue" } else { "" };
+    command.arg(format!(
+        "ip tuntap add there0 mode tap{multi}; ip addr add 10.1.0.1/24 dev there0; ip link set there0 up
+         timeout {} busybox nc -l -p 5000 -e dd \"of=$0\" status=none & exec \"$@\"",
+        LIMIT.as_secs()
+    ));
+    command.arg(file).arg(qemu.get_program()).args(qemu.get_args());
+    command
+}
+
+/// Copies a program and the libraries it needs to where they are found in the guest.
+fn take_program(program: &Path, root: &Path) {
+    let listed = Command::new("ldd").arg(program).output().expect("ldd runs");
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let libraries = listed.split_whitespace().filter(|word| word.starts_with('/')).map(|path| (Path::new(path), path));
+    for (from, to) in libraries.chain([(program, "/bin/netvale")]) {
+        let to = root.join(&to[1..]);
+        std::fs::create_dir_all(to.parent().expect("a folder")).expect("a folder");
+        // Without what is for debuggers, which is most of it.
+        let done = Command::new("strip").arg("-o").arg(to).arg(from).status().expect("strip runs");
+        assert!(done.success());
+    }
+}
+
 /// The root file system with `script` in it: the kernel takes archives one behind the other.
 fn initrd(image: &Path, script: &str, dir: &Path) -> PathBuf {
     std::fs::write(dir.join("script"), script).expect("written");
-    let line = "find script own 2>/dev/null | cpio -o -H newc --quiet | gzip -1 | cat \"$0/base.cpio.gz\" - >initrd";
+    let line = "find script own more bin lib lib64 usr 2>/dev/null | cpio -o -H newc --quiet | gzip -1 | cat \"$0/base.cpio.gz\" - >initrd";
     let status = Command::new("sh").arg("-c").arg(line).arg(image).current_dir(dir).status().expect("sh runs");
     assert!(status.success());
     dir.join("initrd")

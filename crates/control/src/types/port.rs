@@ -60,6 +60,9 @@ pub struct PortOptions {
     /// virtio: several ring entries at once: in order, a frame takes one buffer, and its work is done in software.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub vector: bool,
+    /// TAP, vhost-user, virtio: merge TCP segments that follow one another (GRO).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub gro: bool,
     /// vhost-user: connect to the socket instead of listening there.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub client: bool,

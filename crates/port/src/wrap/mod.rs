@@ -17,4 +17,4 @@ pub use loopback::{LoopbackEgress, LoopbackIngress, loopback};
 pub use mirror::{MirrorEgress, MirrorIngress};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -4,7 +4,7 @@
 use crate::{Batch, Egress, Ingress, Scratch};
 
 /// Delivers `frames` as one batch, the third one marked by `mark`.
-pub(super) fn deliver(egress: &dyn Egress, frames: &[Vec<u8>], mark: impl Fn(&mut Batch)) -> usize {
+pub(crate) fn deliver(egress: &dyn Egress, frames: &[Vec<u8>], mark: impl Fn(&mut Batch)) -> usize {
     let mut batch = Batch::new();
     for (i, f) in frames.iter().enumerate() {
         // SAFETY: `f` outlives the batch and is not written.
@@ -18,7 +18,7 @@ pub(super) fn deliver(egress: &dyn Egress, frames: &[Vec<u8>], mark: impl Fn(&mu
 }
 
 /// One batch of an ingress, as bytes.
-pub(super) fn taken(ingress: &mut dyn Ingress) -> Vec<Vec<u8>> {
+pub(crate) fn taken(ingress: &mut dyn Ingress) -> Vec<Vec<u8>> {
     let mut batch = Batch::new();
     ingress.take(&mut batch);
     let frames = batch.iter().map(|f| {

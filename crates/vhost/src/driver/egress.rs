@@ -130,7 +130,7 @@ fn send_plain(s: &mut Started, batch: &Batch, picks: &[u16]) -> (usize, u64) {
                 unsafe { frame.copy_single_to(at.add(hdr_len)) };
                 frame.len()
             });
-            s.queue.post(&s.ram, id, false, |_| (hdr_len + len) as u32);
+            s.queue.post(&s.ram, id, |_| false, |_| (hdr_len + len) as u32);
             bytes += len as u64;
         }
         done += count;
@@ -167,11 +167,16 @@ fn put(s: &mut Started, header: &[u8; 12], len: usize, mut read: impl FnMut(usiz
         id = s.queue.link(i);
     }
     let left = Cell::new(need as u32);
-    s.queue.post(&s.ram, first, false, |_| {
-        let n = left.get().min(BUF);
-        left.set(left.get() - n);
-        n
-    });
+    s.queue.post(
+        &s.ram,
+        first,
+        |_| false,
+        |_| {
+            let n = left.get().min(BUF);
+            left.set(left.get() - n);
+            n
+        },
+    );
     Put::Done
 }
 

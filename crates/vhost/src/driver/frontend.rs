@@ -1,8 +1,10 @@
 //! The driver's side of the conversation: asks a vhost-user back end for a device, and shows it memory and rings.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use netvale_mem::notify::Doorbell;
+use netvale_pci::{Bar, Function, PciError};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -104,6 +106,64 @@ pub enum NoDevice {
     /// The kernel.
     #[error("{0}")]
     System(Errno),
+    /// The function cannot be driven.
+    #[error("{0}")]
+    Pci(#[from] PciError),
+    /// It is something else.
+    #[error("no virtio-net device, but one with the number {vendor:04x}:{device:04x}")]
+    NotVirtio {
+        /// Whose it is.
+        vendor: u16,
+        /// Which it is.
+        device: u16,
+    },
+    /// It reaches memory past the IOMMU, so that vfio gives it none of ours.
+    #[error("the device reaches memory past the IOMMU: it needs VIRTIO_F_ACCESS_PLATFORM (QEMU: iommu_platform=on)")]
+    PastIommu,
+    /// The device gave up.
+    #[error("the device needs a reset")]
+    NeedsReset,
+    /// It is unbound, or unplugged.
+    #[error("the kernel wants the device back")]
+    WantedBack,
+}
+
+impl NoDevice {
+    /// The error number that fits.
+    pub fn errno(&self) -> Errno {
+        match self {
+            NoDevice::System(errno) => *errno,
+            NoDevice::Pci(why) => why.errno(),
+            NoDevice::Lacks(_) | NoDevice::PastIommu => Errno::OPNOTSUPP,
+            NoDevice::NotVirtio { .. } | NoDevice::WantedBack => Errno::NODEV,
+            _ => Errno::IO,
+        }
+    }
+}
+
+/// How a device is told of what is posted.
+pub enum Kick {
+    /// A back end: by an eventfd.
+    Bell(Doorbell),
+    /// A device on the bus: the queue's number is written to a register.
+    Register {
+        /// Where such registers are.
+        bar: Arc<Bar>,
+        /// Which of them.
+        at: usize,
+        /// What is written.
+        queue: u16,
+    },
+}
+
+impl Kick {
+    /// Tells it.
+    pub fn ring(&self) {
+        match self {
+            Kick::Bell(bell) => bell.ring(),
+            Kick::Register { bar, at, queue } => bar.write16(*at, *queue),
+        }
+    }
 }
 
 /// A queue that runs.
@@ -113,11 +173,29 @@ pub struct Started {
     /// Its memory.
     pub ram: QueueRam,
     /// What the device is kicked by.
-    pub kick: Doorbell,
+    pub kick: Kick,
     /// What its frames look like.
     pub framing: Framing,
     /// Buffers whose header is known to say nothing: it is not written again.
     pub blank: Box<[bool]>,
+}
+
+impl Started {
+    /// A queue that was just set up.
+    pub fn new(queue: DriverQueue, ram: QueueRam, kick: Kick, features: u64) -> Started {
+        let blank = vec![false; usize::from(ram.size())].into_boxed_slice();
+        Started { queue, ram, kick, framing: Framing::of(features), blank }
+    }
+}
+
+/// For each pair, what is received and what is transmitted.
+pub fn pair_up(started: Vec<Started>) -> Vec<(Started, Started)> {
+    let mut started = started.into_iter();
+    let mut both = Vec::new();
+    while let (Some(rx), Some(tx)) = (started.next(), started.next()) {
+        both.push((rx, tx));
+    }
+    both
 }
 
 /// A device that runs.
@@ -126,13 +204,24 @@ pub struct Running {
     pub features: u64,
     /// For each pair, what is received and what is transmitted.
     pub pairs: Vec<(Started, Started)>,
-    ram: Ram,
+    kept: Kept,
+}
+
+/// What has to stay for as long as the device runs: it first, then its memory.
+pub struct Kept {
+    _function: Option<Function>,
+    _ram: Ram,
 }
 
 impl Running {
-    /// The queues, and the memory, which has to stay for as long as the device runs.
-    pub fn split(self) -> (Vec<(Started, Started)>, Ram) {
-        (self.pairs, self.ram)
+    /// Queues that run in `ram`, on a device on the bus, if `function` is one.
+    pub fn new(features: u64, pairs: Vec<(Started, Started)>, ram: Ram, function: Option<Function>) -> Running {
+        Running { features, pairs, kept: Kept { _function: function, _ram: ram } }
+    }
+
+    /// The queues, and what has to stay.
+    pub fn split(self) -> (Vec<(Started, Started)>, Kept) {
+        (self.pairs, self.kept)
     }
 }
 
@@ -200,12 +289,7 @@ impl<'a> Frontend<'a> {
         for i in 0..started.len() as u64 {
             self.tell_number(request::SET_VRING_ENABLE, i | 1 << 32)?;
         }
-        let mut started = started.into_iter();
-        let mut both = Vec::new();
-        while let (Some(rx), Some(tx)) = (started.next(), started.next()) {
-            both.push((rx, tx));
-        }
-        Ok(Running { features, pairs: both, ram })
+        Ok(Running::new(features, pair_up(started), ram, None))
     }
 
     fn negotiate(&mut self, wish: Wish) -> Result<(u64, u16), NoDevice> {
@@ -248,8 +332,7 @@ impl<'a> Frontend<'a> {
         self.tell(Message::new(request::SET_VRING_ADDR, words.iter().flat_map(|w| w.to_le_bytes()).collect()))?;
         self.tell_fd(request::SET_VRING_CALL, index, call.as_fd())?;
         self.tell_fd(request::SET_VRING_KICK, index, kick.as_fd())?;
-        let blank = vec![false; usize::from(ram.size())].into_boxed_slice();
-        Ok(Started { queue, ram, kick, framing: Framing::of(features), blank })
+        Ok(Started::new(queue, ram, Kick::Bell(kick), features))
     }
 
     fn tell_fd(&self, request: u32, index: u64, fd: BorrowedFd<'_>) -> Result<(), NoDevice> {

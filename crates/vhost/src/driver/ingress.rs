@@ -37,7 +37,7 @@ impl VirtioIngress {
     /// Posts all free buffers.
     fn refill(s: &mut Started) {
         while let Some(id) = s.queue.take(1) {
-            s.queue.post(&s.ram, id, true, |_| BUF);
+            s.queue.post(&s.ram, id, |_| true, |_| BUF);
         }
         if s.queue.publish() {
             s.kick.ring();

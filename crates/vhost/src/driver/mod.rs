@@ -1,4 +1,4 @@
-//! virtio-net, the driver's side: for any vhost-user back end, and in the place of a guest.
+//! virtio-net, the driver's side: for any vhost-user back end, in the place of a guest, and for devices on the PCI bus, in a guest.
 //!
 //! Rings and buffers lie in memory of our own ([`ram`]), which the back end maps. Descriptor `i` always has buffer `i`, so that a posted
 //! buffer is one store. What the device writes (used entries) is as little trusted as what a driver writes is by a device.
@@ -11,6 +11,7 @@
 //! | [`look`] | several entries of a ring at once |
 //! | [`path`] | which way frames take |
 //! | [`frontend`] | the conversation with the back end |
+//! | [`pci`] | a device on the bus instead |
 //! | [`ingress`], [`egress`] | the queues as the switch sees them |
 //! | [`port`] | a socket, a driver behind it |
 #![allow(unsafe_code)]
@@ -22,6 +23,7 @@ pub mod ingress;
 pub mod look;
 pub mod packed;
 pub mod path;
+pub mod pci;
 pub mod port;
 pub mod ram;
 pub mod split;
@@ -131,10 +133,10 @@ impl DriverQueue {
         each!(self, q => q.ids_mut().recycle(first))
     }
 
-    /// Offers the chain taken last, which begins at `first`, to the device, the bytes of each buffer given by `len`; `write`: to be
-    /// written. The device sees it with the next [`DriverQueue::publish`].
+    /// Offers the chain taken last, which begins at `first`, to the device, the bytes of each buffer given by `len`, and by `write`
+    /// whether it is to be written. The device sees it with the next [`DriverQueue::publish`].
     #[inline]
-    pub fn post(&mut self, ram: &QueueRam, first: u16, write: bool, len: impl Fn(u16) -> u32) {
+    pub fn post(&mut self, ram: &QueueRam, first: u16, write: impl Fn(u16) -> bool, len: impl Fn(u16) -> u32) {
         each!(self, q => q.post(ram, first, write, len))
     }
 

@@ -89,12 +89,12 @@ impl<B: Buffers> PackedDriver<B> {
 
     /// See [`super::DriverQueue::post`].
     #[inline]
-    pub fn post(&mut self, ram: &QueueRam, first: u16, write: bool, len: impl Fn(u16) -> u32) {
+    pub fn post(&mut self, ram: &QueueRam, first: u16, write: impl Fn(u16) -> bool, len: impl Fn(u16) -> u32) {
         let (mut id, mut count, mut place) = (first, 0u16, self.next);
         loop {
             let next = self.ids.next(id);
             let turn = if place.wrap { AVAIL } else { USED };
-            let flags = turn | if write { WRITE } else { 0 } | if next.is_some() { NEXT } else { 0 };
+            let flags = turn | if write(id) { WRITE } else { 0 } | if next.is_some() { NEXT } else { 0 };
             // The device goes through them in order: as long as the first is not shown, none is.
             let shown = if self.held.is_none() {
                 self.held = Some((place.at, flags));

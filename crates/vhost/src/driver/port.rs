@@ -1,8 +1,9 @@
-//! A virtio-net driver port: a connection to a vhost-user back end, the driver on it, and the thread that keeps it up.
+//! A virtio-net driver port: a connection to a vhost-user back end or a device on the bus, the driver on it, and the thread that keeps it up.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use super::egress::VirtioEgress;
 use super::frontend::{Frontend, NoDevice, Running, Started, Wish};
 use super::ingress::VirtioIngress;
 use super::path::Path;
+use super::pci::PciDevice;
 use super::ram::MAX_QUEUE;
 use crate::net::slot::Slot;
 use crate::port::{Queues, VhostError, socket};
@@ -24,6 +26,30 @@ use crate::proto::device::MAX_PAIRS;
 
 /// A queue's place, filled when the device runs.
 pub type DriverSlot = Slot<Started>;
+
+/// What there is to drive.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// The vhost-user back end at this socket.
+    Socket(PathBuf),
+    /// The PCI function at this address.
+    Pci(String),
+}
+
+impl From<PathBuf> for Target {
+    fn from(path: PathBuf) -> Self {
+        Target::Socket(path)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Socket(path) => path.display().fmt(f),
+            Target::Pci(address) => address.fmt(f),
+        }
+    }
+}
 
 /// How long to wait before the next try.
 const RETRY: Duration = Duration::from_millis(200);
@@ -55,6 +81,8 @@ pub struct VirtioState {
     pub features: u64,
     /// Which way frames take.
     pub path: Option<Path>,
+    /// The device says that its link is down.
+    pub link_down: bool,
     /// Why there is no device, or why the last one was given up.
     pub last_error: Option<String>,
 }
@@ -72,20 +100,25 @@ pub struct VirtioPort {
 }
 
 impl VirtioPort {
-    /// Connects to the back end at `path`, now or as soon as there is one.
+    /// Connects to the back end at a socket, now or as soon as there is one; or takes a device on the bus, which has to be there.
     ///
     /// # Errors
     /// [`VhostError`].
-    pub fn new(path: PathBuf, wish: Wish) -> Result<(VirtioPort, Queues), VhostError> {
+    pub fn new(target: impl Into<Target>, wish: Wish) -> Result<(VirtioPort, Queues), VhostError> {
+        let target = target.into();
         if wish.pairs == 0 || usize::from(wish.pairs) > MAX_PAIRS {
             return Err(VhostError::Pairs(wish.pairs));
         }
         let step = |what| {
-            let path = path.clone();
+            let path = PathBuf::from(target.to_string());
             move |source| VhostError::Step { path, what, source }
         };
         if !wish.size.is_power_of_two() || wish.size > MAX_QUEUE || wish.size < 8 {
             return Err(step("the size of a queue is a power of two from 8 to 4096")(Errno::INVAL));
+        }
+        if let Target::Pci(address) = &target {
+            // What is wrong with it is best said at once.
+            PciDevice::open(address).map_err(VhostError::Device)?;
         }
         let bell = || Doorbell::new().map_err(step("make an eventfd"));
         let trouble = Trouble { bell: Arc::new(bell()?), why: Arc::default() };
@@ -103,7 +136,7 @@ impl VirtioPort {
             slots.push((rx, tx));
             calls.extend([call, bell()?]);
         }
-        let driver = Driver { shared: Arc::clone(&shared), path: path.clone(), wish, slots, calls };
+        let driver = Driver { shared: Arc::clone(&shared), target: target.clone(), wish, slots, calls };
         let thread = std::thread::Builder::new().name("netvale-virtio".into()).spawn(move || driver.run());
         let thread = thread
             .map_err(|e| step("start a thread")(e.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error)))?;
@@ -129,7 +162,7 @@ impl Drop for VirtioPort {
 /// The control thread.
 struct Driver {
     shared: Arc<Shared>,
-    path: PathBuf,
+    target: Target,
     wish: Wish,
     slots: Vec<(Arc<DriverSlot>, Arc<DriverSlot>)>,
     calls: Vec<Doorbell>,
@@ -142,9 +175,9 @@ impl Driver {
                 Ok(()) | Err(NoDevice::Stopped) => return,
                 Err(why) => why.to_string(),
             };
-            let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state();
             if state.running || state.last_error.as_ref() != Some(&why) {
-                tracing::info!(path = %self.path.display(), why, "no device");
+                tracing::info!(device = %self.target, why, "no device");
             }
             *state = VirtioState { last_error: Some(why), ..VirtioState::default() };
             drop(state);
@@ -156,7 +189,14 @@ impl Driver {
 
     /// One device from its beginning to its end.
     fn once(&self) -> Result<(), NoDevice> {
-        let address = SocketAddrUnix::new(&self.path).map_err(NoDevice::System)?;
+        match &self.target {
+            Target::Socket(path) => self.back_end(path),
+            Target::Pci(address) => self.on_bus(address),
+        }
+    }
+
+    fn back_end(&self, path: &std::path::Path) -> Result<(), NoDevice> {
+        let address = SocketAddrUnix::new(path).map_err(NoDevice::System)?;
         let connection = socket().map_err(NoDevice::System)?;
         rustix::net::connect(&connection, &address).map_err(NoDevice::System)?;
         let ends = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(NoDevice::System)?;
@@ -165,13 +205,45 @@ impl Driver {
             epoll::add(&ends, fd, epoll::EventData::new_u64(data), flags).map_err(NoDevice::System)?;
         }
         let running = Frontend::new(connection.as_fd(), ends.as_fd()).start(self.wish, &self.calls)?;
-        tracing::info!(path = %self.path.display(), "device runs");
+        // Nothing is expected from the back end: whatever comes is the end of it, or the end of rules.
+        self.run_device(running, [connection.as_fd(), connection.as_fd()], |_| Err(NoDevice::Closed))
+    }
+
+    fn on_bus(&self, address: &str) -> Result<(), NoDevice> {
+        let bell = || Doorbell::new().map_err(NoDevice::System);
+        let (changed, wanted) = (bell()?, bell()?);
+        let (running, registers) = PciDevice::open(address)?.start(self.wish, &self.calls, (&changed, &wanted))?;
+        changed.ring();
+        self.run_device(running, [changed.as_fd(), wanted.as_fd()], |back| {
+            changed.drain();
+            if back {
+                return Err(NoDevice::WantedBack);
+            }
+            if registers.needs_reset() {
+                return Err(NoDevice::NeedsReset);
+            }
+            self.state().link_down = !registers.link();
+            Ok(())
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, VirtioState> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The device works until it, or the port, ends. `news` is called when one of `fds` is readable, with whether it is the second.
+    fn run_device(
+        &self,
+        running: Running,
+        fds: [BorrowedFd<'_>; 2],
+        news: impl Fn(bool) -> Result<(), NoDevice>,
+    ) -> Result<(), NoDevice> {
+        tracing::info!(device = %self.target, "device runs");
         let (pairs, features) = (running.pairs.len(), running.features);
         let path = Some(Path::of(features, self.wish.vector));
-        let state = VirtioState { running: true, pairs, features, path, last_error: None };
-        *self.shared.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        *self.state() = VirtioState { running: true, pairs, features, path, ..VirtioState::default() };
         let _kept = self.install(running);
-        let ended = self.wait(&connection);
+        let ended = self.wait(fds, news);
         self.remove();
         ended
     }
@@ -195,16 +267,17 @@ impl Driver {
         }
     }
 
-    /// Until the back end hangs up, breaks the rules, or the port is to end.
-    fn wait(&self, connection: &OwnedFd) -> Result<(), NoDevice> {
+    /// Until the device ends, breaks the rules, or the port is to end.
+    fn wait(
+        &self,
+        [one, other]: [BorrowedFd<'_>; 2],
+        news: impl Fn(bool) -> Result<(), NoDevice>,
+    ) -> Result<(), NoDevice> {
         loop {
-            let mut fds = [
-                PollFd::new(connection, PollFlags::IN),
-                PollFd::from_borrowed_fd(self.shared.stop.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(self.shared.trouble.bell.as_fd(), PollFlags::IN),
-            ];
+            let mut fds = [one, other, self.shared.stop.as_fd(), self.shared.trouble.bell.as_fd()]
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
             let _ = poll(&mut fds, None);
-            let [conn, stop, trouble] = fds.map(|f| !f.revents().is_empty());
+            let [one, other, stop, trouble] = fds.map(|f| !f.revents().is_empty());
             if stop {
                 return Ok(());
             }
@@ -213,9 +286,8 @@ impl Driver {
                 let why = self.shared.trouble.why.lock().unwrap_or_else(PoisonError::into_inner).take();
                 return Err(why.map_or(NoDevice::Closed, NoDevice::Bad));
             }
-            if conn {
-                // Nothing is expected from the back end: whatever comes is the end of it, or the end of rules.
-                return Err(NoDevice::Closed);
+            if one || other {
+                news(other)?;
             }
         }
     }

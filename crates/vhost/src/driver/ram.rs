@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use netvale_mem::Mapping;
+use netvale_mem::copy::copy_bytes;
 use netvale_mem::mapping::{Pages, sealed_memfd};
 use rustix::io::Errno;
 
@@ -52,6 +53,11 @@ impl Ram {
     /// What the back end is told of it.
     pub fn spec(&self) -> RegionSpec {
         RegionSpec { guest: GUEST, size: self.len as u64, user: self.map.start().as_ptr() as u64, offset: 0 }
+    }
+
+    /// Where it is mapped.
+    pub fn mapping(&self) -> &Arc<Mapping> {
+        &self.map
     }
 
     /// Its file.
@@ -115,7 +121,25 @@ impl QueueRam {
     /// The guest physical address of buffer `id`.
     #[inline]
     pub fn guest(&self, id: u16) -> u64 {
-        GUEST + (self.buf(id).as_ptr() as u64 - self.map.start().as_ptr() as u64)
+        self.device_address(self.buf(id))
+    }
+
+    /// An address as a device sees it.
+    #[inline]
+    pub fn device_address(&self, p: NonNull<u8>) -> u64 {
+        GUEST + (p.as_ptr() as u64 - self.map.start().as_ptr() as u64)
+    }
+
+    /// Writes to the beginning of buffer `id`.
+    pub fn put(&self, id: u16, bytes: &[u8]) {
+        // SAFETY: a buffer of ours, and no more than it has.
+        unsafe { copy_bytes(bytes.as_ptr(), self.buf(id).as_ptr(), bytes.len().min(BUF as usize)) };
+    }
+
+    /// The first byte of buffer `id`.
+    pub fn first_byte(&self, id: u16) -> u8 {
+        // SAFETY: a buffer of ours, which a device may write to.
+        unsafe { self.buf(id).as_ptr().read_volatile() }
     }
 
     /// An address as the back end is told ring addresses: our own.

@@ -120,11 +120,11 @@ impl<B: Buffers> SplitDriver<B> {
 
     /// See [`super::DriverQueue::post`].
     #[inline]
-    pub fn post(&mut self, _ram: &QueueRam, first: u16, write: bool, len: impl Fn(u16) -> u32) {
+    pub fn post(&mut self, _ram: &QueueRam, first: u16, write: impl Fn(u16) -> bool, len: impl Fn(u16) -> u32) {
         let mut id = first;
         loop {
             let next = self.ids.next(id);
-            let flags = if write { WRITE } else { 0 } | if next.is_some() { NEXT } else { 0 };
+            let flags = if write(id) { WRITE } else { 0 } | if next.is_some() { NEXT } else { 0 };
             self.say(id, u64::from(len(id)) | flags << 32 | u64::from(next.unwrap_or(0)) << 48);
             match next {
                 Some(behind) => id = behind,

@@ -28,6 +28,8 @@ pub const HOST_ECN: u64 = 1 << 13;
 pub const MRG_RXBUF: u64 = 1 << 15;
 /// `VIRTIO_NET_F_STATUS`.
 pub const STATUS: u64 = 1 << 16;
+/// `VIRTIO_NET_F_CTRL_VQ`.
+pub const CTRL_VQ: u64 = 1 << 17;
 /// `VIRTIO_NET_F_MQ`.
 pub const MQ: u64 = 1 << 22;
 /// `VHOST_F_LOG_ALL`: what is written to the guest's memory is marked in the log.
@@ -42,10 +44,14 @@ pub const EVENT_IDX: u64 = 1 << 29;
 pub const PROTOCOL_FEATURES: u64 = 1 << 30;
 /// `VIRTIO_F_VERSION_1`.
 pub const VERSION_1: u64 = 1 << 32;
+/// `VIRTIO_F_ACCESS_PLATFORM`: the device reaches memory as the platform lets it, by an IOMMU where there is one.
+pub const ACCESS_PLATFORM: u64 = 1 << 33;
 /// `VIRTIO_F_RING_PACKED`.
 pub const RING_PACKED: u64 = 1 << 34;
 /// `VIRTIO_F_IN_ORDER`.
 pub const IN_ORDER: u64 = 1 << 35;
+/// `VIRTIO_F_ORDER_PLATFORM`: the device orders its accesses as the platform's devices do.
+pub const ORDER_PLATFORM: u64 = 1 << 36;
 /// `VIRTIO_NET_F_GUEST_USO4`.
 pub const GUEST_USO4: u64 = 1 << 54;
 /// `VIRTIO_NET_F_GUEST_USO6`.

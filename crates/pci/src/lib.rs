@@ -1,0 +1,254 @@
+//! PCI functions driven from user space through vfio: configuration space, registers, memory for DMA, interrupts.
+//!
+//! The kernel's IOMMU confines the function to the memory given to it, and the function goes back to a clean state when its file is closed,
+//! however that comes about. Whoever drives a device adds only what is that device's own.
+#![allow(unsafe_code)]
+
+mod bar;
+mod vfio;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use netvale_mem::Mapping;
+use netvale_mem::notify::Doorbell;
+use rustix::io::Errno;
+use thiserror::Error;
+
+pub use bar::Bar;
+use vfio::Device;
+
+/// The region of configuration space (linux/vfio.h, `VFIO_PCI_CONFIG_REGION_INDEX`).
+const CONFIG: u32 = 7;
+/// `VFIO_PCI_MSIX_IRQ_INDEX`.
+const MSIX: u32 = 2;
+/// `VFIO_PCI_REQ_IRQ_INDEX`: the kernel wants the function back.
+const REQUEST: u32 = 4;
+/// Status register, bit 4: there is a list of capabilities (PCI 3.0 §6.2.3).
+const HAS_CAPABILITIES: u16 = 1 << 4;
+/// More than fit in 192 bytes: a list that is longer goes in circles.
+const MOST_CAPABILITIES: usize = 48;
+
+/// Why a function cannot be driven.
+#[derive(Debug, Error)]
+pub enum PciError {
+    /// There is none.
+    #[error("there is no PCI function {0}: 'ls /sys/bus/pci/devices' shows them")]
+    NoFunction(String),
+    /// It has another driver.
+    #[error(
+        "{address} has {driver}, not vfio-pci: 'echo vfio-pci >/sys/bus/pci/devices/{address}/driver_override; \
+         echo {address} >/sys/bus/pci/devices/{address}/driver/unbind; echo {address} >/sys/bus/pci/drivers_probe'"
+    )]
+    Driver {
+        /// Where it is.
+        address: String,
+        /// What it has.
+        driver: String,
+    },
+    /// No IOMMU, so nothing would confine it.
+    #[error(
+        "{0} has no IOMMU group: switch the IOMMU on (firmware; kernel option intel_iommu=on; a virtual one in a guest)"
+    )]
+    NoIommu(String),
+    /// The kernel.
+    #[error("{address}: cannot {what}: {source}")]
+    System {
+        /// Where it is.
+        address: String,
+        /// What failed.
+        what: &'static str,
+        /// Why.
+        source: Errno,
+    },
+    /// Registers that are not there.
+    #[error("{address} has no register at {at:#x} of BAR {bar}")]
+    NoRegister {
+        /// Where it is.
+        address: String,
+        /// Of which BAR.
+        bar: u32,
+        /// Where.
+        at: u64,
+    },
+}
+
+impl PciError {
+    /// The error number that fits.
+    pub fn errno(&self) -> Errno {
+        match self {
+            PciError::NoFunction(_) => Errno::NODEV,
+            PciError::Driver { .. } => Errno::BUSY,
+            PciError::NoIommu(_) => Errno::OPNOTSUPP,
+            PciError::System { source, .. } => *source,
+            PciError::NoRegister { .. } => Errno::NXIO,
+        }
+    }
+}
+
+/// A PCI function in this process's hands. Memory given to it stays mapped until it is closed.
+pub struct Function {
+    address: String,
+    device: Device,
+    /// What the function may write to: kept for as long as it can.
+    memory: Vec<Arc<Mapping>>,
+}
+
+/// An entry of the list of capabilities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capability {
+    /// What it is.
+    pub id: u8,
+    /// Where it lies in configuration space.
+    pub at: u64,
+}
+
+impl Function {
+    /// Takes the function at `address` (`0000:00:04.0`), which has to be bound to vfio-pci.
+    ///
+    /// # Errors
+    /// [`PciError`].
+    pub fn open(address: &str) -> Result<Function, PciError> {
+        let folder = PathBuf::from("/sys/bus/pci/devices").join(address);
+        if !folder.exists() {
+            return Err(PciError::NoFunction(address.to_owned()));
+        }
+        let name_of = |link: &str| {
+            let target = folder.join(link).read_link().ok()?;
+            Some(target.file_name()?.to_string_lossy().into_owned())
+        };
+        let Some(group) = name_of("iommu_group") else { return Err(PciError::NoIommu(address.to_owned())) };
+        match name_of("driver") {
+            Some(driver) if driver == "vfio-pci" => {}
+            other => {
+                let driver = other.map_or_else(|| "no driver".to_owned(), |name| format!("the driver {name}"));
+                return Err(PciError::Driver { address: address.to_owned(), driver });
+            }
+        }
+        let address = address.to_owned();
+        match Device::open(&group, &address) {
+            Ok(device) => Ok(Function { address, device, memory: Vec::new() }),
+            Err((what, source)) => Err(PciError::System { address, what, source }),
+        }
+    }
+
+    /// Its address.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Bytes of configuration space.
+    fn config<const N: usize>(&self, at: u64) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.device.read(CONFIG, &mut bytes, at);
+        bytes
+    }
+
+    /// A byte of configuration space.
+    pub fn config8(&self, at: u64) -> u8 {
+        u8::from_le_bytes(self.config(at))
+    }
+
+    /// Two bytes of configuration space.
+    pub fn config16(&self, at: u64) -> u16 {
+        u16::from_le_bytes(self.config(at))
+    }
+
+    /// Four bytes of configuration space.
+    pub fn config32(&self, at: u64) -> u32 {
+        u32::from_le_bytes(self.config(at))
+    }
+
+    /// Vendor and device.
+    pub fn id(&self) -> (u16, u16) {
+        (self.config16(0), self.config16(2))
+    }
+
+    /// The list of capabilities (PCI 3.0 §6.7).
+    pub fn capabilities(&self) -> Vec<Capability> {
+        let mut found = Vec::new();
+        if self.config16(6) & HAS_CAPABILITIES == 0 {
+            return found;
+        }
+        let mut at = self.config8(0x34) & !3;
+        while at >= 0x40 && found.len() < MOST_CAPABILITIES {
+            found.push(Capability { id: self.config8(at.into()), at: at.into() });
+            at = self.config8(u64::from(at) + 1) & !3;
+        }
+        found
+    }
+
+    /// Lets the function answer to its registers and reach memory (command register, bits 1 and 2; PCI 3.0 §6.2.2).
+    ///
+    /// # Errors
+    /// [`PciError`].
+    pub fn enable(&self) -> Result<(), PciError> {
+        let command = self.config16(4) | 0b110;
+        let done = self.device.write(CONFIG, &command.to_le_bytes(), 4);
+        done.map_err(|source| self.failed("switch it on", source))
+    }
+
+    /// `len` bytes of registers at `from` of a base address register, mapped.
+    ///
+    /// # Errors
+    /// [`PciError`].
+    pub fn bar(&self, bar: u32, from: u64, len: u64) -> Result<Bar, PciError> {
+        let place = if bar < 6 { self.device.place(bar) } else { Err(Errno::INVAL) };
+        let (start, size) = place.unwrap_or_default();
+        if len == 0 || from.checked_add(len).is_none_or(|end| end > size) {
+            return Err(PciError::NoRegister { address: self.address.clone(), bar, at: from });
+        }
+        Bar::map(self.device.as_fd(), start + from, len).map_err(|source| self.failed("map its registers", source))
+    }
+
+    /// Lets the function read and write `memory`, which it sees at `iova`.
+    ///
+    /// # Errors
+    /// [`PciError`]; `ENOMEM` when the memory may not be locked.
+    pub fn give(&mut self, memory: &Arc<Mapping>, iova: u64) -> Result<(), PciError> {
+        let at = memory.start().as_ptr();
+        // SAFETY: the mapping is kept until the function is closed, and it is used only as memory that others write to.
+        let done = unsafe { self.device.map(at, memory.len(), iova) };
+        done.map_err(|source| self.failed("let it reach memory ('ulimit -l' limits how much may be locked)", source))?;
+        self.memory.push(Arc::clone(memory));
+        Ok(())
+    }
+
+    /// Interrupts by message: number `i` rings `bells[i]`.
+    ///
+    /// # Errors
+    /// [`PciError`].
+    pub fn interrupts(&self, bells: &[&Doorbell]) -> Result<(), PciError> {
+        self.ring(MSIX, bells, "have its interrupts")
+    }
+
+    /// `bell` is rung when the kernel wants the function back: it is unbound, or unplugged.
+    ///
+    /// # Errors
+    /// [`PciError`].
+    pub fn when_wanted_back(&self, bell: &Doorbell) -> Result<(), PciError> {
+        self.ring(REQUEST, &[bell], "learn when it has to go")
+    }
+
+    fn ring(&self, index: u32, bells: &[&Doorbell], what: &'static str) -> Result<(), PciError> {
+        let fds: Vec<BorrowedFd<'_>> = bells.iter().map(|bell| bell.as_fd()).collect();
+        self.device.ring(index, &fds).map_err(|source| self.failed(what, source))
+    }
+
+    /// Number of interrupts by message.
+    pub fn interrupt_count(&self) -> u32 {
+        self.device.irqs(MSIX)
+    }
+
+    fn failed(&self, what: &'static str, source: Errno) -> PciError {
+        PciError::System { address: self.address.clone(), what, source }
+    }
+}
+
+impl Drop for Function {
+    fn drop(&mut self) {
+        // The fields go in order: what the device may still write to goes after the device.
+        self.device.reset();
+    }
+}

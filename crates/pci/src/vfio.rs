@@ -1,0 +1,218 @@
+//! The calls of linux/vfio.h that are used here: a container with one group with one device.
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use rustix::io::Errno;
+
+/// `_IO(';', 100 + n)`.
+const fn request(n: u64) -> libc::c_ulong {
+    (b';' as libc::c_ulong) << 8 | (100 + n)
+}
+
+const SET_IOMMU: libc::c_ulong = request(2);
+const GROUP_GET_STATUS: libc::c_ulong = request(3);
+const GROUP_SET_CONTAINER: libc::c_ulong = request(4);
+const GROUP_GET_DEVICE_FD: libc::c_ulong = request(6);
+const DEVICE_GET_REGION_INFO: libc::c_ulong = request(8);
+const DEVICE_GET_IRQ_INFO: libc::c_ulong = request(9);
+const DEVICE_SET_IRQS: libc::c_ulong = request(10);
+const DEVICE_RESET: libc::c_ulong = request(11);
+const IOMMU_MAP_DMA: libc::c_ulong = request(13);
+
+/// `VFIO_TYPE1v2_IOMMU`.
+const TYPE1V2: u32 = 3;
+/// `VFIO_GROUP_FLAGS_VIABLE`: all functions of the group have drivers that leave them to us.
+const VIABLE: u32 = 1;
+/// `VFIO_DMA_MAP_FLAG_READ | VFIO_DMA_MAP_FLAG_WRITE`.
+const READ_WRITE: u32 = 3;
+/// `VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER`.
+const RING: u32 = 1 << 2 | 1 << 5;
+/// Interrupts that can be asked for at once.
+const MAX_IRQS: usize = 64;
+
+#[repr(C)]
+#[derive(Default)]
+struct GroupStatus {
+    argsz: u32,
+    flags: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct RegionInfo {
+    argsz: u32,
+    flags: u32,
+    index: u32,
+    cap_offset: u32,
+    size: u64,
+    offset: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct IrqInfo {
+    argsz: u32,
+    flags: u32,
+    index: u32,
+    count: u32,
+}
+
+#[repr(C)]
+struct IrqSet {
+    argsz: u32,
+    flags: u32,
+    index: u32,
+    start: u32,
+    count: u32,
+    fds: [i32; MAX_IRQS],
+}
+
+#[repr(C)]
+struct DmaMap {
+    argsz: u32,
+    flags: u32,
+    vaddr: u64,
+    iova: u64,
+    size: u64,
+}
+
+/// What failed, and why.
+pub type Failed = (&'static str, Errno);
+
+/// A device, open. The fields are dropped in this order, as the kernel wants it.
+pub struct Device {
+    device: File,
+    _group: File,
+    container: File,
+}
+
+/// A structure's size, for its `argsz`.
+fn argsz<T>() -> u32 {
+    size_of::<T>() as u32
+}
+
+/// A call whose argument is a structure.
+///
+/// # Safety
+/// `T` is the structure that the kernel takes with `code`, and what it points to is valid.
+unsafe fn call<T>(fd: &File, code: libc::c_ulong, arg: *mut T) -> Result<i32, Errno> {
+    // SAFETY: the caller's.
+    let n = unsafe { libc::ioctl(fd.as_raw_fd(), code, arg) };
+    if n < 0 { Err(last()) } else { Ok(n) }
+}
+
+fn last() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+fn open(path: &str) -> Result<File, Errno> {
+    let file = OpenOptions::new().read(true).write(true).open(path);
+    file.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
+}
+
+impl Device {
+    /// Takes the device at `address` out of `group`.
+    pub fn open(group: &str, address: &str) -> Result<Device, Failed> {
+        let container = open("/dev/vfio/vfio").map_err(|e| ("open /dev/vfio/vfio", e))?;
+        let group = open(&format!("/dev/vfio/{group}")).map_err(|e| ("open its group in /dev/vfio", e))?;
+        let mut status = GroupStatus { argsz: argsz::<GroupStatus>(), flags: 0 };
+        // SAFETY: the structure of this call.
+        unsafe { call(&group, GROUP_GET_STATUS, &raw mut status) }.map_err(|e| ("look at its group", e))?;
+        if status.flags & VIABLE == 0 {
+            return Err(("take it while other functions of its group have drivers of the kernel", Errno::BUSY));
+        }
+        let mut fd = container.as_raw_fd();
+        // SAFETY: the call takes a pointer to a descriptor.
+        unsafe { call(&group, GROUP_SET_CONTAINER, &raw mut fd) }.map_err(|e| ("put its group in a container", e))?;
+        // SAFETY: the call takes a number in the pointer's place.
+        unsafe { call(&container, SET_IOMMU, TYPE1V2 as usize as *mut u8) }.map_err(|e| ("use the IOMMU", e))?;
+        let name = CString::new(address).map_err(|_| ("name it", Errno::INVAL))?;
+        // SAFETY: the call takes a string that ends in 0, which it only reads.
+        let fd = unsafe { call(&group, GROUP_GET_DEVICE_FD, name.as_ptr().cast_mut()) };
+        let fd = fd.map_err(|e| ("open it", e))?;
+        // SAFETY: a new descriptor, ours.
+        let device = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        Ok(Device { device, _group: group, container })
+    }
+
+    fn region(&self, index: u32) -> Result<RegionInfo, Errno> {
+        let mut info = RegionInfo { argsz: argsz::<RegionInfo>(), index, ..RegionInfo::default() };
+        // SAFETY: the structure of this call.
+        unsafe { call(&self.device, DEVICE_GET_REGION_INFO, &raw mut info) }?;
+        Ok(info)
+    }
+
+    /// Where a region begins in the device's file, and its size.
+    pub fn place(&self, index: u32) -> Result<(u64, u64), Errno> {
+        self.region(index).map(|info| (info.offset, info.size))
+    }
+
+    /// Reads at `at` of a region; ones where nothing answers.
+    pub fn read(&self, index: u32, into: &mut [u8], at: u64) {
+        let done = self.region(index).is_ok_and(|info| self.device.read_exact_at(into, info.offset + at).is_ok());
+        if !done {
+            into.fill(u8::MAX);
+        }
+    }
+
+    /// Writes at `at` of a region.
+    pub fn write(&self, index: u32, bytes: &[u8], at: u64) -> Result<(), Errno> {
+        let info = self.region(index)?;
+        let done = self.device.write_all_at(bytes, info.offset + at);
+        done.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
+    }
+
+    /// Number of interrupts of a kind.
+    pub fn irqs(&self, index: u32) -> u32 {
+        let mut info = IrqInfo { argsz: argsz::<IrqInfo>(), index, ..IrqInfo::default() };
+        // SAFETY: the structure of this call.
+        let asked = unsafe { call(&self.device, DEVICE_GET_IRQ_INFO, &raw mut info) };
+        asked.map_or(0, |_| info.count)
+    }
+
+    /// Interrupt `i` of a kind writes to `fds[i]`, an eventfd.
+    pub fn ring(&self, index: u32, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        if fds.is_empty() || fds.len() > MAX_IRQS {
+            return Err(Errno::INVAL);
+        }
+        let mut set = IrqSet {
+            argsz: argsz::<IrqSet>(),
+            flags: RING,
+            index,
+            start: 0,
+            count: fds.len() as u32,
+            fds: [-1; MAX_IRQS],
+        };
+        for (place, fd) in set.fds.iter_mut().zip(fds) {
+            *place = fd.as_raw_fd();
+        }
+        // SAFETY: the structure of this call, with `count` descriptors behind it.
+        unsafe { call(&self.device, DEVICE_SET_IRQS, &raw mut set) }.map(|_| ())
+    }
+
+    /// Lets the device reach memory.
+    ///
+    /// # Safety
+    /// The memory stays mapped for as long as the device is open, and is nothing but bytes that somebody else writes.
+    pub unsafe fn map(&self, at: *mut u8, size: usize, iova: u64) -> Result<(), Errno> {
+        let mut map = DmaMap { argsz: argsz::<DmaMap>(), flags: READ_WRITE, vaddr: at as u64, iova, size: size as u64 };
+        // SAFETY: the structure of this call; the memory is the caller's promise.
+        unsafe { call(&self.container, IOMMU_MAP_DMA, &raw mut map) }.map(|_| ())
+    }
+
+    /// Puts the device into its first state, where it can be.
+    pub fn reset(&self) {
+        // SAFETY: the call takes nothing. A device that cannot be reset is reset by the kernel when it is closed.
+        let _ = unsafe { call(&self.device, DEVICE_RESET, std::ptr::null_mut::<u8>()) };
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
+    }
+}

@@ -1,0 +1,297 @@
+//! Merging TCP segments that follow one another into a larger one (GRO): the inverse of [`crate::segment`].
+//!
+//! Only what a [`crate::Segmenter`] would cut into the same frames again is merged: same headers but for lengths, checksums, the
+//! sequence number, the identification and PSH; each payload but the last of one size; checksums right or left to the receiver. Like there,
+//! payloads are not held here, only looked at.
+
+use crate::checksum::{pseudo_v4, pseudo_v6};
+use crate::offload::{Headers, MAX_HEADERS};
+use crate::{Gso, Layers, Offload, Sum, field, ipv4, ipv6, tcp};
+use core::net::IpAddr;
+
+/// Flag: the acknowledgement number counts.
+const ACK: u8 = 0x10;
+
+/// A frame that grows.
+#[derive(Clone, Debug)]
+pub struct Merge {
+    bytes: [u8; MAX_HEADERS],
+    headers: Headers,
+    gso_size: usize,
+    payload: usize,
+    count: u16,
+    flags: u8,
+}
+
+/// What of a frame concerns its merging.
+struct Part {
+    headers: Headers,
+    payload: usize,
+    flags: u8,
+    seq: u32,
+    ident: u16,
+}
+
+impl Merge {
+    /// Begins with a frame of `len` bytes with `offload` left to do; none when it is not to be merged. `bytes` is how it starts: a copy
+    /// that its sender can no longer change, of all of it, or of [`MAX_HEADERS`] bytes if its checksum is left to do.
+    pub fn begin(bytes: &[u8], len: usize, offload: Offload) -> Option<Merge> {
+        let part = Part::of(bytes, len, offload)?;
+        let mut head = [0; MAX_HEADERS];
+        head.get_mut(..part.headers.end)?.copy_from_slice(bytes.get(..part.headers.end)?);
+        Some(Merge {
+            bytes: head,
+            headers: part.headers,
+            gso_size: part.payload,
+            payload: part.payload,
+            count: 1,
+            flags: part.flags,
+        })
+    }
+
+    /// Appends another frame, given as for [`Merge::begin`]. Returns whether it is part of this one now.
+    pub fn append(&mut self, bytes: &[u8], len: usize, offload: Offload) -> bool {
+        if self.is_full() {
+            return false;
+        }
+        let Some(part) = Part::of(bytes, len, offload).filter(|part| self.follows(bytes, part)) else { return false };
+        self.payload += part.payload;
+        self.count += 1;
+        self.flags |= part.flags;
+        true
+    }
+
+    /// What is shorter than the first, or was pushed, ends it.
+    fn is_full(&self) -> bool {
+        self.flags & tcp::PSH != 0 || self.payload != usize::from(self.count) * self.gso_size
+    }
+
+    fn follows(&self, bytes: &[u8], part: &Part) -> bool {
+        let Headers { l3, l4, end, .. } = self.headers;
+        let seq = u32::from_be_bytes(field::get(&self.bytes, l4 + tcp::at::SEQ));
+        let fits = u16::try_from(self.gso_size)
+            .is_ok_and(|size| self.headers.check_payload(self.payload + part.payload, size).is_ok());
+        if !fits
+            || part.payload > self.gso_size
+            || part.seq != seq.wrapping_add(self.payload as u32)
+            || (part.headers.l3, part.headers.l4, part.headers.end, part.headers.kind)
+                != (l3, l4, end, self.headers.kind)
+        {
+            return false;
+        }
+        let same = |from: usize, to: usize| self.bytes.get(from..to) == bytes.get(from..to);
+        let ip = if self.headers.kind.is_v4() {
+            let fragment = u16::from_be_bytes(field::get(&self.bytes, l3 + ipv4::at::FRAGMENT));
+            let ident = u16::from_be_bytes(field::get(&self.bytes, l3 + ipv4::at::IDENT));
+            let counts = part.ident == ident.wrapping_add(self.count);
+            (counts || fragment & ipv4::DONT_FRAGMENT != 0)
+                && same(l3, l3 + ipv4::at::TOTAL_LEN)
+                && same(l3 + ipv4::at::FRAGMENT, l3 + ipv4::at::CHECKSUM)
+                && same(l3 + ipv4::at::SRC, l4)
+        } else {
+            same(l3, l3 + ipv6::at::PAYLOAD_LEN) && same(l3 + ipv6::at::NEXT_HEADER, l4)
+        };
+        // Ports; acknowledgement and data offset; window; urgent pointer and options.
+        ip && same(0, l3)
+            && same(l4, l4 + tcp::at::SEQ)
+            && same(l4 + tcp::at::SEQ + 4, l4 + tcp::at::FLAGS)
+            && same(l4 + tcp::at::FLAGS + 1, l4 + tcp::at::CHECKSUM)
+            && same(l4 + tcp::at::CHECKSUM + 2, end)
+    }
+
+    /// Frames merged so far.
+    pub fn count(&self) -> usize {
+        self.count.into()
+    }
+
+    /// Bytes of headers of each of them.
+    pub fn header_len(&self) -> usize {
+        self.headers.end
+    }
+
+    /// The headers of the whole, its transport's checksum left to do, and what is left to do.
+    pub fn finish(&mut self) -> (&[u8], Offload) {
+        let Headers { kind, l3, l4, end } = self.headers;
+        let packet_len = end - l3 + self.payload;
+        if kind.is_v4() {
+            field::set(&mut self.bytes, l3 + ipv4::at::TOTAL_LEN, (packet_len as u16).to_be_bytes());
+            field::set(&mut self.bytes, l3 + ipv4::at::CHECKSUM, [0; 2]);
+            let checksum = Sum::of(self.bytes.get(l3..l4).unwrap_or(&[])).checksum();
+            field::set(&mut self.bytes, l3 + ipv4::at::CHECKSUM, checksum.to_be_bytes());
+        } else {
+            let len = (packet_len - ipv6::HEADER_LEN) as u16;
+            field::set(&mut self.bytes, l3 + ipv6::at::PAYLOAD_LEN, len.to_be_bytes());
+        }
+        field::set(&mut self.bytes, l4 + tcp::at::FLAGS, [self.flags]);
+        let pseudo = pseudo(self.bytes.get(..end).unwrap_or(&[]), (end - l4 + self.payload) as u16);
+        field::set(&mut self.bytes, l4 + tcp::at::CHECKSUM, pseudo.map_or(0, Sum::fold).to_be_bytes());
+        let gso = Gso {
+            kind,
+            gso_size: self.gso_size as u16,
+            hdr_len: end as u16,
+            csum_start: l4 as u16,
+            csum_offset: kind.csum_offset(),
+            ecn: false,
+        };
+        (self.bytes.get(..end).unwrap_or(&[]), Offload::Gso(gso))
+    }
+}
+
+impl Part {
+    fn of(bytes: &[u8], len: usize, offload: Offload) -> Option<Part> {
+        let prefix = bytes.get(..len.min(MAX_HEADERS))?;
+        let headers = Headers::find(prefix).ok().filter(|h| h.kind.is_tcp())?;
+        let Headers { kind, l3, l4, end } = headers;
+        let header = tcp::Header::parse(prefix.get(l4..)?).ok()?;
+        let (flags, seq) = (header.flags(), header.seq());
+        let payload = len.checked_sub(end).filter(|&n| n > 0)?;
+        let mut ident = 0;
+        // Options and extension headers are rare enough, and what is behind the packet is padding, which must not become payload.
+        if kind.is_v4() {
+            let ip = ipv4::Header::parse(prefix.get(l3..)?).ok()?;
+            ident = ip.ident();
+            if l4 - l3 != ipv4::HEADER_LEN || l3 + usize::from(ip.total_len()) != len || ip.sum().checksum() != 0 {
+                return None;
+            }
+        } else {
+            let ip = ipv6::Header::parse(prefix.get(l3..)?).ok()?;
+            if l4 - l3 != ipv6::HEADER_LEN || l4 + usize::from(ip.payload_len()) != len {
+                return None;
+            }
+        }
+        let plain = flags & !tcp::PSH == ACK;
+        let right = match offload {
+            Offload::None => {
+                let covered = bytes.get(l4..len)?;
+                pseudo(prefix, covered.len() as u16)?.add_bytes(covered).checksum() == 0
+            }
+            Offload::CsumPartial { start, offset } => usize::from(start) == l4 && offset == kind.csum_offset(),
+            Offload::Gso(_) => false,
+        };
+        (plain && right).then_some(Part { headers, payload, flags, seq, ident })
+    }
+}
+
+/// The sum of the pseudo header of a TCP segment of `len` bytes.
+fn pseudo(headers: &[u8], len: u16) -> Option<Sum> {
+    let ip = Layers::parse(headers).ok()?.ip?;
+    match (ip.src, ip.dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => Some(pseudo_v4(src, dst, ip.protocol, len)),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => Some(pseudo_v6(src, dst, ip.protocol, len.into())),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Segmenter;
+    use std::vec::Vec;
+
+    /// A TCP frame with everything left to do.
+    fn large(payload: usize, v6: bool) -> (Vec<u8>, Gso) {
+        let builder = etherparse::PacketBuilder::ethernet2([2; 6], [4; 6]);
+        let ip = if v6 { builder.ipv6([1; 16], [2; 16], 64) } else { builder.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64) };
+        let tcp = ip.tcp(1, 2, 0xffff_f000, 1000).ack(5).psh();
+        let bytes: Vec<u8> = (0..payload).map(|i| (i * 7) as u8).collect();
+        let mut frame = Vec::new();
+        tcp.write(&mut frame, &bytes).unwrap();
+        let l4 = if v6 { 54 } else { 34 };
+        let kind = if v6 { crate::GsoKind::Tcp6 } else { crate::GsoKind::Tcp4 };
+        let gso =
+            Gso { kind, gso_size: 1000, hdr_len: l4 + 20, csum_start: l4, csum_offset: kind.csum_offset(), ecn: false };
+        (frame, gso)
+    }
+
+    fn cut(frame: &[u8], gso: &Gso) -> Vec<Vec<u8>> {
+        let (headers, payload) = frame.split_at(gso.hdr_len.into());
+        let mut cutter = Segmenter::new(headers, payload.len(), gso).unwrap();
+        let mut all = Vec::new();
+        while let Some(segment) = cutter.next_segment() {
+            let part = &payload[segment.payload()];
+            all.push([segment.finish_checksum(Sum::of(part)), part].concat());
+        }
+        all
+    }
+
+    /// Objective: what is cut is merged to what cuts into the same again.
+    #[test]
+    fn inverse_of_segmentation() {
+        for v6 in [false, true] {
+            let (frame, gso) = large(4321, v6);
+            let parts = cut(&frame, &gso);
+            assert_eq!(parts.len(), 5);
+            let mut merge = Merge::begin(&parts[0], parts[0].len(), Offload::None).unwrap();
+            for part in &parts[1..] {
+                assert!(merge.append(part, part.len(), Offload::None));
+            }
+            assert_eq!(merge.count(), 5);
+            // The last was pushed.
+            assert!(!merge.append(&parts[0], parts[0].len(), Offload::None));
+            let (headers, offload) = merge.finish();
+            assert_eq!(offload, Offload::Gso(gso));
+            let whole = [headers, &frame[usize::from(gso.hdr_len)..]].concat();
+            assert_eq!(cut(&whole, &gso), parts);
+            // As it is, it is a frame that checks: a receiver that trusts nothing takes it.
+            assert_eq!(offload.to_header().check(whole.len(), &whole), Ok(offload));
+        }
+    }
+
+    /// Objective: any changed byte of a segment's headers, and a wrong byte of its payload, keep it out, or are cut to the same again.
+    #[test]
+    fn nothing_else_is_merged() {
+        let (frame, gso) = large(2000, false);
+        let parts = cut(&frame, &gso);
+        for at in 0..parts[1].len() {
+            let mut other = parts[1].clone();
+            other[at] ^= 0x40;
+            let mut merge = Merge::begin(&parts[0], parts[0].len(), Offload::None).unwrap();
+            assert!(!merge.append(&other, other.len(), Offload::None), "byte {at}");
+        }
+        for at in 0..parts[0].len() {
+            let mut other = parts[0].clone();
+            other[at] ^= 0x40;
+            if let Some(mut merge) = Merge::begin(&other, other.len(), Offload::None) {
+                assert!(!merge.append(&parts[1], parts[1].len(), Offload::None), "byte {at}");
+            }
+        }
+        // Padding is no payload, and a segment cannot come twice.
+        let mut merge = Merge::begin(&parts[0], parts[0].len(), Offload::None).unwrap();
+        let padded = [&parts[1][..], &[0; 4]].concat();
+        assert!(!merge.append(&padded, padded.len(), Offload::None));
+        assert!(!merge.append(&parts[0], parts[0].len(), Offload::None));
+        assert!(merge.append(&parts[1], parts[1].len(), Offload::None));
+    }
+
+    /// Objective: a checksum that is left to the receiver is not looked at.
+    #[test]
+    fn partial_checksums() {
+        let (frame, gso) = large(2000, false);
+        let partial = Offload::CsumPartial { start: 34, offset: 16 };
+        let parts = cut(&frame, &gso);
+        let prefix = |i: usize| &parts[i][..100];
+        assert!(Merge::begin(prefix(0), parts[0].len(), Offload::None).is_none());
+        let mut merge = Merge::begin(&parts[0], parts[0].len(), partial).unwrap();
+        assert!(merge.append(&parts[1], parts[1].len(), partial));
+        let wrong = Offload::CsumPartial { start: 34, offset: 6 };
+        assert!(Merge::begin(&parts[0], parts[0].len(), wrong).is_none());
+    }
+
+    proptest::proptest! {
+        /// Objective: no bytes whatever make it panic.
+        #[test]
+        fn hostile(a in proptest::collection::vec(proptest::num::u8::ANY, 0..200), at in 0usize..100, b: u8) {
+            let (frame, gso) = large(1500, a.len() % 2 == 0);
+            let parts = cut(&frame, &gso);
+            let mut changed = parts[0].clone();
+            changed[at] = b;
+            for bytes in [&a, &changed] {
+                if let Some(mut merge) = Merge::begin(bytes, bytes.len(), Offload::None) {
+                    merge.append(&parts[1], parts[1].len(), Offload::None);
+                    merge.finish();
+                }
+                Merge::begin(bytes, bytes.len() + 9, Offload::CsumPartial { start: 34, offset: 16 });
+            }
+        }
+    }
+}
