@@ -21,12 +21,13 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("switch", &["abi", "mem", "wire", "port"]),
     ("tap", &["abi", "mem", "wire", "port"]),
     ("pcapport", &["abi", "mem", "wire", "port"]),
+    ("nic", &["abi", "mem", "port"]),
     ("pci", &["abi", "mem"]),
     ("vhost", &["abi", "mem", "wire", "port", "pci"]),
     ("client", &["abi", "mem", "wire", "portspec", "control"]),
     ("capi", &["abi", "mem", "portspec", "control", "client"]),
     ("pcap", &["abi", "mem", "portspec", "control", "client"]),
-    ("daemon", &["abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "vhost"]),
+    ("daemon", &["abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "nic", "vhost"]),
     (
         "bench",
         &[
@@ -46,7 +47,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
 
 /// Siblings: crates of one layer that must not know each other. [`LAYERS`] already forbids the edges;
 /// this list lets the message name the rule.
-pub const SIBLINGS: &[&str] = &["switch", "tap", "pcapport", "vhost"];
+pub const SIBLINGS: &[&str] = &["switch", "tap", "pcapport", "nic", "vhost"];
 
 /// Where the table lies, for messages.
 pub const TABLE_FILE: &str = "xtask/src/layer_table.rs";

@@ -7,11 +7,13 @@ use netvale_control::types::{
     Direction, Drops, Mac, Owner, PortInfo, PortKind, PortState, PortStats, RegionInfo, RingInfo, StatsReply,
     SwitchInfo, TableEntry, WorkerStats,
 };
+use netvale_mem::Region;
 use netvale_mem::region::RingSide;
 use netvale_port::RingCounters;
 use netvale_switch::Fdb;
 
 use crate::holders::Holders;
+use crate::nics::NicPort;
 use crate::rings::Rings;
 use crate::state::{Kind, PortRecord, State};
 use crate::vhosts;
@@ -54,15 +56,7 @@ impl PortRecord {
     /// Without its rings.
     fn summary(&self, name: &str) -> PortInfo {
         let region = self.rings().map(|r| {
-            let (region, layout) = (r.mem.region(), r.mem.region().layout());
-            let bufs = layout.sizes.bufs;
-            RegionInfo {
-                id: r.mem_id,
-                bytes: layout.total,
-                buf_size: bufs.size,
-                bufs: bufs.num,
-                huge: region.is_huge(),
-            }
+            region_info(r.mem.region(), r.mem_id)
         });
         PortInfo {
             name: name.to_owned(),
@@ -155,12 +149,17 @@ impl PortRecord {
     }
 }
 
-fn counted(c: &RingCounters) -> RingInfo {
+pub(crate) fn region_info(region: &Region, id: u32) -> RegionInfo {
+    let (layout, bufs) = (region.layout(), region.layout().sizes.bufs);
+    RegionInfo { id, bytes: layout.total, buf_size: bufs.size, bufs: bufs.num, huge: region.is_huge() }
+}
+
+pub(crate) fn counted(c: &RingCounters) -> RingInfo {
     let drops: Drops = c.all_drops().map(|(why, n)| (why.name().to_owned(), n)).collect();
     RingInfo { frames: c.frames(), bytes: c.bytes(), drops, ..RingInfo::default() }
 }
 
-fn with_indices(info: RingInfo, side: &RingSide) -> RingInfo {
+pub(crate) fn with_indices(info: RingInfo, side: &RingSide) -> RingInfo {
     RingInfo {
         slots: side.ring.num_slots(),
         head: side.csb.head(),
@@ -205,6 +204,7 @@ impl State {
         let mut ports: Vec<_> = self.ports.iter().filter(|(_, r)| on(r)).map(|(n, r)| r.summary(n)).collect();
         if switch.is_none() {
             ports.extend(self.pipes.keys().filter_map(|name| self.show_pipe(name)));
+            ports.extend(self.nics.ports.values().map(|port| PortInfo { rings: Vec::new(), ..port.info() }));
         }
         ports
     }
@@ -212,13 +212,13 @@ impl State {
     /// One port with its rings.
     pub fn show(&self, name: &str) -> Option<PortInfo> {
         let pipe = name.replace('}', "{");
-        self.ports.get(name).map(|r| r.info(name)).or_else(|| self.show_pipe(&pipe))
+        let nic = || self.nics.ports.values().map(NicPort::info).find(|info| info.name == name);
+        self.ports.get(name).map(|r| r.info(name)).or_else(|| self.show_pipe(&pipe)).or_else(nic)
     }
 
     fn show_pipe(&self, name: &str) -> Option<PortInfo> {
         let pipe = self.pipes.get(name)?;
         let region = pipe.end(0).region();
-        let (layout, bufs) = (region.layout(), region.layout().sizes.bufs);
         let ring = |end: usize, dir, side: &RingSide| {
             with_indices(RingInfo { dir, index: end as u32, ..RingInfo::default() }, side)
         };
@@ -232,13 +232,7 @@ impl State {
             kind: PortKind::Pipe,
             state: if pipe.held_by.iter().all(Holders::is_empty) { PortState::Idle } else { PortState::Open },
             owner: Some(Owner { uid: pipe.uid, pid: 0 }),
-            region: Some(RegionInfo {
-                id: pipe.mem_id,
-                bytes: layout.total,
-                buf_size: bufs.size,
-                bufs: bufs.num,
-                huge: region.is_huge(),
-            }),
+            region: Some(region_info(region, pipe.mem_id)),
             rings: rings.collect(),
             notes: vec![
                 format!("end {{ is {}, end }} is {}", open(0), open(1)),

@@ -22,6 +22,7 @@ pub mod holders;
 pub mod inspect;
 mod local_port;
 pub mod netmap;
+pub mod nics;
 pub mod open;
 pub mod pipes;
 pub mod refusal;
@@ -32,6 +33,7 @@ pub mod server;
 mod sizes;
 pub mod sockets;
 pub mod state;
+pub mod task;
 mod vhosts;
 pub mod worker;
 

@@ -42,6 +42,13 @@ pub enum Attachment {
         /// Their `netmap_if`.
         binding: Binding,
     },
+    /// Rings of a network interface.
+    Nic {
+        /// The connection that opened it.
+        client: u64,
+        /// Its `netmap_if`.
+        binding: Binding,
+    },
     /// One end of a pipe.
     Pipe {
         /// Name of the pipe without its end.
@@ -90,13 +97,10 @@ impl State {
                 let name = ifname.to_string();
                 self.open_newif(request, &name, caller)
             }
-            _ => refuse(
-                Errno::NXIO,
-                format!(
-                    "{}: network interfaces are not attached by this release; VALE ports (vale0:NAME) and pipes (netmap:NAME{{ID) are",
-                    spec.name
-                ),
-            ),
+            Base::Netmap { ifname } => {
+                let ifname = ifname.to_string();
+                self.open_nic(request, &spec, &ifname, caller)
+            }
         }
     }
 
@@ -179,6 +183,14 @@ impl State {
                 let pages = if huge { Pages::PreferHuge } else { Pages::Ordinary };
                 self.new_region(sizes.region(), pages, caller.uid)
             }
+            other => self.region_for_spec(other, caller),
+        }
+    }
+
+    /// The region that a specification names.
+    pub(crate) fn region_for_spec(&mut self, memory: &Memory, caller: Caller) -> Result<(Arc<Region>, u32), Refusal> {
+        match memory {
+            Memory::Auto => refuse(Errno::INVAL, "no memory named"),
             Memory::Id(id) => Ok((self.region(u32::from(id.get()), caller.uid)?, u32::from(id.get()))),
             Memory::SharedWith(name) => {
                 let id = self.region_of(&name.to_string()).ok_or_else(|| {
@@ -335,6 +347,10 @@ impl State {
                 self.drop_if_unused(&port, "its client is gone");
             }
             Attachment::Null { .. } => {}
+            Attachment::Nic { binding, .. } => {
+                drop(binding);
+                self.close_nic(client);
+            }
             Attachment::Pipe { pipe, end, binding } => {
                 drop(binding);
                 if let Some(p) = self.pipes.get_mut(&pipe) {

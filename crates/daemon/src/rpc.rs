@@ -106,6 +106,7 @@ impl State {
             }
             AttachSpec::Tap(name) => self.attach_tap((&switch, &port), name.as_ref(), &p.options, caller)?,
             AttachSpec::Pcap(files) => self.attach_pcap((&switch, &port), files, &p.options, caller)?,
+            AttachSpec::Netmap(nic) => self.attach_nic((&switch, &port), nic, &p.options, caller)?,
             AttachSpec::Virtio(path) => {
                 let target = Target::Socket(path.as_str().into());
                 self.attach_virtio((&switch, &port), target, &p.options, caller)?;

@@ -1,7 +1,8 @@
 //! What the daemon gives up once its sockets are open: capabilities, system calls, the file system.
 //!
 //! Entered before any other thread is started, since Landlock and capabilities are each thread's own and are inherited.
-//! `CAP_NET_ADMIN` stays if the daemon has it: attaching a TAP at run time needs it. All else goes.
+//! What attaching a TAP or an interface at run time needs stays, if the daemon has it: `CAP_NET_ADMIN`, `CAP_NET_RAW`, `CAP_BPF`, and
+//! `CAP_IPC_LOCK` for the memory of an interface's frames. All else goes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,9 @@ use caps::{CapSet, Capability, CapsHashSet};
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, path_beneath_rules,
 };
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+};
 use thiserror::Error;
 
 /// Why the sandbox could not be put on.
@@ -45,9 +48,12 @@ pub fn enter(run_dir: &Path, dirs: &[PathBuf]) -> Result<(), SandboxError> {
     Ok(())
 }
 
+/// Kept for ports that are attached later.
+const KEPT: [Capability; 4] =
+    [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_BPF, Capability::CAP_IPC_LOCK];
+
 fn drop_capabilities() -> Result<(), SandboxError> {
-    let keep: CapsHashSet =
-        caps::read(None, CapSet::Permitted)?.into_iter().filter(|c| *c == Capability::CAP_NET_ADMIN).collect();
+    let keep: CapsHashSet = caps::read(None, CapSet::Permitted)?.into_iter().filter(|c| KEPT.contains(c)).collect();
     caps::clear(None, CapSet::Ambient)?;
     caps::set(None, CapSet::Inheritable, &CapsHashSet::new())?;
     caps::set(None, CapSet::Effective, &keep)?;
@@ -74,12 +80,18 @@ fn restrict_files(run_dir: &Path, dirs: &[PathBuf]) -> Result<(), SandboxError> 
 
 /// Everything else fails with EPERM, so that a forgotten call is an error message and not a dead daemon.
 fn filter(arch: TargetArch) -> Result<BpfProgram, SandboxError> {
-    let rules: BTreeMap<i64, Vec<seccompiler::SeccompRule>> = ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
+    let bpf = |&command: &u32| {
+        let is = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, command.into())?;
+        SeccompRule::new(vec![is])
+    };
+    rules.insert(libc::SYS_bpf, netvale_nic::bpf::COMMANDS.iter().map(bpf).collect::<Result<_, _>>()?);
     let deny = SeccompAction::Errno(libc::EPERM as u32);
     Ok(SeccompFilter::new(rules, deny, SeccompAction::Allow, arch)?.try_into()?)
 }
 
-/// The system calls of a running daemon: sockets, descriptors, memory, threads, time; no exec, no mount, no namespaces.
+/// The system calls of a running daemon: sockets, descriptors, memory, threads, time; no exec, no mount, no
+/// namespaces; of bpf(2), beside these, the commands that put a program on an interface.
 const ALLOWED: &[i64] = &[
     // Descriptors.
     libc::SYS_read,

@@ -18,11 +18,15 @@ use crate::config::Config;
 use crate::devices::Device;
 use crate::holders::Holders;
 use crate::netmap::NewIf;
+use crate::nics::Nics;
 use crate::pipes::Pipe;
 use crate::refusal::Refusal;
 use crate::rings::Rings;
-use crate::worker::{ForwarderId, Worker};
+use crate::task::Task;
+use crate::worker::{TaskId, Worker};
 
+/// How long to wait for a worker. One that takes longer serves ports that are worth more.
+const PATIENCE: Duration = Duration::from_millis(100);
 /// Most switches.
 pub const MAX_SWITCHES: usize = 64;
 /// Number of the region that a user's network interfaces share, as in netmap.
@@ -59,10 +63,10 @@ pub struct LocalPort {
     pub rx_held: Vec<Holders>,
 }
 
-/// An ingress of a port: where it is forwarded.
+/// A task of a port: where it is done.
 pub struct Placed {
-    /// The forwarder.
-    pub id: ForwarderId,
+    /// The task.
+    pub id: TaskId,
     /// Its worker.
     pub worker: usize,
 }
@@ -111,12 +115,14 @@ pub struct State {
     pub pipes: BTreeMap<String, Pipe>,
     /// Persistent VALE ports made by netmap's NEWIF, by name.
     pub newifs: BTreeMap<String, NewIf>,
+    /// Network interfaces.
+    pub nics: Nics,
     /// Clients whose port was taken away: their connections are to be closed.
     pub evicted: Vec<u64>,
     /// Captures that may still be written, also after their ports are gone.
     pub(crate) captures: Vec<Arc<CaptureStatus>>,
     regions: Vec<RegionEntry>,
-    next_forwarder: ForwarderId,
+    next_forwarder: TaskId,
     next_region: u32,
     next_tick: Instant,
 }
@@ -135,6 +141,7 @@ impl State {
             ports: BTreeMap::new(),
             pipes: BTreeMap::new(),
             newifs: BTreeMap::new(),
+            nics: Nics::default(),
             evicted: Vec::new(),
             captures: Vec::new(),
             regions: Vec::new(),
@@ -229,7 +236,7 @@ impl State {
         let placed = ingresses
             .into_iter()
             .enumerate()
-            .map(|(ring, i)| self.place(Forwarder::new(Arc::clone(&switch), id, ring, i)))
+            .map(|(ring, i)| self.place(Box::new(Forwarder::new(Arc::clone(&switch), id, ring, i))))
             .collect();
         let NewPort { kind, owner, persistent, lossless, .. } = record;
         let record = PortRecord {
@@ -248,14 +255,14 @@ impl State {
         Ok(self.ports.entry(full).or_insert(record))
     }
 
-    /// Gives a forwarder to the worker with the fewest.
-    fn place(&mut self, forwarder: Forwarder) -> Placed {
+    /// Gives a task to the worker with the fewest.
+    pub(crate) fn place(&mut self, task: Box<dyn Task>) -> Placed {
         let load = |w: &Worker| w.stats().ingresses.load(std::sync::atomic::Ordering::Relaxed);
         let worker = (0..self.workers.len()).min_by_key(|&i| load(&self.workers[i])).unwrap_or(0);
         let id = self.next_forwarder;
         self.next_forwarder += 1;
         if let Some(w) = self.workers.get(worker) {
-            w.add(id, forwarder);
+            w.add(id, task);
         }
         Placed { id, worker }
     }
@@ -271,11 +278,7 @@ impl State {
             Some(id) => record.switch.detach(id),
             None => record.switch.unmonitor(full),
         }
-        for p in &record.placed {
-            if let Some(w) = self.workers.get(p.worker) {
-                w.remove(p.id);
-            }
-        }
+        self.retire(&record.placed);
         if let Kind::Local(l) | Kind::Monitor(l) = &record.kind {
             self.evicted.extend(l.tx_held.iter().chain(&l.rx_held).flat_map(Holders::clients));
         }
@@ -288,13 +291,25 @@ impl State {
         Ok(())
     }
 
+    /// Takes tasks away from their workers; when this returns they are gone, and what they had is free, unless a worker is very busy.
+    pub(crate) fn retire(&self, tasks: &[Placed]) {
+        let workers = tasks.iter().filter_map(|p| Some((self.workers.get(p.worker)?, p.id)));
+        let answers: Vec<_> = workers
+            .map(|(w, id)| {
+                w.remove(id);
+                w.drain(id)
+            })
+            .collect();
+        for answer in answers {
+            let _ = answer.recv_timeout(PATIENCE);
+        }
+    }
+
     /// Waits until what a port's client left in its tx rings has been forwarded: it was sent, also if the client ended at once.
     pub fn drain(&self, full: &str) {
-        const PATIENCE: Duration = Duration::from_millis(100);
         let Some(record) = self.ports.get(full) else { return };
         let workers = record.placed.iter().filter_map(|p| Some((self.workers.get(p.worker)?, p.id)));
         let answers: Vec<_> = workers.map(|(w, id)| w.drain(id)).collect();
-        // A worker that takes longer serves ports that are worth more than the rest of these frames.
         for answer in answers {
             let _ = answer.recv_timeout(PATIENCE);
         }

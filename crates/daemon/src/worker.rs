@@ -1,4 +1,4 @@
-//! A worker: a thread that forwards for the ingresses it owns.
+//! A worker: a thread that does the tasks it owns, most of them ingresses to forward for.
 //!
 //! It polls while there is work and for a short budget after, then arms all kicks, looks once more, and sleeps in epoll. Polling
 //! costs nothing but time; the first frame after a sleep pays one wake-up.
@@ -11,11 +11,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use netvale_mem::notify::Doorbell;
-use netvale_switch::{Forwarder, Passed, Work};
+use netvale_switch::{Passed, Work};
 use rustix::event::{Timespec, epoll};
 
-/// Number of a forwarder, unique in the daemon.
-pub type ForwarderId = u64;
+use crate::task::Task;
+
+/// Number of a task, unique in the daemon.
+pub type TaskId = u64;
 
 /// When a worker that finds nothing goes to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +29,10 @@ pub enum Polling {
 }
 
 enum Command {
-    Add(ForwarderId, Box<Forwarder>),
-    Remove(ForwarderId),
-    Drain(ForwarderId, SyncSender<()>),
-    KeepAwake(ForwarderId, bool),
+    Add(TaskId, Box<dyn Task>),
+    Remove(TaskId),
+    Drain(TaskId, SyncSender<()>),
+    KeepAwake(TaskId, bool),
     Stop,
 }
 
@@ -95,25 +97,25 @@ impl Worker {
         self.cpu
     }
 
-    /// Hands it a forwarder.
-    pub fn add(&self, id: ForwarderId, forwarder: Forwarder) {
+    /// Hands it a task.
+    pub fn add(&self, id: TaskId, task: Box<dyn Task>) {
         self.shared.stats.ingresses.fetch_add(1, Ordering::Relaxed);
-        self.send(Command::Add(id, Box::new(forwarder)));
+        self.send(Command::Add(id, task));
     }
 
-    /// Takes a forwarder away; it is dropped soon.
-    pub fn remove(&self, id: ForwarderId) {
+    /// Takes a task away; it is dropped soon.
+    pub fn remove(&self, id: TaskId) {
         self.shared.stats.ingresses.fetch_sub(1, Ordering::Relaxed);
         self.send(Command::Remove(id));
     }
 
-    /// Does not sleep as long as it has a forwarder with which this was asked for.
-    pub fn keep_awake(&self, id: ForwarderId, on: bool) {
+    /// Does not sleep as long as it has a task with which this was asked for.
+    pub fn keep_awake(&self, id: TaskId, on: bool) {
         self.send(Command::KeepAwake(id, on));
     }
 
     /// Forwards what the ingress still has; the answer says that it is done.
-    pub fn drain(&self, id: ForwarderId) -> Receiver<()> {
+    pub fn drain(&self, id: TaskId) -> Receiver<()> {
         let (done, answer) = mpsc::sync_channel(1);
         self.send(Command::Drain(id, done));
         answer
@@ -145,8 +147,8 @@ fn pin(cpu: usize) {
 }
 
 struct Entry {
-    id: ForwarderId,
-    forwarder: Box<Forwarder>,
+    id: TaskId,
+    task: Box<dyn Task>,
     cheap: bool,
     /// The worker is not to sleep while it has it.
     awake: bool,
@@ -214,10 +216,10 @@ impl Loop {
     fn round(&mut self) -> Round {
         let mut round = Round { frames: 0, held: false };
         for e in &mut self.entries {
-            if !(e.cheap || e.ready || e.forwarder.is_held()) {
+            if !(e.cheap || e.ready || e.task.is_held()) {
                 continue;
             }
-            match e.forwarder.pass(&mut self.work) {
+            match e.task.pass(&mut self.work) {
                 Passed::Frames(n) => round.frames += n,
                 Passed::Held => round.held = true,
                 Passed::Idle => e.ready = false,
@@ -241,7 +243,7 @@ impl Loop {
     }
 
     fn sleep(&mut self, held: bool) {
-        let news = self.entries.iter_mut().fold(false, |news, e| e.forwarder.ingress().arm() | news);
+        let news = self.entries.iter_mut().fold(false, |news, e| e.task.arm() | news);
         // A command sent before this point rang the bell, which epoll then reports at once.
         if !news {
             self.clock.before_sleep(&self.shared.stats);
@@ -249,7 +251,7 @@ impl Loop {
             self.clock.after_sleep(&self.shared.stats);
         }
         for e in &mut self.entries {
-            e.forwarder.ingress().disarm();
+            e.task.disarm();
         }
     }
 
@@ -266,7 +268,7 @@ impl Loop {
                 self.shared.bell.drain();
                 any = true;
             } else if let Some(e) = self.entries.iter_mut().find(|e| e.id == id) {
-                e.forwarder.ingress().woken();
+                e.task.woken();
                 e.ready = true;
                 any = true;
             }
@@ -281,7 +283,7 @@ impl Loop {
         let mut stop = false;
         for command in commands {
             match command {
-                Command::Add(id, forwarder) => self.add(id, forwarder),
+                Command::Add(id, task) => self.add(id, task),
                 Command::Remove(id) => self.remove(id),
                 Command::Drain(id, done) => {
                     self.drain(id);
@@ -299,33 +301,33 @@ impl Loop {
         stop
     }
 
-    fn add(&mut self, id: ForwarderId, mut forwarder: Box<Forwarder>) {
-        forwarder.ingress().disarm();
-        let cheap = forwarder.ingress().is_cheap();
-        if let Some(fd) = forwarder.ingress_ref().wake_fd() {
+    fn add(&mut self, id: TaskId, mut task: Box<dyn Task>) {
+        task.disarm();
+        let cheap = task.is_cheap();
+        if let Some(fd) = task.wake_fd() {
             let added = epoll::add(&self.epoll, fd, epoll::EventData::new_u64(id), epoll::EventFlags::IN);
             if let Err(e) = added {
                 tracing::error!("an ingress cannot be waited for: {e}");
             }
         }
-        self.entries.push(Entry { id, forwarder, cheap, awake: false, ready: true });
+        self.entries.push(Entry { id, task, cheap, awake: false, ready: true });
     }
 
     /// A program that ends may have left frames in its rings: they were sent. No more than rings can hold, as it could go on writing.
-    fn drain(&mut self, id: ForwarderId) {
+    fn drain(&mut self, id: TaskId) {
         let Some(entry) = self.entries.iter_mut().find(|e| e.id == id) else { return };
         let mut frames = 0;
         while frames < MOST_LEFT
-            && let Passed::Frames(n) = entry.forwarder.pass(&mut self.work)
+            && let Passed::Frames(n) = entry.task.pass(&mut self.work)
         {
             frames += n;
         }
     }
 
-    fn remove(&mut self, id: ForwarderId) {
+    fn remove(&mut self, id: TaskId) {
         let Some(at) = self.entries.iter().position(|e| e.id == id) else { return };
         let entry = self.entries.swap_remove(at);
-        if let Some(fd) = entry.forwarder.ingress_ref().wake_fd() {
+        if let Some(fd) = entry.task.wake_fd() {
             // Fails only for a descriptor that is closed already.
             let _ = epoll::delete(&self.epoll, fd);
         }

@@ -15,6 +15,7 @@
 //! | [`hdr`] | the length of a port's virtio-net header |
 //! | [`ring_in`] | ingress from a local application's tx ring |
 //! | [`ring_out`] | egress to a local application's rx ring |
+//! | [`slot`] | a cell that one thread is in at a time |
 //! | [`soft`] | checksum and segmentation for destinations that lack the offload |
 //! | [`wrap`] | loopback, fault injector, mirror: around any of them |
 
@@ -24,6 +25,7 @@ pub mod gro;
 pub mod hdr;
 pub mod ring_in;
 pub mod ring_out;
+pub mod slot;
 pub mod soft;
 pub mod wrap;
 

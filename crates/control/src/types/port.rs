@@ -166,6 +166,8 @@ pub enum PortKind {
     Vhost,
     /// A virtio-net driver on a vhost-user back end.
     Virtio,
+    /// A network interface.
+    Nic,
     /// A copy of another port's traffic.
     Monitor,
 }
@@ -180,6 +182,7 @@ impl PortKind {
             PortKind::Pcap => "pcap",
             PortKind::Vhost => "vhost",
             PortKind::Virtio => "virtio",
+            PortKind::Nic => "nic",
             PortKind::Monitor => "monitor",
         }
     }

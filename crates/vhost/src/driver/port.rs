@@ -20,7 +20,7 @@ use super::ingress::VirtioIngress;
 use super::path::Path;
 use super::pci::PciDevice;
 use super::ram::MAX_QUEUE;
-use crate::net::slot::Slot;
+use netvale_port::slot::Slot;
 use crate::port::{Queues, VhostError, socket};
 use crate::proto::device::MAX_PAIRS;
 

@@ -10,7 +10,7 @@ use crate::memory::GuestMemory;
 use crate::memory::log::DirtyLog;
 use crate::net::features::Framing;
 use crate::net::inflight::Record;
-use crate::net::slot::Slot;
+use netvale_port::slot::Slot;
 use crate::queue::{Broken, Pieces, Queue};
 
 /// A started queue.

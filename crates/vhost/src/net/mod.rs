@@ -5,4 +5,3 @@ pub mod features;
 pub mod inflight;
 pub mod ingress;
 pub mod live;
-pub mod slot;

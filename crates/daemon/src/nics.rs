@@ -1,0 +1,359 @@
+//! Network interfaces: as ports of a switch, and opened by programs as `netmap:IF`.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+
+use netvale_control::attach::{AttachReply, AttachRequest, Role};
+use netvale_control::types::{Direction, Owner, PortInfo, PortKind, PortOptions, PortState, RingInfo};
+use netvale_mem::host::HostTx;
+use netvale_mem::layout::{DEFAULT_BUF_SIZE, RegionSizes};
+use netvale_mem::mapping::Pages;
+use netvale_mem::notify::KickCounts;
+use netvale_mem::region::Binding;
+use netvale_mem::{Mapping, PortMem, PortShape, Region};
+use netvale_nic::bpf::Mode;
+use netvale_nic::egress::NicEgress;
+use netvale_nic::ingress::NicIngress;
+use netvale_nic::socket::{Buffers, Got, Socket};
+use netvale_nic::through::{ThroughRx, ThroughTx};
+use netvale_nic::{Nic, NicError, NicOptions, Opened as OpenedQueue};
+use netvale_port::{Egress, Ingress, RingCounters};
+use netvale_portspec::{Directions, Memory, NicSpec, PortSpec, Rings as RingsSpec};
+use rustix::io::Errno;
+
+use crate::devices::Device;
+use crate::inspect::{counted, region_info, with_indices};
+use crate::open::{Attachment, Opened, refuse};
+use crate::refusal::Refusal;
+use crate::rings::{Bells, descriptors, region_reply};
+use crate::state::{Caller, NewPort, Placed, State};
+use crate::task::Task;
+
+/// Slots of a ring unless asked otherwise: a driver's usual number.
+const SLOTS: u32 = 1024;
+/// Ports of the same size that find room in a region made for one: what is to be forwarded without a copy lies in one region.
+const ROOM: u32 = 4;
+
+impl From<NicError> for Refusal {
+    fn from(e: NicError) -> Self {
+        Refusal::new(e.errno(), e.to_string())
+    }
+}
+
+/// How an interface's queues are bound, in words.
+pub fn mode_words(nic: &Nic, got: Got) -> String {
+    let place = match nic.mode() {
+        Mode::Native => "in the driver",
+        Mode::Generic => "in the stack (generic: the driver has no XDP)",
+    };
+    let copy = if got.zero_copy { "zero-copy" } else { "the kernel copies each frame (copy mode)" };
+    let several = if got.multi_buffer { ", frames may take several buffers" } else { "" };
+    format!("AF_XDP {place}, {copy}{several}")
+}
+
+/// Interfaces in use, and the sockets that have registered a region's memory.
+#[derive(Default)]
+pub struct Nics {
+    open: BTreeMap<String, Weak<Nic>>,
+    sockets: Vec<(u32, Weak<Socket>)>,
+    /// The region that a user's interfaces share.
+    regions: BTreeMap<u32, (u32, Weak<Region>)>,
+    /// Ports that programs have open, by connection.
+    pub ports: BTreeMap<u64, NicPort>,
+}
+
+impl Nics {
+    fn nic(&mut self, name: &str, options: NicOptions) -> Result<Arc<Nic>, Refusal> {
+        if let Some(nic) = self.open.get(name).and_then(Weak::upgrade) {
+            return Ok(nic);
+        }
+        let nic = Nic::open(name, options)?;
+        self.open.insert(name.to_owned(), Arc::downgrade(&nic));
+        Ok(nic)
+    }
+
+    /// A socket that has registered the region with that number.
+    fn registered(&mut self, region: u32) -> Option<Arc<Socket>> {
+        self.sockets.retain(|(_, socket)| socket.strong_count() > 0);
+        self.sockets.iter().find(|(id, _)| *id == region).and_then(|(_, socket)| socket.upgrade())
+    }
+}
+
+/// An interface that a program has open.
+pub struct NicPort {
+    name: String,
+    nic: Arc<Nic>,
+    got: Option<Got>,
+    mem: Arc<PortMem>,
+    mem_id: u32,
+    bells: Vec<Bells>,
+    tx: Range<u32>,
+    rx: Range<u32>,
+    tasks: Vec<Placed>,
+    owner: Caller,
+    /// For each ring that is bound, tx first: what passed, and kicks to the program.
+    counts: Vec<(Arc<RingCounters>, Arc<KickCounts>)>,
+}
+
+impl NicPort {
+    /// What its client is told, and the descriptors that go with it.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the daemon is out of descriptors.
+    pub fn reply(&self, binding: &Binding) -> Result<(AttachReply, Vec<std::os::fd::OwnedFd>), Refusal> {
+        let n_tx = self.mem.shape().tx_rings;
+        let bound = self.tx.clone().chain(self.rx.clone().map(|i| n_tx + i));
+        let bells = bound.filter_map(|i| self.bells.get(i as usize)).map(|b| (&b.doorbell, &b.wake));
+        let fds = descriptors(self.mem.region(), bells)?;
+        let reply = AttachReply {
+            role: Role::Switch,
+            nifp: binding.nifp(),
+            csb_first: self.mem.csb_first(),
+            extra_bufs: binding.extra_bufs(),
+            mem_id: self.mem_id,
+            tx_bound: self.tx.clone(),
+            rx_bound: self.rx.clone(),
+            alone: true,
+            ..region_reply(&self.mem)
+        };
+        Ok((reply, fds))
+    }
+
+    /// As `netvale show` tells it.
+    pub fn info(&self) -> PortInfo {
+        let sides = (self.tx.clone().filter_map(|i| Some((Direction::In, i, self.mem.tx.get(i as usize)?))))
+            .chain(self.rx.clone().filter_map(|i| Some((Direction::Out, i, self.mem.rx.get(i as usize)?))));
+        let ring = |((dir, index, side), (counters, kicks)): ((Direction, u32, _), &(Arc<_>, Arc<KickCounts>))| {
+            let base = RingInfo { dir, index, ..counted(counters) };
+            let kicks = RingInfo { kicks_sent: kicks.sent(), kicks_suppressed: kicks.suppressed(), ..base };
+            with_indices(kicks, side)
+        };
+        PortInfo {
+            name: self.name.clone(),
+            kind: PortKind::Nic,
+            state: PortState::Open,
+            owner: Some(Owner { uid: self.owner.uid, pid: self.owner.pid }),
+            region: Some(region_info(self.mem.region(), self.mem_id)),
+            rings: sides.zip(&self.counts).map(ring).collect(),
+            notes: self.got.iter().map(|&got| mode_words(&self.nic, got)).collect(),
+            ..PortInfo::default()
+        }
+    }
+}
+
+/// Who may take an interface away from the kernel: who could do so without the daemon.
+fn may_take(name: &str, caller: Caller) -> Result<(), Refusal> {
+    if caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    refuse(Errno::ACCESS, format!("{name}: only root and the daemon's own user open network interfaces"))
+}
+
+/// The queues that a specification names.
+fn wanted(rings: RingsSpec, queues: u32) -> Result<Range<u32>, Refusal> {
+    match rings {
+        RingsSpec::AllNic => Ok(0..queues),
+        RingsSpec::OneNic(i) if u32::from(i.get()) < queues => Ok(u32::from(i.get())..u32::from(i.get()) + 1),
+        RingsSpec::OneNic(i) => {
+            let i = i.get();
+            refuse(Errno::INVAL, format!("ring {i} asked for; the interface has {queues}, numbered from 0"))
+        }
+        _ => refuse(Errno::OPNOTSUPP, "host rings of interfaces are not there yet: leave '^' or '*' away"),
+    }
+}
+
+impl State {
+    /// Opens an interface for a program: its rings are the interface's queues.
+    pub(crate) fn open_nic(
+        &mut self,
+        request: &AttachRequest,
+        spec: &PortSpec,
+        ifname: &str,
+        caller: Caller,
+    ) -> Result<Opened, Refusal> {
+        may_take(ifname, caller)?;
+        if spec.flags.monitor.is_some() {
+            return refuse(Errno::OPNOTSUPP, "interfaces have no monitors: attach one to a switch, and watch its port");
+        }
+        let nic = self.nics.nic(ifname, NicOptions::default())?;
+        let queues = nic.interface().queues;
+        let which = wanted(spec.rings, queues)?;
+        let (tx, rx) = match spec.flags.directions {
+            Directions::Both => (which.clone(), which),
+            Directions::Tx => (which, 0..0),
+            Directions::Rx => (0..0, which),
+        };
+        let or = |asked: u32| if asked == 0 { SLOTS } else { asked };
+        let shape = PortShape {
+            tx_rings: queues,
+            rx_rings: queues,
+            tx_slots: or(spec.conf.tx_slots.max(request.tx_slots)),
+            rx_slots: or(spec.conf.rx_slots.max(request.rx_slots)),
+        };
+        let (region, mem_id) = self.nic_region(&spec.memory, shape, request, caller)?;
+        let mem = Arc::new(region.port(shape)?);
+        let binding = mem.bind(&spec.name.to_string(), tx.clone(), rx.clone(), request.extra_bufs)?;
+        let bells = (0..2 * queues).map(|_| Bells::new()).collect::<Result<_, _>>()?;
+        let port = NicPort {
+            name: request.name.clone(),
+            nic,
+            got: None,
+            mem,
+            mem_id,
+            bells,
+            tx,
+            rx,
+            tasks: Vec::new(),
+            owner: caller,
+            counts: Vec::new(),
+        };
+        let port = self.start_nic(port)?;
+        let (reply, fds) = port.reply(&binding)?;
+        tracing::info!(port = port.name, uid = caller.uid, pid = caller.pid, "opened");
+        self.nics.ports.insert(caller.client, port);
+        Ok((reply, fds, Attachment::Nic { client: caller.client, binding }))
+    }
+
+    /// Opens a socket for each queue and puts what moves frames on workers.
+    fn start_nic(&mut self, mut port: NicPort) -> Result<NicPort, Refusal> {
+        let layout = port.mem.region().layout();
+        let bufs = layout.sizes.bufs;
+        let buffers = Buffers { first: layout.buf_pool, stride: bufs.size, count: bufs.num };
+        let map = Arc::clone(port.mem.region().mapping());
+        let shape = port.mem.shape();
+        let entries = shape.tx_slots.max(shape.rx_slots).next_power_of_two();
+        let (mut sends, mut receives) = (Vec::new(), Vec::new());
+        for queue in port.tx.start.max(port.rx.start)..port.tx.end.max(port.rx.end) {
+            let share = self.nics.registered(port.mem_id);
+            let receives_here = port.rx.contains(&queue);
+            let opened = port.nic.queue(queue, entries, (&map, buffers), share.as_ref(), receives_here)?;
+            self.nics.sockets.push((port.mem_id, Arc::downgrade(&opened.receiver.socket)));
+            port.got = Some(opened.got);
+            let (rx, tx) = through(&port, queue, opened, buffers)?;
+            sends.extend(tx);
+            receives.extend(rx);
+        }
+        for (task, counts) in sends.into_iter().chain(receives) {
+            port.counts.push(counts);
+            port.tasks.push(self.place(task));
+        }
+        Ok(port)
+    }
+
+    /// The region for an interface's buffers: the one that the user's interfaces share, as long as it has room.
+    fn nic_region(
+        &mut self,
+        memory: &Memory,
+        shape: PortShape,
+        request: &AttachRequest,
+        caller: Caller,
+    ) -> Result<(Arc<Region>, u32), Refusal> {
+        if *memory != Memory::Auto {
+            return self.region_for_spec(memory, caller);
+        }
+        let (rings, slots) = (shape.tx_rings + shape.rx_rings, shape.tx_slots.max(shape.rx_slots));
+        let known = self.nics.regions.get(&caller.uid).and_then(|(id, region)| Some((region.upgrade()?, *id)));
+        let fits = |region: &Region| {
+            let (ifs, free_rings, bufs) = region.free();
+            let layout = region.layout();
+            ifs > 0
+                && free_rings >= rings
+                && bufs >= rings * slots + request.extra_bufs
+                && layout.max_slots() >= slots
+                && layout.max_port_rings() >= rings + 2
+                && (request.buf_size == 0 || request.buf_size == layout.sizes.bufs.size)
+        };
+        if let Some(found) = known.filter(|(region, _)| fits(region)) {
+            return Ok(found);
+        }
+        let buf_size = if request.buf_size == 0 { DEFAULT_BUF_SIZE } else { request.buf_size };
+        let sizes = RegionSizes::for_port(ROOM * rings, slots, buf_size, ROOM, request.extra_bufs);
+        let (region, id) = self.new_region(sizes, Pages::Ordinary, caller.uid)?;
+        self.nics.regions.insert(caller.uid, (id, Arc::downgrade(&region)));
+        Ok((region, id))
+    }
+
+    /// A program has closed its interface: its queues are the stack's again when this returns.
+    pub(crate) fn close_nic(&mut self, client: u64) {
+        let Some(port) = self.nics.ports.remove(&client) else { return };
+        self.retire(&port.tasks);
+        tracing::info!(port = port.name, "closed");
+    }
+
+    /// Attaches an interface to a switch.
+    pub(crate) fn attach_nic(
+        &mut self,
+        (switch, port): (&str, &str),
+        spec: &NicSpec,
+        o: &PortOptions,
+        caller: Caller,
+    ) -> Result<(), Refusal> {
+        self.check_free(switch, port)?;
+        let ifname = spec.ifname().as_str();
+        may_take(ifname, caller)?;
+        let nic = self.nics.nic(ifname, NicOptions::default())?;
+        let which = wanted(spec.spec().rings, nic.interface().queues)?;
+        let entries = (if o.slots == 0 { SLOTS } else { o.slots }).next_power_of_two();
+        let (mut egress, mut ingresses) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
+        let mut detail = None;
+        for queue in which {
+            let (ingress, out, got) = switch_queue(&nic, queue, entries)?;
+            ingresses.push(Box::new(ingress));
+            egress.push(Arc::new(out));
+            detail = Some(format!("interface {ifname}, {}", mode_words(&nic, got)));
+        }
+        let device = Device { kind: PortKind::Nic, detail, ..Device::default() };
+        let new = NewPort::device(device, caller, o);
+        self.plug(switch, port, egress, ingresses, new).map(|_| ())
+    }
+}
+
+/// A task and what it counts.
+type Counted = (Box<dyn Task>, (Arc<RingCounters>, Arc<KickCounts>));
+
+/// What moves frames between a queue and the port's rings, in the directions that are bound.
+fn through(
+    port: &NicPort,
+    queue: u32,
+    opened: OpenedQueue,
+    buffers: Buffers,
+) -> Result<(Option<Counted>, Option<Counted>), Refusal> {
+    let n_tx = port.mem.shape().tx_rings;
+    let OpenedQueue { receiver, sender, queue: held, .. } = opened;
+    let bells = |i: u32| port.bells.get(i as usize).ok_or_else(|| Refusal::internal("a ring without bells"));
+    let (mut rx, mut tx) = (None, None);
+    if let Some(side) = port.mem.tx.get(queue as usize).filter(|_| port.tx.contains(&queue)) {
+        let b = bells(queue)?;
+        let (host, counters) = (HostTx::new(side.clone(), b.wake.try_clone()?), Arc::<RingCounters>::default());
+        let kicks = host.kicks();
+        let ours = (Arc::clone(&held), Arc::clone(&counters));
+        let task = ThroughTx::new(Arc::clone(&port.mem), host, b.doorbell.try_clone()?, (sender, buffers), ours)?;
+        tx = Some((Box::new(task) as Box<dyn Task>, (counters, kicks)));
+    }
+    if let Some(side) = port.mem.rx.get(queue as usize).filter(|_| port.rx.contains(&queue)) {
+        let b = bells(n_tx + queue)?;
+        let counters = Arc::<RingCounters>::default();
+        let both = (b.wake.try_clone()?, b.doorbell.try_clone()?);
+        let ours = (held, Arc::clone(&counters));
+        let task = ThroughRx::new(Arc::clone(&port.mem), side.clone(), both, (receiver, buffers), ours)?;
+        let kicks = task.kicks();
+        rx = Some((Box::new(task) as Box<dyn Task>, (counters, kicks)));
+    }
+    Ok((rx, tx))
+}
+
+/// A queue for a switch, with memory of its own: half of it to receive into, half to send from.
+fn switch_queue(nic: &Arc<Nic>, queue: u32, entries: u32) -> Result<(NicIngress, NicEgress, Got), Refusal> {
+    // Buffer 0 has no room for the kernel's headroom before it.
+    let count = 1 + 2 * entries;
+    let bytes = (count as usize * DEFAULT_BUF_SIZE as usize).next_multiple_of(4096);
+    let missing = || Refusal::new(Errno::NOMEM, format!("no memory for {count} frames of interface {}", nic.interface().name));
+    let memory = Arc::new(Mapping::private(bytes).ok_or_else(missing)?);
+    let buffers = Buffers { first: 0, stride: DEFAULT_BUF_SIZE, count };
+    let opened = nic.queue(queue, entries, (&memory, buffers), None, true)?;
+    let OpenedQueue { receiver, sender, got, queue } = opened;
+    let ours = (got.multi_buffer, Arc::clone(&queue));
+    let egress = NicEgress::new(sender, Arc::clone(&memory), buffers, 1 + entries..count, ours);
+    Ok((NicIngress::new(receiver, memory, buffers, 1..1 + entries, queue), egress, got))
+}

@@ -1,0 +1,127 @@
+//! What a worker does again and again: forward an ingress, or move buffers between a queue of an interface and a program's ring.
+
+use std::os::fd::BorrowedFd;
+
+use netvale_nic::through::{ThroughRx, ThroughTx};
+use netvale_switch::{Forwarder, Passed, Work};
+
+/// A piece of work that one worker owns.
+pub trait Task: Send {
+    /// Does what there is to do, up to a batch.
+    fn pass(&mut self, work: &mut Work) -> Passed;
+
+    /// Something waits that nobody will tell of: look again soon.
+    fn is_held(&self) -> bool;
+
+    /// Asks to be woken. Returns whether there is something to do already.
+    fn arm(&mut self) -> bool;
+
+    /// No wake-ups while the worker looks anyway.
+    fn disarm(&mut self);
+
+    /// Becomes readable on a wake-up.
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Takes back a wake-up.
+    fn woken(&mut self);
+
+    /// Whether looking is a mere memory access.
+    fn is_cheap(&self) -> bool;
+}
+
+impl Task for Forwarder {
+    fn pass(&mut self, work: &mut Work) -> Passed {
+        Forwarder::pass(self, work)
+    }
+
+    fn is_held(&self) -> bool {
+        Forwarder::is_held(self)
+    }
+
+    fn arm(&mut self) -> bool {
+        self.ingress().arm()
+    }
+
+    fn disarm(&mut self) {
+        self.ingress().disarm();
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.ingress_ref().wake_fd()
+    }
+
+    fn woken(&mut self) {
+        self.ingress().woken();
+    }
+
+    fn is_cheap(&self) -> bool {
+        self.ingress_ref().is_cheap()
+    }
+}
+
+impl Task for ThroughTx {
+    fn pass(&mut self, _work: &mut Work) -> Passed {
+        match ThroughTx::pass(self) {
+            0 if self.is_waited_for() => Passed::Held,
+            0 => Passed::Idle,
+            n => Passed::Frames(n),
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        self.is_waited_for()
+    }
+
+    fn arm(&mut self) -> bool {
+        ThroughTx::arm(self)
+    }
+
+    fn disarm(&mut self) {
+        ThroughTx::disarm(self);
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(ThroughTx::wake_fd(self))
+    }
+
+    fn woken(&mut self) {
+        ThroughTx::woken(self);
+    }
+
+    fn is_cheap(&self) -> bool {
+        true
+    }
+}
+
+impl Task for ThroughRx {
+    fn pass(&mut self, _work: &mut Work) -> Passed {
+        match ThroughRx::pass(self) {
+            0 => Passed::Idle,
+            n => Passed::Frames(n),
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        false
+    }
+
+    fn arm(&mut self) -> bool {
+        ThroughRx::arm(self)
+    }
+
+    fn disarm(&mut self) {
+        ThroughRx::disarm(self);
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(ThroughRx::wake_fd(self))
+    }
+
+    fn woken(&mut self) {
+        ThroughRx::woken(self);
+    }
+
+    fn is_cheap(&self) -> bool {
+        true
+    }
+}

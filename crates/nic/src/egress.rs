@@ -1,0 +1,152 @@
+//! A queue as an egress of a switch: each frame is copied once, into memory that the kernel, or the driver, sends from.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use netvale_mem::Mapping;
+use netvale_mem::copy::copy_bytes;
+use netvale_port::batch::Batch;
+use netvale_port::slot::Slot;
+use netvale_port::soft::Form;
+use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
+
+use crate::nic::Queue;
+use crate::socket::{Buffers, CONTINUES, Desc, Sender};
+
+/// Shortest frame: the kernel sends no less than an Ethernet header.
+const SHORTEST: usize = 14;
+
+/// What is sent.
+pub struct NicEgress {
+    slot: Slot<Sending>,
+    counters: Arc<RingCounters>,
+}
+
+struct Sending {
+    sender: Sender,
+    memory: Arc<Mapping>,
+    buffers: Buffers,
+    free: Vec<u32>,
+    /// Frames may take several buffers.
+    multi_buffer: bool,
+    _queue: Arc<Queue>,
+}
+
+/// Whether a frame found buffers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Put {
+    Done,
+    Full,
+    TooLong,
+}
+
+impl NicEgress {
+    /// Sends from the buffers numbered `own`.
+    pub fn new(
+        sender: Sender,
+        memory: Arc<Mapping>,
+        buffers: Buffers,
+        own: std::ops::Range<u32>,
+        (multi_buffer, queue): (bool, Arc<Queue>),
+    ) -> NicEgress {
+        let sending = Sending { sender, memory, buffers, free: own.collect(), multi_buffer, _queue: queue };
+        let slot = Slot::default();
+        *slot.enter() = Some(sending);
+        NicEgress { slot, counters: Arc::default() }
+    }
+
+    fn deliver_to(&self, s: &mut Sending, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
+        let (mut frames, mut bytes, mut done) = (0, 0, 0);
+        s.reclaim();
+        for &pick in picks {
+            let Some(frame) = batch.get(usize::from(pick)) else { continue };
+            match self.send(s, &frame, scratch) {
+                Put::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
+                Put::TooLong => self.counters.dropped(DropReason::TooLong, 1),
+                Put::Full => break,
+            }
+            done += 1;
+        }
+        s.sender.tx.publish();
+        if s.sender.tx.needs_wakeup() {
+            s.sender.socket.kick();
+        }
+        self.counters.passed(frames, bytes);
+        done
+    }
+
+    fn send(&self, s: &mut Sending, frame: &FrameRef<'_>, scratch: &mut Scratch) -> Put {
+        if Form::of(frame, false) == Form::AsIs {
+            // SAFETY: `put` hands out room in buffers of ours.
+            return s.put(frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
+        }
+        let (mut result, mut any) = (Put::Done, false);
+        let softened = scratch.soften(frame, |bytes| {
+            if result == Put::Done {
+                result = s.put(bytes.len(), |at, to, n| {
+                    let rest = bytes.get(at..).unwrap_or(&[]);
+                    let n = rest.len().min(n);
+                    // SAFETY: `put` hands out room in buffers of ours; `rest` is private.
+                    unsafe { copy_bytes(rest.as_ptr(), to, n) };
+                    n
+                });
+                any |= result == Put::Done;
+            }
+        });
+        match (softened, result) {
+            (Err(why), _) => self.counters.dropped(why, 1),
+            // Segments that found no room after others did are lost, as on a wire.
+            (Ok(_), Put::Full) if any => self.counters.dropped(DropReason::NoRoom, 1),
+            (Ok(_), other) => return other,
+        }
+        Put::Done
+    }
+}
+
+impl Sending {
+    /// Buffers whose frames are sent are free again.
+    fn reclaim(&mut self) {
+        let count = self.sender.completion.ready();
+        for _ in 0..count {
+            let at = self.sender.completion.take();
+            self.free.extend(self.buffers.index(at));
+        }
+        if count > 0 {
+            self.sender.completion.release();
+        }
+    }
+
+    /// A frame into as many buffers as it takes.
+    #[inline]
+    fn put(&mut self, len: usize, mut read: impl FnMut(usize, *mut u8, usize) -> usize) -> Put {
+        let room = self.buffers.chunk().unwrap_or(0) as usize;
+        let count = len.div_ceil(room.max(1));
+        if len < SHORTEST || count > 1 && !self.multi_buffer {
+            return Put::TooLong;
+        }
+        if self.free.len() < count || (self.sender.tx.room() as usize) < count {
+            return Put::Full;
+        }
+        for i in 0..count {
+            let (at, n) = (i * room, room.min(len - i * room));
+            let Some(addr) = self.free.pop().and_then(|index| self.buffers.at(index)) else { break };
+            let Some(place) = self.memory.at(addr, n as u64, 1) else { break };
+            read(at, place.as_ptr(), n);
+            let options = if i + 1 < count { CONTINUES } else { 0 };
+            self.sender.tx.put(Desc { addr, len: n as u32, options });
+        }
+        Put::Done
+    }
+}
+
+impl Egress for NicEgress {
+    fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
+        let mut inside = self.slot.enter();
+        let Some(sending) = inside.as_mut() else { return picks.len() };
+        self.deliver_to(sending, batch, picks, scratch)
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.counters
+    }
+}

@@ -1,0 +1,180 @@
+//! What is known of an interface before a socket is opened on it: number, MTU, queues, who else is there.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+/// An interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub index: u32,
+    /// Bytes of a packet, without the Ethernet header.
+    pub mtu: u32,
+    /// Queues that frames are received on.
+    pub queues: u32,
+    /// It is up.
+    pub up: bool,
+}
+
+fn socket() -> Result<OwnedFd, Errno> {
+    rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+}
+
+/// A request about an interface, with its name in it.
+fn request(name: &str) -> libc::ifreq {
+    // SAFETY: zeros are a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(name.bytes()) {
+        *to = from.cast_signed();
+    }
+    request
+}
+
+/// ioctl(2) with an ifreq.
+fn ask(fd: &OwnedFd, code: libc::c_ulong, request: &mut libc::ifreq) -> Result<(), Errno> {
+    // SAFETY: all calls made through here take an ifreq; one that points elsewhere points to memory that its caller keeps.
+    let done = unsafe { libc::ioctl(fd.as_raw_fd(), code, std::ptr::from_mut(request)) };
+    if done < 0 { Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)) } else { Ok(()) }
+}
+
+/// `struct ethtool_channels`.
+#[repr(C)]
+#[derive(Default)]
+struct Channels {
+    cmd: u32,
+    max: [u32; 4],
+    rx: u32,
+    tx: u32,
+    other: u32,
+    combined: u32,
+}
+
+impl Interface {
+    /// Looks it up, in this process's network namespace.
+    ///
+    /// # Errors
+    /// `ENODEV` when there is none.
+    pub fn find(name: &str) -> Result<Interface, Errno> {
+        let fd = socket()?;
+        let mut asked = request(name);
+        ask(&fd, libc::SIOCGIFINDEX as libc::c_ulong, &mut asked)?;
+        // SAFETY: the kernel has filled in this member.
+        let index = unsafe { asked.ifr_ifru.ifru_ifindex }.cast_unsigned();
+        ask(&fd, libc::SIOCGIFMTU as libc::c_ulong, &mut asked)?;
+        // SAFETY: as above.
+        let mtu = unsafe { asked.ifr_ifru.ifru_mtu }.cast_unsigned();
+        ask(&fd, libc::SIOCGIFFLAGS as libc::c_ulong, &mut asked)?;
+        // SAFETY: as above.
+        let up = libc::c_int::from(unsafe { asked.ifr_ifru.ifru_flags }) & libc::IFF_UP != 0;
+        Ok(Interface { name: name.to_owned(), index, mtu, queues: queues(&fd, name), up })
+    }
+
+    /// Frames for other stations are received too, until what comes back is closed.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_NET_RAW`.
+    pub fn promiscuous(&self) -> Result<OwnedFd, Errno> {
+        let fd = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        let member = libc::packet_mreq {
+            mr_ifindex: self.index.cast_signed(),
+            mr_type: libc::PACKET_MR_PROMISC as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        let at = std::ptr::from_ref(&member).cast();
+        let len = size_of_val(&member) as libc::socklen_t;
+        // SAFETY: this option takes a packet_mreq, which it copies.
+        let done = unsafe {
+            libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, at, len)
+        };
+        if done < 0 {
+            return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
+        }
+        Ok(fd)
+    }
+
+    /// The number of the XDP program on it, if there is one.
+    pub fn program(&self) -> Option<u32> {
+        program_of(self.index).ok().flatten()
+    }
+}
+
+/// Channels that receive (ethtool -l); a driver that does not say has one.
+fn queues(fd: &OwnedFd, name: &str) -> u32 {
+    /// `ETHTOOL_GCHANNELS`.
+    const GET_CHANNELS: u32 = 0x3c;
+    const SIOCETHTOOL: libc::c_ulong = 0x8946;
+    let mut channels = Channels { cmd: GET_CHANNELS, ..Channels::default() };
+    let mut asked = request(name);
+    asked.ifr_ifru.ifru_data = std::ptr::from_mut(&mut channels).cast();
+    match ask(fd, SIOCETHTOOL, &mut asked) {
+        Ok(()) => (channels.rx + channels.combined).max(1),
+        Err(_) => 1,
+    }
+}
+
+/// Asks rtnetlink for the interface and looks for `IFLA_XDP_PROG_ID` in its answer.
+fn program_of(index: u32) -> Result<Option<u32>, Errno> {
+    const RTM_GETLINK: u16 = 18;
+    const REQUEST: u16 = 1;
+    const IFLA_XDP: u16 = 43;
+    const IFLA_XDP_PROG_ID: u16 = 4;
+    /// struct nlmsghdr and struct ifinfomsg.
+    const HEADERS: usize = 16 + 16;
+    // NETLINK_ROUTE is protocol 0.
+    let fd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    let mut message = Vec::with_capacity(HEADERS);
+    message.extend((HEADERS as u32).to_ne_bytes());
+    message.extend([RTM_GETLINK.to_ne_bytes(), REQUEST.to_ne_bytes()].concat());
+    message.extend([0; 12]);
+    message.extend(index.to_ne_bytes());
+    message.extend([0; 8]);
+    rustix::net::send(&fd, &message, SendFlags::empty())?;
+    let mut answer = vec![0u8; 16_384];
+    let (got, _) = rustix::net::recv(&fd, &mut answer[..], RecvFlags::empty())?;
+    let attributes = answer.get(HEADERS..got).unwrap_or(&[]);
+    let id = find(attributes, IFLA_XDP).and_then(|xdp| find(xdp, IFLA_XDP_PROG_ID));
+    Ok(id.and_then(|bytes| Some(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?))))
+}
+
+/// The attribute of that type (linux/netlink.h, struct nlattr).
+fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    /// Without `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER`.
+    const TYPE: u16 = 0x3fff;
+    while let Some(&[l0, l1, t0, t1]) = attributes.first_chunk() {
+        let (len, kind) = (usize::from(u16::from_ne_bytes([l0, l1])), u16::from_ne_bytes([t0, t1]) & TYPE);
+        let value = attributes.get(4..len)?;
+        if kind == wanted {
+            return Some(value);
+        }
+        attributes = attributes.get(len.next_multiple_of(4)..)?;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: the loopback interface is found with its one queue, and no program; a name that nobody has is not found.
+    #[test]
+    fn finds() {
+        let lo = Interface::find("lo").unwrap();
+        assert_eq!((lo.index, lo.queues, lo.program()), (1, 1, None));
+        assert_eq!(Interface::find("nosuch0"), Err(Errno::NODEV));
+    }
+
+    /// Objective: attributes are found behind others, and cut ones end the search.
+    #[test]
+    fn attributes() {
+        let bytes = [5, 0, 1, 0, 9, 0, 0, 0, 8, 0, 2, 0x80, 1, 2, 3, 4];
+        assert_eq!(find(&bytes, 2), Some(&[1, 2, 3, 4][..]));
+        assert_eq!(find(&bytes, 3), None);
+        assert_eq!(find(&bytes[..10], 2), None);
+    }
+}

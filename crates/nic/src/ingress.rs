@@ -1,0 +1,123 @@
+//! A queue as an ingress of a switch: frames stay in the memory they were received in.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use netvale_mem::Mapping;
+use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
+use netvale_port::{DropReason, Ingress, RingCounters};
+
+use crate::nic::Queue;
+use crate::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver};
+
+/// What is received.
+pub struct NicIngress {
+    receiver: Receiver,
+    memory: Arc<Mapping>,
+    buffers: Buffers,
+    /// Buffers of the batch taken last.
+    taken: Vec<u32>,
+    /// Pieces of a frame whose end has not come.
+    pieces: Vec<(*const u8, u32)>,
+    counters: Arc<RingCounters>,
+    _queue: Arc<Queue>,
+}
+
+// SAFETY: the pointers lie in `memory`, which this value keeps, and are used by the thread that has it.
+unsafe impl Send for NicIngress {}
+
+impl NicIngress {
+    /// Receives into the buffers numbered `own`.
+    pub fn new(
+        mut receiver: Receiver,
+        memory: Arc<Mapping>,
+        buffers: Buffers,
+        own: std::ops::Range<u32>,
+        queue: Arc<Queue>,
+    ) -> NicIngress {
+        for at in own.filter_map(|index| buffers.at(index)) {
+            receiver.fill.put(at - HEADROOM);
+        }
+        receiver.fill.publish();
+        let (taken, pieces) = (Vec::with_capacity(2 * BATCH), Vec::with_capacity(MAX_FRAGS));
+        NicIngress { receiver, memory, buffers, taken, pieces, counters: Arc::default(), _queue: queue }
+    }
+
+    /// A piece of a frame. Returns its place; none for one that the kernel puts outside of what it was given.
+    fn place(&mut self, desc: Desc) -> Option<(*const u8, u32)> {
+        let begin = desc.begin();
+        let index = self.buffers.index(begin)?;
+        self.taken.push(index);
+        let at = self.memory.at(begin, desc.len.into(), 1)?;
+        Some((at.as_ptr().cast_const(), desc.len))
+    }
+
+    /// Frames of one piece, and of several once their last has come.
+    fn fill(&mut self, batch: &mut Batch) -> (u64, u64) {
+        let (mut frames, mut bytes) = (0, 0);
+        for _ in 0..self.receiver.rx.ready() {
+            // A frame that has begun is taken to its end.
+            let full = !batch.has_room_for_frags() || self.taken.len() >= 2 * BATCH;
+            if full && self.pieces.is_empty() {
+                break;
+            }
+            let desc = self.receiver.rx.take();
+            let place = self.place(desc);
+            self.pieces.extend(place.filter(|_| self.pieces.len() < MAX_FRAGS));
+            if desc.options & CONTINUES != 0 {
+                continue;
+            }
+            // SAFETY: buffers of ours that the kernel is done with, until `release` gives them back.
+            if unsafe { batch.push_frags(&self.pieces) } {
+                frames += 1;
+                bytes += self.pieces.iter().map(|piece| u64::from(piece.1)).sum::<u64>();
+            } else {
+                self.counters.dropped(DropReason::TooLong, 1);
+            }
+            self.pieces.clear();
+        }
+        (frames, bytes)
+    }
+}
+
+impl Ingress for NicIngress {
+    fn take(&mut self, batch: &mut Batch) {
+        let (frames, bytes) = self.fill(batch);
+        if !self.taken.is_empty() {
+            self.receiver.rx.release();
+            self.counters.passed(frames, bytes);
+        }
+    }
+
+    fn release(&mut self) {
+        if self.taken.is_empty() || !self.pieces.is_empty() {
+            // Of a frame that goes on, what came is needed until the rest has come.
+            return;
+        }
+        for index in self.taken.drain(..) {
+            if let Some(at) = self.buffers.at(index) {
+                self.receiver.fill.put(at - HEADROOM);
+            }
+        }
+        self.receiver.fill.publish();
+        if self.receiver.fill.needs_wakeup() {
+            self.receiver.socket.poke();
+        }
+    }
+
+    fn arm(&mut self) -> bool {
+        // The socket itself wakes a level-triggered sleeper.
+        self.receiver.rx.ready() > 0
+    }
+
+    fn disarm(&mut self) {}
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.receiver.socket.as_fd())
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.counters
+    }
+}

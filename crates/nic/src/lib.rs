@@ -1,0 +1,30 @@
+//! Network interfaces through AF_XDP (Linux 5.9 or newer): any driver, no module, no driver of ours.
+//!
+//! ```text
+//!   driver ─► XDP program ─► socket of the queue ─► buffers of a netmap region ─► netmap ring, or switch
+//!                  │ (queues without a socket)
+//!                  ▼
+//!              the stack
+//! ```
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`bpf`] | the program, and how it is attached |
+//! | [`iface`] | what the kernel says of an interface |
+//! | [`ring`] | rings that the kernel shares |
+//! | [`socket`] | a socket: four rings, and memory for frames |
+//! | [`nic`] | an interface with the program on it, its queues |
+//! | [`ingress`], [`egress`] | a queue as the switch sees it |
+//! | [`through`] | a queue as a netmap program sees it: its rings, without a copy |
+#![allow(unsafe_code)]
+
+pub mod bpf;
+pub mod egress;
+pub mod iface;
+pub mod ingress;
+pub mod nic;
+pub mod ring;
+pub mod socket;
+pub mod through;
+
+pub use nic::{Nic, NicError, NicOptions, Opened};

@@ -1,0 +1,249 @@
+//! An interface in our hands: the program on it, and which of its queues have sockets.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use netvale_mem::Mapping;
+use rustix::io::Errno;
+use thiserror::Error;
+
+use crate::bpf::{Mode, Program, program_name};
+use crate::iface::Interface;
+use crate::socket::{Buffers, Got, Receiver, Sender, Socket, Wish, open};
+
+/// Why an interface, or a queue of it, cannot be had.
+#[derive(Debug, Error)]
+pub enum NicError {
+    /// There is none.
+    #[error("there is no interface {0}: 'ip link' shows them")]
+    NoInterface(String),
+    /// No privilege.
+    #[error(
+        "{name}: no permission to {what}: it takes CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, or a daemon that runs as root"
+    )]
+    Permission {
+        /// Which interface.
+        name: String,
+        /// What was refused.
+        what: &'static str,
+    },
+    /// Another program is there.
+    #[error("{name} has an XDP program already, {program}: 'ip link set dev {name} xdp off' takes it away, or end what attached it")]
+    Program {
+        /// Which interface.
+        name: String,
+        /// Its name and number.
+        program: String,
+    },
+    /// No such queue.
+    #[error("{name} has {queues} queues, numbered from 0: there is no queue {queue} ('ethtool -l {name}')")]
+    NoQueue {
+        /// Which interface.
+        name: String,
+        /// How many it has.
+        queues: u32,
+        /// Which was asked for.
+        queue: u32,
+    },
+    /// Somebody has it.
+    #[error("queue {queue} of {name} is taken: open another one, or end who has it")]
+    QueueTaken {
+        /// Which interface.
+        name: String,
+        /// Which queue.
+        queue: u32,
+    },
+    /// Frames that do not fit.
+    #[error("{name} has an MTU of {mtu}, more than frames of {longest} bytes can hold: lower it, or choose larger buffers")]
+    Mtu {
+        /// Which interface.
+        name: String,
+        /// Its MTU.
+        mtu: u32,
+        /// Longest frame.
+        longest: u32,
+    },
+    /// A step failed.
+    #[error("{name}: cannot {what}: {source}{}", hint(*.source))]
+    Step {
+        /// Which interface.
+        name: String,
+        /// What failed.
+        what: &'static str,
+        /// Why.
+        source: Errno,
+    },
+}
+
+/// What may help.
+fn hint(source: Errno) -> &'static str {
+    match source {
+        Errno::NOBUFS | Errno::NOMEM => " (memory for frames is locked: 'ulimit -l' limits how much; use fewer slots)",
+        Errno::AFNOSUPPORT => " (this kernel has no AF_XDP: CONFIG_XDP_SOCKETS)",
+        Errno::NOSYS => " (this kernel has no bpf(2): CONFIG_BPF_SYSCALL)",
+        _ => "",
+    }
+}
+
+impl NicError {
+    /// The error number that fits.
+    pub fn errno(&self) -> Errno {
+        match self {
+            NicError::NoInterface(_) => Errno::NODEV,
+            NicError::Permission { .. } => Errno::PERM,
+            NicError::Program { .. } | NicError::QueueTaken { .. } => Errno::BUSY,
+            NicError::NoQueue { .. } => Errno::NXIO,
+            NicError::Mtu { .. } => Errno::MSGSIZE,
+            NicError::Step { source, .. } => *source,
+        }
+    }
+}
+
+/// How an interface is to be taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NicOptions {
+    /// The program runs in the stack even where the driver could run it.
+    pub generic: bool,
+    /// Frames are copied even where the driver has zero-copy.
+    pub copy: bool,
+}
+
+/// An interface with our program on it. The program goes, and the interface is as it was, when the last owner is gone.
+#[derive(Debug)]
+pub struct Nic {
+    interface: Interface,
+    options: NicOptions,
+    program: Program,
+    _promiscuous: OwnedFd,
+    taken: Mutex<Vec<u32>>,
+}
+
+/// A queue that has a socket; gives it back when dropped. It is dropped before the socket's halves, or with them.
+#[derive(Debug)]
+pub struct Queue {
+    nic: Arc<Nic>,
+    number: u32,
+}
+
+/// A queue, opened.
+pub struct Opened {
+    /// What is received.
+    pub receiver: Receiver,
+    /// What is sent.
+    pub sender: Sender,
+    /// How it is bound.
+    pub got: Got,
+    /// The queue.
+    pub queue: Arc<Queue>,
+}
+
+impl Nic {
+    /// Takes the interface of that name.
+    ///
+    /// # Errors
+    /// [`NicError`]; nothing is left behind then.
+    pub fn open(name: &str, options: NicOptions) -> Result<Arc<Nic>, NicError> {
+        let none = |_| NicError::NoInterface(name.to_owned());
+        let interface = Interface::find(name).map_err(none)?;
+        let program = Program::attach(interface.index, interface.queues, options.generic)
+            .map_err(|(what, source)| refused(&interface, what, source))?;
+        let promiscuous =
+            interface.promiscuous().map_err(|source| refused(&interface, "receive all frames", source))?;
+        Ok(Arc::new(Nic { interface, options, program, _promiscuous: promiscuous, taken: Mutex::default() }))
+    }
+
+    /// What it was when it was taken.
+    pub fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    /// Where the program runs.
+    pub fn mode(&self) -> Mode {
+        self.program.mode()
+    }
+
+    /// Opens a socket on queue `number`, on memory that `share` has registered, or that it registers. Unless it
+    /// `receives`, frames of the queue go on to the stack.
+    ///
+    /// # Errors
+    /// [`NicError`].
+    pub fn queue(
+        self: &Arc<Self>,
+        number: u32,
+        entries: u32,
+        (memory, buffers): (&Arc<Mapping>, Buffers),
+        share: Option<&Arc<Socket>>,
+        receives: bool,
+    ) -> Result<Opened, NicError> {
+        let name = || self.interface.name.clone();
+        if number >= self.interface.queues {
+            return Err(NicError::NoQueue { name: name(), queues: self.interface.queues, queue: number });
+        }
+        let queue = Arc::new(self.take(number)?);
+        let wish =
+            Wish { ifindex: self.interface.index, queue: number, entries, buffers, copy_only: self.options.copy };
+        let opened = open(memory, &wish, share);
+        let (receiver, sender, got) =
+            opened.map_err(|(what, source)| self.unopened(number, (what, source)))?;
+        // A VLAN tag comes on top of the Ethernet header.
+        let longest = buffers.longest();
+        if !got.multi_buffer && self.interface.mtu + 18 > longest {
+            return Err(NicError::Mtu { name: name(), mtu: self.interface.mtu, longest });
+        }
+        let set = if receives { self.program.set(number, receiver.socket.as_fd()) } else { Ok(()) };
+        set.map_err(|source| refused(&self.interface, "direct frames to the socket", source))?;
+        Ok(Opened { receiver, sender, got, queue })
+    }
+
+    fn take(self: &Arc<Self>, number: u32) -> Result<Queue, NicError> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if taken.contains(&number) {
+            return Err(NicError::QueueTaken { name: self.interface.name.clone(), queue: number });
+        }
+        taken.push(number);
+        Ok(Queue { nic: Arc::clone(self), number })
+    }
+
+    fn unopened(&self, number: u32, (what, source): (&'static str, Errno)) -> NicError {
+        if source == Errno::BUSY {
+            return NicError::QueueTaken { name: self.interface.name.clone(), queue: number };
+        }
+        refused(&self.interface, what, source)
+    }
+}
+
+/// The error in words that help.
+fn refused(interface: &Interface, what: &'static str, source: Errno) -> NicError {
+    let name = interface.name.clone();
+    let there = matches!(source, Errno::BUSY | Errno::EXIST).then(|| interface.program()).flatten();
+    if let Some(id) = there {
+        let program = match program_name(id).filter(|name| !name.is_empty()) {
+            Some(known) => format!("\"{known}\" (number {id})"),
+            None => format!("number {id}"),
+        };
+        return NicError::Program { name, program };
+    }
+    match source {
+        Errno::PERM | Errno::ACCESS => NicError::Permission { name, what },
+        source => NicError::Step { name, what, source },
+    }
+}
+
+impl Queue {
+    /// The interface.
+    pub fn nic(&self) -> &Arc<Nic> {
+        &self.nic
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.nic.program.clear(self.number);
+        self.nic.taken.lock().unwrap_or_else(PoisonError::into_inner).retain(|&n| n != self.number);
+    }
+}

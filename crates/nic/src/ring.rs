@@ -1,0 +1,131 @@
+//! The four rings of an AF_XDP socket (linux/if_xdp.h): words that the kernel shares, one side of which is ours.
+#![allow(unsafe_code)]
+
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::net::xdp::XdpRingOffset;
+
+/// `XDP_RING_NEED_WAKEUP`.
+const NEED_WAKEUP: u32 = 1;
+
+/// A ring of `size` entries of type `T`, mapped.
+#[derive(Debug)]
+pub struct Ring<T> {
+    map: NonNull<u8>,
+    len: usize,
+    producer: usize,
+    consumer: usize,
+    flags: Option<usize>,
+    desc: usize,
+    size: u32,
+    /// Our own index, and the other side's as last seen.
+    mine: u32,
+    theirs: u32,
+    _entries: std::marker::PhantomData<T>,
+}
+
+// SAFETY: shared words are accessed atomically; entries by the side whose turn it is.
+unsafe impl<T: Send> Send for Ring<T> {}
+
+impl<T: Copy> Ring<T> {
+    /// Maps the ring at `page_offset` of `socket`.
+    pub fn map(socket: BorrowedFd<'_>, page_offset: u64, at: &XdpRingOffset, size: u32) -> Result<Ring<T>, Errno> {
+        let desc = at.desc as usize;
+        let len = desc + size as usize * size_of::<T>();
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
+        let p = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, access, flags, socket, page_offset)? };
+        Ok(Ring {
+            map: NonNull::new(p.cast()).ok_or(Errno::NOMEM)?,
+            len,
+            producer: at.producer as usize,
+            consumer: at.consumer as usize,
+            flags: at.flags.map(|f| f as usize),
+            desc,
+            size,
+            mine: 0,
+            theirs: 0,
+            _entries: std::marker::PhantomData,
+        })
+    }
+
+    fn word(&self, at: usize) -> &AtomicU32 {
+        debug_assert!(at + 4 <= self.len && at.is_multiple_of(4));
+        // SAFETY: the kernel's own offsets into the mapping that it made for them; shared with it, hence atomic.
+        unsafe { AtomicU32::from_ptr(self.map.as_ptr().add(at).cast()) }
+    }
+
+    #[inline]
+    fn entry(&self, index: u32) -> *mut T {
+        let i = (index & (self.size - 1)) as usize;
+        // SAFETY: the ring has `size` entries, a power of two, behind `desc`.
+        unsafe { self.map.as_ptr().add(self.desc).cast::<T>().add(i) }
+    }
+
+    /// Whether the kernel wants to be told of what is new.
+    #[inline]
+    pub fn needs_wakeup(&self) -> bool {
+        self.flags.is_some_and(|at| self.word(at).load(Ordering::Relaxed) & NEED_WAKEUP != 0)
+    }
+
+    /// As producer: places that are free.
+    #[inline]
+    pub fn room(&mut self) -> u32 {
+        let used = self.mine.wrapping_sub(self.theirs);
+        if used > self.size / 2 {
+            self.theirs = self.word(self.consumer).load(Ordering::Acquire);
+        }
+        self.size.saturating_sub(self.mine.wrapping_sub(self.theirs))
+    }
+
+    /// As producer: fills the next place, of which there is one. The kernel sees it with the next [`Ring::publish`].
+    #[inline]
+    pub fn put(&mut self, value: T) {
+        // SAFETY: an entry inside the ring that is ours until it is published.
+        unsafe { self.entry(self.mine).write(value) };
+        self.mine = self.mine.wrapping_add(1);
+    }
+
+    /// As producer: shows the kernel what was put.
+    #[inline]
+    pub fn publish(&self) {
+        self.word(self.producer).store(self.mine, Ordering::Release);
+    }
+
+    /// As consumer: entries that are there.
+    #[inline]
+    pub fn ready(&mut self) -> u32 {
+        let known = self.theirs.wrapping_sub(self.mine);
+        if known == 0 {
+            self.theirs = self.word(self.producer).load(Ordering::Acquire);
+        }
+        self.theirs.wrapping_sub(self.mine).min(self.size)
+    }
+
+    /// As consumer: takes the next entry, of which there is one.
+    #[inline]
+    pub fn take(&mut self) -> T {
+        // SAFETY: an entry inside the ring that the kernel has filled.
+        let value = unsafe { self.entry(self.mine).read() };
+        self.mine = self.mine.wrapping_add(1);
+        value
+    }
+
+    /// As consumer: gives the places of what was taken back.
+    #[inline]
+    pub fn release(&self) {
+        self.word(self.consumer).store(self.mine, Ordering::Release);
+    }
+}
+
+impl<T> Drop for Ring<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `map`; nobody has a pointer into it any more.
+        let _ = unsafe { rustix::mm::munmap(self.map.as_ptr().cast(), self.len) };
+    }
+}

@@ -1,0 +1,231 @@
+//! AF_XDP sockets: one a queue, with the buffers of a netmap region as its frames.
+//!
+//! The region is registered as it is, as memory without aligned chunks, so that a frame may begin wherever a buffer does. The kernel keeps
+//! 256 bytes before a received frame for XDP programs; they are the last ones of the buffer before, which no frame reaches: a frame comes to
+//! lie at its own buffer's first byte, where netmap programs look for it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use netvale_mem::Mapping;
+use rustix::io::Errno;
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpOptionsFlags, XdpStatistics, XdpUmemReg,
+    XdpUmemRegFlags,
+};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+
+use crate::ring::Ring;
+
+/// `XDP_PACKET_HEADROOM` (linux/bpf.h).
+pub const HEADROOM: u64 = 256;
+/// Where in an address the offset begins (linux/if_xdp.h, `XSK_UNALIGNED_BUF_OFFSET_SHIFT`).
+const OFFSET_SHIFT: u32 = 48;
+/// `XDP_PKT_CONTD`: the frame goes on in the next entry.
+pub const CONTINUES: u32 = 1;
+/// linux/if_xdp.h: where mmap(2) finds the rings.
+const RX_RING: u64 = 0;
+const TX_RING: u64 = 0x8000_0000;
+const FILL_RING: u64 = 0x1_0000_0000;
+const COMPLETION_RING: u64 = 0x1_8000_0000;
+
+/// `struct xdp_desc`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Desc {
+    /// Where the frame lies in the registered memory.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u32,
+    /// [`CONTINUES`], or 0.
+    pub options: u32,
+}
+
+impl Desc {
+    /// Where a received frame begins.
+    #[inline]
+    pub fn begin(&self) -> u64 {
+        (self.addr & ((1 << OFFSET_SHIFT) - 1)) + (self.addr >> OFFSET_SHIFT)
+    }
+}
+
+/// Buffers of a region: where the first lies, from one to the next, how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffers {
+    /// Offset of buffer 0, bytes.
+    pub first: u64,
+    /// Bytes from one to the next.
+    pub stride: u32,
+    /// Number.
+    pub count: u32,
+}
+
+impl Buffers {
+    /// Where buffer `index` lies; none outside of them.
+    #[inline]
+    pub fn at(&self, index: u32) -> Option<u64> {
+        (index < self.count).then(|| self.first + u64::from(index) * u64::from(self.stride))
+    }
+
+    /// The buffer at `offset`.
+    #[inline]
+    pub fn index(&self, offset: u64) -> Option<u32> {
+        let index = offset.checked_sub(self.first)? / u64::from(self.stride);
+        u32::try_from(index).ok().filter(|&i| i < self.count)
+    }
+
+    /// Bytes that the kernel is told a frame may take, with its headroom: a frame then never reaches the last 256 bytes of its buffer, where
+    /// the next one's headroom is. None when buffers are too small: chunks have 2,048 bytes at least.
+    pub fn chunk(&self) -> Option<u32> {
+        [4096, 2048].into_iter().find(|&chunk| u64::from(chunk) <= u64::from(self.stride))
+    }
+
+    /// Longest frame that can be received in one buffer.
+    pub fn longest(&self) -> u32 {
+        self.chunk().map_or(0, |chunk| chunk - HEADROOM as u32)
+    }
+}
+
+/// What a socket is made for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish {
+    /// The interface.
+    pub ifindex: u32,
+    /// Its queue.
+    pub queue: u32,
+    /// Entries of each ring, a power of two.
+    pub entries: u32,
+    /// The region's buffers.
+    pub buffers: Buffers,
+    /// Not zero-copy, even where the driver has it.
+    pub copy_only: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Got {
+    /// The driver works on the region's buffers itself.
+    pub zero_copy: bool,
+    /// Frames may take several buffers.
+    pub multi_buffer: bool,
+}
+
+/// A bound socket.
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+    /// The registered memory: mapped for as long as the kernel uses it.
+    _memory: Arc<Mapping>,
+}
+
+/// The receiving half: filled buffers come, empty ones go.
+#[derive(Debug)]
+pub struct Receiver {
+    /// Filled.
+    pub rx: Ring<Desc>,
+    /// Empty ones for the kernel.
+    pub fill: Ring<u64>,
+    /// The socket.
+    pub socket: Arc<Socket>,
+}
+
+/// The sending half.
+#[derive(Debug)]
+pub struct Sender {
+    /// To be sent.
+    pub tx: Ring<Desc>,
+    /// Sent.
+    pub completion: Ring<u64>,
+    /// The socket.
+    pub socket: Arc<Socket>,
+}
+
+/// What failed, and why.
+pub type Failed = (&'static str, Errno);
+
+/// Opens a socket on the memory that `share` has registered, or that it registers.
+///
+/// # Errors
+/// What failed, and the kernel's reason.
+pub fn open(
+    memory: &Arc<Mapping>,
+    wish: &Wish,
+    share: Option<&Arc<Socket>>,
+) -> Result<(Receiver, Sender, Got), Failed> {
+    let fd = rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)
+        .map_err(|e| ("open an AF_XDP socket", e))?;
+    if share.is_none() {
+        register(&fd, memory, &wish.buffers).map_err(|e| ("register the region's memory", e))?;
+    }
+    let sized = sockopt::set_xdp_umem_fill_ring_size(&fd, wish.entries)
+        .and_then(|()| sockopt::set_xdp_umem_completion_ring_size(&fd, wish.entries))
+        .and_then(|()| sockopt::set_xdp_rx_ring_size(&fd, wish.entries))
+        .and_then(|()| sockopt::set_xdp_tx_ring_size(&fd, wish.entries));
+    sized.map_err(|e| ("make the socket's rings", e))?;
+    let at = sockopt::xdp_mmap_offsets(&fd).map_err(|e| ("ask for the socket's rings", e))?;
+    let map = |e| ("map the socket's rings", e);
+    let rx = Ring::map(fd.as_fd(), RX_RING, &at.rx, wish.entries).map_err(map)?;
+    let tx = Ring::map(fd.as_fd(), TX_RING, &at.tx, wish.entries).map_err(map)?;
+    let fill = Ring::map(fd.as_fd(), FILL_RING, &at.fr, wish.entries).map_err(map)?;
+    let completion = Ring::map(fd.as_fd(), COMPLETION_RING, &at.cr, wish.entries).map_err(map)?;
+    let multi_buffer = bind(&fd, wish, share).map_err(|e| ("bind to the queue", e))?;
+    let options = sockopt::xdp_options(&fd).map_err(|e| ("ask how it is bound", e))?;
+    let got = Got { zero_copy: options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY), multi_buffer };
+    let socket = Arc::new(Socket { fd, _memory: Arc::clone(memory) });
+    let receiver = Receiver { rx, fill, socket: Arc::clone(&socket) };
+    Ok((receiver, Sender { tx, completion, socket }, got))
+}
+
+fn register(fd: &OwnedFd, memory: &Mapping, buffers: &Buffers) -> Result<(), Errno> {
+    let region = XdpUmemReg {
+        addr: memory.start().as_ptr() as u64,
+        len: memory.len() as u64,
+        chunk_size: buffers.chunk().ok_or(Errno::INVAL)?,
+        headroom: 0,
+        flags: XdpUmemRegFlags::XDP_UMEM_UNALIGNED_CHUNK_FLAG,
+        tx_metadata_len: 0,
+    };
+    sockopt::set_xdp_umem_reg(fd, region)
+}
+
+/// Binds, with frames of several buffers if the kernel has them (Linux 6.6). Returns whether it has.
+fn bind(fd: &OwnedFd, wish: &Wish, share: Option<&Arc<Socket>>) -> Result<bool, Errno> {
+    let usual = if wish.copy_only { SocketAddrXdpFlags::XDP_COPY } else { SocketAddrXdpFlags::empty() };
+    let try_with = |more: SocketAddrXdpFlags| match share {
+        // The rest follows the first socket.
+        Some(first) => {
+            let address = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, wish.ifindex, wish.queue);
+            rustix::net::bind(fd, &SocketAddrXdpWithSharedUmem { addr: address, shared_umem_fd: first.as_fd() })
+        }
+        None => rustix::net::bind(fd, &SocketAddrXdp::new(usual | more, wish.ifindex, wish.queue)),
+    };
+    let wakeup = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+    match try_with(wakeup | SocketAddrXdpFlags::XDP_USE_SG) {
+        Err(Errno::INVAL | Errno::OPNOTSUPP) if share.is_none() => try_with(wakeup).map(|()| false),
+        bound => bound.map(|()| true),
+    }
+}
+
+impl Socket {
+    /// What the kernel counts: frames that found no buffer, and so on.
+    pub fn statistics(&self) -> Option<XdpStatistics> {
+        sockopt::xdp_statistics(&self.fd).ok()
+    }
+
+    /// Has the kernel send what is in the transmit ring. Returns false when it could not take all of it now.
+    pub fn kick(&self) -> bool {
+        rustix::net::send(&self.fd, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok()
+    }
+
+    /// Has the kernel look at the fill ring again.
+    pub fn poke(&self) {
+        let mut nothing = [0u8; 0];
+        let _ = rustix::net::recv(&self.fd, &mut nothing[..], RecvFlags::DONTWAIT);
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

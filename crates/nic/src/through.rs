@@ -1,0 +1,400 @@
+//! A queue as a netmap program sees it: the rings of its own region, whose buffers the socket sends from and receives into. Nothing is copied
+//! here; what moves is which side has a buffer.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use netvale_abi::ring::ring_space;
+use netvale_abi::slot::{NS_INDIRECT, NS_MOREFRAG};
+use netvale_mem::PortMem;
+use netvale_mem::host::HostTx;
+use netvale_mem::notify::{Doorbell, KickCounts, arm, disarm, wanted};
+use netvale_mem::region::RingSide;
+use netvale_port::{DropReason, RingCounters};
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use crate::nic::Queue;
+use crate::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver, Sender};
+
+/// Of no slot.
+const NONE: u32 = u32::MAX;
+/// Slots looked at in one pass, so that other ports have their turn.
+const MOST: u32 = 512;
+/// Shortest and longest piece of a frame that is sent: the kernel takes no other.
+const SHORTEST: u16 = 14;
+
+/// A descriptor that is readable when one of several is.
+fn any_of(fds: &[(BorrowedFd<'_>, epoll::EventFlags)]) -> Result<OwnedFd, Errno> {
+    let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for &(fd, flags) in fds {
+        epoll::add(&all, fd, epoll::EventData::new_u64(0), flags)?;
+    }
+    Ok(all)
+}
+
+/// Takes back what [`any_of`] reports of edges.
+fn look(all: &OwnedFd) {
+    let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 4];
+    let none = rustix::event::Timespec::default();
+    // Looked at for its effect: an edge is reported once.
+    let _ = epoll::wait(all, &mut events[..], Some(&none));
+}
+
+/// From a tx ring to the queue.
+pub struct ThroughTx {
+    tx: HostTx,
+    sender: Sender,
+    buffers: Buffers,
+    /// Slots before this one are with the kernel, or done.
+    given: u32,
+    /// For each buffer, the slot that it is being sent from.
+    slot_of: Box<[u32]>,
+    /// For each slot, whether its frame is sent.
+    done: Box<[bool]>,
+    /// The last `head` that could not be: it is counted once, not at every look.
+    bad: Option<u32>,
+    /// The kernel has to be told once more.
+    again: bool,
+    doorbell: Doorbell,
+    wake: OwnedFd,
+    counters: Arc<RingCounters>,
+    _queue: Arc<Queue>,
+    _mem: Arc<PortMem>,
+}
+
+impl ThroughTx {
+    /// `doorbell` is what the program rings.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new(
+        mem: Arc<PortMem>,
+        tx: HostTx,
+        doorbell: Doorbell,
+        (sender, buffers): (Sender, Buffers),
+        (queue, counters): (Arc<Queue>, Arc<RingCounters>),
+    ) -> Result<ThroughTx, Errno> {
+        let edge = epoll::EventFlags::OUT | epoll::EventFlags::ET;
+        let wake = any_of(&[(doorbell.as_fd(), epoll::EventFlags::IN), (sender.socket.as_fd(), edge)])?;
+        let slots = tx.side().ring.num_slots() as usize;
+        Ok(ThroughTx {
+            given: tx.hwcur(),
+            tx,
+            sender,
+            buffers,
+            slot_of: vec![NONE; buffers.count as usize].into_boxed_slice(),
+            done: vec![false; slots].into_boxed_slice(),
+            bad: None,
+            again: false,
+            doorbell,
+            wake,
+            counters,
+            _queue: queue,
+            _mem: mem,
+        })
+    }
+
+    /// Moves what there is to move. Returns how many slots.
+    pub fn pass(&mut self) -> usize {
+        self.reap();
+        let given = self.give();
+        if given > 0 || self.again {
+            self.sender.tx.publish();
+            self.again = self.sender.tx.needs_wakeup() && !self.sender.socket.kick();
+            // What is copied is sent by now.
+            self.reap();
+        }
+        self.complete() + given
+    }
+
+    /// Whether frames are with the kernel, and the program waits for them to be sent.
+    pub fn is_waited_for(&self) -> bool {
+        use std::sync::atomic::Ordering;
+        self.again
+            || self.given != self.tx.hwcur() && self.tx.side().csb.appl_need_kick().load(Ordering::Relaxed) != 0
+    }
+
+    fn reap(&mut self) {
+        let count = self.sender.completion.ready();
+        for _ in 0..count {
+            let addr = self.sender.completion.take();
+            let Some(slot) = self.buffers.index(addr).and_then(|index| self.slot_of.get_mut(index as usize)) else {
+                continue;
+            };
+            let slot = std::mem::replace(slot, NONE);
+            if let Some(done) = self.done.get_mut(slot as usize) {
+                *done = true;
+            }
+        }
+        if count > 0 {
+            self.sender.completion.release();
+        }
+    }
+
+    /// Gives filled slots to the kernel.
+    fn give(&mut self) -> usize {
+        let (head, n) = (self.tx.side().csb.head(), self.tx.side().ring.num_slots());
+        let from = |i| ring_space(self.tx.hwcur(), i, n);
+        // Slots that are with the kernel are not the program's to fill: a head among them is a bad one.
+        if head >= n || from(head) < from(self.given) {
+            if self.bad.replace(head) != Some(head) {
+                self.counters.dropped(DropReason::BadHead, 1);
+            }
+            return 0;
+        }
+        self.bad = None;
+        let most = ring_space(self.given, head, n).min(self.sender.tx.room()).min(MOST);
+        let (mut frames, mut bytes) = (0, 0);
+        for _ in 0..most {
+            let slot = self.tx.side().ring.slot_word(self.given);
+            let sent = self.desc(slot.buf_idx, slot.len, slot.flags);
+            match sent {
+                Ok(desc) => {
+                    if let Some(place) = self.slot_of.get_mut(slot.buf_idx as usize) {
+                        *place = self.given;
+                    }
+                    frames += u64::from(desc.options & CONTINUES == 0);
+                    bytes += u64::from(desc.len);
+                    self.sender.tx.put(desc);
+                }
+                Err(why) => {
+                    self.counters.dropped(why, 1);
+                    if let Some(done) = self.done.get_mut(self.given as usize) {
+                        *done = true;
+                    }
+                }
+            }
+            self.given = self.tx.side().ring.next(self.given);
+        }
+        self.counters.passed(frames, bytes);
+        most as usize
+    }
+
+    /// The descriptor for a slot.
+    #[inline]
+    fn desc(&self, buf: u32, len: u16, flags: u16) -> Result<Desc, DropReason> {
+        // A buffer that is being sent from another slot would be reported once for both.
+        let free = self.slot_of.get(buf as usize) == Some(&NONE);
+        let addr = self.buffers.at(buf).filter(|_| free && buf >= 2).ok_or(DropReason::BadBuffer)?;
+        if flags & NS_INDIRECT != 0 {
+            return Err(DropReason::Indirect);
+        }
+        if len < SHORTEST || u32::from(len) > self.buffers.chunk().unwrap_or(0) {
+            return Err(DropReason::BadLength);
+        }
+        let options = if flags & NS_MOREFRAG != 0 { CONTINUES } else { 0 };
+        Ok(Desc { addr, len: len.into(), options })
+    }
+
+    /// Gives slots whose frames are sent back to the program, in order.
+    fn complete(&mut self) -> usize {
+        let (mut at, mut count) = (self.tx.hwcur(), 0);
+        while at != self.given && self.done.get(at as usize) == Some(&true) {
+            if let Some(done) = self.done.get_mut(at as usize) {
+                *done = false;
+            }
+            at = self.tx.side().ring.next(at);
+            count += 1;
+        }
+        if count > 0 {
+            self.tx.complete(at);
+        }
+        count
+    }
+
+    /// Asks for kicks. Returns whether there is something to do already.
+    pub fn arm(&mut self) -> bool {
+        arm(self.tx.side().csb.kern_need_kick());
+        let head = self.tx.side().csb.head();
+        head != self.given && self.bad != Some(head) || self.sender.completion.ready() > 0
+    }
+
+    /// No kicks while we look anyway.
+    pub fn disarm(&mut self) {
+        self.tx.disarm();
+    }
+
+    /// Becomes readable when there is something to do.
+    pub fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Takes back a wake-up.
+    pub fn woken(&mut self) {
+        self.doorbell.drain();
+        look(&self.wake);
+    }
+
+    /// Kicks towards the program.
+    pub fn kicks(&self) -> Arc<KickCounts> {
+        self.tx.kicks()
+    }
+}
+
+/// From the queue to an rx ring.
+pub struct ThroughRx {
+    side: RingSide,
+    receiver: Receiver,
+    buffers: Buffers,
+    /// First slot that the program does not see yet.
+    hwtail: u32,
+    /// Slots before this one have given their buffers to the kernel.
+    posted: u32,
+    /// The program's `head` as last found right, and one that could not be.
+    head: u32,
+    bad: Option<u32>,
+    wake_program: Doorbell,
+    doorbell: Doorbell,
+    kicks: Arc<KickCounts>,
+    wake: OwnedFd,
+    counters: Arc<RingCounters>,
+    queue: Arc<Queue>,
+    _mem: Arc<PortMem>,
+}
+
+impl ThroughRx {
+    /// `bells`: what the program is rung by, and what it rings.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new(
+        mem: Arc<PortMem>,
+        side: RingSide,
+        (wake_program, doorbell): (Doorbell, Doorbell),
+        (receiver, buffers): (Receiver, Buffers),
+        (queue, counters): (Arc<Queue>, Arc<RingCounters>),
+    ) -> Result<ThroughRx, Errno> {
+        let flags = epoll::EventFlags::IN;
+        let wake = any_of(&[(doorbell.as_fd(), flags), (receiver.socket.as_fd(), flags)])?;
+        let mut through = ThroughRx {
+            side,
+            receiver,
+            buffers,
+            hwtail: 0,
+            posted: 0,
+            head: 0,
+            bad: None,
+            wake_program,
+            doorbell,
+            kicks: Arc::default(),
+            wake,
+            counters,
+            queue,
+            _mem: mem,
+        };
+        through.post();
+        Ok(through)
+    }
+
+    /// Moves what there is to move. Returns how many slots.
+    pub fn pass(&mut self) -> usize {
+        let posted = self.refill();
+        self.receive() + posted
+    }
+
+    /// Takes over slots that the program has read, and posts their buffers.
+    fn refill(&mut self) -> usize {
+        let (head, n) = (self.side.csb.head(), self.side.ring.num_slots());
+        if head == self.head {
+            return 0;
+        }
+        if head >= n || ring_space(self.head, head, n) > ring_space(self.head, self.hwtail, n) {
+            // The ring stands still until it is right.
+            if self.bad.replace(head) != Some(head) {
+                self.counters.dropped(DropReason::BadHead, 1);
+            }
+            return 0;
+        }
+        self.bad = None;
+        self.head = head;
+        self.post()
+    }
+
+    /// Posts the buffers of slots up to the one before `head`, which stays empty.
+    fn post(&mut self) -> usize {
+        let n = self.side.ring.num_slots();
+        let end = if self.head == 0 { n - 1 } else { self.head - 1 };
+        let mut count = 0;
+        while self.posted != end && self.receiver.fill.room() > 0 {
+            let buf = self.side.ring.slot_word(self.posted).buf_idx;
+            match self.buffers.at(buf).filter(|_| buf >= 2) {
+                Some(at) => self.receiver.fill.put(at - HEADROOM),
+                // The kernel has one buffer less; the slot will get another one.
+                None => self.counters.dropped(DropReason::BadRxBuffer, 1),
+            }
+            self.posted = self.side.ring.next(self.posted);
+            count += 1;
+        }
+        if count > 0 {
+            self.receiver.fill.publish();
+            if self.receiver.fill.needs_wakeup() {
+                self.receiver.socket.poke();
+            }
+        }
+        count
+    }
+
+    /// Received buffers into slots, and the slots to the program.
+    fn receive(&mut self) -> usize {
+        let count = self.receiver.rx.ready().min(MOST);
+        let (mut frames, mut bytes) = (0, 0);
+        for _ in 0..count {
+            let desc = self.receiver.rx.take();
+            // A buffer that was posted, hence a slot that is not the program's.
+            let Some(buf) = self.buffers.index(desc.begin()).filter(|_| self.hwtail != self.posted) else { continue };
+            let goes_on = desc.options & CONTINUES != 0;
+            let len = u16::try_from(desc.len).unwrap_or(u16::MAX);
+            self.side.ring.set_slot_word(self.hwtail, buf, len, if goes_on { NS_MOREFRAG } else { 0 });
+            self.hwtail = self.side.ring.next(self.hwtail);
+            frames += u64::from(!goes_on);
+            bytes += u64::from(len);
+        }
+        if count > 0 {
+            self.receiver.rx.release();
+            self.side.csb.publish_tail(self.head, self.hwtail);
+            let kick = wanted(self.side.csb.appl_need_kick());
+            if kick {
+                self.wake_program.ring();
+            }
+            self.kicks.count(kick);
+            self.counters.passed(frames, bytes);
+        }
+        count as usize
+    }
+
+    /// Asks for a kick when the program gives slots back, if the kernel is short of buffers. Returns whether there is something to do already.
+    pub fn arm(&mut self) -> bool {
+        let n = self.side.ring.num_slots();
+        if ring_space(self.hwtail, self.posted, n) < n / 2 {
+            arm(self.side.csb.kern_need_kick());
+        }
+        let head = self.side.csb.head();
+        head != self.head && self.bad != Some(head) || self.receiver.rx.ready() > 0
+    }
+
+    /// No kicks while we look anyway.
+    pub fn disarm(&mut self) {
+        disarm(self.side.csb.kern_need_kick());
+    }
+
+    /// Becomes readable when there is something to do.
+    pub fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Takes back a wake-up.
+    pub fn woken(&mut self) {
+        self.doorbell.drain();
+    }
+
+    /// Kicks towards the program.
+    pub fn kicks(&self) -> Arc<KickCounts> {
+        Arc::clone(&self.kicks)
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> &Arc<Queue> {
+        &self.queue
+    }
+}
