@@ -320,7 +320,7 @@ fn through(
     buffers: Buffers,
 ) -> Result<(Option<Counted>, Option<Counted>), Refusal> {
     let n_tx = port.mem.shape().tx_rings;
-    let OpenedQueue { receiver, sender, queue: held, .. } = opened;
+    let OpenedQueue { receiver, sender, got, queue: held } = opened;
     let bells = |i: u32| port.bells.get(i as usize).ok_or_else(|| Refusal::internal("a ring without bells"));
     let (mut rx, mut tx) = (None, None);
     if let Some(side) = port.mem.tx.get(queue as usize).filter(|_| port.tx.contains(&queue)) {
@@ -328,7 +328,7 @@ fn through(
         let (host, counters) = (HostTx::new(side.clone(), b.wake.try_clone()?), Arc::<RingCounters>::default());
         let kicks = host.kicks();
         let ours = (Arc::clone(&held), Arc::clone(&counters));
-        let task = ThroughTx::new(Arc::clone(&port.mem), host, b.doorbell.try_clone()?, (sender, buffers), ours)?;
+        let task = ThroughTx::new(Arc::clone(&port.mem), host, b.doorbell.try_clone()?, (sender, buffers, got.multi_buffer), ours)?;
         tx = Some((Box::new(task) as Box<dyn Task>, (counters, kicks)));
     }
     if let Some(side) = port.mem.rx.get(queue as usize).filter(|_| port.rx.contains(&queue)) {

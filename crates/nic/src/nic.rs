@@ -53,6 +53,9 @@ pub enum NicError {
         /// Which queue.
         queue: u32,
     },
+    /// Buffers that hold no chunk.
+    #[error("buffers of {0} bytes are too small for AF_XDP: choose 2048 bytes or more, e.g. 2112")]
+    Buffers(u32),
     /// Frames that do not fit.
     #[error("{name} has an MTU of {mtu}, more than frames of {longest} bytes can hold: lower it, or choose larger buffers")]
     Mtu {
@@ -93,6 +96,7 @@ impl NicError {
             NicError::Permission { .. } => Errno::PERM,
             NicError::Program { .. } | NicError::QueueTaken { .. } => Errno::BUSY,
             NicError::NoQueue { .. } => Errno::NXIO,
+            NicError::Buffers(_) => Errno::INVAL,
             NicError::Mtu { .. } => Errno::MSGSIZE,
             NicError::Step { source, .. } => *source,
         }
@@ -178,6 +182,9 @@ impl Nic {
         let name = || self.interface.name.clone();
         if number >= self.interface.queues {
             return Err(NicError::NoQueue { name: name(), queues: self.interface.queues, queue: number });
+        }
+        if buffers.chunk().is_none() {
+            return Err(NicError::Buffers(buffers.stride));
         }
         let queue = Arc::new(self.take(number)?);
         let wish =

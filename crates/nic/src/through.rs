@@ -21,7 +21,7 @@ use crate::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver, Sender};
 const NONE: u32 = u32::MAX;
 /// Slots looked at in one pass, so that other ports have their turn.
 const MOST: u32 = 512;
-/// Shortest and longest piece of a frame that is sent: the kernel takes no other.
+/// Shortest piece of a frame that is sent: the kernel takes no frame without an Ethernet header.
 const SHORTEST: u16 = 14;
 
 /// A descriptor that is readable when one of several is.
@@ -52,6 +52,10 @@ pub struct ThroughTx {
     slot_of: Box<[u32]>,
     /// For each slot, whether its frame is sent.
     done: Box<[bool]>,
+    /// Frames may take several entries.
+    multi_buffer: bool,
+    /// The next slot goes on with a frame.
+    inside: bool,
     /// The last `head` that could not be: it is counted once, not at every look.
     bad: Option<u32>,
     /// The kernel has to be told once more.
@@ -72,7 +76,7 @@ impl ThroughTx {
         mem: Arc<PortMem>,
         tx: HostTx,
         doorbell: Doorbell,
-        (sender, buffers): (Sender, Buffers),
+        (sender, buffers, multi_buffer): (Sender, Buffers, bool),
         (queue, counters): (Arc<Queue>, Arc<RingCounters>),
     ) -> Result<ThroughTx, Errno> {
         let edge = epoll::EventFlags::OUT | epoll::EventFlags::ET;
@@ -85,6 +89,8 @@ impl ThroughTx {
             buffers,
             slot_of: vec![NONE; buffers.count as usize].into_boxed_slice(),
             done: vec![false; slots].into_boxed_slice(),
+            multi_buffer,
+            inside: false,
             bad: None,
             again: false,
             doorbell,
@@ -144,7 +150,8 @@ impl ThroughTx {
             return 0;
         }
         self.bad = None;
-        let most = ring_space(self.given, head, n).min(self.sender.tx.room()).min(MOST);
+        // A slot may take two entries.
+        let most = ring_space(self.given, head, n).min(self.sender.tx.room() / 2).min(MOST);
         let (mut frames, mut bytes) = (0, 0);
         for _ in 0..most {
             let slot = self.tx.side().ring.slot_word(self.given);
@@ -156,7 +163,7 @@ impl ThroughTx {
                     }
                     frames += u64::from(desc.options & CONTINUES == 0);
                     bytes += u64::from(desc.len);
-                    self.sender.tx.put(desc);
+                    self.put(desc);
                 }
                 Err(why) => {
                     self.counters.dropped(why, 1);
@@ -165,6 +172,7 @@ impl ThroughTx {
                     }
                 }
             }
+            self.inside = slot.flags & NS_MOREFRAG != 0;
             self.given = self.tx.side().ring.next(self.given);
         }
         self.counters.passed(frames, bytes);
@@ -180,11 +188,24 @@ impl ThroughTx {
         if flags & NS_INDIRECT != 0 {
             return Err(DropReason::Indirect);
         }
-        if len < SHORTEST || u32::from(len) > self.buffers.chunk().unwrap_or(0) {
+        let most = if self.multi_buffer { self.buffers.stride } else { self.buffers.chunk().unwrap_or(0) };
+        let least = if self.inside { 1 } else { SHORTEST };
+        if len < least || u32::from(len) > most {
             return Err(DropReason::BadLength);
         }
         let options = if flags & NS_MOREFRAG != 0 { CONTINUES } else { 0 };
         Ok(Desc { addr, len: len.into(), options })
+    }
+
+    /// An entry has no more bytes than a chunk: a fuller buffer takes two.
+    #[inline]
+    fn put(&mut self, desc: Desc) {
+        let chunk = self.buffers.chunk().unwrap_or(desc.len);
+        if desc.len <= chunk {
+            return self.sender.tx.put(desc);
+        }
+        self.sender.tx.put(Desc { len: chunk, options: CONTINUES, ..desc });
+        self.sender.tx.put(Desc { addr: desc.addr + u64::from(chunk), len: desc.len - chunk, options: desc.options });
     }
 
     /// Gives slots whose frames are sent back to the program, in order.

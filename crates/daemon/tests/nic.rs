@@ -1,0 +1,261 @@
+//! Network interfaces through AF_XDP: veth pairs and the loopback interface of a network namespace made for each test.
+//!
+//! Each test runs itself again under unshare(1). XDP programs are root's alone, also in namespaces: without it they say *skipped*.
+
+mod common;
+
+use std::process::Command;
+
+use common::{Daemon, frame, receive, until};
+use netvale::{Error, Interest, Options, Port};
+use netvale_nic::iface::Interface;
+use serde_json::{Value, json};
+
+/// Set in the process inside the namespace.
+const INSIDE: &str = "NETVALE_TEST_NAMESPACE";
+
+/// Runs the test of that name in a namespace. Returns whether this process is the one inside.
+fn inside(name: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: XDP programs need root");
+        return false;
+    }
+    let own = std::env::current_exe().unwrap();
+    let mut command = Command::new("unshare");
+    command.arg("--net").arg(own).args(["--exact", name, "--nocapture"]).env(INSIDE, "1");
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    false
+}
+
+fn ip(line: &str) {
+    let output = Command::new("ip").args(line.split_whitespace()).output().expect("iproute2 is there");
+    assert!(output.status.success(), "ip {line}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Two ends of a cable, up and quiet: the stack's own multicasts stay away.
+fn cable(a: &str, b: &str, queues: u32) {
+    let shape = format!("numrxqueues {queues} numtxqueues {queues}");
+    ip(&format!("link add {a} {shape} type veth peer name {b} {shape}"));
+    for name in [a, b] {
+        std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
+        ip(&format!("link set {name} up"));
+    }
+}
+
+/// With as many slots as the interface's default.
+fn open(d: &Daemon, name: &str) -> Result<Port, Error> {
+    let options = Options { slots: 0, ..d.options() };
+    Port::open_with(name, &options)
+}
+
+fn refused(result: Result<Port, Error>) -> String {
+    match result {
+        Ok(_) => panic!("not refused"),
+        Err(e) => e.to_string(),
+    }
+}
+
+/// Frames of many lengths, and more of them than a ring has slots.
+fn frames() -> Vec<Vec<u8>> {
+    let body = |i: u32| (0..14 + (i * 37) % 1500).map(move |k| (k + i) as u8);
+    (0..3000u32)
+        .map(|i| {
+            let mut frame: Vec<u8> = body(i).collect();
+            frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+            // No protocol that a stack knows.
+            frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+            frame
+        })
+        .collect()
+}
+
+/// Sends all, as room comes, while `other` receives. Returns what came.
+fn carry(from: &mut Port, other: &mut Port, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let (mut sent, mut came, mut place) = (0, Vec::new(), vec![0; 16_384]);
+    until("all frames", || {
+        while frames.get(sent).is_some_and(|frame| sent < came.len() + 500 && from.tx()[0].send(frame)) {
+            sent += 1;
+        }
+        from.tx()[0].sync();
+        let _ = other.rx()[0].sync();
+        while let Some(n) = other.rx()[0].recv(&mut place) {
+            came.push(place[..n].to_vec());
+        }
+        came.len() == frames.len()
+    });
+    came
+}
+
+fn notes(d: &Daemon, port: &str) -> String {
+    d.call("port.show", json!({"port": port}))["result"]["notes"].to_string()
+}
+
+/// Objective: frames cross from one end's ring to the other's, byte for byte and in order, both ways; closed, the interfaces are as before.
+#[test]
+fn both_ways() {
+    if !inside("both_ways") {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 1);
+    let (mut a, mut b) = (open(&d, "netmap:nva").unwrap(), open(&d, "netmap:nvb").unwrap());
+    assert_eq!(a.info().mem_id, b.info().mem_id, "both in one region");
+    assert!(notes(&d, "netmap:nva").contains("in the driver"), "{}", notes(&d, "netmap:nva"));
+    let frames = frames();
+    assert!(carry(&mut a, &mut b, &frames) == frames);
+    assert!(carry(&mut b, &mut a, &frames) == frames);
+    assert!(Interface::find("nva").unwrap().program().is_some());
+    drop((a, b));
+    until("no program", || Interface::find("nva").unwrap().program().is_none());
+}
+
+/// Objective: a buffer that was received is sent from the other interface's ring by exchanging it, without a copy.
+#[test]
+fn buffers_are_exchanged() {
+    if !inside("buffers_are_exchanged") {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 1);
+    cable("nvc", "nvd", 1);
+    let [mut a, mut b, mut c, mut e] = ["nva", "nvb", "nvc", "nvd"].map(|n| open(&d, &format!("netmap:{n}")).unwrap());
+    for i in 0..5000u32 {
+        assert!(a.tx()[0].send(&frame(1, 2, i as u8)));
+        a.tx()[0].sync();
+        assert!(b.wait(Interest::Rx, Some(common::LIMIT)).unwrap());
+        assert!(c.wait(Interest::Tx, Some(common::LIMIT)).unwrap());
+        let (rx, tx) = (&b.rx()[0], &c.tx()[0]);
+        assert!(netvale::swap_buffers(rx, rx.at(0), tx, tx.at(0)));
+        b.rx()[0].advance(1);
+        c.tx()[0].advance(1);
+        let _ = b.rx()[0].sync();
+        c.tx()[0].sync();
+        assert_eq!(receive(&mut e), frame(1, 2, i as u8), "frame {i}");
+    }
+}
+
+/// Objective: each queue can be a program's own; one that is taken, or not there, is refused by number.
+#[test]
+fn one_queue_each() {
+    if !inside("one_queue_each") {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 2);
+    let first = open(&d, "netmap:nva-0").unwrap();
+    let _second = open(&d, "netmap:nva-1").unwrap();
+    assert!(refused(open(&d, "netmap:nva-1")).contains("queue 1 of nva is taken"));
+    assert!(refused(open(&d, "netmap:nva")).contains("is taken"));
+    assert!(refused(open(&d, "netmap:nva-2")).contains("has 2, numbered from 0"));
+    drop(first);
+    until("the first queue is free", || open(&d, "netmap:nva-0").is_ok());
+}
+
+/// Objective: on a switch, an interface learns and forwards like any other port, and a frame with work left is finished for it.
+#[test]
+fn on_a_switch() {
+    if !inside("on_a_switch") {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 1);
+    let reply = d.call("port.attach", json!({"switch": "vale0", "port": "netmap:nva", "options": {}}));
+    assert_eq!(reply["result"]["kind"], "nic", "{reply}");
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), open(&d, "netmap:nvb").unwrap());
+    common::send(&mut a, &frame(255, 1, 1));
+    assert_eq!(receive(&mut b), frame(255, 1, 1));
+    for tag in 0..200 {
+        common::send(&mut b, &frame(1, 2, tag));
+        assert_eq!(receive(&mut a), frame(1, 2, tag));
+        common::send(&mut a, &frame(2, 1, tag));
+        assert_eq!(receive(&mut b), frame(2, 1, tag));
+    }
+    d.call("port.detach", json!({"switch": "vale0", "port": "nva"}));
+    until("no program", || Interface::find("nva").unwrap().program().is_none());
+}
+
+/// Objective: an interface whose driver has no XDP is served in the stack: the loopback interface gives back what is sent.
+#[test]
+fn generic_mode() {
+    if !inside("generic_mode") {
+        return;
+    }
+    let d = Daemon::start("");
+    ip("link set lo up");
+    let mut lo = open(&d, "netmap:lo").unwrap();
+    assert!(notes(&d, "netmap:lo").contains("in the stack"), "{}", notes(&d, "netmap:lo"));
+    for tag in 0..50 {
+        common::send(&mut lo, &frame(1, 2, tag));
+        assert_eq!(receive(&mut lo), frame(1, 2, tag));
+    }
+}
+
+/// Objective: a frame of 9,000 bytes takes several slots each way.
+#[test]
+fn jumbo_frames() {
+    if !inside("jumbo_frames") {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 1);
+    ip("link set nva mtu 9000");
+    ip("link set nvb mtu 9000");
+    let (mut a, mut b) = (open(&d, "netmap:nva").unwrap(), open(&d, "netmap:nvb").unwrap());
+    let frames: Vec<Vec<u8>> = (0..100u32)
+        .map(|i| {
+            let mut frame: Vec<u8> = (0..9014 - i * 50).map(|k| (k * 3 + i) as u8).collect();
+            frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
+            frame
+        })
+        .collect();
+    assert!(carry(&mut a, &mut b, &frames) == frames);
+}
+
+/// Objective: what stands in the way is named: no such interface, another program, a kernel's limit; and nothing is left behind.
+#[test]
+fn refusals() {
+    if !inside("refusals") {
+        return;
+    }
+    let (d, other) = (Daemon::start(""), Daemon::start(""));
+    cable("nva", "nvb", 1);
+    assert!(refused(open(&d, "netmap:nosuch0")).contains("no interface nosuch0"));
+    let _held = open(&other, "netmap:nva").unwrap();
+    let text = refused(open(&d, "netmap:nva"));
+    assert!(text.contains("has an XDP program already") && text.contains("\"netvale\""), "{text}");
+    assert!(refused(open(&d, "netmap:nvb^")).contains("host rings"), "host rings");
+    let small = Options { buf_size: 1024, slots: 0, ..d.options() };
+    let text = refused(Port::open_with("netmap:nvb", &small));
+    assert!(text.contains("2048"), "{text}");
+    until("no program", || Interface::find("nvb").unwrap().program().is_none());
+}
+
+/// Objective: an interface that is deleted while a program has it costs that program its frames, and nobody processor time.
+#[test]
+fn deleted_interface() {
+    if !inside("deleted_interface") {
+        return;
+    }
+    let d = Daemon::start("workers = 1");
+    cable("nva", "nvb", 1);
+    let mut a = open(&d, "netmap:nva").unwrap();
+    let (mut x, mut y) = (d.open("vale0:x").unwrap(), d.open("vale0:y").unwrap());
+    ip("link del nva");
+    for tag in 0..20 {
+        a.tx()[0].send(&frame(1, 2, tag));
+        a.tx()[0].sync();
+        common::send(&mut x, &frame(255, 1, tag));
+        assert_eq!(receive(&mut y), frame(255, 1, tag));
+    }
+    let sleeps = |d: &Daemon| -> u64 {
+        let stats: Value = d.call("stats", json!({}));
+        stats["result"]["workers"][0]["slept_ns"].as_u64().unwrap()
+    };
+    let before = sleeps(&d);
+    until("the worker sleeps", || sleeps(&d) > before + 50_000_000);
+}
