@@ -20,6 +20,7 @@ LIST
 packages_test() {
     packages_demo
     cat <<'LIST'
+ethtool|has veth pairs finish their checksums
 tcpdump|reads back captured files, captures on ports
 libpcap-dev|C program for libpcap, compiled without netvale
 ngrep|unmodified libpcap program

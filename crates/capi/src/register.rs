@@ -74,7 +74,7 @@ fn finish(
     reg.nr_offset = r.nifp;
     reg.nr_memsize = r.memsize;
     (reg.nr_tx_slots, reg.nr_rx_slots) = (r.tx_slots, r.rx_slots);
-    (reg.nr_tx_rings, reg.nr_rx_rings) = (r.tx_rings as u16, r.rx_rings as u16);
+    (reg.nr_tx_rings, reg.nr_rx_rings) = ((r.tx_rings - r.host_rings) as u16, (r.rx_rings - r.host_rings) as u16);
     (reg.nr_host_tx_rings, reg.nr_host_rx_rings) = (1, 1);
     reg.nr_mem_id = u16::try_from(r.mem_id).unwrap_or(u16::MAX);
     reg.nr_extra_bufs = r.extra_bufs;

@@ -80,6 +80,7 @@ mod reply {
     pub const NUM_IFS: Range<usize> = 188..192;
     pub const NUM_RINGS: Range<usize> = 192..196;
     pub const ALONE: Range<usize> = 196..200;
+    pub const HOST_RINGS: Range<usize> = 200..204;
     pub const TEXT: Range<usize> = 256..512;
 }
 
@@ -182,10 +183,12 @@ pub struct AttachReply {
     pub num_bufs: u32,
     /// Bytes a buffer.
     pub buf_size: u32,
-    /// Tx rings of the port.
+    /// Tx rings of the port, host rings included.
     pub tx_rings: u32,
-    /// Rx rings of the port.
+    /// Rx rings of the port, host rings included.
     pub rx_rings: u32,
+    /// How many of each direction's last rings are host rings.
+    pub host_rings: u32,
     /// Slots of a tx ring.
     pub tx_slots: u32,
     /// Slots of an rx ring.
@@ -406,6 +409,7 @@ impl AttachReply {
             (reply::NUM_IFS, self.num_ifs),
             (reply::NUM_RINGS, self.num_rings),
             (reply::ALONE, self.alone.into()),
+            (reply::HOST_RINGS, self.host_rings),
         ] {
             w.u32(at, v);
         }
@@ -468,6 +472,7 @@ impl AttachReply {
             num_ifs: r.u32(reply::NUM_IFS),
             num_rings: r.u32(reply::NUM_RINGS),
             alone: r.u32(reply::ALONE) != 0,
+            host_rings: r.u32(reply::HOST_RINGS).min(tx_rings).min(rx_rings),
         })
     }
 }

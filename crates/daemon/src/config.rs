@@ -95,6 +95,9 @@ pub struct PortConfig {
     /// TAP, vhost, virtio: merge TCP segments that follow one another.
     #[serde(default)]
     pub gro: bool,
+    /// Interfaces: the stack behind it is attached too.
+    #[serde(default)]
+    pub host: bool,
     /// vhost-user: connect to the socket instead of listening there.
     #[serde(default)]
     pub client: bool,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use netvale_control::types::{AttachParams, PortKind, PortOptions};
+use netvale_nic::stack::Stack;
 use netvale_port::{Egress, Ingress};
 use netvale_tap::{Tap, TapEgress, TapError, TapIngress, TapOptions};
 use netvale_vhost::driver::port::VirtioPort;
@@ -28,6 +29,8 @@ pub struct Device {
     pub vhost: Option<VhostPort>,
     /// A virtio-net driver.
     pub virtio: Option<VirtioPort>,
+    /// The stack behind an interface.
+    pub stack: Option<Arc<Stack>>,
 }
 
 impl Device {
@@ -65,6 +68,7 @@ impl State {
                 no_in_order: c.no_in_order,
                 vector: c.vector,
                 gro: c.gro,
+                host: c.host,
                 client: c.client,
                 mac: c.mac,
                 ..PortOptions::default()
@@ -84,7 +88,7 @@ impl State {
         caller: Caller,
     ) -> Result<(), Refusal> {
         self.check_free(switch, port)?;
-        let options = TapOptions { name: name.to_owned(), queues: o.rings, mtu: o.mtu, up: false };
+        let options = TapOptions { name: name.to_owned(), queues: o.rings, mtu: o.mtu, ..TapOptions::default() };
         let tap = Tap::open(&options).map_err(|e| tap_refusal(&e))?;
         let uso = if tap.has_uso() { "TSO, USO" } else { "TSO" };
         let detail = format!("interface {}, offloads: checksum, {uso}", tap.name());
@@ -108,7 +112,7 @@ impl State {
     }
 }
 
-fn tap_refusal(e: &TapError) -> Refusal {
+pub(crate) fn tap_refusal(e: &TapError) -> Refusal {
     let errno = match e {
         TapError::NoTun(errno) | TapError::Step { source: errno, .. } => *errno,
         TapError::Permission(_) => Errno::PERM,

@@ -55,9 +55,7 @@ impl PortRecord {
 
     /// Without its rings.
     fn summary(&self, name: &str) -> PortInfo {
-        let region = self.rings().map(|r| {
-            region_info(r.mem.region(), r.mem_id)
-        });
+        let region = self.rings().map(|r| region_info(r.mem.region(), r.mem_id));
         PortInfo {
             name: name.to_owned(),
             switch: Some(self.switch.name().to_owned()),

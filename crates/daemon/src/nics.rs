@@ -12,17 +12,20 @@ use netvale_mem::mapping::Pages;
 use netvale_mem::notify::KickCounts;
 use netvale_mem::region::Binding;
 use netvale_mem::{Mapping, PortMem, PortShape, Region};
-use netvale_nic::bpf::Mode;
+use netvale_nic::bpf::{Diversion, Mode};
 use netvale_nic::egress::NicEgress;
+use netvale_nic::iface::Interface;
 use netvale_nic::ingress::NicIngress;
 use netvale_nic::socket::{Buffers, Got, Socket};
-use netvale_nic::through::{ThroughRx, ThroughTx};
+use netvale_nic::stack::{Stack, StackRx, StackTx};
+use netvale_nic::through::{RxEnd, ThroughRx, ThroughTx};
 use netvale_nic::{Nic, NicError, NicOptions, Opened as OpenedQueue};
 use netvale_port::{Egress, Ingress, RingCounters};
 use netvale_portspec::{Directions, Memory, NicSpec, PortSpec, Rings as RingsSpec};
+use netvale_tap::{Tap, TapEgress, TapIngress, TapOptions};
 use rustix::io::Errno;
 
-use crate::devices::Device;
+use crate::devices::{Device, tap_refusal};
 use crate::inspect::{counted, region_info, with_indices};
 use crate::open::{Attachment, Opened, refuse};
 use crate::refusal::Refusal;
@@ -56,6 +59,7 @@ pub fn mode_words(nic: &Nic, got: Got) -> String {
 #[derive(Default)]
 pub struct Nics {
     open: BTreeMap<String, Weak<Nic>>,
+    stacks: BTreeMap<String, Weak<Stack>>,
     sockets: Vec<(u32, Weak<Socket>)>,
     /// The region that a user's interfaces share.
     regions: BTreeMap<u32, (u32, Weak<Region>)>,
@@ -71,6 +75,31 @@ impl Nics {
         let nic = Nic::open(name, options)?;
         self.open.insert(name.to_owned(), Arc::downgrade(&nic));
         Ok(nic)
+    }
+
+    /// What the stack sends on the interface, and what it receives there, from now on; with `finished` frames only.
+    fn stack(&mut self, nic: &Nic, finished: bool) -> Result<Arc<Stack>, Refusal> {
+        let interface = nic.interface();
+        if self.stacks.get(&interface.name).is_some_and(|stack| stack.strong_count() > 0) {
+            return refuse(Errno::BUSY, format!("the host rings of {} are taken: end who has them", interface.name));
+        }
+        let options = TapOptions {
+            name: "nvhost%d".to_owned(),
+            mtu: Some(interface.mtu),
+            no_offloads: finished,
+            ..TapOptions::default()
+        };
+        let tap = Tap::open(&options).map_err(|e| tap_refusal(&e))?;
+        let failed = |what: &str, source: Errno| {
+            Refusal::new(source, format!("host rings of {}: cannot {what}: {source}", interface.name))
+        };
+        let there = Interface::find(tap.name()).map_err(|e| failed("find the TAP", e))?;
+        let diversion = Diversion::attach(interface.index, there.index).map_err(|(what, e)| failed(what, e))?;
+        tap.bring_up().map_err(|e| tap_refusal(&e))?;
+        let queue = tap.into_queues().pop().ok_or_else(|| Refusal::internal("a TAP without a queue"))?;
+        let stack = Arc::new(Stack { tap: Arc::new(queue), diversion });
+        self.stacks.insert(interface.name.clone(), Arc::downgrade(&stack));
+        Ok(stack)
     }
 
     /// A socket that has registered the region with that number.
@@ -90,6 +119,8 @@ pub struct NicPort {
     bells: Vec<Bells>,
     tx: Range<u32>,
     rx: Range<u32>,
+    /// Host rings, the last of each direction.
+    host: u32,
     tasks: Vec<Placed>,
     owner: Caller,
     /// For each ring that is bound, tx first: what passed, and kicks to the program.
@@ -115,9 +146,14 @@ impl NicPort {
             tx_bound: self.tx.clone(),
             rx_bound: self.rx.clone(),
             alone: true,
+            host_rings: self.host,
             ..region_reply(&self.mem)
         };
         Ok((reply, fds))
+    }
+
+    fn bells(&self, i: u32) -> Result<&Bells, Refusal> {
+        self.bells.get(i as usize).ok_or_else(|| Refusal::internal("a ring without bells"))
     }
 
     /// As `netvale show` tells it.
@@ -150,16 +186,19 @@ fn may_take(name: &str, caller: Caller) -> Result<(), Refusal> {
     refuse(Errno::ACCESS, format!("{name}: only root and the daemon's own user open network interfaces"))
 }
 
-/// The queues that a specification names.
+/// The rings that a specification names: those of queues, and behind them the host ring.
 fn wanted(rings: RingsSpec, queues: u32) -> Result<Range<u32>, Refusal> {
     match rings {
         RingsSpec::AllNic => Ok(0..queues),
+        RingsSpec::NicAndHost => Ok(0..queues + 1),
+        RingsSpec::AllHost => Ok(queues..queues + 1),
+        RingsSpec::OneHost(i) if i.get() == 0 => Ok(queues..queues + 1),
+        RingsSpec::OneHost(_) => refuse(Errno::INVAL, "an interface has one host ring, number 0"),
         RingsSpec::OneNic(i) if u32::from(i.get()) < queues => Ok(u32::from(i.get())..u32::from(i.get()) + 1),
         RingsSpec::OneNic(i) => {
             let i = i.get();
             refuse(Errno::INVAL, format!("ring {i} asked for; the interface has {queues}, numbered from 0"))
         }
-        _ => refuse(Errno::OPNOTSUPP, "host rings of interfaces are not there yet: leave '^' or '*' away"),
     }
 }
 
@@ -185,16 +224,17 @@ impl State {
             Directions::Rx => (0..0, which),
         };
         let or = |asked: u32| if asked == 0 { SLOTS } else { asked };
+        let host = u32::from(tx.end.max(rx.end) > queues);
         let shape = PortShape {
-            tx_rings: queues,
-            rx_rings: queues,
+            tx_rings: queues + host,
+            rx_rings: queues + host,
             tx_slots: or(spec.conf.tx_slots.max(request.tx_slots)),
             rx_slots: or(spec.conf.rx_slots.max(request.rx_slots)),
         };
         let (region, mem_id) = self.nic_region(&spec.memory, shape, request, caller)?;
-        let mem = Arc::new(region.port(shape)?);
+        let mem = Arc::new(region.port_with_host_rings(shape, host)?);
         let binding = mem.bind(&spec.name.to_string(), tx.clone(), rx.clone(), request.extra_bufs)?;
-        let bells = (0..2 * queues).map(|_| Bells::new()).collect::<Result<_, _>>()?;
+        let bells = (0..2 * (queues + host)).map(|_| Bells::new()).collect::<Result<_, _>>()?;
         let port = NicPort {
             name: request.name.clone(),
             nic,
@@ -204,6 +244,7 @@ impl State {
             bells,
             tx,
             rx,
+            host,
             tasks: Vec::new(),
             owner: caller,
             counts: Vec::new(),
@@ -224,13 +265,19 @@ impl State {
         let shape = port.mem.shape();
         let entries = shape.tx_slots.max(shape.rx_slots).next_power_of_two();
         let (mut sends, mut receives) = (Vec::new(), Vec::new());
-        for queue in port.tx.start.max(port.rx.start)..port.tx.end.max(port.rx.end) {
+        let queues = port.nic.interface().queues;
+        for queue in port.tx.start.max(port.rx.start)..port.tx.end.max(port.rx.end).min(queues) {
             let share = self.nics.registered(port.mem_id);
             let receives_here = port.rx.contains(&queue);
             let opened = port.nic.queue(queue, entries, (&map, buffers), share.as_ref(), receives_here)?;
             self.nics.sockets.push((port.mem_id, Arc::downgrade(&opened.receiver.socket)));
             port.got = Some(opened.got);
             let (rx, tx) = through(&port, queue, opened, buffers)?;
+            sends.extend(tx);
+            receives.extend(rx);
+        }
+        if port.host > 0 {
+            let (rx, tx) = host_rings(&port, &self.nics.stack(&port.nic, true)?)?;
             sends.extend(tx);
             receives.extend(rx);
         }
@@ -297,7 +344,9 @@ impl State {
         let entries = (if o.slots == 0 { SLOTS } else { o.slots }).next_power_of_two();
         let (mut egress, mut ingresses) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
         let mut detail = None;
-        for queue in which {
+        let queues = nic.interface().queues;
+        let host = o.host || which.end > queues;
+        for queue in which.start..which.end.min(queues) {
             let (ingress, out, got) = switch_queue(&nic, queue, entries)?;
             ingresses.push(Box::new(ingress));
             egress.push(Arc::new(out));
@@ -305,8 +354,55 @@ impl State {
         }
         let device = Device { kind: PortKind::Nic, detail, ..Device::default() };
         let new = NewPort::device(device, caller, o);
-        self.plug(switch, port, egress, ingresses, new).map(|_| ())
+        self.plug(switch, port, egress, ingresses, new)?;
+        if host && let Err(why) = self.attach_stack((switch, port), &nic, o, caller) {
+            self.unplug(&format!("{switch}:{port}"), "its host stack cannot be attached")?;
+            return Err(why);
+        }
+        Ok(())
     }
+
+    /// Attaches the stack behind an interface to a switch, as the port `NAME^`.
+    fn attach_stack(
+        &mut self,
+        (switch, port): (&str, &str),
+        nic: &Nic,
+        o: &PortOptions,
+        caller: Caller,
+    ) -> Result<(), Refusal> {
+        let name = host_port(port);
+        self.check_free(switch, &name)?;
+        let stack = self.nics.stack(nic, false)?;
+        let egress: Arc<dyn Egress> = Arc::new(TapEgress::new(Arc::clone(&stack.tap), Arc::default()));
+        let ingress = Box::new(TapIngress::new(Arc::clone(&stack.tap), Arc::default()));
+        let detail = Some(format!("the host's stack behind interface {}", nic.interface().name));
+        let device = Device { kind: PortKind::Nic, detail, stack: Some(stack), ..Device::default() };
+        let new = NewPort::device(device, caller, o);
+        self.plug(switch, &name, vec![egress], vec![ingress], new).map(|_| ())
+    }
+}
+
+/// What moves frames between the stack and the port's host rings, in the directions that are bound.
+fn host_rings(port: &NicPort, stack: &Arc<Stack>) -> Result<(Option<Counted>, Option<Counted>), Refusal> {
+    let (mut rx, mut tx) = (None, None);
+    let n_tx = port.mem.shape().tx_rings;
+    let last = n_tx - 1;
+    if let Some(side) = port.mem.tx.last().filter(|_| port.tx.contains(&last)) {
+        let (bells, counters) = (port.bells(last)?, Arc::<RingCounters>::default());
+        let host = HostTx::new(side.clone(), bells.wake.try_clone()?);
+        let kicks = host.kicks();
+        let doorbell = bells.doorbell.try_clone()?;
+        let task = StackTx::new(Arc::clone(&port.mem), host, doorbell, Arc::clone(stack), Arc::clone(&counters));
+        tx = Some((Box::new(task) as Box<dyn Task>, (counters, kicks)));
+    }
+    if let Some(side) = port.mem.rx.last().filter(|_| port.rx.contains(&last)) {
+        let counters = Arc::<RingCounters>::default();
+        let end = RxEnd::new(side.clone(), port.bells(n_tx + last)?.wake.try_clone()?);
+        let task = StackRx::new(Arc::clone(&port.mem), end, Arc::clone(stack), Arc::clone(&counters));
+        let kicks = task.kicks();
+        rx = Some((Box::new(task) as Box<dyn Task>, (counters, kicks)));
+    }
+    Ok((rx, tx))
 }
 
 /// A task and what it counts.
@@ -321,26 +417,36 @@ fn through(
 ) -> Result<(Option<Counted>, Option<Counted>), Refusal> {
     let n_tx = port.mem.shape().tx_rings;
     let OpenedQueue { receiver, sender, got, queue: held } = opened;
-    let bells = |i: u32| port.bells.get(i as usize).ok_or_else(|| Refusal::internal("a ring without bells"));
     let (mut rx, mut tx) = (None, None);
     if let Some(side) = port.mem.tx.get(queue as usize).filter(|_| port.tx.contains(&queue)) {
-        let b = bells(queue)?;
+        let b = port.bells(queue)?;
         let (host, counters) = (HostTx::new(side.clone(), b.wake.try_clone()?), Arc::<RingCounters>::default());
         let kicks = host.kicks();
         let ours = (Arc::clone(&held), Arc::clone(&counters));
-        let task = ThroughTx::new(Arc::clone(&port.mem), host, b.doorbell.try_clone()?, (sender, buffers, got.multi_buffer), ours)?;
+        let task = ThroughTx::new(
+            Arc::clone(&port.mem),
+            host,
+            b.doorbell.try_clone()?,
+            (sender, buffers, got.multi_buffer),
+            ours,
+        )?;
         tx = Some((Box::new(task) as Box<dyn Task>, (counters, kicks)));
     }
     if let Some(side) = port.mem.rx.get(queue as usize).filter(|_| port.rx.contains(&queue)) {
-        let b = bells(n_tx + queue)?;
+        let b = port.bells(n_tx + queue)?;
         let counters = Arc::<RingCounters>::default();
-        let both = (b.wake.try_clone()?, b.doorbell.try_clone()?);
+        let both = (RxEnd::new(side.clone(), b.wake.try_clone()?), b.doorbell.try_clone()?);
         let ours = (held, Arc::clone(&counters));
-        let task = ThroughRx::new(Arc::clone(&port.mem), side.clone(), both, (receiver, buffers), ours)?;
+        let task = ThroughRx::new(Arc::clone(&port.mem), both, (receiver, buffers), ours)?;
         let kicks = task.kicks();
         rx = Some((Box::new(task) as Box<dyn Task>, (counters, kicks)));
     }
     Ok((rx, tx))
+}
+
+/// The name of the port for the stack behind an interface that is the port `name`.
+pub fn host_port(name: &str) -> String {
+    format!("{name}^")
 }
 
 /// A queue for a switch, with memory of its own: half of it to receive into, half to send from.
@@ -348,7 +454,8 @@ fn switch_queue(nic: &Arc<Nic>, queue: u32, entries: u32) -> Result<(NicIngress,
     // Buffer 0 has no room for the kernel's headroom before it.
     let count = 1 + 2 * entries;
     let bytes = (count as usize * DEFAULT_BUF_SIZE as usize).next_multiple_of(4096);
-    let missing = || Refusal::new(Errno::NOMEM, format!("no memory for {count} frames of interface {}", nic.interface().name));
+    let missing =
+        || Refusal::new(Errno::NOMEM, format!("no memory for {count} frames of interface {}", nic.interface().name));
     let memory = Arc::new(Mapping::private(bytes).ok_or_else(missing)?);
     let buffers = Buffers { first: 0, stride: DEFAULT_BUF_SIZE, count };
     let opened = nic.queue(queue, entries, (&memory, buffers), None, true)?;

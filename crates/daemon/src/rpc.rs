@@ -7,6 +7,7 @@ use netvale_portspec::{AttachSpec, SwitchName};
 use netvale_vhost::driver::port::Target;
 use rustix::io::Errno;
 
+use crate::nics::host_port;
 use crate::refusal::Refusal;
 use crate::state::{Caller, State};
 
@@ -42,6 +43,11 @@ impl Handler for Rpc<'_> {
             Request::PortDetach(p) => {
                 let full = full_name(&p.switch, &p.port);
                 self.state.unplug(&full, "asked for")?;
+                // The stack behind an interface goes with it.
+                let stack = host_port(&full);
+                if self.state.ports.contains_key(&stack) {
+                    self.state.unplug(&stack, "its interface is detached")?;
+                }
                 Ok(Reply::Done(Done {}))
             }
             Request::PortList(p) => match &p.switch {

@@ -2,6 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
+use netvale_nic::stack::{StackRx, StackTx};
 use netvale_nic::through::{ThroughRx, ThroughTx};
 use netvale_switch::{Forwarder, Passed, Work};
 
@@ -90,6 +91,70 @@ impl Task for ThroughTx {
 
     fn is_cheap(&self) -> bool {
         true
+    }
+}
+
+impl Task for StackTx {
+    fn pass(&mut self, _work: &mut Work) -> Passed {
+        match StackTx::pass(self) {
+            0 if self.is_full() => Passed::Held,
+            0 => Passed::Idle,
+            n => Passed::Frames(n),
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        self.is_full()
+    }
+
+    fn arm(&mut self) -> bool {
+        StackTx::arm(self)
+    }
+
+    fn disarm(&mut self) {
+        StackTx::disarm(self);
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(StackTx::wake_fd(self))
+    }
+
+    fn woken(&mut self) {
+        StackTx::woken(self);
+    }
+
+    fn is_cheap(&self) -> bool {
+        true
+    }
+}
+
+impl Task for StackRx {
+    fn pass(&mut self, _work: &mut Work) -> Passed {
+        match StackRx::pass(self) {
+            0 => Passed::Idle,
+            n => Passed::Frames(n),
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        false
+    }
+
+    fn arm(&mut self) -> bool {
+        // The TAP itself wakes a level-triggered sleeper.
+        false
+    }
+
+    fn disarm(&mut self) {}
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(StackRx::wake_fd(self))
+    }
+
+    fn woken(&mut self) {}
+
+    fn is_cheap(&self) -> bool {
+        false
     }
 }
 

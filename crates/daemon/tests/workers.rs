@@ -44,7 +44,7 @@ fn no_request_is_lost() {
     for spin in [0, 5, 20] {
         let worker = Worker::start(0, None, Polling::Spin(Duration::from_micros(spin))).unwrap();
         let silent = Silent(Doorbell::new().unwrap(), Arc::default());
-        worker.add(1, Forwarder::new(Arc::clone(&switch), port, 0, Box::new(silent)));
+        worker.add(1, Box::new(Forwarder::new(Arc::clone(&switch), port, 0, Box::new(silent))));
         for request in 0..20_000u32 {
             // Not always at the same moment.
             (0..request % 64).for_each(|_| std::hint::spin_loop());

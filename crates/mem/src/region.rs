@@ -167,6 +167,14 @@ impl Region {
     /// # Errors
     /// [`RegionError::Exhausted`] or [`RegionError::Slots`]; nothing is kept then.
     pub fn port(self: &Arc<Self>, shape: PortShape) -> Result<PortMem, RegionError> {
+        self.port_with_host_rings(shape, 0)
+    }
+
+    /// The same, the last `host` rings of each direction being host rings.
+    ///
+    /// # Errors
+    /// As [`Region::port`].
+    pub fn port_with_host_rings(self: &Arc<Self>, shape: PortShape, host: u32) -> Result<PortMem, RegionError> {
         self.check_slots(shape.tx_slots)?;
         self.check_slots(shape.rx_slots)?;
         let count = shape.tx_rings + shape.rx_rings;
@@ -182,7 +190,8 @@ impl Region {
             }
             pools.rings.take_run(count).ok_or(RegionError::Exhausted { what: "rings", asked: count, free })?
         };
-        let mut mem = PortMem { region: Arc::clone(self), shape, ids: ids.clone(), tx: Vec::new(), rx: Vec::new() };
+        let ids_of = ids.clone();
+        let mut mem = PortMem { region: Arc::clone(self), shape, host, ids: ids_of, tx: Vec::new(), rx: Vec::new() };
         for (k, id) in ids.enumerate() {
             let is_rx = k as u32 >= shape.tx_rings;
             let slots = if is_rx { shape.rx_slots } else { shape.tx_slots };
@@ -289,6 +298,7 @@ pub struct RingSide {
 pub struct PortMem {
     region: Arc<Region>,
     shape: PortShape,
+    host: u32,
     ids: Range<u32>,
     /// Tx rings in order.
     pub tx: Vec<RingSide>,
@@ -332,12 +342,13 @@ impl PortMem {
         let field = |o: usize, v: u32| region.store_u32(at + o as u64, v);
         field(offset_of!(NetmapIf, ni_version), NETMAP_API);
         field(offset_of!(NetmapIf, ni_flags), 0);
-        field(offset_of!(NetmapIf, ni_tx_rings), self.shape.tx_rings);
-        field(offset_of!(NetmapIf, ni_rx_rings), self.shape.rx_rings);
+        field(offset_of!(NetmapIf, ni_tx_rings), self.shape.tx_rings - self.host);
+        field(offset_of!(NetmapIf, ni_rx_rings), self.shape.rx_rings - self.host);
         field(offset_of!(NetmapIf, ni_bufs_head), head);
-        // netmap reports at least one host ring each way; these have offset 0: not bound.
-        field(offset_of!(NetmapIf, ni_host_tx_rings), 1);
-        field(offset_of!(NetmapIf, ni_host_rx_rings), 1);
+        // netmap reports at least one host ring each way; where there is none, it has offset 0: not bound.
+        field(offset_of!(NetmapIf, ni_host_tx_rings), self.host.max(1));
+        field(offset_of!(NetmapIf, ni_host_rx_rings), self.host.max(1));
+        let missing = if self.host == 0 { Some(0) } else { None };
         let bound = |rings: &[RingSide], i: u32, range: &Range<u32>| match rings.get(i as usize) {
             Some(side) if range.contains(&i) => side.ring.place().ring.wrapping_sub(at),
             _ => 0,
@@ -345,7 +356,7 @@ impl PortMem {
         let (n_tx, n_rx) = (self.shape.tx_rings, self.shape.rx_rings);
         let tx_offsets = (0..n_tx).map(|i| bound(&self.tx, i, &tx));
         let rx_offsets = (0..n_rx).map(|i| bound(&self.rx, i, &rx));
-        let all = tx_offsets.chain([0]).chain(rx_offsets).chain([0]);
+        let all = tx_offsets.chain(missing).chain(rx_offsets).chain(missing);
         for (k, v) in all.enumerate() {
             region.store_u64(at + (size_of::<NetmapIf>() + 8 * k) as u64, v);
         }

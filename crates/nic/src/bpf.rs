@@ -27,6 +27,7 @@ pub const COMMANDS: [u32; 7] = [
 ];
 
 const MAP_TYPE_XSKMAP: u32 = 17;
+const PROG_TYPE_SCHED_CLS: u32 = 3;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 /// Frames may come in several buffers (Linux 5.18).
@@ -132,6 +133,13 @@ fn number(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().cast_unsigned()
 }
 
+/// Operations (linux/bpf.h, linux/bpf_common.h).
+const LOAD_WORD: u8 = 0x61;
+const STORE_WORD: u8 = 0x63;
+const MOVE_IMM: u8 = 0xb7;
+const CALL: u8 = 0x85;
+const EXIT: u8 = 0x95;
+
 /// One instruction: operation, registers, offset, number.
 fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> u64 {
     let [o0, o1] = off.to_le_bytes();
@@ -141,11 +149,7 @@ fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> u64 {
 
 /// `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`.
 fn redirect_to(map: BorrowedFd<'_>) -> [u64; 6] {
-    const LOAD_WORD: u8 = 0x61;
     const LOAD_IMM64: u8 = 0x18;
-    const MOVE_IMM: u8 = 0xb7;
-    const CALL: u8 = 0x85;
-    const EXIT: u8 = 0x95;
     /// Of struct xdp_md.
     const RX_QUEUE_INDEX: i16 = 16;
     const PSEUDO_MAP_FD: u8 = 1;
@@ -186,7 +190,8 @@ impl Program {
         };
         // SAFETY: the structure of this command, without addresses.
         let map = unsafe { bpf_fd(MAP_CREATE, &mut create) }.map_err(|e| ("make a map of sockets", e))?;
-        let prog = load(&redirect_to(map.as_fd())).map_err(|e| ("load the XDP program", e))?;
+        let prog =
+            load(&redirect_to(map.as_fd()), PROG_TYPE_XDP, ATTACH_XDP).map_err(|e| ("load the XDP program", e))?;
         let link = |mode: Mode| {
             let mut create = LinkCreate {
                 prog_fd: number(prog.as_fd()),
@@ -229,31 +234,92 @@ impl Program {
 
     /// Frames of `queue` go to the stack again.
     pub fn clear(&self, queue: u32) {
-        let mut elem = MapElem {
-            map_fd: number(self.map.as_fd()),
-            key: std::ptr::from_ref(&queue) as u64,
-            ..MapElem::default()
-        };
+        let mut elem =
+            MapElem { map_fd: number(self.map.as_fd()), key: std::ptr::from_ref(&queue) as u64, ..MapElem::default() };
         // SAFETY: the structure of this command; the key is four bytes. Fails only where there is none.
         let _ = unsafe { bpf(MAP_DELETE_ELEM, &mut elem) };
     }
 }
 
-fn load(insns: &[u64]) -> Result<OwnedFd, Errno> {
+/// The hooks behind host rings ([`crate::stack`]), attached. Dropping them gives the interface back to the stack.
+#[derive(Debug)]
+pub struct Diversion {
+    _links: [OwnedFd; 3],
+}
+
+impl Diversion {
+    /// What the stack sends on `interface` goes to `tap` instead; what comes from `tap` is received on `interface`.
+    ///
+    /// # Errors
+    /// What failed, and the kernel's reason: `EINVAL` before Linux 6.6.
+    pub fn attach(interface: u32, tap: u32) -> Result<Diversion, (&'static str, Errno)> {
+        const TCX_INGRESS: u32 = 46;
+        const TCX_EGRESS: u32 = 47;
+        let hook = |insns: &[u64], place: u32, at: u32| {
+            let prog = load(insns, PROG_TYPE_SCHED_CLS, place).map_err(|e| ("load a program for host rings", e))?;
+            let fd = number(prog.as_fd());
+            let mut create = LinkCreate { prog_fd: fd, target_ifindex: at, attach_type: place, flags: 0 };
+            // SAFETY: the structure of this command, without addresses.
+            unsafe { bpf_fd(LINK_CREATE, &mut create) }
+                .map_err(|e| ("attach a program for host rings (TCX, Linux 6.6 or newer)", e))
+        };
+        // The TAP's own first: nothing is led there before it knows what to take.
+        let only = hook(&only_marked(), TCX_EGRESS, tap)?;
+        let back = hook(&redirect(interface, 1), TCX_INGRESS, tap)?;
+        let away = hook(&[&mark()[..], &redirect(tap, 0)[..]].concat(), TCX_EGRESS, interface)?;
+        Ok(Diversion { _links: [away, back, only] })
+    }
+}
+
+/// Says of a frame that it was led here, in the mark, which nobody looks at any more.
+const MARK: i32 = 0x6e76_0001;
+/// Of struct __sk_buff.
+const SKB_MARK: i16 = 8;
+
+/// `skb->mark = MARK`.
+fn mark() -> [u64; 2] {
+    [insn(MOVE_IMM, 2, 0, 0, MARK), insn(STORE_WORD, 1, 2, SKB_MARK, 0)]
+}
+
+/// `return bpf_redirect(to, flags)`: `BPF_F_INGRESS` is 1.
+fn redirect(to: u32, flags: i32) -> [u64; 4] {
+    const REDIRECT: i32 = 23;
+    [
+        insn(MOVE_IMM, 1, 0, 0, to.cast_signed()),
+        insn(MOVE_IMM, 2, 0, 0, flags),
+        insn(CALL, 0, 0, 0, REDIRECT),
+        insn(EXIT, 0, 0, 0, 0),
+    ]
+}
+
+/// `return skb->mark == MARK ? TCX_PASS : TCX_DROP`.
+fn only_marked() -> [u64; 5] {
+    const JUMP_IF_EQUAL: u8 = 0x15;
+    [
+        insn(LOAD_WORD, 2, 1, SKB_MARK, 0),
+        insn(MOVE_IMM, 0, 0, 0, 0),
+        insn(JUMP_IF_EQUAL, 2, 0, 1, MARK),
+        insn(MOVE_IMM, 0, 0, 0, 2),
+        insn(EXIT, 0, 0, 0, 0),
+    ]
+}
+
+fn load(insns: &[u64], kind: u32, place: u32) -> Result<OwnedFd, Errno> {
     let license = c"Dual BSD/GPL";
+    let flags = if kind == PROG_TYPE_XDP { XDP_HAS_FRAGS } else { 0 };
     let mut attr = ProgLoad {
-        prog_type: PROG_TYPE_XDP,
+        prog_type: kind,
         insn_cnt: insns.len() as u32,
         insns: insns.as_ptr() as u64,
         license: license.as_ptr() as u64,
-        prog_flags: XDP_HAS_FRAGS,
+        prog_flags: flags,
         name: *NAME,
-        expected_attach_type: ATTACH_XDP,
+        expected_attach_type: place,
         ..ProgLoad::default()
     };
     // SAFETY: the structure of this command; instructions and license live until it returns.
     match unsafe { bpf_fd(PROG_LOAD, &mut attr) } {
-        Err(Errno::INVAL) => {
+        Err(Errno::INVAL) if flags != 0 => {
             attr.prog_flags = 0;
             // SAFETY: as above.
             unsafe { bpf_fd(PROG_LOAD, &mut attr) }

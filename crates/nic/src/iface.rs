@@ -89,9 +89,7 @@ impl Interface {
         let at = std::ptr::from_ref(&member).cast();
         let len = size_of_val(&member) as libc::socklen_t;
         // SAFETY: this option takes a packet_mreq, which it copies.
-        let done = unsafe {
-            libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, at, len)
-        };
+        let done = unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, at, len) };
         if done < 0 {
             return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
         }

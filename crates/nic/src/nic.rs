@@ -28,7 +28,9 @@ pub enum NicError {
         what: &'static str,
     },
     /// Another program is there.
-    #[error("{name} has an XDP program already, {program}: 'ip link set dev {name} xdp off' takes it away, or end what attached it")]
+    #[error(
+        "{name} has an XDP program already, {program}: 'ip link set dev {name} xdp off' takes it away, or end what attached it"
+    )]
     Program {
         /// Which interface.
         name: String,
@@ -57,7 +59,9 @@ pub enum NicError {
     #[error("buffers of {0} bytes are too small for AF_XDP: choose 2048 bytes or more, e.g. 2112")]
     Buffers(u32),
     /// Frames that do not fit.
-    #[error("{name} has an MTU of {mtu}, more than frames of {longest} bytes can hold: lower it, or choose larger buffers")]
+    #[error(
+        "{name} has an MTU of {mtu}, more than frames of {longest} bytes can hold: lower it, or choose larger buffers"
+    )]
     Mtu {
         /// Which interface.
         name: String,
@@ -190,8 +194,7 @@ impl Nic {
         let wish =
             Wish { ifindex: self.interface.index, queue: number, entries, buffers, copy_only: self.options.copy };
         let opened = open(memory, &wish, share);
-        let (receiver, sender, got) =
-            opened.map_err(|(what, source)| self.unopened(number, (what, source)))?;
+        let (receiver, sender, got) = opened.map_err(|(what, source)| self.unopened(number, (what, source)))?;
         // A VLAN tag comes on top of the Ethernet header.
         let longest = buffers.longest();
         if !got.multi_buffer && self.interface.mtu + 18 > longest {

@@ -117,8 +117,7 @@ impl ThroughTx {
     /// Whether frames are with the kernel, and the program waits for them to be sent.
     pub fn is_waited_for(&self) -> bool {
         use std::sync::atomic::Ordering;
-        self.again
-            || self.given != self.tx.hwcur() && self.tx.side().csb.appl_need_kick().load(Ordering::Relaxed) != 0
+        self.again || self.given != self.tx.hwcur() && self.tx.side().csb.appl_need_kick().load(Ordering::Relaxed) != 0
     }
 
     fn reap(&mut self) {
@@ -253,21 +252,112 @@ impl ThroughTx {
     }
 }
 
-/// From the queue to an rx ring.
-pub struct ThroughRx {
+/// Our end of an rx ring: one thread fills it.
+#[derive(Debug)]
+pub struct RxEnd {
     side: RingSide,
-    receiver: Receiver,
-    buffers: Buffers,
     /// First slot that the program does not see yet.
     hwtail: u32,
-    /// Slots before this one have given their buffers to the kernel.
-    posted: u32,
     /// The program's `head` as last found right, and one that could not be.
     head: u32,
     bad: Option<u32>,
-    wake_program: Doorbell,
-    doorbell: Doorbell,
+    wake: Doorbell,
     kicks: Arc<KickCounts>,
+}
+
+/// The program's `head` is outside of what it was given. Said once for each wrong value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadHead;
+
+impl RxEnd {
+    /// Takes over a fresh ring; `wake` is rung for the program.
+    pub fn new(side: RingSide, wake: Doorbell) -> RxEnd {
+        RxEnd { side, hwtail: 0, head: 0, bad: None, wake, kicks: Arc::default() }
+    }
+
+    /// Slots, buffers and status block.
+    pub fn side(&self) -> &RingSide {
+        &self.side
+    }
+
+    /// First slot that the program does not see yet.
+    pub fn hwtail(&self) -> u32 {
+        self.hwtail
+    }
+
+    /// Slots that can be filled: all up to the one before the program's `head`, which stays empty.
+    pub fn room(&self) -> u32 {
+        ring_space(self.hwtail, self.end(), self.side.ring.num_slots())
+    }
+
+    /// The slot before `head`.
+    pub fn end(&self) -> u32 {
+        if self.head == 0 { self.side.ring.num_slots() - 1 } else { self.head - 1 }
+    }
+
+    /// Whether the program published something that was not looked at.
+    pub fn has_news(&self) -> bool {
+        let head = self.side.csb.head();
+        head != self.head && self.bad != Some(head)
+    }
+
+    /// Takes over slots that the program has read. Returns whether there are any.
+    ///
+    /// # Errors
+    /// [`BadHead`]: the ring stands still until it is right.
+    pub fn released(&mut self) -> Result<bool, BadHead> {
+        let (head, n) = (self.side.csb.head(), self.side.ring.num_slots());
+        if head >= n || ring_space(self.head, head, n) > ring_space(self.head, self.hwtail, n) {
+            return if self.bad.replace(head) == Some(head) { Ok(false) } else { Err(BadHead) };
+        }
+        self.bad = None;
+        Ok(std::mem::replace(&mut self.head, head) != head)
+    }
+
+    /// Fills the next slot; seen with the next [`RxEnd::publish`].
+    #[inline]
+    pub fn put(&mut self, buf: u32, len: u16, flags: u16) {
+        self.side.ring.set_slot_word(self.hwtail, buf, len, flags);
+        self.hwtail = self.side.ring.next(self.hwtail);
+    }
+
+    /// Says that a frame of `len` bytes lies in the next slots' own buffers, of `size` bytes each.
+    pub fn fill(&mut self, len: usize, size: usize) {
+        let mut left = len;
+        loop {
+            let (n, buf) = (left.min(size), self.side.ring.slot_word(self.hwtail).buf_idx);
+            left -= n;
+            self.put(buf, n as u16, if left > 0 { NS_MOREFRAG } else { 0 });
+            if left == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Shows the program what was filled, and kicks it if it wants that.
+    pub fn publish(&self) {
+        self.side.csb.publish_tail(self.head, self.hwtail);
+        let kick = wanted(self.side.csb.appl_need_kick());
+        if kick {
+            self.wake.ring();
+        }
+        self.kicks.count(kick);
+    }
+
+    /// Kicks towards the program.
+    pub fn kicks(&self) -> Arc<KickCounts> {
+        Arc::clone(&self.kicks)
+    }
+}
+
+/// From the queue to an rx ring.
+pub struct ThroughRx {
+    end: RxEnd,
+    receiver: Receiver,
+    buffers: Buffers,
+    /// Slots before this one have given their buffers to the kernel.
+    posted: u32,
+    doorbell: Doorbell,
     wake: OwnedFd,
     counters: Arc<RingCounters>,
     queue: Arc<Queue>,
@@ -275,35 +365,19 @@ pub struct ThroughRx {
 }
 
 impl ThroughRx {
-    /// `bells`: what the program is rung by, and what it rings.
+    /// `end` is the ring, `doorbell` what the program rings.
     ///
     /// # Errors
     /// No descriptor is left.
     pub fn new(
         mem: Arc<PortMem>,
-        side: RingSide,
-        (wake_program, doorbell): (Doorbell, Doorbell),
+        (end, doorbell): (RxEnd, Doorbell),
         (receiver, buffers): (Receiver, Buffers),
         (queue, counters): (Arc<Queue>, Arc<RingCounters>),
     ) -> Result<ThroughRx, Errno> {
         let flags = epoll::EventFlags::IN;
         let wake = any_of(&[(doorbell.as_fd(), flags), (receiver.socket.as_fd(), flags)])?;
-        let mut through = ThroughRx {
-            side,
-            receiver,
-            buffers,
-            hwtail: 0,
-            posted: 0,
-            head: 0,
-            bad: None,
-            wake_program,
-            doorbell,
-            kicks: Arc::default(),
-            wake,
-            counters,
-            queue,
-            _mem: mem,
-        };
+        let mut through = ThroughRx { end, receiver, buffers, posted: 0, doorbell, wake, counters, queue, _mem: mem };
         through.post();
         Ok(through)
     }
@@ -316,35 +390,26 @@ impl ThroughRx {
 
     /// Takes over slots that the program has read, and posts their buffers.
     fn refill(&mut self) -> usize {
-        let (head, n) = (self.side.csb.head(), self.side.ring.num_slots());
-        if head == self.head {
-            return 0;
+        match self.end.released() {
+            Err(BadHead) => self.counters.dropped(DropReason::BadHead, 1),
+            Ok(true) => return self.post(),
+            Ok(false) => {}
         }
-        if head >= n || ring_space(self.head, head, n) > ring_space(self.head, self.hwtail, n) {
-            // The ring stands still until it is right.
-            if self.bad.replace(head) != Some(head) {
-                self.counters.dropped(DropReason::BadHead, 1);
-            }
-            return 0;
-        }
-        self.bad = None;
-        self.head = head;
-        self.post()
+        0
     }
 
-    /// Posts the buffers of slots up to the one before `head`, which stays empty.
+    /// Posts the buffers of slots that the program has given back.
     fn post(&mut self) -> usize {
-        let n = self.side.ring.num_slots();
-        let end = if self.head == 0 { n - 1 } else { self.head - 1 };
+        let end = self.end.end();
         let mut count = 0;
         while self.posted != end && self.receiver.fill.room() > 0 {
-            let buf = self.side.ring.slot_word(self.posted).buf_idx;
+            let buf = self.end.side().ring.slot_word(self.posted).buf_idx;
             match self.buffers.at(buf).filter(|_| buf >= 2) {
                 Some(at) => self.receiver.fill.put(at - HEADROOM),
                 // The kernel has one buffer less; the slot will get another one.
                 None => self.counters.dropped(DropReason::BadRxBuffer, 1),
             }
-            self.posted = self.side.ring.next(self.posted);
+            self.posted = self.end.side().ring.next(self.posted);
             count += 1;
         }
         if count > 0 {
@@ -363,22 +428,18 @@ impl ThroughRx {
         for _ in 0..count {
             let desc = self.receiver.rx.take();
             // A buffer that was posted, hence a slot that is not the program's.
-            let Some(buf) = self.buffers.index(desc.begin()).filter(|_| self.hwtail != self.posted) else { continue };
+            let Some(buf) = self.buffers.index(desc.begin()).filter(|_| self.end.hwtail() != self.posted) else {
+                continue;
+            };
             let goes_on = desc.options & CONTINUES != 0;
             let len = u16::try_from(desc.len).unwrap_or(u16::MAX);
-            self.side.ring.set_slot_word(self.hwtail, buf, len, if goes_on { NS_MOREFRAG } else { 0 });
-            self.hwtail = self.side.ring.next(self.hwtail);
+            self.end.put(buf, len, if goes_on { NS_MOREFRAG } else { 0 });
             frames += u64::from(!goes_on);
             bytes += u64::from(len);
         }
         if count > 0 {
             self.receiver.rx.release();
-            self.side.csb.publish_tail(self.head, self.hwtail);
-            let kick = wanted(self.side.csb.appl_need_kick());
-            if kick {
-                self.wake_program.ring();
-            }
-            self.kicks.count(kick);
+            self.end.publish();
             self.counters.passed(frames, bytes);
         }
         count as usize
@@ -386,17 +447,16 @@ impl ThroughRx {
 
     /// Asks for a kick when the program gives slots back, if the kernel is short of buffers. Returns whether there is something to do already.
     pub fn arm(&mut self) -> bool {
-        let n = self.side.ring.num_slots();
-        if ring_space(self.hwtail, self.posted, n) < n / 2 {
-            arm(self.side.csb.kern_need_kick());
+        let n = self.end.side().ring.num_slots();
+        if ring_space(self.end.hwtail(), self.posted, n) < n / 2 {
+            arm(self.end.side().csb.kern_need_kick());
         }
-        let head = self.side.csb.head();
-        head != self.head && self.bad != Some(head) || self.receiver.rx.ready() > 0
+        self.end.has_news() || self.receiver.rx.ready() > 0
     }
 
     /// No kicks while we look anyway.
     pub fn disarm(&mut self) {
-        disarm(self.side.csb.kern_need_kick());
+        disarm(self.end.side().csb.kern_need_kick());
     }
 
     /// Becomes readable when there is something to do.
@@ -411,7 +471,7 @@ impl ThroughRx {
 
     /// Kicks towards the program.
     pub fn kicks(&self) -> Arc<KickCounts> {
-        Arc::clone(&self.kicks)
+        self.end.kicks()
     }
 
     /// The queue.

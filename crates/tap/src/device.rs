@@ -35,6 +35,8 @@ pub struct TapOptions {
     pub mtu: Option<u32>,
     /// Bring the interface up.
     pub up: bool,
+    /// The kernel finishes checksums and segments before it gives us a frame.
+    pub no_offloads: bool,
 }
 
 /// Why there is no TAP.
@@ -87,13 +89,21 @@ impl Tap {
         let (mut name, mut queues, mut uso) = (options.name.clone(), Vec::new(), true);
         for _ in 0..count {
             let (fd, actual) = open_queue(&name, count > 1)?;
-            uso &= set_offloads(&fd, &actual)?;
+            uso &= set_offloads(&fd, &actual, options.no_offloads)?;
             name = actual;
             queues.push(fd);
         }
         let tap = Tap { name, queues, uso };
         tap.configure(options)?;
         Ok(tap)
+    }
+
+    /// Brings the interface up.
+    ///
+    /// # Errors
+    /// [`TapError`].
+    pub fn bring_up(&self) -> Result<(), TapError> {
+        self.configure(&TapOptions { up: true, ..TapOptions::default() })
     }
 
     fn configure(&self, options: &TapOptions) -> Result<(), TapError> {
@@ -140,12 +150,15 @@ fn open_queue(name: &str, several: bool) -> Result<(OwnedFd, String), TapError> 
     Ok((fd, actual))
 }
 
-/// Asks for every offload this kernel knows. Returns whether UDP segmentation (Linux 6.2) is among them.
-fn set_offloads(fd: &OwnedFd, name: &str) -> Result<bool, TapError> {
+/// Asks for every offload this kernel knows, or `none`. Returns whether UDP segmentation (Linux 6.2) is among them.
+fn set_offloads(fd: &OwnedFd, name: &str, none: bool) -> Result<bool, TapError> {
     let step = |what| move |source| TapError::Step { name: name.to_owned(), what, source };
     sys::set_vnet_hdr_size(fd, HDR_LEN as i32).map_err(step("set the header's size"))?;
     // Best effort: the default is smaller, not wrong.
     let _ = sys::set_send_buffer(fd, i32::MAX);
+    if none {
+        return sys::set_offload(fd, 0).map(|()| false).map_err(step("set offloads"));
+    }
     let tcp = offload::CSUM | offload::TSO4 | offload::TSO6 | offload::TSO_ECN;
     if sys::set_offload(fd, tcp | offload::USO4 | offload::USO6).is_ok() {
         return Ok(true);

@@ -87,6 +87,10 @@ pub struct Args {
     #[arg(long, help_heading = "Ports with a stack behind them (TAP, vhost, virtio)")]
     pub gro: bool,
 
+    /// netmap: attach the host's stack behind the interface too, as the port NAME^ ('vale-ctl -h').
+    #[arg(long, help_heading = "Network interfaces (netmap ports)")]
+    pub host: bool,
+
     /// vhost: connect to a front end that listens, instead of listening.
     #[arg(long, help_heading = "Virtual machines (vhost ports)")]
     pub client: bool,
@@ -165,6 +169,7 @@ fn params(args: &Args) -> Result<AttachParams, CliError> {
         no_in_order: args.no_in_order,
         vector: args.vector,
         gro: args.gro,
+        host: args.host,
         client: args.client,
         mac: args.mac,
     };
@@ -179,16 +184,22 @@ fn unfit(args: &Args, spec: &AttachSpec) -> Option<(&'static str, &'static str)>
     let virtio = matches!(spec, AttachSpec::Virtio(_) | AttachSpec::VirtioPci(_));
     let replay = matches!(spec, AttachSpec::Pcap(PcapFiles::Replay(_) | PcapFiles::Both { .. }));
     // Ports of the other kinds are the daemon's to judge.
-    if !(local || tap || vhost || virtio || matches!(spec, AttachSpec::Pcap(_))) {
+    let nic = matches!(spec, AttachSpec::Netmap(_));
+    if !(local || tap || vhost || virtio || nic || matches!(spec, AttachSpec::Pcap(_))) {
         return None;
     }
     [
-        (args.rings.is_some() && matches!(spec, AttachSpec::Pcap(_)), "--rings", "ports other than capture files"),
-        (args.slots.is_some() && !(local || virtio), "--slots", "local and virtio ports"),
+        (
+            args.rings.is_some() && (nic || matches!(spec, AttachSpec::Pcap(_))),
+            "--rings",
+            "ports other than capture files and interfaces",
+        ),
+        (args.slots.is_some() && !(local || virtio || nic), "--slots", "local, virtio and netmap ports"),
+        (args.host && !nic, "--host", "network interfaces (netmap ports)"),
         (args.buf_size.is_some() && !local, "--buf-size", "local ports"),
         (args.extra_bufs.is_some() && !local, "--extra-bufs", "local ports"),
         (args.huge && !local, "--huge", "local ports"),
-        (args.vnet_hdr.is_some() && (tap || vhost || virtio), "--vnet-hdr", "local and pcap ports"),
+        (args.vnet_hdr.is_some() && (tap || vhost || virtio || nic), "--vnet-hdr", "local and pcap ports"),
         (args.mtu.is_some() && !(tap || vhost), "--mtu", "TAP and vhost ports"),
         (args.packed && !virtio, "--packed", "virtio ports"),
         (args.no_mergeable && !virtio, "--no-mergeable", "virtio ports"),

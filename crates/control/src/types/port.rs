@@ -63,6 +63,9 @@ pub struct PortOptions {
     /// TAP, vhost-user, virtio: merge TCP segments that follow one another (GRO).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub gro: bool,
+    /// Interfaces: the host's stack behind it is attached too, as the port `NAME^`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub host: bool,
     /// vhost-user: connect to the socket instead of listening there.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub client: bool,

@@ -20,9 +20,9 @@ use super::ingress::VirtioIngress;
 use super::path::Path;
 use super::pci::PciDevice;
 use super::ram::MAX_QUEUE;
-use netvale_port::slot::Slot;
 use crate::port::{Queues, VhostError, socket};
 use crate::proto::device::MAX_PAIRS;
+use netvale_port::slot::Slot;
 
 /// A queue's place, filled when the device runs.
 pub type DriverSlot = Slot<Started>;

@@ -10,8 +10,8 @@ use crate::memory::GuestMemory;
 use crate::memory::log::DirtyLog;
 use crate::net::features::Framing;
 use crate::net::inflight::Record;
-use netvale_port::slot::Slot;
 use crate::queue::{Broken, Pieces, Queue};
+use netvale_port::slot::Slot;
 
 /// A started queue.
 pub struct Live {

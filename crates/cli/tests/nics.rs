@@ -1,0 +1,118 @@
+//! Network interfaces and the host's stack behind them, in network namespaces of their own.
+
+mod common;
+
+use std::process::Command;
+
+/// A cable between this namespace, where it is `va` with 10.5.0.1, and another, where it is `vb` with 10.5.0.2. A veth leaves checksums to
+/// whoever receives, which a real interface does not: that is switched off. The daemon runs here. At the end, all of it is gone with the shell.
+const BEGIN: &str = r#"
+there() { nsenter -t $there -n "$@"; }
+until_ok() { for i in $(seq 100); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done; echo "time is up: $*"; exit 1; }
+fails() { if "$@" >/dev/null 2>&1; then echo "not refused: $*"; exit 1; fi; }
+reach() { busybox ping -c 1 -W 1 10.5.0.2; }
+nv() { "$netvale" --run-dir "$dir" "$@"; }
+unshare -n sleep 300 & there=$!
+trap 'kill $there $daemon $program $server 2>/dev/null || true' EXIT
+ip link add va type veth peer name vb
+until_ok ip link set vb netns $there
+there ip addr add 10.5.0.2/24 dev vb
+there ip link set vb up
+ip addr add 10.5.0.1/24 dev va
+ip link set va up
+ethtool -K va tx off >/dev/null
+there ethtool -K vb tx off >/dev/null
+until_ok reach
+"$netvale" up --run-dir "$dir" 2>"$dir/log" & daemon=$!
+until_ok nv list
+"#;
+
+/// Runs a script in a network namespace of its own; none when this cannot be done here.
+fn run(script: &str, more: &[(&str, &str)]) -> Option<String> {
+    if !is_root() {
+        eprintln!("skipped: XDP programs need root");
+        return None;
+    }
+    for program in ["busybox", "ethtool", "nsenter"] {
+        let dirs = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin:/bin";
+        if !std::env::split_paths(&dirs).any(|d| d.join(program).exists()) {
+            eprintln!("skipped: {program} is not installed");
+            return None;
+        }
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new("timeout");
+    command.args(["100", "unshare", "-n", "sh", "-ec", &format!("{BEGIN}{script}")]);
+    command.env("netvale", env!("CARGO_BIN_EXE_netvale")).env("dir", dir.path()).envs(more.iter().copied());
+    let output = command.output().expect("unshare runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    Some(text)
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
+}
+
+/// Objective: with interface and host rings open, frames reach the stack and leave it only as far as the program moves them; whoever dies, by
+/// whatever signal, leaves the interface as it was.
+#[test]
+fn host_rings_and_sudden_death() {
+    let script = r#"
+"$netvale" --run-dir "$dir" bridge -i netmap:va -i netmap:va^ >/dev/null 2>&1 & program=$!
+until_ok nv show netmap:va^
+until_ok reach
+# Nobody moves frames: nothing passes.
+kill -STOP $program; fails reach; kill -CONT $program
+until_ok reach
+there busybox nc -l -p 5000 -e md5sum >/dev/null & server=$!
+dd if=/dev/urandom of="$dir/file" bs=64k count=32 2>/dev/null
+until_ok busybox nc 10.5.0.2 5000 -e dd "if=$dir/file" bs=64k
+wait $server
+# The program dies.
+kill -9 $program
+until_ok fails nv show netmap:va
+reach
+# The daemon dies.
+"$netvale" --run-dir "$dir" bridge -i netmap:va -i netmap:va^ >/dev/null 2>&1 & program=$!
+until_ok nv show netmap:va^
+ip link show va | grep -q xdp
+kill -9 $daemon
+until_ok reach
+fails sh -c 'ip link show va | grep -q xdp'
+fails ip link show nvhost0
+"#;
+    run(script, &[]);
+}
+
+/// Objective: an interface and the stack behind it are ports of a switch, and both go when the interface is detached.
+#[test]
+fn interface_and_stack_on_a_switch() {
+    let script = r#"
+nv attach vale0 netmap:va --host
+until_ok reach
+nv show vale0:va^ | grep "stack behind interface va"
+nv detach vale0 va
+fails nv show vale0:va^
+reach
+"#;
+    run(script, &[]);
+}
+
+/// Objective: two interfaces are joined by exchanging buffers, and a second program is told who is in its way.
+#[test]
+fn bridge_of_two_interfaces() {
+    let script = r#"
+unshare -n sleep 300 & far=$!
+trap 'kill $there $far $daemon $program 2>/dev/null || true' EXIT
+ip link add vc type veth peer name vd
+until_ok ip link set vd netns $far
+nsenter -t $far -n ip addr add 10.5.0.3/24 dev vd
+nsenter -t $far -n ip link set vd up
+ip link set vc up
+"$netvale" --run-dir "$dir" bridge -i netmap:va -i netmap:vc >/dev/null 2>&1 & program=$!
+until_ok there busybox ping -c 1 -W 1 10.5.0.3
+nv bridge -i netmap:va -i netmap:vc 2>&1 | grep "queue 0 of va is taken"
+"#;
+    run(script, &[]);
+}

@@ -1,0 +1,244 @@
+//! Host rings: what the stack sends on an interface comes to a program, and what the program sends enters the stack as if received there.
+//!
+//! ```text
+//!   stack ──send──► interface's egress hook ──► TAP ──read──► host rx ring
+//!   stack ◄─receive─ interface's ingress ◄── TAP's ingress hook ◄──write── host tx ring
+//! ```
+//!
+//! The TAP and the hooks (TCX links, Linux 6.6) belong to this process's descriptors: they are gone when it is, however it ends, and the
+//! interface works as before. Nothing else than the interface's frames passes the TAP: they are marked, and it drops what is not.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use netvale_abi::ring::ring_space;
+use netvale_abi::slot::{NS_INDIRECT, NS_MOREFRAG};
+use netvale_mem::PortMem;
+use netvale_mem::host::HostTx;
+use netvale_mem::notify::{Doorbell, KickCounts};
+use netvale_port::batch::MAX_FRAGS;
+use netvale_port::{DropReason, RingCounters};
+
+use crate::bpf::Diversion;
+use crate::through::RxEnd;
+
+/// Bytes of virtio-net header before each frame of the TAP, which here say nothing.
+const HEADER: usize = 12;
+/// Frames moved in one pass: each is a system call.
+const MOST: u32 = 64;
+/// Longest frame that is read: larger ones were cut by the stack.
+const LONGEST: usize = 65_550;
+
+/// The TAP in the stack's place, and the hooks that lead there.
+#[derive(Debug)]
+pub struct Stack {
+    /// Its queue.
+    pub tap: Arc<OwnedFd>,
+    /// What leads there.
+    pub diversion: Diversion,
+}
+
+/// From a host tx ring into the stack.
+pub struct StackTx {
+    tx: HostTx,
+    stack: Arc<Stack>,
+    doorbell: Doorbell,
+    counters: Arc<RingCounters>,
+    /// The last `head` that could not be.
+    bad: Option<u32>,
+    /// The TAP took no more.
+    full: bool,
+    mem: Arc<PortMem>,
+}
+
+impl StackTx {
+    /// `doorbell` is what the program rings.
+    pub fn new(
+        mem: Arc<PortMem>,
+        tx: HostTx,
+        doorbell: Doorbell,
+        stack: Arc<Stack>,
+        counters: Arc<RingCounters>,
+    ) -> StackTx {
+        StackTx { tx, stack, doorbell, counters, bad: None, full: false, mem }
+    }
+
+    /// Moves what there is to move. Returns how many slots.
+    pub fn pass(&mut self) -> usize {
+        let (head, n) = (self.tx.side().csb.head(), self.tx.side().ring.num_slots());
+        if head >= n {
+            if self.bad.replace(head) != Some(head) {
+                self.counters.dropped(DropReason::BadHead, 1);
+            }
+            return 0;
+        }
+        self.bad = None;
+        self.full = false;
+        let (mut at, mut moved) = (self.tx.hwcur(), 0);
+        let left = ring_space(at, head, n);
+        while moved < left.min(MOST) {
+            let Some(slots) = self.frame(at, left - moved) else { break };
+            moved += slots;
+            at = (at + slots) % n;
+        }
+        if moved > 0 {
+            self.tx.complete(at);
+        }
+        moved as usize
+    }
+
+    /// Sends the frame that begins at slot `at`. Returns how many slots it took; none when it is not there as a whole, or finds no room.
+    fn frame(&mut self, at: u32, left: u32) -> Option<u32> {
+        let ring = &self.tx.side().ring;
+        let header = [0u8; HEADER];
+        let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 1 + MAX_FRAGS];
+        iov[0] = libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: HEADER };
+        let (mut i, mut used, mut bytes, mut wrong) = (at, 0usize, 0u64, None);
+        loop {
+            if used as u32 == left {
+                return None;
+            }
+            let slot = ring.slot_word(i);
+            let buf = ring.buf(slot.buf_idx).filter(|_| u32::from(slot.len) <= ring.buf_size());
+            match (buf, iov.get_mut(used + 1)) {
+                _ if slot.flags & NS_INDIRECT != 0 => wrong = Some(DropReason::Indirect),
+                (Some(buf), Some(place)) => {
+                    *place = libc::iovec { iov_base: buf.as_ptr().cast(), iov_len: slot.len.into() };
+                }
+                (None, _) => wrong = Some(DropReason::BadBuffer),
+                (_, None) => wrong = Some(DropReason::EndlessFrame),
+            }
+            (used, bytes, i) = (used + 1, bytes + u64::from(slot.len), ring.next(i));
+            if slot.flags & NS_MOREFRAG == 0 {
+                break;
+            }
+        }
+        let count = used as u32;
+        if let Some(why) = wrong {
+            self.counters.dropped(why, 1);
+            return Some(count);
+        }
+        // SAFETY: the header, and buffers of the region, which `mem` keeps mapped; the kernel copies them, nothing else reads them here.
+        let sent = unsafe { libc::writev(self.stack.tap.as_raw_fd(), iov.as_ptr(), (used + 1) as i32) };
+        if sent >= 0 {
+            self.counters.passed(1, bytes);
+        } else if std::io::Error::last_os_error().kind() == std::io::ErrorKind::WouldBlock {
+            self.full = true;
+            return None;
+        } else {
+            self.counters.dropped(DropReason::Device, 1);
+        }
+        Some(count)
+    }
+
+    /// Whether frames wait for room in the TAP.
+    pub fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Asks for kicks. Returns whether there is something to do already.
+    pub fn arm(&mut self) -> bool {
+        self.tx.arm() && self.bad.is_none()
+    }
+
+    /// No kicks while we look anyway.
+    pub fn disarm(&mut self) {
+        self.tx.disarm();
+    }
+
+    /// Becomes readable when the program kicks.
+    pub fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.doorbell.as_fd()
+    }
+
+    /// Takes back a wake-up.
+    pub fn woken(&mut self) {
+        self.doorbell.drain();
+    }
+
+    /// The memory it sends from.
+    pub fn mem(&self) -> &Arc<PortMem> {
+        &self.mem
+    }
+}
+
+/// From the stack to a host rx ring.
+pub struct StackRx {
+    end: RxEnd,
+    stack: Arc<Stack>,
+    counters: Arc<RingCounters>,
+    _mem: Arc<PortMem>,
+}
+
+impl StackRx {
+    /// `end` is the ring.
+    pub fn new(mem: Arc<PortMem>, end: RxEnd, stack: Arc<Stack>, counters: Arc<RingCounters>) -> StackRx {
+        StackRx { end, stack, counters, _mem: mem }
+    }
+
+    /// Moves what there is to move. Returns how many frames.
+    pub fn pass(&mut self) -> usize {
+        if self.end.released().is_err() {
+            self.counters.dropped(DropReason::BadHead, 1);
+        }
+        let (mut frames, mut bytes, mut looked) = (0, 0, 0);
+        while looked < MOST {
+            match self.read() {
+                Read::Frame(n) => (frames, bytes) = (frames + 1, bytes + n as u64),
+                Read::Lost(why) => self.counters.dropped(why, 1),
+                Read::Nothing => break,
+            }
+            looked += 1;
+        }
+        if frames > 0 {
+            self.end.publish();
+            self.counters.passed(frames, bytes);
+        }
+        looked as usize
+    }
+
+    /// Reads a frame into as many slots as it takes; one that finds no room is lost, as in a NIC.
+    fn read(&mut self) -> Read {
+        let ring = &self.end.side().ring;
+        let size = ring.buf_size() as usize;
+        let room = (self.end.room() as usize).min(LONGEST.div_ceil(size)).min(MAX_FRAGS);
+        let mut header = [0u8; HEADER];
+        let mut spare = [0u8; 1];
+        let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 2 + MAX_FRAGS];
+        iov[0] = libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: HEADER };
+        let (mut at, mut usable) = (self.end.hwtail(), 0);
+        for place in iov.iter_mut().skip(1).take(room) {
+            let Some(buf) = ring.buf(ring.slot_word(at).buf_idx) else { break };
+            *place = libc::iovec { iov_base: buf.as_ptr().cast(), iov_len: size };
+            (at, usable) = (ring.next(at), usable + 1);
+        }
+        // A byte behind the last buffer tells of a frame that is longer.
+        iov[1 + usable] = libc::iovec { iov_base: spare.as_mut_ptr().cast(), iov_len: 1 };
+        // SAFETY: header and spare byte, and buffers of the region, which `mem` keeps mapped; the kernel writes them, nobody reads them here.
+        let got = unsafe { libc::readv(self.stack.tap.as_raw_fd(), iov.as_ptr(), 2 + usable as i32) };
+        let Some(len) = usize::try_from(got).ok().and_then(|n| n.checked_sub(HEADER)) else { return Read::Nothing };
+        if len > usable * size {
+            return Read::Lost(if usable == room { DropReason::NoRoom } else { DropReason::BadRxBuffer });
+        }
+        self.end.fill(len, size);
+        Read::Frame(len)
+    }
+
+    /// Becomes readable when the stack sends.
+    pub fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.stack.tap.as_fd()
+    }
+
+    /// Kicks towards the program.
+    pub fn kicks(&self) -> Arc<KickCounts> {
+        self.end.kicks()
+    }
+}
+
+/// What came of a read.
+enum Read {
+    Frame(usize),
+    Lost(DropReason),
+    Nothing,
+}
