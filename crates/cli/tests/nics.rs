@@ -116,3 +116,29 @@ nv bridge -i netmap:va -i netmap:vc 2>&1 | grep "queue 0 of va is taken"
 "#;
     run(script, &[]);
 }
+
+/// The example program of that name, built if it is not there.
+fn example(name: &str) -> String {
+    let programs = std::path::Path::new(env!("CARGO_BIN_EXE_netvale")).parent().expect("a folder");
+    let path = programs.join("examples").join(name);
+    if !path.exists() {
+        let mut cargo = Command::new(env!("CARGO"));
+        let built = cargo.args(["build", "--quiet", "--package", "netvale", "--example", name]).status();
+        assert!(built.expect("cargo runs").success());
+    }
+    path.display().to_string()
+}
+
+/// Objective: the firewall of the examples lets through what no rule names.
+#[test]
+fn firewall() {
+    let script = r#"
+NETVALE_RUN_DIR="$dir" "$firewall" va tcp,10.5.0.2,-,10.5.0.1,5000 & program=$!
+until_ok ip link show nvhost0
+until_ok reach
+for port in 5000 5001; do busybox nc -l -p $port -e echo from $port & server="$server $!"; done
+until_ok sh -c 'nsenter -t $0 -n busybox nc -w 2 10.5.0.1 5001 </dev/null | grep "from 5001"' $there
+fails there busybox nc -w 1 10.5.0.1 5000
+"#;
+    run(script, &[("firewall", &example("firewall"))]);
+}

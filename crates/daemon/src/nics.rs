@@ -16,6 +16,7 @@ use netvale_nic::bpf::{Diversion, Mode};
 use netvale_nic::egress::NicEgress;
 use netvale_nic::iface::Interface;
 use netvale_nic::ingress::NicIngress;
+use netvale_nic::outlet::Outlet;
 use netvale_nic::socket::{Buffers, Got, Socket};
 use netvale_nic::stack::{Stack, StackRx, StackTx};
 use netvale_nic::through::{RxEnd, ThroughRx, ThroughTx};
@@ -265,6 +266,7 @@ impl State {
         let shape = port.mem.shape();
         let entries = shape.tx_slots.max(shape.rx_slots).next_power_of_two();
         let (mut sends, mut receives) = (Vec::new(), Vec::new());
+        let stack = if port.host > 0 { Some(self.nics.stack(&port.nic, true)?) } else { None };
         let queues = port.nic.interface().queues;
         for queue in port.tx.start.max(port.rx.start)..port.tx.end.max(port.rx.end).min(queues) {
             let share = self.nics.registered(port.mem_id);
@@ -272,12 +274,12 @@ impl State {
             let opened = port.nic.queue(queue, entries, (&map, buffers), share.as_ref(), receives_here)?;
             self.nics.sockets.push((port.mem_id, Arc::downgrade(&opened.receiver.socket)));
             port.got = Some(opened.got);
-            let (rx, tx) = through(&port, queue, opened, buffers)?;
+            let (rx, tx) = through(&port, queue, (opened, buffers), stack.as_deref())?;
             sends.extend(tx);
             receives.extend(rx);
         }
-        if port.host > 0 {
-            let (rx, tx) = host_rings(&port, &self.nics.stack(&port.nic, true)?)?;
+        if let Some(stack) = &stack {
+            let (rx, tx) = host_rings(&port, stack)?;
             sends.extend(tx);
             receives.extend(rx);
         }
@@ -397,8 +399,11 @@ fn host_rings(port: &NicPort, stack: &Arc<Stack>) -> Result<(Option<Counted>, Op
     }
     if let Some(side) = port.mem.rx.last().filter(|_| port.rx.contains(&last)) {
         let counters = Arc::<RingCounters>::default();
+        let interface = port.nic.interface();
+        let wire = Outlet::wire(interface.index)
+            .map_err(|e| Refusal::new(e, format!("{}: cannot send past the stack: {e}", interface.name)))?;
         let end = RxEnd::new(side.clone(), port.bells(n_tx + last)?.wake.try_clone()?);
-        let task = StackRx::new(Arc::clone(&port.mem), end, Arc::clone(stack), Arc::clone(&counters));
+        let task = StackRx::new(Arc::clone(&port.mem), end, Arc::clone(stack), wire, Arc::clone(&counters));
         let kicks = task.kicks();
         rx = Some((Box::new(task) as Box<dyn Task>, (counters, kicks)));
     }
@@ -412,8 +417,8 @@ type Counted = (Box<dyn Task>, (Arc<RingCounters>, Arc<KickCounts>));
 fn through(
     port: &NicPort,
     queue: u32,
-    opened: OpenedQueue,
-    buffers: Buffers,
+    (opened, buffers): (OpenedQueue, Buffers),
+    stack: Option<&Stack>,
 ) -> Result<(Option<Counted>, Option<Counted>), Refusal> {
     let n_tx = port.mem.shape().tx_rings;
     let OpenedQueue { receiver, sender, got, queue: held } = opened;
@@ -437,7 +442,7 @@ fn through(
         let counters = Arc::<RingCounters>::default();
         let both = (RxEnd::new(side.clone(), b.wake.try_clone()?), b.doorbell.try_clone()?);
         let ours = (held, Arc::clone(&counters));
-        let task = ThroughRx::new(Arc::clone(&port.mem), both, (receiver, buffers), ours)?;
+        let task = ThroughRx::new(Arc::clone(&port.mem), both, (receiver, buffers), ours, stack.map(Stack::outlet))?;
         let kicks = task.kicks();
         rx = Some((Box::new(task) as Box<dyn Task>, (counters, kicks)));
     }

@@ -259,3 +259,56 @@ fn deleted_interface() {
     let before = sleeps(&d);
     until("the worker sleeps", || sleeps(&d) > before + 50_000_000);
 }
+
+/// Objective: a program that marks frames and lets them go is transparent: they pass from the interface to the stack, and back; what is not
+/// marked is lost.
+#[test]
+fn transparent_forwarding() {
+    if !inside("transparent_forwarding") {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 1);
+    let mut there = Command::new("unshare").args(["-n", "sleep", "100"]).spawn().unwrap();
+    let pid = there.id().to_string();
+    until("a namespace", || Command::new("ip").args(["link", "set", "nvb", "netns", &pid]).status().unwrap().success());
+    for line in ["addr add 10.6.0.2/24 dev nvb", "link set nvb up"] {
+        let mut enter = Command::new("nsenter");
+        assert!(enter.args(["-t", &pid, "-n", "ip"]).args(line.split(' ')).status().unwrap().success());
+    }
+    ip("addr add 10.6.0.1/24 dev nva");
+    let mut port = open(&d, "netmap:nva*").unwrap();
+    assert_eq!((port.tx().len(), port.rx().len(), port.info().host_rings), (2, 2, 1));
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let mark = std::sync::atomic::AtomicBool::new(true);
+    let reached = || {
+        let ping = Command::new("busybox").args(["ping", "-c", "1", "-W", "1", "10.6.0.2"]).output();
+        ping.unwrap().status.success()
+    };
+    std::thread::scope(|scope| {
+        use std::sync::atomic::Ordering::Relaxed;
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                port.wait(Interest::Rx, Some(std::time::Duration::from_millis(10))).unwrap();
+                for ring in port.rx() {
+                    let mem = ring.mem();
+                    mem.set_flags(mem.flags() | netvale_abi::ring::NR_FORWARD);
+                    for k in 0..ring.space() {
+                        let (i, slot) = (ring.at(k), ring.slot(ring.at(k)));
+                        let forward = if mark.load(Relaxed) { netvale_abi::slot::NS_FORWARD } else { 0 };
+                        ring.mem().set_len_flags(i, slot.len, slot.flags | forward);
+                    }
+                    ring.advance(ring.space());
+                }
+                port.sync();
+            }
+        });
+        until("an answer", reached);
+        mark.store(false, Relaxed);
+        let lost = !reached();
+        stop.store(true, Relaxed);
+        assert!(lost, "frames that are not marked got through");
+    });
+    there.kill().unwrap();
+    there.wait().unwrap();
+}

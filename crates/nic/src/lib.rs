@@ -15,6 +15,7 @@
 //! | [`socket`] | a socket: four rings, and memory for frames |
 //! | [`nic`] | an interface with the program on it, its queues |
 //! | [`ingress`], [`egress`] | a queue as the switch sees it |
+//! | [`outlet`] | slots written to a descriptor |
 //! | [`stack`] | host rings: the stack behind an interface |
 //! | [`through`] | a queue as a netmap program sees it: its rings, without a copy |
 #![allow(unsafe_code)]
@@ -24,6 +25,7 @@ pub mod egress;
 pub mod iface;
 pub mod ingress;
 pub mod nic;
+pub mod outlet;
 pub mod ring;
 pub mod socket;
 pub mod stack;

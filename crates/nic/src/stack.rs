@@ -13,7 +13,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use netvale_abi::ring::ring_space;
-use netvale_abi::slot::{NS_INDIRECT, NS_MOREFRAG};
 use netvale_mem::PortMem;
 use netvale_mem::host::HostTx;
 use netvale_mem::notify::{Doorbell, KickCounts};
@@ -21,6 +20,7 @@ use netvale_port::batch::MAX_FRAGS;
 use netvale_port::{DropReason, RingCounters};
 
 use crate::bpf::Diversion;
+use crate::outlet::{Outlet, Sent};
 use crate::through::RxEnd;
 
 /// Bytes of virtio-net header before each frame of the TAP, which here say nothing.
@@ -39,17 +39,25 @@ pub struct Stack {
     pub diversion: Diversion,
 }
 
+impl Stack {
+    /// Into the stack.
+    pub fn outlet(&self) -> Outlet {
+        Outlet::tap(Arc::clone(&self.tap), HEADER)
+    }
+}
+
 /// From a host tx ring into the stack.
 pub struct StackTx {
     tx: HostTx,
-    stack: Arc<Stack>,
+    outlet: Outlet,
     doorbell: Doorbell,
     counters: Arc<RingCounters>,
     /// The last `head` that could not be.
     bad: Option<u32>,
     /// The TAP took no more.
     full: bool,
-    mem: Arc<PortMem>,
+    _mem: Arc<PortMem>,
+    _stack: Arc<Stack>,
 }
 
 impl StackTx {
@@ -61,7 +69,7 @@ impl StackTx {
         stack: Arc<Stack>,
         counters: Arc<RingCounters>,
     ) -> StackTx {
-        StackTx { tx, stack, doorbell, counters, bad: None, full: false, mem }
+        StackTx { tx, outlet: stack.outlet(), doorbell, counters, bad: None, full: false, _mem: mem, _stack: stack }
     }
 
     /// Moves what there is to move. Returns how many slots.
@@ -78,7 +86,21 @@ impl StackTx {
         let (mut at, mut moved) = (self.tx.hwcur(), 0);
         let left = ring_space(at, head, n);
         while moved < left.min(MOST) {
-            let Some(slots) = self.frame(at, left - moved) else { break };
+            let slots = match self.outlet.send(&self.tx.side().ring, at, left - moved) {
+                Sent::Yes(slots, bytes) => {
+                    self.counters.passed(1, bytes);
+                    slots
+                }
+                Sent::No(slots, why) => {
+                    self.counters.dropped(why, 1);
+                    slots
+                }
+                Sent::Incomplete => break,
+                Sent::Full => {
+                    self.full = true;
+                    break;
+                }
+            };
             moved += slots;
             at = (at + slots) % n;
         }
@@ -86,50 +108,6 @@ impl StackTx {
             self.tx.complete(at);
         }
         moved as usize
-    }
-
-    /// Sends the frame that begins at slot `at`. Returns how many slots it took; none when it is not there as a whole, or finds no room.
-    fn frame(&mut self, at: u32, left: u32) -> Option<u32> {
-        let ring = &self.tx.side().ring;
-        let header = [0u8; HEADER];
-        let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 1 + MAX_FRAGS];
-        iov[0] = libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: HEADER };
-        let (mut i, mut used, mut bytes, mut wrong) = (at, 0usize, 0u64, None);
-        loop {
-            if used as u32 == left {
-                return None;
-            }
-            let slot = ring.slot_word(i);
-            let buf = ring.buf(slot.buf_idx).filter(|_| u32::from(slot.len) <= ring.buf_size());
-            match (buf, iov.get_mut(used + 1)) {
-                _ if slot.flags & NS_INDIRECT != 0 => wrong = Some(DropReason::Indirect),
-                (Some(buf), Some(place)) => {
-                    *place = libc::iovec { iov_base: buf.as_ptr().cast(), iov_len: slot.len.into() };
-                }
-                (None, _) => wrong = Some(DropReason::BadBuffer),
-                (_, None) => wrong = Some(DropReason::EndlessFrame),
-            }
-            (used, bytes, i) = (used + 1, bytes + u64::from(slot.len), ring.next(i));
-            if slot.flags & NS_MOREFRAG == 0 {
-                break;
-            }
-        }
-        let count = used as u32;
-        if let Some(why) = wrong {
-            self.counters.dropped(why, 1);
-            return Some(count);
-        }
-        // SAFETY: the header, and buffers of the region, which `mem` keeps mapped; the kernel copies them, nothing else reads them here.
-        let sent = unsafe { libc::writev(self.stack.tap.as_raw_fd(), iov.as_ptr(), (used + 1) as i32) };
-        if sent >= 0 {
-            self.counters.passed(1, bytes);
-        } else if std::io::Error::last_os_error().kind() == std::io::ErrorKind::WouldBlock {
-            self.full = true;
-            return None;
-        } else {
-            self.counters.dropped(DropReason::Device, 1);
-        }
-        Some(count)
     }
 
     /// Whether frames wait for room in the TAP.
@@ -156,30 +134,27 @@ impl StackTx {
     pub fn woken(&mut self) {
         self.doorbell.drain();
     }
-
-    /// The memory it sends from.
-    pub fn mem(&self) -> &Arc<PortMem> {
-        &self.mem
-    }
 }
 
 /// From the stack to a host rx ring.
 pub struct StackRx {
     end: RxEnd,
     stack: Arc<Stack>,
+    /// Where frames go that the program forwards (`NS_FORWARD`).
+    wire: Outlet,
     counters: Arc<RingCounters>,
     _mem: Arc<PortMem>,
 }
 
 impl StackRx {
-    /// `end` is the ring.
-    pub fn new(mem: Arc<PortMem>, end: RxEnd, stack: Arc<Stack>, counters: Arc<RingCounters>) -> StackRx {
-        StackRx { end, stack, counters, _mem: mem }
+    /// `end` is the ring; frames that the program forwards go to `wire`.
+    pub fn new(mem: Arc<PortMem>, end: RxEnd, stack: Arc<Stack>, wire: Outlet, counters: Arc<RingCounters>) -> StackRx {
+        StackRx { end, stack, wire, counters, _mem: mem }
     }
 
     /// Moves what there is to move. Returns how many frames.
     pub fn pass(&mut self) -> usize {
-        if self.end.released().is_err() {
+        if self.end.released(Some(&self.wire)).is_err() {
             self.counters.dropped(DropReason::BadHead, 1);
         }
         let (mut frames, mut bytes, mut looked) = (0, 0, 0);

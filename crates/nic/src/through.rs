@@ -4,8 +4,8 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use netvale_abi::ring::ring_space;
-use netvale_abi::slot::{NS_INDIRECT, NS_MOREFRAG};
+use netvale_abi::ring::{NR_FORWARD, ring_space};
+use netvale_abi::slot::{NS_FORWARD, NS_INDIRECT, NS_MOREFRAG};
 use netvale_mem::PortMem;
 use netvale_mem::host::HostTx;
 use netvale_mem::notify::{Doorbell, KickCounts, arm, disarm, wanted};
@@ -15,6 +15,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 
 use crate::nic::Queue;
+use crate::outlet::{Outlet, Sent};
 use crate::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver, Sender};
 
 /// Of no slot.
@@ -301,17 +302,36 @@ impl RxEnd {
         head != self.head && self.bad != Some(head)
     }
 
-    /// Takes over slots that the program has read. Returns whether there are any.
+    /// Takes over slots that the program has read; those with `NS_FORWARD`, on a ring with `NR_FORWARD` (netmap.h), go to `forward`
+    /// first. Returns whether there are any.
     ///
     /// # Errors
     /// [`BadHead`]: the ring stands still until it is right.
-    pub fn released(&mut self) -> Result<bool, BadHead> {
+    pub fn released(&mut self, forward: Option<&Outlet>) -> Result<bool, BadHead> {
         let (head, n) = (self.side.csb.head(), self.side.ring.num_slots());
         if head >= n || ring_space(self.head, head, n) > ring_space(self.head, self.hwtail, n) {
             return if self.bad.replace(head) == Some(head) { Ok(false) } else { Err(BadHead) };
         }
         self.bad = None;
+        if let Some(outlet) = forward.filter(|_| head != self.head && self.side.ring.flags() & NR_FORWARD != 0) {
+            self.forward(outlet, ring_space(self.head, head, n));
+        }
         Ok(std::mem::replace(&mut self.head, head) != head)
+    }
+
+    /// Sends the marked ones of the next `left` slots. What finds no room is lost, as on a wire.
+    #[cold]
+    fn forward(&self, outlet: &Outlet, mut left: u32) {
+        let (ring, mut at) = (&self.side.ring, self.head);
+        while left > 0 {
+            let marked = ring.slot_word(at).flags & NS_FORWARD != 0;
+            let slots = match marked.then(|| outlet.send(ring, at, left)) {
+                Some(Sent::Yes(slots, _) | Sent::No(slots, _)) => slots,
+                _ => 1,
+            };
+            left -= slots.min(left);
+            at = (at + slots) % ring.num_slots();
+        }
     }
 
     /// Fills the next slot; seen with the next [`RxEnd::publish`].
@@ -357,6 +377,8 @@ pub struct ThroughRx {
     buffers: Buffers,
     /// Slots before this one have given their buffers to the kernel.
     posted: u32,
+    /// Where frames go that the program forwards, if its port has host rings.
+    forward: Option<Outlet>,
     doorbell: Doorbell,
     wake: OwnedFd,
     counters: Arc<RingCounters>,
@@ -374,10 +396,12 @@ impl ThroughRx {
         (end, doorbell): (RxEnd, Doorbell),
         (receiver, buffers): (Receiver, Buffers),
         (queue, counters): (Arc<Queue>, Arc<RingCounters>),
+        forward: Option<Outlet>,
     ) -> Result<ThroughRx, Errno> {
         let flags = epoll::EventFlags::IN;
         let wake = any_of(&[(doorbell.as_fd(), flags), (receiver.socket.as_fd(), flags)])?;
-        let mut through = ThroughRx { end, receiver, buffers, posted: 0, doorbell, wake, counters, queue, _mem: mem };
+        let mut through =
+            ThroughRx { end, receiver, buffers, posted: 0, forward, doorbell, wake, counters, queue, _mem: mem };
         through.post();
         Ok(through)
     }
@@ -390,7 +414,7 @@ impl ThroughRx {
 
     /// Takes over slots that the program has read, and posts their buffers.
     fn refill(&mut self) -> usize {
-        match self.end.released() {
+        match self.end.released(self.forward.as_ref()) {
             Err(BadHead) => self.counters.dropped(DropReason::BadHead, 1),
             Ok(true) => return self.post(),
             Ok(false) => {}
