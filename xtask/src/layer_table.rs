@@ -31,7 +31,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     (
         "bench",
         &[
-            "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "vhost", "client",
+            "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "nic", "vhost", "client",
             "daemon",
         ],
     ),

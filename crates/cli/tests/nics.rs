@@ -12,10 +12,12 @@ until_ok() { for i in $(seq 100); do "$@" >/dev/null 2>&1 && return; sleep 0.1; 
 fails() { if "$@" >/dev/null 2>&1; then echo "not refused: $*"; exit 1; fi; }
 reach() { busybox ping -c 1 -W 1 10.5.0.2; }
 nv() { "$netvale" --run-dir "$dir" "$@"; }
+elsewhere() { [ "$(readlink /proc/$1/ns/net)" != "$(readlink /proc/self/ns/net)" ]; }
 unshare -n sleep 300 & there=$!
 trap 'kill $there $daemon $program $server 2>/dev/null || true' EXIT
 ip link add va type veth peer name vb
-until_ok ip link set vb netns $there
+until_ok elsewhere $there
+ip link set vb netns $there
 there ip addr add 10.5.0.2/24 dev vb
 there ip link set vb up
 ip addr add 10.5.0.1/24 dev va
@@ -106,7 +108,8 @@ fn bridge_of_two_interfaces() {
 unshare -n sleep 300 & far=$!
 trap 'kill $there $far $daemon $program 2>/dev/null || true' EXIT
 ip link add vc type veth peer name vd
-until_ok ip link set vd netns $far
+until_ok elsewhere $far
+ip link set vd netns $far
 nsenter -t $far -n ip addr add 10.5.0.3/24 dev vd
 nsenter -t $far -n ip link set vd up
 ip link set vc up
@@ -134,11 +137,14 @@ fn example(name: &str) -> String {
 fn firewall() {
     let script = r#"
 NETVALE_RUN_DIR="$dir" "$firewall" va tcp,10.5.0.2,-,10.5.0.1,5000 & program=$!
-until_ok ip link show nvhost0
+until_ok nv show 'netmap:va*'
 until_ok reach
 for port in 5000 5001; do busybox nc -l -p $port -e echo from $port & server="$server $!"; done
 until_ok sh -c 'nsenter -t $0 -n busybox nc -w 2 10.5.0.1 5001 </dev/null | grep "from 5001"' $there
-fails there busybox nc -w 1 10.5.0.1 5000
+if there busybox nc -w 1 10.5.0.1 5000; then
+    nv show 'netmap:va*'
+    exit 1
+fi
 "#;
     run(script, &[("firewall", &example("firewall"))]);
 }

@@ -260,6 +260,16 @@ fn deleted_interface() {
     until("the worker sleeps", || sleeps(&d) > before + 50_000_000);
 }
 
+/// A process in another namespace; ended when dropped.
+struct There(std::process::Child);
+
+impl Drop for There {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Objective: a program that marks frames and lets them go is transparent: they pass from the interface to the stack, and back; what is not
 /// marked is lost.
 #[test]
@@ -269,9 +279,11 @@ fn transparent_forwarding() {
     }
     let d = Daemon::start("");
     cable("nva", "nvb", 1);
-    let mut there = Command::new("unshare").args(["-n", "sleep", "100"]).spawn().unwrap();
-    let pid = there.id().to_string();
-    until("a namespace", || Command::new("ip").args(["link", "set", "nvb", "netns", &pid]).status().unwrap().success());
+    let there = There(Command::new("unshare").args(["-n", "sleep", "100"]).spawn().unwrap());
+    let pid = there.0.id().to_string();
+    let network = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).unwrap();
+    until("a namespace", || network(&pid) != network("self"));
+    ip(&format!("link set nvb netns {pid}"));
     for line in ["addr add 10.6.0.2/24 dev nvb", "link set nvb up"] {
         let mut enter = Command::new("nsenter");
         assert!(enter.args(["-t", &pid, "-n", "ip"]).args(line.split(' ')).status().unwrap().success());
@@ -309,6 +321,4 @@ fn transparent_forwarding() {
         stop.store(true, Relaxed);
         assert!(lost, "frames that are not marked got through");
     });
-    there.kill().unwrap();
-    there.wait().unwrap();
 }

@@ -16,6 +16,7 @@ pub mod udp;
 use crate::contender::Contender;
 use crate::scenarios::compat::{Native, SystemPcap};
 use crate::scenarios::copy::AlignedCopy;
+use crate::scenarios::nic::Nic;
 use crate::scenarios::vhost::{Pairing, guests, pvp};
 
 /// Every peer there is, best known first. A case takes those that [`Contender::fits`].
@@ -45,5 +46,9 @@ pub fn all() -> Vec<Box<dyn Contender>> {
         Box::new(pvp::Pvp::Dpdk),
         Box::new(pvp::Pvp::Both),
         Box::new(guests::Guests::Both),
+        Box::new(Nic::Xdp),
+        Box::new(Nic::Dpdk),
+        Box::new(Nic::Packet),
+        Box::new(Nic::Sendto),
     ]
 }

@@ -97,8 +97,11 @@ impl Setup<'_> {
         std::iter::once(main).chain(workers).collect::<Vec<_>>().join(",")
     }
 
-    fn command(&self, place: &Place) -> Command {
-        let mut command = Command::new("stdbuf");
+    fn command(&self, place: &Place, namespace: Option<&str>) -> Command {
+        let mut command = Command::new(if namespace.is_some() { "nsenter" } else { "stdbuf" });
+        if let Some(path) = namespace {
+            command.arg(format!("--net={path}")).arg("stdbuf");
+        }
         // DPDK keeps its sockets and locks below this folder instead of /var/run.
         command.env("RUNTIME_DIRECTORY", place.path());
         command.args(["-oL", "dpdk-testpmd", "--lcores", &self.lcores(), "--no-pci", "--no-telemetry"]);
@@ -132,8 +135,16 @@ impl Testpmd {
     /// # Errors
     /// It ends or stays silent; the error holds the end of its log.
     pub fn start(setup: &Setup<'_>, place: &Place) -> Result<Self> {
+        Self::start_in(setup, place, None)
+    }
+
+    /// The same in the network namespace at a path.
+    ///
+    /// # Errors
+    /// As [`Testpmd::start`].
+    pub fn start_in(setup: &Setup<'_>, place: &Place, namespace: Option<&str>) -> Result<Self> {
         let log = place.path().join(format!("{}.log", setup.name));
-        let child = Child::spawn(setup.command(place), &log)?;
+        let child = Child::spawn(setup.command(place, namespace), &log)?;
         child.expect(PROMPT, START_LIMIT).map_err(|error| match error {
             BenchError::Silent { output, .. } => failed(&output, &log),
             other => other,

@@ -5,6 +5,7 @@ pub mod copy;
 pub mod embedded;
 pub mod idle;
 pub mod latency;
+pub mod nic;
 pub mod own;
 pub mod pipe;
 pub mod stations;
@@ -138,6 +139,7 @@ const ALL: &[Scenario] = &[
     vhost::SCENARIO,
     vhost::pvp::SCENARIO,
     vhost::guests::SCENARIO,
+    nic::SCENARIO,
 ];
 
 /// The scenario of that name.

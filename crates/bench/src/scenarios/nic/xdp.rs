@@ -1,0 +1,134 @@
+//! A bare loop over AF_XDP sockets: no rings of netmap's, no daemon.
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use netvale_mem::Mapping;
+use netvale_nic::socket::{Buffers, Desc, HEADROOM, Socket};
+use netvale_nic::{Nic, NicOptions, Opened};
+
+use crate::case::Case;
+use crate::error::{BenchError, Result};
+use crate::peers::frames::frame;
+use crate::sys::netns::Netns;
+
+/// Entries of each ring; each direction has as many buffers.
+const ENTRIES: u32 = 1024;
+/// Buffer 0 has no room for the kernel's headroom.
+const RX: Range<u32> = 1..1 + ENTRIES;
+const TX: Range<u32> = 1 + ENTRIES..1 + 2 * ENTRIES;
+const BUFFERS: Buffers = Buffers { first: 0, stride: 2112, count: 1 + 4 * ENTRIES };
+
+/// The loop's sockets.
+pub struct Loop {
+    from: Option<Opened>,
+    to: Option<Opened>,
+    free: Vec<u64>,
+    len: u32,
+    batch: u32,
+    _memory: Arc<Mapping>,
+}
+
+impl Loop {
+    /// Opens what the case needs.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn new(case: &Case, namespace: &Netns) -> Result<Loop> {
+        let bytes = (BUFFERS.count as usize * BUFFERS.stride as usize).next_multiple_of(4096);
+        let memory = Arc::new(Mapping::private(bytes).ok_or_else(|| BenchError::Usage("no memory".into()))?);
+        let header = frame(0, 1, case.frame_bytes);
+        for at in TX.filter_map(|i| BUFFERS.at(i)) {
+            let place = memory.at(at, header.len() as u64, 1);
+            let place = place.ok_or_else(|| BenchError::Usage("a buffer outside its memory".into()))?;
+            // SAFETY: `at` checked that the buffer has that many bytes; nobody else knows of the memory yet.
+            unsafe { netvale_mem::copy::copy_bytes(header.as_ptr(), place.as_ptr(), header.len()) };
+        }
+        let open = |name: &str, share: Option<&Arc<Socket>>| {
+            namespace.inside(|| {
+                let failed = |e: netvale_nic::NicError| BenchError::Usage(e.to_string());
+                let nic = Nic::open(name, NicOptions::default()).map_err(failed)?;
+                nic.queue(0, ENTRIES, (&memory, BUFFERS), share, true).map_err(failed)
+            })
+        };
+        let (mut from, to) = match case.variant.as_str() {
+            "tx" => (None, Some(open("p0", None)?)),
+            "rx" => (Some(open("p1", None)?), None),
+            _ => {
+                let from = open("p1", None)?;
+                let to = open("p2", Some(&from.receiver.socket))?;
+                (Some(from), Some(to))
+            }
+        };
+        if let Some(from) = &mut from {
+            RX.filter_map(|i| BUFFERS.at(i)).for_each(|at| from.receiver.fill.put(at - HEADROOM));
+            from.receiver.fill.publish();
+        }
+        let free = TX.filter_map(|i| BUFFERS.at(i)).collect();
+        Ok(Loop { from, to, free, len: case.frame_bytes, batch: case.batch.max(1), _memory: memory })
+    }
+
+    /// Once around. Returns the frames received.
+    pub fn round(&mut self) -> u64 {
+        let received = match (&mut self.from, &mut self.to) {
+            (None, Some(to)) => {
+                reclaim(to, &mut self.free);
+                let n = to.sender.tx.room().min(self.free.len() as u32).min(self.batch);
+                for _ in 0..n {
+                    let addr = self.free.pop().unwrap_or(0);
+                    to.sender.tx.put(Desc { addr, len: self.len, options: 0 });
+                }
+                0
+            }
+            (Some(from), None) => {
+                let n = from.receiver.rx.ready().min(self.batch);
+                for _ in 0..n {
+                    let desc = from.receiver.rx.take();
+                    from.receiver.fill.put(desc.begin() - HEADROOM);
+                }
+                refill(from, n);
+                n.into()
+            }
+            (Some(from), Some(to)) => {
+                let mut sent = Vec::with_capacity(self.batch as usize);
+                reclaim(to, &mut sent);
+                let back = sent.len() as u32;
+                sent.into_iter().for_each(|at| from.receiver.fill.put(at - HEADROOM));
+                let n = from.receiver.rx.ready().min(to.sender.tx.room()).min(self.batch);
+                for _ in 0..n {
+                    let desc = from.receiver.rx.take();
+                    to.sender.tx.put(Desc { addr: desc.begin(), len: desc.len, options: 0 });
+                }
+                refill(from, n.max(back));
+                0
+            }
+            (None, None) => 0,
+        };
+        if let Some(to) = &mut self.to {
+            to.sender.tx.publish();
+            if to.sender.tx.needs_wakeup() {
+                to.sender.socket.kick();
+            }
+        }
+        received
+    }
+}
+
+fn reclaim(to: &mut Opened, free: &mut Vec<u64>) {
+    let n = to.sender.completion.ready();
+    free.extend((0..n).map(|_| to.sender.completion.take()));
+    if n > 0 {
+        to.sender.completion.release();
+    }
+}
+
+fn refill(from: &mut Opened, n: u32) {
+    if n > 0 {
+        from.receiver.rx.release();
+        from.receiver.fill.publish();
+        if from.receiver.fill.needs_wakeup() {
+            from.receiver.socket.poke();
+        }
+    }
+}
