@@ -24,7 +24,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("nic", &["abi", "mem", "port"]),
     ("pci", &["abi", "mem"]),
     ("vhost", &["abi", "mem", "wire", "port", "pci"]),
-    ("client", &["abi", "mem", "wire", "portspec", "control"]),
+    ("client", &["abi", "mem", "wire", "port", "nic", "portspec", "control"]),
     ("capi", &["abi", "mem", "portspec", "control", "client"]),
     ("pcap", &["abi", "mem", "portspec", "control", "client"]),
     ("daemon", &["abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "nic", "vhost"]),

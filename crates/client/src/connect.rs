@@ -20,6 +20,7 @@ use rustix::net::{
 };
 
 use crate::error::Error;
+use crate::nics;
 use crate::ring::{RxRing, TxKind, TxRing};
 
 /// How long the daemon may take to answer.
@@ -197,9 +198,14 @@ fn rings(
     };
     let mut bell = || bells.next().ok_or(Error::Inconsistent("too few descriptors"));
     let (mut tx, mut rx) = (Vec::new(), Vec::new());
+    let of_nic = |i: u32, rings: u32| reply.nic_entries > 0 && i < rings - reply.host_rings;
     for i in reply.tx_bound.clone() {
         let own = side(reply.csb_first, i, reply.tx_slots)?;
         let (doorbell, wake) = (bell()?, bell()?);
+        if of_nic(i, reply.tx_rings) {
+            tx.push(nics::tx(reply, map, own, (doorbell, wake))?);
+            continue;
+        }
         let kind = match reply.role {
             Role::Switch => TxKind::Switch(AppRing::new(own, Dir::Tx, doorbell)),
             Role::Pipe => {
@@ -212,7 +218,11 @@ fn rings(
     for i in reply.rx_bound.clone() {
         let own = side(reply.csb_first, reply.tx_rings + i, reply.rx_slots)?;
         let (doorbell, wake) = (bell()?, bell()?);
-        rx.push(RxRing { ring: AppRing::new(own, Dir::Rx, doorbell), wake });
+        if of_nic(i, reply.rx_rings) {
+            rx.push(nics::rx(reply, map, own, (doorbell, wake))?);
+            continue;
+        }
+        rx.push(RxRing { ring: AppRing::new(own, Dir::Rx, doorbell), wake, nic: None });
     }
     Ok((tx, rx))
 }

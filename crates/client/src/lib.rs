@@ -45,6 +45,7 @@ mod connect;
 mod error;
 pub mod interface;
 mod late;
+mod nics;
 mod port;
 mod ring;
 

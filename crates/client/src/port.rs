@@ -264,7 +264,7 @@ impl Port {
     }
 }
 
-fn bell() -> Result<Doorbell, Error> {
+pub(crate) fn bell() -> Result<Doorbell, Error> {
     Doorbell::new().map_err(Error::system("make an eventfd"))
 }
 
@@ -303,7 +303,7 @@ fn local_end(
         reply,
         map: Arc::clone(own.region().mapping()),
         tx: vec![TxRing { kind: TxKind::Pipe(pipe), wake: room_here }],
-        rx: vec![RxRing { ring, wake: arrived_here }],
+        rx: vec![RxRing { ring, wake: arrived_here, nic: None }],
         spin: Duration::ZERO,
         _local: Some(Arc::clone(ends)),
     })

@@ -8,6 +8,7 @@ use netvale_mem::RingMem;
 use netvale_mem::appl::{AppRing, Sync};
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_mem::pipe::PipeTx;
+use netvale_nic::through::{ThroughRx, ThroughTx};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// Between two looks. After a while the other side may be waiting for this very CPU: let it.
@@ -52,6 +53,28 @@ pub(crate) enum TxKind {
     Switch(AppRing),
     /// We ourselves, at each sync, straight into the other end's rx ring.
     Pipe(PipeTx),
+    /// The kernel: at each sync, we give it what is filled.
+    Nic(Box<NicTx>),
+}
+
+/// A ring of an interface.
+#[derive(Debug)]
+pub(crate) struct NicTx {
+    pub(crate) ring: AppRing,
+    pub(crate) through: ThroughTx,
+}
+
+impl NicTx {
+    fn sync(&mut self) {
+        let _ = self.ring.sync();
+        self.look();
+    }
+
+    /// Gives the kernel what is filled, and learns what it has sent.
+    fn look(&mut self) {
+        self.through.pass();
+        let _ = self.ring.refresh();
+    }
 }
 
 /// A ring to send on.
@@ -71,6 +94,7 @@ impl TxRing {
         match &self.kind {
             TxKind::Switch(r) => r.mem(),
             TxKind::Pipe(p) => p.mem(),
+            TxKind::Nic(n) => n.ring.mem(),
         }
     }
 
@@ -85,6 +109,7 @@ impl TxRing {
         match &self.kind {
             TxKind::Switch(r) => r.space(),
             TxKind::Pipe(p) => p.space(),
+            TxKind::Nic(n) => n.ring.space(),
         }
     }
 
@@ -94,6 +119,7 @@ impl TxRing {
         match &self.kind {
             TxKind::Switch(r) => r.at(k),
             TxKind::Pipe(p) => p.at(k),
+            TxKind::Nic(n) => n.ring.at(k),
         }
     }
 
@@ -115,6 +141,7 @@ impl TxRing {
         match &mut self.kind {
             TxKind::Switch(r) => r.advance(n),
             TxKind::Pipe(p) => p.advance(n),
+            TxKind::Nic(nic) => nic.ring.advance(n),
         }
     }
 
@@ -128,6 +155,7 @@ impl TxRing {
             TxKind::Pipe(p) => {
                 p.sync();
             }
+            TxKind::Nic(n) => n.sync(),
         }
     }
 
@@ -138,6 +166,11 @@ impl TxRing {
         match &mut self.kind {
             TxKind::Switch(r) => r.sync_header(),
             TxKind::Pipe(p) => p.sync_header(),
+            TxKind::Nic(n) => {
+                let found = n.ring.sync_header();
+                n.look();
+                found
+            }
         }
     }
 
@@ -146,6 +179,7 @@ impl TxRing {
         netvale_mem::notify::arm(match &self.kind {
             TxKind::Switch(r) => r.side().csb.appl_need_kick(),
             TxKind::Pipe(p) => p.need_kick(),
+            TxKind::Nic(n) => n.ring.side().csb.appl_need_kick(),
         });
     }
 
@@ -154,6 +188,7 @@ impl TxRing {
         match &mut self.kind {
             TxKind::Switch(r) => r.resume(),
             TxKind::Pipe(p) => p.resume(),
+            TxKind::Nic(n) => n.ring.resume(),
         }
     }
 
@@ -193,6 +228,10 @@ impl TxRing {
         match &mut self.kind {
             TxKind::Switch(r) => r.arm(),
             TxKind::Pipe(p) => p.arm(),
+            TxKind::Nic(n) => {
+                n.look();
+                n.ring.arm()
+            }
         }
     }
 
@@ -207,6 +246,10 @@ impl TxRing {
         match &self.kind {
             TxKind::Switch(r) => r.disarm(),
             TxKind::Pipe(p) => p.disarm(),
+            TxKind::Nic(n) => {
+                n.ring.disarm();
+                return n.through.rested();
+            }
         }
         self.wake.drain();
     }
@@ -226,6 +269,7 @@ impl TxRing {
         match &self.kind {
             TxKind::Switch(r) => r.kicks(),
             TxKind::Pipe(p) => p.kicks(),
+            TxKind::Nic(n) => n.ring.kicks(),
         }
     }
 }
@@ -238,6 +282,8 @@ impl TxRing {
 pub struct RxRing {
     pub(crate) ring: AppRing,
     pub(crate) wake: Doorbell,
+    /// Of an interface: what moves its frames, at each sync.
+    pub(crate) nic: Option<Box<ThroughRx>>,
 }
 
 impl RxRing {
@@ -287,13 +333,26 @@ impl RxRing {
     /// Gives released slots back and learns of received ones.
     #[inline]
     pub fn sync(&mut self) -> Sync {
-        self.ring.sync()
+        let found = self.ring.sync();
+        self.look();
+        found
+    }
+
+    /// Gives the kernel what was released, and takes what it has received.
+    #[inline]
+    fn look(&mut self) {
+        if let Some(through) = &mut self.nic {
+            through.pass();
+            let _ = self.ring.refresh();
+        }
     }
 
     /// See [`TxRing::sync_header`].
     #[inline]
     pub fn sync_header(&mut self) -> Sync {
-        self.ring.sync_header()
+        let found = self.ring.sync_header();
+        self.look();
+        found
     }
 
     /// Asks to be woken when frames arrive; look once more before sleeping.
@@ -304,6 +363,9 @@ impl RxRing {
     /// Takes up a ring as an earlier holder left it.
     pub(crate) fn resume(&mut self) {
         self.ring.resume();
+        if let Some(through) = &mut self.nic {
+            through.resume();
+        }
     }
 
     /// Takes the next whole frame, at most `into.len()` bytes of it. None when none is there.
@@ -326,18 +388,22 @@ impl RxRing {
 
     /// Asks to be woken when frames arrive. Returns whether some are there already.
     pub fn arm(&mut self) -> bool {
+        self.look();
         self.ring.arm()
     }
 
     /// Whether frames are there, looking afresh.
     pub fn is_ready(&mut self) -> bool {
+        self.look();
         self.ring.is_ready()
     }
 
     /// Awake again.
     pub fn disarm(&self) {
         self.ring.disarm();
-        self.wake.drain();
+        if self.nic.is_none() {
+            self.wake.drain();
+        }
     }
 
     /// Waits for frames: looks for as long as `spin`, then sleeps for up to `limit`. Returns whether there are some.

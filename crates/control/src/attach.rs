@@ -81,8 +81,17 @@ mod reply {
     pub const NUM_RINGS: Range<usize> = 192..196;
     pub const ALONE: Range<usize> = 196..200;
     pub const HOST_RINGS: Range<usize> = 200..204;
+    pub const NIC_ENTRIES: Range<usize> = 204..208;
+    pub const NIC_FLAGS: Range<usize> = 208..212;
     pub const TEXT: Range<usize> = 256..512;
 }
+
+/// Frames of the interface may take several buffers.
+pub const NIC_MULTI_BUFFER: u32 = 1;
+/// The second descriptor of an rx ring is the TAP behind the host rings, with virtio-net headers of [`NIC_TAP_HEADER`] bytes.
+pub const NIC_FORWARDS: u32 = 2;
+/// See [`NIC_FORWARDS`].
+pub const NIC_TAP_HEADER: usize = 12;
 
 /// The request wants the port to hold its senders back instead of dropping (a lossless receiver).
 pub const FLAG_LOSSLESS: u32 = 1;
@@ -189,6 +198,11 @@ pub struct AttachReply {
     pub rx_rings: u32,
     /// How many of each direction's last rings are host rings.
     pub host_rings: u32,
+    /// Not 0: rings other than host rings are an interface's queues. Their two descriptors are the queue's AF_XDP socket, which has so many
+    /// entries in each ring, and for rx rings where forwarded frames go, if [`NIC_FORWARDS`] says so.
+    pub nic_entries: u32,
+    /// [`NIC_MULTI_BUFFER`], [`NIC_FORWARDS`].
+    pub nic_flags: u32,
     /// Slots of a tx ring.
     pub tx_slots: u32,
     /// Slots of an rx ring.
@@ -410,6 +424,8 @@ impl AttachReply {
             (reply::NUM_RINGS, self.num_rings),
             (reply::ALONE, self.alone.into()),
             (reply::HOST_RINGS, self.host_rings),
+            (reply::NIC_ENTRIES, self.nic_entries),
+            (reply::NIC_FLAGS, self.nic_flags),
         ] {
             w.u32(at, v);
         }
@@ -473,6 +489,8 @@ impl AttachReply {
             num_rings: r.u32(reply::NUM_RINGS),
             alone: r.u32(reply::ALONE) != 0,
             host_rings: r.u32(reply::HOST_RINGS).min(tx_rings).min(rx_rings),
+            nic_entries: r.u32(reply::NIC_ENTRIES),
+            nic_flags: r.u32(reply::NIC_FLAGS),
         })
     }
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 
-use netvale_control::attach::{AttachReply, AttachRequest, Role};
+use netvale_control::attach::{AttachReply, AttachRequest, NIC_FORWARDS, NIC_MULTI_BUFFER, Role};
 use netvale_control::types::{Direction, Owner, PortInfo, PortKind, PortOptions, PortState, RingInfo};
 use netvale_mem::host::HostTx;
 use netvale_mem::layout::{DEFAULT_BUF_SIZE, RegionSizes};
@@ -16,10 +17,11 @@ use netvale_nic::bpf::{Diversion, Mode};
 use netvale_nic::egress::NicEgress;
 use netvale_nic::iface::Interface;
 use netvale_nic::ingress::NicIngress;
+use netvale_nic::nic::Queue;
 use netvale_nic::outlet::Outlet;
 use netvale_nic::socket::{Buffers, Got, Socket};
 use netvale_nic::stack::{Stack, StackRx, StackTx};
-use netvale_nic::through::{RxEnd, ThroughRx, ThroughTx};
+use netvale_nic::through::RxEnd;
 use netvale_nic::{Nic, NicError, NicOptions, Opened as OpenedQueue};
 use netvale_port::{Egress, Ingress, RingCounters};
 use netvale_portspec::{Directions, Memory, NicSpec, PortSpec, Rings as RingsSpec};
@@ -27,10 +29,10 @@ use netvale_tap::{Tap, TapEgress, TapIngress, TapOptions};
 use rustix::io::Errno;
 
 use crate::devices::{Device, tap_refusal};
-use crate::inspect::{counted, region_info, with_indices};
+use crate::inspect::{region_info, with_indices};
 use crate::open::{Attachment, Opened, refuse};
 use crate::refusal::Refusal;
-use crate::rings::{Bells, descriptors, region_reply};
+use crate::rings::{Bells, region_reply};
 use crate::state::{Caller, NewPort, Placed, State};
 use crate::task::Task;
 
@@ -115,8 +117,12 @@ pub struct NicPort {
     name: String,
     nic: Arc<Nic>,
     got: Option<Got>,
+    /// For each queue that is bound, its socket; the program has it too.
+    sockets: Vec<(u32, Arc<Socket>, Arc<Queue>)>,
+    stack: Option<Arc<Stack>>,
     mem: Arc<PortMem>,
     mem_id: u32,
+    /// Of the host rings.
     bells: Vec<Bells>,
     tx: Range<u32>,
     rx: Range<u32>,
@@ -134,10 +140,13 @@ impl NicPort {
     /// # Errors
     /// [`Refusal`] when the daemon is out of descriptors.
     pub fn reply(&self, binding: &Binding) -> Result<(AttachReply, Vec<std::os::fd::OwnedFd>), Refusal> {
-        let n_tx = self.mem.shape().tx_rings;
-        let bound = self.tx.clone().chain(self.rx.clone().map(|i| n_tx + i));
-        let bells = bound.filter_map(|i| self.bells.get(i as usize)).map(|b| (&b.doorbell, &b.wake));
-        let fds = descriptors(self.mem.region(), bells)?;
+        let queues = self.nic.interface().queues;
+        let region = self.mem.region().fd().ok_or_else(|| Refusal::internal("a region without a memfd"))?;
+        let mut fds = vec![region.try_clone_to_owned()?];
+        for (ring, receives) in self.tx.clone().map(|i| (i, false)).chain(self.rx.clone().map(|i| (i, true))) {
+            let [one, other] = if ring < queues { self.queue_fds(ring, receives)? } else { self.host_fds(receives)? };
+            fds.extend([one.try_clone_to_owned()?, other.try_clone_to_owned()?]);
+        }
         let reply = AttachReply {
             role: Role::Switch,
             nifp: binding.nifp(),
@@ -148,32 +157,66 @@ impl NicPort {
             rx_bound: self.rx.clone(),
             alone: true,
             host_rings: self.host,
+            nic_entries: self.sockets.first().map_or(1, |(_, socket, _)| socket.entries()),
+            nic_flags: self.flags(),
             ..region_reply(&self.mem)
         };
         Ok((reply, fds))
     }
 
-    fn bells(&self, i: u32) -> Result<&Bells, Refusal> {
-        self.bells.get(i as usize).ok_or_else(|| Refusal::internal("a ring without bells"))
+    /// The two descriptors of a queue's ring: its socket, and where its frames are forwarded to.
+    fn queue_fds(&self, queue: u32, receives: bool) -> Result<[BorrowedFd<'_>; 2], Refusal> {
+        let found = self.sockets.iter().find(|(number, ..)| *number == queue);
+        let (_, socket, _) = found.ok_or_else(|| Refusal::internal("a queue without a socket"))?;
+        let other = self.stack.as_ref().filter(|_| receives).map(|stack| stack.tap.as_fd());
+        Ok([socket.as_fd(), other.unwrap_or(socket.as_fd())])
+    }
+
+    /// The two descriptors of a host ring.
+    fn host_fds(&self, receives: bool) -> Result<[BorrowedFd<'_>; 2], Refusal> {
+        let bells = self.bells(receives)?;
+        Ok([bells.doorbell.as_fd(), bells.wake.as_fd()])
+    }
+
+    fn flags(&self) -> u32 {
+        let multi = if self.got.is_some_and(|got| got.multi_buffer) { NIC_MULTI_BUFFER } else { 0 };
+        multi | if self.stack.is_some() { NIC_FORWARDS } else { 0 }
+    }
+
+    /// Of the host rings: the tx ring's, or the rx ring's.
+    fn bells(&self, receives: bool) -> Result<&Bells, Refusal> {
+        self.bells.get(usize::from(receives)).ok_or_else(|| Refusal::internal("a ring without bells"))
     }
 
     /// As `netvale show` tells it.
     pub fn info(&self) -> PortInfo {
         let sides = (self.tx.clone().filter_map(|i| Some((Direction::In, i, self.mem.tx.get(i as usize)?))))
             .chain(self.rx.clone().filter_map(|i| Some((Direction::Out, i, self.mem.rx.get(i as usize)?))));
-        let ring = |((dir, index, side), (counters, kicks)): ((Direction, u32, _), &(Arc<_>, Arc<KickCounts>))| {
-            let base = RingInfo { dir, index, ..counted(counters) };
-            let kicks = RingInfo { kicks_sent: kicks.sent(), kicks_suppressed: kicks.suppressed(), ..base };
-            with_indices(kicks, side)
+        let mut counts = self.counts.iter();
+        let queues = self.nic.interface().queues;
+        let ring = |(dir, index, side)| {
+            // What a program does with an interface's queues is between it and the kernel.
+            let counted = if index < queues { None } else { counts.next() };
+            let base = counted.map_or_else(RingInfo::default, |(counters, kicks)| RingInfo {
+                kicks_sent: kicks.sent(),
+                kicks_suppressed: kicks.suppressed(),
+                ..crate::inspect::counted(counters)
+            });
+            with_indices(RingInfo { dir, index, ..base }, side)
         };
+        let mut notes: Vec<String> = self.got.iter().map(|&got| mode_words(&self.nic, got)).collect();
+        notes.extend(self.sockets.iter().filter_map(|(queue, socket, _)| lost(*queue, socket)));
+        if !self.sockets.is_empty() {
+            notes.push("frames go between the program and the kernel: 'ip -s link' counts them".to_owned());
+        }
         PortInfo {
             name: self.name.clone(),
             kind: PortKind::Nic,
             state: PortState::Open,
             owner: Some(Owner { uid: self.owner.uid, pid: self.owner.pid }),
             region: Some(region_info(self.mem.region(), self.mem_id)),
-            rings: sides.zip(&self.counts).map(ring).collect(),
-            notes: self.got.iter().map(|&got| mode_words(&self.nic, got)).collect(),
+            rings: sides.map(ring).collect(),
+            notes,
             ..PortInfo::default()
         }
     }
@@ -235,11 +278,13 @@ impl State {
         let (region, mem_id) = self.nic_region(&spec.memory, shape, request, caller)?;
         let mem = Arc::new(region.port_with_host_rings(shape, host)?);
         let binding = mem.bind(&spec.name.to_string(), tx.clone(), rx.clone(), request.extra_bufs)?;
-        let bells = (0..2 * (queues + host)).map(|_| Bells::new()).collect::<Result<_, _>>()?;
+        let bells = (0..2 * host).map(|_| Bells::new()).collect::<Result<_, _>>()?;
         let port = NicPort {
             name: request.name.clone(),
             nic,
             got: None,
+            sockets: Vec::new(),
+            stack: None,
             mem,
             mem_id,
             bells,
@@ -265,27 +310,21 @@ impl State {
         let map = Arc::clone(port.mem.region().mapping());
         let shape = port.mem.shape();
         let entries = shape.tx_slots.max(shape.rx_slots).next_power_of_two();
-        let (mut sends, mut receives) = (Vec::new(), Vec::new());
-        let stack = if port.host > 0 { Some(self.nics.stack(&port.nic, true)?) } else { None };
+        port.stack = if port.host > 0 { Some(self.nics.stack(&port.nic, true)?) } else { None };
         let queues = port.nic.interface().queues;
         for queue in port.tx.start.max(port.rx.start)..port.tx.end.max(port.rx.end).min(queues) {
             let share = self.nics.registered(port.mem_id);
-            let receives_here = port.rx.contains(&queue);
-            let opened = port.nic.queue(queue, entries, (&map, buffers), share.as_ref(), receives_here)?;
-            self.nics.sockets.push((port.mem_id, Arc::downgrade(&opened.receiver.socket)));
+            let receives = port.rx.contains(&queue);
+            let opened = port.nic.queue(queue, entries, (&map, buffers), share.as_ref(), receives)?;
+            self.nics.sockets.push((port.mem_id, Arc::downgrade(&opened.socket)));
             port.got = Some(opened.got);
-            let (rx, tx) = through(&port, queue, (opened, buffers), stack.as_deref())?;
-            sends.extend(tx);
-            receives.extend(rx);
+            port.sockets.push((queue, opened.socket, opened.queue));
         }
-        if let Some(stack) = &stack {
-            let (rx, tx) = host_rings(&port, stack)?;
-            sends.extend(tx);
-            receives.extend(rx);
-        }
-        for (task, counts) in sends.into_iter().chain(receives) {
-            port.counts.push(counts);
-            port.tasks.push(self.place(task));
+        if let Some(stack) = port.stack.clone() {
+            for (task, counts) in host_rings(&port, &stack)? {
+                port.counts.push(counts);
+                port.tasks.push(self.place(task));
+            }
         }
         Ok(port)
     }
@@ -384,70 +423,40 @@ impl State {
     }
 }
 
+/// Frames that the kernel could not hand over, in words.
+fn lost(queue: u32, socket: &Socket) -> Option<String> {
+    let s = socket.statistics()?;
+    let lost = [(s.rx_dropped, "too long"), (s.rx_fill_ring_empty_descs.unwrap_or(0), "times without an empty buffer")];
+    let words: Vec<String> = lost.iter().filter(|(n, _)| *n > 0).map(|(n, why)| format!("{n} {why}")).collect();
+    (!words.is_empty()).then(|| format!("queue {queue}, received: {}", words.join(", ")))
+}
+
 /// What moves frames between the stack and the port's host rings, in the directions that are bound.
-fn host_rings(port: &NicPort, stack: &Arc<Stack>) -> Result<(Option<Counted>, Option<Counted>), Refusal> {
-    let (mut rx, mut tx) = (None, None);
-    let n_tx = port.mem.shape().tx_rings;
-    let last = n_tx - 1;
+fn host_rings(port: &NicPort, stack: &Arc<Stack>) -> Result<Vec<Counted>, Refusal> {
+    let mut tasks = Vec::<Counted>::new();
+    let last = port.mem.shape().tx_rings - 1;
     if let Some(side) = port.mem.tx.last().filter(|_| port.tx.contains(&last)) {
-        let (bells, counters) = (port.bells(last)?, Arc::<RingCounters>::default());
+        let (bells, counters) = (port.bells(false)?, Arc::<RingCounters>::default());
         let host = HostTx::new(side.clone(), bells.wake.try_clone()?);
-        let kicks = host.kicks();
-        let doorbell = bells.doorbell.try_clone()?;
+        let (kicks, doorbell) = (host.kicks(), bells.doorbell.try_clone()?);
         let task = StackTx::new(Arc::clone(&port.mem), host, doorbell, Arc::clone(stack), Arc::clone(&counters));
-        tx = Some((Box::new(task) as Box<dyn Task>, (counters, kicks)));
+        tasks.push((Box::new(task), (counters, kicks)));
     }
     if let Some(side) = port.mem.rx.last().filter(|_| port.rx.contains(&last)) {
         let counters = Arc::<RingCounters>::default();
         let interface = port.nic.interface();
         let wire = Outlet::wire(interface.index)
             .map_err(|e| Refusal::new(e, format!("{}: cannot send past the stack: {e}", interface.name)))?;
-        let end = RxEnd::new(side.clone(), port.bells(n_tx + last)?.wake.try_clone()?);
+        let end = RxEnd::new(side.clone(), port.bells(true)?.wake.try_clone()?);
         let task = StackRx::new(Arc::clone(&port.mem), end, Arc::clone(stack), wire, Arc::clone(&counters));
         let kicks = task.kicks();
-        rx = Some((Box::new(task) as Box<dyn Task>, (counters, kicks)));
+        tasks.push((Box::new(task), (counters, kicks)));
     }
-    Ok((rx, tx))
+    Ok(tasks)
 }
 
 /// A task and what it counts.
 type Counted = (Box<dyn Task>, (Arc<RingCounters>, Arc<KickCounts>));
-
-/// What moves frames between a queue and the port's rings, in the directions that are bound.
-fn through(
-    port: &NicPort,
-    queue: u32,
-    (opened, buffers): (OpenedQueue, Buffers),
-    stack: Option<&Stack>,
-) -> Result<(Option<Counted>, Option<Counted>), Refusal> {
-    let n_tx = port.mem.shape().tx_rings;
-    let OpenedQueue { receiver, sender, got, queue: held } = opened;
-    let (mut rx, mut tx) = (None, None);
-    if let Some(side) = port.mem.tx.get(queue as usize).filter(|_| port.tx.contains(&queue)) {
-        let b = port.bells(queue)?;
-        let (host, counters) = (HostTx::new(side.clone(), b.wake.try_clone()?), Arc::<RingCounters>::default());
-        let kicks = host.kicks();
-        let ours = (Arc::clone(&held), Arc::clone(&counters));
-        let task = ThroughTx::new(
-            Arc::clone(&port.mem),
-            host,
-            b.doorbell.try_clone()?,
-            (sender, buffers, got.multi_buffer),
-            ours,
-        )?;
-        tx = Some((Box::new(task) as Box<dyn Task>, (counters, kicks)));
-    }
-    if let Some(side) = port.mem.rx.get(queue as usize).filter(|_| port.rx.contains(&queue)) {
-        let b = port.bells(n_tx + queue)?;
-        let counters = Arc::<RingCounters>::default();
-        let both = (RxEnd::new(side.clone(), b.wake.try_clone()?), b.doorbell.try_clone()?);
-        let ours = (held, Arc::clone(&counters));
-        let task = ThroughRx::new(Arc::clone(&port.mem), both, (receiver, buffers), ours, stack.map(Stack::outlet))?;
-        let kicks = task.kicks();
-        rx = Some((Box::new(task) as Box<dyn Task>, (counters, kicks)));
-    }
-    Ok((rx, tx))
-}
 
 /// The name of the port for the stack behind an interface that is the port `name`.
 pub fn host_port(name: &str) -> String {
@@ -464,7 +473,10 @@ fn switch_queue(nic: &Arc<Nic>, queue: u32, entries: u32) -> Result<(NicIngress,
     let memory = Arc::new(Mapping::private(bytes).ok_or_else(missing)?);
     let buffers = Buffers { first: 0, stride: DEFAULT_BUF_SIZE, count };
     let opened = nic.queue(queue, entries, (&memory, buffers), None, true)?;
-    let OpenedQueue { receiver, sender, got, queue } = opened;
+    let OpenedQueue { socket, got, queue } = opened;
+    let halves = socket.receiver().and_then(|receiver| Ok((receiver, socket.sender()?)));
+    let failed = |e| Refusal::new(e, format!("{}: cannot map the socket's rings: {e}", nic.interface().name));
+    let (receiver, sender) = halves.map_err(failed)?;
     let ours = (got.multi_buffer, Arc::clone(&queue));
     let egress = NicEgress::new(sender, Arc::clone(&memory), buffers, 1 + entries..count, ours);
     Ok((NicIngress::new(receiver, memory, buffers, 1..1 + entries, queue), egress, got))

@@ -1,9 +1,8 @@
-//! What a worker does again and again: forward an ingress, or move buffers between a queue of an interface and a program's ring.
+//! What a worker does again and again: forward an ingress, or move frames between the stack and a program's host rings.
 
 use std::os::fd::BorrowedFd;
 
 use netvale_nic::stack::{StackRx, StackTx};
-use netvale_nic::through::{ThroughRx, ThroughTx};
 use netvale_switch::{Forwarder, Passed, Work};
 
 /// A piece of work that one worker owns.
@@ -57,40 +56,6 @@ impl Task for Forwarder {
 
     fn is_cheap(&self) -> bool {
         self.ingress_ref().is_cheap()
-    }
-}
-
-impl Task for ThroughTx {
-    fn pass(&mut self, _work: &mut Work) -> Passed {
-        match ThroughTx::pass(self) {
-            0 if self.is_waited_for() => Passed::Held,
-            0 => Passed::Idle,
-            n => Passed::Frames(n),
-        }
-    }
-
-    fn is_held(&self) -> bool {
-        self.is_waited_for()
-    }
-
-    fn arm(&mut self) -> bool {
-        ThroughTx::arm(self)
-    }
-
-    fn disarm(&mut self) {
-        ThroughTx::disarm(self);
-    }
-
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(ThroughTx::wake_fd(self))
-    }
-
-    fn woken(&mut self) {
-        ThroughTx::woken(self);
-    }
-
-    fn is_cheap(&self) -> bool {
-        true
     }
 }
 
@@ -155,38 +120,5 @@ impl Task for StackRx {
 
     fn is_cheap(&self) -> bool {
         false
-    }
-}
-
-impl Task for ThroughRx {
-    fn pass(&mut self, _work: &mut Work) -> Passed {
-        match ThroughRx::pass(self) {
-            0 => Passed::Idle,
-            n => Passed::Frames(n),
-        }
-    }
-
-    fn is_held(&self) -> bool {
-        false
-    }
-
-    fn arm(&mut self) -> bool {
-        ThroughRx::arm(self)
-    }
-
-    fn disarm(&mut self) {
-        ThroughRx::disarm(self);
-    }
-
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(ThroughRx::wake_fd(self))
-    }
-
-    fn woken(&mut self) {
-        ThroughRx::woken(self);
-    }
-
-    fn is_cheap(&self) -> bool {
-        true
     }
 }

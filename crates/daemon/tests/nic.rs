@@ -252,12 +252,18 @@ fn deleted_interface() {
         common::send(&mut x, &frame(255, 1, tag));
         assert_eq!(receive(&mut y), frame(255, 1, tag));
     }
-    let sleeps = |d: &Daemon| -> u64 {
+    let awake = |d: &Daemon| -> u64 {
         let stats: Value = d.call("stats", json!({}));
-        stats["result"]["workers"][0]["slept_ns"].as_u64().unwrap()
+        let worker = &stats["result"]["workers"][0];
+        worker["busy_ns"].as_u64().unwrap() + worker["polled_ns"].as_u64().unwrap()
     };
-    let before = sleeps(&d);
-    until("the worker sleeps", || sleeps(&d) > before + 50_000_000);
+    until("the worker sleeps", || {
+        let (before, start) = (awake(&d), std::time::Instant::now());
+        while start.elapsed() < std::time::Duration::from_millis(20) {
+            std::thread::yield_now();
+        }
+        awake(&d) == before
+    });
 }
 
 /// A process in another namespace; ended when dropped.

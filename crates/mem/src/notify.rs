@@ -112,6 +112,11 @@ impl Doorbell {
         Doorbell(fd)
     }
 
+    /// Its descriptor.
+    pub fn into_fd(self) -> OwnedFd {
+        self.0
+    }
+
     /// Rings it. A counter that is full (a peer that never reads) already is a pending wake-up, so errors do not matter.
     pub fn ring(&self) {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());

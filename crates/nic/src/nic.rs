@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::bpf::{Mode, Program, program_name};
 use crate::iface::Interface;
-use crate::socket::{Buffers, Got, Receiver, Sender, Socket, Wish, open};
+use crate::socket::{Buffers, Got, Socket, Wish, open};
 
 /// Why an interface, or a queue of it, cannot be had.
 #[derive(Debug, Error)]
@@ -135,10 +135,8 @@ pub struct Queue {
 
 /// A queue, opened.
 pub struct Opened {
-    /// What is received.
-    pub receiver: Receiver,
-    /// What is sent.
-    pub sender: Sender,
+    /// Its socket.
+    pub socket: Arc<Socket>,
     /// How it is bound.
     pub got: Got,
     /// The queue.
@@ -194,15 +192,15 @@ impl Nic {
         let wish =
             Wish { ifindex: self.interface.index, queue: number, entries, buffers, copy_only: self.options.copy };
         let opened = open(memory, &wish, share);
-        let (receiver, sender, got) = opened.map_err(|(what, source)| self.unopened(number, (what, source)))?;
+        let (socket, got) = opened.map_err(|(what, source)| self.unopened(number, (what, source)))?;
         // A VLAN tag comes on top of the Ethernet header.
         let longest = buffers.longest();
         if !got.multi_buffer && self.interface.mtu + 18 > longest {
             return Err(NicError::Mtu { name: name(), mtu: self.interface.mtu, longest });
         }
-        let set = if receives { self.program.set(number, receiver.socket.as_fd()) } else { Ok(()) };
+        let set = if receives { self.program.set(number, socket.as_fd()) } else { Ok(()) };
         set.map_err(|source| refused(&self.interface, "direct frames to the socket", source))?;
-        Ok(Opened { receiver, sender, got, queue })
+        Ok(Opened { socket, got, queue })
     }
 
     fn take(self: &Arc<Self>, number: u32) -> Result<Queue, NicError> {

@@ -32,15 +32,20 @@ pub struct Ring<T> {
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
-    /// Maps the ring at `page_offset` of `socket`.
-    pub fn map(socket: BorrowedFd<'_>, page_offset: u64, at: &XdpRingOffset, size: u32) -> Result<Ring<T>, Errno> {
+    /// Maps the ring at `page_offset` of `socket`; whether we produce what is in it, or the kernel does.
+    pub fn map(
+        socket: BorrowedFd<'_>,
+        page_offset: u64,
+        at: &XdpRingOffset,
+        (size, produces): (u32, bool),
+    ) -> Result<Ring<T>, Errno> {
         let desc = at.desc as usize;
         let len = desc + size as usize * size_of::<T>();
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
         let p = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, access, flags, socket, page_offset)? };
-        Ok(Ring {
+        let mut ring = Ring {
             map: NonNull::new(p.cast()).ok_or(Errno::NOMEM)?,
             len,
             producer: at.producer as usize,
@@ -51,7 +56,15 @@ impl<T: Copy> Ring<T> {
             mine: 0,
             theirs: 0,
             _entries: std::marker::PhantomData,
-        })
+        };
+        // Zeros, unless somebody before us had the ring.
+        let mine = if produces { ring.producer } else { ring.consumer };
+        ring.mine = ring.word(mine).load(Ordering::Relaxed);
+        ring.theirs = ring.mine;
+        if produces {
+            ring.theirs = ring.word(ring.consumer).load(Ordering::Relaxed);
+        }
+        Ok(ring)
     }
 
     fn word(&self, at: usize) -> &AtomicU32 {
@@ -81,6 +94,17 @@ impl<T: Copy> Ring<T> {
             self.theirs = self.word(self.consumer).load(Ordering::Acquire);
         }
         self.size.saturating_sub(self.mine.wrapping_sub(self.theirs))
+    }
+
+    /// Whether anything ever passed it.
+    pub fn was_used(&self) -> bool {
+        self.mine != 0
+    }
+
+    /// As producer: entries that the kernel has not taken.
+    pub fn pending(&mut self) -> u32 {
+        self.theirs = self.word(self.consumer).load(Ordering::Acquire);
+        self.mine.wrapping_sub(self.theirs)
     }
 
     /// As producer: fills the next place, of which there is one. The kernel sees it with the next [`Ring::publish`].

@@ -115,6 +115,7 @@ pub struct Got {
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
+    entries: u32,
     /// The registered memory: mapped for as long as the kernel uses it.
     _memory: Arc<Mapping>,
 }
@@ -151,11 +152,7 @@ pub type Failed = (&'static str, Errno);
 ///
 /// # Errors
 /// What failed, and the kernel's reason.
-pub fn open(
-    memory: &Arc<Mapping>,
-    wish: &Wish,
-    share: Option<&Arc<Socket>>,
-) -> Result<(Receiver, Sender, Got), Failed> {
+pub fn open(memory: &Arc<Mapping>, wish: &Wish, share: Option<&Arc<Socket>>) -> Result<(Arc<Socket>, Got), Failed> {
     let fd = rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)
         .map_err(|e| ("open an AF_XDP socket", e))?;
     if share.is_none() {
@@ -167,18 +164,45 @@ pub fn open(
         .and_then(|()| sockopt::set_xdp_tx_ring_size(&fd, wish.entries));
     sized.map_err(|e| ("make the socket's rings", e))?;
     send_more_at_once(&fd, wish.entries.min(SENT_AT_ONCE));
-    let at = sockopt::xdp_mmap_offsets(&fd).map_err(|e| ("ask for the socket's rings", e))?;
-    let map = |e| ("map the socket's rings", e);
-    let rx = Ring::map(fd.as_fd(), RX_RING, &at.rx, wish.entries).map_err(map)?;
-    let tx = Ring::map(fd.as_fd(), TX_RING, &at.tx, wish.entries).map_err(map)?;
-    let fill = Ring::map(fd.as_fd(), FILL_RING, &at.fr, wish.entries).map_err(map)?;
-    let completion = Ring::map(fd.as_fd(), COMPLETION_RING, &at.cr, wish.entries).map_err(map)?;
     let multi_buffer = bind(&fd, wish, share).map_err(|e| ("bind to the queue", e))?;
     let options = sockopt::xdp_options(&fd).map_err(|e| ("ask how it is bound", e))?;
-    let got = Got { zero_copy: options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY), multi_buffer };
-    let socket = Arc::new(Socket { fd, _memory: Arc::clone(memory) });
-    let receiver = Receiver { rx, fill, socket: Arc::clone(&socket) };
-    Ok((receiver, Sender { tx, completion, socket }, got))
+    let zero_copy = options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY);
+    let socket = Arc::new(Socket { fd, entries: wish.entries, _memory: Arc::clone(memory) });
+    Ok((socket, Got { zero_copy, multi_buffer }))
+}
+
+impl Socket {
+    /// A socket that somebody else has opened, with `entries` entries in each ring, on `memory`.
+    pub fn adopt(fd: OwnedFd, entries: u32, memory: &Arc<Mapping>) -> Arc<Socket> {
+        Arc::new(Socket { fd, entries, _memory: Arc::clone(memory) })
+    }
+
+    /// Entries of each ring.
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// The receiving half. There is one at a time.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn receiver(self: &Arc<Self>) -> Result<Receiver, Errno> {
+        let at = sockopt::xdp_mmap_offsets(&self.fd)?;
+        let rx = Ring::map(self.as_fd(), RX_RING, &at.rx, (self.entries, false))?;
+        let fill = Ring::map(self.as_fd(), FILL_RING, &at.fr, (self.entries, true))?;
+        Ok(Receiver { rx, fill, socket: Arc::clone(self) })
+    }
+
+    /// The sending half. There is one at a time.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn sender(self: &Arc<Self>) -> Result<Sender, Errno> {
+        let at = sockopt::xdp_mmap_offsets(&self.fd)?;
+        let tx = Ring::map(self.as_fd(), TX_RING, &at.tx, (self.entries, true))?;
+        let completion = Ring::map(self.as_fd(), COMPLETION_RING, &at.cr, (self.entries, false))?;
+        Ok(Sender { tx, completion, socket: Arc::clone(self) })
+    }
 }
 
 /// Where the kernel copies frames, one call sends 32 of them, unless it knows this option (Linux 6.17, `XDP_MAX_TX_SKB_BUDGET`).

@@ -1,46 +1,30 @@
 //! A queue as a netmap program sees it: the rings of its own region, whose buffers the socket sends from and receives into. Nothing is copied
-//! here; what moves is which side has a buffer.
+//! here; what moves is which side has a buffer. This runs in the program, at each of its syncs: between it and the kernel is nobody.
 
+use std::any::Any;
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use netvale_abi::ring::{NR_FORWARD, ring_space};
 use netvale_abi::slot::{NS_FORWARD, NS_INDIRECT, NS_MOREFRAG};
-use netvale_mem::PortMem;
 use netvale_mem::host::HostTx;
-use netvale_mem::notify::{Doorbell, KickCounts, arm, disarm, wanted};
+use netvale_mem::notify::{Doorbell, KickCounts, wanted};
 use netvale_mem::region::RingSide;
 use netvale_port::{DropReason, RingCounters};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use crate::nic::Queue;
 use crate::outlet::{Outlet, Sent};
 use crate::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver, Sender};
 
 /// Of no slot.
 const NONE: u32 = u32::MAX;
-/// Slots looked at in one pass, so that other ports have their turn.
-const MOST: u32 = 512;
 /// Shortest piece of a frame that is sent: the kernel takes no frame without an Ethernet header.
 const SHORTEST: u16 = 14;
 
-/// A descriptor that is readable when one of several is.
-fn any_of(fds: &[(BorrowedFd<'_>, epoll::EventFlags)]) -> Result<OwnedFd, Errno> {
-    let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for &(fd, flags) in fds {
-        epoll::add(&all, fd, epoll::EventData::new_u64(0), flags)?;
-    }
-    Ok(all)
-}
-
-/// Takes back what [`any_of`] reports of edges.
-fn look(all: &OwnedFd) {
-    let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 4];
-    let none = rustix::event::Timespec::default();
-    // Looked at for its effect: an edge is reported once.
-    let _ = epoll::wait(all, &mut events[..], Some(&none));
-}
+/// What has to live as long as a ring is used.
+pub type Keep = Box<dyn Any + Send + std::marker::Sync>;
 
 /// From a tx ring to the queue.
 pub struct ThroughTx {
@@ -59,29 +43,25 @@ pub struct ThroughTx {
     inside: bool,
     /// The last `head` that could not be: it is counted once, not at every look.
     bad: Option<u32>,
-    /// The kernel has to be told once more.
-    again: bool,
-    doorbell: Doorbell,
+    /// Becomes readable when there is room again.
     wake: OwnedFd,
     counters: Arc<RingCounters>,
-    _queue: Arc<Queue>,
-    _mem: Arc<PortMem>,
+    _keep: Keep,
 }
 
 impl ThroughTx {
-    /// `doorbell` is what the program rings.
+    /// `multi_buffer`: frames may take several entries.
     ///
     /// # Errors
     /// No descriptor is left.
     pub fn new(
-        mem: Arc<PortMem>,
         tx: HostTx,
-        doorbell: Doorbell,
         (sender, buffers, multi_buffer): (Sender, Buffers, bool),
-        (queue, counters): (Arc<Queue>, Arc<RingCounters>),
+        keep: Keep,
     ) -> Result<ThroughTx, Errno> {
+        let wake = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let edge = epoll::EventFlags::OUT | epoll::EventFlags::ET;
-        let wake = any_of(&[(doorbell.as_fd(), epoll::EventFlags::IN), (sender.socket.as_fd(), edge)])?;
+        epoll::add(&wake, sender.socket.as_fd(), epoll::EventData::new_u64(0), edge)?;
         let slots = tx.side().ring.num_slots() as usize;
         Ok(ThroughTx {
             given: tx.hwcur(),
@@ -93,32 +73,32 @@ impl ThroughTx {
             multi_buffer,
             inside: false,
             bad: None,
-            again: false,
-            doorbell,
             wake,
-            counters,
-            _queue: queue,
-            _mem: mem,
+            counters: Arc::default(),
+            _keep: keep,
         })
     }
 
-    /// Moves what there is to move. Returns how many slots.
-    pub fn pass(&mut self) -> usize {
+    /// Moves what there is to move.
+    pub fn pass(&mut self) {
         self.reap();
-        let given = self.give();
-        if given > 0 || self.again {
-            self.sender.tx.publish();
-            self.again = self.sender.tx.needs_wakeup() && !self.sender.socket.kick();
-            // What is copied is sent by now.
-            self.reap();
-        }
-        self.complete() + given
+        self.give();
+        self.push();
+        self.complete();
     }
 
-    /// Whether frames are with the kernel, and the program waits for them to be sent.
-    pub fn is_waited_for(&self) -> bool {
-        use std::sync::atomic::Ordering;
-        self.again || self.given != self.tx.hwcur() && self.tx.side().csb.appl_need_kick().load(Ordering::Relaxed) != 0
+    /// Has the kernel take what was given to it, as long as it does: a call takes part of it.
+    fn push(&mut self) {
+        let mut left = self.sender.tx.pending();
+        while left > 0 && self.sender.tx.needs_wakeup() {
+            let _ = self.sender.socket.kick();
+            self.reap();
+            let now = self.sender.tx.pending();
+            if now == left {
+                return;
+            }
+            left = now;
+        }
     }
 
     fn reap(&mut self) {
@@ -139,7 +119,7 @@ impl ThroughTx {
     }
 
     /// Gives filled slots to the kernel.
-    fn give(&mut self) -> usize {
+    fn give(&mut self) {
         let (head, n) = (self.tx.side().csb.head(), self.tx.side().ring.num_slots());
         let from = |i| ring_space(self.tx.hwcur(), i, n);
         // Slots that are with the kernel are not the program's to fill: a head among them is a bad one.
@@ -147,11 +127,11 @@ impl ThroughTx {
             if self.bad.replace(head) != Some(head) {
                 self.counters.dropped(DropReason::BadHead, 1);
             }
-            return 0;
+            return;
         }
         self.bad = None;
         // A slot may take two entries.
-        let most = ring_space(self.given, head, n).min(self.sender.tx.room() / 2).min(MOST);
+        let most = ring_space(self.given, head, n).min(self.sender.tx.room() / 2);
         let (mut frames, mut bytes) = (0, 0);
         for _ in 0..most {
             let slot = self.tx.side().ring.slot_word(self.given);
@@ -175,8 +155,10 @@ impl ThroughTx {
             self.inside = slot.flags & NS_MOREFRAG != 0;
             self.given = self.tx.side().ring.next(self.given);
         }
-        self.counters.passed(frames, bytes);
-        most as usize
+        if most > 0 {
+            self.sender.tx.publish();
+            self.counters.passed(frames, bytes);
+        }
     }
 
     /// The descriptor for a slot.
@@ -209,7 +191,7 @@ impl ThroughTx {
     }
 
     /// Gives slots whose frames are sent back to the program, in order.
-    fn complete(&mut self) -> usize {
+    fn complete(&mut self) {
         let (mut at, mut count) = (self.tx.hwcur(), 0);
         while at != self.given && self.done.get(at as usize) == Some(&true) {
             if let Some(done) = self.done.get_mut(at as usize) {
@@ -221,35 +203,23 @@ impl ThroughTx {
         if count > 0 {
             self.tx.complete(at);
         }
-        count
     }
 
-    /// Asks for kicks. Returns whether there is something to do already.
-    pub fn arm(&mut self) -> bool {
-        arm(self.tx.side().csb.kern_need_kick());
-        let head = self.tx.side().csb.head();
-        head != self.given && self.bad != Some(head) || self.sender.completion.ready() > 0
-    }
-
-    /// No kicks while we look anyway.
-    pub fn disarm(&mut self) {
-        self.tx.disarm();
-    }
-
-    /// Becomes readable when there is something to do.
+    /// Becomes readable when there is room again; see [`ThroughTx::rested`].
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// Takes back a wake-up.
-    pub fn woken(&mut self) {
-        self.doorbell.drain();
-        look(&self.wake);
+    /// Takes back a wake-up: edges are reported once.
+    pub fn rested(&self) {
+        let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 1];
+        let _ = epoll::wait(&self.wake, &mut events[..], Some(&rustix::event::Timespec::default()));
     }
+}
 
-    /// Kicks towards the program.
-    pub fn kicks(&self) -> Arc<KickCounts> {
-        self.tx.kicks()
+impl fmt::Debug for ThroughTx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ThroughTx").field("given", &self.given).finish_non_exhaustive()
     }
 }
 
@@ -274,6 +244,14 @@ impl RxEnd {
     /// Takes over a fresh ring; `wake` is rung for the program.
     pub fn new(side: RingSide, wake: Doorbell) -> RxEnd {
         RxEnd { side, hwtail: 0, head: 0, bad: None, wake, kicks: Arc::default() }
+    }
+
+    /// Goes on where somebody before us stopped, as the status block says.
+    pub fn resume(&mut self) {
+        let (n, head, hwtail) = (self.side.ring.num_slots(), self.side.csb.head(), self.side.csb.hwtail());
+        if head < n && hwtail < n {
+            (self.head, self.hwtail) = (head, hwtail);
+        }
     }
 
     /// Slots, buffers and status block.
@@ -379,51 +357,47 @@ pub struct ThroughRx {
     posted: u32,
     /// Where frames go that the program forwards, if its port has host rings.
     forward: Option<Outlet>,
-    doorbell: Doorbell,
-    wake: OwnedFd,
     counters: Arc<RingCounters>,
-    queue: Arc<Queue>,
-    _mem: Arc<PortMem>,
+    _keep: Keep,
 }
 
 impl ThroughRx {
-    /// `end` is the ring, `doorbell` what the program rings.
-    ///
-    /// # Errors
-    /// No descriptor is left.
-    pub fn new(
-        mem: Arc<PortMem>,
-        (end, doorbell): (RxEnd, Doorbell),
-        (receiver, buffers): (Receiver, Buffers),
-        (queue, counters): (Arc<Queue>, Arc<RingCounters>),
-        forward: Option<Outlet>,
-    ) -> Result<ThroughRx, Errno> {
-        let flags = epoll::EventFlags::IN;
-        let wake = any_of(&[(doorbell.as_fd(), flags), (receiver.socket.as_fd(), flags)])?;
-        let mut through =
-            ThroughRx { end, receiver, buffers, posted: 0, forward, doorbell, wake, counters, queue, _mem: mem };
-        through.post();
-        Ok(through)
+    /// `end` is the ring; `forward` is where frames go that the program forwards.
+    pub fn new(end: RxEnd, (receiver, buffers): (Receiver, Buffers), forward: Option<Outlet>, keep: Keep) -> ThroughRx {
+        let posted = end.hwtail();
+        ThroughRx { end, receiver, buffers, posted, forward, counters: Arc::default(), _keep: keep }
     }
 
-    /// Moves what there is to move. Returns how many slots.
-    pub fn pass(&mut self) -> usize {
-        let posted = self.refill();
-        self.receive() + posted
+    /// Gives the kernel the buffers of a fresh ring.
+    pub fn begin(&mut self) {
+        self.post();
+    }
+
+    /// Goes on where somebody before us stopped: the kernel has the buffers of all slots that are not the program's.
+    pub fn resume(&mut self) {
+        self.end.resume();
+        self.posted = self.end.end();
+    }
+
+    /// Moves what there is to move.
+    pub fn pass(&mut self) {
+        self.refill();
+        self.receive();
     }
 
     /// Takes over slots that the program has read, and posts their buffers.
-    fn refill(&mut self) -> usize {
+    fn refill(&mut self) {
         match self.end.released(self.forward.as_ref()) {
             Err(BadHead) => self.counters.dropped(DropReason::BadHead, 1),
-            Ok(true) => return self.post(),
+            Ok(true) => self.post(),
+            // What found no room in the kernel's ring before.
+            Ok(false) if self.posted != self.end.end() => self.post(),
             Ok(false) => {}
         }
-        0
     }
 
     /// Posts the buffers of slots that the program has given back.
-    fn post(&mut self) -> usize {
+    fn post(&mut self) {
         let end = self.end.end();
         let mut count = 0;
         while self.posted != end && self.receiver.fill.room() > 0 {
@@ -442,12 +416,11 @@ impl ThroughRx {
                 self.receiver.socket.poke();
             }
         }
-        count
     }
 
     /// Received buffers into slots, and the slots to the program.
-    fn receive(&mut self) -> usize {
-        let count = self.receiver.rx.ready().min(MOST);
+    fn receive(&mut self) {
+        let count = self.receiver.rx.ready();
         let (mut frames, mut bytes) = (0, 0);
         for _ in 0..count {
             let desc = self.receiver.rx.take();
@@ -466,40 +439,16 @@ impl ThroughRx {
             self.end.publish();
             self.counters.passed(frames, bytes);
         }
-        count as usize
     }
 
-    /// Asks for a kick when the program gives slots back, if the kernel is short of buffers. Returns whether there is something to do already.
-    pub fn arm(&mut self) -> bool {
-        let n = self.end.side().ring.num_slots();
-        if ring_space(self.end.hwtail(), self.posted, n) < n / 2 {
-            arm(self.end.side().csb.kern_need_kick());
-        }
-        self.end.has_news() || self.receiver.rx.ready() > 0
-    }
-
-    /// No kicks while we look anyway.
-    pub fn disarm(&mut self) {
-        disarm(self.end.side().csb.kern_need_kick());
-    }
-
-    /// Becomes readable when there is something to do.
+    /// Becomes readable when frames arrive.
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
+        self.receiver.socket.as_fd()
     }
+}
 
-    /// Takes back a wake-up.
-    pub fn woken(&mut self) {
-        self.doorbell.drain();
-    }
-
-    /// Kicks towards the program.
-    pub fn kicks(&self) -> Arc<KickCounts> {
-        self.end.kicks()
-    }
-
-    /// The queue.
-    pub fn queue(&self) -> &Arc<Queue> {
-        &self.queue
+impl fmt::Debug for ThroughRx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ThroughRx").field("end", &self.end).field("posted", &self.posted).finish_non_exhaustive()
     }
 }

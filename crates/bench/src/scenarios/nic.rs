@@ -63,7 +63,7 @@ impl Contender for Nic {
 
     fn about(&self) -> &str {
         match self {
-            Nic::Netvale => "a netmap program on rings of the interface, its frames moved by the daemon's worker",
+            Nic::Netvale => "a netmap program on rings of the interface, which the daemon opened for it",
             Nic::Xdp => "a loop over a bare AF_XDP socket, nothing else: the kernel's own limit",
             Nic::Packet => "AF_PACKET, 64 frames a call, past the queueing discipline",
             Nic::Sendto => "AF_PACKET, one frame a call, past the queueing discipline",
@@ -95,7 +95,7 @@ impl Contender for Nic {
         let wires = Wires::new()?;
         let program = match self {
             Nic::Netvale => Program::netvale(case, cores, &wires)?,
-            Nic::Xdp => Program::Xdp(xdp::Loop::new(case, &wires.namespace)?),
+            Nic::Xdp => Program::Xdp(Box::new(xdp::Loop::new(case, &wires.namespace)?)),
             Nic::Packet | Nic::Sendto => Program::packet(case, &wires, *self)?,
             Nic::Dpdk => Program::dpdk(case, cores, &wires)?,
         };
@@ -142,7 +142,7 @@ impl Wires {
 /// The program that has the interface.
 enum Program {
     Netvale { rings: Vec<netvale::Port>, daemon: Daemon },
-    Xdp(xdp::Loop),
+    Xdp(Box<xdp::Loop>),
     Packet { socket: PacketSocket, at_once: usize },
     Dpdk { process: Testpmd, _place: Place },
 }
@@ -348,11 +348,10 @@ impl Session for Running {
 
     fn cores(&self) -> String {
         let (first, second) = self.cores;
-        match (&self.program, self.generator.is_some()) {
-            (Program::Netvale { .. }, false) => format!("program {first}, worker {second}"),
-            (Program::Netvale { .. }, true) => format!("generator {first}, program and worker {second}"),
-            (_, false) => format!("program {first}"),
-            (_, true) => format!("generator {first}, program {second}"),
+        if self.generator.is_some() {
+            format!("generator {first}, program {second}")
+        } else {
+            format!("program {first}")
         }
     }
 

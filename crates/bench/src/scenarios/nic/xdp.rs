@@ -5,8 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use netvale_mem::Mapping;
+use netvale_nic::nic::Queue;
 use netvale_nic::socket::{Buffers, Desc, HEADROOM, Socket};
-use netvale_nic::{Nic, NicOptions, Opened};
+use netvale_nic::socket::{Receiver, Sender};
+use netvale_nic::{Nic, NicOptions};
 
 use crate::case::Case;
 use crate::error::{BenchError, Result};
@@ -19,6 +21,13 @@ const ENTRIES: u32 = 1024;
 const RX: Range<u32> = 1..1 + ENTRIES;
 const TX: Range<u32> = 1 + ENTRIES..1 + 2 * ENTRIES;
 const BUFFERS: Buffers = Buffers { first: 0, stride: 2112, count: 1 + 4 * ENTRIES };
+
+/// A queue with both halves of its socket.
+struct Opened {
+    receiver: Receiver,
+    sender: Sender,
+    _queue: Arc<Queue>,
+}
 
 /// The loop's sockets.
 pub struct Loop {
@@ -49,7 +58,11 @@ impl Loop {
             namespace.inside(|| {
                 let failed = |e: netvale_nic::NicError| BenchError::Usage(e.to_string());
                 let nic = Nic::open(name, NicOptions::default()).map_err(failed)?;
-                nic.queue(0, ENTRIES, (&memory, BUFFERS), share, true).map_err(failed)
+                let opened = nic.queue(0, ENTRIES, (&memory, BUFFERS), share, true).map_err(failed)?;
+                let failed = |e: rustix::io::Errno| BenchError::io("mapping a socket's rings")(std::io::Error::from(e));
+                let (receiver, sender) =
+                    (opened.socket.receiver().map_err(failed)?, opened.socket.sender().map_err(failed)?);
+                Ok(Opened { receiver, sender, _queue: opened.queue })
             })
         };
         let (mut from, to) = match case.variant.as_str() {
