@@ -179,7 +179,10 @@ impl TxRing {
         netvale_mem::notify::arm(match &self.kind {
             TxKind::Switch(r) => r.side().csb.appl_need_kick(),
             TxKind::Pipe(p) => p.need_kick(),
-            TxKind::Nic(n) => n.ring.side().csb.appl_need_kick(),
+            TxKind::Nic(n) => {
+                n.through.arm();
+                n.ring.side().csb.appl_need_kick()
+            }
         });
     }
 
@@ -229,6 +232,7 @@ impl TxRing {
             TxKind::Switch(r) => r.arm(),
             TxKind::Pipe(p) => p.arm(),
             TxKind::Nic(n) => {
+                n.through.arm();
                 n.look();
                 n.ring.arm()
             }
@@ -248,7 +252,7 @@ impl TxRing {
             TxKind::Pipe(p) => p.disarm(),
             TxKind::Nic(n) => {
                 n.ring.disarm();
-                return n.through.rested();
+                return n.through.disarm();
             }
         }
         self.wake.drain();

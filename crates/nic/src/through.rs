@@ -60,8 +60,6 @@ impl ThroughTx {
         keep: Keep,
     ) -> Result<ThroughTx, Errno> {
         let wake = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let edge = epoll::EventFlags::OUT | epoll::EventFlags::ET;
-        epoll::add(&wake, sender.socket.as_fd(), epoll::EventData::new_u64(0), edge)?;
         let slots = tx.side().ring.num_slots() as usize;
         Ok(ThroughTx {
             given: tx.hwcur(),
@@ -205,15 +203,22 @@ impl ThroughTx {
         }
     }
 
-    /// Becomes readable when there is room again; see [`ThroughTx::rested`].
+    /// Becomes readable when there is room again, between [`ThroughTx::arm`] and [`ThroughTx::disarm`].
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// Takes back a wake-up: edges are reported once.
-    pub fn rested(&self) {
-        let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 1];
-        let _ = epoll::wait(&self.wake, &mut events[..], Some(&rustix::event::Timespec::default()));
+    /// Asks to be woken. As long as somebody waits, the kernel does so for each frame that is sent, which costs it more than the frame.
+    pub fn arm(&self) {
+        let flags = epoll::EventFlags::OUT | epoll::EventFlags::ET;
+        // Fails if it was asked for before.
+        let _ = epoll::add(&self.wake, self.sender.socket.as_fd(), epoll::EventData::new_u64(0), flags);
+    }
+
+    /// Awake.
+    pub fn disarm(&self) {
+        // Fails if it was not asked for.
+        let _ = epoll::delete(&self.wake, self.sender.socket.as_fd());
     }
 }
 

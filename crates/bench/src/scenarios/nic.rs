@@ -155,7 +155,7 @@ impl Program {
             "rx" => &["netmap:p1"],
             _ => &["netmap:p1", "netmap:p2"],
         };
-        let rings = names.iter().map(|name| daemon.open(name, 0)).collect::<Result<_>>()?;
+        let rings = names.iter().map(|name| daemon.open(name, 512)).collect::<Result<_>>()?;
         Ok(Program::Netvale { rings, daemon })
     }
 

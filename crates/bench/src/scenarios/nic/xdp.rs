@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use netvale_mem::Mapping;
+use netvale_mem::copy::copy_bytes;
 use netvale_nic::nic::Queue;
 use netvale_nic::socket::{Buffers, Desc, HEADROOM, Socket};
 use netvale_nic::socket::{Receiver, Sender};
@@ -34,9 +35,10 @@ pub struct Loop {
     from: Option<Opened>,
     to: Option<Opened>,
     free: Vec<u64>,
-    len: u32,
+    /// What is written to each frame that is sent.
+    bytes: Vec<u8>,
     batch: u32,
-    _memory: Arc<Mapping>,
+    memory: Arc<Mapping>,
 }
 
 impl Loop {
@@ -47,13 +49,6 @@ impl Loop {
     pub fn new(case: &Case, namespace: &Netns) -> Result<Loop> {
         let bytes = (BUFFERS.count as usize * BUFFERS.stride as usize).next_multiple_of(4096);
         let memory = Arc::new(Mapping::private(bytes).ok_or_else(|| BenchError::Usage("no memory".into()))?);
-        let header = frame(0, 1, case.frame_bytes);
-        for at in TX.filter_map(|i| BUFFERS.at(i)) {
-            let place = memory.at(at, header.len() as u64, 1);
-            let place = place.ok_or_else(|| BenchError::Usage("a buffer outside its memory".into()))?;
-            // SAFETY: `at` checked that the buffer has that many bytes; nobody else knows of the memory yet.
-            unsafe { netvale_mem::copy::copy_bytes(header.as_ptr(), place.as_ptr(), header.len()) };
-        }
         let open = |name: &str, share: Option<&Arc<Socket>>| {
             namespace.inside(|| {
                 let failed = |e: netvale_nic::NicError| BenchError::Usage(e.to_string());
@@ -79,7 +74,7 @@ impl Loop {
             from.receiver.fill.publish();
         }
         let free = TX.filter_map(|i| BUFFERS.at(i)).collect();
-        Ok(Loop { from, to, free, len: case.frame_bytes, batch: case.batch.max(1), _memory: memory })
+        Ok(Loop { from, to, free, bytes: frame(0, 1, case.frame_bytes), batch: case.batch.max(1), memory })
     }
 
     /// Once around. Returns the frames received.
@@ -90,7 +85,11 @@ impl Loop {
                 let n = to.sender.tx.room().min(self.free.len() as u32).min(self.batch);
                 for _ in 0..n {
                     let addr = self.free.pop().unwrap_or(0);
-                    to.sender.tx.put(Desc { addr, len: self.len, options: 0 });
+                    if let Some(place) = self.memory.at(addr, self.bytes.len() as u64, 1) {
+                        // SAFETY: `at` checked that the buffer has that many bytes; it is ours until it is published.
+                        unsafe { copy_bytes(self.bytes.as_ptr(), place.as_ptr(), self.bytes.len()) };
+                    }
+                    to.sender.tx.put(Desc { addr, len: self.bytes.len() as u32, options: 0 });
                 }
                 0
             }
