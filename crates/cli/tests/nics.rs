@@ -120,16 +120,13 @@ nv bridge -i netmap:va -i netmap:vc 2>&1 | grep "queue 0 of va is taken"
     run(script, &[]);
 }
 
-/// The example program of that name, built if it is not there.
+/// The example program of that name, built if it is not there or old.
 fn example(name: &str) -> String {
+    let mut cargo = Command::new(env!("CARGO"));
+    let built = cargo.args(["build", "--quiet", "--package", "netvale", "--example", name]).status();
+    assert!(built.expect("cargo runs").success());
     let programs = std::path::Path::new(env!("CARGO_BIN_EXE_netvale")).parent().expect("a folder");
-    let path = programs.join("examples").join(name);
-    if !path.exists() {
-        let mut cargo = Command::new(env!("CARGO"));
-        let built = cargo.args(["build", "--quiet", "--package", "netvale", "--example", name]).status();
-        assert!(built.expect("cargo runs").success());
-    }
-    path.display().to_string()
+    programs.join("examples").join(name).display().to_string()
 }
 
 /// Objective: the firewall of the examples lets through what no rule names.
@@ -147,4 +144,21 @@ if there busybox nc -w 1 10.5.0.1 5000; then
 fi
 "#;
     run(script, &[("firewall", &example("firewall"))]);
+}
+
+/// Objective: where no daemon runs, a program that may opens interfaces itself, and exchanges buffers between two of them.
+#[test]
+fn without_a_daemon() {
+    let script = r#"
+kill $daemon; until_ok fails nv list
+nv pkt-gen -i netmap:va -f rx -n 3 >"$dir/rx" 2>&1 & program=$!
+until_ok sh -c 'ip link show va | grep -q xdp'
+for i in 1 2 3; do there busybox ping -c 1 -W 1 10.5.0.1 >/dev/null 2>&1 || true; done
+wait $program
+grep "^Received [3-9] packets" "$dir/rx" || { cat "$dir/rx"; exit 1; }
+fails sh -c 'ip link show va | grep -q xdp'
+nv pkt-gen -i netmap:va^ -f rx -n 1 2>&1 | grep "no netvale daemon"
+nv pkt-gen -i netmap:nosuch0 -f rx -n 1 2>&1 | grep "there is no interface nosuch0"
+"#;
+    run(script, &[]);
 }

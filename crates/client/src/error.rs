@@ -47,6 +47,9 @@ pub enum Error {
         /// What the kernel said.
         source: std::io::Error,
     },
+    /// An interface could not be opened by this program itself, where no daemon runs.
+    #[error("{0}; no daemon runs that could open it ('netvale up')")]
+    Nic(#[from] netvale_nic::NicError),
     /// A region could not be made.
     #[error(transparent)]
     Region(#[from] netvale_mem::RegionError),

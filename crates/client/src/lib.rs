@@ -42,6 +42,7 @@ pub mod raw {
 }
 
 mod connect;
+mod direct;
 mod error;
 pub mod interface;
 mod late;

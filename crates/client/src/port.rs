@@ -1,5 +1,6 @@
 //! Opening a port and waiting on it.
 
+use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use netvale_portspec::PortSpec;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::connect::{attach, connect_to, is_closed};
+use crate::direct;
 use crate::error::Error;
 use crate::ring::{RxRing, TxKind, TxRing, relax};
 
@@ -45,15 +47,15 @@ pub struct Options {
 /// An open port. Its rings go away with it.
 pub struct Port {
     name: String,
-    /// None for the ends of a pipe inside one program.
+    /// None for the ends of a pipe inside one program, and for an interface that it opened itself.
     conn: Option<OwnedFd>,
     reply: AttachReply,
     map: Arc<Mapping>,
     tx: Vec<TxRing>,
     rx: Vec<RxRing>,
     spin: Duration,
-    /// Keeps the memory of a pipe inside one program.
-    _local: Option<Arc<(PortMem, PortMem)>>,
+    /// Keeps the memory of a pipe inside one program, or of an interface that it opened itself.
+    _local: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// What to wait for.
@@ -76,14 +78,28 @@ impl Port {
         Self::open_with(name, &Options::default())
     }
 
-    /// Opens a port with options.
+    /// Opens a port with options. Without a daemon, interfaces (`netmap:eth0`, `netmap:eth0-1`) are opened by this program itself, which
+    /// takes the privilege to do so.
     ///
     /// # Errors
     /// As [`Port::open`].
     pub fn open_with(name: &str, options: &Options) -> Result<Port, Error> {
         // Parsed here for the sake of an error that points at the character; the daemon parses it again.
-        PortSpec::parse(name)?;
-        Self::open_on(connect_to(options.run_dir.as_deref())?, name, options)
+        let spec = PortSpec::parse(name)?;
+        match connect_to(options.run_dir.as_deref()) {
+            Err(Error::NoDaemon { .. }) if direct::is_possible(&spec) => direct::open(&spec, options),
+            conn => Self::open_on(conn?, name, options),
+        }
+    }
+
+    /// An interface that this program has opened itself; `keep` is what has to live as long.
+    pub(crate) fn direct(
+        name: String,
+        (reply, map): (AttachReply, Arc<Mapping>),
+        (tx, rx): (Vec<TxRing>, Vec<RxRing>),
+        keep: Arc<dyn Any + Send + Sync>,
+    ) -> Port {
+        Port { name, conn: None, reply, map, tx, rx, spin: Duration::ZERO, _local: Some(keep) }
     }
 
     /// Opens a port on a connection to the daemon.
@@ -305,6 +321,6 @@ fn local_end(
         tx: vec![TxRing { kind: TxKind::Pipe(pipe), wake: room_here }],
         rx: vec![RxRing { ring, wake: arrived_here, nic: None }],
         spin: Duration::ZERO,
-        _local: Some(Arc::clone(ends)),
+        _local: Some(Arc::clone(ends) as Arc<dyn Any + Send + Sync>),
     })
 }

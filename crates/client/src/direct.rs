@@ -1,0 +1,161 @@
+//! An interface opened by the program itself, where no daemon runs: for programs with the privilege to do so.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use netvale_control::attach::{AttachReply, NIC_MULTI_BUFFER, Role};
+use netvale_mem::layout::{DEFAULT_BUF_SIZE, RegionSizes};
+use netvale_mem::mapping::Pages;
+use netvale_mem::notify::Doorbell;
+use netvale_mem::region::RingSide;
+use netvale_mem::{Mapping, PortMem, PortShape, Region};
+use netvale_nic::nic::Queue;
+use netvale_nic::socket::{Buffers, Socket};
+use netvale_nic::{Nic, NicOptions};
+use netvale_portspec::{Base, Directions, PortSpec, Rings};
+
+use crate::error::Error;
+use crate::nics;
+use crate::port::{Options, Port};
+use crate::ring::{RxRing, TxRing};
+
+/// Slots of a ring unless asked otherwise.
+const SLOTS: u32 = 1024;
+/// Ports of the same size that find room in one region: what is to be forwarded without a copy lies in one.
+const ROOM: u32 = 4;
+
+/// The region that this program's interfaces share, and a socket that has registered it.
+static SHARED: Mutex<(Weak<Region>, Weak<Socket>)> = Mutex::new((Weak::new(), Weak::new()));
+
+/// Whether a port is an interface's, without host rings: those take a daemon.
+pub(crate) fn is_possible(spec: &PortSpec) -> bool {
+    matches!(spec.name.base(), Base::Netmap { .. })
+        && spec.name.pipe().is_none()
+        && matches!(spec.rings, Rings::AllNic | Rings::OneNic(_))
+        && spec.flags.monitor.is_none()
+}
+
+/// Opens the interface.
+///
+/// # Errors
+/// [`Error::Nic`], [`Error::Region`], [`Error::System`].
+pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
+    let Base::Netmap { ifname } = spec.name.base() else { return Err(Error::Inconsistent("not an interface")) };
+    let nic = Nic::open(ifname.as_str(), NicOptions::default())?;
+    let queues = nic.interface().queues;
+    let which = match spec.rings {
+        Rings::OneNic(i) => u32::from(i.get())..u32::from(i.get()) + 1,
+        _ => 0..queues,
+    };
+    let bound = |other: Directions| if spec.flags.directions == other { 0..0 } else { which.clone() };
+    let (tx, rx) = (bound(Directions::Rx), bound(Directions::Tx));
+    let or = |asked: u32| if asked == 0 { SLOTS } else { asked };
+    let shape = PortShape {
+        tx_rings: queues,
+        rx_rings: queues,
+        tx_slots: or(spec.conf.tx_slots.max(options.slots)),
+        rx_slots: or(spec.conf.rx_slots.max(options.slots)),
+    };
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let region = region(&mut shared, shape, options)?;
+    let mem = region.port(shape)?;
+    let binding = mem.bind(&spec.name.to_string(), tx.clone(), rx.clone(), options.extra_bufs)?;
+    let layout = region.layout();
+    let bufs = layout.sizes.bufs;
+    let mut port = Opening {
+        reply: AttachReply {
+            role: Role::Switch,
+            memsize: layout.total,
+            nifp: binding.nifp(),
+            csb_first: mem.csb_first(),
+            buf_pool: layout.buf_pool,
+            num_bufs: bufs.num,
+            buf_size: bufs.size,
+            tx_rings: shape.tx_rings,
+            rx_rings: shape.rx_rings,
+            tx_slots: shape.tx_slots,
+            rx_slots: shape.rx_slots,
+            extra_bufs: binding.extra_bufs(),
+            tx_bound: tx.clone(),
+            rx_bound: rx.clone(),
+            nic_entries: shape.tx_slots.max(shape.rx_slots).next_power_of_two(),
+            alone: true,
+            ..AttachReply::default()
+        },
+        map: Arc::clone(region.mapping()),
+        sockets: Vec::new(),
+        tx: Vec::new(),
+        rx: Vec::new(),
+    };
+    for queue in which {
+        port.queue(&nic, queue, (&mem, &tx, &rx), &mut shared.1)?;
+    }
+    let Opening { reply, map, sockets, tx, rx } = port;
+    Ok(Port::direct(spec.name.to_string(), (reply, map), (tx, rx), Arc::new(Mutex::new((sockets, binding, mem)))))
+}
+
+/// The region that this program's interfaces share, as long as it has room; a new one otherwise.
+fn region(
+    shared: &mut (Weak<Region>, Weak<Socket>),
+    shape: PortShape,
+    options: &Options,
+) -> Result<Arc<Region>, Error> {
+    let (rings, slots) = (shape.tx_rings + shape.rx_rings, shape.tx_slots.max(shape.rx_slots));
+    let fits = |region: &Arc<Region>| {
+        let ((ifs, free, bufs), layout) = (region.free(), region.layout());
+        ifs > 0
+            && free >= rings
+            && bufs >= rings * slots + options.extra_bufs
+            && layout.max_slots() >= slots
+            && layout.max_port_rings() >= rings + 2
+            && (options.buf_size == 0 || options.buf_size == layout.sizes.bufs.size)
+    };
+    if let Some(region) = shared.0.upgrade().filter(fits) {
+        return Ok(region);
+    }
+    let buf_size = if options.buf_size == 0 { DEFAULT_BUF_SIZE } else { options.buf_size };
+    let sizes = RegionSizes::for_port(ROOM * rings, slots, buf_size, 0, options.extra_bufs);
+    let region = Region::shared("netvale-direct", sizes, Pages::Ordinary)?;
+    *shared = (Arc::downgrade(&region), Weak::new());
+    Ok(region)
+}
+
+/// What a port is made of, as it grows.
+struct Opening {
+    reply: AttachReply,
+    map: Arc<Mapping>,
+    sockets: Vec<(Arc<Socket>, Arc<Queue>)>,
+    tx: Vec<TxRing>,
+    rx: Vec<RxRing>,
+}
+
+impl Opening {
+    /// Opens a queue and makes its rings, in the directions that are bound.
+    fn queue(
+        &mut self,
+        nic: &Arc<Nic>,
+        queue: u32,
+        (mem, tx, rx): (&PortMem, &Range<u32>, &Range<u32>),
+        registered: &mut Weak<Socket>,
+    ) -> Result<(), Error> {
+        let buffers = Buffers { first: self.reply.buf_pool, stride: self.reply.buf_size, count: self.reply.num_bufs };
+        let share = registered.upgrade();
+        let memory = (&self.map, buffers);
+        let opened = nic.queue(queue, self.reply.nic_entries, memory, share.as_ref(), rx.contains(&queue))?;
+        *registered = Arc::downgrade(&opened.socket);
+        self.reply.nic_flags |= if opened.got.multi_buffer { NIC_MULTI_BUFFER } else { 0 };
+        let fds = || -> Result<(Doorbell, Doorbell), Error> {
+            let copy = || rustix::io::fcntl_dupfd_cloexec(&*opened.socket, 0).map_err(Error::system("copy a socket"));
+            Ok((Doorbell::from_fd(copy()?), Doorbell::from_fd(copy()?)))
+        };
+        let side = |sides: &[RingSide]| sides.get(queue as usize).cloned();
+        if let Some(side) = side(&mem.tx).filter(|_| tx.contains(&queue)) {
+            self.tx.push(nics::tx(&self.reply, &self.map, side, fds()?)?);
+        }
+        if let Some(side) = side(&mem.rx).filter(|_| rx.contains(&queue)) {
+            self.rx.push(nics::rx(&self.reply, &self.map, side, fds()?)?);
+        }
+        self.sockets.push((opened.socket, opened.queue));
+        Ok(())
+    }
+}
