@@ -435,3 +435,38 @@ fn segments_cross_whole_between_tap_and_guest() {
         assert!(bytes > 4_000_000 && bytes / frames > 3000, "{bytes} bytes in {frames} frames");
     }
 }
+
+/// Objective: in a guest with a kernel of Debian 12 and a stock virtio-net driver, netvale takes the interface through AF_XDP, and refuses what
+/// that kernel lacks by name.
+#[test]
+fn interface_in_a_guest() {
+    const SCRIPT: &str = "
+set -e
+netvale up --run-dir /run/netvale >/tmp/log 2>&1 &
+for i in $(seq 100); do netvale --run-dir /run/netvale list >/dev/null 2>&1 && break; sleep 0.1; done
+run() { netvale --run-dir /run/netvale $*; }
+ip link set eth0 up
+run attach vale0 netmap:eth0
+run attach vale0 tap:stack0
+ip addr add 10.1.0.2/24 dev stack0; ip link set stack0 up
+for i in $(seq 50); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
+ping -c 3 -i 0.1 10.1.0.1
+run show vale0:eth0
+run detach vale0 eth0
+run pkt-gen -i netmap:eth0 -f tx -n 1000 -l 60
+run attach vale0 netmap:eth0 --host >/tmp/no 2>&1 || cat /tmp/no
+grep -q 'Linux 6.6' /tmp/no
+";
+    let _one = ONE.lock();
+    let Some(image) = image() else { return };
+    let up = Up::start(&[]);
+    let (one, two) = two_ports(&up);
+    let answering = "ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up; echo ready; read line";
+    let mut receiver = Guest::start(image, answering, 1, &Nic::new(&one));
+    receiver.expect("ready");
+    let shown = Guest::start_with_netvale(image, SCRIPT, 2, &Nic::new(&two)).end();
+    assert!(shown.contains("0% packet loss") && shown.contains("interface eth0, AF_XDP"), "{shown}");
+    assert!(shown.contains("Sent 1000 packets"), "{shown}");
+    receiver.say("");
+    receiver.end();
+}

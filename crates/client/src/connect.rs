@@ -224,6 +224,9 @@ fn rings(
         }
         rx.push(RxRing { ring: AppRing::new(own, Dir::Rx, doorbell), wake, nic: None });
     }
+    if reply.nic_entries > 0 {
+        nics::bind(reply, "the interface", &mut tx, &mut rx)?;
+    }
     Ok((tx, rx))
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use netvale_control::attach::{AttachReply, NIC_MULTI_BUFFER, Role};
+use netvale_control::attach::{AttachReply, Role};
 use netvale_mem::layout::{DEFAULT_BUF_SIZE, RegionSizes};
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
@@ -24,8 +24,8 @@ const SLOTS: u32 = 1024;
 /// Ports of the same size that find room in one region: what is to be forwarded without a copy lies in one.
 const ROOM: u32 = 4;
 
-/// The region that this program's interfaces share, and a socket that has registered it.
-static SHARED: Mutex<(Weak<Region>, Weak<Socket>)> = Mutex::new((Weak::new(), Weak::new()));
+/// The region that this program's interfaces share.
+static SHARED: Mutex<Weak<Region>> = Mutex::new(Weak::new());
 
 /// Whether a port is an interface's, without host rings: those take a daemon.
 pub(crate) fn is_possible(spec: &PortSpec) -> bool {
@@ -79,6 +79,8 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
             tx_bound: tx.clone(),
             rx_bound: rx.clone(),
             nic_entries: shape.tx_slots.max(shape.rx_slots).next_power_of_two(),
+            nic_ifindex: nic.interface().index,
+            nic_mtu: nic.interface().mtu,
             alone: true,
             ..AttachReply::default()
         },
@@ -88,18 +90,15 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
         rx: Vec::new(),
     };
     for queue in which {
-        port.queue(&nic, queue, (&mem, &tx, &rx), &mut shared.1)?;
+        port.queue(&nic, queue, (&mem, &tx, &rx))?;
     }
-    let Opening { reply, map, sockets, tx, rx } = port;
+    let Opening { reply, map, sockets, mut tx, mut rx } = port;
+    nics::bind(&reply, ifname.as_str(), &mut tx, &mut rx)?;
     Ok(Port::direct(spec.name.to_string(), (reply, map), (tx, rx), Arc::new(Mutex::new((sockets, binding, mem)))))
 }
 
 /// The region that this program's interfaces share, as long as it has room; a new one otherwise.
-fn region(
-    shared: &mut (Weak<Region>, Weak<Socket>),
-    shape: PortShape,
-    options: &Options,
-) -> Result<Arc<Region>, Error> {
+fn region(shared: &mut Weak<Region>, shape: PortShape, options: &Options) -> Result<Arc<Region>, Error> {
     let (rings, slots) = (shape.tx_rings + shape.rx_rings, shape.tx_slots.max(shape.rx_slots));
     let fits = |region: &Arc<Region>| {
         let ((ifs, free, bufs), layout) = (region.free(), region.layout());
@@ -110,13 +109,13 @@ fn region(
             && layout.max_port_rings() >= rings + 2
             && (options.buf_size == 0 || options.buf_size == layout.sizes.bufs.size)
     };
-    if let Some(region) = shared.0.upgrade().filter(fits) {
+    if let Some(region) = shared.upgrade().filter(fits) {
         return Ok(region);
     }
     let buf_size = if options.buf_size == 0 { DEFAULT_BUF_SIZE } else { options.buf_size };
     let sizes = RegionSizes::for_port(ROOM * rings, slots, buf_size, 0, options.extra_bufs);
     let region = Region::shared("netvale-direct", sizes, Pages::Ordinary)?;
-    *shared = (Arc::downgrade(&region), Weak::new());
+    *shared = Arc::downgrade(&region);
     Ok(region)
 }
 
@@ -136,14 +135,9 @@ impl Opening {
         nic: &Arc<Nic>,
         queue: u32,
         (mem, tx, rx): (&PortMem, &Range<u32>, &Range<u32>),
-        registered: &mut Weak<Socket>,
     ) -> Result<(), Error> {
         let buffers = Buffers { first: self.reply.buf_pool, stride: self.reply.buf_size, count: self.reply.num_bufs };
-        let share = registered.upgrade();
-        let memory = (&self.map, buffers);
-        let opened = nic.queue(queue, self.reply.nic_entries, memory, share.as_ref(), rx.contains(&queue))?;
-        *registered = Arc::downgrade(&opened.socket);
-        self.reply.nic_flags |= if opened.got.multi_buffer { NIC_MULTI_BUFFER } else { 0 };
+        let opened = nic.queue(queue, self.reply.nic_entries, (&self.map, buffers), rx.contains(&queue))?;
         let fds = || -> Result<(Doorbell, Doorbell), Error> {
             let copy = || rustix::io::fcntl_dupfd_cloexec(&*opened.socket, 0).map_err(Error::system("copy a socket"));
             Ok((Doorbell::from_fd(copy()?), Doorbell::from_fd(copy()?)))

@@ -1,16 +1,17 @@
 //! Rings of network interfaces: the program's own socket behind each.
 
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use netvale_control::attach::{AttachReply, NIC_FORWARDS, NIC_MULTI_BUFFER, NIC_TAP_HEADER};
+use netvale_control::attach::{AttachReply, NIC_BOUND, NIC_FORWARDS, NIC_TAP_HEADER};
 use netvale_mem::Mapping;
 use netvale_mem::appl::{AppRing, Dir};
 use netvale_mem::host::HostTx;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::RingSide;
 use netvale_nic::outlet::Outlet;
-use netvale_nic::socket::{Buffers, Socket};
+use netvale_nic::socket::{Buffers, Place, Socket};
 use netvale_nic::through::{RxEnd, ThroughRx, ThroughTx};
 
 use crate::error::Error;
@@ -33,9 +34,8 @@ pub(crate) fn tx(
 ) -> Result<TxRing, Error> {
     let socket = Socket::adopt(socket.into_fd(), reply.nic_entries, map);
     let sender = socket.sender().map_err(Error::system("map the interface's rings"))?;
-    let multi_buffer = reply.nic_flags & NIC_MULTI_BUFFER != 0;
     let host = HostTx::new(side.clone(), bell()?);
-    let through = ThroughTx::new(host, (sender, buffers(reply), multi_buffer), Box::new(()))
+    let through = ThroughTx::new(host, (sender, buffers(reply)), Box::new(()))
         .map_err(Error::system("wait for the interface"))?;
     let wake = copied(through.wake_fd().try_clone_to_owned())?;
     let ring = AppRing::new(side, Dir::Tx, bell()?);
@@ -56,14 +56,38 @@ pub(crate) fn rx(
     let receiver = socket.receiver().map_err(Error::system("map the interface's rings"))?;
     let forwards = reply.nic_flags & NIC_FORWARDS != 0;
     let outlet = forwards.then(|| Outlet::tap(Arc::new(forward.into_fd()), NIC_TAP_HEADER));
-    let fresh = !receiver.fill.was_used();
     let mut through =
         ThroughRx::new(RxEnd::new(side.clone(), bell()?), (receiver, buffers(reply)), outlet, Box::new(()));
-    if fresh {
+    if reply.nic_flags & NIC_BOUND == 0 {
         through.begin();
     }
     let wake = copied(through.wake_fd().try_clone_to_owned())?;
     Ok(RxRing { ring: AppRing::new(side, Dir::Rx, bell()?), wake, nic: Some(Box::new(through)) })
+}
+
+/// Binds the sockets, now that all rings are mapped.
+///
+/// # Errors
+/// [`Error::Nic`].
+pub(crate) fn bind(reply: &AttachReply, name: &str, tx: &mut [TxRing], rx: &mut [RxRing]) -> Result<(), Error> {
+    let queues = reply.tx_rings - reply.host_rings;
+    let bound = reply.nic_flags & NIC_BOUND != 0;
+    for queue in reply.tx_bound.start.min(reply.rx_bound.start)..reply.tx_bound.end.max(reply.rx_bound.end) {
+        let place = |range: &Range<u32>| range.contains(&queue).then(|| (queue - range.start) as usize);
+        let sends = place(&reply.tx_bound).and_then(|i| match &mut tx.get_mut(i)?.kind {
+            TxKind::Nic(nic) => Some(&mut nic.through),
+            _ => None,
+        });
+        let receives = place(&reply.rx_bound).and_then(|i| rx.get(i)?.nic.as_ref());
+        let socket = receives.map(|rx| rx.socket()).or_else(|| sends.as_ref().map(|tx| tx.socket()));
+        let Some(socket) = socket.filter(|_| queue < queues && !bound) else { continue };
+        let place = Place { ifindex: reply.nic_ifindex, queue, copy_only: false };
+        let got = netvale_nic::nic::bind(socket, place, (name, reply.nic_mtu), buffers(reply))?;
+        if let Some(through) = sends {
+            through.set_multi_buffer(got.multi_buffer);
+        }
+    }
+    Ok(())
 }
 
 /// Something to wait for.

@@ -83,11 +83,13 @@ mod reply {
     pub const HOST_RINGS: Range<usize> = 200..204;
     pub const NIC_ENTRIES: Range<usize> = 204..208;
     pub const NIC_FLAGS: Range<usize> = 208..212;
+    pub const NIC_IFINDEX: Range<usize> = 212..216;
+    pub const NIC_MTU: Range<usize> = 216..220;
     pub const TEXT: Range<usize> = 256..512;
 }
 
-/// Frames of the interface may take several buffers.
-pub const NIC_MULTI_BUFFER: u32 = 1;
+/// The sockets are bound already: an earlier holder did it.
+pub const NIC_BOUND: u32 = 1;
 /// The second descriptor of an rx ring is the TAP behind the host rings, with virtio-net headers of [`NIC_TAP_HEADER`] bytes.
 pub const NIC_FORWARDS: u32 = 2;
 /// See [`NIC_FORWARDS`].
@@ -201,8 +203,12 @@ pub struct AttachReply {
     /// Not 0: rings other than host rings are an interface's queues. Their two descriptors are the queue's AF_XDP socket, which has so many
     /// entries in each ring, and for rx rings where forwarded frames go, if [`NIC_FORWARDS`] says so.
     pub nic_entries: u32,
-    /// [`NIC_MULTI_BUFFER`], [`NIC_FORWARDS`].
+    /// [`NIC_BOUND`], [`NIC_FORWARDS`].
     pub nic_flags: u32,
+    /// The interface that the client binds the sockets to, each to the queue of its ring's number, once it has mapped their rings.
+    pub nic_ifindex: u32,
+    /// The interface's MTU, bytes.
+    pub nic_mtu: u32,
     /// Slots of a tx ring.
     pub tx_slots: u32,
     /// Slots of an rx ring.
@@ -426,6 +432,8 @@ impl AttachReply {
             (reply::HOST_RINGS, self.host_rings),
             (reply::NIC_ENTRIES, self.nic_entries),
             (reply::NIC_FLAGS, self.nic_flags),
+            (reply::NIC_IFINDEX, self.nic_ifindex),
+            (reply::NIC_MTU, self.nic_mtu),
         ] {
             w.u32(at, v);
         }
@@ -491,6 +499,8 @@ impl AttachReply {
             host_rings: r.u32(reply::HOST_RINGS).min(tx_rings).min(rx_rings),
             nic_entries: r.u32(reply::NIC_ENTRIES),
             nic_flags: r.u32(reply::NIC_FLAGS),
+            nic_ifindex: r.u32(reply::NIC_IFINDEX),
+            nic_mtu: r.u32(reply::NIC_MTU),
         })
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 
-use netvale_control::attach::{AttachReply, AttachRequest, NIC_FORWARDS, NIC_MULTI_BUFFER, Role};
+use netvale_control::attach::{AttachReply, AttachRequest, NIC_BOUND, NIC_FORWARDS, Role};
 use netvale_control::types::{Direction, Owner, PortInfo, PortKind, PortOptions, PortState, RingInfo};
 use netvale_mem::host::HostTx;
 use netvale_mem::layout::{DEFAULT_BUF_SIZE, RegionSizes};
@@ -22,7 +22,7 @@ use netvale_nic::outlet::Outlet;
 use netvale_nic::socket::{Buffers, Got, Socket};
 use netvale_nic::stack::{Stack, StackRx, StackTx};
 use netvale_nic::through::RxEnd;
-use netvale_nic::{Nic, NicError, NicOptions, Opened as OpenedQueue};
+use netvale_nic::{Nic, NicError, NicOptions};
 use netvale_port::{Egress, Ingress, RingCounters};
 use netvale_portspec::{Directions, Memory, NicSpec, PortSpec, Rings as RingsSpec};
 use netvale_tap::{Tap, TapEgress, TapIngress, TapOptions};
@@ -48,22 +48,20 @@ impl From<NicError> for Refusal {
 }
 
 /// How an interface's queues are bound, in words.
-pub fn mode_words(nic: &Nic, got: Got) -> String {
+pub fn mode_words(nic: &Nic, zero_copy: bool) -> String {
     let place = match nic.mode() {
         Mode::Native => "in the driver",
         Mode::Generic => "in the stack (generic: the driver has no XDP)",
     };
-    let copy = if got.zero_copy { "zero-copy" } else { "the kernel copies each frame (copy mode)" };
-    let several = if got.multi_buffer { ", frames may take several buffers" } else { "" };
-    format!("AF_XDP {place}, {copy}{several}")
+    let copy = if zero_copy { "zero-copy" } else { "the kernel copies each frame (copy mode)" };
+    format!("AF_XDP {place}, {copy}")
 }
 
-/// Interfaces in use, and the sockets that have registered a region's memory.
+/// Interfaces in use.
 #[derive(Default)]
 pub struct Nics {
     open: BTreeMap<String, Weak<Nic>>,
     stacks: BTreeMap<String, Weak<Stack>>,
-    sockets: Vec<(u32, Weak<Socket>)>,
     /// The region that a user's interfaces share.
     regions: BTreeMap<u32, (u32, Weak<Region>)>,
     /// Ports that programs have open, by connection.
@@ -104,19 +102,12 @@ impl Nics {
         self.stacks.insert(interface.name.clone(), Arc::downgrade(&stack));
         Ok(stack)
     }
-
-    /// A socket that has registered the region with that number.
-    fn registered(&mut self, region: u32) -> Option<Arc<Socket>> {
-        self.sockets.retain(|(_, socket)| socket.strong_count() > 0);
-        self.sockets.iter().find(|(id, _)| *id == region).and_then(|(_, socket)| socket.upgrade())
-    }
 }
 
 /// An interface that a program has open.
 pub struct NicPort {
     name: String,
     nic: Arc<Nic>,
-    got: Option<Got>,
     /// For each queue that is bound, its socket; the program has it too.
     sockets: Vec<(u32, Arc<Socket>, Arc<Queue>)>,
     stack: Option<Arc<Stack>>,
@@ -135,11 +126,11 @@ pub struct NicPort {
 }
 
 impl NicPort {
-    /// What its client is told, and the descriptors that go with it.
+    /// What its client is told, and the descriptors that go with it. Unless they are `bound`, the client binds its sockets.
     ///
     /// # Errors
     /// [`Refusal`] when the daemon is out of descriptors.
-    pub fn reply(&self, binding: &Binding) -> Result<(AttachReply, Vec<std::os::fd::OwnedFd>), Refusal> {
+    pub fn reply(&self, binding: &Binding, bound: bool) -> Result<(AttachReply, Vec<std::os::fd::OwnedFd>), Refusal> {
         let queues = self.nic.interface().queues;
         let region = self.mem.region().fd().ok_or_else(|| Refusal::internal("a region without a memfd"))?;
         let mut fds = vec![region.try_clone_to_owned()?];
@@ -158,7 +149,9 @@ impl NicPort {
             alone: true,
             host_rings: self.host,
             nic_entries: self.sockets.first().map_or(1, |(_, socket, _)| socket.entries()),
-            nic_flags: self.flags(),
+            nic_flags: if bound { NIC_BOUND } else { 0 } | if self.stack.is_some() { NIC_FORWARDS } else { 0 },
+            nic_ifindex: self.nic.interface().index,
+            nic_mtu: self.nic.interface().mtu,
             ..region_reply(&self.mem)
         };
         Ok((reply, fds))
@@ -176,11 +169,6 @@ impl NicPort {
     fn host_fds(&self, receives: bool) -> Result<[BorrowedFd<'_>; 2], Refusal> {
         let bells = self.bells(receives)?;
         Ok([bells.doorbell.as_fd(), bells.wake.as_fd()])
-    }
-
-    fn flags(&self) -> u32 {
-        let multi = if self.got.is_some_and(|got| got.multi_buffer) { NIC_MULTI_BUFFER } else { 0 };
-        multi | if self.stack.is_some() { NIC_FORWARDS } else { 0 }
     }
 
     /// Of the host rings: the tx ring's, or the rx ring's.
@@ -204,7 +192,9 @@ impl NicPort {
             });
             with_indices(RingInfo { dir, index, ..base }, side)
         };
-        let mut notes: Vec<String> = self.got.iter().map(|&got| mode_words(&self.nic, got)).collect();
+        let first = self.sockets.first();
+        let mut notes: Vec<String> =
+            first.iter().map(|(_, socket, _)| mode_words(&self.nic, socket.is_zero_copy())).collect();
         notes.extend(self.sockets.iter().filter_map(|(queue, socket, _)| lost(*queue, socket)));
         if !self.sockets.is_empty() {
             notes.push("frames go between the program and the kernel: 'ip -s link' counts them".to_owned());
@@ -282,7 +272,6 @@ impl State {
         let port = NicPort {
             name: request.name.clone(),
             nic,
-            got: None,
             sockets: Vec::new(),
             stack: None,
             mem,
@@ -296,7 +285,7 @@ impl State {
             counts: Vec::new(),
         };
         let port = self.start_nic(port)?;
-        let (reply, fds) = port.reply(&binding)?;
+        let (reply, fds) = port.reply(&binding, false)?;
         tracing::info!(port = port.name, uid = caller.uid, pid = caller.pid, "opened");
         self.nics.ports.insert(caller.client, port);
         Ok((reply, fds, Attachment::Nic { client: caller.client, binding }))
@@ -313,11 +302,7 @@ impl State {
         port.stack = if port.host > 0 { Some(self.nics.stack(&port.nic, true)?) } else { None };
         let queues = port.nic.interface().queues;
         for queue in port.tx.start.max(port.rx.start)..port.tx.end.max(port.rx.end).min(queues) {
-            let share = self.nics.registered(port.mem_id);
-            let receives = port.rx.contains(&queue);
-            let opened = port.nic.queue(queue, entries, (&map, buffers), share.as_ref(), receives)?;
-            self.nics.sockets.push((port.mem_id, Arc::downgrade(&opened.socket)));
-            port.got = Some(opened.got);
+            let opened = port.nic.queue(queue, entries, (&map, buffers), port.rx.contains(&queue))?;
             port.sockets.push((queue, opened.socket, opened.queue));
         }
         if let Some(stack) = port.stack.clone() {
@@ -391,7 +376,7 @@ impl State {
             let (ingress, out, got) = switch_queue(&nic, queue, entries)?;
             ingresses.push(Box::new(ingress));
             egress.push(Arc::new(out));
-            detail = Some(format!("interface {ifname}, {}", mode_words(&nic, got)));
+            detail = Some(format!("interface {ifname}, {}", mode_words(&nic, got.zero_copy)));
         }
         let device = Device { kind: PortKind::Nic, detail, ..Device::default() };
         let new = NewPort::device(device, caller, o);
@@ -472,11 +457,12 @@ fn switch_queue(nic: &Arc<Nic>, queue: u32, entries: u32) -> Result<(NicIngress,
         || Refusal::new(Errno::NOMEM, format!("no memory for {count} frames of interface {}", nic.interface().name));
     let memory = Arc::new(Mapping::private(bytes).ok_or_else(missing)?);
     let buffers = Buffers { first: 0, stride: DEFAULT_BUF_SIZE, count };
-    let opened = nic.queue(queue, entries, (&memory, buffers), None, true)?;
-    let OpenedQueue { socket, got, queue } = opened;
-    let halves = socket.receiver().and_then(|receiver| Ok((receiver, socket.sender()?)));
+    let opened = nic.queue(queue, entries, (&memory, buffers), true)?;
+    let halves = opened.socket.receiver().and_then(|receiver| Ok((receiver, opened.socket.sender()?)));
     let failed = |e| Refusal::new(e, format!("{}: cannot map the socket's rings: {e}", nic.interface().name));
     let (receiver, sender) = halves.map_err(failed)?;
+    let got = opened.bind()?;
+    let queue = opened.queue;
     let ours = (got.multi_buffer, Arc::clone(&queue));
     let egress = NicEgress::new(sender, Arc::clone(&memory), buffers, 1 + entries..count, ours);
     Ok((NicIngress::new(receiver, memory, buffers, 1..1 + entries, queue), egress, got))

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::bpf::{Mode, Program, program_name};
 use crate::iface::Interface;
-use crate::socket::{Buffers, Got, Socket, Wish, open};
+use crate::socket::{Buffers, Got, Place, Socket, open};
 
 /// Why an interface, or a queue of it, cannot be had.
 #[derive(Debug, Error)]
@@ -131,16 +131,44 @@ pub struct Nic {
 pub struct Queue {
     nic: Arc<Nic>,
     number: u32,
+    buffers: Buffers,
 }
 
 /// A queue, opened.
 pub struct Opened {
     /// Its socket.
     pub socket: Arc<Socket>,
-    /// How it is bound.
-    pub got: Got,
     /// The queue.
     pub queue: Arc<Queue>,
+}
+
+impl Opened {
+    /// Binds the socket, once its rings are mapped.
+    ///
+    /// # Errors
+    /// [`NicError`].
+    pub fn bind(&self) -> Result<Got, NicError> {
+        let nic = &self.queue.nic;
+        bind(&self.socket, self.queue.place(), (&nic.interface.name, nic.interface.mtu), self.queue.buffers)
+    }
+}
+
+/// Binds a socket to a queue of the interface with that name and MTU, whose frames have to fit `buffers`.
+///
+/// # Errors
+/// [`NicError`].
+pub fn bind(socket: &Socket, place: Place, (name, mtu): (&str, u32), buffers: Buffers) -> Result<Got, NicError> {
+    let name = || name.to_owned();
+    let got = socket.bind(place).map_err(|source| match source {
+        Errno::BUSY => NicError::QueueTaken { name: name(), queue: place.queue },
+        source => NicError::Step { name: name(), what: "bind to the queue", source },
+    })?;
+    // A VLAN tag comes on top of the Ethernet header.
+    let longest = buffers.longest();
+    if !got.multi_buffer && mtu + 18 > longest {
+        return Err(NicError::Mtu { name: name(), mtu, longest });
+    }
+    Ok(got)
 }
 
 impl Nic {
@@ -168,8 +196,8 @@ impl Nic {
         self.program.mode()
     }
 
-    /// Opens a socket on queue `number`, on memory that `share` has registered, or that it registers. Unless it
-    /// `receives`, frames of the queue go on to the stack.
+    /// Opens a socket for queue `number` on `memory`; it is bound when its rings are mapped. Unless it `receives`, frames of the queue go on to
+    /// the stack.
     ///
     /// # Errors
     /// [`NicError`].
@@ -178,45 +206,30 @@ impl Nic {
         number: u32,
         entries: u32,
         (memory, buffers): (&Arc<Mapping>, Buffers),
-        share: Option<&Arc<Socket>>,
         receives: bool,
     ) -> Result<Opened, NicError> {
-        let name = || self.interface.name.clone();
-        if number >= self.interface.queues {
-            return Err(NicError::NoQueue { name: name(), queues: self.interface.queues, queue: number });
+        let (name, queues) = (|| self.interface.name.clone(), self.interface.queues);
+        if number >= queues {
+            return Err(NicError::NoQueue { name: name(), queues, queue: number });
         }
         if buffers.chunk().is_none() {
             return Err(NicError::Buffers(buffers.stride));
         }
-        let queue = Arc::new(self.take(number)?);
-        let wish =
-            Wish { ifindex: self.interface.index, queue: number, entries, buffers, copy_only: self.options.copy };
-        let opened = open(memory, &wish, share);
-        let (socket, got) = opened.map_err(|(what, source)| self.unopened(number, (what, source)))?;
-        // A VLAN tag comes on top of the Ethernet header.
-        let longest = buffers.longest();
-        if !got.multi_buffer && self.interface.mtu + 18 > longest {
-            return Err(NicError::Mtu { name: name(), mtu: self.interface.mtu, longest });
-        }
+        let queue = Arc::new(self.take(number, buffers)?);
+        let opened = open(memory, &buffers, entries);
+        let socket = opened.map_err(|(what, source)| refused(&self.interface, what, source))?;
         let set = if receives { self.program.set(number, socket.as_fd()) } else { Ok(()) };
         set.map_err(|source| refused(&self.interface, "direct frames to the socket", source))?;
-        Ok(Opened { socket, got, queue })
+        Ok(Opened { socket, queue })
     }
 
-    fn take(self: &Arc<Self>, number: u32) -> Result<Queue, NicError> {
+    fn take(self: &Arc<Self>, number: u32, buffers: Buffers) -> Result<Queue, NicError> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if taken.contains(&number) {
             return Err(NicError::QueueTaken { name: self.interface.name.clone(), queue: number });
         }
         taken.push(number);
-        Ok(Queue { nic: Arc::clone(self), number })
-    }
-
-    fn unopened(&self, number: u32, (what, source): (&'static str, Errno)) -> NicError {
-        if source == Errno::BUSY {
-            return NicError::QueueTaken { name: self.interface.name.clone(), queue: number };
-        }
-        refused(&self.interface, what, source)
+        Ok(Queue { nic: Arc::clone(self), number, buffers })
     }
 }
 
@@ -246,6 +259,11 @@ impl Queue {
     /// Its number.
     pub fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Where its socket is bound.
+    pub fn place(&self) -> Place {
+        Place { ifindex: self.nic.interface.index, queue: self.number, copy_only: self.nic.options.copy }
     }
 }
 

@@ -11,8 +11,7 @@ use std::sync::Arc;
 use netvale_mem::Mapping;
 use rustix::io::Errno;
 use rustix::net::xdp::{
-    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpOptionsFlags, XdpStatistics, XdpUmemReg,
-    XdpUmemRegFlags,
+    SocketAddrXdp, SocketAddrXdpFlags, XdpOptionsFlags, XdpStatistics, XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
@@ -87,17 +86,13 @@ impl Buffers {
     }
 }
 
-/// What a socket is made for.
-#[derive(Clone, Copy, Debug)]
-pub struct Wish {
+/// The place a socket is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
     /// The interface.
     pub ifindex: u32,
     /// Its queue.
     pub queue: u32,
-    /// Entries of each ring, a power of two.
-    pub entries: u32,
-    /// The region's buffers.
-    pub buffers: Buffers,
     /// Not zero-copy, even where the driver has it.
     pub copy_only: bool,
 }
@@ -111,7 +106,7 @@ pub struct Got {
     pub multi_buffer: bool,
 }
 
-/// A bound socket.
+/// A socket.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
@@ -148,33 +143,50 @@ const SENT_AT_ONCE: u32 = 128;
 /// What failed, and why.
 pub type Failed = (&'static str, Errno);
 
-/// Opens a socket on the memory that `share` has registered, or that it registers.
+/// Opens a socket with `entries` entries in each ring, on `memory`, where its `buffers` lie. It is not bound yet: older
+/// kernels (Linux 6.1) map its rings only until then.
+///
+/// Each socket registers the memory for itself: so whoever holds one depends on no other.
 ///
 /// # Errors
 /// What failed, and the kernel's reason.
-pub fn open(memory: &Arc<Mapping>, wish: &Wish, share: Option<&Arc<Socket>>) -> Result<(Arc<Socket>, Got), Failed> {
+pub fn open(memory: &Arc<Mapping>, buffers: &Buffers, entries: u32) -> Result<Arc<Socket>, Failed> {
     let fd = rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)
         .map_err(|e| ("open an AF_XDP socket", e))?;
-    if share.is_none() {
-        register(&fd, memory, &wish.buffers).map_err(|e| ("register the region's memory", e))?;
-    }
-    let sized = sockopt::set_xdp_umem_fill_ring_size(&fd, wish.entries)
-        .and_then(|()| sockopt::set_xdp_umem_completion_ring_size(&fd, wish.entries))
-        .and_then(|()| sockopt::set_xdp_rx_ring_size(&fd, wish.entries))
-        .and_then(|()| sockopt::set_xdp_tx_ring_size(&fd, wish.entries));
+    register(&fd, memory, buffers).map_err(|e| ("register the region's memory", e))?;
+    let sized = sockopt::set_xdp_umem_fill_ring_size(&fd, entries)
+        .and_then(|()| sockopt::set_xdp_umem_completion_ring_size(&fd, entries))
+        .and_then(|()| sockopt::set_xdp_rx_ring_size(&fd, entries))
+        .and_then(|()| sockopt::set_xdp_tx_ring_size(&fd, entries));
     sized.map_err(|e| ("make the socket's rings", e))?;
-    send_more_at_once(&fd, wish.entries.min(SENT_AT_ONCE));
-    let multi_buffer = bind(&fd, wish, share).map_err(|e| ("bind to the queue", e))?;
-    let options = sockopt::xdp_options(&fd).map_err(|e| ("ask how it is bound", e))?;
-    let zero_copy = options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY);
-    let socket = Arc::new(Socket { fd, entries: wish.entries, _memory: Arc::clone(memory) });
-    Ok((socket, Got { zero_copy, multi_buffer }))
+    send_more_at_once(&fd, entries.min(SENT_AT_ONCE));
+    Ok(Arc::new(Socket { fd, entries, _memory: Arc::clone(memory) }))
 }
 
 impl Socket {
     /// A socket that somebody else has opened, with `entries` entries in each ring, on `memory`.
     pub fn adopt(fd: OwnedFd, entries: u32, memory: &Arc<Mapping>) -> Arc<Socket> {
         Arc::new(Socket { fd, entries, _memory: Arc::clone(memory) })
+    }
+
+    /// Binds it to its queue, with frames of several buffers if the kernel has them (Linux 6.6). Frames move from now on.
+    ///
+    /// # Errors
+    /// `EBUSY` when the queue has another socket; otherwise the kernel's.
+    pub fn bind(&self, place: Place) -> Result<Got, Errno> {
+        let usual = if place.copy_only { SocketAddrXdpFlags::XDP_COPY } else { SocketAddrXdpFlags::empty() }
+            | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+        let with = |more| rustix::net::bind(&self.fd, &SocketAddrXdp::new(usual | more, place.ifindex, place.queue));
+        let multi_buffer = match with(SocketAddrXdpFlags::XDP_USE_SG) {
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => with(SocketAddrXdpFlags::empty()).map(|()| false),
+            bound => bound.map(|()| true),
+        }?;
+        Ok(Got { zero_copy: self.is_zero_copy(), multi_buffer })
+    }
+
+    /// Whether the driver works on the buffers itself.
+    pub fn is_zero_copy(&self) -> bool {
+        sockopt::xdp_options(&self.fd).is_ok_and(|o| o.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
     }
 
     /// Entries of each ring.
@@ -225,24 +237,6 @@ fn register(fd: &OwnedFd, memory: &Mapping, buffers: &Buffers) -> Result<(), Err
         tx_metadata_len: 0,
     };
     sockopt::set_xdp_umem_reg(fd, region)
-}
-
-/// Binds, with frames of several buffers if the kernel has them (Linux 6.6). Returns whether it has.
-fn bind(fd: &OwnedFd, wish: &Wish, share: Option<&Arc<Socket>>) -> Result<bool, Errno> {
-    let usual = if wish.copy_only { SocketAddrXdpFlags::XDP_COPY } else { SocketAddrXdpFlags::empty() };
-    let try_with = |more: SocketAddrXdpFlags| match share {
-        // The rest follows the first socket.
-        Some(first) => {
-            let address = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, wish.ifindex, wish.queue);
-            rustix::net::bind(fd, &SocketAddrXdpWithSharedUmem { addr: address, shared_umem_fd: first.as_fd() })
-        }
-        None => rustix::net::bind(fd, &SocketAddrXdp::new(usual | more, wish.ifindex, wish.queue)),
-    };
-    let wakeup = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
-    match try_with(wakeup | SocketAddrXdpFlags::XDP_USE_SG) {
-        Err(Errno::INVAL | Errno::OPNOTSUPP) if share.is_none() => try_with(wakeup).map(|()| false),
-        bound => bound.map(|()| true),
-    }
 }
 
 impl Socket {

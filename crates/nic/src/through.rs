@@ -16,7 +16,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 
 use crate::outlet::{Outlet, Sent};
-use crate::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver, Sender};
+use crate::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver, Sender, Socket};
 
 /// Of no slot.
 const NONE: u32 = u32::MAX;
@@ -50,15 +50,11 @@ pub struct ThroughTx {
 }
 
 impl ThroughTx {
-    /// `multi_buffer`: frames may take several entries.
+    /// From `tx`.
     ///
     /// # Errors
     /// No descriptor is left.
-    pub fn new(
-        tx: HostTx,
-        (sender, buffers, multi_buffer): (Sender, Buffers, bool),
-        keep: Keep,
-    ) -> Result<ThroughTx, Errno> {
+    pub fn new(tx: HostTx, (sender, buffers): (Sender, Buffers), keep: Keep) -> Result<ThroughTx, Errno> {
         let wake = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let slots = tx.side().ring.num_slots() as usize;
         Ok(ThroughTx {
@@ -68,13 +64,23 @@ impl ThroughTx {
             buffers,
             slot_of: vec![NONE; buffers.count as usize].into_boxed_slice(),
             done: vec![false; slots].into_boxed_slice(),
-            multi_buffer,
+            multi_buffer: false,
             inside: false,
             bad: None,
             wake,
             counters: Arc::default(),
             _keep: keep,
         })
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> &Socket {
+        &self.sender.socket
+    }
+
+    /// Frames may take several entries: known when the socket is bound.
+    pub fn set_multi_buffer(&mut self, on: bool) {
+        self.multi_buffer = on;
     }
 
     /// Moves what there is to move.
@@ -371,6 +377,11 @@ impl ThroughRx {
     pub fn new(end: RxEnd, (receiver, buffers): (Receiver, Buffers), forward: Option<Outlet>, keep: Keep) -> ThroughRx {
         let posted = end.hwtail();
         ThroughRx { end, receiver, buffers, posted, forward, counters: Arc::default(), _keep: keep }
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> &Socket {
+        &self.receiver.socket
     }
 
     /// Gives the kernel the buffers of a fresh ring.

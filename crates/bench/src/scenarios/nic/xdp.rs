@@ -7,7 +7,7 @@ use std::sync::Arc;
 use netvale_mem::Mapping;
 use netvale_mem::copy::copy_bytes;
 use netvale_nic::nic::Queue;
-use netvale_nic::socket::{Buffers, Desc, HEADROOM, Socket};
+use netvale_nic::socket::{Buffers, Desc, HEADROOM};
 use netvale_nic::socket::{Receiver, Sender};
 use netvale_nic::{Nic, NicOptions};
 
@@ -49,23 +49,25 @@ impl Loop {
     pub fn new(case: &Case, namespace: &Netns) -> Result<Loop> {
         let bytes = (BUFFERS.count as usize * BUFFERS.stride as usize).next_multiple_of(4096);
         let memory = Arc::new(Mapping::private(bytes).ok_or_else(|| BenchError::Usage("no memory".into()))?);
-        let open = |name: &str, share: Option<&Arc<Socket>>| {
+        let open = |name: &str| {
             namespace.inside(|| {
                 let failed = |e: netvale_nic::NicError| BenchError::Usage(e.to_string());
                 let nic = Nic::open(name, NicOptions::default()).map_err(failed)?;
-                let opened = nic.queue(0, ENTRIES, (&memory, BUFFERS), share, true).map_err(failed)?;
+                let opened = nic.queue(0, ENTRIES, (&memory, BUFFERS), true).map_err(failed)?;
+                let unbound = failed;
                 let failed = |e: rustix::io::Errno| BenchError::io("mapping a socket's rings")(std::io::Error::from(e));
                 let (receiver, sender) =
                     (opened.socket.receiver().map_err(failed)?, opened.socket.sender().map_err(failed)?);
+                opened.bind().map_err(unbound)?;
                 Ok(Opened { receiver, sender, _queue: opened.queue })
             })
         };
         let (mut from, to) = match case.variant.as_str() {
-            "tx" => (None, Some(open("p0", None)?)),
-            "rx" => (Some(open("p1", None)?), None),
+            "tx" => (None, Some(open("p0")?)),
+            "rx" => (Some(open("p1")?), None),
             _ => {
-                let from = open("p1", None)?;
-                let to = open("p2", Some(&from.receiver.socket))?;
+                let from = open("p1")?;
+                let to = open("p2")?;
                 (Some(from), Some(to))
             }
         };
