@@ -18,7 +18,6 @@
 //! | [`outlet`] | slots written to a descriptor |
 //! | [`stack`] | host rings: the stack behind an interface |
 //! | [`through`] | a queue as a netmap program sees it: its rings, without a copy |
-#![allow(unsafe_code)]
 
 pub mod bpf;
 pub mod egress;
