@@ -6,35 +6,18 @@ mod common;
 
 use std::process::Command;
 
-use common::{Daemon, frame, receive, until};
+use common::{Daemon, frame, ip, receive, until};
 use netvale::{Error, Interest, Options, Port};
 use netvale_nic::iface::Interface;
 use serde_json::{Value, json};
 
-/// Set in the process inside the namespace.
-const INSIDE: &str = "NETVALE_TEST_NAMESPACE";
-
 /// Runs the test of that name in a namespace. Returns whether this process is the one inside.
 fn inside(name: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
-        return true;
-    }
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: XDP programs need root");
         return false;
     }
-    let own = std::env::current_exe().unwrap();
-    let mut command = Command::new("unshare");
-    command.arg("--net").arg(own).args(["--exact", name, "--nocapture"]).env(INSIDE, "1");
-    let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
-    false
-}
-
-fn ip(line: &str) {
-    let output = Command::new("ip").args(line.split_whitespace()).output().expect("iproute2 is there");
-    assert!(output.status.success(), "ip {line}: {}", String::from_utf8_lossy(&output.stderr));
+    common::inside(name, &["--net"])
 }
 
 /// Two ends of a cable, up and quiet: the stack's own multicasts stay away.

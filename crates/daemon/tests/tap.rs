@@ -9,38 +9,19 @@ use std::net::UdpSocket;
 use std::process::Command;
 use std::time::Duration;
 
-use common::{Daemon, LIMIT, frame, receive, send, until};
+use common::{Daemon, LIMIT, frame, ip, receive, send, until};
 use netvale::{Interest, Port};
 use serde_json::{Value, json};
 
-/// Set in the process inside the namespace.
-const INSIDE: &str = "NETVALE_TEST_NAMESPACE";
-
 /// Runs the test of that name in a namespace. Returns whether this process is the one inside.
 fn inside(name: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
-        return true;
-    }
-    let unshare = || {
-        let mut command = Command::new("unshare");
-        command.args(["--net", "--user", "--map-root-user"]);
-        command
-    };
-    let allowed = unshare().arg("true").output().is_ok_and(|output| output.status.success());
+    const OPTIONS: [&str; 3] = ["--net", "--user", "--map-root-user"];
+    let allowed = Command::new("unshare").args(OPTIONS).arg("true").output().is_ok_and(|o| o.status.success());
     if !allowed || !std::path::Path::new("/dev/net/tun").exists() {
         eprintln!("skipped: needs /dev/net/tun and the right to make network namespaces");
         return false;
     }
-    let own = std::env::current_exe().unwrap();
-    let output = unshare().arg(own).args(["--exact", name, "--nocapture"]).env(INSIDE, "1").output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
-    false
-}
-
-fn ip(line: &str) {
-    let output = Command::new("ip").args(line.split_whitespace()).output().expect("iproute2 is there");
-    assert!(output.status.success(), "ip {line}: {}", String::from_utf8_lossy(&output.stderr));
+    common::inside(name, &OPTIONS)
 }
 
 const PEER: &str = "10.9.0.2";

@@ -7,7 +7,7 @@ use netvale_mem::Mapping;
 use netvale_mem::copy::copy_bytes;
 use netvale_port::batch::Batch;
 use netvale_port::slot::Slot;
-use netvale_port::soft::Form;
+use netvale_port::soft::{Form, Put};
 use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
 
 use crate::nic::Queue;
@@ -30,14 +30,6 @@ struct Sending {
     /// Frames may take several buffers.
     multi_buffer: bool,
     _queue: Arc<Queue>,
-}
-
-/// Whether a frame found buffers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Put {
-    Done,
-    Full,
-    TooLong,
 }
 
 impl NicEgress {
@@ -80,26 +72,15 @@ impl NicEgress {
             // SAFETY: `put` hands out room in buffers of ours.
             return s.put(frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
         }
-        let (mut result, mut any) = (Put::Done, false);
-        let softened = scratch.soften(frame, |bytes| {
-            if result == Put::Done {
-                result = s.put(bytes.len(), |at, to, n| {
-                    let rest = bytes.get(at..).unwrap_or(&[]);
-                    let n = rest.len().min(n);
-                    // SAFETY: `put` hands out room in buffers of ours; `rest` is private.
-                    unsafe { copy_bytes(rest.as_ptr(), to, n) };
-                    n
-                });
-                any |= result == Put::Done;
-            }
-        });
-        match (softened, result) {
-            (Err(why), _) => self.counters.dropped(why, 1),
-            // Segments that found no room after others did are lost, as on a wire.
-            (Ok(_), Put::Full) if any => self.counters.dropped(DropReason::NoRoom, 1),
-            (Ok(_), other) => return other,
-        }
-        Put::Done
+        scratch.soften_into(frame, &self.counters, |bytes| {
+            s.put(bytes.len(), |at, to, n| {
+                let rest = bytes.get(at..).unwrap_or(&[]);
+                let n = rest.len().min(n);
+                // SAFETY: `put` hands out room in buffers of ours; `rest` is private.
+                unsafe { copy_bytes(rest.as_ptr(), to, n) };
+                n
+            })
+        })
     }
 }
 

@@ -96,7 +96,7 @@ impl NicError {
     /// The error number that fits.
     pub fn errno(&self) -> Errno {
         match self {
-            NicError::NoInterface(_) => Errno::NODEV,
+            NicError::NoInterface(_) => Errno::NXIO,
             NicError::Permission { .. } => Errno::PERM,
             NicError::Program { .. } | NicError::QueueTaken { .. } => Errno::BUSY,
             NicError::NoQueue { .. } => Errno::NXIO,

@@ -10,7 +10,7 @@ use netvale_wire::segment::{Segmenter, complete_checksum};
 use netvale_wire::vnet::{Form as HdrForm, VnetHdr};
 
 use crate::batch::{Batch, FrameRef, MAX_FRAME};
-use crate::drops::DropReason;
+use crate::drops::{DropReason, RingCounters};
 use crate::gro::Work;
 
 /// In which form a frame reaches a destination.
@@ -76,6 +76,17 @@ pub fn header_bytes(offload: &Offload) -> [u8; 12] {
     offload.to_header().to_bytes_mrg()
 }
 
+/// Whether a frame found room at its destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// It did.
+    Done,
+    /// There is none now.
+    Full,
+    /// It never will.
+    TooLong,
+}
+
 /// Private memory to work in. One a thread.
 #[derive(Debug)]
 pub struct Scratch {
@@ -117,6 +128,32 @@ impl Scratch {
         }
         out(&self.frame[..len]);
         Ok(1)
+    }
+}
+
+impl Scratch {
+    /// As [`Scratch::soften`], each resulting frame going to `put` as long as there is room. Frames lost for another reason than room are counted
+    /// in `counters`.
+    pub fn soften_into(
+        &mut self,
+        frame: &FrameRef<'_>,
+        counters: &RingCounters,
+        mut put: impl FnMut(&[u8]) -> Put,
+    ) -> Put {
+        let (mut result, mut any) = (Put::Done, false);
+        let softened = self.soften(frame, |bytes| {
+            if result == Put::Done {
+                result = put(bytes);
+                any |= result == Put::Done;
+            }
+        });
+        match (softened, result) {
+            (Err(why), _) => counters.dropped(why, 1),
+            // Segments that found no room after others did are lost, as on a wire.
+            (Ok(_), Put::Full) if any => counters.dropped(DropReason::NoRoom, 1),
+            (Ok(_), other) => return other,
+        }
+        Put::Done
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use netvale_mem::copy::{copy_bytes, prefetch_write};
 use netvale_port::batch::{Batch, MAX_FRAGS};
-use netvale_port::soft::{Form, header_bytes};
+use netvale_port::soft::{Form, Put, header_bytes};
 use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
 
 use super::BadDevice;
@@ -22,14 +22,6 @@ pub struct VirtioEgress {
     slot: Arc<DriverSlot>,
     trouble: Trouble,
     counters: Arc<RingCounters>,
-}
-
-/// Whether a frame found buffers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Put {
-    Done,
-    Full,
-    TooLong,
 }
 
 impl VirtioEgress {
@@ -81,26 +73,15 @@ impl VirtioEgress {
             // SAFETY: `put` hands out room in buffers of ours.
             return put(s, &header, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
         }
-        let (mut result, mut any) = (Put::Done, false);
-        let softened = scratch.soften(frame, |bytes| {
-            if result == Put::Done {
-                result = put(s, &[0; 12], bytes.len(), |at, to, n| {
-                    let rest = bytes.get(at..).unwrap_or(&[]);
-                    let n = rest.len().min(n);
-                    // SAFETY: `put` hands out room in buffers of ours; `rest` is private.
-                    unsafe { copy_bytes(rest.as_ptr(), to, n) };
-                    n
-                });
-                any |= result == Put::Done;
-            }
-        });
-        match (softened, result) {
-            (Err(why), _) => self.counters.dropped(why, 1),
-            // Segments that found no room after others did are lost, as on a wire.
-            (Ok(_), Put::Full) if any => self.counters.dropped(DropReason::NoRoom, 1),
-            (Ok(_), other) => return other,
-        }
-        Put::Done
+        scratch.soften_into(frame, &self.counters, |bytes| {
+            put(s, &[0; 12], bytes.len(), |at, to, n| {
+                let rest = bytes.get(at..).unwrap_or(&[]);
+                let n = rest.len().min(n);
+                // SAFETY: `put` hands out room in buffers of ours; `rest` is private.
+                unsafe { copy_bytes(rest.as_ptr(), to, n) };
+                n
+            })
+        })
     }
 }
 
