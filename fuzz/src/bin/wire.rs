@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use libfuzzer_sys::fuzz_target;
 use netvale_wire::checksum::{pseudo_v4, pseudo_v6};
-use netvale_wire::{FlowKey, Gso, Layers, Offload, Segmenter, Sum, VnetHdr, segment, vnet};
+use netvale_wire::{FlowKey, Gso, Layers, Merge, Offload, Segmenter, Sum, VnetHdr, segment, vnet};
 
 fuzz_target!(|data: &[u8]| {
     let Ok(header) = VnetHdr::parse(data, vnet::Form::Mergeable) else { return };
@@ -20,12 +20,25 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(offload) = header.check(frame.len(), &frame[..cut]) {
         assert_eq!(Ok(offload), whole);
     }
+    merge(frame, cut);
     match whole {
         Ok(Offload::CsumPartial { start, offset }) => complete(frame, cut, start, offset),
         Ok(Offload::Gso(gso)) => cut_into_segments(frame, &gso),
         Ok(Offload::None) | Err(_) => {}
     }
 });
+
+/// Two frames that merge make one that its receiver takes as it is.
+fn merge(frame: &[u8], cut: usize) {
+    let (first, second) = frame.split_at(cut);
+    let Some(mut merge) = Merge::begin(first, first.len(), Offload::None) else { return };
+    if merge.append(second, second.len(), Offload::None) {
+        let len = merge.header_len();
+        let (headers, offload) = merge.finish();
+        let whole = [headers, &first[len..], &second[len..]].concat();
+        assert_eq!(offload.to_header().check(whole.len(), &whole), Ok(offload));
+    }
+}
 
 /// The checksum does not depend on how the frame lies in pieces, and completing it never fails for
 /// a header that passed the check.
