@@ -162,3 +162,22 @@ nv pkt-gen -i netmap:nosuch0 -f rx -n 1 2>&1 | grep "there is no interface nosuc
 "#;
     run(script, &[]);
 }
+
+/// Objective: a user without any privilege gets an interface from the daemon if that lets him, and works on it alone.
+#[test]
+fn unprivileged_users() {
+    let script = r#"
+kill $daemon; until_ok fails nv list
+cp "$netvale" "$dir/nv"; chmod 755 "$dir"
+as_nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set -all "$dir/nv" --run-dir "$dir/run" "$@"; }
+mkdir -m 755 "$dir/run"
+"$netvale" up --run-dir "$dir/run" --socket-mode 666 2>"$dir/log" & daemon=$!
+until_ok as_nobody list
+as_nobody pkt-gen -i netmap:va -f tx -n 10 2>&1 | grep "allow-nic"
+kill $daemon; until_ok fails as_nobody list
+"$netvale" up --run-dir "$dir/run" --socket-mode 666 --allow-nic va 2>"$dir/log" & daemon=$!
+until_ok as_nobody list
+as_nobody pkt-gen -i netmap:va -f tx -n 1000 -l 60 2>&1 | grep "Sent 1000 packets"
+"#;
+    run(script, &[]);
+}

@@ -29,6 +29,8 @@ pub struct Config {
     pub sandbox: bool,
     /// Directories that stay reachable in the sandbox: for capture files.
     pub allow_dirs: Vec<PathBuf>,
+    /// Interfaces that all may open who may connect, not only root and the daemon's own user.
+    pub allow_nics: Vec<String>,
     /// Time after which an unseen address is forgotten.
     pub ageing: Duration,
     /// Entries of each switch's forwarding table.
@@ -128,6 +130,9 @@ pub struct File {
     /// `allow-dirs`: directories that stay reachable in the sandbox.
     #[serde(rename = "allow-dirs", default)]
     pub allow_dirs: Vec<PathBuf>,
+    /// `allow-nics`: interfaces that all may open who may connect.
+    #[serde(rename = "allow-nics", default)]
+    pub allow_nics: Vec<String>,
     /// `[sockets]`.
     pub sockets: Option<FileSockets>,
     /// `[switch]`.
@@ -227,6 +232,7 @@ impl File {
             sockets: sockets(self.sockets.unwrap_or_default())?,
             sandbox: self.sandbox.unwrap_or(true),
             allow_dirs: self.allow_dirs,
+            allow_nics: self.allow_nics,
             ageing: Duration::from_secs(within("ageing-s", switch.ageing_s.unwrap_or(300), 1, 1_000_000)?),
             table_entries: within("table-entries", switch.table_entries.unwrap_or(16_384) as u64, 8, 1 << 24)? as usize,
             ports: self.ports,

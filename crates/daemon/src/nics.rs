@@ -212,14 +212,6 @@ impl NicPort {
     }
 }
 
-/// Who may take an interface away from the kernel: who could do so without the daemon.
-fn may_take(name: &str, caller: Caller) -> Result<(), Refusal> {
-    if caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw() {
-        return Ok(());
-    }
-    refuse(Errno::ACCESS, format!("{name}: only root and the daemon's own user open network interfaces"))
-}
-
 /// The rings that a specification names: those of queues, and behind them the host ring.
 fn wanted(rings: RingsSpec, queues: u32) -> Result<Range<u32>, Refusal> {
     match rings {
@@ -237,6 +229,16 @@ fn wanted(rings: RingsSpec, queues: u32) -> Result<Range<u32>, Refusal> {
 }
 
 impl State {
+    /// Who may take an interface away from the kernel: who could do so without the daemon, and whom the configuration lets.
+    fn may_take(&self, name: &str, caller: Caller) -> Result<(), Refusal> {
+        let own = caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw();
+        if own || self.config.allow_nics.iter().any(|allowed| allowed == name) {
+            return Ok(());
+        }
+        let text = "only root and the daemon's own user may open it; 'netvale up --allow-nic' lets others";
+        refuse(Errno::ACCESS, format!("{name}: {text}"))
+    }
+
     /// Opens an interface for a program: its rings are the interface's queues.
     pub(crate) fn open_nic(
         &mut self,
@@ -245,7 +247,7 @@ impl State {
         ifname: &str,
         caller: Caller,
     ) -> Result<Opened, Refusal> {
-        may_take(ifname, caller)?;
+        self.may_take(ifname, caller)?;
         if spec.flags.monitor.is_some() {
             return refuse(Errno::OPNOTSUPP, "interfaces have no monitors: attach one to a switch, and watch its port");
         }
@@ -364,7 +366,7 @@ impl State {
     ) -> Result<(), Refusal> {
         self.check_free(switch, port)?;
         let ifname = spec.ifname().as_str();
-        may_take(ifname, caller)?;
+        self.may_take(ifname, caller)?;
         let nic = self.nics.nic(ifname, NicOptions::default())?;
         let which = wanted(spec.spec().rings, nic.interface().queues)?;
         let entries = (if o.slots == 0 { SLOTS } else { o.slots }).next_power_of_two();

@@ -249,6 +249,68 @@ fn deleted_interface() {
     });
 }
 
+/// Objective: a link that goes down and comes up again, at either end, costs frames and nothing else.
+#[test]
+fn link_flaps() {
+    if !inside("link_flaps") {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 1);
+    let (mut a, mut b) = (open(&d, "netmap:nva").unwrap(), open(&d, "netmap:nvb").unwrap());
+    let frames = &frames()[..1000];
+    for end in ["nva", "nvb", "nva"] {
+        assert!(carry(&mut a, &mut b, frames) == frames);
+        ip(&format!("link set {end} down"));
+        for tag in 0..20 {
+            a.tx()[0].send(&frame(1, 2, tag));
+            a.tx()[0].sync();
+        }
+        ip(&format!("link set {end} up"));
+        // What was sent into the void, or is still on its way.
+        until("a clean wire", || {
+            let mut place = [0; 2048];
+            a.tx()[0].sync();
+            let _ = b.rx()[0].sync();
+            while b.rx()[0].recv(&mut place).is_some() {}
+            let probe = frame(1, 2, 255);
+            a.tx()[0].send(&probe);
+            a.tx()[0].sync();
+            let _ = b.rx()[0].sync();
+            let mut last = None;
+            while let Some(n) = b.rx()[0].recv(&mut place) {
+                last = Some(place[..n].to_vec());
+            }
+            last.as_deref() == Some(&probe[..])
+        });
+    }
+    assert!(carry(&mut b, &mut a, frames) == frames);
+}
+
+/// Objective: queues that are taken away under a program cost it their frames, and nobody else anything.
+#[test]
+fn fewer_queues() {
+    if !inside("fewer_queues") {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 2);
+    let (mut first, mut second) = (open(&d, "netmap:nva-0").unwrap(), open(&d, "netmap:nva-1").unwrap());
+    let mut b = open(&d, "netmap:nvb-0").unwrap();
+    let changed = Command::new("ethtool").args(["-L", "nva", "rx", "1", "tx", "1"]).output().unwrap();
+    for tag in 0..100 {
+        second.tx()[0].send(&frame(1, 2, tag));
+        second.tx()[0].sync();
+        let _ = second.rx()[0].sync();
+    }
+    if changed.status.success() {
+        assert_eq!(Interface::find("nva").unwrap().queues, 1);
+    }
+    drop(second);
+    common::send(&mut b, &frame(1, 2, 7));
+    assert_eq!(receive(&mut first), frame(1, 2, 7));
+}
+
 /// A process in another namespace; ended when dropped.
 struct There(std::process::Child);
 

@@ -56,6 +56,10 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub allow_dir: Vec<PathBuf>,
 
+    /// An interface that all may open who may connect to the daemon, not only root and its own user; may be given several times.
+    #[arg(long, value_name = "IF")]
+    pub allow_nic: Vec<String>,
+
     /// Log messages from this level on, to standard error.
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "info")]
     pub log_level: LogLevel,
@@ -114,6 +118,7 @@ fn configure(args: &Args, ctx: &Ctx) -> Result<Config, ConfigError> {
         file.sandbox = Some(false);
     }
     file.allow_dirs.extend(args.allow_dir.iter().cloned());
+    file.allow_nics.extend(args.allow_nic.iter().cloned());
     let mut config = file.into_config()?;
     let access = &mut config.sockets;
     access.owner = args.socket_owner.clone().or(access.owner.take());
