@@ -401,6 +401,8 @@ for i in $(seq 200); do [ $(wc -c </tmp/file) = 4000000 ] && break; sleep 0.1; d
 echo got
 read line
 nc 10.1.0.2 5001 -e dd if=/tmp/file bs=64k 2>/dev/null
+# Until all of it is acknowledged.
+for i in $(seq 200); do grep -q ':1389 0[14] ' /proc/net/tcp || break; sleep 0.1; done
 ";
 
 /// A guest gets a file from a stack behind a TAP, and sends it back. Returns frames and bytes that left the TAP, and that came to it.
