@@ -1,6 +1,10 @@
 //! Network interfaces and the host's stack behind them, in network namespaces of their own.
 
 mod common;
+#[path = "common/libs.rs"]
+mod libs;
+#[path = "common/up.rs"]
+mod up;
 
 use std::process::Command;
 
@@ -180,4 +184,26 @@ until_ok as_nobody list
 as_nobody pkt-gen -i netmap:va -f tx -n 1000 -l 60 2>&1 | grep "Sent 1000 packets"
 "#;
     run(script, &[]);
+}
+
+/// Objective: a C program in netmap's style joins an interface and the stack behind it, and puts both on a switch as vale-ctl does.
+#[test]
+fn netmap_program() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = libs::compile("host_bridge", folder.path()).display().to_string();
+    let script = r#"
+export NETVALE_RUN_DIR="$dir"
+"$host_bridge" va >"$dir/out" 2>&1 & program=$!
+until_ok grep ready "$dir/out" || { cat "$dir/out"; exit 1; }
+until_ok reach
+kill -STOP $program; fails reach; kill -CONT $program
+until_ok reach
+kill $program; until_ok fails nv show netmap:va
+"$host_bridge" attach vale0:va
+nv show vale0:va^ | grep "stack behind interface va"
+until_ok reach
+"$host_bridge" detach vale0:va
+fails nv show vale0:va^
+"#;
+    run(script, &[("host_bridge", &program)]);
 }

@@ -9,8 +9,8 @@ use netvale_abi::nmreq::{
     NETMAP_POLLING_MODE_MULTI_CPU, NETMAP_POLLING_MODE_SINGLE_CPU, NETMAP_REQ_POOLS_INFO_GET, NETMAP_REQ_PORT_HDR_GET,
     NETMAP_REQ_PORT_HDR_SET, NETMAP_REQ_PORT_INFO_GET, NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DELIF,
     NETMAP_REQ_VALE_DETACH, NETMAP_REQ_VALE_LIST, NETMAP_REQ_VALE_NEWIF, NETMAP_REQ_VALE_POLLING_DISABLE,
-    NETMAP_REQ_VALE_POLLING_ENABLE, NmreqPoolsInfo, NmreqPortHdr, NmreqPortInfoGet, NmreqValeAttach, NmreqValeDetach,
-    NmreqValeList, NmreqValeNewif, NmreqValePolling,
+    NETMAP_REQ_VALE_POLLING_ENABLE, NR_REG_NIC_SW, NmreqPoolsInfo, NmreqPortHdr, NmreqPortInfoGet, NmreqRegister,
+    NmreqValeAttach, NmreqValeDetach, NmreqValeList, NmreqValeNewif, NmreqValePolling,
 };
 use netvale_control::attach::AttachRequest;
 use netvale_control::device::{BODY_LEN, DeviceReply, DeviceRequest};
@@ -267,7 +267,14 @@ impl State {
         if self.ports.contains_key(name) {
             return refuse(Errno::BUSY, format!("{name} is attached already"));
         }
-        let at = offset_of!(NmreqValeAttach, reg) + offset_of!(netvale_abi::nmreq::NmreqRegister, nr_mem_id);
+        let at = offset_of!(NmreqValeAttach, reg) + offset_of!(NmreqRegister, nr_mem_id);
+        if !self.newifs.contains_key(&port) {
+            let host = body.u32(offset_of!(NmreqValeAttach, reg) + offset_of!(NmreqRegister, nr_mode)) == NR_REG_NIC_SW;
+            self.attach_nic_named((&switch, &port), host, caller)?;
+            let index = self.ports.get(name).and_then(|record| record.id).unwrap_or_default();
+            body.put32(offset_of!(NmreqValeAttach, port_index), index.into());
+            return Ok(());
+        }
         let newif = self.own_newif(&port, caller)?;
         if let Some(full) = &newif.attached {
             return refuse(Errno::BUSY, format!("{port} is on a switch already, as {full}"));
@@ -296,7 +303,7 @@ impl State {
             return refuse(Errno::BUSY, format!("{name} is open: it goes when its program closes it"));
         }
         let index = record.id.unwrap_or_default();
-        self.unplug(name, "asked for by a netmap program")?;
+        self.detach(name, "asked for by a netmap program")?;
         if let Some(newif) = self.newifs.get_mut(&port) {
             newif.attached = None;
         }

@@ -390,6 +390,29 @@ impl State {
         Ok(())
     }
 
+    /// Attaches the interface that a port is named after, as netmap's `VALE_ATTACH` does.
+    pub(crate) fn attach_nic_named(
+        &mut self,
+        (switch, port): (&str, &str),
+        host: bool,
+        caller: Caller,
+    ) -> Result<(), Refusal> {
+        let spec = PortSpec::parse(&format!("netmap:{port}")).ok().and_then(NicSpec::new);
+        let missing = || Refusal::new(Errno::NXIO, format!("there is no interface {port}: 'ip link' shows them"));
+        let options = PortOptions { host, ..PortOptions::default() };
+        self.attach_nic((switch, port), &spec.ok_or_else(missing)?, &options, caller)
+    }
+
+    /// Takes a port off its switch, and with an interface the stack behind it.
+    pub(crate) fn detach(&mut self, full: &str, why: &str) -> Result<(), Refusal> {
+        self.unplug(full, why)?;
+        let stack = host_port(full);
+        if self.ports.contains_key(&stack) {
+            self.unplug(&stack, "its interface is detached")?;
+        }
+        Ok(())
+    }
+
     /// Attaches the stack behind an interface to a switch, as the port `NAME^`.
     fn attach_stack(
         &mut self,

@@ -7,7 +7,6 @@ use netvale_portspec::{AttachSpec, SwitchName};
 use netvale_vhost::driver::port::Target;
 use rustix::io::Errno;
 
-use crate::nics::host_port;
 use crate::refusal::Refusal;
 use crate::state::{Caller, State};
 
@@ -42,12 +41,7 @@ impl Handler for Rpc<'_> {
             Request::PortAttach(p) => self.attach(&p).map(|i| Reply::Port(Box::new(i))),
             Request::PortDetach(p) => {
                 let full = full_name(&p.switch, &p.port);
-                self.state.unplug(&full, "asked for")?;
-                // The stack behind an interface goes with it.
-                let stack = host_port(&full);
-                if self.state.ports.contains_key(&stack) {
-                    self.state.unplug(&stack, "its interface is detached")?;
-                }
+                self.state.detach(&full, "asked for")?;
                 Ok(Reply::Done(Done {}))
             }
             Request::PortList(p) => match &p.switch {

@@ -1,0 +1,72 @@
+/* An interface and the stack behind it, joined the way netmap's own bridge does: buffers change places.
+ * Usage: host_bridge INTERFACE            until it is ended
+ *        host_bridge attach|detach SWITCH:INTERFACE   as vale-ctl -h, -d */
+#include "common.h"
+#include <libnetmap.h>
+#include <poll.h>
+
+/* Moves what is there from one port's rings to the other's. */
+static void
+move(struct nmport_d *from, struct nmport_d *to)
+{
+	struct netmap_ring *rx = NETMAP_RXRING(from->nifp, from->first_rx_ring);
+	struct netmap_ring *tx = NETMAP_TXRING(to->nifp, to->first_tx_ring);
+
+	while (!nm_ring_empty(rx) && !nm_ring_empty(tx)) {
+		struct netmap_slot *rs = &rx->slot[rx->head], *ts = &tx->slot[tx->head];
+		uint32_t buf = ts->buf_idx;
+
+		ts->buf_idx = rs->buf_idx;
+		rs->buf_idx = buf;
+		ts->len = rs->len;
+		ts->flags |= NS_BUF_CHANGED;
+		rs->flags |= NS_BUF_CHANGED;
+		rx->head = rx->cur = nm_ring_next(rx, rx->head);
+		tx->head = tx->cur = nm_ring_next(tx, tx->head);
+	}
+}
+
+static int
+bridge(const char *interface)
+{
+	char name[64];
+	struct nmport_d *nic, *host;
+
+	snprintf(name, sizeof(name), "netmap:%s", interface);
+	CHECK((nic = nmport_open(name)) != NULL, "open %s", name);
+	strcat(name, "^");
+	CHECK((host = nmport_open(name)) != NULL, "open %s", name);
+	CHECK(nic->reg.nr_host_rx_rings == 1 && host->nifp->ni_host_rx_rings == 1, "host rings are counted");
+	CHECK(host->first_rx_ring == host->reg.nr_rx_rings, "the host ring is behind the others");
+	printf("ready\n");
+	fflush(stdout);
+	for (;;) {
+		struct pollfd fds[2] = { { .fd = nic->fd, .events = POLLIN }, { .fd = host->fd, .events = POLLIN } };
+
+		CHECK(poll(fds, 2, 1000) >= 0, "poll");
+		move(nic, host);
+		move(host, nic);
+		CHECK(ioctl(nic->fd, NIOCTXSYNC, NULL) == 0 && ioctl(host->fd, NIOCTXSYNC, NULL) == 0, "txsync");
+	}
+}
+
+int
+main(int argc, char **argv)
+{
+	struct nmreq_vale_attach a;
+	struct nmreq_vale_detach d;
+	int fd;
+
+	if (argc == 2)
+		return bridge(argv[1]);
+	fd = device();
+	memset(&a, 0, sizeof(a));
+	memset(&d, 0, sizeof(d));
+	a.reg.nr_mode = NR_REG_NIC_SW;
+	if (strcmp(argv[1], "attach") == 0)
+		CHECK(request(fd, argv[2], NETMAP_REQ_VALE_ATTACH, &a) == 0, "attach");
+	else
+		CHECK(request(fd, argv[2], NETMAP_REQ_VALE_DETACH, &d) == 0, "detach");
+	close(fd);
+	return 0;
+}
