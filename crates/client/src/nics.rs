@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use netvale_control::attach::{AttachReply, NIC_BOUND, NIC_FORWARDS, NIC_TAP_HEADER};
+use netvale_control::attach::{AttachReply, NIC_BOUND, NIC_FORWARDS, NIC_MULTI_BUFFER, NIC_RESUMED, NIC_TAP_HEADER};
 use netvale_mem::Mapping;
 use netvale_mem::appl::{AppRing, Dir};
 use netvale_mem::host::HostTx;
@@ -58,14 +58,14 @@ pub(crate) fn rx(
     let outlet = forwards.then(|| Outlet::tap(Arc::new(forward.into_fd()), NIC_TAP_HEADER));
     let mut through =
         ThroughRx::new(RxEnd::new(side.clone(), bell()?), (receiver, buffers(reply)), outlet, Box::new(()));
-    if reply.nic_flags & NIC_BOUND == 0 {
+    if reply.nic_flags & NIC_RESUMED == 0 {
         through.begin();
     }
     let wake = copied(through.wake_fd().try_clone_to_owned())?;
     Ok(RxRing { ring: AppRing::new(side, Dir::Rx, bell()?), wake, nic: Some(Box::new(through)) })
 }
 
-/// Binds the sockets, now that all rings are mapped.
+/// Binds the sockets that are not bound, now that all rings are mapped.
 ///
 /// # Errors
 /// [`Error::Nic`].
@@ -80,11 +80,15 @@ pub(crate) fn bind(reply: &AttachReply, name: &str, tx: &mut [TxRing], rx: &mut 
         });
         let receives = place(&reply.rx_bound).and_then(|i| rx.get(i)?.nic.as_ref());
         let socket = receives.map(|rx| rx.socket()).or_else(|| sends.as_ref().map(|tx| tx.socket()));
-        let Some(socket) = socket.filter(|_| queue < queues && !bound) else { continue };
-        let place = Place { ifindex: reply.nic_ifindex, queue, copy_only: false };
-        let got = netvale_nic::nic::bind(socket, place, (name, reply.nic_mtu), buffers(reply))?;
+        let Some(socket) = socket.filter(|_| queue < queues) else { continue };
+        let multi_buffer = if bound {
+            reply.nic_flags & NIC_MULTI_BUFFER != 0
+        } else {
+            let place = Place { ifindex: reply.nic_ifindex, queue, copy_only: false };
+            netvale_nic::nic::bind(socket, place, (name, reply.nic_mtu), buffers(reply))?.multi_buffer
+        };
         if let Some(through) = sends {
-            through.set_multi_buffer(got.multi_buffer);
+            through.set_multi_buffer(multi_buffer);
         }
     }
     Ok(())

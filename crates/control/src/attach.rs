@@ -88,10 +88,14 @@ mod reply {
     pub const TEXT: Range<usize> = 256..512;
 }
 
-/// The sockets are bound already: an earlier holder did it.
+/// The sockets are bound already.
 pub const NIC_BOUND: u32 = 1;
 /// The second descriptor of an rx ring is the TAP behind the host rings, with virtio-net headers of [`NIC_TAP_HEADER`] bytes.
 pub const NIC_FORWARDS: u32 = 2;
+/// An earlier holder has given the kernel the rings' buffers.
+pub const NIC_RESUMED: u32 = 4;
+/// Frames may take several buffers; said of sockets that are bound.
+pub const NIC_MULTI_BUFFER: u32 = 8;
 /// See [`NIC_FORWARDS`].
 pub const NIC_TAP_HEADER: usize = 12;
 
@@ -203,9 +207,9 @@ pub struct AttachReply {
     /// Not 0: rings other than host rings are an interface's queues. Their two descriptors are the queue's AF_XDP socket, which has so many
     /// entries in each ring, and for rx rings where forwarded frames go, if [`NIC_FORWARDS`] says so.
     pub nic_entries: u32,
-    /// [`NIC_BOUND`], [`NIC_FORWARDS`].
+    /// [`NIC_BOUND`], [`NIC_FORWARDS`], [`NIC_RESUMED`], [`NIC_MULTI_BUFFER`].
     pub nic_flags: u32,
-    /// The interface that the client binds the sockets to, each to the queue of its ring's number, once it has mapped their rings.
+    /// The interface that the client binds sockets to that are not bound, each to the queue of its ring's number, once it has mapped their rings.
     pub nic_ifindex: u32,
     /// The interface's MTU, bytes.
     pub nic_mtu: u32,

@@ -13,7 +13,7 @@ use netvale_port::RingCounters;
 use netvale_switch::Fdb;
 
 use crate::holders::Holders;
-use crate::nics::NicPort;
+use crate::nic_port::NicPort;
 use crate::rings::Rings;
 use crate::state::{Kind, PortRecord, State};
 use crate::vhosts;

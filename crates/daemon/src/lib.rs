@@ -22,6 +22,7 @@ pub mod holders;
 pub mod inspect;
 mod local_port;
 pub mod netmap;
+mod nic_port;
 pub mod nics;
 pub mod open;
 pub mod pipes;

@@ -2,24 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 
-use netvale_control::attach::{AttachReply, AttachRequest, NIC_BOUND, NIC_FORWARDS, Role};
-use netvale_control::types::{Direction, Owner, PortInfo, PortKind, PortOptions, PortState, RingInfo};
+use netvale_control::attach::AttachRequest;
+use netvale_control::types::{PortKind, PortOptions};
 use netvale_mem::host::HostTx;
 use netvale_mem::layout::{DEFAULT_BUF_SIZE, RegionSizes};
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::KickCounts;
-use netvale_mem::region::Binding;
-use netvale_mem::{Mapping, PortMem, PortShape, Region};
-use netvale_nic::bpf::{Diversion, Mode};
+use netvale_mem::{Mapping, PortShape, Region};
+use netvale_nic::bpf::Diversion;
 use netvale_nic::egress::NicEgress;
 use netvale_nic::iface::Interface;
 use netvale_nic::ingress::NicIngress;
-use netvale_nic::nic::Queue;
 use netvale_nic::outlet::Outlet;
-use netvale_nic::socket::{Buffers, Got, Socket};
+use netvale_nic::socket::{Buffers, Got};
 use netvale_nic::stack::{Stack, StackRx, StackTx};
 use netvale_nic::through::RxEnd;
 use netvale_nic::{Nic, NicError, NicOptions};
@@ -29,11 +26,11 @@ use netvale_tap::{Tap, TapEgress, TapIngress, TapOptions};
 use rustix::io::Errno;
 
 use crate::devices::{Device, tap_refusal};
-use crate::inspect::{region_info, with_indices};
+use crate::nic_port::{NicPort, mode_words};
 use crate::open::{Attachment, Opened, refuse};
 use crate::refusal::Refusal;
-use crate::rings::{Bells, region_reply};
-use crate::state::{Caller, NewPort, Placed, State};
+use crate::rings::Bells;
+use crate::state::{Caller, NewPort, State};
 use crate::task::Task;
 
 /// Slots of a ring unless asked otherwise: a driver's usual number.
@@ -45,16 +42,6 @@ impl From<NicError> for Refusal {
     fn from(e: NicError) -> Self {
         Refusal::new(e.errno(), e.to_string())
     }
-}
-
-/// How an interface's queues are bound, in words.
-pub fn mode_words(nic: &Nic, zero_copy: bool) -> String {
-    let place = match nic.mode() {
-        Mode::Native => "in the driver",
-        Mode::Generic => "in the stack (generic: the driver has no XDP)",
-    };
-    let copy = if zero_copy { "zero-copy" } else { "the kernel copies each frame (copy mode)" };
-    format!("AF_XDP {place}, {copy}")
 }
 
 /// Interfaces in use.
@@ -104,112 +91,9 @@ impl Nics {
     }
 }
 
-/// An interface that a program has open.
-pub struct NicPort {
-    name: String,
-    nic: Arc<Nic>,
-    /// For each queue that is bound, its socket; the program has it too.
-    sockets: Vec<(u32, Arc<Socket>, Arc<Queue>)>,
-    stack: Option<Arc<Stack>>,
-    mem: Arc<PortMem>,
-    mem_id: u32,
-    /// Of the host rings.
-    bells: Vec<Bells>,
-    tx: Range<u32>,
-    rx: Range<u32>,
-    /// Host rings, the last of each direction.
-    host: u32,
-    tasks: Vec<Placed>,
-    owner: Caller,
-    /// For each ring that is bound, tx first: what passed, and kicks to the program.
-    counts: Vec<(Arc<RingCounters>, Arc<KickCounts>)>,
-}
-
-impl NicPort {
-    /// What its client is told, and the descriptors that go with it. Unless they are `bound`, the client binds its sockets.
-    ///
-    /// # Errors
-    /// [`Refusal`] when the daemon is out of descriptors.
-    pub fn reply(&self, binding: &Binding, bound: bool) -> Result<(AttachReply, Vec<std::os::fd::OwnedFd>), Refusal> {
-        let queues = self.nic.interface().queues;
-        let region = self.mem.region().fd().ok_or_else(|| Refusal::internal("a region without a memfd"))?;
-        let mut fds = vec![region.try_clone_to_owned()?];
-        for (ring, receives) in self.tx.clone().map(|i| (i, false)).chain(self.rx.clone().map(|i| (i, true))) {
-            let [one, other] = if ring < queues { self.queue_fds(ring, receives)? } else { self.host_fds(receives)? };
-            fds.extend([one.try_clone_to_owned()?, other.try_clone_to_owned()?]);
-        }
-        let reply = AttachReply {
-            role: Role::Switch,
-            nifp: binding.nifp(),
-            csb_first: self.mem.csb_first(),
-            extra_bufs: binding.extra_bufs(),
-            mem_id: self.mem_id,
-            tx_bound: self.tx.clone(),
-            rx_bound: self.rx.clone(),
-            alone: true,
-            host_rings: self.host,
-            nic_entries: self.sockets.first().map_or(1, |(_, socket, _)| socket.entries()),
-            nic_flags: if bound { NIC_BOUND } else { 0 } | if self.stack.is_some() { NIC_FORWARDS } else { 0 },
-            nic_ifindex: self.nic.interface().index,
-            nic_mtu: self.nic.interface().mtu,
-            ..region_reply(&self.mem)
-        };
-        Ok((reply, fds))
-    }
-
-    /// The two descriptors of a queue's ring: its socket, and where its frames are forwarded to.
-    fn queue_fds(&self, queue: u32, receives: bool) -> Result<[BorrowedFd<'_>; 2], Refusal> {
-        let found = self.sockets.iter().find(|(number, ..)| *number == queue);
-        let (_, socket, _) = found.ok_or_else(|| Refusal::internal("a queue without a socket"))?;
-        let other = self.stack.as_ref().filter(|_| receives).map(|stack| stack.tap.as_fd());
-        Ok([socket.as_fd(), other.unwrap_or(socket.as_fd())])
-    }
-
-    /// The two descriptors of a host ring.
-    fn host_fds(&self, receives: bool) -> Result<[BorrowedFd<'_>; 2], Refusal> {
-        let bells = self.bells(receives)?;
-        Ok([bells.doorbell.as_fd(), bells.wake.as_fd()])
-    }
-
-    /// Of the host rings: the tx ring's, or the rx ring's.
-    fn bells(&self, receives: bool) -> Result<&Bells, Refusal> {
-        self.bells.get(usize::from(receives)).ok_or_else(|| Refusal::internal("a ring without bells"))
-    }
-
-    /// As `netvale show` tells it.
-    pub fn info(&self) -> PortInfo {
-        let sides = (self.tx.clone().filter_map(|i| Some((Direction::In, i, self.mem.tx.get(i as usize)?))))
-            .chain(self.rx.clone().filter_map(|i| Some((Direction::Out, i, self.mem.rx.get(i as usize)?))));
-        let mut counts = self.counts.iter();
-        let queues = self.nic.interface().queues;
-        let ring = |(dir, index, side)| {
-            // What a program does with an interface's queues is between it and the kernel.
-            let counted = if index < queues { None } else { counts.next() };
-            let base = counted.map_or_else(RingInfo::default, |(counters, kicks)| RingInfo {
-                kicks_sent: kicks.sent(),
-                kicks_suppressed: kicks.suppressed(),
-                ..crate::inspect::counted(counters)
-            });
-            with_indices(RingInfo { dir, index, ..base }, side)
-        };
-        let first = self.sockets.first();
-        let mut notes: Vec<String> =
-            first.iter().map(|(_, socket, _)| mode_words(&self.nic, socket.is_zero_copy())).collect();
-        notes.extend(self.sockets.iter().filter_map(|(queue, socket, _)| lost(*queue, socket)));
-        if !self.sockets.is_empty() {
-            notes.push("frames go between the program and the kernel: 'ip -s link' counts them".to_owned());
-        }
-        PortInfo {
-            name: self.name.clone(),
-            kind: PortKind::Nic,
-            state: PortState::Open,
-            owner: Some(Owner { uid: self.owner.uid, pid: self.owner.pid }),
-            region: Some(region_info(self.mem.region(), self.mem_id)),
-            rings: sides.map(ring).collect(),
-            notes,
-            ..PortInfo::default()
-        }
-    }
+/// Whether a caller could do without the daemon what it does.
+fn is_trusted(caller: Caller) -> bool {
+    caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw()
 }
 
 /// The rings that a specification names: those of queues, and behind them the host ring.
@@ -231,8 +115,7 @@ fn wanted(rings: RingsSpec, queues: u32) -> Result<Range<u32>, Refusal> {
 impl State {
     /// Who may take an interface away from the kernel: who could do so without the daemon, and whom the configuration lets.
     fn may_take(&self, name: &str, caller: Caller) -> Result<(), Refusal> {
-        let own = caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw();
-        if own || self.config.allow_nics.iter().any(|allowed| allowed == name) {
+        if is_trusted(caller) || self.config.allow_nics.iter().any(|allowed| allowed == name) {
             return Ok(());
         }
         let text = "only root and the daemon's own user may open it; 'netvale up --allow-nic' lets others";
@@ -275,6 +158,8 @@ impl State {
             name: request.name.clone(),
             nic,
             sockets: Vec::new(),
+            trusted: is_trusted(caller),
+            got: None,
             stack: None,
             mem,
             mem_id,
@@ -305,6 +190,9 @@ impl State {
         let queues = port.nic.interface().queues;
         for queue in port.tx.start.max(port.rx.start)..port.tx.end.max(port.rx.end).min(queues) {
             let opened = port.nic.queue(queue, entries, (&map, buffers), port.rx.contains(&queue))?;
+            if !port.trusted {
+                port.got = Some(opened.bind()?);
+            }
             port.sockets.push((queue, opened.socket, opened.queue));
         }
         if let Some(stack) = port.stack.clone() {
@@ -431,14 +319,6 @@ impl State {
         let new = NewPort::device(device, caller, o);
         self.plug(switch, &name, vec![egress], vec![ingress], new).map(|_| ())
     }
-}
-
-/// Frames that the kernel could not hand over, in words.
-fn lost(queue: u32, socket: &Socket) -> Option<String> {
-    let s = socket.statistics()?;
-    let lost = [(s.rx_dropped, "too long"), (s.rx_fill_ring_empty_descs.unwrap_or(0), "times without an empty buffer")];
-    let words: Vec<String> = lost.iter().filter(|(n, _)| *n > 0).map(|(n, why)| format!("{n} {why}")).collect();
-    (!words.is_empty()).then(|| format!("queue {queue}, received: {}", words.join(", ")))
 }
 
 /// What moves frames between the stack and the port's host rings, in the directions that are bound.
