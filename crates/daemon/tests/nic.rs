@@ -158,6 +158,11 @@ fn on_a_switch() {
         common::send(&mut a, &frame(2, 1, tag));
         assert_eq!(receive(&mut b), frame(2, 1, tag));
     }
+    // More than one call to the kernel takes, and nothing behind it.
+    let mut burst = open(&d, "vale0:burst").unwrap();
+    (0..400).for_each(|tag| assert!(burst.tx()[0].send(&frame(2, 3, tag as u8))));
+    burst.tx()[0].sync();
+    (0..400).for_each(|tag| assert_eq!(receive(&mut b), frame(2, 3, tag as u8), "frame {tag}"));
     d.call("port.detach", json!({"switch": "vale0", "port": "nva"}));
     until("no program", || Interface::find("nva").unwrap().program().is_none());
 }

@@ -59,10 +59,7 @@ impl NicEgress {
             }
             done += 1;
         }
-        s.sender.tx.publish();
-        if s.sender.tx.needs_wakeup() {
-            s.sender.socket.kick();
-        }
+        s.sender.push();
         self.counters.passed(frames, bytes);
         done
     }

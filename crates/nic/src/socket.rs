@@ -217,6 +217,22 @@ impl Socket {
     }
 }
 
+impl Sender {
+    /// Shows the kernel what was put, and has it take it, as long as it does: a call takes part of it.
+    pub fn push(&mut self) {
+        self.tx.publish();
+        let mut left = self.tx.pending();
+        while left > 0 && self.tx.needs_wakeup() {
+            self.socket.kick();
+            let now = self.tx.pending();
+            if now == left {
+                return;
+            }
+            left = now;
+        }
+    }
+}
+
 /// Where the kernel copies frames, one call sends 32 of them, unless it knows this option (Linux 6.17, `XDP_MAX_TX_SKB_BUDGET`).
 fn send_more_at_once(fd: &OwnedFd, entries: u32) {
     const MAX_TX_SKB_BUDGET: libc::c_int = 9;
@@ -245,9 +261,9 @@ impl Socket {
         sockopt::xdp_statistics(&self.fd).ok()
     }
 
-    /// Has the kernel send what is in the transmit ring. Returns false when it could not take all of it now.
-    pub fn kick(&self) -> bool {
-        rustix::net::send(&self.fd, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok()
+    /// Has the kernel send of what is in the transmit ring. What it could not take now stays there.
+    pub fn kick(&self) {
+        let _ = rustix::net::send(&self.fd, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
     /// Has the kernel look at the fill ring again.

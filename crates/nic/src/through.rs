@@ -87,22 +87,10 @@ impl ThroughTx {
     pub fn pass(&mut self) {
         self.reap();
         self.give();
-        self.push();
+        self.sender.push();
+        // What is copied is sent by now.
+        self.reap();
         self.complete();
-    }
-
-    /// Has the kernel take what was given to it, as long as it does: a call takes part of it.
-    fn push(&mut self) {
-        let mut left = self.sender.tx.pending();
-        while left > 0 && self.sender.tx.needs_wakeup() {
-            let _ = self.sender.socket.kick();
-            self.reap();
-            let now = self.sender.tx.pending();
-            if now == left {
-                return;
-            }
-            left = now;
-        }
     }
 
     fn reap(&mut self) {
@@ -160,7 +148,6 @@ impl ThroughTx {
             self.given = self.tx.side().ring.next(self.given);
         }
         if most > 0 {
-            self.sender.tx.publish();
             self.counters.passed(frames, bytes);
         }
     }
