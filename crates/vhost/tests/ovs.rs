@@ -4,6 +4,7 @@ mod common;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use common::{End, frame, give, take, until};
 use netvale_vhost::driver::frontend::Wish;
@@ -89,11 +90,19 @@ fn between(to: u8, from: u8, len: usize, seed: u8) -> (Vec<u8>, Offload) {
     (bytes, Offload::None)
 }
 
+/// After this long, a frame is lost.
+const LOST: Duration = Duration::from_secs(3);
+
 /// Sends frames through the switch, no faster than they arrive: it drops what it has no room for. Late copies of `hello` are left out.
 fn pass(from: &End, to: &mut End, frames: &[(Vec<u8>, Offload)], hello: &(Vec<u8>, Offload)) {
     for chunk in frames.chunks(64) {
-        let (mut sent, mut got) = (0, Vec::new());
+        let (mut sent, mut got, mut begun) = (0, Vec::new(), Instant::now());
         until("all arrive", || {
+            if begun.elapsed() > LOST {
+                // It drops frames while it changes its flows: once more, from the beginning.
+                (sent, begun) = (0, Instant::now());
+                got.clear();
+            }
             sent += give(from, &chunk[sent..]);
             take(to, |frame| got.extend((frame != *hello).then_some(frame)));
             got.len() == chunk.len()
