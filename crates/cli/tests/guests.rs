@@ -438,11 +438,8 @@ fn segments_cross_whole_between_tap_and_guest() {
     }
 }
 
-/// Objective: in a guest with a kernel of Debian 12 and a stock virtio-net driver, netvale takes the interface through AF_XDP, and refuses what
-/// that kernel lacks by name.
-#[test]
-fn interface_in_a_guest() {
-    const SCRIPT: &str = "
+/// What a guest does that has netvale on its interface.
+const INTERFACE: &str = "
 set -e
 netvale up --run-dir /run/netvale >/tmp/log 2>&1 &
 for i in $(seq 100); do netvale --run-dir /run/netvale list >/dev/null 2>&1 && break; sleep 0.1; done
@@ -459,6 +456,11 @@ run pkt-gen -i netmap:eth0 -f tx -n 1000 -l 60
 run attach vale0 netmap:eth0 --host >/tmp/no 2>&1 || cat /tmp/no
 grep -q 'Linux 6.6' /tmp/no
 ";
+
+/// Objective: in a guest with a kernel of Debian 12 and a stock virtio-net driver, netvale takes the interface through AF_XDP, and refuses what
+/// that kernel lacks by name.
+#[test]
+fn interface_in_a_guest() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let up = Up::start(&[]);
@@ -466,9 +468,25 @@ grep -q 'Linux 6.6' /tmp/no
     let answering = "ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up; echo ready; read line";
     let mut receiver = Guest::start(image, answering, 1, &Nic::new(&one));
     receiver.expect("ready");
-    let shown = Guest::start_with_netvale(image, SCRIPT, 2, &Nic::new(&two)).end();
-    assert!(shown.contains("0% packet loss") && shown.contains("interface eth0, AF_XDP"), "{shown}");
-    assert!(shown.contains("Sent 1000 packets"), "{shown}");
+    check_interface(&Guest::start_with_netvale(image, INTERFACE, 2, &Nic::new(&two)).end());
     receiver.say("");
     receiver.end();
+}
+
+/// Objective: the same with an e1000, whose driver has no XDP: frames come through the stack.
+#[test]
+fn e1000_in_a_guest() {
+    let _one = ONE.lock();
+    let Some(image) = image() else { return };
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("file");
+    let nic = Nic { e1000: true, tap: Some(&file), ..Nic::new(Path::new("")) };
+    let shown = Guest::start_with_netvale(image, INTERFACE, 2, &nic).end();
+    check_interface(&shown);
+    assert!(shown.contains("in the stack"), "{shown}");
+}
+
+fn check_interface(shown: &str) {
+    assert!(shown.contains("0% packet loss") && shown.contains("interface eth0, AF_XDP"), "{shown}");
+    assert!(shown.contains("Sent 1000 packets"), "{shown}");
 }

@@ -99,6 +99,8 @@ pub struct Nic<'a> {
     /// No vhost-user but QEMU's own device, on a TAP in a network of its own; there, 10.1.0.1 answers, and writes what comes to port 5000
     /// to this file.
     pub tap: Option<&'a Path>,
+    /// An e1000 instead of virtio-net.
+    pub e1000: bool,
 }
 
 impl<'a> Nic<'a> {
@@ -113,6 +115,7 @@ impl<'a> Nic<'a> {
             machine: "",
             kernel: "",
             tap: None,
+            e1000: false,
         }
     }
 }
@@ -173,6 +176,7 @@ impl Guest {
             "virtio-net-pci,netdev=n0,vectors={vectors},romfile=,mac=52:54:00:00:00:{number:02x}{mq}{}",
             nic.device
         );
+        let device = if nic.e1000 { format!("e1000,netdev=n0,mac=52:54:00:00:00:{number:02x}") } else { device };
         // A virtual IOMMU has to be there before what it is for.
         command.args(nic.more).arg("-device").arg(device);
         let command = if let Some(file) = nic.tap { behind_tap(&command, nic.pairs, file) } else { command };
