@@ -1,12 +1,12 @@
 //! The layers, written once: which workspace crate may use which.
 //!
 //! ```text
-//! abi → mem → port → { switch, tap, pcapport } → daemon → cli
-//! abi → portspec, control → { client, daemon }      mem → client → { capi, pcap, bench, cli }
+//! abi → mem → port → { switch, tap, pcapport, nic, vhost } → daemon → cli      mem → pci → vhost
+//! abi → portspec, control → { client, daemon }      mem, nic → client → { capi, pcap, bench, cli }
 //! wire → { port, switch, tap, pcapport, client, daemon }
 //! ```
 //!
-//! An arrow means "is used by". There is no edge between the siblings switch, tap and pcapport: only
+//! An arrow means "is used by". There is no edge between the siblings switch, tap, pcapport, nic and vhost: only
 //! the daemon knows all kinds of port.
 
 /// One row a crate: its short name, and the short names of the crates it may use. The short name is
