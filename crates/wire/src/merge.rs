@@ -280,11 +280,6 @@ mod tests {
     }
 
     proptest::proptest! {
-        #![proptest_config(proptest::test_runner::Config {
-            cases: if cfg!(miri) { 4 } else { 256 },
-            failure_persistence: None,
-            ..Default::default()
-        })]
         /// Objective: no bytes whatever make it panic.
         #[test]
         fn hostile(a in proptest::collection::vec(proptest::num::u8::ANY, 0..200), at in 0usize..100, b: u8) {
