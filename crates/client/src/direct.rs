@@ -4,25 +4,20 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use netvale_control::attach::{AttachReply, Role};
-use netvale_mem::layout::{DEFAULT_BUF_SIZE, RegionSizes};
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::RingSide;
-use netvale_mem::{Mapping, PortMem, PortShape, Region};
+use netvale_mem::{Mapping, PortMem, Region};
+use netvale_nic::Nic;
 use netvale_nic::nic::Queue;
+use netvale_nic::sizes::{self, Needs};
 use netvale_nic::socket::{Buffers, Socket};
-use netvale_nic::{Nic, NicOptions};
 use netvale_portspec::{Base, Directions, PortSpec, Rings};
 
 use crate::error::Error;
 use crate::nics;
 use crate::port::{Options, Port};
 use crate::ring::{RxRing, TxRing};
-
-/// Slots of a ring unless asked otherwise.
-const SLOTS: u32 = 1024;
-/// Ports of the same size that find room in one region: what is to be forwarded without a copy lies in one.
-const ROOM: u32 = 4;
 
 /// The region that this program's interfaces share.
 static SHARED: Mutex<Weak<Region>> = Mutex::new(Weak::new());
@@ -41,7 +36,7 @@ pub(crate) fn is_possible(spec: &PortSpec) -> bool {
 /// [`Error::Nic`], [`Error::Region`], [`Error::System`].
 pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     let Base::Netmap { ifname } = spec.name.base() else { return Err(Error::Inconsistent("not an interface")) };
-    let nic = Nic::open(ifname.as_str(), NicOptions::default())?;
+    let nic = Nic::open(ifname.as_str())?;
     let queues = nic.interface().queues;
     let which = match spec.rings {
         Rings::OneNic(i) => u32::from(i.get())..u32::from(i.get()) + 1,
@@ -49,15 +44,9 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     };
     let bound = |other: Directions| if spec.flags.directions == other { 0..0 } else { which.clone() };
     let (tx, rx) = (bound(Directions::Rx), bound(Directions::Tx));
-    let or = |asked: u32| if asked == 0 { SLOTS } else { asked };
-    let shape = PortShape {
-        tx_rings: queues,
-        rx_rings: queues,
-        tx_slots: or(spec.conf.tx_slots.max(options.slots)),
-        rx_slots: or(spec.conf.rx_slots.max(options.slots)),
-    };
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    let region = region(&mut shared, shape, options)?;
+    let slots = (spec.conf.tx_slots.max(options.slots), spec.conf.rx_slots.max(options.slots));
+    let shape = sizes::shape(queues, 0, slots);
+    let region = region(&Needs { shape, buf_size: options.buf_size, extra_bufs: options.extra_bufs })?;
     let mem = region.port(shape)?;
     let binding = mem.bind(&spec.name.to_string(), tx.clone(), rx.clone(), options.extra_bufs)?;
     let layout = region.layout();
@@ -78,7 +67,7 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
             extra_bufs: binding.extra_bufs(),
             tx_bound: tx.clone(),
             rx_bound: rx.clone(),
-            nic_entries: shape.tx_slots.max(shape.rx_slots).next_power_of_two(),
+            nic_entries: sizes::entries(shape),
             nic_ifindex: nic.interface().index,
             nic_mtu: nic.interface().mtu,
             alone: true,
@@ -98,23 +87,12 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
 }
 
 /// The region that this program's interfaces share, as long as it has room; a new one otherwise.
-fn region(shared: &mut Weak<Region>, shape: PortShape, options: &Options) -> Result<Arc<Region>, Error> {
-    let (rings, slots) = (shape.tx_rings + shape.rx_rings, shape.tx_slots.max(shape.rx_slots));
-    let fits = |region: &Arc<Region>| {
-        let ((ifs, free, bufs), layout) = (region.free(), region.layout());
-        ifs > 0
-            && free >= rings
-            && bufs >= rings * slots + options.extra_bufs
-            && layout.max_slots() >= slots
-            && layout.max_port_rings() >= rings + 2
-            && (options.buf_size == 0 || options.buf_size == layout.sizes.bufs.size)
-    };
-    if let Some(region) = shared.upgrade().filter(fits) {
+fn region(needs: &Needs) -> Result<Arc<Region>, Error> {
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(region) = shared.upgrade().filter(|region| needs.fit(region)) {
         return Ok(region);
     }
-    let buf_size = if options.buf_size == 0 { DEFAULT_BUF_SIZE } else { options.buf_size };
-    let sizes = RegionSizes::for_port(ROOM * rings, slots, buf_size, 0, options.extra_bufs);
-    let region = Region::shared("netvale-direct", sizes, Pages::Ordinary)?;
+    let region = Region::shared("netvale-direct", needs.region(), Pages::Ordinary)?;
     *shared = Arc::downgrade(&region);
     Ok(region)
 }

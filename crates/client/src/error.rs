@@ -47,8 +47,8 @@ pub enum Error {
         /// What the kernel said.
         source: std::io::Error,
     },
-    /// An interface could not be opened by this program itself, where no daemon runs.
-    #[error("{0}; no daemon runs that could open it ('netvale up')")]
+    /// An interface, or a queue of it, cannot be had by this program.
+    #[error(transparent)]
     Nic(#[from] netvale_nic::NicError),
     /// A region could not be made.
     #[error(transparent)]

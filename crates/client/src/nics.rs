@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use netvale_control::attach::{AttachReply, NIC_BOUND, NIC_FORWARDS, NIC_MULTI_BUFFER, NIC_RESUMED, NIC_TAP_HEADER};
+use netvale_control::attach::{AttachReply, NIC_BOUND, NIC_FORWARDS, NIC_MULTI_BUFFER, NIC_RESUMED};
 use netvale_mem::Mapping;
 use netvale_mem::appl::{AppRing, Dir};
 use netvale_mem::host::HostTx;
@@ -35,8 +35,7 @@ pub(crate) fn tx(
     let socket = Socket::adopt(socket.into_fd(), reply.nic_entries, map);
     let sender = socket.sender().map_err(Error::system("map the interface's rings"))?;
     let host = HostTx::new(side.clone(), bell()?);
-    let through = ThroughTx::new(host, (sender, buffers(reply)), Box::new(()))
-        .map_err(Error::system("wait for the interface"))?;
+    let through = ThroughTx::new(host, (sender, buffers(reply))).map_err(Error::system("wait for the interface"))?;
     let wake = copied(through.wake_fd().try_clone_to_owned())?;
     let ring = AppRing::new(side, Dir::Tx, bell()?);
     Ok(TxRing { kind: TxKind::Nic(Box::new(NicTx { ring, through })), wake })
@@ -55,9 +54,8 @@ pub(crate) fn rx(
     let socket = Socket::adopt(socket.into_fd(), reply.nic_entries, map);
     let receiver = socket.receiver().map_err(Error::system("map the interface's rings"))?;
     let forwards = reply.nic_flags & NIC_FORWARDS != 0;
-    let outlet = forwards.then(|| Outlet::tap(Arc::new(forward.into_fd()), NIC_TAP_HEADER));
-    let mut through =
-        ThroughRx::new(RxEnd::new(side.clone(), bell()?), (receiver, buffers(reply)), outlet, Box::new(()));
+    let outlet = forwards.then(|| Outlet::tap(Arc::new(forward.into_fd())));
+    let mut through = ThroughRx::new(RxEnd::new(side.clone(), bell()?), (receiver, buffers(reply)), outlet);
     if reply.nic_flags & NIC_RESUMED == 0 {
         through.begin();
     }
@@ -84,7 +82,7 @@ pub(crate) fn bind(reply: &AttachReply, name: &str, tx: &mut [TxRing], rx: &mut 
         let multi_buffer = if bound {
             reply.nic_flags & NIC_MULTI_BUFFER != 0
         } else {
-            let place = Place { ifindex: reply.nic_ifindex, queue, copy_only: false };
+            let place = Place { ifindex: reply.nic_ifindex, queue };
             netvale_nic::nic::bind(socket, place, (name, reply.nic_mtu), buffers(reply))?.multi_buffer
         };
         if let Some(through) = sends {

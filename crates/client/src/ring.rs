@@ -9,6 +9,7 @@ use netvale_mem::appl::{AppRing, Sync};
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_mem::pipe::PipeTx;
 use netvale_nic::through::{ThroughRx, ThroughTx};
+use netvale_port::RingCounters;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// Between two looks. After a while the other side may be waiting for this very CPU: let it.
@@ -271,6 +272,14 @@ impl TxRing {
         self.wake.as_fd()
     }
 
+    /// Frames of an interface's ring that could not be sent, by reason.
+    pub fn drops(&self) -> Vec<(&'static str, u64)> {
+        match &self.kind {
+            TxKind::Nic(n) => drops(n.through.counters()),
+            _ => Vec::new(),
+        }
+    }
+
     /// Kicks sent to, and spared, the other side.
     pub fn kicks(&self) -> &KickCounts {
         match &self.kind {
@@ -422,10 +431,19 @@ impl RxRing {
         self.wake.as_fd()
     }
 
+    /// What could not be received into an interface's ring, by reason.
+    pub fn drops(&self) -> Vec<(&'static str, u64)> {
+        self.nic.as_ref().map_or_else(Vec::new, |through| drops(through.counters()))
+    }
+
     /// Kicks sent to, and spared, the other side.
     pub fn kicks(&self) -> &KickCounts {
         self.ring.kicks()
     }
+}
+
+fn drops(counters: &RingCounters) -> Vec<(&'static str, u64)> {
+    counters.all_drops().map(|(why, n)| (why.name(), n)).collect()
 }
 
 /// See [`RxRing::look`].

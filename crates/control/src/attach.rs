@@ -90,14 +90,12 @@ mod reply {
 
 /// The sockets are bound already.
 pub const NIC_BOUND: u32 = 1;
-/// The second descriptor of an rx ring is the TAP behind the host rings, with virtio-net headers of [`NIC_TAP_HEADER`] bytes.
+/// The second descriptor of an rx ring is the TAP behind the host rings, with virtio-net headers of 12 bytes.
 pub const NIC_FORWARDS: u32 = 2;
 /// An earlier holder has given the kernel the rings' buffers.
 pub const NIC_RESUMED: u32 = 4;
 /// Frames may take several buffers; said of sockets that are bound.
 pub const NIC_MULTI_BUFFER: u32 = 8;
-/// See [`NIC_FORWARDS`].
-pub const NIC_TAP_HEADER: usize = 12;
 
 /// The request wants the port to hold its senders back instead of dropping (a lossless receiver).
 pub const FLAG_LOSSLESS: u32 = 1;

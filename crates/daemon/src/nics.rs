@@ -7,19 +7,20 @@ use std::sync::{Arc, Weak};
 use netvale_control::attach::AttachRequest;
 use netvale_control::types::{PortKind, PortOptions};
 use netvale_mem::host::HostTx;
-use netvale_mem::layout::{DEFAULT_BUF_SIZE, RegionSizes};
+use netvale_mem::layout::{DEFAULT_BUF_SIZE, RING_SLOTS_RANGE};
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::KickCounts;
-use netvale_mem::{Mapping, PortShape, Region};
+use netvale_mem::{Mapping, Region};
 use netvale_nic::bpf::Diversion;
 use netvale_nic::egress::NicEgress;
 use netvale_nic::iface::Interface;
 use netvale_nic::ingress::NicIngress;
 use netvale_nic::outlet::Outlet;
+use netvale_nic::sizes::{self, Needs};
 use netvale_nic::socket::{Buffers, Got};
 use netvale_nic::stack::{Stack, StackRx, StackTx};
 use netvale_nic::through::RxEnd;
-use netvale_nic::{Nic, NicError, NicOptions};
+use netvale_nic::{Nic, NicError};
 use netvale_port::{Egress, Ingress, RingCounters};
 use netvale_portspec::{Directions, Memory, NicSpec, PortSpec, Rings as RingsSpec};
 use netvale_tap::{Tap, TapEgress, TapIngress, TapOptions};
@@ -32,11 +33,6 @@ use crate::refusal::Refusal;
 use crate::rings::Bells;
 use crate::state::{Caller, NewPort, State};
 use crate::task::Task;
-
-/// Slots of a ring unless asked otherwise: a driver's usual number.
-const SLOTS: u32 = 1024;
-/// Ports of the same size that find room in a region made for one: what is to be forwarded without a copy lies in one region.
-const ROOM: u32 = 4;
 
 impl From<NicError> for Refusal {
     fn from(e: NicError) -> Self {
@@ -56,11 +52,11 @@ pub struct Nics {
 }
 
 impl Nics {
-    fn nic(&mut self, name: &str, options: NicOptions) -> Result<Arc<Nic>, Refusal> {
+    fn nic(&mut self, name: &str) -> Result<Arc<Nic>, Refusal> {
         if let Some(nic) = self.open.get(name).and_then(Weak::upgrade) {
             return Ok(nic);
         }
-        let nic = Nic::open(name, options)?;
+        let nic = Nic::open(name)?;
         self.open.insert(name.to_owned(), Arc::downgrade(&nic));
         Ok(nic)
     }
@@ -134,7 +130,7 @@ impl State {
         if spec.flags.monitor.is_some() {
             return refuse(Errno::OPNOTSUPP, "interfaces have no monitors: attach one to a switch, and watch its port");
         }
-        let nic = self.nics.nic(ifname, NicOptions::default())?;
+        let nic = self.nics.nic(ifname)?;
         let queues = nic.interface().queues;
         let which = wanted(spec.rings, queues)?;
         let (tx, rx) = match spec.flags.directions {
@@ -142,15 +138,11 @@ impl State {
             Directions::Tx => (which, 0..0),
             Directions::Rx => (0..0, which),
         };
-        let or = |asked: u32| if asked == 0 { SLOTS } else { asked };
         let host = u32::from(tx.end.max(rx.end) > queues);
-        let shape = PortShape {
-            tx_rings: queues + host,
-            rx_rings: queues + host,
-            tx_slots: or(spec.conf.tx_slots.max(request.tx_slots)),
-            rx_slots: or(spec.conf.rx_slots.max(request.rx_slots)),
-        };
-        let (region, mem_id) = self.nic_region(&spec.memory, shape, request, caller)?;
+        let slots = (spec.conf.tx_slots.max(request.tx_slots), spec.conf.rx_slots.max(request.rx_slots));
+        let shape = sizes::shape(queues, host, slots);
+        let needs = Needs { shape, buf_size: request.buf_size, extra_bufs: request.extra_bufs };
+        let (region, mem_id) = self.nic_region(&spec.memory, &needs, caller)?;
         let mem = Arc::new(region.port_with_host_rings(shape, host)?);
         let binding = mem.bind(&spec.name.to_string(), tx.clone(), rx.clone(), request.extra_bufs)?;
         let bells = (0..2 * host).map(|_| Bells::new()).collect::<Result<_, _>>()?;
@@ -184,8 +176,7 @@ impl State {
         let bufs = layout.sizes.bufs;
         let buffers = Buffers { first: layout.buf_pool, stride: bufs.size, count: bufs.num };
         let map = Arc::clone(port.mem.region().mapping());
-        let shape = port.mem.shape();
-        let entries = shape.tx_slots.max(shape.rx_slots).next_power_of_two();
+        let entries = sizes::entries(port.mem.shape());
         port.stack = if port.host > 0 { Some(self.nics.stack(&port.nic, true)?) } else { None };
         let queues = port.nic.interface().queues;
         for queue in port.tx.start.max(port.rx.start)..port.tx.end.max(port.rx.end).min(queues) {
@@ -205,34 +196,15 @@ impl State {
     }
 
     /// The region for an interface's buffers: the one that the user's interfaces share, as long as it has room.
-    fn nic_region(
-        &mut self,
-        memory: &Memory,
-        shape: PortShape,
-        request: &AttachRequest,
-        caller: Caller,
-    ) -> Result<(Arc<Region>, u32), Refusal> {
+    fn nic_region(&mut self, memory: &Memory, needs: &Needs, caller: Caller) -> Result<(Arc<Region>, u32), Refusal> {
         if *memory != Memory::Auto {
             return self.region_for_spec(memory, caller);
         }
-        let (rings, slots) = (shape.tx_rings + shape.rx_rings, shape.tx_slots.max(shape.rx_slots));
         let known = self.nics.regions.get(&caller.uid).and_then(|(id, region)| Some((region.upgrade()?, *id)));
-        let fits = |region: &Region| {
-            let (ifs, free_rings, bufs) = region.free();
-            let layout = region.layout();
-            ifs > 0
-                && free_rings >= rings
-                && bufs >= rings * slots + request.extra_bufs
-                && layout.max_slots() >= slots
-                && layout.max_port_rings() >= rings + 2
-                && (request.buf_size == 0 || request.buf_size == layout.sizes.bufs.size)
-        };
-        if let Some(found) = known.filter(|(region, _)| fits(region)) {
+        if let Some(found) = known.filter(|(region, _)| needs.fit(region)) {
             return Ok(found);
         }
-        let buf_size = if request.buf_size == 0 { DEFAULT_BUF_SIZE } else { request.buf_size };
-        let sizes = RegionSizes::for_port(ROOM * rings, slots, buf_size, ROOM, request.extra_bufs);
-        let (region, id) = self.new_region(sizes, Pages::Ordinary, caller.uid)?;
+        let (region, id) = self.new_region(needs.region(), Pages::Ordinary, caller.uid)?;
         self.nics.regions.insert(caller.uid, (id, Arc::downgrade(&region)));
         Ok((region, id))
     }
@@ -255,9 +227,12 @@ impl State {
         self.check_free(switch, port)?;
         let ifname = spec.ifname().as_str();
         self.may_take(ifname, caller)?;
-        let nic = self.nics.nic(ifname, NicOptions::default())?;
+        let nic = self.nics.nic(ifname)?;
         let which = wanted(spec.spec().rings, nic.interface().queues)?;
-        let entries = (if o.slots == 0 { SLOTS } else { o.slots }).next_power_of_two();
+        if o.slots > *RING_SLOTS_RANGE.end() {
+            return refuse(Errno::INVAL, format!("at most {} slots a ring are possible", RING_SLOTS_RANGE.end()));
+        }
+        let entries = sizes::entries(sizes::shape(1, 0, (o.slots, o.slots)));
         let (mut egress, mut ingresses) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
         let mut detail = None;
         let queues = nic.interface().queues;

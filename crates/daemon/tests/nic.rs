@@ -8,6 +8,7 @@ use std::process::Command;
 
 use common::{Daemon, frame, ip, receive, until};
 use netvale::{Error, Interest, Options, Port};
+use netvale_mem::csb::Csb;
 use netvale_nic::iface::Interface;
 use serde_json::{Value, json};
 
@@ -220,7 +221,82 @@ fn refusals() {
     let small = Options { buf_size: 1024, slots: 0, ..d.options() };
     let text = refused(Port::open_with("netmap:nvb", &small));
     assert!(text.contains("2048"), "{text}");
+    let many = Options { slots: 1 << 31, ..d.options() };
+    let text = refused(Port::open_with("netmap:nvb", &many));
+    assert!(text.contains("the region would take"), "{text}");
+    let many = json!({"switch": "vale0", "port": "netmap:nvb", "options": {"slots": u32::MAX}});
+    assert!(d.call("port.attach", many)["error"].to_string().contains("at most 16384 slots"));
     until("no program", || Interface::find("nvb").unwrap().program().is_none());
+}
+
+/// The only worker has nothing to do, and notices.
+fn falls_asleep(d: &Daemon) {
+    let awake = || -> u64 {
+        let stats: Value = d.call("stats", json!({}));
+        let worker = &stats["result"]["workers"][0];
+        worker["busy_ns"].as_u64().unwrap() + worker["polled_ns"].as_u64().unwrap()
+    };
+    until("the worker sleeps", || {
+        let (before, start) = (awake(), std::time::Instant::now());
+        while start.elapsed() < std::time::Duration::from_millis(20) {
+            std::thread::yield_now();
+        }
+        awake() == before
+    });
+}
+
+/// Objective: a program that writes nonsense into its host rings loses its own frames, by name, and keeps no worker awake; when it comes
+/// to reason, its rings work.
+#[test]
+fn nonsense_in_host_rings() {
+    if !inside("nonsense_in_host_rings") {
+        return;
+    }
+    let d = Daemon::start("workers = 1");
+    cable("nva", "nvb", 1);
+    let mut host = open(&d, "netmap:nva^").unwrap();
+    let (mut x, mut y) = (d.open("vale0:x").unwrap(), d.open("vale0:y").unwrap());
+    let dropped = |why: &str| {
+        let shown = d.call("port.show", json!({"port": "netmap:nva^"}));
+        let rings = shown["result"]["rings"].as_array().unwrap().clone();
+        rings.iter().filter_map(|ring| ring["drops"][why].as_u64()).sum::<u64>()
+    };
+    let slots = |host: &mut Port, n: u32, buf: Option<u32>, len: u16, flags: u16| {
+        for _ in 0..n {
+            let tx = &mut host.tx()[0];
+            let i = tx.at(0);
+            let own = tx.slot(i).buf_idx;
+            tx.mem().set_slot_word(i, buf.unwrap_or(own), len, flags);
+            tx.advance(1);
+        }
+        host.tx()[0].sync();
+    };
+    slots(&mut host, 1, Some(u32::MAX), 60, 0);
+    until("bad-buffer", || dropped("bad-buffer") == 1);
+    slots(&mut host, 1, None, u16::MAX, 0);
+    until("a length", || dropped("bad-buffer") == 2);
+    slots(&mut host, 1, None, 60, netvale_abi::slot::NS_INDIRECT);
+    until("indirect", || dropped("indirect") == 1);
+    slots(&mut host, 200, None, 60, netvale_abi::slot::NS_MOREFRAG);
+    until("endless", || dropped("endless-frame") >= 1);
+    // The rest is a frame that has no end yet; and then heads that cannot be.
+    falls_asleep(&d);
+    // Of the host tx ring, behind that of the one queue.
+    let at = |base: u64| base + 64 * u64::from(host.info().csb_first + 1);
+    let csb = Csb::new(host.mapping(), at(host.info().csb_atok), at(host.info().csb_ktoa)).unwrap();
+    let head = csb.head();
+    for bad in [1 << 20, u32::MAX] {
+        csb.publish_head(bad, bad);
+        common::send(&mut x, &frame(255, 1, 1));
+        assert_eq!(receive(&mut y), frame(255, 1, 1));
+        falls_asleep(&d);
+    }
+    csb.publish_head(head, head);
+    slots(&mut host, 1, None, 60, 0);
+    until("all is given back", || {
+        host.tx()[0].sync();
+        host.tx()[0].space() == host.tx()[0].num_slots() - 1
+    });
 }
 
 /// Objective: an interface that is deleted while a program has it costs that program its frames, and nobody processor time.
@@ -240,18 +316,7 @@ fn deleted_interface() {
         common::send(&mut x, &frame(255, 1, tag));
         assert_eq!(receive(&mut y), frame(255, 1, tag));
     }
-    let awake = |d: &Daemon| -> u64 {
-        let stats: Value = d.call("stats", json!({}));
-        let worker = &stats["result"]["workers"][0];
-        worker["busy_ns"].as_u64().unwrap() + worker["polled_ns"].as_u64().unwrap()
-    };
-    until("the worker sleeps", || {
-        let (before, start) = (awake(&d), std::time::Instant::now());
-        while start.elapsed() < std::time::Duration::from_millis(20) {
-            std::thread::yield_now();
-        }
-        awake(&d) == before
-    });
+    falls_asleep(&d);
 }
 
 /// Objective: a link that goes down and comes up again, at either end, costs frames and nothing else.

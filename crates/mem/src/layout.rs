@@ -88,9 +88,11 @@ impl RegionSizes {
     }
 }
 
-/// Bytes of a ring object with `slots` slots, a whole number of cache lines.
+/// Bytes of a ring object with `slots` slots, a whole number of cache lines; the most there can be for slots that nothing could hold.
 pub const fn ring_bytes(slots: u32) -> u32 {
-    ((RING_HEADER + SLOT * slots as u64).next_multiple_of(LINE)) as u32
+    let bytes = (RING_HEADER + SLOT * slots as u64).next_multiple_of(LINE);
+    let most = u32::MAX as u64 / LINE * LINE;
+    if bytes > most { most as u32 } else { bytes as u32 }
 }
 
 /// Offsets of everything in a region, in bytes from its start.

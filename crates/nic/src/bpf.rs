@@ -179,7 +179,7 @@ impl Program {
     ///
     /// # Errors
     /// What failed, and the kernel's reason: `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, `EBUSY` or `EEXIST` when there is a program.
-    pub fn attach(ifindex: u32, queues: u32, generic_only: bool) -> Result<Program, (&'static str, Errno)> {
+    pub fn attach(ifindex: u32, queues: u32) -> Result<Program, (&'static str, Errno)> {
         let mut create = MapCreate {
             map_type: MAP_TYPE_XSKMAP,
             key_size: 4,
@@ -202,7 +202,7 @@ impl Program {
             // SAFETY: the structure of this command, without addresses.
             unsafe { bpf_fd(LINK_CREATE, &mut create) }.map(|link| (link, mode))
         };
-        let native = if generic_only { Err(Errno::OPNOTSUPP) } else { link(Mode::Native) };
+        let native = link(Mode::Native);
         let linked = match native {
             Err(Errno::BUSY | Errno::EXIST | Errno::PERM | Errno::NODEV) | Ok(_) => native,
             Err(_) => link(Mode::Generic),

@@ -12,6 +12,7 @@
 //! | [`bpf`] | the program, and how it is attached |
 //! | [`iface`] | what the kernel says of an interface |
 //! | [`ring`] | rings that the kernel shares |
+//! | [`sizes`] | how large a port is |
 //! | [`socket`] | a socket: four rings, and memory for frames |
 //! | [`nic`] | an interface with the program on it, its queues |
 //! | [`ingress`], [`egress`] | a queue as the switch sees it |
@@ -26,8 +27,9 @@ pub mod ingress;
 pub mod nic;
 pub mod outlet;
 pub mod ring;
+pub mod sizes;
 pub mod socket;
 pub mod stack;
 pub mod through;
 
-pub use nic::{Nic, NicError, NicOptions, Opened};
+pub use nic::{Nic, NicError, Opened};

@@ -107,20 +107,10 @@ impl NicError {
     }
 }
 
-/// How an interface is to be taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NicOptions {
-    /// The program runs in the stack even where the driver could run it.
-    pub generic: bool,
-    /// Frames are copied even where the driver has zero-copy.
-    pub copy: bool,
-}
-
 /// An interface with our program on it. The program goes, and the interface is as it was, when the last owner is gone.
 #[derive(Debug)]
 pub struct Nic {
     interface: Interface,
-    options: NicOptions,
     program: Program,
     _promiscuous: OwnedFd,
     taken: Mutex<Vec<u32>>,
@@ -176,14 +166,14 @@ impl Nic {
     ///
     /// # Errors
     /// [`NicError`]; nothing is left behind then.
-    pub fn open(name: &str, options: NicOptions) -> Result<Arc<Nic>, NicError> {
+    pub fn open(name: &str) -> Result<Arc<Nic>, NicError> {
         let none = |_| NicError::NoInterface(name.to_owned());
         let interface = Interface::find(name).map_err(none)?;
-        let program = Program::attach(interface.index, interface.queues, options.generic)
+        let program = Program::attach(interface.index, interface.queues)
             .map_err(|(what, source)| refused(&interface, what, source))?;
         let promiscuous =
             interface.promiscuous().map_err(|source| refused(&interface, "receive all frames", source))?;
-        Ok(Arc::new(Nic { interface, options, program, _promiscuous: promiscuous, taken: Mutex::default() }))
+        Ok(Arc::new(Nic { interface, program, _promiscuous: promiscuous, taken: Mutex::default() }))
     }
 
     /// What it was when it was taken.
@@ -251,19 +241,9 @@ fn refused(interface: &Interface, what: &'static str, source: Errno) -> NicError
 }
 
 impl Queue {
-    /// The interface.
-    pub fn nic(&self) -> &Arc<Nic> {
-        &self.nic
-    }
-
-    /// Its number.
-    pub fn number(&self) -> u32 {
-        self.number
-    }
-
     /// Where its socket is bound.
     pub fn place(&self) -> Place {
-        Place { ifindex: self.nic.interface.index, queue: self.number, copy_only: self.nic.options.copy }
+        Place { ifindex: self.nic.interface.index, queue: self.number }
     }
 }
 

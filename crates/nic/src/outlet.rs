@@ -10,6 +10,9 @@ use netvale_port::DropReason;
 use netvale_port::batch::MAX_FRAGS;
 use rustix::io::Errno;
 
+/// Bytes of virtio-net header before each frame of the TAP behind host rings, which there say nothing.
+pub const TAP_HEADER: usize = 12;
+
 /// Where frames go.
 #[derive(Clone, Debug)]
 pub struct Outlet {
@@ -32,9 +35,9 @@ pub enum Sent {
 }
 
 impl Outlet {
-    /// To a TAP with virtio-net headers of `header` bytes.
-    pub fn tap(fd: Arc<OwnedFd>, header: usize) -> Outlet {
-        Outlet { fd, header }
+    /// To the TAP behind host rings.
+    pub fn tap(fd: Arc<OwnedFd>) -> Outlet {
+        Outlet { fd, header: TAP_HEADER }
     }
 
     /// To the wire of the interface `index`, past queueing disciplines and hooks of the stack's.
@@ -70,9 +73,9 @@ impl Outlet {
 
     /// Sends the frame that begins at slot `at` of a ring of whose slots `left` are there.
     pub fn send(&self, ring: &RingMem, at: u32, left: u32) -> Sent {
-        let header = [0u8; 12];
+        let header = [0u8; TAP_HEADER];
         let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 1 + MAX_FRAGS];
-        iov[0] = libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: self.header.min(header.len()) };
+        iov[0] = libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: self.header };
         let (mut i, mut used, mut bytes, mut wrong) = (at, 0usize, 0u64, None);
         loop {
             if used as u32 == left {
@@ -89,7 +92,8 @@ impl Outlet {
                 (_, None) => wrong = Some(DropReason::EndlessFrame),
             }
             (used, bytes, i) = (used + 1, bytes + u64::from(slot.len), ring.next(i));
-            if slot.flags & NS_MOREFRAG == 0 {
+            // One without an end is not waited for.
+            if slot.flags & NS_MOREFRAG == 0 || used > MAX_FRAGS {
                 break;
             }
         }

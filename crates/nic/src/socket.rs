@@ -93,8 +93,6 @@ pub struct Place {
     pub ifindex: u32,
     /// Its queue.
     pub queue: u32,
-    /// Not zero-copy, even where the driver has it.
-    pub copy_only: bool,
 }
 
 /// What came of it.
@@ -174,8 +172,7 @@ impl Socket {
     /// # Errors
     /// `EBUSY` when the queue has another socket; otherwise the kernel's.
     pub fn bind(&self, place: Place) -> Result<Got, Errno> {
-        let usual = if place.copy_only { SocketAddrXdpFlags::XDP_COPY } else { SocketAddrXdpFlags::empty() }
-            | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+        let usual = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
         let with = |more| rustix::net::bind(&self.fd, &SocketAddrXdp::new(usual | more, place.ifindex, place.queue));
         let multi_buffer = match with(SocketAddrXdpFlags::XDP_USE_SG) {
             Err(Errno::INVAL | Errno::OPNOTSUPP) => with(SocketAddrXdpFlags::empty()).map(|()| false),

@@ -15,16 +15,14 @@ use std::sync::Arc;
 use netvale_abi::ring::ring_space;
 use netvale_mem::PortMem;
 use netvale_mem::host::HostTx;
-use netvale_mem::notify::{Doorbell, KickCounts};
+use netvale_mem::notify::{Doorbell, KickCounts, arm};
 use netvale_port::batch::MAX_FRAGS;
 use netvale_port::{DropReason, RingCounters};
 
 use crate::bpf::Diversion;
-use crate::outlet::{Outlet, Sent};
+use crate::outlet::{Outlet, Sent, TAP_HEADER};
 use crate::through::RxEnd;
 
-/// Bytes of virtio-net header before each frame of the TAP, which here say nothing.
-const HEADER: usize = 12;
 /// Frames moved in one pass: each is a system call.
 const MOST: u32 = 64;
 /// Longest frame that is read: larger ones were cut by the stack.
@@ -42,7 +40,7 @@ pub struct Stack {
 impl Stack {
     /// Into the stack.
     pub fn outlet(&self) -> Outlet {
-        Outlet::tap(Arc::clone(&self.tap), HEADER)
+        Outlet::tap(Arc::clone(&self.tap))
     }
 }
 
@@ -52,8 +50,8 @@ pub struct StackTx {
     outlet: Outlet,
     doorbell: Doorbell,
     counters: Arc<RingCounters>,
-    /// The last `head` that could not be.
-    bad: Option<u32>,
+    /// A `head` with which nothing can be done: one that cannot be, or one in the middle of a frame.
+    stuck: Option<u32>,
     /// The TAP took no more.
     full: bool,
     _mem: Arc<PortMem>,
@@ -69,19 +67,21 @@ impl StackTx {
         stack: Arc<Stack>,
         counters: Arc<RingCounters>,
     ) -> StackTx {
-        StackTx { tx, outlet: stack.outlet(), doorbell, counters, bad: None, full: false, _mem: mem, _stack: stack }
+        StackTx { tx, outlet: stack.outlet(), doorbell, counters, stuck: None, full: false, _mem: mem, _stack: stack }
     }
 
     /// Moves what there is to move. Returns how many slots.
     pub fn pass(&mut self) -> usize {
         let (head, n) = (self.tx.side().csb.head(), self.tx.side().ring.num_slots());
-        if head >= n {
-            if self.bad.replace(head) != Some(head) {
-                self.counters.dropped(DropReason::BadHead, 1);
-            }
+        if self.stuck == Some(head) {
             return 0;
         }
-        self.bad = None;
+        self.stuck = None;
+        if head >= n {
+            self.stuck = Some(head);
+            self.counters.dropped(DropReason::BadHead, 1);
+            return 0;
+        }
         self.full = false;
         let (mut at, mut moved) = (self.tx.hwcur(), 0);
         let left = ring_space(at, head, n);
@@ -95,7 +95,10 @@ impl StackTx {
                     self.counters.dropped(why, 1);
                     slots
                 }
-                Sent::Incomplete => break,
+                Sent::Incomplete => {
+                    self.stuck = Some(head);
+                    break;
+                }
                 Sent::Full => {
                     self.full = true;
                     break;
@@ -117,7 +120,10 @@ impl StackTx {
 
     /// Asks for kicks. Returns whether there is something to do already.
     pub fn arm(&mut self) -> bool {
-        self.tx.arm() && self.bad.is_none()
+        let csb = &self.tx.side().csb;
+        arm(csb.kern_need_kick());
+        let head = csb.head();
+        head != self.tx.hwcur() && self.stuck != Some(head)
     }
 
     /// No kicks while we look anyway.
@@ -178,10 +184,10 @@ impl StackRx {
         let ring = &self.end.side().ring;
         let size = ring.buf_size() as usize;
         let room = (self.end.room() as usize).min(LONGEST.div_ceil(size)).min(MAX_FRAGS);
-        let mut header = [0u8; HEADER];
+        let mut header = [0u8; TAP_HEADER];
         let mut spare = [0u8; 1];
         let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 2 + MAX_FRAGS];
-        iov[0] = libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: HEADER };
+        iov[0] = libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: TAP_HEADER };
         let (mut at, mut usable) = (self.end.hwtail(), 0);
         for place in iov.iter_mut().skip(1).take(room) {
             let Some(buf) = ring.buf(ring.slot_word(at).buf_idx) else { break };
@@ -192,7 +198,7 @@ impl StackRx {
         iov[1 + usable] = libc::iovec { iov_base: spare.as_mut_ptr().cast(), iov_len: 1 };
         // SAFETY: header and spare byte, and buffers of the region, which `mem` keeps mapped; the kernel writes them, nobody reads them here.
         let got = unsafe { libc::readv(self.stack.tap.as_raw_fd(), iov.as_ptr(), 2 + usable as i32) };
-        let Some(len) = usize::try_from(got).ok().and_then(|n| n.checked_sub(HEADER)) else { return Read::Nothing };
+        let Some(len) = usize::try_from(got).ok().and_then(|n| n.checked_sub(TAP_HEADER)) else { return Read::Nothing };
         if len > usable * size {
             return Read::Lost(if usable == room { DropReason::NoRoom } else { DropReason::BadRxBuffer });
         }

@@ -1,7 +1,6 @@
 //! A queue as a netmap program sees it: the rings of its own region, whose buffers the socket sends from and receives into. Nothing is copied
 //! here; what moves is which side has a buffer. This runs in the program, at each of its syncs: between it and the kernel is nobody.
 
-use std::any::Any;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -23,9 +22,6 @@ const NONE: u32 = u32::MAX;
 /// Shortest piece of a frame that is sent: the kernel takes no frame without an Ethernet header.
 const SHORTEST: u16 = 14;
 
-/// What has to live as long as a ring is used.
-pub type Keep = Box<dyn Any + Send + std::marker::Sync>;
-
 /// From a tx ring to the queue.
 pub struct ThroughTx {
     tx: HostTx,
@@ -45,8 +41,7 @@ pub struct ThroughTx {
     bad: Option<u32>,
     /// Becomes readable when there is room again.
     wake: OwnedFd,
-    counters: Arc<RingCounters>,
-    _keep: Keep,
+    counters: RingCounters,
 }
 
 impl ThroughTx {
@@ -54,7 +49,7 @@ impl ThroughTx {
     ///
     /// # Errors
     /// No descriptor is left.
-    pub fn new(tx: HostTx, (sender, buffers): (Sender, Buffers), keep: Keep) -> Result<ThroughTx, Errno> {
+    pub fn new(tx: HostTx, (sender, buffers): (Sender, Buffers)) -> Result<ThroughTx, Errno> {
         let wake = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let slots = tx.side().ring.num_slots() as usize;
         Ok(ThroughTx {
@@ -68,9 +63,13 @@ impl ThroughTx {
             inside: false,
             bad: None,
             wake,
-            counters: Arc::default(),
-            _keep: keep,
+            counters: RingCounters::default(),
         })
+    }
+
+    /// What passed, and what did not.
+    pub fn counters(&self) -> &RingCounters {
+        &self.counters
     }
 
     /// Its socket.
@@ -272,12 +271,6 @@ impl RxEnd {
         if self.head == 0 { self.side.ring.num_slots() - 1 } else { self.head - 1 }
     }
 
-    /// Whether the program published something that was not looked at.
-    pub fn has_news(&self) -> bool {
-        let head = self.side.csb.head();
-        head != self.head && self.bad != Some(head)
-    }
-
     /// Takes over slots that the program has read; those with `NS_FORWARD`, on a ring with `NR_FORWARD` (netmap.h), go to `forward`
     /// first. Returns whether there are any.
     ///
@@ -355,15 +348,19 @@ pub struct ThroughRx {
     posted: u32,
     /// Where frames go that the program forwards, if its port has host rings.
     forward: Option<Outlet>,
-    counters: Arc<RingCounters>,
-    _keep: Keep,
+    counters: RingCounters,
 }
 
 impl ThroughRx {
     /// `end` is the ring; `forward` is where frames go that the program forwards.
-    pub fn new(end: RxEnd, (receiver, buffers): (Receiver, Buffers), forward: Option<Outlet>, keep: Keep) -> ThroughRx {
+    pub fn new(end: RxEnd, (receiver, buffers): (Receiver, Buffers), forward: Option<Outlet>) -> ThroughRx {
         let posted = end.hwtail();
-        ThroughRx { end, receiver, buffers, posted, forward, counters: Arc::default(), _keep: keep }
+        ThroughRx { end, receiver, buffers, posted, forward, counters: RingCounters::default() }
+    }
+
+    /// What passed, and what did not.
+    pub fn counters(&self) -> &RingCounters {
+        &self.counters
     }
 
     /// Its socket.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use netvale_mem::Mapping;
 use netvale_mem::copy::copy_bytes;
+use netvale_nic::Nic;
 use netvale_nic::nic::Queue;
 use netvale_nic::socket::{Buffers, Desc, HEADROOM};
 use netvale_nic::socket::{Receiver, Sender};
-use netvale_nic::{Nic, NicOptions};
 
 use crate::case::Case;
 use crate::error::{BenchError, Result};
@@ -52,7 +52,7 @@ impl Loop {
         let open = |name: &str| {
             namespace.inside(|| {
                 let failed = |e: netvale_nic::NicError| BenchError::Usage(e.to_string());
-                let nic = Nic::open(name, NicOptions::default()).map_err(failed)?;
+                let nic = Nic::open(name).map_err(failed)?;
                 let opened = nic.queue(0, ENTRIES, (&memory, BUFFERS), true).map_err(failed)?;
                 let unbound = failed;
                 let failed = |e: rustix::io::Errno| BenchError::io("mapping a socket's rings")(std::io::Error::from(e));
