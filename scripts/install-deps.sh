@@ -37,6 +37,8 @@ lz4|unpacks the guest's kernel
 zstd|unpacks the guest's kernel
 xz-utils|unpacks the guest's kernel
 debootstrap|unpacks a newer QEMU and User-Mode Linux
+make|builds the guests' driver
+linux-headers-amd64|builds the guests' driver
 dpdk-dev|testpmd at the other end of vhost-user
 openvswitch-switch-dpdk|OVS-DPDK as the back end of the virtio driver
 procps|looks at processes and their resources

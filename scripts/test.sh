@@ -23,6 +23,7 @@ stage_build() {
 stage_guests() {
     scripts/guest-image.sh || skip "no guest image"
     scripts/newer-debian.sh || skip "no newer QEMU"
+    scripts/guest-driver.sh || skip "no driver for guests"
 }
 
 stage_unit() {

@@ -1,12 +1,12 @@
 //! The layers, written once: which workspace crate may use which.
 //!
 //! ```text
-//! abi → mem → port → { switch, tap, pcapport, nic, vhost } → daemon → cli      mem → pci → vhost
+//! abi → mem → port → { switch, tap, pcapport, nic, vhost, ptnet } → daemon → cli      mem → pci → vhost
 //! abi → portspec, control → { client, daemon }      mem, nic → client → { capi, pcap, bench, cli }
 //! wire → { port, switch, tap, pcapport, client, daemon }
 //! ```
 //!
-//! An arrow means "is used by". There is no edge between the siblings switch, tap, pcapport, nic and vhost: only
+//! An arrow means "is used by". There is no edge between the siblings switch, tap, pcapport, nic, vhost and ptnet: only
 //! the daemon knows all kinds of port.
 
 /// One row a crate: its short name, and the short names of the crates it may use. The short name is
@@ -24,15 +24,19 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("nic", &["abi", "mem", "port"]),
     ("pci", &["abi", "mem"]),
     ("vhost", &["abi", "mem", "wire", "port", "pci"]),
+    ("ptnet", &["abi", "mem", "port"]),
     ("client", &["abi", "mem", "wire", "port", "nic", "portspec", "control"]),
     ("capi", &["abi", "mem", "portspec", "control", "client"]),
     ("pcap", &["abi", "mem", "portspec", "control", "client"]),
-    ("daemon", &["abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "nic", "vhost"]),
+    (
+        "daemon",
+        &["abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "nic", "vhost", "ptnet"],
+    ),
     (
         "bench",
         &[
-            "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "nic", "vhost", "client",
-            "daemon",
+            "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "nic", "vhost", "ptnet",
+            "client", "daemon",
         ],
     ),
     (
@@ -47,7 +51,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
 
 /// Siblings: crates of one layer that must not know each other. [`LAYERS`] already forbids the edges;
 /// this list lets the message name the rule.
-pub const SIBLINGS: &[&str] = &["switch", "tap", "pcapport", "nic", "vhost"];
+pub const SIBLINGS: &[&str] = &["switch", "tap", "pcapport", "nic", "vhost", "ptnet"];
 
 /// Where the table lies, for messages.
 pub const TABLE_FILE: &str = "xtask/src/layer_table.rs";

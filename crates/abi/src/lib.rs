@@ -79,6 +79,7 @@ pub mod legacy;
 pub mod name;
 pub mod netif;
 pub mod nmreq;
+pub mod ptnet;
 pub mod ring;
 pub mod slot;
 

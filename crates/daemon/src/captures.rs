@@ -185,7 +185,7 @@ pub(crate) fn configured_folders(config: &Config) -> Vec<PathBuf> {
             let both = files.replay().into_iter().chain(files.capture());
             both.filter_map(|file| Path::new(file.as_str()).parent().map(Path::to_owned)).collect()
         }
-        Ok(AttachSpec::Vhost(socket) | AttachSpec::Virtio(socket)) => {
+        Ok(AttachSpec::Vhost(socket) | AttachSpec::Virtio(socket) | AttachSpec::Ptnet(socket)) => {
             Path::new(socket.as_str()).parent().map(Path::to_owned).into_iter().collect()
         }
         // What cannot be parsed is refused when it is attached.

@@ -70,7 +70,7 @@ pub struct PortConfig {
     /// Bytes of virtio-net header: 0, 10 or 12.
     #[serde(default)]
     pub vnet_hdr: u32,
-    /// MTU of a TAP.
+    /// MTU of a TAP, or offered by a vhost-user or ptnet device.
     #[serde(default)]
     pub mtu: Option<u32>,
     /// Name on the switch; without it, made from the port's text.
@@ -103,7 +103,7 @@ pub struct PortConfig {
     /// vhost-user: connect to the socket instead of listening there.
     #[serde(default)]
     pub client: bool,
-    /// vhost-user: Ethernet address offered to the driver.
+    /// vhost-user, ptnet: Ethernet address offered to the driver.
     #[serde(default)]
     pub mac: Option<Mac>,
 }

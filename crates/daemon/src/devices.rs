@@ -5,6 +5,7 @@ use std::sync::Arc;
 use netvale_control::types::{AttachParams, PortKind, PortOptions};
 use netvale_nic::stack::Stack;
 use netvale_port::{Egress, Ingress};
+use netvale_ptnet::port::PtnetPort;
 use netvale_tap::{Tap, TapEgress, TapError, TapIngress, TapOptions};
 use netvale_vhost::driver::port::VirtioPort;
 use netvale_vhost::port::VhostPort;
@@ -14,7 +15,7 @@ use crate::StartError;
 use crate::captures::Files;
 use crate::refusal::Refusal;
 use crate::state::{Caller, NewPort, State};
-use crate::vhosts;
+use crate::{ptnets, vhosts};
 
 /// A device behind a port.
 #[derive(Default)]
@@ -29,6 +30,8 @@ pub struct Device {
     pub vhost: Option<VhostPort>,
     /// A virtio-net driver.
     pub virtio: Option<VirtioPort>,
+    /// A ptnet device.
+    pub ptnet: Option<PtnetPort>,
     /// The stack behind an interface.
     pub stack: Option<Arc<Stack>>,
 }
@@ -38,7 +41,8 @@ impl Device {
     pub fn notes(&self) -> Vec<String> {
         let vhost = self.vhost.iter().flat_map(vhosts::notes);
         let virtio = self.virtio.iter().flat_map(vhosts::driver_notes);
-        self.detail.iter().cloned().chain(self.files.notes()).chain(vhost).chain(virtio).collect()
+        let ptnet = self.ptnet.iter().flat_map(ptnets::notes);
+        self.detail.iter().cloned().chain(self.files.notes()).chain(vhost).chain(virtio).chain(ptnet).collect()
     }
 }
 

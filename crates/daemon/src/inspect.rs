@@ -16,7 +16,7 @@ use crate::holders::Holders;
 use crate::nic_port::NicPort;
 use crate::rings::Rings;
 use crate::state::{Kind, PortRecord, State};
-use crate::vhosts;
+use crate::{ptnets, vhosts};
 
 impl PortRecord {
     fn port_kind(&self) -> PortKind {
@@ -69,6 +69,10 @@ impl PortRecord {
             rings: Vec::new(),
             vhost: match &self.kind {
                 Kind::Device(d) => d.vhost.as_ref().map(vhosts::info),
+                Kind::Local(_) | Kind::Monitor(_) => None,
+            },
+            ptnet: match &self.kind {
+                Kind::Device(d) => d.ptnet.as_ref().map(ptnets::info),
                 Kind::Local(_) | Kind::Monitor(_) => None,
             },
             notes: Vec::new(),

@@ -9,7 +9,7 @@
 //! | [`holders`] | who holds a ring |
 //! | [`rpc`] | the control protocol's methods |
 //! | [`state`] | switches, ports, pipes, regions |
-//! | [`rings`], [`pipes`], [`devices`], [`captures`], `vhosts` | the kinds of ports |
+//! | [`rings`], [`pipes`], [`devices`], [`captures`], `vhosts`, `ptnets` | the kinds of ports |
 //! | [`worker`] | the threads that forward |
 //! | [`inspect`] | what `list`, `show` and `top` are told |
 //! | [`sandbox`] | capabilities, seccomp, Landlock |
@@ -26,6 +26,7 @@ mod nic_port;
 pub mod nics;
 pub mod open;
 pub mod pipes;
+mod ptnets;
 pub mod refusal;
 pub mod rings;
 pub mod rpc;

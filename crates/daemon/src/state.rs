@@ -50,7 +50,7 @@ pub enum Kind {
     /// A copy of another port's traffic, for one local process.
     Monitor(LocalPort),
     /// A device of its own: TAP, capture files.
-    Device(Device),
+    Device(Box<Device>),
 }
 
 /// Rings and who holds them.
@@ -343,6 +343,6 @@ pub struct NewPort {
 impl NewPort {
     /// A device, attached as `o` says.
     pub fn device(device: Device, owner: Caller, o: &PortOptions) -> NewPort {
-        NewPort { kind: Kind::Device(device), owner, persistent: true, lossless: o.lossless, gro: o.gro }
+        NewPort { kind: Kind::Device(Box::new(device)), owner, persistent: true, lossless: o.lossless, gro: o.gro }
     }
 }

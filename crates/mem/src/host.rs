@@ -24,7 +24,12 @@ pub struct HostTx {
 impl HostTx {
     /// Takes over a fresh ring; `wake` is rung for the application.
     pub fn new(side: RingSide, wake: Doorbell) -> Self {
-        HostTx { side, hwcur: 0, bad: None, wake, kicks: Default::default() }
+        Self::counted(side, wake, Default::default())
+    }
+
+    /// The same, counting on in counters that an earlier ring had.
+    pub fn counted(side: RingSide, wake: Doorbell, kicks: std::sync::Arc<KickCounts>) -> Self {
+        HostTx { side, hwcur: 0, bad: None, wake, kicks }
     }
 
     /// The ring and its CSB.

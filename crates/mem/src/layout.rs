@@ -123,18 +123,44 @@ impl Layout {
     /// When a size cannot be honoured; nothing is rounded silently.
     pub fn new(sizes: RegionSizes) -> Result<Self, LayoutError> {
         check(&sizes)?;
-        let csb_entries = sizes.rings.num;
-        let csb_bytes = u64::from(csb_entries) * CSB_ENTRY;
-        let if_pool = 0;
-        let ring_pool = bytes(sizes.ifs).next_multiple_of(RING_ALIGN);
+        let mut this = Layout::pools(sizes, 0);
+        this.csb_atok = (this.buf_pool + bytes(sizes.bufs)).next_multiple_of(PAGE);
+        this.csb_ktoa = this.csb_atok + this.csb_bytes();
+        this.total = (this.csb_ktoa + this.csb_bytes()).next_multiple_of(PAGE);
+        this.bounded()
+    }
+
+    /// Lays out a region that is a device's memory: a page for the device's header, the CSB arrays, then netmap's memory, and a power
+    /// of two in all, as the memory of PCI devices is. What rounding up leaves is more buffers.
+    ///
+    /// # Errors
+    /// As [`Layout::new`].
+    pub fn device(mut sizes: RegionSizes) -> Result<Self, LayoutError> {
+        check(&sizes)?;
+        let csb_atok = PAGE;
+        let csb_ktoa = csb_atok + u64::from(sizes.rings.num) * CSB_ENTRY;
+        let netmap = (csb_ktoa + u64::from(sizes.rings.num) * CSB_ENTRY).next_multiple_of(PAGE);
+        let buf_pool = Layout::pools(sizes, netmap).buf_pool;
+        let total = (buf_pool + bytes(sizes.bufs)).next_power_of_two();
+        let bufs = total.saturating_sub(buf_pool) / u64::from(sizes.bufs.size);
+        sizes.bufs.num = u32::try_from(bufs).unwrap_or(sizes.bufs.num);
+        Layout { csb_atok, csb_ktoa, total, ..Layout::pools(sizes, netmap) }.bounded()
+    }
+
+    /// The pools, one after the other from `start` on.
+    fn pools(sizes: RegionSizes, start: u64) -> Layout {
+        let ring_pool = start + bytes(sizes.ifs).next_multiple_of(RING_ALIGN);
         let buf_pool = (ring_pool + bytes(sizes.rings)).next_multiple_of(RING_ALIGN);
-        let csb_atok = (buf_pool + bytes(sizes.bufs)).next_multiple_of(PAGE);
-        let csb_ktoa = csb_atok + csb_bytes;
-        let total = (csb_ktoa + csb_bytes).next_multiple_of(PAGE);
-        if total > MAX_REGION {
-            return Err(LayoutError::TooLarge(total));
-        }
-        Ok(Layout { csb_entries, csb_atok, csb_ktoa, if_pool, ring_pool, buf_pool, total, sizes })
+        let csb_entries = sizes.rings.num;
+        Layout { csb_entries, csb_atok: 0, csb_ktoa: 0, if_pool: start, ring_pool, buf_pool, total: 0, sizes }
+    }
+
+    fn csb_bytes(&self) -> u64 {
+        u64::from(self.csb_entries) * CSB_ENTRY
+    }
+
+    fn bounded(self) -> Result<Self, LayoutError> {
+        if self.total > MAX_REGION { Err(LayoutError::TooLarge(self.total)) } else { Ok(self) }
     }
 
     /// Offset of `netmap_if` object `i`.
@@ -215,6 +241,22 @@ mod tests {
             prop_assert!(l.max_slots() >= slots);
             prop_assert!(l.max_port_rings() >= rings + 2);
             prop_assert_eq!(l.total % PAGE, 0);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(crate::test_config())]
+        /// Objective: a device's memory is a power of two, begins with a page for its header, and has at least the buffers asked for.
+        #[test]
+        fn devices(rings in 1u32..64, slots in 2u32..3000, buf in 1u32..40) {
+            let asked = RegionSizes::for_port(rings, slots, buf * 64, 0, 7);
+            let l = Layout::device(asked).unwrap();
+            prop_assert!(l.total.is_power_of_two());
+            prop_assert!(l.csb_atok == PAGE && l.atok_at(rings) <= l.csb_ktoa && l.ktoa_at(rings) <= l.if_pool);
+            prop_assert!(l.if_at(l.sizes.ifs.num) <= l.ring_pool && l.ring_at(rings) <= l.buf_pool);
+            prop_assert!(l.sizes.bufs.num >= asked.bufs.num && l.buf_at(l.sizes.bufs.num) <= l.total);
+            prop_assert!(l.buf_at(l.sizes.bufs.num + 1) > l.total);
+            prop_assert_eq!(l.if_pool % PAGE, 0);
         }
     }
 

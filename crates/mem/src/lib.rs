@@ -15,7 +15,8 @@
 //!     └──────────────────────────┘
 //! ```
 //!
-//! The pools come first so that they alone can take the place of memory a program brought itself (netmap's `extmem`).
+//! A region that is a device's memory, mapped by a virtual machine, has a header page and the CSB arrays in front
+//! ([`Layout::device`]). Elsewhere the pools come first so that they alone can take the place of memory a program brought itself (netmap's `extmem`).
 //!
 //! Two sides look at it. The **application** ([`appl`]) fills and empties slots and publishes `head`/`cur`; the
 //! **host** ([`host`]: the switch's worker, or nobody at all for a pipe) reads each descriptor once, checks it,
@@ -38,6 +39,7 @@
 //! | [`lease`] | several producers on one rx ring |
 //! | [`pipe`] | zero-copy move from one end's tx ring to the other end's rx ring |
 //! | [`copy`] | copying frames |
+//! | [`words`] | words that are neither: a device's header |
 //!
 //! Under `cfg(loom)` only [`notify`] and [`lease`] are built, on loom's atomics: what two threads could get wrong.
 
@@ -65,6 +67,8 @@ pub mod region;
 pub mod ring;
 #[cfg(not(loom))]
 pub mod view;
+#[cfg(not(loom))]
+pub mod words;
 
 #[cfg(not(loom))]
 pub use layout::{Layout, PoolSize, RegionSizes};

@@ -91,10 +91,35 @@ impl Region {
     /// # Errors
     /// [`RegionError::Layout`] or [`RegionError::Memory`].
     pub fn shared(name: &str, sizes: RegionSizes, pages: Pages) -> Result<Arc<Self>, RegionError> {
-        let layout = Layout::new(sizes)?;
+        Self::on_memfd(name, Layout::new(sizes)?, pages)
+    }
+
+    /// The same, laid out as a device's memory ([`Layout::device`]).
+    ///
+    /// # Errors
+    /// As [`Region::shared`].
+    pub fn device(name: &str, sizes: RegionSizes, pages: Pages) -> Result<Arc<Self>, RegionError> {
+        Self::on_memfd(name, Layout::device(sizes)?, pages)
+    }
+
+    fn on_memfd(name: &str, layout: Layout, pages: Pages) -> Result<Arc<Self>, RegionError> {
         let (fd, map, huge) = sealed_memfd(name, layout.total, pages)
             .map_err(|source| RegionError::Memory { bytes: layout.total, source })?;
-        Ok(Self::over(map, Some(fd), layout, huge))
+        Ok(Self::over(Arc::new(map), Some(fd), layout, huge))
+    }
+
+    /// The same memory as if nothing had been carved out of it: for one whose user has been reset. What was carved out before may still
+    /// be looked at, and shows nonsense.
+    ///
+    /// # Errors
+    /// [`RegionError::Memory`] when the process is out of descriptors.
+    pub fn renewed(&self) -> Result<Arc<Self>, RegionError> {
+        let out = |e: std::io::Error| RegionError::Memory {
+            bytes: self.layout.total,
+            source: e.raw_os_error().map_or(rustix::io::Errno::MFILE, rustix::io::Errno::from_raw_os_error),
+        };
+        let fd = self.fd.as_ref().map(OwnedFd::try_clone).transpose().map_err(out)?;
+        Ok(Self::over(Arc::clone(&self.map), fd, self.layout, self.huge))
     }
 
     /// A region in this process's own memory, for a switch or a pipe embedded in one program.
@@ -105,17 +130,17 @@ impl Region {
         let layout = Layout::new(sizes)?;
         let map = Mapping::private(layout.total as usize)
             .ok_or(RegionError::Memory { bytes: layout.total, source: rustix::io::Errno::NOMEM })?;
-        Ok(Self::over(map, None, layout, false))
+        Ok(Self::over(Arc::new(map), None, layout, false))
     }
 
-    fn over(map: Mapping, fd: Option<OwnedFd>, layout: Layout, huge: bool) -> Arc<Self> {
+    fn over(map: Arc<Mapping>, fd: Option<OwnedFd>, layout: Layout, huge: bool) -> Arc<Self> {
         let sizes = layout.sizes;
         let pools = Pools {
             ifs: Pool::new(sizes.ifs.num, 0),
             rings: Pool::new(sizes.rings.num, 0),
             bufs: Pool::new(sizes.bufs.num, RESERVED_BUFS),
         };
-        Arc::new(Region { map: Arc::new(map), fd, layout, huge, pools: Mutex::new(pools) })
+        Arc::new(Region { map, fd, layout, huge, pools: Mutex::new(pools) })
     }
 
     /// The memfd, to be passed on; none for a private region.

@@ -10,6 +10,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`batch`] | the frames on their way |
+//! | [`door`] | a socket at which virtual machines knock |
 //! | [`drops`] | counters and the names of drops |
 //! | [`gro`] | merging for destinations that have it |
 //! | [`hdr`] | the length of a port's virtio-net header |
@@ -20,6 +21,7 @@
 //! | [`wrap`] | loopback, fault injector, mirror: around any of them |
 
 pub mod batch;
+pub mod door;
 pub mod drops;
 pub mod gro;
 pub mod hdr;

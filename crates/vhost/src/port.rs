@@ -1,19 +1,18 @@
 //! A vhost-user device port: a socket, a device behind it, and the thread that serves it.
 
-use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use netvale_mem::notify::Doorbell;
+use netvale_port::door::{Door, DoorError, nap, socket};
 use netvale_port::{Egress, Ingress, RingCounters};
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::SocketAddrUnix;
 use thiserror::Error;
 
 use crate::driver::frontend::NoDevice;
@@ -55,12 +54,9 @@ pub enum VhostError {
     /// Too many queue pairs, or none.
     #[error("{0} queue pairs asked for; a device has 1 to {MAX_PAIRS}")]
     Pairs(u16),
-    /// The path is no socket's.
-    #[error("{0} is there and is no socket: choose another path")]
-    NotASocket(PathBuf),
-    /// Somebody listens there.
-    #[error("another program listens at {0}: choose another path")]
-    InUse(PathBuf),
+    /// Nobody can listen there.
+    #[error(transparent)]
+    Door(#[from] DoorError),
     /// A step failed.
     #[error("{path}: {what}: {source}")]
     Step {
@@ -81,8 +77,7 @@ impl VhostError {
     pub fn errno(&self) -> Errno {
         match self {
             VhostError::Pairs(_) => Errno::INVAL,
-            VhostError::NotASocket(_) => Errno::EXIST,
-            VhostError::InUse(_) => Errno::ADDRINUSE,
+            VhostError::Door(why) => why.errno(),
             VhostError::Step { source, .. } => *source,
             VhostError::Device(why) => why.errno(),
         }
@@ -138,8 +133,8 @@ impl VhostPort {
             return Err(VhostError::Pairs(options.pairs));
         }
         let step = |what| move |source| VhostError::Step { path: options.path.clone(), what, source };
-        let listener = match options.mode {
-            Mode::Server => Some(listen(&options.path)?),
+        let door = match options.mode {
+            Mode::Server => Some(Door::listen(&options.path)?),
             Mode::Client => None,
         };
         let bell = || Doorbell::new().map_err(step("make an eventfd"));
@@ -158,7 +153,7 @@ impl VhostPort {
         }
         let config = NetConfig { mac: options.mac, pairs: options.pairs, mtu: options.mtu };
         let server =
-            Server { shared: Arc::clone(&shared), seats: seats.clone(), config, path: options.path.clone(), listener };
+            Server { shared: Arc::clone(&shared), seats: seats.clone(), config, path: options.path.clone(), door };
         let thread = std::thread::Builder::new().name("netvale-vhost".into()).spawn(move || server.run());
         let thread = thread
             .map_err(|e| step("start a thread")(e.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error)))?;
@@ -189,10 +184,6 @@ impl Drop for VhostPort {
             // A panic was reported by the runtime.
             let _ = thread.join();
         }
-        if self.options.mode == Mode::Server {
-            // Ours, as we bound it.
-            let _ = std::fs::remove_file(&self.options.path);
-        }
     }
 }
 
@@ -204,44 +195,13 @@ fn waker() -> rustix::io::Result<(Arc<OwnedFd>, Arc<Doorbell>)> {
     Ok((Arc::new(epoll), Arc::new(poke)))
 }
 
-pub(crate) fn socket() -> rustix::io::Result<OwnedFd> {
-    rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        None,
-    )
-}
-
-/// A listening socket at `path`. One that a program left behind is replaced.
-fn listen(path: &Path) -> Result<OwnedFd, VhostError> {
-    let step = |what| move |source| VhostError::Step { path: path.into(), what, source };
-    let address = SocketAddrUnix::new(path).map_err(step("not a path for a socket"))?;
-    match std::fs::symlink_metadata(path) {
-        Err(e) if e.kind() == ErrorKind::NotFound => {}
-        Ok(m) if m.file_type().is_socket() => {
-            let probe = socket().map_err(step("make a socket"))?;
-            if rustix::net::connect(&probe, &address).is_ok() {
-                return Err(VhostError::InUse(path.into()));
-            }
-            // Nobody listens: it is left over. If it cannot be removed, binding says why.
-            let _ = std::fs::remove_file(path);
-        }
-        _ => return Err(VhostError::NotASocket(path.into())),
-    }
-    let listener = socket().map_err(step("make a socket"))?;
-    rustix::net::bind(&listener, &address).map_err(step("bind the socket"))?;
-    rustix::net::listen(&listener, 1).map_err(step("listen"))?;
-    Ok(listener)
-}
-
 /// The control thread.
 struct Server {
     shared: Arc<Shared>,
     seats: Vec<Seat>,
     config: NetConfig,
     path: PathBuf,
-    listener: Option<OwnedFd>,
+    door: Option<Door>,
 }
 
 /// How long a client waits before it tries again.
@@ -276,35 +236,24 @@ impl Server {
 
     /// The next front end; none when the port is to end.
     fn meet(&self) -> Option<OwnedFd> {
+        if let Some(door) = &self.door {
+            return door.meet(self.shared.stop.as_fd());
+        }
         loop {
-            let Some(listener) = &self.listener else {
-                let address = SocketAddrUnix::new(&self.path).ok()?;
-                let connection = socket().ok()?;
-                if rustix::net::connect(&connection, &address).is_ok() {
-                    return Some(connection);
-                }
-                if self.nap(RETRY) {
-                    return None;
-                }
-                continue;
-            };
-            let stop = self.shared.stop.as_fd();
-            let mut both = [PollFd::new(listener, PollFlags::IN), PollFd::from_borrowed_fd(stop, PollFlags::IN)];
-            let _ = poll(&mut both, None);
-            if !both[1].revents().is_empty() {
-                return None;
-            }
-            if let Ok(connection) = rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            let address = SocketAddrUnix::new(&self.path).ok()?;
+            let connection = socket().ok()?;
+            if rustix::net::connect(&connection, &address).is_ok() {
                 return Some(connection);
+            }
+            if self.nap(RETRY) {
+                return None;
             }
         }
     }
 
     /// Sleeps. Returns whether the port is to end.
     fn nap(&self, time: Duration) -> bool {
-        let limit = Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: i64::from(time.subsec_nanos()) };
-        let mut one = [PollFd::from_borrowed_fd(self.shared.stop.as_fd(), PollFlags::IN)];
-        matches!(poll(&mut one, Some(&limit)), Ok(n) if n > 0)
+        nap(self.shared.stop.as_fd(), time)
     }
 
     /// Serves a connection to its end. Returns whether the port is to end, too.

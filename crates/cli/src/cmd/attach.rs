@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long)]
     pub lossless: bool,
 
-    /// Rings in each direction; queues of a TAP device; queue pairs of a vhost device or virtio driver.
+    /// Rings in each direction (ptnet devices, too); queues of a TAP device; queue pairs of a vhost device or virtio driver.
     #[arg(long, value_name = "N", help_heading = "Rings (all but pcap ports)")]
     pub rings: Option<u32>,
 
@@ -49,12 +49,12 @@ pub struct Args {
     #[arg(long, help_heading = LOCAL)]
     pub huge: bool,
 
-    /// Bytes of virtio-net header before each frame. A TAP port always has one.
-    #[arg(long, value_name = "0|10|12", value_parser = values::vnet_hdr, help_heading = LOCAL)]
+    /// Bytes of virtio-net header before each frame; without a number, 12. A TAP port always has one. ptnet: offered to the driver.
+    #[arg(long, value_name = "0|10|12", num_args = 0..=1, default_missing_value = "12", value_parser = values::vnet_hdr, help_heading = LOCAL)]
     pub vnet_hdr: Option<u32>,
 
     /// MTU of the device.
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=65_535), help_heading = "Devices (TAP and vhost ports)")]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=65_535), help_heading = "Devices (TAP, vhost and ptnet ports)")]
     pub mtu: Option<u32>,
 
     /// pcap: begin again at the end of the file.
@@ -84,7 +84,7 @@ pub struct Args {
 
     /// Merge TCP segments that follow one another into large ones, for a stack behind the port that gets them without segmentation offload
     /// at their source (GRO): from NICs, capture files, netmap programs.
-    #[arg(long, help_heading = "Ports with a stack behind them (TAP, vhost, virtio)")]
+    #[arg(long, help_heading = "Ports with a stack behind them (TAP, vhost, virtio, ptnet)")]
     pub gro: bool,
 
     /// netmap: attach the host's stack behind the interface too, as the port NAME^ ('vale-ctl -h').
@@ -92,11 +92,11 @@ pub struct Args {
     pub host: bool,
 
     /// vhost: connect to a front end that listens, instead of listening.
-    #[arg(long, help_heading = "Virtual machines (vhost ports)")]
+    #[arg(long, help_heading = "Virtual machines (vhost and ptnet ports)")]
     pub client: bool,
 
-    /// vhost: Ethernet address offered to the driver [default: made from the port's name].
-    #[arg(long, value_name = "MAC", help_heading = "Virtual machines (vhost ports)")]
+    /// vhost, ptnet: Ethernet address offered to the driver [default: made from the port's name].
+    #[arg(long, value_name = "MAC", help_heading = "Virtual machines (vhost and ptnet ports)")]
     pub mac: Option<Mac>,
 
     /// Print the port as one JSON object.
@@ -105,13 +105,14 @@ pub struct Args {
 }
 
 /// Options of ports with memory of their own.
-const LOCAL: &str = "Memory (local ports)";
+const LOCAL: &str = "Memory (local and ptnet ports)";
 
 const PORTS: &str = "\
 Ports:
   NAME                   a port that local programs open as valeX:NAME
   tap:NAME               a TAP device: the host's network stack
   vhost:/PATH            a vhost-user device at this socket: a virtual machine's virtio-net
+  ptnet:/PATH            a ptnet device at this socket: netmap rings that a virtual machine maps
   virtio:/PATH           a virtio-net driver, for the vhost-user back end at this socket
   pcap:FILE              frames of this capture file enter the switch
   pcap:in=FILE,out=FILE  replay one file, capture into another; either may be left away
@@ -181,11 +182,12 @@ fn unfit(args: &Args, spec: &AttachSpec) -> Option<(&'static str, &'static str)>
     let local = matches!(spec, AttachSpec::Local(_));
     let tap = matches!(spec, AttachSpec::Tap(_));
     let vhost = matches!(spec, AttachSpec::Vhost(_));
+    let ptnet = matches!(spec, AttachSpec::Ptnet(_));
     let virtio = matches!(spec, AttachSpec::Virtio(_) | AttachSpec::VirtioPci(_));
     let replay = matches!(spec, AttachSpec::Pcap(PcapFiles::Replay(_) | PcapFiles::Both { .. }));
     // Ports of the other kinds are the daemon's to judge.
     let nic = matches!(spec, AttachSpec::Netmap(_));
-    if !(local || tap || vhost || virtio || nic || matches!(spec, AttachSpec::Pcap(_))) {
+    if !(local || tap || vhost || ptnet || virtio || nic || matches!(spec, AttachSpec::Pcap(_))) {
         return None;
     }
     [
@@ -194,20 +196,24 @@ fn unfit(args: &Args, spec: &AttachSpec) -> Option<(&'static str, &'static str)>
             "--rings",
             "ports other than capture files and interfaces",
         ),
-        (args.slots.is_some() && !(local || virtio || nic), "--slots", "local, virtio and netmap ports"),
+        (
+            args.slots.is_some() && !(local || virtio || nic || ptnet),
+            "--slots",
+            "local, virtio, ptnet and netmap ports",
+        ),
         (args.host && !nic, "--host", "network interfaces (netmap ports)"),
-        (args.buf_size.is_some() && !local, "--buf-size", "local ports"),
+        (args.buf_size.is_some() && !(local || ptnet), "--buf-size", "local and ptnet ports"),
         (args.extra_bufs.is_some() && !local, "--extra-bufs", "local ports"),
         (args.huge && !local, "--huge", "local ports"),
-        (args.vnet_hdr.is_some() && (tap || vhost || virtio || nic), "--vnet-hdr", "local and pcap ports"),
-        (args.mtu.is_some() && !(tap || vhost), "--mtu", "TAP and vhost ports"),
+        (args.vnet_hdr.is_some() && (tap || vhost || virtio || nic), "--vnet-hdr", "local, ptnet and pcap ports"),
+        (args.mtu.is_some() && !(tap || vhost || ptnet), "--mtu", "TAP, vhost and ptnet ports"),
         (args.packed && !virtio, "--packed", "virtio ports"),
         (args.no_mergeable && !virtio, "--no-mergeable", "virtio ports"),
         (args.no_in_order && !virtio, "--no-in-order", "virtio ports"),
         (args.vector && !virtio, "--vector", "virtio ports"),
-        (args.gro && !(tap || vhost || virtio), "--gro", "TAP, vhost and virtio ports"),
+        (args.gro && !(tap || vhost || virtio || ptnet), "--gro", "TAP, vhost, ptnet and virtio ports"),
         (args.client && !vhost, "--client", "vhost ports"),
-        (args.mac.is_some() && !vhost, "--mac", "vhost ports"),
+        (args.mac.is_some() && !(vhost || ptnet), "--mac", "vhost and ptnet ports"),
         (args.repeat && !replay, "--loop", "pcap ports that replay a file"),
         (args.speed.is_some() && !replay, "--speed", "pcap ports that replay a file"),
     ]

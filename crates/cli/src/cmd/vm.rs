@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use netvale_control::types::VhostInfo;
+use netvale_control::types::{PtnetInfo, VhostInfo};
 
 use crate::{CliError, Ctx, out};
 
-/// Print the arguments that attach a virtual machine to a vhost port.
+/// Print the arguments that attach a virtual machine to a vhost or ptnet port.
 ///
-/// The machine's memory must be shared: QEMU does without a word what it can with memory that is not, and the port never sees a frame.
+/// For vhost ports the machine's memory must be shared: QEMU does without a word what it can with memory that is not, and the port never sees a frame.
 /// Examples:
 ///
 ///   netvale attach vale0 vhost:/run/netvale/vm1.sock
@@ -48,9 +48,13 @@ pub enum Vmm {
 /// No daemon answers, there is no such port, or it is none for a virtual machine.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let port = ctx.daemon()?.ask(|client| client.show(&args.port))?;
+    if let Some(ptnet) = &port.ptnet {
+        out::line(format_args!("{}", ptnet_arguments(args.vmm, ptnet)?))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let Some(vhost) = port.vhost else {
         return Err(CliError::usage(
-            format!("{} is a {} port, and a virtual machine takes a vhost port", port.name, port.kind),
+            format!("{} is a {} port, and a virtual machine takes a vhost or ptnet port", port.name, port.kind),
             "netvale attach vale0 vhost:/run/netvale/vm1.sock",
         ));
     };
@@ -130,6 +134,27 @@ fn libvirt(v: &VhostInfo, memory: &str) -> String {
     )
 }
 
+fn ptnet_arguments(vmm: Vmm, p: &PtnetInfo) -> Result<String, CliError> {
+    let (path, vectors) = (&p.path, p.vectors);
+    match vmm {
+        Vmm::Qemu => {
+            Ok(format!("-chardev socket,id=nv0,path={path} -device ivshmem-doorbell,chardev=nv0,vectors={vectors}"))
+        }
+        Vmm::Libvirt => Ok(format!(
+            "<!-- in <devices> -->
+<shmem name='netvale'>
+  <model type='ivshmem-doorbell'/>
+  <server path='{path}'/>
+  <msi vectors='{vectors}'/>
+</shmem>"
+        )),
+        Vmm::CloudHypervisor | Vmm::Uml => Err(CliError::usage(
+            "a ptnet port takes QEMU's ivshmem-doorbell, which this program does not have".to_owned(),
+            "attach it to a vhost port: netvale attach vale0 vhost:/run/netvale/vm1.sock",
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,6 +182,16 @@ mod tests {
         assert!(text.contains("mode='client'><reconnect") && text.contains("queues='2'"), "{text}");
         assert!(text.contains("</source>"), "{text}");
         assert_eq!(arguments(Vmm::Uml, &info(1, false), "", ""), "virtio_uml.device=/run/s:1");
+    }
+
+    /// Objective: a ptnet device has all its vectors.
+    #[test]
+    fn ptnet() {
+        let info = PtnetInfo { path: "/run/s".into(), vectors: 5, ..PtnetInfo::default() };
+        let text = |vmm| ptnet_arguments(vmm, &info).ok();
+        assert!(text(Vmm::Qemu).is_some_and(|t| t.contains("path=/run/s") && t.ends_with("vectors=5")));
+        assert!(text(Vmm::Libvirt).is_some_and(|t| t.contains("<msi vectors='5'/>")));
+        assert_eq!(text(Vmm::Uml), None);
     }
 
     /// Objective: the option that the installed QEMU knows.

@@ -16,6 +16,8 @@ pub struct Image {
     pub folder: PathBuf,
     /// The folder with a QEMU, and a User-Mode Linux, newer than the system's.
     pub newer: PathBuf,
+    /// The folder with our drivers for the guests' kernel.
+    pub drivers: PathBuf,
 }
 
 /// What guests are made of, made if need be; none, and a line that says why, when guests cannot run here.
@@ -29,7 +31,11 @@ pub fn image() -> Option<&'static Image> {
                 return None;
             }
         }
-        Some(Image { folder: folder("guest-image.sh")?, newer: folder("newer-debian.sh")? })
+        Some(Image {
+            folder: folder("guest-image.sh")?,
+            newer: folder("newer-debian.sh")?,
+            drivers: folder("guest-driver.sh")?,
+        })
     });
     found.as_ref()
 }
@@ -101,6 +107,8 @@ pub struct Nic<'a> {
     pub tap: Option<&'a Path>,
     /// An e1000 instead of virtio-net.
     pub e1000: bool,
+    /// Our ptnet device instead of virtio-net, with so many vectors; the socket is the ptnet port's.
+    pub ptnet: u32,
 }
 
 impl<'a> Nic<'a> {
@@ -116,6 +124,7 @@ impl<'a> Nic<'a> {
             kernel: "",
             tap: None,
             e1000: false,
+            ptnet: 0,
         }
     }
 }
@@ -153,6 +162,11 @@ impl Guest {
     }
 
     fn start_in(dir: tempfile::TempDir, image: &Image, script: &str, number: u8, nic: &Nic<'_>) -> Guest {
+        if nic.ptnet > 0 {
+            let more = dir.path().join("more");
+            std::fs::create_dir_all(&more).expect("a folder");
+            std::fs::copy(image.drivers.join("nvptnet.ko"), more.join("99-nvptnet.ko")).expect("copied");
+        }
         let initrd = initrd(&image.folder, script, dir.path());
         let mut command = image.qemu(nic.qemu);
         command.args(["-accel", "tcg,thread=multi", "-m", "256", "-smp", &nic.pairs.to_string(), "-nographic"]);
@@ -165,6 +179,8 @@ impl Guest {
             let queues = if nic.pairs > 1 { format!(",queues={}", nic.pairs) } else { String::new() };
             let tap = format!("tap,id=n0,ifname=there0,script=no,downscript=no,vhost=off{queues}");
             command.args(["-netdev", &tap]);
+        } else if nic.ptnet > 0 {
+            command.arg("-chardev").arg(format!("socket,id=c0,path={}{}", nic.socket.display(), nic.chardev));
         } else {
             command.arg("-chardev").arg(format!("socket,id=c0,path={}{}", nic.socket.display(), nic.chardev));
             command.arg("-netdev").arg(format!("vhost-user,id=n0,chardev=c0,queues={}", nic.pairs));
@@ -177,6 +193,7 @@ impl Guest {
             nic.device
         );
         let device = if nic.e1000 { format!("e1000,netdev=n0,mac=52:54:00:00:00:{number:02x}") } else { device };
+        let device = if nic.ptnet > 0 { format!("ivshmem-doorbell,chardev=c0,vectors={}", nic.ptnet) } else { device };
         // A virtual IOMMU has to be there before what it is for.
         command.args(nic.more).arg("-device").arg(device);
         let command = if let Some(file) = nic.tap { behind_tap(&command, nic.pairs, file) } else { command };

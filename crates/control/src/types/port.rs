@@ -36,10 +36,10 @@ pub struct PortOptions {
     pub lossless: bool,
     /// Prefer huge pages for the port's region.
     pub huge: bool,
-    /// Bytes of virtio-net header before each frame: 0, 10 or 12.
+    /// Bytes of virtio-net header before each frame: 0, 10 or 12; offered by a ptnet device: 0 or 12.
     #[serde(deserialize_with = "values::vnet_hdr")]
     pub vnet_hdr: u32,
-    /// MTU of a TAP device, or offered by a vhost-user device, bytes.
+    /// MTU of a TAP device, or offered by a vhost-user or ptnet device, bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
     /// Capture files: begin again at the end of the file.
@@ -69,7 +69,7 @@ pub struct PortOptions {
     /// vhost-user: connect to the socket instead of listening there.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub client: bool,
-    /// vhost-user: Ethernet address offered to the driver; without it, made from the port's name.
+    /// vhost-user, ptnet: Ethernet address offered to the driver; without it, made from the port's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
 }
@@ -132,6 +132,9 @@ pub struct PortInfo {
     /// Of a vhost-user device: what attaches a virtual machine to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vhost: Option<VhostInfo>,
+    /// Of a ptnet device: what attaches a virtual machine to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ptnet: Option<PtnetInfo>,
     /// What its user should know, e.g. `buffer used twice`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -152,6 +155,19 @@ pub struct VhostInfo {
     pub mtu: u32,
 }
 
+/// A ptnet device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PtnetInfo {
+    /// Its socket.
+    pub path: String,
+    /// Doorbells and interrupt vectors.
+    pub vectors: u32,
+    /// Ethernet address.
+    pub mac: Mac,
+    /// MTU.
+    pub mtu: u32,
+}
+
 /// What a port is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -169,6 +185,8 @@ pub enum PortKind {
     Vhost,
     /// A virtio-net driver on a vhost-user back end.
     Virtio,
+    /// A ptnet device, for a virtual machine.
+    Ptnet,
     /// A network interface.
     Nic,
     /// A copy of another port's traffic.
@@ -185,6 +203,7 @@ impl PortKind {
             PortKind::Pcap => "pcap",
             PortKind::Vhost => "vhost",
             PortKind::Virtio => "virtio",
+            PortKind::Ptnet => "ptnet",
             PortKind::Nic => "nic",
             PortKind::Monitor => "monitor",
         }

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use netvale_mem::notify::Doorbell;
+use netvale_port::door::socket;
 use netvale_port::{Egress, Ingress};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
@@ -20,7 +21,7 @@ use super::ingress::VirtioIngress;
 use super::path::Path;
 use super::pci::PciDevice;
 use super::ram::MAX_QUEUE;
-use crate::port::{Queues, VhostError, socket};
+use crate::port::{Queues, VhostError};
 use crate::proto::device::MAX_PAIRS;
 use netvale_port::slot::Slot;
 

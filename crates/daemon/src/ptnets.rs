@@ -1,0 +1,70 @@
+//! Ports that are ptnet devices: netmap rings that a virtual machine maps.
+
+use std::path::Path;
+
+use netvale_control::types::{Mac, PortKind, PortOptions, PtnetInfo};
+use netvale_ptnet::header::Config;
+use netvale_ptnet::port::{PtnetOptions, PtnetPort};
+use rustix::io::Errno;
+
+use crate::devices::Device;
+use crate::refusal::Refusal;
+use crate::sizes::DEFAULT_SLOTS;
+use crate::state::{Caller, NewPort, State};
+
+impl State {
+    /// Attaches a ptnet device.
+    pub(crate) fn attach_ptnet(
+        &mut self,
+        (switch, port): (&str, &str),
+        path: &str,
+        o: &PortOptions,
+        caller: Caller,
+    ) -> Result<(), Refusal> {
+        self.check_free(switch, port)?;
+        self.may_name(Path::new(path), caller)?;
+        if o.vnet_hdr == 10 {
+            return Err(Refusal::new(Errno::INVAL, "the virtio-net header of a ptnet device has 12 bytes, not 10"));
+        }
+        let config = Config {
+            tx_rings: o.rings.max(1),
+            rx_rings: o.rings.max(1),
+            slots: if o.slots == 0 { DEFAULT_SLOTS } else { o.slots },
+            buf_size: o.buf_size,
+            vnet_hdr: o.vnet_hdr != 0,
+            mac: o.mac.unwrap_or_else(|| Mac::of_name(b'p', &format!("{switch}:{port}"))).0,
+            mtu: o.mtu.unwrap_or(1500),
+        };
+        let options = PtnetOptions { path: path.into(), config };
+        let (ptnet, (egress, ingresses)) =
+            PtnetPort::new(&options).map_err(|e| self.unreached(e.errno(), e.to_string()))?;
+        let device = Device { kind: PortKind::Ptnet, ptnet: Some(ptnet), ..Device::default() };
+        let new = NewPort::device(device, caller, o);
+        self.plug(switch, port, egress, ingresses, new).map(|_| ())
+    }
+}
+
+/// What `netvale vm` goes by.
+pub fn info(port: &PtnetPort) -> PtnetInfo {
+    let o = port.options();
+    let c = &o.config;
+    PtnetInfo { path: o.path.display().to_string(), vectors: c.vectors(), mac: Mac(c.mac), mtu: c.mtu }
+}
+
+/// Sentences for `netvale show`.
+pub fn notes(port: &PtnetPort) -> Vec<String> {
+    let state = port.state();
+    let (sent, saved, kicks) = port.notifications();
+    let rings = match state.running {
+        Some(0) => "rings run",
+        Some(_) => "rings run, frames with virtio-net header",
+        None => "rings stopped",
+    };
+    let mut notes = vec![if state.connected {
+        format!("virtual machine connected, {rings}; {sent} interrupts to it, {saved} saved, {kicks} kicks from it")
+    } else {
+        format!("waits for a virtual machine; there were {}", state.connections)
+    }];
+    notes.extend(state.last_error.map(|why| format!("the last one was disconnected: {why}")));
+    notes
+}

@@ -1,0 +1,75 @@
+//! Words of shared memory that are neither rings nor status blocks: a device's header.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::mapping::Mapping;
+
+/// A run of aligned 32-bit words, little-endian, that a peer may write at any time. Accesses are total: a word outside reads as 0 and is
+/// not written.
+#[derive(Clone, Debug)]
+pub struct Words {
+    first: NonNull<u8>,
+    count: usize,
+    _map: Arc<Mapping>,
+}
+
+// SAFETY: all access is through atomics inside a mapping that the Arc keeps alive.
+unsafe impl Send for Words {}
+// SAFETY: as above.
+unsafe impl Sync for Words {}
+
+impl Words {
+    /// Views `count` words at `offset`; none when they lie outside the mapping.
+    pub fn new(map: &Arc<Mapping>, offset: u64, count: usize) -> Option<Words> {
+        let first = map.at(offset, 4 * count as u64, 4)?;
+        Some(Words { first, count, _map: Arc::clone(map) })
+    }
+
+    fn word(&self, index: usize) -> Option<&AtomicU32> {
+        // SAFETY: `new` checked that `count` aligned words lie there; the mapping lives as long as self; only ever accessed atomically.
+        (index < self.count).then(|| unsafe { AtomicU32::from_ptr(self.first.as_ptr().add(4 * index).cast()) })
+    }
+
+    /// Snapshot of a word; what its writer wrote before it is visible.
+    pub fn load(&self, index: usize) -> u32 {
+        self.word(index).map_or(0, |w| w.load(Ordering::Acquire))
+    }
+
+    /// Writes a word, after everything written before.
+    pub fn store(&self, index: usize, value: u32) {
+        if let Some(w) = self.word(index) {
+            w.store(value, Ordering::Release);
+        }
+    }
+
+    /// Writes two words as one value of 64 bits, the low half first.
+    pub fn store_wide(&self, index: usize, value: u64) {
+        self.store(index, value as u32);
+        self.store(index + 1, (value >> 32) as u32);
+    }
+
+    /// Reads two words as one value of 64 bits.
+    pub fn load_wide(&self, index: usize) -> u64 {
+        u64::from(self.load(index)) | u64::from(self.load(index + 1)) << 32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: words are where they should be, and nothing outside is touched.
+    #[test]
+    fn bounds() {
+        let map = Arc::new(Mapping::private(4096).unwrap());
+        let words = Words::new(&map, 4088, 2).unwrap();
+        words.store_wide(0, 0x1122_3344_5566_7788);
+        assert_eq!((words.load(0), words.load(1), words.load(2)), (0x5566_7788, 0x1122_3344, 0));
+        words.store(2, 1);
+        assert_eq!(words.load_wide(0), 0x1122_3344_5566_7788);
+        assert!(Words::new(&map, 4092, 2).is_none() && Words::new(&map, 2, 1).is_none());
+    }
+}

@@ -1,0 +1,216 @@
+//! One guest's device: its memory, its doorbells, and what its commands do.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use netvale_abi::ptnet::{COMMAND_START, COMMAND_STOP, FEATURE_VNET_HDR, STATUS_LINK_UP, STATUS_RUNNING};
+use netvale_mem::host::{HostRx, HostTx};
+use netvale_mem::layout::DEFAULT_BUF_SIZE;
+use netvale_mem::mapping::Pages;
+use netvale_mem::notify::Doorbell;
+use netvale_mem::region::Binding;
+use netvale_mem::{PortMem, PortShape, Region, RegionError, RegionSizes};
+use netvale_port::ring_in::RingIngress;
+use netvale_port::ring_out::RingEgress;
+use rustix::io::Errno;
+use thiserror::Error;
+
+use crate::header::{Config, Header};
+use crate::seats::{RxSeat, TxSeat};
+
+/// Why there is no device.
+#[derive(Debug, Error)]
+pub enum InstanceError {
+    /// No memory.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// No descriptors.
+    #[error("no eventfd to be had: {0}")]
+    System(#[from] Errno),
+}
+
+/// The port's seats.
+#[derive(Clone, Default)]
+pub struct Seats {
+    /// Of the rings the guest sends on.
+    pub tx: Vec<Arc<TxSeat>>,
+    /// Of the rings the guest receives on.
+    pub rx: Vec<Arc<RxSeat>>,
+}
+
+/// Rings that run.
+struct Running {
+    mem: Arc<PortMem>,
+    /// The `netmap_if`, and the extra buffers it lists.
+    binding: Binding,
+    hdr_len: u32,
+}
+
+/// A device. Every guest gets a new one, in memory of its own; dropping it stops the rings.
+pub struct Instance {
+    config: Config,
+    seats: Seats,
+    region: Arc<Region>,
+    header: Header,
+    /// Rung by the guest: tx rings, rx rings, commands.
+    doorbells: Vec<Doorbell>,
+    /// Interrupts of the guest, in the same order.
+    vectors: Vec<Doorbell>,
+    running: Option<Running>,
+    /// Number of the last command seen.
+    seen: u32,
+}
+
+impl Instance {
+    /// A device that waits for its guest's driver.
+    ///
+    /// # Errors
+    /// [`InstanceError`].
+    pub fn new(config: &Config, seats: &Seats) -> Result<Instance, InstanceError> {
+        let region = Region::device("netvale-ptnet", sizes(config), Pages::Ordinary)?;
+        let outside = || RegionError::Exhausted { what: "space", asked: 1, free: 0 };
+        let header = Header::new(region.mapping()).ok_or_else(outside)?;
+        header.describe(config, region.layout());
+        header.set_status(STATUS_LINK_UP);
+        let bells = || (0..config.vectors()).map(|_| Doorbell::new()).collect::<Result<Vec<_>, Errno>>();
+        let this = Instance {
+            config: *config,
+            seats: seats.clone(),
+            region,
+            header,
+            doorbells: bells()?,
+            vectors: bells()?,
+            running: None,
+            seen: 0,
+        };
+        for (seat, bell) in seats.tx.iter().zip(&this.doorbells) {
+            seat.listen_to(bell)?;
+        }
+        Ok(this)
+    }
+
+    /// The memory, for the guest.
+    pub fn memory(&self) -> Option<BorrowedFd<'_>> {
+        self.region.fd()
+    }
+
+    /// The memory's layout and mapping.
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// What the guest rings: tx rings, rx rings, commands.
+    pub fn doorbells(&self) -> &[Doorbell] {
+        &self.doorbells
+    }
+
+    /// What the guest is interrupted by, in the same order.
+    pub fn vectors(&self) -> &[Doorbell] {
+        &self.vectors
+    }
+
+    /// Whether the rings run.
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Bytes of header before each frame.
+    pub fn hdr_len(&self) -> Option<u32> {
+        self.running.as_ref().map(|running| running.hdr_len)
+    }
+
+    /// Executes the guest's command, if there is a new one. Returns it with its result.
+    pub fn obey(&mut self) -> Option<(u32, Result<(), Errno>)> {
+        let command = self.header.command();
+        if command.number == self.seen {
+            return None;
+        }
+        self.seen = command.number;
+        let done = match command.what {
+            COMMAND_START => self.start(command.features, command.extra_bufs),
+            COMMAND_STOP => {
+                self.stop();
+                Ok(())
+            }
+            _ => Err(Errno::INVAL),
+        };
+        let result = done.err().map_or(0, |e| e.raw_os_error().unsigned_abs());
+        self.header.answer(command.number, result);
+        self.interrupt();
+        Some((command.what, done))
+    }
+
+    /// Has the guest's driver look at the status.
+    fn interrupt(&self) {
+        if let Some(bell) = self.vectors.last() {
+            bell.ring();
+        }
+    }
+
+    /// Fresh rings on all of the memory, whatever the guest made of the old ones.
+    fn start(&mut self, features: u32, extra_bufs: u32) -> Result<(), Errno> {
+        self.stop();
+        if features & !self.config.features() != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let hdr_len = if features & FEATURE_VNET_HDR != 0 { 12 } else { 0 };
+        let running = self.rings(hdr_len, extra_bufs).map_err(|_| Errno::NOMEM)?;
+        // What the guest may have scribbled over since.
+        self.header.describe(&self.config, self.region.layout());
+        self.header.set_binding(running.binding.nifp(), running.binding.extra_bufs());
+        self.running = Some(running);
+        self.header.set_status(STATUS_LINK_UP | STATUS_RUNNING);
+        Ok(())
+    }
+
+    fn rings(&mut self, hdr_len: u32, extra_bufs: u32) -> Result<Running, InstanceError> {
+        let c = self.config;
+        self.region = self.region.renewed()?;
+        let shape = PortShape { tx_rings: c.tx_rings, rx_rings: c.rx_rings, tx_slots: c.slots, rx_slots: c.slots };
+        let mem = Arc::new(self.region.port(shape)?);
+        let binding = mem.bind("ptnet", 0..c.tx_rings, 0..c.rx_rings, extra_bufs)?;
+        let bell = |bells: &[Doorbell], i: usize| -> Result<Doorbell, Errno> {
+            let bell = bells.get(i).ok_or(Errno::INVAL)?.try_clone();
+            bell.map_err(|e| e.raw_os_error().map_or(Errno::MFILE, Errno::from_raw_os_error))
+        };
+        for (i, (side, seat)) in mem.tx.iter().zip(&self.seats.tx).enumerate() {
+            let host = HostTx::counted(side.clone(), bell(&self.vectors, i)?, Arc::clone(&seat.kicks));
+            let doorbell = bell(&self.doorbells, i)?;
+            let counters = Arc::clone(&seat.counters);
+            seat.put(Some(RingIngress::new(Arc::clone(&mem), host, doorbell, hdr_len, counters)));
+        }
+        for (i, (side, seat)) in mem.rx.iter().zip(&self.seats.rx).enumerate() {
+            let host = HostRx::new(side.clone(), bell(&self.vectors, mem.tx.len() + i)?);
+            seat.put(Some(RingEgress::new(Arc::clone(&mem), host, hdr_len, Arc::clone(seat.counts()))));
+        }
+        Ok(Running { mem, binding, hdr_len })
+    }
+
+    /// Takes the rings away from the workers.
+    pub fn stop(&mut self) {
+        self.seats.tx.iter().for_each(|seat| seat.put(None));
+        self.seats.rx.iter().for_each(|seat| seat.put(None));
+        self.running = None;
+        self.header.set_status(STATUS_LINK_UP);
+    }
+
+    /// Rings of the guest as they run now, for `netvale show`.
+    pub fn rings_now(&self) -> Option<&Arc<PortMem>> {
+        self.running.as_ref().map(|r| &r.mem)
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.stop();
+        for (seat, bell) in self.seats.tx.iter().zip(&self.doorbells) {
+            seat.forget(bell);
+        }
+    }
+}
+
+/// The memory of a device: its rings, and whatever is left for extra buffers.
+fn sizes(c: &Config) -> RegionSizes {
+    let buf_size = if c.buf_size == 0 { DEFAULT_BUF_SIZE } else { c.buf_size };
+    RegionSizes::for_port(c.tx_rings + c.rx_rings, c.slots, buf_size, 0, 0)
+}

@@ -1,0 +1,88 @@
+//! The server's side of QEMU's ivshmem protocol (QEMU docs/specs/ivshmem-spec): how a guest gets its memory, doorbells and interrupts.
+//!
+//! The server sends 64-bit little-endian numbers, some with a descriptor:
+//!
+//! | number | descriptor | what it says |
+//! |---|---|---|
+//! | 0 | none | protocol version |
+//! | the guest's peer number | none | who it is |
+//! | -1 | memfd | the memory |
+//! | the host's peer number, once a vector | eventfd | what the guest's doorbells write |
+//! | the guest's own number, once a vector | eventfd | what interrupts the guest |
+//!
+//! Guests say nothing. There are two peers only, this server being the host: memory is never shared between guests.
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+use crate::header::HOST_PEER;
+use crate::instance::Instance;
+
+/// The only version there is.
+const VERSION: i64 = 0;
+/// "Here is the memory."
+const MEMORY: i64 = -1;
+/// The guest's peer number.
+pub const GUEST_PEER: u32 = 1;
+/// How long the other end may take to make room for a message.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A message: a number and maybe a descriptor.
+pub type Message<'a> = (i64, Option<BorrowedFd<'a>>);
+
+/// Everything a guest is told, in order.
+///
+/// # Errors
+/// `EBADF` when the device has no memory that can be passed on.
+pub fn greeting(device: &Instance) -> Result<Vec<Message<'_>>, Errno> {
+    let memory = device.memory().ok_or(Errno::BADF)?;
+    let host = device.doorbells().iter().map(|bell| (i64::from(HOST_PEER), Some(bell.as_fd())));
+    let guest = device.vectors().iter().map(|bell| (i64::from(GUEST_PEER), Some(bell.as_fd())));
+    let first = [(VERSION, None), (i64::from(GUEST_PEER), None), (MEMORY, Some(memory))];
+    Ok(first.into_iter().chain(host).chain(guest).collect())
+}
+
+/// Sends messages.
+///
+/// # Errors
+/// What sendmsg(2) says; `ETIMEDOUT` when nobody takes them.
+pub fn send(socket: BorrowedFd<'_>, messages: &[Message<'_>]) -> Result<(), Errno> {
+    messages.iter().try_for_each(|message| send_one(socket, message))
+}
+
+fn send_one(socket: BorrowedFd<'_>, (number, fd): &Message<'_>) -> Result<(), Errno> {
+    let bytes = number.to_le_bytes();
+    let mut done = 0;
+    while done < bytes.len() {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        // A descriptor goes with the first byte.
+        let fds: Vec<_> = fd.iter().filter(|_| done == 0).copied().collect();
+        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+            return Err(Errno::MSGSIZE);
+        }
+        let rest = IoSlice::new(bytes.get(done..).unwrap_or_default());
+        match rustix::net::sendmsg(socket, &[rest], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(sent) => done += sent,
+            Err(Errno::AGAIN) => wait_for_room(socket)?,
+            Err(Errno::INTR) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(())
+}
+
+fn wait_for_room(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    let limit = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
+    match poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::OUT)], Some(&limit)) {
+        Ok(0) => Err(Errno::TIMEDOUT),
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(other) => Err(other),
+    }
+}

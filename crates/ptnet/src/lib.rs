@@ -1,0 +1,26 @@
+//! ptnet: a virtual machine's network card whose device model is the netmap ring itself.
+//!
+//! The guest maps a region of its own (rings, buffers, status blocks) and is an application like any other: it fills slots, publishes
+//! `head`, rings a doorbell if the worker asked for it. Nothing is converted or emulated on the way.
+//!
+//! ```text
+//!  guest driver ── slots, CSB ──┐                       ┌── worker: RingIngress / RingEgress
+//!                               ├── the region (memfd) ─┤
+//!  QEMU's ivshmem-doorbell ─────┘                       └── [`instance`]: commands in the header page
+//!        doorbell (ioeventfd) ──────────▶ eventfd ──▶ worker
+//!        MSI-X vector (irqfd) ◀────────── eventfd ◀── worker
+//! ```
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`header`] | the header page: what the device tells, what the guest commands |
+//! | [`seats`] | queues of the switch whose rings come and go with the guest |
+//! | [`instance`] | one guest's device: memory, doorbells, start and stop |
+//! | [`ivshmem`] | the server's side of QEMU's ivshmem protocol |
+//! | [`port`] | a port: a socket, a thread, seats |
+
+pub mod header;
+pub mod instance;
+pub mod ivshmem;
+pub mod port;
+pub mod seats;

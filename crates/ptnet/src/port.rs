@@ -1,0 +1,269 @@
+//! A ptnet port: a socket, the thread that serves who knocks there, and the switch's seats.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use netvale_mem::notify::Doorbell;
+use netvale_port::door::{Door, DoorError, nap};
+use netvale_port::{Egress, Ingress};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use thiserror::Error;
+
+use crate::header::Config;
+use crate::instance::{Instance, Seats};
+use crate::ivshmem;
+use crate::seats::{RxSeat, SeatIngress, TxSeat};
+
+/// Most rings in one direction.
+pub const MAX_RINGS: u32 = 16;
+
+/// What a port is made with.
+#[derive(Clone, Debug)]
+pub struct PtnetOptions {
+    /// The socket.
+    pub path: PathBuf,
+    /// The device offered there.
+    pub config: Config,
+}
+
+/// Why there is no port.
+#[derive(Debug, Error)]
+pub enum PtnetError {
+    /// Too many rings, or none.
+    #[error("{0} rings asked for; a ptnet device has 1 to {MAX_RINGS} each way")]
+    Rings(u32),
+    /// Nobody can listen there.
+    #[error(transparent)]
+    Door(#[from] DoorError),
+    /// The device cannot be made.
+    #[error(transparent)]
+    Device(#[from] crate::instance::InstanceError),
+    /// A step failed.
+    #[error("{what}: {source}")]
+    Step {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        source: Errno,
+    },
+}
+
+impl PtnetError {
+    /// The error number that fits.
+    pub fn errno(&self) -> Errno {
+        match self {
+            PtnetError::Rings(_) => Errno::INVAL,
+            PtnetError::Door(why) => why.errno(),
+            PtnetError::Device(crate::instance::InstanceError::System(source)) => *source,
+            PtnetError::Device(crate::instance::InstanceError::Region(_)) => Errno::NOMEM,
+            PtnetError::Step { source, .. } => *source,
+        }
+    }
+}
+
+/// What the port is doing.
+#[derive(Clone, Debug, Default)]
+pub struct PtnetState {
+    /// A virtual machine is connected.
+    pub connected: bool,
+    /// Its driver runs the rings; with so many bytes of header before each frame.
+    pub running: Option<u32>,
+    /// Why the last connection ended, if not by hanging up.
+    pub last_error: Option<String>,
+    /// Connections so far.
+    pub connections: u64,
+    /// Commands of its driver so far.
+    pub commands: u64,
+}
+
+struct Shared {
+    state: Mutex<PtnetState>,
+    stop: Doorbell,
+}
+
+impl Shared {
+    fn update(&self, f: impl FnOnce(&mut PtnetState)) {
+        f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// A port. Dropping it ends the connection and the thread, and removes the socket.
+pub struct PtnetPort {
+    shared: Arc<Shared>,
+    seats: Seats,
+    thread: Option<JoinHandle<()>>,
+    options: PtnetOptions,
+}
+
+/// A port's queues for the switch.
+pub type Queues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
+
+impl PtnetPort {
+    /// Opens the socket and serves it.
+    ///
+    /// # Errors
+    /// [`PtnetError`].
+    pub fn new(options: &PtnetOptions) -> Result<(PtnetPort, Queues), PtnetError> {
+        let c = &options.config;
+        for rings in [c.tx_rings, c.rx_rings] {
+            if rings == 0 || rings > MAX_RINGS {
+                return Err(PtnetError::Rings(rings));
+            }
+        }
+        let step = |what| move |source| PtnetError::Step { what, source };
+        let mut seats = Seats::default();
+        for _ in 0..c.tx_rings {
+            seats.tx.push(Arc::new(TxSeat::new().map_err(step("make a descriptor to wait on"))?));
+        }
+        seats.rx.extend((0..c.rx_rings).map(|_| Arc::new(RxSeat::default())));
+        // Sizes that make no device are found out now, not when a guest comes.
+        drop(Instance::new(c, &seats)?);
+        let egress = seats.rx.iter().map(|seat| Arc::clone(seat) as Arc<dyn Egress>).collect();
+        let ingress =
+            seats.tx.iter().map(|seat| Box::new(SeatIngress::new(Arc::clone(seat))) as Box<dyn Ingress>).collect();
+        let stop = Doorbell::new().map_err(step("make an eventfd"))?;
+        let shared = Arc::new(Shared { state: Mutex::default(), stop });
+        let door = Door::listen(&options.path)?;
+        let server = Server { shared: Arc::clone(&shared), seats: seats.clone(), config: *c, door };
+        let thread = std::thread::Builder::new().name("netvale-ptnet".into()).spawn(move || server.run());
+        let failed = |e: std::io::Error| e.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error);
+        let thread = thread.map_err(|e| step("start a thread")(failed(e)))?;
+        Ok((PtnetPort { shared, seats, thread: Some(thread), options: options.clone() }, (egress, ingress)))
+    }
+
+    /// What it was made with.
+    pub fn options(&self) -> &PtnetOptions {
+        &self.options
+    }
+
+    /// What it is doing.
+    pub fn state(&self) -> PtnetState {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Interrupts sent to the guest and saved, and kicks from it, all rings together.
+    pub fn notifications(&self) -> (u64, u64, u64) {
+        let (mut sent, mut saved, mut kicks) = (0, 0, 0);
+        for seat in &self.seats.tx {
+            sent += seat.kicks.sent();
+            saved += seat.kicks.suppressed();
+            kicks += seat.kicks.received();
+        }
+        for seat in &self.seats.rx {
+            let (s, u) = seat.kicks();
+            sent += s;
+            saved += u;
+        }
+        (sent, saved, kicks)
+    }
+}
+
+impl Drop for PtnetPort {
+    fn drop(&mut self) {
+        self.shared.stop.ring();
+        if let Some(thread) = self.thread.take() {
+            // A panic was reported by the runtime.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The control thread.
+struct Server {
+    shared: Arc<Shared>,
+    seats: Seats,
+    config: Config,
+    door: Door,
+}
+
+/// Between two looks at a guest's commands: one that rings without end gets no more of a core than this leaves.
+const PAUSE: Duration = Duration::from_micros(200);
+/// After a connection that went wrong.
+const RETRY: Duration = Duration::from_millis(200);
+
+impl Server {
+    fn path(&self) -> &Path {
+        self.door.path()
+    }
+
+    fn run(&self) {
+        let stop = self.shared.stop.as_fd();
+        while let Some(connection) = self.door.meet(stop) {
+            self.shared.update(|s| {
+                *s = PtnetState { connected: true, connections: s.connections + 1, ..PtnetState::default() }
+            });
+            tracing::info!(path = %self.path().display(), "virtual machine connected");
+            let ended = self.serve(&connection);
+            self.shared.update(|s| {
+                let last_error = ended.clone().err();
+                *s = PtnetState { connections: s.connections, last_error, ..PtnetState::default() }
+            });
+            match ended {
+                Ok(true) => return,
+                Ok(false) => tracing::info!(path = %self.path().display(), "virtual machine gone"),
+                Err(why) => {
+                    tracing::warn!(path = %self.path().display(), why, "virtual machine disconnected");
+                    // One that comes back at once with the same mistake is not worth a core.
+                    if nap(stop, RETRY) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Serves a connection to its end. Returns whether the port is to end, too.
+    fn serve(&self, connection: &OwnedFd) -> Result<bool, String> {
+        let mut device = Instance::new(&self.config, &self.seats).map_err(|e| e.to_string())?;
+        let greeting = ivshmem::greeting(&device).map_err(|e| e.to_string())?;
+        ivshmem::send(connection.as_fd(), &greeting).map_err(|e| format!("its device cannot be described: {e}"))?;
+        drop(greeting);
+        loop {
+            let commands = device.doorbells().last().ok_or("a device without doorbells")?;
+            let mut three = [
+                PollFd::from_borrowed_fd(self.shared.stop.as_fd(), PollFlags::IN),
+                PollFd::new(connection, PollFlags::IN),
+                PollFd::from_borrowed_fd(commands.as_fd(), PollFlags::IN),
+            ];
+            match poll(&mut three, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(e.to_string()),
+            }
+            if !three[0].revents().is_empty() {
+                return Ok(true);
+            }
+            if !three[1].revents().is_empty() && is_gone(connection)? {
+                return Ok(false);
+            }
+            if !three[2].revents().is_empty() {
+                commands.drain();
+                self.obey(&mut device);
+                if nap(self.shared.stop.as_fd(), PAUSE) {
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    fn obey(&self, device: &mut Instance) {
+        let Some((command, done)) = device.obey() else { return };
+        tracing::debug!(path = %self.path().display(), command, ?done, "command");
+        self.shared.update(|s| (s.commands, s.running) = (s.commands + 1, device.hdr_len()));
+    }
+}
+
+/// Whether the other end has hung up. It has nothing to say.
+fn is_gone(connection: &OwnedFd) -> Result<bool, String> {
+    let mut byte = [0u8; 1];
+    match rustix::net::recv(connection, &mut byte, RecvFlags::DONTWAIT) {
+        Ok((0, _)) | Err(Errno::CONNRESET) => Ok(true),
+        Ok(_) => Err("it sent something: no ivshmem client does".to_owned()),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+        Err(e) => Err(e.to_string()),
+    }
+}
