@@ -56,7 +56,7 @@ struct nvpt_ring {
 	/* netmap mode: interrupts since the last read of the bell */
 	atomic_t rung;
 	wait_queue_head_t wait;
-	char name[IFNAMSIZ + 16];
+	char name[40];
 };
 
 enum nvpt_user {

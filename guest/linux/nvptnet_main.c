@@ -185,8 +185,8 @@ static int nvpt_init_ring(struct nvpt *np, u32 i)
 	ring->ktoa = np->mem + np->csb_ktoa + i * sizeof(*ring->ktoa);
 	ring->slots = np->mem + np->ring_pool + (u64)i * np->ring_size +
 		      NVPT_RING_HEADER;
-	snprintf(ring->name, sizeof(ring->name), "%s-%s%u", pci_name(np->pdev),
-		 tx ? "tx" : "rx", ring->index);
+	snprintf(ring->name, sizeof(ring->name), "%s-%s%u@%s", NVPT_NAME,
+		 tx ? "tx" : "rx", ring->index, pci_name(np->pdev));
 	u64_stats_init(&ring->stats.sync);
 	init_waitqueue_head(&ring->wait);
 	hrtimer_setup(&ring->timer, nvpt_rx_timer, CLOCK_MONOTONIC,
