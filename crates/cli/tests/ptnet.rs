@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use guest::{Guest, Nic, Qemu, image};
-use up::Up;
+use up::{Up, until};
 
 /// Emulated guests take all the processor there is: one test at a time.
 static ONE: Mutex<()> = Mutex::new(());
@@ -36,7 +36,6 @@ ping -c 3 -i 0.1 10.1.0.1 || exit 1
 dd if=/dev/urandom of=/tmp/file bs=64k count=64 2>/dev/null
 md5sum /tmp/file
 nc 10.1.0.1 5000 -e dd if=/tmp/file bs=64k
-cat /proc/net/dev; grep ptnet /proc/interrupts
 ";
 
 /// A ping and 4 MiB of TCP from one guest to another. Returns the frames the sender sent and their bytes.
@@ -48,15 +47,23 @@ fn ping_and_tcp(options: &str, qemu: Qemu) -> Option<(u64, u64)> {
     let mut receiver = Guest::start(image, RECEIVE, 1, &nic(&one));
     receiver.expect("ready");
     let sender = Guest::start(image, SEND, 2, &nic(&two));
-    let (theirs, ours) = (sender.end(), receiver.end());
+    same_sum(&sender.end(), &receiver.end());
+    Some(sent(&up, "vale0:two"))
+}
+
+/// Pings came through, and the file arrived as it was sent.
+fn same_sum(theirs: &str, ours: &str) {
     assert!(theirs.contains("0% packet loss"), "{theirs}");
     let sum = |text: &str| text.lines().find(|l| l.contains("/tmp/file")).map(|l| l[..32].to_owned());
-    assert!(sum(&ours).is_some() && sum(&ours) == sum(&theirs), "{ours}\n{theirs}");
-    let shown = up.show("vale0:two");
+    assert!(sum(ours).is_some() && sum(ours) == sum(theirs), "{ours}\n{theirs}");
+}
+
+/// Frames and bytes that a port sent into the switch.
+fn sent(up: &Up, port: &str) -> (u64, u64) {
+    let shown = up.show(port);
     let rings = shown["rings"].as_array().cloned().unwrap_or_default();
     let of = |what: &str| rings.iter().filter(|r| r["dir"] == "in").filter_map(|r| r[what].as_u64()).sum();
-    println!("{theirs}\n{shown}");
-    Some((of("frames"), of("bytes")))
+    (of("frames"), of("bytes"))
 }
 
 /// Objective: with a header, TCP's segments cross whole.
@@ -81,4 +88,183 @@ fn ping_and_tcp_without_header() {
     let _one = ONE.lock();
     let Some((frames, bytes)) = ping_and_tcp("", Qemu::Newer) else { return };
     assert!(bytes > 4 << 20 && bytes / frames <= 1514, "{bytes} bytes in {frames} frames");
+}
+
+/// What a guest does that has netvale on its ptnet device; the network interface works before and after.
+const NETMAP: &str = "
+ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
+reach() {
+    for i in $(seq 100); do ping -c 1 -W 1 10.1.0.1 >/dev/null && return; done
+    echo unreachable; exit 1
+}
+reach
+cat /sys/class/net/eth0/carrier
+ping -i 0.01 10.1.0.1 >/dev/null & pinging=$!
+for i in 1 2 3; do
+    netvale pkt-gen -i netmap:eth0 -f tx -n 3000 -D 02:00:00:00:00:07 || exit 1
+done
+kill $pinging
+reach; echo reached
+mkdir -p /run/netvale
+netvale up --run-dir /run/netvale >/tmp/log 2>&1 &
+for i in $(seq 100); do netvale --run-dir /run/netvale list >/dev/null 2>&1 && break; sleep 0.1; done
+run() { netvale --run-dir /run/netvale $*; }
+run pkt-gen -i netmap:eth0 -f tx -n 3000 -D 02:00:00:00:00:07 || { cat /tmp/log; exit 1; }
+run pkt-gen -i netmap:eth0 -f rx -n 1000 -W & receiving=$!
+for i in $(seq 100); do run list | grep -q eth0 && break; sleep 0.1; done
+run show netmap:eth0; cat /sys/class/net/eth0/carrier
+run pkt-gen -i netmap:eth0-0/R -f rx -n 1 -X 2>&1 | head -n 1
+echo receive
+wait $receiving || exit 1
+reach; echo reached
+cat /tmp/log; dmesg | grep -i 'nvptnet\\|WARN\\|BUG' | grep -v taint
+";
+
+/// Answers pings at 10.1.0.1 until it is told to end.
+const STAND: &str = "
+ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
+echo ready
+read line </dev/ttyS0
+";
+
+/// A guest that answers pings, and one that runs a script, each on a ptnet port (`one`, `two`) with two rings each way.
+fn beside_another(up: &Up, script: &str) -> Option<(Guest, Guest)> {
+    let image = image()?;
+    let (one, two) = (port(up, "one", "--rings 2"), port(up, "two", "--rings 2 --vnet-hdr"));
+    let nic = |socket| Nic { ptnet: 5, pairs: 2, ..Nic::new(socket) };
+    let mut standing = Guest::start(image, STAND, 1, &nic(&one));
+    standing.expect("ready");
+    Some((standing, Guest::start_with_netvale(image, script, 2, &nic(&two))))
+}
+
+fn notes(up: &Up, port: &str) -> String {
+    up.show(port)["notes"].to_string()
+}
+
+/// Nothing the kernel would complain of.
+fn no_complaints(console: &str) {
+    for word in ["WARNING:", "BUG:", "Oops", "Call Trace", "invalid opcode"] {
+        assert!(!console.contains(word), "{console}");
+    }
+}
+
+/// Objective: netmap programs take the rings from the interface and give them back, under traffic, with and without a daemon in the guest.
+#[test]
+fn netmap_mode() {
+    let _one = ONE.lock();
+    let up = Up::start(&[]);
+    let Some((standing, mut guest)) = beside_another(&up, NETMAP) else { return };
+    let before = guest.expect("receive\r\n");
+    assert_eq!(before.matches("Sent 3000 packets").count(), 4, "{before}");
+    assert!(sent(&up, "vale0:two").0 >= 12_000);
+    common::stdout(&up.run("pkt-gen -i vale0:gen -f tx -n 20000 -R 20000"));
+    let after = guest.end();
+    assert!(before.contains("reached") && after.contains("reached"), "{before}{after}");
+    assert!(after.contains("Received 1"), "{after}");
+    assert!(after.contains("opened interface=\"eth0\""), "{after}");
+    no_complaints(&after);
+    drop(standing);
+}
+
+/// The driver leaves and comes back, the device too, while frames pass; then the interface has what ethtool would ask for.
+const REBIND: &str = "
+at=$(basename $(readlink /sys/class/net/eth0/device))
+up() { ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up; }
+reach() {
+    for i in $(seq 100); do ping -c 1 -W 1 10.1.0.1 >/dev/null && return; done
+    echo unreachable; dmesg | tail -n 20; exit 1
+}
+up; reach
+for i in 1 2 3; do
+    ping -i 0.002 10.1.0.1 >/dev/null & pinging=$!
+    echo $at >/sys/bus/pci/drivers/nvptnet/unbind
+    kill $pinging
+    echo $at >/sys/bus/pci/drivers/nvptnet/bind
+    up; reach
+done
+netvale pkt-gen -i netmap:eth0 -f rx >/tmp/rx 2>&1 & program=$!
+while [ $(cat /sys/class/net/eth0/carrier) = 1 ]; do sleep 0.1; done
+echo 1 >/sys/bus/pci/devices/$at/remove
+echo removed
+kill $program; wait $program
+echo 1 >/sys/bus/pci/rescan
+up; reach
+ip link set eth0 mtu 9000 && echo 9000 accepted
+ip link set eth0 mtu 1500
+ls /sys/class/net/eth0/queues
+ip link set eth0 down; ip link set eth0 up; reach
+echo reached; dmesg
+";
+
+/// Objective: unbinding, binding, taking the device away from under a program and finding it again end in a working interface.
+#[test]
+fn drivers_and_devices_come_and_go() {
+    let _one = ONE.lock();
+    let up = Up::start(&[]);
+    let Some((standing, guest)) = beside_another(&up, REBIND) else { return };
+    let shown = guest.end();
+    for part in ["removed", "9000 accepted", "tx-1", "reached"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    no_complaints(&shown);
+    drop(standing);
+}
+
+/// Waits for a line on the console, and answers it with pings from then on.
+const LOOP: &str = "
+ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
+while true; do
+    for i in $(seq 100); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
+    ping -c 2 -i 0.1 10.1.0.1 >/dev/null && echo reached
+    read line </dev/ttyS0
+    case $line in
+        reboot*) reboot -f ;;
+        off*) exit 0 ;;
+    esac
+done
+";
+
+/// Objective: a guest that reboots finds its device again; one whose QEMU is killed leaves the port ready for the next one, in fresh memory.
+#[test]
+fn reboots_and_kills() {
+    let _one = ONE.lock();
+    let up = Up::start(&[]);
+    let Some((standing, mut guest)) = beside_another(&up, LOOP) else { return };
+    guest.expect("reached");
+    guest.say("reboot");
+    guest.expect("guest: up");
+    guest.expect("reached");
+    assert!(notes(&up, "vale0:two").contains("rings run, frames with virtio-net header"));
+    drop(guest);
+    until("the port is free", || notes(&up, "vale0:two").contains("waits for a virtual machine"));
+    let socket = up.file("two.sock");
+    let mut guest = Guest::start(image().expect("an image"), LOOP, 2, &Nic { ptnet: 5, ..Nic::new(&socket) });
+    guest.expect("reached");
+    guest.say("off");
+    guest.end();
+    drop(standing);
+}
+
+/// Objective: a guest on ptnet and one on virtio-net reach each other, segments whole in both directions, both with offloads.
+#[test]
+fn beside_virtio_net() {
+    let _one = ONE.lock();
+    let Some(image) = image() else { return };
+    let up = Up::start(&[]);
+    let ptnet = port(&up, "two", "--vnet-hdr");
+    let virtio = up.file("one.sock");
+    common::stdout(&up.run(&format!("attach vale0 vhost:{}", virtio.display())));
+    let both = |ptnet_sends: bool| {
+        let (p, v) = (Nic { ptnet: 3, ..Nic::new(&ptnet) }, Nic::new(&virtio));
+        let (from, to) = if ptnet_sends { (&p, &v) } else { (&v, &p) };
+        let mut receiver = Guest::start(image, RECEIVE, 1, to);
+        receiver.expect("ready");
+        same_sum(&Guest::start(image, SEND, 2, from).end(), &receiver.end());
+    };
+    both(true);
+    let (frames, bytes) = sent(&up, "vale0:two");
+    assert!(bytes > 4 << 20 && bytes / frames > 3000, "{bytes} bytes in {frames} frames");
+    both(false);
+    let (frames, bytes) = sent(&up, "vale0:one");
+    assert!(bytes > 4 << 20 && bytes / frames > 3000, "{bytes} bytes in {frames} frames");
 }

@@ -173,12 +173,12 @@ fn mapped(region: &OwnedFd, len: usize) -> Result<Arc<Mapping>, Error> {
     if let Some(map) = known.iter().find_map(same).filter(|map| map.len() == len) {
         return Ok(map);
     }
-    let map = Arc::new(Mapping::map(region.as_fd(), len).map_err(Error::system("map the port's region"))?);
+    let map = Arc::new(Mapping::of_any(region.as_fd(), len).map_err(Error::system("map the port's region"))?);
     known.push((key, Arc::downgrade(&map)));
     Ok(map)
 }
 
-fn rings(
+pub(crate) fn rings(
     reply: &AttachReply,
     map: &Arc<Mapping>,
     bells: &mut impl Iterator<Item = Doorbell>,

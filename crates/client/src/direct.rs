@@ -15,9 +15,9 @@ use netvale_nic::socket::{Buffers, Socket};
 use netvale_portspec::{Base, Directions, PortSpec, Rings};
 
 use crate::error::Error;
-use crate::nics;
 use crate::port::{Options, Port};
 use crate::ring::{RxRing, TxRing};
+use crate::{nics, passed};
 
 /// The region that this program's interfaces share.
 static SHARED: Mutex<Weak<Region>> = Mutex::new(Weak::new());
@@ -36,6 +36,9 @@ pub(crate) fn is_possible(spec: &PortSpec) -> bool {
 /// [`Error::Nic`], [`Error::Region`], [`Error::System`].
 pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     let Base::Netmap { ifname } = spec.name.base() else { return Err(Error::Inconsistent("not an interface")) };
+    if let Some(device) = netvale_nic::passed::device_of(ifname.as_str()) {
+        return passed::open(spec, &device, options);
+    }
     let nic = Nic::open(ifname.as_str())?;
     let queues = nic.interface().queues;
     let which = match spec.rings {

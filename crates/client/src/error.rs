@@ -9,6 +9,9 @@ use thiserror::Error;
 /// Why a port cannot be opened or used.
 #[derive(Debug, Error)]
 pub enum Error {
+    /// A ptnet device of this virtual machine cannot be had.
+    #[error(transparent)]
+    Passed(#[from] netvale_nic::passed::PassedError),
     /// The name is not in netmap's grammar.
     #[error("not a port name\n{0}")]
     Name(#[from] ParseError),

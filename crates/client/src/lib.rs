@@ -47,6 +47,7 @@ mod error;
 pub mod interface;
 mod late;
 mod nics;
+mod passed;
 mod port;
 mod ring;
 

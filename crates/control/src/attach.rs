@@ -165,6 +165,8 @@ pub enum Role {
     Pipe,
 }
 
+mod device;
+
 /// Where the client finds its port in the region, or why it gets none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttachReply {

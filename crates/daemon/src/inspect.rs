@@ -1,6 +1,7 @@
 //! What the daemon tells of its ports: snapshots for `list`, `show`, `top`.
 
 use std::collections::BTreeMap;
+use std::sync::Weak;
 use std::sync::atomic::Ordering;
 
 use netvale_control::types::{
@@ -206,6 +207,7 @@ impl State {
         let mut ports: Vec<_> = self.ports.iter().filter(|(_, r)| on(r)).map(|(n, r)| r.summary(n)).collect();
         if switch.is_none() {
             ports.extend(self.pipes.keys().filter_map(|name| self.show_pipe(name)));
+            ports.extend(self.passed.values().filter_map(Weak::upgrade).map(|port| port.info()));
             ports.extend(self.nics.ports.values().map(|port| PortInfo { rings: Vec::new(), ..port.info() }));
         }
         ports
@@ -214,8 +216,9 @@ impl State {
     /// One port with its rings.
     pub fn show(&self, name: &str) -> Option<PortInfo> {
         let pipe = name.replace('}', "{");
+        let passed = || self.passed.get(name.strip_prefix("netmap:")?).and_then(Weak::upgrade).map(|port| port.info());
         let nic = || self.nics.ports.values().map(NicPort::info).find(|info| info.name == name);
-        self.ports.get(name).map(|r| r.info(name)).or_else(|| self.show_pipe(&pipe)).or_else(nic)
+        self.ports.get(name).map(|r| r.info(name)).or_else(|| self.show_pipe(&pipe)).or_else(nic).or_else(passed)
     }
 
     fn show_pipe(&self, name: &str) -> Option<PortInfo> {

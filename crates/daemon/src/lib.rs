@@ -25,6 +25,7 @@ pub mod netmap;
 mod nic_port;
 pub mod nics;
 pub mod open;
+mod passed;
 pub mod pipes;
 mod ptnets;
 pub mod refusal;

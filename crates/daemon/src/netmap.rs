@@ -410,6 +410,7 @@ impl State {
                 let shape = rings.mem.shape();
                 rings.reply(binding.nifp(), binding.extra_bufs(), 0..shape.tx_rings, 0..shape.rx_rings)
             }
+            Attachment::Passed(held) => held.reply(),
             Attachment::Nic { client, binding } => self.nics.ports.get(client).ok_or_else(gone)?.reply(binding, true),
             Attachment::Pipe { pipe, end, binding } => self.pipes.get(pipe).ok_or_else(gone)?.reply(*end, binding),
         }

@@ -93,7 +93,7 @@ fn is_trusted(caller: Caller) -> bool {
 }
 
 /// The rings that a specification names: those of queues, and behind them the host ring.
-fn wanted(rings: RingsSpec, queues: u32) -> Result<Range<u32>, Refusal> {
+pub(crate) fn wanted(rings: RingsSpec, queues: u32) -> Result<Range<u32>, Refusal> {
     match rings {
         RingsSpec::AllNic => Ok(0..queues),
         RingsSpec::NicAndHost => Ok(0..queues + 1),
@@ -110,7 +110,7 @@ fn wanted(rings: RingsSpec, queues: u32) -> Result<Range<u32>, Refusal> {
 
 impl State {
     /// Who may take an interface away from the kernel: who could do so without the daemon, and whom the configuration lets.
-    fn may_take(&self, name: &str, caller: Caller) -> Result<(), Refusal> {
+    pub(crate) fn may_take(&self, name: &str, caller: Caller) -> Result<(), Refusal> {
         if is_trusted(caller) || self.config.allow_nics.iter().any(|allowed| allowed == name) {
             return Ok(());
         }

@@ -16,6 +16,7 @@ use netvale_portspec::{Base, Directions, Memory, PortSpec, Rings as RingsSpec};
 use rustix::io::Errno;
 
 use crate::holders::Holders;
+use crate::passed::Held;
 use crate::pipes::{Pipe, end_index};
 use crate::refusal::Refusal;
 use crate::rings::Rings;
@@ -42,6 +43,8 @@ pub enum Attachment {
         /// Their `netmap_if`.
         binding: Binding,
     },
+    /// Rings of a ptnet device of the virtual machine that we run in.
+    Passed(Held),
     /// Rings of a network interface.
     Nic {
         /// The connection that opened it.
@@ -99,6 +102,9 @@ impl State {
             }
             Base::Netmap { ifname } => {
                 let ifname = ifname.to_string();
+                if let Some(device) = netvale_nic::passed::device_of(&ifname) {
+                    return self.open_passed(request, &spec, (&ifname, &device), caller);
+                }
                 self.open_nic(request, &spec, &ifname, caller)
             }
         }
@@ -346,7 +352,7 @@ impl State {
                 }
                 self.drop_if_unused(&port, "its client is gone");
             }
-            Attachment::Null { .. } => {}
+            Attachment::Null { .. } | Attachment::Passed(_) => {}
             Attachment::Nic { binding, .. } => {
                 drop(binding);
                 self.close_nic(client);

@@ -71,6 +71,9 @@ fn restrict_files(run_dir: &Path, dirs: &[PathBuf]) -> Result<(), SandboxError> 
         .add_rules(path_beneath_rules([run_dir], all))?
         .add_rules(path_beneath_rules(dirs, all))?
         .add_rules(path_beneath_rules(["/dev/net/tun", "/dev/vfio"], AccessFs::from_file(ABI::V5)))?
+        // Which interface is a ptnet device's, where there are any, and its rings.
+        .add_rules(path_beneath_rules(["/sys/class/net", "/sys/devices"], AccessFs::ReadDir))?
+        .add_rules(path_beneath_rules(netvale_nic::passed::devices(), AccessFs::from_file(ABI::V5)))?
         .restrict_self()?;
     if status.ruleset == landlock::RulesetStatus::NotEnforced {
         tracing::warn!("this kernel has no Landlock: the file system stays reachable");
@@ -109,6 +112,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_openat,
+    libc::SYS_getdents64,
     libc::SYS_readlinkat,
     libc::SYS_unlinkat,
     libc::SYS_ftruncate,

@@ -19,6 +19,7 @@ use crate::devices::Device;
 use crate::holders::Holders;
 use crate::netmap::NewIf;
 use crate::nics::Nics;
+use crate::passed::PassedPort;
 use crate::pipes::Pipe;
 use crate::refusal::Refusal;
 use crate::rings::Rings;
@@ -117,6 +118,8 @@ pub struct State {
     pub newifs: BTreeMap<String, NewIf>,
     /// Network interfaces.
     pub nics: Nics,
+    /// ptnet devices of the virtual machine that we run in, by interface.
+    pub passed: BTreeMap<String, Weak<PassedPort>>,
     /// Clients whose port was taken away: their connections are to be closed.
     pub evicted: Vec<u64>,
     /// Captures that may still be written, also after their ports are gone.
@@ -142,6 +145,7 @@ impl State {
             pipes: BTreeMap::new(),
             newifs: BTreeMap::new(),
             nics: Nics::default(),
+            passed: BTreeMap::new(),
             evicted: Vec::new(),
             captures: Vec::new(),
             regions: Vec::new(),

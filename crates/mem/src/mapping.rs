@@ -41,10 +41,32 @@ impl Mapping {
         if len == 0 || !sealed || u64::try_from(size).unwrap_or(0) < len as u64 {
             return Err(rustix::io::Errno::INVAL);
         }
-        let flags = MapFlags::SHARED;
+        Self::map_whole(fd, len)
+    }
+
+    /// Maps `len` bytes of a device's memory, which nobody can cut short: it goes when the device does.
+    ///
+    /// # Errors
+    /// `EINVAL` when `fd` is no character device or `len` is 0; otherwise what mmap(2) says.
+    pub fn of_device(fd: BorrowedFd<'_>, len: usize) -> rustix::io::Result<Self> {
+        if len == 0 || !is_device(fd)? {
+            return Err(rustix::io::Errno::INVAL);
+        }
+        Self::map_whole(fd, len)
+    }
+
+    /// Maps what another process passed on: a region's file, or a device's memory.
+    ///
+    /// # Errors
+    /// As [`Mapping::map`] and [`Mapping::of_device`].
+    pub fn of_any(fd: BorrowedFd<'_>, len: usize) -> rustix::io::Result<Self> {
+        if is_device(fd)? { Self::of_device(fd, len) } else { Self::map(fd, len) }
+    }
+
+    fn map_whole(fd: BorrowedFd<'_>, len: usize) -> rustix::io::Result<Self> {
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
-        let p =
-            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags, fd, 0)? };
+        let p = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, fd, 0)? };
         let start = NonNull::new(p.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM)?;
         Ok(Mapping { start, len, backing: Backing::Mmap })
     }
@@ -99,6 +121,11 @@ impl Drop for Mapping {
             }
         }
     }
+}
+
+fn is_device(fd: BorrowedFd<'_>) -> rustix::io::Result<bool> {
+    let mode = rustix::fs::fstat(fd)?.st_mode;
+    Ok(rustix::fs::FileType::from_raw_mode(mode) == rustix::fs::FileType::CharacterDevice)
 }
 
 fn heap_layout(len: usize) -> Option<std::alloc::Layout> {

@@ -26,6 +26,7 @@ pub mod iface;
 pub mod ingress;
 pub mod nic;
 pub mod outlet;
+pub mod passed;
 pub mod ring;
 pub mod sizes;
 pub mod socket;

@@ -58,6 +58,11 @@ impl RingIngress {
         self.tx.disarm();
     }
 
+    /// Whether the application published something that has not been taken.
+    pub fn has_news(&self) -> bool {
+        self.tx.has_news()
+    }
+
     /// Kicks towards the application.
     pub fn kicks(&self) -> Arc<KickCounts> {
         self.tx.kicks()

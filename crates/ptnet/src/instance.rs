@@ -188,7 +188,10 @@ impl Instance {
 
     /// Takes the rings away from the workers.
     pub fn stop(&mut self) {
-        self.seats.tx.iter().for_each(|seat| seat.put(None));
+        self.seats.tx.iter().for_each(|seat| {
+            seat.drain();
+            seat.put(None);
+        });
         self.seats.rx.iter().for_each(|seat| seat.put(None));
         self.running = None;
         self.header.set_status(STATUS_LINK_UP);

@@ -8,6 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use std::time::Duration;
+
 use arc_swap::ArcSwapOption;
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_port::ring_in::RingIngress;
@@ -15,6 +17,9 @@ use netvale_port::ring_out::RingEgress;
 use netvale_port::slot::Slot;
 use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters, Scratch};
 use rustix::event::{Timespec, epoll};
+
+/// Looks at a ring that is being drained.
+const DRAINING: u32 = 200;
 
 /// A place for a tx ring: what the guest sends.
 pub struct TxSeat {
@@ -53,6 +58,18 @@ impl TxSeat {
     pub fn forget(&self, doorbell: &Doorbell) {
         // Fails only if it was never added.
         let _ = epoll::delete(&self.epoll, doorbell.as_fd());
+    }
+
+    /// Waits until what the guest has published is on its way: it was sent, also if the guest stops at once. Not for ever: a destination
+    /// may hold senders back.
+    pub fn drain(&self) {
+        for _ in 0..DRAINING {
+            if !self.slot.enter().as_ref().is_some_and(RingIngress::has_news) {
+                return;
+            }
+            self.poke.ring();
+            std::thread::sleep(Duration::from_micros(100));
+        }
     }
 
     /// Puts a ring in, or takes it out. Returns when no worker is at the old one.

@@ -1,0 +1,124 @@
+//! In a virtual machine: its ptnet device's rings, opened by programs as `netmap:IF`.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+
+use netvale_control::attach::{AttachReply, AttachRequest};
+use netvale_control::types::{Owner, PortInfo, PortKind, PortState, RegionInfo};
+use netvale_nic::passed::{Passed, PassedError};
+use netvale_portspec::{Directions, PortSpec};
+use rustix::io::Errno;
+
+use crate::nics::wanted;
+use crate::open::{Attachment, Opened, refuse};
+use crate::refusal::Refusal;
+use crate::state::{Caller, State};
+
+impl From<PassedError> for Refusal {
+    fn from(e: PassedError) -> Self {
+        Refusal::new(e.errno(), e.to_string())
+    }
+}
+
+/// A device whose rings programs have. They share it, as they share a port in netmap.
+pub struct PassedPort {
+    name: String,
+    device: Passed,
+    hdr_len: u32,
+    owner: Caller,
+}
+
+/// What one program has of it.
+pub struct Held {
+    port: Arc<PassedPort>,
+    tx: Range<u32>,
+    rx: Range<u32>,
+    /// Nobody else had it open when this one came.
+    alone: bool,
+}
+
+impl Held {
+    /// What its client is told, and the descriptors that go with it.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the daemon is out of descriptors.
+    pub fn reply(&self) -> Result<(AttachReply, Vec<OwnedFd>), Refusal> {
+        let device = &self.port.device;
+        let described = AttachReply::of_device(device.header());
+        let mut fds = vec![device.memory().try_clone_to_owned()?];
+        for ring in self.tx.clone().chain(self.rx.clone().map(|i| described.tx_rings + i)) {
+            let bell = device.bell(ring).ok_or_else(|| Refusal::internal("a ring without a bell"))?;
+            fds.extend([bell.try_clone_to_owned()?, bell.try_clone_to_owned()?]);
+        }
+        let (tx_bound, rx_bound) = (self.tx.clone(), self.rx.clone());
+        Ok((AttachReply { tx_bound, rx_bound, hdr_len: self.port.hdr_len, alone: self.alone, ..described }, fds))
+    }
+}
+
+impl PassedPort {
+    /// As `netvale show` tells it.
+    pub fn info(&self) -> PortInfo {
+        let described = AttachReply::of_device(self.device.header());
+        PortInfo {
+            name: self.name.clone(),
+            kind: PortKind::Nic,
+            state: PortState::Open,
+            owner: Some(Owner { uid: self.owner.uid, pid: self.owner.pid }),
+            region: Some(RegionInfo {
+                id: 0,
+                bytes: described.memsize,
+                buf_size: described.buf_size,
+                bufs: described.num_bufs,
+                huge: false,
+            }),
+            vnet_hdr: self.hdr_len,
+            notes: vec![
+                "rings of this virtual machine's ptnet device: the host's switch has their counters".to_owned(),
+            ],
+            ..PortInfo::default()
+        }
+    }
+}
+
+impl State {
+    /// Opens a ptnet device of the virtual machine that this daemon runs in.
+    pub(crate) fn open_passed(
+        &mut self,
+        request: &AttachRequest,
+        spec: &PortSpec,
+        (ifname, device): (&str, &Path),
+        caller: Caller,
+    ) -> Result<Opened, Refusal> {
+        self.may_take(ifname, caller)?;
+        if spec.flags.monitor.is_some() {
+            return refuse(Errno::OPNOTSUPP, "interfaces have no monitors: watch the port on the host's switch");
+        }
+        let known = self.passed.get(ifname).and_then(Weak::upgrade);
+        let alone = known.is_none();
+        let port = match known {
+            Some(port) => port,
+            None => {
+                let device = Passed::open(device, request.hdr_len, request.extra_bufs)?;
+                let name = format!("netmap:{ifname}");
+                let port = Arc::new(PassedPort { name, device, hdr_len: request.hdr_len, owner: caller });
+                self.passed.insert(ifname.to_owned(), Arc::downgrade(&port));
+                port
+            }
+        };
+        let described = AttachReply::of_device(port.device.header());
+        let bound = |rings: u32, other: Directions| match spec.rings {
+            _ if spec.flags.directions == other => Ok(0..0),
+            which => wanted(which, rings),
+        };
+        let (tx, rx) = (bound(described.tx_rings, Directions::Rx)?, bound(described.rx_rings, Directions::Tx)?);
+        if tx.end > described.tx_rings || rx.end > described.rx_rings {
+            return refuse(Errno::OPNOTSUPP, "a ptnet device has no host rings");
+        }
+        let held = Held { port, tx, rx, alone };
+        let (reply, fds) = held.reply()?;
+        tracing::info!(interface = ifname, uid = caller.uid, pid = caller.pid, "opened");
+        Ok((reply, fds, Attachment::Passed(held)))
+    }
+}

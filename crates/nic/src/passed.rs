@@ -1,0 +1,161 @@
+//! A ptnet device in a virtual machine, from the inside: its rings taken from the guest's network interface.
+//!
+//! The guest's kernel driver (`guest/linux`) offers `/dev/nvptnetN`: the device's memory to map, and a descriptor for each ring that is rung and
+//! read like an eventfd. As long as it is open the interface has no carrier.
+#![allow(unsafe_code)]
+
+use std::mem::offset_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use netvale_abi::ptnet::{self, FEATURE_VNET_HDR, HEADER_BYTES, PtnetHeader, word};
+use netvale_mem::Mapping;
+use netvale_mem::words::Words;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use thiserror::Error;
+
+/// Why the rings cannot be had.
+#[derive(Debug, Error)]
+pub enum PassedError {
+    /// A step failed.
+    #[error("{device}: cannot {what}: {source}")]
+    Step {
+        /// The character device.
+        device: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        source: Errno,
+    },
+    /// Somebody has it.
+    #[error("{0} is open in another program: its rings are one program's at a time")]
+    Busy(PathBuf),
+    /// The host's header makes no sense.
+    #[error("{0}: the host describes a device that cannot be")]
+    Header(PathBuf),
+    /// No header offered.
+    #[error("{0}: the host offers no virtio-net header: attach the port there with --vnet-hdr")]
+    NoHeader(PathBuf),
+}
+
+impl PassedError {
+    /// The error number that fits.
+    pub fn errno(&self) -> Errno {
+        match self {
+            PassedError::Step { source, .. } => *source,
+            PassedError::Busy(_) => Errno::BUSY,
+            PassedError::Header(_) => Errno::PROTO,
+            PassedError::NoHeader(_) => Errno::IO,
+        }
+    }
+}
+
+/// The character device of an interface, if it is a ptnet device's.
+pub fn device_of(interface: &str) -> Option<PathBuf> {
+    // Not a path to anywhere else.
+    if interface.contains('/') || interface.starts_with('.') {
+        return None;
+    }
+    let faces = std::fs::read_dir(format!("/sys/class/net/{interface}/device/misc")).ok()?;
+    let name =
+        faces.flatten().map(|entry| entry.file_name()).find(|name| name.to_string_lossy().starts_with("nvptnet"))?;
+    Some(Path::new("/dev").join(name))
+}
+
+/// All character devices of ptnet devices that are there now.
+pub fn devices() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("nvptnet"))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+/// The words of a device's header.
+pub type Header = [u32; size_of::<PtnetHeader>() / 4];
+
+/// Rings of a ptnet device, ours until dropped.
+#[derive(Debug)]
+pub struct Passed {
+    file: OwnedFd,
+    bells: Vec<OwnedFd>,
+    header: Header,
+}
+
+/// `struct nvpt_start` of the driver.
+#[repr(C)]
+struct Start {
+    features: u32,
+    extra_bufs: u32,
+}
+
+/// `_IOW('N', number, size)`.
+const fn iow(number: u32, size: usize) -> libc::c_ulong {
+    (1 << 30 | (size as u32) << 16 | (b'N' as u32) << 8 | number) as libc::c_ulong
+}
+
+fn ioctl<T>(fd: BorrowedFd<'_>, code: libc::c_ulong, argument: &T) -> Result<libc::c_int, Errno> {
+    // SAFETY: a live descriptor; the driver reads the size that is part of the code from a structure that is that large.
+    let done = unsafe { libc::ioctl(fd.as_raw_fd(), code, std::ptr::from_ref(argument)) };
+    if done < 0 {
+        let error = std::io::Error::last_os_error().raw_os_error();
+        return Err(error.map_or(Errno::IO, Errno::from_raw_os_error));
+    }
+    Ok(done)
+}
+
+impl Passed {
+    /// Takes the rings of the device behind `device`, with `hdr_len` bytes of virtio-net header before each frame.
+    ///
+    /// # Errors
+    /// [`PassedError`].
+    pub fn open(device: &Path, hdr_len: u32, extra_bufs: u32) -> Result<Passed, PassedError> {
+        let step = |what| move |source| PassedError::Step { device: device.into(), what, source };
+        let file = match rustix::fs::open(device, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+            Err(Errno::BUSY) => return Err(PassedError::Busy(device.into())),
+            other => other.map_err(step("open it"))?,
+        };
+        let start = Start { features: if hdr_len > 0 { FEATURE_VNET_HDR } else { 0 }, extra_bufs };
+        match ioctl(file.as_fd(), iow(1, size_of::<Start>()), &start) {
+            Err(Errno::OPNOTSUPP) => return Err(PassedError::NoHeader(device.into())),
+            other => other.map_err(step("start the rings"))?,
+        };
+        let page = Mapping::of_device(file.as_fd(), HEADER_BYTES as usize).map_err(step("map its memory"))?;
+        let words = Words::new(&Arc::new(page), 0, size_of::<PtnetHeader>() / 4);
+        let words = words.ok_or_else(|| PassedError::Header(device.into()))?;
+        let header: Header = std::array::from_fn(|i| words.load(i));
+        let rings = rings_of(&header).ok_or_else(|| PassedError::Header(device.into()))?;
+        let mut this = Passed { file, bells: Vec::new(), header };
+        for ring in 0..rings {
+            let bell = ioctl(this.file.as_fd(), iow(2, 4), &ring).map_err(step("get a ring's bell"))?;
+            // SAFETY: a fresh descriptor that the driver made for us.
+            this.bells.push(unsafe { OwnedFd::from_raw_fd(bell) });
+        }
+        Ok(this)
+    }
+
+    /// The header, as it stood when the rings had been started.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The memory, to be mapped by others.
+    pub fn memory(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// What rings the host for a ring (tx rings first), and becomes readable when the host has news.
+    pub fn bell(&self, ring: u32) -> Option<BorrowedFd<'_>> {
+        self.bells.get(ring as usize).map(AsFd::as_fd)
+    }
+}
+
+/// Rings of both directions; none if that cannot be.
+fn rings_of(header: &Header) -> Option<u32> {
+    let of = |at: usize| header.get(at).copied().filter(|n| (1..=64).contains(n));
+    let known = [header[0], header[1]] == ptnet::MAGIC && header[2] == ptnet::VERSION;
+    let (tx, rx) = (of(word(offset_of!(PtnetHeader, tx_rings)))?, of(word(offset_of!(PtnetHeader, rx_rings)))?);
+    known.then_some(tx + rx)
+}
