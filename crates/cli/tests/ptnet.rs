@@ -22,20 +22,23 @@ fn port(up: &Up, name: &str, options: &str) -> PathBuf {
     socket
 }
 
+/// Fetches a file as soon as somebody has one.
 const RECEIVE: &str = "
 ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
 echo ready
-nc -l -p 5000 >/tmp/file
+for i in $(seq 200); do busybox wget -q -O /tmp/file http://10.1.0.2:5000/file 2>/dev/null && break; sleep 0.1; done
 md5sum /tmp/file
 ";
 
+/// Has one, once it has reached the other guest.
 const SEND: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 for i in $(seq 50); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
 ping -c 3 -i 0.1 10.1.0.1 || exit 1
 dd if=/dev/urandom of=/tmp/file bs=64k count=64 2>/dev/null
 md5sum /tmp/file
-nc 10.1.0.1 5000 -e dd if=/tmp/file bs=64k
+busybox httpd -p 5000 -h /tmp
+read line </dev/ttyS0
 ";
 
 /// A ping and 4 MiB of TCP from one guest to another. Returns the frames the sender sent and their bytes.
@@ -47,15 +50,18 @@ fn ping_and_tcp(options: &str, qemu: Qemu) -> Option<(u64, u64)> {
     let mut receiver = Guest::start(image, RECEIVE, 1, &nic(&one));
     receiver.expect("ready");
     let sender = Guest::start(image, SEND, 2, &nic(&two));
-    same_sum(&sender.end(), &receiver.end());
+    same_sum(sender, receiver);
     Some(sent(&up, "vale0:two"))
 }
 
 /// Pings came through, and the file arrived as it was sent.
-fn same_sum(theirs: &str, ours: &str) {
+fn same_sum(mut sender: Guest, receiver: Guest) {
+    let ours = receiver.end();
+    sender.say("off");
+    let theirs = sender.end();
     assert!(theirs.contains("0% packet loss"), "{theirs}");
     let sum = |text: &str| text.lines().find(|l| l.contains("/tmp/file")).map(|l| l[..32].to_owned());
-    assert!(sum(ours).is_some() && sum(ours) == sum(theirs), "{ours}\n{theirs}");
+    assert!(sum(&ours).is_some() && sum(&ours) == sum(&theirs), "{ours}\n{theirs}");
 }
 
 /// Frames and bytes that a port sent into the switch.
@@ -259,7 +265,7 @@ fn beside_virtio_net() {
         let (from, to) = if ptnet_sends { (&p, &v) } else { (&v, &p) };
         let mut receiver = Guest::start(image, RECEIVE, 1, to);
         receiver.expect("ready");
-        same_sum(&Guest::start(image, SEND, 2, from).end(), &receiver.end());
+        same_sum(Guest::start(image, SEND, 2, from), receiver);
     };
     both(true);
     let (frames, bytes) = sent(&up, "vale0:two");
