@@ -17,12 +17,13 @@ use crate::contender::Contender;
 use crate::scenarios::compat::{Native, SystemPcap};
 use crate::scenarios::copy::AlignedCopy;
 use crate::scenarios::nic::Nic;
+use crate::scenarios::ptnet::{self, Rings};
 use crate::scenarios::vhost::{Pairing, guests, pvp};
 
 /// Every peer there is, best known first. A case takes those that [`Contender::fits`].
 #[must_use]
 pub fn all() -> Vec<Box<dyn Contender>> {
-    vec![
+    let mut peers: Vec<Box<dyn Contender>> = vec![
         Box::new(AlignedCopy),
         Box::new(net_ring::NetRing::Macswap),
         Box::new(net_ring::NetRing::Io),
@@ -50,5 +51,8 @@ pub fn all() -> Vec<Box<dyn Contender>> {
         Box::new(Nic::Dpdk),
         Box::new(Nic::Packet),
         Box::new(Nic::Sendto),
-    ]
+        Box::new(Rings::Local),
+    ];
+    peers.extend(ptnet::virtio());
+    peers
 }

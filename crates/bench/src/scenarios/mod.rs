@@ -8,6 +8,7 @@ pub mod latency;
 pub mod nic;
 pub mod own;
 pub mod pipe;
+pub mod ptnet;
 pub mod stations;
 pub mod tap;
 pub mod traffic;
@@ -140,6 +141,7 @@ const ALL: &[Scenario] = &[
     vhost::pvp::SCENARIO,
     vhost::guests::SCENARIO,
     nic::SCENARIO,
+    ptnet::SCENARIO,
 ];
 
 /// The scenario of that name.

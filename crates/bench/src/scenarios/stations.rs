@@ -61,12 +61,17 @@ pub struct Stations<T, R> {
 impl<T: Ring, R: Ring> Stations<T, R> {
     /// Sends on `tx`, fully prepared, and receives on `rx`.
     pub fn new(plan: Plan, case: &Case, touch: Touch, tx: Vec<T>, rx: Vec<R>) -> Self {
+        Self::with_header(plan, (case, 0), touch, tx, rx)
+    }
+
+    /// The same with an empty virtio-net header before each frame.
+    pub fn with_header(plan: Plan, (case, hdr_len): (&Case, u32), touch: Touch, tx: Vec<T>, rx: Vec<R>) -> Self {
         let sender = |(index, ring): (u16, T)| {
-            let mut sender = plan.sender(index, case.frame_bytes, touch);
+            let mut sender = plan.sender(index, case.frame_bytes, touch).with_header(hdr_len);
             sender.fill(&ring);
             (ring, sender)
         };
-        let receivers: Vec<_> = rx.into_iter().map(|ring| (ring, Receiver::new(touch))).collect();
+        let receivers: Vec<_> = rx.into_iter().map(|ring| (ring, Receiver::new(touch).with_header(hdr_len))).collect();
         let room: u64 = receivers.iter().map(|(ring, _)| u64::from(ring.mem().num_slots()) - 1).sum();
         Self {
             senders: (0..).zip(tx).map(sender).collect(),

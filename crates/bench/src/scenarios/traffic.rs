@@ -9,6 +9,8 @@ use netvale_mem::appl::AppRing;
 
 use crate::error::{BenchError, Result};
 
+/// An empty virtio-net header.
+const HEADER: [u8; 12] = [0; 12];
 /// The first cache line of a frame, as far as the shortest frame goes: what testpmd's forwarding modes touch, too.
 pub const LINE: usize = 60;
 /// Slots of a ring: buffers of both directions stay in a second-level cache of 2 MiB, at 1,500 bytes, too.
@@ -109,6 +111,8 @@ const STATION: u64 = 0xffff_0000;
 #[derive(Debug)]
 pub struct Sender {
     frame: Vec<u8>,
+    /// Bytes of empty virtio-net header before each frame.
+    hdr_len: u32,
     touch: Touch,
     first: u16,
     count: u16,
@@ -123,13 +127,28 @@ impl Sender {
     /// A sender of frames of `len` bytes; `count` is at least 1.
     #[must_use]
     pub fn new(station: u16, (first, count): (u16, u16), len: u32, touch: Touch) -> Self {
-        Self { frame: frame(first, station, len), touch, first, count: count.max(1), turn: 0, bursts: false, sent: 0 }
+        Self {
+            frame: frame(first, station, len),
+            hdr_len: 0,
+            touch,
+            first,
+            count: count.max(1),
+            turn: 0,
+            bursts: false,
+            sent: 0,
+        }
     }
 
     /// Sends each batch to one station.
     #[must_use]
     pub fn in_bursts(self) -> Self {
         Self { bursts: true, ..self }
+    }
+
+    /// Puts an empty virtio-net header of so many bytes before each frame.
+    #[must_use]
+    pub fn with_header(self, hdr_len: u32) -> Self {
+        Self { hdr_len, ..self }
     }
 
     #[inline]
@@ -151,7 +170,9 @@ impl Sender {
     pub fn fill(&mut self, ring: &impl Ring) {
         for k in 0..ring.space() {
             self.address_next();
-            ring.mem().write(ring.mem().slot_word(ring.at(k)).buf_idx, 0, &self.frame);
+            let buf_idx = ring.mem().slot_word(ring.at(k)).buf_idx;
+            ring.mem().write(buf_idx, 0, &HEADER[..self.hdr_len as usize]);
+            ring.mem().write(buf_idx, self.hdr_len, &self.frame);
         }
     }
 
@@ -159,7 +180,7 @@ impl Sender {
     #[inline]
     pub fn send(&mut self, ring: &mut impl Ring, batch: u32) -> u32 {
         let n = ring.space().min(batch);
-        let len = self.frame.len() as u16;
+        let (len, hdr_len) = (self.hdr_len as u16 + self.frame.len() as u16, self.hdr_len);
         if self.bursts {
             self.next_station();
         }
@@ -173,11 +194,15 @@ impl Sender {
                 Touch::Nothing => {}
                 Touch::Line => {
                     self.address_next();
-                    mem.write(mem.slot_word(i).buf_idx, 0, &self.frame[..LINE]);
+                    let buf_idx = mem.slot_word(i).buf_idx;
+                    if hdr_len > 0 {
+                        mem.write(buf_idx, 0, &HEADER[..hdr_len as usize]);
+                    }
+                    mem.write(buf_idx, hdr_len, &self.frame[..LINE]);
                 }
                 Touch::All => {
                     self.address_next();
-                    mem.write(mem.slot_word(i).buf_idx, 0, &self.frame);
+                    mem.write(mem.slot_word(i).buf_idx, hdr_len, &self.frame);
                 }
             }
             mem.set_len_flags(i, len, 0);
@@ -193,6 +218,8 @@ impl Sender {
 #[derive(Debug)]
 pub struct Receiver {
     touch: Touch,
+    /// Bytes of virtio-net header before each frame.
+    hdr_len: u32,
     room: [u8; LONGEST],
     /// Frames received so far.
     pub received: u64,
@@ -204,7 +231,13 @@ impl Receiver {
     /// A receiver.
     #[must_use]
     pub fn new(touch: Touch) -> Self {
-        Self { touch, room: [0; LONGEST], received: 0, wrong: 0 }
+        Self { touch, hdr_len: 0, room: [0; LONGEST], received: 0, wrong: 0 }
+    }
+
+    /// Looks behind a virtio-net header of so many bytes.
+    #[must_use]
+    pub fn with_header(self, hdr_len: u32) -> Self {
+        Self { hdr_len, ..self }
     }
 
     /// Takes up to `batch` frames and syncs once. Returns how many.
@@ -221,7 +254,7 @@ impl Receiver {
                     if k + AHEAD < n {
                         mem.prefetch_read(mem.slot_word(ring.at(k + AHEAD)).buf_idx);
                     }
-                    mem.read(mem.slot_word(ring.at(k)).buf_idx, 0, &mut line);
+                    mem.read(mem.slot_word(ring.at(k)).buf_idx, self.hdr_len, &mut line);
                     self.check(black_box(&line));
                 }
             }
@@ -229,8 +262,8 @@ impl Receiver {
                 for k in 0..n {
                     let mem = ring.mem();
                     let slot = mem.slot_word(ring.at(k));
-                    let len = usize::from(slot.len).min(LONGEST);
-                    mem.read(slot.buf_idx, 0, &mut self.room[..len]);
+                    let len = usize::from(slot.len).saturating_sub(self.hdr_len as usize).min(LONGEST);
+                    mem.read(slot.buf_idx, self.hdr_len, &mut self.room[..len]);
                     let line = *self.room.first_chunk().unwrap_or(&[0; LINE]);
                     self.check(black_box(&line));
                 }

@@ -83,7 +83,10 @@ impl Contender for Vale {
         if case.variant.starts_with("embedded") {
             return Ok(Box::new(Embedded::start(case, cores.0)?));
         }
-        Ok(Box::new(Running::start(case, cores)?))
+        let daemon = Daemon::start(cores.1, "")?;
+        let open = |name: &str| daemon.open(&format!("vale0:{name}"), SLOTS);
+        let ports = ports(Plan::of(case), open)?;
+        Ok(Box::new(Running::start((case, 0), cores, daemon, ports)?))
     }
 }
 
@@ -106,7 +109,21 @@ impl Cost {
     }
 }
 
-struct Running {
+/// The ports of a case: those that send, and those that receive.
+pub type Ports = (Vec<Port>, Vec<Port>);
+
+/// Opens them by their names.
+///
+/// # Errors
+/// Those of `open`.
+pub fn ports(plan: Plan, open: impl Fn(&str) -> Result<Port>) -> Result<Ports> {
+    let senders = (0..plan.senders).map(|index| open(&format!("from{index}"))).collect::<Result<Vec<_>>>()?;
+    let receivers = (0..plan.receivers).map(|index| open(&format!("to{index}"))).collect::<Result<Vec<_>>>()?;
+    Ok((senders, receivers))
+}
+
+/// Applications on ports of a daemon's switch, under way.
+pub struct Running {
     case: Case,
     core: usize,
     worker_core: usize,
@@ -120,19 +137,24 @@ struct Running {
 }
 
 impl Running {
-    fn start(case: &Case, (core, worker_core): (usize, usize)) -> Result<Self> {
+    /// Applications on `core` send on and receive from ports whose frames have so many bytes of header before them.
+    ///
+    /// # Errors
+    /// No frame passes.
+    pub fn start(
+        (case, hdr_len): (&Case, u32),
+        (core, worker_core): (usize, usize),
+        daemon: Daemon,
+        (mut senders, mut receivers): Ports,
+    ) -> Result<Self> {
         let plan = Plan::of(case);
-        let daemon = Daemon::start(worker_core, "")?;
-        let open = |what: &str, index: u16| daemon.open(&format!("vale0:{what}{index}"), SLOTS);
-        let mut senders = (0..plan.senders).map(|index| open("from", index)).collect::<Result<Vec<_>>>()?;
-        let mut receivers = (0..plan.receivers).map(|index| open("to", index)).collect::<Result<Vec<_>>>()?;
         for (index, port) in (0..).zip(&mut receivers) {
-            announce(port, plan.behind(index))?;
+            announce(port, plan.behind(index), hdr_len)?;
         }
         daemon.wait_for_frames(u64::from(plan.receivers) * u64::from(plan.stations))?;
         let tx = senders.iter_mut().flat_map(|port| port.take_rings().0).collect();
         let rx = receivers.iter_mut().flat_map(|port| port.take_rings().1).collect();
-        let mut stations = Stations::new(plan, case, touch(case), tx, rx);
+        let mut stations = Stations::with_header(plan, (case, hdr_len), touch(case), tx, rx);
         let drops_before = daemon.drops()?;
         // What was flooded while addresses were unknown is none of the measurement's.
         daemon.worker.freeze()?;
@@ -153,11 +175,11 @@ impl Running {
 }
 
 /// Sends a frame from each station, so that the switch knows where they are.
-fn announce(port: &mut Port, stations: impl Iterator<Item = u16>) -> Result<()> {
+fn announce(port: &mut Port, stations: impl Iterator<Item = u16>, hdr_len: u32) -> Result<()> {
     // To an address nobody has: the others' first frames are all flooded.
     let nobody = u16::MAX;
     for station in stations {
-        let bytes = frame(nobody, station, 60);
+        let bytes = [vec![0; hdr_len as usize], frame(nobody, station, 60)].concat();
         let sent = interrupt::poll_until(LEARNING, || {
             let sent = port.tx()[0].send(&bytes);
             port.sync();

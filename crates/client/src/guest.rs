@@ -1,0 +1,114 @@
+//! The guest's part of a ptnet port, played by a program on the host: for tests and measurements, and for programs that speak to a port the way a
+//! virtual machine does.
+
+use std::mem::{MaybeUninit, offset_of};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use netvale_abi::ptnet::{COMMAND_START, FEATURE_VNET_HDR, HEADER_BYTES, PtnetHeader, word};
+use netvale_control::attach::AttachReply;
+use netvale_mem::Mapping;
+use netvale_mem::notify::Doorbell;
+use netvale_mem::words::Words;
+use netvale_port::door::{nap, socket};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix};
+
+use crate::connect::rings;
+use crate::error::Error;
+use crate::port::Port;
+
+/// How long the host may take for anything.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Numbers before those with doorbells: version, our own number, memory.
+const FIRST: usize = 3;
+
+macro_rules! at {
+    ($field:ident) => {
+        word(offset_of!(PtnetHeader, $field))
+    };
+}
+
+impl Port {
+    /// Takes the guest's place at the ptnet port that listens at `path`, with `hdr_len` (0 or 12) bytes of virtio-net header before each frame.
+    ///
+    /// # Errors
+    /// [`Error::System`]; [`Error::Inconsistent`] when the other end is no ptnet port; [`Error::Refused`].
+    pub fn as_guest(path: &Path, hdr_len: u32) -> Result<Port, Error> {
+        let connection = socket().map_err(Error::system("make a socket"))?;
+        let address = SocketAddrUnix::new(path).map_err(Error::system("use the path as a socket's"))?;
+        rustix::net::connect(&connection, &address).map_err(Error::system("reach the ptnet port"))?;
+        let first = (0..FIRST).map(|_| hear(&connection)).collect::<Result<Vec<_>, _>>()?;
+        let memory = first.into_iter().find_map(|(_, fd)| fd).ok_or(Error::Inconsistent("no memory"))?;
+        let len = rustix::fs::fstat(&memory).map_err(Error::system("look at the memory"))?.st_size;
+        let len = usize::try_from(len).map_err(|_| Error::Inconsistent("memory too large for this machine"))?;
+        let map = Arc::new(Mapping::map(memory.as_fd(), len).map_err(Error::system("map the memory"))?);
+        let words = Words::new(&map, 0, (HEADER_BYTES / 4) as usize).ok_or(Error::Inconsistent("no header"))?;
+        let vectors = words.load(at!(vectors)) as usize;
+        let mut bells = (0..2 * vectors.min(64)).map(|_| bell(&connection)).collect::<Result<Vec<_>, _>>()?;
+        let wakes = bells.split_off(vectors.min(64));
+        start(&words, bells.last().zip(wakes.last()), hdr_len)?;
+        let header: Vec<u32> = (0..size_of::<PtnetHeader>() / 4).map(|i| words.load(i)).collect();
+        let reply = AttachReply::of_device(&header);
+        let (tx_bound, rx_bound) = (0..reply.tx_rings.min(64), 0..reply.rx_rings.min(64));
+        let reply = AttachReply { tx_bound, rx_bound, hdr_len, alone: true, ..reply };
+        let mut pairs = bells.into_iter().zip(wakes).flat_map(|(doorbell, wake)| [doorbell, wake]);
+        let (tx, rx) = rings(&reply, &map, &mut pairs)?;
+        Ok(Port::direct(format!("ptnet:{}", path.display()), (reply, map), (tx, rx), Arc::new(connection)))
+    }
+}
+
+/// Has the host start the rings.
+fn start(words: &Words, control: Option<(&Doorbell, &Doorbell)>, hdr_len: u32) -> Result<(), Error> {
+    let (doorbell, news) = control.ok_or(Error::Inconsistent("no doorbells"))?;
+    let number = words.load(at!(number)).wrapping_add(1);
+    words.store(at!(wanted), if hdr_len > 0 { FEATURE_VNET_HDR } else { 0 });
+    words.store(at!(wanted_bufs), 0);
+    words.store(at!(command), COMMAND_START);
+    words.store(at!(number), number);
+    doorbell.ring();
+    let limit = Instant::now() + PATIENCE;
+    while words.load(at!(answered)) != number {
+        if Instant::now() > limit {
+            return Err(Error::System { what: "start the rings", source: Errno::TIMEDOUT.into() });
+        }
+        nap(news.as_fd(), Duration::from_millis(10));
+        news.drain();
+    }
+    match words.load(at!(result)) {
+        0 => Ok(()),
+        errno => Err(Error::Refused { errno: errno.cast_signed(), text: "the host does not start the rings".into() }),
+    }
+}
+
+fn bell(connection: &OwnedFd) -> Result<Doorbell, Error> {
+    let (_, fd) = hear(connection)?;
+    fd.map(Doorbell::from_fd).ok_or(Error::Inconsistent("a vector without a descriptor"))
+}
+
+/// A number, and the descriptor that came with it.
+fn hear(connection: &OwnedFd) -> Result<(i64, Option<OwnedFd>), Error> {
+    let (mut bytes, mut got, mut fd) = ([0u8; 8], 0, None);
+    while got < bytes.len() {
+        let limit = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
+        let ready = poll(&mut [PollFd::new(connection, PollFlags::IN)], Some(&limit));
+        if matches!(ready, Ok(0)) {
+            return Err(Error::System { what: "hear from the ptnet port", source: Errno::TIMEDOUT.into() });
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut iov = [std::io::IoSliceMut::new(bytes.get_mut(got..).unwrap_or_default())];
+        match rustix::net::recvmsg(connection, &mut iov, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Ok(message) if message.bytes == 0 => return Err(Error::Closed),
+            Ok(message) => got += message.bytes,
+            Err(Errno::AGAIN | Errno::INTR) => continue,
+            Err(e) => return Err(Error::system("hear from the ptnet port")(e)),
+        }
+        let rights = |m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None };
+        fd = control.drain().filter_map(rights).flatten().next().or(fd);
+    }
+    Ok((i64::from_le_bytes(bytes), fd))
+}
