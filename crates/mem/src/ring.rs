@@ -171,6 +171,25 @@ impl RingMem {
         }
     }
 
+    /// As [`prefetch_read`](Self::prefetch_read), with the line behind the first: a short frame behind a header begins in one and ends in
+    /// the other.
+    #[inline]
+    pub fn prefetch_read_two(&self, idx: u32) {
+        if let Some(p) = self.buf(idx) {
+            crate::copy::prefetch_read(p.as_ptr());
+            crate::copy::prefetch_read(p.as_ptr().wrapping_add(64));
+        }
+    }
+
+    /// The same to be written.
+    #[inline]
+    pub fn prefetch_write_two(&self, idx: u32) {
+        if let Some(p) = self.buf(idx) {
+            crate::copy::prefetch_write(p.as_ptr());
+            crate::copy::prefetch_write(p.as_ptr().wrapping_add(64));
+        }
+    }
+
     /// Copies `bytes` into buffer `idx` at `at`. Returns whether it fits; nothing is written otherwise.
     #[inline]
     pub fn write(&self, idx: u32, at: u32, bytes: &[u8]) -> bool {
@@ -189,8 +208,9 @@ impl RingMem {
         true
     }
 
+    /// Start of `len` bytes at `at` in buffer `idx`; none when any of them lies outside.
     #[inline]
-    fn within(&self, idx: u32, at: u32, len: usize) -> Option<NonNull<u8>> {
+    pub fn within(&self, idx: u32, at: u32, len: usize) -> Option<NonNull<u8>> {
         let room = self.buf_size().checked_sub(at)? as usize;
         let p = self.buf(idx)?;
         // SAFETY: at <= buf_size, so the result is inside the buffer or one past its end.

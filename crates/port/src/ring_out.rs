@@ -39,29 +39,43 @@ impl RingEgress {
     fn deliver_plain(&self, batch: &Batch, picks: &[u16]) -> usize {
         let Some(lease) = self.lease(picks.len() as u32, |room| room) else { return 0 };
         let count = lease.count as usize;
-        self.fill_plain(batch, picks, &lease);
+        self.fill_any_plain(batch, picks, &lease);
         self.rx.complete(lease);
         count
     }
 
-    /// Copies as many picks as the lease has slots.
     #[inline]
-    fn fill_plain(&self, batch: &Batch, picks: &[u16], lease: &Lease) {
+    fn fill_any_plain(&self, batch: &Batch, picks: &[u16], lease: &Lease) {
+        match self.hdr_len.get() {
+            0 => self.fill_plain::<0>(batch, picks, lease),
+            10 => self.fill_plain::<10>(batch, picks, lease),
+            _ => self.fill_plain::<12>(batch, picks, lease),
+        }
+    }
+
+    /// Copies as many picks as the lease has slots, each behind a header that says that nothing is left to do.
+    #[inline]
+    fn fill_plain<const HDR: usize>(&self, batch: &Batch, picks: &[u16], lease: &Lease) {
         let ring = &self.rx.side().ring;
         let mut slot = lease.slot;
         let (mut bytes, mut bad) = (0u64, 0u64);
-        let mut ahead = Ahead::new(ring, lease);
+        let mut ahead = Ahead::<HDR>::new(ring, lease);
         for &pick in picks.iter().take(lease.count as usize) {
             ahead.step(ring);
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
-            match ring.buf(ring.slot_word(slot).buf_idx) {
+            // The header's length may have been changed since room was made for the frames.
+            let fits = HDR == 0 || frame.len() + HDR <= ring.buf_size() as usize;
+            match ring.buf(ring.slot_word(slot).buf_idx).filter(|_| fits) {
                 Some(buf) => {
-                    // SAFETY: a plain frame has one piece and at most buf_size bytes; `buf` is a whole buffer of our live
-                    // mapping; a frame from the same region lies in another port's slot or, if the application named the
-                    // buffer twice, at worst overlaps itself exactly.
-                    unsafe { frame.copy_single_to(buf.as_ptr()) };
+                    // SAFETY: a plain frame has one piece and, behind the header, at most buf_size bytes; `buf` is a whole buffer of
+                    // our live mapping; a frame from the same region lies in another port's slot or, if the application named the
+                    // buffer twice, at worst overlaps itself.
+                    unsafe {
+                        netvale_mem::copy::copy_bytes([0u8; HDR].as_ptr(), buf.as_ptr(), HDR);
+                        frame.copy_single_to(buf.as_ptr().add(HDR));
+                    }
                     bytes += frame.len() as u64;
-                    ring.set_len_flags(slot, frame.len() as u16, 0);
+                    ring.set_len_flags(slot, (frame.len() + HDR) as u16, 0);
                 }
                 None => {
                     bad += 1;
@@ -83,7 +97,7 @@ impl RingEgress {
     /// Whether every frame of a batch can be copied into one slot as it is.
     #[inline]
     fn takes_plain(&self, batch: &Batch) -> bool {
-        self.hdr_len.get() == 0 && batch.is_plain(self.rx.side().ring.buf_size())
+        batch.is_plain(self.rx.side().ring.buf_size() - self.hdr_len.get())
     }
 
     #[inline]
@@ -167,19 +181,25 @@ impl RingEgress {
 }
 
 /// Asks for the buffers of slots that are to be filled, some frames ahead: the receiver's core read them last.
-struct Ahead {
+struct Ahead<const HDR: usize> {
     slot: u32,
     left: u32,
 }
 
-impl Ahead {
+impl<const HDR: usize> Ahead<HDR> {
     const FRAMES: u32 = 8;
+
+    #[inline]
+    fn ask(ring: &RingMem, slot: u32) {
+        let buf_idx = ring.slot_word(slot).buf_idx;
+        if HDR == 0 { ring.prefetch_write(buf_idx) } else { ring.prefetch_write_two(buf_idx) }
+    }
 
     #[inline]
     fn new(ring: &RingMem, lease: &Lease) -> Self {
         let mut slot = lease.slot;
         for _ in 0..lease.count.min(Self::FRAMES) {
-            ring.prefetch_write(ring.slot_word(slot).buf_idx);
+            Self::ask(ring, slot);
             slot = ring.next(slot);
         }
         Self { slot, left: lease.count.saturating_sub(Self::FRAMES) }
@@ -188,7 +208,7 @@ impl Ahead {
     #[inline]
     fn step(&mut self, ring: &RingMem) {
         if self.left > 0 {
-            ring.prefetch_write(ring.slot_word(self.slot).buf_idx);
+            Self::ask(ring, self.slot);
             (self.slot, self.left) = (ring.next(self.slot), self.left - 1);
         }
     }
@@ -219,7 +239,7 @@ impl Staged for RingEgress {
 
     #[inline]
     fn fill(&self, batch: &Batch, picks: &[u16], lease: Lease) {
-        self.fill_plain(batch, picks, &lease);
+        self.fill_any_plain(batch, picks, &lease);
         self.rx.end(lease);
     }
 
@@ -258,14 +278,9 @@ impl<'a> SlotWriter<'a> {
     fn frame(&mut self, hdr_len: u32, frame: &FrameRef<'_>) {
         let header = crate::soft::header_bytes(&frame.offload());
         self.put(hdr_len, &header, frame.len(), |at, ring, buf, to, n| {
-            let mut done = 0;
-            let mut chunk = [0u8; 2048];
-            while done < n {
-                let got = frame.copy_out(at + done, &mut chunk[..(n - done).min(2048)]);
-                if got == 0 || !ring.write(buf, to + done as u32, &chunk[..got]) {
-                    return;
-                }
-                done += got;
+            if let Some(place) = ring.within(buf, to, n) {
+                // SAFETY: `within` checked that n bytes of a buffer of our live mapping lie there.
+                unsafe { frame.copy_out_raw(at, place.as_ptr(), n) };
             }
         });
     }

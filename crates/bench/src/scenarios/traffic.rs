@@ -188,7 +188,8 @@ impl Sender {
             let i = ring.at(k);
             let mem = ring.mem();
             if self.touch != Touch::Nothing && k + AHEAD < n {
-                mem.prefetch_write(mem.slot_word(ring.at(k + AHEAD)).buf_idx);
+                let buf_idx = mem.slot_word(ring.at(k + AHEAD)).buf_idx;
+                if hdr_len == 0 { mem.prefetch_write(buf_idx) } else { mem.prefetch_write_two(buf_idx) }
             }
             match self.touch {
                 Touch::Nothing => {}
@@ -252,7 +253,8 @@ impl Receiver {
                     let mut line = [0u8; LINE];
                     let mem = ring.mem();
                     if k + AHEAD < n {
-                        mem.prefetch_read(mem.slot_word(ring.at(k + AHEAD)).buf_idx);
+                        let buf_idx = mem.slot_word(ring.at(k + AHEAD)).buf_idx;
+                        if self.hdr_len == 0 { mem.prefetch_read(buf_idx) } else { mem.prefetch_read_two(buf_idx) }
                     }
                     mem.read(mem.slot_word(ring.at(k)).buf_idx, self.hdr_len, &mut line);
                     self.check(black_box(&line));
