@@ -93,7 +93,10 @@ impl PortRecord {
     fn ring_in(&self, i: usize, counters: &RingCounters) -> RingInfo {
         let base = RingInfo { dir: Direction::In, index: i as u32, ..counted(counters) };
         let worker = self.placed.get(i).map(|p| p.worker as u32);
-        let Some(tx) = self.rings().and_then(|r| r.tx.get(i)) else { return RingInfo { worker, ..base } };
+        let Some(tx) = self.rings().and_then(|r| r.tx.get(i)) else {
+            let (kicks_sent, kicks_suppressed, kicks_received) = self.ptnet_kicks(Direction::In, i);
+            return RingInfo { worker, kicks_sent, kicks_suppressed, kicks_received, ..base };
+        };
         RingInfo {
             kicks_sent: tx.kicks.sent(),
             kicks_suppressed: tx.kicks.suppressed(),
@@ -105,9 +108,20 @@ impl PortRecord {
 
     fn ring_out(&self, i: usize, counters: &RingCounters) -> RingInfo {
         let base = RingInfo { dir: Direction::Out, index: i as u32, ..counted(counters) };
-        let Some(rx) = self.rings().and_then(|r| r.rx.get(i)) else { return base };
+        let Some(rx) = self.rings().and_then(|r| r.rx.get(i)) else {
+            let (kicks_sent, kicks_suppressed, _) = self.ptnet_kicks(Direction::Out, i);
+            return RingInfo { kicks_sent, kicks_suppressed, ..base };
+        };
         let (sent, suppressed) = rx.host().kicks();
         RingInfo { kicks_sent: sent, kicks_suppressed: suppressed, ..with_indices(base, rx.host().side()) }
+    }
+
+    /// Of a ptnet device's ring: interrupts sent and saved, and kicks got. Zero elsewhere.
+    fn ptnet_kicks(&self, dir: Direction, i: usize) -> (u64, u64, u64) {
+        match &self.kind {
+            Kind::Device(d) => d.ptnet.as_ref().map_or((0, 0, 0), |p| p.ring_kicks(dir == Direction::In, i)),
+            Kind::Local(_) | Kind::Monitor(_) => (0, 0, 0),
+        }
     }
 
     /// Warnings: what an application did to its rings that will cost it frames.

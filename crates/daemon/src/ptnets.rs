@@ -54,14 +54,13 @@ pub fn info(port: &PtnetPort) -> PtnetInfo {
 /// Sentences for `netvale show`.
 pub fn notes(port: &PtnetPort) -> Vec<String> {
     let state = port.state();
-    let (sent, saved, kicks) = port.notifications();
     let rings = match state.running {
         Some(0) => "rings run",
         Some(_) => "rings run, frames with virtio-net header",
         None => "rings stopped",
     };
     let mut notes = vec![if state.connected {
-        format!("virtual machine connected, {rings}; {sent} interrupts to it, {saved} saved, {kicks} kicks from it")
+        format!("virtual machine connected, {rings}")
     } else {
         format!("waits for a virtual machine; there were {}", state.connections)
     }];

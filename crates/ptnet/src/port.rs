@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use netvale_mem::notify::Doorbell;
+use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_port::door::{Door, DoorError, nap};
 use netvale_port::{Egress, Ingress};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -146,20 +146,13 @@ impl PtnetPort {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Interrupts sent to the guest and saved, and kicks from it, all rings together.
-    pub fn notifications(&self) -> (u64, u64, u64) {
-        let (mut sent, mut saved, mut kicks) = (0, 0, 0);
-        for seat in &self.seats.tx {
-            sent += seat.kicks.sent();
-            saved += seat.kicks.suppressed();
-            kicks += seat.kicks.received();
+    /// Interrupts sent to the guest and saved, and kicks from it, for a ring the guest sends on (`tx`) or one it receives on.
+    pub fn ring_kicks(&self, tx: bool, i: usize) -> (u64, u64, u64) {
+        if tx {
+            let of = |kicks: &KickCounts| (kicks.sent(), kicks.suppressed(), kicks.received());
+            return self.seats.tx.get(i).map_or((0, 0, 0), |seat| of(&seat.kicks));
         }
-        for seat in &self.seats.rx {
-            let (s, u) = seat.kicks();
-            sent += s;
-            saved += u;
-        }
-        (sent, saved, kicks)
+        self.seats.rx.get(i).map_or((0, 0, 0), |seat| (seat.kicks().0, seat.kicks().1, 0))
     }
 }
 

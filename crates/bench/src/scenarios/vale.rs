@@ -95,16 +95,21 @@ impl Contender for Vale {
 struct Cost {
     busy_percent: f64,
     ns_a_frame: f64,
+    /// Kicks in both directions for a thousand frames that crossed.
+    kicks: f64,
 }
 
 impl Cost {
     fn between(before: &StatsReply, after: &StatsReply) -> Self {
         let busy = |stats: &StatsReply| stats.workers.iter().map(|worker| worker.busy_ns).sum::<u64>();
         let frames = |stats: &StatsReply| stats.ports.iter().map(|port| port.in_frames).sum::<u64>();
+        let kicks =
+            |stats: &StatsReply| stats.ports.iter().map(|port| port.kicks_sent + port.kicks_received).sum::<u64>();
         let busy_ns = (busy(after) - busy(before)) as f64;
         Self {
             busy_percent: 100.0 * busy_ns / (after.now_ns - before.now_ns).max(1) as f64,
             ns_a_frame: busy_ns / (frames(after) - frames(before)).max(1) as f64,
+            kicks: 1000.0 * (kicks(after) - kicks(before)) as f64 / (frames(after) - frames(before)).max(1) as f64,
         }
     }
 }
@@ -229,6 +234,7 @@ impl Session for Running {
             ("bytes".into(), touch(&self.case).words().into()),
             ("worker_busy_percent".into(), format!("{:.0}", self.cost.busy_percent)),
             ("worker_ns_a_frame".into(), format!("{:.1}", self.cost.ns_a_frame)),
+            ("kicks_a_thousand_frames".into(), format!("{:.3}", self.cost.kicks)),
             ("drop_percent".into(), format!("{:.3}", self.drop_percent)),
         ]
     }
