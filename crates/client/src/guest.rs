@@ -32,12 +32,22 @@ macro_rules! at {
     };
 }
 
-impl Port {
-    /// Takes the guest's place at the ptnet port that listens at `path`, with `hdr_len` (0 or 12) bytes of virtio-net header before each frame.
+/// A guest without a driver: memory, doorbells, and nothing that keeps it from writing nonsense.
+#[derive(Debug)]
+pub struct Guest {
+    connection: OwnedFd,
+    map: Arc<Mapping>,
+    header: Words,
+    doorbells: Vec<Doorbell>,
+    vectors: Vec<Doorbell>,
+}
+
+impl Guest {
+    /// Comes to the port that listens at `path`.
     ///
     /// # Errors
-    /// [`Error::System`]; [`Error::Inconsistent`] when the other end is no ptnet port; [`Error::Refused`].
-    pub fn as_guest(path: &Path, hdr_len: u32) -> Result<Port, Error> {
+    /// [`Error::System`]; [`Error::Inconsistent`] when the other end is no ptnet port.
+    pub fn connect(path: &Path) -> Result<Guest, Error> {
         let connection = socket().map_err(Error::system("make a socket"))?;
         let address = SocketAddrUnix::new(path).map_err(Error::system("use the path as a socket's"))?;
         rustix::net::connect(&connection, &address).map_err(Error::system("reach the ptnet port"))?;
@@ -46,41 +56,82 @@ impl Port {
         let len = rustix::fs::fstat(&memory).map_err(Error::system("look at the memory"))?.st_size;
         let len = usize::try_from(len).map_err(|_| Error::Inconsistent("memory too large for this machine"))?;
         let map = Arc::new(Mapping::map(memory.as_fd(), len).map_err(Error::system("map the memory"))?);
-        let words = Words::new(&map, 0, (HEADER_BYTES / 4) as usize).ok_or(Error::Inconsistent("no header"))?;
-        let vectors = words.load(at!(vectors)) as usize;
-        let mut bells = (0..2 * vectors.min(64)).map(|_| bell(&connection)).collect::<Result<Vec<_>, _>>()?;
-        let wakes = bells.split_off(vectors.min(64));
-        start(&words, bells.last().zip(wakes.last()), hdr_len)?;
-        let header: Vec<u32> = (0..size_of::<PtnetHeader>() / 4).map(|i| words.load(i)).collect();
+        let header = Words::new(&map, 0, (HEADER_BYTES / 4) as usize).ok_or(Error::Inconsistent("no header"))?;
+        let count = (header.load(at!(vectors)) as usize).min(64);
+        let bells = || (0..count).map(|_| bell(&connection)).collect::<Result<Vec<_>, _>>();
+        let (doorbells, vectors) = (bells()?, bells()?);
+        Ok(Guest { connection, map, header, doorbells, vectors })
+    }
+
+    /// The connection: a guest has nothing to say on it.
+    pub fn connection(&self) -> &OwnedFd {
+        &self.connection
+    }
+
+    /// The device's memory.
+    pub fn memory(&self) -> &Arc<Mapping> {
+        &self.map
+    }
+
+    /// What rings the host: tx rings, rx rings, commands.
+    pub fn doorbells(&self) -> &[Doorbell] {
+        &self.doorbells
+    }
+
+    /// Gives a command, and waits for its answer: 0, or an error number.
+    ///
+    /// # Errors
+    /// [`Error::System`] when there is none.
+    pub fn command(&self, what: u32, features: u32, extra_bufs: u32) -> Result<u32, Error> {
+        let (words, bells) = (&self.header, self.doorbells.last().zip(self.vectors.last()));
+        let (doorbell, news) = bells.ok_or(Error::Inconsistent("no doorbells"))?;
+        let number = words.load(at!(number)).wrapping_add(1);
+        words.store(at!(wanted), features);
+        words.store(at!(wanted_bufs), extra_bufs);
+        words.store(at!(command), what);
+        words.store(at!(number), number);
+        doorbell.ring();
+        let limit = Instant::now() + PATIENCE;
+        while words.load(at!(answered)) != number {
+            if Instant::now() > limit {
+                return Err(Error::System { what: "have the host obey", source: Errno::TIMEDOUT.into() });
+            }
+            nap(news.as_fd(), Duration::from_millis(10));
+            news.drain();
+        }
+        Ok(words.load(at!(result)))
+    }
+
+    /// Starts the rings, with `hdr_len` (0 or 12) bytes of virtio-net header before each frame.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], and as [`Guest::command`].
+    pub fn into_port(self, hdr_len: u32) -> Result<Port, Error> {
+        let features = if hdr_len > 0 { FEATURE_VNET_HDR } else { 0 };
+        match self.command(COMMAND_START, features, 0)? {
+            0 => {}
+            errno => {
+                let text = "the host does not start the rings".into();
+                return Err(Error::Refused { errno: errno.cast_signed(), text });
+            }
+        }
+        let header: Vec<u32> = (0..size_of::<PtnetHeader>() / 4).map(|i| self.header.load(i)).collect();
         let reply = AttachReply::of_device(&header);
         let (tx_bound, rx_bound) = (0..reply.tx_rings.min(64), 0..reply.rx_rings.min(64));
         let reply = AttachReply { tx_bound, rx_bound, hdr_len, alone: true, ..reply };
-        let mut pairs = bells.into_iter().zip(wakes).flat_map(|(doorbell, wake)| [doorbell, wake]);
-        let (tx, rx) = rings(&reply, &map, &mut pairs)?;
-        Ok(Port::direct(format!("ptnet:{}", path.display()), (reply, map), (tx, rx), Arc::new(connection)))
+        let mut pairs = self.doorbells.into_iter().zip(self.vectors).flat_map(|(doorbell, wake)| [doorbell, wake]);
+        let (tx, rx) = rings(&reply, &self.map, &mut pairs)?;
+        Ok(Port::direct("ptnet".to_owned(), (reply, self.map), (tx, rx), Arc::new(self.connection)))
     }
 }
 
-/// Has the host start the rings.
-fn start(words: &Words, control: Option<(&Doorbell, &Doorbell)>, hdr_len: u32) -> Result<(), Error> {
-    let (doorbell, news) = control.ok_or(Error::Inconsistent("no doorbells"))?;
-    let number = words.load(at!(number)).wrapping_add(1);
-    words.store(at!(wanted), if hdr_len > 0 { FEATURE_VNET_HDR } else { 0 });
-    words.store(at!(wanted_bufs), 0);
-    words.store(at!(command), COMMAND_START);
-    words.store(at!(number), number);
-    doorbell.ring();
-    let limit = Instant::now() + PATIENCE;
-    while words.load(at!(answered)) != number {
-        if Instant::now() > limit {
-            return Err(Error::System { what: "start the rings", source: Errno::TIMEDOUT.into() });
-        }
-        nap(news.as_fd(), Duration::from_millis(10));
-        news.drain();
-    }
-    match words.load(at!(result)) {
-        0 => Ok(()),
-        errno => Err(Error::Refused { errno: errno.cast_signed(), text: "the host does not start the rings".into() }),
+impl Port {
+    /// Takes the guest's place at the ptnet port that listens at `path`, with `hdr_len` (0 or 12) bytes of virtio-net header before each frame.
+    ///
+    /// # Errors
+    /// [`Error::System`]; [`Error::Inconsistent`] when the other end is no ptnet port; [`Error::Refused`].
+    pub fn as_guest(path: &Path, hdr_len: u32) -> Result<Port, Error> {
+        Guest::connect(path)?.into_port(hdr_len)
     }
 }
 

@@ -44,7 +44,7 @@ pub mod raw {
 mod connect;
 mod direct;
 mod error;
-mod guest;
+pub mod guest;
 pub mod interface;
 mod late;
 mod nics;

@@ -22,6 +22,9 @@ use crate::seats::{RxSeat, SeatIngress, TxSeat};
 /// Most rings in one direction.
 pub const MAX_RINGS: u32 = 16;
 
+/// Fewest and most slots of a ring: fewer are no use to a driver.
+pub const SLOTS: std::ops::RangeInclusive<u32> = 4..=*netvale_mem::layout::RING_SLOTS_RANGE.end();
+
 /// What a port is made with.
 #[derive(Clone, Debug)]
 pub struct PtnetOptions {
@@ -37,6 +40,9 @@ pub enum PtnetError {
     /// Too many rings, or none.
     #[error("{0} rings asked for; a ptnet device has 1 to {MAX_RINGS} each way")]
     Rings(u32),
+    /// Too many slots, or too few.
+    #[error("{0} slots a ring asked for; a ptnet device has {least} to {most}", least = SLOTS.start(), most = SLOTS.end())]
+    Slots(u32),
     /// Nobody can listen there.
     #[error(transparent)]
     Door(#[from] DoorError),
@@ -57,7 +63,7 @@ impl PtnetError {
     /// The error number that fits.
     pub fn errno(&self) -> Errno {
         match self {
-            PtnetError::Rings(_) => Errno::INVAL,
+            PtnetError::Rings(_) | PtnetError::Slots(_) => Errno::INVAL,
             PtnetError::Door(why) => why.errno(),
             PtnetError::Device(crate::instance::InstanceError::System(source)) => *source,
             PtnetError::Device(crate::instance::InstanceError::Region(_)) => Errno::NOMEM,
@@ -114,6 +120,9 @@ impl PtnetPort {
             if rings == 0 || rings > MAX_RINGS {
                 return Err(PtnetError::Rings(rings));
             }
+        }
+        if !SLOTS.contains(&c.slots) {
+            return Err(PtnetError::Slots(c.slots));
         }
         let step = |what| move |source| PtnetError::Step { what, source };
         let mut seats = Seats::default();
