@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! abi → mem → port → { switch, tap, pcapport, nic, vhost, ptnet } → daemon → cli      mem → pci → vhost
-//! abi → portspec, control → { client, daemon }      mem, nic → client → { capi, pcap, bench, cli }
+//! abi → portspec, control → { client, daemon }      mem, nic, pci → client → { capi, pcap, bench, cli }
 //! wire → { port, switch, tap, pcapport, client, daemon }
 //! ```
 //!
@@ -25,7 +25,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("pci", &["abi", "mem"]),
     ("vhost", &["abi", "mem", "wire", "port", "pci"]),
     ("ptnet", &["abi", "mem", "port"]),
-    ("client", &["abi", "mem", "wire", "port", "nic", "portspec", "control"]),
+    ("client", &["abi", "mem", "wire", "port", "nic", "pci", "portspec", "control"]),
     ("capi", &["abi", "mem", "portspec", "control", "client"]),
     ("pcap", &["abi", "mem", "portspec", "control", "client"]),
     (

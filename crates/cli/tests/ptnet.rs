@@ -274,3 +274,45 @@ fn beside_virtio_net() {
     let (frames, bytes) = sent(&up, "vale0:one");
     assert!(bytes > 4 << 20 && bytes / frames > 3000, "{bytes} bytes in {frames} frames");
 }
+
+/// The device without our driver: polled through sysfs, then with interrupts through vfio.
+const BARE: &str = "
+at=$(basename $(readlink /sys/class/net/eth0/device))
+pci=/sys/bus/pci/devices/$at
+netvale pkt-gen -i ptnet-pci:$at -f tx -n 10 2>&1 | grep 'has a driver' || exit 1
+echo $at >$pci/driver/unbind
+netvale pkt-gen -i ptnet-pci:$at -f tx -n 3000 -D 02:00:00:00:00:07 || exit 1
+echo polling
+netvale pkt-gen -i ptnet-pci:$at -f rx -n 500 -W || exit 1
+echo vfio-pci >$pci/driver_override
+echo $at >/sys/bus/pci/drivers_probe
+netvale pkt-gen -i ptnet-pci:$at -f tx -n 3000 -D 02:00:00:00:00:07 || exit 1
+echo interrupted
+netvale pkt-gen -i ptnet-pci:$at -f rx -n 500 -W || exit 1
+echo >$pci/driver_override
+echo $at >$pci/driver/unbind
+echo $at >/sys/bus/pci/drivers/nvptnet/bind
+ip link set eth0 up; cat /sys/class/net/eth0/carrier
+";
+
+/// Objective: a program in the guest drives the device with nothing but what any kernel has, with an IOMMU woken by its interrupts.
+#[test]
+fn without_a_driver() {
+    let _one = ONE.lock();
+    let Some(image) = image() else { return };
+    let up = Up::start(&[]);
+    let socket = port(&up, "two", "");
+    let more = ["-device", "intel-iommu,intremap=on"].map(String::from);
+    let (machine, kernel) = (",kernel-irqchip=split", " intel_iommu=on");
+    let mut guest =
+        Guest::start_with_netvale(image, BARE, 2, &Nic { ptnet: 3, more: &more, machine, kernel, ..Nic::new(&socket) });
+    let mut shown = String::new();
+    for word in ["polling\r\n", "interrupted\r\n"] {
+        shown += &guest.expect(word);
+        assert!(shown.contains("Sent 3000 packets"), "{shown}");
+        common::stdout(&up.run("pkt-gen -i vale0:gen -f tx -n 20000 -R 20000"));
+    }
+    shown += &guest.end();
+    assert!(shown.matches("Received ").count() == 2 && sent(&up, "vale0:two").0 >= 6000, "{shown}");
+    no_complaints(&shown);
+}

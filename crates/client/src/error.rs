@@ -9,6 +9,9 @@ use thiserror::Error;
 /// Why a port cannot be opened or used.
 #[derive(Debug, Error)]
 pub enum Error {
+    /// A PCI function cannot be had.
+    #[error(transparent)]
+    Pci(#[from] netvale_pci::PciError),
     /// A ptnet device of this virtual machine cannot be had.
     #[error(transparent)]
     Passed(#[from] netvale_nic::passed::PassedError),

@@ -1,6 +1,7 @@
 //! The guest's part of a ptnet port, played by a program on the host: for tests and measurements, and for programs that speak to a port the way a
 //! virtual machine does.
 
+use std::any::Any;
 use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -32,10 +33,12 @@ macro_rules! at {
     };
 }
 
+pub mod pci;
+
 /// A guest without a driver: memory, doorbells, and nothing that keeps it from writing nonsense.
-#[derive(Debug)]
 pub struct Guest {
-    connection: OwnedFd,
+    /// A connection, or a function: kept as long as the guest.
+    keep: Arc<dyn Any + Send + Sync>,
     map: Arc<Mapping>,
     header: Words,
     doorbells: Vec<Doorbell>,
@@ -48,7 +51,7 @@ impl Guest {
     /// # Errors
     /// [`Error::System`]; [`Error::Inconsistent`] when the other end is no ptnet port.
     pub fn connect(path: &Path) -> Result<Guest, Error> {
-        let connection = socket().map_err(Error::system("make a socket"))?;
+        let connection = Arc::new(socket().map_err(Error::system("make a socket"))?);
         let address = SocketAddrUnix::new(path).map_err(Error::system("use the path as a socket's"))?;
         rustix::net::connect(&connection, &address).map_err(Error::system("reach the ptnet port"))?;
         let first = (0..FIRST).map(|_| hear(&connection)).collect::<Result<Vec<_>, _>>()?;
@@ -56,16 +59,15 @@ impl Guest {
         let len = rustix::fs::fstat(&memory).map_err(Error::system("look at the memory"))?.st_size;
         let len = usize::try_from(len).map_err(|_| Error::Inconsistent("memory too large for this machine"))?;
         let map = Arc::new(Mapping::map(memory.as_fd(), len).map_err(Error::system("map the memory"))?);
-        let header = Words::new(&map, 0, (HEADER_BYTES / 4) as usize).ok_or(Error::Inconsistent("no header"))?;
-        let count = (header.load(at!(vectors)) as usize).min(64);
+        let (header, count) = header(&map)?;
         let bells = || (0..count).map(|_| bell(&connection)).collect::<Result<Vec<_>, _>>();
         let (doorbells, vectors) = (bells()?, bells()?);
-        Ok(Guest { connection, map, header, doorbells, vectors })
+        Ok(Guest { keep: connection, map, header, doorbells, vectors })
     }
 
-    /// The connection: a guest has nothing to say on it.
-    pub fn connection(&self) -> &OwnedFd {
-        &self.connection
+    /// The connection, if there is one: a guest has nothing to say on it.
+    pub fn connection(&self) -> Option<&OwnedFd> {
+        self.keep.downcast_ref()
     }
 
     /// The device's memory.
@@ -121,7 +123,7 @@ impl Guest {
         let reply = AttachReply { tx_bound, rx_bound, hdr_len, alone: true, ..reply };
         let mut pairs = self.doorbells.into_iter().zip(self.vectors).flat_map(|(doorbell, wake)| [doorbell, wake]);
         let (tx, rx) = rings(&reply, &self.map, &mut pairs)?;
-        Ok(Port::direct("ptnet".to_owned(), (reply, self.map), (tx, rx), Arc::new(self.connection)))
+        Ok(Port::direct("ptnet".to_owned(), (reply, self.map), (tx, rx), self.keep))
     }
 }
 
@@ -133,6 +135,21 @@ impl Port {
     pub fn as_guest(path: &Path, hdr_len: u32) -> Result<Port, Error> {
         Guest::connect(path)?.into_port(hdr_len)
     }
+}
+
+/// The header of a device's memory, and the number of its vectors; what else is in it is looked at when the rings are made.
+fn header(map: &Arc<Mapping>) -> Result<(Words, usize), Error> {
+    let header = Words::new(map, 0, (HEADER_BYTES / 4) as usize).ok_or(Error::Inconsistent("no header"))?;
+    let found = [header.load(at!(magic)), header.load(at!(magic) + 1)];
+    if found != netvale_abi::ptnet::MAGIC {
+        return Err(Error::Inconsistent("no ptnet header"));
+    }
+    let version = header.load(at!(version));
+    if version != netvale_abi::ptnet::VERSION {
+        return Err(Error::Inconsistent("a version of ptnet that this program does not know"));
+    }
+    let vectors = header.load(at!(vectors)) as usize;
+    Ok((header, vectors.clamp(3, 64)))
 }
 
 fn bell(connection: &OwnedFd) -> Result<Doorbell, Error> {

@@ -78,12 +78,15 @@ impl Port {
         Self::open_with(name, &Options::default())
     }
 
-    /// Opens a port with options. Without a daemon, interfaces (`netmap:eth0`, `netmap:eth0-1`) are opened by this program itself, which
+    /// Opens a port with options. In a virtual machine `ptnet-pci:0000:00:05.0` is a ptnet device without a driver. Without a daemon, interfaces (`netmap:eth0`, `netmap:eth0-1`) are opened by this program itself, which
     /// takes the privilege to do so.
     ///
     /// # Errors
     /// As [`Port::open`].
     pub fn open_with(name: &str, options: &Options) -> Result<Port, Error> {
+        if let Some(address) = name.strip_prefix("ptnet-pci:") {
+            return crate::guest::pci::open(address, options.hdr_len);
+        }
         // Parsed here for the sake of an error that points at the character; the daemon parses it again.
         let spec = PortSpec::parse(name)?;
         match connect_to(options.run_dir.as_deref()) {

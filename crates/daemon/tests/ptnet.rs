@@ -124,7 +124,7 @@ fn those_who_talk() {
     let guest = Guest::connect(&path).unwrap();
     let mark = Words::new(guest.memory(), 1 << 16, 1).unwrap();
     mark.store(0, 0xdead_beef);
-    rustix::net::send(guest.connection(), b"hello", SendFlags::NOSIGNAL).unwrap();
+    rustix::net::send(guest.connection().unwrap(), b"hello", SendFlags::NOSIGNAL).unwrap();
     until("it is shown out", || notes(&d, "one").contains("no ivshmem client does"));
     let next = Guest::connect(&path).unwrap();
     assert_eq!(Words::new(next.memory(), 1 << 16, 1).unwrap().load(0), 0);

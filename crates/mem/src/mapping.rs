@@ -41,7 +41,7 @@ impl Mapping {
         if len == 0 || !sealed || u64::try_from(size).unwrap_or(0) < len as u64 {
             return Err(rustix::io::Errno::INVAL);
         }
-        Self::map_whole(fd, len)
+        Self::map_whole(fd, 0, len)
     }
 
     /// Maps `len` bytes of a device's memory, which nobody can cut short: it goes when the device does.
@@ -52,7 +52,19 @@ impl Mapping {
         if len == 0 || !is_device(fd)? {
             return Err(rustix::io::Errno::INVAL);
         }
-        Self::map_whole(fd, len)
+        Self::map_whole(fd, 0, len)
+    }
+
+    /// Maps `len` bytes at `offset` of the registers or memory of a PCI function. The caller vouches for the descriptor: what sysfs or vfio
+    /// gave, which stays as long as the function.
+    ///
+    /// # Errors
+    /// `EINVAL` when `len` is 0; otherwise what mmap(2) says.
+    pub fn of_function(fd: BorrowedFd<'_>, offset: u64, len: usize) -> rustix::io::Result<Self> {
+        if len == 0 {
+            return Err(rustix::io::Errno::INVAL);
+        }
+        Self::map_whole(fd, offset, len)
     }
 
     /// Maps what another process passed on: a region's file, or a device's memory.
@@ -63,10 +75,10 @@ impl Mapping {
         if is_device(fd)? { Self::of_device(fd, len) } else { Self::map(fd, len) }
     }
 
-    fn map_whole(fd: BorrowedFd<'_>, len: usize) -> rustix::io::Result<Self> {
+    fn map_whole(fd: BorrowedFd<'_>, offset: u64, len: usize) -> rustix::io::Result<Self> {
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
-        let p = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, fd, 0)? };
+        let p = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, fd, offset)? };
         let start = NonNull::new(p.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM)?;
         Ok(Mapping { start, len, backing: Backing::Mmap })
     }

@@ -94,9 +94,22 @@ impl KickCounts {
     }
 }
 
-/// An eventfd: what is rung when the other side armed its `need_kick`.
+/// What is rung when the other side armed its `need_kick`: an eventfd, or a register of a device.
 #[derive(Debug)]
-pub struct Doorbell(OwnedFd);
+pub struct Doorbell {
+    fd: OwnedFd,
+    #[cfg(not(loom))]
+    register: Option<Register>,
+}
+
+/// A register that is written, and what to.
+#[cfg(not(loom))]
+#[derive(Clone, Debug)]
+struct Register {
+    words: crate::words::Words,
+    index: usize,
+    value: u32,
+}
 
 impl Doorbell {
     /// A new doorbell, non-blocking.
@@ -104,28 +117,46 @@ impl Doorbell {
     /// # Errors
     /// What eventfd(2) says.
     pub fn new() -> rustix::io::Result<Self> {
-        rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Doorbell)
+        rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Doorbell::from_fd)
     }
 
     /// A doorbell received from somebody else. It is only ever written 8 bytes or read non-blockingly.
     pub fn from_fd(fd: OwnedFd) -> Self {
-        Doorbell(fd)
+        Doorbell {
+            fd,
+            #[cfg(not(loom))]
+            register: None,
+        }
+    }
+
+    /// A doorbell that is a device's register: ringing it writes `value` into word `index`. Its descriptor never becomes readable.
+    ///
+    /// # Errors
+    /// What eventfd(2) says.
+    #[cfg(not(loom))]
+    pub fn register(words: crate::words::Words, index: usize, value: u32) -> rustix::io::Result<Self> {
+        Ok(Doorbell { register: Some(Register { words, index, value }), ..Doorbell::new()? })
     }
 
     /// Its descriptor.
     pub fn into_fd(self) -> OwnedFd {
-        self.0
+        self.fd
     }
 
     /// Rings it. A counter that is full (a peer that never reads) already is a pending wake-up, so errors do not matter.
     pub fn ring(&self) {
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+        #[cfg(not(loom))]
+        if let Some(r) = &self.register {
+            r.words.store(r.index, r.value);
+            return;
+        }
+        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 
     /// Takes back pending rings, so that the next wait sleeps. Returns whether there was one.
     pub fn drain(&self) -> bool {
         let mut count = [0u8; 8];
-        matches!(rustix::io::read(&self.0, &mut count), Ok(8))
+        matches!(rustix::io::read(&self.fd, &mut count), Ok(8))
     }
 
     /// A second handle to the same doorbell.
@@ -133,12 +164,16 @@ impl Doorbell {
     /// # Errors
     /// What dup(2) says.
     pub fn try_clone(&self) -> std::io::Result<Self> {
-        self.0.try_clone().map(Doorbell)
+        Ok(Doorbell {
+            fd: self.fd.try_clone()?,
+            #[cfg(not(loom))]
+            register: self.register.clone(),
+        })
     }
 }
 
 impl AsFd for Doorbell {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }

@@ -202,6 +202,17 @@ impl Function {
         Bar::map(self.device.as_fd(), start + from, len).map_err(|source| self.failed("map its registers", source))
     }
 
+    /// All of a base address register's space that is memory, mapped: memory that others write to.
+    ///
+    /// # Errors
+    /// [`PciError`].
+    pub fn memory(&self, bar: u32) -> Result<Mapping, PciError> {
+        let (start, size) = if bar < 6 { self.device.place(bar).unwrap_or_default() } else { (0, 0) };
+        let none = || PciError::NoRegister { address: self.address.clone(), bar, at: 0 };
+        let len = usize::try_from(size).ok().filter(|&len| len > 0).ok_or_else(none)?;
+        Mapping::of_function(self.device.as_fd(), start, len).map_err(|source| self.failed("map its memory", source))
+    }
+
     /// Lets the function read and write `memory`, which it sees at `iova`.
     ///
     /// # Errors
