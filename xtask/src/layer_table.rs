@@ -1,7 +1,7 @@
 //! The layers, written once: which workspace crate may use which.
 //!
 //! ```text
-//! abi → mem → port → { switch, tap, pcapport, nic, vhost, ptnet } → daemon → cli      mem → pci → vhost
+//! abi → mem → port → { switch, tap, pcapport, nic, vhost, ptnet } → daemon → cli      mem → pci → vhost      mem → vfio-user → ptnet
 //! abi → portspec, control → { client, daemon }      mem, nic, pci → client → { capi, pcap, bench, cli }
 //! wire → { port, switch, tap, pcapport, client, daemon }
 //! ```
@@ -24,7 +24,8 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("nic", &["abi", "mem", "port"]),
     ("pci", &["abi", "mem"]),
     ("vhost", &["abi", "mem", "wire", "port", "pci"]),
-    ("ptnet", &["abi", "mem", "port"]),
+    ("vfio-user", &["mem"]),
+    ("ptnet", &["abi", "mem", "port", "vfio-user"]),
     ("client", &["abi", "mem", "wire", "port", "nic", "pci", "portspec", "control"]),
     ("capi", &["abi", "mem", "portspec", "control", "client"]),
     ("pcap", &["abi", "mem", "portspec", "control", "client"]),

@@ -36,12 +36,21 @@ impl Mapping {
     /// `EINVAL` when the file is shorter than `len`, could still be shortened (no shrink seal: a truncated file turns
     /// every access into SIGBUS) or `len` is 0; otherwise what mmap(2) says.
     pub fn map(fd: BorrowedFd<'_>, len: usize) -> rustix::io::Result<Self> {
-        let size = rustix::fs::fstat(fd)?.st_size;
+        Self::part(fd, 0, len)
+    }
+
+    /// Maps a part of a file: `len` bytes at `offset`, which is a multiple of the page size.
+    ///
+    /// # Errors
+    /// As [`Mapping::map`].
+    pub fn part(fd: BorrowedFd<'_>, offset: u64, len: usize) -> rustix::io::Result<Self> {
+        let size = u64::try_from(rustix::fs::fstat(fd)?.st_size).unwrap_or(0);
         let sealed = rustix::fs::fcntl_get_seals(fd)?.contains(SealFlags::SHRINK);
-        if len == 0 || !sealed || u64::try_from(size).unwrap_or(0) < len as u64 {
+        let fits = offset.checked_add(len as u64).is_some_and(|end| end <= size);
+        if len == 0 || !sealed || !fits {
             return Err(rustix::io::Errno::INVAL);
         }
-        Self::map_whole(fd, 0, len)
+        Self::map_whole(fd, offset, len)
     }
 
     /// Maps `len` bytes of a device's memory, which nobody can cut short: it goes when the device does.

@@ -1,0 +1,135 @@
+//! The guest's memory: windows of its address space, each a part of a file of the hypervisor's.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use netvale_mem::Mapping;
+use rustix::io::Errno;
+
+/// Most windows.
+pub const MAX_WINDOWS: usize = 1024;
+/// Readable and writable.
+const BOTH: u32 = 0b11;
+
+/// One window.
+#[derive(Clone, Debug)]
+struct Window {
+    size: u64,
+    /// None: it cannot be mapped, or not be written, and is none of ours.
+    map: Option<Arc<Mapping>>,
+}
+
+/// All of them, by address.
+#[derive(Debug, Default)]
+pub struct Dma {
+    windows: BTreeMap<u64, Window>,
+}
+
+/// What a client says of a window.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Bit 0 readable, bit 1 writable.
+    pub flags: u32,
+    /// Where it lies in its file.
+    pub offset: u64,
+    /// Where it lies in the guest's address space.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+impl Dma {
+    /// Adds a window.
+    ///
+    /// # Errors
+    /// `EINVAL` when it wraps or is empty, `EEXIST` when it overlaps another one, `ENOSPC` when there are too many; for memory that the
+    /// guest can write, `EINVAL` also when its file could be cut short, and what mmap(2) says.
+    pub fn map(&mut self, place: Place, fd: Option<&OwnedFd>) -> Result<(), Errno> {
+        let end = place.address.checked_add(place.size).filter(|_| place.size > 0).ok_or(Errno::INVAL)?;
+        let before = self.windows.range(..end).next_back();
+        if before.is_some_and(|(at, window)| at.saturating_add(window.size) > place.address) {
+            return Err(Errno::EXIST);
+        }
+        if self.windows.len() >= MAX_WINDOWS {
+            return Err(Errno::NOSPC);
+        }
+        let mapped = |fd: &OwnedFd| {
+            let len = usize::try_from(place.size).map_err(|_| Errno::NOMEM)?;
+            Mapping::part(fd.as_fd(), place.offset, len).map(Arc::new)
+        };
+        // What is read-only is firmware: no place for rings.
+        let map = fd.filter(|_| place.flags & BOTH == BOTH).map(mapped).transpose()?;
+        self.windows.insert(place.address, Window { size: place.size, map });
+        Ok(())
+    }
+
+    /// Takes a window away.
+    ///
+    /// # Errors
+    /// `EINVAL` when there is none like that.
+    pub fn unmap(&mut self, address: u64, size: u64) -> Result<(), Errno> {
+        match self.windows.get(&address) {
+            Some(window) if window.size == size => {
+                self.windows.remove(&address);
+                Ok(())
+            }
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    /// Takes all away.
+    pub fn clear(&mut self) {
+        self.windows.clear();
+    }
+
+    /// The memory behind `len` bytes at `address`, and where in it they lie; none unless one window has all of them.
+    pub fn find(&self, address: u64, len: u64) -> Option<(&Arc<Mapping>, u64)> {
+        let (at, window) = self.windows.range(..=address).next_back()?;
+        let from = address - at;
+        let inside = from.checked_add(len).is_some_and(|end| end <= window.size);
+        window.map.as_ref().filter(|_| inside).map(|map| (map, from))
+    }
+
+    /// Windows with memory of ours in them.
+    pub fn mapped(&self) -> usize {
+        self.windows.values().filter(|window| window.map.is_some()).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netvale_mem::mapping::{Pages, sealed_memfd};
+
+    fn place(address: u64, size: u64) -> Place {
+        Place { flags: 3, offset: 0, address, size }
+    }
+
+    /// Objective: memory is found where it was put, and nowhere else; overlaps and nonsense are refused.
+    #[test]
+    fn windows() {
+        let (fd, ..) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();
+        let mut dma = Dma::default();
+        dma.map(place(0x1000, 0x4000), Some(&fd)).unwrap();
+        dma.map(Place { offset: 0x4000, ..place(0x5000, 0x1000) }, Some(&fd)).unwrap();
+        dma.map(Place { flags: 1, ..place(0xf_0000, 0x1000) }, Some(&fd)).unwrap();
+        dma.map(place(0x10_0000, 0x1000), None).unwrap();
+        assert_eq!(dma.find(0x1010, 16).map(|(_, at)| at), Some(0x10));
+        assert_eq!(dma.find(0x5000, 0x1000).map(|(_, at)| at), Some(0));
+        for (address, len) in
+            [(0, 1), (0x4fff, 2), (0x5fff, 2), (0xf_0000, 1), (0x10_0000, 1), (u64::MAX, 1), (0x1000, u64::MAX)]
+        {
+            assert!(dma.find(address, len).is_none(), "{address:#x} {len:#x}");
+        }
+        for (address, size) in [(0x2000, 0x1000), (0, 0x1001), (0x5fff, 1), (0x1000, 0x4000), (0, u64::MAX)] {
+            assert_eq!(dma.map(place(address, size), Some(&fd)), Err(Errno::EXIST));
+        }
+        assert_eq!(dma.map(place(u64::MAX, 2), Some(&fd)), Err(Errno::INVAL));
+        assert_eq!(dma.map(place(0x20_0000, 0), Some(&fd)), Err(Errno::INVAL));
+        assert_eq!(dma.map(place(0x20_0000, 1 << 20), Some(&fd)), Err(Errno::INVAL), "beyond the file");
+        assert_eq!(dma.unmap(0x1000, 0x1000), Err(Errno::INVAL));
+        dma.unmap(0x1000, 0x4000).unwrap();
+        assert!(dma.find(0x1010, 16).is_none() && dma.mapped() == 1);
+    }
+}

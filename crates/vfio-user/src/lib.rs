@@ -1,0 +1,71 @@
+//! The server's side of vfio-user: a PCI device that lives outside of the hypervisor (QEMU 10.1's `vfio-user-pci`, cloud-hypervisor's `--user-device`).
+//!
+//! The hypervisor is the client. It asks what the device is, says where the guest's memory is and what to ring for interrupts, and passes on every
+//! access to registers that it cannot map. All of it is the hypervisor's word, and behind that the guest's: lengths, offsets and descriptors are
+//! checked, and what breaks the protocol ends the connection with a reason.
+//!
+//! ```text
+//!  socket ──► [`serve`] ──► [`wire`] (bytes) ──► [`session`] (what is meant) ──► [`Device`]
+//!                                                     ├── [`dma`]   the guest's memory
+//!                                                     └── [`irqs`]  what to ring
+//! ```
+//!
+//! Specification: QEMU docs/interop/vfio-user, protocol 0.0; structures as in `<linux/vfio.h>`.
+
+pub mod config;
+pub mod dma;
+pub mod irqs;
+pub mod serve;
+pub mod session;
+pub mod wire;
+
+use std::os::fd::BorrowedFd;
+
+use config::ConfigSpace;
+use dma::Dma;
+use irqs::Irqs;
+
+/// Base address registers.
+pub const BARS: usize = 6;
+
+/// A base address register's space.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bar<'a> {
+    /// Bytes; 0: there is none.
+    pub size: u64,
+    /// Memory behind all of it, for the guest to map: a file, and where in it.
+    pub memory: Option<(BorrowedFd<'a>, u64)>,
+}
+
+/// What the hypervisor has given: memory, and what to ring.
+#[derive(Debug, Default)]
+pub struct Host {
+    /// The guest's memory.
+    pub dma: Dma,
+    /// Interrupts.
+    pub irqs: Irqs,
+}
+
+/// A device. Its methods are called one at a time, by the thread that serves the connection.
+pub trait Device {
+    /// Configuration space.
+    fn config(&mut self) -> &mut ConfigSpace;
+
+    /// A base address register's space, by number.
+    fn bar(&self, number: usize) -> Bar<'_>;
+
+    /// A read of `data.len()` bytes at `at` in a base address register's space. Both lie inside of it.
+    fn read(&mut self, bar: usize, at: u64, data: &mut [u8], host: &Host);
+
+    /// A write.
+    fn write(&mut self, bar: usize, at: u64, data: &[u8], host: &Host);
+
+    /// What to ring has changed.
+    fn interrupts_changed(&mut self, _host: &Host) {}
+
+    /// The guest's memory has changed: addresses found before are void when this returns.
+    fn memory_changed(&mut self, _host: &Host) {}
+
+    /// The machine is reset.
+    fn reset(&mut self, host: &Host);
+}

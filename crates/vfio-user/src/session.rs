@@ -1,0 +1,283 @@
+//! What a client's messages mean: a state machine around a [`Device`], fed with messages, without a socket.
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::dma::{Dma, MAX_WINDOWS, Place};
+use crate::irqs::{INTX, Irqs, KINDS, Set};
+use crate::wire::{MAX_DATA, MAX_FDS, Message, Reader, Writer, command};
+use crate::{BARS, Device, Host};
+
+/// Regions of a PCI device: the base address registers, the ROM, configuration space, VGA.
+const REGIONS: u32 = 9;
+/// Configuration space.
+const CONFIG: u32 = 7;
+
+/// A breach of the protocol: the connection ends.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refused {
+    /// Something else than a version came first.
+    #[error("the first message is command {0}, not a version")]
+    NotAVersion(u16),
+    /// A version that is not ours.
+    #[error("the client speaks version {0} of the protocol, we speak version 0")]
+    Version(u16),
+    /// A reply to nothing.
+    #[error("a reply (command {0}) to a question that was not asked")]
+    Reply(u16),
+    /// A message that is too short for what it is.
+    #[error("a message of command {0} that ends too early")]
+    Short(u16),
+}
+
+/// An answer: its bytes, and what goes with them.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// Header and payload.
+    pub bytes: Vec<u8>,
+    /// Descriptors.
+    pub fds: Vec<OwnedFd>,
+}
+
+/// What a command came to.
+type Done = Result<(Vec<u8>, Vec<OwnedFd>), Fault>;
+
+enum Fault {
+    /// The client is told.
+    Errno(Errno),
+    /// The client is shown out.
+    Refused(Refused),
+}
+
+impl From<Errno> for Fault {
+    fn from(e: Errno) -> Self {
+        Fault::Errno(e)
+    }
+}
+
+/// One client's use of a device.
+pub struct Session<D> {
+    device: D,
+    host: Host,
+    greeted: bool,
+}
+
+impl<D: Device> Session<D> {
+    /// A device with so many vectors of each kind of interrupt.
+    pub fn new(device: D, vectors: [u32; KINDS]) -> Session<D> {
+        Session { device, host: Host { dma: Dma::default(), irqs: Irqs::new(vectors) }, greeted: false }
+    }
+
+    /// The device.
+    pub fn device(&mut self) -> (&mut D, &Host) {
+        (&mut self.device, &self.host)
+    }
+
+    /// Does what a message asks. Returns the answer, if one is wanted.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn handle(&mut self, message: Message) -> Result<Option<Answer>, Refused> {
+        let header = message.header;
+        if !header.is_command() {
+            return Err(Refused::Reply(header.command));
+        }
+        if !self.greeted && header.command != command::VERSION {
+            return Err(Refused::NotAVersion(header.command));
+        }
+        let answer = match self.obey(header.command, &message.payload, message.fds) {
+            Ok((payload, fds)) => Answer { bytes: header.reply(&payload), fds },
+            Err(Fault::Errno(e)) => {
+                tracing::debug!(command = header.command, "refused: {e}");
+                Answer { bytes: header.failure(e.raw_os_error().unsigned_abs()), fds: Vec::new() }
+            }
+            Err(Fault::Refused(why)) => return Err(why),
+        };
+        Ok(header.wants_reply().then_some(answer))
+    }
+
+    fn obey(&mut self, what: u16, payload: &[u8], fds: Vec<OwnedFd>) -> Done {
+        let body = Body { what, r: Reader(payload) };
+        match what {
+            command::VERSION => self.version(body),
+            command::DMA_MAP => self.dma_map(body, &fds),
+            command::DMA_UNMAP => self.dma_unmap(body, payload),
+            command::DEVICE_GET_INFO => {
+                let mut w = Writer::default();
+                w.u32(16).u32(0b11).u32(REGIONS).u32(KINDS as u32);
+                Ok((w.0, Vec::new()))
+            }
+            command::DEVICE_GET_REGION_INFO => self.region_info(body),
+            command::DEVICE_GET_IRQ_INFO => self.irq_info(body),
+            command::DEVICE_SET_IRQS => self.set_irqs(body, fds),
+            command::REGION_READ => self.region_read(body),
+            command::REGION_WRITE => self.region_write(body),
+            command::DEVICE_RESET => {
+                self.device.config().reset();
+                self.device.reset(&self.host);
+                Ok(Default::default())
+            }
+            _ => Err(Errno::OPNOTSUPP.into()),
+        }
+    }
+
+    fn version(&mut self, mut b: Body<'_>) -> Done {
+        let (major, minor) = (b.u16()?, b.u16()?);
+        if major != 0 {
+            return Err(Fault::Refused(Refused::Version(major)));
+        }
+        // Nothing in the client's capabilities matters: we send one descriptor at a time, and never read its memory by message.
+        let text = b.r.rest();
+        let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+        if !text.is_empty() && serde_json::from_slice::<Value>(text).is_err() {
+            return Err(Errno::INVAL.into());
+        }
+        self.greeted = true;
+        let capabilities = json!({ "capabilities": {
+            "max_msg_fds": MAX_FDS, "max_data_xfer_size": MAX_DATA, "max_dma_maps": MAX_WINDOWS,
+        } });
+        let mut w = Writer::default();
+        w.u16(0).u16(minor.min(1));
+        w.0.extend_from_slice(capabilities.to_string().as_bytes());
+        w.0.push(0);
+        Ok((w.0, Vec::new()))
+    }
+
+    fn dma_map(&mut self, mut b: Body<'_>, fds: &[OwnedFd]) -> Done {
+        let (_argsz, flags) = (b.u32()?, b.u32()?);
+        let place = Place { flags, offset: b.u64()?, address: b.u64()?, size: b.u64()? };
+        self.host.dma.map(place, fds.first())?;
+        self.device.memory_changed(&self.host);
+        Ok(Default::default())
+    }
+
+    fn dma_unmap(&mut self, mut b: Body<'_>, payload: &[u8]) -> Done {
+        let (_argsz, flags, address, size) = (b.u32()?, b.u32()?, b.u64()?, b.u64()?);
+        // "All of it", as in vfio; the specification has no flags.
+        if flags & 0b10 != 0 {
+            self.host.dma.clear();
+        } else {
+            self.host.dma.unmap(address, size)?;
+        }
+        self.device.memory_changed(&self.host);
+        Ok((payload.get(..24).unwrap_or_default().to_vec(), Vec::new()))
+    }
+
+    fn region_info(&mut self, mut b: Body<'_>) -> Done {
+        let (argsz, _flags, index) = (b.u32()?, b.u32()?, b.u32()?);
+        let mut fds = Vec::new();
+        let (size, memory) = match index {
+            CONFIG => (crate::config::SIZE as u64, None),
+            i if (i as usize) < BARS => {
+                let bar = self.device.bar(i as usize);
+                (bar.size, bar.memory)
+            }
+            i if i < REGIONS => (0, None),
+            _ => return Err(Errno::INVAL.into()),
+        };
+        let access = if size > 0 { 0b11 } else { 0 };
+        let mut w = Writer::default();
+        let Some((fd, offset)) = memory else {
+            w.u32(32).u32(access).u32(index).u32(0).u64(size).u64(0);
+            return Ok((w.0, fds));
+        };
+        // QEMU maps only what is listed, so that one area is all of it: mmap, and a capability at 32.
+        w.u32(64).u32(access | 0b1100).u32(index).u32(32).u64(size).u64(offset);
+        w.u16(1).u16(1).u32(0).u32(1).u32(0).u64(0).u64(size);
+        if argsz < 64 {
+            // Asked again with more room; the descriptor goes along then.
+            w.0.truncate(32);
+            return Ok((w.0, fds));
+        }
+        fds.push(fd.try_clone_to_owned().map_err(|_| Errno::MFILE)?);
+        Ok((w.0, fds))
+    }
+
+    fn irq_info(&mut self, mut b: Body<'_>) -> Done {
+        let (_argsz, _flags, index) = (b.u32()?, b.u32()?, b.u32()?);
+        let kind = index as usize;
+        if kind >= KINDS {
+            return Err(Errno::INVAL.into());
+        }
+        // The pin is masked by its handler, and a message is not.
+        let flags = if kind == INTX { 0b0111 } else { 0b1001 };
+        let mut w = Writer::default();
+        w.u32(16).u32(flags).u32(index).u32(self.host.irqs.count(kind));
+        Ok((w.0, Vec::new()))
+    }
+
+    fn set_irqs(&mut self, mut b: Body<'_>, fds: Vec<OwnedFd>) -> Done {
+        let (_argsz, flags) = (b.u32()?, b.u32()?);
+        let set = Set { flags, index: b.u32()?, start: b.u32()?, count: b.u32()? };
+        if self.host.irqs.set(set, b.r.rest(), fds)? {
+            self.device.interrupts_changed(&self.host);
+        }
+        Ok(Default::default())
+    }
+
+    /// Offset, region and length of an access that lies inside the region.
+    fn access(&mut self, b: &mut Body<'_>) -> Result<(u64, u32, usize), Fault> {
+        let (offset, region, count) = (b.u64()?, b.u32()?, b.u32()? as usize);
+        let size = match region {
+            CONFIG => crate::config::SIZE as u64,
+            i if (i as usize) < BARS => self.device.bar(i as usize).size,
+            _ => 0,
+        };
+        let inside = offset.checked_add(count as u64).is_some_and(|end| end <= size);
+        if !inside || count > MAX_DATA {
+            return Err(Errno::INVAL.into());
+        }
+        Ok((offset, region, count))
+    }
+
+    fn region_read(&mut self, mut b: Body<'_>) -> Done {
+        let (offset, region, count) = self.access(&mut b)?;
+        let mut data = vec![0; count];
+        if region == CONFIG {
+            self.device.config().read(offset, &mut data);
+        } else {
+            self.device.read(region as usize, offset, &mut data, &self.host);
+        }
+        let mut w = Writer::default();
+        w.u64(offset).u32(region).u32(count as u32);
+        w.0.extend_from_slice(&data);
+        Ok((w.0, Vec::new()))
+    }
+
+    fn region_write(&mut self, mut b: Body<'_>) -> Done {
+        let (offset, region, count) = self.access(&mut b)?;
+        let what = b.what;
+        let data = b.r.rest().get(..count).ok_or(Fault::Refused(Refused::Short(what)))?;
+        if region == CONFIG {
+            self.device.config().write(offset, data);
+        } else {
+            self.device.write(region as usize, offset, data, &self.host);
+        }
+        let mut w = Writer::default();
+        w.u64(offset).u32(region).u32(count as u32);
+        Ok((w.0, Vec::new()))
+    }
+}
+
+/// A payload that is read from the front; one that ends too early breaks the protocol.
+struct Body<'a> {
+    what: u16,
+    r: Reader<'a>,
+}
+
+impl Body<'_> {
+    fn u16(&mut self) -> Result<u16, Fault> {
+        self.r.u16().ok_or(Fault::Refused(Refused::Short(self.what)))
+    }
+
+    fn u32(&mut self) -> Result<u32, Fault> {
+        self.r.u32().ok_or(Fault::Refused(Refused::Short(self.what)))
+    }
+
+    fn u64(&mut self) -> Result<u64, Fault> {
+        self.r.u64().ok_or(Fault::Refused(Refused::Short(self.what)))
+    }
+}

@@ -1,0 +1,178 @@
+//! Messages as bytes: a header of 16, and what each command has behind it. Pure.
+
+use std::os::fd::OwnedFd;
+
+/// Bytes of the header.
+pub const HEADER: usize = 16;
+/// Most bytes of data in one access of a region: what we tell the client.
+pub const MAX_DATA: usize = 64 * 1024;
+/// Most bytes of a message: the largest access, or a version text.
+pub const MAX_MESSAGE: usize = HEADER + 32 + MAX_DATA;
+/// Most descriptors of one message: what we tell the client.
+pub const MAX_FDS: usize = 64;
+
+/// The commands.
+#[expect(missing_docs, reason = "names and numbers of the specification")]
+pub mod command {
+    pub const VERSION: u16 = 1;
+    pub const DMA_MAP: u16 = 2;
+    pub const DMA_UNMAP: u16 = 3;
+    pub const DEVICE_GET_INFO: u16 = 4;
+    pub const DEVICE_GET_REGION_INFO: u16 = 5;
+    pub const DEVICE_GET_REGION_IO_FDS: u16 = 6;
+    pub const DEVICE_GET_IRQ_INFO: u16 = 7;
+    pub const DEVICE_SET_IRQS: u16 = 8;
+    pub const REGION_READ: u16 = 9;
+    pub const REGION_WRITE: u16 = 10;
+    pub const DEVICE_RESET: u16 = 13;
+    pub const REGION_WRITE_MULTI: u16 = 15;
+}
+
+const TYPE: u32 = 0xf;
+const REPLY: u32 = 1;
+const NO_REPLY: u32 = 1 << 4;
+const ERROR: u32 = 1 << 5;
+
+/// What precedes every message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// The sender's number for it.
+    pub id: u16,
+    /// What it is.
+    pub command: u16,
+    /// Bytes in all.
+    pub size: u32,
+    /// Type, no reply wanted, error.
+    pub flags: u32,
+    /// Of a reply: an errno.
+    pub error: u32,
+}
+
+impl Header {
+    /// Reads one.
+    pub fn parse(b: &[u8; HEADER]) -> Header {
+        let mut r = Reader(b);
+        Header {
+            id: r.u16().unwrap_or(0),
+            command: r.u16().unwrap_or(0),
+            size: r.u32().unwrap_or(0),
+            flags: r.u32().unwrap_or(0),
+            error: r.u32().unwrap_or(0),
+        }
+    }
+
+    /// Whether it is a command, not a reply.
+    pub fn is_command(&self) -> bool {
+        self.flags & TYPE == 0
+    }
+
+    /// Whether an answer is wanted.
+    pub fn wants_reply(&self) -> bool {
+        self.flags & NO_REPLY == 0
+    }
+
+    /// A reply to it: its bytes.
+    pub fn reply(&self, payload: &[u8]) -> Vec<u8> {
+        self.answer(REPLY, 0, payload)
+    }
+
+    /// The news that it failed.
+    pub fn failure(&self, errno: u32) -> Vec<u8> {
+        self.answer(REPLY | ERROR, errno, &[])
+    }
+
+    fn answer(&self, flags: u32, error: u32, payload: &[u8]) -> Vec<u8> {
+        let mut w = Writer(Vec::with_capacity(HEADER + payload.len()));
+        w.u16(self.id).u16(self.command).u32((HEADER + payload.len()) as u32).u32(flags).u32(error);
+        w.0.extend_from_slice(payload);
+        w.0
+    }
+}
+
+/// A message of the client's.
+#[derive(Debug)]
+pub struct Message {
+    /// Its header.
+    pub header: Header,
+    /// What follows it.
+    pub payload: Vec<u8>,
+    /// What came with it.
+    pub fds: Vec<OwnedFd>,
+}
+
+/// Takes numbers off the front of bytes. Both sides run on one machine: its byte order is the protocol's.
+#[derive(Debug)]
+pub struct Reader<'a>(pub &'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    /// The next 16 bits.
+    pub fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_ne_bytes)
+    }
+
+    /// The next 32 bits.
+    pub fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_ne_bytes)
+    }
+
+    /// The next 64 bits.
+    pub fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_ne_bytes)
+    }
+
+    /// All that is left.
+    pub fn rest(self) -> &'a [u8] {
+        self.0
+    }
+}
+
+/// Appends numbers to bytes.
+#[derive(Debug, Default)]
+pub struct Writer(pub Vec<u8>);
+
+impl Writer {
+    /// 16 bits.
+    pub fn u16(&mut self, v: u16) -> &mut Self {
+        self.0.extend_from_slice(&v.to_ne_bytes());
+        self
+    }
+
+    /// 32 bits.
+    pub fn u32(&mut self, v: u32) -> &mut Self {
+        self.0.extend_from_slice(&v.to_ne_bytes());
+        self
+    }
+
+    /// 64 bits.
+    pub fn u64(&mut self, v: u64) -> &mut Self {
+        self.0.extend_from_slice(&v.to_ne_bytes());
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: headers come back as they were sent, replies name their command, and bytes that end too early give none.
+    #[test]
+    fn headers() {
+        let asked = Header { id: 7, command: command::REGION_READ, size: 32, flags: 0, error: 0 };
+        assert!(asked.is_command() && asked.wants_reply());
+        let bytes = asked.reply(&[1, 2, 3]);
+        let back = Header::parse(bytes.first_chunk().unwrap());
+        assert_eq!((back.id, back.command, back.size, back.flags), (7, 9, 19, REPLY));
+        assert!(!back.is_command());
+        let failed = Header::parse(asked.failure(22).first_chunk().unwrap());
+        assert_eq!((failed.flags, failed.error, failed.size), (REPLY | ERROR, 22, 16));
+        assert!(!Header { flags: NO_REPLY, ..asked }.wants_reply());
+        let mut r = Reader(&[1, 0, 2]);
+        assert_eq!((r.u16(), r.u16(), r.0.len()), (Some(1), None, 1));
+    }
+}

@@ -1,0 +1,242 @@
+//! A small device, used by another implementation's client; and by clients that get everything wrong.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::notify::Doorbell;
+use netvale_mem::words::Words;
+use netvale_vfio_user::config::{BarKind, ConfigSpace, Identity};
+use netvale_vfio_user::irqs::{KINDS, MSIX};
+use netvale_vfio_user::serve::{Ended, serve};
+use netvale_vfio_user::session::{Refused, Session};
+use netvale_vfio_user::wire::{Header, Message, command};
+use netvale_vfio_user::{Bar, Device, Host};
+use proptest::prelude::*;
+
+const MEMORY: u64 = 1 << 16;
+
+/// Registers that keep what is written, except three: 0 rings a vector, 4 copies a word within the guest's memory, 8 counts resets.
+struct Toy {
+    config: ConfigSpace,
+    registers: [u8; 256],
+    memory: OwnedFd,
+    resets: u32,
+}
+
+impl Toy {
+    fn new() -> (Toy, netvale_mem::Mapping) {
+        let (memory, map, _) = sealed_memfd("toy", MEMORY, Pages::Ordinary).unwrap();
+        let mut config = ConfigSpace::new(&Identity { id: (0x1b36, 0x000c), ..Identity::default() });
+        config.bar(0, BarKind::Ports, 256);
+        config.bar(1, BarKind::Memory, MEMORY);
+        config.bar(2, BarKind::Memory, 4096);
+        config.msix(4, 2, 0, 0x800);
+        (Toy { config, registers: [0; 256], memory, resets: 0 }, map)
+    }
+}
+
+impl Device for Toy {
+    fn config(&mut self) -> &mut ConfigSpace {
+        &mut self.config
+    }
+
+    fn bar(&self, number: usize) -> Bar<'_> {
+        match number {
+            0 => Bar { size: 256, memory: None },
+            1 => Bar { size: MEMORY, memory: Some((self.memory.as_fd(), 0)) },
+            2 => Bar { size: 4096, memory: None },
+            _ => Bar::default(),
+        }
+    }
+
+    fn read(&mut self, bar: usize, at: u64, data: &mut [u8], _host: &Host) {
+        if bar == 0 {
+            data.copy_from_slice(&self.registers[at as usize..at as usize + data.len()]);
+        }
+    }
+
+    fn write(&mut self, bar: usize, at: u64, data: &[u8], host: &Host) {
+        if bar != 0 {
+            return;
+        }
+        self.registers[at as usize..at as usize + data.len()].copy_from_slice(data);
+        let value = u32::from_le_bytes(data.try_into().unwrap_or_default());
+        match at {
+            0 => host.irqs.trigger(MSIX, value as usize),
+            4 => {
+                let Some((map, from)) = host.dma.find(value.into(), 8) else { return };
+                if let Some(words) = Words::new(map, from, 2) {
+                    words.store(1, words.load(0));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn reset(&mut self, _host: &Host) {
+        self.resets += 1;
+        self.registers = [0; 256];
+        self.registers[8] = self.resets as u8;
+    }
+}
+
+const VECTORS: [u32; KINDS] = [0, 0, 4, 0, 0];
+
+struct Server {
+    dir: tempfile::TempDir,
+    stop: Arc<Doorbell>,
+    ended: Arc<Mutex<Vec<Ended>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Serves one client after the other.
+    fn start() -> Server {
+        let dir = tempfile::tempdir().unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(dir.path().join("s")).unwrap();
+        let (stop, ended) = (Arc::new(Doorbell::new().unwrap()), Arc::<Mutex<Vec<Ended>>>::default());
+        let (stopped, list) = (Arc::clone(&stop), Arc::clone(&ended));
+        let thread = std::thread::spawn(move || {
+            loop {
+                let (socket, _) = listener.accept().unwrap();
+                socket.set_nonblocking(true).unwrap();
+                let mut session = Session::new(Toy::new().0, VECTORS);
+                let end = serve(socket.as_fd(), stopped.as_fd(), &mut session);
+                let over = matches!(end, Ended::Stopped);
+                list.lock().unwrap().push(end);
+                if over {
+                    return;
+                }
+            }
+        });
+        Server { dir, stop, ended, thread: Some(thread) }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("s")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.ring();
+        // In case it waits for a client.
+        let _last = std::os::unix::net::UnixStream::connect(self.path());
+        let _ = self.thread.take().unwrap().join();
+    }
+}
+
+/// Objective: another implementation's client finds the device, maps its memory, reads and writes registers, hears its interrupts, lets it
+/// reach guest memory and takes it away again, and resets it.
+#[test]
+fn another_client() {
+    let server = Server::start();
+    let mut client = vfio_user::Client::new(&server.path()).unwrap();
+    let sizes: Vec<u64> = (0..9).map(|i| client.region(i).unwrap().size).collect();
+    assert_eq!(sizes, [256, MEMORY, 4096, 0, 0, 0, 0, 256, 0]);
+    let region = client.region(1).unwrap();
+    assert_eq!((region.sparse_areas.len(), region.sparse_areas[0].size), (1, MEMORY));
+    assert!(region.file_offset.is_some());
+    let mut id = [0; 4];
+    client.region_read(7, 0, &mut id).unwrap();
+    assert_eq!(u32::from_le_bytes(id), 0x000c_1b36);
+    assert_eq!(client.get_irq_info(2).unwrap().count, 4);
+
+    let bells: Vec<Doorbell> = (0..4).map(|_| Doorbell::new().unwrap()).collect();
+    let fds: Vec<i32> = bells.iter().map(|bell| bell.as_fd().as_raw_fd()).collect();
+    client.set_irqs(2, 4 | 1 << 5, 0, 4, &fds).unwrap();
+    client.region_write(0, 0, &2u32.to_le_bytes()).unwrap();
+    assert_eq!(bells.iter().map(Doorbell::drain).collect::<Vec<_>>(), [false, false, true, false]);
+
+    let (memory, map, _) = sealed_memfd("guest", 1 << 20, Pages::Ordinary).unwrap();
+    let map = Arc::new(map);
+    let words = Words::new(&map, 0x2000, 2).unwrap();
+    words.store(0, 77);
+    client.dma_map(0x1000, 0x10_0000, 0x8000, memory.as_raw_fd()).unwrap();
+    client.region_write(0, 4, &0x10_1000u32.to_le_bytes()).unwrap();
+    assert_eq!(words.load(1), 77);
+    client.dma_unmap(0x10_0000, 0x8000).unwrap();
+    words.store(0, 78);
+    client.region_write(0, 4, &0x10_1000u32.to_le_bytes()).unwrap();
+    assert_eq!(words.load(1), 77, "memory that was taken away");
+
+    client.region_write(0, 100, &[9; 8]).unwrap();
+    client.reset().unwrap();
+    let mut registers = [0; 104];
+    client.region_read(0, 4, &mut registers).unwrap();
+    assert!(registers[4] == 1 && registers[100] == 0);
+}
+
+fn message(command: u16, payload: &[u8], fds: Vec<OwnedFd>) -> Message {
+    let header = Header { id: 1, command, size: 16 + payload.len() as u32, flags: 0, error: 0 };
+    Message { header, payload: payload.to_vec(), fds }
+}
+
+fn greeted() -> Session<Toy> {
+    let mut session = Session::new(Toy::new().0, VECTORS);
+    session.handle(message(command::VERSION, &[0, 0, 1, 0], vec![])).unwrap();
+    session
+}
+
+/// Objective: what breaks the protocol ends the connection by its name, what asks for the impossible gets an error number.
+#[test]
+fn breaches() {
+    let refused = |m: Message| Session::new(Toy::new().0, VECTORS).handle(m).unwrap_err();
+    assert_eq!(refused(message(command::DEVICE_GET_INFO, &[], vec![])), Refused::NotAVersion(4));
+    assert_eq!(refused(message(command::VERSION, &[1, 0, 0, 0], vec![])), Refused::Version(1));
+    assert_eq!(refused(message(command::VERSION, &[0], vec![])), Refused::Short(1));
+    let mut session = greeted();
+    let reply = Message { header: Header { flags: 1, ..message(9, &[], vec![]).header }, payload: vec![], fds: vec![] };
+    assert_eq!(session.handle(reply).unwrap_err(), Refused::Reply(9));
+    let errno = |session: &mut Session<Toy>, command, payload: &[u8]| {
+        let answer = session.handle(message(command, payload, vec![])).unwrap().unwrap();
+        Header::parse(answer.bytes.first_chunk().unwrap()).error
+    };
+    assert_eq!(errno(&mut session, command::REGION_WRITE_MULTI, &[0; 64]), 95);
+    assert_eq!(errno(&mut session, 999, &[]), 95);
+    let access = |at: u64, region: u32, count: u32| {
+        [&at.to_ne_bytes()[..], &region.to_ne_bytes(), &count.to_ne_bytes(), &[0; 8]].concat()
+    };
+    for (at, region, count) in [(0, 9, 1), (255, 0, 2), (u64::MAX, 0, 2), (0, 3, 1), (0, 1, 1 << 20), (256, 7, 1)] {
+        assert_eq!(errno(&mut session, command::REGION_READ, &access(at, region, count)), 22);
+    }
+    assert_eq!(errno(&mut session, command::DEVICE_GET_REGION_INFO, &[0xff; 32]), 22);
+    assert_eq!(errno(&mut session, command::DEVICE_GET_IRQ_INFO, &[0xff; 16]), 22);
+    let short = session.handle(message(command::REGION_WRITE, &access(0, 0, 9), vec![]));
+    assert_eq!(short.unwrap_err(), Refused::Short(10));
+}
+
+/// Objective: a length that cannot be, and a client that stops in the middle, end the connection; the next client is served.
+#[test]
+fn lengths() {
+    use std::io::{Read, Write};
+    let server = Server::start();
+    for size in [0u32, 15, 1 << 30, u32::MAX] {
+        let mut socket = std::os::unix::net::UnixStream::connect(server.path()).unwrap();
+        let mut bytes = [0u8; 16];
+        bytes[2] = 1;
+        bytes[4..8].copy_from_slice(&size.to_ne_bytes());
+        socket.write_all(&bytes).unwrap();
+        assert_eq!(socket.read(&mut bytes).unwrap_or(0), 0);
+    }
+    assert!(server.ended.lock().unwrap().iter().all(|end| matches!(end, Ended::Length(_))));
+    vfio_user::Client::new(&server.path()).unwrap();
+}
+
+proptest! {
+    /// Objective: no sequence of messages makes the session panic.
+    #[test]
+    fn any_messages(messages in proptest::collection::vec((0u16..20, proptest::collection::vec(any::<u8>(), 0..80), 0usize..3), 0..40)) {
+        let mut session = greeted();
+        for (command, payload, fds) in messages {
+            let (fd, ..) = sealed_memfd("any", 4096, Pages::Ordinary).unwrap();
+            let fds = (0..fds).map(|_| fd.try_clone().unwrap()).collect();
+            if session.handle(message(command, &payload, fds)).is_err() {
+                session = greeted();
+            }
+        }
+    }
+}
