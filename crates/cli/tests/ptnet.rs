@@ -316,3 +316,36 @@ fn without_a_driver() {
     assert!(shown.matches("Received ").count() == 2 && sent(&up, "vale0:two").0 >= 6000, "{shown}");
     no_complaints(&shown);
 }
+
+/// The devices that netmap published, driven by a program.
+const PUBLISHED: &str = "
+for pci in /sys/bus/pci/devices/*; do
+    [ $(cat $pci/vendor)$(cat $pci/device) = 0x1b360x000d ] && at=$(basename $pci)
+done
+netvale pkt-gen -i ptnet-pci:$at -f tx -n 10 -H 10 && exit 1
+for i in 1 2; do
+    netvale pkt-gen -i ptnet-pci:$at -f tx -n 3000 -D 02:00:00:00:00:07 || exit 1
+done
+echo sent
+netvale pkt-gen -i ptnet-pci:$at -f rx -n 500 -W || exit 1
+";
+
+/// Objective: by vfio-user, a guest finds the published devices, maps netmap's memory from the one and starts rings with the other, whose status blocks lie in
+/// its own memory.
+#[test]
+fn published_devices() {
+    let _one = ONE.lock();
+    let Some(image) = image() else { return };
+    let up = Up::start(&[]);
+    let socket = port(&up, "two", "--vfio-user --rings 2");
+    let nic = Nic { vfio_user: true, ..Nic::new(&socket) };
+    let mut guest = Guest::start_with_netvale(image, PUBLISHED, 2, &nic);
+    let before = guest.expect("sent\r\n");
+    assert!(before.matches("Sent 3000 packets").count() == 2 && sent(&up, "vale0:two").0 >= 6000, "{before}");
+    until("rings run", || notes(&up, "vale0:two").contains("rings run"));
+    common::stdout(&up.run("pkt-gen -i vale0:gen -f tx -n 20000 -R 20000"));
+    let after = guest.end();
+    assert!(after.contains("Received "), "{after}");
+    no_complaints(&after);
+    until("the port is free", || notes(&up, "vale0:two").contains("waits for a virtual machine"));
+}

@@ -34,6 +34,7 @@ macro_rules! at {
 }
 
 pub mod pci;
+mod published;
 
 /// A guest without a driver: memory, doorbells, and nothing that keeps it from writing nonsense.
 pub struct Guest {

@@ -100,6 +100,9 @@ pub struct PortConfig {
     /// Interfaces: the stack behind it is attached too.
     #[serde(default)]
     pub host: bool,
+    /// ptnet: by vfio-user instead of ivshmem.
+    #[serde(default, rename = "vfio-user")]
+    pub vfio_user: bool,
     /// vhost-user: connect to the socket instead of listening there.
     #[serde(default)]
     pub client: bool,

@@ -73,6 +73,7 @@ impl State {
                 vector: c.vector,
                 gro: c.gro,
                 host: c.host,
+                vfio_user: c.vfio_user,
                 client: c.client,
                 mac: c.mac,
                 ..PortOptions::default()

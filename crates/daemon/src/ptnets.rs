@@ -4,7 +4,8 @@ use std::path::Path;
 
 use netvale_control::types::{Mac, PortKind, PortOptions, PtnetInfo};
 use netvale_ptnet::header::Config;
-use netvale_ptnet::port::{PtnetOptions, PtnetPort};
+use netvale_ptnet::port::{PtnetOptions, PtnetPort, Way};
+use netvale_ptnet::vfio::memory_path;
 use rustix::io::Errno;
 
 use crate::devices::Device;
@@ -35,7 +36,8 @@ impl State {
             mac: o.mac.unwrap_or_else(|| Mac::of_name(b'p', &format!("{switch}:{port}"))).0,
             mtu: o.mtu.unwrap_or(1500),
         };
-        let options = PtnetOptions { path: path.into(), config };
+        let way = if o.vfio_user { Way::VfioUser } else { Way::Ivshmem };
+        let options = PtnetOptions { path: path.into(), config, way };
         let (ptnet, (egress, ingresses)) =
             PtnetPort::new(&options).map_err(|e| self.unreached(e.errno(), e.to_string()))?;
         let device = Device { kind: PortKind::Ptnet, ptnet: Some(ptnet), ..Device::default() };
@@ -48,7 +50,8 @@ impl State {
 pub fn info(port: &PtnetPort) -> PtnetInfo {
     let o = port.options();
     let c = &o.config;
-    PtnetInfo { path: o.path.display().to_string(), vectors: c.vectors(), mac: Mac(c.mac), mtu: c.mtu }
+    let memory = (o.way == Way::VfioUser).then(|| memory_path(&o.path).display().to_string());
+    PtnetInfo { path: o.path.display().to_string(), memory, vectors: c.vectors(), mac: Mac(c.mac), mtu: c.mtu }
 }
 
 /// Sentences for `netvale show`.

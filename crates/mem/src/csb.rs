@@ -20,7 +20,7 @@ pub struct Csb {
     atok: NonNull<u8>,
     ktoa: NonNull<u8>,
     /// Keeps the memory behind the pointers mapped.
-    _map: Arc<Mapping>,
+    _maps: [Arc<Mapping>; 2],
 }
 
 // SAFETY: all access is through atomics inside a mapping that the Arc keeps alive.
@@ -31,9 +31,14 @@ unsafe impl Sync for Csb {}
 impl Csb {
     /// Views the entry whose halves lie at these offsets of `map`; none when they are misaligned or outside.
     pub fn new(map: &Arc<Mapping>, atok: u64, ktoa: u64) -> Option<Self> {
-        let atok = map.at(atok, size_of::<NmCsbAtok>() as u64, 64)?;
-        let ktoa = map.at(ktoa, size_of::<NmCsbKtoa>() as u64, 64)?;
-        Some(Csb { atok, ktoa, _map: Arc::clone(map) })
+        Self::apart((map, atok), (map, ktoa))
+    }
+
+    /// The same with each half in a mapping of its own.
+    pub fn apart(atok: (&Arc<Mapping>, u64), ktoa: (&Arc<Mapping>, u64)) -> Option<Self> {
+        let place = |(map, at): (&Arc<Mapping>, u64), bytes: usize| map.at(at, bytes as u64, 64);
+        let halves = (place(atok, size_of::<NmCsbAtok>())?, place(ktoa, size_of::<NmCsbKtoa>())?);
+        Some(Csb { atok: halves.0, ktoa: halves.1, _maps: [Arc::clone(atok.0), Arc::clone(ktoa.0)] })
     }
 
     #[inline]

@@ -3,6 +3,7 @@
 //! Private copies (`hwcur`, leases) decide; the application's `head` is a snapshot that is checked against them. An application whose
 //! ring is bad stops its own ring and is counted; nothing else happens.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::lease::{BadHead, Lease, Leases};
@@ -17,19 +18,19 @@ pub struct HostTx {
     hwcur: u32,
     /// The last bad `head` seen, so that it is reported once and not at every look.
     bad: Option<u32>,
-    wake: Doorbell,
-    kicks: std::sync::Arc<KickCounts>,
+    wake: Arc<Doorbell>,
+    kicks: Arc<KickCounts>,
 }
 
 impl HostTx {
     /// Takes over a fresh ring; `wake` is rung for the application.
-    pub fn new(side: RingSide, wake: Doorbell) -> Self {
+    pub fn new(side: RingSide, wake: impl Into<Arc<Doorbell>>) -> Self {
         Self::counted(side, wake, Default::default())
     }
 
     /// The same, counting on in counters that an earlier ring had.
-    pub fn counted(side: RingSide, wake: Doorbell, kicks: std::sync::Arc<KickCounts>) -> Self {
-        HostTx { side, hwcur: 0, bad: None, wake, kicks }
+    pub fn counted(side: RingSide, wake: impl Into<Arc<Doorbell>>, kicks: Arc<KickCounts>) -> Self {
+        HostTx { side, hwcur: 0, bad: None, wake: wake.into(), kicks }
     }
 
     /// The ring and its CSB.
@@ -45,8 +46,8 @@ impl HostTx {
     }
 
     /// Kicks towards the application.
-    pub fn kicks(&self) -> std::sync::Arc<KickCounts> {
-        std::sync::Arc::clone(&self.kicks)
+    pub fn kicks(&self) -> Arc<KickCounts> {
+        Arc::clone(&self.kicks)
     }
 
     /// Counts a kick that came from the application.
@@ -110,18 +111,18 @@ impl HostTx {
 pub struct HostRx {
     side: RingSide,
     leases: Leases,
-    wake: Doorbell,
+    wake: Arc<Doorbell>,
     kicks_sent: AtomicU64,
     kicks_suppressed: AtomicU64,
 }
 
 impl HostRx {
     /// Takes over a fresh ring; `wake` is rung for the application.
-    pub fn new(side: RingSide, wake: Doorbell) -> Self {
+    pub fn new(side: RingSide, wake: impl Into<Arc<Doorbell>>) -> Self {
         let leases = Leases::new(side.ring.num_slots());
         // The host looks at the receiver's head whenever it needs room: no kick is ever needed.
         disarm(side.csb.kern_need_kick());
-        HostRx { side, leases, wake, kicks_sent: AtomicU64::new(0), kicks_suppressed: AtomicU64::new(0) }
+        HostRx { side, leases, wake: wake.into(), kicks_sent: AtomicU64::new(0), kicks_suppressed: AtomicU64::new(0) }
     }
 
     /// The ring and its CSB.

@@ -147,6 +147,15 @@ impl Layout {
         Layout { csb_atok, csb_ktoa, total, ..Layout::pools(sizes, netmap) }.bounded()
     }
 
+    /// The usual order in a power of two of bytes: memory that is shown by a PCI device.
+    ///
+    /// # Errors
+    /// As [`Layout::new`].
+    pub fn bar(sizes: RegionSizes) -> Result<Self, LayoutError> {
+        let this = Layout::new(sizes)?;
+        Layout { total: this.total.next_power_of_two(), ..this }.bounded()
+    }
+
     /// The pools, one after the other from `start` on.
     fn pools(sizes: RegionSizes, start: u64) -> Layout {
         let ring_pool = start + bytes(sizes.ifs).next_multiple_of(RING_ALIGN);

@@ -100,6 +100,15 @@ impl Mapping {
         NonNull::new(p).map(|start| Mapping { start, len, backing: Backing::Heap })
     }
 
+    /// Keeps its pages in memory.
+    ///
+    /// # Errors
+    /// What mlock(2) says.
+    pub fn lock(&self) -> rustix::io::Result<()> {
+        // SAFETY: changes nothing but where the kernel keeps the pages of this mapping.
+        unsafe { rustix::mm::mlock(self.start.as_ptr().cast(), self.len) }
+    }
+
     /// First byte.
     pub fn start(&self) -> NonNull<u8> {
         self.start

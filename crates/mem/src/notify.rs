@@ -104,11 +104,35 @@ pub struct Doorbell {
 
 /// A register that is written, and what to.
 #[cfg(not(loom))]
-#[derive(Clone, Debug)]
-struct Register {
-    words: crate::words::Words,
-    index: usize,
-    value: u32,
+#[derive(Debug)]
+enum Register {
+    /// Mapped.
+    Mapped { words: crate::words::Words, index: usize, value: u32 },
+    /// Behind a file: zero is written at this place.
+    File { file: OwnedFd, at: u64 },
+}
+
+#[cfg(not(loom))]
+impl Register {
+    #[cold]
+    fn ring(&self) {
+        match self {
+            Register::Mapped { words, index, value } => words.store(*index, *value),
+            Register::File { file, at } => {
+                // A device that is gone needs no ringing.
+                let _ = rustix::io::pwrite(file, &0u32.to_le_bytes(), *at);
+            }
+        }
+    }
+
+    fn try_clone(&self) -> std::io::Result<Self> {
+        Ok(match self {
+            Register::Mapped { words, index, value } => {
+                Register::Mapped { words: words.clone(), index: *index, value: *value }
+            }
+            Register::File { file, at } => Register::File { file: file.try_clone()?, at: *at },
+        })
+    }
 }
 
 impl Doorbell {
@@ -135,7 +159,30 @@ impl Doorbell {
     /// What eventfd(2) says.
     #[cfg(not(loom))]
     pub fn register(words: crate::words::Words, index: usize, value: u32) -> rustix::io::Result<Self> {
-        Ok(Doorbell { register: Some(Register { words, index, value }), ..Doorbell::new()? })
+        Ok(Doorbell { register: Some(Register::Mapped { words, index, value }), ..Doorbell::new()? })
+    }
+
+    /// A doorbell that is a device's register behind a file: ringing it writes 32 zero bits at `at`. Its descriptor never becomes readable.
+    ///
+    /// # Errors
+    /// What eventfd(2) says.
+    #[cfg(not(loom))]
+    pub fn file(file: OwnedFd, at: u64) -> rustix::io::Result<Self> {
+        Ok(Doorbell { register: Some(Register::File { file, at }), ..Doorbell::new()? })
+    }
+
+    /// From now on rings, and waits for, what `to` does: the descriptor stays, what it stands for is another eventfd. Who rings at the same moment
+    /// rings the one or the other.
+    ///
+    /// # Errors
+    /// What dup3(2) says.
+    #[allow(unsafe_code)]
+    pub fn lead_to(&self, to: BorrowedFd<'_>) -> rustix::io::Result<()> {
+        use std::os::fd::{AsRawFd, FromRawFd};
+        // SAFETY: a second owner of the descriptor for the length of the call, which is never dropped. dup3 replaces what the number stands for
+        // in one step, so that it is valid all the time.
+        let mut number = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.fd.as_raw_fd()) });
+        rustix::io::dup3(to, &mut number, rustix::io::DupFlags::CLOEXEC)
     }
 
     /// Its descriptor.
@@ -147,8 +194,7 @@ impl Doorbell {
     pub fn ring(&self) {
         #[cfg(not(loom))]
         if let Some(r) = &self.register {
-            r.words.store(r.index, r.value);
-            return;
+            return r.ring();
         }
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
@@ -167,7 +213,7 @@ impl Doorbell {
         Ok(Doorbell {
             fd: self.fd.try_clone()?,
             #[cfg(not(loom))]
-            register: self.register.clone(),
+            register: self.register.as_ref().map(Register::try_clone).transpose()?,
         })
     }
 }

@@ -102,6 +102,14 @@ impl Region {
         Self::on_memfd(name, Layout::device(sizes)?, pages)
     }
 
+    /// The same in the usual order, in a power of two of bytes ([`Layout::bar`]).
+    ///
+    /// # Errors
+    /// As [`Region::shared`].
+    pub fn bar(name: &str, sizes: RegionSizes, pages: Pages) -> Result<Arc<Self>, RegionError> {
+        Self::on_memfd(name, Layout::bar(sizes)?, pages)
+    }
+
     fn on_memfd(name: &str, layout: Layout, pages: Pages) -> Result<Arc<Self>, RegionError> {
         let (fd, map, huge) = sealed_memfd(name, layout.total, pages)
             .map_err(|source| RegionError::Memory { bytes: layout.total, source })?;

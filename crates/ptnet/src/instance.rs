@@ -213,7 +213,7 @@ impl Drop for Instance {
 }
 
 /// The memory of a device: its rings, and whatever is left for extra buffers.
-fn sizes(c: &Config) -> RegionSizes {
+pub(crate) fn sizes(c: &Config) -> RegionSizes {
     let buf_size = if c.buf_size == 0 { DEFAULT_BUF_SIZE } else { c.buf_size };
     RegionSizes::for_port(c.tx_rings + c.rx_rings, c.slots, buf_size, 0, 0)
 }

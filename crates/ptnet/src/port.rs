@@ -17,7 +17,9 @@ use thiserror::Error;
 use crate::header::Config;
 use crate::instance::{Instance, Seats};
 use crate::ivshmem;
+use crate::published::Machine;
 use crate::seats::{RxSeat, SeatIngress, TxSeat};
+use crate::vfio::{MemoryServer, PtnetServer, memory_path};
 
 /// Most rings in one direction.
 pub const MAX_RINGS: u32 = 16;
@@ -32,6 +34,18 @@ pub struct PtnetOptions {
     pub path: PathBuf,
     /// The device offered there.
     pub config: Config,
+    /// How.
+    pub way: Way,
+}
+
+/// How a guest gets at the rings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// QEMU's ivshmem-doorbell, and the header of ours.
+    #[default]
+    Ivshmem,
+    /// vfio-user, and the devices that netmap published; the second one listens at [`crate::vfio::memory_path`].
+    VfioUser,
 }
 
 /// Why there is no port.
@@ -87,13 +101,25 @@ pub struct PtnetState {
     pub commands: u64,
 }
 
-struct Shared {
+impl PtnetState {
+    /// Somebody came.
+    pub(crate) fn begin(&mut self) {
+        *self = PtnetState { connected: true, connections: self.connections + 1, ..PtnetState::default() };
+    }
+
+    /// Somebody left, for a reason if not by hanging up.
+    pub(crate) fn end(&mut self, last_error: Option<String>) {
+        *self = PtnetState { connections: self.connections, last_error, ..PtnetState::default() };
+    }
+}
+
+pub(crate) struct Shared {
     state: Mutex<PtnetState>,
-    stop: Doorbell,
+    pub(crate) stop: Doorbell,
 }
 
 impl Shared {
-    fn update(&self, f: impl FnOnce(&mut PtnetState)) {
+    pub(crate) fn update(&self, f: impl FnOnce(&mut PtnetState)) {
         f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
@@ -102,7 +128,7 @@ impl Shared {
 pub struct PtnetPort {
     shared: Arc<Shared>,
     seats: Seats,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
     options: PtnetOptions,
 }
 
@@ -137,12 +163,35 @@ impl PtnetPort {
             seats.tx.iter().map(|seat| Box::new(SeatIngress::new(Arc::clone(seat))) as Box<dyn Ingress>).collect();
         let stop = Doorbell::new().map_err(step("make an eventfd"))?;
         let shared = Arc::new(Shared { state: Mutex::default(), stop });
-        let door = Door::listen(&options.path)?;
-        let server = Server { shared: Arc::clone(&shared), seats: seats.clone(), config: *c, door };
-        let thread = std::thread::Builder::new().name("netvale-ptnet".into()).spawn(move || server.run());
+        let mut port = PtnetPort { shared, seats, threads: Vec::new(), options: options.clone() };
+        port.serve()?;
+        Ok((port, (egress, ingress)))
+    }
+
+    fn serve(&mut self) -> Result<(), PtnetError> {
+        let (config, door) = (self.options.config, Door::listen(&self.options.path)?);
+        let (shared, seats) = (Arc::clone(&self.shared), self.seats.clone());
+        if self.options.way == Way::Ivshmem {
+            let server = Server { shared, seats, config, door };
+            return self.spawn(move || server.run());
+        }
+        let machine = Arc::<Machine>::default();
+        let memory = MemoryServer {
+            shared: Arc::clone(&shared),
+            config,
+            door: Door::listen(&memory_path(&self.options.path))?,
+            machine: Arc::clone(&machine),
+        };
+        self.spawn(move || memory.run())?;
+        let server = PtnetServer { shared, seats, config, door, machine };
+        self.spawn(move || server.run())
+    }
+
+    fn spawn(&mut self, run: impl FnOnce() + Send + 'static) -> Result<(), PtnetError> {
+        let thread = std::thread::Builder::new().name("netvale-ptnet".into()).spawn(run);
         let failed = |e: std::io::Error| e.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error);
-        let thread = thread.map_err(|e| step("start a thread")(failed(e)))?;
-        Ok((PtnetPort { shared, seats, thread: Some(thread), options: options.clone() }, (egress, ingress)))
+        self.threads.push(thread.map_err(|e| PtnetError::Step { what: "start a thread", source: failed(e) })?);
+        Ok(())
     }
 
     /// What it was made with.
@@ -168,7 +217,7 @@ impl PtnetPort {
 impl Drop for PtnetPort {
     fn drop(&mut self) {
         self.shared.stop.ring();
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             // A panic was reported by the runtime.
             let _ = thread.join();
         }
@@ -186,7 +235,7 @@ struct Server {
 /// Between two looks at a guest's commands: one that rings without end gets no more of a core than this leaves.
 const PAUSE: Duration = Duration::from_micros(200);
 /// After a connection that went wrong.
-const RETRY: Duration = Duration::from_millis(200);
+pub(crate) const RETRY: Duration = Duration::from_millis(200);
 
 impl Server {
     fn path(&self) -> &Path {
@@ -196,15 +245,10 @@ impl Server {
     fn run(&self) {
         let stop = self.shared.stop.as_fd();
         while let Some(connection) = self.door.meet(stop) {
-            self.shared.update(|s| {
-                *s = PtnetState { connected: true, connections: s.connections + 1, ..PtnetState::default() }
-            });
+            self.shared.update(PtnetState::begin);
             tracing::info!(path = %self.path().display(), "virtual machine connected");
             let ended = self.serve(&connection);
-            self.shared.update(|s| {
-                let last_error = ended.clone().err();
-                *s = PtnetState { connections: s.connections, last_error, ..PtnetState::default() }
-            });
+            self.shared.update(|s| s.end(ended.clone().err()));
             match ended {
                 Ok(true) => return,
                 Ok(false) => tracing::info!(path = %self.path().display(), "virtual machine gone"),

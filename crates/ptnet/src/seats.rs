@@ -72,6 +72,12 @@ impl TxSeat {
         }
     }
 
+    /// A kick that came another way than by a doorbell.
+    pub fn kick(&self) {
+        self.kicks.count_received();
+        self.poke.ring();
+    }
+
     /// Puts a ring in, or takes it out. Returns when no worker is at the old one.
     pub fn put(&self, ring: Option<RingIngress>) {
         *self.slot.enter() = ring;

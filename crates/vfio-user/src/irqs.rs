@@ -101,7 +101,11 @@ impl Irqs {
             }
             (ACTION_TRIGGER, DATA_EVENTFD) if fds.is_empty() => chosen.iter_mut().for_each(|v| *v = None),
             (ACTION_TRIGGER, DATA_EVENTFD) if fds.len() == count => {
-                chosen.iter_mut().zip(fds).for_each(|(v, fd)| *v = Some(Doorbell::from_fd(fd)));
+                // Whoever rings must not be held up by a counter that is full.
+                for (vector, fd) in chosen.iter_mut().zip(fds) {
+                    rustix::io::ioctl_fionbio(&fd, true)?;
+                    *vector = Some(Doorbell::from_fd(fd));
+                }
             }
             (ACTION_MASK, DATA_NONE | DATA_BOOL) if kind == INTX => self.masked = true,
             (ACTION_UNMASK, DATA_NONE | DATA_BOOL) if kind == INTX => self.masked = false,

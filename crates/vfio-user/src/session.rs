@@ -129,15 +129,23 @@ impl<D: Device> Session<D> {
         if major != 0 {
             return Err(Fault::Refused(Refused::Version(major)));
         }
-        // Nothing in the client's capabilities matters: we send one descriptor at a time, and never read its memory by message.
         let text = b.r.rest();
         let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
-        if !text.is_empty() && serde_json::from_slice::<Value>(text).is_err() {
-            return Err(Errno::INVAL.into());
-        }
+        let theirs = match serde_json::from_slice::<Value>(text) {
+            Ok(value) => value,
+            Err(_) if text.is_empty() => Value::Null,
+            Err(_) => return Err(Errno::INVAL.into()),
+        };
         self.greeted = true;
+        // Never more than the client proposed: QEMU takes that for a mistake.
+        let least = |what: &str, ours: usize| {
+            let asked = theirs["capabilities"][what].as_u64().and_then(|n| usize::try_from(n).ok());
+            asked.map_or(ours, |asked| asked.min(ours))
+        };
         let capabilities = json!({ "capabilities": {
-            "max_msg_fds": MAX_FDS, "max_data_xfer_size": MAX_DATA, "max_dma_maps": MAX_WINDOWS,
+            "max_msg_fds": least("max_msg_fds", MAX_FDS),
+            "max_data_xfer_size": least("max_data_xfer_size", MAX_DATA),
+            "max_dma_maps": least("max_dma_maps", MAX_WINDOWS),
         } });
         let mut w = Writer::default();
         w.u16(0).u16(minor.min(1));

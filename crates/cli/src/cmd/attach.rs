@@ -91,6 +91,11 @@ pub struct Args {
     #[arg(long, help_heading = "Network interfaces (netmap ports)")]
     pub host: bool,
 
+    /// ptnet: by vfio-user (QEMU from 10.1 on), as the PCI devices that netmap published, instead of ivshmem. The memory device listens beside
+    /// the socket, at SOCKET.mem.
+    #[arg(long, help_heading = "Virtual machines (vhost and ptnet ports)")]
+    pub vfio_user: bool,
+
     /// vhost: connect to a front end that listens, instead of listening.
     #[arg(long, help_heading = "Virtual machines (vhost and ptnet ports)")]
     pub client: bool,
@@ -171,6 +176,7 @@ fn params(args: &Args) -> Result<AttachParams, CliError> {
         vector: args.vector,
         gro: args.gro,
         host: args.host,
+        vfio_user: args.vfio_user,
         client: args.client,
         mac: args.mac,
     };
@@ -212,6 +218,7 @@ fn unfit(args: &Args, spec: &AttachSpec) -> Option<(&'static str, &'static str)>
         (args.no_in_order && !virtio, "--no-in-order", "virtio ports"),
         (args.vector && !virtio, "--vector", "virtio ports"),
         (args.gro && !(tap || vhost || virtio || ptnet), "--gro", "TAP, vhost, ptnet and virtio ports"),
+        (args.vfio_user && !ptnet, "--vfio-user", "ptnet ports"),
         (args.client && !vhost, "--client", "vhost ports"),
         (args.mac.is_some() && !(vhost || ptnet), "--mac", "vhost and ptnet ports"),
         (args.repeat && !replay, "--loop", "pcap ports that replay a file"),

@@ -49,7 +49,7 @@ pub enum Vmm {
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let port = ctx.daemon()?.ask(|client| client.show(&args.port))?;
     if let Some(ptnet) = &port.ptnet {
-        out::line(format_args!("{}", ptnet_arguments(args.vmm, ptnet)?))?;
+        out::line(format_args!("{}", ptnet_arguments(args.vmm, ptnet, &args.memory)?))?;
         return Ok(ExitCode::SUCCESS);
     }
     let Some(vhost) = port.vhost else {
@@ -134,8 +134,11 @@ fn libvirt(v: &VhostInfo, memory: &str) -> String {
     )
 }
 
-fn ptnet_arguments(vmm: Vmm, p: &PtnetInfo) -> Result<String, CliError> {
+fn ptnet_arguments(vmm: Vmm, p: &PtnetInfo, memory: &str) -> Result<String, CliError> {
     let (path, vectors) = (&p.path, p.vectors);
+    if let Some(second) = &p.memory {
+        return vfio_user_arguments(vmm, [path, second], memory);
+    }
     match vmm {
         Vmm::Qemu => {
             Ok(format!("-chardev socket,id=nv0,path={path} -device ivshmem-doorbell,chardev=nv0,vectors={vectors}"))
@@ -151,6 +154,29 @@ fn ptnet_arguments(vmm: Vmm, p: &PtnetInfo) -> Result<String, CliError> {
         Vmm::CloudHypervisor | Vmm::Uml => Err(CliError::usage(
             "a ptnet port takes QEMU's ivshmem-doorbell, which this program does not have".to_owned(),
             "attach it to a vhost port: netvale attach vale0 vhost:/run/netvale/vm1.sock",
+        )),
+    }
+}
+
+/// Devices by vfio-user: the machine's memory must be shared, as for vhost ports.
+fn vfio_user_arguments(vmm: Vmm, sockets: [&str; 2], memory: &str) -> Result<String, CliError> {
+    match vmm {
+        Vmm::Qemu => {
+            let device = |path: &str| {
+                format!(r#"-device {{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{path}"}}}}"#)
+            };
+            let [first, second] = sockets.map(device);
+            Ok(format!(
+                "-object memory-backend-memfd,id=mem,size={memory},share=on -machine memory-backend=mem -m {memory} {second} {first}"
+            ))
+        }
+        Vmm::CloudHypervisor => {
+            let [first, second] = sockets;
+            Ok(format!("--memory size={memory},shared=on --user-device socket={second} --user-device socket={first}"))
+        }
+        Vmm::Libvirt | Vmm::Uml => Err(CliError::usage(
+            "a vfio-user port takes QEMU from 10.1 on, or cloud-hypervisor".to_owned(),
+            "leave --vfio-user away where the port is attached",
         )),
     }
 }
@@ -188,10 +214,14 @@ mod tests {
     #[test]
     fn ptnet() {
         let info = PtnetInfo { path: "/run/s".into(), vectors: 5, ..PtnetInfo::default() };
-        let text = |vmm| ptnet_arguments(vmm, &info).ok();
+        let text = |vmm| ptnet_arguments(vmm, &info, "1G").ok();
         assert!(text(Vmm::Qemu).is_some_and(|t| t.contains("path=/run/s") && t.ends_with("vectors=5")));
         assert!(text(Vmm::Libvirt).is_some_and(|t| t.contains("<msi vectors='5'/>")));
         assert_eq!(text(Vmm::Uml), None);
+        let info = PtnetInfo { memory: Some("/run/s.mem".into()), ..info };
+        let text = |vmm| ptnet_arguments(vmm, &info, "1G").ok();
+        assert!(text(Vmm::Qemu).is_some_and(|t| t.matches("vfio-user-pci").count() == 2 && t.contains("share=on")));
+        assert!(text(Vmm::CloudHypervisor).is_some_and(|t| t.contains("socket=/run/s.mem")));
     }
 
     /// Objective: the option that the installed QEMU knows.

@@ -109,6 +109,8 @@ pub struct Nic<'a> {
     pub e1000: bool,
     /// Our ptnet device instead of virtio-net, with so many vectors; the socket is the ptnet port's.
     pub ptnet: u32,
+    /// The devices of a ptnet port by vfio-user instead of virtio-net; the socket is the port's.
+    pub vfio_user: bool,
 }
 
 impl<'a> Nic<'a> {
@@ -125,6 +127,7 @@ impl<'a> Nic<'a> {
             tap: None,
             e1000: false,
             ptnet: 0,
+            vfio_user: false,
         }
     }
 }
@@ -179,6 +182,14 @@ impl Guest {
             let queues = if nic.pairs > 1 { format!(",queues={}", nic.pairs) } else { String::new() };
             let tap = format!("tap,id=n0,ifname=there0,script=no,downscript=no,vhost=off{queues}");
             command.args(["-netdev", &tap]);
+        } else if nic.vfio_user {
+            let device = |path: &str| {
+                serde_json::json!({"driver": "vfio-user-pci", "socket": {"type": "unix", "path": path}}).to_string()
+            };
+            let socket = nic.socket.display().to_string();
+            command.args(["-device", &device(&format!("{socket}.mem")), "-device", &device(&socket)]);
+            command.args(nic.more);
+            return Guest::spawn(command, dir);
         } else if nic.ptnet > 0 {
             command.arg("-chardev").arg(format!("socket,id=c0,path={}{}", nic.socket.display(), nic.chardev));
         } else {

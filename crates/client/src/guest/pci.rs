@@ -15,7 +15,7 @@ use netvale_mem::words::Words;
 use netvale_pci::Function;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-use super::{Guest, header};
+use super::{Guest, header, published};
 use crate::error::Error;
 use crate::port::Port;
 
@@ -40,10 +40,17 @@ pub(crate) fn open(address: &str, hdr_len: u32) -> Result<Port, Error> {
     }
     let folder = PathBuf::from("/sys/bus/pci/devices").join(address);
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default().trim().to_owned();
-    if (read("vendor").as_str(), read("device").as_str()) != ID {
-        return Err(Error::Inconsistent("there is no ivshmem device: 'lspci -d 1af4:1110' shows them"));
+    let id = (read("vendor"), read("device"));
+    let id = (id.0.as_str(), id.1.as_str());
+    if id != ID && id != published::PTNET {
+        return Err(Error::Inconsistent(
+            "there is no ptnet device: 'lspci -d 1af4:1110' and 'lspci -d 1b36:000d' show them",
+        ));
     }
     let driver = folder.join("driver").read_link().ok();
+    if id == published::PTNET && driver.is_none() {
+        return published::open(&folder, hdr_len);
+    }
     match driver.as_ref().and_then(|d| d.file_name()).map(|name| name.to_string_lossy().into_owned()) {
         None => polled(&folder)?.into_port(hdr_len),
         Some(name) if name == "vfio-pci" => interrupting(address)?.into_port(hdr_len),
@@ -99,7 +106,7 @@ fn guest(
 }
 
 /// Becomes readable again and again, and is read like an eventfd.
-fn ticking() -> rustix::io::Result<Doorbell> {
+pub(super) fn ticking() -> rustix::io::Result<Doorbell> {
     let fd = rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
     let every = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };
     let times = Itimerspec { it_interval: every, it_value: every };

@@ -66,6 +66,9 @@ pub struct PortOptions {
     /// Interfaces: the host's stack behind it is attached too, as the port `NAME^`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub host: bool,
+    /// ptnet: by vfio-user, as the devices that netmap published, instead of ivshmem.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub vfio_user: bool,
     /// vhost-user: connect to the socket instead of listening there.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub client: bool,
@@ -160,6 +163,9 @@ pub struct VhostInfo {
 pub struct PtnetInfo {
     /// Its socket.
     pub path: String,
+    /// By vfio-user: the memory device's socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
     /// Doorbells and interrupt vectors.
     pub vectors: u32,
     /// Ethernet address.
