@@ -2,14 +2,19 @@
 
 mod common;
 
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Daemon, frame, receive, send, until};
 use netvale::Port;
 use netvale::guest::Guest;
 use netvale_abi::ptnet::{COMMAND_START, COMMAND_STOP, FEATURE_VNET_HDR};
+use netvale_mem::Mapping;
+use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -168,7 +173,7 @@ fn nonsense_everywhere() {
                     let value = if value.is_multiple_of(3) { value >> 24 } else { value };
                     whole.store(noise(&mut state) as usize % structures, value);
                 }
-                mad.doorbells().iter().for_each(netvale_mem::notify::Doorbell::ring);
+                mad.doorbells().iter().for_each(Doorbell::ring);
                 if noise(&mut state).is_multiple_of(64) {
                     let _ = mad.command(COMMAND_START, FEATURE_VNET_HDR, noise(&mut state));
                 }
@@ -185,4 +190,105 @@ fn nonsense_everywhere() {
     send(&mut port, &frame(255, 9, 9));
     while receive(&mut b) != frame(255, 9, 9) {}
     until("an idle daemon", || notes(&d, "mad").contains("rings run"));
+}
+
+/// The guest's part of the devices that netmap published, over another implementation's client: memory of its own, status blocks in it, vectors.
+struct Published {
+    client: vfio_user::Client,
+    _memory_device: vfio_user::Client,
+    guest: Words,
+    netmap: Words,
+    vectors: Vec<Doorbell>,
+    nifp: usize,
+}
+
+/// Where the status blocks lie in the guest's memory, and in its address space.
+const CSB_AT: u64 = 0x3000;
+const GUEST_AT: u64 = 0x10_0000;
+
+impl Published {
+    fn connect(path: &std::path::Path) -> Published {
+        let mut client = vfio_user::Client::new(path).unwrap();
+        let mut memory_path = path.as_os_str().to_owned();
+        memory_path.push(".mem");
+        let mut memory = vfio_user::Client::new(std::path::Path::new(&memory_path)).unwrap();
+        let (file, map, _) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();
+        client.dma_map(0, GUEST_AT, 1 << 16, file.as_raw_fd()).unwrap();
+        let read = |client: &mut vfio_user::Client, at| {
+            let mut value = [0; 4];
+            client.region_read(0, at, &mut value).unwrap();
+            u32::from_le_bytes(value)
+        };
+        assert_eq!(read(&mut client, 48), read(&mut memory, 8), "one memory");
+        let size = memory.region(1).unwrap().size;
+        assert_eq!(u64::from(read(&mut memory, 0)), size);
+        let file = memory.region(1).unwrap().file_offset.as_ref().unwrap().file().try_clone().unwrap();
+        let netmap = Arc::new(Mapping::map(file.as_fd(), size as usize).unwrap());
+        let vectors: Vec<Doorbell> = (0..2).map(|_| Doorbell::new().unwrap()).collect();
+        let fds: Vec<i32> = vectors.iter().map(|v| v.as_fd().as_raw_fd()).collect();
+        client.set_irqs(2, 4 | 1 << 5, 0, 2, &fds).unwrap();
+        let high_low = [0, (GUEST_AT + CSB_AT) as u32, 0, (GUEST_AT + CSB_AT) as u32 + 0x400];
+        for (at, value) in [52u64, 56, 60, 64].into_iter().zip(high_low) {
+            client.region_write(0, at, &value.to_le_bytes()).unwrap();
+        }
+        client.region_write(0, 4, &1u32.to_le_bytes()).unwrap();
+        assert_eq!(read(&mut client, 4), 0, "it does not start");
+        let nifp = read(&mut client, 24) as usize;
+        Published {
+            guest: Words::new(&Arc::new(map), CSB_AT, 1024).unwrap(),
+            netmap: Words::new(&netmap, 0, netmap.len() / 4).unwrap(),
+            client,
+            _memory_device: memory,
+            vectors,
+            nifp,
+        }
+    }
+
+    /// First word of ring `entry` of the netmap_if.
+    fn ring(&self, entry: usize) -> usize {
+        let at = (self.nifp + 56 + 8 * entry) / 4;
+        (self.nifp + self.netmap.load_wide(at) as usize) / 4
+    }
+
+    /// First word of the buffer of slot `slot`.
+    fn buffer(&self, ring: usize, slot: usize) -> usize {
+        let index = self.netmap.load(ring + 64 + 4 * slot) as usize;
+        ring + (self.netmap.load_wide(ring) as usize + index * self.netmap.load(ring + 3) as usize) / 4
+    }
+}
+
+/// Objective: registers, status blocks in the guest's memory, kicks and vectors of the published devices carry frames; memory that is taken
+/// away stops the rings, and a reset makes it all new.
+#[test]
+fn published_devices() {
+    let d = Daemon::start("");
+    let path = attach(&d, "pub", json!({"slots": 16, "vfio_user": true}));
+    let mut local = d.open("vale0:local").unwrap();
+    let mut guest = Published::connect(&path);
+    // Sends: a frame in slot 0, length 60, head and cur 1, a kick.
+    let (tx, rx) = (guest.ring(0), guest.ring(2));
+    let buffer = guest.buffer(tx, 0);
+    for (i, four) in frame(255, 9, 5).chunks(4).enumerate() {
+        guest.netmap.store(buffer + i, u32::from_le_bytes(four.try_into().unwrap()));
+    }
+    guest.netmap.store(tx + 64 + 1, 60);
+    // Of the receiving ring: an interrupt, please.
+    guest.guest.store(16 + 2, 1);
+    guest.guest.store(1, 1);
+    guest.guest.store(0, 1);
+    guest.client.region_write(0, 128, &0u32.to_le_bytes()).unwrap();
+    assert_eq!(receive(&mut local), frame(255, 9, 5));
+    send(&mut local, &frame(255, 1, 6));
+    until("an interrupt", || guest.vectors[1].drain());
+    let ktoa = 0x400 / 4 + 16;
+    assert_eq!(guest.guest.load(ktoa + 1), 1, "hwtail");
+    let first = guest.netmap.load(guest.buffer(rx, 0));
+    assert_eq!(first.to_le_bytes(), [255; 4]);
+    assert!(notes(&d, "pub").contains("rings run"));
+    guest.client.dma_unmap(GUEST_AT, 1 << 16).unwrap();
+    until("rings stop", || notes(&d, "pub").contains("rings stopped"));
+    guest.client.reset().unwrap();
+    drop(guest);
+    until("the port is free", || notes(&d, "pub").contains("waits"));
+    drop(Published::connect(&path));
 }
