@@ -20,6 +20,7 @@ pub mod config;
 pub mod devices;
 pub mod holders;
 pub mod inspect;
+mod keep;
 mod local_port;
 pub mod netmap;
 mod nic_port;

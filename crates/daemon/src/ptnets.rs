@@ -1,10 +1,12 @@
 //! Ports that are ptnet devices: netmap rings that a virtual machine maps.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use netvale_control::types::{Mac, PortKind, PortOptions, PtnetInfo};
 use netvale_ptnet::header::Config;
-use netvale_ptnet::port::{PtnetOptions, PtnetPort, Way};
+use netvale_ptnet::keep::Keeper;
+use netvale_ptnet::port::{PtnetOptions, PtnetPort, Survival, Way};
 use netvale_ptnet::vfio::memory_path;
 use rustix::io::Errno;
 
@@ -38,8 +40,12 @@ impl State {
         };
         let way = if o.vfio_user { Way::VfioUser } else { Way::Ivshmem };
         let options = PtnetOptions { path: path.into(), config, way };
+        let survival = Survival {
+            keeper: crate::keep::is_there().then(|| Arc::new(crate::keep::Systemd) as Arc<dyn Keeper>),
+            kept: netvale_ptnet::keep::take(&mut self.kept, Path::new(path), &config),
+        };
         let (ptnet, (egress, ingresses)) =
-            PtnetPort::new(&options).map_err(|e| self.unreached(e.errno(), e.to_string()))?;
+            PtnetPort::new(&options, survival).map_err(|e| self.unreached(e.errno(), e.to_string()))?;
         let device = Device { kind: PortKind::Ptnet, ptnet: Some(ptnet), ..Device::default() };
         let new = NewPort::device(device, caller, o);
         self.plug(switch, port, egress, ingresses, new).map(|_| ())

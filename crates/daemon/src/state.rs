@@ -11,6 +11,7 @@ use netvale_mem::mapping::Pages;
 use netvale_pcapport::CaptureStatus;
 use netvale_port::gro::GroEgress;
 use netvale_port::{Egress, Ingress, RingCounters};
+use netvale_ptnet::keep::Kept;
 use netvale_switch::{Fdb, Forwarder, Port, PortId, Switch};
 use rustix::io::Errno;
 
@@ -120,6 +121,8 @@ pub struct State {
     pub nics: Nics,
     /// ptnet devices of the virtual machine that we run in, by interface.
     pub passed: BTreeMap<String, Weak<PassedPort>>,
+    /// Descriptors that the service manager kept for us, until their ports are attached.
+    pub(crate) kept: Kept,
     /// Clients whose port was taken away: their connections are to be closed.
     pub evicted: Vec<u64>,
     /// Captures that may still be written, also after their ports are gone.
@@ -146,6 +149,7 @@ impl State {
             newifs: BTreeMap::new(),
             nics: Nics::default(),
             passed: BTreeMap::new(),
+            kept: crate::keep::found(),
             evicted: Vec::new(),
             captures: Vec::new(),
             regions: Vec::new(),
@@ -285,6 +289,11 @@ impl State {
         self.retire(&record.placed);
         if let Kind::Local(l) | Kind::Monitor(l) = &record.kind {
             self.evicted.extend(l.tx_held.iter().chain(&l.rx_held).flat_map(Holders::clients));
+        }
+        if let Kind::Device(device) = &record.kind
+            && let Some(ptnet) = &device.ptnet
+        {
+            ptnet.let_go();
         }
         tracing::info!(port = full, why, "detached");
         let name = record.switch.name().to_owned();

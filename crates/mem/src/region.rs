@@ -102,6 +102,22 @@ impl Region {
         Self::on_memfd(name, Layout::device(sizes)?, pages)
     }
 
+    /// A region of that layout ([`Layout::device`]) that another process made: its memory, as if nothing had been carved out of it.
+    ///
+    /// # Errors
+    /// [`RegionError::Memory`] when the file is not as long as that, or could be cut short.
+    pub fn adopt_device(fd: OwnedFd, sizes: RegionSizes) -> Result<Arc<Self>, RegionError> {
+        let layout = Layout::device(sizes)?;
+        let memory = |source| RegionError::Memory { bytes: layout.total, source };
+        let size = rustix::fs::fstat(&fd).map_err(memory)?.st_size;
+        if u64::try_from(size) != Ok(layout.total) {
+            return Err(memory(rustix::io::Errno::INVAL));
+        }
+        let len = usize::try_from(layout.total).map_err(|_| memory(rustix::io::Errno::NOMEM))?;
+        let map = Mapping::map(fd.as_fd(), len).map_err(memory)?;
+        Ok(Self::over(Arc::new(map), Some(fd), layout, false))
+    }
+
     /// The same in the usual order, in a power of two of bytes ([`Layout::bar`]).
     ///
     /// # Errors

@@ -1,9 +1,11 @@
 //! One guest's device: its memory, its doorbells, and what its commands do.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use netvale_abi::ptnet::{COMMAND_START, COMMAND_STOP, FEATURE_VNET_HDR, STATUS_LINK_UP, STATUS_RUNNING};
+use netvale_abi::ptnet::{
+    COMMAND_START, COMMAND_STOP, FEATURE_VNET_HDR, STATUS_LINK_UP, STATUS_NEEDS_RESET, STATUS_RUNNING,
+};
 use netvale_mem::host::{HostRx, HostTx};
 use netvale_mem::layout::DEFAULT_BUF_SIZE;
 use netvale_mem::mapping::Pages;
@@ -68,18 +70,49 @@ impl Instance {
     /// [`InstanceError`].
     pub fn new(config: &Config, seats: &Seats) -> Result<Instance, InstanceError> {
         let region = Region::device("netvale-ptnet", sizes(config), Pages::Ordinary)?;
+        let bells = || (0..config.vectors()).map(|_| Doorbell::new()).collect::<Result<Vec<_>, Errno>>();
+        let this = Self::over(config, seats, region, (bells()?, bells()?))?;
+        this.header.set_status(STATUS_LINK_UP);
+        Ok(this)
+    }
+
+    /// A device that another process served: its memory, then its doorbells and vectors. The driver is asked to start its rings anew.
+    ///
+    /// # Errors
+    /// [`InstanceError`] when the memory is not this device's.
+    pub fn adopt(
+        config: &Config,
+        seats: &Seats,
+        memory: OwnedFd,
+        bells: Vec<OwnedFd>,
+    ) -> Result<Instance, InstanceError> {
+        let region = Region::adopt_device(memory, sizes(config))?;
+        let mut doorbells: Vec<_> = bells.into_iter().map(Doorbell::from_fd).collect();
+        let vectors = doorbells.split_off((config.vectors() as usize).min(doorbells.len()));
+        let mut this = Self::over(config, seats, region, (doorbells, vectors))?;
+        // What was asked of the other process is not obeyed again.
+        this.seen = this.header.command().number;
+        this.header.set_status(STATUS_LINK_UP | STATUS_NEEDS_RESET);
+        this.interrupt();
+        Ok(this)
+    }
+
+    fn over(
+        config: &Config,
+        seats: &Seats,
+        region: Arc<Region>,
+        (doorbells, vectors): (Vec<Doorbell>, Vec<Doorbell>),
+    ) -> Result<Instance, InstanceError> {
         let outside = || RegionError::Exhausted { what: "space", asked: 1, free: 0 };
         let header = Header::new(region.mapping()).ok_or_else(outside)?;
         header.describe(config, region.layout());
-        header.set_status(STATUS_LINK_UP);
-        let bells = || (0..config.vectors()).map(|_| Doorbell::new()).collect::<Result<Vec<_>, Errno>>();
         let this = Instance {
             config: *config,
             seats: seats.clone(),
             region,
             header,
-            doorbells: bells()?,
-            vectors: bells()?,
+            doorbells,
+            vectors,
             running: None,
             seen: 0,
         };

@@ -17,6 +17,7 @@
 //! | [`seats`] | queues of the switch whose rings come and go with the guest |
 //! | [`instance`] | one guest's device: memory, doorbells, start and stop |
 //! | [`ivshmem`] | the server's side of QEMU's ivshmem protocol |
+//! | [`keep`] | what outlives the process |
 //! | [`published`] | the devices that netmap published, by vfio-user |
 //! | [`vfio`] | their sockets |
 //! | [`port`] | a port: a socket, a thread, seats |
@@ -24,6 +25,7 @@
 pub mod header;
 pub mod instance;
 pub mod ivshmem;
+pub mod keep;
 pub mod port;
 pub mod published;
 pub mod seats;

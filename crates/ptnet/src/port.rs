@@ -17,6 +17,7 @@ use thiserror::Error;
 use crate::header::Config;
 use crate::instance::{Instance, Seats};
 use crate::ivshmem;
+use crate::keep::{self, Keeper};
 use crate::published::Machine;
 use crate::seats::{RxSeat, SeatIngress, TxSeat};
 use crate::vfio::{MemoryServer, PtnetServer, memory_path};
@@ -36,6 +37,15 @@ pub struct PtnetOptions {
     pub config: Config,
     /// How.
     pub way: Way,
+}
+
+/// What survives this process, and what survived the one before.
+#[derive(Default)]
+pub struct Survival {
+    /// Keeps descriptors.
+    pub keeper: Option<Arc<dyn Keeper>>,
+    /// A guest's: connection, memory, doorbells and vectors.
+    pub kept: Option<(OwnedFd, OwnedFd, Vec<OwnedFd>)>,
 }
 
 /// How a guest gets at the rings.
@@ -130,6 +140,7 @@ pub struct PtnetPort {
     seats: Seats,
     threads: Vec<JoinHandle<()>>,
     options: PtnetOptions,
+    keeper: Option<Arc<dyn Keeper>>,
 }
 
 /// A port's queues for the switch.
@@ -140,7 +151,7 @@ impl PtnetPort {
     ///
     /// # Errors
     /// [`PtnetError`].
-    pub fn new(options: &PtnetOptions) -> Result<(PtnetPort, Queues), PtnetError> {
+    pub fn new(options: &PtnetOptions, survival: Survival) -> Result<(PtnetPort, Queues), PtnetError> {
         let c = &options.config;
         for rings in [c.tx_rings, c.rx_rings] {
             if rings == 0 || rings > MAX_RINGS {
@@ -163,17 +174,18 @@ impl PtnetPort {
             seats.tx.iter().map(|seat| Box::new(SeatIngress::new(Arc::clone(seat))) as Box<dyn Ingress>).collect();
         let stop = Doorbell::new().map_err(step("make an eventfd"))?;
         let shared = Arc::new(Shared { state: Mutex::default(), stop });
-        let mut port = PtnetPort { shared, seats, threads: Vec::new(), options: options.clone() };
-        port.serve()?;
+        let mut port =
+            PtnetPort { shared, seats, threads: Vec::new(), options: options.clone(), keeper: survival.keeper.clone() };
+        port.serve(survival)?;
         Ok((port, (egress, ingress)))
     }
 
-    fn serve(&mut self) -> Result<(), PtnetError> {
+    fn serve(&mut self, survival: Survival) -> Result<(), PtnetError> {
         let (config, door) = (self.options.config, Door::listen(&self.options.path)?);
         let (shared, seats) = (Arc::clone(&self.shared), self.seats.clone());
         if self.options.way == Way::Ivshmem {
-            let server = Server { shared, seats, config, door };
-            return self.spawn(move || server.run());
+            let server = Server { shared, seats, config, door, keeper: survival.keeper };
+            return self.spawn(move || server.run(survival.kept));
         }
         let machine = Arc::<Machine>::default();
         let memory = MemoryServer {
@@ -197,6 +209,13 @@ impl PtnetPort {
     /// What it was made with.
     pub fn options(&self) -> &PtnetOptions {
         &self.options
+    }
+
+    /// The port goes for good: nothing of its guest is kept any more.
+    pub fn let_go(&self) {
+        if let Some(keeper) = &self.keeper {
+            keep::forget(&**keeper, &self.options.path, &self.options.config);
+        }
     }
 
     /// What it is doing.
@@ -230,6 +249,7 @@ struct Server {
     seats: Seats,
     config: Config,
     door: Door,
+    keeper: Option<Arc<dyn Keeper>>,
 }
 
 /// Between two looks at a guest's commands: one that rings without end gets no more of a core than this leaves.
@@ -242,12 +262,22 @@ impl Server {
         self.door.path()
     }
 
-    fn run(&self) {
+    fn run(&self, mut kept: Option<(OwnedFd, OwnedFd, Vec<OwnedFd>)>) {
         let stop = self.shared.stop.as_fd();
-        while let Some(connection) = self.door.meet(stop) {
+        loop {
+            let (connection, adopted) = match kept.take() {
+                Some((connection, memory, bells)) => (connection, Some((memory, bells))),
+                None => match self.door.meet(stop) {
+                    Some(connection) => (connection, None),
+                    None => return,
+                },
+            };
             self.shared.update(PtnetState::begin);
-            tracing::info!(path = %self.path().display(), "virtual machine connected");
-            let ended = self.serve(&connection);
+            tracing::info!(path = %self.path().display(), adopted = adopted.is_some(), "virtual machine connected");
+            let ended = self.serve(&connection, adopted);
+            if let (Some(keeper), Ok(false) | Err(_)) = (&self.keeper, &ended) {
+                keep::forget(&**keeper, self.path(), &self.config);
+            }
             self.shared.update(|s| s.end(ended.clone().err()));
             match ended {
                 Ok(true) => return,
@@ -264,11 +294,8 @@ impl Server {
     }
 
     /// Serves a connection to its end. Returns whether the port is to end, too.
-    fn serve(&self, connection: &OwnedFd) -> Result<bool, String> {
-        let mut device = Instance::new(&self.config, &self.seats).map_err(|e| e.to_string())?;
-        let greeting = ivshmem::greeting(&device).map_err(|e| e.to_string())?;
-        ivshmem::send(connection.as_fd(), &greeting).map_err(|e| format!("its device cannot be described: {e}"))?;
-        drop(greeting);
+    fn serve(&self, connection: &OwnedFd, adopted: Option<(OwnedFd, Vec<OwnedFd>)>) -> Result<bool, String> {
+        let mut device = self.device(connection, adopted)?;
         loop {
             let commands = device.doorbells().last().ok_or("a device without doorbells")?;
             let mut three = [
@@ -294,6 +321,20 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// A new device, which the other end is told of; or one that it has already.
+    fn device(&self, connection: &OwnedFd, adopted: Option<(OwnedFd, Vec<OwnedFd>)>) -> Result<Instance, String> {
+        if let Some((memory, bells)) = adopted {
+            return Instance::adopt(&self.config, &self.seats, memory, bells).map_err(|e| e.to_string());
+        }
+        let device = Instance::new(&self.config, &self.seats).map_err(|e| e.to_string())?;
+        let greeting = ivshmem::greeting(&device).map_err(|e| e.to_string())?;
+        ivshmem::send(connection.as_fd(), &greeting).map_err(|e| format!("its device cannot be described: {e}"))?;
+        if let Some(keeper) = &self.keeper {
+            keep::keep(&**keeper, self.path(), &self.config, connection.as_fd(), &device);
+        }
+        Ok(device)
     }
 
     fn obey(&self, device: &mut Instance) {

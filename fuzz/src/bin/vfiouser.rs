@@ -1,7 +1,7 @@
 //! Any vfio-user messages, with any descriptors, to a ptnet device; its rings are used in between.
 #![no_main]
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
