@@ -33,11 +33,13 @@ int nvpt_command(struct nvpt *np, u32 command, u32 features, u32 extra_bufs)
 	WRITE_ONCE(h->wanted, cpu_to_le32(features));
 	WRITE_ONCE(h->wanted_bufs, cpu_to_le32(extra_bufs));
 	WRITE_ONCE(h->command, cpu_to_le32(command));
+	/* The number last: what belongs to it is there before it. */
 	smp_store_release(&h->number, cpu_to_le32(np->number));
 	nvpt_ring_doorbell(np, np->vectors - 1);
 	for (;;) {
 		bool late = time_after(jiffies, limit);
 
+		/* The result is read after the number it belongs to. */
 		answered = le32_to_cpu(smp_load_acquire(&h->answered));
 		if (answered == np->number || late)
 			break;
@@ -350,9 +352,10 @@ static void nvpt_remove(struct pci_dev *pdev)
 
 	nvpt_cdev_unregister(np);
 	unregister_netdev(np->netdev);
-	cancel_delayed_work_sync(&np->news);
 	nvpt_command(np, NVPT_CMD_STOP, 0, 0);
 	nvpt_free_irqs(np);
+	/* Only now does nobody schedule it any more. */
+	cancel_delayed_work_sync(&np->news);
 	free_netdev(np->netdev);
 	np->netdev = NULL;
 	nvpt_put(np);

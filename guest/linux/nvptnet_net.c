@@ -168,7 +168,8 @@ static void nvpt_look(struct nvpt *np)
 	bool fresh = np->reset || status & NVPT_S_NEEDS_RESET || !np->net_up ||
 		     broken;
 
-	if (!netif_running(np->netdev) || np->user != NVPT_USER_NET)
+	if (!netif_running(np->netdev) || !netif_device_present(np->netdev) ||
+	    np->user != NVPT_USER_NET)
 		return;
 	if (broken && np->net_up)
 		netdev_err(np->netdev, "%s: the host says slot %u of %u; rings are started anew\n",

@@ -37,8 +37,10 @@ static void nvpt_break(struct nvpt_ring *ring, u32 value)
 /* Takes over what the host published, if it makes sense. */
 static void nvpt_refresh(struct nvpt_ring *ring)
 {
-	u32 tail = le32_to_cpu(smp_load_acquire(&ring->ktoa->hwtail));
+	u32 tail;
 
+	/* Slots and buffers are read after the tail that gives them to us. */
+	tail = le32_to_cpu(smp_load_acquire(&ring->ktoa->hwtail));
 	if (unlikely(tail >= ring->num_slots))
 		nvpt_break(ring, tail);
 	else
@@ -51,6 +53,7 @@ static void nvpt_publish(struct nvpt_ring *ring)
 	__le32 head = cpu_to_le32(ring->head);
 
 	WRITE_ONCE(ring->atok->cur, head);
+	/* Slots and buffers are written before the head that gives them away. */
 	smp_store_release(&ring->atok->head, head);
 	/* The host arms, then looks at head; we the other way. */
 	smp_mb();

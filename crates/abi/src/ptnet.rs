@@ -97,6 +97,70 @@ pub struct PtnetHeader {
     pub wanted_bufs: u32,
 }
 
+/// The devices that netmap published, which `vfio-user` shows: registers of 32 bits.
+pub mod published {
+    /// Vendor of both devices.
+    pub const VENDOR: u16 = 0x1b36;
+    /// The memory device.
+    pub const MEMORY_DEVICE: u16 = 0x000c;
+    /// The ptnet device.
+    pub const PTNET_DEVICE: u16 = 0x000d;
+    /// A feature: frames may have a virtio-net header.
+    pub const FEATURE_VNET_HDR: u32 = 1;
+    /// Control: fresh rings.
+    pub const CREATE: u32 = 1;
+    /// Control: the rings end.
+    pub const DELETE: u32 = 2;
+
+    /// Registers of the memory device.
+    pub mod memory {
+        /// Bytes of the memory, low half.
+        pub const SIZE_LOW: u64 = 0;
+        /// Bytes of the memory, high half.
+        pub const SIZE_HIGH: u64 = 4;
+        /// Its number.
+        pub const ID: u64 = 8;
+        /// Offset, number and size of the objects of three pools: interfaces, rings, buffers.
+        pub const POOLS: core::ops::RangeInclusive<u64> = 64..=96;
+        /// First buffer.
+        pub const BUF_OFFSET: u64 = 88;
+        /// Number of buffers.
+        pub const BUF_NUMBER: u64 = 92;
+        /// Bytes a buffer.
+        pub const BUF_SIZE: u64 = 96;
+    }
+
+    /// Registers of the ptnet device.
+    pub mod reg {
+        /// Features wanted, and granted.
+        pub const FEATURES: u64 = 0;
+        /// Command, and what came of it.
+        pub const CONTROL: u64 = 4;
+        /// Last four bytes of the Ethernet address.
+        pub const MAC_LOW: u64 = 8;
+        /// First two.
+        pub const MAC_HIGH: u64 = 12;
+        /// Offset of the `netmap_if`.
+        pub const NIFP: u64 = 24;
+        /// Rings the guest sends on.
+        pub const TX_RINGS: u64 = 28;
+        /// Rings it receives on.
+        pub const RX_RINGS: u64 = 32;
+        /// Slots of each of those.
+        pub const TX_SLOTS: u64 = 36;
+        /// And of these.
+        pub const RX_SLOTS: u64 = 40;
+        /// Bytes of virtio-net header.
+        pub const HEADER_LEN: u64 = 44;
+        /// Number of the memory.
+        pub const MEMORY_ID: u64 = 48;
+        /// Status blocks: guest to host, high and low; host to guest, high and low.
+        pub const CSB: core::ops::RangeInclusive<u64> = 52..=64;
+        /// Kick of ring 0; the others follow, four bytes each.
+        pub const KICKS: u64 = 128;
+    }
+}
+
 /// Number of the word at a byte offset, for [`core::mem::offset_of`].
 pub const fn word(offset: usize) -> usize {
     offset / 4

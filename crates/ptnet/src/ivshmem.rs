@@ -51,12 +51,12 @@ pub fn greeting(device: &Instance) -> Result<Vec<Message<'_>>, Errno> {
 /// Sends messages.
 ///
 /// # Errors
-/// What sendmsg(2) says; `ETIMEDOUT` when nobody takes them.
-pub fn send(socket: BorrowedFd<'_>, messages: &[Message<'_>]) -> Result<(), Errno> {
-    messages.iter().try_for_each(|message| send_one(socket, message))
+/// What sendmsg(2) says; `ETIMEDOUT` when nobody takes them, `ECANCELED` when `stop` became readable meanwhile.
+pub fn send(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, messages: &[Message<'_>]) -> Result<(), Errno> {
+    messages.iter().try_for_each(|message| send_one(socket, stop, message))
 }
 
-fn send_one(socket: BorrowedFd<'_>, (number, fd): &Message<'_>) -> Result<(), Errno> {
+fn send_one(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, (number, fd): &Message<'_>) -> Result<(), Errno> {
     let bytes = number.to_le_bytes();
     let mut done = 0;
     while done < bytes.len() {
@@ -70,7 +70,7 @@ fn send_one(socket: BorrowedFd<'_>, (number, fd): &Message<'_>) -> Result<(), Er
         let rest = IoSlice::new(bytes.get(done..).unwrap_or_default());
         match rustix::net::sendmsg(socket, &[rest], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Ok(sent) => done += sent,
-            Err(Errno::AGAIN) => wait_for_room(socket)?,
+            Err(Errno::AGAIN) => wait_for_room(socket, stop)?,
             Err(Errno::INTR) => {}
             Err(other) => return Err(other),
         }
@@ -78,10 +78,12 @@ fn send_one(socket: BorrowedFd<'_>, (number, fd): &Message<'_>) -> Result<(), Er
     Ok(())
 }
 
-fn wait_for_room(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+fn wait_for_room(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<(), Errno> {
     let limit = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
-    match poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::OUT)], Some(&limit)) {
+    let mut both = [PollFd::from_borrowed_fd(socket, PollFlags::OUT), PollFd::from_borrowed_fd(stop, PollFlags::IN)];
+    match poll(&mut both, Some(&limit)) {
         Ok(0) => Err(Errno::TIMEDOUT),
+        Ok(_) if !both[1].revents().is_empty() => Err(Errno::CANCELED),
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(other) => Err(other),
     }

@@ -330,7 +330,8 @@ impl Server {
         }
         let device = Instance::new(&self.config, &self.seats).map_err(|e| e.to_string())?;
         let greeting = ivshmem::greeting(&device).map_err(|e| e.to_string())?;
-        ivshmem::send(connection.as_fd(), &greeting).map_err(|e| format!("its device cannot be described: {e}"))?;
+        ivshmem::send(connection.as_fd(), self.shared.stop.as_fd(), &greeting)
+            .map_err(|e| format!("its device cannot be described: {e}"))?;
         if let Some(keeper) = &self.keeper {
             keep::keep(&**keeper, self.path(), &self.config, connection.as_fd(), &device);
         }

@@ -7,6 +7,9 @@
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use netvale_abi::ptnet::published::{
+    CREATE, DELETE, FEATURE_VNET_HDR, MEMORY_DEVICE, PTNET_DEVICE, VENDOR, memory, reg,
+};
 use netvale_mem::csb::Csb;
 use netvale_mem::host::{HostRx, HostTx};
 use netvale_mem::mapping::Pages;
@@ -23,12 +26,6 @@ use rustix::io::Errno;
 use crate::header::Config;
 use crate::instance::{InstanceError, Seats, sizes};
 
-/// Vendor of both devices.
-const VENDOR: u16 = 0x1b36;
-/// The memory device.
-const MEMORY_DEVICE: u16 = 0x000c;
-/// The ptnet device.
-const PTNET_DEVICE: u16 = 0x000d;
 /// Bytes of registers.
 const REGISTERS: u64 = 256;
 /// Base address registers: registers of both; memory of the one; vectors of the other.
@@ -39,38 +36,6 @@ const VECTORS: usize = 2;
 const VECTORS_SIZE: u64 = 4096;
 /// A status block.
 const CSB: u64 = 64;
-
-/// Registers of the memory device.
-mod memory {
-    pub const SIZE_LOW: u64 = 0;
-    pub const SIZE_HIGH: u64 = 4;
-    pub const ID: u64 = 8;
-    /// Offset, number and size of the objects of three pools.
-    pub const POOLS: std::ops::RangeInclusive<u64> = 64..=96;
-}
-
-/// Registers of the ptnet device.
-mod reg {
-    pub const FEATURES: u64 = 0;
-    pub const CONTROL: u64 = 4;
-    pub const MAC_LOW: u64 = 8;
-    pub const MAC_HIGH: u64 = 12;
-    pub const NIFP: u64 = 24;
-    pub const TX_RINGS: u64 = 28;
-    pub const RX_RINGS: u64 = 32;
-    pub const TX_SLOTS: u64 = 36;
-    pub const RX_SLOTS: u64 = 40;
-    pub const HEADER_LEN: u64 = 44;
-    pub const MEMORY_ID: u64 = 48;
-    /// Guest to host, high and low; host to guest, high and low.
-    pub const CSB: std::ops::RangeInclusive<u64> = 52..=64;
-    pub const KICKS: u64 = 128;
-}
-
-/// Frames may have a virtio-net header.
-const FEATURE_VNET_HDR: u32 = 1;
-const CREATE: u32 = 1;
-const DELETE: u32 = 2;
 
 /// A virtual machine's memory, as long as one of its two devices is connected.
 #[derive(Default)]

@@ -47,93 +47,102 @@ pub enum Ended {
 
 /// Serves a connection (a non-blocking stream socket) to its end.
 pub fn serve<D: Device>(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, session: &mut Session<D>) -> Ended {
+    let line = Line { socket, stop };
     loop {
-        let step = wait(socket, stop)
-            .and_then(|()| receive(socket))
+        let step = line
+            .wait(PollFlags::IN, None)
+            .and_then(|()| line.receive())
             .and_then(|message| Ok(session.handle(message)?))
-            .and_then(|answer| answer.map_or(Ok(()), |answer| send(socket, &answer)));
+            .and_then(|answer| answer.map_or(Ok(()), |answer| line.send(&answer)));
         if let Err(ended) = step {
             return ended;
         }
     }
 }
 
-fn wait(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<(), Ended> {
-    let mut both = [PollFd::from_borrowed_fd(socket, PollFlags::IN), PollFd::from_borrowed_fd(stop, PollFlags::IN)];
-    match poll(&mut both, None) {
-        Ok(_) | Err(Errno::INTR) => {}
-        Err(e) => return Err(e.into()),
-    }
-    if both[1].revents().is_empty() { Ok(()) } else { Err(Ended::Stopped) }
+/// A connection, and what ends all waiting on it.
+struct Line<'a> {
+    socket: BorrowedFd<'a>,
+    stop: BorrowedFd<'a>,
 }
 
-fn receive(socket: BorrowedFd<'_>) -> Result<Message, Ended> {
-    let (mut head, mut fds) = ([0u8; HEADER], Vec::new());
-    fill(socket, &mut head, &mut fds)?;
-    let header = Header::parse(&head);
-    let size = usize::try_from(header.size).unwrap_or(usize::MAX);
-    if !(HEADER..=MAX_MESSAGE).contains(&size) {
-        return Err(Ended::Length(header.size));
+impl Line<'_> {
+    /// Waits until the socket is ready, for so long at most.
+    fn wait(&self, what: PollFlags, limit: Option<&Timespec>) -> Result<(), Ended> {
+        let mut both =
+            [PollFd::from_borrowed_fd(self.socket, what), PollFd::from_borrowed_fd(self.stop, PollFlags::IN)];
+        match poll(&mut both, limit) {
+            Ok(0) => return Err(Ended::Stalled),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        if both[1].revents().is_empty() { Ok(()) } else { Err(Ended::Stopped) }
     }
-    let mut payload = vec![0; size - HEADER];
-    fill(socket, &mut payload, &mut fds)?;
-    Ok(Message { header, payload, fds })
-}
 
-/// Receives exactly as many bytes as there are places.
-fn fill(socket: BorrowedFd<'_>, bytes: &mut [u8], fds: &mut Vec<OwnedFd>) -> Result<(), Ended> {
-    let mut got = 0;
-    while got < bytes.len() {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let rest = bytes.get_mut(got..).unwrap_or_default();
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(rest)], &mut control, flags) {
-            Ok(message) if message.bytes == 0 => return Err(Ended::Closed),
-            Ok(message) => {
-                got += message.bytes;
-                let rights = |m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None };
-                fds.extend(control.drain().filter_map(rights).flatten());
-                if fds.len() > MAX_FDS {
-                    return Err(Ended::Descriptors);
+    /// The same in the middle of a message.
+    fn go_on(&self, what: PollFlags) -> Result<(), Ended> {
+        self.wait(what, Some(&Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 }))
+    }
+
+    fn receive(&self) -> Result<Message, Ended> {
+        let (mut head, mut fds) = ([0u8; HEADER], Vec::new());
+        self.fill(&mut head, &mut fds)?;
+        let header = Header::parse(&head);
+        let size = usize::try_from(header.size).unwrap_or(usize::MAX);
+        if !(HEADER..=MAX_MESSAGE).contains(&size) {
+            return Err(Ended::Length(header.size));
+        }
+        let mut payload = vec![0; size - HEADER];
+        self.fill(&mut payload, &mut fds)?;
+        Ok(Message { header, payload, fds })
+    }
+
+    /// Receives exactly as many bytes as there are places.
+    fn fill(&self, bytes: &mut [u8], fds: &mut Vec<OwnedFd>) -> Result<(), Ended> {
+        let mut got = 0;
+        while got < bytes.len() {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let rest = bytes.get_mut(got..).unwrap_or_default();
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            match rustix::net::recvmsg(self.socket, &mut [IoSliceMut::new(rest)], &mut control, flags) {
+                Ok(message) if message.bytes == 0 => return Err(Ended::Closed),
+                Ok(message) => {
+                    got += message.bytes;
+                    let rights = |m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None };
+                    fds.extend(control.drain().filter_map(rights).flatten());
+                    if fds.len() > MAX_FDS {
+                        return Err(Ended::Descriptors);
+                    }
                 }
+                Err(Errno::AGAIN) => self.go_on(PollFlags::IN)?,
+                Err(Errno::INTR) => {}
+                Err(Errno::CONNRESET) => return Err(Ended::Closed),
+                Err(e) => return Err(e.into()),
             }
-            Err(Errno::AGAIN) => ready(socket, PollFlags::IN)?,
-            Err(Errno::INTR) => {}
-            Err(Errno::CONNRESET) => return Err(Ended::Closed),
-            Err(e) => return Err(e.into()),
         }
+        Ok(())
     }
-    Ok(())
-}
 
-fn send(socket: BorrowedFd<'_>, answer: &Answer) -> Result<(), Ended> {
-    let mut done = 0;
-    while done < answer.bytes.len() {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        // Descriptors go with the first byte.
-        let fds: Vec<_> = answer.fds.iter().filter(|_| done == 0).map(AsFd::as_fd).collect();
-        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
-            return Err(Ended::Descriptors);
+    fn send(&self, answer: &Answer) -> Result<(), Ended> {
+        let mut done = 0;
+        while done < answer.bytes.len() {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            // Descriptors go with the first byte.
+            let fds: Vec<_> = answer.fds.iter().filter(|_| done == 0).map(AsFd::as_fd).collect();
+            if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+                return Err(Ended::Descriptors);
+            }
+            let rest = IoSlice::new(answer.bytes.get(done..).unwrap_or_default());
+            match rustix::net::sendmsg(self.socket, &[rest], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(sent) => done += sent,
+                Err(Errno::AGAIN) => self.go_on(PollFlags::OUT)?,
+                Err(Errno::INTR) => {}
+                Err(Errno::PIPE | Errno::CONNRESET) => return Err(Ended::Closed),
+                Err(e) => return Err(e.into()),
+            }
         }
-        let rest = IoSlice::new(answer.bytes.get(done..).unwrap_or_default());
-        match rustix::net::sendmsg(socket, &[rest], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-            Ok(sent) => done += sent,
-            Err(Errno::AGAIN) => ready(socket, PollFlags::OUT)?,
-            Err(Errno::INTR) => {}
-            Err(Errno::PIPE | Errno::CONNRESET) => return Err(Ended::Closed),
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(())
-}
-
-fn ready(socket: BorrowedFd<'_>, what: PollFlags) -> Result<(), Ended> {
-    let limit = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
-    match poll(&mut [PollFd::from_borrowed_fd(socket, what)], Some(&limit)) {
-        Ok(0) => Err(Ended::Stalled),
-        Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(e) => Err(e.into()),
+        Ok(())
     }
 }

@@ -240,3 +240,20 @@ proptest! {
         }
     }
 }
+
+/// Objective: a client that has stopped in the middle of a message keeps nobody from stopping.
+#[test]
+fn stopped_in_the_middle() {
+    use std::io::Write;
+    let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let stop = Doorbell::new().unwrap();
+    std::thread::scope(|scope| {
+        let served = scope.spawn(|| serve(ours.as_fd(), stop.as_fd(), &mut Session::new(Toy::new().0, VECTORS)));
+        theirs.write_all(&[0; 5]).unwrap();
+        let start = std::time::Instant::now();
+        stop.ring();
+        assert!(matches!(served.join().unwrap(), Ended::Stopped));
+        assert!(start.elapsed() < std::time::Duration::from_secs(4));
+    });
+}

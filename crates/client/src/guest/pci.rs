@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use netvale_abi::ptnet::published::{PTNET_DEVICE, VENDOR};
 use netvale_mem::Mapping;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
@@ -20,7 +21,7 @@ use crate::error::Error;
 use crate::port::Port;
 
 /// ivshmem as QEMU has it.
-const ID: (&str, &str) = ("0x1af4", "0x1110");
+const ID: (u16, u16) = (0x1af4, 0x1110);
 /// The register that rings, as a word.
 const DOORBELL: usize = 3;
 /// Bytes of registers that are mapped.
@@ -39,16 +40,15 @@ pub(crate) fn open(address: &str, hdr_len: u32) -> Result<Port, Error> {
         return Err(Error::Inconsistent("not a PCI address: it looks like 0000:00:05.0"));
     }
     let folder = PathBuf::from("/sys/bus/pci/devices").join(address);
-    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default().trim().to_owned();
-    let id = (read("vendor"), read("device"));
-    let id = (id.0.as_str(), id.1.as_str());
-    if id != ID && id != published::PTNET {
+    let id = id(&folder);
+    let is_published = id == Some((VENDOR, PTNET_DEVICE));
+    if id != Some(ID) && !is_published {
         return Err(Error::Inconsistent(
             "there is no ptnet device: 'lspci -d 1af4:1110' and 'lspci -d 1b36:000d' show them",
         ));
     }
     let driver = folder.join("driver").read_link().ok();
-    if id == published::PTNET && driver.is_none() {
+    if is_published && driver.is_none() {
         return published::open(&folder, hdr_len);
     }
     match driver.as_ref().and_then(|d| d.file_name()).map(|name| name.to_string_lossy().into_owned()) {
@@ -58,6 +58,15 @@ pub(crate) fn open(address: &str, hdr_len: u32) -> Result<Port, Error> {
             "the device has a driver: open its network interface (netmap:eth0), or unbind the driver",
         )),
     }
+}
+
+/// Vendor and device of a function.
+pub(super) fn id(folder: &Path) -> Option<(u16, u16)> {
+    let read = |name: &str| {
+        let text = std::fs::read_to_string(folder.join(name)).ok()?;
+        u16::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
+    };
+    Some((read("vendor")?, read("device")?))
 }
 
 /// Through sysfs.

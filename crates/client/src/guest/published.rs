@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use netvale_abi::ptnet::published::{CREATE, DELETE, MEMORY_DEVICE, VENDOR, memory as mem, reg};
 use netvale_control::attach::{AttachReply, Role};
 use netvale_mem::Mapping;
 use netvale_mem::appl::{AppRing, Dir};
@@ -23,35 +24,9 @@ use crate::error::Error;
 use crate::port::Port;
 use crate::ring::{RxRing, TxKind, TxRing};
 
-/// Vendor and device of the ptnet device, and of the memory device.
-pub(super) const PTNET: (&str, &str) = ("0x1b36", "0x000d");
-const MEMORY: (&str, &str) = ("0x1b36", "0x000c");
 const PAGE: usize = 4096;
 /// A status block.
 const CSB: u64 = 64;
-
-/// Registers of the ptnet device.
-mod reg {
-    pub const FEATURES: u64 = 0;
-    pub const CONTROL: u64 = 4;
-    pub const NIFP: u64 = 24;
-    pub const TX_RINGS: u64 = 28;
-    pub const RX_RINGS: u64 = 32;
-    pub const TX_SLOTS: u64 = 36;
-    pub const RX_SLOTS: u64 = 40;
-    pub const HEADER_LEN: u64 = 44;
-    pub const MEMORY_ID: u64 = 48;
-    pub const CSB_HIGH_LOW: [u64; 4] = [52, 56, 60, 64];
-    pub const KICKS: u64 = 128;
-}
-
-/// Registers of the memory device.
-mod mem {
-    pub const ID: u64 = 8;
-    pub const BUF_OFFSET: u64 = 88;
-    pub const BUF_NUMBER: u64 = 92;
-    pub const BUF_SIZE: u64 = 96;
-}
 
 /// Ports that sysfs reads and writes for us.
 struct Registers(File);
@@ -82,8 +57,7 @@ fn memory_device(id: u32) -> Result<(PathBuf, Registers), Error> {
     let none = Error::Inconsistent("there is no memory device for it: give the machine both devices");
     let Ok(all) = std::fs::read_dir("/sys/bus/pci/devices") else { return Err(none) };
     for folder in all.flatten().map(|entry| entry.path()) {
-        let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default().trim().to_owned();
-        if (read("vendor").as_str(), read("device").as_str()) != MEMORY {
+        if super::pci::id(&folder) != Some((VENDOR, MEMORY_DEVICE)) {
             continue;
         }
         let registers = Registers::open(&folder)?;
@@ -102,7 +76,7 @@ struct Keep {
 impl Drop for Keep {
     fn drop(&mut self) {
         // Nobody is left to be told.
-        let _ = self.registers.write(reg::CONTROL, 2);
+        let _ = self.registers.write(reg::CONTROL, DELETE);
     }
 }
 
@@ -127,10 +101,10 @@ pub(super) fn open(folder: &Path, hdr_len: u32) -> Result<Port, Error> {
         return Err(Error::Refused { errno: rustix::io::Errno::IO.raw_os_error(), text });
     }
     registers.write(reg::HEADER_LEN, hdr_len)?;
-    for (half, at) in addresses.iter().flat_map(|a| [(a >> 32) as u32, *a as u32]).zip(reg::CSB_HIGH_LOW) {
+    for (half, at) in addresses.iter().flat_map(|a| [(a >> 32) as u32, *a as u32]).zip(reg::CSB.step_by(4)) {
         registers.write(at, half)?;
     }
-    registers.write(reg::CONTROL, 1)?;
+    registers.write(reg::CONTROL, CREATE)?;
     match r(reg::CONTROL)? {
         0 => {}
         errno => {
