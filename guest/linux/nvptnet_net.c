@@ -165,15 +165,20 @@ static void nvpt_look(struct nvpt *np)
 {
 	u32 status = le32_to_cpu(READ_ONCE(np->header->status));
 	const struct nvpt_ring *broken = nvpt_broken(np);
-	bool fresh = np->reset || status & NVPT_S_NEEDS_RESET || !np->net_up ||
-		     broken;
+	bool fresh = np->reset || status & NVPT_S_NEEDS_RESET || !np->net_up;
 
 	if (!netif_running(np->netdev) || !netif_device_present(np->netdev) ||
 	    np->user != NVPT_USER_NET)
 		return;
-	if (broken && np->net_up)
-		netdev_err(np->netdev, "%s: the host says slot %u of %u; rings are started anew\n",
-			   broken->name, broken->fault, broken->num_slots);
+	if (broken && np->net_up) {
+		netdev_err(np->netdev, "%s: the host says slot %u of %u: rings stop, and start anew in %u s\n",
+			   broken->name, broken->fault, broken->num_slots,
+			   NVPT_RETRY / HZ);
+		/* Not at once: it may say so again. */
+		nvpt_net_down(np);
+		mod_delayed_work(system_wq, &np->news, NVPT_RETRY);
+		return;
+	}
 	np->reset = false;
 	if (fresh) {
 		nvpt_net_down(np);

@@ -75,6 +75,9 @@ pub fn port_error(name: &str, error: &netvale::Error) -> CliError {
             CliError::unreachable(what, "start one with `netvale up`, or name its --run-dir")
         }
         netvale::Error::Refused { .. } => CliError::refused(what, "`netvale list` shows the ports there are"),
+        netvale::Error::Device(_) | netvale::Error::Passed(_) | netvale::Error::Pci(_) => {
+            CliError::failed(what, "docs/ptnet.md says what a device in a virtual machine takes")
+        }
         _ => CliError::failed(what, "see the daemon's log"),
     }
 }

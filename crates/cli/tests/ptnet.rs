@@ -1,33 +1,21 @@
 //! Virtual machines on a switch through ptnet: our driver in a stock QEMU.
-#![allow(unsafe_code)]
 
 mod common;
 #[path = "common/guest.rs"]
 mod guest;
+#[path = "common/ptnet.rs"]
+mod machines;
 #[path = "common/up.rs"]
 mod up;
 
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Mutex;
 
 use guest::{Guest, Nic, Qemu, image};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
-use up::{Guarded, Up, until};
+use machines::{LOOP, STAND, no_complaints, port};
+use up::{Up, until};
 
 /// Emulated guests take all the processor there is: one test at a time.
 static ONE: Mutex<()> = Mutex::new(());
-
-/// A ptnet port. Returns its socket.
-fn port(up: &Up, name: &str, options: &str) -> PathBuf {
-    let socket = up.file(&format!("{name}.sock"));
-    common::stdout(&up.run(&format!("attach vale0 ptnet:{} --name {name} {options}", socket.display())));
-    socket
-}
 
 /// Fetches a file as soon as somebody has one.
 const RECEIVE: &str = "
@@ -133,13 +121,6 @@ reach; echo reached
 cat /tmp/log; dmesg | grep -i 'nvptnet\\|WARN\\|BUG' | grep -v taint
 ";
 
-/// Answers pings at 10.1.0.1 until it is told to end.
-const STAND: &str = "
-ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
-echo ready
-read line </dev/ttyS0
-";
-
 /// A guest that answers pings, and one that runs a script, each on a ptnet port (`one`, `two`) with two rings each way.
 fn beside_another(up: &Up, script: &str) -> Option<(Guest, Guest)> {
     let image = image()?;
@@ -152,13 +133,6 @@ fn beside_another(up: &Up, script: &str) -> Option<(Guest, Guest)> {
 
 fn notes(up: &Up, port: &str) -> String {
     up.show(port)["notes"].to_string()
-}
-
-/// Nothing the kernel would complain of.
-fn no_complaints(console: &str) {
-    for word in ["WARNING:", "BUG:", "Oops", "Call Trace", "invalid opcode"] {
-        assert!(!console.contains(word), "{console}");
-    }
 }
 
 /// Objective: netmap programs take the rings from the interface and give them back, under traffic, with and without a daemon in the guest.
@@ -222,20 +196,6 @@ fn drivers_and_devices_come_and_go() {
     no_complaints(&shown);
     drop(standing);
 }
-
-/// Waits for a line on the console, and answers it with pings from then on.
-const LOOP: &str = "
-ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
-while true; do
-    for i in $(seq 100); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
-    ping -c 2 -i 0.1 10.1.0.1 >/dev/null && echo reached
-    read line </dev/ttyS0
-    case $line in
-        reboot*) reboot -f ;;
-        off*) exit 0 ;;
-    esac
-done
-";
 
 /// Objective: a guest that reboots finds its device again; one whose QEMU is killed leaves the port ready for the next one, in fresh memory.
 #[test]
@@ -355,116 +315,4 @@ fn published_devices() {
     assert!(after.contains("Received "), "{after}");
     no_complaints(&after);
     until("the port is free", || notes(&up, "vale0:two").contains("waits for a virtual machine"));
-}
-
-/// A service manager, as far as a daemon knows one: it keeps descriptors by name, and starts a daemon with those it has.
-struct Manager {
-    dir: tempfile::TempDir,
-    kept: Kept,
-    stop: Arc<AtomicBool>,
-}
-
-/// Descriptors by name.
-type Kept = Arc<Mutex<std::collections::BTreeMap<String, OwnedFd>>>;
-
-impl Manager {
-    fn new() -> Manager {
-        let dir = tempfile::tempdir().expect("a folder");
-        let socket = std::os::unix::net::UnixDatagram::bind(dir.path().join("notify")).expect("a socket");
-        socket.set_read_timeout(Some(Duration::from_millis(100))).expect("set");
-        let (kept, stop) = (Kept::default(), Arc::new(AtomicBool::new(false)));
-        let (list, stopped) = (Arc::clone(&kept), Arc::clone(&stop));
-        std::thread::spawn(move || Self::listen(&socket, &list, &stopped));
-        Manager { dir, kept, stop }
-    }
-
-    /// Does what the daemon asks.
-    fn listen(socket: &std::os::unix::net::UnixDatagram, kept: &Kept, stopped: &AtomicBool) {
-        let mut bytes = [0; 512];
-        while !stopped.load(Ordering::Relaxed) {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-            let mut control = RecvAncillaryBuffer::new(&mut space);
-            let mut iov = [std::io::IoSliceMut::new(&mut bytes)];
-            // Without CLOEXEC: the next daemon inherits them.
-            let Ok(got) = rustix::net::recvmsg(socket, &mut iov, &mut control, RecvFlags::empty()) else { continue };
-            let rights = |m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None };
-            let fd = control.drain().filter_map(rights).flatten().next();
-            let text = String::from_utf8_lossy(&bytes[..got.bytes]).into_owned();
-            let Some(name) = text.lines().find_map(|line| line.strip_prefix("FDNAME=")) else { continue };
-            let mut kept = kept.lock().expect("no panic");
-            match fd {
-                Some(fd) => kept.insert(name.to_owned(), fd),
-                None => kept.remove(name),
-            };
-        }
-    }
-
-    fn count(&self) -> usize {
-        self.kept.lock().expect("no panic").len()
-    }
-
-    /// Starts a daemon as its child.
-    fn start(&self, run_dir: &Path) -> Guarded {
-        let (names, fds): (Vec<_>, Vec<_>) =
-            self.kept.lock().expect("no panic").iter().map(|(name, fd)| (name.clone(), fd.as_raw_fd())).unzip();
-        let mut command = std::process::Command::new("sh");
-        command.args(["-c", "LISTEN_PID=$$ exec \"$@\"", "sh"]).arg(env!("CARGO_BIN_EXE_netvale"));
-        // SAFETY: calls nothing but fcntl and dup2, on numbers.
-        unsafe {
-            command.pre_exec(move || {
-                // By way of numbers where neither those that are had nor those that are wanted lie.
-                let away: Vec<i32> = fds.iter().map(|&fd| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 300)).collect();
-                for (to, from) in (3..).zip(away) {
-                    libc::dup2(from, to);
-                }
-                Ok(())
-            });
-        }
-        command.args(["up", "--run-dir"]).arg(run_dir).arg("--allow-dir").arg(self.dir.path());
-        command.env("NOTIFY_SOCKET", self.dir.path().join("notify"));
-        command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
-        Guarded(Some(command.spawn().expect("sh runs")))
-    }
-}
-
-impl Drop for Manager {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Objective: a daemon that is killed and started again by a service manager has the same guests: they only see a pause.
-#[test]
-fn daemon_restarts() {
-    let _one = ONE.lock();
-    let Some(image) = image() else { return };
-    let manager = Manager::new();
-    let sockets = ["one", "two"].map(|name| manager.dir.path().join(name));
-    let attach = |run_dir: &Path| {
-        until("the daemon listens", || std::os::unix::net::UnixStream::connect(run_dir.join("control.sock")).is_ok());
-        for socket in &sockets {
-            let mut command = common::netvale();
-            command.arg("--run-dir").arg(run_dir).args(["attach", "vale0", "--vnet-hdr", "12"]);
-            let output = command.arg(format!("ptnet:{}", socket.display())).output().expect("it runs");
-            common::stdout(&output);
-        }
-    };
-    let run_dir = tempfile::tempdir().expect("a folder");
-    let daemon = manager.start(run_dir.path());
-    attach(run_dir.path());
-    let nic = |i: usize| Nic { ptnet: 3, ..Nic::new(&sockets[i]) };
-    let mut standing = Guest::start(image, STAND, 1, &nic(0));
-    standing.expect("ready");
-    let mut guest = Guest::start(image, LOOP, 2, &nic(1));
-    guest.expect("reached");
-    assert_eq!(manager.count(), 2 * (2 + 2 * 3));
-    drop(daemon);
-    let daemon = manager.start(run_dir.path());
-    attach(run_dir.path());
-    guest.say("again");
-    guest.expect("reached");
-    guest.say("off");
-    guest.end();
-    until("what was the guest's is not kept any more", || manager.count() == 2 + 2 * 3);
-    drop((standing, daemon));
 }

@@ -42,6 +42,9 @@ pub enum Error {
     /// An answer whose parts do not fit each other.
     #[error("the daemon's answer cannot be used: {0}")]
     Inconsistent(&'static str),
+    /// A device of this virtual machine, or what the host says of it, that is of no use.
+    #[error("{0}")]
+    Device(&'static str),
     /// The daemon closed the connection.
     #[error("the daemon closed the port: it was detached, or the daemon ended")]
     Closed,

@@ -50,15 +50,15 @@ impl Guest {
     /// Comes to the port that listens at `path`.
     ///
     /// # Errors
-    /// [`Error::System`]; [`Error::Inconsistent`] when the other end is no ptnet port.
+    /// [`Error::System`]; [`Error::Device`] when the other end is no ptnet port.
     pub fn connect(path: &Path) -> Result<Guest, Error> {
         let connection = Arc::new(socket().map_err(Error::system("make a socket"))?);
         let address = SocketAddrUnix::new(path).map_err(Error::system("use the path as a socket's"))?;
         rustix::net::connect(&connection, &address).map_err(Error::system("reach the ptnet port"))?;
         let first = (0..FIRST).map(|_| hear(&connection)).collect::<Result<Vec<_>, _>>()?;
-        let memory = first.into_iter().find_map(|(_, fd)| fd).ok_or(Error::Inconsistent("no memory"))?;
+        let memory = first.into_iter().find_map(|(_, fd)| fd).ok_or(Error::Device("no memory"))?;
         let len = rustix::fs::fstat(&memory).map_err(Error::system("look at the memory"))?.st_size;
-        let len = usize::try_from(len).map_err(|_| Error::Inconsistent("memory too large for this machine"))?;
+        let len = usize::try_from(len).map_err(|_| Error::Device("memory too large for this machine"))?;
         let map = Arc::new(Mapping::map(memory.as_fd(), len).map_err(Error::system("map the memory"))?);
         let (header, count) = header(&map)?;
         let bells = || (0..count).map(|_| bell(&connection)).collect::<Result<Vec<_>, _>>();
@@ -87,7 +87,7 @@ impl Guest {
     /// [`Error::System`] when there is none.
     pub fn command(&self, what: u32, features: u32, extra_bufs: u32) -> Result<u32, Error> {
         let (words, bells) = (&self.header, self.doorbells.last().zip(self.vectors.last()));
-        let (doorbell, news) = bells.ok_or(Error::Inconsistent("no doorbells"))?;
+        let (doorbell, news) = bells.ok_or(Error::Device("no doorbells"))?;
         let number = words.load(at!(number)).wrapping_add(1);
         words.store(at!(wanted), features);
         words.store(at!(wanted_bufs), extra_bufs);
@@ -132,7 +132,7 @@ impl Port {
     /// Takes the guest's place at the ptnet port that listens at `path`, with `hdr_len` (0 or 12) bytes of virtio-net header before each frame.
     ///
     /// # Errors
-    /// [`Error::System`]; [`Error::Inconsistent`] when the other end is no ptnet port; [`Error::Refused`].
+    /// [`Error::System`]; [`Error::Device`] when the other end is no ptnet port; [`Error::Refused`].
     pub fn as_guest(path: &Path, hdr_len: u32) -> Result<Port, Error> {
         Guest::connect(path)?.into_port(hdr_len)
     }
@@ -140,14 +140,14 @@ impl Port {
 
 /// The header of a device's memory, and the number of its vectors; what else is in it is looked at when the rings are made.
 fn header(map: &Arc<Mapping>) -> Result<(Words, usize), Error> {
-    let header = Words::new(map, 0, (HEADER_BYTES / 4) as usize).ok_or(Error::Inconsistent("no header"))?;
+    let header = Words::new(map, 0, (HEADER_BYTES / 4) as usize).ok_or(Error::Device("no header"))?;
     let found = [header.load(at!(magic)), header.load(at!(magic) + 1)];
     if found != netvale_abi::ptnet::MAGIC {
-        return Err(Error::Inconsistent("no ptnet header"));
+        return Err(Error::Device("no ptnet header"));
     }
     let version = header.load(at!(version));
     if version != netvale_abi::ptnet::VERSION {
-        return Err(Error::Inconsistent("a version of ptnet that this program does not know"));
+        return Err(Error::Device("a version of ptnet that this program does not know"));
     }
     let vectors = header.load(at!(vectors)) as usize;
     Ok((header, vectors.clamp(3, 64)))
@@ -155,7 +155,7 @@ fn header(map: &Arc<Mapping>) -> Result<(Words, usize), Error> {
 
 fn bell(connection: &OwnedFd) -> Result<Doorbell, Error> {
     let (_, fd) = hear(connection)?;
-    fd.map(Doorbell::from_fd).ok_or(Error::Inconsistent("a vector without a descriptor"))
+    fd.map(Doorbell::from_fd).ok_or(Error::Device("a vector without a descriptor"))
 }
 
 /// A number, and the descriptor that came with it.

@@ -273,7 +273,8 @@ impl Server {
                 },
             };
             self.shared.update(PtnetState::begin);
-            tracing::info!(path = %self.path().display(), adopted = adopted.is_some(), "virtual machine connected");
+            let what = if adopted.is_some() { "virtual machine found again" } else { "virtual machine connected" };
+            tracing::info!(path = %self.path().display(), "{what}");
             let ended = self.serve(&connection, adopted);
             if let (Some(keeper), Ok(false) | Err(_)) = (&self.keeper, &ended) {
                 keep::forget(&**keeper, self.path(), &self.config);

@@ -34,18 +34,16 @@ pub const LOOK: Duration = Duration::from_micros(200);
 /// The rings of the device at `address` (`0000:00:05.0`), with `hdr_len` bytes of header before each frame.
 ///
 /// # Errors
-/// [`Error::Pci`], [`Error::System`]; [`Error::Inconsistent`] when the device is none of ours.
+/// [`Error::Pci`], [`Error::System`]; [`Error::Device`] when the device is none of ours.
 pub(crate) fn open(address: &str, hdr_len: u32) -> Result<Port, Error> {
     if !address.chars().all(|c| c.is_ascii_hexdigit() || c == ':' || c == '.') {
-        return Err(Error::Inconsistent("not a PCI address: it looks like 0000:00:05.0"));
+        return Err(Error::Device("not a PCI address: it looks like 0000:00:05.0"));
     }
     let folder = PathBuf::from("/sys/bus/pci/devices").join(address);
     let id = id(&folder);
     let is_published = id == Some((VENDOR, PTNET_DEVICE));
     if id != Some(ID) && !is_published {
-        return Err(Error::Inconsistent(
-            "there is no ptnet device: 'lspci -d 1af4:1110' and 'lspci -d 1b36:000d' show them",
-        ));
+        return Err(Error::Device("there is no ptnet device: 'lspci -d 1af4:1110' and 'lspci -d 1b36:000d' show them"));
     }
     let driver = folder.join("driver").read_link().ok();
     if is_published && driver.is_none() {
@@ -54,7 +52,7 @@ pub(crate) fn open(address: &str, hdr_len: u32) -> Result<Port, Error> {
     match driver.as_ref().and_then(|d| d.file_name()).map(|name| name.to_string_lossy().into_owned()) {
         None => polled(&folder)?.into_port(hdr_len),
         Some(name) if name == "vfio-pci" => interrupting(address)?.into_port(hdr_len),
-        Some(_) => Err(Error::Inconsistent(
+        Some(_) => Err(Error::Device(
             "the device has a driver: open its network interface (netmap:eth0), or unbind the driver",
         )),
     }
@@ -105,7 +103,7 @@ fn guest(
     map: Arc<Mapping>,
     vectors: Vec<Doorbell>,
 ) -> Result<Guest, Error> {
-    let registers = Words::new(registers, 0, DOORBELL + 1).ok_or(Error::Inconsistent("no registers"))?;
+    let registers = Words::new(registers, 0, DOORBELL + 1).ok_or(Error::Device("no registers"))?;
     let (header, count) = header(&map)?;
     // The host is peer 0: the upper half of what is written.
     let bell = |vector| Doorbell::register(registers.clone(), DOORBELL, vector);

@@ -54,7 +54,7 @@ impl Registers {
 
 /// The memory device with that number.
 fn memory_device(id: u32) -> Result<(PathBuf, Registers), Error> {
-    let none = Error::Inconsistent("there is no memory device for it: give the machine both devices");
+    let none = Error::Device("there is no memory device for it: give the machine both devices");
     let Ok(all) = std::fs::read_dir("/sys/bus/pci/devices") else { return Err(none) };
     for folder in all.flatten().map(|entry| entry.path()) {
         if super::pci::id(&folder) != Some((VENDOR, MEMORY_DEVICE)) {
@@ -83,7 +83,7 @@ impl Drop for Keep {
 /// The rings of the ptnet device in `folder` of sysfs.
 ///
 /// # Errors
-/// [`Error::System`]; [`Error::Inconsistent`] when the devices say what cannot be; [`Error::Refused`].
+/// [`Error::System`]; [`Error::Device`] when the devices say what cannot be; [`Error::Refused`].
 pub(super) fn open(folder: &Path, hdr_len: u32) -> Result<Port, Error> {
     let registers = Arc::new(Registers::open(folder)?);
     let r = |at| registers.read(at);
@@ -91,9 +91,9 @@ pub(super) fn open(folder: &Path, hdr_len: u32) -> Result<Port, Error> {
     let map = mapped(&memory_folder)?;
     let (tx_rings, rx_rings) = (r(reg::TX_RINGS)?, r(reg::RX_RINGS)?);
     if tx_rings == 0 || rx_rings == 0 || tx_rings.saturating_add(rx_rings) > 32 {
-        return Err(Error::Inconsistent("rings that cannot be"));
+        return Err(Error::Device("rings that cannot be"));
     }
-    let csbs = Arc::new(Mapping::private(2 * PAGE).ok_or(Error::Inconsistent("no memory"))?);
+    let csbs = Arc::new(Mapping::private(2 * PAGE).ok_or(Error::Device("no memory"))?);
     let addresses = locked(&csbs)?;
     registers.write(reg::FEATURES, u32::from(hdr_len > 0))?;
     if r(reg::FEATURES)? != u32::from(hdr_len > 0) {
@@ -160,7 +160,7 @@ fn locked(pages: &Mapping) -> Result<[u64; 2], Error> {
         let entry = u64::from_le_bytes(entry);
         let frame = entry & ((1 << 55) - 1);
         if entry >> 63 == 0 || frame == 0 {
-            return Err(Error::Inconsistent("physical addresses are shown to root only"));
+            return Err(Error::Device("physical addresses are shown to root only"));
         }
         *place = frame * PAGE as u64;
     }
@@ -176,13 +176,13 @@ fn rings(
     let (n_tx, n_rx) = (reply.tx_rings, reply.rx_rings);
     // Behind the netmap_if: offsets of tx rings, a host ring that is none, rx rings (netmap.h).
     let count = 2 * (n_tx + n_rx + 2) as usize;
-    let offsets = Words::new(map, reply.nifp.saturating_add(56), count).ok_or(Error::Inconsistent("no netmap_if"))?;
+    let offsets = Words::new(map, reply.nifp.saturating_add(56), count).ok_or(Error::Device("no netmap_if"))?;
     let side = |csb: u32, entry: u32, slots: u32| -> Result<RingSide, Error> {
         let ring = reply.nifp.wrapping_add(offsets.load_wide(2 * entry as usize));
         let place = RingPlace { ring, slots, bufs: reply.buf_pool, num_bufs: reply.num_bufs, buf_size: reply.buf_size };
-        let ring = RingMem::new(map, place).ok_or(Error::Inconsistent("a ring outside the memory"))?;
+        let ring = RingMem::new(map, place).ok_or(Error::Device("a ring outside the memory"))?;
         let at = CSB * u64::from(csb);
-        let csb_block = Csb::new(csbs, at, PAGE as u64 + at).ok_or(Error::Inconsistent("a status block"))?;
+        let csb_block = Csb::new(csbs, at, PAGE as u64 + at).ok_or(Error::Device("a status block"))?;
         Ok(RingSide { ring, csb: csb_block, csb_index: csb })
     };
     let bell = |i: u32| -> Result<Doorbell, Error> {
