@@ -20,7 +20,7 @@ demo: ## real traffic across a switch, in under a minute
 	@$(MAKE) --no-print-directory build
 	@$(NETVALE) demo
 
-test: ## all tests, loom models, Miri and bounded fuzzing (about 15 minutes)
+test: ## all tests, loom models, Miri and bounded fuzzing (about 20 minutes)
 	@scripts/install-deps.sh test
 	@scripts/test.sh
 

@@ -2,14 +2,14 @@
 # test.sh [STAGE…]: runs the test stages (all when none is named), each under a time limit.
 #
 #   FUZZ_SECONDS=20      time for each fuzz target
-#   TEST_BUDGET=1500     seconds for all stages together
+#   TEST_BUDGET=2100     seconds for all stages together
 #
 # Each stage uses one directory below the target directory, so that nothing is built twice.
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root" || exit 1
 
-budget=${TEST_BUDGET:-1500}
+budget=${TEST_BUDGET:-2100}
 all_stages=(build guests unit doc loom miri fuzz)
 
 # Compiling has its own stage, so that a test's time limit is about the test.

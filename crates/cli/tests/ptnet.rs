@@ -165,7 +165,7 @@ up; reach
 for i in 1 2 3; do
     ping -i 0.002 10.1.0.1 >/dev/null & pinging=$!
     echo $at >/sys/bus/pci/drivers/nvptnet/unbind
-    kill $pinging
+    kill $pinging 2>/dev/null
     echo $at >/sys/bus/pci/drivers/nvptnet/bind
     up; reach
 done
@@ -180,6 +180,9 @@ ip link set eth0 mtu 9000 && echo 9000 accepted
 ip link set eth0 mtu 1500
 ls /sys/class/net/eth0/queues
 ip link set eth0 down; ip link set eth0 up; reach
+ethtool -i eth0; ethtool -l eth0; ethtool -g eth0; ethtool -k eth0
+ethtool -C eth0 rx-usecs 200 && ethtool -c eth0
+reach; ethtool -S eth0
 echo reached; dmesg
 ";
 
@@ -190,9 +193,16 @@ fn drivers_and_devices_come_and_go() {
     let up = Up::start(&[]);
     let Some((standing, guest)) = beside_another(&up, REBIND) else { return };
     let shown = guest.end();
-    for part in ["removed", "9000 accepted", "tx-1", "reached"] {
+    for part in ["removed", "9000 accepted", "tx-1", "reached", "driver: nvptnet"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
+    let lines: Vec<String> = shown.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    for line in ["TX: 2", "RX: 512", "tcp-segmentation-offload: on", "tx-checksum-ip-generic: on", "rx-usecs: 200"] {
+        assert!(lines.iter().any(|l| l == line), "{line}: {shown}");
+    }
+    let count = |name: &str| lines.iter().find_map(|l| l.strip_prefix(name)?.parse::<u64>().ok());
+    let sum = |dir: &str, what: &str| (0..2).filter_map(|i| count(&format!("{dir}{i}_{what}: "))).sum::<u64>();
+    assert!(sum("rx", "packets") > 0 && sum("tx", "packets") > 0 && sum("tx", "errors") == 0, "{shown}");
     no_complaints(&shown);
     drop(standing);
 }

@@ -151,10 +151,11 @@ impl Guest {
         Guest::start_in(tempfile::tempdir().expect("a folder"), image, script, number, nic)
     }
 
-    /// The same with netvale and the modules that only some guests need in the guest.
+    /// The same with netvale, ethtool and the modules that only some guests need in the guest.
     pub fn start_with_netvale(image: &Image, script: &str, number: u8, nic: &Nic<'_>) -> Guest {
         let dir = tempfile::tempdir().expect("a folder");
-        take_program(Path::new(env!("CARGO_BIN_EXE_netvale")), dir.path());
+        take_program(Path::new(env!("CARGO_BIN_EXE_netvale")), "/bin/netvale", dir.path());
+        take_program(Path::new("/usr/sbin/ethtool"), "/bin/ethtool", dir.path());
         let more = dir.path().join("more");
         std::fs::create_dir(&more).expect("a folder");
         for module in std::fs::read_dir(image.folder.join("more")).expect("a folder") {
@@ -324,12 +325,12 @@ fn behind_tap(qemu: &Command, pairs: u32, file: &Path) -> Command {
     command
 }
 
-/// Copies a program and the libraries it needs to where they are found in the guest.
-fn take_program(program: &Path, root: &Path) {
+/// Copies a program to `place` in the guest, and the libraries it needs to where they are found there.
+fn take_program(program: &Path, place: &str, root: &Path) {
     let listed = Command::new("ldd").arg(program).output().expect("ldd runs");
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     let libraries = listed.split_whitespace().filter(|word| word.starts_with('/')).map(|path| (Path::new(path), path));
-    for (from, to) in libraries.chain([(program, "/bin/netvale")]) {
+    for (from, to) in libraries.chain([(program, place)]) {
         let to = root.join(&to[1..]);
         std::fs::create_dir_all(to.parent().expect("a folder")).expect("a folder");
         // Without what is for debuggers, which is most of it.
