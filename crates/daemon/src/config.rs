@@ -101,7 +101,7 @@ pub struct PortConfig {
     #[serde(default)]
     pub host: bool,
     /// ptnet: by vfio-user instead of ivshmem.
-    #[serde(default, rename = "vfio-user")]
+    #[serde(default)]
     pub vfio_user: bool,
     /// vhost-user: connect to the socket instead of listening there.
     #[serde(default)]
