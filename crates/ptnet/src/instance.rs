@@ -10,7 +10,7 @@ use netvale_mem::host::{HostRx, HostTx};
 use netvale_mem::layout::DEFAULT_BUF_SIZE;
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
-use netvale_mem::region::Binding;
+use netvale_mem::region::{Binding, RingSide};
 use netvale_mem::{PortMem, PortShape, Region, RegionError, RegionSizes};
 use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
@@ -40,9 +40,41 @@ pub struct Seats {
     pub rx: Vec<Arc<RxSeat>>,
 }
 
+impl Seats {
+    /// Puts the rings of `mem` in; `of` gives a ring (tx rings first) its status block, and what its guest is interrupted by.
+    pub(crate) fn fill(
+        &self,
+        mem: &Arc<PortMem>,
+        hdr_len: u32,
+        of: impl Fn(usize, &RingSide) -> Result<(RingSide, Arc<Doorbell>), Errno>,
+    ) -> Result<(), Errno> {
+        for (i, (side, seat)) in mem.tx.iter().zip(&self.tx).enumerate() {
+            let (side, wake) = of(i, side)?;
+            let host = HostTx::counted(side, wake, Arc::clone(&seat.kicks));
+            // The seat knows what the guest rings: the ring's own bell stays mute.
+            let (mute, counters) = (Doorbell::new()?, Arc::clone(&seat.counters));
+            seat.put(Some(RingIngress::new(Arc::clone(mem), host, mute, hdr_len, counters)));
+        }
+        for (i, (side, seat)) in mem.rx.iter().zip(&self.rx).enumerate() {
+            let (side, wake) = of(mem.tx.len() + i, side)?;
+            let host = HostRx::new(side, wake);
+            seat.put(Some(RingEgress::new(Arc::clone(mem), host, hdr_len, Arc::clone(seat.counts()))));
+        }
+        Ok(())
+    }
+
+    /// Takes the rings out, once what was published is on its way.
+    pub(crate) fn empty(&self) {
+        self.tx.iter().for_each(|seat| {
+            seat.drain();
+            seat.put(None);
+        });
+        self.rx.iter().for_each(|seat| seat.put(None));
+    }
+}
+
 /// Rings that run.
 struct Running {
-    mem: Arc<PortMem>,
     /// The `netmap_if`, and the extra buffers it lists.
     binding: Binding,
     hdr_len: u32,
@@ -127,11 +159,6 @@ impl Instance {
         self.region.fd()
     }
 
-    /// The memory's layout and mapping.
-    pub fn region(&self) -> &Arc<Region> {
-        &self.region
-    }
-
     /// What the guest rings: tx rings, rx rings, commands.
     pub fn doorbells(&self) -> &[Doorbell] {
         &self.doorbells
@@ -140,11 +167,6 @@ impl Instance {
     /// What the guest is interrupted by, in the same order.
     pub fn vectors(&self) -> &[Doorbell] {
         &self.vectors
-    }
-
-    /// Whether the rings run.
-    pub fn is_running(&self) -> bool {
-        self.running.is_some()
     }
 
     /// Bytes of header before each frame.
@@ -202,37 +224,19 @@ impl Instance {
         let shape = PortShape { tx_rings: c.tx_rings, rx_rings: c.rx_rings, tx_slots: c.slots, rx_slots: c.slots };
         let mem = Arc::new(self.region.port(shape)?);
         let binding = mem.bind("ptnet", 0..c.tx_rings, 0..c.rx_rings, extra_bufs)?;
-        let bell = |bells: &[Doorbell], i: usize| -> Result<Doorbell, Errno> {
-            let bell = bells.get(i).ok_or(Errno::INVAL)?.try_clone();
-            bell.map_err(|e| e.raw_os_error().map_or(Errno::MFILE, Errno::from_raw_os_error))
-        };
-        for (i, (side, seat)) in mem.tx.iter().zip(&self.seats.tx).enumerate() {
-            let host = HostTx::counted(side.clone(), bell(&self.vectors, i)?, Arc::clone(&seat.kicks));
-            let doorbell = bell(&self.doorbells, i)?;
-            let counters = Arc::clone(&seat.counters);
-            seat.put(Some(RingIngress::new(Arc::clone(&mem), host, doorbell, hdr_len, counters)));
-        }
-        for (i, (side, seat)) in mem.rx.iter().zip(&self.seats.rx).enumerate() {
-            let host = HostRx::new(side.clone(), bell(&self.vectors, mem.tx.len() + i)?);
-            seat.put(Some(RingEgress::new(Arc::clone(&mem), host, hdr_len, Arc::clone(seat.counts()))));
-        }
-        Ok(Running { mem, binding, hdr_len })
+        self.seats.fill(&mem, hdr_len, |i, side| {
+            let wake = self.vectors.get(i).ok_or(Errno::INVAL)?.try_clone();
+            let wake = wake.map_err(|e| e.raw_os_error().map_or(Errno::MFILE, Errno::from_raw_os_error))?;
+            Ok((side.clone(), Arc::new(wake)))
+        })?;
+        Ok(Running { binding, hdr_len })
     }
 
     /// Takes the rings away from the workers.
     pub fn stop(&mut self) {
-        self.seats.tx.iter().for_each(|seat| {
-            seat.drain();
-            seat.put(None);
-        });
-        self.seats.rx.iter().for_each(|seat| seat.put(None));
+        self.seats.empty();
         self.running = None;
         self.header.set_status(STATUS_LINK_UP);
-    }
-
-    /// Rings of the guest as they run now, for `netvale show`.
-    pub fn rings_now(&self) -> Option<&Arc<PortMem>> {
-        self.running.as_ref().map(|r| &r.mem)
     }
 }
 

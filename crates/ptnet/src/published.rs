@@ -11,13 +11,10 @@ use netvale_abi::ptnet::published::{
     CREATE, DELETE, FEATURE_VNET_HDR, MEMORY_DEVICE, PTNET_DEVICE, VENDOR, memory, reg,
 };
 use netvale_mem::csb::Csb;
-use netvale_mem::host::{HostRx, HostTx};
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::{Binding, RingSide};
-use netvale_mem::{PortMem, PortShape, Region};
-use netvale_port::ring_in::RingIngress;
-use netvale_port::ring_out::RingEgress;
+use netvale_mem::{PortShape, Region};
 use netvale_vfio_user::config::{BarKind, ConfigSpace, Identity};
 use netvale_vfio_user::irqs::{KINDS, MSIX};
 use netvale_vfio_user::{Bar, Device, Host};
@@ -163,12 +160,6 @@ impl Device for MemoryDevice {
     fn reset(&mut self, _host: &Host) {}
 }
 
-/// Rings that run.
-struct Running {
-    _mem: Arc<PortMem>,
-    _binding: Binding,
-}
-
 /// What the port tells of its guest.
 pub type Tell = Box<dyn Fn(Option<u32>) + Send>;
 
@@ -188,7 +179,8 @@ pub struct PtnetDevice {
     /// What came of the last command.
     result: u32,
     nifp: u32,
-    running: Option<Running>,
+    /// The `netmap_if` of rings that run.
+    running: Option<Binding>,
     tell: Tell,
 }
 
@@ -301,29 +293,12 @@ impl PtnetDevice {
             csb.reset(if i < mem.tx.len() { c.slots - 1 } else { 0 });
         }
         self.nifp = binding.nifp() as u32;
-        self.seat(&mem, &csbs)?;
-        self.running = Some(Running { _mem: mem, _binding: binding });
+        self.seats.fill(&mem, self.hdr_len, |i, side| {
+            let (csb, wake) = csbs.get(i).zip(self.wakes.get(i)).ok_or(Errno::FAULT)?;
+            Ok((RingSide { csb: csb.clone(), ..side.clone() }, Arc::clone(wake)))
+        })?;
+        self.running = Some(binding);
         (self.tell)(Some(self.hdr_len));
-        Ok(())
-    }
-
-    fn seat(&self, mem: &Arc<PortMem>, csbs: &[Csb]) -> Result<(), Errno> {
-        let with = |side: &RingSide, i: usize| -> Result<(RingSide, Arc<Doorbell>), Errno> {
-            let csb = csbs.get(i).ok_or(Errno::FAULT)?.clone();
-            let wake = self.wakes.get(i).ok_or(Errno::FAULT)?;
-            Ok((RingSide { csb, ..side.clone() }, Arc::clone(wake)))
-        };
-        for (i, (side, seat)) in mem.tx.iter().zip(&self.seats.tx).enumerate() {
-            let (side, wake) = with(side, i)?;
-            let host = HostTx::counted(side, wake, Arc::clone(&seat.kicks));
-            let counters = Arc::clone(&seat.counters);
-            seat.put(Some(RingIngress::new(Arc::clone(mem), host, Doorbell::new()?, self.hdr_len, counters)));
-        }
-        for (i, (side, seat)) in mem.rx.iter().zip(&self.seats.rx).enumerate() {
-            let (side, wake) = with(side, mem.tx.len() + i)?;
-            let host = HostRx::new(side, wake);
-            seat.put(Some(RingEgress::new(Arc::clone(mem), host, self.hdr_len, Arc::clone(seat.counts()))));
-        }
         Ok(())
     }
 
@@ -337,11 +312,7 @@ impl PtnetDevice {
     }
 
     fn stop(&mut self) {
-        self.seats.tx.iter().for_each(|seat| {
-            seat.drain();
-            seat.put(None);
-        });
-        self.seats.rx.iter().for_each(|seat| seat.put(None));
+        self.seats.empty();
         self.running = None;
         (self.tell)(None);
     }
