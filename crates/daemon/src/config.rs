@@ -54,7 +54,8 @@ pub struct SocketAccess {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortConfig {
-    /// Switch, e.g. `vale0`.
+    /// Switch, e.g. `vale0`; none with `backend`.
+    #[serde(default)]
     pub switch: String,
     /// Port as `netvale attach` takes it, e.g. `tap:nv0`.
     pub port: String,
@@ -103,6 +104,9 @@ pub struct PortConfig {
     /// ptnet: by vfio-user instead of ivshmem.
     #[serde(default)]
     pub vfio_user: bool,
+    /// ptnet: a pipe or an interface that is passed through, e.g. `netmap:eth0`.
+    #[serde(default)]
+    pub backend: Option<String>,
     /// vhost-user: connect to the socket instead of listening there.
     #[serde(default)]
     pub client: bool,

@@ -74,6 +74,7 @@ impl State {
                 gro: c.gro,
                 host: c.host,
                 vfio_user: c.vfio_user,
+                backend: c.backend,
                 client: c.client,
                 mac: c.mac,
                 ..PortOptions::default()

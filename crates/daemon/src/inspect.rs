@@ -15,6 +15,7 @@ use netvale_switch::Fdb;
 
 use crate::holders::Holders;
 use crate::nic_port::NicPort;
+use crate::pipes::Pipe;
 use crate::rings::Rings;
 use crate::state::{Kind, PortRecord, State};
 use crate::{ptnets, vhosts};
@@ -38,7 +39,7 @@ impl PortRecord {
     /// Over all its rings.
     fn drops(&self) -> Drops {
         let ingress = self.ingress.iter().map(AsRef::as_ref);
-        let counters = ingress.chain(self.egress.iter().map(|e| e.counters().as_ref()));
+        let counters = ingress.chain(self.egress.iter().map(AsRef::as_ref));
         let mut sum = Drops::new();
         for (why, n) in counters.flat_map(RingCounters::all_drops) {
             *sum.entry(why.name().to_owned()).or_default() += n;
@@ -59,7 +60,7 @@ impl PortRecord {
         let region = self.rings().map(|r| region_info(r.mem.region(), r.mem_id));
         PortInfo {
             name: name.to_owned(),
-            switch: Some(self.switch.name().to_owned()),
+            switch: self.switch.as_ref().map(|switch| switch.name().to_owned()),
             kind: self.port_kind(),
             state: self.port_state(),
             owner: Some(Owner { uid: self.owner.uid, pid: self.owner.pid }),
@@ -84,7 +85,7 @@ impl PortRecord {
     pub fn info(&self, name: &str) -> PortInfo {
         let mut info = self.summary(name);
         let ingress = self.ingress.iter().enumerate().map(|(i, c)| self.ring_in(i, c));
-        let egress = self.egress.iter().enumerate().map(|(i, e)| self.ring_out(i, e.counters()));
+        let egress = self.egress.iter().enumerate().map(|(i, c)| self.ring_out(i, c));
         info.rings = ingress.chain(egress).collect();
         info.notes = self.notes();
         info
@@ -217,10 +218,12 @@ impl State {
 
     /// All ports, or those of one switch, without their rings; pipes are on no switch.
     pub fn list_ports(&self, switch: Option<&str>) -> Vec<PortInfo> {
-        let on = |r: &PortRecord| switch.is_none_or(|s| r.switch.name() == s);
+        let on = |r: &PortRecord| switch.is_none_or(|s| r.switch.as_ref().is_some_and(|on| on.name() == s));
         let mut ports: Vec<_> = self.ports.iter().filter(|(_, r)| on(r)).map(|(n, r)| r.summary(n)).collect();
         if switch.is_none() {
-            ports.extend(self.pipes.keys().filter_map(|name| self.show_pipe(name)));
+            // A pipe that is passed through is listed as what it is passed through.
+            let own = self.pipes.iter().filter(|(_, pipe)| pipe.passed().is_none());
+            ports.extend(own.filter_map(|(name, _)| self.show_pipe(name)));
             ports.extend(self.passed.values().filter_map(Weak::upgrade).map(|port| port.info()));
             ports.extend(self.nics.ports.values().map(|port| PortInfo { rings: Vec::new(), ..port.info() }));
         }
@@ -232,7 +235,12 @@ impl State {
         let pipe = name.replace('}', "{");
         let passed = || self.passed.get(name.strip_prefix("netmap:")?).and_then(Weak::upgrade).map(|port| port.info());
         let nic = || self.nics.ports.values().map(NicPort::info).find(|info| info.name == name);
-        self.ports.get(name).map(|r| r.info(name)).or_else(|| self.show_pipe(&pipe)).or_else(nic).or_else(passed)
+        let port = || {
+            let mut info = self.ports.get(name)?.info(name);
+            info.notes.extend(self.pipes.get(&pipe).and_then(Pipe::far_end));
+            Some(info)
+        };
+        port().or_else(|| self.show_pipe(&pipe)).or_else(nic).or_else(passed)
     }
 
     fn show_pipe(&self, name: &str) -> Option<PortInfo> {

@@ -38,6 +38,8 @@ mod sizes;
 pub mod sockets;
 pub mod state;
 pub mod task;
+mod through;
+mod wires;
 mod vhosts;
 pub mod worker;
 

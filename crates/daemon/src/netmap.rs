@@ -316,7 +316,7 @@ impl State {
         let (bridge_at, port_at) = (offset_of!(NmreqValeList, nr_bridge_idx), offset_of!(NmreqValeList, nr_port_idx));
         let bridges: Vec<&str> = self.switches.keys().map(String::as_str).collect();
         let place = |full: &str, record: &PortRecord| {
-            let bridge = bridges.iter().position(|b| *b == record.switch.name())?;
+            let bridge = bridges.iter().position(|b| record.switch.as_ref().is_some_and(|on| *b == on.name()))?;
             Some((bridge as u32, u32::from(record.id?), full.to_owned()))
         };
         let from = (u32::from(body.u16(bridge_at)), body.u32(port_at));

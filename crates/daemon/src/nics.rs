@@ -16,10 +16,10 @@ use netvale_nic::egress::NicEgress;
 use netvale_nic::iface::Interface;
 use netvale_nic::ingress::NicIngress;
 use netvale_nic::outlet::Outlet;
+use netvale_nic::rx_end::RxEnd;
 use netvale_nic::sizes::{self, Needs};
 use netvale_nic::socket::{Buffers, Got};
 use netvale_nic::stack::{Stack, StackRx, StackTx};
-use netvale_nic::through::RxEnd;
 use netvale_nic::{Nic, NicError};
 use netvale_port::{Egress, Ingress, RingCounters};
 use netvale_portspec::{Directions, Memory, NicSpec, PortSpec, Rings as RingsSpec};
@@ -52,7 +52,7 @@ pub struct Nics {
 }
 
 impl Nics {
-    fn nic(&mut self, name: &str) -> Result<Arc<Nic>, Refusal> {
+    pub(crate) fn nic(&mut self, name: &str) -> Result<Arc<Nic>, Refusal> {
         if let Some(nic) = self.open.get(name).and_then(Weak::upgrade) {
             return Ok(nic);
         }

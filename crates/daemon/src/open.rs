@@ -266,7 +266,8 @@ impl State {
             Refusal::new(Errno::NXIO, format!("there is no port {watched} to monitor: 'netvale list' shows the ports"))
         })?;
         check_owner(record, &watched, caller)?;
-        let (on, hdr_len) = (Arc::clone(&record.switch), record.hdr_len());
+        let on = record.switch.clone().ok_or_else(|| Refusal::internal("a port without a switch"))?;
+        let hdr_len = record.hdr_len();
         let mut sizes = Sizes::new(request, &spec.conf)?;
         sizes.shape = PortShape { tx_rings: 0, rx_rings: 1, ..sizes.shape };
         let (region, mem_id) = self.region_for(&Memory::Auto, &sizes, false, caller)?;
@@ -285,7 +286,7 @@ impl State {
         held.add(caller.client, false);
         let local = LocalPort { rings, tx_held: Vec::new(), rx_held: vec![held] };
         let record = PortRecord {
-            switch: on,
+            switch: Some(on),
             id: None,
             kind: Kind::Monitor(local),
             owner: caller,
@@ -294,7 +295,7 @@ impl State {
             polled: false,
             placed: Vec::new(),
             ingress: Vec::new(),
-            egress,
+            egress: egress.iter().map(|e| Arc::clone(e.counters())).collect(),
         };
         self.ports.insert(full.clone(), record);
         Ok((reply, fds, Attachment::Local { port: full, tx: 0..0, rx: 0..1, binding }))
@@ -326,6 +327,9 @@ impl State {
         let pipe = self.pipes.get_mut(&key).ok_or_else(|| Refusal::internal("a pipe vanished"))?;
         if caller.uid != 0 && caller.uid != pipe.uid {
             return refuse(Errno::ACCESS, format!("pipe {key} belongs to another user: both ends share one memory"));
+        }
+        if pipe.passed() == Some(end & 1) {
+            return refuse(Errno::BUSY, format!("this end of pipe {key} is a virtual machine's: open the other end"));
         }
         let shares = request.flags & FLAG_SHARED != 0;
         if !pipe.held_by[end & 1].admits(shares) {
@@ -361,7 +365,7 @@ impl State {
                 drop(binding);
                 if let Some(p) = self.pipes.get_mut(&pipe) {
                     p.held_by[end & 1].remove(client);
-                    if p.held_by.iter().all(Holders::is_empty) {
+                    if p.passed().is_none() && p.held_by.iter().all(Holders::is_empty) {
                         self.pipes.remove(&pipe);
                     }
                 }

@@ -8,6 +8,7 @@ use netvale_mem::notify::Doorbell;
 use netvale_mem::region::Binding;
 use netvale_mem::{PortMem, PortShape, Region};
 use netvale_portspec::PipeEnd;
+use netvale_ptnet::pipe::PipeBackend;
 
 use crate::holders::Holders;
 use crate::refusal::Refusal;
@@ -21,15 +22,22 @@ struct Lane {
     room: Doorbell,
 }
 
+/// What moves the frames.
+enum Way {
+    /// The ends themselves; lanes for frames from the end with this index to the other.
+    Ends([Lane; 2]),
+    /// Workers, as the end with that index is a virtual machine's.
+    Workers(usize, Arc<PipeBackend>),
+}
+
 /// A pipe: two ends in one region.
 pub struct Pipe {
     /// The user it belongs to: both ends are one trust domain.
     pub uid: u32,
     /// Number of its region.
     pub mem_id: u32,
-    ends: [PortMem; 2],
-    /// Frames from the end with this index to the other.
-    lanes: [Lane; 2],
+    ends: [Arc<PortMem>; 2],
+    way: Way,
     /// Which clients hold which end.
     pub held_by: [Holders; 2],
 }
@@ -50,12 +58,36 @@ impl Pipe {
     pub fn new(region: &Arc<Region>, mem_id: u32, slots: u32, uid: u32) -> Result<Pipe, Refusal> {
         let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: slots, rx_slots: slots };
         let lane = || -> Result<Lane, Refusal> { Ok(Lane { arrived: Doorbell::new()?, room: Doorbell::new()? }) };
-        let ends = [region.port(shape)?, region.port(shape)?];
+        let ends = [Arc::new(region.port(shape)?), Arc::new(region.port(shape)?)];
         // The two ends play the host for each other: nobody is to be kicked yet.
         ends.iter()
             .flat_map(|e| e.tx.iter().chain(&e.rx))
             .for_each(|s| netvale_mem::notify::disarm(s.csb.kern_need_kick()));
-        Ok(Pipe { uid, mem_id, ends, lanes: [lane()?, lane()?], held_by: Default::default() })
+        Ok(Pipe { uid, mem_id, ends, way: Way::Ends([lane()?, lane()?]), held_by: Default::default() })
+    }
+
+    /// A pipe whose end `guest` is a virtual machine's.
+    pub fn passed_through(backend: Arc<PipeBackend>, guest: usize, mem_id: u32, uid: u32) -> Pipe {
+        let beside = backend.beside();
+        let (theirs, ours) = (Arc::clone(&beside.guest), Arc::clone(&beside.other));
+        let ends = if guest == 0 { [theirs, ours] } else { [ours, theirs] };
+        Pipe { uid, mem_id, ends, way: Way::Workers(guest, backend), held_by: Default::default() }
+    }
+
+    /// The end that is a virtual machine's.
+    pub fn passed(&self) -> Option<usize> {
+        match &self.way {
+            Way::Ends(_) => None,
+            Way::Workers(guest, _) => Some(*guest),
+        }
+    }
+
+    /// How the end fares that is not a virtual machine's, if one is.
+    pub fn far_end(&self) -> Option<String> {
+        let far = self.passed()? ^ 1;
+        let held = !self.held_by.get(far)?.is_empty();
+        let (name, open) = (if far == 0 { '{' } else { '}' }, if held { "open" } else { "not open" });
+        Some(format!("the other end ({name}) is {open}"))
     }
 
     /// The memory of an end.
@@ -69,21 +101,27 @@ impl Pipe {
     /// [`Refusal`] when the daemon is out of descriptors.
     pub fn reply(&self, end: usize, binding: &Binding) -> Result<(AttachReply, Vec<OwnedFd>), Refusal> {
         let (own, peer) = (self.end(end), self.end(end ^ 1));
-        let (out, back) = (&self.lanes[end & 1], &self.lanes[(end ^ 1) & 1]);
-        // The tx ring rings `arrived` of its own lane and is woken by that lane's `room`; the rx ring the other way round.
-        let bells = [(&out.arrived, &out.room), (&back.room, &back.arrived)];
-        let fds = descriptors(own.region(), bells.into_iter())?;
-        let reply = AttachReply {
-            role: Role::Pipe,
+        let base = AttachReply {
             nifp: binding.nifp(),
             csb_first: own.csb_first(),
-            peer_csb_first: peer.csb_first(),
             extra_bufs: binding.extra_bufs(),
             mem_id: self.mem_id,
             tx_bound: 0..1,
             rx_bound: 0..1,
             ..region_reply(own)
         };
-        Ok((reply, fds))
+        match &self.way {
+            Way::Ends(lanes) => {
+                let (out, back) = (&lanes[end & 1], &lanes[(end ^ 1) & 1]);
+                // The tx ring rings `arrived` of its own lane and is woken by that lane's `room`; the rx ring the other way round.
+                let bells = [(&out.arrived, &out.room), (&back.room, &back.arrived)];
+                let fds = descriptors(own.region(), bells.into_iter())?;
+                Ok((AttachReply { role: Role::Pipe, peer_csb_first: peer.csb_first(), ..base }, fds))
+            }
+            Way::Workers(_, backend) => {
+                let fds = descriptors(own.region(), backend.bells().into_iter())?;
+                Ok((AttachReply { role: Role::Switch, ..base }, fds))
+            }
+        }
     }
 }

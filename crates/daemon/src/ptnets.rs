@@ -4,9 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use netvale_control::types::{Mac, PortKind, PortOptions, PtnetInfo};
+use netvale_ptnet::backend::Backend;
 use netvale_ptnet::header::Config;
 use netvale_ptnet::keep::Keeper;
 use netvale_ptnet::port::{PtnetOptions, PtnetPort, Survival, Way};
+use netvale_ptnet::seats::Seats;
 use netvale_ptnet::vfio::memory_path;
 use rustix::io::Errno;
 
@@ -29,26 +31,45 @@ impl State {
         if o.vnet_hdr == 10 {
             return Err(Refusal::new(Errno::INVAL, "the virtio-net header of a ptnet device has 12 bytes, not 10"));
         }
-        let config = Config {
-            tx_rings: o.rings.max(1),
-            rx_rings: o.rings.max(1),
-            slots: if o.slots == 0 { DEFAULT_SLOTS } else { o.slots },
-            buf_size: o.buf_size,
-            vnet_hdr: o.vnet_hdr != 0,
-            mac: o.mac.unwrap_or_else(|| Mac::of_name(b'p', &format!("{switch}:{port}"))).0,
-            mtu: o.mtu.unwrap_or(1500),
-        };
-        let way = if o.vfio_user { Way::VfioUser } else { Way::Ivshmem };
-        let options = PtnetOptions { path: path.into(), config, way };
-        let survival = Survival {
-            keeper: crate::keep::is_there().then(|| Arc::new(crate::keep::Systemd) as Arc<dyn Keeper>),
-            kept: netvale_ptnet::keep::take(&mut self.kept, Path::new(path), &config),
-        };
-        let (ptnet, (egress, ingresses)) =
-            PtnetPort::new(&options, survival).map_err(|e| self.unreached(e.errno(), e.to_string()))?;
+        let config = config(o, Mac::of_name(b'p', &format!("{switch}:{port}")));
+        PtnetPort::check(&config).map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
+        let (seats, (egress, ingresses)) = Seats::new(config.tx_rings, config.rx_rings)?;
+        let ptnet = self.ptnet_port(path, config, o.vfio_user, Arc::new(seats), true)?;
         let device = Device { kind: PortKind::Ptnet, ptnet: Some(ptnet), ..Device::default() };
         let new = NewPort::device(device, caller, o);
         self.plug(switch, port, egress, ingresses, new).map(|_| ())
+    }
+
+    /// Opens a device's socket; `survives`: its guest may outlive this process.
+    pub(crate) fn ptnet_port(
+        &mut self,
+        path: &str,
+        config: Config,
+        vfio_user: bool,
+        backend: Arc<dyn Backend>,
+        survives: bool,
+    ) -> Result<PtnetPort, Refusal> {
+        let way = if vfio_user { Way::VfioUser } else { Way::Ivshmem };
+        let options = PtnetOptions { path: path.into(), config, way };
+        let keeps = survives && crate::keep::is_there();
+        let survival = Survival {
+            keeper: keeps.then(|| Arc::new(crate::keep::Systemd) as Arc<dyn Keeper>),
+            kept: netvale_ptnet::keep::take(&mut self.kept, Path::new(path), &config),
+        };
+        PtnetPort::new(&options, backend, survival).map_err(|e| self.unreached(e.errno(), e.to_string()))
+    }
+}
+
+/// A device as the options say.
+pub fn config(o: &PortOptions, mac: Mac) -> Config {
+    Config {
+        tx_rings: o.rings.max(1),
+        rx_rings: o.rings.max(1),
+        slots: if o.slots == 0 { DEFAULT_SLOTS } else { o.slots },
+        buf_size: o.buf_size,
+        vnet_hdr: o.vnet_hdr != 0,
+        mac: o.mac.unwrap_or(mac).0,
+        mtu: o.mtu.unwrap_or(1500),
     }
 }
 

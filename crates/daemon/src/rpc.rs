@@ -90,8 +90,14 @@ impl State {
     /// [`Refusal`].
     pub fn attach(&mut self, p: &AttachParams, caller: Caller) -> Result<String, Refusal> {
         let bad = |e: &dyn std::fmt::Display| Refusal::new(Errno::INVAL, format!("{e:#}"));
-        let switch = SwitchName::parse(&p.switch).map_err(|e| bad(&e))?.to_string();
         let spec = AttachSpec::parse(&p.port).map_err(|e| bad(&e))?;
+        if let Some(backend) = &p.options.backend {
+            return match &spec {
+                AttachSpec::Ptnet(path) => self.attach_through(backend, path.as_str(), &p.options, caller),
+                _ => Err(Refusal::new(Errno::INVAL, "only ptnet devices have a backend other than a switch")),
+            };
+        }
+        let switch = SwitchName::parse(&p.switch).map_err(|e| bad(&e))?.to_string();
         let port = p.options.name.clone().unwrap_or_else(|| spec.port_name().to_string());
         let full = format!("{switch}:{port}");
         match &spec {

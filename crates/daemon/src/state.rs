@@ -75,8 +75,8 @@ pub struct Placed {
 
 /// A port of the daemon.
 pub struct PortRecord {
-    /// Its switch.
-    pub switch: Arc<Switch>,
+    /// Its switch; none if it is passed through.
+    pub switch: Option<Arc<Switch>>,
     /// Its number there; a monitor has none.
     pub id: Option<PortId>,
     /// What it is.
@@ -93,8 +93,8 @@ pub struct PortRecord {
     pub placed: Vec<Placed>,
     /// Counters of its ingresses.
     pub ingress: Vec<Arc<RingCounters>>,
-    /// Its egresses.
-    pub egress: Vec<Arc<dyn Egress>>,
+    /// Counters of its egresses.
+    pub egress: Vec<Arc<RingCounters>>,
 }
 
 struct RegionEntry {
@@ -185,11 +185,17 @@ impl State {
     /// [`Refusal`] when there is no memory.
     pub fn new_region(&mut self, sizes: RegionSizes, pages: Pages, uid: u32) -> Result<(Arc<Region>, u32), Refusal> {
         self.regions.retain(|r| r.region.strong_count() > 0);
-        let id = self.next_region;
+        let id = self.new_region_id();
         let region = Region::shared(&format!("netvale-{id}"), sizes, pages)?;
-        self.next_region = self.next_region.checked_add(1).unwrap_or(2);
         self.regions.push(RegionEntry { id, uid, region: Arc::downgrade(&region) });
         Ok((region, id))
+    }
+
+    /// A number that no region has.
+    pub(crate) fn new_region_id(&mut self) -> u32 {
+        let id = self.next_region;
+        self.next_region = id.checked_add(1).unwrap_or(COMMON_REGION + 1);
+        id
     }
 
     /// The region with that number, if `uid` may use it.
@@ -248,7 +254,7 @@ impl State {
             .collect();
         let NewPort { kind, owner, persistent, lossless, .. } = record;
         let record = PortRecord {
-            switch,
+            switch: Some(switch),
             id: Some(id),
             kind,
             owner,
@@ -257,7 +263,7 @@ impl State {
             polled: false,
             placed,
             ingress,
-            egress,
+            egress: egress.iter().map(|e| Arc::clone(e.counters())).collect(),
         };
         tracing::info!(port = full, uid = owner.uid, pid = owner.pid, "attached");
         Ok(self.ports.entry(full).or_insert(record))
@@ -282,9 +288,10 @@ impl State {
     pub fn unplug(&mut self, full: &str, why: &str) -> Result<(), Refusal> {
         let missing = || Refusal::new(Errno::NXIO, format!("there is no port {full}: 'netvale list' shows the ports"));
         let record = self.ports.remove(full).ok_or_else(missing)?;
-        match record.id {
-            Some(id) => record.switch.detach(id),
-            None => record.switch.unmonitor(full),
+        match (&record.switch, record.id) {
+            (Some(switch), Some(id)) => switch.detach(id),
+            (Some(switch), None) => switch.unmonitor(full),
+            (None, _) => self.pass_no_more(full),
         }
         self.retire(&record.placed);
         if let Kind::Local(l) | Kind::Monitor(l) = &record.kind {
@@ -296,9 +303,8 @@ impl State {
             ptnet.let_go();
         }
         tracing::info!(port = full, why, "detached");
-        let name = record.switch.name().to_owned();
-        if record.switch.ports().is_empty() {
-            self.switches.remove(&name);
+        if let Some(switch) = record.switch.as_ref().filter(|switch| switch.ports().is_empty()) {
+            self.switches.remove(switch.name());
         }
         self.close_captures(record);
         Ok(())

@@ -6,7 +6,7 @@ mod common;
 
 use std::process::Command;
 
-use common::{Daemon, frame, ip, receive, until};
+use common::{Daemon, cable, carry, falls_asleep, frame, frames, ip, receive, until};
 use netvale::{Error, Interest, Options, Port};
 use netvale_mem::csb::Csb;
 use netvale_nic::iface::Interface;
@@ -21,16 +21,6 @@ fn inside(name: &str) -> bool {
     common::inside(name, &["--net"])
 }
 
-/// Two ends of a cable, up and quiet: the stack's own multicasts stay away.
-fn cable(a: &str, b: &str, queues: u32) {
-    let shape = format!("numrxqueues {queues} numtxqueues {queues}");
-    ip(&format!("link add {a} {shape} type veth peer name {b} {shape}"));
-    for name in [a, b] {
-        std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
-        ip(&format!("link set {name} up"));
-    }
-}
-
 /// With as many slots as the interface's default.
 fn open(d: &Daemon, name: &str) -> Result<Port, Error> {
     let options = Options { slots: 0, ..d.options() };
@@ -42,37 +32,6 @@ fn refused(result: Result<Port, Error>) -> String {
         Ok(_) => panic!("not refused"),
         Err(e) => e.to_string(),
     }
-}
-
-/// Frames of many lengths, and more of them than a ring has slots.
-fn frames() -> Vec<Vec<u8>> {
-    let body = |i: u32| (0..14 + (i * 37) % 1500).map(move |k| (k + i) as u8);
-    (0..3000u32)
-        .map(|i| {
-            let mut frame: Vec<u8> = body(i).collect();
-            frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-            // No protocol that a stack knows.
-            frame[12..14].copy_from_slice(&[0x88, 0xb5]);
-            frame
-        })
-        .collect()
-}
-
-/// Sends all, as room comes, while `other` receives. Returns what came.
-fn carry(from: &mut Port, other: &mut Port, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let (mut sent, mut came, mut place) = (0, Vec::new(), vec![0; 16_384]);
-    until("all frames", || {
-        while frames.get(sent).is_some_and(|frame| sent < came.len() + 500 && from.tx()[0].send(frame)) {
-            sent += 1;
-        }
-        from.tx()[0].sync();
-        let _ = other.rx()[0].sync();
-        while let Some(n) = other.rx()[0].recv(&mut place) {
-            came.push(place[..n].to_vec());
-        }
-        came.len() == frames.len()
-    });
-    came
 }
 
 fn notes(d: &Daemon, port: &str) -> String {
@@ -227,22 +186,6 @@ fn refusals() {
     let many = json!({"switch": "vale0", "port": "netmap:nvb", "options": {"slots": u32::MAX}});
     assert!(d.call("port.attach", many)["error"].to_string().contains("at most 16384 slots"));
     until("no program", || Interface::find("nvb").unwrap().program().is_none());
-}
-
-/// The only worker has nothing to do, and notices.
-fn falls_asleep(d: &Daemon) {
-    let awake = || -> u64 {
-        let stats: Value = d.call("stats", json!({}));
-        let worker = &stats["result"]["workers"][0];
-        worker["busy_ns"].as_u64().unwrap() + worker["polled_ns"].as_u64().unwrap()
-    };
-    until("the worker sleeps", || {
-        let (before, start) = (awake(), std::time::Instant::now());
-        while start.elapsed() < std::time::Duration::from_millis(20) {
-            std::thread::yield_now();
-        }
-        awake() == before
-    });
 }
 
 /// Objective: a program that writes nonsense into its host rings loses its own frames, by name, and keeps no worker awake; when it comes

@@ -33,6 +33,12 @@ impl HostTx {
         HostTx { side, hwcur: 0, bad: None, wake: wake.into(), kicks }
     }
 
+    /// Goes on where an earlier owner of the ring stopped.
+    #[must_use]
+    pub fn at(self, hwcur: u32) -> Self {
+        HostTx { hwcur: hwcur.min(self.side.ring.num_slots() - 1), ..self }
+    }
+
     /// The ring and its CSB.
     #[inline]
     pub fn side(&self) -> &RingSide {

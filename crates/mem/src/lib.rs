@@ -38,6 +38,7 @@
 //! | [`host`] | the host's side: intake of a tx ring, leases on an rx ring |
 //! | [`lease`] | several producers on one rx ring |
 //! | [`pipe`] | zero-copy move from one end's tx ring to the other end's rx ring |
+//! | [`relay`] | the same by a host on the way, for an end that knows nothing of pipes |
 //! | [`copy`] | copying frames |
 //! | [`words`] | words that are neither: a device's header |
 //!
@@ -63,6 +64,8 @@ pub mod pipe;
 pub mod pool;
 #[cfg(not(loom))]
 pub mod region;
+#[cfg(not(loom))]
+pub mod relay;
 #[cfg(not(loom))]
 pub mod ring;
 #[cfg(not(loom))]

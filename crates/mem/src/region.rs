@@ -1,6 +1,7 @@
 //! A region and the ports carved out of it: the host's side of the memory.
 #![allow(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -369,6 +370,29 @@ impl PortMem {
     /// First entry in the region's CSB arrays; tx rings first, then rx rings.
     pub fn csb_first(&self) -> u32 {
         self.ids.start
+    }
+
+    /// Fresh rings for a new application, while the one with `other`'s rings in the same region goes on: no buffer that those name is named by
+    /// ours then. Buffers that our rings name already stay, each once, since the other one may hold some that no ring names.
+    pub fn renew_beside(&self, other: &PortMem) {
+        let num = self.region.layout.sizes.bufs.num;
+        let sides = |mem: &PortMem| -> Vec<RingSide> { mem.tx.iter().chain(&mem.rx).cloned().collect() };
+        let named = |side: &RingSide| -> Vec<u32> {
+            (0..side.ring.num_slots()).map(|i| side.ring.slot_word(i).buf_idx).collect()
+        };
+        let mut taken: BTreeSet<u32> = sides(other).iter().flat_map(named).collect();
+        let ours: Vec<u32> = sides(self).iter().flat_map(named).collect();
+        let fits = |buf: &u32| (RESERVED_BUFS..num).contains(buf);
+        let kept = ours.into_iter().filter(fits).chain(RESERVED_BUFS..num);
+        let mut bufs = kept.filter(|&buf| taken.insert(buf));
+        for (k, side) in sides(self).iter().enumerate() {
+            let rx = k >= self.tx.len();
+            let (index, tail) = if rx { (k - self.tx.len(), 0) } else { (k, side.ring.num_slots() - 1) };
+            side.ring.init_header(index as u16, rx, tail);
+            // Buffer 0 if none is left: there are as many as slots, unless extra buffers were swapped in and lost.
+            (0..side.ring.num_slots()).for_each(|i| side.ring.set_slot_word(i, bufs.next().unwrap_or(0), 0, 0));
+            side.csb.reset(tail);
+        }
     }
 
     /// A `netmap_if` through which one application reaches the rings in `tx` and `rx` (others read as offset 0), with

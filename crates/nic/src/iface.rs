@@ -19,6 +19,8 @@ pub struct Interface {
     pub queues: u32,
     /// It is up.
     pub up: bool,
+    /// Its Ethernet address; zeros if it has none.
+    pub mac: [u8; 6],
 }
 
 fn socket() -> Result<OwnedFd, Errno> {
@@ -71,7 +73,12 @@ impl Interface {
         ask(&fd, libc::SIOCGIFFLAGS as libc::c_ulong, &mut asked)?;
         // SAFETY: as above.
         let up = libc::c_int::from(unsafe { asked.ifr_ifru.ifru_flags }) & libc::IFF_UP != 0;
-        Ok(Interface { name: name.to_owned(), index, mtu, queues: queues(&fd, name), up })
+        ask(&fd, libc::SIOCGIFHWADDR as libc::c_ulong, &mut asked)?;
+        // SAFETY: as above.
+        let address = unsafe { asked.ifr_ifru.ifru_hwaddr };
+        let ethernet = address.sa_family == libc::ARPHRD_ETHER;
+        let mac = std::array::from_fn(|i| if ethernet { address.sa_data[i].cast_unsigned() } else { 0 });
+        Ok(Interface { name: name.to_owned(), index, mtu, queues: queues(&fd, name), up, mac })
     }
 
     /// Frames for other stations are received too, until what comes back is closed.

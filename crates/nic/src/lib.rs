@@ -17,6 +17,7 @@
 //! | [`nic`] | an interface with the program on it, its queues |
 //! | [`ingress`], [`egress`] | a queue as the switch sees it |
 //! | [`outlet`] | slots written to a descriptor |
+//! | [`rx_end`] | our end of a ring that one thread fills |
 //! | [`stack`] | host rings: the stack behind an interface |
 //! | [`through`] | a queue as a netmap program sees it: its rings, without a copy |
 
@@ -28,6 +29,7 @@ pub mod nic;
 pub mod outlet;
 pub mod passed;
 pub mod ring;
+pub mod rx_end;
 pub mod sizes;
 pub mod socket;
 pub mod stack;

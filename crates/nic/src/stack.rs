@@ -21,7 +21,7 @@ use netvale_port::{DropReason, RingCounters};
 
 use crate::bpf::Diversion;
 use crate::outlet::{Outlet, Sent, TAP_HEADER};
-use crate::through::RxEnd;
+use crate::rx_end::RxEnd;
 
 /// Frames moved in one pass: each is a system call.
 const MOST: u32 = 64;

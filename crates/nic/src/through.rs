@@ -5,16 +5,15 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use netvale_abi::ring::{NR_FORWARD, ring_space};
-use netvale_abi::slot::{NS_FORWARD, NS_INDIRECT, NS_MOREFRAG};
+use netvale_abi::ring::ring_space;
+use netvale_abi::slot::{NS_INDIRECT, NS_MOREFRAG};
 use netvale_mem::host::HostTx;
-use netvale_mem::notify::{Doorbell, KickCounts, wanted};
-use netvale_mem::region::RingSide;
 use netvale_port::{DropReason, RingCounters};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use crate::outlet::{Outlet, Sent};
+use crate::outlet::Outlet;
+use crate::rx_end::{BadHead, RxEnd};
 use crate::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver, Sender, Socket};
 
 /// Of no slot.
@@ -41,7 +40,7 @@ pub struct ThroughTx {
     bad: Option<u32>,
     /// Becomes readable when there is room again.
     wake: OwnedFd,
-    counters: RingCounters,
+    counters: Arc<RingCounters>,
 }
 
 impl ThroughTx {
@@ -63,8 +62,30 @@ impl ThroughTx {
             inside: false,
             bad: None,
             wake,
-            counters: RingCounters::default(),
+            counters: Arc::default(),
         })
+    }
+
+    /// Counts on in counters that an earlier one had.
+    #[must_use]
+    pub fn counted(self, counters: Arc<RingCounters>) -> Self {
+        ThroughTx { counters, ..self }
+    }
+
+    /// The ring's end.
+    pub fn host(&self) -> &HostTx {
+        &self.tx
+    }
+
+    /// All that the program has published is with the kernel, or done.
+    pub fn is_given(&self) -> bool {
+        let head = self.tx.side().csb.head();
+        head == self.given || self.bad == Some(head)
+    }
+
+    /// Something is with the kernel.
+    pub fn is_waiting(&self) -> bool {
+        self.given != self.tx.hwcur()
     }
 
     /// What passed, and what did not.
@@ -82,14 +103,14 @@ impl ThroughTx {
         self.multi_buffer = on;
     }
 
-    /// Moves what there is to move.
-    pub fn pass(&mut self) {
+    /// Moves what there is to move. Returns slots given to the kernel and slots that came back.
+    pub fn pass(&mut self) -> u32 {
         self.reap();
-        self.give();
+        let given = self.give();
         self.sender.push();
         // What is copied is sent by now.
         self.reap();
-        self.complete();
+        given + self.complete()
     }
 
     fn reap(&mut self) {
@@ -110,7 +131,7 @@ impl ThroughTx {
     }
 
     /// Gives filled slots to the kernel.
-    fn give(&mut self) {
+    fn give(&mut self) -> u32 {
         let (head, n) = (self.tx.side().csb.head(), self.tx.side().ring.num_slots());
         let from = |i| ring_space(self.tx.hwcur(), i, n);
         // Slots that are with the kernel are not the program's to fill: a head among them is a bad one.
@@ -118,7 +139,7 @@ impl ThroughTx {
             if self.bad.replace(head) != Some(head) {
                 self.counters.dropped(DropReason::BadHead, 1);
             }
-            return;
+            return 0;
         }
         self.bad = None;
         // A slot may take two entries.
@@ -149,6 +170,7 @@ impl ThroughTx {
         if most > 0 {
             self.counters.passed(frames, bytes);
         }
+        most
     }
 
     /// The descriptor for a slot.
@@ -181,7 +203,7 @@ impl ThroughTx {
     }
 
     /// Gives slots whose frames are sent back to the program, in order.
-    fn complete(&mut self) {
+    fn complete(&mut self) -> u32 {
         let (mut at, mut count) = (self.tx.hwcur(), 0);
         while at != self.given && self.done.get(at as usize) == Some(&true) {
             if let Some(done) = self.done.get_mut(at as usize) {
@@ -193,6 +215,7 @@ impl ThroughTx {
         if count > 0 {
             self.tx.complete(at);
         }
+        count
     }
 
     /// Becomes readable when there is room again, between [`ThroughTx::arm`] and [`ThroughTx::disarm`].
@@ -220,125 +243,6 @@ impl fmt::Debug for ThroughTx {
     }
 }
 
-/// Our end of an rx ring: one thread fills it.
-#[derive(Debug)]
-pub struct RxEnd {
-    side: RingSide,
-    /// First slot that the program does not see yet.
-    hwtail: u32,
-    /// The program's `head` as last found right, and one that could not be.
-    head: u32,
-    bad: Option<u32>,
-    wake: Doorbell,
-    kicks: Arc<KickCounts>,
-}
-
-/// The program's `head` is outside of what it was given. Said once for each wrong value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadHead;
-
-impl RxEnd {
-    /// Takes over a fresh ring; `wake` is rung for the program.
-    pub fn new(side: RingSide, wake: Doorbell) -> RxEnd {
-        RxEnd { side, hwtail: 0, head: 0, bad: None, wake, kicks: Arc::default() }
-    }
-
-    /// Goes on where somebody before us stopped, as the status block says.
-    pub fn resume(&mut self) {
-        let (n, head, hwtail) = (self.side.ring.num_slots(), self.side.csb.head(), self.side.csb.hwtail());
-        if head < n && hwtail < n {
-            (self.head, self.hwtail) = (head, hwtail);
-        }
-    }
-
-    /// Slots, buffers and status block.
-    pub fn side(&self) -> &RingSide {
-        &self.side
-    }
-
-    /// First slot that the program does not see yet.
-    pub fn hwtail(&self) -> u32 {
-        self.hwtail
-    }
-
-    /// Slots that can be filled: all up to the one before the program's `head`, which stays empty.
-    pub fn room(&self) -> u32 {
-        ring_space(self.hwtail, self.end(), self.side.ring.num_slots())
-    }
-
-    /// The slot before `head`.
-    pub fn end(&self) -> u32 {
-        if self.head == 0 { self.side.ring.num_slots() - 1 } else { self.head - 1 }
-    }
-
-    /// Takes over slots that the program has read; those with `NS_FORWARD`, on a ring with `NR_FORWARD` (netmap.h), go to `forward`
-    /// first. Returns whether there are any.
-    ///
-    /// # Errors
-    /// [`BadHead`]: the ring stands still until it is right.
-    pub fn released(&mut self, forward: Option<&Outlet>) -> Result<bool, BadHead> {
-        let (head, n) = (self.side.csb.head(), self.side.ring.num_slots());
-        if head >= n || ring_space(self.head, head, n) > ring_space(self.head, self.hwtail, n) {
-            return if self.bad.replace(head) == Some(head) { Ok(false) } else { Err(BadHead) };
-        }
-        self.bad = None;
-        if let Some(outlet) = forward.filter(|_| head != self.head && self.side.ring.flags() & NR_FORWARD != 0) {
-            self.forward(outlet, ring_space(self.head, head, n));
-        }
-        Ok(std::mem::replace(&mut self.head, head) != head)
-    }
-
-    /// Sends the marked ones of the next `left` slots. What finds no room is lost, as on a wire.
-    #[cold]
-    fn forward(&self, outlet: &Outlet, mut left: u32) {
-        let (ring, mut at) = (&self.side.ring, self.head);
-        while left > 0 {
-            let marked = ring.slot_word(at).flags & NS_FORWARD != 0;
-            let slots = match marked.then(|| outlet.send(ring, at, left)) {
-                Some(Sent::Yes(slots, _) | Sent::No(slots, _)) => slots,
-                _ => 1,
-            };
-            left -= slots.min(left);
-            at = (at + slots) % ring.num_slots();
-        }
-    }
-
-    /// Fills the next slot; seen with the next [`RxEnd::publish`].
-    #[inline]
-    pub fn put(&mut self, buf: u32, len: u16, flags: u16) {
-        self.side.ring.set_slot_word(self.hwtail, buf, len, flags);
-        self.hwtail = self.side.ring.next(self.hwtail);
-    }
-
-    /// Says that a frame of `len` bytes lies in the next slots' own buffers, of `size` bytes each.
-    pub fn fill(&mut self, len: usize, size: usize) {
-        let mut left = len;
-        loop {
-            let (n, buf) = (left.min(size), self.side.ring.slot_word(self.hwtail).buf_idx);
-            left -= n;
-            self.put(buf, n as u16, if left > 0 { NS_MOREFRAG } else { 0 });
-            if left == 0 {
-                return;
-            }
-        }
-    }
-
-    /// Shows the program what was filled, and kicks it if it wants that.
-    pub fn publish(&self) {
-        self.side.csb.publish_tail(self.head, self.hwtail);
-        let kick = wanted(self.side.csb.appl_need_kick());
-        if kick {
-            self.wake.ring();
-        }
-        self.kicks.count(kick);
-    }
-
-    /// Kicks towards the program.
-    pub fn kicks(&self) -> Arc<KickCounts> {
-        Arc::clone(&self.kicks)
-    }
-}
-
 /// From the queue to an rx ring.
 pub struct ThroughRx {
     end: RxEnd,
@@ -348,14 +252,30 @@ pub struct ThroughRx {
     posted: u32,
     /// Where frames go that the program forwards, if its port has host rings.
     forward: Option<Outlet>,
-    counters: RingCounters,
+    counters: Arc<RingCounters>,
 }
 
 impl ThroughRx {
     /// `end` is the ring; `forward` is where frames go that the program forwards.
     pub fn new(end: RxEnd, (receiver, buffers): (Receiver, Buffers), forward: Option<Outlet>) -> ThroughRx {
         let posted = end.hwtail();
-        ThroughRx { end, receiver, buffers, posted, forward, counters: RingCounters::default() }
+        ThroughRx { end, receiver, buffers, posted, forward, counters: Arc::default() }
+    }
+
+    /// Counts on in counters that an earlier one had.
+    #[must_use]
+    pub fn counted(self, counters: Arc<RingCounters>) -> Self {
+        ThroughRx { counters, ..self }
+    }
+
+    /// Our end of the ring.
+    pub fn end(&self) -> &RxEnd {
+        &self.end
+    }
+
+    /// Frames have arrived that the program does not see yet.
+    pub fn has_arrived(&mut self) -> bool {
+        self.receiver.rx.ready() > 0
     }
 
     /// What passed, and what did not.
@@ -379,10 +299,10 @@ impl ThroughRx {
         self.posted = self.end.end();
     }
 
-    /// Moves what there is to move.
-    pub fn pass(&mut self) {
+    /// Moves what there is to move. Returns slots received.
+    pub fn pass(&mut self) -> u32 {
         self.refill();
-        self.receive();
+        self.receive()
     }
 
     /// Takes over slots that the program has read, and posts their buffers.
@@ -419,7 +339,7 @@ impl ThroughRx {
     }
 
     /// Received buffers into slots, and the slots to the program.
-    fn receive(&mut self) {
+    fn receive(&mut self) -> u32 {
         let count = self.receiver.rx.ready();
         let (mut frames, mut bytes) = (0, 0);
         for _ in 0..count {
@@ -439,6 +359,7 @@ impl ThroughRx {
             self.end.publish();
             self.counters.passed(frames, bytes);
         }
+        count
     }
 
     /// Becomes readable when frames arrive.

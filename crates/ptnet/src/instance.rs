@@ -1,24 +1,21 @@
 //! One guest's device: its memory, its doorbells, and what its commands do.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use netvale_abi::ptnet::{
     COMMAND_START, COMMAND_STOP, FEATURE_VNET_HDR, STATUS_LINK_UP, STATUS_NEEDS_RESET, STATUS_RUNNING,
 };
-use netvale_mem::host::{HostRx, HostTx};
 use netvale_mem::layout::DEFAULT_BUF_SIZE;
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::{Binding, RingSide};
-use netvale_mem::{PortMem, PortShape, Region, RegionError, RegionSizes};
-use netvale_port::ring_in::RingIngress;
-use netvale_port::ring_out::RingEgress;
+use netvale_mem::{PortShape, Region, RegionError, RegionSizes};
 use rustix::io::Errno;
 use thiserror::Error;
 
+use crate::backend::{Backend, Fresh};
 use crate::header::{Config, Header};
-use crate::seats::{RxSeat, TxSeat};
 
 /// Why there is no device.
 #[derive(Debug, Error)]
@@ -31,48 +28,6 @@ pub enum InstanceError {
     System(#[from] Errno),
 }
 
-/// The port's seats.
-#[derive(Clone, Default)]
-pub struct Seats {
-    /// Of the rings the guest sends on.
-    pub tx: Vec<Arc<TxSeat>>,
-    /// Of the rings the guest receives on.
-    pub rx: Vec<Arc<RxSeat>>,
-}
-
-impl Seats {
-    /// Puts the rings of `mem` in; `of` gives a ring (tx rings first) its status block, and what its guest is interrupted by.
-    pub(crate) fn fill(
-        &self,
-        mem: &Arc<PortMem>,
-        hdr_len: u32,
-        of: impl Fn(usize, &RingSide) -> Result<(RingSide, Arc<Doorbell>), Errno>,
-    ) -> Result<(), Errno> {
-        for (i, (side, seat)) in mem.tx.iter().zip(&self.tx).enumerate() {
-            let (side, wake) = of(i, side)?;
-            let host = HostTx::counted(side, wake, Arc::clone(&seat.kicks));
-            // The seat knows what the guest rings: the ring's own bell stays mute.
-            let (mute, counters) = (Doorbell::new()?, Arc::clone(&seat.counters));
-            seat.put(Some(RingIngress::new(Arc::clone(mem), host, mute, hdr_len, counters)));
-        }
-        for (i, (side, seat)) in mem.rx.iter().zip(&self.rx).enumerate() {
-            let (side, wake) = of(mem.tx.len() + i, side)?;
-            let host = HostRx::new(side, wake);
-            seat.put(Some(RingEgress::new(Arc::clone(mem), host, hdr_len, Arc::clone(seat.counts()))));
-        }
-        Ok(())
-    }
-
-    /// Takes the rings out, once what was published is on its way.
-    pub(crate) fn empty(&self) {
-        self.tx.iter().for_each(|seat| {
-            seat.drain();
-            seat.put(None);
-        });
-        self.rx.iter().for_each(|seat| seat.put(None));
-    }
-}
-
 /// Rings that run.
 struct Running {
     /// The `netmap_if`, and the extra buffers it lists.
@@ -83,7 +38,7 @@ struct Running {
 /// A device. Every guest gets a new one, in memory of its own; dropping it stops the rings.
 pub struct Instance {
     config: Config,
-    seats: Seats,
+    backend: Arc<dyn Backend>,
     region: Arc<Region>,
     header: Header,
     /// Rung by the guest: tx rings, rx rings, commands.
@@ -100,10 +55,13 @@ impl Instance {
     ///
     /// # Errors
     /// [`InstanceError`].
-    pub fn new(config: &Config, seats: &Seats) -> Result<Instance, InstanceError> {
-        let region = Region::device("netvale-ptnet", sizes(config), Pages::Ordinary)?;
+    pub fn new(config: &Config, backend: &Arc<dyn Backend>) -> Result<Instance, InstanceError> {
+        let region = match backend.memory() {
+            Some(beside) => Arc::clone(&beside.region),
+            None => Region::device("netvale-ptnet", sizes(config), Pages::Ordinary)?,
+        };
         let bells = || (0..config.vectors()).map(|_| Doorbell::new()).collect::<Result<Vec<_>, Errno>>();
-        let this = Self::over(config, seats, region, (bells()?, bells()?))?;
+        let this = Self::over(config, backend, region, (bells()?, bells()?))?;
         this.header.set_status(STATUS_LINK_UP);
         Ok(this)
     }
@@ -114,14 +72,14 @@ impl Instance {
     /// [`InstanceError`] when the memory is not this device's.
     pub fn adopt(
         config: &Config,
-        seats: &Seats,
+        backend: &Arc<dyn Backend>,
         memory: OwnedFd,
         bells: Vec<OwnedFd>,
     ) -> Result<Instance, InstanceError> {
         let region = Region::adopt_device(memory, sizes(config))?;
         let mut doorbells: Vec<_> = bells.into_iter().map(Doorbell::from_fd).collect();
         let vectors = doorbells.split_off((config.vectors() as usize).min(doorbells.len()));
-        let mut this = Self::over(config, seats, region, (doorbells, vectors))?;
+        let mut this = Self::over(config, backend, region, (doorbells, vectors))?;
         // What was asked of the other process is not obeyed again.
         this.seen = this.header.command().number;
         this.header.set_status(STATUS_LINK_UP | STATUS_NEEDS_RESET);
@@ -131,7 +89,7 @@ impl Instance {
 
     fn over(
         config: &Config,
-        seats: &Seats,
+        backend: &Arc<dyn Backend>,
         region: Arc<Region>,
         (doorbells, vectors): (Vec<Doorbell>, Vec<Doorbell>),
     ) -> Result<Instance, InstanceError> {
@@ -140,7 +98,7 @@ impl Instance {
         header.describe(config, region.layout());
         let this = Instance {
             config: *config,
-            seats: seats.clone(),
+            backend: Arc::clone(backend),
             region,
             header,
             doorbells,
@@ -148,8 +106,8 @@ impl Instance {
             running: None,
             seen: 0,
         };
-        for (seat, bell) in seats.tx.iter().zip(&this.doorbells) {
-            seat.listen_to(bell)?;
+        for (ring, bell) in this.doorbells.iter().enumerate() {
+            this.backend.ear(ring).map_or(Ok(()), |ear| ear.listen_to(bell))?;
         }
         Ok(this)
     }
@@ -209,7 +167,11 @@ impl Instance {
             return Err(Errno::OPNOTSUPP);
         }
         let hdr_len = if features & FEATURE_VNET_HDR != 0 { 12 } else { 0 };
-        let running = self.rings(hdr_len, extra_bufs).map_err(|_| Errno::NOMEM)?;
+        let running = self.rings(hdr_len, extra_bufs).map_err(|why| {
+            tracing::warn!(%why, "rings cannot be started");
+            self.backend.empty();
+            Errno::NOMEM
+        })?;
         // What the guest may have scribbled over since.
         self.header.describe(&self.config, self.region.layout());
         self.header.set_binding(running.binding.nifp(), running.binding.extra_bufs());
@@ -220,21 +182,29 @@ impl Instance {
 
     fn rings(&mut self, hdr_len: u32, extra_bufs: u32) -> Result<Running, InstanceError> {
         let c = self.config;
-        self.region = self.region.renewed()?;
-        let shape = PortShape { tx_rings: c.tx_rings, rx_rings: c.rx_rings, tx_slots: c.slots, rx_slots: c.slots };
-        let mem = Arc::new(self.region.port(shape)?);
+        let mem = match self.backend.memory() {
+            Some(beside) => {
+                beside.guest.renew_beside(&beside.other);
+                Arc::clone(&beside.guest)
+            }
+            None => {
+                self.region = self.region.renewed()?;
+                Arc::new(self.region.port(shape(&c))?)
+            }
+        };
         let binding = mem.bind("ptnet", 0..c.tx_rings, 0..c.rx_rings, extra_bufs)?;
-        self.seats.fill(&mem, hdr_len, |i, side| {
+        let of = |i: usize, side: &RingSide| {
             let wake = self.vectors.get(i).ok_or(Errno::INVAL)?.try_clone();
             let wake = wake.map_err(|e| e.raw_os_error().map_or(Errno::MFILE, Errno::from_raw_os_error))?;
             Ok((side.clone(), Arc::new(wake)))
-        })?;
+        };
+        self.backend.fill(&Fresh { mem: &mem, hdr_len, of: &of })?;
         Ok(Running { binding, hdr_len })
     }
 
     /// Takes the rings away from the workers.
     pub fn stop(&mut self) {
-        self.seats.empty();
+        self.backend.empty();
         self.running = None;
         self.header.set_status(STATUS_LINK_UP);
     }
@@ -243,14 +213,21 @@ impl Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         self.stop();
-        for (seat, bell) in self.seats.tx.iter().zip(&self.doorbells) {
-            seat.forget(bell);
+        for (ring, bell) in self.doorbells.iter().enumerate() {
+            if let Some(ear) = self.backend.ear(ring) {
+                ear.forget(bell.as_fd());
+            }
         }
     }
 }
 
+/// The rings of a device.
+pub fn shape(c: &Config) -> PortShape {
+    PortShape { tx_rings: c.tx_rings, rx_rings: c.rx_rings, tx_slots: c.slots, rx_slots: c.slots }
+}
+
 /// The memory of a device: its rings, and whatever is left for extra buffers.
-pub(crate) fn sizes(c: &Config) -> RegionSizes {
+pub fn sizes(c: &Config) -> RegionSizes {
     let buf_size = if c.buf_size == 0 { DEFAULT_BUF_SIZE } else { c.buf_size };
     RegionSizes::for_port(c.tx_rings + c.rx_rings, c.slots, buf_size, 0, 0)
 }

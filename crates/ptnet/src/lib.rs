@@ -14,6 +14,10 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`header`] | the header page: what the device tells, what the guest commands |
+//! | [`backend`] | what a guest's rings are connected to |
+//! | [`ear`] | what a worker sleeps on for a ring |
+//! | [`passage`] | places on workers for what is passed through |
+//! | [`pipe`] | a pipe whose one end is a guest |
 //! | [`seats`] | queues of the switch whose rings come and go with the guest |
 //! | [`instance`] | one guest's device: memory, doorbells, start and stop |
 //! | [`ivshmem`] | the server's side of QEMU's ivshmem protocol |
@@ -22,10 +26,14 @@
 //! | [`vfio`] | their sockets |
 //! | [`port`] | a port: a socket, a thread, seats |
 
+pub mod backend;
+pub mod ear;
 pub mod header;
 pub mod instance;
 pub mod ivshmem;
 pub mod keep;
+pub mod passage;
+pub mod pipe;
 pub mod port;
 pub mod published;
 pub mod seats;

@@ -6,20 +6,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use netvale_mem::notify::{Doorbell, KickCounts};
+use netvale_mem::notify::Doorbell;
 use netvale_port::door::{Door, DoorError, nap};
-use netvale_port::{Egress, Ingress};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use thiserror::Error;
 
 use crate::header::Config;
-use crate::instance::{Instance, Seats};
+use crate::backend::Backend;
+use crate::instance::Instance;
 use crate::ivshmem;
 use crate::keep::{self, Keeper};
 use crate::published::Machine;
-use crate::seats::{RxSeat, SeatIngress, TxSeat};
 use crate::vfio::{MemoryServer, PtnetServer, memory_path};
 
 /// Most rings in one direction.
@@ -137,54 +136,51 @@ impl Shared {
 /// A port. Dropping it ends the connection and the thread, and removes the socket.
 pub struct PtnetPort {
     shared: Arc<Shared>,
-    seats: Seats,
+    backend: Arc<dyn Backend>,
     threads: Vec<JoinHandle<()>>,
     options: PtnetOptions,
     keeper: Option<Arc<dyn Keeper>>,
 }
 
-/// A port's queues for the switch.
-pub type Queues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
-
 impl PtnetPort {
-    /// Opens the socket and serves it.
+    /// Whether such a device can be.
     ///
     /// # Errors
     /// [`PtnetError`].
-    pub fn new(options: &PtnetOptions, survival: Survival) -> Result<(PtnetPort, Queues), PtnetError> {
-        let c = &options.config;
+    pub fn check(c: &Config) -> Result<(), PtnetError> {
         for rings in [c.tx_rings, c.rx_rings] {
             if rings == 0 || rings > MAX_RINGS {
                 return Err(PtnetError::Rings(rings));
             }
         }
-        if !SLOTS.contains(&c.slots) {
-            return Err(PtnetError::Slots(c.slots));
-        }
-        let step = |what| move |source| PtnetError::Step { what, source };
-        let mut seats = Seats::default();
-        for _ in 0..c.tx_rings {
-            seats.tx.push(Arc::new(TxSeat::new().map_err(step("make a descriptor to wait on"))?));
-        }
-        seats.rx.extend((0..c.rx_rings).map(|_| Arc::new(RxSeat::default())));
+        if SLOTS.contains(&c.slots) { Ok(()) } else { Err(PtnetError::Slots(c.slots)) }
+    }
+
+    /// Opens the socket and serves it; `backend` gets the guests' rings.
+    ///
+    /// # Errors
+    /// [`PtnetError`].
+    pub fn new(
+        options: &PtnetOptions,
+        backend: Arc<dyn Backend>,
+        survival: Survival,
+    ) -> Result<PtnetPort, PtnetError> {
+        Self::check(&options.config)?;
         // Sizes that make no device are found out now, not when a guest comes.
-        drop(Instance::new(c, &seats)?);
-        let egress = seats.rx.iter().map(|seat| Arc::clone(seat) as Arc<dyn Egress>).collect();
-        let ingress =
-            seats.tx.iter().map(|seat| Box::new(SeatIngress::new(Arc::clone(seat))) as Box<dyn Ingress>).collect();
-        let stop = Doorbell::new().map_err(step("make an eventfd"))?;
+        drop(Instance::new(&options.config, &backend)?);
+        let stop = Doorbell::new().map_err(|source| PtnetError::Step { what: "make an eventfd", source })?;
         let shared = Arc::new(Shared { state: Mutex::default(), stop });
-        let mut port =
-            PtnetPort { shared, seats, threads: Vec::new(), options: options.clone(), keeper: survival.keeper.clone() };
+        let (options, keeper) = (options.clone(), survival.keeper.clone());
+        let mut port = PtnetPort { shared, backend, threads: Vec::new(), options, keeper };
         port.serve(survival)?;
-        Ok((port, (egress, ingress)))
+        Ok(port)
     }
 
     fn serve(&mut self, survival: Survival) -> Result<(), PtnetError> {
         let (config, door) = (self.options.config, Door::listen(&self.options.path)?);
-        let (shared, seats) = (Arc::clone(&self.shared), self.seats.clone());
+        let (shared, backend) = (Arc::clone(&self.shared), Arc::clone(&self.backend));
         if self.options.way == Way::Ivshmem {
-            let server = Server { shared, seats, config, door, keeper: survival.keeper };
+            let server = Server { shared, backend, config, door, keeper: survival.keeper };
             return self.spawn(move || server.run(survival.kept));
         }
         let machine = Arc::<Machine>::default();
@@ -195,7 +191,7 @@ impl PtnetPort {
             machine: Arc::clone(&machine),
         };
         self.spawn(move || memory.run())?;
-        let server = PtnetServer { shared, seats, config, door, machine };
+        let server = PtnetServer { shared, backend, config, door, machine };
         self.spawn(move || server.run())
     }
 
@@ -225,11 +221,7 @@ impl PtnetPort {
 
     /// Interrupts sent to the guest and saved, and kicks from it, for a ring the guest sends on (`tx`) or one it receives on.
     pub fn ring_kicks(&self, tx: bool, i: usize) -> (u64, u64, u64) {
-        if tx {
-            let of = |kicks: &KickCounts| (kicks.sent(), kicks.suppressed(), kicks.received());
-            return self.seats.tx.get(i).map_or((0, 0, 0), |seat| of(&seat.kicks));
-        }
-        self.seats.rx.get(i).map_or((0, 0, 0), |seat| (seat.kicks().0, seat.kicks().1, 0))
+        self.backend.kicks(tx, i)
     }
 }
 
@@ -246,7 +238,7 @@ impl Drop for PtnetPort {
 /// The control thread.
 struct Server {
     shared: Arc<Shared>,
-    seats: Seats,
+    backend: Arc<dyn Backend>,
     config: Config,
     door: Door,
     keeper: Option<Arc<dyn Keeper>>,
@@ -327,9 +319,9 @@ impl Server {
     /// A new device, which the other end is told of; or one that it has already.
     fn device(&self, connection: &OwnedFd, adopted: Option<(OwnedFd, Vec<OwnedFd>)>) -> Result<Instance, String> {
         if let Some((memory, bells)) = adopted {
-            return Instance::adopt(&self.config, &self.seats, memory, bells).map_err(|e| e.to_string());
+            return Instance::adopt(&self.config, &self.backend, memory, bells).map_err(|e| e.to_string());
         }
-        let device = Instance::new(&self.config, &self.seats).map_err(|e| e.to_string())?;
+        let device = Instance::new(&self.config, &self.backend).map_err(|e| e.to_string())?;
         let greeting = ivshmem::greeting(&device).map_err(|e| e.to_string())?;
         ivshmem::send(connection.as_fd(), self.shared.stop.as_fd(), &greeting)
             .map_err(|e| format!("its device cannot be described: {e}"))?;

@@ -14,14 +14,15 @@ use netvale_mem::csb::Csb;
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::{Binding, RingSide};
-use netvale_mem::{PortShape, Region};
+use netvale_mem::Region;
 use netvale_vfio_user::config::{BarKind, ConfigSpace, Identity};
 use netvale_vfio_user::irqs::{KINDS, MSIX};
 use netvale_vfio_user::{Bar, Device, Host};
 use rustix::io::Errno;
 
 use crate::header::Config;
-use crate::instance::{InstanceError, Seats, sizes};
+use crate::backend::{Backend, Fresh};
+use crate::instance::{InstanceError, shape, sizes};
 
 /// Bytes of registers.
 const REGISTERS: u64 = 256;
@@ -170,7 +171,7 @@ pub struct PtnetDevice {
     machine: Arc<Machine>,
     region: Arc<Region>,
     id: u32,
-    seats: Seats,
+    backend: Arc<dyn Backend>,
     /// What workers ring, tx rings first: led to what the hypervisor gave.
     wakes: Vec<Arc<Doorbell>>,
     features: u32,
@@ -199,7 +200,7 @@ impl PtnetDevice {
     pub fn new(
         config: &Config,
         machine: &Arc<Machine>,
-        seats: &Seats,
+        backend: &Arc<dyn Backend>,
         tell: Tell,
     ) -> Result<PtnetDevice, InstanceError> {
         let rings = config.tx_rings + config.rx_rings;
@@ -216,7 +217,7 @@ impl PtnetDevice {
             machine: Arc::clone(machine),
             region,
             id,
-            seats: seats.clone(),
+            backend: Arc::clone(backend),
             wakes,
             features: 0,
             hdr_len: 0,
@@ -261,9 +262,8 @@ impl PtnetDevice {
     }
 
     fn kick(&self, ring: u64) {
-        // Whoever delivers to a guest looks for room by itself: only tx rings have somebody to wake.
-        if let Some(seat) = usize::try_from(ring).ok().and_then(|ring| self.seats.tx.get(ring)) {
-            seat.kick();
+        if let Ok(ring) = usize::try_from(ring) {
+            self.backend.kick(ring);
         }
     }
 
@@ -284,8 +284,7 @@ impl PtnetDevice {
         self.stop();
         let c = self.config;
         self.region = self.region.renewed().map_err(|_| Errno::NOMEM)?;
-        let shape = PortShape { tx_rings: c.tx_rings, rx_rings: c.rx_rings, tx_slots: c.slots, rx_slots: c.slots };
-        let mem = Arc::new(self.region.port(shape).map_err(|_| Errno::NOMEM)?);
+        let mem = Arc::new(self.region.port(shape(&c)).map_err(|_| Errno::NOMEM)?);
         let binding = mem.bind("ptnet", 0..c.tx_rings, 0..c.rx_rings, 0).map_err(|_| Errno::NOMEM)?;
         let csbs = (0..mem.tx.len() + mem.rx.len()).map(|i| self.csb(i, host)).collect::<Option<Vec<_>>>();
         let csbs = csbs.ok_or(Errno::FAULT)?;
@@ -293,9 +292,14 @@ impl PtnetDevice {
             csb.reset(if i < mem.tx.len() { c.slots - 1 } else { 0 });
         }
         self.nifp = binding.nifp() as u32;
-        self.seats.fill(&mem, self.hdr_len, |i, side| {
+        let of = |i: usize, side: &RingSide| {
             let (csb, wake) = csbs.get(i).zip(self.wakes.get(i)).ok_or(Errno::FAULT)?;
             Ok((RingSide { csb: csb.clone(), ..side.clone() }, Arc::clone(wake)))
+        };
+        let filled = self.backend.fill(&Fresh { mem: &mem, hdr_len: self.hdr_len, of: &of });
+        filled.inspect_err(|why| {
+            tracing::warn!(%why, "rings cannot be started");
+            self.backend.empty();
         })?;
         self.running = Some(binding);
         (self.tell)(Some(self.hdr_len));
@@ -312,7 +316,7 @@ impl PtnetDevice {
     }
 
     fn stop(&mut self) {
-        self.seats.empty();
+        self.backend.empty();
         self.running = None;
         (self.tell)(None);
     }

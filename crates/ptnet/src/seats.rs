@@ -4,19 +4,23 @@
 //! them, resets or vanishes; workers that come in between find an empty seat.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use netvale_mem::host::{HostRx, HostTx};
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
 use netvale_port::slot::Slot;
 use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters, Scratch};
-use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+
+use crate::backend::{Backend, Fresh};
+use crate::ear::Ear;
 
 /// Looks at a ring that is being drained.
 const DRAINING: u32 = 200;
@@ -24,64 +28,36 @@ const DRAINING: u32 = 200;
 /// A place for a tx ring: what the guest sends.
 pub struct TxSeat {
     slot: Slot<RingIngress>,
-    /// What the worker sleeps on: the guest's doorbell, edge-triggered, while there is a guest; and `poke`.
-    epoll: OwnedFd,
-    poke: Doorbell,
-    /// Frames, bytes, drops, over all guests.
-    pub counters: Arc<RingCounters>,
-    /// Kicks, over all guests.
-    pub kicks: Arc<KickCounts>,
+    ear: Ear,
+    counters: Arc<RingCounters>,
+    kicks: Arc<KickCounts>,
 }
 
 impl TxSeat {
     /// An empty one.
     ///
     /// # Errors
-    /// What epoll_create(2), eventfd(2) or epoll_ctl(2) says.
+    /// As [`Ear::new`].
     pub fn new() -> rustix::io::Result<TxSeat> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let poke = Doorbell::new()?;
-        epoll::add(&epoll, poke.as_fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
-        Ok(TxSeat { slot: Slot::default(), epoll, poke, counters: Arc::default(), kicks: Arc::default() })
-    }
-
-    /// The worker wakes up when this is rung. It is never read, so a guest that fills its counter changes nothing.
-    ///
-    /// # Errors
-    /// What epoll_ctl(2) says.
-    pub fn listen_to(&self, doorbell: &Doorbell) -> rustix::io::Result<()> {
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&self.epoll, doorbell.as_fd(), epoll::EventData::new_u64(1), flags)
-    }
-
-    /// Not any more.
-    pub fn forget(&self, doorbell: &Doorbell) {
-        // Fails only if it was never added.
-        let _ = epoll::delete(&self.epoll, doorbell.as_fd());
+        Ok(TxSeat { slot: Slot::default(), ear: Ear::new()?, counters: Arc::default(), kicks: Arc::default() })
     }
 
     /// Waits until what the guest has published is on its way: it was sent, also if the guest stops at once. Not for ever: a destination
     /// may hold senders back.
-    pub fn drain(&self) {
+    fn drain(&self) {
         for _ in 0..DRAINING {
             if !self.slot.enter().as_ref().is_some_and(RingIngress::has_news) {
                 return;
             }
-            self.poke.ring();
+            self.ear.poke();
             std::thread::sleep(Duration::from_micros(100));
         }
     }
 
-    /// A kick that came another way than by a doorbell.
-    pub fn kick(&self) {
-        self.kicks.count_received();
-        self.poke.ring();
-    }
-
     /// Puts a ring in, or takes it out. Returns when no worker is at the old one.
-    pub fn put(&self, ring: Option<RingIngress>) {
+    fn put(&self, ring: Option<RingIngress>) {
         *self.slot.enter() = ring;
-        self.poke.ring();
+        self.ear.poke();
     }
 }
 
@@ -146,17 +122,11 @@ impl Ingress for SeatIngress {
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.seat.epoll.as_fd())
+        Some(self.seat.ear.fd())
     }
 
     fn woken(&mut self) {
-        let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 4];
-        // Takes the edges.
-        let Ok((events, _)) = epoll::wait(&self.seat.epoll, &mut events[..], Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
-        else {
-            return;
-        };
-        if events.iter().any(|e| e.data.u64() == 1) {
+        if self.seat.ear.heard() {
             self.seat.kicks.count_received();
         }
     }
@@ -190,13 +160,8 @@ impl Default for RxSeat {
 const LOOKS: u32 = 1 << 16;
 
 impl RxSeat {
-    /// Frames, bytes, drops, over all guests.
-    pub fn counts(&self) -> &Arc<RingCounters> {
-        &self.counters
-    }
-
     /// Puts a ring in, or takes it out. Returns when no worker is at the old one, or after a while.
-    pub fn put(&self, ring: Option<RingEgress>) {
+    fn put(&self, ring: Option<RingEgress>) {
         let Some(old) = self.ring.swap(ring.map(Arc::new)) else { return };
         let (sent, suppressed) = old.host().kicks();
         self.past[0].fetch_add(sent, Ordering::Relaxed);
@@ -210,7 +175,7 @@ impl RxSeat {
     }
 
     /// Kicks sent and suppressed, over all guests.
-    pub fn kicks(&self) -> (u64, u64) {
+    fn kicks(&self) -> (u64, u64) {
         let now = self.ring.load().as_ref().map_or((0, 0), |ring| ring.host().kicks());
         (self.past[0].load(Ordering::Relaxed) + now.0, self.past[1].load(Ordering::Relaxed) + now.1)
     }
@@ -228,5 +193,77 @@ impl Egress for RxSeat {
 
     fn counters(&self) -> &Arc<RingCounters> {
         &self.counters
+    }
+}
+
+/// The queues of a port on a switch.
+pub type Queues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
+
+/// A port's seats.
+pub struct Seats {
+    /// Of the rings the guest sends on.
+    tx: Vec<Arc<TxSeat>>,
+    /// Of the rings the guest receives on.
+    rx: Vec<Arc<RxSeat>>,
+}
+
+impl Seats {
+    /// So many seats each way, and the queues that a switch knows them by.
+    ///
+    /// # Errors
+    /// As [`TxSeat::new`].
+    pub fn new(tx: u32, rx: u32) -> rustix::io::Result<(Seats, Queues)> {
+        let tx = (0..tx).map(|_| TxSeat::new().map(Arc::new)).collect::<Result<Vec<_>, Errno>>()?;
+        let rx: Vec<_> = (0..rx).map(|_| Arc::new(RxSeat::default())).collect();
+        let egress = rx.iter().map(|seat| Arc::clone(seat) as Arc<dyn Egress>).collect();
+        let ingress = tx.iter().map(|seat| Box::new(SeatIngress::new(Arc::clone(seat))) as Box<dyn Ingress>).collect();
+        Ok((Seats { tx, rx }, (egress, ingress)))
+    }
+}
+
+impl Backend for Seats {
+    fn ear(&self, ring: usize) -> Option<&Ear> {
+        // Whoever delivers to a guest looks for room by itself: only tx rings have somebody to wake.
+        self.tx.get(ring).map(|seat| &seat.ear)
+    }
+
+    fn kick(&self, ring: usize) {
+        if let Some(seat) = self.tx.get(ring) {
+            seat.kicks.count_received();
+            seat.ear.poke();
+        }
+    }
+
+    fn fill(&self, rings: &Fresh<'_>) -> Result<(), Errno> {
+        let (mem, hdr_len) = (rings.mem, rings.hdr_len);
+        for (i, seat) in self.tx.iter().enumerate() {
+            let (side, wake) = rings.tx(i)?;
+            let host = HostTx::counted(side, wake, Arc::clone(&seat.kicks));
+            // The seat knows what the guest rings: the ring's own bell stays mute.
+            let (mute, counters) = (Doorbell::new()?, Arc::clone(&seat.counters));
+            seat.put(Some(RingIngress::new(Arc::clone(mem), host, mute, hdr_len, counters)));
+        }
+        for (i, seat) in self.rx.iter().enumerate() {
+            let (side, wake) = rings.rx(i)?;
+            let host = HostRx::new(side, wake);
+            seat.put(Some(RingEgress::new(Arc::clone(mem), host, hdr_len, Arc::clone(&seat.counters))));
+        }
+        Ok(())
+    }
+
+    fn empty(&self) {
+        self.tx.iter().for_each(|seat| {
+            seat.drain();
+            seat.put(None);
+        });
+        self.rx.iter().for_each(|seat| seat.put(None));
+    }
+
+    fn kicks(&self, tx: bool, ring: usize) -> (u64, u64, u64) {
+        if tx {
+            let of = |kicks: &KickCounts| (kicks.sent(), kicks.suppressed(), kicks.received());
+            return self.tx.get(ring).map_or((0, 0, 0), |seat| of(&seat.kicks));
+        }
+        self.rx.get(ring).map_or((0, 0, 0), |seat| (seat.kicks().0, seat.kicks().1, 0))
     }
 }

@@ -10,7 +10,8 @@ use netvale_vfio_user::serve::{Ended, serve};
 use netvale_vfio_user::session::Session;
 
 use crate::header::Config;
-use crate::instance::{InstanceError, Seats};
+use crate::backend::Backend;
+use crate::instance::InstanceError;
 use crate::port::{PtnetState, RETRY, Shared};
 use crate::published::{Machine, MemoryDevice, PtnetDevice};
 
@@ -24,7 +25,7 @@ pub fn memory_path(path: &Path) -> PathBuf {
 /// The thread of the ptnet device.
 pub(crate) struct PtnetServer {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) seats: Seats,
+    pub(crate) backend: Arc<dyn Backend>,
     pub(crate) config: Config,
     pub(crate) door: Door,
     pub(crate) machine: Arc<Machine>,
@@ -37,7 +38,7 @@ impl PtnetServer {
             let tell = Box::new(move |running| {
                 shared.update(|s| (s.commands, s.running) = (s.commands + 1, running));
             });
-            let device = PtnetDevice::new(&self.config, &self.machine, &self.seats, tell)?;
+            let device = PtnetDevice::new(&self.config, &self.machine, &self.backend, tell)?;
             Ok(Session::new(device, PtnetDevice::vectors(&self.config)))
         };
         serve_all(&self.shared, &self.door, true, make);

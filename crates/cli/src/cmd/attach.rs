@@ -13,13 +13,15 @@ use crate::{CliError, Ctx, out, values};
 /// The switch is made where there is none. The port stays until `netvale detach` or the end of the daemon. Numbers left away, or
 /// 0, mean the daemon's defaults.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = PORTS)]
+#[command(after_long_help = PORTS, override_usage = USAGE)]
 pub struct Args {
-    /// The switch, e.g. vale0.
-    pub switch: String,
+    /// The switch, e.g. vale0; left away with --backend.
+    #[arg(value_name = "SWITCH")]
+    first: String,
 
     /// What to attach: see below.
-    pub port: String,
+    #[arg(value_name = "PORT", required_unless_present = "backend")]
+    second: Option<String>,
 
     /// The port's name on the switch. Without it, made from PORT.
     #[arg(long)]
@@ -96,6 +98,11 @@ pub struct Args {
     #[arg(long, help_heading = "Virtual machines (vhost and ptnet ports)")]
     pub vfio_user: bool,
 
+    /// ptnet: the rings of a pipe or of a network interface are passed through, without a switch: netmap:p{1, netmap:eth0. The port has that
+    /// name then.
+    #[arg(long, value_name = "NETMAP PORT", conflicts_with_all = ["name", "lossless", "gro", "vnet_hdr"], help_heading = "Virtual machines (vhost and ptnet ports)")]
+    pub backend: Option<String>,
+
     /// vhost: connect to a front end that listens, instead of listening.
     #[arg(long, help_heading = "Virtual machines (vhost and ptnet ports)")]
     pub client: bool,
@@ -108,6 +115,8 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
 }
+
+const USAGE: &str = "netvale attach [OPTIONS] <SWITCH> <PORT>\n       netvale attach [OPTIONS] --backend <NETMAP PORT> <PORT>";
 
 /// Options of ports with memory of their own.
 const LOCAL: &str = "Memory (local and ptnet ports)";
@@ -126,6 +135,7 @@ Examples:
   netvale attach vale0 tap:nv0
   netvale attach vale0 vhost:/run/netvale/vm1.sock --rings 2
   netvale attach vale0 pcap:trace.pcapng --loop --speed 2
+  netvale attach --backend netmap:eth0 ptnet:/run/netvale/vm1.sock
   netvale attach vale0 web --rings 4 --slots 512 --lossless
 ";
 
@@ -144,17 +154,34 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
+impl Args {
+    /// Switch and port; no switch with a backend.
+    fn places(&self) -> Result<(&str, &str), CliError> {
+        match (&self.second, &self.backend) {
+            (Some(port), None) => Ok((&self.first, port)),
+            (None, Some(_)) => Ok(("", &self.first)),
+            _ => Err(CliError::usage(
+                "a port is attached to a switch, or passed through by --backend".to_owned(),
+                "leave the switch or --backend away",
+            )),
+        }
+    }
+}
+
 fn params(args: &Args) -> Result<AttachParams, CliError> {
     let bad = |what: &str, error: ParseError| {
         CliError::usage(format!("bad {what}: {error:#}"), "'netvale attach --help' lists the kinds of ports")
     };
-    SwitchName::parse(&args.switch).map_err(|error| bad("switch", error))?;
+    let (switch, port) = args.places()?;
+    if args.backend.is_none() {
+        SwitchName::parse(switch).map_err(|error| bad("switch", error))?;
+    }
     if let Some(name) = &args.name {
         Ident::parse(name).map_err(|error| bad("name", error))?;
     }
-    let spec = AttachSpec::parse(&args.port).map_err(|error| bad("port", error))?;
+    let spec = AttachSpec::parse(port).map_err(|error| bad("port", error))?;
     if let Some((option, takers)) = unfit(args, &spec) {
-        let what = format!("{option} is for {takers}, and {} is none", args.port);
+        let what = format!("{option} is for {takers}, and {port} is none");
         return Err(CliError::usage(what, format!("leave {option} away; 'netvale attach --help' has examples")));
     }
     let here = std::env::current_dir().unwrap_or_default();
@@ -177,10 +204,11 @@ fn params(args: &Args) -> Result<AttachParams, CliError> {
         gro: args.gro,
         host: args.host,
         vfio_user: args.vfio_user,
+        backend: args.backend.clone(),
         client: args.client,
         mac: args.mac,
     };
-    Ok(AttachParams { switch: args.switch.clone(), port: absolute(&spec, &here), options })
+    Ok(AttachParams { switch: switch.to_owned(), port: absolute(&spec, &here), options })
 }
 
 /// An option that ports of this kind do not take, and the ports that do: silently ignored, it would do harm later.
@@ -219,6 +247,7 @@ fn unfit(args: &Args, spec: &AttachSpec) -> Option<(&'static str, &'static str)>
         (args.vector && !virtio, "--vector", "virtio ports"),
         (args.gro && !(tap || vhost || virtio || ptnet), "--gro", "TAP, vhost, ptnet and virtio ports"),
         (args.vfio_user && !ptnet, "--vfio-user", "ptnet ports"),
+        (args.backend.is_some() && !ptnet, "--backend", "ptnet ports"),
         (args.client && !vhost, "--client", "vhost ports"),
         (args.mac.is_some() && !(vhost || ptnet), "--mac", "vhost and ptnet ports"),
         (args.repeat && !replay, "--loop", "pcap ports that replay a file"),

@@ -10,11 +10,11 @@ use crate::{CliError, Ctx, out};
 /// closed.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The switch, e.g. vale0.
+    /// The switch, e.g. vale0; or a port's full name, as `netvale list` shows it: vale0:web, netmap:eth0.
     pub switch: String,
 
-    /// The port's name on it, as `netvale list` shows it.
-    pub port: String,
+    /// The port's name on the switch.
+    pub port: Option<String>,
 }
 
 /// Runs the subcommand.
@@ -22,9 +22,14 @@ pub struct Args {
 /// # Errors
 /// No daemon answers, or there is no such port.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
-    // `netvale list` shows vale0:a; both that and a will do.
-    let port = args.port.strip_prefix(&format!("{}:", args.switch)).unwrap_or(&args.port);
-    ctx.daemon()?.ask(|client| client.detach(&args.switch, port))?;
-    out::line(format_args!("{}:{port} detached", args.switch))?;
+    let (switch, port) = match &args.port {
+        // Both `vale0 a` and `vale0 vale0:a` will do.
+        Some(port) => (&*args.switch, port.strip_prefix(&format!("{}:", args.switch)).unwrap_or(port)),
+        None => args.switch.split_once(':').ok_or_else(|| {
+            CliError::usage(format!("{} is a switch: name its port too", args.switch), "netvale detach vale0 web")
+        })?,
+    };
+    ctx.daemon()?.ask(|client| client.detach(switch, port))?;
+    out::line(format_args!("{switch}:{port} detached"))?;
     Ok(ExitCode::SUCCESS)
 }

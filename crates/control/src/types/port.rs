@@ -8,7 +8,7 @@ use super::{Drops, Mac, values};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttachParams {
-    /// Switch, e.g. `vale0`. Made where there is none.
+    /// Switch, e.g. `vale0`. Made where there is none. Empty with [`PortOptions::backend`].
     pub switch: String,
     /// What to attach, in the grammar of `netvale attach`: `a`, `vale0:a`, `tap:NAME`, `pcap:FILE`, `pcap:in=FILE,out=FILE`.
     pub port: String,
@@ -69,6 +69,9 @@ pub struct PortOptions {
     /// ptnet: by vfio-user, as the devices that netmap published, instead of ivshmem.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub vfio_user: bool,
+    /// ptnet: a pipe's end (`netmap:p{1`) or a network interface (`netmap:eth0`) that is passed through, instead of a place on a switch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
     /// vhost-user: connect to the socket instead of listening there.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub client: bool,

@@ -118,3 +118,62 @@ pub fn ip(line: &str) {
     let output = Command::new("ip").args(line.split_whitespace()).output().expect("iproute2 is there");
     assert!(output.status.success(), "ip {line}: {}", String::from_utf8_lossy(&output.stderr));
 }
+
+/// Two ends of a cable, up and quiet: the stack's own multicasts stay away.
+pub fn cable(a: &str, b: &str, queues: u32) {
+    let shape = format!("numrxqueues {queues} numtxqueues {queues}");
+    ip(&format!("link add {a} {shape} type veth peer name {b} {shape}"));
+    for name in [a, b] {
+        std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
+        ip(&format!("link set {name} up"));
+    }
+}
+
+/// Frames of many lengths, and more of them than a ring has slots.
+pub fn frames() -> Vec<Vec<u8>> {
+    let body = |i: u32| (0..14 + (i * 37) % 1500).map(move |k| (k + i) as u8);
+    (0..3000u32)
+        .map(|i| {
+            let mut frame: Vec<u8> = body(i).collect();
+            frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+            // No protocol that a stack knows.
+            frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+            frame
+        })
+        .collect()
+}
+
+/// Sends all, as room comes, while `other` receives. Returns what came. There are never more under way than a veth holds that is not looked at.
+pub fn carry(from: &mut Port, other: &mut Port, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let (mut sent, mut came, mut place) = (0, Vec::new(), vec![0; 16_384]);
+    until("all frames", || {
+        while frames.get(sent).is_some_and(|frame| sent < came.len() + 200 && from.tx()[0].send(frame)) {
+            sent += 1;
+        }
+        from.tx()[0].sync();
+        let _ = other.rx()[0].sync();
+        while let Some(n) = other.rx()[0].recv(&mut place) {
+            came.push(place[..n].to_vec());
+        }
+        came.len() == frames.len()
+    });
+    // What was read is given back.
+    let _ = other.rx()[0].sync();
+    came
+}
+
+/// The only worker has nothing to do, and notices.
+pub fn falls_asleep(d: &Daemon) {
+    let awake = || -> u64 {
+        let stats: Value = d.call("stats", json!({}));
+        let worker = &stats["result"]["workers"][0];
+        worker["busy_ns"].as_u64().unwrap() + worker["polled_ns"].as_u64().unwrap()
+    };
+    until("the worker sleeps", || {
+        let (before, start) = (awake(), std::time::Instant::now());
+        while start.elapsed() < std::time::Duration::from_millis(20) {
+            std::thread::yield_now();
+        }
+        awake() == before
+    });
+}

@@ -57,3 +57,28 @@ fn exhaustion_is_named() {
     assert!(matches!(r.port(many), Err(RegionError::Exhausted { .. })));
     assert_eq!(r.free(), free);
 }
+
+/// Objective: an application whose rings are renewed while another goes on gets a buffer for each slot, and none that the other one has, whatever
+/// both had swapped, and whatever it had written into its slots.
+#[test]
+fn renewed_beside_another() {
+    let r = region();
+    let (ours, other) = (r.port(SHAPE).unwrap(), r.port(PortShape { rx_rings: 0, ..SHAPE }).unwrap());
+    let swapped = ours.tx[0].ring.slot(3).buf_idx;
+    ours.tx[0].ring.set_slot_word(3, other.tx[1].ring.slot(0).buf_idx, 60, 0);
+    other.tx[1].ring.set_slot_word(0, swapped, 60, 0);
+    for (slot, nonsense) in [(0, 0), (1, u32::MAX), (2, ours.rx[0].ring.slot(0).buf_idx), (4, swapped)] {
+        ours.tx[1].ring.set_slot_word(slot, nonsense, 0xffff, 0xffff);
+    }
+    ours.tx[0].csb.publish_head(5, 5);
+    ours.renew_beside(&other);
+    let named = |port: &PortMem| -> Vec<u32> {
+        let sides = port.tx.iter().chain(&port.rx);
+        sides.flat_map(|s| (0..s.ring.num_slots()).map(|i| s.ring.slot(i).buf_idx)).collect()
+    };
+    let all: std::collections::BTreeSet<u32> = named(&ours).into_iter().chain(named(&other)).collect();
+    assert_eq!(all.len(), 20 + 16, "each buffer once");
+    assert!(all.iter().all(|&buf| (2..ours.tx[0].ring.num_bufs()).contains(&buf)));
+    assert_eq!((ours.tx[0].csb.head(), ours.tx[0].csb.hwtail(), ours.rx[0].csb.hwtail()), (0, 7, 0));
+    assert_eq!(named(&other)[8], swapped, "the other one's are as they were");
+}

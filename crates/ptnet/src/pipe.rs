@@ -1,0 +1,183 @@
+//! A pipe whose one end is a virtual machine: buffers change places between its rings and a program's, and no frame is copied.
+
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use netvale_mem::host::HostTx;
+use netvale_mem::layout::PoolSize;
+use netvale_mem::mapping::Pages;
+use netvale_mem::notify::{Doorbell, KickCounts};
+use netvale_mem::region::RingSide;
+use netvale_mem::relay::{Relay, RelayEnd};
+use netvale_mem::{PortShape, Region, RegionSizes};
+use netvale_port::{DropReason, RingCounters};
+use rustix::io::Errno;
+
+use crate::backend::{Backend, Beside, Fresh};
+use crate::ear::Ear;
+use crate::header::Config;
+use crate::instance::{InstanceError, shape, sizes};
+use crate::passage::{PassSeat, Passage};
+
+impl Passage for Relay {
+    #[inline]
+    fn pass(&mut self, counters: &RingCounters) -> usize {
+        let Ok(done) = Relay::pass(self) else {
+            counters.dropped(DropReason::BadHead, 1);
+            return 0;
+        };
+        if done.frames > 0 {
+            counters.passed(done.frames, done.bytes);
+        }
+        let lost = [
+            (done.bad_slots, DropReason::BadBuffer),
+            (done.bad_lengths, DropReason::BadLength),
+            (done.bad_places, DropReason::BadRxBuffer),
+        ];
+        for (n, why) in lost.into_iter().filter(|(n, _)| *n > 0) {
+            counters.dropped(why, n);
+        }
+        // A round of nothing but bad slots was work, too.
+        if done.any() { done.frames.max(1) as usize } else { 0 }
+    }
+
+    fn arm(&mut self) -> bool {
+        Relay::arm(self)
+    }
+
+    fn disarm(&mut self) {
+        Relay::disarm(self);
+    }
+
+    fn has_news(&self) -> bool {
+        self.can_move()
+    }
+}
+
+/// A ring of the program's: what it rings and is woken by, and where we are in it.
+struct Far {
+    side: RingSide,
+    doorbell: Doorbell,
+    wake: Arc<Doorbell>,
+    kicks: Arc<KickCounts>,
+}
+
+impl Far {
+    fn new(side: &RingSide) -> Result<Far, Errno> {
+        let (doorbell, wake) = (Doorbell::new()?, Arc::new(Doorbell::new()?));
+        Ok(Far { side: side.clone(), doorbell, wake, kicks: Arc::default() })
+    }
+}
+
+/// A place for one direction's relay.
+pub type RelaySeat = PassSeat<Relay>;
+
+/// Both directions of a pipe. The program's end stays as guests come and go.
+pub struct PipeBackend {
+    memory: Beside,
+    /// From the guest, and to it.
+    seats: [Arc<RelaySeat>; 2],
+    /// The program's rx ring, and its tx ring.
+    far: [Far; 2],
+    /// Where we are in those, while there is no guest.
+    at: Mutex<[u32; 2]>,
+}
+
+/// Index of a direction, and of the program's ring in it.
+const FROM_GUEST: usize = 0;
+const TO_GUEST: usize = 1;
+
+impl PipeBackend {
+    /// A pipe of a device's size.
+    ///
+    /// # Errors
+    /// [`InstanceError`].
+    pub fn new(config: &Config) -> Result<PipeBackend, InstanceError> {
+        let alone = sizes(config);
+        // Another pair of rings, with buffers.
+        let double = |n: u32| n.saturating_mul(2);
+        let sizes = RegionSizes {
+            rings: PoolSize { num: double(alone.rings.num), ..alone.rings },
+            bufs: PoolSize { num: double(alone.bufs.num), ..alone.bufs },
+            ..alone
+        };
+        let region = Region::device("netvale-ptnet", sizes, Pages::Ordinary)?;
+        // The guest's come first: where a device's are.
+        let guest = Arc::new(region.port(shape(config))?);
+        let other = Arc::new(region.port(PortShape { tx_rings: 1, rx_rings: 1, ..shape(config) })?);
+        let ring = |sides: &[RingSide]| Far::new(sides.first().ok_or(Errno::INVAL)?);
+        let far = [ring(&other.rx)?, ring(&other.tx)?];
+        let seats = [Arc::new(RelaySeat::new()?), Arc::new(RelaySeat::new()?)];
+        for (seat, far) in seats.iter().zip(&far) {
+            seat.ear().listen_to_other(far.doorbell.as_fd())?;
+        }
+        Ok(PipeBackend { memory: Beside { region, guest, other }, seats, far, at: Default::default() })
+    }
+
+    /// What workers serve: from the guest, and to it.
+    pub fn seats(&self) -> [&Arc<RelaySeat>; 2] {
+        [&self.seats[FROM_GUEST], &self.seats[TO_GUEST]]
+    }
+
+    /// Doorbell and wake-up of the program's rings: of the one it sends on, and of the one it receives on.
+    pub fn bells(&self) -> [(&Doorbell, &Doorbell); 2] {
+        [TO_GUEST, FROM_GUEST].map(|i| (&self.far[i].doorbell, &*self.far[i].wake))
+    }
+
+    /// The memory.
+    pub fn beside(&self) -> &Beside {
+        &self.memory
+    }
+}
+
+impl Backend for PipeBackend {
+    fn memory(&self) -> Option<&Beside> {
+        Some(&self.memory)
+    }
+
+    fn ear(&self, ring: usize) -> Option<&Ear> {
+        self.seats.get(ring).map(|seat| seat.ear())
+    }
+
+    fn kick(&self, ring: usize) {
+        if let Some(seat) = self.seats.get(ring) {
+            seat.kick();
+        }
+    }
+
+    fn fill(&self, rings: &Fresh<'_>) -> Result<(), Errno> {
+        let [there, back] = &self.far;
+        let at = *self.at.lock().unwrap_or_else(PoisonError::into_inner);
+        let (side, wake) = rings.tx(0)?;
+        let from = HostTx::counted(side, wake, Arc::clone(&self.seats[FROM_GUEST].kicks));
+        let to = RelayEnd::new(
+            there.side.clone(),
+            at[FROM_GUEST],
+            Arc::clone(&there.wake),
+            Arc::clone(&there.kicks),
+        );
+        self.seats[FROM_GUEST].put(Relay::new(from, to).ok_or(Errno::INVAL)?)?;
+        let (side, wake) = rings.rx(0)?;
+        let from = HostTx::counted(back.side.clone(), Arc::clone(&back.wake), Arc::clone(&back.kicks));
+        let to = RelayEnd::new(side, 0, wake, Arc::clone(&self.seats[TO_GUEST].kicks));
+        self.seats[TO_GUEST].put(Relay::new(from.at(at[TO_GUEST]), to).ok_or(Errno::INVAL)?)
+    }
+
+    fn empty(&self) {
+        let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(relay) = self.seats[FROM_GUEST].take() {
+            at[FROM_GUEST] = relay.to().hwtail();
+        }
+        if let Some(relay) = self.seats[TO_GUEST].take() {
+            at[TO_GUEST] = relay.from().hwcur();
+        }
+    }
+
+    fn kicks(&self, tx: bool, ring: usize) -> (u64, u64, u64) {
+        let seat = &self.seats[if tx { FROM_GUEST } else { TO_GUEST }];
+        if ring > 0 {
+            return (0, 0, 0);
+        }
+        (seat.kicks.sent(), seat.kicks.suppressed(), seat.kicks.received())
+    }
+}
