@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use netvale::{Options, Port};
 use netvale_control::client::Client;
-use netvale_control::types::StatsReply;
+use netvale_control::types::{PortStats, StatsReply};
 use netvale_daemon::config::File;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -103,7 +103,9 @@ impl Daemon {
     /// They do not come, or the daemon is gone.
     pub fn wait_for_frames(&self, frames: u64) -> Result<()> {
         let arrived = || {
-            let taken: u64 = self.stats()?.ports.iter().map(|port| port.in_frames).sum();
+            // Where there is no switch, what comes from the other end goes out.
+            let beside = |port: &PortStats| if port.switch.is_none() { port.out_frames } else { 0 };
+            let taken: u64 = self.stats()?.ports.iter().map(|port| port.in_frames + beside(port)).sum();
             Ok((taken >= frames).then_some(()))
         };
         interrupt::poll_until(START_LIMIT, arrived)?.ok_or_else(|| BenchError::NoTraffic("the daemon's switch".into()))

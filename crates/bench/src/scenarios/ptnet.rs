@@ -21,13 +21,15 @@ const BATCHES: &[u32] = &[1, 2, 4, 8, 16, 32, 64, 128, 256];
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
     name: "ptnet",
-    about: "guests on ptnet ports of a switch (played by a process on their memory), with and without virtio-net header, by batch; vhost beside it",
+    about: "guests on ptnet ports of a switch (played by a process on their memory), with and without virtio-net header, by batch; vhost beside it; a pipe passed through",
     variants: &[
         Variant { name: "guests", ..SHORT },
         Variant { name: "guests-header", ..SHORT },
         Variant { name: "guests-untouched", ..SHORT },
         Variant { name: "guests-large", unit: Unit::Gbps, frame_bytes: &[1500], ..SHORT },
         Variant { name: "batches", batch: BATCHES, ..SHORT },
+        Variant { name: "pipe", ..SHORT },
+        Variant { name: "pipe-untouched", ..SHORT },
     ],
     ours: Some(|| Box::new(Rings::Ptnet)),
 };
@@ -75,6 +77,7 @@ impl Contender for Rings {
         let hdr_len = if case.variant == "guests-header" { 12 } else { 0 };
         let daemon = Daemon::start(cores.1, "")?;
         let open = |name: &str| match self {
+            Rings::Ptnet if case.variant.starts_with("pipe") => passed_pipe(&daemon, name),
             Rings::Ptnet => guest(&daemon, name, hdr_len),
             Rings::Local => daemon.open(&format!("vale0:{name}"), SLOTS),
         };
@@ -90,6 +93,18 @@ fn guest(daemon: &Daemon, name: &str, hdr_len: u32) -> Result<Port> {
     let attach = AttachParams { switch: "vale0".into(), port: format!("ptnet:{}", socket.display()), options };
     daemon.control()?.attach(attach).map_err(|e| failed(&e))?;
     Port::as_guest(&socket, hdr_len).map_err(|e| failed(&e))
+}
+
+/// The sender is a guest at one end of a pipe, the receiver a program at the other.
+fn passed_pipe(daemon: &Daemon, name: &str) -> Result<Port> {
+    if name != "from0" {
+        return daemon.open("netmap:bench}1", SLOTS);
+    }
+    let socket = daemon.dir().join("pipe.sock");
+    let options = PortOptions { backend: Some("netmap:bench{1".into()), slots: SLOTS, ..PortOptions::default() };
+    let attach = AttachParams { switch: String::new(), port: format!("ptnet:{}", socket.display()), options };
+    daemon.control()?.attach(attach).map_err(|e| failed(&e))?;
+    Port::as_guest(&socket, 0).map_err(|e| failed(&e))
 }
 
 /// Contenders of the scenarios with virtio that are measured beside ptnet, too.
