@@ -12,6 +12,9 @@ pub enum Unit {
     /// 10⁹ bits of frames a second (no preamble, gap or FCS).
     #[serde(rename = "Gbit/s")]
     Gbps,
+    /// Frames, or round trips, a second.
+    #[serde(rename = "/s")]
+    PerSecond,
     /// Microseconds.
     #[serde(rename = "us")]
     Micros,
@@ -45,6 +48,7 @@ impl Unit {
         let per_second = frames as f64 / seconds;
         match self {
             Self::Mpps => Some(per_second / 1e6),
+            Self::PerSecond => Some(per_second),
             Self::Gbps => Some(per_second * f64::from(frame_bytes) * 8.0 / 1e9),
             Self::Micros | Self::Percent | Self::Kib => None,
         }
@@ -55,6 +59,7 @@ impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Mpps => "Mpps",
+            Self::PerSecond => "/s",
             Self::Gbps => "Gbit/s",
             Self::Micros => "us",
             Self::Percent => "percent",

@@ -3,14 +3,15 @@
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use netvale_control::attach::{AttachReply, AttachRequest};
+use netvale_control::attach::{AttachReply, AttachRequest, FLAG_SHARED};
 use netvale_control::types::{Owner, PortInfo, PortKind, PortState, RegionInfo};
 use netvale_nic::passed::{Passed, PassedError};
 use netvale_portspec::{Directions, PortSpec};
 use rustix::io::Errno;
 
+use crate::holders::Holders;
 use crate::nics::wanted;
 use crate::open::{Attachment, Opened, refuse};
 use crate::refusal::Refusal;
@@ -28,6 +29,28 @@ pub struct PassedPort {
     device: Passed,
     hdr_len: u32,
     owner: Caller,
+    /// Which connections hold each ring, tx rings first.
+    held: Mutex<Vec<Holders>>,
+}
+
+impl PassedPort {
+    fn holders(&self) -> MutexGuard<'_, Vec<Holders>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a connection have rings. Returns whether it has them: not if somebody has who does not share.
+    fn take(&self, rings: impl Iterator<Item = u32> + Clone, client: u64, shares: bool) -> bool {
+        let mut held = self.holders();
+        let free = rings.clone().all(|ring| held.get(ring as usize).is_some_and(|holders| holders.admits(shares)));
+        if free {
+            for ring in rings {
+                if let Some(holders) = held.get_mut(ring as usize) {
+                    holders.add(client, shares);
+                }
+            }
+        }
+        free
+    }
 }
 
 /// What one program has of it.
@@ -35,8 +58,15 @@ pub struct Held {
     port: Arc<PassedPort>,
     tx: Range<u32>,
     rx: Range<u32>,
+    client: u64,
     /// Nobody else had it open when this one came.
     alone: bool,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.port.holders().iter_mut().for_each(|holders| holders.remove(self.client));
+    }
 }
 
 impl Held {
@@ -102,7 +132,10 @@ impl State {
             None => {
                 let device = Passed::open(device, request.hdr_len, request.extra_bufs)?;
                 let name = format!("netmap:{ifname}");
-                let port = Arc::new(PassedPort { name, device, hdr_len: request.hdr_len, owner: caller });
+                let (described, hdr_len) = (AttachReply::of_device(device.header()), request.hdr_len);
+                let rings = (described.tx_rings + described.rx_rings) as usize;
+                let held = Mutex::new(vec![Holders::default(); rings]);
+                let port = Arc::new(PassedPort { name, device, hdr_len, owner: caller, held });
                 self.passed.insert(ifname.to_owned(), Arc::downgrade(&port));
                 port
             }
@@ -116,7 +149,11 @@ impl State {
         if tx.end > described.tx_rings || rx.end > described.rx_rings {
             return refuse(Errno::OPNOTSUPP, "a ptnet device has no host rings");
         }
-        let held = Held { port, tx, rx, alone };
+        let rings = tx.clone().chain(rx.clone().map(|i| described.tx_rings + i));
+        if !port.take(rings, caller.client, request.flags & FLAG_SHARED != 0) {
+            return refuse(Errno::BUSY, format!("rings of {ifname} are open already, and not to be shared: close them first"));
+        }
+        let held = Held { port, tx, rx, client: caller.client, alone };
         let (reply, fds) = held.reply()?;
         tracing::info!(interface = ifname, uid = caller.uid, pid = caller.pid, "opened");
         Ok((reply, fds, Attachment::Passed(held)))

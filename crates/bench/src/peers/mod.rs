@@ -16,6 +16,7 @@ pub mod udp;
 use crate::contender::Contender;
 use crate::scenarios::compat::{Native, SystemPcap};
 use crate::scenarios::copy::AlignedCopy;
+use crate::scenarios::guest::Interface;
 use crate::scenarios::nic::Nic;
 use crate::scenarios::ptnet::{self, Rings};
 use crate::scenarios::vhost::{Pairing, guests, pvp};
@@ -52,6 +53,8 @@ pub fn all() -> Vec<Box<dyn Contender>> {
         Box::new(Nic::Packet),
         Box::new(Nic::Sendto),
         Box::new(Rings::Local),
+        Box::new(Interface::Vhost),
+        Box::new(Interface::QemuE1000),
     ];
     peers.extend(ptnet::virtio());
     peers

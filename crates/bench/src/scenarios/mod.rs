@@ -3,6 +3,7 @@
 pub mod compat;
 pub mod copy;
 pub mod embedded;
+pub mod guest;
 pub mod idle;
 pub mod latency;
 pub mod nic;
@@ -23,6 +24,7 @@ use crate::sys::worker::Role;
 pub const ROLES: &[&[(&str, Role)]] = &[
     &[(own::DAEMON, own::daemon_role), (pipe::SENDER, pipe::sender_role), (pipe::RECEIVER, pipe::receiver_role)],
     &compat::ROLES,
+    &[(guest::agent::AGENT, guest::agent::agent_role)],
     &vhost::roles::ROLES,
 ];
 
@@ -142,6 +144,7 @@ const ALL: &[Scenario] = &[
     vhost::guests::SCENARIO,
     nic::SCENARIO,
     ptnet::SCENARIO,
+    guest::SCENARIO,
 ];
 
 /// The scenario of that name.

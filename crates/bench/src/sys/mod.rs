@@ -3,6 +3,7 @@
 
 pub mod child;
 pub mod hugepages;
+pub mod machine;
 pub mod netmap_api;
 pub mod netns;
 pub mod pcap_api;

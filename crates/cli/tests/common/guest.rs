@@ -153,9 +153,23 @@ impl Guest {
 
     /// The same with netvale, ethtool and the modules that only some guests need in the guest.
     pub fn start_with_netvale(image: &Image, script: &str, number: u8, nic: &Nic<'_>) -> Guest {
+        Guest::start_with(image, script, number, nic, &[])
+    }
+
+    /// The same with other programs, too, each at its place.
+    pub fn start_with(
+        image: &Image,
+        script: &str,
+        number: u8,
+        nic: &Nic<'_>,
+        programs: &[(&Path, &str)],
+    ) -> Guest {
         let dir = tempfile::tempdir().expect("a folder");
         take_program(Path::new(env!("CARGO_BIN_EXE_netvale")), "/bin/netvale", dir.path());
         take_program(Path::new("/usr/sbin/ethtool"), "/bin/ethtool", dir.path());
+        for (program, place) in programs {
+            take_program(program, place, dir.path());
+        }
         let more = dir.path().join("more");
         std::fs::create_dir(&more).expect("a folder");
         for module in std::fs::read_dir(image.folder.join("more")).expect("a folder") {

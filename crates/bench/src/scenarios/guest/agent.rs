@@ -1,0 +1,121 @@
+//! The part that runs inside the machine: it sends, or asks and waits for answers, when it is told to by a line on the console.
+
+use std::io::{BufRead, ErrorKind};
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use netvale::{Interest, Port};
+
+use super::{ECHO, SINK};
+use crate::error::{BenchError, Result};
+use crate::sys::worker::Context;
+
+/// The role of [`agent_role`].
+pub const AGENT: &str = "guest-agent";
+/// Frames a sync in netmap mode.
+const BATCH: u32 = 256;
+/// Calls between two looks at the clock.
+const ROUND: u32 = 16;
+
+/// What was done.
+struct Done {
+    count: u64,
+    time: Duration,
+}
+
+/// Obeys lines until there are no more: `udp BYTES MILLISECONDS`, `trips …`, `netmap …`. Each is answered by `done COUNT NANOSECONDS INTERRUPTS`.
+///
+/// # Errors
+/// A socket or the interface cannot be used.
+pub fn agent_role(context: &Context) -> Result<()> {
+    context.ready()?;
+    for line in std::io::stdin().lock().lines() {
+        let line = line.map_err(BenchError::io("reading the console"))?;
+        let mut words = line.split_whitespace();
+        let (Some(what), Some(bytes), Some(millis)) = (words.next(), words.next(), words.next()) else { continue };
+        let (bytes, window) = (bytes.parse().unwrap_or(60), Duration::from_millis(millis.parse().unwrap_or(100)));
+        let before = interrupts();
+        let done = match what {
+            "udp" => udp(bytes, window),
+            "trips" => trips(bytes, window),
+            "netmap" => netmap(bytes, window),
+            _ => continue,
+        };
+        match done {
+            Ok(done) => println!("done {} {} {}", done.count, done.time.as_nanos(), interrupts() - before),
+            Err(error) => println!("failed {error}"),
+        }
+    }
+    Ok(())
+}
+
+/// Interrupts of network devices so far.
+fn interrupts() -> u64 {
+    let text = std::fs::read_to_string("/proc/interrupts").unwrap_or_default();
+    let ours = |line: &&str| ["eth0", "nvptnet", "virtio"].iter().any(|name| line.contains(name));
+    let counts = |line: &str| -> u64 { line.split_whitespace().filter_map(|word| word.parse::<u64>().ok()).sum() };
+    text.lines().filter(ours).map(counts).sum()
+}
+
+/// Ethernet, IPv4 and UDP headers.
+const HEADERS: usize = 42;
+
+fn socket(to: &str) -> Result<UdpSocket> {
+    let made = UdpSocket::bind("0.0.0.0:0").and_then(|socket| socket.connect(to).map(|()| socket));
+    made.map_err(BenchError::io(format!("opening a socket to {to}")))
+}
+
+fn udp(bytes: usize, window: Duration) -> Result<Done> {
+    let (socket, payload) = (socket(SINK)?, vec![0; bytes.saturating_sub(HEADERS)]);
+    let (start, mut count) = (Instant::now(), 0);
+    while start.elapsed() < window {
+        for _ in 0..ROUND {
+            match socket.send(&payload) {
+                Ok(_) => count += 1,
+                // The interface's queue is full: nothing was sent.
+                Err(e) if e.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) => {}
+                Err(e) => return Err(BenchError::io("sending UDP")(e)),
+            }
+        }
+    }
+    Ok(Done { count, time: start.elapsed() })
+}
+
+fn trips(bytes: usize, window: Duration) -> Result<Done> {
+    let (socket, payload) = (socket(ECHO)?, vec![0; bytes.saturating_sub(HEADERS).max(1)]);
+    let limit = socket.set_read_timeout(Some(Duration::from_secs(1)));
+    limit.map_err(BenchError::io("setting a limit"))?;
+    let mut place = vec![0; payload.len()];
+    let (start, mut count) = (Instant::now(), 0);
+    while start.elapsed() < window {
+        socket.send(&payload).map_err(BenchError::io("sending UDP"))?;
+        match socket.recv(&mut place) {
+            Ok(_) => count += 1,
+            // Lost; asked for again.
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(e) => return Err(BenchError::io("receiving UDP")(e)),
+        }
+    }
+    Ok(Done { count, time: start.elapsed() })
+}
+
+/// In netmap mode: frames to the sink, first line written.
+fn netmap(bytes: usize, window: Duration) -> Result<Done> {
+    let failed = |e: &dyn std::fmt::Display| BenchError::Usage(format!("opening netmap:eth0: {e}"));
+    let mut port = Port::open("netmap:eth0").map_err(|e| failed(&e))?;
+    let frame = super::sink_frame(bytes);
+    let (start, mut count) = (Instant::now(), 0);
+    while start.elapsed() < window {
+        if port.tx().iter().all(|ring| ring.space() == 0) {
+            port.wait(Interest::Tx, Some(Duration::from_millis(100))).map_err(|e| failed(&e))?;
+        }
+        let ring = port.tx().first_mut().ok_or_else(|| failed(&"no ring"))?;
+        let mut sent = 0;
+        while sent < BATCH && ring.send(&frame) {
+            sent += 1;
+        }
+        ring.sync();
+        count += u64::from(sent);
+    }
+    Ok(Done { count, time: start.elapsed() })
+}
