@@ -18,6 +18,9 @@
 
 #define NVPT_NAME "nvptnet"
 
+/* Bytes that may be on their way whatever BQL thinks of them. */
+#define NVPT_TX_LEAST 131072
+
 struct nvpt;
 
 /* Counters of a ring; one writer at a time. */
@@ -153,7 +156,7 @@ static inline void nvpt_arm(struct nvpt_ring *ring)
 {
 	WRITE_ONCE(ring->atok->need_kick, cpu_to_le32(1));
 	/* The host publishes, then looks at need_kick; we the other way. */
-	smp_mb();
+	virt_mb();
 }
 
 static inline void nvpt_disarm(struct nvpt_ring *ring)

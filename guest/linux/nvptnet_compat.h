@@ -44,6 +44,16 @@ static inline void eth_hw_addr_set(struct net_device *dev, const u8 *addr)
 	struct netlink_ext_ack *extack
 #endif
 
+#if LINUX_VERSION_CODE < KERNEL_VERSION(5, 13, 0)
+static inline void
+netdev_queue_set_dql_min_limit(struct netdev_queue *queue, unsigned int limit)
+{
+#ifdef CONFIG_BQL
+	queue->dql.min_limit = limit;
+#endif
+}
+#endif
+
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
 static inline void vm_flags_set(struct vm_area_struct *vma, unsigned long flags)
 {

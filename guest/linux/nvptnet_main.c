@@ -34,13 +34,13 @@ int nvpt_command(struct nvpt *np, u32 command, u32 features, u32 extra_bufs)
 	WRITE_ONCE(h->wanted_bufs, cpu_to_le32(extra_bufs));
 	WRITE_ONCE(h->command, cpu_to_le32(command));
 	/* The number last: what belongs to it is there before it. */
-	smp_store_release(&h->number, cpu_to_le32(np->number));
+	virt_store_release(&h->number, cpu_to_le32(np->number));
 	nvpt_ring_doorbell(np, np->vectors - 1);
 	for (;;) {
 		bool late = time_after(jiffies, limit);
 
 		/* The result is read after the number it belongs to. */
-		answered = le32_to_cpu(smp_load_acquire(&h->answered));
+		answered = le32_to_cpu(virt_load_acquire(&h->answered));
 		if (answered == np->number || late)
 			break;
 		usleep_range(50, 200);

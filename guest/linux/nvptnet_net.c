@@ -37,8 +37,16 @@ int nvpt_net_up(struct nvpt *np)
 		return err;
 	np->hdr_len = features ? NVPT_VNET_HDR_LEN : 0;
 	nvpt_rings_restart(np);
-	for (i = 0; i < np->num_tx; i++)
-		netdev_tx_reset_queue(netdev_get_tx_queue(np->netdev, i));
+	for (i = 0; i < np->num_tx; i++) {
+		struct netdev_queue *queue = netdev_get_tx_queue(np->netdev, i);
+
+		netdev_tx_reset_queue(queue);
+		/*
+		 * The host has these in microseconds. With less, BQL stops the
+		 * queue after each frame, and each costs an interrupt.
+		 */
+		netdev_queue_set_dql_min_limit(queue, NVPT_TX_LEAST);
+	}
 	for (i = 0; i < np->num_tx + np->num_rx; i++)
 		napi_enable(&nvpt_ring_at(np, i)->napi);
 	np->net_up = true;

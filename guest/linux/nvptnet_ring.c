@@ -40,7 +40,7 @@ static void nvpt_refresh(struct nvpt_ring *ring)
 	u32 tail;
 
 	/* Slots and buffers are read after the tail that gives them to us. */
-	tail = le32_to_cpu(smp_load_acquire(&ring->ktoa->hwtail));
+	tail = le32_to_cpu(virt_load_acquire(&ring->ktoa->hwtail));
 	if (unlikely(tail >= ring->num_slots))
 		nvpt_break(ring, tail);
 	else
@@ -54,9 +54,9 @@ static void nvpt_publish(struct nvpt_ring *ring)
 
 	WRITE_ONCE(ring->atok->cur, head);
 	/* Slots and buffers are written before the head that gives them away. */
-	smp_store_release(&ring->atok->head, head);
+	virt_store_release(&ring->atok->head, head);
 	/* The host arms, then looks at head; we the other way. */
-	smp_mb();
+	virt_mb();
 	if (READ_ONCE(ring->ktoa->need_kick)) {
 		ring->stats.kicks++;
 		nvpt_ring_doorbell(ring->np, ring->vector);

@@ -81,6 +81,11 @@ impl Guest {
         &self.doorbells
     }
 
+    /// What the host interrupts the guest by, in the same order.
+    pub fn vectors(&self) -> &[Doorbell] {
+        &self.vectors
+    }
+
     /// Gives a command, and waits for its answer: 0, or an error number.
     ///
     /// # Errors

@@ -163,6 +163,12 @@ impl PortRecord {
             s.kicks_suppressed += r.kicks_suppressed;
             s.kicks_received += r.kicks_received;
         }
+        if let Kind::Device(d) = &self.kind
+            && let Some(vhost) = &d.vhost
+        {
+            // Virtqueues have calls and kicks.
+            (s.kicks_sent, s.kicks_received) = vhost.notifications();
+        }
         s
     }
 }

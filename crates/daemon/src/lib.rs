@@ -39,6 +39,7 @@ pub mod sockets;
 pub mod state;
 pub mod task;
 mod through;
+mod watch;
 mod wires;
 mod vhosts;
 pub mod worker;
@@ -96,6 +97,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     if config.sandbox {
         sandbox::enter(&dir, &[&config.allow_dirs[..], &captures::configured_folders(&config)].concat())?;
     }
+    watch::start()?;
     let mut state = State::new(config)?;
     state.attach_configured()?;
     let server = Server::new(state, listeners)?;

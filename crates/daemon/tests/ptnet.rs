@@ -192,6 +192,40 @@ fn nonsense_everywhere() {
     until("an idle daemon", || notes(&d, "mad").contains("rings run"));
 }
 
+/// Objective: a guest that turns its interrupts into calls that wait, and fills them, is not waited for: others' frames pass, the port can be detached, and the
+/// next guest is served.
+#[test]
+fn held_interrupts() {
+    let d = Daemon::start("workers = 1");
+    let path = attach(&d, "one", json!({}));
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    for _ in 0..2 {
+        let guest = Guest::connect(&path).unwrap();
+        assert_eq!(guest.command(COMMAND_START, 0, 0).unwrap(), 0);
+        let status = Words::new(guest.memory(), 0x1000, 32).unwrap();
+        // Both rings' wishes to be interrupted: nm_csb_atok.appl_need_kick.
+        [2, 18].into_iter().for_each(|word| status.store(word, 1));
+        for vector in guest.vectors() {
+            vector.drain();
+            rustix::io::write(vector, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+            rustix::fs::fcntl_setfl(vector, rustix::fs::OFlags::empty()).unwrap();
+        }
+        // The control thread's, and the worker's.
+        guest.doorbells().last().unwrap().ring();
+        let _ = guest.command(COMMAND_STOP, 0, 0).map(|_| guest.command(COMMAND_START, 0, 0));
+        [2, 18].into_iter().for_each(|word| status.store(word, 1));
+        for i in 0..500u32 {
+            send(&mut a, &frame(255, 1, i as u8));
+            assert_eq!(receive(&mut b), frame(255, 1, i as u8));
+        }
+    }
+    until("the port is free", || notes(&d, "one").contains("waits"));
+    ping(&mut Port::as_guest(&path, 0).unwrap(), &mut a, 3);
+    let guest = Guest::connect(&path).unwrap();
+    assert!(d.call("port.detach", json!({"switch": "vale0", "port": "one"}))["error"].is_null());
+    drop(guest);
+}
+
 /// The guest's part of the devices that netmap published, over another implementation's client: memory of its own, status blocks in it, vectors.
 struct Published {
     client: vfio_user::Client,

@@ -37,6 +37,7 @@
 //! | [`appl`] | the application's side: `head`, `cur`, `tail` |
 //! | [`host`] | the host's side: intake of a tx ring, leases on an rx ring |
 //! | [`lease`] | several producers on one rx ring |
+//! | [`calls`] | threads inside a system call that a peer could hold |
 //! | [`pipe`] | zero-copy move from one end's tx ring to the other end's rx ring |
 //! | [`relay`] | the same by a host on the way, for an end that knows nothing of pipes |
 //! | [`copy`] | copying frames |
@@ -46,6 +47,7 @@
 
 #[cfg(not(loom))]
 pub mod appl;
+pub mod calls;
 #[cfg(not(loom))]
 pub mod copy;
 #[cfg(not(loom))]

@@ -23,6 +23,9 @@ use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::EventfdFlags;
+use rustix::io::Errno;
+
+use crate::calls::marked;
 
 /// The sleeper announces that it wants a kick. It must look for news once more before it sleeps.
 #[inline]
@@ -196,13 +199,26 @@ impl Doorbell {
         if let Some(r) = &self.register {
             return r.ring();
         }
-        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        if marked(|| rustix::io::write(&self.fd, &1u64.to_ne_bytes())) == Err(Errno::INTR) {
+            self.cut();
+        }
     }
 
     /// Takes back pending rings, so that the next wait sleeps. Returns whether there was one.
     pub fn drain(&self) -> bool {
         let mut count = [0u8; 8];
-        matches!(rustix::io::read(&self.fd, &mut count), Ok(8))
+        let got = marked(|| rustix::io::read(&self.fd, &mut count));
+        if got == Err(Errno::INTR) {
+            self.cut();
+        }
+        got == Ok(8)
+    }
+
+    /// Only a call that waits is interrupted: a peer has made it wait. What it shares with us is let go of.
+    #[cold]
+    fn cut(&self) {
+        // Without a descriptor left it is tried again the next time.
+        let _ = Doorbell::new().and_then(|nobody| self.lead_to(nobody.as_fd()));
     }
 
     /// A second handle to the same doorbell.

@@ -247,6 +247,7 @@ fn y_label(unit: Unit) -> String {
         Unit::Percent => "percent of one core".into(),
         Unit::Kib => "KiB".into(),
         Unit::Gbps => "Gbit/s".into(),
+        Unit::PerSecond => "a second".into(),
     }
 }
 

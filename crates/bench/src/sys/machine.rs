@@ -70,17 +70,22 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Boots one inside `namespace` that runs `script`, with our driver and this very program in it; `devices` are more of QEMU's arguments.
+    /// Boots one inside `namespace`, on `core`, that runs `script`, with our driver and this very program in it; `devices` are more of QEMU's arguments.
     ///
     /// # Errors
     /// It does not start.
-    pub fn boot(image: &Image, namespace: &Netns, script: &str, devices: &[String]) -> Result<Machine> {
+    pub fn boot(
+        image: &Image,
+        (namespace, core): (&Netns, usize),
+        script: &str,
+        devices: &[String],
+    ) -> Result<Machine> {
         let dir = super::scratch("machine")?;
         let initrd = initrd(image, script, dir.path())?;
-        let mut words = image.qemu().into_iter();
-        let loader = words.next().unwrap_or_default();
-        let mut command = namespace.command(&loader.display().to_string());
-        command.args(words);
+        let mut command = namespace.command("taskset");
+        command.arg("-c").arg(core.to_string()).args(image.qemu());
+        // Where there never can be a second processor, QEMU leaves a guest's memory barriers out, which its peers rely on.
+        command.args(["-smp", "1,maxcpus=2"]);
         command.args(["-accel", "tcg,thread=multi", "-m", "256", "-nographic", "-nodefaults", "-cpu", "max"]);
         command.args(["-serial", "stdio", "-net", "none", "-object", "memory-backend-memfd,id=mem,size=256M,share=on"]);
         command.args(["-M", "q35,memory-backend=mem", "-append", "console=ttyS0 quiet panic=-1"]);

@@ -93,7 +93,7 @@ impl Contender for Interface {
     }
 
     fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
-        let (_, worker_core) = env.two_cores()?;
+        let (core, worker_core) = env.two_cores()?;
         let hub = Netns::new()?;
         crate::peers::frames::silence_ipv6(&hub)?;
         let (switch, devices) = match self {
@@ -105,14 +105,14 @@ impl Contender for Interface {
             }
         };
         let image = Image::find().map_err(BenchError::from)?;
-        let mut machine = Machine::boot(&image, &hub, SCRIPT, &devices)?;
+        let mut machine = Machine::boot(&image, (&hub, core), SCRIPT, &devices)?;
         machine.child().expect("agent: ready", LIMIT)?;
         if switch.is_none() {
             host_end(&hub, TAP)?;
         }
         let echo = Echo::start(&hub)?;
         let mut running =
-            Running { case: case.clone(), machine, exits: None, interrupts: 0.0, switch, hub, _echo: echo };
+            Running { interface: *self, case: case.clone(), machine, exits: None, interrupts: 0.0, switch, hub, _echo: echo };
         // Both ends know each other's addresses then.
         running.play("trips", Duration::from_millis(100))?;
         running.pause()?;
@@ -137,7 +137,8 @@ fn host_end(hub: &Netns, tap: &str) -> Result<()> {
 const SCRIPT: &str = r#"
 stty -echo </dev/ttyS0
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
-busybox arp -s 10.1.0.9 02:00:00:00:00:09
+for i in $(seq 100); do [ $(cat /sys/class/net/eth0/carrier) = 1 ] && break; sleep 0.1; done
+busybox arp -i eth0 -s 10.1.0.9 02:00:00:00:00:09
 export NETVALE_BENCH_WORKER='{"role":"guest-agent","core":0,"counters":"","arguments":null}'
 echo agent: ready
 netvale bench-worker </dev/ttyS0
@@ -231,6 +232,7 @@ struct Played {
 }
 
 struct Running {
+    interface: Interface,
     case: Case,
     machine: Machine,
     /// Doorbells, or register accesses, a frame or round trip.
@@ -270,9 +272,12 @@ impl Running {
     /// Frames that have come from the guest, and doorbells it has rung.
     fn arrived(&self) -> Result<(u64, u64)> {
         let Some(switch) = &self.switch else {
-            let file = format!("/sys/class/net/{TAP}/statistics/rx_packets");
-            let text = sys::child::run(self.hub.command("sh").args(["-c", &format!("mount -t sysfs s /sys 2>/dev/null; ip -s -j link show {TAP} >/dev/null; cat {file}")]))?;
-            return Ok((text.trim().parse().unwrap_or(0), 0));
+            let read = || std::fs::read_to_string("/proc/thread-self/net/dev").map_err(BenchError::io("reading counters"));
+            let text = self.hub.inside(read)?;
+            // Name, bytes received, packets received.
+            let line = text.lines().find_map(|line| line.trim().strip_prefix(TAP)?.strip_prefix(':'));
+            let packets = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+            return Ok((packets.unwrap_or(0), 0));
         };
         let stats = switch.daemon.stats()?;
         let port = stats.ports.iter().find(|port| port.name == "vale0:guest");
@@ -330,7 +335,8 @@ impl Session for Running {
     }
 
     fn cores(&self) -> String {
-        "the emulated processor and the worker wherever the kernel puts them; the worker has the second core".into()
+        let worker = if self.switch.is_some() { ", the switch's worker on the second" } else { "" };
+        format!("the machine, emulated processor and devices, on the first{worker}")
     }
 
     fn touched(&self) -> bool {
@@ -338,10 +344,12 @@ impl Session for Running {
     }
 
     fn context(&self) -> Vec<(String, String)> {
+        // Ours and a peer's stand in one record.
         let what = if self.switch.is_some() { "doorbells_each" } else { "register_accesses_each" };
+        let name = self.interface.name();
         vec![
-            (what.into(), format!("{:.4}", self.exits.unwrap_or(0.0))),
-            ("interrupts_each".into(), format!("{:.4}", self.interrupts)),
+            (format!("{name} {what}"), format!("{:.4}", self.exits.unwrap_or(0.0))),
+            (format!("{name} interrupts_each"), format!("{:.4}", self.interrupts)),
         ]
     }
 }

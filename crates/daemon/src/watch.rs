@@ -1,0 +1,54 @@
+//! A thread that sees to it that no peer makes another thread sleep in a wake-up: see [`netvale_mem::calls`].
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use netvale_mem::calls::{Under, lasting};
+use rustix::thread::Pid;
+
+/// Between two looks. A wake-up takes a microsecond; one that is under way at both looks is being held.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Ends system calls, and does nothing else.
+const SIGNAL: libc::c_int = libc::SIGURG;
+
+extern "C" fn nothing(_: libc::c_int) {}
+
+/// There is one for the process, however many daemons run in it.
+static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// Starts watching all threads of this process.
+///
+/// # Errors
+/// The signal's handler cannot be installed, or no thread be started.
+pub(crate) fn start() -> std::io::Result<()> {
+    if STARTED.swap(true, Ordering::Relaxed) {
+        return Ok(());
+    }
+    // SAFETY: zeros are a valid sigaction: no flags, so that calls are not begun again, and an empty mask. The handler does nothing, hence
+    // nothing that a handler must not do.
+    let done = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        libc::sigaction(SIGNAL, &raw const action, std::ptr::null_mut())
+    };
+    if done < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    std::thread::Builder::new().name("netvale-watch".into()).spawn(|| {
+        let mut under = Under::new();
+        loop {
+            std::thread::sleep(EVERY);
+            under = lasting(&under, interrupt);
+        }
+    })?;
+    Ok(())
+}
+
+fn interrupt(thread: Pid) {
+    tracing::warn!(thread = thread.as_raw_nonzero().get(), "a peer holds a wake-up: it is not woken any more");
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    // SAFETY: a system call with three numbers. The thread is one of ours, and has not ended.
+    unsafe { libc::syscall(libc::SYS_tgkill, own, thread.as_raw_nonzero().get(), SIGNAL) };
+}

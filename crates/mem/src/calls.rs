@@ -1,0 +1,72 @@
+//! Threads inside a system call on an eventfd that a peer shares.
+//!
+//! Such an eventfd is non-blocking when it is made, but that is a property of what both sides share: the peer can undo it, and then fill the counter. Whoever rings
+//! it next would sleep for as long as the peer likes. No way of writing prevents that (eventfd(2) knows neither `RWF_NOWAIT` nor `MSG_DONTWAIT`), so every call is
+//! marked, and a process that must not be stopped looks for one that lasts and interrupts it ([`lasting`]). The doorbell is cut off then.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::thread::Pid;
+
+/// A thread: calls begun and ended so far, an odd number while it is inside one.
+struct Marks {
+    thread: Pid,
+    calls: AtomicU64,
+}
+
+static ALL: Mutex<Vec<Arc<Marks>>> = Mutex::new(Vec::new());
+
+fn all() -> MutexGuard<'static, Vec<Arc<Marks>>> {
+    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// This thread's marks, in the list for as long as it lives.
+struct Here(Arc<Marks>);
+
+impl Here {
+    fn new() -> Here {
+        let marks = Arc::new(Marks { thread: rustix::thread::gettid(), calls: AtomicU64::new(0) });
+        all().push(Arc::clone(&marks));
+        Here(marks)
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        all().retain(|marks| !Arc::ptr_eq(marks, &self.0));
+    }
+}
+
+thread_local! {
+    static HERE: Here = Here::new();
+    /// Calls of this thread; what is marked is a copy for others.
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+fn mark() {
+    COUNT.set(COUNT.get().wrapping_add(1));
+    // A thread that is ending is not watched any more.
+    let _ = HERE.try_with(|here| here.0.calls.store(COUNT.get(), Ordering::Relaxed));
+}
+
+/// Makes a call, marked.
+pub(crate) fn marked<T>(call: impl FnOnce() -> T) -> T {
+    mark();
+    let done = call();
+    mark();
+    done
+}
+
+/// Calls under way: thread, and number of the call.
+pub type Under = Vec<(Pid, u64)>;
+
+/// Calls that are under way now. `interrupt` is given the thread of each that was under way as long ago as `before` was taken; the thread cannot end meanwhile.
+pub fn lasting(before: &Under, mut interrupt: impl FnMut(Pid)) -> Under {
+    let all = all();
+    let now = all.iter().map(|marks| (marks.thread, marks.calls.load(Ordering::Relaxed)));
+    let now: Under = now.filter(|(_, calls)| calls % 2 == 1).collect();
+    now.iter().filter(|call| before.contains(call)).for_each(|(thread, _)| interrupt(*thread));
+    now
+}
