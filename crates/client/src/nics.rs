@@ -11,8 +11,8 @@ use netvale_mem::host::HostTx;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::RingSide;
 use netvale_nic::outlet::Outlet;
-use netvale_nic::socket::{Buffers, Place, Socket};
 use netvale_nic::rx_end::RxEnd;
+use netvale_nic::socket::{Buffers, Place, Socket};
 use netvale_nic::through::{ThroughRx, ThroughTx};
 
 use crate::error::Error;

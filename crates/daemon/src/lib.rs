@@ -39,9 +39,9 @@ pub mod sockets;
 pub mod state;
 pub mod task;
 mod through;
+mod vhosts;
 mod watch;
 mod wires;
-mod vhosts;
 pub mod worker;
 
 use std::os::unix::net::UnixStream;

@@ -151,7 +151,10 @@ impl State {
         }
         let rings = tx.clone().chain(rx.clone().map(|i| described.tx_rings + i));
         if !port.take(rings, caller.client, request.flags & FLAG_SHARED != 0) {
-            return refuse(Errno::BUSY, format!("rings of {ifname} are open already, and not to be shared: close them first"));
+            return refuse(
+                Errno::BUSY,
+                format!("rings of {ifname} are open already, and not to be shared: close them first"),
+            );
         }
         let held = Held { port, tx, rx, client: caller.client, alone };
         let (reply, fds) = held.reply()?;

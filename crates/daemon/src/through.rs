@@ -90,7 +90,10 @@ impl State {
             return refuse(Errno::EXIST, format!("{full} is passed through already: detach it first"));
         }
         if o.vnet_hdr != 0 || o.gro {
-            return refuse(Errno::INVAL, "without a switch there is nobody to do the work of a virtio-net header, or GRO");
+            return refuse(
+                Errno::INVAL,
+                "without a switch there is nobody to do the work of a virtio-net header, or GRO",
+            );
         }
         if spec.rings != Rings::AllNic || spec.flags != Flags::default() {
             return refuse(Errno::INVAL, format!("{backend}: all rings are passed through, or none"));

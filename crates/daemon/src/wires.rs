@@ -144,9 +144,7 @@ impl NicBackend {
         let buffers = Buffers { first: layout.buf_pool, stride: layout.sizes.bufs.size, count: layout.sizes.bufs.num };
         for queue in 0..self.nic.interface().queues {
             let opened = self.nic.queue(queue, self.entries, (rings.mem.region().mapping(), buffers), true)?;
-            let failed = |what| {
-                move |source| NicError::Step { name: self.nic.interface().name.clone(), what, source }
-            };
+            let failed = |what| move |source| NicError::Step { name: self.nic.interface().name.clone(), what, source };
             let (tx, rx) = self.halves(rings, &opened, buffers).map_err(failed("map the rings of a socket"))?;
             let multi_buffer = bound(&opened)?;
             self.put(queue as usize, (tx, rx), multi_buffer).map_err(failed("wait for a queue"))?;

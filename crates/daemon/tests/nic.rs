@@ -10,7 +10,7 @@ use common::{Daemon, cable, carry, falls_asleep, frame, frames, ip, receive, unt
 use netvale::{Error, Interest, Options, Port};
 use netvale_mem::csb::Csb;
 use netvale_nic::iface::Interface;
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// Runs the test of that name in a namespace. Returns whether this process is the one inside.
 fn inside(name: &str) -> bool {

@@ -200,8 +200,7 @@ mod tests {
 
     fn bufs(port: &PortMem) -> Vec<u32> {
         let sides = port.tx.iter().chain(&port.rx);
-        let mut all: Vec<u32> =
-            sides.flat_map(|s| (0..s.ring.num_slots()).map(|i| s.ring.slot(i).buf_idx)).collect();
+        let mut all: Vec<u32> = sides.flat_map(|s| (0..s.ring.num_slots()).map(|i| s.ring.slot(i).buf_idx)).collect();
         all.sort_unstable();
         all
     }

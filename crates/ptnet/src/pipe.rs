@@ -150,12 +150,7 @@ impl Backend for PipeBackend {
         let at = *self.at.lock().unwrap_or_else(PoisonError::into_inner);
         let (side, wake) = rings.tx(0)?;
         let from = HostTx::counted(side, wake, Arc::clone(&self.seats[FROM_GUEST].kicks));
-        let to = RelayEnd::new(
-            there.side.clone(),
-            at[FROM_GUEST],
-            Arc::clone(&there.wake),
-            Arc::clone(&there.kicks),
-        );
+        let to = RelayEnd::new(there.side.clone(), at[FROM_GUEST], Arc::clone(&there.wake), Arc::clone(&there.kicks));
         self.seats[FROM_GUEST].put(Relay::new(from, to).ok_or(Errno::INVAL)?)?;
         let (side, wake) = rings.rx(0)?;
         let from = HostTx::counted(back.side.clone(), Arc::clone(&back.wake), Arc::clone(&back.kicks));

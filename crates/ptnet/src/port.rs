@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use thiserror::Error;
 
-use crate::header::Config;
 use crate::backend::Backend;
+use crate::header::Config;
 use crate::instance::Instance;
 use crate::ivshmem;
 use crate::keep::{self, Keeper};
@@ -160,11 +160,7 @@ impl PtnetPort {
     ///
     /// # Errors
     /// [`PtnetError`].
-    pub fn new(
-        options: &PtnetOptions,
-        backend: Arc<dyn Backend>,
-        survival: Survival,
-    ) -> Result<PtnetPort, PtnetError> {
+    pub fn new(options: &PtnetOptions, backend: Arc<dyn Backend>, survival: Survival) -> Result<PtnetPort, PtnetError> {
         Self::check(&options.config)?;
         // Sizes that make no device are found out now, not when a guest comes.
         drop(Instance::new(&options.config, &backend)?);

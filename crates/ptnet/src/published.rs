@@ -10,18 +10,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use netvale_abi::ptnet::published::{
     CREATE, DELETE, FEATURE_VNET_HDR, MEMORY_DEVICE, PTNET_DEVICE, VENDOR, memory, reg,
 };
+use netvale_mem::Region;
 use netvale_mem::csb::Csb;
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::{Binding, RingSide};
-use netvale_mem::Region;
 use netvale_vfio_user::config::{BarKind, ConfigSpace, Identity};
 use netvale_vfio_user::irqs::{KINDS, MSIX};
 use netvale_vfio_user::{Bar, Device, Host};
 use rustix::io::Errno;
 
-use crate::header::Config;
 use crate::backend::{Backend, Fresh};
+use crate::header::Config;
 use crate::instance::{InstanceError, shape, sizes};
 
 /// Bytes of registers.

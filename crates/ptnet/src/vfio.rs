@@ -9,8 +9,8 @@ use netvale_vfio_user::Device;
 use netvale_vfio_user::serve::{Ended, serve};
 use netvale_vfio_user::session::Session;
 
-use crate::header::Config;
 use crate::backend::Backend;
+use crate::header::Config;
 use crate::instance::InstanceError;
 use crate::port::{PtnetState, RETRY, Shared};
 use crate::published::{Machine, MemoryDevice, PtnetDevice};

@@ -35,8 +35,7 @@ impl Image {
     pub fn find() -> std::result::Result<Image, Skip> {
         let home = || std::env::var_os("HOME").map_or_else(|| "/tmp".into(), PathBuf::from);
         let cache = || std::env::var_os("XDG_CACHE_HOME").map_or_else(|| home().join(".cache"), PathBuf::from);
-        let root =
-            std::env::var_os("NETVALE_GUESTS").map_or_else(|| cache().join("netvale/guests"), PathBuf::from);
+        let root = std::env::var_os("NETVALE_GUESTS").map_or_else(|| cache().join("netvale/guests"), PathBuf::from);
         let newest = |prefix: &str| {
             let entries = fs::read_dir(&root).ok()?.flatten().map(|entry| entry.path());
             let fits = |path: &PathBuf| {
@@ -45,9 +44,8 @@ impl Image {
             };
             entries.filter(fits).max_by_key(|path| fs::metadata(path.join("done")).and_then(|m| m.modified()).ok())
         };
-        let found = || {
-            Some(Image { folder: newest("linux-image-")?, newer: newest("sid-")?, drivers: newest("drivers-")? })
-        };
+        let found =
+            || Some(Image { folder: newest("linux-image-")?, newer: newest("sid-")?, drivers: newest("drivers-")? });
         found().ok_or(Skip::NotBuilt(MISSING))
     }
 

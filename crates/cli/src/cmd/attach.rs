@@ -116,7 +116,8 @@ pub struct Args {
     pub json: bool,
 }
 
-const USAGE: &str = "netvale attach [OPTIONS] <SWITCH> <PORT>\n       netvale attach [OPTIONS] --backend <NETMAP PORT> <PORT>";
+const USAGE: &str =
+    "netvale attach [OPTIONS] <SWITCH> <PORT>\n       netvale attach [OPTIONS] --backend <NETMAP PORT> <PORT>";
 
 /// Options of ports with memory of their own.
 const LOCAL: &str = "Memory (local and ptnet ports)";

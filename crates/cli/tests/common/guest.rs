@@ -157,13 +157,7 @@ impl Guest {
     }
 
     /// The same with other programs, too, each at its place.
-    pub fn start_with(
-        image: &Image,
-        script: &str,
-        number: u8,
-        nic: &Nic<'_>,
-        programs: &[(&Path, &str)],
-    ) -> Guest {
+    pub fn start_with(image: &Image, script: &str, number: u8, nic: &Nic<'_>, programs: &[(&Path, &str)]) -> Guest {
         let dir = tempfile::tempdir().expect("a folder");
         take_program(Path::new(env!("CARGO_BIN_EXE_netvale")), "/bin/netvale", dir.path());
         take_program(Path::new("/usr/sbin/ethtool"), "/bin/ethtool", dir.path());

@@ -111,8 +111,16 @@ impl Contender for Interface {
             host_end(&hub, TAP)?;
         }
         let echo = Echo::start(&hub)?;
-        let mut running =
-            Running { interface: *self, case: case.clone(), machine, exits: None, interrupts: 0.0, switch, hub, _echo: echo };
+        let mut running = Running {
+            interface: *self,
+            case: case.clone(),
+            machine,
+            exits: None,
+            interrupts: 0.0,
+            switch,
+            hub,
+            _echo: echo,
+        };
         // Both ends know each other's addresses then.
         running.play("trips", Duration::from_millis(100))?;
         running.pause()?;
@@ -272,7 +280,8 @@ impl Running {
     /// Frames that have come from the guest, and doorbells it has rung.
     fn arrived(&self) -> Result<(u64, u64)> {
         let Some(switch) = &self.switch else {
-            let read = || std::fs::read_to_string("/proc/thread-self/net/dev").map_err(BenchError::io("reading counters"));
+            let read =
+                || std::fs::read_to_string("/proc/thread-self/net/dev").map_err(BenchError::io("reading counters"));
             let text = self.hub.inside(read)?;
             // Name, bytes received, packets received.
             let line = text.lines().find_map(|line| line.trim().strip_prefix(TAP)?.strip_prefix(':'));
