@@ -1,0 +1,282 @@
+//! Interrupt causes, and when they interrupt: the mask, the delay timers of both directions, throttling (§3.2.7, §3.4.3, §13.4.17–13.4.21, §13.4.30–13.4.31).
+//!
+//! Time is the caller's, in nanoseconds. The line is up while an unmasked cause stands and throttling lets it: causes stand until ICR is read.
+
+use crate::regs::{ICR_ALL, ICR_RXT0, ICR_TXDW};
+
+/// One count of ITR, and of the delay timers.
+const THROTTLE: u64 = 256;
+const DELAY: u64 = 1024;
+
+/// Timers of one direction: relative ones begin again with each event, absolute ones with the first.
+#[derive(Clone, Debug, Default)]
+struct Delay {
+    /// Counts; an absolute one of zero is off.
+    relative: u16,
+    absolute: u16,
+    /// When a cause stands, if one is being held back: for good, and unless another one comes.
+    latest: Option<u64>,
+    next: Option<u64>,
+}
+
+impl Delay {
+    /// Something to be told of, later. Returns whether it is to be told of at once.
+    fn event(&mut self, now: u64) -> bool {
+        if self.relative == 0 {
+            self.expire();
+            return true;
+        }
+        self.next = Some(now + u64::from(self.relative) * DELAY);
+        if self.absolute != 0 {
+            self.latest.get_or_insert(now + u64::from(self.absolute) * DELAY);
+        }
+        false
+    }
+
+    fn expire(&mut self) {
+        (self.latest, self.next) = (None, None);
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        self.next.into_iter().chain(self.latest).min()
+    }
+}
+
+/// Causes and timers.
+#[derive(Clone, Debug, Default)]
+pub struct Causes {
+    standing: u32,
+    mask: u32,
+    /// ITR; a forced value wins.
+    interval: u16,
+    forced: Option<u16>,
+    /// The earliest moment for the line to go up.
+    not_before: u64,
+    line: bool,
+    transmit: Delay,
+    receive: Delay,
+}
+
+/// A direction, whose events can be held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Descriptors with IDE were written back.
+    Transmit,
+    /// Frames were received.
+    Receive,
+}
+
+impl Causes {
+    /// None stands. `forced` is what ITR is, whatever the driver writes.
+    pub fn new(forced: Option<u16>) -> Causes {
+        Causes { forced, ..Causes::default() }
+    }
+
+    /// As after power-up, but for throttling that is under way.
+    pub fn reset(&mut self) {
+        *self = Causes { forced: self.forced, not_before: self.not_before, ..Causes::default() };
+    }
+
+    /// Causes stand from now on.
+    pub fn set(&mut self, causes: u32) {
+        self.standing |= causes & ICR_ALL;
+    }
+
+    /// Causes that stand; they do not any more. What was held back stays held back.
+    pub fn read(&mut self) -> u32 {
+        std::mem::take(&mut self.standing)
+    }
+
+    /// Causes that stand.
+    pub fn peek(&self) -> u32 {
+        self.standing
+    }
+
+    /// Causes that interrupt.
+    pub fn mask(&self) -> u32 {
+        self.mask
+    }
+
+    /// Lets causes interrupt.
+    pub fn unmask(&mut self, causes: u32) {
+        self.mask |= causes & ICR_ALL;
+    }
+
+    /// Does not let causes interrupt.
+    pub fn mask_out(&mut self, causes: u32) {
+        self.mask &= !causes;
+    }
+
+    /// ITR as it reads.
+    pub fn interval(&self) -> u16 {
+        self.forced.unwrap_or(self.interval)
+    }
+
+    /// ITR is written.
+    pub fn set_interval(&mut self, counts: u16) {
+        self.interval = counts;
+    }
+
+    fn delay(&mut self, direction: Direction) -> &mut Delay {
+        match direction {
+            Direction::Transmit => &mut self.transmit,
+            Direction::Receive => &mut self.receive,
+        }
+    }
+
+    /// TIDV or RDTR is written.
+    pub fn set_relative(&mut self, direction: Direction, counts: u16) {
+        self.delay(direction).relative = counts;
+    }
+
+    /// TADV or RADV is written.
+    pub fn set_absolute(&mut self, direction: Direction, counts: u16) {
+        self.delay(direction).absolute = counts;
+    }
+
+    /// Both delays of a direction, as they read.
+    pub fn delays(&self, direction: Direction) -> (u16, u16) {
+        let delay = if direction == Direction::Transmit { &self.transmit } else { &self.receive };
+        (delay.relative, delay.absolute)
+    }
+
+    /// Something that may wait for the direction's timers.
+    pub fn event(&mut self, direction: Direction, now: u64) {
+        if self.delay(direction).event(now) {
+            self.set(Self::cause(direction));
+        }
+    }
+
+    /// What a direction's timers hold back stands now (RDTR's FPD).
+    pub fn flush(&mut self, direction: Direction) {
+        if self.delay(direction).deadline().is_some() {
+            self.delay(direction).expire();
+            self.set(Self::cause(direction));
+        }
+    }
+
+    fn cause(direction: Direction) -> u32 {
+        if direction == Direction::Transmit { ICR_TXDW } else { ICR_RXT0 }
+    }
+
+    /// Time has passed: timers run out, the line goes up and down. Returns whether it has just gone up: an interrupt by message is sent then.
+    pub fn update(&mut self, now: u64) -> bool {
+        for direction in [Direction::Transmit, Direction::Receive] {
+            if self.delay(direction).deadline().is_some_and(|at| at <= now) {
+                self.flush(direction);
+            }
+        }
+        let wanted = self.standing & self.mask != 0;
+        if !wanted {
+            self.line = false;
+        } else if !self.line && now >= self.not_before {
+            self.line = true;
+            self.not_before = now + u64::from(self.interval()) * THROTTLE;
+            return true;
+        }
+        false
+    }
+
+    /// The level of the interrupt line.
+    pub fn line(&self) -> bool {
+        self.line
+    }
+
+    /// When to call [`Causes::update`] next, if nothing else happens.
+    pub fn deadline(&self) -> Option<u64> {
+        let throttled = (self.standing & self.mask != 0 && !self.line).then_some(self.not_before);
+        throttled.into_iter().chain(self.transmit.deadline()).chain(self.receive.deadline()).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::regs::ICR_LSC;
+    use Direction::{Receive, Transmit};
+
+    /// Objective: a cause interrupts if it is unmasked, whenever that comes; reading ICR takes the line down, masking too, and unmasking does not bring
+    /// back what was read.
+    #[test]
+    fn masks() {
+        let mut c = Causes::new(None);
+        c.set(ICR_LSC);
+        assert!(!c.update(0) && !c.line());
+        c.unmask(ICR_LSC);
+        assert!(c.update(1) && c.line() && !c.update(2), "once");
+        c.mask_out(ICR_LSC);
+        assert!(!c.update(3) && !c.line());
+        c.unmask(ICR_LSC);
+        assert!(c.update(4));
+        assert_eq!((c.read(), c.peek()), (ICR_LSC, 0));
+        assert!(!c.update(5) && !c.line());
+        c.set(!0);
+        assert_eq!(c.read(), ICR_ALL);
+    }
+
+    /// Objective: with throttling, interrupts are at least that far apart, and none is lost.
+    #[test]
+    fn throttling() {
+        for (mut c, interval) in [(Causes::new(None), 500), (Causes::new(Some(1000)), 1000)] {
+            c.set_interval(500);
+            c.unmask(!0);
+            let (mut now, mut last, mut count) = (0, None, 0);
+            while now < 10_000_000 {
+                c.set(ICR_RXT0);
+                if c.update(now) {
+                    assert!(last.is_none_or(|last| now - last >= interval * THROTTLE), "at {now}");
+                    (last, count) = (Some(now), count + 1);
+                    c.read();
+                    c.update(now);
+                }
+                now = if now % 3 == 0 { now + 997 } else { c.deadline().unwrap_or(now + 997).max(now + 1) };
+            }
+            let most = 10_000_000 / (interval * THROTTLE);
+            assert!((most / 2..=most + 1).contains(&count), "{count} of {most}");
+        }
+    }
+
+    /// Objective: the relative timer begins again with each frame, the absolute one does not; without a relative one there is no delay; what one direction
+    /// waits for is not the other's.
+    #[test]
+    fn delays() {
+        let mut c = Causes::new(None);
+        c.unmask(!0);
+        c.set_relative(Receive, 10);
+        c.set_absolute(Receive, 25);
+        let mut now = 0;
+        for _ in 0..3 {
+            c.event(Receive, now);
+            assert!(!c.update(now));
+            now += 9 * DELAY;
+        }
+        assert_eq!(c.deadline(), Some(25 * DELAY));
+        assert!(!c.update(25 * DELAY - 1) && c.update(25 * DELAY));
+        assert_eq!(c.read(), ICR_RXT0);
+        c.update(now);
+        assert_eq!(c.deadline(), None);
+        // Alone, a frame waits for the relative one.
+        c.event(Receive, now);
+        assert_eq!(c.deadline(), Some(now + 10 * DELAY));
+        c.event(Transmit, now);
+        assert!(c.update(now) && c.read() == ICR_TXDW, "no delay");
+        c.flush(Receive);
+        c.update(now);
+        assert_eq!((c.read(), c.deadline()), (ICR_RXT0, None));
+        c.flush(Receive);
+        assert_eq!(c.peek(), 0, "nothing was held back");
+    }
+
+    /// Objective: a reset forgets causes, mask and timers, not the forced interval.
+    #[test]
+    fn reset() {
+        let mut c = Causes::new(Some(7));
+        c.unmask(!0);
+        c.set_relative(Transmit, 1);
+        c.event(Transmit, 0);
+        c.set(ICR_LSC);
+        c.reset();
+        assert_eq!((c.peek(), c.mask(), c.interval(), c.deadline()), (0, 0, 7, None));
+        assert_eq!(c.delays(Transmit), (0, 0));
+    }
+}

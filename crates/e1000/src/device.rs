@@ -1,0 +1,499 @@
+//! The controller: its register space, and what those who move its frames do with descriptors.
+//!
+//! Nothing here touches guest memory. Whoever moves frames reads descriptors where [`E1000::tx_address`] and [`E1000::rx_address`] say, and writes their
+//! status back.
+
+use crate::causes::{Causes, Direction};
+use crate::eeprom::Eeprom;
+use crate::filter::Filter;
+use crate::phy::{INTERRUPT, Phy};
+use crate::regs::*;
+use crate::ring::{Register, Ring};
+use crate::stats::{Stats, Way};
+use crate::tx::{Assembler, Packet, Raw, Step};
+
+/// What a card is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Card {
+    /// Ethernet address.
+    pub mac: [u8; 6],
+    /// PCI subsystem device id.
+    pub subsystem: u16,
+    /// ITR, whatever the driver writes.
+    pub forced_interval: Option<u16>,
+}
+
+/// What a register access asks of others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// There may be something to send.
+    pub sends: bool,
+    /// There may be room to receive.
+    pub receives: bool,
+}
+
+/// Registers that only hold what the driver writes: flow control, gaps, LEDs, thresholds, wake-up, management.
+const PLAIN: [u32; 24] = [
+    FCAL,
+    FCAH,
+    FCT,
+    0x0170,
+    0x0178,
+    0x0180,
+    0x0410,
+    0x0458,
+    0x0e00,
+    PBA,
+    0x2160,
+    0x2168,
+    0x2828,
+    0x3828,
+    0x3830,
+    0x5800,
+    0x5808,
+    0x5810,
+    0x5820,
+    0x5838,
+    0x0008_0000,
+    0x0008_0004,
+    0x5900,
+    0x5a00,
+];
+/// Kilobytes of packet buffer for receiving, and for sending (§13.4.49).
+const PBA_RESET: u32 = 0x0010_0030;
+
+/// An 82540EM.
+#[derive(Clone, Debug)]
+pub struct E1000 {
+    card: Card,
+    eeprom: Eeprom,
+    phy: Phy,
+    filter: Filter,
+    stats: Stats,
+    /// Interrupts.
+    pub causes: Causes,
+    tx: Ring,
+    rx: Ring,
+    assembler: Assembler,
+    ctrl: u32,
+    ctrl_ext: u32,
+    rctl: u32,
+    tctl: u32,
+    rxcsum: u32,
+    vet: u16,
+    small: u16,
+    plain: [u32; PLAIN.len()],
+    /// Few descriptors were left already when it was last looked.
+    few: bool,
+}
+
+impl E1000 {
+    /// A card with a cable.
+    pub fn new(card: Card) -> E1000 {
+        let (eeprom, phy) = (Eeprom::new(card.mac, card.subsystem), Phy::new(true));
+        Self::powered_up(card, eeprom, phy, Causes::new(card.forced_interval))
+    }
+
+    fn powered_up(card: Card, eeprom: Eeprom, phy: Phy, causes: Causes) -> E1000 {
+        E1000 {
+            card,
+            eeprom,
+            phy,
+            filter: Filter::new(card.mac),
+            stats: Stats::default(),
+            causes,
+            tx: Ring::default(),
+            rx: Ring::default(),
+            assembler: Assembler::default(),
+            // Full duplex, speed detected, 1,000 Mbit/s.
+            ctrl: 1 | 1 << 5 | 0b10 << 8,
+            ctrl_ext: 0,
+            rctl: 0,
+            tctl: 0,
+            rxcsum: 0,
+            vet: 0x8100,
+            small: 0,
+            plain: PLAIN.map(|at| if at == PBA { PBA_RESET } else { 0 }),
+            few: false,
+        }
+    }
+
+    /// As after CTRL.RST (§14.2): the cable, the PHY and the time of the last interrupt stay.
+    pub fn reset(&mut self) {
+        let mut causes = std::mem::take(&mut self.causes);
+        causes.reset();
+        *self = Self::powered_up(self.card, self.eeprom.clone(), self.phy.clone(), causes);
+    }
+
+    /// Puts the cable in, or takes it out.
+    pub fn set_cable(&mut self, cable: bool) {
+        if self.phy.set_cable(cable) {
+            self.causes.set(ICR_LSC);
+        }
+    }
+
+    /// The link is up: there is a cable, and the driver wants it.
+    pub fn is_linked(&self) -> bool {
+        self.phy.is_linked() && self.ctrl & CTRL_SLU != 0
+    }
+
+    fn status(&self) -> u32 {
+        STATUS_FD | STATUS_SPEED_1000 | if self.is_linked() { STATUS_LU } else { 0 }
+    }
+
+    /// Reads a register. Those that there are not read as zero.
+    pub fn read(&mut self, at: u32) -> u32 {
+        let of = |direction| self.causes.delays(direction);
+        match at {
+            CTRL => self.ctrl,
+            STATUS => self.status(),
+            EECD | EERD => self.eeprom.register(at),
+            CTRL_EXT => self.ctrl_ext,
+            MDIC => self.phy.mdic(),
+            VET => self.vet.into(),
+            ICR => self.causes.read(),
+            ITR => self.causes.interval().into(),
+            IMS => self.causes.mask(),
+            RCTL => self.rctl,
+            TCTL => self.tctl,
+            RDTR => of(Direction::Receive).0.into(),
+            RADV => of(Direction::Receive).1.into(),
+            TIDV => of(Direction::Transmit).0.into(),
+            TADV => of(Direction::Transmit).1.into(),
+            RSRPD => self.small.into(),
+            RXCSUM => self.rxcsum,
+            RDBAL..RDTR => Register::at(at - RDBAL).map_or(0, |register| self.rx.read(register)),
+            TDBAL..TIDV => Register::at(at - TDBAL).map_or(0, |register| self.tx.read(register)),
+            at if STATISTICS.contains(&at) => self.stats.read(at),
+            at => self.filter.read(at).unwrap_or_else(|| self.plain(at).map_or(0, |register| *register)),
+        }
+    }
+
+    fn plain(&mut self, at: u32) -> Option<&mut u32> {
+        self.plain.get_mut(PLAIN.iter().position(|plain| *plain == at)?)
+    }
+
+    /// Writes a register, at the time `now` (nanoseconds). Those that there are not, and those that can only be read, ignore it.
+    pub fn write(&mut self, at: u32, value: u32) -> Effects {
+        match at {
+            CTRL => return self.control(value),
+            EECD | EERD => self.eeprom.write(at, value),
+            CTRL_EXT if value & CTRL_EXT_EE_RST != 0 => self.reset(),
+            CTRL_EXT => self.ctrl_ext = value,
+            MDIC => self.mdi(value),
+            VET => self.vet = value as u16,
+            // Not in the manual, but what its hardware does: written ones clear.
+            ICR => self.acknowledge(value),
+            ITR => self.causes.set_interval(value as u16),
+            ICS => self.causes.set(value),
+            IMS => self.causes.unmask(value),
+            IMC => self.causes.mask_out(value),
+            RCTL => {
+                self.rctl = value;
+                return Effects { receives: true, ..Effects::default() };
+            }
+            TCTL => {
+                self.tctl = value;
+                return Effects { sends: true, ..Effects::default() };
+            }
+            RDTR => {
+                self.causes.set_relative(Direction::Receive, value as u16);
+                if value & RDTR_FPD != 0 {
+                    self.causes.flush(Direction::Receive);
+                }
+            }
+            RADV => self.causes.set_absolute(Direction::Receive, value as u16),
+            TIDV => self.causes.set_relative(Direction::Transmit, value as u16),
+            TADV => self.causes.set_absolute(Direction::Transmit, value as u16),
+            RSRPD => self.small = value as u16 & 0xfff,
+            RXCSUM => self.rxcsum = value & 0x3ff,
+            RDBAL..RDTR | TDBAL..TIDV => return self.ring(at, value),
+            at => {
+                if !self.filter.write(at, value)
+                    && let Some(register) = self.plain(at)
+                {
+                    *register = value;
+                }
+            }
+        }
+        Effects::default()
+    }
+
+    fn control(&mut self, value: u32) -> Effects {
+        let before = self.is_linked();
+        if value & CTRL_RST != 0 {
+            self.reset();
+        } else {
+            if value & CTRL_PHY_RST != 0 {
+                self.phy.reset();
+            }
+            self.ctrl = value & !CTRL_PHY_RST;
+        }
+        if before != self.is_linked() && value & CTRL_RST == 0 {
+            self.causes.set(ICR_LSC);
+        }
+        Effects::default()
+    }
+
+    fn mdi(&mut self, value: u32) {
+        if self.phy.access(value) {
+            self.causes.set(ICR_LSC);
+        }
+        if value & INTERRUPT != 0 {
+            self.causes.set(ICR_MDAC);
+        }
+    }
+
+    fn acknowledge(&mut self, causes: u32) {
+        let standing = self.causes.read();
+        self.causes.set(standing & !causes);
+    }
+
+    fn ring(&mut self, at: u32, value: u32) -> Effects {
+        let tail = Some(Register::Tail);
+        if at >= TDBAL {
+            let register = Register::at(at - TDBAL);
+            register.into_iter().for_each(|register| self.tx.write(register, value));
+            return Effects { sends: register == tail, receives: false };
+        }
+        let register = Register::at(at - RDBAL);
+        register.into_iter().for_each(|register| self.rx.write(register, value));
+        Effects { receives: register == tail, sends: false }
+    }
+
+    /// Descriptors to be sent.
+    pub fn tx_owned(&self) -> u32 {
+        if self.tctl & TCTL_EN != 0 && self.is_linked() { self.tx.owned() } else { 0 }
+    }
+
+    /// Where the descriptor `k` after the head lies.
+    pub fn tx_address(&self, k: u32) -> Option<u64> {
+        self.tx.address(k)
+    }
+
+    /// Takes the next descriptor, as it was read.
+    pub fn tx_step(&mut self, raw: Raw) -> Step {
+        self.assembler.step(raw, self.ctrl & CTRL_VME != 0)
+    }
+
+    /// The packet that the last step has completed.
+    pub fn packet(&self) -> &Packet {
+        self.assembler.packet()
+    }
+
+    /// The Ethertype of VLAN tags.
+    pub fn vlan_type(&self) -> u16 {
+        self.vet
+    }
+
+    /// The first `count` descriptors are done, and written back where they asked for it: whether any did, and whether all of those may wait.
+    pub fn tx_done(&mut self, count: u32, (reports, may_wait): (bool, bool), now: u64) {
+        self.tx.advance(count);
+        match (reports, may_wait) {
+            (true, true) => self.causes.event(Direction::Transmit, now),
+            (true, false) => self.causes.set(ICR_TXDW),
+            (false, _) => {}
+        }
+        if self.tx.owned() == 0 {
+            self.causes.set(ICR_TXQE);
+        }
+    }
+
+    /// A frame went out, with its first bytes.
+    pub fn sent(&mut self, to: [u8; 6], len: usize, segmented: bool) {
+        self.stats.passed(Way::Out, to, len);
+        if segmented {
+            self.stats.segmented();
+        }
+    }
+
+    /// Whether a frame is for this card.
+    pub fn takes(&self, head: &[u8; 18], len: usize) -> bool {
+        self.is_linked() && self.filter.takes(head, len, self.rctl, self.vet)
+    }
+
+    /// Descriptors to receive into.
+    pub fn rx_owned(&self) -> u32 {
+        self.rx.owned()
+    }
+
+    /// Where the descriptor `k` after the head lies.
+    pub fn rx_address(&self, k: u32) -> Option<u64> {
+        self.rx.address(k)
+    }
+
+    /// Bytes of a receive buffer (RCTL.BSIZE, BSEX).
+    pub fn rx_buffer(&self) -> u32 {
+        let size = 2048 >> (self.rctl >> 16 & 3);
+        // With BSEX the largest size is reserved; it is taken for the next one.
+        if self.rctl & RCTL_BSEX != 0 { (size * 16).min(16_384) } else { size }
+    }
+
+    /// Bytes of CRC behind each frame that the driver wants to see.
+    pub fn rx_crc(&self) -> u32 {
+        if self.rctl & RCTL_SECRC != 0 { 0 } else { 4 }
+    }
+
+    /// Whether tags are taken out of received frames.
+    pub fn strips_tags(&self) -> bool {
+        self.ctrl & CTRL_VME != 0
+    }
+
+    /// A frame of `len` bytes lies in the first `count` descriptors' buffers.
+    pub fn rx_done(&mut self, count: u32, to: [u8; 6], len: usize, now: u64) {
+        self.rx.advance(count);
+        self.stats.passed(Way::In, to, len);
+        if len <= usize::from(self.small) {
+            self.causes.flush(Direction::Receive);
+            self.causes.set(ICR_RXT0);
+        } else {
+            self.causes.event(Direction::Receive, now);
+        }
+        let least = self.rx.count() >> ((self.rctl >> 8 & 3) + 1).min(3);
+        let few = self.rx.owned() <= least;
+        if few && !std::mem::replace(&mut self.few, few) {
+            self.causes.set(ICR_RXDMT0);
+        }
+        self.few = few;
+    }
+
+    /// A frame was for this card, and there was no room.
+    pub fn rx_missed(&mut self) {
+        self.stats.missed();
+        self.causes.set(ICR_RXO);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAC: [u8; 6] = [2, 0, 0, 1, 2, 3];
+
+    fn card() -> E1000 {
+        E1000::new(Card { mac: MAC, subsystem: 0x001e, forced_interval: None })
+    }
+
+    /// A driver's way to a working card.
+    fn up(e: &mut E1000) {
+        e.write(CTRL, CTRL_RST);
+        e.write(CTRL, CTRL_SLU);
+        for (at, value) in [(TDBAL, 0x1000), (TDLEN, 256), (RDBAL, 0x2000), (RDLEN, 256)] {
+            e.write(at, value);
+        }
+        e.write(IMS, ICR_TXDW | ICR_RXT0 | ICR_RXDMT0 | ICR_LSC);
+        e.write(RCTL, RCTL_EN | RCTL_BAM);
+        e.write(TCTL, TCTL_EN);
+    }
+
+    /// Objective: after a reset registers are what the manual says, the link is down until the driver sets it up, and that is a cause.
+    #[test]
+    fn reset_and_link() {
+        let mut e = card();
+        assert_eq!((e.read(STATUS) & STATUS_LU, e.read(PBA), e.read(VET)), (0, PBA_RESET, 0x8100));
+        up(&mut e);
+        assert!(e.is_linked() && e.read(STATUS) & STATUS_LU != 0);
+        assert_eq!(e.read(ICR), ICR_LSC);
+        e.set_cable(false);
+        assert_eq!((e.read(ICR), e.read(STATUS) & STATUS_LU, e.tx_owned()), (ICR_LSC, 0, 0));
+        e.set_cable(true);
+        e.write(RA.start + 8, 7);
+        e.write(TDT, 5);
+        e.write(CTRL, CTRL_RST | CTRL_SLU);
+        let zero = [TDT, TDLEN, IMS, RCTL, TCTL, RA.start + 8, ICR];
+        assert_eq!(zero.map(|at| e.read(at)), [0; 7]);
+        assert_eq!(e.read(CTRL) & CTRL_RST, 0, "it has cleared itself");
+        assert_eq!(e.read(RA.start), 0x0100_0002, "the address is loaded again");
+    }
+
+    /// Objective: the tail has packets sent; written-back descriptors are a cause, at once or after the delay; an empty ring is another.
+    #[test]
+    fn sending() {
+        let mut e = card();
+        up(&mut e);
+        e.read(ICR);
+        assert_eq!(e.write(TDT, 2), Effects { sends: true, receives: false });
+        assert_eq!((e.tx_owned(), e.tx_address(1)), (2, Some(0x1010)));
+        let raw = |command: u64| [0x5000, 60 | command << 24];
+        assert!(e.tx_step(raw(0b1001)).ends && e.packet().len == 60);
+        e.tx_done(1, (true, false), 0);
+        assert_eq!(e.read(ICR), ICR_TXDW);
+        e.write(TIDV, 8);
+        e.tx_done(1, (true, true), 1000);
+        assert_eq!((e.read(ICR), e.read(TDH)), (ICR_TXQE, 2));
+        e.causes.update(1000 + 8 * 1024);
+        assert_eq!(e.read(ICR), ICR_TXDW);
+        e.sent([0xff; 6], 60, true);
+        assert_eq!((e.read(0x4080), e.read(0x40f8)), (1, 1));
+    }
+
+    /// Objective: what is received fills descriptors, few left is a cause once, none left another; buffers have the sizes of RCTL.
+    #[test]
+    fn receiving() {
+        let mut e = card();
+        up(&mut e);
+        e.read(ICR);
+        assert_eq!(e.write(RDT, 12), Effects { sends: false, receives: true });
+        let head: [u8; 18] = std::array::from_fn(|i| MAC.get(i).copied().unwrap_or(0));
+        assert!(e.takes(&head, 60));
+        let causes: Vec<u32> = (0..12)
+            .map(|_| {
+                e.rx_done(1, MAC, 60, 0);
+                e.read(ICR)
+            })
+            .collect();
+        assert_eq!(causes.iter().filter(|c| **c & ICR_RXDMT0 != 0).count(), 1);
+        assert!(causes.iter().all(|c| *c & ICR_RXT0 != 0) && e.rx_owned() == 0);
+        e.rx_missed();
+        assert_eq!((e.read(ICR), e.read(0x4010)), (ICR_RXO, 1));
+        for (bits, size) in [(0, 2048), (1 << 16, 1024), (3 << 16, 256), (RCTL_BSEX | 1 << 16, 16_384)] {
+            e.write(RCTL, RCTL_EN | bits);
+            assert_eq!(e.rx_buffer(), size);
+        }
+        e.write(RCTL, RCTL_EN | RCTL_BSEX | 3 << 16 | RCTL_SECRC);
+        assert_eq!((e.rx_buffer(), e.rx_crc()), (4096, 0));
+    }
+
+    /// Objective: small frames do not wait for the delay timers, others do.
+    #[test]
+    fn small_frames() {
+        let mut e = card();
+        up(&mut e);
+        e.write(RDT, 10);
+        e.write(RDTR, 100);
+        e.write(RSRPD, 128);
+        e.read(ICR);
+        let received = |e: &mut E1000| e.read(ICR) & ICR_RXT0 != 0;
+        e.rx_done(1, MAC, 1500, 0);
+        assert!(!received(&mut e));
+        e.rx_done(1, MAC, 100, 0);
+        assert!(received(&mut e));
+        e.rx_done(1, MAC, 1500, 0);
+        assert!(!received(&mut e));
+        e.write(RDTR, 100 | RDTR_FPD);
+        assert!(received(&mut e));
+    }
+
+    /// Objective: any access anywhere changes nothing but registers: nothing panics, and a reset makes all of it good.
+    #[test]
+    fn any_access() {
+        let mut e = card();
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        for _ in 0..200_000 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let (at, value) = ((state >> 40) as u32 & (SPACE - 1) & !3, state as u32);
+            if state & 1 == 0 {
+                e.write(at, value);
+            } else {
+                e.read(at);
+            }
+            e.causes.update(state >> 20);
+            assert!(e.tx_owned() < 0x1_0000 && e.rx_owned() < 0x1_0000 && e.rx_buffer() >= 256);
+        }
+        up(&mut e);
+        assert!(e.is_linked() || e.read(CTRL) != 0);
+        assert_eq!((e.read(RDLEN), e.read(VET)), (256, 0x8100));
+    }
+}

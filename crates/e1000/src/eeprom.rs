@@ -1,0 +1,184 @@
+//! The EEPROM: 64 words behind a serial interface that drivers drive bit by bit, and a register that reads whole words (§5).
+
+use crate::regs::{EECD, EERD};
+
+/// Words.
+const WORDS: usize = 64;
+/// All of them add up to this (§5.6.35).
+const SUM: u16 = 0xbaba;
+/// Bits of a word's address.
+const ADDRESS_BITS: u32 = 6;
+
+/// Clock.
+const SK: u32 = 1;
+/// Chip select.
+const CS: u32 = 1 << 1;
+/// To the EEPROM.
+const DI: u32 = 1 << 2;
+/// From the EEPROM.
+const DO: u32 = 1 << 3;
+/// Asked for by software, and granted to it.
+const REQ: u32 = 1 << 6;
+const GNT: u32 = 1 << 7;
+/// It is there.
+const PRES: u32 = 1 << 8;
+
+/// EERD: begin, and done (§13.4.4).
+const START: u32 = 1;
+const DONE: u32 = 1 << 4;
+
+/// Start bit and operation code of a read, the only command that is obeyed: nothing here can be changed by a guest.
+const READ: u32 = 0b110;
+
+/// Where the serial interface is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Serial {
+    /// Bits of a command so far, and how many.
+    Command(u32, u32),
+    /// Bits of words that are still to be sent, from the next one on: word and bit.
+    Sending(usize, u32),
+    /// Something else than a read: ignored until deselected.
+    Deaf,
+}
+
+/// An EEPROM.
+#[derive(Clone, Debug)]
+pub struct Eeprom {
+    words: [u16; WORDS],
+    control: u32,
+    out: bool,
+    serial: Serial,
+    read: u32,
+}
+
+impl Eeprom {
+    /// That of a card with this Ethernet address and this subsystem device id.
+    pub fn new(mac: [u8; 6], subsystem: u16) -> Eeprom {
+        let mut words = [0; WORDS];
+        let [a, b, c, d, e, f] = mac;
+        // Ethernet address (§5.6.1), initialization control (§5.6.8), subsystem, vendor and device (§5.6.9–5.6.12).
+        words[..3].copy_from_slice(&[
+            u16::from_le_bytes([a, b]),
+            u16::from_le_bytes([c, d]),
+            u16::from_le_bytes([e, f]),
+        ]);
+        words[0x0a..0x0f].copy_from_slice(&[0x4408, subsystem, 0x8086, 0x100e, 0x8086]);
+        let sum = words.iter().fold(0u16, |sum, word| sum.wrapping_add(*word));
+        words[WORDS - 1] = SUM.wrapping_sub(sum);
+        Eeprom { words, control: 0, out: false, serial: Serial::Command(0, 0), read: DONE }
+    }
+
+    /// What one of its two registers reads as.
+    pub fn register(&self, at: u32) -> u32 {
+        if at == EERD {
+            return self.read;
+        }
+        let granted = if self.control & REQ != 0 { GNT } else { 0 };
+        self.control & (SK | CS | DI | REQ) | granted | PRES | if self.out { DO } else { 0 }
+    }
+
+    /// One of its two registers is written.
+    pub fn write(&mut self, at: u32, value: u32) {
+        match at {
+            EERD if value & START != 0 => {
+                let word = self.words.get((value >> 8 & 0xff) as usize).copied().unwrap_or(u16::MAX);
+                self.read = u32::from(word) << 16 | value & 0xff00 | DONE;
+            }
+            EECD => self.lines(value),
+            _ => {}
+        }
+    }
+
+    /// Software moved the lines.
+    fn lines(&mut self, value: u32) {
+        let rises = value & SK != 0 && self.control & SK == 0;
+        self.control = value;
+        if value & CS == 0 {
+            (self.serial, self.out) = (Serial::Command(0, 0), false);
+        } else if rises {
+            self.clock(value & DI != 0);
+        }
+    }
+
+    fn clock(&mut self, bit: bool) {
+        self.serial = match self.serial {
+            // Zeros before the start bit.
+            Serial::Command(0, 0) if !bit => Serial::Command(0, 0),
+            Serial::Command(bits, n) => {
+                let (bits, n) = (bits << 1 | u32::from(bit), n + 1);
+                match n {
+                    3 if bits != READ => Serial::Deaf,
+                    n if n == 3 + ADDRESS_BITS => {
+                        // A zero comes before the first word.
+                        self.out = false;
+                        Serial::Sending((bits as usize) % WORDS, 0)
+                    }
+                    n => Serial::Command(bits, n),
+                }
+            }
+            Serial::Sending(word, bit) => {
+                self.out = self.words.get(word).is_some_and(|value| value << bit & 0x8000 != 0);
+                if bit == 15 { Serial::Sending((word + 1) % WORDS, 0) } else { Serial::Sending(word, bit + 1) }
+            }
+            Serial::Deaf => Serial::Deaf,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAC: [u8; 6] = [2, 0, 0, 1, 2, 3];
+
+    /// Reads a word as a driver does, bit by bit.
+    fn serially(eeprom: &mut Eeprom, word: u32) -> u16 {
+        let mut clock = |bit: bool| {
+            let lines = CS | REQ | if bit { DI } else { 0 };
+            eeprom.write(EECD, lines);
+            eeprom.write(EECD, lines | SK);
+            eeprom.register(EECD) & DO != 0
+        };
+        let command = READ << ADDRESS_BITS | word;
+        for i in (0..3 + ADDRESS_BITS).rev() {
+            clock(command >> i & 1 != 0);
+        }
+        let value = (0..16).fold(0, |value, _| value << 1 | u16::from(clock(false)));
+        eeprom.write(EECD, REQ);
+        value
+    }
+
+    /// Objective: both ways of reading give the same words, the address stands in the first three, and their sum is right.
+    #[test]
+    fn words() {
+        let mut eeprom = Eeprom::new(MAC, 0x001e);
+        let mut sum = 0u16;
+        for word in 0..64 {
+            let value = serially(&mut eeprom, word);
+            eeprom.write(EERD, word << 8 | START);
+            assert_eq!(eeprom.register(EERD), u32::from(value) << 16 | word << 8 | DONE, "word {word}");
+            sum = sum.wrapping_add(value);
+        }
+        assert_eq!(sum, SUM);
+        assert_eq!((serially(&mut eeprom, 0), serially(&mut eeprom, 2)), (0x0002, 0x0302));
+        assert_eq!(serially(&mut eeprom, 0x0b), 0x001e);
+    }
+
+    /// Objective: a reader that keeps clocking gets the next words; it is granted what it asks for; other commands change nothing.
+    #[test]
+    fn other_uses() {
+        let mut eeprom = Eeprom::new(MAC, 0);
+        assert_eq!(eeprom.register(EECD) & (GNT | PRES), PRES);
+        eeprom.write(EECD, REQ);
+        assert_eq!(eeprom.register(EECD) & GNT, GNT);
+        let before = eeprom.words;
+        for lines in 0..4096u32 {
+            eeprom.write(EECD, lines.wrapping_mul(0x9e37_79b9) >> 13 & 0xff | CS);
+        }
+        assert_eq!(eeprom.words, before);
+        eeprom.write(EECD, 0);
+        assert_eq!(serially(&mut eeprom, 1), 0x0100);
+        eeprom.write(EERD, 0xff00 | START);
+        assert_eq!(eeprom.register(EERD) >> 16, 0xffff, "there is no such word");
+    }
+}

@@ -1,0 +1,157 @@
+//! Which frames the receiver takes (§3.2.1, §13.4.22, §13.5).
+
+use crate::regs::{MTA, RA, RAH_AV, RCTL_BAM, RCTL_EN, RCTL_LPE, RCTL_MPE, RCTL_UPE, RCTL_VFE, VFTA};
+
+/// Longest frame without RCTL.LPE, without its CRC: 1,522 bytes with it.
+pub const LONGEST: usize = 1518;
+/// Longest frame with it: what the 16 KiB of the largest buffer leave (§3.2.4).
+pub const LONGEST_JUMBO: usize = 16_380;
+
+/// Addresses, hash table and VLANs.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    addresses: [u32; 32],
+    multicast: [u32; 128],
+    vlans: [u32; 128],
+}
+
+impl Filter {
+    /// Takes frames for `mac`, as the EEPROM has it loaded into the first receive address.
+    pub fn new(mac: [u8; 6]) -> Filter {
+        let [a, b, c, d, e, f] = mac;
+        let mut addresses = [0; 32];
+        addresses[0] = u32::from_le_bytes([a, b, c, d]);
+        addresses[1] = u32::from(u16::from_le_bytes([e, f])) | RAH_AV;
+        Filter { addresses, multicast: [0; 128], vlans: [0; 128] }
+    }
+
+    fn word(&mut self, at: u32) -> Option<&mut u32> {
+        let index = |range: &std::ops::Range<u32>| range.contains(&at).then(|| ((at - range.start) / 4) as usize);
+        if let Some(i) = index(&RA) {
+            self.addresses.get_mut(i)
+        } else if let Some(i) = index(&MTA) {
+            self.multicast.get_mut(i)
+        } else {
+            self.vlans.get_mut(index(&VFTA)?)
+        }
+    }
+
+    /// A word of one of the tables; none elsewhere.
+    pub fn read(&mut self, at: u32) -> Option<u32> {
+        self.word(at).copied()
+    }
+
+    /// Writes one. Returns whether there is one.
+    pub fn write(&mut self, at: u32, value: u32) -> bool {
+        self.word(at).map(|word| *word = value).is_some()
+    }
+
+    fn is_exact(&self, to: [u8; 6]) -> bool {
+        let [a, b, c, d, e, f] = to;
+        let (low, high) = (u32::from_le_bytes([a, b, c, d]), u32::from(u16::from_le_bytes([e, f])));
+        let fits = |pair: &[u32]| pair[0] == low && pair[1] & (RAH_AV | 0xffff) == RAH_AV | high;
+        self.addresses.chunks_exact(2).any(fits)
+    }
+
+    /// Bits of the address that choose one of the table's: RCTL.MO says which.
+    fn is_hashed(&self, to: [u8; 6], rctl: u32) -> bool {
+        let shift = [4, 3, 2, 0][(rctl >> 12 & 3) as usize];
+        let hash = usize::from(u16::from_le_bytes([to[4], to[5]])) >> shift & 0xfff;
+        self.multicast[hash >> 5] >> (hash & 31) & 1 != 0
+    }
+
+    /// Whether the receiver takes a frame that begins like that, of `len` bytes without CRC; `vet` is the Ethertype of VLAN tags.
+    pub fn takes(&self, head: &[u8; 18], len: usize, rctl: u32, vet: u16) -> bool {
+        let longest = if rctl & RCTL_LPE != 0 { LONGEST_JUMBO } else { LONGEST };
+        if rctl & RCTL_EN == 0 || len > longest {
+            return false;
+        }
+        if rctl & RCTL_VFE != 0 && u16::from_be_bytes([head[12], head[13]]) == vet {
+            let id = usize::from(u16::from_be_bytes([head[14], head[15]]) & 0xfff);
+            if self.vlans[id >> 5] >> (id & 31) & 1 == 0 {
+                return false;
+            }
+        }
+        let to = [head[0], head[1], head[2], head[3], head[4], head[5]];
+        if to[0] & 1 == 0 {
+            return rctl & RCTL_UPE != 0 || self.is_exact(to);
+        }
+        (to == [0xff; 6] && rctl & RCTL_BAM != 0)
+            || rctl & RCTL_MPE != 0
+            || self.is_exact(to)
+            || self.is_hashed(to, rctl)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAC: [u8; 6] = [2, 0, 0, 1, 2, 3];
+    const VET: u16 = 0x8100;
+
+    fn head(to: [u8; 6], vlan: Option<u16>) -> [u8; 18] {
+        let mut head = [0; 18];
+        head[..6].copy_from_slice(&to);
+        if let Some(id) = vlan {
+            head[12..14].copy_from_slice(&VET.to_be_bytes());
+            head[14..16].copy_from_slice(&(id | 0xe000).to_be_bytes());
+        }
+        head
+    }
+
+    /// Objective: without a receiver nothing; then one's own address, and more by each bit that lets more in.
+    #[test]
+    fn addresses() {
+        let mut f = Filter::new(MAC);
+        let (other, group, all) = ([2, 0, 0, 9, 9, 9], [0x33, 0x33, 0, 0, 0x12, 0x34], [0xff; 6]);
+        let takes = |f: &Filter, to, rctl| f.takes(&head(to, None), 60, rctl, VET);
+        assert!(!takes(&f, MAC, RCTL_UPE | RCTL_MPE));
+        let cases = [(0, [true, false, false, false]), (RCTL_UPE, [true, true, false, false])];
+        let more = [(RCTL_BAM, [true, false, false, true]), (RCTL_MPE, [true, false, true, true])];
+        for (rctl, expected) in cases.into_iter().chain(more) {
+            assert_eq!([MAC, other, group, all].map(|to| takes(&f, to, rctl | RCTL_EN)), expected, "{rctl:#x}");
+        }
+        // Address registers of others, and an invalid one.
+        assert!(f.write(RA.start + 8, 0x0900_0002) && f.write(RA.start + 12, 0x0909));
+        assert!(!takes(&f, other, RCTL_EN));
+        f.write(RA.start + 12, 0x0909 | RAH_AV);
+        assert!(takes(&f, other, RCTL_EN));
+    }
+
+    /// Objective: the hash takes other bits of the address by RCTL.MO, and each bit of the table stands for its own.
+    #[test]
+    fn hash() {
+        let group = [1, 0, 0x5e, 0, 0xcd, 0xab];
+        for (mo, bit) in [(0, 0xabc), (1, 0x579), (2, 0xaf3), (3, 0xbcd)] {
+            let mut f = Filter::new(MAC);
+            let rctl = RCTL_EN | mo << 12;
+            assert!(!f.takes(&head(group, None), 60, rctl, VET));
+            f.write(MTA.start + (bit >> 5) * 4, 1 << (bit & 31));
+            assert!(f.takes(&head(group, None), 60, rctl, VET), "MO {mo}");
+        }
+    }
+
+    /// Objective: VLANs are filtered when that is asked for, by their number alone; lengths have limits.
+    #[test]
+    fn vlans_and_lengths() {
+        let mut f = Filter::new(MAC);
+        let rctl = RCTL_EN | RCTL_VFE;
+        assert!(f.takes(&head(MAC, Some(100)), 64, RCTL_EN, VET));
+        assert!(!f.takes(&head(MAC, Some(100)), 64, rctl, VET) && f.takes(&head(MAC, None), 64, rctl, VET));
+        f.write(VFTA.start + 12, 1 << 4);
+        assert!(f.takes(&head(MAC, Some(100)), 64, rctl, VET) && !f.takes(&head(MAC, Some(101)), 64, rctl, VET));
+        let long = |len, rctl| f.takes(&head(MAC, None), len, rctl, VET);
+        assert_eq!([1518, 1519].map(|len| long(len, RCTL_EN)), [true, false]);
+        assert_eq!([16_380, 16_381].map(|len| long(len, RCTL_EN | RCTL_LPE)), [true, false]);
+    }
+
+    /// Objective: words outside of the tables are nobody's.
+    #[test]
+    fn words() {
+        let mut f = Filter::new(MAC);
+        assert_eq!((f.read(RA.start), f.read(RA.start + 4)), (Some(0x0100_0002), Some(0x0302 | RAH_AV)));
+        assert_eq!((f.read(RA.end), f.read(MTA.start - 4), f.read(VFTA.end)), (None, None, None));
+        assert!(!f.write(0, 1) && f.write(VFTA.end - 4, 7) && f.read(VFTA.end - 4) == Some(7));
+    }
+}

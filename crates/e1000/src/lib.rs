@@ -1,0 +1,25 @@
+//! The Intel 82540EM ("e1000") as a state machine: registers, EEPROM, PHY, interrupts and their moderation.
+//!
+//! Section numbers are those of Intel's manual 317453 ("PCI/PCI-X Family of Gigabit Ethernet Controllers Software Developer's Manual").
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`regs`] | registers and their bits |
+//! | [`eeprom`] | the EEPROM and its serial interface |
+//! | [`phy`] | the PHY behind MDI control |
+//! | [`causes`] | interrupt causes, delay timers, throttling |
+//! | [`filter`] | which frames the receiver takes |
+//! | [`ring`] | rings of descriptors |
+//! | [`stats`] | statistics |
+//! | [`device`] | all of it: the register space, and what moves frames by it |
+//! | [`tx`] | transmit descriptors, and the packets that they make |
+
+pub mod causes;
+pub mod device;
+pub mod eeprom;
+pub mod filter;
+pub mod phy;
+pub mod regs;
+pub mod ring;
+pub mod stats;
+pub mod tx;

@@ -1,0 +1,173 @@
+//! The PHY behind MDI control: that of the 82540EM, always linked at 1,000 Mbit/s full duplex unless told otherwise (§13.4.8; IEEE 802.3 §22.2.4).
+
+/// MDIC: operation, done, error.
+const READ: u32 = 0b10 << 26;
+const WRITE: u32 = 0b01 << 26;
+const OPERATION: u32 = 0b11 << 26;
+/// The access is done (§13.4.8).
+pub const READY: u32 = 1 << 28;
+/// An interrupt is asked for when it is.
+pub const INTERRUPT: u32 = 1 << 29;
+const ERROR: u32 = 1 << 30;
+/// The only address at which a PHY answers.
+const ADDRESS: u32 = 1;
+
+const CONTROL: usize = 0;
+const STATUS: usize = 1;
+const ID1: usize = 2;
+const ID2: usize = 3;
+const PARTNER: usize = 5;
+const EXPANSION: usize = 6;
+const GIGABIT_STATUS: usize = 10;
+const EXTENDED_STATUS: usize = 15;
+const SPECIFIC_STATUS: usize = 17;
+
+/// Of the control register: bits that clear themselves, and power down.
+const CONTROL_RESET: u16 = 1 << 15;
+const CONTROL_RESTART: u16 = 1 << 9;
+const CONTROL_POWER_DOWN: u16 = 1 << 11;
+/// Of the status register: what it can, without the link; negotiated and linked.
+const ABLE: u16 = 0x7949;
+const LINKED: u16 = 1 << 5 | 1 << 2;
+/// Of the specific status register: 1,000 Mbit/s, full duplex, resolved; linked.
+const RESOLVED: u16 = 0b10 << 14 | 1 << 13 | 1 << 11;
+const SPECIFIC_LINK: u16 = 1 << 10;
+
+/// A PHY.
+#[derive(Clone, Debug)]
+pub struct Phy {
+    registers: [u16; 32],
+    /// There is a cable.
+    cable: bool,
+    mdic: u32,
+}
+
+impl Phy {
+    /// A PHY with or without a cable.
+    pub fn new(cable: bool) -> Phy {
+        let mut this = Phy { registers: [0; 32], cable, mdic: READY };
+        this.reset();
+        this
+    }
+
+    /// As after power-up, the cable stays.
+    pub fn reset(&mut self) {
+        self.registers = [0; 32];
+        // Autonegotiation, full duplex, 1,000 Mbit/s; what is advertised; what a gigabit master advertises.
+        (self.registers[CONTROL], self.registers[4], self.registers[9]) = (0x1140, 0x0de1, 0x0300);
+        // Crossover and FIFOs as the driver of a copper PHY expects them.
+        (self.registers[16], self.registers[20]) = (0x0068, 0x0c60);
+    }
+
+    /// Puts a cable in, or takes it out. Returns whether that changed the link.
+    pub fn set_cable(&mut self, cable: bool) -> bool {
+        let before = self.is_linked();
+        self.cable = cable;
+        before != self.is_linked()
+    }
+
+    /// The link is up.
+    pub fn is_linked(&self) -> bool {
+        self.cable && self.registers[CONTROL] & CONTROL_POWER_DOWN == 0
+    }
+
+    fn register(&self, number: usize) -> u16 {
+        let when = |on: bool, bits: u16| if on { bits } else { 0 };
+        let linked = self.is_linked();
+        match number {
+            STATUS => ABLE | when(linked, LINKED),
+            ID1 => 0x0141,
+            ID2 => 0x0c20,
+            // A partner that can do all we can, at both speeds.
+            PARTNER => when(linked, 0x45e1),
+            EXPANSION => when(linked, 1),
+            GIGABIT_STATUS => when(linked, 0x3c00),
+            EXTENDED_STATUS => 0x3000,
+            SPECIFIC_STATUS => when(linked, RESOLVED | SPECIFIC_LINK),
+            n => self.registers.get(n).copied().unwrap_or(0),
+        }
+    }
+
+    /// What MDIC reads as.
+    pub fn mdic(&self) -> u32 {
+        self.mdic
+    }
+
+    /// MDIC is written: the access is done at once. Returns whether it has changed the link.
+    pub fn access(&mut self, value: u32) -> bool {
+        let (number, before) = ((value >> 16 & 0x1f) as usize, self.is_linked());
+        let kept = value & !(READY | ERROR | 0xffff);
+        self.mdic = if value >> 21 & 0x1f != ADDRESS {
+            kept | READY | ERROR
+        } else {
+            match value & OPERATION {
+                READ => kept | READY | u32::from(self.register(number)),
+                WRITE => {
+                    self.write(number, value as u16);
+                    value | READY
+                }
+                _ => value | READY | ERROR,
+            }
+        };
+        before != self.is_linked()
+    }
+
+    fn write(&mut self, number: usize, value: u16) {
+        match number {
+            CONTROL if value & CONTROL_RESET != 0 => self.reset(),
+            CONTROL => self.registers[CONTROL] = value & !CONTROL_RESTART,
+            STATUS | ID1 | ID2 | PARTNER | EXPANSION | GIGABIT_STATUS | EXTENDED_STATUS | SPECIFIC_STATUS => {}
+            n => {
+                if let Some(register) = self.registers.get_mut(n) {
+                    *register = value;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(phy: &mut Phy, number: u32) -> u16 {
+        assert!(!phy.access(READ | ADDRESS << 21 | number << 16));
+        assert_eq!(phy.mdic() & (READY | ERROR), READY);
+        phy.mdic() as u16
+    }
+
+    fn write(phy: &mut Phy, number: u32, value: u16) -> bool {
+        phy.access(WRITE | ADDRESS << 21 | number << 16 | u32::from(value))
+    }
+
+    /// Objective: a driver finds the PHY by its numbers, and a negotiated link with a cable only.
+    #[test]
+    fn link() {
+        let mut phy = Phy::new(true);
+        assert_eq!((read(&mut phy, 2), read(&mut phy, 3)), (0x0141, 0x0c20));
+        assert_eq!(read(&mut phy, 1) & LINKED, LINKED);
+        assert_eq!(read(&mut phy, 17), RESOLVED | SPECIFIC_LINK);
+        assert!(phy.set_cable(false) && !phy.set_cable(false));
+        assert_eq!((read(&mut phy, 1) & LINKED, read(&mut phy, 17), read(&mut phy, 5)), (0, 0, 0));
+        assert!(phy.set_cable(true));
+        // Powered down, and up again by a reset.
+        assert!(write(&mut phy, 0, CONTROL_POWER_DOWN) && !phy.is_linked());
+        assert!(write(&mut phy, 0, CONTROL_RESET) && phy.is_linked());
+        assert_eq!(read(&mut phy, 0), 0x1140, "the reset has cleared itself");
+    }
+
+    /// Objective: what is written reads back unless it is the PHY's to say; where there is no PHY, and for operations that there are not, there is an error.
+    #[test]
+    fn registers() {
+        let mut phy = Phy::new(true);
+        write(&mut phy, 4, 0x01e1);
+        write(&mut phy, 2, 0xffff);
+        assert_eq!((read(&mut phy, 4), read(&mut phy, 2)), (0x01e1, 0x0141));
+        phy.access(READ | 2 << 21 | 1 << 16);
+        assert_eq!(phy.mdic() & (READY | ERROR), READY | ERROR);
+        phy.access(OPERATION | ADDRESS << 21);
+        assert_eq!(phy.mdic() & (READY | ERROR), READY | ERROR);
+        write(&mut phy, 0, 0x1340);
+        assert_eq!(read(&mut phy, 0), 0x1140, "negotiation is done at once");
+    }
+}

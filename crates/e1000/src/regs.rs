@@ -1,0 +1,149 @@
+//! Registers of the 82540EM (Intel, "PCI/PCI-X Family of Gigabit Ethernet Controllers Software Developer's Manual", 317453, §13), by their offsets in the
+//! register space, and their bits.
+
+/// Bytes of the register space (§4.1).
+pub const SPACE: u32 = 0x2_0000;
+
+/// Device control (§13.4.1).
+pub const CTRL: u32 = 0x0000;
+/// Set link up.
+pub const CTRL_SLU: u32 = 1 << 6;
+/// Global reset; clears itself.
+pub const CTRL_RST: u32 = 1 << 26;
+/// VLAN tags are taken out of received frames, and put into sent ones that ask for it.
+pub const CTRL_VME: u32 = 1 << 30;
+/// Resets the PHY; clears itself.
+pub const CTRL_PHY_RST: u32 = 1 << 31;
+
+/// Device status (§13.4.2).
+pub const STATUS: u32 = 0x0008;
+/// Full duplex.
+pub const STATUS_FD: u32 = 1;
+/// Link up.
+pub const STATUS_LU: u32 = 1 << 1;
+/// 1,000 Mbit/s, as set and as detected.
+pub const STATUS_SPEED_1000: u32 = 1 << 7 | 1 << 9;
+
+/// EEPROM control (§13.4.3).
+pub const EECD: u32 = 0x0010;
+/// EEPROM read (§13.4.4).
+pub const EERD: u32 = 0x0014;
+/// Extended device control (§13.4.6).
+pub const CTRL_EXT: u32 = 0x0018;
+/// Resets the device from its EEPROM; clears itself.
+pub const CTRL_EXT_EE_RST: u32 = 1 << 13;
+/// MDI control (§13.4.8).
+pub const MDIC: u32 = 0x0020;
+/// Flow control address, type; VLAN Ethertype (§13.4.9–13.4.12).
+pub const FCAL: u32 = 0x0028;
+/// See [`FCAL`].
+pub const FCAH: u32 = 0x002c;
+/// See [`FCAL`].
+pub const FCT: u32 = 0x0030;
+/// Ethertype of VLAN tags.
+pub const VET: u32 = 0x0038;
+
+/// Interrupt causes; reading clears them (§13.4.17).
+pub const ICR: u32 = 0x00c0;
+/// Interrupt throttling: 256 ns between two interrupts for each count (§13.4.18).
+pub const ITR: u32 = 0x00c4;
+/// Sets causes (§13.4.19).
+pub const ICS: u32 = 0x00c8;
+/// Causes that interrupt: reads the mask, sets bits of it (§13.4.20).
+pub const IMS: u32 = 0x00d0;
+/// Clears bits of it (§13.4.21).
+pub const IMC: u32 = 0x00d8;
+
+/// A transmit descriptor was written back.
+pub const ICR_TXDW: u32 = 1;
+/// The transmit queue is empty.
+pub const ICR_TXQE: u32 = 1 << 1;
+/// The link changed.
+pub const ICR_LSC: u32 = 1 << 2;
+/// Few receive descriptors are left.
+pub const ICR_RXDMT0: u32 = 1 << 4;
+/// A frame was lost for want of receive descriptors.
+pub const ICR_RXO: u32 = 1 << 6;
+/// Frames were received.
+pub const ICR_RXT0: u32 = 1 << 7;
+/// The PHY was accessed.
+pub const ICR_MDAC: u32 = 1 << 9;
+/// All causes there are.
+pub const ICR_ALL: u32 = 0x0001_f6df;
+
+/// Receive control (§13.4.22).
+pub const RCTL: u32 = 0x0100;
+/// Receiver on.
+pub const RCTL_EN: u32 = 1 << 1;
+/// Frames for any unicast address.
+pub const RCTL_UPE: u32 = 1 << 3;
+/// Frames for any multicast address.
+pub const RCTL_MPE: u32 = 1 << 4;
+/// Frames longer than 1,522 bytes.
+pub const RCTL_LPE: u32 = 1 << 5;
+/// Frames for everybody.
+pub const RCTL_BAM: u32 = 1 << 15;
+/// VLANs are filtered.
+pub const RCTL_VFE: u32 = 1 << 18;
+/// Buffer sizes are 16 times as large.
+pub const RCTL_BSEX: u32 = 1 << 25;
+/// The Ethernet CRC is left away.
+pub const RCTL_SECRC: u32 = 1 << 26;
+
+/// Transmit control (§13.4.33).
+pub const TCTL: u32 = 0x0400;
+/// Transmitter on.
+pub const TCTL_EN: u32 = 1 << 1;
+/// Short frames are padded.
+pub const TCTL_PSP: u32 = 1 << 3;
+
+/// Packet buffer allocation (§13.4.49).
+pub const PBA: u32 = 0x1000;
+
+/// The receive ring: address low and high, bytes, head, tail (§13.4.25–13.4.29).
+pub const RDBAL: u32 = 0x2800;
+/// See [`RDBAL`].
+pub const RDBAH: u32 = 0x2804;
+/// See [`RDBAL`].
+pub const RDLEN: u32 = 0x2808;
+/// See [`RDBAL`].
+pub const RDH: u32 = 0x2810;
+/// See [`RDBAL`].
+pub const RDT: u32 = 0x2818;
+/// Receive delay timer, 1.024 µs (§13.4.30).
+pub const RDTR: u32 = 0x2820;
+/// Interrupts at once.
+pub const RDTR_FPD: u32 = 1 << 31;
+/// Receive absolute delay timer, 1.024 µs (§13.4.31).
+pub const RADV: u32 = 0x282c;
+/// Frames up to this length interrupt without delay (§13.4.32).
+pub const RSRPD: u32 = 0x2c00;
+
+/// The transmit ring (§13.4.36–13.4.40).
+pub const TDBAL: u32 = 0x3800;
+/// See [`TDBAL`].
+pub const TDBAH: u32 = 0x3804;
+/// See [`TDBAL`].
+pub const TDLEN: u32 = 0x3808;
+/// See [`TDBAL`].
+pub const TDH: u32 = 0x3810;
+/// See [`TDBAL`].
+pub const TDT: u32 = 0x3818;
+/// Transmit interrupt delay, 1.024 µs (§13.4.41).
+pub const TIDV: u32 = 0x3820;
+/// Transmit absolute interrupt delay, 1.024 µs (§13.4.44).
+pub const TADV: u32 = 0x382c;
+
+/// Statistics (§13.7).
+pub const STATISTICS: std::ops::Range<u32> = 0x4000..0x4100;
+
+/// Receive checksums (§13.4.47).
+pub const RXCSUM: u32 = 0x5000;
+/// Hash table of multicast addresses, 128 words (§13.5.1).
+pub const MTA: std::ops::Range<u32> = 0x5200..0x5400;
+/// Receive addresses, 16 pairs of low and high (§13.5.2, §13.5.3).
+pub const RA: std::ops::Range<u32> = 0x5400..0x5480;
+/// The address is compared.
+pub const RAH_AV: u32 = 1 << 31;
+/// VLANs that are received, a bit each, 128 words (§13.5.4).
+pub const VFTA: std::ops::Range<u32> = 0x5600..0x5800;

@@ -1,0 +1,291 @@
+//! Transmit descriptors, and the packets that they make (§3.3).
+
+/// Most pieces of a packet: drivers use a few more than a page each.
+pub const MAX_PIECES: usize = 64;
+/// Longest packet before segmentation; what a context can say has 20 bits.
+pub const LONGEST: u32 = 65_550;
+
+/// CMD of legacy descriptors, DCMD and TUCMD of the others: end of packet, legacy checksum, report status, extended, VLAN, interrupt may wait.
+const EOP: u8 = 1;
+const IC: u8 = 1 << 2;
+const RS: u8 = 1 << 3;
+const DEXT: u8 = 1 << 5;
+const VLE: u8 = 1 << 6;
+const IDE: u8 = 1 << 7;
+/// DCMD: the packet is to be segmented. TUCMD: it is TCP; it is IPv4.
+const TSE: u8 = 1 << 2;
+const TCP: u8 = 1;
+const IPV4: u8 = 1 << 1;
+/// POPTS: checksums to insert.
+const IXSM: u8 = 1;
+const TXSM: u8 = 1 << 1;
+/// DTYP of a context, and of data.
+const CONTEXT: u8 = 0;
+const DATA: u8 = 1;
+
+/// A descriptor as it lies in memory: two little-endian words of 64 bits.
+pub type Raw = [u64; 2];
+
+/// Where a checksum is made of which bytes: from the first one to the last one (0: all), stored at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// First byte.
+    pub start: u8,
+    /// Where it is stored.
+    pub at: u8,
+    /// Last byte; 0 for the packet's.
+    pub end: u16,
+}
+
+/// What a context descriptor says (§3.3.6), for the data descriptors behind it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Context {
+    /// The IP header's checksum.
+    pub ip: Sum,
+    /// TCP's or UDP's.
+    pub transport: Sum,
+    /// Bytes of payload, headers not included.
+    pub payload: u32,
+    /// Bytes of all headers.
+    pub headers: u8,
+    /// Payload of a segment.
+    pub segment: u16,
+    /// TCP rather than UDP.
+    pub is_tcp: bool,
+    /// IPv4 rather than IPv6.
+    pub is_v4: bool,
+}
+
+/// What is to be done to a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Store the checksum of an IP header.
+    pub ip: Option<Sum>,
+    /// Store the checksum of the rest.
+    pub transport: Option<Sum>,
+    /// Cut it into segments.
+    pub segments: Option<Context>,
+    /// Insert a VLAN tag.
+    pub vlan: Option<u16>,
+}
+
+/// A packet as its descriptors have it: pieces of the guest's memory.
+#[derive(Clone, Debug)]
+pub struct Packet {
+    pieces: [(u64, u32); MAX_PIECES],
+    count: usize,
+    /// Bytes of all pieces.
+    pub len: u32,
+    /// What its first data descriptor asked for.
+    pub work: Work,
+    /// It has more pieces or bytes than there can be: it is not sent.
+    pub is_absurd: bool,
+}
+
+impl Packet {
+    const EMPTY: Packet = Packet { pieces: [(0, 0); MAX_PIECES], count: 0, len: 0, work: NOTHING, is_absurd: false };
+
+    /// Addresses and lengths.
+    pub fn pieces(&self) -> &[(u64, u32)] {
+        self.pieces.get(..self.count).unwrap_or_default()
+    }
+
+    fn add(&mut self, address: u64, len: u32) {
+        if len == 0 {
+            return;
+        }
+        let total = self.len.saturating_add(len);
+        match self.pieces.get_mut(self.count).filter(|_| total <= LONGEST) {
+            Some(piece) => (*piece, self.count, self.len) = ((address, len), self.count + 1, total),
+            None => self.is_absurd = true,
+        }
+    }
+}
+
+const NOTHING: Work = Work { ip: None, transport: None, segments: None, vlan: None };
+
+/// What a descriptor came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The packet is complete.
+    pub ends: bool,
+    /// Status is to be written back, and the cause to stand.
+    pub reports: bool,
+    /// The cause may wait for the delay timers.
+    pub may_wait: bool,
+}
+
+/// Puts packets together, descriptor by descriptor.
+#[derive(Clone, Debug)]
+pub struct Assembler {
+    context: Context,
+    packet: Packet,
+    /// The next data descriptor is a packet's first one.
+    fresh: bool,
+}
+
+impl Default for Assembler {
+    fn default() -> Self {
+        Assembler { context: Context::default(), packet: Packet::EMPTY, fresh: true }
+    }
+}
+
+impl Assembler {
+    /// The packet as far as it is; complete after a step that [`Step::ends`] it.
+    pub fn packet(&self) -> &Packet {
+        &self.packet
+    }
+
+    /// The next descriptor; `vme` is CTRL.VME.
+    pub fn step(&mut self, raw: Raw, vme: bool) -> Step {
+        let [address, word] = raw;
+        let command = (word >> 24) as u8;
+        let step = |ends| Step { ends, reports: command & RS != 0, may_wait: command & IDE != 0 };
+        if command & DEXT == 0 {
+            self.begin();
+            self.packet.add(address, (word & 0xffff) as u32);
+            if self.fresh {
+                self.packet.work = legacy_work(word, command);
+                self.tag(word, command, vme);
+            }
+            return step(self.end(command));
+        }
+        match (word >> 20 & 0xf) as u8 {
+            CONTEXT => {
+                self.context = context(raw, command);
+                step(false)
+            }
+            DATA => {
+                self.begin();
+                self.packet.add(address, (word & 0xf_ffff) as u32);
+                if self.fresh {
+                    self.packet.work = self.work(word, command);
+                    self.tag(word, command, vme);
+                }
+                step(self.end(command))
+            }
+            // Reserved: passed over.
+            _ => step(false),
+        }
+    }
+
+    /// A packet that was complete is gone.
+    fn begin(&mut self) {
+        if self.fresh {
+            self.packet = Packet::EMPTY;
+        }
+    }
+
+    fn end(&mut self, command: u8) -> bool {
+        self.fresh = command & EOP != 0;
+        self.fresh
+    }
+
+    fn tag(&mut self, word: u64, command: u8, vme: bool) {
+        self.packet.work.vlan = (vme && command & VLE != 0).then_some((word >> 48) as u16);
+    }
+
+    fn work(&self, word: u64, command: u8) -> Work {
+        let options = (word >> 40) as u8;
+        Work {
+            ip: (options & IXSM != 0).then_some(self.context.ip),
+            transport: (options & TXSM != 0).then_some(self.context.transport),
+            segments: (command & TSE != 0).then_some(self.context),
+            vlan: None,
+        }
+    }
+}
+
+/// CSO and CSS of a legacy descriptor (§3.3.3).
+fn legacy_work(word: u64, command: u8) -> Work {
+    let sum = Sum { start: (word >> 40) as u8, at: (word >> 16) as u8, end: 0 };
+    Work { transport: (command & IC != 0).then_some(sum), ..NOTHING }
+}
+
+fn context([first, second]: Raw, command: u8) -> Context {
+    let sum = |word: u32| Sum { start: word as u8, at: (word >> 8) as u8, end: (word >> 16) as u16 };
+    Context {
+        ip: sum(first as u32),
+        transport: sum((first >> 32) as u32),
+        payload: (second & 0xf_ffff) as u32,
+        headers: (second >> 40) as u8,
+        segment: (second >> 48) as u16,
+        is_tcp: command & TCP != 0,
+        is_v4: command & IPV4 != 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(address: u64, len: u64, command: u8, options: u8, special: u16) -> Raw {
+        let kind = u64::from(DATA) << 20;
+        let command = u64::from(command | DEXT) << 24;
+        [address, len | kind | command | u64::from(options) << 40 | u64::from(special) << 48]
+    }
+
+    /// Objective: a legacy packet of two pieces, with checksum and tag as its first descriptor says; the next one starts afresh.
+    #[test]
+    fn legacy() {
+        let mut a = Assembler::default();
+        let first = [0x1000, 60 | 24 << 16 | u64::from(IC | VLE) << 24 | 14 << 40 | 0x0123 << 48];
+        assert_eq!(a.step(first, true), Step { ends: false, reports: false, may_wait: false });
+        let last = [0x2000, 40 | u64::from(EOP | RS | IDE) << 24];
+        assert_eq!(a.step(last, true), Step { ends: true, reports: true, may_wait: true });
+        assert_eq!((a.packet().pieces(), a.packet().len), (&[(0x1000, 60), (0x2000, 40)][..], 100));
+        let work = Work { transport: Some(Sum { start: 14, at: 24, end: 0 }), vlan: Some(0x0123), ..NOTHING };
+        assert_eq!(a.packet().work, work);
+        assert!(a.step([0x3000, 64 | u64::from(EOP | VLE) << 24], false).ends);
+        assert_eq!((a.packet().pieces(), a.packet().work), (&[(0x3000, 64)][..], NOTHING));
+    }
+
+    /// Objective: a context holds for all data descriptors behind it, until the next one, and is no packet.
+    #[test]
+    fn contexts() {
+        let mut a = Assembler::default();
+        let first = 14 | 24 << 8 | 33 << 16 | 34u64 << 32 | 50u64 << 40;
+        let second = 9000 | u64::from(DEXT | TCP | IPV4 | TSE | RS) << 24 | 54 << 40 | 1460 << 48;
+        assert_eq!(a.step([first, second], false), Step { ends: false, reports: true, may_wait: false });
+        let expected = Context {
+            ip: Sum { start: 14, at: 24, end: 33 },
+            transport: Sum { start: 34, at: 50, end: 0 },
+            payload: 9000,
+            headers: 54,
+            segment: 1460,
+            is_tcp: true,
+            is_v4: true,
+        };
+        for _ in 0..2 {
+            assert!(!a.step(data(0x1000, 54, TSE, IXSM | TXSM, 0), false).ends);
+            assert!(a.step(data(0x2000, 9000, TSE | EOP, 0, 0), false).ends);
+            let work = a.packet().work;
+            assert_eq!(work.segments, Some(expected));
+            assert_eq!((work.ip, work.transport), (Some(expected.ip), Some(expected.transport)));
+            assert_eq!(a.packet().len, 9054);
+        }
+        assert!(a.step(data(0x1000, 60, EOP, TXSM, 0), false).ends);
+        assert_eq!(a.packet().work, Work { transport: Some(expected.transport), ..NOTHING });
+    }
+
+    /// Objective: packets without an end stay bounded, and those after them are whole again; empty pieces are none.
+    #[test]
+    fn absurd() {
+        let mut a = Assembler::default();
+        for i in 0..100_000u64 {
+            assert!(!a.step(data(i << 12, 0xf_ffff, 0, 0, 0), false).ends);
+            assert!(a.packet().pieces().len() <= MAX_PIECES && a.packet().len <= LONGEST);
+        }
+        assert!(a.step(data(0, 1, EOP, 0, 0), false).ends && a.packet().is_absurd);
+        for i in 0..200 {
+            a.step(data(i << 12, i % 2, 0, 0, 0), false);
+        }
+        assert!(a.step(data(0, 1, EOP, 0, 0), false).ends && a.packet().is_absurd, "too many pieces");
+        a.step(data(0x1000, 0, 0, 0, 0), false);
+        assert!(a.step(data(0x2000, 60, EOP, 0, 0), false).ends && !a.packet().is_absurd);
+        assert_eq!(a.packet().pieces(), &[(0x2000, 60)]);
+        // A kind of descriptor that there is not.
+        let reserved = [0, 7 << 20 | u64::from(DEXT | EOP | RS) << 24];
+        assert_eq!(a.step(reserved, false), Step { ends: false, reports: true, may_wait: false });
+    }
+}
