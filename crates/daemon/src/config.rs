@@ -104,6 +104,9 @@ pub struct PortConfig {
     /// ptnet: by vfio-user instead of ivshmem.
     #[serde(default)]
     pub vfio_user: bool,
+    /// e1000: ITR, whatever the driver writes.
+    #[serde(default)]
+    pub itr: Option<u16>,
     /// ptnet: a pipe or an interface that is passed through, e.g. `netmap:eth0`.
     #[serde(default)]
     pub backend: Option<String>,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use netvale_control::types::{AttachParams, PortKind, PortOptions};
+use netvale_e1000::port::E1000Port;
 use netvale_nic::stack::Stack;
 use netvale_port::{Egress, Ingress};
 use netvale_ptnet::port::PtnetPort;
@@ -15,7 +16,7 @@ use crate::StartError;
 use crate::captures::Files;
 use crate::refusal::Refusal;
 use crate::state::{Caller, NewPort, State};
-use crate::{ptnets, vhosts};
+use crate::{e1000s, ptnets, vhosts};
 
 /// A device behind a port.
 #[derive(Default)]
@@ -32,6 +33,8 @@ pub struct Device {
     pub virtio: Option<VirtioPort>,
     /// A ptnet device.
     pub ptnet: Option<PtnetPort>,
+    /// An e1000.
+    pub e1000: Option<E1000Port>,
     /// The stack behind an interface.
     pub stack: Option<Arc<Stack>>,
 }
@@ -41,7 +44,7 @@ impl Device {
     pub fn notes(&self) -> Vec<String> {
         let vhost = self.vhost.iter().flat_map(vhosts::notes);
         let virtio = self.virtio.iter().flat_map(vhosts::driver_notes);
-        let ptnet = self.ptnet.iter().flat_map(ptnets::notes);
+        let ptnet = self.ptnet.iter().flat_map(ptnets::notes).chain(self.e1000.iter().flat_map(e1000s::notes));
         self.detail.iter().cloned().chain(self.files.notes()).chain(vhost).chain(virtio).chain(ptnet).collect()
     }
 }
@@ -75,6 +78,7 @@ impl State {
                 host: c.host,
                 vfio_user: c.vfio_user,
                 backend: c.backend,
+                itr: c.itr,
                 client: c.client,
                 mac: c.mac,
                 ..PortOptions::default()

@@ -18,6 +18,7 @@ mod attach;
 pub mod captures;
 pub mod config;
 pub mod devices;
+mod e1000s;
 pub mod holders;
 pub mod inspect;
 mod keep;

@@ -123,16 +123,7 @@ impl State {
             }
             AttachSpec::Vhost(path) => self.attach_vhost((&switch, &port), path.as_str(), &p.options, caller)?,
             AttachSpec::Ptnet(path) => self.attach_ptnet((&switch, &port), path.as_str(), &p.options, caller)?,
-            other => {
-                let kind = other.to_string();
-                let kind = kind.split(':').next().unwrap_or_default();
-                return Err(Refusal::new(
-                    Errno::OPNOTSUPP,
-                    format!(
-                        "this release attaches no {kind} ports: local ports, tap:, pcap:, netmap:, vhost:, virtio: and ptnet: are possible"
-                    ),
-                ));
-            }
+            AttachSpec::E1000(path) => self.attach_e1000((&switch, &port), path.as_str(), &p.options, caller)?,
         }
         Ok(full)
     }

@@ -12,8 +12,8 @@ use netvale_nic::socket::{Buffers, Socket};
 use netvale_nic::through::{ThroughRx, ThroughTx};
 use netvale_nic::{Nic, NicError, Opened};
 use netvale_port::RingCounters;
+use netvale_port::ear::Ear;
 use netvale_ptnet::backend::{Backend, Fresh};
-use netvale_ptnet::ear::Ear;
 use netvale_ptnet::passage::{PassSeat, Passage};
 use rustix::io::Errno;
 

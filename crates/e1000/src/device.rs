@@ -10,7 +10,7 @@ use crate::phy::{INTERRUPT, Phy};
 use crate::regs::*;
 use crate::ring::{Register, Ring};
 use crate::stats::{Stats, Way};
-use crate::tx::{Assembler, Packet, Raw, Step};
+use crate::tx::{Assembler, Mark, Packet, Raw, Step};
 
 /// What a card is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +85,8 @@ pub struct E1000 {
     plain: [u32; PLAIN.len()],
     /// Few descriptors were left already when it was last looked.
     few: bool,
+    /// Resets by the driver so far.
+    resets: u64,
 }
 
 impl E1000 {
@@ -115,14 +117,21 @@ impl E1000 {
             small: 0,
             plain: PLAIN.map(|at| if at == PBA { PBA_RESET } else { 0 }),
             few: false,
+            resets: 0,
         }
+    }
+
+    /// Resets so far.
+    pub fn resets(&self) -> u64 {
+        self.resets
     }
 
     /// As after CTRL.RST (§14.2): the cable, the PHY and the time of the last interrupt stay.
     pub fn reset(&mut self) {
         let mut causes = std::mem::take(&mut self.causes);
         causes.reset();
-        *self = Self::powered_up(self.card, self.eeprom.clone(), self.phy.clone(), causes);
+        let resets = self.resets + 1;
+        *self = E1000 { resets, ..Self::powered_up(self.card, self.eeprom.clone(), self.phy.clone(), causes) };
     }
 
     /// Puts the cable in, or takes it out.
@@ -274,6 +283,31 @@ impl E1000 {
     /// Takes the next descriptor, as it was read.
     pub fn tx_step(&mut self, raw: Raw) -> Step {
         self.assembler.step(raw, self.ctrl & CTRL_VME != 0)
+    }
+
+    /// No packet has begun.
+    pub fn tx_is_between(&self) -> bool {
+        self.assembler.is_between()
+    }
+
+    /// Where the descriptors are, between two packets.
+    pub fn tx_mark(&self) -> Mark {
+        self.assembler.mark()
+    }
+
+    /// Back there: descriptors since then come again.
+    pub fn tx_rewind(&mut self, mark: Mark) {
+        self.assembler.rewind(mark);
+    }
+
+    /// So many descriptors are all that the ring can have: the driver cannot add the end of a packet.
+    pub fn tx_is_full(&self, owned: u32) -> bool {
+        owned + 1 >= self.tx.count()
+    }
+
+    /// The packet that has begun is not sent, however it goes on.
+    pub fn tx_give_up(&mut self) {
+        self.assembler.give_up();
     }
 
     /// The packet that the last step has completed.

@@ -8,18 +8,31 @@
 //! | [`eeprom`] | the EEPROM and its serial interface |
 //! | [`phy`] | the PHY behind MDI control |
 //! | [`causes`] | interrupt causes, delay timers, throttling |
+//! | [`core`] | what workers and the control thread share |
+//! | [`ingress`], [`egress`] | its queues, as a switch sees them |
+//! | [`memory`] | the guest's memory |
+//! | [`port`] | a port: a socket, a thread, two queues |
+//! | [`vfio`] | the PCI function |
 //! | [`filter`] | which frames the receiver takes |
+//! | [`headers`] | what descriptors ask for, done to a packet's headers |
 //! | [`ring`] | rings of descriptors |
 //! | [`stats`] | statistics |
 //! | [`device`] | all of it: the register space, and what moves frames by it |
 //! | [`tx`] | transmit descriptors, and the packets that they make |
 
 pub mod causes;
+pub mod core;
 pub mod device;
 pub mod eeprom;
+pub mod egress;
 pub mod filter;
+pub mod headers;
+pub mod ingress;
+pub mod memory;
 pub mod phy;
+pub mod port;
 pub mod regs;
 pub mod ring;
 pub mod stats;
 pub mod tx;
+pub mod vfio;

@@ -115,6 +115,13 @@ pub struct Step {
     pub may_wait: bool,
 }
 
+/// A place between two packets.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    context: Context,
+    fresh: bool,
+}
+
 /// Puts packets together, descriptor by descriptor.
 #[derive(Clone, Debug)]
 pub struct Assembler {
@@ -131,6 +138,29 @@ impl Default for Assembler {
 }
 
 impl Assembler {
+    /// No packet has begun.
+    pub fn is_between(&self) -> bool {
+        self.fresh
+    }
+
+    /// Where it is between two packets.
+    pub fn mark(&self) -> Mark {
+        Mark { context: self.context, fresh: self.fresh }
+    }
+
+    /// Back there: descriptors since then come again.
+    pub fn rewind(&mut self, mark: Mark) {
+        (self.context, self.fresh) = (mark.context, mark.fresh);
+        if !mark.fresh {
+            self.give_up();
+        }
+    }
+
+    /// The packet that has begun is not sent, however it goes on.
+    pub fn give_up(&mut self) {
+        self.packet = Packet { is_absurd: true, ..Packet::EMPTY };
+    }
+
     /// The packet as far as it is; complete after a step that [`Step::ends`] it.
     pub fn packet(&self) -> &Packet {
         &self.packet

@@ -12,6 +12,7 @@
 //! | [`batch`] | the frames on their way |
 //! | [`door`] | a socket at which virtual machines knock |
 //! | [`drops`] | counters and the names of drops |
+//! | [`ear`] | what a worker sleeps on for the sake of a guest's ring |
 //! | [`gro`] | merging for destinations that have it |
 //! | [`hdr`] | the length of a port's virtio-net header |
 //! | [`ring_in`] | ingress from a local application's tx ring |
@@ -23,6 +24,7 @@
 pub mod batch;
 pub mod door;
 pub mod drops;
+pub mod ear;
 pub mod gro;
 pub mod hdr;
 pub mod ring_in;

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::RingSide;
 use netvale_mem::{PortMem, Region};
+use netvale_port::ear::Ear;
 use rustix::io::Errno;
-
-use crate::ear::Ear;
 
 /// What a ring is served by: its status block, and what its guest is interrupted by.
 pub type Served = (RingSide, Arc<Doorbell>);

@@ -15,7 +15,6 @@
 //! |---|---|
 //! | [`header`] | the header page: what the device tells, what the guest commands |
 //! | [`backend`] | what a guest's rings are connected to |
-//! | [`ear`] | what a worker sleeps on for a ring |
 //! | [`passage`] | places on workers for what is passed through |
 //! | [`pipe`] | a pipe whose one end is a guest |
 //! | [`seats`] | queues of the switch whose rings come and go with the guest |
@@ -27,7 +26,6 @@
 //! | [`port`] | a port: a socket, a thread, seats |
 
 pub mod backend;
-pub mod ear;
 pub mod header;
 pub mod instance;
 pub mod ivshmem;

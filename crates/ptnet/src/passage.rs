@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use netvale_mem::notify::KickCounts;
 use netvale_port::RingCounters;
+use netvale_port::ear::Ear;
 use netvale_port::slot::Slot;
-
-use crate::ear::Ear;
 
 /// Moves frames in one direction.
 pub trait Passage: Send {

@@ -10,11 +10,11 @@ use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_mem::region::RingSide;
 use netvale_mem::relay::{Relay, RelayEnd};
 use netvale_mem::{PortShape, Region, RegionSizes};
+use netvale_port::ear::Ear;
 use netvale_port::{DropReason, RingCounters};
 use rustix::io::Errno;
 
 use crate::backend::{Backend, Beside, Fresh};
-use crate::ear::Ear;
 use crate::header::Config;
 use crate::instance::{InstanceError, shape, sizes};
 use crate::passage::{PassSeat, Passage};

@@ -13,6 +13,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use netvale_mem::host::{HostRx, HostTx};
 use netvale_mem::notify::{Doorbell, KickCounts};
+use netvale_port::ear::Ear;
 use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
 use netvale_port::slot::Slot;
@@ -20,7 +21,6 @@ use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters, Scratch};
 use rustix::io::Errno;
 
 use crate::backend::{Backend, Fresh};
-use crate::ear::Ear;
 
 /// Looks at a ring that is being drained.
 const DRAINING: u32 = 200;

@@ -21,7 +21,7 @@ struct Window {
 }
 
 /// All of them, by address.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Dma {
     windows: BTreeMap<u64, Window>,
 }

@@ -68,4 +68,12 @@ pub trait Device {
 
     /// The machine is reset.
     fn reset(&mut self, host: &Host);
+
+    /// Readable when [`Device::tick`] is due, for devices with timers.
+    fn timer(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// A timer ran out.
+    fn tick(&mut self) {}
 }

@@ -50,7 +50,7 @@ pub fn serve<D: Device>(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, session: &
     let line = Line { socket, stop };
     loop {
         let step = line
-            .wait(PollFlags::IN, None)
+            .next(session)
             .and_then(|()| line.receive())
             .and_then(|message| Ok(session.handle(message)?))
             .and_then(|answer| answer.map_or(Ok(()), |answer| line.send(&answer)));
@@ -67,6 +67,31 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
+    /// Waits for the next message, and sees to the device's timers meanwhile.
+    fn next<D: Device>(&self, session: &mut Session<D>) -> Result<(), Ended> {
+        loop {
+            let (device, _) = session.device();
+            let both = [(self.socket, PollFlags::IN), (self.stop, PollFlags::IN)];
+            let all = both.into_iter().chain(device.timer().map(|timer| (timer, PollFlags::IN)));
+            let mut all: Vec<_> = all.map(|(fd, what)| PollFd::from_borrowed_fd(fd, what)).collect();
+            match poll(&mut all, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+            let ready: Vec<bool> = all.iter().map(|fd| !fd.revents().is_empty()).collect();
+            drop(all);
+            if ready.get(1) == Some(&true) {
+                return Err(Ended::Stopped);
+            }
+            if ready.get(2) == Some(&true) {
+                device.tick();
+            }
+            if ready.first() == Some(&true) {
+                return Ok(());
+            }
+        }
+    }
+
     /// Waits until the socket is ready, for so long at most.
     fn wait(&self, what: PollFlags, limit: Option<&Timespec>) -> Result<(), Ended> {
         let mut both =

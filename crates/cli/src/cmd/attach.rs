@@ -95,20 +95,24 @@ pub struct Args {
 
     /// ptnet: by vfio-user (QEMU from 10.1 on), as the PCI devices that netmap published, instead of ivshmem. The memory device listens beside
     /// the socket, at SOCKET.mem.
-    #[arg(long, help_heading = "Virtual machines (vhost and ptnet ports)")]
+    #[arg(long, help_heading = "Virtual machines (vhost, ptnet and e1000 ports)")]
     pub vfio_user: bool,
 
     /// ptnet: the rings of a pipe or of a network interface are passed through, without a switch: netmap:p{1, netmap:eth0. The port has that
     /// name then.
-    #[arg(long, value_name = "NETMAP PORT", conflicts_with_all = ["name", "lossless", "gro", "vnet_hdr"], help_heading = "Virtual machines (vhost and ptnet ports)")]
+    #[arg(long, value_name = "NETMAP PORT", conflicts_with_all = ["name", "lossless", "gro", "vnet_hdr"], help_heading = "Virtual machines (vhost, ptnet and e1000 ports)")]
     pub backend: Option<String>,
 
+    /// e1000: the interrupt throttling register (256 ns a count; 0: none), whatever the driver writes.
+    #[arg(long, value_name = "COUNTS", help_heading = "Virtual machines (vhost, ptnet and e1000 ports)")]
+    pub itr: Option<u16>,
+
     /// vhost: connect to a front end that listens, instead of listening.
-    #[arg(long, help_heading = "Virtual machines (vhost and ptnet ports)")]
+    #[arg(long, help_heading = "Virtual machines (vhost, ptnet and e1000 ports)")]
     pub client: bool,
 
     /// vhost, ptnet: Ethernet address offered to the driver [default: made from the port's name].
-    #[arg(long, value_name = "MAC", help_heading = "Virtual machines (vhost and ptnet ports)")]
+    #[arg(long, value_name = "MAC", help_heading = "Virtual machines (vhost, ptnet and e1000 ports)")]
     pub mac: Option<Mac>,
 
     /// Print the port as one JSON object.
@@ -128,6 +132,7 @@ Ports:
   tap:NAME               a TAP device: the host's network stack
   vhost:/PATH            a vhost-user device at this socket: a virtual machine's virtio-net
   ptnet:/PATH            a ptnet device at this socket: netmap rings that a virtual machine maps
+  e1000:/PATH            an Intel 82540EM by vfio-user at this socket: any virtual machine's own driver
   virtio:/PATH           a virtio-net driver, for the vhost-user back end at this socket
   pcap:FILE              frames of this capture file enter the switch
   pcap:in=FILE,out=FILE  replay one file, capture into another; either may be left away
@@ -206,6 +211,7 @@ fn params(args: &Args) -> Result<AttachParams, CliError> {
         host: args.host,
         vfio_user: args.vfio_user,
         backend: args.backend.clone(),
+        itr: args.itr,
         client: args.client,
         mac: args.mac,
     };
@@ -218,16 +224,17 @@ fn unfit(args: &Args, spec: &AttachSpec) -> Option<(&'static str, &'static str)>
     let tap = matches!(spec, AttachSpec::Tap(_));
     let vhost = matches!(spec, AttachSpec::Vhost(_));
     let ptnet = matches!(spec, AttachSpec::Ptnet(_));
+    let e1000 = matches!(spec, AttachSpec::E1000(_));
     let virtio = matches!(spec, AttachSpec::Virtio(_) | AttachSpec::VirtioPci(_));
     let replay = matches!(spec, AttachSpec::Pcap(PcapFiles::Replay(_) | PcapFiles::Both { .. }));
     // Ports of the other kinds are the daemon's to judge.
     let nic = matches!(spec, AttachSpec::Netmap(_));
-    if !(local || tap || vhost || ptnet || virtio || nic || matches!(spec, AttachSpec::Pcap(_))) {
+    if !(local || tap || vhost || ptnet || e1000 || virtio || nic || matches!(spec, AttachSpec::Pcap(_))) {
         return None;
     }
     [
         (
-            args.rings.is_some() && (nic || matches!(spec, AttachSpec::Pcap(_))),
+            args.rings.is_some() && (nic || e1000 || matches!(spec, AttachSpec::Pcap(_))),
             "--rings",
             "ports other than capture files and interfaces",
         ),
@@ -240,17 +247,22 @@ fn unfit(args: &Args, spec: &AttachSpec) -> Option<(&'static str, &'static str)>
         (args.buf_size.is_some() && !(local || ptnet), "--buf-size", "local and ptnet ports"),
         (args.extra_bufs.is_some() && !local, "--extra-bufs", "local ports"),
         (args.huge && !local, "--huge", "local ports"),
-        (args.vnet_hdr.is_some() && (tap || vhost || virtio || nic), "--vnet-hdr", "local, ptnet and pcap ports"),
+        (
+            args.vnet_hdr.is_some() && (tap || vhost || virtio || nic || e1000),
+            "--vnet-hdr",
+            "local, ptnet and pcap ports",
+        ),
         (args.mtu.is_some() && !(tap || vhost || ptnet), "--mtu", "TAP, vhost and ptnet ports"),
         (args.packed && !virtio, "--packed", "virtio ports"),
         (args.no_mergeable && !virtio, "--no-mergeable", "virtio ports"),
         (args.no_in_order && !virtio, "--no-in-order", "virtio ports"),
         (args.vector && !virtio, "--vector", "virtio ports"),
-        (args.gro && !(tap || vhost || virtio || ptnet), "--gro", "TAP, vhost, ptnet and virtio ports"),
+        (args.gro && !(tap || vhost || virtio || ptnet || e1000), "--gro", "TAP, vhost, ptnet, e1000 and virtio ports"),
         (args.vfio_user && !ptnet, "--vfio-user", "ptnet ports"),
         (args.backend.is_some() && !ptnet, "--backend", "ptnet ports"),
+        (args.itr.is_some() && !e1000, "--itr", "e1000 ports"),
         (args.client && !vhost, "--client", "vhost ports"),
-        (args.mac.is_some() && !(vhost || ptnet), "--mac", "vhost and ptnet ports"),
+        (args.mac.is_some() && !(vhost || ptnet || e1000), "--mac", "vhost, ptnet and e1000 ports"),
         (args.repeat && !replay, "--loop", "pcap ports that replay a file"),
         (args.speed.is_some() && !replay, "--speed", "pcap ports that replay a file"),
     ]

@@ -111,6 +111,8 @@ pub struct Nic<'a> {
     pub ptnet: u32,
     /// The devices of a ptnet port by vfio-user instead of virtio-net; the socket is the port's.
     pub vfio_user: bool,
+    /// An e1000 port's function by vfio-user instead; the socket is the port's.
+    pub function: bool,
 }
 
 impl<'a> Nic<'a> {
@@ -128,6 +130,7 @@ impl<'a> Nic<'a> {
             e1000: false,
             ptnet: 0,
             vfio_user: false,
+            function: false,
         }
     }
 }
@@ -193,12 +196,15 @@ impl Guest {
             let queues = if nic.pairs > 1 { format!(",queues={}", nic.pairs) } else { String::new() };
             let tap = format!("tap,id=n0,ifname=there0,script=no,downscript=no,vhost=off{queues}");
             command.args(["-netdev", &tap]);
-        } else if nic.vfio_user {
+        } else if nic.vfio_user || nic.function {
             let device = |path: &str| {
                 serde_json::json!({"driver": "vfio-user-pci", "socket": {"type": "unix", "path": path}}).to_string()
             };
             let socket = nic.socket.display().to_string();
-            command.args(["-device", &device(&format!("{socket}.mem")), "-device", &device(&socket)]);
+            if nic.vfio_user {
+                command.args(["-device", &device(&format!("{socket}.mem"))]);
+            }
+            command.args(["-device", &device(&socket)]);
             command.args(nic.more);
             return Guest::spawn(command, dir);
         } else if nic.ptnet > 0 {

@@ -72,6 +72,9 @@ pub struct PortOptions {
     /// ptnet: a pipe's end (`netmap:p{1`) or a network interface (`netmap:eth0`) that is passed through, instead of a place on a switch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
+    /// e1000: the interrupt throttling register, 256 ns a count, whatever the driver writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub itr: Option<u16>,
     /// vhost-user: connect to the socket instead of listening there.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub client: bool,
@@ -196,6 +199,8 @@ pub enum PortKind {
     Virtio,
     /// A ptnet device, for a virtual machine.
     Ptnet,
+    /// An Intel 82540EM, for a virtual machine.
+    E1000,
     /// A network interface.
     Nic,
     /// A copy of another port's traffic.
@@ -213,6 +218,7 @@ impl PortKind {
             PortKind::Vhost => "vhost",
             PortKind::Virtio => "virtio",
             PortKind::Ptnet => "ptnet",
+            PortKind::E1000 => "e1000",
             PortKind::Nic => "nic",
             PortKind::Monitor => "monitor",
         }

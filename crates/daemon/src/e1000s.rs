@@ -1,0 +1,48 @@
+//! Ports that are Intel 82540EM network cards, for any guest's own driver.
+
+use std::path::Path;
+
+use netvale_control::types::{Mac, PortKind, PortOptions};
+use netvale_e1000::device::Card;
+use netvale_e1000::port::{E1000Options, E1000Port};
+
+use crate::devices::Device;
+use crate::refusal::Refusal;
+use crate::state::{Caller, NewPort, State};
+
+/// PCI subsystem device id of a card that is nothing but that.
+const SUBSYSTEM: u16 = 0x001e;
+
+impl State {
+    /// Attaches an e1000.
+    pub(crate) fn attach_e1000(
+        &mut self,
+        (switch, port): (&str, &str),
+        path: &str,
+        o: &PortOptions,
+        caller: Caller,
+    ) -> Result<(), Refusal> {
+        self.check_free(switch, port)?;
+        self.may_name(Path::new(path), caller)?;
+        let mac = o.mac.unwrap_or_else(|| Mac::of_name(b'e', &format!("{switch}:{port}"))).0;
+        let card = Card { mac, subsystem: SUBSYSTEM, forced_interval: o.itr };
+        let (e1000, (egress, ingress)) = E1000Port::new(&E1000Options { path: path.into(), card })
+            .map_err(|e| self.unreached(e.errno(), e.to_string()))?;
+        let device = Device { kind: PortKind::E1000, e1000: Some(e1000), ..Device::default() };
+        let new = NewPort::device(device, caller, o);
+        self.plug(switch, port, vec![egress], vec![ingress], new).map(|_| ())
+    }
+}
+
+/// Sentences for `netvale show`.
+pub fn notes(port: &E1000Port) -> Vec<String> {
+    let state = port.state();
+    let link = if port.is_linked() { "up" } else { "down" };
+    let mut notes = vec![if state.connected {
+        format!("virtual machine connected, link {link}")
+    } else {
+        format!("waits for a virtual machine; there were {}", state.connections)
+    }];
+    notes.extend(state.last_error.map(|why| format!("the last one was disconnected: {why}")));
+    notes
+}

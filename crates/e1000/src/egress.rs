@@ -1,0 +1,151 @@
+//! What the guest receives, as a switch's egress: each frame is copied once, into the buffers that the guest's driver has posted (§3.2).
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use netvale_mem::copy::copy_bytes;
+use netvale_port::soft::{Form, Put};
+use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
+
+use crate::core::{Core, Shared};
+
+/// Status of a receive descriptor: done, end of packet, no checksum looked at, VLAN tag taken out (§3.2.3.1).
+const DD: u64 = 1;
+const EOP: u64 = 1 << 1;
+const IXSM: u64 = 1 << 2;
+const VP: u64 = 1 << 3;
+/// Where they stand in the descriptor's second word, and the tag.
+const STATUS: u32 = 32;
+const SPECIAL: u32 = 48;
+/// Shortest frame on a wire, without CRC.
+const SHORTEST: usize = 60;
+/// Where a tag stands, and its bytes.
+const TAG_AT: usize = 12;
+const TAG: usize = 4;
+/// Most descriptors a frame takes: the longest one, in the smallest buffers.
+const MOST: usize = 64;
+
+/// A receive queue.
+pub struct E1000Egress {
+    shared: Arc<Shared>,
+}
+
+impl E1000Egress {
+    /// Of that card.
+    pub fn new(shared: Arc<Shared>) -> E1000Egress {
+        E1000Egress { shared }
+    }
+
+    fn deliver_to(&self, core: &mut Core, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
+        let counters = &self.shared.received;
+        let (mut frames, mut bytes, mut done) = (0, 0, 0);
+        for &pick in picks {
+            let Some(frame) = batch.get(usize::from(pick)) else { continue };
+            let put = if Form::of(&frame, false) == Form::AsIs {
+                // SAFETY: `put` hands out room in the guest's memory.
+                put(core, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) })
+            } else {
+                soften(core, &frame, scratch, counters)
+            };
+            match put {
+                Put::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
+                Put::TooLong => counters.dropped(DropReason::TooLong, 1),
+                Put::Full => break,
+            }
+            done += 1;
+        }
+        counters.passed(frames, bytes);
+        core.update();
+        done
+    }
+}
+
+fn soften(core: &mut Core, frame: &FrameRef<'_>, scratch: &mut Scratch, counters: &RingCounters) -> Put {
+    scratch.soften_into(frame, counters, |bytes| {
+        put(core, bytes.len(), |at, to, n| {
+            let rest = bytes.get(at..).unwrap_or(&[]);
+            let n = rest.len().min(n);
+            // SAFETY: `put` hands out room in the guest's memory; `rest` is private.
+            unsafe { copy_bytes(rest.as_ptr(), to, n) };
+            n
+        })
+    })
+}
+
+/// A frame into as many buffers as it takes. What is not for this card is dealt with, too.
+fn put(core: &mut Core, len: usize, mut read: impl FnMut(usize, *mut u8, usize) -> usize) -> Put {
+    let mut head = [0; 18];
+    read(0, head.as_mut_ptr(), len.min(18));
+    if !core.e1000.takes(&head, len) {
+        return Put::Done;
+    }
+    let vet = core.e1000.vlan_type().to_be_bytes();
+    let tag = (core.e1000.strips_tags() && head[12..14] == vet).then(|| u16::from_be_bytes([head[14], head[15]]));
+    let stripped = len - if tag.is_some() { TAG } else { 0 };
+    let crc = core.e1000.rx_crc() as usize;
+    let (total, size) = (stripped.max(SHORTEST) + crc, core.e1000.rx_buffer() as usize);
+    let count = total.div_ceil(size);
+    if count > MOST || count > core.e1000.rx_owned() as usize {
+        core.e1000.rx_missed();
+        return Put::Full;
+    }
+    let memory = core.memory.clone();
+    let mut places = [None; MOST];
+    for (k, place) in places.iter_mut().take(count).enumerate() {
+        // A descriptor, or a buffer, in no memory: the frame is lost, and the descriptor used up.
+        *place = core.e1000.rx_address(k as u32).and_then(|at| {
+            let n = size.min(total - k * size);
+            Some((at, memory.at(memory.descriptor(at)?[0], n as u64)?))
+        });
+    }
+    for (k, (at, to)) in places.iter().take(count).enumerate().filter_map(|(k, place)| Some((k, (*place)?))) {
+        let (from, n) = (k * size, size.min(total - k * size));
+        fill(&mut read, (stripped, tag.is_some()), from, to, n);
+        let ends = if k + 1 == count { EOP } else { 0 };
+        let tagged = tag.map_or(0, |tag| u64::from(tag) << SPECIAL | VP << STATUS);
+        memory.received(at, n as u64 | (DD | IXSM | ends) << STATUS | tagged);
+    }
+    let now = core.now();
+    core.e1000.rx_done(count as u32, [head[0], head[1], head[2], head[3], head[4], head[5]], len, now);
+    Put::Done
+}
+
+/// Bytes `from..from + n` of a frame of `len` bytes, whose tag is left out if it has one, and zeros behind its end.
+fn fill(
+    read: &mut impl FnMut(usize, *mut u8, usize) -> usize,
+    (len, tagged): (usize, bool),
+    from: usize,
+    to: *mut u8,
+    n: usize,
+) {
+    let mut done = 0;
+    while done < n {
+        let at = from + done;
+        let (source, most) = match (tagged, at) {
+            (_, at) if at >= len => break,
+            (true, at) if at < TAG_AT => (at, TAG_AT - at),
+            (true, at) => (at + TAG, len - at),
+            (false, at) => (at, len - at),
+        };
+        // SAFETY: `done` is below `n`, the bytes that there are at `to`.
+        let got = read(source, unsafe { to.add(done) }, most.min(n - done));
+        if got == 0 {
+            break;
+        }
+        done += got;
+    }
+    // SAFETY: `n - done` bytes are left at `to`; the guest may look at them meanwhile, and finds zeros or what was there.
+    unsafe { to.add(done).write_bytes(0, n - done) };
+}
+
+impl Egress for E1000Egress {
+    fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
+        let mut inside = self.shared.enter();
+        let Some(core) = inside.as_mut() else { return picks.len() };
+        self.deliver_to(core, batch, picks, scratch)
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.shared.received
+    }
+}

@@ -1,0 +1,256 @@
+//! The headers of a packet, as it is to travel: what its descriptors ask for is done to a copy, or said in words that a switch knows (§3.5, §3.6).
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use netvale_wire::checksum::{Sum as WireSum, pseudo_v4, pseudo_v6};
+use netvale_wire::offload::{Gso, MAX_HEADERS, Offload};
+use netvale_wire::vnet::{F_NEEDS_CSUM, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, VnetHdr};
+
+use crate::tx::{Context, Sum, Work};
+
+/// Bytes of a VLAN tag, and where it goes: behind the two addresses.
+const TAG: usize = 4;
+const BEFORE_TAG: usize = 12;
+/// Most bytes of headers with a tag.
+pub const ROOM: usize = MAX_HEADERS + TAG;
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prepared {
+    /// Bytes of the copy that stand for the packet's first ones; none if nothing had to be changed.
+    pub head: usize,
+    /// Bytes of the packet that they stand for.
+    pub skip: usize,
+    /// What is left to do.
+    pub offload: Offload,
+}
+
+/// A packet that asks for what cannot be done to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Absurd;
+
+/// Prepares a packet of `len` bytes. `head` holds its first `have` bytes: all of it, or [`MAX_HEADERS`].
+///
+/// # Errors
+/// [`Absurd`]: segments of a packet that does not have the headers its context says.
+pub fn prepare(
+    work: &Work,
+    vlan_type: u16,
+    (head, have): (&mut [u8; ROOM], usize),
+    len: usize,
+) -> Result<Prepared, Absurd> {
+    let have = have.min(MAX_HEADERS);
+    let mut done = Prepared { head: 0, skip: 0, offload: Offload::None };
+    if let Some(context) = &work.segments {
+        let gso = segments(context, head.get_mut(..have).unwrap_or_default(), len).ok_or(Absurd)?;
+        (done.skip, done.offload) = (usize::from(gso.hdr_len), Offload::Gso(gso));
+    } else {
+        if let Some(sum) = &work.ip {
+            done.skip = ip_checksum(sum, head.get_mut(..have).unwrap_or_default());
+        }
+        done.offload = work.transport.map_or(Offload::None, |sum| left(&sum, len));
+    }
+    if let Some(tag) = work.vlan.filter(|_| have >= BEFORE_TAG) {
+        done.skip = done.skip.max(BEFORE_TAG);
+        insert_tag(head, done.skip, [vlan_type, tag]);
+        done.offload = behind_tag(done.offload);
+        done.head = TAG;
+    }
+    done.head += done.skip;
+    Ok(done)
+}
+
+/// A checksum that whoever gets the frame is to make; none if it would lie outside, as the controller writes nowhere else.
+fn left(sum: &Sum, len: usize) -> Offload {
+    let (start, at) = (u16::from(sum.start), u16::from(sum.at));
+    if start < 14 || at < start || usize::from(at) + 2 > len {
+        return Offload::None;
+    }
+    Offload::CsumPartial { start, offset: at - start }
+}
+
+/// Stores the checksum of an IP header. Returns how far it changed the headers.
+fn ip_checksum(sum: &Sum, head: &mut [u8]) -> usize {
+    let (from, to, at) = (usize::from(sum.start), usize::from(sum.end) + 1, usize::from(sum.at));
+    let Some(checksum) = head.get(from..to).map(|bytes| WireSum::of(bytes).checksum()) else { return 0 };
+    let Some(place) = head.get_mut(at..at + 2) else { return 0 };
+    place.copy_from_slice(&checksum.to_be_bytes());
+    at + 2
+}
+
+/// Lengths and pseudo header as a packet of this length has them: drivers leave that to the controller (§3.5.4). Returns how it is to be cut.
+fn segments(context: &Context, head: &mut [u8], len: usize) -> Option<Gso> {
+    let (l3, l4) = (usize::from(context.ip.start), usize::from(context.transport.start));
+    let ip_header = if context.is_v4 { 20 } else { 40 };
+    if l4 < l3 + ip_header || head.len() < l4 + 8 || len <= l4 {
+        return None;
+    }
+    // The length field leaves the header of IPv6 out.
+    let (at, length) = if context.is_v4 { (l3 + 2, len - l3) } else { (l3 + 4, len - l3 - 40) };
+    head.get_mut(at..at + 2)?.copy_from_slice(&u16::try_from(length).ok()?.to_be_bytes());
+    if context.is_v4 {
+        head.get_mut(l3 + 10..l3 + 12)?.fill(0);
+        let checksum = WireSum::of(head.get(l3..l4)?).checksum();
+        head.get_mut(l3 + 10..l3 + 12)?.copy_from_slice(&checksum.to_be_bytes());
+    }
+    let pseudo = pseudo(context, head, (l3, len - l4))?;
+    let check = usize::from(context.transport.at);
+    head.get_mut(check..check + 2)?.copy_from_slice(&pseudo.to_be_bytes());
+    let asked = VnetHdr {
+        flags: F_NEEDS_CSUM,
+        gso_type: match (context.is_tcp, context.is_v4) {
+            (true, true) => GSO_TCPV4,
+            (true, false) => GSO_TCPV6,
+            (false, _) => GSO_UDP_L4,
+        },
+        gso_size: context.segment,
+        csum_start: context.transport.start.into(),
+        csum_offset: u16::from(context.transport.at).checked_sub(context.transport.start.into())?,
+        ..VnetHdr::default()
+    };
+    match asked.check(len, head) {
+        Ok(Offload::Gso(gso)) => Some(gso),
+        _ => None,
+    }
+}
+
+/// The sum of the pseudo header of `len` bytes behind the IP header at `l3`.
+fn pseudo(context: &Context, head: &[u8], (l3, len): (usize, usize)) -> Option<u16> {
+    let protocol = if context.is_tcp { 6 } else { 17 };
+    let sum = if context.is_v4 {
+        let of = |at: usize| Some(Ipv4Addr::from(<[u8; 4]>::try_from(head.get(at..at + 4)?).ok()?));
+        pseudo_v4(of(l3 + 12)?, of(l3 + 16)?, protocol, u16::try_from(len).ok()?)
+    } else {
+        let of = |at: usize| Some(Ipv6Addr::from(<[u8; 16]>::try_from(head.get(at..at + 16)?).ok()?));
+        pseudo_v6(of(l3 + 8)?, of(l3 + 24)?, protocol, u32::try_from(len).ok()?)
+    };
+    Some(sum.fold())
+}
+
+/// Moves what stands behind the addresses, up to `end`, and puts a tag before it.
+fn insert_tag(head: &mut [u8; ROOM], end: usize, [kind, tag]: [u16; 2]) {
+    head.copy_within(BEFORE_TAG..end.min(ROOM - TAG), BEFORE_TAG + TAG);
+    head[BEFORE_TAG..BEFORE_TAG + 2].copy_from_slice(&kind.to_be_bytes());
+    head[BEFORE_TAG + 2..BEFORE_TAG + TAG].copy_from_slice(&tag.to_be_bytes());
+}
+
+/// The same work on a frame with a tag before it.
+fn behind_tag(offload: Offload) -> Offload {
+    let tag = TAG as u16;
+    match offload {
+        Offload::None => Offload::None,
+        Offload::CsumPartial { start, offset } => Offload::CsumPartial { start: start + tag, offset },
+        Offload::Gso(gso) => Offload::Gso(Gso { hdr_len: gso.hdr_len + tag, csum_start: gso.csum_start + tag, ..gso }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netvale_wire::offload::GsoKind;
+
+    const TCP4: Context = Context {
+        ip: Sum { start: 14, at: 24, end: 33 },
+        transport: Sum { start: 34, at: 50, end: 0 },
+        payload: 3000,
+        headers: 54,
+        segment: 1000,
+        is_tcp: true,
+        is_v4: true,
+    };
+
+    /// Ethernet, IPv4 and TCP as a driver leaves them for segmentation: without length and checksums.
+    fn tcp4() -> [u8; ROOM] {
+        let mut head = [0; ROOM];
+        head[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0]);
+        head[14..34].copy_from_slice(&[0x45, 0, 0, 0, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        head[34..54].copy_from_slice(&[0, 80, 0, 81, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x18, 1, 0, 0xde, 0xad, 0, 0]);
+        head
+    }
+
+    fn work(segments: Option<Context>) -> Work {
+        Work { segments, ..Work::default() }
+    }
+
+    /// Objective: a packet to be cut has length, IP checksum and the sum of its pseudo header, whatever stood there, and says how it is cut.
+    #[test]
+    fn segmentation() {
+        let mut head = tcp4();
+        let done = prepare(&work(Some(TCP4)), 0x8100, (&mut head, MAX_HEADERS), 3054).unwrap();
+        assert_eq!((done.head, done.skip), (54, 54));
+        let Offload::Gso(gso) = done.offload else { panic!("{done:?}") };
+        assert_eq!((gso.kind, gso.gso_size, gso.hdr_len, gso.csum_start), (GsoKind::Tcp4, 1000, 54, 34));
+        assert_eq!(head[16..18], 3040u16.to_be_bytes());
+        assert_eq!(WireSum::of(&head[14..34]).checksum(), 0, "the IP header's sum is right");
+        let pseudo = pseudo_v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 6, 3020).fold();
+        assert_eq!(head[50..52], pseudo.to_be_bytes());
+    }
+
+    /// Objective: contexts that do not fit the packet are absurd, and never more.
+    #[test]
+    fn absurd_contexts() {
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        let mut noise = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let mut good = 0;
+        for _ in 0..100_000 {
+            let (a, b) = (noise(), noise());
+            let byte = |shift: u32| (a >> shift) as u8 & if b & 1 == 0 { 0x3f } else { 0xff };
+            let sum = |at: u32| Sum { start: byte(at), at: byte(at + 8), end: (a >> 48) as u16 & 0x1ff };
+            let context = Context { ip: sum(0), transport: sum(16), segment: b as u16, is_tcp: b & 2 != 0, ..TCP4 };
+            let all = Work {
+                ip: (b & 4 != 0).then_some(context.ip),
+                transport: (b & 8 != 0).then_some(context.transport),
+                segments: (b & 16 != 0).then_some(context),
+                vlan: (b & 32 != 0).then_some(7),
+            };
+            let len = (b >> 40) as usize % 2000;
+            let Ok(done) = prepare(&all, 0x8100, (&mut tcp4(), len), len) else { continue };
+            good += 1;
+            assert!(done.skip <= len.min(MAX_HEADERS) && done.head <= ROOM && done.head >= done.skip);
+            let sent = len - done.skip + done.head;
+            match done.offload {
+                Offload::None => {}
+                Offload::CsumPartial { start, offset } => assert!(usize::from(start + offset) + 2 <= sent),
+                Offload::Gso(gso) => assert!(usize::from(gso.hdr_len) < sent),
+            }
+        }
+        assert!(good > 10_000);
+    }
+
+    /// Objective: single checksums: the IP header's is stored, the transport's left to be made; outside of the packet, none.
+    #[test]
+    fn checksums() {
+        let mut head = tcp4();
+        let both = Work { ip: Some(TCP4.ip), transport: Some(TCP4.transport), ..Work::default() };
+        let done = prepare(&both, 0x8100, (&mut head, 60), 60).unwrap();
+        assert_eq!((done.head, done.skip), (26, 26));
+        assert_eq!(done.offload, Offload::CsumPartial { start: 34, offset: 16 });
+        assert_eq!(WireSum::of(&head[14..34]).checksum(), 0);
+        let none = Prepared { head: 0, skip: 0, offload: Offload::None };
+        assert_eq!(prepare(&both, 0x8100, (&mut tcp4(), 20), 20), Ok(none));
+        assert_eq!(prepare(&Work::default(), 0x8100, (&mut tcp4(), 60), 60), Ok(none));
+    }
+
+    /// Objective: a tag stands behind the addresses, and all that is left to do moves with what it is about.
+    #[test]
+    fn tags() {
+        let mut head = tcp4();
+        let tagged = Work { transport: Some(TCP4.transport), vlan: Some(0x2064), ..Work::default() };
+        let done = prepare(&tagged, 0x88a8, (&mut head, 60), 60).unwrap();
+        assert_eq!((done.head, done.skip), (16, 12));
+        assert_eq!(head[..16], [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xa8, 0x20, 0x64]);
+        assert_eq!(done.offload, Offload::CsumPartial { start: 38, offset: 16 });
+        let (mut head, mut plain) = (tcp4(), tcp4());
+        let cut = Work { vlan: Some(5), ..work(Some(TCP4)) };
+        let done = prepare(&cut, 0x8100, (&mut head, MAX_HEADERS), 3054).unwrap();
+        prepare(&work(Some(TCP4)), 0x8100, (&mut plain, MAX_HEADERS), 3054).unwrap();
+        assert_eq!((done.head, done.skip), (58, 54));
+        assert_eq!((&head[..12], &head[16..58]), (&plain[..12], &plain[12..54]));
+        assert!(matches!(done.offload, Offload::Gso(gso) if gso.hdr_len == 58 && gso.csum_start == 38));
+    }
+}

@@ -1,0 +1,238 @@
+//! What the guest sends, as a switch's ingress: packets stay where they are in the guest's memory until they are delivered.
+#![allow(unsafe_code)]
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use netvale_mem::copy::copy_bytes;
+use netvale_port::{Batch, DropReason, Ingress, RingCounters};
+use netvale_wire::offload::MAX_HEADERS;
+
+use crate::core::{Core, Shared};
+use crate::headers::{ROOM, prepare};
+use crate::memory::Memory;
+use crate::tx::{MAX_PIECES, Packet, Raw};
+
+/// Most descriptors of a batch.
+const MOST: usize = 1024;
+/// Most packets of a batch whose headers are changed.
+const CHANGED: usize = netvale_port::BATCH;
+/// Shortest frame on a wire, without CRC: shorter ones are padded (TCTL.PSP).
+const SHORTEST: u32 = 60;
+/// Zeros to pad with.
+static PADDING: [u8; SHORTEST as usize] = [0; SHORTEST as usize];
+
+/// A transmit queue.
+pub struct E1000Ingress {
+    shared: Arc<Shared>,
+    /// The memory that frames of the batch lie in.
+    memory: Memory,
+    /// Which controller it was that they were taken from.
+    epoch: u64,
+    /// Descriptors of the batch that are to be written back.
+    reported: Vec<(u64, Raw)>,
+    /// Descriptors of the batch, and whether all that are reported may wait.
+    taken: u32,
+    may_wait: bool,
+    /// So many descriptors have no packet's end among them: there have to be more.
+    waits: Option<u32>,
+    /// Headers that were changed.
+    heads: Box<[[u8; ROOM]; CHANGED]>,
+}
+
+/// What the descriptors of one packet came to.
+struct Walk {
+    count: u32,
+    may_wait: bool,
+    /// It is complete.
+    ends: bool,
+}
+
+impl E1000Ingress {
+    /// Of that card.
+    pub fn new(shared: Arc<Shared>) -> E1000Ingress {
+        E1000Ingress {
+            shared,
+            memory: Memory::default(),
+            epoch: 0,
+            reported: Vec::with_capacity(MOST),
+            taken: 0,
+            may_wait: true,
+            waits: None,
+            heads: Box::new([[0; ROOM]; CHANGED]),
+        }
+    }
+
+    /// There are descriptors, and not just those without a packet's end that were looked at before.
+    fn has_news(&self, core: &Core) -> bool {
+        let owned = core.e1000.tx_owned();
+        owned > 0 && self.waits != Some(owned)
+    }
+
+    /// Takes packets out of the ring, as far as they are complete.
+    fn collect(&mut self, core: &mut Core, batch: &mut Batch) {
+        let owned = core.e1000.tx_owned();
+        self.waits = None;
+        self.memory = core.memory.clone();
+        (self.epoch, self.taken, self.may_wait) = (core.epoch, 0, true);
+        self.reported.clear();
+        while self.taken < owned && batch.has_room_for_frags() && self.reported.len() < MOST {
+            let mark = core.e1000.tx_mark();
+            let Some(walk) = self.walk(core, owned) else {
+                core.e1000.tx_rewind(mark);
+                self.waits = (self.taken == 0).then_some(owned);
+                return;
+            };
+            (self.taken, self.may_wait) = (walk.count, walk.may_wait);
+            let head = self.heads.get_mut(batch.len()).filter(|_| walk.ends);
+            if let Some(Err(why)) = head.map(|head| push(&self.memory, core, head, batch)) {
+                self.shared.sent.dropped(why, 1);
+            }
+        }
+    }
+
+    /// Descriptors up to the end of a packet; none if its end is not there yet. A packet that fills the ring without an end is over, too: more
+    /// cannot come.
+    fn walk(&mut self, core: &mut Core, owned: u32) -> Option<Walk> {
+        let before = self.reported.len();
+        let mut walk = Walk { count: self.taken, may_wait: self.may_wait, ends: false };
+        while walk.count < owned && self.reported.len() < MOST {
+            let address = core.e1000.tx_address(walk.count)?;
+            walk.count += 1;
+            // Outside of all memory: passed over, as by a bus error.
+            let Some(raw) = self.memory.descriptor(address) else { continue };
+            let step = core.e1000.tx_step(raw);
+            if step.reports {
+                self.reported.push((address, raw));
+                walk.may_wait &= step.may_wait;
+            }
+            if step.ends || core.e1000.tx_is_between() {
+                return Some(Walk { ends: step.ends, ..walk });
+            }
+        }
+        if core.e1000.tx_is_full(owned) && self.taken == 0 {
+            core.e1000.tx_give_up();
+            return Some(walk);
+        }
+        self.reported.truncate(before);
+        None
+    }
+}
+
+/// Adds the packet that is complete to the batch.
+fn push(memory: &Memory, core: &mut Core, head: &mut [u8; ROOM], batch: &mut Batch) -> Result<(), DropReason> {
+    let packet = core.e1000.packet();
+    if packet.is_absurd || packet.len == 0 {
+        return Err(DropReason::EndlessFrame);
+    }
+    let have = copy_head(memory, packet, head).ok_or(DropReason::BadBuffer)?;
+    let done = prepare(&packet.work, core.e1000.vlan_type(), (head, have), packet.len as usize)
+        .map_err(|_| DropReason::BadVnetHeader)?;
+    let mut pieces = [(std::ptr::null::<u8>(), 0u32); MAX_PIECES + 2];
+    let mut count = 0;
+    let mut add = |piece: (*const u8, u32)| {
+        if let Some(place) = pieces.get_mut(count).filter(|_| piece.1 > 0) {
+            *place = piece;
+            count += 1;
+        }
+    };
+    add((head.as_ptr(), done.head as u32));
+    let mut skip = done.skip as u32;
+    for &(address, len) in packet.pieces() {
+        let passed = skip.min(len);
+        skip -= passed;
+        let (address, len) = (address + u64::from(passed), len - passed);
+        if len > 0 {
+            add((memory.at(address, len.into()).ok_or(DropReason::BadBuffer)?, len));
+        }
+    }
+    let len = packet.len - done.skip as u32 + done.head as u32;
+    add((PADDING.as_ptr(), SHORTEST.saturating_sub(len)));
+    let to = [head[0], head[1], head[2], head[3], head[4], head[5]];
+    let segmented = packet.work.segments.is_some();
+    // SAFETY: pieces lie in windows of `memory`, which stay mapped until the ingress drops it after `release`, in a box of the ingress's that is
+    // not touched until then, or in a constant.
+    let fits = unsafe { batch.push_frags(pieces.get(..count).unwrap_or_default()) };
+    if !fits {
+        return Err(DropReason::EndlessFrame);
+    }
+    batch.set_offload(done.offload);
+    core.e1000.sent(to, len as usize, segmented);
+    Ok(())
+}
+
+/// The first bytes of a packet, read once. Returns how many; none if some lie in no memory.
+fn copy_head(memory: &Memory, packet: &Packet, head: &mut [u8; ROOM]) -> Option<usize> {
+    let mut have = 0;
+    for &(address, len) in packet.pieces() {
+        let n = (len as usize).min(MAX_HEADERS - have);
+        if n == 0 {
+            break;
+        }
+        let from = memory.at(address, n as u64)?;
+        // SAFETY: `n` bytes in a window of `memory`, which is alive; as many are left in `head`, which is private.
+        unsafe { copy_bytes(from, head.as_mut_ptr().add(have), n) };
+        have += n;
+    }
+    Some(have)
+}
+
+impl Ingress for E1000Ingress {
+    fn take(&mut self, batch: &mut Batch) {
+        let shared = Arc::clone(&self.shared);
+        let mut inside = shared.enter();
+        let Some(core) = inside.as_mut() else { return };
+        if !self.has_news(core) {
+            return;
+        }
+        self.collect(core, batch);
+        drop(inside);
+        if batch.is_empty() {
+            // Nobody releases an empty batch, and what was dropped goes back, too.
+            self.release();
+        } else {
+            self.shared.sent.passed(batch.len() as u64, batch.bytes());
+        }
+    }
+
+    fn release(&mut self) {
+        if self.taken == 0 {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let mut inside = shared.enter();
+        if let Some(core) = inside.as_mut().filter(|core| core.epoch == self.epoch) {
+            self.reported.iter().for_each(|(address, raw)| self.memory.sent(*address, *raw));
+            let now = core.now();
+            core.e1000.tx_done(self.taken, (!self.reported.is_empty(), self.may_wait), now);
+            core.update();
+        }
+        (self.taken, self.memory) = (0, Memory::default());
+        self.reported.clear();
+    }
+
+    fn arm(&mut self) -> bool {
+        self.shared.set_asleep(true);
+        let news = self.shared.enter().as_ref().is_some_and(|core| self.has_news(core));
+        if news {
+            self.shared.set_asleep(false);
+        }
+        news
+    }
+
+    fn disarm(&mut self) {
+        self.shared.set_asleep(false);
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.shared.ear.fd())
+    }
+
+    fn woken(&mut self) {
+        self.shared.ear.heard();
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.shared.sent
+    }
+}
