@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use netvale_control::types::{Mac, PortKind, PortOptions};
+use netvale_control::types::{E1000Info, Mac, PortKind, PortOptions};
 use netvale_e1000::device::Card;
 use netvale_e1000::port::{E1000Options, E1000Port};
 
@@ -32,6 +32,12 @@ impl State {
         let new = NewPort::device(device, caller, o);
         self.plug(switch, port, vec![egress], vec![ingress], new).map(|_| ())
     }
+}
+
+/// What `netvale vm` goes by.
+pub fn info(port: &E1000Port) -> E1000Info {
+    let o = port.options();
+    E1000Info { path: o.path.display().to_string(), mac: Mac(o.card.mac) }
 }
 
 /// Sentences for `netvale show`.

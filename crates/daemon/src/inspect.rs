@@ -18,7 +18,7 @@ use crate::nic_port::NicPort;
 use crate::pipes::Pipe;
 use crate::rings::Rings;
 use crate::state::{Kind, PortRecord, State};
-use crate::{ptnets, vhosts};
+use crate::{e1000s, ptnets, vhosts};
 
 impl PortRecord {
     fn port_kind(&self) -> PortKind {
@@ -75,6 +75,10 @@ impl PortRecord {
             },
             ptnet: match &self.kind {
                 Kind::Device(d) => d.ptnet.as_ref().map(ptnets::info),
+                Kind::Local(_) | Kind::Monitor(_) => None,
+            },
+            e1000: match &self.kind {
+                Kind::Device(d) => d.e1000.as_ref().map(e1000s::info),
                 Kind::Local(_) | Kind::Monitor(_) => None,
             },
             notes: Vec::new(),

@@ -6,7 +6,7 @@ use netvale_control::types::{PtnetInfo, VhostInfo};
 
 use crate::{CliError, Ctx, out};
 
-/// Print the arguments that attach a virtual machine to a vhost or ptnet port.
+/// Print the arguments that attach a virtual machine to a vhost, ptnet or e1000 port.
 ///
 /// For vhost ports the machine's memory must be shared: QEMU does without a word what it can with memory that is not, and the port never sees a frame.
 /// Examples:
@@ -52,9 +52,14 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         out::line(format_args!("{}", ptnet_arguments(args.vmm, ptnet, &args.memory)?))?;
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(e1000) = &port.e1000 {
+        let other = "attach it to a vhost port: netvale attach vale0 vhost:/run/netvale/vm1.sock";
+        out::line(format_args!("{}", vfio_user_arguments(args.vmm, &[&e1000.path], &args.memory, other)?))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let Some(vhost) = port.vhost else {
         return Err(CliError::usage(
-            format!("{} is a {} port, and a virtual machine takes a vhost or ptnet port", port.name, port.kind),
+            format!("{} is a {} port, and a virtual machine takes a vhost, ptnet or e1000 port", port.name, port.kind),
             "netvale attach vale0 vhost:/run/netvale/vm1.sock",
         ));
     };
@@ -137,7 +142,7 @@ fn libvirt(v: &VhostInfo, memory: &str) -> String {
 fn ptnet_arguments(vmm: Vmm, p: &PtnetInfo, memory: &str) -> Result<String, CliError> {
     let (path, vectors) = (&p.path, p.vectors);
     if let Some(second) = &p.memory {
-        return vfio_user_arguments(vmm, [path, second], memory);
+        return vfio_user_arguments(vmm, &[second, path], memory, "leave --vfio-user away where the port is attached");
     }
     match vmm {
         Vmm::Qemu => {
@@ -159,25 +164,25 @@ fn ptnet_arguments(vmm: Vmm, p: &PtnetInfo, memory: &str) -> Result<String, CliE
 }
 
 /// Devices by vfio-user: the machine's memory must be shared, as for vhost ports.
-fn vfio_user_arguments(vmm: Vmm, sockets: [&str; 2], memory: &str) -> Result<String, CliError> {
+fn vfio_user_arguments(vmm: Vmm, sockets: &[&str], memory: &str, otherwise: &str) -> Result<String, CliError> {
+    let all = |of: &dyn Fn(&str) -> String| sockets.iter().map(|path| of(path)).collect::<Vec<_>>().join(" ");
     match vmm {
         Vmm::Qemu => {
             let device = |path: &str| {
                 format!(r#"-device {{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{path}"}}}}"#)
             };
-            let [first, second] = sockets.map(device);
             Ok(format!(
-                "-object memory-backend-memfd,id=mem,size={memory},share=on -machine memory-backend=mem -m {memory} {second} {first}"
+                "-object memory-backend-memfd,id=mem,size={memory},share=on -machine memory-backend=mem -m {memory} {}",
+                all(&device)
             ))
         }
         Vmm::CloudHypervisor => {
-            let [first, second] = sockets;
-            Ok(format!("--memory size={memory},shared=on --user-device socket={second} --user-device socket={first}"))
+            let device = |path: &str| format!("--user-device socket={path}");
+            Ok(format!("--memory size={memory},shared=on {}", all(&device)))
         }
-        Vmm::Libvirt | Vmm::Uml => Err(CliError::usage(
-            "a vfio-user port takes QEMU from 10.1 on, or cloud-hypervisor".to_owned(),
-            "leave --vfio-user away where the port is attached",
-        )),
+        Vmm::Libvirt | Vmm::Uml => {
+            Err(CliError::usage("a vfio-user port takes QEMU from 10.1 on, or cloud-hypervisor".to_owned(), otherwise))
+        }
     }
 }
 

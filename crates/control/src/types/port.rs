@@ -144,6 +144,9 @@ pub struct PortInfo {
     /// Of a ptnet device: what attaches a virtual machine to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ptnet: Option<PtnetInfo>,
+    /// Of an e1000: what attaches a virtual machine to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub e1000: Option<E1000Info>,
     /// What its user should know, e.g. `buffer used twice`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -162,6 +165,15 @@ pub struct VhostInfo {
     pub mac: Mac,
     /// MTU offered to the driver.
     pub mtu: u32,
+}
+
+/// An Intel 82540EM.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct E1000Info {
+    /// Its socket.
+    pub path: String,
+    /// Ethernet address in its EEPROM.
+    pub mac: Mac,
 }
 
 /// A ptnet device.
