@@ -273,7 +273,7 @@ fn live_migration() {
     assert_eq!(qmp.run("query-migrate", &json!({}))["status"], "active");
     qmp.run("migrate-set-parameters", &json!({ "downtime-limit": 1000, "max-bandwidth": 1u64 << 32 }));
     until("the guest has moved", || qmp.run("query-migrate", &json!({}))["status"] == "completed");
-    assert!(sent(&up, "vale0:sender").1 < before + (1 << 20), "there is nothing left to send");
+    assert!(sent(&up, "vale0:sender").1 < before + (3 << 20), "there is nothing left to send");
     let last = sent(&up, "vale0:here").0;
     target.say("read");
     let text = target.end();

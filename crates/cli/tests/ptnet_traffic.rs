@@ -88,6 +88,8 @@ fn iperf_with_header() {
 
 /// Two devices on one switch: what is sent on one comes in on the other.
 const UNMODIFIED: &str = "
+# Their stacks have nothing to say in between.
+for name in all default eth0 eth1; do echo 1 >/proc/sys/net/ipv6/conf/$name/disable_ipv6; done
 ip link set eth0 up; ip link set eth1 up
 run() { NETVALE_RUN_DIR=/run/netvale netvale --run-dir /run/netvale run --lib-dir /usr/lib/netvale -- $*; }
 netvale up --run-dir /run/netvale >/tmp/log 2>&1 &
