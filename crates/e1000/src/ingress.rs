@@ -15,6 +15,8 @@ use crate::tx::{MAX_PIECES, Packet, Raw};
 
 /// Most descriptors of a batch.
 const MOST: usize = 1024;
+/// Most descriptors of a packet: its pieces, and contexts. More of them without an end are not looked at again and again.
+const MOST_OF_ONE: u32 = 256;
 /// Most packets of a batch whose headers are changed.
 const CHANGED: usize = netvale_port::BATCH;
 /// Shortest frame on a wire, without CRC: shorter ones are padded (TCTL.PSP).
@@ -55,7 +57,7 @@ impl E1000Ingress {
             shared,
             memory: Memory::default(),
             epoch: 0,
-            reported: Vec::with_capacity(MOST),
+            reported: Vec::with_capacity(MOST + MOST_OF_ONE as usize),
             taken: 0,
             may_wait: true,
             waits: None,
@@ -76,7 +78,7 @@ impl E1000Ingress {
         self.memory = core.memory.clone();
         (self.epoch, self.taken, self.may_wait) = (core.epoch, 0, true);
         self.reported.clear();
-        while self.taken < owned && batch.has_room_for_frags() && self.reported.len() < MOST {
+        while self.taken < owned && (self.taken as usize) < MOST && batch.has_room_for_frags() {
             let mark = core.e1000.tx_mark();
             let Some(walk) = self.walk(core, owned) else {
                 core.e1000.tx_rewind(mark);
@@ -91,12 +93,12 @@ impl E1000Ingress {
         }
     }
 
-    /// Descriptors up to the end of a packet; none if its end is not there yet. A packet that fills the ring without an end is over, too: more
-    /// cannot come.
+    /// Descriptors up to the end of a packet; none if its end is not there yet. A packet that fills the ring without an end is over, too (more cannot
+    /// come), and one of more descriptors than any driver uses.
     fn walk(&mut self, core: &mut Core, owned: u32) -> Option<Walk> {
         let before = self.reported.len();
         let mut walk = Walk { count: self.taken, may_wait: self.may_wait, ends: false };
-        while walk.count < owned && self.reported.len() < MOST {
+        while walk.count < owned && walk.count - self.taken < MOST_OF_ONE {
             let address = core.e1000.tx_address(walk.count)?;
             walk.count += 1;
             // Outside of all memory: passed over, as by a bus error.
@@ -110,7 +112,8 @@ impl E1000Ingress {
                 return Some(Walk { ends: step.ends, ..walk });
             }
         }
-        if core.e1000.tx_is_full(owned) && self.taken == 0 {
+        let is_over = walk.count - self.taken == MOST_OF_ONE || core.e1000.tx_is_full(owned) && self.taken == 0;
+        if is_over {
             core.e1000.tx_give_up();
             return Some(walk);
         }
@@ -141,7 +144,7 @@ fn push(memory: &Memory, core: &mut Core, head: &mut [u8; ROOM], batch: &mut Bat
     for &(address, len) in packet.pieces() {
         let passed = skip.min(len);
         skip -= passed;
-        let (address, len) = (address + u64::from(passed), len - passed);
+        let (address, len) = (address.checked_add(passed.into()).ok_or(DropReason::BadBuffer)?, len - passed);
         if len > 0 {
             add((memory.at(address, len.into()).ok_or(DropReason::BadBuffer)?, len));
         }

@@ -1,0 +1,219 @@
+//! Both queues over a guest's memory, played by hand: what a driver would do, and what none would.
+
+use std::sync::Arc;
+
+use netvale_e1000::core::{Core, Shared};
+use netvale_e1000::device::{Card, E1000};
+use netvale_e1000::egress::E1000Egress;
+use netvale_e1000::ingress::E1000Ingress;
+use netvale_e1000::memory::Memory;
+use netvale_e1000::regs::*;
+use netvale_mem::Mapping;
+use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::words::Words;
+use netvale_port::{Batch, Egress, Ingress, Scratch};
+use netvale_vfio_user::dma::{Dma, Place};
+
+/// Bytes of the guest's memory, and where it lies in its address space.
+const SIZE: u64 = 1 << 20;
+const BASE: u64 = 0x4000_0000;
+/// Rings of 64 descriptors, and buffers, by their offsets.
+const TX: u64 = 0;
+const RX: u64 = 0x1000;
+const COUNT: u64 = 64;
+const BUFFERS: u64 = 0x1_0000;
+
+struct Card0 {
+    shared: Arc<Shared>,
+    words: Words,
+    _map: Arc<Mapping>,
+}
+
+impl Card0 {
+    fn new() -> Card0 {
+        let (fd, map, _) = sealed_memfd("guest", SIZE, Pages::Ordinary).unwrap();
+        let map = Arc::new(map);
+        let mut dma = Dma::default();
+        dma.map(Place { flags: 3, offset: 0, address: BASE, size: SIZE }, Some(&fd)).unwrap();
+        let card = Card { mac: [2, 0, 0, 0, 0, 1], subsystem: 0, forced_interval: None };
+        let shared = Shared::new(E1000::new(card)).unwrap();
+        let this = Card0 { shared, words: Words::new(&map, 0, SIZE as usize / 4).unwrap(), _map: map };
+        this.with(|core| core.memory = Memory::of(&dma));
+        this.up();
+        this
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut Core) -> T) -> T {
+        f(self.shared.enter().as_mut().unwrap())
+    }
+
+    fn write(&self, at: u32, value: u32) {
+        self.with(|core| core.e1000.write(at, value));
+    }
+
+    fn read(&self, at: u32) -> u32 {
+        self.with(|core| core.e1000.read(at))
+    }
+
+    /// As a driver begins.
+    fn up(&self) {
+        let length = COUNT as u32 * 16;
+        let registers = [(CTRL, CTRL_RST), (CTRL, CTRL_SLU), (TDBAL, (BASE + TX) as u32), (TDLEN, length)];
+        let more = [(RDBAL, (BASE + RX) as u32), (RDLEN, length), (TCTL, TCTL_EN), (IMS, ICR_TXDW | ICR_RXT0)];
+        let all = [(RCTL, RCTL_EN | RCTL_UPE | RCTL_MPE | RCTL_BAM | RCTL_SECRC), (RDTR, 0)];
+        registers.into_iter().chain(more).chain(all).for_each(|(at, value)| self.write(at, value));
+        self.read(ICR);
+    }
+
+    fn put64(&self, at: u64, value: u64) {
+        self.words.store(at as usize / 4, value as u32);
+        self.words.store(at as usize / 4 + 1, (value >> 32) as u32);
+    }
+
+    fn get64(&self, at: u64) -> u64 {
+        u64::from(self.words.load(at as usize / 4)) | u64::from(self.words.load(at as usize / 4 + 1)) << 32
+    }
+
+    fn descriptor(&self, ring: u64, i: u64, address: u64, word: u64) {
+        self.put64(ring + i % COUNT * 16, address);
+        self.put64(ring + i % COUNT * 16 + 8, word);
+    }
+
+    fn byte(&self, at: u64) -> u8 {
+        (self.words.load(at as usize / 4) >> (8 * (at % 4))) as u8
+    }
+
+    /// Fills a buffer with bytes that depend on their place.
+    fn fill(&self, at: u64, len: u64) {
+        (0..len.div_ceil(4))
+            .for_each(|i| self.words.store((at / 4 + i) as usize, (at as u32 / 4 + i as u32) | 0x0200_0002));
+    }
+}
+
+/// EOP, IFCS, RS.
+const WHOLE: u64 = 0b1011 << 24;
+
+fn bytes(batch: &Batch, i: usize) -> Vec<u8> {
+    let frame = batch.get(i).unwrap();
+    let mut bytes = vec![0; frame.len()];
+    assert_eq!(frame.copy_out(0, &mut bytes), frame.len());
+    bytes
+}
+
+/// Objective: packets of one and several pieces go out as they lie in memory, short ones padded; their descriptors are done when they are released, not
+/// before; a packet whose end is not there yet waits for it and keeps nobody awake.
+#[test]
+fn sending() {
+    let card = Card0::new();
+    let (mut ingress, mut batch) = (E1000Ingress::new(Arc::clone(&card.shared)), Batch::new());
+    card.fill(BUFFERS, 4096);
+    card.descriptor(TX, 0, BASE + BUFFERS, 100 | WHOLE);
+    card.descriptor(TX, 1, BASE + BUFFERS + 200, 20 | WHOLE);
+    card.descriptor(TX, 2, BASE + BUFFERS + 300, 50);
+    card.descriptor(TX, 3, BASE + BUFFERS + 1000, 70 | WHOLE);
+    card.write(TDT, 3);
+    assert!(ingress.arm());
+    ingress.take(&mut batch);
+    assert_eq!(batch.len(), 2, "the third has no end yet");
+    let expected = |from: u64, len: u64| (from..from + len).map(|at| card.byte(BUFFERS + at)).collect::<Vec<_>>();
+    assert_eq!(bytes(&batch, 0), expected(0, 100));
+    assert_eq!(bytes(&batch, 1), [expected(200, 20), vec![0; 40]].concat());
+    assert_eq!((card.get64(TX + 8) >> 32, card.read(TDH)), (0, 0), "not done before it is delivered");
+    ingress.release();
+    batch.clear();
+    assert_eq!((card.get64(TX + 8) >> 32 & 1, card.get64(TX + 24) >> 32 & 1, card.read(TDH)), (1, 1, 2));
+    assert_eq!(card.read(ICR) & ICR_TXDW, ICR_TXDW);
+    ingress.take(&mut batch);
+    assert!(batch.is_empty() && !ingress.arm(), "nothing new");
+    card.write(TDT, 4);
+    assert!(ingress.arm());
+    ingress.take(&mut batch);
+    assert_eq!(bytes(&batch, 0), [expected(300, 50), expected(1000, 70)].concat());
+    ingress.release();
+    assert_eq!(card.read(TDH), 4);
+}
+
+/// Objective: frames arrive in buffers, several where one is too small, with length and status; without descriptors they are missed, and counted.
+#[test]
+fn receiving() {
+    let (from, to) = (Card0::new(), Card0::new());
+    let (mut ingress, mut batch) = (E1000Ingress::new(Arc::clone(&from.shared)), Batch::new());
+    let (egress, mut scratch) = (E1000Egress::new(Arc::clone(&to.shared)), Scratch::new());
+    from.fill(BUFFERS, 4096);
+    for (i, len) in [60, 1514, 700].into_iter().enumerate() {
+        from.descriptor(TX, i as u64, BASE + BUFFERS, len | WHOLE);
+    }
+    from.write(TDT, 3);
+    ingress.take(&mut batch);
+    assert_eq!(batch.len(), 3);
+    // Buffers of 1,024 bytes: 1 + 2 + 1 descriptors, of which one is not there.
+    to.write(RCTL, to.read(RCTL) | 1 << 16);
+    (0..4).for_each(|i| to.descriptor(RX, i, BASE + BUFFERS + i * 2048, 0));
+    to.write(RDT, 3);
+    assert_eq!(egress.deliver(&batch, &[0, 1, 2], &mut scratch), 2);
+    let status = |i: u64| to.get64(RX + i * 16 + 8);
+    assert_eq!([0, 1, 2].map(|i| status(i) & 0xffff), [60, 1024, 490]);
+    assert_eq!([0, 1, 2].map(|i| status(i) >> 32 & 3), [3, 1, 3], "done, and the end of the packet");
+    assert_eq!((status(3), to.read(RDH)), (0, 3));
+    let expected = bytes(&batch, 1);
+    let got: Vec<u8> = (0..1514).map(|i| to.byte(BUFFERS + 2048 + i / 1024 * 2048 + i % 1024)).collect();
+    assert_eq!(got, expected);
+    assert_eq!(to.read(ICR) & (ICR_RXT0 | ICR_RXO), ICR_RXT0 | ICR_RXO);
+    assert_eq!((to.read(0x4074), to.read(0x4010)), (2, 1));
+    to.write(RDT, 4);
+    assert_eq!(egress.deliver(&batch, &[2], &mut scratch), 1);
+    assert_eq!(status(3) & 0xffff, 700);
+    ingress.release();
+}
+
+/// Objective: whatever stands in descriptors and registers, nothing outside of the guest's memory is touched, each look is bounded, and a card that is
+/// reset works.
+#[test]
+fn nonsense() {
+    let (card, peer) = (Card0::new(), Card0::new());
+    let (mut ingress, mut batch) = (E1000Ingress::new(Arc::clone(&card.shared)), Batch::new());
+    let (mut other, mut frames) = (E1000Ingress::new(Arc::clone(&peer.shared)), Batch::new());
+    let (egress, mut scratch) = (E1000Egress::new(Arc::clone(&card.shared)), Scratch::new());
+    (0..32).for_each(|i| peer.descriptor(TX, i, BASE + BUFFERS + i * 8, (60 + i * 47) | WHOLE));
+    peer.write(TDT, 32);
+    other.take(&mut frames);
+    let picks: Vec<u16> = (0..frames.len() as u16).collect();
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut noise = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut sent = 0;
+    for _ in 0..20_000 {
+        let (n, m) = (noise(), noise());
+        let near = BASE + n % (SIZE + 4096);
+        let address = if n % 7 == 0 { m } else { near };
+        let len = if n % 5 == 0 { m & 0xf_ffff } else { m & 0x7ff };
+        card.descriptor(if n & 64 == 0 { TX } else { RX }, n >> 32, address, len | m & !0xf_ffff);
+        if n % 3 == 0 {
+            card.write([TDT, RDT, TDH, RDH, TDLEN, RDLEN, RCTL, CTRL_EXT, RXCSUM][(m % 9) as usize], noise() as u32);
+        } else {
+            card.write(TDT, (m >> 40) as u32 % 64);
+            card.write(RDT, (m >> 50) as u32 % 64);
+        }
+        if n % 16 == 0 {
+            card.up();
+        }
+        ingress.take(&mut batch);
+        assert!(batch.len() <= 256 && (0..batch.len()).all(|i| batch.get(i).unwrap().len() < 66_000));
+        sent += batch.len();
+        (0..batch.len()).for_each(|i| drop(bytes(&batch, i)));
+        batch.clear();
+        ingress.release();
+        assert!(egress.deliver(&frames, &picks, &mut scratch) <= picks.len());
+    }
+    assert!(sent > 1000, "{sent}");
+    card.up();
+    card.descriptor(TX, 0, BASE + BUFFERS, 64 | WHOLE);
+    card.write(TDT, 1);
+    ingress.take(&mut batch);
+    assert_eq!(batch.len(), 1);
+    ingress.release();
+}
