@@ -49,6 +49,16 @@ impl Device {
     }
 }
 
+/// How a port fares with its virtual machine: what is said of the one that is connected `now`, how many there were, and why the last one is not.
+pub(crate) fn machine_notes(now: Option<String>, connections: u64, last_error: Option<String>) -> Vec<String> {
+    let first = match now {
+        Some(now) => format!("virtual machine connected, {now}"),
+        None => format!("waits for a virtual machine; there were {connections}"),
+    };
+    let last = last_error.map(|why| format!("the last one was disconnected: {why}"));
+    std::iter::once(first).chain(last).collect()
+}
+
 impl State {
     /// Attaches the ports of the configuration.
     ///

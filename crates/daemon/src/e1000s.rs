@@ -6,7 +6,7 @@ use netvale_control::types::{E1000Info, Mac, PortKind, PortOptions};
 use netvale_e1000::device::Card;
 use netvale_e1000::port::{E1000Options, E1000Port};
 
-use crate::devices::Device;
+use crate::devices::{Device, machine_notes};
 use crate::refusal::Refusal;
 use crate::state::{Caller, NewPort, State};
 
@@ -44,11 +44,6 @@ pub fn info(port: &E1000Port) -> E1000Info {
 pub fn notes(port: &E1000Port) -> Vec<String> {
     let state = port.state();
     let link = if port.is_linked() { "up" } else { "down" };
-    let mut notes = vec![if state.connected {
-        format!("virtual machine connected, link {link}")
-    } else {
-        format!("waits for a virtual machine; there were {}", state.connections)
-    }];
-    notes.extend(state.last_error.map(|why| format!("the last one was disconnected: {why}")));
-    notes
+    let now = state.connected.then(|| format!("link {link}"));
+    machine_notes(now, state.connections, state.last_error)
 }

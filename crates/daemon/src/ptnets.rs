@@ -12,7 +12,7 @@ use netvale_ptnet::seats::Seats;
 use netvale_ptnet::vfio::memory_path;
 use rustix::io::Errno;
 
-use crate::devices::Device;
+use crate::devices::{Device, machine_notes};
 use crate::refusal::Refusal;
 use crate::sizes::DEFAULT_SLOTS;
 use crate::state::{Caller, NewPort, State};
@@ -54,7 +54,8 @@ impl State {
         let keeps = survives && crate::keep::is_there();
         let survival = Survival {
             keeper: keeps.then(|| Arc::new(crate::keep::Systemd) as Arc<dyn Keeper>),
-            kept: netvale_ptnet::keep::take(&mut self.kept, Path::new(path), &config),
+            // What was kept is a guest's with memory of its own.
+            kept: survives.then(|| netvale_ptnet::keep::take(&mut self.kept, Path::new(path), &config)).flatten(),
         };
         PtnetPort::new(&options, backend, survival).map_err(|e| self.unreached(e.errno(), e.to_string()))
     }
@@ -89,11 +90,6 @@ pub fn notes(port: &PtnetPort) -> Vec<String> {
         Some(_) => "rings run, frames with virtio-net header",
         None => "rings stopped",
     };
-    let mut notes = vec![if state.connected {
-        format!("virtual machine connected, {rings}")
-    } else {
-        format!("waits for a virtual machine; there were {}", state.connections)
-    }];
-    notes.extend(state.last_error.map(|why| format!("the last one was disconnected: {why}")));
-    notes
+    let now = state.connected.then(|| rings.to_owned());
+    machine_notes(now, state.connections, state.last_error)
 }

@@ -36,6 +36,7 @@ pub(crate) fn start() -> std::io::Result<()> {
     if done < 0 {
         return Err(std::io::Error::last_os_error());
     }
+    netvale_mem::calls::watch();
     std::thread::Builder::new().name("netvale-watch".into()).spawn(|| {
         let mut under = Under::new();
         loop {

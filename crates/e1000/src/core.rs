@@ -12,7 +12,7 @@ use netvale_port::slot::{Inside, Slot};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-use crate::device::E1000;
+use crate::device::{E1000, Effects};
 use crate::memory::Memory;
 
 /// How the guest is interrupted.
@@ -51,6 +51,15 @@ impl Core {
     /// Nanoseconds since the card was made.
     pub fn now(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The driver writes a register.
+    pub fn write(&mut self, at: u32, value: u32) -> Effects {
+        let before = self.e1000.resets();
+        let effects = self.e1000.write(at, value);
+        self.epoch += u64::from(self.e1000.resets() != before);
+        self.update();
+        effects
     }
 
     /// Interrupts the guest if it is to be, and has the timer run out when that may change.

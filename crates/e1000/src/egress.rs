@@ -80,7 +80,8 @@ fn put(core: &mut Core, len: usize, mut read: impl FnMut(usize, *mut u8, usize) 
         return Put::Done;
     }
     let vet = core.e1000.vlan_type().to_be_bytes();
-    let tag = (core.e1000.strips_tags() && head[12..14] == vet).then(|| u16::from_be_bytes([head[14], head[15]]));
+    let has_tag = len >= TAG_AT + TAG && head[TAG_AT..TAG_AT + 2] == vet;
+    let tag = (has_tag && core.e1000.strips_tags()).then(|| u16::from_be_bytes([head[14], head[15]]));
     let stripped = len - if tag.is_some() { TAG } else { 0 };
     let crc = core.e1000.rx_crc() as usize;
     let (total, size) = (stripped.max(SHORTEST) + crc, core.e1000.rx_buffer() as usize);

@@ -36,8 +36,8 @@ pub struct E1000Ingress {
     /// Descriptors of the batch, and whether all that are reported may wait.
     taken: u32,
     may_wait: bool,
-    /// So many descriptors have no packet's end among them: there have to be more.
-    waits: Option<u32>,
+    /// At that epoch, so many descriptors had no packet's end among them: there have to be more.
+    waits: Option<(u64, u32)>,
     /// Headers that were changed.
     heads: Box<[[u8; ROOM]; CHANGED]>,
 }
@@ -68,7 +68,7 @@ impl E1000Ingress {
     /// There are descriptors, and not just those without a packet's end that were looked at before.
     fn has_news(&self, core: &Core) -> bool {
         let owned = core.e1000.tx_owned();
-        owned > 0 && self.waits != Some(owned)
+        owned > 0 && self.waits != Some((core.epoch, owned))
     }
 
     /// Takes packets out of the ring, as far as they are complete.
@@ -82,7 +82,7 @@ impl E1000Ingress {
             let mark = core.e1000.tx_mark();
             let Some(walk) = self.walk(core, owned) else {
                 core.e1000.tx_rewind(mark);
-                self.waits = (self.taken == 0).then_some(owned);
+                self.waits = (self.taken == 0).then_some((core.epoch, owned));
                 return;
             };
             (self.taken, self.may_wait) = (walk.count, walk.may_wait);
@@ -199,18 +199,20 @@ impl Ingress for E1000Ingress {
     }
 
     fn release(&mut self) {
+        // Not kept mapped for longer than there are frames in it.
+        let memory = std::mem::take(&mut self.memory);
         if self.taken == 0 {
             return;
         }
         let shared = Arc::clone(&self.shared);
         let mut inside = shared.enter();
         if let Some(core) = inside.as_mut().filter(|core| core.epoch == self.epoch) {
-            self.reported.iter().for_each(|(address, raw)| self.memory.sent(*address, *raw));
+            self.reported.iter().for_each(|(address, raw)| memory.sent(*address, *raw));
             let now = core.now();
             core.e1000.tx_done(self.taken, (!self.reported.is_empty(), self.may_wait), now);
             core.update();
         }
-        (self.taken, self.memory) = (0, Memory::default());
+        self.taken = 0;
         self.reported.clear();
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use netvale_mem::notify::Doorbell;
 use netvale_port::door::{Door, DoorError, nap};
 use netvale_port::{Egress, Ingress};
-use netvale_vfio_user::serve::{Ended, serve};
+use netvale_vfio_user::serve::serve;
 use netvale_vfio_user::session::Session;
 use rustix::io::Errno;
 use thiserror::Error;
@@ -160,12 +160,8 @@ impl Server {
             tracing::info!(path = %self.path().display(), "virtual machine connected");
             let device = E1000Device::new(Arc::clone(&self.shared), self.card.subsystem);
             let mut session = Session::new(device, E1000Device::vectors());
-            let ended = serve(connection.as_fd(), stop, &mut session);
+            let why = serve(connection.as_fd(), stop, &mut session).reason();
             session.device().0.power_off();
-            let why = match ended {
-                Ended::Closed | Ended::Stopped => None,
-                other => Some(other.to_string()),
-            };
             match &why {
                 None => tracing::info!(path = %self.path().display(), "virtual machine gone"),
                 Some(why) => tracing::warn!(path = %self.path().display(), why, "virtual machine disconnected"),

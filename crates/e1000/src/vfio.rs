@@ -8,7 +8,6 @@ use netvale_vfio_user::irqs::{INTX, KINDS, MSI};
 use netvale_vfio_user::{Bar, Device, Host};
 
 use crate::core::{Core, Shared};
-use crate::device::Effects;
 use crate::memory::Memory;
 use crate::regs::SPACE;
 
@@ -67,12 +66,7 @@ impl E1000Device {
     fn set(&self, at: u32, value: u32) {
         let mut inside = self.shared.enter();
         let Some(core) = inside.as_mut() else { return };
-        let before = core.e1000.resets();
-        let effects: Effects = core.e1000.write(at, value);
-        if core.e1000.resets() != before {
-            core.epoch += 1;
-        }
-        core.update();
+        let effects = core.write(at, value);
         drop(inside);
         if effects.sends {
             self.shared.kick();
@@ -138,15 +132,19 @@ impl Device for E1000Device {
     fn interrupts_changed(&mut self, host: &Host) {
         let (message, pin) = (host.irqs.bell(MSI, 0), host.irqs.bell(INTX, 0));
         let bell = message.or(pin).map(|bell| bell.as_fd());
-        let masked = host.irqs.masked && message.is_none();
         self.with(|core| {
             if let Err(e) = core.connect(bell, message.is_some()) {
                 tracing::warn!("an interrupt cannot be connected: {e}");
             }
-            if !masked {
-                core.unmask_pin();
-            }
         });
+        self.pin_changed(host);
+    }
+
+    fn pin_changed(&mut self, host: &Host) {
+        // Messages are masked nowhere.
+        if !host.irqs.masked || host.irqs.bell(MSI, 0).is_some() {
+            self.with(Core::unmask_pin);
+        }
     }
 
     fn memory_changed(&mut self, host: &Host) {

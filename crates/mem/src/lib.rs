@@ -84,6 +84,15 @@ pub use region::{PortMem, PortShape, Region, RegionError};
 #[cfg(not(loom))]
 pub use ring::RingMem;
 
+/// The buffers that a port's rings name, in order.
+#[cfg(all(test, not(loom)))]
+pub(crate) fn named_bufs(port: &PortMem) -> Vec<u32> {
+    let sides = port.tx.iter().chain(&port.rx);
+    let mut all: Vec<u32> = sides.flat_map(|s| (0..s.ring.num_slots()).map(|i| s.ring.slot(i).buf_idx)).collect();
+    all.sort_unstable();
+    all
+}
+
 /// Fewer cases under Miri, which is slow, and no files, which it does not have.
 #[cfg(all(test, not(loom)))]
 pub(crate) fn test_config() -> proptest::test_runner::Config {

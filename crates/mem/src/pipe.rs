@@ -184,6 +184,7 @@ mod tests {
     use super::*;
     use crate::appl::{AppRing, Dir};
     use crate::layout::RegionSizes;
+    use crate::named_bufs;
     use crate::region::{PortMem, PortShape, Region};
     use proptest::prelude::*;
     use std::collections::VecDeque;
@@ -199,17 +200,6 @@ mod tests {
         (port, tx, rx)
     }
 
-    fn bufs(port: &PortMem) -> Vec<u32> {
-        let mut all: Vec<u32> = port
-            .tx
-            .iter()
-            .chain(&port.rx)
-            .flat_map(|s| (0..s.ring.num_slots()).map(|i| s.ring.slot(i).buf_idx))
-            .collect();
-        all.sort_unstable();
-        all
-    }
-
     proptest! {
         #![proptest_config(crate::test_config())]
         /// Objective: frames cross in order with their buffers, none is lost or doubled, and every buffer stays in exactly one slot.
@@ -219,7 +209,7 @@ mod tests {
             ops in proptest::collection::vec((any::<bool>(), 0u32..7), 1..100),
         ) {
             let (port, mut tx, mut rx) = ends(sizes.0, sizes.1);
-            let before = bufs(&port);
+            let before = named_bufs(&port);
             let mut sent = VecDeque::new();
             let mut seq = 1u16;
             for (send, n) in ops {
@@ -247,7 +237,7 @@ mod tests {
                     tx.sync();
                 }
             }
-            prop_assert_eq!(bufs(&port), before);
+            prop_assert_eq!(named_bufs(&port), before);
         }
 
         /// Objective: a peer that writes anything into its head and slots does not make the sender panic or name a slot outside.

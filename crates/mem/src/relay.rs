@@ -179,6 +179,7 @@ mod tests {
     use super::*;
     use crate::appl::{AppRing, Dir, Sync};
     use crate::layout::RegionSizes;
+    use crate::named_bufs;
     use crate::region::{PortMem, PortShape, Region};
     use proptest::prelude::*;
     use std::collections::VecDeque;
@@ -198,13 +199,6 @@ mod tests {
         (port, app(a, Dir::Tx), relay, app(b, Dir::Rx))
     }
 
-    fn bufs(port: &PortMem) -> Vec<u32> {
-        let sides = port.tx.iter().chain(&port.rx);
-        let mut all: Vec<u32> = sides.flat_map(|s| (0..s.ring.num_slots()).map(|i| s.ring.slot(i).buf_idx)).collect();
-        all.sort_unstable();
-        all
-    }
-
     proptest! {
         #![proptest_config(crate::test_config())]
         /// Objective: frames cross in order with their buffers, none is lost or doubled, every buffer stays in one slot, and whoever waits is told
@@ -215,7 +209,7 @@ mod tests {
             ops in proptest::collection::vec((0u8..3, 0u32..7), 1..100),
         ) {
             let (port, mut tx, mut relay, mut rx) = ends(sizes.0, sizes.1);
-            let before = bufs(&port);
+            let before = named_bufs(&port);
             let (mut sent, mut seq) = (VecDeque::new(), 1u16);
             for (what, n) in ops {
                 match what {
@@ -251,7 +245,7 @@ mod tests {
                     }
                 }
             }
-            prop_assert_eq!(bufs(&port), before);
+            prop_assert_eq!(named_bufs(&port), before);
         }
 
         /// Objective: whatever the two write into heads and slots, nothing that cannot be is passed on to the other.

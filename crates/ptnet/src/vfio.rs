@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use netvale_port::door::{Door, nap};
 use netvale_vfio_user::Device;
-use netvale_vfio_user::serve::{Ended, serve};
+use netvale_vfio_user::serve::serve;
 use netvale_vfio_user::session::Session;
 
 use crate::backend::Backend;
@@ -76,35 +76,21 @@ fn serve_all<D: Device>(
             shared.update(PtnetState::begin);
         }
         let ended = match make() {
-            Ok(mut session) => serve(connection.as_fd(), stop, &mut session).into_result(),
-            Err(e) => Err(e.to_string()),
+            Ok(mut session) => serve(connection.as_fd(), stop, &mut session).reason(),
+            Err(e) => Some(e.to_string()),
         };
         let path = door.path().display();
         match &ended {
-            Ok(()) => tracing::info!(%path, "virtual machine gone"),
-            Err(why) => tracing::warn!(%path, why, "virtual machine disconnected"),
+            None => tracing::info!(%path, "virtual machine gone"),
+            Some(why) => tracing::warn!(%path, why, "virtual machine disconnected"),
         }
-        let failed = ended.is_err();
+        let failed = ended.is_some();
         if told {
-            shared.update(|s| s.end(ended.err()));
+            shared.update(|s| s.end(ended));
         }
         // One that comes back at once with the same mistake is not worth a core.
         if failed && nap(stop, RETRY) {
             return;
-        }
-    }
-}
-
-/// An end as the port tells it.
-trait Told {
-    fn into_result(self) -> Result<(), String>;
-}
-
-impl Told for Ended {
-    fn into_result(self) -> Result<(), String> {
-        match self {
-            Ended::Closed | Ended::Stopped => Ok(()),
-            other => Err(other.to_string()),
         }
     }
 }

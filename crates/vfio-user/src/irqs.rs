@@ -36,6 +36,17 @@ pub struct Set {
     pub count: u32,
 }
 
+/// What a client's wish has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// What to ring, perhaps.
+    Bells,
+    /// Whether the guest wants the pin's interrupt.
+    Pin,
+    /// Nothing that lasts.
+    Nothing,
+}
+
 /// Vectors of all kinds.
 #[derive(Debug)]
 pub struct Irqs {
@@ -74,11 +85,11 @@ impl Irqs {
         }
     }
 
-    /// Does what the client asks. Returns whether what to ring may have changed.
+    /// Does what the client asks. Returns what that has changed.
     ///
     /// # Errors
     /// `EINVAL`.
-    pub fn set(&mut self, set: Set, data: &[u8], fds: Vec<OwnedFd>) -> Result<bool, Errno> {
+    pub fn set(&mut self, set: Set, data: &[u8], fds: Vec<OwnedFd>) -> Result<Changed, Errno> {
         let kind = usize::try_from(set.index).map_err(|_| Errno::INVAL)?;
         let vectors = self.vectors.get_mut(kind).ok_or(Errno::INVAL)?;
         let (start, count) = (set.start as usize, set.count as usize);
@@ -90,7 +101,10 @@ impl Irqs {
             set.flags & !(ACTION_MASK | ACTION_UNMASK | ACTION_TRIGGER),
         ) {
             (ACTION_TRIGGER, DATA_NONE) if all => chosen.iter_mut().for_each(|v| *v = None),
-            (ACTION_TRIGGER, DATA_NONE) => chosen.iter().flatten().for_each(Doorbell::ring),
+            (ACTION_TRIGGER, DATA_NONE) => {
+                chosen.iter().flatten().for_each(Doorbell::ring);
+                return Ok(Changed::Nothing);
+            }
             (ACTION_TRIGGER, DATA_BOOL) if data.len() == count => {
                 chosen
                     .iter()
@@ -98,6 +112,7 @@ impl Irqs {
                     .filter(|(_, on)| **on != 0)
                     .filter_map(|(v, _)| v.as_ref())
                     .for_each(Doorbell::ring);
+                return Ok(Changed::Nothing);
             }
             (ACTION_TRIGGER, DATA_EVENTFD) if fds.is_empty() => chosen.iter_mut().for_each(|v| *v = None),
             (ACTION_TRIGGER, DATA_EVENTFD) if fds.len() == count => {
@@ -107,13 +122,15 @@ impl Irqs {
                     *vector = Some(Doorbell::from_fd(fd));
                 }
             }
-            (ACTION_MASK, DATA_NONE | DATA_BOOL) if kind == INTX => self.masked = true,
-            (ACTION_UNMASK, DATA_NONE | DATA_BOOL) if kind == INTX => self.masked = false,
+            (action @ (ACTION_MASK | ACTION_UNMASK), DATA_NONE | DATA_BOOL) if kind == INTX => {
+                self.masked = action == ACTION_MASK;
+                return Ok(Changed::Pin);
+            }
             // An eventfd that unmasks: there is nobody to do so on this side.
-            (ACTION_MASK | ACTION_UNMASK, DATA_EVENTFD) => {}
+            (ACTION_MASK | ACTION_UNMASK, DATA_EVENTFD) => return Ok(Changed::Nothing),
             _ => return Err(Errno::INVAL),
         }
-        Ok(true)
+        Ok(Changed::Bells)
     }
 }
 
@@ -130,7 +147,7 @@ mod tests {
         let fds = || bells.iter().map(|b| b.as_fd().try_clone_to_owned().unwrap()).collect::<Vec<_>>();
         let set = |flags, start, count| Set { flags, index: 2, start, count };
         let connect = DATA_EVENTFD | ACTION_TRIGGER;
-        irqs.set(set(connect, 1, 2), &[], fds()).unwrap();
+        assert_eq!(irqs.set(set(connect, 1, 2), &[], fds()), Ok(Changed::Bells));
         irqs.trigger(MSIX, 1);
         irqs.trigger(MSIX, 3);
         irqs.trigger(9, 9);
@@ -153,7 +170,7 @@ mod tests {
         }
         assert_eq!(irqs.set(Set { index: 77, ..set(connect, 0, 1) }, &[], vec![]), Err(Errno::INVAL));
         let pin = Set { index: 0, ..set(DATA_NONE | ACTION_MASK, 0, 1) };
-        irqs.set(pin, &[], vec![]).unwrap();
+        assert_eq!(irqs.set(pin, &[], vec![]), Ok(Changed::Pin));
         assert!(irqs.masked);
     }
 }

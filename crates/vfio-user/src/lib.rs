@@ -63,6 +63,9 @@ pub trait Device {
     /// What to ring has changed.
     fn interrupts_changed(&mut self, _host: &Host) {}
 
+    /// The pin's interrupt is wanted, or not wanted, from now on ([`Irqs::masked`]): after each one, a hypervisor says so again.
+    fn pin_changed(&mut self, _host: &Host) {}
+
     /// The guest's memory has changed: addresses found before are void when this returns.
     fn memory_changed(&mut self, _host: &Host) {}
 

@@ -45,6 +45,13 @@ pub enum Ended {
     System(#[from] Errno),
 }
 
+impl Ended {
+    /// Why, unless the client hung up or we stopped.
+    pub fn reason(&self) -> Option<String> {
+        (!matches!(self, Ended::Closed | Ended::Stopped)).then(|| self.to_string())
+    }
+}
+
 /// Serves a connection (a non-blocking stream socket) to its end.
 pub fn serve<D: Device>(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, session: &mut Session<D>) -> Ended {
     let line = Line { socket, stop };
@@ -71,22 +78,22 @@ impl Line<'_> {
     fn next<D: Device>(&self, session: &mut Session<D>) -> Result<(), Ended> {
         loop {
             let (device, _) = session.device();
-            let both = [(self.socket, PollFlags::IN), (self.stop, PollFlags::IN)];
-            let all = both.into_iter().chain(device.timer().map(|timer| (timer, PollFlags::IN)));
-            let mut all: Vec<_> = all.map(|(fd, what)| PollFd::from_borrowed_fd(fd, what)).collect();
-            match poll(&mut all, None) {
+            let timer = device.timer();
+            let count = if timer.is_some() { 3 } else { 2 };
+            let on = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+            let mut all = [on(self.socket), on(self.stop), on(timer.unwrap_or(self.stop))];
+            match poll(all.get_mut(..count).unwrap_or_default(), None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(e) => return Err(e.into()),
             }
-            let ready: Vec<bool> = all.iter().map(|fd| !fd.revents().is_empty()).collect();
-            drop(all);
-            if ready.get(1) == Some(&true) {
+            let [socket, stop, timer] = all.map(|fd| !fd.revents().is_empty());
+            if stop {
                 return Err(Ended::Stopped);
             }
-            if ready.get(2) == Some(&true) {
+            if timer {
                 device.tick();
             }
-            if ready.first() == Some(&true) {
+            if socket {
                 return Ok(());
             }
         }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::dma::{Dma, MAX_WINDOWS, Place};
-use crate::irqs::{INTX, Irqs, KINDS, Set};
+use crate::irqs::{Changed, INTX, Irqs, KINDS, Set};
 use crate::wire::{MAX_DATA, MAX_FDS, Message, Reader, Writer, command};
 use crate::{BARS, Device, Host};
 
@@ -220,8 +220,10 @@ impl<D: Device> Session<D> {
     fn set_irqs(&mut self, mut b: Body<'_>, fds: Vec<OwnedFd>) -> Done {
         let (_argsz, flags) = (b.u32()?, b.u32()?);
         let set = Set { flags, index: b.u32()?, start: b.u32()?, count: b.u32()? };
-        if self.host.irqs.set(set, b.r.rest(), fds)? {
-            self.device.interrupts_changed(&self.host);
+        match self.host.irqs.set(set, b.r.rest(), fds)? {
+            Changed::Bells => self.device.interrupts_changed(&self.host),
+            Changed::Pin => self.device.pin_changed(&self.host),
+            Changed::Nothing => {}
         }
         Ok(Default::default())
     }

@@ -1,0 +1,132 @@
+//! The controller as a driver sees it.
+
+use super::*;
+
+const MAC: [u8; 6] = [2, 0, 0, 1, 2, 3];
+
+fn card() -> E1000 {
+    E1000::new(Card { mac: MAC, subsystem: 0x001e, forced_interval: None })
+}
+
+/// A driver's way to a working card.
+fn up(e: &mut E1000) {
+    e.write(CTRL, CTRL_RST);
+    e.write(CTRL, CTRL_SLU);
+    for (at, value) in [(TDBAL, 0x1000), (TDLEN, 256), (RDBAL, 0x2000), (RDLEN, 256)] {
+        e.write(at, value);
+    }
+    e.write(IMS, ICR_TXDW | ICR_RXT0 | ICR_RXDMT0 | ICR_LSC);
+    e.write(RCTL, RCTL_EN | RCTL_BAM);
+    e.write(TCTL, TCTL_EN);
+}
+
+/// Objective: after a reset registers are what the manual says, the link is down until the driver sets it up, and that is a cause.
+#[test]
+fn reset_and_link() {
+    let mut e = card();
+    assert_eq!((e.read(STATUS) & STATUS_LU, e.read(PBA), e.read(VET)), (0, PBA_RESET, 0x8100));
+    up(&mut e);
+    assert!(e.is_linked() && e.read(STATUS) & STATUS_LU != 0);
+    assert_eq!(e.read(ICR), ICR_LSC);
+    e.set_cable(false);
+    assert_eq!((e.read(ICR), e.read(STATUS) & STATUS_LU, e.tx_owned()), (ICR_LSC, 0, 0));
+    e.set_cable(true);
+    e.write(RA.start + 8, 7);
+    e.write(TDT, 5);
+    e.write(CTRL, CTRL_RST | CTRL_SLU);
+    let zero = [TDT, TDLEN, IMS, RCTL, TCTL, RA.start + 8, ICR];
+    assert_eq!(zero.map(|at| e.read(at)), [0; 7]);
+    assert_eq!(e.read(CTRL) & CTRL_RST, 0, "it has cleared itself");
+    assert_eq!(e.read(RA.start), 0x0100_0002, "the address is loaded again");
+}
+
+/// Objective: the tail has packets sent; written-back descriptors are a cause, at once or after the delay; an empty ring is another.
+#[test]
+fn sending() {
+    let mut e = card();
+    up(&mut e);
+    e.read(ICR);
+    assert_eq!(e.write(TDT, 2), Effects { sends: true, receives: false });
+    assert_eq!((e.tx_owned(), e.tx_address(1)), (2, Some(0x1010)));
+    let raw = |command: u64| [0x5000, 60 | command << 24];
+    assert!(e.tx_step(raw(0b1001)).ends && e.packet().len == 60);
+    e.tx_done(1, (true, false), 0);
+    assert_eq!(e.read(ICR), ICR_TXDW);
+    e.write(TIDV, 8);
+    e.tx_done(1, (true, true), 1000);
+    assert_eq!((e.read(ICR), e.read(TDH)), (ICR_TXQE, 2));
+    e.causes.update(1000 + 8 * 1024);
+    assert_eq!(e.read(ICR), ICR_TXDW);
+    e.sent([0xff; 6], 60, true);
+    assert_eq!((e.read(0x4080), e.read(0x40f8)), (1, 1));
+}
+
+/// Objective: what is received fills descriptors, few left is a cause once, none left another; buffers have the sizes of RCTL.
+#[test]
+fn receiving() {
+    let mut e = card();
+    up(&mut e);
+    e.read(ICR);
+    assert_eq!(e.write(RDT, 12), Effects { sends: false, receives: true });
+    let head: [u8; 18] = std::array::from_fn(|i| MAC.get(i).copied().unwrap_or(0));
+    assert!(e.takes(&head, 60));
+    let causes: Vec<u32> = (0..12)
+        .map(|_| {
+            e.rx_done(1, MAC, 60, 0);
+            e.read(ICR)
+        })
+        .collect();
+    assert_eq!(causes.iter().filter(|c| **c & ICR_RXDMT0 != 0).count(), 1);
+    assert!(causes.iter().all(|c| *c & ICR_RXT0 != 0) && e.rx_owned() == 0);
+    e.rx_missed();
+    assert_eq!((e.read(ICR), e.read(0x4010)), (ICR_RXO, 1));
+    for (bits, size) in [(0, 2048), (1 << 16, 1024), (3 << 16, 256), (RCTL_BSEX | 1 << 16, 16_384)] {
+        e.write(RCTL, RCTL_EN | bits);
+        assert_eq!(e.rx_buffer(), size);
+    }
+    e.write(RCTL, RCTL_EN | RCTL_BSEX | 3 << 16 | RCTL_SECRC);
+    assert_eq!((e.rx_buffer(), e.rx_crc()), (4096, 0));
+}
+
+/// Objective: small frames do not wait for the delay timers, others do.
+#[test]
+fn small_frames() {
+    let mut e = card();
+    up(&mut e);
+    e.write(RDT, 10);
+    e.write(RDTR, 100);
+    e.write(RSRPD, 128);
+    e.read(ICR);
+    let received = |e: &mut E1000| e.read(ICR) & ICR_RXT0 != 0;
+    e.rx_done(1, MAC, 1500, 0);
+    assert!(!received(&mut e));
+    e.rx_done(1, MAC, 100, 0);
+    assert!(received(&mut e));
+    e.rx_done(1, MAC, 1500, 0);
+    assert!(!received(&mut e));
+    e.write(RDTR, 100 | RDTR_FPD);
+    assert!(received(&mut e));
+}
+
+/// Objective: any access anywhere changes nothing but registers: nothing panics, and a reset makes all of it good.
+#[test]
+fn any_access() {
+    let mut e = card();
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    for _ in 0..200_000 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let (at, value) = ((state >> 40) as u32 & (SPACE - 1) & !3, state as u32);
+        if state & 1 == 0 {
+            e.write(at, value);
+        } else {
+            e.read(at);
+        }
+        e.causes.update(state >> 20);
+        assert!(e.tx_owned() < 0x1_0000 && e.rx_owned() < 0x1_0000 && e.rx_buffer() >= 256);
+    }
+    up(&mut e);
+    assert!(e.is_linked() || e.read(CTRL) != 0);
+    assert_eq!((e.read(RDLEN), e.read(VET)), (256, 0x8100));
+}
