@@ -8,11 +8,11 @@ use libfuzzer_sys::fuzz_target;
 use netvale_mem::Region;
 use netvale_mem::RegionSizes;
 use netvale_mem::mapping::Pages;
-use netvale_port::{Batch, Egress, Ingress, Scratch};
+use netvale_port::{Batch, Scratch};
+use netvale_ptnet::backend::Backend;
 use netvale_ptnet::header::Config;
-use netvale_ptnet::instance::Seats;
 use netvale_ptnet::published::{Machine, PtnetDevice};
-use netvale_ptnet::seats::{RxSeat, SeatIngress, TxSeat};
+use netvale_ptnet::seats::{Queues, Seats};
 use netvale_vfio_user::session::Session;
 use netvale_vfio_user::wire::{Header, Message, command};
 use rustix::event::{EventfdFlags, eventfd};
@@ -23,33 +23,34 @@ const CONFIG: Config =
 struct Shared {
     /// A guest's memory.
     memory: Arc<Region>,
-    seats: Seats,
+    backend: Arc<dyn Backend>,
+    queues: Queues,
     scratch: Scratch,
 }
 
 fn shared() -> Option<Shared> {
     let memory = Region::bar("fuzz", RegionSizes::for_port(2, 4, 128, 0, 0), Pages::Ordinary).ok()?;
-    let seats = Seats { tx: vec![Arc::new(TxSeat::new().ok()?)], rx: vec![Arc::new(RxSeat::default())] };
-    Some(Shared { memory, seats, scratch: Scratch::new() })
+    let (seats, queues) = Seats::new(1, 1).ok()?;
+    Some(Shared { memory, backend: Arc::new(seats), queues, scratch: Scratch::new() })
 }
 
 thread_local! {
     static SHARED: std::cell::RefCell<Option<Shared>> = std::cell::RefCell::new(shared());
 }
 
-fn fd(shared: &Shared, kind: u8) -> Option<OwnedFd> {
+fn fd(memory: &Region, kind: u8) -> Option<OwnedFd> {
     match kind & 1 {
-        0 => shared.memory.fd()?.try_clone_to_owned().ok(),
+        0 => memory.fd()?.try_clone_to_owned().ok(),
         _ => eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok(),
     }
 }
 
 /// Command and flags, number and kind of descriptors, length of the payload, payload.
-fn message(shared: &Shared, data: &mut &[u8]) -> Option<Message> {
+fn message(memory: &Region, data: &mut &[u8]) -> Option<Message> {
     let [command, fds, len, rest @ ..] = *data else { return None };
     let (payload, rest) = rest.split_at(usize::from(*len).min(rest.len()));
     *data = rest;
-    let fds = (0..fds & 3).filter_map(|i| fd(shared, (fds >> 2).wrapping_add(i))).collect();
+    let fds = (0..fds & 3).filter_map(|i| fd(memory, (fds >> 2).wrapping_add(i))).collect();
     let flags = if command & 0x80 != 0 { 1 << 4 } else { 0 };
     let size = 16 + payload.len() as u32;
     let header = Header { id: 1, command: u16::from(command & 0x1f), size, flags, error: 0 };
@@ -58,15 +59,15 @@ fn message(shared: &Shared, data: &mut &[u8]) -> Option<Message> {
 
 fuzz_target!(|data: &[u8]| {
     SHARED.with_borrow_mut(|shared| {
-        let Some(shared) = shared else { return };
+        let Some(Shared { memory, backend, queues, scratch }) = shared else { return };
         let machine = Arc::<Machine>::default();
-        let Ok(device) = PtnetDevice::new(&CONFIG, &machine, &shared.seats, Box::new(|_| ())) else { return };
+        let Ok(device) = PtnetDevice::new(&CONFIG, &machine, backend, Box::new(|_| ())) else { return };
         let mut session = Session::new(device, PtnetDevice::vectors(&CONFIG));
         let hello = Header { id: 0, command: command::VERSION, size: 20, flags: 0, error: 0 };
         let _ = session.handle(Message { header: hello, payload: vec![0; 4], fds: vec![] });
-        let mut ingress = SeatIngress::new(Arc::clone(&shared.seats.tx[0]));
+        let (egress, ingress) = (&queues.0[0], &mut queues.1[0]);
         let (mut rest, frame, mut batch) = (data, [7u8; 60], Batch::new());
-        while let Some(m) = message(shared, &mut rest) {
+        while let Some(m) = message(memory, &mut rest) {
             let header = m.header;
             match session.handle(m) {
                 Ok(Some(answer)) => {
@@ -79,7 +80,7 @@ fuzz_target!(|data: &[u8]| {
             }
             // SAFETY: the frame outlives the batch's use of it.
             unsafe { batch.push(frame.as_ptr(), frame.len() as u32) };
-            shared.seats.rx[0].deliver(&batch, &[0], &mut shared.scratch);
+            egress.deliver(&batch, &[0], scratch);
             batch.clear();
             ingress.take(&mut batch);
             ingress.release();
