@@ -87,6 +87,11 @@ impl Causes {
         std::mem::take(&mut self.standing)
     }
 
+    /// Causes that do not stand any more.
+    pub fn clear(&mut self, causes: u32) {
+        self.standing &= !causes;
+    }
+
     /// Causes that stand.
     pub fn peek(&self) -> u32 {
         self.standing

@@ -14,6 +14,8 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 
 use crate::device::{E1000, Effects};
 use crate::memory::Memory;
+use crate::paravirt::Paravirt;
+use crate::regs::{CSBAH, CSBAL, ICR_RXT0, ICR_TXDW};
 
 /// How the guest is interrupted.
 struct Line {
@@ -35,6 +37,10 @@ pub struct Core {
     pub memory: Memory,
     /// Counts resets and changes of the memory: what was read before one is not written back after it.
     pub epoch: u64,
+    /// The status block, if the driver has one.
+    paravirt: Option<Paravirt>,
+    /// What it was last told of causes.
+    told: u32,
     line: Line,
     began: Instant,
 }
@@ -45,7 +51,7 @@ impl Core {
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
         let bell = Arc::new(Doorbell::new()?);
         let line = Line { bell, is_message: false, pin_ready: true, timer, set: None };
-        Ok(Core { e1000, memory: Memory::default(), epoch: 0, line, began: Instant::now() })
+        Ok(Core { e1000, memory: Memory::default(), epoch: 0, paravirt: None, told: 0, line, began: Instant::now() })
     }
 
     /// Nanoseconds since the card was made.
@@ -57,21 +63,114 @@ impl Core {
     pub fn write(&mut self, at: u32, value: u32) -> Effects {
         let before = self.e1000.resets();
         let effects = self.e1000.write(at, value);
-        self.epoch += u64::from(self.e1000.resets() != before);
+        let is_reset = self.e1000.resets() != before;
+        self.epoch += u64::from(is_reset);
+        if is_reset || at == CSBAL {
+            self.find_paravirt();
+        }
         self.update();
         effects
+    }
+
+    /// The driver reads a register.
+    pub fn read(&mut self, at: u32) -> u32 {
+        let value = match at {
+            CSBAL | CSBAH if self.paravirt.is_none() => 0,
+            at => self.e1000.read(at),
+        };
+        // Reading ICR takes the line down.
+        self.update();
+        value
+    }
+
+    /// The guest's memory is another one.
+    pub fn set_memory(&mut self, memory: Memory) {
+        self.memory = memory;
+        self.epoch += 1;
+        self.find_paravirt();
+    }
+
+    /// The card is reset from outside.
+    pub fn reset(&mut self) {
+        self.e1000.reset();
+        self.epoch += 1;
+        self.find_paravirt();
+        self.update();
+    }
+
+    /// Looks for the status block where the driver says that it is.
+    fn find_paravirt(&mut self) {
+        let (at, heads) = (self.e1000.csb(), self.e1000.heads());
+        self.paravirt = (at != 0).then(|| self.memory.paravirt(at, heads)).flatten();
+        self.told = 0;
+    }
+
+    /// The status block.
+    pub fn paravirt(&self) -> Option<&Paravirt> {
+        self.paravirt.as_ref()
+    }
+
+    /// Looks how far the driver is with sending. Returns how many descriptors there are.
+    pub fn tx_owned(&mut self) -> u32 {
+        if let Some(paravirt) = &self.paravirt {
+            self.e1000.set_tx_tail(paravirt.tx_tail());
+        }
+        self.e1000.tx_owned()
+    }
+
+    /// Looks how many descriptors to receive into the driver has given.
+    pub fn look_for_room(&mut self) {
+        if let Some(paravirt) = &self.paravirt {
+            self.e1000.set_rx_tail(paravirt.rx_tail());
+        }
+    }
+
+    /// The first `count` descriptors are sent: whether any of them reports, and whether all that do may wait.
+    pub fn sent(&mut self, count: u32, (reports, may_wait): (bool, bool)) {
+        self.e1000.tx_done(count);
+        let how = match &self.paravirt {
+            None => (reports, may_wait),
+            Some(paravirt) => (paravirt.sent(self.e1000.heads().0), true),
+        };
+        let now = self.now();
+        self.e1000.tx_report(how, now);
+        self.update();
+    }
+
+    /// All frames of a batch are in the guest's memory.
+    pub fn received(&mut self) {
+        let wanted = self.paravirt.as_ref().is_none_or(|paravirt| paravirt.received(self.e1000.heads().1));
+        let now = self.now();
+        self.e1000.rx_report(wanted, now);
+        self.update();
     }
 
     /// Interrupts the guest if it is to be, and has the timer run out when that may change.
     pub fn update(&mut self) {
         let now = self.now();
-        if self.e1000.causes.update(now) {
+        let raises = self.e1000.causes.update(now);
+        if raises && self.paravirt.is_some() && self.line.is_message {
+            self.e1000.causes.clear(ICR_TXDW | ICR_RXT0);
+            self.e1000.causes.update(now);
+        }
+        self.tell();
+        if raises {
             self.raise();
         }
         let next = self.e1000.causes.deadline();
         if next != self.line.set {
             self.line.set = next;
             self.set_timer(next.map(|at| at.saturating_sub(now).max(1)));
+        }
+    }
+
+    /// Has the status block say which causes stand.
+    fn tell(&mut self) {
+        if let Some(paravirt) = &self.paravirt {
+            let causes = self.e1000.causes.peek() & self.e1000.causes.mask();
+            if std::mem::replace(&mut self.told, causes) != causes {
+                paravirt.tell(causes);
+            }
         }
     }
 

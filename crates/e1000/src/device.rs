@@ -83,6 +83,11 @@ pub struct E1000 {
     vet: u16,
     small: u16,
     plain: [u32; PLAIN.len()],
+    /// Where the driver says that its status block lies.
+    csb: u64,
+    /// Frames were received that nobody was told of; short ones among them.
+    received: bool,
+    received_small: bool,
     /// Few descriptors were left already when it was last looked.
     few: bool,
     /// Resets by the driver so far.
@@ -116,6 +121,9 @@ impl E1000 {
             vet: 0x8100,
             small: 0,
             plain: PLAIN.map(|at| if at == PBA { PBA_RESET } else { 0 }),
+            csb: 0,
+            received: false,
+            received_small: false,
             few: false,
             resets: 0,
         }
@@ -171,6 +179,8 @@ impl E1000 {
             TADV => of(Direction::Transmit).1.into(),
             RSRPD => self.small.into(),
             RXCSUM => self.rxcsum,
+            CSBAL => self.csb as u32,
+            CSBAH => (self.csb >> 32) as u32,
             RDBAL..RDTR => Register::at(at - RDBAL).map_or(0, |register| self.rx.read(register)),
             TDBAL..TIDV => Register::at(at - TDBAL).map_or(0, |register| self.tx.read(register)),
             at if STATISTICS.contains(&at) => self.stats.read(at),
@@ -216,6 +226,8 @@ impl E1000 {
             TADV => self.causes.set_absolute(Direction::Transmit, value as u16),
             RSRPD => self.small = value as u16 & 0xfff,
             RXCSUM => self.rxcsum = value & 0x3ff,
+            CSBAL => self.csb = self.csb & !0xffff_ffff | u64::from(value),
+            CSBAH => self.csb = self.csb & 0xffff_ffff | u64::from(value) << 32,
             RDBAL..RDTR | TDBAL..TIDV => return self.ring(at, value),
             at => {
                 if !self.filter.write(at, value)
@@ -270,6 +282,26 @@ impl E1000 {
         Effects { receives: register == tail, sends: false }
     }
 
+    /// Where the driver says that its status block lies; zero if it has none.
+    pub fn csb(&self) -> u64 {
+        self.csb
+    }
+
+    /// First descriptors that are not done, of both rings: TDH and RDH.
+    pub fn heads(&self) -> (u32, u32) {
+        (self.tx.read(Register::Head), self.rx.read(Register::Head))
+    }
+
+    /// As if TDT was written. What is no tail leaves the ring without descriptors.
+    pub fn set_tx_tail(&mut self, tail: u32) {
+        self.tx.write(Register::Tail, tail.min(u16::MAX.into()));
+    }
+
+    /// As if RDT was written.
+    pub fn set_rx_tail(&mut self, tail: u32) {
+        self.rx.write(Register::Tail, tail.min(u16::MAX.into()));
+    }
+
     /// Descriptors to be sent.
     pub fn tx_owned(&self) -> u32 {
         if self.tctl & TCTL_EN != 0 && self.is_linked() { self.tx.owned() } else { 0 }
@@ -320,9 +352,13 @@ impl E1000 {
         self.vet
     }
 
-    /// The first `count` descriptors are done, and written back where they asked for it: whether any did, and whether all of those may wait.
-    pub fn tx_done(&mut self, count: u32, (reports, may_wait): (bool, bool), now: u64) {
+    /// The first `count` descriptors are done.
+    pub fn tx_done(&mut self, count: u32) {
         self.tx.advance(count);
+    }
+
+    /// Descriptors were written back that asked for it: whether any did, and whether all of those may wait.
+    pub fn tx_report(&mut self, (reports, may_wait): (bool, bool), now: u64) {
         match (reports, may_wait) {
             (true, true) => self.causes.event(Direction::Transmit, now),
             (true, false) => self.causes.set(ICR_TXDW),
@@ -374,13 +410,23 @@ impl E1000 {
     }
 
     /// A frame of `len` bytes lies in the first `count` descriptors' buffers.
-    pub fn rx_done(&mut self, count: u32, to: [u8; 6], len: usize, now: u64) {
+    pub fn rx_done(&mut self, count: u32, to: [u8; 6], len: usize) {
         self.rx.advance(count);
         self.stats.passed(Way::In, to, len);
-        if len <= usize::from(self.small) {
+        self.received = true;
+        self.received_small |= len <= usize::from(self.small);
+    }
+
+    /// All frames of a batch are there. The driver is told if it wants to know.
+    pub fn rx_report(&mut self, wanted: bool, now: u64) {
+        let small = std::mem::take(&mut self.received_small);
+        if !std::mem::take(&mut self.received) {
+            return;
+        }
+        if wanted && small {
             self.causes.flush(Direction::Receive);
             self.causes.set(ICR_RXT0);
-        } else {
+        } else if wanted {
             self.causes.event(Direction::Receive, now);
         }
         let least = self.rx.count() >> ((self.rctl >> 8 & 3) + 1).min(3);

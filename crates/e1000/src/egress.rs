@@ -39,6 +39,7 @@ impl E1000Egress {
     fn deliver_to(&self, core: &mut Core, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let counters = &self.shared.received;
         let (mut frames, mut bytes, mut done) = (0, 0, 0);
+        core.look_for_room();
         for &pick in picks {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             let put = if Form::of(&frame, false) == Form::AsIs {
@@ -55,7 +56,7 @@ impl E1000Egress {
             done += 1;
         }
         counters.passed(frames, bytes);
-        core.update();
+        core.received();
         done
     }
 }
@@ -106,8 +107,7 @@ fn put(core: &mut Core, len: usize, mut read: impl FnMut(usize, *mut u8, usize) 
         let tagged = tag.map_or(0, |tag| u64::from(tag) << SPECIAL | VP << STATUS);
         memory.received(at, n as u64 | (DD | IXSM | ends) << STATUS | tagged);
     }
-    let now = core.now();
-    core.e1000.rx_done(count as u32, [head[0], head[1], head[2], head[3], head[4], head[5]], len, now);
+    core.e1000.rx_done(count as u32, [head[0], head[1], head[2], head[3], head[4], head[5]], len);
     Put::Done
 }
 

@@ -11,6 +11,7 @@ use netvale_wire::offload::MAX_HEADERS;
 use crate::core::{Core, Shared};
 use crate::headers::{ROOM, prepare};
 use crate::memory::Memory;
+use crate::paravirt::Paravirt;
 use crate::tx::{MAX_PIECES, Packet, Raw};
 
 /// Most descriptors of a batch.
@@ -66,8 +67,8 @@ impl E1000Ingress {
     }
 
     /// There are descriptors, and not just those without a packet's end that were looked at before.
-    fn has_news(&self, core: &Core) -> bool {
-        let owned = core.e1000.tx_owned();
+    fn has_news(&self, core: &mut Core) -> bool {
+        let owned = core.tx_owned();
         owned > 0 && self.waits != Some((core.epoch, owned))
     }
 
@@ -208,9 +209,7 @@ impl Ingress for E1000Ingress {
         let mut inside = shared.enter();
         if let Some(core) = inside.as_mut().filter(|core| core.epoch == self.epoch) {
             self.reported.iter().for_each(|(address, raw)| memory.sent(*address, *raw));
-            let now = core.now();
-            core.e1000.tx_done(self.taken, (!self.reported.is_empty(), self.may_wait), now);
-            core.update();
+            core.sent(self.taken, (!self.reported.is_empty(), self.may_wait));
         }
         self.taken = 0;
         self.reported.clear();
@@ -218,15 +217,23 @@ impl Ingress for E1000Ingress {
 
     fn arm(&mut self) -> bool {
         self.shared.set_asleep(true);
-        let news = self.shared.enter().as_ref().is_some_and(|core| self.has_news(core));
+        let shared = Arc::clone(&self.shared);
+        let mut inside = shared.enter();
+        let Some(core) = inside.as_mut() else { return false };
+        core.paravirt().into_iter().for_each(Paravirt::arm);
+        let news = self.has_news(core);
         if news {
             self.shared.set_asleep(false);
+            core.paravirt().into_iter().for_each(Paravirt::disarm);
         }
         news
     }
 
     fn disarm(&mut self) {
         self.shared.set_asleep(false);
+        if let Some(core) = self.shared.enter().as_ref() {
+            core.paravirt().into_iter().for_each(Paravirt::disarm);
+        }
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -5,12 +5,14 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`regs`] | registers and their bits |
+//! | [`driver`] | a driver for it |
 //! | [`eeprom`] | the EEPROM and its serial interface |
 //! | [`phy`] | the PHY behind MDI control |
 //! | [`causes`] | interrupt causes, delay timers, throttling |
 //! | [`core`] | what workers and the control thread share |
 //! | [`ingress`], [`egress`] | its queues, as a switch sees them |
 //! | [`memory`] | the guest's memory |
+//! | [`paravirt`] | the status block that spares register accesses |
 //! | [`port`] | a port: a socket, a thread, two queues |
 //! | [`vfio`] | the PCI function |
 //! | [`filter`] | which frames the receiver takes |
@@ -23,12 +25,14 @@
 pub mod causes;
 pub mod core;
 pub mod device;
+pub mod driver;
 pub mod eeprom;
 pub mod egress;
 pub mod filter;
 pub mod headers;
 pub mod ingress;
 pub mod memory;
+pub mod paravirt;
 pub mod phy;
 pub mod port;
 pub mod regs;

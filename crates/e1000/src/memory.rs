@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_vfio_user::dma::Dma;
 
+use crate::paravirt::{self, Paravirt};
 use crate::ring::DESCRIPTOR;
 use crate::tx::Raw;
 
@@ -27,6 +28,12 @@ impl Memory {
     pub fn at(&self, address: u64, len: u64) -> Option<*mut u8> {
         let (map, offset) = self.0.find(address, len)?;
         map.at(offset, len, 1).map(std::ptr::NonNull::as_ptr)
+    }
+
+    /// The status block at `address`, for rings that are that far.
+    pub fn paravirt(&self, address: u64, heads: (u32, u32)) -> Option<Paravirt> {
+        let (map, offset) = self.0.find(address, paravirt::BYTES)?;
+        Paravirt::new(map, offset, heads)
     }
 
     fn words(&self, address: u64) -> Option<&[AtomicU64; 2]> {

@@ -119,6 +119,11 @@ pub const RADV: u32 = 0x282c;
 /// Frames up to this length interrupt without delay (§13.4.32).
 pub const RSRPD: u32 = 0x2c00;
 
+/// Where the status block lies, low half: writing it is what takes effect; it reads as zero while there is none ([`crate::paravirt`]).
+pub const CSBAL: u32 = 0x2830;
+/// High half, written first.
+pub const CSBAH: u32 = 0x2834;
+
 /// The transmit ring (§13.4.36–13.4.40).
 pub const TDBAL: u32 = 0x3800;
 /// See [`TDBAL`].

@@ -57,10 +57,7 @@ impl E1000Device {
     fn register(&self, at: u32) -> u32 {
         let mut inside = self.shared.enter();
         let Some(core) = inside.as_mut() else { return 0 };
-        let value = core.e1000.read(at);
-        // Reading ICR takes the line down.
-        core.update();
-        value
+        core.read(at)
     }
 
     fn set(&self, at: u32, value: u32) {
@@ -76,9 +73,8 @@ impl E1000Device {
     /// The machine is gone: no memory, no interrupts, and a card as it was in the beginning.
     pub fn power_off(&self) {
         self.with(|core| {
-            core.e1000.reset();
-            core.memory = Memory::default();
-            core.epoch += 1;
+            core.reset();
+            core.set_memory(Memory::default());
             if let Err(e) = core.connect(None, false) {
                 tracing::warn!("an interrupt cannot be disconnected: {e}");
             }
@@ -148,18 +144,11 @@ impl Device for E1000Device {
     }
 
     fn memory_changed(&mut self, host: &Host) {
-        self.with(|core| {
-            core.memory = Memory::of(&host.dma);
-            core.epoch += 1;
-        });
+        self.with(|core| core.set_memory(Memory::of(&host.dma)));
     }
 
     fn reset(&mut self, _host: &Host) {
-        self.with(|core| {
-            core.e1000.reset();
-            core.epoch += 1;
-            core.update();
-        });
+        self.with(Core::reset);
     }
 
     fn timer(&self) -> Option<BorrowedFd<'_>> {

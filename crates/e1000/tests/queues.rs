@@ -1,5 +1,6 @@
 //! Both queues over a guest's memory, played by hand: what a driver would do, and what none would.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use netvale_e1000::core::{Core, Shared};
@@ -7,9 +8,11 @@ use netvale_e1000::device::{Card, E1000};
 use netvale_e1000::egress::E1000Egress;
 use netvale_e1000::ingress::E1000Ingress;
 use netvale_e1000::memory::Memory;
+use netvale_e1000::paravirt::{CAUSES_AT, RX_AT, TX_AT};
 use netvale_e1000::regs::*;
 use netvale_mem::Mapping;
 use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
 use netvale_port::{Batch, Egress, Ingress, Scratch};
 use netvale_vfio_user::dma::{Dma, Place};
@@ -21,6 +24,8 @@ const BASE: u64 = 0x4000_0000;
 const TX: u64 = 0;
 const RX: u64 = 0x1000;
 const COUNT: u64 = 64;
+/// The status block, and what lies in its entries: head, cur, need_kick; hwcur, hwtail, need_kick.
+const CSB: u64 = 0x2000;
 const BUFFERS: u64 = 0x1_0000;
 
 struct Card0 {
@@ -38,7 +43,7 @@ impl Card0 {
         let card = Card { mac: [2, 0, 0, 0, 0, 1], subsystem: 0, forced_interval: None };
         let shared = Shared::new(E1000::new(card)).unwrap();
         let this = Card0 { shared, words: Words::new(&map, 0, SIZE as usize / 4).unwrap(), _map: map };
-        this.with(|core| core.memory = Memory::of(&dma));
+        this.with(|core| core.set_memory(Memory::of(&dma)));
         this.up();
         this
     }
@@ -52,7 +57,7 @@ impl Card0 {
     }
 
     fn read(&self, at: u32) -> u32 {
-        self.with(|core| core.e1000.read(at))
+        self.with(|core| core.read(at))
     }
 
     /// As a driver begins.
@@ -248,4 +253,134 @@ fn nonsense() {
     ingress.take(&mut batch);
     assert_eq!(batch.len(), 1);
     ingress.release();
+}
+
+impl Card0 {
+    /// Word `k` of the driver's, or of the controller's, half of an entry.
+    fn word(&self, half: u64, k: u64) -> u32 {
+        self.words.load((CSB + half) as usize / 4 + k as usize)
+    }
+
+    fn set_word(&self, half: u64, k: u64, value: u32) {
+        self.words.store((CSB + half) as usize / 4 + k as usize, value);
+    }
+
+    fn with_block(&self) {
+        self.write(CSBAH, 0);
+        self.write(CSBAL, (BASE + CSB) as u32);
+        assert_eq!(self.read(CSBAL), (BASE + CSB) as u32);
+    }
+
+    fn standing(&self) -> u32 {
+        self.with(|core| core.e1000.causes.peek())
+    }
+}
+
+/// Objective: with a status block packets go without a register being written, both ways; kicks and interrupts are asked for only by who sleeps, and
+/// descriptors that are done are told of in the block whether they ask for it or not.
+#[test]
+fn status_block() {
+    let (from, to) = (Card0::new(), Card0::new());
+    let (mut ingress, mut batch) = (E1000Ingress::new(Arc::clone(&from.shared)), Batch::new());
+    let (egress, mut scratch) = (E1000Egress::new(Arc::clone(&to.shared)), Scratch::new());
+    from.with_block();
+    to.with_block();
+    assert_eq!(from.word(TX_AT.1, 2), 1, "kicks are wanted at first");
+    ingress.disarm();
+    assert_eq!((from.word(TX_AT.1, 2), to.word(RX_AT.1, 2)), (0, 0));
+    from.fill(BUFFERS, 4096);
+    // The second one without RS.
+    from.descriptor(TX, 0, BASE + BUFFERS, 100 | WHOLE);
+    from.descriptor(TX, 1, BASE + BUFFERS + 200, 60 | 0b11 << 24);
+    from.set_word(TX_AT.0, 0, 2);
+    assert!(ingress.arm());
+    ingress.take(&mut batch);
+    assert_eq!(batch.len(), 2);
+    // Room for one; then for both, without a register having been written.
+    (0..3).for_each(|i| to.descriptor(RX, i, BASE + BUFFERS + i * 2048, 0));
+    to.set_word(RX_AT.0, 0, 1);
+    assert_eq!(egress.deliver(&batch, &[0, 1], &mut scratch), 1);
+    assert_eq!((to.word(RX_AT.1, 1), to.standing() & ICR_RXT0), (1, 0), "nobody wants to know");
+    to.set_word(RX_AT.0, 0, 3);
+    to.set_word(RX_AT.0, 2, 1);
+    assert_eq!(egress.deliver(&batch, &[1], &mut scratch), 1);
+    assert_eq!((to.word(RX_AT.1, 1), to.standing() & ICR_RXT0), (2, ICR_RXT0));
+    assert_eq!((to.get64(RX + 8) >> 32 & 3, to.get64(RX + 24) & 0xffff), (3, 60));
+    // By pin causes stand until ICR is read; the block says so.
+    assert_eq!(to.words.load((CSB + CAUSES_AT) as usize / 4) & ICR_RXT0, ICR_RXT0);
+    to.read(ICR);
+    assert_eq!(to.words.load((CSB + CAUSES_AT) as usize / 4), 0);
+    ingress.release();
+    batch.clear();
+    assert_eq!((from.word(TX_AT.1, 0), from.standing() & ICR_TXDW), (2, 0));
+    // Asleep, it asks for a kick; a driver that wants to know is told.
+    assert!(!ingress.arm());
+    assert_eq!(from.word(TX_AT.1, 2), 1);
+    from.set_word(TX_AT.0, 2, 1);
+    from.descriptor(TX, 2, BASE + BUFFERS, 60 | WHOLE);
+    from.set_word(TX_AT.0, 0, 3);
+    ingress.take(&mut batch);
+    ingress.release();
+    assert_eq!((from.word(TX_AT.1, 0), from.standing() & ICR_TXDW), (3, ICR_TXDW));
+}
+
+/// Objective: by message, what the block tells of does not stand as a cause, so that interrupts go on without ICR being read, and ITR still holds
+/// them apart; other causes stand, and are told.
+#[test]
+fn status_block_by_message() {
+    let card = Card0::new();
+    let bell = Doorbell::new().unwrap();
+    card.with_block();
+    card.with(|core| core.connect(Some(bell.as_fd()), true)).unwrap();
+    let (mut ingress, mut batch) = (E1000Ingress::new(Arc::clone(&card.shared)), Batch::new());
+    let mut send = |i: u64| {
+        card.descriptor(TX, i, BASE + BUFFERS, 60 | WHOLE);
+        card.set_word(TX_AT.0, 0, i as u32 + 1);
+        ingress.take(&mut batch);
+        ingress.release();
+        batch.clear();
+    };
+    card.set_word(TX_AT.0, 2, 1);
+    for i in 0..3 {
+        send(i);
+        assert!(bell.drain(), "{i}");
+        assert_eq!(card.standing() & ICR_TXDW, 0);
+    }
+    card.write(IMS, ICR_LSC);
+    card.with(|core| core.e1000.set_cable(false));
+    card.with(Core::update);
+    assert_eq!((bell.drain(), card.words.load((CSB + CAUSES_AT) as usize / 4)), (true, ICR_LSC));
+    assert_eq!(card.read(ICR) & ICR_LSC, ICR_LSC);
+    card.with(|core| core.e1000.set_cable(true));
+    card.read(ICR);
+    bell.drain();
+    // A quarter of a second apart.
+    card.write(ITR, 0xffff);
+    send(3);
+    assert!(bell.drain(), "the first one is on time");
+    send(4);
+    assert!(!bell.drain() && card.with(|core| core.e1000.causes.deadline()).is_some());
+}
+
+/// Objective: a block that lies nowhere, or not at a multiple of 64, is none, and reads so; nonsense in it sends nothing; it is over with a reset,
+/// and with the memory.
+#[test]
+fn status_blocks_that_are_none() {
+    let card = Card0::new();
+    for at in [BASE + SIZE - 64, BASE + CSB + 4, 0x10, BASE + SIZE] {
+        card.write(CSBAL, at as u32);
+        assert_eq!((card.read(CSBAL), card.with(|core| core.paravirt().is_none())), (0, true), "{at:#x}");
+    }
+    card.with_block();
+    let (mut ingress, mut batch) = (E1000Ingress::new(Arc::clone(&card.shared)), Batch::new());
+    for head in [64, 0x1_0001, 0xffff, u32::MAX] {
+        card.set_word(TX_AT.0, 0, head);
+        ingress.take(&mut batch);
+        assert!(batch.is_empty() && !ingress.arm(), "{head:#x}");
+    }
+    card.up();
+    assert_eq!(card.read(CSBAL), 0);
+    card.with_block();
+    card.with(|core| core.set_memory(Memory::default()));
+    assert_eq!(card.read(CSBAL), 0);
 }

@@ -19,6 +19,7 @@
 //! | [`ring_out`] | egress to a local application's rx ring |
 //! | [`slot`] | a cell that one thread is in at a time |
 //! | [`soft`] | checksum and segmentation for destinations that lack the offload |
+//! | [`trouble`] | how workers report a peer that breaks the rules |
 //! | [`wrap`] | loopback, fault injector, mirror: around any of them |
 
 pub mod batch;
@@ -31,6 +32,7 @@ pub mod ring_in;
 pub mod ring_out;
 pub mod slot;
 pub mod soft;
+pub mod trouble;
 pub mod wrap;
 
 use std::os::fd::BorrowedFd;

@@ -50,10 +50,12 @@ fn sending() {
     assert_eq!((e.tx_owned(), e.tx_address(1)), (2, Some(0x1010)));
     let raw = |command: u64| [0x5000, 60 | command << 24];
     assert!(e.tx_step(raw(0b1001)).ends && e.packet().len == 60);
-    e.tx_done(1, (true, false), 0);
+    e.tx_done(1);
+    e.tx_report((true, false), 0);
     assert_eq!(e.read(ICR), ICR_TXDW);
     e.write(TIDV, 8);
-    e.tx_done(1, (true, true), 1000);
+    e.tx_done(1);
+    e.tx_report((true, true), 1000);
     assert_eq!((e.read(ICR), e.read(TDH)), (ICR_TXQE, 2));
     e.causes.update(1000 + 8 * 1024);
     assert_eq!(e.read(ICR), ICR_TXDW);
@@ -72,7 +74,8 @@ fn receiving() {
     assert!(e.takes(&head, 60));
     let causes: Vec<u32> = (0..12)
         .map(|_| {
-            e.rx_done(1, MAC, 60, 0);
+            e.rx_done(1, MAC, 60);
+            e.rx_report(true, 0);
             e.read(ICR)
         })
         .collect();
@@ -98,11 +101,14 @@ fn small_frames() {
     e.write(RSRPD, 128);
     e.read(ICR);
     let received = |e: &mut E1000| e.read(ICR) & ICR_RXT0 != 0;
-    e.rx_done(1, MAC, 1500, 0);
+    e.rx_done(1, MAC, 1500);
+    e.rx_report(true, 0);
     assert!(!received(&mut e));
-    e.rx_done(1, MAC, 100, 0);
+    e.rx_done(1, MAC, 100);
+    e.rx_report(true, 0);
     assert!(received(&mut e));
-    e.rx_done(1, MAC, 1500, 0);
+    e.rx_done(1, MAC, 1500);
+    e.rx_report(true, 0);
     assert!(!received(&mut e));
     e.write(RDTR, 100 | RDTR_FPD);
     assert!(received(&mut e));

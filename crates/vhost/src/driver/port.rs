@@ -56,20 +56,7 @@ impl fmt::Display for Target {
 const RETRY: Duration = Duration::from_millis(200);
 
 /// How workers tell the control thread of a device that breaks the rules.
-#[derive(Clone)]
-pub struct Trouble {
-    bell: Arc<Doorbell>,
-    why: Arc<Mutex<Option<BadDevice>>>,
-}
-
-impl Trouble {
-    /// The device is to be given up.
-    #[cold]
-    pub fn report(&self, why: BadDevice) {
-        *self.why.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
-        self.bell.ring();
-    }
-}
+pub type Trouble = netvale_port::trouble::Trouble<BadDevice>;
 
 /// What the port is doing, for `netvale show`.
 #[derive(Clone, Debug, Default)]
@@ -122,7 +109,7 @@ impl VirtioPort {
             PciDevice::open(address).map_err(VhostError::Device)?;
         }
         let bell = || Doorbell::new().map_err(step("make an eventfd"));
-        let trouble = Trouble { bell: Arc::new(bell()?), why: Arc::default() };
+        let trouble = Trouble::new().map_err(step("make an eventfd"))?;
         let shared = Arc::new(Shared { state: Mutex::default(), stop: bell()?, trouble: trouble.clone() });
         let (mut slots, mut calls) = (Vec::new(), Vec::new());
         let (mut egress, mut ingress) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
@@ -201,7 +188,7 @@ impl Driver {
         let connection = socket().map_err(NoDevice::System)?;
         rustix::net::connect(&connection, &address).map_err(NoDevice::System)?;
         let ends = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(NoDevice::System)?;
-        for (fd, data) in [(self.shared.stop.as_fd(), 0), (self.shared.trouble.bell.as_fd(), 1)] {
+        for (fd, data) in [(self.shared.stop.as_fd(), 0), (self.shared.trouble.as_fd(), 1)] {
             let flags = epoll::EventFlags::IN;
             epoll::add(&ends, fd, epoll::EventData::new_u64(data), flags).map_err(NoDevice::System)?;
         }
@@ -275,7 +262,7 @@ impl Driver {
         news: impl Fn(bool) -> Result<(), NoDevice>,
     ) -> Result<(), NoDevice> {
         loop {
-            let mut fds = [one, other, self.shared.stop.as_fd(), self.shared.trouble.bell.as_fd()]
+            let mut fds = [one, other, self.shared.stop.as_fd(), self.shared.trouble.as_fd()]
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
             let _ = poll(&mut fds, None);
             let [one, other, stop, trouble] = fds.map(|f| !f.revents().is_empty());
@@ -283,9 +270,7 @@ impl Driver {
                 return Ok(());
             }
             if trouble {
-                self.shared.trouble.bell.drain();
-                let why = self.shared.trouble.why.lock().unwrap_or_else(PoisonError::into_inner).take();
-                return Err(why.map_or(NoDevice::Closed, NoDevice::Bad));
+                return Err(self.shared.trouble.take().map_or(NoDevice::Closed, NoDevice::Bad));
             }
             if one || other {
                 news(other)?;

@@ -1,0 +1,133 @@
+//! The driver's memory: one sealed memfd with status block, rings and buffers.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use netvale_mem::Mapping;
+use netvale_mem::csb::Csb;
+use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::words::Words;
+use rustix::io::Errno;
+
+use crate::paravirt::{BYTES, CAUSES_AT};
+use crate::ring::DESCRIPTOR;
+
+/// Where the card finds the first byte: any number will do that is no address of ours, so that a mix-up is found out.
+pub const GUEST: u64 = 0x1_0000_0000;
+/// Bytes of a buffer (RCTL.BSIZE is zero).
+pub const BUF: usize = 2048;
+const PAGE: u64 = 4096;
+
+/// Which ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// What is sent.
+    Out,
+    /// What is received.
+    In,
+}
+
+/// The memory.
+pub struct Ram {
+    fd: OwnedFd,
+    map: Arc<Mapping>,
+    slots: u32,
+}
+
+impl Ram {
+    /// Memory for two rings of so many descriptors, a power of two.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new(slots: u32) -> Result<Ram, Errno> {
+        let len = Self::buffers_at(slots) + 2 * u64::from(slots) * BUF as u64;
+        let (fd, map, _) = sealed_memfd("netvale-e1000", len, Pages::Ordinary)?;
+        let ram = Ram { fd, map: Arc::new(map), slots };
+        for way in [Way::Out, Way::In] {
+            (0..slots).for_each(|i| ram.word(way, i, 0).store(GUEST + ram.buffer_at(way, i), Ordering::Relaxed));
+        }
+        Ok(ram)
+    }
+
+    fn ring_bytes(slots: u32) -> u64 {
+        (u64::from(slots) * DESCRIPTOR).next_multiple_of(PAGE)
+    }
+
+    fn buffers_at(slots: u32) -> u64 {
+        PAGE + 2 * Self::ring_bytes(slots)
+    }
+
+    /// Descriptors of each ring.
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// Where the card finds a ring.
+    pub fn ring(&self, way: Way) -> u64 {
+        GUEST + self.ring_at(way)
+    }
+
+    /// Where the card finds the status block.
+    pub fn block(&self) -> u64 {
+        GUEST
+    }
+
+    fn ring_at(&self, way: Way) -> u64 {
+        PAGE + if way == Way::In { Self::ring_bytes(self.slots) } else { 0 }
+    }
+
+    fn buffer_at(&self, way: Way, i: u32) -> u64 {
+        let first = if way == Way::In { u64::from(self.slots) } else { 0 };
+        Self::buffers_at(self.slots) + (first + u64::from(i % self.slots)) * BUF as u64
+    }
+
+    fn at(&self, offset: u64) -> NonNull<u8> {
+        // SAFETY: offsets of rings and buffers lie inside the mapping, which `new` made large enough.
+        unsafe { self.map.start().add(offset as usize) }
+    }
+
+    /// Buffer `i` of a ring; one that there is not is another one.
+    #[inline]
+    pub fn buffer(&self, way: Way, i: u32) -> NonNull<u8> {
+        self.at(self.buffer_at(way, i))
+    }
+
+    /// A half of descriptor `i`: 0 its address, 1 the rest.
+    #[inline]
+    pub fn word(&self, way: Way, i: u32, half: u64) -> &AtomicU64 {
+        let at = self.at(self.ring_at(way) + u64::from(i % self.slots) * DESCRIPTOR + half % 2 * 8);
+        // SAFETY: eight aligned bytes of a ring, which both sides only access atomically; they live as long as self.
+        unsafe { AtomicU64::from_ptr(at.as_ptr().cast()) }
+    }
+
+    /// A ring's entry of the status block.
+    pub fn csb(&self, (atok, ktoa): (u64, u64)) -> Option<Csb> {
+        Csb::new(&self.map, atok, ktoa)
+    }
+
+    /// The causes that the status block tells of.
+    pub fn causes(&self) -> Option<Words> {
+        Words::new(&self.map, CAUSES_AT, 1)
+    }
+
+    /// As in the beginning.
+    pub fn clear_block(&self) {
+        if let Some(words) = Words::new(&self.map, 0, BYTES as usize / 4) {
+            (0..BYTES as usize / 4).for_each(|i| words.store(i, 0));
+        }
+    }
+
+    /// The whole of it.
+    pub fn mapping(&self) -> &Arc<Mapping> {
+        &self.map
+    }
+}
+
+impl AsFd for Ram {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,144 @@
+//! The ring that the driver receives on.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use netvale_mem::csb::Csb;
+use netvale_mem::notify::{arm, disarm};
+
+use super::ram::{BUF, Ram, Way};
+use super::{BadCard, DONE, END, Registers};
+use crate::regs::{ICR, ICR_LSC, ICR_RXT0, ICR_TXDW, IMC, IMS, RDT};
+
+/// Descriptors given back before the card is told by a register.
+const REFILL: u32 = 32;
+
+/// A frame that came.
+#[derive(Clone, Copy, Debug)]
+pub struct Received {
+    /// Where it lies.
+    pub at: *const u8,
+    /// Its bytes.
+    pub len: u32,
+    /// It is whole: one that is not fit no buffer, which no card does that does not take long frames.
+    pub is_whole: bool,
+}
+
+/// A ring that runs.
+pub struct RxRing {
+    ram: Arc<Ram>,
+    registers: Arc<dyn Registers>,
+    csb: Option<Csb>,
+    /// The next descriptor to look at, and the first one of frames that are still in use.
+    next: u32,
+    held: u32,
+    /// What RDT was last set to.
+    told: u32,
+    /// Interrupts are asked for by register.
+    armed: bool,
+    /// What wakes it then.
+    causes: u32,
+}
+
+impl RxRing {
+    /// A fresh ring, whose descriptors the card is given. Who sleeps on it may be waiting for packets to be sent, too.
+    pub fn new(ram: &Arc<Ram>, registers: &Arc<dyn Registers>, csb: Option<Csb>, combines: bool) -> RxRing {
+        let (ram, registers, told) = (Arc::clone(ram), Arc::clone(registers), ram.slots() - 1);
+        let causes = ICR_RXT0 | if combines { ICR_TXDW } else { 0 };
+        let this = RxRing { ram, registers, csb, next: 0, held: 0, told, armed: false, causes };
+        if let Some(csb) = &this.csb {
+            csb.publish_head(told, told);
+        }
+        this.registers.write(RDT, told);
+        this
+    }
+
+    fn ahead(&self, i: u32, by: u32) -> u32 {
+        i.wrapping_add(by) & (self.ram.slots() - 1)
+    }
+
+    /// The next frame.
+    ///
+    /// # Errors
+    /// [`BadCard`].
+    #[inline]
+    pub fn take(&mut self) -> Result<Option<Received>, BadCard> {
+        if !self.has_news()? {
+            return Ok(None);
+        }
+        let word = self.ram.word(Way::In, self.next, 1).load(Ordering::Acquire);
+        let len = (word & 0xffff) as u32;
+        if len as usize > BUF {
+            return Err(BadCard::Length(len));
+        }
+        let at = self.ram.buffer(Way::In, self.next).as_ptr().cast_const();
+        self.next = self.ahead(self.next, 1);
+        Ok(Some(Received { at, len, is_whole: word & END != 0 }))
+    }
+
+    #[inline]
+    fn has_news(&self) -> Result<bool, BadCard> {
+        if self.next == self.told {
+            return Ok(false);
+        }
+        let Some(csb) = &self.csb else {
+            return Ok(self.ram.word(Way::In, self.next, 1).load(Ordering::Acquire) & DONE != 0);
+        };
+        let (head, mask) = (csb.hwtail(), self.ram.slots() - 1);
+        if head > mask || head.wrapping_sub(self.next) & mask > self.told.wrapping_sub(self.next) & mask {
+            return Err(BadCard::Head(head));
+        }
+        Ok(head != self.next)
+    }
+
+    /// All frames taken are used: their buffers are the card's again.
+    #[inline]
+    pub fn give_back(&mut self) {
+        while self.held != self.next {
+            self.ram.word(Way::In, self.held, 1).store(0, Ordering::Relaxed);
+            self.held = self.ahead(self.held, 1);
+        }
+        let told = self.ahead(self.held, self.ram.slots() - 1);
+        if let Some(csb) = &self.csb {
+            csb.publish_head(told, told);
+            self.told = told;
+        } else if told.wrapping_sub(self.told) & (self.ram.slots() - 1) >= REFILL.min(self.ram.slots() / 4) {
+            fence(Ordering::SeqCst);
+            self.told = told;
+            self.registers.write(RDT, told);
+        }
+    }
+
+    /// Asks for an interrupt with the next frame. Returns whether there is one already.
+    pub fn arm(&mut self) -> bool {
+        match &self.csb {
+            Some(csb) => arm(csb.appl_need_kick()),
+            None if !self.armed => {
+                self.armed = true;
+                self.registers.write(IMS, self.causes);
+            }
+            None => {}
+        }
+        self.has_news().unwrap_or(true)
+    }
+
+    /// No interrupts for frames.
+    pub fn disarm(&mut self) {
+        match &self.csb {
+            Some(csb) => disarm(csb.appl_need_kick()),
+            None if std::mem::take(&mut self.armed) => self.registers.write(IMC, self.causes),
+            None => {}
+        }
+    }
+
+    /// An interrupt came. The causes that an ICR has are read, which lets the next one come; with a status block only if it says that there are some.
+    pub fn interrupted(&mut self) -> u32 {
+        let has_causes = self.csb.is_none() || self.ram.causes().is_some_and(|causes| causes.load(0) != 0);
+        if has_causes { self.registers.read(ICR) } else { 0 }
+    }
+
+    /// The interrupts asked for while the driver runs: with a status block, which has a say of its own, all.
+    pub fn causes(has_block: bool) -> u32 {
+        ICR_LSC | if has_block { ICR_RXT0 | ICR_TXDW } else { 0 }
+    }
+}

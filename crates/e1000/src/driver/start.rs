@@ -1,0 +1,104 @@
+//! From reset to running (§14).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+use super::ram::{Ram, Way};
+use super::rx::RxRing;
+use super::tx::TxRing;
+use super::{Registers, Wish};
+use crate::paravirt::{RX_AT, TX_AT};
+use crate::regs::*;
+
+/// For the card's reset.
+const LIMIT: Duration = Duration::from_secs(2);
+/// Auto-negotiation decides the speed.
+const CTRL_ASDE: u32 = 1 << 5;
+/// Collision threshold and distance (§13.4.33), of no meaning with full duplex; gaps between frames (§13.4.34).
+const TCTL_COLLISIONS: u32 = 0x0f << 4 | 0x40 << 12;
+const TIPG: u32 = 0x0410;
+const GAPS: u32 = 10 | 8 << 10 | 6 << 20;
+
+/// Why a card does not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NotStarted {
+    /// The reset bit does not clear.
+    #[error("the card does not end its reset")]
+    Reset,
+    /// Rings that cannot be.
+    #[error("a ring has a power of two of 8 to 4096 descriptors, not {0}")]
+    Slots(u32),
+}
+
+/// A card that runs.
+pub struct Started {
+    /// What it sends from.
+    pub tx: TxRing,
+    /// What it receives into.
+    pub rx: RxRing,
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+    /// It has a status block.
+    pub has_block: bool,
+}
+
+/// Resets the card and starts both rings, for all frames that there are: the card becomes a port.
+///
+/// # Errors
+/// [`NotStarted`].
+pub fn start(registers: &Arc<dyn Registers>, ram: &Arc<Ram>, wish: Wish) -> Result<Started, NotStarted> {
+    let slots = ram.slots();
+    if !slots.is_power_of_two() || !(8..=4096).contains(&slots) {
+        return Err(NotStarted::Slots(slots));
+    }
+    reset(&**registers)?;
+    let write = |at, value| registers.write(at, value);
+    let mac = address(registers.read(RA.start), registers.read(RA.start + 4));
+    MTA.step_by(4).for_each(|at| write(at, 0));
+    for (way, low, high, length) in [(Way::Out, TDBAL, TDBAH, TDLEN), (Way::In, RDBAL, RDBAH, RDLEN)] {
+        write(low, ram.ring(way) as u32);
+        write(high, (ram.ring(way) >> 32) as u32);
+        write(length, slots * crate::ring::DESCRIPTOR as u32);
+    }
+    let has_block = wish.csb && find_block(&**registers, ram);
+    let csb = |at| ram.csb(at).filter(|_| has_block);
+    write(TIPG, GAPS);
+    write(RCTL, RCTL_EN | RCTL_UPE | RCTL_MPE | RCTL_BAM | RCTL_SECRC);
+    write(TCTL, TCTL_EN | TCTL_PSP | TCTL_COLLISIONS);
+    let tx = TxRing::new(ram, registers, csb(TX_AT), wish.combine);
+    let rx = RxRing::new(ram, registers, csb(RX_AT), wish.combine > 0);
+    write(IMS, RxRing::causes(has_block));
+    Ok(Started { tx, rx, mac, has_block })
+}
+
+fn reset(registers: &dyn Registers) -> Result<(), NotStarted> {
+    registers.write(IMC, u32::MAX);
+    registers.write(CTRL, CTRL_RST);
+    let began = Instant::now();
+    while registers.read(CTRL) & CTRL_RST != 0 {
+        if began.elapsed() > LIMIT {
+            return Err(NotStarted::Reset);
+        }
+        std::thread::yield_now();
+    }
+    registers.write(IMC, u32::MAX);
+    registers.read(ICR);
+    registers.write(CTRL, CTRL_SLU | CTRL_ASDE);
+    Ok(())
+}
+
+fn address(low: u32, high: u32) -> [u8; 6] {
+    let (l, h) = (low.to_le_bytes(), high.to_le_bytes());
+    [l[0], l[1], l[2], l[3], h[0], h[1]]
+}
+
+/// Tells the card where the status block lies. Returns whether it has taken it: a card without one reads as zero there.
+fn find_block(registers: &dyn Registers, ram: &Ram) -> bool {
+    ram.clear_block();
+    registers.write(CSBAH, (ram.block() >> 32) as u32);
+    registers.write(CSBAL, ram.block() as u32);
+    // The low half may be zero itself.
+    registers.read(CSBAH) == (ram.block() >> 32) as u32
+}

@@ -1,0 +1,111 @@
+//! The ring that the driver sends on.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use netvale_mem::csb::Csb;
+use netvale_mem::notify::wanted;
+
+use super::ram::{BUF, Ram, Way};
+use super::{BadCard, COMMAND, DONE, Registers};
+use crate::regs::TDT;
+
+/// A ring that runs.
+pub struct TxRing {
+    ram: Arc<Ram>,
+    registers: Arc<dyn Registers>,
+    csb: Option<Csb>,
+    /// Descriptors from `done` up to `next` are the card's, or ours to tell it of.
+    next: u32,
+    done: u32,
+    /// What TDT was last set to.
+    told: u32,
+    /// Packets that may wait for others to be sent.
+    combine: u32,
+}
+
+impl TxRing {
+    /// A fresh ring.
+    pub fn new(ram: &Arc<Ram>, registers: &Arc<dyn Registers>, csb: Option<Csb>, combine: u32) -> TxRing {
+        let (ram, registers) = (Arc::clone(ram), Arc::clone(registers));
+        TxRing { ram, registers, csb, next: 0, done: 0, told: 0, combine }
+    }
+
+    fn distance(&self, from: u32, to: u32) -> u32 {
+        to.wrapping_sub(from) & (self.ram.slots() - 1)
+    }
+
+    /// Descriptors that can be filled.
+    #[inline]
+    pub fn free(&self) -> u32 {
+        self.ram.slots() - 1 - self.distance(self.done, self.next)
+    }
+
+    /// Takes back what is sent.
+    ///
+    /// # Errors
+    /// [`BadCard::Head`].
+    #[inline]
+    pub fn reclaim(&mut self) -> Result<(), BadCard> {
+        let Some(csb) = &self.csb else {
+            while self.done != self.told && self.word(self.done) & DONE != 0 {
+                self.done = (self.done + 1) & (self.ram.slots() - 1);
+            }
+            return Ok(());
+        };
+        let head = csb.hwtail();
+        if head >= self.ram.slots() || self.distance(self.done, head) > self.distance(self.done, self.next) {
+            return Err(BadCard::Head(head));
+        }
+        self.done = head;
+        Ok(())
+    }
+
+    fn word(&self, i: u32) -> u64 {
+        self.ram.word(Way::Out, i, 1).load(Ordering::Acquire)
+    }
+
+    /// The next buffer, if there is one.
+    #[inline]
+    pub fn buffer(&self) -> Option<*mut u8> {
+        (self.free() > 0).then(|| self.ram.buffer(Way::Out, self.next).as_ptr())
+    }
+
+    /// What lies in that buffer is a frame of `len` bytes.
+    #[inline]
+    pub fn push(&mut self, len: usize) {
+        let word = len.min(BUF) as u64 | COMMAND;
+        self.ram.word(Way::Out, self.next, 1).store(word, Ordering::Relaxed);
+        self.next = (self.next + 1) & (self.ram.slots() - 1);
+    }
+
+    /// Tells the card of frames that were pushed, when it is time to.
+    #[inline]
+    pub fn publish(&mut self) {
+        if let Some(csb) = &self.csb {
+            if csb.head() != self.next {
+                csb.publish_head(self.next, self.next);
+                if wanted(csb.kern_need_kick()) {
+                    self.tell();
+                }
+            }
+        } else if self.told != self.next && self.is_time() {
+            self.tell();
+        }
+    }
+
+    /// Send Combining: not before all that the card knows of is sent, unless too many wait.
+    fn is_time(&self) -> bool {
+        if self.combine == 0 || self.distance(self.told, self.next) > self.combine || self.told == self.done {
+            return true;
+        }
+        self.word(self.told.wrapping_sub(1)) & DONE != 0
+    }
+
+    fn tell(&mut self) {
+        // Descriptors before the register, which a device may reach by another way.
+        fence(Ordering::SeqCst);
+        self.told = self.next;
+        self.registers.write(TDT, self.next);
+    }
+}

@@ -1,0 +1,212 @@
+//! Our driver on our card, without a hypervisor in between.
+#![allow(unsafe_code)]
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use netvale_e1000::core::Shared;
+use netvale_e1000::device::{Card, E1000};
+use netvale_e1000::driver::queues::{DriverEgress, DriverIngress, Rings, Trouble};
+use netvale_e1000::driver::ram::{GUEST, Ram};
+use netvale_e1000::driver::start::start;
+use netvale_e1000::driver::{Registers, Wish};
+use netvale_e1000::egress::E1000Egress;
+use netvale_e1000::ingress::E1000Ingress;
+use netvale_e1000::memory::Memory;
+use netvale_e1000::regs::{CSBAL, TDT};
+use netvale_mem::notify::Doorbell;
+use netvale_port::{Batch, Egress, Ingress, Scratch};
+use netvale_vfio_user::dma::{Dma, Place};
+
+/// Register accesses as a hypervisor would carry them.
+struct Direct {
+    shared: Arc<Shared>,
+    tails: AtomicU64,
+}
+
+impl Registers for Direct {
+    fn read(&self, at: u32) -> u32 {
+        self.shared.enter().as_mut().unwrap().read(at)
+    }
+
+    fn write(&self, at: u32, value: u32) {
+        self.tails.fetch_add(u64::from(at == TDT), Ordering::Relaxed);
+        if self.shared.enter().as_mut().unwrap().write(at, value).sends {
+            self.shared.kick();
+        }
+    }
+}
+
+struct Pair {
+    direct: Arc<Direct>,
+    has_block: bool,
+    /// The driver's queues, and the card's.
+    driver: (DriverEgress, DriverIngress),
+    card: (E1000Egress, E1000Ingress),
+    trouble: Trouble,
+    scratch: Scratch,
+    ram: Arc<Ram>,
+}
+
+impl Pair {
+    fn new(wish: Wish) -> Pair {
+        let card = Card { mac: [2, 0, 0, 0, 0, 9], subsystem: 0, forced_interval: None };
+        let shared = Shared::new(E1000::new(card)).unwrap();
+        let ram = Arc::new(Ram::new(wish.slots).unwrap());
+        let (mut dma, call) = (Dma::default(), Doorbell::new().unwrap());
+        let fd = ram.as_fd().try_clone_to_owned().unwrap();
+        dma.map(Place { flags: 3, offset: 0, address: GUEST, size: ram.mapping().len() as u64 }, Some(&fd)).unwrap();
+        let mut inside = shared.enter();
+        let core = inside.as_mut().unwrap();
+        core.set_memory(Memory::of(&dma));
+        core.connect(Some(call.as_fd()), true).unwrap();
+        drop(inside);
+        let direct = Arc::new(Direct { shared: Arc::clone(&shared), tails: AtomicU64::new(0) });
+        let started = start(&(Arc::clone(&direct) as Arc<dyn Registers>), &ram, wish).unwrap();
+        assert_eq!(started.mac, card.mac);
+        let (rings, trouble) = (Arc::<Rings>::default(), Trouble::new().unwrap());
+        *rings.tx.enter() = Some(started.tx);
+        *rings.rx.enter() = Some(started.rx);
+        let link = Arc::new(Doorbell::new().unwrap());
+        let egress = DriverEgress::new(Arc::clone(&rings), trouble.clone());
+        let ingress = DriverIngress::new(rings, trouble.clone(), call, link);
+        let card = (E1000Egress::new(Arc::clone(&shared)), E1000Ingress::new(shared));
+        let has_block = started.has_block;
+        Pair { direct, has_block, driver: (egress, ingress), card, trouble, scratch: Scratch::new(), ram }
+    }
+
+    fn tails(&self) -> u64 {
+        self.direct.tails.load(Ordering::Relaxed)
+    }
+}
+
+fn frame(tag: u32, len: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..len).map(|i| (i as u32 * 7 + tag) as u8).collect();
+    (bytes[0], bytes[12]) = (2, 8);
+    bytes
+}
+
+fn copies(batch: &Batch) -> Vec<Vec<u8>> {
+    let copy = |f: netvale_port::FrameRef<'_>| {
+        let mut bytes = vec![0; f.len()];
+        f.copy_out(0, &mut bytes);
+        bytes
+    };
+    batch.iter().map(copy).collect()
+}
+
+/// Delivers as a switch would.
+fn deliver(to: &dyn Egress, frames: &[Vec<u8>], scratch: &mut Scratch) -> usize {
+    let mut batch = Batch::new();
+    for bytes in frames {
+        // SAFETY: the frames outlive the batch.
+        unsafe { batch.push(bytes.as_ptr(), bytes.len() as u32) };
+    }
+    let picks: Vec<u16> = (0..frames.len() as u16).collect();
+    to.deliver(&batch, &picks, scratch)
+}
+
+fn take(from: &mut dyn Ingress) -> Vec<Vec<u8>> {
+    let mut batch = Batch::new();
+    from.take(&mut batch);
+    let frames = copies(&batch);
+    batch.clear();
+    from.release();
+    frames
+}
+
+const WAYS: [Wish; 3] = [
+    Wish { slots: 64, csb: false, combine: 0 },
+    Wish { slots: 64, csb: false, combine: 8 },
+    Wish { slots: 64, csb: true, combine: 0 },
+];
+
+/// Objective: frames of all lengths go both ways, many times around the rings, whichever way registers are written; short ones are padded.
+#[test]
+fn both_ways() {
+    for wish in WAYS {
+        let mut p = Pair::new(wish);
+        assert_eq!(p.has_block, wish.csb);
+        for round in 0..100u32 {
+            let frames: Vec<_> =
+                (0..20).map(|i| frame(round + i, 60 + (round as usize * 31 + i as usize * 97) % 1454)).collect();
+            assert_eq!(deliver(&p.driver.0, &frames, &mut p.scratch), 20, "{wish:?} {round}");
+            let mut got = take(&mut p.card.1);
+            // Combined: what waited goes when what was before it is sent.
+            while got.len() < 20 {
+                p.driver.1.woken();
+                let more = take(&mut p.card.1);
+                assert!(!more.is_empty(), "{wish:?} {round}: {}", got.len());
+                got.extend(more);
+            }
+            assert!(got == frames, "{wish:?} {round}");
+            assert_eq!(deliver(&p.card.0, &frames, &mut p.scratch), 20, "{wish:?} {round}");
+            assert!(take(&mut p.driver.1) == frames, "{wish:?} {round}");
+        }
+        assert_eq!(deliver(&p.driver.0, &[frame(1, 20)], &mut p.scratch), 1);
+        assert_eq!(take(&mut p.card.1)[0].len(), 60);
+        assert!(p.trouble.take().is_none());
+    }
+}
+
+/// Objective: each batch is a register access; with Send Combining only one while packets are on their way; with a status block only one when the
+/// card sleeps.
+#[test]
+fn register_accesses() {
+    let one = |i: u32| [frame(i, 60)];
+    let [mut base, mut combined, mut block] = WAYS.map(Pair::new);
+    for p in [&mut base, &mut combined, &mut block] {
+        assert!(!p.card.1.arm());
+        (0..6).for_each(|i| assert_eq!(deliver(&p.driver.0, &one(i), &mut p.scratch), 1));
+    }
+    assert_eq!((base.tails(), combined.tails()), (6, 1));
+    assert_eq!(block.tails(), 6, "it sleeps all the time");
+    block.card.1.disarm();
+    (0..50).for_each(|i| assert_eq!(deliver(&block.driver.0, &one(i), &mut block.scratch), 1));
+    assert_eq!((block.tails(), take(&mut block.card.1).len()), (6, 56));
+    // More than may wait.
+    (0..4).for_each(|i| assert_eq!(deliver(&combined.driver.0, &one(i), &mut combined.scratch), 1));
+    assert_eq!((combined.tails(), take(&mut combined.card.1).len()), (2, 10));
+}
+
+/// Objective: with the ring full, frames are refused, not lost; a sleeper is woken by a frame, and by none that it has seen.
+#[test]
+fn full_and_asleep() {
+    for wish in WAYS {
+        let mut p = Pair::new(wish);
+        let frames: Vec<_> = (0..100).map(|i| frame(i, 60)).collect();
+        assert_eq!(deliver(&p.driver.0, &frames, &mut p.scratch), 63);
+        assert_eq!(take(&mut p.card.1).len(), 63);
+        assert_eq!(deliver(&p.driver.0, &frames[63..], &mut p.scratch), 37, "{wish:?}");
+        p.driver.1.woken();
+        assert!(!p.driver.1.arm());
+        assert_eq!(deliver(&p.card.0, &frames[..3], &mut p.scratch), 3);
+        let fd = p.driver.1.wake_fd().unwrap();
+        let mut count = [0; 8];
+        assert_eq!(rustix::io::read(fd, &mut count), Ok(8), "{wish:?}: an interrupt");
+        p.driver.1.woken();
+        p.driver.1.disarm();
+        assert_eq!(take(&mut p.driver.1).len(), 3);
+        assert_eq!(deliver(&p.card.0, &frames[..2], &mut p.scratch), 2);
+        assert!(p.driver.1.arm(), "there are some already");
+    }
+}
+
+/// Objective: a card that says what cannot be is given up with the reason.
+#[test]
+fn bad_cards() {
+    let mut p = Pair::new(WAYS[2]);
+    let csb = p.ram.csb(netvale_e1000::paravirt::TX_AT).unwrap();
+    csb.publish_tail(9, 9);
+    let frames: Vec<_> = (0..100).map(|i| frame(i, 60)).collect();
+    deliver(&p.driver.0, &frames, &mut p.scratch);
+    assert_eq!(p.trouble.take().unwrap().to_string(), "the card says that it is at descriptor 9, where it cannot be");
+    let csb = p.ram.csb(netvale_e1000::paravirt::RX_AT).unwrap();
+    csb.publish_tail(u32::MAX, u32::MAX);
+    assert!(take(&mut p.driver.1).is_empty());
+    assert!(p.trouble.take().is_some());
+    // A reset takes the block away: the card is what it was.
+    p.direct.write(netvale_e1000::regs::CTRL, netvale_e1000::regs::CTRL_RST);
+    assert_eq!(p.direct.read(CSBAL), 0);
+}
