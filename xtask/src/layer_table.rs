@@ -41,7 +41,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
         "bench",
         &[
             "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "nic", "vhost", "ptnet",
-            "client", "daemon",
+            "e1000", "vfio-user", "client", "daemon",
         ],
     ),
     (

@@ -12,6 +12,7 @@
 //!
 //! Specification: QEMU docs/interop/vfio-user, protocol 0.0; structures as in `<linux/vfio.h>`.
 
+pub mod client;
 pub mod config;
 pub mod dma;
 pub mod irqs;

@@ -30,7 +30,8 @@ pub mod command {
 
 const TYPE: u32 = 0xf;
 const REPLY: u32 = 1;
-const NO_REPLY: u32 = 1 << 4;
+/// Flag of a command: nobody waits for an answer.
+pub const NO_REPLY: u32 = 1 << 4;
 const ERROR: u32 = 1 << 5;
 
 /// What precedes every message.
@@ -69,6 +70,16 @@ impl Header {
     /// Whether an answer is wanted.
     pub fn wants_reply(&self) -> bool {
         self.flags & NO_REPLY == 0
+    }
+
+    /// Of a reply: the error number; 0 if it is none.
+    pub fn errno(&self) -> u32 {
+        if self.flags & ERROR != 0 { self.error.max(1) } else { 0 }
+    }
+
+    /// The command with a payload: its bytes.
+    pub fn question(&self, payload: &[u8]) -> Vec<u8> {
+        self.answer(self.flags, 0, payload)
     }
 
     /// A reply to it: its bytes.

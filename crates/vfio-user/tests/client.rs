@@ -209,6 +209,24 @@ fn breaches() {
     assert_eq!(short.unwrap_err(), Refused::Short(10));
 }
 
+/// Objective: our own client reads what it wrote, posted or not, in this order, and is told of refusals.
+#[test]
+fn our_client() {
+    let server = Server::start();
+    let mut client = netvale_vfio_user::client::Client::connect(&server.path()).unwrap();
+    let mut value = [0; 4];
+    for i in 0..200u32 {
+        client.post(0, 100, &i.to_ne_bytes()).unwrap();
+        if i % 3 == 0 {
+            client.write(0, 100, &(i + 1).to_ne_bytes()).unwrap();
+        }
+        client.read(0, 100, &mut value).unwrap();
+        assert_eq!(u32::from_ne_bytes(value), if i % 3 == 0 { i + 1 } else { i });
+    }
+    assert_eq!(client.read(0, 1 << 40, &mut value).unwrap_err().raw_os_error(), Some(22));
+    assert_eq!(client.unmap(0x1000, 0x1000).unwrap_err().raw_os_error(), Some(22));
+}
+
 /// Objective: a length that cannot be, and a client that stops in the middle, end the connection; the next client is served.
 #[test]
 fn lengths() {

@@ -18,6 +18,7 @@ use crate::scenarios::compat::{Native, SystemPcap};
 use crate::scenarios::copy::AlignedCopy;
 use crate::scenarios::guest::Interface;
 use crate::scenarios::nic::Nic;
+use crate::scenarios::e1000::Row;
 use crate::scenarios::ptnet::{self, Rings};
 use crate::scenarios::vhost::{Pairing, guests, pvp};
 
@@ -53,6 +54,8 @@ pub fn all() -> Vec<Box<dyn Contender>> {
         Box::new(Nic::Packet),
         Box::new(Nic::Sendto),
         Box::new(Rings::Local),
+        Box::new(Row::Base),
+        Box::new(Row::Combining),
         Box::new(Interface::Vhost),
         Box::new(Interface::QemuE1000),
     ];

@@ -2,6 +2,7 @@
 
 pub mod compat;
 pub mod copy;
+pub mod e1000;
 pub mod embedded;
 pub mod guest;
 pub mod idle;
@@ -26,6 +27,7 @@ pub const ROLES: &[&[(&str, Role)]] = &[
     &compat::ROLES,
     &[(guest::agent::AGENT, guest::agent::agent_role)],
     &vhost::roles::ROLES,
+    &e1000::roles::ROLES,
 ];
 
 /// The values to go through; an empty list means the scenario's own.
@@ -144,6 +146,7 @@ const ALL: &[Scenario] = &[
     vhost::guests::SCENARIO,
     nic::SCENARIO,
     ptnet::SCENARIO,
+    e1000::SCENARIO,
     guest::SCENARIO,
 ];
 
