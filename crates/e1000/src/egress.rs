@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use netvale_mem::copy::copy_bytes;
+use netvale_mem::copy::{copy_bytes, prefetch_write};
 use netvale_port::soft::{Form, Put};
 use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
 
 use crate::core::{Core, Shared};
+use crate::memory::Look;
 
 /// Status of a receive descriptor: done, end of packet, no checksum looked at, VLAN tag taken out (§3.2.3.1).
 const DD: u64 = 1;
@@ -22,6 +23,8 @@ const SHORTEST: usize = 60;
 /// Where a tag stands, and its bytes.
 const TAG_AT: usize = 12;
 const TAG: usize = 4;
+/// Descriptors between the one that is filled and the one that is fetched.
+const AHEAD: u32 = 8;
 /// Most descriptors a frame takes: the longest one, in the smallest buffers.
 const MOST: usize = 64;
 
@@ -40,13 +43,16 @@ impl E1000Egress {
         let counters = &self.shared.received;
         let (mut frames, mut bytes, mut done) = (0, 0, 0);
         core.look_for_room();
+        let memory = core.memory.clone();
+        let mut look = memory.look();
         for &pick in picks {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
+            fetch(&mut look, core);
             let put = if Form::of(&frame, false) == Form::AsIs {
                 // SAFETY: `put` hands out room in the guest's memory.
-                put(core, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) })
+                put(core, &mut look, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) })
             } else {
-                soften(core, &frame, scratch, counters)
+                soften(core, &mut look, &frame, scratch, counters)
             };
             match put {
                 Put::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
@@ -61,9 +67,26 @@ impl E1000Egress {
     }
 }
 
-fn soften(core: &mut Core, frame: &FrameRef<'_>, scratch: &mut Scratch, counters: &RingCounters) -> Put {
+/// Asks for a descriptor and a buffer that will be written soon.
+#[inline]
+fn fetch(look: &mut Look<'_>, core: &Core) {
+    if core.e1000.rx_owned() > AHEAD
+        && let Some([address, _]) = core.e1000.rx_address(AHEAD).and_then(|at| look.descriptor(at))
+        && let Some(at) = look.at(address, 1)
+    {
+        prefetch_write(at);
+    }
+}
+
+fn soften(
+    core: &mut Core,
+    look: &mut Look<'_>,
+    frame: &FrameRef<'_>,
+    scratch: &mut Scratch,
+    counters: &RingCounters,
+) -> Put {
     scratch.soften_into(frame, counters, |bytes| {
-        put(core, bytes.len(), |at, to, n| {
+        put(core, look, bytes.len(), |at, to, n| {
             let rest = bytes.get(at..).unwrap_or(&[]);
             let n = rest.len().min(n);
             // SAFETY: `put` hands out room in the guest's memory; `rest` is private.
@@ -74,7 +97,7 @@ fn soften(core: &mut Core, frame: &FrameRef<'_>, scratch: &mut Scratch, counters
 }
 
 /// A frame into as many buffers as it takes. What is not for this card is dealt with, too.
-fn put(core: &mut Core, len: usize, mut read: impl FnMut(usize, *mut u8, usize) -> usize) -> Put {
+fn put(core: &mut Core, look: &mut Look<'_>, len: usize, mut read: impl FnMut(usize, *mut u8, usize) -> usize) -> Put {
     let mut head = [0; 18];
     read(0, head.as_mut_ptr(), len.min(18));
     if !core.e1000.takes(&head, len) {
@@ -91,24 +114,58 @@ fn put(core: &mut Core, len: usize, mut read: impl FnMut(usize, *mut u8, usize) 
         core.e1000.rx_missed();
         return Put::Full;
     }
-    let memory = core.memory.clone();
+    let to = [head[0], head[1], head[2], head[3], head[4], head[5]];
+    if count == 1 && tag.is_none() {
+        put_one(core, look, (len, total), read);
+    } else {
+        put_many(core, look, (stripped, total), tag, read);
+    }
+    core.e1000.rx_done(count as u32, to, len);
+    Put::Done
+}
+
+/// A frame as it is into one buffer. A descriptor, or a buffer, in no memory: the frame is lost, and the descriptor used up.
+#[inline]
+fn put_one(
+    core: &Core,
+    look: &mut Look<'_>,
+    (len, total): (usize, usize),
+    mut read: impl FnMut(usize, *mut u8, usize) -> usize,
+) {
+    let Some(at) = core.e1000.rx_address(0) else { return };
+    let Some([address, _]) = look.descriptor(at) else { return };
+    let Some(to) = look.at(address, total as u64) else { return };
+    let got = read(0, to, len).min(total);
+    // SAFETY: `total` bytes lie at `to`, of which `got` are written.
+    unsafe { to.add(got).write_bytes(0, total - got) };
+    look.received(at, total as u64 | (DD | IXSM | EOP) << STATUS);
+}
+
+/// A frame of `len` bytes, padded to `total`, into several buffers, or without the tag that it has.
+fn put_many(
+    core: &Core,
+    look: &mut Look<'_>,
+    (len, total): (usize, usize),
+    tag: Option<u16>,
+    mut read: impl FnMut(usize, *mut u8, usize) -> usize,
+) {
+    let size = core.e1000.rx_buffer() as usize;
+    let count = total.div_ceil(size);
     let mut places = [None; MOST];
     for (k, place) in places.iter_mut().take(count).enumerate() {
-        // A descriptor, or a buffer, in no memory: the frame is lost, and the descriptor used up.
         *place = core.e1000.rx_address(k as u32).and_then(|at| {
             let n = size.min(total - k * size);
-            Some((at, memory.at(memory.descriptor(at)?[0], n as u64)?))
+            let [address, _] = look.descriptor(at)?;
+            Some((at, look.at(address, n as u64)?))
         });
     }
     for (k, (at, to)) in places.iter().take(count).enumerate().filter_map(|(k, place)| Some((k, (*place)?))) {
         let (from, n) = (k * size, size.min(total - k * size));
-        fill(&mut read, (stripped, tag.is_some()), from, to, n);
+        fill(&mut read, (len, tag.is_some()), from, to, n);
         let ends = if k + 1 == count { EOP } else { 0 };
         let tagged = tag.map_or(0, |tag| u64::from(tag) << SPECIAL | VP << STATUS);
-        memory.received(at, n as u64 | (DD | IXSM | ends) << STATUS | tagged);
+        look.received(at, n as u64 | (DD | IXSM | ends) << STATUS | tagged);
     }
-    core.e1000.rx_done(count as u32, [head[0], head[1], head[2], head[3], head[4], head[5]], len);
-    Put::Done
 }
 
 /// Bytes `from..from + n` of a frame of `len` bytes, whose tag is left out if it has one, and zeros behind its end.

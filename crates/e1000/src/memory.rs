@@ -23,11 +23,10 @@ impl Memory {
         Memory(Arc::new(dma.clone()))
     }
 
-    /// `len` bytes at `address`: readable and writable as long as this is not dropped.
+    /// A way to find many places in it, one after the other.
     #[inline]
-    pub fn at(&self, address: u64, len: u64) -> Option<*mut u8> {
-        let (map, offset) = self.0.find(address, len)?;
-        map.at(offset, len, 1).map(std::ptr::NonNull::as_ptr)
+    pub fn look(&self) -> Look<'_> {
+        Look { dma: &self.0, start: 0, size: 0, first: std::ptr::null_mut() }
     }
 
     /// The status block at `address`, for rings that are that far.
@@ -35,23 +34,52 @@ impl Memory {
         let (map, offset) = self.0.find(address, paravirt::BYTES)?;
         Paravirt::new(map, offset, heads)
     }
+}
 
-    fn words(&self, address: u64) -> Option<&[AtomicU64; 2]> {
-        let (map, offset) = self.0.find(address, DESCRIPTOR)?;
-        let place = map.at(offset, DESCRIPTOR, 8)?;
-        // SAFETY: `at` checked bounds and alignment of 16 bytes; they are accessed atomically only, and stay mapped as long as self.
-        Some(unsafe { place.cast::<[AtomicU64; 2]>().as_ref() })
+/// Finds places in a guest's memory: most of them lie in the window of the one before.
+pub struct Look<'a> {
+    dma: &'a Dma,
+    /// The window of the last place: its address, its bytes, and where it is mapped.
+    start: u64,
+    size: u64,
+    first: *mut u8,
+}
+
+impl<'a> Look<'a> {
+    /// `len` bytes at `address`: readable and writable as long as the memory is there.
+    #[inline]
+    pub fn at(&mut self, address: u64, len: u64) -> Option<*mut u8> {
+        let from = address.wrapping_sub(self.start);
+        if from >= self.size || len > self.size - from {
+            return self.elsewhere(address, len);
+        }
+        // SAFETY: inside the window, which is mapped there as long as the memory is borrowed.
+        Some(unsafe { self.first.add(from as usize) })
+    }
+
+    #[cold]
+    fn elsewhere(&mut self, address: u64, len: u64) -> Option<*mut u8> {
+        let (map, from) = self.dma.find(address, len)?;
+        (self.start, self.size, self.first) = (address - from, map.len() as u64, map.start().as_ptr());
+        map.at(from, len, 1).map(std::ptr::NonNull::as_ptr)
+    }
+
+    #[inline]
+    fn words(&mut self, address: u64) -> Option<&'a [AtomicU64; 2]> {
+        let place = self.at(address, DESCRIPTOR)?.cast::<[AtomicU64; 2]>();
+        // SAFETY: 16 bytes, which are accessed atomically only, and stay mapped as long as the memory is borrowed.
+        place.is_aligned().then(|| unsafe { &*place })
     }
 
     /// The descriptor at `address`, read once.
     #[inline]
-    pub fn descriptor(&self, address: u64) -> Option<Raw> {
+    pub fn descriptor(&mut self, address: u64) -> Option<Raw> {
         self.words(address).map(|words| [0, 1].map(|i: usize| words[i].load(Ordering::Relaxed)))
     }
 
     /// Says that a transmit descriptor, which was read as `raw`, is done.
     #[inline]
-    pub fn sent(&self, address: u64, raw: Raw) {
+    pub fn sent(&mut self, address: u64, raw: Raw) {
         if let Some(words) = self.words(address) {
             words[1].store(raw[1] | TX_DONE, Ordering::Release);
         }
@@ -59,7 +87,7 @@ impl Memory {
 
     /// Writes what was received: length, status and the rest, once the buffer is filled.
     #[inline]
-    pub fn received(&self, address: u64, status: u64) {
+    pub fn received(&mut self, address: u64, status: u64) {
         if let Some(words) = self.words(address) {
             words[1].store(status, Ordering::Release);
         }

@@ -89,16 +89,23 @@ impl Ring {
 
     /// Address of the descriptor `k` after the head; none if that wraps around the address space.
     pub fn address(&self, k: u32) -> Option<u64> {
-        let n = self.count();
-        let index = (u32::from(self.head) + k).checked_rem(n)?;
+        let index = self.ahead(k)?;
         self.base.checked_add(u64::from(index) * DESCRIPTOR)
     }
 
     /// The first `k` descriptors are done.
     pub fn advance(&mut self, k: u32) {
-        if let Some(head) = (u32::from(self.head) + k).checked_rem(self.count()) {
+        if let Some(head) = self.ahead(k) {
             self.head = head as u16;
         }
+    }
+
+    /// The index that many descriptors after the head.
+    #[inline]
+    fn ahead(&self, k: u32) -> Option<u32> {
+        let (n, index) = (self.count(), u32::from(self.head) + k);
+        // Divisions are slow, and most often there is nothing to divide.
+        if index < n { Some(index) } else { index.checked_rem(n) }
     }
 }
 

@@ -90,6 +90,12 @@ impl Packet {
         self.pieces.get(..self.count).unwrap_or_default()
     }
 
+    /// Nothing is to be done to it.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.work == NOTHING && !self.is_absurd
+    }
+
     fn add(&mut self, address: u64, len: u32) {
         if len == 0 {
             return;
@@ -202,7 +208,9 @@ impl Assembler {
     /// A packet that was complete is gone.
     fn begin(&mut self) {
         if self.fresh {
-            self.packet = Packet::EMPTY;
+            // The pieces stay: those behind the count are none.
+            (self.packet.count, self.packet.len) = (0, 0);
+            (self.packet.work, self.packet.is_absurd) = (NOTHING, false);
         }
     }
 
