@@ -21,6 +21,11 @@ static inline void eth_hw_addr_set(struct net_device *dev, const u8 *addr)
 #define netif_set_tso_max_size(dev, size) netif_set_gso_max_size(dev, size)
 #endif
 
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 0, 0)
+#define skb_tcp_all_headers(skb) \
+	(skb_transport_offset(skb) + tcp_hdrlen(skb))
+#endif
+
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
 #define nvpt_napi_add(dev, napi, poll) \
 	netif_napi_add(dev, napi, poll, NAPI_POLL_WEIGHT)

@@ -4,14 +4,12 @@ use std::path::Path;
 
 use netvale_control::types::{E1000Info, Mac, PortKind, PortOptions};
 use netvale_e1000::device::Card;
+use netvale_e1000::paravirt::SUBSYSTEM;
 use netvale_e1000::port::{E1000Options, E1000Port};
 
 use crate::devices::{Device, machine_notes};
 use crate::refusal::Refusal;
 use crate::state::{Caller, NewPort, State};
-
-/// PCI subsystem device id of a card that is nothing but that.
-const SUBSYSTEM: u16 = 0x001e;
 
 impl State {
     /// Attaches an e1000.

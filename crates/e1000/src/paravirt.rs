@@ -21,6 +21,9 @@ use netvale_mem::csb::Csb;
 use netvale_mem::notify::{arm, disarm, wanted};
 use netvale_mem::words::Words;
 
+/// PCI subsystem device id of a card that has all this, under Intel's vendor id. It is another one than that of the cards with the first
+/// paravirtual extension of this kind (0x1101), whose block is laid out differently.
+pub const SUBSYSTEM: u16 = 0x1103;
 /// Bytes of the block, which begins at a multiple of 64.
 pub const BYTES: u64 = 320;
 /// Where the causes stand.

@@ -112,7 +112,8 @@ impl Client {
         if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
             return Err(bad("too many descriptors"));
         }
-        let sent = rustix::net::sendmsg(self.socket.as_fd(), &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+        let sent =
+            rustix::net::sendmsg(self.socket.as_fd(), &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
         self.socket.write_all(bytes.get(sent..).unwrap_or_default())?;
         Ok(self.next)
     }

@@ -16,9 +16,9 @@ pub mod udp;
 use crate::contender::Contender;
 use crate::scenarios::compat::{Native, SystemPcap};
 use crate::scenarios::copy::AlignedCopy;
+use crate::scenarios::e1000::Row;
 use crate::scenarios::guest::Interface;
 use crate::scenarios::nic::Nic;
-use crate::scenarios::e1000::Row;
 use crate::scenarios::ptnet::{self, Rings};
 use crate::scenarios::vhost::{Pairing, guests, pvp};
 

@@ -182,6 +182,12 @@ impl Guest {
             std::fs::create_dir_all(&more).expect("a folder");
             std::fs::copy(image.drivers.join("nvptnet.ko"), more.join("99-nvptnet.ko")).expect("copied");
         }
+        if nic.function {
+            // Beside the kernel's own, which is there already.
+            let lib = dir.path().join("lib");
+            std::fs::create_dir_all(&lib).expect("a folder");
+            std::fs::copy(image.drivers.join("nve1000.ko"), lib.join("nve1000.ko")).expect("copied");
+        }
         let initrd = initrd(&image.folder, script, dir.path());
         let mut command = image.qemu(nic.qemu);
         // Where there never can be a second processor, QEMU leaves a guest's memory barriers out, which its peers rely on.

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef NVE1000_H
+#define NVE1000_H
+
+#include <linux/netdevice.h>
+#include <linux/pci.h>
+#include <linux/u64_stats_sync.h>
+#include <linux/workqueue.h>
+
+#include "nve1000_hw.h"
+#include "nvptnet_compat.h"
+
+#define NVE_NAME "nve1000"
+
+#define NVE_BUF		2048	/* a receive buffer */
+#define NVE_MAX_MTU	9000
+/* A piece of an skb takes that many bytes a descriptor at most. */
+#define NVE_PIECE	16384
+/* Descriptors an skb may need: head and pieces, cut, and a context. */
+#define NVE_NEED	(2 * (MAX_SKB_FRAGS + 1) + 6)
+
+/* Counters of one direction; one writer at a time. */
+struct nve_stats {
+	struct u64_stats_sync sync;
+	u64 packets;
+	u64 bytes;
+	u64 dropped;
+};
+
+/* What is to be undone once a transmit descriptor is done. */
+struct nve_tx_note {
+	struct sk_buff *skb;	/* at the last descriptor of each */
+	dma_addr_t addr;
+	u32 len;		/* 0: nothing is mapped */
+	bool page;
+};
+
+struct nve_tx {
+	struct nve_desc *ring;
+	dma_addr_t dma;
+	struct nve_tx_note *notes;
+	u32 next;	/* first free descriptor */
+	u32 done;	/* first one that is not done */
+	u32 told;	/* what TDT was last set to */
+	bool pending;	/* the card has packets that it will report */
+	struct nve_stats stats;
+};
+
+struct nve_rx {
+	struct nve_desc *ring;
+	dma_addr_t dma;
+	struct page **pages;	/* two buffers each */
+	dma_addr_t *addrs;
+	u32 next;	/* first descriptor to look at */
+	u32 told;	/* what RDT was last set to */
+	struct nve_stats stats;
+};
+
+struct nve {
+	struct pci_dev *pdev;
+	struct net_device *netdev;
+	void __iomem *regs;
+	struct napi_struct napi;
+	struct nve_tx tx;
+	struct nve_rx rx;
+	u32 slots;
+	/* The status block; NULL without one. */
+	struct nve_csb *csb;
+	dma_addr_t csb_dma;
+	bool msi;
+	/* Packets that may wait for others to be sent; 0: none. */
+	u32 combine;
+	u32 itr;		/* counts of 256 ns */
+	struct work_struct link;
+	struct work_struct again;
+	u64 kicks;	/* TDT and RDT written */
+	u64 interrupts;
+};
+
+static inline u32 nve_read(struct nve *ne, u32 at)
+{
+	return readl(ne->regs + at);
+}
+
+static inline void nve_write(struct nve *ne, u32 at, u32 value)
+{
+	writel(value, ne->regs + at);
+}
+
+static inline u32 nve_ahead(const struct nve *ne, u32 i, u32 by)
+{
+	return (i + by) & (ne->slots - 1);
+}
+
+/* nve1000_ring.c */
+int nve_rings_alloc(struct nve *ne);
+void nve_rings_free(struct nve *ne);
+void nve_rings_reset(struct nve *ne);
+void nve_tx_drop_all(struct nve *ne);
+void nve_refill(struct nve *ne, bool all);
+netdev_tx_t nve_xmit(struct sk_buff *skb, struct net_device *netdev);
+int nve_poll(struct napi_struct *napi, int budget);
+
+#endif
