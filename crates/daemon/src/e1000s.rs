@@ -1,6 +1,7 @@
 //! Ports that are Intel 82540EM network cards, for any guest's own driver.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use netvale_control::types::{E1000Info, Mac, PortKind, PortOptions};
 use netvale_e1000::device::Card;
@@ -34,14 +35,21 @@ impl State {
 
 /// What `netvale vm` goes by.
 pub fn info(port: &E1000Port) -> E1000Info {
-    let o = port.options();
-    E1000Info { path: o.path.display().to_string(), mac: Mac(o.card.mac) }
+    let (o, crossings) = (port.options(), port.crossings());
+    let [register_reads, register_writes, interrupts] =
+        [&crossings.reads, &crossings.writes, &*crossings.interrupts].map(|n| n.load(Ordering::Relaxed));
+    E1000Info { path: o.path.display().to_string(), mac: Mac(o.card.mac), register_reads, register_writes, interrupts }
 }
 
 /// Sentences for `netvale show`.
 pub fn notes(port: &E1000Port) -> Vec<String> {
     let state = port.state();
     let link = if port.is_linked() { "up" } else { "down" };
-    let now = state.connected.then(|| format!("link {link}"));
+    let i = info(port);
+    let crossings = format!(
+        "registers read {} times and written {} times, {} interrupts",
+        i.register_reads, i.register_writes, i.interrupts
+    );
+    let now = state.connected.then(|| format!("link {link}; {crossings}"));
     machine_notes(now, state.connections, state.last_error)
 }

@@ -173,6 +173,10 @@ impl PortRecord {
             // Virtqueues have calls and kicks.
             (s.kicks_sent, s.kicks_received) = vhost.notifications();
         }
+        if let Some(e1000) = &info.e1000 {
+            // Every register access is one, and what it sends are interrupts.
+            (s.kicks_sent, s.kicks_received) = (e1000.interrupts, e1000.register_reads + e1000.register_writes);
+        }
         s
     }
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use netvale_mem::notify::Doorbell;
@@ -25,6 +25,8 @@ struct Line {
     is_message: bool,
     pin_ready: bool,
     timer: OwnedFd,
+    /// How often.
+    raised: Arc<AtomicU64>,
     /// When the timer runs out, if it runs.
     set: Option<u64>,
 }
@@ -39,6 +41,8 @@ pub struct Core {
     pub epoch: u64,
     /// The status block, if the driver has one.
     paravirt: Option<Paravirt>,
+    /// The worker that sends sleeps, or is about to.
+    asleep: Arc<AtomicBool>,
     /// What it was last told of causes.
     told: u32,
     line: Line,
@@ -50,8 +54,8 @@ impl Core {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
         let bell = Arc::new(Doorbell::new()?);
-        let line = Line { bell, is_message: false, pin_ready: true, timer, set: None };
-        Ok(Core { e1000, memory: Memory::default(), epoch: 0, paravirt: None, told: 0, line, began: Instant::now() })
+        let line = Line { bell, is_message: false, pin_ready: true, timer, raised: Arc::default(), set: None };
+        Ok(Core { e1000, memory: Memory::default(), epoch: 0, paravirt: None, asleep: Arc::default(), told: 0, line, began: Instant::now() })
     }
 
     /// Nanoseconds since the card was made.
@@ -102,6 +106,9 @@ impl Core {
     fn find_paravirt(&mut self) {
         let (at, heads) = (self.e1000.csb(), self.e1000.heads());
         self.paravirt = (at != 0).then(|| self.memory.paravirt(at, heads)).flatten();
+        if self.asleep.load(Ordering::SeqCst) {
+            self.paravirt.iter().for_each(Paravirt::arm);
+        }
         self.told = 0;
     }
 
@@ -176,6 +183,7 @@ impl Core {
 
     fn raise(&mut self) {
         if self.line.is_message || std::mem::take(&mut self.line.pin_ready) {
+            self.line.raised.fetch_add(1, Ordering::Relaxed);
             self.line.bell.ring();
         }
     }
@@ -218,15 +226,28 @@ impl Core {
     }
 }
 
+/// Register accesses, each of which takes the guest out of its work, and interrupts.
+#[derive(Debug, Default)]
+pub struct Crossings {
+    /// Registers read.
+    pub reads: AtomicU64,
+    /// Registers written.
+    pub writes: AtomicU64,
+    /// Interrupts sent.
+    pub interrupts: Arc<AtomicU64>,
+}
+
 /// The controller, and what workers sleep on.
 pub struct Shared {
     slot: Slot<Core>,
     /// What the worker sleeps on that sends.
     pub ear: Ear,
     /// It sleeps.
-    asleep: AtomicBool,
+    asleep: Arc<AtomicBool>,
     /// A second handle to the timer, to wait on.
     timer: OwnedFd,
+    /// What crossed between guest and card otherwise.
+    pub crossings: Crossings,
     /// Frames, bytes, drops, from the guest.
     pub sent: Arc<RingCounters>,
     /// And to it.
@@ -241,10 +262,21 @@ impl Shared {
     pub fn new(e1000: E1000) -> Result<Arc<Shared>, Errno> {
         let core = Core::new(e1000)?;
         let timer = rustix::io::fcntl_dupfd_cloexec(&core.line.timer, 0)?;
+        let crossings = Crossings { interrupts: Arc::clone(&core.line.raised), ..Crossings::default() };
+        let asleep = Arc::clone(&core.asleep);
         let slot = Slot::default();
         *slot.enter() = Some(core);
         let (sent, received) = Default::default();
-        Ok(Arc::new(Shared { slot, ear: Ear::new()?, asleep: AtomicBool::new(false), timer, sent, received }))
+
+        Ok(Arc::new(Shared {
+            slot,
+            ear: Ear::new()?,
+            asleep,
+            timer,
+            crossings,
+            sent,
+            received,
+        }))
     }
 
     /// Goes in, as soon as nobody else is.

@@ -52,9 +52,9 @@ impl Paravirt {
         this.tx.publish_tail(tx_head, tx_head);
         this.rx.publish_tail(rx_head, rx_head);
         this.causes.store(0, 0);
-        // Whoever delivers looks for room by itself; who sends may be asleep.
+        // Whoever delivers looks for room by itself; who sends says when it sleeps.
         disarm(this.rx.kern_need_kick());
-        this.arm();
+        this.disarm();
         Some(this)
     }
 

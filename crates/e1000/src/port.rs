@@ -14,7 +14,7 @@ use netvale_vfio_user::session::Session;
 use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::core::Shared;
+use crate::core::{Crossings, Shared};
 use crate::device::{Card, E1000};
 use crate::egress::E1000Egress;
 use crate::ingress::E1000Ingress;
@@ -116,6 +116,11 @@ impl E1000Port {
     /// What it is doing.
     pub fn state(&self) -> E1000State {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Register accesses and interrupts so far.
+    pub fn crossings(&self) -> &Crossings {
+        &self.shared.crossings
     }
 
     /// The driver has the link up.

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use netvale_vfio_user::config::{BarKind, ConfigSpace, Identity};
 use netvale_vfio_user::irqs::{INTX, KINDS, MSI};
@@ -55,12 +56,14 @@ impl E1000Device {
     }
 
     fn register(&self, at: u32) -> u32 {
+        self.shared.crossings.reads.fetch_add(1, Ordering::Relaxed);
         let mut inside = self.shared.enter();
         let Some(core) = inside.as_mut() else { return 0 };
         core.read(at)
     }
 
     fn set(&self, at: u32, value: u32) {
+        self.shared.crossings.writes.fetch_add(1, Ordering::Relaxed);
         let mut inside = self.shared.enter();
         let Some(core) = inside.as_mut() else { return };
         let effects = core.write(at, value);

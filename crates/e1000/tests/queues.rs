@@ -285,7 +285,10 @@ fn status_block() {
     let (egress, mut scratch) = (E1000Egress::new(Arc::clone(&to.shared)), Scratch::new());
     from.with_block();
     to.with_block();
-    assert_eq!(from.word(TX_AT.1, 2), 1, "kicks are wanted at first");
+    assert_eq!(from.word(TX_AT.1, 2), 0, "nobody sleeps");
+    assert!(!ingress.arm());
+    from.with_block();
+    assert_eq!(from.word(TX_AT.1, 2), 1, "also in one that is new");
     ingress.disarm();
     assert_eq!((from.word(TX_AT.1, 2), to.word(RX_AT.1, 2)), (0, 0));
     from.fill(BUFFERS, 4096);

@@ -16,8 +16,9 @@ pub mod udp;
 use crate::contender::Contender;
 use crate::scenarios::compat::{Native, SystemPcap};
 use crate::scenarios::copy::AlignedCopy;
-use crate::scenarios::e1000::Row;
-use crate::scenarios::guest::Interface;
+use crate::scenarios::e1000::{self, Played};
+use crate::scenarios::guest::Booted;
+use crate::scenarios::guest::interface::Interface;
 use crate::scenarios::nic::Nic;
 use crate::scenarios::ptnet::{self, Rings};
 use crate::scenarios::vhost::{Pairing, guests, pvp};
@@ -54,11 +55,12 @@ pub fn all() -> Vec<Box<dyn Contender>> {
         Box::new(Nic::Packet),
         Box::new(Nic::Sendto),
         Box::new(Rings::Local),
-        Box::new(Row::Base),
-        Box::new(Row::Combining),
-        Box::new(Interface::Vhost),
-        Box::new(Interface::QemuE1000),
+        Box::new(Played::Base),
+        Box::new(Played::Combining),
+        Box::new(Booted(Interface::Vhost)),
+        Box::new(Booted(Interface::QemuE1000)),
     ];
     peers.extend(ptnet::virtio());
+    peers.extend(e1000::booted());
     peers
 }

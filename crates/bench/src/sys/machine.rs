@@ -155,6 +155,8 @@ fn initrd(image: &Image, script: &str, dir: &Path) -> Result<PathBuf> {
     folder(&own.join("more"))?;
     let copy = |from: &Path, to: &Path| fs::copy(from, to).map(drop).map_err(BenchError::io("copying into a guest"));
     copy(&image.drivers.join("nvptnet.ko"), &own.join("more/99-nvptnet.ko"))?;
+    folder(&own.join("lib"))?;
+    copy(&image.drivers.join("nve1000.ko"), &own.join("lib/nve1000.ko"))?;
     fs::write(own.join("script"), script).map_err(BenchError::io("writing a guest's script"))?;
     let program = fs::canonicalize("/proc/self/exe").map_err(BenchError::io("finding this program"))?;
     let listed = run(Command::new("ldd").arg(&program))?;

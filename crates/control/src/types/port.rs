@@ -174,6 +174,12 @@ pub struct E1000Info {
     pub path: String,
     /// Ethernet address in its EEPROM.
     pub mac: Mac,
+    /// Registers that guests have read, and written: each takes a guest out of its work.
+    pub register_reads: u64,
+    /// See above.
+    pub register_writes: u64,
+    /// Interrupts sent to guests.
+    pub interrupts: u64,
 }
 
 /// A ptnet device.

@@ -8,12 +8,14 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`ram`] | rings, buffers, status block |
+//! | [`remote`] | a card at a vfio-user socket |
 //! | [`start`] | from reset to running |
 //! | [`tx`], [`rx`] | the rings |
 //! | [`queues`] | the rings as a switch sees them |
 
 pub mod queues;
 pub mod ram;
+pub mod remote;
 pub mod rx;
 pub mod start;
 pub mod tx;

@@ -1,12 +1,12 @@
 //! The part that runs inside the machine: it sends, or asks and waits for answers, when it is told to by a line on the console.
 
-use std::io::{BufRead, ErrorKind};
-use std::net::UdpSocket;
+use std::io::{BufRead, ErrorKind, Read, Write};
+use std::net::{TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use netvale::{Interest, Port};
 
-use super::{ECHO, SINK};
+use super::{DISCARD, ECHO, HOST, SINK};
 use crate::error::{BenchError, Result};
 use crate::sys::worker::Context;
 
@@ -23,7 +23,7 @@ struct Done {
     time: Duration,
 }
 
-/// Obeys lines until there are no more: `udp BYTES MILLISECONDS`, `trips …`, `netmap …`. Each is answered by `done COUNT NANOSECONDS INTERRUPTS`.
+/// Obeys lines until there are no more: `udp BYTES MILLISECONDS [ADDRESS]`, `trips …`, `netmap …`, `take …`, `tcp …`, `tcpw …`, `tcprr …`. Each is answered by `done COUNT NANOSECONDS INTERRUPTS`.
 ///
 /// # Errors
 /// A socket or the interface cannot be used.
@@ -34,9 +34,14 @@ pub fn agent_role(context: &Context) -> Result<()> {
         let mut words = line.split_whitespace();
         let (Some(what), Some(bytes), Some(millis)) = (words.next(), words.next(), words.next()) else { continue };
         let (bytes, window) = (bytes.parse().unwrap_or(60), Duration::from_millis(millis.parse().unwrap_or(100)));
+        let to = words.next().unwrap_or(SINK);
         let before = interrupts();
         let done = match what {
-            "udp" => udp(bytes, window),
+            "udp" => udp(to, bytes, window),
+            "take" => take(window),
+            "tcp" => stream(NARROW, window),
+            "tcpw" => stream(WIDE, window),
+            "tcprr" => stream_trips(window),
             "trips" => trips(bytes, window),
             "netmap" => netmap(bytes, window),
             _ => continue,
@@ -52,21 +57,71 @@ pub fn agent_role(context: &Context) -> Result<()> {
 /// Interrupts of network devices so far.
 fn interrupts() -> u64 {
     let text = std::fs::read_to_string("/proc/interrupts").unwrap_or_default();
-    let ours = |line: &&str| ["eth0", "nvptnet", "virtio"].iter().any(|name| line.contains(name));
+    let ours = |line: &&str| ["eth0", "nvptnet", "nve1000", "virtio"].iter().any(|name| line.contains(name));
     let counts = |line: &str| -> u64 { line.split_whitespace().filter_map(|word| word.parse::<u64>().ok()).sum() };
     text.lines().filter(ours).map(counts).sum()
 }
 
 /// Ethernet, IPv4 and UDP headers.
-const HEADERS: usize = 42;
+pub const HEADERS: usize = 42;
 
-fn socket(to: &str) -> Result<UdpSocket> {
-    let made = UdpSocket::bind("0.0.0.0:0").and_then(|socket| socket.connect(to).map(|()| socket));
-    made.map_err(BenchError::io(format!("opening a socket to {to}")))
+/// A sender's window of the streams.
+const NARROW: usize = 64 << 10;
+const WIDE: usize = 1 << 20;
+/// Bytes of a write.
+const CHUNK: usize = 16 << 10;
+
+fn connect(port: u16) -> Result<TcpStream> {
+    TcpStream::connect((HOST, port)).map_err(BenchError::io(format!("connecting to {HOST}")))
 }
 
-fn udp(bytes: usize, window: Duration) -> Result<Done> {
-    let (socket, payload) = (socket(SINK)?, vec![0; bytes.saturating_sub(HEADERS)]);
+fn socket(to: (&str, u16)) -> Result<UdpSocket> {
+    let made = UdpSocket::bind("0.0.0.0:0").and_then(|socket| socket.connect(to).map(|()| socket));
+    made.map_err(BenchError::io(format!("opening a socket to {}", to.0)))
+}
+
+/// Bytes written to a connection.
+fn stream(buffer: usize, window: Duration) -> Result<Done> {
+    let (mut stream, chunk) = (connect(DISCARD)?, vec![0; CHUNK]);
+    let sized = rustix::net::sockopt::set_socket_send_buffer_size(&stream, buffer);
+    sized.map_err(|e| BenchError::io("setting a window")(std::io::Error::from(e)))?;
+    let (start, mut count) = (Instant::now(), 0);
+    while start.elapsed() < window {
+        count += stream.write(&chunk).map_err(BenchError::io("writing"))? as u64;
+    }
+    Ok(Done { count, time: start.elapsed() })
+}
+
+/// A byte there and back.
+fn stream_trips(window: Duration) -> Result<Done> {
+    let mut stream = connect(ECHO)?;
+    stream.set_nodelay(true).map_err(BenchError::io("setting an option"))?;
+    let (start, mut count) = (Instant::now(), 0);
+    while start.elapsed() < window {
+        stream.write_all(&[0]).map_err(BenchError::io("writing"))?;
+        stream.read_exact(&mut [0]).map_err(BenchError::io("reading"))?;
+        count += 1;
+    }
+    Ok(Done { count, time: start.elapsed() })
+}
+
+/// Datagrams that come.
+fn take(window: Duration) -> Result<Done> {
+    let opening = || BenchError::io("opening a socket");
+    let socket = UdpSocket::bind(("0.0.0.0", DISCARD)).map_err(opening())?;
+    socket.set_read_timeout(Some(Duration::from_millis(20))).map_err(opening())?;
+    println!("taking");
+    let (start, mut count, mut place) = (Instant::now(), 0, [0; 2048]);
+    while start.elapsed() < window {
+        for _ in 0..ROUND {
+            count += u64::from(socket.recv(&mut place).is_ok());
+        }
+    }
+    Ok(Done { count, time: start.elapsed() })
+}
+
+fn udp(to: &str, bytes: usize, window: Duration) -> Result<Done> {
+    let (socket, payload) = (socket((to, DISCARD))?, vec![0; bytes.saturating_sub(HEADERS)]);
     let (start, mut count) = (Instant::now(), 0);
     while start.elapsed() < window {
         for _ in 0..ROUND {
@@ -82,7 +137,7 @@ fn udp(bytes: usize, window: Duration) -> Result<Done> {
 }
 
 fn trips(bytes: usize, window: Duration) -> Result<Done> {
-    let (socket, payload) = (socket(ECHO)?, vec![0; bytes.saturating_sub(HEADERS).max(1)]);
+    let (socket, payload) = (socket((HOST, ECHO))?, vec![0; bytes.saturating_sub(HEADERS).max(1)]);
     let limit = socket.set_read_timeout(Some(Duration::from_secs(1)));
     limit.map_err(BenchError::io("setting a limit"))?;
     let mut place = vec![0; payload.len()];

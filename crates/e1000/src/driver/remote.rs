@@ -1,0 +1,109 @@
+//! A card at a vfio-user socket, driven in a guest's place: what benchmarks and tests play guests with.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use netvale_mem::notify::Doorbell;
+use netvale_vfio_user::client::Client;
+use netvale_vfio_user::dma::Place;
+use netvale_vfio_user::irqs::MSI;
+
+use super::queues::{DriverEgress, DriverIngress, Rings, Trouble};
+use super::ram::{GUEST, Ram};
+use super::start::{Started, start};
+use super::{Registers, Wish};
+
+/// The registers: BAR 0.
+const BAR: u32 = 0;
+
+/// Registers through a socket, as a hypervisor reaches them: writes are posted.
+pub struct Remote {
+    client: Mutex<Client>,
+    writes: AtomicU64,
+}
+
+impl Remote {
+    /// Something else that the client can do.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn with<T>(&self, f: impl FnOnce(&mut Client) -> io::Result<T>) -> io::Result<T> {
+        f(&mut self.client.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Registers written so far.
+    pub fn writes(&self) -> u64 {
+        self.writes.load(Ordering::Relaxed)
+    }
+}
+
+impl Registers for Remote {
+    /// All ones, as on a bus, when the card is gone.
+    fn read(&self, at: u32) -> u32 {
+        let mut value = [0; 4];
+        let done = self.with(|client| client.read(BAR, at.into(), &mut value));
+        done.map_or(u32::MAX, |()| u32::from_le_bytes(value))
+    }
+
+    fn write(&self, at: u32, value: u32) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        // A card that is gone is found out by frames that do not come.
+        let _ = self.with(|client| client.post(BAR, at.into(), &value.to_le_bytes()));
+    }
+}
+
+/// A guest that is played.
+pub struct Guest {
+    /// What it sends by.
+    pub egress: DriverEgress,
+    /// What it receives by.
+    pub ingress: DriverIngress,
+    /// Its way to the card.
+    pub remote: Arc<Remote>,
+    /// Its memory.
+    pub ram: Arc<Ram>,
+    /// Where workers report a card that breaks the rules.
+    pub trouble: Trouble,
+    /// The card has taken a status block.
+    pub has_block: bool,
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+}
+
+impl Guest {
+    /// Drives the card at `path`; it interrupts by message.
+    ///
+    /// # Errors
+    /// The socket's, or what the card does not do.
+    pub fn new(path: &Path, wish: Wish) -> io::Result<Guest> {
+        let ram = Arc::new(Ram::new(wish.slots)?);
+        let remote = Remote { client: Mutex::new(Client::connect(path)?), writes: AtomicU64::new(0) };
+        let bell = Doorbell::new()?;
+        remote.with(|client| give(client, &ram))?;
+        remote.with(|client| client.interrupt(MSI, bell.as_fd()))?;
+        Guest::drive(Arc::new(remote), ram, wish, bell)
+    }
+
+    fn drive(remote: Arc<Remote>, ram: Arc<Ram>, wish: Wish, bell: Doorbell) -> io::Result<Guest> {
+        let registers = Arc::clone(&remote) as Arc<dyn Registers>;
+        let Started { tx, rx, mac, has_block } = start(&registers, &ram, wish).map_err(io::Error::other)?;
+        let (rings, trouble) = (Arc::<Rings>::default(), Trouble::new()?);
+        *rings.tx.enter() = Some(tx);
+        *rings.rx.enter() = Some(rx);
+        let egress = DriverEgress::new(Arc::clone(&rings), trouble.clone());
+        let ingress = DriverIngress::new(rings, trouble.clone(), bell, Arc::new(Doorbell::new()?));
+        Ok(Guest { egress, ingress, remote, ram, trouble, has_block, mac })
+    }
+}
+
+/// Gives the card a driver's memory.
+///
+/// # Errors
+/// The client's.
+pub fn give(client: &mut Client, ram: &Ram) -> io::Result<()> {
+    let fd: BorrowedFd<'_> = ram.as_fd();
+    client.map(Place { flags: 3, offset: 0, address: GUEST, size: ram.mapping().len() as u64 }, fd)
+}
