@@ -26,7 +26,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("vhost", &["abi", "mem", "wire", "port", "pci"]),
     ("vfio-user", &["mem"]),
     ("ptnet", &["abi", "mem", "port", "vfio-user"]),
-    ("e1000", &["mem", "wire", "port", "vfio-user"]),
+    ("e1000", &["mem", "wire", "port", "pci", "vfio-user"]),
     ("client", &["abi", "mem", "wire", "port", "nic", "pci", "portspec", "control"]),
     ("capi", &["abi", "mem", "portspec", "control", "client"]),
     ("pcap", &["abi", "mem", "portspec", "control", "client"]),

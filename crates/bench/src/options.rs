@@ -51,7 +51,7 @@ impl Rivals {
 pub struct Options {
     /// Scenarios by name; empty means all.
     pub scenarios: Vec<String>,
-    /// `--variant`: only variants in whose name one of these stands; empty means all.
+    /// `--variant`: only variants that are called so, or in whose name one of these stands; empty means all.
     pub variants: Vec<String>,
     /// `--against`: the peers.
     pub against: Rivals,
@@ -135,8 +135,10 @@ impl Options {
         Ok(all.into_iter().filter(|peer| everyone || self.against.include(peer.name())).collect())
     }
 
-    fn wants(&self, variant: &str) -> bool {
-        self.variants.is_empty() || self.variants.iter().any(|part| variant.contains(part))
+    /// A text that is some variant's whole name stands for that one only.
+    fn wants(&self, variant: &str, all: &[&str]) -> bool {
+        let fits = |part: &String| variant == part || variant.contains(part) && !all.contains(&part.as_str());
+        self.variants.is_empty() || self.variants.iter().any(fits)
     }
 
     fn sweep(&self) -> Sweep {
@@ -174,7 +176,10 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome> {
     let cases: Vec<(&Scenario, Case)> = chosen
         .into_iter()
         .flat_map(|scenario| scenario.cases(&options.sweep()).into_iter().map(move |case| (scenario, case)))
-        .filter(|(_, case)| options.wants(&case.variant))
+        .filter(|(scenario, case)| {
+            let all: Vec<&str> = scenario.variants.iter().map(|variant| variant.name).collect();
+            options.wants(&case.variant, &all)
+        })
         .collect();
     if cases.is_empty() {
         return Err(BenchError::Usage(format!("no variant is called like {}", options.variants.join(", "))));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use netvale_control::types::{AttachParams, PortKind, PortOptions};
+use netvale_e1000::driver::port::DriverPort;
 use netvale_e1000::port::E1000Port;
 use netvale_nic::stack::Stack;
 use netvale_port::{Egress, Ingress};
@@ -35,6 +36,8 @@ pub struct Device {
     pub ptnet: Option<PtnetPort>,
     /// An e1000.
     pub e1000: Option<E1000Port>,
+    /// A driver of an e1000.
+    pub e1000_driver: Option<DriverPort>,
     /// The stack behind an interface.
     pub stack: Option<Arc<Stack>>,
 }
@@ -45,6 +48,7 @@ impl Device {
         let vhost = self.vhost.iter().flat_map(vhosts::notes);
         let virtio = self.virtio.iter().flat_map(vhosts::driver_notes);
         let ptnet = self.ptnet.iter().flat_map(ptnets::notes).chain(self.e1000.iter().flat_map(e1000s::notes));
+        let ptnet = ptnet.chain(self.e1000_driver.iter().flat_map(e1000s::driver_notes));
         self.detail.iter().cloned().chain(self.files.notes()).chain(vhost).chain(virtio).chain(ptnet).collect()
     }
 }

@@ -5,12 +5,15 @@ use std::sync::atomic::Ordering;
 
 use netvale_control::types::{E1000Info, Mac, PortKind, PortOptions};
 use netvale_e1000::device::Card;
+use netvale_e1000::driver::Wish;
+use netvale_e1000::driver::port::DriverPort;
 use netvale_e1000::paravirt::SUBSYSTEM;
 use netvale_e1000::port::{E1000Options, E1000Port};
 
 use crate::devices::{Device, machine_notes};
 use crate::refusal::Refusal;
 use crate::state::{Caller, NewPort, State};
+use crate::vhosts::may_take_devices;
 
 impl State {
     /// Attaches an e1000.
@@ -31,6 +34,25 @@ impl State {
         let new = NewPort::device(device, caller, o);
         self.plug(switch, port, vec![egress], vec![ingress], new).map(|_| ())
     }
+
+    /// Attaches a driver of an e1000 on the bus.
+    pub(crate) fn attach_e1000_pci(
+        &mut self,
+        (switch, port): (&str, &str),
+        address: &str,
+        o: &PortOptions,
+        caller: Caller,
+    ) -> Result<(), Refusal> {
+        self.check_free(switch, port)?;
+        may_take_devices(caller)?;
+        let usual = Wish::default();
+        let wish = Wish { slots: if o.slots == 0 { usual.slots } else { o.slots }, ..usual };
+        let (driver, (egress, ingress)) =
+            DriverPort::new(address, wish).map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
+        let device = Device { kind: PortKind::E1000, e1000_driver: Some(driver), ..Device::default() };
+        let new = NewPort::device(device, caller, o);
+        self.plug(switch, port, vec![egress], vec![ingress], new).map(|_| ())
+    }
 }
 
 /// What `netvale vm` goes by.
@@ -39,6 +61,20 @@ pub fn info(port: &E1000Port) -> E1000Info {
     let [register_reads, register_writes, interrupts] =
         [&crossings.reads, &crossings.writes, &*crossings.interrupts].map(|n| n.load(Ordering::Relaxed));
     E1000Info { path: o.path.display().to_string(), mac: Mac(o.card.mac), register_reads, register_writes, interrupts }
+}
+
+/// Sentences for `netvale show`, of a driver.
+pub fn driver_notes(port: &DriverPort) -> Vec<String> {
+    let state = port.state();
+    let now = if state.running {
+        let link = if state.link_down { "down" } else { "up" };
+        let how = if state.has_block { "a status block" } else { "registers" };
+        format!("card {} runs with {how}, link {link}", Mac(state.mac))
+    } else {
+        "no card".to_owned()
+    };
+    let last = state.last_error.map(|why| format!("the last one was given up: {why}"));
+    std::iter::once(now).chain(last).collect()
 }
 
 /// Sentences for `netvale show`.

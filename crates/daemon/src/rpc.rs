@@ -123,6 +123,9 @@ impl State {
             }
             AttachSpec::Vhost(path) => self.attach_vhost((&switch, &port), path.as_str(), &p.options, caller)?,
             AttachSpec::Ptnet(path) => self.attach_ptnet((&switch, &port), path.as_str(), &p.options, caller)?,
+            AttachSpec::E1000Pci(address) => {
+                self.attach_e1000_pci((&switch, &port), &address.to_string(), &p.options, caller)?;
+            }
             AttachSpec::E1000(path) => self.attach_e1000((&switch, &port), path.as_str(), &p.options, caller)?,
         }
         Ok(full)

@@ -74,7 +74,7 @@ impl State {
 }
 
 /// Who may have the daemon take a device out of the kernel's hands: who could do so without it.
-fn may_take_devices(caller: Caller) -> Result<(), Refusal> {
+pub(crate) fn may_take_devices(caller: Caller) -> Result<(), Refusal> {
     if caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw() {
         return Ok(());
     }

@@ -55,7 +55,16 @@ impl Core {
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
         let bell = Arc::new(Doorbell::new()?);
         let line = Line { bell, is_message: false, pin_ready: true, timer, raised: Arc::default(), set: None };
-        Ok(Core { e1000, memory: Memory::default(), epoch: 0, paravirt: None, asleep: Arc::default(), told: 0, line, began: Instant::now() })
+        Ok(Core {
+            e1000,
+            memory: Memory::default(),
+            epoch: 0,
+            paravirt: None,
+            asleep: Arc::default(),
+            told: 0,
+            line,
+            began: Instant::now(),
+        })
     }
 
     /// Nanoseconds since the card was made.
@@ -268,15 +277,7 @@ impl Shared {
         *slot.enter() = Some(core);
         let (sent, received) = Default::default();
 
-        Ok(Arc::new(Shared {
-            slot,
-            ear: Ear::new()?,
-            asleep,
-            timer,
-            crossings,
-            sent,
-            received,
-        }))
+        Ok(Arc::new(Shared { slot, ear: Ear::new()?, asleep, timer, crossings, sent, received }))
     }
 
     /// Goes in, as soon as nobody else is.

@@ -20,8 +20,9 @@ const PORTS_SIZE: u64 = 64;
 const IOADDR: u64 = 0;
 const IODATA: u64 = 4;
 /// PCI vendor and device id (§5.6.11, §5.6.12), class Ethernet controller.
-const VENDOR: u16 = 0x8086;
-const DEVICE: u16 = 0x100e;
+pub const VENDOR: u16 = 0x8086;
+/// See [`VENDOR`].
+pub const DEVICE: u16 = 0x100e;
 
 /// The function.
 pub struct E1000Device {

@@ -21,6 +21,8 @@ use vfio::Device;
 
 /// The region of configuration space (linux/vfio.h, `VFIO_PCI_CONFIG_REGION_INDEX`).
 const CONFIG: u32 = 7;
+/// `VFIO_PCI_MSI_IRQ_INDEX`.
+const MSI: u32 = 1;
 /// `VFIO_PCI_MSIX_IRQ_INDEX`.
 const MSIX: u32 = 2;
 /// `VFIO_PCI_REQ_IRQ_INDEX`: the kernel wants the function back.
@@ -232,6 +234,14 @@ impl Function {
     /// [`PciError`].
     pub fn interrupts(&self, bells: &[&Doorbell]) -> Result<(), PciError> {
         self.ring(MSIX, bells, "have its interrupts")
+    }
+
+    /// The one interrupt by message of a function without MSI-X rings `bell`.
+    ///
+    /// # Errors
+    /// [`PciError`].
+    pub fn message(&self, bell: &Doorbell) -> Result<(), PciError> {
+        self.ring(MSI, &[bell], "have its interrupt")
     }
 
     /// `bell` is rung when the kernel wants the function back: it is unbound, or unplugged.

@@ -10,7 +10,8 @@ use crate::name::{Base, NETMAP};
 use crate::spec::PortSpec;
 use crate::text::{FilePath, Ident, IfName, SocketPath, SwitchName, TapName};
 
-const KINDS: &str = "a port name, or a kind: tap:, pcap:, netmap:, vhost:, virtio:, virtio-pci:, ptnet: or e1000:";
+const KINDS: &str =
+    "a port name, or a kind: tap:, pcap:, netmap:, vhost:, virtio:, virtio-pci:, ptnet:, e1000: or e1000-pci:";
 const AFTER: &str = "the end of the port";
 
 /// A port to attach to a switch. Parsing says nothing of whether this build supports the kind.
@@ -44,6 +45,8 @@ pub enum AttachSpec {
     Ptnet(SocketPath),
     /// `e1000:/PATH`: an emulated e1000, for a virtual machine.
     E1000(SocketPath),
+    /// `e1000-pci:ADDR`: a driver for the e1000 at that address of the bus.
+    E1000Pci(PciAddress),
 }
 
 /// A port that local processes open.
@@ -104,7 +107,7 @@ impl AttachSpec {
             Self::Vhost(path) | Self::Virtio(path) | Self::Ptnet(path) | Self::E1000(path) => {
                 stem(path.as_str()).to_owned()
             }
-            Self::VirtioPci(address) => format!("pci_{address}"),
+            Self::VirtioPci(address) | Self::E1000Pci(address) => format!("pci_{address}"),
         };
         let name: String = text.chars().take(32).map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
         Ident::parse(&name).unwrap_or_else(|_| Ident::default_port())
@@ -130,6 +133,7 @@ impl AttachSpec {
             Some("virtio-pci") => PciAddress::take(cursor).map(Self::VirtioPci),
             Some("ptnet") => SocketPath::take(cursor, SOCKET).map(Self::Ptnet),
             Some("e1000") => SocketPath::take(cursor, SOCKET).map(Self::E1000),
+            Some("e1000-pci") => PciAddress::take(cursor).map(Self::E1000Pci),
             _ => Err(cursor.fail_at(start, KINDS)),
         }
     }
@@ -317,6 +321,7 @@ impl fmt::Display for AttachSpec {
             Self::VirtioPci(address) => write!(f, "virtio-pci:{address}"),
             Self::Ptnet(path) => write!(f, "ptnet:{path}"),
             Self::E1000(path) => write!(f, "e1000:{path}"),
+            Self::E1000Pci(address) => write!(f, "e1000-pci:{address}"),
         }
     }
 }

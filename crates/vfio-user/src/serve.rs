@@ -2,8 +2,8 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -13,9 +13,14 @@ use rustix::net::{
 use thiserror::Error;
 
 use crate::Device;
+use crate::inbox::Inbox;
 use crate::session::{Answer, Refused, Session};
-use crate::wire::{HEADER, Header, MAX_FDS, MAX_MESSAGE, Message};
+use crate::wire::{HEADER, MAX_FDS, MAX_MESSAGE, Message};
 
+/// Bytes of one read.
+const CHUNK: usize = 4096;
+/// How long to look for the next message before sleeping.
+const SPIN: Duration = Duration::from_micros(20);
 /// How long the rest of a message, or room for an answer, may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -54,7 +59,7 @@ impl Ended {
 
 /// Serves a connection (a non-blocking stream socket) to its end.
 pub fn serve<D: Device>(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, session: &mut Session<D>) -> Ended {
-    let line = Line { socket, stop };
+    let mut line = Line { socket, stop, inbox: Inbox::default() };
     loop {
         let step = line
             .next(session)
@@ -71,11 +76,15 @@ pub fn serve<D: Device>(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, session: &
 struct Line<'a> {
     socket: BorrowedFd<'a>,
     stop: BorrowedFd<'a>,
+    inbox: Inbox,
 }
 
 impl Line<'_> {
     /// Waits for the next message, and sees to the device's timers meanwhile.
-    fn next<D: Device>(&self, session: &mut Session<D>) -> Result<(), Ended> {
+    fn next<D: Device>(&mut self, session: &mut Session<D>) -> Result<(), Ended> {
+        if !self.inbox.is_empty() || self.spin()? {
+            return Ok(());
+        }
         loop {
             let (device, _) = session.device();
             let timer = device.timer();
@@ -99,6 +108,20 @@ impl Line<'_> {
         }
     }
 
+    /// Looks for the next message for a moment: who reads a register waits for it, and accesses come in groups.
+    fn spin(&mut self) -> Result<bool, Ended> {
+        let began = Instant::now();
+        loop {
+            if self.read()? {
+                return Ok(true);
+            }
+            if began.elapsed() > SPIN {
+                return Ok(false);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
     /// Waits until the socket is ready, for so long at most.
     fn wait(&self, what: PollFlags, limit: Option<&Timespec>) -> Result<(), Ended> {
         let mut both =
@@ -116,44 +139,35 @@ impl Line<'_> {
         self.wait(what, Some(&Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 }))
     }
 
-    fn receive(&self) -> Result<Message, Ended> {
-        let (mut head, mut fds) = ([0u8; HEADER], Vec::new());
-        self.fill(&mut head, &mut fds)?;
-        let header = Header::parse(&head);
-        let size = usize::try_from(header.size).unwrap_or(usize::MAX);
-        if !(HEADER..=MAX_MESSAGE).contains(&size) {
-            return Err(Ended::Length(header.size));
-        }
-        let mut payload = vec![0; size - HEADER];
-        self.fill(&mut payload, &mut fds)?;
-        Ok(Message { header, payload, fds })
-    }
-
-    /// Receives exactly as many bytes as there are places.
-    fn fill(&self, bytes: &mut [u8], fds: &mut Vec<OwnedFd>) -> Result<(), Ended> {
-        let mut got = 0;
-        while got < bytes.len() {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-            let mut control = RecvAncillaryBuffer::new(&mut space);
-            let rest = bytes.get_mut(got..).unwrap_or_default();
-            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-            match rustix::net::recvmsg(self.socket, &mut [IoSliceMut::new(rest)], &mut control, flags) {
-                Ok(message) if message.bytes == 0 => return Err(Ended::Closed),
-                Ok(message) => {
-                    got += message.bytes;
-                    let rights = |m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None };
-                    fds.extend(control.drain().filter_map(rights).flatten());
-                    if fds.len() > MAX_FDS {
-                        return Err(Ended::Descriptors);
-                    }
-                }
-                Err(Errno::AGAIN) => self.go_on(PollFlags::IN)?,
-                Err(Errno::INTR) => {}
-                Err(Errno::CONNRESET) => return Err(Ended::Closed),
-                Err(e) => return Err(e.into()),
+    /// The next message, which has begun.
+    fn receive(&mut self) -> Result<Message, Ended> {
+        loop {
+            if let Some(message) = self.inbox.take()? {
+                return Ok(message);
+            }
+            if !self.read()? {
+                self.go_on(PollFlags::IN)?;
             }
         }
-        Ok(())
+    }
+
+    /// Reads what there is. Returns whether there was something.
+    fn read(&mut self) -> Result<bool, Ended> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let mut place = [IoSliceMut::new(self.inbox.room(CHUNK))];
+        let got = rustix::net::recvmsg(self.socket, &mut place, &mut control, flags);
+        let rights = |m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None };
+        let fds = control.drain().filter_map(rights).flatten().collect();
+        self.inbox.came(CHUNK, got.as_ref().map_or(0, |message| message.bytes), fds)?;
+        match got {
+            Ok(message) if message.bytes == 0 => Err(Ended::Closed),
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(Errno::CONNRESET) => Err(Ended::Closed),
+            Err(e) => Err(e.into()),
+        }
     }
 
     fn send(&self, answer: &Answer) -> Result<(), Ended> {

@@ -134,6 +134,8 @@ Ports:
   ptnet:/PATH            a ptnet device at this socket: netmap rings that a virtual machine maps
   e1000:/PATH            an Intel 82540EM by vfio-user at this socket: any virtual machine's own driver
   virtio:/PATH           a virtio-net driver, for the vhost-user back end at this socket
+  virtio-pci:ADDRESS     a virtio-net driver, for the device there on the bus, through vfio: in a virtual machine
+  e1000-pci:ADDRESS      the same for an e1000
   pcap:FILE              frames of this capture file enter the switch
   pcap:in=FILE,out=FILE  replay one file, capture into another; either may be left away
 
@@ -225,30 +227,31 @@ fn unfit(args: &Args, spec: &AttachSpec) -> Option<(&'static str, &'static str)>
     let vhost = matches!(spec, AttachSpec::Vhost(_));
     let ptnet = matches!(spec, AttachSpec::Ptnet(_));
     let e1000 = matches!(spec, AttachSpec::E1000(_));
+    let e1000_pci = matches!(spec, AttachSpec::E1000Pci(_));
     let virtio = matches!(spec, AttachSpec::Virtio(_) | AttachSpec::VirtioPci(_));
     let replay = matches!(spec, AttachSpec::Pcap(PcapFiles::Replay(_) | PcapFiles::Both { .. }));
     // Ports of the other kinds are the daemon's to judge.
     let nic = matches!(spec, AttachSpec::Netmap(_));
-    if !(local || tap || vhost || ptnet || e1000 || virtio || nic || matches!(spec, AttachSpec::Pcap(_))) {
+    if !(local || tap || vhost || ptnet || e1000 || e1000_pci || virtio || nic || matches!(spec, AttachSpec::Pcap(_))) {
         return None;
     }
     [
         (
-            args.rings.is_some() && (nic || e1000 || matches!(spec, AttachSpec::Pcap(_))),
+            args.rings.is_some() && (nic || e1000 || e1000_pci || matches!(spec, AttachSpec::Pcap(_))),
             "--rings",
             "ports other than capture files and interfaces",
         ),
         (
-            args.slots.is_some() && !(local || virtio || nic || ptnet),
+            args.slots.is_some() && !(local || virtio || nic || ptnet || e1000_pci),
             "--slots",
-            "local, virtio, ptnet and netmap ports",
+            "local, virtio, e1000-pci, ptnet and netmap ports",
         ),
         (args.host && !nic, "--host", "network interfaces (netmap ports)"),
         (args.buf_size.is_some() && !(local || ptnet), "--buf-size", "local and ptnet ports"),
         (args.extra_bufs.is_some() && !local, "--extra-bufs", "local ports"),
         (args.huge && !local, "--huge", "local ports"),
         (
-            args.vnet_hdr.is_some() && (tap || vhost || virtio || nic || e1000),
+            args.vnet_hdr.is_some() && (tap || vhost || virtio || nic || e1000 || e1000_pci),
             "--vnet-hdr",
             "local, ptnet and pcap ports",
         ),

@@ -30,7 +30,7 @@ pub struct Args {
     #[arg(long)]
     pub peers_only: bool,
 
-    /// Only variants in whose name one of these texts stands.
+    /// Only the variant of that name, or those in whose names one of these texts stands.
     #[arg(long, value_name = "TEXT", value_delimiter = ',')]
     pub variant: Vec<String>,
 

@@ -207,11 +207,12 @@ impl Guest {
                 serde_json::json!({"driver": "vfio-user-pci", "socket": {"type": "unix", "path": path}}).to_string()
             };
             let socket = nic.socket.display().to_string();
+            // A virtual IOMMU has to be there before what it is for.
+            command.args(nic.more);
             if nic.vfio_user {
                 command.args(["-device", &device(&format!("{socket}.mem"))]);
             }
             command.args(["-device", &device(&socket)]);
-            command.args(nic.more);
             return Guest::spawn(command, dir);
         } else if nic.ptnet > 0 {
             command.arg("-chardev").arg(format!("socket,id=c0,path={}{}", nic.socket.display(), nic.chardev));

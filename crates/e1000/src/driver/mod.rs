@@ -12,7 +12,9 @@
 //! | [`start`] | from reset to running |
 //! | [`tx`], [`rx`] | the rings |
 //! | [`queues`] | the rings as a switch sees them |
+//! | [`port`] | a port with a card on the bus |
 
+pub mod port;
 pub mod queues;
 pub mod ram;
 pub mod remote;

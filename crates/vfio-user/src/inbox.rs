@@ -1,0 +1,133 @@
+//! What came over a socket and was not looked at yet: posted writes come many at a time, and one call takes them all.
+
+use std::os::fd::OwnedFd;
+
+use crate::serve::Ended;
+use crate::wire::{HEADER, Header, MAX_FDS, MAX_MESSAGE, Message};
+
+/// Bytes, and the descriptors that came with some of them.
+#[derive(Default)]
+pub struct Inbox {
+    bytes: Vec<u8>,
+    /// Bytes that were looked at.
+    seen: usize,
+    /// Descriptors, and where the message begins that they came with.
+    fds: Vec<(usize, Vec<OwnedFd>)>,
+}
+
+impl Inbox {
+    /// Nothing is left, not even a part of a message.
+    pub fn is_empty(&self) -> bool {
+        self.seen == self.bytes.len()
+    }
+
+    /// Room for so many bytes more. [`Inbox::came`] says how many came.
+    pub fn room(&mut self, bytes: usize) -> &mut [u8] {
+        self.bytes.drain(..self.seen);
+        self.fds.iter_mut().for_each(|(at, _)| *at = at.saturating_sub(self.seen));
+        self.seen = 0;
+        let had = self.bytes.len();
+        self.bytes.resize(had + bytes, 0);
+        self.bytes.get_mut(had..).unwrap_or_default()
+    }
+
+    /// Of the room that there was, so many bytes were filled, and these descriptors came along. The kernel ends a read behind bytes that have some:
+    /// they belong to the message that begins last.
+    ///
+    /// # Errors
+    /// [`Ended::Descriptors`], [`Ended::Length`].
+    pub fn came(&mut self, room: usize, bytes: usize, fds: Vec<OwnedFd>) -> Result<(), Ended> {
+        self.bytes.truncate(self.bytes.len() - room + bytes);
+        if fds.is_empty() {
+            return Ok(());
+        }
+        let count = fds.len() + self.fds.iter().map(|(_, fds)| fds.len()).sum::<usize>();
+        let mut at = 0;
+        while let Some(end) = self.end(at)?.filter(|end| *end < self.bytes.len()) {
+            at = end;
+        }
+        self.fds.push((at, fds));
+        if count > MAX_FDS { Err(Ended::Descriptors) } else { Ok(()) }
+    }
+
+    /// Where the message ends that begins at `at`, if its header is there.
+    fn end(&self, at: usize) -> Result<Option<usize>, Ended> {
+        let Some(header) = self.header(at) else { return Ok(None) };
+        let size = usize::try_from(header.size).unwrap_or(usize::MAX);
+        if (HEADER..=MAX_MESSAGE).contains(&size) { Ok(Some(at + size)) } else { Err(Ended::Length(header.size)) }
+    }
+
+    fn header(&self, at: usize) -> Option<Header> {
+        self.bytes.get(at..)?.first_chunk::<HEADER>().map(Header::parse)
+    }
+
+    /// Takes the next message out, if all of it is there.
+    ///
+    /// # Errors
+    /// [`Ended::Length`].
+    pub fn take(&mut self) -> Result<Option<Message>, Ended> {
+        let at = self.seen;
+        let (Some(header), Some(end)) = (self.header(at), self.end(at)?) else { return Ok(None) };
+        let Some(payload) = self.bytes.get(at + HEADER..end).map(<[u8]>::to_vec) else { return Ok(None) };
+        self.seen = end;
+        let own = self.fds.extract_if(.., |(of, _)| *of == at);
+        let fds = own.flat_map(|(_, fds)| fds).collect();
+        Ok(Some(Message { header, payload, fds }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+
+    fn put(inbox: &mut Inbox, bytes: &[u8], fds: usize) -> Result<(), Ended> {
+        let fds = (0..fds).map(|_| eventfd(0, EventfdFlags::CLOEXEC).unwrap()).collect();
+        inbox.room(4096)[..bytes.len()].copy_from_slice(bytes);
+        inbox.came(4096, bytes.len(), fds)
+    }
+
+    fn message(id: u16, payload: usize) -> Vec<u8> {
+        Header { id, ..Header::default() }.question(&vec![id as u8; payload])
+    }
+
+    /// Objective: messages come out as they were put in, however the bytes are cut, each with the descriptors that came with its first ones.
+    #[test]
+    fn cut_anywhere() {
+        let counts = [0, 2, 0, 0, 1, 3, 0];
+        let all: Vec<_> = (0u16..7).map(|i| message(i, usize::from(i) * 40)).collect();
+        for cut in 1..200 {
+            let (mut inbox, mut got) = (Inbox::default(), 0);
+            for (bytes, fds) in all.iter().zip(counts) {
+                for (k, piece) in bytes.chunks(cut).enumerate() {
+                    put(&mut inbox, piece, if k == 0 { fds } else { 0 }).unwrap();
+                    // Sometimes nobody looks for a while.
+                    while cut % 3 != 0
+                        && let Some(m) = inbox.take().unwrap()
+                    {
+                        assert_eq!(
+                            (usize::from(m.header.id), m.payload.len(), m.fds.len()),
+                            (got, got * 40, counts[got])
+                        );
+                        got += 1;
+                    }
+                }
+            }
+            while let Some(m) = inbox.take().unwrap() {
+                assert_eq!((usize::from(m.header.id), m.fds.len()), (got, counts[got]), "{cut}");
+                got += 1;
+            }
+            assert!(got == 7 && inbox.is_empty());
+        }
+    }
+
+    /// Objective: lengths that cannot be, and too many descriptors, are refused.
+    #[test]
+    fn refused() {
+        let mut inbox = Inbox::default();
+        put(&mut inbox, &[0xff; 16], 0).unwrap();
+        assert!(matches!(inbox.take(), Err(Ended::Length(u32::MAX))));
+        let mut inbox = Inbox::default();
+        assert!(matches!(put(&mut inbox, &message(1, 0), MAX_FDS + 1), Err(Ended::Descriptors)));
+    }
+}

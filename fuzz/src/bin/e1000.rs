@@ -1,0 +1,111 @@
+//! Any register accesses and any descriptors, status blocks and buffers, to an e1000 whose queues are used in between; its memory comes and goes.
+#![no_main]
+
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use netvale_e1000::core::{Core, Shared};
+use netvale_e1000::device::{Card, E1000};
+use netvale_e1000::egress::E1000Egress;
+use netvale_e1000::ingress::E1000Ingress;
+use netvale_e1000::memory::Memory;
+use netvale_e1000::regs::*;
+use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::words::Words;
+use netvale_port::{Batch, Egress, Ingress, Scratch};
+use netvale_vfio_user::dma::{Dma, Place};
+
+const SIZE: u64 = 1 << 16;
+const BASE: u64 = 0x1000;
+
+/// Registers that matter to queues: the others are reached by any number, too.
+const NEAR: [u32; 20] = [
+    CTRL, CTRL_EXT, RCTL, TCTL, TDBAL, TDLEN, TDH, TDT, RDBAL, RDLEN, RDH, RDT, CSBAL, CSBAH, IMS, ITR, RDTR, TIDV,
+    VET, RSRPD,
+];
+
+struct Guest {
+    dma: Dma,
+    words: Words,
+}
+
+fn guest() -> Option<Guest> {
+    let (fd, map, _) = sealed_memfd("fuzz", SIZE, Pages::Ordinary).ok()?;
+    let mut dma = Dma::default();
+    // Two windows, so that things can lie across.
+    for (offset, address) in [(0, BASE), (SIZE / 2, BASE + SIZE / 2)] {
+        dma.map(Place { flags: 3, offset, address, size: SIZE / 2 }, Some(&fd)).ok()?;
+    }
+    Some(Guest { dma, words: Words::new(&Arc::new(map), 0, SIZE as usize / 4)? })
+}
+
+thread_local! {
+    static GUEST: Option<Guest> = guest();
+}
+
+/// A driver's way to a card that works, from which the input goes on.
+fn up(core: &mut Core) {
+    let all = [
+        (CTRL, CTRL_SLU),
+        (TDBAL, BASE as u32),
+        (TDLEN, 256),
+        (RDBAL, BASE as u32 + 256),
+        (RDLEN, 256),
+        (RCTL, RCTL_EN | RCTL_UPE | RCTL_BAM),
+        (TCTL, TCTL_EN),
+        (IMS, ICR_ALL),
+        (RDT, 15),
+    ];
+    for (at, value) in all {
+        core.write(at, value);
+    }
+}
+
+fn obey(core: &mut Core, guest: &Guest, [kind, a, b, c]: [u8; 4], value: u32) {
+    let at = u32::from_le_bytes([a, b, c, 0]) & (SPACE - 1);
+    match kind & 7 {
+        0 => _ = core.write(at, value),
+        1 | 2 => _ = core.write(NEAR[usize::from(a) % NEAR.len()], value),
+        3 => _ = core.read(at),
+        4 => guest.words.store(usize::from(a), value),
+        5 => guest.words.store(usize::from(u16::from_le_bytes([a, b])) % (SIZE as usize / 4), value),
+        6 if value == 0 => core.set_memory(Memory::default()),
+        6 => core.set_memory(Memory::of(&guest.dma)),
+        _ => core.tick(),
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    GUEST.with(|guest| {
+        let Some(guest) = guest else { return };
+        let card = Card { mac: [2; 6], subsystem: 0, forced_interval: None };
+        let Ok(shared) = Shared::new(E1000::new(card)) else { return };
+        (0..128).for_each(|i| guest.words.store(i, 0));
+        let with = |f: &mut dyn FnMut(&mut Core)| shared.enter().iter_mut().for_each(f);
+        with(&mut |core| core.set_memory(Memory::of(&guest.dma)));
+        with(&mut up);
+        let (mut ingress, egress) = (E1000Ingress::new(Arc::clone(&shared)), E1000Egress::new(Arc::clone(&shared)));
+        let (mut batch, mut frames, mut scratch) = (Batch::new(), Batch::new(), Scratch::new());
+        let frame = [3u8; 1600];
+        // SAFETY: the frame outlives the batch.
+        [60, 64, 1514, 1600].into_iter().for_each(|len| _ = unsafe { frames.push(frame.as_ptr(), len) });
+        for (i, step) in data.chunks_exact(8).take(256).enumerate() {
+            let (words, value) = ([step[0], step[1], step[2], step[3]], [step[4], step[5], step[6], step[7]]);
+            with(&mut |core| obey(core, guest, words, u32::from_le_bytes(value)));
+            if i % 2 == 0 {
+                assert!(egress.deliver(&frames, &[0, 1, 2, 3], &mut scratch) <= 4);
+                continue;
+            }
+            ingress.take(&mut batch);
+            for one in batch.iter() {
+                assert!(one.len() >= 60 && one.len() < 66_000);
+                let mut bytes = [0; 66_000];
+                assert_eq!(one.copy_out(0, &mut bytes), one.len());
+            }
+            batch.clear();
+            ingress.release();
+            let _ = ingress.arm();
+            ingress.disarm();
+        }
+    });
+});
