@@ -7,7 +7,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 # Changes whenever what is made changes.
-recipe=3
+recipe=4
 cache=${NETVALE_GUESTS:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/netvale/guests}
 meta=linux-image-amd64
 package=$(apt-cache depends "$meta" 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[0-9].*-amd64\)$/\1/p' | head -n 1)
@@ -70,7 +70,7 @@ modules() {
     done
 }
 modules root/modules virtio_net virtio_pci e1000 af_packet
-modules more vfio-pci vfio_iommu_type1 tun
+modules more vfio-pci vfio_iommu_type1 tun 8021q pktgen
 
 cat >root/init <<'INIT'
 #!/bin/sh

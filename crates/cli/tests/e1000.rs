@@ -168,3 +168,96 @@ fn netvale_in_the_guest() {
     assert!(shown.contains("Received "), "{shown}");
     no_complaints(&shown);
 }
+
+/// What the other end of [`FEATURES`] has: long frames, a VLAN, iperf3.
+const PEER: &str = "
+ip link set eth0 mtu 9000; ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up; ip link set lo up
+ip link add link eth0 name eth0.5 type vlan id 5
+ip addr add 10.5.0.1/24 dev eth0.5; ip link set eth0.5 up
+iperf3 -s -D --logfile /tmp/log
+for i in $(seq 100); do nc -z 127.0.0.1 5201 && break; sleep 0.1; done
+echo ready
+read line </dev/ttyS0
+";
+
+/// The stock driver's features one by one, then whatever the console asks for.
+const FEATURES: &str = "
+reach() {
+    for i in $(seq 100); do ping -c 1 -W 1 $1 >/dev/null && return; done
+    return 1
+}
+seen() { cat /sys/class/net/eth0/statistics/rx_packets; }
+echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6
+ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
+reach 10.1.0.1 || exit 1
+echo up
+read line </dev/ttyS0
+case $line in off*) exit 0 ;; esac
+ip link set eth0 mtu 9000
+reach 10.1.0.1 && ping -c 3 -i 0.1 -s 8900 10.1.0.1 || exit 1
+echo passed: jumbo
+ip link add link eth0 name eth0.5 type vlan id 5
+ip addr add 10.5.0.2/24 dev eth0.5; ip link set eth0.5 up
+reach 10.5.0.1 && ping -c 3 -i 0.1 -s 1400 10.5.0.1 || exit 1
+ethtool -k eth0 | grep -E 'vlan-(offload|filter)'
+echo passed: vlan
+ethtool -k eth0 | grep 'tcp-segmentation-offload: on' && iperf3 -c 10.1.0.1 -n 8M -i 0 || exit 1
+ethtool -S eth0 | grep -E 'tcp_seg_good|errors: [1-9]'
+echo passed: tso
+for how in off on; do
+    ip link set eth0 promisc $how
+    before=$(seen); echo listening
+    read line </dev/ttyS0
+    echo strangers $how $(($(seen) - before))
+done
+ethtool -t eth0 offline
+reach 10.1.0.1 || exit 1
+echo passed: self-test
+ip link set eth0 down; ip link set eth0 up
+reach 10.1.0.1 || exit 1
+echo passed: reset
+reboot -f
+";
+
+/// Objective: long frames, VLAN tags put in and taken out, segmentation, promiscuous mode, the stock driver's own test of registers, EEPROM,
+/// interrupts and loopback, a reset and a reboot: each by Debian's driver.
+#[test]
+fn stock_driver_features() {
+    let _one = ONE.lock();
+    let Some(image) = image() else { return };
+    let up = Up::start(&[]);
+    let (one, two) = (port(&up, "one", ""), port(&up, "two", ""));
+    let nic = |socket| Nic { function: true, ..Nic::new(socket) };
+    let programs: &[(&Path, &str)] = &[(Path::new("/usr/bin/iperf3"), "/bin/iperf3")];
+    let mut peer = Guest::start_with(image, PEER, 1, &nic(&one), programs);
+    peer.expect("ready");
+    let mut guest = Guest::start_with(image, FEATURES, 2, &nic(&two), programs);
+    let mut shown = guest.expect("up\r\n");
+    guest.say("go on");
+    for _ in 0..2 {
+        shown += &guest.expect("listening\r\n");
+        common::stdout(&up.run("pkt-gen -i vale0:gen -f tx -n 200 -R 2000 -D 02:00:00:00:00:77"));
+        guest.say("done");
+    }
+    shown += &guest.expect("passed: reset\r\n");
+    shown += &guest.expect("up\r\n");
+    guest.say("off");
+    shown += &guest.end();
+    for what in ["jumbo", "vlan", "tso", "self-test"] {
+        assert!(shown.contains(&format!("passed: {what}")), "{what}: {shown}");
+    }
+    let number = |before: &str| {
+        let rest = shown.split(before).nth(1).unwrap_or_else(|| panic!("{before}: {shown}"));
+        rest.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()).unwrap_or_else(|| panic!("{shown}"))
+    };
+    assert!(number("tx_tcp_seg_good:") > 10, "{shown}");
+    for test in
+        ["Register test  (offline)", "Eeprom test    (offline)", "Interrupt test (offline)", "Loopback test  (offline)"]
+    {
+        assert_eq!(number(test), 0, "{test}: {shown}");
+    }
+    assert!(number("strangers off") < 20 && number("strangers on") >= 200, "{shown}");
+    peer.say("off");
+    peer.end();
+    no_complaints(&shown);
+}

@@ -32,32 +32,32 @@ pub struct Effects {
     pub receives: bool,
 }
 
-/// Registers that only hold what the driver writes: flow control, gaps, LEDs, thresholds, wake-up, management.
-const PLAIN: [u32; 24] = [
-    FCAL,
-    FCAH,
-    FCT,
-    0x0170,
-    0x0178,
-    0x0180,
-    0x0410,
-    0x0458,
-    0x0e00,
-    PBA,
-    0x2160,
-    0x2168,
-    0x2828,
-    0x3828,
-    0x3830,
-    0x5800,
-    0x5808,
-    0x5810,
-    0x5820,
-    0x5838,
-    0x0008_0000,
-    0x0008_0004,
-    0x5900,
-    0x5a00,
+/// Registers that only hold what the driver writes, as far as they have bits: flow control, gaps, LEDs, thresholds, wake-up, management.
+const PLAIN: [(u32, u32); 24] = [
+    (FCAL, !0),
+    (FCAH, 0xffff),
+    (FCT, 0xffff),
+    (0x0170, 0xffff),
+    (0x0178, 0xc000_ffff),
+    (0x0180, !0),
+    (0x0410, 0x3fff_ffff),
+    (0x0458, !0),
+    (0x0e00, !0),
+    (PBA, !0),
+    (0x2160, 0x8000_fff8),
+    (0x2168, 0x0000_fff8),
+    (0x2828, !0),
+    (0x3828, !0),
+    (0x3830, !0),
+    (0x5800, !0),
+    (0x5808, !0),
+    (0x5810, !0),
+    (0x5820, !0),
+    (0x5838, !0),
+    (0x0008_0000, !0),
+    (0x0008_0004, !0),
+    (0x5900, !0),
+    (0x5a00, !0),
 ];
 /// Kilobytes of packet buffer for receiving, and for sending (§13.4.49).
 const PBA_RESET: u32 = 0x0010_0030;
@@ -120,7 +120,7 @@ impl E1000 {
             rxcsum: 0,
             vet: 0x8100,
             small: 0,
-            plain: PLAIN.map(|at| if at == PBA { PBA_RESET } else { 0 }),
+            plain: PLAIN.map(|(at, _)| if at == PBA { PBA_RESET } else { 0 }),
             csb: 0,
             received: false,
             received_small: false,
@@ -154,6 +154,11 @@ impl E1000 {
         self.phy.is_linked() && self.ctrl & CTRL_SLU != 0
     }
 
+    /// What is sent comes back instead of going out, at the PHY or before it (§8.6).
+    pub fn is_looped(&self) -> bool {
+        self.phy.is_looped() || self.rctl & RCTL_LBM == RCTL_LBM_MAC
+    }
+
     fn status(&self) -> u32 {
         STATUS_FD | STATUS_SPEED_1000 | if self.is_linked() { STATUS_LU } else { 0 }
     }
@@ -184,12 +189,14 @@ impl E1000 {
             RDBAL..RDTR => Register::at(at - RDBAL).map_or(0, |register| self.rx.read(register)),
             TDBAL..TIDV => Register::at(at - TDBAL).map_or(0, |register| self.tx.read(register)),
             at if STATISTICS.contains(&at) => self.stats.read(at),
-            at => self.filter.read(at).unwrap_or_else(|| self.plain(at).map_or(0, |register| *register)),
+            at => self.filter.read(at).unwrap_or_else(|| self.plain(at).map_or(0, |(register, _)| *register)),
         }
     }
 
-    fn plain(&mut self, at: u32) -> Option<&mut u32> {
-        self.plain.get_mut(PLAIN.iter().position(|plain| *plain == at)?)
+    /// A register that only holds what is written, and the bits that it has.
+    fn plain(&mut self, at: u32) -> Option<(&mut u32, u32)> {
+        let i = PLAIN.iter().position(|(plain, _)| *plain == at)?;
+        Some((self.plain.get_mut(i)?, PLAIN.get(i)?.1))
     }
 
     /// Writes a register, at the time `now` (nanoseconds). Those that there are not, and those that can only be read, ignore it.
@@ -231,9 +238,9 @@ impl E1000 {
             RDBAL..RDTR | TDBAL..TIDV => return self.ring(at, value),
             at => {
                 if !self.filter.write(at, value)
-                    && let Some(register) = self.plain(at)
+                    && let Some((register, bits)) = self.plain(at)
                 {
-                    *register = value;
+                    *register = value & bits;
                 }
             }
         }

@@ -25,6 +25,11 @@ impl Filter {
         Filter { addresses, multicast: [0; 128], vlans: [0; 128] }
     }
 
+    /// Bits that a word has: of the high halves of addresses, the address, what it is compared with, and whether it is.
+    fn bits(at: u32) -> u32 {
+        if RA.contains(&at) && at % 8 == 4 { RAH_AV | 0x3_ffff } else { !0 }
+    }
+
     fn word(&mut self, at: u32) -> Option<&mut u32> {
         let index = |range: &std::ops::Range<u32>| range.contains(&at).then(|| ((at - range.start) / 4) as usize);
         if let Some(i) = index(&RA) {
@@ -43,7 +48,7 @@ impl Filter {
 
     /// Writes one. Returns whether there is one.
     pub fn write(&mut self, at: u32, value: u32) -> bool {
-        self.word(at).map(|word| *word = value).is_some()
+        self.word(at).map(|word| *word = value & Self::bits(at)).is_some()
     }
 
     fn is_exact(&self, to: [u8; 6]) -> bool {

@@ -5,10 +5,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use netvale_mem::copy::{copy_bytes, prefetch_read};
-use netvale_port::{Batch, DropReason, Ingress, RingCounters};
+use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters, Scratch};
 use netvale_wire::offload::MAX_HEADERS;
 
 use crate::core::{Core, Shared};
+use crate::egress::E1000Egress;
 use crate::headers::{ROOM, prepare};
 use crate::memory::{Look, Memory};
 use crate::paravirt::Paravirt;
@@ -41,6 +42,8 @@ pub struct E1000Ingress {
     may_wait: bool,
     /// At that epoch, so many descriptors had no packet's end among them: there have to be more.
     waits: Option<(u64, u32)>,
+    /// For frames that come back, as long as a loopback mode is on.
+    scratch: Option<Box<Scratch>>,
     /// Headers that were changed.
     heads: Box<[[u8; ROOM]; CHANGED]>,
 }
@@ -64,6 +67,7 @@ impl E1000Ingress {
             taken: 0,
             may_wait: true,
             waits: None,
+            scratch: None,
             heads: Box::new([[0; ROOM]; CHANGED]),
         }
     }
@@ -97,6 +101,15 @@ impl E1000Ingress {
             }
         }
         self.memory = memory;
+    }
+
+    /// In a loopback mode, frames go to the receive ring of the same card, and nowhere else. Modes for tests: only here is memory taken on the way.
+    fn loop_back(&mut self, batch: &mut Batch) {
+        let scratch = self.scratch.get_or_insert_with(|| Box::new(Scratch::new()));
+        let picks: Vec<u16> = (0..batch.len() as u16).collect();
+        let done = E1000Egress::new(Arc::clone(&self.shared)).deliver(batch, &picks, scratch);
+        self.shared.received.dropped(DropReason::NoRoom, (picks.len() - done) as u64);
+        batch.clear();
     }
 
     /// Descriptors up to the end of a packet; none if its end is not there yet. A packet that fills the ring without an end is over, too (more cannot
@@ -227,8 +240,14 @@ impl Ingress for E1000Ingress {
         if !self.has_news(core) {
             return;
         }
+        let is_looped = core.e1000.is_looped();
         self.collect(core, batch);
         drop(inside);
+        if is_looped {
+            self.loop_back(batch);
+        } else {
+            self.scratch = None;
+        }
         if batch.is_empty() {
             // Nobody releases an empty batch, and what was dropped goes back, too.
             self.release();

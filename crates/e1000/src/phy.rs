@@ -24,6 +24,7 @@ const SPECIFIC_STATUS: usize = 17;
 
 /// Of the control register: bits that clear themselves, and power down.
 const CONTROL_RESET: u16 = 1 << 15;
+const CONTROL_LOOPBACK: u16 = 1 << 14;
 const CONTROL_RESTART: u16 = 1 << 9;
 const CONTROL_POWER_DOWN: u16 = 1 << 11;
 /// Of the status register: what it can, without the link; negotiated and linked.
@@ -69,6 +70,11 @@ impl Phy {
     /// The link is up.
     pub fn is_linked(&self) -> bool {
         self.cable && self.registers[CONTROL] & CONTROL_POWER_DOWN == 0
+    }
+
+    /// What is sent comes back.
+    pub fn is_looped(&self) -> bool {
+        self.registers[CONTROL] & CONTROL_LOOPBACK != 0
     }
 
     fn register(&self, number: usize) -> u16 {

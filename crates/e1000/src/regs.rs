@@ -69,7 +69,9 @@ pub const ICR_RXT0: u32 = 1 << 7;
 /// The PHY was accessed.
 pub const ICR_MDAC: u32 = 1 << 9;
 /// All causes there are.
-pub const ICR_ALL: u32 = 0x0001_f6df;
+///
+/// Those that are reserved too: drivers set them to test their interrupt.
+pub const ICR_ALL: u32 = 0x0001_ffff;
 
 /// Receive control (§13.4.22).
 pub const RCTL: u32 = 0x0100;
@@ -81,6 +83,10 @@ pub const RCTL_UPE: u32 = 1 << 3;
 pub const RCTL_MPE: u32 = 1 << 4;
 /// Frames longer than 1,522 bytes.
 pub const RCTL_LPE: u32 = 1 << 5;
+/// Loopback mode: none, or before the PHY.
+pub const RCTL_LBM: u32 = 0b11 << 6;
+/// See [`RCTL_LBM`].
+pub const RCTL_LBM_MAC: u32 = 0b01 << 6;
 /// Frames for everybody.
 pub const RCTL_BAM: u32 = 1 << 15;
 /// VLANs are filtered.

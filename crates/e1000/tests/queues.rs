@@ -387,3 +387,35 @@ fn status_blocks_that_are_none() {
     card.with(|core| core.set_memory(Memory::default()));
     assert_eq!(card.read(CSBAL), 0);
 }
+
+/// Objective: in a loopback mode, before the PHY or in it, packets come back to the receive ring of their own card, and none goes out.
+#[test]
+fn loopback() {
+    let card = Card0::new();
+    let (mut ingress, mut batch) = (E1000Ingress::new(Arc::clone(&card.shared)), Batch::new());
+    let mac = card.read(RCTL) | RCTL_LBM_MAC;
+    let phy = |value: u32| (MDIC, 0x0400_0000 | 1 << 21 | value);
+    for (k, (on, off)) in [((RCTL, mac), (RCTL, mac & !RCTL_LBM)), (phy(0x4140), phy(0x1140))].into_iter().enumerate() {
+        let i = 2 * k as u64;
+        card.write(on.0, on.1);
+        card.descriptor(RX, i, BASE + BUFFERS + 4096, 0);
+        card.write(RDT, i as u32 + 1);
+        card.fill(BUFFERS, 100);
+        card.descriptor(TX, i, BASE + BUFFERS, 100 | WHOLE);
+        card.write(TDT, i as u32 + 1);
+        ingress.take(&mut batch);
+        assert!(batch.is_empty() && card.read(TDH) == i as u32 + 1);
+        assert_eq!(card.get64(RX + i * 16 + 8) & 0xffff, 100);
+        assert!((0..100).all(|at| card.byte(BUFFERS + 4096 + at) == card.byte(BUFFERS + at)));
+        card.write(off.0, off.1);
+        card.descriptor(TX, i + 1, BASE + BUFFERS, 100 | WHOLE);
+        card.write(TDT, i as u32 + 2);
+        card.write(RDT, i as u32 + 2);
+        ingress.take(&mut batch);
+        assert_eq!(batch.len(), 1);
+        batch.clear();
+        ingress.release();
+        // The receive ring goes on behind the descriptor that was not used.
+        card.write(RDH, i as u32 + 2);
+    }
+}
