@@ -70,7 +70,7 @@ modules() {
     done
 }
 modules root/modules virtio_net virtio_pci e1000 af_packet
-modules more vfio-pci vfio_iommu_type1 tun 8021q pktgen
+modules more vfio-pci vfio_iommu_type1 tun 8021q
 
 cat >root/init <<'INIT'
 #!/bin/sh

@@ -61,6 +61,8 @@ struct nve {
 	struct net_device *netdev;
 	void __iomem *regs;
 	struct napi_struct napi;
+	/* With a status block: sees to packets that nobody sends behind. */
+	struct timer_list tidy;
 	struct nve_tx tx;
 	struct nve_rx rx;
 	u32 slots;
@@ -100,5 +102,6 @@ void nve_tx_drop_all(struct nve *ne);
 void nve_refill(struct nve *ne, bool all);
 netdev_tx_t nve_xmit(struct sk_buff *skb, struct net_device *netdev);
 int nve_poll(struct napi_struct *napi, int budget);
+void nve_tidy(struct timer_list *timer);
 
 #endif

@@ -133,7 +133,9 @@ void nve_down(struct nve *ne)
 {
 	netif_carrier_off(ne->netdev);
 	netif_tx_disable(ne->netdev);
+	timer_delete_sync(&ne->tidy);
 	napi_disable(&ne->napi);
+	timer_delete_sync(&ne->tidy);
 	nve_write(ne, NVE_RCTL, 0);
 	nve_write(ne, NVE_TCTL, 0);
 	nve_reset(ne);
@@ -227,6 +229,7 @@ static int nve_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	ne->slots = slots;
 	ne->combine = sc ? slots / 2 : 0;
 	INIT_WORK(&ne->link, nve_link);
+	timer_setup(&ne->tidy, nve_tidy, 0);
 	nve_net_init(ne);
 	pci_set_drvdata(pdev, ne);
 	err = nve_init_card(ne);

@@ -226,6 +226,8 @@ void nve_net_init(struct nve *ne)
 	netdev->features = netdev->hw_features | NETIF_F_HIGHDMA;
 	netdev->vlan_features = netdev->hw_features;
 	netdev->priv_flags |= IFF_UNICAST_FLT;
+	/* Short ones are padded in place, and all let go before they are sent. */
+	netdev->priv_flags &= ~IFF_TX_SKB_SHARING;
 	netdev->min_mtu = ETH_MIN_MTU;
 	netdev->max_mtu = NVE_MAX_MTU;
 }

@@ -257,6 +257,23 @@ static void nve_tx_stop(struct nve *ne)
 	netif_start_queue(ne->netdev);
 }
 
+/*
+ * Without interrupts for what is sent, packets are freed when there are others
+ * to be sent, or now.
+ */
+static void nve_tidy_later(struct nve *ne)
+{
+	if (!timer_pending(&ne->tidy))
+		mod_timer(&ne->tidy, jiffies + 1);
+}
+
+void nve_tidy(struct timer_list *timer)
+{
+	struct nve *ne = container_of(timer, struct nve, tidy);
+
+	napi_schedule(&ne->napi);
+}
+
 netdev_tx_t nve_xmit(struct sk_buff *skb, struct net_device *netdev)
 {
 	struct nve *ne = netdev_priv(netdev);
@@ -276,9 +293,10 @@ netdev_tx_t nve_xmit(struct sk_buff *skb, struct net_device *netdev)
 		goto out;
 	}
 	if (ne->csb) {
-		/* It is freed when there is another one: nobody waits. */
+		/* It is freed later than it is sent: nobody waits for that. */
 		skb_orphan(skb);
 		nf_reset_ct(skb);
+		nve_tidy_later(ne);
 	} else {
 		more = !__netdev_tx_sent_queue(netdev_get_tx_queue(netdev, 0),
 					       len, more);
@@ -310,6 +328,8 @@ static void nve_tx_poll(struct nve *ne, int budget)
 		virt_mb();
 		nve_tx_clean(ne, budget);
 	}
+	if (ne->csb && ne->tx.done != ne->tx.next)
+		nve_tidy_later(ne);
 	if (netif_queue_stopped(ne->netdev) && nve_tx_free(ne) >= NVE_NEED) {
 		if (ne->csb)
 			WRITE_ONCE(ne->csb->tx_guest.need_kick, 0);

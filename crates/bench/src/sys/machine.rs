@@ -157,10 +157,6 @@ fn initrd(image: &Image, script: &str, dir: &Path) -> Result<PathBuf> {
     copy(&image.drivers.join("nvptnet.ko"), &own.join("more/99-nvptnet.ko"))?;
     folder(&own.join("lib"))?;
     copy(&image.drivers.join("nve1000.ko"), &own.join("lib/nve1000.ko"))?;
-    let modules = fs::read_dir(image.folder.join("more")).map_err(BenchError::io("looking for modules"))?;
-    for module in modules.flatten().filter(|module| module.file_name().to_string_lossy().ends_with("-pktgen.ko")) {
-        copy(&module.path(), &own.join("more/98-pktgen.ko"))?;
-    }
     fs::write(own.join("script"), script).map_err(BenchError::io("writing a guest's script"))?;
     let program = fs::canonicalize("/proc/self/exe").map_err(BenchError::io("finding this program"))?;
     let listed = run(Command::new("ldd").arg(&program))?;

@@ -26,7 +26,6 @@ pub const SCENARIO: Scenario = Scenario {
     about: "the e1000 in a booted guest (QEMU, emulated), by the paper's rows BASE, ITR, ITR+SC, CSB, CSB+ITR; and played by a process",
     variants: &[
         Variant { name: "udp-small", ..SMALL },
-        Variant { name: "packets", ..SMALL },
         Variant { name: "udp-large", ..LARGE },
         Variant { name: "tcp", ..STREAM },
         Variant { name: "tcp-wide", ..STREAM },

@@ -14,8 +14,6 @@ use crate::sys::worker::Context;
 pub const AGENT: &str = "guest-agent";
 /// Frames a sync in netmap mode.
 const BATCH: u32 = 256;
-/// Packets that tell how fast more of them would be.
-const PROBE: u64 = 1000;
 /// Calls between two looks at the clock.
 const ROUND: u32 = 16;
 
@@ -25,7 +23,7 @@ struct Done {
     time: Duration,
 }
 
-/// Obeys lines until there are no more: `udp BYTES MILLISECONDS [ADDRESS]`, `trips …`, `netmap …`, `pktgen …`, `take …`, `tcp …`, `tcpw …`, `tcprr …`. Each is answered by `done COUNT NANOSECONDS INTERRUPTS`.
+/// Obeys lines until there are no more: `udp BYTES MILLISECONDS [ADDRESS]`, `trips …`, `netmap …`, `take …`, `tcp …`, `tcpw …`, `tcprr …`. Each is answered by `done COUNT NANOSECONDS INTERRUPTS`.
 ///
 /// # Errors
 /// A socket or the interface cannot be used.
@@ -40,7 +38,6 @@ pub fn agent_role(context: &Context) -> Result<()> {
         let before = interrupts();
         let done = match what {
             "udp" => udp(to, bytes, window),
-            "pktgen" => pktgen(bytes, window),
             "take" => take(window),
             "tcp" => stream(NARROW, window),
             "tcpw" => stream(WIDE, window),
@@ -81,26 +78,6 @@ fn connect(port: u16) -> Result<TcpStream> {
 fn socket(to: (&str, u16)) -> Result<UdpSocket> {
     let made = UdpSocket::bind("0.0.0.0:0").and_then(|socket| socket.connect(to).map(|()| socket));
     made.map_err(BenchError::io(format!("opening a socket to {}", to.0)))
-}
-
-/// Packets that the kernel's own generator makes, which knows no sockets: what the driver is worth.
-fn pktgen(bytes: usize, window: Duration) -> Result<Done> {
-    let set = |file: &str, lines: &[&str]| {
-        let each = |line: &&str| std::fs::write(format!("/proc/net/pktgen/{file}"), line);
-        lines.iter().try_for_each(each).map_err(BenchError::io(format!("telling pktgen's {file}")))
-    };
-    set("kpktgend_0", &["rem_device_all", "add_device eth0"])?;
-    let (size, mac) = (format!("pkt_size {bytes}"), "dst_mac 02:00:00:00:00:09");
-    set("eth0", &[&size, mac, "dst 10.1.0.9", "udp_dst_min 9", "udp_dst_max 9", "delay 0", "clone_skb 100"])?;
-    let run = |count: u64| {
-        set("eth0", &[&format!("count {count}")])?;
-        let start = Instant::now();
-        set("pgctrl", &["start"]).map(|()| start.elapsed())
-    };
-    // It goes by number, not by time.
-    let first = run(PROBE)?;
-    let count = (PROBE as f64 * window.as_secs_f64() / first.as_secs_f64()).max(1.0) as u64;
-    Ok(Done { count, time: run(count)? })
 }
 
 /// Bytes written to a connection.

@@ -107,7 +107,6 @@ impl Traffic {
             _ if way == Way::In => "take",
             "round-trips" => "trips",
             "netmap" => "netmap",
-            "packets" => "pktgen",
             "tcp" => "tcp",
             "tcp-wide" => "tcpw",
             "tcp-rr" => "tcprr",
@@ -119,11 +118,6 @@ impl Traffic {
     /// Round trips are counted by who makes them.
     fn is_round_trips(self) -> bool {
         matches!(self.task, "trips" | "tcprr")
-    }
-
-    /// So are packets that are made in two rounds, of which one is measured.
-    fn is_generated(self) -> bool {
-        self.task == "pktgen"
     }
 
     /// What is counted are bytes.
@@ -350,8 +344,7 @@ impl Session for Running {
         let after = self.counters()?;
         let moved: [u64; 3] = std::array::from_fn(|i| after[i] - before[i]);
         let frames = if traffic.way == Way::In { moved[1] } else { moved[0] };
-        let by_agent =
-            traffic.is_round_trips() || traffic.is_stream() || traffic.is_generated() || traffic.way != Way::Out;
+        let by_agent = traffic.is_round_trips() || traffic.is_stream() || traffic.way != Way::Out;
         let done = if by_agent { played.count } else { frames };
         if done == 0 {
             return Err(BenchError::NoTraffic("the guest".into()));
