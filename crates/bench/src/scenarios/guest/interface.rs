@@ -107,7 +107,7 @@ impl Interface {
         let mac = Mac(mac(number)).to_string();
         let tap = format!("tap,id=n0,ifname={TAP},script=no,downscript=no,vhost=off");
         let chardev = format!("socket,id=c0,path={socket}");
-        let words = match self {
+        match self {
             Interface::QemuE1000 => vec!["-netdev".into(), tap, "-device".into(), format!("e1000,netdev=n0,mac={mac}")],
             Interface::Ptnet => {
                 vec!["-chardev".into(), chardev, "-device".into(), "ivshmem-doorbell,chardev=c0,vectors=3".into()]
@@ -121,8 +121,7 @@ impl Interface {
                 let device = serde_json::json!({"driver": "vfio-user-pci", "socket": {"type": "unix", "path": socket}});
                 vec!["-device".into(), device.to_string()]
             }
-        };
-        words
+        }
     }
 
     /// What the guest does before its interface is used.
