@@ -39,9 +39,9 @@ fn send_from(guest: &Guest, frame: &[u8]) {
     until("there is room", || guest.egress.deliver(&batch, &[0], &mut Scratch::new()) == 1);
 }
 
-/// The next frame, with an interrupt where there is none yet.
-fn receive_at(guest: &mut Guest) -> Vec<u8> {
-    let (mut batch, mut frame) = (Batch::new(), Vec::new());
+/// The next frames, with an interrupt where there are none yet.
+fn receive_at(guest: &mut Guest) -> Vec<Vec<u8>> {
+    let mut batch = Batch::new();
     until("a frame comes", || {
         if !guest.ingress.arm() {
             wait(guest);
@@ -51,13 +51,15 @@ fn receive_at(guest: &mut Guest) -> Vec<u8> {
         guest.ingress.take(&mut batch);
         !batch.is_empty()
     });
-    for one in batch.iter().take(1) {
-        frame = vec![0; one.len()];
+    let copy = |one: netvale_port::FrameRef<'_>| {
+        let mut frame = vec![0; one.len()];
         one.copy_out(0, &mut frame);
-    }
+        frame
+    };
+    let frames = batch.iter().map(copy).collect();
     batch.clear();
     guest.ingress.release();
-    frame
+    frames
 }
 
 fn wait(guest: &Guest) {
@@ -82,7 +84,7 @@ fn ping(guest: &mut Guest, local: &mut Port, tag: u8) {
     });
     assert_eq!(receive(local), frame(255, 9, tag));
     send(local, &frame(9, 1, tag));
-    assert_eq!(receive_at(guest), frame(9, 1, tag));
+    assert_eq!(receive_at(guest), [frame(9, 1, tag)]);
 }
 
 /// Objective: frames go both ways, woken where somebody sleeps, in each of the ways to drive a card, one guest after the other at the same port.
@@ -174,7 +176,7 @@ fn memory_that_goes_away() {
         send_from(&again, &frame(255, 9, 200));
         until("it goes on", || receive(&mut local) == frame(255, 9, 200));
         send(&mut local, &frame(255, 1, 9));
-        until("the other way, too", || receive_at(&mut again) == frame(255, 1, 9));
+        until("the other way, too", || receive_at(&mut again).contains(&frame(255, 1, 9).to_vec()));
         drop(again);
         until("the port is free", || show(&d, "card")["notes"].to_string().contains("waits"));
     }

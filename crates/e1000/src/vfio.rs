@@ -60,7 +60,9 @@ impl E1000Device {
         self.shared.crossings.reads.fetch_add(1, Ordering::Relaxed);
         let mut inside = self.shared.enter();
         let Some(core) = inside.as_mut() else { return 0 };
-        core.read(at)
+        let value = core.read(at);
+        tracing::trace!("r {at:05x} {value:08x}");
+        value
     }
 
     fn set(&self, at: u32, value: u32) {
@@ -68,6 +70,7 @@ impl E1000Device {
         let mut inside = self.shared.enter();
         let Some(core) = inside.as_mut() else { return };
         let effects = core.write(at, value);
+        tracing::trace!("w {at:05x} {value:08x}");
         drop(inside);
         if effects.sends {
             self.shared.kick();

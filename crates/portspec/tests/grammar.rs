@@ -245,6 +245,7 @@ const ATTACH: &[(&str, &str, &str)] = &[
     ("virtio:/run/.hidden", "virtio:/run/.hidden", "_hidden"),
     ("virtio-pci:0000:3b:1f.7", "virtio-pci:0000:3b:1f.7", "pci_0000_3b_1f_7"),
     ("virtio-pci:3:0.0", "virtio-pci:0000:03:00.0", "pci_0000_03_00_0"),
+    ("e1000-pci:3:0.0", "e1000-pci:0000:03:00.0", "pci_0000_03_00_0"),
     ("virtio-pci:10000:e1:00.0", "virtio-pci:10000:e1:00.0", "pci_10000_e1_00_0"),
     ("ptnet:/p.sock", "ptnet:/p.sock", "p"),
     ("e1000:/e/", "e1000:/e/", "port"),
@@ -265,7 +266,8 @@ fn attach_kinds_are_told_apart() {
     assert_eq!(files.capture().map(FilePath::as_str), Some("b"));
 }
 
-const KINDS: &str = "a port name, or a kind: tap:, pcap:, netmap:, vhost:, virtio:, virtio-pci:, ptnet: or e1000:";
+const KINDS: &str =
+    "a port name, or a kind: tap:, pcap:, netmap:, vhost:, virtio:, virtio-pci:, ptnet:, e1000: or e1000-pci:";
 
 /// Wrong ports to attach: where the error points, and what it expected.
 const WRONG_ATTACH: &[(&str, usize, &str)] = &[
@@ -289,6 +291,7 @@ const WRONG_ATTACH: &[(&str, usize, &str)] = &[
     ("vhost:", 6, "a socket's path that begins with '/'"),
     ("vhost:vm.sock", 6, "a socket's path that begins with '/'"),
     ("virtio-pci:", 11, "a PCI address such as 0000:00:03.0"),
+    ("e1000-pci:", 10, "a PCI address such as 0000:00:03.0"),
     ("virtio-pci:0:20.0", 13, "a PCI device from 0 to 1f"),
     ("virtio-pci:0:1.8", 15, "a PCI function from 0 to 7"),
     ("virtio-pci:0:1", 14, "'.' and the function after the device"),

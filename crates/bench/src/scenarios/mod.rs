@@ -167,7 +167,7 @@ mod tests {
         let names: HashSet<_> = all().iter().map(|scenario| scenario.name).collect();
         assert_eq!(names.len(), all().len());
         for scenario in all() {
-            assert!(scenario.name.chars().all(|letter| letter.is_ascii_lowercase() || letter == '-'));
+            assert!(scenario.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'));
             assert!(!scenario.cases(&Sweep::default()).is_empty());
             assert!(std::ptr::eq(find(scenario.name).expect("listed"), scenario));
         }
