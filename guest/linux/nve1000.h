@@ -41,7 +41,9 @@ struct nve_tx {
 	struct nve_tx_note *notes;
 	u32 next;	/* first free descriptor */
 	u32 done;	/* first one that is not done */
-	u32 told;	/* what TDT was last set to */
+	u32 told;	/* up to where the card was told, by whatever way */
+	u32 kicked;	/* what TDT was last set to */
+	bool on_way;	/* and the card may not have seen it */
 	bool pending;	/* the card has packets that it will report */
 	struct nve_stats stats;
 };
@@ -94,14 +96,17 @@ static inline u32 nve_ahead(const struct nve *ne, u32 i, u32 by)
 	return (i + by) & (ne->slots - 1);
 }
 
-/* nve1000_ring.c */
+/* nve1000_tx.c */
+netdev_tx_t nve_xmit(struct sk_buff *skb, struct net_device *netdev);
+void nve_tx_poll(struct nve *ne, int budget);
+void nve_tx_drop_all(struct nve *ne);
+void nve_tidy(struct timer_list *timer);
+
+/* nve1000_rx.c */
 int nve_rings_alloc(struct nve *ne);
 void nve_rings_free(struct nve *ne);
 void nve_rings_reset(struct nve *ne);
-void nve_tx_drop_all(struct nve *ne);
 void nve_refill(struct nve *ne, bool all);
-netdev_tx_t nve_xmit(struct sk_buff *skb, struct net_device *netdev);
 int nve_poll(struct napi_struct *napi, int budget);
-void nve_tidy(struct timer_list *timer);
 
 #endif

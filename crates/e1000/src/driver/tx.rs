@@ -20,6 +20,8 @@ pub struct TxRing {
     done: u32,
     /// What TDT was last set to.
     told: u32,
+    /// And the card may not have seen it.
+    on_way: bool,
     /// Packets that may wait for others to be sent.
     combine: u32,
 }
@@ -28,7 +30,7 @@ impl TxRing {
     /// A fresh ring.
     pub fn new(ram: &Arc<Ram>, registers: &Arc<dyn Registers>, csb: Option<Csb>, combine: u32) -> TxRing {
         let (ram, registers) = (Arc::clone(ram), Arc::clone(registers));
-        TxRing { ram, registers, csb, next: 0, done: 0, told: 0, combine }
+        TxRing { ram, registers, csb, next: 0, done: 0, told: 0, on_way: false, combine }
     }
 
     fn distance(&self, from: u32, to: u32) -> u32 {
@@ -85,13 +87,25 @@ impl TxRing {
         if let Some(csb) = &self.csb {
             if csb.head() != self.next {
                 csb.publish_head(self.next, self.next);
-                if wanted(csb.kern_need_kick()) {
+                let asleep = wanted(csb.kern_need_kick());
+                self.on_way = self.on_way && self.is_kicked(csb);
+                if asleep && !self.on_way {
                     self.tell();
                 }
             }
         } else if self.told != self.next && self.is_time() {
             self.tell();
         }
+    }
+
+    /// A kick is on its way while the card is not where the last one told it to go: it takes what there is by then, and looks again before it sleeps.
+    /// Asked each time, so that indices have not gone around since.
+    fn is_kicked(&self, csb: &Csb) -> bool {
+        // Where it is, after that it sleeps: it says so in the other order.
+        fence(Ordering::Acquire);
+        let head = csb.hwtail();
+        let ahead = self.distance(head, self.told);
+        ahead > 0 && ahead <= self.distance(head, self.next)
     }
 
     /// Send Combining: not before all that the card knows of is sent, unless too many wait.
@@ -105,7 +119,7 @@ impl TxRing {
     fn tell(&mut self) {
         // Descriptors before the register, which a device may reach by another way.
         fence(Ordering::SeqCst);
-        self.told = self.next;
+        (self.told, self.on_way) = (self.next, true);
         self.registers.write(TDT, self.next);
     }
 }

@@ -27,6 +27,8 @@ pub const SCENARIO: Scenario = Scenario {
     variants: &[
         Variant { name: "udp-small", ..SMALL },
         Variant { name: "udp-large", ..LARGE },
+        Variant { name: "udp-small-tap", ..SMALL },
+        Variant { name: "udp-large-tap", ..LARGE },
         Variant { name: "tcp", ..STREAM },
         Variant { name: "tcp-wide", ..STREAM },
         Variant { name: "tcp-rr", unit: Unit::PerSecond, ..STREAM },

@@ -89,6 +89,8 @@ struct Traffic {
 enum Way {
     /// From the guest to the host.
     Out,
+    /// From the guest to the host's stack, by a TAP.
+    Up,
     /// From the host to the guest.
     In,
     /// From the guest to another one.
@@ -101,6 +103,7 @@ impl Traffic {
         let way = match variant {
             _ if variant.ends_with("-in") => Way::In,
             _ if variant.ends_with("-between") => Way::Between,
+            _ if variant.ends_with("-tap") => Way::Up,
             _ => Way::Out,
         };
         let task = match variant {
@@ -256,7 +259,11 @@ impl Running {
             peer.child().say(&line("take", window + LINGER))?;
             peer.child().expect("taking", LIMIT)?;
         }
-        let to = if self.peer.is_some() && what == "udp" { format!(" 10.1.0.{PEER}") } else { String::new() };
+        let to = match self.traffic.way {
+            Way::Between if what == "udp" => format!(" 10.1.0.{PEER}"),
+            Way::Up => format!(" {HOST}"),
+            _ => String::new(),
+        };
         self.machine.child().say(&(line(what, window) + &to))?;
         let sent = answer(&mut self.machine)?;
         match &mut self.peer {
@@ -331,7 +338,7 @@ impl Session for Running {
 
     fn measure(&mut self, window: Duration) -> Result<Sample> {
         let traffic = self.traffic;
-        if self.exits.is_none() && self.switch.is_none() && traffic.way == Way::Out {
+        if self.exits.is_none() && self.switch.is_none() && matches!(traffic.way, Way::Out | Way::Up) {
             self.exits = Some(self.count_exits()?);
         }
         let before = self.counters()?;
@@ -344,7 +351,7 @@ impl Session for Running {
         let after = self.counters()?;
         let moved: [u64; 3] = std::array::from_fn(|i| after[i] - before[i]);
         let frames = if traffic.way == Way::In { moved[1] } else { moved[0] };
-        let by_agent = traffic.is_round_trips() || traffic.is_stream() || traffic.way != Way::Out;
+        let by_agent = traffic.is_round_trips() || traffic.is_stream() || matches!(traffic.way, Way::In | Way::Between);
         let done = if by_agent { played.count } else { frames };
         if done == 0 {
             return Err(BenchError::NoTraffic("the guest".into()));

@@ -16,10 +16,12 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Between two looks for a connection.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Echo by UDP and TCP, discard by TCP.
+/// Echo and discard, each by UDP and TCP.
 pub struct Services {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
+    /// Takes datagrams as far as there is room for them: nobody reads them, and nobody complains.
+    _discard: UdpSocket,
 }
 
 impl Services {
@@ -32,6 +34,7 @@ impl Services {
         let over = Arc::new(AtomicBool::new(false));
         let datagrams = hub.inside(|| UdpSocket::bind((HOST, ECHO)).map_err(opening()))?;
         datagrams.set_read_timeout(Some(LOOK)).map_err(opening())?;
+        let discard = hub.inside(|| UdpSocket::bind((HOST, DISCARD)).map_err(opening()))?;
         let mut threads = Vec::new();
         let told = Arc::clone(&over);
         threads.push(std::thread::spawn(move || answer(&datagrams, &told)));
@@ -41,7 +44,7 @@ impl Services {
             let told = Arc::clone(&over);
             threads.push(std::thread::spawn(move || serve(&listener, work, &told)));
         }
-        Ok(Services { over, threads })
+        Ok(Services { over, threads, _discard: discard })
     }
 }
 
