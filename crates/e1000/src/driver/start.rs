@@ -70,6 +70,8 @@ pub fn start(registers: &Arc<dyn Registers>, ram: &Arc<Ram>, wish: Wish) -> Resu
     let tx = TxRing::new(ram, registers, csb(TX_AT), wish.combine);
     let rx = RxRing::new(ram, registers, csb(RX_AT), wish.combine > 0);
     write(IMS, RxRing::causes(has_block));
+    // What is written may still be on its way: a read comes behind it (PCI 3.0 §3.2.5).
+    registers.read(STATUS);
     Ok(Started { tx, rx, mac, has_block })
 }
 
