@@ -4,16 +4,20 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 TARGET  := $(or $(CARGO_TARGET_DIR),target)
 NETVALE := $(TARGET)/release/netvale
+BENCH   := $(TARGET)/release/netvale-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check bench fuzz fmt install clean
+.PHONY: help build build-bench demo test check bench fuzz fmt install clean
 
 help: ## list the targets
 	@echo "netvale: make TARGET"
-	@sed -n 's/^\([a-z]*\):.* ## /  \1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.* ## /  \1\t/p' Makefile | expand -t 16
 
 build: ## release binary and libraries, target/release
 	cargo build --release --package netvale-cli --package netvale-capi --package netvale-pcap
+
+build-bench: ## release build of the benchmark, which is a program of its own
+	cargo build --release --package netvale-bench
 
 demo: ## real traffic across a switch, in under a minute
 	@scripts/install-deps.sh demo
@@ -24,15 +28,15 @@ test: ## all tests, loom models, Miri and bounded fuzzing (about 20 minutes)
 	@scripts/install-deps.sh test
 	@scripts/test.sh
 
-check: ## format, lints, docs, layers, unsafe gate, dependencies
+check: ## format, lints, docs, layers, unsafe gate, instructions a frame, dependencies
 	@scripts/install-deps.sh check
 	@scripts/check.sh
 
 bench: ## measure against the peers, then write the report
 	@scripts/install-deps.sh bench
-	@$(MAKE) --no-print-directory build
-	@$(NETVALE) bench pipe vale tap latency idle compat --against all --save $(TARGET)/bench.jsonl
-	@$(NETVALE) bench report $(TARGET)/bench.jsonl --out $(TARGET)/bench-report
+	@$(MAKE) --no-print-directory build build-bench
+	@$(BENCH) pipe vale tap latency idle compat --against all --save $(TARGET)/bench.jsonl
+	@$(BENCH) report $(TARGET)/bench.jsonl --out $(TARGET)/bench-report
 
 fuzz: ## fuzz every target for FUZZ_SECONDS (default 60) each
 	@scripts/install-deps.sh test

@@ -29,6 +29,13 @@ stage_advisories() {
     fi
 }
 
+# Instructions a frame: the release build is what is counted.
+stage_cost() {
+    have valgrind || skip "valgrind is not installed (scripts/install-deps.sh check)"
+    cargo build --quiet --release --package netvale-bench || return 1
+    "$target_dir/release/netvale-bench" cost --budgets docs/internals/budgets.toml
+}
+
 if [ "${1:-}" = --inside ]; then
     "stage_$2"
     exit
@@ -43,6 +50,7 @@ stage rustdoc 600 env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace -
 xtask layers
 xtask unsafe-gate
 xtask names
+stage cost 1800 "$0" --inside cost
 stage cargo-deny 120 "$0" --inside deny
 stage advisories 180 "$0" --inside advisories
 stages_summary

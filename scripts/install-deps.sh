@@ -48,6 +48,7 @@ LIST
 
 packages_check() {
     packages_demo | head -n 2
+    echo 'valgrind|counts the instructions a frame costs'
 }
 
 packages_bench() {

@@ -48,7 +48,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
         "cli",
         &[
             "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "vhost", "client",
-            "daemon", "bench",
+            "daemon",
         ],
     ),
     ("xtask", &[]),

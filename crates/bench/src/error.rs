@@ -109,7 +109,7 @@ pub enum BenchError {
     #[error("{0}")]
     Usage(String),
     /// A line of a result file is no result.
-    #[error("{}:{line}: not a line of `netvale bench --json`: {source}", file.display())]
+    #[error("{}:{line}: not a line of `netvale-bench --json`: {source}", file.display())]
     BadLine {
         /// The file.
         file: PathBuf,

@@ -1,4 +1,4 @@
-//! The measurement harness: `netvale bench`.
+//! The measurement harness: `netvale-bench`.
 //!
 //! A [`contender::Contender`] — netvale or a peer — sets up a [`contender::Session`] for a [`case::Case`]. The
 //! [`runner`] measures the sessions in turn and makes [`record::Record`]s: one JSON object a line, a table, or, by
@@ -12,8 +12,11 @@
 //! | `sys/` | child processes, namespaces, hugepages, pinned threads: all taken down on drop |
 //! | `report/` | Markdown and SVG |
 
+pub mod ab;
 pub mod case;
+pub mod cli;
 pub mod contender;
+pub mod cost;
 pub mod disturb;
 pub mod error;
 pub mod interrupt;
@@ -32,4 +35,3 @@ pub mod table;
 pub use error::{BenchError, Result};
 pub use options::{Options, Outcome, Rivals, list, run};
 pub use report::report;
-pub use sys::worker::{SUBCOMMAND as WORKER_SUBCOMMAND, main as worker_main};

@@ -46,7 +46,7 @@ impl Rivals {
     }
 }
 
-/// The options of `netvale bench`.
+/// The options of `netvale-bench`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Scenarios by name; empty means all.
@@ -98,7 +98,7 @@ impl Default for Options {
 }
 
 impl Options {
-    fn plan(&self) -> Result<Plan> {
+    pub(crate) fn plan(&self) -> Result<Plan> {
         if self.runs == 0 || !(self.seconds > 0.0 && self.seconds <= 3600.0) {
             return Err(BenchError::Usage("--runs must be at least 1 and --seconds above 0, at most 3600".into()));
         }

@@ -92,7 +92,7 @@ fn or_dash(value: u32) -> String {
     if value == 0 { "-".into() } else { value.to_string() }
 }
 
-fn range(median: f64, min: f64, max: f64) -> String {
+pub(crate) fn range(median: f64, min: f64, max: f64) -> String {
     format!("{} [{} - {}]", figure(median), figure(min), figure(max))
 }
 

@@ -1,4 +1,4 @@
-//! `netvale bench report`: result files become a Markdown page with tables and SVG plots.
+//! `netvale-bench report`: result files become a Markdown page with tables and SVG plots.
 
 mod bars;
 mod canvas;
@@ -15,7 +15,7 @@ use crate::error::{BenchError, Result};
 use crate::record::Line;
 use crate::table::as_record;
 
-/// Reads the result files (`netvale bench --json`), writes `report.md` and its plots to `folder`, and returns the files written.
+/// Reads the result files (`netvale-bench --json`), writes `report.md` and its plots to `folder`, and returns the files written.
 ///
 /// # Errors
 /// A file cannot be read or written, or holds something else.
@@ -25,7 +25,7 @@ pub fn report(files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>> {
         lines.extend(read(file)?);
     }
     if lines.is_empty() {
-        return Err(BenchError::Usage("no results; make some with `netvale bench --json … > FILE.jsonl`".into()));
+        return Err(BenchError::Usage("no results; make some with `netvale-bench --json … > FILE.jsonl`".into()));
     }
     fs::create_dir_all(folder).map_err(BenchError::io(format!("creating {}", folder.display())))?;
     let records: Vec<_> = lines.iter().filter_map(as_record).collect();

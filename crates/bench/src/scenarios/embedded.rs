@@ -40,8 +40,8 @@ impl Embedded {
     /// No memory.
     pub fn start(case: &Case, core: usize) -> Result<Self> {
         let (plan, switch) = (Plan::of(case), Switch::new("vale0"));
-        let (forwarder, tx, _) = port(&switch, "from", SLOTS)?;
-        let (_, _, rx) = port(&switch, "to", SLOTS)?;
+        let (forwarder, tx, _) = port(&switch, "from", (SLOTS, 0))?;
+        let (_, _, rx) = port(&switch, "to", (SLOTS, 0))?;
         let receiver = switch.ports().iter().find(|(_, name)| name == "to").map_or(0, |(id, _)| *id);
         for station in plan.behind(0) {
             let [a, b, c, d, e, f] = address(station);
@@ -52,9 +52,19 @@ impl Embedded {
     }
 }
 
-/// A port of the switch: what forwards from it, and its two rings as its application uses them.
-fn port(switch: &Arc<Switch>, name: &str, slots: u32) -> Result<(Forwarder, AppRing, AppRing)> {
-    let bell = || Doorbell::new().map_err(|error| failed(&error));
+/// An eventfd.
+///
+/// # Errors
+/// No descriptors.
+pub fn bell() -> Result<Doorbell> {
+    Doorbell::new().map_err(|error| failed(&error))
+}
+
+/// A port of the switch, with headers of that length before its frames: what forwards from it, and its two rings as its application uses them.
+///
+/// # Errors
+/// No memory, no descriptors.
+pub fn port(switch: &Arc<Switch>, name: &str, (slots, hdr_len): (u32, u32)) -> Result<(Forwarder, AppRing, AppRing)> {
     let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: slots, rx_slots: slots };
     let region = Region::private(RegionSizes::for_port(2, slots, DEFAULT_BUF_SIZE, 0, 0));
     let mem = region.and_then(|region| region.port(shape)).map(Arc::new).map_err(|error| failed(&error))?;
@@ -62,10 +72,10 @@ fn port(switch: &Arc<Switch>, name: &str, slots: u32) -> Result<(Forwarder, AppR
         return Err(BenchError::Usage("a port without its rings".into()));
     };
     let (tx, rx) = (tx.clone(), rx.clone());
-    let egress = RingEgress::new(Arc::clone(&mem), HostRx::new(rx.clone(), bell()?), 0, Arc::default());
+    let egress = RingEgress::new(Arc::clone(&mem), HostRx::new(rx.clone(), bell()?), hdr_len, Arc::default());
     let attached = Port { name: name.into(), egresses: vec![Arc::new(egress)], lossless: false };
     let id = switch.attach(attached).map_err(|error| failed(&error))?;
-    let ingress = RingIngress::new(mem, HostTx::new(tx.clone(), bell()?), bell()?, 0, Arc::default());
+    let ingress = RingIngress::new(mem, HostTx::new(tx.clone(), bell()?), bell()?, hdr_len, Arc::default());
     ingress.quiet();
     let forwarder = Forwarder::new(Arc::clone(switch), id, 0, Box::new(ingress));
     Ok((forwarder, AppRing::new(tx, Dir::Tx, bell()?), AppRing::new(rx, Dir::Rx, bell()?)))

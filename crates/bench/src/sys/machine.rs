@@ -161,7 +161,7 @@ fn initrd(image: &Image, script: &str, dir: &Path) -> Result<PathBuf> {
     let program = fs::canonicalize("/proc/self/exe").map_err(BenchError::io("finding this program"))?;
     let listed = run(Command::new("ldd").arg(&program))?;
     let libraries = listed.split_whitespace().filter(|word| word.starts_with('/')).map(|path| (Path::new(path), path));
-    for (from, to) in libraries.chain([(program.as_path(), "/bin/netvale")]) {
+    for (from, to) in libraries.chain([(program.as_path(), "/bin/netvale-bench")]) {
         let to = own.join(to.trim_start_matches('/'));
         folder(to.parent().unwrap_or(&own))?;
         // Without what is for debuggers, which is most of it.

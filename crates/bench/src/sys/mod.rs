@@ -37,6 +37,17 @@ pub fn find_program(program: &str) -> Option<PathBuf> {
     env::split_paths(&path).chain(more).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
+/// The `netvale` command: the one that was built or installed beside this program, else the one in PATH.
+///
+/// # Errors
+/// [`Skip::NotInstalled`].
+pub fn netvale() -> std::result::Result<PathBuf, Skip> {
+    const NAME: &str = "netvale";
+    let own = env::current_exe().ok();
+    let beside = own.and_then(|own| own.parent().map(|folder| folder.join(NAME))).filter(|file| file.is_file());
+    beside.or_else(|| find_program(NAME)).ok_or(Skip::NotInstalled { program: NAME, package: "netvale: make build" })
+}
+
 /// Refuses when a program is missing.
 ///
 /// # Errors

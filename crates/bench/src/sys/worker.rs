@@ -1,6 +1,6 @@
 //! A second process of our own executable, for scenarios between processes.
 //!
-//! The parent runs `/proc/self/exe bench-worker` with the task in an environment variable. The worker pins itself, sets
+//! The parent runs `/proc/self/exe worker` with the task in an environment variable. The worker pins itself, sets
 //! up, says `ready` and works until it is killed; it publishes what it does in shared counters, which the parent samples. Between
 //! measurements it is frozen. No message is exchanged while measuring.
 
@@ -19,13 +19,13 @@ use crate::sys::netns::Netns;
 use crate::sys::shm::SharedCounters;
 
 /// The hidden subcommand; the command line calls [`main`] for it.
-pub const SUBCOMMAND: &str = "bench-worker";
+pub const SUBCOMMAND: &str = "worker";
 /// The variable that holds the task.
 const TASK: &str = "NETVALE_BENCH_WORKER";
 /// How long a worker may take to set up.
 const START_LIMIT: Duration = Duration::from_secs(10);
 /// What it prints once it works.
-const READY: &str = "netvale bench worker ready\n";
+const READY: &str = "netvale-bench worker ready\n";
 
 /// What a worker is to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -102,9 +102,10 @@ impl Worker {
     /// # Errors
     /// As [`Worker::spawn`]; there are no libraries to preload.
     pub fn spawn_under_run(run_dir: &str, role: &str, core: usize, arguments: &impl Serialize) -> Result<Self> {
-        let mut command = Command::new("/proc/self/exe");
-        // `run` executes the program in its own place: `self` stays our executable.
-        command.args(["--run-dir", run_dir, "run", "--", "/proc/self/exe", SUBCOMMAND]);
+        let mut command = Command::new(super::netvale()?);
+        // By number: `self` is another program by the time the path is looked up.
+        let own = format!("/proc/{}/exe", std::process::id());
+        command.args(["--run-dir", run_dir, "run", "--", &own, SUBCOMMAND]);
         Self::spawn_with(command, role, core, arguments)
     }
 
@@ -175,7 +176,7 @@ pub fn main() -> ExitCode {
 }
 
 fn work(roles: &[&[(&str, Role)]]) -> Result<()> {
-    let misuse = || BenchError::Usage(format!("{SUBCOMMAND} is started by `netvale bench` only"));
+    let misuse = || BenchError::Usage(format!("{SUBCOMMAND} is started by `netvale-bench` only"));
     let task = std::env::var(TASK).map_err(|_| misuse())?;
     let task: Task = serde_json::from_str(&task).map_err(|_| misuse())?;
     let role = roles
@@ -248,6 +249,6 @@ mod tests {
     #[test]
     fn failures_carry_last_words() {
         let error = spawn("no-such-role", &()).map(drop).expect_err("unknown role");
-        assert!(error.to_string().contains("started by `netvale bench` only"), "{error}");
+        assert!(error.to_string().contains("started by `netvale-bench` only"), "{error}");
     }
 }

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use crate::{CliError, Ctx};
 
 pub mod attach;
-pub mod bench;
 pub mod bridge;
 pub mod completions;
 pub mod demo;
@@ -46,7 +45,6 @@ pub enum Command {
     Replay(replay::Args),
     Run(run::Args),
     Demo(demo::Args),
-    Bench(bench::Args),
     Man(man::Args),
     Completions(completions::Args),
 }
@@ -75,7 +73,6 @@ impl Command {
             Self::Replay(args) => replay::run(args, ctx),
             Self::Run(args) => run::run(args, ctx),
             Self::Demo(args) => demo::run(args, ctx),
-            Self::Bench(args) => bench::run(args, ctx),
             Self::Man(args) => man::run(args, ctx),
             Self::Completions(args) => completions::run(args, ctx),
         }

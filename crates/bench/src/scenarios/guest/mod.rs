@@ -72,7 +72,7 @@ for i in $(seq 100); do [ $(cat /sys/class/net/eth0/carrier) = 1 ] && break; sle
 busybox arp -i eth0 -s {SINK} 02:00:00:00:00:09
 export NETVALE_BENCH_WORKER='{{"role":"guest-agent","core":0,"counters":"","arguments":null}}'
 echo agent: ready
-netvale bench-worker </dev/ttyS0
+netvale-bench worker </dev/ttyS0
 "#
     )
 }

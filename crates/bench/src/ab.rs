@@ -1,0 +1,211 @@
+//! Two builds against each other: each is a program of its own that measures the same cases, run in turn.
+//!
+//! Rounds alternate in who goes first, so that slow changes of the machine meet both alike, and a ratio is made of figures of one round.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use comfy_table::{Table, presets};
+use serde::Serialize;
+
+use crate::case::Case;
+use crate::error::{BenchError, Result};
+use crate::interrupt;
+use crate::options::Options;
+use crate::record::{Line, Record};
+use crate::scenarios;
+use crate::stats::Summary;
+use crate::table::range;
+
+/// The `netvale-bench` of a build.
+#[derive(Clone, Debug)]
+pub struct Build {
+    program: PathBuf,
+    /// Before the two programs were separated, measuring was a subcommand.
+    subcommand: bool,
+}
+
+/// A case of both builds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Pair {
+    /// What was measured.
+    #[serde(flatten)]
+    pub case: Case,
+    /// The older build's runs.
+    pub old: Summary,
+    /// The newer build's.
+    pub new: Summary,
+    /// How many times better the newer one is, round by round (above 1: better, in every unit).
+    pub ratio: Summary,
+}
+
+impl Pair {
+    /// Whether the newer build is at most so many per cent worse.
+    #[must_use]
+    pub fn is_within(&self, percent: f64) -> bool {
+        self.ratio.median >= 1.0 - percent / 100.0
+    }
+}
+
+impl Build {
+    /// The build that `program` belongs to.
+    ///
+    /// # Errors
+    /// There is no such file.
+    pub fn at(program: &Path) -> Result<Build> {
+        let found = program.canonicalize();
+        let program = found.map_err(BenchError::io(format!("finding {}", program.display())))?;
+        let subcommand = program.file_name() == Some(OsStr::new("netvale"));
+        Ok(Build { program, subcommand })
+    }
+
+    /// One round: each case measured once.
+    fn round(&self, scenario: &str, options: &Options) -> Result<Vec<Record>> {
+        interrupt::check()?;
+        let mut command = Command::new(&self.program);
+        if self.subcommand {
+            command.arg("bench");
+        }
+        command.args([scenario, "--json", "--runs", "1", "--seconds", &options.seconds.to_string()]);
+        let mut list = |flag: &str, values: Vec<String>| {
+            if !values.is_empty() {
+                command.args([flag, &values.join(",")]);
+            }
+        };
+        let numbers = |values: &[u32]| values.iter().map(u32::to_string).collect::<Vec<_>>();
+        list("--variant", options.variants.clone());
+        list("--frame-bytes", numbers(&options.frame_bytes));
+        list("--batch", numbers(&options.batch));
+        list("--ports", numbers(&options.ports));
+        list("--cpus", options.cpus.iter().map(usize::to_string).collect());
+        self.records(command)
+    }
+
+    fn records(&self, mut command: Command) -> Result<Vec<Record>> {
+        let program = || self.program.display().to_string();
+        let output = command.output().map_err(|source| BenchError::Spawn { program: program(), source })?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let lines = text.lines().enumerate().map(|(number, line)| {
+            let bad = |source| BenchError::BadLine { file: self.program.clone(), line: number + 1, source };
+            serde_json::from_str::<Line>(line).map_err(bad)
+        });
+        let records: Vec<Record> = lines
+            .filter_map(|line| match line {
+                Ok(Line::Record(record)) => Some(Ok(*record)),
+                Ok(Line::Skipped(_)) => None,
+                Err(error) => Some(Err(error)),
+            })
+            .collect::<Result<_>>()?;
+        if !records.is_empty() {
+            return Ok(records);
+        }
+        Err(BenchError::Failed {
+            program: program(),
+            status: output.status.to_string(),
+            output: format!("{text}{}", String::from_utf8_lossy(&output.stderr)),
+        })
+    }
+}
+
+/// What the rounds of one case came to, by build.
+type Rounds = BTreeMap<String, (Case, [Vec<f64>; 2])>;
+
+/// Runs both builds in turn, `options.runs` rounds, scenario by scenario, and writes the result to `out`.
+///
+/// # Errors
+/// A build that does not run or measures nothing, an interrupt, or an output that cannot be written.
+pub fn run(builds: &[Build; 2], options: &Options, json: bool, out: &mut dyn Write) -> Result<Vec<Pair>> {
+    options.plan()?;
+    let _guard = interrupt::Guard::install()?;
+    let all = || scenarios::all().iter().map(|scenario| scenario.name.to_owned()).collect();
+    let chosen: Vec<String> = if options.scenarios.is_empty() { all() } else { options.scenarios.clone() };
+    let mut pairs = Vec::new();
+    for scenario in &chosen {
+        let mut rounds = Rounds::new();
+        for round in 0..options.runs {
+            let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+            for which in order {
+                for record in builds[which].round(scenario, options)? {
+                    let entry =
+                        rounds.entry(record.case.to_string()).or_insert_with(|| (record.case, Default::default()));
+                    entry.1[which].push(record.summary.median);
+                }
+            }
+        }
+        pairs.extend(rounds.into_values().filter_map(|(case, values)| pair(case, &values)));
+    }
+    let text = if json { lines(&pairs)? } else { render(&pairs) };
+    out.write_all(text.as_bytes()).map_err(BenchError::io("writing the comparison"))?;
+    Ok(pairs)
+}
+
+/// None where one of the builds does not know the case, or measured nothing.
+fn pair(case: Case, [old, new]: &[Vec<f64>; 2]) -> Option<Pair> {
+    let ratios: Vec<f64> = old.iter().zip(new).filter_map(|(old, new)| case.unit.ratio(*new, *old)).collect();
+    Some(Pair { old: Summary::of(old)?, new: Summary::of(new)?, ratio: Summary::of(&ratios)?, case })
+}
+
+fn lines(pairs: &[Pair]) -> Result<String> {
+    let line = |pair| serde_json::to_string(pair).map(|text| text + "\n");
+    let all: serde_json::Result<String> = pairs.iter().map(line).collect();
+    all.map_err(|error| BenchError::Usage(format!("a figure cannot be written: {error}")))
+}
+
+fn render(pairs: &[Pair]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["case", "old [min - max]", "new [min - max]", "unit", "new / old [min - max]"]);
+    for pair in pairs {
+        let ratio = format!("{:.2} [{:.2} - {:.2}]", pair.ratio.median, pair.ratio.min, pair.ratio.max);
+        let unit = pair.case.unit.to_string();
+        table.add_row([pair.case.to_string(), shown(&pair.old), shown(&pair.new), unit, ratio]);
+    }
+    format!("{table}\n")
+}
+
+fn shown(summary: &Summary) -> String {
+    range(summary.median, summary.min, summary.max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::tests::sample;
+
+    fn case() -> Case {
+        sample(None).case
+    }
+
+    /// Objective: a ratio is made of each round's own two figures, and the tolerance is one-sided.
+    #[test]
+    fn ratios() {
+        let pair = pair(case(), &[vec![100.0, 200.0, 100.0], vec![95.0, 190.0, 110.0]]).expect("three rounds");
+        assert_eq!((pair.ratio.median, pair.ratio.min, pair.ratio.max), (0.95, 0.95, 1.1));
+        assert!(pair.is_within(6.0) && !pair.is_within(4.0));
+        assert!(render(&[pair]).contains("0.95 [0.95 - 1.10]"));
+    }
+
+    /// Objective: a case that only one build knows is left out instead of compared with nothing.
+    #[test]
+    fn one_sided() {
+        assert!(pair(case(), &[vec![1.0], Vec::new()]).is_none());
+        assert!(pair(case(), &[vec![0.0], vec![0.0]]).is_none());
+    }
+
+    /// Objective: the lines of a program are read as results; one that prints none is an error with its last words.
+    #[test]
+    fn programs() {
+        let build = Build { program: "/bin/sh".into(), subcommand: false };
+        let line = Line::Record(Box::new(sample(None))).to_json().expect("finite");
+        let mut echo = Command::new("echo");
+        echo.arg(&line);
+        assert_eq!(build.records(echo).expect("a record").len(), 1);
+        let mut fails = Command::new("sh");
+        fails.args(["-c", "echo no such scenario >&2; exit 2"]);
+        let error = build.records(fails).expect_err("nothing measured");
+        assert!(error.to_string().contains("no such scenario"), "{error}");
+    }
+}

@@ -1,0 +1,232 @@
+//! The command line of `netvale-bench`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::ab::{self, Build};
+use crate::cost;
+use crate::error::{BenchError, Result};
+use crate::options::{self, Options, Rivals};
+use crate::sys::worker;
+
+/// Measures netvale, beside its peers in the same run.
+///
+/// Threads are pinned, each case is run several times, interleaved with the peers; the table gives the median and the spread.
+#[derive(Debug, Parser)]
+#[command(name = "netvale-bench", version, args_conflicts_with_subcommands = true, max_term_width = 100)]
+struct Cli {
+    /// Something other than a measurement.
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    #[command(flatten)]
+    measure: Measure,
+
+    /// Few short runs, to see that all works; no figures to publish.
+    #[arg(long)]
+    quick: bool,
+
+    /// Peers to run beside, by name, or all.
+    #[arg(long, value_name = "PEER", value_delimiter = ',')]
+    against: Vec<String>,
+
+    /// Measure the peers alone.
+    #[arg(long)]
+    peers_only: bool,
+
+    /// One JSON object a line instead of the table.
+    #[arg(long)]
+    json: bool,
+
+    /// Also write the results to this file, one JSON object a line, for `netvale-bench report`.
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+
+    /// List scenarios and peers, and what is missing to run them.
+    #[arg(long)]
+    list: bool,
+}
+
+/// What is measured, and how often.
+#[derive(Debug, Args)]
+struct Measure {
+    /// Scenarios; all when none is given (see --list).
+    #[arg(value_name = "SCENARIO")]
+    scenarios: Vec<String>,
+
+    /// Only the variant of that name, or those whose names contain one of these texts.
+    #[arg(long, value_name = "TEXT", value_delimiter = ',')]
+    variant: Vec<String>,
+
+    /// Runs that count, for each case.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    runs: usize,
+
+    /// Seconds a run.
+    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    seconds: f64,
+
+    /// Frame lengths to go through, without CRC [default: the scenario's].
+    #[arg(long, value_name = "BYTES", value_delimiter = ',')]
+    frame_bytes: Vec<u32>,
+
+    /// Batches to go through, in frames [default: the scenario's].
+    #[arg(long, value_name = "FRAMES", value_delimiter = ',')]
+    batch: Vec<u32>,
+
+    /// Numbers of ports or rings to go through [default: the scenario's].
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    ports: Vec<u32>,
+
+    /// CPUs to pin to, in order of use [default: the first two allowed].
+    #[arg(long, value_name = "CPU", value_delimiter = ',')]
+    cpus: Vec<usize>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Write a Markdown table and SVG plots from the results of --save or --json.
+    Report {
+        /// Result files.
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+
+        /// Folder to write to; created if missing.
+        #[arg(short, long, value_name = "DIR")]
+        out: PathBuf,
+    },
+
+    /// Compare two builds: the same cases, run in turn by either, as ratios with their spread.
+    ///
+    /// Exit code 1 when a case of NEW is slower than OLD by more than --tolerance.
+    Ab {
+        /// The `netvale-bench` of the older build (or a `netvale` that still has `netvale-bench`).
+        old: PathBuf,
+
+        /// That of the newer one.
+        new: PathBuf,
+
+        #[command(flatten)]
+        measure: Measure,
+
+        /// How much slower a case may be, per cent.
+        #[arg(long, value_name = "PERCENT", default_value_t = 3.0)]
+        tolerance: f64,
+
+        /// One JSON object a line instead of the table.
+        #[arg(long)]
+        json: bool,
+    },
+
+    /// Count the instructions that a frame costs on each path, and hold them against the budgets. Needs valgrind.
+    ///
+    /// Exit code 1 when a path costs over 2 % more than its budget.
+    Cost {
+        /// Paths; all when none is given.
+        #[arg(value_name = "PATH")]
+        paths: Vec<String>,
+
+        /// The budgets.
+        #[arg(long, value_name = "FILE", default_value = "docs/internals/budgets.toml")]
+        budgets: PathBuf,
+
+        /// Write what was counted into the file instead.
+        #[arg(long)]
+        update: bool,
+    },
+
+    /// Moves frames along one path and prints how many were counted.
+    #[command(name = cost::SUBCOMMAND, hide = true)]
+    Count { path: String, batch: u32 },
+}
+
+impl Measure {
+    fn options(self) -> Options {
+        Options {
+            scenarios: self.scenarios,
+            variants: self.variant,
+            runs: self.runs,
+            seconds: self.seconds,
+            frame_bytes: self.frame_bytes,
+            batch: self.batch,
+            ports: self.ports,
+            cpus: self.cpus,
+            ..Options::default()
+        }
+    }
+}
+
+/// Runs the program: arguments, work, errors, exit code.
+#[must_use]
+pub fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|arg| arg == worker::SUBCOMMAND) {
+        return worker::main();
+    }
+    run(Cli::parse()).unwrap_or_else(|error| report(&error))
+}
+
+fn run(cli: Cli) -> Result<ExitCode> {
+    let out = &mut std::io::stdout();
+    let worked = match cli.command {
+        Some(Command::Report { files, out: folder }) => {
+            for file in crate::report(&files, &folder)? {
+                println!("{}", file.display());
+            }
+            true
+        }
+        Some(Command::Ab { old, new, measure, tolerance, json }) => {
+            let builds = [Build::at(&old)?, Build::at(&new)?];
+            ab::run(&builds, &measure.options(), json, out)?.iter().all(|pair| pair.is_within(tolerance))
+        }
+        Some(Command::Cost { paths, budgets, update }) => cost::run(&paths, &budgets, update, out)?,
+        Some(Command::Count { path, batch }) => {
+            cost::count(&path, batch)?;
+            true
+        }
+        None if cli.list => {
+            options::list(out)?;
+            true
+        }
+        None => {
+            let options = Options {
+                against: Rivals::from_names(&cli.against),
+                peers_only: cli.peers_only,
+                quick: cli.quick,
+                json: cli.json,
+                save: cli.save,
+                ..cli.measure.options()
+            };
+            options::run(&options, out)?.measured()
+        }
+    };
+    Ok(if worked { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Says what failed and what to do next.
+fn report(error: &BenchError) -> ExitCode {
+    let (code, next) = match error {
+        BenchError::Io { source, .. } if source.kind() == std::io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+        BenchError::UnknownScenario { .. } | BenchError::UnknownPeer { .. } => {
+            (2, "'netvale-bench --list' says what each is and what it needs")
+        }
+        BenchError::Usage(_) => (2, "'netvale-bench --help' lists the options"),
+        BenchError::Interrupted => (1, "start it again when the machine is free"),
+        BenchError::BadLine { .. } => (1, "give the unchanged output of 'netvale-bench --json'"),
+        _ => (1, "'netvale-bench --list' says what is missing to run scenarios and peers"),
+    };
+    eprintln!("netvale-bench: {error}\n  {next}");
+    ExitCode::from(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    /// Objective: clap's own checks hold: no flag twice, no clash of names.
+    #[test]
+    fn definition() {
+        super::Cli::command().debug_assert();
+    }
+}

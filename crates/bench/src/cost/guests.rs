@@ -1,0 +1,129 @@
+//! Paths between a driver and a device, both ours, over their protocols' sockets: queues are used by one thread, messages are answered by another.
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use netvale_e1000::device::Card;
+use netvale_e1000::driver::Wish as CardWish;
+use netvale_e1000::driver::remote::Guest;
+use netvale_e1000::paravirt::SUBSYSTEM;
+use netvale_e1000::port::{E1000Options, E1000Port};
+use netvale_port::{BATCH, Batch, Egress, Ingress, Scratch};
+use netvale_vhost::driver::frontend::Wish;
+use netvale_vhost::driver::port::VirtioPort;
+use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+
+use super::{Lane, START_LIMIT};
+use crate::error::{BenchError, Result};
+use crate::scenarios::own::failed;
+use crate::scenarios::traffic::frame;
+
+const FRAME_BYTES: u32 = 60;
+
+/// From an egress at one end to an ingress at the other.
+struct Across {
+    egress: Arc<dyn Egress>,
+    ingress: Box<dyn Ingress>,
+    burst: Batch,
+    got: Batch,
+    picks: Vec<u16>,
+    scratch: Scratch,
+    /// The other directions' queues, which have to be looked at for the connection to come up, and what keeps all of it alive.
+    _rest: Box<dyn Any>,
+}
+
+impl Across {
+    fn new(batch: u32, egress: Arc<dyn Egress>, ingress: Box<dyn Ingress>, rest: Box<dyn Any>) -> Across {
+        let bytes = frame(2, 1, FRAME_BYTES).leak();
+        let batch = batch.clamp(1, BATCH as u32);
+        let mut burst = Batch::new();
+        for _ in 0..batch {
+            // SAFETY: leaked, so it outlives the batch.
+            unsafe { burst.push(bytes.as_ptr(), FRAME_BYTES) };
+        }
+        let picks = (0..batch as u16).collect();
+        Across { egress, ingress, burst, got: Batch::new(), picks, scratch: Scratch::new(), _rest: rest }
+    }
+}
+
+impl Lane for Across {
+    fn round(&mut self) -> u64 {
+        self.egress.deliver(&self.burst, &self.picks, &mut self.scratch);
+        self.ingress.take(&mut self.got);
+        let frames = self.got.len() as u64;
+        self.got.clear();
+        self.ingress.release();
+        frames
+    }
+}
+
+/// Waits until `ready`.
+fn until(what: &str, mut ready: impl FnMut() -> bool) -> Result<()> {
+    let started = Instant::now();
+    while !ready() {
+        if started.elapsed() > START_LIMIT {
+            return Err(BenchError::NoTraffic(what.to_owned()));
+        }
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+type Queues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
+
+fn only((egress, ingress): Queues) -> Result<(Arc<dyn Egress>, Box<dyn Ingress>)> {
+    let both = egress.into_iter().next().zip(ingress.into_iter().next());
+    both.ok_or_else(|| BenchError::Usage("a port without queues".into()))
+}
+
+/// A vhost-user device and its driver; `way` says the layout and whether frames go in to the device or out of it.
+pub fn vhost(batch: u32, way: &str) -> Result<Box<dyn Lane>> {
+    let dir = crate::sys::scratch("cost")?;
+    let path = dir.path().join("vhost");
+    let options = VhostOptions { path: path.clone(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
+    let (device, queues) = VhostPort::new(&options).map_err(|e| failed(&e))?;
+    let (device_egress, mut device_ingress) = only(queues)?;
+    let wish = Wish { size: 1024, offloads: false, packed: way.starts_with("packed"), ..Wish::default() };
+    let (driver, queues) = VirtioPort::new(path, wish).map_err(|e| failed(&e))?;
+    let (driver_egress, mut driver_ingress) = only(queues)?;
+    until("vhost-user", || driver.state().running && device.state().queues == 2)?;
+    // The driver posts its buffers with its first look; neither end waits to be woken.
+    let mut batch_of = Batch::new();
+    driver_ingress.take(&mut batch_of);
+    driver_ingress.release();
+    driver_ingress.disarm();
+    device_ingress.disarm();
+    let keep = (device, driver, dir);
+    Ok(Box::new(if way.ends_with("in") {
+        Across::new(batch, driver_egress, device_ingress, Box::new((keep, driver_ingress, device_egress)))
+    } else {
+        Across::new(batch, device_egress, driver_ingress, Box::new((keep, device_ingress, driver_egress)))
+    }))
+}
+
+/// An e1000 with a status block and its driver; `inward`: frames go in to the card.
+pub fn e1000(batch: u32, inward: bool) -> Result<Box<dyn Lane>> {
+    let dir = crate::sys::scratch("cost")?;
+    let path = dir.path().join("e1000");
+    let (card, (card_egress, mut card_ingress)) = E1000Port::new(&options(&path)).map_err(|e| failed(&e))?;
+    let wish = CardWish { csb: true, ..CardWish::default() };
+    let guest = Guest::new(&path, wish).map_err(|e| failed(&e))?;
+    card_ingress.disarm();
+    let Guest { egress, mut ingress, remote, ram, trouble, .. } = guest;
+    ingress.disarm();
+    let (egress, ingress): (Arc<dyn Egress>, Box<dyn Ingress>) = (Arc::new(egress), Box::new(ingress));
+    let keep = (card, remote, ram, trouble, dir);
+    Ok(Box::new(if inward {
+        Across::new(batch, egress, card_ingress, Box::new((keep, ingress, card_egress)))
+    } else {
+        Across::new(batch, card_egress, ingress, Box::new((keep, card_ingress, egress)))
+    }))
+}
+
+fn options(path: &Path) -> E1000Options {
+    let card = Card { mac: [2; 6], subsystem: SUBSYSTEM, forced_interval: None };
+    E1000Options { path: path.to_path_buf(), card }
+}

@@ -1,0 +1,50 @@
+//! The command line of `netvale-bench`.
+
+use std::process::{Command, Output};
+
+fn bench(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_netvale-bench")).args(args).output().expect("the binary starts")
+}
+
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// One short run of the scenario that needs nothing.
+const COPY: [&str; 6] = ["copy", "--quick", "--runs", "1", "--seconds", "0.25"];
+
+/// Objective: scenarios and peers are listed; a name that is not known is a usage error that says where to look.
+#[test]
+fn names() {
+    assert!(stdout(&bench(&["--list"])).contains("scenarios:"));
+    assert!(!stdout(&bench(&["--help"])).contains("worker"));
+    let output = bench(&["no-such-scenario"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--list"));
+}
+
+/// Objective: a report is written from result files.
+#[test]
+fn report() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (results, out) = (dir.path().join("results"), dir.path().join("report"));
+    std::fs::write(&results, stdout(&bench(&[&COPY[..], &["--json"]].concat()))).expect("room for a file");
+    let text = |path: &std::path::Path| path.to_str().expect("text").to_owned();
+    let written = stdout(&bench(&["report", "-o", &text(&out), &text(&results)]));
+    assert!(written.lines().count() > 0, "no file");
+    assert!(written.lines().all(|file| std::path::Path::new(file).exists()), "{written}");
+}
+
+/// Objective: two builds are compared case by case; a program that is no benchmark is refused.
+#[test]
+fn two_builds() {
+    let own = env!("CARGO_BIN_EXE_netvale-bench");
+    let args = ["ab", own, own, "copy", "--runs", "2", "--seconds", "0.25", "--json", "--tolerance", "100"];
+    let text = stdout(&bench(&args));
+    let line: serde_json::Value = serde_json::from_str(text.lines().next().expect("a line")).expect("JSON");
+    assert!(line["scenario"] == "copy" && line["old"]["runs"] == 2 && line["ratio"]["median"].as_f64() > Some(0.0));
+    let output = bench(&["ab", "/bin/false", own, "copy", "--runs", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(bench(&["ab", "/nonexistent", own, "copy"]).status.code(), Some(1));
+}
