@@ -64,18 +64,21 @@ impl Dma {
         Ok(())
     }
 
-    /// Takes a window away.
+    /// Takes away what lies between two addresses, as the kernel's vfio does: a hypervisor with an IOMMU has all of a guest's address space forgotten when a
+    /// driver lets go of the device, in ranges that are none of the windows'.
     ///
     /// # Errors
-    /// `EINVAL` when there is none like that.
+    /// `EINVAL` when the range wraps or is empty, or when a window lies in it with a part only; nothing is taken then.
     pub fn unmap(&mut self, address: u64, size: u64) -> Result<(), Errno> {
-        match self.windows.get(&address) {
-            Some(window) if window.size == size => {
-                self.windows.remove(&address);
-                Ok(())
-            }
-            _ => Err(Errno::INVAL),
+        let last = size.checked_sub(1).and_then(|n| address.checked_add(n)).ok_or(Errno::INVAL)?;
+        let end = |at: u64, window: &Window| at.saturating_add(window.size - 1);
+        let touched = |at: u64, window: &Window| at <= last && end(at, window) >= address;
+        let cut = |at: u64, window: &Window| at < address || end(at, window) > last;
+        if self.windows.iter().any(|(&at, window)| touched(at, window) && cut(at, window)) {
+            return Err(Errno::INVAL);
         }
+        self.windows.retain(|&at, window| !touched(at, window));
+        Ok(())
     }
 
     /// Takes all away.
@@ -131,5 +134,26 @@ mod tests {
         assert_eq!(dma.unmap(0x1000, 0x1000), Err(Errno::INVAL));
         dma.unmap(0x1000, 0x4000).unwrap();
         assert!(dma.find(0x1010, 16).is_none() && dma.mapped() == 1);
+    }
+
+    /// Objective: a range takes away all windows inside of it, however large it is, and none if it would cut one.
+    #[test]
+    fn ranges() {
+        let (fd, ..) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();
+        let mut dma = Dma::default();
+        for at in [0, 0x1000, 0x8000, 1 << 40] {
+            dma.map(place(at, 0x1000), Some(&fd)).unwrap();
+        }
+        for (address, size) in [(0x1800, 0x800), (0x800, 0x1800), (0, 0x8800), (0, 0), (0x1000, u64::MAX)] {
+            assert_eq!(dma.unmap(address, size), Err(Errno::INVAL), "{address:#x} {size:#x}");
+        }
+        assert_eq!(dma.mapped(), 4);
+        dma.unmap(0x2000, 0x6000).unwrap();
+        assert_eq!(dma.mapped(), 4);
+        dma.unmap(0, 1 << 31).unwrap();
+        assert!(dma.mapped() == 1 && dma.find(0x1000, 1).is_none());
+        dma.unmap(1 << 31, (1 << 63) - (1 << 31)).unwrap();
+        assert_eq!(dma.mapped(), 0);
+        dma.map(place(0x1000, 0x1000), Some(&fd)).unwrap();
     }
 }

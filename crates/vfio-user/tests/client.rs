@@ -12,7 +12,7 @@ use netvale_vfio_user::config::{BarKind, ConfigSpace, Identity};
 use netvale_vfio_user::irqs::{KINDS, MSIX};
 use netvale_vfio_user::serve::{Ended, serve};
 use netvale_vfio_user::session::{Refused, Session};
-use netvale_vfio_user::wire::{Header, Message, command};
+use netvale_vfio_user::wire::{Header, Message, NO_REPLY, command};
 use netvale_vfio_user::{Bar, Device, Host};
 use proptest::prelude::*;
 
@@ -224,7 +224,32 @@ fn our_client() {
         assert_eq!(u32::from_ne_bytes(value), if i % 3 == 0 { i + 1 } else { i });
     }
     assert_eq!(client.read(0, 1 << 40, &mut value).unwrap_err().raw_os_error(), Some(22));
-    assert_eq!(client.unmap(0x1000, 0x1000).unwrap_err().raw_os_error(), Some(22));
+    assert_eq!(client.unmap(0x1000, 0).unwrap_err().raw_os_error(), Some(22));
+    // Where there is nothing, nothing is forgotten.
+    client.unmap(0x1000, 0x1000).unwrap();
+}
+
+/// Objective: a client that never pauses, whose messages fill each read to its end, does not keep the server from ending.
+#[test]
+fn flood() {
+    use std::io::Write;
+    let (mut client, ours) = std::os::unix::net::UnixStream::pair().unwrap();
+    rustix::net::sockopt::set_socket_send_buffer_size(&client, 1 << 20).unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let (mut session, stop) = (greeted(), Doorbell::new().unwrap());
+    let numbers = |all: &[u32]| all.iter().flat_map(|n| n.to_ne_bytes()).collect::<Vec<_>>();
+    // The first vector rings the bell that is to end it all.
+    let fds = vec![stop.as_fd().try_clone_to_owned().unwrap()];
+    session.handle(message(command::DEVICE_SET_IRQS, &numbers(&[20, 4 | 1 << 5, 2, 0, 1]), fds)).unwrap();
+    let write = |at: u32, first: u32| {
+        let payload = [numbers(&[at, 0, 0, 32, first]), vec![0; 28]].concat();
+        Header { command: command::REGION_WRITE, flags: NO_REPLY, ..Header::default() }.question(&payload)
+    };
+    let many: Vec<u8> = (0..2000).flat_map(|i| write(100, i)).collect();
+    client.write_all(&[write(0, 0), many].concat()).unwrap();
+    assert!(matches!(serve(ours.as_fd(), stop.as_fd(), &mut session), Ended::Stopped));
+    let last = u32::from_ne_bytes(*session.device().0.registers[100..].first_chunk().unwrap());
+    assert!(last < 1999, "it went on to the end");
 }
 
 /// Objective: a length that cannot be, and a client that stops in the middle, end the connection; the next client is served.
