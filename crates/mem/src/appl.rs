@@ -7,7 +7,9 @@ use std::time::SystemTime;
 
 use netvale_abi::NetmapSlot;
 use netvale_abi::ring::{NR_TIMESTAMP, ring_space};
+use netvale_abi::slot::NS_INDIRECT;
 
+use crate::mirror::Mirror;
 use crate::notify::{Doorbell, KickCounts, arm, disarm, wanted};
 use crate::region::RingSide;
 use crate::ring::RingMem;
@@ -30,6 +32,8 @@ pub enum Sync {
     Reinit,
     /// The host published a `tail` outside the ring; it was ignored.
     BadTail,
+    /// What the application filled cannot go anywhere: a monitor's tx ring takes nothing (netmap: `EIO`).
+    Refused,
 }
 
 /// One ring as an application uses it. Not shared between threads: each thread takes rings of its own.
@@ -44,6 +48,8 @@ pub struct AppRing {
     published: u32,
     doorbell: Doorbell,
     kicks: KickCounts,
+    /// Copies of what is given back, for those who watch, if somebody can.
+    released: Option<Box<Mirror>>,
 }
 
 impl AppRing {
@@ -53,7 +59,14 @@ impl AppRing {
             Dir::Tx => side.ring.num_slots() - 1,
             Dir::Rx => 0,
         };
-        AppRing { side, dir, head: 0, cur: 0, tail, published: 0, doorbell, kicks: KickCounts::default() }
+        let kicks = KickCounts::default();
+        AppRing { side, dir, head: 0, cur: 0, tail, published: 0, doorbell, kicks, released: None }
+    }
+
+    /// The same ring, whose releases can be watched.
+    #[must_use]
+    pub fn mirrored(self, released: Mirror) -> Self {
+        AppRing { released: Some(Box::new(released)), ..self }
     }
 
     /// Slots and buffers.
@@ -142,6 +155,18 @@ impl AppRing {
             self.reinit();
             return Sync::Reinit;
         }
+        self.publish()
+    }
+
+    #[inline]
+    fn publish(&mut self) -> Sync {
+        if let Some(released) = &mut self.released {
+            released.copy(
+                &self.side,
+                self.published,
+                ring_space(self.published, self.head, self.side.ring.num_slots()),
+            );
+        }
         self.side.csb.publish_head(self.head, self.cur);
         if self.head != self.published {
             self.published = self.head;
@@ -160,12 +185,31 @@ impl AppRing {
     /// A sync as netmap's ioctl does it: `head` and `cur` are what the program wrote into the ring's header, everything else is in the
     /// status block. No state of this value is used, so that processes which share the ring may take turns.
     pub fn sync_header(&mut self) -> Sync {
+        self.take_header();
+        self.sync()
+    }
+
+    /// The same of a tx ring whose slots may be indirect: when one that is about to be published is, `fetch` is called first, with the ring,
+    /// the first of the new slots and the one behind the last.
+    pub fn sync_header_fetching(&mut self, fetch: impl FnOnce(&RingMem, u32, u32)) -> Sync {
+        self.take_header();
+        if !self.indices_are_legal() {
+            self.reinit();
+            return Sync::Reinit;
+        }
+        if self.side.ring.flags_between(self.published, self.head) & NS_INDIRECT != 0 {
+            fetch(&self.side.ring, self.published, self.head);
+        }
+        self.publish()
+    }
+
+    #[inline]
+    fn take_header(&mut self) {
         let (n, published, tail) = (self.num_slots(), self.side.csb.head(), self.side.csb.hwtail());
         self.published = if published < n { published } else { 0 };
         self.tail = if tail < n { tail } else { self.published };
         let (head, cur, _) = self.side.ring.indices();
         self.set_head_cur(head, cur);
-        self.sync()
     }
 
     /// Writes the time of this sync into the ring's header, as a program asks for with `NR_TIMESTAMP` (netmap.h).

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use netvale_abi::{NmCsbAtok, NmCsbKtoa};
 
 use crate::mapping::Mapping;
+use crate::mirror::Moment;
 
 /// Both halves of one ring's CSB entry.
 #[derive(Clone, Debug)]
@@ -58,6 +59,17 @@ impl Csb {
     #[inline]
     pub fn kern_need_kick(&self) -> &AtomicU32 {
         self.word(self.ktoa, offset_of!(NmCsbKtoa, kern_need_kick))
+    }
+
+    /// Who moves the ring's frames at this moment copies them too, to the ring that is named here ([`crate::mirror`]); 0: to none. The words
+    /// behind netmap's, in the host's half.
+    #[inline]
+    pub fn mirror(&self, moment: Moment) -> &AtomicU32 {
+        let behind = match moment {
+            Moment::Passing => 0,
+            Moment::Released => 4,
+        };
+        self.word(self.ktoa, offset_of!(NmCsbKtoa, pad) + behind)
     }
 
     /// Application: publishes `cur`, then `head` (the order netmap asks for). What stands there already is not written again, so that
@@ -111,6 +123,8 @@ impl Csb {
         self.word(self.atok, offset_of!(NmCsbAtok, sync_flags)).store(1, Ordering::Relaxed);
         self.appl_need_kick().store(0, Ordering::Relaxed);
         self.kern_need_kick().store(1, Ordering::Relaxed);
+        self.mirror(Moment::Passing).store(0, Ordering::Relaxed);
+        self.mirror(Moment::Released).store(0, Ordering::Relaxed);
         self.publish_tail(0, hwtail);
     }
 }

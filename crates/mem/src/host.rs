@@ -87,8 +87,20 @@ impl HostTx {
     #[inline]
     pub fn complete(&mut self, to: u32) {
         self.hwcur = to;
-        let tail = if to == 0 { self.side.ring.num_slots() - 1 } else { to - 1 };
-        self.side.csb.publish_tail(to, tail);
+        let tail = self.side.ring.prev(to);
+        self.publish(tail);
+    }
+
+    /// Takes all slots before `to`, of which those up to `tail` are the application's again; it is told if it wants to know.
+    #[inline]
+    pub fn take(&mut self, to: u32, tail: u32) {
+        self.hwcur = to;
+        self.publish(tail);
+    }
+
+    #[inline]
+    fn publish(&self, tail: u32) {
+        self.side.csb.publish_tail(self.hwcur, tail);
         let kick = wanted(self.side.csb.appl_need_kick());
         if kick {
             self.wake.ring();

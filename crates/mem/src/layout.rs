@@ -5,7 +5,7 @@ use thiserror::Error;
 /// Default distance between buffers in bytes: 33 cache lines.
 ///
 /// Buffers 2,048 bytes apart fall into the same few cache sets: one core copying 64-byte frames over 1,024 of them
-/// moves 7 times fewer than with one line more. `netvale bench copy` shows it.
+/// moves 7 times fewer than with one line more. `netvale-bench copy` shows it.
 pub const DEFAULT_BUF_SIZE: u32 = 2112;
 /// Smallest and largest buffer netmap allows, in bytes.
 pub const BUF_SIZE_RANGE: std::ops::RangeInclusive<u32> = 64..=65_536;
@@ -55,17 +55,26 @@ pub enum LayoutError {
     /// A pool without objects, or with objects too small for its purpose.
     #[error("the {0} pool is empty or its objects are too small")]
     Pool(&'static str),
+    /// Memory of the caller's that is too small.
+    #[error("the region takes {needed} bytes and there are {room}: ask for fewer or smaller buffers")]
+    Room {
+        /// Bytes that it takes.
+        needed: u64,
+        /// Bytes there are, which must be whole pages.
+        room: u64,
+    },
     /// More than the address space set aside for one region.
     #[error("the region would take {0} bytes, more than {MAX_REGION}: ask for fewer or smaller buffers")]
     TooLarge(u64),
 }
 
 impl RegionSizes {
-    /// netmap's numbers for the region that network interfaces share, with our distance between buffers.
+    /// The least of the region that network interfaces share: netmap's numbers, with our distance between buffers, and fewer of them, as
+    /// an AF_XDP socket locks its whole region's pages.
     pub const COMMON: RegionSizes = RegionSizes {
         ifs: PoolSize { num: 100, size: 1024 },
         rings: PoolSize { num: 200, size: 9 * PAGE as u32 },
-        bufs: PoolSize { num: 163_840, size: DEFAULT_BUF_SIZE },
+        bufs: PoolSize { num: 24 * 1024 + RESERVED_BUFS, size: DEFAULT_BUF_SIZE },
     };
 
     /// Sizes for a private region whose largest port has `rings` rings of `slots` slots each,
@@ -117,6 +126,19 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// Lays out a region whose pools lie in `room` bytes, a whole number of pages, and the CSB arrays behind those.
+    ///
+    /// # Errors
+    /// As [`Layout::new`]; also when the pools do not fit.
+    pub fn in_room(sizes: RegionSizes, room: u64) -> Result<Self, LayoutError> {
+        let pools = Layout::new(sizes)?;
+        if pools.csb_atok > room || !room.is_multiple_of(PAGE) {
+            return Err(LayoutError::Room { needed: pools.csb_atok, room });
+        }
+        let more = room - pools.csb_atok;
+        Layout { csb_atok: room, csb_ktoa: pools.csb_ktoa + more, total: pools.total + more, ..pools }.bounded()
+    }
+
     /// Lays out a region.
     ///
     /// # Errors

@@ -16,7 +16,8 @@
 //! ```
 //!
 //! A region that is a device's memory, mapped by a virtual machine, has a header page and the CSB arrays in front
-//! ([`Layout::device`]). Elsewhere the pools come first so that they alone can take the place of memory a program brought itself (netmap's `extmem`).
+//! ([`Layout::device`]). Elsewhere the pools come first so that they alone can take the place of memory a program brought itself (netmap's `extmem`),
+//! or lie in a file of its own, with the CSB arrays in a memfd mapped behind it ([`Region::in_file`]).
 //!
 //! Two sides look at it. The **application** ([`appl`]) fills and empties slots and publishes `head`/`cur`; the
 //! **host** ([`host`]: the switch's worker, or nobody at all for a pipe) reads each descriptor once, checks it,
@@ -39,8 +40,10 @@
 //! | [`lease`] | several producers on one rx ring |
 //! | [`calls`] | threads inside a system call that a peer could hold |
 //! | [`pipe`] | zero-copy move from one end's tx ring to the other end's rx ring |
+//! | [`mirror`] | copies of frames that pass without the daemon, for those who watch |
 //! | [`relay`] | the same by a host on the way, for an end that knows nothing of pipes |
 //! | [`copy`] | copying frames |
+//! | [`watch`] | mappings of files that others may cut short |
 //! | [`words`] | words that are neither: a device's header |
 //!
 //! Under `cfg(loom)` only [`notify`] and [`lease`] are built, on loom's atomics: what two threads could get wrong.
@@ -59,7 +62,10 @@ pub mod layout;
 pub mod lease;
 #[cfg(not(loom))]
 pub mod mapping;
+#[cfg(not(loom))]
+pub mod mirror;
 pub mod notify;
+pub mod offsets;
 #[cfg(not(loom))]
 pub mod pipe;
 #[cfg(not(loom))]
@@ -72,6 +78,8 @@ pub mod relay;
 pub mod ring;
 #[cfg(not(loom))]
 pub mod view;
+#[cfg(not(loom))]
+pub mod watch;
 #[cfg(not(loom))]
 pub mod words;
 

@@ -7,6 +7,8 @@ use std::ptr::NonNull;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::watch::Watch;
+
 /// Where the memory comes from, hence how it is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Backing {
@@ -22,6 +24,8 @@ pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
     backing: Backing,
+    /// Somebody may cut its file short.
+    watch: Option<Watch>,
 }
 
 // SAFETY: the mapping is plain memory owned by this value; it has no thread affinity.
@@ -89,7 +93,62 @@ impl Mapping {
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
         let p = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, fd, offset)? };
         let start = NonNull::new(p.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM)?;
-        Ok(Mapping { start, len, backing: Backing::Mmap })
+        Ok(Mapping { start, len, backing: Backing::Mmap, watch: None })
+    }
+
+    /// Maps parts of two files behind one another, each with its offset and length. The first one may be anybody's: it can be cut short, which
+    /// [`Mapping::watched`] survives. The second one cannot. A file of huge pages has to be used in whole pages.
+    ///
+    /// # Errors
+    /// `EINVAL` when a file is shorter than that, the second one could be cut short, or a length is 0; otherwise what mmap(2) says.
+    pub fn joined(first: (BorrowedFd<'_>, u64, usize), second: (BorrowedFd<'_>, usize)) -> rustix::io::Result<Self> {
+        const HUGE: usize = 2 << 20;
+        let ((file, offset, len), (behind, rest)) = (first, second);
+        let too_much = rustix::io::Errno::NOMEM;
+        let size = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
+        if len == 0 || offset.checked_add(len as u64).is_none_or(|end| end > size) || !len.is_multiple_of(4096) {
+            return Err(rustix::io::Errno::INVAL);
+        }
+        let tail = Mapping::map(behind, rest)?;
+        let all = len.checked_add(rest).and_then(|all| all.checked_next_multiple_of(4096)).ok_or(too_much)?;
+        let room = all.checked_add(HUGE).ok_or(too_much)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
+        let reserved = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), room, ProtFlags::empty(), flags)? };
+        let before = reserved.align_offset(HUGE);
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
+        // SAFETY: 0 <= before < HUGE and all + HUGE = room, so what is cut off at both ends, and what is mapped between, lie in the reservation,
+        // which nobody knows of yet. The kernel has moved no byte of it.
+        let mapped = unsafe {
+            let start = reserved.cast::<u8>().add(before);
+            if before > 0 {
+                rustix::mm::munmap(reserved, before)?;
+            }
+            rustix::mm::munmap(start.add(all).cast(), HUGE - before)?;
+            rustix::mm::mmap(start.cast(), len, prot, flags, file, offset)
+                .and_then(|_| rustix::mm::mmap(start.add(len).cast(), rest, prot, flags, behind, 0))
+                .map(|_| start)
+                .inspect_err(|_| {
+                    let _ = rustix::mm::munmap(start.cast(), all);
+                })
+        };
+        drop(tail);
+        let start = NonNull::new(mapped?).ok_or(too_much)?;
+        Ok(Mapping { start, len: all, backing: Backing::Mmap, watch: None })
+    }
+
+    /// From now on this process survives when the mapping's file is cut short: there is zeroed memory then. None when too many mappings are watched.
+    pub fn watched(mut self) -> Option<Self> {
+        if self.backing == Backing::Mmap {
+            // SAFETY: this mapping, reached by raw pointers only; `drop` ends the watch before it unmaps it.
+            self.watch = Some(unsafe { Watch::new(self.start.as_ptr() as usize, self.len) }?);
+        }
+        Some(self)
+    }
+
+    /// Whether memory of it was lost.
+    pub fn is_damaged(&self) -> bool {
+        self.watch.as_ref().is_some_and(Watch::is_damaged)
     }
 
     /// `len` zeroed, page-aligned bytes of this process's own memory; none when there is not that much.
@@ -97,7 +156,7 @@ impl Mapping {
         let layout = heap_layout(len)?;
         // SAFETY: the layout has a size above 0.
         let p = unsafe { std::alloc::alloc_zeroed(layout) };
-        NonNull::new(p).map(|start| Mapping { start, len, backing: Backing::Heap })
+        NonNull::new(p).map(|start| Mapping { start, len, backing: Backing::Heap, watch: None })
     }
 
     /// Keeps its pages in memory.
@@ -137,6 +196,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        drop(self.watch.take());
         match self.backing {
             // SAFETY: start and len are those of our own mmap, unmapped once; views keep an Arc of the mapping, so none is left.
             Backing::Mmap => unsafe {

@@ -8,15 +8,20 @@
 //!   end A: tx ring ──swap slots──► end B: rx ring        frames stay where they are
 //! ```
 //!
+//! The two rings run in step: both have the same number of slots, and slot k goes to slot k. A slot is the sender's again when the receiver
+//! has released it: the tx ring's `tail` follows the rx ring's `head`, one slot behind. So at most one ring's worth is under way, the
+//! sender sees what is unread, and everything it was allowed to fill has a place at the other end. A frame of several slots is shown to the
+//! receiver when all of it is there.
+//!
 //! Either end may be a hostile process: each treats the indices and slots of the other as snapshots to be checked.
 
 use crate::appl::Sync;
+use crate::mirror::Mirror;
 use crate::notify::{Doorbell, KickCounts, arm, disarm, wanted};
 use crate::region::RingSide;
 use crate::ring::RingMem;
 
 use netvale_abi::ring::ring_space;
-use netvale_abi::slot::NS_BUF_CHANGED;
 
 /// The sending half of one end: this end's tx ring and the other end's rx ring.
 #[derive(Debug)]
@@ -24,56 +29,81 @@ pub struct PipeTx {
     own: RingSide,
     peer: RingSide,
     head: u32,
-    /// First filled slot not yet moved over.
+    /// First slot not yet moved over, in both rings.
     moved: u32,
-    /// The peer's `hwtail`: ours to publish, so kept here.
-    peer_tail: u32,
+    /// First slot that the receiver has not released: its `head`, as last looked at.
+    released: u32,
+    /// First slot that is not the application's: the one before.
+    tail: u32,
+    /// The peer's `hwtail`: ours to publish, so kept here. Behind `moved` while the end of a frame is missing.
+    shown: u32,
     wake_peer: Doorbell,
     kicks: KickCounts,
+    /// Copies for those who watch, if somebody can.
+    mirror: Option<Box<Mirror>>,
 }
 
 impl PipeTx {
     /// `own` is this end's tx ring, `peer` the other end's rx ring; `wake_peer` wakes the receiver. Nothing is touched yet.
-    /// None when the rings do not share their buffers.
+    /// None when the rings do not share their buffers, or differ in size.
     pub fn new(own: RingSide, peer: RingSide, wake_peer: Doorbell) -> Option<Self> {
-        if !own.ring.shares_buffers_with(&peer.ring) {
+        let slots = own.ring.num_slots();
+        if !own.ring.shares_buffers_with(&peer.ring) || peer.ring.num_slots() != slots {
             return None;
         }
-        Some(PipeTx { own, peer, head: 0, moved: 0, peer_tail: 0, wake_peer, kicks: KickCounts::default() })
+        Some(PipeTx {
+            own,
+            peer,
+            head: 0,
+            moved: 0,
+            released: 0,
+            tail: slots - 1,
+            shown: 0,
+            wake_peer,
+            kicks: KickCounts::default(),
+            mirror: None,
+        })
+    }
+
+    /// The same pipe, which can be watched.
+    #[must_use]
+    pub fn mirrored(self, mirror: Mirror) -> Self {
+        PipeTx { mirror: Some(Box::new(mirror)), ..self }
     }
 
     /// Goes on where an earlier holder of this end stopped, or begins, from what the rings themselves say.
     pub fn resume(&mut self) {
         disarm(self.own.csb.kern_need_kick());
         disarm(self.peer.csb.kern_need_kick());
-        let n = self.own.ring.num_slots();
-        self.moved = self.own.csb.hwcur().min(n - 1);
+        self.load();
         self.head = self.moved;
-        self.peer_tail = self.peer.csb.hwtail().min(self.peer.ring.num_slots() - 1);
         self.own.csb.publish_head(self.head, self.head);
+        self.sync();
+    }
+
+    /// Takes the state from the status blocks.
+    fn load(&mut self) {
+        let last = self.own.ring.num_slots() - 1;
+        self.moved = self.own.csb.hwcur().min(last);
+        self.tail = self.own.csb.hwtail().min(last);
+        self.released = self.own.ring.next(self.tail);
+        self.shown = self.peer.csb.hwtail().min(last);
     }
 
     /// A sync as netmap's ioctl does it: see [`AppRing::sync_header`](crate::appl::AppRing::sync_header).
     pub fn sync_header(&mut self) -> Sync {
         let n = self.own.ring.num_slots();
         let published = self.own.csb.head().min(n - 1);
-        self.moved = self.own.csb.hwcur().min(n - 1);
-        self.peer_tail = self.peer.csb.hwtail().min(self.peer.ring.num_slots() - 1);
+        self.load();
         let (head, cur, _) = self.own.ring.indices();
         let from = |i| ring_space(published, i, n);
-        let legal = head < n && cur < n && from(head) <= from(cur) && from(cur) <= from(self.tail());
+        let legal = head < n && cur < n && from(head) <= from(cur) && from(cur) <= from(self.tail);
         let (head, cur) = if legal { (head, cur) } else { (published, published) };
         self.head = head;
         self.own.csb.publish_head(head, cur);
-        self.sync();
-        self.own.ring.set_indices(head, cur, self.tail());
+        self.step();
+        self.own.ring.set_indices(head, cur, self.tail);
         if legal { Sync::Ok } else { Sync::Reinit }
-    }
-
-    /// First slot that is not the application's.
-    fn tail(&self) -> u32 {
-        let n = self.own.ring.num_slots();
-        if self.moved == 0 { n - 1 } else { self.moved - 1 }
     }
 
     /// Slots and buffers of the tx ring.
@@ -88,11 +118,10 @@ impl PipeTx {
         self.head
     }
 
-    /// Slots that may be filled from `head` on.
+    /// Slots that may be filled from `head` on: those that the receiver had released at the last sync.
     #[inline]
     pub fn space(&self) -> u32 {
-        let n = self.own.ring.num_slots();
-        n - 1 - ring_space(self.moved, self.head, n)
+        ring_space(self.head, self.tail, self.own.ring.num_slots())
     }
 
     /// Index of the slot `k` after `head`.
@@ -108,43 +137,79 @@ impl PipeTx {
         self.head = self.at(n.min(self.space()));
     }
 
-    /// Moves what was filled over to the receiver, as far as it has room. Returns the slots moved.
+    /// Moves what was filled over to the receiver, and learns what it has released. Returns the slots moved: all that were filled.
     #[inline]
     pub fn sync(&mut self) -> u32 {
-        let pending = ring_space(self.moved, self.head, self.own.ring.num_slots());
-        let count = if pending == 0 { 0 } else { pending.min(self.peer_room()) };
+        if self.head == self.moved && self.peer.csb.head() == self.released {
+            return 0;
+        }
+        let count = self.step();
+        self.own.ring.set_indices(self.head, self.head, self.tail);
+        count
+    }
+
+    /// Learns what the receiver has released, without moving anything.
+    pub fn refresh(&mut self) {
+        if self.look() {
+            self.own.csb.publish_tail(self.moved, self.tail);
+        }
+    }
+
+    fn step(&mut self) -> u32 {
+        let news = self.look();
+        let count = ring_space(self.moved, self.head, self.own.ring.num_slots());
         if count > 0 {
-            self.swap(count);
-            self.publish();
+            if let Some(mirror) = &mut self.mirror {
+                mirror.copy(&self.own, self.moved, count);
+            }
+            if self.own.ring.offset_mask() != 0 {
+                self.pass_offsets(count);
+            }
+            self.moved = self.own.ring.swap_slots(&self.peer.ring, self.moved, count);
+        }
+        if count > 0 || news {
+            self.own.csb.publish_tail(self.moved, self.tail);
+        }
+        if count > 0 {
+            self.show();
         }
         count
     }
 
-    fn peer_room(&self) -> u32 {
-        let n = self.peer.ring.num_slots();
-        let head = self.peer.csb.head();
-        // A receiver with a bad head gets nothing more.
-        if head >= n { 0 } else { n - 1 - ring_space(head, self.peer_tail, n) }
-    }
-
+    /// Takes over what the receiver has released. Its `head` is read once; one that is not among the slots it has is none, and gives no room.
     #[inline]
-    fn swap(&mut self, count: u32) {
-        let (tx, rx) = (&self.own.ring, &self.peer.ring);
-        let (mut i, mut j) = (self.moved, self.peer_tail);
-        for _ in 0..count {
-            let (full, empty) = (tx.slot_word(i), rx.slot_word(j));
-            rx.set_slot_word(j, full.buf_idx, full.len, full.flags | NS_BUF_CHANGED);
-            tx.set_slot_word(i, empty.buf_idx, 0, NS_BUF_CHANGED);
-            (i, j) = (tx.next(i), rx.next(j));
+    fn look(&mut self) -> bool {
+        let (ring, head) = (&self.own.ring, self.peer.csb.head());
+        if head == self.released {
+            return false;
         }
-        (self.moved, self.peer_tail) = (i, j);
+        let from = |i| ring_space(self.released, i, ring.num_slots());
+        if head >= ring.num_slots() || from(head) > from(self.moved) {
+            return false;
+        }
+        (self.released, self.tail) = (head, ring.prev(head));
+        true
     }
 
-    fn publish(&mut self) {
-        self.peer.csb.publish_tail(self.peer.csb.head(), self.peer_tail);
-        let tail = self.tail();
-        self.own.csb.publish_tail(self.moved, tail);
-        self.own.ring.set_indices(self.head, self.head, tail);
+    /// Where slots' `ptr`s hold offsets, a frame's goes with it.
+    #[cold]
+    fn pass_offsets(&mut self, count: u32) {
+        let mut i = self.moved;
+        for _ in 0..count {
+            self.peer.ring.set_ptr(i, self.own.ring.ptr(i));
+            i = self.own.ring.next(i);
+        }
+    }
+
+    /// Publishes the whole frames among what was moved.
+    #[inline]
+    fn show(&mut self) {
+        let end = self.peer.ring.last_whole(self.shown, self.moved);
+        if end == self.shown {
+            return;
+        }
+        self.shown = end;
+        self.peer.csb.publish_tail(self.released, end);
         let kick = wanted(self.peer.csb.appl_need_kick());
         if kick {
             self.wake_peer.ring();
@@ -186,72 +251,195 @@ mod tests {
     use crate::layout::RegionSizes;
     use crate::named_bufs;
     use crate::region::{PortMem, PortShape, Region};
+    use netvale_abi::slot::NS_MOREFRAG;
     use proptest::prelude::*;
     use std::collections::VecDeque;
 
-    fn ends(tx_slots: u32, rx_slots: u32) -> (PortMem, PipeTx, AppRing) {
-        let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots, rx_slots };
-        let port =
-            Region::private(RegionSizes::for_port(2, tx_slots.max(rx_slots), 128, 0, 0)).unwrap().port(shape).unwrap();
+    fn ends(slots: u32) -> (PortMem, PipeTx, AppRing) {
+        let port = port(slots, slots);
         let (a, b) = (port.tx[0].clone(), port.rx[0].clone());
-        let mut tx = PipeTx::new(a.clone(), b.clone(), Doorbell::new().unwrap()).unwrap();
+        let mut tx = PipeTx::new(a, b.clone(), Doorbell::new().unwrap()).unwrap();
         tx.resume();
         let rx = AppRing::new(b, Dir::Rx, Doorbell::new().unwrap());
         (port, tx, rx)
     }
 
+    fn port(tx_slots: u32, rx_slots: u32) -> PortMem {
+        let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots, rx_slots };
+        Region::private(RegionSizes::for_port(2, tx_slots.max(rx_slots), 128, 0, 0)).unwrap().port(shape).unwrap()
+    }
+
+    /// Objective: rings of different sizes cannot run in step, and make no pipe.
+    #[test]
+    fn rings_of_one_size() {
+        let port = port(8, 4);
+        let bell = Doorbell::new().unwrap();
+        assert!(PipeTx::new(port.tx[0].clone(), port.rx[0].clone(), bell).is_none());
+    }
+
+    /// What the sender wrote, in order: buffer, length, whether the frame goes on.
+    type Sent = VecDeque<(u32, u16, bool)>;
+
+    fn fill(tx: &mut PipeTx, n: u32, seq: &mut u16, more: impl Fn(u16) -> bool, sent: &mut Sent) {
+        for k in 0..n {
+            let i = tx.at(k);
+            let buf = tx.mem().slot(i).buf_idx;
+            let goes_on = more(*seq);
+            tx.mem().set_slot_word(i, buf, *seq, if goes_on { NS_MOREFRAG } else { 0 });
+            sent.push_back((buf, *seq, goes_on));
+            *seq += 1;
+        }
+        tx.advance(n);
+    }
+
+    /// Objective: a slot is the sender's again when the receiver has released it, neither before nor without its sync; and the slot after the
+    /// last one is never.
+    #[test]
+    fn room_follows_the_receiver() {
+        let (port, mut tx, mut rx) = ends(8);
+        let (mut seq, mut sent) = (1, Sent::new());
+        fill(&mut tx, 7, &mut seq, |_| false, &mut sent);
+        assert_eq!((tx.sync(), tx.space()), (7, 0));
+        assert_eq!(port.tx[0].ring.indices(), (7, 7, 7));
+        rx.sync();
+        assert_eq!(rx.space(), 7);
+        rx.advance(3);
+        tx.sync();
+        assert_eq!(tx.space(), 0, "read, but not released");
+        rx.sync();
+        assert_eq!(tx.space(), 0, "not looked yet");
+        assert_eq!((tx.sync(), tx.space()), (0, 3));
+        assert_eq!((port.tx[0].ring.indices(), port.tx[0].csb.hwtail()), ((7, 7, 2), 2));
+    }
+
+    /// Objective: a sender that sleeps for room is rung when the receiver releases, and not before.
+    #[test]
+    fn woken_by_a_release() {
+        let (port, mut tx, _) = ends(4);
+        let bell = Doorbell::new().unwrap();
+        let mut rx = AppRing::new(port.rx[0].clone(), Dir::Rx, bell.try_clone().unwrap());
+        tx.advance(3);
+        tx.sync();
+        assert!(!tx.arm());
+        rx.sync();
+        assert!(!bell.drain(), "a look is no release");
+        rx.advance(1);
+        rx.sync();
+        assert!(bell.drain() && tx.arm() && tx.space() == 1);
+    }
+
+    /// Objective: of a frame of several slots the receiver sees nothing until the last one is there; the frames before it, it sees. The sender
+    /// sees its slots taken.
+    #[test]
+    fn frames_are_shown_whole() {
+        let (_port, mut tx, mut rx) = ends(8);
+        let (mut seq, mut sent) = (1, Sent::new());
+        let mut put = |tx: &mut PipeTx, more| {
+            fill(tx, 1, &mut seq, |_| more, &mut sent);
+            (tx.sync(), tx.space())
+        };
+        let mut seen = || (rx.sync(), rx.space()).1;
+        assert_eq!((put(&mut tx, true), seen()), ((1, 6), 0));
+        assert_eq!((put(&mut tx, true), seen()), ((1, 5), 0));
+        assert_eq!((put(&mut tx, false), seen()), ((1, 4), 3));
+        tx.mem().set_len_flags(tx.at(0), 9, 0);
+        tx.mem().set_len_flags(tx.at(1), 9, NS_MOREFRAG);
+        tx.advance(2);
+        assert_eq!((tx.sync(), seen()), (2, 4), "one whole, one begun");
+    }
+
+    /// Objective: a new holder of the sending end goes on where the last one stopped: the receiver's frames stay, and so does what is free.
+    #[test]
+    fn a_new_sender_goes_on() {
+        let (port, mut tx, mut rx) = ends(8);
+        tx.advance(5);
+        tx.sync();
+        rx.sync();
+        rx.advance(2);
+        rx.sync();
+        drop(tx);
+        let mut tx = PipeTx::new(port.tx[0].clone(), port.rx[0].clone(), Doorbell::new().unwrap()).unwrap();
+        tx.resume();
+        assert_eq!((tx.head(), tx.space()), (5, 4));
+        tx.advance(4);
+        assert_eq!((tx.sync(), rx.sync(), rx.space()), (4, Sync::Ok, 7));
+    }
+
     proptest! {
         #![proptest_config(crate::test_config())]
-        /// Objective: frames cross in order with their buffers, none is lost or doubled, and every buffer stays in exactly one slot.
+        /// Objective: frames cross in order with their buffers, none is lost or doubled, and every buffer stays in exactly one slot. The sender has as
+        /// many slots as the receiver has not released, as it knew at its last sync; all that it fills is moved at once; the receiver sees whole frames.
         #[test]
         fn a_queue_that_loses_no_buffer(
-            sizes in (2u32..9, 2u32..9),
+            slots in 2u32..9,
+            long in 1u16..5,
             ops in proptest::collection::vec((any::<bool>(), 0u32..7), 1..100),
         ) {
-            let (port, mut tx, mut rx) = ends(sizes.0, sizes.1);
+            let (port, mut tx, mut rx) = ends(slots);
             let before = named_bufs(&port);
-            let mut sent = VecDeque::new();
-            let mut seq = 1u16;
+            let mut sent = Sent::new();
+            let (mut seq, mut known) = (1u16, 0);
             for (send, n) in ops {
                 if send {
+                    prop_assert_eq!(tx.space(), slots - 1 - known);
                     let n = n.min(tx.space());
-                    for k in 0..n {
-                        let i = tx.at(k);
-                        let buf = tx.mem().slot(i).buf_idx;
-                        tx.mem().set_slot_word(i, buf, seq, 0);
-                        sent.push_back((buf, seq));
-                        seq += 1;
-                    }
-                    tx.advance(n);
-                    tx.sync();
+                    fill(&mut tx, n, &mut seq, |s| s % long != 0, &mut sent);
+                    prop_assert_eq!(tx.sync(), n);
+                    known = sent.len() as u32;
+                    prop_assert_eq!(tx.space(), slots - 1 - known);
                 } else {
                     prop_assert_eq!(rx.sync(), Sync::Ok);
+                    let whole = sent.iter().rposition(|s| !s.2).map_or(0, |last| last as u32 + 1);
+                    prop_assert_eq!(rx.space(), whole);
                     let n = n.min(rx.space());
                     for k in 0..n {
-                        let i = rx.at(k);
-                        let s = rx.slot(i);
-                        prop_assert_eq!(Some((s.buf_idx, s.len)), sent.pop_front());
+                        let s = rx.slot(rx.at(k));
+                        prop_assert_eq!(Some((s.buf_idx, s.len, s.flags & NS_MOREFRAG != 0)), sent.pop_front());
                     }
                     rx.advance(n);
                     prop_assert_eq!(rx.sync(), Sync::Ok);
-                    tx.sync();
                 }
             }
             prop_assert_eq!(named_bufs(&port), before);
         }
 
-        /// Objective: a peer that writes anything into its head and slots does not make the sender panic or name a slot outside.
+        /// Objective: a peer that writes anything into its head, its status and its slots does not make the sender panic, name a slot outside, or
+        /// believe in more room than the ring has.
         #[test]
-        fn hostile_receiver(heads in proptest::collection::vec(any::<u32>(), 1..40), small in any::<bool>()) {
-            let (port, mut tx, _rx) = ends(8, 8);
-            for h in heads {
-                let h = if small { h % 9 } else { h };
+        fn hostile_receiver(
+            words in proptest::collection::vec((any::<u32>(), any::<u32>(), 0u32..9), 1..40),
+            small in any::<bool>(),
+            by_header in any::<bool>(),
+        ) {
+            let (port, mut tx, _rx) = ends(8);
+            for (h, t, n) in words {
+                let (h, t) = if small { (h % 9, t % 9) } else { (h, t) };
                 port.rx[0].csb.publish_head(h, h);
+                port.rx[0].csb.publish_tail(t, t);
                 port.rx[0].ring.set_slot_word(h % 8, h, h as u16, h as u16);
-                tx.advance(3);
-                tx.sync();
-                prop_assert!(tx.space() <= 7);
+                let room = tx.space();
+                if by_header {
+                    port.tx[0].csb.publish_tail(h, t);
+                    port.tx[0].ring.set_indices(n, n, t);
+                    let _ = tx.sync_header();
+                } else {
+                    tx.advance(n);
+                    prop_assert_eq!(tx.sync(), n.min(room));
+                }
+                prop_assert!(tx.space() <= 7 && tx.head() < 8);
+                prop_assert!(port.rx[0].csb.hwtail() < 8 || port.rx[0].csb.hwtail() == t);
             }
+        }
+
+        /// Objective: a head that the receiver cannot have gives no room.
+        #[test]
+        fn a_bad_head_gives_no_room(filled in 0u32..8, head in any::<u32>()) {
+            let (port, mut tx, _rx) = ends(8);
+            tx.advance(filled);
+            tx.sync();
+            port.rx[0].csb.publish_head(head, head);
+            tx.sync();
+            prop_assert_eq!(tx.space(), 7 - filled + if head <= filled { head } else { 0 });
         }
     }
 }

@@ -14,6 +14,7 @@ use thiserror::Error;
 use crate::csb::Csb;
 use crate::layout::{Layout, LayoutError, RESERVED_BUFS, RING_SLOTS_RANGE, RegionSizes};
 use crate::mapping::{Mapping, Pages, sealed_memfd};
+use crate::offsets::Offsets;
 use crate::pool::Pool;
 use crate::ring::RingMem;
 use crate::view::Places;
@@ -76,11 +77,22 @@ struct Pools {
     bufs: Pool,
 }
 
-/// One sealed memfd and what is free in it. One region is one trust domain.
+/// A region in a file of a client's: the pools alone lie there.
+#[derive(Debug)]
+struct Apart {
+    /// Where in the file.
+    offset: u64,
+    /// The CSB arrays' own memfd.
+    csb: OwnedFd,
+}
+
+/// One sealed memfd, or a part of a client's file, and what is free in it. One region is one trust domain.
 #[derive(Debug)]
 pub struct Region {
     map: Arc<Mapping>,
     fd: Option<OwnedFd>,
+    /// The memory is a client's file.
+    apart: Option<Apart>,
     layout: Layout,
     huge: bool,
     pools: Mutex<Pools>,
@@ -127,6 +139,27 @@ impl Region {
         Self::on_memfd(name, Layout::bar(sizes)?, pages)
     }
 
+    /// A region whose pools lie in `room` bytes of a client's file, at `offset`. The client may cut the file short at any time, which is survived:
+    /// from then on the ports there are of no use.
+    ///
+    /// # Errors
+    /// As [`Region::shared`]; `EINVAL` for a file that is too short or an offset that is not a page's, `ENFILE` when there are too many such regions.
+    pub fn in_file(
+        name: &str,
+        sizes: RegionSizes,
+        file: OwnedFd,
+        (offset, room): (u64, u64),
+    ) -> Result<Arc<Self>, RegionError> {
+        let layout = Layout::in_room(sizes, room)?;
+        let memory = |source| RegionError::Memory { bytes: layout.total, source };
+        let (len, csb_len) = (usize::try_from(room), layout.total - room);
+        let len = len.map_err(|_| memory(rustix::io::Errno::NOMEM))?;
+        let (csb, csb_map, _) = sealed_memfd(name, csb_len, Pages::Ordinary).map_err(memory)?;
+        let map = Mapping::joined((file.as_fd(), offset, len), (csb.as_fd(), csb_map.len())).map_err(memory)?;
+        let map = map.watched().ok_or_else(|| memory(rustix::io::Errno::NFILE))?;
+        Ok(Self::with(Arc::new(map), Some(file), Some(Apart { offset, csb }), layout, false))
+    }
+
     fn on_memfd(name: &str, layout: Layout, pages: Pages) -> Result<Arc<Self>, RegionError> {
         let (fd, map, huge) = sealed_memfd(name, layout.total, pages)
             .map_err(|source| RegionError::Memory { bytes: layout.total, source })?;
@@ -159,18 +192,27 @@ impl Region {
     }
 
     fn over(map: Arc<Mapping>, fd: Option<OwnedFd>, layout: Layout, huge: bool) -> Arc<Self> {
+        Self::with(map, fd, None, layout, huge)
+    }
+
+    fn with(map: Arc<Mapping>, fd: Option<OwnedFd>, apart: Option<Apart>, layout: Layout, huge: bool) -> Arc<Self> {
         let sizes = layout.sizes;
         let pools = Pools {
             ifs: Pool::new(sizes.ifs.num, 0),
             rings: Pool::new(sizes.rings.num, 0),
             bufs: Pool::new(sizes.bufs.num, RESERVED_BUFS),
         };
-        Arc::new(Region { map, fd, layout, huge, pools: Mutex::new(pools) })
+        Arc::new(Region { map, fd, apart, layout, huge, pools: Mutex::new(pools) })
     }
 
-    /// The memfd, to be passed on; none for a private region.
+    /// The memfd or the client's file, to be passed on; none for a private region.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.fd.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Of a region in a client's file: where in it, and the memfd with the CSB arrays.
+    pub fn apart(&self) -> Option<(u64, BorrowedFd<'_>)> {
+        self.apart.as_ref().map(|a| (a.offset, a.csb.as_fd()))
     }
 
     /// Where things lie.
@@ -217,24 +259,28 @@ impl Region {
     /// # Errors
     /// [`RegionError::Exhausted`] or [`RegionError::Slots`]; nothing is kept then.
     pub fn port(self: &Arc<Self>, shape: PortShape) -> Result<PortMem, RegionError> {
-        self.port_with_host_rings(shape, 0)
+        self.port_in_part(shape, (0, 0), (&(0..shape.tx_rings), &(0..shape.rx_rings)))
     }
 
-    /// The same, the last `host` rings of each direction being host rings.
+    /// The same, the last `host` rings of each direction being host rings, of a port of which only the rings in `tx` and `rx` are used:
+    /// others have a place, and no buffers.
     ///
     /// # Errors
     /// As [`Region::port`].
-    pub fn port_with_host_rings(self: &Arc<Self>, shape: PortShape, host: u32) -> Result<PortMem, RegionError> {
+    pub fn port_in_part(
+        self: &Arc<Self>,
+        shape: PortShape,
+        host: (u32, u32),
+        (tx, rx): (&Range<u32>, &Range<u32>),
+    ) -> Result<PortMem, RegionError> {
         self.check_slots(shape.tx_slots)?;
         self.check_slots(shape.rx_slots)?;
         let count = shape.tx_rings + shape.rx_rings;
         let ids = {
             let mut pools = self.pools();
             let free = pools.rings.free();
-            let want_bufs = shape
-                .tx_rings
-                .saturating_mul(shape.tx_slots)
-                .saturating_add(shape.rx_rings.saturating_mul(shape.rx_slots));
+            let of = |rings: &Range<u32>, slots: u32| (rings.len() as u32).saturating_mul(slots);
+            let want_bufs = of(tx, shape.tx_slots).saturating_add(of(rx, shape.rx_slots));
             if pools.bufs.free() < want_bufs {
                 return Err(RegionError::Exhausted { what: "buffers", asked: want_bufs, free: pools.bufs.free() });
             }
@@ -244,9 +290,9 @@ impl Region {
         let mut mem = PortMem { region: Arc::clone(self), shape, host, ids: ids_of, tx: Vec::new(), rx: Vec::new() };
         for (k, id) in ids.enumerate() {
             let is_rx = k as u32 >= shape.tx_rings;
-            let slots = if is_rx { shape.rx_slots } else { shape.tx_slots };
+            let (slots, used) = if is_rx { (shape.rx_slots, rx) } else { (shape.tx_slots, tx) };
             let index = if is_rx { k as u32 - shape.tx_rings } else { k as u32 };
-            let side = self.fresh_ring(id, slots, index as u16, is_rx)?;
+            let side = self.fresh_ring(id, slots, (index as u16, is_rx), used.contains(&index))?;
             if is_rx { mem.rx.push(side) } else { mem.tx.push(side) }
         }
         Ok(mem)
@@ -260,7 +306,13 @@ impl Region {
         Ok(())
     }
 
-    fn fresh_ring(&self, id: u32, slots: u32, ringid: u16, rx: bool) -> Result<RingSide, RegionError> {
+    fn fresh_ring(
+        &self,
+        id: u32,
+        slots: u32,
+        (ringid, rx): (u16, bool),
+        with_bufs: bool,
+    ) -> Result<RingSide, RegionError> {
         // Inside by construction of the layout; if not, the region is not usable at all.
         let side = self.places().ring(&self.map, id, slots);
         let RingSide { ring, csb, .. } = side.ok_or(RegionError::Exhausted { what: "space", asked: 1, free: 0 })?;
@@ -269,11 +321,13 @@ impl Region {
         let mut pools = self.pools();
         for i in 0..slots {
             let free = pools.bufs.free();
-            let buf = pools.bufs.take().ok_or(RegionError::Exhausted { what: "buffers", asked: slots - i, free })?;
+            let buf = if with_bufs { pools.bufs.take() } else { Some(0) };
+            let buf = buf.ok_or(RegionError::Exhausted { what: "buffers", asked: slots - i, free })?;
             ring.set_slot_word(i, buf, 0, 0);
+            ring.set_ptr(i, 0);
         }
         csb.reset(tail);
-        Ok(RingSide { ring, csb, csb_index: id })
+        Ok(RingSide { ring, csb, csb_index: id, offsets: Arc::default() })
     }
 
     /// Takes `count` buffers and links them through their first word, as `ni_bufs_head` asks. Returns the head of the list (0 when
@@ -341,6 +395,8 @@ pub struct RingSide {
     pub csb: Csb,
     /// Index in the region's CSB arrays.
     pub csb_index: u32,
+    /// The host's: where frames begin in their buffers.
+    pub offsets: Arc<Offsets>,
 }
 
 /// The rings of one port. Dropping it gives rings and buffers back to the region.
@@ -348,7 +404,8 @@ pub struct RingSide {
 pub struct PortMem {
     region: Arc<Region>,
     shape: PortShape,
-    host: u32,
+    /// How many of the last tx and rx rings are host rings.
+    host: (u32, u32),
     ids: Range<u32>,
     /// Tx rings in order.
     pub tx: Vec<RingSide>,
@@ -365,6 +422,11 @@ impl PortMem {
     /// Number and size of the rings.
     pub fn shape(&self) -> PortShape {
         self.shape
+    }
+
+    /// How many of the last tx and rx rings are host rings.
+    pub fn host_rings(&self) -> (u32, u32) {
+        self.host
     }
 
     /// First entry in the region's CSB arrays; tx rings first, then rx rings.
@@ -415,13 +477,13 @@ impl PortMem {
         let field = |o: usize, v: u32| region.store_u32(at + o as u64, v);
         field(offset_of!(NetmapIf, ni_version), NETMAP_API);
         field(offset_of!(NetmapIf, ni_flags), 0);
-        field(offset_of!(NetmapIf, ni_tx_rings), self.shape.tx_rings - self.host);
-        field(offset_of!(NetmapIf, ni_rx_rings), self.shape.rx_rings - self.host);
+        field(offset_of!(NetmapIf, ni_tx_rings), self.shape.tx_rings - self.host.0);
+        field(offset_of!(NetmapIf, ni_rx_rings), self.shape.rx_rings - self.host.1);
         field(offset_of!(NetmapIf, ni_bufs_head), head);
         // netmap reports at least one host ring each way; where there is none, it has offset 0: not bound.
-        field(offset_of!(NetmapIf, ni_host_tx_rings), self.host.max(1));
-        field(offset_of!(NetmapIf, ni_host_rx_rings), self.host.max(1));
-        let missing = if self.host == 0 { Some(0) } else { None };
+        field(offset_of!(NetmapIf, ni_host_tx_rings), self.host.0.max(1));
+        field(offset_of!(NetmapIf, ni_host_rx_rings), self.host.1.max(1));
+        let missing = |host: u32| if host == 0 { Some(0) } else { None };
         let bound = |rings: &[RingSide], i: u32, range: &Range<u32>| match rings.get(i as usize) {
             Some(side) if range.contains(&i) => side.ring.place().ring.wrapping_sub(at),
             _ => 0,
@@ -429,7 +491,7 @@ impl PortMem {
         let (n_tx, n_rx) = (self.shape.tx_rings, self.shape.rx_rings);
         let tx_offsets = (0..n_tx).map(|i| bound(&self.tx, i, &tx));
         let rx_offsets = (0..n_rx).map(|i| bound(&self.rx, i, &rx));
-        let all = tx_offsets.chain(missing).chain(rx_offsets).chain(missing);
+        let all = tx_offsets.chain(missing(self.host.0)).chain(rx_offsets).chain(missing(self.host.1));
         for (k, v) in all.enumerate() {
             region.store_u64(at + (size_of::<NetmapIf>() + 8 * k) as u64, v);
         }

@@ -7,13 +7,16 @@
 //!   A: tx ring ──▶ relay ──swap slots──▶ B: rx ring        frames stay where they are
 //! ```
 //!
+//! A slot is the sender's again when the receiver has released one: as in a pipe without a host, at most a ring's worth is under way, and the
+//! sender sees what is unread. A frame of several slots is shown to the receiver when all of it is there.
+//!
 //! Slots of both are snapshots to be checked: a frame whose slot, or the slot it would go to, names no buffer goes no further.
 
 use std::sync::Arc;
 
 use netvale_abi::NetmapSlot;
 use netvale_abi::ring::ring_space;
-use netvale_abi::slot::{NS_BUF_CHANGED, NS_INDIRECT, NS_MOREFRAG};
+use netvale_abi::slot::{NS_BUF_CHANGED, NS_MOREFRAG};
 
 use crate::host::HostTx;
 use crate::layout::RESERVED_BUFS;
@@ -25,8 +28,12 @@ use crate::region::RingSide;
 #[derive(Debug)]
 pub struct RelayEnd {
     side: RingSide,
-    /// First slot that the application does not see yet.
+    /// First slot not filled yet.
+    filled: u32,
+    /// First slot that the application does not see yet. Behind `filled` while the end of a frame is missing.
     hwtail: u32,
+    /// First slot that the application has not released.
+    released: u32,
     wake: Arc<Doorbell>,
     kicks: Arc<KickCounts>,
 }
@@ -35,7 +42,11 @@ impl RelayEnd {
     /// Fills `side` from its slot `hwtail` on (0 of a fresh ring); `wake` is rung for its application.
     pub fn new(side: RingSide, hwtail: u32, wake: Arc<Doorbell>, kicks: Arc<KickCounts>) -> RelayEnd {
         let hwtail = hwtail.min(side.ring.num_slots() - 1);
-        RelayEnd { side, hwtail, wake, kicks }
+        // All the rest may be unread.
+        let released = side.ring.next(hwtail);
+        let mut end = RelayEnd { side, filled: hwtail, hwtail, released, wake, kicks };
+        end.look();
+        end
     }
 
     /// First slot that the application does not see yet.
@@ -43,14 +54,33 @@ impl RelayEnd {
         self.hwtail
     }
 
-    /// Slots that may be filled. One with a bad head gets nothing more.
-    fn room(&self) -> u32 {
+    /// First slot that the application has not released, as its `head` says now. A head that is not among the slots it has says nothing.
+    fn head(&self) -> u32 {
         let (n, head) = (self.side.ring.num_slots(), self.side.csb.head());
-        if head >= n { 0 } else { n - 1 - ring_space(head, self.hwtail, n) }
+        let from = |i| ring_space(self.released, i, n);
+        if head < n && from(head) <= from(self.hwtail) { head } else { self.released }
     }
 
-    fn publish(&self) {
-        self.side.csb.publish_tail(self.side.csb.head(), self.hwtail);
+    /// Learns what was released.
+    #[inline]
+    fn look(&mut self) {
+        self.released = self.head();
+    }
+
+    /// Slots that may be filled if all before `head` are released.
+    fn room(&self, head: u32) -> u32 {
+        let n = self.side.ring.num_slots();
+        n - 1 - ring_space(head, self.filled, n)
+    }
+
+    /// Shows the whole frames.
+    fn publish(&mut self) {
+        let end = self.side.ring.last_whole(self.hwtail, self.filled);
+        if end == self.hwtail {
+            return;
+        }
+        self.hwtail = end;
+        self.side.csb.publish_tail(self.released, end);
         let kick = wanted(self.side.csb.appl_need_kick());
         if kick {
             self.wake.ring();
@@ -86,12 +116,17 @@ impl Relayed {
 pub struct Relay {
     from: HostTx,
     to: RelayEnd,
+    /// First slot of `from` that is not the application's.
+    tail: u32,
 }
 
 impl Relay {
-    /// From `from` to `to`; none when the rings do not share their buffers.
+    /// From `from` to `to`; none when the rings do not share their buffers, or differ in size.
     pub fn new(from: HostTx, to: RelayEnd) -> Option<Relay> {
-        from.side().ring.shares_buffers_with(&to.side.ring).then_some(Relay { from, to })
+        let (tx, rx) = (&from.side().ring, &to.side.ring);
+        let fit = tx.shares_buffers_with(rx) && tx.num_slots() == rx.num_slots();
+        let tail = from.side().csb.hwtail().min(tx.num_slots() - 1);
+        fit.then_some(Relay { from, to, tail })
     }
 
     /// Where it takes from.
@@ -106,10 +141,10 @@ impl Relay {
 
     /// There is something to move, and it fits.
     pub fn can_move(&self) -> bool {
-        self.from.has_news() && self.to.room() > 0
+        self.from.has_news() && self.to.room(self.to.head()) > 0
     }
 
-    /// Moves what there is and fits.
+    /// Moves what there is and fits, and gives back to the sender what the receiver has released.
     ///
     /// # Errors
     /// [`BadHead`], once for each bad value: nothing moves until it is right.
@@ -118,26 +153,51 @@ impl Relay {
         let head = self.from.head()?;
         let mut at = self.from.hwcur();
         let pending = ring_space(at, head, self.from.side().ring.num_slots());
-        let count = if pending == 0 { 0 } else { pending.min(self.to.room()) };
         let mut done = Relayed::default();
-        if count == 0 {
+        if pending == 0 && self.has_given_all() {
             return Ok(done);
         }
+        self.to.look();
+        let count = pending.min(self.to.room(self.to.released));
         for _ in 0..count {
             self.slot(at, &mut done);
             at = self.from.side().ring.next(at);
         }
-        self.to.publish();
-        self.from.complete(at);
+        if count > 0 {
+            self.to.publish();
+        }
+        self.give(at);
         Ok(done)
+    }
+
+    /// All that was taken from the sender is the sender's again.
+    fn has_given_all(&self) -> bool {
+        self.tail == self.from.side().ring.prev(self.from.hwcur())
+    }
+
+    /// The sender's tail when everything before `at` is taken, and what is before `head` is released at the other end. What was the sender's stays so.
+    fn tail(&self, at: u32, head: u32) -> u32 {
+        let (n, free) = (self.from.side().ring.num_slots(), self.to.room(head));
+        let tail = if at + free >= n { at + free - n } else { at + free };
+        if free > ring_space(at, self.tail, n) { tail } else { self.tail }
+    }
+
+    /// Everything before `at` is taken: tells the sender, and what is free.
+    #[inline]
+    fn give(&mut self, at: u32) {
+        let tail = self.tail(at, self.to.released);
+        if at != self.from.hwcur() || tail != self.tail {
+            self.tail = tail;
+            self.from.take(at, tail);
+        }
     }
 
     #[inline]
     fn slot(&mut self, at: u32, done: &mut Relayed) {
         let (tx, rx) = (&self.from.side().ring, &self.to.side.ring);
-        let (full, empty) = (tx.slot_word(at), rx.slot_word(self.to.hwtail));
+        let (full, empty) = (tx.slot_word(at), rx.slot_word(self.to.filled));
         let names = |slot: &NetmapSlot| (RESERVED_BUFS..tx.num_bufs()).contains(&slot.buf_idx);
-        if !names(&full) || full.flags & NS_INDIRECT != 0 {
+        if !names(&full) {
             done.bad_slots += 1;
         } else if u32::from(full.len) > tx.buf_size() {
             done.bad_lengths += 1;
@@ -145,26 +205,28 @@ impl Relay {
             done.bad_places += 1;
         } else {
             let more = full.flags & NS_MOREFRAG;
-            rx.set_slot_word(self.to.hwtail, full.buf_idx, full.len, more | NS_BUF_CHANGED);
-            tx.set_slot_word(at, empty.buf_idx, 0, NS_BUF_CHANGED);
-            self.to.hwtail = rx.next(self.to.hwtail);
+            rx.set_slot_word(self.to.filled, full.buf_idx, full.len, more | NS_BUF_CHANGED);
+            tx.set_slot_word(at, empty.buf_idx, full.len, NS_BUF_CHANGED);
+            self.to.filled = rx.next(self.to.filled);
             done.frames += u64::from(more == 0);
             done.bytes += u64::from(full.len);
         }
     }
 
-    /// Asks for a kick by whoever we wait for: the sender, or, with frames that do not fit, the receiver. Returns whether there is something to do
+    /// Asks for a kick by whoever we wait for: the sender, and the receiver of frames that it has not released. Returns whether there is something to do
     /// already; then no kick is asked for.
     pub fn arm(&mut self) -> bool {
-        if !self.from.arm() {
+        let news = self.from.arm();
+        if !news && self.has_given_all() {
             return false;
         }
         arm(self.to.side.csb.kern_need_kick());
-        let room = self.to.room() > 0;
-        if room {
+        let head = self.to.head();
+        let ready = (news && self.to.room(head) > 0) || self.tail(self.from.hwcur(), head) != self.tail;
+        if ready {
             self.disarm();
         }
-        room
+        ready
     }
 
     /// No kicks while we are looking anyway.
@@ -181,17 +243,31 @@ mod tests {
     use crate::layout::RegionSizes;
     use crate::named_bufs;
     use crate::region::{PortMem, PortShape, Region};
+    use netvale_abi::slot::NS_INDIRECT;
     use proptest::prelude::*;
     use std::collections::VecDeque;
+    use std::sync::atomic::Ordering;
 
     fn bell() -> Arc<Doorbell> {
         Arc::new(Doorbell::new().unwrap())
     }
 
-    fn ends(tx_slots: u32, rx_slots: u32) -> (PortMem, AppRing, Relay, AppRing) {
+    fn port(tx_slots: u32, rx_slots: u32) -> PortMem {
         let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots, rx_slots };
         let sizes = RegionSizes::for_port(2, tx_slots.max(rx_slots), 128, 0, 0);
-        let port = Region::private(sizes).unwrap().port(shape).unwrap();
+        Region::private(sizes).unwrap().port(shape).unwrap()
+    }
+
+    /// Objective: rings of different sizes make no relay.
+    #[test]
+    fn rings_of_one_size() {
+        let port = port(8, 4);
+        let to = RelayEnd::new(port.rx[0].clone(), 0, bell(), Arc::default());
+        assert!(Relay::new(HostTx::new(port.tx[0].clone(), bell()), to).is_none());
+    }
+
+    fn ends(slots: u32) -> (PortMem, AppRing, Relay, AppRing) {
+        let port = port(slots, slots);
         let (a, b) = (port.tx[0].clone(), port.rx[0].clone());
         let to = RelayEnd::new(b.clone(), 0, bell(), Arc::default());
         let relay = Relay::new(HostTx::new(a.clone(), bell()), to).unwrap();
@@ -199,47 +275,83 @@ mod tests {
         (port, app(a, Dir::Tx), relay, app(b, Dir::Rx))
     }
 
+    /// Objective: a sender that sleeps for room is woken through the relay when the receiver releases; a frame that was begun is not
+    /// seen, and the place where the next sender goes on is before it.
+    #[test]
+    fn releases_travel_back() {
+        let (_port, mut tx, mut relay, mut rx) = ends(4);
+        tx.advance(3);
+        tx.sync();
+        relay.pass().unwrap();
+        assert!(!tx.arm() && tx.space() == 0 && !relay.arm());
+        rx.sync();
+        rx.advance(2);
+        rx.sync();
+        assert!(relay.arm(), "there is something to pass on");
+        relay.pass().unwrap();
+        assert!(tx.is_ready() && tx.space() == 2);
+        tx.mem().set_len_flags(tx.at(0), 9, NS_MOREFRAG);
+        tx.advance(1);
+        tx.sync();
+        relay.pass().unwrap();
+        let at = relay.to().hwtail();
+        rx.sync();
+        assert_eq!((at, rx.space()), (3, 1), "what was begun is not there");
+    }
+
     proptest! {
         #![proptest_config(crate::test_config())]
         /// Objective: frames cross in order with their buffers, none is lost or doubled, every buffer stays in one slot, and whoever waits is told
-        /// to be woken by who can go on.
+        /// to be woken by who can go on. The sender has as many slots as the receiver has not released; all that it fills is moved at once; the
+        /// receiver sees whole frames.
         #[test]
         fn a_queue_that_loses_no_buffer(
-            sizes in (2u32..9, 2u32..9),
+            slots in 2u32..9,
+            long in 1u16..5,
             ops in proptest::collection::vec((0u8..3, 0u32..7), 1..100),
         ) {
-            let (port, mut tx, mut relay, mut rx) = ends(sizes.0, sizes.1);
+            let (port, mut tx, mut relay, mut rx) = ends(slots);
             let before = named_bufs(&port);
             let (mut sent, mut seq) = (VecDeque::new(), 1u16);
+            // Slots that the relay has given to the receiver, and those of them that it knew to be unread.
+            let (mut relayed, mut known) = (0, 0);
             for (what, n) in ops {
                 match what {
                     0 => {
                         prop_assert_eq!(tx.sync(), Sync::Ok);
+                        prop_assert_eq!(tx.space(), slots - 1 - known - (sent.len() - relayed) as u32);
                         let n = n.min(tx.space());
                         for k in 0..n {
                             let i = tx.at(k);
                             let buf = port.tx[0].ring.slot(i).buf_idx;
-                            port.tx[0].ring.set_slot_word(i, buf, seq % 128, 0);
-                            sent.push_back((buf, seq % 128));
+                            let more = if seq % long != 0 { NS_MOREFRAG } else { 0 };
+                            port.tx[0].ring.set_slot_word(i, buf, seq % 128, more);
+                            sent.push_back((buf, seq % 128, more));
                             seq += 1;
                         }
                         tx.advance(n);
                         tx.sync();
                     }
                     1 => {
-                        let relayed = relay.pass().unwrap();
-                        prop_assert!(relayed.bad_slots + relayed.bad_lengths + relayed.bad_places == 0);
-                        // All that is left is what does not fit.
-                        prop_assert!(!relay.arm());
+                        relay.disarm();
+                        let done = relay.pass().unwrap();
+                        prop_assert!(done.bad_slots + done.bad_lengths + done.bad_places == 0);
+                        (relayed, known) = (sent.len(), sent.len() as u32);
+                        prop_assert!(!relay.from().has_news() && !relay.arm());
+                        // What is unread will be released, which the sender is to learn.
+                        prop_assert_eq!(port.rx[0].csb.kern_need_kick().load(Ordering::Relaxed) != 0, known > 0);
                         relay.disarm();
                     }
                     _ => {
                         prop_assert_eq!(rx.sync(), Sync::Ok);
+                        let whole = sent.iter().take(relayed).rposition(|s| s.2 == 0).map_or(0, |last| last + 1);
+                        prop_assert_eq!(rx.space() as usize, whole);
                         let n = n.min(rx.space());
                         for k in 0..n {
-                            let slot = rx.slot(rx.at(k));
-                            prop_assert_eq!(Some((slot.buf_idx, slot.len)), sent.pop_front());
+                            let s = rx.slot(rx.at(k));
+                            prop_assert_eq!(Some((s.buf_idx, s.len, s.flags & NS_MOREFRAG)), sent.pop_front());
                         }
+                        relayed -= n as usize;
                         rx.advance(n);
                         prop_assert_eq!(rx.sync(), Sync::Ok);
                     }
@@ -251,7 +363,7 @@ mod tests {
         /// Objective: whatever the two write into heads and slots, nothing that cannot be is passed on to the other.
         #[test]
         fn hostile_ends(words in proptest::collection::vec((any::<u32>(), any::<bool>()), 1..60), small in any::<bool>()) {
-            let (port, _tx, mut relay, _rx) = ends(8, 8);
+            let (port, _tx, mut relay, _rx) = ends(8);
             let num = port.tx[0].ring.num_bufs();
             for (word, send) in words {
                 let word = if small { word % 24 } else { word };
@@ -265,6 +377,7 @@ mod tests {
                     prop_assert!((2..num).contains(&slot.buf_idx) && slot.len <= 128 && slot.flags & NS_INDIRECT == 0);
                 }
                 prop_assert!(before < 8 && relay.from().hwcur() < 8 && relay.to().hwtail() < 8);
+                prop_assert!(port.tx[0].csb.hwtail() < 8);
             }
         }
     }

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+use netvale_abi::slot::{NS_BUF_CHANGED, NS_MOREFRAG};
 use netvale_abi::{NetmapRing, NetmapSlot};
 
 use crate::layout::{RESERVED_BUFS, RING_SLOTS_RANGE};
@@ -103,6 +104,32 @@ impl RingMem {
         if i + 1 >= self.place.slots { 0 } else { i + 1 }
     }
 
+    /// Index of the slot before `i`.
+    #[inline]
+    pub fn prev(&self, i: u32) -> u32 {
+        if i == 0 { self.place.slots - 1 } else { i - 1 }
+    }
+
+    /// The slot behind the last whole frame among those from `from` up to (not including) `to`: `to`, unless a frame goes on there; `from` when
+    /// none is whole.
+    #[inline]
+    pub fn last_whole(&self, from: u32, to: u32) -> u32 {
+        let goes_on = from != to && self.slot_word(self.prev(to)).flags & NS_MOREFRAG != 0;
+        if goes_on { self.before_the_last(from, to) } else { to }
+    }
+
+    #[cold]
+    fn before_the_last(&self, from: u32, to: u32) -> u32 {
+        let mut end = to;
+        for _ in 0..self.place.slots {
+            if end == from || self.slot_word(self.prev(end)).flags & NS_MOREFRAG == 0 {
+                return end;
+            }
+            end = self.prev(end);
+        }
+        from
+    }
+
     #[inline]
     fn slot_ptr(&self, i: u32) -> *mut u8 {
         let i = if i < self.place.slots { i as usize } else { 0 };
@@ -129,12 +156,84 @@ impl RingMem {
         NetmapSlot { buf_idx: w as u32, len: (w >> 32) as u16, flags: (w >> 48) as u16, ptr: 0 }
     }
 
+    /// The flags of the slots from `from` up to (not including) `to`, all of them ORed together; both must be indices of the ring.
+    ///
+    /// Two instructions a slot: the caller wrote them just now, so they are in its cache.
+    #[inline]
+    pub fn flags_between(&self, from: u32, to: u32) -> u16 {
+        if from <= to {
+            return self.flags_of_run(from, to);
+        }
+        self.flags_of_run(from, self.place.slots) | self.flags_of_run(0, to)
+    }
+
+    #[inline]
+    fn flags_of_run(&self, from: u32, to: u32) -> u16 {
+        const AT_ONCE: usize = 8;
+        let to = to.min(self.place.slots);
+        let (mut at, mut left, mut all) = (self.slot_ptr(from), to.saturating_sub(from) as usize, 0u64);
+        // SAFETY: `left` slots from `from` on lie in the ring; their first words are aligned, and accessed atomically.
+        let word =
+            |at: *mut u8, k: usize| unsafe { AtomicU64::from_ptr(at.add(k * SLOT).cast()).load(Ordering::Relaxed) };
+        while left >= AT_ONCE {
+            all |= word(at, 0) | word(at, 1) | word(at, 2) | word(at, 3);
+            all |= word(at, 4) | word(at, 5) | word(at, 6) | word(at, 7);
+            // SAFETY: at most one slot behind the ring's last one, of which all lie in one mapping.
+            at = unsafe { at.add(AT_ONCE * SLOT) };
+            left -= AT_ONCE;
+        }
+        all |= (0..left).fold(0, |some, k| some | word(at, k));
+        (all >> 48) as u16
+    }
+
     /// Writes slot `i`, except its `ptr` field.
     #[inline]
     pub fn set_slot_word(&self, i: u32, buf_idx: u32, len: u16, flags: u16) {
         let w = u64::from(buf_idx) | u64::from(len) << 32 | u64::from(flags) << 48;
         // SAFETY: the first aligned word of a slot inside the mapping, accessed atomically.
         unsafe { AtomicU64::from_ptr(self.slot_ptr(i).cast()).store(w, Ordering::Relaxed) };
+    }
+
+    /// Snapshot of the `ptr` field of slot `i`.
+    #[inline]
+    pub fn ptr(&self, i: u32) -> u64 {
+        // SAFETY: the second aligned word of a slot inside the mapping, accessed atomically.
+        unsafe { AtomicU64::from_ptr(self.slot_ptr(i).cast::<u64>().add(1)).load(Ordering::Relaxed) }
+    }
+
+    /// Writes the `ptr` field of slot `i`.
+    #[inline]
+    pub fn set_ptr(&self, i: u32, ptr: u64) {
+        // SAFETY: the second aligned word of a slot inside the mapping, accessed atomically.
+        unsafe { AtomicU64::from_ptr(self.slot_ptr(i).cast::<u64>().add(1)).store(ptr, Ordering::Relaxed) };
+    }
+
+    /// Swaps the buffers of `count` slots from `from` on with those of the same slots of `to`, which get length and flags too; all are marked as
+    /// changed. Returns the slot after the last one.
+    #[inline]
+    pub fn swap_slots(&self, to: &RingMem, from: u32, count: u32) -> u32 {
+        const CHANGED: u64 = (NS_BUF_CHANGED as u64) << 48;
+        const BUF: u64 = u32::MAX as u64;
+        const LEN: u64 = (u16::MAX as u64) << 32;
+        let n = self.place.slots.min(to.place.slots);
+        let (mut i, mut left) = (if from < n { from } else { 0 }, count);
+        while left > 0 {
+            let run = left.min(n - i);
+            for k in i as usize..(i + run) as usize {
+                // SAFETY: i + run <= n, and `new` checked for both rings that all of their slots lie in the mapping; their first words are
+                // aligned, and accessed atomically.
+                let (full, empty) = unsafe {
+                    let word = |ring: &RingMem| AtomicU64::from_ptr(ring.slots.as_ptr().add(k * SLOT).cast());
+                    (word(self), word(to))
+                };
+                let (f, e) = (full.load(Ordering::Relaxed), empty.load(Ordering::Relaxed));
+                empty.store(f | CHANGED, Ordering::Relaxed);
+                full.store(e & BUF | f & LEN | CHANGED, Ordering::Relaxed);
+            }
+            left -= run;
+            i = if i + run == n { 0 } else { i + run };
+        }
+        i
     }
 
     /// Writes `len` and `flags` of slot `i`; its buffer stays.
@@ -208,6 +307,15 @@ impl RingMem {
         true
     }
 
+    /// Copies `len` bytes at `at` of buffer `other` of another ring to the start of buffer `idx`. Returns whether both have so many; nothing is written
+    /// otherwise.
+    pub fn copy_buf(&self, idx: u32, from: &RingMem, (other, at): (u32, u32), len: usize) -> bool {
+        let (Some(to), Some(p)) = (self.within(idx, 0, len), from.within(other, at, len)) else { return false };
+        // SAFETY: `within` checked that the bytes lie inside both buffers, whose mappings both rings keep; they may be one buffer.
+        unsafe { crate::copy::copy_bytes(p.as_ptr(), to.as_ptr(), len) };
+        true
+    }
+
     /// Start of `len` bytes at `at` in buffer `idx`; none when any of them lies outside.
     #[inline]
     pub fn within(&self, idx: u32, at: u32, len: usize) -> Option<NonNull<u8>> {
@@ -245,6 +353,22 @@ impl RingMem {
     /// Writes the header's `flags`.
     pub fn set_flags(&self, flags: u32) {
         self.word(offset_of!(NetmapRing, flags)).store(flags, Ordering::Relaxed);
+    }
+
+    fn offset_mask_word(&self) -> &AtomicU64 {
+        // SAFETY: an aligned u64 field of the header inside the mapping, only accessed atomically by us.
+        unsafe { AtomicU64::from_ptr(self.header.as_ptr().add(offset_of!(NetmapRing, offset_mask)).cast()) }
+    }
+
+    /// The header's `offset_mask`: not 0 where slots' `ptr`s hold offsets.
+    #[inline]
+    pub fn offset_mask(&self) -> u64 {
+        self.offset_mask_word().load(Ordering::Relaxed)
+    }
+
+    /// Writes the header's `offset_mask`.
+    pub fn set_offset_mask(&self, mask: u64) {
+        self.offset_mask_word().store(mask, Ordering::Relaxed);
     }
 
     /// Writes the header's time stamp, a `struct timeval`.
@@ -286,7 +410,7 @@ impl RingMem {
         u16_at(offset_of!(NetmapRing, dir), u16::from(rx));
         self.set_flags(0);
         self.set_timestamp(0, 0);
-        u64_at(offset_of!(NetmapRing, offset_mask), 0);
+        self.set_offset_mask(0);
         u64_at(offset_of!(NetmapRing, buf_align), 0);
         self.set_indices(0, 0, tail);
     }

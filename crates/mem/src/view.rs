@@ -39,6 +39,6 @@ impl Places {
         };
         let ring = RingMem::new(map, place)?;
         let csb = Csb::new(map, nth(self.csb_atok, 64)?, nth(self.csb_ktoa, 64)?)?;
-        Some(RingSide { ring, csb, csb_index: id })
+        Some(RingSide { ring, csb, csb_index: id, offsets: Arc::default() })
     }
 }

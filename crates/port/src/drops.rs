@@ -38,7 +38,7 @@ drop_reasons! {
     BadLength = "bad-length",
     /// A frame of more than 64 slots, or one that fills the ring without an end.
     EndlessFrame = "endless-frame",
-    /// An indirect slot (`NS_INDIRECT`) on a port that takes none.
+    /// A frame that begins in an indirect slot (`NS_INDIRECT`) whose bytes the application's library could not read.
     Indirect = "indirect",
     /// A virtio-net header that does not fit its frame.
     BadVnetHeader = "bad-vnet-header",

@@ -13,6 +13,7 @@
 //! | [`door`] | a socket at which virtual machines knock |
 //! | [`drops`] | counters and the names of drops |
 //! | [`ear`] | what a worker sleeps on for the sake of a guest's ring |
+//! | [`far_end`] | what an egress delivered to a ring, taken for another switch |
 //! | [`gro`] | merging for destinations that have it |
 //! | [`hdr`] | the length of a port's virtio-net header |
 //! | [`ring_in`] | ingress from a local application's tx ring |
@@ -22,10 +23,12 @@
 //! | [`trouble`] | how workers report a peer that breaks the rules |
 //! | [`wrap`] | loopback, fault injector, mirror: around any of them |
 
+mod ahead;
 pub mod batch;
 pub mod door;
 pub mod drops;
 pub mod ear;
+pub mod far_end;
 pub mod gro;
 pub mod hdr;
 pub mod ring_in;

@@ -2,13 +2,17 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use netvale_abi::NetmapSlot;
-use netvale_abi::slot::{NS_INDIRECT, NS_MOREFRAG, NS_NO_LEARN};
+use netvale_abi::slot::{NS_INDIRECT, NS_MOREFRAG, NS_NO_LEARN, NS_UNREADABLE};
 use netvale_mem::PortMem;
 use netvale_mem::host::HostTx;
+use netvale_mem::lease::BadHead;
 use netvale_mem::notify::{Doorbell, KickCounts};
+use netvale_mem::offsets::{AtStart, Begin, OffsetRule};
+use netvale_mem::region::RingSide;
 use netvale_wire::vnet::VnetHdr;
 
 use crate::Ingress;
@@ -19,8 +23,10 @@ use crate::hdr::HdrLen;
 /// The switch's end of a tx ring.
 ///
 /// Each slot is read once per batch; its buffer index and length are checked against the pool before a pointer is made of them.
-pub struct RingIngress {
-    tx: HostTx,
+/// A frame lies in its slots' own buffers: what indirect slots point to was copied there by the application's library, and `ptr` is never
+/// followed.
+pub struct RingIngress<S = HostTx> {
+    tx: S,
     /// Slots up to here are in the batch taken last.
     taken: u32,
     hdr_len: HdrLen,
@@ -43,19 +49,68 @@ enum Next {
     Incomplete,
 }
 
-impl RingIngress {
-    /// `tx` is a ring of `mem`, `doorbell` what the application rings.
-    pub fn new(
-        mem: Arc<PortMem>,
-        tx: HostTx,
-        doorbell: Doorbell,
-        hdr_len: impl Into<HdrLen>,
-        counters: Arc<RingCounters>,
-    ) -> Self {
-        let taken = tx.hwcur();
-        RingIngress { tx, taken, hdr_len: hdr_len.into(), doorbell, counters, _mem: mem }
+/// The slots that an ingress takes frames from: those an application sends, or those that an egress filled ([`crate::far_end`]).
+pub trait Intake: Send {
+    /// The ring.
+    fn side(&self) -> &RingSide;
+
+    /// The first slot that has not been given back.
+    fn hwcur(&self) -> u32;
+
+    /// The slot behind the last one filled: inside the ring.
+    ///
+    /// # Errors
+    /// [`BadHead`] the first time a particular bad value is seen.
+    fn head(&mut self) -> Result<u32, BadHead>;
+
+    /// Gives all slots before `to` back.
+    fn complete(&mut self, to: u32);
+
+    /// Asks to be woken. Returns whether there is news already.
+    fn arm(&self) -> bool;
+
+    /// No wake-ups.
+    fn disarm(&self);
+
+    /// A wake-up came.
+    fn count_kick(&self);
+}
+
+impl Intake for HostTx {
+    #[inline]
+    fn side(&self) -> &RingSide {
+        HostTx::side(self)
     }
 
+    #[inline]
+    fn hwcur(&self) -> u32 {
+        HostTx::hwcur(self)
+    }
+
+    #[inline]
+    fn head(&mut self) -> Result<u32, BadHead> {
+        HostTx::head(self)
+    }
+
+    #[inline]
+    fn complete(&mut self, to: u32) {
+        HostTx::complete(self, to);
+    }
+
+    fn arm(&self) -> bool {
+        HostTx::arm(self)
+    }
+
+    fn disarm(&self) {
+        HostTx::disarm(self);
+    }
+
+    fn count_kick(&self) {
+        HostTx::count_kick(self);
+    }
+}
+
+impl RingIngress {
     /// Tells the application not to kick: for a switch that is called, rather than woken.
     pub fn quiet(&self) {
         self.tx.disarm();
@@ -70,28 +125,54 @@ impl RingIngress {
     pub fn kicks(&self) -> Arc<KickCounts> {
         self.tx.kicks()
     }
+}
+
+impl<S: Intake> RingIngress<S> {
+    /// `tx` is a ring of `mem`, `doorbell` what is rung for the switch.
+    pub fn new(
+        mem: Arc<PortMem>,
+        tx: S,
+        doorbell: Doorbell,
+        hdr_len: impl Into<HdrLen>,
+        counters: Arc<RingCounters>,
+    ) -> Self {
+        let taken = tx.hwcur();
+        RingIngress { tx, taken, hdr_len: hdr_len.into(), doorbell, counters, _mem: mem }
+    }
 
     /// The frame that begins at slot `i`.
     #[inline]
-    fn next_frame(&self, i: u32, head: u32, batch: &mut Batch) -> Next {
+    fn next_frame<B: Begin>(&self, begin: B, i: u32, head: u32, batch: &mut Batch) -> Next {
         let slot = self.tx.side().ring.slot_word(i);
         let hdr_len = self.hdr_len.get();
-        if slot.flags & (NS_MOREFRAG | NS_INDIRECT) == 0 {
+        if slot.flags & (NS_MOREFRAG | NS_UNREADABLE) == 0 {
             if hdr_len == 0 {
-                return self.single(i, slot, batch);
+                return self.single(begin, i, slot, batch);
             }
-            if let Some(next) = self.behind_header(i, slot, hdr_len, batch) {
+            if let Some(next) = self.behind_header(begin, (i, slot), hdr_len, batch) {
                 return next;
             }
         }
-        self.multi(i, head, batch)
+        self.multi(begin, i, head, batch)
+    }
+
+    /// Offset of a slot's frame in its buffer. What an indirect slot's `ptr` pointed to was copied to the buffer's start.
+    #[inline(always)]
+    fn offset<B: Begin>(&self, begin: B, i: u32, slot: &NetmapSlot) -> u32 {
+        if slot.flags & NS_INDIRECT != 0 { 0 } else { begin.of_slot(&self.tx.side().ring, i) }
     }
 
     /// A frame of one slot behind a header that says that nothing is left to do; none: it is another one.
     #[inline]
-    fn behind_header(&self, i: u32, slot: NetmapSlot, hdr_len: u32, batch: &mut Batch) -> Option<Next> {
+    fn behind_header<B: Begin>(
+        &self,
+        begin: B,
+        (i, slot): (u32, NetmapSlot),
+        hdr_len: u32,
+        batch: &mut Batch,
+    ) -> Option<Next> {
         let ring = &self.tx.side().ring;
-        let buf = ring.within(slot.buf_idx, 0, slot.len.into())?;
+        let buf = ring.within(slot.buf_idx, self.offset(begin, i, &slot), slot.len.into())?;
         let len = u32::from(slot.len).checked_sub(hdr_len).filter(|&len| len > 0)?;
         // Flags and kind of segmentation are the first two bytes.
         // SAFETY: at least hdr_len > 2 bytes of a buffer, of which two are read, once, into a register.
@@ -121,16 +202,16 @@ impl RingIngress {
     }
 
     #[inline]
-    fn single(&self, i: u32, slot: NetmapSlot, batch: &mut Batch) -> Next {
+    fn single<B: Begin>(&self, begin: B, i: u32, slot: NetmapSlot, batch: &mut Batch) -> Next {
         let ring = &self.tx.side().ring;
         let behind = ring.next(i);
-        let Some(buf) = ring.buf(slot.buf_idx) else { return Next::Drop(behind, DropReason::BadBuffer) };
-        if u32::from(slot.len) > ring.buf_size() {
-            return Next::Drop(behind, DropReason::BadLength);
-        }
+        let buf = match self.place(begin, i, &slot) {
+            Ok(buf) => buf,
+            Err(why) => return Next::Drop(behind, why),
+        };
         // The sender's core wrote it. Classification reads it first, but only when all slots have been looked at.
         netvale_mem::copy::prefetch_read(buf.as_ptr());
-        // SAFETY: `buf` is a whole buffer of the mapping that `tx` keeps alive, len <= buf_size; the slot goes back in `release` only.
+        // SAFETY: `place` found `len` bytes of a buffer of the mapping that `tx` keeps alive; the slot goes back in `release` only.
         unsafe { batch.push(buf.as_ptr(), u32::from(slot.len)) };
         if slot.flags & NS_NO_LEARN != 0 {
             batch.set_no_learn();
@@ -138,8 +219,21 @@ impl RingIngress {
         Next::Frame(behind)
     }
 
+    /// Where a slot's bytes begin, all of them in one buffer.
+    #[inline(always)]
+    fn place<B: Begin>(&self, begin: B, i: u32, slot: &NetmapSlot) -> Result<NonNull<u8>, DropReason> {
+        let ring = &self.tx.side().ring;
+        let buf = ring.buf(slot.buf_idx).ok_or(DropReason::BadBuffer)?;
+        let offset = self.offset(begin, i, slot);
+        if ring.buf_size().checked_sub(offset).is_none_or(|room| u32::from(slot.len) > room) {
+            return Err(DropReason::BadLength);
+        }
+        // SAFETY: offset + len <= buf_size, the length of the buffer.
+        Ok(unsafe { buf.add(offset as usize) })
+    }
+
     /// A frame of several slots, or one behind a virtio-net header.
-    fn multi(&self, first: u32, head: u32, batch: &mut Batch) -> Next {
+    fn multi<B: Begin>(&self, begin: B, first: u32, head: u32, batch: &mut Batch) -> Next {
         let ring = &self.tx.side().ring;
         let mut pieces = [(std::ptr::null(), 0u32); MAX_FRAGS];
         let (mut i, mut count, mut wrong, mut flags) = (first, 0usize, None, 0);
@@ -147,10 +241,10 @@ impl RingIngress {
             if i == head && count > 0 {
                 return self.unfinished(first, head, count);
             }
-            let slot = ring.slot_word(i);
+            let (slot, at) = (ring.slot_word(i), i);
             i = ring.next(i);
             flags |= slot.flags;
-            match self.piece(&slot) {
+            match self.piece(begin, (at, &slot), count == 0) {
                 Ok(p) => match pieces.get_mut(count) {
                     Some(place) => *place = p,
                     None => wrong = Some(DropReason::EndlessFrame),
@@ -179,16 +273,20 @@ impl RingIngress {
         if count >= MAX_FRAGS || ring_is_full { Next::Drop(head, DropReason::EndlessFrame) } else { Next::Incomplete }
     }
 
-    fn piece(&self, slot: &NetmapSlot) -> Result<(*const u8, u32), DropReason> {
-        let ring = &self.tx.side().ring;
-        if slot.flags & NS_INDIRECT != 0 {
+    fn piece<B: Begin>(
+        &self,
+        begin: B,
+        (i, slot): (u32, &NetmapSlot),
+        is_first: bool,
+    ) -> Result<(*const u8, u32), DropReason> {
+        const LOST: u16 = NS_INDIRECT | NS_UNREADABLE;
+        let lost = slot.flags & LOST == LOST;
+        // As in netmap, a frame without its beginning goes nowhere, and one that lacks a later piece goes on without it.
+        if lost && is_first {
             return Err(DropReason::Indirect);
         }
-        let buf = ring.buf(slot.buf_idx).ok_or(DropReason::BadBuffer)?;
-        if u32::from(slot.len) > ring.buf_size() {
-            return Err(DropReason::BadLength);
-        }
-        Ok((buf.as_ptr().cast_const(), u32::from(slot.len)))
+        let bytes = self.place(begin, i, slot)?;
+        Ok((bytes.as_ptr().cast_const(), if lost { 0 } else { u32::from(slot.len) }))
     }
 
     fn push(&self, pieces: &mut [(*const u8, u32)], batch: &mut Batch) -> Result<(), DropReason> {
@@ -199,7 +297,7 @@ impl RingIngress {
         }
         let used =
             if pieces.first().is_some_and(|p| p.1 == 0) && pieces.len() > 1 { &pieces[1..] } else { &pieces[..] };
-        // SAFETY: every piece passed `piece` (a whole buffer of the live mapping, len <= buf_size), the first at most shortened by
+        // SAFETY: every piece passed `piece` (so many bytes of a buffer of the live mapping), the first at most shortened by
         // the header; the slots go back in `release` only.
         if !unsafe { batch.push_frags(used) } {
             return Err(DropReason::EndlessFrame);
@@ -228,18 +326,10 @@ impl RingIngress {
         *len -= hdr_len;
         crate::soft::parse_header(&bytes[..n]).map(Some).ok_or(DropReason::BadVnetHeader)
     }
-}
 
-impl Ingress for RingIngress {
-    #[inline]
-    fn take(&mut self, batch: &mut Batch) {
-        let head = match self.tx.head() {
-            Ok(head) => head,
-            Err(_) => {
-                self.counters.dropped(DropReason::BadHead, 1);
-                return;
-            }
-        };
+    /// Takes frames up to slot `head`, as many as the batch has room for.
+    #[inline(always)]
+    fn collect<B: Begin>(&mut self, begin: B, head: u32, batch: &mut Batch) {
         let mut i = self.tx.hwcur();
         let headers = self.hdr_len.get() > 0;
         let mut asked = i;
@@ -247,7 +337,7 @@ impl Ingress for RingIngress {
             if headers && i == asked {
                 asked = self.prefetch_headers(i, head);
             }
-            match self.next_frame(i, head, batch) {
+            match self.next_frame(begin, i, head, batch) {
                 Next::Frame(behind) => i = behind,
                 Next::Drop(behind, why) => {
                     self.counters.dropped(why, 1);
@@ -260,6 +350,28 @@ impl Ingress for RingIngress {
         let bytes = batch.bytes();
         if !batch.is_empty() {
             self.counters.passed(batch.len() as u64, bytes);
+        }
+    }
+
+    #[cold]
+    fn collect_at_offsets(&mut self, rule: OffsetRule, head: u32, batch: &mut Batch) {
+        self.collect(rule, head, batch);
+    }
+}
+
+impl<S: Intake> Ingress for RingIngress<S> {
+    #[inline]
+    fn take(&mut self, batch: &mut Batch) {
+        let head = match self.tx.head() {
+            Ok(head) => head,
+            Err(_) => {
+                self.counters.dropped(DropReason::BadHead, 1);
+                return;
+            }
+        };
+        match self.tx.side().offsets.rule() {
+            None => self.collect(AtStart, head, batch),
+            Some(rule) => self.collect_at_offsets(rule, head, batch),
         }
     }
 

@@ -3,11 +3,14 @@
 
 use std::sync::Arc;
 
-use netvale_abi::slot::NS_MOREFRAG;
+use netvale_abi::slot::{NS_MOREFRAG, NS_PORT_SHIFT, NS_TXMON};
 use netvale_mem::host::HostRx;
 use netvale_mem::lease::Lease;
+use netvale_mem::offsets::OffsetRule;
 use netvale_mem::{PortMem, RingMem};
+use netvale_wire::offload::Offload;
 
+use crate::ahead::Ahead;
 use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAGS};
 use crate::drops::{DropReason, RingCounters};
 use crate::hdr::HdrLen;
@@ -18,15 +21,32 @@ use crate::{Egress, Reserved, Staged};
 pub struct RingEgress {
     rx: HostRx,
     hdr_len: HdrLen,
+    /// With a header, datagrams are taken uncut.
+    uso: bool,
     counters: Arc<RingCounters>,
     /// The ring goes back to its region only when nobody delivers to it any more.
     _mem: Arc<PortMem>,
 }
 
+/// Flags of a frame's only slot: as in netmap, each slot of a frame says of how many slots it is.
+const ALONE: u16 = 1 << NS_PORT_SHIFT;
+
 impl RingEgress {
     /// `rx` is a ring of `mem`.
     pub fn new(mem: Arc<PortMem>, rx: HostRx, hdr_len: impl Into<HdrLen>, counters: Arc<RingCounters>) -> Self {
-        RingEgress { rx, hdr_len: hdr_len.into(), counters, _mem: mem }
+        RingEgress { rx, hdr_len: hdr_len.into(), uso: true, counters, _mem: mem }
+    }
+
+    /// For a receiver that knows the header but not what was added to it last: UDP is cut into datagrams for it (USO).
+    #[must_use]
+    pub fn without_uso(self) -> Self {
+        RingEgress { uso: false, ..self }
+    }
+
+    /// The form in which a frame reaches the receiver.
+    fn form(&self, frame: &FrameRef<'_>) -> Form {
+        let cut = !self.uso && matches!(frame.offload(), Offload::Gso(gso) if !gso.kind.is_tcp());
+        Form::of(frame, self.hdr_len.get() > 0 && !cut)
     }
 
     /// The host's end of the ring: indices and kicks for `netvale show`.
@@ -34,28 +54,32 @@ impl RingEgress {
         &self.rx
     }
 
-    /// Frames of one slot each, as they are: the common case, without a branch per feature.
+    /// Frames of one slot each, as they are: the common case, without a branch per feature. Their slots have the flags `mark`.
     #[inline]
-    fn deliver_plain(&self, batch: &Batch, picks: &[u16]) -> usize {
+    fn deliver_plain(&self, batch: &Batch, picks: &[u16], mark: u16) -> usize {
         let Some(lease) = self.lease(picks.len() as u32, |room| room) else { return 0 };
         let count = lease.count as usize;
-        self.fill_any_plain(batch, picks, &lease);
+        self.fill_any_plain(batch, picks, &lease, mark);
         self.rx.complete(lease);
         count
     }
 
     #[inline]
-    fn fill_any_plain(&self, batch: &Batch, picks: &[u16], lease: &Lease) {
+    fn fill_any_plain(&self, batch: &Batch, picks: &[u16], lease: &Lease, mark: u16) {
+        let flags = ALONE | mark;
+        if let Some(rule) = self.rx.side().offsets.rule() {
+            return self.fill_at_offsets(&rule, batch, picks, lease, flags);
+        }
         match self.hdr_len.get() {
-            0 => self.fill_plain::<0>(batch, picks, lease),
-            10 => self.fill_plain::<10>(batch, picks, lease),
-            _ => self.fill_plain::<12>(batch, picks, lease),
+            0 => self.fill_plain::<0>(batch, picks, lease, flags),
+            10 => self.fill_plain::<10>(batch, picks, lease, flags),
+            _ => self.fill_plain::<12>(batch, picks, lease, flags),
         }
     }
 
     /// Copies as many picks as the lease has slots, each behind a header that says that nothing is left to do.
     #[inline]
-    fn fill_plain<const HDR: usize>(&self, batch: &Batch, picks: &[u16], lease: &Lease) {
+    fn fill_plain<const HDR: usize>(&self, batch: &Batch, picks: &[u16], lease: &Lease, flags: u16) {
         let ring = &self.rx.side().ring;
         let mut slot = lease.slot;
         let (mut bytes, mut bad) = (0u64, 0u64);
@@ -75,16 +99,83 @@ impl RingEgress {
                         frame.copy_single_to(buf.as_ptr().add(HDR));
                     }
                     bytes += frame.len() as u64;
-                    ring.set_len_flags(slot, (frame.len() + HDR) as u16, 0);
+                    ring.set_len_flags(slot, (frame.len() + HDR) as u16, flags);
                 }
                 None => {
                     bad += 1;
-                    ring.set_len_flags(slot, 0, 0);
+                    self.blank(slot);
                 }
             }
             slot = ring.next(slot);
         }
         self.count(u64::from(lease.count) - bad, bytes, bad);
+    }
+
+    /// The same where slots say at which offset in their buffers they take frames. One that does not fit there is lost, as in netmap: the
+    /// slot comes empty.
+    #[cold]
+    fn fill_at_offsets(&self, rule: &OffsetRule, batch: &Batch, picks: &[u16], lease: &Lease, flags: u16) {
+        let (ring, header) = (&self.rx.side().ring, [0u8; 12]);
+        let lead = (self.hdr_len.get() as usize).min(header.len());
+        let mut slot = lease.slot;
+        let (mut bytes, mut bad, mut long) = (0u64, 0u64, 0u64);
+        for &pick in picks.iter().take(lease.count as usize) {
+            let Some(frame) = batch.get(usize::from(pick)) else { continue };
+            let buf_idx = ring.slot_word(slot).buf_idx;
+            let offset = self.agreed_offset(rule, slot);
+            match ring.within(buf_idx, offset, lead + frame.len()) {
+                Some(place) => {
+                    // SAFETY: `within` found lead + len bytes of a buffer of our live mapping there; a plain frame has one piece.
+                    unsafe {
+                        netvale_mem::copy::copy_bytes(header.as_ptr(), place.as_ptr(), lead);
+                        frame.copy_single_to(place.as_ptr().add(lead));
+                    }
+                    bytes += frame.len() as u64;
+                    ring.set_len_flags(slot, (frame.len() + lead) as u16, flags);
+                }
+                None => {
+                    *(if ring.buf(buf_idx).is_some() { &mut long } else { &mut bad }) += 1;
+                    self.blank(slot);
+                }
+            }
+            slot = ring.next(slot);
+        }
+        self.count(u64::from(lease.count) - bad - long, bytes, bad);
+        if long > 0 {
+            self.counters.dropped(DropReason::TooLong, long);
+        }
+    }
+
+    /// The offset a slot asks for. One beyond the maximum counts as the maximum, and the slot then says so.
+    fn agreed_offset(&self, rule: &OffsetRule, slot: u32) -> u32 {
+        let ring = &self.rx.side().ring;
+        let ptr = ring.ptr(slot);
+        let offset = rule.of(ptr);
+        if rule.put(ptr, offset) != ptr {
+            ring.set_ptr(slot, rule.put(ptr, offset));
+        }
+        offset
+    }
+
+    /// A slot whose frame was lost after it had found room: it comes empty. Where frames have headers there is one that says nothing, so that a
+    /// receiver which takes its length off the slot's is left with none.
+    #[cold]
+    fn blank(&self, slot: u32) {
+        let side = self.rx.side();
+        let (ring, buf_idx) = (&side.ring, side.ring.slot_word(slot).buf_idx);
+        let offset = side.offsets.rule().map_or(0, |rule| self.agreed_offset(&rule, slot));
+        let header = [0u8; 12];
+        let lead = header.get(..self.hdr_len.get() as usize).unwrap_or(&header);
+        // There may be no such buffer; or no room in it, behind the receiver's offset.
+        let told = ring.write(buf_idx, offset, lead) || ring.buf(buf_idx).is_none();
+        ring.set_len_flags(slot, if told { lead.len() as u16 } else { 0 }, 0);
+    }
+
+    /// Bytes that a slot takes whose offset is the initial one.
+    #[inline]
+    fn slot_size(&self) -> u32 {
+        let side = self.rx.side();
+        side.ring.buf_size().saturating_sub(side.offsets.initial())
     }
 
     fn count(&self, frames: u64, bytes: u64, bad: u64) {
@@ -97,11 +188,14 @@ impl RingEgress {
     /// Whether every frame of a batch can be copied into one slot as it is.
     #[inline]
     fn takes_plain(&self, batch: &Batch) -> bool {
-        batch.is_plain(self.rx.side().ring.buf_size() - self.hdr_len.get())
+        batch.is_plain(self.slot_size().saturating_sub(self.hdr_len.get()))
     }
 
     #[inline]
     fn lease(&self, want: u32, fit: impl Fn(u32) -> u32) -> Option<Lease> {
+        if self.rx.side().offsets.is_closed() {
+            return None;
+        }
         match self.rx.reserve(want, fit) {
             Ok(lease) => lease,
             Err(_) => {
@@ -112,7 +206,7 @@ impl RingEgress {
     }
 
     /// Frames of several slots, with headers, or with offloads to be finished here.
-    fn deliver_any(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
+    fn deliver_any(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch, mark: u16) -> usize {
         // Slots needed up to and including each pick.
         let mut need = [0u32; BATCH];
         let mut total = 0u32;
@@ -127,17 +221,29 @@ impl RingEgress {
             return if total == 0 { self.drop_too_long(picks.len()) } else { 0 };
         };
         let count = need.iter().take_while(|&&n| n <= lease.count).count();
-        let mut out = SlotWriter::new(self, &lease);
+        let mut out = SlotWriter::new(self, &lease, mark);
         for &pick in picks.iter().take(count) {
             if let Some(frame) = batch.get(usize::from(pick)) {
                 self.write_frame(&frame, &mut out, scratch);
             }
         }
-        let (frames, bytes, bad) = (out.frames, out.bytes, out.bad);
+        let (frames, bytes, bad, long) = (out.frames, out.bytes, out.bad, out.long);
         out.blank_rest();
         self.rx.complete(lease);
         self.count(frames, bytes, bad);
+        if long > 0 {
+            self.counters.dropped(DropReason::TooLong, long);
+        }
         count
+    }
+
+    #[inline]
+    fn deliver_marked(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch, mark: u16) -> usize {
+        if self.takes_plain(batch) {
+            self.deliver_plain(batch, picks, mark)
+        } else {
+            self.deliver_any(batch, picks, scratch, mark)
+        }
     }
 
     fn drop_too_long(&self, count: usize) -> usize {
@@ -147,10 +253,13 @@ impl RingEgress {
 
     /// Slots a frame takes here; 0 when it cannot be delivered at all.
     fn slots_for(&self, frame: &FrameRef<'_>) -> u32 {
-        let size = self.rx.side().ring.buf_size();
+        let size = self.slot_size();
+        if size <= self.hdr_len.get() {
+            return 0;
+        }
         let slots = |bytes: usize| (bytes as u32 + self.hdr_len.get()).div_ceil(size).max(1);
         let limit = MAX_FRAGS.min(self.rx.side().ring.num_slots() as usize - 1) as u32;
-        match Form::of(frame, self.hdr_len.get() > 0) {
+        match self.form(frame) {
             Form::AsIs | Form::Checksum => Some(slots(frame.len())).filter(|&n| n <= limit).unwrap_or(0),
             Form::Segments { count, longest } => {
                 let each = slots(longest);
@@ -165,7 +274,7 @@ impl RingEgress {
             self.counters.dropped(DropReason::TooLong, 1);
             return;
         }
-        let sent = match Form::of(frame, self.hdr_len.get() > 0) {
+        let sent = match self.form(frame) {
             Form::AsIs => {
                 out.frame(self.hdr_len.get(), frame);
                 Ok(())
@@ -180,44 +289,10 @@ impl RingEgress {
     }
 }
 
-/// Asks for the buffers of slots that are to be filled, some frames ahead: the receiver's core read them last.
-struct Ahead<const HDR: usize> {
-    slot: u32,
-    left: u32,
-}
-
-impl<const HDR: usize> Ahead<HDR> {
-    const FRAMES: u32 = 8;
-
-    #[inline]
-    fn ask(ring: &RingMem, slot: u32) {
-        let buf_idx = ring.slot_word(slot).buf_idx;
-        if HDR == 0 { ring.prefetch_write(buf_idx) } else { ring.prefetch_write_two(buf_idx) }
-    }
-
-    #[inline]
-    fn new(ring: &RingMem, lease: &Lease) -> Self {
-        let mut slot = lease.slot;
-        for _ in 0..lease.count.min(Self::FRAMES) {
-            Self::ask(ring, slot);
-            slot = ring.next(slot);
-        }
-        Self { slot, left: lease.count.saturating_sub(Self::FRAMES) }
-    }
-
-    #[inline]
-    fn step(&mut self, ring: &RingMem) {
-        if self.left > 0 {
-            Self::ask(ring, self.slot);
-            (self.slot, self.left) = (ring.next(self.slot), self.left - 1);
-        }
-    }
-}
-
 impl Egress for RingEgress {
     #[inline]
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
-        if self.takes_plain(batch) { self.deliver_plain(batch, picks) } else { self.deliver_any(batch, picks, scratch) }
+        self.deliver_marked(batch, picks, scratch, 0)
     }
 
     #[inline]
@@ -230,6 +305,19 @@ impl Egress for RingEgress {
     }
 }
 
+/// A monitor's ring, for copies of what the watched port sends: they are marked as such (netmap.h, `NS_TXMON`).
+pub struct SentCopies(pub Arc<RingEgress>);
+
+impl Egress for SentCopies {
+    fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
+        self.0.deliver_marked(batch, picks, scratch, NS_TXMON)
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.0.counters
+    }
+}
+
 impl Staged for RingEgress {
     #[inline]
     fn reserve(&self, batch: &Batch, picks: &[u16]) -> Option<Reserved> {
@@ -239,7 +327,7 @@ impl Staged for RingEgress {
 
     #[inline]
     fn fill(&self, batch: &Batch, picks: &[u16], lease: Lease) {
-        self.fill_any_plain(batch, picks, &lease);
+        self.fill_any_plain(batch, picks, &lease, 0);
         self.rx.end(lease);
     }
 
@@ -264,14 +352,19 @@ struct SlotWriter<'a> {
     egress: &'a RingEgress,
     slot: u32,
     left: u32,
+    /// Flags of every slot.
+    mark: u16,
     frames: u64,
     bytes: u64,
     bad: u64,
+    long: u64,
+    offsets: Option<OffsetRule>,
 }
 
 impl<'a> SlotWriter<'a> {
-    fn new(egress: &'a RingEgress, lease: &Lease) -> Self {
-        SlotWriter { egress, slot: lease.slot, left: lease.count, frames: 0, bytes: 0, bad: 0 }
+    fn new(egress: &'a RingEgress, lease: &Lease, mark: u16) -> Self {
+        let offsets = egress.rx.side().offsets.rule();
+        SlotWriter { egress, slot: lease.slot, left: lease.count, mark, frames: 0, bytes: 0, bad: 0, long: 0, offsets }
     }
 
     /// A frame of a batch, behind its header if there is room for one.
@@ -294,28 +387,73 @@ impl<'a> SlotWriter<'a> {
         });
     }
 
-    fn put(
+    fn put(&mut self, hdr_len: u32, header: &[u8; 12], len: usize, copy: impl Fn(usize, &RingMem, u32, u32, usize)) {
+        match self.offsets {
+            None => self.put_at((hdr_len, header), len, |_| 0, copy),
+            Some(rule) => self.put_at_offsets(&rule, (hdr_len, header), len, copy),
+        }
+    }
+
+    /// The same where slots say at which offset they take bytes. A frame for which there is less room in its slots than expected is lost,
+    /// and they come empty.
+    #[cold]
+    fn put_at_offsets(
         &mut self,
-        hdr_len: u32,
-        header: &[u8; 12],
+        rule: &OffsetRule,
+        header: (u32, &[u8; 12]),
         len: usize,
-        copy: impl Fn(usize, &netvale_mem::RingMem, u32, u32, usize),
+        copy: impl Fn(usize, &RingMem, u32, u32, usize),
     ) {
         let ring = &self.egress.rx.side().ring;
-        let size = ring.buf_size();
-        let (mut at, mut lead, mut ok) = (0usize, hdr_len, true);
+        let all = header.0 as usize + len;
+        let slots = all.div_ceil(self.egress.slot_size().max(1) as usize).clamp(1, MAX_FRAGS).min(self.left as usize);
+        let (mut offsets, mut room, mut slot) = ([0u32; MAX_FRAGS], 0, self.slot);
+        for offset in offsets.iter_mut().take(slots) {
+            *offset = self.egress.agreed_offset(rule, slot);
+            room += ring.buf_size().saturating_sub(*offset) as usize;
+            slot = ring.next(slot);
+        }
+        let leads = ring.buf_size().saturating_sub(offsets[0]) >= header.0;
+        if room >= all && leads {
+            return self.put_at(header, len, |k| offsets.get(k).copied().unwrap_or(0), copy);
+        }
+        for _ in 0..slots {
+            self.egress.blank(self.slot);
+            (self.slot, self.left) = (ring.next(self.slot), self.left - 1);
+        }
+        self.long += 1;
+    }
+
+    #[inline]
+    fn put_at(
+        &mut self,
+        (hdr_len, header): (u32, &[u8; 12]),
+        len: usize,
+        offset: impl Fn(usize) -> u32,
+        copy: impl Fn(usize, &RingMem, u32, u32, usize),
+    ) {
+        let ring = &self.egress.rx.side().ring;
+        let room = |k: usize, lead: u32| ring.buf_size().saturating_sub(offset(k) + lead) as usize;
+        let (mut left, mut count) = (len.saturating_sub(room(0, hdr_len)), 1);
+        while left > 0 && count < MAX_FRAGS {
+            (left, count) = (left.saturating_sub(room(count, 0)), count + 1);
+        }
+        let count = (count as u16) << NS_PORT_SHIFT;
+        let (mut at, mut lead, mut ok, mut k) = (0usize, hdr_len, true, 0);
         loop {
             if self.left == 0 {
                 return;
             }
-            let n = (len - at).min((size - lead) as usize);
+            let begin = offset(k);
+            let n = (len - at).min(room(k, lead));
             let buf = ring.slot_word(self.slot).buf_idx;
-            ok &= lead == 0 || ring.write(buf, 0, &header[..lead as usize]);
+            ok &= lead == 0 || ring.write(buf, begin, &header[..lead as usize]);
             ok &= ring.buf(buf).is_some();
-            copy(at, ring, buf, lead, n);
+            copy(at, ring, buf, begin + lead, n);
+            k += 1;
             at += n;
             let more = if at < len { NS_MOREFRAG } else { 0 };
-            ring.set_len_flags(self.slot, (n as u32 + lead) as u16, more);
+            ring.set_len_flags(self.slot, (n as u32 + lead) as u16, count | more | self.mark);
             (self.slot, self.left, lead) = (ring.next(self.slot), self.left - 1, 0);
             if more == 0 {
                 break;
@@ -326,11 +464,10 @@ impl<'a> SlotWriter<'a> {
 
     /// Slots of the lease that no frame used (a frame turned out bad): the receiver sees them empty.
     fn blank_rest(self) {
-        let ring = &self.egress.rx.side().ring;
         let mut slot = self.slot;
         for _ in 0..self.left {
-            ring.set_len_flags(slot, 0, 0);
-            slot = ring.next(slot);
+            self.egress.blank(slot);
+            slot = self.egress.rx.side().ring.next(slot);
         }
     }
 }

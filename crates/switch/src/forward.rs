@@ -68,6 +68,7 @@ struct Held {
 /// One destination that is waited for, and its part of [`Held::picks`].
 struct Waiting {
     to: Arc<Entry>,
+    ring: usize,
     egress: Arc<dyn Egress>,
     picks: Range<usize>,
 }
@@ -82,10 +83,11 @@ impl Held {
         }
     }
 
-    fn hold(&mut self, to: &Arc<Entry>, egress: &Arc<dyn Egress>, picks: &[u16]) {
+    fn hold(&mut self, to: &Arc<Entry>, (ring, egress): Queue<'_>, picks: &[u16]) {
         let start = self.picks.len();
         self.picks.extend_from_slice(picks);
-        self.waiting.push(Waiting { to: Arc::clone(to), egress: Arc::clone(egress), picks: start..self.picks.len() });
+        let picks = start..self.picks.len();
+        self.waiting.push(Waiting { to: Arc::clone(to), ring, egress: Arc::clone(egress), picks });
     }
 
     fn frames(&self) -> usize {
@@ -99,7 +101,7 @@ impl Held {
         waiting.retain_mut(|w| {
             let picks = &all[w.picks.clone()];
             let done = w.egress.deliver(batch, picks, scratch);
-            mirror(&w.to, batch, &picks[..done], scratch);
+            mirror(&w.to, w.ring, batch, &picks[..done], scratch);
             w.picks.start += done;
             if done == 0 && impatient {
                 w.to.stalled.store(true, Ordering::Relaxed);
@@ -127,6 +129,11 @@ impl Forwarder {
     /// Forwards what `ingress` (ring `ring` of port `from`) brings.
     pub fn new(switch: Arc<Switch>, from: PortId, ring: usize, ingress: Box<dyn Ingress>) -> Self {
         Forwarder { switch, from, ring, ingress, held: Held::new() }
+    }
+
+    /// From now on its frames come from port `from` of `switch`. On a switch that has no such port they go nowhere.
+    pub fn rehome(&mut self, switch: Arc<Switch>, from: PortId) {
+        (self.switch, self.from) = (switch, from);
     }
 
     /// The ingress: for arming and waking.
@@ -175,8 +182,8 @@ impl Forwarder {
         let Some(me) = table.get(self.from) else { return };
         let Work { batch, groups, picks, scratch, .. } = work;
         groups.classify(batch, self.from, self.switch.fdb(), self.ingress.counters());
-        for monitor in &me.tx_monitors {
-            let _ = deliver_or_drop(monitor.egress.as_ref(), batch, &IDENTITY[..batch.len()], scratch);
+        for to in me.tx_monitors.iter().filter_map(|monitor| monitor.egress(self.ring)) {
+            let _ = deliver_or_drop(to, batch, &IDENTITY[..batch.len()], scratch);
         }
         let held = &mut self.held;
         if let Some(to) = groups.only().and_then(|id| table.get(id)) {
@@ -238,6 +245,16 @@ fn ring_of(to: &Entry, source_ring: usize) -> usize {
     }
 }
 
+/// One of a port's queues, and its number.
+type Queue<'a> = (usize, &'a Arc<dyn Egress>);
+
+/// The queue of a port for frames from ring `source_ring`.
+#[inline]
+fn queue_of(to: &Entry, source_ring: usize) -> Option<Queue<'_>> {
+    let ring = ring_of(to, source_ring);
+    to.port.egresses.get(ring).map(|egress| (ring, egress))
+}
+
 /// Delivers to ring `source_ring` modulo the port's rings. What finds no room is dropped, or, if `may_hold`, waits for a lossless port.
 #[inline]
 fn deliver(
@@ -249,9 +266,9 @@ fn deliver(
     scratch: &mut Scratch,
     held: &mut Held,
 ) {
-    let Some(egress) = to.port.egresses.get(ring_of(to, source_ring)) else { return };
-    let done = egress.deliver(batch, picks, scratch);
-    settle(to, egress, batch, picks, done, may_hold, scratch, held);
+    let Some(queue) = queue_of(to, source_ring) else { return };
+    let done = queue.1.deliver(batch, picks, scratch);
+    settle(to, queue, batch, picks, done, may_hold, scratch, held);
 }
 
 /// After a delivery of the first `done` of `picks`: copies for monitors, and what is to become of the rest.
@@ -259,7 +276,7 @@ fn deliver(
 #[expect(clippy::too_many_arguments, reason = "the state of a pass, borrowed part by part")]
 fn settle(
     to: &Arc<Entry>,
-    egress: &Arc<dyn Egress>,
+    queue: Queue<'_>,
     batch: &Batch,
     picks: &[u16],
     done: usize,
@@ -267,7 +284,7 @@ fn settle(
     scratch: &mut Scratch,
     held: &mut Held,
 ) {
-    mirror(to, batch, &picks[..done], scratch);
+    mirror(to, queue.0, batch, &picks[..done], scratch);
     let rest = &picks[done..];
     if done > 0 && to.port.lossless {
         to.stalled.store(false, Ordering::Relaxed);
@@ -276,18 +293,18 @@ fn settle(
         return;
     }
     if may_hold && to.holds_senders() {
-        held.hold(to, egress, rest);
+        held.hold(to, queue, rest);
     } else {
         let why = if to.port.lossless && may_hold { DropReason::Stalled } else { DropReason::NoRoom };
-        egress.counters().dropped(why, rest.len() as u64);
+        queue.1.counters().dropped(why, rest.len() as u64);
     }
 }
 
-/// Copies to the port's receive monitors what it received.
+/// Copies to the port's receive monitors what ring `ring` of it received.
 #[inline]
-fn mirror(to: &Entry, batch: &Batch, picks: &[u16], scratch: &mut Scratch) {
-    for monitor in &to.rx_monitors {
-        let _ = deliver_or_drop(monitor.egress.as_ref(), batch, picks, scratch);
+fn mirror(to: &Entry, ring: usize, batch: &Batch, picks: &[u16], scratch: &mut Scratch) {
+    for egress in to.rx_monitors.iter().filter_map(|monitor| monitor.egress(ring)) {
+        let _ = deliver_or_drop(egress, batch, picks, scratch);
     }
 }
 

@@ -17,4 +17,4 @@ pub mod table;
 
 pub use fdb::{Fdb, FdbEntry};
 pub use forward::{Forwarder, Passed, Work};
-pub use table::{AttachError, MAX_PORTS, Port, PortId, Switch};
+pub use table::{AttachError, MAX_PORTS, MonitorRings, Port, PortId, Switch};

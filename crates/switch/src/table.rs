@@ -65,11 +65,22 @@ pub(crate) struct Entry {
     pub(crate) rx_monitors: Vec<Monitor>,
 }
 
+/// Where copies go: for each ring of the watched port, a ring of the monitor, if that one is watched. Empty: none is.
+pub type MonitorRings = Vec<Option<Arc<dyn Egress>>>;
+
 /// A copy monitor on a port.
 #[derive(Clone)]
 pub(crate) struct Monitor {
     name: String,
-    pub(crate) egress: Arc<dyn Egress>,
+    rings: MonitorRings,
+}
+
+impl Monitor {
+    /// Where copies of what passes ring `ring` go.
+    #[inline]
+    pub(crate) fn egress(&self, ring: usize) -> Option<&dyn Egress> {
+        self.rings.get(ring)?.as_deref()
+    }
 }
 
 impl Entry {
@@ -192,24 +203,17 @@ impl Switch {
         self.fdb.forget_port(id);
     }
 
-    /// Adds a copy monitor called `name` to a port: what the port sends (`tx`) and receives (`rx`) also goes to
-    /// `egress`, as far as it has room.
+    /// Adds a copy monitor called `name` to a port: what the port sends also goes to `tx`, what it receives to `rx`, ring by ring, as far as
+    /// they have room.
     ///
     /// # Errors
     /// [`AttachError::NoSuchPort`].
-    pub fn monitor(
-        &self,
-        port: &str,
-        name: &str,
-        egress: Arc<dyn Egress>,
-        tx: bool,
-        rx: bool,
-    ) -> Result<(), AttachError> {
+    pub fn monitor(&self, port: &str, name: &str, tx: MonitorRings, rx: MonitorRings) -> Result<(), AttachError> {
         let missing = || AttachError::NoSuchPort { switch: self.name.clone(), port: port.to_owned() };
         self.change(|by_id| {
             let found = by_id.iter_mut().flatten().find(|e| e.port.name == port).ok_or_else(missing)?;
-            let with = |old: &[Monitor], wanted: bool| {
-                let new = wanted.then(|| Monitor { name: name.to_owned(), egress: Arc::clone(&egress) });
+            let with = |old: &[Monitor], rings: MonitorRings| {
+                let new = (!rings.is_empty()).then(|| Monitor { name: name.to_owned(), rings });
                 old.iter().cloned().chain(new).collect()
             };
             *found = Arc::new(found.with_monitors(with(&found.tx_monitors, tx), with(&found.rx_monitors, rx)));

@@ -153,8 +153,9 @@ fn monitors_copy() {
     let mut b = attach(&switch, "b", Make::default());
     let mut c = attach(&switch, "c", Make::default());
     let mut m = attach(&netvale_switch::Switch::new("elsewhere"), "m", Make::default());
-    switch.monitor("a", "m", m.received.clone(), true, true).unwrap();
-    assert!(switch.monitor("nobody", "m", m.received.clone(), true, true).is_err());
+    let one = || -> netvale_switch::MonitorRings { vec![Some(m.received.clone())] };
+    switch.monitor("a", "m", one(), one()).unwrap();
+    assert!(switch.monitor("nobody", "m", one(), one()).is_err());
     let mut work = Work::default();
     let (f1, f2, f3) = (frame(255, 1, 1, 60), frame(1, 2, 2, 60), frame(2, 3, 3, 60));
     a.send(&f1);

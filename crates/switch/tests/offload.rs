@@ -3,9 +3,13 @@
 mod common;
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
-use common::{Make, TestPort, attach, mac};
-use netvale_port::DropReason;
+use common::{Make, TestPort, attach, bell, mac};
+use netvale_abi::slot::NS_MOREFRAG;
+use netvale_mem::host::HostRx;
+use netvale_port::ring_out::RingEgress;
+use netvale_port::{Batch, DropReason, Egress, Scratch};
 use netvale_switch::{Switch, Work};
 use netvale_wire::vnet::VnetHdr;
 use netvale_wire::{MacAddr, build};
@@ -141,4 +145,51 @@ fn segments_without_room() {
     assert_eq!(counters.drops(DropReason::TooLong), 1, "45 segments never fit into 8 slots");
     send_with(&mut a, &mut work, 12, &header(1000), &frame);
     assert_eq!(small.take().len(), 5);
+}
+
+/// Objective: a sender that spoils its frame after it was checked, when room for its segments has been made, leaves slots that are no shorter
+/// than the receiver's header, which says nothing, and empty ones where there is no header.
+#[test]
+fn spoilt_under_way() {
+    let (mut a, plain, with, _) = ports(12);
+    let uncut = RingEgress::new(Arc::clone(&with.mem), HostRx::new(with.mem.rx[0].clone(), bell()), 12, Arc::default());
+    let first = a.tx.slot(0).buf_idx;
+    assert!(a.send(&[&header(1000).to_bytes_mrg()[..], &udp(255, 1, 4500)].concat()));
+    a.tx.sync();
+    let mut batch = Batch::new();
+    a.forwarder.ingress().take(&mut batch);
+    // No internet protocol any more.
+    assert!(a.tx.mem().write(first, 12 + 14, &[0xff; 20]));
+    for (port, egress, hdr_len) in [(&with, &uncut.without_uso(), 12), (&plain, &*plain.received, 0)] {
+        (0..5).for_each(|i| assert!(port.rx.mem().write(port.rx.slot(i).buf_idx, 0, &[0xaa; 12])));
+        assert_eq!(egress.deliver(&batch, &[0], &mut Scratch::default()), 1);
+        assert_eq!((egress.counters().frames(), egress.counters().drops(DropReason::BadVnetHeader)), (0, 1));
+        assert_eq!(egress.host().hwtail(), 5, "slots there are");
+        for i in 0..5 {
+            let slot = port.rx.slot(i);
+            assert_eq!((slot.len, slot.flags), (hdr_len, 0));
+            let mut bytes = [0xbb; 12];
+            assert!(port.rx.mem().read(slot.buf_idx, 0, &mut bytes));
+            assert_eq!(bytes, [if hdr_len == 0 { 0xaa } else { 0 }; 12]);
+        }
+    }
+}
+
+/// Objective: each slot of a frame says of how many slots it is, with and without a header, in frames of one slot too.
+#[test]
+fn slots_say_how_many_they_are() {
+    for payload in [20, 2112 - 12 - HEADERS, 2112 - HEADERS, 2113 - HEADERS, 6000] {
+        let (mut a, mut plain, mut with, mut work) = ports(0);
+        assert!(a.send(&udp(255, 1, payload)));
+        a.forward(&mut work);
+        for (port, hdr_len) in [(&mut plain, 0), (&mut with, 12)] {
+            port.rx.sync();
+            let slots = (hdr_len + HEADERS + payload).div_ceil(2112) as u16;
+            assert_eq!(port.rx.space(), u32::from(slots));
+            for i in 0..slots {
+                let more = if i + 1 < slots { NS_MOREFRAG } else { 0 };
+                assert_eq!(port.rx.slot(i.into()).flags, slots << 8 | more, "slot {i} of {payload} bytes");
+            }
+        }
+    }
 }

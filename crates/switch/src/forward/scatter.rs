@@ -5,13 +5,12 @@
 //! all flags are looked at, with one fence between two steps.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use netvale_mem::notify::full_fence;
-use netvale_port::{Egress, Lease, Reserved, Staged};
+use netvale_port::{Lease, Reserved, Staged};
 
-use super::{Held, Work, deliver, ring_of, settle};
-use crate::table::{Entry, PortId, Table};
+use super::{Held, Work, deliver, queue_of, settle};
+use crate::table::{PortId, Table};
 
 /// A destination on its way through the steps.
 pub(super) struct Open {
@@ -25,17 +24,11 @@ pub(super) struct Open {
     publishing: bool,
 }
 
-/// The egress of `to` for frames from ring `ring`.
-#[inline]
-fn egress_of(to: &Entry, ring: usize) -> Option<&Arc<dyn Egress>> {
-    to.port.egresses.get(ring_of(to, ring))
-}
-
 /// Takes a step with each destination.
 #[inline]
 fn each(table: &Table, ring: usize, open: &mut [Open], mut step: impl FnMut(&dyn Staged, &mut Open)) {
     for one in open {
-        if let Some(staged) = table.get(one.to).and_then(|to| egress_of(to, ring)).and_then(|egress| egress.staged()) {
+        if let Some(staged) = table.get(one.to).and_then(|to| queue_of(to, ring)?.1.staged()) {
             step(staged, one);
         }
     }
@@ -65,8 +58,8 @@ pub(super) fn scatter(table: &Table, ring: usize, work: &mut Work, held: &mut He
         }
     });
     for one in open.drain(..) {
-        if let Some((to, egress)) = table.get(one.to).and_then(|to| Some((to, egress_of(to, ring)?))) {
-            settle(to, egress, batch, &picks[one.picks], one.done, true, scratch, held);
+        if let Some((to, queue)) = table.get(one.to).and_then(|to| Some((to, queue_of(to, ring)?))) {
+            settle(to, queue, batch, &picks[one.picks], one.done, true, scratch, held);
         }
     }
 }
@@ -76,12 +69,12 @@ fn reserve(table: &Table, ring: usize, work: &mut Work, held: &mut Held) {
     let Work { batch, groups, picks, scratch, open } = work;
     let mut used = 0;
     for to in groups.active().iter().filter_map(|&id| table.get(id)) {
-        let Some(egress) = egress_of(to, ring) else { continue };
+        let Some(queue) = queue_of(to, ring) else { continue };
         let mine = groups.picks(to.id, true, false, &mut picks[used..]);
         let range = used..used + mine.len();
-        match egress.staged().and_then(|staged| staged.reserve(batch, mine)) {
+        match queue.1.staged().and_then(|staged| staged.reserve(batch, mine)) {
             None => deliver(to, ring, batch, mine, true, scratch, held),
-            Some(Reserved::Full) => settle(to, egress, batch, mine, 0, true, scratch, held),
+            Some(Reserved::Full) => settle(to, queue, batch, mine, 0, true, scratch, held),
             Some(Reserved::Room(lease)) => {
                 let done = lease.count as usize;
                 open.push(Open { to: to.id, picks: range.clone(), lease: Some(lease), done, publishing: false });

@@ -1,0 +1,206 @@
+//! Copies of frames that pass a ring without the daemon: of a pipe, of a network interface.
+//!
+//! Whoever moves a ring's frames looks at one word of its status block, once a sync. While it is not zero, it names a ring of the same region,
+//! into which each frame is copied too. The daemon plays the host of that ring and hands the copies to those who watch. Nothing waits for
+//! it: what finds no room is not copied.
+//!
+//! The other side can write word, ring and slots at any time: they are snapshots, and no place outside the region is reached through them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use netvale_abi::ring::ring_space;
+use netvale_abi::slot::NS_MOREFRAG;
+
+use crate::mapping::Mapping;
+use crate::region::RingSide;
+use crate::view::Places;
+
+/// When a frame is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Moment {
+    /// On its way into the ring, or out of it.
+    Passing,
+    /// When its slot is given back: an rx ring's by the program, as it left the frame, a tx ring's to the program.
+    Released,
+}
+
+/// The copying side, beside one ring. One thread moves that ring's frames at a time.
+#[derive(Debug)]
+pub struct Mirror {
+    map: Arc<Mapping>,
+    places: Places,
+    moment: Moment,
+    /// The word that `ring` was found by.
+    named: u32,
+    ring: Option<RingSide>,
+    /// Slots of a frame that is not whole yet: written, not published.
+    begun: u32,
+    /// What is left of a frame found no room.
+    lost: bool,
+}
+
+/// What [`Mirror`] is told by: the ring with that number of the region. It has as many slots as the one that is watched.
+pub fn name(ring: u32) -> u32 {
+    ring + 1
+}
+
+impl Mirror {
+    /// For a ring of the region that is mapped there.
+    pub fn new(map: &Arc<Mapping>, places: Places, moment: Moment) -> Mirror {
+        Mirror { map: Arc::clone(map), places, moment, named: 0, ring: None, begun: 0, lost: false }
+    }
+
+    /// Copies `count` slots of `of` from `first` on, if somebody watches.
+    #[inline]
+    pub fn copy(&mut self, of: &RingSide, first: u32, count: u32) {
+        let named = of.csb.mirror(self.moment).load(Ordering::Acquire);
+        if named != 0 && count > 0 {
+            self.copy_to(named, of, first, count);
+        }
+    }
+
+    #[cold]
+    fn copy_to(&mut self, named: u32, of: &RingSide, first: u32, count: u32) {
+        if self.named != named {
+            let ring = self.places.ring(&self.map, named - 1, of.ring.num_slots());
+            (self.named, self.ring, self.begun, self.lost) = (named, ring, 0, false);
+        }
+        let Some(to) = self.ring.clone() else { return };
+        let (n, start, tail) = (to.ring.num_slots(), to.csb.head(), to.csb.hwtail());
+        if start >= n || tail >= n {
+            return;
+        }
+        self.begun = self.begun.min(ring_space(start, tail, n));
+        let (mut whole, mut at) = (start, (start + self.begun) % n);
+        let (mask, size) = (of.ring.offset_mask(), of.ring.buf_size());
+        let mut from = first;
+        for _ in 0..count {
+            let slot = of.ring.slot_word(from);
+            let more = slot.flags & NS_MOREFRAG;
+            // A slot's `ptr` says where its frame begins, on rings with offsets.
+            let begin = if mask == 0 { 0 } else { (of.ring.ptr(from) & mask).min(size.into()) as u32 };
+            from = of.ring.next(from);
+            if self.lost || at == tail {
+                // The whole frame goes, not its end alone.
+                (self.lost, self.begun, at) = (more != 0, 0, whole);
+                continue;
+            }
+            let place = to.ring.slot_word(at).buf_idx;
+            let len = u32::from(slot.len).min(size - begin);
+            to.ring.copy_buf(place, &of.ring, (slot.buf_idx, begin), len as usize);
+            to.ring.set_len_flags(at, len as u16, more);
+            at = to.ring.next(at);
+            self.begun += 1;
+            if more == 0 {
+                (whole, self.begun) = (at, 0);
+            }
+        }
+        to.csb.publish_head(whole, whole);
+    }
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::*;
+    use crate::layout::RegionSizes;
+    use crate::region::{PortMem, PortShape, Region};
+
+    struct Pair {
+        port: PortMem,
+        to: PortMem,
+        mirror: Mirror,
+    }
+
+    fn pair(slots: u32) -> Pair {
+        let region = Region::private(RegionSizes::for_port(4, slots, 128, 0, 0)).unwrap();
+        let shape = |tx_rings| PortShape { tx_rings, rx_rings: 0, tx_slots: slots, rx_slots: slots };
+        let (port, to) = (region.port(shape(1)).unwrap(), region.port(shape(1)).unwrap());
+        let mirror = Mirror::new(region.mapping(), region.places(), Moment::Passing);
+        Pair { port, to, mirror }
+    }
+
+    impl Pair {
+        fn watch(&self) {
+            self.port.tx[0].csb.mirror(Moment::Passing).store(name(self.to.csb_first()), Ordering::Release);
+        }
+
+        /// Fills slots with these lengths and flags from `first` on, and has them copied.
+        fn pass(&mut self, first: u32, frames: &[(u16, u16)]) {
+            let side = &self.port.tx[0];
+            for (k, &(len, flags)) in frames.iter().enumerate() {
+                let i = (first + k as u32) % side.ring.num_slots();
+                side.ring.set_len_flags(i, len, flags);
+                side.ring.write(side.ring.slot_word(i).buf_idx, 0, &[len as u8; 64]);
+            }
+            let count = frames.len() as u32;
+            self.mirror.copy(&self.port.tx[0], first, count);
+        }
+
+        /// Lengths of the copies that the host finds, which it gives back.
+        fn take(&self) -> Vec<u16> {
+            let side = &self.to.tx[0];
+            let (mut at, head, mut found) = (side.csb.hwcur(), side.csb.head(), Vec::new());
+            while at != head {
+                let slot = side.ring.slot_word(at);
+                let mut first = [0];
+                assert!(side.ring.read(slot.buf_idx, 0, &mut first));
+                assert_eq!(first[0], slot.len as u8, "the frame's own bytes");
+                found.push(slot.len);
+                at = side.ring.next(at);
+            }
+            let n = side.ring.num_slots();
+            side.csb.publish_tail(at, (at + n - 1) % n);
+            found
+        }
+    }
+
+    /// Objective: nothing is copied while nobody watches, all is in order while somebody does, and what finds no room is left out.
+    #[test]
+    fn copies_while_watched() {
+        let mut p = pair(8);
+        p.pass(0, &[(10, 0)]);
+        assert!(p.take().is_empty());
+        p.watch();
+        p.pass(1, &[(11, 0), (12, 0)]);
+        assert_eq!(p.take(), [11, 12]);
+        p.pass(3, &[(1, 0), (2, 0), (3, 0), (4, 0), (5, 0)]);
+        p.pass(0, &[(6, 0), (7, 0), (8, 0)]);
+        assert_eq!(p.take(), [1, 2, 3, 4, 5, 6, 7]);
+        p.port.tx[0].csb.mirror(Moment::Passing).store(0, Ordering::Release);
+        p.pass(3, &[(9, 0)]);
+        assert!(p.take().is_empty());
+    }
+
+    /// Objective: a frame of several slots is seen when it is whole, also if it is moved in parts; one that finds no room for its end is not
+    /// seen at all, and the next one is.
+    #[test]
+    fn whole_frames_only() {
+        let mut p = pair(8);
+        p.watch();
+        p.pass(0, &[(1, NS_MOREFRAG), (2, NS_MOREFRAG)]);
+        assert!(p.take().is_empty());
+        p.pass(2, &[(3, 0), (4, 0)]);
+        assert_eq!(p.take(), [1, 2, 3, 4]);
+        p.pass(4, &[(5, 0), (6, 0), (7, 0), (8, 0), (9, 0), (10, NS_MOREFRAG), (11, NS_MOREFRAG)]);
+        p.pass(3, &[(12, NS_MOREFRAG)]);
+        assert_eq!(p.take(), [5, 6, 7, 8, 9]);
+        p.pass(4, &[(13, 0), (14, 0)]);
+        assert_eq!(p.take(), [14]);
+    }
+
+    /// Objective: whatever stands in word, indices and slots, nothing outside the region is touched, and nothing panics.
+    #[test]
+    fn hostile_words() {
+        let mut p = pair(8);
+        for word in [1, 2, 3, 4, 5, 77, u32::MAX] {
+            p.port.tx[0].csb.mirror(Moment::Passing).store(word, Ordering::Release);
+            for value in [0, 7, 8, u32::MAX] {
+                p.to.tx[0].csb.publish_head(value, value);
+                p.to.tx[0].csb.publish_tail(value, value / 2);
+                p.to.tx[0].ring.set_slot_word(value % 8, value, value as u16, value as u16);
+                p.pass(value % 8, &[(60, NS_MOREFRAG), (60, 0)]);
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Where frames begin in the buffers of a ring: netmap's offsets (netmap.h, `NETMAP_REQ_OPT_OFFSETS`).
+//!
+//! A slot's `ptr` then holds the frame's offset in its buffer. It is the application's to write, so whoever uses it reads it once and takes
+//! no more than the ring's maximum. Rings without offsets, nearly all, cost one load of a word a batch.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::region::RingSide;
+use crate::ring::RingMem;
+
+/// What a ring's slots hold in `ptr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OffsetRule {
+    /// So many low bits are the offset: 1 to 64.
+    pub bits: u32,
+    /// Largest offset, at most a buffer's size. What is larger counts as this.
+    pub max: u32,
+    /// What the slots held when the ring was opened.
+    pub initial: u32,
+}
+
+impl OffsetRule {
+    /// The bits of `ptr` that are the offset: `offset_mask` of the ring's header.
+    pub fn mask(&self) -> u64 {
+        u64::MAX >> (64 - self.bits.clamp(1, 64))
+    }
+
+    /// The offset in a slot's `ptr`.
+    #[inline]
+    pub fn of(&self, ptr: u64) -> u32 {
+        (ptr & self.mask()).min(self.max.into()) as u32
+    }
+
+    /// A slot's `ptr` with another offset in it.
+    #[inline]
+    pub fn put(&self, ptr: u64, offset: u32) -> u64 {
+        ptr & !self.mask() | u64::from(offset) & self.mask()
+    }
+}
+
+/// The rule of a ring, kept in the host's private memory. Read by workers while the control thread changes it.
+#[derive(Debug, Default)]
+pub struct Offsets(AtomicU64);
+
+const INITIAL_AT: u32 = 24;
+const BITS_AT: u32 = 48;
+const FIELD: u64 = (1 << 24) - 1;
+const CLOSED: u64 = 1 << 63;
+
+impl Offsets {
+    /// The rule, if there is one.
+    #[inline]
+    pub fn rule(&self) -> Option<OffsetRule> {
+        let word = self.0.load(Ordering::Relaxed) & !CLOSED;
+        let field = |at: u32| (word >> at & FIELD) as u32;
+        (word != 0).then(|| OffsetRule { bits: (word >> BITS_AT) as u32, max: field(0), initial: field(INITIAL_AT) })
+    }
+
+    /// The initial offset; 0 without a rule.
+    #[inline]
+    pub fn initial(&self) -> u32 {
+        (self.0.load(Ordering::Relaxed) >> INITIAL_AT & FIELD) as u32
+    }
+
+    /// Whether nothing is to be put into the ring for now.
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & CLOSED != 0
+    }
+
+    /// Nothing is to be put into the ring until the next [`Offsets::set`].
+    pub fn close(&self) {
+        self.0.fetch_or(CLOSED, Ordering::Relaxed);
+    }
+
+    /// Sets a rule, or takes it away.
+    pub fn set(&self, rule: Option<OffsetRule>) {
+        let word = |r: OffsetRule| {
+            u64::from(r.max) & FIELD
+                | (u64::from(r.initial) & FIELD) << INITIAL_AT
+                | u64::from(r.bits.clamp(1, 64)) << BITS_AT
+        };
+        self.0.store(rule.map_or(0, word), Ordering::Relaxed);
+    }
+}
+
+impl RingSide {
+    /// Writes an offset into the slots from `first` up to (not including) `end`; into all of them if the two are the same.
+    pub fn write_offset(&self, rule: &OffsetRule, offset: u32, first: u32, end: u32) {
+        let ring = &self.ring;
+        let mut i = first;
+        loop {
+            ring.set_ptr(i, rule.put(ring.ptr(i), offset));
+            i = ring.next(i);
+            if i == end || i == first {
+                break;
+            }
+        }
+    }
+
+    /// Puts a rule in force on a ring that nobody else looks at: its header says so, and all its slots hold the initial offset.
+    pub fn begin_offsets(&self, rule: OffsetRule) {
+        self.offsets.set(Some(rule));
+        self.ring.set_offset_mask(rule.mask());
+        if rule.initial != 0 {
+            self.write_offset(&rule, rule.initial, 0, 0);
+        }
+    }
+
+    /// Ends that, with the ring as empty as a fresh one. Nobody looks at it.
+    pub fn end_offsets(&self) {
+        let n = self.ring.num_slots();
+        (0..n).for_each(|i| self.ring.set_ptr(i, 0));
+        self.ring.set_offset_mask(0);
+        self.offsets.set(None);
+    }
+}
+
+/// Offset of a frame in its buffer: none, or what the slot's `ptr` says. The first costs nothing.
+pub trait Begin: Copy {
+    /// Of slot `i`, whose `ptr` is read once.
+    fn of_slot(self, ring: &RingMem, i: u32) -> u32;
+}
+
+/// Frames begin where their buffers do.
+#[derive(Clone, Copy, Debug)]
+pub struct AtStart;
+
+impl Begin for AtStart {
+    #[inline(always)]
+    fn of_slot(self, _: &RingMem, _: u32) -> u32 {
+        0
+    }
+}
+
+impl Begin for OffsetRule {
+    #[inline]
+    fn of_slot(self, ring: &RingMem, i: u32) -> u32 {
+        self.of(ring.ptr(i))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(crate::test_config())]
+        /// Objective: a rule survives its word, closed or not; no `ptr` gives an offset beyond the maximum; what is put is found, and
+        /// other bits of `ptr` stay.
+        #[test]
+        fn rules(bits in 17u32..=64, max in 0u32..=65_536, initial in 0u32..=65_536, ptr in any::<u64>(), to in 0u32..=65_536) {
+            let rule = OffsetRule { bits, max, initial };
+            let offsets = Offsets::default();
+            prop_assert_eq!((offsets.rule(), offsets.initial(), offsets.is_closed()), (None, 0, false));
+            offsets.close();
+            prop_assert_eq!((offsets.rule(), offsets.is_closed()), (None, true));
+            offsets.set(Some(rule));
+            prop_assert_eq!((offsets.rule(), offsets.initial(), offsets.is_closed()), (Some(rule), initial, false));
+            offsets.close();
+            prop_assert_eq!((offsets.rule(), offsets.is_closed()), (Some(rule), true));
+            prop_assert!(rule.of(ptr) <= max);
+            let put = rule.put(ptr, to);
+            prop_assert_eq!(rule.of(put), to.min(max));
+            prop_assert_eq!(put & !rule.mask(), ptr & !rule.mask());
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The far end of an egress's ring: what one switch delivers there is taken for another.
+
+use std::sync::Arc;
+
+use netvale_mem::lease::BadHead;
+use netvale_mem::notify;
+use netvale_mem::region::RingSide;
+
+use crate::ring_in::Intake;
+use crate::ring_out::RingEgress;
+
+/// The application's part of an rx ring, played by the daemon itself.
+///
+/// How far the ring is filled is what the egress remembers, not what its status block says: others may have the memory mapped.
+pub struct FarEnd {
+    ring: Arc<RingEgress>,
+    at: u32,
+}
+
+impl FarEnd {
+    /// Begins behind what the ring holds now.
+    pub fn new(ring: Arc<RingEgress>) -> Self {
+        let at = ring.host().hwtail();
+        let this = FarEnd { ring, at };
+        this.side().csb.publish_head(at, at);
+        this
+    }
+}
+
+impl Intake for FarEnd {
+    #[inline]
+    fn side(&self) -> &RingSide {
+        self.ring.host().side()
+    }
+
+    #[inline]
+    fn hwcur(&self) -> u32 {
+        self.at
+    }
+
+    #[inline]
+    fn head(&mut self) -> Result<u32, BadHead> {
+        // Nothing, unless somebody else wrote there: a head that is not ours would stop the egress for good.
+        self.side().csb.publish_head(self.at, self.at);
+        Ok(self.ring.host().hwtail())
+    }
+
+    #[inline]
+    fn complete(&mut self, to: u32) {
+        self.at = to;
+        // An egress looks here when it needs room; it is never woken.
+        self.side().csb.publish_head(to, to);
+    }
+
+    fn arm(&self) -> bool {
+        let need_kick = self.side().csb.appl_need_kick();
+        notify::arm(need_kick);
+        let news = self.ring.host().hwtail() != self.at;
+        if news {
+            notify::disarm(need_kick);
+        }
+        news
+    }
+
+    fn disarm(&self) {
+        notify::disarm(self.side().csb.appl_need_kick());
+    }
+
+    fn count_kick(&self) {}
+}
