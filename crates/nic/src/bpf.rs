@@ -26,7 +26,9 @@ pub const COMMANDS: [u32; 7] = [
     LINK_CREATE as u32,
 ];
 
+const MAP_TYPE_ARRAY: u32 = 2;
 const MAP_TYPE_XSKMAP: u32 = 17;
+const PROG_TYPE_SOCKET_FILTER: u32 = 1;
 const PROG_TYPE_SCHED_CLS: u32 = 3;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
@@ -149,10 +151,8 @@ fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> u64 {
 
 /// `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`.
 fn redirect_to(map: BorrowedFd<'_>) -> [u64; 6] {
-    const LOAD_IMM64: u8 = 0x18;
     /// Of struct xdp_md.
     const RX_QUEUE_INDEX: i16 = 16;
-    const PSEUDO_MAP_FD: u8 = 1;
     const XDP_PASS: i32 = 2;
     const REDIRECT_MAP: i32 = 51;
     [
@@ -165,10 +165,41 @@ fn redirect_to(map: BorrowedFd<'_>) -> [u64; 6] {
     ]
 }
 
+/// A map from small numbers to words.
+#[derive(Debug)]
+struct Map(OwnedFd);
+
+impl Map {
+    fn new(map_type: u32, max_entries: u32) -> Result<Map, Errno> {
+        let mut create =
+            MapCreate { map_type, key_size: 4, value_size: 4, max_entries, name: *NAME, ..MapCreate::default() };
+        // SAFETY: the structure of this command, without addresses.
+        unsafe { bpf_fd(MAP_CREATE, &mut create) }.map(Map)
+    }
+
+    fn set(&self, key: u32, value: u32) -> Result<(), Errno> {
+        let mut elem = MapElem {
+            map_fd: number(self.0.as_fd()),
+            key: std::ptr::from_ref(&key) as u64,
+            value: std::ptr::from_ref(&value) as u64,
+            ..MapElem::default()
+        };
+        // SAFETY: the structure of this command; key and value are four bytes each, as the map was made.
+        unsafe { bpf(MAP_UPDATE_ELEM, &mut elem) }.map(|_| ())
+    }
+
+    fn clear(&self, key: u32) {
+        let mut elem =
+            MapElem { map_fd: number(self.0.as_fd()), key: std::ptr::from_ref(&key) as u64, ..MapElem::default() };
+        // SAFETY: the structure of this command; the key is four bytes. Fails only where there is none.
+        let _ = unsafe { bpf(MAP_DELETE_ELEM, &mut elem) };
+    }
+}
+
 /// A program, attached. Dropping it detaches it.
 #[derive(Debug)]
 pub struct Program {
-    map: OwnedFd,
+    map: Map,
     mode: Mode,
     _link: OwnedFd,
 }
@@ -180,18 +211,9 @@ impl Program {
     /// # Errors
     /// What failed, and the kernel's reason: `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, `EBUSY` or `EEXIST` when there is a program.
     pub fn attach(ifindex: u32, queues: u32) -> Result<Program, (&'static str, Errno)> {
-        let mut create = MapCreate {
-            map_type: MAP_TYPE_XSKMAP,
-            key_size: 4,
-            value_size: 4,
-            max_entries: queues,
-            name: *NAME,
-            ..MapCreate::default()
-        };
-        // SAFETY: the structure of this command, without addresses.
-        let map = unsafe { bpf_fd(MAP_CREATE, &mut create) }.map_err(|e| ("make a map of sockets", e))?;
+        let map = Map::new(MAP_TYPE_XSKMAP, queues).map_err(|e| ("make a map of sockets", e))?;
         let prog =
-            load(&redirect_to(map.as_fd()), PROG_TYPE_XDP, ATTACH_XDP).map_err(|e| ("load the XDP program", e))?;
+            load(&redirect_to(map.0.as_fd()), PROG_TYPE_XDP, ATTACH_XDP).map_err(|e| ("load the XDP program", e))?;
         let link = |mode: Mode| {
             let mut create = LinkCreate {
                 prog_fd: number(prog.as_fd()),
@@ -221,40 +243,33 @@ impl Program {
     /// # Errors
     /// The kernel's.
     pub fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), Errno> {
-        let value = number(socket);
-        let mut elem = MapElem {
-            map_fd: number(self.map.as_fd()),
-            key: std::ptr::from_ref(&queue) as u64,
-            value: std::ptr::from_ref(&value) as u64,
-            ..MapElem::default()
-        };
-        // SAFETY: the structure of this command; key and value are four bytes each, as the map was made.
-        unsafe { bpf(MAP_UPDATE_ELEM, &mut elem) }.map(|_| ())
+        self.map.set(queue, number(socket))
     }
 
     /// Frames of `queue` go to the stack again.
     pub fn clear(&self, queue: u32) {
-        let mut elem =
-            MapElem { map_fd: number(self.map.as_fd()), key: std::ptr::from_ref(&queue) as u64, ..MapElem::default() };
-        // SAFETY: the structure of this command; the key is four bytes. Fails only where there is none.
-        let _ = unsafe { bpf(MAP_DELETE_ELEM, &mut elem) };
+        self.map.clear(queue);
     }
 }
 
 /// The hooks behind host rings ([`crate::stack`]), attached. Dropping them gives the interface back to the stack.
 #[derive(Debug)]
 pub struct Diversion {
+    /// A word for each ring: 1 if it is open.
+    rings: Map,
     _links: [OwnedFd; 3],
 }
 
 impl Diversion {
-    /// What the stack sends on `interface` goes to `tap` instead; what comes from `tap` is received on `interface`.
+    /// What the stack sends on `interface` is spread over `rings` rings by its flow; that of rings that are open goes to `tap` instead, to the queue
+    /// of the ring's number. What comes from `tap` is received on `interface`.
     ///
     /// # Errors
     /// What failed, and the kernel's reason: `EINVAL` before Linux 6.6.
-    pub fn attach(interface: u32, tap: u32) -> Result<Diversion, (&'static str, Errno)> {
+    pub fn attach(interface: u32, tap: u32, rings: u32) -> Result<Diversion, (&'static str, Errno)> {
         const TCX_INGRESS: u32 = 46;
         const TCX_EGRESS: u32 = 47;
+        let open = Map::new(MAP_TYPE_ARRAY, rings).map_err(|e| ("make a map of host rings", e))?;
         let hook = |insns: &[u64], place: u32, at: u32| {
             let prog = load(insns, PROG_TYPE_SCHED_CLS, place).map_err(|e| ("load a program for host rings", e))?;
             let fd = number(prog.as_fd());
@@ -266,19 +281,75 @@ impl Diversion {
         // The TAP's own first: nothing is led there before it knows what to take.
         let only = hook(&only_marked(), TCX_EGRESS, tap)?;
         let back = hook(&redirect(interface, 1), TCX_INGRESS, tap)?;
-        let away = hook(&[&mark()[..], &redirect(tap, 0)[..]].concat(), TCX_EGRESS, interface)?;
-        Ok(Diversion { _links: [away, back, only] })
+        let away = hook(&divert(open.0.as_fd(), rings, tap), TCX_EGRESS, interface)?;
+        Ok(Diversion { rings: open, _links: [away, back, only] })
+    }
+
+    /// Frames of a ring's flows come from now on, or go on to the interface again.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set_open(&self, ring: u32, open: bool) -> Result<(), Errno> {
+        self.rings.set(ring, open.into())
     }
 }
 
-/// Says of a frame that it was led here, in the mark, which nobody looks at any more.
-const MARK: i32 = 0x6e76_0001;
+/// The program that chooses a queue of the TAP: the one of the ring that the frame is marked with.
+///
+/// # Errors
+/// What failed, and the kernel's reason.
+pub fn steering() -> Result<OwnedFd, (&'static str, Errno)> {
+    const AND_IMM: u8 = 0x57;
+    let insns = [insn(LOAD_WORD, 0, 1, SKB_MARK, 0), insn(AND_IMM, 0, 0, 0, MARK_RING), insn(EXIT, 0, 0, 0, 0)];
+    load(&insns, PROG_TYPE_SOCKET_FILTER, 0).map_err(|e| ("load a program for the TAP's queues", e))
+}
+
+/// Says of a frame that it was led here, in the mark, which nobody looks at any more; the lower half is the ring's number.
+const MARK: i32 = 0x6e76_0000;
+const MARK_RING: i32 = 0xffff;
 /// Of struct __sk_buff.
 const SKB_MARK: i16 = 8;
+const MOVE_REG: u8 = 0xbf;
+const JUMP_IF_EQUAL: u8 = 0x15;
+const LOAD_IMM64: u8 = 0x18;
+const PSEUDO_MAP_FD: u8 = 1;
 
-/// `skb->mark = MARK`.
-fn mark() -> [u64; 2] {
-    [insn(MOVE_IMM, 2, 0, 0, MARK), insn(STORE_WORD, 1, 2, SKB_MARK, 0)]
+/// `ring = hash % rings; if (!open[ring]) return TCX_NEXT; skb->mark = MARK | ring; return bpf_redirect(tap, 0)`. The hash is that of the frame
+/// itself: one that a socket has chosen may change during its life.
+fn divert(open: BorrowedFd<'_>, rings: u32, tap: u32) -> Vec<u64> {
+    const MAP_LOOKUP_ELEM: i32 = 1;
+    const GET_HASH_RECALC: i32 = 34;
+    const SET_HASH_INVALID: i32 = 41;
+    const MOD_IMM_32: u8 = 0x94;
+    const ADD_IMM: u8 = 0x07;
+    const STACK: u8 = 10;
+    const TCX_NEXT: i32 = -1;
+    let choose = [
+        insn(MOVE_REG, 1, 6, 0, 0),
+        insn(CALL, 0, 0, 0, SET_HASH_INVALID),
+        insn(MOVE_REG, 1, 6, 0, 0),
+        insn(CALL, 0, 0, 0, GET_HASH_RECALC),
+        insn(MOD_IMM_32, 0, 0, 0, rings.cast_signed()),
+        insn(MOVE_REG, 7, 0, 0, 0),
+    ];
+    let only = [insn(MOVE_IMM, 7, 0, 0, 0)];
+    let rest = [
+        insn(STORE_WORD, STACK, 7, -4, 0),
+        insn(LOAD_IMM64, 1, PSEUDO_MAP_FD, 0, open.as_raw_fd()),
+        insn(0, 0, 0, 0, 0),
+        insn(MOVE_REG, 2, STACK, 0, 0),
+        insn(ADD_IMM, 2, 0, 0, -4),
+        insn(CALL, 0, 0, 0, MAP_LOOKUP_ELEM),
+        insn(JUMP_IF_EQUAL, 0, 0, 8, 0),
+        insn(LOAD_WORD, 0, 0, 0, 0),
+        insn(JUMP_IF_EQUAL, 0, 0, 6, 0),
+        insn(ADD_IMM, 7, 0, 0, MARK),
+        insn(STORE_WORD, 6, 7, SKB_MARK, 0),
+    ];
+    let passed = [insn(MOVE_IMM, 0, 0, 0, TCX_NEXT), insn(EXIT, 0, 0, 0, 0)];
+    let begin = [insn(MOVE_REG, 6, 1, 0, 0)];
+    let which = if rings > 1 { &choose[..] } else { &only[..] };
+    [&begin, which, &rest, &redirect(tap, 0), &passed].concat()
 }
 
 /// `return bpf_redirect(to, flags)`: `BPF_F_INGRESS` is 1.
@@ -292,13 +363,14 @@ fn redirect(to: u32, flags: i32) -> [u64; 4] {
     ]
 }
 
-/// `return skb->mark == MARK ? TCX_PASS : TCX_DROP`.
-fn only_marked() -> [u64; 5] {
-    const JUMP_IF_EQUAL: u8 = 0x15;
+/// `return skb->mark >> 16 == MARK >> 16 ? TCX_PASS : TCX_DROP`.
+fn only_marked() -> [u64; 6] {
+    const SHIFT_RIGHT_IMM: u8 = 0x77;
     [
         insn(LOAD_WORD, 2, 1, SKB_MARK, 0),
+        insn(SHIFT_RIGHT_IMM, 2, 0, 0, 16),
         insn(MOVE_IMM, 0, 0, 0, 0),
-        insn(JUMP_IF_EQUAL, 2, 0, 1, MARK),
+        insn(JUMP_IF_EQUAL, 2, 0, 1, MARK >> 16),
         insn(MOVE_IMM, 0, 0, 0, 2),
         insn(EXIT, 0, 0, 0, 0),
     ]

@@ -56,12 +56,29 @@ struct Channels {
     combined: u32,
 }
 
+/// `struct ethtool_ringparam`.
+#[repr(C)]
+#[derive(Default)]
+struct Ringparam {
+    cmd: u32,
+    max: [u32; 4],
+    rx: u32,
+    mini_and_jumbo: [u32; 2],
+    tx: u32,
+}
+
+const SIOCETHTOOL: libc::c_ulong = 0x8946;
+
 impl Interface {
     /// Looks it up, in this process's network namespace.
     ///
     /// # Errors
     /// `ENODEV` when there is none.
     pub fn find(name: &str) -> Result<Interface, Errno> {
+        // A longer one would be cut to somebody else's.
+        if name.len() >= libc::IFNAMSIZ {
+            return Err(Errno::NODEV);
+        }
         let fd = socket()?;
         let mut asked = request(name);
         ask(&fd, libc::SIOCGIFINDEX as libc::c_ulong, &mut asked)?;
@@ -103,6 +120,17 @@ impl Interface {
         Ok(fd)
     }
 
+    /// Slots of its tx and rx rings (ethtool -g), if its driver says.
+    pub fn slots(&self) -> Option<(u32, u32)> {
+        /// `ETHTOOL_GRINGPARAM`.
+        const GET_RINGPARAM: u32 = 0x10;
+        let mut rings = Ringparam { cmd: GET_RINGPARAM, ..Ringparam::default() };
+        let mut asked = request(&self.name);
+        asked.ifr_ifru.ifru_data = std::ptr::from_mut(&mut rings).cast();
+        ask(&socket().ok()?, SIOCETHTOOL, &mut asked).ok()?;
+        Some((rings.tx, rings.rx)).filter(|(tx, rx)| *tx > 0 && *rx > 0)
+    }
+
     /// The number of the XDP program on it, if there is one.
     pub fn program(&self) -> Option<u32> {
         program_of(self.index).ok().flatten()
@@ -113,7 +141,6 @@ impl Interface {
 fn queues(fd: &OwnedFd, name: &str) -> u32 {
     /// `ETHTOOL_GCHANNELS`.
     const GET_CHANNELS: u32 = 0x3c;
-    const SIOCETHTOOL: libc::c_ulong = 0x8946;
     let mut channels = Channels { cmd: GET_CHANNELS, ..Channels::default() };
     let mut asked = request(name);
     asked.ifr_ifru.ifru_data = std::ptr::from_mut(&mut channels).cast();

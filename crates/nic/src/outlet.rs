@@ -4,7 +4,7 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-use netvale_abi::slot::{NS_INDIRECT, NS_MOREFRAG};
+use netvale_abi::slot::NS_MOREFRAG;
 use netvale_mem::ring::RingMem;
 use netvale_port::DropReason;
 use netvale_port::batch::MAX_FRAGS;
@@ -84,7 +84,6 @@ impl Outlet {
             let slot = ring.slot_word(i);
             let buf = ring.buf(slot.buf_idx).filter(|_| u32::from(slot.len) <= ring.buf_size());
             match (buf, iov.get_mut(used + 1)) {
-                _ if slot.flags & NS_INDIRECT != 0 => wrong = Some(DropReason::Indirect),
                 (Some(buf), Some(place)) => {
                     *place = libc::iovec { iov_base: buf.as_ptr().cast(), iov_len: slot.len.into() };
                 }

@@ -55,6 +55,11 @@ impl RxEnd {
         self.hwtail
     }
 
+    /// Slots filled from `first` on.
+    pub fn since(&self, first: u32) -> u32 {
+        ring_space(first, self.hwtail, self.side.ring.num_slots())
+    }
+
     /// Slots that can be filled: all up to the one before the program's `head`, which stays empty.
     pub fn room(&self) -> u32 {
         ring_space(self.hwtail, self.end(), self.side.ring.num_slots())

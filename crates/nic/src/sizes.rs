@@ -1,11 +1,11 @@
 //! How large a port on an interface is, and the region that a user's interfaces share.
 
-use netvale_mem::layout::{DEFAULT_BUF_SIZE, RegionSizes};
+use netvale_mem::layout::{DEFAULT_BUF_SIZE, PoolSize, RegionSizes};
 use netvale_mem::{PortShape, Region};
 
 /// Slots of a ring unless asked otherwise: a driver's usual number.
 pub const SLOTS: u32 = 1024;
-/// Ports of the same size that find room in a region made for one: what is to be forwarded without a copy lies in one region.
+/// Interfaces like the first that find room in the region that interfaces share: what is to be forwarded without a copy lies in one region.
 const ROOM: u32 = 4;
 
 /// What a port takes of a region.
@@ -13,17 +13,20 @@ const ROOM: u32 = 4;
 pub struct Needs {
     /// Its rings.
     pub shape: PortShape,
+    /// How many of the tx rings, and of the rx rings, are host rings.
+    pub host: (u32, u32),
+    /// The tx rings and the rx rings that are used.
+    pub used: (u32, u32),
     /// Bytes a buffer; 0 for the usual.
     pub buf_size: u32,
     /// Extra buffers.
     pub extra_bufs: u32,
 }
 
-/// Rings of an interface with so many queues, and host rings; 0 slots are the usual number.
-pub fn shape(queues: u32, host: u32, (tx_slots, rx_slots): (u32, u32)) -> PortShape {
+/// Rings of an interface with so many queues, and so many host tx and rx rings; 0 slots are the usual number.
+pub fn shape(queues: u32, (host_tx, host_rx): (u32, u32), (tx_slots, rx_slots): (u32, u32)) -> PortShape {
     let or = |asked: u32| if asked == 0 { SLOTS } else { asked };
-    let rings = queues + host;
-    PortShape { tx_rings: rings, rx_rings: rings, tx_slots: or(tx_slots), rx_slots: or(rx_slots) }
+    PortShape { tx_rings: queues + host_tx, rx_rings: queues + host_rx, tx_slots: or(tx_slots), rx_slots: or(rx_slots) }
 }
 
 /// Entries of a socket's rings for slots that a region has granted.
@@ -40,20 +43,70 @@ impl Needs {
         self.shape.tx_slots.max(self.shape.rx_slots)
     }
 
+    fn bufs(&self) -> u32 {
+        let of = |rings: u32, slots: u32| rings.saturating_mul(slots);
+        of(self.used.0, self.shape.tx_slots)
+            .saturating_add(of(self.used.1, self.shape.rx_slots))
+            .saturating_add(self.extra_bufs)
+    }
+
+    /// Whether its buffers are of the usual size, which are those of the region that interfaces share.
+    pub fn is_usual(&self) -> bool {
+        matches!(self.buf_size, 0 | DEFAULT_BUF_SIZE)
+    }
+
     /// Whether a region has room for it.
     pub fn fit(&self, region: &Region) -> bool {
         let ((ifs, rings, bufs), layout) = (region.free(), region.layout());
         ifs > 0
             && rings >= self.rings()
-            && bufs >= self.rings().saturating_mul(self.slots()).saturating_add(self.extra_bufs)
+            && bufs >= self.bufs()
             && layout.max_slots() >= self.slots()
             && layout.max_port_rings() >= self.rings().saturating_add(2)
             && (self.buf_size == 0 || self.buf_size == layout.sizes.bufs.size)
     }
 
-    /// A region for it and others like it.
+    /// The region that interfaces share, where this one is the first: with room for all its rings, and for others like it with one host ring
+    /// each way.
+    pub fn common(&self) -> RegionSizes {
+        let others = self.rings().saturating_sub(self.host.0.saturating_add(self.host.1)).saturating_add(2);
+        let (rings, slots) = (self.rings().saturating_add(others.saturating_mul(ROOM - 1)), self.slots());
+        let least = RegionSizes::COMMON;
+        let fits = RegionSizes::for_port(rings, slots, DEFAULT_BUF_SIZE, 0, self.extra_bufs);
+        let larger = |least: PoolSize, fits: PoolSize| PoolSize {
+            num: least.num.max(fits.num),
+            size: least.size.max(fits.size),
+        };
+        RegionSizes {
+            ifs: larger(least.ifs, PoolSize { num: 0, ..fits.ifs }),
+            rings: larger(least.rings, fits.rings),
+            bufs: larger(least.bufs, PoolSize { num: fits.bufs.num, size: 0 }),
+        }
+    }
+
+    /// A region for it alone.
     pub fn region(&self) -> RegionSizes {
         let buf_size = if self.buf_size == 0 { DEFAULT_BUF_SIZE } else { self.buf_size };
-        RegionSizes::for_port(self.rings().saturating_mul(ROOM), self.slots(), buf_size, ROOM, self.extra_bufs)
+        RegionSizes::for_port(self.rings(), self.slots(), buf_size, ROOM, self.extra_bufs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: the region that interfaces share holds four like the first, whatever that one's size; only the rings that are used count.
+    #[test]
+    fn room() {
+        for (queues, slots) in [(1, 0), (1, 4096), (8, 0), (30, 512)] {
+            let shape = shape(queues, (1, 1), (slots, slots));
+            let used = (shape.tx_rings, shape.rx_rings);
+            let needs = Needs { shape, host: (1, 1), used, buf_size: 0, extra_bufs: 0 };
+            let region = Region::private(needs.common()).unwrap();
+            let ports: Vec<_> = (0..ROOM).map(|_| (needs.fit(&region), region.port(shape).unwrap())).collect();
+            assert!(ports.iter().all(|(fit, _)| *fit), "{queues} queues");
+            let one = Needs { used: (1, 0), ..needs };
+            assert!(one.bufs() < needs.bufs());
+        }
     }
 }

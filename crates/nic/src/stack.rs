@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The TAP and the hooks (TCX links, Linux 6.6) belong to this process's descriptors: they are gone when it is, however it ends, and the
-//! interface works as before. Nothing else than the interface's frames passes the TAP: they are marked, and it drops what is not.
+//! interface works as before. There may be several rings: the stack's flows are spread over them, each with a queue of the TAP; flows of rings that
+//! nobody has open go on to the interface. Nothing else than the interface's frames passes the TAP: they are marked, and it drops what is not.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -15,9 +16,11 @@ use std::sync::Arc;
 use netvale_abi::ring::ring_space;
 use netvale_mem::PortMem;
 use netvale_mem::host::HostTx;
+use netvale_mem::mirror::{Mirror, Moment};
 use netvale_mem::notify::{Doorbell, KickCounts, arm};
 use netvale_port::batch::MAX_FRAGS;
 use netvale_port::{DropReason, RingCounters};
+use rustix::io::Errno;
 
 use crate::bpf::Diversion;
 use crate::outlet::{Outlet, Sent, TAP_HEADER};
@@ -31,16 +34,56 @@ const LONGEST: usize = 65_550;
 /// The TAP in the stack's place, and the hooks that lead there.
 #[derive(Debug)]
 pub struct Stack {
-    /// Its queue.
-    pub tap: Arc<OwnedFd>,
+    /// Its queues, one for each host rx ring.
+    queues: Vec<Arc<OwnedFd>>,
     /// What leads there.
-    pub diversion: Diversion,
+    diversion: Diversion,
+}
+
+/// A host rx ring whose flows come to the TAP; until dropped.
+#[derive(Debug)]
+pub struct OpenRing {
+    stack: Arc<Stack>,
+    ring: u32,
+}
+
+impl Drop for OpenRing {
+    fn drop(&mut self) {
+        // Fails only if there is no such ring.
+        let _ = self.stack.diversion.set_open(self.ring, false);
+    }
 }
 
 impl Stack {
-    /// Into the stack.
-    pub fn outlet(&self) -> Outlet {
-        Outlet::tap(Arc::clone(&self.tap))
+    /// A TAP with these queues, and what leads there: nothing yet.
+    pub fn new(queues: Vec<OwnedFd>, diversion: Diversion) -> Stack {
+        Stack { queues: queues.into_iter().map(Arc::new).collect(), diversion }
+    }
+
+    /// Where frames of a ring enter the stack, and leave it: there are as many queues as host rx rings.
+    ///
+    /// # Errors
+    /// `EINVAL` where there is no queue at all.
+    pub fn queue(&self, ring: u32) -> Result<&Arc<OwnedFd>, Errno> {
+        self.queues.get(ring as usize % self.queues.len().max(1)).ok_or(Errno::INVAL)
+    }
+
+    /// Leads a ring's flows to its queue. What an earlier user of the ring has left there is thrown away.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn open_ring(self: &Arc<Self>, ring: u32) -> Result<OpenRing, Errno> {
+        /// More than any TAP holds.
+        const MOST: usize = 1 << 16;
+        let queue = self.queue(ring)?;
+        let mut byte = [0u8; 1];
+        for _ in 0..MOST {
+            if rustix::io::read(&**queue, &mut byte).is_err() {
+                break;
+            }
+        }
+        self.diversion.set_open(ring, true)?;
+        Ok(OpenRing { stack: Arc::clone(self), ring })
     }
 }
 
@@ -54,20 +97,23 @@ pub struct StackTx {
     stuck: Option<u32>,
     /// The TAP took no more.
     full: bool,
+    /// Copies for those who watch.
+    mirror: Mirror,
     _mem: Arc<PortMem>,
-    _stack: Arc<Stack>,
 }
 
 impl StackTx {
-    /// `doorbell` is what the program rings.
+    /// `doorbell` is what the program rings; `queue` is the TAP's.
     pub fn new(
         mem: Arc<PortMem>,
         tx: HostTx,
         doorbell: Doorbell,
-        stack: Arc<Stack>,
+        queue: &Arc<OwnedFd>,
         counters: Arc<RingCounters>,
     ) -> StackTx {
-        StackTx { tx, outlet: stack.outlet(), doorbell, counters, stuck: None, full: false, _mem: mem, _stack: stack }
+        let mirror = Mirror::new(mem.region().mapping(), mem.region().places(), Moment::Passing);
+        let outlet = Outlet::tap(Arc::clone(queue));
+        StackTx { tx, outlet, doorbell, counters, stuck: None, full: false, mirror, _mem: mem }
     }
 
     /// Moves what there is to move. Returns how many slots.
@@ -108,6 +154,7 @@ impl StackTx {
             at = (at + slots) % n;
         }
         if moved > 0 {
+            self.mirror.copy(self.tx.side(), self.tx.hwcur(), moved);
             self.tx.complete(at);
         }
         moved as usize
@@ -145,17 +192,26 @@ impl StackTx {
 /// From the stack to a host rx ring.
 pub struct StackRx {
     end: RxEnd,
-    stack: Arc<Stack>,
+    queue: Arc<OwnedFd>,
     /// Where frames go that the program forwards (`NS_FORWARD`).
     wire: Outlet,
     counters: Arc<RingCounters>,
+    /// Copies for those who watch.
+    mirror: Mirror,
     _mem: Arc<PortMem>,
 }
 
 impl StackRx {
-    /// `end` is the ring; frames that the program forwards go to `wire`.
-    pub fn new(mem: Arc<PortMem>, end: RxEnd, stack: Arc<Stack>, wire: Outlet, counters: Arc<RingCounters>) -> StackRx {
-        StackRx { end, stack, wire, counters, _mem: mem }
+    /// `end` is the ring, `queue` the TAP's; frames that the program forwards go to `wire`.
+    pub fn new(
+        mem: Arc<PortMem>,
+        end: RxEnd,
+        queue: &Arc<OwnedFd>,
+        wire: Outlet,
+        counters: Arc<RingCounters>,
+    ) -> StackRx {
+        let mirror = Mirror::new(mem.region().mapping(), mem.region().places(), Moment::Passing);
+        StackRx { end, queue: Arc::clone(queue), wire, counters, mirror, _mem: mem }
     }
 
     /// Moves what there is to move. Returns how many frames.
@@ -163,7 +219,7 @@ impl StackRx {
         if self.end.released(Some(&self.wire)).is_err() {
             self.counters.dropped(DropReason::BadHead, 1);
         }
-        let (mut frames, mut bytes, mut looked) = (0, 0, 0);
+        let (mut frames, mut bytes, mut looked, first) = (0, 0, 0, self.end.hwtail());
         while looked < MOST {
             match self.read() {
                 Read::Frame(n) => (frames, bytes) = (frames + 1, bytes + n as u64),
@@ -173,6 +229,7 @@ impl StackRx {
             looked += 1;
         }
         if frames > 0 {
+            self.mirror.copy(self.end.side(), first, self.end.since(first));
             self.end.publish();
             self.counters.passed(frames, bytes);
         }
@@ -197,7 +254,7 @@ impl StackRx {
         // A byte behind the last buffer tells of a frame that is longer.
         iov[1 + usable] = libc::iovec { iov_base: spare.as_mut_ptr().cast(), iov_len: 1 };
         // SAFETY: header and spare byte, and buffers of the region, which `mem` keeps mapped; the kernel writes them, nobody reads them here.
-        let got = unsafe { libc::readv(self.stack.tap.as_raw_fd(), iov.as_ptr(), 2 + usable as i32) };
+        let got = unsafe { libc::readv(self.queue.as_raw_fd(), iov.as_ptr(), 2 + usable as i32) };
         let Some(len) = usize::try_from(got).ok().and_then(|n| n.checked_sub(TAP_HEADER)) else { return Read::Nothing };
         if len > usable * size {
             return Read::Lost(if usable == room { DropReason::NoRoom } else { DropReason::BadRxBuffer });
@@ -208,7 +265,7 @@ impl StackRx {
 
     /// Becomes readable when the stack sends.
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.stack.tap.as_fd()
+        self.queue.as_fd()
     }
 
     /// Kicks towards the program.

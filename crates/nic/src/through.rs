@@ -4,10 +4,12 @@
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use netvale_abi::ring::ring_space;
-use netvale_abi::slot::{NS_INDIRECT, NS_MOREFRAG};
+use netvale_abi::slot::NS_MOREFRAG;
 use netvale_mem::host::HostTx;
+use netvale_mem::mirror::Mirror;
 use netvale_port::{DropReason, RingCounters};
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -18,6 +20,8 @@ use crate::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver, Sender, Socket
 
 /// Of no slot.
 const NONE: u32 = u32::MAX;
+/// Entries that a frame may take, where it may take several (linux/skbuff.h: a first piece, and some of `MAX_SKB_FRAGS`).
+const MOST_ENTRIES: u32 = 16;
 /// Shortest piece of a frame that is sent: the kernel takes no frame without an Ethernet header.
 const SHORTEST: u16 = 14;
 
@@ -41,6 +45,8 @@ pub struct ThroughTx {
     /// Becomes readable when there is room again.
     wake: OwnedFd,
     counters: Arc<RingCounters>,
+    /// Copies of what is sent, and of what has been sent, for those who watch, if somebody can.
+    mirrors: Option<Box<[Mirror; 2]>>,
 }
 
 impl ThroughTx {
@@ -63,7 +69,14 @@ impl ThroughTx {
             bad: None,
             wake,
             counters: Arc::default(),
+            mirrors: None,
         })
+    }
+
+    /// The same, which can be watched.
+    #[must_use]
+    pub fn mirrored(self, passing: Mirror, released: Mirror) -> Self {
+        ThroughTx { mirrors: Some(Box::new([passing, released])), ..self }
     }
 
     /// Counts on in counters that an earlier one had.
@@ -103,14 +116,37 @@ impl ThroughTx {
         self.multi_buffer = on;
     }
 
+    /// Bytes of the longest frame that can be sent.
+    pub fn longest(&self) -> u32 {
+        let chunk = self.buffers.chunk().unwrap_or(0);
+        if self.multi_buffer { chunk.saturating_mul(MOST_ENTRIES) } else { chunk }
+    }
+
     /// Moves what there is to move. Returns slots given to the kernel and slots that came back.
     pub fn pass(&mut self) -> u32 {
         self.reap();
-        let given = self.give();
-        self.sender.push();
-        // What is copied is sent by now.
-        self.reap();
-        given + self.complete()
+        let mut given = 0;
+        loop {
+            let now = self.give();
+            self.sender.push();
+            // What is copied is sent by now.
+            self.reap();
+            given += now;
+            // The kernel's ring may have had no room for all: there is some again, and nobody may call us later.
+            if now == 0 || self.is_given() {
+                return given + self.complete();
+            }
+        }
+    }
+
+    /// Has the kernel take what it had no room for before, for `limit` at most: nobody will call later. Of two processes that have the ring, both
+    /// may do so.
+    pub fn flush(&mut self, limit: Duration) {
+        let start = Instant::now();
+        while self.sender.tx.pending() > 0 && start.elapsed() < limit {
+            self.sender.socket.kick();
+            std::thread::sleep(Duration::from_micros(100));
+        }
     }
 
     fn reap(&mut self) {
@@ -144,6 +180,9 @@ impl ThroughTx {
         self.bad = None;
         // A slot may take two entries.
         let most = ring_space(self.given, head, n).min(self.sender.tx.room() / 2);
+        if let Some(mirrors) = &mut self.mirrors {
+            mirrors[0].copy(self.tx.side(), self.given, most);
+        }
         let (mut frames, mut bytes) = (0, 0);
         for _ in 0..most {
             let slot = self.tx.side().ring.slot_word(self.given);
@@ -179,9 +218,6 @@ impl ThroughTx {
         // A buffer that is being sent from another slot would be reported once for both.
         let free = self.slot_of.get(buf as usize) == Some(&NONE);
         let addr = self.buffers.at(buf).filter(|_| free && buf >= 2).ok_or(DropReason::BadBuffer)?;
-        if flags & NS_INDIRECT != 0 {
-            return Err(DropReason::Indirect);
-        }
         let most = if self.multi_buffer { self.buffers.stride } else { self.buffers.chunk().unwrap_or(0) };
         let least = if self.inside { 1 } else { SHORTEST };
         if len < least || u32::from(len) > most {
@@ -213,6 +249,9 @@ impl ThroughTx {
             count += 1;
         }
         if count > 0 {
+            if let Some(mirrors) = &mut self.mirrors {
+                mirrors[1].copy(self.tx.side(), self.tx.hwcur(), count);
+            }
             self.tx.complete(at);
         }
         count
@@ -253,13 +292,21 @@ pub struct ThroughRx {
     /// Where frames go that the program forwards, if its port has host rings.
     forward: Option<Outlet>,
     counters: Arc<RingCounters>,
+    /// Copies for those who watch, if somebody can.
+    mirror: Option<Box<Mirror>>,
 }
 
 impl ThroughRx {
     /// `end` is the ring; `forward` is where frames go that the program forwards.
     pub fn new(end: RxEnd, (receiver, buffers): (Receiver, Buffers), forward: Option<Outlet>) -> ThroughRx {
         let posted = end.hwtail();
-        ThroughRx { end, receiver, buffers, posted, forward, counters: Arc::default() }
+        ThroughRx { end, receiver, buffers, posted, forward, counters: Arc::default(), mirror: None }
+    }
+
+    /// The same, which can be watched.
+    #[must_use]
+    pub fn mirrored(self, mirror: Mirror) -> Self {
+        ThroughRx { mirror: Some(Box::new(mirror)), ..self }
     }
 
     /// Counts on in counters that an earlier one had.
@@ -341,7 +388,7 @@ impl ThroughRx {
     /// Received buffers into slots, and the slots to the program.
     fn receive(&mut self) -> u32 {
         let count = self.receiver.rx.ready();
-        let (mut frames, mut bytes) = (0, 0);
+        let (mut frames, mut bytes, first) = (0, 0, self.end.hwtail());
         for _ in 0..count {
             let desc = self.receiver.rx.take();
             // A buffer that was posted, hence a slot that is not the program's.
@@ -356,6 +403,9 @@ impl ThroughRx {
         }
         if count > 0 {
             self.receiver.rx.release();
+            if let Some(mirror) = &mut self.mirror {
+                mirror.copy(self.end.side(), first, self.end.since(first));
+            }
             self.end.publish();
             self.counters.passed(frames, bytes);
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::RingSide;
 use netvale_mem::{PortMem, Region};
+use netvale_port::HdrLen;
 use netvale_port::ear::Ear;
 use rustix::io::Errno;
 
@@ -15,8 +16,10 @@ pub type Served = (RingSide, Arc<Doorbell>);
 pub struct Fresh<'a> {
     /// They and their buffers.
     pub mem: &'a Arc<PortMem>,
-    /// Bytes of virtio-net header before each frame.
-    pub hdr_len: u32,
+    /// Bytes of virtio-net header before each frame; may be changed while they run.
+    pub hdr_len: HdrLen,
+    /// With a header, the guest takes UDP that is to be cut into datagrams (USO), too.
+    pub uso: bool,
     /// Gives a ring (tx rings first) its status block and interrupt.
     pub of: &'a dyn Fn(usize, &RingSide) -> Result<Served, Errno>,
 }

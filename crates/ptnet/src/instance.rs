@@ -198,7 +198,7 @@ impl Instance {
             let wake = wake.map_err(|e| e.raw_os_error().map_or(Errno::MFILE, Errno::from_raw_os_error))?;
             Ok((side.clone(), Arc::new(wake)))
         };
-        self.backend.fill(&Fresh { mem: &mem, hdr_len, of: &of })?;
+        self.backend.fill(&Fresh { mem: &mem, hdr_len: hdr_len.into(), uso: true, of: &of })?;
         Ok(Running { binding, hdr_len })
     }
 

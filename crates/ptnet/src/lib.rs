@@ -21,6 +21,7 @@
 //! | [`instance`] | one guest's device: memory, doorbells, start and stop |
 //! | [`ivshmem`] | the server's side of QEMU's ivshmem protocol |
 //! | [`keep`] | what outlives the process |
+//! | [`machine`] | the memory that both published devices of a virtual machine show |
 //! | [`published`] | the devices that netmap published, by vfio-user |
 //! | [`vfio`] | their sockets |
 //! | [`port`] | a port: a socket, a thread, seats |
@@ -30,6 +31,7 @@ pub mod header;
 pub mod instance;
 pub mod ivshmem;
 pub mod keep;
+pub mod machine;
 pub mod passage;
 pub mod pipe;
 pub mod port;

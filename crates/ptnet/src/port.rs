@@ -18,7 +18,7 @@ use crate::header::Config;
 use crate::instance::Instance;
 use crate::ivshmem;
 use crate::keep::{self, Keeper};
-use crate::published::Machine;
+use crate::machine::Machine;
 use crate::vfio::{MemoryServer, PtnetServer, memory_path};
 
 /// Most rings in one direction.

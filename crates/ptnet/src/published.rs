@@ -5,16 +5,15 @@
 //! another way reads as zero and is not written.
 
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use netvale_abi::ptnet::published::{
     CREATE, DELETE, FEATURE_VNET_HDR, MEMORY_DEVICE, PTNET_DEVICE, VENDOR, memory, reg,
 };
-use netvale_mem::Region;
 use netvale_mem::csb::Csb;
-use netvale_mem::mapping::Pages;
-use netvale_mem::notify::Doorbell;
-use netvale_mem::region::{Binding, RingSide};
+use netvale_mem::notify::{Doorbell, arm};
+use netvale_mem::region::RingSide;
+use netvale_port::HdrLen;
 use netvale_vfio_user::config::{BarKind, ConfigSpace, Identity};
 use netvale_vfio_user::irqs::{KINDS, MSIX};
 use netvale_vfio_user::{Bar, Device, Host};
@@ -22,7 +21,8 @@ use rustix::io::Errno;
 
 use crate::backend::{Backend, Fresh};
 use crate::header::Config;
-use crate::instance::{InstanceError, shape, sizes};
+use crate::instance::InstanceError;
+use crate::machine::{Laid, Machine, Share};
 
 /// Bytes of registers.
 const REGISTERS: u64 = 256;
@@ -35,49 +35,6 @@ const VECTORS_SIZE: u64 = 4096;
 /// A status block.
 const CSB: u64 = 64;
 
-/// A virtual machine's memory, as long as one of its two devices is connected.
-#[derive(Default)]
-pub struct Machine {
-    shared: Mutex<Shared>,
-}
-
-#[derive(Default)]
-struct Shared {
-    region: Option<Arc<Region>>,
-    users: u32,
-    /// Number of the memory: another one for each virtual machine.
-    id: u32,
-}
-
-impl Machine {
-    fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The memory, made for whoever comes first, and its number.
-    fn join(&self, config: &Config) -> Result<(Arc<Region>, u32), InstanceError> {
-        let mut shared = self.lock();
-        let region = match &shared.region {
-            Some(region) => Arc::clone(region),
-            None => {
-                shared.id += 1;
-                Region::bar("netvale-ptnet", sizes(config), Pages::Ordinary)?
-            }
-        };
-        shared.users += 1;
-        shared.region = Some(Arc::clone(&region));
-        Ok((region, shared.id))
-    }
-
-    fn leave(&self) {
-        let mut shared = self.lock();
-        shared.users = shared.users.saturating_sub(1);
-        if shared.users == 0 {
-            shared.region = None;
-        }
-    }
-}
-
 /// Reads a register.
 fn give(value: u32, data: &mut [u8]) {
     if let Ok(data) = <&mut [u8; 4]>::try_from(data) {
@@ -88,9 +45,7 @@ fn give(value: u32, data: &mut [u8]) {
 /// The memory device.
 pub struct MemoryDevice {
     config: ConfigSpace,
-    machine: Arc<Machine>,
-    region: Arc<Region>,
-    id: u32,
+    share: Share,
 }
 
 impl MemoryDevice {
@@ -102,16 +57,16 @@ impl MemoryDevice {
     /// # Errors
     /// [`InstanceError`].
     pub fn new(config: &Config, machine: &Arc<Machine>) -> Result<MemoryDevice, InstanceError> {
-        let (region, id) = machine.join(config)?;
+        let share = Share::new(machine, config)?;
         let who = Identity { id: (VENDOR, MEMORY_DEVICE), class: (5, 0x80, 0), ..Identity::default() };
         let mut space = ConfigSpace::new(&who);
         space.bar(IO, BarKind::Ports, REGISTERS);
-        space.bar(MEMORY, BarKind::Memory, region.layout().total);
-        Ok(MemoryDevice { config: space, machine: Arc::clone(machine), region, id })
+        space.bar(MEMORY, BarKind::Memory, share.region.layout().total);
+        Ok(MemoryDevice { config: space, share })
     }
 
     fn register(&self, at: u64) -> u32 {
-        let layout = self.region.layout();
+        let layout = self.share.region.layout();
         let pools = [
             (layout.if_pool, layout.sizes.ifs),
             (layout.ring_pool, layout.sizes.rings),
@@ -120,7 +75,7 @@ impl MemoryDevice {
         match at {
             memory::SIZE_LOW => layout.total as u32,
             memory::SIZE_HIGH => (layout.total >> 32) as u32,
-            memory::ID => self.id,
+            memory::ID => self.share.number.into(),
             at if memory::POOLS.contains(&at) => {
                 let which = (at - memory::POOLS.start()) / 4;
                 let Some((offset, pool)) = pools.get((which / 3) as usize) else { return 0 };
@@ -128,12 +83,6 @@ impl MemoryDevice {
             }
             _ => 0,
         }
-    }
-}
-
-impl Drop for MemoryDevice {
-    fn drop(&mut self) {
-        self.machine.leave();
     }
 }
 
@@ -145,7 +94,10 @@ impl Device for MemoryDevice {
     fn bar(&self, number: usize) -> Bar<'_> {
         match number {
             IO => Bar { size: REGISTERS, memory: None },
-            MEMORY => Bar { size: self.region.layout().total, memory: self.region.fd().map(|fd| (fd, 0)) },
+            MEMORY => {
+                let region = &self.share.region;
+                Bar { size: region.layout().total, memory: region.fd().map(|fd| (fd, 0)) }
+            }
             _ => Bar::default(),
         }
     }
@@ -165,23 +117,25 @@ impl Device for MemoryDevice {
 pub type Tell = Box<dyn Fn(Option<u32>) + Send>;
 
 /// The ptnet device. Dropping it stops the rings.
+///
+/// It behaves as netmap's own host does towards a driver: whatever a driver reads in its probe function is valid from the beginning and stays so; the rings
+/// start with the first [`CREATE`]; an address of status blocks ends what ran with the old one.
 pub struct PtnetDevice {
     space: ConfigSpace,
     config: Config,
-    machine: Arc<Machine>,
-    region: Arc<Region>,
-    id: u32,
+    share: Share,
+    /// What the rings are: laid out anew whenever they stop, and before they start.
+    laid: Laid,
     backend: Arc<dyn Backend>,
     /// What workers ring, tx rings first: led to what the hypervisor gave.
     wakes: Vec<Arc<Doorbell>>,
     features: u32,
-    hdr_len: u32,
+    /// Of rings that run, too.
+    hdr_len: HdrLen,
     csb: [u32; 4],
     /// What came of the last command.
     result: u32,
-    nifp: u32,
-    /// The `netmap_if` of rings that run.
-    running: Option<Binding>,
+    running: bool,
     tell: Tell,
 }
 
@@ -205,7 +159,8 @@ impl PtnetDevice {
     ) -> Result<PtnetDevice, InstanceError> {
         let rings = config.tx_rings + config.rx_rings;
         let wakes = (0..rings).map(|_| Doorbell::new().map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
-        let (region, id) = machine.join(config)?;
+        let share = Share::new(machine, config)?;
+        let laid = Laid::new(&share.region, config)?;
         let who = Identity { id: (VENDOR, PTNET_DEVICE), class: (2, 0, 0), ..Identity::default() };
         let mut space = ConfigSpace::new(&who);
         space.bar(IO, BarKind::Ports, REGISTERS);
@@ -214,17 +169,15 @@ impl PtnetDevice {
         Ok(PtnetDevice {
             space,
             config: *config,
-            machine: Arc::clone(machine),
-            region,
-            id,
+            share,
+            laid,
             backend: Arc::clone(backend),
             wakes,
             features: 0,
-            hdr_len: 0,
+            hdr_len: HdrLen::default(),
             csb: [0; 4],
             result: 0,
-            nifp: 0,
-            running: None,
+            running: false,
             tell,
         })
     }
@@ -237,12 +190,12 @@ impl PtnetDevice {
             reg::CONTROL => self.result,
             reg::MAC_LOW => mac[2] << 24 | mac[3] << 16 | mac[4] << 8 | mac[5],
             reg::MAC_HIGH => mac[0] << 8 | mac[1],
-            reg::NIFP => self.nifp,
+            reg::NIFP => self.laid.nifp() as u32,
             reg::TX_RINGS => c.tx_rings,
             reg::RX_RINGS => c.rx_rings,
             reg::TX_SLOTS | reg::RX_SLOTS => c.slots,
-            reg::HEADER_LEN => self.hdr_len,
-            reg::MEMORY_ID => self.id,
+            reg::HEADER_LEN => self.hdr_len.get(),
+            reg::MEMORY_ID => self.share.number.into(),
             at if reg::CSB.contains(&at) => self.csb[((at - reg::CSB.start()) / 4) as usize],
             _ => 0,
         }
@@ -252,12 +205,31 @@ impl PtnetDevice {
         match at {
             reg::FEATURES => self.features = value & if self.config.vnet_hdr { FEATURE_VNET_HDR } else { 0 },
             reg::CONTROL => self.control(value, host),
-            reg::HEADER_LEN if value == 0 || (value == 12 && self.features & FEATURE_VNET_HDR != 0) => {
-                self.hdr_len = value;
-            }
-            at if reg::CSB.contains(&at) => self.csb[((at - reg::CSB.start()) / 4) as usize] = value,
+            reg::HEADER_LEN => self.set_header_len(value),
+            at if reg::CSB.contains(&at) => self.set_csb(((at - reg::CSB.start()) / 4) as usize, value),
             at if at >= reg::KICKS => self.kick((at - reg::KICKS) / 4),
             _ => {}
+        }
+    }
+
+    /// A length that there is not, or that is not offered, changes nothing: the driver reads it back. Rings that run follow.
+    fn set_header_len(&mut self, value: u32) {
+        if (value == 0 || self.config.vnet_hdr) && self.hdr_len.set(value) && self.running {
+            (self.tell)(Some(value));
+        }
+    }
+
+    /// The low half of an address comes last and makes it count: what runs with the old one ends.
+    fn set_csb(&mut self, half: usize, value: u32) {
+        if let Some(place) = self.csb.get_mut(half) {
+            *place = value;
+        }
+        let low = half % 2 == 1;
+        if low && self.running {
+            self.stop();
+        }
+        if low {
+            self.result = 0;
         }
     }
 
@@ -279,53 +251,64 @@ impl PtnetDevice {
         tracing::debug!(command, result = self.result, "ptnet control");
     }
 
-    /// Fresh rings, with the guest's status blocks.
+    /// Fresh rings, with the guest's status blocks. Those that run go on.
     fn start(&mut self, host: &Host) -> Result<(), Errno> {
-        self.stop();
-        let c = self.config;
-        self.region = self.region.renewed().map_err(|_| Errno::NOMEM)?;
-        let mem = Arc::new(self.region.port(shape(&c)).map_err(|_| Errno::NOMEM)?);
-        let binding = mem.bind("ptnet", 0..c.tx_rings, 0..c.rx_rings, 0).map_err(|_| Errno::NOMEM)?;
-        let csbs = (0..mem.tx.len() + mem.rx.len()).map(|i| self.csb(i, host)).collect::<Option<Vec<_>>>();
-        let csbs = csbs.ok_or(Errno::FAULT)?;
-        for (i, csb) in csbs.iter().enumerate() {
-            csb.reset(if i < mem.tx.len() { c.slots - 1 } else { 0 });
+        if self.running {
+            return Ok(());
         }
-        self.nifp = binding.nifp() as u32;
+        let c = self.config;
+        let csbs = (0..(c.tx_rings + c.rx_rings) as usize).map(|i| self.csb(i, host)).collect::<Option<Vec<_>>>();
+        let csbs = csbs.ok_or(Errno::NXIO)?;
+        self.laid = Laid::new(&self.share.region, &c).map_err(|_| Errno::NOMEM)?;
+        for (i, csb) in csbs.iter().enumerate() {
+            csb.reset(if i < self.laid.mem.tx.len() { c.slots - 1 } else { 0 });
+            // As netmap's host begins, and a driver that only ever waits for interrupts relies on it.
+            arm(csb.appl_need_kick());
+        }
         let of = |i: usize, side: &RingSide| {
             let (csb, wake) = csbs.get(i).zip(self.wakes.get(i)).ok_or(Errno::FAULT)?;
             Ok((RingSide { csb: csb.clone(), ..side.clone() }, Arc::clone(wake)))
         };
-        let filled = self.backend.fill(&Fresh { mem: &mem, hdr_len: self.hdr_len, of: &of });
-        filled.inspect_err(|why| {
+        let fresh = Fresh { mem: &self.laid.mem, hdr_len: self.hdr_len.clone(), uso: false, of: &of };
+        if let Err(why) = self.backend.fill(&fresh) {
             tracing::warn!(%why, "rings cannot be started");
-            self.backend.empty();
-        })?;
-        self.running = Some(binding);
-        (self.tell)(Some(self.hdr_len));
+            self.stop();
+            return Err(why);
+        }
+        self.running = true;
+        (self.tell)(Some(self.hdr_len.get()));
         Ok(())
     }
 
-    /// Status block of a ring, wherever the guest said; none if that is no memory of its.
+    /// Status block of a ring, wherever the guest said; none if it did not, or if that is no memory of its.
     fn csb(&self, ring: usize, host: &Host) -> Option<Csb> {
-        let at = |high: u32, low: u32| (u64::from(high) << 32 | u64::from(low)).checked_add(CSB * ring as u64);
+        let half = |high: u32, low: u32| {
+            let first = (u64::from(high) << 32 | u64::from(low)).checked_add(CSB * ring as u64)?;
+            host.dma.find(first, CSB).filter(|_| high | low != 0)
+        };
         let [gh_high, gh_low, hg_high, hg_low] = self.csb;
-        let atok = host.dma.find(at(gh_high, gh_low)?, CSB)?;
-        let ktoa = host.dma.find(at(hg_high, hg_low)?, CSB)?;
-        Csb::apart(atok, ktoa)
+        Csb::apart(half(gh_high, gh_low)?, half(hg_high, hg_low)?)
     }
 
+    /// Takes the rings away from the workers, and lays them out for the next driver: it looks at them before it starts them.
     fn stop(&mut self) {
+        self.halt();
+        match Laid::new(&self.share.region, &self.config) {
+            Ok(laid) => self.laid = laid,
+            Err(e) => tracing::warn!("the rings stay as the guest left them until they start: {e}"),
+        }
+    }
+
+    fn halt(&mut self) {
         self.backend.empty();
-        self.running = None;
+        self.running = false;
         (self.tell)(None);
     }
 }
 
 impl Drop for PtnetDevice {
     fn drop(&mut self) {
-        self.stop();
-        self.machine.leave();
+        self.halt();
     }
 }
 
@@ -369,7 +352,7 @@ impl Device for PtnetDevice {
     fn memory_changed(&mut self, host: &Host) {
         // Status blocks that are gone: mapped as long as the rings run, but no guest's any more.
         let rings = self.config.tx_rings + self.config.rx_rings;
-        if self.running.is_some() && (0..rings as usize).any(|i| self.csb(i, host).is_none()) {
+        if self.running && (0..rings as usize).any(|i| self.csb(i, host).is_none()) {
             tracing::info!("the memory with the status blocks was taken away: rings stopped");
             self.stop();
         }
@@ -377,6 +360,7 @@ impl Device for PtnetDevice {
 
     fn reset(&mut self, _host: &Host) {
         self.stop();
-        (self.features, self.hdr_len, self.csb, self.result, self.nifp) = (0, 0, [0; 4], 0, 0);
+        self.hdr_len.set(0);
+        (self.features, self.csb, self.result) = (0, [0; 4], 0);
     }
 }

@@ -235,18 +235,19 @@ impl Backend for Seats {
     }
 
     fn fill(&self, rings: &Fresh<'_>) -> Result<(), Errno> {
-        let (mem, hdr_len) = (rings.mem, rings.hdr_len);
+        let (mem, hdr_len) = (rings.mem, &rings.hdr_len);
         for (i, seat) in self.tx.iter().enumerate() {
             let (side, wake) = rings.tx(i)?;
             let host = HostTx::counted(side, wake, Arc::clone(&seat.kicks));
             // The seat knows what the guest rings: the ring's own bell stays mute.
             let (mute, counters) = (Doorbell::new()?, Arc::clone(&seat.counters));
-            seat.put(Some(RingIngress::new(Arc::clone(mem), host, mute, hdr_len, counters)));
+            seat.put(Some(RingIngress::new(Arc::clone(mem), host, mute, hdr_len.clone(), counters)));
         }
         for (i, seat) in self.rx.iter().enumerate() {
             let (side, wake) = rings.rx(i)?;
             let host = HostRx::new(side, wake);
-            seat.put(Some(RingEgress::new(Arc::clone(mem), host, hdr_len, Arc::clone(&seat.counters))));
+            let egress = RingEgress::new(Arc::clone(mem), host, hdr_len.clone(), Arc::clone(&seat.counters));
+            seat.put(Some(if rings.uso { egress } else { egress.without_uso() }));
         }
         Ok(())
     }

@@ -12,8 +12,9 @@ use netvale_vfio_user::session::Session;
 use crate::backend::Backend;
 use crate::header::Config;
 use crate::instance::InstanceError;
+use crate::machine::Machine;
 use crate::port::{PtnetState, RETRY, Shared};
-use crate::published::{Machine, MemoryDevice, PtnetDevice};
+use crate::published::{MemoryDevice, PtnetDevice};
 
 /// Where the memory device listens: beside the ptnet device.
 pub fn memory_path(path: &Path) -> PathBuf {

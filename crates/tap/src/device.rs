@@ -11,8 +11,8 @@ use crate::sys;
 
 /// Bytes of virtio-net header before each frame, in both directions.
 pub const HDR_LEN: usize = 12;
-/// Most queues of one device.
-pub const MAX_QUEUES: u32 = 16;
+/// Most queues of one device (the kernel's limit).
+pub const MAX_QUEUES: u32 = 256;
 
 /// `TUN_F_*` of linux/if_tun.h: what the kernel may leave to us.
 mod offload {
@@ -96,6 +96,15 @@ impl Tap {
         let tap = Tap { name, queues, uso };
         tap.configure(options)?;
         Ok(tap)
+    }
+
+    /// A program that chooses the queue of a frame that the stack sends, in place of the kernel's memory of flows.
+    ///
+    /// # Errors
+    /// [`TapError`].
+    pub fn steer(&self, program: &OwnedFd) -> Result<(), TapError> {
+        let failed = |source| TapError::Step { name: self.name.clone(), what: "choose queues", source };
+        self.queues.first().map_or(Ok(()), |queue| sys::set_steering(queue, program).map_err(failed))
     }
 
     /// Brings the interface up.

@@ -77,6 +77,12 @@ pub fn set_send_buffer(fd: impl AsFd, bytes: i32) -> Result<(), Errno> {
     with_int(fd.as_fd(), libc::TUNSETSNDBUF, bytes)
 }
 
+/// TUNSETSTEERINGEBPF: what chooses the queue.
+pub fn set_steering(fd: impl AsFd, program: impl AsFd) -> Result<(), Errno> {
+    const TUNSETSTEERINGEBPF: libc::Ioctl = 0x8004_54e0u32 as libc::Ioctl;
+    with_int(fd.as_fd(), TUNSETSTEERINGEBPF, program.as_fd().as_raw_fd())
+}
+
 /// SIOCSIFMTU, through any socket.
 pub fn set_mtu(socket: impl AsFd, name: &str, mtu: u32) -> Result<(), Errno> {
     let mut r = IfReq::new(name)?;

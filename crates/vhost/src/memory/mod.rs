@@ -182,7 +182,7 @@ impl GuestMemory {
     /// Whether a region's file was cut short behind our back: its bytes are lost.
     #[inline]
     pub fn is_damaged(&self) -> bool {
-        let losses = map::losses();
+        let losses = netvale_mem::watch::losses();
         losses != self.found_whole.load(Ordering::Relaxed) && self.look_for_damage(losses)
     }
 

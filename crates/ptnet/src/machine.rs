@@ -1,0 +1,154 @@
+//! A virtual machine's memory, which two devices show: the memory device, and the ptnet device whose rings lie in it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use netvale_mem::Region;
+use netvale_mem::mapping::Pages;
+use netvale_mem::region::Binding;
+use netvale_mem::{PortMem, RegionError};
+
+use crate::header::Config;
+use crate::instance::{InstanceError, shape, sizes};
+
+/// Numbers of memories that are in use. A guest with several ptnet devices finds the memory of each by its number, which its driver keeps in 16 bits: it must
+/// differ from port to port.
+static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { last: 0, used: BTreeSet::new() });
+
+struct Numbers {
+    last: u16,
+    used: BTreeSet<u16>,
+}
+
+impl Numbers {
+    /// The next one that nobody has; none of 65,535 is an error that no machine has the descriptors for.
+    fn take(&mut self) -> Option<u16> {
+        let next = (1..=u16::MAX).map(|k| self.last.wrapping_add(k)).find(|n| *n != 0 && !self.used.contains(n))?;
+        self.used.insert(next);
+        self.last = next;
+        Some(next)
+    }
+}
+
+/// A number, as long as somebody has it.
+struct Number(u16);
+
+impl Number {
+    fn new() -> Result<Number, InstanceError> {
+        let taken = lock(&NUMBERS).take();
+        let none = || InstanceError::Region(RegionError::Exhausted { what: "number for a memory", asked: 1, free: 0 });
+        taken.map(Number).ok_or_else(none)
+    }
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        lock(&NUMBERS).used.remove(&self.0);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A virtual machine's memory, as long as one of its two devices is connected.
+#[derive(Default)]
+pub struct Machine {
+    shared: Mutex<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    memory: Option<(Arc<Region>, Number)>,
+    users: u32,
+}
+
+/// A device's share of its machine's memory.
+pub(crate) struct Share {
+    machine: Arc<Machine>,
+    pub(crate) region: Arc<Region>,
+    /// Number of the memory.
+    pub(crate) number: u16,
+}
+
+impl Share {
+    /// A share of the memory, which is made for whoever comes first.
+    pub(crate) fn new(machine: &Arc<Machine>, config: &Config) -> Result<Share, InstanceError> {
+        let mut shared = lock(&machine.shared);
+        if shared.memory.is_none() {
+            let region = Region::bar("netvale-ptnet", sizes(config), Pages::Ordinary)?;
+            shared.memory = Some((region, Number::new()?));
+        }
+        let nothing = RegionError::Exhausted { what: "memory", asked: 1, free: 0 };
+        let (region, number) = shared.memory.as_ref().map(|(r, n)| (Arc::clone(r), n.0)).ok_or(nothing)?;
+        shared.users += 1;
+        Ok(Share { machine: Arc::clone(machine), region, number })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut shared = lock(&self.machine.shared);
+        shared.users = shared.users.saturating_sub(1);
+        if shared.users == 0 {
+            shared.memory = None;
+        }
+    }
+}
+
+/// Rings and their `netmap_if`, laid out in a machine's memory: at the same places each time, so that what a driver has computed once stays right.
+pub(crate) struct Laid {
+    pub(crate) mem: Arc<PortMem>,
+    binding: Binding,
+}
+
+impl Laid {
+    /// All of it afresh, whatever the guest made of it. Nobody uses what was there before.
+    pub(crate) fn new(region: &Region, c: &Config) -> Result<Laid, InstanceError> {
+        let mem = Arc::new(region.renewed()?.port(shape(c))?);
+        let binding = mem.bind("ptnet", 0..c.tx_rings, 0..c.rx_rings, 0)?;
+        Ok(Laid { mem, binding })
+    }
+
+    /// Offset of the `netmap_if`.
+    pub(crate) fn nifp(&self) -> u64 {
+        self.binding.nifp()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: numbers in use are not given twice, zero never, and those that were given back come round again.
+    #[test]
+    fn numbers() {
+        let mut numbers = Numbers { last: u16::MAX - 2, used: BTreeSet::from([1]) };
+        assert_eq!([(); 4].map(|()| numbers.take()), [u16::MAX - 1, u16::MAX, 2, 3].map(Some));
+        while numbers.take().is_some() {}
+        assert_eq!(numbers.used.len(), usize::from(u16::MAX));
+        numbers.used.remove(&7);
+        assert_eq!(numbers.take(), Some(7));
+    }
+
+    /// Objective: rings are laid out at the same places each time, also over nonsense.
+    #[test]
+    fn same_places() {
+        let config = Config { tx_rings: 2, rx_rings: 2, slots: 16, buf_size: 0, vnet_hdr: false, mac: [0; 6], mtu: 0 };
+        let share = Share::new(&Arc::default(), &config).unwrap();
+        let whole =
+            netvale_mem::words::Words::new(share.region.mapping(), 0, share.region.mapping().len() / 4).unwrap();
+        let pools = share.region.layout().buf_pool as usize / 4;
+        let picture = || {
+            let laid = Laid::new(&share.region, &config).unwrap();
+            let nifp = laid.nifp() as usize / 4;
+            // The offsets of the rings in the netmap_if: two each way, and two of the host's that are none.
+            let offsets = (0..6).map(|i| whole.load_wide(nifp + 14 + 2 * i)).collect::<Vec<_>>();
+            let slots = laid.mem.tx.iter().chain(&laid.mem.rx).map(|side| side.ring.slot_word(7).buf_idx);
+            (laid.nifp(), offsets, slots.collect::<Vec<_>>())
+        };
+        let before = picture();
+        (0..pools).for_each(|i| whole.store(i, !0));
+        assert_eq!(before, picture());
+    }
+}
