@@ -7,6 +7,8 @@
 //! More goes over the same connection: what somebody who got the descriptor from another process asks of the port on it
 //! ([`Holding`](crate::device::Holding)), and netmap's requests that are not an open ([`crate::device`]). A request may carry a socket of
 //! its own as `SCM_RIGHTS`: the answer goes there, so that several processes that share the connection do not read each other's answers.
+//! A request with [`FLAG_FILE`] carries two: that socket, then the client's file that a new region is to lie in ([`FileAsked`]).
+//! Bytes that are no message are answered by a refusal (`EPROTO`), and change nothing: the connection keeps what it holds.
 //!
 //! Integers are little-endian, unused bytes zero. Every message begins with magic and version, so that either side can say what is
 //! wrong with the other.
@@ -14,13 +16,17 @@
 use std::ops::Range;
 
 /// Length of an [`AttachRequest`] in bytes.
-pub const REQUEST_LEN: usize = 256;
+pub const REQUEST_LEN: usize = 272;
 /// Length of an [`AttachReply`] in bytes.
 pub const REPLY_LEN: usize = 512;
 /// Version of these messages.
 pub const ATTACH_VERSION: u16 = 1;
-/// Most rings of a port in both directions together: with two descriptors each and the memfd they fit one message (Linux: 253).
-pub const MAX_RINGS: usize = 64;
+/// Most rings that one client is bound to, in both directions together: with two descriptors each, the memory and the CSB arrays they fit one message (Linux: 253).
+pub const MAX_RINGS: usize = 125;
+/// Most descriptors that come with a reply.
+pub const MAX_FDS: usize = 2 + 2 * MAX_RINGS;
+/// Most rings of a port in both directions together.
+pub const MAX_PORT_RINGS: u32 = 1024;
 
 pub(crate) const REQUEST_MAGIC: u32 = u32::from_le_bytes(*b"NVrq");
 const REPLY_MAGIC: u32 = u32::from_le_bytes(*b"NVrp");
@@ -41,8 +47,16 @@ mod request {
     pub const PIPES: Range<usize> = 40..44;
     pub const POOLS: Range<usize> = 44..68;
     pub const NOTE: Range<usize> = 68..100;
+    pub const HOST_TX_RINGS: Range<usize> = 100..104;
+    pub const HOST_RX_RINGS: Range<usize> = 104..108;
     pub const MEM_ID: Range<usize> = 108..112;
+    /// 0: no offsets; else one more than their bits.
+    pub const OFFSET_BITS: Range<usize> = 112..116;
+    pub const MAX_OFFSET: Range<usize> = 116..120;
+    pub const INITIAL_OFFSET: Range<usize> = 120..124;
     pub const NAME: Range<usize> = 128..256;
+    pub const FILE_OFFSET: Range<usize> = 256..264;
+    pub const FILE_LEN: Range<usize> = 264..272;
 }
 
 /// Field places in an [`AttachReply`].
@@ -80,11 +94,15 @@ mod reply {
     pub const NUM_IFS: Range<usize> = 188..192;
     pub const NUM_RINGS: Range<usize> = 192..196;
     pub const ALONE: Range<usize> = 196..200;
-    pub const HOST_RINGS: Range<usize> = 200..204;
     pub const NIC_ENTRIES: Range<usize> = 204..208;
     pub const NIC_FLAGS: Range<usize> = 208..212;
     pub const NIC_IFINDEX: Range<usize> = 212..216;
     pub const NIC_MTU: Range<usize> = 216..220;
+    pub const MAX_OFFSET: Range<usize> = 220..224;
+    pub const PORT_FLAGS: Range<usize> = 224..228;
+    pub const HOST_TX_RINGS: Range<usize> = 236..240;
+    pub const HOST_RX_RINGS: Range<usize> = 240..244;
+    pub const FILE_OFFSET: Range<usize> = 244..252;
     pub const TEXT: Range<usize> = 256..512;
 }
 
@@ -97,6 +115,16 @@ pub const NIC_RESUMED: u32 = 4;
 /// Frames may take several buffers; said of sockets that are bound.
 pub const NIC_MULTI_BUFFER: u32 = 8;
 
+/// The rings are those of a switch's port: the client copies what its indirect slots point to.
+pub const PORT_OF_SWITCH: u32 = 1;
+/// In a refusal: what is wrong is what the request says of offsets.
+pub const OFFSETS_AT_FAULT: u32 = 2;
+/// The region lies in a file of the user's ([`FLAG_FILE`]), at [`AttachReply::file_offset`]; the CSB arrays lie in a memfd of their own, whose
+/// descriptor follows that file's.
+pub const IN_FILE: u32 = 4;
+/// In a refusal: what is wrong is the file. Without it the port could be had.
+pub const FILE_AT_FAULT: u32 = 8;
+
 /// The request wants the port to hold its senders back instead of dropping (a lossless receiver).
 pub const FLAG_LOSSLESS: u32 = 1;
 /// The request prefers huge pages for a new region.
@@ -108,7 +136,11 @@ pub const FLAG_SHARED: u32 = 4;
 pub const FLAG_NO_HEADER: u32 = 8;
 /// Rings in a region and nothing behind them (netmap's `NR_REG_NULL`).
 pub const FLAG_NULL: u32 = 16;
-const FLAGS: u32 = FLAG_LOSSLESS | FLAG_HUGE | FLAG_SHARED | FLAG_NO_HEADER | FLAG_NULL;
+/// The request came through netmap's API: netmap's defaults hold for numbers that are 0, and numbers out of range become the nearest.
+pub const FLAG_NETMAP: u32 = 256;
+/// The client's file comes with the request: see [`FileAsked`].
+pub const FLAG_FILE: u32 = 512;
+const FLAGS: u32 = FLAG_LOSSLESS | FLAG_HUGE | FLAG_SHARED | FLAG_NO_HEADER | FLAG_NULL | FLAG_NETMAP | FLAG_FILE;
 
 /// Bytes a client may leave with the daemon for whoever gets the connection after it, see [`AttachReply::note`].
 pub const NOTE_LEN: usize = 32;
@@ -122,6 +154,26 @@ pub struct Pools {
     pub rings: (u32, u32),
     /// Buffers.
     pub bufs: (u32, u32),
+}
+
+/// Where in a file of the client's a region is to lie: whole pages. A region of the same user's that lies there already is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileAsked {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// That frames begin at an offset in their buffers, kept in the slots' `ptr` (netmap.h, `nmreq_opt_offsets`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OffsetsAsked {
+    /// So many low bits of `ptr`; 0 for all 64.
+    pub bits: u32,
+    /// Largest offset, bytes.
+    pub max: u32,
+    /// Offset that all slots begin with, bytes.
+    pub initial: u32,
 }
 
 /// What a client asks for. Zero in a number means the daemon's default.
@@ -147,12 +199,20 @@ pub struct AttachRequest {
     pub hdr_len: u32,
     /// Pipes that are to find room in a new region.
     pub pipes: u32,
+    /// Host rings of an interface to send on, if nobody has it open.
+    pub host_tx_rings: u32,
+    /// Host rings of an interface to receive on, if nobody has it open.
+    pub host_rx_rings: u32,
     /// Number of the region to use; 0 leaves it to the name and the daemon.
     pub mem_id: u32,
     /// The pools of a new region.
     pub pools: Pools,
     /// Comes back in [`AttachReply::note`].
     pub note: [u8; NOTE_LEN],
+    /// Frames at offsets in their buffers.
+    pub offsets: Option<OffsetsAsked>,
+    /// The region is to lie in the file that comes with the request.
+    pub file: Option<FileAsked>,
 }
 
 /// What stands behind the rings.
@@ -163,6 +223,8 @@ pub enum Role {
     Switch,
     /// The other end of a pipe: the client moves slots itself. The peer's rings are at [`AttachReply::peer_csb_first`].
     Pipe,
+    /// A monitor: its rx rings are filled like a switch's port's, its tx rings take nothing.
+    Monitor,
 }
 
 mod device;
@@ -202,8 +264,10 @@ pub struct AttachReply {
     pub tx_rings: u32,
     /// Rx rings of the port, host rings included.
     pub rx_rings: u32,
-    /// How many of each direction's last rings are host rings.
-    pub host_rings: u32,
+    /// How many of the last tx rings are host rings.
+    pub host_tx_rings: u32,
+    /// How many of the last rx rings are host rings.
+    pub host_rx_rings: u32,
     /// Not 0: rings other than host rings are an interface's queues. Their two descriptors are the queue's AF_XDP socket, which has so many
     /// entries in each ring, and for rx rings where forwarded frames go, if [`NIC_FORWARDS`] says so.
     pub nic_entries: u32,
@@ -237,6 +301,12 @@ pub struct AttachReply {
     pub num_ifs: u32,
     /// Number of rings of the region.
     pub num_rings: u32,
+    /// Largest offset of the rings, if offsets were asked for.
+    pub max_offset: u32,
+    /// [`PORT_OF_SWITCH`], [`OFFSETS_AT_FAULT`], [`IN_FILE`], [`FILE_AT_FAULT`].
+    pub port_flags: u32,
+    /// With [`IN_FILE`]: where in the file the region begins.
+    pub file_offset: u64,
     /// Nobody else holds these rings: what an earlier holder left in them may be tidied.
     pub alone: bool,
 }
@@ -340,7 +410,19 @@ impl AttachRequest {
             w.u32(at..at + 4, v);
         }
         w.put(request::NOTE, &self.note);
+        w.u32(request::HOST_TX_RINGS, self.host_tx_rings);
+        w.u32(request::HOST_RX_RINGS, self.host_rx_rings);
         w.u32(request::MEM_ID, self.mem_id);
+        if let Some(o) = &self.offsets {
+            w.u32(request::OFFSET_BITS, o.bits.saturating_add(1));
+            w.u32(request::MAX_OFFSET, o.max);
+            w.u32(request::INITIAL_OFFSET, o.initial);
+        }
+        if let Some(file) = &self.file {
+            w.u32(request::FLAGS, self.flags | FLAG_FILE);
+            w.u64(request::FILE_OFFSET, file.offset);
+            w.u64(request::FILE_LEN, file.len);
+        }
         w.text(request::NAME, &self.name);
         m
     }
@@ -366,7 +448,7 @@ impl AttachRequest {
         };
         Ok(AttachRequest {
             name: r.text(request::NAME)?,
-            flags,
+            flags: flags & !FLAG_FILE,
             tx_rings: r.u32(request::TX_RINGS),
             rx_rings: r.u32(request::RX_RINGS),
             tx_slots: r.u32(request::TX_SLOTS),
@@ -376,8 +458,17 @@ impl AttachRequest {
             hdr_len,
             pipes: r.u32(request::PIPES),
             pools: Pools { ifs: pool(0), rings: pool(1), bufs: pool(2) },
+            host_tx_rings: r.u32(request::HOST_TX_RINGS),
+            host_rx_rings: r.u32(request::HOST_RX_RINGS),
             mem_id: r.u32(request::MEM_ID),
             note: r.bytes(request::NOTE),
+            file: (flags & FLAG_FILE != 0)
+                .then(|| FileAsked { offset: r.u64(request::FILE_OFFSET), len: r.u64(request::FILE_LEN) }),
+            offsets: r.u32(request::OFFSET_BITS).checked_sub(1).map(|bits| OffsetsAsked {
+                bits,
+                max: r.u32(request::MAX_OFFSET),
+                initial: r.u32(request::INITIAL_OFFSET),
+            }),
         })
     }
 }
@@ -388,9 +479,13 @@ impl AttachReply {
         AttachReply { status, text: text.into(), ..Self::default() }
     }
 
-    /// Descriptors that come with it: the region, then doorbell and wake-up of each bound ring, tx rings first.
+    /// Descriptors that come with it: the region, the CSB arrays if they lie apart ([`IN_FILE`]), then doorbell and wake-up of each bound ring, tx rings first.
     pub fn num_fds(&self) -> usize {
-        if self.status != 0 { 0 } else { 1 + 2 * (self.tx_bound.len() + self.rx_bound.len()) }
+        if self.status != 0 {
+            0
+        } else {
+            1 + usize::from(self.port_flags & IN_FILE != 0) + 2 * (self.tx_bound.len() + self.rx_bound.len())
+        }
     }
 
     /// The message.
@@ -409,6 +504,7 @@ impl AttachReply {
             (reply::RING_POOL, self.ring_pool),
             (reply::BUF_POOL, self.buf_pool),
             (reply::IF_POOL, self.if_pool),
+            (reply::FILE_OFFSET, self.file_offset),
         ] {
             w.u64(at, v);
         }
@@ -433,11 +529,14 @@ impl AttachReply {
             (reply::NUM_IFS, self.num_ifs),
             (reply::NUM_RINGS, self.num_rings),
             (reply::ALONE, self.alone.into()),
-            (reply::HOST_RINGS, self.host_rings),
+            (reply::HOST_TX_RINGS, self.host_tx_rings),
+            (reply::HOST_RX_RINGS, self.host_rx_rings),
             (reply::NIC_ENTRIES, self.nic_entries),
             (reply::NIC_FLAGS, self.nic_flags),
             (reply::NIC_IFINDEX, self.nic_ifindex),
             (reply::NIC_MTU, self.nic_mtu),
+            (reply::MAX_OFFSET, self.max_offset),
+            (reply::PORT_FLAGS, self.port_flags),
         ] {
             w.u32(at, v);
         }
@@ -456,10 +555,11 @@ impl AttachReply {
         let role = match r.u16(reply::ROLE) {
             0 => Role::Switch,
             1 => Role::Pipe,
+            2 => Role::Monitor,
             _ => return Err(BadMessage::Field("role")),
         };
         let (tx_rings, rx_rings) = (r.u32(reply::TX_RINGS), r.u32(reply::RX_RINGS));
-        if u64::from(tx_rings) + u64::from(rx_rings) > MAX_RINGS as u64 {
+        if tx_rings.saturating_add(rx_rings) > MAX_PORT_RINGS {
             return Err(BadMessage::Field("number of rings"));
         }
         let bound = |first, count, rings| {
@@ -470,6 +570,11 @@ impl AttachReply {
                 .map(|end| first..end)
                 .ok_or(BadMessage::Field("bound rings"))
         };
+        let (tx_bound, rx_bound) =
+            (bound(reply::TX_FIRST, reply::TX_BOUND, tx_rings)?, bound(reply::RX_FIRST, reply::RX_BOUND, rx_rings)?);
+        if tx_bound.len() + rx_bound.len() > MAX_RINGS {
+            return Err(BadMessage::Field("number of bound rings"));
+        }
         Ok(AttachReply {
             status: r.u32(reply::STATUS) as i32,
             text: r.text(reply::TEXT)?,
@@ -492,19 +597,23 @@ impl AttachReply {
             extra_bufs: r.u32(reply::EXTRA_BUFS),
             hdr_len: r.u32(reply::HDR_LEN),
             mem_id: r.u32(reply::MEM_ID),
-            tx_bound: bound(reply::TX_FIRST, reply::TX_BOUND, tx_rings)?,
-            rx_bound: bound(reply::RX_FIRST, reply::RX_BOUND, rx_rings)?,
+            tx_bound,
+            rx_bound,
             note: r.bytes(reply::NOTE),
             if_pool: r.u64(reply::IF_POOL),
             if_size: r.u32(reply::IF_SIZE),
             num_ifs: r.u32(reply::NUM_IFS),
             num_rings: r.u32(reply::NUM_RINGS),
             alone: r.u32(reply::ALONE) != 0,
-            host_rings: r.u32(reply::HOST_RINGS).min(tx_rings).min(rx_rings),
+            host_tx_rings: r.u32(reply::HOST_TX_RINGS).min(tx_rings),
+            host_rx_rings: r.u32(reply::HOST_RX_RINGS).min(rx_rings),
             nic_entries: r.u32(reply::NIC_ENTRIES),
             nic_flags: r.u32(reply::NIC_FLAGS),
             nic_ifindex: r.u32(reply::NIC_IFINDEX),
             nic_mtu: r.u32(reply::NIC_MTU),
+            max_offset: r.u32(reply::MAX_OFFSET),
+            port_flags: r.u32(reply::PORT_FLAGS),
+            file_offset: r.u64(reply::FILE_OFFSET),
         })
     }
 }

@@ -4,38 +4,75 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use netvale_control::attach::{AttachReply, AttachRequest, MAX_RINGS, REQUEST_LEN};
-use netvale_control::device::{DeviceReply, DeviceRequest, Holding, MessageKind};
+use netvale_control::attach::{
+    AttachReply, AttachRequest, BadMessage, FILE_AT_FAULT, MAX_FDS, OFFSETS_AT_FAULT, REQUEST_LEN,
+};
+use netvale_control::device::{DeviceRequest, Holding, MessageKind};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
 };
 
+use crate::brought::Brought;
 use crate::refusal::Refusal;
 use crate::server::Held;
 use crate::state::{Caller, State};
 
 /// One message of a client. Returns whether to keep the connection.
+///
+/// What is no message of ours costs nobody a port: a program may have written to a descriptor that it takes for something else. It is refused,
+/// if anybody reads that, and the connection stays.
 pub(crate) fn serve(state: &mut State, fd: &OwnedFd, holds: &mut Option<Held>, caller: Caller) -> bool {
     let mut bytes = [0u8; REQUEST_LEN + 1];
-    let (got, answer_to) = match receive(fd, &mut bytes) {
-        Ok((0, _)) => return false,
+    let (got, answer_to, file) = match receive(fd, &mut bytes) {
+        // A message without a byte looks like the end.
+        Ok((0, ..)) if has_hung_up(fd) => return false,
         Ok(got) => got,
         Err(Errno::AGAIN | Errno::INTR) => return true,
         Err(_) => return false,
     };
     let message = bytes.get(..got).unwrap_or(&[]);
     let to = answer_to.as_ref().unwrap_or(fd);
-    match MessageKind::of(message) {
-        MessageKind::Attach => open(state, to, message, holds, caller),
-        MessageKind::Holding => holding(state, to, message, holds, caller),
-        MessageKind::Device => device(state, to, message, caller),
+    match Message::decode(message) {
+        Ok(Message::Attach(request)) => open(state, to, (&request, file), holds, caller),
+        Ok(Message::Holding(which)) => holding(state, to, which, holds, caller),
+        Ok(Message::Device(request)) => send(to, &state.device_request(&request, caller).encode(), &[]),
+        Err(bad) => {
+            tracing::warn!(uid = caller.uid, pid = caller.pid, "refused, and the connection stays as it was: {bad}");
+            send_reply(to, &AttachReply::refusal(Errno::PROTO.raw_os_error(), bad.to_string()), &[]);
+            true
+        }
     }
 }
 
-/// A message and the socket its answer is to go to, if one came with it.
-fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<(usize, Option<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+/// A message that is one of ours.
+enum Message {
+    Attach(AttachRequest),
+    Holding(Holding),
+    Device(Box<DeviceRequest>),
+}
+
+impl Message {
+    fn decode(bytes: &[u8]) -> Result<Message, BadMessage> {
+        Ok(match MessageKind::of(bytes) {
+            MessageKind::Attach => Message::Attach(AttachRequest::decode(bytes)?),
+            MessageKind::Holding => Message::Holding(Holding::decode(bytes)?),
+            MessageKind::Device => Message::Device(Box::new(DeviceRequest::decode(bytes)?)),
+        })
+    }
+}
+
+fn has_hung_up(fd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::RDHUP)];
+    let nothing = Timespec { tv_sec: 0, tv_nsec: 0 };
+    !matches!(poll(&mut fds, Some(&nothing)), Ok(0))
+}
+
+/// A message and what came with it: the socket its answer is to go to, and a file.
+fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<(usize, Option<OwnedFd>, Option<Brought>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let got = rustix::net::recvmsg(fd, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
@@ -43,19 +80,29 @@ fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<(usize, Option<
         .drain()
         .filter_map(|m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None })
         .flatten();
-    Ok((got.bytes, fds.next()))
+    // Any other descriptor in its place might keep us waiting when it is closed.
+    let is_ours = |fd: &OwnedFd| rustix::net::sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX);
+    let answer_to = match fds.next() {
+        Some(fd) if !is_ours(&fd) => {
+            drop(Brought::new(fd));
+            None
+        }
+        fd => fd,
+    };
+    Ok((got.bytes, answer_to, fds.next().map(Brought::new)))
 }
 
-fn open(state: &mut State, to: &OwnedFd, message: &[u8], holds: &mut Option<Held>, caller: Caller) -> bool {
-    let opened =
-        AttachRequest::decode(message).map_err(|e| Refusal::new(Errno::PROTO, e.to_string())).and_then(|request| {
-            match holds {
-                Some(_) => {
-                    Err(Refusal::new(Errno::BUSY, "this connection holds a port already: open another connection"))
-                }
-                None => state.open(&request, caller).map(|opened| (opened, request.note)),
-            }
-        });
+fn open(
+    state: &mut State,
+    to: &OwnedFd,
+    (request, file): (&AttachRequest, Option<Brought>),
+    holds: &mut Option<Held>,
+    caller: Caller,
+) -> bool {
+    let opened = match holds {
+        Some(_) => Err(Refusal::new(Errno::BUSY, "this connection holds a port already: open another connection")),
+        None => state.open_in(request, file, caller).map(|opened| (opened, request.note)),
+    };
     match opened {
         Ok(((mut reply, fds, attachment), note)) => {
             reply.note = note;
@@ -68,19 +115,20 @@ fn open(state: &mut State, to: &OwnedFd, message: &[u8], holds: &mut Option<Held
         }
         Err(refusal) => {
             tracing::info!(uid = caller.uid, pid = caller.pid, "refused: {refusal}");
-            send_reply(to, &AttachReply::refusal(refusal.errno, refusal.text), &[])
+            let port_flags = if refusal.offsets_at_fault { OFFSETS_AT_FAULT } else { 0 }
+                | if refusal.file_at_fault { FILE_AT_FAULT } else { 0 };
+            send_reply(to, &AttachReply { port_flags, ..AttachReply::refusal(refusal.errno, refusal.text) }, &[])
         }
     }
 }
 
-fn holding(state: &mut State, to: &OwnedFd, message: &[u8], holds: &mut Option<Held>, caller: Caller) -> bool {
+fn holding(state: &mut State, to: &OwnedFd, which: Holding, holds: &mut Option<Held>, caller: Caller) -> bool {
     let nothing = || Refusal::new(Errno::NXIO, "this connection holds no port");
-    let done = match Holding::decode(message) {
-        Err(e) => Err(Refusal::new(Errno::PROTO, e.to_string())),
-        Ok(Holding::Resume) => holds.as_ref().ok_or_else(nothing).and_then(|held| {
+    let done = match which {
+        Holding::Resume => holds.as_ref().ok_or_else(nothing).and_then(|held| {
             state.describe(&held.attachment).map(|(reply, fds)| (AttachReply { note: held.note, ..reply }, fds))
         }),
-        Ok(Holding::Release) => holds.take().ok_or_else(nothing).map(|held| {
+        Holding::Release => holds.take().ok_or_else(nothing).map(|held| {
             state.close(held.attachment, caller.client);
             (AttachReply::default(), Vec::new())
         }),
@@ -91,22 +139,13 @@ fn holding(state: &mut State, to: &OwnedFd, message: &[u8], holds: &mut Option<H
     }
 }
 
-fn device(state: &mut State, to: &OwnedFd, message: &[u8], caller: Caller) -> bool {
-    let reply = match DeviceRequest::decode(message) {
-        Ok(request) => state.device_request(&request, caller),
-        // What is not even a request is answered by an empty one.
-        Err(_) => DeviceReply { status: Errno::PROTO.raw_os_error(), ..DeviceReply::default() },
-    };
-    send(to, &reply.encode(), &[])
-}
-
 fn send_reply(to: &OwnedFd, reply: &AttachReply, fds: &[OwnedFd]) -> bool {
     send(to, &reply.encode(), fds)
 }
 
 fn send(to: &OwnedFd, message: &[u8], fds: &[OwnedFd]) -> bool {
     let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1 + 2 * MAX_RINGS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !borrowed.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&borrowed)) {
         return false;

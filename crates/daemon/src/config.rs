@@ -23,6 +23,8 @@ pub struct Config {
     pub workers: Vec<Option<usize>>,
     /// When workers sleep.
     pub polling: Polling,
+    /// Priority of the workers among real-time threads (`SCHED_FIFO`); none: they are ordinary threads.
+    pub rt_priority: Option<u8>,
     /// Who may connect.
     pub sockets: SocketAccess,
     /// Capabilities dropped, seccomp and Landlock on.
@@ -135,6 +137,9 @@ pub struct File {
     /// `poll-always`: never sleep.
     #[serde(rename = "poll-always", default)]
     pub poll_always: bool,
+    /// `rt-priority`: workers run at this real-time priority, 1 to 99.
+    #[serde(rename = "rt-priority")]
+    pub rt_priority: Option<u64>,
     /// `sandbox`: on unless false.
     pub sandbox: Option<bool>,
     /// `allow-dirs`: directories that stay reachable in the sandbox.
@@ -239,6 +244,7 @@ impl File {
                 (false, None) => Polling::Spin(DEFAULT_SPIN),
                 (false, Some(us)) => Polling::Spin(Duration::from_micros(us.min(10_000_000))),
             },
+            rt_priority: self.rt_priority.map(|p| within("rt-priority", p, 1, 99)).transpose()?.map(|p| p as u8),
             sockets: sockets(self.sockets.unwrap_or_default())?,
             sandbox: self.sandbox.unwrap_or(true),
             allow_dirs: self.allow_dirs,
@@ -300,6 +306,7 @@ mod tests {
             cpus = [1, 2]
             workers = 3
             spin-us = 0
+            rt-priority = 20
             [sockets]
             group = "netvale"
             mode = "0666"
@@ -312,7 +319,7 @@ mod tests {
         "#;
         let c = File::parse(text).unwrap().into_config().unwrap();
         assert_eq!(c.workers, [Some(1), Some(2), Some(1)]);
-        assert_eq!(c.polling, Polling::Spin(Duration::ZERO));
+        assert_eq!((c.polling, c.rt_priority), (Polling::Spin(Duration::ZERO), Some(20)));
         assert_eq!((c.sockets.mode, c.ageing.as_secs(), c.ports[0].mtu), (Some(0o666), 10, Some(9000)));
     }
 
@@ -324,6 +331,8 @@ mod tests {
         assert!(File::parse("[[port]]\nswitch='vale0'\nport='a'\nvelocity=1").is_err());
         assert!(File::parse("workers = 0").unwrap().into_config().is_err());
         assert!(File::parse("workers = 1000").unwrap().into_config().is_err());
+        assert!(File::parse("rt-priority = 0").unwrap().into_config().is_err());
+        assert!(File::parse("rt-priority = 100").unwrap().into_config().is_err());
         assert!(File::parse("cpus = []").unwrap().into_config().is_err());
         assert!(File::parse("[switch]\nageing-s = 0").unwrap().into_config().is_err());
         assert!(parse_mode("9").is_err() && parse_mode("7777").is_err() && parse_mode("0660").is_ok());

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use netvale_control::types::{AttachParams, PortKind, PortOptions};
 use netvale_e1000::driver::port::DriverPort;
 use netvale_e1000::port::E1000Port;
-use netvale_nic::stack::Stack;
+use netvale_nic::Nic;
+use netvale_nic::stack::OpenRing;
 use netvale_port::{Egress, Ingress};
 use netvale_ptnet::port::PtnetPort;
 use netvale_tap::{Tap, TapEgress, TapError, TapIngress, TapOptions};
@@ -15,6 +16,7 @@ use rustix::io::Errno;
 
 use crate::StartError;
 use crate::captures::Files;
+use crate::joints::Joined;
 use crate::refusal::Refusal;
 use crate::state::{Caller, NewPort, State};
 use crate::{e1000s, ptnets, vhosts};
@@ -38,8 +40,12 @@ pub struct Device {
     pub e1000: Option<E1000Port>,
     /// A driver of an e1000.
     pub e1000_driver: Option<DriverPort>,
+    /// An interface.
+    pub nic: Option<Arc<Nic>>,
     /// The stack behind an interface.
-    pub stack: Option<Arc<Stack>>,
+    pub stack: Option<OpenRing>,
+    /// A persistent port that is on another switch.
+    pub joined: Option<Joined>,
 }
 
 impl Device {

@@ -6,6 +6,8 @@
 //! | [`server`] | the main thread: sockets, signals, ageing |
 //! | [`open`] | opening ports for local clients |
 //! | [`netmap`] | netmap's control requests |
+//! | `persistent` | ports that stay, on a switch or not |
+//! | `joints` | such a port on two switches |
 //! | [`holders`] | who holds a ring |
 //! | [`rpc`] | the control protocol's methods |
 //! | [`state`] | switches, ports, pipes, regions |
@@ -15,21 +17,29 @@
 //! | [`sandbox`] | capabilities, seccomp, Landlock |
 
 mod attach;
+mod brought;
 pub mod captures;
 pub mod config;
 pub mod devices;
 mod e1000s;
 pub mod holders;
 pub mod inspect;
+mod joints;
 mod keep;
 mod local_port;
+mod mirrors;
+mod monitors;
 pub mod netmap;
+mod nic_facts;
 mod nic_port;
 pub mod nics;
+mod offsets;
 pub mod open;
 mod passed;
+mod persistent;
 pub mod pipes;
 mod ptnets;
+mod realtime;
 pub mod refusal;
 pub mod rings;
 pub mod rpc;
@@ -70,6 +80,17 @@ pub enum StartError {
         /// Why not.
         refusal: refusal::Refusal,
     },
+    /// Workers at a real-time priority.
+    #[error(
+        "workers cannot run at real-time priority {priority}: {source}; run the daemon as root, or with CAP_SYS_NICE or a limit (ulimit -r) of \
+         at least {priority}"
+    )]
+    RealTime {
+        /// The priority.
+        priority: u8,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
     /// The sandbox.
     #[error("the sandbox cannot be put on: {0}; --no-sandbox runs without")]
     Sandbox(#[from] sandbox::SandboxError),
@@ -95,11 +116,15 @@ pub fn run(config: Config) -> Result<(), StartError> {
         control: sockets::listen(&control, SocketType::STREAM, &config.sockets)?,
         signal,
     };
+    let real_time = realtime::RealTime::begin(config.rt_priority)
+        .map_err(|source| StartError::RealTime { priority: config.rt_priority.unwrap_or_default(), source })?;
     if config.sandbox {
         sandbox::enter(&dir, &[&config.allow_dirs[..], &captures::configured_folders(&config)].concat())?;
     }
     watch::start()?;
     let mut state = State::new(config)?;
+    // The workers are there.
+    drop(real_time);
     state.attach_configured()?;
     let server = Server::new(state, listeners)?;
     tracing::info!("ready in {}", dir.display());

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
-use netvale_control::attach::AttachReply;
+use netvale_control::attach::{AttachReply, PORT_OF_SWITCH};
 use netvale_mem::region::Binding;
 use netvale_portspec::{Directions, PortSpec, Rings as RingsSpec};
 use rustix::io::Errno;
@@ -69,9 +69,21 @@ impl LocalPort {
         (tx, rx): (&Range<u32>, &Range<u32>),
         extra: u32,
     ) -> Result<(AttachReply, Vec<OwnedFd>, Binding), Refusal> {
-        let binding = self.rings.mem.bind(full, tx.clone(), rx.clone(), extra)?;
-        let (reply, fds) = self.rings.reply(binding.nifp(), binding.extra_bufs(), tx.clone(), rx.clone())?;
+        let name = full.strip_prefix("netmap:").unwrap_or(full);
+        let binding = self.rings.mem.bind(name, tx.clone(), rx.clone(), extra)?;
+        let (reply, fds) = self.reply(&binding, tx, rx)?;
         Ok((reply, fds, binding))
+    }
+
+    /// What a client that is bound to these rings is told, and the descriptors that go with it.
+    pub(crate) fn reply(
+        &self,
+        binding: &Binding,
+        tx: &Range<u32>,
+        rx: &Range<u32>,
+    ) -> Result<(AttachReply, Vec<OwnedFd>), Refusal> {
+        let (reply, fds) = self.rings.reply(binding.nifp(), binding.extra_bufs(), tx.clone(), rx.clone())?;
+        Ok((AttachReply { port_flags: reply.port_flags | PORT_OF_SWITCH, ..reply }, fds))
     }
 
     /// Whether no ring that this client holds is held by another one.

@@ -9,45 +9,36 @@ use netvale_abi::nmreq::{
     NETMAP_POLLING_MODE_MULTI_CPU, NETMAP_POLLING_MODE_SINGLE_CPU, NETMAP_REQ_POOLS_INFO_GET, NETMAP_REQ_PORT_HDR_GET,
     NETMAP_REQ_PORT_HDR_SET, NETMAP_REQ_PORT_INFO_GET, NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DELIF,
     NETMAP_REQ_VALE_DETACH, NETMAP_REQ_VALE_LIST, NETMAP_REQ_VALE_NEWIF, NETMAP_REQ_VALE_POLLING_DISABLE,
-    NETMAP_REQ_VALE_POLLING_ENABLE, NR_REG_NIC_SW, NmreqPoolsInfo, NmreqPortHdr, NmreqPortInfoGet, NmreqRegister,
-    NmreqValeAttach, NmreqValeDetach, NmreqValeList, NmreqValeNewif, NmreqValePolling,
+    NETMAP_REQ_VALE_POLLING_ENABLE, NmreqPoolsInfo, NmreqPortHdr, NmreqPortInfoGet, NmreqValeList, NmreqValePolling,
 };
-use netvale_control::attach::AttachRequest;
+use netvale_control::attach::{AttachRequest, FLAG_NETMAP, Pools};
 use netvale_control::device::{BODY_LEN, DeviceReply, DeviceRequest};
 use netvale_mem::{Layout, PortShape, Region};
 use netvale_portspec::{Base, Conf, PortName};
 use rustix::io::Errno;
 
+use crate::joints::turned;
 use crate::open::{Attachment, Opened};
 use crate::refusal::Refusal;
 use crate::rings::Rings;
 use crate::sizes::Sizes;
-use crate::state::{Caller, Kind, PortRecord, State};
-
-/// A persistent VALE port made by `NETMAP_REQ_VALE_NEWIF`, on a switch or not.
-pub struct NewIf {
-    /// How it is to be made when it comes to a switch.
-    request: AttachRequest,
-    uid: u32,
-    /// Its full name while it is on a switch.
-    attached: Option<String>,
-}
+use crate::state::{COMMON_REGION, Caller, Kind, PortRecord, State};
 
 fn refuse<T>(errno: Errno, text: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal::new(errno, text))
 }
 
 /// A request's body.
-struct Body([u8; BODY_LEN]);
+pub(crate) struct Body([u8; BODY_LEN]);
 
 impl Body {
     fn get<const N: usize>(&self, at: usize) -> [u8; N] {
         self.0.get(at..at + N).and_then(|b| b.try_into().ok()).unwrap_or([0; N])
     }
-    fn u16(&self, at: usize) -> u16 {
+    pub(crate) fn u16(&self, at: usize) -> u16 {
         u16::from_le_bytes(self.get(at))
     }
-    fn u32(&self, at: usize) -> u32 {
+    pub(crate) fn u32(&self, at: usize) -> u32 {
         u32::from_le_bytes(self.get(at))
     }
     fn put<const N: usize>(&mut self, at: usize, bytes: [u8; N]) {
@@ -55,10 +46,10 @@ impl Body {
             place.copy_from_slice(&bytes);
         }
     }
-    fn put16(&mut self, at: usize, v: u32) {
+    pub(crate) fn put16(&mut self, at: usize, v: u32) {
         self.put(at, u16::try_from(v).unwrap_or(u16::MAX).to_le_bytes());
     }
-    fn put32(&mut self, at: usize, v: u32) {
+    pub(crate) fn put32(&mut self, at: usize, v: u32) {
         self.put(at, v.to_le_bytes());
     }
     fn put64(&mut self, at: usize, v: u64) {
@@ -67,11 +58,14 @@ impl Body {
 }
 
 /// What is told of a port, made or not.
-struct Facts {
-    shape: PortShape,
-    layout: Layout,
+pub(crate) struct Facts {
+    /// Its rings, host rings included.
+    pub(crate) shape: PortShape,
+    /// How many of the last tx and rx rings are host rings.
+    pub(crate) host: (u32, u32),
+    pub(crate) layout: Layout,
     /// 0 for a port that is not made yet: it will get a region of its own.
-    mem_id: u32,
+    pub(crate) mem_id: u32,
 }
 
 impl State {
@@ -110,51 +104,89 @@ impl State {
     fn facts(&mut self, name: &str, request: &AttachRequest, caller: Caller) -> Result<Facts, Refusal> {
         let parsed = PortName::parse(name).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
         let wanted = Sizes::new(request, &Conf::default())?;
-        if let Some(rings) = self.ports.get(&parsed.to_string()).and_then(PortRecord::rings) {
-            return Ok(Facts { shape: rings.mem.shape(), layout: *rings.mem.region().layout(), mem_id: rings.mem_id });
+        if let Some(rings) = self.ports.get(self.place_of(&parsed.to_string())).and_then(PortRecord::rings) {
+            let layout = *rings.mem.region().layout();
+            return Ok(Facts { shape: rings.mem.shape(), host: (0, 0), layout, mem_id: rings.mem_id });
+        }
+        let joined = self.ports.get(&parsed.to_string()).and_then(PortRecord::joined);
+        if let Some(rings) = joined.and_then(|j| self.ports.get(&self.own_place(&j.port)?)?.rings()) {
+            let (layout, shape) = (*rings.mem.region().layout(), turned(rings.mem.shape()));
+            return Ok(Facts { shape, host: (0, 0), layout, mem_id: rings.mem_id });
+        }
+        let on_switch = self.ports.get(&parsed.to_string()).and_then(PortRecord::interface);
+        if let Some(ifname) = on_switch.map(|interface| interface.name.clone()) {
+            return self.interface_facts(&ifname, request, caller);
         }
         let region = match (parsed.pipe(), parsed.base()) {
             (Some(_), base) => self.region_of(&parsed.to_string()).or_else(|| self.region_of(&base.to_string())),
-            (None, Base::Netmap { ifname }) if !self.newifs.contains_key(ifname.as_str()) => {
-                return refuse(Errno::NXIO, format!("there is no interface {ifname}"));
+            (None, Base::Netmap { ifname }) => {
+                return self.interface_facts(ifname.as_str(), request, caller);
             }
-            _ => None,
+            (None, Base::Vale { port, .. }) => {
+                self.refuse_interface_name(name, port.as_str())?;
+                self.check_name_free(port.as_str())?;
+                None
+            }
         };
         let region = region.or((request.mem_id != 0).then_some(request.mem_id));
         let Some(id) = region else {
             return Ok(Facts {
                 shape: wanted.shape,
+                host: (0, 0),
                 layout: Layout::new(wanted.region()).map_err(|e| Refusal::from(netvale_mem::RegionError::from(e)))?,
                 mem_id: 0,
             });
         };
-        Ok(Facts { shape: wanted.shape, layout: *self.region(id, caller.uid)?.layout(), mem_id: id })
+        Ok(Facts { shape: wanted.shape, host: (0, 0), layout: *self.region(id, caller.uid)?.layout(), mem_id: id })
     }
 
     fn port_info(&mut self, name: &str, body: &mut Body, caller: Caller) -> Result<(), Refusal> {
-        let request = AttachRequest {
-            mem_id: body.u16(offset_of!(NmreqPortInfoGet, nr_mem_id)).into(),
-            ..self.newif_request(name).unwrap_or_default()
+        if name.is_empty() {
+            return self.region_info(body, caller);
+        }
+        let asked = |body: &Body| AttachRequest {
+            flags: FLAG_NETMAP,
+            tx_slots: body.u32(offset_of!(NmreqPortInfoGet, nr_tx_slots)),
+            rx_slots: body.u32(offset_of!(NmreqPortInfoGet, nr_rx_slots)),
+            tx_rings: body.u16(offset_of!(NmreqPortInfoGet, nr_tx_rings)).into(),
+            rx_rings: body.u16(offset_of!(NmreqPortInfoGet, nr_rx_rings)).into(),
+            host_tx_rings: body.u16(offset_of!(NmreqPortInfoGet, nr_host_tx_rings)).into(),
+            host_rx_rings: body.u16(offset_of!(NmreqPortInfoGet, nr_host_rx_rings)).into(),
+            ..AttachRequest::default()
         };
+        let request = AttachRequest { mem_id: body.u16(offset_of!(NmreqPortInfoGet, nr_mem_id)).into(), ..asked(body) };
         let facts = self.facts(name, &request, caller)?;
         let s = facts.shape;
         body.put64(offset_of!(NmreqPortInfoGet, nr_memsize), facts.layout.total);
         body.put32(offset_of!(NmreqPortInfoGet, nr_tx_slots), s.tx_slots);
         body.put32(offset_of!(NmreqPortInfoGet, nr_rx_slots), s.rx_slots);
-        body.put16(offset_of!(NmreqPortInfoGet, nr_tx_rings), s.tx_rings);
-        body.put16(offset_of!(NmreqPortInfoGet, nr_rx_rings), s.rx_rings);
-        body.put16(offset_of!(NmreqPortInfoGet, nr_host_tx_rings), 1);
-        body.put16(offset_of!(NmreqPortInfoGet, nr_host_rx_rings), 1);
+        body.put16(offset_of!(NmreqPortInfoGet, nr_tx_rings), s.tx_rings - facts.host.0);
+        body.put16(offset_of!(NmreqPortInfoGet, nr_rx_rings), s.rx_rings - facts.host.1);
+        body.put16(offset_of!(NmreqPortInfoGet, nr_host_tx_rings), facts.host.0);
+        body.put16(offset_of!(NmreqPortInfoGet, nr_host_rx_rings), facts.host.1);
         body.put16(offset_of!(NmreqPortInfoGet, nr_mem_id), facts.mem_id);
+        Ok(())
+    }
+
+    /// Of a region alone.
+    fn region_info(&mut self, body: &mut Body, caller: Caller) -> Result<(), Refusal> {
+        let id = match body.u16(offset_of!(NmreqPortInfoGet, nr_mem_id)) {
+            0 => COMMON_REGION,
+            id => id.into(),
+        };
+        let region = self.region(id, caller.uid)?;
+        body.put64(offset_of!(NmreqPortInfoGet, nr_memsize), region.layout().total);
+        body.put16(offset_of!(NmreqPortInfoGet, nr_mem_id), id);
         Ok(())
     }
 
     fn pools_info(&mut self, name: &str, body: &mut Body, caller: Caller) -> Result<(), Refusal> {
         if name.is_empty() {
-            return refuse(Errno::INVAL, "pools belong to a port: name one");
+            return refuse(Errno::NXIO, "pools belong to a port: name one");
         }
         let mem_id = body.u16(offset_of!(NmreqPoolsInfo, nr_mem_id)).into();
-        let facts = self.facts(name, &AttachRequest { mem_id, ..AttachRequest::default() }, caller)?;
+        let facts =
+            self.facts(name, &AttachRequest { mem_id, flags: FLAG_NETMAP, ..AttachRequest::default() }, caller)?;
         let (l, s) = (facts.layout, facts.layout.sizes);
         body.put64(offset_of!(NmreqPoolsInfo, nr_memsize), l.total);
         body.put16(offset_of!(NmreqPoolsInfo, nr_mem_id), facts.mem_id);
@@ -171,7 +203,7 @@ impl State {
     }
 
     /// The port of that name, if the caller may change it.
-    fn own_port(&mut self, name: &str, caller: Caller) -> Result<&mut PortRecord, Refusal> {
+    pub(crate) fn own_port(&mut self, name: &str, caller: Caller) -> Result<&mut PortRecord, Refusal> {
         let record = self.ports.get_mut(name).ok_or_else(|| {
             Refusal::new(Errno::NXIO, format!("there is no port {name}: 'netvale list' shows the ports"))
         })?;
@@ -181,12 +213,19 @@ impl State {
 
     fn hdr_set(&mut self, name: &str, body: &Body, caller: Caller) -> Result<(), Refusal> {
         let len = body.u32(offset_of!(NmreqPortHdr, nr_hdr_len));
+        if !matches!(len, 0 | 10 | 12) {
+            return refuse(Errno::INVAL, format!("a virtio-net header of {len} bytes: 0, 10 and 12 are possible"));
+        }
         let record = self.own_port(name, caller)?;
         match &record.kind {
-            Kind::Local(l) if l.rings.hdr_len.set(len) => Ok(()),
-            Kind::Local(_) => {
-                refuse(Errno::INVAL, format!("a virtio-net header of {len} bytes: 0, 10 and 12 are possible"))
+            Kind::Local(l) => {
+                l.rings.hdr_len.set(len);
+                Ok(())
             }
+            // An interface's frames have none, and get none.
+            Kind::Device(d) if d.nic.is_some() && len == 0 => Ok(()),
+            // It is chosen where the port's rings are.
+            Kind::Device(d) if d.joined.as_ref().is_some_and(|joined| joined.hdr_len.get() == len) => Ok(()),
             _ => {
                 refuse(Errno::OPNOTSUPP, format!("{name} is not a VALE port of a program: its header cannot be chosen"))
             }
@@ -194,126 +233,31 @@ impl State {
     }
 
     fn hdr_get(&mut self, name: &str, body: &mut Body) -> Result<(), Refusal> {
-        let len = match self.ports.get(name) {
-            Some(record) => record.hdr_len(),
-            None if self.pipes.contains_key(&name.replace('}', "{")) || self.newifs.contains_key(name) => 0,
-            None => return refuse(Errno::NXIO, format!("there is no port {name}")),
+        let len = match self.ports.get(self.place_of(name)).or_else(|| self.ports.get(&self.own_place(name)?)) {
+            Some(record) => record.joined().map_or_else(|| record.hdr_len(), |joined| joined.hdr_len.get()),
+            None => self.header_without_record(name)?,
         };
         body.put32(offset_of!(NmreqPortHdr, nr_hdr_len), len);
         Ok(())
     }
 
-    fn newif_request(&self, name: &str) -> Option<AttachRequest> {
-        self.newifs.get(name).map(|n| n.request.clone())
-    }
-
-    fn newif(&mut self, name: &str, body: &mut Body, caller: Caller) -> Result<(), Refusal> {
-        const MOST: usize = 254;
-        match PortName::parse(name) {
-            Ok(parsed) if parsed.pipe().is_none() && matches!(parsed.base(), Base::Netmap { .. }) => {}
-            _ => return refuse(Errno::INVAL, format!("{name}: a persistent port has an interface's name")),
+    /// Of a pipe, or an interface.
+    fn header_without_record(&self, name: &str) -> Result<u32, Refusal> {
+        let none = || Refusal::new(Errno::NXIO, format!("there is no port {name}"));
+        let parsed = PortName::parse(name).map_err(|_| none())?;
+        match (parsed.pipe(), parsed.base()) {
+            (Some(_), _) if self.pipes.contains_key(&parsed.to_string().replace('}', "{")) => Ok(0),
+            (None, Base::Netmap { ifname }) => self.interface_header(ifname.as_str()),
+            _ => Err(none()),
         }
-        if self.newifs.contains_key(name) {
-            return refuse(Errno::EXIST, format!("there is a persistent port {name} already"));
-        }
-        if self.newifs.len() >= MOST {
-            return refuse(Errno::NOSPC, format!("there are {MOST} persistent ports, the most there can be"));
-        }
-        let request = AttachRequest {
-            tx_slots: body.u32(offset_of!(NmreqValeNewif, nr_tx_slots)),
-            rx_slots: body.u32(offset_of!(NmreqValeNewif, nr_rx_slots)),
-            tx_rings: body.u16(offset_of!(NmreqValeNewif, nr_tx_rings)).into(),
-            rx_rings: body.u16(offset_of!(NmreqValeNewif, nr_rx_rings)).into(),
-            mem_id: body.u16(offset_of!(NmreqValeNewif, nr_mem_id)).into(),
-            ..AttachRequest::default()
-        };
-        let shape = Sizes::new(&request, &Conf::default())?.shape;
-        if request.mem_id != 0 {
-            self.region(request.mem_id, caller.uid)?;
-        }
-        body.put32(offset_of!(NmreqValeNewif, nr_tx_slots), shape.tx_slots);
-        body.put32(offset_of!(NmreqValeNewif, nr_rx_slots), shape.rx_slots);
-        body.put16(offset_of!(NmreqValeNewif, nr_tx_rings), shape.tx_rings);
-        body.put16(offset_of!(NmreqValeNewif, nr_rx_rings), shape.rx_rings);
-        self.newifs.insert(name.to_owned(), NewIf { request, uid: caller.uid, attached: None });
-        Ok(())
-    }
-
-    fn own_newif(&mut self, name: &str, caller: Caller) -> Result<&mut NewIf, Refusal> {
-        let newif = self
-            .newifs
-            .get_mut(name)
-            .ok_or_else(|| Refusal::new(Errno::NXIO, format!("there is no persistent port {name}")))?;
-        // It may have been detached by other means.
-        if newif.attached.as_ref().is_some_and(|full| !self.ports.contains_key(full)) {
-            newif.attached = None;
-        }
-        if caller.uid != 0 && caller.uid != newif.uid {
-            return refuse(Errno::ACCESS, format!("{name} belongs to user {}", newif.uid));
-        }
-        Ok(newif)
-    }
-
-    fn delif(&mut self, name: &str, caller: Caller) -> Result<(), Refusal> {
-        if let Some(full) = &self.own_newif(name, caller)?.attached {
-            return refuse(Errno::BUSY, format!("{name} is on a switch as {full}: detach it first"));
-        }
-        self.newifs.remove(name);
-        Ok(())
-    }
-
-    fn vale_attach(&mut self, name: &str, body: &mut Body, caller: Caller) -> Result<(), Refusal> {
-        let (switch, port) = vale_name(name)?;
-        if self.ports.contains_key(name) {
-            return refuse(Errno::BUSY, format!("{name} is attached already"));
-        }
-        let at = offset_of!(NmreqValeAttach, reg) + offset_of!(NmreqRegister, nr_mem_id);
-        if !self.newifs.contains_key(&port) {
-            let host = body.u32(offset_of!(NmreqValeAttach, reg) + offset_of!(NmreqRegister, nr_mode)) == NR_REG_NIC_SW;
-            self.attach_nic_named((&switch, &port), host, caller)?;
-            let index = self.ports.get(name).and_then(|record| record.id).unwrap_or_default();
-            body.put32(offset_of!(NmreqValeAttach, port_index), index.into());
-            return Ok(());
-        }
-        let newif = self.own_newif(&port, caller)?;
-        if let Some(full) = &newif.attached {
-            return refuse(Errno::BUSY, format!("{port} is on a switch already, as {full}"));
-        }
-        let mut request = newif.request.clone();
-        if body.u16(at) != 0 {
-            request.mem_id = body.u16(at).into();
-        }
-        self.make_port(&switch, &port, &request, caller)?;
-        if let Some(newif) = self.newifs.get_mut(&port) {
-            newif.attached = Some(name.to_owned());
-        }
-        let (index, mem_id) = match self.ports.get(name) {
-            Some(record) => (record.id.unwrap_or_default(), record.rings().map_or(0, |r| r.mem_id)),
-            None => (0, 0),
-        };
-        body.put16(at, mem_id);
-        body.put32(offset_of!(NmreqValeAttach, port_index), index.into());
-        Ok(())
-    }
-
-    fn vale_detach(&mut self, name: &str, body: &mut Body, caller: Caller) -> Result<(), Refusal> {
-        let (_, port) = vale_name(name)?;
-        let record = self.own_port(name, caller)?;
-        if matches!(&record.kind, Kind::Local(l) if !record.persistent && !l.is_unheld()) {
-            return refuse(Errno::BUSY, format!("{name} is open: it goes when its program closes it"));
-        }
-        let index = record.id.unwrap_or_default();
-        self.detach(name, "asked for by a netmap program")?;
-        if let Some(newif) = self.newifs.get_mut(&port) {
-            newif.attached = None;
-        }
-        body.put32(offset_of!(NmreqValeDetach, port_index), index.into());
-        Ok(())
     }
 
     /// With a name, where it is; without, the first port at or behind the place in the body. Returns its name.
     fn vale_list(&self, name: &str, body: &mut Body) -> Result<String, Refusal> {
         let (bridge_at, port_at) = (offset_of!(NmreqValeList, nr_bridge_idx), offset_of!(NmreqValeList, nr_port_idx));
+        if !name.is_empty() && !name.starts_with("vale") {
+            return refuse(Errno::INVAL, format!("{name}: a port of a switch is named valeID:port"));
+        }
         let bridges: Vec<&str> = self.switches.keys().map(String::as_str).collect();
         let place = |full: &str, record: &PortRecord| {
             let bridge = bridges.iter().position(|b| record.switch.as_ref().is_some_and(|on| *b == on.name()))?;
@@ -326,8 +270,8 @@ impl State {
             .filter_map(|(full, record)| place(full, record))
             .filter(|(bridge, port, full)| if name.is_empty() { (*bridge, *port) >= from } else { full == name })
             .min();
-        let Some((bridge, port, full)) = found else {
-            return refuse(Errno::NOENT, "no such port, or no more of them");
+        let Some((bridge, port, full)) = found.or_else(|| no_port(name, &bridges)) else {
+            return refuse(Errno::NOENT, "no such switch, or no more ports");
         };
         body.put16(bridge_at, bridge);
         body.put32(port_at, port);
@@ -341,19 +285,22 @@ impl State {
         let first = body.u32(offset_of!(NmreqValePolling, nr_first_cpu_id));
         let count = body.u32(offset_of!(NmreqValePolling, nr_num_polling_cpus));
         let may = caller.uid == 0 || caller.uid == rustix::process::getuid().as_raw();
+        vale_name(name)?;
         let record = self.own_port(name, caller)?;
+        let Some(queues) = record.wrapped() else {
+            return refuse(Errno::OPNOTSUPP, format!("there is nothing behind {name} to poll: it is a VALE port"));
+        };
         if !may {
             return refuse(Errno::PERM, "only root and the daemon's user may keep a worker awake");
         }
         if record.polled == on {
-            return refuse(
-                if on { Errno::BUSY } else { Errno::INVAL },
-                format!("{name} is {} polled", if on { "already" } else { "not" }),
-            );
+            return refuse(Errno::FAULT, format!("{name} is {} polled", if on { "already" } else { "not" }));
         }
-        let single = mode == NETMAP_POLLING_MODE_SINGLE_CPU && count <= 1;
-        let multi = mode == NETMAP_POLLING_MODE_MULTI_CPU && count >= 1;
-        if on && (!(single || multi) || first >= cpus || count.saturating_add(first) > cpus) {
+        // netmap has one CPU poll all rings, or several a ring each; one CPU at least does not poll.
+        let last = first.saturating_add(count);
+        let single = mode == NETMAP_POLLING_MODE_SINGLE_CPU && count == 1;
+        let multi = mode == NETMAP_POLLING_MODE_MULTI_CPU && count >= 1 && last <= queues;
+        if on && (!(single || multi) || count >= cpus || last > cpus) {
             return refuse(Errno::INVAL, format!("polling mode {mode} on {count} CPUs from {first}: there are {cpus}"));
         }
         record.polled = on;
@@ -370,26 +317,16 @@ impl State {
     pub(crate) fn open_null(&mut self, request: &AttachRequest, caller: Caller) -> Result<Opened, Refusal> {
         let sizes = Sizes::new(request, &Conf::default())?;
         let (region, mem_id) = match request.mem_id {
+            0 if request.pools == Pools::default() => {
+                return refuse(
+                    Errno::INVAL,
+                    "rings with nothing behind them lie in memory that is there: name a region",
+                );
+            }
             0 => self.new_region(sizes.region(), netvale_mem::mapping::Pages::Ordinary, caller.uid)?,
             id => (self.region(id, caller.uid)?, id),
         };
         open_rings(&region, mem_id, sizes.shape, request)
-    }
-
-    /// A persistent port: the rings of its switch's port, or rings with nothing behind them while it is on none.
-    pub(crate) fn open_newif(
-        &mut self,
-        request: &AttachRequest,
-        name: &str,
-        caller: Caller,
-    ) -> Result<Opened, Refusal> {
-        let newif = self.own_newif(name, caller)?;
-        if let Some(full) = newif.attached.clone() {
-            return refuse(Errno::BUSY, format!("{name} is on a switch: open it as {full}"));
-        }
-        let own = newif.request.clone();
-        let mem_id = if request.mem_id != 0 { request.mem_id } else { own.mem_id };
-        self.open_null(&AttachRequest { mem_id, extra_bufs: request.extra_bufs, name: name.to_owned(), ..own }, caller)
     }
 
     /// What the holder of an attachment was told when it got it, told again.
@@ -403,8 +340,12 @@ impl State {
         let gone = || Refusal::new(Errno::NXIO, "the port is gone");
         match attachment {
             Attachment::Local { port, tx, rx, binding } => {
-                let rings = self.ports.get(port).and_then(PortRecord::rings).ok_or_else(gone)?;
-                rings.reply(binding.nifp(), binding.extra_bufs(), tx.clone(), rx.clone())
+                let record = self.ports.get(self.place_of(port)).ok_or_else(gone)?;
+                let (Kind::Local(l) | Kind::Monitor(l)) = &record.kind else {
+                    return Err(gone());
+                };
+                let (reply, fds) = l.reply(binding, tx, rx)?;
+                Ok((crate::monitors::as_monitor(record, reply), fds))
             }
             Attachment::Null { rings, binding } => {
                 let shape = rings.mem.shape();
@@ -420,14 +361,26 @@ impl State {
 fn open_rings(region: &Arc<Region>, mem_id: u32, shape: PortShape, request: &AttachRequest) -> Result<Opened, Refusal> {
     let (rings, _no_ingress) = Rings::new(region, mem_id, shape, 0)?;
     let (tx, rx) = (0..shape.tx_rings, 0..shape.rx_rings);
+    let max_offset = match &request.offsets {
+        Some(asked) => crate::offsets::begin(asked, &crate::offsets::rings(&rings.mem, (&tx, &rx), |_, _| true))?,
+        None => 0,
+    };
     let binding = rings.mem.bind(&request.name, tx.clone(), rx.clone(), request.extra_bufs)?;
     let (mut reply, fds) = rings.reply(binding.nifp(), binding.extra_bufs(), tx, rx)?;
-    reply.alone = true;
+    (reply.alone, reply.max_offset) = (true, max_offset);
     Ok((reply, fds, Attachment::Null { rings, binding }))
 }
 
+/// What is told of a port that its switch, which there is, does not have.
+fn no_port(name: &str, bridges: &[&str]) -> Option<(u32, u32, String)> {
+    const NONE: u32 = 254;
+    let (switch, _) = name.split_once(':')?;
+    let bridge = bridges.iter().position(|b| *b == switch)?;
+    Some((bridge as u32, NONE, name.to_owned()))
+}
+
 /// Switch and port of `valeID:port`.
-fn vale_name(name: &str) -> Result<(String, String), Refusal> {
+pub(crate) fn vale_name(name: &str) -> Result<(String, String), Refusal> {
     match PortName::parse(name).map(|n| (n.pipe().is_none(), n.base().clone())) {
         Ok((true, Base::Vale { switch, port })) => Ok((switch.to_string(), port.to_string())),
         _ => refuse(Errno::INVAL, format!("{name}: a port of a switch is named valeID:port")),

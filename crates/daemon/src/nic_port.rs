@@ -1,5 +1,6 @@
 //! A network interface that a program has open: what its client is told, and what `netvale show` tells.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -13,12 +14,12 @@ use netvale_nic::Nic;
 use netvale_nic::bpf::Mode;
 use netvale_nic::nic::Queue;
 use netvale_nic::socket::{Got, Socket};
-use netvale_nic::stack::Stack;
+use netvale_nic::stack::{OpenRing, Stack};
 use netvale_port::RingCounters;
 
 use crate::inspect::{region_info, with_indices};
 use crate::refusal::Refusal;
-use crate::rings::{Bells, region_reply};
+use crate::rings::{Bells, region_descriptors, region_reply};
 use crate::state::{Caller, Placed};
 
 /// How an interface's queues are bound, in words.
@@ -45,12 +46,12 @@ pub struct NicPort {
     pub(crate) stack: Option<Arc<Stack>>,
     pub(crate) mem: Arc<PortMem>,
     pub(crate) mem_id: u32,
-    /// Of the host rings.
-    pub(crate) bells: Vec<Bells>,
+    /// Of the host rings that are bound: whether it is received on, and its number among the port's rings.
+    pub(crate) bells: BTreeMap<(bool, u32), Bells>,
     pub(crate) tx: Range<u32>,
     pub(crate) rx: Range<u32>,
-    /// Host rings, the last of each direction.
-    pub(crate) host: u32,
+    /// Host rings that the stack's frames are led to.
+    pub(crate) open_rings: Vec<OpenRing>,
     pub(crate) tasks: Vec<Placed>,
     pub(crate) owner: Caller,
     /// For each ring that is bound, tx first: what passed, and kicks to the program.
@@ -65,10 +66,10 @@ impl NicPort {
     /// [`Refusal`] when the daemon is out of descriptors.
     pub fn reply(&self, binding: &Binding, resumed: bool) -> Result<(AttachReply, Vec<std::os::fd::OwnedFd>), Refusal> {
         let queues = self.nic.interface().queues;
-        let region = self.mem.region().fd().ok_or_else(|| Refusal::internal("a region without a memfd"))?;
-        let mut fds = vec![region.try_clone_to_owned()?];
+        let mut fds = region_descriptors(self.mem.region())?;
         for (ring, receives) in self.tx.clone().map(|i| (i, false)).chain(self.rx.clone().map(|i| (i, true))) {
-            let [one, other] = if ring < queues { self.queue_fds(ring, receives)? } else { self.host_fds(receives)? };
+            let [one, other] =
+                if ring < queues { self.queue_fds(ring, receives)? } else { self.host_fds(ring, receives)? };
             fds.extend([one.try_clone_to_owned()?, other.try_clone_to_owned()?]);
         }
         let reply = AttachReply {
@@ -80,7 +81,8 @@ impl NicPort {
             tx_bound: self.tx.clone(),
             rx_bound: self.rx.clone(),
             alone: true,
-            host_rings: self.host,
+            host_tx_rings: self.mem.host_rings().0,
+            host_rx_rings: self.mem.host_rings().1,
             nic_entries: self.sockets.first().map_or(1, |(_, socket, _)| socket.entries()),
             nic_flags: self.flags(resumed),
             nic_ifindex: self.nic.interface().index,
@@ -102,19 +104,15 @@ impl NicPort {
     fn queue_fds(&self, queue: u32, receives: bool) -> Result<[BorrowedFd<'_>; 2], Refusal> {
         let found = self.sockets.iter().find(|(number, ..)| *number == queue);
         let (_, socket, _) = found.ok_or_else(|| Refusal::internal("a queue without a socket"))?;
-        let other = self.stack.as_ref().filter(|_| receives && self.trusted).map(|stack| stack.tap.as_fd());
-        Ok([socket.as_fd(), other.unwrap_or(socket.as_fd())])
+        let stack = self.stack.as_ref().filter(|_| receives && self.trusted);
+        let tap = stack.and_then(|stack| stack.queue(queue).ok()).map(|tap| tap.as_fd());
+        Ok([socket.as_fd(), tap.unwrap_or(socket.as_fd())])
     }
 
     /// The two descriptors of a host ring.
-    fn host_fds(&self, receives: bool) -> Result<[BorrowedFd<'_>; 2], Refusal> {
-        let bells = self.bells(receives)?;
+    fn host_fds(&self, ring: u32, receives: bool) -> Result<[BorrowedFd<'_>; 2], Refusal> {
+        let bells = self.bells.get(&(receives, ring)).ok_or_else(|| Refusal::internal("a ring without bells"))?;
         Ok([bells.doorbell.as_fd(), bells.wake.as_fd()])
-    }
-
-    /// Of the host rings: the tx ring's, or the rx ring's.
-    pub(crate) fn bells(&self, receives: bool) -> Result<&Bells, Refusal> {
-        self.bells.get(usize::from(receives)).ok_or_else(|| Refusal::internal("a ring without bells"))
     }
 
     /// As `netvale show` tells it.

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use netvale_control::attach::AttachRequest;
+use netvale_abi::nmreq::{NR_REG_ALL_NIC, NR_REG_NIC_SW};
+use netvale_control::attach::{AttachRequest, FLAG_NETMAP, MAX_PORT_RINGS, MAX_RINGS};
 use netvale_control::types::{PortKind, PortOptions};
 use netvale_mem::host::HostTx;
 use netvale_mem::layout::{DEFAULT_BUF_SIZE, RING_SLOTS_RANGE};
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::KickCounts;
-use netvale_mem::{Mapping, Region};
-use netvale_nic::bpf::Diversion;
+use netvale_mem::{Mapping, PortShape, Region};
+use netvale_nic::bpf::{Diversion, steering};
 use netvale_nic::egress::NicEgress;
 use netvale_nic::iface::Interface;
 use netvale_nic::ingress::NicIngress;
@@ -27,11 +28,12 @@ use netvale_tap::{Tap, TapEgress, TapIngress, TapOptions};
 use rustix::io::Errno;
 
 use crate::devices::{Device, tap_refusal};
+use crate::monitors::Watched;
 use crate::nic_port::{NicPort, mode_words};
 use crate::open::{Attachment, Opened, refuse};
 use crate::refusal::Refusal;
 use crate::rings::Bells;
-use crate::state::{Caller, NewPort, State};
+use crate::state::{COMMON_REGION, Caller, NewPort, PortRecord, State};
 use crate::task::Task;
 
 impl From<NicError> for Refusal {
@@ -40,13 +42,14 @@ impl From<NicError> for Refusal {
     }
 }
 
+/// Most extra buffers that a region is made with for a netmap program, which takes what it gets: they are locked in memory.
+const MOST_EXTRA_BUFS: u32 = 128 * 1024;
+
 /// Interfaces in use.
 #[derive(Default)]
 pub struct Nics {
     open: BTreeMap<String, Weak<Nic>>,
     stacks: BTreeMap<String, Weak<Stack>>,
-    /// The region that a user's interfaces share.
-    regions: BTreeMap<u32, (u32, Weak<Region>)>,
     /// Ports that programs have open, by connection.
     pub ports: BTreeMap<u64, NicPort>,
 }
@@ -61,14 +64,17 @@ impl Nics {
         Ok(nic)
     }
 
-    /// What the stack sends on the interface, and what it receives there, from now on; with `finished` frames only.
-    fn stack(&mut self, nic: &Nic, finished: bool) -> Result<Arc<Stack>, Refusal> {
+    /// A port that a program has open on the interface: what the others are opened like.
+    pub(crate) fn port_on(&self, ifname: &str) -> Option<&NicPort> {
+        self.ports.values().find(|port| port.nic.interface().name == ifname)
+    }
+
+    /// The TAP in the place of the interface's stack, with `queues` queues; `finished`: of frames with nothing left to do.
+    fn stack(&mut self, nic: &Nic, queues: u32, finished: bool) -> Result<Arc<Stack>, Refusal> {
         let interface = nic.interface();
-        if self.stacks.get(&interface.name).is_some_and(|stack| stack.strong_count() > 0) {
-            return refuse(Errno::BUSY, format!("the host rings of {} are taken: end who has them", interface.name));
-        }
         let options = TapOptions {
             name: "nvhost%d".to_owned(),
+            queues,
             mtu: Some(interface.mtu),
             no_offloads: finished,
             ..TapOptions::default()
@@ -78,12 +84,37 @@ impl Nics {
             Refusal::new(source, format!("host rings of {}: cannot {what}: {source}", interface.name))
         };
         let there = Interface::find(tap.name()).map_err(|e| failed("find the TAP", e))?;
-        let diversion = Diversion::attach(interface.index, there.index).map_err(|(what, e)| failed(what, e))?;
+        if queues > 1 {
+            let program = steering().map_err(|(what, e)| failed(what, e))?;
+            tap.steer(&program).map_err(|e| tap_refusal(&e))?;
+        }
+        let diversion = Diversion::attach(interface.index, there.index, queues).map_err(|(what, e)| failed(what, e))?;
         tap.bring_up().map_err(|e| tap_refusal(&e))?;
-        let queue = tap.into_queues().pop().ok_or_else(|| Refusal::internal("a TAP without a queue"))?;
-        let stack = Arc::new(Stack { tap: Arc::new(queue), diversion });
+        let stack = Arc::new(Stack::new(tap.into_queues(), diversion));
         self.stacks.insert(interface.name.clone(), Arc::downgrade(&stack));
         Ok(stack)
+    }
+
+    /// The one that the interface's host rings lead to; made with the first of them.
+    fn stack_of(&mut self, port: &NicPort) -> Result<Arc<Stack>, Refusal> {
+        match self.stacks.get(&port.nic.interface().name).and_then(Weak::upgrade) {
+            Some(stack) => Ok(stack),
+            None => self.stack(&port.nic, port.mem.host_rings().1.max(1), true),
+        }
+    }
+
+    /// Refuses host rings that somebody has.
+    fn check_host_rings(&self, ifname: &str, (tx, rx): (&Range<u32>, &Range<u32>), queues: u32) -> Result<(), Refusal> {
+        let of_host = |range: &Range<u32>| range.start.max(queues)..range.end.max(queues);
+        let meet = |a: &Range<u32>, b: &Range<u32>| !a.is_empty() && a.start < b.end && b.start < a.end;
+        let on = self.ports.values().filter(|port| port.nic.interface().name == ifname);
+        for port in on {
+            if meet(&of_host(tx), &port.tx) || meet(&of_host(rx), &port.rx) {
+                let text = format!("the host rings of {ifname} are taken: open others, or end who has them");
+                return refuse(Errno::BUSY, text);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -92,19 +123,22 @@ fn is_trusted(caller: Caller) -> bool {
     caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw()
 }
 
-/// The rings that a specification names: those of queues, and behind them the host ring.
-pub(crate) fn wanted(rings: RingsSpec, queues: u32) -> Result<Range<u32>, Refusal> {
+/// Rings of one direction: those of queues, and behind them the host rings.
+pub(crate) type Counts = (u32, u32);
+
+/// The rings that a specification names in one direction, as netmap has it: a number that only the other direction has means the first.
+pub(crate) fn wanted(rings: RingsSpec, (queues, host): Counts, other: Counts) -> Result<Range<u32>, Refusal> {
+    let one = |i: u32, own: u32, other: u32, what: &str| match i {
+        i if i < own => Ok(i),
+        i if i < other => Ok(0),
+        i => refuse(Errno::INVAL, format!("{what}ring {i} asked for; the interface has {own}, numbered from 0")),
+    };
     match rings {
         RingsSpec::AllNic => Ok(0..queues),
-        RingsSpec::NicAndHost => Ok(0..queues + 1),
-        RingsSpec::AllHost => Ok(queues..queues + 1),
-        RingsSpec::OneHost(i) if i.get() == 0 => Ok(queues..queues + 1),
-        RingsSpec::OneHost(_) => refuse(Errno::INVAL, "an interface has one host ring, number 0"),
-        RingsSpec::OneNic(i) if u32::from(i.get()) < queues => Ok(u32::from(i.get())..u32::from(i.get()) + 1),
-        RingsSpec::OneNic(i) => {
-            let i = i.get();
-            refuse(Errno::INVAL, format!("ring {i} asked for; the interface has {queues}, numbered from 0"))
-        }
+        RingsSpec::NicAndHost => Ok(0..queues + host),
+        RingsSpec::AllHost => Ok(queues..queues + host),
+        RingsSpec::OneHost(i) => one(i.get().into(), host, other.1, "host ").map(|i| queues + i).map(|i| i..i + 1),
+        RingsSpec::OneNic(i) => one(i.get().into(), queues, other.0, "").map(|i| i..i + 1),
     }
 }
 
@@ -127,25 +161,33 @@ impl State {
         caller: Caller,
     ) -> Result<Opened, Refusal> {
         self.may_take(ifname, caller)?;
-        if spec.flags.monitor.is_some() {
-            return refuse(Errno::OPNOTSUPP, "interfaces have no monitors: attach one to a switch, and watch its port");
-        }
         let nic = self.nics.nic(ifname)?;
         let queues = nic.interface().queues;
-        let which = wanted(spec.rings, queues)?;
-        let (tx, rx) = match spec.flags.directions {
-            Directions::Both => (which.clone(), which),
-            Directions::Tx => (which, 0..0),
-            Directions::Rx => (0..0, which),
+        let (shape, host) = self.shape_of(&nic, request, spec)?;
+        let (tx_counts, rx_counts) = ((queues, host.0), (queues, host.1));
+        let bound = |own: Counts, other: Counts, without: Directions| match spec.rings {
+            _ if spec.flags.directions == without => Ok(0..0),
+            rings => wanted(rings, own, other),
         };
-        let host = u32::from(tx.end.max(rx.end) > queues);
-        let slots = (spec.conf.tx_slots.max(request.tx_slots), spec.conf.rx_slots.max(request.rx_slots));
-        let shape = sizes::shape(queues, host, slots);
-        let needs = Needs { shape, buf_size: request.buf_size, extra_bufs: request.extra_bufs };
-        let (region, mem_id) = self.nic_region(&spec.memory, &needs, caller)?;
-        let mem = Arc::new(region.port_with_host_rings(shape, host)?);
+        let tx = bound(tx_counts, rx_counts, Directions::Rx)?;
+        let rx = bound(rx_counts, tx_counts, Directions::Tx)?;
+        if tx.len() + rx.len() > MAX_RINGS {
+            return refuse(Errno::NOMEM, format!("{ifname}: at most {MAX_RINGS} rings can be open at once"));
+        }
+        if tx.end.max(rx.end) > queues {
+            self.check_stack_free(ifname)?;
+            self.nics.check_host_rings(ifname, (&tx, &rx), queues)?;
+        }
+        let used = (tx.len() as u32, rx.len() as u32);
+        let extra_bufs = match request.flags & FLAG_NETMAP {
+            0 => request.extra_bufs,
+            // As many as there are.
+            _ => request.extra_bufs.min(MOST_EXTRA_BUFS),
+        };
+        let needs = Needs { shape, host, used, buf_size: request.buf_size, extra_bufs };
+        let (region, mem_id) = self.nic_region((ifname, &spec.memory), request, &needs, caller)?;
+        let mem = Arc::new(region.port_in_part(shape, host, (&tx, &rx))?);
         let binding = mem.bind(&spec.name.to_string(), tx.clone(), rx.clone(), request.extra_bufs)?;
-        let bells = (0..2 * host).map(|_| Bells::new()).collect::<Result<_, _>>()?;
         let port = NicPort {
             name: request.name.clone(),
             nic,
@@ -155,10 +197,10 @@ impl State {
             stack: None,
             mem,
             mem_id,
-            bells,
+            bells: BTreeMap::new(),
             tx,
             rx,
-            host,
+            open_rings: Vec::new(),
             tasks: Vec::new(),
             owner: caller,
             counts: Vec::new(),
@@ -167,7 +209,42 @@ impl State {
         let (reply, fds) = port.reply(&binding, false)?;
         tracing::info!(port = port.name, uid = caller.uid, pid = caller.pid, "opened");
         self.nics.ports.insert(caller.client, port);
+        self.watch_too(ifname, caller.client);
         Ok((reply, fds, Attachment::Nic { client: caller.client, binding }))
+    }
+
+    /// How many rings the interface has, of how many slots, and how many of them are host rings: whoever comes first says it, as long as somebody has it open.
+    fn shape_of(&self, nic: &Nic, request: &AttachRequest, spec: &PortSpec) -> Result<(PortShape, Counts), Refusal> {
+        let interface = nic.interface();
+        if let Some(port) = self.nics.port_on(&interface.name) {
+            return Ok((port.mem.shape(), port.mem.host_rings()));
+        }
+        let or_one = |conf: u16, asked: u32| u32::from(conf).max(asked).max(1);
+        let host = (
+            or_one(spec.conf.host_tx_rings, request.host_tx_rings),
+            or_one(spec.conf.host_rx_rings, request.host_rx_rings),
+        );
+        let all = host.0.saturating_add(host.1).saturating_add(2 * interface.queues);
+        if all > MAX_PORT_RINGS || host.1 > netvale_tap::device::MAX_QUEUES {
+            let (tx, rx) = host;
+            return refuse(Errno::NOMEM, format!("{tx} and {rx} host rings are too many for {}", interface.name));
+        }
+        let slots = (spec.conf.tx_slots.max(request.tx_slots), spec.conf.rx_slots.max(request.rx_slots));
+        Ok((sizes::shape(interface.queues, host, slots), host))
+    }
+
+    /// The stack behind an interface on a switch is that switch's, or left alone.
+    fn check_stack_free(&self, ifname: &str) -> Result<(), Refusal> {
+        if let Some(full) = self.switch_port_on(ifname) {
+            return refuse(Errno::BUSY, format!("{ifname} is on a switch, as {full}: detach it first"));
+        }
+        Ok(())
+    }
+
+    /// Under which name an interface is on a switch.
+    pub(crate) fn switch_port_on(&self, ifname: &str) -> Option<&str> {
+        let on = |record: &PortRecord| record.interface().is_some_and(|interface| interface.name == ifname);
+        self.ports.iter().find(|(_, record)| on(record)).map(|(full, _)| full.as_str())
     }
 
     /// Opens a socket for each queue and puts what moves frames on workers.
@@ -177,42 +254,71 @@ impl State {
         let buffers = Buffers { first: layout.buf_pool, stride: bufs.size, count: bufs.num };
         let map = Arc::clone(port.mem.region().mapping());
         let entries = sizes::entries(port.mem.shape());
-        port.stack = if port.host > 0 { Some(self.nics.stack(&port.nic, true)?) } else { None };
         let queues = port.nic.interface().queues;
-        for queue in port.tx.start.max(port.rx.start)..port.tx.end.max(port.rx.end).min(queues) {
+        for queue in port.tx.start.min(port.rx.start)..port.tx.end.max(port.rx.end).min(queues) {
+            if !port.tx.contains(&queue) && !port.rx.contains(&queue) {
+                continue;
+            }
             let opened = port.nic.queue(queue, entries, (&map, buffers), port.rx.contains(&queue))?;
             if !port.trusted {
                 port.got = Some(opened.bind()?);
             }
             port.sockets.push((queue, opened.socket, opened.queue));
         }
-        if let Some(stack) = port.stack.clone() {
-            for (task, counts) in host_rings(&port, &stack)? {
+        if port.tx.end.max(port.rx.end) > queues {
+            let stack = self.nics.stack_of(&port)?;
+            for (task, counts) in host_rings(&mut port, &stack)? {
                 port.counts.push(counts);
                 port.tasks.push(self.place(task));
             }
+            port.stack = Some(stack);
         }
         Ok(port)
     }
 
-    /// The region for an interface's buffers: the one that the user's interfaces share, as long as it has room.
-    fn nic_region(&mut self, memory: &Memory, needs: &Needs, caller: Caller) -> Result<(Arc<Region>, u32), Refusal> {
-        if *memory != Memory::Auto {
-            return self.region_for_spec(memory, caller);
+    /// The region for an interface's buffers: that of its other rings, or the one that the user's interfaces share, as long as it has room.
+    fn nic_region(
+        &mut self,
+        (ifname, memory): (&str, &Memory),
+        request: &AttachRequest,
+        needs: &Needs,
+        caller: Caller,
+    ) -> Result<(Arc<Region>, u32), Refusal> {
+        if *memory == Memory::Auto
+            && let Some(pools) = crate::sizes::own_pools(&request.pools)
+        {
+            return self.new_region(pools, Pages::Ordinary, caller.uid);
         }
-        let known = self.nics.regions.get(&caller.uid).and_then(|(id, region)| Some((region.upgrade()?, *id)));
-        if let Some(found) = known.filter(|(region, _)| needs.fit(region)) {
+        match memory {
+            Memory::Id(id) if u32::from(id.get()) == COMMON_REGION => {
+                return Ok((self.common_region(caller.uid, needs.common())?, COMMON_REGION));
+            }
+            Memory::Auto => {}
+            named => return self.region_for_spec(named, caller),
+        }
+        let beside = self.nics.ports.values().filter(|p| p.nic.interface().name == ifname && p.owner.uid == caller.uid);
+        let beside: Vec<_> = beside.map(|p| (Arc::clone(p.mem.region()), p.mem_id)).collect();
+        if let Some(found) = beside.into_iter().find(|(region, _)| needs.fit(region)) {
             return Ok(found);
         }
-        let (region, id) = self.new_region(needs.region(), Pages::Ordinary, caller.uid)?;
-        self.nics.regions.insert(caller.uid, (id, Arc::downgrade(&region)));
-        Ok((region, id))
+        if needs.is_usual() {
+            let common = self.common_region(caller.uid, needs.common())?;
+            if needs.fit(&common) {
+                return Ok((common, COMMON_REGION));
+            }
+        }
+        self.new_region(needs.region(), Pages::Ordinary, caller.uid)
     }
 
     /// A program has closed its interface: its queues are the stack's again when this returns.
     pub(crate) fn close_nic(&mut self, client: u64) {
         let Some(port) = self.nics.ports.remove(&client) else { return };
         self.retire(&port.tasks);
+        self.end_mirrors(&port.mem);
+        let ifname = &port.nic.interface().name;
+        if !self.nics.ports.values().any(|other| other.nic.interface().name == *ifname) {
+            self.end_monitors(&Watched::Nic(ifname.clone()));
+        }
         tracing::info!(port = port.name, "closed");
     }
 
@@ -228,11 +334,12 @@ impl State {
         let ifname = spec.ifname().as_str();
         self.may_take(ifname, caller)?;
         let nic = self.nics.nic(ifname)?;
-        let which = wanted(spec.spec().rings, nic.interface().queues)?;
+        let counts = (nic.interface().queues, 1);
+        let which = wanted(spec.spec().rings, counts, counts)?;
         if o.slots > *RING_SLOTS_RANGE.end() {
             return refuse(Errno::INVAL, format!("at most {} slots a ring are possible", RING_SLOTS_RANGE.end()));
         }
-        let entries = sizes::entries(sizes::shape(1, 0, (o.slots, o.slots)));
+        let entries = sizes::entries(sizes::shape(1, (0, 0), (o.slots, o.slots)));
         let (mut egress, mut ingresses) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
         let mut detail = None;
         let queues = nic.interface().queues;
@@ -243,7 +350,7 @@ impl State {
             egress.push(Arc::new(out));
             detail = Some(format!("interface {ifname}, {}", mode_words(&nic, got.zero_copy)));
         }
-        let device = Device { kind: PortKind::Nic, detail, ..Device::default() };
+        let device = Device { kind: PortKind::Nic, detail, nic: Some(Arc::clone(&nic)), ..Device::default() };
         let new = NewPort::device(device, caller, o);
         self.plug(switch, port, egress, ingresses, new)?;
         if host && let Err(why) = self.attach_stack((switch, port), &nic, o, caller) {
@@ -257,18 +364,29 @@ impl State {
     pub(crate) fn attach_nic_named(
         &mut self,
         (switch, port): (&str, &str),
-        host: bool,
+        (mode, ring): (u32, u16),
         caller: Caller,
     ) -> Result<(), Refusal> {
         let spec = PortSpec::parse(&format!("netmap:{port}")).ok().and_then(NicSpec::new);
-        let missing = || Refusal::new(Errno::NXIO, format!("there is no interface {port}: 'ip link' shows them"));
-        let options = PortOptions { host, ..PortOptions::default() };
+        let missing = || Refusal::new(Errno::INVAL, format!("there is no interface {port}: 'ip link' shows them"));
+        Interface::find(port).map_err(|_| missing())?;
+        if !matches!(mode, NR_REG_ALL_NIC | NR_REG_NIC_SW) || ring != 0 {
+            return refuse(Errno::INVAL, format!("{port} is attached with all its rings, and its stack or without"));
+        }
+        if self.nics.port_on(port).is_some() {
+            return refuse(Errno::BUSY, format!("{port} is open in a program: end that first"));
+        }
+        let options = PortOptions { host: mode == NR_REG_NIC_SW, ..PortOptions::default() };
         self.attach_nic((switch, port), &spec.ok_or_else(missing)?, &options, caller)
     }
 
-    /// Takes a port off its switch, and with an interface the stack behind it.
+    /// Takes a port off its switch, and with an interface the stack behind it. A persistent port stays, on no switch.
     pub(crate) fn detach(&mut self, full: &str, why: &str) -> Result<(), Refusal> {
+        if self.unhook(full, why) {
+            return Ok(());
+        }
         self.unplug(full, why)?;
+        self.newifs.retain(|_, newif| newif.place() != full);
         let stack = host_port(full);
         if self.ports.contains_key(&stack) {
             self.unplug(&stack, "its interface is detached")?;
@@ -286,9 +404,16 @@ impl State {
     ) -> Result<(), Refusal> {
         let name = host_port(port);
         self.check_free(switch, &name)?;
-        let stack = self.nics.stack(nic, false)?;
-        let egress: Arc<dyn Egress> = Arc::new(TapEgress::new(Arc::clone(&stack.tap), Arc::default()));
-        let ingress = Box::new(TapIngress::new(Arc::clone(&stack.tap), Arc::default()));
+        let interface = nic.interface();
+        if self.nics.stacks.get(&interface.name).is_some_and(|stack| stack.strong_count() > 0) {
+            return refuse(Errno::BUSY, format!("the host rings of {} are taken: end who has them", interface.name));
+        }
+        let stack = self.nics.stack(nic, 1, false)?;
+        let open = |e| Refusal::new(e, format!("host rings of {}: {e}", interface.name));
+        let queue = Arc::clone(stack.queue(0).map_err(open)?);
+        let stack = stack.open_ring(0).map_err(open)?;
+        let egress: Arc<dyn Egress> = Arc::new(TapEgress::new(Arc::clone(&queue), Arc::default()));
+        let ingress = Box::new(TapIngress::new(queue, Arc::default()));
         let detail = Some(format!("the host's stack behind interface {}", nic.interface().name));
         let device = Device { kind: PortKind::Nic, detail, stack: Some(stack), ..Device::default() };
         let new = NewPort::device(device, caller, o);
@@ -296,25 +421,35 @@ impl State {
     }
 }
 
-/// What moves frames between the stack and the port's host rings, in the directions that are bound.
-fn host_rings(port: &NicPort, stack: &Arc<Stack>) -> Result<Vec<Counted>, Refusal> {
+/// What moves frames between the stack and the port's host rings, in the directions that are bound. What is opened for it becomes the port's.
+fn host_rings(port: &mut NicPort, stack: &Arc<Stack>) -> Result<Vec<Counted>, Refusal> {
     let mut tasks = Vec::<Counted>::new();
-    let last = port.mem.shape().tx_rings - 1;
-    if let Some(side) = port.mem.tx.last().filter(|_| port.tx.contains(&last)) {
-        let (bells, counters) = (port.bells(false)?, Arc::<RingCounters>::default());
+    let interface = port.nic.interface().clone();
+    let queues = interface.queues;
+    let failed = |what: &'static str| {
+        let name = interface.name.clone();
+        move |e: Errno| Refusal::new(e, format!("{name}: cannot {what}: {e}"))
+    };
+    for i in port.tx.clone().filter(|&i| i >= queues) {
+        let side = port.mem.tx.get(i as usize).ok_or_else(|| Refusal::internal("a host ring without memory"))?;
+        let (bells, counters) = (Bells::new()?, Arc::<RingCounters>::default());
         let host = HostTx::new(side.clone(), bells.wake.try_clone()?);
         let (kicks, doorbell) = (host.kicks(), bells.doorbell.try_clone()?);
-        let task = StackTx::new(Arc::clone(&port.mem), host, doorbell, Arc::clone(stack), Arc::clone(&counters));
+        let queue = stack.queue(i - queues).map_err(failed("reach the stack"))?;
+        let task = StackTx::new(Arc::clone(&port.mem), host, doorbell, queue, Arc::clone(&counters));
+        port.bells.insert((false, i), bells);
         tasks.push((Box::new(task), (counters, kicks)));
     }
-    if let Some(side) = port.mem.rx.last().filter(|_| port.rx.contains(&last)) {
-        let counters = Arc::<RingCounters>::default();
-        let interface = port.nic.interface();
-        let wire = Outlet::wire(interface.index)
-            .map_err(|e| Refusal::new(e, format!("{}: cannot send past the stack: {e}", interface.name)))?;
-        let end = RxEnd::new(side.clone(), port.bells(true)?.wake.try_clone()?);
-        let task = StackRx::new(Arc::clone(&port.mem), end, Arc::clone(stack), wire, Arc::clone(&counters));
+    for i in port.rx.clone().filter(|&i| i >= queues) {
+        let side = port.mem.rx.get(i as usize).ok_or_else(|| Refusal::internal("a host ring without memory"))?;
+        let (bells, counters) = (Bells::new()?, Arc::<RingCounters>::default());
+        let wire = Outlet::wire(interface.index).map_err(failed("send past the stack"))?;
+        let end = RxEnd::new(side.clone(), bells.wake.try_clone()?);
+        let queue = stack.queue(i - queues).map_err(failed("reach the stack"))?;
+        let task = StackRx::new(Arc::clone(&port.mem), end, queue, wire, Arc::clone(&counters));
         let kicks = task.kicks();
+        port.open_rings.push(stack.open_ring(i - queues).map_err(failed("lead the stack's frames here"))?);
+        port.bells.insert((true, i), bells);
         tasks.push((Box::new(task), (counters, kicks)));
     }
     Ok(tasks)

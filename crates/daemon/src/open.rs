@@ -6,16 +6,18 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use netvale_control::attach::{
-    AttachReply, AttachRequest, FLAG_HUGE, FLAG_LOSSLESS, FLAG_NO_HEADER, FLAG_NULL, FLAG_SHARED,
+    AttachReply, AttachRequest, FLAG_HUGE, FLAG_LOSSLESS, FLAG_NETMAP, FLAG_NO_HEADER, FLAG_NULL, FLAG_SHARED,
 };
+use netvale_mem::Region;
 use netvale_mem::mapping::Pages;
 use netvale_mem::region::Binding;
-use netvale_mem::{PortShape, Region};
 use netvale_port::{Egress, Ingress};
-use netvale_portspec::{Base, Directions, Memory, PortSpec, Rings as RingsSpec};
+use netvale_portspec::{Base, Memory, PortSpec, Rings as RingsSpec};
 use rustix::io::Errno;
 
 use crate::holders::Holders;
+use crate::monitors::Watched;
+use crate::offsets;
 use crate::passed::Held;
 use crate::pipes::{Pipe, end_index};
 use crate::refusal::Refusal;
@@ -27,7 +29,7 @@ use crate::state::{Caller, Kind, LocalPort, NewPort, PortRecord, State};
 pub enum Attachment {
     /// Rings of a port.
     Local {
-        /// Full name of the port.
+        /// Full name of the port; of a persistent one, its own (`State::place_of`).
         port: String,
         /// Tx rings held.
         tx: Range<u32>,
@@ -83,29 +85,34 @@ impl State {
         if let Some(id) = u16::try_from(request.mem_id).ok().and_then(NonZeroU16::new) {
             spec.memory = Memory::Id(id);
         }
+        if spec.flags.monitor.is_some() {
+            return self.open_monitor(request, &spec, caller);
+        }
         if let Some(pipe) = spec.name.pipe() {
             let (id, end) = (pipe.id.to_string(), end_index(pipe.end));
             return self.open_pipe(request, &spec, &id, end, caller);
         }
         match spec.name.base() {
-            Base::Vale { switch, port } if spec.flags.monitor.is_some() => {
-                let (switch, port) = (switch.to_string(), port.to_string());
-                self.open_monitor(request, &spec, (&switch, &port), caller)
-            }
             Base::Vale { switch, port } => {
                 let (switch, port) = (switch.to_string(), port.to_string());
                 self.open_vale(request, &spec, (&switch, &port), caller)
             }
             Base::Netmap { ifname } if self.newifs.contains_key(ifname.as_str()) => {
                 let name = ifname.to_string();
-                self.open_newif(request, &name, caller)
+                self.open_newif(request, &spec, &name, caller)
             }
             Base::Netmap { ifname } => {
                 let ifname = ifname.to_string();
-                if let Some(device) = netvale_nic::passed::device_of(&ifname) {
-                    return self.open_passed(request, &spec, (&ifname, &device), caller);
+                let opened = match netvale_nic::passed::device_of(&ifname) {
+                    Some(device) => self.open_passed(request, &spec, (&ifname, &device), caller),
+                    None => self.open_nic(request, &spec, &ifname, caller),
+                }?;
+                if request.offsets.is_some() {
+                    self.close(opened.2, caller.client);
+                    // The kernel says where in a buffer it puts a frame.
+                    return offsets::unsupported(&format!("interface {ifname}"));
                 }
-                self.open_nic(request, &spec, &ifname, caller)
+                Ok(opened)
             }
         }
     }
@@ -118,11 +125,16 @@ impl State {
         caller: Caller,
     ) -> Result<Opened, Refusal> {
         let full = format!("{switch}:{port}");
+        let mut max_offset = None;
         if !self.ports.contains_key(&full) {
+            if request.flags & FLAG_NETMAP != 0 {
+                self.refuse_interface_name(&full, port)?;
+            }
+            self.check_name_free(port)?;
             let sizes = Sizes::new(request, &spec.conf)?;
-            self.make_local(switch, port, &sizes, request, &spec.memory, caller, false)?;
+            max_offset = self.make_local(switch, port, &sizes, request, (&spec.memory, Some(spec)), caller, false)?;
         }
-        let opened = self.bind_local(&full, spec, request, caller);
+        let opened = self.bind_local(&full, spec, request, caller, max_offset);
         if opened.is_err() {
             self.drop_if_unused(&full, "could not be opened");
         }
@@ -146,7 +158,7 @@ impl State {
             Some(id) => Memory::Id(id),
             None => spec.memory,
         };
-        self.make_local(switch, port, &sizes, request, &memory, caller, true)
+        self.make_local(switch, port, &sizes, request, (&memory, None), caller, true).map(|_| ())
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -156,10 +168,10 @@ impl State {
         port: &str,
         sizes: &Sizes,
         request: &AttachRequest,
-        memory: &Memory,
+        (memory, opener): (&Memory, Option<&PortSpec>),
         caller: Caller,
         persistent: bool,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<u32>, Refusal> {
         if self.ports.contains_key(&format!("{switch}:{port}")) {
             return refuse(
                 Errno::EXIST,
@@ -172,9 +184,17 @@ impl State {
         let ingresses = ingresses.into_iter().map(|i| Box::new(i) as Box<dyn Ingress>).collect();
         let held = |n: u32| vec![Holders::default(); n as usize];
         let local = LocalPort { rings, tx_held: held(sizes.shape.tx_rings), rx_held: held(sizes.shape.rx_rings) };
+        // Before frames can come.
+        let max_offset = match (&request.offsets, opener) {
+            (Some(asked), Some(spec)) => {
+                let (tx, rx) = local.wanted(spec)?;
+                Some(offsets::begin(asked, &offsets::rings(&local.rings.mem, (&tx, &rx), |_, _| true))?)
+            }
+            _ => None,
+        };
         let lossless = request.flags & FLAG_LOSSLESS != 0;
         let new = NewPort { kind: Kind::Local(local), owner: caller, persistent, lossless, gro: false };
-        self.plug(switch, port, egress, ingresses, new).map(|_| ())
+        self.plug(switch, port, egress, ingresses, new).map(|_| max_offset)
     }
 
     fn region_for(
@@ -212,19 +232,22 @@ impl State {
 
     /// Number of the region a port or pipe lies in.
     pub(crate) fn region_of(&self, name: &str) -> Option<u32> {
-        match self.ports.get(name).map(|p| &p.kind) {
+        match self.ports.get(self.place_of(name)).map(|p| &p.kind) {
             Some(Kind::Local(l) | Kind::Monitor(l)) => Some(l.rings.mem_id),
-            _ => self.pipes.get(&name.replace('}', "{")).map(|p| p.mem_id),
+            _ => self.pipes.get(&name.replace('}', "{")).map(|p| p.mem_id).or_else(|| self.region_of_interface(name)),
         }
     }
 
-    fn bind_local(
+    pub(crate) fn bind_local(
         &mut self,
         full: &str,
         spec: &PortSpec,
         request: &AttachRequest,
         caller: Caller,
+        max_offset: Option<u32>,
     ) -> Result<Opened, Refusal> {
+        self.check_not_joined(full)?;
+        let lasting = self.lasting_name(full);
         let record = self.ports.get_mut(full).ok_or_else(|| Refusal::internal("a port vanished"))?;
         check_owner(record, full, caller)?;
         let Kind::Local(local) = &mut record.kind else {
@@ -241,64 +264,29 @@ impl State {
         }
         let (tx, rx) = local.wanted(spec)?;
         local.hold(full, (&tx, &rx), caller.client, request.flags & FLAG_SHARED != 0)?;
-        let bound = local.bind(full, (&tx, &rx), request.extra_bufs);
+        let agreed = match (&request.offsets, max_offset) {
+            (Some(asked), None) => {
+                let alone = |is_rx: bool, i| offsets::is_alone(if is_rx { &local.rx_held } else { &local.tx_held }, i);
+                let rings = offsets::rings(&local.rings.mem, (&tx, &rx), alone);
+                self.begin_live_offsets(asked, &rings)
+            }
+            (_, already) => Ok(already.unwrap_or(0)),
+        };
+        let Some(Kind::Local(local)) = self.ports.get_mut(full).map(|p| &mut p.kind) else {
+            return Err(Refusal::internal("a port vanished"));
+        };
+        let bound = agreed.and_then(|max| Ok((max, local.bind(full, (&tx, &rx), request.extra_bufs)?)));
         match bound {
-            Ok((mut reply, fds, binding)) => {
+            Ok((max_offset, (mut reply, fds, binding))) => {
                 reply.alone = local.holds_alone(caller.client);
-                Ok((reply, fds, Attachment::Local { port: full.to_owned(), tx, rx, binding }))
+                reply.max_offset = max_offset;
+                Ok((reply, fds, Attachment::Local { port: lasting, tx, rx, binding }))
             }
             Err(refusal) => {
                 local.let_go(caller.client);
                 Err(refusal)
             }
         }
-    }
-
-    fn open_monitor(
-        &mut self,
-        request: &AttachRequest,
-        spec: &PortSpec,
-        (switch, port): (&str, &str),
-        caller: Caller,
-    ) -> Result<Opened, Refusal> {
-        let watched = format!("{switch}:{port}");
-        let record = self.ports.get(&watched).ok_or_else(|| {
-            Refusal::new(Errno::NXIO, format!("there is no port {watched} to monitor: 'netvale list' shows the ports"))
-        })?;
-        check_owner(record, &watched, caller)?;
-        let on = record.switch.clone().ok_or_else(|| Refusal::internal("a port without a switch"))?;
-        let hdr_len = record.hdr_len();
-        let mut sizes = Sizes::new(request, &spec.conf)?;
-        sizes.shape = PortShape { tx_rings: 0, rx_rings: 1, ..sizes.shape };
-        let (region, mem_id) = self.region_for(&Memory::Auto, &sizes, false, caller)?;
-        let (rings, _no_ingress) = Rings::new(&region, mem_id, sizes.shape, hdr_len)?;
-        let full = format!("{watched}/monitor-{}", caller.client);
-        let egress: Vec<Arc<dyn Egress>> = rings.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
-        let directions = spec.flags.monitor.map_or(Directions::Both, |m| m.directions);
-        let (tx, rx) = (directions != Directions::Rx, directions != Directions::Tx);
-        for e in &egress {
-            on.monitor(port, &full, Arc::clone(e), tx, rx)?;
-        }
-        let binding = rings.mem.bind(&watched, 0..0, 0..1, request.extra_bufs)?;
-        let (mut reply, fds) = rings.reply(binding.nifp(), binding.extra_bufs(), 0..0, 0..1)?;
-        reply.alone = true;
-        let mut held = Holders::default();
-        held.add(caller.client, false);
-        let local = LocalPort { rings, tx_held: Vec::new(), rx_held: vec![held] };
-        let record = PortRecord {
-            switch: Some(on),
-            id: None,
-            kind: Kind::Monitor(local),
-            owner: caller,
-            persistent: false,
-            lossless: false,
-            polled: false,
-            placed: Vec::new(),
-            ingress: Vec::new(),
-            egress: egress.iter().map(|e| Arc::clone(e.counters())).collect(),
-        };
-        self.ports.insert(full.clone(), record);
-        Ok((reply, fds, Attachment::Local { port: full, tx: 0..0, rx: 0..1, binding }))
     }
 
     fn open_pipe(
@@ -310,8 +298,11 @@ impl State {
         caller: Caller,
     ) -> Result<Opened, Refusal> {
         let host = matches!(spec.rings, RingsSpec::NicAndHost | RingsSpec::AllHost | RingsSpec::OneHost(_));
-        if host || spec.flags.monitor.is_some() {
-            return refuse(Errno::INVAL, "a pipe has neither host rings nor monitors");
+        if host {
+            return refuse(Errno::INVAL, "a pipe has no host rings");
+        }
+        if matches!(spec.rings, RingsSpec::OneNic(i) if i.get() > 0) {
+            return refuse(Errno::INVAL, "a pipe has one ring each way, number 0");
         }
         let parent = spec.name.base().to_string();
         let key = format!("{parent}{{{id}");
@@ -338,8 +329,26 @@ impl State {
                 format!("this end of pipe {key} is open already: open the other end, or another pipe"),
             );
         }
+        let max_offset = match &request.offsets {
+            None => Ok(0),
+            Some(_) if pipe.passed().is_some() => offsets::unsupported("a pipe to a virtual machine"),
+            Some(asked) => {
+                let of = |end: usize| offsets::of_pipe(pipe.end(end), &pipe.held_by[end & 1]);
+                offsets::begin_pipe(asked, &of(end), &of(end ^ 1), !pipe.held_by[(end ^ 1) & 1].is_empty())
+            }
+        };
+        let max_offset = match max_offset {
+            Ok(max) => max,
+            Err(refusal) => {
+                if pipe.passed().is_none() && pipe.held_by.iter().all(Holders::is_empty) {
+                    self.pipes.remove(&key);
+                }
+                return Err(refusal);
+            }
+        };
         let binding = pipe.end(end).bind(&request.name, 0..1, 0..1, request.extra_bufs)?;
         let (mut reply, fds) = pipe.reply(end, &binding)?;
+        reply.max_offset = max_offset;
         reply.alone = pipe.held_by[end & 1].is_empty();
         pipe.held_by[end & 1].add(caller.client, shares);
         tracing::info!(pipe = key, end, uid = caller.uid, pid = caller.pid, "opened");
@@ -351,9 +360,16 @@ impl State {
         match attachment {
             Attachment::Local { port, binding, .. } => {
                 drop(binding);
+                let port = self.place_of(&port).to_owned();
+                let mut idle = false;
                 if let Some(Kind::Local(l) | Kind::Monitor(l)) = self.ports.get_mut(&port).map(|p| &mut p.kind) {
                     l.let_go(client);
+                    idle = l.is_unheld();
                 }
+                if idle {
+                    self.end_monitors(&Watched::Port(port.clone()));
+                }
+                self.end_offsets(&port);
                 self.drop_if_unused(&port, "its client is gone");
             }
             Attachment::Null { .. } | Attachment::Passed(_) => {}
@@ -363,11 +379,17 @@ impl State {
             }
             Attachment::Pipe { pipe, end, binding } => {
                 drop(binding);
-                if let Some(p) = self.pipes.get_mut(&pipe) {
-                    p.held_by[end & 1].remove(client);
-                    if p.passed().is_none() && p.held_by.iter().all(Holders::is_empty) {
-                        self.pipes.remove(&pipe);
-                    }
+                let Some(p) = self.pipes.get_mut(&pipe) else { return };
+                p.held_by[end & 1].remove(client);
+                let (idle, unused) = (p.held_by[end & 1].is_empty(), p.held_by.iter().all(Holders::is_empty));
+                if p.passed().is_none()
+                    && unused
+                    && let Some(p) = self.pipes.remove(&pipe)
+                {
+                    [0, 1].into_iter().for_each(|end| self.end_mirrors(p.end(end)));
+                }
+                if idle {
+                    self.end_monitors(&Watched::Pipe(pipe, end & 1));
                 }
             }
         }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use netvale_control::attach::{AttachReply, AttachRequest, FLAG_SHARED};
 use netvale_control::types::{Owner, PortInfo, PortKind, PortState, RegionInfo};
 use netvale_nic::passed::{Passed, PassedError};
-use netvale_portspec::{Directions, PortSpec};
+use netvale_portspec::{Directions, PortSpec, Rings};
 use rustix::io::Errno;
 
 use crate::holders::Holders;
@@ -88,9 +88,19 @@ impl Held {
 }
 
 impl PassedPort {
+    /// What the host says of it.
+    pub fn described(&self) -> AttachReply {
+        AttachReply::of_device(self.device.header())
+    }
+
+    /// Bytes of virtio-net header before each frame.
+    pub fn hdr_len(&self) -> u32 {
+        self.hdr_len
+    }
+
     /// As `netvale show` tells it.
     pub fn info(&self) -> PortInfo {
-        let described = AttachReply::of_device(self.device.header());
+        let described = self.described();
         PortInfo {
             name: self.name.clone(),
             kind: PortKind::Nic,
@@ -141,14 +151,15 @@ impl State {
             }
         };
         let described = AttachReply::of_device(port.device.header());
-        let bound = |rings: u32, other: Directions| match spec.rings {
-            _ if spec.flags.directions == other => Ok(0..0),
-            which => wanted(which, rings),
-        };
-        let (tx, rx) = (bound(described.tx_rings, Directions::Rx)?, bound(described.rx_rings, Directions::Tx)?);
-        if tx.end > described.tx_rings || rx.end > described.rx_rings {
-            return refuse(Errno::OPNOTSUPP, "a ptnet device has no host rings");
+        if matches!(spec.rings, Rings::AllHost | Rings::NicAndHost | Rings::OneHost(_)) {
+            return refuse(Errno::INVAL, "a ptnet device has no host rings");
         }
+        let bound = |own: u32, other: u32, without: Directions| match spec.rings {
+            _ if spec.flags.directions == without => Ok(0..0),
+            which => wanted(which, (own, 0), (other, 0)),
+        };
+        let (tx_rings, rx_rings) = (described.tx_rings, described.rx_rings);
+        let (tx, rx) = (bound(tx_rings, rx_rings, Directions::Rx)?, bound(rx_rings, tx_rings, Directions::Tx)?);
         let rings = tx.clone().chain(rx.clone().map(|i| described.tx_rings + i));
         if !port.take(rings, caller.client, request.flags & FLAG_SHARED != 0) {
             return refuse(

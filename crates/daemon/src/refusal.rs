@@ -13,12 +13,16 @@ pub struct Refusal {
     pub errno: i32,
     /// One line: what is wrong, what to do.
     pub text: String,
+    /// What is wrong is what was asked for in netmap's offsets option.
+    pub offsets_at_fault: bool,
+    /// What is wrong is the file that the memory was to lie in.
+    pub file_at_fault: bool,
 }
 
 impl Refusal {
     /// A refusal with an errno.
     pub fn new(errno: Errno, text: impl Into<String>) -> Refusal {
-        Refusal { errno: errno.raw_os_error(), text: text.into() }
+        Refusal { errno: errno.raw_os_error(), text: text.into(), offsets_at_fault: false, file_at_fault: false }
     }
 
     /// Something that should not be possible.
@@ -60,6 +64,8 @@ impl From<std::io::Error> for Refusal {
         Refusal {
             errno,
             text: format!("the daemon is out of descriptors or memory: {e}; raise its limits (ulimit -n)"),
+            offsets_at_fault: false,
+            file_at_fault: false,
         }
     }
 }

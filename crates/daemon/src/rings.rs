@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use netvale_control::attach::{AttachReply, Role};
+use netvale_control::attach::{AttachReply, IN_FILE, Role};
 use netvale_mem::host::{HostRx, HostTx};
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_mem::region::RingSide;
@@ -70,7 +70,19 @@ impl Rings {
         shape: PortShape,
         hdr_len: impl Into<HdrLen>,
     ) -> Result<(Rings, Vec<RingIngress>), Refusal> {
-        let (mem, hdr_len) = (Arc::new(region.port(shape)?), hdr_len.into());
+        Rings::of(Arc::new(region.port(shape)?), mem_id, hdr_len)
+    }
+
+    /// The same for rings that have been carved out.
+    ///
+    /// # Errors
+    /// As [`Rings::new`].
+    pub fn of(
+        mem: Arc<PortMem>,
+        mem_id: u32,
+        hdr_len: impl Into<HdrLen>,
+    ) -> Result<(Rings, Vec<RingIngress>), Refusal> {
+        let hdr_len = hdr_len.into();
         let (mut bells, mut tx, mut rx, mut ingresses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for side in &mem.tx {
             let b = Bells::new()?;
@@ -120,13 +132,15 @@ impl Rings {
             mem_id: self.mem_id,
             tx_bound: tx,
             rx_bound: rx,
+            host_tx_rings: self.mem.host_rings().0,
+            host_rx_rings: self.mem.host_rings().1,
             ..region_reply(&self.mem)
         };
         Ok((reply, fds))
     }
 }
 
-/// The region's memfd, then doorbell and wake-up of each ring, all duplicated for a client.
+/// The region's descriptors, then doorbell and wake-up of each ring, all duplicated for a client.
 ///
 /// # Errors
 /// [`Refusal`] when the daemon is out of descriptors.
@@ -134,8 +148,7 @@ pub fn descriptors<'a>(
     region: &Region,
     bells: impl Iterator<Item = (&'a Doorbell, &'a Doorbell)>,
 ) -> Result<Vec<OwnedFd>, Refusal> {
-    let memfd = region.fd().ok_or_else(|| Refusal::internal("a region without a memfd"))?;
-    let mut fds = vec![memfd.try_clone_to_owned()?];
+    let mut fds = region_descriptors(region)?;
     for (doorbell, wake) in bells {
         fds.push(doorbell.as_fd().try_clone_to_owned()?);
         fds.push(wake.as_fd().try_clone_to_owned()?);
@@ -143,10 +156,26 @@ pub fn descriptors<'a>(
     Ok(fds)
 }
 
+/// What a client maps: the region's memfd, or a file of a user's and the memfd with its CSB arrays.
+///
+/// # Errors
+/// [`Refusal`] when the daemon is out of descriptors.
+pub fn region_descriptors(region: &Region) -> Result<Vec<OwnedFd>, Refusal> {
+    let memory = region.fd().ok_or_else(|| Refusal::internal("a region without a memfd"))?;
+    let mut fds = vec![memory.try_clone_to_owned()?];
+    if let Some((_, csb)) = region.apart() {
+        fds.push(csb.try_clone_to_owned()?);
+    }
+    Ok(fds)
+}
+
 /// The part of a reply that follows from the port's memory.
 pub fn region_reply(mem: &PortMem) -> AttachReply {
     let (layout, shape) = (mem.region().layout(), mem.shape());
+    let (port_flags, file_offset) = mem.region().apart().map_or((0, 0), |(offset, _)| (IN_FILE, offset));
     AttachReply {
+        port_flags,
+        file_offset,
         memsize: layout.total,
         if_pool: layout.if_pool,
         if_size: layout.sizes.ifs.size,

@@ -158,6 +158,8 @@ const ALLOWED: &[i64] = &[
     libc::SYS_rseq,
     libc::SYS_sched_setaffinity,
     libc::SYS_sched_getaffinity,
+    // Back from the priority that the workers have.
+    libc::SYS_sched_setscheduler,
     libc::SYS_sched_yield,
     libc::SYS_prctl,
     libc::SYS_rt_sigaction,

@@ -15,12 +15,15 @@ use netvale_ptnet::keep::Kept;
 use netvale_switch::{Fdb, Forwarder, Port, PortId, Switch};
 use rustix::io::Errno;
 
+use crate::brought::FilePlace;
 use crate::config::Config;
 use crate::devices::Device;
 use crate::holders::Holders;
-use crate::netmap::NewIf;
+use crate::mirrors::Mirrors;
+use crate::monitors::{Watched, Watching};
 use crate::nics::Nics;
 use crate::passed::PassedPort;
+use crate::persistent::NewIf;
 use crate::pipes::Pipe;
 use crate::refusal::Refusal;
 use crate::rings::Rings;
@@ -81,6 +84,8 @@ pub struct PortRecord {
     pub id: Option<PortId>,
     /// What it is.
     pub kind: Kind,
+    /// Of a monitor: what it watches.
+    pub(crate) watching: Option<Watching>,
     /// User it belongs to and process that made it.
     pub owner: Caller,
     /// Stays when nobody holds its rings.
@@ -101,6 +106,8 @@ struct RegionEntry {
     id: u32,
     uid: u32,
     region: Weak<Region>,
+    /// It lies in a file of the user's.
+    file: Option<FilePlace>,
 }
 
 /// Everything the daemon knows.
@@ -123,6 +130,8 @@ pub struct State {
     pub passed: BTreeMap<String, Weak<PassedPort>>,
     /// Descriptors that the service manager kept for us, until their ports are attached.
     pub(crate) kept: Kept,
+    /// Rings for copies beside those of ports that are watched.
+    pub(crate) mirrors: Mirrors,
     /// Clients whose port was taken away: their connections are to be closed.
     pub evicted: Vec<u64>,
     /// Captures that may still be written, also after their ports are gone.
@@ -150,6 +159,7 @@ impl State {
             nics: Nics::default(),
             passed: BTreeMap::new(),
             kept: crate::keep::found(),
+            mirrors: Mirrors::default(),
             evicted: Vec::new(),
             captures: Vec::new(),
             regions: Vec::new(),
@@ -187,8 +197,24 @@ impl State {
         self.regions.retain(|r| r.region.strong_count() > 0);
         let id = self.new_region_id();
         let region = Region::shared(&format!("netvale-{id}"), sizes, pages)?;
-        self.regions.push(RegionEntry { id, uid, region: Arc::downgrade(&region) });
+        self.keep_region(id, uid, &region, None);
         Ok((region, id))
+    }
+
+    pub(crate) fn keep_region(&mut self, id: u32, uid: u32, region: &Arc<Region>, file: Option<FilePlace>) {
+        self.regions.push(RegionEntry { id, uid, region: Arc::downgrade(region), file });
+    }
+
+    /// The regions in files: place, user, region, number.
+    pub(crate) fn brought_regions(&mut self) -> Vec<(FilePlace, u32, Arc<Region>, u32)> {
+        self.regions.retain(|r| r.region.strong_count() > 0);
+        let found = |r: &RegionEntry| Some((r.file?, r.uid, r.region.upgrade()?, r.id));
+        self.regions.iter().filter_map(found).collect()
+    }
+
+    /// Whether a region is that user's.
+    pub(crate) fn is_owner(&self, id: u32, uid: u32) -> bool {
+        self.regions.iter().any(|r| (r.id, r.uid) == (id, uid) && r.region.strong_count() > 0)
     }
 
     /// A number that no region has.
@@ -204,27 +230,35 @@ impl State {
     /// [`Refusal`]: `EINVAL` when there is none, `EACCES` when it is somebody else's.
     pub fn region(&mut self, id: u32, uid: u32) -> Result<Arc<Region>, Refusal> {
         if id == COMMON_REGION {
-            return self.common_region(uid);
+            return self.common_region(uid, RegionSizes::COMMON);
         }
         let none =
             || Refusal::new(Errno::INVAL, format!("there is no memory region {id}: 'netvale show PORT' names regions"));
         let entry = self.regions.iter().find(|r| r.id == id).ok_or_else(none)?;
-        if uid != 0 && uid != entry.uid {
+        // Whose memory lies in another user's file is at that user's mercy.
+        if (uid != 0 || entry.file.is_some()) && uid != entry.uid {
             return Err(Refusal::new(Errno::ACCESS, format!("memory region {id} belongs to another user")));
         }
         entry.region.upgrade().ok_or_else(none)
     }
 
-    /// Region 1 of a user: in netmap the one that network interfaces share; made when it is first used.
-    fn common_region(&mut self, uid: u32) -> Result<Arc<Region>, Refusal> {
-        self.regions.retain(|r| r.region.strong_count() > 0);
-        let known = self.regions.iter().find(|r| r.id == COMMON_REGION && r.uid == uid);
-        if let Some(region) = known.and_then(|r| r.region.upgrade()) {
+    /// Region 1 of a user: the one that network interfaces share; made, of that size, when it is first used.
+    ///
+    /// # Errors
+    /// [`Refusal`] when there is no memory.
+    pub(crate) fn common_region(&mut self, uid: u32, sizes: RegionSizes) -> Result<Arc<Region>, Refusal> {
+        if let Some(region) = self.known_common_region(uid) {
             return Ok(region);
         }
-        let region = Region::shared(&format!("netvale-{COMMON_REGION}"), RegionSizes::COMMON, Pages::Ordinary)?;
-        self.regions.push(RegionEntry { id: COMMON_REGION, uid, region: Arc::downgrade(&region) });
+        self.regions.retain(|r| r.region.strong_count() > 0);
+        let region = Region::shared(&format!("netvale-{COMMON_REGION}"), sizes, Pages::Ordinary)?;
+        self.keep_region(COMMON_REGION, uid, &region, None);
         Ok(region)
+    }
+
+    /// Region 1 of a user, if it is in use.
+    pub(crate) fn known_common_region(&self, uid: u32) -> Option<Arc<Region>> {
+        self.regions.iter().find_map(|r| if r.id == COMMON_REGION && r.uid == uid { r.region.upgrade() } else { None })
     }
 
     /// Puts a port on its switch and its ingresses on workers.
@@ -257,6 +291,7 @@ impl State {
             switch: Some(switch),
             id: Some(id),
             kind,
+            watching: None,
             owner,
             persistent,
             lossless,
@@ -289,12 +324,15 @@ impl State {
         let missing = || Refusal::new(Errno::NXIO, format!("there is no port {full}: 'netvale list' shows the ports"));
         let record = self.ports.remove(full).ok_or_else(missing)?;
         match (&record.switch, record.id) {
+            _ if record.watching.is_some() => self.watch_no_more(full, &record),
             (Some(switch), Some(id)) => switch.detach(id),
-            (Some(switch), None) => switch.unmonitor(full),
+            (Some(_), None) => {}
             (None, _) => self.pass_no_more(full),
         }
+        self.end_monitors(&Watched::Port(full.to_owned()));
         self.retire(&record.placed);
         if let Kind::Local(l) | Kind::Monitor(l) = &record.kind {
+            self.end_mirrors(&l.rings.mem);
             self.evicted.extend(l.tx_held.iter().chain(&l.rx_held).flat_map(Holders::clients));
         }
         if let Kind::Device(device) = &record.kind
@@ -303,11 +341,19 @@ impl State {
             ptnet.let_go();
         }
         tracing::info!(port = full, why, "detached");
-        if let Some(switch) = record.switch.as_ref().filter(|switch| switch.ports().is_empty()) {
-            self.switches.remove(switch.name());
+        if let Some(switch) = &record.switch {
+            self.drop_if_empty(switch);
         }
         self.close_captures(record);
         Ok(())
+    }
+
+    /// A switch without ports goes.
+    pub(crate) fn drop_if_empty(&mut self, switch: &Switch) {
+        if switch.ports().is_empty() {
+            // A monitor may outlive its switch for a moment, in which there is another one of that name.
+            self.switches.retain(|_, known| !std::ptr::eq(Arc::as_ptr(known), switch));
+        }
     }
 
     /// Takes tasks away from their workers; when this returns they are gone, and what they had is free, unless a worker is very busy.

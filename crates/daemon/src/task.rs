@@ -1,9 +1,11 @@
 //! What a worker does again and again: forward an ingress, or move frames between the stack and a program's host rings.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
 
 use netvale_nic::stack::{StackRx, StackTx};
-use netvale_switch::{Forwarder, Passed, Work};
+use netvale_switch::{Forwarder, Passed, PortId, Switch, Work};
 
 /// A piece of work that one worker owns.
 pub trait Task: Send {
@@ -12,6 +14,11 @@ pub trait Task: Send {
 
     /// Something waits that nobody will tell of: look again soon.
     fn is_held(&self) -> bool;
+
+    /// For how long the worker may sleep, if nobody wakes it for this task.
+    fn nap(&self) -> Option<Duration> {
+        None
+    }
 
     /// Asks to be woken. Returns whether there is something to do already.
     fn arm(&mut self) -> bool;
@@ -27,6 +34,9 @@ pub trait Task: Send {
 
     /// Whether looking is a mere memory access.
     fn is_cheap(&self) -> bool;
+
+    /// What it forwards comes from another port now. Only forwarders have one.
+    fn rehome(&mut self, _switch: Arc<Switch>, _from: PortId) {}
 }
 
 impl Task for Forwarder {
@@ -56,6 +66,10 @@ impl Task for Forwarder {
 
     fn is_cheap(&self) -> bool {
         self.ingress_ref().is_cheap()
+    }
+
+    fn rehome(&mut self, switch: Arc<Switch>, from: PortId) {
+        Forwarder::rehome(self, switch, from);
     }
 }
 

@@ -191,6 +191,7 @@ impl State {
             switch: None,
             id: None,
             kind: Kind::Device(Box::new(device)),
+            watching: None,
             owner: caller,
             persistent: true,
             lossless: false,
@@ -217,7 +218,7 @@ fn try_out(backend: &NicBackend, config: &Config) -> Result<(), Refusal> {
     let region = Region::device("netvale-trial", sizes(config), Pages::Ordinary)?;
     let mem = Arc::new(region.port(shape(config))?);
     let of = |_: usize, side: &netvale_mem::region::RingSide| Ok((side.clone(), Arc::new(Doorbell::new()?)));
-    let connected = backend.connect(&Fresh { mem: &mem, hdr_len: 0, of: &of });
+    let connected = backend.connect(&Fresh { mem: &mem, hdr_len: 0.into(), uso: false, of: &of });
     backend.empty();
     connected.map_err(Refusal::from)
 }

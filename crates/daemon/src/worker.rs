@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use netvale_mem::notify::Doorbell;
-use netvale_switch::{Passed, Work};
+use netvale_switch::{Passed, PortId, Switch, Work};
 use rustix::event::{Timespec, epoll};
 
 use crate::task::Task;
@@ -33,6 +33,7 @@ enum Command {
     Remove(TaskId),
     Drain(TaskId, SyncSender<()>),
     KeepAwake(TaskId, bool),
+    Rehome(TaskId, Arc<Switch>, PortId),
     Stop,
 }
 
@@ -114,6 +115,11 @@ impl Worker {
         self.send(Command::KeepAwake(id, on));
     }
 
+    /// What a task forwards comes from port `from` of `switch` now.
+    pub fn rehome(&self, id: TaskId, switch: Arc<Switch>, from: PortId) {
+        self.send(Command::Rehome(id, switch, from));
+    }
+
     /// Forwards what the ingress still has; the answer says that it is done.
     pub fn drain(&self, id: TaskId) -> Receiver<()> {
         let (done, answer) = mpsc::sync_channel(1);
@@ -166,6 +172,8 @@ struct Loop {
     dear: bool,
     /// Whether any ingress keeps it awake.
     awake: bool,
+    /// It has just slept for a while, because a task is never kicked.
+    napped: bool,
     clock: Clock,
 }
 
@@ -191,7 +199,7 @@ impl Loop {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, shared.bell.as_fd(), epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         let (entries, work, clock) = (Vec::new(), Work::default(), Clock::new());
-        Ok(Loop { shared, polling, epoll, entries, work, dear: false, awake: false, clock })
+        Ok(Loop { shared, polling, epoll, entries, work, dear: false, awake: false, napped: false, clock })
     }
 
     fn run(mut self) {
@@ -204,6 +212,7 @@ impl Loop {
             let round = self.round();
             if round.frames > 0 {
                 self.clock.busy(&self.shared.stats);
+                self.napped = false;
                 if self.dear && round_no.is_multiple_of(LOOK_EVERY) {
                     self.look(Some(Duration::ZERO));
                 }
@@ -235,7 +244,7 @@ impl Loop {
         }
         let idle_for = self.clock.idle(&self.shared.stats);
         match self.polling {
-            Polling::Spin(budget) if idle_for >= budget && !self.awake => self.sleep(held),
+            Polling::Spin(budget) if (idle_for >= budget || self.napped) && !self.awake => self.sleep(held),
             // Whoever is to bring work may be waiting for this very CPU: let it.
             _ if idle_for > ALONE => std::thread::yield_now(),
             _ => std::hint::spin_loop(),
@@ -246,8 +255,11 @@ impl Loop {
         let news = self.entries.iter_mut().fold(false, |news, e| e.task.arm() | news);
         // A command sent before this point rang the bell, which epoll then reports at once.
         if !news {
+            let nap = self.entries.iter().filter_map(|e| e.task.nap()).min();
+            let limit = held.then_some(HELD_NAP).into_iter().chain(nap).min();
             self.clock.before_sleep(&self.shared.stats);
-            self.look(held.then_some(HELD_NAP));
+            // After a nap that brought nothing there is no point in spinning.
+            self.napped = !self.look(limit) && nap.is_some();
             self.clock.after_sleep(&self.shared.stats);
         }
         for e in &mut self.entries {
@@ -292,6 +304,11 @@ impl Loop {
                 }
                 Command::KeepAwake(id, on) => {
                     self.entries.iter_mut().filter(|e| e.id == id).for_each(|e| e.awake = on);
+                }
+                Command::Rehome(id, switch, from) => {
+                    if let Some(e) = self.entries.iter_mut().find(|e| e.id == id) {
+                        e.task.rehome(switch, from);
+                    }
                 }
                 Command::Stop => stop = true,
             }

@@ -48,7 +48,7 @@ fn refusals() {
     assert_eq!((errno, text.contains("vale0:a is open already")), (libc::EBUSY, true), "{text}");
     assert_eq!(refused("netmap:nosuch0", &o).0, libc::ENXIO);
     assert_eq!(refused("vale0:b@77", &o).0, libc::EINVAL);
-    assert_eq!(refused("vale0:nobody/r", &o).0, libc::ENXIO);
+    assert_eq!(refused("vale0:nobody/r", &o).0, libc::EINVAL);
     assert_eq!(refused("vale0:b", &Options { slots: 1 << 20, ..o.clone() }).0, libc::EINVAL);
     assert_eq!(refused("vale0:b", &Options { rings: 17, ..o.clone() }).0, libc::EINVAL);
     assert_eq!(refused("vale0:b", &Options { buf_size: 100, ..o.clone() }).0, libc::EINVAL);

@@ -4,10 +4,12 @@
 
 mod common;
 
+use std::os::fd::AsFd;
 use std::process::Command;
 
 use common::{Daemon, cable, carry, falls_asleep, frame, frames, ip, receive, until};
 use netvale::{Error, Interest, Options, Port};
+use netvale_control::attach::{AttachRequest, OffsetsAsked};
 use netvale_mem::csb::Csb;
 use netvale_nic::iface::Interface;
 use serde_json::json;
@@ -57,6 +59,25 @@ fn both_ways() {
     until("no program", || Interface::find("nva").unwrap().program().is_none());
 }
 
+/// Objective: a whole ring that is handed over with one sync leaves without another call, though the kernel's ring takes part of it at a time.
+#[test]
+fn a_ring_at_once() {
+    if !inside("a_ring_at_once") {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 1);
+    let (mut a, mut b) = (open(&d, "netmap:nva").unwrap(), open(&d, "netmap:nvb").unwrap());
+    let count = a.tx()[0].space();
+    for i in 0..count {
+        assert!(a.tx()[0].send(&frame(1, 2, i as u8)));
+    }
+    a.tx()[0].sync();
+    for i in 0..count {
+        assert_eq!(receive(&mut b), frame(1, 2, i as u8), "frame {i} of {count}");
+    }
+}
+
 /// Objective: a buffer that was received is sent from the other interface's ring by exchanging it, without a copy.
 #[test]
 fn buffers_are_exchanged() {
@@ -79,6 +100,36 @@ fn buffers_are_exchanged() {
         let _ = b.rx()[0].sync();
         c.tx()[0].sync();
         assert_eq!(receive(&mut e), frame(1, 2, i as u8), "frame {i}");
+    }
+}
+
+/// Objective: interfaces that a program opens without a daemon lie in region 1, too, and exchange buffers; one with buffers of its own size does not.
+#[test]
+fn without_a_daemon() {
+    if !inside("without_a_daemon") {
+        return;
+    }
+    cable("nva", "nvb", 1);
+    cable("nvc", "nvd", 1);
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { run_dir: Some(dir.path().into()), ..Options::default() };
+    let open = |name: &str| Port::open_with(&format!("netmap:{name}"), &options).unwrap();
+    let [mut a, mut b, mut c] = ["nva", "nvb", "nvc"].map(open);
+    let large = Options { buf_size: 4096, ..options.clone() };
+    let mut d = Port::open_with("netmap:nvd", &large).unwrap();
+    assert_eq!([&a, &b, &c].map(|port| port.info().mem_id), [1, 1, 1]);
+    assert!(d.info().mem_id > 1 && d.info().buf_size == 4096);
+    for tag in 0..200 {
+        common::send(&mut a, &frame(1, 2, tag));
+        assert!(b.wait(Interest::Rx, Some(common::LIMIT)).unwrap());
+        assert!(c.wait(Interest::Tx, Some(common::LIMIT)).unwrap());
+        let (rx, tx) = (&b.rx()[0], &c.tx()[0]);
+        assert!(netvale::swap_buffers(rx, rx.at(0), tx, tx.at(0)));
+        b.rx()[0].advance(1);
+        c.tx()[0].advance(1);
+        b.sync();
+        c.sync();
+        assert_eq!(receive(&mut d), frame(1, 2, tag), "frame {tag}");
     }
 }
 
@@ -176,7 +227,7 @@ fn refusals() {
     let _held = open(&other, "netmap:nva").unwrap();
     let text = refused(open(&d, "netmap:nva"));
     assert!(text.contains("has an XDP program already") && text.contains("\"netvale\""), "{text}");
-    assert!(refused(open(&d, "netmap:nvb^1")).contains("one host ring"), "host rings");
+    assert!(refused(open(&d, "netmap:nvb^1")).contains("host ring 1 asked for"), "host rings");
     let small = Options { buf_size: 1024, slots: 0, ..d.options() };
     let text = refused(Port::open_with("netmap:nvb", &small));
     assert!(text.contains("2048"), "{text}");
@@ -218,8 +269,8 @@ fn nonsense_in_host_rings() {
     until("bad-buffer", || dropped("bad-buffer") == 1);
     slots(&mut host, 1, None, u16::MAX, 0);
     until("a length", || dropped("bad-buffer") == 2);
+    // As in netmap, the flag means nothing here.
     slots(&mut host, 1, None, 60, netvale_abi::slot::NS_INDIRECT);
-    until("indirect", || dropped("indirect") == 1);
     slots(&mut host, 200, None, 60, netvale_abi::slot::NS_MOREFRAG);
     until("endless", || dropped("endless-frame") >= 1);
     // The rest is a frame that has no end yet; and then heads that cannot be.
@@ -240,6 +291,25 @@ fn nonsense_in_host_rings() {
         host.tx()[0].sync();
         host.tx()[0].space() == host.tx()[0].num_slots() - 1
     });
+    assert_eq!(dropped("indirect"), 0);
+}
+
+/// Objective: an interface has no offsets, and says so with netmap's errno; it can be opened without.
+#[test]
+fn offsets_are_refused() {
+    if !inside("offsets_are_refused") {
+        return;
+    }
+    let d = Daemon::start("");
+    cable("nva", "nvb", 1);
+    let conn = netvale::raw::connect_to(Some(d.dir.path())).unwrap();
+    let offsets = Some(OffsetsAsked { bits: 0, max: 64, initial: 64 });
+    for name in ["netmap:nva", "netmap:nva^"] {
+        let request = AttachRequest { name: name.into(), offsets, ..AttachRequest::default() };
+        let refused = netvale::raw::attach(conn.as_fd(), &request);
+        assert!(matches!(refused, Err(Error::Offsets { errno: libc::EOPNOTSUPP, .. })), "{name}");
+    }
+    open(&d, "netmap:nva").unwrap();
 }
 
 /// Objective: an interface that is deleted while a program has it costs that program its frames, and nobody processor time.
@@ -354,7 +424,7 @@ fn transparent_forwarding() {
     }
     ip("addr add 10.6.0.1/24 dev nva");
     let mut port = open(&d, "netmap:nva*").unwrap();
-    assert_eq!((port.tx().len(), port.rx().len(), port.info().host_rings), (2, 2, 1));
+    assert_eq!((port.tx().len(), port.rx().len(), port.info().host_rx_rings), (2, 2, 1));
     let stop = std::sync::atomic::AtomicBool::new(false);
     let mark = std::sync::atomic::AtomicBool::new(true);
     let reached = || {

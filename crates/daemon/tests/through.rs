@@ -82,9 +82,19 @@ fn full_pipes_sleep() {
         n
     };
     let (out, back) = (fill(&mut guest, 1), fill(&mut program, 2));
-    assert_eq!((out, back), (30, 30), "both rings of each direction, but for one slot each");
+    assert_eq!((out, back), (15, 15), "a ring's worth each way, but for one slot");
     falls_asleep(&d);
-    for i in 0..30 {
+    // Asleep, the worker hears of each slot that is released, and the sender of the room.
+    for i in 15..30 {
+        assert_eq!(receive(&mut program), frame(255, 1, i - 15));
+        assert!(guest.wait(Interest::Tx, Some(common::LIMIT)).unwrap());
+        send(&mut guest, &frame(255, 1, i));
+        assert_eq!(receive(&mut guest), frame(255, 2, i - 15));
+        assert!(program.wait(Interest::Tx, Some(common::LIMIT)).unwrap());
+        send(&mut program, &frame(255, 2, i));
+    }
+    assert!(!guest.wait(Interest::Tx, Some(Duration::ZERO)).unwrap(), "as full as before");
+    for i in 15..30 {
         assert_eq!(receive(&mut program), frame(255, 1, i));
         assert_eq!(receive(&mut guest), frame(255, 2, i));
     }

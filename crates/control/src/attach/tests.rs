@@ -15,8 +15,8 @@ proptest! {
         let mut m = AttachReply::default().encode();
         m[6..].copy_from_slice(&body);
         if let Ok(reply) = AttachReply::decode(&m) {
-            prop_assert!(reply.tx_rings + reply.rx_rings <= MAX_RINGS as u32);
-            prop_assert!(reply.num_fds() <= 1 + 2 * MAX_RINGS);
+            prop_assert!(reply.tx_rings + reply.rx_rings <= MAX_PORT_RINGS);
+            prop_assert!(reply.num_fds() <= MAX_FDS);
         }
     }
 
@@ -24,7 +24,7 @@ proptest! {
     #[test]
     fn request_round_trip(name in "[a-z0-9:{}]{0,100}", n in any::<u32>(), hdr in prop::sample::select(vec![0u32, 10, 12])) {
         let pools = Pools { ifs: (1, 2), rings: (3, n), bufs: (n, 6) };
-        let r = AttachRequest { name, flags: FLAG_LOSSLESS, tx_rings: n, pools, mem_id: n, note: [n as u8; NOTE_LEN], extra_bufs: !n, hdr_len: hdr, ..Default::default() };
+        let r = AttachRequest { name, flags: FLAG_LOSSLESS, tx_rings: n, pools, mem_id: n, note: [n as u8; NOTE_LEN], extra_bufs: !n, hdr_len: hdr, host_tx_rings: n / 2, host_rx_rings: n / 3, offsets: (n % 2 == 0).then_some(OffsetsAsked { bits: n % 66, max: n, initial: !n }), file: (n % 3 == 0).then_some(FileAsked { offset: u64::from(n) << 12, len: 1 << 40 }), ..Default::default() };
         prop_assert_eq!(AttachRequest::decode(&r.encode()), Ok(r));
     }
 }
@@ -40,12 +40,16 @@ fn reply_round_trip() {
         rx_rings: 2,
         tx_bound: 1..2,
         rx_bound: 0..2,
+        host_tx_rings: 2,
+        host_rx_rings: 1,
         num_bufs: 77,
         mem_id: 3,
+        port_flags: IN_FILE,
+        file_offset: 1 << 40,
         ..Default::default()
     };
     assert_eq!(AttachReply::decode(&r.encode()), Ok(r.clone()));
-    assert_eq!(r.num_fds(), 7);
+    assert_eq!(r.num_fds(), 8);
     let long = AttachReply::refusal(16, "ü".repeat(200));
     assert_eq!(AttachReply::decode(&long.encode()).unwrap().text, "ü".repeat(127));
 }
@@ -54,7 +58,7 @@ fn reply_round_trip() {
 #[test]
 fn refusals_are_named() {
     let mut m = AttachRequest { name: "a".into(), ..Default::default() }.encode();
-    assert_eq!(AttachRequest::decode(&m[1..]), Err(BadMessage::Length(255)));
+    assert_eq!(AttachRequest::decode(&m[1..]), Err(BadMessage::Length(REQUEST_LEN - 1)));
     m[4] = 9;
     assert_eq!(AttachRequest::decode(&m), Err(BadMessage::Version(9)));
     m[0] = 0;
@@ -62,6 +66,6 @@ fn refusals_are_named() {
     let mut m = AttachRequest { hdr_len: 11, ..Default::default() }.encode();
     assert!(matches!(AttachRequest::decode(&m), Err(BadMessage::Field(_))));
     m = AttachRequest::default().encode();
-    m[128..].fill(b'x');
+    m[128..256].fill(b'x');
     assert_eq!(AttachRequest::decode(&m), Err(BadMessage::Text));
 }

@@ -1,0 +1,397 @@
+//! A guest with the devices that netmap published, over another implementation's vfio-user client, and a driver for them.
+#![allow(dead_code)]
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use netvale_mem::Mapping;
+use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_mem::notify::Doorbell;
+use netvale_mem::words::Words;
+
+use crate::common::until;
+
+/// Where the status blocks lie in the guest's memory, how much that is, and where it lies in the guest's address space.
+pub const CSB_AT: u64 = 0x3000;
+pub const GUEST_BYTES: u64 = 1 << 16;
+pub const GUEST_AT: u64 = 0x10_0000;
+
+/// Registers of the ptnet device.
+mod reg {
+    pub const FEATURES: u64 = 0;
+    pub const CONTROL: u64 = 4;
+    pub const MAC_LOW: u64 = 8;
+    pub const MAC_HIGH: u64 = 12;
+    pub const NIFP: u64 = 24;
+    pub const TX_RINGS: u64 = 28;
+    pub const RX_RINGS: u64 = 32;
+    pub const TX_SLOTS: u64 = 36;
+    pub const RX_SLOTS: u64 = 40;
+    pub const HEADER_LEN: u64 = 44;
+    pub const MEMORY_ID: u64 = 48;
+    pub const CSB: u64 = 52;
+    pub const KICKS: u64 = 128;
+}
+
+/// A slot continues in the next one.
+const MORE: u32 = 0x20;
+/// Bytes before the slots of a `netmap_ring`, and before the offsets of a `netmap_if`, as words.
+const SLOTS: usize = 64;
+const OFFSETS: usize = 14;
+/// Words of a `netmap_if` that mean something, before the offsets.
+const SPARE: usize = 11;
+
+/// Words of a status block: the application's head, cur and wish to be interrupted; the host's cur, tail and wish to be kicked.
+const HEAD: usize = 0;
+const CUR: usize = 1;
+const TAIL: usize = 1;
+const NEED_KICK: usize = 2;
+
+/// A word of the application's half of a ring's status block.
+fn atok(ring: usize, word: usize) -> usize {
+    CSB_AT as usize / 4 + 16 * ring + word
+}
+
+/// A word of the host's half.
+fn ktoa(ring: usize, word: usize) -> usize {
+    atok(ring, word) + 1024
+}
+
+/// Both devices of a port, as the hypervisor has them.
+pub struct Plugged {
+    pub client: vfio_user::Client,
+    memory: vfio_user::Client,
+    /// The guest's own memory, and netmap's.
+    pub ram: Words,
+    pub netmap: Words,
+    vectors: Vec<Doorbell>,
+}
+
+/// What a driver sees of a device whose rings do not run: registers, and the `netmap_if` with its offsets.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Picture {
+    pub registers: Vec<u32>,
+    netmap_if: Vec<u32>,
+}
+
+fn read(client: &mut vfio_user::Client, at: u64) -> u32 {
+    let mut value = [0; 4];
+    client.region_read(0, at, &mut value).unwrap();
+    u32::from_le_bytes(value)
+}
+
+impl Plugged {
+    /// The devices of the port that listens at `path`.
+    pub fn new(path: &Path) -> Plugged {
+        let mut client = vfio_user::Client::new(path).unwrap();
+        let mut memory_path = path.as_os_str().to_owned();
+        memory_path.push(".mem");
+        let mut memory = vfio_user::Client::new(Path::new(&memory_path)).unwrap();
+        let (file, map, _) = sealed_memfd("guest", GUEST_BYTES, Pages::Ordinary).unwrap();
+        client.dma_map(0, GUEST_AT, GUEST_BYTES, file.as_raw_fd()).unwrap();
+        let size = u64::from(read(&mut memory, 0)) | u64::from(read(&mut memory, 4)) << 32;
+        assert_eq!(memory.region(1).unwrap().size, size);
+        let file = memory.region(1).unwrap().file_offset.as_ref().unwrap().file().try_clone().unwrap();
+        let netmap = Arc::new(Mapping::map(file.as_fd(), size as usize).unwrap());
+        Plugged {
+            ram: Words::new(&Arc::new(map), 0, (GUEST_BYTES / 4) as usize).unwrap(),
+            netmap: Words::new(&netmap, 0, netmap.len() / 4).unwrap(),
+            client,
+            memory,
+            vectors: Vec::new(),
+        }
+    }
+
+    /// Other memory at the same address, as behind an IOMMU: all of the address space is forgotten first, in ranges that are no memory's.
+    pub fn remap(&mut self) {
+        self.client.dma_unmap(0, 1 << 31).unwrap();
+        self.client.dma_unmap(1 << 31, (1 << 63) - (1 << 31)).unwrap();
+        let (file, map, _) = sealed_memfd("guest", GUEST_BYTES, Pages::Ordinary).unwrap();
+        self.client.dma_map(0, GUEST_AT, GUEST_BYTES, file.as_raw_fd()).unwrap();
+        self.ram = Words::new(&Arc::new(map), 0, (GUEST_BYTES / 4) as usize).unwrap();
+    }
+
+    pub fn register(&mut self, at: u64) -> u32 {
+        read(&mut self.client, at)
+    }
+
+    pub fn memory_register(&mut self, at: u64) -> u32 {
+        read(&mut self.memory, at)
+    }
+
+    pub fn set(&mut self, at: u64, value: u32) {
+        self.client.region_write(0, at, &value.to_le_bytes()).unwrap();
+    }
+
+    /// Where the status blocks are: high halves first.
+    pub fn set_csb(&mut self, guest_to_host: u64, host_to_guest: u64) {
+        let halves = [guest_to_host, host_to_guest].into_iter().flat_map(|a| [(a >> 32) as u32, a as u32]);
+        for (i, half) in halves.enumerate() {
+            self.set(reg::CSB + 4 * i as u64, half);
+        }
+    }
+
+    pub fn picture(&mut self) -> Picture {
+        let which = [reg::NIFP, reg::TX_RINGS, reg::RX_RINGS, reg::TX_SLOTS, reg::RX_SLOTS, reg::MEMORY_ID];
+        let registers: Vec<u32> = which.map(|at| self.register(at)).to_vec();
+        let (nifp, offsets) = (registers[0] as usize / 4, (registers[1] + registers[2] + 2) as usize);
+        // But for the spare words before the offsets.
+        let words = (nifp..nifp + SPARE).chain(nifp + OFFSETS..nifp + OFFSETS + 2 * offsets);
+        let netmap_if = words.map(|i| self.netmap.load(i)).collect();
+        Picture { registers, netmap_if }
+    }
+
+    /// Nonsense over `netmap_if`, rings and slots.
+    pub fn scribble(&mut self) {
+        let pool = self.memory_register(88) as usize / 4;
+        (0..pool).for_each(|i| self.netmap.store(i, 0x5a5a_0000 | i as u32));
+    }
+
+    /// All the vectors that the driver asks for, led to descriptors of its own.
+    fn interrupts(&mut self, count: u32) {
+        self.vectors = (0..count).map(|_| Doorbell::new().unwrap()).collect();
+        let fds: Vec<i32> = self.vectors.iter().map(|v| v.as_fd().as_raw_fd()).collect();
+        self.client.set_irqs(2, 4 | 1 << 5, 0, count, &fds).unwrap();
+    }
+}
+
+/// What a driver knows of a ring.
+#[derive(Clone, Copy, Default)]
+struct Kring {
+    /// First word of the `netmap_ring`.
+    ring: usize,
+    slots: u32,
+    head: u32,
+    tail: u32,
+}
+
+/// A driver that does what netmap's do, in their order.
+pub struct Driver<'a> {
+    pub plugged: &'a mut Plugged,
+    pub mac: [u8; 6],
+    pub header_len: u32,
+    /// The header before the frame that was received last.
+    pub last_header: [u8; 12],
+    wants_header: bool,
+    tx_rings: u32,
+    rx_rings: u32,
+    nifp: u32,
+    /// Where buffer 0 is, and how far the next one.
+    buffers: (u32, u32),
+    krings: Vec<Kring>,
+    /// Frames that came, by ring.
+    came: Vec<VecDeque<Vec<u8>>>,
+}
+
+impl<'a> Driver<'a> {
+    pub fn probe(plugged: &'a mut Plugged, wants_header: bool) -> Driver<'a> {
+        let p = plugged;
+        p.set(reg::FEATURES, wants_header.into());
+        let _acknowledged = p.register(reg::FEATURES);
+        let (tx_rings, rx_rings) = (p.register(reg::TX_RINGS), p.register(reg::RX_RINGS));
+        // Two pages for the status blocks, zeroed.
+        (0..2048).for_each(|i| p.ram.store(CSB_AT as usize / 4 + i, 0));
+        p.set_csb(GUEST_AT + CSB_AT, GUEST_AT + CSB_AT + 4096);
+        let (high, low) = (p.register(reg::MAC_HIGH).to_be_bytes(), p.register(reg::MAC_LOW).to_be_bytes());
+        let mac = [high[2], high[3], low[0], low[1], low[2], low[3]];
+        p.interrupts(tx_rings + rx_rings);
+        let nifp = p.register(reg::NIFP);
+        let slots = (p.register(reg::TX_SLOTS), p.register(reg::RX_SLOTS));
+        assert!(slots.0 > 0 && slots.1 > 0);
+        assert_eq!(p.register(reg::MEMORY_ID), p.memory_register(8), "one memory");
+        let mut this = Driver {
+            plugged: p,
+            mac,
+            header_len: 0,
+            last_header: [0; 12],
+            wants_header,
+            tx_rings,
+            rx_rings,
+            nifp,
+            buffers: (0, 0),
+            krings: Vec::new(),
+            came: Vec::new(),
+        };
+        this.update_header_len();
+        this
+    }
+
+    fn update_header_len(&mut self) {
+        self.plugged.set(reg::HEADER_LEN, if self.wants_header { 12 } else { 0 });
+        self.header_len = self.plugged.register(reg::HEADER_LEN);
+    }
+
+    pub fn pairs(&self) -> u32 {
+        self.tx_rings.min(self.rx_rings)
+    }
+
+    pub fn open(&mut self) {
+        let p = &mut *self.plugged;
+        assert_eq!([reg::TX_RINGS, reg::RX_RINGS].map(|at| p.register(at)), [self.tx_rings, self.rx_rings]);
+        let slots = [reg::TX_SLOTS, reg::RX_SLOTS].map(|at| p.register(at));
+        self.buffers = (p.memory_register(88), p.memory_register(96));
+        // Where the rings are, by the netmap_if, before anything is started. Host rings lie between: there are none, but room for one.
+        let tx = self.tx_rings as usize;
+        let count = tx + self.rx_rings as usize;
+        let offset = |i: usize| p.netmap.load_wide(self.nifp as usize / 4 + OFFSETS + 2 * i) as usize;
+        let kring = |(k, i): (usize, usize)| Kring {
+            ring: (self.nifp as usize + offset(i)) / 4,
+            slots: slots[usize::from(k >= tx)],
+            ..Kring::default()
+        };
+        self.krings = (0..tx).chain(tx + 1..count + 1).enumerate().map(kring).collect();
+        for (k, kring) in self.krings.iter().enumerate() {
+            assert_eq!(p.netmap.load(kring.ring + 2), kring.slots, "no ring at {:x}", kring.ring);
+            assert_eq!(p.netmap.load(kring.ring + 4), ((k >= tx) as u32) << 16 | (k % tx) as u32, "another ring");
+            p.ram.store(atok(k, NEED_KICK), u32::from(k >= tx));
+            p.ram.store(ktoa(k, NEED_KICK), 1);
+        }
+        self.update_header_len();
+        self.plugged.set(reg::CONTROL, 1);
+        assert_eq!(self.plugged.register(reg::CONTROL), 0, "the rings do not start");
+        // Both sides begin where the status blocks say.
+        for (k, kring) in self.krings.iter_mut().enumerate() {
+            let ram = &self.plugged.ram;
+            (kring.head, kring.tail) = (ram.load(atok(k, HEAD)), ram.load(ktoa(k, TAIL)));
+            let full = if k < tx { kring.slots - 1 } else { 0 };
+            assert_eq!((kring.head, ram.load(atok(k, CUR)), ram.load(ktoa(k, HEAD))), (0, 0, 0));
+            assert_eq!((kring.tail, ram.load(atok(k, NEED_KICK))), (full, 1));
+        }
+        self.came = vec![VecDeque::new(); self.rx_rings as usize];
+    }
+
+    pub fn close(&mut self) {
+        self.plugged.set(reg::CONTROL, 2);
+        assert_eq!(self.plugged.register(reg::CONTROL), 0);
+    }
+
+    /// The driver is unloaded.
+    pub fn remove(self) {
+        self.plugged.set(reg::CONTROL, 2);
+        assert_eq!(self.plugged.register(reg::CONTROL), 0);
+        self.plugged.set_csb(0, 0);
+    }
+
+    fn learn_tail(&mut self, k: usize) {
+        self.krings[k].tail = self.plugged.ram.load(ktoa(k, TAIL));
+        fence(Ordering::Acquire);
+    }
+
+    /// Tells the host of a new head, and kicks it if it wants that.
+    fn publish(&mut self, k: usize, head: u32) {
+        self.krings[k].head = head;
+        fence(Ordering::Release);
+        self.plugged.ram.store(atok(k, CUR), head);
+        fence(Ordering::Release);
+        self.plugged.ram.store(atok(k, HEAD), head);
+        fence(Ordering::SeqCst);
+        if self.plugged.ram.load(ktoa(k, NEED_KICK)) != 0 {
+            self.plugged.set(reg::KICKS + 4 * k as u64, 0);
+        }
+    }
+
+    fn has_room(&mut self, k: usize) -> bool {
+        let Kring { slots, head, tail, .. } = self.krings[k];
+        // Room for the longest frame there is.
+        (tail + slots - head) % slots >= 65_536 / self.buffers.1 + 2
+    }
+
+    /// Waits for room, in the end by an interrupt.
+    fn wait_for_room(&mut self, k: usize) {
+        if self.has_room(k) {
+            return;
+        }
+        self.learn_tail(k);
+        until("room to send", || {
+            self.plugged.ram.store(atok(k, NEED_KICK), 1);
+            fence(Ordering::SeqCst);
+            self.learn_tail(k);
+            if self.has_room(k) {
+                self.plugged.ram.store(atok(k, NEED_KICK), 0);
+                return true;
+            }
+            until("an interrupt", || self.plugged.vectors[k].drain());
+            false
+        });
+    }
+
+    /// First word of the buffer of a slot.
+    fn buffer(&self, ring: usize, slot: u32) -> usize {
+        let index = self.plugged.netmap.load(ring + SLOTS + 4 * slot as usize);
+        (self.buffers.0 + index * self.buffers.1) as usize / 4
+    }
+
+    /// Sends a frame, behind a header that asks for nothing if there is one.
+    pub fn send(&mut self, queue: u32, frame: &[u8]) {
+        let k = queue as usize;
+        self.wait_for_room(k);
+        let Kring { ring, slots, mut head, .. } = self.krings[k];
+        let bytes = [&[0; 12][..self.header_len as usize], frame].concat();
+        let mut pieces = bytes.chunks(self.buffers.1 as usize).peekable();
+        while let Some(piece) = pieces.next() {
+            let buffer = self.buffer(ring, head);
+            for (i, four) in piece.chunks(4).enumerate() {
+                let mut word = [0; 4];
+                word[..four.len()].copy_from_slice(four);
+                self.plugged.netmap.store(buffer + i, u32::from_le_bytes(word));
+            }
+            let flags = if pieces.peek().is_some() { MORE } else { 0 };
+            self.plugged.netmap.store(ring + SLOTS + 4 * head as usize + 1, piece.len() as u32 | flags << 16);
+            head = (head + 1) % slots;
+        }
+        self.publish(k, head);
+    }
+
+    /// What an interrupt of a receiving ring does: takes all frames, and asks for the next interrupt when there are none.
+    fn interrupted(&mut self, queue: usize) {
+        let k = self.tx_rings as usize + queue;
+        loop {
+            if self.krings[k].head == self.krings[k].tail {
+                self.learn_tail(k);
+            }
+            if self.krings[k].head == self.krings[k].tail {
+                self.plugged.ram.store(atok(k, NEED_KICK), 1);
+                fence(Ordering::SeqCst);
+                self.learn_tail(k);
+                if self.krings[k].head == self.krings[k].tail {
+                    return;
+                }
+                self.plugged.ram.store(atok(k, NEED_KICK), 0);
+            }
+            let Kring { ring, slots, mut head, .. } = self.krings[k];
+            let mut bytes = Vec::new();
+            loop {
+                let buffer = self.buffer(ring, head);
+                let word = self.plugged.netmap.load(ring + SLOTS + 4 * head as usize + 1);
+                let len = (word & 0xffff) as usize;
+                let words = (0..len.div_ceil(4)).flat_map(|i| self.plugged.netmap.load(buffer + i).to_le_bytes());
+                bytes.extend(words.take(len));
+                head = (head + 1) % slots;
+                if word >> 16 & MORE == 0 {
+                    break;
+                }
+            }
+            self.came[queue].push_back(bytes);
+            self.publish(k, head);
+        }
+    }
+
+    /// The next frame that came, without its header.
+    pub fn receive(&mut self, queue: u32) -> Vec<u8> {
+        let queue = queue as usize;
+        let vector = self.tx_rings as usize + queue;
+        until("a frame", || {
+            if self.came[queue].is_empty() && self.plugged.vectors[vector].drain() {
+                self.interrupted(queue);
+            }
+            !self.came[queue].is_empty()
+        });
+        let mut bytes = self.came[queue].pop_front().unwrap();
+        let header: Vec<u8> = bytes.drain(..self.header_len as usize).collect();
+        self.last_header[..header.len()].copy_from_slice(&header);
+        bytes
+    }
+}
