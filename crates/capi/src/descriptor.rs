@@ -8,16 +8,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::ArcSwapOption;
-use libc::{POLLERR, POLLIN, POLLNVAL, POLLOUT, POLLRDNORM, POLLWRNORM, c_int};
+use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDNORM, POLLWRNORM, c_int};
 use netvale::raw::Attached;
 use netvale::{RxRing, TxRing};
 use netvale_abi::nmreq::{NR_DO_RX_POLL, NR_NO_TX_POLL};
-use netvale_control::attach::AttachReply;
+use netvale_control::attach::{AttachReply, Role};
 use netvale_mem::RingMem;
 use netvale_mem::appl::Sync as Synced;
 
 use crate::csb::UserCsb;
 use crate::kloop::Kloop;
+use crate::starving::Full;
 
 /// What a ring of either direction can do here.
 pub trait Ring {
@@ -34,10 +35,11 @@ pub trait Ring {
 }
 
 macro_rules! ring {
-    ($t:ty) => {
+    ($t:ty, |$ring:ident| $sync:expr) => {
         impl Ring for $t {
             fn sync_header(&mut self) -> Synced {
-                self.sync_header()
+                let $ring = self;
+                $sync
             }
             fn ask_kick(&self) {
                 self.ask_kick();
@@ -54,14 +56,15 @@ macro_rules! ring {
         }
     };
 }
-ring!(TxRing);
-ring!(RxRing);
+ring!(TxRing, |ring| ring.sync_header(crate::indirect::fetch));
+ring!(RxRing, |ring| ring.sync_header());
 
 /// A bound ring as the program's threads share it.
 pub struct Lane<R> {
     ring: Mutex<Shared<R>>,
     header: RingMem,
     wake: c_int,
+    full: Full,
 }
 
 struct Shared<R> {
@@ -73,20 +76,31 @@ struct Shared<R> {
 impl<R: Ring> Lane<R> {
     fn new(ring: R) -> Self {
         let (header, wake) = (ring.mem().clone(), ring.wake());
-        Lane { ring: Mutex::new(Shared { ring, sleepers: 0 }), header, wake }
+        Lane { ring: Mutex::new(Shared { ring, sleepers: 0 }), header, wake, full: Full::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared<R>> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Syncs, unless another thread is at it (netmap skips a busy ring too). Returns whether the ring was bad.
+    /// Syncs, unless another thread is at it (netmap skips a busy ring too). Returns whether the ring was bad, or takes nothing.
     #[inline]
     pub fn sync(&self) -> bool {
         match self.ring.try_lock() {
-            Ok(mut shared) => shared.ring.sync_header() == Synced::Reinit,
+            Ok(mut shared) => matches!(shared.ring.sync_header(), Synced::Reinit | Synced::Refused),
             Err(_) => false,
         }
+    }
+
+    /// The same of a tx ring: who finds it full again and again may be what keeps it full.
+    #[inline]
+    fn sync_tx(&self) -> bool {
+        let bad = self.sync();
+        let (head, _, tail) = self.header.indices();
+        if head == tail {
+            self.full.found(tail);
+        }
+        bad
     }
 
     /// Whether `tail` has moved past `cur`.
@@ -156,7 +170,7 @@ impl Bound {
     /// Syncs the tx rings. Returns whether one was bad.
     #[inline]
     pub fn sync_tx(&self) -> bool {
-        self.tx.iter().fold(false, |bad, r| r.sync() | bad)
+        self.tx.iter().fold(false, |bad, r| r.sync_tx() | bad)
     }
 
     /// Syncs the rx rings. Returns whether one was bad.
@@ -211,6 +225,11 @@ impl Bound {
     pub fn wake_fds(&self, events: i16) -> impl Iterator<Item = c_int> + '_ {
         let (tx, rx) = self.lanes_for(events);
         tx.iter().map(|r| r.wake).chain(rx.iter().map(|r| r.wake))
+    }
+
+    /// What poll(2) finds when the daemon has closed the connection: a monitor's port is gone (netmap: `POLLERR`), or any port's.
+    pub fn hung_up(&self) -> i16 {
+        if self.reply.role == Role::Monitor { POLLERR } else { POLLHUP }
     }
 
     /// A number that changes when a ring gets news: for edge-triggered epoll.

@@ -12,12 +12,13 @@ use libc::{
 use rustix::io::Errno;
 
 use crate::descriptor::Descriptor;
+use crate::output::Room;
 use crate::real;
-use crate::wait::{Watched, wait};
+use crate::wait::{Source, Watched, wait};
 
 struct Entry {
     fd: c_int,
-    port: Arc<Descriptor>,
+    source: Source,
     events: u32,
     data: u64,
     /// False after a one-shot entry was reported.
@@ -58,8 +59,7 @@ pub fn control(
     let known = sets.get(&epoll).and_then(|set| set.iter().position(|e| e.fd == fd));
     match (op, known, event) {
         (EPOLL_CTL_ADD, None, Some(e)) => {
-            let entry = Entry { fd, port, events: e.events, data: e.u64, enabled: true, reported: None };
-            sets.entry(epoll).or_default().push(entry);
+            sets.entry(epoll).or_default().push(Entry::new(fd, Source::Port(port), e));
         }
         (EPOLL_CTL_MOD, Some(at), Some(e)) => {
             if let Some(entry) = sets.get_mut(&epoll).and_then(|s| s.get_mut(at)) {
@@ -80,6 +80,45 @@ pub fn control(
     Ok(())
 }
 
+impl Entry {
+    fn new(fd: c_int, source: Source, event: epoll_event) -> Entry {
+        Entry { fd, source, events: event.events, data: event.u64, enabled: true, reported: None }
+    }
+}
+
+/// Notes what is to be told of room to send on `fd`, whose other events are the kernel's to tell; none: nothing.
+pub fn watch_output(epoll: c_int, fd: c_int, event: Option<(Arc<dyn Room>, epoll_event)>) {
+    let mut sets = sets();
+    let gone = sets.get_mut(&epoll).map(|set| take_output(set, fd));
+    if let Some((room, event)) = event {
+        sets.entry(epoll).or_default().push(Entry::new(fd, Source::Output(room), event));
+    }
+    tidy(&mut sets);
+    drop(sets);
+    // Not under the lock: the last one closes descriptors, of which we are told.
+    drop(gone);
+}
+
+/// Takes the entry about room on `fd` out of a set.
+fn take_output(set: &mut Vec<Entry>, fd: c_int) -> Vec<Entry> {
+    let (gone, rest) =
+        std::mem::take(set).into_iter().partition(|e| e.fd == fd && matches!(e.source, Source::Output(_)));
+    *set = rest;
+    gone
+}
+
+/// Nothing is sent on `fd` any more.
+pub fn forget_output(fd: c_int) {
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let mut sets = sets();
+    let gone: Vec<Entry> = sets.values_mut().flat_map(|set| take_output(set, fd)).collect();
+    tidy(&mut sets);
+    drop(sets);
+    drop(gone);
+}
+
 fn tidy(sets: &mut Sets) {
     sets.retain(|_, set| !set.is_empty());
     COUNT.store(sets.len(), Ordering::Relaxed);
@@ -97,7 +136,7 @@ pub fn forget(fd: c_int, port: &Arc<Descriptor>) {
         return;
     }
     let mut sets = sets();
-    sets.values_mut().for_each(|set| set.retain(|e| e.fd != fd || !Arc::ptr_eq(&e.port, port)));
+    sets.values_mut().for_each(|set| set.retain(|e| e.fd != fd || !e.source.is(port)));
     tidy(&mut sets);
 }
 
@@ -105,8 +144,10 @@ pub fn forget(fd: c_int, port: &Arc<Descriptor>) {
 pub fn closed(epoll: c_int) {
     if COUNT.load(Ordering::Relaxed) != 0 {
         let mut sets = sets();
-        sets.remove(&epoll);
+        let gone = sets.remove(&epoll);
         tidy(&mut sets);
+        drop(sets);
+        drop(gone);
     }
 }
 
@@ -146,7 +187,8 @@ fn watched(epoll: c_int) -> Vec<Watched> {
         // The low event bits of epoll are those of poll.
         let events = (e.events & 0x7ff) as i16;
         let edge = e.events & EPOLLET as u32 != 0;
-        Watched { fd: e.fd, port: Arc::clone(&e.port), events, found: 0, seen: e.reported.filter(|_| edge) }
+        let seen = e.reported.filter(|_| edge);
+        Watched { fd: e.fd, source: e.source.clone(), events, found: 0, ended: 0, seen }
     };
     entries.map(watch).collect()
 }
@@ -160,7 +202,7 @@ fn report(epoll: c_int, ports: &[Watched], events: &mut [epoll_event]) -> usize 
         let Some(entry) = set.iter_mut().find(|e| e.fd == p.fd && e.enabled) else { continue };
         let Some(place) = events.get_mut(count) else { break };
         let found = u32::from(p.found.cast_unsigned());
-        entry.reported = entry.port.with(|b| b.news());
+        entry.reported = entry.source.news();
         entry.enabled = entry.events & EPOLLONESHOT as u32 == 0;
         *place = epoll_event { events: found, u64: entry.data };
         count += 1;

@@ -2,13 +2,15 @@
 #![allow(unsafe_code)]
 
 use std::mem::offset_of;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::{Mutex, PoisonError};
 
 use netvale_abi::nmreq::{NmreqOptExtmem, NmreqPoolsInfo};
-use netvale_control::attach::Pools;
+use netvale_control::attach::{FileAsked, IN_FILE, Pools};
 use rustix::io::Errno;
 
 use crate::descriptor::Bound;
+use crate::maps::{FileMemory, Inode};
 use crate::{real, user};
 
 /// The program's memory, and the pools it wants there.
@@ -17,87 +19,152 @@ pub struct Extmem {
     option: NmreqOptExtmem,
     /// What the daemon is asked for.
     pub pools: Pools,
+    /// The region that the program put there before: in netmap, the same memory is the same region.
+    pub known: Option<u32>,
+    /// It is a part of a file in memory: the region is to lie there, for all who have it mapped.
+    file: Option<FileMemory>,
+    room: u64,
 }
 
 const PAGE: u64 = 4096;
 
+/// Memory that a region took the place of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Place {
+    start: u64,
+    len: u64,
+    file: Inode,
+}
+
+/// Where this program's regions are, with their numbers.
+static PLACES: Mutex<Vec<(Place, u32)>> = Mutex::new(Vec::new());
+
 impl Extmem {
-    /// Reads the option at `addr`.
+    /// Reads the option at `addr`. What the program left open gets netmap's numbers of a small region.
     ///
     /// # Errors
-    /// `EFAULT`; `EINVAL` for memory that does not begin at a page, or too little of it.
+    /// `EFAULT` where there is no memory, `ENOMEM` for none of it; `EINVAL` for too little.
     pub fn read(addr: u64) -> Result<Extmem, Errno> {
-        let option: NmreqOptExtmem = user::read(addr)?;
-        let info = &option.nro_info;
-        if option.nro_usrptr == 0 || !option.nro_usrptr.is_multiple_of(PAGE) {
-            return Err(Errno::INVAL);
+        let mut option: NmreqOptExtmem = user::read(addr)?;
+        fill_in(&mut option.nro_info);
+        let (start, len) = pages(option.nro_usrptr, option.nro_info.nr_memsize)?;
+        let known = known(start, len);
+        let file = if known.is_some() { None } else { FileMemory::find(start..start + len) };
+        if file.is_none() {
+            // A file's memory may be in use by others.
+            user::probe(start, usize::try_from(len).map_err(|_| Errno::NOMEM)?)?;
         }
-        user::probe(option.nro_usrptr, usize::try_from(info.nr_memsize).map_err(|_| Errno::INVAL)?)?;
-        Ok(Extmem { addr, option, pools: pools(info)? })
+        let pools = pools(&option.nro_info, len)?;
+        Ok(Extmem { addr, option, pools, known, file, room: len })
     }
 
-    /// Puts the region where the program's memory is, and writes the option back.
+    /// The file that the region is to lie in, and where.
+    pub fn file(&self) -> Option<(BorrowedFd<'_>, FileAsked)> {
+        let memory = self.file.as_ref()?;
+        Some((memory.file.as_fd(), FileAsked { offset: memory.offset, len: self.room }))
+    }
+
+    /// Whether the program's memory is that region already.
+    fn is_there(&self, bound: &Bound) -> Result<bool, Errno> {
+        if self.known == Some(bound.reply.mem_id) {
+            return Ok(true);
+        }
+        let Some(memory) = self.file.as_ref().filter(|_| bound.reply.port_flags & IN_FILE != 0) else {
+            return Ok(false);
+        };
+        let same_file = Inode::of(memory.file.as_fd())? == Inode::of(bound.region.as_fd())?;
+        Ok(same_file && memory.offset == bound.reply.file_offset)
+    }
+
+    /// Sees to it that the region is where the program's memory is, and writes the option back.
     ///
     /// # Errors
     /// What mmap(2) says.
-    pub fn replace(&mut self, bound: &Bound) -> Result<(), Errno> {
+    pub fn place(&self, bound: &Bound) -> Result<(), Errno> {
         let r = &bound.reply;
-        // The CSB behind the pools is no business of the program's memory.
-        let len = r.csb_atok.min(self.option.nro_info.nr_memsize.next_multiple_of(PAGE));
-        let at = self.option.nro_usrptr as *mut libc::c_void;
-        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
-        // SAFETY: the program gave this memory away for the purpose (netmap.h, nmreq_opt_extmem); all `len` bytes of it were seen to
-        // be there, and it holds nothing of ours.
-        let mapped = unsafe { real::mmap(at, len as usize, prot, flags, bound.region.as_raw_fd(), 0) };
-        if mapped == libc::MAP_FAILED {
-            return Err(crate::errno::last());
+        let (start, room) = pages(self.option.nro_usrptr, self.option.nro_info.nr_memsize)?;
+        if !self.is_there(bound)? {
+            // The CSB behind the pools is no business of the program's memory.
+            let len = r.csb_atok.min(room);
+            let at = start as *mut libc::c_void;
+            let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+            let from = r.file_offset as libc::off_t;
+            // SAFETY: the program gave this memory away for the purpose (netmap.h, nmreq_opt_extmem); all `len` bytes of it were seen to
+            // be there, and it holds nothing of ours.
+            let mapped = unsafe { real::mmap(at, len as usize, prot, flags, bound.region.as_raw_fd(), from) };
+            if mapped == libc::MAP_FAILED {
+                return Err(crate::errno::last());
+            }
+            remember(Place { start, len: room, file: Inode::of(bound.region.as_fd())? }, r.mem_id);
         }
-        self.option.nro_info = NmreqPoolsInfo {
-            nr_mem_id: u16::try_from(r.mem_id).unwrap_or(u16::MAX),
-            nr_if_pool_offset: r.if_pool,
-            nr_if_pool_objtotal: r.num_ifs,
-            nr_if_pool_objsize: r.if_size,
-            nr_ring_pool_offset: r.ring_pool,
-            nr_ring_pool_objtotal: r.num_rings,
-            nr_ring_pool_objsize: r.ring_size,
-            nr_buf_pool_offset: r.buf_pool,
-            nr_buf_pool_objtotal: r.num_bufs,
-            nr_buf_pool_objsize: r.buf_size,
-            ..self.option.nro_info
-        };
         let info = self.addr + offset_of!(NmreqOptExtmem, nro_info) as u64;
         user::write_bytes(info, &user::bytes_of::<_, { size_of::<NmreqPoolsInfo>() }>(&self.option.nro_info))
     }
 }
 
-/// Objects of the size asked for, rounded up to cache lines as netmap does, and as many buffers as fit.
-fn pools(info: &NmreqPoolsInfo) -> Result<Pools, Errno> {
+/// netmap's numbers for a private region, where the program gave none.
+fn fill_in(info: &mut NmreqPoolsInfo) {
+    for (field, default) in [
+        (&mut info.nr_if_pool_objtotal, 2),
+        (&mut info.nr_if_pool_objsize, 1024),
+        (&mut info.nr_ring_pool_objtotal, 4),
+        (&mut info.nr_ring_pool_objsize, 5 * PAGE as u32),
+        (&mut info.nr_buf_pool_objtotal, 4098),
+        (&mut info.nr_buf_pool_objsize, 2048),
+    ] {
+        if *field == 0 {
+            *field = default;
+        }
+    }
+}
+
+/// The whole pages of `len` bytes at `at`: their start and length.
+fn pages(at: u64, len: u64) -> Result<(u64, u64), Errno> {
+    let start = at & !(PAGE - 1);
+    let end = at.checked_add(len).and_then(|end| end.checked_next_multiple_of(PAGE)).ok_or(Errno::FAULT)?;
+    if end == start { Err(Errno::NOMEM) } else { Ok((start, end - start)) }
+}
+
+/// Objects of the size asked for, rounded up to cache lines, as many of each pool as fit behind the one before.
+fn pools(info: &NmreqPoolsInfo, room: u64) -> Result<Pools, Errno> {
     const LINE: u64 = 64;
     const RING_ALIGN: u64 = 128;
-    let up = |size: u32| u64::from(size).next_multiple_of(LINE);
-    let (if_size, ring_size, buf_size) =
-        (up(info.nr_if_pool_objsize), up(info.nr_ring_pool_objsize), up(info.nr_buf_pool_objsize));
-    let rings_at = (if_size * u64::from(info.nr_if_pool_objtotal)).next_multiple_of(RING_ALIGN);
-    let bufs_at = (rings_at + ring_size * u64::from(info.nr_ring_pool_objtotal)).next_multiple_of(RING_ALIGN);
-    let room = info.nr_memsize.next_multiple_of(PAGE).checked_sub(bufs_at).ok_or(Errno::INVAL)?;
-    if buf_size == 0 {
-        return Err(Errno::INVAL);
-    }
-    let bufs = u64::from(info.nr_buf_pool_objtotal).min(room / buf_size);
-    let size = |bytes: u64| u32::try_from(bytes).map_err(|_| Errno::INVAL);
-    Ok(Pools {
-        ifs: (info.nr_if_pool_objtotal, size(if_size)?),
-        rings: (info.nr_ring_pool_objtotal, size(ring_size)?),
-        bufs: (size(bufs)?, size(buf_size)?),
-    })
+    let mut at = 0u64;
+    let mut fit = |num: u32, size: u32| {
+        let size = u64::from(size).next_multiple_of(LINE);
+        let fits = u64::from(num).min(room.saturating_sub(at) / size);
+        // An object that does not fit any more takes what is left all the same, as in netmap.
+        at = if fits < num.into() { room } else { (at + fits * size).next_multiple_of(RING_ALIGN) };
+        Ok::<_, Errno>((fits as u32, u32::try_from(size).map_err(|_| Errno::INVAL)?))
+    };
+    let pools = Pools {
+        ifs: fit(info.nr_if_pool_objtotal, info.nr_if_pool_objsize)?,
+        rings: fit(info.nr_ring_pool_objtotal, info.nr_ring_pool_objsize)?,
+        bufs: fit(info.nr_buf_pool_objtotal, info.nr_buf_pool_objsize)?,
+    };
+    // Two buffers belong to nobody.
+    if pools.bufs.0 <= 2 { Err(Errno::INVAL) } else { Ok(pools) }
+}
+
+/// The region that this program's memory there is already.
+fn known(start: u64, len: u64) -> Option<u32> {
+    let places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
+    let same = places.iter().rev().find(|(place, _)| (place.start, place.len) == (start, len))?;
+    (Inode::at(start)? == same.0.file).then_some(same.1)
+}
+
+fn remember(place: Place, mem_id: u32) {
+    let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
+    places.retain(|(p, _)| p.start != place.start);
+    places.push((place, mem_id));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Objective: pools that just fit are taken as they are, odd sizes are rounded at the cost of buffers, too little memory is
-    /// refused.
+    /// Objective: pools that just fit are taken as they are, odd sizes are rounded at the cost of buffers, what does not fit is left out, too
+    /// little memory is refused.
     #[test]
     fn sizes() {
         let mut info = NmreqPoolsInfo {
@@ -107,15 +174,35 @@ mod tests {
             nr_ring_pool_objsize: 512,
             nr_buf_pool_objtotal: 4096,
             nr_buf_pool_objsize: 2048,
-            nr_memsize: 2 * 1024 + 64 * 512 + 4096 * 2048,
             ..NmreqPoolsInfo::default()
         };
-        assert_eq!(pools(&info).unwrap(), Pools { ifs: (2, 1024), rings: (64, 512), bufs: (4096, 2048) });
+        let room = 2 * 1024 + 64 * 512 + 4096 * 2048;
+        assert_eq!(pools(&info, room).unwrap(), Pools { ifs: (2, 1024), rings: (64, 512), bufs: (4096, 2048) });
         info.nr_buf_pool_objsize = 2049;
-        let rounded = pools(&info).unwrap().bufs;
+        let rounded = pools(&info, room).unwrap().bufs;
         assert_eq!(rounded.1, 2112);
         assert!(rounded.0 < 4096 && rounded.0 > 3900);
-        info.nr_memsize = 1000;
-        assert_eq!(pools(&info), Err(Errno::INVAL));
+        info.nr_ring_pool_objsize = 1 << 20;
+        assert_eq!(pools(&info, room), Err(Errno::INVAL));
+        info.nr_ring_pool_objsize = 512;
+        assert_eq!(pools(&info, 1000), Err(Errno::INVAL));
+    }
+
+    /// Objective: netmap's numbers stand where the program gave none.
+    #[test]
+    fn defaults() {
+        let mut info = NmreqPoolsInfo { nr_memsize: 1 << 24, nr_ring_pool_objtotal: 7, ..NmreqPoolsInfo::default() };
+        fill_in(&mut info);
+        let pools = pools(&info, 1 << 24).unwrap();
+        assert_eq!(pools, Pools { ifs: (2, 1024), rings: (7, 20_480), bufs: (4098, 2048) });
+    }
+
+    /// Objective: memory that does not begin at a page counts from its page on.
+    #[test]
+    fn whole_pages() {
+        assert_eq!(pages(4096, 8192), Ok((4096, 8192)));
+        assert_eq!(pages(5000, 8192), Ok((4096, 12_288)));
+        assert_eq!(pages(4096, 0), Err(Errno::NOMEM));
+        assert_eq!(pages(u64::MAX, 8192), Err(Errno::FAULT));
     }
 }

@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use libc::{POLLIN, c_int, pollfd};
-use netvale_abi::nmreq::{NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS, NETMAP_REQ_OPT_SYNC_KLOOP_MODE, NmEventfds, NmreqOption};
+use netvale_abi::nmreq::{
+    NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS, NETMAP_REQ_OPT_SYNC_KLOOP_MODE, NM_OPT_SYNC_KLOOP_DIRECT_RX,
+    NM_OPT_SYNC_KLOOP_DIRECT_TX, NmEventfds, NmreqOptSyncKloopMode, NmreqOption,
+};
 use netvale_mem::RingMem;
 use rustix::io::Errno;
 
@@ -47,17 +50,17 @@ impl Kloop {
 pub fn start(descriptor: &Descriptor, sleep_us: u32, options: &mut Options) -> Result<(), Errno> {
     let bound = descriptor.bound().ok_or(Errno::NXIO)?;
     let csb = bound.csb.get().ok_or(Errno::INVAL)?;
-    options.refuse_twins()?;
-    options.refuse_others(&[NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS, NETMAP_REQ_OPT_SYNC_KLOOP_MODE])?;
     // The modes say who copies; here nobody does.
-    options.take(NETMAP_REQ_OPT_SYNC_KLOOP_MODE);
+    let mode = options.find(NETMAP_REQ_OPT_SYNC_KLOOP_MODE).map_or(Ok(0), |opt| read_mode(opt.addr));
+    options.set(NETMAP_REQ_OPT_SYNC_KLOOP_MODE, mode.map(drop));
+    let direct = mode? != 0;
     let rings = bound.tx.len() + bound.rx.len();
-    let eventfds = match options.take(NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS) {
-        Some(opt) => read_eventfds(opt.addr, opt.header.nro_size, rings).inspect_err(|e| {
-            options.set_status(NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS, *e);
-        })?,
-        None => Vec::new(),
+    let eventfds = match options.find(NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS) {
+        Some(opt) => read_eventfds(opt.addr, opt.header.nro_size, rings, direct),
+        None => Ok(Vec::new()),
     };
+    options.set(NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS, eventfds.as_ref().map(drop).map_err(|e| *e));
+    let eventfds = eventfds?;
     let kloop = &descriptor.kloop;
     if kloop.running.swap(true, Ordering::AcqRel) {
         return Err(Errno::BUSY);
@@ -69,12 +72,26 @@ pub fn start(descriptor: &Descriptor, sleep_us: u32, options: &mut Options) -> R
     Ok(())
 }
 
-fn read_eventfds(addr: u64, size: u64, rings: usize) -> Result<Vec<NmEventfds>, Errno> {
+fn read_mode(addr: u64) -> Result<u32, Errno> {
+    let mode = user::read::<NmreqOptSyncKloopMode>(addr)?.mode;
+    if mode & !(NM_OPT_SYNC_KLOOP_DIRECT_TX | NM_OPT_SYNC_KLOOP_DIRECT_RX) != 0 {
+        return Err(Errno::INVAL);
+    }
+    Ok(mode)
+}
+
+fn read_eventfds(addr: u64, size: u64, rings: usize, direct: bool) -> Result<Vec<NmEventfds>, Errno> {
     let header = size_of::<NmreqOption>() as u64;
     if size != header + (rings * size_of::<NmEventfds>()) as u64 {
         return Err(Errno::INVAL);
     }
-    (0..rings).map(|i| user::read(addr + header + (i * size_of::<NmEventfds>()) as u64)).collect()
+    let read = |i: usize| user::read(addr + header + (i * size_of::<NmEventfds>()) as u64);
+    let eventfds: Vec<NmEventfds> = (0..rings).map(read).collect::<Result<_, _>>()?;
+    // Who copies in the notification needs one of each ring.
+    if direct && eventfds.iter().any(|e| e.ioeventfd < 0) {
+        return Err(Errno::INVAL);
+    }
+    Ok(eventfds)
 }
 
 struct Loop<'a> {

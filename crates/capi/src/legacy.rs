@@ -10,12 +10,11 @@ use netvale_abi::legacy::{
     NETMAP_NO_TX_POLL, NETMAP_RING_MASK, NETMAP_SW_RING, NETMAP_VNET_HDR_GET, NR_REG_MASK, Nmreq,
 };
 use netvale_abi::nmreq::{
-    NETMAP_POLLING_MODE_MULTI_CPU, NETMAP_POLLING_MODE_SINGLE_CPU, NETMAP_REQ_POOLS_INFO_GET, NETMAP_REQ_PORT_HDR_GET,
-    NETMAP_REQ_PORT_HDR_SET, NETMAP_REQ_PORT_INFO_GET, NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DELIF,
-    NETMAP_REQ_VALE_DETACH, NETMAP_REQ_VALE_LIST, NETMAP_REQ_VALE_NEWIF, NETMAP_REQ_VALE_POLLING_DISABLE,
-    NETMAP_REQ_VALE_POLLING_ENABLE, NR_DO_RX_POLL, NR_NO_TX_POLL, NR_REG_ALL_NIC, NR_REG_DEFAULT, NR_REG_NIC_SW,
-    NR_REG_ONE_NIC, NR_REG_SW, NmreqPortHdr, NmreqPortInfoGet, NmreqRegister, NmreqValeAttach, NmreqValeList,
-    NmreqValeNewif, NmreqValePolling,
+    NETMAP_POLLING_MODE_MULTI_CPU, NETMAP_POLLING_MODE_SINGLE_CPU, NETMAP_REQ_PORT_HDR_GET, NETMAP_REQ_PORT_HDR_SET,
+    NETMAP_REQ_PORT_INFO_GET, NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DELIF, NETMAP_REQ_VALE_DETACH,
+    NETMAP_REQ_VALE_LIST, NETMAP_REQ_VALE_NEWIF, NETMAP_REQ_VALE_POLLING_DISABLE, NETMAP_REQ_VALE_POLLING_ENABLE,
+    NR_DO_RX_POLL, NR_NO_TX_POLL, NR_REG_ALL_NIC, NR_REG_DEFAULT, NR_REG_NIC_SW, NR_REG_ONE_NIC, NR_REG_SW,
+    NmreqPortHdr, NmreqPortInfoGet, NmreqRegister, NmreqValeAttach, NmreqValeList, NmreqValeNewif, NmreqValePolling,
 };
 use netvale_abi::{NETMAP_API, NETMAP_MIN_API, name};
 use netvale_control::device::BODY_LEN;
@@ -129,13 +128,10 @@ fn info(fd: BorrowedFd<'_>, nmr: &mut Nmreq) -> Result<(), Errno> {
     let field = nmr.nr_name;
     let port = port_name(&field)?;
     let mut body = Body::new();
-    if port.is_empty() {
-        // Of the common region: its size is all that is asked for.
-        body.put16(offset_of!(netvale_abi::nmreq::NmreqPoolsInfo, nr_mem_id), nmr.nr_arg2.max(1));
-        ask(fd, NETMAP_REQ_POOLS_INFO_GET, "vale0:any", &mut body.0)?;
-        nmr.nr_memsize = body.get32(0);
-        return Ok(());
-    }
+    body.put32(offset_of!(NmreqPortInfoGet, nr_tx_slots), nmr.nr_tx_slots);
+    body.put32(offset_of!(NmreqPortInfoGet, nr_rx_slots), nmr.nr_rx_slots);
+    body.put16(offset_of!(NmreqPortInfoGet, nr_tx_rings), nmr.nr_tx_rings);
+    body.put16(offset_of!(NmreqPortInfoGet, nr_rx_rings), nmr.nr_rx_rings);
     body.put16(offset_of!(NmreqPortInfoGet, nr_mem_id), nmr.nr_arg2);
     ask(fd, NETMAP_REQ_PORT_INFO_GET, port, &mut body.0)?;
     nmr.nr_memsize = body.get32(offset_of!(NmreqPortInfoGet, nr_memsize));

@@ -20,7 +20,9 @@
 //! | `table` | which descriptors are netmap's |
 //! | `descriptor` | an open `/dev/netmap`: rings, syncs, readiness |
 //! | `open`, `request`, `options`, `register`, `extmem`, `csb`, `kloop`, `legacy` | the control API |
+//! | `indirect` | frames that lie elsewhere in the program's memory |
 //! | `wait`, `epoll` | poll, select, epoll |
+//! | `output` | POLLOUT on descriptors that frames are sent on |
 //! | `packet` | packet sockets on ports |
 //! | `nmport` | libnetmap's functions |
 //! | `user`, `errno` | the program's memory and errno |
@@ -32,16 +34,20 @@ mod descriptor;
 mod epoll;
 mod errno;
 mod extmem;
+mod indirect;
 mod interpose;
 mod kloop;
 mod legacy;
+mod maps;
 mod nmport;
 mod open;
 mod options;
+mod output;
 mod packet;
 mod real;
 mod register;
 mod request;
+mod starving;
 mod table;
 mod user;
 mod wait;

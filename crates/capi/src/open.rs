@@ -42,7 +42,9 @@ pub fn open(flags: c_int) -> Result<c_int, Errno> {
 /// The errno a netmap program expects.
 pub fn errno_of(e: &Error) -> Errno {
     match e {
-        Error::Refused { errno, .. } => crate::errno::from_raw(*errno),
+        Error::Refused { errno, .. } | Error::Offsets { errno, .. } | Error::File { errno, .. } => {
+            crate::errno::from_raw(*errno)
+        }
         Error::NoDaemon { source, .. } => match source.raw_os_error().map(crate::errno::from_raw) {
             Some(e @ (Errno::ACCESS | Errno::PERM)) => e,
             _ => Errno::NOENT,

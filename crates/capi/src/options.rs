@@ -1,4 +1,7 @@
 //! The list of options behind a request (netmap.h, `struct nmreq_option`): read once, answered in place.
+//!
+//! netmap copies request and options into one buffer of fixed size, and an option that nobody recognized says `EOPNOTSUPP`: how long a list
+//! may be, and what each option says in the end, follow from that.
 
 use netvale_abi::nmreq::{
     NETMAP_REQ_MAXSIZE, NETMAP_REQ_OPT_CSB, NETMAP_REQ_OPT_EXTMEM, NETMAP_REQ_OPT_OFFSETS,
@@ -16,7 +19,8 @@ pub struct Opt {
     pub addr: u64,
     /// Its header.
     pub header: NmreqOption,
-    status: Option<u32>,
+    /// What it says when the request is done.
+    status: u32,
 }
 
 /// The options of a request.
@@ -25,66 +29,97 @@ pub struct Options(Vec<Opt>);
 
 /// `nro_status` is its third field.
 const STATUS_AT: u64 = std::mem::offset_of!(NmreqOption, nro_status) as u64;
+const HEADER: usize = size_of::<NmreqOption>();
+/// Types below this are known, 0 excepted.
+const KINDS: usize = NETMAP_REQ_OPT_OFFSETS as usize + 1;
+const POINTER: usize = size_of::<u64>();
+/// netmap's buffer for a request: two pointers, body and options of the largest size, a pointer before each kind of option, and its table of
+/// options.
+const BUFFER: usize = (2 + KINDS) * POINTER + NETMAP_REQ_MAXSIZE + KINDS * POINTER;
+
+/// How much of netmap's buffer is taken.
+struct Room {
+    /// Of the buffer, with pointers and table.
+    buffer: usize,
+    /// Of the request alone, which may be `NETMAP_REQ_MAXSIZE` long.
+    request: usize,
+}
 
 impl Options {
-    /// Reads the list.
+    /// Reads the list of a request whose body is `body` bytes long. What stops that is told in the options read so far.
     ///
     /// # Errors
-    /// `EFAULT`; `EMSGSIZE` when request and options together are longer than netmap takes, a list without end included.
-    pub fn read(mut addr: u64, body: usize) -> Result<Options, Errno> {
-        let (mut list, mut total) = (Vec::new(), body);
+    /// `EFAULT`; `EINVAL` for an option of type 0 and for two of one type; `EMSGSIZE` when request and options together are longer than netmap
+    /// takes, a list of unknown options without end included.
+    pub fn read(addr: u64, body: usize) -> Result<Options, Errno> {
+        let mut this = Options::default();
+        match this.fill(addr, body) {
+            Ok(()) => {
+                this.0.iter_mut().for_each(|o| o.status = number(Errno::OPNOTSUPP));
+                Ok(this)
+            }
+            Err(e) => Err(this.write_back().err().unwrap_or(e)),
+        }
+    }
+
+    fn fill(&mut self, mut addr: u64, body: usize) -> Result<(), Errno> {
+        let mut room = Room { buffer: 2 * POINTER + body + KINDS * POINTER, request: body };
         while addr != 0 {
-            let header: NmreqOption = user::read(addr)?;
-            total = total.saturating_add(size_of_option(&header));
-            if total > NETMAP_REQ_MAXSIZE {
+            if room.buffer + POINTER + HEADER > BUFFER {
+                // There may be a loop in the list: nothing is told.
+                self.0.clear();
                 return Err(Errno::MSGSIZE);
             }
-            list.push(Opt { addr, header, status: None });
+            let header: NmreqOption = user::read(addr)?;
+            room.buffer += POINTER + HEADER;
+            room.request += HEADER;
+            self.0.push(Opt { addr, header, status: 0 });
+            if header.nro_reqtype == 0 {
+                self.set(0, Err(Errno::INVAL));
+                return Err(Errno::INVAL);
+            }
+            if (header.nro_reqtype as usize) < KINDS {
+                self.known(&header, addr, &mut room)?;
+            }
             addr = header.nro_next;
         }
-        Ok(Options(list))
+        Ok(())
     }
 
-    /// The option of a type, if it is there; from then on it counts as understood.
-    pub fn take(&mut self, kind: u32) -> Option<Opt> {
-        let opt = self.0.iter_mut().find(|o| o.header.nro_reqtype == kind)?;
-        opt.status = opt.status.or(Some(0));
-        Some(*opt)
-    }
-
-    /// Two options of one type are both at fault.
-    ///
-    /// # Errors
-    /// `EINVAL`.
-    pub fn refuse_twins(&mut self) -> Result<(), Errno> {
-        let kinds: Vec<u32> = self.0.iter().map(|o| o.header.nro_reqtype).collect();
-        let mut any = false;
-        for opt in &mut self.0 {
-            let twins = kinds.iter().filter(|k| **k == opt.header.nro_reqtype).count() > 1;
-            if twins && is_known(opt.header.nro_reqtype) {
-                opt.status = Some(number(Errno::INVAL));
-                any = true;
-            }
+    /// The rest of an option that is understood somewhere.
+    fn known(&mut self, header: &NmreqOption, addr: u64, room: &mut Room) -> Result<(), Errno> {
+        if self.0.iter().filter(|o| o.header.nro_reqtype == header.nro_reqtype).count() > 1 {
+            self.set(header.nro_reqtype, Err(Errno::INVAL));
+            return Err(Errno::INVAL);
         }
-        if any { Err(Errno::INVAL) } else { Ok(()) }
+        let size = usize::try_from(header.nro_size).unwrap_or(usize::MAX);
+        let rest = rest_of_option(header.nro_reqtype, size);
+        if size.max(rest) > NETMAP_REQ_MAXSIZE || room.request + rest > NETMAP_REQ_MAXSIZE {
+            return Err(Errno::MSGSIZE);
+        }
+        room.request += rest;
+        room.buffer += rest;
+        user::read_bytes(addr + HEADER as u64, &mut vec![0; rest])
     }
 
-    /// An option that cannot be honoured.
-    pub fn set_status(&mut self, kind: u32, status: Errno) {
-        self.0.iter_mut().filter(|o| o.header.nro_reqtype == kind).for_each(|o| o.status = Some(number(status)));
+    /// The option of a type, if it is there.
+    pub fn find(&self, kind: u32) -> Option<Opt> {
+        self.0.iter().find(|o| o.header.nro_reqtype == kind).copied()
     }
 
-    /// Refuses what is left over once `kinds` are set aside: nobody understands it.
+    /// What became of the option of a type: from then on it counts as recognized.
+    pub fn set(&mut self, kind: u32, done: Result<(), Errno>) {
+        let status = done.err().map_or(0, number);
+        self.0.iter_mut().filter(|o| o.header.nro_reqtype == kind).for_each(|o| o.status = status);
+    }
+
+    /// Whether all options were recognized.
     ///
     /// # Errors
     /// `EOPNOTSUPP`.
-    pub fn refuse_others(&mut self, kinds: &[u32]) -> Result<(), Errno> {
-        let mut any = false;
-        for opt in self.0.iter_mut().filter(|o| !kinds.contains(&o.header.nro_reqtype)) {
-            opt.status = Some(number(Errno::OPNOTSUPP));
-            any = true;
-        }
-        if any { Err(Errno::OPNOTSUPP) } else { Ok(()) }
+    pub fn check(&self) -> Result<(), Errno> {
+        let unsupported = number(Errno::OPNOTSUPP);
+        if self.0.iter().any(|o| o.status == unsupported) { Err(Errno::OPNOTSUPP) } else { Ok(()) }
     }
 
     /// Writes what became of each option.
@@ -92,12 +127,7 @@ impl Options {
     /// # Errors
     /// `EFAULT`.
     pub fn write_back(&self) -> Result<(), Errno> {
-        for opt in &self.0 {
-            if let Some(status) = opt.status {
-                user::write_bytes(opt.addr + STATUS_AT, &status.to_ne_bytes())?;
-            }
-        }
-        Ok(())
+        self.0.iter().try_for_each(|opt| user::write_bytes(opt.addr + STATUS_AT, &opt.status.to_ne_bytes()))
     }
 }
 
@@ -105,20 +135,15 @@ fn number(e: Errno) -> u32 {
     e.raw_os_error().cast_unsigned()
 }
 
-fn is_known(kind: u32) -> bool {
-    (NETMAP_REQ_OPT_EXTMEM..=NETMAP_REQ_OPT_OFFSETS).contains(&kind)
-}
-
-/// Bytes an option takes: by its type; what is unknown counts as its header.
-fn size_of_option(header: &NmreqOption) -> usize {
-    match header.nro_reqtype {
+/// Bytes of an option behind its header: by its type, or as it says itself.
+fn rest_of_option(kind: u32, size: usize) -> usize {
+    let whole = match kind {
         NETMAP_REQ_OPT_EXTMEM => size_of::<NmreqOptExtmem>(),
         NETMAP_REQ_OPT_CSB => size_of::<NmreqOptCsb>(),
         NETMAP_REQ_OPT_OFFSETS => size_of::<NmreqOptOffsets>(),
         NETMAP_REQ_OPT_SYNC_KLOOP_MODE => size_of::<NmreqOptSyncKloopMode>(),
-        NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS => {
-            usize::try_from(header.nro_size).unwrap_or(usize::MAX).max(size_of::<NmreqOption>())
-        }
-        _ => size_of::<NmreqOption>(),
-    }
+        NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS => size.max(HEADER),
+        _ => HEADER,
+    };
+    whole - HEADER
 }

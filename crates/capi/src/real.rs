@@ -111,6 +111,44 @@ real! {
     fn write(fd: c_int, at: *const c_void, len: size_t) -> ssize_t = c"write";
     /// writev(2).
     fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t = c"writev";
+    /// pwrite(2).
+    fn pwrite(fd: c_int, at: *const c_void, len: size_t, offset: off_t) -> ssize_t = c"pwrite64";
+    /// pwritev(2).
+    fn pwritev(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t = c"pwritev64";
+    /// read(2).
+    fn read(fd: c_int, at: *mut c_void, len: size_t) -> ssize_t = c"read";
+    /// readv(2).
+    fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t = c"readv";
+    /// pread(2).
+    fn pread(fd: c_int, at: *mut c_void, len: size_t, offset: off_t) -> ssize_t = c"pread64";
+    /// preadv(2).
+    fn preadv(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t = c"preadv64";
+    /// read(2), as glibc's fortified headers call it.
+    fn read_chk(fd: c_int, at: *mut c_void, len: size_t, room: size_t) -> ssize_t = c"__read_chk";
+    /// pread(2), as glibc's fortified headers call it.
+    fn pread_chk(fd: c_int, at: *mut c_void, len: size_t, offset: off_t, room: size_t) -> ssize_t = c"__pread64_chk";
+    /// recv(2).
+    fn recv(fd: c_int, at: *mut c_void, len: size_t, flags: c_int) -> ssize_t = c"recv";
+    /// recvfrom(2).
+    fn recvfrom(fd: c_int, at: *mut c_void, len: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t) -> ssize_t = c"recvfrom";
+    /// recvmsg(2).
+    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t = c"recvmsg";
+    /// recv(2), as glibc's fortified headers call it.
+    fn recv_chk(fd: c_int, at: *mut c_void, len: size_t, room: size_t, flags: c_int) -> ssize_t = c"__recv_chk";
+    /// recvfrom(2), as glibc's fortified headers call it.
+    fn recvfrom_chk(fd: c_int, at: *mut c_void, len: size_t, room: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t) -> ssize_t = c"__recvfrom_chk";
+    /// shutdown(2).
+    fn shutdown(fd: c_int, how: c_int) -> c_int = c"shutdown";
+    /// getsockname(2).
+    fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int = c"getsockname";
+    /// getpeername(2).
+    fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int = c"getpeername";
+    /// getsockopt(2).
+    fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int = c"getsockopt";
+    /// setsockopt(2).
+    fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int = c"setsockopt";
+    /// lseek(2).
+    fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t = c"lseek64";
     /// if_nametoindex(3).
     fn if_nametoindex(name: *const c_char) -> c_uint = c"if_nametoindex";
     /// if_indextoname(3).

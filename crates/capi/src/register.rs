@@ -1,14 +1,18 @@
 //! `NETMAP_REQ_REGISTER`: binding a port to a descriptor.
 
+use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
 
 use netvale::raw::{self, Attached};
 use netvale_abi::nmreq::{
-    NETMAP_REQ_OPT_CSB, NETMAP_REQ_OPT_EXTMEM, NR_ACCEPT_VNET_HDR, NR_EXCLUSIVE, NR_MONITOR_RX, NR_MONITOR_TX,
-    NR_REG_ALL_NIC, NR_REG_NIC_SW, NR_REG_NULL, NR_REG_ONE_NIC, NR_REG_ONE_SW, NR_REG_PIPE_MASTER, NR_REG_PIPE_SLAVE,
-    NR_REG_SW, NR_RX_RINGS_ONLY, NR_TX_RINGS_ONLY, NR_ZCOPY_MON, NmreqOptCsb, NmreqRegister,
+    NETMAP_REQ_OPT_CSB, NETMAP_REQ_OPT_EXTMEM, NETMAP_REQ_OPT_OFFSETS, NR_ACCEPT_VNET_HDR, NR_EXCLUSIVE, NR_MONITOR_RX,
+    NR_MONITOR_TX, NR_REG_ALL_NIC, NR_REG_NIC_SW, NR_REG_NULL, NR_REG_ONE_NIC, NR_REG_ONE_SW, NR_REG_PIPE_MASTER,
+    NR_REG_PIPE_SLAVE, NR_REG_SW, NR_RX_RINGS_ONLY, NR_TX_RINGS_ONLY, NR_ZCOPY_MON, NmreqOptCsb, NmreqOptOffsets,
+    NmreqRegister,
 };
-use netvale_control::attach::{AttachRequest, FLAG_NO_HEADER, FLAG_NULL, FLAG_SHARED, NOTE_LEN};
+use netvale_control::attach::{
+    AttachRequest, FLAG_NETMAP, FLAG_NO_HEADER, FLAG_NULL, FLAG_SHARED, IN_FILE, NOTE_LEN, OffsetsAsked, Pools,
+};
 use rustix::io::Errno;
 
 use crate::csb::UserCsb;
@@ -33,22 +37,33 @@ pub fn register(
     if descriptor.bound().is_some() {
         return Err(Errno::BUSY);
     }
-    options.refuse_twins()?;
-    options.refuse_others(&[NETMAP_REQ_OPT_EXTMEM, NETMAP_REQ_OPT_CSB])?;
-    let csb = options.take(NETMAP_REQ_OPT_CSB);
-    if csb.is_some() && reg.nr_flags & NR_EXCLUSIVE == 0 {
-        return Err(Errno::INVAL);
+    if name.is_empty() && reg.nr_mode != NR_REG_NULL {
+        return Err(Errno::NXIO);
     }
-    let mut extmem = options.take(NETMAP_REQ_OPT_EXTMEM).map(|o| Extmem::read(o.addr)).transpose()?;
+    let extmem = options.find(NETMAP_REQ_OPT_EXTMEM).map(|o| Extmem::read(o.addr)).transpose();
+    options.set(NETMAP_REQ_OPT_EXTMEM, extmem.as_ref().map(drop).map_err(|e| *e));
+    let extmem = extmem?;
+    let offsets = options.find(NETMAP_REQ_OPT_OFFSETS);
     let mut request = request(name, reg)?;
-    if let Some(extmem) = &extmem {
-        request.pools = extmem.pools;
-    }
-    let attached = raw::attach(fd, &request).map_err(|e| {
+    request.offsets = offsets.map(|o| read_offsets(o.addr)).transpose()?;
+    let attached = match &extmem {
+        Some(extmem) => attach_over(fd, request, extmem),
+        None => raw::attach(fd, &request),
+    };
+    let attached = attached.map_err(|e| {
         crate::say(&e);
+        // What was not looked at counts as not understood, as in netmap.
+        if matches!(e, netvale::Error::Offsets { .. }) {
+            options.set(NETMAP_REQ_OPT_OFFSETS, Err(errno_of(&e)));
+        }
         errno_of(&e)
     })?;
-    let done = finish(descriptor, attached, reg, csb.map(|o| o.addr), extmem.as_mut());
+    if let Some(o) = offsets {
+        options.set(NETMAP_REQ_OPT_OFFSETS, Ok(()));
+        let at = o.addr + offset_of!(NmreqOptOffsets, nro_max_offset) as u64;
+        user::write_bytes(at, &u64::from(attached.reply.max_offset).to_ne_bytes())?;
+    }
+    let done = finish(descriptor, attached, reg, options, extmem.as_ref());
     if done.is_err() {
         // Nobody but the daemon could be told, and it knows.
         let _ = raw::release(fd);
@@ -56,37 +71,73 @@ pub fn register(
     done
 }
 
+/// Registers a port in the program's own memory: in the region that is there already, or in a new one.
+fn attach_over(fd: BorrowedFd<'_>, request: AttachRequest, extmem: &Extmem) -> Result<Attached, netvale::Error> {
+    let fresh = AttachRequest { mem_id: 0, pools: extmem.pools, ..request };
+    if let Some(file) = extmem.file() {
+        match raw::attach_in(fd, &fresh, file) {
+            // Then the region takes the place of the program's mapping.
+            Err(netvale::Error::File { .. }) => {}
+            done => return done,
+        }
+    }
+    let Some(mem_id) = extmem.known else { return raw::attach(fd, &fresh) };
+    // The region goes with its last port, and what is left of it is memory like any other.
+    raw::attach(fd, &AttachRequest { mem_id, pools: Pools::default(), ..fresh.clone() })
+        .or_else(|_| raw::attach(fd, &fresh))
+}
+
 fn finish(
     descriptor: &Descriptor,
     attached: Attached,
     reg: &mut NmreqRegister,
-    csb: Option<u64>,
-    extmem: Option<&mut Extmem>,
+    options: &mut Options,
+    extmem: Option<&Extmem>,
 ) -> Result<(), Errno> {
     let bound = Bound::new(attached, reg.nr_flags);
-    if let Some(addr) = csb {
-        enable_csb(&bound, addr)?;
+    if let Some(csb) = options.find(NETMAP_REQ_OPT_CSB) {
+        let done = enable_csb(&bound, csb.addr);
+        options.set(NETMAP_REQ_OPT_CSB, done);
+        done?;
     }
+    options.check()?;
     if let Some(extmem) = extmem {
-        extmem.replace(&bound)?;
+        extmem.place(&bound)?;
     }
     let r = &bound.reply;
     reg.nr_offset = r.nifp;
-    reg.nr_memsize = r.memsize;
+    // In a program's own file the pools are all there is.
+    reg.nr_memsize = if r.port_flags & IN_FILE == 0 { r.memsize } else { r.csb_atok };
     (reg.nr_tx_slots, reg.nr_rx_slots) = (r.tx_slots, r.rx_slots);
-    (reg.nr_tx_rings, reg.nr_rx_rings) = ((r.tx_rings - r.host_rings) as u16, (r.rx_rings - r.host_rings) as u16);
-    (reg.nr_host_tx_rings, reg.nr_host_rx_rings) = (1, 1);
+    (reg.nr_tx_rings, reg.nr_rx_rings) = ((r.tx_rings - r.host_tx_rings) as u16, (r.rx_rings - r.host_rx_rings) as u16);
+    (reg.nr_host_tx_rings, reg.nr_host_rx_rings) = (r.host_tx_rings as u16, r.host_rx_rings as u16);
     reg.nr_mem_id = u16::try_from(r.mem_id).unwrap_or(u16::MAX);
     reg.nr_extra_bufs = r.extra_bufs;
+    if reg.nr_flags & NR_ZCOPY_MON != 0 {
+        // As netmap has it, such a monitor watches both directions.
+        reg.nr_flags |= NR_MONITOR_TX | NR_MONITOR_RX;
+    }
     descriptor.bind(bound);
     Ok(())
+}
+
+/// The option at `addr`. Alignment and gap are for hardware: ports of ours need none.
+fn read_offsets(addr: u64) -> Result<OffsetsAsked, Errno> {
+    let option: NmreqOptOffsets = user::read(addr)?;
+    // What does not fit is refused as too large all the same.
+    let small = |v: u64| u32::try_from(v).unwrap_or(u32::MAX);
+    let (max, initial) = (small(option.nro_max_offset), small(option.nro_initial_offset));
+    Ok(OffsetsAsked { bits: option.nro_offset_bits, max, initial })
 }
 
 /// Goes to CSB mode with the option at `addr`.
 ///
 /// # Errors
-/// `EBUSY` when it is in that mode already, `EINVAL` and `EFAULT` for addresses that are none.
+/// `EINVAL` without `NR_EXCLUSIVE`, `EBUSY` when it is in that mode already, `EINVAL` and `EFAULT` for addresses that are none.
 pub fn enable_csb(bound: &Bound, addr: u64) -> Result<(), Errno> {
+    if bound.flags & NR_EXCLUSIVE == 0 {
+        return Err(Errno::INVAL);
+    }
     let option: NmreqOptCsb = user::read(addr)?;
     if bound.is_csb() {
         return Err(Errno::BUSY);
@@ -117,11 +168,14 @@ fn request(name: &str, reg: &NmreqRegister) -> Result<AttachRequest, Errno> {
         name: format!("{name}{}", suffix(reg)?),
         flags: flag(reg.nr_flags & NR_EXCLUSIVE == 0, FLAG_SHARED)
             | flag(reg.nr_flags & NR_ACCEPT_VNET_HDR == 0, FLAG_NO_HEADER)
-            | flag(reg.nr_mode == NR_REG_NULL, FLAG_NULL),
+            | flag(reg.nr_mode == NR_REG_NULL, FLAG_NULL)
+            | FLAG_NETMAP,
         tx_rings: reg.nr_tx_rings.into(),
         rx_rings: reg.nr_rx_rings.into(),
         tx_slots: reg.nr_tx_slots,
         rx_slots: reg.nr_rx_slots,
+        host_tx_rings: reg.nr_host_tx_rings.into(),
+        host_rx_rings: reg.nr_host_rx_rings.into(),
         extra_bufs: reg.nr_extra_bufs,
         mem_id: reg.nr_mem_id.into(),
         note,

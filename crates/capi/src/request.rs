@@ -8,10 +8,10 @@ use netvale::raw;
 use netvale_abi::nmreq::{
     NETMAP_REQ_CSB_ENABLE, NETMAP_REQ_OPT_CSB, NETMAP_REQ_POOLS_INFO_GET, NETMAP_REQ_PORT_HDR_GET,
     NETMAP_REQ_PORT_HDR_SET, NETMAP_REQ_PORT_INFO_GET, NETMAP_REQ_REGISTER, NETMAP_REQ_SYNC_KLOOP_START,
-    NETMAP_REQ_SYNC_KLOOP_STOP, NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DELIF, NETMAP_REQ_VALE_DETACH,
-    NETMAP_REQ_VALE_LIST, NETMAP_REQ_VALE_NEWIF, NETMAP_REQ_VALE_POLLING_DISABLE, NETMAP_REQ_VALE_POLLING_ENABLE,
-    NR_EXCLUSIVE, NmreqHeader, NmreqPoolsInfo, NmreqPortHdr, NmreqPortInfoGet, NmreqRegister, NmreqSyncKloopStart,
-    NmreqValeAttach, NmreqValeDetach, NmreqValeList, NmreqValeNewif, NmreqValePolling,
+    NETMAP_REQ_SYNC_KLOOP_STOP, NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DETACH, NETMAP_REQ_VALE_LIST,
+    NETMAP_REQ_VALE_NEWIF, NETMAP_REQ_VALE_POLLING_DISABLE, NETMAP_REQ_VALE_POLLING_ENABLE, NmreqHeader,
+    NmreqPoolsInfo, NmreqPortHdr, NmreqPortInfoGet, NmreqRegister, NmreqSyncKloopStart, NmreqValeAttach,
+    NmreqValeDetach, NmreqValeList, NmreqValeNewif, NmreqValePolling,
 };
 use netvale_abi::{NETMAP_MAX_API, NETMAP_MIN_API, name};
 use netvale_control::device::{BODY_LEN, DeviceRequest};
@@ -31,20 +31,31 @@ pub fn control(fd: BorrowedFd<'_>, descriptor: &Arc<Descriptor>, addr: u64) -> R
     if !(NETMAP_MIN_API..=NETMAP_MAX_API).contains(&u32::from(header.nr_version)) {
         return Err(Errno::INVAL);
     }
-    let body = body_len(header.nr_reqtype)?;
-    if (body == 0) != (header.nr_body == 0) {
+    let body = body_len(header.nr_reqtype);
+    if header.nr_reserved != 0 || (body == 0) != (header.nr_body == 0) {
         return Err(Errno::INVAL);
     }
-    let mut options = Options::read(header.nr_options, size_of::<NmreqHeader>() + body)?;
+    user::read_bytes(header.nr_body, &mut vec![0; body])?;
+    let mut options = Options::read(header.nr_options, body)?;
+    end_name(&header, addr)?;
     let done = carry_out(fd, descriptor, &header, addr, &mut options);
     // What became of the options is told in any case; what became of the request matters more.
     let told = options.write_back();
     done.and(told)
 }
 
-/// Bytes of a request's body.
-fn body_len(reqtype: u16) -> Result<usize, Errno> {
-    Ok(match reqtype {
+/// netmap ends a name that the program did not end.
+fn end_name(header: &NmreqHeader, addr: u64) -> Result<(), Errno> {
+    let last = header.nr_name.len() - 1;
+    if header.nr_name[last] == 0 {
+        return Ok(());
+    }
+    user::write_bytes(addr + (offset_of!(NmreqHeader, nr_name) + last) as u64, &[0])
+}
+
+/// Bytes of a request's body: none of those that take none, nor of those that there are not.
+fn body_len(reqtype: u16) -> usize {
+    match reqtype {
         NETMAP_REQ_REGISTER => size_of::<NmreqRegister>(),
         NETMAP_REQ_PORT_INFO_GET => size_of::<NmreqPortInfoGet>(),
         NETMAP_REQ_VALE_ATTACH => size_of::<NmreqValeAttach>(),
@@ -55,9 +66,8 @@ fn body_len(reqtype: u16) -> Result<usize, Errno> {
         NETMAP_REQ_VALE_POLLING_ENABLE | NETMAP_REQ_VALE_POLLING_DISABLE => size_of::<NmreqValePolling>(),
         NETMAP_REQ_POOLS_INFO_GET => size_of::<NmreqPoolsInfo>(),
         NETMAP_REQ_SYNC_KLOOP_START => size_of::<NmreqSyncKloopStart>(),
-        NETMAP_REQ_VALE_DELIF | NETMAP_REQ_SYNC_KLOOP_STOP | NETMAP_REQ_CSB_ENABLE => 0,
-        _ => return Err(Errno::INVAL),
-    })
+        _ => 0,
+    }
 }
 
 fn carry_out(
@@ -79,24 +89,19 @@ fn carry_out(
             kloop::start(descriptor, start.sleep_us, options)
         }
         NETMAP_REQ_SYNC_KLOOP_STOP => {
-            options.refuse_others(&[])?;
             descriptor.kloop.stop_and_wait();
             Ok(())
         }
         NETMAP_REQ_CSB_ENABLE => {
-            options.refuse_twins()?;
-            options.refuse_others(&[NETMAP_REQ_OPT_CSB])?;
-            let option = options.take(NETMAP_REQ_OPT_CSB).ok_or(Errno::INVAL)?;
-            let bound = descriptor.bound().ok_or(Errno::NXIO)?;
-            if bound.flags & NR_EXCLUSIVE == 0 {
-                return Err(Errno::INVAL);
-            }
-            register::enable_csb(&bound, option.addr)
+            let option = options.find(NETMAP_REQ_OPT_CSB).ok_or(Errno::INVAL)?;
+            let bound = descriptor.bound().ok_or(Errno::NXIO);
+            let done = bound.and_then(|bound| register::enable_csb(&bound, option.addr));
+            options.set(NETMAP_REQ_OPT_CSB, done);
+            done
         }
         reqtype => {
-            options.refuse_others(&[])?;
             let mut body = [0u8; BODY_LEN];
-            let body = &mut body[..body_len(reqtype)?];
+            let body = &mut body[..body_len(reqtype)];
             user::read_bytes(header.nr_body, body)?;
             let found = ask(fd, reqtype, name, body)?;
             user::write_bytes(header.nr_body, body)?;

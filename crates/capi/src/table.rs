@@ -43,6 +43,12 @@ pub fn with<T>(fd: c_int, f: impl FnOnce(&Descriptor) -> T) -> Option<T> {
     place(fd)?.load().as_ref().map(|d| f(d))
 }
 
+/// Whether `fd` is netmap's.
+#[inline]
+pub fn holds(fd: c_int) -> bool {
+    with(fd, |_| ()).is_some()
+}
+
 /// `fd` is one of netmap's now. Returns whether the number is small enough.
 pub fn insert(fd: c_int, descriptor: Arc<Descriptor>) -> bool {
     let Some(place) = place(fd) else { return false };

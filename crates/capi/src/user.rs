@@ -6,8 +6,8 @@ use std::mem::MaybeUninit;
 use libc::{c_int, c_void};
 use netvale_abi::legacy::Nmreq;
 use netvale_abi::nmreq::{
-    NmEventfds, NmreqHeader, NmreqOptCsb, NmreqOptExtmem, NmreqOptSyncKloopMode, NmreqOption, NmreqPoolsInfo,
-    NmreqRegister, NmreqSyncKloopStart,
+    NmEventfds, NmreqHeader, NmreqOptCsb, NmreqOptExtmem, NmreqOptOffsets, NmreqOptSyncKloopMode, NmreqOption,
+    NmreqPoolsInfo, NmreqRegister, NmreqSyncKloopStart,
 };
 use rustix::io::Errno;
 
@@ -29,6 +29,7 @@ plain!(
     NmreqRegister,
     NmreqOptCsb,
     NmreqOptExtmem,
+    NmreqOptOffsets,
     NmreqOptSyncKloopMode,
     NmreqPoolsInfo,
     NmreqSyncKloopStart,
@@ -105,7 +106,7 @@ pub fn probe(addr: u64, len: usize) -> Result<(), Errno> {
 ///
 /// # Safety
 /// Whichever of the two addresses is not the program's must be valid for `len` bytes.
-unsafe fn move_bytes(from: *const u8, to: *mut u8, len: usize) -> Result<(), Errno> {
+pub unsafe fn move_bytes(from: *const u8, to: *mut u8, len: usize) -> Result<(), Errno> {
     const PIPE: usize = 4096;
     let (out, into) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK)?;
     let fd = |f: &std::os::fd::OwnedFd| std::os::fd::AsRawFd::as_raw_fd(f);

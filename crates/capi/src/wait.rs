@@ -8,19 +8,101 @@ use std::time::{Duration, Instant};
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, c_int, c_short, pollfd, sigset_t, timespec};
 use rustix::io::Errno;
 
-use crate::descriptor::Descriptor;
+use crate::descriptor::{Bound, Descriptor};
+use crate::output::{ROOM, Room};
 use crate::real;
 
-/// A netmap descriptor that is waited for.
+/// What is waited for.
+#[derive(Clone)]
+pub enum Source {
+    /// A netmap descriptor.
+    Port(Arc<Descriptor>),
+    /// Room to send on a descriptor of another kind.
+    Output(Arc<dyn Room>),
+}
+
+impl Source {
+    fn poll(&self, events: c_short) -> c_short {
+        match self {
+            Source::Port(port) => port.poll(events),
+            Source::Output(room) => {
+                if events & ROOM != 0 && room.has_room() {
+                    events & ROOM
+                } else {
+                    0
+                }
+            }
+        }
+    }
+
+    /// A number that changes when there is something new.
+    pub fn news(&self) -> Option<u64> {
+        match self {
+            Source::Port(port) => port.with(|b| b.news()),
+            Source::Output(room) => Some(room.news()),
+        }
+    }
+
+    /// What is found once the daemon has hung up.
+    fn hung_up(&self) -> c_short {
+        match self {
+            Source::Port(port) => port.with(Bound::hung_up).unwrap_or(POLLHUP),
+            Source::Output(_) => POLLHUP,
+        }
+    }
+
+    /// Whether it is that netmap descriptor.
+    pub fn is(&self, other: &Arc<Descriptor>) -> bool {
+        matches!(self, Source::Port(port) if Arc::ptr_eq(port, other))
+    }
+
+    /// What is armed of it; none if it is not registered.
+    fn armed(&self, events: c_short) -> Option<Armed> {
+        match self {
+            Source::Port(port) => port.bound().map(|bound| Armed::Port(bound, events)),
+            Source::Output(room) => Some(Armed::Output(Arc::clone(room))),
+        }
+    }
+}
+
+/// Rings that are to wake us.
+enum Armed {
+    Port(Arc<Bound>, c_short),
+    Output(Arc<dyn Room>),
+}
+
+impl Armed {
+    /// Asks for wake-ups, which these descriptors tell.
+    fn go_to_sleep(&self) -> Vec<c_int> {
+        match self {
+            Armed::Port(bound, events) => {
+                bound.go_to_sleep(*events);
+                bound.wake_fds(*events).collect()
+            }
+            Armed::Output(room) => room.go_to_sleep(),
+        }
+    }
+
+    fn wake_up(&self) {
+        match self {
+            Armed::Port(bound, events) => bound.wake_up(*events),
+            Armed::Output(room) => room.wake_up(),
+        }
+    }
+}
+
+/// A descriptor that is waited for.
 pub struct Watched {
     /// The program's number for it.
     pub fd: c_int,
     /// What it is.
-    pub port: Arc<Descriptor>,
+    pub source: Source,
     /// What of: `POLLIN`, `POLLOUT`, …
     pub events: c_short,
     /// What was found.
     pub found: c_short,
+    /// What it is to be found with, whatever its rings say: somebody hung up.
+    pub ended: c_short,
     /// News it had when it was last reported: it is not ready again without new ones (edge-triggered epoll).
     pub seen: Option<u64>,
 }
@@ -28,8 +110,8 @@ pub struct Watched {
 impl Watched {
     /// Syncs it. What is ready, unless it was reported before.
     fn poll(&self) -> c_short {
-        let found = self.port.poll(self.events);
-        let stale = self.seen.is_some() && self.seen == self.port.with(|b| b.news());
+        let found = self.source.poll(self.events);
+        let stale = self.seen.is_some() && self.seen == self.source.news();
         if stale { found & (POLLERR | POLLNVAL) } else { found }
     }
 }
@@ -73,7 +155,7 @@ pub fn wait(
 fn look(ports: &mut [Watched]) -> bool {
     let mut any = false;
     for p in ports.iter_mut() {
-        p.found = (p.found & POLLHUP) | p.poll();
+        p.found = p.ended | p.poll();
         any |= p.found != 0;
     }
     any
@@ -86,21 +168,22 @@ fn sleep(
     left: Option<Duration>,
     mask: *const sigset_t,
 ) -> Result<(), Errno> {
-    let bound: Vec<_> = ports.iter().map(|p| p.port.bound()).collect();
-    let armed = || ports.iter().zip(&bound).filter_map(|(p, b)| b.as_ref().map(|b| (b, p.events)));
-    armed().for_each(|(b, events)| b.go_to_sleep(events));
+    let armed: Vec<Armed> = ports.iter().filter_map(|p| p.source.armed(p.events)).collect();
+    let wakes: Vec<c_int> = armed.iter().flat_map(Armed::go_to_sleep).collect();
     let ready = ports.iter().any(|p| p.poll() != 0);
     let mut fds: Vec<pollfd> = others.to_vec();
     // A connection on which the daemon hung up: the port was taken away, or the daemon ended.
-    fds.extend(ports.iter().map(|p| pollfd { fd: p.fd, events: 0, revents: 0 }));
-    fds.extend(armed().flat_map(|(b, events)| b.wake_fds(events)).map(|fd| pollfd { fd, events: POLLIN, revents: 0 }));
+    // Of others, the kernel says so itself.
+    let connection = |p: &Watched| if matches!(p.source, Source::Port(_)) { p.fd } else { -1 };
+    fds.extend(ports.iter().map(|p| pollfd { fd: connection(p), events: 0, revents: 0 }));
+    fds.extend(wakes.into_iter().map(|fd| pollfd { fd, events: POLLIN, revents: 0 }));
     let result = kernel(&mut fds, if ready { Some(Duration::ZERO) } else { left }, mask);
-    armed().for_each(|(b, events)| b.wake_up(events));
+    armed.iter().for_each(Armed::wake_up);
     result?;
     others.iter_mut().zip(&fds).for_each(|(o, f)| o.revents = f.revents);
     for (p, f) in ports.iter_mut().zip(fds.iter().skip(others.len())) {
         if f.revents & (POLLHUP | POLLERR | POLLNVAL) != 0 {
-            p.found |= POLLHUP;
+            p.ended = p.source.hung_up();
         }
     }
     Ok(())

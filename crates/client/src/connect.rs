@@ -6,10 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use netvale_control::attach::{AttachReply, AttachRequest, MAX_RINGS, REPLY_LEN, Role};
+use netvale_control::attach::{
+    AttachReply, AttachRequest, FILE_AT_FAULT, FileAsked, IN_FILE, MAX_FDS, OFFSETS_AT_FAULT, PORT_OF_SWITCH,
+    REPLY_LEN, Role,
+};
 use netvale_control::device::{DeviceReply, DeviceRequest, Holding};
 use netvale_mem::Mapping;
 use netvale_mem::appl::{AppRing, Dir};
+use netvale_mem::mirror::{Mirror, Moment};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::pipe::PipeTx;
 use netvale_mem::region::RingSide;
@@ -36,7 +40,7 @@ pub struct Attached {
     pub tx: Vec<TxRing>,
     /// The rings to receive on.
     pub rx: Vec<RxRing>,
-    /// The region's memfd.
+    /// The region's memfd, or the file of the user's that it lies in.
     pub region: OwnedFd,
 }
 
@@ -54,7 +58,23 @@ pub fn connect_to(run_dir: Option<&Path>) -> Result<OwnedFd, Error> {
 /// # Errors
 /// [`Error`]: the daemon's refusal, or an answer that cannot be used.
 pub fn attach(conn: BorrowedFd<'_>, request: &AttachRequest) -> Result<Attached, Error> {
-    let mut attached = attached(ask(conn, &request.encode())?)?;
+    resumed(attached(ask(conn, &request.encode(), None)?)?)
+}
+
+/// The same, with the region in a file of the user's. A region that lies there already is used.
+///
+/// # Errors
+/// As [`attach`]; [`Error::File`] when the file is what the daemon does not take.
+pub fn attach_in(
+    conn: BorrowedFd<'_>,
+    request: &AttachRequest,
+    (file, place): (BorrowedFd<'_>, FileAsked),
+) -> Result<Attached, Error> {
+    let request = AttachRequest { file: Some(place), ..request.clone() };
+    resumed(attached(ask(conn, &request.encode(), Some(file))?)?)
+}
+
+fn resumed(mut attached: Attached) -> Result<Attached, Error> {
     if attached.reply.alone {
         attached.tx.iter_mut().for_each(TxRing::resume);
         attached.rx.iter_mut().for_each(RxRing::resume);
@@ -67,7 +87,7 @@ pub fn attach(conn: BorrowedFd<'_>, request: &AttachRequest) -> Result<Attached,
 /// # Errors
 /// As [`attach`]; `ENXIO` when it holds nothing.
 pub fn resume(conn: BorrowedFd<'_>) -> Result<Attached, Error> {
-    attached(ask(conn, &Holding::Resume.encode())?)
+    attached(ask(conn, &Holding::Resume.encode(), None)?)
 }
 
 /// Lets the port on a connection go; the connection can be used for another one.
@@ -75,7 +95,7 @@ pub fn resume(conn: BorrowedFd<'_>) -> Result<Attached, Error> {
 /// # Errors
 /// As [`attach`]; `ENXIO` when it holds nothing.
 pub fn release(conn: BorrowedFd<'_>) -> Result<(), Error> {
-    let (bytes, _) = ask(conn, &Holding::Release.encode())?;
+    let (bytes, _) = ask(conn, &Holding::Release.encode(), None)?;
     let reply = AttachReply::decode(&bytes)?;
     if reply.status == 0 { Ok(()) } else { Err(Error::Refused { errno: reply.status, text: reply.text }) }
 }
@@ -85,36 +105,48 @@ pub fn release(conn: BorrowedFd<'_>) -> Result<(), Error> {
 /// # Errors
 /// [`Error`]; the daemon's refusal is in the reply's status.
 pub fn request(conn: BorrowedFd<'_>, request: &DeviceRequest) -> Result<DeviceReply, Error> {
-    let (bytes, _) = ask(conn, &request.encode())?;
+    let (bytes, _) = ask(conn, &request.encode(), None)?;
     Ok(DeviceReply::decode(&bytes)?)
 }
 
 fn attached((bytes, mut fds): (Vec<u8>, Vec<OwnedFd>)) -> Result<Attached, Error> {
     let reply = AttachReply::decode(&bytes)?;
-    if reply.status != 0 {
-        return Err(Error::Refused { errno: reply.status, text: reply.text });
+    match (reply.status, reply.port_flags) {
+        (0, _) => {}
+        (errno, flags) if flags & OFFSETS_AT_FAULT != 0 => return Err(Error::Offsets { errno, text: reply.text }),
+        (errno, flags) if flags & FILE_AT_FAULT != 0 => return Err(Error::File { errno, text: reply.text }),
+        (errno, _) => return Err(Error::Refused { errno, text: reply.text }),
     }
     if fds.len() != reply.num_fds() {
         return Err(Error::Inconsistent("wrong number of descriptors"));
     }
     let region = fds.remove(0);
     let len = usize::try_from(reply.memsize).map_err(|_| Error::Inconsistent("region too large for this machine"))?;
-    let map = mapped(&region, len)?;
+    let csb = (reply.port_flags & IN_FILE != 0).then(|| fds.remove(0));
+    let map = match &csb {
+        None => mapped(&region, len, || Mapping::of_any(region.as_fd(), len))?,
+        // What tells regions in files apart is the memfd that each has for itself.
+        Some(csb) => mapped(csb, len, || {
+            let room = usize::try_from(reply.csb_atok).map_err(|_| rustix::io::Errno::NOMEM)?;
+            let rest = len.checked_sub(room).ok_or(rustix::io::Errno::INVAL)?;
+            Mapping::joined((region.as_fd(), reply.file_offset, room), (csb.as_fd(), rest))
+        })?,
+    };
     let mut bells = fds.into_iter().map(Doorbell::from_fd);
     let (tx, rx) = rings(&reply, &map, &mut bells)?;
     Ok(Attached { reply, map, tx, rx, region })
 }
 
 /// Sends a message and waits for its answer, which comes on a socket of its own: others may use the connection at the same time.
-fn ask(conn: BorrowedFd<'_>, message: &[u8]) -> Result<(Vec<u8>, Vec<OwnedFd>), Error> {
+fn ask(conn: BorrowedFd<'_>, message: &[u8], file: Option<BorrowedFd<'_>>) -> Result<(Vec<u8>, Vec<OwnedFd>), Error> {
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(Error::system("make a socket"))?;
     rustix::net::sockopt::set_socket_timeout(&ours, rustix::net::sockopt::Timeout::Recv, Some(PATIENCE))
         .map_err(Error::system("set a time limit"))?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let sent = [theirs.as_fd()];
+    let sent: Vec<BorrowedFd<'_>> = [Some(theirs.as_fd()), file].into_iter().flatten().collect();
     control.push(SendAncillaryMessage::ScmRights(&sent));
     rustix::net::sendmsg(conn, &[std::io::IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)
         .map_err(Error::system("ask the daemon"))?;
@@ -141,7 +173,7 @@ fn connect(socket: &Path) -> Result<OwnedFd, Error> {
 
 fn receive(conn: &OwnedFd) -> Result<(Vec<u8>, Vec<OwnedFd>), Error> {
     let mut bytes = [0u8; REPLY_LEN];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1 + 2 * MAX_RINGS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut iov = [std::io::IoSliceMut::new(&mut bytes)];
     let got = rustix::io::retry_on_intr(|| rustix::net::recvmsg(conn, &mut iov, &mut control, RecvFlags::CMSG_CLOEXEC))
@@ -157,14 +189,18 @@ fn receive(conn: &OwnedFd) -> Result<(Vec<u8>, Vec<OwnedFd>), Error> {
     Ok((bytes.get(..got.bytes).unwrap_or(&[]).to_vec(), fds))
 }
 
-/// Regions this program has mapped, by their memfd's device and inode. As long as a mapping lives, its inode is not used again.
+/// Regions this program has mapped, by the device and inode of a memfd that each has for itself. As long as a mapping lives, its inode is not used again.
 static MAPPED: Mutex<Vec<(Inode, Weak<Mapping>)>> = Mutex::new(Vec::new());
 
 /// Device and inode.
 type Inode = (u64, u64);
 
 /// A region's mapping: one for all of this program's ports in it, so that buffers can be swapped between their rings.
-fn mapped(region: &OwnedFd, len: usize) -> Result<Arc<Mapping>, Error> {
+fn mapped(
+    region: &OwnedFd,
+    len: usize,
+    map: impl FnOnce() -> rustix::io::Result<Mapping>,
+) -> Result<Arc<Mapping>, Error> {
     let stat = rustix::fs::fstat(region).map_err(Error::system("look at the port's region"))?;
     let key = (stat.st_dev, stat.st_ino);
     let mut known = MAPPED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,17 +209,14 @@ fn mapped(region: &OwnedFd, len: usize) -> Result<Arc<Mapping>, Error> {
     if let Some(map) = known.iter().find_map(same).filter(|map| map.len() == len) {
         return Ok(map);
     }
-    let map = Arc::new(Mapping::of_any(region.as_fd(), len).map_err(Error::system("map the port's region"))?);
+    let map = Arc::new(map().map_err(Error::system("map the port's region"))?);
     known.push((key, Arc::downgrade(&map)));
     Ok(map)
 }
 
-pub(crate) fn rings(
-    reply: &AttachReply,
-    map: &Arc<Mapping>,
-    bells: &mut impl Iterator<Item = Doorbell>,
-) -> Result<(Vec<TxRing>, Vec<RxRing>), Error> {
-    let places = Places {
+/// How to find rings in the region of a reply.
+pub(crate) fn places(reply: &AttachReply) -> Places {
+    Places {
         csb_atok: reply.csb_atok,
         csb_ktoa: reply.csb_ktoa,
         ring_pool: reply.ring_pool,
@@ -191,38 +224,49 @@ pub(crate) fn rings(
         buf_pool: reply.buf_pool,
         num_bufs: reply.num_bufs,
         buf_size: reply.buf_size,
-    };
+    }
+}
+
+pub(crate) fn rings(
+    reply: &AttachReply,
+    map: &Arc<Mapping>,
+    bells: &mut impl Iterator<Item = Doorbell>,
+) -> Result<(Vec<TxRing>, Vec<RxRing>), Error> {
+    let places = places(reply);
     let side = |first: u32, index: u32, slots: u32| -> Result<RingSide, Error> {
         let id = first.checked_add(index).ok_or(Error::Inconsistent("ring number"))?;
         places.ring(map, id, slots).ok_or(Error::Inconsistent("a ring outside the region"))
     };
     let mut bell = || bells.next().ok_or(Error::Inconsistent("too few descriptors"));
     let (mut tx, mut rx) = (Vec::new(), Vec::new());
-    let of_nic = |i: u32, rings: u32| reply.nic_entries > 0 && i < rings - reply.host_rings;
+    let of_nic = |i: u32, rings: u32| reply.nic_entries > 0 && i < rings;
     for i in reply.tx_bound.clone() {
         let own = side(reply.csb_first, i, reply.tx_slots)?;
         let (doorbell, wake) = (bell()?, bell()?);
-        if of_nic(i, reply.tx_rings) {
+        if of_nic(i, reply.tx_rings - reply.host_tx_rings) {
             tx.push(nics::tx(reply, map, own, (doorbell, wake))?);
             continue;
         }
         let kind = match reply.role {
             Role::Switch => TxKind::Switch(AppRing::new(own, Dir::Tx, doorbell)),
+            Role::Monitor => TxKind::Monitor(AppRing::new(own, Dir::Tx, doorbell)),
             Role::Pipe => {
                 let peer = side(reply.peer_csb_first, reply.tx_rings + i, reply.rx_slots)?;
-                TxKind::Pipe(PipeTx::new(own, peer, doorbell).ok_or(Error::Inconsistent("pipe ends apart"))?)
+                let pipe = PipeTx::new(own, peer, doorbell).ok_or(Error::Inconsistent("pipe ends apart"))?;
+                TxKind::Pipe(pipe.mirrored(Mirror::new(map, places, Moment::Passing)))
             }
         };
-        tx.push(TxRing { kind, wake });
+        tx.push(TxRing { kind, wake, indirect: reply.port_flags & PORT_OF_SWITCH != 0 });
     }
     for i in reply.rx_bound.clone() {
         let own = side(reply.csb_first, reply.tx_rings + i, reply.rx_slots)?;
         let (doorbell, wake) = (bell()?, bell()?);
-        if of_nic(i, reply.rx_rings) {
+        if of_nic(i, reply.rx_rings - reply.host_rx_rings) {
             rx.push(nics::rx(reply, map, own, (doorbell, wake))?);
             continue;
         }
-        rx.push(RxRing { ring: AppRing::new(own, Dir::Rx, doorbell), wake, nic: None });
+        let ring = AppRing::new(own, Dir::Rx, doorbell).mirrored(Mirror::new(map, places, Moment::Released));
+        rx.push(RxRing { ring, wake, nic: None });
     }
     if reply.nic_entries > 0 {
         nics::bind(reply, "the interface", &mut tx, &mut rx)?;

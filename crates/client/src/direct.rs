@@ -19,8 +19,10 @@ use crate::port::{Options, Port};
 use crate::ring::{RxRing, TxRing};
 use crate::{nics, passed};
 
-/// The region that this program's interfaces share.
-static SHARED: Mutex<Weak<Region>> = Mutex::new(Weak::new());
+/// The region that this program's interfaces share, which is number 1, and the last number that another one was given.
+static SHARED: Mutex<(Weak<Region>, u32)> = Mutex::new((Weak::new(), COMMON_REGION));
+/// Number of the region that interfaces share, as in netmap.
+const COMMON_REGION: u32 = 1;
 
 /// Whether a port is an interface's, without host rings: those take a daemon.
 pub(crate) fn is_possible(spec: &PortSpec) -> bool {
@@ -48,9 +50,11 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     let bound = |other: Directions| if spec.flags.directions == other { 0..0 } else { which.clone() };
     let (tx, rx) = (bound(Directions::Rx), bound(Directions::Tx));
     let slots = (spec.conf.tx_slots.max(options.slots), spec.conf.rx_slots.max(options.slots));
-    let shape = sizes::shape(queues, 0, slots);
-    let region = region(&Needs { shape, buf_size: options.buf_size, extra_bufs: options.extra_bufs })?;
-    let mem = region.port(shape)?;
+    let shape = sizes::shape(queues, (0, 0), slots);
+    let used = (tx.len() as u32, rx.len() as u32);
+    let needs = Needs { shape, host: (0, 0), used, buf_size: options.buf_size, extra_bufs: options.extra_bufs };
+    let (region, mem_id) = region(&needs)?;
+    let mem = region.port_in_part(shape, (0, 0), (&tx, &rx))?;
     let binding = mem.bind(&spec.name.to_string(), tx.clone(), rx.clone(), options.extra_bufs)?;
     let layout = region.layout();
     let bufs = layout.sizes.bufs;
@@ -68,6 +72,7 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
             tx_slots: shape.tx_slots,
             rx_slots: shape.rx_slots,
             extra_bufs: binding.extra_bufs(),
+            mem_id,
             tx_bound: tx.clone(),
             rx_bound: rx.clone(),
             nic_entries: sizes::entries(shape),
@@ -89,15 +94,22 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     Ok(Port::direct(spec.name.to_string(), (reply, map), (tx, rx), Arc::new(Mutex::new((sockets, binding, mem)))))
 }
 
-/// The region that this program's interfaces share, as long as it has room; a new one otherwise.
-fn region(needs: &Needs) -> Result<Arc<Region>, Error> {
+/// The region that this program's interfaces share, as long as it has room; a new one otherwise. With its number.
+fn region(needs: &Needs) -> Result<(Arc<Region>, u32), Error> {
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(region) = shared.upgrade().filter(|region| needs.fit(region)) {
-        return Ok(region);
+    if needs.is_usual() {
+        let common = match shared.0.upgrade() {
+            Some(common) => common,
+            None => Region::shared("netvale-direct", needs.common(), Pages::Ordinary)?,
+        };
+        if needs.fit(&common) {
+            shared.0 = Arc::downgrade(&common);
+            return Ok((common, COMMON_REGION));
+        }
     }
     let region = Region::shared("netvale-direct", needs.region(), Pages::Ordinary)?;
-    *shared = Arc::downgrade(&region);
-    Ok(region)
+    shared.1 = shared.1.checked_add(1).unwrap_or(COMMON_REGION + 1);
+    Ok((region, shared.1))
 }
 
 /// What a port is made of, as it grows.

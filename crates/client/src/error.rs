@@ -36,6 +36,22 @@ pub enum Error {
         /// The daemon's reason and advice.
         text: String,
     },
+    /// The daemon said no to the offsets that were asked for.
+    #[error("{text}")]
+    Offsets {
+        /// An errno as netmap gives it.
+        errno: i32,
+        /// The daemon's reason and advice.
+        text: String,
+    },
+    /// The daemon said no to the file that the region was to lie in.
+    #[error("{text}")]
+    File {
+        /// The errno.
+        errno: i32,
+        /// The daemon's reason and advice.
+        text: String,
+    },
     /// What came back is not an answer.
     #[error("the daemon's answer cannot be used: {0}")]
     Protocol(#[from] BadMessage),

@@ -29,6 +29,11 @@ impl LatePort {
         Ok(LatePort { name: name.to_owned(), state: State::Named(connect_to(None)?) })
     }
 
+    /// The port, if it is open.
+    pub fn opened(&mut self) -> Option<&mut Port> {
+        if let State::Open(port) = &mut self.state { Some(port) } else { None }
+    }
+
     /// The port, opened now if it was not before.
     ///
     /// # Errors

@@ -38,7 +38,7 @@
 
 /// Attachments without the comforts of [`Port`]: for interfaces built on top, such as netmap's own.
 pub mod raw {
-    pub use crate::connect::{Attached, attach, connect_to, release, request, resume};
+    pub use crate::connect::{Attached, attach, attach_in, connect_to, release, request, resume};
 }
 
 mod connect;
@@ -48,6 +48,7 @@ pub mod guest;
 pub mod interface;
 mod late;
 mod nics;
+mod outgoing;
 mod passed;
 mod port;
 mod ring;
@@ -57,5 +58,6 @@ pub use netvale_abi::{NetmapSlot, slot};
 pub use error::Error;
 pub use interface::interface;
 pub use late::LatePort;
+pub use outgoing::{Outgoing, SendError, Wakes};
 pub use port::{Interest, Options, Port};
 pub use ring::{RxRing, TxRing, swap_buffers};

@@ -3,11 +3,13 @@
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use netvale_control::attach::{AttachReply, NIC_BOUND, NIC_FORWARDS, NIC_MULTI_BUFFER, NIC_RESUMED};
 use netvale_mem::Mapping;
 use netvale_mem::appl::{AppRing, Dir};
 use netvale_mem::host::HostTx;
+use netvale_mem::mirror::{Mirror, Moment};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::RingSide;
 use netvale_nic::outlet::Outlet;
@@ -15,9 +17,42 @@ use netvale_nic::rx_end::RxEnd;
 use netvale_nic::socket::{Buffers, Place, Socket};
 use netvale_nic::through::{ThroughRx, ThroughTx};
 
+use crate::connect::places;
 use crate::error::Error;
 use crate::port::bell;
-use crate::ring::{NicTx, RxRing, TxKind, TxRing};
+use crate::ring::{RxRing, TxKind, TxRing};
+
+/// A ring of an interface.
+#[derive(Debug)]
+pub(crate) struct NicTx {
+    pub(crate) ring: AppRing,
+    pub(crate) through: ThroughTx,
+}
+
+/// How long a ring that goes away waits for the kernel to take what it had no room for.
+const FAREWELL: Duration = Duration::from_millis(100);
+
+impl Drop for NicTx {
+    fn drop(&mut self) {
+        self.through.flush(FAREWELL);
+    }
+}
+
+// Out of line: rings of switches and pipes, whose syncs take fewer instructions than this, share their code with it.
+impl NicTx {
+    #[inline(never)]
+    pub(crate) fn sync(&mut self) {
+        let _ = self.ring.sync();
+        self.look();
+    }
+
+    /// Gives the kernel what is filled, and learns what it has sent.
+    #[inline(never)]
+    pub(crate) fn look(&mut self) {
+        self.through.pass();
+        let _ = self.ring.refresh();
+    }
+}
 
 fn buffers(reply: &AttachReply) -> Buffers {
     Buffers { first: reply.buf_pool, stride: reply.buf_size, count: reply.num_bufs }
@@ -38,8 +73,10 @@ pub(crate) fn tx(
     let host = HostTx::new(side.clone(), bell()?);
     let through = ThroughTx::new(host, (sender, buffers(reply))).map_err(Error::system("wait for the interface"))?;
     let wake = copied(through.wake_fd().try_clone_to_owned())?;
+    let mirror = |moment| Mirror::new(map, places(reply), moment);
+    let through = through.mirrored(mirror(Moment::Passing), mirror(Moment::Released));
     let ring = AppRing::new(side, Dir::Tx, bell()?);
-    Ok(TxRing { kind: TxKind::Nic(Box::new(NicTx { ring, through })), wake })
+    Ok(TxRing { kind: TxKind::Nic(Box::new(NicTx { ring, through })), wake, indirect: false })
 }
 
 /// An rx ring whose first descriptor is its queue's socket, the second where its frames are forwarded to.
@@ -56,12 +93,15 @@ pub(crate) fn rx(
     let receiver = socket.receiver().map_err(Error::system("map the interface's rings"))?;
     let forwards = reply.nic_flags & NIC_FORWARDS != 0;
     let outlet = forwards.then(|| Outlet::tap(Arc::new(forward.into_fd())));
-    let mut through = ThroughRx::new(RxEnd::new(side.clone(), bell()?), (receiver, buffers(reply)), outlet);
+    let mirror = |moment| Mirror::new(map, places(reply), moment);
+    let mut through = ThroughRx::new(RxEnd::new(side.clone(), bell()?), (receiver, buffers(reply)), outlet)
+        .mirrored(mirror(Moment::Passing));
     if reply.nic_flags & NIC_RESUMED == 0 {
         through.begin();
     }
     let wake = copied(through.wake_fd().try_clone_to_owned())?;
-    Ok(RxRing { ring: AppRing::new(side, Dir::Rx, bell()?), wake, nic: Some(Box::new(through)) })
+    let ring = AppRing::new(side, Dir::Rx, bell()?).mirrored(mirror(Moment::Released));
+    Ok(RxRing { ring, wake, nic: Some(Box::new(through)) })
 }
 
 /// Binds the sockets that are not bound, now that all rings are mapped.
@@ -69,7 +109,7 @@ pub(crate) fn rx(
 /// # Errors
 /// [`Error::Nic`].
 pub(crate) fn bind(reply: &AttachReply, name: &str, tx: &mut [TxRing], rx: &mut [RxRing]) -> Result<(), Error> {
-    let queues = reply.tx_rings - reply.host_rings;
+    let queues = reply.tx_rings - reply.host_tx_rings;
     let bound = reply.nic_flags & NIC_BOUND != 0;
     for queue in reply.tx_bound.start.min(reply.rx_bound.start)..reply.tx_bound.end.max(reply.rx_bound.end) {
         let place = |range: &Range<u32>| range.contains(&queue).then(|| (queue - range.start) as usize);

@@ -188,6 +188,16 @@ impl Port {
         (std::mem::take(&mut self.tx), std::mem::take(&mut self.rx))
     }
 
+    /// Takes the rings to send on out of it.
+    pub(crate) fn take_tx(&mut self) -> Vec<TxRing> {
+        std::mem::take(&mut self.tx)
+    }
+
+    /// The first ring to send on, and the connection.
+    pub(crate) fn first_tx(&mut self) -> Option<(&mut TxRing, Option<BorrowedFd<'_>>)> {
+        Some((self.tx.first_mut()?, self.conn.as_ref().map(AsFd::as_fd)))
+    }
+
     /// How long [`Port::wait`] looks before it sleeps. Zero by default.
     pub fn set_spin(&mut self, spin: Duration) {
         self.spin = spin;
@@ -321,7 +331,7 @@ fn local_end(
         conn: None,
         reply,
         map: Arc::clone(own.region().mapping()),
-        tx: vec![TxRing { kind: TxKind::Pipe(pipe), wake: room_here }],
+        tx: vec![TxRing { kind: TxKind::Pipe(pipe), wake: room_here, indirect: false }],
         rx: vec![RxRing { ring, wake: arrived_here, nic: None }],
         spin: Duration::ZERO,
         _local: Some(Arc::clone(ends) as Arc<dyn Any + Send + Sync>),

@@ -4,13 +4,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use netvale_abi::NetmapSlot;
+use netvale_abi::slot::NETMAP_MAX_FRAGS;
 use netvale_mem::RingMem;
 use netvale_mem::appl::{AppRing, Sync};
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_mem::pipe::PipeTx;
-use netvale_nic::through::{ThroughRx, ThroughTx};
+use netvale_nic::through::ThroughRx;
 use netvale_port::RingCounters;
 use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::nics::NicTx;
 
 /// Between two looks. After a while the other side may be waiting for this very CPU: let it.
 pub(crate) fn relax(waited: Duration) {
@@ -52,33 +55,12 @@ fn wait_on<R>(
 pub(crate) enum TxKind {
     /// A switch's worker.
     Switch(AppRing),
+    /// Nobody: the ring is a monitor's.
+    Monitor(AppRing),
     /// We ourselves, at each sync, straight into the other end's rx ring.
     Pipe(PipeTx),
     /// The kernel: at each sync, we give it what is filled.
     Nic(Box<NicTx>),
-}
-
-/// A ring of an interface.
-#[derive(Debug)]
-pub(crate) struct NicTx {
-    pub(crate) ring: AppRing,
-    pub(crate) through: ThroughTx,
-}
-
-// Out of line: rings of switches and pipes, whose syncs take fewer instructions than this, share their code with it.
-impl NicTx {
-    #[inline(never)]
-    fn sync(&mut self) {
-        let _ = self.ring.sync();
-        self.look();
-    }
-
-    /// Gives the kernel what is filled, and learns what it has sent.
-    #[inline(never)]
-    fn look(&mut self) {
-        self.through.pass();
-        let _ = self.ring.refresh();
-    }
 }
 
 /// A ring to send on.
@@ -89,6 +71,8 @@ impl NicTx {
 pub struct TxRing {
     pub(crate) kind: TxKind,
     pub(crate) wake: Doorbell,
+    /// Of a switch's port: frames may lie elsewhere in the program's memory (`NS_INDIRECT`).
+    pub(crate) indirect: bool,
 }
 
 impl TxRing {
@@ -96,7 +80,7 @@ impl TxRing {
     #[inline]
     pub fn mem(&self) -> &RingMem {
         match &self.kind {
-            TxKind::Switch(r) => r.mem(),
+            TxKind::Switch(r) | TxKind::Monitor(r) => r.mem(),
             TxKind::Pipe(p) => p.mem(),
             TxKind::Nic(n) => n.ring.mem(),
         }
@@ -111,7 +95,7 @@ impl TxRing {
     #[inline]
     pub fn space(&self) -> u32 {
         match &self.kind {
-            TxKind::Switch(r) => r.space(),
+            TxKind::Switch(r) | TxKind::Monitor(r) => r.space(),
             TxKind::Pipe(p) => p.space(),
             TxKind::Nic(n) => n.ring.space(),
         }
@@ -121,7 +105,7 @@ impl TxRing {
     #[inline]
     pub fn at(&self, k: u32) -> u32 {
         match &self.kind {
-            TxKind::Switch(r) => r.at(k),
+            TxKind::Switch(r) | TxKind::Monitor(r) => r.at(k),
             TxKind::Pipe(p) => p.at(k),
             TxKind::Nic(n) => n.ring.at(k),
         }
@@ -143,7 +127,7 @@ impl TxRing {
     #[inline]
     pub fn advance(&mut self, n: u32) {
         match &mut self.kind {
-            TxKind::Switch(r) => r.advance(n),
+            TxKind::Switch(r) | TxKind::Monitor(r) => r.advance(n),
             TxKind::Pipe(p) => p.advance(n),
             TxKind::Nic(nic) => nic.ring.advance(n),
         }
@@ -153,7 +137,7 @@ impl TxRing {
     #[inline]
     pub fn sync(&mut self) {
         match &mut self.kind {
-            TxKind::Switch(r) => {
+            TxKind::Switch(r) | TxKind::Monitor(r) => {
                 let _ = r.sync();
             }
             TxKind::Pipe(p) => {
@@ -165,10 +149,18 @@ impl TxRing {
 
     /// A sync as netmap's ioctl does it: `head` and `cur` are what the program wrote into the ring's header. Any number of processes
     /// that share the ring may take turns. A program uses either this or [`advance`](TxRing::advance) and [`sync`](TxRing::sync).
+    ///
+    /// On ports of a switch, frames may lie elsewhere in the program's memory (`NS_INDIRECT`). If any that is to be published does,
+    /// `fetch` gets the ring, the first of the new slots and the one behind the last, to copy the bytes into the slots' buffers.
     #[inline]
-    pub fn sync_header(&mut self) -> Sync {
+    pub fn sync_header(&mut self, fetch: impl FnOnce(&RingMem, u32, u32)) -> Sync {
         match &mut self.kind {
+            TxKind::Switch(r) if self.indirect => r.sync_header_fetching(fetch),
             TxKind::Switch(r) => r.sync_header(),
+            TxKind::Monitor(r) => match r.sync_header() {
+                Sync::Ok if r.head() != r.side().csb.hwcur() => Sync::Refused,
+                found => found,
+            },
             TxKind::Pipe(p) => p.sync_header(),
             TxKind::Nic(n) => {
                 let found = n.ring.sync_header();
@@ -181,7 +173,7 @@ impl TxRing {
     /// Asks to be woken when there is room; look once more before sleeping.
     pub fn ask_kick(&self) {
         netvale_mem::notify::arm(match &self.kind {
-            TxKind::Switch(r) => r.side().csb.appl_need_kick(),
+            TxKind::Switch(r) | TxKind::Monitor(r) => r.side().csb.appl_need_kick(),
             TxKind::Pipe(p) => p.need_kick(),
             TxKind::Nic(n) => {
                 n.through.arm();
@@ -193,10 +185,20 @@ impl TxRing {
     /// Takes up a ring as an earlier holder left it.
     pub(crate) fn resume(&mut self) {
         match &mut self.kind {
-            TxKind::Switch(r) => r.resume(),
+            TxKind::Switch(r) | TxKind::Monitor(r) => r.resume(),
             TxKind::Pipe(p) => p.resume(),
             TxKind::Nic(n) => n.ring.resume(),
         }
+    }
+
+    /// Bytes of the longest frame that the ring takes.
+    pub fn longest(&self) -> usize {
+        let (slots, size) = (self.num_slots() - 1, self.mem().buf_size());
+        let bytes = match &self.kind {
+            TxKind::Nic(n) => n.through.longest(),
+            _ => slots.min(NETMAP_MAX_FRAGS as u32).saturating_mul(size),
+        };
+        bytes.min(u32::from(u16::MAX)) as usize
     }
 
     /// Copies one frame into the next slot. Returns whether there was room; a frame longer than a buffer goes into several slots.
@@ -205,7 +207,10 @@ impl TxRing {
         let size = self.mem().buf_size() as usize;
         let slots = frame.len().div_ceil(size).max(1) as u32;
         if self.space() < slots {
-            return false;
+            self.refresh();
+            if self.space() < slots {
+                return false;
+            }
         }
         for k in 0..slots {
             let i = self.at(k);
@@ -216,6 +221,17 @@ impl TxRing {
         }
         self.advance(slots);
         true
+    }
+
+    /// Learns of freed slots without publishing anything.
+    fn refresh(&mut self) {
+        match &mut self.kind {
+            TxKind::Switch(r) | TxKind::Monitor(r) => {
+                let _ = r.refresh();
+            }
+            TxKind::Pipe(p) => p.refresh(),
+            TxKind::Nic(n) => n.look(),
+        }
     }
 
     /// Sends one frame at once; a full ring is waited for, up to `limit`. Returns whether it left.
@@ -233,7 +249,7 @@ impl TxRing {
     /// Asks to be woken when there is room. Returns whether there is already.
     pub fn arm(&mut self) -> bool {
         match &mut self.kind {
-            TxKind::Switch(r) => r.arm(),
+            TxKind::Switch(r) | TxKind::Monitor(r) => r.arm(),
             TxKind::Pipe(p) => p.arm(),
             TxKind::Nic(n) => {
                 n.through.arm();
@@ -252,7 +268,7 @@ impl TxRing {
     /// Awake again.
     pub fn disarm(&self) {
         match &self.kind {
-            TxKind::Switch(r) => r.disarm(),
+            TxKind::Switch(r) | TxKind::Monitor(r) => r.disarm(),
             TxKind::Pipe(p) => p.disarm(),
             TxKind::Nic(n) => {
                 n.ring.disarm();
@@ -283,7 +299,7 @@ impl TxRing {
     /// Kicks sent to, and spared, the other side.
     pub fn kicks(&self) -> &KickCounts {
         match &self.kind {
-            TxKind::Switch(r) => r.kicks(),
+            TxKind::Switch(r) | TxKind::Monitor(r) => r.kicks(),
             TxKind::Pipe(p) => p.kicks(),
             TxKind::Nic(n) => n.ring.kicks(),
         }
@@ -362,7 +378,7 @@ impl RxRing {
         }
     }
 
-    /// See [`TxRing::sync_header`].
+    /// A sync as netmap's ioctl does it, see [`TxRing::sync_header`].
     #[inline]
     pub fn sync_header(&mut self) -> Sync {
         let found = self.ring.sync_header();

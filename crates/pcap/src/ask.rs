@@ -18,11 +18,7 @@ fn after(h: &Handle, value: c_int) -> c_int {
 /// The descriptor to select on, from now on kept up to date.
 fn selectable(h: &Handle) -> c_int {
     // SAFETY: a borrow that ends here.
-    unsafe { h.active() }.map_or(sys::ERROR, |a| {
-        a.selectable = true;
-        a.settle();
-        a.fd()
-    })
+    unsafe { h.active() }.map_or(sys::ERROR, |a| a.selectable())
 }
 
 /// Frames that found no room at this port, as the daemon counts them; 0 for monitors and pipes.
@@ -116,7 +112,7 @@ on_handle! {
     fn pcap_file(p, _h) -> *mut FILE = c"pcap_file" { std::ptr::null_mut() }
     /// The descriptor to select on.
     fn pcap_fileno(p, h) -> c_int = c"pcap_fileno" { selectable(h) }
-    /// Becomes readable when frames are there.
+    /// Becomes readable when frames are there, and writable, under `netvale run`, when there is room to send.
     fn pcap_get_selectable_fd(p, h) -> c_int = c"pcap_get_selectable_fd" { selectable(h) }
     /// The descriptor needs no help.
     fn pcap_get_required_select_timeout(p, _h) -> *const timeval = c"pcap_get_required_select_timeout" { std::ptr::null() }

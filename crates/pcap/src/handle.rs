@@ -4,11 +4,12 @@
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use libc::{c_char, c_int};
-use netvale::{Error, LatePort, Port, TxRing, interface};
+use netvale::{Error, Outgoing, Port, interface};
 use netvale_mem::notify::Doorbell;
 use netvale_portspec::Directions;
 use rustix::event::epoll;
@@ -55,9 +56,9 @@ pub struct Handle {
 pub struct Active {
     /// The port, to receive.
     pub port: Port,
-    /// The same to send, as far as it is apart: opened when it is first used, so that listeners leave it to others, such as this
+    /// The same to send. Where it can be opened apart, it is when it is first used, so that listeners leave it to others, such as this
     /// program's packet sockets.
-    sender: Sender,
+    pub sender: Arc<Outgoing>,
     /// Ring to look at next.
     pub ring: usize,
     /// Slots of that ring whose frame the program may still be looking at.
@@ -75,14 +76,8 @@ pub struct Active {
     is_always: bool,
     /// Whether the program asked for a descriptor to select on.
     pub selectable: bool,
-}
-
-/// Where frames are sent.
-enum Sender {
-    /// On the port that receives.
-    Same,
-    /// On this port.
-    Apart(LatePort),
+    /// Whether it shows room to send.
+    shows_room: bool,
 }
 
 /// Whether a `pcap_t` is one of ours.
@@ -227,8 +222,8 @@ impl Active {
         let way = |way| interface::one_way(&spec, way).map(|s| s.to_string());
         let mut port = Port::open(&way(Directions::Rx).unwrap_or_else(|| spec.to_string()))?;
         let sender = match way(Directions::Tx) {
-            Some(name) => Sender::Apart(LatePort::new(&name)?),
-            None => Sender::Same,
+            Some(name) => Outgoing::late(&name)?,
+            None => Outgoing::of(&mut port)?,
         };
         let system = |e: Errno| Error::System { what: "make a descriptor to wait on", source: e.into() };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
@@ -245,7 +240,7 @@ impl Active {
         }
         Ok(Active {
             port,
-            sender,
+            sender: Arc::new(sender),
             ring: 0,
             held: 0,
             unsynced: 0,
@@ -255,21 +250,24 @@ impl Active {
             always,
             is_always: false,
             selectable: false,
+            shows_room: false,
         })
     }
 
-    /// The ring to send on; none when the port only watches.
-    pub fn tx(&mut self) -> Result<Option<&mut TxRing>, Error> {
-        let port = match &mut self.sender {
-            Sender::Same => &mut self.port,
-            Sender::Apart(late) => late.open()?,
-        };
-        Ok(port.tx().first_mut())
+    /// The descriptor to select on, from now on kept up to date.
+    pub fn selectable(&mut self) -> c_int {
+        self.selectable = true;
+        self.settle();
+        let fd = self.epoll.as_raw_fd();
+        if !self.shows_room {
+            self.shows_room = crate::output::show(fd, &self.sender);
+        }
+        fd
     }
 
-    /// The descriptor to select on.
-    pub fn fd(&self) -> c_int {
-        self.epoll.as_raw_fd()
+    /// Whether the program has made the descriptor to select on non-blocking itself.
+    pub fn is_nonblocking(&self) -> bool {
+        rustix::fs::fcntl_getfl(&self.epoll).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
     }
 
     /// Whether frames are there, looking afresh.
@@ -340,6 +338,14 @@ impl Active {
     fn has_more_than_held(&mut self) -> bool {
         let (at, held) = (self.ring, self.held);
         self.port.rx().iter().enumerate().any(|(i, r)| r.space() > if i == at { held } else { 0 })
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        if self.shows_room {
+            crate::output::hide(self.epoll.as_raw_fd());
+        }
     }
 }
 

@@ -15,6 +15,7 @@
 //! | `sys` | libpcap's types, the system's functions |
 //! | `handle` | a `pcap_t` of ours |
 //! | `read` | loop, dispatch, next |
+//! | `output` | room to send, for poll |
 //! | `open`, `setup`, `send`, `ask` | the other functions, by what they do |
 // Under test nothing is exported, so nothing is used either.
 #![cfg_attr(test, allow(dead_code))]
@@ -22,6 +23,7 @@
 mod ask;
 mod handle;
 mod open;
+mod output;
 mod read;
 mod send;
 mod setup;

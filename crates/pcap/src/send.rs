@@ -4,34 +4,57 @@
 use std::time::Duration;
 
 use libc::{c_int, c_void, size_t};
+use netvale::SendError;
+use rustix::io::Errno;
 
-use crate::handle::Handle;
+use crate::handle::{Handle, put_text};
 use crate::{on_handle, sys};
 
-/// How long a full ring is waited for.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// How long a full ring is waited for. A port of a switch always has room soon; a pipe whose other end is not read may have none for ever.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An error as the system's libpcap tells it: in `errno`, and in the handle's text.
+fn refused(h: &Handle, e: Errno) -> c_int {
+    let mut text = [0; sys::ERRBUF_SIZE];
+    // SAFETY: the place has the length that is said; errno is this thread's.
+    unsafe {
+        libc::strerror_r(e.raw_os_error(), text.as_mut_ptr(), text.len());
+        let why = crate::text(text.as_ptr()).unwrap_or("");
+        put_text(h.errbuf(), &format!("send: {why}"));
+        *libc::__errno_location() = e.raw_os_error();
+    }
+    sys::ERROR
+}
 
 /// Sends one frame. Returns its length.
 ///
 /// # Safety
 /// `frame` has `len` bytes.
 unsafe fn inject(h: &Handle, frame: *const u8, len: usize) -> c_int {
-    if len > usize::from(u16::MAX) || frame.is_null() {
-        return h.fail(sys::ERROR, "a frame has at most 65535 bytes");
-    }
     // SAFETY: a borrow that ends here.
     let Some(a) = (unsafe { h.active() }) else { return h.fail(sys::ERROR_NOT_ACTIVATED, "not activated") };
-    let ring = match a.tx() {
-        Ok(Some(ring)) => ring,
-        Ok(None) => return h.fail(sys::ERROR, "a monitor watches and cannot send"),
-        Err(e) => return h.fail(sys::ERROR, &format!("send: {e}")),
-    };
+    if frame.is_null() {
+        return refused(h, Errno::FAULT);
+    }
     // SAFETY: the caller's.
     let bytes = unsafe { std::slice::from_raw_parts(frame, len) };
-    if ring.send_now(bytes, PATIENCE) {
-        len as c_int
-    } else {
-        h.fail(sys::ERROR, "send: no room in the port's ring (Resource temporarily unavailable)")
+    let mut sent = a.sender.send(bytes, Duration::ZERO);
+    if matches!(sent, Err(SendError::NoRoom)) && !h.nonblock.get() && !a.is_nonblocking() {
+        sent = a.sender.send(bytes, PATIENCE);
+        if matches!(sent, Err(SendError::NoRoom)) {
+            return refused(h, Errno::NOBUFS);
+        }
+    }
+    match sent {
+        Ok(()) => len as c_int,
+        Err(e) => {
+            let code = refused(h, e.errno());
+            match e {
+                SendError::ReceiveOnly => h.fail(code, "a monitor watches and cannot send"),
+                SendError::Open(e) => h.fail(code, &format!("send: {e}")),
+                _ => code,
+            }
+        }
     }
 }
 
@@ -43,7 +66,7 @@ on_handle! {
     }
     /// Sends a frame; returns 0.
     fn pcap_sendpacket(p, h, frame: *const u8, len: c_int) -> c_int = c"pcap_sendpacket" {
-        let Ok(len) = usize::try_from(len) else { return h.fail(sys::ERROR, "a negative length") };
+        let Ok(len) = usize::try_from(len) else { return refused(h, Errno::INVAL) };
         // SAFETY: the caller's.
         if unsafe { inject(h, frame, len) } < 0 { sys::ERROR } else { 0 }
     }

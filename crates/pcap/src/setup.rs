@@ -63,7 +63,7 @@ on_handle! {
         0
     }
 
-    /// Whether reads wait.
+    /// Whether reads and sends wait.
     fn pcap_setnonblock(p, h, on: c_int, _errbuf: *mut c_char) -> c_int = c"pcap_setnonblock" {
         h.nonblock.set(on != 0);
         0

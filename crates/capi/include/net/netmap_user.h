@@ -461,30 +461,28 @@ nm_inject(struct nm_desc *d, const void *buf, size_t size)
 
 	for (c = 0; c < n; c++, ri++) {
 		struct netmap_ring *ring;
-		uint32_t i, j, frags;
+		uint32_t i, more = 1;
 		const char *src = (const char *)buf;
 		size_t left = size;
 
 		if (ri > d->last_tx_ring)
 			ri = d->first_tx_ring;
 		ring = NETMAP_TXRING(d->nifp, ri);
-		frags = (uint32_t)((size + ring->nr_buf_size - 1) / ring->nr_buf_size);
-		if (frags == 0)
-			frags = 1;
-		if (nm_ring_space(ring) < frags)
-			continue;
-		i = ring->head;
-		for (j = 0; j < frags; j++) {
+		for (i = ring->head; more && i != ring->tail; i = nm_ring_next(ring, i)) {
 			struct netmap_slot *slot = &ring->slot[i];
-			size_t part = left < ring->nr_buf_size ? left : ring->nr_buf_size;
+			uint64_t ofs = NETMAP_ROFFSET(ring, slot);
+			size_t room = ofs < ring->nr_buf_size ? ring->nr_buf_size - (size_t)ofs : 0;
+			size_t part = left < room ? left : room;
 
-			memcpy(NETMAP_BUF(ring, slot->buf_idx), src, part);
-			slot->len = (uint16_t)part;
-			slot->flags = j + 1 < frags ? NS_MOREFRAG : 0;
+			memcpy(NETMAP_BUF_OFFSET(ring, slot), src, part);
 			src += part;
 			left -= part;
-			i = nm_ring_next(ring, i);
+			more = left > 0;
+			slot->len = (uint16_t)part;
+			slot->flags = more ? NS_MOREFRAG : 0;
 		}
+		if (more)
+			continue;
 		ring->head = ring->cur = i;
 		d->cur_tx_ring = (uint16_t)ri;
 		return (int)size;

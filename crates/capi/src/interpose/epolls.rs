@@ -7,7 +7,9 @@ use libc::{c_int, epoll_event, sigset_t, timespec};
 use rustix::io::Errno;
 
 use super::polls::{millis, time};
-use crate::{epoll, errno, real, table};
+use crate::output::ROOM;
+use crate::packet::socket;
+use crate::{epoll, errno, output, real, table};
 
 /// epoll_ctl(2).
 ///
@@ -15,12 +17,30 @@ use crate::{epoll, errno, real, table};
 /// As for the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
-    match table::get(fd) {
-        // SAFETY: the program's: null or an event.
-        Some(port) => errno::done(epoll::control(set, op, fd, port, unsafe { event.as_ref() }.copied())),
-        // SAFETY: the program's.
-        None => unsafe { real::epoll_ctl(set, op, fd, event) },
+    // SAFETY: the program's: null or an event.
+    let asked = unsafe { event.as_ref() }.copied();
+    if let Some(port) = table::get(fd) {
+        return errno::done(epoll::control(set, op, fd, port, asked));
     }
+    let Some(room) = output::get(fd) else {
+        // SAFETY: the program's.
+        return unsafe { real::epoll_ctl(set, op, fd, event) };
+    };
+    // Room to send is ours to tell, all else the kernel's.
+    let about_room = u32::from(ROOM.cast_unsigned());
+    let mut rest = asked.map(|e| epoll_event { events: e.events & !about_room, ..e });
+    // SAFETY: null or our own.
+    let done = unsafe { real::epoll_ctl(set, op, fd, rest.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut)) };
+    if done == 0 {
+        let events = asked.filter(|_| op != libc::EPOLL_CTL_DEL).map_or(0, |e| e.events);
+        if events & libc::EPOLLIN as u32 != 0 {
+            socket::listened(fd);
+        }
+        let ours = |e: epoll_event| epoll_event { events: e.events & !(libc::EPOLLIN | libc::EPOLLPRI) as u32, ..e };
+        let event = asked.filter(|_| events & about_room != 0).map(|e| (room, ours(e)));
+        epoll::watch_output(set, fd, event);
+    }
+    done
 }
 
 /// epoll_wait(2).

@@ -194,6 +194,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, arg: *mut c_void) ->
             }
         }
         NIOCCTRL | NIOCREGIF | NIOCGINFO | NIOCCONFIG => {}
+        _ if table::holds(fd) && !is_any_files(number) => return errno::fail(Errno::OPNOTSUPP),
         _ if ifreq::is_question(number) => {
             // SAFETY: the program's.
             return ifreq::answer(number, arg as u64)
@@ -207,6 +208,11 @@ pub unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, arg: *mut c_void) ->
         // SAFETY: the program's.
         None => unsafe { real::ioctl(fd, command, arg) },
     }
+}
+
+/// Requests that the kernel answers itself for every kind of file; all others go to netmap, which knows its own only.
+fn is_any_files(number: u32) -> bool {
+    [libc::FIOCLEX, libc::FIONCLEX, libc::FIONBIO, libc::FIOASYNC].contains(&c_ulong::from(number))
 }
 
 /// `NIOCTXSYNC` and `NIOCRXSYNC`. A bad ring was re-initialised; that is no error here, as in netmap.
@@ -226,6 +232,7 @@ fn netmap_ioctl(fd: c_int, descriptor: &Arc<Descriptor>, number: u32, arg: u64) 
     let borrowed = crate::borrow(fd).ok_or(Errno::BADF)?;
     match number {
         NIOCTXSYNC | NIOCRXSYNC => sync(descriptor, number),
+        _ if arg == 0 => Err(Errno::INVAL),
         NIOCCTRL => request::control(borrowed, descriptor, arg),
         NIOCREGIF => legacy::regif(borrowed, descriptor, arg),
         NIOCGINFO => legacy::ginfo(borrowed, arg),
@@ -266,8 +273,9 @@ macro_rules! mmap_functions {
                 errno::set(libc::EINVAL);
                 return MAP_FAILED;
             };
+            let from = offset.saturating_add(bound.reply.file_offset as off_t);
             // SAFETY: the program's; the region is what it asked to have mapped.
-            unsafe { real::mmap(at, len, prot, flags, bound.region.as_raw_fd(), offset) }
+            unsafe { real::mmap(at, len, prot, flags, bound.region.as_raw_fd(), from) }
         }
     )* };
 }

@@ -8,8 +8,10 @@
 
 mod epolls;
 mod files;
+mod outputs;
 pub mod packets;
 mod polls;
+mod transfers;
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("variadic functions are defined for the calling conventions of x86-64 and aarch64 only");

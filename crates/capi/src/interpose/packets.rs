@@ -11,7 +11,7 @@ use libc::{
 use rustix::io::Errno;
 
 use crate::packet::{self, ifreq, socket};
-use crate::{errno, real};
+use crate::{errno, real, table};
 
 /// Lets nothing pass to a socket any more.
 ///
@@ -86,6 +86,9 @@ fn to_port(fd: c_int, index: Option<c_int>) -> Option<Option<c_int>> {
 /// As for the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    if table::holds(fd) {
+        return errno::fail(Errno::NOTSOCK);
+    }
     // SAFETY: the program's.
     let index = unsafe { index_in(addr, len) };
     if let Some(done) = index.zip(crate::borrow(fd)).and_then(|(index, socket)| socket::bind(socket, fd, index)) {
@@ -104,7 +107,8 @@ pub unsafe extern "C" fn send(fd: c_int, at: *const c_void, len: size_t, flags: 
     // SAFETY: the program's.
     unsafe {
         match to_port(fd, None) {
-            Some(index) => sent(socket::send(fd, index, bytes(at, len))),
+            _ if table::holds(fd) => sent(Err(Errno::NOTSOCK)),
+            Some(index) => sent(socket::send(fd, index, bytes(at, len), flags)),
             None => real::send(fd, at, len, flags),
         }
     }
@@ -126,7 +130,8 @@ pub unsafe extern "C" fn sendto(
     // SAFETY: the program's.
     unsafe {
         match to_port(fd, index_in(addr, addr_len)) {
-            Some(index) => sent(socket::send(fd, index, bytes(at, len))),
+            _ if table::holds(fd) => sent(Err(Errno::NOTSOCK)),
+            Some(index) => sent(socket::send(fd, index, bytes(at, len), flags)),
             None => real::sendto(fd, at, len, flags, addr, addr_len),
         }
     }
@@ -140,10 +145,13 @@ pub unsafe extern "C" fn sendto(
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the program's.
     unsafe {
+        if table::holds(fd) {
+            return sent(Err(Errno::NOTSOCK));
+        }
         if !message.is_null() && may_be_ours(fd) {
             let m = &*message;
             if let Some(index) = to_port(fd, index_in(m.msg_name.cast(), m.msg_namelen)) {
-                return sent(socket::send(fd, index, &gathered(m.msg_iov, m.msg_iovlen)));
+                return sent(socket::send(fd, index, &gathered(m.msg_iov, m.msg_iovlen), flags));
             }
         }
         real::sendmsg(fd, message, flags)
@@ -156,6 +164,9 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
 /// As for the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+    if table::holds(fd) {
+        return errno::fail(Errno::NOTSOCK);
+    }
     if !may_be_ours(fd) || messages.is_null() {
         // SAFETY: the program's.
         return unsafe { real::sendmmsg(fd, messages, count, flags) };
@@ -188,7 +199,13 @@ fn may_be_ours(fd: c_int) -> bool {
 pub unsafe extern "C" fn write(fd: c_int, at: *const c_void, len: size_t) -> ssize_t {
     // SAFETY: the program's.
     unsafe {
-        if socket::is_bound(fd) { sent(socket::send(fd, None, bytes(at, len))) } else { real::write(fd, at, len) }
+        if table::holds(fd) {
+            sent(Err(Errno::INVAL))
+        } else if socket::is_bound(fd) {
+            sent(socket::send(fd, None, bytes(at, len), 0))
+        } else {
+            real::write(fd, at, len)
+        }
     }
 }
 
@@ -200,8 +217,10 @@ pub unsafe extern "C" fn write(fd: c_int, at: *const c_void, len: size_t) -> ssi
 pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the program's.
     unsafe {
-        if socket::is_bound(fd) {
-            sent(socket::send(fd, None, &gathered(parts, usize::try_from(count).unwrap_or(0))))
+        if table::holds(fd) {
+            sent(Err(Errno::INVAL))
+        } else if socket::is_bound(fd) {
+            sent(socket::send(fd, None, &gathered(parts, usize::try_from(count).unwrap_or(0)), 0))
         } else {
             real::writev(fd, parts, count)
         }

@@ -9,8 +9,10 @@ use libc::{
 };
 use rustix::io::Errno;
 
-use crate::wait::{Watched, wait};
-use crate::{errno, real, table};
+use crate::output::ROOM;
+use crate::packet::socket;
+use crate::wait::{Source, Watched, wait};
+use crate::{errno, output, real, table};
 
 /// poll(2).
 ///
@@ -84,17 +86,25 @@ fn check_len(count: nfds_t, len: size_t) {
     }
 }
 
-/// The program's array, if netmap descriptors are in it.
+/// Whether some of what is asked of a descriptor is ours to answer.
+fn is_ours(fd: c_int, events: c_short) -> bool {
+    if events & POLLIN != 0 {
+        socket::listened(fd);
+    }
+    table::with(fd, |_| ()).is_some() || (events & ROOM != 0 && output::get(fd).is_some())
+}
+
+/// The program's array, if there is something for us in it.
 ///
 /// # Safety
 /// `fds` is null or points at `count` entries.
 unsafe fn netmap_among<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
-    if !table::is_used() || fds.is_null() || count == 0 {
+    if !(table::is_used() || output::any()) || fds.is_null() || count == 0 {
         return None;
     }
     // SAFETY: the caller's; the array is the program's for the length of the call.
     let fds = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
-    fds.iter().any(|f| table::with(f.fd, |_| ()).is_some()).then_some(fds)
+    fds.iter().any(|f| is_ours(f.fd, f.events)).then_some(fds)
 }
 
 pub(super) fn millis(timeout: c_int) -> Option<Duration> {
@@ -114,31 +124,54 @@ pub(super) unsafe fn time(at: *const timespec) -> Result<Option<Duration>, Errno
     }
 }
 
-fn watch(fd: c_int, events: c_short) -> Option<Watched> {
-    table::get(fd).map(|port| Watched { fd, port, events, found: 0, seen: None })
+/// Who answers for an entry: we, the kernel, or, where only the room to send is ours, both.
+fn answerers(f: &pollfd) -> (Option<Watched>, Option<pollfd>) {
+    let watch = |source, events| Some(Watched { fd: f.fd, source, events, found: 0, ended: 0, seen: None });
+    if f.fd < 0 {
+        return (None, None);
+    }
+    if let Some(port) = table::get(f.fd) {
+        return (watch(Source::Port(port), f.events), None);
+    }
+    match output::get(f.fd).filter(|_| f.events & ROOM != 0) {
+        Some(room) => (watch(Source::Output(room), f.events & ROOM), Some(pollfd { events: f.events & !ROOM, ..*f })),
+        None => (None, Some(*f)),
+    }
 }
 
 fn poll_with(fds: &mut [pollfd], limit: Option<Duration>, mask: *const sigset_t) -> c_int {
-    let mut ports: Vec<Watched> = fds.iter().filter_map(|f| watch(f.fd, f.events)).collect();
-    let is_port = |ports: &[Watched], fd| ports.iter().any(|p| p.fd == fd);
-    let mut others: Vec<pollfd> = fds.iter().filter(|f| f.fd >= 0 && !is_port(&ports, f.fd)).copied().collect();
+    let (mut ports, mut others) = (Vec::new(), Vec::new());
+    let split: Vec<(bool, bool)> = fds
+        .iter()
+        .map(answerers)
+        .map(|(port, other)| {
+            let who = (port.is_some(), other.is_some());
+            ports.extend(port);
+            others.extend(other);
+            who
+        })
+        .collect();
     if let Err(e) = wait(&mut ports, &mut others, limit, mask) {
         return errno::fail(e);
     }
     let (mut ports, mut others) = (ports.iter(), others.iter());
     let mut ready = 0;
-    for f in fds {
-        f.revents = if f.fd < 0 {
-            0
-        } else if ports.as_slice().first().is_some_and(|p| p.fd == f.fd) {
-            ports.next().map_or(0, |p| p.found)
-        } else {
-            others.next().map_or(0, |o| o.revents)
-        };
+    for (f, (port, other)) in fds.iter_mut().zip(split) {
+        let found = ports.next_if(port).map_or(0, |p| p.found);
+        f.revents = found | others.next_if(other).map_or(0, |o| o.revents);
         ready += c_int::from(f.revents != 0);
     }
     ready
 }
+
+/// The next one of an iterator, if wanted.
+trait NextIf: Iterator {
+    fn next_if(&mut self, wanted: bool) -> Option<Self::Item> {
+        if wanted { self.next() } else { None }
+    }
+}
+
+impl<I: Iterator> NextIf for I {}
 
 /// select(2).
 ///
@@ -217,8 +250,8 @@ impl Sets {
     /// Each set is null or the program's for the length of the call.
     unsafe fn with_netmap(n: c_int, sets: [*mut fd_set; 3]) -> Option<Sets> {
         let this = Sets { n: n.min(libc::FD_SETSIZE as c_int), sets };
-        let used = table::is_used() && n <= libc::FD_SETSIZE as c_int;
-        (used && (0..this.n).any(|fd| this.events(fd) != 0 && table::with(fd, |_| ()).is_some())).then_some(this)
+        let used = (table::is_used() || output::any()) && n <= libc::FD_SETSIZE as c_int;
+        (used && (0..this.n).any(|fd| this.events(fd) != 0 && is_ours(fd, this.events(fd)))).then_some(this)
     }
 
     /// What is asked of a descriptor.

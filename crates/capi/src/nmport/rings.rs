@@ -105,20 +105,24 @@ unsafe fn put(ring: *mut NetmapRing, buf: *const u8, size: usize) -> bool {
     unsafe {
         let (slots, buf_size) = ((*ring).num_slots, (*ring).nr_buf_size as usize);
         let (tail, mut i) = ((&raw const (*ring).tail).read_volatile(), (*ring).head);
-        let need = size.div_ceil(buf_size).max(1);
-        if (netvale_abi::ring_space(i, tail, slots) as usize) < need {
-            return false;
-        }
-        for k in 0..need {
+        let mut done = 0;
+        loop {
+            if i == tail {
+                return false;
+            }
             let slot = ring.add(1).cast::<NetmapSlot>().add(i as usize);
-            let part = (size - k * buf_size).min(buf_size);
+            let offset = usize::try_from((*slot).ptr & (*ring).offset_mask).unwrap_or(usize::MAX).min(buf_size);
+            let part = (size - done).min(buf_size - offset);
             let to = ring.cast::<u8>().offset((*ring).buf_ofs as isize).add((*slot).buf_idx as usize * buf_size);
-            std::ptr::copy_nonoverlapping(buf.add(k * buf_size), to, part);
+            std::ptr::copy_nonoverlapping(buf.add(done), to.add(offset), part);
+            done += part;
             (*slot).len = part as u16;
-            (*slot).flags = if k + 1 < need { NS_MOREFRAG } else { 0 };
+            (*slot).flags = if done < size { NS_MOREFRAG } else { 0 };
             i = netvale_abi::ring_next(i, slots);
+            if done == size {
+                ((*ring).head, (*ring).cur) = (i, i);
+                return true;
+            }
         }
-        ((*ring).head, (*ring).cur) = (i, i);
-        true
     }
 }

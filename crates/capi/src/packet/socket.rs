@@ -2,31 +2,29 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use libc::c_int;
-use netvale::{LatePort, interface};
+use netvale::{Outgoing, SendError, interface};
 use netvale_portspec::{Directions, PortSpec};
 use rustix::io::Errno;
 use rustix::net::SocketType;
+use rustix::net::sockopt::{self, Timeout};
 
 use super::port_at;
-use crate::open::errno_of;
 use crate::table::MAX_FDS;
 
-/// How long a full ring is waited for before the socket's queue counts as full.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// A port that packet sockets send on.
-type Sender = Mutex<LatePort>;
+/// How long a full ring is waited for before the socket's queue counts as full. A port of a switch always has room soon; a pipe whose other end is
+/// not read may have none for ever.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Sockets bound to a port, and the ports that are open.
 #[derive(Default)]
 struct Sockets {
-    bound: BTreeMap<c_int, (i32, Arc<Sender>)>,
-    senders: BTreeMap<i32, Arc<Sender>>,
+    bound: BTreeMap<c_int, (i32, Arc<Outgoing>)>,
+    senders: BTreeMap<i32, Arc<Outgoing>>,
 }
 
 static SOCKETS: Mutex<Option<Sockets>> = Mutex::new(None);
@@ -60,13 +58,12 @@ fn mark(number: c_int, on: bool) {
 }
 
 impl Sockets {
-    fn sender(&mut self, index: i32) -> Option<Arc<Sender>> {
+    fn sender(&mut self, index: i32) -> Option<Arc<Outgoing>> {
         if let Some(known) = self.senders.get(&index) {
             return Some(Arc::clone(known));
         }
         let spec = port_at(index)?.1;
-        let sender = LatePort::new(&sending(&spec)).inspect_err(crate::say).ok()?;
-        let sender = Arc::new(Mutex::new(sender));
+        let sender = Arc::new(Outgoing::late(&sending(&spec)).inspect_err(crate::say).ok()?);
         self.senders.insert(index, Arc::clone(&sender));
         Some(sender)
     }
@@ -116,26 +113,72 @@ pub fn is_bound(number: c_int) -> bool {
     COUNT.load(Ordering::Acquire) != 0 && bit(number).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
 }
 
-/// Sends a frame from a socket bound to a port, or to the port with that index.
+/// Whether any socket is bound to a port.
+#[inline]
+pub fn any() -> bool {
+    COUNT.load(Ordering::Acquire) != 0
+}
+
+/// What a socket bound to a port sends on.
+pub fn sender(number: c_int) -> Option<Arc<Outgoing>> {
+    if !is_bound(number) {
+        return None;
+    }
+    with_sockets(|s| s.bound.get(&number).map(|(_, sender)| Arc::clone(sender)))
+}
+
+/// Sends a frame from a socket bound to a port, or to the port with that index. `flags` are send(2)'s.
 ///
 /// # Errors
-/// `ENXIO` for neither, the daemon's refusal, `EMSGSIZE`, `ENOBUFS` when the ring stays full.
-pub fn send(number: c_int, index: Option<i32>, frame: &[u8]) -> Result<usize, Errno> {
-    let sender = with_sockets(|s| match index {
-        Some(index) => s.sender(index),
-        None => s.bound.get(&number).map(|(_, sender)| Arc::clone(sender)),
-    });
+/// `ENXIO` for neither, the daemon's refusal, `EMSGSIZE`; `EAGAIN` when there is no room and the socket does not wait, or not that long;
+/// `ENOBUFS` when the ring stays full; `ENETDOWN` when the port or the daemon is gone.
+pub fn send(number: c_int, index: Option<i32>, frame: &[u8], flags: c_int) -> Result<usize, Errno> {
+    let sender = match index {
+        Some(index) => with_sockets(|s| s.sender(index)),
+        None => sender(number),
+    };
     let sender = sender.ok_or(Errno::NXIO)?;
-    if frame.is_empty() {
-        return Err(Errno::INVAL);
+    let mut sent = sender.send(frame, Duration::ZERO);
+    if matches!(sent, Err(SendError::NoRoom)) && flags & libc::MSG_DONTWAIT == 0 {
+        let (limit, full) = patience(number);
+        sent = sender.send(frame, limit);
+        if matches!(sent, Err(SendError::NoRoom)) {
+            return Err(full);
+        }
     }
-    if frame.len() > usize::from(u16::MAX) {
-        return Err(Errno::MSGSIZE);
+    match sent {
+        Ok(()) => Ok(frame.len()),
+        Err(e) => {
+            if let SendError::Open(why) = &e {
+                crate::say(why);
+            }
+            Err(e.errno())
+        }
     }
-    let mut late = sender.lock().unwrap_or_else(PoisonError::into_inner);
-    let port = late.open().inspect_err(crate::say).map_err(|e| errno_of(&e))?;
-    let ring = port.tx().first_mut().ok_or(Errno::OPNOTSUPP)?;
-    if ring.send_now(frame, PATIENCE) { Ok(frame.len()) } else { Err(Errno::NOBUFS) }
+}
+
+/// How long a socket waits for room, and what it says then.
+fn patience(number: c_int) -> (Duration, Errno) {
+    let Some(fd) = crate::borrow(number) else { return (Duration::ZERO, Errno::AGAIN) };
+    if rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK)) {
+        return (Duration::ZERO, Errno::AGAIN);
+    }
+    match sockopt::socket_timeout(fd, Timeout::Send) {
+        Ok(Some(limit)) if limit <= PATIENCE => (limit, Errno::AGAIN),
+        _ => (PATIENCE, Errno::NOBUFS),
+    }
+}
+
+/// The program wants to receive on `number`. On a socket that is bound to a port nothing ever comes, and it is told so, once.
+pub fn listened(number: c_int) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if is_bound(number) && !TOLD.swap(true, Ordering::Relaxed) {
+        let name = with_sockets(|s| s.bound.get(&number).and_then(|(index, _)| port_at(*index))).map(|(name, _)| name);
+        let name = name.unwrap_or_default();
+        eprintln!(
+            "netvale: this packet socket is bound to port {name}; it can send, but receives nothing: receive through libpcap or /dev/netmap"
+        );
+    }
 }
 
 /// `number` is about to be closed or overwritten.
@@ -144,10 +187,11 @@ pub fn closed(number: c_int) {
         return;
     }
     mark(number, false);
+    crate::epoll::forget_output(number);
     let gone = with_sockets(|s| {
-        let (index, _) = s.bound.remove(&number)?;
+        let (index, sender) = s.bound.remove(&number)?;
         let is_last = !s.bound.values().any(|(i, _)| *i == index);
-        is_last.then(|| s.senders.remove(&index)).flatten()
+        Some((sender, is_last.then(|| s.senders.remove(&index))))
     });
     // Closing the port closes descriptors, which comes back to this function: not under the lock.
     drop(gone);

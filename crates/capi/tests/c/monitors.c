@@ -27,7 +27,7 @@ main(int argc, char **argv)
 	alarm(30);
 	nmctx_get()->verbose = 0;
 	snprintf(name, sizeof(name), "%s/r", argv[2]);
-	CHECK(nmport_open(name) == NULL && errno == ENXIO, "nothing to watch yet");
+	CHECK(nmport_open(name) == NULL && errno == EINVAL, "nothing to watch yet");
 	to = open_port(argv[2]);
 	from = open_port(argv[1]);
 	watch_rx = nmport_open(name);
@@ -38,12 +38,17 @@ main(int argc, char **argv)
 	snprintf(name, sizeof(name), "%s/r", argv[1]);
 	none = nmport_open(name);
 	CHECK(watch_rx && watch_tx && both && none, "monitors");
+	CHECK(both->first_tx_ring == 0 && both->last_tx_ring == 0, "one tx ring, from %u to %u", both->first_tx_ring,
+	    both->last_tx_ring);
+	CHECK(nm_ring_space(NETMAP_TXRING(both->nifp, 0)) > 0, "which has room");
 	put_frames(NETMAP_TXRING(from.nifp, 0), &sent, 100);
 	CHECK(ioctl(from.fd, NIOCTXSYNC, NULL) == 0, "txsync");
 	while (got < 100) {
 		CHECK(poll_for(to.fd, POLLIN, 5000) & POLLIN, "frames");
 		take_frames(NETMAP_RXRING(to.nifp, 0), &got);
 	}
+	/* Without copying, frames are seen when they are given back. */
+	CHECK(ioctl(to.fd, NIOCRXSYNC, NULL) == 0, "rxsync");
 	drain(watch_rx, 100);
 	drain(watch_tx, 100);
 	drain(both, 100);

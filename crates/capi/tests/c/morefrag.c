@@ -6,7 +6,7 @@ main(int argc, char **argv)
 {
 	struct netmap_ring *tx, *rx;
 	struct port from, to;
-	uint32_t k, n, total;
+	uint32_t k, n, total, slots;
 
 	CHECK(argc == 3, "two ports");
 	alarm(30);
@@ -25,12 +25,14 @@ main(int argc, char **argv)
 		}
 		CHECK(ioctl(from.fd, NIOCTXSYNC, NULL) == 0, "txsync");
 		CHECK(poll_for(to.fd, POLLIN, 5000) & POLLIN, "a frame of %u slots", n);
+		slots = (rx->tail + rx->num_slots - rx->head) % rx->num_slots;
 		for (total = 0;;) {
 			struct netmap_slot *s = &rx->slot[rx->head];
 
 			CHECK(rx->head != rx->tail, "the frame ends early, after %u bytes", total);
 			CHECK(NETMAP_BUF(rx, s->buf_idx)[s->len - 1] == (char)(n == 1 ? 0xff : ((total + s->len - 1) / 1000
 			      ? (total + s->len - 1) / 1000 : 0xff)), "content at %u of %u slots", total, n);
+			CHECK(NS_RFRAGS(s) == slots, "%u slots, of %u", NS_RFRAGS(s), slots);
 			total += s->len;
 			rx->head = rx->cur = nm_ring_next(rx, rx->head);
 			if (!(s->flags & NS_MOREFRAG))

@@ -170,6 +170,36 @@ extmem(const char *sw)
 	CHECK(nmport_enable_option("extmem") == 0 && nmport_enable_option("nonsense") < 0, "enable");
 }
 
+/* Frames at an offset: nmport_inject puts them there. The option takes a program that knows of it. */
+static void
+offsets(const char *sw)
+{
+	struct nmport_d *d, *to;
+	struct netmap_ring *rx;
+	char name[128], frame[FRAME];
+
+	snprintf(name, sizeof(name), "%s:to", sw);
+	to = nmport_open(name);
+	CHECK(to != NULL, "%s", last);
+	rx = NETMAP_RXRING(to->nifp, 0);
+	snprintf(name, sizeof(name), "%s:o@offset:initial=64,bits=16", sw);
+	CHECK(nmport_open(name) == NULL && errno == EOPNOTSUPP, "disabled unless enabled");
+	CHECK(nmport_enable_option("offset") == 0, "enable");
+	d = nmport_open(name);
+	CHECK(d != NULL, "%s", last);
+	CHECK(NETMAP_TXRING(d->nifp, 0)->offset_mask == 0xffff, "mask");
+	CHECK(NETMAP_ROFFSET(NETMAP_TXRING(d->nifp, 0), &NETMAP_TXRING(d->nifp, 0)->slot[0]) == 64, "initial");
+	fill(frame, FRAME, 3);
+	CHECK(nmport_inject(d, frame, FRAME) == 0, "inject");
+	CHECK(ioctl(d->fd, NIOCTXSYNC, NULL) == 0, "txsync");
+	CHECK(poll_for(to->fd, POLLIN, 5000) & POLLIN, "the frame");
+	CHECK(rx->slot[rx->head].len == FRAME &&
+		memcmp(NETMAP_BUF(rx, rx->slot[rx->head].buf_idx), frame, FRAME) == 0, "its content");
+	nmport_close(d);
+	nmport_close(to);
+	nmport_disable_option("offset");
+}
+
 static void
 option_lists(void)
 {
@@ -242,6 +272,7 @@ main(int argc, char **argv)
 	names();
 	steps(argv[1]);
 	extmem(argv[1]);
+	offsets(argv[1]);
 	option_lists();
 	custom_options();
 	CHECK(locks == 0, "locked %d times too often", locks);

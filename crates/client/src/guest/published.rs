@@ -14,7 +14,7 @@ use netvale_control::attach::{AttachReply, Role};
 use netvale_mem::Mapping;
 use netvale_mem::appl::{AppRing, Dir};
 use netvale_mem::csb::Csb;
-use netvale_mem::notify::Doorbell;
+use netvale_mem::notify::{Doorbell, disarm};
 use netvale_mem::region::RingSide;
 use netvale_mem::ring::{RingMem, RingPlace};
 use netvale_mem::words::Words;
@@ -183,7 +183,9 @@ fn rings(
         let ring = RingMem::new(map, place).ok_or(Error::Device("a ring outside the memory"))?;
         let at = CSB * u64::from(csb);
         let csb_block = Csb::new(csbs, at, PAGE as u64 + at).ok_or(Error::Device("a status block"))?;
-        Ok(RingSide { ring, csb: csb_block, csb_index: csb })
+        // The host begins with interrupts wanted; there are none here.
+        disarm(csb_block.appl_need_kick());
+        Ok(RingSide { ring, csb: csb_block, csb_index: csb, offsets: Arc::default() })
     };
     let bell = |i: u32| -> Result<Doorbell, Error> {
         let file = registers.0.try_clone().map_err(|source| Error::System { what: "copy a descriptor", source })?;
@@ -193,7 +195,7 @@ fn rings(
     let (mut tx, mut rx) = (Vec::new(), Vec::new());
     for i in 0..n_tx {
         let ring = AppRing::new(side(i, i, reply.tx_slots)?, Dir::Tx, bell(i)?);
-        tx.push(TxRing { kind: TxKind::Switch(ring), wake: wake()? });
+        tx.push(TxRing { kind: TxKind::Switch(ring), wake: wake()?, indirect: false });
     }
     for i in 0..n_rx {
         let ring = AppRing::new(side(n_tx + i, n_tx + 1 + i, reply.rx_slots)?, Dir::Rx, bell(n_tx + i)?);

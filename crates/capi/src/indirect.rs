@@ -1,0 +1,125 @@
+//! Indirect slots (netmap.h, `NS_INDIRECT`): frames that lie somewhere in the program's memory, not in the slot's buffer.
+//!
+//! netmap's kernel copies them from where `ptr` points. The daemon is another process: here it is this library, in the program's own sync,
+//! that copies them into the slots' own buffers before it publishes the slots, which then are slots like any other. The kernel does the
+//! copying (process_vm_readv(2) on ourselves), since it can tell an address where nothing is; many frames take one call.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use libc::{c_ulong, c_void, iovec};
+use netvale_abi::slot::{NS_INDIRECT, NS_UNREADABLE};
+use netvale_mem::RingMem;
+
+use crate::user;
+
+/// Frames copied by one call.
+const AT_ONCE: usize = 64;
+const NOTHING: iovec = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+
+/// The system call is not to be had (a seccomp filter, a kernel without it): do not ask again.
+static REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// Copies what the indirect slots from `first` up to (not including) `end` point to. One whose bytes cannot be read is marked: the frame
+/// goes without them, or not at all.
+#[cold]
+pub fn fetch(ring: &RingMem, first: u32, end: u32) {
+    // What the program finds in errno after a sync that went well is its own.
+    let errno = crate::errno::get();
+    let mut batch = Batch { ring, slots: [0; AT_ONCE], from: [NOTHING; AT_ONCE], to: [NOTHING; AT_ONCE], len: 0 };
+    let mut i = first;
+    while i != end {
+        batch.look_at(i);
+        i = ring.next(i);
+    }
+    batch.copy();
+    crate::errno::set(errno);
+}
+
+struct Batch<'a> {
+    ring: &'a RingMem,
+    slots: [u32; AT_ONCE],
+    /// In the program's memory.
+    from: [iovec; AT_ONCE],
+    /// In the slots' buffers, of the same lengths.
+    to: [iovec; AT_ONCE],
+    len: usize,
+}
+
+impl Batch<'_> {
+    fn look_at(&mut self, i: u32) {
+        let slot = self.ring.slot(i);
+        if slot.flags & NS_INDIRECT == 0 {
+            return;
+        }
+        let len = usize::from(slot.len);
+        // A slot without a buffer, or longer than it, is dropped for that.
+        let Some(buf) = self.ring.within(slot.buf_idx, 0, len) else { return };
+        if slot.ptr == 0 || len == 0 {
+            return self.settle(i, slot.ptr != 0);
+        }
+        self.slots[self.len] = i;
+        self.from[self.len] = iovec { iov_base: slot.ptr as *mut c_void, iov_len: len };
+        self.to[self.len] = iovec { iov_base: buf.as_ptr().cast(), iov_len: len };
+        let own = buf.as_ptr() as u64;
+        if slot.ptr < own + u64::from(slot.len) && own < slot.ptr.saturating_add(slot.len.into()) {
+            // Bytes of the slot's own buffer: moved by way of somewhere else.
+            let done = self.copy_alone(self.len);
+            return self.settle(i, done);
+        }
+        self.len += 1;
+        if self.len == AT_ONCE {
+            self.copy();
+        }
+    }
+
+    /// Copies all that are in the batch, and empties it.
+    fn copy(&mut self) {
+        let mut next = 0;
+        while next < self.len {
+            let mut copied = if REFUSED.load(Ordering::Relaxed) { 0 } else { self.call(next) };
+            while next < self.len && copied >= self.to[next].iov_len {
+                copied -= self.to[next].iov_len;
+                self.settle(self.slots[next], true);
+                next += 1;
+            }
+            if next < self.len {
+                // Where the call stopped. Some memory can be read by write(2) only, a device's for one.
+                let done = self.copy_alone(next);
+                self.settle(self.slots[next], done);
+                next += 1;
+            }
+        }
+        self.len = 0;
+    }
+
+    /// process_vm_readv(2) of the frames from `next` on. Returns the bytes that it copied, in order.
+    fn call(&self, next: usize) -> usize {
+        let count = (self.len - next) as c_ulong;
+        let me = rustix::process::getpid().as_raw_nonzero().get();
+        // SAFETY: both arrays hold `count` elements from `next` on. Each of `to` is a piece of a buffer in the live mapping that `within`
+        // checked; whatever addresses are in `from`, the kernel reports those that are not there.
+        let copied = unsafe {
+            libc::process_vm_readv(me, self.to[next..].as_ptr(), count, self.from[next..].as_ptr(), count, 0)
+        };
+        if copied < 0 && crate::errno::last() != rustix::io::Errno::FAULT {
+            REFUSED.store(true, Ordering::Relaxed);
+        }
+        usize::try_from(copied).unwrap_or(0)
+    }
+
+    fn copy_alone(&self, k: usize) -> bool {
+        let (from, to) = (self.from[k], self.to[k]);
+        // SAFETY: `to` is a piece of a buffer in the live mapping, as long as it says.
+        unsafe { user::move_bytes(from.iov_base.cast(), to.iov_base.cast(), to.iov_len) }.is_ok()
+    }
+
+    /// Says in the slot whether its bytes are there. Everything else in it stays: a program may set the flag once and then only `ptr`.
+    fn settle(&self, i: u32, readable: bool) {
+        let slot = self.ring.slot_word(i);
+        let flags = if readable { slot.flags & !NS_UNREADABLE } else { slot.flags | NS_UNREADABLE };
+        if flags != slot.flags {
+            self.ring.set_len_flags(i, slot.len, flags);
+        }
+    }
+}

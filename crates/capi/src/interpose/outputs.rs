@@ -1,0 +1,79 @@
+//! `netvale_watch_output` (netvale_output.h).
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use libc::{c_int, c_void};
+use rustix::io::Errno;
+
+use crate::output::{self, Room};
+use crate::{errno, table};
+
+/// `struct netvale_output`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Output {
+    of: *mut c_void,
+    room: unsafe extern "C" fn(*mut c_void) -> c_int,
+    news: unsafe extern "C" fn(*mut c_void) -> u64,
+    sleep: unsafe extern "C" fn(*mut c_void, *mut c_int) -> c_int,
+    awake: unsafe extern "C" fn(*mut c_void),
+    release: unsafe extern "C" fn(*mut c_void),
+}
+
+/// Calls `release` in the end.
+struct Registered(Output);
+
+// SAFETY: the header says that any thread may call the functions.
+unsafe impl Send for Registered {}
+// SAFETY: as above, several at once.
+unsafe impl Sync for Registered {}
+
+impl Room for Registered {
+    fn has_room(&self) -> bool {
+        // SAFETY: not released while self lives.
+        unsafe { (self.0.room)(self.0.of) != 0 }
+    }
+
+    fn news(&self) -> u64 {
+        // SAFETY: as above.
+        unsafe { (self.0.news)(self.0.of) }
+    }
+
+    fn go_to_sleep(&self) -> Vec<c_int> {
+        let mut fds = [-1; 2];
+        // SAFETY: as above; two places.
+        let count = unsafe { (self.0.sleep)(self.0.of, fds.as_mut_ptr()) };
+        fds.into_iter().take(usize::try_from(count).unwrap_or(0)).collect()
+    }
+
+    fn wake_up(&self) {
+        // SAFETY: as above.
+        unsafe { (self.0.awake)(self.0.of) }
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // SAFETY: once, and nobody calls any more.
+        unsafe { (self.0.release)(self.0.of) }
+    }
+}
+
+/// POLLOUT on a descriptor is a library's own from now on.
+///
+/// # Safety
+/// `output` is null or a structure whose functions may be called with its `of` until its `release` was.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn netvale_watch_output(fd: c_int, output: *const Output) -> c_int {
+    if fd < 0 {
+        return errno::fail(Errno::BADF);
+    }
+    // SAFETY: the caller's.
+    let output = unsafe { output.as_ref() };
+    if output.is_some() {
+        table::claim();
+    }
+    output::watch(fd, output.map(|o| Arc::new(Registered(*o)) as Arc<dyn Room>));
+    0
+}

@@ -1,0 +1,105 @@
+//! A program that spins at a real-time priority may keep the daemon's worker from every CPU there is, and then waits for room in a ring that nobody
+//! empties. It is told so, once.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use libc::{SCHED_DEADLINE, SCHED_FIFO, SCHED_RESET_ON_FORK, SCHED_RR};
+
+/// For how long a ring must be full and nothing be taken from it.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// Syncs farther apart than this are no spinning.
+const GAP: Duration = Duration::from_millis(10);
+/// The clock is read at one of so many syncs.
+const LOOK_EVERY: u32 = 64;
+
+/// What is known of a tx ring that is full; nothing is done for others.
+#[derive(Debug, Default)]
+pub struct Full {
+    syncs: AtomicU32,
+    /// The tail that stands still, since when, and when it was last seen: nanoseconds of the process's clock.
+    tail: AtomicU32,
+    since: AtomicU64,
+    seen: AtomicU64,
+}
+
+static SAID: AtomicBool = AtomicBool::new(false);
+
+impl Full {
+    /// A sync found the ring full, with this tail.
+    #[cold]
+    pub fn found(&self, tail: u32) {
+        if self.tail.swap(tail, Ordering::Relaxed) != tail {
+            self.since.store(0, Ordering::Relaxed);
+            return;
+        }
+        if !self.syncs.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK_EVERY) || SAID.load(Ordering::Relaxed) {
+            return;
+        }
+        if self.stands(now()) {
+            warn();
+        }
+    }
+
+    /// Whether it has stood still for long, without a pause.
+    fn stands(&self, now: u64) -> bool {
+        let nanos = |d: Duration| d.as_nanos() as u64;
+        let (since, seen) = (self.since.load(Ordering::Relaxed), self.seen.swap(now, Ordering::Relaxed));
+        if since == 0 || now.saturating_sub(seen) > nanos(GAP) {
+            self.since.store(now, Ordering::Relaxed);
+            return false;
+        }
+        now.saturating_sub(since) > nanos(PATIENCE)
+    }
+}
+
+/// Nanoseconds since it was first asked, never 0.
+fn now() -> u64 {
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1
+}
+
+/// The calling thread's priority among real-time threads, if it is one.
+fn real_time() -> Option<(&'static str, i32)> {
+    // SAFETY: of the calling thread, without arguments in memory.
+    let policy = unsafe { libc::sched_getscheduler(0) };
+    let name = match policy & !SCHED_RESET_ON_FORK {
+        SCHED_FIFO => "SCHED_FIFO",
+        SCHED_RR => "SCHED_RR",
+        SCHED_DEADLINE => "SCHED_DEADLINE",
+        _ => return None,
+    };
+    let mut parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the kernel fills one structure, which lives over the call.
+    unsafe { libc::sched_getparam(0, &raw mut parameters) };
+    Some((name, parameters.sched_priority))
+}
+
+fn warn() {
+    let Some((policy, priority)) = real_time() else { return };
+    if SAID.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    eprintln!(
+        "netvale: a thread at {policy} priority {priority} has spun for {} ms on a full ring that the daemon does not empty: it may keep the \
+         daemon's worker from its CPU. Start the daemon with 'netvale up --rt-priority {}', or leave the worker a CPU of its own (--cpu).",
+        PATIENCE.as_millis(),
+        (priority + 1).clamp(1, 99)
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: a ring counts as stuck after 50 ms of looks that are close together, and not before, nor when there was a pause.
+    #[test]
+    fn stuck() {
+        let (full, ms) = (Full::default(), |n: u64| 1 + n * 1_000_000);
+        assert!((0..=50).all(|n| !full.stands(ms(n))));
+        assert!(full.stands(ms(51)));
+        assert!(!full.stands(ms(1000)) && !full.stands(ms(1005)) && !full.stands(ms(1014)));
+        assert!((1015..=1049).all(|n| !full.stands(ms(n))) && !full.stands(ms(1050)) && full.stands(ms(1051)));
+    }
+}

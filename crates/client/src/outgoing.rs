@@ -1,0 +1,322 @@
+//! Sending frame by frame, as sockets and libpcap have it: from any number of threads, with an answer for each frame.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use thiserror::Error;
+
+use crate::connect::is_closed;
+use crate::ring::{TxRing, relax};
+use crate::{Error, LatePort, Port};
+
+/// How long a sender looks for room before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// Why a frame was not sent.
+#[derive(Debug, Error)]
+pub enum SendError {
+    /// No room, within the time given.
+    #[error("no room in the port's ring")]
+    NoRoom,
+    /// A frame of no bytes.
+    #[error("a frame without bytes")]
+    Empty,
+    /// No ring of the port takes a frame of this length.
+    #[error("a frame longer than the port takes")]
+    TooLong,
+    /// The port was taken away, or the daemon ended.
+    #[error("the daemon took the port away, or ended")]
+    Closed,
+    /// The port only receives.
+    #[error("the port receives only, or watches another one")]
+    ReceiveOnly,
+    /// The port cannot be opened.
+    #[error(transparent)]
+    Open(#[from] Error),
+}
+
+impl SendError {
+    /// What a packet socket would say. Without room: what one says that does not wait.
+    pub fn errno(&self) -> Errno {
+        match self {
+            SendError::NoRoom => Errno::AGAIN,
+            SendError::Empty => Errno::INVAL,
+            SendError::TooLong => Errno::MSGSIZE,
+            SendError::ReceiveOnly => Errno::OPNOTSUPP,
+            SendError::Closed | SendError::Open(Error::Closed | Error::NoDaemon { .. }) => Errno::NETDOWN,
+            SendError::Open(Error::Refused { errno, .. }) if (1..4096).contains(errno) => {
+                Errno::from_raw_os_error(*errno)
+            }
+            SendError::Open(_) => Errno::NXIO,
+        }
+    }
+}
+
+/// Where frames leave: a tx ring that threads share.
+pub struct Outgoing {
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    end: End,
+    /// Threads that sleep until there is room.
+    sleepers: u32,
+    /// What they sleep on, once somebody did.
+    wakes: Option<Arc<Wakes>>,
+}
+
+enum End {
+    /// A port for this alone, opened by the first frame.
+    Late(Box<LatePort>),
+    /// Rings of a port that also receives, and its connection.
+    Rings(Vec<TxRing>, Option<OwnedFd>),
+}
+
+/// What becomes readable when there is room, or the port is gone.
+pub struct Wakes {
+    room: OwnedFd,
+    connection: Option<OwnedFd>,
+}
+
+impl Wakes {
+    /// The descriptors.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        std::iter::once(self.room.as_fd()).chain(self.connection.iter().map(AsFd::as_fd))
+    }
+}
+
+impl Outgoing {
+    /// On the port of that name, which is opened when the first frame is sent, with the rights that the program has now.
+    ///
+    /// # Errors
+    /// [`Error::NoDaemon`].
+    pub fn late(name: &str) -> Result<Outgoing, Error> {
+        Ok(Outgoing::new(End::Late(Box::new(LatePort::new(name)?))))
+    }
+
+    /// On the rings of a port that goes on receiving: they are taken out of it.
+    ///
+    /// # Errors
+    /// [`Error::System`]: no descriptor is left.
+    pub fn of(port: &mut Port) -> Result<Outgoing, Error> {
+        let connection = port.connection().map(|c| copied(c)).transpose()?;
+        Ok(Outgoing::new(End::Rings(port.take_tx(), connection)))
+    }
+
+    fn new(end: End) -> Outgoing {
+        Outgoing { inner: Mutex::new(Inner { end, sleepers: 0, wakes: None }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a frame; waits for room up to `limit`. A frame that is accepted arrives, whatever the program does then.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn send(&self, frame: &[u8], limit: Duration) -> Result<(), SendError> {
+        if self.lock().put(frame)? {
+            return Ok(());
+        }
+        let start = Instant::now();
+        while start.elapsed() < SPIN.min(limit) {
+            relax(start.elapsed());
+            if self.lock().put(frame)? {
+                return Ok(());
+            }
+        }
+        loop {
+            let left = limit.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return Err(SendError::NoRoom);
+            }
+            let wakes = self.go_to_sleep();
+            let tried = self.lock().put(frame);
+            if let (Ok(false), Some(wakes)) = (&tried, wakes) {
+                sleep(&wakes, left);
+            }
+            self.wake_up();
+            if tried? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether a frame would be sent, or refused for another reason than lack of room.
+    pub fn has_room(&self) -> bool {
+        let mut inner = self.lock();
+        // A port that was not needed yet has an empty ring.
+        let Some((ring, connection)) = inner.opened() else { return true };
+        ring.is_ready() || connection.is_some_and(is_closed)
+    }
+
+    /// A number that changes when there is room again.
+    pub fn news(&self) -> u64 {
+        self.lock().opened().map_or(0, |(ring, _)| ring.mem().indices().2.into())
+    }
+
+    /// Asks to be woken; look once more before sleeping on what is returned. [`Outgoing::wake_up`] must follow.
+    pub fn go_to_sleep(&self) -> Option<Arc<Wakes>> {
+        let mut inner = self.lock();
+        inner.sleepers += 1;
+        let wakes = inner.wakes();
+        if let Some((ring, _)) = inner.opened() {
+            ring.ask_kick();
+        }
+        wakes
+    }
+
+    /// Awake.
+    pub fn wake_up(&self) {
+        let mut inner = self.lock();
+        inner.sleepers = inner.sleepers.saturating_sub(1);
+        if inner.sleepers == 0
+            && let Some((ring, _)) = inner.opened()
+        {
+            ring.disarm();
+        }
+    }
+}
+
+impl Inner {
+    /// The ring, if the port is open.
+    fn opened(&mut self) -> Option<(&mut TxRing, Option<BorrowedFd<'_>>)> {
+        match &mut self.end {
+            End::Late(late) => late.opened()?.first_tx(),
+            End::Rings(rings, connection) => Some((rings.first_mut()?, connection.as_ref().map(AsFd::as_fd))),
+        }
+    }
+
+    /// Puts a frame into the ring and publishes it. Returns whether there was room.
+    fn put(&mut self, frame: &[u8]) -> Result<bool, SendError> {
+        if let End::Late(late) = &mut self.end {
+            late.open()?;
+        }
+        let (ring, connection) = self.opened().ok_or(SendError::ReceiveOnly)?;
+        if frame.is_empty() {
+            return Err(SendError::Empty);
+        }
+        if frame.len() > ring.longest() {
+            return Err(SendError::TooLong);
+        }
+        let rung = ring.kicks().sent();
+        let mut sent = ring.send(frame);
+        ring.sync();
+        if !sent {
+            sent = ring.send(frame);
+            ring.sync();
+        }
+        // Is anybody there? Asked when it costs little: there is no room, or somebody had to be woken.
+        let ask = !sent || ring.kicks().sent() != rung;
+        if ask && connection.is_some_and(is_closed) { Err(SendError::Closed) } else { Ok(sent) }
+    }
+
+    fn wakes(&mut self) -> Option<Arc<Wakes>> {
+        if self.wakes.is_none() {
+            let (ring, connection) = self.opened()?;
+            let connection = connection.map(|c| copied(c)).transpose().ok()?;
+            let room = copied(ring.wake_fd()).ok()?;
+            self.wakes = Some(Arc::new(Wakes { room, connection }));
+        }
+        self.wakes.clone()
+    }
+}
+
+fn copied(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+    rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(Error::system("copy a descriptor"))
+}
+
+fn sleep(wakes: &Wakes, left: Duration) {
+    let mut fds: Vec<PollFd<'_>> = wakes.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+    // An interrupted sleep is as good as any: the caller looks again.
+    let _ = rustix::event::poll(&mut fds, Some(&left));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RxRing;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn ends() -> (Outgoing, Port, Port) {
+        let (mut a, b) = Port::pipe_pair(16, 128).unwrap();
+        (Outgoing::of(&mut a).unwrap(), a, b)
+    }
+
+    fn fill_up(to: &Outgoing) -> u32 {
+        let mut count = 0;
+        while to.send(&[7; 60], Duration::ZERO).is_ok() {
+            count += 1;
+        }
+        count
+    }
+
+    fn next(rx: &mut RxRing) -> Option<usize> {
+        let _ = rx.sync();
+        let got = rx.recv(&mut [0; 4096]);
+        let _ = rx.sync();
+        got
+    }
+
+    /// Objective: each reason for which a frame is not sent is told apart, in words and as a socket would.
+    #[test]
+    fn reasons() {
+        let (out, _a, _b) = ends();
+        let errno = |frame: &[u8]| out.send(frame, LONG).map_err(|e| e.errno());
+        assert_eq!(errno(&[]), Err(Errno::INVAL));
+        assert_eq!(errno(&[0; 15 * 128 + 1]), Err(Errno::MSGSIZE));
+        assert_eq!(errno(&[0; 15 * 128]), Ok(()), "all of the ring");
+        let full = out.send(&[0; 60], Duration::ZERO).unwrap_err();
+        assert!(matches!(full, SendError::NoRoom) && full.errno() == Errno::AGAIN);
+        let (mut watching, _) = Port::pipe_pair(16, 128).unwrap();
+        let _ = watching.take_rings();
+        let none = Outgoing::of(&mut watching).unwrap().send(&[0; 60], LONG).unwrap_err();
+        assert!(matches!(none, SendError::ReceiveOnly), "{none}");
+    }
+
+    /// Objective: all that is accepted arrives, though nothing is called any more; room is shown exactly while there is some.
+    #[test]
+    fn accepted_is_sent() {
+        let (out, _a, mut b) = ends();
+        assert!(out.has_room());
+        let news = out.news();
+        assert_eq!(fill_up(&out), 15);
+        assert!(!out.has_room() && out.news() == news);
+        let rx = &mut b.rx()[0];
+        assert_eq!(next(rx), Some(60));
+        assert!(out.has_room() && out.news() != news);
+        assert_eq!(fill_up(&out), 1);
+        drop(out);
+        assert_eq!(std::iter::from_fn(|| next(rx)).count(), 15);
+    }
+
+    /// Objective: several senders that wait for room, for frames of one slot and of several, all get it as the receiver reads; one that does not wait
+    /// that long gives up.
+    #[test]
+    fn many_wait() {
+        let (out, _a, mut b) = ends();
+        assert_eq!(fill_up(&out), 15);
+        assert!(matches!(out.send(&[0; 60], Duration::from_millis(5)), Err(SendError::NoRoom)));
+        std::thread::scope(|scope| {
+            let send = |len: usize| {
+                let frame = vec![1; len];
+                (0..200).for_each(|_| out.send(&frame, LONG).unwrap());
+            };
+            for len in [60, 400, 1000] {
+                scope.spawn(move || send(len));
+            }
+            let rx = &mut b.rx()[0];
+            let mut left = 15 + 3 * 200;
+            while left > 0 {
+                assert!(rx.wait(Duration::ZERO, LONG), "{left} are missing");
+                left -= u32::from(next(rx).is_some());
+            }
+        });
+    }
+}

@@ -1,0 +1,112 @@
+//! Room to send, shown on the descriptor to select on: netvale's netmap library, preloaded beside this one, stands before poll, select and epoll
+//! and asks us. Without it, the descriptor shows what is there to read, and nothing else.
+#![allow(unsafe_code)]
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use libc::{c_int, c_void};
+use netvale::Outgoing;
+
+/// `struct netvale_output` (netvale_output.h).
+#[repr(C)]
+struct Output {
+    of: *mut c_void,
+    room: unsafe extern "C" fn(*mut c_void) -> c_int,
+    news: unsafe extern "C" fn(*mut c_void) -> u64,
+    sleep: unsafe extern "C" fn(*mut c_void, *mut c_int) -> c_int,
+    awake: unsafe extern "C" fn(*mut c_void),
+    release: unsafe extern "C" fn(*mut c_void),
+}
+
+type Watch = unsafe extern "C" fn(c_int, *const Output) -> c_int;
+
+/// `netvale_watch_output`, if that library is there.
+fn watch() -> Option<Watch> {
+    // SAFETY: dlsym takes any NUL-terminated name; the function of this name has this type.
+    unsafe {
+        let found = libc::dlsym(libc::RTLD_DEFAULT, c"netvale_watch_output".as_ptr());
+        (!found.is_null()).then(|| std::mem::transmute::<*mut c_void, Watch>(found))
+    }
+}
+
+/// Shows on `fd` when `sender` has room. Returns whether somebody looks.
+pub fn show(fd: c_int, sender: &Arc<Outgoing>) -> bool {
+    let Some(watch) = watch() else { return false };
+    let of = Arc::into_raw(Arc::clone(sender)).cast_mut().cast();
+    let output = Output { of, room, news, sleep, awake, release };
+    // SAFETY: the structure is copied; what it points at lives until `release`.
+    let done = unsafe { watch(fd, &raw const output) } == 0;
+    if !done {
+        // SAFETY: nobody else has it.
+        unsafe { release(of) };
+    }
+    done
+}
+
+/// No longer.
+pub fn hide(fd: c_int) {
+    if let Some(watch) = watch() {
+        // SAFETY: null forgets.
+        unsafe { watch(fd, std::ptr::null()) };
+    }
+}
+
+/// # Safety
+/// `of` is what `show` handed out, and not released.
+unsafe fn outgoing<'a>(of: *mut c_void) -> &'a Outgoing {
+    // SAFETY: the caller's: an Arc's, whose count `show` left raised.
+    unsafe { &*of.cast_const().cast::<Outgoing>() }
+}
+
+/// `room` of the structure.
+///
+/// # Safety
+/// As for [`outgoing`].
+unsafe extern "C" fn room(of: *mut c_void) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { outgoing(of) }.has_room().into()
+}
+
+/// `news`.
+///
+/// # Safety
+/// As for [`outgoing`].
+unsafe extern "C" fn news(of: *mut c_void) -> u64 {
+    // SAFETY: the caller's.
+    unsafe { outgoing(of) }.news()
+}
+
+/// `sleep`.
+///
+/// # Safety
+/// As for [`outgoing`]; two numbers fit at `fds`.
+unsafe extern "C" fn sleep(of: *mut c_void, fds: *mut c_int) -> c_int {
+    // SAFETY: the caller's.
+    let wakes = unsafe { outgoing(of) }.go_to_sleep();
+    let mut count = 0;
+    for fd in wakes.iter().flat_map(|w| w.fds()) {
+        // SAFETY: the caller's place for two; there are no more. They stay open until `release`.
+        unsafe { fds.add(count).write(fd.as_raw_fd()) };
+        count += 1;
+    }
+    count as c_int
+}
+
+/// `awake`.
+///
+/// # Safety
+/// As for [`outgoing`].
+unsafe extern "C" fn awake(of: *mut c_void) {
+    // SAFETY: the caller's.
+    unsafe { outgoing(of) }.wake_up();
+}
+
+/// `release`.
+///
+/// # Safety
+/// As for [`outgoing`].
+unsafe extern "C" fn release(of: *mut c_void) {
+    // SAFETY: the count that `show` left raised.
+    drop(unsafe { Arc::from_raw(of.cast_const().cast::<Outgoing>()) });
+}
