@@ -44,9 +44,6 @@ fn with_exit_codes(sub: clap::Command) -> clap::Command {
 /// Runs the program: arguments, work, errors, exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    if std::env::args_os().nth(1).is_some_and(|arg| arg == netvale_bench::WORKER_SUBCOMMAND) {
-        return netvale_bench::worker_main();
-    }
     let matches = command().get_matches();
     let cli = match <Cli as clap::FromArgMatches>::from_arg_matches(&matches) {
         Ok(cli) => cli,

@@ -4,7 +4,7 @@ mod common;
 
 use common::{netvale, run, stderr, stdout};
 
-const SUBCOMMANDS: [&str; 18] = [
+const SUBCOMMANDS: [&str; 17] = [
     "up",
     "stop",
     "attach",
@@ -20,7 +20,6 @@ const SUBCOMMANDS: [&str; 18] = [
     "dump",
     "replay",
     "demo",
-    "bench",
     "man",
     "completions",
 ];
@@ -37,8 +36,6 @@ fn help() {
             );
         }
     }
-    assert!(stdout(&run(["bench", "report", "--help"])).contains("Exit codes:"));
-    assert!(!stdout(&run(["--help"])).contains("bench-worker"));
 }
 
 /// Objective: each subcommand has a manual page with its options and the exit codes.
@@ -66,12 +63,13 @@ fn completions() {
 /// Objective: a wrong command line is exit code 2.
 #[test]
 fn usage_errors() {
-    let wrong: [&[&str]; 7] = [
+    let wrong: [&[&str]; 8] = [
         &["lits"],
         &["up", "--workers", "0"],
         &["up", "--cpu", "3-1"],
         &["up", "--poll-always", "--spin-us", "3"],
         &["up", "--socket-mode", "0999"],
+        &["up", "--rt-priority", "100"],
         &["attach", "vale0", "a", "--vnet-hdr", "11"],
         &["top", "--delay", "0"],
     ];
@@ -80,30 +78,6 @@ fn usage_errors() {
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
         assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{args:?}");
     }
-}
-
-/// Objective: the harness is reached, with its own errors; a name it does not know is a usage error.
-#[test]
-fn bench() {
-    assert!(stdout(&run(["bench", "--list"])).contains("scenarios:"));
-    let output = run(["bench", "no-such-scenario"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("--list"), "{}", stderr(&output));
-}
-
-/// Objective: a report is written from result files.
-#[test]
-fn bench_report() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let (results, out) = (dir.path().join("results"), dir.path().join("report"));
-    let measured = stdout(&run(["bench", "copy", "--quick", "--runs", "1", "--seconds", "0.01", "--json"]));
-    std::fs::write(&results, measured).expect("room for a file");
-    let written =
-        stdout(&netvale().args(["bench", "report", "-o"]).arg(&out).arg(&results).output().expect("it starts"));
-    assert!(
-        written.lines().count() > 0 && written.lines().all(|file| std::path::Path::new(file).exists()),
-        "{written}"
-    );
 }
 
 /// Objective: a reader that goes away ends the program quietly.

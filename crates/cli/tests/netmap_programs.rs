@@ -103,6 +103,7 @@ macro_rules! programs {
 }
 
 programs!(linked:
+    arrives(Any),
     bad_ring(Switched),
     busy_sync(Any),
     close_during_poll(One),
@@ -110,17 +111,32 @@ programs!(linked:
     dispatch(Any),
     epoll_loop(Any),
     exec_open(Any),
+    extmem_defaults(Switch),
+    extmem_file(Switch),
+    extmem_nmport(Switch),
     extra_bufs(Switched),
     fork_after_open(Any),
+    indirect(Switched),
     kloop(Switched),
     legacy_api(Switch),
+    monitor_kinds(Any),
+    monitor_order(Any),
+    monitor_rings(Switch),
     monitors(Switched),
     morefrag(Switched),
     nmport_api(Switch),
+    no_read_write(One),
+    offsets(Switched),
+    options_list(Switch),
+    packet_room(Pipe),
     packet_socket(Switched),
     pass_fd(Any),
+    persistent(Switch),
+    persistent_joint(Switch),
+    pipe_room(Pipe),
     pipes(Pipe),
     poll_loop(Any),
+    ring_sizes(Switch),
     select_loop(Any),
     thread_per_ring(Switched),
     timestamps(Switched),
@@ -128,6 +144,7 @@ programs!(linked:
 );
 
 programs!(preloaded:
+    arrives(Any),
     bad_ring(Switched),
     busy_sync(Any),
     close_during_poll(One),
@@ -135,14 +152,27 @@ programs!(preloaded:
     dispatch(Any),
     epoll_loop(Any),
     exec_open(Any),
+    extmem_defaults(Switch),
+    extmem_file(Switch),
     extra_bufs(Switched),
     fork_after_open(Any),
+    indirect(Switched),
     kloop(Switched),
     legacy_api(Switch),
+    monitor_kinds(Any),
+    monitor_order(Any),
+    monitor_rings(Switch),
     morefrag(Switched),
+    no_read_write(One),
+    offsets(Switched),
+    options_list(Switch),
+    packet_room(Pipe),
     packet_socket(Switched),
     pass_fd(Any),
+    persistent(Switch),
+    persistent_joint(Switch),
     poll_loop(Any),
+    ring_sizes(Switch),
     select_loop(Any),
     timestamps(Switched),
     unrelated(One),
@@ -172,6 +202,43 @@ fn pcap_api() {
     let folder = up.dir.path().to_str().expect("text");
     succeed(under_run(&up, &up.file("pcap_api"), &["vale0:a", "vale0:b", folder]), "pcap_api");
     check_clean(&up);
+}
+
+/// Objective: what libpcap says of a full port, blocking and not, and that poll, select and epoll show room on the descriptor to select on.
+#[test]
+fn pcap_room() {
+    let up = Up::start(&[]);
+    let source = libs::root().join("crates/pcap/tests/c/pcap_room.c");
+    libs::compile_alone(&source, &up.file("pcap_room"), &["-lpcap", "-lpthread"]);
+    for ends in [["netmap:p{1", "netmap:p}1"], ["netmap:p}1", "netmap:p{1"]] {
+        succeed(under_run(&up, &up.file("pcap_room"), &ends), "pcap_room");
+    }
+    check_clean(&up);
+}
+
+/// Objective: a sender that a daemon leaves alone is told so, by libpcap, packet sockets and poll; one that receives on a packet socket on a port is
+/// told once that nothing comes.
+#[test]
+fn left_alone() {
+    for source in ["crates/pcap/tests/c/pcap_alone.c", "crates/capi/tests/c/packet_alone.c"] {
+        let up = Up::start(&[]);
+        let program = up.file("alone");
+        let libraries: &[&str] = if source.contains("pcap") { &["-lpcap"] } else { &[] };
+        libs::compile_alone(&libs::root().join(source), &program, libraries);
+        let mut command = under_run(&up, &program, &["vale0:a", &up.pid().to_string()]);
+        let output = libs::finish({
+            command.env("NETVALE_VERBOSE", "");
+            command
+        });
+        if output.status.code() == Some(77) {
+            eprint!("{}", stderr(&output));
+            continue;
+        }
+        let said = stderr(&output);
+        assert!(output.status.success(), "{source}: {} {said}", output.status);
+        let told = said.matches("it can send, but receives nothing").count();
+        assert_eq!(told, usize::from(source.contains("packet")), "{said}");
+    }
 }
 
 /// Objective: every offset, size and number of the binary interface is what netmap's is, and C++ takes the headers too.

@@ -33,6 +33,62 @@ until_ok reach
 until_ok nv list
 "#;
 
+/// Cables within this namespace, quiet ones, for programs that have both ends.
+const CABLES: &str = r#"
+cable() { ip link add $1 type veth peer name $2; for n in $1 $2; do echo 1 >/proc/sys/net/ipv6/conf/$n/disable_ipv6; ip link set $n up; done; }
+export NETVALE_RUN_DIR="$dir"
+"#;
+
+/// Runs a C program of crates/capi/tests/c, linked and preloaded, where `script` says `program`.
+fn run_c(name: &str, script: &str) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let linked = libs::compile(name, folder.path()).display().to_string();
+    run(&format!("{CABLES}program() {{ NETVALE_VERBOSE=1 \"$linked\" \"$@\"; }}\n{script}"), &[("linked", &linked)]);
+    let alone = folder.path().join("alone");
+    let source = libs::root().join(format!("crates/capi/tests/c/{name}.c"));
+    let libraries = ["-L", libs::dir().to_str().expect("text"), "-lnetmap", "-lpthread"];
+    libs::compile_alone(&source, &alone, &libraries);
+    let (alone, dir) = (alone.display().to_string(), libs::dir().display().to_string());
+    let preloaded = "program() { nv run --lib-dir \"$libs\" -- \"$alone\" \"$@\"; }";
+    run(&format!("{CABLES}{preloaded}\n{script}"), &[("alone", &alone), ("libs", &dir)]);
+}
+
+/// Objective: every control request about an interface gives what netmap gives, in each of the interface's states.
+#[test]
+fn interface_requests() {
+    run_c("interface_requests", "program va vale9");
+}
+
+/// Objective: every request to every kind of port is answered as netmap answers it.
+#[test]
+fn every_request() {
+    run_c("every_request", "cable nva nvb; cable nvc nvd; program vale9 nva nvb nvc");
+}
+
+/// Objective: two interfaces that are opened separately lie in one region, and exchange buffers.
+#[test]
+fn two_interfaces() {
+    run_c("two_interfaces", "cable nva nvb; cable nvc nvd; program nva nvb nvc nvd");
+}
+
+/// Objective: host rings are as many as asked for; the stack's flows are spread over them, each on one; each leads to the stack, and can be opened
+/// alone.
+#[test]
+fn host_rings() {
+    let script = r#"
+mac=$(there ip -o link show vb | sed 's/.*ether \([0-9a-f:]*\).*/\1/')
+ip neigh replace 10.5.0.2 lladdr $mac dev va nud permanent
+program va 10.5.0.1 10.5.0.2 $mac
+"#;
+    run_c("host_rings", script);
+}
+
+/// Objective: a sync kloop moves frames of an interface, with and without eventfds.
+#[test]
+fn kloop_on_an_interface() {
+    run_c("kloop", "cable nva nvb; program nva nvb");
+}
+
 /// Runs a script in a network namespace of its own; none when this cannot be done here.
 fn run(script: &str, more: &[(&str, &str)]) -> Option<String> {
     if !is_root() {
@@ -206,4 +262,26 @@ until_ok reach
 fails nv show vale0:va^
 "#;
     run(script, &[("host_bridge", &program)]);
+}
+
+/// Objective: monitors of interfaces and of host rings see what passes, in netmap's order, on the rings and with the flags that netmap has them
+/// on and with; each step stands in the programs.
+#[test]
+fn monitors() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = |name| libs::compile(name, folder.path()).display().to_string();
+    let (kinds, order, host) = (program("monitor_kinds"), program("monitor_order"), program("monitor_host"));
+    let script = r#"
+export NETVALE_RUN_DIR="$dir"
+ip link add wa type veth peer name wb
+for name in wa wb; do
+    echo 1 >/proc/sys/net/ipv6/conf/$name/disable_ipv6
+    ip link set $name up
+done
+"$kinds" wa wb
+"$order" wa wb
+"$host" wa
+until_ok sh -c '! "$netvale" --run-dir "$dir" list | grep wa'
+"#;
+    run(script, &[("kinds", &kinds), ("order", &order), ("host", &host)]);
 }

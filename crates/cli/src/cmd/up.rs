@@ -36,6 +36,10 @@ pub struct Args {
     #[arg(long)]
     pub poll_always: bool,
 
+    /// Workers run at this real-time priority (SCHED_FIFO, 1 to 99): above that of programs that never sleep.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=99))]
+    pub rt_priority: Option<u8>,
+
     /// Owner of the sockets: a name or a number. Without it, whoever runs the daemon.
     #[arg(long, value_name = "USER", help_heading = "Sockets")]
     pub socket_owner: Option<String>,
@@ -114,6 +118,7 @@ fn configure(args: &Args, ctx: &Ctx) -> Result<Config, ConfigError> {
     file.cpus = args.cpu.as_ref().map(|list| list.cpus().to_vec()).or(file.cpus);
     file.spin_us = args.spin_us.map(u64::from).or(file.spin_us);
     file.poll_always |= args.poll_always;
+    file.rt_priority = args.rt_priority.map(u64::from).or(file.rt_priority);
     if args.no_sandbox {
         file.sandbox = Some(false);
     }

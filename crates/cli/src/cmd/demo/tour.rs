@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
         figures.into_iter().map(|f| [f.what.to_owned(), f.value]),
     ))?;
     guide.say("\nWhere to look next: `netvale up` and, in other terminals, `netvale pkt-gen`, `netvale top`;")?;
-    guide.say("`netvale bench` measures against DPDK and the kernel; README.md says where to start reading.")?;
+    guide.say("`make bench` measures against DPDK and the kernel; README.md says where to start reading.")?;
     Ok(ExitCode::SUCCESS)
 }
 
