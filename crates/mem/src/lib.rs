@@ -65,6 +65,7 @@ pub mod mapping;
 #[cfg(not(loom))]
 pub mod mirror;
 pub mod notify;
+#[cfg(not(loom))]
 pub mod offsets;
 #[cfg(not(loom))]
 pub mod pipe;
