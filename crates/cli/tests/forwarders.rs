@@ -115,6 +115,8 @@ fn lb() {
 #[test]
 fn pkt_gen_options() {
     let up = Up::start(&[]);
+    // More frames are sent than the captured port has slots.
+    assert!(up.run("attach vale0 d --lossless").status.success());
     let lengths = dump(&up, "vale0:d", "lengths.pcap", 300);
     assert_eq!(last_json(&up.run("pkt-gen -i vale0:g -f tx -n 300 -l 200 -l 100 -R 50000 --json"))["frames"], 300);
     lengths.output();

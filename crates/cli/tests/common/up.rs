@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -27,9 +28,20 @@ impl Drop for Guarded {
 }
 
 impl Guarded {
-    /// Its output; it must end by itself.
+    /// Its output; it must end by itself. One that does not is killed after a while, so that the test fails instead of lasting for ever.
     pub fn output(mut self) -> Output {
-        self.0.take().expect("running").wait_with_output().expect("it ends")
+        let child = self.0.take().expect("running");
+        let id = rustix::process::Pid::from_child(&child);
+        let (ended, ends) = mpsc::channel::<()>();
+        let watch = std::thread::spawn(move || {
+            if ends.recv_timeout(LIMIT * 4) == Err(RecvTimeoutError::Timeout) {
+                let _ = rustix::process::kill_process(id, rustix::process::Signal::KILL);
+            }
+        });
+        let output = child.wait_with_output().expect("it ends");
+        drop(ended);
+        watch.join().expect("it does not panic");
+        output
     }
 
     /// Sends it a signal.
