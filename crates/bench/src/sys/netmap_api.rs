@@ -26,18 +26,19 @@ fn check(result: i64, what: &str) -> Result<i64> {
 }
 
 impl ApiPort {
-    /// Registers `name` and maps its region.
+    /// Registers `name`, with rings of so many slots (0: netmap's default), and maps its region.
     ///
     /// # Errors
     /// Whatever /dev/netmap answers.
-    pub fn open(name: &str) -> Result<ApiPort> {
+    pub fn open(name: &str, slots: u32) -> Result<ApiPort> {
         let port = PortName::parse(name).map_err(|e| BenchError::Usage(e.to_string()))?;
         // SAFETY: a C string.
         let fd = unsafe { libc::open(c"/dev/netmap".as_ptr(), libc::O_RDWR) };
         check(fd.into(), "opening /dev/netmap")?;
         // SAFETY: just opened, nobody else's.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let mut reg = NmreqRegister { nr_mode: NR_REG_ALL_NIC, ..NmreqRegister::default() };
+        let (nr_tx_slots, nr_rx_slots) = (slots, slots);
+        let mut reg = NmreqRegister { nr_mode: NR_REG_ALL_NIC, nr_tx_slots, nr_rx_slots, ..NmreqRegister::default() };
         let mut header = NmreqHeader {
             nr_version: NETMAP_API as u16,
             nr_reqtype: NETMAP_REQ_REGISTER,

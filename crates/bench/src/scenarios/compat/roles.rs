@@ -107,7 +107,7 @@ fn own_rx(context: &Context) -> Result<()> {
 
 fn netmap_tx(context: &Context) -> Result<()> {
     let Task { port, case, .. } = context.arguments()?;
-    let port = ApiPort::open(&port)?;
+    let port = ApiPort::open(&port, SLOTS)?;
     let (bytes, len) = (frame(2, 1, case.frame_bytes), case.frame_bytes as u16);
     let touches = touch(&case) != Touch::Nothing;
     let mut ring = port.tx();
@@ -125,7 +125,7 @@ fn netmap_tx(context: &Context) -> Result<()> {
 
 fn netmap_rx(context: &Context) -> Result<()> {
     let Task { port, case, .. } = context.arguments()?;
-    let port = ApiPort::open(&port)?;
+    let port = ApiPort::open(&port, SLOTS)?;
     let touches = touch(&case) != Touch::Nothing;
     let mut ring = port.rx();
     context.ready()?;
