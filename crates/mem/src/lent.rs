@@ -500,10 +500,12 @@ impl<T> Borrower<T> {
         self.inside && self.lent.is_wanted()
     }
 
-    /// The cell, for a short visit of somebody who is not inside.
-    #[inline]
-    pub fn lent(&self) -> &Lent<T> {
-        &self.lent
+    /// A look in, by a worker that is not staying.
+    ///
+    /// # Errors
+    /// [`Away::Busy`] also if it is staying.
+    pub fn visit<R>(&mut self, look: impl FnOnce(&mut T) -> R) -> Result<R, Away> {
+        if self.inside { Err(Away::Busy) } else { self.lent.enter().map(|mut content| look(&mut content)) }
     }
 }
 
