@@ -307,7 +307,9 @@ impl<T, M: Mode> Lent<T, M> {
 
     #[cold]
     fn wait_for_workers(&self, limit: Duration, then: u32) -> Result<(), InUse> {
-        let mut patience = Patience::of_control(limit);
+        // One wait is enough for each content.
+        let is_retired = self.recall.load(Ordering::SeqCst) & RETIRED != 0;
+        let mut patience = Patience::of_control(if is_retired { Duration::ZERO } else { limit });
         loop {
             // Again each time: another control thread takes it back when it goes.
             self.recall.fetch_or(WANTED, Ordering::SeqCst);

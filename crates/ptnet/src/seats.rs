@@ -192,3 +192,6 @@ impl Backend for Seats {
         self.rx.get(ring).map_or((0, 0, 0), |seat| (seat.kicks().0, seat.kicks().1, 0))
     }
 }
+
+#[cfg(test)]
+mod tests;
