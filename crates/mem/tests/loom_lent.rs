@@ -10,10 +10,13 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 use netvale_mem::lent::{Away, Borrower, InUse, Lent, Many, One};
+use std::sync::atomic::AtomicU32 as StdAtomicU32;
 
 /// A queue: what was done at it, where loom sees who is at it.
 struct Queue {
     work: UnsafeCell<u32>,
+    /// Stepped on while somebody is at it, so that others get a turn meanwhile.
+    steps: AtomicU32,
     dropped: Arc<AtomicU32>,
 }
 
@@ -22,17 +25,21 @@ unsafe impl Sync for Queue {}
 
 impl Queue {
     fn new(dropped: &Arc<AtomicU32>) -> Queue {
-        Queue { work: UnsafeCell::new(0), dropped: dropped.clone() }
+        Queue { work: UnsafeCell::new(0), steps: AtomicU32::new(0), dropped: dropped.clone() }
     }
 
     fn change(&self) {
         // SAFETY: loom checks that nobody else is at it.
         self.work.with_mut(|n| unsafe { *n += 1 });
+        self.steps.store(1, Ordering::Relaxed);
+        self.steps.store(2, Ordering::Relaxed);
     }
 
     fn look(&self) -> u32 {
         // SAFETY: loom checks that nobody changes it meanwhile.
-        self.work.with(|n| unsafe { *n })
+        let work = self.work.with(|n| unsafe { *n });
+        self.steps.store(3, Ordering::Relaxed);
+        work
     }
 }
 
@@ -40,6 +47,27 @@ impl Drop for Queue {
     fn drop(&mut self) {
         self.change();
         self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// How a model's control thread fared: a model in which it never waited too long shows nothing.
+#[derive(Default)]
+struct Fared {
+    got_in: StdAtomicU32,
+    gave_up: StdAtomicU32,
+}
+
+impl Fared {
+    fn note<T>(&self, result: &Result<T, InUse>) {
+        let count = if result.is_ok() { &self.got_in } else { &self.gave_up };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Fared {
+    fn drop(&mut self) {
+        let both = [&self.got_in, &self.gave_up].map(|count| count.load(Ordering::Relaxed));
+        assert!(std::thread::panicking() || both.iter().all(|n| *n > 0), "got in, gave up: {both:?}");
     }
 }
 
@@ -77,7 +105,8 @@ fn one_worker_at_a_time() {
 /// is at it with the other, and what was done is seen.
 #[test]
 fn control_changes_it() {
-    loom::model(|| {
+    let fared = std::sync::Arc::new(Fared::default());
+    loom::model(move || {
         let (lent, dropped) = lent::<One>();
         let worker = {
             let mut worker = Borrower::new(lent.clone());
@@ -89,6 +118,7 @@ fn control_changes_it() {
             })
         };
         let taken = lent.take();
+        fared.note(&taken);
         if let Ok(queue) = &taken {
             let seen = queue.as_ref().map(Queue::look);
             assert!(matches!(seen, Some(0 | 2)), "taken in the middle of it: {seen:?}");
@@ -110,7 +140,8 @@ fn control_changes_it() {
 /// exactly once, and the queue put in afterwards is used.
 #[test]
 fn retired_while_a_worker_is_inside() {
-    loom::model(|| {
+    let fared = std::sync::Arc::new(Fared::default());
+    loom::model(move || {
         let (lent, dropped) = lent::<One>();
         let worker = {
             let mut worker = Borrower::new(lent.clone());
@@ -121,6 +152,7 @@ fn retired_while_a_worker_is_inside() {
             })
         };
         let taken = lent.take().map(drop);
+        fared.note(&taken);
         if taken.is_err() {
             let late = lent.enter().map(|_| ()).err();
             assert_eq!(late, Some(Away::Empty), "used after it was given up");
@@ -157,7 +189,8 @@ fn many_workers() {
 /// Objective: two workers that find a retired queue in mode `Many` drop it once, and not while the other one, or the late one, is at it.
 #[test]
 fn retired_from_many() {
-    loom::model(|| {
+    let fared = std::sync::Arc::new(Fared::default());
+    loom::model(move || {
         let (lent, dropped) = lent::<Many>();
         let other = {
             let lent = lent.clone();
@@ -167,6 +200,7 @@ fn retired_from_many() {
             })
         };
         let taken = lent.take().map(drop);
+        fared.note(&taken);
         assert!(lent.enter().is_err(), "used after it was given up");
         other.join().unwrap();
         assert!(taken.is_ok() || dropped.load(Ordering::Relaxed) <= 1);
