@@ -1,5 +1,3 @@
-#![allow(unsafe_code)]
-
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -109,9 +107,14 @@ fn an_rx_ring_comes_and_goes_under_traffic() {
     let (longest, found) = std::thread::scope(|s| {
         let workers: [_; 2] = std::array::from_fn(|_| {
             s.spawn(|| {
-                let (bytes, mut batch, mut scratch) = ([7u8; 60], Batch::new(), Scratch::new());
-                // SAFETY: the bytes outlive the batch.
-                (0..8).for_each(|_| assert!(unsafe { batch.push(bytes.as_ptr(), 60) }));
+                let (mem, mut batch, mut scratch) = (memory(), Batch::new(), Scratch::new());
+                let mut sender = AppRing::new(mem.tx[0].clone(), Dir::Tx, bell());
+                (0..8).for_each(|i| sender.mem().set_len_flags(i, 60, 0));
+                sender.advance(8);
+                sender.sync();
+                let host = HostTx::new(mem.tx[0].clone(), bell());
+                RingIngress::new(Arc::clone(&mem), host, bell(), 0, Arc::default()).take(&mut batch);
+                assert_eq!(batch.len(), 8);
                 while !stop.load(Ordering::Relaxed) {
                     seat.deliver(&batch, &[0, 1, 2, 3, 4, 5, 6, 7], &mut scratch);
                     std::thread::yield_now();

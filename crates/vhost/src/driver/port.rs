@@ -118,7 +118,7 @@ impl VirtioPort {
             })?;
             ingress.push(Box::new(VirtioIngress::new(Arc::clone(&rx), trouble.clone(), copy, Arc::default())));
             egress.push(Arc::new(VirtioEgress::new(Arc::clone(&tx), trouble.clone(), Arc::default())));
-            queues.push((rx, tx));
+            queues.push([rx, tx]);
             calls.extend([call, bell()?]);
         }
         let driver = Driver { shared: Arc::clone(&shared), target: target.clone(), wish, queues, calls };
@@ -150,7 +150,7 @@ struct Driver {
     target: Target,
     wish: Wish,
     /// Of each pair: what is received, what is sent; there is something while the device runs.
-    queues: Vec<(Arc<Lent<Started>>, Arc<Lent<Started>>)>,
+    queues: Vec<[Arc<Lent<Started>>; 2]>,
     calls: Vec<Doorbell>,
 }
 
@@ -230,7 +230,7 @@ impl Driver {
         *self.state() = VirtioState { running: true, pairs, features, path, ..VirtioState::default() };
         let (pairs, _kept) = running.split();
         let ended = self.lend(pairs).map_err(NoDevice::from).and_then(|()| self.wait(fds, news));
-        for queue in self.queues.iter().flat_map(|(rx, tx)| [rx, tx]) {
+        for queue in self.queues.iter().flatten() {
             // One that a worker does not hand back keeps its own memory, and there is no next device before it is gone.
             let _ = queue.take();
         }
@@ -239,7 +239,7 @@ impl Driver {
 
     /// Gives the queues to the workers.
     fn lend(&self, pairs: Vec<(Started, Started)>) -> Result<(), InUse> {
-        for ((rx, tx), (rx_started, tx_started)) in self.queues.iter().zip(pairs) {
+        for ([rx, tx], (rx_started, tx_started)) in self.queues.iter().zip(pairs) {
             rx.put(rx_started)?;
             tx.put(tx_started)?;
         }

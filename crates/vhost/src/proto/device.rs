@@ -185,12 +185,7 @@ impl Device {
             request::GET_CONFIG => return self.get_config(m).map(Some),
             // Nothing in the configuration space is the driver's to write; frames of any length are taken.
             request::SET_CONFIG | request::NET_SET_MTU => {}
-            request::SET_STATUS => {
-                self.status = m.u64()?;
-                if self.status == 0 {
-                    self.reset()?;
-                }
-            }
+            request::SET_STATUS => self.set_status(m.u64()?)?,
             request::GET_STATUS => return number(self.status),
             request::SET_LOG_BASE => {
                 self.set_log(m)?;
@@ -278,6 +273,11 @@ impl Device {
         }
         self.features = features;
         self.tell_logs()
+    }
+
+    fn set_status(&mut self, status: u64) -> Result<(), Refused> {
+        self.status = status;
+        if status == 0 { self.reset() } else { Ok(()) }
     }
 
     fn get_config(&self, m: &Message) -> Result<Vec<u8>, Refused> {
