@@ -1,5 +1,6 @@
 //! Ports that are passed through to a virtual machine without a switch: a pipe's end, a network interface.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,9 +14,10 @@ use netvale_portspec::{Base, Flags, PortSpec, Rings};
 use netvale_ptnet::backend::{Backend, Fresh};
 use netvale_ptnet::header::Config;
 use netvale_ptnet::instance::{shape, sizes};
-use netvale_ptnet::passage::{PassSeat, Passage};
+use netvale_ptnet::passage::Passage;
 use netvale_ptnet::pipe::PipeBackend;
 use netvale_ptnet::port::PtnetPort;
+use netvale_ptnet::seat::Seat;
 use netvale_switch::{Passed, Work};
 use rustix::io::Errno;
 
@@ -27,9 +29,9 @@ use crate::state::{Caller, Kind, Placed, PortRecord, State};
 use crate::task::Task;
 use crate::wires::NicBackend;
 
-impl<P: Passage> Task for Arc<PassSeat<P>> {
+impl<P: Passage> Task for Arc<Seat<P>> {
     fn pass(&mut self, _work: &mut Work) -> Passed {
-        match PassSeat::pass(self) {
+        match Seat::pass(self) {
             0 => Passed::Idle,
             n => Passed::Frames(n),
         }
@@ -41,19 +43,19 @@ impl<P: Passage> Task for Arc<PassSeat<P>> {
     }
 
     fn arm(&mut self) -> bool {
-        PassSeat::arm(self)
+        Seat::arm(self)
     }
 
     fn disarm(&mut self) {
-        PassSeat::disarm(self);
+        Seat::disarm(self);
     }
 
-    fn wake_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        Some(self.ear().fd())
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.wake.as_fd())
     }
 
     fn woken(&mut self) {
-        PassSeat::woken(self);
+        Seat::woken(self);
     }
 
     fn is_cheap(&self) -> bool {
@@ -61,7 +63,7 @@ impl<P: Passage> Task for Arc<PassSeat<P>> {
     }
 }
 
-/// What is passed through, and its places on workers.
+/// What is passed through, and its seats on workers.
 struct Passing {
     backend: Arc<dyn Backend>,
     tasks: Vec<Box<dyn Task>>,
@@ -219,6 +221,6 @@ fn try_out(backend: &NicBackend, config: &Config) -> Result<(), Refusal> {
     let mem = Arc::new(region.port(shape(config))?);
     let of = |_: usize, side: &netvale_mem::region::RingSide| Ok((side.clone(), Arc::new(Doorbell::new()?)));
     let connected = backend.connect(&Fresh { mem: &mem, hdr_len: 0.into(), uso: false, of: &of });
-    backend.empty();
-    connected.map_err(Refusal::from)
+    let emptied = backend.empty().map_err(|why| Refusal::new(Errno::BUSY, why.to_string()));
+    connected.map_err(Refusal::from).and(emptied)
 }

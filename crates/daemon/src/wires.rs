@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use netvale_mem::host::HostTx;
+use netvale_mem::lent::InUse;
 use netvale_mem::notify::{arm, disarm};
 use netvale_nic::nic::Queue;
 use netvale_nic::rx_end::RxEnd;
@@ -12,9 +13,10 @@ use netvale_nic::socket::{Buffers, Socket};
 use netvale_nic::through::{ThroughRx, ThroughTx};
 use netvale_nic::{Nic, NicError, Opened};
 use netvale_port::RingCounters;
-use netvale_port::ear::Ear;
+use netvale_port::wake::WakeSet;
 use netvale_ptnet::backend::{Backend, Fresh};
-use netvale_ptnet::passage::{PassSeat, Passage};
+use netvale_ptnet::passage::Passage;
+use netvale_ptnet::seat::Seat;
 use rustix::io::Errno;
 
 /// From a guest's tx ring to a queue.
@@ -113,10 +115,10 @@ type Open = Vec<(Arc<Socket>, Arc<Queue>)>;
 pub struct NicBackend {
     nic: Arc<Nic>,
     entries: u32,
-    /// Places on workers.
-    pub tx: Vec<Arc<PassSeat<Outward>>>,
-    /// Places on workers.
-    pub rx: Vec<Arc<PassSeat<Inward>>>,
+    /// Of what the guest sends.
+    pub tx: Vec<Arc<Seat<Outward>>>,
+    /// Of what the guest receives.
+    pub rx: Vec<Arc<Seat<Inward>>>,
     open: Mutex<Open>,
 }
 
@@ -130,8 +132,8 @@ impl NicBackend {
     /// No descriptors are left.
     pub fn new(nic: Arc<Nic>, entries: u32) -> Result<NicBackend, Errno> {
         let queues = 0..nic.interface().queues;
-        let tx = queues.clone().map(|_| PassSeat::new().map(Arc::new)).collect::<Result<_, Errno>>()?;
-        let rx = queues.map(|_| PassSeat::new().map(Arc::new)).collect::<Result<_, Errno>>()?;
+        let tx = queues.clone().map(|_| Seat::new().map(Arc::new)).collect::<Result<_, Errno>>()?;
+        let rx = queues.map(|_| Seat::new().map(Arc::new)).collect::<Result<_, Errno>>()?;
         Ok(NicBackend { nic, entries, tx, rx, open: Mutex::default() })
     }
 
@@ -171,8 +173,8 @@ impl NicBackend {
         tx.set_multi_buffer(multi_buffer);
         let seats = self.tx.get(queue).zip(self.rx.get(queue));
         let (out, back) = seats.ok_or(Errno::INVAL)?;
-        out.put(Outward { through: tx, asked: false })?;
-        back.put(Inward { through: rx })
+        out.connect(Outward { through: tx, asked: false })?;
+        back.connect(Inward { through: rx })
     }
 }
 
@@ -190,9 +192,9 @@ fn bound(opened: &Opened) -> Result<bool, NicError> {
 }
 
 impl Backend for NicBackend {
-    fn ear(&self, ring: usize) -> Option<&Ear> {
-        let rx = || self.rx.get(ring.checked_sub(self.tx.len())?).map(|seat| seat.ear());
-        self.tx.get(ring).map(|seat| seat.ear()).or_else(rx)
+    fn wake(&self, ring: usize) -> Option<&WakeSet> {
+        let rx = || self.rx.get(ring.checked_sub(self.tx.len())?).map(|seat| &seat.wake);
+        self.tx.get(ring).map(|seat| &seat.wake).or_else(rx)
     }
 
     fn kick(&self, ring: usize) {
@@ -210,12 +212,13 @@ impl Backend for NicBackend {
         })
     }
 
-    fn empty(&self) {
-        let tx: Vec<_> = self.tx.iter().map(|seat| seat.take()).collect();
-        let rx: Vec<_> = self.rx.iter().map(|seat| seat.take()).collect();
+    fn empty(&self) -> Result<(), InUse> {
+        let tx: Vec<_> = self.tx.iter().map(|seat| seat.disconnect()).collect();
+        let rx: Vec<_> = self.rx.iter().map(|seat| seat.disconnect()).collect();
         // The stack has the queues again before the last descriptors of the sockets are closed.
         self.open.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        drop((tx, rx));
+        let tx = tx.into_iter().map(|passage| passage.map(drop));
+        tx.chain(rx.into_iter().map(|passage| passage.map(drop))).fold(Ok(()), Result::and)
     }
 
     fn kicks(&self, tx: bool, ring: usize) -> (u64, u64, u64) {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
+use netvale_mem::lent::{Away, Guard, InUse, Lent};
 use netvale_mem::notify::Doorbell;
 use netvale_port::RingCounters;
-use netvale_port::ear::Ear;
-use netvale_port::slot::{Inside, Slot};
+use netvale_port::wake::WakeSet;
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
@@ -31,7 +31,7 @@ struct Line {
     set: Option<u64>,
 }
 
-/// What one thread at a time is at.
+/// What one thread at a time is at: workers for a pass over a ring, the control thread for a register.
 pub struct Core {
     /// The controller.
     pub e1000: E1000,
@@ -248,9 +248,9 @@ pub struct Crossings {
 
 /// The controller, and what workers sleep on.
 pub struct Shared {
-    slot: Slot<Core>,
+    core: Lent<Core>,
     /// What the worker sleeps on that sends.
-    pub ear: Ear,
+    pub wake: WakeSet,
     /// It sleeps.
     asleep: Arc<AtomicBool>,
     /// A second handle to the timer, to wait on.
@@ -273,16 +273,27 @@ impl Shared {
         let timer = rustix::io::fcntl_dupfd_cloexec(&core.line.timer, 0)?;
         let crossings = Crossings { interrupts: Arc::clone(&core.line.raised), ..Crossings::default() };
         let asleep = Arc::clone(&core.asleep);
-        let slot = Slot::default();
-        *slot.enter() = Some(core);
         let (sent, received) = Default::default();
-
-        Ok(Arc::new(Shared { slot, ear: Ear::new()?, asleep, timer, crossings, sent, received }))
+        let (core, wake) = (Lent::with(core), WakeSet::new()?);
+        Ok(Arc::new(Shared { core, wake, asleep, timer, crossings, sent, received }))
     }
 
-    /// Goes in, as soon as nobody else is.
-    pub fn enter(&self) -> Inside<'_, Core> {
-        self.slot.enter()
+    /// A worker goes in, for a pass over a ring.
+    ///
+    /// # Errors
+    /// The guest's accesses keep it out for too long.
+    #[inline]
+    pub fn enter(&self) -> Result<Guard<'_, Core>, Away> {
+        self.core.enter()
+    }
+
+    /// The control thread carries out an access of the guest's, or of the hypervisor's.
+    ///
+    /// # Errors
+    /// A worker does not leave.
+    #[inline]
+    pub fn control<R>(&self, f: impl FnOnce(&mut Core) -> R) -> Result<R, InUse> {
+        self.core.control()?.as_mut().map(f).ok_or(InUse)
     }
 
     /// Readable when [`Core::tick`] is due.
@@ -293,7 +304,7 @@ impl Shared {
     /// There is something to send.
     pub fn kick(&self) {
         if self.asleep.swap(false, Ordering::SeqCst) {
-            self.ear.poke();
+            self.wake.poke();
         }
     }
 

@@ -198,9 +198,11 @@ fn fill(
 
 impl Egress for E1000Egress {
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
-        let mut inside = self.shared.enter();
-        let Some(core) = inside.as_mut() else { return picks.len() };
-        self.deliver_to(core, batch, picks, scratch)
+        let Ok(mut core) = self.shared.enter() else {
+            self.shared.received.dropped(DropReason::NotReady, picks.len() as u64);
+            return picks.len();
+        };
+        self.deliver_to(&mut core, batch, picks, scratch)
     }
 
     fn counters(&self) -> &Arc<RingCounters> {

@@ -1,7 +1,7 @@
 //! What the guest sends, as a switch's ingress: packets stay where they are in the guest's memory until they are delivered.
 #![allow(unsafe_code)]
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use netvale_mem::copy::{copy_bytes, prefetch_read};
@@ -101,6 +101,24 @@ impl E1000Ingress {
             }
         }
         self.memory = memory;
+    }
+
+    /// Gives the descriptors of the batch back. Returns whether none are left that have to be.
+    fn give_back(&mut self) -> bool {
+        if self.taken > 0 {
+            let shared = Arc::clone(&self.shared);
+            let Ok(mut core) = shared.enter() else { return false };
+            if core.epoch == self.epoch {
+                let mut look = self.memory.look();
+                self.reported.iter().for_each(|(address, raw)| look.sent(*address, *raw));
+                core.sent(self.taken, (!self.reported.is_empty(), self.may_wait));
+            }
+        }
+        // Not kept mapped for longer than there are frames in it.
+        self.memory = Memory::default();
+        self.taken = 0;
+        self.reported.clear();
+        true
     }
 
     /// In a loopback mode, frames go to the receive ring of the same card, and nowhere else. Modes for tests: only here is memory taken on the way.
@@ -234,15 +252,17 @@ fn copy_head(look: &mut Look<'_>, packet: &Packet, head: &mut [u8; ROOM]) -> Opt
 
 impl Ingress for E1000Ingress {
     fn take(&mut self, batch: &mut Batch) {
+        if self.taken > 0 && !self.give_back() {
+            return;
+        }
         let shared = Arc::clone(&self.shared);
-        let mut inside = shared.enter();
-        let Some(core) = inside.as_mut() else { return };
-        if !self.has_news(core) {
+        let Ok(mut core) = shared.enter() else { return };
+        if !self.has_news(&mut core) {
             return;
         }
         let is_looped = core.e1000.is_looped();
-        self.collect(core, batch);
-        drop(inside);
+        self.collect(&mut core, batch);
+        drop(core);
         if is_looped {
             self.loop_back(batch);
         } else {
@@ -257,29 +277,22 @@ impl Ingress for E1000Ingress {
     }
 
     fn release(&mut self) {
-        // Not kept mapped for longer than there are frames in it.
-        let memory = std::mem::take(&mut self.memory);
-        if self.taken == 0 {
-            return;
-        }
-        let shared = Arc::clone(&self.shared);
-        let mut inside = shared.enter();
-        if let Some(core) = inside.as_mut().filter(|core| core.epoch == self.epoch) {
-            let mut look = memory.look();
-            self.reported.iter().for_each(|(address, raw)| look.sent(*address, *raw));
-            core.sent(self.taken, (!self.reported.is_empty(), self.may_wait));
-        }
-        self.taken = 0;
-        self.reported.clear();
+        // If the guest keeps it out: before the next batch is taken.
+        self.give_back();
     }
 
     fn arm(&mut self) -> bool {
+        if self.taken > 0 {
+            return true;
+        }
         self.shared.set_asleep(true);
         let shared = Arc::clone(&self.shared);
-        let mut inside = shared.enter();
-        let Some(core) = inside.as_mut() else { return false };
+        let Ok(mut core) = shared.enter() else {
+            self.shared.set_asleep(false);
+            return true;
+        };
         core.paravirt().into_iter().for_each(Paravirt::arm);
-        let news = self.has_news(core);
+        let news = self.has_news(&mut core);
         if news {
             self.shared.set_asleep(false);
             core.paravirt().into_iter().for_each(Paravirt::disarm);
@@ -289,17 +302,17 @@ impl Ingress for E1000Ingress {
 
     fn disarm(&mut self) {
         self.shared.set_asleep(false);
-        if let Some(core) = self.shared.enter().as_ref() {
+        if let Ok(core) = self.shared.enter() {
             core.paravirt().into_iter().for_each(Paravirt::disarm);
         }
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.shared.ear.fd())
+        Some(self.shared.wake.as_fd())
     }
 
     fn woken(&mut self) {
-        self.shared.ear.heard();
+        self.shared.wake.drain();
     }
 
     fn counters(&self) -> &Arc<RingCounters> {

@@ -125,7 +125,7 @@ impl E1000Port {
 
     /// The driver has the link up.
     pub fn is_linked(&self) -> bool {
-        self.shared.enter().as_ref().is_some_and(|core| core.e1000.is_linked())
+        self.shared.control(|core| core.e1000.is_linked()).unwrap_or(false)
     }
 }
 

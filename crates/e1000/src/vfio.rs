@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use netvale_mem::lent::InUse;
 use netvale_vfio_user::config::{BarKind, ConfigSpace, Identity};
 use netvale_vfio_user::irqs::{INTX, KINDS, MSI};
 use netvale_vfio_user::{Bar, Device, Host};
@@ -30,6 +31,8 @@ pub struct E1000Device {
     shared: Arc<Shared>,
     /// IOADDR.
     address: u32,
+    /// Whether workers have left the card whenever the guest was at it.
+    health: Result<(), InUse>,
 }
 
 impl E1000Device {
@@ -40,7 +43,7 @@ impl E1000Device {
         counts
     }
 
-    /// Of that controller, with this subsystem device id.
+    /// Of that controller, switched on, with this subsystem device id.
     pub fn new(shared: Arc<Shared>, subsystem: u16) -> E1000Device {
         let who = Identity {
             id: (VENDOR, DEVICE),
@@ -53,32 +56,29 @@ impl E1000Device {
         space.bar(MEMORY, BarKind::Memory, SPACE.into());
         space.bar(PORTS, BarKind::Ports, PORTS_SIZE);
         space.msi();
-        E1000Device { space, shared, address: 0 }
+        let mut this = E1000Device { space, shared, address: 0, health: Ok(()) };
+        this.power_off();
+        this
     }
 
-    fn register(&self, at: u32) -> u32 {
+    fn register(&mut self, at: u32) -> u32 {
         self.shared.crossings.reads.fetch_add(1, Ordering::Relaxed);
-        let mut inside = self.shared.enter();
-        let Some(core) = inside.as_mut() else { return 0 };
-        let value = core.read(at);
+        let value = self.with(|core| core.read(at)).unwrap_or(u32::MAX);
         tracing::trace!("r {at:05x} {value:08x}");
         value
     }
 
-    fn set(&self, at: u32, value: u32) {
+    fn set(&mut self, at: u32, value: u32) {
         self.shared.crossings.writes.fetch_add(1, Ordering::Relaxed);
-        let mut inside = self.shared.enter();
-        let Some(core) = inside.as_mut() else { return };
-        let effects = core.write(at, value);
+        let effects = self.with(|core| core.write(at, value));
         tracing::trace!("w {at:05x} {value:08x}");
-        drop(inside);
-        if effects.sends {
+        if effects.is_some_and(|effects| effects.sends) {
             self.shared.kick();
         }
     }
 
     /// The machine is gone: no memory, no interrupts, and a card as it was in the beginning.
-    pub fn power_off(&self) {
+    pub fn power_off(&mut self) {
         self.with(|core| {
             core.reset();
             core.set_memory(Memory::default());
@@ -89,10 +89,10 @@ impl E1000Device {
         });
     }
 
-    fn with(&self, f: impl FnOnce(&mut Core)) {
-        if let Some(core) = self.shared.enter().as_mut() {
-            f(core);
-        }
+    fn with<R>(&mut self, f: impl FnOnce(&mut Core) -> R) -> Option<R> {
+        let done = self.shared.control(f);
+        self.health = self.health.and(done.as_ref().map(drop).map_err(|why| *why));
+        done.ok()
     }
 }
 
@@ -152,6 +152,10 @@ impl Device for E1000Device {
 
     fn memory_changed(&mut self, host: &Host) {
         self.with(|core| core.set_memory(Memory::of(&host.dma)));
+    }
+
+    fn health(&self) -> Result<(), InUse> {
+        self.health
     }
 
     fn reset(&mut self, _host: &Host) {

@@ -66,8 +66,7 @@ impl Pair {
         let started = start(&(Arc::clone(&direct) as Arc<dyn Registers>), &ram, wish).unwrap();
         assert_eq!(started.mac, card.mac);
         let (rings, trouble) = (Arc::<Rings>::default(), Trouble::new().unwrap());
-        *rings.tx.enter() = Some(started.tx);
-        *rings.rx.enter() = Some(started.rx);
+        rings.put(started.tx, started.rx).unwrap();
         let link = Arc::new(Doorbell::new().unwrap());
         let egress = DriverEgress::new(Arc::clone(&rings), trouble.clone());
         let ingress = DriverIngress::new(rings, trouble.clone(), call, link);

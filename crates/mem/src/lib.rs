@@ -38,6 +38,7 @@
 //! | [`appl`] | the application's side: `head`, `cur`, `tail` |
 //! | [`host`] | the host's side: intake of a tx ring, leases on an rx ring |
 //! | [`lease`] | several producers on one rx ring |
+//! | [`lent`] | a queue that a control thread lends to workers |
 //! | [`calls`] | threads inside a system call that a peer could hold |
 //! | [`pipe`] | zero-copy move from one end's tx ring to the other end's rx ring |
 //! | [`mirror`] | copies of frames that pass without the daemon, for those who watch |
@@ -46,7 +47,7 @@
 //! | [`watch`] | mappings of files that others may cut short |
 //! | [`words`] | words that are neither: a device's header |
 //!
-//! Under `cfg(loom)` only [`notify`] and [`lease`] are built, on loom's atomics: what two threads could get wrong.
+//! Under `cfg(loom)` only [`notify`], [`lease`] and [`lent`] are built, on loom's atomics: what two threads could get wrong.
 
 #[cfg(not(loom))]
 pub mod appl;
@@ -60,6 +61,7 @@ pub mod host;
 #[cfg(not(loom))]
 pub mod layout;
 pub mod lease;
+pub mod lent;
 #[cfg(not(loom))]
 pub mod mapping;
 #[cfg(not(loom))]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use netvale_mem::Mapping;
 use netvale_mem::copy::copy_bytes;
+use netvale_mem::lent::Lent;
 use netvale_port::batch::Batch;
-use netvale_port::slot::Slot;
 use netvale_port::soft::{Form, Put};
 use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
 
@@ -18,7 +18,8 @@ const SHORTEST: usize = 14;
 
 /// What is sent.
 pub struct NicEgress {
-    slot: Slot<Sending>,
+    /// There is always something in it: it keeps workers apart.
+    sending: Lent<Sending>,
     counters: Arc<RingCounters>,
 }
 
@@ -42,9 +43,7 @@ impl NicEgress {
         (multi_buffer, queue): (bool, Arc<Queue>),
     ) -> NicEgress {
         let sending = Sending { sender, memory, buffers, free: own.collect(), multi_buffer, _queue: queue };
-        let slot = Slot::default();
-        *slot.enter() = Some(sending);
-        NicEgress { slot, counters: Arc::default() }
+        NicEgress { sending: Lent::with(sending), counters: Arc::default() }
     }
 
     fn deliver_to(&self, s: &mut Sending, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
@@ -119,9 +118,8 @@ impl Sending {
 
 impl Egress for NicEgress {
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
-        let mut inside = self.slot.enter();
-        let Some(sending) = inside.as_mut() else { return picks.len() };
-        self.deliver_to(sending, batch, picks, scratch)
+        let Ok(mut sending) = self.sending.enter() else { return picks.len() };
+        self.deliver_to(&mut sending, batch, picks, scratch)
     }
 
     fn counters(&self) -> &Arc<RingCounters> {

@@ -12,30 +12,28 @@
 //! | [`batch`] | the frames on their way |
 //! | [`door`] | a socket at which virtual machines knock |
 //! | [`drops`] | counters and the names of drops |
-//! | [`ear`] | what a worker sleeps on for the sake of a guest's ring |
 //! | [`far_end`] | what an egress delivered to a ring, taken for another switch |
 //! | [`gro`] | merging for destinations that have it |
 //! | [`hdr`] | the length of a port's virtio-net header |
 //! | [`ring_in`] | ingress from a local application's tx ring |
 //! | [`ring_out`] | egress to a local application's rx ring |
-//! | [`slot`] | a cell that one thread is in at a time |
 //! | [`soft`] | checksum and segmentation for destinations that lack the offload |
 //! | [`trouble`] | how workers report a peer that breaks the rules |
+//! | [`wake`] | what a worker sleeps on for a peer's ring |
 //! | [`wrap`] | loopback, fault injector, mirror: around any of them |
 
 mod ahead;
 pub mod batch;
 pub mod door;
 pub mod drops;
-pub mod ear;
 pub mod far_end;
 pub mod gro;
 pub mod hdr;
 pub mod ring_in;
 pub mod ring_out;
-pub mod slot;
 pub mod soft;
 pub mod trouble;
+pub mod wake;
 pub mod wrap;
 
 use std::os::fd::BorrowedFd;
@@ -55,6 +53,11 @@ pub trait Ingress: Send {
 
     /// Everything taken has been delivered: its memory may be reused.
     fn release(&mut self);
+
+    /// A control thread waits for what was taken to be released, as the queue is to go: it is not to be held for long.
+    fn is_wanted(&self) -> bool {
+        false
+    }
 
     /// Asks to be woken when frames arrive. Returns whether there are some already: then do not sleep.
     fn arm(&mut self) -> bool;

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use netvale_mem::lent::InUse;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::RingSide;
 use netvale_mem::{PortMem, Region};
 use netvale_port::HdrLen;
-use netvale_port::ear::Ear;
+use netvale_port::wake::WakeSet;
 use rustix::io::Errno;
 
 /// What a ring is served by: its status block, and what its guest is interrupted by.
@@ -59,8 +60,8 @@ pub trait Backend: Send + Sync {
         None
     }
 
-    /// What is to hear the guest's doorbell of a ring (tx rings first); none if nobody waits for it.
-    fn ear(&self, ring: usize) -> Option<&Ear>;
+    /// What the guest's doorbell of a ring (tx rings first) wakes; none if nobody waits for it.
+    fn wake(&self, ring: usize) -> Option<&WakeSet>;
 
     /// A kick of a ring that came another way than by a doorbell.
     fn kick(&self, ring: usize);
@@ -72,7 +73,10 @@ pub trait Backend: Send + Sync {
     fn fill(&self, rings: &Fresh<'_>) -> Result<(), Errno>;
 
     /// Disconnects them, once what was published is on its way. Nobody touches them when this returns.
-    fn empty(&self);
+    ///
+    /// # Errors
+    /// A worker is still at one of them, and nobody else comes to it any more: the guest is to be given up.
+    fn empty(&self) -> Result<(), InUse>;
 
     /// Interrupts sent to the guest and saved, and kicks from it, for a ring the guest sends on (`tx`) or one it receives on.
     fn kicks(&self, tx: bool, ring: usize) -> (u64, u64, u64);

@@ -1,12 +1,13 @@
 //! One guest's device: its memory, its doorbells, and what its commands do.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use netvale_abi::ptnet::{
     COMMAND_START, COMMAND_STOP, FEATURE_VNET_HDR, STATUS_LINK_UP, STATUS_NEEDS_RESET, STATUS_RUNNING,
 };
 use netvale_mem::layout::DEFAULT_BUF_SIZE;
+use netvale_mem::lent::InUse;
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::{Binding, RingSide};
@@ -107,7 +108,7 @@ impl Instance {
             seen: 0,
         };
         for (ring, bell) in this.doorbells.iter().enumerate() {
-            this.backend.ear(ring).map_or(Ok(()), |ear| ear.listen_to(bell))?;
+            this.backend.wake(ring).map_or(Ok(()), |wake| wake.add_peer(bell))?;
         }
         Ok(this)
     }
@@ -133,24 +134,27 @@ impl Instance {
     }
 
     /// Executes the guest's command, if there is a new one. Returns it with its result.
-    pub fn obey(&mut self) -> Option<(u32, Result<(), Errno>)> {
+    ///
+    /// # Errors
+    /// The rings that run cannot be taken back: the guest is to be given up.
+    pub fn obey(&mut self) -> Result<Option<(u32, Result<(), Errno>)>, InUse> {
         let command = self.header.command();
         if command.number == self.seen {
-            return None;
+            return Ok(None);
         }
         self.seen = command.number;
+        if [COMMAND_START, COMMAND_STOP].contains(&command.what) {
+            self.stop()?;
+        }
         let done = match command.what {
             COMMAND_START => self.start(command.features, command.extra_bufs),
-            COMMAND_STOP => {
-                self.stop();
-                Ok(())
-            }
+            COMMAND_STOP => Ok(()),
             _ => Err(Errno::INVAL),
         };
         let result = done.err().map_or(0, |e| e.raw_os_error().unsigned_abs());
         self.header.answer(command.number, result);
         self.interrupt();
-        Some((command.what, done))
+        Ok(Some((command.what, done)))
     }
 
     /// Has the guest's driver look at the status.
@@ -162,14 +166,14 @@ impl Instance {
 
     /// Fresh rings on all of the memory, whatever the guest made of the old ones.
     fn start(&mut self, features: u32, extra_bufs: u32) -> Result<(), Errno> {
-        self.stop();
         if features & !self.config.features() != 0 {
             return Err(Errno::OPNOTSUPP);
         }
         let hdr_len = if features & FEATURE_VNET_HDR != 0 { 12 } else { 0 };
         let running = self.rings(hdr_len, extra_bufs).map_err(|why| {
             tracing::warn!(%why, "rings cannot be started");
-            self.backend.empty();
+            // What cannot be taken back is not used any more, and keeps the next ones out.
+            let _ = self.backend.empty();
             Errno::NOMEM
         })?;
         // What the guest may have scribbled over since.
@@ -203,19 +207,21 @@ impl Instance {
     }
 
     /// Takes the rings away from the workers.
-    pub fn stop(&mut self) {
-        self.backend.empty();
+    fn stop(&mut self) -> Result<(), InUse> {
+        let done = self.backend.empty();
         self.running = None;
         self.header.set_status(STATUS_LINK_UP);
+        done
     }
 }
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        self.stop();
+        // What cannot be taken back is not used any more, and keeps its memory.
+        let _ = self.stop();
         for (ring, bell) in self.doorbells.iter().enumerate() {
-            if let Some(ear) = self.backend.ear(ring) {
-                ear.forget(bell.as_fd());
+            if let Some(wake) = self.backend.wake(ring) {
+                wake.remove(bell);
             }
         }
     }

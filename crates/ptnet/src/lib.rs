@@ -15,7 +15,8 @@
 //! |---|---|
 //! | [`header`] | the header page: what the device tells, what the guest commands |
 //! | [`backend`] | what a guest's rings are connected to |
-//! | [`passage`] | places on workers for what is passed through |
+//! | [`seat`] | what stays of a ring while guests come and go |
+//! | [`passage`] | seats for what is passed through |
 //! | [`pipe`] | a pipe whose one end is a guest |
 //! | [`seats`] | queues of the switch whose rings come and go with the guest |
 //! | [`instance`] | one guest's device: memory, doorbells, start and stop |
@@ -36,5 +37,6 @@ pub mod passage;
 pub mod pipe;
 pub mod port;
 pub mod published;
+pub mod seat;
 pub mod seats;
 pub mod vfio;

@@ -1,13 +1,12 @@
-//! Places on workers for what moves frames between a guest's rings and a port that is passed through to it.
+//! Seats for what moves frames between a guest's rings and a port that is passed through to it.
 
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
-use std::time::Duration;
 
-use netvale_mem::notify::KickCounts;
+use netvale_mem::lent::{Away, InUse};
 use netvale_port::RingCounters;
-use netvale_port::ear::Ear;
-use netvale_port::slot::Slot;
+use rustix::io::Errno;
+
+use crate::seat::Seat;
 
 /// Moves frames in one direction.
 pub trait Passage: Send {
@@ -29,91 +28,46 @@ pub trait Passage: Send {
     }
 }
 
-/// A place that is there as long as the port. Passages come and go with the guest.
-pub struct PassSeat<P> {
-    slot: Slot<P>,
-    ear: Ear,
-    /// Frames, bytes, drops, over all guests.
-    pub counters: Arc<RingCounters>,
-    /// Kicks, over all guests.
-    pub kicks: Arc<KickCounts>,
-}
-
-/// Looks at a ring that is being drained.
-const DRAINING: u32 = 100;
-
-impl<P: Passage> PassSeat<P> {
-    /// An empty one.
-    ///
-    /// # Errors
-    /// As [`Ear::new`].
-    pub fn new() -> rustix::io::Result<PassSeat<P>> {
-        Ok(PassSeat { slot: Slot::default(), ear: Ear::new()?, counters: Arc::default(), kicks: Arc::default() })
-    }
-
+impl<P: Passage> Seat<P> {
     /// Puts a passage in.
     ///
     /// # Errors
-    /// What epoll_ctl(2) says.
-    pub fn put(&self, passage: P) -> rustix::io::Result<()> {
+    /// What epoll_ctl(2) says; `EBUSY` when the one before is in use.
+    pub fn connect(&self, passage: P) -> rustix::io::Result<()> {
         if let Some(fd) = passage.wake_fd() {
-            self.ear.listen_to_other(fd)?;
+            self.wake.add(fd)?;
         }
-        *self.slot.enter() = Some(passage);
-        self.ear.poke();
-        Ok(())
+        self.put(passage).map_err(|InUse| Errno::BUSY)
     }
 
-    /// Waits until what was published is on its way, but not for ever, and takes the passage out. No worker is at it then.
-    pub fn take(&self) -> Option<P> {
-        for _ in 0..DRAINING {
-            if !self.slot.enter().as_ref().is_some_and(Passage::has_news) {
-                break;
-            }
-            self.ear.poke();
-            std::thread::sleep(Duration::from_micros(100));
+    /// Takes the passage out, once what was published is on its way. No worker is at it then.
+    ///
+    /// # Errors
+    /// As [`Seat::take`].
+    pub fn disconnect(&self) -> Result<Option<P>, InUse> {
+        let mut passage = self.take(Passage::has_news)?;
+        if let Some(passage) = &mut passage {
+            passage.disarm();
+            passage.wake_fd().into_iter().for_each(|fd| self.wake.remove(fd));
         }
-        let mut passage = self.slot.enter().take()?;
-        passage.disarm();
-        if let Some(fd) = passage.wake_fd() {
-            self.ear.forget(fd);
-        }
-        Some(passage)
-    }
-
-    /// What wakes the worker.
-    pub fn ear(&self) -> &Ear {
-        &self.ear
-    }
-
-    /// A kick that came another way than by a doorbell.
-    pub fn kick(&self) {
-        self.kicks.count_received();
-        self.ear.poke();
+        Ok(passage)
     }
 
     /// The worker's: moves what there is to move. Returns frames.
     #[inline]
     pub fn pass(&self) -> usize {
-        self.slot.enter().as_mut().map_or(0, |passage| passage.pass(&self.counters))
+        self.queue.enter().map_or(0, |mut passage| passage.pass(&self.counters))
     }
 
     /// The worker's: see [`Passage::arm`].
     pub fn arm(&self) -> bool {
-        self.slot.enter().as_mut().is_some_and(Passage::arm)
+        self.queue.enter().map_or_else(Away::is_busy, |mut passage| passage.arm())
     }
 
     /// The worker's: see [`Passage::disarm`].
     pub fn disarm(&self) {
-        if let Some(passage) = self.slot.enter().as_mut() {
+        if let Ok(mut passage) = self.queue.enter() {
             passage.disarm();
-        }
-    }
-
-    /// The worker's: takes back a wake-up.
-    pub fn woken(&self) {
-        if self.ear.heard() {
-            self.kicks.count_received();
         }
     }
 }

@@ -1,23 +1,24 @@
 //! A pipe whose one end is a virtual machine: buffers change places between its rings and a program's, and no frame is copied.
 
-use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use netvale_mem::host::HostTx;
 use netvale_mem::layout::PoolSize;
+use netvale_mem::lent::InUse;
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_mem::region::RingSide;
 use netvale_mem::relay::{Relay, RelayEnd};
 use netvale_mem::{PortShape, Region, RegionSizes};
-use netvale_port::ear::Ear;
+use netvale_port::wake::WakeSet;
 use netvale_port::{DropReason, RingCounters};
 use rustix::io::Errno;
 
 use crate::backend::{Backend, Beside, Fresh};
 use crate::header::Config;
 use crate::instance::{InstanceError, shape, sizes};
-use crate::passage::{PassSeat, Passage};
+use crate::passage::Passage;
+use crate::seat::Seat;
 
 impl Passage for Relay {
     #[inline]
@@ -69,18 +70,15 @@ impl Far {
     }
 }
 
-/// A place for one direction's relay.
-pub type RelaySeat = PassSeat<Relay>;
-
 /// Both directions of a pipe. The program's end stays as guests come and go.
 pub struct PipeBackend {
     memory: Beside,
     /// From the guest, and to it.
-    seats: [Arc<RelaySeat>; 2],
+    seats: [Arc<Seat<Relay>>; 2],
     /// The program's rx ring, and its tx ring.
     far: [Far; 2],
-    /// Where we are in those, while there is no guest.
-    at: Mutex<[u32; 2]>,
+    /// Where we are in those, while there is no guest; none when a worker did not tell.
+    at: Mutex<Option<[u32; 2]>>,
 }
 
 /// Index of a direction, and of the program's ring in it.
@@ -107,15 +105,15 @@ impl PipeBackend {
         let other = Arc::new(region.port(PortShape { tx_rings: 1, rx_rings: 1, ..shape(config) })?);
         let ring = |sides: &[RingSide]| Far::new(sides.first().ok_or(Errno::INVAL)?);
         let far = [ring(&other.rx)?, ring(&other.tx)?];
-        let seats = [Arc::new(RelaySeat::new()?), Arc::new(RelaySeat::new()?)];
+        let seats = [Arc::new(Seat::new()?), Arc::new(Seat::new()?)];
         for (seat, far) in seats.iter().zip(&far) {
-            seat.ear().listen_to_other(far.doorbell.as_fd())?;
+            seat.wake.add(&far.doorbell)?;
         }
-        Ok(PipeBackend { memory: Beside { region, guest, other }, seats, far, at: Default::default() })
+        Ok(PipeBackend { memory: Beside { region, guest, other }, seats, far, at: Mutex::new(Some([0; 2])) })
     }
 
     /// What workers serve: from the guest, and to it.
-    pub fn seats(&self) -> [&Arc<RelaySeat>; 2] {
+    pub fn seats(&self) -> [&Arc<Seat<Relay>>; 2] {
         [&self.seats[FROM_GUEST], &self.seats[TO_GUEST]]
     }
 
@@ -135,8 +133,8 @@ impl Backend for PipeBackend {
         Some(&self.memory)
     }
 
-    fn ear(&self, ring: usize) -> Option<&Ear> {
-        self.seats.get(ring).map(|seat| seat.ear())
+    fn wake(&self, ring: usize) -> Option<&WakeSet> {
+        self.seats.get(ring).map(|seat| &seat.wake)
     }
 
     fn kick(&self, ring: usize) {
@@ -147,25 +145,25 @@ impl Backend for PipeBackend {
 
     fn fill(&self, rings: &Fresh<'_>) -> Result<(), Errno> {
         let [there, back] = &self.far;
-        let at = *self.at.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = self.at.lock().unwrap_or_else(PoisonError::into_inner).ok_or(Errno::BUSY)?;
         let (side, wake) = rings.tx(0)?;
         let from = HostTx::counted(side, wake, Arc::clone(&self.seats[FROM_GUEST].kicks));
         let to = RelayEnd::new(there.side.clone(), at[FROM_GUEST], Arc::clone(&there.wake), Arc::clone(&there.kicks));
-        self.seats[FROM_GUEST].put(Relay::new(from, to).ok_or(Errno::INVAL)?)?;
+        self.seats[FROM_GUEST].connect(Relay::new(from, to).ok_or(Errno::INVAL)?)?;
         let (side, wake) = rings.rx(0)?;
         let from = HostTx::counted(back.side.clone(), Arc::clone(&back.wake), Arc::clone(&back.kicks));
         let to = RelayEnd::new(side, 0, wake, Arc::clone(&self.seats[TO_GUEST].kicks));
-        self.seats[TO_GUEST].put(Relay::new(from.at(at[TO_GUEST]), to).ok_or(Errno::INVAL)?)
+        self.seats[TO_GUEST].connect(Relay::new(from.at(at[TO_GUEST]), to).ok_or(Errno::INVAL)?)
     }
 
-    fn empty(&self) {
+    fn empty(&self) -> Result<(), InUse> {
         let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(relay) = self.seats[FROM_GUEST].take() {
-            at[FROM_GUEST] = relay.to().hwtail();
-        }
-        if let Some(relay) = self.seats[TO_GUEST].take() {
-            at[TO_GUEST] = relay.from().hwcur();
-        }
+        let (there, back) = (self.seats[FROM_GUEST].disconnect(), self.seats[TO_GUEST].disconnect());
+        let before = at.take().unwrap_or_default();
+        let there = there?.map_or(before[FROM_GUEST], |relay| relay.to().hwtail());
+        let back = back?.map_or(before[TO_GUEST], |relay| relay.from().hwcur());
+        *at = Some([there, back]);
+        Ok(())
     }
 
     fn kicks(&self, tx: bool, ring: usize) -> (u64, u64, u64) {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use netvale_mem::lent::InUse;
 use netvale_mem::notify::Doorbell;
 use netvale_port::door::{Door, DoorError, nap};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -304,7 +305,7 @@ impl Server {
             }
             if !three[2].revents().is_empty() {
                 commands.drain();
-                self.obey(&mut device);
+                self.obey(&mut device).map_err(|why| format!("its rings: {why}"))?;
                 if nap(self.shared.stop.as_fd(), PAUSE) {
                     return Ok(true);
                 }
@@ -327,10 +328,12 @@ impl Server {
         Ok(device)
     }
 
-    fn obey(&self, device: &mut Instance) {
-        let Some((command, done)) = device.obey() else { return };
-        tracing::debug!(path = %self.path().display(), command, ?done, "command");
-        self.shared.update(|s| (s.commands, s.running) = (s.commands + 1, device.hdr_len()));
+    fn obey(&self, device: &mut Instance) -> Result<(), InUse> {
+        if let Some((command, done)) = device.obey()? {
+            tracing::debug!(path = %self.path().display(), command, ?done, "command");
+            self.shared.update(|s| (s.commands, s.running) = (s.commands + 1, device.hdr_len()));
+        }
+        Ok(())
     }
 }
 

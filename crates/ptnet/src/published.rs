@@ -11,6 +11,7 @@ use netvale_abi::ptnet::published::{
     CREATE, DELETE, FEATURE_VNET_HDR, MEMORY_DEVICE, PTNET_DEVICE, VENDOR, memory, reg,
 };
 use netvale_mem::csb::Csb;
+use netvale_mem::lent::InUse;
 use netvale_mem::notify::{Doorbell, arm};
 use netvale_mem::region::RingSide;
 use netvale_port::HdrLen;
@@ -136,6 +137,8 @@ pub struct PtnetDevice {
     /// What came of the last command.
     result: u32,
     running: bool,
+    /// Whether the rings that ran last were handed back.
+    handed_back: Result<(), InUse>,
     tell: Tell,
 }
 
@@ -178,6 +181,7 @@ impl PtnetDevice {
             csb: [0; 4],
             result: 0,
             running: false,
+            handed_back: Ok(()),
             tell,
         })
     }
@@ -300,7 +304,7 @@ impl PtnetDevice {
     }
 
     fn halt(&mut self) {
-        self.backend.empty();
+        self.handed_back = self.handed_back.and(self.backend.empty());
         self.running = false;
         (self.tell)(None);
     }
@@ -356,6 +360,10 @@ impl Device for PtnetDevice {
             tracing::info!("the memory with the status blocks was taken away: rings stopped");
             self.stop();
         }
+    }
+
+    fn health(&self) -> Result<(), InUse> {
+        self.handed_back
     }
 
     fn reset(&mut self, _host: &Host) {

@@ -226,7 +226,8 @@ impl Forwarder {
         let before = self.held.frames();
         self.held.retry(&mut work.scratch);
         let moved = before - self.held.frames();
-        if moved > 0 {
+        // Progress earns patience, but not while somebody waits for the queue that the frames lie in.
+        if moved > 0 && !self.ingress.is_wanted() {
             self.held.since = Instant::now();
         }
         if !self.is_held() {

@@ -23,6 +23,8 @@ pub mod wire;
 
 use std::os::fd::BorrowedFd;
 
+use netvale_mem::lent::InUse;
+
 use config::ConfigSpace;
 use dma::Dma;
 use irqs::Irqs;
@@ -70,6 +72,14 @@ pub trait Device {
 
     /// The guest's memory has changed: addresses found before are void when this returns.
     fn memory_changed(&mut self, _host: &Host) {}
+
+    /// Whether it works: one that cannot get its queues back from those who use them ends the connection.
+    ///
+    /// # Errors
+    /// [`InUse`].
+    fn health(&self) -> Result<(), InUse> {
+        Ok(())
+    }
 
     /// The machine is reset.
     fn reset(&mut self, host: &Host);

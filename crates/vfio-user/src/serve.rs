@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use netvale_mem::lent::InUse;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -47,6 +48,9 @@ pub enum Ended {
     /// A message was begun and not finished, or an answer was not taken.
     #[error("the client does not go on: {0} s passed", PATIENCE.as_secs())]
     Stalled,
+    /// The device does not work any more.
+    #[error("a queue of the device: {0}")]
+    Device(#[from] InUse),
     /// A system call failed.
     #[error("the connection: {0}")]
     System(#[from] Errno),
@@ -67,7 +71,8 @@ pub fn serve<D: Device>(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, session: &
             .next(session)
             .and_then(|()| line.receive())
             .and_then(|message| Ok(session.handle(message)?))
-            .and_then(|answer| answer.map_or(Ok(()), |answer| line.send(&answer)));
+            .and_then(|answer| answer.map_or(Ok(()), |answer| line.send(&answer)))
+            .and_then(|()| Ok(session.device().0.health()?));
         if let Err(ended) = step {
             return ended;
         }

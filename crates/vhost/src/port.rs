@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use netvale_mem::notify::Doorbell;
 use netvale_port::door::{Door, DoorError, nap, socket};
-use netvale_port::{Egress, Ingress, RingCounters};
+use netvale_port::{Egress, Ingress};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
@@ -18,8 +18,8 @@ use thiserror::Error;
 use crate::driver::frontend::NoDevice;
 use crate::net::egress::VhostEgress;
 use crate::net::ingress::VhostIngress;
-use crate::net::live::{Place, Trouble};
-use crate::proto::device::{Device, MAX_PAIRS, NetConfig, Seat};
+use crate::net::live::{Notifications, Seat, Trouble};
+use crate::proto::device::{Device, MAX_PAIRS, NetConfig};
 use crate::proto::message::Refused;
 use crate::proto::wire::{Received, receive, send};
 
@@ -115,7 +115,7 @@ impl Shared {
 /// A port. Dropping it ends the connection and the thread, and removes the socket.
 pub struct VhostPort {
     shared: Arc<Shared>,
-    seats: Vec<Seat>,
+    seats: Vec<Arc<Seat>>,
     thread: Option<JoinHandle<()>>,
     options: VhostOptions,
 }
@@ -143,13 +143,11 @@ impl VhostPort {
         let (mut seats, mut egress, mut ingress) =
             (Vec::new(), Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
         for _ in 0..options.pairs {
-            let (rx, tx) = (Arc::new(Place::default()), Arc::new(Place::default()));
-            let (epoll, poke) = waker().map_err(step("make a descriptor to wait on"))?;
+            let rx = Arc::<Seat>::default();
+            let tx = Arc::new(Seat::woken().map_err(step("make a descriptor to wait on"))?);
             egress.push(Arc::new(VhostEgress::new(Arc::clone(&rx), trouble.clone(), Arc::default())));
-            let (place, wake) = (Arc::clone(&tx), Arc::clone(&epoll));
-            ingress.push(Box::new(VhostIngress::new(place, trouble.clone(), wake, Arc::<RingCounters>::default())));
-            seats.push(Seat { place: rx, wake: None });
-            seats.push(Seat { place: tx, wake: Some((epoll, poke)) });
+            ingress.push(Box::new(VhostIngress::new(Arc::clone(&tx), trouble.clone(), Arc::default())));
+            seats.extend([rx, tx]);
         }
         let config = NetConfig { mac: options.mac, pairs: options.pairs, mtu: options.mtu };
         let server =
@@ -172,8 +170,8 @@ impl VhostPort {
 
     /// Calls to the driver and kicks from it, all queues together.
     pub fn notifications(&self) -> (u64, u64) {
-        let sum = |f: fn(&Place) -> u64| self.seats.iter().map(|s| f(&s.place)).sum();
-        (sum(|p| p.counts.calls.load(Ordering::Relaxed)), sum(|p| p.counts.kicks.load(Ordering::Relaxed)))
+        let sum = |f: fn(&Notifications) -> u64| self.seats.iter().map(|seat| f(&seat.counts)).sum();
+        (sum(|counts| counts.calls.load(Ordering::Relaxed)), sum(|counts| counts.kicks.load(Ordering::Relaxed)))
     }
 }
 
@@ -187,18 +185,10 @@ impl Drop for VhostPort {
     }
 }
 
-/// What a worker sleeps on: the driver's kick joins it when the queue starts.
-fn waker() -> rustix::io::Result<(Arc<OwnedFd>, Arc<Doorbell>)> {
-    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let poke = Doorbell::new()?;
-    epoll::add(&epoll, poke.as_fd(), epoll::EventData::new_u64(1), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
-    Ok((Arc::new(epoll), Arc::new(poke)))
-}
-
 /// The control thread.
 struct Server {
     shared: Arc<Shared>,
-    seats: Vec<Seat>,
+    seats: Vec<Arc<Seat>>,
     config: NetConfig,
     path: PathBuf,
     door: Option<Door>,

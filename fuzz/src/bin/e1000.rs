@@ -81,7 +81,7 @@ fuzz_target!(|data: &[u8]| {
         let card = Card { mac: [2; 6], subsystem: 0, forced_interval: None };
         let Ok(shared) = Shared::new(E1000::new(card)) else { return };
         (0..128).for_each(|i| guest.words.store(i, 0));
-        let with = |f: &mut dyn FnMut(&mut Core)| shared.enter().iter_mut().for_each(f);
+        let with = |f: &mut dyn FnMut(&mut Core)| shared.control(f).unwrap();
         with(&mut |core| core.set_memory(Memory::of(&guest.dma)));
         with(&mut up);
         let (mut ingress, egress) = (E1000Ingress::new(Arc::clone(&shared)), E1000Egress::new(Arc::clone(&shared)));

@@ -9,8 +9,8 @@ use netvale_mem::notify::Doorbell;
 use netvale_port::{Batch, Egress, Ingress, Scratch};
 use netvale_vhost::net::egress::VhostEgress;
 use netvale_vhost::net::ingress::VhostIngress;
-use netvale_vhost::net::live::{Place, Trouble};
-use netvale_vhost::proto::device::{Device, NetConfig, Seat};
+use netvale_vhost::net::live::{Seat, Trouble};
+use netvale_vhost::proto::device::{Device, NetConfig};
 use netvale_vhost::proto::message::Message;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 
@@ -52,13 +52,13 @@ fn message(shared: &Shared, data: &mut &[u8]) -> Option<Message> {
 fuzz_target!(|data: &[u8]| {
     SHARED.with_borrow_mut(|shared| {
         let Some(shared) = shared else { return };
-        let places = [Arc::new(Place::default()), Arc::new(Place::default())];
-        let wake = |i: usize| (i == 1).then(|| (Arc::clone(&shared.wake), Arc::clone(&shared.bell)));
-        let seats = places.iter().enumerate().map(|(i, p)| Seat { place: Arc::clone(p), wake: wake(i) }).collect();
+        let Ok(tx) = Seat::woken() else { return };
+        let (rx, tx) = (Arc::<Seat>::default(), Arc::new(tx));
+        let seats = vec![Arc::clone(&rx), Arc::clone(&tx)];
         let mut device = Device::new(NetConfig { mac: [2; 6], pairs: 1, mtu: 1500 }, seats);
         let trouble = Trouble(Arc::clone(&shared.bell));
-        let egress = VhostEgress::new(Arc::clone(&places[0]), trouble.clone(), Arc::default());
-        let mut ingress = VhostIngress::new(Arc::clone(&places[1]), trouble, Arc::clone(&shared.wake), Arc::default());
+        let egress = VhostEgress::new(rx, trouble.clone(), Arc::default());
+        let mut ingress = VhostIngress::new(tx, trouble, Arc::default());
         let (mut rest, frame, mut batch) = (data, [7u8; 60], Batch::new());
         while let Some(m) = message(shared, &mut rest) {
             let (request, is_reply) = (m.request, m.is_reply());

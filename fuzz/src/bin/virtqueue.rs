@@ -2,7 +2,6 @@
 //! record of what is in flight on or off. The record keeps what the input before left in it.
 #![no_main]
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
@@ -14,7 +13,7 @@ use netvale_vhost::net::egress::VhostEgress;
 use netvale_vhost::net::features::{self, Framing};
 use netvale_vhost::net::inflight::{Inflight, Record};
 use netvale_vhost::net::ingress::VhostIngress;
-use netvale_vhost::net::live::{Live, Place, Trouble};
+use netvale_vhost::net::live::{Live, Seat, Trouble};
 use netvale_vhost::queue::{Addresses, Pieces, Queue, QueueFeatures};
 
 /// Guest memory in two regions that touch each other: buffers may lie across them.
@@ -25,7 +24,6 @@ const QUEUE: u16 = 8;
 struct Rig {
     memory: Arc<GuestMemory>,
     trouble: Trouble,
-    wake: Arc<OwnedFd>,
     log: Arc<DirtyLog>,
     inflight: Arc<Inflight>,
     scratch: Scratch,
@@ -39,11 +37,9 @@ fn rig() -> Option<Rig> {
     };
     let spec = |i: u64| RegionSpec { guest: i * SIZE, size: SIZE, user: USER + i * SIZE, offset: i * SIZE };
     let memory = Arc::new(GuestMemory::new(vec![(spec(0), file()?), (spec(1), file()?)]).ok()?);
-    let wake = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).ok()?;
     Some(Rig {
         memory,
         trouble: Trouble(Arc::new(Doorbell::new().ok()?)),
-        wake: Arc::new(wake),
         log: Arc::new(DirtyLog::new(&file()?, 0, 1).ok()?),
         inflight: Arc::new(Inflight::new(&file()?, (0, SIZE), 2, QUEUE).ok()?),
         scratch: Scratch::new(),
@@ -80,11 +76,11 @@ fuzz_target!(|data: &[u8]| {
                 | bit(on(32), features::GUEST_CSUM),
         );
         let at = Addresses { desc: USER, avail: USER + 0x80, used: USER + 0xc0 };
-        let place = |i: usize| {
+        let seat = |i: usize| {
             let mut queue = Queue::new(&rig.memory, QUEUE, at, u32::from(*base), layout)?;
             let inflight = if on(64) { Some(Record::open(&rig.inflight, i, &mut queue)?) } else { None };
-            let place = Arc::new(Place::default());
-            *place.slot.enter() = Some(Live {
+            let seat = Arc::<Seat>::default();
+            let live = Live {
                 queue,
                 memory: Arc::clone(&rig.memory),
                 framing,
@@ -97,11 +93,12 @@ fuzz_target!(|data: &[u8]| {
                 log_ring: true,
                 inflight,
                 announce: None,
-            });
-            Some(place)
+            };
+            seat.queue.put(live).ok()?;
+            Some(seat)
         };
-        let (Some(tx), Some(rx)) = (place(1), place(0)) else { return };
-        let mut ingress = VhostIngress::new(tx, rig.trouble.clone(), Arc::clone(&rig.wake), Arc::default());
+        let (Some(tx), Some(rx)) = (seat(1), seat(0)) else { return };
+        let mut ingress = VhostIngress::new(tx, rig.trouble.clone(), Arc::default());
         let egress = VhostEgress::new(rx, rig.trouble.clone(), Arc::default());
         let mut batch = Batch::new();
         for _ in 0..4 {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use netvale_mem::lent::InUse;
 use netvale_mem::notify::Doorbell;
 use netvale_pci::{Bar, Function, PciError};
 use netvale_port::door::nap;
@@ -45,6 +46,9 @@ pub enum DriverError {
     /// It broke the rules.
     #[error(transparent)]
     Bad(#[from] BadCard),
+    /// A ring of the card before it is not handed back.
+    #[error("a ring: {0}")]
+    InUse(#[from] InUse),
     /// The kernel wants it back.
     #[error("the device is wanted back")]
     WantedBack,
@@ -61,6 +65,7 @@ impl DriverError {
             DriverError::NotACard { .. } => Errno::NODEV,
             DriverError::NotStarted(NotStarted::Slots(_)) => Errno::INVAL,
             DriverError::System(why) => *why,
+            DriverError::InUse(_) => Errno::BUSY,
             DriverError::NotStarted(NotStarted::Reset) | DriverError::Bad(_) | DriverError::WantedBack => Errno::IO,
         }
     }
@@ -208,14 +213,15 @@ impl Driver {
         let Started { tx, rx, mac, has_block } = start(&registers, &ram, self.wish)?;
         tracing::info!(device = %self.address, "card runs");
         *self.state() = DriverState { running: true, mac, has_block, ..DriverState::default() };
-        *self.shared.rings.tx.enter() = Some(tx);
-        *self.shared.rings.rx.enter() = Some(rx);
-        // The worker asks for interrupts when it first looks.
-        self.call.ring();
-        self.shared.link.ring();
-        let ended = self.wait(&*registers, wanted.as_fd());
-        *self.shared.rings.tx.enter() = None;
-        *self.shared.rings.rx.enter() = None;
+        let rings = &self.shared.rings;
+        let ended = rings.put(tx, rx).map_err(DriverError::from).and_then(|()| {
+            // The worker asks for interrupts when it first looks.
+            self.call.ring();
+            self.shared.link.ring();
+            self.wait(&*registers, wanted.as_fd())
+        });
+        // What a worker does not hand back keeps its own memory, and there is no next card before it is gone.
+        let _ = rings.tx.take().map(drop).and(rings.rx.take());
         ended
     }
 

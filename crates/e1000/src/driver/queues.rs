@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use netvale_mem::copy::copy_bytes;
+use netvale_mem::lent::{Away, Borrower, InUse, Lent};
 use netvale_mem::notify::Doorbell;
 use netvale_port::batch::BATCH;
-use netvale_port::slot::Slot;
 use netvale_port::soft::{Form, Put};
 use netvale_port::{Batch, DropReason, Egress, FrameRef, Ingress, RingCounters, Scratch};
 
@@ -22,13 +22,24 @@ pub type Trouble = netvale_port::trouble::Trouble<BadCard>;
 /// Shortest frame on a wire, without CRC. A card may pad, but an emulated one that does not would send our buffer's last frame.
 const SHORTEST: usize = 60;
 
-/// Both rings' places, filled while the card runs.
+/// Both rings, while the card runs.
 #[derive(Default)]
 pub struct Rings {
     /// What is sent.
-    pub tx: Slot<TxRing>,
+    pub tx: Lent<TxRing>,
     /// What is received.
-    pub rx: Slot<RxRing>,
+    pub rx: Arc<Lent<RxRing>>,
+}
+
+impl Rings {
+    /// The card runs.
+    ///
+    /// # Errors
+    /// As [`Lent::put`].
+    pub fn put(&self, tx: TxRing, rx: RxRing) -> Result<(), InUse> {
+        self.tx.put(tx)?;
+        self.rx.put(rx)
+    }
 }
 
 /// What is sent.
@@ -102,14 +113,13 @@ fn put(tx: &mut TxRing, len: usize, fill: impl FnOnce(*mut u8, usize) -> usize) 
 
 impl Egress for DriverEgress {
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
-        let mut inside = self.rings.tx.enter();
-        let Some(tx) = inside.as_mut() else {
+        let Some(mut tx) = self.rings.tx.enter().ok().filter(|tx| !tx.is_broken) else {
             self.counters.dropped(DropReason::NotReady, picks.len() as u64);
             return picks.len();
         };
-        self.deliver_to(tx, batch, picks, scratch).unwrap_or_else(|why| {
+        self.deliver_to(&mut tx, batch, picks, scratch).unwrap_or_else(|why| {
+            tx.is_broken = true;
             self.trouble.report(why);
-            *inside = None;
             picks.len()
         })
     }
@@ -121,41 +131,26 @@ impl Egress for DriverEgress {
 
 /// What is received.
 pub struct DriverIngress {
+    /// At the ring while frames of it are in a batch.
+    rx: Borrower<RxRing>,
     rings: Arc<Rings>,
     trouble: Trouble,
     /// Rung by the card.
     call: Doorbell,
     /// Rung when the link changes.
     link: Arc<Doorbell>,
-    /// Frames of the batch. While there are any, this thread is inside the ring's slot.
-    taken: bool,
     counters: Arc<RingCounters>,
 }
 
 impl DriverIngress {
     /// `call` is what the card rings; `link` is rung when it says that its link changed.
     pub fn new(rings: Arc<Rings>, trouble: Trouble, call: Doorbell, link: Arc<Doorbell>) -> Self {
-        DriverIngress { rings, trouble, call, link, taken: false, counters: Arc::default() }
-    }
-
-    fn fill(&mut self, rx: &mut RxRing, batch: &mut Batch) -> Result<(), BadCard> {
-        let mut looked = 0;
-        while batch.has_room_for_frags() && looked < BATCH {
-            let Some(frame) = rx.take()? else { break };
-            (self.taken, looked) = (true, looked + 1);
-            if !frame.is_whole {
-                self.counters.dropped(DropReason::TooLong, 1);
-            } else if frame.len > 0 {
-                // SAFETY: a buffer of ours, which stays ours until `release`.
-                unsafe { batch.push(frame.at, frame.len) };
-            }
-        }
-        Ok(())
+        DriverIngress { rx: Borrower::new(Arc::clone(&rings.rx)), rings, trouble, call, link, counters: Arc::default() }
     }
 
     /// Packets that wait for others to be sent are looked after by who is awake.
     fn send_more(&self) {
-        if let Some(tx) = self.rings.tx.enter().as_mut() {
+        if let Ok(mut tx) = self.rings.tx.enter() {
             match tx.reclaim() {
                 Ok(()) => tx.publish(),
                 Err(why) => self.trouble.report(why),
@@ -164,47 +159,54 @@ impl DriverIngress {
     }
 }
 
+/// Takes frames that came; `taken` counts them, also those that are dropped.
+fn fill(rx: &mut RxRing, batch: &mut Batch, taken: &mut usize, counters: &RingCounters) -> Result<(), BadCard> {
+    while batch.has_room_for_frags() && *taken < BATCH {
+        let Some(frame) = rx.take()? else { break };
+        *taken += 1;
+        if !frame.is_whole {
+            counters.dropped(DropReason::TooLong, 1);
+        } else if frame.len > 0 {
+            // SAFETY: a buffer of ours, which stays ours until `release`.
+            unsafe { batch.push(frame.at, frame.len) };
+        }
+    }
+    Ok(())
+}
+
 impl Ingress for DriverIngress {
     fn take(&mut self, batch: &mut Batch) {
-        if self.taken || !self.rings.rx.try_enter() {
-            return;
-        }
-        let rings = Arc::clone(&self.rings);
-        let before = (batch.len(), batch.bytes());
-        // SAFETY: inside since `try_enter`; the reference ends before `leave`, here or in `release`.
-        if let Some(rx) = unsafe { rings.rx.get() }
-            && let Err(why) = self.fill(rx, batch)
-        {
+        let Ok(rx) = self.rx.enter() else { return };
+        let (before, mut taken) = ((batch.len(), batch.bytes()), 0);
+        if let Err(why) = fill(rx, batch, &mut taken, &self.counters) {
             self.trouble.report(why);
         }
         self.counters.passed((batch.len() - before.0) as u64, batch.bytes() - before.1);
-        if !self.taken {
-            // SAFETY: inside since above.
-            unsafe { rings.rx.leave() };
+        if taken == 0 {
+            self.rx.leave();
         } else if batch.is_empty() {
             self.release();
         }
     }
 
     fn release(&mut self) {
-        if !std::mem::take(&mut self.taken) {
-            return;
-        }
-        // SAFETY: inside since `take`; the reference is gone before `leave`.
-        unsafe {
-            self.rings.rx.get().into_iter().for_each(RxRing::give_back);
-            self.rings.rx.leave();
+        if let Some(rx) = self.rx.content() {
+            rx.give_back();
+            self.rx.leave();
         }
     }
 
     fn arm(&mut self) -> bool {
-        self.taken || self.rings.rx.enter().as_mut().is_some_and(RxRing::arm)
+        self.rx.visit(RxRing::arm).unwrap_or_else(Away::is_busy)
     }
 
     fn disarm(&mut self) {
-        if !self.taken {
-            self.rings.rx.enter().as_mut().into_iter().for_each(RxRing::disarm);
-        }
+        // Nothing there is disarmed already.
+        let _ = self.rx.visit(RxRing::disarm);
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.rx.is_wanted()
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -213,7 +215,7 @@ impl Ingress for DriverIngress {
 
     fn woken(&mut self) {
         self.call.drain();
-        let causes = if self.taken { 0 } else { self.rings.rx.enter().as_mut().map_or(0, RxRing::interrupted) };
+        let causes = self.rx.visit(RxRing::interrupted).unwrap_or(0);
         if causes & ICR_LSC != 0 {
             self.link.ring();
         }

@@ -91,8 +91,7 @@ impl Guest {
         let registers = Arc::clone(&remote) as Arc<dyn Registers>;
         let Started { tx, rx, mac, has_block } = start(&registers, &ram, wish).map_err(io::Error::other)?;
         let (rings, trouble) = (Arc::<Rings>::default(), Trouble::new()?);
-        *rings.tx.enter() = Some(tx);
-        *rings.rx.enter() = Some(rx);
+        rings.put(tx, rx).map_err(io::Error::other)?;
         let egress = DriverEgress::new(Arc::clone(&rings), trouble.clone());
         let ingress = DriverIngress::new(rings, trouble.clone(), bell, Arc::new(Doorbell::new()?));
         Ok(Guest { egress, ingress, remote, ram, trouble, has_block, mac })

@@ -24,13 +24,15 @@ pub struct TxRing {
     on_way: bool,
     /// Packets that may wait for others to be sent.
     combine: u32,
+    /// The card broke the rules: nobody sends on it any more.
+    pub is_broken: bool,
 }
 
 impl TxRing {
     /// A fresh ring.
     pub fn new(ram: &Arc<Ram>, registers: &Arc<dyn Registers>, csb: Option<Csb>, combine: u32) -> TxRing {
         let (ram, registers) = (Arc::clone(ram), Arc::clone(registers));
-        TxRing { ram, registers, csb, next: 0, done: 0, told: 0, on_way: false, combine }
+        TxRing { ram, registers, csb, next: 0, done: 0, told: 0, on_way: false, combine, is_broken: false }
     }
 
     fn distance(&self, from: u32, to: u32) -> u32 {

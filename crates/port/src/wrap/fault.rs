@@ -198,6 +198,10 @@ impl<I: Ingress> Ingress for FaultIngress<I> {
         self.inner.release();
     }
 
+    fn is_wanted(&self) -> bool {
+        self.inner.is_wanted()
+    }
+
     fn arm(&mut self) -> bool {
         self.inner.arm() | self.swallowed
     }

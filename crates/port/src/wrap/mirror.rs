@@ -71,6 +71,10 @@ impl<I: Ingress> Ingress for MirrorIngress<I> {
         self.inner.release();
     }
 
+    fn is_wanted(&self) -> bool {
+        self.inner.is_wanted()
+    }
+
     fn arm(&mut self) -> bool {
         self.inner.arm()
     }

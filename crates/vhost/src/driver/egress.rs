@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use netvale_mem::copy::{copy_bytes, prefetch_write};
+use netvale_mem::lent::Lent;
 use netvale_port::batch::{Batch, MAX_FRAGS};
 use netvale_port::soft::{Form, Put, header_bytes};
 use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
@@ -12,22 +13,22 @@ use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
 use super::BadDevice;
 use super::frontend::Started;
 use super::ram::BUF;
-use crate::driver::port::{DriverSlot, Trouble};
+use crate::driver::port::Trouble;
 
 /// Frames whose buffers are fetched together.
 const GROUP: usize = 32;
 
 /// The transmit queue.
 pub struct VirtioEgress {
-    slot: Arc<DriverSlot>,
+    queue: Arc<Lent<Started>>,
     trouble: Trouble,
     counters: Arc<RingCounters>,
 }
 
 impl VirtioEgress {
-    /// Sends on the queue in `slot`.
-    pub fn new(slot: Arc<DriverSlot>, trouble: Trouble, counters: Arc<RingCounters>) -> Self {
-        VirtioEgress { slot, trouble, counters }
+    /// Sends on that queue.
+    pub fn new(queue: Arc<Lent<Started>>, trouble: Trouble, counters: Arc<RingCounters>) -> Self {
+        VirtioEgress { queue, trouble, counters }
     }
 
     fn deliver_to(
@@ -163,14 +164,13 @@ fn put(s: &mut Started, header: &[u8; 12], len: usize, mut read: impl FnMut(usiz
 
 impl Egress for VirtioEgress {
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
-        let mut inside = self.slot.enter();
-        let Some(s) = inside.as_mut() else {
+        let Some(mut s) = self.queue.enter().ok().filter(|s| !s.broken) else {
             self.counters.dropped(DropReason::NotReady, picks.len() as u64);
             return picks.len();
         };
-        self.deliver_to(s, batch, picks, scratch).unwrap_or_else(|why| {
+        self.deliver_to(&mut s, batch, picks, scratch).unwrap_or_else(|why| {
+            s.broken = true;
             self.trouble.report(why);
-            *inside = None;
             picks.len()
         })
     }

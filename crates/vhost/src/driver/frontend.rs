@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use netvale_mem::lent::InUse;
 use netvale_mem::notify::Doorbell;
 use netvale_pci::{Bar, Function, PciError};
 use rustix::io::Errno;
@@ -80,6 +81,9 @@ pub enum NoDevice {
     /// The back end broke the rules, or the connection.
     #[error("the back end: {0}")]
     Refused(#[from] Refused),
+    /// A queue of the device before it is not handed back.
+    #[error("a queue: {0}")]
+    InUse(#[from] InUse),
     /// It hung up.
     #[error("the back end hung up")]
     Closed,
@@ -178,13 +182,15 @@ pub struct Started {
     pub framing: Framing,
     /// Buffers whose header is known to say nothing: it is not written again.
     pub blank: Box<[bool]>,
+    /// The device broke the rules: nobody looks at the queue any more.
+    pub broken: bool,
 }
 
 impl Started {
     /// A queue that was just set up.
     pub fn new(queue: DriverQueue, ram: QueueRam, kick: Kick, features: u64) -> Started {
         let blank = vec![false; usize::from(ram.size())].into_boxed_slice();
-        Started { queue, ram, kick, framing: Framing::of(features), blank }
+        Started { queue, ram, kick, framing: Framing::of(features), blank, broken: false }
     }
 }
 

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use netvale_mem::copy::{copy_bytes, prefetch_read};
+use netvale_mem::lent::{Away, Borrower, Lent};
 use netvale_mem::notify::Doorbell;
 use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
 use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
@@ -12,44 +13,47 @@ use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 use super::frontend::Started;
 use super::ram::BUF;
 use super::{BadDevice, RUN, Used};
-use crate::driver::port::{DriverSlot, Trouble};
+use crate::driver::port::Trouble;
 
 /// Buffers that are posted together: the line with the index is fetched once for all of them.
 const REFILL: usize = 64;
 
 /// The receive queue.
 pub struct VirtioIngress {
-    slot: Arc<DriverSlot>,
-    trouble: Trouble,
+    /// At the queue while it has buffers of a batch.
+    queue: Borrower<Started>,
+    intake: Intake,
     /// Rung by the device.
     call: Doorbell,
-    /// Buffers of the batch taken last. While there are any, this thread is inside the slot.
+}
+
+/// What it does with the queue while it is there.
+struct Intake {
+    trouble: Trouble,
+    /// Buffers of the batch taken last.
     taken: Vec<u16>,
     counters: Arc<RingCounters>,
 }
 
 impl VirtioIngress {
     /// `call` is what the device rings.
-    pub fn new(slot: Arc<DriverSlot>, trouble: Trouble, call: Doorbell, counters: Arc<RingCounters>) -> Self {
-        VirtioIngress { slot, trouble, call, taken: Vec::with_capacity(2 * BATCH), counters }
+    pub fn new(queue: Arc<Lent<Started>>, trouble: Trouble, call: Doorbell, counters: Arc<RingCounters>) -> Self {
+        let intake = Intake { trouble, taken: Vec::with_capacity(2 * BATCH), counters };
+        VirtioIngress { queue: Borrower::new(queue), intake, call }
     }
+}
 
-    /// Posts all free buffers.
-    fn refill(s: &mut Started) {
-        while let Some(id) = s.queue.take(1) {
-            s.queue.post(&s.ram, id, |_| true, |_| BUF);
-        }
-        if s.queue.publish() {
-            s.kick.ring();
-        }
-    }
-
+impl Intake {
     fn look(&mut self, s: &mut Started, batch: &mut Batch) {
+        if s.broken {
+            return;
+        }
         if s.queue.free() == usize::from(s.ram.size()) {
             // A device that just started.
-            Self::refill(s);
+            refill(s);
         }
         if let Err(why) = self.fill(s, batch) {
+            s.broken = true;
             self.trouble.report(why);
         }
     }
@@ -153,6 +157,16 @@ impl VirtioIngress {
     }
 }
 
+/// Posts all free buffers.
+fn refill(s: &mut Started) {
+    while let Some(id) = s.queue.take(1) {
+        s.queue.post(&s.ram, id, |_| true, |_| BUF);
+    }
+    if s.queue.publish() {
+        s.kick.ring();
+    }
+}
+
 /// A frame in one buffer, behind a header that says nothing.
 #[inline]
 fn push_bare(s: &Started, used: Used, batch: &mut Batch) -> Result<(), BadDevice> {
@@ -167,59 +181,46 @@ fn push_bare(s: &Started, used: Used, batch: &mut Batch) -> Result<(), BadDevice
 
 impl Ingress for VirtioIngress {
     fn take(&mut self, batch: &mut Batch) {
-        if !self.taken.is_empty() || !self.slot.try_enter() {
-            return;
-        }
-        let slot = Arc::clone(&self.slot);
+        let (intake, Ok(s)) = (&mut self.intake, self.queue.enter()) else { return };
         let before = (batch.len(), batch.bytes());
-        // SAFETY: inside since `try_enter`; the reference ends before `leave`, here or in `release`.
-        if let Some(s) = unsafe { slot.get() } {
-            self.look(s, batch);
-        }
-        self.counters.passed((batch.len() - before.0) as u64, batch.bytes() - before.1);
-        if self.taken.is_empty() {
-            // SAFETY: inside since above.
-            unsafe { slot.leave() };
+        intake.look(s, batch);
+        intake.counters.passed((batch.len() - before.0) as u64, batch.bytes() - before.1);
+        if intake.taken.is_empty() {
+            self.queue.leave();
         } else if batch.is_empty() {
             self.release();
         }
     }
 
     fn release(&mut self) {
-        if self.taken.is_empty() {
-            return;
+        let Some(s) = self.queue.content() else { return };
+        for id in self.intake.taken.drain(..) {
+            s.queue.recycle(id);
         }
-        // SAFETY: inside since `take`.
-        if let Some(s) = unsafe { self.slot.get() } {
-            for id in self.taken.drain(..) {
-                s.queue.recycle(id);
-            }
-            if s.queue.free() >= REFILL.min(usize::from(s.ram.size()) / 4) {
-                Self::refill(s);
-            }
+        if s.queue.free() >= REFILL.min(usize::from(s.ram.size()) / 4) {
+            refill(s);
         }
-        self.taken.clear();
-        // SAFETY: inside since `take`; the reference above is gone.
-        unsafe { self.slot.leave() };
+        self.queue.leave();
     }
 
     fn arm(&mut self) -> bool {
-        if !self.taken.is_empty() {
-            return true;
-        }
-        self.slot.enter().as_mut().is_some_and(|s| {
-            Self::refill(s);
+        let arm = |s: &mut Started| {
+            refill(s);
             s.queue.arm()
-        })
+        };
+        self.queue.visit(arm).unwrap_or_else(Away::is_busy)
     }
 
     fn disarm(&mut self) {
-        if self.taken.is_empty()
-            && let Some(s) = self.slot.enter().as_mut()
-        {
-            Self::refill(s);
+        // Nothing there is disarmed already.
+        let _ = self.queue.visit(|s| {
+            refill(s);
             s.queue.disarm();
-        }
+        });
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.queue.is_wanted()
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -231,7 +232,7 @@ impl Ingress for VirtioIngress {
     }
 
     fn counters(&self) -> &Arc<RingCounters> {
-        &self.counters
+        &self.intake.counters
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use netvale_mem::lent::{InUse, Lent};
 use netvale_mem::notify::Doorbell;
 use netvale_port::door::socket;
 use netvale_port::{Egress, Ingress};
@@ -23,10 +24,6 @@ use super::pci::PciDevice;
 use super::ram::MAX_QUEUE;
 use crate::port::{Queues, VhostError};
 use crate::proto::device::MAX_PAIRS;
-use netvale_port::slot::Slot;
-
-/// A queue's place, filled when the device runs.
-pub type DriverSlot = Slot<Started>;
 
 /// What there is to drive.
 #[derive(Clone, Debug)]
@@ -111,20 +108,20 @@ impl VirtioPort {
         let bell = || Doorbell::new().map_err(step("make an eventfd"));
         let trouble = Trouble::new().map_err(step("make an eventfd"))?;
         let shared = Arc::new(Shared { state: Mutex::default(), stop: bell()?, trouble: trouble.clone() });
-        let (mut slots, mut calls) = (Vec::new(), Vec::new());
+        let (mut queues, mut calls) = (Vec::new(), Vec::new());
         let (mut egress, mut ingress) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
         for _ in 0..wish.pairs {
-            let (rx, tx) = (Arc::new(DriverSlot::default()), Arc::new(DriverSlot::default()));
+            let (rx, tx) = (Arc::<Lent<_>>::default(), Arc::<Lent<_>>::default());
             let call = bell()?;
             let copy = call.try_clone().map_err(|e| {
                 step("copy an eventfd")(e.raw_os_error().map_or(Errno::MFILE, Errno::from_raw_os_error))
             })?;
             ingress.push(Box::new(VirtioIngress::new(Arc::clone(&rx), trouble.clone(), copy, Arc::default())));
             egress.push(Arc::new(VirtioEgress::new(Arc::clone(&tx), trouble.clone(), Arc::default())));
-            slots.push((rx, tx));
+            queues.push([rx, tx]);
             calls.extend([call, bell()?]);
         }
-        let driver = Driver { shared: Arc::clone(&shared), target: target.clone(), wish, slots, calls };
+        let driver = Driver { shared: Arc::clone(&shared), target: target.clone(), wish, queues, calls };
         let thread = std::thread::Builder::new().name("netvale-virtio".into()).spawn(move || driver.run());
         let thread = thread
             .map_err(|e| step("start a thread")(e.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error)))?;
@@ -152,7 +149,8 @@ struct Driver {
     shared: Arc<Shared>,
     target: Target,
     wish: Wish,
-    slots: Vec<(Arc<DriverSlot>, Arc<DriverSlot>)>,
+    /// Of each pair: what is received, what is sent; there is something while the device runs.
+    queues: Vec<[Arc<Lent<Started>>; 2]>,
     calls: Vec<Doorbell>,
 }
 
@@ -230,29 +228,24 @@ impl Driver {
         let (pairs, features) = (running.pairs.len(), running.features);
         let path = Some(Path::of(features, self.wish.vector));
         *self.state() = VirtioState { running: true, pairs, features, path, ..VirtioState::default() };
-        let _kept = self.install(running);
-        let ended = self.wait(fds, news);
-        self.remove();
+        let (pairs, _kept) = running.split();
+        let ended = self.lend(pairs).map_err(NoDevice::from).and_then(|()| self.wait(fds, news));
+        for queue in self.queues.iter().flatten() {
+            // One that a worker does not hand back keeps its own memory, and there is no next device before it is gone.
+            let _ = queue.take();
+        }
         ended
     }
 
-    /// Gives the queues to the workers. What comes back has to live as long as they have them.
-    fn install(&self, running: Running) -> impl Sized + use<> {
-        let (pairs, kept) = running.split();
-        for ((rx, tx), (rx_started, tx_started)) in self.slots.iter().zip(pairs) {
-            *rx.enter() = Some(rx_started);
-            *tx.enter() = Some(tx_started);
+    /// Gives the queues to the workers.
+    fn lend(&self, pairs: Vec<(Started, Started)>) -> Result<(), InUse> {
+        for ([rx, tx], (rx_started, tx_started)) in self.queues.iter().zip(pairs) {
+            rx.put(rx_started)?;
+            tx.put(tx_started)?;
         }
         // Each worker posts its receive buffers when it first looks.
         self.calls.iter().step_by(2).for_each(Doorbell::ring);
-        kept
-    }
-
-    fn remove(&self) {
-        for (rx, tx) in &self.slots {
-            *rx.enter() = None;
-            *tx.enter() = None;
-        }
+        Ok(())
     }
 
     /// Until the device ends, breaks the rules, or the port is to end.

@@ -9,7 +9,7 @@ use netvale_port::batch::Batch;
 use netvale_port::soft::{Form, header_bytes};
 use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
 
-use crate::net::live::{Live, Place, Trouble};
+use crate::net::live::{Live, Seat, Trouble};
 use crate::queue::{Broken, Chain, Piece};
 
 /// Most buffers a frame is spread over.
@@ -21,7 +21,7 @@ const GROUP: usize = 32;
 
 /// A receive queue.
 pub struct VhostEgress {
-    place: Arc<Place>,
+    seat: Arc<Seat>,
     trouble: Trouble,
     counters: Arc<RingCounters>,
 }
@@ -42,9 +42,9 @@ struct Tally {
 }
 
 impl VhostEgress {
-    /// Delivers to the queue in `place`.
-    pub fn new(place: Arc<Place>, trouble: Trouble, counters: Arc<RingCounters>) -> Self {
-        VhostEgress { place, trouble, counters }
+    /// Delivers to the queue of that seat.
+    pub fn new(seat: Arc<Seat>, trouble: Trouble, counters: Arc<RingCounters>) -> Self {
+        VhostEgress { seat, trouble, counters }
     }
 
     fn deliver_to(&self, live: &mut Live, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
@@ -56,7 +56,7 @@ impl VhostEgress {
                 done
             }
         };
-        live.publish(&self.place.counts);
+        live.publish(&self.seat.counts);
         if live.is_damaged() {
             self.trouble.report(live, Broken::MemoryGone);
         }
@@ -295,10 +295,9 @@ fn fill(
 impl Egress for VhostEgress {
     #[inline]
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
-        let mut inside = self.place.slot.enter();
-        match inside.as_mut().filter(|l| l.enabled && l.broken.is_none()) {
-            Some(live) => self.deliver_to(live, batch, picks, scratch),
-            None => {
+        match self.seat.queue.enter() {
+            Ok(mut live) if live.is_on() => self.deliver_to(&mut live, batch, picks, scratch),
+            _ => {
                 self.counters.dropped(DropReason::NotReady, picks.len() as u64);
                 picks.len()
             }

@@ -1,25 +1,31 @@
 //! What a guest sends: its transmit queue as an ingress. Frames stay in the guest's buffers until they have been delivered.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use netvale_mem::copy::{copy_bytes, prefetch_read};
+use netvale_mem::lent::{Away, Borrower};
 use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
+use netvale_port::wake::WakeSet;
 use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
-use rustix::event::epoll;
 
-use crate::net::live::{Live, Place, Trouble};
+use crate::net::live::{Live, Seat, Trouble};
 use crate::queue::{Broken, Chain, Piece};
 
 /// A transmit queue.
 pub struct VhostIngress {
-    place: Arc<Place>,
+    /// At the queue while it has chains of a batch.
+    queue: Borrower<Live>,
+    seat: Arc<Seat>,
+    intake: Intake,
+}
+
+/// What it does with the queue while it is there.
+struct Intake {
     trouble: Trouble,
-    /// Holds the driver's kick, edge-triggered, as long as the queue is started: a descriptor of the front end's is never read.
-    wake: Arc<OwnedFd>,
-    /// Chains of the batch taken last. While there are any, this thread is inside the place.
+    /// Chains of the batch taken last.
     taken: Vec<Chain>,
     /// What the control thread had us send in the driver's name.
     announced: [u8; 60],
@@ -36,12 +42,14 @@ struct Run {
 const RUN: usize = 32;
 
 impl VhostIngress {
-    /// `wake` is an epoll descriptor that holds the queue's kick.
-    pub fn new(place: Arc<Place>, trouble: Trouble, wake: Arc<OwnedFd>, counters: Arc<RingCounters>) -> Self {
-        let taken = Vec::with_capacity(BATCH);
-        VhostIngress { place, trouble, wake, taken, announced: [0; 60], counters }
+    /// Takes from the queue of that seat.
+    pub fn new(seat: Arc<Seat>, trouble: Trouble, counters: Arc<RingCounters>) -> Self {
+        let intake = Intake { trouble, taken: Vec::with_capacity(BATCH), announced: [0; 60], counters };
+        VhostIngress { queue: Borrower::new(Arc::clone(&seat.queue)), seat, intake }
     }
+}
 
+impl Intake {
     fn fill(&mut self, live: &mut Live, batch: &mut Batch) {
         let hdr_len = live.framing.hdr_len as u32;
         let mut run = Run { list: [(std::ptr::null(), 0); RUN], len: 0 };
@@ -151,23 +159,18 @@ impl VhostIngress {
 impl Ingress for VhostIngress {
     #[inline]
     fn take(&mut self, batch: &mut Batch) {
-        debug_assert!(self.taken.is_empty());
-        if !self.place.slot.try_enter() {
-            return;
-        }
-        let place = Arc::clone(&self.place);
+        let (intake, Ok(live)) = (&mut self.intake, self.queue.enter()) else { return };
+        debug_assert!(intake.taken.is_empty());
         let before = (batch.len(), batch.bytes());
-        // SAFETY: inside since `try_enter`; the reference ends before `leave`, here or in `release`.
-        if let Some(live) = unsafe { place.slot.get() }.filter(|l| l.enabled && l.broken.is_none()) {
-            self.fill(live, batch);
+        if live.is_on() {
+            intake.fill(live, batch);
             if live.is_damaged() {
-                self.trouble.report(live, Broken::MemoryGone);
+                intake.trouble.report(live, Broken::MemoryGone);
             }
         }
-        self.counters.passed((batch.len() - before.0) as u64, batch.bytes() - before.1);
-        if self.taken.is_empty() {
-            // SAFETY: inside since above.
-            unsafe { place.slot.leave() };
+        intake.counters.passed((batch.len() - before.0) as u64, batch.bytes() - before.1);
+        if intake.taken.is_empty() {
+            self.queue.leave();
         } else if batch.is_empty() {
             // Nobody releases an empty batch.
             self.release();
@@ -176,54 +179,44 @@ impl Ingress for VhostIngress {
 
     #[inline]
     fn release(&mut self) {
-        if self.taken.is_empty() {
-            return;
+        let Some(live) = self.queue.content() else { return };
+        for chain in self.intake.taken.drain(..) {
+            live.queue.give_back(chain, 0);
         }
-        // SAFETY: inside since `take`, as chains are held.
-        if let Some(live) = unsafe { self.place.slot.get() } {
-            for chain in self.taken.drain(..) {
-                live.queue.give_back(chain, 0);
-            }
-            live.publish(&self.place.counts);
-            // Delivery may have been what found the memory gone.
-            if live.is_damaged() {
-                self.trouble.report(live, Broken::MemoryGone);
-            }
+        live.publish(&self.seat.counts);
+        // Delivery may have been what found the memory gone.
+        if live.is_damaged() {
+            self.intake.trouble.report(live, Broken::MemoryGone);
         }
-        self.taken.clear();
-        // SAFETY: inside since `take`; the reference above is gone.
-        unsafe { self.place.slot.leave() };
+        self.queue.leave();
     }
 
     fn arm(&mut self) -> bool {
-        if !self.taken.is_empty() {
-            return true;
-        }
-        let mut inside = self.place.slot.enter();
-        inside.as_mut().is_some_and(|l| l.enabled && l.broken.is_none() && (l.polled || l.arm()))
+        let arm = |live: &mut Live| live.is_on() && (live.polled || live.arm());
+        self.queue.visit(arm).unwrap_or_else(Away::is_busy)
     }
 
     fn disarm(&mut self) {
-        if self.taken.is_empty()
-            && let Some(live) = self.place.slot.enter().as_mut()
-        {
-            live.disarm();
-        }
+        // Nothing there is disarmed already.
+        let _ = self.queue.visit(Live::disarm);
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.queue.is_wanted()
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.wake.as_fd())
+        self.seat.wake.as_ref().map(AsFd::as_fd)
     }
 
     fn woken(&mut self) {
-        self.place.counts.kicks.fetch_add(1, Ordering::Relaxed);
-        let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 4];
-        // Takes the edges; there is nothing in them to know.
-        let _ = epoll::wait(&*self.wake, &mut events[..], Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 }));
+        if self.seat.wake.as_ref().is_some_and(WakeSet::drain) {
+            self.seat.counts.kicks.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn counters(&self) -> &Arc<RingCounters> {
-        &self.counters
+        &self.intake.counters
     }
 }
 

@@ -4,14 +4,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use netvale_mem::lent::Lent;
 use netvale_mem::notify::Doorbell;
+use netvale_port::wake::WakeSet;
 
 use crate::memory::GuestMemory;
 use crate::memory::log::DirtyLog;
 use crate::net::features::Framing;
 use crate::net::inflight::Record;
 use crate::queue::{Broken, Pieces, Queue};
-use netvale_port::slot::Slot;
 
 /// A started queue.
 pub struct Live {
@@ -42,6 +43,12 @@ pub struct Live {
 }
 
 impl Live {
+    /// Frames pass.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.enabled && self.broken.is_none()
+    }
+
     /// Shows the driver what was given back, and tells it if it wants to know.
     #[inline]
     pub fn publish(&mut self, counts: &Notifications) {
@@ -117,13 +124,30 @@ pub struct Notifications {
     pub kicks: AtomicU64,
 }
 
-/// A queue's place, filled by the control thread when the driver starts the queue.
+/// What stays of a queue while front ends come and go.
 #[derive(Default)]
-pub struct Place {
-    /// The queue.
-    pub slot: Slot<Live>,
+pub struct Seat {
+    /// The queue, from when the driver starts it until it stops it.
+    pub queue: Arc<Lent<Live>>,
     /// Its notifications.
     pub counts: Notifications,
+    /// What wakes the worker that owns it; a receive queue, which nobody waits for, has none.
+    pub wake: Option<WakeSet>,
+}
+
+impl Seat {
+    /// Of a queue that a worker sleeps on.
+    ///
+    /// # Errors
+    /// As [`WakeSet::new`].
+    pub fn woken() -> rustix::io::Result<Seat> {
+        Ok(Seat { wake: Some(WakeSet::new()?), ..Seat::default() })
+    }
+
+    /// Lets the worker look at a queue that just changed.
+    pub fn poke(&self) {
+        self.wake.iter().for_each(WakeSet::poke);
+    }
 }
 
 /// How workers tell the control thread that a queue broke.

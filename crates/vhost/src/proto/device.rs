@@ -1,17 +1,16 @@
 //! The device: what each message of a front end does to it. It knows no socket.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use netvale_mem::notify::Doorbell;
-use rustix::event::epoll;
+use netvale_mem::lent::{Control, InUse};
 
 use super::message::{Message, Refused, protocol, put_region, request};
 use crate::memory::log::DirtyLog;
 use crate::memory::{GuestMemory, MAX_REGIONS, MemoryError, RegionSpec};
 use crate::net::features::{Framing, MQ, OFFERED, PROTOCOL_FEATURES};
 use crate::net::inflight::{Inflight, Record};
-use crate::net::live::{Live, Place};
+use crate::net::live::{Live, Seat};
 use crate::queue::{Addresses, Broken, MAX_SIZE, Pieces, Queue, QueueFeatures};
 
 /// Most queue pairs of a device.
@@ -33,15 +32,6 @@ const PROTOCOL_OFFERED: u64 = protocol::MQ
 const NO_FD: u64 = 1 << 8;
 /// Flag of SET_VRING_ADDR, `VHOST_VRING_F_LOG`: the ring's pages are logged, too.
 const LOG_RING: u32 = 1;
-
-/// A queue's place, and what wakes the worker that owns it.
-#[derive(Clone)]
-pub struct Seat {
-    /// Where the queue is put when it starts.
-    pub place: Arc<Place>,
-    /// An epoll descriptor for kicks and for `poke`; a receive queue, which nobody waits for, has none.
-    pub wake: Option<(Arc<OwnedFd>, Arc<Doorbell>)>,
-}
 
 /// What the device is, in its configuration space (virtio 1.3 §5.1.4).
 #[derive(Clone, Copy, Debug, Default)]
@@ -81,7 +71,7 @@ pub(super) struct Vring {
 /// The device of one connection.
 pub struct Device {
     config: NetConfig,
-    pub(super) seats: Vec<Seat>,
+    pub(super) seats: Vec<Arc<Seat>>,
     pub(super) vrings: Vec<Vring>,
     memory: Arc<GuestMemory>,
     pub(super) features: u64,
@@ -95,7 +85,7 @@ pub struct Device {
 
 impl Device {
     /// A device with two seats a queue pair: what the driver receives, what it transmits.
-    pub fn new(config: NetConfig, seats: Vec<Seat>) -> Device {
+    pub fn new(config: NetConfig, seats: Vec<Arc<Seat>>) -> Device {
         let vrings = seats.iter().map(|_| Vring::default()).collect();
         Device {
             config,
@@ -123,7 +113,7 @@ impl Device {
 
     /// Why a queue stopped for good, if one did.
     pub fn broken(&self) -> Option<(usize, Broken)> {
-        let why = |s: &Seat| s.place.slot.enter().as_ref().and_then(|l| l.broken);
+        let why = |s: &Seat| s.queue.control().ok()?.as_ref()?.broken;
         self.seats.iter().enumerate().find_map(|(i, s)| why(s).map(|w| (i, w)))
     }
 
@@ -157,9 +147,9 @@ impl Device {
             request::GET_FEATURES => return number(self.offered()),
             request::SET_FEATURES => self.set_features(m.u64()?)?,
             request::SET_OWNER => {}
-            request::RESET_OWNER => self.reset(),
+            request::RESET_OWNER => self.reset()?,
             request::RESET_DEVICE => {
-                self.reset();
+                self.reset()?;
                 self.vrings.iter_mut().for_each(|v| *v = Vring::default());
             }
             request::GET_PROTOCOL_FEATURES => return number(self.protocol_offered()),
@@ -195,12 +185,7 @@ impl Device {
             request::GET_CONFIG => return self.get_config(m).map(Some),
             // Nothing in the configuration space is the driver's to write; frames of any length are taken.
             request::SET_CONFIG | request::NET_SET_MTU => {}
-            request::SET_STATUS => {
-                self.status = m.u64()?;
-                if self.status == 0 {
-                    self.reset();
-                }
-            }
+            request::SET_STATUS => self.set_status(m.u64()?)?,
             request::GET_STATUS => return number(self.status),
             request::SET_LOG_BASE => {
                 self.set_log(m)?;
@@ -232,13 +217,13 @@ impl Device {
             request::GET_VRING_BASE => {
                 let (i, _) = m.vring_state()?;
                 self.vring(i)?;
-                self.close_record(i as usize);
-                let base = self.stop(i as usize);
+                self.close_record(i as usize)?;
+                let base = self.stop(i as usize)?;
                 return Ok(Some([i.to_le_bytes(), base.to_le_bytes()].concat()));
             }
             request::SET_VRING_KICK => {
                 let (i, fd) = self.vring_fd(m)?;
-                self.stop(i);
+                self.stop(i)?;
                 self.vrings[i].kick = fd;
                 self.start(i)?;
             }
@@ -246,10 +231,10 @@ impl Device {
                 let (i, fd) = self.vring_fd(m)?;
                 self.vrings[i].call = fd.map(Arc::new);
                 let call = self.vrings[i].call.clone();
-                if let Some(live) = self.seats[i].place.slot.enter().as_mut() {
+                if let Some(live) = self.queue(i)?.as_mut() {
                     live.call = call;
                     // What was used before it came is not forgotten.
-                    live.notify(&self.seats[i].place.counts);
+                    live.notify(&self.seats[i].counts);
                 }
             }
             request::SET_VRING_ERR => drop(self.vring_fd(m)?),
@@ -259,11 +244,11 @@ impl Device {
                     return Err(Refused::Value(m.request));
                 }
                 self.vring(i)?.enabled = on == 1;
-                if let Some(live) = self.seats[i as usize].place.slot.enter().as_mut() {
+                if let Some(live) = self.queue(i as usize)?.as_mut() {
                     live.enabled = on == 1;
                 }
-                self.poke(i as usize);
-                self.deliver_announcement();
+                self.seats[i as usize].poke();
+                self.deliver_announcement()?;
             }
             _ => return Err(Refused::Unknown(m.request)),
         }
@@ -287,8 +272,12 @@ impl Device {
             return Err(Refused::Features(unknown));
         }
         self.features = features;
-        self.tell_logs();
-        Ok(())
+        self.tell_logs()
+    }
+
+    fn set_status(&mut self, status: u64) -> Result<(), Refused> {
+        self.status = status;
+        if status == 0 { self.reset() } else { Ok(()) }
     }
 
     fn get_config(&self, m: &Message) -> Result<Vec<u8>, Refused> {
@@ -318,7 +307,7 @@ impl Device {
     fn set_memory(&mut self, memory: GuestMemory) -> Result<(), Refused> {
         let running: Vec<usize> = (0..self.vrings.len()).filter(|i| self.vrings[*i].started).collect();
         for i in &running {
-            self.vrings[*i].base = self.halt(*i);
+            self.vrings[*i].base = self.halt(*i)?;
         }
         self.memory = Arc::new(memory);
         running.into_iter().try_for_each(|i| self.start(i))
@@ -335,8 +324,7 @@ impl Device {
         }
         let v = &mut self.vrings[i as usize];
         (v.addresses, v.log) = (Some(addresses), (head >> 32) as u32 & LOG_RING != 0);
-        self.tell_logs();
-        Ok(())
+        self.tell_logs()
     }
 
     fn vring(&mut self, i: u32) -> Result<&mut Vring, Refused> {
@@ -378,7 +366,7 @@ impl Device {
             None => None,
         };
         v.enabled |= enabled_at_once;
-        let live = Live {
+        let mut live = Live {
             queue,
             memory: Arc::clone(&self.memory),
             framing: Framing::of(self.features),
@@ -392,66 +380,60 @@ impl Device {
             inflight,
             announce: None,
         };
-        if let (Some((epoll, _)), Some(kick)) = (&seat.wake, &v.kick) {
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            epoll::add(&**epoll, kick, epoll::EventData::new_u64(0), flags).map_err(Refused::System)?;
+        if let (Some(wake), Some(kick)) = (&seat.wake, &v.kick) {
+            wake.add_peer(kick).map_err(Refused::System)?;
         }
-        let mut inside = seat.place.slot.enter();
-        let live = inside.insert(live);
         if seat.wake.is_none() {
             // Nobody sleeps until buffers are posted: full is full.
             live.queue.disarm();
         }
-        drop(inside);
-        self.vrings[i].started = true;
-        self.poke(i);
-        self.deliver_announcement();
-        Ok(())
+        v.started = true;
+        seat.queue.put(live).map_err(in_use(i))?;
+        seat.poke();
+        self.deliver_announcement()
     }
 
-    /// Lets the worker look at a queue that just changed.
-    pub(super) fn poke(&self, i: usize) {
-        if let Some((_, poke)) = &self.seats[i].wake {
-            poke.ring();
-        }
+    /// A queue, to be looked at or changed where it is.
+    pub(super) fn queue(&self, i: usize) -> Result<Control<'_, Live>, Refused> {
+        self.seats[i].queue.control().map_err(in_use(i))
     }
 
     /// Takes a queue away from the workers. Returns where it stopped.
-    fn halt(&mut self, i: usize) -> u32 {
+    fn halt(&mut self, i: usize) -> Result<u32, Refused> {
         let (v, seat) = (&mut self.vrings[i], &self.seats[i]);
-        if let (true, Some((epoll, _)), Some(kick)) = (v.started, &seat.wake, &v.kick) {
-            // It was added when the queue started.
-            let _ = epoll::delete(&**epoll, kick.as_fd());
+        if let (true, Some(wake), Some(kick)) = (v.started, &seat.wake, &v.kick) {
+            wake.remove(kick);
         }
         v.started = false;
-        let live = seat.place.slot.enter().take();
-        live.map_or(v.base, |l| l.queue.base())
+        let live = seat.queue.take().map_err(in_use(i))?;
+        Ok(live.map_or(v.base, |l| l.queue.base()))
     }
 
-    fn stop(&mut self, i: usize) -> u32 {
-        let base = self.halt(i);
+    fn stop(&mut self, i: usize) -> Result<u32, Refused> {
+        let base = self.halt(i)?;
         (self.vrings[i].base, self.vrings[i].kick) = (base, None);
-        base
+        Ok(base)
     }
 
     /// Takes all queues down for good: the driver begins anew.
-    fn reset(&mut self) {
-        (0..self.vrings.len()).for_each(|i| self.close_record(i));
-        self.stop_all();
-    }
-
-    /// Takes all queues down; the connection has ended, or the driver was reset.
-    pub fn stop_all(&mut self) {
-        for i in 0..self.vrings.len() {
-            self.stop(i);
-        }
+    fn reset(&mut self) -> Result<(), Refused> {
+        (0..self.vrings.len()).try_for_each(|i| self.close_record(i))?;
+        (0..self.vrings.len()).try_for_each(|i| self.stop(i).map(drop))
     }
 }
 
 impl Drop for Device {
+    /// The connection has ended.
     fn drop(&mut self) {
-        self.stop_all();
+        for i in 0..self.vrings.len() {
+            // One that a worker does not hand back is dropped by the worker.
+            let _ = self.stop(i);
+        }
     }
+}
+
+fn in_use(queue: usize) -> impl FnOnce(InUse) -> Refused {
+    move |why| Refused::InUse { queue, why }
 }
 
 /// The payload of ADD_MEM_REG and REM_MEM_REG.

@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use netvale_mem::lent::InUse;
 use thiserror::Error;
 
 use crate::memory::RegionSpec;
@@ -102,6 +103,14 @@ pub enum Refused {
     /// Not known, or not offered.
     #[error("request {0} is unknown, or was not offered")]
     Unknown(u32),
+    /// It is to be taken away or changed, and a worker does not leave it.
+    #[error("queue {queue}: {why}")]
+    InUse {
+        /// The queue.
+        queue: usize,
+        /// Why.
+        why: InUse,
+    },
     /// A queue that there is not.
     #[error("there is no queue {0}")]
     NoQueue(u32),

@@ -9,7 +9,7 @@ use super::device::Device;
 use super::message::{Message, Refused};
 use crate::memory::log::DirtyLog;
 use crate::net::features::{LOG_ALL, RING_PACKED};
-use crate::net::inflight::{self, Inflight};
+use crate::net::inflight::{self, Inflight, Record};
 use crate::queue::MAX_SIZE;
 
 /// Largest log: for guests of up to 128 TiB.
@@ -24,8 +24,7 @@ impl Device {
         }
         let fd = m.take_fds(1)?.pop().ok_or(Refused::Size(m.request))?;
         self.log = Some(Arc::new(DirtyLog::new(&fd, offset, size)?));
-        self.tell_logs();
-        Ok(())
+        self.tell_logs()
     }
 
     /// The log, if it is to be kept.
@@ -34,12 +33,13 @@ impl Device {
     }
 
     /// Tells queues that run what to log: front ends change their minds about that at any time.
-    pub(super) fn tell_logs(&self) {
-        for (seat, v) in self.seats.iter().zip(&self.vrings) {
-            if let Some(live) = seat.place.slot.enter().as_mut() {
+    pub(super) fn tell_logs(&self) -> Result<(), Refused> {
+        for (i, v) in self.vrings.iter().enumerate() {
+            if let Some(live) = self.queue(i)?.as_mut() {
                 (live.log, live.log_ring) = (self.live_log(), v.log);
             }
         }
+        Ok(())
     }
 
     /// GET_INFLIGHT_FD: makes the region. Its size, offset, and the numbers asked with go back.
@@ -79,12 +79,10 @@ impl Device {
     }
 
     /// The records of queues whose front end knows where they stopped are of no use any more.
-    pub(super) fn close_record(&self, i: usize) {
-        if let Some(live) =
-            self.seats.get(i).and_then(|s| s.place.slot.enter().as_mut().and_then(|l| l.inflight.take()))
-        {
-            live.close();
-        }
+    pub(super) fn close_record(&self, i: usize) -> Result<(), Refused> {
+        let record = self.queue(i)?.as_mut().and_then(|live| live.inflight.take());
+        record.iter().for_each(Record::close);
+        Ok(())
     }
 
     /// SEND_RARP: the switch is to learn where the guest of this address is now.
@@ -92,17 +90,16 @@ impl Device {
         let mac = m.u64()?.to_le_bytes();
         let frame = rarp([mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]]);
         self.announcement = Some(frame);
-        self.deliver_announcement();
-        Ok(())
+        self.deliver_announcement()
     }
 
     /// Gives the announcement to the first transmit queue, as soon as that runs.
-    pub(super) fn deliver_announcement(&mut self) {
-        let Some(seat) = self.seats.get(1).filter(|_| self.announcement.is_some()) else { return };
-        if let Some(live) = seat.place.slot.enter().as_mut().filter(|l| l.enabled) {
-            live.announce = self.announcement.take().or(live.announce);
-        }
-        self.poke(1);
+    pub(super) fn deliver_announcement(&mut self) -> Result<(), Refused> {
+        let Some(frame) = self.announcement.filter(|_| self.seats.len() > 1) else { return Ok(()) };
+        let given = self.queue(1)?.as_mut().filter(|l| l.enabled).map(|live| live.announce = Some(frame));
+        self.announcement = self.announcement.filter(|_| given.is_none());
+        self.seats[1].poke();
+        Ok(())
     }
 }
 

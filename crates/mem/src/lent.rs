@@ -1,0 +1,518 @@
+//! A cell whose content a control thread puts in and takes out while workers use it: a queue that is lent to the workers for as long as
+//! a peer is there.
+//!
+//! ```text
+//!   control thread                        workers
+//!   put(queue)  ───────────▶ [ queue ] ◀── enter … leave     at the queue, for a batch
+//!   take()      ◀─────────── [       ] ◀── enter: Empty      nothing there
+//! ```
+//!
+//! Nobody waits without a limit for the other side:
+//!
+//! - A worker that finds the control thread there waits [`GLANCE`] for it (changes in place take a few instructions), then finds
+//!   [`Away::Busy`]. It waits for other workers as long as it takes: workers never sleep inside.
+//! - The control thread waits [`LIMIT`], during which no worker goes in any more; then it gets [`InUse`] and gives up its peer. If it was to
+//!   take the content out, that is *retired*: no worker uses it again, and the first one that would, or the control thread's next visit,
+//!   drops it. Contents keep alive whatever they point to, so that the worker that is still inside does no harm.
+//!
+//! `users` alone excludes: it counts the workers inside, or says that the control thread is. `recall` only says what the control
+//! thread wants. Workers look at it *after* they have counted themselves; with both in one total order (`SeqCst`), who gets in after the
+//! content was retired sees that it was. `tests/loom_lent.rs` checks the interleavings.
+#![allow(unsafe_code)]
+
+use std::cell::UnsafeCell;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Duration;
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use thiserror::Error;
+
+mod patience;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use patience::Patience;
+
+/// How long the control thread waits for workers: longer than one that holds a batch for a lossless receiver, which it does for half a second.
+pub const LIMIT: Duration = Duration::from_secs(2);
+/// How long a worker waits for the control thread.
+pub const GLANCE: Duration = Duration::from_millis(1);
+
+/// In `users`: the control thread is inside.
+const CONTROL: u32 = 1 << 31;
+/// In `recall`: the control thread waits.
+const WANTED: u32 = 1;
+/// In `recall`: the content is to be dropped by who comes next.
+const RETIRED: u32 = 2;
+
+/// A worker does not hand its queue back.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("a worker has not handed it back for {} s", LIMIT.as_secs())]
+pub struct InUse;
+
+/// Why a worker is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Away {
+    /// There is nothing inside.
+    Empty,
+    /// The control thread, or another worker, is inside: there may be something.
+    Busy,
+}
+
+impl Away {
+    /// Somebody is inside: to be looked at again, without sleeping before.
+    pub fn is_busy(self) -> bool {
+        self == Away::Busy
+    }
+}
+
+/// How many workers may be inside together: [`One`] or [`Many`].
+pub trait Mode: sealed::Mode {}
+
+/// One worker at a time; it may change the content.
+#[derive(Debug)]
+pub enum One {}
+
+/// Any number of workers; the content sees to it that they do not get into each other's way.
+#[derive(Debug)]
+pub enum Many {}
+
+impl Mode for One {}
+impl Mode for Many {}
+
+mod sealed {
+    use super::{AtomicU32, CONTROL, Many, One, Ordering};
+
+    pub trait Mode {
+        /// Counts a worker in, unless somebody else is inside who excludes it.
+        fn enter(users: &AtomicU32) -> bool;
+
+        /// Counts it out.
+        fn leave(users: &AtomicU32);
+    }
+
+    impl Mode for One {
+        #[inline]
+        fn enter(users: &AtomicU32) -> bool {
+            users.compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        }
+
+        #[inline]
+        fn leave(users: &AtomicU32) {
+            // Nobody else changes it while one worker is inside: no read-modify-write instruction needed.
+            users.store(0, Ordering::Release);
+        }
+    }
+
+    impl Mode for Many {
+        #[inline]
+        fn enter(users: &AtomicU32) -> bool {
+            let is_free = users.fetch_add(1, Ordering::SeqCst) & CONTROL == 0;
+            if !is_free {
+                users.fetch_sub(1, Ordering::Relaxed);
+            }
+            is_free
+        }
+
+        #[inline]
+        fn leave(users: &AtomicU32) {
+            users.fetch_sub(1, Ordering::Release);
+        }
+    }
+}
+
+/// The cell. One control thread puts contents in and takes them out; others may [look](Lent::control).
+///
+/// Threads that share the guard of a content that is not `Sync` are refused:
+///
+/// ```compile_fail,E0277
+/// use netvale_mem::lent::Lent;
+/// let lent: Lent<std::cell::Cell<u32>> = Lent::with(Default::default());
+/// let guard = lent.enter().unwrap();
+/// std::thread::scope(|s| {
+///     s.spawn(|| guard.set(guard.get() + 1));
+///     guard.set(guard.get() + 1);
+/// });
+/// ```
+///
+/// So is the control thread's guard:
+///
+/// ```compile_fail,E0277
+/// use netvale_mem::lent::Lent;
+/// let lent: Lent<std::cell::Cell<u32>> = Lent::with(Default::default());
+/// let guard = lent.control().unwrap();
+/// std::thread::scope(|s| s.spawn(|| guard.as_ref().map(|cell| cell.set(1))).join().unwrap());
+/// ```
+///
+/// And a cell that several threads may enter together with such a content:
+///
+/// ```compile_fail,E0277
+/// use netvale_mem::lent::{Lent, Many};
+/// let lent: Lent<std::cell::Cell<u32>, Many> = Lent::with(Default::default());
+/// std::thread::scope(|s| {
+///     s.spawn(|| lent.enter().map(|guard| guard.set(1)).ok());
+/// });
+/// ```
+///
+/// Several workers together may not change it:
+///
+/// ```compile_fail,E0596
+/// use netvale_mem::lent::{Lent, Many};
+/// let lent: Lent<Vec<u32>, Many> = Lent::with(Default::default());
+/// lent.enter().unwrap().push(1);
+/// ```
+///
+/// A content cannot leave the thread it must not leave:
+///
+/// ```compile_fail,E0277
+/// use netvale_mem::lent::Lent;
+/// let lent: Lent<std::rc::Rc<u32>> = Lent::with(Default::default());
+/// std::thread::scope(|s| {
+///     s.spawn(|| lent.take());
+/// });
+/// ```
+#[derive(Debug)]
+pub struct Lent<T, M = One> {
+    /// Workers inside, or [`CONTROL`].
+    users: AtomicU32,
+    /// [`WANTED`], [`RETIRED`].
+    recall: AtomicU32,
+    content: UnsafeCell<Option<T>>,
+    mode: PhantomData<M>,
+}
+
+// SAFETY: `users` lets one thread at a time have a reference to the content; through a shared `Lent` it can be moved to another thread, so it
+// has to be `Send`.
+unsafe impl<T: Send> Sync for Lent<T, One> {}
+// SAFETY: several threads have shared references at a time, so that it has to be `Sync`, too; exclusive ones as above.
+unsafe impl<T: Send + Sync> Sync for Lent<T, Many> {}
+
+impl<T, M: Mode> Default for Lent<T, M> {
+    fn default() -> Self {
+        Self::of(None)
+    }
+}
+
+impl<T, M: Mode> Lent<T, M> {
+    /// One that has something inside.
+    pub fn with(content: T) -> Self {
+        Self::of(Some(content))
+    }
+
+    fn of(content: Option<T>) -> Self {
+        Lent {
+            users: AtomicU32::new(0),
+            recall: AtomicU32::new(0),
+            content: UnsafeCell::new(content),
+            mode: PhantomData,
+        }
+    }
+
+    /// A worker goes in, until the guard is dropped.
+    ///
+    /// # Errors
+    /// [`Away::Busy`] only if the control thread stays inside or wants to get in for longer than [`GLANCE`].
+    #[inline]
+    pub fn enter(&self) -> Result<Guard<'_, T, M>, Away> {
+        match self.step_in() {
+            Err(Away::Busy) => self.wait()?,
+            other => other?,
+        }
+        Ok(Guard { lent: self, content: PhantomData })
+    }
+
+    /// Goes in at once, to something, or not at all.
+    #[inline]
+    fn step_in(&self) -> Result<(), Away> {
+        if !M::enter(&self.users) {
+            return Err(Away::Busy);
+        }
+        if self.recall.load(Ordering::SeqCst) != 0 {
+            return Err(self.turn_back());
+        }
+        // SAFETY: counted in `users`, so that neither the control thread nor, in mode `One`, another worker has a reference; in mode
+        // `Many`, others have shared ones like this.
+        if unsafe { (*self.content.get()).is_none() } {
+            M::leave(&self.users);
+            return Err(Away::Empty);
+        }
+        Ok(())
+    }
+
+    /// Goes out again, as the content is wanted back or retired; drops a retired one.
+    #[cold]
+    fn turn_back(&self) -> Away {
+        if self.recall.load(Ordering::SeqCst) & RETIRED == 0 {
+            M::leave(&self.users);
+            return Away::Busy;
+        }
+        if self.users.compare_exchange(1, CONTROL, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+            drop(Control { lent: self, waited: false, content: PhantomData }.fresh());
+        } else {
+            M::leave(&self.users);
+        }
+        Away::Empty
+    }
+
+    /// Goes in as soon as nobody else is, if that is not too long for the control thread.
+    #[cold]
+    fn wait(&self) -> Result<(), Away> {
+        let mut patience = Patience::of_worker(GLANCE);
+        loop {
+            let (recall, users) = (self.recall.load(Ordering::SeqCst), self.users.load(Ordering::SeqCst));
+            let is_for_control = recall & WANTED != 0 || users & CONTROL != 0;
+            if !is_for_control {
+                match self.step_in() {
+                    Err(Away::Busy) if recall & RETIRED == 0 => {}
+                    Err(Away::Busy) => return Err(Away::Empty),
+                    other => return other,
+                }
+            }
+            if !patience.pause() && is_for_control {
+                return Err(Away::Busy);
+            }
+        }
+    }
+
+    /// The control thread goes in, until the guard is dropped: not for long, as workers wait.
+    ///
+    /// # Errors
+    /// [`InUse`] when workers are inside for longer than [`LIMIT`].
+    #[inline]
+    pub fn control(&self) -> Result<Control<'_, T, M>, InUse> {
+        self.control_within(LIMIT, 0)
+    }
+
+    /// With what is in `recall` when the limit has passed, beside what others have there.
+    #[inline]
+    fn control_within(&self, limit: Duration, then: u32) -> Result<Control<'_, T, M>, InUse> {
+        let waited = !self.is_mine();
+        if waited {
+            self.wait_for_workers(limit, then)?;
+        }
+        let control = Control { lent: self, waited, content: PhantomData };
+        if self.recall.load(Ordering::SeqCst) & RETIRED == 0 { Ok(control) } else { Ok(control.fresh()) }
+    }
+
+    #[inline]
+    fn is_mine(&self) -> bool {
+        self.users.compare_exchange(0, CONTROL, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    #[cold]
+    fn wait_for_workers(&self, limit: Duration, then: u32) -> Result<(), InUse> {
+        // One wait is enough for each content.
+        let is_retired = self.recall.load(Ordering::SeqCst) & RETIRED != 0;
+        let mut patience = Patience::of_control(if is_retired { Duration::ZERO } else { limit });
+        loop {
+            // Again each time: another control thread takes it back when it goes.
+            self.recall.fetch_or(WANTED, Ordering::SeqCst);
+            if self.is_mine() {
+                return Ok(());
+            }
+            if !patience.pause() {
+                self.recall.fetch_or(then, Ordering::SeqCst);
+                self.recall.fetch_and(!WANTED, Ordering::SeqCst);
+                return Err(InUse);
+            }
+        }
+    }
+
+    /// The control thread puts something in, and drops what was there.
+    ///
+    /// # Errors
+    /// As [`Lent::control`].
+    pub fn put(&self, content: T) -> Result<(), InUse> {
+        let old = self.control()?.replace(content);
+        drop(old);
+        Ok(())
+    }
+
+    /// The control thread takes out what is there.
+    ///
+    /// # Errors
+    /// As [`Lent::control`]; then the content is retired.
+    pub fn take(&self) -> Result<Option<T>, InUse> {
+        self.take_within(LIMIT)
+    }
+
+    fn take_within(&self, limit: Duration) -> Result<Option<T>, InUse> {
+        self.control_within(limit, RETIRED).map(|mut control| control.take())
+    }
+
+    /// The control thread waits, or has given up on the content: who stays inside is to leave soon.
+    #[inline]
+    pub fn is_wanted(&self) -> bool {
+        self.recall.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// A worker inside, at the content.
+#[derive(Debug)]
+pub struct Guard<'a, T, M: Mode = One> {
+    lent: &'a Lent<T, M>,
+    /// What it stands for: `Send` and `Sync` only if that is.
+    content: PhantomData<&'a mut T>,
+}
+
+impl<T, M: Mode> Deref for Guard<'_, T, M> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: there is a content, as `step_in` found, and `users` counts this guard: until it is dropped the control thread, who alone
+        // replaces it, stays out, and so do other workers in mode `One`; in mode `Many` they have shared references, too. This one lives
+        // no longer than the guard.
+        unsafe { (*self.lent.content.get()).as_ref().unwrap_unchecked() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T, One> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: there is a content, as `step_in` found, and `users` keeps everybody else out until this guard, which is borrowed
+        // exclusively, is dropped.
+        unsafe { (*self.lent.content.get()).as_mut().unwrap_unchecked() }
+    }
+}
+
+impl<T, M: Mode> Drop for Guard<'_, T, M> {
+    #[inline]
+    fn drop(&mut self) {
+        M::leave(&self.lent.users);
+    }
+}
+
+/// The control thread inside: alone.
+#[derive(Debug)]
+pub struct Control<'a, T, M: Mode = One> {
+    lent: &'a Lent<T, M>,
+    /// It had to wait, and workers turn back for its sake.
+    waited: bool,
+    content: PhantomData<&'a mut Option<T>>,
+}
+
+impl<T, M: Mode> Control<'_, T, M> {
+    /// Without what was retired.
+    #[cold]
+    fn fresh(mut self) -> Self {
+        drop(self.take());
+        self.lent.recall.fetch_and(!RETIRED, Ordering::SeqCst);
+        self
+    }
+}
+
+impl<T, M: Mode> Deref for Control<'_, T, M> {
+    type Target = Option<T>;
+
+    #[inline]
+    fn deref(&self) -> &Option<T> {
+        // SAFETY: `users` is `CONTROL`, which this guard alone set, from when nobody was inside until it is dropped: no other reference.
+        unsafe { &*self.lent.content.get() }
+    }
+}
+
+impl<T, M: Mode> DerefMut for Control<'_, T, M> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Option<T> {
+        // SAFETY: `users` is `CONTROL`, which this guard alone set, from when nobody was inside until it is dropped: no other reference, as
+        // the guard is borrowed exclusively.
+        unsafe { &mut *self.lent.content.get() }
+    }
+}
+
+impl<T, M: Mode> Drop for Control<'_, T, M> {
+    #[inline]
+    fn drop(&mut self) {
+        // Workers of mode `Many` count themselves for a moment even while the control thread is inside.
+        self.lent.users.fetch_sub(CONTROL, Ordering::SeqCst);
+        if self.waited {
+            self.lent.recall.fetch_and(!WANTED, Ordering::SeqCst);
+        }
+    }
+}
+
+/// A worker's own handle to a cell, for staying inside from one call to another: from taking a batch to releasing it.
+///
+/// A reference ends when the worker leaves:
+///
+/// ```compile_fail,E0499
+/// use netvale_mem::lent::{Borrower, Lent};
+/// let mut worker = Borrower::new(std::sync::Arc::new(Lent::with(1)));
+/// let content = worker.enter().unwrap();
+/// worker.leave();
+/// *content = 2;
+/// ```
+#[derive(Debug)]
+pub struct Borrower<T> {
+    lent: Arc<Lent<T>>,
+    inside: bool,
+}
+
+impl<T> Borrower<T> {
+    /// Outside.
+    pub fn new(lent: Arc<Lent<T>>) -> Self {
+        Borrower { lent, inside: false }
+    }
+
+    /// Goes in, and stays until [`Borrower::leave`]; does not wait.
+    ///
+    /// # Errors
+    /// [`Away`].
+    #[inline]
+    pub fn enter(&mut self) -> Result<&mut T, Away> {
+        if !self.inside {
+            self.lent.step_in()?;
+            self.inside = true;
+        }
+        self.content().ok_or(Away::Empty)
+    }
+
+    /// What it is at, if it is inside.
+    #[inline]
+    pub fn content(&mut self) -> Option<&mut T> {
+        // SAFETY: `inside` says that this handle, which is borrowed exclusively, was counted in `users`, which keeps everybody else out
+        // until `leave`; that takes the handle exclusively, so that this reference has ended by then.
+        if self.inside { unsafe { (*self.lent.content.get()).as_mut() } } else { None }
+    }
+
+    /// Goes out. Nothing happens if it is not inside.
+    #[inline]
+    pub fn leave(&mut self) {
+        if std::mem::take(&mut self.inside) {
+            <One as sealed::Mode>::leave(&self.lent.users);
+        }
+    }
+
+    /// Whether it is inside.
+    #[inline]
+    pub fn is_inside(&self) -> bool {
+        self.inside
+    }
+
+    /// Whether it is inside, and to leave soon.
+    #[inline]
+    pub fn is_wanted(&self) -> bool {
+        self.inside && self.lent.is_wanted()
+    }
+
+    /// A look in, by a worker that is not staying.
+    ///
+    /// # Errors
+    /// [`Away::Busy`] also if it is staying.
+    pub fn visit<R>(&mut self, look: impl FnOnce(&mut T) -> R) -> Result<R, Away> {
+        if self.inside { Err(Away::Busy) } else { self.lent.enter().map(|mut content| look(&mut content)) }
+    }
+}
+
+impl<T> Drop for Borrower<T> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}

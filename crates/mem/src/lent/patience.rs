@@ -1,0 +1,70 @@
+//! Waiting for somebody who is at it: looks at first, then letting others have the CPU, up to a limit.
+
+#[cfg(not(loom))]
+use std::time::Instant;
+
+use std::time::Duration;
+
+/// Looks before others may have the CPU; before a control thread sleeps.
+#[cfg(not(loom))]
+const SPINS: u32 = 64;
+#[cfg(not(loom))]
+const YIELDS: u32 = 128;
+/// How long a control thread sleeps at a time.
+#[cfg(not(loom))]
+const NAP: Duration = Duration::from_micros(50);
+
+/// A wait.
+pub(super) struct Patience {
+    looks: u32,
+    #[cfg(not(loom))]
+    sleeps: bool,
+    #[cfg(not(loom))]
+    until: Instant,
+}
+
+#[cfg(not(loom))]
+impl Patience {
+    /// A worker's, which never sleeps.
+    pub(super) fn of_worker(limit: Duration) -> Self {
+        Patience { looks: 0, sleeps: false, until: Instant::now() + limit }
+    }
+
+    /// A control thread's.
+    pub(super) fn of_control(limit: Duration) -> Self {
+        Patience { sleeps: true, ..Self::of_worker(limit) }
+    }
+
+    /// Waits for a moment. Returns whether there is patience left.
+    pub(super) fn pause(&mut self) -> bool {
+        self.looks = self.looks.saturating_add(1);
+        match self.looks {
+            ..SPINS => std::hint::spin_loop(),
+            YIELDS.. if self.sleeps => std::thread::sleep(NAP),
+            // Who is inside may need this very CPU.
+            _ => std::thread::yield_now(),
+        }
+        Instant::now() < self.until
+    }
+}
+
+/// The models have no clock: patience ends after some looks.
+#[cfg(loom)]
+impl Patience {
+    pub(super) fn of_worker(_limit: Duration) -> Self {
+        Patience { looks: 0 }
+    }
+
+    pub(super) fn of_control(limit: Duration) -> Self {
+        Self::of_worker(limit)
+    }
+
+    pub(super) fn pause(&mut self) -> bool {
+        self.looks += 1;
+        // A thread that yields is not run before others that can: limits would never pass.
+        if self.looks > 2 {
+            loom::thread::yield_now();
+        }
+        self.looks < 2
+    }
+}

@@ -1,0 +1,203 @@
+use super::*;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Instant;
+
+/// Long enough that a limit can pass, short enough to wait for it.
+const SHORT: Duration = Duration::from_millis(5);
+
+/// Notes how often one was dropped.
+struct Content(Arc<AtomicU64>);
+
+impl Drop for Content {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Objective: workers find what was put in until it is taken out, and nothing before and after.
+#[test]
+fn put_and_take() {
+    let lent = Lent::<u32>::default();
+    assert_eq!(lent.enter().unwrap_err(), Away::Empty);
+    lent.put(1).unwrap();
+    *lent.enter().unwrap() += 1;
+    lent.control().unwrap().iter_mut().for_each(|n| *n += 1);
+    assert_eq!(lent.take(), Ok(Some(3)));
+    assert_eq!(lent.enter().unwrap_err(), Away::Empty);
+    assert_eq!(lent.take(), Ok(None));
+}
+
+/// Objective: a borrower stays inside from call to call, keeps others out meanwhile, and leaves when it is dropped.
+#[test]
+fn a_borrower_stays() {
+    let lent = Arc::new(Lent::with(1));
+    let (mut one, mut other) = (Borrower::new(Arc::clone(&lent)), Borrower::new(Arc::clone(&lent)));
+    assert_eq!(one.content(), None);
+    *one.enter().unwrap() += 1;
+    assert_eq!((one.enter().copied(), one.content().copied(), one.is_inside()), (Ok(2), Some(2), true));
+    assert_eq!(other.enter(), Err(Away::Busy));
+    assert_eq!(lent.control_within(SHORT, 0).map(|_| ()), Err(InUse));
+    one.leave();
+    assert_eq!((one.content(), other.enter().copied()), (None, Ok(2)));
+    drop(other);
+    assert_eq!(lent.take(), Ok(Some(2)));
+}
+
+/// Objective: a worker waits for the control thread for a moment only, and says that there may be something.
+#[test]
+fn the_control_thread_stays() {
+    let lent = Lent::<u32>::with(1);
+    let control = lent.control().unwrap();
+    assert_eq!(lent.enter().unwrap_err(), Away::Busy);
+    drop(control);
+    assert_eq!(*lent.enter().unwrap(), 1);
+    let lent = Lent::<u32, Many>::with(1);
+    let control = lent.control().unwrap();
+    assert_eq!(lent.enter().unwrap_err(), Away::Busy);
+    drop(control);
+    assert_eq!(*lent.enter().unwrap(), 1);
+}
+
+/// Objective: several workers are inside together in mode `Many`, and the control thread gets in when the last has left.
+#[test]
+fn many() {
+    let lent = Lent::<u32, Many>::with(1);
+    let (one, other) = (lent.enter().unwrap(), lent.enter().unwrap());
+    assert_eq!((*one, *other), (1, 1));
+    drop(one);
+    assert_eq!(lent.control_within(SHORT, 0).map(|_| ()), Err(InUse));
+    assert!(lent.enter().is_ok(), "a look that failed leaves no trace");
+    drop(other);
+    assert_eq!(lent.take(), Ok(Some(1)));
+}
+
+/// Objective: what could not be taken out within the limit is used by nobody who comes later, and dropped by who comes next: a worker.
+#[test]
+fn a_worker_drops_what_is_retired() {
+    let (lent, dropped) = (Arc::new(Lent::<_>::default()), Arc::<AtomicU64>::default());
+    lent.put(Content(Arc::clone(&dropped))).unwrap();
+    let mut worker = Borrower::new(Arc::clone(&lent));
+    worker.enter().unwrap();
+    assert!(lent.take_within(SHORT).is_err() && worker.is_wanted());
+    assert_eq!(dropped.load(Ordering::Relaxed), 0, "a worker is at it");
+    worker.leave();
+    assert_eq!(worker.enter().err(), Some(Away::Empty));
+    assert_eq!(dropped.load(Ordering::Relaxed), 1);
+    lent.put(Content(Arc::clone(&dropped))).unwrap();
+    assert!(worker.enter().is_ok(), "the next one is as good as new");
+}
+
+/// Objective: the same in mode `Many`, and the control thread comes next.
+#[test]
+fn the_control_thread_drops_what_is_retired() {
+    let (lent, dropped) = (Lent::<_, Many>::default(), Arc::<AtomicU64>::default());
+    lent.put(Content(Arc::clone(&dropped))).unwrap();
+    let worker = lent.enter().unwrap();
+    assert!(lent.take_within(SHORT).is_err());
+    assert_eq!(lent.enter().err(), Some(Away::Empty), "while the other one is inside");
+    assert_eq!(lent.take_within(SHORT).err(), Some(InUse));
+    assert_eq!(dropped.load(Ordering::Relaxed), 0);
+    drop(worker);
+    assert!(lent.take().unwrap().is_none());
+    assert_eq!(dropped.load(Ordering::Relaxed), 1);
+    lent.put(Content(Arc::clone(&dropped))).unwrap();
+    assert!(lent.enter().is_ok());
+}
+
+/// A count that two threads must not change together, and whether it is still to be used.
+struct Tally {
+    count: u64,
+    total: Arc<AtomicU64>,
+    gone: Arc<AtomicBool>,
+}
+
+impl Tally {
+    fn work(&mut self) {
+        assert!(!self.gone.load(Ordering::Relaxed), "used after it was taken out");
+        self.count += 1;
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        self.total.fetch_add(self.count, Ordering::Relaxed);
+    }
+}
+
+/// Objective: under full use by workers of both kinds, a content is taken away and put back 10,000 times: no work done on it is lost, nobody
+/// uses it outside, nobody waits for ever, and the control thread never longer than a batch takes (with room for a busy machine).
+#[test]
+fn taken_away_and_put_back() {
+    let rounds = if cfg!(miri) { 50 } else { 10_000 };
+    let (lent, total, stop) = (Arc::new(Lent::<Tally>::default()), Arc::<AtomicU64>::default(), AtomicBool::new(false));
+    let (done, mut longest) = (AtomicU64::new(0), Duration::ZERO);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut worker = Borrower::new(Arc::clone(&lent));
+            while !stop.load(Ordering::Relaxed) {
+                if let Ok(tally) = worker.enter() {
+                    tally.work();
+                    worker.content().into_iter().for_each(Tally::work);
+                    done.fetch_add(2, Ordering::Relaxed);
+                    worker.leave();
+                }
+                std::thread::yield_now();
+            }
+        });
+        s.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                if let Ok(mut tally) = lent.enter() {
+                    tally.work();
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+                std::thread::yield_now();
+            }
+        });
+        for _ in 0..rounds {
+            let gone = Arc::<AtomicBool>::default();
+            let began = Instant::now();
+            lent.put(Tally { count: 0, total: Arc::clone(&total), gone: Arc::clone(&gone) }).unwrap();
+            longest = longest.max(began.elapsed());
+            std::thread::yield_now();
+            let began = Instant::now();
+            let tally = lent.take().unwrap();
+            longest = longest.max(began.elapsed());
+            gone.store(true, Ordering::Relaxed);
+            drop(tally);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(total.load(Ordering::Relaxed), done.load(Ordering::Relaxed));
+    assert!(done.load(Ordering::Relaxed) > 0 && longest < LIMIT, "{longest:?}");
+}
+
+/// Objective: the same where workers are inside together.
+#[test]
+fn taken_away_from_many() {
+    let rounds = if cfg!(miri) { 50 } else { 10_000 };
+    let (lent, stop, done) = (Lent::<_, Many>::default(), AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|s| {
+        for _ in 0..2 {
+            s.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    if let Ok(count) = lent.enter() {
+                        let count: &AtomicU64 = &count;
+                        count.fetch_add(1, Ordering::Relaxed);
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                    std::thread::yield_now();
+                }
+            });
+        }
+        let mut total = 0;
+        for _ in 0..rounds {
+            lent.put(AtomicU64::new(0)).unwrap();
+            std::thread::yield_now();
+            total += lent.take().unwrap().map_or(0, AtomicU64::into_inner);
+        }
+        stop.store(true, Ordering::Relaxed);
+        while total < done.load(Ordering::Relaxed) {
+            unreachable!("work was lost: {total} of {done:?}");
+        }
+    });
+}

@@ -1,0 +1,82 @@
+//! A queue that is wanted back while its frames wait for a lossless receiver.
+
+mod common;
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{Make, attach, bell, frame};
+use netvale_mem::host::HostTx;
+use netvale_mem::lent::LIMIT;
+use netvale_port::ring_in::RingIngress;
+use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters};
+use netvale_switch::{Forwarder, Switch, Work};
+
+/// A ring that its control thread waits for.
+struct Wanted(RingIngress);
+
+impl Ingress for Wanted {
+    fn take(&mut self, batch: &mut Batch) {
+        self.0.take(batch);
+    }
+
+    fn release(&mut self) {
+        self.0.release();
+    }
+
+    fn is_wanted(&self) -> bool {
+        true
+    }
+
+    fn arm(&mut self) -> bool {
+        self.0.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.0.disarm();
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.wake_fd()
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        self.0.counters()
+    }
+}
+
+/// Objective: a receiver that reads now and then, which earns it patience otherwise, does not keep a batch whose queue is wanted back for as
+/// long as the control thread waits: what it has not read by then is dropped by name.
+#[test]
+fn progress_earns_no_patience() {
+    let switch = Switch::new("vale-test");
+    let mut a = attach(&switch, "a", Make { slots: 256, ..Make::default() });
+    let mut b = attach(&switch, "b", Make { slots: 4, lossless: true, ..Make::default() });
+    let host = HostTx::new(a.mem.tx[0].clone(), bell());
+    let ring = RingIngress::new(Arc::clone(&a.mem), host, bell(), 0, Arc::clone(&a.sent));
+    a.forwarder = Forwarder::new(Arc::clone(&switch), a.id, 0, Box::new(Wanted(ring)));
+    let mut work = Work::default();
+    b.send(&frame(255, 2, 0, 60));
+    b.forward(&mut work);
+    let sent = 200;
+    (0..sent).for_each(|i| assert!(a.send(&frame(2, 1, i, 60))));
+    a.tx.sync();
+    a.forwarder.pass(&mut work);
+    assert!(a.forwarder.is_held());
+    let (began, mut read) = (Instant::now(), 0);
+    while a.forwarder.is_held() {
+        // Read all at this pace, they would take four seconds.
+        std::thread::sleep(Duration::from_millis(20));
+        b.rx.sync();
+        b.rx.advance(1);
+        b.rx.sync();
+        read += 1;
+        a.forwarder.pass(&mut work);
+        a.forwarder.pass(&mut work);
+        assert!(began.elapsed() < LIMIT, "held for too long");
+    }
+    let stalled = b.received.counters().drops(DropReason::Stalled);
+    assert_eq!(stalled + read + 3, u64::from(sent), "each is delivered, or dropped by name");
+    assert!(stalled > 0);
+}
