@@ -233,7 +233,8 @@ fn copy_head(look: &mut Look<'_>, packet: &Packet, head: &mut [u8; ROOM]) -> Opt
 }
 
 impl Ingress for E1000Ingress {
-    fn take(&mut self, batch: &mut Batch) {
+    // SAFETY: frames lie in windows that `memory` keeps mapped until `release` or the next `take`, in `heads`, or in a constant.
+    unsafe fn take(&mut self, batch: &mut Batch) {
         let shared = Arc::clone(&self.shared);
         let mut inside = shared.enter();
         let Some(core) = inside.as_mut() else { return };

@@ -94,16 +94,16 @@ pub trait Ingress: Send {
 /// ingress.take(&mut batch);
 /// # }
 /// ```
-pub struct Source {
-    ingress: Box<dyn Ingress>,
+pub struct Source<I: Ingress + ?Sized = dyn Ingress> {
+    ingress: Box<I>,
     /// Frames, as long as some are taken. Otherwise empty, and out of the way: the worker's spare one is warm in its cache.
     batch: Box<Batch>,
     is_taken: bool,
 }
 
-impl Source {
+impl<I: Ingress + ?Sized> Source<I> {
     /// Takes from `ingress`.
-    pub fn new(ingress: Box<dyn Ingress>) -> Source {
+    pub fn new(ingress: Box<I>) -> Self {
         Source { ingress, batch: Box::default(), is_taken: false }
     }
 
@@ -144,8 +144,8 @@ impl Source {
 
     /// The ingress, to look at.
     #[inline]
-    pub fn ingress(&self) -> &dyn Ingress {
-        self.ingress.as_ref()
+    pub fn ingress(&self) -> &I {
+        &self.ingress
     }
 
     /// See [`Ingress::arm`].

@@ -1,7 +1,8 @@
 //! What a switch sees of the world: batches of frames taken from an [`Ingress`] and delivered to an [`Egress`].
 //!
 //! Both traits are narrow and batched: one dynamic call moves up to [`BATCH`] frames. A kind of
-//! port (local application, TAP, capture file, virtqueue, …) is an adapter that implements them; the switch knows nothing else.
+//! port (local application, TAP, capture file, virtqueue, …) is an adapter that implements them; the switch knows nothing else. It reads frames through a
+//! [`Source`], which lends them as long as the ingress keeps them.
 //!
 //! ```text
 //!  Ingress::take ──► Batch (descriptors, checked) ──► switch ──► Egress::deliver (copies once) ──► Ingress::release
@@ -24,6 +25,120 @@
 //! | [`task`] | what a worker does again and again |
 //! | [`trouble`] | how workers report a peer that breaks the rules |
 //! | [`wrap`] | loopback, fault injector, mirror: around any of them |
+//!
+//! # A kind of port
+//!
+//! A queue in memory. Real ports do without its lock and its allocations; all else they do, too.
+//!
+//! ```
+//! use std::collections::VecDeque;
+//! use std::os::fd::{AsFd, BorrowedFd};
+//! use std::sync::atomic::AtomicU32;
+//! use std::sync::{Arc, Mutex};
+//!
+//! use netvale_mem::notify::{self, Doorbell};
+//! use netvale_port::soft::Put;
+//! use netvale_port::{Batch, Egress, Ingress, RingCounters, Scratch, Source};
+//!
+//! struct Sender {
+//!     queue: Mutex<VecDeque<Vec<u8>>>,
+//!     need_kick: AtomicU32,
+//!     doorbell: Doorbell,
+//!     counters: Arc<RingCounters>,
+//! }
+//!
+//! impl Egress for Sender {
+//!     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
+//!         let (mut queue, mut done) = (self.queue.lock().unwrap(), 0);
+//!         for frame in picks.iter().filter_map(|&pick| batch.get(pick.into())) {
+//!             // A checksum, or a segmentation, may be left to do.
+//!             let put = scratch.soften_into(&frame, &self.counters, |bytes| {
+//!                 if queue.len() == 64 {
+//!                     return Put::Full;
+//!                 }
+//!                 queue.push_back(bytes.to_vec());
+//!                 self.counters.passed(1, bytes.len() as u64);
+//!                 Put::Done
+//!             });
+//!             if put == Put::Full {
+//!                 break;
+//!             }
+//!             done += 1;
+//!         }
+//!         if done > 0 && notify::wanted(&self.need_kick) {
+//!             self.doorbell.ring();
+//!         }
+//!         done
+//!     }
+//!
+//!     fn counters(&self) -> &Arc<RingCounters> {
+//!         &self.counters
+//!     }
+//! }
+//!
+//! struct Receiver {
+//!     from: Arc<Sender>,
+//!     taken: Vec<Vec<u8>>,
+//!     counters: Arc<RingCounters>,
+//! }
+//!
+//! impl Ingress for Receiver {
+//!     // SAFETY: frames lie in `taken` until `release`.
+//!     unsafe fn take(&mut self, batch: &mut Batch) {
+//!         while batch.room() > 0 && let Some(frame) = self.from.queue.lock().unwrap().pop_front() {
+//!             // SAFETY: all bytes of a Vec, which stay in place when it is moved, and are neither written nor freed before `release`.
+//!             unsafe { batch.push(frame.as_ptr(), frame.len() as u32) };
+//!             self.taken.push(frame);
+//!         }
+//!         self.counters.passed(batch.len() as u64, batch.bytes());
+//!     }
+//!
+//!     fn release(&mut self) {
+//!         self.taken.clear();
+//!     }
+//!
+//!     fn arm(&mut self) -> bool {
+//!         notify::arm(&self.from.need_kick);
+//!         !self.from.queue.lock().unwrap().is_empty()
+//!     }
+//!
+//!     fn disarm(&mut self) {
+//!         notify::disarm(&self.from.need_kick);
+//!     }
+//!
+//!     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+//!         Some(self.from.doorbell.as_fd())
+//!     }
+//!
+//!     fn woken(&mut self) {
+//!         self.from.doorbell.drain();
+//!     }
+//!
+//!     fn counters(&self) -> &Arc<RingCounters> {
+//!         &self.counters
+//!     }
+//! }
+//!
+//! let (queue, need_kick) = Default::default();
+//! let to = Arc::new(Sender { queue, need_kick, doorbell: Doorbell::new()?, counters: Arc::default() });
+//! let from = Receiver { from: Arc::clone(&to), taken: Vec::new(), counters: Arc::default() };
+//! # let (mut batch, bytes) = (Batch::new(), [7; 60]);
+//! # // SAFETY: the frame outlives the batch.
+//! # unsafe { batch.push(bytes.as_ptr(), 60) };
+//! # assert_eq!(to.deliver(&batch, &[0], &mut Scratch::new()), 1);
+//! // As a switch does it, which sends everything back here.
+//! let (mut source, mut spare, mut scratch) = (Source::new(Box::new(from)), Box::default(), Scratch::new());
+//! let frames = source.take(&mut spare);
+//! assert_eq!(to.deliver(frames, &[0], &mut scratch), 1);
+//! source.release(&mut spare);
+//! # assert!(source.arm(), "it came back");
+//! # source.disarm();
+//! # assert_eq!((to.counters.frames(), source.ingress().counters.frames()), (2, 1));
+//! # let mut got = [0; 60];
+//! # assert_eq!(source.take(&mut spare).get(0).map(|frame| frame.copy_out(0, &mut got)), Some(60));
+//! # assert_eq!(got, bytes);
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 mod ahead;
 pub mod batch;

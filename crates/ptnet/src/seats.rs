@@ -76,14 +76,16 @@ impl SeatIngress {
 }
 
 impl Ingress for SeatIngress {
+    // SAFETY: frames lie where the ring keeps them, which stays in the seat as long as this thread is inside: until `release`.
     #[inline]
-    fn take(&mut self, batch: &mut Batch) {
+    unsafe fn take(&mut self, batch: &mut Batch) {
         if !self.seat.slot.try_enter() {
             return;
         }
         // SAFETY: inside since `try_enter`; the reference ends before `leave`.
         if let Some(ring) = unsafe { self.seat.slot.get() } {
-            ring.take(batch);
+            // SAFETY: the caller's contract; the ring is neither released nor dropped before `release`.
+            unsafe { ring.take(batch) };
             if !batch.is_empty() {
                 self.inside = true;
                 return;

@@ -165,7 +165,8 @@ impl DriverIngress {
 }
 
 impl Ingress for DriverIngress {
-    fn take(&mut self, batch: &mut Batch) {
+    // SAFETY: frames lie in the driver's buffers, which are there as long as this thread is inside: until `release`.
+    unsafe fn take(&mut self, batch: &mut Batch) {
         if self.taken || !self.rings.rx.try_enter() {
             return;
         }

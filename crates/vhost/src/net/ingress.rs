@@ -149,8 +149,9 @@ impl VhostIngress {
 }
 
 impl Ingress for VhostIngress {
+    // SAFETY: frames lie in memory of the guest's, which stays mapped as long as this thread is inside: until `release`.
     #[inline]
-    fn take(&mut self, batch: &mut Batch) {
+    unsafe fn take(&mut self, batch: &mut Batch) {
         debug_assert!(self.taken.is_empty());
         if !self.place.slot.try_enter() {
             return;
