@@ -48,7 +48,6 @@ pub mod server;
 mod sizes;
 pub mod sockets;
 pub mod state;
-pub mod task;
 mod through;
 mod vhosts;
 mod watch;

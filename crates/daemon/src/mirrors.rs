@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,12 +14,11 @@ use netvale_mem::notify::Doorbell;
 use netvale_mem::region::RingSide;
 use netvale_mem::{PortMem, PortShape, Region};
 use netvale_port::ring_in::RingIngress;
-use netvale_port::{BATCH, Batch, DropReason, Egress, Ingress, Scratch};
-use netvale_switch::{Passed, Work};
+use netvale_port::{BATCH, DropReason, Egress, Passed, Source, Task};
+use netvale_switch::Work;
 
 use crate::refusal::Refusal;
 use crate::state::{Placed, State};
-use crate::task::Task;
 
 /// Where copies go, with the names of the monitors.
 type Targets = Vec<(String, Arc<dyn Egress>)>;
@@ -38,9 +36,7 @@ const ALL: [u16; BATCH] = {
 
 /// Hands on what one ring's mover has copied. Nobody kicks it: it looks again and again while somebody watches.
 struct HandOn {
-    ingress: RingIngress,
-    batch: Batch,
-    scratch: Scratch,
+    source: Source<RingIngress>,
     to: Arc<ArcSwap<Targets>>,
     /// Looks without a copy.
     idle: u32,
@@ -51,48 +47,23 @@ const NAP: Duration = Duration::from_micros(50);
 const PATIENT: u32 = 16;
 const DOUBLINGS: u32 = 4;
 
-impl Task for HandOn {
-    fn pass(&mut self, _work: &mut Work) -> Passed {
-        self.batch.clear();
-        self.ingress.take(&mut self.batch);
-        let frames = self.batch.len();
+impl Task<Work> for HandOn {
+    fn pass(&mut self, work: &mut Work) -> Passed {
+        let batch = self.source.take(&mut work.spare);
+        let frames = batch.len();
         for (_, egress) in self.to.load().iter() {
-            let done = egress.deliver(&self.batch, &ALL[..frames], &mut self.scratch);
+            let done = egress.deliver(batch, &ALL[..frames], &mut work.scratch);
             if done < frames {
                 egress.counters().dropped(DropReason::NoRoom, (frames - done) as u64);
             }
         }
-        self.ingress.release();
-        if frames == 0 {
-            self.idle = self.idle.saturating_add(1);
-            return Passed::Idle;
-        }
-        self.idle = 0;
-        Passed::Frames(frames)
-    }
-
-    fn is_held(&self) -> bool {
-        false
+        self.source.release(&mut work.spare);
+        self.idle = if frames == 0 { self.idle.saturating_add(1) } else { 0 };
+        Passed::count(frames)
     }
 
     fn nap(&self) -> Option<Duration> {
         Some(NAP * (1 << (self.idle / PATIENT).min(DOUBLINGS)))
-    }
-
-    fn arm(&mut self) -> bool {
-        false
-    }
-
-    fn disarm(&mut self) {}
-
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn woken(&mut self) {}
-
-    fn is_cheap(&self) -> bool {
-        true
     }
 }
 
@@ -122,7 +93,7 @@ impl Beside {
         host.complete(from);
         host.disarm();
         let ingress = RingIngress::new(Arc::clone(&self.mem), host, Doorbell::new()?, 0, Arc::default());
-        Ok(HandOn { ingress, batch: Batch::new(), scratch: Scratch::new(), to: Arc::clone(&self.to), idle: 0 })
+        Ok(HandOn { source: Source::new(Box::new(ingress)), to: Arc::clone(&self.to), idle: 0 })
     }
 
     fn set(&self, on: bool) {

@@ -34,7 +34,7 @@ use crate::open::{Attachment, Opened, refuse};
 use crate::refusal::Refusal;
 use crate::rings::Bells;
 use crate::state::{COMMON_REGION, Caller, NewPort, PortRecord, State};
-use crate::task::Task;
+use crate::worker::Job;
 
 impl From<NicError> for Refusal {
     fn from(e: NicError) -> Self {
@@ -456,7 +456,7 @@ fn host_rings(port: &mut NicPort, stack: &Arc<Stack>) -> Result<Vec<Counted>, Re
 }
 
 /// A task and what it counts.
-type Counted = (Box<dyn Task>, (Arc<RingCounters>, Arc<KickCounts>));
+type Counted = (Job, (Arc<RingCounters>, Arc<KickCounts>));
 
 /// The name of the port for the stack behind an interface that is the port `name`.
 pub fn host_port(name: &str) -> String {

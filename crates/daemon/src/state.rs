@@ -27,8 +27,7 @@ use crate::persistent::NewIf;
 use crate::pipes::Pipe;
 use crate::refusal::Refusal;
 use crate::rings::Rings;
-use crate::task::Task;
-use crate::worker::{TaskId, Worker};
+use crate::worker::{Job, TaskId, Worker};
 
 /// How long to wait for a worker. One that takes longer serves ports that are worth more.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -305,7 +304,7 @@ impl State {
     }
 
     /// Gives a task to the worker with the fewest.
-    pub(crate) fn place(&mut self, task: Box<dyn Task>) -> Placed {
+    pub(crate) fn place(&mut self, task: Job) -> Placed {
         let load = |w: &Worker| w.stats().ingresses.load(std::sync::atomic::Ordering::Relaxed);
         let worker = (0..self.workers.len()).min_by_key(|&i| load(&self.workers[i])).unwrap_or(0);
         let id = self.next_forwarder;

@@ -9,7 +9,7 @@ use netvale_mem::Region;
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
 use netvale_nic::sizes::entries;
-use netvale_port::RingCounters;
+use netvale_port::{Passed, RingCounters, Task};
 use netvale_portspec::{Base, Flags, PortSpec, Rings};
 use netvale_ptnet::backend::{Backend, Fresh};
 use netvale_ptnet::header::Config;
@@ -18,7 +18,6 @@ use netvale_ptnet::passage::Passage;
 use netvale_ptnet::pipe::PipeBackend;
 use netvale_ptnet::port::PtnetPort;
 use netvale_ptnet::seat::Seat;
-use netvale_switch::{Passed, Work};
 use rustix::io::Errno;
 
 use crate::devices::Device;
@@ -26,47 +25,38 @@ use crate::open::refuse;
 use crate::pipes::{Pipe, end_index};
 use crate::refusal::Refusal;
 use crate::state::{Caller, Kind, Placed, PortRecord, State};
-use crate::task::Task;
 use crate::wires::NicBackend;
+use crate::worker::Job;
 
-impl<P: Passage> Task for Arc<Seat<P>> {
-    fn pass(&mut self, _work: &mut Work) -> Passed {
-        match Seat::pass(self) {
-            0 => Passed::Idle,
-            n => Passed::Frames(n),
-        }
-    }
+/// A passage's seat, on a worker. Whoever is waited for is asked to kick.
+struct Seated<P>(Arc<Seat<P>>);
 
-    fn is_held(&self) -> bool {
-        // Whoever is waited for is asked to kick.
-        false
+impl<W, P: Passage + 'static> Task<W> for Seated<P> {
+    fn pass(&mut self, _work: &mut W) -> Passed {
+        Passed::count(self.0.pass())
     }
 
     fn arm(&mut self) -> bool {
-        Seat::arm(self)
+        self.0.arm()
     }
 
     fn disarm(&mut self) {
-        Seat::disarm(self);
+        self.0.disarm();
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.wake.as_fd())
+        Some(self.0.wake.as_fd())
     }
 
     fn woken(&mut self) {
-        Seat::woken(self);
-    }
-
-    fn is_cheap(&self) -> bool {
-        true
+        self.0.woken();
     }
 }
 
 /// What is passed through, and its seats on workers.
 struct Passing {
     backend: Arc<dyn Backend>,
-    tasks: Vec<Box<dyn Task>>,
+    tasks: Vec<Job>,
     /// Of the guest's tx rings, and of its rx rings.
     counters: [Vec<Arc<RingCounters>>; 2],
 }
@@ -130,7 +120,7 @@ impl State {
         let backend = Arc::new(backend);
         let [out, back] = backend.seats();
         let counters = [vec![Arc::clone(&out.counters)], vec![Arc::clone(&back.counters)]];
-        let tasks: Vec<Box<dyn Task>> = vec![Box::new(Arc::clone(out)), Box::new(Arc::clone(back))];
+        let tasks: Vec<Job> = vec![Box::new(Seated(Arc::clone(out))), Box::new(Seated(Arc::clone(back)))];
         let pipe = Pipe::passed_through(Arc::clone(&backend), end, self.new_region_id(), caller.uid);
         self.pass((full, path), config, Passing { backend, tasks, counters }, o, caller)?;
         self.pipes.insert(key, pipe);
@@ -159,9 +149,9 @@ impl State {
         PtnetPort::check(&config).map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
         let backend = Arc::new(NicBackend::new(nic, entries(shape(&config)))?);
         try_out(&backend, &config)?;
-        let boxed = |task: Box<dyn Task>| task;
-        let tx = backend.tx.iter().map(|seat| boxed(Box::new(Arc::clone(seat))));
-        let tasks = tx.chain(backend.rx.iter().map(|seat| boxed(Box::new(Arc::clone(seat))))).collect();
+        let boxed = |task: Job| task;
+        let tx = backend.tx.iter().map(|seat| boxed(Box::new(Seated(Arc::clone(seat)))));
+        let tasks = tx.chain(backend.rx.iter().map(|seat| boxed(Box::new(Seated(Arc::clone(seat)))))).collect();
         let counters = [
             backend.tx.iter().map(|seat| Arc::clone(&seat.counters)).collect(),
             backend.rx.iter().map(|seat| Arc::clone(&seat.counters)).collect(),

@@ -1,8 +1,10 @@
 //! A worker: a thread that does the tasks it owns, most of them ingresses to forward for.
 //!
 //! It polls while there is work and for a short budget after, then arms all kicks, looks once more, and sleeps in epoll. Polling
-//! costs nothing but time; the first frame after a sleep pays one wake-up.
+//! costs nothing but time; the first frame after a sleep pays one wake-up. Where nobody tells of news (frames wait for a lossless receiver, which does
+//! not kick), it sleeps for a moment, and longer and longer: about as long as has been waited already.
 
+use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -11,13 +13,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use netvale_mem::notify::Doorbell;
-use netvale_switch::{Passed, PortId, Switch, Work};
+use netvale_port::{Passed, Task};
+use netvale_switch::{Forwarder, PortId, Switch, Work};
 use rustix::event::{Timespec, epoll};
-
-use crate::task::Task;
 
 /// Number of a task, unique in the daemon.
 pub type TaskId = u64;
+
+/// What a worker does again and again.
+pub type Job = Box<dyn Task<Work>>;
 
 /// When a worker that finds nothing goes to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +33,7 @@ pub enum Polling {
 }
 
 enum Command {
-    Add(TaskId, Box<dyn Task>),
+    Add(TaskId, Job),
     Remove(TaskId),
     Drain(TaskId, SyncSender<()>),
     KeepAwake(TaskId, bool),
@@ -99,7 +103,7 @@ impl Worker {
     }
 
     /// Hands it a task.
-    pub fn add(&self, id: TaskId, task: Box<dyn Task>) {
+    pub fn add(&self, id: TaskId, task: Job) {
         self.shared.stats.ingresses.fetch_add(1, Ordering::Relaxed);
         self.send(Command::Add(id, task));
     }
@@ -154,12 +158,14 @@ fn pin(cpu: usize) {
 
 struct Entry {
     id: TaskId,
-    task: Box<dyn Task>,
+    task: Job,
     cheap: bool,
     /// The worker is not to sleep while it has it.
     awake: bool,
     /// For an ingress that is not cheap to look at: its descriptor was readable.
     ready: bool,
+    /// Frames of it wait for room: what is behind them is of no interest.
+    held: bool,
 }
 
 struct Loop {
@@ -172,15 +178,9 @@ struct Loop {
     dear: bool,
     /// Whether any ingress keeps it awake.
     awake: bool,
-    /// It has just slept for a while, because a task is never kicked.
-    napped: bool,
+    /// Sleeps for a while, one after the other, that brought nothing.
+    naps: u32,
     clock: Clock,
-}
-
-/// What a round over all ingresses found.
-struct Round {
-    frames: usize,
-    held: bool,
 }
 
 /// How long an idle worker keeps the CPU to itself between two looks.
@@ -191,15 +191,16 @@ const BELL: u64 = u64::MAX;
 const LOOK_EVERY: u32 = 16;
 /// Most frames that are left in a ring: its largest number of slots.
 const MOST_LEFT: usize = 16_384;
-/// How long to sleep while frames wait for a lossless receiver, which does not kick.
+/// How long to sleep while frames wait for a lossless receiver, which does not kick: it doubles with each sleep that brought nothing.
 const HELD_NAP: Duration = Duration::from_micros(50);
+const MOST_HELD_NAP: Duration = Duration::from_millis(1);
 
 impl Loop {
     fn new(shared: Arc<Shared>, polling: Polling) -> std::io::Result<Loop> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, shared.bell.as_fd(), epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         let (entries, work, clock) = (Vec::new(), Work::default(), Clock::new());
-        Ok(Loop { shared, polling, epoll, entries, work, dear: false, awake: false, napped: false, clock })
+        Ok(Loop { shared, polling, epoll, entries, work, dear: false, awake: false, naps: 0, clock })
     }
 
     fn run(mut self) {
@@ -209,61 +210,83 @@ impl Loop {
                 return;
             }
             round_no = round_no.wrapping_add(1);
-            let round = self.round();
-            if round.frames > 0 {
+            if self.round() > 0 {
                 self.clock.busy(&self.shared.stats);
-                self.napped = false;
+                self.naps = 0;
                 if self.dear && round_no.is_multiple_of(LOOK_EVERY) {
                     self.look(Some(Duration::ZERO));
                 }
                 continue;
             }
-            self.idle(round.held);
+            self.idle();
         }
     }
 
-    fn round(&mut self) -> Round {
-        let mut round = Round { frames: 0, held: false };
+    /// Does each task once. Returns frames.
+    fn round(&mut self) -> usize {
+        let mut frames = 0;
         for e in &mut self.entries {
-            if !(e.cheap || e.ready || e.task.is_held()) {
+            if !(e.cheap || e.ready) {
                 continue;
             }
-            match e.task.pass(&mut self.work) {
-                Passed::Frames(n) => round.frames += n,
-                Passed::Held => round.held = true,
+            let passed = e.task.pass(&mut self.work);
+            e.held = passed == Passed::Held;
+            match passed {
+                Passed::Frames(n) => frames += n,
+                Passed::Held => {}
                 Passed::Idle => e.ready = false,
             }
         }
-        round
+        frames
     }
 
     /// Nothing found: look at descriptors, spin on, or sleep.
-    fn idle(&mut self, held: bool) {
+    fn idle(&mut self) {
         if self.dear && self.look(Some(Duration::ZERO)) {
             return;
         }
         let idle_for = self.clock.idle(&self.shared.stats);
         match self.polling {
-            Polling::Spin(budget) if (idle_for >= budget || self.napped) && !self.awake => self.sleep(held),
+            Polling::Spin(budget) if (idle_for >= budget || self.naps > 0) && !self.awake => self.sleep(),
             // Whoever is to bring work may be waiting for this very CPU: let it.
             _ if idle_for > ALONE => std::thread::yield_now(),
             _ => std::hint::spin_loop(),
         }
     }
 
-    fn sleep(&mut self, held: bool) {
-        let news = self.entries.iter_mut().fold(false, |news, e| e.task.arm() | news);
+    fn sleep(&mut self) {
+        let free = self.entries.iter_mut().filter(|e| !e.held);
+        let news = free.fold(false, |news, e| e.task.arm() | news);
         // A command sent before this point rang the bell, which epoll then reports at once.
         if !news {
-            let nap = self.entries.iter().filter_map(|e| e.task.nap()).min();
-            let limit = held.then_some(HELD_NAP).into_iter().chain(nap).min();
+            let nap = self.nap();
             self.clock.before_sleep(&self.shared.stats);
-            // After a nap that brought nothing there is no point in spinning.
-            self.napped = !self.look(limit) && nap.is_some();
+            self.listen_to_held(epoll::EventFlags::empty());
+            let woken = self.look(nap);
+            self.listen_to_held(epoll::EventFlags::IN);
             self.clock.after_sleep(&self.shared.stats);
+            // After a nap that brought nothing there is no point in spinning.
+            self.naps = if woken || nap.is_none() { 0 } else { self.naps.saturating_add(1) };
         }
         for e in &mut self.entries {
             e.task.disarm();
+        }
+    }
+
+    /// For how long to sleep at most.
+    fn nap(&self) -> Option<Duration> {
+        let held = self.entries.iter().any(|e| e.held);
+        let held = held.then(|| (HELD_NAP * (1 << self.naps.min(8))).min(MOST_HELD_NAP));
+        held.into_iter().chain(self.entries.iter().filter_map(|e| e.task.nap())).min()
+    }
+
+    /// Descriptors that stay readable as long as frames wait behind those that are held would let nobody sleep.
+    fn listen_to_held(&self, events: epoll::EventFlags) {
+        for e in self.entries.iter().filter(|e| e.held && !e.cheap) {
+            if let Some(fd) = e.task.wake_fd() {
+                // Fails only for a descriptor that is not waited for.
+                let _ = epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(e.id), events);
+            }
         }
     }
 
@@ -282,7 +305,7 @@ impl Loop {
             } else if let Some(e) = self.entries.iter_mut().find(|e| e.id == id) {
                 e.task.woken();
                 e.ready = true;
-                any = true;
+                any |= !e.held;
             }
         }
         any
@@ -306,8 +329,9 @@ impl Loop {
                     self.entries.iter_mut().filter(|e| e.id == id).for_each(|e| e.awake = on);
                 }
                 Command::Rehome(id, switch, from) => {
-                    if let Some(e) = self.entries.iter_mut().find(|e| e.id == id) {
-                        e.task.rehome(switch, from);
+                    let task = self.entries.iter_mut().find(|e| e.id == id).map(|e| &mut *e.task as &mut dyn Any);
+                    if let Some(forwarder) = task.and_then(|task| task.downcast_mut::<Forwarder>()) {
+                        forwarder.rehome(switch, from);
                     }
                 }
                 Command::Stop => stop = true,
@@ -318,7 +342,7 @@ impl Loop {
         stop
     }
 
-    fn add(&mut self, id: TaskId, mut task: Box<dyn Task>) {
+    fn add(&mut self, id: TaskId, mut task: Job) {
         task.disarm();
         let cheap = task.is_cheap();
         if let Some(fd) = task.wake_fd() {
@@ -327,7 +351,7 @@ impl Loop {
                 tracing::error!("an ingress cannot be waited for: {e}");
             }
         }
-        self.entries.push(Entry { id, task, cheap, awake: false, ready: true });
+        self.entries.push(Entry { id, task, cheap, awake: false, ready: true, held: false });
     }
 
     /// A program that ends may have left frames in its rings: they were sent. No more than rings can hold, as it could go on writing.
@@ -339,6 +363,8 @@ impl Loop {
         {
             frames += n;
         }
+        // It may hold some now.
+        entry.ready = true;
     }
 
     fn remove(&mut self, id: TaskId) {

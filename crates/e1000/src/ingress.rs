@@ -251,7 +251,8 @@ fn copy_head(look: &mut Look<'_>, packet: &Packet, head: &mut [u8; ROOM]) -> Opt
 }
 
 impl Ingress for E1000Ingress {
-    fn take(&mut self, batch: &mut Batch) {
+    // SAFETY: frames lie in windows that `memory` keeps mapped until `release` or the next `take`, in `heads`, or in a constant.
+    unsafe fn take(&mut self, batch: &mut Batch) {
         if self.taken > 0 && !self.give_back() {
             return;
         }

@@ -14,7 +14,7 @@ use netvale_mem::Mapping;
 use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
-use netvale_port::{Batch, Egress, Ingress, Scratch};
+use netvale_port::{Batch, Egress, Scratch, Source};
 use netvale_vfio_user::dma::{Dma, Place};
 
 /// Bytes of the guest's memory, and where it lies in its address space.
@@ -98,6 +98,10 @@ impl Card0 {
 /// EOP, IFCS, RS.
 const WHOLE: u64 = 0b1011 << 24;
 
+fn source(card: &Card0) -> Source<E1000Ingress> {
+    Source::new(Box::new(E1000Ingress::new(Arc::clone(&card.shared))))
+}
+
 fn bytes(batch: &Batch, i: usize) -> Vec<u8> {
     let frame = batch.get(i).unwrap();
     let mut bytes = vec![0; frame.len()];
@@ -110,7 +114,7 @@ fn bytes(batch: &Batch, i: usize) -> Vec<u8> {
 #[test]
 fn sending() {
     let card = Card0::new();
-    let (mut ingress, mut batch) = (E1000Ingress::new(Arc::clone(&card.shared)), Batch::new());
+    let (mut ingress, mut spare) = (source(&card), Box::default());
     card.fill(BUFFERS, 4096);
     card.descriptor(TX, 0, BASE + BUFFERS, 100 | WHOLE);
     card.descriptor(TX, 1, BASE + BUFFERS + 200, 20 | WHOLE);
@@ -118,89 +122,87 @@ fn sending() {
     card.descriptor(TX, 3, BASE + BUFFERS + 1000, 70 | WHOLE);
     card.write(TDT, 3);
     assert!(ingress.arm());
-    ingress.take(&mut batch);
+    let batch = ingress.take(&mut spare);
     assert_eq!(batch.len(), 2, "the third has no end yet");
     let expected = |from: u64, len: u64| (from..from + len).map(|at| card.byte(BUFFERS + at)).collect::<Vec<_>>();
-    assert_eq!(bytes(&batch, 0), expected(0, 100));
-    assert_eq!(bytes(&batch, 1), [expected(200, 20), vec![0; 40]].concat());
+    assert_eq!(bytes(batch, 0), expected(0, 100));
+    assert_eq!(bytes(batch, 1), [expected(200, 20), vec![0; 40]].concat());
     assert_eq!((card.get64(TX + 8) >> 32, card.read(TDH)), (0, 0), "not done before it is delivered");
-    ingress.release();
-    batch.clear();
+    ingress.release(&mut spare);
     assert_eq!((card.get64(TX + 8) >> 32 & 1, card.get64(TX + 24) >> 32 & 1, card.read(TDH)), (1, 1, 2));
     assert_eq!(card.read(ICR) & ICR_TXDW, ICR_TXDW);
-    ingress.take(&mut batch);
+    let batch = ingress.take(&mut spare);
     assert!(batch.is_empty() && !ingress.arm(), "nothing new");
     card.write(TDT, 4);
     assert!(ingress.arm());
-    ingress.take(&mut batch);
-    assert_eq!(bytes(&batch, 0), [expected(300, 50), expected(1000, 70)].concat());
-    ingress.release();
+    let batch = ingress.take(&mut spare);
+    assert_eq!(bytes(batch, 0), [expected(300, 50), expected(1000, 70)].concat());
+    ingress.release(&mut spare);
     assert_eq!(card.read(TDH), 4);
     // Waits for an end; after a reset, a ring with as many descriptors is another one.
-    batch.clear();
     card.descriptor(TX, 4, BASE + BUFFERS, 60);
     card.write(TDT, 5);
-    ingress.take(&mut batch);
+    let batch = ingress.take(&mut spare);
     assert!(batch.is_empty() && !ingress.arm());
     card.up();
     card.descriptor(TX, 0, BASE + BUFFERS, 60 | WHOLE);
     card.write(TDT, 1);
     assert!(ingress.arm());
-    ingress.take(&mut batch);
+    let batch = ingress.take(&mut spare);
     assert_eq!(batch.len(), 1);
-    ingress.release();
+    ingress.release(&mut spare);
 }
 
 /// Objective: a tag is taken out as the driver says it looks, and the frame is as long as a wire wants it.
 #[test]
 fn tags_are_taken_out() {
     let (from, to) = (Card0::new(), Card0::new());
-    let (mut ingress, mut batch) = (E1000Ingress::new(Arc::clone(&from.shared)), Batch::new());
+    let (mut ingress, mut spare) = (source(&from), Box::default());
     let (egress, mut scratch) = (E1000Egress::new(Arc::clone(&to.shared)), Scratch::new());
     from.descriptor(TX, 0, BASE + BUFFERS, 60 | WHOLE);
     from.write(TDT, 1);
-    ingress.take(&mut batch);
+    let batch = ingress.take(&mut spare);
     to.write(VET, 0);
     to.write(CTRL, CTRL_SLU | CTRL_VME);
     to.descriptor(RX, 0, BASE + BUFFERS, 0);
     to.write(RDT, 1);
-    assert_eq!(egress.deliver(&batch, &[0], &mut scratch), 1);
+    assert_eq!(egress.deliver(batch, &[0], &mut scratch), 1);
     // Zeros everywhere: a tag by that Ethertype, and padding in its place.
     assert_eq!((to.get64(RX + 8) & 0xffff, to.get64(RX + 8) >> 32 & 0xf), (60, 0xf));
-    ingress.release();
+    ingress.release(&mut spare);
 }
 
 /// Objective: frames arrive in buffers, several where one is too small, with length and status; without descriptors they are missed, and counted.
 #[test]
 fn receiving() {
     let (from, to) = (Card0::new(), Card0::new());
-    let (mut ingress, mut batch) = (E1000Ingress::new(Arc::clone(&from.shared)), Batch::new());
+    let (mut ingress, mut spare) = (source(&from), Box::default());
     let (egress, mut scratch) = (E1000Egress::new(Arc::clone(&to.shared)), Scratch::new());
     from.fill(BUFFERS, 4096);
     for (i, len) in [60, 1514, 700].into_iter().enumerate() {
         from.descriptor(TX, i as u64, BASE + BUFFERS, len | WHOLE);
     }
     from.write(TDT, 3);
-    ingress.take(&mut batch);
+    let batch = ingress.take(&mut spare);
     assert_eq!(batch.len(), 3);
     // Buffers of 1,024 bytes: 1 + 2 + 1 descriptors, of which one is not there.
     to.write(RCTL, to.read(RCTL) | 1 << 16);
     (0..4).for_each(|i| to.descriptor(RX, i, BASE + BUFFERS + i * 2048, 0));
     to.write(RDT, 3);
-    assert_eq!(egress.deliver(&batch, &[0, 1, 2], &mut scratch), 2);
+    assert_eq!(egress.deliver(batch, &[0, 1, 2], &mut scratch), 2);
     let status = |i: u64| to.get64(RX + i * 16 + 8);
     assert_eq!([0, 1, 2].map(|i| status(i) & 0xffff), [60, 1024, 490]);
     assert_eq!([0, 1, 2].map(|i| status(i) >> 32 & 3), [3, 1, 3], "done, and the end of the packet");
     assert_eq!((status(3), to.read(RDH)), (0, 3));
-    let expected = bytes(&batch, 1);
+    let expected = bytes(batch, 1);
     let got: Vec<u8> = (0..1514).map(|i| to.byte(BUFFERS + 2048 + i / 1024 * 2048 + i % 1024)).collect();
     assert_eq!(got, expected);
     assert_eq!(to.read(ICR) & (ICR_RXT0 | ICR_RXO), ICR_RXT0 | ICR_RXO);
     assert_eq!((to.read(0x4074), to.read(0x4010)), (2, 1));
     to.write(RDT, 4);
-    assert_eq!(egress.deliver(&batch, &[2], &mut scratch), 1);
+    assert_eq!(egress.deliver(batch, &[2], &mut scratch), 1);
     assert_eq!(status(3) & 0xffff, 700);
-    ingress.release();
+    ingress.release(&mut spare);
 }
 
 /// Objective: whatever stands in descriptors and registers, nothing outside of the guest's memory is touched, each look is bounded, and a card that is
@@ -208,12 +210,12 @@ fn receiving() {
 #[test]
 fn nonsense() {
     let (card, peer) = (Card0::new(), Card0::new());
-    let (mut ingress, mut batch) = (E1000Ingress::new(Arc::clone(&card.shared)), Batch::new());
-    let (mut other, mut frames) = (E1000Ingress::new(Arc::clone(&peer.shared)), Batch::new());
+    let (mut ingress, mut spare) = (source(&card), Box::default());
+    let (mut other, mut more) = (source(&peer), Box::default());
     let (egress, mut scratch) = (E1000Egress::new(Arc::clone(&card.shared)), Scratch::new());
     (0..32).for_each(|i| peer.descriptor(TX, i, BASE + BUFFERS + i * 8, (60 + i * 47) | WHOLE));
     peer.write(TDT, 32);
-    other.take(&mut frames);
+    let frames = other.take(&mut more);
     let picks: Vec<u16> = (0..frames.len() as u16).collect();
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut noise = || {
@@ -238,21 +240,20 @@ fn nonsense() {
         if n % 16 == 0 {
             card.up();
         }
-        ingress.take(&mut batch);
+        let batch = ingress.take(&mut spare);
         assert!(batch.len() <= 256 && (0..batch.len()).all(|i| batch.get(i).unwrap().len() < 66_000));
         sent += batch.len();
-        (0..batch.len()).for_each(|i| drop(bytes(&batch, i)));
-        batch.clear();
-        ingress.release();
-        assert!(egress.deliver(&frames, &picks, &mut scratch) <= picks.len());
+        (0..batch.len()).for_each(|i| drop(bytes(batch, i)));
+        ingress.release(&mut spare);
+        assert!(egress.deliver(frames, &picks, &mut scratch) <= picks.len());
     }
     assert!(sent > 1000, "{sent}");
     card.up();
     card.descriptor(TX, 0, BASE + BUFFERS, 64 | WHOLE);
     card.write(TDT, 1);
-    ingress.take(&mut batch);
+    let batch = ingress.take(&mut spare);
     assert_eq!(batch.len(), 1);
-    ingress.release();
+    ingress.release(&mut spare);
 }
 
 impl Card0 {
@@ -281,7 +282,7 @@ impl Card0 {
 #[test]
 fn status_block() {
     let (from, to) = (Card0::new(), Card0::new());
-    let (mut ingress, mut batch) = (E1000Ingress::new(Arc::clone(&from.shared)), Batch::new());
+    let (mut ingress, mut spare) = (source(&from), Box::default());
     let (egress, mut scratch) = (E1000Egress::new(Arc::clone(&to.shared)), Scratch::new());
     from.with_block();
     to.with_block();
@@ -297,24 +298,23 @@ fn status_block() {
     from.descriptor(TX, 1, BASE + BUFFERS + 200, 60 | 0b11 << 24);
     from.set_word(TX_AT.0, 0, 2);
     assert!(ingress.arm());
-    ingress.take(&mut batch);
+    let batch = ingress.take(&mut spare);
     assert_eq!(batch.len(), 2);
     // Room for one; then for both, without a register having been written.
     (0..3).for_each(|i| to.descriptor(RX, i, BASE + BUFFERS + i * 2048, 0));
     to.set_word(RX_AT.0, 0, 1);
-    assert_eq!(egress.deliver(&batch, &[0, 1], &mut scratch), 1);
+    assert_eq!(egress.deliver(batch, &[0, 1], &mut scratch), 1);
     assert_eq!((to.word(RX_AT.1, 1), to.standing() & ICR_RXT0), (1, 0), "nobody wants to know");
     to.set_word(RX_AT.0, 0, 3);
     to.set_word(RX_AT.0, 2, 1);
-    assert_eq!(egress.deliver(&batch, &[1], &mut scratch), 1);
+    assert_eq!(egress.deliver(batch, &[1], &mut scratch), 1);
     assert_eq!((to.word(RX_AT.1, 1), to.standing() & ICR_RXT0), (2, ICR_RXT0));
     assert_eq!((to.get64(RX + 8) >> 32 & 3, to.get64(RX + 24) & 0xffff), (3, 60));
     // By pin causes stand until ICR is read; the block says so.
     assert_eq!(to.words.load((CSB + CAUSES_AT) as usize / 4) & ICR_RXT0, ICR_RXT0);
     to.read(ICR);
     assert_eq!(to.words.load((CSB + CAUSES_AT) as usize / 4), 0);
-    ingress.release();
-    batch.clear();
+    ingress.release(&mut spare);
     assert_eq!((from.word(TX_AT.1, 0), from.standing() & ICR_TXDW), (2, 0));
     // Asleep, it asks for a kick; a driver that wants to know is told.
     assert!(!ingress.arm());
@@ -322,8 +322,8 @@ fn status_block() {
     from.set_word(TX_AT.0, 2, 1);
     from.descriptor(TX, 2, BASE + BUFFERS, 60 | WHOLE);
     from.set_word(TX_AT.0, 0, 3);
-    ingress.take(&mut batch);
-    ingress.release();
+    ingress.take(&mut spare);
+    ingress.release(&mut spare);
     assert_eq!((from.word(TX_AT.1, 0), from.standing() & ICR_TXDW), (3, ICR_TXDW));
 }
 
@@ -335,13 +335,12 @@ fn status_block_by_message() {
     let bell = Doorbell::new().unwrap();
     card.with_block();
     card.with(|core| core.connect(Some(bell.as_fd()), true)).unwrap();
-    let (mut ingress, mut batch) = (E1000Ingress::new(Arc::clone(&card.shared)), Batch::new());
+    let (mut ingress, mut spare) = (source(&card), Box::default());
     let mut send = |i: u64| {
         card.descriptor(TX, i, BASE + BUFFERS, 60 | WHOLE);
         card.set_word(TX_AT.0, 0, i as u32 + 1);
-        ingress.take(&mut batch);
-        ingress.release();
-        batch.clear();
+        ingress.take(&mut spare);
+        ingress.release(&mut spare);
     };
     card.set_word(TX_AT.0, 2, 1);
     for i in 0..3 {
@@ -375,10 +374,10 @@ fn status_blocks_that_are_none() {
         assert_eq!((card.read(CSBAL), card.with(|core| core.paravirt().is_none())), (0, true), "{at:#x}");
     }
     card.with_block();
-    let (mut ingress, mut batch) = (E1000Ingress::new(Arc::clone(&card.shared)), Batch::new());
+    let (mut ingress, mut spare) = (source(&card), Box::default());
     for head in [64, 0x1_0001, 0xffff, u32::MAX] {
         card.set_word(TX_AT.0, 0, head);
-        ingress.take(&mut batch);
+        let batch = ingress.take(&mut spare);
         assert!(batch.is_empty() && !ingress.arm(), "{head:#x}");
     }
     card.up();
@@ -392,7 +391,7 @@ fn status_blocks_that_are_none() {
 #[test]
 fn loopback() {
     let card = Card0::new();
-    let (mut ingress, mut batch) = (E1000Ingress::new(Arc::clone(&card.shared)), Batch::new());
+    let (mut ingress, mut spare) = (source(&card), Box::default());
     let mac = card.read(RCTL) | RCTL_LBM_MAC;
     let phy = |value: u32| (MDIC, 0x0400_0000 | 1 << 21 | value);
     for (k, (on, off)) in [((RCTL, mac), (RCTL, mac & !RCTL_LBM)), (phy(0x4140), phy(0x1140))].into_iter().enumerate() {
@@ -403,7 +402,7 @@ fn loopback() {
         card.fill(BUFFERS, 100);
         card.descriptor(TX, i, BASE + BUFFERS, 100 | WHOLE);
         card.write(TDT, i as u32 + 1);
-        ingress.take(&mut batch);
+        let batch = ingress.take(&mut spare);
         assert!(batch.is_empty() && card.read(TDH) == i as u32 + 1);
         assert_eq!(card.get64(RX + i * 16 + 8) & 0xffff, 100);
         assert!((0..100).all(|at| card.byte(BUFFERS + 4096 + at) == card.byte(BUFFERS + at)));
@@ -411,10 +410,9 @@ fn loopback() {
         card.descriptor(TX, i + 1, BASE + BUFFERS, 100 | WHOLE);
         card.write(TDT, i as u32 + 2);
         card.write(RDT, i as u32 + 2);
-        ingress.take(&mut batch);
+        let batch = ingress.take(&mut spare);
         assert_eq!(batch.len(), 1);
-        batch.clear();
-        ingress.release();
+        ingress.release(&mut spare);
         // The receive ring goes on behind the descriptor that was not used.
         card.write(RDH, i as u32 + 2);
     }

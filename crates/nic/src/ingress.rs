@@ -82,7 +82,8 @@ impl NicIngress {
 }
 
 impl Ingress for NicIngress {
-    fn take(&mut self, batch: &mut Batch) {
+    // SAFETY: frames lie in buffers that the kernel gets back in `release` only, in `memory`.
+    unsafe fn take(&mut self, batch: &mut Batch) {
         let (frames, bytes) = self.fill(batch);
         if !self.taken.is_empty() {
             self.receiver.rx.release();

@@ -19,7 +19,7 @@ use netvale_mem::host::HostTx;
 use netvale_mem::mirror::{Mirror, Moment};
 use netvale_mem::notify::{Doorbell, KickCounts, arm};
 use netvale_port::batch::MAX_FRAGS;
-use netvale_port::{DropReason, RingCounters};
+use netvale_port::{DropReason, Passed, RingCounters, Task};
 use rustix::io::Errno;
 
 use crate::bpf::Diversion;
@@ -117,7 +117,7 @@ impl StackTx {
     }
 
     /// Moves what there is to move. Returns how many slots.
-    pub fn pass(&mut self) -> usize {
+    fn move_slots(&mut self) -> usize {
         let (head, n) = (self.tx.side().csb.head(), self.tx.side().ring.num_slots());
         if self.stuck == Some(head) {
             return 0;
@@ -159,32 +159,32 @@ impl StackTx {
         }
         moved as usize
     }
+}
 
-    /// Whether frames wait for room in the TAP.
-    pub fn is_full(&self) -> bool {
-        self.full
+impl<W> Task<W> for StackTx {
+    fn pass(&mut self, _work: &mut W) -> Passed {
+        match self.move_slots() {
+            0 if self.full => Passed::Held,
+            moved => Passed::count(moved),
+        }
     }
 
-    /// Asks for kicks. Returns whether there is something to do already.
-    pub fn arm(&mut self) -> bool {
+    fn arm(&mut self) -> bool {
         let csb = &self.tx.side().csb;
         arm(csb.kern_need_kick());
         let head = csb.head();
         head != self.tx.hwcur() && self.stuck != Some(head)
     }
 
-    /// No kicks while we look anyway.
-    pub fn disarm(&mut self) {
+    fn disarm(&mut self) {
         self.tx.disarm();
     }
 
-    /// Becomes readable when the program kicks.
-    pub fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.doorbell.as_fd()
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.doorbell.as_fd())
     }
 
-    /// Takes back a wake-up.
-    pub fn woken(&mut self) {
+    fn woken(&mut self) {
         self.doorbell.drain();
     }
 }
@@ -214,28 +214,6 @@ impl StackRx {
         StackRx { end, queue: Arc::clone(queue), wire, counters, mirror, _mem: mem }
     }
 
-    /// Moves what there is to move. Returns how many frames.
-    pub fn pass(&mut self) -> usize {
-        if self.end.released(Some(&self.wire)).is_err() {
-            self.counters.dropped(DropReason::BadHead, 1);
-        }
-        let (mut frames, mut bytes, mut looked, first) = (0, 0, 0, self.end.hwtail());
-        while looked < MOST {
-            match self.read() {
-                Read::Frame(n) => (frames, bytes) = (frames + 1, bytes + n as u64),
-                Read::Lost(why) => self.counters.dropped(why, 1),
-                Read::Nothing => break,
-            }
-            looked += 1;
-        }
-        if frames > 0 {
-            self.mirror.copy(self.end.side(), first, self.end.since(first));
-            self.end.publish();
-            self.counters.passed(frames, bytes);
-        }
-        looked as usize
-    }
-
     /// Reads a frame into as many slots as it takes; one that finds no room is lost, as in a NIC.
     fn read(&mut self) -> Read {
         let ring = &self.end.side().ring;
@@ -263,14 +241,41 @@ impl StackRx {
         Read::Frame(len)
     }
 
-    /// Becomes readable when the stack sends.
-    pub fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.queue.as_fd()
-    }
-
     /// Kicks towards the program.
     pub fn kicks(&self) -> Arc<KickCounts> {
         self.end.kicks()
+    }
+}
+
+impl<W> Task<W> for StackRx {
+    fn pass(&mut self, _work: &mut W) -> Passed {
+        if self.end.released(Some(&self.wire)).is_err() {
+            self.counters.dropped(DropReason::BadHead, 1);
+        }
+        let (mut frames, mut bytes, mut looked, first) = (0, 0, 0, self.end.hwtail());
+        while looked < MOST {
+            match self.read() {
+                Read::Frame(n) => (frames, bytes) = (frames + 1, bytes + n as u64),
+                Read::Lost(why) => self.counters.dropped(why, 1),
+                Read::Nothing => break,
+            }
+            looked += 1;
+        }
+        if frames > 0 {
+            self.mirror.copy(self.end.side(), first, self.end.since(first));
+            self.end.publish();
+            self.counters.passed(frames, bytes);
+        }
+        Passed::count(looked as usize)
+    }
+
+    // No need to arm: the TAP itself wakes a level-triggered sleeper.
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.queue.as_fd())
+    }
+
+    fn is_cheap(&self) -> bool {
+        false
     }
 }
 

@@ -223,7 +223,8 @@ fn read_error(path: &Path, source: ReadError) -> ReplayError {
 }
 
 impl Ingress for PcapIngress {
-    fn take(&mut self, batch: &mut Batch) {
+    // SAFETY: frames lie in `current`'s chunk, which is kept until `release`, and only grows older here.
+    unsafe fn take(&mut self, batch: &mut Batch) {
         self.refill();
         let Some((chunk, next)) = &mut self.current else { return };
         let elapsed = self.began.get_or_insert_with(Instant::now).elapsed();
@@ -235,7 +236,7 @@ impl Ingress for PcapIngress {
             }
             // SAFETY: `data` lies in the buffer of `current`'s chunk.
             // - It stays allocated and in place: a Vec's buffer does not move with it, a chunk never grows, and self keeps the chunk until
-            //   `release`, which the caller makes after it cleared the batch.
+            //   `release`.
             // - Nobody writes it meanwhile: the feeder gets the chunk back in `release` only.
             // - `data.len()` fits u32: a chunk has CHUNK_BYTES bytes.
             if !unsafe { batch.push(data.as_ptr(), data.len() as u32) } {

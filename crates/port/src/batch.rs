@@ -45,7 +45,8 @@ struct Frame {
 
 /// Frames on their way from an ingress to any number of egresses.
 ///
-/// The frames' bytes stay in the ingress's memory until the ingress releases the batch, which it does after delivery.
+/// The frames' bytes stay in the ingress's memory until the ingress releases the batch, which it does after delivery. Who has one can read them:
+/// an ingress's batch is to be had from a [`Source`](crate::Source) only.
 #[derive(Debug)]
 pub struct Batch {
     frames: Vec<Frame>,
@@ -57,6 +58,8 @@ pub struct Batch {
 
 // SAFETY: the pointers are only dereferenced under the contract of `push`, which does not depend on the thread.
 unsafe impl Send for Batch {}
+// SAFETY: as above; through a shared reference memory is only read.
+unsafe impl Sync for Batch {}
 
 impl Default for Batch {
     fn default() -> Self {
@@ -119,8 +122,8 @@ impl Batch {
     /// Adds a frame of one piece. Returns whether it fitted.
     ///
     /// # Safety
-    /// `ptr..ptr+len` must stay readable until the batch is cleared: the ingress keeps the memory mapped and does not release
-    /// the batch before. Other processes may write it meanwhile; its bytes are copied, never referenced.
+    /// `ptr..ptr+len` must stay readable until the batch is cleared or dropped; in [`Ingress::take`](crate::Ingress::take), for as long as that
+    /// promises. Other processes may write it meanwhile; its bytes are copied, never referenced.
     #[inline]
     pub unsafe fn push(&mut self, ptr: *const u8, len: u32) -> bool {
         let fits = self.frames.len() < BATCH;

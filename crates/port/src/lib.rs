@@ -1,7 +1,8 @@
 //! What a switch sees of the world: batches of frames taken from an [`Ingress`] and delivered to an [`Egress`].
 //!
 //! Both traits are narrow and batched: one dynamic call moves up to [`BATCH`] frames. A kind of
-//! port (local application, TAP, capture file, virtqueue, …) is an adapter that implements them; the switch knows nothing else.
+//! port (local application, TAP, capture file, virtqueue, …) is an adapter that implements them; the switch knows nothing else. It reads frames through a
+//! [`Source`], which lends them as long as the ingress keeps them.
 //!
 //! ```text
 //!  Ingress::take ──► Batch (descriptors, checked) ──► switch ──► Egress::deliver (copies once) ──► Ingress::release
@@ -15,12 +16,128 @@
 //! | [`far_end`] | what an egress delivered to a ring, taken for another switch |
 //! | [`gro`] | merging for destinations that have it |
 //! | [`hdr`] | the length of a port's virtio-net header |
+//! | [`ingress`] | where frames come from, and how safe code reads them |
 //! | [`ring_in`] | ingress from a local application's tx ring |
 //! | [`ring_out`] | egress to a local application's rx ring |
 //! | [`soft`] | checksum and segmentation for destinations that lack the offload |
+//! | [`task`] | what a worker does again and again |
 //! | [`trouble`] | how workers report a peer that breaks the rules |
 //! | [`wake`] | what a worker sleeps on for a peer's ring |
 //! | [`wrap`] | loopback, fault injector, mirror: around any of them |
+//!
+//! # A kind of port
+//!
+//! A queue in memory. Real ports do without its lock and its allocations; all else they do, too.
+//!
+//! ```
+//! use std::collections::VecDeque;
+//! use std::os::fd::{AsFd, BorrowedFd};
+//! use std::sync::atomic::AtomicU32;
+//! use std::sync::{Arc, Mutex};
+//!
+//! use netvale_mem::notify::{self, Doorbell};
+//! use netvale_port::soft::Put;
+//! use netvale_port::{Batch, Egress, Ingress, RingCounters, Scratch, Source};
+//!
+//! struct Sender {
+//!     queue: Mutex<VecDeque<Vec<u8>>>,
+//!     need_kick: AtomicU32,
+//!     doorbell: Doorbell,
+//!     counters: Arc<RingCounters>,
+//! }
+//!
+//! impl Egress for Sender {
+//!     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
+//!         let (mut queue, mut done) = (self.queue.lock().unwrap(), 0);
+//!         for frame in picks.iter().filter_map(|&pick| batch.get(pick.into())) {
+//!             // A checksum, or a segmentation, may be left to do.
+//!             let put = scratch.soften_into(&frame, &self.counters, |bytes| {
+//!                 if queue.len() == 64 {
+//!                     return Put::Full;
+//!                 }
+//!                 queue.push_back(bytes.to_vec());
+//!                 self.counters.passed(1, bytes.len() as u64);
+//!                 Put::Done
+//!             });
+//!             if put == Put::Full {
+//!                 break;
+//!             }
+//!             done += 1;
+//!         }
+//!         if done > 0 && notify::wanted(&self.need_kick) {
+//!             self.doorbell.ring();
+//!         }
+//!         done
+//!     }
+//!
+//!     fn counters(&self) -> &Arc<RingCounters> {
+//!         &self.counters
+//!     }
+//! }
+//!
+//! struct Receiver {
+//!     from: Arc<Sender>,
+//!     taken: Vec<Vec<u8>>,
+//!     counters: Arc<RingCounters>,
+//! }
+//!
+//! impl Ingress for Receiver {
+//!     // SAFETY: frames lie in `taken` until `release`.
+//!     unsafe fn take(&mut self, batch: &mut Batch) {
+//!         while batch.room() > 0 && let Some(frame) = self.from.queue.lock().unwrap().pop_front() {
+//!             // SAFETY: all bytes of a Vec, which stay in place when it is moved, and are neither written nor freed before `release`.
+//!             unsafe { batch.push(frame.as_ptr(), frame.len() as u32) };
+//!             self.taken.push(frame);
+//!         }
+//!         self.counters.passed(batch.len() as u64, batch.bytes());
+//!     }
+//!
+//!     fn release(&mut self) {
+//!         self.taken.clear();
+//!     }
+//!
+//!     fn arm(&mut self) -> bool {
+//!         notify::arm(&self.from.need_kick);
+//!         !self.from.queue.lock().unwrap().is_empty()
+//!     }
+//!
+//!     fn disarm(&mut self) {
+//!         notify::disarm(&self.from.need_kick);
+//!     }
+//!
+//!     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+//!         Some(self.from.doorbell.as_fd())
+//!     }
+//!
+//!     fn woken(&mut self) {
+//!         self.from.doorbell.drain();
+//!     }
+//!
+//!     fn counters(&self) -> &Arc<RingCounters> {
+//!         &self.counters
+//!     }
+//! }
+//!
+//! let (queue, need_kick) = Default::default();
+//! let to = Arc::new(Sender { queue, need_kick, doorbell: Doorbell::new()?, counters: Arc::default() });
+//! let from = Receiver { from: Arc::clone(&to), taken: Vec::new(), counters: Arc::default() };
+//! # let (mut batch, bytes) = (Batch::new(), [7; 60]);
+//! # // SAFETY: the frame outlives the batch.
+//! # unsafe { batch.push(bytes.as_ptr(), 60) };
+//! # assert_eq!(to.deliver(&batch, &[0], &mut Scratch::new()), 1);
+//! // As a switch does it, which sends everything back here.
+//! let (mut source, mut spare, mut scratch) = (Source::new(Box::new(from)), Box::default(), Scratch::new());
+//! let frames = source.take(&mut spare);
+//! assert_eq!(to.deliver(frames, &[0], &mut scratch), 1);
+//! source.release(&mut spare);
+//! # assert!(source.arm(), "it came back");
+//! # source.disarm();
+//! # assert_eq!((to.counters.frames(), source.ingress().counters.frames()), (2, 1));
+//! # let mut got = [0; 60];
+//! # assert_eq!(source.take(&mut spare).get(0).map(|frame| frame.copy_out(0, &mut got)), Some(60));
+//! # assert_eq!(got, bytes);
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 mod ahead;
 pub mod batch;
@@ -29,57 +146,24 @@ pub mod drops;
 pub mod far_end;
 pub mod gro;
 pub mod hdr;
+pub mod ingress;
 pub mod ring_in;
 pub mod ring_out;
 pub mod soft;
+pub mod task;
 pub mod trouble;
 pub mod wake;
 pub mod wrap;
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 pub use batch::{BATCH, Batch, FrameRef, MAX_FRAME};
 pub use drops::{DropReason, RingCounters};
 pub use hdr::HdrLen;
-pub use netvale_mem::lease::Lease;
+pub use ingress::{Ingress, Source};
+pub use ring_out::Reservation;
 pub use soft::Scratch;
-
-/// A queue the switch takes frames from. One worker owns it at a time.
-pub trait Ingress: Send {
-    /// Adds the frames that are there to `batch`, as many as fit, each descriptor read once and checked. What cannot be used is
-    /// dropped and counted here. Called only when the batch taken before has been released.
-    fn take(&mut self, batch: &mut Batch);
-
-    /// Everything taken has been delivered: its memory may be reused.
-    fn release(&mut self);
-
-    /// A control thread waits for what was taken to be released, as the queue is to go: it is not to be held for long.
-    fn is_wanted(&self) -> bool {
-        false
-    }
-
-    /// Asks to be woken when frames arrive. Returns whether there are some already: then do not sleep.
-    fn arm(&mut self) -> bool;
-
-    /// No wake-ups while the worker polls.
-    fn disarm(&mut self);
-
-    /// The descriptor that becomes readable on a wake-up.
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
-
-    /// Takes back a pending wake-up after `wake_fd` became readable.
-    fn woken(&mut self) {}
-
-    /// Whether looking for frames is a mere memory access. If not (it is a system call), the worker looks only after
-    /// `wake_fd` became readable.
-    fn is_cheap(&self) -> bool {
-        true
-    }
-
-    /// Its counters: frames taken, drops.
-    fn counters(&self) -> &Arc<RingCounters>;
-}
+pub use task::{Passed, Task};
 
 /// A queue the switch delivers to, from any worker at any time.
 pub trait Egress: Send + Sync {
@@ -88,43 +172,12 @@ pub trait Egress: Send + Sync {
     /// for a reason of their own); the rest found no room and are the caller's to drop or to hold.
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize;
 
-    /// The same in steps, if this egress has them: for a batch that goes to many.
+    /// Makes room for a delivery in steps, of a batch that goes to many. None: this batch is for [`Egress::deliver`].
     #[inline]
-    fn staged(&self) -> Option<&dyn Staged> {
+    fn reserve<'b>(&'b self, _batch: &'b Batch, _picks: &'b [u16]) -> Option<Reservation<'b>> {
         None
     }
 
     /// Its counters: frames delivered, drops.
     fn counters(&self) -> &Arc<RingCounters>;
-}
-
-/// A delivery in steps. A pass takes each step for all destinations of a batch before the next, so that the full fences
-/// ([`netvale_mem::notify::full_fence`]) between them are paid for once a batch, and cache lines that other cores hold are on
-/// their way at the same time.
-pub trait Staged {
-    /// Makes room. Returns how many of `picks` found some, and remembers it in the lease; none: this batch is for
-    /// [`Egress::deliver`].
-    fn reserve(&self, batch: &Batch, picks: &[u16]) -> Option<Reserved>;
-
-    /// Copies the frames that found room. A full fence follows.
-    fn fill(&self, batch: &Batch, picks: &[u16], lease: Lease);
-
-    /// Shows the receiver all that is filled, unless somebody else does. Returns whether to take the next steps. A full fence
-    /// follows.
-    fn publish(&self) -> bool;
-
-    /// Kicks the receiver if it wants it, and lets others publish. A full fence follows.
-    fn kick_and_stop(&self);
-
-    /// Sees to what others filled in between.
-    fn look_after(&self);
-}
-
-/// What a first step came to.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Reserved {
-    /// Room for `count` frames.
-    Room(Lease),
-    /// None at all.
-    Full,
 }

@@ -360,8 +360,9 @@ impl<S: Intake> RingIngress<S> {
 }
 
 impl<S: Intake> Ingress for RingIngress<S> {
+    // SAFETY: frames lie in buffers of slots that go back in `release` only, in a mapping that `tx` keeps alive.
     #[inline]
-    fn take(&mut self, batch: &mut Batch) {
+    unsafe fn take(&mut self, batch: &mut Batch) {
         let head = match self.tx.head() {
             Ok(head) => head,
             Err(_) => {

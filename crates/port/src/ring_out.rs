@@ -10,12 +10,16 @@ use netvale_mem::offsets::OffsetRule;
 use netvale_mem::{PortMem, RingMem};
 use netvale_wire::offload::Offload;
 
+use crate::Egress;
 use crate::ahead::Ahead;
 use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAGS};
 use crate::drops::{DropReason, RingCounters};
 use crate::hdr::HdrLen;
 use crate::soft::{Form, Scratch};
-use crate::{Egress, Reserved, Staged};
+
+mod reservation;
+
+pub use reservation::Reservation;
 
 /// The switch's end of an rx ring. Any number of workers deliver at the same time: each leases slots, copies, completes.
 pub struct RingEgress {
@@ -296,8 +300,9 @@ impl Egress for RingEgress {
     }
 
     #[inline]
-    fn staged(&self) -> Option<&dyn Staged> {
-        Some(self)
+    fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
+        let lease = self.takes_plain(batch).then(|| self.lease(picks.len() as u32, |room| room))?;
+        Some(Reservation::new(self, batch, picks, lease))
     }
 
     fn counters(&self) -> &Arc<RingCounters> {
@@ -315,35 +320,6 @@ impl Egress for SentCopies {
 
     fn counters(&self) -> &Arc<RingCounters> {
         &self.0.counters
-    }
-}
-
-impl Staged for RingEgress {
-    #[inline]
-    fn reserve(&self, batch: &Batch, picks: &[u16]) -> Option<Reserved> {
-        let lease = self.takes_plain(batch).then(|| self.lease(picks.len() as u32, |room| room))?;
-        Some(lease.map_or(Reserved::Full, Reserved::Room))
-    }
-
-    #[inline]
-    fn fill(&self, batch: &Batch, picks: &[u16], lease: Lease) {
-        self.fill_any_plain(batch, picks, &lease, 0);
-        self.rx.end(lease);
-    }
-
-    #[inline]
-    fn publish(&self) -> bool {
-        self.rx.publish()
-    }
-
-    #[inline]
-    fn kick_and_stop(&self) {
-        self.rx.kick_and_stop();
-    }
-
-    #[inline]
-    fn look_after(&self) {
-        self.rx.look_after();
     }
 }
 

@@ -31,10 +31,12 @@ impl SeatIngress {
 }
 
 impl Ingress for SeatIngress {
+    // SAFETY: frames lie where the ring keeps them, which stays in the seat as long as this thread is inside: until `release`.
     #[inline]
-    fn take(&mut self, batch: &mut Batch) {
+    unsafe fn take(&mut self, batch: &mut Batch) {
         let Ok(ring) = self.ring.enter() else { return };
-        ring.take(batch);
+        // SAFETY: the caller's contract; the ring is neither released nor dropped before `release`.
+        unsafe { ring.take(batch) };
         if batch.is_empty() {
             // Nobody releases an empty batch, and what was dropped goes back, too.
             self.release();

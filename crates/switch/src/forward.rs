@@ -1,11 +1,12 @@
 //! Second phase: deliver a classified batch, destination by destination.
 
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use netvale_port::{BATCH, Batch, DropReason, Egress, Ingress, Scratch};
+use netvale_port::{BATCH, Batch, DropReason, Egress, Ingress, Passed, Scratch, Source, Task};
 
 use crate::classify::Groups;
 use crate::table::{Entry, MAX_PORTS, PortId, Switch, Table};
@@ -31,34 +32,25 @@ const IDENTITY: [u16; BATCH] = {
 
 /// What a worker needs to forward, reused from batch to batch. One a thread.
 pub struct Work {
-    batch: Batch,
+    /// What frames are described in that are on their way.
+    pub spare: Box<Batch>,
+    /// Memory to work in.
+    pub scratch: Scratch,
     groups: Box<Groups>,
     picks: [u16; BATCH],
-    scratch: Scratch,
-    open: Vec<Open>,
+    /// Empty between batches; kept for its memory.
+    open: Vec<Open<'static>>,
 }
 
 impl Default for Work {
     fn default() -> Self {
         let (groups, scratch, open) = (Box::default(), Scratch::new(), Vec::with_capacity(MAX_PORTS));
-        Work { batch: Batch::new(), groups, picks: [0; BATCH], scratch, open }
+        Work { spare: Box::default(), scratch, groups, picks: [0; BATCH], open }
     }
 }
 
-/// What a pass did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Passed {
-    /// Nothing was there.
-    Idle,
-    /// This many frames were forwarded (or dropped).
-    Frames(usize),
-    /// A lossless destination is full; its frames wait. Call again.
-    Held,
-}
-
-/// Frames that wait for a lossless destination, with the batch they belong to. Allocated once.
+/// Frames of the batch that wait for a lossless destination. Allocated once.
 struct Held {
-    batch: Batch,
     waiting: Vec<Waiting>,
     /// The lists of `waiting`. Only frames to one port wait, so there are at most as many as the batch has frames.
     picks: Vec<u16>,
@@ -75,12 +67,8 @@ struct Waiting {
 
 impl Held {
     fn new() -> Self {
-        Held {
-            batch: Batch::new(),
-            waiting: Vec::with_capacity(MAX_PORTS),
-            picks: Vec::with_capacity(BATCH),
-            since: Instant::now(),
-        }
+        let (waiting, picks) = (Vec::with_capacity(MAX_PORTS), Vec::with_capacity(BATCH));
+        Held { waiting, picks, since: Instant::now() }
     }
 
     fn hold(&mut self, to: &Arc<Entry>, (ring, egress): Queue<'_>, picks: &[u16]) {
@@ -95,9 +83,9 @@ impl Held {
     }
 
     /// Delivers what there is room for by now; gives up on receivers that stopped reading.
-    fn retry(&mut self, scratch: &mut Scratch) {
+    fn retry(&mut self, batch: &Batch, scratch: &mut Scratch) {
         let impatient = self.since.elapsed() > LOSSLESS_PATIENCE;
-        let Held { batch, waiting, picks: all, .. } = self;
+        let Held { waiting, picks: all, .. } = self;
         waiting.retain_mut(|w| {
             let picks = &all[w.picks.clone()];
             let done = w.egress.deliver(batch, picks, scratch);
@@ -121,29 +109,19 @@ pub struct Forwarder {
     switch: Arc<Switch>,
     from: PortId,
     ring: usize,
-    ingress: Box<dyn Ingress>,
+    source: Source,
     held: Held,
 }
 
 impl Forwarder {
     /// Forwards what `ingress` (ring `ring` of port `from`) brings.
     pub fn new(switch: Arc<Switch>, from: PortId, ring: usize, ingress: Box<dyn Ingress>) -> Self {
-        Forwarder { switch, from, ring, ingress, held: Held::new() }
+        Forwarder { switch, from, ring, source: Source::new(ingress), held: Held::new() }
     }
 
     /// From now on its frames come from port `from` of `switch`. On a switch that has no such port they go nowhere.
     pub fn rehome(&mut self, switch: Arc<Switch>, from: PortId) {
         (self.switch, self.from) = (switch, from);
-    }
-
-    /// The ingress: for arming and waking.
-    pub fn ingress(&mut self) -> &mut dyn Ingress {
-        self.ingress.as_mut()
-    }
-
-    /// The ingress, to look at.
-    pub fn ingress_ref(&self) -> &dyn Ingress {
-        self.ingress.as_ref()
     }
 
     /// Whether frames wait for a lossless destination.
@@ -157,22 +135,19 @@ impl Forwarder {
         if self.is_held() {
             return self.pass_held(work);
         }
-        work.batch.clear();
-        self.ingress.take(&mut work.batch);
-        if work.batch.is_empty() {
+        let frames = self.source.take(&mut work.spare).len();
+        if frames == 0 {
             // Slots whose frames were all dropped go back at once.
-            self.ingress.release();
+            self.source.release(&mut work.spare);
             return Passed::Idle;
         }
-        let frames = work.batch.len();
         self.forward(work);
         if self.is_held() {
-            // The batch waits with its frames; the worker goes on with a fresh one.
-            std::mem::swap(&mut self.held.batch, &mut work.batch);
+            // The batch waits where it is; the worker goes on with another.
             self.held.since = Instant::now();
             return Passed::Held;
         }
-        self.ingress.release();
+        self.source.release(&mut work.spare);
         Passed::Frames(frames)
     }
 
@@ -180,8 +155,9 @@ impl Forwarder {
         let table = self.switch.table();
         // A port detached a moment ago: nobody may hear of it any more.
         let Some(me) = table.get(self.from) else { return };
-        let Work { batch, groups, picks, scratch, .. } = work;
-        groups.classify(batch, self.from, self.switch.fdb(), self.ingress.counters());
+        let Work { groups, picks, scratch, .. } = work;
+        let batch = self.source.frames();
+        groups.classify(batch, self.from, self.switch.fdb(), self.source.ingress().counters());
         for to in me.tx_monitors.iter().filter_map(|monitor| monitor.egress(self.ring)) {
             let _ = deliver_or_drop(to, batch, &IDENTITY[..batch.len()], scratch);
         }
@@ -191,7 +167,7 @@ impl Forwarder {
             return;
         }
         if !groups.floods() {
-            scatter::scatter(&table, self.ring, work, held);
+            scatter::scatter(&table, self.ring, batch, work, held);
             return;
         }
         for to in groups.active().iter().filter_map(|&id| table.get(id)) {
@@ -204,7 +180,8 @@ impl Forwarder {
 
     /// Frames for all: to ring 0 of every port that did not get them along with its own.
     fn flood(&mut self, table: &Table, work: &mut Work) {
-        let Work { batch, groups, picks, scratch, .. } = work;
+        let Work { groups, picks, scratch, .. } = work;
+        let batch = self.source.frames();
         let picks = groups.picks(self.from, false, true, picks);
         let mut reached = false;
         // Holding a sender back for a flood would let one slow receiver stop everybody, unless there is nobody else.
@@ -217,24 +194,50 @@ impl Forwarder {
             deliver(to, 0, batch, picks, may_hold, scratch, &mut self.held);
         }
         if !reached {
-            self.ingress.counters().dropped(DropReason::NoPort, picks.len() as u64);
+            self.source.ingress().counters().dropped(DropReason::NoPort, picks.len() as u64);
         }
     }
 
     /// Tries again to deliver what waits.
     fn pass_held(&mut self, work: &mut Work) -> Passed {
         let before = self.held.frames();
-        self.held.retry(&mut work.scratch);
+        self.held.retry(self.source.frames(), &mut work.scratch);
         let moved = before - self.held.frames();
         // Progress earns patience, but not while somebody waits for the queue that the frames lie in.
-        if moved > 0 && !self.ingress.is_wanted() {
+        if moved > 0 && !self.source.ingress().is_wanted() {
             self.held.since = Instant::now();
         }
         if !self.is_held() {
-            self.ingress.release();
+            self.source.release(&mut work.spare);
             return Passed::Frames(moved);
         }
         if moved > 0 { Passed::Frames(moved) } else { Passed::Held }
+    }
+}
+
+impl Task<Work> for Forwarder {
+    fn pass(&mut self, work: &mut Work) -> Passed {
+        Forwarder::pass(self, work)
+    }
+
+    fn arm(&mut self) -> bool {
+        self.source.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.source.disarm();
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.source.ingress().wake_fd()
+    }
+
+    fn woken(&mut self) {
+        self.source.woken();
+    }
+
+    fn is_cheap(&self) -> bool {
+        self.source.ingress().is_cheap()
     }
 }
 

@@ -9,6 +9,17 @@
 //!
 //! It runs wherever somebody calls [`Forwarder::pass`]: on the daemon's workers, or in a program that embeds the switch, in the
 //! program's own sync. Any number of threads may forward on one switch at the same time, each with its own forwarders.
+//!
+//! Nothing here is unsafe: frames are read through a [`netvale_port::Source`], which the compiler keeps from lending them for too long.
+//!
+//! ```compile_fail
+//! #![forbid(unsafe_code)]
+//! # use netvale_port::{Batch, Ingress};
+//! fn take(ingress: &mut dyn Ingress, batch: &mut Batch) {
+//!     unsafe { ingress.take(batch) }
+//! }
+//! ```
+#![forbid(unsafe_code)]
 
 pub mod classify;
 pub mod fdb;
@@ -16,5 +27,6 @@ pub mod forward;
 pub mod table;
 
 pub use fdb::{Fdb, FdbEntry};
-pub use forward::{Forwarder, Passed, Work};
+pub use forward::{Forwarder, Work};
+pub use netvale_port::{Passed, Task};
 pub use table::{AttachError, MAX_PORTS, MonitorRings, Port, PortId, Switch};

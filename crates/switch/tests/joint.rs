@@ -9,7 +9,7 @@ use netvale_abi::slot::NS_MOREFRAG;
 use netvale_port::far_end::FarEnd;
 use netvale_port::ring_in::RingIngress;
 use netvale_port::{DropReason, Egress};
-use netvale_switch::{Forwarder, Passed, Switch, Work};
+use netvale_switch::{Forwarder, Passed, Switch, Task, Work};
 
 /// What `port` receives enters `switch` as from its port `from`.
 fn over(port: &TestPort, switch: &Arc<Switch>, from: &TestPort) -> Forwarder {
@@ -103,12 +103,12 @@ fn wakes() {
     let ([mut a, _b], sides, [mut there, _back]) = joined();
     let mut work = Work::default();
     let kicks = || sides[0].received.host().kicks().0;
-    assert!(!there.ingress().arm());
+    assert!(!there.arm());
     assert!(a.send(&frame(255, 1, 1, 60)));
     a.forward(&mut work);
     assert_eq!(kicks(), 1);
-    there.ingress().disarm();
-    assert!(there.ingress().arm(), "frames are there");
+    there.disarm();
+    assert!(there.arm(), "frames are there");
     assert_eq!(there.pass(&mut work), Passed::Frames(1));
     assert!(a.send(&frame(255, 1, 2, 60)));
     a.forward(&mut work);

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use common::{Make, TestPort, attach, bell, mac};
 use netvale_abi::slot::NS_MOREFRAG;
-use netvale_mem::host::HostRx;
+use netvale_mem::host::{HostRx, HostTx};
+use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
-use netvale_port::{Batch, DropReason, Egress, Scratch};
+use netvale_port::{DropReason, Egress, Scratch, Source};
 use netvale_switch::{Switch, Work};
 use netvale_wire::vnet::VnetHdr;
 use netvale_wire::{MacAddr, build};
@@ -156,13 +157,15 @@ fn spoilt_under_way() {
     let first = a.tx.slot(0).buf_idx;
     assert!(a.send(&[&header(1000).to_bytes_mrg()[..], &udp(255, 1, 4500)].concat()));
     a.tx.sync();
-    let mut batch = Batch::new();
-    a.forwarder.ingress().take(&mut batch);
+    let host = HostTx::new(a.mem.tx[0].clone(), bell());
+    let ingress = RingIngress::new(Arc::clone(&a.mem), host, bell(), 12, Arc::default());
+    let (mut source, mut spare) = (Source::new(Box::new(ingress)), Box::default());
+    let batch = source.take(&mut spare);
     // No internet protocol any more.
     assert!(a.tx.mem().write(first, 12 + 14, &[0xff; 20]));
     for (port, egress, hdr_len) in [(&with, &uncut.without_uso(), 12), (&plain, &*plain.received, 0)] {
         (0..5).for_each(|i| assert!(port.rx.mem().write(port.rx.slot(i).buf_idx, 0, &[0xaa; 12])));
-        assert_eq!(egress.deliver(&batch, &[0], &mut Scratch::default()), 1);
+        assert_eq!(egress.deliver(batch, &[0], &mut Scratch::default()), 1);
         assert_eq!((egress.counters().frames(), egress.counters().drops(DropReason::BadVnetHeader)), (0, 1));
         assert_eq!(egress.host().hwtail(), 5, "slots there are");
         for i in 0..5 {

@@ -31,7 +31,8 @@ impl TapIngress {
 }
 
 impl Ingress for TapIngress {
-    fn take(&mut self, batch: &mut Batch) {
+    // SAFETY: frames lie in `frames`, which is written here only.
+    unsafe fn take(&mut self, batch: &mut Batch) {
         debug_assert!(!self.taken);
         let mut bytes = 0;
         let before = batch.len();
@@ -40,8 +41,8 @@ impl Ingress for TapIngress {
             let mut iov = [IoSliceMut::new(&mut header), IoSliceMut::new(frame)];
             let Ok(got) = rustix::io::readv(&*self.queue, &mut iov) else { break };
             let Some(len) = got.checked_sub(HDR_LEN) else { break };
-            // SAFETY: `frame` is a heap block of MAX_FRAME >= len bytes that self owns; it is neither moved nor written again before
-            // `release`, which the caller makes after it cleared the batch.
+            // SAFETY: `frame` is a heap block of MAX_FRAME >= len bytes that self owns; it is neither moved nor written again before the next
+            // `take`.
             if !unsafe { batch.push(frame.as_ptr(), len as u32) } {
                 break;
             }

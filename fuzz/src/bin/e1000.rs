@@ -12,7 +12,7 @@ use netvale_e1000::memory::Memory;
 use netvale_e1000::regs::*;
 use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_mem::words::Words;
-use netvale_port::{Batch, Egress, Ingress, Scratch};
+use netvale_port::{Batch, Egress, Scratch, Source};
 use netvale_vfio_user::dma::{Dma, Place};
 
 const SIZE: u64 = 1 << 16;
@@ -84,8 +84,9 @@ fuzz_target!(|data: &[u8]| {
         let with = |f: &mut dyn FnMut(&mut Core)| shared.control(f).unwrap();
         with(&mut |core| core.set_memory(Memory::of(&guest.dma)));
         with(&mut up);
-        let (mut ingress, egress) = (E1000Ingress::new(Arc::clone(&shared)), E1000Egress::new(Arc::clone(&shared)));
-        let (mut batch, mut frames, mut scratch) = (Batch::new(), Batch::new(), Scratch::new());
+        let (ingress, egress) = (E1000Ingress::new(Arc::clone(&shared)), E1000Egress::new(Arc::clone(&shared)));
+        let (mut source, mut spare) = (Source::new(Box::new(ingress)), Box::default());
+        let (mut frames, mut scratch) = (Batch::new(), Scratch::new());
         let frame = [3u8; 1600];
         // SAFETY: the frame outlives the batch.
         [60, 64, 1514, 1600].into_iter().for_each(|len| _ = unsafe { frames.push(frame.as_ptr(), len) });
@@ -96,16 +97,14 @@ fuzz_target!(|data: &[u8]| {
                 assert!(egress.deliver(&frames, &[0, 1, 2, 3], &mut scratch) <= 4);
                 continue;
             }
-            ingress.take(&mut batch);
-            for one in batch.iter() {
+            for one in source.take(&mut spare).iter() {
                 assert!(one.len() >= 60 && one.len() < 66_000);
                 let mut bytes = [0; 66_000];
                 assert_eq!(one.copy_out(0, &mut bytes), one.len());
             }
-            batch.clear();
-            ingress.release();
-            let _ = ingress.arm();
-            ingress.disarm();
+            source.release(&mut spare);
+            let _ = source.arm();
+            source.disarm();
         }
     });
 });

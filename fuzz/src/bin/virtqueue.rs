@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use netvale_mem::notify::Doorbell;
-use netvale_port::{Batch, Egress, Ingress, Scratch};
+use netvale_port::{Egress, Scratch, Source};
 use netvale_vhost::memory::log::DirtyLog;
 use netvale_vhost::memory::{GuestMemory, Hint, RegionSpec};
 use netvale_vhost::net::egress::VhostEgress;
@@ -98,17 +98,16 @@ fuzz_target!(|data: &[u8]| {
             Some(seat)
         };
         let (Some(tx), Some(rx)) = (seat(1), seat(0)) else { return };
-        let mut ingress = VhostIngress::new(tx, rig.trouble.clone(), Arc::default());
+        let ingress = VhostIngress::new(tx, rig.trouble.clone(), Arc::default());
         let egress = VhostEgress::new(rx, rig.trouble.clone(), Arc::default());
-        let mut batch = Batch::new();
+        let (mut source, mut spare) = (Source::new(Box::new(ingress)), Box::default());
         for _ in 0..4 {
-            ingress.take(&mut batch);
+            let batch = source.take(&mut spare);
             let picks: Vec<u16> = (0..batch.len() as u16).collect();
-            egress.deliver(&batch, &picks, &mut rig.scratch);
-            batch.clear();
-            ingress.release();
-            ingress.arm();
-            ingress.disarm();
+            egress.deliver(batch, &picks, &mut rig.scratch);
+            source.release(&mut spare);
+            source.arm();
+            source.disarm();
         }
     });
 });

@@ -11,7 +11,7 @@ use netvale_e1000::driver::Wish as CardWish;
 use netvale_e1000::driver::remote::Guest;
 use netvale_e1000::paravirt::SUBSYSTEM;
 use netvale_e1000::port::{E1000Options, E1000Port};
-use netvale_port::{BATCH, Batch, Egress, Ingress, Scratch};
+use netvale_port::{BATCH, Batch, Egress, Ingress, Scratch, Source};
 use netvale_vhost::driver::frontend::Wish;
 use netvale_vhost::driver::port::VirtioPort;
 use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
@@ -26,9 +26,9 @@ const FRAME_BYTES: u32 = 60;
 /// From an egress at one end to an ingress at the other.
 struct Across {
     egress: Arc<dyn Egress>,
-    ingress: Box<dyn Ingress>,
+    source: Source,
     burst: Batch,
-    got: Batch,
+    spare: Box<Batch>,
     picks: Vec<u16>,
     scratch: Scratch,
     /// The other directions' queues, which have to be looked at for the connection to come up, and what keeps all of it alive.
@@ -45,17 +45,23 @@ impl Across {
             unsafe { burst.push(bytes.as_ptr(), FRAME_BYTES) };
         }
         let picks = (0..batch as u16).collect();
-        Across { egress, ingress, burst, got: Batch::new(), picks, scratch: Scratch::new(), _rest: rest }
+        Across {
+            egress,
+            source: Source::new(ingress),
+            burst,
+            spare: Box::default(),
+            picks,
+            scratch: Scratch::new(),
+            _rest: rest,
+        }
     }
 }
 
 impl Lane for Across {
     fn round(&mut self) -> u64 {
         self.egress.deliver(&self.burst, &self.picks, &mut self.scratch);
-        self.ingress.take(&mut self.got);
-        let frames = self.got.len() as u64;
-        self.got.clear();
-        self.ingress.release();
+        let frames = self.source.take(&mut self.spare).len() as u64;
+        self.source.release(&mut self.spare);
         frames
     }
 }
@@ -92,7 +98,8 @@ pub fn vhost(batch: u32, way: &str) -> Result<Box<dyn Lane>> {
     until("vhost-user", || driver.state().running && device.state().queues == 2)?;
     // The driver posts its buffers with its first look; neither end waits to be woken.
     let mut batch_of = Batch::new();
-    driver_ingress.take(&mut batch_of);
+    // SAFETY: no frame is read.
+    unsafe { driver_ingress.take(&mut batch_of) };
     driver_ingress.release();
     driver_ingress.disarm();
     device_ingress.disarm();

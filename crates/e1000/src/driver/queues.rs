@@ -175,7 +175,8 @@ fn fill(rx: &mut RxRing, batch: &mut Batch, taken: &mut usize, counters: &RingCo
 }
 
 impl Ingress for DriverIngress {
-    fn take(&mut self, batch: &mut Batch) {
+    // SAFETY: frames lie in the driver's buffers, which are there as long as this thread is inside: until `release`.
+    unsafe fn take(&mut self, batch: &mut Batch) {
         let Ok(rx) = self.rx.enter() else { return };
         let (before, mut taken) = ((batch.len(), batch.bytes()), 0);
         if let Err(why) = fill(rx, batch, &mut taken, &self.counters) {

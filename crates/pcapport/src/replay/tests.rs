@@ -1,7 +1,7 @@
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
-use netvale_port::DropReason;
+use netvale_port::{DropReason, Source};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::*;
@@ -23,37 +23,37 @@ fn frame(i: u32) -> Vec<u8> {
     i.to_be_bytes().repeat(15).into_iter().chain(vec![0; i as usize % 7]).collect()
 }
 
-fn open(path: &Path, passes: u64, pace: Pace) -> PcapIngress {
-    PcapIngress::open(path, ReplayOptions { passes, pace }, Arc::default()).unwrap()
+fn open(path: &Path, passes: u64, pace: Pace) -> Source<PcapIngress> {
+    Source::new(Box::new(PcapIngress::open(path, ReplayOptions { passes, pace }, Arc::default()).unwrap()))
 }
 
 /// Does what a worker does with an ingress that is not cheap, until it has finished or brought `most` frames. A wake-up that
 /// is lost shows as one that does not come in time.
-fn drive(ingress: &mut PcapIngress, most: usize, mut each: impl FnMut(&[u8])) -> usize {
-    let (mut batch, mut bytes, mut taken) = (Batch::new(), vec![0; 65_550], 0);
-    while !ingress.status.finished() && taken < most {
-        ingress.take(&mut batch);
+fn drive(source: &mut Source<PcapIngress>, most: usize, mut each: impl FnMut(&[u8])) -> usize {
+    let (mut spare, mut bytes, mut taken) = (Box::default(), vec![0; 65_550], 0);
+    while !source.ingress().status.finished() && taken < most {
+        let batch = source.take(&mut spare);
         let idle = batch.is_empty();
         for f in batch.iter() {
             let n = f.copy_out(0, &mut bytes);
             each(&bytes[..n]);
         }
         taken += batch.len();
-        batch.clear();
-        ingress.release();
-        if idle && !ingress.status.finished() {
-            sleep(ingress);
+        source.release(&mut spare);
+        if idle && !source.ingress().status.finished() {
+            sleep(source);
         }
     }
     taken
 }
 
-fn sleep(ingress: &mut PcapIngress) {
-    assert!(!ingress.arm());
+fn sleep(source: &mut Source<PcapIngress>) {
+    assert!(!source.arm());
     let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
-    let woken = poll(&mut [PollFd::from_borrowed_fd(ingress.wake_fd().unwrap(), PollFlags::IN)], Some(&limit)).unwrap();
+    let woken = poll(&mut [PollFd::from_borrowed_fd(source.ingress().wake_fd().unwrap(), PollFlags::IN)], Some(&limit))
+        .unwrap();
     assert_eq!(woken, 1, "no wake-up in 20 seconds");
-    ingress.woken();
+    source.woken();
 }
 
 /// Objective: more frames than all chunks hold come out once a pass, in order, byte for byte; then it is idle for good.
@@ -61,28 +61,26 @@ fn sleep(ingress: &mut PcapIngress) {
 fn passes_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let path = capture(&dir, 12_000);
-    let mut ingress = open(&path, 2, Pace::Fast);
+    let mut source = open(&path, 2, Pace::Fast);
     let mut n = 0u32;
-    let taken = drive(&mut ingress, usize::MAX, |bytes| {
+    let taken = drive(&mut source, usize::MAX, |bytes| {
         assert_eq!(bytes, frame(n % 12_000));
         n += 1;
     });
     assert_eq!(taken, 24_000);
-    assert_eq!((ingress.status().passes(), ingress.counters().frames()), (2, 24_000));
-    assert!(ingress.status().error().is_none());
-    let mut batch = Batch::new();
-    ingress.take(&mut batch);
-    assert!(batch.is_empty() && !ingress.is_cheap());
+    assert_eq!((source.ingress().status().passes(), source.ingress().counters().frames()), (2, 24_000));
+    assert!(source.ingress().status().error().is_none());
+    assert!(source.take(&mut Box::default()).is_empty() && !source.ingress().is_cheap());
 }
 
 /// Objective: a replay without end goes on past the file's end, and its thread ends with the ingress.
 #[test]
 fn endless() {
     let dir = tempfile::tempdir().unwrap();
-    let mut ingress = open(&capture(&dir, 3), 0, Pace::Fast);
-    assert!(drive(&mut ingress, 10_000, |_| {}) >= 10_000);
-    let alarm = Arc::downgrade(&ingress.alarm);
-    drop(ingress);
+    let mut source = open(&capture(&dir, 3), 0, Pace::Fast);
+    assert!(drive(&mut source, 10_000, |_| {}) >= 10_000);
+    let alarm = Arc::downgrade(&source.ingress().alarm);
+    drop(source);
     let begun = Instant::now();
     while alarm.strong_count() > 0 {
         assert!(begun.elapsed() < Duration::from_secs(20), "the feeder lives on");
@@ -97,9 +95,9 @@ fn paced() {
     let path = capture(&dir, 31);
     let rate = Pace::Rate(NonZeroU64::new(2000).unwrap());
     for pace in [Pace::Recorded(Speed::new(2.0).unwrap()), rate] {
-        let mut ingress = open(&path, 1, pace);
+        let mut source = open(&path, 1, pace);
         let (begun, mut n) = (Instant::now(), 0u32);
-        let taken = drive(&mut ingress, usize::MAX, |_| {
+        let taken = drive(&mut source, usize::MAX, |_| {
             assert!(begun.elapsed() >= Duration::from_micros(500) * n, "{pace:?}: frame {n} came early");
             n += 1;
         });
@@ -114,9 +112,9 @@ fn cut_file() {
     let path = capture(&dir, 10);
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len(file.metadata().unwrap().len() - 5).unwrap();
-    let mut ingress = open(&path, 0, Pace::Fast);
-    assert_eq!(drive(&mut ingress, usize::MAX, |_| {}), 9);
-    assert!(matches!(ingress.status().error(), Some(ReadError::Truncated { frames: 9, .. })));
+    let mut source = open(&path, 0, Pace::Fast);
+    assert_eq!(drive(&mut source, usize::MAX, |_| {}), 9);
+    assert!(matches!(source.ingress().status().error(), Some(ReadError::Truncated { frames: 9, .. })));
 }
 
 /// Objective: frames that no port takes are dropped by name; a file of only such frames, or of none, ends at once even if it
@@ -128,9 +126,9 @@ fn nothing_to_send() {
     let mut writer = Writer::create(&path, Format::Pcap).unwrap();
     writer.write(Duration::ZERO, &vec![0; 70_000]).unwrap();
     writer.finish().unwrap();
-    let mut ingress = open(&path, 0, Pace::Fast);
-    assert_eq!(drive(&mut ingress, usize::MAX, |_| {}), 0);
-    assert_eq!(ingress.counters().drops(DropReason::TooLong), 1);
+    let mut source = open(&path, 0, Pace::Fast);
+    assert_eq!(drive(&mut source, usize::MAX, |_| {}), 0);
+    assert_eq!(source.ingress().counters().drops(DropReason::TooLong), 1);
     Writer::create(&path, Format::Pcap).unwrap().finish().unwrap();
     assert_eq!(drive(&mut open(&path, 0, Pace::Fast), usize::MAX, |_| {}), 0);
 }

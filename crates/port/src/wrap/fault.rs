@@ -164,8 +164,8 @@ impl<I: Ingress> FaultIngress<I> {
                 }
                 count
             };
-            // SAFETY: each piece is readable until `batch` is cleared, which the caller does before it calls `release`:
-            // - a piece of a frame in `brought`: until `brought` is cleared, by the inner ingress's promise; that is in `release`;
+            // SAFETY: each piece is readable for as long as `take` promises:
+            // - a piece of a frame in `brought`: by the inner ingress's promise, which is asked and told when this one is;
             // - a copy: on the heap, kept in `copies` and not written until `release`; its bytes do not move with the Vec.
             unsafe { batch.push_frags(&pieces[..count]) };
             batch.set_offload(frame.offload());
@@ -177,12 +177,11 @@ impl<I: Ingress> FaultIngress<I> {
 }
 
 impl<I: Ingress> Ingress for FaultIngress<I> {
-    fn take(&mut self, batch: &mut Batch) {
-        // So that all of what comes fits.
-        if !batch.is_empty() {
-            return;
-        }
-        self.inner.take(&mut self.brought);
+    // SAFETY: frames lie where the inner ingress keeps them, or in `copies`, until `release`.
+    unsafe fn take(&mut self, batch: &mut Batch) {
+        self.brought.clear();
+        // SAFETY: `brought` is cleared before the inner ingress is asked again, above, or told to release; the caller treats `batch` so.
+        unsafe { self.inner.take(&mut self.brought) };
         self.make_plan();
         self.pass_on(batch);
         self.swallowed = batch.is_empty() && !self.brought.is_empty();
@@ -231,6 +230,7 @@ impl<I: Ingress> Ingress for FaultIngress<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Source;
     use crate::wrap::tests::{deliver, taken};
     use crate::wrap::{LoopbackIngress, loopback};
 
@@ -270,9 +270,7 @@ mod tests {
     fn all_dropped() {
         let (left, mut ingress) = bring(Faults { drop: 1.0, ..Faults::default() }, &frames());
         assert!(left.is_empty() && ingress.arm() && ingress.is_cheap());
-        let mut batch = Batch::new();
-        ingress.take(&mut batch);
-        assert!(batch.is_empty() && !ingress.arm());
+        assert!(taken(&mut ingress).is_empty() && !ingress.arm());
     }
 
     /// Objective: a corrupted frame differs in one bit, and the sender's own copy is left alone.
@@ -308,9 +306,10 @@ mod tests {
     fn pieces() {
         struct Two(Vec<u8>, Arc<RingCounters>);
         impl Ingress for Two {
-            fn take(&mut self, batch: &mut Batch) {
+            // SAFETY: frames lie in a Vec that is neither written nor freed before the ingress is dropped.
+            unsafe fn take(&mut self, batch: &mut Batch) {
                 let p = self.0.as_ptr();
-                // SAFETY: 40 and 20 bytes of a Vec of 60 that lives as long as the test.
+                // SAFETY: 40 and 20 bytes of a Vec of 60.
                 unsafe { batch.push_frags(&[(p, 40), (p.add(40), 20)]) };
                 batch.set_no_learn();
             }
@@ -326,14 +325,11 @@ mod tests {
                 &self.1
             }
         }
-        let mut ingress = FaultIngress::new(Two((0..60).collect(), Arc::default()), Faults::default());
-        let mut batch = Batch::new();
-        ingress.take(&mut batch);
-        let frame = batch.get(0).unwrap();
+        let ingress = FaultIngress::new(Two((0..60).collect(), Arc::default()), Faults::default());
+        let (mut source, mut spare) = (Source::new(Box::new(ingress)), Box::default());
+        let frame = source.take(&mut spare).get(0).unwrap();
         let mut bytes = [0; 60];
         assert_eq!((frame.pieces(), frame.no_learn(), frame.copy_out(0, &mut bytes)), (2, true, 60));
         assert!(bytes.iter().copied().eq(0..60));
-        batch.clear();
-        ingress.release();
     }
 }

@@ -94,7 +94,8 @@ impl LoopbackIngress {
 }
 
 impl Ingress for LoopbackIngress {
-    fn take(&mut self, batch: &mut Batch) {
+    // SAFETY: frames lie in `frames` until `release`.
+    unsafe fn take(&mut self, batch: &mut Batch) {
         let (mut frames, mut bytes) = (0, 0);
         while batch.room() > 0 && self.look() {
             let Some(frame) = self.next.take() else { break };
@@ -103,7 +104,7 @@ impl Ingress for LoopbackIngress {
                 continue;
             };
             // SAFETY: the bytes are private memory of `len` bytes on the heap, which stays in place when the Vec is moved to `frames`,
-            // and is neither written nor freed before `release`, which the caller makes after it cleared the batch.
+            // and is neither written nor freed before `release`.
             unsafe { batch.push(frame.bytes.as_ptr(), len) };
             batch.set_offload(frame.offload);
             if frame.no_learn {
@@ -144,12 +145,14 @@ impl Ingress for LoopbackIngress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wrap::tests::{deliver, taken};
+    use crate::Source;
+    use crate::wrap::tests::{bytes, deliver, taken};
 
     /// Objective: what goes in comes out, in order, with its marks; what does not fit is left to the caller.
     #[test]
     fn through() {
-        let (egress, mut ingress) = loopback(3).unwrap();
+        let (egress, ingress) = loopback(3).unwrap();
+        let mut source = Source::new(Box::new(ingress));
         let frames: Vec<Vec<u8>> = (1..=4u8).map(|i| vec![i; usize::from(i) * 20]).collect();
         let offload = Offload::CsumPartial { start: 14, offset: 2 };
         let marked = |batch: &mut Batch| {
@@ -157,16 +160,15 @@ mod tests {
             batch.set_no_learn();
         };
         assert_eq!(deliver(&egress, &frames, marked), 3);
-        let mut batch = Batch::new();
-        ingress.take(&mut batch);
+        let mut spare = Box::default();
+        let batch = source.take(&mut spare);
         let last = batch.get(2).unwrap();
         assert_eq!((last.offload(), last.no_learn()), (offload, true));
         assert_eq!(batch.get(1).unwrap().offload(), Offload::None);
-        batch.clear();
-        ingress.release();
-        assert_eq!((egress.counters().frames(), ingress.counters().bytes()), (3, 120));
+        source.release(&mut spare);
+        assert_eq!((egress.counters().frames(), source.ingress().counters().bytes()), (3, 120));
         assert_eq!(deliver(&egress, &frames[3..], |_| {}), 1);
-        assert_eq!(taken(&mut ingress), frames[3..]);
+        assert_eq!(bytes(source.take(&mut spare)), frames[3..]);
     }
 
     /// Objective: an armed sleeper is rung once frames come, one that is not armed is left alone; frames that are there already keep it

@@ -20,14 +20,20 @@ pub(crate) fn deliver(egress: &dyn Egress, frames: &[Vec<u8>], mark: impl Fn(&mu
 /// One batch of an ingress, as bytes.
 pub(crate) fn taken(ingress: &mut dyn Ingress) -> Vec<Vec<u8>> {
     let mut batch = Batch::new();
-    ingress.take(&mut batch);
+    // SAFETY: the batch is read before `release`, and ends here.
+    unsafe { ingress.take(&mut batch) };
+    let frames = bytes(&batch);
+    batch.clear();
+    ingress.release();
+    frames
+}
+
+/// The frames of a batch.
+pub(crate) fn bytes(batch: &Batch) -> Vec<Vec<u8>> {
     let frames = batch.iter().map(|f| {
         let mut bytes = vec![0; f.len()];
         f.copy_out(0, &mut bytes);
         bytes
     });
-    let frames = frames.collect();
-    batch.clear();
-    ingress.release();
-    frames
+    frames.collect()
 }

@@ -4,82 +4,68 @@
 //! instruction stands behind a store to it. So all room is made first, then all frames are copied, then all tails are published, then
 //! all flags are looked at, with one fence between two steps.
 
-use std::ops::Range;
+use std::sync::Arc;
 
 use netvale_mem::notify::full_fence;
-use netvale_port::{Lease, Reserved, Staged};
+use netvale_port::{Batch, Reservation};
 
-use super::{Held, Work, deliver, queue_of, settle};
-use crate::table::{PortId, Table};
+use super::{Held, Queue, Work, deliver, queue_of, settle};
+use crate::table::{Entry, Table};
 
 /// A destination on its way through the steps.
-pub(super) struct Open {
-    to: PortId,
-    /// Its frames: a part of the list of all picks.
-    picks: Range<usize>,
-    /// Until it is filled.
-    lease: Option<Lease>,
-    /// How many of its frames found room.
-    done: usize,
-    publishing: bool,
+pub(super) struct Open<'b> {
+    to: &'b Arc<Entry>,
+    queue: Queue<'b>,
+    /// Its frames.
+    picks: &'b [u16],
+    room: Reservation<'b>,
 }
 
-/// Takes a step with each destination.
-#[inline]
-fn each(table: &Table, ring: usize, open: &mut [Open], mut step: impl FnMut(&dyn Staged, &mut Open)) {
-    for one in open {
-        if let Some(staged) = table.get(one.to).and_then(|to| queue_of(to, ring)?.1.staged()) {
-            step(staged, one);
-        }
-    }
+/// The same memory for what borrows from another batch.
+fn recycled<'b>(open: Vec<Open<'_>>) -> Vec<Open<'b>> {
+    // Collected in place: the types differ in their lifetimes only.
+    open.into_iter().filter_map(|_| None).collect()
 }
 
 /// Delivers frames that each go to one port, from ring `ring` of the sender.
-pub(super) fn scatter(table: &Table, ring: usize, work: &mut Work, held: &mut Held) {
-    reserve(table, ring, work, held);
-    let Work { batch, picks, scratch, open, .. } = work;
-    each(table, ring, open, |staged, one| {
-        if let Some(lease) = one.lease.take() {
-            staged.fill(batch, &picks[one.picks.clone()], lease);
-        }
-    });
-    full_fence();
-    each(table, ring, open, |staged, one| one.publishing = staged.publish());
-    full_fence();
-    each(table, ring, open, |staged, one| {
-        if one.publishing {
-            staged.kick_and_stop();
-        }
-    });
-    full_fence();
-    each(table, ring, open, |staged, one| {
-        if one.publishing {
-            staged.look_after();
-        }
-    });
-    for one in open.drain(..) {
-        if let Some((to, queue)) = table.get(one.to).and_then(|to| Some((to, queue_of(to, ring)?))) {
-            settle(to, queue, batch, &picks[one.picks], one.done, true, scratch, held);
-        }
-    }
-}
-
-/// First step: lists of frames, and room for them. Destinations that know no steps are dealt with at once.
-fn reserve(table: &Table, ring: usize, work: &mut Work, held: &mut Held) {
-    let Work { batch, groups, picks, scratch, open } = work;
-    let mut used = 0;
+pub(super) fn scatter(table: &Table, ring: usize, batch: &Batch, work: &mut Work, held: &mut Held) {
+    let Work { groups, picks, scratch, open: kept, .. } = work;
+    let mut open = recycled(std::mem::take(kept));
+    let mut rest = picks.as_mut_slice();
+    // Destinations that know no steps are dealt with at once.
     for to in groups.active().iter().filter_map(|&id| table.get(id)) {
         let Some(queue) = queue_of(to, ring) else { continue };
-        let mine = groups.picks(to.id, true, false, &mut picks[used..]);
-        let range = used..used + mine.len();
-        match queue.1.staged().and_then(|staged| staged.reserve(batch, mine)) {
-            None => deliver(to, ring, batch, mine, true, scratch, held),
-            Some(Reserved::Full) => settle(to, queue, batch, mine, 0, true, scratch, held),
-            Some(Reserved::Room(lease)) => {
-                let done = lease.count as usize;
-                open.push(Open { to: to.id, picks: range.clone(), lease: Some(lease), done, publishing: false });
-            }
+        let count = groups.picks(to.id, true, false, rest).len();
+        let (picks, behind) = rest.split_at_mut(count);
+        rest = behind;
+        match queue.1.reserve(batch, picks) {
+            None => deliver(to, ring, batch, picks, true, scratch, held),
+            Some(room) => open.push(Open { to, queue, picks, room }),
         }
-        used = range.end;
+    }
+    open.iter_mut().for_each(|one| one.room.fill());
+    full_fence();
+    open.iter_mut().for_each(|one| one.room.publish());
+    full_fence();
+    open.iter().for_each(|one| one.room.kick_and_stop());
+    full_fence();
+    open.iter().for_each(|one| one.room.look_after());
+    for one in &open {
+        settle(one.to, one.queue, batch, one.picks, one.room.room(), true, scratch, held);
+    }
+    *kept = recycled(open);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: lists of destinations are allocated once, whatever they borrow from.
+    #[test]
+    fn recycling_keeps_the_memory() {
+        let open: Vec<Open<'static>> = Vec::with_capacity(254);
+        let memory = (open.as_ptr().addr(), open.capacity());
+        let open = recycled(recycled(open));
+        assert_eq!((open.as_ptr().addr(), open.capacity()), memory);
     }
 }

@@ -180,7 +180,8 @@ fn push_bare(s: &Started, used: Used, batch: &mut Batch) -> Result<(), BadDevice
 }
 
 impl Ingress for VirtioIngress {
-    fn take(&mut self, batch: &mut Batch) {
+    // SAFETY: frames lie in the driver's buffers, which are there as long as this thread is inside: until `release`.
+    unsafe fn take(&mut self, batch: &mut Batch) {
         let (intake, Ok(s)) = (&mut self.intake, self.queue.enter()) else { return };
         let before = (batch.len(), batch.bytes());
         intake.look(s, batch);

@@ -157,8 +157,9 @@ impl Intake {
 }
 
 impl Ingress for VhostIngress {
+    // SAFETY: frames lie in memory of the guest's, which stays mapped as long as this thread is inside: until `release`.
     #[inline]
-    fn take(&mut self, batch: &mut Batch) {
+    unsafe fn take(&mut self, batch: &mut Batch) {
         let (intake, Ok(live)) = (&mut self.intake, self.queue.enter()) else { return };
         debug_assert!(intake.taken.is_empty());
         let before = (batch.len(), batch.bytes());

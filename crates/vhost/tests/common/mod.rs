@@ -34,7 +34,8 @@ impl End {
 /// Takes what is there, hands each frame with its offload to `f`, and gives it back.
 pub fn take(end: &mut End, mut f: impl FnMut((Vec<u8>, Offload))) -> usize {
     let mut batch = Batch::new();
-    end.ingress.take(&mut batch);
+    // SAFETY: the batch is read before `release`, and ends here.
+    unsafe { end.ingress.take(&mut batch) };
     for frame in batch.iter() {
         let mut bytes = vec![0; frame.len()];
         assert_eq!(frame.copy_out(0, &mut bytes), frame.len());

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use netvale_e1000::driver::Wish;
 use netvale_e1000::driver::remote::Guest;
-use netvale_port::{Batch, Egress, Ingress, Scratch};
+use netvale_port::{Batch, Egress, Scratch, Source};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{BenchError, Result};
@@ -48,10 +48,11 @@ fn guest(path: &str, wish: Wish) -> Result<Guest> {
 fn guests_role(context: &Context) -> Result<()> {
     let task: Task = context.arguments()?;
     let wish = Wish { csb: task.csb, combine: task.combine, ..Wish::default() };
-    let (from, mut to) = (guest(&task.paths[0], wish)?, guest(&task.paths[1], wish)?);
+    let (from, to) = (guest(&task.paths[0], wish)?, guest(&task.paths[1], wish)?);
     context.ready()?;
     let (there, back) = (frame(2, 1, task.frame_bytes), frame(1, 2, 60));
-    let (mut burst, mut hello, mut got) = (Batch::new(), Batch::new(), Batch::new());
+    let (mut burst, mut hello) = (Batch::new(), Batch::new());
+    let (mut source, mut spare) = (Source::new(Box::new(to.ingress)), Box::default());
     // SAFETY: the frames outlive the batches: this function does not end.
     unsafe {
         (0..task.burst).for_each(|_| _ = burst.push(there.as_ptr(), task.frame_bytes));
@@ -64,10 +65,8 @@ fn guests_role(context: &Context) -> Result<()> {
     to.egress.deliver(&hello, &picks[..1], &mut scratch);
     loop {
         from.egress.deliver(&burst, &picks[..task.burst as usize], &mut scratch);
-        to.ingress.take(&mut got);
-        total += got.len() as u64;
-        got.clear();
-        to.ingress.release();
+        total += source.take(&mut spare).len() as u64;
+        source.release(&mut spare);
         frames.store(total, Ordering::Relaxed);
         writes.store(from.remote.writes(), Ordering::Relaxed);
     }

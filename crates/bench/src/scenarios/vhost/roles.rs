@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use netvale_port::{Batch, Egress, Ingress, Scratch};
+use netvale_port::{Batch, Egress, Scratch, Source};
 use netvale_vhost::driver::port::VirtioPort;
 use netvale_vhost::port::{Mode, Queues, VhostOptions, VhostPort};
 use serde::{Deserialize, Serialize};
@@ -111,12 +111,12 @@ fn failed(why: &dyn std::fmt::Display) -> BenchError {
 
 struct Port {
     egress: Arc<dyn Egress>,
-    ingress: Box<dyn Ingress>,
+    source: Source,
 }
 
 impl Port {
     fn first((egress, mut ingress): Queues) -> Option<Port> {
-        Some(Port { egress: egress.into_iter().next()?, ingress: ingress.pop()? })
+        Some(Port { egress: egress.into_iter().next()?, source: Source::new(ingress.pop()?) })
     }
 }
 
@@ -124,7 +124,7 @@ impl Port {
 struct Bench<'a> {
     counter: &'a AtomicU64,
     total: u64,
-    batch: Batch,
+    spare: Box<Batch>,
     scratch: Scratch,
     picks: Vec<u16>,
     /// A burst of generated frames.
@@ -141,7 +141,7 @@ fn work(context: &Context, task: &Task, mut ports: Vec<Port>) -> Result<()> {
     let mut bench = Bench {
         counter: context.counters.counter(FRAMES),
         total: 0,
-        batch: Batch::new(),
+        spare: Box::default(),
         scratch: Scratch::new(),
         picks: (0..netvale_port::BATCH as u16).collect(),
         burst,
@@ -176,10 +176,9 @@ impl Bench<'_> {
     }
 
     fn receive(&mut self, port: &mut Port) {
-        port.ingress.take(&mut self.batch);
-        self.count(self.batch.len());
-        self.batch.clear();
-        port.ingress.release();
+        let n = port.source.take(&mut self.spare).len();
+        self.count(n);
+        port.source.release(&mut self.spare);
     }
 
     fn send(&mut self, port: &Port) {
@@ -197,24 +196,23 @@ impl Bench<'_> {
     }
 
     fn echo(&mut self, port: &mut Port, change: fn(*mut u8)) {
-        port.ingress.take(&mut self.batch);
-        self.pass_on(&port.egress, change);
-        self.batch.clear();
-        port.ingress.release();
+        let frames = port.source.take(&mut self.spare);
+        self.pass_on(&port.egress, frames, change);
+        port.source.release(&mut self.spare);
     }
 
-    fn pass_on(&mut self, egress: &Arc<dyn Egress>, change: fn(*mut u8)) {
-        if self.batch.is_empty() {
+    fn pass_on(&mut self, egress: &Arc<dyn Egress>, frames: &Batch, change: fn(*mut u8)) {
+        if frames.is_empty() {
             return;
         }
-        for frame in self.batch.iter() {
+        for frame in frames.iter() {
             let (at, len) = frame.piece(0).raw();
             if len >= ADDRESSES {
                 change(at.cast_mut());
             }
         }
-        let n = self.batch.len();
-        egress.deliver(&self.batch, &self.picks[..n], &mut self.scratch);
+        let n = frames.len();
+        egress.deliver(frames, &self.picks[..n], &mut self.scratch);
         self.count(n);
     }
 

@@ -1,0 +1,170 @@
+//! Where frames come from, and how safe code reads them.
+#![allow(unsafe_code)]
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use crate::batch::Batch;
+use crate::drops::RingCounters;
+
+/// A queue the switch takes frames from. One worker owns it at a time; it reads frames through a [`Source`].
+pub trait Ingress: Send {
+    /// Adds the frames that are there to `batch`, which is empty: as many as fit, each descriptor read once and checked. What cannot be used is
+    /// dropped and counted here. Called only when the batch taken before has been released.
+    ///
+    /// # Safety
+    /// Frames stay in memory that the ingress keeps for them until it is told to [`release`](Ingress::release) them, is asked again, or is
+    /// dropped: the caller reads none of them after that.
+    unsafe fn take(&mut self, batch: &mut Batch);
+
+    /// Everything taken has been delivered: its memory may be reused.
+    fn release(&mut self);
+
+    /// A control thread waits for what was taken to be released, as the queue is to go: it is not to be held for long.
+    fn is_wanted(&self) -> bool {
+        false
+    }
+
+    /// Asks to be woken when frames arrive. Returns whether there are some already: then do not sleep.
+    fn arm(&mut self) -> bool;
+
+    /// No wake-ups while the worker polls.
+    fn disarm(&mut self);
+
+    /// The descriptor that becomes readable on a wake-up.
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Takes back a pending wake-up after `wake_fd` became readable.
+    fn woken(&mut self) {}
+
+    /// Whether looking for frames is a mere memory access. If not (it is a system call), the worker looks only after
+    /// `wake_fd` became readable.
+    fn is_cheap(&self) -> bool {
+        true
+    }
+
+    /// Its counters: frames taken, drops.
+    fn counters(&self) -> &Arc<RingCounters>;
+}
+
+/// An ingress together with the batch taken from it. Safe code reads frames here, and only as long as the ingress keeps them:
+///
+/// ```
+/// # use netvale_port::{Batch, Scratch, Source, wrap};
+/// # let (_, ingress) = wrap::loopback(1)?;
+/// let (mut source, mut spare) = (Source::new(Box::new(ingress)), Box::new(Batch::new()));
+/// let bytes: usize = source.take(&mut spare).iter().map(|frame| frame.len()).sum();
+/// source.release(&mut spare);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// not once they have been released,
+///
+/// ```compile_fail,E0499
+/// # use netvale_port::{Batch, Source};
+/// # fn example(mut source: Source, mut spare: Box<Batch>) {
+/// let frames = source.take(&mut spare);
+/// source.release(&mut spare);
+/// frames.len();
+/// # }
+/// ```
+///
+/// nor when others are taken,
+///
+/// ```compile_fail,E0499
+/// # use netvale_port::{Batch, Source};
+/// # fn example(mut source: Source, mut spare: Box<Batch>) {
+/// let first = source.take(&mut spare);
+/// let second = source.take(&mut spare);
+/// first.len();
+/// # }
+/// ```
+///
+/// nor when the ingress is gone,
+///
+/// ```compile_fail,E0505
+/// # use netvale_port::{Batch, Source};
+/// # fn example(mut source: Source, mut spare: Box<Batch>) {
+/// let frames = source.take(&mut spare);
+/// drop(source);
+/// frames.len();
+/// # }
+/// ```
+///
+/// and nobody else's batch is filled.
+///
+/// ```compile_fail,E0133
+/// # use netvale_port::{Batch, Ingress};
+/// # fn example(mut ingress: Box<dyn Ingress>, mut batch: Batch) {
+/// ingress.take(&mut batch);
+/// # }
+/// ```
+pub struct Source<I: Ingress + ?Sized = dyn Ingress> {
+    ingress: Box<I>,
+    /// Frames, as long as some are taken. Otherwise empty, and out of the way: the worker's spare one is warm in its cache.
+    batch: Box<Batch>,
+    is_taken: bool,
+}
+
+impl<I: Ingress + ?Sized> Source<I> {
+    /// Takes from `ingress`.
+    pub fn new(ingress: Box<I>) -> Self {
+        Source { ingress, batch: Box::default(), is_taken: false }
+    }
+
+    /// Takes the frames that are there, until `release`. The batch they are described in is `spare`, for which another one is left.
+    #[inline]
+    pub fn take(&mut self, spare: &mut Box<Batch>) -> &Batch {
+        if self.is_taken {
+            self.end();
+        }
+        debug_assert!(spare.is_empty());
+        std::mem::swap(&mut self.batch, spare);
+        self.is_taken = true;
+        // SAFETY: only this value reads `batch` (`frames`), which lends it for no longer than it is itself left alone, and
+        // clears it before it releases, takes more, or gives it away; it lets nobody else do that to the ingress.
+        unsafe { self.ingress.take(&mut self.batch) };
+        &self.batch
+    }
+
+    /// The frames taken.
+    #[inline]
+    pub fn frames(&self) -> &Batch {
+        &self.batch
+    }
+
+    /// All frames have been delivered. `spare` gets the batch back.
+    #[inline]
+    pub fn release(&mut self, spare: &mut Box<Batch>) {
+        self.end();
+        std::mem::swap(&mut self.batch, spare);
+    }
+
+    #[inline]
+    fn end(&mut self) {
+        self.batch.clear();
+        self.ingress.release();
+        self.is_taken = false;
+    }
+
+    /// The ingress, to look at.
+    #[inline]
+    pub fn ingress(&self) -> &I {
+        &self.ingress
+    }
+
+    /// See [`Ingress::arm`].
+    pub fn arm(&mut self) -> bool {
+        self.ingress.arm()
+    }
+
+    /// See [`Ingress::disarm`].
+    pub fn disarm(&mut self) {
+        self.ingress.disarm();
+    }
+
+    /// See [`Ingress::woken`].
+    pub fn woken(&mut self) {
+        self.ingress.woken();
+    }
+}
