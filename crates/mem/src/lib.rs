@@ -39,6 +39,7 @@
 //! | [`host`] | the host's side: intake of a tx ring, leases on an rx ring |
 //! | [`lease`] | several producers on one rx ring |
 //! | [`calls`] | threads inside a system call that a peer could hold |
+//! | [`fault`] | why a peer loses its port |
 //! | [`pipe`] | zero-copy move from one end's tx ring to the other end's rx ring |
 //! | [`mirror`] | copies of frames that pass without the daemon, for those who watch |
 //! | [`relay`] | the same by a host on the way, for an end that knows nothing of pipes |
@@ -55,6 +56,7 @@ pub mod calls;
 pub mod copy;
 #[cfg(not(loom))]
 pub mod csb;
+pub mod fault;
 #[cfg(not(loom))]
 pub mod host;
 #[cfg(not(loom))]

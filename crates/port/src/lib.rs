@@ -10,32 +10,32 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`batch`] | the frames on their way |
-//! | [`door`] | a socket at which virtual machines knock |
 //! | [`drops`] | counters and the names of drops |
 //! | [`ear`] | what a worker sleeps on for the sake of a guest's ring |
 //! | [`far_end`] | what an egress delivered to a ring, taken for another switch |
 //! | [`gro`] | merging for destinations that have it |
 //! | [`hdr`] | the length of a port's virtio-net header |
+//! | [`listener`] | a listening socket that serves one peer at a time |
 //! | [`ring_in`] | ingress from a local application's tx ring |
 //! | [`ring_out`] | egress to a local application's rx ring |
+//! | [`service`] | a thread that serves a port's peers, one after another |
 //! | [`slot`] | a cell that one thread is in at a time |
 //! | [`soft`] | checksum and segmentation for destinations that lack the offload |
-//! | [`trouble`] | how workers report a peer that breaks the rules |
 //! | [`wrap`] | loopback, fault injector, mirror: around any of them |
 
 mod ahead;
 pub mod batch;
-pub mod door;
 pub mod drops;
 pub mod ear;
 pub mod far_end;
 pub mod gro;
 pub mod hdr;
+pub mod listener;
 pub mod ring_in;
 pub mod ring_out;
+pub mod service;
 pub mod slot;
 pub mod soft;
-pub mod trouble;
 pub mod wrap;
 
 use std::os::fd::BorrowedFd;

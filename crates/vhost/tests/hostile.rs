@@ -63,7 +63,7 @@ fn bad_messages() {
     }
     let (driver, queues) = VirtioPort::new(rig.path.clone(), Wish::default()).unwrap();
     let mut driver_end = End::first(queues);
-    until("both run", || driver.state().running && rig.device.state().queues == 2);
+    until("both run", || driver.state().now.running && rig.device.state().now.queues == 2);
     take(&mut driver_end, |_| ());
     let frames = vec![(frame(60, 1), Offload::None); 100];
     assert!(cross(&driver_end, &mut rig.end, &frames, 8) == frames);
@@ -114,7 +114,7 @@ fn bad_rings() {
         raw.memory(&[whole()], vec![memory.try_clone().unwrap()]);
         act(&memory);
         raw.start(1, 0x1000);
-        until("the queue runs", || rig.device.state().queues == 1);
+        until("the queue runs", || rig.device.state().now.queues == 1);
         if says.contains("cut short") {
             ftruncate(&memory, 0).unwrap();
         }

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use netvale_mem::copy::copy_bytes;
+use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_port::batch::BATCH;
 use netvale_port::slot::Slot;
@@ -17,8 +18,6 @@ use super::rx::RxRing;
 use super::tx::TxRing;
 use crate::regs::ICR_LSC;
 
-/// What workers report.
-pub type Trouble = netvale_port::trouble::Trouble<BadCard>;
 /// Shortest frame on a wire, without CRC. A card may pad, but an emulated one that does not would send our buffer's last frame.
 const SHORTEST: usize = 60;
 
@@ -34,14 +33,14 @@ pub struct Rings {
 /// What is sent.
 pub struct DriverEgress {
     rings: Arc<Rings>,
-    trouble: Trouble,
+    fault: Fault,
     counters: Arc<RingCounters>,
 }
 
 impl DriverEgress {
     /// Of those rings.
-    pub fn new(rings: Arc<Rings>, trouble: Trouble) -> Self {
-        DriverEgress { rings, trouble, counters: Arc::default() }
+    pub fn new(rings: Arc<Rings>, fault: Fault) -> Self {
+        DriverEgress { rings, fault, counters: Arc::default() }
     }
 
     fn deliver_to(
@@ -108,7 +107,7 @@ impl Egress for DriverEgress {
             return picks.len();
         };
         self.deliver_to(tx, batch, picks, scratch).unwrap_or_else(|why| {
-            self.trouble.report(why);
+            self.fault.report(why);
             *inside = None;
             picks.len()
         })
@@ -122,7 +121,7 @@ impl Egress for DriverEgress {
 /// What is received.
 pub struct DriverIngress {
     rings: Arc<Rings>,
-    trouble: Trouble,
+    fault: Fault,
     /// Rung by the card.
     call: Doorbell,
     /// Rung when the link changes.
@@ -134,8 +133,8 @@ pub struct DriverIngress {
 
 impl DriverIngress {
     /// `call` is what the card rings; `link` is rung when it says that its link changed.
-    pub fn new(rings: Arc<Rings>, trouble: Trouble, call: Doorbell, link: Arc<Doorbell>) -> Self {
-        DriverIngress { rings, trouble, call, link, taken: false, counters: Arc::default() }
+    pub fn new(rings: Arc<Rings>, fault: Fault, call: Doorbell, link: Arc<Doorbell>) -> Self {
+        DriverIngress { rings, fault, call, link, taken: false, counters: Arc::default() }
     }
 
     fn fill(&mut self, rx: &mut RxRing, batch: &mut Batch) -> Result<(), BadCard> {
@@ -158,7 +157,7 @@ impl DriverIngress {
         if let Some(tx) = self.rings.tx.enter().as_mut() {
             match tx.reclaim() {
                 Ok(()) => tx.publish(),
-                Err(why) => self.trouble.report(why),
+                Err(why) => self.fault.report(why),
             }
         }
     }
@@ -175,7 +174,7 @@ impl Ingress for DriverIngress {
         if let Some(rx) = unsafe { rings.rx.get() }
             && let Err(why) = self.fill(rx, batch)
         {
-            self.trouble.report(why);
+            self.fault.report(why);
         }
         self.counters.passed((batch.len() - before.0) as u64, batch.bytes() - before.1);
         if !self.taken {

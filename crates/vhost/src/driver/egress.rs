@@ -12,7 +12,7 @@ use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
 use super::BadDevice;
 use super::frontend::Started;
 use super::ram::BUF;
-use crate::driver::port::{DriverSlot, Trouble};
+use crate::driver::port::DriverSlot;
 
 /// Frames whose buffers are fetched together.
 const GROUP: usize = 32;
@@ -20,14 +20,13 @@ const GROUP: usize = 32;
 /// The transmit queue.
 pub struct VirtioEgress {
     slot: Arc<DriverSlot>,
-    trouble: Trouble,
     counters: Arc<RingCounters>,
 }
 
 impl VirtioEgress {
     /// Sends on the queue in `slot`.
-    pub fn new(slot: Arc<DriverSlot>, trouble: Trouble, counters: Arc<RingCounters>) -> Self {
-        VirtioEgress { slot, trouble, counters }
+    pub fn new(slot: Arc<DriverSlot>, counters: Arc<RingCounters>) -> Self {
+        VirtioEgress { slot, counters }
     }
 
     fn deliver_to(
@@ -169,8 +168,9 @@ impl Egress for VirtioEgress {
             return picks.len();
         };
         self.deliver_to(s, batch, picks, scratch).unwrap_or_else(|why| {
-            self.trouble.report(why);
-            *inside = None;
+            if let Some(s) = inside.take() {
+                s.fault.report(why);
+            }
             picks.len()
         })
     }

@@ -1,18 +1,18 @@
 //! What the device sends us: the receive queue as an ingress. Frames stay in the buffers they came in.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use netvale_mem::copy::{copy_bytes, prefetch_read};
-use netvale_mem::notify::Doorbell;
 use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
+use netvale_port::ear::Ear;
 use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 
 use super::frontend::Started;
 use super::ram::BUF;
 use super::{BadDevice, RUN, Used};
-use crate::driver::port::{DriverSlot, Trouble};
+use crate::driver::port::DriverSlot;
 
 /// Buffers that are posted together: the line with the index is fetched once for all of them.
 const REFILL: usize = 64;
@@ -20,18 +20,17 @@ const REFILL: usize = 64;
 /// The receive queue.
 pub struct VirtioIngress {
     slot: Arc<DriverSlot>,
-    trouble: Trouble,
-    /// Rung by the device.
-    call: Doorbell,
+    /// Hears the device.
+    ear: Arc<Ear>,
     /// Buffers of the batch taken last. While there are any, this thread is inside the slot.
     taken: Vec<u16>,
     counters: Arc<RingCounters>,
 }
 
 impl VirtioIngress {
-    /// `call` is what the device rings.
-    pub fn new(slot: Arc<DriverSlot>, trouble: Trouble, call: Doorbell, counters: Arc<RingCounters>) -> Self {
-        VirtioIngress { slot, trouble, call, taken: Vec::with_capacity(2 * BATCH), counters }
+    /// `ear` hears what the device rings.
+    pub fn new(slot: Arc<DriverSlot>, ear: Arc<Ear>, counters: Arc<RingCounters>) -> Self {
+        VirtioIngress { slot, ear, taken: Vec::with_capacity(2 * BATCH), counters }
     }
 
     /// Posts all free buffers.
@@ -50,7 +49,7 @@ impl VirtioIngress {
             Self::refill(s);
         }
         if let Err(why) = self.fill(s, batch) {
-            self.trouble.report(why);
+            s.fault.report(why);
         }
     }
 
@@ -223,11 +222,11 @@ impl Ingress for VirtioIngress {
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.call.as_fd())
+        Some(self.ear.fd())
     }
 
     fn woken(&mut self) {
-        self.call.drain();
+        self.ear.heard();
     }
 
     fn counters(&self) -> &Arc<RingCounters> {

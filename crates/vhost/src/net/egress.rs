@@ -9,7 +9,7 @@ use netvale_port::batch::Batch;
 use netvale_port::soft::{Form, header_bytes};
 use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
 
-use crate::net::live::{Live, Place, Trouble};
+use crate::net::live::{Live, Place};
 use crate::queue::{Broken, Chain, Piece};
 
 /// Most buffers a frame is spread over.
@@ -22,7 +22,6 @@ const GROUP: usize = 32;
 /// A receive queue.
 pub struct VhostEgress {
     place: Arc<Place>,
-    trouble: Trouble,
     counters: Arc<RingCounters>,
 }
 
@@ -43,8 +42,8 @@ struct Tally {
 
 impl VhostEgress {
     /// Delivers to the queue in `place`.
-    pub fn new(place: Arc<Place>, trouble: Trouble, counters: Arc<RingCounters>) -> Self {
-        VhostEgress { place, trouble, counters }
+    pub fn new(place: Arc<Place>, counters: Arc<RingCounters>) -> Self {
+        VhostEgress { place, counters }
     }
 
     fn deliver_to(&self, live: &mut Live, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
@@ -52,13 +51,13 @@ impl VhostEgress {
         let done = match self.deliver_all(live, batch, picks, scratch, &mut tally) {
             (done, None) => done,
             (done, Some(why)) => {
-                self.trouble.report(live, why);
+                live.report(why);
                 done
             }
         };
         live.publish(&self.place.counts);
         if live.is_damaged() {
-            self.trouble.report(live, Broken::MemoryGone);
+            live.report(Broken::MemoryGone);
         }
         self.counters.passed(tally.frames, tally.bytes);
         done
@@ -296,7 +295,7 @@ impl Egress for VhostEgress {
     #[inline]
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let mut inside = self.place.slot.enter();
-        match inside.as_mut().filter(|l| l.enabled && l.broken.is_none()) {
+        match inside.as_mut().filter(|l| l.enabled && !l.is_broken) {
             Some(live) => self.deliver_to(live, batch, picks, scratch),
             None => {
                 self.counters.dropped(DropReason::NotReady, picks.len() as u64);

@@ -10,13 +10,12 @@ use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
 use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 use rustix::event::epoll;
 
-use crate::net::live::{Live, Place, Trouble};
+use crate::net::live::{Live, Place};
 use crate::queue::{Broken, Chain, Piece};
 
 /// A transmit queue.
 pub struct VhostIngress {
     place: Arc<Place>,
-    trouble: Trouble,
     /// Holds the driver's kick, edge-triggered, as long as the queue is started: a descriptor of the front end's is never read.
     wake: Arc<OwnedFd>,
     /// Chains of the batch taken last. While there are any, this thread is inside the place.
@@ -37,9 +36,9 @@ const RUN: usize = 32;
 
 impl VhostIngress {
     /// `wake` is an epoll descriptor that holds the queue's kick.
-    pub fn new(place: Arc<Place>, trouble: Trouble, wake: Arc<OwnedFd>, counters: Arc<RingCounters>) -> Self {
+    pub fn new(place: Arc<Place>, wake: Arc<OwnedFd>, counters: Arc<RingCounters>) -> Self {
         let taken = Vec::with_capacity(BATCH);
-        VhostIngress { place, trouble, wake, taken, announced: [0; 60], counters }
+        VhostIngress { place, wake, taken, announced: [0; 60], counters }
     }
 
     fn fill(&mut self, live: &mut Live, batch: &mut Batch) {
@@ -56,7 +55,7 @@ impl VhostIngress {
                 Ok(Some(chain)) => chain,
                 Ok(None) => break,
                 Err(why) => {
-                    self.trouble.report(live, why);
+                    live.report(why);
                     break;
                 }
             };
@@ -158,10 +157,10 @@ impl Ingress for VhostIngress {
         let place = Arc::clone(&self.place);
         let before = (batch.len(), batch.bytes());
         // SAFETY: inside since `try_enter`; the reference ends before `leave`, here or in `release`.
-        if let Some(live) = unsafe { place.slot.get() }.filter(|l| l.enabled && l.broken.is_none()) {
+        if let Some(live) = unsafe { place.slot.get() }.filter(|l| l.enabled && !l.is_broken) {
             self.fill(live, batch);
             if live.is_damaged() {
-                self.trouble.report(live, Broken::MemoryGone);
+                live.report(Broken::MemoryGone);
             }
         }
         self.counters.passed((batch.len() - before.0) as u64, batch.bytes() - before.1);
@@ -187,7 +186,7 @@ impl Ingress for VhostIngress {
             live.publish(&self.place.counts);
             // Delivery may have been what found the memory gone.
             if live.is_damaged() {
-                self.trouble.report(live, Broken::MemoryGone);
+                live.report(Broken::MemoryGone);
             }
         }
         self.taken.clear();
@@ -200,7 +199,7 @@ impl Ingress for VhostIngress {
             return true;
         }
         let mut inside = self.place.slot.enter();
-        inside.as_mut().is_some_and(|l| l.enabled && l.broken.is_none() && (l.polled || l.arm()))
+        inside.as_mut().is_some_and(|l| l.enabled && !l.is_broken && (l.polled || l.arm()))
     }
 
     fn disarm(&mut self) {
