@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use netvale_control::attach::{AttachReply, Role};
+use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::Binding;
 use netvale_mem::{PortMem, PortShape, Region};
@@ -88,6 +89,14 @@ impl Pipe {
         let held = !self.held_by.get(far)?.is_empty();
         let (name, open) = (if far == 0 { '{' } else { '}' }, if held { "open" } else { "not open" });
         Some(format!("the other end ({name}) is {open}"))
+    }
+
+    /// What the program at its other end did, if one end is a virtual machine's.
+    pub fn fault(&self) -> Option<&Fault> {
+        match &self.way {
+            Way::Ends(_) => None,
+            Way::Workers(_, backend) => Some(backend.fault()),
+        }
     }
 
     /// The memory of an end.

@@ -1,6 +1,7 @@
 //! What the daemon knows: switches, ports, pipes, regions, and which worker owns which ingress.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -132,6 +133,8 @@ pub struct State {
     pub(crate) kept: Kept,
     /// Rings for copies beside those of ports that are watched.
     pub(crate) mirrors: Mirrors,
+    /// Readable when a program's fault was reported.
+    pub(crate) news: Arc<OwnedFd>,
     /// Clients whose port was taken away: their connections are to be closed.
     pub evicted: Vec<u64>,
     /// Captures that may still be written, also after their ports are gone.
@@ -160,6 +163,7 @@ impl State {
             passed: BTreeMap::new(),
             kept: crate::keep::found(),
             mirrors: Mirrors::default(),
+            news: netvale_mem::fault::news()?,
             evicted: Vec::new(),
             captures: Vec::new(),
             regions: Vec::new(),

@@ -79,7 +79,8 @@ impl Instance {
         fault: &Fault,
     ) -> Result<Instance, InstanceError> {
         let region = Region::adopt_device(memory, sizes(config))?;
-        let mut doorbells = bells.into_iter().map(|fd| Doorbell::given(fd, fault)).collect::<Result<Vec<_>, Errno>>()?;
+        let mut doorbells =
+            bells.into_iter().map(|fd| Doorbell::given(fd, fault)).collect::<Result<Vec<_>, Errno>>()?;
         let vectors = doorbells.split_off((config.vectors() as usize).min(doorbells.len()));
         let mut this = Self::over(config, backend, region, (doorbells, vectors))?;
         // What was asked of the other process is not obeyed again.

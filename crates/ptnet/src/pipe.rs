@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use netvale_mem::fault::Fault;
 use netvale_mem::host::HostTx;
 use netvale_mem::layout::PoolSize;
 use netvale_mem::mapping::Pages;
@@ -63,8 +64,8 @@ struct Far {
 }
 
 impl Far {
-    fn new(side: &RingSide) -> Result<Far, Errno> {
-        let (doorbell, wake) = (Doorbell::new()?, Arc::new(Doorbell::new()?));
+    fn new(side: &RingSide, fault: &Fault) -> Result<Far, Errno> {
+        let (doorbell, wake) = (Doorbell::shared(fault)?, Arc::new(Doorbell::shared(fault)?));
         Ok(Far { side: side.clone(), doorbell, wake, kicks: Arc::default() })
     }
 }
@@ -81,6 +82,8 @@ pub struct PipeBackend {
     far: [Far; 2],
     /// Where we are in those, while there is no guest.
     at: Mutex<[u32; 2]>,
+    /// What the program did.
+    fault: Fault,
 }
 
 /// Index of a direction, and of the program's ring in it.
@@ -88,11 +91,11 @@ const FROM_GUEST: usize = 0;
 const TO_GUEST: usize = 1;
 
 impl PipeBackend {
-    /// A pipe of a device's size.
+    /// A pipe of a device's size; `fault` is the program's.
     ///
     /// # Errors
     /// [`InstanceError`].
-    pub fn new(config: &Config) -> Result<PipeBackend, InstanceError> {
+    pub fn new(config: &Config, fault: Fault) -> Result<PipeBackend, InstanceError> {
         let alone = sizes(config);
         // Another pair of rings, with buffers.
         let double = |n: u32| n.saturating_mul(2);
@@ -105,13 +108,13 @@ impl PipeBackend {
         // The guest's come first: where a device's are.
         let guest = Arc::new(region.port(shape(config))?);
         let other = Arc::new(region.port(PortShape { tx_rings: 1, rx_rings: 1, ..shape(config) })?);
-        let ring = |sides: &[RingSide]| Far::new(sides.first().ok_or(Errno::INVAL)?);
+        let ring = |sides: &[RingSide]| Far::new(sides.first().ok_or(Errno::INVAL)?, &fault);
         let far = [ring(&other.rx)?, ring(&other.tx)?];
         let seats = [Arc::new(RelaySeat::new()?), Arc::new(RelaySeat::new()?)];
         for (seat, far) in seats.iter().zip(&far) {
             seat.ear().listen_to_other(far.doorbell.as_fd())?;
         }
-        Ok(PipeBackend { memory: Beside { region, guest, other }, seats, far, at: Default::default() })
+        Ok(PipeBackend { memory: Beside { region, guest, other }, seats, far, at: Default::default(), fault })
     }
 
     /// What workers serve: from the guest, and to it.
@@ -122,6 +125,11 @@ impl PipeBackend {
     /// Doorbell and wake-up of the program's rings: of the one it sends on, and of the one it receives on.
     pub fn bells(&self) -> [(&Doorbell, &Doorbell); 2] {
         [TO_GUEST, FROM_GUEST].map(|i| (&self.far[i].doorbell, &*self.far[i].wake))
+    }
+
+    /// What the program did.
+    pub fn fault(&self) -> &Fault {
+        &self.fault
     }
 
     /// The memory.

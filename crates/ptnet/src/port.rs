@@ -153,8 +153,14 @@ impl PtnetPort {
         let (listener, file) = Listener::listen(path)?;
         let behind = Arc::clone(&backend);
         let (service, memory) = if options.way == Way::Ivshmem {
-            let server =
-                Server { backend: behind, config, path: path.into(), listener, kept: survival.kept, keeper: survival.keeper };
+            let server = Server {
+                backend: behind,
+                config,
+                path: path.into(),
+                listener,
+                kept: survival.kept,
+                keeper: survival.keeper,
+            };
             (Service::start(THREAD, path.display(), Some(file), server), None)
         } else {
             let machine = Arc::<Machine>::default();
@@ -220,11 +226,7 @@ impl Protocol for Server {
         }
     }
 
-    fn serve(
-        &mut self,
-        (connection, adopted): Self::Connection,
-        peering: &Peering<Guest>,
-    ) -> Result<(), String> {
+    fn serve(&mut self, (connection, adopted): Self::Connection, peering: &Peering<Guest>) -> Result<(), String> {
         let ended = self.serve_guest(&connection, adopted, peering);
         if let (Some(keeper), false) = (&self.keeper, peering.is_stopped()) {
             keep::forget(&**keeper, &self.path, &self.config);

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_mem::fault::Fault;
+use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
 use netvale_vfio_user::config::{BarKind, ConfigSpace, Identity};
@@ -293,7 +293,9 @@ fn stopped_in_the_middle() {
     ours.set_nonblocking(true).unwrap();
     let stop = Doorbell::new().unwrap();
     std::thread::scope(|scope| {
-        let served = scope.spawn(|| serve(ours.as_fd(), stop.as_fd(), &mut Session::new(Toy::new().0, VECTORS, &Fault::new().unwrap())));
+        let served = scope.spawn(|| {
+            serve(ours.as_fd(), stop.as_fd(), &mut Session::new(Toy::new().0, VECTORS, &Fault::new().unwrap()))
+        });
         theirs.write_all(&[0; 5]).unwrap();
         let start = std::time::Instant::now();
         stop.ring();

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use netvale_mem::notify::Doorbell;
+use netvale_mem::fault::Fault;
 use netvale_port::{Batch, Egress, Ingress, Scratch};
 use netvale_vhost::memory::log::DirtyLog;
 use netvale_vhost::memory::{GuestMemory, Hint, RegionSpec};
@@ -14,7 +14,7 @@ use netvale_vhost::net::egress::VhostEgress;
 use netvale_vhost::net::features::{self, Framing};
 use netvale_vhost::net::inflight::{Inflight, Record};
 use netvale_vhost::net::ingress::VhostIngress;
-use netvale_vhost::net::live::{Live, Place, Trouble};
+use netvale_vhost::net::live::{Live, Place};
 use netvale_vhost::queue::{Addresses, Pieces, Queue, QueueFeatures};
 
 /// Guest memory in two regions that touch each other: buffers may lie across them.
@@ -24,7 +24,7 @@ const QUEUE: u16 = 8;
 
 struct Rig {
     memory: Arc<GuestMemory>,
-    trouble: Trouble,
+    fault: Fault,
     wake: Arc<OwnedFd>,
     log: Arc<DirtyLog>,
     inflight: Arc<Inflight>,
@@ -42,7 +42,7 @@ fn rig() -> Option<Rig> {
     let wake = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).ok()?;
     Some(Rig {
         memory,
-        trouble: Trouble(Arc::new(Doorbell::new().ok()?)),
+        fault: Fault::new().ok()?,
         wake: Arc::new(wake),
         log: Arc::new(DirtyLog::new(&file()?, 0, 1).ok()?),
         inflight: Arc::new(Inflight::new(&file()?, (0, SIZE), 2, QUEUE).ok()?),
@@ -92,7 +92,8 @@ fuzz_target!(|data: &[u8]| {
                 polled: false,
                 enabled: true,
                 pieces: Pieces::default(),
-                broken: None,
+                is_broken: false,
+                fault: (0, rig.fault.clone()),
                 log: on(128).then(|| Arc::clone(&rig.log)),
                 log_ring: true,
                 inflight,
@@ -101,8 +102,8 @@ fuzz_target!(|data: &[u8]| {
             Some(place)
         };
         let (Some(tx), Some(rx)) = (place(1), place(0)) else { return };
-        let mut ingress = VhostIngress::new(tx, rig.trouble.clone(), Arc::clone(&rig.wake), Arc::default());
-        let egress = VhostEgress::new(rx, rig.trouble.clone(), Arc::default());
+        let mut ingress = VhostIngress::new(tx, Arc::clone(&rig.wake), Arc::default());
+        let egress = VhostEgress::new(rx, Arc::default());
         let mut batch = Batch::new();
         for _ in 0..4 {
             ingress.take(&mut batch);
