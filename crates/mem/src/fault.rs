@@ -13,15 +13,20 @@ use rustix::io::Result;
 /// What is said of a peer whose doorbell blocked.
 pub const BLOCKED: &str = "a doorbell of its is full and blocks: whoever rings it would sleep";
 
+/// What is said of a peer whose memory was lost.
+pub const LOST: &str = "memory of its is gone: its file was cut short, or its pages cannot be had";
+
 /// One peer's faults. Clones are the same one.
 #[derive(Clone, Debug)]
 pub struct Fault(Arc<Inner>);
 
 #[derive(Debug)]
-struct Inner {
+pub(crate) struct Inner {
     /// An eventfd that never leaves this process. Several peers may share one.
     news: Arc<OwnedFd>,
     blocked: AtomicBool,
+    /// Memory of its was lost ([`crate::watch`]).
+    lost: AtomicBool,
     /// Taken only when something went wrong.
     why: Mutex<Option<String>>,
 }
@@ -45,15 +50,21 @@ impl Fault {
 
     /// None yet; `news` becomes readable when there is one.
     pub fn told_by(news: &Arc<OwnedFd>) -> Fault {
-        Fault(Arc::new(Inner { news: Arc::clone(news), blocked: AtomicBool::new(false), why: Mutex::default() }))
+        let (news, [blocked, lost]) = (Arc::clone(news), [const { AtomicBool::new(false) }; 2]);
+        Fault(Arc::new(Inner { news, blocked, lost, why: Mutex::default() }))
     }
 
     /// The peer is to be given up. The first reason counts.
     #[cold]
     pub fn report(&self, why: impl Display) {
         self.0.why.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| why.to_string());
-        // Fails only if the counter is full: it is readable then.
-        let _ = rustix::io::write(&*self.0.news, &1u64.to_ne_bytes());
+        self.0.ring();
+    }
+
+    /// For the handler of a signal.
+    #[cfg(not(loom))]
+    pub(crate) fn inner(&self) -> *const Inner {
+        Arc::as_ptr(&self.0)
     }
 
     /// A doorbell of the peer's made us wait.
@@ -71,7 +82,8 @@ impl Fault {
 
     /// What was reported.
     pub fn reason(&self) -> Option<String> {
-        self.0.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let why = self.0.why.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        why.or_else(|| self.0.lost.load(Ordering::Acquire).then(|| LOST.to_owned()))
     }
 
     /// What was reported, once, for a fault whose news are its own: the next peer may begin.
@@ -79,6 +91,20 @@ impl Fault {
         clear(&self.0.news);
         self.0.blocked.store(false, Ordering::Relaxed);
         self.0.why.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Inner {
+    /// Memory of the peer's was lost. Called in the handler of a signal, hence nothing but a store and a system call.
+    #[cfg(not(loom))]
+    pub(crate) fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    fn ring(&self) {
+        // Fails only if the counter is full: it is readable then.
+        let _ = rustix::io::write(&*self.news, &1u64.to_ne_bytes());
     }
 }
 

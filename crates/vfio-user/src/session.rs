@@ -69,7 +69,7 @@ pub struct Session<D> {
 impl<D: Device> Session<D> {
     /// A device with so many vectors of each kind of interrupt; `fault` is the client's, whose descriptors are rung.
     pub fn new(device: D, vectors: [u32; KINDS], fault: &Fault) -> Session<D> {
-        Session { device, host: Host { dma: Dma::default(), irqs: Irqs::new(vectors, fault) }, greeted: false }
+        Session { device, host: Host { dma: Dma::new(fault), irqs: Irqs::new(vectors, fault) }, greeted: false }
     }
 
     /// The device.
