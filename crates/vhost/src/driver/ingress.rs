@@ -4,7 +4,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use netvale_mem::copy::{copy_bytes, prefetch_read};
+use netvale_mem::copy::{peek, prefetch_read};
 use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
 use netvale_port::ear::Ear;
 use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
@@ -13,6 +13,7 @@ use super::frontend::Started;
 use super::ram::BUF;
 use super::{BadDevice, RUN, Used};
 use crate::driver::port::DriverSlot;
+use crate::net::ingress::read_header;
 
 /// Buffers that are posted together: the line with the index is fetched once for all of them.
 const REFILL: usize = 64;
@@ -93,15 +94,15 @@ impl VirtioIngress {
         }
         let at = s.ram.buf(first.id);
         // SAFETY: a buffer of ours, longer than a header: what is left to do are the first two bytes, the number of buffers, where there
-        // is one, the last two.
+        // is one, the last two. The device may be writing: each is read once.
         let (to_do, count) = unsafe {
-            let count = if s.framing.mergeable { at.as_ptr().add(10).cast::<u16>().read_unaligned() } else { 1 };
-            (at.as_ptr().cast::<u16>().read_unaligned(), u16::from_le(count).max(1))
+            let count = if s.framing.mergeable { peek::<u16>(at.as_ptr().add(10)) } else { 1 };
+            (peek::<u16>(at.as_ptr()), u16::from_le(count).max(1))
         };
         // SAFETY: inside the buffer; it stays ours until `release`.
         let begin = (unsafe { at.as_ptr().cast_const().add(hdr_len) }, len - hdr_len as u32);
         let pushed = if count == 1 {
-            // SAFETY: as above; `len` is at most the buffer's.
+            // SAFETY: what is behind the header, up to `len`, which is at most the buffer's; the buffer stays ours until `release`.
             unsafe { batch.push(begin.0, begin.1) }
         } else {
             self.push_rest(s, begin, count, rest, batch)?
@@ -109,9 +110,8 @@ impl VirtioIngress {
         if !pushed {
             self.counters.dropped(DropReason::TooLong, 1);
         } else if to_do != 0 {
-            let mut header = [0u8; 12];
-            // SAFETY: as above. The device may have written meanwhile: only this copy counts.
-            unsafe { copy_bytes(at.as_ptr(), header.as_mut_ptr(), hdr_len) };
+            // SAFETY: a buffer of ours, longer than a header. The device may have written meanwhile: only this copy counts.
+            let header = unsafe { read_header(at.as_ptr(), hdr_len) };
             let known = soft::parse_header(&header[..hdr_len]);
             if known.is_none_or(|h| soft::set_offload(batch, &h).is_err()) {
                 self.counters.dropped(DropReason::BadVnetHeader, 1);

@@ -22,7 +22,7 @@ pub struct DirtyLog {
 
 // SAFETY: an address inside `map`, which moves along; the front end's bytes behind it are accessed as atomics only.
 unsafe impl Send for DirtyLog {}
-// SAFETY: as above.
+// SAFETY: a shared one does no more than an owned one: atomic accesses.
 unsafe impl Sync for DirtyLog {}
 
 impl DirtyLog {

@@ -80,7 +80,7 @@ struct Region {
 
 // SAFETY: the pointer is an address inside `map`, which moves along; what is done with it does not depend on the thread.
 unsafe impl Send for Region {}
-// SAFETY: as above; all accesses through it are raw.
+// SAFETY: through a shared one, too, only addresses are had: what lies behind them is accessed raw, or as atomics.
 unsafe impl Sync for Region {}
 
 /// The regions of a guest. A change makes a new value; queues in motion keep the old one alive.
@@ -218,7 +218,7 @@ impl GuestMemory {
         let r = self.regions.iter().find(|r| at.wrapping_sub(r.spec.user) < r.spec.size)?;
         let inside = at - r.spec.user;
         let fits = len <= r.spec.size - inside;
-        // SAFETY: `inside` is below the region's size.
+        // SAFETY: `inside` is below the region's size, so the address is inside its mapping.
         let p = unsafe { r.host.add(inside as usize) };
         (fits && (p.as_ptr() as u64).is_multiple_of(align)).then_some(p)
     }

@@ -52,7 +52,7 @@ pub struct Inflight {
 
 // SAFETY: an address inside `map`, which moves along; its bytes are accessed as atomics only.
 unsafe impl Send for Inflight {}
-// SAFETY: as above.
+// SAFETY: a shared one does no more than an owned one: atomic accesses.
 unsafe impl Sync for Inflight {}
 
 impl Inflight {
@@ -105,7 +105,7 @@ impl Record {
 
     #[inline]
     fn places(&self) -> &AtomicU64 {
-        // SAFETY: as in `half`; `open` checked that the region is aligned to 8.
+        // SAFETY: `open` checked that the queue's region lies in the mapping and that it is aligned to 8; this is inside its first 32 bytes.
         unsafe { AtomicU64::from_ptr(self.region.base.as_ptr().add(self.from + PLACES_AT).cast()) }
     }
 

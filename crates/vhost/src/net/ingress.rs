@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use netvale_mem::copy::{copy_bytes, prefetch_read};
+use netvale_mem::copy::{copy_bytes, peek, prefetch_read};
 use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
 use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 use rustix::event::epoll;
@@ -90,13 +90,13 @@ impl VhostIngress {
             // SAFETY: the piece lies in the guest's memory, which is held until `release`; header and frame are `len` bytes of it.
             let header = unsafe {
                 batch.push(ptr.add(hdr_len), frame);
-                live.framing.sender_offloads.then(|| ptr.cast::<u64>().read_unaligned())
+                live.framing.sender_offloads.then(|| peek::<u64>(ptr))
             };
             // Flags and kind of segmentation are the first two bytes: nothing left to do, most of the time.
             if header.is_some_and(|h| h.to_le() & 0xffff != 0) {
-                let mut bytes = [0u8; 12];
-                // SAFETY: as above.
-                unsafe { copy_bytes(ptr, bytes.as_mut_ptr(), hdr_len) };
+                // SAFETY: the piece has more bytes than a header. This is read anew, and only this counts: what was read before it decided
+                // no more than to look.
+                let bytes = unsafe { read_header(ptr, hdr_len) };
                 self.set_offload(batch, &bytes[..hdr_len]);
             }
         }
@@ -144,6 +144,23 @@ impl VhostIngress {
         if header[0] | header[1] != 0 && live.framing.sender_offloads {
             self.set_offload(batch, &header[..hdr_len]);
         }
+    }
+}
+
+/// A header of 10 or 12 bytes, each of them read once.
+///
+/// # Safety
+/// `at` is readable for `hdr_len` bytes.
+#[inline]
+pub(crate) unsafe fn read_header(at: *const u8, hdr_len: usize) -> [u8; 12] {
+    // SAFETY: 8 + 2 or 8 + 4 bytes: no more than there are.
+    unsafe {
+        let ([a, b, c, d, e, f, g, h], last) = (peek::<u64>(at).to_ne_bytes(), at.add(8));
+        let [i, j, k, l] = match hdr_len {
+            12 => peek::<u32>(last).to_ne_bytes(),
+            _ => [peek::<u8>(last), peek::<u8>(last.add(1)), 0, 0],
+        };
+        [a, b, c, d, e, f, g, h, i, j, k, l]
     }
 }
 
