@@ -1,6 +1,6 @@
-//! Programs whose doorbell blocked a worker: they lose their port.
+//! Programs whose doorbell blocked a worker, or whose memory is gone: they lose their port.
 
-use netvale_mem::fault::{Fault, clear};
+use netvale_mem::fault::{Fault, LOST, clear};
 
 use crate::state::{PortRecord, State};
 
@@ -16,7 +16,8 @@ impl State {
         clear(&self.news);
         let reason = |full: &str, record: &PortRecord| {
             let pipe = || self.pipes.get(&full.replace('}', "{"))?.fault();
-            record.rings().map(|rings| &rings.fault).or_else(pipe)?.reason()
+            let lost = || record.rings()?.mem.region().mapping().is_damaged().then(|| LOST.to_owned());
+            record.rings().map(|rings| &rings.fault).or_else(pipe)?.reason().or_else(lost)
         };
         let found = self.ports.iter().filter_map(|(full, record)| Some((full.clone(), reason(full, record)?)));
         for (full, why) in found.collect::<Vec<_>>() {

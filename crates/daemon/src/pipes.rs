@@ -26,7 +26,7 @@ struct Lane {
 /// What moves the frames.
 enum Way {
     /// The ends themselves; lanes for frames from the end with this index to the other.
-    Ends([Lane; 2]),
+    Ends(Box<[Lane; 2]>),
     /// Workers, as the end with that index is a virtual machine's.
     Workers(usize, Arc<PipeBackend>),
 }
@@ -64,7 +64,7 @@ impl Pipe {
         ends.iter()
             .flat_map(|e| e.tx.iter().chain(&e.rx))
             .for_each(|s| netvale_mem::notify::disarm(s.csb.kern_need_kick()));
-        Ok(Pipe { uid, mem_id, ends, way: Way::Ends([lane()?, lane()?]), held_by: Default::default() })
+        Ok(Pipe { uid, mem_id, ends, way: Way::Ends(Box::new([lane()?, lane()?])), held_by: Default::default() })
     }
 
     /// A pipe whose end `guest` is a virtual machine's.

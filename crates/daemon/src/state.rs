@@ -206,6 +206,7 @@ impl State {
     }
 
     pub(crate) fn keep_region(&mut self, id: u32, uid: u32, region: &Arc<Region>, file: Option<FilePlace>) {
+        region.mapping().blame(&self.new_fault());
         self.regions.push(RegionEntry { id, uid, region: Arc::downgrade(region), file });
     }
 

@@ -61,6 +61,12 @@ impl Fault {
         self.0.ring();
     }
 
+    /// Memory of the peer's was lost.
+    #[cfg(not(loom))]
+    pub(crate) fn lose(&self) {
+        self.0.lose();
+    }
+
     /// For the handler of a signal.
     #[cfg(not(loom))]
     pub(crate) fn inner(&self) -> *const Inner {

@@ -162,15 +162,20 @@ impl Mapping {
         Ok(Mapping { start, len: all, whole: (start, all), backing: Backing::Mmap, watch: None })
     }
 
-    /// From now on this process survives when memory of it is taken away: there is zeroed memory then, and `fault` is told.
+    /// From now on this process survives when memory of it is taken away: there is zeroed memory then.
     #[must_use]
-    pub fn watched(mut self, fault: Option<&Fault>) -> Self {
+    pub fn watched(mut self) -> Self {
         if self.backing == Backing::Mmap {
             let (start, len) = (self.whole.0.as_ptr() as usize, self.whole.1);
             // SAFETY: this mapping, reached by raw pointers only; `drop` ends the watch before it unmaps it.
-            self.watch = Some(unsafe { Watch::new(start, len, fault.cloned()) });
+            self.watch = Some(unsafe { Watch::new(start, len) });
         }
         self
+    }
+
+    /// When memory of it is lost, that is this peer's fault, if it is watched. The first one counts.
+    pub fn blame(&self, fault: &Fault) {
+        self.watch.iter().for_each(|watch| watch.blame(fault));
     }
 
     /// Whether memory of it was lost.

@@ -128,7 +128,7 @@ impl Region {
         }
         let len = usize::try_from(layout.total).map_err(|_| memory(rustix::io::Errno::NOMEM))?;
         let map = Mapping::map(fd.as_fd(), len).map_err(memory)?;
-        Ok(Self::over(Arc::new(map.watched(None)), Some(fd), layout, false))
+        Ok(Self::over(Arc::new(map.watched()), Some(fd), layout, false))
     }
 
     /// The same in the usual order, in a power of two of bytes ([`Layout::bar`]).
@@ -156,13 +156,13 @@ impl Region {
         let len = len.map_err(|_| memory(rustix::io::Errno::NOMEM))?;
         let (csb, csb_map, _) = sealed_memfd(name, csb_len, Pages::Ordinary).map_err(memory)?;
         let map = Mapping::joined((file.as_fd(), offset, len), (csb.as_fd(), csb_map.len())).map_err(memory)?;
-        Ok(Self::with(Arc::new(map.watched(None)), Some(file), Some(Apart { offset, csb }), layout, false))
+        Ok(Self::with(Arc::new(map.watched()), Some(file), Some(Apart { offset, csb }), layout, false))
     }
 
     fn on_memfd(name: &str, layout: Layout, pages: Pages) -> Result<Arc<Self>, RegionError> {
         let (fd, map, huge) = sealed_memfd(name, layout.total, pages)
             .map_err(|source| RegionError::Memory { bytes: layout.total, source })?;
-        Ok(Self::over(Arc::new(map.watched(None)), Some(fd), layout, huge))
+        Ok(Self::over(Arc::new(map.watched()), Some(fd), layout, huge))
     }
 
     /// The same memory as if nothing had been carved out of it: for one whose user has been reset. What was carved out before may still

@@ -5,8 +5,8 @@
 #![allow(unsafe_code)]
 
 use std::ptr::{null, null_mut};
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Once, OnceLock};
 
 use crate::fault::{Fault, Inner};
 
@@ -15,22 +15,30 @@ use crate::fault::{Fault, Inner};
 pub struct Watch {
     place: &'static Place,
     /// The handler has its address.
-    _fault: Option<Fault>,
+    fault: OnceLock<Fault>,
 }
 
 impl Watch {
-    /// Watches a mapping of whole pages. When memory of it is lost, that is reported to `fault`.
+    /// Watches a mapping of whole pages.
     ///
     /// # Safety
     /// The range is a mapping of the caller's that holds plain memory, reached by raw pointers only, and it stays mapped as long as it is watched.
-    pub unsafe fn new(start: usize, len: usize, fault: Option<Fault>) -> Watch {
+    pub unsafe fn new(start: usize, len: usize) -> Watch {
         static INSTALL: Once = Once::new();
         INSTALL.call_once(install);
         let place = Place::claim(start);
         place.damaged.store(false, Ordering::Release);
-        place.fault.store(fault.as_ref().map_or(null_mut(), |f| f.inner().cast_mut()), Ordering::Release);
         place.len.store(len, Ordering::Release);
-        Watch { place, _fault: fault }
+        Watch { place, fault: OnceLock::new() }
+    }
+
+    /// When memory of it is lost, that is this peer's fault. The first one counts.
+    pub fn blame(&self, fault: &Fault) {
+        let fault = self.fault.get_or_init(|| fault.clone());
+        self.place.fault.store(fault.inner().cast_mut(), Ordering::SeqCst);
+        if self.place.damaged.load(Ordering::SeqCst) {
+            fault.lose();
+        }
     }
 
     /// Whether bytes of it were lost.
@@ -172,10 +180,10 @@ unsafe extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, 
         // SAFETY: replaces a mapping of ours, which lives as long as it is watched (`Watch::new`), by one of the same size.
         let mapped = unsafe { libc::mmap(start as *mut libc::c_void, len, prot, flags, -1, 0) };
         if mapped != libc::MAP_FAILED {
-            place.damaged.store(true, Ordering::Release);
+            place.damaged.store(true, Ordering::SeqCst);
             LOSSES.fetch_add(1, Ordering::AcqRel);
             // SAFETY: null, or the inside of the fault that the watch holds. The watch is there: somebody was accessing what it watches.
-            if let Some(fault) = unsafe { place.fault.load(Ordering::Acquire).as_ref() } {
+            if let Some(fault) = unsafe { place.fault.load(Ordering::SeqCst).as_ref() } {
                 fault.lose();
             }
             // SAFETY: the calling thread's errno.

@@ -60,7 +60,7 @@ fn many_mappings_and_the_handler_before() {
     let files: Vec<_> = (0..MANY).map(|i| cut.iter().find(|(k, _)| *k == i).map_or(&common, |(_, fd)| fd)).collect();
     let fault = Fault::new().unwrap();
     let map = |fd: &OwnedFd| Mapping::of_peer(fd.as_fd(), 0, 2 * PAGE).unwrap();
-    let maps: Vec<_> = files.iter().map(|fd| map(fd).watched(Some(&fault))).collect();
+    let maps: Vec<_> = files.iter().map(|fd| map(fd).watched()).inspect(|map| map.blame(&fault)).collect();
     for (fd, map) in files.iter().zip(&maps) {
         rustix::io::pwrite(fd, &7u64.to_ne_bytes(), 0).unwrap();
         assert_eq!((peek(map), map.is_damaged()), (7, false));
@@ -76,7 +76,7 @@ fn many_mappings_and_the_handler_before() {
     assert_eq!(maps.iter().filter(|map| map.is_damaged()).count(), CUT.len());
     // Places are used again, and know nothing of who was there before.
     drop(maps);
-    let again: Vec<_> = files[1..200].iter().map(|fd| map(fd).watched(None)).collect();
+    let again: Vec<_> = files[1..200].iter().map(|fd| map(fd).watched()).collect();
     assert!(again.iter().all(|map| !map.is_damaged() && peek(map) == 7));
     assert_eq!(BEFORE.load(Ordering::Relaxed), 0);
     let fd = file(2);
@@ -90,7 +90,7 @@ fn many_mappings_and_the_handler_before() {
 fn parts() {
     let fd = file(3);
     rustix::io::pwrite(&fd, &[1, 2, 3, 4, 5, 6, 7, 8, 9], PAGE as u64 + 100).unwrap();
-    let map = Mapping::of_peer(fd.as_fd(), PAGE as u64 + 104, 5).unwrap().watched(None);
+    let map = Mapping::of_peer(fd.as_fd(), PAGE as u64 + 104, 5).unwrap().watched();
     let bytes = map.at(0, 5, 8).unwrap().cast::<[u8; 5]>();
     // SAFETY: five bytes of the mapping.
     assert_eq!((unsafe { bytes.as_ptr().read_volatile() }, map.len()), ([5, 6, 7, 8, 9], 5));

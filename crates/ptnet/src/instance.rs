@@ -59,7 +59,11 @@ impl Instance {
     pub fn new(config: &Config, backend: &Arc<dyn Backend>, fault: &Fault) -> Result<Instance, InstanceError> {
         let region = match backend.memory() {
             Some(beside) => Arc::clone(&beside.region),
-            None => Region::device("netvale-ptnet", sizes(config), Pages::Ordinary)?,
+            None => {
+                let region = Region::device("netvale-ptnet", sizes(config), Pages::Ordinary)?;
+                region.mapping().blame(fault);
+                region
+            }
         };
         let bells = || (0..config.vectors()).map(|_| Doorbell::shared(fault)).collect::<Result<Vec<_>, Errno>>();
         let this = Self::over(config, backend, region, (bells()?, bells()?))?;
@@ -79,6 +83,7 @@ impl Instance {
         fault: &Fault,
     ) -> Result<Instance, InstanceError> {
         let region = Region::adopt_device(memory, sizes(config))?;
+        region.mapping().blame(fault);
         let mut doorbells =
             bells.into_iter().map(|fd| Doorbell::given(fd, fault)).collect::<Result<Vec<_>, Errno>>()?;
         let vectors = doorbells.split_off((config.vectors() as usize).min(doorbells.len()));

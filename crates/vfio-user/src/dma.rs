@@ -64,7 +64,9 @@ impl Dma {
         }
         let mapped = |fd: &OwnedFd| {
             let len = usize::try_from(place.size).map_err(|_| Errno::NOMEM)?;
-            Mapping::part(fd.as_fd(), place.offset, len).map(|map| Arc::new(map.watched(self.fault.as_ref())))
+            let map = Mapping::part(fd.as_fd(), place.offset, len)?.watched();
+            self.fault.iter().for_each(|fault| map.blame(fault));
+            Ok::<_, Errno>(Arc::new(map))
         };
         // What is read-only is firmware: no place for rings.
         let map = fd.filter(|_| place.flags & BOTH == BOTH).map(mapped).transpose()?;

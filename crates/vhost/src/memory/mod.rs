@@ -239,7 +239,7 @@ pub(crate) fn map(fd: &OwnedFd, offset: u64, size: u64) -> Result<Mapping, Memor
     }
     let len = usize::try_from(size).map_err(|_| MemoryError::Map(Errno::NOMEM))?;
     // Workers look for what is lost after each batch: they stop at once.
-    Mapping::of_peer(fd.as_fd(), offset, len).map(|map| map.watched(None)).map_err(MemoryError::Map)
+    Mapping::of_peer(fd.as_fd(), offset, len).map(|map| map.watched()).map_err(MemoryError::Map)
 }
 
 #[cfg(test)]
