@@ -13,7 +13,7 @@ use netvale_control::attach::AttachReply;
 use netvale_mem::Mapping;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
-use netvale_port::door::{nap, socket};
+use netvale_port::listener::{nap, socket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix};

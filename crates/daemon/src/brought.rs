@@ -15,7 +15,7 @@ use crate::open::{Opened, refuse};
 use crate::refusal::Refusal;
 use crate::state::{Caller, State};
 
-/// Most such regions: the places of [`netvale_mem::watch`] are for others, too.
+/// Most such regions: each takes a part of the daemon's addresses.
 const MOST: usize = 256;
 
 /// A descriptor that came with a request. It may be of anything.

@@ -66,10 +66,11 @@ pub fn info(port: &E1000Port) -> E1000Info {
 /// Sentences for `netvale show`, of a driver.
 pub fn driver_notes(port: &DriverPort) -> Vec<String> {
     let state = port.state();
-    let now = if state.running {
-        let link = if state.link_down { "down" } else { "up" };
-        let how = if state.has_block { "a status block" } else { "registers" };
-        format!("card {} runs with {how}, link {link}", Mac(state.mac))
+    let card = state.now;
+    let now = if card.running {
+        let link = if card.link_down { "down" } else { "up" };
+        let how = if card.has_block { "a status block" } else { "registers" };
+        format!("card {} runs with {how}, link {link}", Mac(card.mac))
     } else {
         "no card".to_owned()
     };

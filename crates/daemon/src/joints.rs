@@ -60,7 +60,7 @@ fn rings_between(rings: &Rings) -> Result<Rings, Refusal> {
     let buf_size = rings.mem.region().layout().sizes.bufs.size;
     let sizes = RegionSizes::for_port(shape.rx_rings, shape.rx_slots, buf_size, 0, 0);
     let region = Region::shared("netvale-joint", sizes, Pages::Ordinary)?;
-    Ok(Rings::new(&region, rings.mem_id, shape, rings.hdr_len.clone())?.0)
+    Ok(Rings::new(&region, rings.mem_id, shape, rings.hdr_len.clone(), rings.fault.clone())?.0)
 }
 
 impl PortRecord {

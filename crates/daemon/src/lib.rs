@@ -22,6 +22,7 @@ pub mod captures;
 pub mod config;
 pub mod devices;
 mod e1000s;
+mod evict;
 pub mod holders;
 pub mod inspect;
 mod joints;

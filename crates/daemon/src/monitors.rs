@@ -182,7 +182,7 @@ impl State {
         };
         let all = (0..shape.tx_rings, 0..shape.rx_rings);
         let mem = Arc::new(region.port_in_part(shape, (wanted.host, wanted.host), (&all.0, &all.1))?);
-        let (rings, _takes_nothing) = Rings::of(mem, mem_id, parent.hdr_len)?;
+        let (rings, _takes_nothing) = Rings::of(mem, mem_id, parent.hdr_len, self.new_fault())?;
         rings.mem.tx.iter().for_each(|side| netvale_mem::notify::disarm(side.csb.kern_need_kick()));
         Ok(rings)
     }

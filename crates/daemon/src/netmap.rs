@@ -13,6 +13,7 @@ use netvale_abi::nmreq::{
 };
 use netvale_control::attach::{AttachRequest, FLAG_NETMAP, Pools};
 use netvale_control::device::{BODY_LEN, DeviceReply, DeviceRequest};
+use netvale_mem::fault::Fault;
 use netvale_mem::{Layout, PortShape, Region};
 use netvale_portspec::{Base, Conf, PortName};
 use rustix::io::Errno;
@@ -326,7 +327,7 @@ impl State {
             0 => self.new_region(sizes.region(), netvale_mem::mapping::Pages::Ordinary, caller.uid)?,
             id => (self.region(id, caller.uid)?, id),
         };
-        open_rings(&region, mem_id, sizes.shape, request)
+        open_rings((&region, mem_id), sizes.shape, request, self.new_fault())
     }
 
     /// What the holder of an attachment was told when it got it, told again.
@@ -358,8 +359,13 @@ impl State {
     }
 }
 
-fn open_rings(region: &Arc<Region>, mem_id: u32, shape: PortShape, request: &AttachRequest) -> Result<Opened, Refusal> {
-    let (rings, _no_ingress) = Rings::new(region, mem_id, shape, 0)?;
+fn open_rings(
+    (region, mem_id): (&Arc<Region>, u32),
+    shape: PortShape,
+    request: &AttachRequest,
+    fault: Fault,
+) -> Result<Opened, Refusal> {
+    let (rings, _no_ingress) = Rings::new(region, mem_id, shape, 0, fault)?;
     let (tx, rx) = (0..shape.tx_rings, 0..shape.rx_rings);
     let max_offset = match &request.offsets {
         Some(asked) => crate::offsets::begin(asked, &crate::offsets::rings(&rings.mem, (&tx, &rx), |_, _| true))?,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use netvale_control::attach::{AttachReply, NIC_BOUND, NIC_FORWARDS, NIC_MULTI_BUFFER, NIC_RESUMED, Role};
 use netvale_control::types::{Direction, Owner, PortInfo, PortKind, PortState, RingInfo};
 use netvale_mem::PortMem;
+use netvale_mem::fault::Fault;
 use netvale_mem::notify::KickCounts;
 use netvale_mem::region::Binding;
 use netvale_nic::Nic;
@@ -48,6 +49,8 @@ pub struct NicPort {
     pub(crate) mem_id: u32,
     /// Of the host rings that are bound: whether it is received on, and its number among the port's rings.
     pub(crate) bells: BTreeMap<(bool, u32), Bells>,
+    /// What its program did.
+    pub(crate) fault: Fault,
     pub(crate) tx: Range<u32>,
     pub(crate) rx: Range<u32>,
     /// Host rings that the stack's frames are led to.

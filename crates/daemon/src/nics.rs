@@ -197,6 +197,7 @@ impl State {
             stack: None,
             mem,
             mem_id,
+            fault: self.new_fault(),
             bells: BTreeMap::new(),
             tx,
             rx,
@@ -432,7 +433,7 @@ fn host_rings(port: &mut NicPort, stack: &Arc<Stack>) -> Result<Vec<Counted>, Re
     };
     for i in port.tx.clone().filter(|&i| i >= queues) {
         let side = port.mem.tx.get(i as usize).ok_or_else(|| Refusal::internal("a host ring without memory"))?;
-        let (bells, counters) = (Bells::new()?, Arc::<RingCounters>::default());
+        let (bells, counters) = (Bells::new(&port.fault)?, Arc::<RingCounters>::default());
         let host = HostTx::new(side.clone(), bells.wake.try_clone()?);
         let (kicks, doorbell) = (host.kicks(), bells.doorbell.try_clone()?);
         let queue = stack.queue(i - queues).map_err(failed("reach the stack"))?;
@@ -442,7 +443,7 @@ fn host_rings(port: &mut NicPort, stack: &Arc<Stack>) -> Result<Vec<Counted>, Re
     }
     for i in port.rx.clone().filter(|&i| i >= queues) {
         let side = port.mem.rx.get(i as usize).ok_or_else(|| Refusal::internal("a host ring without memory"))?;
-        let (bells, counters) = (Bells::new()?, Arc::<RingCounters>::default());
+        let (bells, counters) = (Bells::new(&port.fault)?, Arc::<RingCounters>::default());
         let wire = Outlet::wire(interface.index).map_err(failed("send past the stack"))?;
         let end = RxEnd::new(side.clone(), bells.wake.try_clone()?);
         let queue = stack.queue(i - queues).map_err(failed("reach the stack"))?;

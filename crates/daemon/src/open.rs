@@ -179,7 +179,7 @@ impl State {
             );
         }
         let (region, mem_id) = self.region_for(memory, sizes, request.flags & FLAG_HUGE != 0, caller)?;
-        let (rings, ingresses) = Rings::new(&region, mem_id, sizes.shape, request.hdr_len)?;
+        let (rings, ingresses) = Rings::new(&region, mem_id, sizes.shape, request.hdr_len, self.new_fault())?;
         let egress = rings.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
         let ingresses = ingresses.into_iter().map(|i| Box::new(i) as Box<dyn Ingress>).collect();
         let held = |n: u32| vec![Holders::default(); n as usize];

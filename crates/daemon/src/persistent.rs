@@ -131,7 +131,7 @@ impl State {
         nowhere: &Arc<Switch>,
         owner: Caller,
     ) -> Result<PortRecord, Refusal> {
-        let (rings, ingresses) = Rings::new(region, mem_id, shape, hdr_len)?;
+        let (rings, ingresses) = Rings::new(region, mem_id, shape, hdr_len, self.new_fault())?;
         let ingress = ingresses.iter().map(|i| Arc::clone(i.counters())).collect();
         let egress = rings.rx.iter().map(|e| Arc::clone(e.counters())).collect();
         let forwarders = ingresses.into_iter().enumerate();
@@ -254,7 +254,7 @@ impl State {
         }
     }
 
-    fn joint_of(&self, place: &str) -> Option<&str> {
+    pub(crate) fn joint_of(&self, place: &str) -> Option<&str> {
         self.newifs.values().find(|newif| newif.place == place)?.joint.as_deref()
     }
 

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use netvale_control::attach::{AttachReply, Role};
+use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::Binding;
 use netvale_mem::{PortMem, PortShape, Region};
@@ -25,7 +26,7 @@ struct Lane {
 /// What moves the frames.
 enum Way {
     /// The ends themselves; lanes for frames from the end with this index to the other.
-    Ends([Lane; 2]),
+    Ends(Box<[Lane; 2]>),
     /// Workers, as the end with that index is a virtual machine's.
     Workers(usize, Arc<PipeBackend>),
 }
@@ -63,7 +64,7 @@ impl Pipe {
         ends.iter()
             .flat_map(|e| e.tx.iter().chain(&e.rx))
             .for_each(|s| netvale_mem::notify::disarm(s.csb.kern_need_kick()));
-        Ok(Pipe { uid, mem_id, ends, way: Way::Ends([lane()?, lane()?]), held_by: Default::default() })
+        Ok(Pipe { uid, mem_id, ends, way: Way::Ends(Box::new([lane()?, lane()?])), held_by: Default::default() })
     }
 
     /// A pipe whose end `guest` is a virtual machine's.
@@ -88,6 +89,14 @@ impl Pipe {
         let held = !self.held_by.get(far)?.is_empty();
         let (name, open) = (if far == 0 { '{' } else { '}' }, if held { "open" } else { "not open" });
         Some(format!("the other end ({name}) is {open}"))
+    }
+
+    /// What the program at its other end did, if one end is a virtual machine's.
+    pub fn fault(&self) -> Option<&Fault> {
+        match &self.way {
+            Way::Ends(_) => None,
+            Way::Workers(_, backend) => Some(backend.fault()),
+        }
     }
 
     /// The memory of an end.

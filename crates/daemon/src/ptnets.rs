@@ -85,7 +85,7 @@ pub fn info(port: &PtnetPort) -> PtnetInfo {
 /// Sentences for `netvale show`.
 pub fn notes(port: &PtnetPort) -> Vec<String> {
     let state = port.state();
-    let rings = match state.running {
+    let rings = match state.now.running {
         Some(0) => "rings run",
         Some(_) => "rings run, frames with virtio-net header",
         None => "rings stopped",

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use netvale_control::attach::{AttachReply, IN_FILE, Role};
+use netvale_mem::fault::Fault;
 use netvale_mem::host::{HostRx, HostTx};
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_mem::region::RingSide;
@@ -24,12 +25,12 @@ pub struct Bells {
 }
 
 impl Bells {
-    /// Two fresh eventfds.
+    /// Two fresh eventfds, for those whose fault it is.
     ///
     /// # Errors
     /// [`Refusal`] when the daemon is out of descriptors.
-    pub fn new() -> Result<Bells, Refusal> {
-        Ok(Bells { doorbell: Doorbell::new()?, wake: Doorbell::new()? })
+    pub fn new(fault: &Fault) -> Result<Bells, Refusal> {
+        Ok(Bells { doorbell: Doorbell::shared(fault)?, wake: Doorbell::shared(fault)? })
     }
 }
 
@@ -47,6 +48,8 @@ pub struct Rings {
     pub tx: Vec<TxStats>,
     /// The switch's end of each rx ring.
     pub rx: Vec<Arc<RingEgress>>,
+    /// What those who hold them did.
+    pub fault: Fault,
 }
 
 /// What is kept of a tx ring after its ingress went to a worker.
@@ -69,8 +72,9 @@ impl Rings {
         mem_id: u32,
         shape: PortShape,
         hdr_len: impl Into<HdrLen>,
+        fault: Fault,
     ) -> Result<(Rings, Vec<RingIngress>), Refusal> {
-        Rings::of(Arc::new(region.port(shape)?), mem_id, hdr_len)
+        Rings::of(Arc::new(region.port(shape)?), mem_id, hdr_len, fault)
     }
 
     /// The same for rings that have been carved out.
@@ -81,11 +85,12 @@ impl Rings {
         mem: Arc<PortMem>,
         mem_id: u32,
         hdr_len: impl Into<HdrLen>,
+        fault: Fault,
     ) -> Result<(Rings, Vec<RingIngress>), Refusal> {
         let hdr_len = hdr_len.into();
         let (mut bells, mut tx, mut rx, mut ingresses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for side in &mem.tx {
-            let b = Bells::new()?;
+            let b = Bells::new(&fault)?;
             let counters = Arc::<RingCounters>::default();
             let host = HostTx::new(side.clone(), b.wake.try_clone()?);
             let stats = TxStats { counters: Arc::clone(&counters), kicks: host.kicks(), side: side.clone() };
@@ -100,12 +105,12 @@ impl Rings {
             bells.push(b);
         }
         for side in &mem.rx {
-            let b = Bells::new()?;
+            let b = Bells::new(&fault)?;
             let host = HostRx::new(side.clone(), b.wake.try_clone()?);
             rx.push(Arc::new(RingEgress::new(Arc::clone(&mem), host, hdr_len.clone(), Arc::default())));
             bells.push(b);
         }
-        Ok((Rings { mem, mem_id, hdr_len, bells, tx, rx }, ingresses))
+        Ok((Rings { mem, mem_id, hdr_len, bells, tx, rx, fault }, ingresses))
     }
 
     /// What a client that is bound to these rings is told, and the descriptors that go with it.

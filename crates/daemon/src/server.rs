@@ -26,6 +26,7 @@ const MAX_UNSENT: usize = 4 << 20;
 const ATTACH: u64 = 1;
 const CONTROL: u64 = 2;
 const SIGNAL: u64 = 3;
+const FAULTS: u64 = 4;
 const FIRST_CLIENT: u64 = 16;
 
 /// The listening sockets.
@@ -80,6 +81,7 @@ impl Server {
         add(listeners.attach.as_fd(), ATTACH)?;
         add(listeners.control.as_fd(), CONTROL)?;
         add(listeners.signal.as_fd(), SIGNAL)?;
+        add(state.news.as_fd(), FAULTS)?;
         Ok(Server { state, listeners, epoll, clients: HashMap::new(), next: FIRST_CLIENT, running: true })
     }
 
@@ -110,7 +112,11 @@ impl Server {
             }
             ATTACH => self.accept(id),
             CONTROL => self.accept(id),
+            FAULTS => self.state.evict_faulty(),
             client => self.serve(client),
+        }
+        while let Some(evicted) = self.state.evicted.pop() {
+            self.hang_up(evicted);
         }
     }
 
@@ -158,9 +164,6 @@ impl Server {
         }
         if !keep {
             self.hang_up(id);
-        }
-        while let Some(evicted) = self.state.evicted.pop() {
-            self.hang_up(evicted);
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the daemon knows: switches, ports, pipes, regions, and which worker owns which ingress.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -131,6 +132,8 @@ pub struct State {
     pub(crate) kept: Kept,
     /// Rings for copies beside those of ports that are watched.
     pub(crate) mirrors: Mirrors,
+    /// Readable when a program's fault was reported.
+    pub(crate) news: Arc<OwnedFd>,
     /// Clients whose port was taken away: their connections are to be closed.
     pub evicted: Vec<u64>,
     /// Captures that may still be written, also after their ports are gone.
@@ -159,6 +162,7 @@ impl State {
             passed: BTreeMap::new(),
             kept: crate::keep::found(),
             mirrors: Mirrors::default(),
+            news: netvale_mem::fault::news()?,
             evicted: Vec::new(),
             captures: Vec::new(),
             regions: Vec::new(),
@@ -201,6 +205,7 @@ impl State {
     }
 
     pub(crate) fn keep_region(&mut self, id: u32, uid: u32, region: &Arc<Region>, file: Option<FilePlace>) {
+        region.mapping().blame(&self.new_fault());
         self.regions.push(RegionEntry { id, uid, region: Arc::downgrade(region), file });
     }
 

@@ -116,7 +116,8 @@ impl State {
         }
         let config = self.config_of(full, &PortOptions { rings: 1, ..o.clone() });
         PtnetPort::check(&config).map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
-        let backend = PipeBackend::new(&config).map_err(|e| Refusal::new(Errno::NOMEM, e.to_string()))?;
+        let backend =
+            PipeBackend::new(&config, self.new_fault()).map_err(|e| Refusal::new(Errno::NOMEM, e.to_string()))?;
         let backend = Arc::new(backend);
         let [out, back] = backend.seats();
         let counters = [vec![Arc::clone(&out.counters)], vec![Arc::clone(&back.counters)]];

@@ -98,12 +98,12 @@ pub fn notes(port: &VhostPort) -> Vec<String> {
     let state = port.state();
     let (calls, kicks) = port.notifications();
     let mut notes = vec![if state.connected {
-        format!("front end connected, {} queues running, {calls} calls to it, {kicks} kicks from it", state.queues)
+        format!("front end connected, {} queues running, {calls} calls to it, {kicks} kicks from it", state.now.queues)
     } else {
         format!("waits for a front end; there were {}", state.connections)
     }];
-    if state.queues > 0 {
-        notes.push(format!("driver: {}", negotiated(state.features)));
+    if state.now.queues > 0 {
+        notes.push(format!("driver: {}", negotiated(state.now.features)));
     }
     notes.extend(state.last_error.map(|why| format!("the last front end was disconnected: {why}")));
     notes
@@ -112,10 +112,11 @@ pub fn notes(port: &VhostPort) -> Vec<String> {
 /// The same for a driver.
 pub fn driver_notes(port: &VirtioPort) -> Vec<String> {
     let state = port.state();
-    if state.running {
-        let mut notes = vec![format!("device runs, {} queue pairs: {}", state.pairs, negotiated(state.features))];
-        notes.extend(state.path.map(|path| format!("path: {}", path.words())));
-        notes.extend(state.link_down.then(|| "the device's link is down".to_owned()));
+    let device = state.now;
+    if device.running {
+        let mut notes = vec![format!("device runs, {} queue pairs: {}", device.pairs, negotiated(device.features))];
+        notes.extend(device.path.map(|path| format!("path: {}", path.words())));
+        notes.extend(device.link_down.then(|| "the device's link is down".to_owned()));
         notes
     } else {
         vec![format!("no device: {}", state.last_error.as_deref().unwrap_or("connecting"))]

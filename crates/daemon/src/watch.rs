@@ -7,8 +7,9 @@ use std::time::Duration;
 use netvale_mem::calls::{Under, lasting};
 use rustix::thread::Pid;
 
-/// Between two looks. A wake-up takes a microsecond; one that is under way at both looks is being held.
-const EVERY: Duration = Duration::from_secs(1);
+/// Between two looks. A wake-up takes a microsecond; one that is under way at both looks is being held, or its thread has no processor: then the
+/// signal changes nothing.
+const EVERY: Duration = Duration::from_millis(250);
 
 /// Ends system calls, and does nothing else.
 const SIGNAL: libc::c_int = libc::SIGURG;
@@ -48,7 +49,6 @@ pub(crate) fn start() -> std::io::Result<()> {
 }
 
 fn interrupt(thread: Pid) {
-    tracing::warn!(thread = thread.as_raw_nonzero().get(), "a peer holds a wake-up: it is not woken any more");
     let own = rustix::process::getpid().as_raw_nonzero().get();
     // SAFETY: a system call with three numbers. The thread is one of ours, and has not ended.
     unsafe { libc::syscall(libc::SYS_tgkill, own, thread.as_raw_nonzero().get(), SIGNAL) };

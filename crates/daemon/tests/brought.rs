@@ -113,6 +113,7 @@ fn cut_short() {
         send(&mut a, &frame(255, 1, tag));
         assert_eq!(receive(&mut b), frame(255, 1, tag));
     }
+    common::until("its program is evicted", || !d.ports().contains(&"vale0:lost".to_owned()));
     rustix::fs::ftruncate(&file, LEN).unwrap();
     let (_conn, fresh) = asked(&d, "vale0:c", &file, (0, LEN)).unwrap();
     assert_ne!(fresh.reply.mem_id, lost.reply.mem_id);

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Daemon, frame, receive, send, until};
+use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_vhost::driver::frontend::{Frontend, Kick, Wish};
 use serde_json::json;
@@ -23,7 +24,8 @@ fn kick_storm() {
     let socket = UnixStream::connect(&path).unwrap();
     let stop = Doorbell::new().unwrap();
     let calls = [(); 2].map(|()| Doorbell::new().unwrap());
-    let running = Frontend::new(socket.as_fd(), stop.as_fd()).start(Wish::default(), &calls).unwrap();
+    let running =
+        Frontend::new(socket.as_fd(), stop.as_fd(), &Fault::new().unwrap()).start(Wish::default(), &calls).unwrap();
     let (queues, _memory) = running.split();
     let kicks: Vec<_> = queues.into_iter().flat_map(|(rx, tx)| [rx.kick, tx.kick]).collect();
     let over = AtomicBool::new(false);

@@ -19,8 +19,8 @@ use crate::regs::{CSBAH, CSBAL, ICR_RXT0, ICR_TXDW};
 
 /// How the guest is interrupted.
 struct Line {
-    /// Led to what the hypervisor gave.
-    bell: Arc<Doorbell>,
+    /// What the hypervisor gave.
+    bell: Option<Doorbell>,
     /// By message: each time; by pin: once, until the hypervisor says that the pin is looked at again.
     is_message: bool,
     pin_ready: bool,
@@ -53,8 +53,7 @@ impl Core {
     fn new(e1000: E1000) -> Result<Core, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        let bell = Arc::new(Doorbell::new()?);
-        let line = Line { bell, is_message: false, pin_ready: true, timer, raised: Arc::default(), set: None };
+        let line = Line { bell: None, is_message: false, pin_ready: true, timer, raised: Arc::default(), set: None };
         Ok(Core {
             e1000,
             memory: Memory::default(),
@@ -193,7 +192,7 @@ impl Core {
     fn raise(&mut self) {
         if self.line.is_message || std::mem::take(&mut self.line.pin_ready) {
             self.line.raised.fetch_add(1, Ordering::Relaxed);
-            self.line.bell.ring();
+            self.line.bell.iter().for_each(Doorbell::ring);
         }
     }
 
@@ -205,16 +204,14 @@ impl Core {
         }
     }
 
-    /// Interrupts go there from now on; nowhere without a descriptor.
+    /// Interrupts go there from now on; nowhere without a doorbell.
     ///
     /// # Errors
     /// No descriptors are left.
-    pub fn connect(&mut self, bell: Option<BorrowedFd<'_>>, is_message: bool) -> Result<(), Errno> {
+    pub fn connect(&mut self, bell: Option<&Doorbell>, is_message: bool) -> std::io::Result<()> {
         self.line.is_message = is_message;
-        match bell {
-            Some(bell) => self.line.bell.lead_to(bell),
-            None => Doorbell::new().and_then(|nobody| self.line.bell.lead_to(nobody.as_fd())),
-        }
+        self.line.bell = bell.map(Doorbell::try_clone).transpose()?;
+        Ok(())
     }
 
     fn set_timer(&self, after: Option<u64>) {

@@ -1,13 +1,11 @@
-//! An e1000 port: a socket, the thread that serves the hypervisor that connects there, and the switch's two queues.
+//! An e1000 port: a socket, a card for each hypervisor that connects there, and the switch's two queues.
 
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use netvale_mem::notify::Doorbell;
-use netvale_port::door::{Door, DoorError, nap};
+use netvale_port::listener::{ListenError, Listener};
+use netvale_port::service::{self, Peering, Protocol, Service};
 use netvale_port::{Egress, Ingress};
 use netvale_vfio_user::serve::serve;
 use netvale_vfio_user::session::Session;
@@ -32,9 +30,9 @@ pub struct E1000Options {
 /// Why there is no port.
 #[derive(Debug, Error)]
 pub enum E1000Error {
-    /// Nobody can listen there.
+    /// The socket cannot be listened at.
     #[error(transparent)]
-    Door(#[from] DoorError),
+    Listen(#[from] ListenError),
     /// A step failed.
     #[error("{what}: {source}")]
     Step {
@@ -49,37 +47,21 @@ impl E1000Error {
     /// The error number that fits.
     pub fn errno(&self) -> Errno {
         match self {
-            E1000Error::Door(why) => why.errno(),
+            E1000Error::Listen(why) => why.errno(),
             E1000Error::Step { source, .. } => *source,
         }
     }
 }
 
-/// What the port is doing.
-#[derive(Clone, Debug, Default)]
-pub struct E1000State {
-    /// A virtual machine is connected.
-    pub connected: bool,
-    /// Connections so far.
-    pub connections: u64,
-    /// Why the last connection ended, if not by hanging up.
-    pub last_error: Option<String>,
-}
-
 /// A port. Dropping it ends the connection and the thread, and removes the socket.
 pub struct E1000Port {
     options: E1000Options,
-    state: Arc<Mutex<E1000State>>,
     shared: Arc<Shared>,
-    stop: Arc<Doorbell>,
-    thread: Option<JoinHandle<()>>,
+    service: Service<()>,
 }
 
 /// The port's queues for the switch.
 pub type Queues = (Arc<dyn Egress>, Box<dyn Ingress>);
-
-/// After a connection that went wrong.
-const RETRY: Duration = Duration::from_millis(200);
 
 impl E1000Port {
     /// Opens the socket and serves it.
@@ -88,24 +70,14 @@ impl E1000Port {
     /// [`E1000Error`].
     pub fn new(options: &E1000Options) -> Result<(E1000Port, Queues), E1000Error> {
         let step = |what| move |source| E1000Error::Step { what, source };
-        let door = Door::listen(&options.path)?;
+        let (listener, file) = Listener::listen(&options.path)?;
         let shared = Shared::new(E1000::new(options.card)).map_err(step("make a timer"))?;
-        let stop = Arc::new(Doorbell::new().map_err(step("make an eventfd"))?);
-        let state = Arc::<Mutex<E1000State>>::default();
-        let server = Server {
-            door,
-            card: options.card,
-            shared: Arc::clone(&shared),
-            stop: Arc::clone(&stop),
-            state: Arc::clone(&state),
-        };
-        let thread = std::thread::Builder::new().name("netvale-e1000".into()).spawn(move || server.run());
-        let failed = |e: std::io::Error| e.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error);
-        let thread = Some(thread.map_err(|e| step("start a thread")(failed(e)))?);
+        let server = Server { listener, card: options.card, shared: Arc::clone(&shared) };
+        let service = Service::start("netvale-e1000", options.path.display(), Some(file), server);
+        let service = service.map_err(step("start a thread"))?;
         let egress = Arc::new(E1000Egress::new(Arc::clone(&shared)));
         let ingress = Box::new(E1000Ingress::new(Arc::clone(&shared)));
-        let port = E1000Port { options: options.clone(), state, shared, stop, thread };
-        Ok((port, (egress, ingress)))
+        Ok((E1000Port { options: options.clone(), shared, service }, (egress, ingress)))
     }
 
     /// What it was made with.
@@ -113,9 +85,9 @@ impl E1000Port {
         &self.options
     }
 
-    /// What it is doing.
-    pub fn state(&self) -> E1000State {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Its virtual machine, and those before.
+    pub fn state(&self) -> service::State<()> {
+        self.service.state()
     }
 
     /// Register accesses and interrupts so far.
@@ -129,54 +101,28 @@ impl E1000Port {
     }
 }
 
-impl Drop for E1000Port {
-    fn drop(&mut self) {
-        self.stop.ring();
-        if let Some(thread) = self.thread.take() {
-            // A panic was reported by the runtime.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// The control thread.
+/// The control thread's part.
 struct Server {
-    door: Door,
+    listener: Listener,
     card: Card,
     shared: Arc<Shared>,
-    stop: Arc<Doorbell>,
-    state: Arc<Mutex<E1000State>>,
 }
 
-impl Server {
-    fn path(&self) -> &Path {
-        self.door.path()
+impl Protocol for Server {
+    type Connection = OwnedFd;
+    type Detail = ();
+    const PEER: &'static str = "virtual machine";
+
+    fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<OwnedFd, String>> {
+        self.listener.accept(stop).map(Ok)
     }
 
-    fn update(&self, f: impl FnOnce(&mut E1000State)) {
-        f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    /// Serves one hypervisor after the other; each finds the card as after power-up.
-    fn run(&self) {
-        let stop = self.stop.as_fd();
-        while let Some(connection) = self.door.meet(stop) {
-            self.update(|s| (s.connected, s.connections, s.last_error) = (true, s.connections + 1, None));
-            tracing::info!(path = %self.path().display(), "virtual machine connected");
-            let device = E1000Device::new(Arc::clone(&self.shared), self.card.subsystem);
-            let mut session = Session::new(device, E1000Device::vectors());
-            let why = serve(connection.as_fd(), stop, &mut session).reason();
-            session.device().0.power_off();
-            match &why {
-                None => tracing::info!(path = %self.path().display(), "virtual machine gone"),
-                Some(why) => tracing::warn!(path = %self.path().display(), why, "virtual machine disconnected"),
-            }
-            let failed = why.is_some();
-            self.update(|s| (s.connected, s.last_error) = (false, why));
-            // One that comes back at once with the same mistake is not worth a core.
-            if failed && nap(stop, RETRY) {
-                return;
-            }
-        }
+    /// Each hypervisor finds the card as after power-up.
+    fn serve(&mut self, connection: OwnedFd, peering: &Peering<()>) -> Result<(), String> {
+        let device = E1000Device::new(Arc::clone(&self.shared), self.card.subsystem);
+        let mut session = Session::new(device, E1000Device::vectors(), peering.fault());
+        let ended = serve(connection.as_fd(), peering.ends(), &mut session);
+        session.device().0.power_off();
+        ended.reason().map_or(Ok(()), Err)
     }
 }

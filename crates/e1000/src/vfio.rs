@@ -1,6 +1,6 @@
 //! The controller as a PCI function for a hypervisor, by vfio-user.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -134,9 +134,8 @@ impl Device for E1000Device {
 
     fn interrupts_changed(&mut self, host: &Host) {
         let (message, pin) = (host.irqs.bell(MSI, 0), host.irqs.bell(INTX, 0));
-        let bell = message.or(pin).map(|bell| bell.as_fd());
         self.with(|core| {
-            if let Err(e) = core.connect(bell, message.is_some()) {
+            if let Err(e) = core.connect(message.or(pin), message.is_some()) {
                 tracing::warn!("an interrupt cannot be connected: {e}");
             }
         });

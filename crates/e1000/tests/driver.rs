@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_e1000::core::Shared;
 use netvale_e1000::device::{Card, E1000};
-use netvale_e1000::driver::queues::{DriverEgress, DriverIngress, Rings, Trouble};
+use netvale_e1000::driver::queues::{DriverEgress, DriverIngress, Rings};
 use netvale_e1000::driver::ram::{GUEST, Ram};
 use netvale_e1000::driver::start::start;
 use netvale_e1000::driver::{Registers, Wish};
@@ -15,6 +15,7 @@ use netvale_e1000::egress::E1000Egress;
 use netvale_e1000::ingress::E1000Ingress;
 use netvale_e1000::memory::Memory;
 use netvale_e1000::regs::{CSBAL, TDT};
+use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_port::{Batch, Egress, Ingress, Scratch};
 use netvale_vfio_user::dma::{Dma, Place};
@@ -44,7 +45,7 @@ struct Pair {
     /// The driver's queues, and the card's.
     driver: (DriverEgress, DriverIngress),
     card: (E1000Egress, E1000Ingress),
-    trouble: Trouble,
+    fault: Fault,
     scratch: Scratch,
     ram: Arc<Ram>,
 }
@@ -60,19 +61,19 @@ impl Pair {
         let mut inside = shared.enter();
         let core = inside.as_mut().unwrap();
         core.set_memory(Memory::of(&dma));
-        core.connect(Some(call.as_fd()), true).unwrap();
+        core.connect(Some(&call), true).unwrap();
         drop(inside);
         let direct = Arc::new(Direct { shared: Arc::clone(&shared), tails: AtomicU64::new(0) });
         let started = start(&(Arc::clone(&direct) as Arc<dyn Registers>), &ram, wish).unwrap();
         assert_eq!(started.mac, card.mac);
-        let (rings, trouble) = (Arc::<Rings>::default(), Trouble::new().unwrap());
+        let (rings, fault) = (Arc::<Rings>::default(), Fault::new().unwrap());
         rings.put(started.tx, started.rx).unwrap();
         let link = Arc::new(Doorbell::new().unwrap());
-        let egress = DriverEgress::new(Arc::clone(&rings), trouble.clone());
-        let ingress = DriverIngress::new(rings, trouble.clone(), call, link);
+        let egress = DriverEgress::new(Arc::clone(&rings), fault.clone());
+        let ingress = DriverIngress::new(rings, fault.clone(), call, link);
         let card = (E1000Egress::new(Arc::clone(&shared)), E1000Ingress::new(shared));
         let has_block = started.has_block;
-        Pair { direct, has_block, driver: (egress, ingress), card, trouble, scratch: Scratch::new(), ram }
+        Pair { direct, has_block, driver: (egress, ingress), card, fault, scratch: Scratch::new(), ram }
     }
 
     fn tails(&self) -> u64 {
@@ -146,7 +147,7 @@ fn both_ways() {
         }
         assert_eq!(deliver(&p.driver.0, &[frame(1, 20)], &mut p.scratch), 1);
         assert_eq!(take(&mut p.card.1)[0].len(), 60);
-        assert!(p.trouble.take().is_none());
+        assert!(p.fault.take().is_none());
     }
 }
 
@@ -213,11 +214,11 @@ fn bad_cards() {
     csb.publish_tail(9, 9);
     let frames: Vec<_> = (0..100).map(|i| frame(i, 60)).collect();
     deliver(&p.driver.0, &frames, &mut p.scratch);
-    assert_eq!(p.trouble.take().unwrap().to_string(), "the card says that it is at descriptor 9, where it cannot be");
+    assert_eq!(p.fault.take().unwrap().to_string(), "the card says that it is at descriptor 9, where it cannot be");
     let csb = p.ram.csb(netvale_e1000::paravirt::RX_AT).unwrap();
     csb.publish_tail(u32::MAX, u32::MAX);
     assert!(take(&mut p.driver.1).is_empty());
-    assert!(p.trouble.take().is_some());
+    assert!(p.fault.take().is_some());
     // A reset takes the block away: the card is what it was.
     p.direct.write(netvale_e1000::regs::CTRL, netvale_e1000::regs::CTRL_RST);
     assert_eq!(p.direct.read(CSBAL), 0);

@@ -1,6 +1,5 @@
 //! Both queues over a guest's memory, played by hand: what a driver would do, and what none would.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use netvale_e1000::core::{Core, Shared};
@@ -334,7 +333,7 @@ fn status_block_by_message() {
     let card = Card0::new();
     let bell = Doorbell::new().unwrap();
     card.with_block();
-    card.with(|core| core.connect(Some(bell.as_fd()), true)).unwrap();
+    card.with(|core| core.connect(Some(&bell), true)).unwrap();
     let (mut ingress, mut spare) = (source(&card), Box::default());
     let mut send = |i: u64| {
         card.descriptor(TX, i, BASE + BUFFERS, 60 | WHOLE);

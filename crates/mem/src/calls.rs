@@ -2,7 +2,7 @@
 //!
 //! Such an eventfd is non-blocking when it is made, but that is a property of what both sides share: the peer can undo it, and then fill the counter. Whoever rings
 //! it next would sleep for as long as the peer likes. No way of writing prevents that (eventfd(2) knows neither `RWF_NOWAIT` nor `MSG_DONTWAIT`), so every call is
-//! marked, and a process that must not be stopped looks for one that lasts and interrupts it ([`lasting`]). The doorbell is cut off then.
+//! marked, and a process that must not be stopped looks for one that lasts and interrupts it ([`lasting`]). The peer is reported then ([`crate::fault`]).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -15,7 +15,8 @@
 /// `src..src+len` must be readable, `dst..dst+len` writable, both for the whole call.
 #[inline]
 pub unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
-    // SAFETY: the caller's contract; `ends::<N>` is called only with N <= len <= 2 * N.
+    // SAFETY: both ranges are valid for `len` bytes, as promised, and no access below goes past them: `ends::<N>` is called only with
+    // N <= len <= 2 * N.
     unsafe {
         match len {
             0 => {}
@@ -49,6 +50,21 @@ unsafe fn ends<const N: usize>(src: *const u8, dst: *mut u8, len: usize) {
         dst.cast::<[u8; N]>().write_unaligned(first);
         dst.add(len - N).cast::<[u8; N]>().write_unaligned(last);
     }
+}
+
+/// An integer at any address.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct Anywhere<T>(T);
+
+/// Reads an integer that somebody else may be writing, exactly once: what is decided on it later is decided on one value.
+///
+/// # Safety
+/// `at` must be readable for the bytes of `T`, an integer.
+#[inline(always)]
+pub unsafe fn peek<T: Copy>(at: *const u8) -> T {
+    // SAFETY: readable, as promised; an `Anywhere` has no alignment, and every value of an integer's bytes is one.
+    unsafe { at.cast::<Anywhere<T>>().read_volatile() }.0
 }
 
 /// Asks for the cache line of `p`, to be read soon: another core wrote it, and the transfer then overlaps with other work.

@@ -26,7 +26,7 @@ pub struct Csb {
 
 // SAFETY: all access is through atomics inside a mapping that the Arc keeps alive.
 unsafe impl Send for Csb {}
-// SAFETY: as above.
+// SAFETY: a shared view does no more than an owned one: atomic accesses.
 unsafe impl Sync for Csb {}
 
 impl Csb {

@@ -40,6 +40,7 @@
 //! | [`lease`] | several producers on one rx ring |
 //! | [`lent`] | a queue that a control thread lends to workers |
 //! | [`calls`] | threads inside a system call that a peer could hold |
+//! | [`fault`] | why a peer loses its port |
 //! | [`pipe`] | zero-copy move from one end's tx ring to the other end's rx ring |
 //! | [`mirror`] | copies of frames that pass without the daemon, for those who watch |
 //! | [`relay`] | the same by a host on the way, for an end that knows nothing of pipes |
@@ -56,6 +57,7 @@ pub mod calls;
 pub mod copy;
 #[cfg(not(loom))]
 pub mod csb;
+pub mod fault;
 #[cfg(not(loom))]
 pub mod host;
 #[cfg(not(loom))]

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::fault::Fault;
 use crate::watch::Watch;
 
 /// Where the memory comes from, hence how it is given back.
@@ -23,6 +24,8 @@ enum Backing {
 pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
+    /// What is mapped: whole pages.
+    whole: (NonNull<u8>, usize),
     backing: Backing,
     /// Somebody may cut its file short.
     watch: Option<Watch>,
@@ -43,7 +46,7 @@ impl Mapping {
         Self::part(fd, 0, len)
     }
 
-    /// Maps a part of a file: `len` bytes at `offset`, which is a multiple of the page size.
+    /// Maps a part of a file: `len` bytes at `offset`.
     ///
     /// # Errors
     /// As [`Mapping::map`].
@@ -54,7 +57,7 @@ impl Mapping {
         if len == 0 || !sealed || !fits {
             return Err(rustix::io::Errno::INVAL);
         }
-        Self::map_whole(fd, offset, len)
+        Self::map_pages(fd, offset, len, MapFlags::SHARED)
     }
 
     /// Maps `len` bytes of a device's memory, which nobody can cut short: it goes when the device does.
@@ -65,7 +68,7 @@ impl Mapping {
         if len == 0 || !is_device(fd)? {
             return Err(rustix::io::Errno::INVAL);
         }
-        Self::map_whole(fd, 0, len)
+        Self::map_pages(fd, 0, len, MapFlags::SHARED)
     }
 
     /// Maps `len` bytes at `offset` of the registers or memory of a PCI function. The caller vouches for the descriptor: what sysfs or vfio
@@ -77,7 +80,7 @@ impl Mapping {
         if len == 0 {
             return Err(rustix::io::Errno::INVAL);
         }
-        Self::map_whole(fd, offset, len)
+        Self::map_pages(fd, offset, len, MapFlags::SHARED)
     }
 
     /// Maps what another process passed on: a region's file, or a device's memory.
@@ -88,12 +91,34 @@ impl Mapping {
         if is_device(fd)? { Self::of_device(fd, len) } else { Self::map(fd, len) }
     }
 
-    fn map_whole(fd: BorrowedFd<'_>, offset: u64, len: usize) -> rustix::io::Result<Self> {
-        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+    /// Maps `len` bytes at `offset` of a peer's file, which it can cut short: [`Mapping::watched`] has to follow. No memory is set aside for it.
+    ///
+    /// # Errors
+    /// `EINVAL` when `len` is 0 or the bytes are not in the file; otherwise what mmap(2) says.
+    pub fn of_peer(fd: BorrowedFd<'_>, offset: u64, len: usize) -> rustix::io::Result<Self> {
+        let size = u64::try_from(rustix::fs::fstat(fd)?.st_size).unwrap_or(0);
+        if len == 0 || offset.checked_add(len as u64).is_none_or(|end| end > size) {
+            return Err(rustix::io::Errno::INVAL);
+        }
+        Self::map_pages(fd, offset, len, MapFlags::SHARED | MapFlags::NORESERVE)
+    }
+
+    /// Maps the pages in which `len` bytes at `offset` lie.
+    fn map_pages(fd: BorrowedFd<'_>, offset: u64, len: usize, flags: MapFlags) -> rustix::io::Result<Self> {
+        let too_much = rustix::io::Errno::NOMEM;
+        // Files of huge pages say their size here, and are mapped by it.
+        let page = u64::try_from(rustix::fs::fstat(fd)?.st_blksize).unwrap_or(0);
+        let page = if page.is_power_of_two() { page.max(4096) } else { 4096 };
+        let before = offset & (page - 1);
+        let all = before.checked_add(len as u64).and_then(|end| end.checked_next_multiple_of(page)).ok_or(too_much)?;
+        let all = usize::try_from(all).map_err(|_| too_much)?;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
-        let p = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, fd, offset)? };
-        let start = NonNull::new(p.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM)?;
-        Ok(Mapping { start, len, backing: Backing::Mmap, watch: None })
+        let p = unsafe { rustix::mm::mmap(std::ptr::null_mut(), all, prot, flags, fd, offset - before)? };
+        let whole = NonNull::new(p.cast::<u8>()).ok_or(too_much)?;
+        // SAFETY: before + len <= all, so that this and all of the bytes lie inside of what was mapped.
+        let start = unsafe { whole.add(before as usize) };
+        Ok(Mapping { start, len, whole: (whole, all), backing: Backing::Mmap, watch: None })
     }
 
     /// Maps parts of two files behind one another, each with its offset and length. The first one may be anybody's: it can be cut short, which
@@ -134,16 +159,23 @@ impl Mapping {
         };
         drop(tail);
         let start = NonNull::new(mapped?).ok_or(too_much)?;
-        Ok(Mapping { start, len: all, backing: Backing::Mmap, watch: None })
+        Ok(Mapping { start, len: all, whole: (start, all), backing: Backing::Mmap, watch: None })
     }
 
-    /// From now on this process survives when the mapping's file is cut short: there is zeroed memory then. None when too many mappings are watched.
-    pub fn watched(mut self) -> Option<Self> {
+    /// From now on this process survives when memory of it is taken away: there is zeroed memory then.
+    #[must_use]
+    pub fn watched(mut self) -> Self {
         if self.backing == Backing::Mmap {
+            let (start, len) = (self.whole.0.as_ptr() as usize, self.whole.1);
             // SAFETY: this mapping, reached by raw pointers only; `drop` ends the watch before it unmaps it.
-            self.watch = Some(unsafe { Watch::new(self.start.as_ptr() as usize, self.len) }?);
+            self.watch = Some(unsafe { Watch::new(start, len) });
         }
-        Some(self)
+        self
+    }
+
+    /// When memory of it is lost, that is this peer's fault, if it is watched. The first one counts.
+    pub fn blame(&self, fault: &Fault) {
+        self.watch.iter().for_each(|watch| watch.blame(fault));
     }
 
     /// Whether memory of it was lost.
@@ -156,7 +188,7 @@ impl Mapping {
         let layout = heap_layout(len)?;
         // SAFETY: the layout has a size above 0.
         let p = unsafe { std::alloc::alloc_zeroed(layout) };
-        NonNull::new(p).map(|start| Mapping { start, len, backing: Backing::Heap, watch: None })
+        NonNull::new(p).map(|start| Mapping { start, len, whole: (start, len), backing: Backing::Heap, watch: None })
     }
 
     /// Keeps its pages in memory.
@@ -183,13 +215,14 @@ impl Mapping {
         self.len == 0
     }
 
-    /// Pointer to `bytes` bytes at `offset`, if they lie inside the mapping and `offset` is a multiple of `align`.
+    /// Pointer to `bytes` bytes at `offset`, if they lie inside the mapping and their address is a multiple of `align`.
     pub fn at(&self, offset: u64, bytes: u64, align: u64) -> Option<NonNull<u8>> {
         let end = offset.checked_add(bytes)?;
-        if end > self.len as u64 || !offset.is_multiple_of(align) {
+        let address = (self.start.as_ptr() as u64).wrapping_add(offset);
+        if end > self.len as u64 || !address.is_multiple_of(align) {
             return None;
         }
-        // SAFETY: offset <= end <= len, so the result stays inside; both backings are page-aligned.
+        // SAFETY: offset <= end <= len, so the result stays inside.
         Some(unsafe { self.start.add(offset as usize) })
     }
 }
@@ -198,9 +231,9 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         drop(self.watch.take());
         match self.backing {
-            // SAFETY: start and len are those of our own mmap, unmapped once; views keep an Arc of the mapping, so none is left.
+            // SAFETY: `whole` is what our own mmap returned, unmapped once; views keep an Arc of the mapping, so none is left.
             Backing::Mmap => unsafe {
-                let unmapped = rustix::mm::munmap(self.start.as_ptr().cast(), self.len);
+                let unmapped = rustix::mm::munmap(self.whole.0.as_ptr().cast(), self.whole.1);
                 debug_assert!(unmapped.is_ok());
             },
             Backing::Heap => {

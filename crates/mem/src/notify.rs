@@ -26,6 +26,7 @@ use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 
 use crate::calls::marked;
+use crate::fault::Fault;
 
 /// The sleeper announces that it wants a kick. It must look for news once more before it sleeps.
 #[inline]
@@ -98,9 +99,14 @@ impl KickCounts {
 }
 
 /// What is rung when the other side armed its `need_kick`: an eventfd, or a register of a device.
+///
+/// It is the only way in which a peer is signalled, and signals: whatever a protocol calls it. One that a peer has its hands on
+/// ([`Doorbell::shared`], [`Doorbell::given`]) knows whom to blame when it blocks.
 #[derive(Debug)]
 pub struct Doorbell {
     fd: OwnedFd,
+    /// The peer's; none if it is no peer's.
+    fault: Option<Fault>,
     #[cfg(not(loom))]
     register: Option<Register>,
 }
@@ -139,7 +145,7 @@ impl Register {
 }
 
 impl Doorbell {
-    /// A new doorbell, non-blocking.
+    /// A new doorbell that no peer has, or one that need not be mistrusted.
     ///
     /// # Errors
     /// What eventfd(2) says.
@@ -147,10 +153,31 @@ impl Doorbell {
         rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Doorbell::from_fd)
     }
 
-    /// A doorbell received from somebody else. It is only ever written 8 bytes or read non-blockingly.
+    /// A new doorbell, a copy of which goes to a peer.
+    ///
+    /// # Errors
+    /// What eventfd(2) says.
+    pub fn shared(fault: &Fault) -> rustix::io::Result<Self> {
+        Ok(Doorbell { fault: Some(fault.clone()), ..Doorbell::new()? })
+    }
+
+    /// A doorbell that came from a peer.
+    ///
+    /// # Errors
+    /// `EINVAL` when it is no eventfd: anything else could make us wait in ways that nobody sees, or do something when it is written.
+    pub fn given(fd: OwnedFd, fault: &Fault) -> rustix::io::Result<Self> {
+        if !is_eventfd(fd.as_fd()) {
+            return Err(Errno::INVAL);
+        }
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        Ok(Doorbell { fault: Some(fault.clone()), ..Doorbell::from_fd(fd) })
+    }
+
+    /// A doorbell received from somebody who need not be mistrusted.
     pub fn from_fd(fd: OwnedFd) -> Self {
         Doorbell {
             fd,
+            fault: None,
             #[cfg(not(loom))]
             register: None,
         }
@@ -199,26 +226,28 @@ impl Doorbell {
         if let Some(r) = &self.register {
             return r.ring();
         }
-        if marked(|| rustix::io::write(&self.fd, &1u64.to_ne_bytes())) == Err(Errno::INTR) {
-            self.cut();
-        }
+        // There is nothing to do about an error.
+        let _ = self.bounded(|| rustix::io::write(&self.fd, &1u64.to_ne_bytes()));
     }
 
     /// Takes back pending rings, so that the next wait sleeps. Returns whether there was one.
     pub fn drain(&self) -> bool {
         let mut count = [0u8; 8];
-        let got = marked(|| rustix::io::read(&self.fd, &mut count));
-        if got == Err(Errno::INTR) {
-            self.cut();
-        }
-        got == Ok(8)
+        self.bounded(|| rustix::io::read(&self.fd, &mut count)) == Ok(8)
     }
 
-    /// Only a call that waits is interrupted: a peer has made it wait. What it shares with us is let go of.
-    #[cold]
-    fn cut(&self) {
-        // Without a descriptor left it is tried again the next time.
-        let _ = Doorbell::new().and_then(|nobody| self.lead_to(nobody.as_fd()));
+    /// Makes a call on the eventfd, unless the peer has made such a call wait before. Only a call that waits is interrupted
+    /// ([`crate::calls`]), and only a peer can make it wait.
+    #[inline]
+    fn bounded(&self, call: impl FnOnce() -> rustix::io::Result<usize>) -> rustix::io::Result<usize> {
+        if self.fault.as_ref().is_some_and(Fault::is_blocked) {
+            return Err(Errno::AGAIN);
+        }
+        let done = marked(call);
+        if let (Err(Errno::INTR), Some(fault)) = (done, &self.fault) {
+            fault.block();
+        }
+        done
     }
 
     /// A second handle to the same doorbell.
@@ -228,6 +257,7 @@ impl Doorbell {
     pub fn try_clone(&self) -> std::io::Result<Self> {
         Ok(Doorbell {
             fd: self.fd.try_clone()?,
+            fault: self.fault.clone(),
             #[cfg(not(loom))]
             register: self.register.as_ref().map(Register::try_clone).transpose()?,
         })
@@ -238,4 +268,11 @@ impl AsFd for Doorbell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Whether a descriptor is an eventfd's. The kernel's own name for it tells: every file that has a path has a name that begins with a slash.
+fn is_eventfd(fd: BorrowedFd<'_>) -> bool {
+    use std::os::fd::AsRawFd;
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    link.is_ok_and(|name| name.as_os_str() == "anon_inode:[eventfd]")
 }

@@ -128,7 +128,7 @@ impl Region {
         }
         let len = usize::try_from(layout.total).map_err(|_| memory(rustix::io::Errno::NOMEM))?;
         let map = Mapping::map(fd.as_fd(), len).map_err(memory)?;
-        Ok(Self::over(Arc::new(map), Some(fd), layout, false))
+        Ok(Self::over(Arc::new(map.watched()), Some(fd), layout, false))
     }
 
     /// The same in the usual order, in a power of two of bytes ([`Layout::bar`]).
@@ -143,7 +143,7 @@ impl Region {
     /// from then on the ports there are of no use.
     ///
     /// # Errors
-    /// As [`Region::shared`]; `EINVAL` for a file that is too short or an offset that is not a page's, `ENFILE` when there are too many such regions.
+    /// As [`Region::shared`]; `EINVAL` for a file that is too short or an offset that is not a page's.
     pub fn in_file(
         name: &str,
         sizes: RegionSizes,
@@ -156,14 +156,13 @@ impl Region {
         let len = len.map_err(|_| memory(rustix::io::Errno::NOMEM))?;
         let (csb, csb_map, _) = sealed_memfd(name, csb_len, Pages::Ordinary).map_err(memory)?;
         let map = Mapping::joined((file.as_fd(), offset, len), (csb.as_fd(), csb_map.len())).map_err(memory)?;
-        let map = map.watched().ok_or_else(|| memory(rustix::io::Errno::NFILE))?;
-        Ok(Self::with(Arc::new(map), Some(file), Some(Apart { offset, csb }), layout, false))
+        Ok(Self::with(Arc::new(map.watched()), Some(file), Some(Apart { offset, csb }), layout, false))
     }
 
     fn on_memfd(name: &str, layout: Layout, pages: Pages) -> Result<Arc<Self>, RegionError> {
         let (fd, map, huge) = sealed_memfd(name, layout.total, pages)
             .map_err(|source| RegionError::Memory { bytes: layout.total, source })?;
-        Ok(Self::over(Arc::new(map), Some(fd), layout, huge))
+        Ok(Self::over(Arc::new(map.watched()), Some(fd), layout, huge))
     }
 
     /// The same memory as if nothing had been carved out of it: for one whose user has been reset. What was carved out before may still

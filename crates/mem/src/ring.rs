@@ -46,7 +46,7 @@ pub struct RingMem {
 
 // SAFETY: all access is through atomics or raw copies inside a mapping that the Arc keeps alive.
 unsafe impl Send for RingMem {}
-// SAFETY: as above.
+// SAFETY: a shared view does no more than an owned one: atomic accesses, and raw copies that may meet others' at any time anyway.
 unsafe impl Sync for RingMem {}
 
 const SLOTS_AT: usize = size_of::<NetmapRing>();
@@ -385,7 +385,7 @@ impl RingMem {
     /// The header's time stamp.
     pub fn timestamp(&self) -> (i64, i64) {
         let at = offset_of!(NetmapRing, ts);
-        // SAFETY: as in `set_timestamp`.
+        // SAFETY: an aligned u64 of the 16-byte `ts` field of the header, accessed atomically.
         let get = |k: usize| unsafe {
             AtomicU64::from_ptr(self.header.as_ptr().add(at + 8 * k).cast()).load(Ordering::Relaxed)
         };

@@ -1,54 +1,140 @@
-//! Mappings of files that others may cut short: the SIGBUS that an access then gets is survived.
+//! Mappings of memory that others can take away: the SIGBUS that an access then gets is survived.
+//!
+//! A file can be cut short, and a page of huge memory can be given back and not be had again. Zeroed memory takes its place, and whose memory it was
+//! is reported. There are as many watched mappings as it takes.
 #![allow(unsafe_code)]
 
-use std::ptr::null_mut;
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Once, OnceLock};
+
+use crate::fault::{Fault, Inner};
 
 /// A range of this process's addresses whose loss is survived, until this is dropped.
 #[derive(Debug)]
-pub struct Watch(usize);
+pub struct Watch {
+    place: &'static Place,
+    /// The handler has its address.
+    fault: OnceLock<Fault>,
+}
 
 impl Watch {
-    /// Watches a mapping of whole pages; none when there are too many already.
+    /// Watches a mapping of whole pages.
     ///
     /// # Safety
     /// The range is a mapping of the caller's that holds plain memory, reached by raw pointers only, and it stays mapped as long as it is watched.
-    pub unsafe fn new(start: usize, len: usize) -> Option<Watch> {
+    pub unsafe fn new(start: usize, len: usize) -> Watch {
         static INSTALL: Once = Once::new();
         INSTALL.call_once(install);
-        let free = |w: &Watched| w.start.compare_exchange(0, start, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        let at = WATCHED.iter().position(free)?;
-        let w = WATCHED.get(at)?;
-        w.damaged.store(false, Ordering::Release);
-        w.len.store(len, Ordering::Release);
-        Some(Watch(at))
+        let place = Place::claim(start);
+        place.damaged.store(false, Ordering::Release);
+        place.len.store(len, Ordering::Release);
+        Watch { place, fault: OnceLock::new() }
+    }
+
+    /// When memory of it is lost, that is this peer's fault. The first one counts.
+    pub fn blame(&self, fault: &Fault) {
+        let fault = self.fault.get_or_init(|| fault.clone());
+        self.place.fault.store(fault.inner().cast_mut(), Ordering::SeqCst);
+        if self.place.damaged.load(Ordering::SeqCst) {
+            fault.lose();
+        }
     }
 
     /// Whether bytes of it were lost.
     pub fn is_damaged(&self) -> bool {
-        WATCHED.get(self.0).is_some_and(|w| w.damaged.load(Ordering::Acquire))
+        self.place.damaged.load(Ordering::Acquire)
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        if let Some(w) = WATCHED.get(self.0) {
-            w.len.store(0, Ordering::Release);
-            w.start.store(0, Ordering::Release);
+        self.place.len.store(0, Ordering::Release);
+        self.place.fault.store(null_mut(), Ordering::Release);
+        self.place.start.store(0, Ordering::Release);
+    }
+}
+
+/// Where a watched range stands, for the handler.
+#[derive(Debug)]
+struct Place {
+    /// 0: free.
+    start: AtomicUsize,
+    /// 0: not yet, or not any more.
+    len: AtomicUsize,
+    damaged: AtomicBool,
+    fault: AtomicPtr<Inner>,
+}
+
+/// Places in a block.
+const BLOCK: usize = 256;
+
+/// Some places, and where there are more. Blocks are never freed: the handler may be looking at them.
+struct Block {
+    places: [Place; BLOCK],
+    next: AtomicPtr<Block>,
+}
+
+static FIRST: Block = Block::new();
+
+impl Block {
+    const fn new() -> Block {
+        Block { places: [const { Place::free() }; BLOCK], next: AtomicPtr::new(null_mut()) }
+    }
+
+    fn next(&self) -> Option<&'static Block> {
+        // SAFETY: null, or a leaked block.
+        unsafe { self.next.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The next block, which is made if there is none.
+    fn next_or_new(&self) -> &'static Block {
+        if let Some(next) = self.next() {
+            return next;
+        }
+        let new = Box::into_raw(Box::new(Block::new()));
+        match self.next.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: just leaked.
+            Ok(_) => unsafe { &*new },
+            Err(theirs) => {
+                // SAFETY: made above, and nobody knows of it.
+                drop(unsafe { Box::from_raw(new) });
+                // SAFETY: not null, hence a leaked block.
+                unsafe { &*theirs }
+            }
         }
     }
 }
 
-struct Watched {
-    /// 0: free.
-    start: AtomicUsize,
-    len: AtomicUsize,
-    damaged: AtomicBool,
-}
+impl Place {
+    const fn free() -> Place {
+        Place {
+            start: AtomicUsize::new(0),
+            len: AtomicUsize::new(0),
+            damaged: AtomicBool::new(false),
+            fault: AtomicPtr::new(null_mut()),
+        }
+    }
 
-static WATCHED: [Watched; 1024] =
-    [const { Watched { start: AtomicUsize::new(0), len: AtomicUsize::new(0), damaged: AtomicBool::new(false) } }; 1024];
+    /// A free place, with that start.
+    fn claim(start: usize) -> &'static Place {
+        let free = |p: &&Place| p.start.compare_exchange(0, start, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let mut block = &FIRST;
+        loop {
+            match block.places.iter().find(free) {
+                Some(place) => return place,
+                None => block = block.next_or_new(),
+            }
+        }
+    }
+
+    /// The range, if it is watched and `at` lies in it. A place that changes hands meanwhile is none that is looked for.
+    fn has(&self, at: usize) -> Option<(usize, usize)> {
+        let (start, len) = (self.start.load(Ordering::Acquire), self.len.load(Ordering::Acquire));
+        let same = self.start.load(Ordering::Acquire) == start;
+        (start != 0 && same && at.wrapping_sub(start) < len).then_some((start, len))
+    }
+}
 
 /// How often memory was lost in this process: as long as that does not change, nothing has to be looked at.
 static LOSSES: AtomicUsize = AtomicUsize::new(0);
@@ -59,9 +145,16 @@ pub fn losses() -> usize {
     LOSSES.load(Ordering::Acquire)
 }
 
+/// What was done about SIGBUS before us.
+static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(null_mut());
+
 fn install() {
-    // SAFETY: the structure is filled in before use; the handler below calls only what a signal handler may.
+    // SAFETY: zeros are a valid sigaction; both are filled in before they are used. The one from before is leaked, for the handler, which calls
+    // only what a handler may.
     unsafe {
+        let before = Box::into_raw(Box::new(std::mem::zeroed::<libc::sigaction>()));
+        libc::sigaction(libc::SIGBUS, null(), before);
+        BEFORE.store(before, Ordering::Release);
         let mut action = std::mem::zeroed::<libc::sigaction>();
         action.sa_sigaction = on_sigbus as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
@@ -69,19 +162,17 @@ fn install() {
     }
 }
 
-/// Puts zeroed memory in the place of what is gone, so that the access goes on; who owns it finds out soon. Any other SIGBUS ends the process
-/// as it would have.
+/// Puts zeroed memory in the place of what is gone, so that the access goes on. Any other SIGBUS is for whoever was there before us.
 ///
 /// # Safety
 /// Called by the kernel.
-unsafe extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    // SAFETY: the kernel's structure.
-    let at = unsafe { (*info).si_addr() } as usize;
-    for w in &WATCHED {
-        let (start, len) = (w.start.load(Ordering::Acquire), w.len.load(Ordering::Acquire));
-        if start == 0 || at.wrapping_sub(start) >= len {
-            continue;
-        }
+unsafe extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel's structure, which has an address for a fault, and the calling thread's errno.
+    let (at, errno) = unsafe { ((*info).si_addr() as usize, *libc::__errno_location()) };
+    let mut block = Some(&FIRST);
+    let places = std::iter::from_fn(|| block.inspect(|b| block = b.next())).flat_map(|b| &b.places);
+    for place in places {
+        let Some((start, len)) = place.has(at) else { continue };
         let (prot, flags) = (
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE,
@@ -89,11 +180,47 @@ unsafe extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, 
         // SAFETY: replaces a mapping of ours, which lives as long as it is watched (`Watch::new`), by one of the same size.
         let mapped = unsafe { libc::mmap(start as *mut libc::c_void, len, prot, flags, -1, 0) };
         if mapped != libc::MAP_FAILED {
-            w.damaged.store(true, Ordering::Release);
+            place.damaged.store(true, Ordering::SeqCst);
             LOSSES.fetch_add(1, Ordering::AcqRel);
+            // SAFETY: null, or the inside of the fault that the watch holds. The watch is there: somebody was accessing what it watches.
+            if let Some(fault) = unsafe { place.fault.load(Ordering::SeqCst).as_ref() } {
+                fault.lose();
+            }
+            // SAFETY: the calling thread's errno.
+            unsafe { *libc::__errno_location() = errno };
             return;
         }
     }
-    // SAFETY: back to the default, under which the access that is tried again ends the process.
-    unsafe { libc::signal(signal, libc::SIG_DFL) };
+    // SAFETY: what the kernel gave us.
+    unsafe { pass_on(signal, info, context) };
+}
+
+/// Does what would have been done without us.
+///
+/// # Safety
+/// In a handler, with what it was called with.
+unsafe fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: stored before the handler was installed, and never freed.
+    let before = unsafe { &*BEFORE.load(Ordering::Acquire) };
+    // SAFETY: the kernel's structure.
+    let was_sent = unsafe { (*info).si_code } <= 0;
+    match before.sa_sigaction {
+        libc::SIG_IGN if was_sent => {}
+        // SAFETY: back to the default, under which the access that is tried again ends the process; nothing is tried again after kill(2).
+        libc::SIG_DFL | libc::SIG_IGN => unsafe {
+            libc::signal(signal, libc::SIG_DFL);
+            if was_sent {
+                libc::raise(signal);
+            }
+        },
+        // SAFETY: a handler of this kind was installed with this flag.
+        handler if before.sa_flags & libc::SA_SIGINFO != 0 => unsafe {
+            type Handler = unsafe extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+            std::mem::transmute::<usize, Handler>(handler)(signal, info, context);
+        },
+        // SAFETY: and of this kind without it.
+        handler => unsafe {
+            std::mem::transmute::<usize, unsafe extern "C" fn(libc::c_int)>(handler)(signal);
+        },
+    }
 }

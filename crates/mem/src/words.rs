@@ -18,7 +18,7 @@ pub struct Words {
 
 // SAFETY: all access is through atomics inside a mapping that the Arc keeps alive.
 unsafe impl Send for Words {}
-// SAFETY: as above.
+// SAFETY: a shared view does no more than an owned one: atomic accesses.
 unsafe impl Sync for Words {}
 
 impl Words {

@@ -11,17 +11,17 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`batch`] | the frames on their way |
-//! | [`door`] | a socket at which virtual machines knock |
 //! | [`drops`] | counters and the names of drops |
 //! | [`far_end`] | what an egress delivered to a ring, taken for another switch |
 //! | [`gro`] | merging for destinations that have it |
 //! | [`hdr`] | the length of a port's virtio-net header |
 //! | [`ingress`] | where frames come from, and how safe code reads them |
+//! | [`listener`] | a listening socket that serves one peer at a time |
 //! | [`ring_in`] | ingress from a local application's tx ring |
 //! | [`ring_out`] | egress to a local application's rx ring |
+//! | [`service`] | a thread that serves a port's peers, one after another |
 //! | [`soft`] | checksum and segmentation for destinations that lack the offload |
 //! | [`task`] | what a worker does again and again |
-//! | [`trouble`] | how workers report a peer that breaks the rules |
 //! | [`wake`] | what a worker sleeps on for a peer's ring |
 //! | [`wrap`] | loopback, fault injector, mirror: around any of them |
 //!
@@ -141,17 +141,17 @@
 
 mod ahead;
 pub mod batch;
-pub mod door;
 pub mod drops;
 pub mod far_end;
 pub mod gro;
 pub mod hdr;
 pub mod ingress;
+pub mod listener;
 pub mod ring_in;
 pub mod ring_out;
+pub mod service;
 pub mod soft;
 pub mod task;
-pub mod trouble;
 pub mod wake;
 pub mod wrap;
 

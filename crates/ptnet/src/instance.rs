@@ -6,6 +6,7 @@ use std::sync::Arc;
 use netvale_abi::ptnet::{
     COMMAND_START, COMMAND_STOP, FEATURE_VNET_HDR, STATUS_LINK_UP, STATUS_NEEDS_RESET, STATUS_RUNNING,
 };
+use netvale_mem::fault::Fault;
 use netvale_mem::layout::DEFAULT_BUF_SIZE;
 use netvale_mem::lent::InUse;
 use netvale_mem::mapping::Pages;
@@ -52,16 +53,20 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// A device that waits for its guest's driver.
+    /// A device that waits for its guest's driver; `fault` is the hypervisor's.
     ///
     /// # Errors
     /// [`InstanceError`].
-    pub fn new(config: &Config, backend: &Arc<dyn Backend>) -> Result<Instance, InstanceError> {
+    pub fn new(config: &Config, backend: &Arc<dyn Backend>, fault: &Fault) -> Result<Instance, InstanceError> {
         let region = match backend.memory() {
             Some(beside) => Arc::clone(&beside.region),
-            None => Region::device("netvale-ptnet", sizes(config), Pages::Ordinary)?,
+            None => {
+                let region = Region::device("netvale-ptnet", sizes(config), Pages::Ordinary)?;
+                region.mapping().blame(fault);
+                region
+            }
         };
-        let bells = || (0..config.vectors()).map(|_| Doorbell::new()).collect::<Result<Vec<_>, Errno>>();
+        let bells = || (0..config.vectors()).map(|_| Doorbell::shared(fault)).collect::<Result<Vec<_>, Errno>>();
         let this = Self::over(config, backend, region, (bells()?, bells()?))?;
         this.header.set_status(STATUS_LINK_UP);
         Ok(this)
@@ -76,9 +81,12 @@ impl Instance {
         backend: &Arc<dyn Backend>,
         memory: OwnedFd,
         bells: Vec<OwnedFd>,
+        fault: &Fault,
     ) -> Result<Instance, InstanceError> {
         let region = Region::adopt_device(memory, sizes(config))?;
-        let mut doorbells: Vec<_> = bells.into_iter().map(Doorbell::from_fd).collect();
+        region.mapping().blame(fault);
+        let mut doorbells =
+            bells.into_iter().map(|fd| Doorbell::given(fd, fault)).collect::<Result<Vec<_>, Errno>>()?;
         let vectors = doorbells.split_off((config.vectors() as usize).min(doorbells.len()));
         let mut this = Self::over(config, backend, region, (doorbells, vectors))?;
         // What was asked of the other process is not obeyed again.

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use netvale_mem::fault::Fault;
 use netvale_mem::host::HostTx;
 use netvale_mem::layout::PoolSize;
 use netvale_mem::lent::InUse;
@@ -64,8 +65,8 @@ struct Far {
 }
 
 impl Far {
-    fn new(side: &RingSide) -> Result<Far, Errno> {
-        let (doorbell, wake) = (Doorbell::new()?, Arc::new(Doorbell::new()?));
+    fn new(side: &RingSide, fault: &Fault) -> Result<Far, Errno> {
+        let (doorbell, wake) = (Doorbell::shared(fault)?, Arc::new(Doorbell::shared(fault)?));
         Ok(Far { side: side.clone(), doorbell, wake, kicks: Arc::default() })
     }
 }
@@ -79,6 +80,8 @@ pub struct PipeBackend {
     far: [Far; 2],
     /// Where we are in those, while there is no guest; none when a worker did not tell.
     at: Mutex<Option<[u32; 2]>>,
+    /// What the program did.
+    fault: Fault,
 }
 
 /// Index of a direction, and of the program's ring in it.
@@ -86,11 +89,11 @@ const FROM_GUEST: usize = 0;
 const TO_GUEST: usize = 1;
 
 impl PipeBackend {
-    /// A pipe of a device's size.
+    /// A pipe of a device's size; `fault` is the program's.
     ///
     /// # Errors
     /// [`InstanceError`].
-    pub fn new(config: &Config) -> Result<PipeBackend, InstanceError> {
+    pub fn new(config: &Config, fault: Fault) -> Result<PipeBackend, InstanceError> {
         let alone = sizes(config);
         // Another pair of rings, with buffers.
         let double = |n: u32| n.saturating_mul(2);
@@ -103,13 +106,14 @@ impl PipeBackend {
         // The guest's come first: where a device's are.
         let guest = Arc::new(region.port(shape(config))?);
         let other = Arc::new(region.port(PortShape { tx_rings: 1, rx_rings: 1, ..shape(config) })?);
-        let ring = |sides: &[RingSide]| Far::new(sides.first().ok_or(Errno::INVAL)?);
+        let ring = |sides: &[RingSide]| Far::new(sides.first().ok_or(Errno::INVAL)?, &fault);
         let far = [ring(&other.rx)?, ring(&other.tx)?];
         let seats = [Arc::new(Seat::new()?), Arc::new(Seat::new()?)];
         for (seat, far) in seats.iter().zip(&far) {
             seat.wake.add(&far.doorbell)?;
         }
-        Ok(PipeBackend { memory: Beside { region, guest, other }, seats, far, at: Mutex::new(Some([0; 2])) })
+        let at = Mutex::new(Some([0; 2]));
+        Ok(PipeBackend { memory: Beside { region, guest, other }, seats, far, at, fault })
     }
 
     /// What workers serve: from the guest, and to it.
@@ -120,6 +124,11 @@ impl PipeBackend {
     /// Doorbell and wake-up of the program's rings: of the one it sends on, and of the one it receives on.
     pub fn bells(&self) -> [(&Doorbell, &Doorbell); 2] {
         [TO_GUEST, FROM_GUEST].map(|i| (&self.far[i].doorbell, &*self.far[i].wake))
+    }
+
+    /// What the program did.
+    pub fn fault(&self) -> &Fault {
+        &self.fault
     }
 
     /// The memory.

@@ -1,14 +1,13 @@
-//! A ptnet port: a socket, the thread that serves who knocks there, and the switch's seats.
+//! A ptnet port: a socket, and a device for each virtual machine that connects there.
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use netvale_mem::lent::InUse;
-use netvale_mem::notify::Doorbell;
-use netvale_port::door::{Door, DoorError, nap};
+use netvale_mem::fault::Fault;
+use netvale_port::listener::{ListenError, Listener, nap};
+use netvale_port::service::{self, Peering, Protocol, Service};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -22,6 +21,8 @@ use crate::keep::{self, Keeper};
 use crate::machine::Machine;
 use crate::vfio::{MemoryServer, PtnetServer, memory_path};
 
+/// Name of the threads.
+const THREAD: &str = "netvale-ptnet";
 /// Most rings in one direction.
 pub const MAX_RINGS: u32 = 16;
 
@@ -44,8 +45,8 @@ pub struct PtnetOptions {
 pub struct Survival {
     /// Keeps descriptors.
     pub keeper: Option<Arc<dyn Keeper>>,
-    /// A guest's: connection, memory, doorbells and vectors.
-    pub kept: Option<(OwnedFd, OwnedFd, Vec<OwnedFd>)>,
+    /// A guest.
+    pub kept: Option<Kept>,
 }
 
 /// How a guest gets at the rings.
@@ -67,9 +68,9 @@ pub enum PtnetError {
     /// Too many slots, or too few.
     #[error("{0} slots a ring asked for; a ptnet device has {least} to {most}", least = SLOTS.start(), most = SLOTS.end())]
     Slots(u32),
-    /// Nobody can listen there.
+    /// The socket cannot be listened at.
     #[error(transparent)]
-    Door(#[from] DoorError),
+    Listen(#[from] ListenError),
     /// The device cannot be made.
     #[error(transparent)]
     Device(#[from] crate::instance::InstanceError),
@@ -88,7 +89,7 @@ impl PtnetError {
     pub fn errno(&self) -> Errno {
         match self {
             PtnetError::Rings(_) | PtnetError::Slots(_) => Errno::INVAL,
-            PtnetError::Door(why) => why.errno(),
+            PtnetError::Listen(why) => why.errno(),
             PtnetError::Device(crate::instance::InstanceError::System(source)) => *source,
             PtnetError::Device(crate::instance::InstanceError::Region(_)) => Errno::NOMEM,
             PtnetError::Step { source, .. } => *source,
@@ -96,49 +97,31 @@ impl PtnetError {
     }
 }
 
-/// What the port is doing.
+/// What is told of a virtual machine.
 #[derive(Clone, Debug, Default)]
-pub struct PtnetState {
-    /// A virtual machine is connected.
-    pub connected: bool,
+pub struct Guest {
     /// Its driver runs the rings; with so many bytes of header before each frame.
     pub running: Option<u32>,
-    /// Why the last connection ended, if not by hanging up.
-    pub last_error: Option<String>,
-    /// Connections so far.
-    pub connections: u64,
     /// Commands of its driver so far.
     pub commands: u64,
 }
 
-impl PtnetState {
-    /// Somebody came.
-    pub(crate) fn begin(&mut self) {
-        *self = PtnetState { connected: true, connections: self.connections + 1, ..PtnetState::default() };
-    }
-
-    /// Somebody left, for a reason if not by hanging up.
-    pub(crate) fn end(&mut self, last_error: Option<String>) {
-        *self = PtnetState { connections: self.connections, last_error, ..PtnetState::default() };
+impl Guest {
+    /// Its driver gave a command, whereafter the rings run, or do not.
+    pub(crate) fn obeyed(&mut self, running: Option<u32>) {
+        *self = Guest { running, commands: self.commands + 1 };
     }
 }
 
-pub(crate) struct Shared {
-    state: Mutex<PtnetState>,
-    pub(crate) stop: Doorbell,
-}
-
-impl Shared {
-    pub(crate) fn update(&self, f: impl FnOnce(&mut PtnetState)) {
-        f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-}
+/// A guest that the process before this one served: connection, memory, doorbells and vectors.
+pub type Kept = (OwnedFd, OwnedFd, Vec<OwnedFd>);
 
 /// A port. Dropping it ends the connection and the thread, and removes the socket.
 pub struct PtnetPort {
-    shared: Arc<Shared>,
+    service: Service<Guest>,
+    /// Of the memory device, by vfio-user.
+    _memory: Option<Service<()>>,
     backend: Arc<dyn Backend>,
-    threads: Vec<JoinHandle<()>>,
     options: PtnetOptions,
     keeper: Option<Arc<dyn Keeper>>,
 }
@@ -164,39 +147,33 @@ impl PtnetPort {
     pub fn new(options: &PtnetOptions, backend: Arc<dyn Backend>, survival: Survival) -> Result<PtnetPort, PtnetError> {
         Self::check(&options.config)?;
         // Sizes that make no device are found out now, not when a guest comes.
-        drop(Instance::new(&options.config, &backend)?);
-        let stop = Doorbell::new().map_err(|source| PtnetError::Step { what: "make an eventfd", source })?;
-        let shared = Arc::new(Shared { state: Mutex::default(), stop });
-        let (options, keeper) = (options.clone(), survival.keeper.clone());
-        let mut port = PtnetPort { shared, backend, threads: Vec::new(), options, keeper };
-        port.serve(survival)?;
-        Ok(port)
-    }
-
-    fn serve(&mut self, survival: Survival) -> Result<(), PtnetError> {
-        let (config, door) = (self.options.config, Door::listen(&self.options.path)?);
-        let (shared, backend) = (Arc::clone(&self.shared), Arc::clone(&self.backend));
-        if self.options.way == Way::Ivshmem {
-            let server = Server { shared, backend, config, door, keeper: survival.keeper };
-            return self.spawn(move || server.run(survival.kept));
-        }
-        let machine = Arc::<Machine>::default();
-        let memory = MemoryServer {
-            shared: Arc::clone(&shared),
-            config,
-            door: Door::listen(&memory_path(&self.options.path))?,
-            machine: Arc::clone(&machine),
+        let step = |what| move |source| PtnetError::Step { what, source };
+        drop(Instance::new(&options.config, &backend, &Fault::new().map_err(step("make an eventfd"))?)?);
+        let (path, config, keeper) = (options.path.as_path(), options.config, survival.keeper.clone());
+        let (listener, file) = Listener::listen(path)?;
+        let behind = Arc::clone(&backend);
+        let (service, memory) = if options.way == Way::Ivshmem {
+            let server = Server {
+                backend: behind,
+                config,
+                path: path.into(),
+                listener,
+                kept: survival.kept,
+                keeper: survival.keeper,
+            };
+            (Service::start(THREAD, path.display(), Some(file), server), None)
+        } else {
+            let machine = Arc::<Machine>::default();
+            let other = memory_path(path);
+            let (memory, memory_file) = Listener::listen(&other)?;
+            let memory = MemoryServer { config, listener: memory, machine: Arc::clone(&machine) };
+            let memory = Service::start(THREAD, other.display(), Some(memory_file), memory);
+            let server = PtnetServer { backend: behind, config, listener, machine };
+            let memory = memory.map_err(step("start a thread"))?;
+            (Service::start(THREAD, path.display(), Some(file), server), Some(memory))
         };
-        self.spawn(move || memory.run())?;
-        let server = PtnetServer { shared, backend, config, door, machine };
-        self.spawn(move || server.run())
-    }
-
-    fn spawn(&mut self, run: impl FnOnce() + Send + 'static) -> Result<(), PtnetError> {
-        let thread = std::thread::Builder::new().name("netvale-ptnet".into()).spawn(run);
-        let failed = |e: std::io::Error| e.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error);
-        self.threads.push(thread.map_err(|e| PtnetError::Step { what: "start a thread", source: failed(e) })?);
-        Ok(())
+        let service = service.map_err(step("start a thread"))?;
+        Ok(PtnetPort { service, _memory: memory, backend, options: options.clone(), keeper })
     }
 
     /// What it was made with.
@@ -211,9 +188,9 @@ impl PtnetPort {
         }
     }
 
-    /// What it is doing.
-    pub fn state(&self) -> PtnetState {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Its virtual machine, and those before.
+    pub fn state(&self) -> service::State<Guest> {
+        self.service.state()
     }
 
     /// Interrupts sent to the guest and saved, and kicks from it, for a ring the guest sends on (`tx`) or one it receives on.
@@ -222,118 +199,95 @@ impl PtnetPort {
     }
 }
 
-impl Drop for PtnetPort {
-    fn drop(&mut self) {
-        self.shared.stop.ring();
-        for thread in self.threads.drain(..) {
-            // A panic was reported by the runtime.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// The control thread.
+/// The control thread's part, by ivshmem.
 struct Server {
-    shared: Arc<Shared>,
     backend: Arc<dyn Backend>,
     config: Config,
-    door: Door,
+    path: PathBuf,
+    listener: Listener,
+    /// The first one, if there is one.
+    kept: Option<Kept>,
     keeper: Option<Arc<dyn Keeper>>,
 }
 
 /// Between two looks at a guest's commands: one that rings without end gets no more of a core than this leaves.
 const PAUSE: Duration = Duration::from_micros(200);
-/// After a connection that went wrong.
-pub(crate) const RETRY: Duration = Duration::from_millis(200);
 
-impl Server {
-    fn path(&self) -> &Path {
-        self.door.path()
-    }
+impl Protocol for Server {
+    /// A connection; with the memory, the doorbells and vectors of a guest that is there already.
+    type Connection = (OwnedFd, Option<(OwnedFd, Vec<OwnedFd>)>);
+    type Detail = Guest;
+    const PEER: &'static str = "virtual machine";
 
-    fn run(&self, mut kept: Option<(OwnedFd, OwnedFd, Vec<OwnedFd>)>) {
-        let stop = self.shared.stop.as_fd();
-        loop {
-            let (connection, adopted) = match kept.take() {
-                Some((connection, memory, bells)) => (connection, Some((memory, bells))),
-                None => match self.door.meet(stop) {
-                    Some(connection) => (connection, None),
-                    None => return,
-                },
-            };
-            self.shared.update(PtnetState::begin);
-            let what = if adopted.is_some() { "virtual machine found again" } else { "virtual machine connected" };
-            tracing::info!(path = %self.path().display(), "{what}");
-            let ended = self.serve(&connection, adopted);
-            if let (Some(keeper), Ok(false) | Err(_)) = (&self.keeper, &ended) {
-                keep::forget(&**keeper, self.path(), &self.config);
-            }
-            self.shared.update(|s| s.end(ended.clone().err()));
-            match ended {
-                Ok(true) => return,
-                Ok(false) => tracing::info!(path = %self.path().display(), "virtual machine gone"),
-                Err(why) => {
-                    tracing::warn!(path = %self.path().display(), why, "virtual machine disconnected");
-                    // One that comes back at once with the same mistake is not worth a core.
-                    if nap(stop, RETRY) {
-                        return;
-                    }
-                }
-            }
+    fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<Self::Connection, String>> {
+        match self.kept.take() {
+            Some((connection, memory, bells)) => Some(Ok((connection, Some((memory, bells))))),
+            None => self.listener.accept(stop).map(|connection| Ok((connection, None))),
         }
     }
 
-    /// Serves a connection to its end. Returns whether the port is to end, too.
-    fn serve(&self, connection: &OwnedFd, adopted: Option<(OwnedFd, Vec<OwnedFd>)>) -> Result<bool, String> {
-        let mut device = self.device(connection, adopted)?;
+    fn serve(&mut self, (connection, adopted): Self::Connection, peering: &Peering<Guest>) -> Result<(), String> {
+        let ended = self.serve_guest(&connection, adopted, peering);
+        if let (Some(keeper), false) = (&self.keeper, peering.is_stopped()) {
+            keep::forget(&**keeper, &self.path, &self.config);
+        }
+        ended
+    }
+}
+
+impl Server {
+    fn serve_guest(
+        &self,
+        connection: &OwnedFd,
+        adopted: Option<(OwnedFd, Vec<OwnedFd>)>,
+        peering: &Peering<Guest>,
+    ) -> Result<(), String> {
+        let mut device = self.device(connection, adopted, peering)?;
         loop {
             let commands = device.doorbells().last().ok_or("a device without doorbells")?;
-            let mut three = [
-                PollFd::from_borrowed_fd(self.shared.stop.as_fd(), PollFlags::IN),
-                PollFd::new(connection, PollFlags::IN),
-                PollFd::from_borrowed_fd(commands.as_fd(), PollFlags::IN),
-            ];
+            let mut three = [peering.ends(), connection.as_fd(), commands.as_fd()]
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
             match poll(&mut three, None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(e) => return Err(e.to_string()),
             }
-            if !three[0].revents().is_empty() {
-                return Ok(true);
+            let [ends, said, rang] = three.map(|fd| !fd.revents().is_empty());
+            if ends || said && is_gone(connection)? {
+                return Ok(());
             }
-            if !three[1].revents().is_empty() && is_gone(connection)? {
-                return Ok(false);
-            }
-            if !three[2].revents().is_empty() {
+            if rang {
                 commands.drain();
-                self.obey(&mut device).map_err(|why| format!("its rings: {why}"))?;
-                if nap(self.shared.stop.as_fd(), PAUSE) {
-                    return Ok(true);
+                if let Some((command, done)) = device.obey().map_err(|why| format!("its rings: {why}"))? {
+                    tracing::debug!(path = %self.path.display(), command, ?done, "command");
+                    peering.told().update(|guest| guest.obeyed(device.hdr_len()));
+                }
+                if nap(peering.ends(), PAUSE) {
+                    return Ok(());
                 }
             }
         }
     }
 
     /// A new device, which the other end is told of; or one that it has already.
-    fn device(&self, connection: &OwnedFd, adopted: Option<(OwnedFd, Vec<OwnedFd>)>) -> Result<Instance, String> {
+    fn device(
+        &self,
+        connection: &OwnedFd,
+        adopted: Option<(OwnedFd, Vec<OwnedFd>)>,
+        peering: &Peering<Guest>,
+    ) -> Result<Instance, String> {
+        let fault = peering.fault();
         if let Some((memory, bells)) = adopted {
-            return Instance::adopt(&self.config, &self.backend, memory, bells).map_err(|e| e.to_string());
+            tracing::info!(path = %self.path.display(), "virtual machine found again");
+            return Instance::adopt(&self.config, &self.backend, memory, bells, fault).map_err(|e| e.to_string());
         }
-        let device = Instance::new(&self.config, &self.backend).map_err(|e| e.to_string())?;
+        let device = Instance::new(&self.config, &self.backend, fault).map_err(|e| e.to_string())?;
         let greeting = ivshmem::greeting(&device).map_err(|e| e.to_string())?;
-        ivshmem::send(connection.as_fd(), self.shared.stop.as_fd(), &greeting)
+        ivshmem::send(connection.as_fd(), peering.ends(), &greeting)
             .map_err(|e| format!("its device cannot be described: {e}"))?;
         if let Some(keeper) = &self.keeper {
-            keep::keep(&**keeper, self.path(), &self.config, connection.as_fd(), &device);
+            keep::keep(&**keeper, &self.path, &self.config, connection.as_fd(), &device);
         }
         Ok(device)
-    }
-
-    fn obey(&self, device: &mut Instance) -> Result<(), InUse> {
-        if let Some((command, done)) = device.obey()? {
-            tracing::debug!(path = %self.path().display(), command, ?done, "command");
-            self.shared.update(|s| (s.commands, s.running) = (s.commands + 1, device.hdr_len()));
-        }
-        Ok(())
     }
 }
 

@@ -11,6 +11,7 @@ use netvale_abi::ptnet::published::{
     CREATE, DELETE, FEATURE_VNET_HDR, MEMORY_DEVICE, PTNET_DEVICE, VENDOR, memory, reg,
 };
 use netvale_mem::csb::Csb;
+use netvale_mem::fault::Fault;
 use netvale_mem::lent::InUse;
 use netvale_mem::notify::{Doorbell, arm};
 use netvale_mem::region::RingSide;
@@ -150,7 +151,7 @@ impl PtnetDevice {
         counts
     }
 
-    /// The device of a machine; `tell` learns when its rings run, and with how many bytes of header.
+    /// The device of a machine; `tell` learns when its rings run, and with how many bytes of header; `fault` is the hypervisor's.
     ///
     /// # Errors
     /// [`InstanceError`].
@@ -159,9 +160,10 @@ impl PtnetDevice {
         machine: &Arc<Machine>,
         backend: &Arc<dyn Backend>,
         tell: Tell,
+        fault: &Fault,
     ) -> Result<PtnetDevice, InstanceError> {
         let rings = config.tx_rings + config.rx_rings;
-        let wakes = (0..rings).map(|_| Doorbell::new().map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
+        let wakes = (0..rings).map(|_| Doorbell::shared(fault).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
         let share = Share::new(machine, config)?;
         let laid = Laid::new(&share.region, config)?;
         let who = Identity { id: (VENDOR, PTNET_DEVICE), class: (2, 0, 0), ..Identity::default() };

@@ -1,4 +1,5 @@
 //! Queues of the switch whose rings come and go with the guest. Workers that come in between find an empty seat.
+#![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

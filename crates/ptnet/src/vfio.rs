@@ -1,19 +1,18 @@
-//! A ptnet port's two vfio-user sockets, and who knocks there.
+//! A ptnet port's two vfio-user sockets, and what is served there.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use netvale_port::door::{Door, nap};
-use netvale_vfio_user::Device;
+use netvale_port::listener::Listener;
+use netvale_port::service::{Peering, Protocol};
 use netvale_vfio_user::serve::serve;
 use netvale_vfio_user::session::Session;
 
 use crate::backend::Backend;
 use crate::header::Config;
-use crate::instance::InstanceError;
 use crate::machine::Machine;
-use crate::port::{PtnetState, RETRY, Shared};
+use crate::port::Guest;
 use crate::published::{MemoryDevice, PtnetDevice};
 
 /// Where the memory device listens: beside the ptnet device.
@@ -23,75 +22,52 @@ pub fn memory_path(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// The thread of the ptnet device.
+/// The ptnet device's.
 pub(crate) struct PtnetServer {
-    pub(crate) shared: Arc<Shared>,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) config: Config,
-    pub(crate) door: Door,
+    pub(crate) listener: Listener,
     pub(crate) machine: Arc<Machine>,
 }
 
-impl PtnetServer {
-    pub(crate) fn run(&self) {
-        let make = || {
-            let shared = Arc::clone(&self.shared);
-            let tell = Box::new(move |running| {
-                shared.update(|s| (s.commands, s.running) = (s.commands + 1, running));
-            });
-            let device = PtnetDevice::new(&self.config, &self.machine, &self.backend, tell)?;
-            Ok(Session::new(device, PtnetDevice::vectors(&self.config)))
-        };
-        serve_all(&self.shared, &self.door, true, make);
+impl Protocol for PtnetServer {
+    type Connection = OwnedFd;
+    type Detail = Guest;
+    const PEER: &'static str = "virtual machine";
+
+    fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<OwnedFd, String>> {
+        self.listener.accept(stop).map(Ok)
+    }
+
+    fn serve(&mut self, connection: OwnedFd, peering: &Peering<Guest>) -> Result<(), String> {
+        let (told, fault) = (peering.told().clone(), peering.fault());
+        let tell = Box::new(move |running| told.update(|guest| guest.obeyed(running)));
+        let device = PtnetDevice::new(&self.config, &self.machine, &self.backend, tell, fault);
+        let device = device.map_err(|e| e.to_string())?;
+        let mut session = Session::new(device, PtnetDevice::vectors(&self.config), fault);
+        serve(connection.as_fd(), peering.ends(), &mut session).reason().map_or(Ok(()), Err)
     }
 }
 
-/// The thread of the memory device.
+/// The memory device's.
 pub(crate) struct MemoryServer {
-    pub(crate) shared: Arc<Shared>,
     pub(crate) config: Config,
-    pub(crate) door: Door,
+    pub(crate) listener: Listener,
     pub(crate) machine: Arc<Machine>,
 }
 
-impl MemoryServer {
-    pub(crate) fn run(&self) {
-        let make = || {
-            let device = MemoryDevice::new(&self.config, &self.machine)?;
-            Ok(Session::new(device, MemoryDevice::VECTORS))
-        };
-        serve_all(&self.shared, &self.door, false, make);
-    }
-}
+impl Protocol for MemoryServer {
+    type Connection = OwnedFd;
+    type Detail = ();
+    const PEER: &'static str = "virtual machine";
 
-/// Serves one client after the other until the port ends; `told`: the port's state is this device's.
-fn serve_all<D: Device>(
-    shared: &Shared,
-    door: &Door,
-    told: bool,
-    make: impl Fn() -> Result<Session<D>, InstanceError>,
-) {
-    let stop = shared.stop.as_fd();
-    while let Some(connection) = door.meet(stop) {
-        if told {
-            shared.update(PtnetState::begin);
-        }
-        let ended = match make() {
-            Ok(mut session) => serve(connection.as_fd(), stop, &mut session).reason(),
-            Err(e) => Some(e.to_string()),
-        };
-        let path = door.path().display();
-        match &ended {
-            None => tracing::info!(%path, "virtual machine gone"),
-            Some(why) => tracing::warn!(%path, why, "virtual machine disconnected"),
-        }
-        let failed = ended.is_some();
-        if told {
-            shared.update(|s| s.end(ended));
-        }
-        // One that comes back at once with the same mistake is not worth a core.
-        if failed && nap(stop, RETRY) {
-            return;
-        }
+    fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<OwnedFd, String>> {
+        self.listener.accept(stop).map(Ok)
+    }
+
+    fn serve(&mut self, connection: OwnedFd, peering: &Peering<()>) -> Result<(), String> {
+        let device = MemoryDevice::new(&self.config, &self.machine).map_err(|e| e.to_string())?;
+        let mut session = Session::new(device, MemoryDevice::VECTORS, peering.fault());
+        serve(connection.as_fd(), peering.ends(), &mut session).reason().map_or(Ok(()), Err)
     }
 }

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use netvale_mem::Mapping;
+use netvale_mem::fault::Fault;
 use rustix::io::Errno;
 
 /// Most windows.
@@ -24,6 +25,8 @@ struct Window {
 #[derive(Clone, Debug, Default)]
 pub struct Dma {
     windows: BTreeMap<u64, Window>,
+    /// The client's, who may take memory away.
+    fault: Option<Fault>,
 }
 
 /// What a client says of a window.
@@ -40,6 +43,11 @@ pub struct Place {
 }
 
 impl Dma {
+    /// None yet, of a client's.
+    pub fn new(fault: &Fault) -> Dma {
+        Dma { windows: BTreeMap::new(), fault: Some(fault.clone()) }
+    }
+
     /// Adds a window.
     ///
     /// # Errors
@@ -56,7 +64,9 @@ impl Dma {
         }
         let mapped = |fd: &OwnedFd| {
             let len = usize::try_from(place.size).map_err(|_| Errno::NOMEM)?;
-            Mapping::part(fd.as_fd(), place.offset, len).map(Arc::new)
+            let map = Mapping::part(fd.as_fd(), place.offset, len)?.watched();
+            self.fault.iter().for_each(|fault| map.blame(fault));
+            Ok::<_, Errno>(Arc::new(map))
         };
         // What is read-only is firmware: no place for rings.
         let map = fd.filter(|_| place.flags & BOTH == BOTH).map(mapped).transpose()?;

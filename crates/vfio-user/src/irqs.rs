@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use rustix::io::Errno;
 
@@ -51,21 +52,17 @@ pub enum Changed {
 #[derive(Debug)]
 pub struct Irqs {
     vectors: [Vec<Option<Doorbell>>; KINDS],
+    /// The hypervisor's.
+    fault: Fault,
     /// The guest does not want the pin's interrupt now.
     pub masked: bool,
 }
 
-impl Default for Irqs {
-    fn default() -> Self {
-        Irqs { vectors: [const { Vec::new() }; KINDS], masked: false }
-    }
-}
-
 impl Irqs {
-    /// So many vectors of each kind.
-    pub fn new(counts: [u32; KINDS]) -> Irqs {
+    /// So many vectors of each kind, of a hypervisor's.
+    pub fn new(counts: [u32; KINDS], fault: &Fault) -> Irqs {
         let vectors = counts.map(|n| (0..n.min(MAX_VECTORS)).map(|_| None).collect());
-        Irqs { vectors, masked: false }
+        Irqs { vectors, fault: fault.clone(), masked: false }
     }
 
     /// Vectors of a kind.
@@ -88,7 +85,7 @@ impl Irqs {
     /// Does what the client asks. Returns what that has changed.
     ///
     /// # Errors
-    /// `EINVAL`.
+    /// `EINVAL`, also for a descriptor that is no eventfd.
     pub fn set(&mut self, set: Set, data: &[u8], fds: Vec<OwnedFd>) -> Result<Changed, Errno> {
         let kind = usize::try_from(set.index).map_err(|_| Errno::INVAL)?;
         let vectors = self.vectors.get_mut(kind).ok_or(Errno::INVAL)?;
@@ -116,11 +113,9 @@ impl Irqs {
             }
             (ACTION_TRIGGER, DATA_EVENTFD) if fds.is_empty() => chosen.iter_mut().for_each(|v| *v = None),
             (ACTION_TRIGGER, DATA_EVENTFD) if fds.len() == count => {
-                // Whoever rings must not be held up by a counter that is full.
-                for (vector, fd) in chosen.iter_mut().zip(fds) {
-                    rustix::io::ioctl_fionbio(&fd, true)?;
-                    *vector = Some(Doorbell::from_fd(fd));
-                }
+                let bells = fds.into_iter().map(|fd| Doorbell::given(fd, &self.fault));
+                let bells = bells.collect::<Result<Vec<_>, _>>()?;
+                chosen.iter_mut().zip(bells).for_each(|(vector, bell)| *vector = Some(bell));
             }
             (action @ (ACTION_MASK | ACTION_UNMASK), DATA_NONE | DATA_BOOL) if kind == INTX => {
                 self.masked = action == ACTION_MASK;
@@ -142,7 +137,7 @@ mod tests {
     /// Objective: vectors ring what was connected to them, until it is taken away; what is out of range or at odds with itself is refused.
     #[test]
     fn vectors() {
-        let mut irqs = Irqs::new([1, 0, 4, 0, 0]);
+        let mut irqs = Irqs::new([1, 0, 4, 0, 0], &Fault::new().unwrap());
         let bells: Vec<Doorbell> = (0..2).map(|_| Doorbell::new().unwrap()).collect();
         let fds = || bells.iter().map(|b| b.as_fd().try_clone_to_owned().unwrap()).collect::<Vec<_>>();
         let set = |flags, start, count| Set { flags, index: 2, start, count };
@@ -172,5 +167,7 @@ mod tests {
         let pin = Set { index: 0, ..set(DATA_NONE | ACTION_MASK, 0, 1) };
         assert_eq!(irqs.set(pin, &[], vec![]), Ok(Changed::Pin));
         assert!(irqs.masked);
+        let pipe = rustix::pipe::pipe().unwrap().1;
+        assert_eq!(irqs.set(set(connect, 0, 1), &[], vec![pipe]), Err(Errno::INVAL), "no eventfd");
     }
 }

@@ -42,7 +42,7 @@ pub struct Bar<'a> {
 }
 
 /// What the hypervisor has given: memory, and what to ring.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Host {
     /// The guest's memory.
     pub dma: Dma,

@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use netvale_mem::fault::Fault;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -43,18 +44,18 @@ pub struct Answer {
 }
 
 /// What a command came to.
-type Done = Result<(Vec<u8>, Vec<OwnedFd>), Fault>;
+type Done = Result<(Vec<u8>, Vec<OwnedFd>), Failed>;
 
-enum Fault {
+enum Failed {
     /// The client is told.
     Errno(Errno),
     /// The client is shown out.
     Refused(Refused),
 }
 
-impl From<Errno> for Fault {
+impl From<Errno> for Failed {
     fn from(e: Errno) -> Self {
-        Fault::Errno(e)
+        Failed::Errno(e)
     }
 }
 
@@ -66,9 +67,9 @@ pub struct Session<D> {
 }
 
 impl<D: Device> Session<D> {
-    /// A device with so many vectors of each kind of interrupt.
-    pub fn new(device: D, vectors: [u32; KINDS]) -> Session<D> {
-        Session { device, host: Host { dma: Dma::default(), irqs: Irqs::new(vectors) }, greeted: false }
+    /// A device with so many vectors of each kind of interrupt; `fault` is the client's, whose descriptors are rung.
+    pub fn new(device: D, vectors: [u32; KINDS], fault: &Fault) -> Session<D> {
+        Session { device, host: Host { dma: Dma::new(fault), irqs: Irqs::new(vectors, fault) }, greeted: false }
     }
 
     /// The device.
@@ -90,11 +91,11 @@ impl<D: Device> Session<D> {
         }
         let answer = match self.obey(header.command, &message.payload, message.fds) {
             Ok((payload, fds)) => Answer { bytes: header.reply(&payload), fds },
-            Err(Fault::Errno(e)) => {
+            Err(Failed::Errno(e)) => {
                 tracing::debug!(command = header.command, "refused: {e}");
                 Answer { bytes: header.failure(e.raw_os_error().unsigned_abs()), fds: Vec::new() }
             }
-            Err(Fault::Refused(why)) => return Err(why),
+            Err(Failed::Refused(why)) => return Err(why),
         };
         Ok(header.wants_reply().then_some(answer))
     }
@@ -127,7 +128,7 @@ impl<D: Device> Session<D> {
     fn version(&mut self, mut b: Body<'_>) -> Done {
         let (major, minor) = (b.u16()?, b.u16()?);
         if major != 0 {
-            return Err(Fault::Refused(Refused::Version(major)));
+            return Err(Failed::Refused(Refused::Version(major)));
         }
         let text = b.r.rest();
         let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
@@ -229,7 +230,7 @@ impl<D: Device> Session<D> {
     }
 
     /// Offset, region and length of an access that lies inside the region.
-    fn access(&mut self, b: &mut Body<'_>) -> Result<(u64, u32, usize), Fault> {
+    fn access(&mut self, b: &mut Body<'_>) -> Result<(u64, u32, usize), Failed> {
         let (offset, region, count) = (b.u64()?, b.u32()?, b.u32()? as usize);
         let size = match region {
             CONFIG => crate::config::SIZE as u64,
@@ -260,7 +261,7 @@ impl<D: Device> Session<D> {
     fn region_write(&mut self, mut b: Body<'_>) -> Done {
         let (offset, region, count) = self.access(&mut b)?;
         let what = b.what;
-        let data = b.r.rest().get(..count).ok_or(Fault::Refused(Refused::Short(what)))?;
+        let data = b.r.rest().get(..count).ok_or(Failed::Refused(Refused::Short(what)))?;
         if region == CONFIG {
             self.device.config().write(offset, data);
         } else {
@@ -279,15 +280,15 @@ struct Body<'a> {
 }
 
 impl Body<'_> {
-    fn u16(&mut self) -> Result<u16, Fault> {
-        self.r.u16().ok_or(Fault::Refused(Refused::Short(self.what)))
+    fn u16(&mut self) -> Result<u16, Failed> {
+        self.r.u16().ok_or(Failed::Refused(Refused::Short(self.what)))
     }
 
-    fn u32(&mut self) -> Result<u32, Fault> {
-        self.r.u32().ok_or(Fault::Refused(Refused::Short(self.what)))
+    fn u32(&mut self) -> Result<u32, Failed> {
+        self.r.u32().ok_or(Failed::Refused(Refused::Short(self.what)))
     }
 
-    fn u64(&mut self) -> Result<u64, Fault> {
-        self.r.u64().ok_or(Fault::Refused(Refused::Short(self.what)))
+    fn u64(&mut self) -> Result<u64, Failed> {
+        self.r.u64().ok_or(Failed::Refused(Refused::Short(self.what)))
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use netvale_mem::fault::Fault;
 use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
@@ -103,7 +104,7 @@ impl Server {
             loop {
                 let (socket, _) = listener.accept().unwrap();
                 socket.set_nonblocking(true).unwrap();
-                let mut session = Session::new(Toy::new().0, VECTORS);
+                let mut session = Session::new(Toy::new().0, VECTORS, &Fault::new().unwrap());
                 let end = serve(socket.as_fd(), stopped.as_fd(), &mut session);
                 let over = matches!(end, Ended::Stopped);
                 list.lock().unwrap().push(end);
@@ -176,7 +177,7 @@ fn message(command: u16, payload: &[u8], fds: Vec<OwnedFd>) -> Message {
 }
 
 fn greeted() -> Session<Toy> {
-    let mut session = Session::new(Toy::new().0, VECTORS);
+    let mut session = Session::new(Toy::new().0, VECTORS, &Fault::new().unwrap());
     session.handle(message(command::VERSION, &[0, 0, 1, 0], vec![])).unwrap();
     session
 }
@@ -184,7 +185,7 @@ fn greeted() -> Session<Toy> {
 /// Objective: what breaks the protocol ends the connection by its name, what asks for the impossible gets an error number.
 #[test]
 fn breaches() {
-    let refused = |m: Message| Session::new(Toy::new().0, VECTORS).handle(m).unwrap_err();
+    let refused = |m: Message| Session::new(Toy::new().0, VECTORS, &Fault::new().unwrap()).handle(m).unwrap_err();
     assert_eq!(refused(message(command::DEVICE_GET_INFO, &[], vec![])), Refused::NotAVersion(4));
     assert_eq!(refused(message(command::VERSION, &[1, 0, 0, 0], vec![])), Refused::Version(1));
     assert_eq!(refused(message(command::VERSION, &[0], vec![])), Refused::Short(1));
@@ -292,7 +293,9 @@ fn stopped_in_the_middle() {
     ours.set_nonblocking(true).unwrap();
     let stop = Doorbell::new().unwrap();
     std::thread::scope(|scope| {
-        let served = scope.spawn(|| serve(ours.as_fd(), stop.as_fd(), &mut Session::new(Toy::new().0, VECTORS)));
+        let served = scope.spawn(|| {
+            serve(ours.as_fd(), stop.as_fd(), &mut Session::new(Toy::new().0, VECTORS, &Fault::new().unwrap()))
+        });
         theirs.write_all(&[0; 5]).unwrap();
         let start = std::time::Instant::now();
         stop.ring();

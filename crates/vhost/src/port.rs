@@ -1,26 +1,22 @@
-//! A vhost-user device port: a socket, a device behind it, and the thread that serves it.
+//! A vhost-user device port: a socket, and a device for each front end that connects there.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
-use netvale_mem::notify::Doorbell;
-use netvale_port::door::{Door, DoorError, nap, socket};
+use netvale_port::listener::{ListenError, Listener, connect};
+use netvale_port::service::{self, Peering, Protocol, Service};
 use netvale_port::{Egress, Ingress};
-use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::SocketAddrUnix;
 use thiserror::Error;
 
 use crate::driver::frontend::NoDevice;
 use crate::net::egress::VhostEgress;
 use crate::net::ingress::VhostIngress;
-use crate::net::live::{Notifications, Seat, Trouble};
+use crate::net::live::{Notifications, Seat};
 use crate::proto::device::{Device, MAX_PAIRS, NetConfig};
-use crate::proto::message::Refused;
+use crate::proto::message::{Message, Refused};
 use crate::proto::wire::{Received, receive, send};
 
 /// How the port meets its front end.
@@ -54,9 +50,9 @@ pub enum VhostError {
     /// Too many queue pairs, or none.
     #[error("{0} queue pairs asked for; a device has 1 to {MAX_PAIRS}")]
     Pairs(u16),
-    /// Nobody can listen there.
+    /// The socket cannot be listened at.
     #[error(transparent)]
-    Door(#[from] DoorError),
+    Listen(#[from] ListenError),
     /// A step failed.
     #[error("{path}: {what}: {source}")]
     Step {
@@ -77,46 +73,26 @@ impl VhostError {
     pub fn errno(&self) -> Errno {
         match self {
             VhostError::Pairs(_) => Errno::INVAL,
-            VhostError::Door(why) => why.errno(),
+            VhostError::Listen(why) => why.errno(),
             VhostError::Step { source, .. } => *source,
             VhostError::Device(why) => why.errno(),
         }
     }
 }
 
-/// What the port is doing, for `netvale show`.
+/// What is told of a front end, for `netvale show`.
 #[derive(Clone, Debug, Default)]
-pub struct VhostState {
-    /// A front end is connected.
-    pub connected: bool,
+pub struct FrontEnd {
     /// Queues that run.
     pub queues: usize,
     /// Features the driver acknowledged.
     pub features: u64,
-    /// Why the last connection ended, if not by hanging up.
-    pub last_error: Option<String>,
-    /// Connections so far.
-    pub connections: u64,
-}
-
-/// What the control thread shares with the port.
-struct Shared {
-    state: Mutex<VhostState>,
-    stop: Doorbell,
-    trouble: Arc<Doorbell>,
-}
-
-impl Shared {
-    fn update(&self, f: impl FnOnce(&mut VhostState)) {
-        f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
-    }
 }
 
 /// A port. Dropping it ends the connection and the thread, and removes the socket.
 pub struct VhostPort {
-    shared: Arc<Shared>,
+    service: Service<FrontEnd>,
     seats: Vec<Arc<Seat>>,
-    thread: Option<JoinHandle<()>>,
     options: VhostOptions,
 }
 
@@ -133,29 +109,24 @@ impl VhostPort {
             return Err(VhostError::Pairs(options.pairs));
         }
         let step = |what| move |source| VhostError::Step { path: options.path.clone(), what, source };
-        let door = match options.mode {
-            Mode::Server => Some(Door::listen(&options.path)?),
-            Mode::Client => None,
+        let (listener, file) = match options.mode {
+            Mode::Server => Listener::listen(&options.path).map(|(listener, file)| (Some(listener), Some(file)))?,
+            Mode::Client => (None, None),
         };
-        let bell = || Doorbell::new().map_err(step("make an eventfd"));
-        let shared = Arc::new(Shared { state: Mutex::default(), stop: bell()?, trouble: Arc::new(bell()?) });
-        let trouble = Trouble(Arc::clone(&shared.trouble));
         let (mut seats, mut egress, mut ingress) =
             (Vec::new(), Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
         for _ in 0..options.pairs {
             let rx = Arc::<Seat>::default();
             let tx = Arc::new(Seat::woken().map_err(step("make a descriptor to wait on"))?);
-            egress.push(Arc::new(VhostEgress::new(Arc::clone(&rx), trouble.clone(), Arc::default())));
-            ingress.push(Box::new(VhostIngress::new(Arc::clone(&tx), trouble.clone(), Arc::default())));
+            egress.push(Arc::new(VhostEgress::new(Arc::clone(&rx), Arc::default())));
+            ingress.push(Box::new(VhostIngress::new(Arc::clone(&tx), Arc::default())));
             seats.extend([rx, tx]);
         }
         let config = NetConfig { mac: options.mac, pairs: options.pairs, mtu: options.mtu };
-        let server =
-            Server { shared: Arc::clone(&shared), seats: seats.clone(), config, path: options.path.clone(), door };
-        let thread = std::thread::Builder::new().name("netvale-vhost".into()).spawn(move || server.run());
-        let thread = thread
-            .map_err(|e| step("start a thread")(e.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error)))?;
-        Ok((VhostPort { shared, seats, thread: Some(thread), options: options.clone() }, (egress, ingress)))
+        let server = Server { seats: seats.clone(), config, path: options.path.clone(), listener };
+        let service = Service::start("netvale-vhost", options.path.display(), file, server);
+        let service = service.map_err(step("start a thread"))?;
+        Ok((VhostPort { service, seats, options: options.clone() }, (egress, ingress)))
     }
 
     /// What it was made with.
@@ -163,9 +134,9 @@ impl VhostPort {
         &self.options
     }
 
-    /// What it is doing.
-    pub fn state(&self) -> VhostState {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Its front end, and those before.
+    pub fn state(&self) -> service::State<FrontEnd> {
+        self.service.state()
     }
 
     /// Calls to the driver and kicks from it, all queues together.
@@ -175,112 +146,40 @@ impl VhostPort {
     }
 }
 
-impl Drop for VhostPort {
-    fn drop(&mut self) {
-        self.shared.stop.ring();
-        if let Some(thread) = self.thread.take() {
-            // A panic was reported by the runtime.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// The control thread.
+/// The control thread's part.
 struct Server {
-    shared: Arc<Shared>,
     seats: Vec<Arc<Seat>>,
     config: NetConfig,
     path: PathBuf,
-    door: Option<Door>,
+    /// None: the front end listens.
+    listener: Option<Listener>,
 }
 
-/// How long a client waits before it tries again.
-const RETRY: Duration = Duration::from_millis(200);
+impl Protocol for Server {
+    type Connection = OwnedFd;
+    type Detail = FrontEnd;
+    const PEER: &'static str = "front end";
 
-impl Server {
-    fn run(&self) {
-        while let Some(connection) = self.meet() {
-            self.shared.update(|s| {
-                *s = VhostState { connected: true, connections: s.connections + 1, ..VhostState::default() }
-            });
-            tracing::info!(path = %self.path.display(), "front end connected");
-            let mut device = Device::new(self.config, self.seats.clone());
-            let ended = self.serve(&connection, &mut device);
-            drop(device);
-            self.shared.update(|s| {
-                *s = VhostState { connections: s.connections, last_error: ended.clone().err(), ..VhostState::default() }
-            });
-            match ended {
-                Ok(true) => return,
-                Ok(false) => tracing::info!(path = %self.path.display(), "front end gone"),
-                Err(why) => {
-                    tracing::warn!(path = %self.path.display(), why, "front end disconnected");
-                    // One that comes back at once with the same mistake is not worth a core.
-                    if self.nap(RETRY) {
-                        return;
-                    }
-                }
-            }
+    fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<OwnedFd, String>> {
+        match &self.listener {
+            Some(listener) => listener.accept(stop).map(Ok),
+            None => connect(&self.path, stop).map(Ok),
         }
     }
 
-    /// The next front end; none when the port is to end.
-    fn meet(&self) -> Option<OwnedFd> {
-        if let Some(door) = &self.door {
-            return door.meet(self.shared.stop.as_fd());
-        }
+    fn serve(&mut self, connection: OwnedFd, peering: &Peering<FrontEnd>) -> Result<(), String> {
+        let mut device = Device::new(self.config, self.seats.clone(), peering.fault().clone());
         loop {
-            let address = SocketAddrUnix::new(&self.path).ok()?;
-            let connection = socket().ok()?;
-            if rustix::net::connect(&connection, &address).is_ok() {
-                return Some(connection);
+            match receive(connection.as_fd(), peering.ends()).map_err(|e| e.to_string())? {
+                Received::Message(m) => answer(connection.as_fd(), &mut device, m).map_err(|e| e.to_string())?,
+                Received::Closed | Received::Stopped => return Ok(()),
             }
-            if self.nap(RETRY) {
-                return None;
-            }
+            peering.told().update(|told| *told = FrontEnd { queues: device.running(), features: device.features() });
         }
     }
+}
 
-    /// Sleeps. Returns whether the port is to end.
-    fn nap(&self, time: Duration) -> bool {
-        nap(self.shared.stop.as_fd(), time)
-    }
-
-    /// Serves a connection to its end. Returns whether the port is to end, too.
-    fn serve(&self, connection: &OwnedFd, device: &mut Device) -> Result<bool, String> {
-        // Both of these end a wait for a message.
-        let ends = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| e.to_string())?;
-        for (fd, data) in [(self.shared.stop.as_fd(), 0), (self.shared.trouble.as_fd(), 1)] {
-            epoll::add(&ends, fd, epoll::EventData::new_u64(data), epoll::EventFlags::IN).map_err(|e| e.to_string())?;
-        }
-        loop {
-            match receive(connection.as_fd(), ends.as_fd()).map_err(|e| e.to_string())? {
-                Received::Message(m) => self.answer(connection.as_fd(), device, m).map_err(|e| e.to_string())?,
-                Received::Closed => return Ok(false),
-                Received::Stopped => {
-                    if self.nap(Duration::ZERO) {
-                        return Ok(true);
-                    }
-                    self.shared.trouble.drain();
-                    if let Some((queue, why)) = device.broken() {
-                        return Err(format!("queue {queue}: {why}"));
-                    }
-                }
-            }
-        }
-    }
-
-    fn answer(
-        &self,
-        connection: BorrowedFd<'_>,
-        device: &mut Device,
-        message: crate::proto::message::Message,
-    ) -> Result<(), Refused> {
-        tracing::debug!(request = message.request, fds = message.fds.len(), "vhost-user");
-        if let Some(answer) = device.handle(message)? {
-            send(connection, &answer)?;
-        }
-        self.shared.update(|s| (s.queues, s.features) = (device.running(), device.features()));
-        Ok(())
-    }
+fn answer(connection: BorrowedFd<'_>, device: &mut Device, message: Message) -> Result<(), Refused> {
+    tracing::debug!(request = message.request, fds = message.fds.len(), "vhost-user");
+    device.handle(message)?.map_or(Ok(()), |answer| send(connection, &answer))
 }

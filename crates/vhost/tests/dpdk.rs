@@ -106,7 +106,7 @@ fn virtio_user_on_our_device() {
     for (flags, simd) in paths {
         let vdev = format!("net_virtio_user0,path={},{flags},queue_size=256", path.display());
         let Some(testpmd) = Testpmd::start(dir.path(), &vdev, simd) else { return };
-        until(&format!("{flags}: queues run"), || device.state().queues == 2);
+        until(&format!("{flags}: queues run"), || device.state().now.queues == 2);
         echo(&mut end);
         drop(testpmd);
         until("it is gone", || !device.state().connected);
@@ -128,7 +128,7 @@ fn our_driver_on_vhost() {
         let Some(_testpmd) = Testpmd::start(dir.path(), &vdev, false) else { return };
         let (driver, queues) = VirtioPort::new(path, wish).unwrap();
         let mut end = End::first(queues);
-        until("the device runs", || driver.state().running);
+        until("the device runs", || driver.state().now.running);
         echo(&mut end);
         assert_eq!(driver.state().last_error, None, "{wish:?}");
     }

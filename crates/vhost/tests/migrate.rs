@@ -42,7 +42,7 @@ fn written_pages_are_logged() {
     put(&memory, 0x1100, &[8 << 16 | 1 << 48, 2 | 3 << 16 | 4 << 32 | 5 << 48]);
     raw.start(0, 0x1000);
     let one = [(frame(60, 1), Offload::None)];
-    until("the queue runs", || rig.device.state().queues == 1);
+    until("the queue runs", || rig.device.state().now.queues == 1);
     assert_eq!(give(&rig.end, &one), 1);
 
     let log = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
@@ -188,7 +188,7 @@ fn goes_on(packed: bool) {
     for _ in 0..9 {
         let (device, mut end) = open(&path);
         let raw = front.connect(&path);
-        until("the queue runs", || device.state().queues == 1);
+        until("the queue runs", || device.state().now.queues == 1);
         // Some arrive at this device, those behind them at the next.
         front.send(3, len);
         while take(&mut end, |(bytes, _)| got.push(bytes.len() as u32)) > 0 {}
@@ -198,7 +198,7 @@ fn goes_on(packed: bool) {
     }
     let (device, mut end) = open(&path);
     let _raw = front.connect(&path);
-    until("the queue runs", || device.state().queues == 1);
+    until("the queue runs", || device.state().now.queues == 1);
     while take(&mut end, |(bytes, _)| got.push(bytes.len() as u32)) > 0 {}
     let expected: Vec<u32> =
         (0..9).flat_map(|i| [60 + 2 * i, 60 + 2 * i, 60 + 2 * i, 61 + 2 * i, 61 + 2 * i]).collect();

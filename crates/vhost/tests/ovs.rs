@@ -125,7 +125,7 @@ fn our_driver_on_ovs() {
         (port, End::first(queues))
     };
     let ((one, mut one_end), (two, mut two_end)) = (port("v0"), port("v1"));
-    until("both run", || one.state().running && two.state().running);
+    until("both run", || one.state().now.running && two.state().now.running);
     // The switch needs a while until it forwards; then it has learned both.
     let hello = |to, from| between(to, from, 60, 7);
     until("the first frame passes", || {

@@ -27,7 +27,7 @@ impl Rig {
         let device_end = End::first(queues);
         let (driver, queues) = VirtioPort::new(path, wish).unwrap();
         let mut driver_end = End::first(queues);
-        until("both run", || driver.state().running && device.state().queues == 2 * usize::from(wish.pairs));
+        until("both run", || driver.state().now.running && device.state().now.queues == 2 * usize::from(wish.pairs));
         // The driver posts its buffers with its first look.
         take(&mut driver_end, |_| ());
         Rig { device, device_end, driver, driver_end, _dir: dir }
@@ -168,7 +168,7 @@ fn drivers_come_and_go() {
         let wish = Wish { packed: round % 2 == 1, ..Wish::default() };
         let (driver, queues) = VirtioPort::new(path.clone(), wish).unwrap();
         let mut driver_end = End::first(queues);
-        until("both run", || driver.state().running && device.state().queues == 2);
+        until("both run", || driver.state().now.running && device.state().now.queues == 2);
         take(&mut driver_end, |_| ());
         assert!(cross(&driver_end, &mut device_end, &frames, 10) == frames);
         assert!(cross(&device_end, &mut driver_end, &frames, 10) == frames);
@@ -193,12 +193,12 @@ fn devices_come_and_go() {
     for _ in 0..3 {
         let (device, queues) = VhostPort::new(&options).unwrap();
         let mut device_end = End::first(queues);
-        until("both run", || driver.state().running && device.state().queues == 2);
+        until("both run", || driver.state().now.running && device.state().now.queues == 2);
         take(&mut driver_end, |_| ());
         assert!(cross(&driver_end, &mut device_end, &frames, 10) == frames);
         assert!(cross(&device_end, &mut driver_end, &frames, 10) == frames);
         drop((device_end, device));
-        until("the driver noticed", || !driver.state().running);
+        until("the driver noticed", || !driver.state().now.running);
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use netvale_mem::Region;
 use netvale_mem::RegionSizes;
+use netvale_mem::fault::Fault;
 use netvale_mem::mapping::Pages;
 use netvale_port::{Batch, Scratch};
 use netvale_ptnet::backend::Backend;
@@ -26,13 +27,14 @@ struct Shared {
     memory: Arc<Region>,
     backend: Arc<dyn Backend>,
     queues: Queues,
+    fault: Fault,
     scratch: Scratch,
 }
 
 fn shared() -> Option<Shared> {
     let memory = Region::bar("fuzz", RegionSizes::for_port(2, 4, 128, 0, 0), Pages::Ordinary).ok()?;
     let (seats, queues) = Seats::new(1, 1).ok()?;
-    Some(Shared { memory, backend: Arc::new(seats), queues, scratch: Scratch::new() })
+    Some(Shared { memory, backend: Arc::new(seats), queues, fault: Fault::new().ok()?, scratch: Scratch::new() })
 }
 
 thread_local! {
@@ -60,10 +62,10 @@ fn message(memory: &Region, data: &mut &[u8]) -> Option<Message> {
 
 fuzz_target!(|data: &[u8]| {
     SHARED.with_borrow_mut(|shared| {
-        let Some(Shared { memory, backend, queues, scratch }) = shared else { return };
+        let Some(Shared { memory, backend, queues, fault, scratch }) = shared else { return };
         let machine = Arc::<Machine>::default();
-        let Ok(device) = PtnetDevice::new(&CONFIG, &machine, backend, Box::new(|_| ())) else { return };
-        let mut session = Session::new(device, PtnetDevice::vectors(&CONFIG));
+        let Ok(device) = PtnetDevice::new(&CONFIG, &machine, backend, Box::new(|_| ()), fault) else { return };
+        let mut session = Session::new(device, PtnetDevice::vectors(&CONFIG), fault);
         let hello = Header { id: 0, command: command::VERSION, size: 20, flags: 0, error: 0 };
         let _ = session.handle(Message { header: hello, payload: vec![0; 4], fds: vec![] });
         let (egress, ingress) = (&queues.0[0], &mut queues.1[0]);

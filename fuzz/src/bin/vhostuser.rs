@@ -5,11 +5,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
+use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_port::{Batch, Egress, Ingress, Scratch};
 use netvale_vhost::net::egress::VhostEgress;
 use netvale_vhost::net::ingress::VhostIngress;
-use netvale_vhost::net::live::{Seat, Trouble};
+use netvale_vhost::net::live::Seat;
 use netvale_vhost::proto::device::{Device, NetConfig};
 use netvale_vhost::proto::message::Message;
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -18,6 +19,7 @@ struct Shared {
     memory: OwnedFd,
     wake: Arc<OwnedFd>,
     bell: Arc<Doorbell>,
+    fault: Fault,
     scratch: Scratch,
 }
 
@@ -25,7 +27,8 @@ fn shared() -> Option<Shared> {
     let memory = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
     rustix::fs::ftruncate(&memory, 0x4000).ok()?;
     let wake = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).ok()?);
-    Some(Shared { memory, wake, bell: Arc::new(Doorbell::new().ok()?), scratch: Scratch::new() })
+    let (bell, fault) = (Arc::new(Doorbell::new().ok()?), Fault::new().ok()?);
+    Some(Shared { memory, wake, bell, fault, scratch: Scratch::new() })
 }
 
 thread_local! {
@@ -55,10 +58,9 @@ fuzz_target!(|data: &[u8]| {
         let Ok(tx) = Seat::woken() else { return };
         let (rx, tx) = (Arc::<Seat>::default(), Arc::new(tx));
         let seats = vec![Arc::clone(&rx), Arc::clone(&tx)];
-        let mut device = Device::new(NetConfig { mac: [2; 6], pairs: 1, mtu: 1500 }, seats);
-        let trouble = Trouble(Arc::clone(&shared.bell));
-        let egress = VhostEgress::new(rx, trouble.clone(), Arc::default());
-        let mut ingress = VhostIngress::new(tx, trouble, Arc::default());
+        let mut device = Device::new(NetConfig { mac: [2; 6], pairs: 1, mtu: 1500 }, seats, shared.fault.clone());
+        let egress = VhostEgress::new(rx, Arc::default());
+        let mut ingress = VhostIngress::new(tx, Arc::default());
         let (mut rest, frame, mut batch) = (data, [7u8; 60], Batch::new());
         while let Some(m) = message(shared, &mut rest) {
             let (request, is_reply) = (m.request, m.is_reply());
@@ -76,6 +78,6 @@ fuzz_target!(|data: &[u8]| {
             egress.deliver(&batch, &[0], &mut shared.scratch);
             batch.clear();
         }
-        let _ = device.broken();
+        shared.fault.take();
     });
 });

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use netvale_mem::notify::Doorbell;
+use netvale_mem::fault::Fault;
 use netvale_port::{Egress, Scratch, Source};
 use netvale_vhost::memory::log::DirtyLog;
 use netvale_vhost::memory::{GuestMemory, Hint, RegionSpec};
@@ -13,7 +13,7 @@ use netvale_vhost::net::egress::VhostEgress;
 use netvale_vhost::net::features::{self, Framing};
 use netvale_vhost::net::inflight::{Inflight, Record};
 use netvale_vhost::net::ingress::VhostIngress;
-use netvale_vhost::net::live::{Live, Seat, Trouble};
+use netvale_vhost::net::live::{Live, Seat};
 use netvale_vhost::queue::{Addresses, Pieces, Queue, QueueFeatures};
 
 /// Guest memory in two regions that touch each other: buffers may lie across them.
@@ -23,7 +23,7 @@ const QUEUE: u16 = 8;
 
 struct Rig {
     memory: Arc<GuestMemory>,
-    trouble: Trouble,
+    fault: Fault,
     log: Arc<DirtyLog>,
     inflight: Arc<Inflight>,
     scratch: Scratch,
@@ -39,7 +39,7 @@ fn rig() -> Option<Rig> {
     let memory = Arc::new(GuestMemory::new(vec![(spec(0), file()?), (spec(1), file()?)]).ok()?);
     Some(Rig {
         memory,
-        trouble: Trouble(Arc::new(Doorbell::new().ok()?)),
+        fault: Fault::new().ok()?,
         log: Arc::new(DirtyLog::new(&file()?, 0, 1).ok()?),
         inflight: Arc::new(Inflight::new(&file()?, (0, SIZE), 2, QUEUE).ok()?),
         scratch: Scratch::new(),
@@ -88,7 +88,8 @@ fuzz_target!(|data: &[u8]| {
                 polled: false,
                 enabled: true,
                 pieces: Pieces::default(),
-                broken: None,
+                is_broken: false,
+                fault: (0, rig.fault.clone()),
                 log: on(128).then(|| Arc::clone(&rig.log)),
                 log_ring: true,
                 inflight,
@@ -98,8 +99,8 @@ fuzz_target!(|data: &[u8]| {
             Some(seat)
         };
         let (Some(tx), Some(rx)) = (seat(1), seat(0)) else { return };
-        let ingress = VhostIngress::new(tx, rig.trouble.clone(), Arc::default());
-        let egress = VhostEgress::new(rx, rig.trouble.clone(), Arc::default());
+        let ingress = VhostIngress::new(tx, Arc::default());
+        let egress = VhostEgress::new(rx, Arc::default());
         let (mut source, mut spare) = (Source::new(Box::new(ingress)), Box::default());
         for _ in 0..4 {
             let batch = source.take(&mut spare);

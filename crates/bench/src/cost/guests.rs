@@ -95,7 +95,7 @@ pub fn vhost(batch: u32, way: &str) -> Result<Box<dyn Lane>> {
     let wish = Wish { size: 1024, offloads: false, packed: way.starts_with("packed"), ..Wish::default() };
     let (driver, queues) = VirtioPort::new(path, wish).map_err(|e| failed(&e))?;
     let (driver_egress, mut driver_ingress) = only(queues)?;
-    until("vhost-user", || driver.state().running && device.state().queues == 2)?;
+    until("vhost-user", || driver.state().now.running && device.state().now.queues == 2)?;
     // The driver posts its buffers with its first look; neither end waits to be woken.
     let mut batch_of = Batch::new();
     // SAFETY: no frame is read.
@@ -119,10 +119,10 @@ pub fn e1000(batch: u32, inward: bool) -> Result<Box<dyn Lane>> {
     let wish = CardWish { csb: true, ..CardWish::default() };
     let guest = Guest::new(&path, wish).map_err(|e| failed(&e))?;
     card_ingress.disarm();
-    let Guest { egress, mut ingress, remote, ram, trouble, .. } = guest;
+    let Guest { egress, mut ingress, remote, ram, fault, .. } = guest;
     ingress.disarm();
     let (egress, ingress): (Arc<dyn Egress>, Box<dyn Ingress>) = (Arc::new(egress), Box::new(ingress));
-    let keep = (card, remote, ram, trouble, dir);
+    let keep = (card, remote, ram, fault, dir);
     Ok(Box::new(if inward {
         Across::new(batch, egress, card_ingress, Box::new((keep, ingress, card_egress)))
     } else {

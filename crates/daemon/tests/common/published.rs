@@ -114,6 +114,11 @@ impl Plugged {
         self.ram = Words::new(&Arc::new(map), 0, (GUEST_BYTES / 4) as usize).unwrap();
     }
 
+    /// What the driver is interrupted by.
+    pub fn vectors(&self) -> &[Doorbell] {
+        &self.vectors
+    }
+
     pub fn register(&mut self, at: u64) -> u32 {
         read(&mut self.client, at)
     }

@@ -1,28 +1,24 @@
 //! A port that drives a card on the bus, and the thread that keeps it up.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::Arc;
 
+use netvale_mem::fault::Fault;
 use netvale_mem::lent::InUse;
 use netvale_mem::notify::Doorbell;
 use netvale_pci::{Bar, Function, PciError};
-use netvale_port::door::nap;
+use netvale_port::service::{self, Peering, Protocol, Service};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use thiserror::Error;
 
-use super::queues::{DriverEgress, DriverIngress, Rings, Trouble};
+use super::queues::{DriverEgress, DriverIngress, Rings};
 use super::ram::{GUEST, Ram};
 use super::start::{NotStarted, Started, start};
-use super::{BadCard, Registers, Wish};
+use super::{Registers, Wish};
 use crate::port::Queues;
 use crate::regs::{SPACE, STATUS, STATUS_LU};
 use crate::vfio::{DEVICE, VENDOR};
-
-/// How long to wait before the next try.
-const RETRY: Duration = Duration::from_millis(200);
 
 /// Why a card is not driven.
 #[derive(Debug, Error)]
@@ -44,8 +40,8 @@ pub enum DriverError {
     #[error(transparent)]
     NotStarted(#[from] NotStarted),
     /// It broke the rules.
-    #[error(transparent)]
-    Bad(#[from] BadCard),
+    #[error("{0}")]
+    Bad(String),
     /// A ring of the card before it is not handed back.
     #[error("a ring: {0}")]
     InUse(#[from] InUse),
@@ -81,9 +77,9 @@ impl Registers for Bar {
     }
 }
 
-/// What the port is doing, for `netvale show`.
+/// What is told of a card, for `netvale show`.
 #[derive(Clone, Debug, Default)]
-pub struct DriverState {
+pub struct Driven {
     /// The card runs.
     pub running: bool,
     /// Its Ethernet address.
@@ -92,22 +88,11 @@ pub struct DriverState {
     pub has_block: bool,
     /// The card says that its link is down.
     pub link_down: bool,
-    /// Why there is no card, or why the last one was given up.
-    pub last_error: Option<String>,
-}
-
-struct Shared {
-    state: Mutex<DriverState>,
-    stop: Doorbell,
-    link: Arc<Doorbell>,
-    trouble: Trouble,
-    rings: Arc<Rings>,
 }
 
 /// A port. Dropping it ends the thread and gives the card back to the kernel.
 pub struct DriverPort {
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    service: Service<Driven>,
 }
 
 impl DriverPort {
@@ -121,41 +106,19 @@ impl DriverPort {
         }
         // What is wrong with it is best said at once.
         drop(open(address)?);
-        let shared = Arc::new(Shared {
-            state: Mutex::default(),
-            stop: Doorbell::new()?,
-            link: Arc::new(Doorbell::new()?),
-            trouble: Trouble::new()?,
-            rings: Arc::default(),
-        });
-        let call = Doorbell::new()?;
-        let failed = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::AGAIN);
-        let ingress = DriverIngress::new(
-            Arc::clone(&shared.rings),
-            shared.trouble.clone(),
-            call.try_clone().map_err(failed)?,
-            Arc::clone(&shared.link),
-        );
-        let egress = DriverEgress::new(Arc::clone(&shared.rings), shared.trouble.clone());
-        let driver = Driver { shared: Arc::clone(&shared), address: address.to_owned(), wish, call };
-        let thread = std::thread::Builder::new().name("netvale-e1000d".into()).spawn(move || driver.run());
-        let port = DriverPort { shared, thread: Some(thread.map_err(failed)?) };
-        Ok((port, (Arc::new(egress), Box::new(ingress))))
+        let (rings, fault) = (Arc::<Rings>::default(), Fault::new()?);
+        let (link, call) = (Arc::new(Doorbell::new()?), Doorbell::new()?);
+        let copy = call.try_clone().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::MFILE))?;
+        let ingress = DriverIngress::new(Arc::clone(&rings), fault.clone(), copy, Arc::clone(&link));
+        let egress = DriverEgress::new(Arc::clone(&rings), fault.clone());
+        let driver = Driver { address: address.to_owned(), wish, call, link, fault, rings };
+        let service = Service::start("netvale-e1000d", address, None, driver)?;
+        Ok((DriverPort { service }, (Arc::new(egress), Box::new(ingress))))
     }
 
-    /// What it is doing.
-    pub fn state(&self) -> DriverState {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-impl Drop for DriverPort {
-    fn drop(&mut self) {
-        self.shared.stop.ring();
-        if let Some(thread) = self.thread.take() {
-            // A panic was reported by the runtime.
-            let _ = thread.join();
-        }
+    /// Its card, and those before.
+    pub fn state(&self) -> service::State<Driven> {
+        self.service.state()
     }
 }
 
@@ -170,40 +133,35 @@ fn open(address: &str) -> Result<Function, DriverError> {
     Ok(function)
 }
 
-/// The control thread.
+/// The control thread's part.
 struct Driver {
-    shared: Arc<Shared>,
     address: String,
     wish: Wish,
     call: Doorbell,
+    /// Rung by the worker when the link changed.
+    link: Arc<Doorbell>,
+    /// Where workers report what the card did. A card has no descriptors of ours: one serves for all of them.
+    fault: Fault,
+    rings: Arc<Rings>,
+}
+
+impl Protocol for Driver {
+    type Connection = Function;
+    type Detail = Driven;
+    const PEER: &'static str = "card";
+
+    fn next(&mut self, _stop: BorrowedFd<'_>) -> Option<Result<Function, String>> {
+        Some(open(&self.address).map_err(|e| e.to_string()))
+    }
+
+    fn serve(&mut self, function: Function, peering: &Peering<Driven>) -> Result<(), String> {
+        self.drive(function, peering).map_err(|e| e.to_string())
+    }
 }
 
 impl Driver {
-    fn run(&self) {
-        loop {
-            let why = match self.once() {
-                Ok(()) => return,
-                Err(why) => why.to_string(),
-            };
-            let mut state = self.state();
-            if state.running || state.last_error.as_ref() != Some(&why) {
-                tracing::info!(device = %self.address, why, "no card");
-            }
-            *state = DriverState { last_error: Some(why), ..DriverState::default() };
-            drop(state);
-            if nap(self.shared.stop.as_fd(), RETRY) {
-                return;
-            }
-        }
-    }
-
-    fn state(&self) -> MutexGuard<'_, DriverState> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// One card from its beginning to its end.
-    fn once(&self) -> Result<(), DriverError> {
-        let mut function = open(&self.address)?;
+    fn drive(&self, mut function: Function, peering: &Peering<Driven>) -> Result<(), DriverError> {
         let registers: Arc<dyn Registers> = Arc::new(function.bar(0, 0, SPACE.into())?);
         let ram = Arc::new(Ram::new(self.wish.slots)?);
         function.give(ram.mapping(), GUEST)?;
@@ -211,40 +169,44 @@ impl Driver {
         function.message(&self.call)?;
         function.when_wanted_back(&wanted)?;
         let Started { tx, rx, mac, has_block } = start(&registers, &ram, self.wish)?;
-        tracing::info!(device = %self.address, "card runs");
-        *self.state() = DriverState { running: true, mac, has_block, ..DriverState::default() };
-        let rings = &self.shared.rings;
-        let ended = rings.put(tx, rx).map_err(DriverError::from).and_then(|()| {
+        self.fault.take();
+        peering.told().update(|told| *told = Driven { running: true, mac, has_block, link_down: false });
+        let ended = self.rings.put(tx, rx).map_err(DriverError::from).and_then(|()| {
             // The worker asks for interrupts when it first looks.
             self.call.ring();
-            self.shared.link.ring();
-            self.wait(&*registers, wanted.as_fd())
+            self.link.ring();
+            self.wait(&*registers, wanted.as_fd(), peering)
         });
         // What a worker does not hand back keeps its own memory, and there is no next card before it is gone.
-        let _ = rings.tx.take().map(drop).and(rings.rx.take());
+        let _ = self.rings.tx.take().map(drop).and(self.rings.rx.take());
         ended
     }
 
     /// Until the card breaks the rules or is wanted back, or the port is to end.
-    fn wait(&self, registers: &dyn Registers, wanted: BorrowedFd<'_>) -> Result<(), DriverError> {
-        let shared = &self.shared;
+    fn wait(
+        &self,
+        registers: &dyn Registers,
+        wanted: BorrowedFd<'_>,
+        peering: &Peering<Driven>,
+    ) -> Result<(), DriverError> {
         loop {
-            let all = [shared.stop.as_fd(), shared.trouble.as_fd(), wanted, shared.link.as_fd()];
+            let all = [peering.ends(), self.fault.as_fd(), wanted, self.link.as_fd()];
             let mut fds = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
             let _ = poll(&mut fds, None);
-            let [stop, trouble, wanted, link] = fds.map(|fd| !fd.revents().is_empty());
-            if stop {
+            let [ends, fault, wanted, link] = fds.map(|fd| !fd.revents().is_empty());
+            if ends {
                 return Ok(());
             }
-            if let Some(why) = shared.trouble.take().filter(|_| trouble) {
-                return Err(why.into());
+            if fault && let Some(why) = self.fault.take() {
+                return Err(DriverError::Bad(why));
             }
             if wanted {
                 return Err(DriverError::WantedBack);
             }
             if link {
-                shared.link.drain();
-                self.state().link_down = registers.read(STATUS) & STATUS_LU == 0;
+                self.link.drain();
+                let link_down = registers.read(STATUS) & STATUS_LU == 0;
+                peering.told().update(|told| told.link_down = link_down);
             }
         }
     }

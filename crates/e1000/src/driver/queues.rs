@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use netvale_mem::copy::copy_bytes;
+use netvale_mem::fault::Fault;
 use netvale_mem::lent::{Away, Borrower, InUse, Lent};
 use netvale_mem::notify::Doorbell;
 use netvale_port::batch::BATCH;
@@ -17,8 +18,6 @@ use super::rx::RxRing;
 use super::tx::TxRing;
 use crate::regs::ICR_LSC;
 
-/// What workers report.
-pub type Trouble = netvale_port::trouble::Trouble<BadCard>;
 /// Shortest frame on a wire, without CRC. A card may pad, but an emulated one that does not would send our buffer's last frame.
 const SHORTEST: usize = 60;
 
@@ -45,14 +44,14 @@ impl Rings {
 /// What is sent.
 pub struct DriverEgress {
     rings: Arc<Rings>,
-    trouble: Trouble,
+    fault: Fault,
     counters: Arc<RingCounters>,
 }
 
 impl DriverEgress {
     /// Of those rings.
-    pub fn new(rings: Arc<Rings>, trouble: Trouble) -> Self {
-        DriverEgress { rings, trouble, counters: Arc::default() }
+    pub fn new(rings: Arc<Rings>, fault: Fault) -> Self {
+        DriverEgress { rings, fault, counters: Arc::default() }
     }
 
     fn deliver_to(
@@ -119,7 +118,7 @@ impl Egress for DriverEgress {
         };
         self.deliver_to(&mut tx, batch, picks, scratch).unwrap_or_else(|why| {
             tx.is_broken = true;
-            self.trouble.report(why);
+            self.fault.report(why);
             picks.len()
         })
     }
@@ -134,7 +133,7 @@ pub struct DriverIngress {
     /// At the ring while frames of it are in a batch.
     rx: Borrower<RxRing>,
     rings: Arc<Rings>,
-    trouble: Trouble,
+    fault: Fault,
     /// Rung by the card.
     call: Doorbell,
     /// Rung when the link changes.
@@ -144,8 +143,8 @@ pub struct DriverIngress {
 
 impl DriverIngress {
     /// `call` is what the card rings; `link` is rung when it says that its link changed.
-    pub fn new(rings: Arc<Rings>, trouble: Trouble, call: Doorbell, link: Arc<Doorbell>) -> Self {
-        DriverIngress { rx: Borrower::new(Arc::clone(&rings.rx)), rings, trouble, call, link, counters: Arc::default() }
+    pub fn new(rings: Arc<Rings>, fault: Fault, call: Doorbell, link: Arc<Doorbell>) -> Self {
+        DriverIngress { rx: Borrower::new(Arc::clone(&rings.rx)), rings, fault, call, link, counters: Arc::default() }
     }
 
     /// Packets that wait for others to be sent are looked after by who is awake.
@@ -153,7 +152,7 @@ impl DriverIngress {
         if let Ok(mut tx) = self.rings.tx.enter() {
             match tx.reclaim() {
                 Ok(()) => tx.publish(),
-                Err(why) => self.trouble.report(why),
+                Err(why) => self.fault.report(why),
             }
         }
     }
@@ -180,7 +179,7 @@ impl Ingress for DriverIngress {
         let Ok(rx) = self.rx.enter() else { return };
         let (before, mut taken) = ((batch.len(), batch.bytes()), 0);
         if let Err(why) = fill(rx, batch, &mut taken, &self.counters) {
-            self.trouble.report(why);
+            self.fault.report(why);
         }
         self.counters.passed((batch.len() - before.0) as u64, batch.bytes() - before.1);
         if taken == 0 {

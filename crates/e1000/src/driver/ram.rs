@@ -45,6 +45,7 @@ impl Ram {
     pub fn new(slots: u32) -> Result<Ram, Errno> {
         let len = Self::buffers_at(slots) + 2 * u64::from(slots) * BUF as u64;
         let (fd, map, _) = sealed_memfd("netvale-e1000", len, Pages::Ordinary)?;
+        let map = map.watched();
         let ram = Ram { fd, map: Arc::new(map), slots };
         for way in [Way::Out, Way::In] {
             (0..slots).for_each(|i| ram.word(way, i, 0).store(GUEST + ram.buffer_at(way, i), Ordering::Relaxed));

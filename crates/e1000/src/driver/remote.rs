@@ -6,12 +6,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_vfio_user::client::Client;
 use netvale_vfio_user::dma::Place;
 use netvale_vfio_user::irqs::MSI;
 
-use super::queues::{DriverEgress, DriverIngress, Rings, Trouble};
+use super::queues::{DriverEgress, DriverIngress, Rings};
 use super::ram::{GUEST, Ram};
 use super::start::{Started, start};
 use super::{Registers, Wish};
@@ -66,7 +67,7 @@ pub struct Guest {
     /// Its memory.
     pub ram: Arc<Ram>,
     /// Where workers report a card that breaks the rules.
-    pub trouble: Trouble,
+    pub fault: Fault,
     /// The card has taken a status block.
     pub has_block: bool,
     /// Its Ethernet address.
@@ -90,11 +91,11 @@ impl Guest {
     fn drive(remote: Arc<Remote>, ram: Arc<Ram>, wish: Wish, bell: Doorbell) -> io::Result<Guest> {
         let registers = Arc::clone(&remote) as Arc<dyn Registers>;
         let Started { tx, rx, mac, has_block } = start(&registers, &ram, wish).map_err(io::Error::other)?;
-        let (rings, trouble) = (Arc::<Rings>::default(), Trouble::new()?);
+        let (rings, fault) = (Arc::<Rings>::default(), Fault::new()?);
         rings.put(tx, rx).map_err(io::Error::other)?;
-        let egress = DriverEgress::new(Arc::clone(&rings), trouble.clone());
-        let ingress = DriverIngress::new(rings, trouble.clone(), bell, Arc::new(Doorbell::new()?));
-        Ok(Guest { egress, ingress, remote, ram, trouble, has_block, mac })
+        let egress = DriverEgress::new(Arc::clone(&rings), fault.clone());
+        let ingress = DriverIngress::new(rings, fault.clone(), bell, Arc::new(Doorbell::new()?));
+        Ok(Guest { egress, ingress, remote, ram, fault, has_block, mac })
     }
 }
 

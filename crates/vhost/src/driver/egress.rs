@@ -13,7 +13,6 @@ use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
 use super::BadDevice;
 use super::frontend::Started;
 use super::ram::BUF;
-use crate::driver::port::Trouble;
 
 /// Frames whose buffers are fetched together.
 const GROUP: usize = 32;
@@ -21,14 +20,13 @@ const GROUP: usize = 32;
 /// The transmit queue.
 pub struct VirtioEgress {
     queue: Arc<Lent<Started>>,
-    trouble: Trouble,
     counters: Arc<RingCounters>,
 }
 
 impl VirtioEgress {
     /// Sends on that queue.
-    pub fn new(queue: Arc<Lent<Started>>, trouble: Trouble, counters: Arc<RingCounters>) -> Self {
-        VirtioEgress { queue, trouble, counters }
+    pub fn new(queue: Arc<Lent<Started>>, counters: Arc<RingCounters>) -> Self {
+        VirtioEgress { queue, counters }
     }
 
     fn deliver_to(
@@ -169,8 +167,7 @@ impl Egress for VirtioEgress {
             return picks.len();
         };
         self.deliver_to(&mut s, batch, picks, scratch).unwrap_or_else(|why| {
-            s.broken = true;
-            self.trouble.report(why);
+            s.report(why);
             picks.len()
         })
     }

@@ -3,15 +3,17 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use netvale_mem::fault::Fault;
 use netvale_mem::lent::InUse;
 use netvale_mem::notify::Doorbell;
 use netvale_pci::{Bar, Function, PciError};
 use rustix::io::Errno;
 use thiserror::Error;
 
+use super::BadDevice;
 use super::path::Path;
 use super::ram::{QueueRam, Ram};
-use super::{BadDevice, DriverFeatures, DriverQueue, addresses};
+use super::{DriverFeatures, DriverQueue, addresses};
 use crate::net::features::{
     CSUM, EVENT_IDX, Framing, GUEST_CSUM, GUEST_ECN, GUEST_TSO4, GUEST_TSO6, GUEST_USO4, GUEST_USO6, HOST_ECN,
     HOST_TSO4, HOST_TSO6, HOST_USO, IN_ORDER, MQ, MRG_RXBUF, PROTOCOL_FEATURES, RING_PACKED, VERSION_1,
@@ -104,9 +106,6 @@ pub enum NoDevice {
     /// It said no.
     #[error("the back end refuses request {0}")]
     No(u32),
-    /// It broke the rules of a ring.
-    #[error("{0}")]
-    Bad(BadDevice),
     /// The kernel.
     #[error("{0}")]
     System(Errno),
@@ -184,13 +183,22 @@ pub struct Started {
     pub blank: Box<[bool]>,
     /// The device broke the rules: nobody looks at the queue any more.
     pub broken: bool,
+    /// Where it is reported what the device did.
+    pub fault: Fault,
 }
 
 impl Started {
     /// A queue that was just set up.
-    pub fn new(queue: DriverQueue, ram: QueueRam, kick: Kick, features: u64) -> Started {
+    pub fn new(queue: DriverQueue, ram: QueueRam, kick: Kick, features: u64, fault: &Fault) -> Started {
         let blank = vec![false; usize::from(ram.size())].into_boxed_slice();
-        Started { queue, ram, kick, framing: Framing::of(features), blank, broken: false }
+        Started { queue, ram, kick, framing: Framing::of(features), blank, broken: false, fault: fault.clone() }
+    }
+
+    /// Has the device given up.
+    #[cold]
+    pub fn report(&mut self, why: BadDevice) {
+        self.broken = true;
+        self.fault.report(why);
     }
 }
 
@@ -235,13 +243,14 @@ impl Running {
 pub struct Frontend<'a> {
     socket: BorrowedFd<'a>,
     stop: BorrowedFd<'a>,
+    fault: &'a Fault,
     protocol: u64,
 }
 
 impl<'a> Frontend<'a> {
-    /// On a connection; `stop` ends any wait when it becomes readable.
-    pub fn new(socket: BorrowedFd<'a>, stop: BorrowedFd<'a>) -> Self {
-        Frontend { socket, stop, protocol: 0 }
+    /// On a connection; `stop` ends any wait when it becomes readable, `fault` is where workers report what the back end did.
+    pub fn new(socket: BorrowedFd<'a>, stop: BorrowedFd<'a>, fault: &'a Fault) -> Self {
+        Frontend { socket, stop, fault, protocol: 0 }
     }
 
     fn tell(&self, mut m: Message) -> Result<(), NoDevice> {
@@ -328,7 +337,7 @@ impl<'a> Frontend<'a> {
         let (layout, in_order) = (QueueFeatures::of(features), features & IN_ORDER != 0);
         let vector = Path::of(features, wish.vector).vector.is_some();
         let queue = DriverQueue::new(&ram, DriverFeatures { queue: layout, in_order, vector });
-        let kick = Doorbell::new().map_err(NoDevice::System)?;
+        let kick = Doorbell::shared(self.fault).map_err(NoDevice::System)?;
         self.tell_number(request::SET_VRING_NUM, index | u64::from(ram.size()) << 32)?;
         // Packed rings begin with both wrap counters set.
         let base = if layout.packed { 0x8000_8000u64 } else { 0 };
@@ -338,7 +347,7 @@ impl<'a> Frontend<'a> {
         self.tell(Message::new(request::SET_VRING_ADDR, words.iter().flat_map(|w| w.to_le_bytes()).collect()))?;
         self.tell_fd(request::SET_VRING_CALL, index, call.as_fd())?;
         self.tell_fd(request::SET_VRING_KICK, index, kick.as_fd())?;
-        Ok(Started::new(queue, ram, Kick::Bell(kick), features))
+        Ok(Started::new(queue, ram, Kick::Bell(kick), features, self.fault))
     }
 
     fn tell_fd(&self, request: u32, index: u64, fd: BorrowedFd<'_>) -> Result<(), NoDevice> {

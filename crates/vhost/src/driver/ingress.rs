@@ -4,16 +4,16 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use netvale_mem::copy::{copy_bytes, prefetch_read};
+use netvale_mem::copy::{peek, prefetch_read};
 use netvale_mem::lent::{Away, Borrower, Lent};
-use netvale_mem::notify::Doorbell;
 use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
+use netvale_port::wake::WakeSet;
 use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 
 use super::frontend::Started;
 use super::ram::BUF;
 use super::{BadDevice, RUN, Used};
-use crate::driver::port::Trouble;
+use crate::net::ingress::read_header;
 
 /// Buffers that are posted together: the line with the index is fetched once for all of them.
 const REFILL: usize = 64;
@@ -23,23 +23,22 @@ pub struct VirtioIngress {
     /// At the queue while it has buffers of a batch.
     queue: Borrower<Started>,
     intake: Intake,
-    /// Rung by the device.
-    call: Doorbell,
+    /// Wakes the worker when the device rings.
+    wake: Arc<WakeSet>,
 }
 
 /// What it does with the queue while it is there.
 struct Intake {
-    trouble: Trouble,
     /// Buffers of the batch taken last.
     taken: Vec<u16>,
     counters: Arc<RingCounters>,
 }
 
 impl VirtioIngress {
-    /// `call` is what the device rings.
-    pub fn new(queue: Arc<Lent<Started>>, trouble: Trouble, call: Doorbell, counters: Arc<RingCounters>) -> Self {
-        let intake = Intake { trouble, taken: Vec::with_capacity(2 * BATCH), counters };
-        VirtioIngress { queue: Borrower::new(queue), intake, call }
+    /// `wake` holds what the device rings.
+    pub fn new(queue: Arc<Lent<Started>>, wake: Arc<WakeSet>, counters: Arc<RingCounters>) -> Self {
+        let intake = Intake { taken: Vec::with_capacity(2 * BATCH), counters };
+        VirtioIngress { queue: Borrower::new(queue), intake, wake }
     }
 }
 
@@ -53,8 +52,7 @@ impl Intake {
             refill(s);
         }
         if let Err(why) = self.fill(s, batch) {
-            s.broken = true;
-            self.trouble.report(why);
+            s.report(why);
         }
     }
 
@@ -98,15 +96,15 @@ impl Intake {
         }
         let at = s.ram.buf(first.id);
         // SAFETY: a buffer of ours, longer than a header: what is left to do are the first two bytes, the number of buffers, where there
-        // is one, the last two.
+        // is one, the last two. The device may be writing: each is read once.
         let (to_do, count) = unsafe {
-            let count = if s.framing.mergeable { at.as_ptr().add(10).cast::<u16>().read_unaligned() } else { 1 };
-            (at.as_ptr().cast::<u16>().read_unaligned(), u16::from_le(count).max(1))
+            let count = if s.framing.mergeable { peek::<u16>(at.as_ptr().add(10)) } else { 1 };
+            (peek::<u16>(at.as_ptr()), u16::from_le(count).max(1))
         };
         // SAFETY: inside the buffer; it stays ours until `release`.
         let begin = (unsafe { at.as_ptr().cast_const().add(hdr_len) }, len - hdr_len as u32);
         let pushed = if count == 1 {
-            // SAFETY: as above; `len` is at most the buffer's.
+            // SAFETY: what is behind the header, up to `len`, which is at most the buffer's; the buffer stays ours until `release`.
             unsafe { batch.push(begin.0, begin.1) }
         } else {
             self.push_rest(s, begin, count, rest, batch)?
@@ -114,9 +112,8 @@ impl Intake {
         if !pushed {
             self.counters.dropped(DropReason::TooLong, 1);
         } else if to_do != 0 {
-            let mut header = [0u8; 12];
-            // SAFETY: as above. The device may have written meanwhile: only this copy counts.
-            unsafe { copy_bytes(at.as_ptr(), header.as_mut_ptr(), hdr_len) };
+            // SAFETY: a buffer of ours, longer than a header. The device may have written meanwhile: only this copy counts.
+            let header = unsafe { read_header(at.as_ptr(), hdr_len) };
             let known = soft::parse_header(&header[..hdr_len]);
             if known.is_none_or(|h| soft::set_offload(batch, &h).is_err()) {
                 self.counters.dropped(DropReason::BadVnetHeader, 1);
@@ -225,11 +222,11 @@ impl Ingress for VirtioIngress {
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.call.as_fd())
+        Some(self.wake.as_fd())
     }
 
     fn woken(&mut self) {
-        self.call.drain();
+        self.wake.drain();
     }
 
     fn counters(&self) -> &Arc<RingCounters> {

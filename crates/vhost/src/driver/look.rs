@@ -1,7 +1,8 @@
 //! Several used entries of a ring that comes back in order, looked at at once: by AVX-512, AVX2 or NEON, whichever this processor has, or by
 //! plain code.
 //!
-//! What is read lies in memory that the device writes: it is read once, into a register or a copy, and only that is used.
+//! What is read lies in memory that the device writes: it is read once, into a register or a copy, and only that is used. Should a compiler read it
+//! twice, nothing comes of it: ids are only compared, and lengths are checked in the copy.
 
 use super::{RUN, Used};
 
@@ -87,7 +88,7 @@ impl Look {
     /// `at` is readable for 64 bytes and aligned to 4; the processor has what `self` says.
     #[inline]
     pub unsafe fn split(self, at: *const u8, first: u16, into: &mut [u32; WIDE]) -> bool {
-        // SAFETY: the caller's.
+        // SAFETY: `at` is as promised here, for which each of them asks; each is there for processors that have what it needs.
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
@@ -108,7 +109,7 @@ impl Look {
     /// `at` is readable for 64 bytes and aligned to 16; the processor has what `self` says.
     #[inline]
     pub unsafe fn packed(self, at: *const u8, first: u16, flags: u16, into: &mut [u32; WIDE_PACKED]) -> bool {
-        // SAFETY: the caller's.
+        // SAFETY: `at` is as promised here, for which each of them asks; each is there for processors that have what it needs.
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
@@ -174,7 +175,7 @@ mod portable {
     /// `at` is readable for 8 bytes and aligned to 4.
     unsafe fn entry(at: *const u8) -> u64 {
         let half = at.cast::<AtomicU32>();
-        // SAFETY: the caller's.
+        // SAFETY: two words of 4 bytes, readable and aligned, as promised.
         let (id, len) = unsafe { ((*half).load(Ordering::Relaxed), (*half.add(1)).load(Ordering::Relaxed)) };
         u64::from(id) | u64::from(len) << 32
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_pci::{Bar, Function, PciError};
 
@@ -109,7 +110,7 @@ impl PciDevice {
     }
 
     /// Negotiates, and starts all queues. `calls` are as for [`super::frontend::Frontend::start`]; `changed` is rung when the device's
-    /// state changes, `wanted` when the kernel wants it back.
+    /// state changes, `wanted` when the kernel wants it back. Workers report to `fault` what the device did.
     ///
     /// # Errors
     /// [`NoDevice`].
@@ -118,6 +119,7 @@ impl PciDevice {
         wish: Wish,
         calls: &[Doorbell],
         (changed, wanted): (&Doorbell, &Doorbell),
+        fault: &Fault,
     ) -> Result<(Running, Registers), NoDevice> {
         self.reset()?;
         self.say(status::ACKNOWLEDGE | status::DRIVER);
@@ -137,7 +139,7 @@ impl PciDevice {
             let place = if i < 2 * pairs { i } else { self.control_queue() };
             // Of the queues that we send on nobody wants to hear.
             let vector = if i < 2 * pairs && i.is_multiple_of(2) { 1 + i / 2 } else { NO_VECTOR };
-            started.push(self.start_queue(place, queue, vector, (features, wish))?);
+            started.push(self.start_queue(place, queue, vector, (features, wish), fault)?);
         }
         self.say(status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK | status::DRIVER_OK);
         if features & MQ != 0 {
@@ -230,6 +232,7 @@ impl PciDevice {
         ram: QueueRam,
         vector: u16,
         (features, wish): (u64, Wish),
+        fault: &Fault,
     ) -> Result<Started, NoDevice> {
         let c = &self.common;
         c.write16(at::QUEUE_SELECT, place);
@@ -250,7 +253,7 @@ impl PciDevice {
         let register = usize::from(c.read16(at::QUEUE_NOTIFY_OFF)) * self.multiplier;
         c.write16(at::QUEUE_ENABLE, 1);
         let kick = Kick::Register { bar: Arc::clone(&self.notify), at: register, queue: place };
-        Ok(Started::new(queue, ram, kick, features))
+        Ok(Started::new(queue, ram, kick, features, fault))
     }
 }
 

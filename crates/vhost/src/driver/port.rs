@@ -1,21 +1,20 @@
 //! A virtio-net driver port: a connection to a vhost-user back end or a device on the bus, the driver on it, and the thread that keeps it up.
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::Arc;
 
-use netvale_mem::lent::{InUse, Lent};
+use netvale_mem::fault::Fault;
+use netvale_mem::lent::Lent;
 use netvale_mem::notify::Doorbell;
-use netvale_port::door::socket;
+use netvale_port::listener::try_connect;
+use netvale_port::service::{self, Peering, Protocol, Service};
+use netvale_port::wake::WakeSet;
 use netvale_port::{Egress, Ingress};
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::SocketAddrUnix;
 
-use super::BadDevice;
 use super::egress::VirtioEgress;
 use super::frontend::{Frontend, NoDevice, Running, Started, Wish};
 use super::ingress::VirtioIngress;
@@ -49,15 +48,9 @@ impl fmt::Display for Target {
     }
 }
 
-/// How long to wait before the next try.
-const RETRY: Duration = Duration::from_millis(200);
-
-/// How workers tell the control thread of a device that breaks the rules.
-pub type Trouble = netvale_port::trouble::Trouble<BadDevice>;
-
-/// What the port is doing, for `netvale show`.
+/// What is told of a device, for `netvale show`.
 #[derive(Clone, Debug, Default)]
-pub struct VirtioState {
+pub struct Driven {
     /// The device runs.
     pub running: bool,
     /// Queue pairs.
@@ -68,20 +61,11 @@ pub struct VirtioState {
     pub path: Option<Path>,
     /// The device says that its link is down.
     pub link_down: bool,
-    /// Why there is no device, or why the last one was given up.
-    pub last_error: Option<String>,
-}
-
-struct Shared {
-    state: Mutex<VirtioState>,
-    stop: Doorbell,
-    trouble: Trouble,
 }
 
 /// A port. Dropping it ends the connection and the thread.
 pub struct VirtioPort {
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    service: Service<Driven>,
 }
 
 impl VirtioPort {
@@ -105,102 +89,86 @@ impl VirtioPort {
             // What is wrong with it is best said at once.
             PciDevice::open(address).map_err(VhostError::Device)?;
         }
-        let bell = || Doorbell::new().map_err(step("make an eventfd"));
-        let trouble = Trouble::new().map_err(step("make an eventfd"))?;
-        let shared = Arc::new(Shared { state: Mutex::default(), stop: bell()?, trouble: trouble.clone() });
-        let (mut queues, mut calls) = (Vec::new(), Vec::new());
+        let mut pairs = Vec::new();
         let (mut egress, mut ingress) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
         for _ in 0..wish.pairs {
             let (rx, tx) = (Arc::<Lent<_>>::default(), Arc::<Lent<_>>::default());
-            let call = bell()?;
-            let copy = call.try_clone().map_err(|e| {
-                step("copy an eventfd")(e.raw_os_error().map_or(Errno::MFILE, Errno::from_raw_os_error))
-            })?;
-            ingress.push(Box::new(VirtioIngress::new(Arc::clone(&rx), trouble.clone(), copy, Arc::default())));
-            egress.push(Arc::new(VirtioEgress::new(Arc::clone(&tx), trouble.clone(), Arc::default())));
-            queues.push([rx, tx]);
-            calls.extend([call, bell()?]);
+            let wake = Arc::new(WakeSet::new().map_err(step("make a descriptor to wait on"))?);
+            ingress.push(Box::new(VirtioIngress::new(Arc::clone(&rx), Arc::clone(&wake), Arc::default())));
+            egress.push(Arc::new(VirtioEgress::new(Arc::clone(&tx), Arc::default())));
+            pairs.push(Pair { rx, tx, wake });
         }
-        let driver = Driver { shared: Arc::clone(&shared), target: target.clone(), wish, queues, calls };
-        let thread = std::thread::Builder::new().name("netvale-virtio".into()).spawn(move || driver.run());
-        let thread = thread
-            .map_err(|e| step("start a thread")(e.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error)))?;
-        Ok((VirtioPort { shared, thread: Some(thread) }, (egress, ingress)))
+        let driver = Driver { target: target.clone(), wish, pairs };
+        let service = Service::start("netvale-virtio", &target, None, driver).map_err(step("start a thread"))?;
+        Ok((VirtioPort { service }, (egress, ingress)))
     }
 
-    /// What it is doing.
-    pub fn state(&self) -> VirtioState {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Its device, and those before.
+    pub fn state(&self) -> service::State<Driven> {
+        self.service.state()
     }
 }
 
-impl Drop for VirtioPort {
-    fn drop(&mut self) {
-        self.shared.stop.ring();
-        if let Some(thread) = self.thread.take() {
-            // A panic was reported by the runtime.
-            let _ = thread.join();
-        }
-    }
+/// What stays of a queue pair while devices come and go: its queues, and what its worker sleeps on.
+struct Pair {
+    rx: Arc<Lent<Started>>,
+    tx: Arc<Lent<Started>>,
+    wake: Arc<WakeSet>,
 }
 
-/// The control thread.
+/// The control thread's part.
 struct Driver {
-    shared: Arc<Shared>,
     target: Target,
     wish: Wish,
-    /// Of each pair: what is received, what is sent; there is something while the device runs.
-    queues: Vec<[Arc<Lent<Started>>; 2]>,
-    calls: Vec<Doorbell>,
+    pairs: Vec<Pair>,
+}
+
+impl Protocol for Driver {
+    /// None: a device on the bus.
+    type Connection = Option<OwnedFd>;
+    type Detail = Driven;
+    const PEER: &'static str = "device";
+
+    fn next(&mut self, _stop: BorrowedFd<'_>) -> Option<Result<Option<OwnedFd>, String>> {
+        Some(match &self.target {
+            Target::Socket(path) => try_connect(path).map(Some).map_err(|e| e.to_string()),
+            Target::Pci(_) => Ok(None),
+        })
+    }
+
+    fn serve(&mut self, connection: Option<OwnedFd>, peering: &Peering<Driven>) -> Result<(), String> {
+        let ended = match (connection, &self.target) {
+            (Some(connection), _) => self.back_end(connection.as_fd(), peering),
+            (None, Target::Pci(address)) => self.on_bus(address, peering),
+            (None, Target::Socket(_)) => Err(NoDevice::Closed),
+        };
+        match ended {
+            Ok(()) | Err(NoDevice::Stopped) => Ok(()),
+            Err(why) => Err(why.to_string()),
+        }
+    }
 }
 
 impl Driver {
-    fn run(&self) {
-        loop {
-            let why = match self.once() {
-                Ok(()) | Err(NoDevice::Stopped) => return,
-                Err(why) => why.to_string(),
-            };
-            let mut state = self.state();
-            if state.running || state.last_error.as_ref() != Some(&why) {
-                tracing::info!(device = %self.target, why, "no device");
-            }
-            *state = VirtioState { last_error: Some(why), ..VirtioState::default() };
-            drop(state);
-            if self.nap(RETRY) {
-                return;
-            }
-        }
+    /// What a device rings, two of them a pair.
+    fn calls(&self, fault: &Fault) -> Result<Vec<Doorbell>, NoDevice> {
+        (0..2 * self.pairs.len()).map(|_| Doorbell::shared(fault).map_err(NoDevice::System)).collect()
     }
 
-    /// One device from its beginning to its end.
-    fn once(&self) -> Result<(), NoDevice> {
-        match &self.target {
-            Target::Socket(path) => self.back_end(path),
-            Target::Pci(address) => self.on_bus(address),
-        }
-    }
-
-    fn back_end(&self, path: &std::path::Path) -> Result<(), NoDevice> {
-        let address = SocketAddrUnix::new(path).map_err(NoDevice::System)?;
-        let connection = socket().map_err(NoDevice::System)?;
-        rustix::net::connect(&connection, &address).map_err(NoDevice::System)?;
-        let ends = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(NoDevice::System)?;
-        for (fd, data) in [(self.shared.stop.as_fd(), 0), (self.shared.trouble.as_fd(), 1)] {
-            let flags = epoll::EventFlags::IN;
-            epoll::add(&ends, fd, epoll::EventData::new_u64(data), flags).map_err(NoDevice::System)?;
-        }
-        let running = Frontend::new(connection.as_fd(), ends.as_fd()).start(self.wish, &self.calls)?;
+    fn back_end(&self, connection: BorrowedFd<'_>, peering: &Peering<Driven>) -> Result<(), NoDevice> {
+        let calls = self.calls(peering.fault())?;
+        let running = Frontend::new(connection, peering.ends(), peering.fault()).start(self.wish, &calls)?;
         // Nothing is expected from the back end: whatever comes is the end of it, or the end of rules.
-        self.run_device(running, [connection.as_fd(), connection.as_fd()], |_| Err(NoDevice::Closed))
+        self.run_device(running, &calls, peering, [connection, connection], |_| Err(NoDevice::Closed))
     }
 
-    fn on_bus(&self, address: &str) -> Result<(), NoDevice> {
-        let bell = || Doorbell::new().map_err(NoDevice::System);
+    fn on_bus(&self, address: &str, peering: &Peering<Driven>) -> Result<(), NoDevice> {
+        let (calls, bell) = (self.calls(peering.fault())?, || Doorbell::new().map_err(NoDevice::System));
         let (changed, wanted) = (bell()?, bell()?);
-        let (running, registers) = PciDevice::open(address)?.start(self.wish, &self.calls, (&changed, &wanted))?;
+        let device = PciDevice::open(address)?;
+        let (running, registers) = device.start(self.wish, &calls, (&changed, &wanted), peering.fault())?;
         changed.ring();
-        self.run_device(running, [changed.as_fd(), wanted.as_fd()], |back| {
+        self.run_device(running, &calls, peering, [changed.as_fd(), wanted.as_fd()], |back| {
             changed.drain();
             if back {
                 return Err(NoDevice::WantedBack);
@@ -208,73 +176,70 @@ impl Driver {
             if registers.needs_reset() {
                 return Err(NoDevice::NeedsReset);
             }
-            self.state().link_down = !registers.link();
+            let link_down = !registers.link();
+            peering.told().update(|told| told.link_down = link_down);
             Ok(())
         })
-    }
-
-    fn state(&self) -> MutexGuard<'_, VirtioState> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The device works until it, or the port, ends. `news` is called when one of `fds` is readable, with whether it is the second.
     fn run_device(
         &self,
         running: Running,
+        calls: &[Doorbell],
+        peering: &Peering<Driven>,
         fds: [BorrowedFd<'_>; 2],
         news: impl Fn(bool) -> Result<(), NoDevice>,
     ) -> Result<(), NoDevice> {
-        tracing::info!(device = %self.target, "device runs");
         let (pairs, features) = (running.pairs.len(), running.features);
         let path = Some(Path::of(features, self.wish.vector));
-        *self.state() = VirtioState { running: true, pairs, features, path, ..VirtioState::default() };
-        let (pairs, _kept) = running.split();
-        let ended = self.lend(pairs).map_err(NoDevice::from).and_then(|()| self.wait(fds, news));
-        for queue in self.queues.iter().flatten() {
-            // One that a worker does not hand back keeps its own memory, and there is no next device before it is gone.
-            let _ = queue.take();
-        }
+        let (started, _kept) = running.split();
+        let ended = self.lend(started, calls).and_then(|()| {
+            peering.told().update(|told| *told = Driven { running: true, pairs, features, path, link_down: false });
+            wait(fds, peering.ends(), news)
+        });
+        self.take_back(calls);
         ended
     }
 
     /// Gives the queues to the workers.
-    fn lend(&self, pairs: Vec<(Started, Started)>) -> Result<(), InUse> {
-        for ([rx, tx], (rx_started, tx_started)) in self.queues.iter().zip(pairs) {
-            rx.put(rx_started)?;
-            tx.put(tx_started)?;
+    fn lend(&self, started: Vec<(Started, Started)>, calls: &[Doorbell]) -> Result<(), NoDevice> {
+        for ((pair, call), (rx, tx)) in self.pairs.iter().zip(calls.iter().step_by(2)).zip(started) {
+            pair.wake.add(call).map_err(NoDevice::System)?;
+            pair.rx.put(rx)?;
+            pair.tx.put(tx)?;
+            // The worker posts its receive buffers when it first looks.
+            pair.wake.poke();
         }
-        // Each worker posts its receive buffers when it first looks.
-        self.calls.iter().step_by(2).for_each(Doorbell::ring);
         Ok(())
     }
 
-    /// Until the device ends, breaks the rules, or the port is to end.
-    fn wait(
-        &self,
-        [one, other]: [BorrowedFd<'_>; 2],
-        news: impl Fn(bool) -> Result<(), NoDevice>,
-    ) -> Result<(), NoDevice> {
-        loop {
-            let mut fds = [one, other, self.shared.stop.as_fd(), self.shared.trouble.as_fd()]
-                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-            let _ = poll(&mut fds, None);
-            let [one, other, stop, trouble] = fds.map(|f| !f.revents().is_empty());
-            if stop {
-                return Ok(());
-            }
-            if trouble {
-                return Err(self.shared.trouble.take().map_or(NoDevice::Closed, NoDevice::Bad));
-            }
-            if one || other {
-                news(other)?;
+    fn take_back(&self, calls: &[Doorbell]) {
+        for (pair, call) in self.pairs.iter().zip(calls.iter().step_by(2)) {
+            pair.wake.remove(call);
+            for queue in [&pair.rx, &pair.tx] {
+                // One that a worker does not hand back keeps its own memory, and there is no next device before it is gone.
+                let _ = queue.take();
             }
         }
     }
+}
 
-    /// Sleeps. Returns whether the port is to end.
-    fn nap(&self, time: Duration) -> bool {
-        let limit = Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: i64::from(time.subsec_nanos()) };
-        let mut one = [PollFd::from_borrowed_fd(self.shared.stop.as_fd(), PollFlags::IN)];
-        matches!(poll(&mut one, Some(&limit)), Ok(n) if n > 0)
+/// Until the device ends, breaks the rules, or the port is to end.
+fn wait(
+    [one, other]: [BorrowedFd<'_>; 2],
+    ends: BorrowedFd<'_>,
+    news: impl Fn(bool) -> Result<(), NoDevice>,
+) -> Result<(), NoDevice> {
+    loop {
+        let mut fds = [one, other, ends].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let _ = poll(&mut fds, None);
+        let [one, other, ends] = fds.map(|f| !f.revents().is_empty());
+        if ends {
+            return Ok(());
+        }
+        if one || other {
+            news(other)?;
+        }
     }
 }

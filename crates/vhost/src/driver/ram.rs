@@ -39,7 +39,7 @@ impl Ram {
     pub fn new(sizes: &[u16]) -> Result<(Ram, Vec<QueueRam>), Errno> {
         let len = sizes.iter().map(|n| QueueRam::bytes(*n)).sum::<usize>();
         let (fd, map, _) = sealed_memfd("netvale-virtio", len as u64, Pages::Ordinary)?;
-        let map = Arc::new(map);
+        let map = Arc::new(map.watched());
         let mut from = 0;
         let queues = sizes.iter().map(|&n| {
             let queue = QueueRam { map: Arc::clone(&map), from, n };

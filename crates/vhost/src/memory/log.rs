@@ -5,8 +5,9 @@ use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::MemoryError;
-use super::map::Map;
+use netvale_mem::Mapping;
+
+use super::{MemoryError, map};
 
 /// Bytes of guest memory that a bit stands for (`VHOST_LOG_PAGE`).
 const PAGE: u64 = 4096;
@@ -14,14 +15,14 @@ const PAGE: u64 = 4096;
 /// A log that a front end shares.
 #[derive(Debug)]
 pub struct DirtyLog {
-    map: Map,
+    map: Mapping,
     bits: NonNull<u8>,
     len: u64,
 }
 
 // SAFETY: an address inside `map`, which moves along; the front end's bytes behind it are accessed as atomics only.
 unsafe impl Send for DirtyLog {}
-// SAFETY: as above.
+// SAFETY: a shared one does no more than an owned one: atomic accesses.
 unsafe impl Sync for DirtyLog {}
 
 impl DirtyLog {
@@ -36,8 +37,8 @@ impl DirtyLog {
         if offset.checked_add(len).is_none() {
             return Err(MemoryError::Wraps { guest: offset, size: len });
         }
-        let (map, bits) = Map::new(fd, offset, len)?;
-        Ok(DirtyLog { map, bits, len })
+        let map = map(fd, offset, len)?;
+        Ok(DirtyLog { bits: map.start(), map, len })
     }
 
     /// Marks the pages of `len` bytes at a guest address, after they have been written: a mark that came first could be taken before

@@ -10,16 +10,15 @@
 #![allow(unsafe_code)]
 
 pub mod log;
-mod map;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use netvale_mem::Mapping;
+use rustix::io::Errno;
 use thiserror::Error;
-
-pub(crate) use map::Map;
 
 /// Most regions of a guest (what QEMU's `pc` and `q35` can have of memory slots is below).
 pub const MAX_REGIONS: usize = 509;
@@ -65,7 +64,7 @@ pub enum MemoryError {
     },
     /// A system call failed.
     #[error("cannot map a memory region: {0}")]
-    Map(rustix::io::Errno),
+    Map(Errno),
     /// No region has these addresses.
     #[error("there is no memory region at {0:#x} to take away")]
     NoSuch(u64),
@@ -76,12 +75,12 @@ struct Region {
     spec: RegionSpec,
     /// Our address of its first byte.
     host: NonNull<u8>,
-    map: Arc<Map>,
+    map: Arc<Mapping>,
 }
 
 // SAFETY: the pointer is an address inside `map`, which moves along; what is done with it does not depend on the thread.
 unsafe impl Send for Region {}
-// SAFETY: as above; all accesses through it are raw.
+// SAFETY: through a shared one, too, only addresses are had: what lies behind them is accessed raw, or as atomics.
 unsafe impl Sync for Region {}
 
 /// The regions of a guest. A change makes a new value; queues in motion keep the old one alive.
@@ -149,9 +148,9 @@ impl GuestMemory {
         if let Some(o) = other.into_iter().find(|o| clash(guest, o.guest, o.size) || clash(user, o.user, o.size)) {
             return Err(MemoryError::Overlap(o.guest.max(guest)));
         }
-        let (map, host) = Map::new(fd, offset, size)?;
+        let map = map(fd, offset, size)?;
         let mut regions = self.regions.clone();
-        regions.push(Region { spec, host, map: Arc::new(map) });
+        regions.push(Region { spec, host: map.start(), map: Arc::new(map) });
         regions.sort_by_key(|r| r.spec.guest);
         Ok(GuestMemory { regions, ..GuestMemory::default() })
     }
@@ -219,7 +218,7 @@ impl GuestMemory {
         let r = self.regions.iter().find(|r| at.wrapping_sub(r.spec.user) < r.spec.size)?;
         let inside = at - r.spec.user;
         let fits = len <= r.spec.size - inside;
-        // SAFETY: `inside` is below the region's size.
+        // SAFETY: `inside` is below the region's size, so the address is inside its mapping.
         let p = unsafe { r.host.add(inside as usize) };
         (fits && (p.as_ptr() as u64).is_multiple_of(align)).then_some(p)
     }
@@ -229,6 +228,18 @@ impl GuestMemory {
         let inside = |r: &Region| (p as u64).wrapping_sub(r.host.as_ptr() as u64);
         self.regions.iter().find(|r| inside(r) < r.spec.size).map(|r| r.spec.guest + inside(r))
     }
+}
+
+/// Maps `size` bytes of a front end's file, which may cut it short at any time: that is survived.
+pub(crate) fn map(fd: &OwnedFd, offset: u64, size: u64) -> Result<Mapping, MemoryError> {
+    let stat = rustix::fs::fstat(fd).map_err(MemoryError::Map)?;
+    let past = offset.saturating_add(size).saturating_sub(u64::try_from(stat.st_size).unwrap_or(0));
+    if past > 0 {
+        return Err(MemoryError::FileTooShort { past });
+    }
+    let len = usize::try_from(size).map_err(|_| MemoryError::Map(Errno::NOMEM))?;
+    // Workers look for what is lost after each batch: they stop at once.
+    Mapping::of_peer(fd.as_fd(), offset, len).map(|map| map.watched()).map_err(MemoryError::Map)
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use netvale_mem::copy::{copy_bytes, prefetch_write};
+use netvale_mem::copy::{copy_bytes, peek, prefetch_write};
 use netvale_port::batch::Batch;
 use netvale_port::soft::{Form, header_bytes};
 use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
 
-use crate::net::live::{Live, Seat, Trouble};
+use crate::net::live::{Live, Seat};
 use crate::queue::{Broken, Chain, Piece};
 
 /// Most buffers a frame is spread over.
@@ -22,7 +22,6 @@ const GROUP: usize = 32;
 /// A receive queue.
 pub struct VhostEgress {
     seat: Arc<Seat>,
-    trouble: Trouble,
     counters: Arc<RingCounters>,
 }
 
@@ -43,8 +42,8 @@ struct Tally {
 
 impl VhostEgress {
     /// Delivers to the queue of that seat.
-    pub fn new(seat: Arc<Seat>, trouble: Trouble, counters: Arc<RingCounters>) -> Self {
-        VhostEgress { seat, trouble, counters }
+    pub fn new(seat: Arc<Seat>, counters: Arc<RingCounters>) -> Self {
+        VhostEgress { seat, counters }
     }
 
     fn deliver_to(&self, live: &mut Live, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
@@ -52,13 +51,13 @@ impl VhostEgress {
         let done = match self.deliver_all(live, batch, picks, scratch, &mut tally) {
             (done, None) => done,
             (done, Some(why)) => {
-                self.trouble.report(live, why);
+                live.report(why);
                 done
             }
         };
         live.publish(&self.seat.counts);
         if live.is_damaged() {
-            self.trouble.report(live, Broken::MemoryGone);
+            live.report(Broken::MemoryGone);
         }
         self.counters.passed(tally.frames, tally.bytes);
         done
@@ -198,15 +197,16 @@ impl VhostEgress {
 unsafe fn write_plain_header(at: *mut u8, hdr_len: usize) {
     // Two bytes of checksum offset, then num_buffers = 1 (§5.1.6.1).
     let last = (1u32 << 16).to_le();
-    // SAFETY: the caller's.
+    // SAFETY: 8 + 2 or 8 + 4 bytes, which are there, as promised; they may lie anywhere. What the look finds decides only whether a header
+    // is written that says the same: a driver that changes it meanwhile spoils its own frame.
     unsafe {
         let (first_at, last_at) = (at.cast::<u64>(), at.add(8).cast::<u32>());
         if hdr_len != 12 {
             first_at.write_unaligned(0);
             last_at.cast::<u16>().write_unaligned(0);
         } else if !(at as usize + hdr_len).is_multiple_of(LINE)
-            || first_at.read_unaligned() != 0
-            || last_at.read_unaligned() != last
+            || peek::<u64>(at) != 0
+            || peek::<u32>(at.add(8)) != last
         {
             first_at.write_unaligned(0);
             last_at.write_unaligned(last);
@@ -282,11 +282,11 @@ fn fill(
         unsafe { copy_bytes(header.as_ptr().add(at), to.as_ptr(), n) };
         for k in 0..n {
             if let Some(place) = (at + k).checked_sub(10).and_then(|i| count_at.get_mut(i)) {
-                // SAFETY: inside the piece.
+                // SAFETY: k < n, which is at most the piece's length.
                 *place = Some(unsafe { to.add(k) });
             }
         }
-        // SAFETY: at most the end of the piece.
+        // SAFETY: n <= room <= the piece's length: inside of it, or its end.
         (at, to, room) = (at + n, unsafe { to.add(n) }, room - n);
     }
     if room > 0 { at + read(at - hdr_len, to.as_ptr(), room) } else { at }

@@ -7,7 +7,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
-use crate::memory::{Map, MemoryError};
+use netvale_mem::Mapping;
+
+use crate::memory::{MemoryError, map};
 use crate::queue::Queue;
 use crate::queue::place::Place;
 
@@ -41,7 +43,7 @@ fn queue_bytes(size: u16, packed: bool) -> u64 {
 /// The memory that survives us.
 #[derive(Debug)]
 pub struct Inflight {
-    map: Map,
+    map: Mapping,
     base: NonNull<u8>,
     len: u64,
     queues: u16,
@@ -50,7 +52,7 @@ pub struct Inflight {
 
 // SAFETY: an address inside `map`, which moves along; its bytes are accessed as atomics only.
 unsafe impl Send for Inflight {}
-// SAFETY: as above.
+// SAFETY: a shared one does no more than an owned one: atomic accesses.
 unsafe impl Sync for Inflight {}
 
 impl Inflight {
@@ -62,8 +64,8 @@ impl Inflight {
         if offset.checked_add(len).is_none() {
             return Err(MemoryError::Wraps { guest: offset, size: len });
         }
-        let (map, base) = Map::new(fd, offset, len)?;
-        Ok(Inflight { map, base, len, queues, size })
+        let map = map(fd, offset, len)?;
+        Ok(Inflight { base: map.start(), map, len, queues, size })
     }
 }
 
@@ -103,7 +105,7 @@ impl Record {
 
     #[inline]
     fn places(&self) -> &AtomicU64 {
-        // SAFETY: as in `half`; `open` checked that the region is aligned to 8.
+        // SAFETY: `open` checked that the queue's region lies in the mapping and that it is aligned to 8; this is inside its first 32 bytes.
         unsafe { AtomicU64::from_ptr(self.region.base.as_ptr().add(self.from + PLACES_AT).cast()) }
     }
 

@@ -5,13 +5,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use netvale_mem::copy::{copy_bytes, prefetch_read};
+use netvale_mem::copy::{copy_bytes, peek, prefetch_read};
 use netvale_mem::lent::{Away, Borrower};
 use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
 use netvale_port::wake::WakeSet;
 use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 
-use crate::net::live::{Live, Seat, Trouble};
+use crate::net::live::{Live, Seat};
 use crate::queue::{Broken, Chain, Piece};
 
 /// A transmit queue.
@@ -24,7 +24,6 @@ pub struct VhostIngress {
 
 /// What it does with the queue while it is there.
 struct Intake {
-    trouble: Trouble,
     /// Chains of the batch taken last.
     taken: Vec<Chain>,
     /// What the control thread had us send in the driver's name.
@@ -43,8 +42,8 @@ const RUN: usize = 32;
 
 impl VhostIngress {
     /// Takes from the queue of that seat.
-    pub fn new(seat: Arc<Seat>, trouble: Trouble, counters: Arc<RingCounters>) -> Self {
-        let intake = Intake { trouble, taken: Vec::with_capacity(BATCH), announced: [0; 60], counters };
+    pub fn new(seat: Arc<Seat>, counters: Arc<RingCounters>) -> Self {
+        let intake = Intake { taken: Vec::with_capacity(BATCH), announced: [0; 60], counters };
         VhostIngress { queue: Borrower::new(Arc::clone(&seat.queue)), seat, intake }
     }
 }
@@ -64,7 +63,7 @@ impl Intake {
                 Ok(Some(chain)) => chain,
                 Ok(None) => break,
                 Err(why) => {
-                    self.trouble.report(live, why);
+                    live.report(why);
                     break;
                 }
             };
@@ -99,13 +98,13 @@ impl Intake {
             // SAFETY: the piece lies in the guest's memory, which is held until `release`; header and frame are `len` bytes of it.
             let header = unsafe {
                 batch.push(ptr.add(hdr_len), frame);
-                live.framing.sender_offloads.then(|| ptr.cast::<u64>().read_unaligned())
+                live.framing.sender_offloads.then(|| peek::<u64>(ptr))
             };
             // Flags and kind of segmentation are the first two bytes: nothing left to do, most of the time.
             if header.is_some_and(|h| h.to_le() & 0xffff != 0) {
-                let mut bytes = [0u8; 12];
-                // SAFETY: as above.
-                unsafe { copy_bytes(ptr, bytes.as_mut_ptr(), hdr_len) };
+                // SAFETY: the piece has more bytes than a header. This is read anew, and only this counts: what was read before it decided
+                // no more than to look.
+                let bytes = unsafe { read_header(ptr, hdr_len) };
                 self.set_offload(batch, &bytes[..hdr_len]);
             }
         }
@@ -156,6 +155,23 @@ impl Intake {
     }
 }
 
+/// A header of 10 or 12 bytes, each of them read once.
+///
+/// # Safety
+/// `at` is readable for `hdr_len` bytes.
+#[inline]
+pub(crate) unsafe fn read_header(at: *const u8, hdr_len: usize) -> [u8; 12] {
+    // SAFETY: 8 + 2 or 8 + 4 bytes: no more than there are.
+    unsafe {
+        let ([a, b, c, d, e, f, g, h], last) = (peek::<u64>(at).to_ne_bytes(), at.add(8));
+        let [i, j, k, l] = match hdr_len {
+            12 => peek::<u32>(last).to_ne_bytes(),
+            _ => [peek::<u8>(last), peek::<u8>(last.add(1)), 0, 0],
+        };
+        [a, b, c, d, e, f, g, h, i, j, k, l]
+    }
+}
+
 impl Ingress for VhostIngress {
     // SAFETY: frames lie in memory of the guest's, which stays mapped as long as this thread is inside: until `release`.
     #[inline]
@@ -166,7 +182,7 @@ impl Ingress for VhostIngress {
         if live.is_on() {
             intake.fill(live, batch);
             if live.is_damaged() {
-                intake.trouble.report(live, Broken::MemoryGone);
+                live.report(Broken::MemoryGone);
             }
         }
         intake.counters.passed((batch.len() - before.0) as u64, batch.bytes() - before.1);
@@ -187,7 +203,7 @@ impl Ingress for VhostIngress {
         live.publish(&self.seat.counts);
         // Delivery may have been what found the memory gone.
         if live.is_damaged() {
-            self.intake.trouble.report(live, Broken::MemoryGone);
+            live.report(Broken::MemoryGone);
         }
         self.queue.leave();
     }

@@ -1,9 +1,9 @@
 //! A queue in motion, with all that serving it needs.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use netvale_mem::fault::Fault;
 use netvale_mem::lent::Lent;
 use netvale_mem::notify::Doorbell;
 use netvale_port::wake::WakeSet;
@@ -23,15 +23,17 @@ pub struct Live {
     /// What its frames look like.
     pub framing: Framing,
     /// How the driver is told of used buffers; none: it polls.
-    pub call: Option<Arc<OwnedFd>>,
+    pub call: Option<Arc<Doorbell>>,
     /// The driver will not kick (SET_VRING_KICK without a descriptor): the queue has to be looked at.
     pub polled: bool,
     /// The driver lets frames through (SET_VRING_ENABLE).
     pub enabled: bool,
     /// Room for a chain.
     pub pieces: Pieces,
-    /// Stopped for good, until the driver sets it up anew.
-    pub broken: Option<Broken>,
+    /// Stopped for good: the front end is about to be disconnected.
+    pub is_broken: bool,
+    /// Number of the queue, and where it is reported what its driver did.
+    pub fault: (usize, Fault),
     /// Where what is written has to be marked, while the guest moves.
     pub log: Option<Arc<DirtyLog>>,
     /// The ring, too (`VHOST_VRING_F_LOG`).
@@ -46,7 +48,7 @@ impl Live {
     /// Frames pass.
     #[inline]
     pub fn is_on(&self) -> bool {
-        self.enabled && self.broken.is_none()
+        self.enabled && !self.is_broken
     }
 
     /// Shows the driver what was given back, and tells it if it wants to know.
@@ -109,9 +111,15 @@ impl Live {
     pub fn notify(&self, counts: &Notifications) {
         if let Some(call) = &self.call {
             counts.calls.fetch_add(1, Ordering::Relaxed);
-            // A full counter has woken the driver already.
-            let _ = rustix::io::write(call.as_fd(), &1u64.to_ne_bytes());
+            call.ring();
         }
+    }
+
+    /// Stops the queue for good, and has the front end disconnected.
+    #[cold]
+    pub fn report(&mut self, why: Broken) {
+        self.is_broken = true;
+        self.fault.1.report(format_args!("queue {}: {why}", self.fault.0));
     }
 }
 
@@ -147,18 +155,5 @@ impl Seat {
     /// Lets the worker look at a queue that just changed.
     pub fn poke(&self) {
         self.wake.iter().for_each(WakeSet::poke);
-    }
-}
-
-/// How workers tell the control thread that a queue broke.
-#[derive(Clone)]
-pub struct Trouble(pub Arc<Doorbell>);
-
-impl Trouble {
-    /// Stops a queue and says so.
-    #[cold]
-    pub fn report(&self, live: &mut Live, why: Broken) {
-        live.broken = Some(why);
-        self.0.ring();
     }
 }

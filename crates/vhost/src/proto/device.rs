@@ -1,9 +1,10 @@
 //! The device: what each message of a front end does to it. It knows no socket.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use netvale_mem::fault::Fault;
 use netvale_mem::lent::{Control, InUse};
+use netvale_mem::notify::Doorbell;
 
 use super::message::{Message, Refused, protocol, put_region, request};
 use crate::memory::log::DirtyLog;
@@ -11,7 +12,7 @@ use crate::memory::{GuestMemory, MAX_REGIONS, MemoryError, RegionSpec};
 use crate::net::features::{Framing, MQ, OFFERED, PROTOCOL_FEATURES};
 use crate::net::inflight::{Inflight, Record};
 use crate::net::live::{Live, Seat};
-use crate::queue::{Addresses, Broken, MAX_SIZE, Pieces, Queue, QueueFeatures};
+use crate::queue::{Addresses, MAX_SIZE, Pieces, Queue, QueueFeatures};
 
 /// Most queue pairs of a device.
 pub const MAX_PAIRS: usize = 16;
@@ -61,8 +62,8 @@ pub(super) struct Vring {
     size: u16,
     addresses: Option<Addresses>,
     base: u32,
-    kick: Option<OwnedFd>,
-    call: Option<Arc<OwnedFd>>,
+    kick: Option<Doorbell>,
+    call: Option<Arc<Doorbell>>,
     enabled: bool,
     started: bool,
     pub(super) log: bool,
@@ -71,6 +72,7 @@ pub(super) struct Vring {
 /// The device of one connection.
 pub struct Device {
     config: NetConfig,
+    fault: Fault,
     pub(super) seats: Vec<Arc<Seat>>,
     pub(super) vrings: Vec<Vring>,
     memory: Arc<GuestMemory>,
@@ -84,11 +86,12 @@ pub struct Device {
 }
 
 impl Device {
-    /// A device with two seats a queue pair: what the driver receives, what it transmits.
-    pub fn new(config: NetConfig, seats: Vec<Arc<Seat>>) -> Device {
+    /// A device with two seats a queue pair: what the driver receives, what it transmits. `fault` is where workers report what its driver did.
+    pub fn new(config: NetConfig, seats: Vec<Arc<Seat>>, fault: Fault) -> Device {
         let vrings = seats.iter().map(|_| Vring::default()).collect();
         Device {
             config,
+            fault,
             seats,
             vrings,
             memory: Arc::default(),
@@ -109,12 +112,6 @@ impl Device {
     /// Queues that run.
     pub fn running(&self) -> usize {
         self.vrings.iter().filter(|v| v.started).count()
-    }
-
-    /// Why a queue stopped for good, if one did.
-    pub fn broken(&self) -> Option<(usize, Broken)> {
-        let why = |s: &Seat| s.queue.control().ok()?.as_ref()?.broken;
-        self.seats.iter().enumerate().find_map(|(i, s)| why(s).map(|w| (i, w)))
     }
 
     /// Carries a message out. Returns the answer, if one is due.
@@ -222,14 +219,14 @@ impl Device {
                 return Ok(Some([i.to_le_bytes(), base.to_le_bytes()].concat()));
             }
             request::SET_VRING_KICK => {
-                let (i, fd) = self.vring_fd(m)?;
+                let (i, kick) = self.vring_fd(m)?;
                 self.stop(i)?;
-                self.vrings[i].kick = fd;
+                self.vrings[i].kick = kick;
                 self.start(i)?;
             }
             request::SET_VRING_CALL => {
-                let (i, fd) = self.vring_fd(m)?;
-                self.vrings[i].call = fd.map(Arc::new);
+                let (i, call) = self.vring_fd(m)?;
+                self.vrings[i].call = call.map(Arc::new);
                 let call = self.vrings[i].call.clone();
                 if let Some(live) = self.queue(i)?.as_mut() {
                     live.call = call;
@@ -336,19 +333,14 @@ impl Device {
         if v.started { Err(Refused::Time { request, queue: i }) } else { Ok(v) }
     }
 
-    /// The queue and the descriptor of SET_VRING_KICK and its like.
-    fn vring_fd(&mut self, m: &mut Message) -> Result<(usize, Option<OwnedFd>), Refused> {
+    /// The queue and the doorbell of SET_VRING_KICK and its like.
+    fn vring_fd(&mut self, m: &mut Message) -> Result<(usize, Option<Doorbell>), Refused> {
         let value = m.u64()?;
         let i = (value & 0xff) as u32;
         self.vring(i)?;
         let count = if value & NO_FD == 0 { 1 } else { 0 };
-        let fd = m.take_fds(count)?.pop();
-        if let Some(fd) = &fd {
-            // Nobody may make us wait: neither by an eventfd that is full, nor by something that is none.
-            let flags = rustix::fs::fcntl_getfl(fd).map_err(Refused::System)?;
-            rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK).map_err(Refused::System)?;
-        }
-        Ok((i as usize, fd))
+        let bell = m.take_fds(count)?.pop().map(|fd| Doorbell::given(fd, &self.fault));
+        Ok((i as usize, bell.transpose().map_err(|_| Refused::NoEventfd(m.request))?))
     }
 
     /// Starts a queue that has all it needs.
@@ -374,7 +366,8 @@ impl Device {
             polled: v.kick.is_none(),
             enabled: v.enabled,
             pieces: Pieces::default(),
-            broken: None,
+            is_broken: false,
+            fault: (i, self.fault.clone()),
             log,
             log_ring: v.log,
             inflight,

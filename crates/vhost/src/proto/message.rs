@@ -100,6 +100,9 @@ pub enum Refused {
         /// How many.
         fds: usize,
     },
+    /// A kick, a call or an error descriptor that is something else.
+    #[error("request {0} with a descriptor that is no eventfd")]
+    NoEventfd(u32),
     /// Not known, or not offered.
     #[error("request {0} is unknown, or was not offered")]
     Unknown(u32),

@@ -170,7 +170,7 @@ struct Desc {
 /// `at` is 16 readable bytes, aligned to 8.
 #[inline]
 unsafe fn words(at: *const u8) -> (u64, u64) {
-    // SAFETY: the caller's. Relaxed atomics: the other side may be writing.
+    // SAFETY: two words of 8 bytes, readable and aligned, as promised; the other side may be writing them, hence atomic.
     unsafe {
         let w = at.cast::<std::sync::atomic::AtomicU64>();
         ((*w).load(std::sync::atomic::Ordering::Relaxed), (*w.add(1)).load(std::sync::atomic::Ordering::Relaxed))

@@ -35,7 +35,7 @@ pub struct Packed {
     shown: Place,
 }
 
-// SAFETY: addresses inside a guest's memory, held by whoever holds the queue.
+// SAFETY: addresses inside a guest's memory, which `Live` holds together with the queue; nothing depends on the thread.
 unsafe impl Send for Packed {}
 
 impl Packed {
@@ -110,7 +110,7 @@ impl Packed {
         prefetch_read(self.at(self.next.after(AHEAD.min(self.size - 1), self.size).at));
         let mut i = self.next.at;
         for count in 1..=self.size {
-            // SAFETY: `i` is below the size; 16 bytes, aligned.
+            // SAFETY: `i` is below the size, and `new` checked that so many descriptors of 16 bytes, aligned to 16, lie in the memory.
             let d = unpack(unsafe { words(self.at(i)) });
             if d.flags & INDIRECT != 0 {
                 if !self.features.indirect || d.flags & NEXT != 0 || count > 1 {
@@ -159,7 +159,7 @@ impl Packed {
     pub fn give_back(&mut self, chain: Chain, written: u32) {
         let place = self.done;
         let at = self.at(place.at);
-        // SAFETY: a descriptor of the ring: length at 8, id at 12, aligned.
+        // SAFETY: `place` is below the size, hence a descriptor of the ring: length at 8, id at 12, aligned, shared with the driver.
         unsafe {
             AtomicU32::from_ptr(at.add(8).cast()).store(written, Ordering::Relaxed);
             AtomicU16::from_ptr(at.add(12).cast()).store(chain.id, Ordering::Relaxed);
@@ -180,13 +180,13 @@ impl Packed {
         self.flags(first.at).store(flags, Ordering::Release);
         let old = std::mem::replace(&mut self.shown, self.done);
         full_fence();
-        // SAFETY: four bytes, aligned to 4, shared with the driver.
+        // SAFETY: `new` checked that four bytes, aligned to 4, lie there; shared with the driver, hence atomic.
         let event = unsafe { AtomicU32::from_ptr(self.driver_event.as_ptr().cast()) }.load(Ordering::Relaxed);
         self.done.is_wanted(event, old, self.size, self.features.event_idx)
     }
 
     fn set_device_event(&self, off_wrap: u16, flags: u32) {
-        // SAFETY: four bytes, aligned to 4, shared with the driver.
+        // SAFETY: `new` checked that four bytes, aligned to 4, lie there; shared with the driver, hence atomic.
         unsafe { AtomicU32::from_ptr(self.device_event.as_ptr().cast()) }
             .store(flags << 16 | u32::from(off_wrap), Ordering::Relaxed);
     }

@@ -33,7 +33,7 @@ pub struct Split {
     shown: u16,
 }
 
-// SAFETY: addresses inside a guest's memory, held by whoever holds the queue.
+// SAFETY: addresses inside a guest's memory, which `Live` holds together with the queue; nothing depends on the thread.
 unsafe impl Send for Split {}
 
 impl Split {
@@ -95,7 +95,7 @@ impl Split {
     /// Reads a descriptor of the table; `i` is below the size.
     #[inline]
     fn desc(&self, i: u16) -> Desc {
-        // SAFETY: the table has `size` descriptors of 16 bytes, aligned.
+        // SAFETY: `i` is below the size, and `new` checked that so many descriptors of 16 bytes, aligned to 16, lie in the memory.
         unpack(unsafe { words(self.desc.as_ptr().add(16 * usize::from(i))) })
     }
 
@@ -289,13 +289,13 @@ pub(super) fn indirect_words(memory: &GuestMemory, table: u64, i: u32) -> Option
     let mut hint = Hint::default();
     let (p, n) = memory.guest(at, 16, &mut hint)?;
     if n == 16 && (p.as_ptr() as usize).is_multiple_of(align_of::<AtomicU64>()) {
-        // SAFETY: 16 bytes in one region, aligned.
+        // SAFETY: `memory.guest` found 16 bytes in one piece, which were just found aligned to 8.
         return Some(unsafe { words(p.as_ptr()) });
     }
     let mut bytes = [0u8; 16];
     for (k, byte) in bytes.iter_mut().enumerate() {
         let (p, _) = memory.guest(at.checked_add(k as u64)?, 1, &mut hint)?;
-        // SAFETY: one byte of a region.
+        // SAFETY: `memory.guest` found this byte in a region; volatile, as the driver may be writing it.
         *byte = unsafe { p.as_ptr().read_volatile() };
     }
     let (low, high) = bytes.split_at(8);

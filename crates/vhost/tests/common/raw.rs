@@ -91,6 +91,11 @@ impl Raw {
         let kick = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         self.say(request::SET_VRING_KICK, queue.to_le_bytes().to_vec(), vec![kick]);
     }
+
+    /// Gives queue 0 a descriptor to kick or be called by.
+    pub fn bell(&self, request: u32, fd: OwnedFd) {
+        self.say(request, 0u64.to_le_bytes().to_vec(), vec![fd]);
+    }
 }
 
 pub fn file() -> OwnedFd {

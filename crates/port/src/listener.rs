@@ -1,4 +1,4 @@
-//! A UNIX socket at which virtual machines (or whoever plays them) knock, one at a time.
+//! A listening UNIX socket that serves one peer at a time.
 
 use std::io::ErrorKind;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -11,13 +11,16 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use thiserror::Error;
 
-/// Why nobody can listen there.
+/// Pause after a peer that broke the rules, and between two attempts to reach one: the same mistake at once is not worth a core.
+pub const RETRY: Duration = Duration::from_millis(200);
+
+/// Why a socket cannot be listened at.
 #[derive(Debug, Error)]
-pub enum DoorError {
-    /// The path is no socket's.
+pub enum ListenError {
+    /// The path is that of something else.
     #[error("{0} is there and is no socket: choose another path")]
     NotASocket(PathBuf),
-    /// Somebody listens there.
+    /// Another program listens there.
     #[error("another program listens at {0}: choose another path")]
     InUse(PathBuf),
     /// A step failed.
@@ -32,76 +35,96 @@ pub enum DoorError {
     },
 }
 
-impl DoorError {
+impl ListenError {
     /// The error number that fits.
     pub fn errno(&self) -> Errno {
         match self {
-            DoorError::NotASocket(_) => Errno::EXIST,
-            DoorError::InUse(_) => Errno::ADDRINUSE,
-            DoorError::Step { source, .. } => *source,
+            ListenError::NotASocket(_) => Errno::EXIST,
+            ListenError::InUse(_) => Errno::ADDRINUSE,
+            ListenError::Step { source, .. } => *source,
         }
     }
 }
 
-/// A listening socket. Dropping it removes its file.
+/// A listening socket.
 #[derive(Debug)]
-pub struct Door {
-    path: PathBuf,
-    listener: OwnedFd,
-}
+pub struct Listener(OwnedFd);
 
-impl Door {
+/// The file of a listening socket. Dropping it removes the file.
+#[derive(Debug)]
+pub struct SocketFile(PathBuf);
+
+impl Listener {
     /// Listens at `path`. A socket that a program left behind is replaced.
     ///
     /// # Errors
-    /// [`DoorError`].
-    pub fn listen(path: &Path) -> Result<Door, DoorError> {
-        let step = |what| move |source| DoorError::Step { path: path.into(), what, source };
+    /// [`ListenError`].
+    pub fn listen(path: &Path) -> Result<(Listener, SocketFile), ListenError> {
+        let step = |what| move |source| ListenError::Step { path: path.into(), what, source };
         let address = SocketAddrUnix::new(path).map_err(step("not a path for a socket"))?;
         match std::fs::symlink_metadata(path) {
             Err(e) if e.kind() == ErrorKind::NotFound => {}
             Ok(m) if m.file_type().is_socket() => {
                 let probe = socket().map_err(step("make a socket"))?;
                 if rustix::net::connect(&probe, &address).is_ok() {
-                    return Err(DoorError::InUse(path.into()));
+                    return Err(ListenError::InUse(path.into()));
                 }
                 // Nobody listens: it is left over. If it cannot be removed, binding says why.
                 let _ = std::fs::remove_file(path);
             }
-            _ => return Err(DoorError::NotASocket(path.into())),
+            _ => return Err(ListenError::NotASocket(path.into())),
         }
         let listener = socket().map_err(step("make a socket"))?;
         rustix::net::bind(&listener, &address).map_err(step("bind the socket"))?;
+        let file = SocketFile(path.into());
         rustix::net::listen(&listener, 1).map_err(step("listen"))?;
-        Ok(Door { path: path.into(), listener })
+        Ok((Listener(listener), file))
     }
 
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The next one who knocks; none when `stop` became readable.
-    pub fn meet(&self, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
+    /// The next connection; none when `stop` became readable.
+    pub fn accept(&self, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
         loop {
-            let mut both = [PollFd::new(&self.listener, PollFlags::IN), PollFd::from_borrowed_fd(stop, PollFlags::IN)];
+            let mut both = [PollFd::new(&self.0, PollFlags::IN), PollFd::from_borrowed_fd(stop, PollFlags::IN)];
             let _ = poll(&mut both, None);
             if !both[1].revents().is_empty() {
                 return None;
             }
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            if let Ok(connection) = rustix::net::accept_with(&self.listener, flags) {
-                return Some(connection);
+            match rustix::net::accept_with(&self.0, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(connection) => return Some(connection),
+                // Out of descriptors: the socket stays readable.
+                Err(_) if nap(stop, RETRY) => return None,
+                Err(_) => {}
             }
         }
     }
 }
 
-impl Drop for Door {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         // Ours, as we bound it.
-        let _ = std::fs::remove_file(&self.path);
+        let _ = std::fs::remove_file(&self.0);
     }
+}
+
+/// A connection to a socket that somebody listens at, now or as soon as there is one; none when `stop` became readable.
+pub fn connect(path: &Path, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
+    loop {
+        match try_connect(path) {
+            Ok(connection) => return Some(connection),
+            Err(_) if nap(stop, RETRY) => return None,
+            Err(_) => {}
+        }
+    }
+}
+
+/// A connection to a socket that somebody listens at.
+///
+/// # Errors
+/// What socket(2) or connect(2) says; `EAGAIN` when the queue of connections there is full.
+pub fn try_connect(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let connection = socket()?;
+    rustix::net::connect(&connection, &SocketAddrUnix::new(path)?)?;
+    Ok(connection)
 }
 
 /// A stream socket that does not block.

@@ -1,0 +1,100 @@
+//! What becomes of an access to memory that somebody took away: in mappings that are watched, and in others. A program of its own, as the handler of a
+//! signal is the whole process's.
+#![cfg(all(not(loom), not(miri)))]
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use netvale_mem::Mapping;
+use netvale_mem::fault::{Fault, LOST};
+use netvale_mem::watch::losses;
+
+const PAGE: usize = 4096;
+/// More than fit the first blocks of the list.
+const MANY: usize = 3000;
+/// Those whose files are cut short: at the ends of blocks, and in the middle.
+const CUT: [usize; 6] = [0, 255, 256, 1023, 1024, MANY - 1];
+
+fn file(pages: usize) -> OwnedFd {
+    let fd = rustix::fs::memfd_create("netvale-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&fd, (pages * PAGE) as u64).unwrap();
+    fd
+}
+
+fn peek(map: &Mapping) -> u64 {
+    // SAFETY: inside the mapping, whose memory may be gone: that is what is tested.
+    unsafe { map.start().cast::<u64>().as_ptr().read_volatile() }
+}
+
+fn readable(fault: &Fault) -> bool {
+    let mut one = [rustix::event::PollFd::new(fault, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut one, Some(&rustix::event::Timespec::default())) == Ok(1)
+}
+
+static BEFORE: AtomicUsize = AtomicUsize::new(0);
+
+/// The handler that is there first: it mends the page in its own way.
+unsafe extern "C" fn before(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel's structure; the page at which the test looks.
+    unsafe {
+        let page = ((*info).si_addr() as usize & !(PAGE - 1)) as *mut libc::c_void;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        assert_ne!(libc::mmap(page, PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0), libc::MAP_FAILED);
+    }
+    BEFORE.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Objective: thousands of mappings are watched, each of them on its own: one whose file is cut short shows zeros, is damaged, and is put down to its peer;
+/// no other is. A loss elsewhere is for the handler that was there before.
+#[test]
+fn many_mappings_and_the_handler_before() {
+    // SAFETY: zeros are a valid sigaction, and the handler does what a handler may.
+    unsafe {
+        let mut action = std::mem::zeroed::<libc::sigaction>();
+        action.sa_sigaction = before as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        assert_eq!(libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()), 0);
+    }
+    let (common, cut) = (file(2), CUT.map(|i| (i, file(2))));
+    let files: Vec<_> = (0..MANY).map(|i| cut.iter().find(|(k, _)| *k == i).map_or(&common, |(_, fd)| fd)).collect();
+    let fault = Fault::new().unwrap();
+    let map = |fd: &OwnedFd| Mapping::of_peer(fd.as_fd(), 0, 2 * PAGE).unwrap();
+    let maps: Vec<_> = files.iter().map(|fd| map(fd).watched()).inspect(|map| map.blame(&fault)).collect();
+    for (fd, map) in files.iter().zip(&maps) {
+        rustix::io::pwrite(fd, &7u64.to_ne_bytes(), 0).unwrap();
+        assert_eq!((peek(map), map.is_damaged()), (7, false));
+    }
+    assert!(!readable(&fault) && fault.reason().is_none());
+    for i in CUT {
+        let seen = losses();
+        rustix::fs::ftruncate(files[i], 0).unwrap();
+        assert_eq!((peek(&maps[i]), losses()), (0, seen + 1));
+        assert!(maps[i].is_damaged() && readable(&fault));
+        assert_eq!(fault.reason().as_deref(), Some(LOST));
+    }
+    assert_eq!(maps.iter().filter(|map| map.is_damaged()).count(), CUT.len());
+    // Places are used again, and know nothing of who was there before.
+    drop(maps);
+    let again: Vec<_> = files[1..200].iter().map(|fd| map(fd).watched()).collect();
+    assert!(again.iter().all(|map| !map.is_damaged() && peek(map) == 7));
+    assert_eq!(BEFORE.load(Ordering::Relaxed), 0);
+    let fd = file(2);
+    let unwatched = map(&fd);
+    rustix::fs::ftruncate(&fd, 0).unwrap();
+    assert_eq!((peek(&unwatched), BEFORE.load(Ordering::Relaxed)), (0, 1));
+}
+
+/// Objective: a part that begins and ends within pages is mapped with them, and its bytes are those of the file.
+#[test]
+fn parts() {
+    let fd = file(3);
+    rustix::io::pwrite(&fd, &[1, 2, 3, 4, 5, 6, 7, 8, 9], PAGE as u64 + 100).unwrap();
+    let map = Mapping::of_peer(fd.as_fd(), PAGE as u64 + 104, 5).unwrap().watched();
+    let bytes = map.at(0, 5, 8).unwrap().cast::<[u8; 5]>();
+    // SAFETY: five bytes of the mapping.
+    assert_eq!((unsafe { bytes.as_ptr().read_volatile() }, map.len()), ([5, 6, 7, 8, 9], 5));
+    assert!(map.at(0, 5, 16).is_none() && map.at(1, 5, 1).is_none());
+    assert!(Mapping::of_peer(fd.as_fd(), 3 * PAGE as u64 - 4, 5).is_err());
+    assert!(Mapping::of_peer(fd.as_fd(), u64::MAX, 5).is_err());
+}
