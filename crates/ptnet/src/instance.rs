@@ -37,6 +37,9 @@ struct Running {
     hdr_len: u32,
 }
 
+/// A command of the guest's, and its result.
+pub type Obeyed = (u32, Result<(), Errno>);
+
 /// A device. Every guest gets a new one, in memory of its own; dropping it stops the rings.
 pub struct Instance {
     config: Config,
@@ -145,7 +148,7 @@ impl Instance {
     ///
     /// # Errors
     /// The rings that run cannot be taken back: the guest is to be given up.
-    pub fn obey(&mut self) -> Result<Option<(u32, Result<(), Errno>)>, InUse> {
+    pub fn obey(&mut self) -> Result<Option<Obeyed>, InUse> {
         let command = self.header.command();
         if command.number == self.seen {
             return Ok(None);
