@@ -24,7 +24,7 @@ pub(super) struct Open<'b> {
 /// The same memory for what borrows from another batch.
 fn recycled<'b>(open: Vec<Open<'_>>) -> Vec<Open<'b>> {
     // Collected in place: the types differ in their lifetimes only.
-    open.into_iter().filter_map(|_| None).collect()
+    open.into_iter().map_while(|_| None).collect()
 }
 
 /// Delivers frames that each go to one port, from ring `ring` of the sender.
