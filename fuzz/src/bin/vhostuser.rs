@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use netvale_mem::fault::Fault;
-use netvale_mem::notify::Doorbell;
 use netvale_port::{Batch, Egress, Ingress, Scratch};
 use netvale_vhost::net::egress::VhostEgress;
 use netvale_vhost::net::ingress::VhostIngress;
@@ -18,7 +17,6 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 struct Shared {
     memory: OwnedFd,
     wake: Arc<OwnedFd>,
-    bell: Arc<Doorbell>,
     fault: Fault,
     scratch: Scratch,
 }
@@ -27,8 +25,8 @@ fn shared() -> Option<Shared> {
     let memory = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
     rustix::fs::ftruncate(&memory, 0x4000).ok()?;
     let wake = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).ok()?);
-    let (bell, fault) = (Arc::new(Doorbell::new().ok()?), Fault::new().ok()?);
-    Some(Shared { memory, wake, bell, fault, scratch: Scratch::new() })
+    let fault = Fault::new().ok()?;
+    Some(Shared { memory, wake, fault, scratch: Scratch::new() })
 }
 
 thread_local! {

@@ -70,7 +70,8 @@ fn a_tx_ring_comes_and_goes_under_traffic() {
             let mut last = false;
             loop {
                 batch.clear();
-                ingress.take(&mut batch);
+                // SAFETY: its frames are read before the ingress is released.
+                unsafe { ingress.take(&mut batch) };
                 for frame in batch.iter() {
                     let mut number = [0; 8];
                     assert_eq!(frame.copy_out(0, &mut number), 8);
@@ -113,7 +114,9 @@ fn an_rx_ring_comes_and_goes_under_traffic() {
                 sender.advance(8);
                 sender.sync();
                 let host = HostTx::new(mem.tx[0].clone(), bell());
-                RingIngress::new(Arc::clone(&mem), host, bell(), 0, Arc::default()).take(&mut batch);
+                let mut ingress = RingIngress::new(Arc::clone(&mem), host, bell(), 0, Arc::default());
+                // SAFETY: the ingress is neither released nor dropped as long as the batch is used.
+                unsafe { ingress.take(&mut batch) };
                 assert_eq!(batch.len(), 8);
                 while !stop.load(Ordering::Relaxed) {
                     seat.deliver(&batch, &[0, 1, 2, 3, 4, 5, 6, 7], &mut scratch);
