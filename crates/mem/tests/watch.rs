@@ -35,6 +35,7 @@ fn readable(fault: &Fault) -> bool {
 static BEFORE: AtomicUsize = AtomicUsize::new(0);
 
 /// The handler that is there first: it mends the page in its own way.
+// SAFETY: the kernel calls it, with a structure of its own.
 unsafe extern "C" fn before(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel's structure; the page at which the test looks.
     unsafe {
