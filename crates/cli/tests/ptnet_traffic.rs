@@ -199,7 +199,7 @@ fn guest_on_an_interface() {
     let content: Vec<u8> = (0..1u32 << 19).flat_map(|i| i.wrapping_mul(0x9e37_79b9).to_le_bytes()).collect();
     std::fs::write(dir.path().join("file"), &content).expect("written");
     let mut command = Command::new("timeout");
-    command.args(["100", "unshare", "-n", "sh", "-ec", CABLE]);
+    command.args(["400", "unshare", "-n", "sh", "-ec", CABLE]);
     command.env("netvale", env!("CARGO_BIN_EXE_netvale")).env("dir", dir.path());
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let host = up::Guarded(Some(command.spawn().expect("unshare runs")));

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::common::{netvale, stderr, stdout};
 
 /// For anything that is waited for.
-pub const LIMIT: Duration = Duration::from_secs(30);
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// A child that does not outlive the test.
 pub struct Guarded(pub Option<Child>);
@@ -34,7 +34,7 @@ impl Guarded {
         let id = rustix::process::Pid::from_child(&child);
         let (ended, ends) = mpsc::channel::<()>();
         let watch = std::thread::spawn(move || {
-            if ends.recv_timeout(LIMIT * 4) == Err(RecvTimeoutError::Timeout) {
+            if ends.recv_timeout(LIMIT * 2) == Err(RecvTimeoutError::Timeout) {
                 let _ = rustix::process::kill_process(id, rustix::process::Signal::KILL);
             }
         });

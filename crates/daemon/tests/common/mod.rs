@@ -12,7 +12,7 @@ use netvale::{Error, Interest, Options, Port};
 use netvale_daemon::config::File;
 use serde_json::{Value, json};
 
-pub const LIMIT: Duration = Duration::from_secs(20);
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 pub struct Daemon {
     pub dir: tempfile::TempDir,

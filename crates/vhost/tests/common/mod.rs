@@ -8,7 +8,7 @@ use netvale_port::{Batch, Egress, Ingress, Scratch};
 use netvale_vhost::port::Queues;
 use netvale_wire::offload::Offload;
 
-pub const LIMIT: Duration = Duration::from_secs(20);
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
