@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use netvale_mem::Mapping;
@@ -35,6 +36,9 @@ fn readable(fault: &Fault) -> bool {
 static BEFORE: AtomicUsize = AtomicUsize::new(0);
 
 /// The handler that is there first: it mends the page in its own way.
+///
+/// # Safety
+/// Called by the kernel, for a fault of this test's.
 unsafe extern "C" fn before(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel's structure; the page at which the test looks.
     unsafe {
@@ -45,17 +49,25 @@ unsafe extern "C" fn before(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut 
     BEFORE.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Installs it before anything is watched, whichever test comes first.
+fn be_first() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: zeros are a valid sigaction, and the handler does what a handler may.
+        unsafe {
+            let mut action = std::mem::zeroed::<libc::sigaction>();
+            action.sa_sigaction = before as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO;
+            assert_eq!(libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()), 0);
+        }
+    });
+}
+
 /// Objective: thousands of mappings are watched, each of them on its own: one whose file is cut short shows zeros, is damaged, and is put down to its peer;
 /// no other is. A loss elsewhere is for the handler that was there before.
 #[test]
 fn many_mappings_and_the_handler_before() {
-    // SAFETY: zeros are a valid sigaction, and the handler does what a handler may.
-    unsafe {
-        let mut action = std::mem::zeroed::<libc::sigaction>();
-        action.sa_sigaction = before as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO;
-        assert_eq!(libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()), 0);
-    }
+    be_first();
     let (common, cut) = (file(2), CUT.map(|i| (i, file(2))));
     let files: Vec<_> = (0..MANY).map(|i| cut.iter().find(|(k, _)| *k == i).map_or(&common, |(_, fd)| fd)).collect();
     let fault = Fault::new().unwrap();
@@ -88,6 +100,7 @@ fn many_mappings_and_the_handler_before() {
 /// Objective: a part that begins and ends within pages is mapped with them, and its bytes are those of the file.
 #[test]
 fn parts() {
+    be_first();
     let fd = file(3);
     rustix::io::pwrite(&fd, &[1, 2, 3, 4, 5, 6, 7, 8, 9], PAGE as u64 + 100).unwrap();
     let map = Mapping::of_peer(fd.as_fd(), PAGE as u64 + 104, 5).unwrap().watched();
