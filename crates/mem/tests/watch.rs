@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use netvale_mem::Mapping;
 use netvale_mem::fault::{Fault, LOST};
+use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_mem::watch::losses;
+use rustix::fs::FallocateFlags;
 
 const PAGE: usize = 4096;
 /// More than fit the first blocks of the list.
@@ -110,4 +112,31 @@ fn parts() {
     assert!(map.at(0, 5, 16).is_none() && map.at(1, 5, 1).is_none());
     assert!(Mapping::of_peer(fd.as_fd(), 3 * PAGE as u64 - 4, 5).is_err());
     assert!(Mapping::of_peer(fd.as_fd(), u64::MAX, 5).is_err());
+}
+
+/// Bytes of a huge page, and how many of them are free.
+const HUGE: u64 = 2 << 20;
+fn free_huge_pages() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("HugePages_Free:"));
+    line.and_then(|n| n.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Objective: a hole punched into sealed memory with huge pages, none of which is free any more, costs the peer its memory and us nothing.
+#[test]
+fn huge_pages_given_back() {
+    be_first();
+    let (fd, map, huge) = sealed_memfd("netvale-test", HUGE, Pages::PreferHuge).unwrap();
+    if !huge {
+        eprintln!("needs a free huge page (vm.nr_hugepages)");
+        return;
+    }
+    let (map, fault) = (map.watched(), Fault::new().unwrap());
+    map.blame(&fault);
+    // It was set aside for this file until it is used.
+    assert_eq!((peek(&map), map.is_damaged()), (0, false));
+    rustix::fs::fallocate(&fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, HUGE).unwrap();
+    let _others = sealed_memfd("netvale-test", free_huge_pages() * HUGE, Pages::PreferHuge).unwrap();
+    assert_eq!((peek(&map), map.is_damaged()), (0, true));
+    assert_eq!(fault.reason().as_deref(), Some(LOST));
 }
