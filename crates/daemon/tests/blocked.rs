@@ -5,7 +5,7 @@ mod common;
 #[path = "common/published.rs"]
 mod published;
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -20,10 +20,12 @@ use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
 use netvale_port::Ingress;
+use netvale_port::listener::Listener;
 use netvale_vhost::driver::frontend::{Frontend, Kick, Wish};
 use netvale_vhost::driver::ram::BUF;
+use netvale_vhost::net::features::{PROTOCOL_FEATURES, VERSION_1};
 use netvale_vhost::proto::message::{Message, request};
-use netvale_vhost::proto::wire;
+use netvale_vhost::proto::wire::{self, Received};
 use published::{Driver, Plugged};
 use serde_json::json;
 
@@ -148,6 +150,53 @@ fn e1000() {
     block(guest.ingress.wake_fd().unwrap());
     serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
     assert!(notes(&d).contains("waits for a virtual machine"), "{}", notes(&d));
+}
+
+/// Rings a doorbell in the end, also after a failure.
+struct Rings<'a>(&'a Doorbell);
+
+impl Drop for Rings<'_> {
+    fn drop(&mut self) {
+        self.0.ring();
+    }
+}
+
+/// A back end that agrees to everything, and blocks what it is kicked by.
+fn back_end(connection: OwnedFd, stop: &Doorbell) {
+    let mut kept = Vec::new();
+    while let Ok(Received::Message(mut m)) = wire::receive(connection.as_fd(), stop.as_fd()) {
+        let answer = match m.request {
+            request::GET_FEATURES => Some(VERSION_1 | PROTOCOL_FEATURES),
+            request::GET_PROTOCOL_FEATURES => Some(0),
+            _ => None,
+        };
+        if let Some(answer) = answer {
+            wire::send(connection.as_fd(), &Message::reply(m.request, answer.to_le_bytes().to_vec())).unwrap();
+        }
+        if m.request == request::SET_VRING_KICK {
+            block(&m.fds[0]);
+        }
+        kept.append(&mut m.fds);
+    }
+}
+
+/// Objective: a back end that blocks the kicks of its driver's queues.
+#[test]
+fn virtio() {
+    let d = Daemon::start("workers = 1");
+    let (listener, _file) = Listener::listen(&d.path("virtio.sock")).unwrap();
+    let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    let stop = Doorbell::new().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while let Some(connection) = listener.accept(stop.as_fd()) {
+                back_end(connection, &stop);
+            }
+        });
+        let _end = Rings(&stop);
+        attach(&d, "virtio", json!({}));
+        serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
+    });
 }
 
 /// Objective: a program that blocks the wake-up of its ring, and its doorbell, loses its port; one that opens it anew is served.

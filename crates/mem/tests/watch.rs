@@ -4,11 +4,14 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use netvale_mem::Mapping;
 use netvale_mem::fault::{Fault, LOST};
+use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_mem::watch::losses;
+use rustix::fs::FallocateFlags;
 
 const PAGE: usize = 4096;
 /// More than fit the first blocks of the list.
@@ -35,7 +38,9 @@ fn readable(fault: &Fault) -> bool {
 static BEFORE: AtomicUsize = AtomicUsize::new(0);
 
 /// The handler that is there first: it mends the page in its own way.
-// SAFETY: the kernel calls it, with a structure of its own.
+///
+/// # Safety
+/// Called by the kernel, for a fault of this test's.
 unsafe extern "C" fn before(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel's structure; the page at which the test looks.
     unsafe {
@@ -46,17 +51,25 @@ unsafe extern "C" fn before(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut 
     BEFORE.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Installs it before anything is watched, whichever test comes first.
+fn be_first() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: zeros are a valid sigaction, and the handler does what a handler may.
+        unsafe {
+            let mut action = std::mem::zeroed::<libc::sigaction>();
+            action.sa_sigaction = before as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO;
+            assert_eq!(libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()), 0);
+        }
+    });
+}
+
 /// Objective: thousands of mappings are watched, each of them on its own: one whose file is cut short shows zeros, is damaged, and is put down to its peer;
 /// no other is. A loss elsewhere is for the handler that was there before.
 #[test]
 fn many_mappings_and_the_handler_before() {
-    // SAFETY: zeros are a valid sigaction, and the handler does what a handler may.
-    unsafe {
-        let mut action = std::mem::zeroed::<libc::sigaction>();
-        action.sa_sigaction = before as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO;
-        assert_eq!(libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()), 0);
-    }
+    be_first();
     let (common, cut) = (file(2), CUT.map(|i| (i, file(2))));
     let files: Vec<_> = (0..MANY).map(|i| cut.iter().find(|(k, _)| *k == i).map_or(&common, |(_, fd)| fd)).collect();
     let fault = Fault::new().unwrap();
@@ -89,6 +102,7 @@ fn many_mappings_and_the_handler_before() {
 /// Objective: a part that begins and ends within pages is mapped with them, and its bytes are those of the file.
 #[test]
 fn parts() {
+    be_first();
     let fd = file(3);
     rustix::io::pwrite(&fd, &[1, 2, 3, 4, 5, 6, 7, 8, 9], PAGE as u64 + 100).unwrap();
     let map = Mapping::of_peer(fd.as_fd(), PAGE as u64 + 104, 5).unwrap().watched();
@@ -98,4 +112,31 @@ fn parts() {
     assert!(map.at(0, 5, 16).is_none() && map.at(1, 5, 1).is_none());
     assert!(Mapping::of_peer(fd.as_fd(), 3 * PAGE as u64 - 4, 5).is_err());
     assert!(Mapping::of_peer(fd.as_fd(), u64::MAX, 5).is_err());
+}
+
+/// Bytes of a huge page, and how many of them are free.
+const HUGE: u64 = 2 << 20;
+fn free_huge_pages() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("HugePages_Free:"));
+    line.and_then(|n| n.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Objective: a hole punched into sealed memory with huge pages, none of which is free any more, costs the peer its memory and us nothing.
+#[test]
+fn huge_pages_given_back() {
+    be_first();
+    let (fd, map, huge) = sealed_memfd("netvale-test", HUGE, Pages::PreferHuge).unwrap();
+    if !huge {
+        eprintln!("needs a free huge page (vm.nr_hugepages)");
+        return;
+    }
+    let (map, fault) = (map.watched(), Fault::new().unwrap());
+    map.blame(&fault);
+    // It was set aside for this file until it is used.
+    assert_eq!((peek(&map), map.is_damaged()), (0, false));
+    rustix::fs::fallocate(&fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, HUGE).unwrap();
+    let _others = sealed_memfd("netvale-test", free_huge_pages() * HUGE, Pages::PreferHuge).unwrap();
+    assert_eq!((peek(&map), map.is_damaged()), (0, true));
+    assert_eq!(fault.reason().as_deref(), Some(LOST));
 }
