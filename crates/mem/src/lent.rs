@@ -229,7 +229,7 @@ impl<T, M: Mode> Lent<T, M> {
         Ok(Guard { lent: self, content: PhantomData })
     }
 
-    /// Goes in at once, to something, or not at all.
+    /// Goes in immediately, to something, or not at all.
     #[inline]
     fn step_in(&self) -> Result<(), Away> {
         if !M::enter(&self.users) {
