@@ -150,7 +150,9 @@ impl Device for E1000Device {
     }
 
     fn memory_changed(&mut self, host: &Host) {
-        self.with(|core| core.set_memory(Memory::of(&host.dma)));
+        // Made outside: workers wait for who is at the card.
+        let memory = Memory::of(&host.dma);
+        self.with(|core| core.set_memory(memory));
     }
 
     fn health(&self) -> Result<(), InUse> {

@@ -9,12 +9,14 @@ use netvale_e1000::ingress::E1000Ingress;
 use netvale_e1000::memory::Memory;
 use netvale_e1000::paravirt::{CAUSES_AT, RX_AT, TX_AT};
 use netvale_e1000::regs::*;
+use netvale_e1000::vfio::E1000Device;
 use netvale_mem::Mapping;
 use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
 use netvale_port::{Batch, Egress, Scratch, Source};
 use netvale_vfio_user::dma::{Dma, Place};
+use netvale_vfio_user::{Device, Host};
 
 /// Bytes of the guest's memory, and where it lies in its address space.
 const SIZE: u64 = 1 << 20;
@@ -415,4 +417,23 @@ fn loopback() {
         // The receive ring goes on behind the descriptor that was not used.
         card.write(RDH, i as u32 + 2);
     }
+}
+
+/// Objective: a worker that stays inside costs the guest its card, not its time: registers read as those of a device that is gone, the
+/// connection is to end, and the next guest's card works.
+#[test]
+fn a_worker_that_stays() {
+    let (card, host) = (Card0::new(), Host::default());
+    let read = |device: &mut E1000Device| {
+        let mut status = [0; 4];
+        device.read(0, STATUS.into(), &mut status, &host);
+        u32::from_le_bytes(status)
+    };
+    let mut device = E1000Device::new(Arc::clone(&card.shared), 0);
+    assert!(read(&mut device) != u32::MAX && device.health().is_ok());
+    let worker = card.shared.enter();
+    assert!(read(&mut device) == u32::MAX && device.health().is_err());
+    drop(worker);
+    let mut next = E1000Device::new(Arc::clone(&card.shared), 0);
+    assert!(read(&mut next) != u32::MAX && next.health().is_ok());
 }

@@ -191,7 +191,8 @@ pub struct Lent<T, M = One> {
 // SAFETY: `users` lets one thread at a time have a reference to the content; through a shared `Lent` it can be moved to another thread, so it
 // has to be `Send`.
 unsafe impl<T: Send> Sync for Lent<T, One> {}
-// SAFETY: several threads have shared references at a time, so that it has to be `Sync`, too; exclusive ones as above.
+// SAFETY: `users` lets either several workers have shared references, so that the content has to be `Sync`, or one control thread an
+// exclusive one, through which it can be moved to another thread, so that it has to be `Send`.
 unsafe impl<T: Send + Sync> Sync for Lent<T, Many> {}
 
 impl<T, M: Mode> Default for Lent<T, M> {
@@ -228,7 +229,7 @@ impl<T, M: Mode> Lent<T, M> {
         Ok(Guard { lent: self, content: PhantomData })
     }
 
-    /// Goes in at once, to something, or not at all.
+    /// Goes in immediately, to something, or not at all.
     #[inline]
     fn step_in(&self) -> Result<(), Away> {
         if !M::enter(&self.users) {

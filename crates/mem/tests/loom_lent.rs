@@ -50,21 +50,21 @@ impl Drop for Queue {
     }
 }
 
-/// How a model's control thread fared: a model in which it never waited too long shows nothing.
+/// What became of a model's control thread: a model in which it never waited too long shows nothing.
 #[derive(Default)]
-struct Fared {
+struct Outcomes {
     got_in: StdAtomicU32,
     gave_up: StdAtomicU32,
 }
 
-impl Fared {
+impl Outcomes {
     fn note<T>(&self, result: &Result<T, InUse>) {
         let count = if result.is_ok() { &self.got_in } else { &self.gave_up };
         count.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-impl Drop for Fared {
+impl Drop for Outcomes {
     fn drop(&mut self) {
         let both = [&self.got_in, &self.gave_up].map(|count| count.load(Ordering::Relaxed));
         assert!(std::thread::panicking() || both.iter().all(|n| *n > 0), "got in, gave up: {both:?}");
@@ -105,7 +105,7 @@ fn one_worker_at_a_time() {
 /// is at it with the other, and what was done is seen.
 #[test]
 fn control_changes_it() {
-    let fared = std::sync::Arc::new(Fared::default());
+    let outcomes = std::sync::Arc::new(Outcomes::default());
     loom::model(move || {
         let (lent, dropped) = lent::<One>();
         let worker = {
@@ -118,7 +118,7 @@ fn control_changes_it() {
             })
         };
         let taken = lent.take();
-        fared.note(&taken);
+        outcomes.note(&taken);
         if let Ok(queue) = &taken {
             let seen = queue.as_ref().map(Queue::look);
             assert!(matches!(seen, Some(0 | 2)), "taken in the middle of it: {seen:?}");
@@ -140,7 +140,7 @@ fn control_changes_it() {
 /// exactly once, and the queue put in afterwards is used.
 #[test]
 fn retired_while_a_worker_is_inside() {
-    let fared = std::sync::Arc::new(Fared::default());
+    let outcomes = std::sync::Arc::new(Outcomes::default());
     loom::model(move || {
         let (lent, dropped) = lent::<One>();
         let worker = {
@@ -152,7 +152,7 @@ fn retired_while_a_worker_is_inside() {
             })
         };
         let taken = lent.take().map(drop);
-        fared.note(&taken);
+        outcomes.note(&taken);
         if taken.is_err() {
             let late = lent.enter().map(|_| ()).err();
             assert_eq!(late, Some(Away::Empty), "used after it was given up");
@@ -189,7 +189,7 @@ fn many_workers() {
 /// Objective: two workers that find a retired queue in mode `Many` drop it once, and not while the other one, or the late one, is at it.
 #[test]
 fn retired_from_many() {
-    let fared = std::sync::Arc::new(Fared::default());
+    let outcomes = std::sync::Arc::new(Outcomes::default());
     loom::model(move || {
         let (lent, dropped) = lent::<Many>();
         let other = {
@@ -200,7 +200,7 @@ fn retired_from_many() {
             })
         };
         let taken = lent.take().map(drop);
-        fared.note(&taken);
+        outcomes.note(&taken);
         assert!(lent.enter().is_err(), "used after it was given up");
         other.join().unwrap();
         assert!(taken.is_ok() || dropped.load(Ordering::Relaxed) <= 1);
