@@ -11,11 +11,14 @@ use netvale_e1000::paravirt::{CAUSES_AT, RX_AT, TX_AT};
 use netvale_e1000::regs::*;
 use netvale_e1000::vfio::E1000Device;
 use netvale_mem::Mapping;
+use netvale_mem::fault::Fault;
 use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
 use netvale_port::{Batch, Egress, Scratch, Source};
+use netvale_vfio_user::dma::Dma;
 use netvale_vfio_user::dma::{Dma, Place};
+use netvale_vfio_user::irqs::Irqs;
 use netvale_vfio_user::{Device, Host};
 
 /// Bytes of the guest's memory, and where it lies in its address space.
@@ -423,7 +426,8 @@ fn loopback() {
 /// connection is to end, and the next guest's card works.
 #[test]
 fn a_worker_that_stays() {
-    let (card, host) = (Card0::new(), Host::default());
+    let (card, fault) = (Card0::new(), Fault::new().unwrap());
+    let host = Host { dma: Dma::new(&fault), irqs: Irqs::new(E1000Device::vectors(), &fault) };
     let read = |device: &mut E1000Device| {
         let mut status = [0; 4];
         device.read(0, STATUS.into(), &mut status, &host);
