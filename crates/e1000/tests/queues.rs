@@ -16,7 +16,6 @@ use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
 use netvale_port::{Batch, Egress, Scratch, Source};
-use netvale_vfio_user::dma::Dma;
 use netvale_vfio_user::dma::{Dma, Place};
 use netvale_vfio_user::irqs::Irqs;
 use netvale_vfio_user::{Device, Host};
