@@ -24,7 +24,7 @@ demo: ## real traffic across a switch, in under a minute
 	@$(MAKE) --no-print-directory build
 	@$(NETVALE) demo
 
-test: ## all tests, loom models, Miri and bounded fuzzing (about 20 minutes)
+test: ## all tests, loom models, Miri and bounded fuzzing (about half an hour)
 	@scripts/install-deps.sh test
 	@scripts/test.sh
 
