@@ -30,7 +30,8 @@ impl State {
             let _ = self.unplug(&full, &why);
         }
         for (client, port) in &self.nics.ports {
-            if let Some(why) = port.fault.reason() {
+            let lost = || port.mem.region().mapping().is_damaged().then(|| LOST.to_owned());
+            if let Some(why) = port.fault.reason().or_else(lost) {
                 tracing::warn!(port = port.name, why, "its program is evicted");
                 self.evicted.push(*client);
             }

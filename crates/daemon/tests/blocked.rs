@@ -35,11 +35,10 @@ const REASON: &str = "is full and blocks";
 
 /// Fills an eventfd, so that whoever rings it waits.
 fn block(fd: impl AsFd) {
-    let flags = rustix::fs::fcntl_getfl(&fd).unwrap();
-    rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK).unwrap();
+    waits(&fd, false);
     let _pending = rustix::io::read(&fd, &mut [0; 8]);
     rustix::io::write(&fd, &(u64::MAX - 1).to_ne_bytes()).unwrap();
-    rustix::fs::fcntl_setfl(&fd, flags & !rustix::fs::OFlags::NONBLOCK).unwrap();
+    waits(&fd, true);
 }
 
 fn attach(d: &Daemon, kind: &str, options: serde_json::Value) -> PathBuf {
@@ -71,9 +70,36 @@ fn serve_others(a: &mut Port, b: &mut Port, evicted: impl Fn() -> bool) {
     }
 }
 
-/// Objective: a front end that blocks kick, call and error descriptor of a queue that wants to be called.
+/// A pipe, of which nobody reads: whoever writes to it waits.
+fn full_pipe() -> (OwnedFd, OwnedFd) {
+    let (from, to) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+    while rustix::io::write(&to, &[0; 4096]).is_ok() {}
+    waits(&to, true);
+    (from, to)
+}
+
+fn waits(fd: impl AsFd, does: bool) {
+    let flags = rustix::fs::fcntl_getfl(&fd).unwrap();
+    let others = flags - rustix::fs::OFlags::NONBLOCK;
+    rustix::fs::fcntl_setfl(&fd, if does { others } else { others | rustix::fs::OFlags::NONBLOCK }).unwrap();
+}
+
+/// Has a queue called through a pipe. What comes from a peer is made not to wait; the peer undoes that.
+fn call_by(socket: &UnixStream, queue: u64, to: &OwnedFd) {
+    let mut m = Message::new(request::SET_VRING_CALL, queue.to_le_bytes().to_vec());
+    m.fds.push(to.try_clone().unwrap());
+    wire::send(socket.as_fd(), &m).unwrap();
+    until("it is taken", || rustix::fs::fcntl_getfl(to).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+    waits(to, true);
+}
+
+/// Objective: a front end that blocks kick, call and error descriptor of a queue that wants to be called, or that is called through full pipes.
 #[test]
 fn vhost() {
+    [false, true].into_iter().for_each(vhost_called);
+}
+
+fn vhost_called(by_pipe: bool) {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "vhost", json!({}));
     let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
@@ -97,7 +123,13 @@ fn vhost() {
             block(bell);
         }
     }
-    [&calls[0], &calls[1], &error].into_iter().for_each(block);
+    block(&error);
+    let pipes = [full_pipe(), full_pipe()];
+    if by_pipe {
+        (0..).zip(&pipes).for_each(|(queue, (_, to))| call_by(&socket, queue, to));
+    } else {
+        calls.iter().for_each(block);
+    }
     serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
     // Who is next is served, if not at once.
     let again = UnixStream::connect(&path).unwrap();

@@ -271,7 +271,8 @@ impl<T, M: Mode> Lent<T, M> {
             let is_for_control = recall & WANTED != 0 || users & CONTROL != 0;
             if !is_for_control {
                 match self.step_in() {
-                    Err(Away::Busy) if recall & RETIRED == 0 => {}
+                    // Another worker's turn: what passes of it is not the control thread's.
+                    Err(Away::Busy) if recall & RETIRED == 0 => patience.renew(GLANCE),
                     Err(Away::Busy) => return Err(Away::Empty),
                     other => return other,
                 }
@@ -344,7 +345,11 @@ impl<T, M: Mode> Lent<T, M> {
         self.take_within(LIMIT)
     }
 
-    fn take_within(&self, limit: Duration) -> Result<Option<T>, InUse> {
+    /// The same with another limit.
+    ///
+    /// # Errors
+    /// As [`Lent::take`].
+    pub fn take_within(&self, limit: Duration) -> Result<Option<T>, InUse> {
         self.control_within(limit, RETIRED).map(|mut control| control.take())
     }
 

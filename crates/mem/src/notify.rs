@@ -166,7 +166,22 @@ impl Doorbell {
     /// # Errors
     /// `EINVAL` when it is no eventfd: anything else could make us wait in ways that nobody sees, or do something when it is written.
     pub fn given(fd: OwnedFd, fault: &Fault) -> rustix::io::Result<Self> {
-        if !is_eventfd(fd.as_fd()) {
+        Self::given_as(fd, fault, |name| name == "anon_inode:[eventfd]")
+    }
+
+    /// The same that is only rung, and may be a pipe: that is what User-Mode Linux is called through.
+    ///
+    /// # Errors
+    /// `EINVAL` when it is neither.
+    pub fn given_to_ring(fd: OwnedFd, fault: &Fault) -> rustix::io::Result<Self> {
+        Self::given_as(fd, fault, |name| name == "anon_inode:[eventfd]" || name.starts_with("pipe:["))
+    }
+
+    /// The kernel's own name for it tells what it is: every file that has a path has a name that begins with a slash.
+    fn given_as(fd: OwnedFd, fault: &Fault, is_taken: impl Fn(&str) -> bool) -> rustix::io::Result<Self> {
+        use std::os::fd::AsRawFd;
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+        if !link.is_ok_and(|name| name.to_str().is_some_and(is_taken)) {
             return Err(Errno::INVAL);
         }
         rustix::io::ioctl_fionbio(&fd, true)?;
@@ -268,11 +283,4 @@ impl AsFd for Doorbell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
-}
-
-/// Whether a descriptor is an eventfd's. The kernel's own name for it tells: every file that has a path has a name that begins with a slash.
-fn is_eventfd(fd: BorrowedFd<'_>) -> bool {
-    use std::os::fd::AsRawFd;
-    let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-    link.is_ok_and(|name| name.as_os_str() == "anon_inode:[eventfd]")
 }

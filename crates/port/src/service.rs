@@ -18,8 +18,9 @@ use crate::listener::{RETRY, SocketFile, nap};
 
 /// Pause after a peer whose doorbell blocked, which took a worker's time: it doubles each time, up to the longest.
 const BLOCKED_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
-/// Upper bound on waiting for the thread to end. It waits for nothing that long, unless a descriptor that a peer passed takes its time to close.
-const STOP_LIMIT: Duration = Duration::from_secs(2);
+/// Upper bound on waiting for the thread to end. It waits two seconds for a worker that does not hand a queue back, and for nothing else that long, unless a
+/// descriptor that a peer passed takes its time to close.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 /// What a service speaks with its peers.
 pub trait Protocol: Send + 'static {

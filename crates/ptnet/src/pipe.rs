@@ -78,8 +78,8 @@ pub struct PipeBackend {
     seats: [Arc<Seat<Relay>>; 2],
     /// The program's rx ring, and its tx ring.
     far: [Far; 2],
-    /// Where we are in those, while there is no guest; none when a worker did not tell.
-    at: Mutex<Option<[u32; 2]>>,
+    /// Where we are in those, while there is no guest.
+    at: Mutex<[u32; 2]>,
     /// What the program did.
     fault: Fault,
 }
@@ -112,8 +112,7 @@ impl PipeBackend {
         for (seat, far) in seats.iter().zip(&far) {
             seat.wake.add(&far.doorbell)?;
         }
-        let at = Mutex::new(Some([0; 2]));
-        Ok(PipeBackend { memory: Beside { region, guest, other }, seats, far, at, fault })
+        Ok(PipeBackend { memory: Beside { region, guest, other }, seats, far, at: Mutex::default(), fault })
     }
 
     /// What workers serve: from the guest, and to it.
@@ -154,7 +153,7 @@ impl Backend for PipeBackend {
 
     fn fill(&self, rings: &Fresh<'_>) -> Result<(), Errno> {
         let [there, back] = &self.far;
-        let at = self.at.lock().unwrap_or_else(PoisonError::into_inner).ok_or(Errno::BUSY)?;
+        let at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
         let (side, wake) = rings.tx(0)?;
         let from = HostTx::counted(side, wake, Arc::clone(&self.seats[FROM_GUEST].kicks));
         let to = RelayEnd::new(there.side.clone(), at[FROM_GUEST], Arc::clone(&there.wake), Arc::clone(&there.kicks));
@@ -168,11 +167,16 @@ impl Backend for PipeBackend {
     fn empty(&self) -> Result<(), InUse> {
         let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
         let (there, back) = (self.seats[FROM_GUEST].disconnect(), self.seats[TO_GUEST].disconnect());
-        let before = at.take().unwrap_or_default();
-        let there = there?.map_or(before[FROM_GUEST], |relay| relay.to().hwtail());
-        let back = back?.map_or(before[TO_GUEST], |relay| relay.from().hwcur());
-        *at = Some([there, back]);
-        Ok(())
+        // Of a relay that a worker does not hand back, it is known how far the program was told.
+        match &there {
+            Ok(relay) => at[FROM_GUEST] = relay.as_ref().map_or(at[FROM_GUEST], |relay| relay.to().hwtail()),
+            Err(InUse) => at[FROM_GUEST] = self.far[FROM_GUEST].side.csb.hwtail(),
+        }
+        match &back {
+            Ok(relay) => at[TO_GUEST] = relay.as_ref().map_or(at[TO_GUEST], |relay| relay.from().hwcur()),
+            Err(InUse) => at[TO_GUEST] = self.far[TO_GUEST].side.csb.hwcur(),
+        }
+        there.and(back).map(drop)
     }
 
     fn kicks(&self, tx: bool, ring: usize) -> (u64, u64, u64) {

@@ -1,10 +1,10 @@
-//! What stays of a ring while guests come and go: the place on a worker of a queue that the control thread puts in when the guest starts its
+//! What stays of a ring while guests come and go: the seat on a worker of a queue that the control thread puts in when the guest starts its
 //! rings, and takes out when it stops them, resets or vanishes.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use netvale_mem::lent::{Borrower, InUse, Lent};
+use netvale_mem::lent::{Borrower, InUse, LIMIT, Lent};
 use netvale_mem::notify::KickCounts;
 use netvale_port::RingCounters;
 use netvale_port::wake::WakeSet;
@@ -55,9 +55,13 @@ impl<Q> Seat<Q> {
     /// # Errors
     /// As [`Lent::take`].
     pub fn take(&self, has_news: impl Fn(&Q) -> bool) -> Result<Option<Q>, InUse> {
+        let began = Instant::now();
         for _ in 0..DRAINING {
-            if !self.queue.control().is_ok_and(|queue| queue.as_ref().is_some_and(&has_news)) {
-                break;
+            match self.queue.control() {
+                Ok(queue) if queue.as_ref().is_some_and(&has_news) && began.elapsed() < LIMIT => {}
+                Ok(_) => break,
+                // One wait is enough.
+                Err(InUse) => return self.queue.take_within(Duration::ZERO),
             }
             self.wake.poke();
             std::thread::sleep(PAUSE);

@@ -149,10 +149,12 @@ impl DriverIngress {
 
     /// Packets that wait for others to be sent are looked after by who is awake.
     fn send_more(&self) {
-        if let Ok(mut tx) = self.rings.tx.enter() {
-            match tx.reclaim() {
-                Ok(()) => tx.publish(),
-                Err(why) => self.fault.report(why),
+        let Some(mut tx) = self.rings.tx.enter().ok().filter(|tx| !tx.is_broken) else { return };
+        match tx.reclaim() {
+            Ok(()) => tx.publish(),
+            Err(why) => {
+                tx.is_broken = true;
+                self.fault.report(why);
             }
         }
     }
@@ -178,7 +180,10 @@ impl Ingress for DriverIngress {
     unsafe fn take(&mut self, batch: &mut Batch) {
         let Ok(rx) = self.rx.enter() else { return };
         let (before, mut taken) = ((batch.len(), batch.bytes()), 0);
-        if let Err(why) = fill(rx, batch, &mut taken, &self.counters) {
+        if !rx.is_broken
+            && let Err(why) = fill(rx, batch, &mut taken, &self.counters)
+        {
+            rx.is_broken = true;
             self.fault.report(why);
         }
         self.counters.passed((batch.len() - before.0) as u64, batch.bytes() - before.1);
@@ -197,7 +202,7 @@ impl Ingress for DriverIngress {
     }
 
     fn arm(&mut self) -> bool {
-        self.rx.visit(RxRing::arm).unwrap_or_else(Away::is_busy)
+        self.rx.visit(|rx| !rx.is_broken && rx.arm()).unwrap_or_else(Away::is_busy)
     }
 
     fn disarm(&mut self) {

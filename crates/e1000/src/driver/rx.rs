@@ -38,6 +38,8 @@ pub struct RxRing {
     armed: bool,
     /// What wakes it then.
     causes: u32,
+    /// The card broke the rules: nobody looks at the ring any more.
+    pub is_broken: bool,
 }
 
 impl RxRing {
@@ -45,7 +47,7 @@ impl RxRing {
     pub fn new(ram: &Arc<Ram>, registers: &Arc<dyn Registers>, csb: Option<Csb>, combines: bool) -> RxRing {
         let (ram, registers, told) = (Arc::clone(ram), Arc::clone(registers), ram.slots() - 1);
         let causes = ICR_RXT0 | if combines { ICR_TXDW } else { 0 };
-        let this = RxRing { ram, registers, csb, next: 0, held: 0, told, armed: false, causes };
+        let this = RxRing { ram, registers, csb, next: 0, held: 0, told, armed: false, causes, is_broken: false };
         if let Some(csb) = &this.csb {
             csb.publish_head(told, told);
         }

@@ -35,6 +35,11 @@ impl Patience {
         Patience { sleeps: true, ..Self::of_worker(limit) }
     }
 
+    /// The limit counts from now on.
+    pub(super) fn renew(&mut self, limit: Duration) {
+        self.until = Instant::now() + limit;
+    }
+
     /// Waits for a moment. Returns whether there is patience left.
     pub(super) fn pause(&mut self) -> bool {
         self.looks = self.looks.saturating_add(1);
@@ -58,6 +63,8 @@ impl Patience {
     pub(super) fn of_control(limit: Duration) -> Self {
         Self::of_worker(limit)
     }
+
+    pub(super) fn renew(&mut self, _limit: Duration) {}
 
     pub(super) fn pause(&mut self) -> bool {
         self.looks += 1;

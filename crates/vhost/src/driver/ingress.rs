@@ -195,7 +195,7 @@ impl Ingress for VirtioIngress {
         for id in self.intake.taken.drain(..) {
             s.queue.recycle(id);
         }
-        if s.queue.free() >= REFILL.min(usize::from(s.ram.size()) / 4) {
+        if !s.broken && s.queue.free() >= REFILL.min(usize::from(s.ram.size()) / 4) {
             refill(s);
         }
         self.queue.leave();
@@ -203,6 +203,9 @@ impl Ingress for VirtioIngress {
 
     fn arm(&mut self) -> bool {
         let arm = |s: &mut Started| {
+            if s.broken {
+                return false;
+            }
             refill(s);
             s.queue.arm()
         };
@@ -212,8 +215,10 @@ impl Ingress for VirtioIngress {
     fn disarm(&mut self) {
         // Nothing there is disarmed already.
         let _ = self.queue.visit(|s| {
-            refill(s);
-            s.queue.disarm();
+            if !s.broken {
+                refill(s);
+                s.queue.disarm();
+            }
         });
     }
 

@@ -339,7 +339,8 @@ impl Device {
         let i = (value & 0xff) as u32;
         self.vring(i)?;
         let count = if value & NO_FD == 0 { 1 } else { 0 };
-        let bell = m.take_fds(count)?.pop().map(|fd| Doorbell::given(fd, &self.fault));
+        let given = if m.request == request::SET_VRING_CALL { Doorbell::given_to_ring } else { Doorbell::given };
+        let bell = m.take_fds(count)?.pop().map(|fd| given(fd, &self.fault));
         Ok((i as usize, bell.transpose().map_err(|_| Refused::NoEventfd(m.request))?))
     }
 
