@@ -70,10 +70,11 @@ fn serve_others(a: &mut Port, b: &mut Port, evicted: impl Fn() -> bool) {
     }
 }
 
-/// A pipe, of which nobody reads: whoever writes to it waits.
-fn full_pipe() -> (OwnedFd, OwnedFd) {
-    let (from, to) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
-    while rustix::io::write(&to, &[0; 4096]).is_ok() {}
+/// A socket of which nobody reads: whoever writes to it waits.
+fn full_socket() -> (UnixStream, UnixStream) {
+    let (from, to) = UnixStream::pair().unwrap();
+    waits(&to, false);
+    while rustix::io::write(&to, &[0; 8]).is_ok() {}
     waits(&to, true);
     (from, to)
 }
@@ -84,22 +85,22 @@ fn waits(fd: impl AsFd, does: bool) {
     rustix::fs::fcntl_setfl(&fd, if does { others } else { others | rustix::fs::OFlags::NONBLOCK }).unwrap();
 }
 
-/// Has a queue called through a pipe. What comes from a peer is made not to wait; the peer undoes that.
-fn call_by(socket: &UnixStream, queue: u64, to: &OwnedFd) {
+/// Has a queue called through a socket. What comes from a peer is made not to wait; the peer undoes that.
+fn call_by(socket: &UnixStream, queue: u64, to: &UnixStream) {
     let mut m = Message::new(request::SET_VRING_CALL, queue.to_le_bytes().to_vec());
-    m.fds.push(to.try_clone().unwrap());
+    m.fds.push(to.try_clone().unwrap().into());
     wire::send(socket.as_fd(), &m).unwrap();
     until("it is taken", || rustix::fs::fcntl_getfl(to).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
     waits(to, true);
 }
 
-/// Objective: a front end that blocks kick, call and error descriptor of a queue that wants to be called, or that is called through full pipes.
+/// Objective: a front end that blocks kick, call and error descriptor of a queue that wants to be called, or that is called through full sockets.
 #[test]
 fn vhost() {
     [false, true].into_iter().for_each(vhost_called);
 }
 
-fn vhost_called(by_pipe: bool) {
+fn vhost_called(by_socket: bool) {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "vhost", json!({}));
     let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
@@ -124,9 +125,9 @@ fn vhost_called(by_pipe: bool) {
         }
     }
     block(&error);
-    let pipes = [full_pipe(), full_pipe()];
-    if by_pipe {
-        (0..).zip(&pipes).for_each(|(queue, (_, to))| call_by(&socket, queue, to));
+    let sockets = [full_socket(), full_socket()];
+    if by_socket {
+        (0..).zip(&sockets).for_each(|(queue, (_, to))| call_by(&socket, queue, to));
     } else {
         calls.iter().for_each(block);
     }

@@ -166,24 +166,28 @@ impl Doorbell {
     /// # Errors
     /// `EINVAL` when it is no eventfd: anything else could make us wait in ways that nobody sees, or do something when it is written.
     pub fn given(fd: OwnedFd, fault: &Fault) -> rustix::io::Result<Self> {
-        Self::given_as(fd, fault, |name| name == "anon_inode:[eventfd]")
+        if name_of(&fd)? != "anon_inode:[eventfd]" {
+            return Err(Errno::INVAL);
+        }
+        Self::mistrusted(fd, fault)
     }
 
-    /// The same that is only rung, and may be a pipe: that is what User-Mode Linux is called through.
+    /// The same that is only rung, and may be a UNIX socket: that is what User-Mode Linux is called through.
     ///
     /// # Errors
     /// `EINVAL` when it is neither.
     pub fn given_to_ring(fd: OwnedFd, fault: &Fault) -> rustix::io::Result<Self> {
-        Self::given_as(fd, fault, |name| name == "anon_inode:[eventfd]" || name.starts_with("pipe:["))
+        use rustix::net::{AddressFamily, sockopt};
+        let is_socket = || sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX);
+        match name_of(&fd)?.as_str() {
+            "anon_inode:[eventfd]" => {}
+            name if name.starts_with("socket:[") && is_socket() => {}
+            _ => return Err(Errno::INVAL),
+        }
+        Self::mistrusted(fd, fault)
     }
 
-    /// The kernel's own name for it tells what it is: every file that has a path has a name that begins with a slash.
-    fn given_as(fd: OwnedFd, fault: &Fault, is_taken: impl Fn(&str) -> bool) -> rustix::io::Result<Self> {
-        use std::os::fd::AsRawFd;
-        let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-        if !link.is_ok_and(|name| name.to_str().is_some_and(is_taken)) {
-            return Err(Errno::INVAL);
-        }
+    fn mistrusted(fd: OwnedFd, fault: &Fault) -> rustix::io::Result<Self> {
         rustix::io::ioctl_fionbio(&fd, true)?;
         Ok(Doorbell { fault: Some(fault.clone()), ..Doorbell::from_fd(fd) })
     }
@@ -283,4 +287,11 @@ impl AsFd for Doorbell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// The kernel's own name for what a descriptor stands for: every file that has a path has a name that begins with a slash.
+fn name_of(fd: &OwnedFd) -> rustix::io::Result<String> {
+    use std::os::fd::AsRawFd;
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    link.ok().and_then(|name| name.into_os_string().into_string().ok()).ok_or(Errno::INVAL)
 }
