@@ -6,6 +6,7 @@ use std::sync::Arc;
 use netvale_abi::slot::{NS_MOREFRAG, NS_PORT_SHIFT, NS_TXMON};
 use netvale_mem::host::HostRx;
 use netvale_mem::lease::Lease;
+use netvale_mem::lent::Loan;
 use netvale_mem::offsets::OffsetRule;
 use netvale_mem::{PortMem, RingMem};
 use netvale_wire::offload::Offload;
@@ -51,6 +52,13 @@ impl RingEgress {
     fn form(&self, frame: &FrameRef<'_>) -> Form {
         let cut = !self.uso && matches!(frame.offload(), Offload::Gso(gso) if !gso.kind.is_tcp());
         Form::of(frame, self.hdr_len.get() > 0 && !cut)
+    }
+
+    /// As [`Egress::reserve`], of an egress that stays lent until the reservation is gone.
+    #[inline]
+    pub fn reserve_at<'b>(at: Loan<'b, Self>, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
+        let lease = at.takes_plain(batch).then(|| at.lease(picks.len() as u32, |room| room))?;
+        Some(Reservation::new(at, batch, picks, lease))
     }
 
     /// The host's end of the ring: indices and kicks for `netvale show`.
@@ -302,8 +310,7 @@ impl Egress for RingEgress {
 
     #[inline]
     fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
-        let lease = self.takes_plain(batch).then(|| self.lease(picks.len() as u32, |room| room))?;
-        Some(Reservation::new(self, batch, picks, lease))
+        Self::reserve_at(self.into(), batch, picks)
     }
 
     fn counters(&self) -> &Arc<RingCounters> {

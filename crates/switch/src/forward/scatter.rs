@@ -16,8 +16,6 @@ use crate::table::{Entry, Table};
 pub(super) struct Open<'b> {
     to: &'b Arc<Entry>,
     queue: Queue<'b>,
-    /// Its frames.
-    picks: &'b [u16],
     room: Reservation<'b>,
 }
 
@@ -40,18 +38,19 @@ pub(super) fn scatter(table: &Table, ring: usize, batch: &Batch, work: &mut Work
         rest = behind;
         match queue.1.reserve(batch, picks) {
             None => deliver(to, ring, batch, picks, true, scratch, held),
-            Some(room) => open.push(Open { to, queue, picks, room }),
+            Some(room) => open.push(Open { to, queue, room }),
         }
     }
     open.iter_mut().for_each(|one| one.room.fill());
     full_fence();
     open.iter_mut().for_each(|one| one.room.publish());
     full_fence();
-    open.iter().for_each(|one| one.room.kick_and_stop());
+    open.iter_mut().for_each(|one| one.room.kick_and_stop());
     full_fence();
-    open.iter().for_each(|one| one.room.look_after());
-    for one in &open {
-        settle(one.to, one.queue, batch, one.picks, one.room.room(), true, scratch, held);
+    for Open { to, queue, room } in open.drain(..) {
+        let (picks, done) = room.picks();
+        room.look_after();
+        settle(to, queue, batch, picks, done, true, scratch, held);
     }
     *kept = recycled(open);
 }
