@@ -7,11 +7,12 @@
 use std::sync::Arc;
 
 use netvale_wire::Merge;
+use netvale_wire::merge::Part;
 use netvale_wire::offload::{MAX_HEADERS, Offload};
 
 use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAGS, MAX_FRAME};
 use crate::drops::RingCounters;
-use crate::{Egress, Scratch};
+use crate::{Egress, Reservation, Scratch};
 
 /// An egress that gets neighbours merged.
 pub struct GroEgress {
@@ -27,15 +28,37 @@ impl GroEgress {
 
 impl Egress for GroEgress {
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
-        let Some(mut work) = scratch.gro.take() else { return self.inner.deliver(batch, picks, scratch) };
+        let merges = may_merge(batch, picks);
+        let Some(mut work) = scratch.gro.take_if(|_| merges) else { return self.inner.deliver(batch, picks, scratch) };
         let done = work.deliver(self.inner.as_ref(), batch, picks, scratch);
         scratch.gro = Some(work);
         done
     }
 
+    #[inline]
+    fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
+        // What is not plain has no steps, so that nothing has to be looked for.
+        if !batch.is_plain(u32::MAX) || may_merge(batch, picks) {
+            return None;
+        }
+        self.inner.reserve(batch, picks)
+    }
+
     fn counters(&self) -> &Arc<RingCounters> {
         self.inner.counters()
     }
+}
+
+/// Whether there are neighbours that look as if they could be merged. If not, nothing has to be gathered.
+fn may_merge(batch: &Batch, picks: &[u16]) -> bool {
+    let (mut bytes, mut last) = ([0; MAX_HEADERS], None::<Part>);
+    let mut follows = |frame: FrameRef<'_>| {
+        let known = frame.copy_out(0, &mut bytes);
+        let part = bytes.get(..known).and_then(|bytes| Part::of(bytes, frame.len()));
+        let last = std::mem::replace(&mut last, part);
+        last.zip(part).is_some_and(|(last, part)| last.may_precede(&part))
+    };
+    picks.len() > 1 && picks.iter().filter_map(|&pick| batch.get(pick.into())).any(|frame| follows(frame))
 }
 
 /// Private memory for it. One a thread, in [`Scratch`].

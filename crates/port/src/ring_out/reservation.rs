@@ -80,6 +80,7 @@ impl<'b> Reservation<'b> {
         }
     }
 
+    /// What was reserved is filled.
     #[inline]
     fn end(&mut self) {
         if let Step::Reserved(lease) = std::mem::replace(&mut self.step, Step::Filled) {
@@ -122,8 +123,8 @@ impl<'b> Reservation<'b> {
     fn give_up(&mut self) {
         if let Step::Reserved(lease) = &self.step {
             SlotWriter::new(&self.egress, lease, 0).blank_rest();
+            self.end();
         }
-        self.end();
         full_fence();
         self.publish();
         full_fence();
@@ -141,3 +142,6 @@ impl Drop for Reservation<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

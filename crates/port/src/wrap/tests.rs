@@ -5,6 +5,15 @@ use crate::{Batch, Egress, Ingress, Scratch};
 
 /// Delivers `frames` as one batch, the third one marked by `mark`.
 pub(crate) fn deliver(egress: &dyn Egress, frames: &[Vec<u8>], mark: impl Fn(&mut Batch)) -> usize {
+    with_batch(frames, mark, |batch, picks| egress.deliver(batch, picks, &mut Scratch::new()))
+}
+
+/// Shows `frames` as one batch, the third one marked by `mark`, and the picks of all of them.
+pub(crate) fn with_batch<R>(
+    frames: &[Vec<u8>],
+    mark: impl Fn(&mut Batch),
+    show: impl FnOnce(&Batch, &[u16]) -> R,
+) -> R {
     let mut batch = Batch::new();
     for (i, f) in frames.iter().enumerate() {
         // SAFETY: `f` outlives the batch and is not written.
@@ -14,7 +23,7 @@ pub(crate) fn deliver(egress: &dyn Egress, frames: &[Vec<u8>], mark: impl Fn(&mu
         }
     }
     let picks: Vec<u16> = (0..frames.len() as u16).collect();
-    egress.deliver(&batch, &picks, &mut Scratch::new())
+    show(&batch, &picks)
 }
 
 /// One batch of an ingress, as bytes.
