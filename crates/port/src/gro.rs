@@ -210,7 +210,7 @@ impl Growing {
 mod tests {
     use super::*;
     use crate::wrap::loopback;
-    use crate::wrap::tests::{deliver, taken};
+    use crate::wrap::tests::{deliver, received, ring, taken, with_batch};
 
     fn tcp(seq: u32, payload: usize, port: u16) -> Vec<u8> {
         let tcp = etherparse::PacketBuilder::ethernet2([2; 6], [4; 6])
@@ -248,5 +248,47 @@ mod tests {
         let gro = GroEgress::new(Arc::new(inner));
         assert_eq!(deliver(&gro, &frames, |_| {}), 20);
         assert_eq!(taken(&mut out).len(), 2);
+    }
+
+    /// Objective: a batch is delivered in steps exactly if none of the frames for this receiver look as if they could be merged; they then arrive as
+    /// they are, and are counted.
+    #[test]
+    fn steps_where_nothing_is_merged() {
+        let flow = |port: u16, count: u32| (0..count).map(move |i| tcp(u32::from(port) << 16 | i * 100, 100, port));
+        let mixed: Vec<_> = flow(1, 4).zip(flow(2, 4)).flat_map(|(a, b)| [a, b]).collect();
+        let no_tcp = vec![vec![9; 60]; 5];
+        let again = vec![tcp(7, 100, 1); 4];
+        let acknowledgements: Vec<_> = (0..4).map(|_| tcp(7, 0, 1)).collect();
+        for frames in [no_tcp, again, acknowledgements, mixed.clone(), vec![tcp(0, 100, 1)]] {
+            let (inner, mut receiver) = ring();
+            let gro = GroEgress::new(Arc::new(inner));
+            with_batch(
+                &frames,
+                |_| {},
+                |batch, picks| {
+                    let mut room = gro.reserve(batch, picks).unwrap();
+                    room.fill();
+                },
+            );
+            assert_eq!(received(&mut receiver), frames);
+            assert_eq!(gro.counters().frames(), frames.len() as u64);
+        }
+        let (inner, mut receiver) = ring();
+        let gro = GroEgress::new(Arc::new(inner));
+        with_batch(
+            &mixed,
+            |_| {},
+            |batch, _| {
+                assert!(gro.reserve(batch, &[0, 2]).is_none(), "neighbours in what this receiver gets");
+                assert!(gro.reserve(batch, &[1, 6, 7, 4]).is_some(), "neighbours in the batch alone");
+            },
+        );
+        // Given up.
+        assert_eq!(received(&mut receiver), vec![vec![]; 4]);
+        let undone = |batch: &mut Batch| batch.set_offload(Offload::CsumPartial { start: 34, offset: 16 });
+        with_batch(&mixed, undone, |batch, picks| {
+            assert!(gro.reserve(batch, picks).is_none(), "something is left to do")
+        });
+        assert_eq!(received(&mut receiver), Vec::<Vec<u8>>::new());
     }
 }

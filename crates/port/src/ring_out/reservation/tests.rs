@@ -1,50 +1,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::time::Duration;
 
-use netvale_mem::appl::{AppRing, Dir};
-use netvale_mem::host::HostRx;
-use netvale_mem::layout::RegionSizes;
 use netvale_mem::lent::{InUse, Lent, Many};
-use netvale_mem::notify::Doorbell;
-use netvale_mem::{PortShape, Region};
 
 use super::*;
-use crate::wrap::tests::{deliver, with_batch};
+use crate::wrap::tests::{SLOTS, deliver, received, ring, with_batch};
 use crate::{DropReason, Egress};
-
-const SLOTS: u32 = 16;
-
-fn bell() -> Doorbell {
-    Doorbell::new().unwrap()
-}
-
-/// A ring's egress, and its receiver.
-fn ring() -> (RingEgress, AppRing) {
-    let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: SLOTS, rx_slots: SLOTS };
-    let mem = Arc::new(Region::private(RegionSizes::for_port(2, SLOTS, 256, 0, 0)).unwrap().port(shape).unwrap());
-    let host = HostRx::new(mem.rx[0].clone(), bell());
-    let receiver = AppRing::new(mem.rx[0].clone(), Dir::Rx, bell());
-    (RingEgress::new(mem, host, 0, Arc::default()), receiver)
-}
 
 fn frames(count: u8) -> Vec<Vec<u8>> {
     (1..=count).map(|i| vec![i; 60]).collect()
-}
-
-/// What lies in the slots that the receiver got since it looked last.
-fn received(receiver: &mut AppRing) -> Vec<Vec<u8>> {
-    receiver.sync();
-    let slots = (0..receiver.space()).map(|k| receiver.slot(receiver.at(k)));
-    let frames = slots.map(|slot| {
-        let mut bytes = vec![0; usize::from(slot.len)];
-        assert!(receiver.mem().read(slot.buf_idx, 0, &mut bytes));
-        bytes
-    });
-    let frames = frames.collect();
-    receiver.advance(receiver.space());
-    receiver.sync();
-    frames
 }
 
 /// Takes the first so many steps.
