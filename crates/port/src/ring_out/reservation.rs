@@ -105,14 +105,9 @@ impl<'b> Reservation<'b> {
         }
     }
 
-    /// Sees to what others filled in between, and is done.
+    /// Sees to what others filled in between. Then it is done.
     #[inline]
-    pub fn look_after(mut self) {
-        self.look();
-    }
-
-    #[inline]
-    fn look(&mut self) {
+    pub fn look_after(&mut self) {
         if let Step::Kicked = self.step {
             self.egress.rx.look_after();
             self.step = Step::Done;
@@ -130,7 +125,7 @@ impl<'b> Reservation<'b> {
         full_fence();
         self.kick_and_stop();
         full_fence();
-        self.look();
+        self.look_after();
     }
 }
 

@@ -19,8 +19,9 @@ pub(super) struct Open<'b> {
     room: Reservation<'b>,
 }
 
-/// The same memory for what borrows from another batch.
-fn recycled<'b>(open: Vec<Open<'_>>) -> Vec<Open<'b>> {
+/// Ends all, and keeps the memory for what borrows from another batch.
+fn recycled(mut open: Vec<Open<'_>>) -> Vec<Open<'static>> {
+    open.clear();
     // Collected in place: the types differ in their lifetimes only.
     open.into_iter().map_while(|_| None).collect()
 }
@@ -28,7 +29,7 @@ fn recycled<'b>(open: Vec<Open<'_>>) -> Vec<Open<'b>> {
 /// Delivers frames that each go to one port, from ring `ring` of the sender.
 pub(super) fn scatter(table: &Table, ring: usize, batch: &Batch, work: &mut Work, held: &mut Held) {
     let Work { groups, picks, scratch, open: kept, .. } = work;
-    let mut open = recycled(std::mem::take(kept));
+    let mut open: Vec<Open<'_>> = std::mem::take(kept);
     let mut rest = picks.as_mut_slice();
     // Destinations that know no steps are dealt with at once.
     for to in groups.active().iter().filter_map(|&id| table.get(id)) {
@@ -47,10 +48,10 @@ pub(super) fn scatter(table: &Table, ring: usize, batch: &Batch, work: &mut Work
     full_fence();
     open.iter_mut().for_each(|one| one.room.kick_and_stop());
     full_fence();
-    for Open { to, queue, room } in open.drain(..) {
-        let (picks, done) = room.picks();
+    for Open { to, queue, room } in &mut open {
         room.look_after();
-        settle(to, queue, batch, picks, done, true, scratch, held);
+        let (picks, done) = room.picks();
+        settle(to, *queue, batch, picks, done, true, scratch, held);
     }
     *kept = recycled(open);
 }
@@ -64,7 +65,7 @@ mod tests {
     fn recycling_keeps_the_memory() {
         let open: Vec<Open<'static>> = Vec::with_capacity(254);
         let memory = (open.as_ptr().addr(), open.capacity());
-        let open = recycled(recycled(open));
+        let open = recycled(open);
         assert_eq!((open.as_ptr().addr(), open.capacity()), memory);
     }
 }
