@@ -34,7 +34,7 @@ pub(super) fn scatter(table: &Table, ring: usize, batch: &Batch, work: &mut Work
     // Destinations that know no steps are dealt with at once.
     for to in groups.active().iter().filter_map(|&id| table.get(id)) {
         let Some(queue) = queue_of(to, ring) else { continue };
-        let count = groups.picks(to.id, true, false, rest).len();
+        let count = groups.own(to.id, rest).len();
         let (picks, behind) = rest.split_at_mut(count);
         rest = behind;
         match queue.1.reserve(batch, picks) {
