@@ -97,7 +97,7 @@ impl RingEgress {
         let mut slot = lease.slot;
         let (mut bytes, mut bad) = (0u64, 0u64);
         let mut ahead = Ahead::<HDR>::new(ring, lease);
-        for &pick in picks.iter().take(lease.count as usize) {
+        for &pick in picks.get(..lease.count as usize).unwrap_or(picks) {
             ahead.step(ring);
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             // The header's length may have been changed since room was made for the frames.
