@@ -50,7 +50,7 @@ type Register = u128;
 #[inline(always)]
 unsafe fn ends<T: Copy, const N: usize>(src: *const u8, dst: *mut u8, len: usize) {
     let size = size_of::<[T; N]>();
-    // SAFETY: size <= len, so [0, size) and [len - size, len) both lie inside [0, len).
+    // SAFETY: size <= len, so [0, size) and [len - size, len) both lie inside [0, len); no access needs an alignment.
     unsafe {
         let (first, last) = (src.cast::<T>(), src.add(len - size).cast::<T>());
         let first: [T; N] = std::array::from_fn(|i| first.add(i).read_unaligned());

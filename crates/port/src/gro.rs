@@ -58,7 +58,7 @@ fn may_merge(batch: &Batch, picks: &[u16]) -> bool {
         let last = std::mem::replace(&mut last, part);
         last.zip(part).is_some_and(|(last, part)| last.may_precede(&part))
     };
-    picks.len() > 1 && picks.iter().filter_map(|&pick| batch.get(pick.into())).any(|frame| follows(frame))
+    picks.len() > 1 && picks.iter().filter_map(|&pick| batch.get(pick.into())).any(&mut follows)
 }
 
 /// Private memory for it. One a thread, in [`Scratch`].
@@ -254,7 +254,7 @@ mod tests {
     /// they are, and are counted.
     #[test]
     fn steps_where_nothing_is_merged() {
-        let flow = |port: u16, count: u32| (0..count).map(move |i| tcp(u32::from(port) << 16 | i * 100, 100, port));
+        let flow = |port: u16, count: u32| (0..count).map(move |i| tcp(u32::from(port) * 100_000 + i * 100, 100, port));
         let mixed: Vec<_> = flow(1, 4).zip(flow(2, 4)).flat_map(|(a, b)| [a, b]).collect();
         let no_tcp = vec![vec![9; 60]; 5];
         let again = vec![tcp(7, 100, 1); 4];

@@ -31,10 +31,12 @@ use crate::batch::Batch;
 /// ```compile_fail,E0451
 /// # use netvale_port::ring_out::{Reservation, RingEgress};
 /// # fn example<'b>(made: Reservation<'b>, other: &'b RingEgress) -> Reservation<'b> {
-/// Reservation { egress: other, ..made }
+/// Reservation { egress: other.into(), ..made }
 /// # }
 /// ```
-/// One that is given up in between takes the steps that are left: the ring goes on, and slots that were not filled come empty.
+///
+/// A ring that is lent stays lent until the reservation is gone. One that is given up in between takes the steps that are left: the ring
+/// goes on, and slots that were not filled come empty.
 #[must_use = "room that is not filled costs the receiver empty slots"]
 pub struct Reservation<'b> {
     egress: Loan<'b, RingEgress>,

@@ -56,7 +56,7 @@ fn unwinding() {
         |batch, picks| {
             catch_unwind(AssertUnwindSafe(|| {
                 let lent = RingEgress::reserve_at(lent.enter().unwrap().into(), batch, picks).unwrap();
-                let mut open = vec![own.reserve(batch, picks).unwrap(), lent];
+                let mut open = [own.reserve(batch, picks).unwrap(), lent];
                 open[1].fill();
                 std::panic::resume_unwind(Box::new("in the middle of a pass"));
             }))
