@@ -117,8 +117,8 @@ impl PortRecord {
             let (kicks_sent, kicks_suppressed, _) = self.ptnet_kicks(Direction::Out, i);
             return RingInfo { kicks_sent, kicks_suppressed, ..base };
         };
-        let (sent, suppressed) = rx.host().kicks();
-        RingInfo { kicks_sent: sent, kicks_suppressed: suppressed, ..with_indices(base, rx.host().side()) }
+        let (kicks, side) = (rx.host().kicks(), rx.host().side());
+        RingInfo { kicks_sent: kicks.sent(), kicks_suppressed: kicks.suppressed(), ..with_indices(base, side) }
     }
 
     /// Of a ptnet device's ring: interrupts sent and saved, and kicks got. Zero elsewhere.

@@ -15,8 +15,8 @@
 /// `src..src+len` must be readable, `dst..dst+len` writable, both for the whole call.
 #[inline]
 pub unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
-    // SAFETY: both ranges are valid for `len` bytes, as promised, and no access below goes past them: `ends::<N>` is called only with
-    // N <= len <= 2 * N.
+    // SAFETY: both ranges are valid for `len` bytes, as promised, and no access below goes past them: `ends` is called only with
+    // its size <= len <= twice that.
     unsafe {
         match len {
             0 => {}
@@ -26,29 +26,40 @@ pub unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
                     *dst.add(i) = *src.add(i);
                 }
             }
-            4..=7 => ends::<4>(src, dst, len),
-            8..=15 => ends::<8>(src, dst, len),
-            16..=31 => ends::<16>(src, dst, len),
-            32..=64 => ends::<32>(src, dst, len),
-            65..=128 => ends::<64>(src, dst, len),
-            129..=256 => ends::<128>(src, dst, len),
+            4..=7 => ends::<u32, 1>(src, dst, len),
+            8..=15 => ends::<u64, 1>(src, dst, len),
+            16..=31 => ends::<Register, 1>(src, dst, len),
+            32..=64 => ends::<Register, 2>(src, dst, len),
+            65..=128 => ends::<Register, 4>(src, dst, len),
+            129..=256 => ends::<Register, 8>(src, dst, len),
             _ => std::ptr::copy(src, dst, len),
         }
     }
 }
 
-/// Copies the first and the last N bytes, which together are all of them.
+/// What a register holds. Bytes by the array go through the stack on their way.
+#[cfg(target_arch = "x86_64")]
+type Register = std::arch::x86_64::__m128i;
+#[cfg(not(target_arch = "x86_64"))]
+type Register = u128;
+
+/// Copies the first and the last bytes, N of type T each, which together are all of them.
 ///
 /// # Safety
-/// As [`copy_bytes`], and N <= len <= 2 * N.
+/// As [`copy_bytes`], and the size of `[T; N]` <= len <= twice that; T has no invalid values.
 #[inline(always)]
-unsafe fn ends<const N: usize>(src: *const u8, dst: *mut u8, len: usize) {
-    // SAFETY: N <= len, so [0, N) and [len - N, len) both lie inside [0, len).
+unsafe fn ends<T: Copy, const N: usize>(src: *const u8, dst: *mut u8, len: usize) {
+    let size = size_of::<[T; N]>();
+    // SAFETY: size <= len, so [0, size) and [len - size, len) both lie inside [0, len); no access needs an alignment.
     unsafe {
-        let first = src.cast::<[u8; N]>().read_unaligned();
-        let last = src.add(len - N).cast::<[u8; N]>().read_unaligned();
-        dst.cast::<[u8; N]>().write_unaligned(first);
-        dst.add(len - N).cast::<[u8; N]>().write_unaligned(last);
+        let (first, last) = (src.cast::<T>(), src.add(len - size).cast::<T>());
+        let first: [T; N] = std::array::from_fn(|i| first.add(i).read_unaligned());
+        let last: [T; N] = std::array::from_fn(|i| last.add(i).read_unaligned());
+        let (to, to_last) = (dst.cast::<T>(), dst.add(len - size).cast::<T>());
+        for i in 0..N {
+            to.add(i).write_unaligned(first[i]);
+            to_last.add(i).write_unaligned(last[i]);
+        }
     }
 }
 

@@ -4,7 +4,6 @@
 //! ring is bad stops its own ring and is counted; nothing else happens.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::lease::{BadHead, Lease, Leases};
 use crate::notify::{Doorbell, KickCounts, arm, disarm, wanted, wanted_now};
@@ -130,17 +129,21 @@ pub struct HostRx {
     side: RingSide,
     leases: Leases,
     wake: Arc<Doorbell>,
-    kicks_sent: AtomicU64,
-    kicks_suppressed: AtomicU64,
+    kicks: Arc<KickCounts>,
 }
 
 impl HostRx {
     /// Takes over a fresh ring; `wake` is rung for the application.
     pub fn new(side: RingSide, wake: impl Into<Arc<Doorbell>>) -> Self {
+        Self::counted(side, wake, Default::default())
+    }
+
+    /// The same, counting on in counters that an earlier ring had.
+    pub fn counted(side: RingSide, wake: impl Into<Arc<Doorbell>>, kicks: Arc<KickCounts>) -> Self {
         let leases = Leases::new(side.ring.num_slots());
         // The host looks at the receiver's head whenever it needs room: no kick is ever needed.
         disarm(side.csb.kern_need_kick());
-        HostRx { side, leases, wake: wake.into(), kicks_sent: AtomicU64::new(0), kicks_suppressed: AtomicU64::new(0) }
+        HostRx { side, leases, wake: wake.into(), kicks }
     }
 
     /// The ring and its CSB.
@@ -176,8 +179,7 @@ impl HostRx {
         if kick {
             self.wake.ring();
         }
-        let count = if kick { &self.kicks_sent } else { &self.kicks_suppressed };
-        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.kicks.count(kick);
     }
 
     /// The steps of [`HostRx::complete`] for a producer with leases in many rings: each step is taken for all of them, so that
@@ -223,8 +225,8 @@ impl HostRx {
         self.leases.tail()
     }
 
-    /// Kicks sent and suppressed towards the application.
-    pub fn kicks(&self) -> (u64, u64) {
-        (self.kicks_sent.load(Ordering::Relaxed), self.kicks_suppressed.load(Ordering::Relaxed))
+    /// Kicks towards the application.
+    pub fn kicks(&self) -> &KickCounts {
+        &self.kicks
     }
 }

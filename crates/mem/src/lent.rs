@@ -33,11 +33,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use thiserror::Error;
 
 mod borrower;
+mod loan;
 mod patience;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use borrower::Borrower;
+pub use loan::Loan;
 use patience::Patience;
 
 /// How long the control thread waits for workers: longer than one that holds a batch for a lossless receiver, which it does for half a second.

@@ -9,7 +9,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
-use netvale_mem::lent::{Away, Borrower, InUse, Lent, Many, One};
+use netvale_mem::lent::{Away, Borrower, InUse, Lent, Loan, Many, One};
 use std::sync::atomic::AtomicU32 as StdAtomicU32;
 
 /// A queue: what was done at it, where loom sees who is at it.
@@ -223,5 +223,29 @@ fn two_control_threads() {
         let sum = u32::from(mine) + u32::from(theirs);
         assert_eq!(lent.take().unwrap().map(|queue| queue.look()), Some(sum));
         assert!(lent.enter().is_err_and(|away| !away.is_busy()), "nobody is inside any more");
+    });
+}
+
+/// Objective: a worker that hands its stay on, as a loan, is at the queue until that is dropped, and leaves once.
+#[test]
+fn on_loan() {
+    let outcomes = std::sync::Arc::new(Outcomes::default());
+    loom::model(move || {
+        let (lent, dropped) = lent::<Many>();
+        let other = {
+            let lent = lent.clone();
+            thread::spawn(move || {
+                let loan = lent.enter().ok().map(Loan::from);
+                loan.map(|loan| loan.look()).is_some()
+            })
+        };
+        let taken = lent.take().map(drop);
+        outcomes.note(&taken);
+        other.join().unwrap();
+        assert_eq!(lent.take().map(|queue| queue.is_none()), Ok(true));
+        assert_eq!(dropped.load(Ordering::Relaxed), 1);
+        lent.put(Queue::new(&dropped)).unwrap();
+        assert_eq!(Loan::from(lent.enter().unwrap()).look(), 0);
+        assert!(lent.control().is_ok(), "somebody is still inside");
     });
 }

@@ -7,11 +7,12 @@
 use std::sync::Arc;
 
 use netvale_wire::Merge;
+use netvale_wire::merge::Part;
 use netvale_wire::offload::{MAX_HEADERS, Offload};
 
 use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAGS, MAX_FRAME};
 use crate::drops::RingCounters;
-use crate::{Egress, Scratch};
+use crate::{Egress, Reservation, Scratch};
 
 /// An egress that gets neighbours merged.
 pub struct GroEgress {
@@ -27,15 +28,37 @@ impl GroEgress {
 
 impl Egress for GroEgress {
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
-        let Some(mut work) = scratch.gro.take() else { return self.inner.deliver(batch, picks, scratch) };
+        let merges = may_merge(batch, picks);
+        let Some(mut work) = scratch.gro.take_if(|_| merges) else { return self.inner.deliver(batch, picks, scratch) };
         let done = work.deliver(self.inner.as_ref(), batch, picks, scratch);
         scratch.gro = Some(work);
         done
     }
 
+    #[inline]
+    fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
+        // What is not plain has no steps, so that nothing has to be looked for.
+        if !batch.is_plain(u32::MAX) || may_merge(batch, picks) {
+            return None;
+        }
+        self.inner.reserve(batch, picks)
+    }
+
     fn counters(&self) -> &Arc<RingCounters> {
         self.inner.counters()
     }
+}
+
+/// Whether there are neighbours that look as if they could be merged. If not, nothing has to be gathered.
+fn may_merge(batch: &Batch, picks: &[u16]) -> bool {
+    let (mut bytes, mut last) = ([0; MAX_HEADERS], None::<Part>);
+    let mut follows = |frame: FrameRef<'_>| {
+        let known = frame.copy_out(0, &mut bytes);
+        let part = bytes.get(..known).and_then(|bytes| Part::of(bytes, frame.len()));
+        let last = std::mem::replace(&mut last, part);
+        last.zip(part).is_some_and(|(last, part)| last.may_precede(&part))
+    };
+    picks.len() > 1 && picks.iter().filter_map(|&pick| batch.get(pick.into())).any(&mut follows)
 }
 
 /// Private memory for it. One a thread, in [`Scratch`].
@@ -187,7 +210,7 @@ impl Growing {
 mod tests {
     use super::*;
     use crate::wrap::loopback;
-    use crate::wrap::tests::{deliver, taken};
+    use crate::wrap::tests::{deliver, received, ring, taken, with_batch};
 
     fn tcp(seq: u32, payload: usize, port: u16) -> Vec<u8> {
         let tcp = etherparse::PacketBuilder::ethernet2([2; 6], [4; 6])
@@ -225,5 +248,47 @@ mod tests {
         let gro = GroEgress::new(Arc::new(inner));
         assert_eq!(deliver(&gro, &frames, |_| {}), 20);
         assert_eq!(taken(&mut out).len(), 2);
+    }
+
+    /// Objective: a batch is delivered in steps exactly if none of the frames for this receiver look as if they could be merged; they then arrive as
+    /// they are, and are counted.
+    #[test]
+    fn steps_where_nothing_is_merged() {
+        let flow = |port: u16, count: u32| (0..count).map(move |i| tcp(u32::from(port) * 100_000 + i * 100, 100, port));
+        let mixed: Vec<_> = flow(1, 4).zip(flow(2, 4)).flat_map(|(a, b)| [a, b]).collect();
+        let no_tcp = vec![vec![9; 60]; 5];
+        let again = vec![tcp(7, 100, 1); 4];
+        let acknowledgements: Vec<_> = (0..4).map(|_| tcp(7, 0, 1)).collect();
+        for frames in [no_tcp, again, acknowledgements, mixed.clone(), vec![tcp(0, 100, 1)]] {
+            let (inner, mut receiver) = ring();
+            let gro = GroEgress::new(Arc::new(inner));
+            with_batch(
+                &frames,
+                |_| {},
+                |batch, picks| {
+                    let mut room = gro.reserve(batch, picks).unwrap();
+                    room.fill();
+                },
+            );
+            assert_eq!(received(&mut receiver), frames);
+            assert_eq!(gro.counters().frames(), frames.len() as u64);
+        }
+        let (inner, mut receiver) = ring();
+        let gro = GroEgress::new(Arc::new(inner));
+        with_batch(
+            &mixed,
+            |_| {},
+            |batch, _| {
+                assert!(gro.reserve(batch, &[0, 2]).is_none(), "neighbours in what this receiver gets");
+                assert!(gro.reserve(batch, &[1, 6, 7, 4]).is_some(), "neighbours in the batch alone");
+            },
+        );
+        // Given up.
+        assert_eq!(received(&mut receiver), vec![vec![]; 4]);
+        let undone = |batch: &mut Batch| batch.set_offload(Offload::CsumPartial { start: 34, offset: 16 });
+        with_batch(&mixed, undone, |batch, picks| {
+            assert!(gro.reserve(batch, picks).is_none(), "something is left to do")
+        });
+        assert_eq!(received(&mut receiver), Vec::<Vec<u8>>::new());
     }
 }

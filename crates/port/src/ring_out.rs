@@ -6,6 +6,7 @@ use std::sync::Arc;
 use netvale_abi::slot::{NS_MOREFRAG, NS_PORT_SHIFT, NS_TXMON};
 use netvale_mem::host::HostRx;
 use netvale_mem::lease::Lease;
+use netvale_mem::lent::Loan;
 use netvale_mem::offsets::OffsetRule;
 use netvale_mem::{PortMem, RingMem};
 use netvale_wire::offload::Offload;
@@ -53,6 +54,13 @@ impl RingEgress {
         Form::of(frame, self.hdr_len.get() > 0 && !cut)
     }
 
+    /// As [`Egress::reserve`], of an egress that stays lent until the reservation is gone.
+    #[inline]
+    pub fn reserve_at<'b>(at: Loan<'b, Self>, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
+        let lease = at.takes_plain(batch).then(|| at.lease(picks.len() as u32, |room| room))?;
+        Some(Reservation::new(at, batch, picks, lease))
+    }
+
     /// The host's end of the ring: indices and kicks for `netvale show`.
     pub fn host(&self) -> &HostRx {
         &self.rx
@@ -89,7 +97,7 @@ impl RingEgress {
         let mut slot = lease.slot;
         let (mut bytes, mut bad) = (0u64, 0u64);
         let mut ahead = Ahead::<HDR>::new(ring, lease);
-        for &pick in picks.iter().take(lease.count as usize) {
+        for &pick in picks.get(..lease.count as usize).unwrap_or(picks) {
             ahead.step(ring);
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             // The header's length may have been changed since room was made for the frames.
@@ -302,8 +310,7 @@ impl Egress for RingEgress {
 
     #[inline]
     fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
-        let lease = self.takes_plain(batch).then(|| self.lease(picks.len() as u32, |room| room))?;
-        Some(Reservation::new(self, batch, picks, lease))
+        Self::reserve_at(self.into(), batch, picks)
     }
 
     fn counters(&self) -> &Arc<RingCounters> {

@@ -3,7 +3,6 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_mem::host::{HostRx, HostTx};
 use netvale_mem::lent::{Away, Borrower, InUse, Lent, Many};
@@ -11,7 +10,7 @@ use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
 use netvale_port::wake::WakeSet;
-use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters, Scratch};
+use netvale_port::{Batch, DropReason, Egress, Ingress, Reservation, RingCounters, Scratch};
 use rustix::io::Errno;
 
 use crate::backend::{Backend, Fresh};
@@ -89,26 +88,8 @@ impl Drop for SeatIngress {
 pub struct RxSeat {
     ring: Lent<RingEgress, Many>,
     counters: Arc<RingCounters>,
-    /// Kicks sent and suppressed by rings that are gone.
-    past: [AtomicU64; 2],
-}
-
-impl RxSeat {
-    /// Takes the ring out.
-    fn take(&self) -> Result<(), InUse> {
-        if let Some(old) = self.ring.take()? {
-            let (sent, suppressed) = old.host().kicks();
-            self.past[0].fetch_add(sent, Ordering::Relaxed);
-            self.past[1].fetch_add(suppressed, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Kicks sent and suppressed, over all guests.
-    fn kicks(&self) -> (u64, u64) {
-        let now = self.ring.enter().map_or((0, 0), |ring| ring.host().kicks());
-        (self.past[0].load(Ordering::Relaxed) + now.0, self.past[1].load(Ordering::Relaxed) + now.1)
-    }
+    /// Kicks, over all guests.
+    kicks: Arc<KickCounts>,
 }
 
 impl Egress for RxSeat {
@@ -119,6 +100,13 @@ impl Egress for RxSeat {
         }
         self.counters.dropped(DropReason::NotReady, picks.len() as u64);
         picks.len()
+    }
+
+    #[inline]
+    fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
+        // Whatever is not for the steps finds out in `deliver`, without having gone in twice.
+        let ring = batch.is_plain(u32::MAX).then(|| self.ring.enter().ok())??;
+        RingEgress::reserve_at(ring.into(), batch, picks)
     }
 
     fn counters(&self) -> &Arc<RingCounters> {
@@ -175,7 +163,7 @@ impl Backend for Seats {
         }
         for (i, seat) in self.rx.iter().enumerate() {
             let (side, wake) = rings.rx(i)?;
-            let host = HostRx::new(side, wake);
+            let host = HostRx::counted(side, wake, Arc::clone(&seat.kicks));
             let ring = RingEgress::new(Arc::clone(mem), host, hdr_len.clone(), Arc::clone(&seat.counters));
             seat.ring.put(if rings.uso { ring } else { ring.without_uso() }).map_err(|InUse| Errno::BUSY)?;
         }
@@ -184,15 +172,13 @@ impl Backend for Seats {
 
     fn empty(&self) -> Result<(), InUse> {
         let tx = self.tx.iter().map(|seat| seat.take(RingIngress::has_news).map(drop));
-        tx.chain(self.rx.iter().map(|seat| seat.take())).fold(Ok(()), Result::and)
+        tx.chain(self.rx.iter().map(|seat| seat.ring.take().map(drop))).fold(Ok(()), Result::and)
     }
 
     fn kicks(&self, tx: bool, ring: usize) -> (u64, u64, u64) {
-        if tx {
-            let of = |kicks: &KickCounts| (kicks.sent(), kicks.suppressed(), kicks.received());
-            return self.tx.get(ring).map_or((0, 0, 0), |seat| of(&seat.kicks));
-        }
-        self.rx.get(ring).map_or((0, 0, 0), |seat| (seat.kicks().0, seat.kicks().1, 0))
+        let kicks =
+            if tx { self.tx.get(ring).map(|seat| &seat.kicks) } else { self.rx.get(ring).map(|seat| &seat.kicks) };
+        kicks.map_or((0, 0, 0), |kicks| (kicks.sent(), kicks.suppressed(), kicks.received()))
     }
 }
 

@@ -108,6 +108,18 @@ impl Groups {
         self.lists[usize::from(FLOOD)].0 != END
     }
 
+    /// Writes the frames to one port alone, in order, into `picks`. A function of its own: its loop needs few registers, and gets them here.
+    #[inline(never)]
+    pub fn own<'a>(&self, port: PortId, picks: &'a mut [u16]) -> &'a [u16] {
+        let (mut next, mut n) = (self.lists[usize::from(port)].0, 0);
+        for place in &mut *picks {
+            let Some(&behind) = self.next.get(usize::from(next)) else { break };
+            *place = next;
+            (next, n) = (behind, n + 1);
+        }
+        &picks[..n]
+    }
+
     /// Writes the frames for one port, in order, into `picks`: those to it alone if `own`, and those to all if `flood`.
     pub fn picks<'a>(&self, port: PortId, own: bool, flood: bool, picks: &'a mut [u16]) -> &'a [u16] {
         let mut a = if own { self.lists[usize::from(port)].0 } else { END };

@@ -288,14 +288,21 @@ fn settle(
     scratch: &mut Scratch,
     held: &mut Held,
 ) {
-    mirror(to, queue.0, batch, &picks[..done], scratch);
-    let rest = &picks[done..];
-    if done > 0 && to.port.lossless {
+    let (done, rest) = picks.split_at(done);
+    if !to.rx_monitors.is_empty() {
+        mirror(to, queue.0, batch, done, scratch);
+    }
+    if !done.is_empty() && to.port.lossless {
         to.stalled.store(false, Ordering::Relaxed);
     }
-    if rest.is_empty() {
-        return;
+    if !rest.is_empty() {
+        leave(to, queue, rest, may_hold, held);
     }
+}
+
+/// What found no room waits, if it may, for a lossless port; or it is dropped.
+#[cold]
+fn leave(to: &Arc<Entry>, queue: Queue<'_>, rest: &[u16], may_hold: bool, held: &mut Held) {
     if may_hold && to.holds_senders() {
         held.hold(to, queue, rest);
     } else {
@@ -305,7 +312,7 @@ fn settle(
 }
 
 /// Copies to the port's receive monitors what ring `ring` of it received.
-#[inline]
+#[cold]
 fn mirror(to: &Entry, ring: usize, batch: &Batch, picks: &[u16], scratch: &mut Scratch) {
     for egress in to.rx_monitors.iter().filter_map(|monitor| monitor.egress(ring)) {
         let _ = deliver_or_drop(egress, batch, picks, scratch);

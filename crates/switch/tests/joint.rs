@@ -102,7 +102,7 @@ fn spoilt() {
 fn wakes() {
     let ([mut a, _b], sides, [mut there, _back]) = joined();
     let mut work = Work::default();
-    let kicks = || sides[0].received.host().kicks().0;
+    let kicks = || sides[0].received.host().kicks().sent();
     assert!(!there.arm());
     assert!(a.send(&frame(255, 1, 1, 60)));
     a.forward(&mut work);

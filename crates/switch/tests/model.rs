@@ -98,7 +98,7 @@ proptest! {
             let got = b.take();
             prop_assert_eq!(got, vec![f]);
         }
-        prop_assert_eq!(b.received.host().kicks().0, 0);
+        prop_assert_eq!(b.received.host().kicks().sent(), 0);
     }
 }
 

@@ -23,8 +23,9 @@ pub struct Merge {
     flags: u8,
 }
 
-/// What of a frame concerns its merging.
-struct Part {
+/// What of a TCP segment's headers concerns its merging.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
     headers: Headers,
     payload: usize,
     flags: u8,
@@ -36,7 +37,7 @@ impl Merge {
     /// Begins with a frame of `len` bytes with `offload` left to do; none when it is not to be merged. `bytes` is how it starts: a copy
     /// that its sender can no longer change, of all of it, or of [`MAX_HEADERS`] bytes if its checksum is left to do.
     pub fn begin(bytes: &[u8], len: usize, offload: Offload) -> Option<Merge> {
-        let part = Part::of(bytes, len, offload)?;
+        let part = Part::checked(bytes, len, offload)?;
         let mut head = [0; MAX_HEADERS];
         head.get_mut(..part.headers.end)?.copy_from_slice(bytes.get(..part.headers.end)?);
         Some(Merge {
@@ -54,7 +55,9 @@ impl Merge {
         if self.is_full() {
             return false;
         }
-        let Some(part) = Part::of(bytes, len, offload).filter(|part| self.follows(bytes, part)) else { return false };
+        let Some(part) = Part::checked(bytes, len, offload).filter(|part| self.follows(bytes, part)) else {
+            return false;
+        };
         self.payload += part.payload;
         self.count += 1;
         self.flags |= part.flags;
@@ -74,8 +77,7 @@ impl Merge {
         if !fits
             || part.payload > self.gso_size
             || part.seq != seq.wrapping_add(self.payload as u32)
-            || (part.headers.l3, part.headers.l4, part.headers.end, part.headers.kind)
-                != (l3, l4, end, self.headers.kind)
+            || part.headers != self.headers
         {
             return false;
         }
@@ -138,7 +140,9 @@ impl Merge {
 }
 
 impl Part {
-    fn of(bytes: &[u8], len: usize, offload: Offload) -> Option<Part> {
+    /// Of a frame of `len` bytes that starts with `bytes`: all of it, or [`MAX_HEADERS`] bytes. None when it is not to be merged; its checksum is not
+    /// looked at.
+    pub fn of(bytes: &[u8], len: usize) -> Option<Part> {
         let prefix = bytes.get(..len.min(MAX_HEADERS))?;
         let headers = Headers::find(prefix).ok().filter(|h| h.kind.is_tcp())?;
         let Headers { kind, l3, l4, end } = headers;
@@ -159,16 +163,31 @@ impl Part {
                 return None;
             }
         }
-        let plain = flags & !tcp::PSH == ACK;
+        (flags & !tcp::PSH == ACK).then_some(Part { headers, payload, flags, seq, ident })
+    }
+
+    /// The same of a frame with `offload` left to do, whose checksum is right.
+    fn checked(bytes: &[u8], len: usize, offload: Offload) -> Option<Part> {
+        let part = Part::of(bytes, len)?;
+        let Headers { kind, l4, .. } = part.headers;
         let right = match offload {
             Offload::None => {
-                let covered = bytes.get(l4..len)?;
+                let (prefix, covered) = (bytes.get(..len.min(MAX_HEADERS))?, bytes.get(l4..len)?);
                 pseudo(prefix, covered.len() as u16)?.add_bytes(covered).checksum() == 0
             }
             Offload::CsumPartial { start, offset } => usize::from(start) == l4 && offset == kind.csum_offset(),
             Offload::Gso(_) => false,
         };
-        (plain && right).then_some(Part { headers, payload, flags, seq, ident })
+        right.then_some(part)
+    }
+
+    /// Whether the frame that came right after this one might be merged with it. What [`Merge::append`] takes always is, what it does not take
+    /// rarely.
+    pub fn may_precede(&self, next: &Part) -> bool {
+        self.headers == next.headers
+            && self.flags & tcp::PSH == 0
+            && next.seq == self.seq.wrapping_add(self.payload as u32)
+            && next.payload <= self.payload
     }
 }
 
@@ -222,8 +241,10 @@ mod tests {
             let parts = cut(&frame, &gso);
             assert_eq!(parts.len(), 5);
             let mut merge = Merge::begin(&parts[0], parts[0].len(), Offload::None).unwrap();
-            for part in &parts[1..] {
+            for (last, part) in parts.iter().zip(&parts[1..]) {
                 assert!(merge.append(part, part.len(), Offload::None));
+                let [last, next] = [last, part].map(|part| Part::of(part, part.len()).unwrap());
+                assert!(last.may_precede(&next) && !next.may_precede(&last));
             }
             assert_eq!(merge.count(), 5);
             // The last was pushed.
@@ -280,7 +301,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Objective: no bytes whatever make it panic.
+        /// Objective: no bytes whatever make it panic, or merge what did not look like it.
         #[test]
         fn hostile(a in proptest::collection::vec(proptest::num::u8::ANY, 0..200), at in 0usize..100, b: u8) {
             let (frame, gso) = large(1500, a.len() % 2 == 0);
@@ -289,7 +310,9 @@ mod tests {
             changed[at] = b;
             for bytes in [&a, &changed] {
                 if let Some(mut merge) = Merge::begin(bytes, bytes.len(), Offload::None) {
-                    merge.append(&parts[1], parts[1].len(), Offload::None);
+                    let taken = merge.append(&parts[1], parts[1].len(), Offload::None);
+                    let looks = [bytes, &parts[1]].map(|part| Part::of(part, part.len()).unwrap());
+                    assert!(!taken || looks[0].may_precede(&looks[1]));
                     merge.finish();
                 }
                 Merge::begin(bytes, bytes.len() + 9, Offload::CsumPartial { start: 34, offset: 16 });

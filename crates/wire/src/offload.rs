@@ -288,7 +288,7 @@ impl Offload {
 }
 
 /// The headers of a frame that can be segmented, as found in the frame. Offsets in bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Headers {
     pub kind: GsoKind,
     pub l3: usize,

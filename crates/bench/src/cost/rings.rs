@@ -163,18 +163,21 @@ fn memory() -> Result<Arc<PortMem>> {
     region.and_then(|region| region.port(shape)).map(Arc::new).map_err(|e| failed(&e))
 }
 
-/// A switch between two guests' rings.
-pub fn ptnet(batch: u32) -> Result<Box<dyn Lane>> {
-    let (case, switch) = (case(batch, 1), Switch::new("vale0"));
-    let (from, to) = (guest()?, guest()?);
-    let attach = |name: &str, egresses| {
-        switch.attach(Port { name: name.into(), egresses, lossless: false }).map_err(|e| failed(&e))
+/// A switch from a guest's rings to those of so many others in turn.
+pub fn ptnet(batch: u32, receivers: u32) -> Result<Box<dyn Lane>> {
+    let (case, switch) = (case(batch, receivers), Switch::new("vale0"));
+    let attach =
+        |name: String, egresses| switch.attach(Port { name, egresses, lossless: false }).map_err(|e| failed(&e));
+    let from = guest()?;
+    let id = attach("from".into(), from.egress)?;
+    let to = |i: u32| {
+        let to = guest()?;
+        Ok((attach(format!("to{i}"), to.egress)?, to.rx))
     };
-    let id = attach("from", from.egress)?;
-    let receiver = attach("to", to.egress)?;
+    let (receivers, rx): (Vec<_>, _) = (0..receivers).map(to).collect::<Result<Vec<_>>>()?.into_iter().unzip();
     let plan = Plan::of(&case);
-    learn(&switch, plan, |_| receiver);
+    learn(&switch, plan, |index| receivers.get(usize::from(index)).copied().unwrap_or(id));
     let forwarder = Forwarder::new(Arc::clone(&switch), id, 0, from.ingress);
-    let stations = Stations::new(plan, &case, Touch::Nothing, vec![from.tx], vec![to.rx]);
+    let stations = Stations::new(plan, &case, Touch::Nothing, vec![from.tx], rx);
     Ok(Box::new(Vale { stations, forwarder, work: Work::default() }))
 }

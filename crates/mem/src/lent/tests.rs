@@ -44,6 +44,20 @@ fn a_borrower_stays() {
     assert_eq!(lent.take(), Ok(Some(2)));
 }
 
+/// Objective: a loan leaves in the stead of the guard it was made from, once, wherever it is dropped; one of a plain reference has nothing to leave.
+#[test]
+fn a_loan_stays() {
+    let lent = Lent::<u32, Many>::with(1);
+    let (loan, own) = (Loan::from(lent.enter().unwrap()), 2);
+    assert_eq!((*loan, *Loan::from(&own)), (1, 2));
+    assert_eq!(lent.take_within(SHORT), Err(InUse));
+    std::thread::scope(|s| s.spawn(move || drop(loan)).join().unwrap());
+    assert_eq!(lent.take(), Ok(None), "retired while it was on loan");
+    lent.put(3).unwrap();
+    drop(Loan::from(lent.enter().unwrap()));
+    assert_eq!(lent.take(), Ok(Some(3)));
+}
+
 /// Objective: a worker waits for the control thread for a moment only, and says that there may be something.
 #[test]
 fn the_control_thread_stays() {

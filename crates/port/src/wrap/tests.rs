@@ -1,10 +1,28 @@
-//! What the tests of the wrappers share.
+//! What tests share.
 #![allow(unsafe_code)]
 
+use std::sync::Arc;
+
+use netvale_mem::appl::{AppRing, Dir};
+use netvale_mem::host::HostRx;
+use netvale_mem::layout::RegionSizes;
+use netvale_mem::notify::Doorbell;
+use netvale_mem::{PortShape, Region};
+
+use crate::ring_out::RingEgress;
 use crate::{Batch, Egress, Ingress, Scratch};
 
 /// Delivers `frames` as one batch, the third one marked by `mark`.
 pub(crate) fn deliver(egress: &dyn Egress, frames: &[Vec<u8>], mark: impl Fn(&mut Batch)) -> usize {
+    with_batch(frames, mark, |batch, picks| egress.deliver(batch, picks, &mut Scratch::new()))
+}
+
+/// Shows `frames` as one batch, the third one marked by `mark`, and the picks of all of them.
+pub(crate) fn with_batch<R>(
+    frames: &[Vec<u8>],
+    mark: impl Fn(&mut Batch),
+    show: impl FnOnce(&Batch, &[u16]) -> R,
+) -> R {
     let mut batch = Batch::new();
     for (i, f) in frames.iter().enumerate() {
         // SAFETY: `f` outlives the batch and is not written.
@@ -14,7 +32,7 @@ pub(crate) fn deliver(egress: &dyn Egress, frames: &[Vec<u8>], mark: impl Fn(&mu
         }
     }
     let picks: Vec<u16> = (0..frames.len() as u16).collect();
-    egress.deliver(&batch, &picks, &mut Scratch::new())
+    show(&batch, &picks)
 }
 
 /// One batch of an ingress, as bytes.
@@ -36,4 +54,35 @@ pub(crate) fn bytes(batch: &Batch) -> Vec<Vec<u8>> {
         bytes
     });
     frames.collect()
+}
+
+/// Slots of a [`ring`].
+pub(crate) const SLOTS: u32 = 16;
+
+fn bell() -> Doorbell {
+    Doorbell::new().unwrap()
+}
+
+/// A ring's egress, and its receiver.
+pub(crate) fn ring() -> (RingEgress, AppRing) {
+    let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: SLOTS, rx_slots: SLOTS };
+    let mem = Arc::new(Region::private(RegionSizes::for_port(2, SLOTS, 256, 0, 0)).unwrap().port(shape).unwrap());
+    let host = HostRx::new(mem.rx[0].clone(), bell());
+    let receiver = AppRing::new(mem.rx[0].clone(), Dir::Rx, bell());
+    (RingEgress::new(mem, host, 0, Arc::default()), receiver)
+}
+
+/// What lies in the slots that the receiver got since it looked last.
+pub(crate) fn received(receiver: &mut AppRing) -> Vec<Vec<u8>> {
+    receiver.sync();
+    let slots = (0..receiver.space()).map(|k| receiver.slot(receiver.at(k)));
+    let frames = slots.map(|slot| {
+        let mut bytes = vec![0; usize::from(slot.len)];
+        assert!(receiver.mem().read(slot.buf_idx, 0, &mut bytes));
+        bytes
+    });
+    let frames = frames.collect();
+    receiver.advance(receiver.space());
+    receiver.sync();
+    frames
 }

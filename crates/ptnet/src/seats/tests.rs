@@ -1,9 +1,10 @@
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use netvale_mem::appl::{AppRing, Dir};
 use netvale_mem::layout::RegionSizes;
 use netvale_mem::lent::LIMIT;
+use netvale_mem::notify::full_fence;
 use netvale_mem::{PortMem, PortShape, Region};
 
 use super::*;
@@ -11,6 +12,7 @@ use super::*;
 /// How often a ring is taken away and put back.
 const TIMES: usize = 10_000;
 const SLOTS: u32 = 64;
+static BYTES: [u8; 60] = [7; 60];
 
 fn memory() -> Arc<PortMem> {
     let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: SLOTS, rx_slots: SLOTS };
@@ -98,7 +100,32 @@ fn a_tx_ring_comes_and_goes_under_traffic() {
     assert!(seen > 0 && longest < LIMIT / 2, "{seen} frames, {longest:?}");
 }
 
-/// Objective: the same for an rx ring that two workers deliver to: what they were told is delivered is what the guest finds.
+/// A batch of so many frames, for as long as `show` runs.
+fn with_batch<R>(count: u16, show: impl FnOnce(&Batch, &[u16]) -> R) -> R {
+    let mut batch = Batch::new();
+    for _ in 0..count {
+        // SAFETY: a static.
+        assert!(unsafe { batch.push(BYTES.as_ptr(), 60) });
+    }
+    show(&batch, &(0..count).collect::<Vec<_>>())
+}
+
+/// Delivers in steps. Returns how many frames found room; none if the seat knows no steps now.
+fn take_steps(seat: &RxSeat, batch: &Batch, picks: &[u16]) -> Option<usize> {
+    let mut room = seat.reserve(batch, picks)?;
+    let done = room.picks().1;
+    room.fill();
+    full_fence();
+    room.publish();
+    full_fence();
+    room.kick_and_stop();
+    full_fence();
+    room.look_after();
+    Some(done)
+}
+
+/// Objective: the same for an rx ring that three workers deliver to, one of them in steps: what they were told is delivered is what the guest
+/// finds.
 #[test]
 fn an_rx_ring_comes_and_goes_under_traffic() {
     let (seat, mem, stop) = (RxSeat::default(), memory(), AtomicBool::new(false));
@@ -106,22 +133,18 @@ fn an_rx_ring_comes_and_goes_under_traffic() {
     seat.ring.put(ring).unwrap();
     let mut guest = AppRing::new(mem.rx[0].clone(), Dir::Rx, bell());
     let (longest, found) = std::thread::scope(|s| {
-        let workers: [_; 2] = std::array::from_fn(|_| {
-            s.spawn(|| {
-                let (mem, mut batch, mut scratch) = (memory(), Batch::new(), Scratch::new());
-                let mut sender = AppRing::new(mem.tx[0].clone(), Dir::Tx, bell());
-                (0..8).for_each(|i| sender.mem().set_len_flags(i, 60, 0));
-                sender.advance(8);
-                sender.sync();
-                let host = HostTx::new(mem.tx[0].clone(), bell());
-                let mut ingress = RingIngress::new(Arc::clone(&mem), host, bell(), 0, Arc::default());
-                // SAFETY: the ingress is neither released nor dropped as long as the batch is used.
-                unsafe { ingress.take(&mut batch) };
-                assert_eq!(batch.len(), 8);
-                while !stop.load(Ordering::Relaxed) {
-                    seat.deliver(&batch, &[0, 1, 2, 3, 4, 5, 6, 7], &mut scratch);
-                    std::thread::yield_now();
-                }
+        let workers: [_; 3] = std::array::from_fn(|i| {
+            let (seat, stop) = (&seat, &stop);
+            s.spawn(move || {
+                let mut scratch = Scratch::new();
+                with_batch(8, |batch, picks| {
+                    while !stop.load(Ordering::Relaxed) {
+                        if i > 0 || take_steps(seat, batch, picks).is_none() {
+                            seat.deliver(batch, picks, &mut scratch);
+                        }
+                        std::thread::yield_now();
+                    }
+                });
             })
         });
         let receiver = s.spawn(move || {
@@ -147,4 +170,67 @@ fn an_rx_ring_comes_and_goes_under_traffic() {
     });
     assert_eq!(seat.counters.frames(), found);
     assert!(found > 0 && longest < LIMIT / 2, "{found} frames, {longest:?}");
+}
+
+/// A seat with a ring, and the guest.
+fn seated() -> (RxSeat, AppRing) {
+    let (seat, mem) = (RxSeat::default(), memory());
+    let host = HostRx::counted(mem.rx[0].clone(), bell(), Arc::clone(&seat.kicks));
+    seat.ring.put(RingEgress::new(Arc::clone(&mem), host, 0, Arc::clone(&seat.counters))).unwrap();
+    (seat, AppRing::new(mem.rx[0].clone(), Dir::Rx, bell()))
+}
+
+/// Objective: a guest that goes between two steps of a delivery is not held up by it: its ring is handed back as soon as the delivery is done,
+/// with all frames in it, and what comes afterwards is dropped by name.
+#[test]
+fn a_seat_is_emptied_between_steps() {
+    let (seat, mut guest) = seated();
+    with_batch(8, |batch, picks| {
+        let mut room = seat.reserve(batch, picks).unwrap();
+        room.fill();
+        let mut taken = std::thread::scope(|s| {
+            let control = s.spawn(|| seat.ring.take());
+            // From now on the control thread waits for this worker.
+            let began = Instant::now();
+            while !seat.ring.is_wanted() {
+                assert!(began.elapsed() < LIMIT, "the ring is not asked for");
+                std::thread::yield_now();
+            }
+            assert!(!control.is_finished());
+            let began = Instant::now();
+            full_fence();
+            room.publish();
+            drop(room);
+            let taken = control.join().unwrap();
+            assert!(began.elapsed() < LIMIT / 2, "it was held up");
+            taken
+        });
+        assert_eq!(taken.as_mut().map(|ring| ring.take().map(|ring| ring.host().hwtail())), Ok(Some(8)));
+        assert!(seat.reserve(batch, picks).is_none());
+        assert_eq!(seat.deliver(batch, picks, &mut Scratch::new()), 8);
+    });
+    guest.sync();
+    assert_eq!((guest.space(), seat.counters.frames(), seat.counters.drops(DropReason::NotReady)), (8, 8, 8));
+}
+
+/// Objective: kicks are the seat's: those of a ring that a worker did not hand back in time stay counted, and the next ring's are added.
+#[test]
+fn kicks_of_a_retired_ring_count() {
+    let (seat, _guest) = seated();
+    let kicks = || (seat.kicks.sent(), seat.kicks.suppressed());
+    with_batch(2, |batch, picks| {
+        assert_eq!(take_steps(&seat, batch, picks), Some(2));
+        assert_eq!(kicks(), (0, 1));
+        let room = seat.reserve(batch, picks).unwrap();
+        assert_eq!(seat.ring.take_within(Duration::ZERO).map(drop), Err(InUse));
+        drop(room);
+        assert_eq!(kicks(), (0, 2), "what was under way, too");
+        assert!(seat.reserve(batch, picks).is_none(), "it is retired");
+        let mem = memory();
+        let host = HostRx::counted(mem.rx[0].clone(), bell(), Arc::clone(&seat.kicks));
+        seat.ring.put(RingEgress::new(Arc::clone(&mem), host, 0, Arc::clone(&seat.counters))).unwrap();
+        netvale_mem::notify::arm(mem.rx[0].csb.appl_need_kick());
+        assert_eq!(take_steps(&seat, batch, picks), Some(2));
+        assert_eq!(kicks(), (1, 2));
+    });
 }

@@ -16,13 +16,12 @@ use crate::table::{Entry, Table};
 pub(super) struct Open<'b> {
     to: &'b Arc<Entry>,
     queue: Queue<'b>,
-    /// Its frames.
-    picks: &'b [u16],
     room: Reservation<'b>,
 }
 
-/// The same memory for what borrows from another batch.
-fn recycled<'b>(open: Vec<Open<'_>>) -> Vec<Open<'b>> {
+/// Ends all, and keeps the memory for what borrows from another batch.
+fn recycled(mut open: Vec<Open<'_>>) -> Vec<Open<'static>> {
+    open.clear();
     // Collected in place: the types differ in their lifetimes only.
     open.into_iter().map_while(|_| None).collect()
 }
@@ -30,28 +29,29 @@ fn recycled<'b>(open: Vec<Open<'_>>) -> Vec<Open<'b>> {
 /// Delivers frames that each go to one port, from ring `ring` of the sender.
 pub(super) fn scatter(table: &Table, ring: usize, batch: &Batch, work: &mut Work, held: &mut Held) {
     let Work { groups, picks, scratch, open: kept, .. } = work;
-    let mut open = recycled(std::mem::take(kept));
+    let mut open: Vec<Open<'_>> = std::mem::take(kept);
     let mut rest = picks.as_mut_slice();
     // Destinations that know no steps are dealt with at once.
     for to in groups.active().iter().filter_map(|&id| table.get(id)) {
         let Some(queue) = queue_of(to, ring) else { continue };
-        let count = groups.picks(to.id, true, false, rest).len();
+        let count = groups.own(to.id, rest).len();
         let (picks, behind) = rest.split_at_mut(count);
         rest = behind;
         match queue.1.reserve(batch, picks) {
             None => deliver(to, ring, batch, picks, true, scratch, held),
-            Some(room) => open.push(Open { to, queue, picks, room }),
+            Some(room) => open.push(Open { to, queue, room }),
         }
     }
     open.iter_mut().for_each(|one| one.room.fill());
     full_fence();
     open.iter_mut().for_each(|one| one.room.publish());
     full_fence();
-    open.iter().for_each(|one| one.room.kick_and_stop());
+    open.iter_mut().for_each(|one| one.room.kick_and_stop());
     full_fence();
-    open.iter().for_each(|one| one.room.look_after());
-    for one in &open {
-        settle(one.to, one.queue, batch, one.picks, one.room.room(), true, scratch, held);
+    for Open { to, queue, room } in &mut open {
+        room.look_after();
+        let (picks, done) = room.picks();
+        settle(to, *queue, batch, picks, done, true, scratch, held);
     }
     *kept = recycled(open);
 }
@@ -65,7 +65,7 @@ mod tests {
     fn recycling_keeps_the_memory() {
         let open: Vec<Open<'static>> = Vec::with_capacity(254);
         let memory = (open.as_ptr().addr(), open.capacity());
-        let open = recycled(recycled(open));
+        let open = recycled(open);
         assert_eq!((open.as_ptr().addr(), open.capacity()), memory);
     }
 }

@@ -1,0 +1,119 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use netvale_mem::lent::{InUse, Lent, Many};
+
+use super::*;
+use crate::wrap::tests::{SLOTS, deliver, received, ring, with_batch};
+use crate::{DropReason, Egress};
+
+fn frames(count: u8) -> Vec<Vec<u8>> {
+    (1..=count).map(|i| vec![i; 60]).collect()
+}
+
+/// Takes the first so many steps.
+fn step(room: &mut Reservation<'_>, count: usize) {
+    let steps = [Reservation::fill, Reservation::publish, Reservation::kick_and_stop];
+    for step in &steps[..count] {
+        step(room);
+        full_fence();
+    }
+}
+
+/// Objective: wherever a reservation is given up, the ring goes on, also for somebody who filled room behind it: what was filled arrives and is
+/// counted, what was not comes as empty slots and is not.
+#[test]
+fn given_up() {
+    for steps in 0..=3 {
+        let (egress, mut receiver) = ring();
+        with_batch(
+            &frames(3),
+            |_| {},
+            |batch, picks| {
+                let mut room = egress.reserve(batch, picks).unwrap();
+                step(&mut room, steps);
+                assert_eq!(deliver(&egress, &[vec![9; 70]], |_| {}), 1);
+                drop(room);
+            },
+        );
+        let first = if steps > 0 { frames(3) } else { vec![vec![]; 3] };
+        assert_eq!(received(&mut receiver), [&first[..], &[vec![9; 70]]].concat(), "after {steps} steps");
+        assert_eq!(egress.counters().frames(), if steps > 0 { 4 } else { 1 }, "after {steps} steps");
+        assert_eq!(deliver(&egress, &frames(5), |_| {}), 5);
+        assert_eq!(received(&mut receiver), frames(5), "after {steps} steps");
+    }
+}
+
+/// Objective: a pass that unwinds gives up what it had reserved in every ring, and leaves those that are lent.
+#[test]
+fn unwinding() {
+    let (own, mut receiver) = ring();
+    let (egress, mut guest) = ring();
+    let lent: Lent<RingEgress, Many> = Lent::with(egress);
+    let unwound = with_batch(
+        &frames(2),
+        |_| {},
+        |batch, picks| {
+            catch_unwind(AssertUnwindSafe(|| {
+                let lent = RingEgress::reserve_at(lent.enter().unwrap().into(), batch, picks).unwrap();
+                let mut open = [own.reserve(batch, picks).unwrap(), lent];
+                open[1].fill();
+                std::panic::resume_unwind(Box::new("in the middle of a pass"));
+            }))
+        },
+    );
+    assert!(unwound.is_err());
+    assert_eq!((received(&mut receiver), received(&mut guest)), (vec![vec![]; 2], frames(2)));
+    let counted = lent.take_within(Duration::ZERO).map(|egress| egress.unwrap().counters().frames());
+    assert_eq!(counted, Ok(2));
+}
+
+/// Objective: a ring stays lent until its reservation is done: it cannot be taken away before, and can be immediately after. Who wants it does
+/// not wait any longer than it says, and what was retired meanwhile is used to the end, but not again.
+#[test]
+fn lent_until_done() {
+    let (egress, mut guest) = ring();
+    let lent: Lent<RingEgress, Many> = Lent::with(egress);
+    let fetch = || lent.take_within(Duration::from_millis(1));
+    with_batch(
+        &frames(3),
+        |_| {},
+        |batch, picks| {
+            let reserve = || RingEgress::reserve_at(lent.enter().unwrap().into(), batch, picks).unwrap();
+            reserve().fill();
+            lent.put(fetch().unwrap().unwrap()).unwrap();
+            let mut room = reserve();
+            step(&mut room, 1);
+            assert!(matches!(fetch(), Err(InUse)));
+            assert!(lent.enter().is_err(), "it is retired");
+            step(&mut room, 3);
+            room.look_after();
+        },
+    );
+    assert_eq!(received(&mut guest), [frames(3), frames(3)].concat());
+    assert!(matches!(fetch(), Ok(None)));
+    let (egress, mut guest) = ring();
+    lent.put(egress).unwrap();
+    assert_eq!(deliver(&*lent.enter().unwrap(), &frames(1), |_| {}), 1);
+    assert_eq!(received(&mut guest), frames(1));
+}
+
+/// Objective: what finds no room is said before anything is filled; a ring without any room is done with.
+#[test]
+fn room() {
+    let (egress, mut receiver) = ring();
+    with_batch(
+        &frames(20),
+        |_| {},
+        |batch, picks| {
+            let mut room = egress.reserve(batch, picks).unwrap();
+            assert_eq!(room.picks(), (picks, SLOTS as usize - 1));
+            let mut none = egress.reserve(batch, picks).unwrap();
+            assert_eq!(none.picks().1, 0);
+            step(&mut room, 3);
+            step(&mut none, 3);
+        },
+    );
+    assert_eq!(received(&mut receiver), frames(SLOTS as u8 - 1));
+    assert_eq!(egress.counters().drops(DropReason::NoRoom), 0, "it is for the caller to count");
+}
