@@ -3,18 +3,17 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
+use netvale_mem::notify::KickCounts;
 use netvale_port::listener::{ListenError, Listener, connect};
+use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::service::{self, Peering, Protocol, Service};
 use netvale_port::{Egress, Ingress};
 use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::driver::frontend::NoDevice;
-use crate::net::egress::VhostEgress;
-use crate::net::ingress::VhostIngress;
-use crate::net::live::{Notifications, Seat};
+use crate::net::live::Live;
 use crate::proto::device::{Device, MAX_PAIRS, NetConfig};
 use crate::proto::message::{Message, Refused};
 use crate::proto::wire::{Received, receive, send};
@@ -92,7 +91,7 @@ pub struct FrontEnd {
 /// A port. Dropping it ends the connection and the thread, and removes the socket.
 pub struct VhostPort {
     service: Service<FrontEnd>,
-    seats: Vec<Arc<Seat>>,
+    seats: Vec<Arc<Seat<Live>>>,
     options: VhostOptions,
 }
 
@@ -116,10 +115,10 @@ impl VhostPort {
         let (mut seats, mut egress, mut ingress) =
             (Vec::new(), Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
         for _ in 0..options.pairs {
-            let rx = Arc::<Seat>::default();
+            let rx = Arc::<Seat<Live>>::default();
             let tx = Arc::new(Seat::woken().map_err(step("make a descriptor to wait on"))?);
-            egress.push(Arc::new(VhostEgress::new(Arc::clone(&rx), Arc::default())));
-            ingress.push(Box::new(VhostIngress::new(Arc::clone(&tx), Arc::default())));
+            egress.push(Arc::new(SeatEgress(Arc::clone(&rx))));
+            ingress.push(Box::new(SeatIngress::new(Arc::clone(&tx))));
             seats.extend([rx, tx]);
         }
         let config = NetConfig { mac: options.mac, pairs: options.pairs, mtu: options.mtu };
@@ -141,14 +140,14 @@ impl VhostPort {
 
     /// Calls to the driver and kicks from it, all queues together.
     pub fn notifications(&self) -> (u64, u64) {
-        let sum = |f: fn(&Notifications) -> u64| self.seats.iter().map(|seat| f(&seat.counts)).sum();
-        (sum(|counts| counts.calls.load(Ordering::Relaxed)), sum(|counts| counts.kicks.load(Ordering::Relaxed)))
+        let sum = |count: fn(&KickCounts) -> u64| self.seats.iter().map(|seat| count(&seat.kicks)).sum();
+        (sum(KickCounts::sent), sum(KickCounts::received))
     }
 }
 
 /// The control thread's part.
 struct Server {
-    seats: Vec<Arc<Seat>>,
+    seats: Vec<Arc<Seat<Live>>>,
     config: NetConfig,
     path: PathBuf,
     /// None: the front end listens.

@@ -7,6 +7,7 @@ use netvale_mem::fault::Fault;
 use netvale_mem::lent::InUse;
 use netvale_mem::notify::Doorbell;
 use netvale_pci::{Bar, Function, PciError};
+use netvale_port::{BATCH, RingCounters};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -185,13 +186,26 @@ pub struct Started {
     pub broken: bool,
     /// Where it is reported what the device did.
     pub fault: Fault,
+    /// Buffers of the batch taken last.
+    pub taken: Vec<u16>,
+    /// Frames, bytes, drops: its seat's, once it is there.
+    pub counters: Arc<RingCounters>,
 }
 
 impl Started {
     /// A queue that was just set up.
     pub fn new(queue: DriverQueue, ram: QueueRam, kick: Kick, features: u64, fault: &Fault) -> Started {
-        let blank = vec![false; usize::from(ram.size())].into_boxed_slice();
-        Started { queue, ram, kick, framing: Framing::of(features), blank, broken: false, fault: fault.clone() }
+        Started {
+            queue,
+            blank: vec![false; usize::from(ram.size())].into_boxed_slice(),
+            ram,
+            kick,
+            framing: Framing::of(features),
+            broken: false,
+            fault: fault.clone(),
+            taken: Vec::with_capacity(2 * BATCH),
+            counters: Arc::default(),
+        }
     }
 
     /// Has the device given up.

@@ -6,18 +6,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use netvale_mem::fault::Fault;
-use netvale_mem::lent::Lent;
 use netvale_mem::notify::Doorbell;
 use netvale_port::listener::try_connect;
+use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::service::{self, Peering, Protocol, Service};
-use netvale_port::wake::WakeSet;
 use netvale_port::{Egress, Ingress};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::egress::VirtioEgress;
 use super::frontend::{Frontend, NoDevice, Running, Started, Wish};
-use super::ingress::VirtioIngress;
 use super::path::Path;
 use super::pci::PciDevice;
 use super::ram::MAX_QUEUE;
@@ -92,11 +89,11 @@ impl VirtioPort {
         let mut pairs = Vec::new();
         let (mut egress, mut ingress) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
         for _ in 0..wish.pairs {
-            let (rx, tx) = (Arc::<Lent<_>>::default(), Arc::<Lent<_>>::default());
-            let wake = Arc::new(WakeSet::new().map_err(step("make a descriptor to wait on"))?);
-            ingress.push(Box::new(VirtioIngress::new(Arc::clone(&rx), Arc::clone(&wake), Arc::default())));
-            egress.push(Arc::new(VirtioEgress::new(Arc::clone(&tx), Arc::default())));
-            pairs.push(Pair { rx, tx, wake });
+            let rx = Arc::new(Seat::woken().map_err(step("make a descriptor to wait on"))?);
+            let tx = Arc::<Seat<Started>>::default();
+            ingress.push(Box::new(SeatIngress::new(Arc::clone(&rx))));
+            egress.push(Arc::new(SeatEgress(Arc::clone(&tx))));
+            pairs.push((rx, tx));
         }
         let driver = Driver { target: target.clone(), wish, pairs };
         let service = Service::start("netvale-virtio", &target, None, driver).map_err(step("start a thread"))?;
@@ -109,12 +106,8 @@ impl VirtioPort {
     }
 }
 
-/// What stays of a queue pair while devices come and go: its queues, and what its worker sleeps on.
-struct Pair {
-    rx: Arc<Lent<Started>>,
-    tx: Arc<Lent<Started>>,
-    wake: Arc<WakeSet>,
-}
+/// What stays of a queue pair while devices come and go: what is received, and what is transmitted.
+type Pair = (Arc<Seat<Started>>, Arc<Seat<Started>>);
 
 /// The control thread's part.
 struct Driver {
@@ -205,21 +198,21 @@ impl Driver {
     /// Gives the queues to the workers.
     fn lend(&self, started: Vec<(Started, Started)>, calls: &[Doorbell]) -> Result<(), NoDevice> {
         for ((pair, call), (rx, tx)) in self.pairs.iter().zip(calls.iter().step_by(2)).zip(started) {
-            pair.wake.add(call).map_err(NoDevice::System)?;
-            pair.rx.put(rx)?;
-            pair.tx.put(tx)?;
+            pair.0.wake.iter().try_for_each(|wake| wake.add_peer(call)).map_err(NoDevice::System)?;
             // The worker posts its receive buffers when it first looks.
-            pair.wake.poke();
+            for (seat, queue) in [(&pair.0, rx), (&pair.1, tx)] {
+                seat.put(Started { counters: Arc::clone(&seat.counters), ..queue })?;
+            }
         }
         Ok(())
     }
 
     fn take_back(&self, calls: &[Doorbell]) {
         for (pair, call) in self.pairs.iter().zip(calls.iter().step_by(2)) {
-            pair.wake.remove(call);
-            for queue in [&pair.rx, &pair.tx] {
+            pair.0.wake.iter().for_each(|wake| wake.remove(call));
+            for seat in [&pair.0, &pair.1] {
                 // One that a worker does not hand back keeps its own memory, and there is no next device before it is gone.
-                let _ = queue.take();
+                let _ = seat.queue.take();
             }
         }
     }
