@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
-use netvale_port::listener::try_connect;
+use netvale_port::listener::{OpenError, try_connect};
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::service::{self, Peering, Protocol, Service};
 use netvale_port::{Egress, Ingress};
@@ -75,12 +75,9 @@ impl VirtioPort {
         if wish.pairs == 0 || usize::from(wish.pairs) > MAX_PAIRS {
             return Err(VhostError::Pairs(wish.pairs));
         }
-        let step = |what| {
-            let path = PathBuf::from(target.to_string());
-            move |source| VhostError::Step { path, what, source }
-        };
+        let step = |what| OpenError::step(target.to_string(), what);
         if !wish.size.is_power_of_two() || wish.size > MAX_QUEUE || wish.size < 8 {
-            return Err(step("the size of a queue is a power of two from 8 to 4096")(Errno::INVAL));
+            return Err(step("the size of a queue is a power of two from 8 to 4096")(Errno::INVAL).into());
         }
         if let Target::Pci(address) = &target {
             // What is wrong with it is best said at once.
@@ -96,7 +93,7 @@ impl VirtioPort {
             pairs.push((rx, tx));
         }
         let driver = Driver { target: target.clone(), wish, pairs };
-        let service = Service::start("netvale-virtio", &target, None, driver).map_err(step("start a thread"))?;
+        let service = Service::start("netvale-virtio", &target, None, driver)?;
         Ok((VirtioPort { service }, (egress, ingress)))
     }
 
