@@ -153,19 +153,8 @@ impl State {
         let placed: Vec<Placed> = passing.tasks.into_iter().map(|task| self.place(task)).collect();
         let [ingress, egress] = passing.counters;
         let device = Device { kind: PortKind::Ptnet, ptnet: Some(ptnet), ..Device::default() };
-        let record = PortRecord {
-            switch: None,
-            id: None,
-            kind: Kind::Device(Box::new(device)),
-            watching: None,
-            owner: caller,
-            persistent: true,
-            lossless: false,
-            polled: false,
-            placed,
-            ingress,
-            egress,
-        };
+        let base = PortRecord::new(Kind::Device(Box::new(device)), caller);
+        let record = PortRecord { placed, ingress, egress, ..base };
         tracing::info!(port = full, uid = caller.uid, pid = caller.pid, "passed through");
         self.ports.insert(full.to_owned(), record);
         Ok(())
