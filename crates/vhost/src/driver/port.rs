@@ -181,9 +181,8 @@ impl Driver {
         fds: [BorrowedFd<'_>; 2],
         news: impl Fn(bool) -> Result<(), NoDevice>,
     ) -> Result<(), NoDevice> {
-        let (pairs, features) = (running.pairs.len(), running.features);
-        let path = Some(Path::of(features, self.wish.vector));
-        let (started, _kept) = running.split();
+        let Running { features, pairs: started, kept: _kept } = running;
+        let (pairs, path) = (started.len(), Some(Path::of(features, self.wish.vector)));
         let ended = self.lend(started, calls).and_then(|()| {
             peering.told().update(|told| *told = Driven { running: true, pairs, features, path, link_down: false });
             wait(fds, peering.ends(), news)
