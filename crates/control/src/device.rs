@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::attach::{ATTACH_VERSION, BadMessage, REQUEST_MAGIC, Reader, Writer};
+use crate::attach::{BadMessage, REQUEST_MAGIC, Reader, Writer};
 
 /// Length of a [`DeviceRequest`] and of a [`DeviceReply`] in bytes.
 pub const DEVICE_LEN: usize = 160;
@@ -18,8 +18,6 @@ const DEVICE_MAGIC: u32 = u32::from_le_bytes(*b"NVdv");
 const RESUME_MAGIC: u32 = u32::from_le_bytes(*b"NVrs");
 const RELEASE_MAGIC: u32 = u32::from_le_bytes(*b"NVrl");
 
-const MAGIC: Range<usize> = 0..4;
-const VERSION: Range<usize> = 4..6;
 const REQTYPE: Range<usize> = 6..8;
 const STATUS: Range<usize> = 8..12;
 const NAME: Range<usize> = 16..80;
@@ -52,8 +50,7 @@ impl DeviceRequest {
     pub fn encode(&self) -> [u8; DEVICE_LEN] {
         let mut m = [0; DEVICE_LEN];
         let mut w = Writer(&mut m);
-        w.u32(MAGIC, DEVICE_MAGIC);
-        w.put(VERSION, &ATTACH_VERSION.to_le_bytes());
+        w.head(DEVICE_MAGIC);
         w.put(REQTYPE, &self.reqtype.to_le_bytes());
         w.put(STATUS, &self.status.to_le_bytes());
         w.text(NAME, &self.name);
@@ -67,7 +64,7 @@ impl DeviceRequest {
     /// [`BadMessage`].
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
         let r = Reader(bytes);
-        r.head(DEVICE_LEN, DEVICE_MAGIC, (MAGIC, VERSION))?;
+        r.head(DEVICE_LEN, DEVICE_MAGIC)?;
         Ok(DeviceRequest {
             reqtype: r.u16(REQTYPE),
             status: r.u32(STATUS).cast_signed(),
@@ -91,9 +88,7 @@ impl Holding {
     /// The message.
     pub fn encode(self) -> [u8; HOLDING_LEN] {
         let mut m = [0; HOLDING_LEN];
-        let mut w = Writer(&mut m);
-        w.u32(MAGIC, if self == Holding::Resume { RESUME_MAGIC } else { RELEASE_MAGIC });
-        w.put(VERSION, &ATTACH_VERSION.to_le_bytes());
+        Writer(&mut m).head(if self == Holding::Resume { RESUME_MAGIC } else { RELEASE_MAGIC });
         m
     }
 
@@ -103,10 +98,10 @@ impl Holding {
     /// [`BadMessage`].
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
         let r = Reader(bytes);
-        if r.u32(MAGIC) == RELEASE_MAGIC {
-            return r.head(HOLDING_LEN, RELEASE_MAGIC, (MAGIC, VERSION)).map(|()| Holding::Release);
+        if r.magic() == RELEASE_MAGIC {
+            return r.head(HOLDING_LEN, RELEASE_MAGIC).map(|()| Holding::Release);
         }
-        r.head(HOLDING_LEN, RESUME_MAGIC, (MAGIC, VERSION)).map(|()| Holding::Resume)
+        r.head(HOLDING_LEN, RESUME_MAGIC).map(|()| Holding::Resume)
     }
 }
 
@@ -125,7 +120,7 @@ pub enum MessageKind {
 impl MessageKind {
     /// Looks at the magic number alone.
     pub fn of(bytes: &[u8]) -> MessageKind {
-        match Reader(bytes).u32(MAGIC) {
+        match Reader(bytes).magic() {
             DEVICE_MAGIC => MessageKind::Device,
             RESUME_MAGIC | RELEASE_MAGIC => MessageKind::Holding,
             _ => MessageKind::Attach,

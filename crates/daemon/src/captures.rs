@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvale_control::types::{PortKind, PortOptions};
+use netvale_control::types::{AttachParams, PortKind, PortOptions};
 use netvale_pcapport::{
     CaptureOptions, CaptureStatus, Pace, PcapEgress, PcapIngress, ReplayError, ReplayOptions, ReplayStatus, WriteError,
 };
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use crate::config::Config;
 use crate::devices::Device;
 use crate::refusal::Refusal;
-use crate::state::{Caller, Kind, NewPort, PortRecord, State};
+use crate::state::{Caller, NewPort, PortRecord, State};
 
 /// How long the daemon waits at its end for captures to reach their files.
 const CLOSING: Duration = Duration::from_secs(5);
@@ -145,10 +145,8 @@ impl State {
 
     /// Lets go of a detached port; its capture is whole when the caller is told so, unless the disk is very slow.
     pub(crate) fn close_captures(&mut self, record: PortRecord) {
-        let closing = match &record.kind {
-            Kind::Device(device) => device.files.capture.as_ref().map(|(_, status)| Arc::clone(status)),
-            Kind::Local(_) | Kind::Monitor(_) => None,
-        };
+        let closing =
+            record.device().and_then(|device| device.files.capture.as_ref()).map(|(_, status)| Arc::clone(status));
         drop(record);
         if closing.is_some_and(|status| !status.wait_closed(DETACHING)) {
             tracing::warn!("a capture is still being written");
@@ -180,7 +178,7 @@ fn unwritable(error: &WriteError) -> Refusal {
 
 /// Folders of the configured ports' files and sockets: they stay reachable in the sandbox without being named twice.
 pub(crate) fn configured_folders(config: &Config) -> Vec<PathBuf> {
-    let files = |port: &crate::config::PortConfig| match AttachSpec::parse(&port.port) {
+    let files = |port: &AttachParams| match AttachSpec::parse(&port.port) {
         Ok(AttachSpec::Pcap(files)) => {
             let both = files.replay().into_iter().chain(files.capture());
             both.filter_map(|file| Path::new(file.as_str()).parent().map(Path::to_owned)).collect()

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use netvale_control::types::Mac;
+use netvale_control::types::AttachParams;
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -37,8 +37,8 @@ pub struct Config {
     pub ageing: Duration,
     /// Entries of each switch's forwarding table.
     pub table_entries: usize,
-    /// Ports to attach at start: switch and port.
-    pub ports: Vec<PortConfig>,
+    /// Ports to attach at start.
+    pub ports: Vec<AttachParams>,
 }
 
 /// Owner and mode of the sockets.
@@ -52,72 +52,20 @@ pub struct SocketAccess {
     pub mode: Option<u32>,
 }
 
-/// A port attached at start.
+/// A port attached at start: `switch` (none with `backend`), `port`, and the options of `netvale attach`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PortConfig {
-    /// Switch, e.g. `vale0`; none with `backend`.
-    #[serde(default)]
-    pub switch: String,
-    /// Port as `netvale attach` takes it, e.g. `tap:nv0`.
-    pub port: String,
-    /// Rings each way.
-    #[serde(default)]
-    pub rings: Option<u32>,
-    /// Slots a ring.
-    #[serde(default)]
-    pub slots: Option<u32>,
-    /// Hold senders back when it is full.
-    #[serde(default)]
-    pub lossless: bool,
-    /// Bytes of virtio-net header: 0, 10 or 12.
-    #[serde(default)]
-    pub vnet_hdr: u32,
-    /// MTU of a TAP, or offered by a vhost-user or ptnet device.
-    #[serde(default)]
-    pub mtu: Option<u32>,
-    /// Name on the switch; without it, made from the port's text.
-    #[serde(default)]
-    pub name: Option<String>,
-    /// Capture files: begin again at the end of the file.
-    #[serde(default, rename = "loop")]
-    pub repeat: bool,
-    /// Capture files: times the recorded speed; 0 is as fast as the switch takes it.
-    #[serde(default)]
-    pub speed: Option<f64>,
-    /// virtio: the packed ring layout.
-    #[serde(default)]
-    pub packed: bool,
-    /// virtio: a frame takes one buffer.
-    #[serde(default)]
-    pub no_mergeable: bool,
-    /// virtio: buffers may come back in any order.
-    #[serde(default)]
-    pub no_in_order: bool,
-    /// virtio: several ring entries at once.
-    #[serde(default)]
-    pub vector: bool,
-    /// TAP, vhost, virtio: merge TCP segments that follow one another.
-    #[serde(default)]
-    pub gro: bool,
-    /// Interfaces: the stack behind it is attached too.
-    #[serde(default)]
-    pub host: bool,
-    /// ptnet: by vfio-user instead of ivshmem.
-    #[serde(default)]
-    pub vfio_user: bool,
-    /// e1000: ITR, whatever the driver writes.
-    #[serde(default)]
-    pub itr: Option<u16>,
-    /// ptnet: a pipe or an interface that is passed through, e.g. `netmap:eth0`.
-    #[serde(default)]
-    pub backend: Option<String>,
-    /// vhost-user: connect to the socket instead of listening there.
-    #[serde(default)]
-    pub client: bool,
-    /// vhost-user, ptnet: Ethernet address offered to the driver.
-    #[serde(default)]
-    pub mac: Option<Mac>,
+#[serde(try_from = "toml::Table")]
+pub struct PortConfig(AttachParams);
+
+impl TryFrom<toml::Table> for PortConfig {
+    type Error = toml::de::Error;
+
+    fn try_from(mut options: toml::Table) -> Result<Self, Self::Error> {
+        let switch = options.remove("switch").unwrap_or_else(|| toml::Value::String(String::new()));
+        let port = options.remove("port").map(|port| ("port".to_owned(), port));
+        let params = [("switch".to_owned(), switch), ("options".to_owned(), options.into())];
+        toml::Table::from_iter(params.into_iter().chain(port)).try_into().map(PortConfig)
+    }
 }
 
 /// The file.
@@ -251,7 +199,7 @@ impl File {
             allow_nics: self.allow_nics,
             ageing: Duration::from_secs(within("ageing-s", switch.ageing_s.unwrap_or(300), 1, 1_000_000)?),
             table_entries: within("table-entries", switch.table_entries.unwrap_or(16_384) as u64, 8, 1 << 24)? as usize,
-            ports: self.ports,
+            ports: self.ports.into_iter().map(|port| port.0).collect(),
         })
     }
 }
@@ -320,7 +268,7 @@ mod tests {
         let c = File::parse(text).unwrap().into_config().unwrap();
         assert_eq!(c.workers, [Some(1), Some(2), Some(1)]);
         assert_eq!((c.polling, c.rt_priority), (Polling::Spin(Duration::ZERO), Some(20)));
-        assert_eq!((c.sockets.mode, c.ageing.as_secs(), c.ports[0].mtu), (Some(0o666), 10, Some(9000)));
+        assert_eq!((c.sockets.mode, c.ageing.as_secs(), c.ports[0].options.mtu), (Some(0o666), 10, Some(9000)));
     }
 
     /// Objective: unknown keys and values out of range are refused with their place.
@@ -329,6 +277,10 @@ mod tests {
         let e = File::parse("wrokers = 2").unwrap_err().to_string();
         assert!(e.contains("wrokers") && e.contains("line 1"), "{e}");
         assert!(File::parse("[[port]]\nswitch='vale0'\nport='a'\nvelocity=1").is_err());
+        let e = File::parse("\n[[port]]\nport='tap:nv0'\nvnet_hdr=11").unwrap_err().to_string();
+        assert!(e.contains("vnet_hdr is 11") && e.contains("line 2"), "{e}");
+        let e = File::parse("[[port]]\nswitch='vale0'").unwrap_err().to_string();
+        assert!(e.contains("missing field `port`"), "{e}");
         assert!(File::parse("workers = 0").unwrap().into_config().is_err());
         assert!(File::parse("workers = 1000").unwrap().into_config().is_err());
         assert!(File::parse("rt-priority = 0").unwrap().into_config().is_err());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use netvale_control::types::{AttachParams, PortKind, PortOptions};
+use netvale_control::types::{PortKind, PortOptions};
 use netvale_e1000::driver::port::DriverPort;
 use netvale_e1000::port::E1000Port;
 use netvale_nic::Nic;
@@ -80,31 +80,8 @@ impl State {
             uid: rustix::process::getuid().as_raw(),
             pid: rustix::process::getpid().as_raw_nonzero().get(),
         };
-        for c in self.config.ports.clone() {
-            let options = PortOptions {
-                rings: c.rings.unwrap_or(0),
-                slots: c.slots.unwrap_or(0),
-                lossless: c.lossless,
-                vnet_hdr: c.vnet_hdr,
-                mtu: c.mtu,
-                name: c.name,
-                repeat: c.repeat,
-                speed: c.speed,
-                packed: c.packed,
-                no_mergeable: c.no_mergeable,
-                no_in_order: c.no_in_order,
-                vector: c.vector,
-                gro: c.gro,
-                host: c.host,
-                vfio_user: c.vfio_user,
-                backend: c.backend,
-                itr: c.itr,
-                client: c.client,
-                mac: c.mac,
-                ..PortOptions::default()
-            };
-            let params = AttachParams { switch: c.switch, port: c.port.clone(), options };
-            self.attach(&params, caller).map_err(|refusal| StartError::Port { port: c.port, refusal })?;
+        for params in self.config.ports.clone() {
+            self.attach(&params, caller).map_err(|refusal| StartError::Port { port: params.port, refusal })?;
         }
         Ok(())
     }

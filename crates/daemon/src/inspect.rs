@@ -13,6 +13,7 @@ use netvale_mem::region::RingSide;
 use netvale_port::RingCounters;
 use netvale_switch::Fdb;
 
+use crate::devices::Device;
 use crate::holders::Holders;
 use crate::nic_port::NicPort;
 use crate::pipes::Pipe;
@@ -69,18 +70,9 @@ impl PortRecord {
             lossless: self.lossless,
             drops: self.drops(),
             rings: Vec::new(),
-            vhost: match &self.kind {
-                Kind::Device(d) => d.vhost.as_ref().map(vhosts::info),
-                Kind::Local(_) | Kind::Monitor(_) => None,
-            },
-            ptnet: match &self.kind {
-                Kind::Device(d) => d.ptnet.as_ref().map(ptnets::info),
-                Kind::Local(_) | Kind::Monitor(_) => None,
-            },
-            e1000: match &self.kind {
-                Kind::Device(d) => d.e1000.as_ref().map(e1000s::info),
-                Kind::Local(_) | Kind::Monitor(_) => None,
-            },
+            vhost: self.device().and_then(|d| d.vhost.as_ref()).map(vhosts::info),
+            ptnet: self.device().and_then(|d| d.ptnet.as_ref()).map(ptnets::info),
+            e1000: self.device().and_then(|d| d.e1000.as_ref()).map(e1000s::info),
             notes: Vec::new(),
         }
     }
@@ -123,10 +115,8 @@ impl PortRecord {
 
     /// Of a ptnet device's ring: interrupts sent and saved, and kicks got. Zero elsewhere.
     fn ptnet_kicks(&self, dir: Direction, i: usize) -> (u64, u64, u64) {
-        match &self.kind {
-            Kind::Device(d) => d.ptnet.as_ref().map_or((0, 0, 0), |p| p.ring_kicks(dir == Direction::In, i)),
-            Kind::Local(_) | Kind::Monitor(_) => (0, 0, 0),
-        }
+        let ptnet = self.device().and_then(|d| d.ptnet.as_ref());
+        ptnet.map_or((0, 0, 0), |p| p.ring_kicks(dir == Direction::In, i))
     }
 
     /// Warnings: what an application did to its rings that will cost it frames.
@@ -146,9 +136,7 @@ impl PortRecord {
         if outside > 0 {
             notes.push(format!("slots name {outside} buffers outside the pool: frames for them are dropped"));
         }
-        if let Kind::Device(d) = &self.kind {
-            notes.extend(d.notes());
-        }
+        notes.extend(self.device().into_iter().flat_map(Device::notes));
         notes
     }
 
@@ -167,9 +155,7 @@ impl PortRecord {
             s.kicks_suppressed += r.kicks_suppressed;
             s.kicks_received += r.kicks_received;
         }
-        if let Kind::Device(d) = &self.kind
-            && let Some(vhost) = &d.vhost
-        {
+        if let Some(vhost) = self.device().and_then(|d| d.vhost.as_ref()) {
             // Virtqueues have calls and kicks.
             (s.kicks_sent, s.kicks_received) = vhost.notifications();
         }

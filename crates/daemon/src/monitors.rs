@@ -8,7 +8,6 @@ use netvale_mem::layout::{DEFAULT_BUF_SIZE, RegionSizes};
 use netvale_mem::mapping::Pages;
 use netvale_mem::mirror::Moment;
 use netvale_mem::{PortShape, Region};
-use netvale_nic::iface::Interface;
 use netvale_port::Egress;
 use netvale_port::ring_out::{RingEgress, SentCopies};
 use netvale_portspec::{Base, Directions, Memory, Monitor, PortSpec, Rings as RingsSpec};
@@ -16,13 +15,13 @@ use netvale_switch::{MonitorRings, Switch};
 use rustix::io::Errno;
 
 use crate::holders::Holders;
-use crate::offsets;
 use crate::open::{Attachment, Opened, check_owner, refuse};
 use crate::pipes::end_index;
 use crate::refusal::Refusal;
 use crate::rings::Rings;
 use crate::sizes::DEFAULT_SLOTS;
 use crate::state::{Caller, Kind, LocalPort, PortRecord, State};
+use crate::{nic_facts, offsets};
 
 /// Tx rings of a monitor, from which nothing is taken: netmap gives it one.
 const TX_RINGS: u32 = 1;
@@ -267,11 +266,8 @@ impl State {
         if netvale_nic::passed::device_of(ifname).is_some() {
             return refuse(Errno::OPNOTSUPP, format!("{ifname} is a ptnet device: the host's port can be watched"));
         }
-        if Interface::find(ifname).is_err() {
-            return refuse(Errno::NXIO, format!("there is no interface {ifname}: 'ip link' shows them"));
-        }
-        let open = self.nics.ports.values().find(|port| port.nic.interface().name == ifname);
-        if let Some(port) = open {
+        nic_facts::find(ifname)?;
+        if let Some(port) = self.nics.port_on(ifname) {
             if caller.uid != 0 && caller.uid != port.owner.uid {
                 return refuse(Errno::ACCESS, format!("{ifname} is open for user {}", port.owner.uid));
             }
@@ -286,8 +282,7 @@ impl State {
             let (host_tx, host_rx) = mem.host_rings();
             return Ok(Parent { rings: queues, host: host_tx.max(host_rx).max(1), memory, ..parent });
         }
-        let is_it = |record: &PortRecord| matches!(&record.kind, Kind::Device(d) if d.nic.as_ref().is_some_and(|nic| nic.interface().name == ifname));
-        let Some(full) = self.ports.iter().find(|(_, record)| is_it(record)).map(|(full, _)| full.clone()) else {
+        let Some(full) = self.switch_port_on(ifname).map(str::to_owned) else {
             return refuse(Errno::INVAL, format!("nobody has {ifname} open: there is nothing to watch"));
         };
         Ok(Parent { watched: Watched::Wire(full.clone()), ..self.parent_port(&full, caller)? })
@@ -432,19 +427,9 @@ impl Parent {
 fn record(rings: Rings, watching: Watching, switch: Option<Arc<Switch>>, owner: Caller) -> PortRecord {
     let mut held = Holders::default();
     held.add(owner.client, false);
-    PortRecord {
-        switch,
-        id: None,
-        egress: rings.rx.iter().map(|e| Arc::clone(e.counters())).collect(),
-        kind: Kind::Monitor(LocalPort { rings, tx_held: Vec::new(), rx_held: vec![held] }),
-        watching: Some(watching),
-        owner,
-        persistent: false,
-        lossless: false,
-        polled: false,
-        placed: Vec::new(),
-        ingress: Vec::new(),
-    }
+    let egress = rings.rx.iter().map(|e| Arc::clone(e.counters())).collect();
+    let kind = Kind::Monitor(LocalPort { rings, tx_held: Vec::new(), rx_held: vec![held] });
+    PortRecord { switch, egress, watching: Some(watching), persistent: false, ..PortRecord::new(kind, owner) }
 }
 
 /// What the client of a monitor is told: nobody takes what it sends.

@@ -140,20 +140,7 @@ impl State {
             .collect();
         let held = |n: u32| vec![Holders::default(); n as usize];
         let local = LocalPort { rings, tx_held: held(shape.tx_rings), rx_held: held(shape.rx_rings) };
-        let kind = Kind::Local(local);
-        Ok(PortRecord {
-            switch: None,
-            id: None,
-            kind,
-            watching: None,
-            owner,
-            persistent: true,
-            lossless: false,
-            polled: false,
-            placed,
-            ingress,
-            egress,
-        })
+        Ok(PortRecord { placed, ingress, egress, ..PortRecord::new(Kind::Local(local), owner) })
     }
 
     fn own_newif(&self, name: &str, caller: Caller) -> Result<&NewIf, Refusal> {

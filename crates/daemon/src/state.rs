@@ -13,6 +13,7 @@ use netvale_pcapport::CaptureStatus;
 use netvale_port::gro::GroEgress;
 use netvale_port::{Egress, Ingress, RingCounters};
 use netvale_ptnet::keep::Kept;
+use netvale_ptnet::port::PtnetPort;
 use netvale_switch::{Fdb, Forwarder, Port, PortId, Switch};
 use rustix::io::Errno;
 
@@ -100,6 +101,25 @@ pub struct PortRecord {
     pub ingress: Vec<Arc<RingCounters>>,
     /// Counters of its egresses.
     pub egress: Vec<Arc<RingCounters>>,
+}
+
+impl PortRecord {
+    /// A persistent one on no switch, whose frames nobody moves yet.
+    pub(crate) fn new(kind: Kind, owner: Caller) -> PortRecord {
+        PortRecord {
+            switch: None,
+            id: None,
+            kind,
+            watching: None,
+            owner,
+            persistent: true,
+            lossless: false,
+            polled: false,
+            placed: Vec::new(),
+            ingress: Vec::new(),
+            egress: Vec::new(),
+        }
+    }
 }
 
 struct RegionEntry {
@@ -291,19 +311,10 @@ impl State {
             .map(|(ring, i)| self.place(Box::new(Forwarder::new(Arc::clone(&switch), id, ring, i))))
             .collect();
         let NewPort { kind, owner, persistent, lossless, .. } = record;
-        let record = PortRecord {
-            switch: Some(switch),
-            id: Some(id),
-            kind,
-            watching: None,
-            owner,
-            persistent,
-            lossless,
-            polled: false,
-            placed,
-            ingress,
-            egress: egress.iter().map(|e| Arc::clone(e.counters())).collect(),
-        };
+        let egress = egress.iter().map(|e| Arc::clone(e.counters())).collect();
+        let (switch, id) = (Some(switch), Some(id));
+        let base = PortRecord::new(kind, owner);
+        let record = PortRecord { switch, id, persistent, lossless, placed, ingress, egress, ..base };
         tracing::info!(port = full, uid = owner.uid, pid = owner.pid, "attached");
         Ok(self.ports.entry(full).or_insert(record))
     }
@@ -339,11 +350,7 @@ impl State {
             self.end_mirrors(&l.rings.mem);
             self.evicted.extend(l.tx_held.iter().chain(&l.rx_held).flat_map(Holders::clients));
         }
-        if let Kind::Device(device) = &record.kind
-            && let Some(ptnet) = &device.ptnet
-        {
-            ptnet.let_go();
-        }
+        record.device().and_then(|device| device.ptnet.as_ref()).into_iter().for_each(PtnetPort::let_go);
         tracing::info!(port = full, why, "detached");
         if let Some(switch) = &record.switch {
             self.drop_if_empty(switch);

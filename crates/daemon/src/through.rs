@@ -1,6 +1,5 @@
 //! Ports that are passed through to a virtual machine without a switch: a pipe's end, a network interface.
 
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,15 +8,14 @@ use netvale_mem::Region;
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
 use netvale_nic::sizes::entries;
-use netvale_port::{Passed, RingCounters, Task};
+use netvale_port::RingCounters;
+use netvale_port::passage::Seated;
 use netvale_portspec::{Base, Flags, PortSpec, Rings};
 use netvale_ptnet::backend::{Backend, Fresh};
 use netvale_ptnet::header::Config;
 use netvale_ptnet::instance::{shape, sizes};
-use netvale_ptnet::passage::Passage;
 use netvale_ptnet::pipe::PipeBackend;
 use netvale_ptnet::port::PtnetPort;
-use netvale_ptnet::seat::Seat;
 use rustix::io::Errno;
 
 use crate::devices::Device;
@@ -27,31 +25,6 @@ use crate::refusal::Refusal;
 use crate::state::{Caller, Kind, Placed, PortRecord, State};
 use crate::wires::NicBackend;
 use crate::worker::Job;
-
-/// A passage's seat, on a worker. Whoever is waited for is asked to kick.
-struct Seated<P>(Arc<Seat<P>>);
-
-impl<W, P: Passage + 'static> Task<W> for Seated<P> {
-    fn pass(&mut self, _work: &mut W) -> Passed {
-        Passed::count(self.0.pass())
-    }
-
-    fn arm(&mut self) -> bool {
-        self.0.arm()
-    }
-
-    fn disarm(&mut self) {
-        self.0.disarm();
-    }
-
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.0.wake.as_fd())
-    }
-
-    fn woken(&mut self) {
-        self.0.woken();
-    }
-}
 
 /// What is passed through, and its seats on workers.
 struct Passing {
@@ -180,19 +153,8 @@ impl State {
         let placed: Vec<Placed> = passing.tasks.into_iter().map(|task| self.place(task)).collect();
         let [ingress, egress] = passing.counters;
         let device = Device { kind: PortKind::Ptnet, ptnet: Some(ptnet), ..Device::default() };
-        let record = PortRecord {
-            switch: None,
-            id: None,
-            kind: Kind::Device(Box::new(device)),
-            watching: None,
-            owner: caller,
-            persistent: true,
-            lossless: false,
-            polled: false,
-            placed,
-            ingress,
-            egress,
-        };
+        let base = PortRecord::new(Kind::Device(Box::new(device)), caller);
+        let record = PortRecord { placed, ingress, egress, ..base };
         tracing::info!(port = full, uid = caller.uid, pid = caller.pid, "passed through");
         self.ports.insert(full.to_owned(), record);
         Ok(())

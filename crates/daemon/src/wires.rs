@@ -13,10 +13,10 @@ use netvale_nic::socket::{Buffers, Socket};
 use netvale_nic::through::{ThroughRx, ThroughTx};
 use netvale_nic::{Nic, NicError, Opened};
 use netvale_port::RingCounters;
+use netvale_port::passage::Passage;
+use netvale_port::seat::Seat;
 use netvale_port::wake::WakeSet;
 use netvale_ptnet::backend::{Backend, Fresh};
-use netvale_ptnet::passage::Passage;
-use netvale_ptnet::seat::Seat;
 use rustix::io::Errno;
 
 /// From a guest's tx ring to a queue.
@@ -132,8 +132,8 @@ impl NicBackend {
     /// No descriptors are left.
     pub fn new(nic: Arc<Nic>, entries: u32) -> Result<NicBackend, Errno> {
         let queues = 0..nic.interface().queues;
-        let tx = queues.clone().map(|_| Seat::new().map(Arc::new)).collect::<Result<_, Errno>>()?;
-        let rx = queues.map(|_| Seat::new().map(Arc::new)).collect::<Result<_, Errno>>()?;
+        let tx = queues.clone().map(|_| Seat::woken().map(Arc::new)).collect::<Result<_, Errno>>()?;
+        let rx = queues.map(|_| Seat::woken().map(Arc::new)).collect::<Result<_, Errno>>()?;
         Ok(NicBackend { nic, entries, tx, rx, open: Mutex::default() })
     }
 
@@ -193,15 +193,16 @@ fn bound(opened: &Opened) -> Result<bool, NicError> {
 
 impl Backend for NicBackend {
     fn wake(&self, ring: usize) -> Option<&WakeSet> {
-        let rx = || self.rx.get(ring.checked_sub(self.tx.len())?).map(|seat| &seat.wake);
-        self.tx.get(ring).map(|seat| &seat.wake).or_else(rx)
+        match ring.checked_sub(self.tx.len()) {
+            None => self.tx.get(ring)?.wake.as_ref(),
+            Some(ring) => self.rx.get(ring)?.wake.as_ref(),
+        }
     }
 
     fn kick(&self, ring: usize) {
-        match (self.tx.get(ring), ring.checked_sub(self.tx.len()).and_then(|ring| self.rx.get(ring))) {
-            (Some(seat), _) => seat.kick(),
-            (None, Some(seat)) => seat.kick(),
-            (None, None) => {}
+        match ring.checked_sub(self.tx.len()) {
+            None => self.tx.get(ring).iter().for_each(|seat| seat.kick()),
+            Some(ring) => self.rx.get(ring).iter().for_each(|seat| seat.kick()),
         }
     }
 

@@ -107,7 +107,7 @@ fn vhost_called(by_socket: bool) {
     let (socket, stop, fault) = (UnixStream::connect(&path).unwrap(), Doorbell::new().unwrap(), Fault::new().unwrap());
     let calls = [(); 2].map(|()| Doorbell::new().unwrap());
     let running = Frontend::new(socket.as_fd(), stop.as_fd(), &fault).start(Wish::default(), &calls).unwrap();
-    let (mut queues, _memory) = running.split();
+    let (mut queues, _memory) = (running.pairs, running.kept);
     let (rx, tx) = &mut queues[0];
     let error = Doorbell::new().unwrap();
     let mut m = Message::new(request::SET_VRING_ERR, 0u64.to_le_bytes().to_vec());

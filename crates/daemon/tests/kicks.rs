@@ -26,7 +26,7 @@ fn kick_storm() {
     let calls = [(); 2].map(|()| Doorbell::new().unwrap());
     let running =
         Frontend::new(socket.as_fd(), stop.as_fd(), &Fault::new().unwrap()).start(Wish::default(), &calls).unwrap();
-    let (queues, _memory) = running.split();
+    let (queues, _memory) = (running.pairs, running.kept);
     let kicks: Vec<_> = queues.into_iter().flat_map(|(rx, tx)| [rx.kick, tx.kick]).collect();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

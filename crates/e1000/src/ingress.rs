@@ -45,7 +45,19 @@ pub struct E1000Ingress {
     /// For frames that come back, as long as a loopback mode is on.
     scratch: Option<Box<Scratch>>,
     /// Headers that were changed.
-    heads: Box<[[u8; ROOM]; CHANGED]>,
+    heads: Heads,
+}
+
+/// Room for a head of each frame of a batch, which may point to it. A reference is made to one of them at a time, never to all.
+struct Heads(Vec<[u8; ROOM]>);
+
+impl Heads {
+    /// That of the frame that is to be number `i` of the batch.
+    #[inline]
+    fn get(&mut self, i: usize) -> Option<&mut [u8; ROOM]> {
+        // SAFETY: inside of the vector, whose memory this pointer leads to without a reference to the others; `self` is borrowed exclusively.
+        (i < self.0.len()).then(|| unsafe { &mut *self.0.as_mut_ptr().add(i) })
+    }
 }
 
 /// What the descriptors of one packet came to.
@@ -68,7 +80,7 @@ impl E1000Ingress {
             may_wait: true,
             waits: None,
             scratch: None,
-            heads: Box::new([[0; ROOM]; CHANGED]),
+            heads: Heads(vec![[0; ROOM]; CHANGED]),
         }
     }
 
@@ -95,7 +107,7 @@ impl E1000Ingress {
                 break;
             };
             (self.taken, self.may_wait) = (walk.count, walk.may_wait);
-            let head = self.heads.get_mut(batch.len()).filter(|_| walk.ends);
+            let head = self.heads.get(batch.len()).filter(|_| walk.ends);
             if let Some(Err(why)) = head.map(|head| push(&mut look, core, head, batch)) {
                 self.shared.sent.dropped(why, 1);
             }
@@ -223,8 +235,8 @@ fn push(look: &mut Look<'_>, core: &mut Core, head: &mut [u8; ROOM], batch: &mut
     add((PADDING.as_ptr(), SHORTEST.saturating_sub(len)));
     let to = [head[0], head[1], head[2], head[3], head[4], head[5]];
     let segmented = packet.work.segments.is_some();
-    // SAFETY: pieces lie in windows of `memory`, which stay mapped until the ingress drops it after `release`, in a box of the ingress's that is
-    // not touched until then, or in a constant.
+    // SAFETY: pieces lie in windows of `memory`, which stay mapped until the ingress drops it after `release`, in a head that nobody makes a
+    // reference to until then, or in a constant.
     let fits = unsafe { batch.push_frags(pieces.get(..count).unwrap_or_default()) };
     if !fits {
         return Err(DropReason::EndlessFrame);
@@ -318,5 +330,26 @@ impl Ingress for E1000Ingress {
 
     fn counters(&self) -> &Arc<RingCounters> {
         &self.shared.sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: what a batch points to stays good when heads of further frames are written, and when the ingress moves (by the rules that Miri
+    /// checks).
+    #[test]
+    fn heads_are_apart() {
+        let mut heads = Heads(vec![[0; ROOM]; 2]);
+        let first = heads.get(0).map(|head| {
+            head[0] = 7;
+            head.as_ptr()
+        });
+        let mut moved = heads;
+        moved.get(1).unwrap()[0] = 9;
+        assert!(moved.get(2).is_none());
+        // SAFETY: a byte of a head, which `moved` keeps.
+        assert_eq!(first.map(|at| unsafe { *at }), Some(7));
     }
 }

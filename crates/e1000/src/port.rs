@@ -1,16 +1,14 @@
 //! An e1000 port: a socket, a card for each hypervisor that connects there, and the switch's two queues.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use netvale_port::listener::{ListenError, Listener};
-use netvale_port::service::{self, Peering, Protocol, Service};
+use netvale_port::listener::OpenError;
+use netvale_port::service::{self, Service};
 use netvale_port::{Egress, Ingress};
 use netvale_vfio_user::serve::serve;
 use netvale_vfio_user::session::Session;
-use rustix::io::Errno;
-use thiserror::Error;
 
 use crate::core::{Crossings, Shared};
 use crate::device::{Card, E1000};
@@ -27,32 +25,6 @@ pub struct E1000Options {
     pub card: Card,
 }
 
-/// Why there is no port.
-#[derive(Debug, Error)]
-pub enum E1000Error {
-    /// The socket cannot be listened at.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// A step failed.
-    #[error("{what}: {source}")]
-    Step {
-        /// What was tried.
-        what: &'static str,
-        /// What the kernel said.
-        source: Errno,
-    },
-}
-
-impl E1000Error {
-    /// The error number that fits.
-    pub fn errno(&self) -> Errno {
-        match self {
-            E1000Error::Listen(why) => why.errno(),
-            E1000Error::Step { source, .. } => *source,
-        }
-    }
-}
-
 /// A port. Dropping it ends the connection and the thread, and removes the socket.
 pub struct E1000Port {
     options: E1000Options,
@@ -64,17 +36,20 @@ pub struct E1000Port {
 pub type Queues = (Arc<dyn Egress>, Box<dyn Ingress>);
 
 impl E1000Port {
-    /// Opens the socket and serves it.
+    /// Opens the socket and serves it. Each hypervisor finds the card as after power-up.
     ///
     /// # Errors
-    /// [`E1000Error`].
-    pub fn new(options: &E1000Options) -> Result<(E1000Port, Queues), E1000Error> {
-        let step = |what| move |source| E1000Error::Step { what, source };
-        let (listener, file) = Listener::listen(&options.path)?;
-        let shared = Shared::new(E1000::new(options.card)).map_err(step("make a timer"))?;
-        let server = Server { listener, card: options.card, shared: Arc::clone(&shared) };
-        let service = Service::start("netvale-e1000", options.path.display(), Some(file), server);
-        let service = service.map_err(step("start a thread"))?;
+    /// [`OpenError`].
+    pub fn new(options: &E1000Options) -> Result<(E1000Port, Queues), OpenError> {
+        let shared = Shared::new(E1000::new(options.card)).map_err(OpenError::step(&options.path, "make a timer"))?;
+        let (card, subsystem) = (Arc::clone(&shared), options.card.subsystem);
+        let service = Service::of_machines("netvale-e1000", &options.path, move |connection, peering| {
+            let device = E1000Device::new(Arc::clone(&card), subsystem);
+            let mut session = Session::new(device, E1000Device::vectors(), peering.fault());
+            let ended = serve(connection.as_fd(), peering.ends(), &mut session);
+            session.device().0.power_off();
+            ended.reason().map_or(Ok(()), Err)
+        })?;
         let egress = Arc::new(E1000Egress::new(Arc::clone(&shared)));
         let ingress = Box::new(E1000Ingress::new(Arc::clone(&shared)));
         Ok((E1000Port { options: options.clone(), shared, service }, (egress, ingress)))
@@ -98,31 +73,5 @@ impl E1000Port {
     /// The driver has the link up.
     pub fn is_linked(&self) -> bool {
         self.shared.control(|core| core.e1000.is_linked()).unwrap_or(false)
-    }
-}
-
-/// The control thread's part.
-struct Server {
-    listener: Listener,
-    card: Card,
-    shared: Arc<Shared>,
-}
-
-impl Protocol for Server {
-    type Connection = OwnedFd;
-    type Detail = ();
-    const PEER: &'static str = "virtual machine";
-
-    fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<OwnedFd, String>> {
-        self.listener.accept(stop).map(Ok)
-    }
-
-    /// Each hypervisor finds the card as after power-up.
-    fn serve(&mut self, connection: OwnedFd, peering: &Peering<()>) -> Result<(), String> {
-        let device = E1000Device::new(Arc::clone(&self.shared), self.card.subsystem);
-        let mut session = Session::new(device, E1000Device::vectors(), peering.fault());
-        let ended = serve(connection.as_fd(), peering.ends(), &mut session);
-        session.device().0.power_off();
-        ended.reason().map_or(Ok(()), Err)
     }
 }

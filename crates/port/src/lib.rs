@@ -17,8 +17,10 @@
 //! | [`hdr`] | the length of a port's virtio-net header |
 //! | [`ingress`] | where frames come from, and how safe code reads them |
 //! | [`listener`] | a listening socket that serves one peer at a time |
+//! | [`passage`] | seats for what is passed through |
 //! | [`ring_in`] | ingress from a local application's tx ring |
 //! | [`ring_out`] | egress to a local application's rx ring |
+//! | [`seat`] | what stays of a queue while peers come and go |
 //! | [`service`] | a thread that serves a port's peers, one after another |
 //! | [`soft`] | checksum and segmentation for destinations that lack the offload |
 //! | [`task`] | what a worker does again and again |
@@ -147,8 +149,10 @@ pub mod gro;
 pub mod hdr;
 pub mod ingress;
 pub mod listener;
+pub mod passage;
 pub mod ring_in;
 pub mod ring_out;
+pub mod seat;
 pub mod service;
 pub mod soft;
 pub mod task;

@@ -14,9 +14,9 @@ use thiserror::Error;
 /// Pause after a peer that broke the rules, and between two attempts to reach one: the same mistake at once is not worth a core.
 pub const RETRY: Duration = Duration::from_millis(200);
 
-/// Why a socket cannot be listened at.
+/// Why a port's socket, or its service, cannot be had.
 #[derive(Debug, Error)]
-pub enum ListenError {
+pub enum OpenError {
     /// The path is that of something else.
     #[error("{0} is there and is no socket: choose another path")]
     NotASocket(PathBuf),
@@ -26,7 +26,7 @@ pub enum ListenError {
     /// A step failed.
     #[error("{path}: {what}: {source}")]
     Step {
-        /// The socket.
+        /// The socket, or device.
         path: PathBuf,
         /// What was tried.
         what: &'static str,
@@ -35,13 +35,19 @@ pub enum ListenError {
     },
 }
 
-impl ListenError {
+impl OpenError {
+    /// That step, of a port there.
+    pub fn step(path: impl Into<PathBuf>, what: &'static str) -> impl FnOnce(Errno) -> OpenError {
+        let path = path.into();
+        move |source| OpenError::Step { path, what, source }
+    }
+
     /// The error number that fits.
     pub fn errno(&self) -> Errno {
         match self {
-            ListenError::NotASocket(_) => Errno::EXIST,
-            ListenError::InUse(_) => Errno::ADDRINUSE,
-            ListenError::Step { source, .. } => *source,
+            OpenError::NotASocket(_) => Errno::EXIST,
+            OpenError::InUse(_) => Errno::ADDRINUSE,
+            OpenError::Step { source, .. } => *source,
         }
     }
 }
@@ -58,21 +64,21 @@ impl Listener {
     /// Listens at `path`. A socket that a program left behind is replaced.
     ///
     /// # Errors
-    /// [`ListenError`].
-    pub fn listen(path: &Path) -> Result<(Listener, SocketFile), ListenError> {
-        let step = |what| move |source| ListenError::Step { path: path.into(), what, source };
+    /// [`OpenError`].
+    pub fn listen(path: &Path) -> Result<(Listener, SocketFile), OpenError> {
+        let step = |what| OpenError::step(path, what);
         let address = SocketAddrUnix::new(path).map_err(step("not a path for a socket"))?;
         match std::fs::symlink_metadata(path) {
             Err(e) if e.kind() == ErrorKind::NotFound => {}
             Ok(m) if m.file_type().is_socket() => {
                 let probe = socket().map_err(step("make a socket"))?;
                 if rustix::net::connect(&probe, &address).is_ok() {
-                    return Err(ListenError::InUse(path.into()));
+                    return Err(OpenError::InUse(path.into()));
                 }
                 // Nobody listens: it is left over. If it cannot be removed, binding says why.
                 let _ = std::fs::remove_file(path);
             }
-            _ => return Err(ListenError::NotASocket(path.into())),
+            _ => return Err(OpenError::NotASocket(path.into())),
         }
         let listener = socket().map_err(step("make a socket"))?;
         rustix::net::bind(&listener, &address).map_err(step("bind the socket"))?;

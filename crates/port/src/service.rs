@@ -4,7 +4,9 @@
 //! that broke the rules, an end within a time limit.
 
 use std::fmt::Display;
+use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,7 +16,7 @@ use netvale_mem::notify::Doorbell;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use crate::listener::{RETRY, SocketFile, nap};
+use crate::listener::{Listener, OpenError, RETRY, SocketFile, nap};
 
 /// Pause after a peer whose doorbell blocked, which took a worker's time: it doubles each time, up to the longest.
 const BLOCKED_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
@@ -131,17 +133,31 @@ impl<D: Clone + Default + Send + 'static> Service<D> {
         at: impl Display,
         file: Option<SocketFile>,
         protocol: P,
-    ) -> Result<Self, Errno> {
-        let (told, stop) = (Told(Arc::default()), Arc::new(Doorbell::new()?));
+    ) -> Result<Self, OpenError> {
+        let at = at.to_string();
+        let failed = |source| OpenError::step(&at, "start a thread")(source);
+        let (told, stop) = (Told(Arc::default()), Arc::new(Doorbell::new().map_err(failed)?));
         let (alive, running) = mpsc::channel();
-        let server = Server { protocol, at: at.to_string(), told: told.clone(), stop: Arc::clone(&stop) };
+        let server = Server { protocol, at: at.clone(), told: told.clone(), stop: Arc::clone(&stop) };
         let run = move || {
             server.run();
             drop(alive);
         };
         let started = std::thread::Builder::new().name(thread.into()).spawn(run);
-        started.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::AGAIN))?;
+        started.map_err(|e| failed(Errno::from_io_error(&e).unwrap_or(Errno::AGAIN)))?;
         Ok(Service { told, stop, running, file })
+    }
+
+    /// Starts one for virtual machines that connect to the socket at `path`, each of which `serve` serves.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn of_machines<F>(thread: &str, path: &Path, serve: F) -> Result<Self, OpenError>
+    where
+        F: FnMut(OwnedFd, &Peering<D>) -> Result<(), String> + Send + 'static,
+    {
+        let (listener, file) = Listener::listen(path)?;
+        Self::start(thread, path.display(), Some(file), Machines { listener, serve, detail: PhantomData })
     }
 
     /// What is told of its peers.
@@ -158,6 +174,31 @@ impl<D> Drop for Service<D> {
             tracing::error!("a port's thread does not end: it is left behind");
         }
         drop(self.file.take());
+    }
+}
+
+/// Virtual machines that connect.
+struct Machines<F, D> {
+    listener: Listener,
+    serve: F,
+    detail: PhantomData<D>,
+}
+
+impl<F, D> Protocol for Machines<F, D>
+where
+    F: FnMut(OwnedFd, &Peering<D>) -> Result<(), String> + Send + 'static,
+    D: Clone + Default + Send + 'static,
+{
+    type Connection = OwnedFd;
+    type Detail = D;
+    const PEER: &'static str = "virtual machine";
+
+    fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<OwnedFd, String>> {
+        self.listener.accept(stop).map(Ok)
+    }
+
+    fn serve(&mut self, connection: OwnedFd, peering: &Peering<D>) -> Result<(), String> {
+        (self.serve)(connection, peering)
     }
 }
 

@@ -15,8 +15,6 @@
 //! |---|---|
 //! | [`header`] | the header page: what the device tells, what the guest commands |
 //! | [`backend`] | what a guest's rings are connected to |
-//! | [`seat`] | what stays of a ring while guests come and go |
-//! | [`passage`] | seats for what is passed through |
 //! | [`pipe`] | a pipe whose one end is a guest |
 //! | [`seats`] | queues of the switch whose rings come and go with the guest |
 //! | [`instance`] | one guest's device: memory, doorbells, start and stop |
@@ -33,10 +31,8 @@ pub mod instance;
 pub mod ivshmem;
 pub mod keep;
 pub mod machine;
-pub mod passage;
 pub mod pipe;
 pub mod port;
 pub mod published;
-pub mod seat;
 pub mod seats;
 pub mod vfio;

@@ -11,50 +11,13 @@ use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_mem::region::RingSide;
 use netvale_mem::relay::{Relay, RelayEnd};
 use netvale_mem::{PortShape, Region, RegionSizes};
+use netvale_port::seat::Seat;
 use netvale_port::wake::WakeSet;
-use netvale_port::{DropReason, RingCounters};
 use rustix::io::Errno;
 
 use crate::backend::{Backend, Beside, Fresh};
 use crate::header::Config;
 use crate::instance::{InstanceError, shape, sizes};
-use crate::passage::Passage;
-use crate::seat::Seat;
-
-impl Passage for Relay {
-    #[inline]
-    fn pass(&mut self, counters: &RingCounters) -> usize {
-        let Ok(done) = Relay::pass(self) else {
-            counters.dropped(DropReason::BadHead, 1);
-            return 0;
-        };
-        if done.frames > 0 {
-            counters.passed(done.frames, done.bytes);
-        }
-        let lost = [
-            (done.bad_slots, DropReason::BadBuffer),
-            (done.bad_lengths, DropReason::BadLength),
-            (done.bad_places, DropReason::BadRxBuffer),
-        ];
-        for (n, why) in lost.into_iter().filter(|(n, _)| *n > 0) {
-            counters.dropped(why, n);
-        }
-        // A round of nothing but bad slots was work, too.
-        if done.any() { done.frames.max(1) as usize } else { 0 }
-    }
-
-    fn arm(&mut self) -> bool {
-        Relay::arm(self)
-    }
-
-    fn disarm(&mut self) {
-        Relay::disarm(self);
-    }
-
-    fn has_news(&self) -> bool {
-        self.can_move()
-    }
-}
 
 /// A ring of the program's: what it rings and is woken by, and where we are in it.
 struct Far {
@@ -108,9 +71,9 @@ impl PipeBackend {
         let other = Arc::new(region.port(PortShape { tx_rings: 1, rx_rings: 1, ..shape(config) })?);
         let ring = |sides: &[RingSide]| Far::new(sides.first().ok_or(Errno::INVAL)?, &fault);
         let far = [ring(&other.rx)?, ring(&other.tx)?];
-        let seats = [Arc::new(Seat::new()?), Arc::new(Seat::new()?)];
+        let seats = [Arc::new(Seat::woken()?), Arc::new(Seat::woken()?)];
         for (seat, far) in seats.iter().zip(&far) {
-            seat.wake.add(&far.doorbell)?;
+            seat.wake.iter().try_for_each(|wake| wake.add(&far.doorbell))?;
         }
         Ok(PipeBackend { memory: Beside { region, guest, other }, seats, far, at: Mutex::default(), fault })
     }
@@ -142,7 +105,7 @@ impl Backend for PipeBackend {
     }
 
     fn wake(&self, ring: usize) -> Option<&WakeSet> {
-        self.seats.get(ring).map(|seat| &seat.wake)
+        self.seats.get(ring)?.wake.as_ref()
     }
 
     fn kick(&self, ring: usize) {

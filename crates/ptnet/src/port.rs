@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netvale_mem::fault::Fault;
-use netvale_port::listener::{ListenError, Listener, nap};
+use netvale_port::listener::{Listener, OpenError, nap};
 use netvale_port::service::{self, Peering, Protocol, Service};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -18,11 +18,10 @@ use crate::header::Config;
 use crate::instance::Instance;
 use crate::ivshmem;
 use crate::keep::{self, Keeper};
-use crate::machine::Machine;
-use crate::vfio::{MemoryServer, PtnetServer, memory_path};
+use crate::vfio;
 
 /// Name of the threads.
-const THREAD: &str = "netvale-ptnet";
+pub(crate) const THREAD: &str = "netvale-ptnet";
 /// Most rings in one direction.
 pub const MAX_RINGS: u32 = 16;
 
@@ -68,20 +67,12 @@ pub enum PtnetError {
     /// Too many slots, or too few.
     #[error("{0} slots a ring asked for; a ptnet device has {least} to {most}", least = SLOTS.start(), most = SLOTS.end())]
     Slots(u32),
-    /// The socket cannot be listened at.
+    /// Its sockets, or their services.
     #[error(transparent)]
-    Listen(#[from] ListenError),
+    Open(#[from] OpenError),
     /// The device cannot be made.
     #[error(transparent)]
     Device(#[from] crate::instance::InstanceError),
-    /// A step failed.
-    #[error("{what}: {source}")]
-    Step {
-        /// What was tried.
-        what: &'static str,
-        /// What the kernel said.
-        source: Errno,
-    },
 }
 
 impl PtnetError {
@@ -89,10 +80,9 @@ impl PtnetError {
     pub fn errno(&self) -> Errno {
         match self {
             PtnetError::Rings(_) | PtnetError::Slots(_) => Errno::INVAL,
-            PtnetError::Listen(why) => why.errno(),
+            PtnetError::Open(why) => why.errno(),
             PtnetError::Device(crate::instance::InstanceError::System(source)) => *source,
             PtnetError::Device(crate::instance::InstanceError::Region(_)) => Errno::NOMEM,
-            PtnetError::Step { source, .. } => *source,
         }
     }
 }
@@ -147,32 +137,19 @@ impl PtnetPort {
     pub fn new(options: &PtnetOptions, backend: Arc<dyn Backend>, survival: Survival) -> Result<PtnetPort, PtnetError> {
         Self::check(&options.config)?;
         // Sizes that make no device are found out now, not when a guest comes.
-        let step = |what| move |source| PtnetError::Step { what, source };
-        drop(Instance::new(&options.config, &backend, &Fault::new().map_err(step("make an eventfd"))?)?);
-        let (path, config, keeper) = (options.path.as_path(), options.config, survival.keeper.clone());
-        let (listener, file) = Listener::listen(path)?;
-        let behind = Arc::clone(&backend);
+        let (path, config) = (options.path.as_path(), options.config);
+        let fault = Fault::new().map_err(OpenError::step(path, "make an eventfd"))?;
+        drop(Instance::new(&config, &backend, &fault)?);
+        let (behind, keeper) = (Arc::clone(&backend), survival.keeper.clone());
         let (service, memory) = if options.way == Way::Ivshmem {
-            let server = Server {
-                backend: behind,
-                config,
-                path: path.into(),
-                listener,
-                kept: survival.kept,
-                keeper: survival.keeper,
-            };
-            (Service::start(THREAD, path.display(), Some(file), server), None)
+            let (listener, file) = Listener::listen(path)?;
+            let Survival { keeper, kept } = survival;
+            let server = Server { backend: behind, config, path: path.into(), listener, kept, keeper };
+            (Service::start(THREAD, path.display(), Some(file), server)?, None)
         } else {
-            let machine = Arc::<Machine>::default();
-            let other = memory_path(path);
-            let (memory, memory_file) = Listener::listen(&other)?;
-            let memory = MemoryServer { config, listener: memory, machine: Arc::clone(&machine) };
-            let memory = Service::start(THREAD, other.display(), Some(memory_file), memory);
-            let server = PtnetServer { backend: behind, config, listener, machine };
-            let memory = memory.map_err(step("start a thread"))?;
-            (Service::start(THREAD, path.display(), Some(file), server), Some(memory))
+            let (service, memory) = vfio::services(path, config, behind)?;
+            (service, Some(memory))
         };
-        let service = service.map_err(step("start a thread"))?;
         Ok(PtnetPort { service, _memory: memory, backend, options: options.clone(), keeper })
     }
 

@@ -1,87 +1,18 @@
 //! Queues of the switch whose rings come and go with the guest. Workers that come in between find an empty seat.
-#![allow(unsafe_code)]
 
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use netvale_mem::host::{HostRx, HostTx};
-use netvale_mem::lent::{Away, Borrower, InUse, Lent, Many};
+use netvale_mem::lent::{InUse, Lent, Many};
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
+use netvale_port::seat::{Seat, SeatIngress};
 use netvale_port::wake::WakeSet;
 use netvale_port::{Batch, DropReason, Egress, Ingress, Reservation, RingCounters, Scratch};
 use rustix::io::Errno;
 
 use crate::backend::{Backend, Fresh};
-use crate::seat::Seat;
-
-/// A seat of a tx ring, what the guest sends, as the switch's ingress.
-pub struct SeatIngress {
-    /// At the ring while frames of it are in a batch.
-    ring: Borrower<RingIngress>,
-    seat: Arc<Seat<RingIngress>>,
-}
-
-impl SeatIngress {
-    /// The worker's end of a seat.
-    pub fn new(seat: Arc<Seat<RingIngress>>) -> Self {
-        SeatIngress { ring: seat.borrower(), seat }
-    }
-}
-
-impl Ingress for SeatIngress {
-    // SAFETY: frames lie where the ring keeps them, which stays in the seat as long as this thread is inside: until `release`.
-    #[inline]
-    unsafe fn take(&mut self, batch: &mut Batch) {
-        let Ok(ring) = self.ring.enter() else { return };
-        // SAFETY: the caller's contract; the ring is neither released nor dropped before `release`.
-        unsafe { ring.take(batch) };
-        if batch.is_empty() {
-            // Nobody releases an empty batch, and what was dropped goes back, too.
-            self.release();
-        }
-    }
-
-    #[inline]
-    fn release(&mut self) {
-        if let Some(ring) = self.ring.content() {
-            ring.release();
-            self.ring.leave();
-        }
-    }
-
-    fn is_wanted(&self) -> bool {
-        self.ring.is_wanted()
-    }
-
-    fn arm(&mut self) -> bool {
-        self.ring.visit(Ingress::arm).unwrap_or_else(Away::is_busy)
-    }
-
-    fn disarm(&mut self) {
-        // Nothing there is disarmed already.
-        let _ = self.ring.visit(Ingress::disarm);
-    }
-
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.seat.wake.as_fd())
-    }
-
-    fn woken(&mut self) {
-        self.seat.woken();
-    }
-
-    fn counters(&self) -> &Arc<RingCounters> {
-        &self.seat.counters
-    }
-}
-
-impl Drop for SeatIngress {
-    fn drop(&mut self) {
-        self.release();
-    }
-}
 
 /// A seat of an rx ring: what the guest receives. It is the switch's egress itself; workers deliver to the ring together.
 #[derive(Default)]
@@ -129,9 +60,9 @@ impl Seats {
     /// So many seats each way, and the queues that a switch knows them by.
     ///
     /// # Errors
-    /// As [`Seat::new`].
+    /// As [`Seat::woken`].
     pub fn new(tx: u32, rx: u32) -> rustix::io::Result<(Seats, Queues)> {
-        let tx = (0..tx).map(|_| Seat::new().map(Arc::new)).collect::<Result<Vec<_>, Errno>>()?;
+        let tx = (0..tx).map(|_| Seat::woken().map(Arc::new)).collect::<Result<Vec<_>, Errno>>()?;
         let rx: Vec<_> = (0..rx).map(|_| Arc::new(RxSeat::default())).collect();
         let egress = rx.iter().map(|seat| Arc::clone(seat) as Arc<dyn Egress>).collect();
         let ingress = tx.iter().map(|seat| Box::new(SeatIngress::new(Arc::clone(seat))) as Box<dyn Ingress>).collect();
@@ -142,7 +73,7 @@ impl Seats {
 impl Backend for Seats {
     fn wake(&self, ring: usize) -> Option<&WakeSet> {
         // Whoever delivers to a guest looks for room by itself: only tx rings have somebody to wake.
-        self.tx.get(ring).map(|seat| &seat.wake)
+        self.tx.get(ring)?.wake.as_ref()
     }
 
     fn kick(&self, ring: usize) {

@@ -3,18 +3,17 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use netvale_port::listener::{ListenError, Listener, connect};
+use netvale_mem::notify::KickCounts;
+use netvale_port::listener::{Listener, OpenError, connect};
+use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::service::{self, Peering, Protocol, Service};
 use netvale_port::{Egress, Ingress};
 use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::driver::frontend::NoDevice;
-use crate::net::egress::VhostEgress;
-use crate::net::ingress::VhostIngress;
-use crate::net::live::{Notifications, Seat};
+use crate::net::live::Live;
 use crate::proto::device::{Device, MAX_PAIRS, NetConfig};
 use crate::proto::message::{Message, Refused};
 use crate::proto::wire::{Received, receive, send};
@@ -50,19 +49,9 @@ pub enum VhostError {
     /// Too many queue pairs, or none.
     #[error("{0} queue pairs asked for; a device has 1 to {MAX_PAIRS}")]
     Pairs(u16),
-    /// The socket cannot be listened at.
+    /// Its socket, or its service.
     #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// A step failed.
-    #[error("{path}: {what}: {source}")]
-    Step {
-        /// The socket.
-        path: PathBuf,
-        /// What was tried.
-        what: &'static str,
-        /// What the kernel said.
-        source: Errno,
-    },
+    Open(#[from] OpenError),
     /// A device on the bus that cannot be driven.
     #[error("{0}")]
     Device(NoDevice),
@@ -73,8 +62,7 @@ impl VhostError {
     pub fn errno(&self) -> Errno {
         match self {
             VhostError::Pairs(_) => Errno::INVAL,
-            VhostError::Listen(why) => why.errno(),
-            VhostError::Step { source, .. } => *source,
+            VhostError::Open(why) => why.errno(),
             VhostError::Device(why) => why.errno(),
         }
     }
@@ -92,7 +80,7 @@ pub struct FrontEnd {
 /// A port. Dropping it ends the connection and the thread, and removes the socket.
 pub struct VhostPort {
     service: Service<FrontEnd>,
-    seats: Vec<Arc<Seat>>,
+    seats: Vec<Arc<Seat<Live>>>,
     options: VhostOptions,
 }
 
@@ -108,7 +96,6 @@ impl VhostPort {
         if options.pairs == 0 || usize::from(options.pairs) > MAX_PAIRS {
             return Err(VhostError::Pairs(options.pairs));
         }
-        let step = |what| move |source| VhostError::Step { path: options.path.clone(), what, source };
         let (listener, file) = match options.mode {
             Mode::Server => Listener::listen(&options.path).map(|(listener, file)| (Some(listener), Some(file)))?,
             Mode::Client => (None, None),
@@ -116,16 +103,15 @@ impl VhostPort {
         let (mut seats, mut egress, mut ingress) =
             (Vec::new(), Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
         for _ in 0..options.pairs {
-            let rx = Arc::<Seat>::default();
-            let tx = Arc::new(Seat::woken().map_err(step("make a descriptor to wait on"))?);
-            egress.push(Arc::new(VhostEgress::new(Arc::clone(&rx), Arc::default())));
-            ingress.push(Box::new(VhostIngress::new(Arc::clone(&tx), Arc::default())));
+            let rx = Arc::<Seat<Live>>::default();
+            let tx = Arc::new(Seat::woken().map_err(OpenError::step(&options.path, "make a descriptor to wait on"))?);
+            egress.push(Arc::new(SeatEgress(Arc::clone(&rx))));
+            ingress.push(Box::new(SeatIngress::new(Arc::clone(&tx))));
             seats.extend([rx, tx]);
         }
         let config = NetConfig { mac: options.mac, pairs: options.pairs, mtu: options.mtu };
         let server = Server { seats: seats.clone(), config, path: options.path.clone(), listener };
-        let service = Service::start("netvale-vhost", options.path.display(), file, server);
-        let service = service.map_err(step("start a thread"))?;
+        let service = Service::start("netvale-vhost", options.path.display(), file, server)?;
         Ok((VhostPort { service, seats, options: options.clone() }, (egress, ingress)))
     }
 
@@ -141,14 +127,14 @@ impl VhostPort {
 
     /// Calls to the driver and kicks from it, all queues together.
     pub fn notifications(&self) -> (u64, u64) {
-        let sum = |f: fn(&Notifications) -> u64| self.seats.iter().map(|seat| f(&seat.counts)).sum();
-        (sum(|counts| counts.calls.load(Ordering::Relaxed)), sum(|counts| counts.kicks.load(Ordering::Relaxed)))
+        let sum = |count: fn(&KickCounts) -> u64| self.seats.iter().map(|seat| count(&seat.kicks)).sum();
+        (sum(KickCounts::sent), sum(KickCounts::received))
     }
 }
 
 /// The control thread's part.
 struct Server {
-    seats: Vec<Arc<Seat>>,
+    seats: Vec<Arc<Seat<Live>>>,
     config: NetConfig,
     path: PathBuf,
     /// None: the front end listens.

@@ -128,42 +128,24 @@ impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
 }
 
 impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
-    /// Destination address.
-    #[inline]
-    pub fn dst(&self) -> MacAddr {
-        MacAddr(field::get(self.0.borrow(), at::DST))
-    }
-
-    /// Source address.
-    #[inline]
-    pub fn src(&self) -> MacAddr {
-        MacAddr(field::get(self.0.borrow(), at::SRC))
-    }
-
-    /// What follows the addresses: an EtherType, a VLAN tag's, or (below 1536) an 802.3 length.
-    #[inline]
-    pub fn ethertype(&self) -> u16 {
-        field::get16(self.0.borrow(), at::ETHERTYPE)
+    field::reads! {
+        /// Destination address.
+        dst: MacAddr = at::DST;
+        /// Source address.
+        src: MacAddr = at::SRC;
+        /// What follows the addresses: an EtherType, a VLAN tag's, or (below 1536) an 802.3 length.
+        ethertype: u16 = at::ETHERTYPE;
     }
 }
 
 impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
-    /// Stores the destination address.
-    #[inline]
-    pub fn set_dst(&mut self, addr: MacAddr) {
-        field::set(self.0.borrow_mut(), at::DST, addr.0);
-    }
-
-    /// Stores the source address.
-    #[inline]
-    pub fn set_src(&mut self, addr: MacAddr) {
-        field::set(self.0.borrow_mut(), at::SRC, addr.0);
-    }
-
-    /// Stores the EtherType.
-    #[inline]
-    pub fn set_ethertype(&mut self, ethertype: u16) {
-        field::set(self.0.borrow_mut(), at::ETHERTYPE, ethertype.to_be_bytes());
+    field::stores! {
+        /// Stores the destination address.
+        set_dst: MacAddr = at::DST;
+        /// Stores the source address.
+        set_src: MacAddr = at::SRC;
+        /// Stores the EtherType.
+        set_ethertype: u16 = at::ETHERTYPE;
     }
 
     /// Exchanges source and destination, as a frame that goes back needs.

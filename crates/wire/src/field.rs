@@ -2,16 +2,73 @@
 //!
 //! Offsets are constants smaller than the array's length, so that the bounds checks vanish.
 
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::MacAddr;
+
+/// What a field holds.
+pub(crate) trait Value {
+    /// Reads it at `at`.
+    fn load<const N: usize>(bytes: &[u8; N], at: usize) -> Self;
+
+    /// Stores it there.
+    fn store<const N: usize>(self, bytes: &mut [u8; N], at: usize);
+}
+
+/// Values by their bytes, the highest first: how they are made of those, and the other way round.
+macro_rules! values {
+    ($($value:ty: $of_bytes:expr, $bytes_of:expr;)*) => { $(
+        impl Value for $value {
+            #[inline(always)]
+            fn load<const N: usize>(bytes: &[u8; N], at: usize) -> Self {
+                $of_bytes(get(bytes, at))
+            }
+
+            #[inline(always)]
+            fn store<const N: usize>(self, bytes: &mut [u8; N], at: usize) {
+                set(bytes, at, $bytes_of(self));
+            }
+        }
+    )* };
+}
+
+values! {
+    u8: u8::from_be_bytes, u8::to_be_bytes;
+    u16: u16::from_be_bytes, u16::to_be_bytes;
+    u32: u32::from_be_bytes, u32::to_be_bytes;
+    MacAddr: MacAddr, |addr: MacAddr| addr.0;
+    Ipv4Addr: <Ipv4Addr as From<[u8; 4]>>::from, |addr: Ipv4Addr| addr.octets();
+    Ipv6Addr: <Ipv6Addr as From<[u8; 16]>>::from, |addr: Ipv6Addr| addr.octets();
+}
+
+/// Methods of a view that read a field each: `name: what it holds = where;`.
+macro_rules! reads {
+    ($($(#[$doc:meta])* $name:ident: $value:ty = $at:expr;)*) => { $(
+        $(#[$doc])*
+        #[inline]
+        pub fn $name(&self) -> $value {
+            $crate::field::Value::load(self.0.borrow(), $at)
+        }
+    )* };
+}
+
+/// Methods of a view that store a field each.
+macro_rules! stores {
+    ($($(#[$doc:meta])* $name:ident: $value:ty = $at:expr;)*) => { $(
+        $(#[$doc])*
+        #[inline]
+        pub fn $name(&mut self, value: $value) {
+            $crate::field::Value::store(value, self.0.borrow_mut(), $at);
+        }
+    )* };
+}
+
+pub(crate) use {reads, stores};
+
 /// The 16-bit field at `at`.
 #[inline(always)]
 pub(crate) fn get16<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
-}
-
-/// The 32-bit field at `at`.
-#[inline(always)]
-pub(crate) fn get32<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
-    u32::from_be_bytes(get(bytes, at))
 }
 
 /// The `M` bytes at `at`.

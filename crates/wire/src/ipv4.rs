@@ -69,58 +69,33 @@ impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
 }
 
 impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
+    field::reads! {
+        /// Bytes of the packet from this header on, as it says.
+        total_len: u16 = at::TOTAL_LEN;
+        /// Identification, the same in all fragments of a packet.
+        ident: u16 = at::IDENT;
+        /// Time to live.
+        ttl: u8 = at::TTL;
+        /// Protocol of the payload, as in [`crate::layers`].
+        protocol: u8 = at::PROTOCOL;
+        /// The header's checksum.
+        checksum: u16 = at::CHECKSUM;
+        /// Source address.
+        src: Ipv4Addr = at::SRC;
+        /// Destination address.
+        dst: Ipv4Addr = at::DST;
+    }
+
     /// Bytes of the header with its options: 20 to 60.
     #[inline]
     pub fn header_len(&self) -> usize {
         usize::from(self.0.borrow()[at::VERSION_IHL] & 0xf) * 4
     }
 
-    /// Bytes of the packet from this header on, as it says.
-    #[inline]
-    pub fn total_len(&self) -> u16 {
-        field::get16(self.0.borrow(), at::TOTAL_LEN)
-    }
-
-    /// Identification, the same in all fragments of a packet.
-    #[inline]
-    pub fn ident(&self) -> u16 {
-        field::get16(self.0.borrow(), at::IDENT)
-    }
-
     /// Whether this is one fragment of a packet, the first and the last included.
     #[inline]
     pub fn is_fragment(&self) -> bool {
         field::get16(self.0.borrow(), at::FRAGMENT) & FRAGMENT_MASK != 0
-    }
-
-    /// Time to live.
-    #[inline]
-    pub fn ttl(&self) -> u8 {
-        self.0.borrow()[at::TTL]
-    }
-
-    /// Protocol of the payload, as in [`crate::layers`].
-    #[inline]
-    pub fn protocol(&self) -> u8 {
-        self.0.borrow()[at::PROTOCOL]
-    }
-
-    /// The header's checksum.
-    #[inline]
-    pub fn checksum(&self) -> u16 {
-        field::get16(self.0.borrow(), at::CHECKSUM)
-    }
-
-    /// Source address.
-    #[inline]
-    pub fn src(&self) -> Ipv4Addr {
-        Ipv4Addr::from(field::get::<HEADER_LEN, 4>(self.0.borrow(), at::SRC))
-    }
-
-    /// Destination address.
-    #[inline]
-    pub fn dst(&self) -> Ipv4Addr {
-        Ipv4Addr::from(field::get::<HEADER_LEN, 4>(self.0.borrow(), at::DST))
     }
 
     /// Sum of the fixed part; a right header without options sums to `0xffff`.
@@ -131,52 +106,23 @@ impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
 }
 
 impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
-    /// Stores the total length.
-    #[inline]
-    pub fn set_total_len(&mut self, len: u16) {
-        field::set(self.0.borrow_mut(), at::TOTAL_LEN, len.to_be_bytes());
-    }
-
-    /// Stores the identification.
-    #[inline]
-    pub fn set_ident(&mut self, ident: u16) {
-        field::set(self.0.borrow_mut(), at::IDENT, ident.to_be_bytes());
-    }
-
-    /// Stores the fragment field: [`DONT_FRAGMENT`] or zero for a whole packet.
-    #[inline]
-    pub fn set_fragment(&mut self, fragment: u16) {
-        field::set(self.0.borrow_mut(), at::FRAGMENT, fragment.to_be_bytes());
-    }
-
-    /// Stores the time to live.
-    #[inline]
-    pub fn set_ttl(&mut self, ttl: u8) {
-        self.0.borrow_mut()[at::TTL] = ttl;
-    }
-
-    /// Stores the protocol.
-    #[inline]
-    pub fn set_protocol(&mut self, protocol: u8) {
-        self.0.borrow_mut()[at::PROTOCOL] = protocol;
-    }
-
-    /// Stores the checksum.
-    #[inline]
-    pub fn set_checksum(&mut self, checksum: u16) {
-        field::set(self.0.borrow_mut(), at::CHECKSUM, checksum.to_be_bytes());
-    }
-
-    /// Stores the source address.
-    #[inline]
-    pub fn set_src(&mut self, addr: Ipv4Addr) {
-        field::set(self.0.borrow_mut(), at::SRC, addr.octets());
-    }
-
-    /// Stores the destination address.
-    #[inline]
-    pub fn set_dst(&mut self, addr: Ipv4Addr) {
-        field::set(self.0.borrow_mut(), at::DST, addr.octets());
+    field::stores! {
+        /// Stores the total length.
+        set_total_len: u16 = at::TOTAL_LEN;
+        /// Stores the identification.
+        set_ident: u16 = at::IDENT;
+        /// Stores the fragment field: [`DONT_FRAGMENT`] or zero for a whole packet.
+        set_fragment: u16 = at::FRAGMENT;
+        /// Stores the time to live.
+        set_ttl: u8 = at::TTL;
+        /// Stores the protocol.
+        set_protocol: u8 = at::PROTOCOL;
+        /// Stores the checksum.
+        set_checksum: u16 = at::CHECKSUM;
+        /// Stores the source address.
+        set_src: Ipv4Addr = at::SRC;
+        /// Stores the destination address.
+        set_dst: Ipv4Addr = at::DST;
     }
 }
 

@@ -62,66 +62,32 @@ impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
 }
 
 impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
-    /// Bytes after this header, extension headers included, as it says.
-    #[inline]
-    pub fn payload_len(&self) -> u16 {
-        field::get16(self.0.borrow(), at::PAYLOAD_LEN)
-    }
-
-    /// What follows: an extension header or the payload's protocol.
-    #[inline]
-    pub fn next_header(&self) -> u8 {
-        self.0.borrow()[at::NEXT_HEADER]
-    }
-
-    /// Hop limit.
-    #[inline]
-    pub fn hop_limit(&self) -> u8 {
-        self.0.borrow()[at::HOP_LIMIT]
-    }
-
-    /// Source address.
-    #[inline]
-    pub fn src(&self) -> Ipv6Addr {
-        Ipv6Addr::from(field::get::<HEADER_LEN, 16>(self.0.borrow(), at::SRC))
-    }
-
-    /// Destination address.
-    #[inline]
-    pub fn dst(&self) -> Ipv6Addr {
-        Ipv6Addr::from(field::get::<HEADER_LEN, 16>(self.0.borrow(), at::DST))
+    field::reads! {
+        /// Bytes after this header, extension headers included, as it says.
+        payload_len: u16 = at::PAYLOAD_LEN;
+        /// What follows: an extension header or the payload's protocol.
+        next_header: u8 = at::NEXT_HEADER;
+        /// Hop limit.
+        hop_limit: u8 = at::HOP_LIMIT;
+        /// Source address.
+        src: Ipv6Addr = at::SRC;
+        /// Destination address.
+        dst: Ipv6Addr = at::DST;
     }
 }
 
 impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
-    /// Stores the payload length.
-    #[inline]
-    pub fn set_payload_len(&mut self, len: u16) {
-        field::set(self.0.borrow_mut(), at::PAYLOAD_LEN, len.to_be_bytes());
-    }
-
-    /// Stores the next header.
-    #[inline]
-    pub fn set_next_header(&mut self, next: u8) {
-        self.0.borrow_mut()[at::NEXT_HEADER] = next;
-    }
-
-    /// Stores the hop limit.
-    #[inline]
-    pub fn set_hop_limit(&mut self, hops: u8) {
-        self.0.borrow_mut()[at::HOP_LIMIT] = hops;
-    }
-
-    /// Stores the source address.
-    #[inline]
-    pub fn set_src(&mut self, addr: Ipv6Addr) {
-        field::set(self.0.borrow_mut(), at::SRC, addr.octets());
-    }
-
-    /// Stores the destination address.
-    #[inline]
-    pub fn set_dst(&mut self, addr: Ipv6Addr) {
-        field::set(self.0.borrow_mut(), at::DST, addr.octets());
+    field::stores! {
+        /// Stores the payload length.
+        set_payload_len: u16 = at::PAYLOAD_LEN;
+        /// Stores the next header.
+        set_next_header: u8 = at::NEXT_HEADER;
+        /// Stores the hop limit.
+        set_hop_limit: u8 = at::HOP_LIMIT;
+        /// Stores the source address.
+        set_src: Ipv6Addr = at::SRC;
+        /// Stores the destination address.
+        set_dst: Ipv6Addr = at::DST;
     }
 }
 

@@ -54,22 +54,17 @@ impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
 }
 
 impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
-    /// Source port.
-    #[inline]
-    pub fn src_port(&self) -> u16 {
-        field::get16(self.0.borrow(), at::SRC_PORT)
-    }
-
-    /// Destination port.
-    #[inline]
-    pub fn dst_port(&self) -> u16 {
-        field::get16(self.0.borrow(), at::DST_PORT)
-    }
-
-    /// Sequence number of the first byte of payload.
-    #[inline]
-    pub fn seq(&self) -> u32 {
-        field::get32(self.0.borrow(), at::SEQ)
+    field::reads! {
+        /// Source port.
+        src_port: u16 = at::SRC_PORT;
+        /// Destination port.
+        dst_port: u16 = at::DST_PORT;
+        /// Sequence number of the first byte of payload.
+        seq: u32 = at::SEQ;
+        /// The eight flags, [`FIN`] lowest and [`CWR`] highest.
+        flags: u8 = at::FLAGS;
+        /// Checksum.
+        checksum: u16 = at::CHECKSUM;
     }
 
     /// Bytes of the header with its options: 20 to 60.
@@ -77,37 +72,16 @@ impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
     pub fn header_len(&self) -> usize {
         usize::from(self.0.borrow()[at::DATA_OFFSET] >> 4) * 4
     }
-
-    /// The eight flags, [`FIN`] lowest and [`CWR`] highest.
-    #[inline]
-    pub fn flags(&self) -> u8 {
-        self.0.borrow()[at::FLAGS]
-    }
-
-    /// Checksum.
-    #[inline]
-    pub fn checksum(&self) -> u16 {
-        field::get16(self.0.borrow(), at::CHECKSUM)
-    }
 }
 
 impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
-    /// Stores the sequence number.
-    #[inline]
-    pub fn set_seq(&mut self, seq: u32) {
-        field::set(self.0.borrow_mut(), at::SEQ, seq.to_be_bytes());
-    }
-
-    /// Stores the flags.
-    #[inline]
-    pub fn set_flags(&mut self, flags: u8) {
-        self.0.borrow_mut()[at::FLAGS] = flags;
-    }
-
-    /// Stores the checksum.
-    #[inline]
-    pub fn set_checksum(&mut self, checksum: u16) {
-        field::set(self.0.borrow_mut(), at::CHECKSUM, checksum.to_be_bytes());
+    field::stores! {
+        /// Stores the sequence number.
+        set_seq: u32 = at::SEQ;
+        /// Stores the flags.
+        set_flags: u8 = at::FLAGS;
+        /// Stores the checksum.
+        set_checksum: u16 = at::CHECKSUM;
     }
 }
 

@@ -38,54 +38,28 @@ impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
 }
 
 impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
-    /// Source port.
-    #[inline]
-    pub fn src_port(&self) -> u16 {
-        field::get16(self.0.borrow(), at::SRC_PORT)
-    }
-
-    /// Destination port.
-    #[inline]
-    pub fn dst_port(&self) -> u16 {
-        field::get16(self.0.borrow(), at::DST_PORT)
-    }
-
-    /// Bytes of header and payload, as the header says.
-    #[inline]
-    pub fn datagram_len(&self) -> u16 {
-        field::get16(self.0.borrow(), at::LEN)
-    }
-
-    /// Checksum; zero means there is none.
-    #[inline]
-    pub fn checksum(&self) -> u16 {
-        field::get16(self.0.borrow(), at::CHECKSUM)
+    field::reads! {
+        /// Source port.
+        src_port: u16 = at::SRC_PORT;
+        /// Destination port.
+        dst_port: u16 = at::DST_PORT;
+        /// Bytes of header and payload, as the header says.
+        datagram_len: u16 = at::LEN;
+        /// Checksum; zero means there is none.
+        checksum: u16 = at::CHECKSUM;
     }
 }
 
 impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
-    /// Stores the source port.
-    #[inline]
-    pub fn set_src_port(&mut self, port: u16) {
-        field::set(self.0.borrow_mut(), at::SRC_PORT, port.to_be_bytes());
-    }
-
-    /// Stores the destination port.
-    #[inline]
-    pub fn set_dst_port(&mut self, port: u16) {
-        field::set(self.0.borrow_mut(), at::DST_PORT, port.to_be_bytes());
-    }
-
-    /// Stores the length of header and payload.
-    #[inline]
-    pub fn set_datagram_len(&mut self, len: u16) {
-        field::set(self.0.borrow_mut(), at::LEN, len.to_be_bytes());
-    }
-
-    /// Stores the checksum. See [`crate::Sum::nonzero_checksum`].
-    #[inline]
-    pub fn set_checksum(&mut self, checksum: u16) {
-        field::set(self.0.borrow_mut(), at::CHECKSUM, checksum.to_be_bytes());
+    field::stores! {
+        /// Stores the source port.
+        set_src_port: u16 = at::SRC_PORT;
+        /// Stores the destination port.
+        set_dst_port: u16 = at::DST_PORT;
+        /// Stores the length of header and payload.
+        set_datagram_len: u16 = at::LEN;
+        /// Stores the checksum. See [`crate::Sum::nonzero_checksum`].
+        set_checksum: u16 = at::CHECKSUM;
     }
 }
 

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use netvale_mem::fault::Fault;
+use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::{Batch, Egress, Ingress, Scratch};
-use netvale_vhost::net::egress::VhostEgress;
-use netvale_vhost::net::ingress::VhostIngress;
-use netvale_vhost::net::live::Seat;
+use netvale_vhost::net::live::Live;
 use netvale_vhost::proto::device::{Device, NetConfig};
 use netvale_vhost::proto::message::Message;
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -54,11 +53,11 @@ fuzz_target!(|data: &[u8]| {
     SHARED.with_borrow_mut(|shared| {
         let Some(shared) = shared else { return };
         let Ok(tx) = Seat::woken() else { return };
-        let (rx, tx) = (Arc::<Seat>::default(), Arc::new(tx));
+        let (rx, tx) = (Arc::<Seat<Live>>::default(), Arc::new(tx));
         let seats = vec![Arc::clone(&rx), Arc::clone(&tx)];
         let mut device = Device::new(NetConfig { mac: [2; 6], pairs: 1, mtu: 1500 }, seats, shared.fault.clone());
-        let egress = VhostEgress::new(rx, Arc::default());
-        let mut ingress = VhostIngress::new(tx, Arc::default());
+        let egress = SeatEgress(rx);
+        let mut ingress = SeatIngress::new(tx);
         let (mut rest, frame, mut batch) = (data, [7u8; 60], Batch::new());
         while let Some(m) = message(shared, &mut rest) {
             let (request, is_reply) = (m.request, m.is_reply());

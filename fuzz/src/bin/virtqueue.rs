@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use netvale_mem::fault::Fault;
-use netvale_port::{Egress, Scratch, Source};
+use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
+use netvale_port::{BATCH, Egress, Scratch, Source};
 use netvale_vhost::memory::log::DirtyLog;
 use netvale_vhost::memory::{GuestMemory, Hint, RegionSpec};
-use netvale_vhost::net::egress::VhostEgress;
 use netvale_vhost::net::features::{self, Framing};
 use netvale_vhost::net::inflight::{Inflight, Record};
-use netvale_vhost::net::ingress::VhostIngress;
-use netvale_vhost::net::live::{Live, Seat};
+use netvale_vhost::net::live::Live;
 use netvale_vhost::queue::{Addresses, Pieces, Queue, QueueFeatures};
 
 /// Guest memory in two regions that touch each other: buffers may lie across them.
@@ -79,7 +78,7 @@ fuzz_target!(|data: &[u8]| {
         let seat = |i: usize| {
             let mut queue = Queue::new(&rig.memory, QUEUE, at, u32::from(*base), layout)?;
             let inflight = if on(64) { Some(Record::open(&rig.inflight, i, &mut queue)?) } else { None };
-            let seat = Arc::<Seat>::default();
+            let seat = Arc::<Seat<Live>>::default();
             let live = Live {
                 queue,
                 memory: Arc::clone(&rig.memory),
@@ -94,13 +93,17 @@ fuzz_target!(|data: &[u8]| {
                 log_ring: true,
                 inflight,
                 announce: None,
+                announced: Vec::new(),
+                taken: Vec::with_capacity(BATCH),
+                counters: Arc::clone(&seat.counters),
+                kicks: Arc::clone(&seat.kicks),
             };
-            seat.queue.put(live).ok()?;
+            seat.put(live).ok()?;
             Some(seat)
         };
         let (Some(tx), Some(rx)) = (seat(1), seat(0)) else { return };
-        let ingress = VhostIngress::new(tx, Arc::default());
-        let egress = VhostEgress::new(rx, Arc::default());
+        let ingress = SeatIngress::new(tx);
+        let egress = SeatEgress(rx);
         let (mut source, mut spare) = (Source::new(Box::new(ingress)), Box::default());
         for _ in 0..4 {
             let batch = source.take(&mut spare);

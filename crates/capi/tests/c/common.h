@@ -61,6 +61,23 @@ device(void)
 	return fd;
 }
 
+/* Registers on a fresh descriptor. Returns it, or -1 with errno. */
+static inline int
+reg_with(const char *name, struct nmreq_register *r, void *options)
+{
+	struct nmreq_header h;
+	int fd = device(), saved;
+
+	header(&h, name, NETMAP_REQ_REGISTER, r);
+	h.nr_options = (uintptr_t)options;
+	if (ioctl(fd, NIOCCTRL, &h) == 0)
+		return fd;
+	saved = errno;
+	close(fd);
+	errno = saved;
+	return -1;
+}
+
 static inline struct port
 open_port_with(const char *name, struct nmreq_register reg)
 {
@@ -158,6 +175,24 @@ take_frames(struct netmap_ring *r, uint32_t *seq)
 		(*seq)++;
 	}
 	r->head = r->cur = head;
+}
+
+/* All that came to `rx` goes out on `tx`; buffers change places. */
+static inline void
+swap_all(struct netmap_ring *rx, struct netmap_ring *tx)
+{
+	while (!nm_ring_empty(rx) && !nm_ring_empty(tx)) {
+		struct netmap_slot *rs = &rx->slot[rx->head], *ts = &tx->slot[tx->head];
+		uint32_t buf = ts->buf_idx;
+
+		ts->buf_idx = rs->buf_idx;
+		rs->buf_idx = buf;
+		ts->len = rs->len;
+		ts->flags |= NS_BUF_CHANGED;
+		rs->flags |= NS_BUF_CHANGED;
+		rx->head = rx->cur = nm_ring_next(rx, rx->head);
+		tx->head = tx->cur = nm_ring_next(tx, tx->head);
+	}
 }
 
 /* One poll(2). Returns what is ready. */

@@ -17,23 +17,6 @@ mode(uint32_t m)
 	return r;
 }
 
-/* Registers on a fresh descriptor. Returns it, or -1 with errno. */
-static int
-reg_with(const char *name, struct nmreq_register *r, void *options)
-{
-	struct nmreq_header h;
-	int fd = device(), saved;
-
-	header(&h, name, NETMAP_REQ_REGISTER, r);
-	h.nr_options = (uintptr_t)options;
-	if (ioctl(fd, NIOCCTRL, &h) == 0)
-		return fd;
-	saved = errno;
-	close(fd);
-	errno = saved;
-	return -1;
-}
-
 static int
 reg(const char *name, uint32_t m, uint64_t flags)
 {

@@ -22,20 +22,10 @@ option(void *mem, uint64_t size)
 static int
 reg(const char *name, struct nmreq_register *r, struct nmreq_opt_extmem *e)
 {
-	struct nmreq_header h;
-	int fd = device(), saved;
-
 	memset(r, 0, sizeof(*r));
 	r->nr_mode = NR_REG_ALL_NIC;
 	r->nr_tx_slots = r->nr_rx_slots = 256;
-	header(&h, name, NETMAP_REQ_REGISTER, r);
-	h.nr_options = (uintptr_t)e;
-	if (ioctl(fd, NIOCCTRL, &h) == 0)
-		return fd;
-	saved = errno;
-	close(fd);
-	errno = saved;
-	return -1;
+	return reg_with(name, r, e);
 }
 
 static char *

@@ -12,18 +12,7 @@ move(struct nmport_d *from, struct nmport_d *to)
 	struct netmap_ring *rx = NETMAP_RXRING(from->nifp, from->first_rx_ring);
 	struct netmap_ring *tx = NETMAP_TXRING(to->nifp, to->first_tx_ring);
 
-	while (!nm_ring_empty(rx) && !nm_ring_empty(tx)) {
-		struct netmap_slot *rs = &rx->slot[rx->head], *ts = &tx->slot[tx->head];
-		uint32_t buf = ts->buf_idx;
-
-		ts->buf_idx = rs->buf_idx;
-		rs->buf_idx = buf;
-		ts->len = rs->len;
-		ts->flags |= NS_BUF_CHANGED;
-		rs->flags |= NS_BUF_CHANGED;
-		rx->head = rx->cur = nm_ring_next(rx, rx->head);
-		tx->head = tx->cur = nm_ring_next(tx, tx->head);
-	}
+	swap_all(rx, tx);
 }
 
 static int

@@ -7,24 +7,6 @@
 #define COUNT 2000u
 #define WINDOW 100u
 
-/* All that came to `from` goes out on `to`; buffers change places. */
-static void
-forward(struct netmap_ring *rx, struct netmap_ring *tx)
-{
-	while (!nm_ring_empty(rx) && !nm_ring_empty(tx)) {
-		struct netmap_slot *rs = &rx->slot[rx->head], *ts = &tx->slot[tx->head];
-		uint32_t buf = ts->buf_idx;
-
-		ts->buf_idx = rs->buf_idx;
-		rs->buf_idx = buf;
-		ts->len = rs->len;
-		ts->flags |= NS_BUF_CHANGED;
-		rs->flags |= NS_BUF_CHANGED;
-		rx->head = rx->cur = nm_ring_next(rx, rx->head);
-		tx->head = tx->cur = nm_ring_next(tx, tx->head);
-	}
-}
-
 static void
 send_some(struct port *from, uint32_t *sent, uint32_t end)
 {
@@ -41,7 +23,7 @@ cross(struct port *from, int in, struct netmap_ring *rx, int out, struct netmap_
 	while (got < COUNT) {
 		send_some(from, &sent, got + WINDOW < COUNT ? got + WINDOW : COUNT);
 		CHECK(poll_for(in, POLLIN, 5000) & POLLIN, "%u of %u frames came in", got, COUNT);
-		forward(rx, tx);
+		swap_all(rx, tx);
 		CHECK(ioctl(out, NIOCTXSYNC, NULL) == 0 && ioctl(in, NIOCRXSYNC, NULL) == 0, "sync");
 		CHECK(poll_for(to->fd, POLLIN, 5000) & POLLIN, "%u of %u frames came", got, COUNT);
 		take_frames(NETMAP_RXRING(to->nifp, 0), &got);

@@ -1,7 +1,6 @@
 //! `netvale bridge`: join two ports.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use netvale::{Options, Port, RxRing, TxRing};
 use netvale_mem::RingMem;
@@ -35,25 +34,13 @@ pub struct Args {
     #[arg(long)]
     pub poll_always: bool,
 
-    /// Pin the thread to this CPU.
-    #[arg(short = 'a', value_name = "CPU")]
-    pub affinity: Option<usize>,
-
-    /// End after so many seconds.
-    #[arg(long, value_name = "S", value_parser = crate::values::seconds)]
-    pub seconds: Option<f64>,
-
-    /// Milliseconds between two reports.
-    #[arg(short = 'T', value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
-    pub report_ms: u32,
-
     /// Say more.
     #[arg(short = 'v', action = clap::ArgAction::Count)]
     pub verbose: u8,
 
-    /// One JSON object a report, one a line.
-    #[arg(long)]
-    pub json: bool,
+    /// What all programs that forward take.
+    #[command(flatten)]
+    pub usual: run::Usual,
 }
 
 /// Runs the subcommand.
@@ -68,19 +55,9 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     if args.verbose > 0 {
         ports.iter_mut().for_each(run::describe);
     }
-    if let Some(cpu) = args.affinity {
-        run::pin(cpu);
-    }
     let stop = crate::signals::stop_flag()?;
     run::wait_link(args.wait_link, &stop);
-    let pace = Pace {
-        poll_always: args.poll_always,
-        limit: args.seconds.map(Duration::from_secs_f64),
-        count: 0,
-        report: Duration::from_millis(u64::from(args.report_ms)),
-        json: args.json,
-        stop: &stop,
-    };
+    let pace = Pace { poll_always: args.poll_always, ..args.usual.pace(&stop) };
     let names = [format!("{a} -> {b}"), format!("{b} -> {a}")];
     run::forward(&pace, &names, &mut ports, |ports, moved| {
         let [a, b] = ports else { return false };

@@ -1,7 +1,6 @@
 //! `netvale fwd`: forward between two ports, as testpmd does.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use netvale_control::types::Mac;
 use netvale_mem::RingMem;
@@ -35,25 +34,13 @@ pub struct Args {
     #[arg(long)]
     pub poll_always: bool,
 
-    /// Pin the thread to this CPU.
-    #[arg(short = 'a', value_name = "CPU")]
-    pub affinity: Option<usize>,
-
     /// End after so many frames; 0: no end.
     #[arg(short = 'n', value_name = "COUNT", default_value_t = 0)]
     pub count: u64,
 
-    /// End after so many seconds.
-    #[arg(long, value_name = "S", value_parser = crate::values::seconds)]
-    pub seconds: Option<f64>,
-
-    /// Milliseconds between two reports.
-    #[arg(short = 'T', value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
-    pub report_ms: u32,
-
-    /// One JSON object a report, one a line.
-    #[arg(long)]
-    pub json: bool,
+    /// What all programs that forward take.
+    #[command(flatten)]
+    pub usual: run::Usual,
 }
 
 /// testpmd's forwarding modes.
@@ -83,18 +70,8 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let peer = args.eth_peer.as_deref().map(str::parse::<Mac>).transpose();
     let peer = peer.map_err(|e| CliError::usage(format!("--eth-peer: {e}"), "write e.g. 02:00:00:00:00:0a"))?;
     let mut edit = edit(args.mode, peer.map_or([2, 0, 0, 0, 0, 1], |m| m.0));
-    if let Some(cpu) = args.affinity {
-        run::pin(cpu);
-    }
     let stop = crate::signals::stop_flag()?;
-    let pace = Pace {
-        poll_always: args.poll_always,
-        limit: args.seconds.map(Duration::from_secs_f64),
-        count: args.count,
-        report: Duration::from_millis(u64::from(args.report_ms)),
-        json: args.json,
-        stop: &stop,
-    };
+    let pace = Pace { poll_always: args.poll_always, count: args.count, ..args.usual.pace(&stop) };
     let lanes = match &args.interface[..] {
         [a, b] => vec![format!("{a} -> {b}"), format!("{b} -> {a}")],
         one => one.iter().map(|a| format!("{a} -> {a}")).collect(),

@@ -3,13 +3,12 @@
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use netvale::{Options, Port, RxRing, TxRing};
 use netvale_wire::flow::{FlowKey, spread};
 
 use crate::forward::engine::{Moved, frame_at, move_slot};
-use crate::forward::run::{self, Pace};
+use crate::forward::run;
 use crate::{CliError, Ctx};
 
 /// Spread a port's frames over pipes by a hash of their flow: netmap's lb.
@@ -38,21 +37,9 @@ pub struct Args {
     #[arg(short = 'w', value_name = "S", default_value_t = 0)]
     pub wait_link: u32,
 
-    /// Pin the thread to this CPU.
-    #[arg(short = 'a', value_name = "CPU")]
-    pub affinity: Option<usize>,
-
-    /// End after so many seconds.
-    #[arg(long, value_name = "S", value_parser = crate::values::seconds)]
-    pub seconds: Option<f64>,
-
-    /// Milliseconds between two reports.
-    #[arg(short = 'T', value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
-    pub report_ms: u32,
-
-    /// One JSON object a report, one a line.
-    #[arg(long)]
-    pub json: bool,
+    /// What all programs that forward take.
+    #[command(flatten)]
+    pub usual: run::Usual,
 }
 
 /// Runs the subcommand.
@@ -73,19 +60,9 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         outputs: (0..args.pipes).map(output).collect::<Result<_, _>>()?,
         frame: vec![0; LONGEST],
     };
-    if let Some(cpu) = args.affinity {
-        run::pin(cpu);
-    }
     let stop = crate::signals::stop_flag()?;
     run::wait_link(args.wait_link, &stop);
-    let pace = Pace {
-        poll_always: false,
-        limit: args.seconds.map(Duration::from_secs_f64),
-        count: 0,
-        report: Duration::from_millis(u64::from(args.report_ms)),
-        json: args.json,
-        stop: &stop,
-    };
+    let pace = args.usual.pace(&stop);
     let lane = |what: &str| (0..args.pipes).map(|k| format!("{}}}{k}{what}", args.interface)).collect::<Vec<_>>();
     let names = [lane(""), lane(" dropped")].concat();
     run::forward(&pace, &names, &mut [input], |ports, moved| spreader.round(ports, moved))?;

@@ -32,6 +32,35 @@ pub struct Pace<'a> {
     pub stop: &'a AtomicBool,
 }
 
+/// Options of all programs that forward.
+#[derive(Debug, clap::Args)]
+pub struct Usual {
+    /// Pin the thread to this CPU.
+    #[arg(short = 'a', value_name = "CPU")]
+    pub affinity: Option<usize>,
+
+    /// End after so many seconds.
+    #[arg(long, value_name = "S", value_parser = crate::values::seconds)]
+    pub seconds: Option<f64>,
+
+    /// Milliseconds between two reports.
+    #[arg(short = 'T', value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub report_ms: u32,
+
+    /// One JSON object a report, one a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Usual {
+    /// The pace they say, sleeping and without a count. The thread is pinned from now on.
+    pub fn pace<'a>(&self, stop: &'a AtomicBool) -> Pace<'a> {
+        self.affinity.into_iter().for_each(pin);
+        let (limit, report) = (self.seconds.map(Duration::from_secs_f64), Duration::from_millis(self.report_ms.into()));
+        Pace { poll_always: false, limit, count: 0, report, json: self.json, stop }
+    }
+}
+
 #[derive(Serialize)]
 struct Line<'a> {
     what: &'a str,

@@ -112,7 +112,7 @@ impl DriverPort {
         let ingress = DriverIngress::new(Arc::clone(&rings), fault.clone(), copy, Arc::clone(&link));
         let egress = DriverEgress::new(Arc::clone(&rings), fault.clone());
         let driver = Driver { address: address.to_owned(), wish, call, link, fault, rings };
-        let service = Service::start("netvale-e1000d", address, None, driver)?;
+        let service = Service::start("netvale-e1000d", address, None, driver).map_err(|e| e.errno())?;
         Ok((DriverPort { service }, (Arc::new(egress), Box::new(ingress))))
     }
 

@@ -1,3 +1,5 @@
+#![allow(unsafe_code)]
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -44,7 +46,7 @@ fn take_and_put<Q>(take: impl Fn() -> Result<Option<Q>, InUse>, put: impl Fn(Q) 
 /// Steps: the guest numbers its frames; the worker checks the numbers between taking a batch and releasing it.
 #[test]
 fn a_tx_ring_comes_and_goes_under_traffic() {
-    let (seat, mem, stop) = (Arc::new(Seat::new().unwrap()), memory(), AtomicBool::new(false));
+    let (seat, mem, stop) = (Arc::new(Seat::woken().unwrap()), memory(), AtomicBool::new(false));
     let host = HostTx::new(mem.tx[0].clone(), bell());
     let ring = RingIngress::new(Arc::clone(&mem), host, bell(), 0, Arc::clone(&seat.counters));
     seat.put(ring).unwrap();

@@ -2,55 +2,37 @@
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
-use std::sync::Arc;
 
 use netvale_mem::copy::{copy_bytes, prefetch_write};
-use netvale_mem::lent::Lent;
 use netvale_port::batch::{Batch, MAX_FRAGS};
+use netvale_port::seat::ToPeer;
 use netvale_port::soft::{Form, Put, header_bytes};
-use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
+use netvale_port::{DropReason, FrameRef, Scratch};
 
-use super::BadDevice;
 use super::frontend::Started;
-use super::ram::BUF;
+use super::ram::{BUF, QueueRam};
+use super::{BadDevice, DriverQueue};
 
 /// Frames whose buffers are fetched together.
 const GROUP: usize = 32;
 
-/// The transmit queue.
-pub struct VirtioEgress {
-    queue: Arc<Lent<Started>>,
-    counters: Arc<RingCounters>,
-}
-
-impl VirtioEgress {
-    /// Sends on that queue.
-    pub fn new(queue: Arc<Lent<Started>>, counters: Arc<RingCounters>) -> Self {
-        VirtioEgress { queue, counters }
-    }
-
-    fn deliver_to(
-        &self,
-        s: &mut Started,
-        batch: &Batch,
-        picks: &[u16],
-        scratch: &mut Scratch,
-    ) -> Result<usize, BadDevice> {
+impl Started {
+    fn deliver_to(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Result<usize, BadDevice> {
         let (mut frames, mut bytes) = (0, 0);
-        if s.queue.free() < picks.len() {
-            s.queue.reclaim()?;
+        if self.queue.free() < picks.len() {
+            self.queue.reclaim()?;
         }
         let mut done = 0;
-        if batch.is_plain(BUF - s.framing.hdr_len as u32) {
-            (done, bytes) = send_plain(s, batch, picks);
+        if batch.is_plain(BUF - self.framing.hdr_len as u32) {
+            (done, bytes) = send_plain(self, batch, picks);
             frames = done as u64;
         }
         for &pick in picks.iter().skip(done) {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
-            let mut put = self.send(s, &frame, scratch);
+            let mut put = self.send(&frame, scratch);
             if put == Put::Full {
-                s.queue.reclaim()?;
-                put = self.send(s, &frame, scratch);
+                self.queue.reclaim()?;
+                put = self.send(&frame, scratch);
             }
             match put {
                 Put::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
@@ -59,21 +41,24 @@ impl VirtioEgress {
             }
             done += 1;
         }
-        if s.queue.publish() {
-            s.kick.ring();
+        if self.queue.publish() {
+            self.kick.ring();
         }
         self.counters.passed(frames, bytes);
         Ok(done)
     }
 
-    fn send(&self, s: &mut Started, frame: &FrameRef<'_>, scratch: &mut Scratch) -> Put {
-        if s.framing.to_device(frame) == Form::AsIs {
+    fn send(&mut self, frame: &FrameRef<'_>, scratch: &mut Scratch) -> Put {
+        let ring = (&mut self.queue, &self.ram, &mut *self.blank);
+        let hdr_len = self.framing.hdr_len;
+        if self.framing.to_device(frame) == Form::AsIs {
             let header = header_bytes(&frame.offload());
             // SAFETY: `put` hands out room in buffers of ours.
-            return put(s, &header, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
+            return put(ring, (hdr_len, &header), frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
         }
+        let (queue, ram, blank) = ring;
         scratch.soften_into(frame, &self.counters, |bytes| {
-            put(s, &[0; 12], bytes.len(), |at, to, n| {
+            put((queue, ram, blank), (hdr_len, &[0; 12]), bytes.len(), |at, to, n| {
                 let rest = bytes.get(at..).unwrap_or(&[]);
                 let n = rest.len().min(n);
                 // SAFETY: `put` hands out room in buffers of ours; `rest` is private.
@@ -123,18 +108,23 @@ fn send_plain(s: &mut Started, batch: &Batch, picks: &[u16]) -> (usize, u64) {
 }
 
 /// Header and frame into a chain of buffers, and the chain to the device.
-fn put(s: &mut Started, header: &[u8; 12], len: usize, mut read: impl FnMut(usize, *mut u8, usize) -> usize) -> Put {
-    let (hdr_len, size) = (s.framing.hdr_len, BUF as usize);
+fn put(
+    (queue, ram, blank): (&mut DriverQueue, &QueueRam, &mut [bool]),
+    (hdr_len, header): (usize, &[u8; 12]),
+    len: usize,
+    mut read: impl FnMut(usize, *mut u8, usize) -> usize,
+) -> Put {
+    let size = BUF as usize;
     let need = hdr_len + len;
     let count = need.div_ceil(size);
-    if count > MAX_FRAGS || count > usize::from(s.ram.size()) {
+    if count > MAX_FRAGS || count > usize::from(ram.size()) {
         return Put::TooLong;
     }
-    let Some(first) = s.queue.take(count) else { return Put::Full };
+    let Some(first) = queue.take(count) else { return Put::Full };
     let (mut id, mut at) = (Some(first), 0);
     while let Some(i) = id {
-        let to = s.ram.buf(i).as_ptr();
-        if let Some(blank) = s.blank.get_mut(usize::from(i)) {
+        let to = ram.buf(i).as_ptr();
+        if let Some(blank) = blank.get_mut(usize::from(i)) {
             *blank = false;
         }
         let skip = hdr_len.saturating_sub(at);
@@ -145,11 +135,11 @@ fn put(s: &mut Started, header: &[u8; 12], len: usize, mut read: impl FnMut(usiz
             read(at + skip - hdr_len, to.add(skip), n - skip);
         }
         at += n;
-        id = s.queue.link(i);
+        id = queue.link(i);
     }
     let left = Cell::new(need as u32);
-    s.queue.post(
-        &s.ram,
+    queue.post(
+        ram,
         first,
         |_| false,
         |_| {
@@ -161,19 +151,16 @@ fn put(s: &mut Started, header: &[u8; 12], len: usize, mut read: impl FnMut(usiz
     Put::Done
 }
 
-impl Egress for VirtioEgress {
-    fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
-        let Some(mut s) = self.queue.enter().ok().filter(|s| !s.broken) else {
-            self.counters.dropped(DropReason::NotReady, picks.len() as u64);
-            return picks.len();
-        };
-        self.deliver_to(&mut s, batch, picks, scratch).unwrap_or_else(|why| {
-            s.report(why);
+/// The transmit queue.
+impl ToPeer for Started {
+    fn deliver(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Option<usize> {
+        if self.broken {
+            return None;
+        }
+        let done = self.deliver_to(batch, picks, scratch);
+        Some(done.unwrap_or_else(|why| {
+            self.report(why);
             picks.len()
-        })
-    }
-
-    fn counters(&self) -> &Arc<RingCounters> {
-        &self.counters
+        }))
     }
 }

@@ -7,6 +7,7 @@ use netvale_mem::fault::Fault;
 use netvale_mem::lent::InUse;
 use netvale_mem::notify::Doorbell;
 use netvale_pci::{Bar, Function, PciError};
+use netvale_port::{BATCH, RingCounters};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -185,13 +186,26 @@ pub struct Started {
     pub broken: bool,
     /// Where it is reported what the device did.
     pub fault: Fault,
+    /// Buffers of the batch taken last.
+    pub taken: Vec<u16>,
+    /// Frames, bytes, drops: its seat's, once it is there.
+    pub counters: Arc<RingCounters>,
 }
 
 impl Started {
     /// A queue that was just set up.
     pub fn new(queue: DriverQueue, ram: QueueRam, kick: Kick, features: u64, fault: &Fault) -> Started {
-        let blank = vec![false; usize::from(ram.size())].into_boxed_slice();
-        Started { queue, ram, kick, framing: Framing::of(features), blank, broken: false, fault: fault.clone() }
+        Started {
+            queue,
+            blank: vec![false; usize::from(ram.size())].into_boxed_slice(),
+            ram,
+            kick,
+            framing: Framing::of(features),
+            broken: false,
+            fault: fault.clone(),
+            taken: Vec::with_capacity(2 * BATCH),
+            counters: Arc::default(),
+        }
     }
 
     /// Has the device given up.
@@ -218,25 +232,8 @@ pub struct Running {
     pub features: u64,
     /// For each pair, what is received and what is transmitted.
     pub pairs: Vec<(Started, Started)>,
-    kept: Kept,
-}
-
-/// What has to stay for as long as the device runs: it first, then its memory.
-pub struct Kept {
-    _function: Option<Function>,
-    _ram: Ram,
-}
-
-impl Running {
-    /// Queues that run in `ram`, on a device on the bus, if `function` is one.
-    pub fn new(features: u64, pairs: Vec<(Started, Started)>, ram: Ram, function: Option<Function>) -> Running {
-        Running { features, pairs, kept: Kept { _function: function, _ram: ram } }
-    }
-
-    /// The queues, and what has to stay.
-    pub fn split(self) -> (Vec<(Started, Started)>, Kept) {
-        (self.pairs, self.kept)
-    }
+    /// What has to stay for as long as the device runs, to go behind the queues: a function on the bus, if it is one, then its memory.
+    pub kept: (Option<Function>, Ram),
 }
 
 /// A conversation.
@@ -304,7 +301,7 @@ impl<'a> Frontend<'a> {
         for i in 0..started.len() as u64 {
             self.tell_number(request::SET_VRING_ENABLE, i | 1 << 32)?;
         }
-        Ok(Running::new(features, pair_up(started), ram, None))
+        Ok(Running { features, pairs: pair_up(started), kept: (None, ram) })
     }
 
     fn negotiate(&mut self, wish: Wish) -> Result<(u64, u16), NoDevice> {

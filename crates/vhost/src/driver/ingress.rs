@@ -1,13 +1,11 @@
 //! What the device sends us: the receive queue as an ingress. Frames stay in the buffers they came in.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use netvale_mem::copy::{peek, prefetch_read};
-use netvale_mem::lent::{Away, Borrower, Lent};
 use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
-use netvale_port::wake::WakeSet;
 use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 
 use super::frontend::Started;
@@ -18,59 +16,22 @@ use crate::net::ingress::read_header;
 /// Buffers that are posted together: the line with the index is fetched once for all of them.
 const REFILL: usize = 64;
 
-/// The receive queue.
-pub struct VirtioIngress {
-    /// At the queue while it has buffers of a batch.
-    queue: Borrower<Started>,
-    intake: Intake,
-    /// Wakes the worker when the device rings.
-    wake: Arc<WakeSet>,
-}
-
-/// What it does with the queue while it is there.
-struct Intake {
-    /// Buffers of the batch taken last.
-    taken: Vec<u16>,
-    counters: Arc<RingCounters>,
-}
-
-impl VirtioIngress {
-    /// `wake` holds what the device rings.
-    pub fn new(queue: Arc<Lent<Started>>, wake: Arc<WakeSet>, counters: Arc<RingCounters>) -> Self {
-        let intake = Intake { taken: Vec::with_capacity(2 * BATCH), counters };
-        VirtioIngress { queue: Borrower::new(queue), intake, wake }
-    }
-}
-
-impl Intake {
-    fn look(&mut self, s: &mut Started, batch: &mut Batch) {
-        if s.broken {
-            return;
-        }
-        if s.queue.free() == usize::from(s.ram.size()) {
-            // A device that just started.
-            refill(s);
-        }
-        if let Err(why) = self.fill(s, batch) {
-            s.report(why);
-        }
-    }
-
-    fn fill(&mut self, s: &mut Started, batch: &mut Batch) -> Result<(), BadDevice> {
+impl Started {
+    fn fill(&mut self, batch: &mut Batch) -> Result<(), BadDevice> {
         while batch.has_room_for_frags() && self.taken.len() < BATCH {
             let mut run = [Used::default(); RUN];
             let most = RUN.min(BATCH - self.taken.len()).min(batch.room());
-            let got = s.queue.used_run(&mut run[..most])?;
+            let got = self.queue.used_run(&mut run[..most])?;
             for used in &run[..got] {
-                prefetch_read(s.ram.buf(used.id).as_ptr().wrapping_add(s.framing.hdr_len));
+                prefetch_read(self.ram.buf(used.id).as_ptr().wrapping_add(self.framing.hdr_len));
             }
             let mut rest = run[..got].iter().copied();
             while let Some(used) = rest.next() {
                 self.taken.push(used.id);
-                if s.framing.bare {
-                    push_bare(s, used, batch)?;
+                if self.framing.bare {
+                    self.push_bare(used, batch)?;
                 } else {
-                    self.frame(s, used, &mut rest, batch)?;
+                    self.frame(used, &mut rest, batch)?;
                 }
             }
             if got < most {
@@ -84,21 +45,20 @@ impl Intake {
     #[inline]
     fn frame(
         &mut self,
-        s: &mut Started,
         first: Used,
         rest: &mut impl Iterator<Item = Used>,
         batch: &mut Batch,
     ) -> Result<(), BadDevice> {
-        let hdr_len = s.framing.hdr_len;
+        let hdr_len = self.framing.hdr_len;
         let len = first.len;
         if len > BUF || (len as usize) < hdr_len {
             return Err(BadDevice::Length(len));
         }
-        let at = s.ram.buf(first.id);
+        let at = self.ram.buf(first.id);
         // SAFETY: a buffer of ours, longer than a header: what is left to do are the first two bytes, the number of buffers, where there
         // is one, the last two. The device may be writing: each is read once.
         let (to_do, count) = unsafe {
-            let count = if s.framing.mergeable { peek::<u16>(at.as_ptr().add(10)) } else { 1 };
+            let count = if self.framing.mergeable { peek::<u16>(at.as_ptr().add(10)) } else { 1 };
             (peek::<u16>(at.as_ptr()), u16::from_le(count).max(1))
         };
         // SAFETY: inside the buffer; it stays ours until `release`.
@@ -107,7 +67,7 @@ impl Intake {
             // SAFETY: what is behind the header, up to `len`, which is at most the buffer's; the buffer stays ours until `release`.
             unsafe { batch.push(begin.0, begin.1) }
         } else {
-            self.push_rest(s, begin, count, rest, batch)?
+            self.push_rest(begin, count, rest, batch)?
         };
         if !pushed {
             self.counters.dropped(DropReason::TooLong, 1);
@@ -125,7 +85,6 @@ impl Intake {
     #[cold]
     fn push_rest(
         &mut self,
-        s: &mut Started,
         begin: (*const u8, u32),
         count: u16,
         rest: &mut impl Iterator<Item = Used>,
@@ -137,14 +96,14 @@ impl Intake {
             // The device shows all buffers of a frame at once (§5.1.6.3.1).
             let more = match rest.next() {
                 Some(more) => more,
-                None => s.queue.next_used()?.ok_or(BadDevice::Buffers(count))?,
+                None => self.queue.next_used()?.ok_or(BadDevice::Buffers(count))?,
             };
             if more.len > BUF {
                 return Err(BadDevice::Length(more.len));
             }
             self.taken.push(more.id);
             if let Some(place) = pieces.get_mut(used) {
-                *place = (s.ram.buf(more.id).as_ptr().cast_const(), more.len);
+                *place = (self.ram.buf(more.id).as_ptr().cast_const(), more.len);
             }
             (used, total) = (used + 1, total + more.len as usize);
         }
@@ -152,95 +111,80 @@ impl Intake {
         // SAFETY: buffers of ours, which stay ours until `release`.
         Ok(fits && unsafe { batch.push_frags(&pieces[..used]) })
     }
-}
 
-/// Posts all free buffers.
-fn refill(s: &mut Started) {
-    while let Some(id) = s.queue.take(1) {
-        s.queue.post(&s.ram, id, |_| true, |_| BUF);
-    }
-    if s.queue.publish() {
-        s.kick.ring();
-    }
-}
-
-/// A frame in one buffer, behind a header that says nothing.
-#[inline]
-fn push_bare(s: &Started, used: Used, batch: &mut Batch) -> Result<(), BadDevice> {
-    let hdr_len = s.framing.hdr_len;
-    if used.len > BUF || (used.len as usize) < hdr_len {
-        return Err(BadDevice::Length(used.len));
-    }
-    // SAFETY: inside the buffer; it stays ours until `release`. There is room: no more were taken than that.
-    unsafe { batch.push(s.ram.buf(used.id).as_ptr().cast_const().add(hdr_len), used.len - hdr_len as u32) };
-    Ok(())
-}
-
-impl Ingress for VirtioIngress {
-    // SAFETY: frames lie in the driver's buffers, which are there as long as this thread is inside: until `release`.
-    unsafe fn take(&mut self, batch: &mut Batch) {
-        let (intake, Ok(s)) = (&mut self.intake, self.queue.enter()) else { return };
-        let before = (batch.len(), batch.bytes());
-        intake.look(s, batch);
-        intake.counters.passed((batch.len() - before.0) as u64, batch.bytes() - before.1);
-        if intake.taken.is_empty() {
-            self.queue.leave();
-        } else if batch.is_empty() {
-            self.release();
+    /// Posts all free buffers.
+    fn refill(&mut self) {
+        while let Some(id) = self.queue.take(1) {
+            self.queue.post(&self.ram, id, |_| true, |_| BUF);
         }
+        if self.queue.publish() {
+            self.kick.ring();
+        }
+    }
+
+    /// A frame in one buffer, behind a header that says nothing.
+    #[inline]
+    fn push_bare(&self, used: Used, batch: &mut Batch) -> Result<(), BadDevice> {
+        let hdr_len = self.framing.hdr_len;
+        if used.len > BUF || (used.len as usize) < hdr_len {
+            return Err(BadDevice::Length(used.len));
+        }
+        // SAFETY: inside the buffer; it stays ours until `release`. There is room: no more were taken than that.
+        unsafe { batch.push(self.ram.buf(used.id).as_ptr().cast_const().add(hdr_len), used.len - hdr_len as u32) };
+        Ok(())
+    }
+}
+
+/// The receive queue.
+impl Ingress for Started {
+    // SAFETY: frames lie in the driver's buffers, which are there as long as this queue, and not the device's until `release`.
+    unsafe fn take(&mut self, batch: &mut Batch) {
+        if self.broken {
+            return;
+        }
+        if self.queue.free() == usize::from(self.ram.size()) {
+            // A device that just started.
+            self.refill();
+        }
+        if let Err(why) = self.fill(batch) {
+            self.report(why);
+        }
+        self.counters.passed(batch.len() as u64, batch.bytes());
     }
 
     fn release(&mut self) {
-        let Some(s) = self.queue.content() else { return };
-        for id in self.intake.taken.drain(..) {
-            s.queue.recycle(id);
+        if self.taken.is_empty() {
+            return;
         }
-        if !s.broken && s.queue.free() >= REFILL.min(usize::from(s.ram.size()) / 4) {
-            refill(s);
+        for id in self.taken.drain(..) {
+            self.queue.recycle(id);
         }
-        self.queue.leave();
+        if !self.broken && self.queue.free() >= REFILL.min(usize::from(self.ram.size()) / 4) {
+            self.refill();
+        }
     }
 
     fn arm(&mut self) -> bool {
-        let arm = |s: &mut Started| {
-            if s.broken {
-                return false;
-            }
-            refill(s);
-            s.queue.arm()
-        };
-        self.queue.visit(arm).unwrap_or_else(Away::is_busy)
+        if self.broken {
+            return false;
+        }
+        self.refill();
+        self.queue.arm()
     }
 
     fn disarm(&mut self) {
-        // Nothing there is disarmed already.
-        let _ = self.queue.visit(|s| {
-            if !s.broken {
-                refill(s);
-                s.queue.disarm();
-            }
-        });
+        if !self.broken {
+            self.refill();
+            self.queue.disarm();
+        }
     }
 
-    fn is_wanted(&self) -> bool {
-        self.queue.is_wanted()
-    }
-
+    /// Its seat knows what the device rings.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.wake.as_fd())
-    }
-
-    fn woken(&mut self) {
-        self.wake.drain();
+        None
     }
 
     fn counters(&self) -> &Arc<RingCounters> {
-        &self.intake.counters
-    }
-}
-
-impl Drop for VirtioIngress {
-    fn drop(&mut self) {
-        self.release();
+        &self.counters
     }
 }

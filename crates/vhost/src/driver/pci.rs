@@ -147,7 +147,7 @@ impl PciDevice {
             set_pairs(&mut control, pairs)?;
         }
         let own = self.own.filter(|_| features & STATUS != 0);
-        let running = Running::new(features, pair_up(started), ram, Some(self.function));
+        let running = Running { features, pairs: pair_up(started), kept: (Some(self.function), ram) };
         Ok((running, Registers { common: self.common, own }))
     }
 

@@ -6,18 +6,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use netvale_mem::fault::Fault;
-use netvale_mem::lent::Lent;
 use netvale_mem::notify::Doorbell;
-use netvale_port::listener::try_connect;
+use netvale_port::listener::{OpenError, try_connect};
+use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::service::{self, Peering, Protocol, Service};
-use netvale_port::wake::WakeSet;
 use netvale_port::{Egress, Ingress};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::egress::VirtioEgress;
 use super::frontend::{Frontend, NoDevice, Running, Started, Wish};
-use super::ingress::VirtioIngress;
 use super::path::Path;
 use super::pci::PciDevice;
 use super::ram::MAX_QUEUE;
@@ -78,12 +75,9 @@ impl VirtioPort {
         if wish.pairs == 0 || usize::from(wish.pairs) > MAX_PAIRS {
             return Err(VhostError::Pairs(wish.pairs));
         }
-        let step = |what| {
-            let path = PathBuf::from(target.to_string());
-            move |source| VhostError::Step { path, what, source }
-        };
+        let step = |what| OpenError::step(target.to_string(), what);
         if !wish.size.is_power_of_two() || wish.size > MAX_QUEUE || wish.size < 8 {
-            return Err(step("the size of a queue is a power of two from 8 to 4096")(Errno::INVAL));
+            return Err(step("the size of a queue is a power of two from 8 to 4096")(Errno::INVAL).into());
         }
         if let Target::Pci(address) = &target {
             // What is wrong with it is best said at once.
@@ -92,14 +86,14 @@ impl VirtioPort {
         let mut pairs = Vec::new();
         let (mut egress, mut ingress) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
         for _ in 0..wish.pairs {
-            let (rx, tx) = (Arc::<Lent<_>>::default(), Arc::<Lent<_>>::default());
-            let wake = Arc::new(WakeSet::new().map_err(step("make a descriptor to wait on"))?);
-            ingress.push(Box::new(VirtioIngress::new(Arc::clone(&rx), Arc::clone(&wake), Arc::default())));
-            egress.push(Arc::new(VirtioEgress::new(Arc::clone(&tx), Arc::default())));
-            pairs.push(Pair { rx, tx, wake });
+            let rx = Arc::new(Seat::woken().map_err(step("make a descriptor to wait on"))?);
+            let tx = Arc::<Seat<Started>>::default();
+            ingress.push(Box::new(SeatIngress::new(Arc::clone(&rx))));
+            egress.push(Arc::new(SeatEgress(Arc::clone(&tx))));
+            pairs.push((rx, tx));
         }
         let driver = Driver { target: target.clone(), wish, pairs };
-        let service = Service::start("netvale-virtio", &target, None, driver).map_err(step("start a thread"))?;
+        let service = Service::start("netvale-virtio", &target, None, driver)?;
         Ok((VirtioPort { service }, (egress, ingress)))
     }
 
@@ -109,12 +103,8 @@ impl VirtioPort {
     }
 }
 
-/// What stays of a queue pair while devices come and go: its queues, and what its worker sleeps on.
-struct Pair {
-    rx: Arc<Lent<Started>>,
-    tx: Arc<Lent<Started>>,
-    wake: Arc<WakeSet>,
-}
+/// What stays of a queue pair while devices come and go: what is received, and what is transmitted.
+type Pair = (Arc<Seat<Started>>, Arc<Seat<Started>>);
 
 /// The control thread's part.
 struct Driver {
@@ -191,9 +181,8 @@ impl Driver {
         fds: [BorrowedFd<'_>; 2],
         news: impl Fn(bool) -> Result<(), NoDevice>,
     ) -> Result<(), NoDevice> {
-        let (pairs, features) = (running.pairs.len(), running.features);
-        let path = Some(Path::of(features, self.wish.vector));
-        let (started, _kept) = running.split();
+        let Running { features, pairs: started, kept: _kept } = running;
+        let (pairs, path) = (started.len(), Some(Path::of(features, self.wish.vector)));
         let ended = self.lend(started, calls).and_then(|()| {
             peering.told().update(|told| *told = Driven { running: true, pairs, features, path, link_down: false });
             wait(fds, peering.ends(), news)
@@ -205,21 +194,21 @@ impl Driver {
     /// Gives the queues to the workers.
     fn lend(&self, started: Vec<(Started, Started)>, calls: &[Doorbell]) -> Result<(), NoDevice> {
         for ((pair, call), (rx, tx)) in self.pairs.iter().zip(calls.iter().step_by(2)).zip(started) {
-            pair.wake.add(call).map_err(NoDevice::System)?;
-            pair.rx.put(rx)?;
-            pair.tx.put(tx)?;
+            pair.0.wake.iter().try_for_each(|wake| wake.add_peer(call)).map_err(NoDevice::System)?;
             // The worker posts its receive buffers when it first looks.
-            pair.wake.poke();
+            for (seat, queue) in [(&pair.0, rx), (&pair.1, tx)] {
+                seat.put(Started { counters: Arc::clone(&seat.counters), ..queue })?;
+            }
         }
         Ok(())
     }
 
     fn take_back(&self, calls: &[Doorbell]) {
         for (pair, call) in self.pairs.iter().zip(calls.iter().step_by(2)) {
-            pair.wake.remove(call);
-            for queue in [&pair.rx, &pair.tx] {
+            pair.0.wake.iter().for_each(|wake| wake.remove(call));
+            for seat in [&pair.0, &pair.1] {
                 // One that a worker does not hand back keeps its own memory, and there is no next device before it is gone.
-                let _ = queue.take();
+                let _ = seat.queue.take();
             }
         }
     }

@@ -2,14 +2,14 @@
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use netvale_mem::copy::{copy_bytes, peek, prefetch_write};
 use netvale_port::batch::Batch;
+use netvale_port::seat::ToPeer;
 use netvale_port::soft::{Form, header_bytes};
-use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
+use netvale_port::{DropReason, FrameRef, Scratch};
 
-use crate::net::live::{Live, Seat};
+use crate::net::live::Live;
 use crate::queue::{Broken, Chain, Piece};
 
 /// Most buffers a frame is spread over.
@@ -18,12 +18,6 @@ const MAX_CHAINS: usize = 64;
 const LINE: usize = 64;
 /// Frames that are placed before the first is copied: their buffers are on their way meanwhile.
 const GROUP: usize = 32;
-
-/// A receive queue.
-pub struct VhostEgress {
-    seat: Arc<Seat>,
-    counters: Arc<RingCounters>,
-}
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,45 +34,39 @@ struct Tally {
     bytes: u64,
 }
 
-impl VhostEgress {
-    /// Delivers to the queue of that seat.
-    pub fn new(seat: Arc<Seat>, counters: Arc<RingCounters>) -> Self {
-        VhostEgress { seat, counters }
-    }
-
-    fn deliver_to(&self, live: &mut Live, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
+impl Live {
+    fn deliver_to(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let mut tally = Tally::default();
-        let done = match self.deliver_all(live, batch, picks, scratch, &mut tally) {
+        let done = match self.deliver_all(batch, picks, scratch, &mut tally) {
             (done, None) => done,
             (done, Some(why)) => {
-                live.report(why);
+                self.report(why);
                 done
             }
         };
-        live.publish(&self.seat.counts);
-        if live.is_damaged() {
-            live.report(Broken::MemoryGone);
+        self.publish();
+        if self.is_damaged() {
+            self.report(Broken::MemoryGone);
         }
         self.counters.passed(tally.frames, tally.bytes);
         done
     }
 
     fn deliver_all(
-        &self,
-        live: &mut Live,
+        &mut self,
         batch: &Batch,
         picks: &[u16],
         scratch: &mut Scratch,
         tally: &mut Tally,
     ) -> (usize, Option<Broken>) {
         let mut done = 0;
-        live.queue.prefetch();
-        if batch.is_plain(u32::MAX) && live.log.is_none() {
-            done = self.deliver_plain(live, batch, picks, tally);
+        self.queue.prefetch();
+        if batch.is_plain(u32::MAX) && self.log.is_none() {
+            done = self.deliver_plain(batch, picks, tally);
         }
         for &pick in picks.iter().skip(done) {
             let put = match batch.get(usize::from(pick)) {
-                Some(frame) => self.deliver_one(live, &frame, scratch, tally),
+                Some(frame) => self.deliver_one(&frame, scratch, tally),
                 None => Ok(Put::Done),
             };
             match put {
@@ -93,43 +81,43 @@ impl VhostEgress {
     }
 
     /// Frames of one piece into buffers of one piece, as long as both are so. Returns how many; what is next, is for
-    /// [`VhostEgress::deliver_one`].
+    /// [`Live::deliver_one`].
     #[inline]
-    fn deliver_plain(&self, live: &mut Live, batch: &Batch, picks: &[u16], tally: &mut Tally) -> usize {
-        let hdr_len = live.framing.hdr_len;
+    fn deliver_plain(&mut self, batch: &Batch, picks: &[u16], tally: &mut Tally) -> usize {
+        let hdr_len = self.framing.hdr_len;
         let mut done = 0;
         loop {
             let mut group = [(Chain::default(), NonNull::<u8>::dangling()); GROUP];
             let mut count = 0;
             for &pick in picks[done..].iter().take(GROUP) {
                 let Some(frame) = batch.get(usize::from(pick)) else { break };
-                let mark = live.queue.mark();
+                let mark = self.queue.mark();
                 // A broken queue is found out again, and reported, by the careful way.
-                let Ok(Some(chain)) = live.queue.next(&live.memory, &mut live.pieces) else {
-                    live.queue.back_to(mark);
+                let Ok(Some(chain)) = self.queue.next(&self.memory, &mut self.pieces) else {
+                    self.queue.back_to(mark);
                     break;
                 };
-                match (live.pieces.readable(), live.pieces.writable()) {
+                match (self.pieces.readable(), self.pieces.writable()) {
                     (&[], &[Piece { ptr, len }]) if len as usize >= hdr_len + frame.len() => {
                         prefetch_write(ptr.as_ptr().wrapping_add(hdr_len));
                         group[count] = (chain, ptr);
                         count += 1;
                     }
                     _ => {
-                        live.queue.back_to(mark);
+                        self.queue.back_to(mark);
                         break;
                     }
                 }
             }
             for (&(chain, ptr), &pick) in group[..count].iter().zip(&picks[done..]) {
                 let Some(frame) = batch.get(usize::from(pick)) else { continue };
-                // SAFETY: the buffer lies in the guest's memory, which `live` holds, and has hdr_len + frame.len() bytes, as checked above
+                // SAFETY: the buffer lies in the guest's memory, which `self` holds, and has hdr_len + frame.len() bytes, as checked above
                 // of the copy of its descriptor; a plain frame has one piece.
                 unsafe {
                     write_plain_header(ptr.as_ptr(), hdr_len);
                     frame.copy_single_to(ptr.as_ptr().add(hdr_len));
                 }
-                live.queue.give_back(chain, (hdr_len + frame.len()) as u32);
+                self.queue.give_back(chain, (hdr_len + frame.len()) as u32);
                 tally.frames += 1;
                 tally.bytes += frame.len() as u64;
             }
@@ -140,17 +128,11 @@ impl VhostEgress {
         }
     }
 
-    fn deliver_one(
-        &self,
-        live: &mut Live,
-        frame: &FrameRef<'_>,
-        scratch: &mut Scratch,
-        tally: &mut Tally,
-    ) -> Result<Put, Broken> {
-        if live.framing.to_driver(frame) == Form::AsIs {
+    fn deliver_one(&mut self, frame: &FrameRef<'_>, scratch: &mut Scratch, tally: &mut Tally) -> Result<Put, Broken> {
+        if self.framing.to_driver(frame) == Form::AsIs {
             let header = header_bytes(&frame.offload());
             // SAFETY: `place` hands out room in a buffer of the guest's.
-            let put = place(live, &header, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) })?;
+            let put = place(self, &header, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) })?;
             if put == Put::Done {
                 (tally.frames, tally.bytes) = (tally.frames + 1, tally.bytes + frame.len() as u64);
             }
@@ -161,7 +143,7 @@ impl VhostEgress {
             if result != Ok(Put::Done) {
                 return;
             }
-            result = place(live, &[0; 12], bytes.len(), |at, to, n| {
+            result = place(self, &[0; 12], bytes.len(), |at, to, n| {
                 let rest = bytes.get(at..).unwrap_or(&[]);
                 let n = rest.len().min(n);
                 // SAFETY: `place` hands out room in a buffer of the guest's; `rest` is private.
@@ -292,19 +274,10 @@ fn fill(
     if room > 0 { at + read(at - hdr_len, to.as_ptr(), room) } else { at }
 }
 
-impl Egress for VhostEgress {
+/// A receive queue.
+impl ToPeer for Live {
     #[inline]
-    fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
-        match self.seat.queue.enter() {
-            Ok(mut live) if live.is_on() => self.deliver_to(&mut live, batch, picks, scratch),
-            _ => {
-                self.counters.dropped(DropReason::NotReady, picks.len() as u64);
-                picks.len()
-            }
-        }
-    }
-
-    fn counters(&self) -> &Arc<RingCounters> {
-        &self.counters
+    fn deliver(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Option<usize> {
+        self.is_on().then(|| self.deliver_to(batch, picks, scratch))
     }
 }

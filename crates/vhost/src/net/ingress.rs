@@ -1,35 +1,15 @@
 //! What a guest sends: its transmit queue as an ingress. Frames stay in the guest's buffers until they have been delivered.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use netvale_mem::copy::{copy_bytes, peek, prefetch_read};
-use netvale_mem::lent::{Away, Borrower};
 use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
-use netvale_port::wake::WakeSet;
 use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 
-use crate::net::live::{Live, Seat};
-use crate::queue::{Broken, Chain, Piece};
-
-/// A transmit queue.
-pub struct VhostIngress {
-    /// At the queue while it has chains of a batch.
-    queue: Borrower<Live>,
-    seat: Arc<Seat>,
-    intake: Intake,
-}
-
-/// What it does with the queue while it is there.
-struct Intake {
-    /// Chains of the batch taken last.
-    taken: Vec<Chain>,
-    /// What the control thread had us send in the driver's name.
-    announced: [u8; 60],
-    counters: Arc<RingCounters>,
-}
+use crate::net::live::Live;
+use crate::queue::{Broken, Piece};
 
 /// Frames that each lie in one piece, header and all: they are looked at when their first line has arrived.
 struct Run {
@@ -40,55 +20,48 @@ struct Run {
 /// Frames looked at together.
 const RUN: usize = 32;
 
-impl VhostIngress {
-    /// Takes from the queue of that seat.
-    pub fn new(seat: Arc<Seat>, counters: Arc<RingCounters>) -> Self {
-        let intake = Intake { taken: Vec::with_capacity(BATCH), announced: [0; 60], counters };
-        VhostIngress { queue: Borrower::new(Arc::clone(&seat.queue)), seat, intake }
-    }
-}
-
-impl Intake {
-    fn fill(&mut self, live: &mut Live, batch: &mut Batch) {
-        let hdr_len = live.framing.hdr_len as u32;
+impl Live {
+    fn fill(&mut self, batch: &mut Batch) {
+        let hdr_len = self.framing.hdr_len as u32;
         let mut run = Run { list: [(std::ptr::null(), 0); RUN], len: 0 };
-        if let Some(frame) = live.announce.take() {
+        if let Some(frame) = self.announce.take() {
             self.announced = frame;
-            // SAFETY: the bytes are ours and stay as they are until the next announcement, which is not before `release`.
+            // SAFETY: the bytes are ours, reached by this pointer only, and stay as they are until the next announcement, which is not before
+            // `release`.
             unsafe { batch.push(self.announced.as_ptr(), self.announced.len() as u32) };
         }
-        live.queue.prefetch();
+        self.queue.prefetch();
         while self.taken.len() < BATCH && run.len + batch.len() < BATCH && batch.has_room_for_frags() {
-            let chain = match live.queue.next(&live.memory, &mut live.pieces) {
+            let chain = match self.queue.next(&self.memory, &mut self.pieces) {
                 Ok(Some(chain)) => chain,
                 Ok(None) => break,
                 Err(why) => {
-                    live.report(why);
+                    self.report(why);
                     break;
                 }
             };
             self.taken.push(chain);
-            match live.pieces.readable() {
+            match self.pieces.readable() {
                 &[Piece { ptr, len }] if len > hdr_len => {
                     prefetch_read(ptr.as_ptr());
                     run.list[run.len] = (ptr.as_ptr(), len);
                     run.len += 1;
                     if run.len == RUN {
-                        self.push_run(live, &mut run, batch);
+                        self.push_run(&mut run, batch);
                     }
                 }
                 _ => {
-                    self.push_run(live, &mut run, batch);
-                    self.push_pieces(live, batch);
+                    self.push_run(&mut run, batch);
+                    self.push_pieces(batch);
                 }
             }
         }
-        self.push_run(live, &mut run, batch);
+        self.push_run(&mut run, batch);
     }
 
     #[inline]
-    fn push_run(&self, live: &Live, run: &mut Run, batch: &mut Batch) {
-        let hdr_len = live.framing.hdr_len;
+    fn push_run(&self, run: &mut Run, batch: &mut Batch) {
+        let hdr_len = self.framing.hdr_len;
         for &(ptr, len) in &run.list[..run.len] {
             let frame = len - hdr_len as u32;
             if frame as usize > MAX_FRAME {
@@ -98,7 +71,7 @@ impl Intake {
             // SAFETY: the piece lies in the guest's memory, which is held until `release`; header and frame are `len` bytes of it.
             let header = unsafe {
                 batch.push(ptr.add(hdr_len), frame);
-                live.framing.sender_offloads.then(|| peek::<u64>(ptr))
+                self.framing.sender_offloads.then(|| peek::<u64>(ptr))
             };
             // Flags and kind of segmentation are the first two bytes: nothing left to do, most of the time.
             if header.is_some_and(|h| h.to_le() & 0xffff != 0) {
@@ -120,12 +93,12 @@ impl Intake {
 
     /// A frame of several pieces, or whose header has one of its own.
     #[cold]
-    fn push_pieces(&self, live: &Live, batch: &mut Batch) {
-        let hdr_len = live.framing.hdr_len;
+    fn push_pieces(&self, batch: &mut Batch) {
+        let hdr_len = self.framing.hdr_len;
         let (mut header, mut got) = ([0u8; 12], 0);
         let (mut pieces, mut count, mut total) = ([(std::ptr::null::<u8>(), 0u32); MAX_FRAGS], 0, 0usize);
-        let mut fits = !live.pieces.is_cut();
-        for p in live.pieces.readable() {
+        let mut fits = !self.pieces.is_cut();
+        for p in self.pieces.readable() {
             let skip = (hdr_len - got).min(p.len as usize);
             // SAFETY: `skip` bytes of the piece; the header has room for hdr_len.
             unsafe { copy_bytes(p.ptr.as_ptr(), header.as_mut_ptr().add(got), skip) };
@@ -149,7 +122,7 @@ impl Intake {
             self.counters.dropped(DropReason::TooLong, 1);
             return;
         }
-        if header[0] | header[1] != 0 && live.framing.sender_offloads {
+        if header[0] | header[1] != 0 && self.framing.sender_offloads {
             self.set_offload(batch, &header[..hdr_len]);
         }
     }
@@ -172,73 +145,50 @@ pub(crate) unsafe fn read_header(at: *const u8, hdr_len: usize) -> [u8; 12] {
     }
 }
 
-impl Ingress for VhostIngress {
-    // SAFETY: frames lie in memory of the guest's, which stays mapped as long as this thread is inside: until `release`.
+/// A transmit queue.
+impl Ingress for Live {
+    // SAFETY: frames lie in memory of the guest's, which stays mapped until `release`, or in `announced`.
     #[inline]
     unsafe fn take(&mut self, batch: &mut Batch) {
-        let (intake, Ok(live)) = (&mut self.intake, self.queue.enter()) else { return };
-        debug_assert!(intake.taken.is_empty());
-        let before = (batch.len(), batch.bytes());
-        if live.is_on() {
-            intake.fill(live, batch);
-            if live.is_damaged() {
-                live.report(Broken::MemoryGone);
+        debug_assert!(self.taken.is_empty());
+        if self.is_on() {
+            self.fill(batch);
+            if self.is_damaged() {
+                self.report(Broken::MemoryGone);
             }
         }
-        intake.counters.passed((batch.len() - before.0) as u64, batch.bytes() - before.1);
-        if intake.taken.is_empty() {
-            self.queue.leave();
-        } else if batch.is_empty() {
-            // Nobody releases an empty batch.
-            self.release();
-        }
+        self.counters.passed(batch.len() as u64, batch.bytes());
     }
 
     #[inline]
     fn release(&mut self) {
-        let Some(live) = self.queue.content() else { return };
-        for chain in self.intake.taken.drain(..) {
-            live.queue.give_back(chain, 0);
+        if self.taken.is_empty() {
+            return;
         }
-        live.publish(&self.seat.counts);
+        for chain in self.taken.drain(..) {
+            self.queue.give_back(chain, 0);
+        }
+        self.publish();
         // Delivery may have been what found the memory gone.
-        if live.is_damaged() {
-            live.report(Broken::MemoryGone);
+        if self.is_damaged() {
+            self.report(Broken::MemoryGone);
         }
-        self.queue.leave();
     }
 
     fn arm(&mut self) -> bool {
-        let arm = |live: &mut Live| live.is_on() && (live.polled || live.arm());
-        self.queue.visit(arm).unwrap_or_else(Away::is_busy)
+        self.is_on() && (self.polled || Live::arm(self))
     }
 
     fn disarm(&mut self) {
-        // Nothing there is disarmed already.
-        let _ = self.queue.visit(Live::disarm);
+        Live::disarm(self);
     }
 
-    fn is_wanted(&self) -> bool {
-        self.queue.is_wanted()
-    }
-
+    /// Its seat knows what the driver kicks.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.seat.wake.as_ref().map(AsFd::as_fd)
-    }
-
-    fn woken(&mut self) {
-        if self.seat.wake.as_ref().is_some_and(WakeSet::drain) {
-            self.seat.counts.kicks.fetch_add(1, Ordering::Relaxed);
-        }
+        None
     }
 
     fn counters(&self) -> &Arc<RingCounters> {
-        &self.intake.counters
-    }
-}
-
-impl Drop for VhostIngress {
-    fn drop(&mut self) {
-        self.release();
+        &self.counters
     }
 }

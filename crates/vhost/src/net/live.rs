@@ -1,18 +1,16 @@
 //! A queue in motion, with all that serving it needs.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_mem::fault::Fault;
-use netvale_mem::lent::Lent;
-use netvale_mem::notify::Doorbell;
-use netvale_port::wake::WakeSet;
+use netvale_mem::notify::{Doorbell, KickCounts};
+use netvale_port::RingCounters;
 
 use crate::memory::GuestMemory;
 use crate::memory::log::DirtyLog;
 use crate::net::features::Framing;
 use crate::net::inflight::Record;
-use crate::queue::{Broken, Pieces, Queue};
+use crate::queue::{Broken, Chain, Pieces, Queue};
 
 /// A started queue.
 pub struct Live {
@@ -41,7 +39,15 @@ pub struct Live {
     /// What survives us.
     pub inflight: Option<Record>,
     /// A frame to be sent as if the driver had, once.
-    pub announce: Option<[u8; 60]>,
+    pub announce: Option<Vec<u8>>,
+    /// The one that is in a batch: nobody makes a reference to its bytes.
+    pub announced: Vec<u8>,
+    /// Chains of the batch taken last.
+    pub taken: Vec<Chain>,
+    /// Frames, bytes, drops.
+    pub counters: Arc<RingCounters>,
+    /// Calls to the driver.
+    pub kicks: Arc<KickCounts>,
 }
 
 impl Live {
@@ -53,7 +59,7 @@ impl Live {
 
     /// Shows the driver what was given back, and tells it if it wants to know.
     #[inline]
-    pub fn publish(&mut self, counts: &Notifications) {
+    pub fn publish(&mut self) {
         if let Some(record) = &mut self.inflight {
             record.showing(&self.queue);
         }
@@ -63,7 +69,7 @@ impl Live {
         }
         self.wrote_ring();
         if wanted {
-            self.notify(counts);
+            self.notify();
         }
     }
 
@@ -108,9 +114,9 @@ impl Live {
 
     /// Tells the driver that something was used.
     #[inline]
-    pub fn notify(&self, counts: &Notifications) {
+    pub fn notify(&self) {
         if let Some(call) = &self.call {
-            counts.calls.fetch_add(1, Ordering::Relaxed);
+            self.kicks.count(true);
             call.ring();
         }
     }
@@ -120,40 +126,5 @@ impl Live {
     pub fn report(&mut self, why: Broken) {
         self.is_broken = true;
         self.fault.1.report(format_args!("queue {}: {why}", self.fault.0));
-    }
-}
-
-/// What notifications were sent.
-#[derive(Debug, Default)]
-pub struct Notifications {
-    /// Calls to the driver.
-    pub calls: AtomicU64,
-    /// Kicks from the driver.
-    pub kicks: AtomicU64,
-}
-
-/// What stays of a queue while front ends come and go.
-#[derive(Default)]
-pub struct Seat {
-    /// The queue, from when the driver starts it until it stops it.
-    pub queue: Arc<Lent<Live>>,
-    /// Its notifications.
-    pub counts: Notifications,
-    /// What wakes the worker that owns it; a receive queue, which nobody waits for, has none.
-    pub wake: Option<WakeSet>,
-}
-
-impl Seat {
-    /// Of a queue that a worker sleeps on.
-    ///
-    /// # Errors
-    /// As [`WakeSet::new`].
-    pub fn woken() -> rustix::io::Result<Seat> {
-        Ok(Seat { wake: Some(WakeSet::new()?), ..Seat::default() })
-    }
-
-    /// Lets the worker look at a queue that just changed.
-    pub fn poke(&self) {
-        self.wake.iter().for_each(WakeSet::poke);
     }
 }

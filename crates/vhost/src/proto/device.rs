@@ -5,13 +5,15 @@ use std::sync::Arc;
 use netvale_mem::fault::Fault;
 use netvale_mem::lent::{Control, InUse};
 use netvale_mem::notify::Doorbell;
+use netvale_port::batch::BATCH;
+use netvale_port::seat::Seat;
 
 use super::message::{Message, Refused, protocol, put_region, request};
 use crate::memory::log::DirtyLog;
 use crate::memory::{GuestMemory, MAX_REGIONS, MemoryError, RegionSpec};
 use crate::net::features::{Framing, MQ, OFFERED, PROTOCOL_FEATURES};
 use crate::net::inflight::{Inflight, Record};
-use crate::net::live::{Live, Seat};
+use crate::net::live::Live;
 use crate::queue::{Addresses, MAX_SIZE, Pieces, Queue, QueueFeatures};
 
 /// Most queue pairs of a device.
@@ -73,7 +75,7 @@ pub(super) struct Vring {
 pub struct Device {
     config: NetConfig,
     fault: Fault,
-    pub(super) seats: Vec<Arc<Seat>>,
+    pub(super) seats: Vec<Arc<Seat<Live>>>,
     pub(super) vrings: Vec<Vring>,
     memory: Arc<GuestMemory>,
     pub(super) features: u64,
@@ -87,7 +89,7 @@ pub struct Device {
 
 impl Device {
     /// A device with two seats a queue pair: what the driver receives, what it transmits. `fault` is where workers report what its driver did.
-    pub fn new(config: NetConfig, seats: Vec<Arc<Seat>>, fault: Fault) -> Device {
+    pub fn new(config: NetConfig, seats: Vec<Arc<Seat<Live>>>, fault: Fault) -> Device {
         let vrings = seats.iter().map(|_| Vring::default()).collect();
         Device {
             config,
@@ -231,7 +233,7 @@ impl Device {
                 if let Some(live) = self.queue(i)?.as_mut() {
                     live.call = call;
                     // What was used before it came is not forgotten.
-                    live.notify(&self.seats[i].counts);
+                    live.notify();
                 }
             }
             request::SET_VRING_ERR => drop(self.vring_fd(m)?),
@@ -373,6 +375,10 @@ impl Device {
             log_ring: v.log,
             inflight,
             announce: None,
+            announced: Vec::new(),
+            taken: Vec::with_capacity(BATCH),
+            counters: Arc::clone(&seat.counters),
+            kicks: Arc::clone(&seat.kicks),
         };
         if let (Some(wake), Some(kick)) = (&seat.wake, &v.kick) {
             wake.add_peer(kick).map_err(Refused::System)?;
@@ -382,8 +388,7 @@ impl Device {
             live.queue.disarm();
         }
         v.started = true;
-        seat.queue.put(live).map_err(in_use(i))?;
-        seat.poke();
+        seat.put(live).map_err(in_use(i))?;
         self.deliver_announcement()
     }
 

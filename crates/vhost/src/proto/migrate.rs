@@ -96,7 +96,7 @@ impl Device {
     /// Gives the announcement to the first transmit queue, as soon as that runs.
     pub(super) fn deliver_announcement(&mut self) -> Result<(), Refused> {
         let Some(frame) = self.announcement.filter(|_| self.seats.len() > 1) else { return Ok(()) };
-        let given = self.queue(1)?.as_mut().filter(|l| l.enabled).map(|live| live.announce = Some(frame));
+        let given = self.queue(1)?.as_mut().filter(|l| l.enabled).map(|live| live.announce = Some(frame.to_vec()));
         self.announcement = self.announcement.filter(|_| given.is_none());
         self.seats[1].poke();
         Ok(())

@@ -197,43 +197,25 @@ impl Source {
         let (src, dst) = (pick(&self.src, self.random.0), pick(&self.dst, self.random.1));
         self.frame.clear();
         self.frame.resize(len, 0);
-        let (src_mac, dst_mac) = self.macs;
+        let frame = &mut self.frame;
         let built = match (src.0, dst.0) {
-            (IpAddr::V4(s), IpAddr::V4(d)) => {
-                let udp = build::Udp {
-                    src_mac,
-                    dst_mac,
-                    src: s,
-                    dst: d,
-                    src_port: src.1,
-                    dst_port: dst.1,
-                    ttl: 64,
-                    payload: PAYLOAD,
-                };
-                build::udp4(&mut self.frame, &udp).is_ok()
-            }
-            (IpAddr::V6(s), IpAddr::V6(d)) => {
-                let udp = build::Udp {
-                    src_mac,
-                    dst_mac,
-                    src: s,
-                    dst: d,
-                    src_port: src.1,
-                    dst_port: dst.1,
-                    ttl: 64,
-                    payload: PAYLOAD,
-                };
-                build::udp6(&mut self.frame, &udp).is_ok()
-            }
+            (IpAddr::V4(s), IpAddr::V4(d)) => build::udp4(frame, &udp(self.macs, (s, src.1), (d, dst.1))).is_ok(),
+            (IpAddr::V6(s), IpAddr::V6(d)) => build::udp6(frame, &udp(self.macs, (s, src.1), (d, dst.1))).is_ok(),
             _ => false,
         };
         if !built {
             // Too short (or long) for UDP: bare Ethernet, with the type for experiments (IEEE 802: 0x88b5).
-            let header = [&dst_mac.0[..], &src_mac.0[..], &[0x88, 0xb5]].concat();
-            let n = header.len().min(self.frame.len());
-            self.frame[..n].copy_from_slice(&header[..n]);
+            let header = [&self.macs.1.0[..], &self.macs.0.0[..], &[0x88, 0xb5]].concat();
+            let n = header.len().min(frame.len());
+            frame[..n].copy_from_slice(&header[..n]);
         }
     }
+}
+
+/// What goes into a frame's headers: addresses, and ports.
+fn udp<A>((src_mac, dst_mac): (MacAddr, MacAddr), src: (A, u16), dst: (A, u16)) -> build::Udp<'static, A> {
+    let ((src, src_port), (dst, dst_port)) = (src, dst);
+    build::Udp { src_mac, dst_mac, src, dst, src_port, dst_port, ttl: 64, payload: PAYLOAD }
 }
 
 #[cfg(test)]

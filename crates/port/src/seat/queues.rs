@@ -1,0 +1,101 @@
+//! Queues in seats, as a switch sees them. Workers that come in between find an empty seat.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use netvale_mem::lent::{Away, Borrower};
+
+use super::Seat;
+use crate::{Batch, DropReason, Egress, Ingress, RingCounters, Scratch};
+
+/// A queue whose peer receives. One worker at a time is at it.
+pub trait ToPeer: Send {
+    /// As [`Egress::deliver`]; none if no frames pass.
+    fn deliver(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Option<usize>;
+}
+
+/// A seat of what a peer sends: what is in it is the switch's ingress while it is there.
+pub struct SeatIngress<Q: Ingress> {
+    /// At the queue while frames of it are in a batch.
+    queue: Borrower<Q>,
+    seat: Arc<Seat<Q>>,
+}
+
+impl<Q: Ingress> SeatIngress<Q> {
+    /// The worker's end of a seat.
+    pub fn new(seat: Arc<Seat<Q>>) -> Self {
+        SeatIngress { queue: seat.borrower(), seat }
+    }
+}
+
+impl<Q: Ingress> Ingress for SeatIngress<Q> {
+    // SAFETY: frames lie where the queue keeps them, which stays in the seat as long as this thread is inside: until `release`.
+    #[inline]
+    unsafe fn take(&mut self, batch: &mut Batch) {
+        let Ok(queue) = self.queue.enter() else { return };
+        // SAFETY: the caller's contract; the queue is neither released nor dropped before `release`.
+        unsafe { queue.take(batch) };
+        if batch.is_empty() {
+            // Nobody releases an empty batch, and what was dropped goes back, too.
+            self.release();
+        }
+    }
+
+    #[inline]
+    fn release(&mut self) {
+        if let Some(queue) = self.queue.content() {
+            queue.release();
+            self.queue.leave();
+        }
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.queue.is_wanted()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.queue.visit(Q::arm).unwrap_or_else(Away::is_busy)
+    }
+
+    fn disarm(&mut self) {
+        // Nothing there is disarmed already.
+        let _ = self.queue.visit(Q::disarm);
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.seat.wake.as_ref().map(AsFd::as_fd)
+    }
+
+    fn woken(&mut self) {
+        self.seat.woken_up();
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.seat.counters
+    }
+}
+
+impl<Q: Ingress> Drop for SeatIngress<Q> {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// A seat of what a peer receives, as a switch's egress.
+pub struct SeatEgress<Q>(pub Arc<Seat<Q>>);
+
+impl<Q: ToPeer> Egress for SeatEgress<Q> {
+    #[inline]
+    fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
+        let done = self.0.queue.enter().ok().and_then(|mut queue| queue.deliver(batch, picks, scratch));
+        done.unwrap_or_else(|| {
+            self.0.counters.dropped(DropReason::NotReady, picks.len() as u64);
+            picks.len()
+        })
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.0.counters
+    }
+}
