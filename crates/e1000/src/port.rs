@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use netvale_port::listener::{ListenError, Listener};
+use netvale_port::listener::{ListenError, Listener, RETRY, nap};
 use netvale_port::service::{self, Peering, Protocol, Service};
 use netvale_port::{Egress, Ingress};
 use netvale_vfio_user::serve::serve;
@@ -114,6 +114,12 @@ impl Protocol for Server {
     const PEER: &'static str = "virtual machine";
 
     fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<OwnedFd, String>> {
+        // The card of the one before is switched off as soon as the last worker has left it, not only when somebody comes.
+        while self.shared.power_off().is_err() {
+            if nap(stop, RETRY) {
+                return None;
+            }
+        }
         self.listener.accept(stop).map(Ok)
     }
 
@@ -122,7 +128,61 @@ impl Protocol for Server {
         let device = E1000Device::new(Arc::clone(&self.shared), self.card.subsystem);
         let mut session = Session::new(device, E1000Device::vectors(), peering.fault());
         let ended = serve(connection.as_fd(), peering.ends(), &mut session);
-        session.device().0.power_off();
+        // If a worker stays inside, it is tried again before the next one comes.
+        let _ = self.shared.power_off();
         ended.reason().map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use netvale_mem::fault::LOST;
+
+    use super::*;
+    use crate::driver::Wish;
+    use crate::driver::ram::GUEST;
+    use crate::driver::remote::Guest;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    fn until(what: &str, mut done: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while !done() {
+            assert!(start.elapsed() < LIMIT, "time is up: {what}");
+            std::thread::yield_now();
+        }
+    }
+
+    fn port_and_guest() -> (tempfile::TempDir, E1000Port, Guest) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let card = Card { mac: [2, 0, 0, 0, 0, 1], subsystem: 0, forced_interval: None };
+        let (port, _queues) = E1000Port::new(&E1000Options { path: path.clone(), card }).unwrap();
+        let guest = Guest::new(&path, Wish::default()).unwrap();
+        (dir, port, guest)
+    }
+
+    /// Objective: a guest that goes while a worker stays in its card is powered off when the worker leaves, though no other guest comes.
+    #[test]
+    fn off_when_the_worker_leaves() {
+        let (_dir, port, guest) = port_and_guest();
+        assert!(port.is_linked());
+        let worker = port.shared.enter();
+        drop(guest);
+        until("the guest is given up", || !port.state().connected);
+        drop(worker);
+        let is_off =
+            || port.shared.control(|core| core.memory.look().at(GUEST, 1).is_none() && !core.e1000.is_linked());
+        until("the card is off", || is_off() == Ok(true));
+    }
+
+    /// Objective: memory of a driver that is lost is put down to its card.
+    #[test]
+    fn losses_are_blamed() {
+        let (_dir, _port, guest) = port_and_guest();
+        guest.ram.mapping().lose();
+        assert_eq!(guest.fault.reason().as_deref(), Some(LOST));
     }
 }
