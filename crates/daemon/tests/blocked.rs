@@ -241,7 +241,14 @@ fn program() {
     assert!(!bad.rx()[0].arm());
     block(bad.rx()[0].wake_fd());
     serve_others(&mut a, &mut b, || !d.ports().contains(&"vale0:bad".to_owned()));
+    // The port is gone; the reason is not.
+    let gone = d.call("port.show", json!({"port": "vale0:bad"}))["error"]["message"].to_string();
+    assert!(gone.contains("there is no port") && gone.contains(REASON), "{gone}");
+    let evicted = &d.call("port.evicted", json!({}))["result"];
+    assert_eq!((evicted.as_array().unwrap().len(), &evicted[0]["port"]), (1, &json!("vale0:bad")), "{evicted}");
+    assert!(evicted[0]["reason"].to_string().contains(REASON) && evicted[0]["owner"]["pid"] == std::process::id());
     let mut again = d.open("vale0:bad").unwrap();
+    assert!(notes(&d).contains(REASON));
     send(&mut a, &frame(255, 1, 7));
     assert_eq!(receive(&mut again), frame(255, 1, 7));
 }
