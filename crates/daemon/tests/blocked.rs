@@ -85,13 +85,16 @@ fn waits(fd: impl AsFd, does: bool) {
     rustix::fs::fcntl_setfl(&fd, if does { others } else { others | rustix::fs::OFlags::NONBLOCK }).unwrap();
 }
 
-/// Has a queue called through a socket. What comes from a peer is made not to wait; the peer undoes that.
-fn call_by(socket: &UnixStream, queue: u64, to: &UnixStream) {
-    let mut m = Message::new(request::SET_VRING_CALL, queue.to_le_bytes().to_vec());
-    m.fds.push(to.try_clone().unwrap().into());
-    wire::send(socket.as_fd(), &m).unwrap();
-    until("it is taken", || rustix::fs::fcntl_getfl(to).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
-    waits(to, true);
+/// Has queues called through sockets. What comes from a peer is made not to wait; the peer undoes that, for all of them at once: it may be evicted for the
+/// first one.
+fn call_by(socket: &UnixStream, all: &[(UnixStream, UnixStream)]) {
+    for (queue, (_, to)) in (0u64..).zip(all) {
+        let mut m = Message::new(request::SET_VRING_CALL, queue.to_le_bytes().to_vec());
+        m.fds.push(to.try_clone().unwrap().into());
+        wire::send(socket.as_fd(), &m).unwrap();
+        until("it is taken", || rustix::fs::fcntl_getfl(to).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+    }
+    all.iter().for_each(|(_, to)| waits(to, true));
 }
 
 /// Objective: a front end that blocks kick, call and error descriptor of a queue that wants to be called, or that is called through full sockets.
@@ -127,7 +130,7 @@ fn vhost_called(by_socket: bool) {
     block(&error);
     let sockets = [full_socket(), full_socket()];
     if by_socket {
-        (0..).zip(&sockets).for_each(|(queue, (_, to))| call_by(&socket, queue, to));
+        call_by(&socket, &sockets);
     } else {
         calls.iter().for_each(block);
     }

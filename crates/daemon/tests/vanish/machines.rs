@@ -20,10 +20,10 @@ use netvale_vfio_user::wire::{HEADER, Header, NO_REPLY, Writer, command};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde_json::json;
 
-use super::engine::{Peer, State, say, serve, socket_in, traffic};
+use super::engine::{Peer, State, offer, say, serve, socket_in, traffic};
 use super::ptnet::attach;
 use crate::card::{frames_at, send_from};
-use crate::common::{Daemon, frame, send, until};
+use crate::common::{Daemon, frame, until};
 use crate::published::{Driver, Plugged};
 
 const SOCKET: &str = "vfio";
@@ -256,8 +256,10 @@ impl Peer for Published {
             let _ = local.wait(netvale::Interest::Rx, Some(std::time::Duration::from_millis(10))).unwrap();
             super::engine::frames_at(local).contains(&there.to_vec())
         });
-        send(local, &back);
-        until("a frame comes to the driver", || driver.receive(0) == back);
+        until("a frame comes to the driver", || {
+            offer(local, &back);
+            driver.receive(0) == back
+        });
     }
 }
 

@@ -10,7 +10,7 @@ use netvale::{Error, Options, Port, raw};
 use netvale_control::attach::AttachRequest;
 use rustix::net::SendFlags;
 
-use super::engine::{Peer, State, frames_at, say, socket_in, traffic};
+use super::engine::{Peer, State, frames_at, offer, say, socket_in, traffic};
 use crate::common::LIMIT;
 
 /// A netmap client.
@@ -49,10 +49,7 @@ impl Peer for Program {
     }
 
     fn send(&mut self, frame: &[u8]) {
-        let tx = &mut self.port().tx()[0];
-        // A full ring is as good.
-        let _ = tx.send(frame);
-        tx.sync();
+        offer(self.port(), frame);
     }
 
     fn frames(&mut self) -> Vec<Vec<u8>> {

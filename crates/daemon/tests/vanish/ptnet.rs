@@ -11,7 +11,7 @@ use netvale_abi::ptnet::{COMMAND_START, COMMAND_STOP, PtnetHeader, word};
 use netvale_mem::words::Words;
 use serde_json::json;
 
-use super::engine::{Peer, State, frames_at, say, socket_in, traffic};
+use super::engine::{Peer, State, frames_at, offer, say, socket_in, traffic};
 use crate::common::Daemon;
 
 /// A hypervisor and its guest.
@@ -56,10 +56,7 @@ impl Peer for Ivshmem {
     }
 
     fn send(&mut self, frame: &[u8]) {
-        let tx = &mut self.port().tx()[0];
-        // A full ring is as good.
-        let _ = tx.send(frame);
-        tx.sync();
+        offer(self.port(), frame);
     }
 
     fn frames(&mut self) -> Vec<Vec<u8>> {
