@@ -21,7 +21,7 @@ use crate::error::RpcError;
 use crate::framing::Lines;
 use crate::request::Request;
 use crate::types::{
-    AttachParams, DetachParams, Done, ListParams, PortInfo, ShowParams, StatsReply, SwitchInfo, TableEntry,
+    AttachParams, DetachParams, Done, Evicted, ListParams, PortInfo, ShowParams, StatsReply, SwitchInfo, TableEntry,
     TableParams, Version,
 };
 
@@ -146,6 +146,14 @@ impl Client {
     /// [`ClientError`].
     pub fn show(&mut self, port: &str) -> Result<PortInfo, ClientError> {
         self.call(&Request::PortShow(ShowParams { port: port.into() }))
+    }
+
+    /// Programs that lost their ports, the last one first.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn evicted(&mut self) -> Result<Vec<Evicted>, ClientError> {
+        self.call(&Request::PortEvicted)
     }
 
     /// All counters.

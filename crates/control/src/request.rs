@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use crate::error::{ErrorCode, RpcError};
 use crate::types::{
-    AttachParams, DetachParams, Done, ListParams, NoParams, PortInfo, ShowParams, StatsReply, SwitchInfo, TableEntry,
-    TableParams, Version,
+    AttachParams, DetachParams, Done, Evicted, ListParams, NoParams, PortInfo, ShowParams, StatsReply, SwitchInfo,
+    TableEntry, TableParams, Version,
 };
 
 /// Names of all methods.
-pub const METHODS: [&str; 9] = [
+pub const METHODS: [&str; 10] = [
     "version",
     "switch.list",
     "switch.table",
@@ -19,6 +19,7 @@ pub const METHODS: [&str; 9] = [
     "port.detach",
     "port.list",
     "port.show",
+    "port.evicted",
     "stats",
     "shutdown",
 ];
@@ -48,6 +49,9 @@ pub enum Request {
     /// One port with its rings. Answer: [`Reply::Port`].
     #[serde(rename = "port.show")]
     PortShow(ShowParams),
+    /// Programs that lost their ports. Answer: [`Reply::Evicted`].
+    #[serde(rename = "port.evicted")]
+    PortEvicted,
     /// All counters. Answer: [`Reply::Stats`].
     #[serde(rename = "stats")]
     Stats,
@@ -70,6 +74,8 @@ pub enum Reply {
     Port(Box<PortInfo>),
     /// To `port.list`, by name.
     Ports(Vec<PortInfo>),
+    /// To `port.evicted`, the last one first.
+    Evicted(Vec<Evicted>),
     /// To `stats`.
     Stats(StatsReply),
     /// To `port.detach` and `shutdown`: `{}`.
@@ -86,6 +92,7 @@ impl Request {
         match method {
             "version" => none(Request::Version),
             "switch.list" => none(Request::SwitchList),
+            "port.evicted" => none(Request::PortEvicted),
             "stats" => none(Request::Stats),
             "shutdown" => none(Request::Shutdown),
             "switch.table" => params_of(method, params).map(Request::SwitchTable),
@@ -128,6 +135,7 @@ mod tests {
             Request::PortDetach(DetachParams { switch: switch.clone(), port: port.clone() }),
             Request::PortList(ListParams { switch: Some(switch) }),
             Request::PortShow(ShowParams { port }),
+            Request::PortEvicted,
             Request::Stats,
             Request::Shutdown,
         ]

@@ -15,8 +15,8 @@ mod values;
 
 pub use mac::{BadMac, Mac};
 pub use port::{
-    AttachParams, DetachParams, Direction, E1000Info, ListParams, Owner, PortInfo, PortKind, PortOptions, PortState,
-    PtnetInfo, RegionInfo, RingInfo, ShowParams, VhostInfo,
+    AttachParams, DetachParams, Direction, E1000Info, Evicted, ListParams, Owner, PortInfo, PortKind, PortOptions,
+    PortState, PtnetInfo, RegionInfo, RingInfo, ShowParams, VhostInfo,
 };
 pub use stats::{PortStats, StatsReply, WorkerStats};
 

@@ -1,7 +1,7 @@
 //! docs/control.md against the types: what a reader copies from it must work.
 
 use netvale_control::request::METHODS;
-use netvale_control::types::{Done, PortInfo, StatsReply, SwitchInfo, TableEntry, Version};
+use netvale_control::types::{Done, Evicted, PortInfo, StatsReply, SwitchInfo, TableEntry, Version};
 use netvale_control::{ErrorCode, Request, RpcError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -82,6 +82,7 @@ fn replies_are_replies() {
             "switch.table" => same::<Vec<TableEntry>>(result),
             "port.attach" | "port.show" => same::<PortInfo>(result),
             "port.list" => same::<Vec<PortInfo>>(result),
+            "port.evicted" => same::<Vec<Evicted>>(result),
             "stats" => same::<StatsReply>(result),
             "port.detach" | "shutdown" => same::<Done>(result),
             other => panic!("{other} is not checked"),

@@ -240,7 +240,9 @@ impl State {
             info.notes.extend(self.pipes.get(&pipe).and_then(Pipe::far_end));
             Some(info)
         };
-        port().or_else(|| self.show_pipe(&pipe)).or_else(nic).or_else(passed)
+        let mut info = port().or_else(|| self.show_pipe(&pipe)).or_else(nic).or_else(passed)?;
+        info.notes.extend(self.evictions.note_of(name));
+        Some(info)
     }
 
     fn show_pipe(&self, name: &str) -> Option<PortInfo> {

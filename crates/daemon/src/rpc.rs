@@ -50,14 +50,16 @@ impl Handler for Rpc<'_> {
             },
             Request::PortShow(p) => {
                 let missing = || {
+                    let why = self.state.evictions.note_of(&p.port).map(|why| format!("; {why}")).unwrap_or_default();
                     RpcError::new(
                         ErrorCode::NotFound,
-                        format!("there is no port {}", p.port),
+                        format!("there is no port {}{why}", p.port),
                         "'netvale list' shows the ports",
                     )
                 };
                 self.state.show(&p.port).map(|i| Reply::Port(Box::new(i))).ok_or_else(missing)
             }
+            Request::PortEvicted => Ok(Reply::Evicted(self.state.evictions.list())),
             Request::Stats => Ok(Reply::Stats(self.state.stats())),
             Request::Shutdown => {
                 self.shutdown = true;

@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use crate::brought::FilePlace;
 use crate::config::Config;
 use crate::devices::Device;
+use crate::evict::Evictions;
 use crate::holders::Holders;
 use crate::mirrors::Mirrors;
 use crate::monitors::{Watched, Watching};
@@ -156,6 +157,8 @@ pub struct State {
     pub(crate) news: Arc<OwnedFd>,
     /// Clients whose port was taken away: their connections are to be closed.
     pub evicted: Vec<u64>,
+    /// Why the last ones were.
+    pub(crate) evictions: Evictions,
     /// Captures that may still be written, also after their ports are gone.
     pub(crate) captures: Vec<Arc<CaptureStatus>>,
     regions: Vec<RegionEntry>,
@@ -184,6 +187,7 @@ impl State {
             mirrors: Mirrors::default(),
             news: netvale_mem::fault::news()?,
             evicted: Vec::new(),
+            evictions: Evictions::default(),
             captures: Vec::new(),
             regions: Vec::new(),
             next_forwarder: 1,

@@ -85,13 +85,16 @@ fn waits(fd: impl AsFd, does: bool) {
     rustix::fs::fcntl_setfl(&fd, if does { others } else { others | rustix::fs::OFlags::NONBLOCK }).unwrap();
 }
 
-/// Has a queue called through a socket. What comes from a peer is made not to wait; the peer undoes that.
-fn call_by(socket: &UnixStream, queue: u64, to: &UnixStream) {
-    let mut m = Message::new(request::SET_VRING_CALL, queue.to_le_bytes().to_vec());
-    m.fds.push(to.try_clone().unwrap().into());
-    wire::send(socket.as_fd(), &m).unwrap();
-    until("it is taken", || rustix::fs::fcntl_getfl(to).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
-    waits(to, true);
+/// Has queues called through sockets. What comes from a peer is made not to wait; the peer undoes that, for all of them at once: it may be evicted for the
+/// first one.
+fn call_by(socket: &UnixStream, all: &[(UnixStream, UnixStream)]) {
+    for (queue, (_, to)) in (0u64..).zip(all) {
+        let mut m = Message::new(request::SET_VRING_CALL, queue.to_le_bytes().to_vec());
+        m.fds.push(to.try_clone().unwrap().into());
+        wire::send(socket.as_fd(), &m).unwrap();
+        until("it is taken", || rustix::fs::fcntl_getfl(to).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+    }
+    all.iter().for_each(|(_, to)| waits(to, true));
 }
 
 /// Objective: a front end that blocks kick, call and error descriptor of a queue that wants to be called, or that is called through full sockets.
@@ -127,7 +130,7 @@ fn vhost_called(by_socket: bool) {
     block(&error);
     let sockets = [full_socket(), full_socket()];
     if by_socket {
-        (0..).zip(&sockets).for_each(|(queue, (_, to))| call_by(&socket, queue, to));
+        call_by(&socket, &sockets);
     } else {
         calls.iter().for_each(block);
     }
@@ -241,7 +244,14 @@ fn program() {
     assert!(!bad.rx()[0].arm());
     block(bad.rx()[0].wake_fd());
     serve_others(&mut a, &mut b, || !d.ports().contains(&"vale0:bad".to_owned()));
+    // The port is gone; the reason is not.
+    let gone = d.call("port.show", json!({"port": "vale0:bad"}))["error"]["message"].to_string();
+    assert!(gone.contains("there is no port") && gone.contains(REASON), "{gone}");
+    let evicted = &d.call("port.evicted", json!({}))["result"];
+    assert_eq!((evicted.as_array().unwrap().len(), &evicted[0]["port"]), (1, &json!("vale0:bad")), "{evicted}");
+    assert!(evicted[0]["reason"].to_string().contains(REASON) && evicted[0]["owner"]["pid"] == std::process::id());
     let mut again = d.open("vale0:bad").unwrap();
+    assert!(notes(&d).contains(REASON));
     send(&mut a, &frame(255, 1, 7));
     assert_eq!(receive(&mut again), frame(255, 1, 7));
 }

@@ -114,6 +114,8 @@ fn cut_short() {
         assert_eq!(receive(&mut b), frame(255, 1, tag));
     }
     common::until("its program is evicted", || !d.ports().contains(&"vale0:lost".to_owned()));
+    let evicted = d.call("port.evicted", serde_json::json!({}))["result"][0].to_string();
+    assert!(evicted.contains("vale0:lost") && evicted.contains(netvale_mem::fault::LOST), "{evicted}");
     rustix::fs::ftruncate(&file, LEN).unwrap();
     let (_conn, fresh) = asked(&d, "vale0:c", &file, (0, LEN)).unwrap();
     assert_ne!(fresh.reply.mem_id, lost.reply.mem_id);

@@ -2,12 +2,15 @@
 //! what no driver does.
 #![allow(unsafe_code)]
 
+#[path = "common/card.rs"]
+mod card;
 mod common;
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use card::{frames_at, send_from};
 use common::{Daemon, frame, receive, send, until};
 use netvale::{Interest, Port};
 use netvale_e1000::driver::ram::GUEST;
@@ -32,34 +35,18 @@ fn show(d: &Daemon, name: &str) -> Value {
     d.call("port.show", json!({"port": format!("vale0:{name}")}))["result"].clone()
 }
 
-fn send_from(guest: &Guest, frame: &[u8]) {
-    let mut batch = Batch::new();
-    // SAFETY: the frame outlives the batch.
-    unsafe { batch.push(frame.as_ptr(), frame.len() as u32) };
-    until("there is room", || guest.egress.deliver(&batch, &[0], &mut Scratch::new()) == 1);
-}
-
 /// The next frames, with an interrupt where there are none yet.
 fn receive_at(guest: &mut Guest) -> Vec<Vec<u8>> {
-    let mut batch = Batch::new();
+    let mut frames = Vec::new();
     until("a frame comes", || {
         if !guest.ingress.arm() {
             wait(guest);
         }
         guest.ingress.woken();
         guest.ingress.disarm();
-        // SAFETY: the batch is read before `release`, and ends here.
-        unsafe { guest.ingress.take(&mut batch) };
-        !batch.is_empty()
+        frames = frames_at(guest);
+        !frames.is_empty()
     });
-    let copy = |one: netvale_port::FrameRef<'_>| {
-        let mut frame = vec![0; one.len()];
-        one.copy_out(0, &mut frame);
-        frame
-    };
-    let frames = batch.iter().map(copy).collect();
-    batch.clear();
-    guest.ingress.release();
     frames
 }
 

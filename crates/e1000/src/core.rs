@@ -95,11 +95,13 @@ impl Core {
         value
     }
 
-    /// The guest's memory is another one.
-    pub fn set_memory(&mut self, memory: Memory) {
-        self.memory = memory;
+    /// The guest's memory is another one. The one before is returned, to be dropped, hence unmapped, where no worker waits for it.
+    #[must_use]
+    pub fn set_memory(&mut self, memory: Memory) -> Memory {
+        let before = std::mem::replace(&mut self.memory, memory);
         self.epoch += 1;
         self.find_paravirt();
+        before
     }
 
     /// The card is reset from outside.
@@ -204,6 +206,11 @@ impl Core {
         }
     }
 
+    /// Interrupts go nowhere from now on.
+    fn disconnect(&mut self) {
+        (self.line.is_message, self.line.bell) = (false, None);
+    }
+
     /// Interrupts go there from now on; nowhere without a doorbell.
     ///
     /// # Errors
@@ -291,6 +298,20 @@ impl Shared {
     #[inline]
     pub fn control<R>(&self, f: impl FnOnce(&mut Core) -> R) -> Result<R, InUse> {
         self.core.control()?.as_mut().map(f).ok_or(InUse)
+    }
+
+    /// The machine is gone: no memory, no interrupts, and a card as it was in the beginning.
+    ///
+    /// # Errors
+    /// A worker does not leave: then it is to be tried again.
+    pub fn power_off(&self) -> Result<(), InUse> {
+        let memory = self.control(|core| {
+            core.reset();
+            core.disconnect();
+            core.set_memory(Memory::default())
+        })?;
+        drop(memory);
+        Ok(())
     }
 
     /// Readable when [`Core::tick`] is due.

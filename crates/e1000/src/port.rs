@@ -1,11 +1,11 @@
 //! An e1000 port: a socket, a card for each hypervisor that connects there, and the switch's two queues.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use netvale_port::listener::OpenError;
-use netvale_port::service::{self, Service};
+use netvale_port::listener::{Listener, OpenError, RETRY, nap};
+use netvale_port::service::{self, Peering, Protocol, Service};
 use netvale_port::{Egress, Ingress};
 use netvale_vfio_user::serve::serve;
 use netvale_vfio_user::session::Session;
@@ -36,20 +36,15 @@ pub struct E1000Port {
 pub type Queues = (Arc<dyn Egress>, Box<dyn Ingress>);
 
 impl E1000Port {
-    /// Opens the socket and serves it. Each hypervisor finds the card as after power-up.
+    /// Opens the socket and serves it.
     ///
     /// # Errors
     /// [`OpenError`].
     pub fn new(options: &E1000Options) -> Result<(E1000Port, Queues), OpenError> {
         let shared = Shared::new(E1000::new(options.card)).map_err(OpenError::step(&options.path, "make a timer"))?;
-        let (card, subsystem) = (Arc::clone(&shared), options.card.subsystem);
-        let service = Service::of_machines("netvale-e1000", &options.path, move |connection, peering| {
-            let device = E1000Device::new(Arc::clone(&card), subsystem);
-            let mut session = Session::new(device, E1000Device::vectors(), peering.fault());
-            let ended = serve(connection.as_fd(), peering.ends(), &mut session);
-            session.device().0.power_off();
-            ended.reason().map_or(Ok(()), Err)
-        })?;
+        let (listener, file) = Listener::listen(&options.path)?;
+        let server = Server { listener, card: options.card, shared: Arc::clone(&shared) };
+        let service = Service::start("netvale-e1000", options.path.display(), Some(file), server)?;
         let egress = Arc::new(E1000Egress::new(Arc::clone(&shared)));
         let ingress = Box::new(E1000Ingress::new(Arc::clone(&shared)));
         Ok((E1000Port { options: options.clone(), shared, service }, (egress, ingress)))
@@ -73,5 +68,91 @@ impl E1000Port {
     /// The driver has the link up.
     pub fn is_linked(&self) -> bool {
         self.shared.control(|core| core.e1000.is_linked()).unwrap_or(false)
+    }
+}
+
+/// The control thread's part.
+struct Server {
+    listener: Listener,
+    card: Card,
+    shared: Arc<Shared>,
+}
+
+impl Protocol for Server {
+    type Connection = OwnedFd;
+    type Detail = ();
+    const PEER: &'static str = "virtual machine";
+
+    fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<OwnedFd, String>> {
+        // The card of the one before is switched off as soon as the last worker has left it, not only when somebody comes.
+        while self.shared.power_off().is_err() {
+            if nap(stop, RETRY) {
+                return None;
+            }
+        }
+        self.listener.accept(stop).map(Ok)
+    }
+
+    /// Each hypervisor finds the card as after power-up.
+    fn serve(&mut self, connection: OwnedFd, peering: &Peering<()>) -> Result<(), String> {
+        let device = E1000Device::new(Arc::clone(&self.shared), self.card.subsystem);
+        let mut session = Session::new(device, E1000Device::vectors(), peering.fault());
+        let ended = serve(connection.as_fd(), peering.ends(), &mut session);
+        // If a worker stays inside, it is tried again before the next one comes.
+        let _ = self.shared.power_off();
+        ended.reason().map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use netvale_mem::fault::LOST;
+
+    use super::*;
+    use crate::driver::Wish;
+    use crate::driver::ram::GUEST;
+    use crate::driver::remote::Guest;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    fn until(what: &str, mut done: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while !done() {
+            assert!(start.elapsed() < LIMIT, "time is up: {what}");
+            std::thread::yield_now();
+        }
+    }
+
+    fn port_and_guest() -> (tempfile::TempDir, E1000Port, Guest) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let card = Card { mac: [2, 0, 0, 0, 0, 1], subsystem: 0, forced_interval: None };
+        let (port, _queues) = E1000Port::new(&E1000Options { path: path.clone(), card }).unwrap();
+        let guest = Guest::new(&path, Wish::default()).unwrap();
+        (dir, port, guest)
+    }
+
+    /// Objective: a guest that goes while a worker stays in its card is powered off when the worker leaves, though no other guest comes.
+    #[test]
+    fn off_when_the_worker_leaves() {
+        let (_dir, port, guest) = port_and_guest();
+        assert!(port.is_linked());
+        let worker = port.shared.enter();
+        drop(guest);
+        until("the guest is given up", || !port.state().connected);
+        drop(worker);
+        let is_off =
+            || port.shared.control(|core| core.memory.look().at(GUEST, 1).is_none() && !core.e1000.is_linked());
+        until("the card is off", || is_off() == Ok(true));
+    }
+
+    /// Objective: memory of a driver that is lost is put down to its card.
+    #[test]
+    fn losses_are_blamed() {
+        let (_dir, _port, guest) = port_and_guest();
+        guest.ram.mapping().lose();
+        assert_eq!(guest.fault.reason().as_deref(), Some(LOST));
     }
 }

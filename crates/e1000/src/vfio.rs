@@ -43,7 +43,7 @@ impl E1000Device {
         counts
     }
 
-    /// Of that controller, switched on, with this subsystem device id.
+    /// Of that controller, which is as after [`Shared::power_off`], with this subsystem device id.
     pub fn new(shared: Arc<Shared>, subsystem: u16) -> E1000Device {
         let who = Identity {
             id: (VENDOR, DEVICE),
@@ -56,9 +56,7 @@ impl E1000Device {
         space.bar(MEMORY, BarKind::Memory, SPACE.into());
         space.bar(PORTS, BarKind::Ports, PORTS_SIZE);
         space.msi();
-        let mut this = E1000Device { space, shared, address: 0, health: Ok(()) };
-        this.power_off();
-        this
+        E1000Device { space, shared, address: 0, health: Ok(()) }
     }
 
     fn register(&mut self, at: u32) -> u32 {
@@ -75,18 +73,6 @@ impl E1000Device {
         if effects.is_some_and(|effects| effects.sends) {
             self.shared.kick();
         }
-    }
-
-    /// The machine is gone: no memory, no interrupts, and a card as it was in the beginning.
-    pub fn power_off(&mut self) {
-        self.with(|core| {
-            core.reset();
-            core.set_memory(Memory::default());
-            if let Err(e) = core.connect(None, false) {
-                tracing::warn!("an interrupt cannot be disconnected: {e}");
-            }
-            core.update();
-        });
     }
 
     fn with<R>(&mut self, f: impl FnOnce(&mut Core) -> R) -> Option<R> {
@@ -150,9 +136,9 @@ impl Device for E1000Device {
     }
 
     fn memory_changed(&mut self, host: &Host) {
-        // Made outside: workers wait for who is at the card.
+        // Made and dropped outside: workers wait for who is at the card.
         let memory = Memory::of(&host.dma);
-        self.with(|core| core.set_memory(memory));
+        drop(self.with(|core| core.set_memory(memory)));
     }
 
     fn health(&self) -> Result<(), InUse> {

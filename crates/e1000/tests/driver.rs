@@ -60,7 +60,7 @@ impl Pair {
         dma.map(Place { flags: 3, offset: 0, address: GUEST, size: ram.mapping().len() as u64 }, Some(&fd)).unwrap();
         let mut inside = shared.enter();
         let core = inside.as_mut().unwrap();
-        core.set_memory(Memory::of(&dma));
+        drop(core.set_memory(Memory::of(&dma)));
         core.connect(Some(&call), true).unwrap();
         drop(inside);
         let direct = Arc::new(Direct { shared: Arc::clone(&shared), tails: AtomicU64::new(0) });

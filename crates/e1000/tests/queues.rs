@@ -437,6 +437,26 @@ fn a_worker_that_stays() {
     let worker = card.shared.enter();
     assert!(read(&mut device) == u32::MAX && device.health().is_err());
     drop(worker);
+    card.shared.power_off().unwrap();
     let mut next = E1000Device::new(Arc::clone(&card.shared), 0);
     assert!(read(&mut next) != u32::MAX && next.health().is_ok());
+}
+
+/// Objective: memory that a guest takes away is unmapped when workers are let into its card again, not while they wait.
+#[test]
+fn memory_outlives_the_visit() {
+    let card = Card0::new();
+    let (fd, ..) = sealed_memfd("guest", SIZE, Pages::Ordinary).unwrap();
+    let mut dma = Dma::default();
+    dma.map(Place { flags: 3, offset: 0, address: BASE, size: SIZE }, Some(&fd)).unwrap();
+    let mapped = Arc::downgrade(dma.find(BASE, 1).unwrap().0);
+    let given = Memory::of(&dma);
+    drop(dma);
+    drop(card.shared.control(|core| core.set_memory(given)));
+    let visit = card.shared.control(|core| {
+        let before = core.set_memory(Memory::default());
+        (mapped.strong_count(), before)
+    });
+    assert_eq!(visit.map(|(mapped, _)| mapped), Ok(1));
+    assert_eq!(mapped.strong_count(), 0);
 }

@@ -178,6 +178,11 @@ impl Mapping {
         self.watch.iter().for_each(|watch| watch.blame(fault));
     }
 
+    /// As if memory of it had been lost, for tests of who is blamed.
+    pub fn lose(&self) {
+        self.watch.iter().for_each(Watch::lose);
+    }
+
     /// Whether memory of it was lost.
     pub fn is_damaged(&self) -> bool {
         self.watch.as_ref().is_some_and(Watch::is_damaged)

@@ -41,6 +41,11 @@ impl Watch {
         }
     }
 
+    /// As if memory of it had just been lost.
+    pub fn lose(&self) {
+        self.place.lose();
+    }
+
     /// Whether bytes of it were lost.
     pub fn is_damaged(&self) -> bool {
         self.place.damaged.load(Ordering::Acquire)
@@ -128,6 +133,16 @@ impl Place {
         }
     }
 
+    /// Says that memory of it was lost. Called in the handler of a signal.
+    fn lose(&self) {
+        self.damaged.store(true, Ordering::SeqCst);
+        LOSSES.fetch_add(1, Ordering::AcqRel);
+        // SAFETY: null, or the inside of the fault that the watch holds. The watch is there: somebody was accessing what it watches, or has it.
+        if let Some(fault) = unsafe { self.fault.load(Ordering::SeqCst).as_ref() } {
+            fault.lose();
+        }
+    }
+
     /// The range, if it is watched and `at` lies in it. A place that changes hands meanwhile is none that is looked for.
     fn has(&self, at: usize) -> Option<(usize, usize)> {
         let (start, len) = (self.start.load(Ordering::Acquire), self.len.load(Ordering::Acquire));
@@ -180,12 +195,7 @@ unsafe extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, 
         // SAFETY: replaces a mapping of ours, which lives as long as it is watched (`Watch::new`), by one of the same size.
         let mapped = unsafe { libc::mmap(start as *mut libc::c_void, len, prot, flags, -1, 0) };
         if mapped != libc::MAP_FAILED {
-            place.damaged.store(true, Ordering::SeqCst);
-            LOSSES.fetch_add(1, Ordering::AcqRel);
-            // SAFETY: null, or the inside of the fault that the watch holds. The watch is there: somebody was accessing what it watches.
-            if let Some(fault) = unsafe { place.fault.load(Ordering::SeqCst).as_ref() } {
-                fault.lose();
-            }
+            place.lose();
             // SAFETY: the calling thread's errno.
             unsafe { *libc::__errno_location() = errno };
             return;

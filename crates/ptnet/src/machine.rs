@@ -118,7 +118,13 @@ impl Laid {
 
 #[cfg(test)]
 mod tests {
+    use netvale_mem::fault::{Fault, LOST};
+
     use super::*;
+    use crate::backend::Backend;
+    use crate::pipe::PipeBackend;
+    use crate::published::PtnetDevice;
+    use crate::seats::Seats;
 
     /// Objective: numbers in use are not given twice, zero never, and those that were given back come round again.
     #[test]
@@ -129,6 +135,20 @@ mod tests {
         assert_eq!(numbers.used.len(), usize::from(u16::MAX));
         numbers.used.remove(&7);
         assert_eq!(numbers.take(), Some(7));
+    }
+
+    /// Objective: memory of a machine that is lost is put down to the hypervisor of the ptnet device; so is a pipe's to its program.
+    #[test]
+    fn losses_are_blamed() {
+        let config = Config { tx_rings: 1, rx_rings: 1, slots: 16, buf_size: 0, vnet_hdr: false, mac: [0; 6], mtu: 0 };
+        let faults = [(); 2].map(|()| Fault::new().unwrap());
+        let backend: Arc<dyn Backend> = Arc::new(Seats::new(1, 1).unwrap().0);
+        let machine = Arc::<Machine>::default();
+        let _device = PtnetDevice::new(&config, &machine, &backend, Box::new(|_| ()), &faults[0]).unwrap();
+        Share::new(&machine, &config).unwrap().region.mapping().lose();
+        let pipe = PipeBackend::new(&config, faults[1].clone()).unwrap();
+        pipe.memory().unwrap().region.mapping().lose();
+        assert_eq!(faults.map(|fault| fault.reason()), [Some(LOST.to_owned()), Some(LOST.to_owned())]);
     }
 
     /// Objective: rings are laid out at the same places each time, also over nonsense.

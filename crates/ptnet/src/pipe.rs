@@ -66,6 +66,7 @@ impl PipeBackend {
             ..alone
         };
         let region = Region::device("netvale-ptnet", sizes, Pages::Ordinary)?;
+        region.mapping().blame(&fault);
         // The guest's come first: where a device's are.
         let guest = Arc::new(region.port(shape(config))?);
         let other = Arc::new(region.port(PortShape { tx_rings: 1, rx_rings: 1, ..shape(config) })?);

@@ -165,6 +165,7 @@ impl PtnetDevice {
         let rings = config.tx_rings + config.rx_rings;
         let wakes = (0..rings).map(|_| Doorbell::shared(fault).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
         let share = Share::new(machine, config)?;
+        share.region.mapping().blame(fault);
         let laid = Laid::new(&share.region, config)?;
         let who = Identity { id: (VENDOR, PTNET_DEVICE), class: (2, 0, 0), ..Identity::default() };
         let mut space = ConfigSpace::new(&who);

@@ -146,6 +146,16 @@ mod tests {
         assert!(dma.find(0x1010, 16).is_none() && dma.mapped() == 1);
     }
 
+    /// Objective: memory of a window that is lost is put down to the client.
+    #[test]
+    fn losses_are_blamed() {
+        let (fault, (fd, ..)) = (Fault::new().unwrap(), sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap());
+        let mut dma = Dma::new(&fault);
+        dma.map(place(0x1000, 0x4000), Some(&fd)).unwrap();
+        dma.find(0x1000, 1).unwrap().0.lose();
+        assert_eq!(fault.reason().as_deref(), Some(netvale_mem::fault::LOST));
+    }
+
     /// Objective: a range takes away all windows inside of it, however large it is, and none if it would cut one.
     #[test]
     fn ranges() {

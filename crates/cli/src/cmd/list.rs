@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use netvale_control::client::Client;
-use netvale_control::types::{PortInfo, PortStats, StatsReply, SwitchInfo};
+use netvale_control::types::{Evicted, PortInfo, PortStats, StatsReply, SwitchInfo};
 use serde::Serialize;
 
 use crate::grid::{self, Align};
@@ -12,7 +12,8 @@ use crate::{CliError, Ctx, out, units};
 /// List switches and their ports.
 ///
 /// STATE is open where a program has the port open, idle where it waits for one. UID and PID are those of who made it. IN counts the
-/// frames that a port sent into its switch, OUT those that the switch delivered to it.
+/// frames that a port sent into its switch, OUT those that the switch delivered to it. EVICTED are the last programs that lost their port, AGO how many
+/// seconds ago.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Only this switch.
@@ -28,6 +29,7 @@ pub struct Args {
 struct Listing {
     switches: Vec<SwitchInfo>,
     ports: Vec<Port>,
+    evicted: Vec<Evicted>,
 }
 
 #[derive(Debug, Serialize)]
@@ -55,7 +57,9 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     }
     let infos = daemon.ask(|client| client.ports(args.switch.as_deref()))?;
     let ports = with_counters(infos, daemon.ask(Client::stats)?);
-    let listing = Listing { switches, ports };
+    let mut evicted = daemon.ask(Client::evicted)?;
+    evicted.retain(|one| args.switch.as_ref().is_none_or(|switch| one.port.starts_with(&format!("{switch}:"))));
+    let listing = Listing { switches, ports, evicted };
     if args.json {
         out::json(&listing)?
     } else {
@@ -74,18 +78,31 @@ fn with_counters(infos: Vec<PortInfo>, mut stats: StatsReply) -> Vec<Port> {
 }
 
 fn render(listing: &Listing) -> String {
+    let mut tables = Vec::new();
     if listing.switches.is_empty() && listing.ports.is_empty() {
-        return "no switches; `netvale attach vale0 a` makes one with a port\n".to_owned();
+        tables.push("no switches; `netvale attach vale0 a` makes one with a port\n".to_owned());
+    } else {
+        tables.push(switches(&listing.switches));
     }
-    let switches = grid::render(
+    if !listing.ports.is_empty() {
+        tables.push(ports(&listing.ports));
+    }
+    if !listing.evicted.is_empty() {
+        tables.push(evicted(&listing.evicted));
+    }
+    tables.join("\n")
+}
+
+fn switches(switches: &[SwitchInfo]) -> String {
+    grid::render(
         [("SWITCH", Align::Left), ("PORTS", Align::Right), ("ADDRESSES", Align::Right), ("ROOM FOR", Align::Right)],
-        listing.switches.iter().map(|switch| {
+        switches.iter().map(|switch| {
             [switch.name.clone(), switch.ports.to_string(), switch.addresses.to_string(), switch.table_size.to_string()]
         }),
-    );
-    if listing.ports.is_empty() {
-        return switches;
-    }
+    )
+}
+
+fn ports(ports: &[Port]) -> String {
     let heads = [
         ("PORT", Align::Left),
         ("KIND", Align::Left),
@@ -99,7 +116,22 @@ fn render(listing: &Listing) -> String {
         ("DROPS", Align::Right),
         ("FLAGS", Align::Left),
     ];
-    format!("{switches}\n{}", grid::render(heads, listing.ports.iter().map(row)))
+    grid::render(heads, ports.iter().map(row))
+}
+
+fn evicted(evicted: &[Evicted]) -> String {
+    let heads = [
+        ("EVICTED", Align::Left),
+        ("UID", Align::Right),
+        ("PID", Align::Right),
+        ("AGO", Align::Right),
+        ("REASON", Align::Left),
+    ];
+    let row = |one: &Evicted| {
+        let (uid, pid) = (one.owner.uid.to_string(), one.owner.pid.to_string());
+        [one.port.clone(), uid, pid, one.age_seconds.to_string(), one.reason.clone()]
+    };
+    grid::render(heads, evicted.iter().map(row))
 }
 
 fn row(port: &Port) -> [String; 11] {
@@ -151,7 +183,13 @@ mod tests {
         };
         let counters = PortStats { name: "vale0:nv0".into(), in_frames: 10, drops: 1, ..PortStats::default() };
         let stats = StatsReply { ports: vec![counters], ..StatsReply::default() };
-        let text = render(&Listing { switches: vec![switch], ports: with_counters(vec![local, tap], stats) });
+        let owner = Owner { uid: 1000, pid: 77 };
+        let gone = Evicted { port: "vale0:b".into(), owner, reason: "it is gone".into(), age_seconds: 5 };
+        let text = render(&Listing {
+            switches: vec![switch],
+            ports: with_counters(vec![local, tap], stats),
+            evicted: vec![gone],
+        });
         let expected = "\
 SWITCH  PORTS  ADDRESSES  ROOM FOR
 vale0       2          3     16384
@@ -159,6 +197,9 @@ vale0       2          3     16384
 PORT       KIND   STATE  UID   PID  REGION   MEMORY  IN  OUT  DROPS  FLAGS
 vale0:a    local  idle     0  4242       2  4.0 MiB   0    0      0
 vale0:nv0  tap    open     -     -       -        -  10    0      1  lossless vnet-hdr=12
+
+EVICTED   UID  PID  AGO  REASON
+vale0:b  1000   77    5  it is gone
 ";
         assert_eq!(text, expected);
     }

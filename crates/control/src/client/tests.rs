@@ -30,6 +30,7 @@ impl Handler for Fake {
             // Large: many pieces on the socket.
             Request::PortList(p) => Reply::Ports(vec![*port(format!("{:?}", p.switch)); 5000]),
             Request::PortShow(p) => Reply::Port(port(p.port)),
+            Request::PortEvicted => Reply::Evicted(vec![Evicted { port: "vale0:a".into(), ..Evicted::default() }]),
             Request::Stats => Reply::Stats(StatsReply { now_ns: u64::MAX, ..StatsReply::default() }),
         })
     }
@@ -81,6 +82,7 @@ fn methods() {
     let ports = client.ports(Some("vale0")).unwrap();
     assert_eq!((ports.len(), ports[4999].name.as_str()), (5000, "Some(\"vale0\")"));
     assert_eq!(client.show("vale0:a").unwrap().name, "vale0:a");
+    assert_eq!(client.evicted().unwrap()[0].port, "vale0:a");
     assert_eq!(client.stats().unwrap().now_ns, u64::MAX);
     client.shutdown().unwrap();
     drop(client);

@@ -152,6 +152,19 @@ pub struct PortInfo {
     pub notes: Vec<String>,
 }
 
+/// A program that lost its port: it made somebody wait who wakes it, or its memory is gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evicted {
+    /// Full name of the port, e.g. `vale0:a`. There may be a new one of that name.
+    pub port: String,
+    /// Who had made it.
+    pub owner: Owner,
+    /// Why.
+    pub reason: String,
+    /// How long ago that was.
+    pub age_seconds: u64,
+}
+
 /// A vhost-user device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VhostInfo {

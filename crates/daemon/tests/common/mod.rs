@@ -3,31 +3,46 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use netvale::{Error, Interest, Options, Port};
-use netvale_daemon::config::File;
+use netvale_daemon::config::{Config, File};
 use serde_json::{Value, json};
 
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 pub struct Daemon {
     pub dir: tempfile::TempDir,
+    /// It runs in this process, or in one of its own.
+    pub process: u32,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Daemon {
     pub fn start(more: &str) -> Daemon {
         let dir = tempfile::tempdir().unwrap();
-        let text = format!("run-dir = {:?}\nsandbox = false\n{more}", dir.path());
-        let config = File::parse(&text).unwrap().into_config().unwrap();
+        let config = config(dir.path(), more);
         let thread = std::thread::spawn(move || netvale_daemon::run(config).unwrap());
-        let daemon = Daemon { dir, thread: Some(thread) };
-        until("the daemon answers", || UnixStream::connect(daemon.path("control.sock")).is_ok());
-        daemon
+        Daemon { dir, process: std::process::id(), thread: Some(thread) }.answers()
+    }
+
+    /// One in a process of its own, so that what it has can be counted: the test program's, whose ignored test `role` calls [`play_the_daemon`].
+    pub fn start_apart(role: &str, more: &str) -> Daemon {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", role, "--nocapture", "--ignored"]).stdout(Stdio::null());
+        let mut child = command.env(DAEMON_DIR, dir.path()).env(DAEMON_CONFIG, more).spawn().unwrap();
+        let process = child.id();
+        let thread = std::thread::spawn(move || assert!(child.wait().unwrap().success(), "the daemon failed"));
+        Daemon { dir, process, thread: Some(thread) }.answers()
+    }
+
+    fn answers(self) -> Daemon {
+        until("the daemon answers", || UnixStream::connect(self.path("control.sock")).is_ok());
+        self
     }
 
     pub fn path(&self, file: &str) -> PathBuf {
@@ -65,6 +80,20 @@ impl Drop for Daemon {
             ended.unwrap();
         }
     }
+}
+
+const DAEMON_DIR: &str = "NETVALE_TEST_DAEMON_DIR";
+const DAEMON_CONFIG: &str = "NETVALE_TEST_DAEMON_CONFIG";
+
+/// What the process of [`Daemon::start_apart`] does; nothing in any other.
+pub fn play_the_daemon() {
+    let (Ok(dir), Ok(more)) = (std::env::var(DAEMON_DIR), std::env::var(DAEMON_CONFIG)) else { return };
+    netvale_daemon::run(config(Path::new(&dir), &more)).unwrap();
+}
+
+fn config(dir: &Path, more: &str) -> Config {
+    let text = format!("run-dir = {dir:?}\nsandbox = false\n{more}");
+    File::parse(&text).unwrap().into_config().unwrap()
 }
 
 pub fn until(what: &str, mut done: impl FnMut() -> bool) {

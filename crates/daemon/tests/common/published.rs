@@ -233,7 +233,16 @@ impl<'a> Driver<'a> {
         self.tx_rings.min(self.rx_rings)
     }
 
+    /// Nobody sends anything meanwhile.
     pub fn open(&mut self) {
+        self.start();
+        for (k, kring) in self.krings.iter().enumerate() {
+            let full = if k < self.tx_rings as usize { kring.slots - 1 } else { 0 };
+            assert_eq!((kring.tail, self.plugged.ram.load(atok(k, NEED_KICK))), (full, 1));
+        }
+    }
+
+    pub fn start(&mut self) {
         let p = &mut *self.plugged;
         assert_eq!([reg::TX_RINGS, reg::RX_RINGS].map(|at| p.register(at)), [self.tx_rings, self.rx_rings]);
         let slots = [reg::TX_SLOTS, reg::RX_SLOTS].map(|at| p.register(at));
@@ -261,9 +270,7 @@ impl<'a> Driver<'a> {
         for (k, kring) in self.krings.iter_mut().enumerate() {
             let ram = &self.plugged.ram;
             (kring.head, kring.tail) = (ram.load(atok(k, HEAD)), ram.load(ktoa(k, TAIL)));
-            let full = if k < tx { kring.slots - 1 } else { 0 };
             assert_eq!((kring.head, ram.load(atok(k, CUR)), ram.load(ktoa(k, HEAD))), (0, 0, 0));
-            assert_eq!((kring.tail, ram.load(atok(k, NEED_KICK))), (full, 1));
         }
         self.came = vec![VecDeque::new(); self.rx_rings as usize];
     }

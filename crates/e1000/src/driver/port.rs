@@ -164,6 +164,7 @@ impl Driver {
     fn drive(&self, mut function: Function, peering: &Peering<Driven>) -> Result<(), DriverError> {
         let registers: Arc<dyn Registers> = Arc::new(function.bar(0, 0, SPACE.into())?);
         let ram = Arc::new(Ram::new(self.wish.slots)?);
+        ram.mapping().blame(peering.fault());
         function.give(ram.mapping(), GUEST)?;
         let wanted = Doorbell::new()?;
         function.message(&self.call)?;

@@ -85,13 +85,15 @@ impl Guest {
         let bell = Doorbell::new()?;
         remote.with(|client| give(client, &ram))?;
         remote.with(|client| client.interrupt(MSI, bell.as_fd()))?;
-        Guest::drive(Arc::new(remote), ram, wish, bell)
+        let fault = Fault::new()?;
+        ram.mapping().blame(&fault);
+        Guest::drive(Arc::new(remote), ram, wish, bell, fault)
     }
 
-    fn drive(remote: Arc<Remote>, ram: Arc<Ram>, wish: Wish, bell: Doorbell) -> io::Result<Guest> {
+    fn drive(remote: Arc<Remote>, ram: Arc<Ram>, wish: Wish, bell: Doorbell, fault: Fault) -> io::Result<Guest> {
         let registers = Arc::clone(&remote) as Arc<dyn Registers>;
         let Started { tx, rx, mac, has_block } = start(&registers, &ram, wish).map_err(io::Error::other)?;
-        let (rings, fault) = (Arc::<Rings>::default(), Fault::new()?);
+        let rings = Arc::<Rings>::default();
         rings.put(tx, rx).map_err(io::Error::other)?;
         let egress = DriverEgress::new(Arc::clone(&rings), fault.clone());
         let ingress = DriverIngress::new(rings, fault.clone(), bell, Arc::new(Doorbell::new()?));

@@ -289,6 +289,7 @@ impl<'a> Frontend<'a> {
     pub fn start(&mut self, wish: Wish, calls: &[Doorbell]) -> Result<Running, NoDevice> {
         let (features, pairs) = self.negotiate(wish)?;
         let (ram, queues) = Ram::new(&vec![wish.size; 2 * usize::from(pairs)]).map_err(NoDevice::System)?;
+        ram.mapping().blame(self.fault);
         let mut payload = vec![1, 0, 0, 0, 0, 0, 0, 0];
         put_region(&mut payload, &ram.spec());
         let mut table = Message::new(request::SET_MEM_TABLE, payload);
@@ -352,5 +353,28 @@ impl<'a> Frontend<'a> {
         let copy: OwnedFd = rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(NoDevice::System)?;
         m.fds.push(copy);
         self.tell(m)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netvale_mem::fault::LOST;
+
+    use super::*;
+    use crate::port::{Mode, VhostOptions, VhostPort};
+
+    /// Objective: memory of a driver that is lost is put down to its back end.
+    #[test]
+    fn losses_are_blamed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let options = VhostOptions { path: path.clone(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
+        let (_port, _queues) = VhostPort::new(&options).unwrap();
+        let socket = netvale_port::listener::try_connect(&path).unwrap();
+        let (stop, fault) = (Doorbell::new().unwrap(), Fault::new().unwrap());
+        let calls = [(); 2].map(|()| Doorbell::new().unwrap());
+        let running = Frontend::new(socket.as_fd(), stop.as_fd(), &fault).start(Wish::default(), &calls).unwrap();
+        running.kept.1.mapping().lose();
+        assert_eq!(fault.reason().as_deref(), Some(LOST));
     }
 }

@@ -132,6 +132,7 @@ impl PciDevice {
             sizes.push(CONTROL_SIZE);
         }
         let (ram, queues) = Ram::new(&sizes).map_err(NoDevice::System)?;
+        ram.mapping().blame(fault);
         self.function.give(ram.mapping(), ram.spec().guest)?;
         let mut started = Vec::new();
         for (i, queue) in queues.into_iter().enumerate() {

@@ -1,0 +1,30 @@
+//! Frames of a guest that is played at an e1000.
+#![allow(unsafe_code)]
+
+use netvale_e1000::driver::remote::Guest;
+use netvale_port::{Batch, Egress, FrameRef, Ingress, Scratch};
+
+use crate::common::until;
+
+pub fn send_from(guest: &Guest, frame: &[u8]) {
+    let mut batch = Batch::new();
+    // SAFETY: the frame outlives the batch.
+    unsafe { batch.push(frame.as_ptr(), frame.len() as u32) };
+    until("there is room", || guest.egress.deliver(&batch, &[0], &mut Scratch::new()) == 1);
+}
+
+/// Frames that are there.
+pub fn frames_at(guest: &mut Guest) -> Vec<Vec<u8>> {
+    let mut batch = Batch::new();
+    // SAFETY: the batch is read before `release`, and ends here.
+    unsafe { guest.ingress.take(&mut batch) };
+    let copy = |one: FrameRef<'_>| {
+        let mut frame = vec![0; one.len()];
+        one.copy_out(0, &mut frame);
+        frame
+    };
+    let frames = batch.iter().map(copy).collect();
+    batch.clear();
+    guest.ingress.release();
+    frames
+}
