@@ -39,6 +39,12 @@ fn list() {
     assert_eq!(object["switches"][0]["name"], "vale0");
     assert_eq!((&object["ports"][1]["name"], &object["ports"][1]["kind"]), (&"vale0:b".into(), &"local".into()));
     assert!(object["ports"][0]["counters"]["in_frames"].as_u64().is_some_and(|frames| frames > 0));
+    // Those of the switch that is asked for; all otherwise.
+    assert!(text.contains("vale0:c") && text.contains("vale1:c") && text.contains("its memory is gone"), "{text}");
+    assert_eq!(
+        (object["evicted"].as_array().map(Vec::len), &object["evicted"][0]["port"]),
+        (Some(1), &"vale0:c".into())
+    );
     assert_eq!(failure(&ask(&daemon, &["list", "vale9"])).0, 4);
 }
 

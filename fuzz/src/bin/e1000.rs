@@ -69,8 +69,8 @@ fn obey(core: &mut Core, guest: &Guest, [kind, a, b, c]: [u8; 4], value: u32) {
         3 => _ = core.read(at),
         4 => guest.words.store(usize::from(a), value),
         5 => guest.words.store(usize::from(u16::from_le_bytes([a, b])) % (SIZE as usize / 4), value),
-        6 if value == 0 => core.set_memory(Memory::default()),
-        6 => core.set_memory(Memory::of(&guest.dma)),
+        6 if value == 0 => drop(core.set_memory(Memory::default())),
+        6 => drop(core.set_memory(Memory::of(&guest.dma))),
         _ => core.tick(),
     }
 }
@@ -82,7 +82,7 @@ fuzz_target!(|data: &[u8]| {
         let Ok(shared) = Shared::new(E1000::new(card)) else { return };
         (0..128).for_each(|i| guest.words.store(i, 0));
         let with = |f: &mut dyn FnMut(&mut Core)| shared.control(f).unwrap();
-        with(&mut |core| core.set_memory(Memory::of(&guest.dma)));
+        with(&mut |core| drop(core.set_memory(Memory::of(&guest.dma))));
         with(&mut up);
         let (ingress, egress) = (E1000Ingress::new(Arc::clone(&shared)), E1000Egress::new(Arc::clone(&shared)));
         let (mut source, mut spare) = (Source::new(Box::new(ingress)), Box::default());

@@ -12,8 +12,8 @@ use netvale_control::error::{ErrorCode, RpcError};
 use netvale_control::request::{Reply, Request};
 use netvale_control::server::{Connection, Handler};
 use netvale_control::types::{
-    Mac, Owner, PortInfo, PortKind, PortState, PortStats, RegionInfo, RingInfo, StatsReply, SwitchInfo, TableEntry,
-    WorkerStats,
+    Evicted, Mac, Owner, PortInfo, PortKind, PortState, PortStats, RegionInfo, RingInfo, StatsReply, SwitchInfo,
+    TableEntry, WorkerStats,
 };
 
 /// A second of the fake daemon's clock.
@@ -93,6 +93,7 @@ impl Handler for Answers {
         match request {
             Request::SwitchList => Ok(Reply::Switches(vec![switch()])),
             Request::SwitchTable(of) if of.switch == "vale0" => Ok(Reply::Table(vec![entry()])),
+            Request::PortEvicted => Ok(Reply::Evicted(["vale0:c", "vale1:c"].map(evicted).into())),
             Request::PortList(_) => Ok(Reply::Ports(vec![port("vale0:a"), port("vale0:b")])),
             Request::PortShow(of) if of.port == "vale0:a" => {
                 Ok(Reply::Port(Box::new(PortInfo { rings: vec![ring()], ..port("vale0:a") })))
@@ -139,6 +140,10 @@ impl Answers {
 
 fn switch() -> SwitchInfo {
     SwitchInfo { name: "vale0".into(), ports: 2, addresses: 1, table_size: 16_384 }
+}
+
+fn evicted(port: &str) -> Evicted {
+    Evicted { port: port.to_owned(), reason: "its memory is gone".to_owned(), ..Evicted::default() }
 }
 
 fn entry() -> TableEntry {
