@@ -90,7 +90,7 @@ fn never_handed_back() {
     drop(raw);
 }
 
-/// Objective: a queue whose call descriptor and whose memory are set again and again, which takes it out and puts it back, under traffic:
+/// Objective: a queue whose call descriptor and whose memory are set 10,000 times, which takes it out and puts it back, under full traffic:
 /// every frame comes, once, and is given back.
 #[test]
 fn set_again_and_again() {
@@ -117,7 +117,7 @@ fn set_again_and_again() {
             }
             frames
         });
-        for _ in 0..500 {
+        for _ in 0..10_000 {
             raw.memory(&[whole()], vec![memory.try_clone().unwrap()]);
             raw.say(request::SET_VRING_CALL, (1u64 | 1 << 8).to_le_bytes().to_vec(), Vec::new());
             raw.sync();
