@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::dirs::{self, CONTROL_SOCKET};
-use crate::error::RpcError;
+use crate::error::{ErrorCode, RpcError};
 use crate::framing::Lines;
 use crate::request::Request;
 use crate::types::{
@@ -148,12 +148,15 @@ impl Client {
         self.call(&Request::PortShow(ShowParams { port: port.into() }))
     }
 
-    /// Programs that lost their ports, the last one first.
+    /// Programs that lost their ports, the last one first. A daemon from before there was this method knows of none.
     ///
     /// # Errors
     /// [`ClientError`].
     pub fn evicted(&mut self) -> Result<Vec<Evicted>, ClientError> {
-        self.call(&Request::PortEvicted)
+        match self.call(&Request::PortEvicted) {
+            Err(ClientError::Refused(why)) if why.is(ErrorCode::MethodNotFound) => Ok(Vec::new()),
+            answer => answer,
+        }
     }
 
     /// All counters.

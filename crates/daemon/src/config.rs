@@ -61,10 +61,10 @@ impl TryFrom<toml::Table> for PortConfig {
     type Error = toml::de::Error;
 
     fn try_from(mut options: toml::Table) -> Result<Self, Self::Error> {
-        let switch = options.remove("switch").unwrap_or_else(|| toml::Value::String(String::new()));
-        let port = options.remove("port").map(|port| ("port".to_owned(), port));
-        let params = [("switch".to_owned(), switch), ("options".to_owned(), options.into())];
-        toml::Table::from_iter(params.into_iter().chain(port)).try_into().map(PortConfig)
+        let mut text = |key| options.remove(key).map(toml::Value::try_into::<String>).transpose();
+        let switch = text("switch")?.unwrap_or_default();
+        let port = text("port")?.ok_or_else(|| serde::de::Error::missing_field("port"))?;
+        Ok(PortConfig(AttachParams { switch, port, options: options.try_into()? }))
     }
 }
 
@@ -279,6 +279,8 @@ mod tests {
         assert!(File::parse("[[port]]\nswitch='vale0'\nport='a'\nvelocity=1").is_err());
         let e = File::parse("\n[[port]]\nport='tap:nv0'\nvnet_hdr=11").unwrap_err().to_string();
         assert!(e.contains("vnet_hdr is 11") && e.contains("line 2"), "{e}");
+        let e = File::parse("[[port]]\nswitch='vale0'\nport='a'\nmtu='x'").unwrap_err().to_string();
+        assert!(e.contains("in `mtu`") && !e.contains("options"), "{e}");
         let e = File::parse("[[port]]\nswitch='vale0'").unwrap_err().to_string();
         assert!(e.contains("missing field `port`"), "{e}");
         assert!(File::parse("workers = 0").unwrap().into_config().is_err());

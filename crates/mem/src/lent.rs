@@ -231,6 +231,16 @@ impl<T, M: Mode> Lent<T, M> {
         Ok(Guard { lent: self, content: PhantomData })
     }
 
+    /// The same for a worker that does not wait.
+    ///
+    /// # Errors
+    /// [`Away::Busy`] if anybody is inside who excludes it, or wants to get in.
+    #[inline]
+    pub fn enter_now(&self) -> Result<Guard<'_, T, M>, Away> {
+        self.step_in()?;
+        Ok(Guard { lent: self, content: PhantomData })
+    }
+
     /// Goes in immediately, to something, or not at all.
     #[inline]
     fn step_in(&self) -> Result<(), Away> {

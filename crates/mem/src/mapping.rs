@@ -179,6 +179,7 @@ impl Mapping {
     }
 
     /// As if memory of it had been lost, for tests of who is blamed.
+    #[doc(hidden)]
     pub fn lose(&self) {
         self.watch.iter().for_each(Watch::lose);
     }

@@ -41,7 +41,8 @@ impl Watch {
         }
     }
 
-    /// As if memory of it had just been lost.
+    /// As if memory of it had just been lost, for tests of who is blamed.
+    #[doc(hidden)]
     pub fn lose(&self) {
         self.place.lose();
     }
@@ -133,7 +134,7 @@ impl Place {
         }
     }
 
-    /// Says that memory of it was lost. Called in the handler of a signal.
+    /// Says that memory of it was lost. Does what a handler of a signal may do.
     fn lose(&self) {
         self.damaged.store(true, Ordering::SeqCst);
         LOSSES.fetch_add(1, Ordering::AcqRel);

@@ -36,7 +36,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// That step, of a port there.
+    /// A failed step of opening the port at `path`.
     pub fn step(path: impl Into<PathBuf>, what: &'static str) -> impl FnOnce(Errno) -> OpenError {
         let path = path.into();
         move |source| OpenError::Step { path, what, source }

@@ -35,8 +35,9 @@ impl Egress for RxSeat {
 
     #[inline]
     fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
-        // Whatever is not for the steps finds out in `deliver`, without having gone in twice.
-        let ring = batch.is_plain(u32::MAX).then(|| self.ring.enter().ok())??;
+        // Whatever is not for the steps finds out in `deliver`, without having gone in twice; so does who would have to wait, when no other
+        // ring is held any more.
+        let ring = batch.is_plain(u32::MAX).then(|| self.ring.enter_now().ok())??;
         RingEgress::reserve_at(ring.into(), batch, picks)
     }
 

@@ -40,12 +40,15 @@ pub struct Work {
     picks: [u16; BATCH],
     /// Empty between batches; kept for its memory.
     open: Vec<Open<'static>>,
+    /// Destinations that know no steps; the same.
+    stepless: Vec<PortId>,
 }
 
 impl Default for Work {
     fn default() -> Self {
-        let (groups, scratch, open) = (Box::default(), Scratch::new(), Vec::with_capacity(MAX_PORTS));
-        Work { spare: Box::default(), scratch, groups, picks: [0; BATCH], open }
+        let (open, stepless) = (Vec::with_capacity(MAX_PORTS), Vec::with_capacity(MAX_PORTS));
+        let (spare, groups, scratch) = (Box::default(), Box::default(), Scratch::new());
+        Work { spare, scratch, groups, picks: [0; BATCH], open, stepless }
     }
 }
 

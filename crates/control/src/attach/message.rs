@@ -37,7 +37,7 @@ mod reply {
 }
 
 impl AttachRequest {
-    /// Numbers of 32 bits that any value of is a message, and where each begins.
+    /// 32-bit numbers for which every value is valid, with their offsets.
     fn numbers(&mut self) -> [(usize, &mut u32); 17] {
         [
             (12, &mut self.tx_rings),
@@ -113,7 +113,7 @@ impl AttachRequest {
 }
 
 impl AttachReply {
-    /// Numbers of 32 bits that any value of is a message, and where each begins.
+    /// 32-bit numbers for which every value is valid, with their offsets.
     fn numbers(&mut self) -> [(usize, &mut u32); 23] {
         [
             (48, &mut self.csb_first),

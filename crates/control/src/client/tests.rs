@@ -135,6 +135,15 @@ fn bad_answers() {
     }
 }
 
+/// Objective: a daemon that is older than the list of evicted programs has an empty one.
+#[test]
+fn older_daemon() {
+    let (dir, thread) =
+        answering(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-32601,\"message\":\"no such method\"}}\n");
+    assert_eq!(Client::connect(dir.path()).unwrap().evicted().unwrap(), []);
+    thread.join().unwrap();
+}
+
 /// Objective: a daemon that says nothing is given up after the limit, and the connection is not used again.
 #[test]
 fn silence() {

@@ -28,17 +28,16 @@ fn recycled(mut open: Vec<Open<'_>>) -> Vec<Open<'static>> {
 
 /// Delivers frames that each go to one port, from ring `ring` of the sender.
 pub(super) fn scatter(table: &Table, ring: usize, batch: &Batch, work: &mut Work, held: &mut Held) {
-    let Work { groups, picks, scratch, open: kept, .. } = work;
+    let Work { groups, picks, scratch, open: kept, stepless, .. } = work;
     let mut open: Vec<Open<'_>> = std::mem::take(kept);
     let mut rest = picks.as_mut_slice();
-    // Destinations that know no steps are dealt with at once.
     for to in groups.active().iter().filter_map(|&id| table.get(id)) {
         let Some(queue) = queue_of(to, ring) else { continue };
         let count = groups.own(to.id, rest).len();
         let (picks, behind) = rest.split_at_mut(count);
         rest = behind;
         match queue.1.reserve(batch, picks) {
-            None => deliver(to, ring, batch, picks, true, scratch, held),
+            None => stepless.push(to.id),
             Some(room) => open.push(Open { to, queue, room }),
         }
     }
@@ -48,12 +47,16 @@ pub(super) fn scatter(table: &Table, ring: usize, batch: &Batch, work: &mut Work
     full_fence();
     open.iter_mut().for_each(|one| one.room.kick_and_stop());
     full_fence();
-    for Open { to, queue, room } in &mut open {
-        room.look_after();
+    open.iter_mut().for_each(|one| one.room.look_after());
+    for Open { to, queue, room } in &open {
         let (picks, done) = room.picks();
         settle(to, *queue, batch, picks, done, true, scratch, held);
     }
     *kept = recycled(open);
+    // Destinations that know no steps: one that makes us wait does so when no other's ring is held any more.
+    for to in stepless.drain(..).filter_map(|id| table.get(id)) {
+        deliver(to, ring, batch, groups.own(to.id, picks), true, scratch, held);
+    }
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub struct Live {
     pub taken: Vec<Chain>,
     /// Frames, bytes, drops.
     pub counters: Arc<RingCounters>,
-    /// Calls to the driver.
+    /// Calls to the driver, and kicks from it.
     pub kicks: Arc<KickCounts>,
 }
 
