@@ -70,6 +70,13 @@ fn fill(seats: &Seats, mem: &Arc<PortMem>) {
     seats.fill(&Fresh { mem, hdr_len: 0.into(), uso: false, of: &of }).unwrap();
 }
 
+/// Attaches an egress, and teaches the switch that host `host` is there.
+fn join(switch: &Arc<Switch>, host: u8, egress: Arc<dyn Egress>) {
+    let id = switch.attach(Port { name: format!("host{host}"), egresses: vec![egress], lossless: false }).unwrap();
+    let [a, b, c, d, e, f] = mac(host);
+    switch.fdb().learn(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), id);
+}
+
 /// Attaches host `host`: a guest or a program, with or without merging.
 fn station(switch: &Arc<Switch>, host: u8, is_guest: bool, gro: bool) -> Station {
     let mem = memory();
@@ -84,10 +91,7 @@ fn station(switch: &Arc<Switch>, host: u8, is_guest: bool, gro: bool) -> Station
     };
     let inner = if gro { Arc::new(GroEgress::new(inner)) } else { inner };
     let egress = Arc::new(Counted { inner, steps: AtomicU64::new(0), deliveries: AtomicU64::new(0) });
-    let port = Port { name: format!("host{host}"), egresses: vec![egress.clone()], lossless: false };
-    let id = switch.attach(port).unwrap();
-    let [a, b, c, d, e, f] = mac(host);
-    switch.fdb().learn(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), id);
+    join(switch, host, egress.clone());
     Station { host, egress, rx: AppRing::new(mem.rx[0].clone(), Dir::Rx, bell()), seats }
 }
 
@@ -190,4 +194,37 @@ fn too_long_for_steps() {
         station.check(&frames);
         assert_eq!(station.egress.ways(), (0, 1), "a frame of two slots in the batch");
     }
+}
+
+/// Knows no steps, and has a guest's rings taken away while it is delivered to.
+struct Stepless {
+    guest: Seats,
+    counters: Arc<RingCounters>,
+}
+
+impl Egress for Stepless {
+    fn deliver(&self, _batch: &Batch, picks: &[u16], _scratch: &mut Scratch) -> usize {
+        self.guest.empty().unwrap();
+        self.counters.passed(picks.len() as u64, 0);
+        picks.len()
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.counters
+    }
+}
+
+/// Objective: whatever a destination without steps does with the worker's time, the rings of the others are not held meanwhile: a guest's can be
+/// taken away, and has its frames.
+#[test]
+fn nobody_is_held_up() {
+    let switch = Switch::new("vale-test");
+    let mut sender = attach(&switch, "sender", Make { slots: SLOTS, ..Make::default() });
+    let mut guest = station(&switch, 2, true, false);
+    let stepless = Arc::new(Stepless { guest: guest.seats.take().unwrap(), counters: Arc::default() });
+    join(&switch, 1, stepless.clone());
+    let frames: Vec<_> = (0..20).map(|k| frame(2 - k as u8 % 2, 100, k, 60)).collect();
+    send(&mut sender, &mut Work::default(), &frames);
+    guest.check(&frames);
+    assert_eq!(stepless.counters.frames(), 10);
 }
