@@ -9,6 +9,10 @@ use thiserror::Error;
 
 use crate::worker::Polling;
 
+mod port;
+
+pub use port::PortConfig;
+
 /// How long a worker looks for frames before it sleeps, unless told otherwise.
 pub const DEFAULT_SPIN: Duration = Duration::from_micros(50);
 /// Most workers.
@@ -50,22 +54,6 @@ pub struct SocketAccess {
     pub group: Option<String>,
     /// Permission bits; none means 0600, or 0660 when a group is named.
     pub mode: Option<u32>,
-}
-
-/// A port attached at start: `switch` (none with `backend`), `port`, and the options of `netvale attach`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(try_from = "toml::Table")]
-pub struct PortConfig(AttachParams);
-
-impl TryFrom<toml::Table> for PortConfig {
-    type Error = toml::de::Error;
-
-    fn try_from(mut options: toml::Table) -> Result<Self, Self::Error> {
-        let mut text = |key| options.remove(key).map(toml::Value::try_into::<String>).transpose();
-        let switch = text("switch")?.unwrap_or_default();
-        let port = text("port")?.ok_or_else(|| serde::de::Error::missing_field("port"))?;
-        Ok(PortConfig(AttachParams { switch, port, options: options.try_into()? }))
-    }
 }
 
 /// The file.
@@ -278,9 +266,11 @@ mod tests {
         assert!(e.contains("wrokers") && e.contains("line 1"), "{e}");
         assert!(File::parse("[[port]]\nswitch='vale0'\nport='a'\nvelocity=1").is_err());
         let e = File::parse("\n[[port]]\nport='tap:nv0'\nvnet_hdr=11").unwrap_err().to_string();
-        assert!(e.contains("vnet_hdr is 11") && e.contains("line 2"), "{e}");
+        assert!(e.contains("vnet_hdr is 11") && e.contains("line 4"), "{e}");
         let e = File::parse("[[port]]\nswitch='vale0'\nport='a'\nmtu='x'").unwrap_err().to_string();
-        assert!(e.contains("in `mtu`") && !e.contains("options"), "{e}");
+        assert!(e.contains("line 4") && e.contains("mtu='x'") && !e.contains("options"), "{e}");
+        let e = File::parse("[[port]]\nport='a'\n\nvelocity=1").unwrap_err().to_string();
+        assert!(e.contains("velocity") && e.contains("line 4"), "{e}");
         let e = File::parse("[[port]]\nswitch='vale0'").unwrap_err().to_string();
         assert!(e.contains("missing field `port`"), "{e}");
         assert!(File::parse("workers = 0").unwrap().into_config().is_err());
