@@ -70,22 +70,36 @@ fill_up(void)
 	CHECK(pcap_sendpacket(from, (const u_char *)"0123456789abcdef", 16) == -1 && errno == EAGAIN, "sendpacket");
 }
 
-/* Reads what is there; each frame has the number after the last one's. */
-static void
-drain(void)
+/* Reads a frame, which has the number after the last one's. Returns what pcap_next_ex said. */
+static int
+read_one(void)
 {
 	struct pcap_pkthdr *h;
 	const u_char *data;
 	unsigned number;
+	int n = pcap_next_ex(to, &h, &data);
 
-	while (got < sent) {
-		CHECK(pcap_next_ex(to, &h, &data) == 1, "frame %u of %u", got, sent);
+	if (n == 1) {
 		memcpy(&number, data + 14, sizeof(number));
 		CHECK(h->len == LEN && number == got, "%u in the place of %u", number, got);
 		got++;
 	}
-	/* The last ones are given back by the next look. */
-	CHECK(pcap_setnonblock(to, 1, errbuf) == 0 && pcap_next_ex(to, &h, &data) == 0, "no more");
+	return n;
+}
+
+/* Reads what is there. */
+static void
+drain(void)
+{
+	int n;
+
+	while (got < sent)
+		CHECK(read_one() == 1, "frame %u of %u", got, sent);
+	/* The last ones are given back by the next look, which may find one that was sent just now by another thread. */
+	CHECK(pcap_setnonblock(to, 1, errbuf) == 0, "not blocking");
+	while ((n = read_one()) == 1)
+		;
+	CHECK(n == 0, "no more: %d", n);
 	CHECK(pcap_setnonblock(to, 0, errbuf) == 0, "blocking");
 }
 
