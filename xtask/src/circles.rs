@@ -1,0 +1,203 @@
+//! `circles`: fails when modules of a crate import one another in a circle.
+//!
+//! At each level of a crate's module tree the modules that lie beside one another, each with all that is below it, must form no circle by
+//! the paths they use. A module and what is in its own folder are one: a file that was divided may refer to its parts, and they to it. The
+//! root of a crate is no such file: what it defines itself counts as a module beside the others (what it only re-exports does not).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
+
+use crate::Findings;
+use crate::modules::{self, Module, ModulePath};
+
+/// The few circles that stay, each with its reason.
+const EXCEPTIONS: &str = "xtask/circles-allowed.txt";
+
+/// Which module, seen from one level, uses which.
+type Uses = BTreeMap<String, BTreeSet<String>>;
+
+/// Checks all crates below `root`.
+pub fn run(root: &Path) -> Result<Findings, String> {
+    let list = std::fs::read_to_string(root.join(EXCEPTIONS)).map_err(|e| format!("{EXCEPTIONS}: {e}"))?;
+    let mut allowed = parse(&list)?;
+    let mut findings = Vec::new();
+    for (name, source) in crates(root)? {
+        for (circle, round) in circles(&modules::read(&source)?) {
+            let circle = format!("{name}: {circle}");
+            if !allowed.remove(circle.as_str()) {
+                findings.push(format!("{circle} import one another in a circle: {round}"));
+            }
+        }
+    }
+    findings
+        .extend(allowed.iter().map(|gone| format!("{EXCEPTIONS}: {gone} is no circle any more; take the line out")));
+    Ok(findings)
+}
+
+/// Lines `crate: module, module — reason`.
+fn parse(list: &str) -> Result<BTreeSet<&str>, String> {
+    let lines = list.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| line.split_once(" — ").map(|(circle, _)| circle).ok_or(format!("{EXCEPTIONS}: {line}: no reason")))
+        .collect()
+}
+
+/// The crates' names and their first files.
+fn crates(root: &Path) -> Result<Vec<(String, std::path::PathBuf)>, String> {
+    let folders = std::fs::read_dir(root.join("crates")).map_err(|e| format!("crates: {e}"))?;
+    let mut found = Vec::new();
+    for folder in folders {
+        let folder = folder.map_err(|e| format!("crates: {e}"))?;
+        let name = folder.file_name().to_string_lossy().into_owned();
+        let source = folder.path().join("src/lib.rs");
+        if source.exists() {
+            found.push((name, source));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Every group of modules that reach one another, as their names in order, and a shortest way round in it.
+fn circles(modules: &[Module]) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let parents: BTreeSet<&[String]> = modules.iter().filter_map(|m| m.path.split_last().map(|(_, up)| up)).collect();
+    for parent in parents {
+        let uses = uses_at(modules, parent);
+        for group in knots(&uses) {
+            let names: Vec<String> = group.iter().map(|name| full_name(parent, name)).collect();
+            let round = group.iter().filter_map(|from| way_back(&uses, from)).min_by_key(Vec::len).unwrap_or_default();
+            found.push((names.join(", "), round.join(" → ")));
+        }
+    }
+    found
+}
+
+/// The shortest way from a module to itself.
+fn way_back<'a>(uses: &'a Uses, from: &'a str) -> Option<Vec<&'a str>> {
+    let mut ways = VecDeque::from([vec![from]]);
+    let mut seen = BTreeSet::new();
+    while let Some(way) = ways.pop_front() {
+        for next in uses.get(*way.last()?).into_iter().flatten() {
+            if next == from {
+                return Some(way.into_iter().chain([from]).collect());
+            }
+            if seen.insert(next) {
+                ways.push_back(way.iter().copied().chain([next.as_str()]).collect());
+            }
+        }
+    }
+    None
+}
+
+fn full_name(parent: &[String], name: &str) -> String {
+    parent.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join("::")
+}
+
+/// What the modules right below `parent` use of one another. The crate's root is beside them as `crate`.
+fn uses_at(modules: &[Module], parent: &[String]) -> Uses {
+    let mut uses = Uses::new();
+    for module in modules {
+        let Some(from) = side(&module.path, parent) else { continue };
+        for target in &module.uses {
+            if let Some(to) = side(target, parent).filter(|to| *to != from) {
+                uses.entry(from.clone()).or_default().insert(to);
+            }
+        }
+    }
+    uses
+}
+
+/// Which module below `parent` a path leads into.
+fn side(path: &ModulePath, parent: &[String]) -> Option<String> {
+    match path.strip_prefix(parent)?.first() {
+        Some(name) => Some(name.clone()),
+        None if parent.is_empty() => Some("crate".to_owned()),
+        None => None,
+    }
+}
+
+/// The groups of two and more that reach one another.
+fn knots(uses: &Uses) -> Vec<BTreeSet<&str>> {
+    let reach: BTreeMap<&str, BTreeSet<&str>> = uses.keys().map(|name| (name.as_str(), reached(uses, name))).collect();
+    let mut groups = Vec::new();
+    let mut done = BTreeSet::new();
+    for (name, there) in &reach {
+        if !done.insert(*name) || !there.contains(name) {
+            continue;
+        }
+        let back = |other: &&str| reach.get(*other).is_some_and(|r| r.contains(name));
+        let group: BTreeSet<&str> = there.iter().copied().filter(back).collect();
+        done.extend(&group);
+        groups.push(group);
+    }
+    groups
+}
+
+fn reached<'a>(uses: &'a Uses, from: &str) -> BTreeSet<&'a str> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![from];
+    while let Some(name) = open.pop() {
+        for next in uses.get(name).into_iter().flatten() {
+            if found.insert(next.as_str()) {
+                open.push(next);
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> ModulePath {
+        text.split("::").filter(|part| !part.is_empty()).map(str::to_owned).collect()
+    }
+
+    fn module(name: &str, uses: &[&str]) -> Module {
+        Module { path: path(name), uses: uses.iter().map(|name| path(name)).collect() }
+    }
+
+    fn both((names, round): (&str, &str)) -> (String, String) {
+        (names.to_owned(), round.to_owned())
+    }
+
+    /// Objective: modules that lead back to themselves are named, on whichever level they are; those beside them are not.
+    #[test]
+    fn circles_are_found_on_each_level() {
+        let modules = [
+            module("", &["a"]),
+            module("a", &["b"]),
+            module("b", &["c"]),
+            module("c", &["a"]),
+            module("d", &["a", "d::x"]),
+            module("d::x", &["d::y"]),
+            module("d::y", &["d::x", "d"]),
+        ];
+        assert_eq!(circles(&modules), [("a, b, c", "a → b → c → a"), ("d::x, d::y", "x → y → x")].map(both));
+    }
+
+    /// Objective: what lies deeper counts for the module that it lies in; a file and its parts are one.
+    #[test]
+    fn folders_count_whole() {
+        let apart = [module("a", &["a::x"]), module("a::x", &["a", "b"]), module("b", &[])];
+        assert!(circles(&apart).is_empty());
+        let back = [module("a", &[]), module("a::x", &["b"]), module("b", &["a"])];
+        assert_eq!(circles(&back), [("a, b", "a → b → a")].map(both));
+    }
+
+    /// Objective: what the root defines is no way around the check.
+    #[test]
+    fn the_root_counts() {
+        let root = [module("", &["a"]), module("a", &[""])];
+        assert_eq!(circles(&root), [("a, crate", "a → crate → a")].map(both));
+    }
+
+    /// Objective: an exception has a reason.
+    #[test]
+    fn exceptions_have_reasons() {
+        assert_eq!(parse("# x\n\na: b, c — because\n"), Ok(BTreeSet::from(["a: b, c"])));
+        assert!(parse("a: b, c\n").is_err());
+    }
+}
