@@ -168,6 +168,9 @@ impl<'ast> Visit<'ast> for Names<'_> {
         self.imports.extend(before);
     }
 
+    /// `pub(crate)` names no module.
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
+
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let names: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
         self.named.extend(self.absolute_or_below(&names));
@@ -232,7 +235,7 @@ mod tests {
         let root = "
             pub use a::Thing;
             mod a { pub struct Thing; mod deep { use super::super::b; fn f() { b::g() } } }
-            mod b { pub fn g() {} use std::sync::Arc; fn f() -> Arc<crate::Thing> { loop {} } }
+            mod b { pub(crate) fn g() {} use std::sync::Arc; fn f() -> Arc<crate::Thing> { loop {} } }
             mod c { use crate::{Thing, b as other}; fn f(_: Thing) { other::g(); self::h() } fn h() {} }
             mod d { pub use crate::b::g; #[cfg(test)] mod tests { use crate::c; fn f() { c::h() } } }
         ";

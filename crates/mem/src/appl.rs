@@ -11,8 +11,8 @@ use netvale_abi::slot::NS_INDIRECT;
 
 use crate::mirror::Mirror;
 use crate::notify::{Doorbell, KickCounts, arm, disarm, wanted};
-use crate::region::RingSide;
 use crate::ring::RingMem;
+use crate::side::RingSide;
 
 /// Which way a ring's frames go, seen from the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

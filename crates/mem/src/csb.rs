@@ -13,7 +13,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use netvale_abi::{NmCsbAtok, NmCsbKtoa};
 
 use crate::mapping::Mapping;
-use crate::mirror::Moment;
+
+/// When a frame that passes a ring is copied for those who watch it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Moment {
+    /// On its way into the ring, or out of it.
+    Passing,
+    /// When its slot is given back: an rx ring's by the program, as it left the frame, a tx ring's to the program.
+    Released,
+}
 
 /// Both halves of one ring's CSB entry.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::lease::{BadHead, Lease, Leases};
 use crate::notify::{Doorbell, KickCounts, arm, disarm, wanted, wanted_now};
-use crate::region::RingSide;
+use crate::side::RingSide;
 
 /// The host's end of a tx ring. One worker owns it.
 #[derive(Debug)]

@@ -82,6 +82,7 @@ pub mod relay;
 #[cfg(not(loom))]
 pub mod ring;
 #[cfg(not(loom))]
+pub mod side;
 pub mod view;
 #[cfg(not(loom))]
 pub mod watch;

@@ -12,18 +12,10 @@ use std::sync::atomic::Ordering;
 use netvale_abi::ring::ring_space;
 use netvale_abi::slot::NS_MOREFRAG;
 
+pub use crate::csb::Moment;
 use crate::mapping::Mapping;
-use crate::region::RingSide;
+use crate::side::RingSide;
 use crate::view::Places;
-
-/// When a frame is copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Moment {
-    /// On its way into the ring, or out of it.
-    Passing,
-    /// When its slot is given back: an rx ring's by the program, as it left the frame, a tx ring's to the program.
-    Released,
-}
 
 /// The copying side, beside one ring. One thread moves that ring's frames at a time.
 #[derive(Debug)]

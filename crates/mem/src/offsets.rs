@@ -5,7 +5,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::region::RingSide;
 use crate::ring::RingMem;
 
 /// What a ring's slots hold in `ptr`.
@@ -81,38 +80,6 @@ impl Offsets {
                 | u64::from(r.bits.clamp(1, 64)) << BITS_AT
         };
         self.0.store(rule.map_or(0, word), Ordering::Relaxed);
-    }
-}
-
-impl RingSide {
-    /// Writes an offset into the slots from `first` up to (not including) `end`; into all of them if the two are the same.
-    pub fn write_offset(&self, rule: &OffsetRule, offset: u32, first: u32, end: u32) {
-        let ring = &self.ring;
-        let mut i = first;
-        loop {
-            ring.set_ptr(i, rule.put(ring.ptr(i), offset));
-            i = ring.next(i);
-            if i == end || i == first {
-                break;
-            }
-        }
-    }
-
-    /// Puts a rule in force on a ring that nobody else looks at: its header says so, and all its slots hold the initial offset.
-    pub fn begin_offsets(&self, rule: OffsetRule) {
-        self.offsets.set(Some(rule));
-        self.ring.set_offset_mask(rule.mask());
-        if rule.initial != 0 {
-            self.write_offset(&rule, rule.initial, 0, 0);
-        }
-    }
-
-    /// Ends that, with the ring as empty as a fresh one. Nobody looks at it.
-    pub fn end_offsets(&self) {
-        let n = self.ring.num_slots();
-        (0..n).for_each(|i| self.ring.set_ptr(i, 0));
-        self.ring.set_offset_mask(0);
-        self.offsets.set(None);
     }
 }
 

@@ -18,8 +18,8 @@
 use crate::appl::Sync;
 use crate::mirror::Mirror;
 use crate::notify::{Doorbell, KickCounts, arm, disarm, wanted};
-use crate::region::RingSide;
 use crate::ring::RingMem;
+use crate::side::RingSide;
 
 use netvale_abi::ring::ring_space;
 

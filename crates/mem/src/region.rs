@@ -11,12 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use netvale_abi::{NETMAP_API, NetmapIf};
 use thiserror::Error;
 
-use crate::csb::Csb;
 use crate::layout::{Layout, LayoutError, RESERVED_BUFS, RING_SLOTS_RANGE, RegionSizes};
 use crate::mapping::{Mapping, Pages, sealed_memfd};
-use crate::offsets::Offsets;
 use crate::pool::Pool;
-use crate::ring::RingMem;
+pub use crate::side::RingSide;
 use crate::view::Places;
 
 /// Why a region or a port in it cannot be had.
@@ -383,19 +381,6 @@ impl Region {
             unsafe { AtomicU8::from_ptr(p.as_ptr().add(i)) }.store(b, Ordering::Relaxed);
         }
     }
-}
-
-/// One ring of a port with its CSB entry.
-#[derive(Clone, Debug)]
-pub struct RingSide {
-    /// Slots and buffers.
-    pub ring: RingMem,
-    /// Status block.
-    pub csb: Csb,
-    /// Index in the region's CSB arrays.
-    pub csb_index: u32,
-    /// The host's: where frames begin in their buffers.
-    pub offsets: Arc<Offsets>,
 }
 
 /// The rings of one port. Dropping it gives rings and buffers back to the region.

@@ -22,7 +22,7 @@ use crate::host::HostTx;
 use crate::layout::RESERVED_BUFS;
 use crate::lease::BadHead;
 use crate::notify::{Doorbell, KickCounts, arm, disarm, wanted};
-use crate::region::RingSide;
+use crate::side::RingSide;
 
 /// The far end of a relay: a ring that is filled.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::csb::Csb;
 use crate::mapping::Mapping;
-use crate::region::RingSide;
 use crate::ring::{RingMem, RingPlace};
+use crate::side::RingSide;
 
 /// Offsets and sizes of a region's CSB arrays, ring pool and buffer pool. Checked against the mapping at each use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@
 //! |---|---|
 //! | [`batch`] | the frames on their way |
 //! | [`drops`] | counters and the names of drops |
+//! | [`egress`] | where frames go |
 //! | [`far_end`] | what an egress delivered to a ring, taken for another switch |
 //! | [`gro`] | merging for destinations that have it |
 //! | [`hdr`] | the length of a port's virtio-net header |
@@ -144,7 +145,9 @@
 mod ahead;
 pub mod batch;
 pub mod drops;
+pub mod egress;
 pub mod far_end;
+mod gather;
 pub mod gro;
 pub mod hdr;
 pub mod ingress;
@@ -159,29 +162,11 @@ pub mod task;
 pub mod wake;
 pub mod wrap;
 
-use std::sync::Arc;
-
 pub use batch::{BATCH, Batch, FrameRef, MAX_FRAME};
 pub use drops::{DropReason, RingCounters};
+pub use egress::Egress;
 pub use hdr::HdrLen;
 pub use ingress::{Ingress, Source};
 pub use ring_out::Reservation;
 pub use soft::Scratch;
 pub use task::{Passed, Task};
-
-/// A queue the switch delivers to, from any worker at any time.
-pub trait Egress: Send + Sync {
-    /// Copies the frames of `batch` named by `picks`, in that order, to where their receiver finds them, and tells it if it
-    /// wants to know. Returns how many picks are dealt with (delivered, or dropped and counted here
-    /// for a reason of their own); the rest found no room and are the caller's to drop or to hold.
-    fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize;
-
-    /// Makes room for a delivery in steps, of a batch that goes to many. None: this batch is for [`Egress::deliver`].
-    #[inline]
-    fn reserve<'b>(&'b self, _batch: &'b Batch, _picks: &'b [u16]) -> Option<Reservation<'b>> {
-        None
-    }
-
-    /// Its counters: frames delivered, drops.
-    fn counters(&self) -> &Arc<RingCounters>;
-}

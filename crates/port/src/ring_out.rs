@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use netvale_abi::slot::{NS_MOREFRAG, NS_PORT_SHIFT, NS_TXMON};
+use netvale_abi::slot::{NS_MOREFRAG, NS_PORT_SHIFT};
 use netvale_mem::host::HostRx;
 use netvale_mem::lease::Lease;
 use netvale_mem::lent::Loan;
@@ -11,7 +11,6 @@ use netvale_mem::offsets::OffsetRule;
 use netvale_mem::{PortMem, RingMem};
 use netvale_wire::offload::Offload;
 
-use crate::Egress;
 use crate::ahead::Ahead;
 use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAGS};
 use crate::drops::{DropReason, RingCounters};
@@ -54,7 +53,7 @@ impl RingEgress {
         Form::of(frame, self.hdr_len.get() > 0 && !cut)
     }
 
-    /// As [`Egress::reserve`], of an egress that stays lent until the reservation is gone.
+    /// As [`crate::Egress::reserve`], of an egress that stays lent until the reservation is gone.
     #[inline]
     pub fn reserve_at<'b>(at: Loan<'b, Self>, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
         let lease = at.takes_plain(batch).then(|| at.lease(picks.len() as u32, |room| room))?;
@@ -191,6 +190,11 @@ impl RingEgress {
         side.ring.buf_size().saturating_sub(side.offsets.initial())
     }
 
+    /// Frames delivered, drops.
+    pub(crate) fn counters(&self) -> &Arc<RingCounters> {
+        &self.counters
+    }
+
     fn count(&self, frames: u64, bytes: u64, bad: u64) {
         self.counters.passed(frames, bytes);
         if bad > 0 {
@@ -250,8 +254,9 @@ impl RingEgress {
         count
     }
 
+    /// As [`crate::Egress::deliver`], with flags for all slots.
     #[inline]
-    fn deliver_marked(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch, mark: u16) -> usize {
+    pub(crate) fn deliver_marked(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch, mark: u16) -> usize {
         if self.takes_plain(batch) {
             self.deliver_plain(batch, picks, mark)
         } else {
@@ -302,34 +307,8 @@ impl RingEgress {
     }
 }
 
-impl Egress for RingEgress {
-    #[inline]
-    fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
-        self.deliver_marked(batch, picks, scratch, 0)
-    }
-
-    #[inline]
-    fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
-        Self::reserve_at(self.into(), batch, picks)
-    }
-
-    fn counters(&self) -> &Arc<RingCounters> {
-        &self.counters
-    }
-}
-
 /// A monitor's ring, for copies of what the watched port sends: they are marked as such (netmap.h, `NS_TXMON`).
 pub struct SentCopies(pub Arc<RingEgress>);
-
-impl Egress for SentCopies {
-    fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
-        self.0.deliver_marked(batch, picks, scratch, NS_TXMON)
-    }
-
-    fn counters(&self) -> &Arc<RingCounters> {
-        &self.0.counters
-    }
-}
 
 /// Writes frames into the slots of a lease, one after the other, each into as many slots as it takes.
 struct SlotWriter<'a> {

@@ -11,7 +11,7 @@ use netvale_wire::vnet::{Form as HdrForm, VnetHdr};
 
 use crate::batch::{Batch, FrameRef, MAX_FRAME};
 use crate::drops::{DropReason, RingCounters};
-use crate::gro::Work;
+use crate::gather::Work;
 
 /// In which form a frame reaches a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,6 +26,7 @@
 //! | [`port`] | a port: a socket, a thread, seats |
 
 pub mod backend;
+pub mod guest;
 pub mod header;
 pub mod instance;
 pub mod ivshmem;

@@ -14,14 +14,14 @@ use rustix::net::RecvFlags;
 use thiserror::Error;
 
 use crate::backend::Backend;
+pub use crate::guest::Guest;
+use crate::guest::THREAD;
 use crate::header::Config;
 use crate::instance::Instance;
 use crate::ivshmem;
 use crate::keep::{self, Keeper};
 use crate::vfio;
 
-/// Name of the threads.
-pub(crate) const THREAD: &str = "netvale-ptnet";
 /// Most rings in one direction.
 pub const MAX_RINGS: u32 = 16;
 
@@ -84,22 +84,6 @@ impl PtnetError {
             PtnetError::Device(crate::instance::InstanceError::System(source)) => *source,
             PtnetError::Device(crate::instance::InstanceError::Region(_)) => Errno::NOMEM,
         }
-    }
-}
-
-/// What is told of a virtual machine.
-#[derive(Clone, Debug, Default)]
-pub struct Guest {
-    /// Its driver runs the rings; with so many bytes of header before each frame.
-    pub running: Option<u32>,
-    /// Commands of its driver so far.
-    pub commands: u64,
-}
-
-impl Guest {
-    /// Its driver gave a command, whereafter the rings run, or do not.
-    pub(crate) fn obeyed(&mut self, running: Option<u32>) {
-        *self = Guest { running, commands: self.commands + 1 };
     }
 }
 

@@ -10,9 +10,9 @@ use netvale_vfio_user::serve::serve;
 use netvale_vfio_user::session::Session;
 
 use crate::backend::Backend;
+use crate::guest::{Guest, THREAD};
 use crate::header::Config;
 use crate::machine::Machine;
-use crate::port::{Guest, THREAD};
 use crate::published::{MemoryDevice, PtnetDevice};
 
 /// Where the memory device listens: beside the ptnet device.

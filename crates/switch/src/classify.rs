@@ -3,7 +3,8 @@
 use netvale_port::{BATCH, Batch, DropReason, RingCounters};
 
 use crate::fdb::Fdb;
-use crate::table::{MAX_PORTS, PortId};
+use crate::fdb::PortId;
+use crate::table::MAX_PORTS;
 
 /// To every port but the sender's.
 const FLOOD: u8 = 254;

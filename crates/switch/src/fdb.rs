@@ -9,7 +9,8 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::table::PortId;
+/// Number of a port on its switch.
+pub type PortId = u8;
 
 /// Entries of the default table: room for 8,192 addresses at half load.
 pub const DEFAULT_ENTRIES: usize = 16_384;

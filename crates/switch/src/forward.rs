@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use netvale_port::{BATCH, Batch, DropReason, Egress, Ingress, Passed, Scratch, Source, Task};
 
 use crate::classify::Groups;
-use crate::table::{Entry, MAX_PORTS, PortId, Switch, Table};
+use crate::fdb::PortId;
+use crate::table::{Entry, MAX_PORTS, Switch, Table};
 
 mod scatter;
 

@@ -26,7 +26,7 @@ pub mod fdb;
 pub mod forward;
 pub mod table;
 
-pub use fdb::{Fdb, FdbEntry};
+pub use fdb::{Fdb, FdbEntry, PortId};
 pub use forward::{Forwarder, Work};
 pub use netvale_port::{Passed, Task};
-pub use table::{AttachError, MAX_PORTS, MonitorRings, Port, PortId, Switch};
+pub use table::{AttachError, MAX_PORTS, MonitorRings, Port, Switch};

@@ -10,10 +10,7 @@ use arc_swap::ArcSwap;
 use netvale_port::Egress;
 use thiserror::Error;
 
-use crate::fdb::{DEFAULT_ENTRIES, Fdb};
-
-/// Number of a port on its switch.
-pub type PortId = u8;
+use crate::fdb::{DEFAULT_ENTRIES, Fdb, PortId};
 
 /// Most ports of a switch (netmap's limit).
 pub const MAX_PORTS: usize = 254;

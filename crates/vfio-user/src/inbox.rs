@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::serve::Ended;
+use crate::ended::Ended;
 use crate::wire::{HEADER, Header, MAX_FDS, MAX_MESSAGE, Message};
 
 /// Bytes, and the descriptors that came with some of them.

@@ -15,6 +15,7 @@
 pub mod client;
 pub mod config;
 pub mod dma;
+pub mod ended;
 pub mod inbox;
 pub mod irqs;
 pub mod serve;

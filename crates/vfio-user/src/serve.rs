@@ -5,18 +5,17 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use netvale_mem::lent::InUse;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
-use thiserror::Error;
 
 use crate::Device;
+use crate::ended::{Ended, TIMEOUT};
 use crate::inbox::Inbox;
-use crate::session::{Answer, Refused, Session};
-use crate::wire::{HEADER, MAX_FDS, MAX_MESSAGE, Message};
+use crate::session::{Answer, Session};
+use crate::wire::{MAX_FDS, Message};
 
 /// Bytes of one read.
 const CHUNK: usize = 4096;
@@ -24,44 +23,6 @@ const CHUNK: usize = 4096;
 const IN_A_ROW: u32 = 64;
 /// How long to look for the next message before sleeping.
 const SPIN: Duration = Duration::from_micros(20);
-/// How long the rest of a message, or room for an answer, may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Why a connection ended.
-#[derive(Debug, Error)]
-pub enum Ended {
-    /// The client hung up.
-    #[error("the client hung up")]
-    Closed,
-    /// `stop` became readable.
-    #[error("we stopped")]
-    Stopped,
-    /// The client broke the protocol.
-    #[error(transparent)]
-    Refused(#[from] Refused),
-    /// A length that cannot be.
-    #[error("a message of {0} bytes: from {HEADER} to {MAX_MESSAGE} are possible")]
-    Length(u32),
-    /// Too many descriptors came.
-    #[error("a message with more than {MAX_FDS} descriptors")]
-    Descriptors,
-    /// A message was begun and not finished, or an answer was not taken.
-    #[error("the client does not go on: {0} s passed", PATIENCE.as_secs())]
-    Stalled,
-    /// The device does not work any more.
-    #[error("a queue of the device: {0}")]
-    Device(#[from] InUse),
-    /// A system call failed.
-    #[error("the connection: {0}")]
-    System(#[from] Errno),
-}
-
-impl Ended {
-    /// Why, unless the client hung up or we stopped.
-    pub fn reason(&self) -> Option<String> {
-        (!matches!(self, Ended::Closed | Ended::Stopped)).then(|| self.to_string())
-    }
-}
 
 /// Serves a connection (a non-blocking stream socket) to its end.
 pub fn serve<D: Device>(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, session: &mut Session<D>) -> Ended {
@@ -151,7 +112,7 @@ impl Line<'_> {
 
     /// The same in the middle of a message.
     fn go_on(&self, what: PollFlags) -> Result<(), Ended> {
-        self.wait(what, Some(&Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 }))
+        self.wait(what, Some(&Timespec { tv_sec: TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 }))
     }
 
     /// The next message, which has begun.

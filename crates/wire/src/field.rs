@@ -4,7 +4,7 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::MacAddr;
+use crate::mac::MacAddr;
 
 /// What a field holds.
 pub(crate) trait Value {

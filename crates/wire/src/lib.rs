@@ -34,6 +34,7 @@ pub mod flow;
 pub mod ipv4;
 pub mod ipv6;
 pub mod layers;
+pub mod mac;
 pub mod merge;
 pub mod offload;
 pub mod segment;
@@ -44,13 +45,13 @@ pub mod vnet;
 mod field;
 
 pub use checksum::Sum;
-pub use ethernet::MacAddr;
 pub use flow::FlowKey;
 pub use layers::Layers;
+pub use mac::MacAddr;
 pub use merge::Merge;
-pub use offload::{BadVnet, Gso, GsoKind, Offload};
+pub use offload::{Gso, GsoKind, Offload};
 pub use segment::{Segment, Segmenter};
-pub use vnet::VnetHdr;
+pub use vnet::{BadVnet, VnetHdr};
 
 /// Why bytes are not the header they were taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,8 +3,6 @@
 //! It stands before each frame on ports that exchange offloads: `struct virtio_net_hdr`, all
 //! fields little-endian. What its fields mean for a frame is decided in [`crate::offload`].
 
-use crate::BadVnet;
-
 /// Bytes of the header without `num_buffers` (legacy interfaces, TAP).
 pub const LEN: usize = 10;
 /// Bytes of the header with `num_buffers` (virtio 1.0 and later, mergeable receive buffers).
@@ -146,6 +144,95 @@ impl VnetHdr {
             Form::Mergeable => *bytes.first_chunk_mut().ok_or(BadVnet::HeaderShort)? = self.to_bytes_mrg(),
         }
         Ok(())
+    }
+}
+
+/// Why a virtio-net header does not fit its frame: the name under which the drop is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[repr(u8)]
+pub enum BadVnet {
+    /// The frame ends before the virtio-net header does.
+    #[error("the frame is shorter than its virtio-net header")]
+    HeaderShort,
+    /// The sum would start outside the frame's contents, or not at the transport header.
+    #[error("csum_start is outside the frame or not at its transport header")]
+    CsumStart,
+    /// The checksum would lie outside the frame, or is not the transport's.
+    #[error("csum_offset is outside the frame or not the transport's checksum")]
+    CsumOffset,
+    /// A type that is unknown or not supported (UFO), or ECN without TCP.
+    #[error("gso_type is not TCPV4, TCPV6 or UDP_L4 (ECN goes with TCP only)")]
+    GsoType,
+    /// Segments of nothing.
+    #[error("gso_size is zero")]
+    GsoSize,
+    /// Segmentation without `F_NEEDS_CSUM` (a driver must set it, §5.1.6.2.1).
+    #[error("gso_type is set without the NEEDS_CSUM flag")]
+    GsoWithoutCsum,
+    /// The frame is not of the protocols that `gso_type` names, or its headers are malformed.
+    #[error("the frame is not of the protocols that gso_type names")]
+    GsoProtocol,
+    /// The frame, or the part of it at hand, ends within its headers.
+    #[error("the frame ends within its headers")]
+    HeadersCut,
+    /// More than [`crate::offload::MAX_HEADERS`] bytes of headers.
+    #[error("the frame's headers take more than 256 bytes")]
+    HeadersLong,
+    /// A fragment cannot be segmented.
+    #[error("a fragment asks for segmentation")]
+    Fragment,
+    /// The transport's checksum would need the end of a source route.
+    #[error("a packet with a source route asks for segmentation")]
+    SourceRoute,
+    /// Longer than the 64 KiB that its length fields can say.
+    #[error("the packet is longer than 64 KiB")]
+    TooLong,
+    /// More than [`crate::offload::MAX_SEGMENTS`] segments.
+    #[error("gso_size would make more than 2048 segments")]
+    TooManySegments,
+}
+
+impl BadVnet {
+    /// All of them. The position of each is its [`BadVnet::index`].
+    pub const ALL: [BadVnet; 13] = [
+        Self::HeaderShort,
+        Self::CsumStart,
+        Self::CsumOffset,
+        Self::GsoType,
+        Self::GsoSize,
+        Self::GsoWithoutCsum,
+        Self::GsoProtocol,
+        Self::HeadersCut,
+        Self::HeadersLong,
+        Self::Fragment,
+        Self::SourceRoute,
+        Self::TooLong,
+        Self::TooManySegments,
+    ];
+
+    /// Position in an array with a counter for each.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Name of the drop counter.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HeaderShort => "vnet_header_short",
+            Self::CsumStart => "vnet_csum_start",
+            Self::CsumOffset => "vnet_csum_offset",
+            Self::GsoType => "vnet_gso_type",
+            Self::GsoSize => "vnet_gso_size",
+            Self::GsoWithoutCsum => "vnet_gso_without_csum",
+            Self::GsoProtocol => "vnet_gso_protocol",
+            Self::HeadersCut => "vnet_headers_cut",
+            Self::HeadersLong => "vnet_headers_long",
+            Self::Fragment => "vnet_fragment",
+            Self::SourceRoute => "vnet_source_route",
+            Self::TooLong => "vnet_too_long",
+            Self::TooManySegments => "vnet_too_many_segments",
+        }
     }
 }
 

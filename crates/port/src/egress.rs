@@ -1,0 +1,53 @@
+//! Where frames go: what the switch delivers to, and the two that deliver to rings, which can do so in steps.
+
+use std::sync::Arc;
+
+use netvale_abi::slot::NS_TXMON;
+
+use crate::batch::Batch;
+use crate::drops::RingCounters;
+use crate::ring_out::{Reservation, RingEgress, SentCopies};
+use crate::soft::Scratch;
+
+/// A queue the switch delivers to, from any worker at any time.
+pub trait Egress: Send + Sync {
+    /// Copies the frames of `batch` named by `picks`, in that order, to where their receiver finds them, and tells it if it
+    /// wants to know. Returns how many picks are dealt with (delivered, or dropped and counted here
+    /// for a reason of their own); the rest found no room and are the caller's to drop or to hold.
+    fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize;
+
+    /// Makes room for a delivery in steps, of a batch that goes to many. None: this batch is for [`Egress::deliver`].
+    #[inline]
+    fn reserve<'b>(&'b self, _batch: &'b Batch, _picks: &'b [u16]) -> Option<Reservation<'b>> {
+        None
+    }
+
+    /// Its counters: frames delivered, drops.
+    fn counters(&self) -> &Arc<RingCounters>;
+}
+
+impl Egress for RingEgress {
+    #[inline]
+    fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
+        self.deliver_marked(batch, picks, scratch, 0)
+    }
+
+    #[inline]
+    fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
+        Self::reserve_at(self.into(), batch, picks)
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        self.counters()
+    }
+}
+
+impl Egress for SentCopies {
+    fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
+        self.0.deliver_marked(batch, picks, scratch, NS_TXMON)
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        self.0.counters()
+    }
+}

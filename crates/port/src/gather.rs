@@ -1,0 +1,136 @@
+//! Neighbours of a batch gathered into larger frames, whose payloads stay in the pieces they came in.
+#![allow(unsafe_code)]
+
+use netvale_wire::Merge;
+use netvale_wire::offload::{MAX_HEADERS, Offload};
+
+use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAGS, MAX_FRAME};
+
+/// Private memory for it. One a thread.
+#[derive(Debug)]
+pub(crate) struct Work {
+    /// What is delivered.
+    pub(crate) out: Batch,
+    /// Of each frame of `out`, how many it was made of.
+    pub(crate) spans: Vec<u16>,
+    /// All of them.
+    pub(crate) all: Vec<u16>,
+    /// Headers of merged frames: these are ours, and stay where they are.
+    heads: Box<[[u8; MAX_HEADERS]]>,
+    /// A frame that is looked at.
+    look: Box<[u8]>,
+}
+
+/// A frame that grows: the payloads' pieces behind room for the headers'.
+struct Growing {
+    merge: Merge,
+    first: u16,
+    pieces: [(*const u8, u32); MAX_FRAGS],
+    used: usize,
+}
+
+impl Work {
+    pub(crate) fn new() -> Work {
+        Work {
+            out: Batch::new(),
+            spans: Vec::with_capacity(BATCH),
+            all: (0..BATCH as u16).collect(),
+            heads: vec![[0; MAX_HEADERS]; BATCH].into_boxed_slice(),
+            look: vec![0; MAX_FRAME].into_boxed_slice(),
+        }
+    }
+
+    /// Fills `out` with as many of the frames as fit.
+    pub(crate) fn gather(&mut self, batch: &Batch, picks: &[u16]) {
+        self.spans.clear();
+        let mut growing: Option<Growing> = None;
+        for &pick in picks {
+            // What grows needs a place of its own.
+            if !self.out.has_room_for_frags() || self.out.room() < 2 {
+                break;
+            }
+            let Some(frame) = batch.get(usize::from(pick)) else { continue };
+            let (known, offload) = (self.copy(&frame), frame.offload());
+            let bytes = self.look.get(..known).unwrap_or(&[]);
+            let fits = growing.as_ref().is_some_and(|g| g.used + frame.pieces() <= MAX_FRAGS);
+            if let Some(g) = growing.as_mut().filter(|_| fits)
+                && g.merge.append(bytes, frame.len(), offload)
+            {
+                g.add(&frame);
+                continue;
+            }
+            let next = Merge::begin(bytes, frame.len(), offload);
+            self.close(growing.take(), batch);
+            match next.filter(|_| frame.pieces() < MAX_FRAGS) {
+                Some(merge) => growing = Some(Growing::new(merge, pick, &frame)),
+                None => self.pass(&frame),
+            }
+        }
+        self.close(growing, batch);
+    }
+
+    /// What has to be known of a frame: its headers, and if its checksum has to be right, all of it.
+    fn copy(&mut self, frame: &FrameRef<'_>) -> usize {
+        let whole = frame.offload() == Offload::None;
+        let wanted = if whole { frame.len() } else { frame.len().min(MAX_HEADERS) };
+        self.look.get_mut(..wanted).map_or(0, |look| frame.copy_out(0, look))
+    }
+
+    fn close(&mut self, growing: Option<Growing>, batch: &Batch) {
+        let Some(mut g) = growing else { return };
+        let first = batch.get(usize::from(g.first));
+        if let (1, Some(frame)) = (g.merge.count(), first) {
+            return self.pass(&frame);
+        }
+        let Some(head) = self.heads.get_mut(self.out.len()) else { return };
+        let count = g.merge.count();
+        let (headers, offload) = g.merge.finish();
+        if let Some(place) = head.get_mut(..headers.len()) {
+            place.copy_from_slice(headers);
+        }
+        g.pieces[0] = (head.as_ptr(), headers.len() as u32);
+        // SAFETY: `heads` stays as it is until `out` is cleared, and so does the caller's batch, whose pieces the others are.
+        if unsafe { self.out.push_frags(g.pieces.get(..g.used).unwrap_or(&[])) } {
+            self.out.set_offload(offload);
+            self.spans.push(count as u16);
+        }
+    }
+
+    /// A frame as it is.
+    fn pass(&mut self, frame: &FrameRef<'_>) {
+        let mut pieces = [(std::ptr::null(), 0); MAX_FRAGS];
+        let mut used = 0;
+        for place in pieces.iter_mut().take(frame.pieces()) {
+            let (ptr, len) = frame.piece(used).raw();
+            *place = (ptr, len as u32);
+            used += 1;
+        }
+        // SAFETY: pieces of the caller's batch, which outlives what is in `out`.
+        if unsafe { self.out.push_frags(&pieces[..used]) } {
+            self.out.set_offload(frame.offload());
+            self.spans.push(1);
+        }
+    }
+}
+
+impl Growing {
+    fn new(merge: Merge, first: u16, frame: &FrameRef<'_>) -> Growing {
+        let mut growing = Growing { merge, first, pieces: [(std::ptr::null(), 0); MAX_FRAGS], used: 1 };
+        growing.add(frame);
+        growing
+    }
+
+    /// The pieces of a frame's payload.
+    fn add(&mut self, frame: &FrameRef<'_>) {
+        let mut skip = self.merge.header_len();
+        for i in 0..frame.pieces() {
+            let (ptr, len) = frame.piece(i).raw();
+            let skipped = skip.min(len);
+            skip -= skipped;
+            if let Some(place) = self.pieces.get_mut(self.used).filter(|_| len > skipped) {
+                *place = (ptr.wrapping_add(skipped), (len - skipped) as u32);
+                self.used += 1;
+            }
+        }
+    }
+}

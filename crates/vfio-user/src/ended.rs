@@ -1,0 +1,49 @@
+//! Why a connection ended.
+
+use std::time::Duration;
+
+use netvale_mem::lent::InUse;
+use rustix::io::Errno;
+use thiserror::Error;
+
+use crate::session::Refused;
+use crate::wire::{HEADER, MAX_FDS, MAX_MESSAGE};
+
+/// How long the rest of a message, or room for an answer, may take.
+pub const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why a connection ended.
+#[derive(Debug, Error)]
+pub enum Ended {
+    /// The client hung up.
+    #[error("the client hung up")]
+    Closed,
+    /// `stop` became readable.
+    #[error("we stopped")]
+    Stopped,
+    /// The client broke the protocol.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// A length that cannot be.
+    #[error("a message of {0} bytes: from {HEADER} to {MAX_MESSAGE} are possible")]
+    Length(u32),
+    /// Too many descriptors came.
+    #[error("a message with more than {MAX_FDS} descriptors")]
+    Descriptors,
+    /// A message was begun and not finished, or an answer was not taken.
+    #[error("the client stalled: no progress for {0} s", TIMEOUT.as_secs())]
+    Stalled,
+    /// The device does not work any more.
+    #[error("a queue of the device: {0}")]
+    Device(#[from] InUse),
+    /// A system call failed.
+    #[error("the connection: {0}")]
+    System(#[from] Errno),
+}
+
+impl Ended {
+    /// Why, unless the client hung up or we stopped.
+    pub fn reason(&self) -> Option<String> {
+        (!matches!(self, Ended::Closed | Ended::Stopped)).then(|| self.to_string())
+    }
+}

@@ -1,0 +1,116 @@
+//! Ethernet addresses.
+
+use core::fmt;
+use core::str::FromStr;
+
+/// An Ethernet address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct MacAddr(pub [u8; 6]);
+
+impl MacAddr {
+    /// `ff:ff:ff:ff:ff:ff`.
+    pub const BROADCAST: MacAddr = MacAddr([0xff; 6]);
+    /// `00:00:00:00:00:00`, which no station has.
+    pub const ZERO: MacAddr = MacAddr([0; 6]);
+
+    /// Whether this is a group address: multicast, broadcast included.
+    #[inline]
+    pub const fn is_multicast(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+
+    /// Whether this is the address of all stations.
+    #[inline]
+    pub const fn is_broadcast(self) -> bool {
+        self.to_u64() == Self::BROADCAST.to_u64()
+    }
+
+    /// Whether all bits are zero.
+    #[inline]
+    pub const fn is_zero(self) -> bool {
+        self.to_u64() == 0
+    }
+
+    /// The address as the low 48 bits of an integer, first byte highest.
+    #[inline]
+    pub const fn to_u64(self) -> u64 {
+        let [a, b, c, d, e, f] = self.0;
+        u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+    }
+}
+
+impl fmt::Display for MacAddr {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, f] = self.0;
+        write!(out, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+    }
+}
+
+impl fmt::Debug for MacAddr {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, out)
+    }
+}
+
+/// The text is not an Ethernet address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not an Ethernet address: write six hexadecimal bytes, as in 02:00:00:00:00:01")]
+pub struct BadMacAddr;
+
+impl FromStr for MacAddr {
+    type Err = BadMacAddr;
+
+    /// Reads six bytes of one or two hexadecimal digits with `:` between them.
+    fn from_str(text: &str) -> Result<Self, BadMacAddr> {
+        let mut parts = text.split(':');
+        let mut bytes = [0; 6];
+        for byte in &mut bytes {
+            *byte = parts.next().and_then(hex_byte).ok_or(BadMacAddr)?;
+        }
+        parts.next().is_none().then_some(Self(bytes)).ok_or(BadMacAddr)
+    }
+}
+
+/// One byte of one or two hexadecimal digits (a sign is not a digit).
+fn hex_byte(text: &str) -> Option<u8> {
+    let digits = text.len() <= 2 && text.bytes().all(|c| c.is_ascii_hexdigit());
+    digits.then(|| u8::from_str_radix(text, 16).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn an_address_reads_back_as_it_prints() {
+        let addr = MacAddr([2, 0, 0xab, 0xff, 0, 9]);
+        assert_eq!(addr.to_string(), "02:00:ab:ff:00:09");
+        assert_eq!("2:0:AB:ff:00:9".parse(), Ok(addr));
+    }
+
+    #[test]
+    fn text_that_is_no_address_is_refused() {
+        for text in [
+            "",
+            "1:2:3:4:5",
+            "1:2:3:4:5:6:7",
+            "1:2:3:4:5:",
+            "+1:2:3:4:5:6",
+            "1:2:3:4:5:100",
+            "1:2:3:4:5:g",
+            "0102.0304.0506",
+        ] {
+            assert_eq!(text.parse::<MacAddr>(), Err(BadMacAddr), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn kinds_of_address() {
+        assert!(MacAddr::BROADCAST.is_broadcast() && MacAddr::BROADCAST.is_multicast());
+        let group = MacAddr([1, 0, 0x5e, 0, 0, 1]);
+        assert!(group.is_multicast() && !group.is_broadcast());
+        assert!(MacAddr::ZERO.is_zero() && !MacAddr::ZERO.is_multicast());
+        assert!(!MacAddr([0, 0, 0, 0, 0, 1]).is_zero());
+    }
+}
