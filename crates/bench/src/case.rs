@@ -105,6 +105,28 @@ impl Case {
     pub fn touches(&self) -> bool {
         !self.variant.ends_with("untouched")
     }
+
+    /// Frames a second in the case's unit.
+    #[must_use]
+    pub fn rate(&self, frames_a_second: f64) -> f64 {
+        self.unit.rate(1_000_000, self.frame_bytes, 1.0).unwrap_or(0.0) * frames_a_second / 1e6
+    }
+
+    /// Whether it is two ports of a switch of their own, frames touched: what other switches do, too.
+    #[must_use]
+    pub fn is_across_a_switch(&self) -> bool {
+        self.scenario == "vale" && matches!(self.variant.as_str(), "daemon" | "daemon-large")
+    }
+
+    /// Whether it is a hand-off to a sleeping thread: `Some(true)` across cores, `Some(false)` on one core.
+    #[must_use]
+    pub fn sleeps_across(&self) -> Option<bool> {
+        match self.variant.as_str() {
+            "sleeping" if self.scenario == "latency" => Some(true),
+            "sleeping-one-core" if self.scenario == "latency" => Some(false),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Case {

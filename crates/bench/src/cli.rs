@@ -9,6 +9,7 @@ use crate::ab::{self, Build};
 use crate::cost;
 use crate::error::{BenchError, Result};
 use crate::options::{self, Options, Rivals};
+use crate::scenarios;
 use crate::sys::worker;
 
 /// Measures netvale, beside its peers in the same run.
@@ -162,7 +163,7 @@ impl Measure {
 #[must_use]
 pub fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|arg| arg == worker::SUBCOMMAND) {
-        return worker::main();
+        return worker::main(scenarios::ROLES);
     }
     run(Cli::parse()).unwrap_or_else(|error| report(&error))
 }

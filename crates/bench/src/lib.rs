@@ -26,6 +26,7 @@ pub mod pin;
 pub mod progress;
 pub mod record;
 pub mod report;
+pub mod rivals;
 pub mod runner;
 pub mod scenarios;
 pub mod stats;

@@ -12,7 +12,7 @@ use crate::progress::Progress;
 use crate::record::{Line, Skipped};
 use crate::runner::{Plan, run_case};
 use crate::scenarios::{self, Scenario, Sweep};
-use crate::{interrupt, peers, pin, table};
+use crate::{interrupt, pin, rivals, table};
 
 /// Which peers run beside us.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl Options {
     }
 
     fn chosen_peers(&self) -> Result<Vec<Box<dyn Contender>>> {
-        let all = peers::all();
+        let all = rivals::all();
         if let Rivals::Named(names) = &self.against
             && let Some(unknown) = names.iter().find(|name| all.iter().all(|peer| peer.name() != name.as_str()))
         {
@@ -240,7 +240,7 @@ pub fn list(out: &mut dyn Write) -> Result<()> {
         text.push_str(&format!("  {:22} {}\n", scenario.name, scenario.about));
     }
     text.push_str("peers (--against):\n");
-    for peer in peers::all() {
+    for peer in rivals::all() {
         let state = peer.available(&env).map_or_else(|skip| format!(" [skipped: {skip}]"), |()| String::new());
         text.push_str(&format!("  {:22} {}{state}\n", peer.name(), peer.about()));
     }

@@ -49,7 +49,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => error.exit(),
     };
-    let ctx = Ctx { run_dir: cli.run_dir };
+    let ctx = Ctx { run_dir: cli.run_dir, definition: command };
     cli.command.run(&ctx).unwrap_or_else(|error| report(&error))
 }
 

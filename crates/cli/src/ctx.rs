@@ -8,11 +8,13 @@ use netvale_control::dirs;
 
 use crate::CliError;
 
-/// Where the daemon is.
+/// Where the daemon is, and what the program is.
 #[derive(Clone, Debug)]
 pub struct Ctx {
     /// `--run-dir`: the folder of the daemon's sockets; `None`: the default one.
     pub run_dir: Option<PathBuf>,
+    /// The whole command line, for what is made from it.
+    pub definition: fn() -> clap::Command,
 }
 
 impl Ctx {

@@ -9,7 +9,7 @@ use crate::peers::frames::{self, frame};
 use crate::sys::netns::Netns;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
 use crate::sys::threads::{Job, run_pinned, total_rate};
-use crate::{pin, scenarios, sys};
+use crate::{pin, sys};
 
 /// The peer: a sender at one end of a veth pair, a receiver at the other.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ impl Contender for AfPacket {
     }
 
     fn fits(&self, case: &Case) -> bool {
-        scenarios::vale::has_peers(case) || (case.scenario == "pipe" && case.touches())
+        case.is_across_a_switch() || (case.scenario == "pipe" && case.touches())
     }
 
     fn available(&self, env: &Env) -> std::result::Result<(), Skip> {

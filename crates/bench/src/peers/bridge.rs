@@ -14,7 +14,7 @@ use crate::sys::netns::Netns;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
 use crate::sys::tapdev::TapDevice;
 use crate::sys::threads::{Job, run_pinned, total_rate};
-use crate::{pin, scenarios, sys};
+use crate::{pin, sys};
 
 /// The peer, by the kind of its ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Contender for Bridge {
     }
 
     fn fits(&self, case: &Case) -> bool {
-        scenarios::vale::has_peers(case)
+        case.is_across_a_switch()
     }
 
     fn available(&self, env: &Env) -> std::result::Result<(), Skip> {

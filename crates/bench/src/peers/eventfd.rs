@@ -10,7 +10,7 @@ use crate::case::Case;
 use crate::contender::{Contender, Env, Sample, Session};
 use crate::error::{BenchError, Result, Skip};
 use crate::peers::pingpong::{self, Side};
-use crate::{pin, scenarios};
+use crate::pin;
 
 /// The peer, by where its two threads run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Contender for Eventfd {
     }
 
     fn fits(&self, case: &Case) -> bool {
-        scenarios::latency::sleeps_across(case) == Some(*self == Self::AcrossCores)
+        case.sleeps_across() == Some(*self == Self::AcrossCores)
     }
 
     fn available(&self, env: &Env) -> std::result::Result<(), Skip> {

@@ -16,7 +16,6 @@ use crate::error::{BenchError, Result, Skip};
 use crate::interrupt;
 use crate::peers::dpdk::{DpdkSession, Part, burst};
 use crate::peers::testpmd::{self, Place, Setup, Testpmd};
-use crate::scenarios;
 use crate::sys::child::{self, Child};
 use crate::sys::need_program;
 
@@ -61,7 +60,8 @@ impl Contender for Ovs {
 
     fn fits(&self, case: &Case) -> bool {
         // Between guests, each kind has cases of its own.
-        scenarios::vale::has_peers(case) || scenarios::vhost::guests::is_for(case, *self)
+        let guests = if case.variant == "in-order" { Self::InOrder } else { Self::Mergeable };
+        case.is_across_a_switch() || (case.scenario == "guests" && *self == guests)
     }
 
     fn available(&self, env: &Env) -> std::result::Result<(), Skip> {

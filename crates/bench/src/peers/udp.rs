@@ -10,7 +10,7 @@ use crate::error::{BenchError, Result, Skip};
 use crate::peers::eventfd::placed;
 use crate::peers::pingpong::{self, Side};
 use crate::sys::netns::Netns;
-use crate::{pin, scenarios, sys};
+use crate::{pin, sys};
 
 /// The payload that makes a 60-byte frame: 60 − 14 (Ethernet) − 20 (IPv4) − 8 (UDP).
 const PAYLOAD: usize = 18;
@@ -40,7 +40,7 @@ impl Contender for UdpEcho {
     }
 
     fn fits(&self, case: &Case) -> bool {
-        scenarios::latency::sleeps_across(case) == Some(*self == Self::AcrossCores)
+        case.sleeps_across() == Some(*self == Self::AcrossCores)
     }
 
     fn available(&self, env: &Env) -> std::result::Result<(), Skip> {

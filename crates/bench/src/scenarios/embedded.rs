@@ -14,8 +14,7 @@ use netvale_switch::{Forwarder, Passed, Port, Switch, Work};
 
 use super::own::failed;
 use super::stations::{Plan, Stations};
-use super::traffic::{SLOTS, address};
-use super::vale;
+use super::traffic::{SLOTS, Touch, address};
 use crate::case::Case;
 use crate::contender::{Sample, Session};
 use crate::error::{BenchError, Result};
@@ -47,7 +46,7 @@ impl Embedded {
             let [a, b, c, d, e, f] = address(station);
             switch.fdb().learn(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), receiver);
         }
-        let stations = Stations::new(plan, case, vale::touch(case), vec![tx], vec![rx]);
+        let stations = Stations::new(plan, case, Touch::of(case), vec![tx], vec![rx]);
         Ok(Self { case: case.clone(), core, stations, forwarder, work: Work::default() })
     }
 }
@@ -95,7 +94,7 @@ impl Session for Embedded {
         };
         let (done, beside) = run_pinned(vec![Job::new(self.core, round)], window)?;
         self.stations.books(0).check("netvale's embedded switch")?;
-        Ok(Sample::new(vale::value(&self.case, total_rate("netvale", &done)?), beside))
+        Ok(Sample::new(self.case.rate(total_rate("netvale", &done)?), beside))
     }
 
     fn cores(&self) -> String {
@@ -107,6 +106,6 @@ impl Session for Embedded {
     }
 
     fn context(&self) -> Vec<(String, String)> {
-        vec![("slots".into(), SLOTS.to_string()), ("bytes".into(), vale::touch(&self.case).words().into())]
+        vec![("slots".into(), SLOTS.to_string()), ("bytes".into(), Touch::of(&self.case).words().into())]
     }
 }

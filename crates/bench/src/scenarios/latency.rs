@@ -39,16 +39,6 @@ pub const SCENARIO: Scenario = Scenario {
     ours: Some(|| Box::new(Latency)),
 };
 
-/// Where a sleeping hand-off like that of `case` runs: `Some(true)` across cores, `Some(false)` on one core.
-#[must_use]
-pub fn sleeps_across(case: &Case) -> Option<bool> {
-    match case.variant.as_str() {
-        "sleeping" if case.scenario == SCENARIO.name => Some(true),
-        "sleeping-one-core" if case.scenario == SCENARIO.name => Some(false),
-        _ => None,
-    }
-}
-
 /// Netvale's switch.
 pub struct Latency;
 

@@ -174,21 +174,6 @@ mod tests {
         assert!(find("no-such").is_none());
     }
 
-    /// Objective: every peer fits some scenario, and no two of one name fit the same case.
-    #[test]
-    fn peers_are_reachable() {
-        let peers = crate::peers::all();
-        let cases: Vec<Case> = all().iter().flat_map(|scenario| scenario.cases(&Sweep::default())).collect();
-        for case in &cases {
-            let names: Vec<_> =
-                peers.iter().filter(|peer| peer.fits(case)).map(|peer| peer.name().to_owned()).collect();
-            assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len(), "{names:?}");
-        }
-        for peer in &peers {
-            assert!(cases.iter().any(|case| peer.fits(case)), "{} fits no scenario", peer.name());
-        }
-    }
-
     /// Objective: a sweep multiplies out, and does not touch dimensions that a scenario does not have.
     #[test]
     fn sweeps() {

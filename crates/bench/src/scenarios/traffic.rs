@@ -7,6 +7,7 @@ use netvale::{RxRing, TxRing};
 use netvale_mem::RingMem;
 use netvale_mem::appl::AppRing;
 
+use crate::case::Case;
 use crate::error::{BenchError, Result};
 
 /// An empty virtio-net header.
@@ -74,6 +75,12 @@ pub enum Touch {
 }
 
 impl Touch {
+    /// What the applications of a case do that has but the two ways.
+    #[must_use]
+    pub fn of(case: &Case) -> Touch {
+        if case.touches() { Touch::Line } else { Touch::Nothing }
+    }
+
     /// For the record.
     #[must_use]
     pub fn words(self) -> &'static str {

@@ -46,18 +46,6 @@ pub const SCENARIO: Scenario = Scenario {
     ours: Some(|| Box::new(Vale)),
 };
 
-/// Whether the peers have something like this: two ports of a switch of their own, frames touched.
-#[must_use]
-pub fn has_peers(case: &Case) -> bool {
-    case.scenario == SCENARIO.name && matches!(case.variant.as_str(), "daemon" | "daemon-large")
-}
-
-/// What the applications of `case` do with bytes.
-#[must_use]
-pub fn touch(case: &Case) -> Touch {
-    if case.touches() { Touch::Line } else { Touch::Nothing }
-}
-
 /// Netvale's switch.
 pub struct Vale;
 
@@ -159,7 +147,7 @@ impl Running {
         daemon.wait_for_frames(u64::from(plan.receivers) * u64::from(plan.stations))?;
         let tx = senders.iter_mut().flat_map(|port| port.take_rings().0).collect();
         let rx = receivers.iter_mut().flat_map(|port| port.take_rings().1).collect();
-        let mut stations = Stations::with_header(plan, (case, hdr_len), touch(case), tx, rx);
+        let mut stations = Stations::with_header(plan, (case, hdr_len), Touch::of(case), tx, rx);
         let drops_before = daemon.drops()?;
         // What was flooded while addresses were unknown is none of the measurement's.
         daemon.worker.freeze()?;
@@ -217,7 +205,7 @@ impl Session for Running {
         let books = self.stations.books(dropped);
         books.check("netvale")?;
         self.drop_percent = books.drop_percent();
-        Ok(Sample::new(value(&self.case, total_rate("netvale", &done)?), beside))
+        Ok(Sample::new(self.case.rate(total_rate("netvale", &done)?), beside))
     }
 
     fn cores(&self) -> String {
@@ -231,17 +219,11 @@ impl Session for Running {
     fn context(&self) -> Vec<(String, String)> {
         vec![
             ("slots".into(), SLOTS.to_string()),
-            ("bytes".into(), touch(&self.case).words().into()),
+            ("bytes".into(), Touch::of(&self.case).words().into()),
             ("worker_busy_percent".into(), format!("{:.0}", self.cost.busy_percent)),
             ("worker_ns_a_frame".into(), format!("{:.1}", self.cost.ns_a_frame)),
             ("kicks_a_thousand_frames".into(), format!("{:.3}", self.cost.kicks)),
             ("drop_percent".into(), format!("{:.3}", self.drop_percent)),
         ]
     }
-}
-
-/// Frames a second in the unit of the case.
-#[must_use]
-pub fn value(case: &Case, frames_a_second: f64) -> f64 {
-    case.unit.rate(1_000_000, case.frame_bytes, 1.0).unwrap_or(0.0) * frames_a_second / 1e6
 }

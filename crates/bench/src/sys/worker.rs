@@ -13,7 +13,6 @@ use tempfile::TempDir;
 
 use crate::error::{BenchError, Result};
 use crate::pin;
-use crate::scenarios;
 use crate::sys::child::Child;
 use crate::sys::netns::Netns;
 use crate::sys::shm::SharedCounters;
@@ -163,10 +162,10 @@ impl Worker {
     }
 }
 
-/// The worker's side: does the task of the environment and ends when that ends. For the hidden subcommand.
+/// The worker's side: does the task of the environment and ends when that ends. For the hidden subcommand. `roles` are all there are.
 #[must_use]
-pub fn main() -> ExitCode {
-    match work(scenarios::ROLES) {
+pub fn main(roles: &[&[(&str, Role)]]) -> ExitCode {
+    match work(roles) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");

@@ -20,9 +20,9 @@ pub struct Args {
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub fn run(args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut crate::cli::command(), "netvale", &mut script);
+    clap_complete::generate(args.shell, &mut (ctx.definition)(), "netvale", &mut script);
     out::text(String::from_utf8_lossy(&script))?;
     Ok(ExitCode::SUCCESS)
 }

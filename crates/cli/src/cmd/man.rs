@@ -16,7 +16,7 @@ pub struct Args {
 ///
 /// # Errors
 /// The folder cannot be written.
-pub fn run(args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let failed = |error: std::io::Error| {
         CliError::failed(
             format!("cannot write the manual pages to {}: {error}", args.dir.display()),
@@ -24,6 +24,6 @@ pub fn run(args: &Args, _ctx: &Ctx) -> Result<ExitCode, CliError> {
         )
     };
     std::fs::create_dir_all(&args.dir).map_err(failed)?;
-    clap_mangen::generate_to(crate::cli::command(), &args.dir).map_err(failed)?;
+    clap_mangen::generate_to((ctx.definition)(), &args.dir).map_err(failed)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -38,13 +38,6 @@ pub enum Guests {
     Both,
 }
 
-/// Whether OVS-DPDK, with that kind of queue, is the peer of a case here.
-#[must_use]
-pub fn is_for(case: &Case, ovs: Ovs) -> bool {
-    let kind = if case.variant == "in-order" { Ovs::InOrder } else { Ovs::Mergeable };
-    case.scenario == SCENARIO.name && kind == ovs
-}
-
 impl Contender for Guests {
     fn name(&self) -> &str {
         match self {
