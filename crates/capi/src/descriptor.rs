@@ -17,7 +17,7 @@ use netvale_mem::RingMem;
 use netvale_mem::appl::Sync as Synced;
 
 use crate::csb::UserCsb;
-use crate::kloop::Kloop;
+use crate::loop_state::LoopState;
 use crate::starving::Full;
 
 /// What a ring of either direction can do here.
@@ -254,7 +254,7 @@ pub struct Descriptor {
     numbers: AtomicUsize,
     closed: AtomicBool,
     /// The loop that syncs in the kernel's place.
-    pub kloop: Kloop,
+    pub kloop: LoopState,
 }
 
 impl Descriptor {

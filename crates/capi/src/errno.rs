@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use libc::c_int;
+use netvale::Error;
 use rustix::io::Errno;
 
 /// Sets it.
@@ -38,4 +39,19 @@ pub fn done(result: Result<(), Errno>) -> c_int {
 pub fn fail(e: Errno) -> c_int {
     set(e.raw_os_error());
     -1
+}
+
+/// The errno a netmap program expects of ours.
+pub fn of(e: &Error) -> Errno {
+    match e {
+        Error::Refused { errno, .. } | Error::Offsets { errno, .. } | Error::File { errno, .. } => from_raw(*errno),
+        Error::NoDaemon { source, .. } => match source.raw_os_error().map(from_raw) {
+            Some(e @ (Errno::ACCESS | Errno::PERM)) => e,
+            _ => Errno::NOENT,
+        },
+        Error::System { source, .. } => source.raw_os_error().map_or(Errno::IO, from_raw),
+        Error::Name(_) => Errno::INVAL,
+        Error::Region(_) => Errno::NOMEM,
+        _ => Errno::NXIO,
+    }
 }

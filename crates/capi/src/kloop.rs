@@ -2,7 +2,6 @@
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use libc::{POLLIN, c_int, pollfd};
@@ -15,35 +14,14 @@ use rustix::io::Errno;
 
 use crate::csb::UserCsb;
 use crate::descriptor::{Bound, Descriptor, Lane, Ring};
+use crate::loop_state::LoopState;
 use crate::options::Options;
 use crate::{user, wait};
-
-/// Whether a loop runs, and whether it is to stop.
-#[derive(Default)]
-pub struct Kloop {
-    running: AtomicBool,
-    stopping: AtomicBool,
-}
 
 /// A stop is noticed this soon at the latest.
 const LOOK_UP: Duration = Duration::from_millis(20);
 
-impl Kloop {
-    /// Asks the loop to stop; one that has not begun yet will stop at once, as in netmap.
-    pub fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-    }
-
-    /// Stops the loop and waits until it has ended.
-    pub fn stop_and_wait(&self) {
-        self.stop();
-        while self.running.load(Ordering::Acquire) {
-            std::thread::sleep(Duration::from_micros(100));
-        }
-    }
-}
-
-/// `NETMAP_REQ_SYNC_KLOOP_START`: syncs until [`Kloop::stop`].
+/// `NETMAP_REQ_SYNC_KLOOP_START`: syncs until [`LoopState::stop`].
 ///
 /// # Errors
 /// `ENXIO` unregistered, `EINVAL` without CSB or with the wrong number of eventfds, `EBUSY` when a loop runs already.
@@ -62,13 +40,12 @@ pub fn start(descriptor: &Descriptor, sleep_us: u32, options: &mut Options) -> R
     options.set(NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS, eventfds.as_ref().map(drop).map_err(|e| *e));
     let eventfds = eventfds?;
     let kloop = &descriptor.kloop;
-    if kloop.running.swap(true, Ordering::AcqRel) {
+    if !kloop.begin() {
         return Err(Errno::BUSY);
     }
     let nap = if eventfds.is_empty() { Duration::from_micros(sleep_us.into()) } else { LOOK_UP };
-    Loop { bound: &bound, csb, eventfds, nap: nap.min(LOOK_UP), tails: vec![u32::MAX; rings] }.run(&kloop.stopping);
-    kloop.stopping.store(false, Ordering::Release);
-    kloop.running.store(false, Ordering::Release);
+    Loop { bound: &bound, csb, eventfds, nap: nap.min(LOOK_UP), tails: vec![u32::MAX; rings] }.run(kloop);
+    kloop.end();
     Ok(())
 }
 
@@ -104,14 +81,14 @@ struct Loop<'a> {
 }
 
 impl Loop<'_> {
-    fn run(&mut self, stopping: &AtomicBool) {
-        while !stopping.load(Ordering::Acquire) {
+    fn run(&mut self, state: &LoopState) {
+        while !state.is_stopping() {
             if self.round() {
                 continue;
             }
             self.ask_kicks(true);
             self.bound.go_to_sleep(POLLIN | libc::POLLOUT);
-            if !self.round() && !stopping.load(Ordering::Acquire) {
+            if !self.round() && !state.is_stopping() {
                 self.sleep();
             }
             self.bound.wake_up(POLLIN | libc::POLLOUT);

@@ -11,15 +11,16 @@
 //! ```
 //!
 //! A descriptor of the program's is the connection to the daemon: a kernel object that dup, fork, exec and passing it over a
-//! socket keep alive. Whoever gets one asks the daemon what it holds (`table::adopt`).
+//! socket keep alive. Whoever gets one asks the daemon what it holds (`lifecycle::adopt`).
 //!
 //! | module | what it is |
 //! |---|---|
 //! | `interpose` | the functions that stand before the C library's |
 //! | `real` | those behind them |
 //! | `table` | which descriptors are netmap's |
+//! | `lifecycle` | what becomes of them when their numbers are closed, duplicated, inherited |
 //! | `descriptor` | an open `/dev/netmap`: rings, syncs, readiness |
-//! | `open`, `request`, `options`, `register`, `extmem`, `csb`, `kloop`, `legacy` | the control API |
+//! | `open`, `request`, `options`, `register`, `extmem`, `csb`, `kloop`, `loop_state`, `legacy` | the control API |
 //! | `indirect` | frames that lie elsewhere in the program's memory |
 //! | `wait`, `epoll` | poll, select, epoll |
 //! | `output` | POLLOUT on descriptors that frames are sent on |
@@ -38,6 +39,8 @@ mod indirect;
 mod interpose;
 mod kloop;
 mod legacy;
+mod lifecycle;
+mod loop_state;
 mod maps;
 mod nmport;
 mod open;

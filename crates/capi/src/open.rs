@@ -4,13 +4,12 @@ use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::Arc;
 
 use libc::{O_CLOEXEC, O_NONBLOCK, c_int};
-use netvale::Error;
 use netvale_control::dirs::ATTACH_SOCKET;
 use rustix::io::{Errno, FdFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix};
 
 use crate::descriptor::Descriptor;
-use crate::table;
+use crate::{errno, table};
 
 /// The device's name.
 pub const DEVICE: &[u8] = b"/dev/netmap";
@@ -22,7 +21,7 @@ pub const DEVICE: &[u8] = b"/dev/netmap";
 pub fn open(flags: c_int) -> Result<c_int, Errno> {
     let conn = netvale::raw::connect_to(None).map_err(|e| {
         crate::say(&e);
-        errno_of(&e)
+        errno::of(&e)
     })?;
     if flags & O_CLOEXEC == 0 {
         rustix::io::fcntl_setfd(&conn, FdFlags::empty())?;
@@ -37,23 +36,6 @@ pub fn open(flags: c_int) -> Result<c_int, Errno> {
     }
     crate::close(fd);
     Err(Errno::MFILE)
-}
-
-/// The errno a netmap program expects.
-pub fn errno_of(e: &Error) -> Errno {
-    match e {
-        Error::Refused { errno, .. } | Error::Offsets { errno, .. } | Error::File { errno, .. } => {
-            crate::errno::from_raw(*errno)
-        }
-        Error::NoDaemon { source, .. } => match source.raw_os_error().map(crate::errno::from_raw) {
-            Some(e @ (Errno::ACCESS | Errno::PERM)) => e,
-            _ => Errno::NOENT,
-        },
-        Error::System { source, .. } => source.raw_os_error().map_or(Errno::IO, crate::errno::from_raw),
-        Error::Name(_) => Errno::INVAL,
-        Error::Region(_) => Errno::NOMEM,
-        _ => Errno::NXIO,
-    }
 }
 
 /// Whether a descriptor of unknown origin is a connection to a daemon's attach socket.

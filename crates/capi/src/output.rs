@@ -76,5 +76,4 @@ pub fn watch(fd: c_int, room: Option<Arc<dyn Room>>) {
     };
     // Not under the lock: what it lets go of may close descriptors.
     drop(old);
-    crate::epoll::forget_output(fd);
 }

@@ -18,7 +18,6 @@ use rustix::io::Errno;
 use crate::csb::UserCsb;
 use crate::descriptor::{Bound, Descriptor};
 use crate::extmem::Extmem;
-use crate::open::errno_of;
 use crate::options::Options;
 use crate::user;
 
@@ -54,9 +53,9 @@ pub fn register(
         crate::say(&e);
         // What was not looked at counts as not understood, as in netmap.
         if matches!(e, netvale::Error::Offsets { .. }) {
-            options.set(NETMAP_REQ_OPT_OFFSETS, Err(errno_of(&e)));
+            options.set(NETMAP_REQ_OPT_OFFSETS, Err(crate::errno::of(&e)));
         }
-        errno_of(&e)
+        crate::errno::of(&e)
     })?;
     if let Some(o) = offsets {
         options.set(NETMAP_REQ_OPT_OFFSETS, Ok(()));

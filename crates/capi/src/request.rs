@@ -18,7 +18,6 @@ use netvale_control::device::{BODY_LEN, DeviceRequest};
 use rustix::io::Errno;
 
 use crate::descriptor::Descriptor;
-use crate::open::errno_of;
 use crate::options::Options;
 use crate::{kloop, register, user};
 
@@ -133,7 +132,7 @@ pub fn ask(fd: BorrowedFd<'_>, reqtype: u16, name: &str, body: &mut [u8]) -> Res
     request.body[..body.len()].copy_from_slice(body);
     let reply = raw::request(fd, &request).map_err(|e| {
         crate::say(&e);
-        errno_of(&e)
+        crate::errno::of(&e)
     })?;
     match reply.status {
         0 => {

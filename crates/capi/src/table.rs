@@ -1,6 +1,5 @@
 //! Which of the process's descriptors are netmap's.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -61,47 +60,14 @@ pub fn insert(fd: c_int, descriptor: Arc<Descriptor>) -> bool {
     true
 }
 
-/// `fd` is about to be closed or overwritten.
-pub fn remove(fd: c_int) {
-    crate::packet::socket::closed(fd);
+/// `fd` is none of netmap's any more; what it was.
+pub fn take(fd: c_int) -> Option<Arc<Descriptor>> {
     if !is_used() || place(fd).is_none_or(|p| p.load().is_none()) || !is_owner() {
-        return;
-    }
-    if let Some(old) = place(fd).and_then(|p| p.swap(None)) {
-        COUNT.fetch_sub(1, Ordering::Relaxed);
-        crate::epoll::forget(fd, &old);
-        old.count_down();
-    }
-}
-
-/// All of a range are about to be closed.
-pub fn remove_range(first: u32, last: u32) {
-    if is_used() || crate::packet::any() {
-        (first..=last.min(MAX_FDS as u32 - 1)).for_each(|fd| remove(fd as c_int));
-    }
-}
-
-/// `new` was made a duplicate of `old`.
-pub fn duplicated(old: c_int, new: c_int) {
-    if old == new {
-        return;
-    }
-    match get(old) {
-        Some(descriptor) if is_owner() => drop(insert(new, descriptor)),
-        _ => remove(new),
-    }
-    crate::packet::socket::duplicated(old, new);
-}
-
-/// A descriptor that came from another process or through exec: whether it turns out to be one of netmap's.
-pub fn adopt(fd: c_int) -> Option<Arc<Descriptor>> {
-    let borrowed = crate::borrow(fd)?;
-    if !crate::open::is_ours(borrowed.as_fd()) {
         return None;
     }
-    let descriptor = Arc::new(Descriptor::default());
-    crate::register::resume(borrowed, &descriptor);
-    insert(fd, Arc::clone(&descriptor)).then_some(descriptor)
+    let old = place(fd)?.swap(None)?;
+    COUNT.fetch_sub(1, Ordering::Relaxed);
+    Some(old)
 }
 
 /// The table and what else goes by descriptor belong to this process.

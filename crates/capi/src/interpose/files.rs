@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::descriptor::Descriptor;
 use crate::packet::ifreq;
-use crate::{epoll, errno, legacy, real, request, table};
+use crate::{epoll, errno, legacy, lifecycle, real, request, table};
 
 /// Whether a path is the device's.
 ///
@@ -95,7 +95,7 @@ fortified_openat_functions!(__openat_2, __openat64_2);
 /// As for the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
-    table::remove(fd);
+    lifecycle::remove(fd);
     epoll::closed(fd);
     // SAFETY: the program's.
     unsafe { real::close(fd) }
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     const CLOEXEC: c_int = 4;
     if flags & CLOEXEC == 0 {
-        table::remove_range(first, last);
+        lifecycle::remove_range(first, last);
     }
     // SAFETY: the program's.
     unsafe { real::close_range(first, last, flags) }
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 /// As for the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn closefrom(first: c_int) {
-    table::remove_range(first.max(0).cast_unsigned(), c_uint::MAX);
+    lifecycle::remove_range(first.max(0).cast_unsigned(), c_uint::MAX);
     // SAFETY: the program's. What the C library returns, if anything, is nobody's concern.
     unsafe { real::closefrom(first) };
 }
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
 
 fn duplicated(from: c_int, to: c_int) -> c_int {
     if to >= 0 {
-        table::duplicated(from, to);
+        lifecycle::duplicated(from, to);
     }
     to
 }
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, arg: *mut c_void) ->
         // SAFETY: the program's.
         _ => return unsafe { real::ioctl(fd, command, arg) },
     }
-    match table::get(fd).or_else(|| table::adopt(fd)) {
+    match table::get(fd).or_else(|| lifecycle::adopt(fd)) {
         Some(descriptor) => errno::done(netmap_ioctl(fd, &descriptor, number, arg as u64)),
         // SAFETY: the program's.
         None => unsafe { real::ioctl(fd, command, arg) },
@@ -265,7 +265,7 @@ macro_rules! mmap_functions {
                     return mapped;
                 }
             }
-            let Some(descriptor) = known.or_else(|| table::adopt(fd)) else {
+            let Some(descriptor) = known.or_else(|| lifecycle::adopt(fd)) else {
                 errno::set(libc::ENODEV);
                 return MAP_FAILED;
             };
@@ -326,6 +326,6 @@ fn adopt_inherited() {
     let Ok(list) = std::fs::read_dir("/proc/self/fd") else { return };
     let numbers = list.flatten().filter_map(|e| e.file_name().to_str().and_then(|n| n.parse::<c_int>().ok()));
     for fd in numbers.filter(|fd| *fd > 2).collect::<Vec<_>>() {
-        table::adopt(fd);
+        lifecycle::adopt(fd);
     }
 }

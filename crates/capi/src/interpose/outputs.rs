@@ -7,7 +7,7 @@ use libc::{c_int, c_void};
 use rustix::io::Errno;
 
 use crate::output::{self, Room};
-use crate::{errno, table};
+use crate::{epoll, errno, table};
 
 /// `struct netvale_output`.
 #[repr(C)]
@@ -75,5 +75,6 @@ pub unsafe extern "C" fn netvale_watch_output(fd: c_int, output: *const Output) 
         table::claim();
     }
     output::watch(fd, output.map(|o| Arc::new(Registered(*o)) as Arc<dyn Room>));
+    epoll::forget_output(fd);
     0
 }

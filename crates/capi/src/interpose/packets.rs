@@ -2,32 +2,14 @@
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
-use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libc::{
-    AF_PACKET, c_char, c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sock_filter, sock_fprog, sockaddr,
-    sockaddr_ll, socklen_t, ssize_t,
+    AF_PACKET, c_char, c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, sockaddr_ll, socklen_t, ssize_t,
 };
 use rustix::io::Errno;
 
 use crate::packet::{self, ifreq, socket};
 use crate::{errno, real, table};
-
-/// Lets nothing pass to a socket any more.
-///
-/// # Errors
-/// The kernel's.
-pub fn deafen(fd: BorrowedFd<'_>) -> Result<(), Errno> {
-    // BPF_RET | BPF_K, 0: no byte of any packet.
-    let mut nothing = sock_filter { code: 6, jt: 0, jf: 0, k: 0 };
-    let program = sock_fprog { len: 1, filter: &raw mut nothing };
-    let len = size_of::<sock_fprog>() as socklen_t;
-    // SAFETY: the program and its one instruction live over the call.
-    let done = unsafe {
-        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, (&raw const program).cast(), len)
-    };
-    if done == 0 { Ok(()) } else { Err(errno::last()) }
-}
 
 /// The interface in a packet socket's address.
 ///

@@ -7,24 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use libc::{c_char, c_int, c_void, size_t};
 use rustix::io::Errno;
 
-use super::regions::MemDesc;
-
-/// `struct nmctx`.
-#[repr(C)]
-pub struct Ctx {
-    /// Whether errors are told at all.
-    pub verbose: c_int,
-    /// Is told of errors.
-    pub error: Option<unsafe extern "C" fn(*mut Ctx, *const c_char)>,
-    /// Gives memory.
-    pub malloc: Option<unsafe extern "C" fn(*mut Ctx, size_t) -> *mut c_void>,
-    /// Takes it back.
-    pub free: Option<unsafe extern "C" fn(*mut Ctx, *mut c_void)>,
-    /// Locks (1) and unlocks (0) the list of regions.
-    pub lock: Option<unsafe extern "C" fn(*mut Ctx, c_int)>,
-    /// Regions in use.
-    pub mem_descs: *mut MemDesc,
-}
+use super::structs::Ctx;
 
 /// Most bytes of an error's text.
 const TEXT: usize = 1024;

@@ -6,8 +6,9 @@ use std::ffi::CString;
 use libc::{c_char, c_int, c_uint, c_void};
 use rustix::io::Errno;
 
-use super::context::{Ctx, fail};
+use super::context::fail;
 use super::requests::text;
+use super::structs::Ctx;
 
 /// Most keys of an option.
 pub const MAX_KEYS: usize = 16;

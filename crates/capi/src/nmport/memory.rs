@@ -12,8 +12,8 @@ use netvale_portspec::Extmem;
 use rustix::io::Errno;
 
 use super::context::{fail, nmctx_free, nmctx_malloc};
-use super::ports::PortDesc;
 use super::requests::{nmreq_push_option, nmreq_remove_option, text};
+use super::structs::PortDesc;
 
 /// Uses `size` bytes at `base` for a port's region; the numbers can be changed through [`nmport_extmem_getinfo`].
 ///

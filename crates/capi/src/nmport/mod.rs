@@ -12,6 +12,7 @@
 //! | [`parsing`] | its name into a request |
 //! | [`rings`] | its region and rings |
 //! | [`regions`] | `struct nmem_d`: regions mapped once |
+//! | [`structs`] | the structures |
 //! | [`memory`] | extmem: regions in memory of the program's own |
 
 pub mod context;
@@ -22,3 +23,4 @@ pub mod ports;
 pub mod regions;
 pub mod requests;
 mod rings;
+pub mod structs;

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 
 use super::context::{fail, nmctx_free, nmctx_malloc};
 use super::memory;
-use super::ports::PortDesc;
 use super::requests::{is_prefixed, nmreq_get_mem_id, nmreq_push_option, nmreq_remove_option, text};
+use super::structs::PortDesc;
 
 /// Options that may not be used, a bit each in the order of [`OPTION_NAMES`]; offsets need a program that knows them.
 static DISABLED: AtomicU32 = AtomicU32::new(1 << OFFSET);

@@ -1,67 +1,16 @@
 //! `nmport_*`: from a name to rings.
 #![allow(unsafe_code)]
 
-use libc::{c_char, c_int, c_void, size_t};
-use netvale_abi::NetmapIf;
+use libc::{c_char, c_int};
 use netvale_abi::ioctl::NIOCCTRL;
-use netvale_abi::nmreq::{
-    NETMAP_REQ_REGISTER, NmreqHeader, NmreqOptExtmem, NmreqOptOffsets, NmreqOption, NmreqRegister,
-};
+use netvale_abi::nmreq::{NETMAP_REQ_REGISTER, NmreqOption};
 use rustix::io::Errno;
 
-use super::context::{Ctx, fail, nmctx_free, nmctx_get, nmctx_malloc, tell};
+use super::context::{fail, nmctx_free, nmctx_get, nmctx_malloc, tell};
 use super::parsing::{nmport_parse, nmport_undo_parse};
-use super::regions::MemDesc;
 use super::requests::{nmreq_header_init, nmreq_option_name, text};
 use super::rings::{nmport_mmap, nmport_undo_mmap};
-
-/// What the library keeps with a port beside its public fields.
-#[derive(Clone, Copy)]
-pub struct Private {
-    /// The mapped file of an extmem option.
-    pub file: (*mut c_void, size_t),
-    /// The offsets option.
-    pub offsets: *mut NmreqOptOffsets,
-    /// Whether the request is filled in.
-    pub parsed: bool,
-}
-
-/// `struct nmport_d`; what follows `cur_rx_ring` is not public.
-#[repr(C)]
-pub struct PortDesc {
-    /// The request.
-    pub hdr: NmreqHeader,
-    /// Its body.
-    pub reg: NmreqRegister,
-    /// The region, equal for ports that lie in one.
-    pub mem: *mut MemDesc,
-    /// The context it was made with.
-    pub ctx: *mut Ctx,
-    /// Registered.
-    pub register_done: c_int,
-    /// Mapped.
-    pub mmap_done: c_int,
-    /// The extmem option, if any.
-    pub extmem: *mut NmreqOptExtmem,
-    /// The netmap descriptor; -1 when not open.
-    pub fd: c_int,
-    /// The port's `netmap_if`.
-    pub nifp: *mut NetmapIf,
-    /// Bound rings; empty if first > last.
-    pub first_tx_ring: u16,
-    /// Last of them.
-    pub last_tx_ring: u16,
-    /// Bound rings; empty if first > last.
-    pub first_rx_ring: u16,
-    /// Last of them.
-    pub last_rx_ring: u16,
-    /// Where `nmport_inject` goes on.
-    pub cur_tx_ring: u16,
-    /// For the program.
-    pub cur_rx_ring: u16,
-    /// Stands where libnetmap has a private pointer.
-    pub private: Private,
-}
+use super::structs::{Ctx, PortDesc};
 
 /// An empty port.
 // SAFETY: libnetmap's own name and type.

@@ -1,28 +1,11 @@
 //! `struct nmem_d`: a region that ports of this program lie in, mapped once for all of them.
 #![allow(unsafe_code)]
 
-use libc::{MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, c_int, c_void, size_t};
+use libc::{MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, c_int, c_void};
 use rustix::io::Errno;
 
 use super::context::{nmctx_free, nmctx_lock, nmctx_malloc, nmctx_unlock};
-use super::ports::PortDesc;
-
-/// `struct nmem_d`.
-#[repr(C)]
-pub struct MemDesc {
-    /// The region's number.
-    pub mem_id: u16,
-    /// Ports that use it.
-    pub refcount: c_int,
-    /// Where it is mapped.
-    pub mem: *mut c_void,
-    /// Its length.
-    pub size: size_t,
-    /// Whether it is memory the program brought.
-    pub is_extmem: c_int,
-    next: *mut MemDesc,
-    prev: *mut MemDesc,
-}
+use super::structs::{MemDesc, PortDesc};
 
 /// The region of a registered port, mapped now or earlier; the port counts as one of its users.
 ///

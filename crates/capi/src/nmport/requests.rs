@@ -14,7 +14,8 @@ use netvale_abi::nmreq::{
 use netvale_portspec::{PortName, PortSpec};
 use rustix::io::Errno;
 
-use super::context::{Ctx, fail, nmctx_free, nmctx_get, tell};
+use super::context::{fail, nmctx_free, nmctx_get, tell};
+use super::structs::Ctx;
 
 /// A C string as text.
 ///

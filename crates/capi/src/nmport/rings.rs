@@ -7,8 +7,8 @@ use netvale_abi::{NetmapIf, NetmapRing, NetmapSlot};
 use rustix::io::Errno;
 
 use super::context::fail;
-use super::ports::PortDesc;
 use super::regions;
+use super::structs::PortDesc;
 
 /// Maps the port's region and finds its rings.
 ///

@@ -7,6 +7,7 @@
 //! The socket stays the kernel's, so that all else about it works; a filter that lets nothing pass keeps it from hearing all
 //! the host's traffic.
 
+mod filter;
 pub mod ifreq;
 pub mod socket;
 

@@ -104,7 +104,7 @@ fn take_over(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     if rustix::net::sockopt::socket_type(fd)? != SocketType::RAW {
         return Err(Errno::OPNOTSUPP);
     }
-    crate::interpose::packets::deafen(fd)
+    super::filter::deafen(fd)
 }
 
 /// Whether a socket is bound to a port.
@@ -181,20 +181,20 @@ pub fn listened(number: c_int) {
     }
 }
 
-/// `number` is about to be closed or overwritten.
-pub fn closed(number: c_int) {
+/// What a socket sends on whose number is closed, and the last one that does so closes: let go of it when no lock is held.
+pub type Gone = (Arc<Outgoing>, Option<Option<Arc<Outgoing>>>);
+
+/// `number` is about to be closed or overwritten; what it sent on, if it was bound to a port.
+pub fn closed(number: c_int) -> Option<Gone> {
     if !is_bound(number) || !crate::table::is_owner() {
-        return;
+        return None;
     }
     mark(number, false);
-    crate::epoll::forget_output(number);
-    let gone = with_sockets(|s| {
+    with_sockets(|s| {
         let (index, sender) = s.bound.remove(&number)?;
         let is_last = !s.bound.values().any(|(i, _)| *i == index);
         Some((sender, is_last.then(|| s.senders.remove(&index))))
-    });
-    // Closing the port closes descriptors, which comes back to this function: not under the lock.
-    drop(gone);
+    })
 }
 
 /// `new`, which was closed before, was made a duplicate of `old`.

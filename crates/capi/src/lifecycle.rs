@@ -1,0 +1,54 @@
+//! What becomes of netmap's descriptors and of packet sockets when the program closes, duplicates or inherits their numbers.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use libc::c_int;
+
+use crate::descriptor::Descriptor;
+use crate::packet::{self, socket};
+use crate::table::{self, MAX_FDS};
+use crate::{epoll, open, register};
+
+/// `fd` is about to be closed or overwritten.
+pub fn remove(fd: c_int) {
+    if let Some(sender) = socket::closed(fd) {
+        epoll::forget_output(fd);
+        // Closing the port closes descriptors, which comes back to this function.
+        drop(sender);
+    }
+    if let Some(old) = table::take(fd) {
+        epoll::forget(fd, &old);
+        old.count_down();
+    }
+}
+
+/// All of a range are about to be closed.
+pub fn remove_range(first: u32, last: u32) {
+    if table::is_used() || packet::any() {
+        (first..=last.min(MAX_FDS as u32 - 1)).for_each(|fd| remove(fd as c_int));
+    }
+}
+
+/// `new` was made a duplicate of `old`.
+pub fn duplicated(old: c_int, new: c_int) {
+    if old == new {
+        return;
+    }
+    match table::get(old) {
+        Some(descriptor) if table::is_owner() => drop(table::insert(new, descriptor)),
+        _ => remove(new),
+    }
+    socket::duplicated(old, new);
+}
+
+/// A descriptor that came from another process or through exec: whether it turns out to be one of netmap's.
+pub fn adopt(fd: c_int) -> Option<Arc<Descriptor>> {
+    let borrowed = crate::borrow(fd)?;
+    if !open::is_ours(borrowed.as_fd()) {
+        return None;
+    }
+    let descriptor = Arc::new(Descriptor::default());
+    register::resume(borrowed, &descriptor);
+    table::insert(fd, Arc::clone(&descriptor)).then_some(descriptor)
+}

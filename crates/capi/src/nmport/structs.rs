@@ -1,0 +1,89 @@
+//! libnetmap's structures, which point at one another (libnetmap.h).
+
+use libc::{c_char, c_int, c_void, size_t};
+use netvale_abi::NetmapIf;
+use netvale_abi::nmreq::{NmreqHeader, NmreqOptExtmem, NmreqOptOffsets, NmreqRegister};
+
+/// `struct nmctx`.
+#[repr(C)]
+pub struct Ctx {
+    /// Whether errors are told at all.
+    pub verbose: c_int,
+    /// Is told of errors.
+    pub error: Option<unsafe extern "C" fn(*mut Ctx, *const c_char)>,
+    /// Gives memory.
+    pub malloc: Option<unsafe extern "C" fn(*mut Ctx, size_t) -> *mut c_void>,
+    /// Takes it back.
+    pub free: Option<unsafe extern "C" fn(*mut Ctx, *mut c_void)>,
+    /// Locks (1) and unlocks (0) the list of regions.
+    pub lock: Option<unsafe extern "C" fn(*mut Ctx, c_int)>,
+    /// Regions in use.
+    pub mem_descs: *mut MemDesc,
+}
+
+/// `struct nmem_d`.
+#[repr(C)]
+pub struct MemDesc {
+    /// The region's number.
+    pub mem_id: u16,
+    /// Ports that use it.
+    pub refcount: c_int,
+    /// Where it is mapped.
+    pub mem: *mut c_void,
+    /// Its length.
+    pub size: size_t,
+    /// Whether it is memory the program brought.
+    pub is_extmem: c_int,
+    /// The list of regions.
+    pub next: *mut MemDesc,
+    /// The same, backwards.
+    pub prev: *mut MemDesc,
+}
+
+/// What the library keeps with a port beside its public fields.
+#[derive(Clone, Copy)]
+pub struct Private {
+    /// The mapped file of an extmem option.
+    pub file: (*mut c_void, size_t),
+    /// The offsets option.
+    pub offsets: *mut NmreqOptOffsets,
+    /// Whether the request is filled in.
+    pub parsed: bool,
+}
+
+/// `struct nmport_d`; what follows `cur_rx_ring` is not public.
+#[repr(C)]
+pub struct PortDesc {
+    /// The request.
+    pub hdr: NmreqHeader,
+    /// Its body.
+    pub reg: NmreqRegister,
+    /// The region, equal for ports that lie in one.
+    pub mem: *mut MemDesc,
+    /// The context it was made with.
+    pub ctx: *mut Ctx,
+    /// Registered.
+    pub register_done: c_int,
+    /// Mapped.
+    pub mmap_done: c_int,
+    /// The extmem option, if any.
+    pub extmem: *mut NmreqOptExtmem,
+    /// The netmap descriptor; -1 when not open.
+    pub fd: c_int,
+    /// The port's `netmap_if`.
+    pub nifp: *mut NetmapIf,
+    /// Bound rings; empty if first > last.
+    pub first_tx_ring: u16,
+    /// Last of them.
+    pub last_tx_ring: u16,
+    /// Bound rings; empty if first > last.
+    pub first_rx_ring: u16,
+    /// Last of them.
+    pub last_rx_ring: u16,
+    /// Where `nmport_inject` goes on.
+    pub cur_tx_ring: u16,
+    /// For the program.
+    pub cur_rx_ring: u16,
+    /// Stands where libnetmap has a private pointer.
+    pub private: Private,
+}
