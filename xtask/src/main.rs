@@ -1,10 +1,11 @@
 //! Checks that the compiler does not make.
 //!
 //! `cargo run -p xtask -- CHECK…` runs the named checks (`layers`, `circles`, `unsafe-gate`,
-//! `names`; all of them when none is named) over the workspace, prints every finding, and exits with 1 when there
+//! `names`, `glossary`; all of them when none is named) over the workspace, prints every finding, and exits with 1 when there
 //! is one and with 2 when a check could not run.
 
 mod circles;
+mod glossary;
 mod layer_table;
 mod layers;
 mod modules;
@@ -23,8 +24,13 @@ type Findings = Vec<String>;
 /// not run at all.
 type Check = (&'static str, fn(&Path) -> Result<Findings, String>);
 
-const CHECKS: [Check; 4] =
-    [("layers", layers::run), ("circles", circles::run), ("unsafe-gate", unsafe_gate::run), ("names", names::run)];
+const CHECKS: [Check; 5] = [
+    ("layers", layers::run),
+    ("circles", circles::run),
+    ("unsafe-gate", unsafe_gate::run),
+    ("names", names::run),
+    ("glossary", glossary::run),
+];
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = env::args().skip(1).collect();

@@ -209,11 +209,12 @@ fn arping_is_answered() {
     }
     let up = Up::start(&[]);
     let _responder = Responder::start(&up, "vale0:host");
-    let line = "arping -I vale0:x -S 10.9.0.9 -s 02:00:00:00:00:09 -c 2 -W 0.01 10.9.0.1";
+    let line = "arping -I vale0:x -S 10.9.0.9 -s 02:00:00:00:00:09 -C 2 -W 0.1 -w 30 10.9.0.1";
     let output = libs::finish(under_run(&up, line));
     let text = stdout(&output);
-    assert!(text.contains("2 packets transmitted, 2 packets received"), "{text} {}", stderr(&output));
-    assert!(text.contains("02:00:00:0a:09:01"), "{text}");
+    // On a machine that is busy, one more may have been sent before the second answer came.
+    assert!(text.contains(" 2 packets received"), "{text} {}", stderr(&output));
+    assert_eq!(text.matches("02:00:00:0a:09:01").count(), 2, "{text}");
 }
 
 /// Objective: arp-scan finds the one host that is there.

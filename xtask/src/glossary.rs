@@ -1,0 +1,153 @@
+//! `glossary`: fails when a public type's noun is explained nowhere.
+//!
+//! The noun is the last word of the type's name: the ingress of `RingIngress`. It has a line in the glossary (ARCHITECTURE.md, "The nouns"),
+//! or the documentation of the type's module says what it is, or it is a plain word that needs no explanation here. No word has two lines.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use syn::{Attribute, Expr, ExprLit, Item, Lit, Meta, Visibility};
+
+use crate::Findings;
+use crate::source::whole_words;
+
+/// Where the glossary is.
+const GLOSSARY: &str = "ARCHITECTURE.md";
+/// Its heading.
+const HEADING: &str = "## The nouns";
+/// Words that mean here what they mean everywhere, one a line.
+const PLAIN: &str = "xtask/plain-words.txt";
+
+/// Checks all crates below `root`.
+pub fn run(root: &Path) -> Result<Findings, String> {
+    let read = |name: &str| std::fs::read_to_string(root.join(name)).map_err(|e| format!("{name}: {e}"));
+    let nouns = nouns(&read(GLOSSARY)?)?;
+    let plain = read(PLAIN)?;
+    let plain: BTreeSet<&str> = plain.lines().filter(|line| !line.starts_with('#')).map(str::trim).collect();
+    let mut findings = twice(&nouns);
+    for file in rust_files(&root.join("crates"))? {
+        let shown = file.strip_prefix(root).unwrap_or(&file).display().to_string();
+        if !shown.contains("/src/") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).map_err(|e| format!("{shown}: {e}"))?;
+        let unknown = unexplained(&text, |noun| plain.contains(noun) || nouns.iter().any(|known| known == noun));
+        let unknown = unknown.map_err(|e| format!("{shown}: {e}"))?;
+        findings.extend(unknown.into_iter().map(|(name, noun)| {
+            format!(
+                "{shown}: {name}: say what its {noun} is, in the glossary ({GLOSSARY}) or in the module's documentation"
+            )
+        }));
+    }
+    Ok(findings)
+}
+
+/// The words that the glossary explains: what is bold in its rows.
+fn nouns(text: &str) -> Result<Vec<String>, String> {
+    let rows = text.split_once(HEADING).ok_or(format!("{GLOSSARY} has no heading {HEADING:?}"))?.1;
+    let rows = rows.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    let bold = rows.filter_map(|row| row.strip_prefix("| **")?.split_once("**"));
+    let words = bold.flat_map(|(words, _)| words.split(", ").map(|word| word.to_lowercase().replace(' ', "-")));
+    Ok(words.flat_map(|word| [word.rsplit('-').next().unwrap_or_default().to_owned(), word]).collect::<Vec<_>>())
+        .map(dedup)
+}
+
+/// A noun of one word comes twice from above.
+fn dedup(mut words: Vec<String>) -> Vec<String> {
+    let mut last = String::new();
+    words.retain(|word| std::mem::replace(&mut last, word.clone()) != *word);
+    words
+}
+
+fn twice(nouns: &[String]) -> Findings {
+    let mut seen = BTreeSet::new();
+    let again = nouns.iter().filter(|noun| !seen.insert(noun.as_str()));
+    again.map(|noun| format!("{GLOSSARY}: {noun} has two lines")).collect()
+}
+
+fn rust_files(folder: &Path) -> Result<Vec<std::path::PathBuf>, String> {
+    let mut files = Vec::new();
+    let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    for entry in entries {
+        let path = entry.map_err(|e| format!("{}: {e}", folder.display()))?.path();
+        if path.is_dir() {
+            files.extend(rust_files(&path)?);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Public types of a file whose noun is not known, and the noun.
+fn unexplained(text: &str, known: impl Fn(&str) -> bool) -> Result<Vec<(String, String)>, syn::Error> {
+    let file = syn::parse_file(text)?;
+    let told = docs(&file.attrs).to_lowercase();
+    let public = file.items.iter().filter_map(|item| match item {
+        Item::Struct(item) => Some((&item.vis, &item.ident)),
+        Item::Enum(item) => Some((&item.vis, &item.ident)),
+        Item::Trait(item) => Some((&item.vis, &item.ident)),
+        Item::Type(item) => Some((&item.vis, &item.ident)),
+        _ => None,
+    });
+    let names =
+        public.filter(|(visibility, _)| matches!(visibility, Visibility::Public(_))).map(|(_, name)| name.to_string());
+    let unknown = names.filter_map(|name| {
+        let noun = noun(&name);
+        let is_told =
+            || [&name.to_lowercase(), &noun, &plural(&noun)].iter().any(|word| !whole_words(&told, word).is_empty());
+        (!known(&noun) && !known(&singular(&noun)) && !is_told()).then_some((name, noun))
+    });
+    Ok(unknown.collect())
+}
+
+/// The last word of a type's name.
+fn noun(name: &str) -> String {
+    let start = name.char_indices().filter(|(_, c)| c.is_uppercase()).map(|(at, _)| at).next_back();
+    name[start.unwrap_or(0)..].to_lowercase()
+}
+
+fn plural(noun: &str) -> String {
+    format!("{noun}s")
+}
+
+fn singular(noun: &str) -> String {
+    noun.strip_suffix('s').unwrap_or(noun).to_owned()
+}
+
+/// The text of `//!` or `///`.
+fn docs(attributes: &[Attribute]) -> String {
+    let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
+        Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
+            _ => None,
+        },
+        _ => None,
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# A\n\n## The nouns\n\n| noun | what |\n|---|---|\n| **ring, slot** | x |\n| **wake set** | y |\n\n| **other** | z |\n";
+
+    /// Objective: the first table below the heading has the words, also those of two words.
+    #[test]
+    fn nouns_are_read() {
+        assert_eq!(nouns(TEXT), Ok(["ring", "slot", "set", "wake-set"].map(str::to_owned).to_vec()));
+        assert!(nouns("no heading").is_err());
+        assert_eq!(twice(&["a".into(), "b".into(), "a".into()]), [format!("{GLOSSARY}: a has two lines")]);
+    }
+
+    /// Objective: public types are found by their last word; what the module explains, and what is private, is not.
+    #[test]
+    fn nouns_need_an_explanation() {
+        let text = "//! Gadgets turn.\n pub struct BigRing; pub enum Rings {} pub struct MyGadget; pub trait Widget {} struct Hidden; \
+                    pub(crate) struct Own;";
+        let found = unexplained(text, |noun| noun == "ring").expect("Rust");
+        assert_eq!(found, [("Widget".to_owned(), "widget".to_owned())]);
+    }
+}
