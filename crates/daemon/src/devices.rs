@@ -10,8 +10,8 @@ use netvale_nic::stack::OpenRing;
 use netvale_port::{Egress, Ingress};
 use netvale_ptnet::port::PtnetPort;
 use netvale_tap::{Tap, TapEgress, TapError, TapIngress, TapOptions};
-use netvale_vhost::driver::port::VirtioPort;
 use netvale_vhost::port::VhostPort;
+use netvale_virtio::driver::port::VirtioPort;
 use rustix::io::Errno;
 
 use crate::StartError;

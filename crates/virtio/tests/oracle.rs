@@ -4,10 +4,10 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-use netvale_vhost::driver::ram::Ram;
-use netvale_vhost::driver::{DriverFeatures, DriverQueue};
-use netvale_vhost::memory::{GuestMemory, RegionSpec};
-use netvale_vhost::queue::{Addresses, Broken, Pieces, Queue as OurQueue, QueueFeatures};
+use netvale_virtio::driver::ram::Ram;
+use netvale_virtio::driver::{DriverFeatures, DriverQueue};
+use netvale_virtio::memory::{GuestMemory, RegionSpec};
+use netvale_virtio::queue::{Addresses, Broken, Pieces, Queue as OurQueue, QueueFeatures};
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use virtio_queue::{Queue, QueueT};
@@ -133,7 +133,7 @@ proptest! {
         let memory = memories(&two, SIZE, 0);
         let mut other = oracle(QUEUE, [TABLE, AVAIL, USED]);
         for (head, len) in used {
-            queue.give_back(netvale_vhost::queue::Chain { id: head, count: 1 }, len);
+            queue.give_back(netvale_virtio::queue::Chain { id: head, count: 1 }, len);
             queue.publish();
             other.add_used(&memory, head, len).unwrap();
         }
@@ -211,7 +211,7 @@ proptest! {
         }
         memory.write_obj(idx, GuestAddress(at(queue_ram.used()) + 2)).unwrap();
         let mut seen = std::collections::HashSet::new();
-        let mut run = [netvale_vhost::driver::Used::default(); 32];
+        let mut run = [netvale_virtio::driver::Used::default(); 32];
         while let Ok(n) = driver.used_run(&mut run) {
             for used in &run[..n] {
                 prop_assert!(usize::from(used.id) < posted && seen.insert(used.id), "{used:?}");

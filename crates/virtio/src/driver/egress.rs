@@ -9,8 +9,8 @@ use netvale_port::seat::ToPeer;
 use netvale_port::soft::{Form, Put, header_bytes};
 use netvale_port::{DropReason, FrameRef, Scratch};
 
-use super::frontend::Started;
 use super::ram::{BUF, QueueRam};
+use super::started::Started;
 use super::{BadDevice, DriverQueue};
 
 /// Frames whose buffers are fetched together.

@@ -8,7 +8,7 @@ use netvale_mem::copy::{copy_bytes, peek, prefetch_read};
 use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
 use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 
-use crate::net::live::Live;
+use super::live::Live;
 use crate::queue::{Broken, Piece};
 
 /// Frames that each lie in one piece, header and all: they are looked at when their first line has arrived.

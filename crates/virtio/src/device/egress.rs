@@ -9,7 +9,7 @@ use netvale_port::seat::ToPeer;
 use netvale_port::soft::{Form, header_bytes};
 use netvale_port::{DropReason, FrameRef, Scratch};
 
-use crate::net::live::Live;
+use super::live::Live;
 use crate::queue::{Broken, Chain, Piece};
 
 /// Most buffers a frame is spread over.

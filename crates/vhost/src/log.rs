@@ -1,13 +1,14 @@
 //! The dirty log: a bitmap of the guest's pages, in which a device marks what it wrote while the guest moves to another host
 //! (vhost-user, "Migration").
+#![allow(unsafe_code)]
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use netvale_mem::Mapping;
-
-use super::{MemoryError, map};
+use netvale_virtio::device::live::WriteLog;
+use netvale_virtio::memory::{MemoryError, map};
 
 /// Bytes of guest memory that a bit stands for (`VHOST_LOG_PAGE`).
 const PAGE: u64 = 4096;
@@ -40,10 +41,12 @@ impl DirtyLog {
         let map = map(fd, offset, len)?;
         Ok(DirtyLog { bits: map.start(), map, len })
     }
+}
 
+impl WriteLog for DirtyLog {
     /// Marks the pages of `len` bytes at a guest address, after they have been written: a mark that came first could be taken before
     /// the bytes are there. Pages the log has no bits for are the front end's loss.
-    pub fn mark(&self, guest: u64, len: u64) {
+    fn mark(&self, guest: u64, len: u64) {
         let Some(last) = len.checked_sub(1).map(|more| guest.saturating_add(more) / PAGE) else { return };
         for page in guest / PAGE..=last {
             if page / 8 >= self.len {
@@ -56,7 +59,7 @@ impl DirtyLog {
     }
 
     /// Whether its file was cut short behind our back.
-    pub fn is_damaged(&self) -> bool {
+    fn is_damaged(&self) -> bool {
         self.map.is_damaged()
     }
 }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use netvale_mem::Mapping;
-
-use crate::memory::{MemoryError, map};
-use crate::queue::Queue;
-use crate::queue::place::Place;
+use netvale_virtio::device::live;
+use netvale_virtio::memory::{MemoryError, map};
+use netvale_virtio::queue::Queue;
+use netvale_virtio::queue::place::Place;
 
 /// Queue regions begin at multiples of this.
 const ALIGN: u64 = 64;
@@ -143,9 +143,10 @@ impl Record {
         let word = u64::from(new.at) | u64::from(old.at) << 16 | u64::from(new.wrap) << 32 | u64::from(old.wrap) << 40;
         self.places().store(word, Ordering::Release);
     }
+}
 
-    /// Before the driver is shown what was given back.
-    pub fn showing(&mut self, queue: &Queue) {
+impl live::Record for Record {
+    fn showing(&mut self, queue: &Queue) {
         if let Queue::Packed(q) = queue
             && q.holds()
         {
@@ -153,8 +154,7 @@ impl Record {
         }
     }
 
-    /// After that.
-    pub fn shown(&mut self, queue: &Queue) {
+    fn shown(&mut self, queue: &Queue) {
         match queue {
             Queue::Packed(q) => {
                 self.old = q.done();
@@ -165,12 +165,11 @@ impl Record {
     }
 
     /// The front end was told where the queue stopped: it will say so when it starts again.
-    pub fn close(&self) {
+    fn close(&self) {
         self.half(VERSION_AT).store(0, Ordering::Release);
     }
 
-    /// Whether its file was cut short.
-    pub fn is_damaged(&self) -> bool {
+    fn is_damaged(&self) -> bool {
         self.region.map.is_damaged()
     }
 }

@@ -1,6 +1,6 @@
-//! virtio-net, the driver's side: for any vhost-user back end, in the place of a guest, and for devices on the PCI bus, in a guest.
+//! virtio-net, the driver's side.
 //!
-//! Rings and buffers lie in memory of our own ([`ram`]), which the back end maps. Descriptor `i` always has buffer `i`, so that a posted
+//! Rings and buffers lie in memory of our own ([`ram`]), which the device reaches. Descriptor `i` always has buffer `i`, so that a posted
 //! buffer is one store. What the device writes (used entries) is as little trusted as what a driver writes is by a device.
 //!
 //! | module | what it is |
@@ -10,23 +10,22 @@
 //! | [`split`], [`packed`] | the rings |
 //! | [`look`] | several entries of a ring at once |
 //! | [`path`] | which way frames take |
-//! | [`frontend`] | the conversation with the back end |
-//! | [`pci`] | a device on the bus instead |
-//! | [`ingress`], [`egress`] | the queues as the switch sees them |
-//! | [`port`] | a socket, a driver behind it |
+//! | [`wish`] | what is asked for |
+//! | [`started`] | a queue that runs |
+//! | [`port`] | a driver on whatever a transport reaches, and the thread that keeps it up |
 #![allow(unsafe_code)]
 
-pub mod egress;
-pub mod frontend;
+mod egress;
 pub mod ids;
-pub mod ingress;
+mod ingress;
 pub mod look;
 pub mod packed;
 pub mod path;
-pub mod pci;
 pub mod port;
 pub mod ram;
 pub mod split;
+pub mod started;
+pub mod wish;
 
 use thiserror::Error;
 
@@ -192,7 +191,7 @@ impl DriverQueue {
     }
 }
 
-/// Where a queue's parts lie, for SET_VRING_ADDR.
+/// Where a queue's parts lie, as a back end in another process is told.
 pub fn addresses(ram: &QueueRam) -> Addresses {
     Addresses { desc: ram.user(ram.desc()), avail: ram.user(ram.avail()), used: ram.user(ram.used()) }
 }

@@ -8,10 +8,10 @@ use netvale_mem::copy::{peek, prefetch_read};
 use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
 use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 
-use super::frontend::Started;
 use super::ram::BUF;
+use super::started::Started;
 use super::{BadDevice, RUN, Used};
-use crate::net::ingress::read_header;
+use crate::device::ingress::read_header;
 
 /// Buffers that are posted together: the line with the index is fetched once for all of them.
 const REFILL: usize = 64;

@@ -32,16 +32,12 @@ pub const STATUS: u64 = 1 << 16;
 pub const CTRL_VQ: u64 = 1 << 17;
 /// `VIRTIO_NET_F_MQ`.
 pub const MQ: u64 = 1 << 22;
-/// `VHOST_F_LOG_ALL`: what is written to the guest's memory is marked in the log.
-pub const LOG_ALL: u64 = 1 << 26;
 /// `VIRTIO_F_ANY_LAYOUT`, of drivers before virtio 1.0.
 pub const ANY_LAYOUT: u64 = 1 << 27;
 /// `VIRTIO_F_INDIRECT_DESC`.
 pub const INDIRECT_DESC: u64 = 1 << 28;
 /// `VIRTIO_F_EVENT_IDX`.
 pub const EVENT_IDX: u64 = 1 << 29;
-/// `VHOST_USER_F_PROTOCOL_FEATURES`.
-pub const PROTOCOL_FEATURES: u64 = 1 << 30;
 /// `VIRTIO_F_VERSION_1`.
 pub const VERSION_1: u64 = 1 << 32;
 /// `VIRTIO_F_ACCESS_PLATFORM`: the device reaches memory as the platform lets it, by an IOMMU where there is one.
@@ -58,32 +54,6 @@ pub const GUEST_USO4: u64 = 1 << 54;
 pub const GUEST_USO6: u64 = 1 << 55;
 /// `VIRTIO_NET_F_HOST_USO`.
 pub const HOST_USO: u64 = 1 << 56;
-
-/// What our device offers. Control queues are the front end's affair (vhost-user leaves them there), so their features are not.
-pub const OFFERED: u64 = CSUM
-    | GUEST_CSUM
-    | MTU
-    | MAC
-    | GUEST_TSO4
-    | GUEST_TSO6
-    | GUEST_ECN
-    | HOST_TSO4
-    | HOST_TSO6
-    | HOST_ECN
-    | MRG_RXBUF
-    | STATUS
-    | MQ
-    | LOG_ALL
-    | ANY_LAYOUT
-    | INDIRECT_DESC
-    | EVENT_IDX
-    | PROTOCOL_FEATURES
-    | VERSION_1
-    | RING_PACKED
-    | IN_ORDER
-    | GUEST_USO4
-    | GUEST_USO6
-    | HOST_USO;
 
 /// The features that let one side leave work in frames to the other.
 struct Leave {

@@ -1,15 +1,13 @@
-//! A guest's memory as the front end shares it: regions of files, mapped here, and addresses of three kinds.
+//! A guest's memory as it is shared with us: regions of files, mapped here, and addresses of three kinds.
 //!
 //! | address | where it appears |
 //! |---|---|
 //! | guest physical | in descriptors |
-//! | the front end's own ("user") | where the rings lie (vhost-user, SET_VRING_ADDR) |
+//! | the hypervisor's own ("user") | where the rings lie, as transports say it that speak with a hypervisor |
 //! | ours | what both become, once they are known to lie in a region |
 //!
 //! Everything behind these addresses may change at any time: it is read once, checked, and only the copy is used.
 #![allow(unsafe_code)]
-
-pub mod log;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
@@ -23,14 +21,14 @@ use thiserror::Error;
 /// Most regions of a guest (what QEMU's `pc` and `q35` can have of memory slots is below).
 pub const MAX_REGIONS: usize = 509;
 
-/// What a front end says of a region (vhost-user, memory region description).
+/// What is said of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionSpec {
     /// Guest physical address of its first byte.
     pub guest: u64,
     /// Bytes.
     pub size: u64,
-    /// The front end's own address of its first byte.
+    /// The hypervisor's own address of its first byte.
     pub user: u64,
     /// Where it begins in the file.
     pub offset: u64,
@@ -213,7 +211,7 @@ impl GuestMemory {
         (at - r.spec.guest < r.spec.size).then_some(Hint { guest: r.spec.guest, size: r.spec.size, host: r.host })
     }
 
-    /// Where `len` bytes at an address of the front end's lie; they must be in one region and aligned.
+    /// Where `len` bytes at an address of the hypervisor's lie; they must be in one region and aligned.
     pub fn user(&self, at: u64, len: u64, align: u64) -> Option<NonNull<u8>> {
         let r = self.regions.iter().find(|r| at.wrapping_sub(r.spec.user) < r.spec.size)?;
         let inside = at - r.spec.user;
@@ -230,8 +228,11 @@ impl GuestMemory {
     }
 }
 
-/// Maps `size` bytes of a front end's file, which may cut it short at any time: that is survived.
-pub(crate) fn map(fd: &OwnedFd, offset: u64, size: u64) -> Result<Mapping, MemoryError> {
+/// Maps `size` bytes of a peer's file, which may cut it short at any time: that is survived.
+///
+/// # Errors
+/// [`MemoryError`]: the file is shorter, or cannot be mapped.
+pub fn map(fd: &OwnedFd, offset: u64, size: u64) -> Result<Mapping, MemoryError> {
     let stat = rustix::fs::fstat(fd).map_err(MemoryError::Map)?;
     let past = offset.saturating_add(size).saturating_sub(u64::try_from(stat.st_size).unwrap_or(0));
     if past > 0 {

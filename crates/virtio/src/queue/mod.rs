@@ -15,8 +15,8 @@ use std::ptr::NonNull;
 
 use thiserror::Error;
 
+use crate::features::{EVENT_IDX, INDIRECT_DESC, RING_PACKED};
 use crate::memory::{GuestMemory, Hint};
-use crate::net::features::{EVENT_IDX, INDIRECT_DESC, RING_PACKED};
 
 /// Most pieces of a chain that are kept; a longer one is given back unused.
 pub const MAX_PIECES: usize = 128;
@@ -262,7 +262,7 @@ impl Queue {
         each!(self, q => q.disarm())
     }
 
-    /// What GET_VRING_BASE answers (vhost-user).
+    /// Where it stopped, in the numbers of [`Queue::new`].
     pub fn base(&self) -> u32 {
         each!(self, q => q.base())
     }
@@ -273,7 +273,7 @@ impl Queue {
     }
 }
 
-/// Where a queue lies, in the front end's addresses.
+/// Where a queue lies, in "user" addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
     /// Descriptor table or ring.
@@ -304,7 +304,7 @@ impl QueueFeatures {
 }
 
 impl Queue {
-    /// A queue that goes on at `base` (vhost-user, SET_VRING_BASE). None when it does not lie in the memory, or has no
+    /// A queue that goes on at `base`: split, the index of the next entry to take; packed, the same with its wrap counter in bit 15, and above it that of the next to give back. None when it does not lie in the memory, or has no
     /// size that a queue can have.
     pub fn new(memory: &GuestMemory, size: u16, at: Addresses, base: u32, features: QueueFeatures) -> Option<Queue> {
         if features.packed {

@@ -1,20 +1,23 @@
 //! A virtio-net device on the PCI bus (virtio 1.3 §4.1), through vfio: in a guest, or of hardware.
 
+use std::fmt;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_pci::{Bar, Function, PciError};
-
-use super::frontend::{Kick, NoDevice, Running, Started, Wish, pair_up};
-use super::path::Path;
-use super::ram::{QueueRam, Ram};
-use super::{DriverFeatures, DriverQueue};
-use crate::net::features::{
-    ACCESS_PLATFORM, CTRL_VQ, IN_ORDER, MQ, ORDER_PLATFORM, PROTOCOL_FEATURES, STATUS, VERSION_1,
-};
-use crate::queue::QueueFeatures;
+use netvale_virtio::driver::path::Path;
+use netvale_virtio::driver::port::{LendError, Session, Transport};
+use netvale_virtio::driver::ram::{QueueRam, Ram};
+use netvale_virtio::driver::started::{Kick, Running, Started, pair_up};
+use netvale_virtio::driver::wish::Wish;
+use netvale_virtio::driver::{DriverFeatures, DriverQueue};
+use netvale_virtio::features::{ACCESS_PLATFORM, CTRL_VQ, IN_ORDER, MQ, ORDER_PLATFORM, STATUS, VERSION_1};
+use netvale_virtio::queue::QueueFeatures;
+use rustix::io::Errno;
+use thiserror::Error;
 
 /// virtio's vendor number; network devices of virtio 1.0, and those that were there before (§4.1.2).
 const VENDOR: u16 = 0x1af4;
@@ -61,6 +64,102 @@ mod status {
     pub const NEEDS_RESET: u8 = 64;
 }
 
+/// Why there is no device.
+#[derive(Debug, Error)]
+pub enum NoDevice {
+    /// The function cannot be driven.
+    #[error(transparent)]
+    Pci(#[from] PciError),
+    /// It is something else.
+    #[error("no virtio-net device, but one with the number {vendor:04x}:{device:04x}")]
+    NotVirtio {
+        /// Whose it is.
+        vendor: u16,
+        /// Which it is.
+        device: u16,
+    },
+    /// It lacks what no driver can do without.
+    #[error("the device lacks {0}")]
+    Lacks(&'static str),
+    /// It reaches memory past the IOMMU, so that vfio gives it none of ours.
+    #[error("the device reaches memory past the IOMMU: it needs VIRTIO_F_ACCESS_PLATFORM (QEMU: iommu_platform=on)")]
+    PastIommu,
+    /// Its queues are not the workers'.
+    #[error(transparent)]
+    Lend(#[from] LendError),
+    /// The kernel.
+    #[error("{0}")]
+    System(Errno),
+    /// The device gave up.
+    #[error("the device needs a reset")]
+    NeedsReset,
+    /// It is unbound, or unplugged.
+    #[error("the kernel wants the device back")]
+    WantedBack,
+}
+
+impl NoDevice {
+    /// The error number that fits.
+    pub fn errno(&self) -> Errno {
+        match self {
+            NoDevice::System(errno) => *errno,
+            NoDevice::Pci(why) => why.errno(),
+            NoDevice::Lacks(_) | NoDevice::PastIommu => Errno::OPNOTSUPP,
+            NoDevice::NotVirtio { .. } | NoDevice::WantedBack => Errno::NODEV,
+            NoDevice::Lend(_) | NoDevice::NeedsReset => Errno::IO,
+        }
+    }
+}
+
+/// The function at an address.
+pub struct OnBus(String);
+
+impl OnBus {
+    /// Finds the device, which has to be there: what is wrong with it is best said at once.
+    ///
+    /// # Errors
+    /// [`NoDevice`].
+    pub fn at(address: &str) -> Result<OnBus, NoDevice> {
+        PciDevice::open(address)?;
+        Ok(OnBus(address.to_owned()))
+    }
+}
+
+impl fmt::Display for OnBus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Transport for OnBus {
+    type Connection = ();
+    type Error = NoDevice;
+
+    fn connect(&mut self) -> Result<(), NoDevice> {
+        Ok(())
+    }
+
+    fn serve(&mut self, (): (), session: &Session<'_>) -> Result<(), NoDevice> {
+        let bell = || Doorbell::new().map_err(NoDevice::System);
+        let (changed, wanted) = (bell()?, bell()?);
+        let device = PciDevice::open(&self.0)?;
+        let (running, registers) =
+            device.start(session.wish(), session.calls(), (&changed, &wanted), session.fault())?;
+        changed.ring();
+        session.run(running, [changed.as_fd(), wanted.as_fd()], |back| {
+            changed.drain();
+            if back {
+                return Err(NoDevice::WantedBack);
+            }
+            if registers.needs_reset() {
+                return Err(NoDevice::NeedsReset);
+            }
+            session.tell_link(registers.link());
+            Ok(())
+        })
+    }
+}
+
 /// A device, found.
 pub struct PciDevice {
     function: Function,
@@ -74,6 +173,8 @@ pub struct PciDevice {
 pub struct Registers {
     common: Bar,
     own: Option<Bar>,
+    /// Open as long as the queues are used.
+    _function: Function,
 }
 
 impl Registers {
@@ -109,7 +210,7 @@ impl PciDevice {
         Ok(PciDevice { function, common, notify: Arc::new(notify), multiplier: multiplier as usize, own })
     }
 
-    /// Negotiates, and starts all queues. `calls` are as for [`super::frontend::Frontend::start`]; `changed` is rung when the device's
+    /// Negotiates, and starts all queues. `calls` are as for [`Session::calls`]; `changed` is rung when the device's
     /// state changes, `wanted` when the kernel wants it back. Workers report to `fault` what the device did.
     ///
     /// # Errors
@@ -148,8 +249,8 @@ impl PciDevice {
             set_pairs(&mut control, pairs)?;
         }
         let own = self.own.filter(|_| features & STATUS != 0);
-        let running = Running { features, pairs: pair_up(started), kept: (Some(self.function), ram) };
-        Ok((running, Registers { common: self.common, own }))
+        let running = Running { features, pairs: pair_up(started), ram };
+        Ok((running, Registers { common: self.common, own, _function: self.function }))
     }
 
     fn say(&self, bits: u8) {
@@ -175,7 +276,7 @@ impl PciDevice {
             return Err(NoDevice::PastIommu);
         }
         let control = if wish.pairs > 1 { CTRL_VQ } else { 0 };
-        let wanted = wish.features() & !PROTOCOL_FEATURES | ACCESS_PLATFORM | ORDER_PLATFORM | STATUS | control;
+        let wanted = wish.features() | ACCESS_PLATFORM | ORDER_PLATFORM | STATUS | control;
         let mut features = offered & wanted;
         if features & CTRL_VQ == 0 {
             features &= !MQ;
@@ -253,7 +354,8 @@ impl PciDevice {
         }
         let register = usize::from(c.read16(at::QUEUE_NOTIFY_OFF)) * self.multiplier;
         c.write16(at::QUEUE_ENABLE, 1);
-        let kick = Kick::Register { bar: Arc::clone(&self.notify), at: register, queue: place };
+        let notify = Arc::clone(&self.notify);
+        let kick = Kick::Register(Box::new(move || notify.write16(register, place)));
         Ok(Started::new(queue, ram, kick, features, fault))
     }
 }

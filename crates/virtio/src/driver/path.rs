@@ -1,7 +1,7 @@
 //! Which way frames take through the driver, by what was agreed upon and asked for.
 
 use super::look::Look;
-use crate::net::features::{GUEST_CSUM, IN_ORDER, MRG_RXBUF, RING_PACKED};
+use crate::features::{GUEST_CSUM, IN_ORDER, MRG_RXBUF, RING_PACKED};
 
 /// The way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -47,9 +47,9 @@ impl Packed {
         let ring = memory.user(at.desc, 16 * u64::from(size), 16)?;
         let driver_event = memory.user(at.avail, 4, 4)?;
         let device_event = memory.user(at.used, 4, 4)?;
-        // vhost-user: bits 0–14 index, bit 15 wrap counter, of the next to take; the same above for the next to give back.
+        // Bits 0–14 index, bit 15 wrap counter, of the next to take; the same above for the next to give back.
         let (next, done) = (Place::of(base as u16), Place::of((base >> 16) as u16));
-        // A front end that knows of one half only sends the other as 0.
+        // Who knows of one half only says the other as 0.
         let done = if base >> 16 == 0 { next } else { done };
         if next.at >= size || done.at >= size {
             return None;

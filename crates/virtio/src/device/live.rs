@@ -6,11 +6,29 @@ use netvale_mem::fault::Fault;
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_port::RingCounters;
 
+use crate::features::Framing;
 use crate::memory::GuestMemory;
-use crate::memory::log::DirtyLog;
-use crate::net::features::Framing;
-use crate::net::inflight::Record;
 use crate::queue::{Broken, Chain, Pieces, Queue};
+
+/// Where it is marked what a device writes to a guest's memory, while the guest moves.
+pub trait WriteLog: Send + Sync {
+    /// `len` bytes at a guest address have been written.
+    fn mark(&self, guest: u64, len: u64);
+    /// Whether the log's memory is gone.
+    fn is_damaged(&self) -> bool;
+}
+
+/// What is kept of a queue outside of this process, in case it ends without closing the queue.
+pub trait Record: Send {
+    /// Before the driver is shown what was given back.
+    fn showing(&mut self, queue: &Queue);
+    /// After that.
+    fn shown(&mut self, queue: &Queue);
+    /// It is known elsewhere where the queue stopped: the record is of no use any more.
+    fn close(&self);
+    /// Whether the record's memory is gone.
+    fn is_damaged(&self) -> bool;
+}
 
 /// A started queue.
 pub struct Live {
@@ -22,22 +40,22 @@ pub struct Live {
     pub framing: Framing,
     /// How the driver is told of used buffers; none: it polls.
     pub call: Option<Arc<Doorbell>>,
-    /// The driver will not kick (SET_VRING_KICK without a descriptor): the queue has to be looked at.
+    /// The driver will not kick: the queue has to be looked at.
     pub polled: bool,
-    /// The driver lets frames through (SET_VRING_ENABLE).
+    /// The driver lets frames through.
     pub enabled: bool,
     /// Room for a chain.
     pub pieces: Pieces,
-    /// Stopped for good: the front end is about to be disconnected.
+    /// Stopped for good: the driver's side is about to be disconnected.
     pub is_broken: bool,
     /// Number of the queue, and where it is reported what its driver did.
     pub fault: (usize, Fault),
     /// Where what is written has to be marked, while the guest moves.
-    pub log: Option<Arc<DirtyLog>>,
-    /// The ring, too (`VHOST_VRING_F_LOG`).
+    pub log: Option<Arc<dyn WriteLog>>,
+    /// The ring is logged, too.
     pub log_ring: bool,
     /// What survives us.
-    pub inflight: Option<Record>,
+    pub inflight: Option<Box<dyn Record>>,
     /// A frame to be sent as if the driver had, once.
     pub announce: Option<Vec<u8>>,
     /// The one that is in a batch: nobody makes a reference to its bytes.
@@ -108,7 +126,7 @@ impl Live {
     #[inline]
     pub fn is_damaged(&self) -> bool {
         let log = || self.log.as_ref().is_some_and(|l| l.is_damaged());
-        let record = || self.inflight.as_ref().is_some_and(Record::is_damaged);
+        let record = || self.inflight.as_ref().is_some_and(|r| r.is_damaged());
         self.memory.is_damaged() || log() || record()
     }
 
@@ -121,7 +139,7 @@ impl Live {
         }
     }
 
-    /// Stops the queue for good, and has the front end disconnected.
+    /// Stops the queue for good, and has the driver's side disconnected.
     #[cold]
     pub fn report(&mut self, why: Broken) {
         self.is_broken = true;
