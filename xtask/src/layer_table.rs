@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! abi → mem → port → { switch, tap, pcapport, nic, virtio, ptnet, e1000 } → daemon → cli
+//! mem → afxdp → { nic, client, daemon }      mem, pci, control → guest → { client, daemon }
 //! virtio → { vhost, virtio-pci } → daemon      mem → pci → { virtio-pci, e1000 }      mem → vfio-user → { ptnet, e1000 }
-//! abi → portspec, control → { client, daemon }      mem, nic, pci → client → { capi, pcap, bench, cli }
+//! abi → portspec, control → { client, daemon }      mem, afxdp, guest, pci → client → { capi, pcap, bench, cli }
 //! wire → { port, switch, tap, pcapport, client, daemon }
 //! ```
 //!
@@ -22,7 +23,8 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("switch", &["abi", "mem", "wire", "port"]),
     ("tap", &["abi", "mem", "wire", "port"]),
     ("pcapport", &["abi", "mem", "wire", "port"]),
-    ("nic", &["abi", "mem", "port"]),
+    ("afxdp", &["abi", "mem"]),
+    ("nic", &["abi", "mem", "port", "afxdp"]),
     ("pci", &["abi", "mem"]),
     ("virtio", &["abi", "mem", "wire", "port"]),
     ("virtio-pci", &["abi", "mem", "pci", "virtio"]),
@@ -30,34 +32,22 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("vfio-user", &["mem"]),
     ("ptnet", &["abi", "mem", "port", "vfio-user"]),
     ("e1000", &["mem", "wire", "port", "pci", "vfio-user"]),
-    ("client", &["abi", "mem", "wire", "port", "nic", "pci", "portspec", "control"]),
+    ("guest", &["abi", "mem", "pci", "control"]),
+    ("client", &["abi", "mem", "wire", "afxdp", "pci", "guest", "portspec", "control"]),
     ("capi", &["abi", "mem", "portspec", "control", "client"]),
     ("pcap", &["abi", "mem", "portspec", "control", "client"]),
     (
         "daemon",
         &[
-            "abi",
-            "mem",
-            "wire",
-            "port",
-            "portspec",
-            "control",
-            "switch",
-            "tap",
-            "pcapport",
-            "nic",
-            "virtio",
-            "virtio-pci",
-            "vhost",
-            "ptnet",
-            "e1000",
+            "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "afxdp", "guest", "nic",
+            "virtio", "virtio-pci", "vhost", "ptnet", "e1000",
         ],
     ),
     (
         "bench",
         &[
-            "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "nic", "virtio", "vhost",
-            "ptnet", "e1000", "client", "daemon",
+            "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "afxdp", "guest", "nic",
+            "virtio", "vhost", "ptnet", "e1000", "client", "daemon",
         ],
     ),
     (

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use netvale_afxdp::Nic;
 use netvale_control::types::{PortKind, PortOptions};
 use netvale_e1000::driver::port::DriverPort;
 use netvale_e1000::port::E1000Port;
-use netvale_nic::Nic;
 use netvale_nic::stack::OpenRing;
 use netvale_port::{Egress, Ingress};
 use netvale_ptnet::port::PtnetPort;

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use common::{Daemon, frame, receive, send, until};
 use netvale::Port;
-use netvale::guest::Guest;
 use netvale_abi::ptnet::COMMAND_START;
 use netvale_e1000::driver::Wish as CardWish;
 use netvale_e1000::driver::remote::Guest as Card;
+use netvale_guest::Guest;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;

@@ -10,8 +10,8 @@ use netvale_port::batch::Batch;
 use netvale_port::soft::{Form, Put};
 use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
 
-use crate::nic::Queue;
-use crate::socket::{Buffers, CONTINUES, Desc, Sender};
+use netvale_afxdp::nic::Queue;
+use netvale_afxdp::socket::{Buffers, CONTINUES, Desc, Sender};
 
 /// Shortest frame: the kernel sends no less than an Ethernet header.
 const SHORTEST: usize = 14;

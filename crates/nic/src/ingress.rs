@@ -8,8 +8,8 @@ use netvale_mem::Mapping;
 use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
 use netvale_port::{DropReason, Ingress, RingCounters};
 
-use crate::nic::Queue;
-use crate::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver};
+use netvale_afxdp::nic::Queue;
+use netvale_afxdp::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver};
 
 /// What is received.
 pub struct NicIngress {

@@ -22,9 +22,9 @@ use netvale_port::batch::MAX_FRAGS;
 use netvale_port::{DropReason, Passed, RingCounters, Task};
 use rustix::io::Errno;
 
-use crate::bpf::Diversion;
-use crate::outlet::{Outlet, Sent, TAP_HEADER};
-use crate::rx_end::RxEnd;
+use netvale_afxdp::bpf::Diversion;
+use netvale_afxdp::outlet::{Outlet, Sent, TAP_HEADER};
+use netvale_afxdp::rx_end::RxEnd;
 
 /// Frames moved in one pass: each is a system call.
 const MOST: u32 = 64;

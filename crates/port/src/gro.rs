@@ -11,8 +11,8 @@ use netvale_wire::merge::Part;
 use netvale_wire::offload::{MAX_HEADERS, Offload};
 
 use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAGS, MAX_FRAME};
-use crate::drops::RingCounters;
 use crate::{Egress, Reservation, Scratch};
+use netvale_mem::drops::RingCounters;
 
 /// An egress that gets neighbours merged.
 pub struct GroEgress {

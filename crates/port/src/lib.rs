@@ -11,7 +11,6 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`batch`] | the frames on their way |
-//! | [`drops`] | counters and the names of drops |
 //! | [`far_end`] | what an egress delivered to a ring, taken for another switch |
 //! | [`gro`] | merging for destinations that have it |
 //! | [`hdr`] | the length of a port's virtio-net header |
@@ -143,7 +142,6 @@
 
 mod ahead;
 pub mod batch;
-pub mod drops;
 pub mod far_end;
 pub mod gro;
 pub mod hdr;
@@ -162,9 +160,9 @@ pub mod wrap;
 use std::sync::Arc;
 
 pub use batch::{BATCH, Batch, FrameRef, MAX_FRAME};
-pub use drops::{DropReason, RingCounters};
 pub use hdr::HdrLen;
 pub use ingress::{Ingress, Source};
+pub use netvale_mem::drops::{DropReason, RingCounters};
 pub use ring_out::Reservation;
 pub use soft::Scratch;
 pub use task::{Passed, Task};

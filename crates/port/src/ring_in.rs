@@ -17,8 +17,8 @@ use netvale_wire::vnet::VnetHdr;
 
 use crate::Ingress;
 use crate::batch::{Batch, MAX_FRAGS, MAX_FRAME};
-use crate::drops::{DropReason, RingCounters};
 use crate::hdr::HdrLen;
+use netvale_mem::drops::{DropReason, RingCounters};
 
 /// The switch's end of a tx ring.
 ///

@@ -14,9 +14,9 @@ use netvale_wire::offload::Offload;
 use crate::Egress;
 use crate::ahead::Ahead;
 use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAGS};
-use crate::drops::{DropReason, RingCounters};
 use crate::hdr::HdrLen;
 use crate::soft::{Form, Scratch};
+use netvale_mem::drops::{DropReason, RingCounters};
 
 mod reservation;
 

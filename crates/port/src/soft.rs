@@ -10,8 +10,8 @@ use netvale_wire::segment::{Segmenter, complete_checksum};
 use netvale_wire::vnet::{Form as HdrForm, VnetHdr};
 
 use crate::batch::{Batch, FrameRef, MAX_FRAME};
-use crate::drops::{DropReason, RingCounters};
 use crate::gro::Work;
+use netvale_mem::drops::{DropReason, RingCounters};
 
 /// In which form a frame reaches a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

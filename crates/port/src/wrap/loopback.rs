@@ -10,8 +10,8 @@ use netvale_mem::notify::{self, Doorbell};
 use netvale_wire::offload::Offload;
 
 use crate::batch::{BATCH, Batch, FrameRef};
-use crate::drops::{DropReason, RingCounters};
 use crate::{Egress, Ingress, Scratch};
+use netvale_mem::drops::{DropReason, RingCounters};
 
 /// A frame in private memory. In a `Vec`, whose bytes stay where they are when it is moved.
 struct Frame {

@@ -8,8 +8,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::batch::{BATCH, Batch};
-use crate::drops::{DropReason, RingCounters};
 use crate::{Egress, Ingress, Scratch};
+use netvale_mem::drops::{DropReason, RingCounters};
 
 /// Delivers `picks` to `copy`; what does not fit is dropped there.
 fn copy_to(copy: &dyn Egress, batch: &Batch, picks: &[u16], scratch: &mut Scratch) {

@@ -252,7 +252,7 @@ impl Program {
     }
 }
 
-/// The hooks behind host rings ([`crate::stack`]), attached. Dropping them gives the interface back to the stack.
+/// The hooks behind host rings, attached. Dropping them gives the interface back to the stack.
 #[derive(Debug)]
 pub struct Diversion {
     /// A word for each ring: 1 if it is open.

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use netvale_abi::ring::ring_space;
 use netvale_abi::slot::NS_MOREFRAG;
+use netvale_mem::drops::{DropReason, RingCounters};
 use netvale_mem::host::HostTx;
 use netvale_mem::mirror::Mirror;
-use netvale_port::{DropReason, RingCounters};
 use rustix::event::epoll;
 use rustix::io::Errno;
 

@@ -16,9 +16,9 @@ use netvale_mem::words::Words;
 use netvale_pci::Function;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-use super::{Guest, header, published};
-use crate::error::Error;
-use crate::port::Port;
+use crate::Error;
+use crate::ptnet::{Guest, header};
+use crate::published::{self, Published};
 
 /// ivshmem as QEMU has it.
 const ID: (u16, u16) = (0x1af4, 0x1110);
@@ -31,11 +31,19 @@ const BARS: (u32, u32) = (0, 2);
 /// How often somebody who waits looks, without interrupts.
 pub const LOOK: Duration = Duration::from_micros(200);
 
-/// The rings of the device at `address` (`0000:00:05.0`), with `hdr_len` bytes of header before each frame.
+/// What is on the bus.
+pub enum Found {
+    /// Ours: its rings are to be started.
+    Ptnet(Guest),
+    /// netmap's, which runs.
+    Published(Published),
+}
+
+/// The device at `address` (`0000:00:05.0`); netmap's is started with `hdr_len` bytes of header before each frame.
 ///
 /// # Errors
 /// [`Error::Pci`], [`Error::System`]; [`Error::Device`] when the device is none of ours.
-pub(crate) fn open(address: &str, hdr_len: u32) -> Result<Port, Error> {
+pub fn open(address: &str, hdr_len: u32) -> Result<Found, Error> {
     if !address.chars().all(|c| c.is_ascii_hexdigit() || c == ':' || c == '.') {
         return Err(Error::Device("not a PCI address: it looks like 0000:00:05.0"));
     }
@@ -47,11 +55,11 @@ pub(crate) fn open(address: &str, hdr_len: u32) -> Result<Port, Error> {
     }
     let driver = folder.join("driver").read_link().ok();
     if is_published && driver.is_none() {
-        return published::open(&folder, hdr_len);
+        return published::open(&folder, hdr_len).map(Found::Published);
     }
     match driver.as_ref().and_then(|d| d.file_name()).map(|name| name.to_string_lossy().into_owned()) {
-        None => polled(&folder)?.into_port(hdr_len),
-        Some(name) if name == "vfio-pci" => interrupting(address)?.into_port(hdr_len),
+        None => polled(&folder).map(Found::Ptnet),
+        Some(name) if name == "vfio-pci" => interrupting(address).map(Found::Ptnet),
         Some(_) => Err(Error::Device(
             "the device has a driver: open its network interface (netmap:eth0), or unbind the driver",
         )),
@@ -59,7 +67,7 @@ pub(crate) fn open(address: &str, hdr_len: u32) -> Result<Port, Error> {
 }
 
 /// Vendor and device of a function.
-pub(super) fn id(folder: &Path) -> Option<(u16, u16)> {
+pub(crate) fn id(folder: &Path) -> Option<(u16, u16)> {
     let read = |name: &str| {
         let text = std::fs::read_to_string(folder.join(name)).ok()?;
         u16::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
@@ -113,7 +121,7 @@ fn guest(
 }
 
 /// Becomes readable again and again, and is read like an eventfd.
-pub(super) fn ticking() -> rustix::io::Result<Doorbell> {
+pub(crate) fn ticking() -> rustix::io::Result<Doorbell> {
     let fd = rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
     let every = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };
     let times = Itimerspec { it_interval: every, it_value: every };

@@ -3,6 +3,7 @@
 //! The status blocks are two pages of this program's, whose physical addresses the device is told: that takes root, and the pages are locked. A kernel
 //! that moves locked pages (`vm.compact_unevictable_allowed`) must not do so here; it moves none while there is memory.
 
+use std::any::Any;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -19,10 +20,8 @@ use netvale_mem::region::RingSide;
 use netvale_mem::ring::{RingMem, RingPlace};
 use netvale_mem::words::Words;
 
-use super::pci::ticking;
-use crate::error::Error;
-use crate::port::Port;
-use crate::ring::{RxRing, TxKind, TxRing};
+use crate::Error;
+use crate::pci::ticking;
 
 const PAGE: usize = 4096;
 /// A status block.
@@ -57,7 +56,7 @@ fn memory_device(id: u32) -> Result<(PathBuf, Registers), Error> {
     let none = Error::Device("there is no memory device for it: give the machine both devices");
     let Ok(all) = std::fs::read_dir("/sys/bus/pci/devices") else { return Err(none) };
     for folder in all.flatten().map(|entry| entry.path()) {
-        if super::pci::id(&folder) != Some((VENDOR, MEMORY_DEVICE)) {
+        if crate::pci::id(&folder) != Some((VENDOR, MEMORY_DEVICE)) {
             continue;
         }
         let registers = Registers::open(&folder)?;
@@ -80,11 +79,28 @@ impl Drop for Keep {
     }
 }
 
+/// A ring, and what becomes readable again and again for whoever waits at it.
+pub type Ticking = (AppRing, Doorbell);
+
+/// A device whose rings run.
+pub struct Published {
+    /// What it is.
+    pub reply: AttachReply,
+    /// Its memory.
+    pub map: Arc<Mapping>,
+    /// Its tx rings.
+    pub tx: Vec<Ticking>,
+    /// Its rx rings.
+    pub rx: Vec<Ticking>,
+    /// What has to live as long as the rings.
+    pub keep: Arc<dyn Any + Send + Sync>,
+}
+
 /// The rings of the ptnet device in `folder` of sysfs.
 ///
 /// # Errors
 /// [`Error::System`]; [`Error::Device`] when the devices say what cannot be; [`Error::Refused`].
-pub(super) fn open(folder: &Path, hdr_len: u32) -> Result<Port, Error> {
+pub(crate) fn open(folder: &Path, hdr_len: u32) -> Result<Published, Error> {
     let registers = Arc::new(Registers::open(folder)?);
     let r = |at| registers.read(at);
     let (memory_folder, memory) = memory_device(r(reg::MEMORY_ID)?)?;
@@ -133,7 +149,7 @@ pub(super) fn open(folder: &Path, hdr_len: u32) -> Result<Port, Error> {
         ..AttachReply::default()
     };
     let (tx, rx) = rings(&reply, &map, &csbs, &registers)?;
-    Ok(Port::direct("ptnet-pci".to_owned(), (reply, map), (tx, rx), Arc::new(keep)))
+    Ok(Published { reply, map, tx, rx, keep: Arc::new(keep) })
 }
 
 /// netmap's memory: base address register 1 of the memory device.
@@ -172,7 +188,7 @@ fn rings(
     map: &Arc<Mapping>,
     csbs: &Arc<Mapping>,
     registers: &Arc<Registers>,
-) -> Result<(Vec<TxRing>, Vec<RxRing>), Error> {
+) -> Result<(Vec<Ticking>, Vec<Ticking>), Error> {
     let (n_tx, n_rx) = (reply.tx_rings, reply.rx_rings);
     // Behind the netmap_if: offsets of tx rings, a host ring that is none, rx rings (netmap.h).
     let count = 2 * (n_tx + n_rx + 2) as usize;
@@ -195,11 +211,11 @@ fn rings(
     let (mut tx, mut rx) = (Vec::new(), Vec::new());
     for i in 0..n_tx {
         let ring = AppRing::new(side(i, i, reply.tx_slots)?, Dir::Tx, bell(i)?);
-        tx.push(TxRing { kind: TxKind::Switch(ring), wake: wake()?, indirect: false });
+        tx.push((ring, wake()?));
     }
     for i in 0..n_rx {
         let ring = AppRing::new(side(n_tx + i, n_tx + 1 + i, reply.rx_slots)?, Dir::Rx, bell(n_tx + i)?);
-        rx.push(RxRing { ring, wake: wake()?, nic: None });
+        rx.push((ring, wake()?));
     }
     Ok((tx, rx))
 }

@@ -76,6 +76,7 @@ impl Buffers {
 
     /// Bytes that the kernel is told a frame may take, with its headroom: a frame then never reaches the last 256 bytes of its buffer, where
     /// the next one's headroom is. None when buffers are too small: chunks have 2,048 bytes at least.
+    #[inline]
     pub fn chunk(&self) -> Option<u32> {
         [4096, 2048].into_iter().find(|&chunk| u64::from(chunk) <= u64::from(self.stride))
     }
@@ -216,6 +217,7 @@ impl Socket {
 
 impl Sender {
     /// Shows the kernel what was put, and has it take it, as long as it does: a call takes part of it.
+    #[inline]
     pub fn push(&mut self) {
         self.tx.publish();
         let mut left = self.tx.pending();
@@ -264,6 +266,7 @@ impl Socket {
     }
 
     /// Has the kernel look at the fill ring again.
+    #[inline]
     pub fn poke(&self) {
         let mut nothing = [0u8; 0];
         let _ = rustix::net::recv(&self.fd, &mut nothing[..], RecvFlags::DONTWAIT);

@@ -4,10 +4,9 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-use netvale_abi::slot::NS_MOREFRAG;
+use netvale_abi::slot::{NETMAP_MAX_FRAGS as MAX_FRAGS, NS_MOREFRAG};
+use netvale_mem::drops::DropReason;
 use netvale_mem::ring::RingMem;
-use netvale_port::DropReason;
-use netvale_port::batch::MAX_FRAGS;
 use rustix::io::Errno;
 
 /// Bytes of virtio-net header before each frame of the TAP behind host rings, which there say nothing.

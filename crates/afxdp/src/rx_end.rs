@@ -46,26 +46,31 @@ impl RxEnd {
     }
 
     /// Slots, buffers and status block.
+    #[inline]
     pub fn side(&self) -> &RingSide {
         &self.side
     }
 
     /// First slot that the program does not see yet.
+    #[inline]
     pub fn hwtail(&self) -> u32 {
         self.hwtail
     }
 
     /// Slots filled from `first` on.
+    #[inline]
     pub fn since(&self, first: u32) -> u32 {
         ring_space(first, self.hwtail, self.side.ring.num_slots())
     }
 
     /// Slots that can be filled: all up to the one before the program's `head`, which stays empty.
+    #[inline]
     pub fn room(&self) -> u32 {
         ring_space(self.hwtail, self.end(), self.side.ring.num_slots())
     }
 
     /// The slot before `head`.
+    #[inline]
     pub fn end(&self) -> u32 {
         if self.head == 0 { self.side.ring.num_slots() - 1 } else { self.head - 1 }
     }
@@ -110,6 +115,7 @@ impl RxEnd {
     }
 
     /// Says that a frame of `len` bytes lies in the next slots' own buffers, of `size` bytes each.
+    #[inline]
     pub fn fill(&mut self, len: usize, size: usize) {
         let mut left = len;
         loop {
@@ -123,6 +129,7 @@ impl RxEnd {
     }
 
     /// Shows the program what was filled, and kicks it if it wants that.
+    #[inline]
     pub fn publish(&self) {
         self.side.csb.publish_tail(self.head, self.hwtail);
         let kick = wanted(self.side.csb.appl_need_kick());
