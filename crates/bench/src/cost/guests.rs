@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use netvale_e1000::device::Card;
 use netvale_e1000::driver::Wish as CardWish;
@@ -68,15 +68,9 @@ impl Lane for Across {
 }
 
 /// Waits until `ready`.
-fn until(what: &str, mut ready: impl FnMut() -> bool) -> Result<()> {
-    let started = Instant::now();
-    while !ready() {
-        if started.elapsed() > START_LIMIT {
-            return Err(BenchError::NoTraffic(what.to_owned()));
-        }
-        std::thread::yield_now();
-    }
-    Ok(())
+fn until(what: &str, ready: impl FnMut() -> bool) -> Result<()> {
+    let is_ready = netvale_harness::until(START_LIMIT, Duration::ZERO, ready);
+    is_ready.then_some(()).ok_or_else(|| BenchError::NoTraffic(what.to_owned()))
 }
 
 type Queues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
