@@ -73,6 +73,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "daemon", "harness",
         ],
     ),
+    ("system-tests", &[]),
     ("xtask", &[]),
 ];
 

@@ -42,7 +42,7 @@ pub fn image() -> Option<&'static Image> {
 
 /// The folder that a script makes.
 fn folder(script: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(script);
+    let path = netvale_system_tests::root().join("scripts").join(script);
     let output = Command::new(path).stdin(Stdio::null()).output().expect("the script runs");
     if !output.status.success() {
         eprintln!("skipped: {script}: {}", String::from_utf8_lossy(&output.stderr).trim());
@@ -162,7 +162,7 @@ impl Guest {
     /// The same with other programs, too, each at its place.
     pub fn start_with(image: &Image, script: &str, number: u8, nic: &Nic<'_>, programs: &[(&Path, &str)]) -> Guest {
         let dir = tempfile::tempdir().expect("a folder");
-        take_program(Path::new(env!("CARGO_BIN_EXE_netvale")), "/bin/netvale", dir.path());
+        take_program(&netvale_system_tests::netvale(), "/bin/netvale", dir.path());
         take_program(Path::new("/usr/sbin/ethtool"), "/bin/ethtool", dir.path());
         for (program, place) in programs {
             take_program(program, place, dir.path());

@@ -29,7 +29,7 @@ fn works_twice() {
     }
     for _ in 0..2 {
         let out =
-            Command::new(env!("CARGO_BIN_EXE_netvale")).args(["demo", "--seconds", "1", "--json"]).output().unwrap();
+            Command::new(netvale_system_tests::netvale()).args(["demo", "--seconds", "1", "--json"]).output().unwrap();
         let (text, errors) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
         assert!(out.status.success(), "{text}\n{errors}");
         let figures: serde_json::Value = serde_json::from_str(text.trim()).unwrap();

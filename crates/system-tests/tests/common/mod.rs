@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 /// The binary, with no run directory from the environment.
 pub fn netvale() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_netvale"));
+    let mut command = Command::new(netvale_system_tests::netvale());
     command.env_remove("NETVALE_RUN_DIR").env_remove("XDG_RUNTIME_DIR").stdin(Stdio::null());
     command
 }

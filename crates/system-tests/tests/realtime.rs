@@ -20,9 +20,9 @@ fn spin(args: &[&str]) -> Option<Output> {
         return None;
     }
     let up = Up::start(args);
-    let program = libs::compile("realtime", up.dir.path());
+    let program = libs::compile("realtime", up.dir());
     let mut command = Command::new(&program);
-    command.args(["vale0:a", "vale0:b"]).env("NETVALE_RUN_DIR", up.dir.path());
+    command.args(["vale0:a", "vale0:b"]).env("NETVALE_RUN_DIR", up.dir());
     let output = libs::finish(command);
     assert!(output.status.success() || output.status.code() == Some(77), "{}", stderr(&output));
     Some(output).filter(|output| output.status.success())

@@ -33,7 +33,7 @@ struct Echo {
 
 impl Echo {
     fn start(up: &Up, name: &str) -> Echo {
-        let options = Options { run_dir: Some(up.dir.path().into()), ..Options::default() };
+        let options = Options { run_dir: Some(up.dir().into()), ..Options::default() };
         let mut port = Port::open_with(name, &options).expect("the port opens");
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -70,8 +70,8 @@ fn driver(into: &Path) -> PathBuf {
     let program = into.join("published");
     let output = Command::new("cc")
         .args(["-std=gnu11", "-O2", "-static", "-Wall", "-Wextra", "-Werror", "-I"])
-        .arg(libs::root().join("crates/capi/include"))
-        .arg(libs::root().join("crates/cli/tests/guest/published.c"))
+        .arg(netvale_system_tests::root().join("crates/capi/include"))
+        .arg(netvale_system_tests::root().join("crates/system-tests/tests/guest/published.c"))
         .arg("-o")
         .arg(&program)
         .output()
@@ -103,7 +103,7 @@ fn drive(options: &str, iommu: bool) -> Option<String> {
     let up = Up::start(&[]);
     let socket = port(&up, "two", options);
     let _echo = Echo::start(&up, "vale0:echo");
-    let program = driver(up.dir.path());
+    let program = driver(up.dir());
     let more = ["-device", "intel-iommu,intremap=on,caching-mode=on"].map(String::from);
     let nic = Nic { vfio_user: true, ..Nic::new(&socket) };
     let with_iommu = Nic { more: &more, machine: ",kernel-irqchip=split", kernel: " intel_iommu=on", ..nic };

@@ -31,7 +31,7 @@ fn has(program: &str) -> bool {
 /// `netvale run -- LINE`, words separated by blanks.
 fn under_run(up: &Up, line: &str) -> Command {
     let mut command = up.command(["run", "--lib-dir"]);
-    command.arg(libs::dir()).arg("--").args(line.split(' '));
+    command.arg(netvale_system_tests::programs()).arg("--").args(line.split(' '));
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     command.env("PATH", path);
     command
@@ -39,7 +39,7 @@ fn under_run(up: &Up, line: &str) -> Command {
 
 fn start(up: &Up, line: &str) -> Guarded {
     let mut command = under_run(up, line);
-    Guarded(Some(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts")))
+    Guarded(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts").into())
 }
 
 /// Runs a sniffer on vale0:cap, sends it `frames`, and waits for its end.

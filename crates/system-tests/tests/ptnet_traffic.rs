@@ -113,11 +113,12 @@ fn unmodified_programs() {
     let up = Up::start(&[]);
     let (one, two) = (port(&up, "one", "--lossless"), port(&up, "two", "--lossless"));
     let programs = ["poll_loop", "busy_sync", "epoll_loop", "dispatch"].map(|name| {
-        let (source, program) = (libs::root().join(format!("crates/capi/tests/c/{name}.c")), up.file(name));
+        let (source, program) =
+            (netvale_system_tests::root().join(format!("crates/capi/tests/c/{name}.c")), up.file(name));
         libs::compile_alone(&source, &program, &["-lpthread"]);
         (program, format!("/bin/{name}"))
     });
-    let library = libs::dir().join("libnetmap.so");
+    let library = netvale_system_tests::programs().join("libnetmap.so");
     let mut all: Vec<(&Path, &str)> = programs.iter().map(|(p, place)| (p.as_path(), place.as_str())).collect();
     all.push((&library, "/usr/lib/netvale/libnetmap.so"));
     let second = format!("socket,id=c1,path={}", two.display());
@@ -204,9 +205,9 @@ fn guest_on_an_interface() {
     std::fs::write(dir.path().join("file"), &content).expect("written");
     let mut command = Command::new("timeout");
     command.args(["400", "unshare", "-n", "sh", "-ec", CABLE]);
-    command.env("netvale", env!("CARGO_BIN_EXE_netvale")).env("dir", dir.path());
+    command.env("netvale", netvale_system_tests::netvale()).env("dir", dir.path());
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let host = up::Guarded(Some(command.spawn().expect("unshare runs")));
+    let host = up::Guarded(command.spawn().expect("unshare runs").into());
     until("the port is there", || dir.path().join("up").exists());
     let nic = dir.path().join("nic.sock");
     let shown = Guest::start(image, WIRED, 2, &Nic { ptnet: 5, pairs: 2, ..Nic::new(&nic) }).end();

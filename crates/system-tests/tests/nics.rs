@@ -45,10 +45,10 @@ fn run_c(name: &str, script: &str) {
     let linked = libs::compile(name, folder.path()).display().to_string();
     run(&format!("{CABLES}program() {{ NETVALE_VERBOSE=1 \"$linked\" \"$@\"; }}\n{script}"), &[("linked", &linked)]);
     let alone = folder.path().join("alone");
-    let source = libs::root().join(format!("crates/capi/tests/c/{name}.c"));
-    let libraries = ["-L", libs::dir().to_str().expect("text"), "-lnetmap", "-lpthread"];
+    let source = netvale_system_tests::root().join(format!("crates/capi/tests/c/{name}.c"));
+    let libraries = ["-L", netvale_system_tests::programs().to_str().expect("text"), "-lnetmap", "-lpthread"];
     libs::compile_alone(&source, &alone, &libraries);
-    let (alone, dir) = (alone.display().to_string(), libs::dir().display().to_string());
+    let (alone, dir) = (alone.display().to_string(), netvale_system_tests::programs().display().to_string());
     let preloaded = "program() { nv run --lib-dir \"$libs\" -- \"$alone\" \"$@\"; }";
     run(&format!("{CABLES}{preloaded}\n{script}"), &[("alone", &alone), ("libs", &dir)]);
 }
@@ -105,7 +105,7 @@ fn run(script: &str, more: &[(&str, &str)]) -> Option<String> {
     let dir = tempfile::tempdir().expect("a folder");
     let mut command = Command::new("timeout");
     command.args(["100", "unshare", "-n", "sh", "-ec", &format!("{BEGIN}{script}")]);
-    command.env("netvale", env!("CARGO_BIN_EXE_netvale")).env("dir", dir.path()).envs(more.iter().copied());
+    command.env("netvale", netvale_system_tests::netvale()).env("dir", dir.path()).envs(more.iter().copied());
     let output = command.output().expect("unshare runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
@@ -185,7 +185,7 @@ fn example(name: &str) -> String {
     let mut cargo = Command::new(env!("CARGO"));
     let built = cargo.args(["build", "--quiet", "--package", "netvale", "--example", name]).status();
     assert!(built.expect("cargo runs").success());
-    let programs = std::path::Path::new(env!("CARGO_BIN_EXE_netvale")).parent().expect("a folder");
+    let programs = netvale_system_tests::programs();
     programs.join("examples").join(name).display().to_string()
 }
 

@@ -77,7 +77,7 @@ impl Manager {
         let (names, fds): (Vec<_>, Vec<_>) =
             self.kept.lock().expect("no panic").iter().map(|(name, fd)| (name.clone(), fd.as_raw_fd())).unzip();
         let mut command = std::process::Command::new("sh");
-        command.args(["-c", "LISTEN_PID=$$ exec \"$@\"", "sh"]).arg(env!("CARGO_BIN_EXE_netvale"));
+        command.args(["-c", "LISTEN_PID=$$ exec \"$@\"", "sh"]).arg(netvale_system_tests::netvale());
         // SAFETY: calls nothing but fcntl and dup2, on numbers.
         unsafe {
             command.pre_exec(move || {
@@ -92,7 +92,7 @@ impl Manager {
         command.args(["up", "--run-dir"]).arg(run_dir).arg("--allow-dir").arg(self.dir.path());
         command.env("NOTIFY_SOCKET", self.dir.path().join("notify"));
         command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
-        Guarded(Some(command.spawn().expect("sh runs")))
+        Guarded(command.spawn().expect("sh runs").into())
     }
 }
 

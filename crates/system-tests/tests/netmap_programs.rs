@@ -53,10 +53,10 @@ fn succeed(command: Command, what: &str) {
 /// Linked to libnetmap, with no help from `netvale run`.
 fn linked(name: &str, ports: &Ports) {
     let up = Up::start(&[]);
-    let program = libs::compile(name, up.dir.path());
+    let program = libs::compile(name, up.dir());
     for arguments in ports.arguments() {
         let mut command = Command::new(&program);
-        command.args(&arguments).env("NETVALE_RUN_DIR", up.dir.path());
+        command.args(&arguments).env("NETVALE_RUN_DIR", up.dir());
         succeed(command, &format!("{name} {arguments:?}"));
     }
     check_clean(&up);
@@ -65,7 +65,7 @@ fn linked(name: &str, ports: &Ports) {
 /// Compiled against the headers alone, then run under `netvale run`.
 fn preloaded(name: &str, ports: &Ports) {
     let up = Up::start(&[]);
-    let source = libs::root().join(format!("crates/capi/tests/c/{name}.c"));
+    let source = netvale_system_tests::root().join(format!("crates/capi/tests/c/{name}.c"));
     let program = up.file(name);
     libs::compile_alone(&source, &program, &["-lpthread"]);
     for arguments in ports.arguments() {
@@ -76,7 +76,7 @@ fn preloaded(name: &str, ports: &Ports) {
 
 fn under_run(up: &Up, program: &Path, arguments: &[&str]) -> Command {
     let mut command = up.command(["run", "--lib-dir"]);
-    command.arg(libs::dir()).arg("--").arg(program).args(arguments);
+    command.arg(netvale_system_tests::programs()).arg("--").arg(program).args(arguments);
     command
 }
 
@@ -183,12 +183,12 @@ programs!(preloaded:
 fn archive() {
     let up = Up::start(&[]);
     let program = up.file("poll_loop");
-    let source = libs::root().join("crates/capi/tests/c/poll_loop.c");
-    let archive = libs::dir().join("libnetmap.a");
+    let source = netvale_system_tests::root().join("crates/capi/tests/c/poll_loop.c");
+    let archive = netvale_system_tests::programs().join("libnetmap.a");
     let archive = archive.to_str().expect("text");
     libs::compile_alone(&source, &program, &[archive, "-lpthread", "-ldl", "-lm", "-lgcc_s"]);
     let mut command = Command::new(&program);
-    command.args(["vale0:a", "vale0:b"]).env("NETVALE_RUN_DIR", up.dir.path());
+    command.args(["vale0:a", "vale0:b"]).env("NETVALE_RUN_DIR", up.dir());
     succeed(command, "poll_loop with libnetmap.a");
     check_clean(&up);
 }
@@ -197,9 +197,9 @@ fn archive() {
 #[test]
 fn pcap_api() {
     let up = Up::start(&[]);
-    let source = libs::root().join("crates/pcap/tests/c/pcap_api.c");
+    let source = netvale_system_tests::root().join("crates/pcap/tests/c/pcap_api.c");
     libs::compile_alone(&source, &up.file("pcap_api"), &["-lpcap"]);
-    let folder = up.dir.path().to_str().expect("text");
+    let folder = up.dir().to_str().expect("text");
     succeed(under_run(&up, &up.file("pcap_api"), &["vale0:a", "vale0:b", folder]), "pcap_api");
     check_clean(&up);
 }
@@ -208,7 +208,7 @@ fn pcap_api() {
 #[test]
 fn pcap_room() {
     let up = Up::start(&[]);
-    let source = libs::root().join("crates/pcap/tests/c/pcap_room.c");
+    let source = netvale_system_tests::root().join("crates/pcap/tests/c/pcap_room.c");
     libs::compile_alone(&source, &up.file("pcap_room"), &["-lpcap", "-lpthread"]);
     for ends in [["netmap:p{1", "netmap:p}1"], ["netmap:p}1", "netmap:p{1"]] {
         succeed(under_run(&up, &up.file("pcap_room"), &ends), "pcap_room");
@@ -224,7 +224,7 @@ fn left_alone() {
         let up = Up::start(&[]);
         let program = up.file("alone");
         let libraries: &[&str] = if source.contains("pcap") { &["-lpcap"] } else { &[] };
-        libs::compile_alone(&libs::root().join(source), &program, libraries);
+        libs::compile_alone(&netvale_system_tests::root().join(source), &program, libraries);
         let mut command = under_run(&up, &program, &["vale0:a", &up.pid().to_string()]);
         let output = libs::finish({
             command.env("NETVALE_VERBOSE", "");
@@ -245,14 +245,14 @@ fn left_alone() {
 #[test]
 fn headers() {
     let dir = tempfile::tempdir().expect("a folder");
-    let c = libs::root().join("crates/capi/tests/c");
+    let c = netvale_system_tests::root().join("crates/capi/tests/c");
     libs::compile_alone(&c.join("abi_asserts.c"), &dir.path().join("asserts"), &[]);
     let program = "#define NETMAP_WITH_LIBS\n#include <net/netmap_user.h>\n#include <libnetmap.h>\n\
                    int main() { return nm_open(\"x\", nullptr, 0, nullptr) ? 1 : 0; }\n";
     std::fs::write(dir.path().join("x.cc"), program).expect("a file");
     let output = Command::new("c++")
         .args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"])
-        .arg(libs::root().join("crates/capi/include"))
+        .arg(netvale_system_tests::root().join("crates/capi/include"))
         .arg(dir.path().join("x.cc"))
         .output()
         .expect("the C++ compiler runs");
@@ -264,9 +264,19 @@ fn headers() {
 fn no_daemon() {
     let dir = tempfile::tempdir().expect("a folder");
     let program = dir.path().join("timestamps");
-    libs::compile_alone(&libs::root().join("crates/capi/tests/c/timestamps.c"), &program, &["-lpthread"]);
+    libs::compile_alone(
+        &netvale_system_tests::root().join("crates/capi/tests/c/timestamps.c"),
+        &program,
+        &["-lpthread"],
+    );
     let mut command = common::netvale();
-    command.arg("--run-dir").arg(dir.path()).args(["run", "--lib-dir"]).arg(libs::dir()).arg("--").arg(&program);
+    command
+        .arg("--run-dir")
+        .arg(dir.path())
+        .args(["run", "--lib-dir"])
+        .arg(netvale_system_tests::programs())
+        .arg("--")
+        .arg(&program);
     let output = libs::finish({
         command.args(["vale0:a", "vale0:b"]);
         command
@@ -298,5 +308,5 @@ fn what_run_takes() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let (first, second) = said.split_once(':').expect("two libraries");
     assert!(first.ends_with("libnetmap.so") && second.contains("other.so"), "{said}");
-    assert!(said.contains(&up.dir.path().display().to_string()), "{said}");
+    assert!(said.contains(&up.dir().display().to_string()), "{said}");
 }

@@ -20,7 +20,7 @@ pub struct Responder {
 
 impl Responder {
     pub fn start(up: &Up, name: &str) -> Responder {
-        let options = Options { run_dir: Some(up.dir.path().into()), ..Options::default() };
+        let options = Options { run_dir: Some(up.dir().into()), ..Options::default() };
         let mut port = Port::open_with(name, &options).expect("the port opens");
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);

@@ -13,7 +13,7 @@ pub struct Peer(Port);
 
 impl Peer {
     pub fn open(up: &Up, name: &str) -> Peer {
-        let options = Options { run_dir: Some(up.dir.path().into()), ..Options::default() };
+        let options = Options { run_dir: Some(up.dir().into()), ..Options::default() };
         Peer(Port::open_with(name, &options).expect("the port opens"))
     }
 
@@ -48,7 +48,7 @@ impl Peer {
 /// Does something again and again until a program has ended by itself.
 pub fn until_ended(mut program: Guarded, mut act: impl FnMut()) -> Output {
     let start = Instant::now();
-    while program.0.as_mut().expect("running").try_wait().expect("a child").is_none() {
+    while program.0.child().try_wait().expect("a child").is_none() {
         assert!(start.elapsed() < LIMIT, "the program does not end");
         act();
         std::thread::sleep(Duration::from_millis(10));
