@@ -153,3 +153,96 @@ impl<T> Drop for Ring<T> {
         let _ = unsafe { rustix::mm::munmap(self.map.as_ptr().cast(), self.len) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::os::fd::{AsFd, OwnedFd};
+
+    use proptest::prelude::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    use super::*;
+
+    const SIZE: u32 = 8;
+    const AT: XdpRingOffset = XdpRingOffset { producer: 0, consumer: 64, flags: Some(128), desc: 192 };
+
+    /// A ring in plain memory whose indices begin at `start`, with both its sides.
+    fn both(start: u32) -> (OwnedFd, Ring<u64>, Ring<u64>) {
+        let memory = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&memory, 4096).unwrap();
+        for at in [AT.producer, AT.consumer] {
+            rustix::io::pwrite(&memory, &start.to_ne_bytes(), at).unwrap();
+        }
+        let side = |produces| Ring::map(memory.as_fd(), 0, &AT, (SIZE, produces)).unwrap();
+        let (producer, consumer) = (side(true), side(false));
+        (memory, producer, consumer)
+    }
+
+    proptest! {
+        /// Objective: what one side puts the other takes, in order, each once and not before it is shown; no place is used again before it is given
+        /// back; also where the indices pass 2^32.
+        #[test]
+        fn as_a_queue(start in prop_oneof![Just(0), Just(u32::MAX - 20), any::<u32>()],
+                      steps in proptest::collection::vec((0..4u8, 0..12u32), 1..200)) {
+            let (_memory, mut producer, mut consumer) = both(start);
+            let (mut put, mut shown, mut taken) = (VecDeque::new(), VecDeque::new(), 0u32);
+            let mut next = 0u64;
+            for (what, count) in steps {
+                match what {
+                    0 => for _ in 0..count {
+                        prop_assert!(producer.room() <= SIZE - (put.len() + shown.len()) as u32 - taken);
+                        if producer.room() == 0 {
+                            break;
+                        }
+                        producer.put(next);
+                        put.push_back(next);
+                        next += 1;
+                    },
+                    1 => {
+                        producer.publish();
+                        shown.append(&mut put);
+                    }
+                    2 => for _ in 0..count {
+                        prop_assert!(consumer.ready() as usize <= shown.len());
+                        if consumer.ready() == 0 {
+                            prop_assert!(shown.is_empty());
+                            break;
+                        }
+                        prop_assert_eq!(Some(consumer.take()), shown.pop_front());
+                        taken += 1;
+                    },
+                    _ => {
+                        consumer.release();
+                        taken = 0;
+                        prop_assert_eq!(producer.pending() as usize, put.len() + shown.len());
+                        prop_assert_eq!(producer.room(), SIZE - (put.len() + shown.len()) as u32);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Objective: a producer that says more than the ring has is believed no more than that; one that takes over goes on where the one before it was.
+    #[test]
+    fn lies_and_heirs() {
+        let (memory, mut producer, mut consumer) = both(0);
+        rustix::io::pwrite(&memory, &1000u32.to_ne_bytes(), AT.producer).unwrap();
+        assert_eq!(consumer.ready(), SIZE);
+        rustix::io::pwrite(&memory, &0u32.to_ne_bytes(), AT.producer).unwrap();
+        (0..3).for_each(|value| producer.put(value));
+        producer.publish();
+        let mut heir = Ring::<u64>::map(memory.as_fd(), 0, &AT, (SIZE, true)).unwrap();
+        assert!(heir.was_used() && !consumer.was_used());
+        assert_eq!((heir.pending(), heir.room()), (3, SIZE - 3));
+    }
+
+    /// Objective: the other side is woken if it says so, and only then.
+    #[test]
+    fn wake_ups() {
+        let (memory, producer, _consumer) = both(0);
+        assert!(!producer.needs_wakeup());
+        rustix::io::pwrite(&memory, &NEED_WAKEUP.to_ne_bytes(), 128).unwrap();
+        assert!(producer.needs_wakeup());
+    }
+}

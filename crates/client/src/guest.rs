@@ -57,7 +57,8 @@ pub(crate) fn open_passed(spec: &PortSpec, device: &Path, options: &Options) -> 
 pub(crate) fn open_function(address: &str, hdr_len: u32) -> Result<Port, Error> {
     match pci::open(address, hdr_len)? {
         Found::Ptnet(guest) => Port::of_guest(guest, hdr_len),
-        Found::Published(Published { reply, map, tx, rx, keep }) => {
+        Found::Published(device) => {
+            let Published { reply, map, tx, rx, keep } = *device;
             let tx = tx.into_iter().map(|(ring, wake)| TxRing { kind: TxKind::Switch(ring), wake, indirect: false });
             let rx = rx.into_iter().map(|(ring, wake)| RxRing { ring, wake, nic: None });
             Ok(Port::direct("ptnet-pci".to_owned(), (reply, map), (tx.collect(), rx.collect()), keep))

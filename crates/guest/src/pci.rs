@@ -36,7 +36,7 @@ pub enum Found {
     /// Ours: its rings are to be started.
     Ptnet(Guest),
     /// netmap's, which runs.
-    Published(Published),
+    Published(Box<Published>),
 }
 
 /// The device at `address` (`0000:00:05.0`); netmap's is started with `hdr_len` bytes of header before each frame.
@@ -55,7 +55,7 @@ pub fn open(address: &str, hdr_len: u32) -> Result<Found, Error> {
     }
     let driver = folder.join("driver").read_link().ok();
     if is_published && driver.is_none() {
-        return published::open(&folder, hdr_len).map(Found::Published);
+        return published::open(&folder, hdr_len).map(|device| Found::Published(Box::new(device)));
     }
     match driver.as_ref().and_then(|d| d.file_name()).map(|name| name.to_string_lossy().into_owned()) {
         None => polled(&folder).map(Found::Ptnet),

@@ -5,6 +5,12 @@
 //! | [`ingress`], [`egress`] | a queue as the switch sees it |
 //! | [`stack`] | host rings: the stack behind an interface |
 
+use std::any::Any;
+use std::sync::Arc;
+
 pub mod egress;
 pub mod ingress;
 pub mod stack;
+
+/// What has to live as long as a queue is used: whatever opened it.
+pub type Keep = Arc<dyn Any + Send + Sync>;
