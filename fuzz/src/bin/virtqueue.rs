@@ -8,11 +8,11 @@ use libfuzzer_sys::fuzz_target;
 use netvale_mem::fault::Fault;
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::{BATCH, Egress, Scratch, Source};
-use netvale_vhost::log::DirtyLog;
-use netvale_virtio::memory::{GuestMemory, Hint, RegionSpec};
-use netvale_virtio::features::{self, Framing};
 use netvale_vhost::inflight::{Inflight, Record};
+use netvale_vhost::log::DirtyLog;
 use netvale_virtio::device::live::{self, Live, WriteLog};
+use netvale_virtio::features::{self, Framing};
+use netvale_virtio::memory::{GuestMemory, Hint, RegionSpec};
 use netvale_virtio::queue::{Addresses, Pieces, Queue, QueueFeatures};
 
 /// Guest memory in two regions that touch each other: buffers may lie across them.
