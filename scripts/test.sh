@@ -15,8 +15,8 @@ all_stages=(build guests unit doc loom miri fuzz)
 # Compiling has its own stage, so that a test's time limit is about the test.
 stage_build() {
     cargo test --workspace --lib --bins --tests --examples --no-run || return 1
-    # The tests of unmodified programs run with these.
-    cargo build --package netvale-capi --package netvale-pcap
+    # What crates/system-tests tests, by the very command that it makes sure with.
+    cargo build --profile test --package netvale-cli --package netvale-capi --package netvale-pcap
 }
 
 # What guests boot from, made once and kept. Tests that lack it say that they are skipped.

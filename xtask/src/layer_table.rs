@@ -1,12 +1,14 @@
 //! The layers, written once: which workspace crate may use which.
 //!
 //! ```text
-//! abi → mem → port → { switch, tap, pcapport, nic, vhost, ptnet } → daemon → cli      mem → pci → vhost      mem → vfio-user → ptnet
-//! abi → portspec, control → { client, daemon }      mem, nic, pci → client → { capi, pcap, bench, cli }
+//! abi → mem → port → { switch, tap, pcapport, nic, virtio, ptnet, e1000 } → daemon → cli
+//! mem → afxdp → { nic, client, daemon }      mem, pci, control → guest → { client, daemon }
+//! virtio → { vhost, virtio-pci } → daemon      mem → pci → { virtio-pci, e1000 }      mem → vfio-user → { ptnet, e1000 }
+//! abi → portspec, control → { client, daemon }      mem, afxdp, guest, pci → client → { capi, pcap, bench, cli }
 //! wire → { port, switch, tap, pcapport, client, daemon }
 //! ```
 //!
-//! An arrow means "is used by". There is no edge between the siblings switch, tap, pcapport, nic, vhost and ptnet: only
+//! An arrow means "is used by". There is no edge between the siblings switch, tap, pcapport, nic, vhost, virtio-pci, ptnet and e1000: only
 //! the daemon knows all kinds of port.
 
 /// One row a crate: its short name, and the short names of the crates it may use. The short name is
@@ -21,42 +23,63 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("switch", &["abi", "mem", "wire", "port"]),
     ("tap", &["abi", "mem", "wire", "port"]),
     ("pcapport", &["abi", "mem", "wire", "port"]),
-    ("nic", &["abi", "mem", "port"]),
+    ("afxdp", &["abi", "mem"]),
+    ("nic", &["abi", "mem", "port", "afxdp"]),
     ("pci", &["abi", "mem"]),
-    ("vhost", &["abi", "mem", "wire", "port", "pci"]),
+    ("virtio", &["abi", "mem", "wire", "port"]),
+    ("virtio-pci", &["abi", "mem", "pci", "virtio"]),
+    ("vhost", &["abi", "mem", "wire", "port", "virtio"]),
     ("vfio-user", &["mem"]),
     ("ptnet", &["abi", "mem", "port", "vfio-user"]),
     ("e1000", &["mem", "wire", "port", "pci", "vfio-user"]),
-    ("client", &["abi", "mem", "wire", "port", "nic", "pci", "portspec", "control"]),
+    ("guest", &["abi", "mem", "pci", "control"]),
+    ("client", &["abi", "mem", "wire", "afxdp", "pci", "guest", "portspec", "control"]),
     ("capi", &["abi", "mem", "portspec", "control", "client"]),
     ("pcap", &["abi", "mem", "portspec", "control", "client"]),
     (
         "daemon",
         &[
-            "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "nic", "vhost", "ptnet",
+            "abi",
+            "mem",
+            "wire",
+            "port",
+            "portspec",
+            "control",
+            "switch",
+            "tap",
+            "pcapport",
+            "afxdp",
+            "guest",
+            "nic",
+            "virtio",
+            "virtio-pci",
+            "vhost",
+            "ptnet",
             "e1000",
         ],
     ),
+    ("harness", &["control"]),
     (
         "bench",
         &[
-            "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "nic", "vhost", "ptnet",
-            "e1000", "client", "daemon",
+            "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "afxdp", "guest", "nic",
+            "virtio", "vhost", "ptnet", "e1000", "client", "daemon", "harness",
         ],
     ),
     (
         "cli",
         &[
             "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "vhost", "client",
-            "daemon",
+            "daemon", "harness",
         ],
     ),
+    ("system-tests", &[]),
     ("xtask", &[]),
 ];
 
 /// Siblings: crates of one layer that must not know each other. [`LAYERS`] already forbids the edges;
 /// this list lets the message name the rule.
-pub const SIBLINGS: &[&str] = &["switch", "tap", "pcapport", "nic", "vhost", "ptnet", "e1000"];
+pub const SIBLINGS: &[&str] = &["switch", "tap", "pcapport", "nic", "vhost", "virtio-pci", "ptnet", "e1000"];
 
 /// Where the table lies, for messages.
 pub const TABLE_FILE: &str = "xtask/src/layer_table.rs";

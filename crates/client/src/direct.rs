@@ -3,21 +3,21 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use netvale_afxdp::Nic;
+use netvale_afxdp::nic::Queue;
+use netvale_afxdp::sizes::{self, Needs};
+use netvale_afxdp::socket::{Buffers, Socket};
 use netvale_control::attach::{AttachReply, Role};
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::RingSide;
 use netvale_mem::{Mapping, PortMem, Region};
-use netvale_nic::Nic;
-use netvale_nic::nic::Queue;
-use netvale_nic::sizes::{self, Needs};
-use netvale_nic::socket::{Buffers, Socket};
 use netvale_portspec::{Base, Directions, PortSpec, Rings};
 
 use crate::error::Error;
 use crate::port::{Options, Port};
 use crate::ring::{RxRing, TxRing};
-use crate::{nics, passed};
+use crate::{guest, nics};
 
 /// The region that this program's interfaces share, which is number 1, and the last number that another one was given.
 static SHARED: Mutex<(Weak<Region>, u32)> = Mutex::new((Weak::new(), COMMON_REGION));
@@ -38,8 +38,8 @@ pub(crate) fn is_possible(spec: &PortSpec) -> bool {
 /// [`Error::Nic`], [`Error::Region`], [`Error::System`].
 pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     let Base::Netmap { ifname } = spec.name.base() else { return Err(Error::Inconsistent("not an interface")) };
-    if let Some(device) = netvale_nic::passed::device_of(ifname.as_str()) {
-        return passed::open(spec, &device, options);
+    if let Some(device) = netvale_guest::passed::device_of(ifname.as_str()) {
+        return guest::open_passed(spec, &device, options);
     }
     let nic = Nic::open(ifname.as_str())?;
     let queues = nic.interface().queues;

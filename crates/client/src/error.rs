@@ -14,7 +14,7 @@ pub enum Error {
     Pci(#[from] netvale_pci::PciError),
     /// A ptnet device of this virtual machine cannot be had.
     #[error(transparent)]
-    Passed(#[from] netvale_nic::passed::PassedError),
+    Passed(#[from] netvale_guest::passed::PassedError),
     /// The name is not in netmap's grammar.
     #[error("not a port name\n{0}")]
     Name(#[from] ParseError),
@@ -74,7 +74,7 @@ pub enum Error {
     },
     /// An interface, or a queue of it, cannot be had by this program.
     #[error(transparent)]
-    Nic(#[from] netvale_nic::NicError),
+    Nic(#[from] netvale_afxdp::NicError),
     /// A region could not be made.
     #[error(transparent)]
     Region(#[from] netvale_mem::RegionError),

@@ -1,135 +1,68 @@
-//! The guest's part of a ptnet port, played by a program on the host: for tests and measurements, and for programs that speak to a port the way a
-//! virtual machine does.
+//! Ports of ptnet devices: of this virtual machine's, opened by the program itself, or of any, in a virtual machine's place.
 
-use std::any::Any;
-use std::mem::{MaybeUninit, offset_of};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use netvale_abi::ptnet::{COMMAND_START, FEATURE_VNET_HDR, HEADER_BYTES, PtnetHeader, word};
 use netvale_control::attach::AttachReply;
+use netvale_guest::passed::Passed;
+use netvale_guest::pci::{self, Found};
+use netvale_guest::published::Published;
+use netvale_guest::{Error as GuestError, Guest};
 use netvale_mem::Mapping;
 use netvale_mem::notify::Doorbell;
-use netvale_mem::words::Words;
-use netvale_port::listener::{nap, socket};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix};
+use netvale_portspec::{Directions, PortSpec, Rings};
 
 use crate::connect::rings;
 use crate::error::Error;
-use crate::port::Port;
+use crate::port::{Options, Port};
+use crate::ring::{RxRing, TxKind, TxRing};
 
-/// How long the host may take for anything.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Numbers before those with doorbells: version, our own number, memory.
-const FIRST: usize = 3;
-
-macro_rules! at {
-    ($field:ident) => {
-        word(offset_of!(PtnetHeader, $field))
+/// Opens the device that our kernel driver has.
+///
+/// # Errors
+/// [`Error::Passed`], [`Error::System`]; [`Error::Inconsistent`] when the host says what cannot be.
+pub(crate) fn open_passed(spec: &PortSpec, device: &Path, options: &Options) -> Result<Port, Error> {
+    let passed = Passed::open(device, options.hdr_len, options.extra_bufs)?;
+    let reply = AttachReply::of_device(passed.header());
+    let bound = |rings: u32, other: Directions| match spec.rings {
+        _ if spec.flags.directions == other => 0..0,
+        Rings::OneNic(i) if u32::from(i.get()) < rings => u32::from(i.get())..u32::from(i.get()) + 1,
+        Rings::OneNic(_) => 0..0,
+        _ => 0..rings,
     };
+    let (tx, rx) = (bound(reply.tx_rings, Directions::Rx), bound(reply.rx_rings, Directions::Tx));
+    let reply = AttachReply { tx_bound: tx, rx_bound: rx, hdr_len: options.hdr_len, alone: true, ..reply };
+    let len = usize::try_from(reply.memsize).map_err(|_| Error::Inconsistent("memory too large for this machine"))?;
+    let map = Arc::new(Mapping::of_device(passed.memory(), len).map_err(Error::system("map the device's memory"))?);
+    let which = reply.tx_bound.clone().chain(reply.rx_bound.clone().map(|i| reply.tx_rings + i));
+    let mut bells = Vec::new();
+    for ring in which {
+        let bell = passed.bell(ring).ok_or(Error::Inconsistent("a ring without a bell"))?;
+        for _ in 0..2 {
+            let copy = rustix::io::fcntl_dupfd_cloexec(bell.as_fd(), 0).map_err(Error::system("copy a bell"))?;
+            bells.push(Doorbell::from_fd(copy));
+        }
+    }
+    let (mut tx, mut rx) = rings(&reply, &map, &mut bells.into_iter())?;
+    tx.iter_mut().for_each(TxRing::resume);
+    rx.iter_mut().for_each(RxRing::resume);
+    Ok(Port::direct(spec.name.to_string(), (reply, map), (tx, rx), Arc::new(passed)))
 }
 
-pub mod pci;
-mod published;
-
-/// A guest without a driver: memory, doorbells, and nothing that keeps it from writing nonsense.
-pub struct Guest {
-    /// A connection, or a function: kept as long as the guest.
-    keep: Arc<dyn Any + Send + Sync>,
-    map: Arc<Mapping>,
-    header: Words,
-    doorbells: Vec<Doorbell>,
-    vectors: Vec<Doorbell>,
-}
-
-impl Guest {
-    /// Comes to the port that listens at `path`.
-    ///
-    /// # Errors
-    /// [`Error::System`]; [`Error::Device`] when the other end is no ptnet port.
-    pub fn connect(path: &Path) -> Result<Guest, Error> {
-        let connection = Arc::new(socket().map_err(Error::system("make a socket"))?);
-        let address = SocketAddrUnix::new(path).map_err(Error::system("use the path as a socket's"))?;
-        rustix::net::connect(&connection, &address).map_err(Error::system("reach the ptnet port"))?;
-        let first = (0..FIRST).map(|_| hear(&connection)).collect::<Result<Vec<_>, _>>()?;
-        let memory = first.into_iter().find_map(|(_, fd)| fd).ok_or(Error::Device("no memory"))?;
-        let len = rustix::fs::fstat(&memory).map_err(Error::system("look at the memory"))?.st_size;
-        let len = usize::try_from(len).map_err(|_| Error::Device("memory too large for this machine"))?;
-        let map = Arc::new(Mapping::map(memory.as_fd(), len).map_err(Error::system("map the memory"))?);
-        let (header, count) = header(&map)?;
-        let bells = || (0..count).map(|_| bell(&connection)).collect::<Result<Vec<_>, _>>();
-        let (doorbells, vectors) = (bells()?, bells()?);
-        Ok(Guest { keep: connection, map, header, doorbells, vectors })
-    }
-
-    /// The connection, if there is one: a guest has nothing to say on it.
-    pub fn connection(&self) -> Option<&OwnedFd> {
-        self.keep.downcast_ref()
-    }
-
-    /// The device's memory.
-    pub fn memory(&self) -> &Arc<Mapping> {
-        &self.map
-    }
-
-    /// What rings the host: tx rings, rx rings, commands.
-    pub fn doorbells(&self) -> &[Doorbell] {
-        &self.doorbells
-    }
-
-    /// What the host interrupts the guest by, in the same order.
-    pub fn vectors(&self) -> &[Doorbell] {
-        &self.vectors
-    }
-
-    /// Gives a command, and waits for its answer: 0, or an error number.
-    ///
-    /// # Errors
-    /// [`Error::System`] when there is none.
-    pub fn command(&self, what: u32, features: u32, extra_bufs: u32) -> Result<u32, Error> {
-        let (words, bells) = (&self.header, self.doorbells.last().zip(self.vectors.last()));
-        let (doorbell, news) = bells.ok_or(Error::Device("no doorbells"))?;
-        let number = words.load(at!(number)).wrapping_add(1);
-        words.store(at!(wanted), features);
-        words.store(at!(wanted_bufs), extra_bufs);
-        words.store(at!(command), what);
-        words.store(at!(number), number);
-        doorbell.ring();
-        let limit = Instant::now() + PATIENCE;
-        while words.load(at!(answered)) != number {
-            if Instant::now() > limit {
-                return Err(Error::System { what: "have the host obey", source: Errno::TIMEDOUT.into() });
-            }
-            nap(news.as_fd(), Duration::from_millis(10));
-            news.drain();
+/// Opens the device at an address of the bus, which has no driver.
+///
+/// # Errors
+/// [`Error::Pci`], [`Error::System`]; [`Error::Device`] when the device is none of ours; [`Error::Refused`].
+pub(crate) fn open_function(address: &str, hdr_len: u32) -> Result<Port, Error> {
+    match pci::open(address, hdr_len)? {
+        Found::Ptnet(guest) => Port::of_guest(guest, hdr_len),
+        Found::Published(device) => {
+            let Published { reply, map, tx, rx, keep } = *device;
+            let tx = tx.into_iter().map(|(ring, wake)| TxRing { kind: TxKind::Switch(ring), wake, indirect: false });
+            let rx = rx.into_iter().map(|(ring, wake)| RxRing { ring, wake, nic: None });
+            Ok(Port::direct("ptnet-pci".to_owned(), (reply, map), (tx.collect(), rx.collect()), keep))
         }
-        Ok(words.load(at!(result)))
-    }
-
-    /// Starts the rings, with `hdr_len` (0 or 12) bytes of virtio-net header before each frame.
-    ///
-    /// # Errors
-    /// [`Error::Refused`], and as [`Guest::command`].
-    pub fn into_port(self, hdr_len: u32) -> Result<Port, Error> {
-        let features = if hdr_len > 0 { FEATURE_VNET_HDR } else { 0 };
-        match self.command(COMMAND_START, features, 0)? {
-            0 => {}
-            errno => {
-                let text = "the host does not start the rings".into();
-                return Err(Error::Refused { errno: errno.cast_signed(), text });
-            }
-        }
-        let header: Vec<u32> = (0..size_of::<PtnetHeader>() / 4).map(|i| self.header.load(i)).collect();
-        let reply = AttachReply::of_device(&header);
-        let (tx_bound, rx_bound) = (0..reply.tx_rings.min(64), 0..reply.rx_rings.min(64));
-        let reply = AttachReply { tx_bound, rx_bound, hdr_len, alone: true, ..reply };
-        let mut pairs = self.doorbells.into_iter().zip(self.vectors).flat_map(|(doorbell, wake)| [doorbell, wake]);
-        let (tx, rx) = rings(&reply, &self.map, &mut pairs)?;
-        Ok(Port::direct("ptnet".to_owned(), (reply, self.map), (tx, rx), self.keep))
     }
 }
 
@@ -139,50 +72,28 @@ impl Port {
     /// # Errors
     /// [`Error::System`]; [`Error::Device`] when the other end is no ptnet port; [`Error::Refused`].
     pub fn as_guest(path: &Path, hdr_len: u32) -> Result<Port, Error> {
-        Guest::connect(path)?.into_port(hdr_len)
+        Port::of_guest(Guest::connect(path)?, hdr_len)
+    }
+
+    /// Starts a guest's rings, with `hdr_len` (0 or 12) bytes of virtio-net header before each frame.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], [`Error::System`]; [`Error::Inconsistent`] when the host says what cannot be.
+    pub fn of_guest(guest: Guest, hdr_len: u32) -> Result<Port, Error> {
+        let running = guest.start(hdr_len)?;
+        let (tx, rx) = rings(&running.reply, &running.map, &mut running.bells.into_iter())?;
+        Ok(Port::direct("ptnet".to_owned(), (running.reply, running.map), (tx, rx), running.keep))
     }
 }
 
-/// The header of a device's memory, and the number of its vectors; what else is in it is looked at when the rings are made.
-fn header(map: &Arc<Mapping>) -> Result<(Words, usize), Error> {
-    let header = Words::new(map, 0, (HEADER_BYTES / 4) as usize).ok_or(Error::Device("no header"))?;
-    let found = [header.load(at!(magic)), header.load(at!(magic) + 1)];
-    if found != netvale_abi::ptnet::MAGIC {
-        return Err(Error::Device("no ptnet header"));
-    }
-    let version = header.load(at!(version));
-    if version != netvale_abi::ptnet::VERSION {
-        return Err(Error::Device("a version of ptnet that this program does not know"));
-    }
-    let vectors = header.load(at!(vectors)) as usize;
-    Ok((header, vectors.clamp(3, 64)))
-}
-
-fn bell(connection: &OwnedFd) -> Result<Doorbell, Error> {
-    let (_, fd) = hear(connection)?;
-    fd.map(Doorbell::from_fd).ok_or(Error::Device("a vector without a descriptor"))
-}
-
-/// A number, and the descriptor that came with it.
-fn hear(connection: &OwnedFd) -> Result<(i64, Option<OwnedFd>), Error> {
-    let (mut bytes, mut got, mut fd) = ([0u8; 8], 0, None);
-    while got < bytes.len() {
-        let limit = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
-        let ready = poll(&mut [PollFd::new(connection, PollFlags::IN)], Some(&limit));
-        if matches!(ready, Ok(0)) {
-            return Err(Error::System { what: "hear from the ptnet port", source: Errno::TIMEDOUT.into() });
+impl From<GuestError> for Error {
+    fn from(e: GuestError) -> Self {
+        match e {
+            GuestError::Pci(why) => Error::Pci(why),
+            GuestError::Refused { errno, text } => Error::Refused { errno, text },
+            GuestError::Device(what) => Error::Device(what),
+            GuestError::Closed => Error::Closed,
+            GuestError::System { what, source } => Error::System { what, source },
         }
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut iov = [std::io::IoSliceMut::new(bytes.get_mut(got..).unwrap_or_default())];
-        match rustix::net::recvmsg(connection, &mut iov, &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Ok(message) if message.bytes == 0 => return Err(Error::Closed),
-            Ok(message) => got += message.bytes,
-            Err(Errno::AGAIN | Errno::INTR) => continue,
-            Err(e) => return Err(Error::system("hear from the ptnet port")(e)),
-        }
-        let rights = |m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None };
-        fd = control.drain().filter_map(rights).flatten().next().or(fd);
     }
-    Ok((i64::from_le_bytes(bytes), fd))
 }

@@ -44,12 +44,11 @@ pub mod raw {
 mod connect;
 mod direct;
 mod error;
-pub mod guest;
+mod guest;
 pub mod interface;
 mod late;
 mod nics;
 mod outgoing;
-mod passed;
 mod port;
 mod ring;
 

@@ -5,6 +5,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use netvale_afxdp::outlet::Outlet;
+use netvale_afxdp::rx_end::RxEnd;
+use netvale_afxdp::socket::{Buffers, Place, Socket};
+use netvale_afxdp::through::{ThroughRx, ThroughTx};
 use netvale_control::attach::{AttachReply, NIC_BOUND, NIC_FORWARDS, NIC_MULTI_BUFFER, NIC_RESUMED};
 use netvale_mem::Mapping;
 use netvale_mem::appl::{AppRing, Dir};
@@ -12,10 +16,6 @@ use netvale_mem::host::HostTx;
 use netvale_mem::mirror::{Mirror, Moment};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::RingSide;
-use netvale_nic::outlet::Outlet;
-use netvale_nic::rx_end::RxEnd;
-use netvale_nic::socket::{Buffers, Place, Socket};
-use netvale_nic::through::{ThroughRx, ThroughTx};
 
 use crate::connect::places;
 use crate::error::Error;
@@ -124,7 +124,7 @@ pub(crate) fn bind(reply: &AttachReply, name: &str, tx: &mut [TxRing], rx: &mut 
             reply.nic_flags & NIC_MULTI_BUFFER != 0
         } else {
             let place = Place { ifindex: reply.nic_ifindex, queue };
-            netvale_nic::nic::bind(socket, place, (name, reply.nic_mtu), buffers(reply))?.multi_buffer
+            netvale_afxdp::nic::bind(socket, place, (name, reply.nic_mtu), buffers(reply))?.multi_buffer
         };
         if let Some(through) = sends {
             through.set_multi_buffer(multi_buffer);

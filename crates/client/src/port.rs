@@ -85,7 +85,7 @@ impl Port {
     /// As [`Port::open`].
     pub fn open_with(name: &str, options: &Options) -> Result<Port, Error> {
         if let Some(address) = name.strip_prefix("ptnet-pci:") {
-            return crate::guest::pci::open(address, options.hdr_len);
+            return crate::guest::open_function(address, options.hdr_len);
         }
         // Parsed here for the sake of an error that points at the character; the daemon parses it again.
         let spec = PortSpec::parse(name)?;

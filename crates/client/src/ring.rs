@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use netvale_abi::NetmapSlot;
 use netvale_abi::slot::NETMAP_MAX_FRAGS;
+use netvale_afxdp::through::ThroughRx;
 use netvale_mem::RingMem;
 use netvale_mem::appl::{AppRing, Sync};
+use netvale_mem::drops::RingCounters;
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_mem::pipe::PipeTx;
-use netvale_nic::through::ThroughRx;
-use netvale_port::RingCounters;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::nics::NicTx;

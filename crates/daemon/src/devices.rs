@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
+use netvale_afxdp::Nic;
 use netvale_control::types::{PortKind, PortOptions};
 use netvale_e1000::driver::port::DriverPort;
 use netvale_e1000::port::E1000Port;
-use netvale_nic::Nic;
 use netvale_nic::stack::OpenRing;
 use netvale_port::{Egress, Ingress};
 use netvale_ptnet::port::PtnetPort;
 use netvale_tap::{Tap, TapEgress, TapError, TapIngress, TapOptions};
-use netvale_vhost::driver::port::VirtioPort;
 use netvale_vhost::port::VhostPort;
+use netvale_virtio::driver::port::VirtioPort;
 use rustix::io::Errno;
 
 use crate::StartError;

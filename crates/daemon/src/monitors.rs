@@ -263,7 +263,7 @@ impl State {
     }
 
     fn parent_nic(&mut self, ifname: &str, caller: Caller) -> Result<Parent, Refusal> {
-        if netvale_nic::passed::device_of(ifname).is_some() {
+        if netvale_guest::passed::device_of(ifname).is_some() {
             return refuse(Errno::OPNOTSUPP, format!("{ifname} is a ptnet device: the host's port can be watched"));
         }
         nic_facts::find(ifname)?;

@@ -2,11 +2,11 @@
 
 use std::sync::Weak;
 
+use netvale_afxdp::iface::Interface;
+use netvale_afxdp::sizes::{self, Needs};
 use netvale_control::attach::{AttachReply, AttachRequest};
 use netvale_mem::layout::{DEFAULT_BUF_SIZE, Layout, PoolSize, RegionSizes};
 use netvale_mem::{PortShape, RegionError};
-use netvale_nic::iface::Interface;
-use netvale_nic::sizes::{self, Needs};
 use rustix::io::Errno;
 
 use crate::devices::Device;
@@ -69,7 +69,7 @@ impl State {
             let (layout, mem_id) = if own { (layout, mem_id) } else { self.common_facts(&needs(shape, host), caller)? };
             return Ok(Facts { shape, host, layout, mem_id });
         }
-        if netvale_nic::passed::device_of(ifname).is_some() {
+        if netvale_guest::passed::device_of(ifname).is_some() {
             return closed_passed_facts(&interface);
         }
         let host = match self.switch_port_on(ifname) {

@@ -5,16 +5,16 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use netvale_afxdp::Nic;
+use netvale_afxdp::bpf::Mode;
+use netvale_afxdp::nic::Queue;
+use netvale_afxdp::socket::{Got, Socket};
 use netvale_control::attach::{AttachReply, NIC_BOUND, NIC_FORWARDS, NIC_MULTI_BUFFER, NIC_RESUMED, Role};
 use netvale_control::types::{Direction, Owner, PortInfo, PortKind, PortState, RingInfo};
 use netvale_mem::PortMem;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::KickCounts;
 use netvale_mem::region::Binding;
-use netvale_nic::Nic;
-use netvale_nic::bpf::Mode;
-use netvale_nic::nic::Queue;
-use netvale_nic::socket::{Got, Socket};
 use netvale_nic::stack::{OpenRing, Stack};
 use netvale_port::RingCounters;
 

@@ -103,7 +103,7 @@ impl State {
             }
             Base::Netmap { ifname } => {
                 let ifname = ifname.to_string();
-                let opened = match netvale_nic::passed::device_of(&ifname) {
+                let opened = match netvale_guest::passed::device_of(&ifname) {
                     Some(device) => self.open_passed(request, &spec, (&ifname, &device), caller),
                     None => self.open_nic(request, &spec, &ifname, caller),
                 }?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use netvale_control::attach::{AttachReply, AttachRequest, FLAG_SHARED};
 use netvale_control::types::{Owner, PortInfo, PortKind, PortState, RegionInfo};
-use netvale_nic::passed::{Passed, PassedError};
+use netvale_guest::passed::{Passed, PassedError};
 use netvale_portspec::{Directions, PortSpec, Rings};
 use rustix::io::Errno;
 

@@ -7,10 +7,10 @@ use std::mem::offset_of;
 use std::sync::Arc;
 
 use netvale_abi::nmreq::{NmreqRegister, NmreqValeAttach, NmreqValeDetach, NmreqValeNewif};
+use netvale_afxdp::iface::Interface;
 use netvale_control::attach::{AttachRequest, FLAG_NETMAP};
 use netvale_mem::mapping::Pages;
 use netvale_mem::{PortShape, Region};
-use netvale_nic::iface::Interface;
 use netvale_port::{Egress, HdrLen, Ingress};
 use netvale_portspec::{Base, Conf, PortName, PortSpec};
 use netvale_switch::{Forwarder, Port, PortId, Switch};

@@ -4,11 +4,11 @@ use netvale_control::server::Handler;
 use netvale_control::types::{AttachParams, Done, PortInfo, Version};
 use netvale_control::{ErrorCode, Reply, Request, RpcError};
 use netvale_portspec::{AttachSpec, SwitchName};
-use netvale_vhost::driver::port::Target;
 use rustix::io::Errno;
 
 use crate::refusal::Refusal;
 use crate::state::{Caller, State};
+use crate::vhosts::Target;
 
 /// One request's view of the daemon.
 pub struct Rpc<'a> {

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use netvale_afxdp::sizes::entries;
 use netvale_control::types::{Mac, PortKind, PortOptions};
 use netvale_mem::Region;
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
-use netvale_nic::sizes::entries;
 use netvale_port::RingCounters;
 use netvale_port::passage::Seated;
 use netvale_portspec::{Base, Flags, PortSpec, Rings};

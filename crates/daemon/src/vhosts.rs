@@ -1,18 +1,28 @@
 //! Ports that are virtio-net by vhost-user: the device for a virtual machine's driver, or the driver.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use netvale_control::types::{Mac, PortKind, PortOptions, VhostInfo};
-use netvale_vhost::driver::frontend::Wish;
-use netvale_vhost::driver::port::{Target, VirtioPort};
-use netvale_vhost::net::features as bits;
+use netvale_vhost::frontend::BackEnd;
 use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+use netvale_virtio::driver::port::VirtioPort;
+use netvale_virtio::driver::wish::Wish;
+use netvale_virtio::features as bits;
+use netvale_virtio_pci::OnBus;
 
 use rustix::io::Errno;
 
 use crate::devices::Device;
 use crate::refusal::Refusal;
 use crate::state::{Caller, NewPort, State};
+
+/// What there is to drive.
+pub(crate) enum Target {
+    /// The vhost-user back end at this socket.
+    Socket(PathBuf),
+    /// The PCI function at this address.
+    Pci(String),
+}
 
 impl State {
     /// Attaches a vhost-user device.
@@ -65,8 +75,14 @@ impl State {
             offloads: !o.vector,
             ..usual
         };
-        let (virtio, (egress, ingresses)) =
-            VirtioPort::new(target, wish).map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
+        let port_made = match target {
+            Target::Socket(path) => VirtioPort::new(BackEnd(path), wish),
+            Target::Pci(address) => {
+                let device = OnBus::at(&address).map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
+                VirtioPort::new(device, wish)
+            }
+        };
+        let (virtio, (egress, ingresses)) = port_made.map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
         let device = Device { kind: PortKind::Virtio, virtio: Some(virtio), ..Device::default() };
         let new = NewPort::device(device, caller, o);
         self.plug(switch, port, egress, ingresses, new).map(|_| ())

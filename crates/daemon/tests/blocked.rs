@@ -12,20 +12,23 @@ use std::time::{Duration, Instant};
 
 use common::{Daemon, frame, receive, send, until};
 use netvale::Port;
-use netvale::guest::Guest;
 use netvale_abi::ptnet::COMMAND_START;
 use netvale_e1000::driver::Wish as CardWish;
 use netvale_e1000::driver::remote::Guest as Card;
+use netvale_guest::Guest;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
 use netvale_port::Ingress;
 use netvale_port::listener::Listener;
-use netvale_vhost::driver::frontend::{Frontend, Kick, Wish};
-use netvale_vhost::driver::ram::BUF;
-use netvale_vhost::net::features::{PROTOCOL_FEATURES, VERSION_1};
+use netvale_vhost::features::PROTOCOL_FEATURES;
+use netvale_vhost::frontend::Frontend;
 use netvale_vhost::proto::message::{Message, request};
 use netvale_vhost::proto::wire::{self, Received};
+use netvale_virtio::driver::ram::BUF;
+use netvale_virtio::driver::started::Kick;
+use netvale_virtio::driver::wish::Wish;
+use netvale_virtio::features::VERSION_1;
 use published::{Driver, Plugged};
 use serde_json::json;
 
@@ -110,7 +113,7 @@ fn vhost_called(by_socket: bool) {
     let (socket, stop, fault) = (UnixStream::connect(&path).unwrap(), Doorbell::new().unwrap(), Fault::new().unwrap());
     let calls = [(); 2].map(|()| Doorbell::new().unwrap());
     let running = Frontend::new(socket.as_fd(), stop.as_fd(), &fault).start(Wish::default(), &calls).unwrap();
-    let (mut queues, _memory) = (running.pairs, running.kept);
+    let (mut queues, _memory) = (running.pairs, running.ram);
     let (rx, tx) = &mut queues[0];
     let error = Doorbell::new().unwrap();
     let mut m = Message::new(request::SET_VRING_ERR, 0u64.to_le_bytes().to_vec());

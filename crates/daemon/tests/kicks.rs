@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::{Daemon, frame, receive, send, until};
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
-use netvale_vhost::driver::frontend::{Frontend, Kick, Wish};
+use netvale_vhost::frontend::Frontend;
+use netvale_virtio::driver::started::Kick;
+use netvale_virtio::driver::wish::Wish;
 use serde_json::json;
 
 /// Objective: a storm of kicks of queues without work costs the other ports of the same worker neither frames nor their lives.
@@ -26,7 +28,7 @@ fn kick_storm() {
     let calls = [(); 2].map(|()| Doorbell::new().unwrap());
     let running =
         Frontend::new(socket.as_fd(), stop.as_fd(), &Fault::new().unwrap()).start(Wish::default(), &calls).unwrap();
-    let (queues, _memory) = (running.pairs, running.kept);
+    let (queues, _memory) = (running.pairs, running.ram);
     let kicks: Vec<_> = queues.into_iter().flat_map(|(rx, tx)| [rx.kick, tx.kick]).collect();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -9,9 +9,9 @@ use std::process::Command;
 
 use common::{Daemon, cable, carry, falls_asleep, frame, frames, ip, receive, until};
 use netvale::{Error, Interest, Options, Port};
+use netvale_afxdp::iface::Interface;
 use netvale_control::attach::{AttachRequest, OffsetsAsked};
 use netvale_mem::csb::Csb;
-use netvale_nic::iface::Interface;
 use serde_json::json;
 
 /// Runs the test of that name in a namespace. Returns whether this process is the one inside.

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Daemon, frame, receive, send, until};
 use netvale::Port;
-use netvale::guest::Guest;
 use netvale_abi::ptnet::{COMMAND_START, COMMAND_STOP, FEATURE_VNET_HDR};
+use netvale_guest::Guest;
 use netvale_mem::Mapping;
 use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_mem::notify::Doorbell;
@@ -97,7 +97,7 @@ fn commands() {
         assert_eq!(guest.command(COMMAND_STOP, 0, 0).unwrap(), 0);
     }
     assert_eq!(guest.command(COMMAND_START, 0, 3).unwrap(), 0);
-    let mut port = guest.into_port(0).unwrap();
+    let mut port = Port::of_guest(guest, 0).unwrap();
     let mut local = d.open("vale0:local").unwrap();
     ping(&mut port, &mut local, 1);
 }
@@ -186,7 +186,7 @@ fn nonsense_everywhere() {
         }
         over.store(true, Ordering::Relaxed);
     });
-    let mut port = mad.into_port(0).unwrap();
+    let mut port = Port::of_guest(mad, 0).unwrap();
     send(&mut port, &frame(255, 9, 9));
     while receive(&mut b) != frame(255, 9, 9) {}
     until("an idle daemon", || notes(&d, "mad").contains("rings run"));

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{Daemon, cable, carry, falls_asleep, frame, frames, receive, send, until};
-use netvale::guest::Guest;
 use netvale::{Interest, Port};
 use netvale_abi::ptnet::{COMMAND_START, COMMAND_STOP};
+use netvale_afxdp::iface::Interface;
+use netvale_guest::Guest;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
-use netvale_nic::iface::Interface;
 use serde_json::{Value, json};
 
 /// Passes a port through. Returns the answer, and the guest's socket.

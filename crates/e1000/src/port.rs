@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use netvale_port::listener::{Listener, OpenError, RETRY, nap};
+use netvale_mem::notify::nap;
+use netvale_port::listener::{Listener, OpenError, RETRY};
 use netvale_port::service::{self, Peering, Protocol, Service};
 use netvale_port::{Egress, Ingress};
 use netvale_vfio_user::serve::serve;

@@ -41,6 +41,7 @@
 //! | [`lent`] | a queue that a control thread lends to workers |
 //! | [`calls`] | threads inside a system call that a peer could hold |
 //! | [`fault`] | why a peer loses its port |
+//! | [`drops`] | counters of frames, and the names of drops |
 //! | [`pipe`] | zero-copy move from one end's tx ring to the other end's rx ring |
 //! | [`mirror`] | copies of frames that pass without the daemon, for those who watch |
 //! | [`relay`] | the same by a host on the way, for an end that knows nothing of pipes |
@@ -57,6 +58,8 @@ pub mod calls;
 pub mod copy;
 #[cfg(not(loom))]
 pub mod csb;
+#[cfg(not(loom))]
+pub mod drops;
 pub mod fault;
 #[cfg(not(loom))]
 pub mod host;

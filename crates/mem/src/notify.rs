@@ -21,8 +21,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
-use rustix::event::EventfdFlags;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::calls::marked;
@@ -294,4 +295,11 @@ fn name_of(fd: &OwnedFd) -> rustix::io::Result<String> {
     use std::os::fd::AsRawFd;
     let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
     link.ok().and_then(|name| name.into_os_string().into_string().ok()).ok_or(Errno::INVAL)
+}
+
+/// Sleeps. Returns whether `stop` became readable.
+pub fn nap(stop: BorrowedFd<'_>, time: Duration) -> bool {
+    let limit = Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: i64::from(time.subsec_nanos()) };
+    let mut one = [PollFd::from_borrowed_fd(stop, PollFlags::IN)];
+    matches!(poll(&mut one, Some(&limit)), Ok(n) if n > 0)
 }

@@ -1,8 +1,10 @@
 //! A queue as an egress of a switch: each frame is copied once, into memory that the kernel, or the driver, sends from.
 #![allow(unsafe_code)]
 
+use std::any::Any;
 use std::sync::Arc;
 
+use netvale_afxdp::socket::{Buffers, CONTINUES, Desc, Sender};
 use netvale_mem::Mapping;
 use netvale_mem::copy::copy_bytes;
 use netvale_mem::lent::Lent;
@@ -10,8 +12,7 @@ use netvale_port::batch::Batch;
 use netvale_port::soft::{Form, Put};
 use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
 
-use crate::nic::Queue;
-use crate::socket::{Buffers, CONTINUES, Desc, Sender};
+use crate::Keep;
 
 /// Shortest frame: the kernel sends no less than an Ethernet header.
 const SHORTEST: usize = 14;
@@ -30,7 +31,7 @@ struct Sending {
     free: Vec<u32>,
     /// Frames may take several buffers.
     multi_buffer: bool,
-    _queue: Arc<Queue>,
+    _queue: Keep,
 }
 
 impl NicEgress {
@@ -40,7 +41,7 @@ impl NicEgress {
         memory: Arc<Mapping>,
         buffers: Buffers,
         own: std::ops::Range<u32>,
-        (multi_buffer, queue): (bool, Arc<Queue>),
+        (multi_buffer, queue): (bool, Arc<impl Any + Send + Sync>),
     ) -> NicEgress {
         let sending = Sending { sender, memory, buffers, free: own.collect(), multi_buffer, _queue: queue };
         NicEgress { sending: Lent::with(sending), counters: Arc::default() }

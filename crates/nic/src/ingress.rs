@@ -4,12 +4,12 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use netvale_afxdp::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver};
 use netvale_mem::Mapping;
 use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
 use netvale_port::{DropReason, Ingress, RingCounters};
 
-use crate::nic::Queue;
-use crate::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver};
+use crate::Keep;
 
 /// What is received.
 pub struct NicIngress {
@@ -21,7 +21,7 @@ pub struct NicIngress {
     /// Pieces of a frame whose end has not come.
     pieces: Vec<(*const u8, u32)>,
     counters: Arc<RingCounters>,
-    _queue: Arc<Queue>,
+    _queue: Keep,
 }
 
 // SAFETY: the pointers lie in `memory`, which this value keeps, and are used by the thread that has it.
@@ -34,7 +34,7 @@ impl NicIngress {
         memory: Arc<Mapping>,
         buffers: Buffers,
         own: std::ops::Range<u32>,
-        queue: Arc<Queue>,
+        queue: Keep,
     ) -> NicIngress {
         for at in own.filter_map(|index| buffers.at(index)) {
             receiver.fill.put(at - HEADROOM);

@@ -1,38 +1,16 @@
-//! Network interfaces through AF_XDP (Linux 5.9 or newer): any driver, no module, no driver of ours.
-//!
-//! ```text
-//!   driver ─► XDP program ─► socket of the queue ─► buffers of a netmap region ─► netmap ring, or switch
-//!                  │ (queues without a socket)
-//!                  ▼
-//!              the stack
-//! ```
+//! Network interfaces, which are AF_XDP sockets ([`netvale_afxdp`]), as a switch and its workers see them.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`bpf`] | the program, and how it is attached |
-//! | [`iface`] | what the kernel says of an interface |
-//! | [`ring`] | rings that the kernel shares |
-//! | [`sizes`] | how large a port is |
-//! | [`socket`] | a socket: four rings, and memory for frames |
-//! | [`nic`] | an interface with the program on it, its queues |
 //! | [`ingress`], [`egress`] | a queue as the switch sees it |
-//! | [`outlet`] | slots written to a descriptor |
-//! | [`rx_end`] | our end of a ring that one thread fills |
 //! | [`stack`] | host rings: the stack behind an interface |
-//! | [`through`] | a queue as a netmap program sees it: its rings, without a copy |
 
-pub mod bpf;
+use std::any::Any;
+use std::sync::Arc;
+
 pub mod egress;
-pub mod iface;
 pub mod ingress;
-pub mod nic;
-pub mod outlet;
-pub mod passed;
-pub mod ring;
-pub mod rx_end;
-pub mod sizes;
-pub mod socket;
 pub mod stack;
-pub mod through;
 
-pub use nic::{Nic, NicError, Opened};
+/// What has to live as long as a queue is used: whatever opened it.
+pub type Keep = Arc<dyn Any + Send + Sync>;

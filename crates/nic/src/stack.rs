@@ -14,6 +14,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use netvale_abi::ring::ring_space;
+use netvale_afxdp::bpf::Diversion;
+use netvale_afxdp::outlet::{Outlet, Sent, TAP_HEADER};
+use netvale_afxdp::rx_end::RxEnd;
 use netvale_mem::PortMem;
 use netvale_mem::host::HostTx;
 use netvale_mem::mirror::{Mirror, Moment};
@@ -21,10 +24,6 @@ use netvale_mem::notify::{Doorbell, KickCounts, arm};
 use netvale_port::batch::MAX_FRAGS;
 use netvale_port::{DropReason, Passed, RingCounters, Task};
 use rustix::io::Errno;
-
-use crate::bpf::Diversion;
-use crate::outlet::{Outlet, Sent, TAP_HEADER};
-use crate::rx_end::RxEnd;
 
 /// Frames moved in one pass: each is a system call.
 const MOST: u32 = 64;

@@ -110,3 +110,72 @@ impl Drop for Bar {
         let _ = unsafe { rustix::mm::munmap(self.map.as_ptr().cast(), self.map_len) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    fn file() -> File {
+        let file = tempfile::tempfile().unwrap();
+        let bytes: Vec<u8> = (0..3 * PAGE).map(|i| (i % 251) as u8).collect();
+        file.write_all_at(&bytes, 0).unwrap();
+        file
+    }
+
+    /// Objective: registers are those at the place in the file, wherever in a page it begins, in the device's order of bytes.
+    #[test]
+    fn places() {
+        let file = file();
+        for from in [0, 16, PAGE - 16, PAGE, PAGE + 8] {
+            let bar = Bar::map(file.as_fd(), from, 64).unwrap();
+            let at = |i: u64| ((from + i) % 251) as u8;
+            assert_eq!((bar.len(), bar.is_empty()), (64, false));
+            assert_eq!(bar.read8(5), at(5));
+            assert_eq!(bar.read16(6), u16::from_le_bytes([at(6), at(7)]));
+            assert_eq!(bar.read32(60), u32::from_le_bytes([at(60), at(61), at(62), at(63)]));
+        }
+    }
+
+    /// Objective: what is written is in the file, of the width that was asked for, and nothing beside it.
+    #[test]
+    fn writes() {
+        let file = file();
+        let bar = Bar::map(file.as_fd(), PAGE + 32, 32).unwrap();
+        file.write_all_at(&[0; 32], PAGE + 32).unwrap();
+        bar.write8(0, 1);
+        bar.write16(2, 0x0203);
+        bar.write32(4, 0x0405_0607);
+        bar.write64(8, 0x1112_1314_1516_1718);
+        let mut found = [0; 20];
+        file.read_exact_at(&mut found, PAGE + 32).unwrap();
+        let wanted = [1, 0, 3, 2, 7, 6, 5, 4, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0, 0, 0, 0];
+        assert_eq!(found, wanted);
+    }
+
+    /// Objective: nothing answers outside the registers, nor at places that are not aligned: ones are read, and nothing is written.
+    #[test]
+    fn outside() {
+        let file = file();
+        let bar = Bar::map(file.as_fd(), 64, 16).unwrap();
+        let mut before = vec![0; 3 * PAGE as usize];
+        file.read_exact_at(&mut before, 0).unwrap();
+        for at in [16, 4096, usize::MAX, usize::MAX - 3] {
+            assert_eq!((bar.read8(at), bar.read16(at), bar.read32(at)), (u8::MAX, u16::MAX, u32::MAX));
+            bar.write8(at, 0);
+            bar.write16(at, 0);
+            bar.write32(at, 0);
+        }
+        for at in [1, 14, 15] {
+            assert_eq!(bar.read32(at), u32::MAX);
+            bar.write32(at, 0);
+        }
+        bar.write16(3, 0);
+        let mut after = vec![0; 3 * PAGE as usize];
+        file.read_exact_at(&mut after, 0).unwrap();
+        assert!(before == after);
+    }
+}

@@ -8,7 +8,7 @@ mod bar;
 mod vfio;
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use netvale_mem::Mapping;
@@ -112,22 +112,7 @@ impl Function {
     /// # Errors
     /// [`PciError`].
     pub fn open(address: &str) -> Result<Function, PciError> {
-        let folder = PathBuf::from("/sys/bus/pci/devices").join(address);
-        if !folder.exists() {
-            return Err(PciError::NoFunction(address.to_owned()));
-        }
-        let name_of = |link: &str| {
-            let target = folder.join(link).read_link().ok()?;
-            Some(target.file_name()?.to_string_lossy().into_owned())
-        };
-        let Some(group) = name_of("iommu_group") else { return Err(PciError::NoIommu(address.to_owned())) };
-        match name_of("driver") {
-            Some(driver) if driver == "vfio-pci" => {}
-            other => {
-                let driver = other.map_or_else(|| "no driver".to_owned(), |name| format!("the driver {name}"));
-                return Err(PciError::Driver { address: address.to_owned(), driver });
-            }
-        }
+        let group = group_of(Path::new("/sys/bus/pci/devices"), address)?;
         let address = address.to_owned();
         match Device::open(&group, &address) {
             Ok(device) => Ok(Function { address, device, memory: Vec::new() }),
@@ -169,16 +154,7 @@ impl Function {
 
     /// The list of capabilities (PCI 3.0 §6.7).
     pub fn capabilities(&self) -> Vec<Capability> {
-        let mut found = Vec::new();
-        if self.config16(6) & HAS_CAPABILITIES == 0 {
-            return found;
-        }
-        let mut at = self.config8(0x34) & !3;
-        while at >= 0x40 && found.len() < MOST_CAPABILITIES {
-            found.push(Capability { id: self.config8(at.into()), at: at.into() });
-            at = self.config8(u64::from(at) + 1) & !3;
-        }
-        found
+        capabilities_of(|at| self.config8(at))
     }
 
     /// Lets the function answer to its registers and reach memory (command register, bits 1 and 2; PCI 3.0 §6.2.2).
@@ -267,9 +243,104 @@ impl Function {
     }
 }
 
+/// The IOMMU group of the function at `address`, among the devices of a folder of sysfs, if it is bound to vfio-pci.
+fn group_of(devices: &Path, address: &str) -> Result<String, PciError> {
+    let folder = devices.join(address);
+    if !folder.exists() {
+        return Err(PciError::NoFunction(address.to_owned()));
+    }
+    let name_of = |link: &str| {
+        let target = folder.join(link).read_link().ok()?;
+        Some(target.file_name()?.to_string_lossy().into_owned())
+    };
+    let Some(group) = name_of("iommu_group") else { return Err(PciError::NoIommu(address.to_owned())) };
+    match name_of("driver") {
+        Some(driver) if driver == "vfio-pci" => Ok(group),
+        other => {
+            let driver = other.map_or_else(|| "no driver".to_owned(), |name| format!("the driver {name}"));
+            Err(PciError::Driver { address: address.to_owned(), driver })
+        }
+    }
+}
+
+/// The list of capabilities in a configuration space that is read by bytes.
+fn capabilities_of(read: impl Fn(u64) -> u8) -> Vec<Capability> {
+    let mut found = Vec::new();
+    if u16::from_le_bytes([read(6), read(7)]) & HAS_CAPABILITIES == 0 {
+        return found;
+    }
+    let mut at = read(0x34) & !3;
+    while at >= 0x40 && found.len() < MOST_CAPABILITIES {
+        found.push(Capability { id: read(at.into()), at: at.into() });
+        at = read(u64::from(at) + 1) & !3;
+    }
+    found
+}
+
 impl Drop for Function {
     fn drop(&mut self) {
         // The fields go in order: what the device may still write to goes after the device.
         self.device.reset();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// Objective: a function is taken only from vfio-pci and behind an IOMMU; what is in the way is said, by what is in sysfs.
+    #[test]
+    fn sysfs() {
+        let devices = tempfile::tempdir().unwrap();
+        let make = |address: &str, links: &[(&str, &str)]| {
+            let folder = devices.path().join(address);
+            std::fs::create_dir(&folder).unwrap();
+            links.iter().for_each(|(link, to)| symlink(to, folder.join(link)).unwrap());
+        };
+        let group = ("iommu_group", "../../../kernel/iommu_groups/17");
+        make("0000:00:01.0", &[group, ("driver", "../../../bus/pci/drivers/vfio-pci")]);
+        make("0000:00:02.0", &[group, ("driver", "../../../bus/pci/drivers/e1000")]);
+        make("0000:00:03.0", &[group]);
+        make("0000:00:04.0", &[("driver", "../../../bus/pci/drivers/vfio-pci")]);
+        let asked = |address: &str| group_of(devices.path(), address);
+        assert_eq!(asked("0000:00:01.0").unwrap(), "17");
+        let owner = |address: &str| match asked(address) {
+            Err(PciError::Driver { driver, .. }) => driver,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((owner("0000:00:02.0"), owner("0000:00:03.0")), ("the driver e1000".into(), "no driver".into()));
+        assert!(matches!(asked("0000:00:04.0"), Err(PciError::NoIommu(_))));
+        assert!(matches!(asked("0000:00:05.0"), Err(PciError::NoFunction(_))));
+    }
+
+    /// A configuration space of capabilities at these places, each with the place of the next.
+    fn space(first: u8, list: &[(u8, u8, u8)]) -> [u8; 256] {
+        let mut space = [0xee; 256];
+        (space[6], space[7], space[0x34]) = (0x10, 0, first);
+        for &(at, id, next) in list {
+            (space[usize::from(at)], space[usize::from(at) + 1]) = (id, next);
+        }
+        space
+    }
+
+    fn listed(space: [u8; 256]) -> Vec<(u8, u64)> {
+        capabilities_of(|at| space[at as usize]).iter().map(|c| (c.id, c.at)).collect()
+    }
+
+    /// Objective: capabilities are found in the order of their list, whose pointers' lowest bits mean nothing; a list that is not there, or leads into
+    /// the header, ends; one that goes in circles does, too.
+    #[test]
+    fn capabilities() {
+        assert_eq!(listed(space(0x50, &[(0x50, 5, 0x73), (0x70, 9, 0)])), [(5, 0x50), (9, 0x70)]);
+        assert_eq!(listed(space(0x42, &[(0x40, 1, 0x3c)])), [(1, 0x40)]);
+        assert_eq!(listed(space(0, &[])), []);
+        let mut none = space(0x50, &[(0x50, 5, 0)]);
+        none[6] = 0;
+        assert_eq!(listed(none), []);
+        assert_eq!(listed(space(0x40, &[(0x40, 1, 0x60), (0x60, 2, 0x40)])).len(), MOST_CAPABILITIES);
+        // A device that is gone answers with ones.
+        assert_eq!(listed([0xff; 256]).len(), MOST_CAPABILITIES);
     }
 }

@@ -9,7 +9,7 @@ pub const BATCH: usize = 256;
 /// Most pieces of multi-piece frames a batch holds.
 pub const BATCH_FRAGS: usize = 1024;
 /// Most pieces of one frame (netmap.h: `NETMAP_MAX_FRAGS`).
-pub const MAX_FRAGS: usize = 64;
+pub const MAX_FRAGS: usize = netvale_abi::slot::NETMAP_MAX_FRAGS;
 /// Longest frame, without a virtio-net header.
 pub const MAX_FRAME: usize = 65_550;
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use netvale_abi::slot::NS_TXMON;
+use netvale_mem::drops::RingCounters;
 
 use crate::batch::Batch;
-use crate::drops::RingCounters;
 use crate::ring_out::{Reservation, RingEgress, SentCopies};
 use crate::soft::Scratch;
 

@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
+use netvale_mem::drops::RingCounters;
 use netvale_wire::merge::Part;
 use netvale_wire::offload::MAX_HEADERS;
 
 use crate::batch::{Batch, FrameRef};
-use crate::drops::RingCounters;
 use crate::egress::Egress;
 use crate::gather::Work;
 use crate::ring_out::Reservation;

@@ -4,8 +4,9 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use netvale_mem::drops::RingCounters;
+
 use crate::batch::Batch;
-use crate::drops::RingCounters;
 
 /// A queue the switch takes frames from. One worker owns it at a time; it reads frames through a [`Source`].
 pub trait Ingress: Send {

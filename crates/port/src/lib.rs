@@ -11,7 +11,6 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`batch`] | the frames on their way |
-//! | [`drops`] | counters and the names of drops |
 //! | [`egress`] | where frames go |
 //! | [`far_end`] | what an egress delivered to a ring, taken for another switch |
 //! | [`gro`] | merging for destinations that have it |
@@ -144,7 +143,6 @@
 
 mod ahead;
 pub mod batch;
-pub mod drops;
 pub mod egress;
 pub mod far_end;
 mod gather;
@@ -163,10 +161,10 @@ pub mod wake;
 pub mod wrap;
 
 pub use batch::{BATCH, Batch, FrameRef, MAX_FRAME};
-pub use drops::{DropReason, RingCounters};
 pub use egress::Egress;
 pub use hdr::HdrLen;
 pub use ingress::{Ingress, Source};
+pub use netvale_mem::drops::{DropReason, RingCounters};
 pub use ring_out::Reservation;
 pub use soft::Scratch;
 pub use task::{Passed, Task};

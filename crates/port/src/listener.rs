@@ -6,7 +6,8 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use netvale_mem::notify::nap;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use thiserror::Error;
@@ -140,11 +141,4 @@ pub fn try_connect(path: &Path) -> rustix::io::Result<OwnedFd> {
 pub fn socket() -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-}
-
-/// Sleeps. Returns whether `stop` became readable.
-pub fn nap(stop: BorrowedFd<'_>, time: Duration) -> bool {
-    let limit = Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: i64::from(time.subsec_nanos()) };
-    let mut one = [PollFd::from_borrowed_fd(stop, PollFlags::IN)];
-    matches!(poll(&mut one, Some(&limit)), Ok(n) if n > 0)
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use netvale_abi::NetmapSlot;
 use netvale_abi::slot::{NS_INDIRECT, NS_MOREFRAG, NS_NO_LEARN, NS_UNREADABLE};
 use netvale_mem::PortMem;
+use netvale_mem::drops::{DropReason, RingCounters};
 use netvale_mem::host::HostTx;
 use netvale_mem::lease::BadHead;
 use netvale_mem::notify::{Doorbell, KickCounts};
@@ -17,7 +18,6 @@ use netvale_wire::vnet::VnetHdr;
 
 use crate::Ingress;
 use crate::batch::{Batch, MAX_FRAGS, MAX_FRAME};
-use crate::drops::{DropReason, RingCounters};
 use crate::hdr::HdrLen;
 
 /// The switch's end of a tx ring.

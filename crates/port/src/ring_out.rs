@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use netvale_abi::slot::{NS_MOREFRAG, NS_PORT_SHIFT};
+use netvale_mem::drops::{DropReason, RingCounters};
 use netvale_mem::host::HostRx;
 use netvale_mem::lease::Lease;
 use netvale_mem::lent::Loan;
@@ -13,7 +14,6 @@ use netvale_wire::offload::Offload;
 
 use crate::ahead::Ahead;
 use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAGS};
-use crate::drops::{DropReason, RingCounters};
 use crate::hdr::HdrLen;
 use crate::soft::{Form, Scratch};
 

@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use netvale_mem::fault::Fault;
-use netvale_mem::notify::Doorbell;
+use netvale_mem::notify::{Doorbell, nap};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use crate::listener::{Listener, OpenError, RETRY, SocketFile, nap};
+use crate::listener::{Listener, OpenError, RETRY, SocketFile};
 
 /// Pause after a peer whose doorbell blocked, which took a worker's time: it doubles each time, up to the longest.
 const BLOCKED_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));

@@ -4,13 +4,13 @@
 //! here, at the boundary to one that does not, is the work done: on a private copy of the frame, so that nothing a peer
 //! changes meanwhile is relied upon.
 
+use netvale_mem::drops::{DropReason, RingCounters};
 use netvale_wire::checksum::Sum;
 use netvale_wire::offload::{Gso, MAX_HEADERS, Offload};
 use netvale_wire::segment::{Segmenter, complete_checksum};
 use netvale_wire::vnet::{Form as HdrForm, VnetHdr};
 
 use crate::batch::{Batch, FrameRef, MAX_FRAME};
-use crate::drops::{DropReason, RingCounters};
 use crate::gather::Work;
 
 /// In which form a frame reaches a destination.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netvale_mem::fault::Fault;
-use netvale_port::listener::{Listener, OpenError, nap};
+use netvale_mem::notify::nap;
+use netvale_port::listener::{Listener, OpenError};
 use netvale_port::service::{self, Peering, Protocol, Service};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;

@@ -9,12 +9,12 @@ use netvale_port::listener::{Listener, OpenError, connect};
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::service::{self, Peering, Protocol, Service};
 use netvale_port::{Egress, Ingress};
+use netvale_virtio::device::live::Live;
+use netvale_virtio::{MAX_PAIRS, Queues};
 use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::driver::frontend::NoDevice;
-use crate::net::live::Live;
-use crate::proto::device::{Device, MAX_PAIRS, NetConfig};
+use crate::proto::device::{Device, NetConfig};
 use crate::proto::message::{Message, Refused};
 use crate::proto::wire::{Received, receive, send};
 
@@ -52,9 +52,6 @@ pub enum VhostError {
     /// Its socket, or its service.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// A device on the bus that cannot be driven.
-    #[error("{0}")]
-    Device(NoDevice),
 }
 
 impl VhostError {
@@ -63,7 +60,6 @@ impl VhostError {
         match self {
             VhostError::Pairs(_) => Errno::INVAL,
             VhostError::Open(why) => why.errno(),
-            VhostError::Device(why) => why.errno(),
         }
     }
 }
@@ -83,9 +79,6 @@ pub struct VhostPort {
     seats: Vec<Arc<Seat<Live>>>,
     options: VhostOptions,
 }
-
-/// A port's queues for the switch.
-pub type Queues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
 
 impl VhostPort {
     /// Opens the socket and serves it.

@@ -8,9 +8,10 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use common::{End, LIMIT, frame, give, take, until};
-use netvale_vhost::driver::frontend::Wish;
-use netvale_vhost::driver::port::VirtioPort;
+use netvale_vhost::frontend::BackEnd;
 use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+use netvale_virtio::driver::port::VirtioPort;
+use netvale_virtio::driver::wish::Wish;
 use netvale_wire::offload::Offload;
 
 /// testpmd takes a whole core: one at a time.
@@ -126,7 +127,7 @@ fn our_driver_on_vhost() {
         let path = dir.path().join("s");
         let vdev = format!("net_vhost0,iface={}", path.display());
         let Some(_testpmd) = Testpmd::start(dir.path(), &vdev, false) else { return };
-        let (driver, queues) = VirtioPort::new(path, wish).unwrap();
+        let (driver, queues) = VirtioPort::new(BackEnd(path), wish).unwrap();
         let mut end = End::first(queues);
         until("the device runs", || driver.state().now.running);
         echo(&mut end);

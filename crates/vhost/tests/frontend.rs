@@ -7,10 +7,11 @@ mod raw;
 use std::os::fd::AsRawFd;
 
 use common::{End, take, until};
-use netvale_vhost::driver::ram::Ram;
-use netvale_vhost::driver::{DriverFeatures, DriverQueue, addresses};
-use netvale_vhost::net::features::{LOG_ALL, MQ, PROTOCOL_FEATURES, VERSION_1};
+use netvale_vhost::features::{LOG_ALL, PROTOCOL_FEATURES};
 use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+use netvale_virtio::driver::ram::Ram;
+use netvale_virtio::driver::{DriverFeatures, DriverQueue, addresses};
+use netvale_virtio::features::{MQ, VERSION_1};
 use raw::rig;
 use vhost::vhost_user::message::{
     VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures as Protocol,

@@ -8,11 +8,12 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use common::{frame, give, take, until};
-use netvale_vhost::driver::ram::{QueueRam, Ram};
-use netvale_vhost::driver::{DriverFeatures, DriverQueue, addresses};
-use netvale_vhost::net::features::{LOG_ALL, RING_PACKED, VERSION_1};
+use netvale_vhost::features::LOG_ALL;
 use netvale_vhost::proto::message::{put_region, request};
-use netvale_vhost::queue::QueueFeatures;
+use netvale_virtio::driver::ram::{QueueRam, Ram};
+use netvale_virtio::driver::{DriverFeatures, DriverQueue, addresses};
+use netvale_virtio::features::{RING_PACKED, VERSION_1};
+use netvale_virtio::queue::QueueFeatures;
 use netvale_wire::offload::Offload;
 use raw::{Raw, SIZE, file, open, put, rig, whole};
 use rustix::event::{EventfdFlags, eventfd};

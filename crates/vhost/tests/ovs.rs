@@ -7,8 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{End, frame, give, take, until};
-use netvale_vhost::driver::frontend::Wish;
-use netvale_vhost::driver::port::VirtioPort;
+use netvale_vhost::frontend::BackEnd;
+use netvale_virtio::driver::port::VirtioPort;
+use netvale_virtio::driver::wish::Wish;
 use netvale_wire::offload::Offload;
 
 /// Debian keeps this build beside the one without DPDK.
@@ -121,7 +122,7 @@ fn our_driver_on_ovs() {
     }
     let ovs = Ovs::start();
     let port = |name: &str| {
-        let (port, queues) = VirtioPort::new(ovs.file(name), Wish::default()).unwrap();
+        let (port, queues) = VirtioPort::new(BackEnd(ovs.file(name)), Wish::default()).unwrap();
         (port, End::first(queues))
     };
     let ((one, mut one_end), (two, mut two_end)) = (port("v0"), port("v1"));

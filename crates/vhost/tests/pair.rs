@@ -3,9 +3,10 @@
 mod common;
 
 use common::{End, cross, frame, give, take, until};
-use netvale_vhost::driver::frontend::Wish;
-use netvale_vhost::driver::port::VirtioPort;
+use netvale_vhost::frontend::BackEnd;
 use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+use netvale_virtio::driver::port::VirtioPort;
+use netvale_virtio::driver::wish::Wish;
 use netvale_wire::offload::{Gso, GsoKind, Offload};
 use proptest::prelude::*;
 
@@ -25,7 +26,7 @@ impl Rig {
         let options = VhostOptions { path: path.clone(), mode, pairs: wish.pairs, mac: [2; 6], mtu: 1500 };
         let (device, queues) = VhostPort::new(&options).unwrap();
         let device_end = End::first(queues);
-        let (driver, queues) = VirtioPort::new(path, wish).unwrap();
+        let (driver, queues) = VirtioPort::new(BackEnd(path), wish).unwrap();
         let mut driver_end = End::first(queues);
         until("both run", || driver.state().now.running && device.state().now.queues == 2 * usize::from(wish.pairs));
         // The driver posts its buffers with its first look.
@@ -166,7 +167,7 @@ fn drivers_come_and_go() {
     let frames: Vec<_> = (0..100).map(|i| (frame(60, i), Offload::None)).collect();
     for round in 0..10 {
         let wish = Wish { packed: round % 2 == 1, ..Wish::default() };
-        let (driver, queues) = VirtioPort::new(path.clone(), wish).unwrap();
+        let (driver, queues) = VirtioPort::new(BackEnd(path.clone()), wish).unwrap();
         let mut driver_end = End::first(queues);
         until("both run", || driver.state().now.running && device.state().now.queues == 2);
         take(&mut driver_end, |_| ());
@@ -187,7 +188,7 @@ fn devices_come_and_go() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let options = VhostOptions { path: path.clone(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
-    let (driver, queues) = VirtioPort::new(path, Wish::default()).unwrap();
+    let (driver, queues) = VirtioPort::new(BackEnd(path), Wish::default()).unwrap();
     let mut driver_end = End::first(queues);
     let frames: Vec<_> = (0..100).map(|i| (frame(60, i), Offload::None)).collect();
     for _ in 0..3 {

@@ -8,9 +8,9 @@ use libfuzzer_sys::fuzz_target;
 use netvale_mem::fault::Fault;
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::{Batch, Egress, Ingress, Scratch};
-use netvale_vhost::net::live::Live;
 use netvale_vhost::proto::device::{Device, NetConfig};
 use netvale_vhost::proto::message::Message;
+use netvale_virtio::device::live::Live;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 
 struct Shared {

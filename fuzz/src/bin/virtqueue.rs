@@ -8,12 +8,12 @@ use libfuzzer_sys::fuzz_target;
 use netvale_mem::fault::Fault;
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::{BATCH, Egress, Scratch, Source};
-use netvale_vhost::memory::log::DirtyLog;
-use netvale_vhost::memory::{GuestMemory, Hint, RegionSpec};
-use netvale_vhost::net::features::{self, Framing};
-use netvale_vhost::net::inflight::{Inflight, Record};
-use netvale_vhost::net::live::Live;
-use netvale_vhost::queue::{Addresses, Pieces, Queue, QueueFeatures};
+use netvale_vhost::inflight::{Inflight, Record};
+use netvale_vhost::log::DirtyLog;
+use netvale_virtio::device::live::{self, Live, WriteLog};
+use netvale_virtio::features::{self, Framing};
+use netvale_virtio::memory::{GuestMemory, Hint, RegionSpec};
+use netvale_virtio::queue::{Addresses, Pieces, Queue, QueueFeatures};
 
 /// Guest memory in two regions that touch each other: buffers may lie across them.
 const SIZE: u64 = 0x800;
@@ -77,7 +77,10 @@ fuzz_target!(|data: &[u8]| {
         let at = Addresses { desc: USER, avail: USER + 0x80, used: USER + 0xc0 };
         let seat = |i: usize| {
             let mut queue = Queue::new(&rig.memory, QUEUE, at, u32::from(*base), layout)?;
-            let inflight = if on(64) { Some(Record::open(&rig.inflight, i, &mut queue)?) } else { None };
+            let inflight = match on(64) {
+                true => Some(Box::new(Record::open(&rig.inflight, i, &mut queue)?) as Box<dyn live::Record>),
+                false => None,
+            };
             let seat = Arc::<Seat<Live>>::default();
             let live = Live {
                 queue,
@@ -89,7 +92,7 @@ fuzz_target!(|data: &[u8]| {
                 pieces: Pieces::default(),
                 is_broken: false,
                 fault: (0, rig.fault.clone()),
-                log: on(128).then(|| Arc::clone(&rig.log)),
+                log: on(128).then(|| Arc::clone(&rig.log) as Arc<dyn WriteLog>),
                 log_ring: true,
                 inflight,
                 announce: None,

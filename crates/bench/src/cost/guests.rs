@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use netvale_e1000::device::Card;
 use netvale_e1000::driver::Wish as CardWish;
@@ -12,9 +12,10 @@ use netvale_e1000::driver::remote::Guest;
 use netvale_e1000::paravirt::SUBSYSTEM;
 use netvale_e1000::port::{E1000Options, E1000Port};
 use netvale_port::{BATCH, Batch, Egress, Ingress, Scratch, Source};
-use netvale_vhost::driver::frontend::Wish;
-use netvale_vhost::driver::port::VirtioPort;
+use netvale_vhost::frontend::BackEnd;
 use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+use netvale_virtio::driver::port::VirtioPort;
+use netvale_virtio::driver::wish::Wish;
 
 use super::{Lane, START_LIMIT};
 use crate::error::{BenchError, Result};
@@ -67,15 +68,9 @@ impl Lane for Across {
 }
 
 /// Waits until `ready`.
-fn until(what: &str, mut ready: impl FnMut() -> bool) -> Result<()> {
-    let started = Instant::now();
-    while !ready() {
-        if started.elapsed() > START_LIMIT {
-            return Err(BenchError::NoTraffic(what.to_owned()));
-        }
-        std::thread::yield_now();
-    }
-    Ok(())
+fn until(what: &str, ready: impl FnMut() -> bool) -> Result<()> {
+    let is_ready = netvale_harness::until(START_LIMIT, Duration::ZERO, ready);
+    is_ready.then_some(()).ok_or_else(|| BenchError::NoTraffic(what.to_owned()))
 }
 
 type Queues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
@@ -93,7 +88,7 @@ pub fn vhost(batch: u32, way: &str) -> Result<Box<dyn Lane>> {
     let (device, queues) = VhostPort::new(&options).map_err(|e| failed(&e))?;
     let (device_egress, mut device_ingress) = only(queues)?;
     let wish = Wish { size: 1024, offloads: false, packed: way.starts_with("packed"), ..Wish::default() };
-    let (driver, queues) = VirtioPort::new(path, wish).map_err(|e| failed(&e))?;
+    let (driver, queues) = VirtioPort::new(BackEnd(path), wish).map_err(|e| failed(&e))?;
     let (driver_egress, mut driver_ingress) = only(queues)?;
     until("vhost-user", || driver.state().now.running && device.state().now.queues == 2)?;
     // The driver posts its buffers with its first look; neither end waits to be woken.

@@ -1,8 +1,7 @@
 //! What our own sides of scenarios share: a daemon in a process of its own, and ports opened from it.
 
-use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use netvale::{Options, Port};
 use netvale_control::client::Client;
@@ -126,11 +125,7 @@ pub fn daemon_role(context: &Context) -> Result<()> {
     let text = format!("run-dir = {:?}\ncpus = [{}]\nsandbox = false\n{}", task.dir, task.cpu, task.more);
     let config = File::parse(&text).map_err(|e| failed(&e))?.into_config().map_err(|e| failed(&e))?;
     let daemon = std::thread::spawn(move || netvale_daemon::run(config).map_err(|e| e.to_string()));
-    let (socket, start) = (Path::new(&task.dir).join("control.sock"), Instant::now());
-    while UnixStream::connect(&socket).is_err() && start.elapsed() < START_LIMIT && !daemon.is_finished() {
-        std::thread::yield_now();
-    }
-    if !daemon.is_finished() {
+    if netvale_harness::daemon::ready(Path::new(&task.dir), START_LIMIT, || !daemon.is_finished()) {
         context.ready()?;
     }
     match daemon.join() {

@@ -23,10 +23,7 @@ use crate::error::{BenchError, Result, Skip};
 /// # Errors
 /// It cannot be created.
 pub fn scratch(purpose: &str) -> Result<tempfile::TempDir> {
-    tempfile::Builder::new()
-        .prefix(&format!("netvale-{purpose}-"))
-        .tempdir()
-        .map_err(BenchError::io("creating a temporary folder"))
+    netvale_harness::daemon::scratch(purpose).map_err(|why| BenchError::io("creating a temporary folder")(why.source))
 }
 
 /// Where `program` lies, looked up in PATH and in the folders for administrators' programs.

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use netvale::{Error, Interest, Options, Port};
 use netvale_daemon::config::{Config, File};
@@ -41,7 +41,8 @@ impl Daemon {
     }
 
     fn answers(self) -> Daemon {
-        until("the daemon answers", || UnixStream::connect(self.path("control.sock")).is_ok());
+        let is_alive = || self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
+        assert!(netvale_harness::daemon::ready(self.dir.path(), LIMIT, is_alive), "the daemon does not answer");
         self
     }
 
@@ -96,12 +97,8 @@ fn config(dir: &Path, more: &str) -> Config {
     File::parse(&text).unwrap().into_config().unwrap()
 }
 
-pub fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < LIMIT, "time is up: {what}");
-        std::thread::yield_now();
-    }
+pub fn until(what: &str, done: impl FnMut() -> bool) {
+    assert!(netvale_harness::until(LIMIT, Duration::ZERO, done), "time is up: {what}");
 }
 
 pub fn frame(to: u8, from: u8, tag: u8) -> [u8; 60] {
@@ -144,18 +141,12 @@ pub fn inside(name: &str, options: &[&str]) -> bool {
 
 /// Runs ip(8), which must succeed.
 pub fn ip(line: &str) {
-    let output = Command::new("ip").args(line.split_whitespace()).output().expect("iproute2 is there");
-    assert!(output.status.success(), "ip {line}: {}", String::from_utf8_lossy(&output.stderr));
+    netvale_harness::net::ip(line).unwrap_or_else(|why| panic!("{why}"));
 }
 
 /// Two ends of a cable, up and quiet: the stack's own multicasts stay away.
 pub fn cable(a: &str, b: &str, queues: u32) {
-    let shape = format!("numrxqueues {queues} numtxqueues {queues}");
-    ip(&format!("link add {a} {shape} type veth peer name {b} {shape}"));
-    for name in [a, b] {
-        std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
-        ip(&format!("link set {name} up"));
-    }
+    netvale_harness::net::cable(a, b, queues).unwrap_or_else(|why| panic!("{why}"));
 }
 
 /// Frames of many lengths, and more of them than a ring has slots.

@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use netvale::Port;
-use netvale::guest::Guest;
 use netvale_abi::ptnet::{COMMAND_START, COMMAND_STOP, PtnetHeader, word};
+use netvale_guest::Guest;
 use netvale_mem::words::Words;
 use serde_json::json;
 
@@ -42,7 +42,7 @@ impl Peer for Ivshmem {
             p.write_command(COMMAND_STOP);
             p.guest().doorbells().last().unwrap().ring();
         }),
-        ("rings run", "greeted", |p| p.port = p.guest.take().map(|guest| guest.into_port(0).unwrap())),
+        ("rings run", "greeted", |p| p.port = p.guest.take().map(|guest| Port::of_guest(guest, 0).unwrap())),
         ("asleep", "rings run", |p| _ = p.port().rx()[0].arm()),
         ("traffic under way", "rings run", |p| (0..100).for_each(|i| p.send(&traffic(i)))),
     ];

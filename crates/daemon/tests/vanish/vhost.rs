@@ -5,10 +5,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use netvale_mem::notify::Doorbell;
-use netvale_vhost::memory::RegionSpec;
-use netvale_vhost::net::features::{LOG_ALL, PROTOCOL_FEATURES, VERSION_1};
+use netvale_vhost::features::{LOG_ALL, PROTOCOL_FEATURES};
 use netvale_vhost::proto::message::{Message, protocol, put_region, request};
 use netvale_vhost::proto::wire::{self, Received};
+use netvale_virtio::features::VERSION_1;
+use netvale_virtio::memory::RegionSpec;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::{pread, pwrite};
 use serde_json::json;

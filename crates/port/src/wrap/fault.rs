@@ -5,9 +5,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use netvale_mem::drops::{DropReason, RingCounters};
+
 use crate::Ingress;
 use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAGS};
-use crate::drops::{DropReason, RingCounters};
 
 /// How far back a frame falls at most when it is overtaken.
 const REORDER_DISTANCE: u64 = 8;

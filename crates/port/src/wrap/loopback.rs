@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use netvale_mem::drops::{DropReason, RingCounters};
 use netvale_mem::notify::{self, Doorbell};
 use netvale_wire::offload::Offload;
 
 use crate::batch::{BATCH, Batch, FrameRef};
-use crate::drops::{DropReason, RingCounters};
 use crate::{Egress, Ingress, Scratch};
 
 /// A frame in private memory. In a `Vec`, whose bytes stay where they are when it is moved.

@@ -7,8 +7,9 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use netvale_mem::drops::{DropReason, RingCounters};
+
 use crate::batch::{BATCH, Batch};
-use crate::drops::{DropReason, RingCounters};
 use crate::{Egress, Ingress, Scratch};
 
 /// Delivers `picks` to `copy`; what does not fit is dropped there.

@@ -7,17 +7,15 @@ use netvale_mem::lent::{Control, InUse};
 use netvale_mem::notify::Doorbell;
 use netvale_port::batch::BATCH;
 use netvale_port::seat::Seat;
+use netvale_virtio::device::live::{self, Live};
+use netvale_virtio::features::{Framing, MQ};
+use netvale_virtio::memory::{GuestMemory, MAX_REGIONS, MemoryError, RegionSpec};
+use netvale_virtio::queue::{Addresses, MAX_SIZE, Pieces, Queue, QueueFeatures};
 
 use super::message::{Message, Refused, protocol, put_region, request};
-use crate::memory::log::DirtyLog;
-use crate::memory::{GuestMemory, MAX_REGIONS, MemoryError, RegionSpec};
-use crate::net::features::{Framing, MQ, OFFERED, PROTOCOL_FEATURES};
-use crate::net::inflight::{Inflight, Record};
-use crate::net::live::Live;
-use crate::queue::{Addresses, MAX_SIZE, Pieces, Queue, QueueFeatures};
-
-/// Most queue pairs of a device.
-pub const MAX_PAIRS: usize = 16;
+use crate::features::{OFFERED, PROTOCOL_FEATURES};
+use crate::inflight::{Inflight, Record};
+use crate::log::DirtyLog;
 
 /// What our device offers beside virtio's features.
 const PROTOCOL_OFFERED: u64 = protocol::MQ
@@ -357,7 +355,9 @@ impl Device {
         let addresses = v.addresses.ok_or_else(bad)?;
         let mut queue = Queue::new(&self.memory, v.size, addresses, v.base, features).ok_or_else(bad)?;
         let inflight = match &self.inflight {
-            Some(region) => Some(Record::open(region, i, &mut queue).ok_or_else(bad)?),
+            Some(region) => {
+                Some(Box::new(Record::open(region, i, &mut queue).ok_or_else(bad)?) as Box<dyn live::Record>)
+            }
             None => None,
         };
         v.enabled |= enabled_at_once;

@@ -3,9 +3,8 @@
 use std::os::fd::OwnedFd;
 
 use netvale_mem::lent::InUse;
+use netvale_virtio::memory::RegionSpec;
 use thiserror::Error;
-
-use crate::memory::RegionSpec;
 
 /// Bytes of a header: request, flags, size of the payload.
 pub const HEADER: usize = 12;
@@ -136,7 +135,7 @@ pub enum Refused {
     Ring(u32),
     /// The memory.
     #[error(transparent)]
-    Memory(#[from] crate::memory::MemoryError),
+    Memory(#[from] netvale_virtio::memory::MemoryError),
     /// The kernel.
     #[error("{0}")]
     System(rustix::io::Errno),

@@ -3,14 +3,16 @@
 
 use std::sync::Arc;
 
+use netvale_virtio::device::live::WriteLog;
+use netvale_virtio::features::RING_PACKED;
+use netvale_virtio::queue::MAX_SIZE;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::device::Device;
 use super::message::{Message, Refused};
-use crate::memory::log::DirtyLog;
-use crate::net::features::{LOG_ALL, RING_PACKED};
-use crate::net::inflight::{self, Inflight, Record};
-use crate::queue::MAX_SIZE;
+use crate::features::LOG_ALL;
+use crate::inflight::{self, Inflight};
+use crate::log::DirtyLog;
 
 /// Largest log: for guests of up to 128 TiB.
 const MAX_LOG: u64 = 1 << 32;
@@ -28,8 +30,9 @@ impl Device {
     }
 
     /// The log, if it is to be kept.
-    pub(super) fn live_log(&self) -> Option<Arc<DirtyLog>> {
-        self.log.clone().filter(|_| self.features & LOG_ALL != 0)
+    pub(super) fn live_log(&self) -> Option<Arc<dyn WriteLog>> {
+        let log = self.log.clone().filter(|_| self.features & LOG_ALL != 0);
+        log.map(|log| log as Arc<dyn WriteLog>)
     }
 
     /// Tells queues that run what to log: front ends change their minds about that at any time.
@@ -81,7 +84,7 @@ impl Device {
     /// The records of queues whose front end knows where they stopped are of no use any more.
     pub(super) fn close_record(&self, i: usize) -> Result<(), Refused> {
         let record = self.queue(i)?.as_mut().and_then(|live| live.inflight.take());
-        record.iter().for_each(Record::close);
+        record.iter().for_each(|record| record.close());
         Ok(())
     }
 

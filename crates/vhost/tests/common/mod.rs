@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_port::{Batch, Egress, Ingress, Scratch};
-use netvale_vhost::port::Queues;
+use netvale_virtio::Queues;
 use netvale_wire::offload::Offload;
 
 pub const LIMIT: Duration = Duration::from_secs(60);

@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use netvale_vhost::memory::RegionSpec;
 use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
 use netvale_vhost::proto::message::{Message, put_region, request};
 use netvale_vhost::proto::wire::{Received, receive, send};
+use netvale_virtio::memory::RegionSpec;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 

@@ -4,12 +4,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use netvale_afxdp::Nic;
+use netvale_afxdp::nic::Queue;
+use netvale_afxdp::socket::{Buffers, Desc, HEADROOM};
+use netvale_afxdp::socket::{Receiver, Sender};
 use netvale_mem::Mapping;
 use netvale_mem::copy::copy_bytes;
-use netvale_nic::Nic;
-use netvale_nic::nic::Queue;
-use netvale_nic::socket::{Buffers, Desc, HEADROOM};
-use netvale_nic::socket::{Receiver, Sender};
 
 use crate::case::Case;
 use crate::error::{BenchError, Result};
@@ -51,7 +51,7 @@ impl Loop {
         let memory = Arc::new(Mapping::private(bytes).ok_or_else(|| BenchError::Usage("no memory".into()))?);
         let open = |name: &str| {
             namespace.inside(|| {
-                let failed = |e: netvale_nic::NicError| BenchError::Usage(e.to_string());
+                let failed = |e: netvale_afxdp::NicError| BenchError::Usage(e.to_string());
                 let nic = Nic::open(name).map_err(failed)?;
                 let opened = nic.queue(0, ENTRIES, (&memory, BUFFERS), true).map_err(failed)?;
                 let unbound = failed;

@@ -1,6 +1,6 @@
 //! The driver's paths, as DPDK's documentation names them: what chooses them in its driver and in ours.
 
-use netvale_vhost::driver::frontend::Wish;
+use netvale_virtio::driver::wish::Wish;
 
 use crate::case::Case;
 

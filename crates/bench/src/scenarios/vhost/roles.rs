@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_port::{Batch, Egress, Scratch, Source};
-use netvale_vhost::driver::port::VirtioPort;
-use netvale_vhost::port::{Mode, Queues, VhostOptions, VhostPort};
+use netvale_vhost::frontend::BackEnd;
+use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+use netvale_virtio::Queues;
+use netvale_virtio::driver::port::VirtioPort;
 use serde::{Deserialize, Serialize};
 
 use super::paths::Path;
@@ -96,8 +98,8 @@ fn driver_role(context: &Context) -> Result<()> {
     let mut ports = Vec::new();
     let mut keep = Vec::new();
     for path in &task.paths {
-        let (port, queues) =
-            VirtioPort::new(std::path::PathBuf::from(path), Path::of(&task.case).wish()).map_err(|e| failed(&e))?;
+        let (port, queues) = VirtioPort::new(BackEnd(std::path::PathBuf::from(path)), Path::of(&task.case).wish())
+            .map_err(|e| failed(&e))?;
         keep.push(port);
         ports.extend(Port::first(queues));
     }

@@ -2,10 +2,12 @@
 
 use std::process::ExitCode;
 
+use netvale_harness::net::{Host, ip};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::Args;
-use super::stage::{Daemon, Host, failed, start};
+use super::stage::{Daemon, failed, finish, harness, run_on, start};
 use crate::{CliError, grid, out, units};
 
 /// A line of the closing table.
@@ -70,28 +72,27 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
 /// Two hosts' TCP/IP stacks on one switch.
 fn tcp(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Vec<Figure>, CliError> {
     guide.station("Two network namespaces on it by TAP: ping and TCP")?;
-    let hosts = [Host::new()?, Host::new()?];
+    let hosts = [Host::new().map_err(harness)?, Host::new().map_err(harness)?];
     for (host, (name, address)) in hosts.iter().zip([("nv0", "10.99.0.1/24"), ("nv1", "10.99.0.2/24")]) {
         let port = format!("tap:{name}");
         guide.command(&format!(
             "netvale attach vale0 {port}; ip link set {name} netns …; ip addr add {address} dev {name}"
         ))?;
         daemon.run(&["attach", "vale0", &port])?;
-        start(std::process::Command::new("ip").args(["link", "set", name, "netns", &host.pid().to_string()]))?
-            .finish()?;
-        host.run("ip", &["addr", "add", address, "dev", name])?;
-        host.run("ip", &["link", "set", name, "up"])?;
-        host.run("ip", &["link", "set", "lo", "up"])?;
+        ip(&format!("link set {name} netns {}", host.pid())).map_err(harness)?;
+        run_on(host, "ip", &["addr", "add", address, "dev", name])?;
+        run_on(host, "ip", &["link", "set", name, "up"])?;
+        run_on(host, "ip", &["link", "set", "lo", "up"])?;
     }
     guide.command("ping -c 3 10.99.0.2")?;
-    let ping = hosts[0].run("ping", &["-c", "3", "-i", "0.2", "-W", "2", "10.99.0.2"])?;
+    let ping = run_on(&hosts[0], "ping", &["-c", "3", "-i", "0.2", "-W", "2", "10.99.0.2"])?;
     let summary: Vec<&str> = ping.lines().rev().take(2).collect();
     summary.iter().rev().try_for_each(|l| guide.output(l))?;
     let seconds = format!("{:.0}", args.seconds.max(1.0));
     guide.command(&format!("iperf3 -c 10.99.0.2 -t {seconds}"))?;
     let mut server = start(&mut hosts[1].command("iperf3", &["-s", "-1", "--forceflush"]))?;
     wait_for_line(server.lines(), "listening")?;
-    let report = hosts[0].run("iperf3", &["-c", "10.99.0.2", "-t", &seconds, "-J"])?;
+    let report = run_on(&hosts[0], "iperf3", &["-c", "10.99.0.2", "-t", &seconds, "-J"])?;
     let report: Value = serde_json::from_str(&report).map_err(|e| failed("read iperf3's report", &e))?;
     let rate = report["end"]["sum_received"]["bits_per_second"].as_f64().unwrap_or(0.0);
     guide.output(&format!("{} received", units::bps(rate)))?;
@@ -138,7 +139,7 @@ fn nic(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Option<Figure>, Cl
     }
     for line in ["link add demo0 type veth peer name demo1", "link set demo0 up", "link set demo1 up"] {
         guide.command(&format!("ip {line}"))?;
-        start(std::process::Command::new("ip").args(line.split(' ')))?.finish()?;
+        ip(line).map_err(harness)?;
     }
     let rate = pkt_gen(guide, daemon, "netmap:demo0", "netmap:demo1", args)?;
     let what = "60-byte frames between interfaces";
@@ -153,10 +154,10 @@ fn pkt_gen(guide: &Guide, daemon: &Daemon, from: &str, to: &str, args: &Args) ->
     let sender = start(&mut daemon.command(&["pkt-gen", "-i", from, "-f", "tx", "-l", "60", "-w", "0", "--json"]))?;
     std::thread::sleep(std::time::Duration::from_secs_f64(args.seconds));
     // The receiver ends first, so that its figure has no idle end.
-    receiver.interrupt();
-    let received = receiver.finish()?;
-    sender.interrupt();
-    sender.finish()?;
+    receiver.signal(Signal::INT);
+    let received = finish(receiver)?;
+    sender.signal(Signal::INT);
+    finish(sender)?;
     let last = received.lines().last().unwrap_or("");
     let report: Value = serde_json::from_str(last).map_err(|e| failed("read pkt-gen's report", &e))?;
     let rate = report["pps"].as_f64().unwrap_or(0.0);
@@ -177,7 +178,7 @@ fn capture(guide: &Guide, daemon: &Daemon, args: &Args) -> Result<Figure, CliErr
     daemon.wait_for_port("vale2:rx/")?;
     let _sender =
         start(&mut daemon.command(&["pkt-gen", "-i", "vale2:tx", "-f", "tx", "-R", "20000", "-w", "0", "--json"]))?;
-    guide.output(&dump.finish()?)?;
+    guide.output(&finish(dump)?)?;
     let frames = read_back(guide, &path)?;
     Ok(Figure { what: "frames captured and read back", value: frames.to_string(), json: json!(frames) })
 }

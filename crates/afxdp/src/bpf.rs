@@ -1,0 +1,423 @@
+//! The XDP program: frames of queues that have a socket go there, all others to the stack. Assembled here, loaded by bpf(2), attached by a
+//! link: it is gone when this process is.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::io::Errno;
+
+/// linux/bpf.h: commands.
+const MAP_CREATE: libc::c_int = 0;
+const MAP_UPDATE_ELEM: libc::c_int = 2;
+const MAP_DELETE_ELEM: libc::c_int = 3;
+const PROG_LOAD: libc::c_int = 5;
+const PROG_GET_FD_BY_ID: libc::c_int = 13;
+const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+const LINK_CREATE: libc::c_int = 28;
+
+/// The commands of bpf(2) that are used here, for system call filters.
+pub const COMMANDS: [u32; 7] = [
+    MAP_CREATE as u32,
+    MAP_UPDATE_ELEM as u32,
+    MAP_DELETE_ELEM as u32,
+    PROG_LOAD as u32,
+    PROG_GET_FD_BY_ID as u32,
+    OBJ_GET_INFO_BY_FD as u32,
+    LINK_CREATE as u32,
+];
+
+const MAP_TYPE_ARRAY: u32 = 2;
+const MAP_TYPE_XSKMAP: u32 = 17;
+const PROG_TYPE_SOCKET_FILTER: u32 = 1;
+const PROG_TYPE_SCHED_CLS: u32 = 3;
+const PROG_TYPE_XDP: u32 = 6;
+const ATTACH_XDP: u32 = 37;
+/// Frames may come in several buffers (Linux 5.18).
+const XDP_HAS_FRAGS: u32 = 1 << 5;
+const NAME: &[u8; 16] = b"netvale\0\0\0\0\0\0\0\0\0";
+
+/// Where in the network stack a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// In the driver, before there is an skb.
+    Native,
+    /// In the stack, for any driver.
+    Generic,
+}
+
+impl Mode {
+    /// `XDP_FLAGS_DRV_MODE`, `XDP_FLAGS_SKB_MODE` (linux/if_link.h).
+    fn flags(self) -> u32 {
+        match self {
+            Mode::Native => 1 << 2,
+            Mode::Generic => 1 << 1,
+        }
+    }
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct MapCreate {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+    inner_map_fd: u32,
+    numa_node: u32,
+    name: [u8; 16],
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct MapElem {
+    map_fd: u32,
+    pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct ProgLoad {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    name: [u8; 16],
+    ifindex: u32,
+    expected_attach_type: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct LinkCreate {
+    prog_fd: u32,
+    target_ifindex: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct ObjInfo {
+    fd: u32,
+    len: u32,
+    info: u64,
+}
+
+/// bpf(2).
+///
+/// # Safety
+/// `attr` is what the command takes, and what its addresses point to is valid.
+unsafe fn bpf<T>(command: libc::c_int, attr: &mut T) -> Result<libc::c_long, Errno> {
+    // SAFETY: the caller's.
+    let n = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
+    if n < 0 { Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)) } else { Ok(n) }
+}
+
+/// The same for commands that make a descriptor.
+///
+/// # Safety
+/// As [`bpf`].
+unsafe fn bpf_fd<T>(command: libc::c_int, attr: &mut T) -> Result<OwnedFd, Errno> {
+    // SAFETY: the caller's; the descriptor is new, hence ours.
+    unsafe { bpf(command, attr).map(|fd| OwnedFd::from_raw_fd(fd as i32)) }
+}
+
+fn number(fd: BorrowedFd<'_>) -> u32 {
+    fd.as_raw_fd().cast_unsigned()
+}
+
+/// Operations (linux/bpf.h, linux/bpf_common.h).
+const LOAD_WORD: u8 = 0x61;
+const STORE_WORD: u8 = 0x63;
+const MOVE_IMM: u8 = 0xb7;
+const CALL: u8 = 0x85;
+const EXIT: u8 = 0x95;
+
+/// One instruction: operation, registers, offset, number.
+fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> u64 {
+    let [o0, o1] = off.to_le_bytes();
+    let [i0, i1, i2, i3] = imm.to_le_bytes();
+    u64::from_ne_bytes([code, src << 4 | dst, o0, o1, i0, i1, i2, i3])
+}
+
+/// `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`.
+fn redirect_to(map: BorrowedFd<'_>) -> [u64; 6] {
+    /// Of struct xdp_md.
+    const RX_QUEUE_INDEX: i16 = 16;
+    const XDP_PASS: i32 = 2;
+    const REDIRECT_MAP: i32 = 51;
+    [
+        insn(LOAD_WORD, 2, 1, RX_QUEUE_INDEX, 0),
+        insn(LOAD_IMM64, 1, PSEUDO_MAP_FD, 0, map.as_raw_fd()),
+        insn(0, 0, 0, 0, 0),
+        insn(MOVE_IMM, 3, 0, 0, XDP_PASS),
+        insn(CALL, 0, 0, 0, REDIRECT_MAP),
+        insn(EXIT, 0, 0, 0, 0),
+    ]
+}
+
+/// A map from small numbers to words.
+#[derive(Debug)]
+struct Map(OwnedFd);
+
+impl Map {
+    fn new(map_type: u32, max_entries: u32) -> Result<Map, Errno> {
+        let mut create =
+            MapCreate { map_type, key_size: 4, value_size: 4, max_entries, name: *NAME, ..MapCreate::default() };
+        // SAFETY: the structure of this command, without addresses.
+        unsafe { bpf_fd(MAP_CREATE, &mut create) }.map(Map)
+    }
+
+    fn set(&self, key: u32, value: u32) -> Result<(), Errno> {
+        let mut elem = MapElem {
+            map_fd: number(self.0.as_fd()),
+            key: std::ptr::from_ref(&key) as u64,
+            value: std::ptr::from_ref(&value) as u64,
+            ..MapElem::default()
+        };
+        // SAFETY: the structure of this command; key and value are four bytes each, as the map was made.
+        unsafe { bpf(MAP_UPDATE_ELEM, &mut elem) }.map(|_| ())
+    }
+
+    fn clear(&self, key: u32) {
+        let mut elem =
+            MapElem { map_fd: number(self.0.as_fd()), key: std::ptr::from_ref(&key) as u64, ..MapElem::default() };
+        // SAFETY: the structure of this command; the key is four bytes. Fails only where there is none.
+        let _ = unsafe { bpf(MAP_DELETE_ELEM, &mut elem) };
+    }
+}
+
+/// A program, attached. Dropping it detaches it.
+#[derive(Debug)]
+pub struct Program {
+    map: Map,
+    mode: Mode,
+    _link: OwnedFd,
+}
+
+impl Program {
+    /// Loads the program and attaches it to the interface `ifindex`, whose queues are numbered below `queues`: in the driver if it can, in the
+    /// stack otherwise.
+    ///
+    /// # Errors
+    /// What failed, and the kernel's reason: `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, `EBUSY` or `EEXIST` when there is a program.
+    pub fn attach(ifindex: u32, queues: u32) -> Result<Program, (&'static str, Errno)> {
+        let map = Map::new(MAP_TYPE_XSKMAP, queues).map_err(|e| ("make a map of sockets", e))?;
+        let prog =
+            load(&redirect_to(map.0.as_fd()), PROG_TYPE_XDP, ATTACH_XDP).map_err(|e| ("load the XDP program", e))?;
+        let link = |mode: Mode| {
+            let mut create = LinkCreate {
+                prog_fd: number(prog.as_fd()),
+                target_ifindex: ifindex,
+                attach_type: ATTACH_XDP,
+                flags: mode.flags(),
+            };
+            // SAFETY: the structure of this command, without addresses.
+            unsafe { bpf_fd(LINK_CREATE, &mut create) }.map(|link| (link, mode))
+        };
+        let native = link(Mode::Native);
+        let linked = match native {
+            Err(Errno::BUSY | Errno::EXIST | Errno::PERM | Errno::NODEV) | Ok(_) => native,
+            Err(_) => link(Mode::Generic),
+        };
+        let (link, mode) = linked.map_err(|e| ("attach the XDP program", e))?;
+        Ok(Program { map, mode, _link: link })
+    }
+
+    /// Where it runs.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Frames of `queue` go to `socket` from now on.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.map.set(queue, number(socket))
+    }
+
+    /// Frames of `queue` go to the stack again.
+    pub fn clear(&self, queue: u32) {
+        self.map.clear(queue);
+    }
+}
+
+/// The hooks behind host rings, attached. Dropping them gives the interface back to the stack.
+#[derive(Debug)]
+pub struct Diversion {
+    /// A word for each ring: 1 if it is open.
+    rings: Map,
+    _links: [OwnedFd; 3],
+}
+
+impl Diversion {
+    /// What the stack sends on `interface` is spread over `rings` rings by its flow; that of rings that are open goes to `tap` instead, to the queue
+    /// of the ring's number. What comes from `tap` is received on `interface`.
+    ///
+    /// # Errors
+    /// What failed, and the kernel's reason: `EINVAL` before Linux 6.6.
+    pub fn attach(interface: u32, tap: u32, rings: u32) -> Result<Diversion, (&'static str, Errno)> {
+        const TCX_INGRESS: u32 = 46;
+        const TCX_EGRESS: u32 = 47;
+        let open = Map::new(MAP_TYPE_ARRAY, rings).map_err(|e| ("make a map of host rings", e))?;
+        let hook = |insns: &[u64], place: u32, at: u32| {
+            let prog = load(insns, PROG_TYPE_SCHED_CLS, place).map_err(|e| ("load a program for host rings", e))?;
+            let fd = number(prog.as_fd());
+            let mut create = LinkCreate { prog_fd: fd, target_ifindex: at, attach_type: place, flags: 0 };
+            // SAFETY: the structure of this command, without addresses.
+            unsafe { bpf_fd(LINK_CREATE, &mut create) }
+                .map_err(|e| ("attach a program for host rings (TCX, Linux 6.6 or newer)", e))
+        };
+        // The TAP's own first: nothing is led there before it knows what to take.
+        let only = hook(&only_marked(), TCX_EGRESS, tap)?;
+        let back = hook(&redirect(interface, 1), TCX_INGRESS, tap)?;
+        let away = hook(&divert(open.0.as_fd(), rings, tap), TCX_EGRESS, interface)?;
+        Ok(Diversion { rings: open, _links: [away, back, only] })
+    }
+
+    /// Frames of a ring's flows come from now on, or go on to the interface again.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set_open(&self, ring: u32, open: bool) -> Result<(), Errno> {
+        self.rings.set(ring, open.into())
+    }
+}
+
+/// The program that chooses a queue of the TAP: the one of the ring that the frame is marked with.
+///
+/// # Errors
+/// What failed, and the kernel's reason.
+pub fn steering() -> Result<OwnedFd, (&'static str, Errno)> {
+    const AND_IMM: u8 = 0x57;
+    let insns = [insn(LOAD_WORD, 0, 1, SKB_MARK, 0), insn(AND_IMM, 0, 0, 0, MARK_RING), insn(EXIT, 0, 0, 0, 0)];
+    load(&insns, PROG_TYPE_SOCKET_FILTER, 0).map_err(|e| ("load a program for the TAP's queues", e))
+}
+
+/// Says of a frame that it was led here, in the mark, which nobody looks at any more; the lower half is the ring's number.
+const MARK: i32 = 0x6e76_0000;
+const MARK_RING: i32 = 0xffff;
+/// Of struct __sk_buff.
+const SKB_MARK: i16 = 8;
+const MOVE_REG: u8 = 0xbf;
+const JUMP_IF_EQUAL: u8 = 0x15;
+const LOAD_IMM64: u8 = 0x18;
+const PSEUDO_MAP_FD: u8 = 1;
+
+/// `ring = hash % rings; if (!open[ring]) return TCX_NEXT; skb->mark = MARK | ring; return bpf_redirect(tap, 0)`. The hash is that of the frame
+/// itself: one that a socket has chosen may change during its life.
+fn divert(open: BorrowedFd<'_>, rings: u32, tap: u32) -> Vec<u64> {
+    const MAP_LOOKUP_ELEM: i32 = 1;
+    const GET_HASH_RECALC: i32 = 34;
+    const SET_HASH_INVALID: i32 = 41;
+    const MOD_IMM_32: u8 = 0x94;
+    const ADD_IMM: u8 = 0x07;
+    const STACK: u8 = 10;
+    const TCX_NEXT: i32 = -1;
+    let choose = [
+        insn(MOVE_REG, 1, 6, 0, 0),
+        insn(CALL, 0, 0, 0, SET_HASH_INVALID),
+        insn(MOVE_REG, 1, 6, 0, 0),
+        insn(CALL, 0, 0, 0, GET_HASH_RECALC),
+        insn(MOD_IMM_32, 0, 0, 0, rings.cast_signed()),
+        insn(MOVE_REG, 7, 0, 0, 0),
+    ];
+    let only = [insn(MOVE_IMM, 7, 0, 0, 0)];
+    let rest = [
+        insn(STORE_WORD, STACK, 7, -4, 0),
+        insn(LOAD_IMM64, 1, PSEUDO_MAP_FD, 0, open.as_raw_fd()),
+        insn(0, 0, 0, 0, 0),
+        insn(MOVE_REG, 2, STACK, 0, 0),
+        insn(ADD_IMM, 2, 0, 0, -4),
+        insn(CALL, 0, 0, 0, MAP_LOOKUP_ELEM),
+        insn(JUMP_IF_EQUAL, 0, 0, 8, 0),
+        insn(LOAD_WORD, 0, 0, 0, 0),
+        insn(JUMP_IF_EQUAL, 0, 0, 6, 0),
+        insn(ADD_IMM, 7, 0, 0, MARK),
+        insn(STORE_WORD, 6, 7, SKB_MARK, 0),
+    ];
+    let passed = [insn(MOVE_IMM, 0, 0, 0, TCX_NEXT), insn(EXIT, 0, 0, 0, 0)];
+    let begin = [insn(MOVE_REG, 6, 1, 0, 0)];
+    let which = if rings > 1 { &choose[..] } else { &only[..] };
+    [&begin, which, &rest, &redirect(tap, 0), &passed].concat()
+}
+
+/// `return bpf_redirect(to, flags)`: `BPF_F_INGRESS` is 1.
+fn redirect(to: u32, flags: i32) -> [u64; 4] {
+    const REDIRECT: i32 = 23;
+    [
+        insn(MOVE_IMM, 1, 0, 0, to.cast_signed()),
+        insn(MOVE_IMM, 2, 0, 0, flags),
+        insn(CALL, 0, 0, 0, REDIRECT),
+        insn(EXIT, 0, 0, 0, 0),
+    ]
+}
+
+/// `return skb->mark >> 16 == MARK >> 16 ? TCX_PASS : TCX_DROP`.
+fn only_marked() -> [u64; 6] {
+    const SHIFT_RIGHT_IMM: u8 = 0x77;
+    [
+        insn(LOAD_WORD, 2, 1, SKB_MARK, 0),
+        insn(SHIFT_RIGHT_IMM, 2, 0, 0, 16),
+        insn(MOVE_IMM, 0, 0, 0, 0),
+        insn(JUMP_IF_EQUAL, 2, 0, 1, MARK >> 16),
+        insn(MOVE_IMM, 0, 0, 0, 2),
+        insn(EXIT, 0, 0, 0, 0),
+    ]
+}
+
+fn load(insns: &[u64], kind: u32, place: u32) -> Result<OwnedFd, Errno> {
+    let license = c"Dual BSD/GPL";
+    let flags = if kind == PROG_TYPE_XDP { XDP_HAS_FRAGS } else { 0 };
+    let mut attr = ProgLoad {
+        prog_type: kind,
+        insn_cnt: insns.len() as u32,
+        insns: insns.as_ptr() as u64,
+        license: license.as_ptr() as u64,
+        prog_flags: flags,
+        name: *NAME,
+        expected_attach_type: place,
+        ..ProgLoad::default()
+    };
+    // SAFETY: the structure of this command; instructions and license live until it returns.
+    match unsafe { bpf_fd(PROG_LOAD, &mut attr) } {
+        Err(Errno::INVAL) if flags != 0 => {
+            attr.prog_flags = 0;
+            // SAFETY: as above.
+            unsafe { bpf_fd(PROG_LOAD, &mut attr) }
+        }
+        other => other,
+    }
+}
+
+/// The name of the program with that number, if the kernel tells.
+pub fn program_name(id: u32) -> Option<String> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct ById {
+        id: u32,
+        next_id: u32,
+        open_flags: u32,
+    }
+    let mut by_id = ById { id, ..ById::default() };
+    // SAFETY: the structure of this command, without addresses.
+    let prog = unsafe { bpf_fd(PROG_GET_FD_BY_ID, &mut by_id) }.ok()?;
+    /// Where struct bpf_prog_info has the name, 16 bytes that end in zeros.
+    const NAME_AT: usize = 64;
+    let mut info = [0u64; 10];
+    let mut get = ObjInfo { fd: number(prog.as_fd()), len: size_of_val(&info) as u32, info: info.as_mut_ptr() as u64 };
+    // SAFETY: the structure of this command; `info` has as many bytes as it says.
+    unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut get) }.ok()?;
+    let bytes: Vec<u8> = info[NAME_AT / 8..].iter().flat_map(|w| w.to_ne_bytes()).take_while(|&b| b != 0).collect();
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}

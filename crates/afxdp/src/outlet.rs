@@ -1,0 +1,115 @@
+//! Frames that lie in slots, written to a descriptor: into the stack through a TAP, or onto the wire past all hooks.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+use netvale_abi::slot::{NETMAP_MAX_FRAGS as MAX_FRAGS, NS_MOREFRAG};
+use netvale_mem::drops::DropReason;
+use netvale_mem::ring::RingMem;
+use rustix::io::Errno;
+
+/// Bytes of virtio-net header before each frame of the TAP behind host rings, which there say nothing.
+pub const TAP_HEADER: usize = 12;
+
+/// Where frames go.
+#[derive(Clone, Debug)]
+pub struct Outlet {
+    fd: Arc<OwnedFd>,
+    /// Bytes of a header that says nothing before each frame.
+    header: usize,
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is sent: slots it took, bytes.
+    Yes(u32, u64),
+    /// It cannot be: slots it took.
+    No(u32, DropReason),
+    /// Its last slot is not there.
+    Incomplete,
+    /// There is no room now.
+    Full,
+}
+
+impl Outlet {
+    /// To the TAP behind host rings.
+    pub fn tap(fd: Arc<OwnedFd>) -> Outlet {
+        Outlet { fd, header: TAP_HEADER }
+    }
+
+    /// To the wire of the interface `index`, past queueing disciplines and hooks of the stack's.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_NET_RAW`.
+    pub fn wire(index: u32) -> Result<Outlet, Errno> {
+        let last = || Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);
+        // Protocol 0: it receives nothing.
+        // SAFETY: no pointers.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) };
+        if fd < 0 {
+            return Err(last());
+        }
+        // SAFETY: a new descriptor, ours.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let on: libc::c_int = 1;
+        let (at, len) = (std::ptr::from_ref(&on).cast(), size_of_val(&on) as libc::socklen_t);
+        // SAFETY: the option takes a number, which it copies.
+        let set = unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, at, len) };
+        // SAFETY: zeros are a valid sockaddr_ll.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_ifindex = index.cast_signed();
+        let (at, len) = (std::ptr::from_ref(&address).cast(), size_of_val(&address) as libc::socklen_t);
+        // SAFETY: an address of that family and length, which is copied.
+        let bound = unsafe { libc::bind(fd.as_raw_fd(), at, len) };
+        if set < 0 || bound < 0 {
+            return Err(last());
+        }
+        Ok(Outlet { fd: Arc::new(fd), header: 0 })
+    }
+
+    /// Sends the frame that begins at slot `at` of a ring of whose slots `left` are there.
+    pub fn send(&self, ring: &RingMem, at: u32, left: u32) -> Sent {
+        let header = [0u8; TAP_HEADER];
+        let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 1 + MAX_FRAGS];
+        iov[0] = libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: self.header };
+        let (mut i, mut used, mut bytes, mut wrong) = (at, 0usize, 0u64, None);
+        loop {
+            if used as u32 == left {
+                return Sent::Incomplete;
+            }
+            let slot = ring.slot_word(i);
+            let buf = ring.buf(slot.buf_idx).filter(|_| u32::from(slot.len) <= ring.buf_size());
+            match (buf, iov.get_mut(used + 1)) {
+                (Some(buf), Some(place)) => {
+                    *place = libc::iovec { iov_base: buf.as_ptr().cast(), iov_len: slot.len.into() };
+                }
+                (None, _) => wrong = Some(DropReason::BadBuffer),
+                (_, None) => wrong = Some(DropReason::EndlessFrame),
+            }
+            (used, bytes, i) = (used + 1, bytes + u64::from(slot.len), ring.next(i));
+            // One without an end is not waited for.
+            if slot.flags & NS_MOREFRAG == 0 || used > MAX_FRAGS {
+                break;
+            }
+        }
+        match wrong {
+            Some(why) => Sent::No(used as u32, why),
+            None => self.write(&iov[..=used], used as u32, bytes),
+        }
+    }
+
+    fn write(&self, iov: &[libc::iovec], slots: u32, bytes: u64) -> Sent {
+        // SAFETY: a header of ours, and buffers of a region that the caller keeps mapped; the kernel copies them, nothing else reads them.
+        let sent = unsafe { libc::writev(self.fd.as_raw_fd(), iov.as_ptr(), iov.len() as i32) };
+        if sent >= 0 {
+            return Sent::Yes(slots, bytes);
+        }
+        match Errno::from_io_error(&std::io::Error::last_os_error()) {
+            Some(Errno::AGAIN | Errno::NOBUFS) => Sent::Full,
+            _ => Sent::No(slots, DropReason::Device),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The four rings of an AF_XDP socket (linux/if_xdp.h): words that the kernel shares, one side of which is ours.
+#![allow(unsafe_code)]
+
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::net::xdp::XdpRingOffset;
+
+/// `XDP_RING_NEED_WAKEUP`.
+const NEED_WAKEUP: u32 = 1;
+
+/// A ring of `size` entries of type `T`, mapped.
+#[derive(Debug)]
+pub struct Ring<T> {
+    map: NonNull<u8>,
+    len: usize,
+    producer: usize,
+    consumer: usize,
+    flags: Option<usize>,
+    desc: usize,
+    size: u32,
+    /// Our own index, and the other side's as last seen.
+    mine: u32,
+    theirs: u32,
+    _entries: std::marker::PhantomData<T>,
+}
+
+// SAFETY: shared words are accessed atomically; entries by the side whose turn it is.
+unsafe impl<T: Send> Send for Ring<T> {}
+
+impl<T: Copy> Ring<T> {
+    /// Maps the ring at `page_offset` of `socket`; whether we produce what is in it, or the kernel does.
+    pub fn map(
+        socket: BorrowedFd<'_>,
+        page_offset: u64,
+        at: &XdpRingOffset,
+        (size, produces): (u32, bool),
+    ) -> Result<Ring<T>, Errno> {
+        let desc = at.desc as usize;
+        let len = desc + size as usize * size_of::<T>();
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
+        let p = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, access, flags, socket, page_offset)? };
+        let mut ring = Ring {
+            map: NonNull::new(p.cast()).ok_or(Errno::NOMEM)?,
+            len,
+            producer: at.producer as usize,
+            consumer: at.consumer as usize,
+            flags: at.flags.map(|f| f as usize),
+            desc,
+            size,
+            mine: 0,
+            theirs: 0,
+            _entries: std::marker::PhantomData,
+        };
+        // Zeros, unless somebody before us had the ring.
+        let mine = if produces { ring.producer } else { ring.consumer };
+        ring.mine = ring.word(mine).load(Ordering::Relaxed);
+        ring.theirs = ring.mine;
+        if produces {
+            ring.theirs = ring.word(ring.consumer).load(Ordering::Relaxed);
+        }
+        Ok(ring)
+    }
+
+    fn word(&self, at: usize) -> &AtomicU32 {
+        debug_assert!(at + 4 <= self.len && at.is_multiple_of(4));
+        // SAFETY: the kernel's own offsets into the mapping that it made for them; shared with it, hence atomic.
+        unsafe { AtomicU32::from_ptr(self.map.as_ptr().add(at).cast()) }
+    }
+
+    #[inline]
+    fn entry(&self, index: u32) -> *mut T {
+        let i = (index & (self.size - 1)) as usize;
+        // SAFETY: the ring has `size` entries, a power of two, behind `desc`.
+        unsafe { self.map.as_ptr().add(self.desc).cast::<T>().add(i) }
+    }
+
+    /// Whether the kernel wants to be told of what is new.
+    #[inline]
+    pub fn needs_wakeup(&self) -> bool {
+        self.flags.is_some_and(|at| self.word(at).load(Ordering::Relaxed) & NEED_WAKEUP != 0)
+    }
+
+    /// As producer: places that are free.
+    #[inline]
+    pub fn room(&mut self) -> u32 {
+        let used = self.mine.wrapping_sub(self.theirs);
+        if used > self.size / 2 {
+            self.theirs = self.word(self.consumer).load(Ordering::Acquire);
+        }
+        self.size.saturating_sub(self.mine.wrapping_sub(self.theirs))
+    }
+
+    /// Whether anything ever passed it.
+    pub fn was_used(&self) -> bool {
+        self.mine != 0
+    }
+
+    /// As producer: entries that the kernel has not taken.
+    pub fn pending(&mut self) -> u32 {
+        self.theirs = self.word(self.consumer).load(Ordering::Acquire);
+        self.mine.wrapping_sub(self.theirs)
+    }
+
+    /// As producer: fills the next place, of which there is one. The kernel sees it with the next [`Ring::publish`].
+    #[inline]
+    pub fn put(&mut self, value: T) {
+        // SAFETY: an entry inside the ring that is ours until it is published.
+        unsafe { self.entry(self.mine).write(value) };
+        self.mine = self.mine.wrapping_add(1);
+    }
+
+    /// As producer: shows the kernel what was put.
+    #[inline]
+    pub fn publish(&self) {
+        self.word(self.producer).store(self.mine, Ordering::Release);
+    }
+
+    /// As consumer: entries that are there.
+    #[inline]
+    pub fn ready(&mut self) -> u32 {
+        let known = self.theirs.wrapping_sub(self.mine);
+        if known == 0 {
+            self.theirs = self.word(self.producer).load(Ordering::Acquire);
+        }
+        self.theirs.wrapping_sub(self.mine).min(self.size)
+    }
+
+    /// As consumer: takes the next entry, of which there is one.
+    #[inline]
+    pub fn take(&mut self) -> T {
+        // SAFETY: an entry inside the ring that the kernel has filled.
+        let value = unsafe { self.entry(self.mine).read() };
+        self.mine = self.mine.wrapping_add(1);
+        value
+    }
+
+    /// As consumer: gives the places of what was taken back.
+    #[inline]
+    pub fn release(&self) {
+        self.word(self.consumer).store(self.mine, Ordering::Release);
+    }
+}
+
+impl<T> Drop for Ring<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `map`; nobody has a pointer into it any more.
+        let _ = unsafe { rustix::mm::munmap(self.map.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::os::fd::{AsFd, OwnedFd};
+
+    use proptest::prelude::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    use super::*;
+
+    const SIZE: u32 = 8;
+    const AT: XdpRingOffset = XdpRingOffset { producer: 0, consumer: 64, flags: Some(128), desc: 192 };
+
+    /// A ring in plain memory whose indices begin at `start`, with both its sides.
+    fn both(start: u32) -> (OwnedFd, Ring<u64>, Ring<u64>) {
+        let memory = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&memory, 4096).unwrap();
+        for at in [AT.producer, AT.consumer] {
+            rustix::io::pwrite(&memory, &start.to_ne_bytes(), at).unwrap();
+        }
+        let side = |produces| Ring::map(memory.as_fd(), 0, &AT, (SIZE, produces)).unwrap();
+        let (producer, consumer) = (side(true), side(false));
+        (memory, producer, consumer)
+    }
+
+    proptest! {
+        /// Objective: what one side puts the other takes, in order, each once and not before it is shown; no place is used again before it is given
+        /// back; also where the indices pass 2^32.
+        #[test]
+        fn as_a_queue(start in prop_oneof![Just(0), Just(u32::MAX - 20), any::<u32>()],
+                      steps in proptest::collection::vec((0..4u8, 0..12u32), 1..200)) {
+            let (_memory, mut producer, mut consumer) = both(start);
+            let (mut put, mut shown, mut taken) = (VecDeque::new(), VecDeque::new(), 0u32);
+            let mut next = 0u64;
+            for (what, count) in steps {
+                match what {
+                    0 => for _ in 0..count {
+                        prop_assert!(producer.room() <= SIZE - (put.len() + shown.len()) as u32 - taken);
+                        if producer.room() == 0 {
+                            break;
+                        }
+                        producer.put(next);
+                        put.push_back(next);
+                        next += 1;
+                    },
+                    1 => {
+                        producer.publish();
+                        shown.append(&mut put);
+                    }
+                    2 => for _ in 0..count {
+                        prop_assert!(consumer.ready() as usize <= shown.len());
+                        if consumer.ready() == 0 {
+                            prop_assert!(shown.is_empty());
+                            break;
+                        }
+                        prop_assert_eq!(Some(consumer.take()), shown.pop_front());
+                        taken += 1;
+                    },
+                    _ => {
+                        consumer.release();
+                        taken = 0;
+                        prop_assert_eq!(producer.pending() as usize, put.len() + shown.len());
+                        prop_assert_eq!(producer.room(), SIZE - (put.len() + shown.len()) as u32);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Objective: a producer that says more than the ring has is believed no more than that; one that takes over goes on where the one before it was.
+    #[test]
+    fn lies_and_heirs() {
+        let (memory, mut producer, mut consumer) = both(0);
+        rustix::io::pwrite(&memory, &1000u32.to_ne_bytes(), AT.producer).unwrap();
+        assert_eq!(consumer.ready(), SIZE);
+        rustix::io::pwrite(&memory, &0u32.to_ne_bytes(), AT.producer).unwrap();
+        (0..3).for_each(|value| producer.put(value));
+        producer.publish();
+        let mut heir = Ring::<u64>::map(memory.as_fd(), 0, &AT, (SIZE, true)).unwrap();
+        assert!(heir.was_used() && !consumer.was_used());
+        assert_eq!((heir.pending(), heir.room()), (3, SIZE - 3));
+    }
+
+    /// Objective: the other side is woken if it says so, and only then.
+    #[test]
+    fn wake_ups() {
+        let (memory, producer, _consumer) = both(0);
+        assert!(!producer.needs_wakeup());
+        rustix::io::pwrite(&memory, &NEED_WAKEUP.to_ne_bytes(), 128).unwrap();
+        assert!(producer.needs_wakeup());
+    }
+}

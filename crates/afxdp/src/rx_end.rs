@@ -1,0 +1,146 @@
+//! Our end of an rx ring that one thread fills: a queue's, or a program's host ring.
+
+use std::sync::Arc;
+
+use netvale_abi::ring::{NR_FORWARD, ring_space};
+use netvale_abi::slot::{NS_FORWARD, NS_MOREFRAG};
+use netvale_mem::notify::{Doorbell, KickCounts, wanted};
+use netvale_mem::region::RingSide;
+
+use crate::outlet::{Outlet, Sent};
+
+/// Our end of an rx ring: one thread fills it.
+#[derive(Debug)]
+pub struct RxEnd {
+    side: RingSide,
+    /// First slot that the program does not see yet.
+    hwtail: u32,
+    /// The program's `head` as last found right, and one that could not be.
+    head: u32,
+    bad: Option<u32>,
+    wake: Arc<Doorbell>,
+    kicks: Arc<KickCounts>,
+}
+
+/// The program's `head` is outside of what it was given. Said once for each wrong value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadHead;
+
+impl RxEnd {
+    /// Takes over a fresh ring; `wake` is rung for the program.
+    pub fn new(side: RingSide, wake: impl Into<Arc<Doorbell>>) -> RxEnd {
+        Self::counted(side, wake, Arc::default())
+    }
+
+    /// The same, counting on in counters that an earlier ring had.
+    pub fn counted(side: RingSide, wake: impl Into<Arc<Doorbell>>, kicks: Arc<KickCounts>) -> RxEnd {
+        RxEnd { side, hwtail: 0, head: 0, bad: None, wake: wake.into(), kicks }
+    }
+
+    /// Goes on where somebody before us stopped, as the status block says.
+    pub fn resume(&mut self) {
+        let (n, head, hwtail) = (self.side.ring.num_slots(), self.side.csb.head(), self.side.csb.hwtail());
+        if head < n && hwtail < n {
+            (self.head, self.hwtail) = (head, hwtail);
+        }
+    }
+
+    /// Slots, buffers and status block.
+    #[inline]
+    pub fn side(&self) -> &RingSide {
+        &self.side
+    }
+
+    /// First slot that the program does not see yet.
+    #[inline]
+    pub fn hwtail(&self) -> u32 {
+        self.hwtail
+    }
+
+    /// Slots filled from `first` on.
+    #[inline]
+    pub fn since(&self, first: u32) -> u32 {
+        ring_space(first, self.hwtail, self.side.ring.num_slots())
+    }
+
+    /// Slots that can be filled: all up to the one before the program's `head`, which stays empty.
+    #[inline]
+    pub fn room(&self) -> u32 {
+        ring_space(self.hwtail, self.end(), self.side.ring.num_slots())
+    }
+
+    /// The slot before `head`.
+    #[inline]
+    pub fn end(&self) -> u32 {
+        if self.head == 0 { self.side.ring.num_slots() - 1 } else { self.head - 1 }
+    }
+
+    /// Takes over slots that the program has read; those with `NS_FORWARD`, on a ring with `NR_FORWARD` (netmap.h), go to `forward`
+    /// first. Returns whether there are any.
+    ///
+    /// # Errors
+    /// [`BadHead`]: the ring stands still until it is right.
+    pub fn released(&mut self, forward: Option<&Outlet>) -> Result<bool, BadHead> {
+        let (head, n) = (self.side.csb.head(), self.side.ring.num_slots());
+        if head >= n || ring_space(self.head, head, n) > ring_space(self.head, self.hwtail, n) {
+            return if self.bad.replace(head) == Some(head) { Ok(false) } else { Err(BadHead) };
+        }
+        self.bad = None;
+        if let Some(outlet) = forward.filter(|_| head != self.head && self.side.ring.flags() & NR_FORWARD != 0) {
+            self.forward(outlet, ring_space(self.head, head, n));
+        }
+        Ok(std::mem::replace(&mut self.head, head) != head)
+    }
+
+    /// Sends the marked ones of the next `left` slots. What finds no room is lost, as on a wire.
+    #[cold]
+    fn forward(&self, outlet: &Outlet, mut left: u32) {
+        let (ring, mut at) = (&self.side.ring, self.head);
+        while left > 0 {
+            let marked = ring.slot_word(at).flags & NS_FORWARD != 0;
+            let slots = match marked.then(|| outlet.send(ring, at, left)) {
+                Some(Sent::Yes(slots, _) | Sent::No(slots, _)) => slots,
+                _ => 1,
+            };
+            left -= slots.min(left);
+            at = (at + slots) % ring.num_slots();
+        }
+    }
+
+    /// Fills the next slot; seen with the next [`RxEnd::publish`].
+    #[inline]
+    pub fn put(&mut self, buf: u32, len: u16, flags: u16) {
+        self.side.ring.set_slot_word(self.hwtail, buf, len, flags);
+        self.hwtail = self.side.ring.next(self.hwtail);
+    }
+
+    /// Says that a frame of `len` bytes lies in the next slots' own buffers, of `size` bytes each.
+    #[inline]
+    pub fn fill(&mut self, len: usize, size: usize) {
+        let mut left = len;
+        loop {
+            let (n, buf) = (left.min(size), self.side.ring.slot_word(self.hwtail).buf_idx);
+            left -= n;
+            self.put(buf, n as u16, if left > 0 { NS_MOREFRAG } else { 0 });
+            if left == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Shows the program what was filled, and kicks it if it wants that.
+    #[inline]
+    pub fn publish(&self) {
+        self.side.csb.publish_tail(self.head, self.hwtail);
+        let kick = wanted(self.side.csb.appl_need_kick());
+        if kick {
+            self.wake.ring();
+        }
+        self.kicks.count(kick);
+    }
+
+    /// Kicks towards the program.
+    pub fn kicks(&self) -> Arc<KickCounts> {
+        Arc::clone(&self.kicks)
+    }
+}

@@ -1,0 +1,280 @@
+//! AF_XDP sockets: one a queue, with the buffers of a netmap region as its frames.
+//!
+//! The region is registered as it is, as memory without aligned chunks, so that a frame may begin wherever a buffer does. The kernel keeps
+//! 256 bytes before a received frame for XDP programs; they are the last ones of the buffer before, which no frame reaches: a frame comes to
+//! lie at its own buffer's first byte, where netmap programs look for it.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use netvale_mem::Mapping;
+use rustix::io::Errno;
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, XdpOptionsFlags, XdpStatistics, XdpUmemReg, XdpUmemRegFlags,
+};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+
+use crate::ring::Ring;
+
+/// `XDP_PACKET_HEADROOM` (linux/bpf.h).
+pub const HEADROOM: u64 = 256;
+/// Where in an address the offset begins (linux/if_xdp.h, `XSK_UNALIGNED_BUF_OFFSET_SHIFT`).
+const OFFSET_SHIFT: u32 = 48;
+/// `XDP_PKT_CONTD`: the frame goes on in the next entry.
+pub const CONTINUES: u32 = 1;
+/// linux/if_xdp.h: where mmap(2) finds the rings.
+const RX_RING: u64 = 0;
+const TX_RING: u64 = 0x8000_0000;
+const FILL_RING: u64 = 0x1_0000_0000;
+const COMPLETION_RING: u64 = 0x1_8000_0000;
+
+/// `struct xdp_desc`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Desc {
+    /// Where the frame lies in the registered memory.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u32,
+    /// [`CONTINUES`], or 0.
+    pub options: u32,
+}
+
+impl Desc {
+    /// Where a received frame begins.
+    #[inline]
+    pub fn begin(&self) -> u64 {
+        (self.addr & ((1 << OFFSET_SHIFT) - 1)) + (self.addr >> OFFSET_SHIFT)
+    }
+}
+
+/// Buffers of a region: where the first lies, from one to the next, how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffers {
+    /// Offset of buffer 0, bytes.
+    pub first: u64,
+    /// Bytes from one to the next.
+    pub stride: u32,
+    /// Number.
+    pub count: u32,
+}
+
+impl Buffers {
+    /// Where buffer `index` lies; none outside of them.
+    #[inline]
+    pub fn at(&self, index: u32) -> Option<u64> {
+        (index < self.count).then(|| self.first + u64::from(index) * u64::from(self.stride))
+    }
+
+    /// The buffer at `offset`.
+    #[inline]
+    pub fn index(&self, offset: u64) -> Option<u32> {
+        let index = offset.checked_sub(self.first)? / u64::from(self.stride);
+        u32::try_from(index).ok().filter(|&i| i < self.count)
+    }
+
+    /// Bytes that the kernel is told a frame may take, with its headroom: a frame then never reaches the last 256 bytes of its buffer, where
+    /// the next one's headroom is. None when buffers are too small: chunks have 2,048 bytes at least.
+    #[inline]
+    pub fn chunk(&self) -> Option<u32> {
+        [4096, 2048].into_iter().find(|&chunk| u64::from(chunk) <= u64::from(self.stride))
+    }
+
+    /// Longest frame that can be received in one buffer.
+    pub fn longest(&self) -> u32 {
+        self.chunk().map_or(0, |chunk| chunk - HEADROOM as u32)
+    }
+}
+
+/// The place a socket is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The interface.
+    pub ifindex: u32,
+    /// Its queue.
+    pub queue: u32,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Got {
+    /// The driver works on the region's buffers itself.
+    pub zero_copy: bool,
+    /// Frames may take several buffers.
+    pub multi_buffer: bool,
+}
+
+/// A socket.
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+    entries: u32,
+    /// The registered memory: mapped for as long as the kernel uses it.
+    _memory: Arc<Mapping>,
+}
+
+/// The receiving half: filled buffers come, empty ones go.
+#[derive(Debug)]
+pub struct Receiver {
+    /// Filled.
+    pub rx: Ring<Desc>,
+    /// Empty ones for the kernel.
+    pub fill: Ring<u64>,
+    /// The socket.
+    pub socket: Arc<Socket>,
+}
+
+/// The sending half.
+#[derive(Debug)]
+pub struct Sender {
+    /// To be sent.
+    pub tx: Ring<Desc>,
+    /// Sent.
+    pub completion: Ring<u64>,
+    /// The socket.
+    pub socket: Arc<Socket>,
+}
+
+/// Frames that one call sends. More leave the caches before they are received; fewer cost more calls.
+const SENT_AT_ONCE: u32 = 128;
+
+/// What failed, and why.
+pub type Failed = (&'static str, Errno);
+
+/// Opens a socket with `entries` entries in each ring, on `memory`, where its `buffers` lie. It is not bound yet: older
+/// kernels (Linux 6.1) map its rings only until then.
+///
+/// Each socket registers the memory for itself: so whoever holds one depends on no other.
+///
+/// # Errors
+/// What failed, and the kernel's reason.
+pub fn open(memory: &Arc<Mapping>, buffers: &Buffers, entries: u32) -> Result<Arc<Socket>, Failed> {
+    let fd = rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)
+        .map_err(|e| ("open an AF_XDP socket", e))?;
+    register(&fd, memory, buffers).map_err(|e| ("register the region's memory", e))?;
+    let sized = sockopt::set_xdp_umem_fill_ring_size(&fd, entries)
+        .and_then(|()| sockopt::set_xdp_umem_completion_ring_size(&fd, entries))
+        .and_then(|()| sockopt::set_xdp_rx_ring_size(&fd, entries))
+        .and_then(|()| sockopt::set_xdp_tx_ring_size(&fd, entries));
+    sized.map_err(|e| ("make the socket's rings", e))?;
+    send_more_at_once(&fd, entries.min(SENT_AT_ONCE));
+    Ok(Arc::new(Socket { fd, entries, _memory: Arc::clone(memory) }))
+}
+
+impl Socket {
+    /// A socket that somebody else has opened, with `entries` entries in each ring, on `memory`.
+    pub fn adopt(fd: OwnedFd, entries: u32, memory: &Arc<Mapping>) -> Arc<Socket> {
+        Arc::new(Socket { fd, entries, _memory: Arc::clone(memory) })
+    }
+
+    /// Binds it to its queue, with frames of several buffers if the kernel has them (Linux 6.6). Frames move from now on.
+    ///
+    /// # Errors
+    /// `EBUSY` when the queue has another socket; otherwise the kernel's.
+    pub fn bind(&self, place: Place) -> Result<Got, Errno> {
+        let usual = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+        let with = |more| rustix::net::bind(&self.fd, &SocketAddrXdp::new(usual | more, place.ifindex, place.queue));
+        let multi_buffer = match with(SocketAddrXdpFlags::XDP_USE_SG) {
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => with(SocketAddrXdpFlags::empty()).map(|()| false),
+            bound => bound.map(|()| true),
+        }?;
+        Ok(Got { zero_copy: self.is_zero_copy(), multi_buffer })
+    }
+
+    /// Whether the driver works on the buffers itself.
+    pub fn is_zero_copy(&self) -> bool {
+        sockopt::xdp_options(&self.fd).is_ok_and(|o| o.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
+    }
+
+    /// Entries of each ring.
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// The receiving half. There is one at a time.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn receiver(self: &Arc<Self>) -> Result<Receiver, Errno> {
+        let at = sockopt::xdp_mmap_offsets(&self.fd)?;
+        let rx = Ring::map(self.as_fd(), RX_RING, &at.rx, (self.entries, false))?;
+        let fill = Ring::map(self.as_fd(), FILL_RING, &at.fr, (self.entries, true))?;
+        Ok(Receiver { rx, fill, socket: Arc::clone(self) })
+    }
+
+    /// The sending half. There is one at a time.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn sender(self: &Arc<Self>) -> Result<Sender, Errno> {
+        let at = sockopt::xdp_mmap_offsets(&self.fd)?;
+        let tx = Ring::map(self.as_fd(), TX_RING, &at.tx, (self.entries, true))?;
+        let completion = Ring::map(self.as_fd(), COMPLETION_RING, &at.cr, (self.entries, false))?;
+        Ok(Sender { tx, completion, socket: Arc::clone(self) })
+    }
+}
+
+impl Sender {
+    /// Shows the kernel what was put, and has it take it, as long as it does: a call takes part of it.
+    #[inline]
+    pub fn push(&mut self) {
+        self.tx.publish();
+        let mut left = self.tx.pending();
+        while left > 0 && self.tx.needs_wakeup() {
+            self.socket.kick();
+            let now = self.tx.pending();
+            if now == left {
+                return;
+            }
+            left = now;
+        }
+    }
+}
+
+/// Where the kernel copies frames, one call sends 32 of them, unless it knows this option (Linux 6.17, `XDP_MAX_TX_SKB_BUDGET`).
+fn send_more_at_once(fd: &OwnedFd, entries: u32) {
+    const MAX_TX_SKB_BUDGET: libc::c_int = 9;
+    let len = size_of_val(&entries) as libc::socklen_t;
+    // SAFETY: the option takes a number of four bytes, which it copies. An older kernel refuses it: nothing is lost.
+    unsafe {
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_XDP, MAX_TX_SKB_BUDGET, std::ptr::from_ref(&entries).cast(), len);
+    }
+}
+
+fn register(fd: &OwnedFd, memory: &Mapping, buffers: &Buffers) -> Result<(), Errno> {
+    let region = XdpUmemReg {
+        addr: memory.start().as_ptr() as u64,
+        len: memory.len() as u64,
+        chunk_size: buffers.chunk().ok_or(Errno::INVAL)?,
+        headroom: 0,
+        flags: XdpUmemRegFlags::XDP_UMEM_UNALIGNED_CHUNK_FLAG,
+        tx_metadata_len: 0,
+    };
+    sockopt::set_xdp_umem_reg(fd, region)
+}
+
+impl Socket {
+    /// What the kernel counts: frames that found no buffer, and so on.
+    pub fn statistics(&self) -> Option<XdpStatistics> {
+        sockopt::xdp_statistics(&self.fd).ok()
+    }
+
+    /// Has the kernel send of what is in the transmit ring. What it could not take now stays there.
+    pub fn kick(&self) {
+        let _ = rustix::net::send(&self.fd, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+
+    /// Has the kernel look at the fill ring again.
+    #[inline]
+    pub fn poke(&self) {
+        let mut nothing = [0u8; 0];
+        let _ = rustix::net::recv(&self.fd, &mut nothing[..], RecvFlags::DONTWAIT);
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

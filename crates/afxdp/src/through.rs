@@ -1,0 +1,425 @@
+//! A queue as a netmap program sees it: the rings of its own region, whose buffers the socket sends from and receives into. Nothing is copied
+//! here; what moves is which side has a buffer. This runs in the program, at each of its syncs: between it and the kernel is nobody.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use netvale_abi::ring::ring_space;
+use netvale_abi::slot::NS_MOREFRAG;
+use netvale_mem::drops::{DropReason, RingCounters};
+use netvale_mem::host::HostTx;
+use netvale_mem::mirror::Mirror;
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use crate::outlet::Outlet;
+use crate::rx_end::{BadHead, RxEnd};
+use crate::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver, Sender, Socket};
+
+/// Of no slot.
+const NONE: u32 = u32::MAX;
+/// Entries that a frame may take, where it may take several (linux/skbuff.h: a first piece, and some of `MAX_SKB_FRAGS`).
+const MOST_ENTRIES: u32 = 16;
+/// Shortest piece of a frame that is sent: the kernel takes no frame without an Ethernet header.
+const SHORTEST: u16 = 14;
+
+/// From a tx ring to the queue.
+pub struct ThroughTx {
+    tx: HostTx,
+    sender: Sender,
+    buffers: Buffers,
+    /// Slots before this one are with the kernel, or done.
+    given: u32,
+    /// For each buffer, the slot that it is being sent from.
+    slot_of: Box<[u32]>,
+    /// For each slot, whether its frame is sent.
+    done: Box<[bool]>,
+    /// Frames may take several entries.
+    multi_buffer: bool,
+    /// The next slot goes on with a frame.
+    inside: bool,
+    /// The last `head` that could not be: it is counted once, not at every look.
+    bad: Option<u32>,
+    /// Becomes readable when there is room again.
+    wake: OwnedFd,
+    counters: Arc<RingCounters>,
+    /// Copies of what is sent, and of what has been sent, for those who watch, if somebody can.
+    mirrors: Option<Box<[Mirror; 2]>>,
+}
+
+impl ThroughTx {
+    /// From `tx`.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new(tx: HostTx, (sender, buffers): (Sender, Buffers)) -> Result<ThroughTx, Errno> {
+        let wake = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let slots = tx.side().ring.num_slots() as usize;
+        Ok(ThroughTx {
+            given: tx.hwcur(),
+            tx,
+            sender,
+            buffers,
+            slot_of: vec![NONE; buffers.count as usize].into_boxed_slice(),
+            done: vec![false; slots].into_boxed_slice(),
+            multi_buffer: false,
+            inside: false,
+            bad: None,
+            wake,
+            counters: Arc::default(),
+            mirrors: None,
+        })
+    }
+
+    /// The same, which can be watched.
+    #[must_use]
+    pub fn mirrored(self, passing: Mirror, released: Mirror) -> Self {
+        ThroughTx { mirrors: Some(Box::new([passing, released])), ..self }
+    }
+
+    /// Counts on in counters that an earlier one had.
+    #[must_use]
+    pub fn counted(self, counters: Arc<RingCounters>) -> Self {
+        ThroughTx { counters, ..self }
+    }
+
+    /// The ring's end.
+    pub fn host(&self) -> &HostTx {
+        &self.tx
+    }
+
+    /// All that the program has published is with the kernel, or done.
+    pub fn is_given(&self) -> bool {
+        let head = self.tx.side().csb.head();
+        head == self.given || self.bad == Some(head)
+    }
+
+    /// Something is with the kernel.
+    pub fn is_waiting(&self) -> bool {
+        self.given != self.tx.hwcur()
+    }
+
+    /// What passed, and what did not.
+    pub fn counters(&self) -> &RingCounters {
+        &self.counters
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> &Socket {
+        &self.sender.socket
+    }
+
+    /// Frames may take several entries: known when the socket is bound.
+    pub fn set_multi_buffer(&mut self, on: bool) {
+        self.multi_buffer = on;
+    }
+
+    /// Bytes of the longest frame that can be sent.
+    pub fn longest(&self) -> u32 {
+        let chunk = self.buffers.chunk().unwrap_or(0);
+        if self.multi_buffer { chunk.saturating_mul(MOST_ENTRIES) } else { chunk }
+    }
+
+    /// Moves what there is to move. Returns slots given to the kernel and slots that came back.
+    pub fn pass(&mut self) -> u32 {
+        self.reap();
+        let mut given = 0;
+        loop {
+            let now = self.give();
+            self.sender.push();
+            // What is copied is sent by now.
+            self.reap();
+            given += now;
+            // The kernel's ring may have had no room for all: there is some again, and nobody may call us later.
+            if now == 0 || self.is_given() {
+                return given + self.complete();
+            }
+        }
+    }
+
+    /// Has the kernel take what it had no room for before, for `limit` at most: nobody will call later. Of two processes that have the ring, both
+    /// may do so.
+    pub fn flush(&mut self, limit: Duration) {
+        let start = Instant::now();
+        while self.sender.tx.pending() > 0 && start.elapsed() < limit {
+            self.sender.socket.kick();
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    fn reap(&mut self) {
+        let count = self.sender.completion.ready();
+        for _ in 0..count {
+            let addr = self.sender.completion.take();
+            let Some(slot) = self.buffers.index(addr).and_then(|index| self.slot_of.get_mut(index as usize)) else {
+                continue;
+            };
+            let slot = std::mem::replace(slot, NONE);
+            if let Some(done) = self.done.get_mut(slot as usize) {
+                *done = true;
+            }
+        }
+        if count > 0 {
+            self.sender.completion.release();
+        }
+    }
+
+    /// Gives filled slots to the kernel.
+    fn give(&mut self) -> u32 {
+        let (head, n) = (self.tx.side().csb.head(), self.tx.side().ring.num_slots());
+        let from = |i| ring_space(self.tx.hwcur(), i, n);
+        // Slots that are with the kernel are not the program's to fill: a head among them is a bad one.
+        if head >= n || from(head) < from(self.given) {
+            if self.bad.replace(head) != Some(head) {
+                self.counters.dropped(DropReason::BadHead, 1);
+            }
+            return 0;
+        }
+        self.bad = None;
+        // A slot may take two entries.
+        let most = ring_space(self.given, head, n).min(self.sender.tx.room() / 2);
+        if let Some(mirrors) = &mut self.mirrors {
+            mirrors[0].copy(self.tx.side(), self.given, most);
+        }
+        let (mut frames, mut bytes) = (0, 0);
+        for _ in 0..most {
+            let slot = self.tx.side().ring.slot_word(self.given);
+            let sent = self.desc(slot.buf_idx, slot.len, slot.flags);
+            match sent {
+                Ok(desc) => {
+                    if let Some(place) = self.slot_of.get_mut(slot.buf_idx as usize) {
+                        *place = self.given;
+                    }
+                    frames += u64::from(desc.options & CONTINUES == 0);
+                    bytes += u64::from(desc.len);
+                    self.put(desc);
+                }
+                Err(why) => {
+                    self.counters.dropped(why, 1);
+                    if let Some(done) = self.done.get_mut(self.given as usize) {
+                        *done = true;
+                    }
+                }
+            }
+            self.inside = slot.flags & NS_MOREFRAG != 0;
+            self.given = self.tx.side().ring.next(self.given);
+        }
+        if most > 0 {
+            self.counters.passed(frames, bytes);
+        }
+        most
+    }
+
+    /// The descriptor for a slot.
+    #[inline]
+    fn desc(&self, buf: u32, len: u16, flags: u16) -> Result<Desc, DropReason> {
+        // A buffer that is being sent from another slot would be reported once for both.
+        let free = self.slot_of.get(buf as usize) == Some(&NONE);
+        let addr = self.buffers.at(buf).filter(|_| free && buf >= 2).ok_or(DropReason::BadBuffer)?;
+        let most = if self.multi_buffer { self.buffers.stride } else { self.buffers.chunk().unwrap_or(0) };
+        let least = if self.inside { 1 } else { SHORTEST };
+        if len < least || u32::from(len) > most {
+            return Err(DropReason::BadLength);
+        }
+        let options = if flags & NS_MOREFRAG != 0 { CONTINUES } else { 0 };
+        Ok(Desc { addr, len: len.into(), options })
+    }
+
+    /// An entry has no more bytes than a chunk: a fuller buffer takes two.
+    #[inline]
+    fn put(&mut self, desc: Desc) {
+        let chunk = self.buffers.chunk().unwrap_or(desc.len);
+        if desc.len <= chunk {
+            return self.sender.tx.put(desc);
+        }
+        self.sender.tx.put(Desc { len: chunk, options: CONTINUES, ..desc });
+        self.sender.tx.put(Desc { addr: desc.addr + u64::from(chunk), len: desc.len - chunk, options: desc.options });
+    }
+
+    /// Gives slots whose frames are sent back to the program, in order.
+    fn complete(&mut self) -> u32 {
+        let (mut at, mut count) = (self.tx.hwcur(), 0);
+        while at != self.given && self.done.get(at as usize) == Some(&true) {
+            if let Some(done) = self.done.get_mut(at as usize) {
+                *done = false;
+            }
+            at = self.tx.side().ring.next(at);
+            count += 1;
+        }
+        if count > 0 {
+            if let Some(mirrors) = &mut self.mirrors {
+                mirrors[1].copy(self.tx.side(), self.tx.hwcur(), count);
+            }
+            self.tx.complete(at);
+        }
+        count
+    }
+
+    /// Becomes readable when there is room again, between [`ThroughTx::arm`] and [`ThroughTx::disarm`].
+    pub fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Asks to be woken. As long as somebody waits, the kernel does so for each frame that is sent, which costs it more than the frame.
+    pub fn arm(&self) {
+        let flags = epoll::EventFlags::OUT | epoll::EventFlags::ET;
+        // Fails if it was asked for before.
+        let _ = epoll::add(&self.wake, self.sender.socket.as_fd(), epoll::EventData::new_u64(0), flags);
+    }
+
+    /// Awake.
+    pub fn disarm(&self) {
+        // Fails if it was not asked for.
+        let _ = epoll::delete(&self.wake, self.sender.socket.as_fd());
+    }
+}
+
+impl fmt::Debug for ThroughTx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ThroughTx").field("given", &self.given).finish_non_exhaustive()
+    }
+}
+
+/// From the queue to an rx ring.
+pub struct ThroughRx {
+    end: RxEnd,
+    receiver: Receiver,
+    buffers: Buffers,
+    /// Slots before this one have given their buffers to the kernel.
+    posted: u32,
+    /// Where frames go that the program forwards, if its port has host rings.
+    forward: Option<Outlet>,
+    counters: Arc<RingCounters>,
+    /// Copies for those who watch, if somebody can.
+    mirror: Option<Box<Mirror>>,
+}
+
+impl ThroughRx {
+    /// `end` is the ring; `forward` is where frames go that the program forwards.
+    pub fn new(end: RxEnd, (receiver, buffers): (Receiver, Buffers), forward: Option<Outlet>) -> ThroughRx {
+        let posted = end.hwtail();
+        ThroughRx { end, receiver, buffers, posted, forward, counters: Arc::default(), mirror: None }
+    }
+
+    /// The same, which can be watched.
+    #[must_use]
+    pub fn mirrored(self, mirror: Mirror) -> Self {
+        ThroughRx { mirror: Some(Box::new(mirror)), ..self }
+    }
+
+    /// Counts on in counters that an earlier one had.
+    #[must_use]
+    pub fn counted(self, counters: Arc<RingCounters>) -> Self {
+        ThroughRx { counters, ..self }
+    }
+
+    /// Our end of the ring.
+    pub fn end(&self) -> &RxEnd {
+        &self.end
+    }
+
+    /// Frames have arrived that the program does not see yet.
+    pub fn has_arrived(&mut self) -> bool {
+        self.receiver.rx.ready() > 0
+    }
+
+    /// What passed, and what did not.
+    pub fn counters(&self) -> &RingCounters {
+        &self.counters
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> &Socket {
+        &self.receiver.socket
+    }
+
+    /// Gives the kernel the buffers of a fresh ring.
+    pub fn begin(&mut self) {
+        self.post();
+    }
+
+    /// Goes on where somebody before us stopped: the kernel has the buffers of all slots that are not the program's.
+    pub fn resume(&mut self) {
+        self.end.resume();
+        self.posted = self.end.end();
+    }
+
+    /// Moves what there is to move. Returns slots received.
+    pub fn pass(&mut self) -> u32 {
+        self.refill();
+        self.receive()
+    }
+
+    /// Takes over slots that the program has read, and posts their buffers.
+    fn refill(&mut self) {
+        match self.end.released(self.forward.as_ref()) {
+            Err(BadHead) => self.counters.dropped(DropReason::BadHead, 1),
+            Ok(true) => self.post(),
+            // What found no room in the kernel's ring before.
+            Ok(false) if self.posted != self.end.end() => self.post(),
+            Ok(false) => {}
+        }
+    }
+
+    /// Posts the buffers of slots that the program has given back.
+    fn post(&mut self) {
+        let end = self.end.end();
+        let mut count = 0;
+        while self.posted != end && self.receiver.fill.room() > 0 {
+            let buf = self.end.side().ring.slot_word(self.posted).buf_idx;
+            match self.buffers.at(buf).filter(|_| buf >= 2) {
+                Some(at) => self.receiver.fill.put(at - HEADROOM),
+                // The kernel has one buffer less; the slot will get another one.
+                None => self.counters.dropped(DropReason::BadRxBuffer, 1),
+            }
+            self.posted = self.end.side().ring.next(self.posted);
+            count += 1;
+        }
+        if count > 0 {
+            self.receiver.fill.publish();
+            if self.receiver.fill.needs_wakeup() {
+                self.receiver.socket.poke();
+            }
+        }
+    }
+
+    /// Received buffers into slots, and the slots to the program.
+    fn receive(&mut self) -> u32 {
+        let count = self.receiver.rx.ready();
+        let (mut frames, mut bytes, first) = (0, 0, self.end.hwtail());
+        for _ in 0..count {
+            let desc = self.receiver.rx.take();
+            // A buffer that was posted, hence a slot that is not the program's.
+            let Some(buf) = self.buffers.index(desc.begin()).filter(|_| self.end.hwtail() != self.posted) else {
+                continue;
+            };
+            let goes_on = desc.options & CONTINUES != 0;
+            let len = u16::try_from(desc.len).unwrap_or(u16::MAX);
+            self.end.put(buf, len, if goes_on { NS_MOREFRAG } else { 0 });
+            frames += u64::from(!goes_on);
+            bytes += u64::from(len);
+        }
+        if count > 0 {
+            self.receiver.rx.release();
+            if let Some(mirror) = &mut self.mirror {
+                mirror.copy(self.end.side(), first, self.end.since(first));
+            }
+            self.end.publish();
+            self.counters.passed(frames, bytes);
+        }
+        count
+    }
+
+    /// Becomes readable when frames arrive.
+    pub fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.receiver.socket.as_fd()
+    }
+}
+
+impl fmt::Debug for ThroughRx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ThroughRx").field("end", &self.end).field("posted", &self.posted).finish_non_exhaustive()
+    }
+}

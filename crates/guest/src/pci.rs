@@ -1,0 +1,130 @@
+//! A ptnet device of this virtual machine without any driver of ours: its registers and its memory, mapped.
+//!
+//! Bound to vfio-pci, which takes an IOMMU, the device interrupts. Without any driver it is mapped through sysfs and polled: whoever waits looks
+//! every [`LOOK`].
+
+use std::fs::OpenOptions;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use netvale_abi::ptnet::published::{PTNET_DEVICE, VENDOR};
+use netvale_mem::Mapping;
+use netvale_mem::notify::Doorbell;
+use netvale_mem::words::Words;
+use netvale_pci::Function;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+
+use crate::Error;
+use crate::ptnet::{Guest, header};
+use crate::published::{self, Published};
+
+/// ivshmem as QEMU has it.
+const ID: (u16, u16) = (0x1af4, 0x1110);
+/// The register that rings, as a word.
+const DOORBELL: usize = 3;
+/// Bytes of registers that are mapped.
+const REGISTERS: usize = 4096;
+/// Base address registers of the registers and of the memory.
+const BARS: (u32, u32) = (0, 2);
+/// How often somebody who waits looks, without interrupts.
+pub const LOOK: Duration = Duration::from_micros(200);
+
+/// What is on the bus.
+pub enum Found {
+    /// Ours: its rings are to be started.
+    Ptnet(Guest),
+    /// netmap's, which runs.
+    Published(Box<Published>),
+}
+
+/// The device at `address` (`0000:00:05.0`); netmap's is started with `hdr_len` bytes of header before each frame.
+///
+/// # Errors
+/// [`Error::Pci`], [`Error::System`]; [`Error::Device`] when the device is none of ours.
+pub fn open(address: &str, hdr_len: u32) -> Result<Found, Error> {
+    if !address.chars().all(|c| c.is_ascii_hexdigit() || c == ':' || c == '.') {
+        return Err(Error::Device("not a PCI address: it looks like 0000:00:05.0"));
+    }
+    let folder = PathBuf::from("/sys/bus/pci/devices").join(address);
+    let id = id(&folder);
+    let is_published = id == Some((VENDOR, PTNET_DEVICE));
+    if id != Some(ID) && !is_published {
+        return Err(Error::Device("there is no ptnet device: 'lspci -d 1af4:1110' and 'lspci -d 1b36:000d' show them"));
+    }
+    let driver = folder.join("driver").read_link().ok();
+    if is_published && driver.is_none() {
+        return published::open(&folder, hdr_len).map(|device| Found::Published(Box::new(device)));
+    }
+    match driver.as_ref().and_then(|d| d.file_name()).map(|name| name.to_string_lossy().into_owned()) {
+        None => polled(&folder).map(Found::Ptnet),
+        Some(name) if name == "vfio-pci" => interrupting(address).map(Found::Ptnet),
+        Some(_) => Err(Error::Device(
+            "the device has a driver: open its network interface (netmap:eth0), or unbind the driver",
+        )),
+    }
+}
+
+/// Vendor and device of a function.
+pub(crate) fn id(folder: &Path) -> Option<(u16, u16)> {
+    let read = |name: &str| {
+        let text = std::fs::read_to_string(folder.join(name)).ok()?;
+        u16::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
+    };
+    Some((read("vendor")?, read("device")?))
+}
+
+/// Through sysfs.
+fn polled(folder: &Path) -> Result<Guest, Error> {
+    let io = |what: &'static str| move |source| Error::System { what, source };
+    std::fs::write(folder.join("enable"), "1").map_err(io("switch the device on"))?;
+    let map = |bar: u32, len: Option<usize>| -> Result<Arc<Mapping>, Error> {
+        let file = OpenOptions::new().read(true).write(true).open(folder.join(format!("resource{bar}")));
+        let file = file.map_err(io("open the device's memory"))?;
+        let all = usize::try_from(file.metadata().map_err(io("look at the device's memory"))?.len()).unwrap_or(0);
+        let map = Mapping::of_function(file.as_fd(), 0, len.unwrap_or(all));
+        Ok(Arc::new(map.map_err(Error::system("map the device's memory"))?))
+    };
+    let (registers, memory) = (map(BARS.0, Some(REGISTERS))?, map(BARS.1, None)?);
+    let (_, count) = header(&memory)?;
+    let vectors = (0..count).map(|_| ticking()).collect::<rustix::io::Result<Vec<_>>>();
+    let vectors = vectors.map_err(Error::system("make a timer"))?;
+    guest(Arc::new(()), &registers, memory, vectors)
+}
+
+/// Through vfio.
+fn interrupting(address: &str) -> Result<Guest, Error> {
+    let function = Function::open(address)?;
+    function.enable()?;
+    let (registers, memory) = (Arc::new(function.memory(BARS.0)?), Arc::new(function.memory(BARS.1)?));
+    let (_, count) = header(&memory)?;
+    let vectors = (0..count).map(|_| Doorbell::new()).collect::<rustix::io::Result<Vec<_>>>();
+    let vectors = vectors.map_err(Error::system("make an eventfd"))?;
+    function.interrupts(&vectors.iter().collect::<Vec<_>>())?;
+    guest(Arc::new(function), &registers, memory, vectors)
+}
+
+fn guest(
+    keep: Arc<dyn std::any::Any + Send + Sync>,
+    registers: &Arc<Mapping>,
+    map: Arc<Mapping>,
+    vectors: Vec<Doorbell>,
+) -> Result<Guest, Error> {
+    let registers = Words::new(registers, 0, DOORBELL + 1).ok_or(Error::Device("no registers"))?;
+    let (header, count) = header(&map)?;
+    // The host is peer 0: the upper half of what is written.
+    let bell = |vector| Doorbell::register(registers.clone(), DOORBELL, vector);
+    let doorbells = (0..count as u32).map(bell).collect::<rustix::io::Result<Vec<_>>>();
+    let doorbells = doorbells.map_err(Error::system("make a doorbell"))?;
+    Ok(Guest { keep, map, header, doorbells, vectors })
+}
+
+/// Becomes readable again and again, and is read like an eventfd.
+pub(crate) fn ticking() -> rustix::io::Result<Doorbell> {
+    let fd = rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+    let every = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };
+    let times = Itimerspec { it_interval: every, it_value: every };
+    rustix::time::timerfd_settime(&fd, TimerfdTimerFlags::empty(), &times)?;
+    Ok(Doorbell::from_fd(fd))
+}

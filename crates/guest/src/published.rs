@@ -1,0 +1,221 @@
+//! ptnet as netmap published it, driven by a program in the guest: two PCI devices, one with registers, one with netmap's memory.
+//!
+//! The status blocks are two pages of this program's, whose physical addresses the device is told: that takes root, and the pages are locked. A kernel
+//! that moves locked pages (`vm.compact_unevictable_allowed`) must not do so here; it moves none while there is memory.
+
+use std::any::Any;
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use netvale_abi::ptnet::published::{CREATE, DELETE, MEMORY_DEVICE, VENDOR, memory as mem, reg};
+use netvale_control::attach::{AttachReply, Role};
+use netvale_mem::Mapping;
+use netvale_mem::appl::{AppRing, Dir};
+use netvale_mem::csb::Csb;
+use netvale_mem::notify::{Doorbell, disarm};
+use netvale_mem::region::RingSide;
+use netvale_mem::ring::{RingMem, RingPlace};
+use netvale_mem::words::Words;
+
+use crate::Error;
+use crate::pci::ticking;
+
+const PAGE: usize = 4096;
+/// A status block.
+const CSB: u64 = 64;
+
+/// Ports that sysfs reads and writes for us.
+struct Registers(File);
+
+impl Registers {
+    fn open(folder: &Path) -> Result<Registers, Error> {
+        let io = |what: &'static str| move |source| Error::System { what, source };
+        std::fs::write(folder.join("enable"), "1").map_err(io("switch the device on"))?;
+        let file = OpenOptions::new().read(true).write(true).open(folder.join("resource0"));
+        file.map(Registers).map_err(io("open the device's registers"))
+    }
+
+    fn read(&self, at: u64) -> Result<u32, Error> {
+        let mut bytes = [0; 4];
+        let done = self.0.read_exact_at(&mut bytes, at);
+        done.map_err(|source| Error::System { what: "read the device's registers", source })?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    fn write(&self, at: u64, value: u32) -> Result<(), Error> {
+        let done = self.0.write_all_at(&value.to_le_bytes(), at);
+        done.map_err(|source| Error::System { what: "write the device's registers", source })
+    }
+}
+
+/// The memory device with that number.
+fn memory_device(id: u32) -> Result<(PathBuf, Registers), Error> {
+    let none = Error::Device("there is no memory device for it: give the machine both devices");
+    let Ok(all) = std::fs::read_dir("/sys/bus/pci/devices") else { return Err(none) };
+    for folder in all.flatten().map(|entry| entry.path()) {
+        if crate::pci::id(&folder) != Some((VENDOR, MEMORY_DEVICE)) {
+            continue;
+        }
+        let registers = Registers::open(&folder)?;
+        if registers.read(mem::ID)? == id {
+            return Ok((folder, registers));
+        }
+    }
+    Err(none)
+}
+
+/// What has to live as long as the rings. Dropping it stops them.
+struct Keep {
+    registers: Arc<Registers>,
+}
+
+impl Drop for Keep {
+    fn drop(&mut self) {
+        // Nobody is left to be told.
+        let _ = self.registers.write(reg::CONTROL, DELETE);
+    }
+}
+
+/// A ring, and what becomes readable again and again for whoever waits at it.
+pub type Ticking = (AppRing, Doorbell);
+
+/// A device whose rings run.
+pub struct Published {
+    /// What it is.
+    pub reply: AttachReply,
+    /// Its memory.
+    pub map: Arc<Mapping>,
+    /// Its tx rings.
+    pub tx: Vec<Ticking>,
+    /// Its rx rings.
+    pub rx: Vec<Ticking>,
+    /// What has to live as long as the rings.
+    pub keep: Arc<dyn Any + Send + Sync>,
+}
+
+/// The rings of the ptnet device in `folder` of sysfs.
+///
+/// # Errors
+/// [`Error::System`]; [`Error::Device`] when the devices say what cannot be; [`Error::Refused`].
+pub(crate) fn open(folder: &Path, hdr_len: u32) -> Result<Published, Error> {
+    let registers = Arc::new(Registers::open(folder)?);
+    let r = |at| registers.read(at);
+    let (memory_folder, memory) = memory_device(r(reg::MEMORY_ID)?)?;
+    let map = mapped(&memory_folder)?;
+    let (tx_rings, rx_rings) = (r(reg::TX_RINGS)?, r(reg::RX_RINGS)?);
+    if tx_rings == 0 || rx_rings == 0 || tx_rings.saturating_add(rx_rings) > 32 {
+        return Err(Error::Device("rings that cannot be"));
+    }
+    let csbs = Arc::new(Mapping::private(2 * PAGE).ok_or(Error::Device("no memory"))?);
+    let addresses = locked(&csbs)?;
+    registers.write(reg::FEATURES, u32::from(hdr_len > 0))?;
+    if r(reg::FEATURES)? != u32::from(hdr_len > 0) {
+        let text = "the host offers no virtio-net header: attach the port there with --vnet-hdr".to_owned();
+        return Err(Error::Refused { errno: rustix::io::Errno::IO.raw_os_error(), text });
+    }
+    registers.write(reg::HEADER_LEN, hdr_len)?;
+    for (half, at) in addresses.iter().flat_map(|a| [(a >> 32) as u32, *a as u32]).zip(reg::CSB.step_by(4)) {
+        registers.write(at, half)?;
+    }
+    registers.write(reg::CONTROL, CREATE)?;
+    match r(reg::CONTROL)? {
+        0 => {}
+        errno => {
+            return Err(Error::Refused {
+                errno: errno.cast_signed(),
+                text: "the host does not start the rings".into(),
+            });
+        }
+    }
+    let keep = Keep { registers: Arc::clone(&registers) };
+    let reply = AttachReply {
+        role: Role::Switch,
+        memsize: map.len() as u64,
+        nifp: r(reg::NIFP)?.into(),
+        buf_pool: memory.read(mem::BUF_OFFSET)?.into(),
+        num_bufs: memory.read(mem::BUF_NUMBER)?,
+        buf_size: memory.read(mem::BUF_SIZE)?,
+        tx_rings,
+        rx_rings,
+        tx_slots: r(reg::TX_SLOTS)?,
+        rx_slots: r(reg::RX_SLOTS)?,
+        tx_bound: 0..tx_rings,
+        rx_bound: 0..rx_rings,
+        hdr_len,
+        alone: true,
+        ..AttachReply::default()
+    };
+    let (tx, rx) = rings(&reply, &map, &csbs, &registers)?;
+    Ok(Published { reply, map, tx, rx, keep: Arc::new(keep) })
+}
+
+/// netmap's memory: base address register 1 of the memory device.
+fn mapped(folder: &Path) -> Result<Arc<Mapping>, Error> {
+    let io = |what: &'static str| move |source| Error::System { what, source };
+    let file = OpenOptions::new().read(true).write(true).open(folder.join("resource1"));
+    let file = file.map_err(io("open netmap's memory"))?;
+    let len = usize::try_from(file.metadata().map_err(io("look at netmap's memory"))?.len()).unwrap_or(0);
+    let map = Mapping::of_function(file.as_fd(), 0, len).map_err(Error::system("map netmap's memory"))?;
+    Ok(Arc::new(map))
+}
+
+/// Physical addresses of a mapping's two pages, which stay where they are.
+fn locked(pages: &Mapping) -> Result<[u64; 2], Error> {
+    let io = |what: &'static str| move |source| Error::System { what, source };
+    pages.lock().map_err(Error::system("lock memory"))?;
+    let table = File::open("/proc/self/pagemap").map_err(io("open the page table"))?;
+    let mut found = [0; 2];
+    for (i, place) in found.iter_mut().enumerate() {
+        let mut entry = [0; 8];
+        let number = pages.start().as_ptr() as u64 / PAGE as u64 + i as u64;
+        table.read_exact_at(&mut entry, 8 * number).map_err(io("read the page table"))?;
+        // Bit 63: it is there; the lower 55: where, for those who may know.
+        let entry = u64::from_le_bytes(entry);
+        let frame = entry & ((1 << 55) - 1);
+        if entry >> 63 == 0 || frame == 0 {
+            return Err(Error::Device("physical addresses are shown to root only"));
+        }
+        *place = frame * PAGE as u64;
+    }
+    Ok(found)
+}
+
+fn rings(
+    reply: &AttachReply,
+    map: &Arc<Mapping>,
+    csbs: &Arc<Mapping>,
+    registers: &Arc<Registers>,
+) -> Result<(Vec<Ticking>, Vec<Ticking>), Error> {
+    let (n_tx, n_rx) = (reply.tx_rings, reply.rx_rings);
+    // Behind the netmap_if: offsets of tx rings, a host ring that is none, rx rings (netmap.h).
+    let count = 2 * (n_tx + n_rx + 2) as usize;
+    let offsets = Words::new(map, reply.nifp.saturating_add(56), count).ok_or(Error::Device("no netmap_if"))?;
+    let side = |csb: u32, entry: u32, slots: u32| -> Result<RingSide, Error> {
+        let ring = reply.nifp.wrapping_add(offsets.load_wide(2 * entry as usize));
+        let place = RingPlace { ring, slots, bufs: reply.buf_pool, num_bufs: reply.num_bufs, buf_size: reply.buf_size };
+        let ring = RingMem::new(map, place).ok_or(Error::Device("a ring outside the memory"))?;
+        let at = CSB * u64::from(csb);
+        let csb_block = Csb::new(csbs, at, PAGE as u64 + at).ok_or(Error::Device("a status block"))?;
+        // The host begins with interrupts wanted; there are none here.
+        disarm(csb_block.appl_need_kick());
+        Ok(RingSide { ring, csb: csb_block, csb_index: csb, offsets: Arc::default() })
+    };
+    let bell = |i: u32| -> Result<Doorbell, Error> {
+        let file = registers.0.try_clone().map_err(|source| Error::System { what: "copy a descriptor", source })?;
+        Doorbell::file(file.into(), reg::KICKS + 4 * u64::from(i)).map_err(Error::system("make a doorbell"))
+    };
+    let wake = || ticking().map_err(Error::system("make a timer"));
+    let (mut tx, mut rx) = (Vec::new(), Vec::new());
+    for i in 0..n_tx {
+        let ring = AppRing::new(side(i, i, reply.tx_slots)?, Dir::Tx, bell(i)?);
+        tx.push((ring, wake()?));
+    }
+    for i in 0..n_rx {
+        let ring = AppRing::new(side(n_tx + i, n_tx + 1 + i, reply.rx_slots)?, Dir::Rx, bell(n_tx + i)?);
+        rx.push((ring, wake()?));
+    }
+    Ok((tx, rx))
+}

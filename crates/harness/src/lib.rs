@@ -1,0 +1,70 @@
+//! Daemons and programs for a while: what the demo, measurements and tests start, wait for and clean up.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`daemon`] | a daemon in a run directory of its own |
+//! | [`net`] | network namespaces, and interfaces in them |
+//! | [`process`] | a program that does not outlive its owner |
+//!
+//! All of it is gone when it is dropped, and nothing waits without a limit.
+
+pub mod daemon;
+pub mod net;
+pub mod process;
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+pub use daemon::Daemon;
+pub use process::Process;
+
+/// What could not be had.
+#[derive(Debug, Error)]
+#[error("cannot {what}: {source}")]
+pub struct Failed {
+    /// What was tried.
+    pub what: String,
+    /// Why it did not work.
+    pub source: io::Error,
+}
+
+impl Failed {
+    pub(crate) fn to(what: impl Into<String>) -> impl FnOnce(io::Error) -> Failed {
+        move |source| Failed { what: what.into(), source }
+    }
+}
+
+/// Looks again and again, with a pause in between, until `done` or the limit is over. Returns whether it is.
+pub fn until(limit: Duration, pause: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    while !done() {
+        if start.elapsed() > limit {
+            return false;
+        }
+        if pause.is_zero() {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(pause);
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: what comes true is waited for, and what does not, no longer than the limit.
+    #[test]
+    fn waits() {
+        let mut looks = 0;
+        assert!(until(Duration::from_secs(60), Duration::ZERO, || {
+            looks += 1;
+            looks == 3
+        }));
+        assert_eq!(looks, 3);
+        assert!(!until(Duration::from_millis(3), Duration::from_millis(1), || false));
+    }
+}

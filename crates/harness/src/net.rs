@@ -1,0 +1,72 @@
+//! Network namespaces, and interfaces in them.
+
+use std::io::BufRead;
+use std::process::{Command, Stdio};
+
+use crate::{Failed, Process};
+
+/// A network namespace, held open by a sleeping process.
+#[derive(Debug)]
+pub struct Host(Process);
+
+impl Host {
+    /// A new one.
+    ///
+    /// # Errors
+    /// Namespaces are not permitted here.
+    pub fn new() -> Result<Host, Failed> {
+        let what = "make a network namespace";
+        let mut command = Command::new("unshare");
+        // It says a word once it is in its namespace.
+        command.args(["--net", "--", "sh", "-c", "echo in; exec sleep 300"]).stdout(Stdio::piped());
+        let mut process = Process::start(&mut command)?;
+        let mut word = String::new();
+        if let Some(mut lines) = process.lines() {
+            lines.read_line(&mut word).map_err(Failed::to(what))?;
+        }
+        if word.trim() != "in" {
+            return Err(Failed::to(what)(std::io::Error::other("unshare --net failed")));
+        }
+        Ok(Host(process))
+    }
+
+    /// Its process id: names the namespace.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// A command that runs on it.
+    pub fn command(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/proc/{}/ns/net", self.pid())).arg("--").arg(program).args(arguments);
+        command
+    }
+}
+
+/// Runs ip(8) with arguments separated by blanks.
+///
+/// # Errors
+/// It is not installed, or fails: with what it says.
+pub fn ip(line: &str) -> Result<(), Failed> {
+    let what = || format!("run ip {line}");
+    let output = Command::new("ip").args(line.split_whitespace()).output().map_err(Failed::to(what()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Failed::to(what())(std::io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned())))
+}
+
+/// Two ends of a cable, up and quiet: the stack's own multicasts stay away.
+///
+/// # Errors
+/// As [`ip`].
+pub fn cable(a: &str, b: &str, queues: u32) -> Result<(), Failed> {
+    let shape = format!("numrxqueues {queues} numtxqueues {queues}");
+    ip(&format!("link add {a} {shape} type veth peer name {b} {shape}"))?;
+    for name in [a, b] {
+        let switch = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
+        std::fs::write(&switch, "1").map_err(Failed::to(format!("write {switch}")))?;
+        ip(&format!("link set {name} up"))?;
+    }
+    Ok(())
+}

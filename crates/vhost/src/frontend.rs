@@ -1,0 +1,228 @@
+//! The other end: a back end's device, driven in the place of a guest. Asks the back end for it, and shows it memory and rings.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use netvale_mem::fault::Fault;
+use netvale_mem::notify::Doorbell;
+use netvale_port::listener::try_connect;
+use netvale_virtio::driver::path::Path;
+use netvale_virtio::driver::port::{LendError, Session, Transport};
+use netvale_virtio::driver::ram::{QueueRam, Ram};
+use netvale_virtio::driver::started::{Kick, Running, Started, pair_up};
+use netvale_virtio::driver::wish::Wish;
+use netvale_virtio::driver::{DriverFeatures, DriverQueue, addresses};
+use netvale_virtio::features::{IN_ORDER, VERSION_1};
+use netvale_virtio::queue::QueueFeatures;
+use rustix::io::Errno;
+use thiserror::Error;
+
+use crate::features::PROTOCOL_FEATURES;
+use crate::proto::message::{Message, Refused, protocol, put_region, request};
+use crate::proto::wire::{Received, receive, send};
+
+/// Why there is no device.
+#[derive(Debug, Error)]
+pub enum NoBackEnd {
+    /// The back end broke the rules, or the connection.
+    #[error("the back end: {0}")]
+    Refused(#[from] Refused),
+    /// Its queues are not the workers'.
+    #[error(transparent)]
+    Lend(#[from] LendError),
+    /// It hung up.
+    #[error("the back end hung up")]
+    Closed,
+    /// The port is to end.
+    #[error("stopped")]
+    Stopped,
+    /// It lacks what no driver can do without.
+    #[error("the back end lacks {0}")]
+    Lacks(&'static str),
+    /// The answer is to another request.
+    #[error("the back end answers {got} to request {asked}")]
+    Answer {
+        /// What was asked.
+        asked: u32,
+        /// What was answered.
+        got: u32,
+    },
+    /// It said no.
+    #[error("the back end refuses request {0}")]
+    No(u32),
+    /// The kernel.
+    #[error("{0}")]
+    System(Errno),
+}
+
+/// The back end that listens at a socket.
+pub struct BackEnd(pub PathBuf);
+
+impl fmt::Display for BackEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.display().fmt(f)
+    }
+}
+
+impl Transport for BackEnd {
+    type Connection = OwnedFd;
+    type Error = NoBackEnd;
+
+    fn connect(&mut self) -> Result<OwnedFd, NoBackEnd> {
+        try_connect(&self.0).map_err(NoBackEnd::System)
+    }
+
+    fn serve(&mut self, connection: OwnedFd, session: &Session<'_>) -> Result<(), NoBackEnd> {
+        let socket = connection.as_fd();
+        let started = Frontend::new(socket, session.ends(), session.fault()).start(session.wish(), session.calls());
+        // Nothing is expected from the back end: whatever comes is the end of it, or the end of rules.
+        match started.and_then(|running| session.run(running, [socket, socket], |_| Err(NoBackEnd::Closed))) {
+            Err(NoBackEnd::Stopped) => Ok(()),
+            ended => ended,
+        }
+    }
+}
+
+/// A conversation.
+pub struct Frontend<'a> {
+    socket: BorrowedFd<'a>,
+    stop: BorrowedFd<'a>,
+    fault: &'a Fault,
+    protocol: u64,
+}
+
+impl<'a> Frontend<'a> {
+    /// On a connection; `stop` ends any wait when it becomes readable, `fault` is where workers report what the back end did.
+    pub fn new(socket: BorrowedFd<'a>, stop: BorrowedFd<'a>, fault: &'a Fault) -> Self {
+        Frontend { socket, stop, fault, protocol: 0 }
+    }
+
+    fn tell(&self, mut m: Message) -> Result<(), NoBackEnd> {
+        let acked = self.protocol & protocol::REPLY_ACK != 0;
+        let asked = m.request;
+        if acked {
+            m = m.with_ack();
+        }
+        send(self.socket, &m)?;
+        match acked.then(|| self.hear(asked)).transpose()? {
+            Some(answer) if answer.u64()? != 0 => Err(NoBackEnd::No(asked)),
+            _ => Ok(()),
+        }
+    }
+
+    fn hear(&self, asked: u32) -> Result<Message, NoBackEnd> {
+        match receive(self.socket, self.stop)? {
+            Received::Message(m) if m.is_reply() && m.request == asked => Ok(m),
+            Received::Message(m) => Err(NoBackEnd::Answer { asked, got: m.request }),
+            Received::Closed => Err(NoBackEnd::Closed),
+            Received::Stopped => Err(NoBackEnd::Stopped),
+        }
+    }
+
+    fn ask(&self, request: u32) -> Result<u64, NoBackEnd> {
+        send(self.socket, &Message::new(request, Vec::new()))?;
+        Ok(self.hear(request)?.u64()?)
+    }
+
+    fn tell_number(&self, request: u32, n: u64) -> Result<(), NoBackEnd> {
+        self.tell(Message::new(request, n.to_le_bytes().to_vec()))
+    }
+
+    /// Negotiates, and starts all queues. `calls` are the eventfds by which the device notifies, two a pair: for what is received,
+    /// for what is transmitted.
+    ///
+    /// # Errors
+    /// [`NoBackEnd`].
+    pub fn start(&mut self, wish: Wish, calls: &[Doorbell]) -> Result<Running, NoBackEnd> {
+        let (features, pairs) = self.negotiate(wish)?;
+        let (ram, queues) = Ram::new(&vec![wish.size; 2 * usize::from(pairs)]).map_err(NoBackEnd::System)?;
+        ram.mapping().blame(self.fault);
+        let mut payload = vec![1, 0, 0, 0, 0, 0, 0, 0];
+        put_region(&mut payload, &ram.spec());
+        let mut table = Message::new(request::SET_MEM_TABLE, payload);
+        table.fds.push(ram.file().map_err(NoBackEnd::System)?);
+        self.tell(table)?;
+        let mut started = Vec::new();
+        for (i, (queue, call)) in queues.into_iter().zip(calls).enumerate() {
+            started.push(self.start_queue(i as u32, queue, call, (features, wish))?);
+        }
+        for i in 0..started.len() as u64 {
+            self.tell_number(request::SET_VRING_ENABLE, i | 1 << 32)?;
+        }
+        Ok(Running { features, pairs: pair_up(started), ram })
+    }
+
+    fn negotiate(&mut self, wish: Wish) -> Result<(u64, u16), NoBackEnd> {
+        let offered = self.ask(request::GET_FEATURES)?;
+        if offered & PROTOCOL_FEATURES == 0 {
+            return Err(NoBackEnd::Lacks("protocol features"));
+        }
+        if offered & VERSION_1 == 0 {
+            return Err(NoBackEnd::Lacks("virtio 1.0"));
+        }
+        let wanted = protocol::MQ | protocol::REPLY_ACK;
+        let ours = self.ask(request::GET_PROTOCOL_FEATURES)? & wanted;
+        self.tell_number(request::SET_PROTOCOL_FEATURES, ours)?;
+        self.protocol = ours;
+        self.tell(Message::new(request::SET_OWNER, Vec::new()))?;
+        let most = if ours & protocol::MQ != 0 { self.ask(request::GET_QUEUE_NUM)? } else { 1 };
+        let features = offered & (wish.features() | PROTOCOL_FEATURES);
+        self.tell_number(request::SET_FEATURES, features)?;
+        Ok((features, wish.pairs.min(u16::try_from(most).unwrap_or(u16::MAX)).max(1)))
+    }
+
+    fn start_queue(
+        &self,
+        i: u32,
+        ram: QueueRam,
+        call: &Doorbell,
+        (features, wish): (u64, Wish),
+    ) -> Result<Started, NoBackEnd> {
+        let index = u64::from(i);
+        let (layout, in_order) = (QueueFeatures::of(features), features & IN_ORDER != 0);
+        let vector = Path::of(features, wish.vector).vector.is_some();
+        let queue = DriverQueue::new(&ram, DriverFeatures { queue: layout, in_order, vector });
+        let kick = Doorbell::shared(self.fault).map_err(NoBackEnd::System)?;
+        self.tell_number(request::SET_VRING_NUM, index | u64::from(ram.size()) << 32)?;
+        // Packed rings begin with both wrap counters set.
+        let base = if layout.packed { 0x8000_8000u64 } else { 0 };
+        self.tell_number(request::SET_VRING_BASE, index | base << 32)?;
+        let at = addresses(&ram);
+        let words = [index, at.desc, at.used, at.avail, 0];
+        self.tell(Message::new(request::SET_VRING_ADDR, words.iter().flat_map(|w| w.to_le_bytes()).collect()))?;
+        self.tell_fd(request::SET_VRING_CALL, index, call.as_fd())?;
+        self.tell_fd(request::SET_VRING_KICK, index, kick.as_fd())?;
+        Ok(Started::new(queue, ram, Kick::Bell(kick), features, self.fault))
+    }
+
+    fn tell_fd(&self, request: u32, index: u64, fd: BorrowedFd<'_>) -> Result<(), NoBackEnd> {
+        let mut m = Message::new(request, index.to_le_bytes().to_vec());
+        let copy: OwnedFd = rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(NoBackEnd::System)?;
+        m.fds.push(copy);
+        self.tell(m)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netvale_mem::fault::LOST;
+
+    use super::*;
+    use crate::port::{Mode, VhostOptions, VhostPort};
+
+    /// Objective: memory of a driver that is lost is put down to its back end.
+    #[test]
+    fn losses_are_blamed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let options = VhostOptions { path: path.clone(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
+        let (_port, _queues) = VhostPort::new(&options).unwrap();
+        let socket = netvale_port::listener::try_connect(&path).unwrap();
+        let (stop, fault) = (Doorbell::new().unwrap(), Fault::new().unwrap());
+        let calls = [(); 2].map(|()| Doorbell::new().unwrap());
+        let running = Frontend::new(socket.as_fd(), stop.as_fd(), &fault).start(Wish::default(), &calls).unwrap();
+        running.ram.mapping().lose();
+        assert_eq!(fault.reason().as_deref(), Some(LOST));
+    }
+}

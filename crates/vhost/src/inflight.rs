@@ -1,0 +1,175 @@
+//! What the front end keeps of our queues in case we end without a word (vhost-user, "Inflight I/O tracking"): we give buffers back in the
+//! order in which they came, so that the place of the last one says it all.
+#![allow(unsafe_code)]
+
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+
+use netvale_mem::Mapping;
+use netvale_virtio::device::live;
+use netvale_virtio::memory::{MemoryError, map};
+use netvale_virtio::queue::Queue;
+use netvale_virtio::queue::place::Place;
+
+/// Queue regions begin at multiples of this.
+const ALIGN: u64 = 64;
+/// Bytes before the first descriptor's: split, packed.
+const HEAD: (u64, u64) = (16, 32);
+/// Bytes a descriptor: split, packed.
+const EACH: (u64, u64) = (16, 32);
+/// Version of the layout; 0 where nothing was kept yet.
+const VERSION: u16 = 1;
+
+// Offsets in a queue's region.
+const VERSION_AT: usize = 8;
+const DESC_NUM_AT: usize = 10;
+/// Split.
+const SPLIT_USED_AT: usize = 14;
+/// Packed: used index, old used index, their wrap counters, in one word.
+const PLACES_AT: usize = 16;
+
+/// Bytes for `queues` queues of `size` descriptors.
+pub fn bytes(queues: u16, size: u16, packed: bool) -> u64 {
+    u64::from(queues) * queue_bytes(size, packed)
+}
+
+fn queue_bytes(size: u16, packed: bool) -> u64 {
+    let (head, each) = if packed { (HEAD.1, EACH.1) } else { (HEAD.0, EACH.0) };
+    (head + each * u64::from(size)).next_multiple_of(ALIGN)
+}
+
+/// The memory that survives us.
+#[derive(Debug)]
+pub struct Inflight {
+    map: Mapping,
+    base: NonNull<u8>,
+    len: u64,
+    queues: u16,
+    size: u16,
+}
+
+// SAFETY: an address inside `map`, which moves along; its bytes are accessed as atomics only.
+unsafe impl Send for Inflight {}
+// SAFETY: a shared one does no more than an owned one: atomic accesses.
+unsafe impl Sync for Inflight {}
+
+impl Inflight {
+    /// Maps a region for `queues` queues of `size` descriptors.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    pub fn new(fd: &OwnedFd, (offset, len): (u64, u64), queues: u16, size: u16) -> Result<Inflight, MemoryError> {
+        if offset.checked_add(len).is_none() {
+            return Err(MemoryError::Wraps { guest: offset, size: len });
+        }
+        let map = map(fd, offset, len)?;
+        Ok(Inflight { base: map.start(), map, len, queues, size })
+    }
+}
+
+/// One queue's part of it.
+pub struct Record {
+    region: Arc<Inflight>,
+    from: usize,
+    /// Packed: what the driver has been shown.
+    old: Place,
+}
+
+impl Record {
+    /// The part of queue `i`. A queue that we, or one before us, left without a word goes on where that was. None when the region has
+    /// no place for it, or does not fit it.
+    pub fn open(region: &Arc<Inflight>, i: usize, queue: &mut Queue) -> Option<Record> {
+        let packed = matches!(queue, Queue::Packed(_));
+        let fits =
+            bytes(region.queues, region.size, packed) <= region.len && (region.base.as_ptr() as u64).is_multiple_of(8);
+        if !fits || i >= usize::from(region.queues) || queue.size() > region.size {
+            return None;
+        }
+        let from = i * queue_bytes(region.size, packed) as usize;
+        let mut record = Record { region: Arc::clone(region), from, old: Place { at: 0, wrap: true } };
+        match record.half(VERSION_AT).load(Ordering::Relaxed) {
+            0 => record.begin(queue),
+            VERSION if record.half(DESC_NUM_AT).load(Ordering::Relaxed) == queue.size() => record.resume(queue)?,
+            _ => return None,
+        }
+        Some(record)
+    }
+
+    #[inline]
+    fn half(&self, at: usize) -> &AtomicU16 {
+        // SAFETY: `open` checked that the queue's region lies in the mapping; all of these are inside its first 32 bytes, aligned.
+        unsafe { AtomicU16::from_ptr(self.region.base.as_ptr().add(self.from + at).cast()) }
+    }
+
+    #[inline]
+    fn places(&self) -> &AtomicU64 {
+        // SAFETY: `open` checked that the queue's region lies in the mapping and that it is aligned to 8; this is inside its first 32 bytes.
+        unsafe { AtomicU64::from_ptr(self.region.base.as_ptr().add(self.from + PLACES_AT).cast()) }
+    }
+
+    fn begin(&mut self, queue: &Queue) {
+        if let Queue::Packed(q) = queue {
+            self.old = q.done();
+            self.keep(self.old);
+        }
+        self.half(DESC_NUM_AT).store(queue.size(), Ordering::Relaxed);
+        self.half(VERSION_AT).store(VERSION, Ordering::Release);
+    }
+
+    fn resume(&mut self, queue: &mut Queue) -> Option<()> {
+        match queue {
+            Queue::Split(q) => q.resume(),
+            Queue::Packed(q) => {
+                let word = self.places().load(Ordering::Acquire);
+                let place = |idx: u64, wrap: u64| Place { at: (word >> idx) as u16, wrap: word >> wrap & 1 != 0 };
+                let (new, old) = (place(0, 32), place(16, 40));
+                if new.at >= q.size() || old.at >= q.size() {
+                    return None;
+                }
+                // It ended between these two: only the ring knows whether before or after it showed the driver.
+                self.old = if new == old || q.is_used(old) { new } else { old };
+                q.resume(self.old);
+                self.keep(self.old);
+            }
+        }
+        Some(())
+    }
+
+    /// Packed: what is about to be shown, and what was before.
+    fn keep(&self, new: Place) {
+        let old = self.old;
+        let word = u64::from(new.at) | u64::from(old.at) << 16 | u64::from(new.wrap) << 32 | u64::from(old.wrap) << 40;
+        self.places().store(word, Ordering::Release);
+    }
+}
+
+impl live::Record for Record {
+    fn showing(&mut self, queue: &Queue) {
+        if let Queue::Packed(q) = queue
+            && q.holds()
+        {
+            self.keep(q.done());
+        }
+    }
+
+    fn shown(&mut self, queue: &Queue) {
+        match queue {
+            Queue::Packed(q) => {
+                self.old = q.done();
+                self.keep(self.old);
+            }
+            Queue::Split(q) => self.half(SPLIT_USED_AT).store(q.done(), Ordering::Release),
+        }
+    }
+
+    /// The front end was told where the queue stopped: it will say so when it starts again.
+    fn close(&self) {
+        self.half(VERSION_AT).store(0, Ordering::Release);
+    }
+
+    fn is_damaged(&self) -> bool {
+        self.region.map.is_damaged()
+    }
+}

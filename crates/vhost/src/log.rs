@@ -1,0 +1,99 @@
+//! The dirty log: a bitmap of the guest's pages, in which a device marks what it wrote while the guest moves to another host
+//! (vhost-user, "Migration").
+#![allow(unsafe_code)]
+
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use netvale_mem::Mapping;
+use netvale_virtio::device::live::WriteLog;
+use netvale_virtio::memory::{MemoryError, map};
+
+/// Bytes of guest memory that a bit stands for (`VHOST_LOG_PAGE`).
+const PAGE: u64 = 4096;
+
+/// A log that a front end shares.
+#[derive(Debug)]
+pub struct DirtyLog {
+    map: Mapping,
+    bits: NonNull<u8>,
+    len: u64,
+}
+
+// SAFETY: an address inside `map`, which moves along; the front end's bytes behind it are accessed as atomics only.
+unsafe impl Send for DirtyLog {}
+// SAFETY: a shared one does no more than an owned one: atomic accesses.
+unsafe impl Sync for DirtyLog {}
+
+impl DirtyLog {
+    /// Maps a log of `len` bytes.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    pub fn new(fd: &OwnedFd, offset: u64, len: u64) -> Result<DirtyLog, MemoryError> {
+        if len == 0 {
+            return Err(MemoryError::Empty);
+        }
+        if offset.checked_add(len).is_none() {
+            return Err(MemoryError::Wraps { guest: offset, size: len });
+        }
+        let map = map(fd, offset, len)?;
+        Ok(DirtyLog { bits: map.start(), map, len })
+    }
+}
+
+impl WriteLog for DirtyLog {
+    /// Marks the pages of `len` bytes at a guest address, after they have been written: a mark that came first could be taken before
+    /// the bytes are there. Pages the log has no bits for are the front end's loss.
+    fn mark(&self, guest: u64, len: u64) {
+        let Some(last) = len.checked_sub(1).map(|more| guest.saturating_add(more) / PAGE) else { return };
+        for page in guest / PAGE..=last {
+            if page / 8 >= self.len {
+                return;
+            }
+            // SAFETY: below `len`, inside the mapping; shared with the front end, hence atomic.
+            let byte = unsafe { AtomicU8::from_ptr(self.bits.as_ptr().add((page / 8) as usize)) };
+            byte.fetch_or(1 << (page % 8), Ordering::AcqRel);
+        }
+    }
+
+    /// Whether its file was cut short behind our back.
+    fn is_damaged(&self) -> bool {
+        self.map.is_damaged()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use std::io::Read;
+
+    /// Objective: exactly the pages that were touched are marked, and none outside the log.
+    #[test]
+    fn pages() {
+        let fd = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&fd, 4096 + 4).unwrap();
+        let log = DirtyLog::new(&fd, 4096, 4).unwrap();
+        log.mark(0, 1);
+        log.mark(0x1fff, 2);
+        log.mark(0x9000, 0);
+        log.mark(0xa000, 0x1000);
+        log.mark(0x1_f000, u64::MAX);
+        log.mark(u64::MAX, 1);
+        let mut bytes = Vec::new();
+        std::fs::File::from(fd).read_to_end(&mut bytes).unwrap();
+        assert_eq!(bytes[..4096], [0; 4096]);
+        assert_eq!(bytes[4096..], [0b111, 0b100, 0, 0x80]);
+    }
+
+    /// Objective: a log that does not fit its file, or has no bytes, is refused.
+    #[test]
+    fn refused() {
+        let fd = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
+        assert!(matches!(DirtyLog::new(&fd, 0, 0), Err(MemoryError::Empty)));
+        assert!(matches!(DirtyLog::new(&fd, 8, u64::MAX), Err(MemoryError::Wraps { .. })));
+        assert!(matches!(DirtyLog::new(&fd, 0, 8), Err(MemoryError::FileTooShort { past: 8 })));
+    }
+}

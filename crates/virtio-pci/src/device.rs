@@ -1,0 +1,407 @@
+//! A virtio-net device on the PCI bus (virtio 1.3 §4.1), through vfio: in a guest, or of hardware.
+
+use std::fmt;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use netvale_mem::fault::Fault;
+use netvale_mem::notify::Doorbell;
+use netvale_pci::{Bar, Function, PciError};
+use netvale_virtio::driver::path::Path;
+use netvale_virtio::driver::port::{LendError, Session, Transport};
+use netvale_virtio::driver::ram::{QueueRam, Ram};
+use netvale_virtio::driver::started::{Kick, Running, Started, pair_up};
+use netvale_virtio::driver::wish::Wish;
+use netvale_virtio::driver::{DriverFeatures, DriverQueue};
+use netvale_virtio::features::{ACCESS_PLATFORM, CTRL_VQ, IN_ORDER, MQ, ORDER_PLATFORM, STATUS, VERSION_1};
+use netvale_virtio::queue::QueueFeatures;
+use rustix::io::Errno;
+use thiserror::Error;
+
+/// virtio's vendor number; network devices of virtio 1.0, and those that were there before (§4.1.2).
+const VENDOR: u16 = 0x1af4;
+const DEVICES: [u16; 2] = [0x1041, 0x1000];
+/// A capability that the vendor says the meaning of.
+const VENDOR_CAPABILITY: u8 = 9;
+/// Which structure it leads to (§4.1.4).
+const COMMON: u8 = 1;
+const NOTIFY: u8 = 2;
+const OWN: u8 = 4;
+/// No interrupt.
+const NO_VECTOR: u16 = 0xffff;
+/// Entries of the control queue.
+const CONTROL_SIZE: u16 = 16;
+/// For anything that a device does.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// Places in the common structure (§4.1.4.3).
+mod at {
+    pub const DEVICE_FEATURE_SELECT: usize = 0;
+    pub const DEVICE_FEATURE: usize = 4;
+    pub const DRIVER_FEATURE_SELECT: usize = 8;
+    pub const DRIVER_FEATURE: usize = 12;
+    pub const CONFIG_VECTOR: usize = 16;
+    pub const STATUS: usize = 20;
+    pub const QUEUE_SELECT: usize = 22;
+    pub const QUEUE_SIZE: usize = 24;
+    pub const QUEUE_VECTOR: usize = 26;
+    pub const QUEUE_ENABLE: usize = 28;
+    pub const QUEUE_NOTIFY_OFF: usize = 30;
+    pub const QUEUE_DESC: usize = 32;
+    pub const QUEUE_DRIVER: usize = 40;
+    pub const QUEUE_DEVICE: usize = 48;
+    /// Bytes in all.
+    pub const LEN: usize = 56;
+}
+
+/// The device's status (§2.1).
+mod status {
+    pub const ACKNOWLEDGE: u8 = 1;
+    pub const DRIVER: u8 = 2;
+    pub const DRIVER_OK: u8 = 4;
+    pub const FEATURES_OK: u8 = 8;
+    pub const NEEDS_RESET: u8 = 64;
+}
+
+/// Why there is no device.
+#[derive(Debug, Error)]
+pub enum NoDevice {
+    /// The function cannot be driven.
+    #[error(transparent)]
+    Pci(#[from] PciError),
+    /// It is something else.
+    #[error("no virtio-net device, but one with the number {vendor:04x}:{device:04x}")]
+    NotVirtio {
+        /// Whose it is.
+        vendor: u16,
+        /// Which it is.
+        device: u16,
+    },
+    /// It lacks what no driver can do without.
+    #[error("the device lacks {0}")]
+    Lacks(&'static str),
+    /// It reaches memory past the IOMMU, so that vfio gives it none of ours.
+    #[error("the device reaches memory past the IOMMU: it needs VIRTIO_F_ACCESS_PLATFORM (QEMU: iommu_platform=on)")]
+    PastIommu,
+    /// Its queues are not the workers'.
+    #[error(transparent)]
+    Lend(#[from] LendError),
+    /// The kernel.
+    #[error("{0}")]
+    System(Errno),
+    /// The device gave up.
+    #[error("the device needs a reset")]
+    NeedsReset,
+    /// It is unbound, or unplugged.
+    #[error("the kernel wants the device back")]
+    WantedBack,
+}
+
+impl NoDevice {
+    /// The error number that fits.
+    pub fn errno(&self) -> Errno {
+        match self {
+            NoDevice::System(errno) => *errno,
+            NoDevice::Pci(why) => why.errno(),
+            NoDevice::Lacks(_) | NoDevice::PastIommu => Errno::OPNOTSUPP,
+            NoDevice::NotVirtio { .. } | NoDevice::WantedBack => Errno::NODEV,
+            NoDevice::Lend(_) | NoDevice::NeedsReset => Errno::IO,
+        }
+    }
+}
+
+/// The function at an address.
+pub struct OnBus(String);
+
+impl OnBus {
+    /// Finds the device, which has to be there: what is wrong with it is best said at once.
+    ///
+    /// # Errors
+    /// [`NoDevice`].
+    pub fn at(address: &str) -> Result<OnBus, NoDevice> {
+        PciDevice::open(address)?;
+        Ok(OnBus(address.to_owned()))
+    }
+}
+
+impl fmt::Display for OnBus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Transport for OnBus {
+    type Connection = ();
+    type Error = NoDevice;
+
+    fn connect(&mut self) -> Result<(), NoDevice> {
+        Ok(())
+    }
+
+    fn serve(&mut self, (): (), session: &Session<'_>) -> Result<(), NoDevice> {
+        let bell = || Doorbell::new().map_err(NoDevice::System);
+        let (changed, wanted) = (bell()?, bell()?);
+        let device = PciDevice::open(&self.0)?;
+        let (running, registers) =
+            device.start(session.wish(), session.calls(), (&changed, &wanted), session.fault())?;
+        changed.ring();
+        session.run(running, [changed.as_fd(), wanted.as_fd()], |back| {
+            changed.drain();
+            if back {
+                return Err(NoDevice::WantedBack);
+            }
+            if registers.needs_reset() {
+                return Err(NoDevice::NeedsReset);
+            }
+            session.tell_link(registers.link());
+            Ok(())
+        })
+    }
+}
+
+/// A device, found.
+pub struct PciDevice {
+    function: Function,
+    common: Bar,
+    notify: Arc<Bar>,
+    multiplier: usize,
+    own: Option<Bar>,
+}
+
+/// What the control thread keeps while the device runs.
+pub struct Registers {
+    common: Bar,
+    own: Option<Bar>,
+    /// Open as long as the queues are used.
+    _function: Function,
+}
+
+impl Registers {
+    /// The device gave up.
+    pub fn needs_reset(&self) -> bool {
+        self.common.read8(at::STATUS) & status::NEEDS_RESET != 0
+    }
+
+    /// Whether the link is up; a device that does not say so always has one.
+    pub fn link(&self) -> bool {
+        self.own.as_ref().is_none_or(|own| own.read16(6) & 1 != 0)
+    }
+}
+
+impl PciDevice {
+    /// Takes the device at `address`.
+    ///
+    /// # Errors
+    /// [`NoDevice`].
+    pub fn open(address: &str) -> Result<PciDevice, NoDevice> {
+        let function = Function::open(address)?;
+        let (vendor, device) = function.id();
+        if vendor != VENDOR || !DEVICES.contains(&device) {
+            return Err(NoDevice::NotVirtio { vendor, device });
+        }
+        function.enable()?;
+        let (common, _) = structure(&function, COMMON)?.ok_or(NoDevice::Lacks("virtio 1.0"))?;
+        let (notify, multiplier) = structure(&function, NOTIFY)?.ok_or(NoDevice::Lacks("a place for kicks"))?;
+        if common.len() < at::LEN {
+            return Err(NoDevice::Lacks("room for its common registers"));
+        }
+        let own = structure(&function, OWN)?.map(|(bar, _)| bar);
+        Ok(PciDevice { function, common, notify: Arc::new(notify), multiplier: multiplier as usize, own })
+    }
+
+    /// Negotiates, and starts all queues. `calls` are as for [`Session::calls`]; `changed` is rung when the device's
+    /// state changes, `wanted` when the kernel wants it back. Workers report to `fault` what the device did.
+    ///
+    /// # Errors
+    /// [`NoDevice`].
+    pub fn start(
+        mut self,
+        wish: Wish,
+        calls: &[Doorbell],
+        (changed, wanted): (&Doorbell, &Doorbell),
+        fault: &Fault,
+    ) -> Result<(Running, Registers), NoDevice> {
+        self.reset()?;
+        self.say(status::ACKNOWLEDGE | status::DRIVER);
+        let features = self.negotiate(wish)?;
+        let pairs = self.pairs(features, wish);
+        self.listen(calls, pairs, changed, wanted)?;
+        let size = self.queue_size(wish.size);
+        let mut sizes = vec![size; 2 * usize::from(pairs)];
+        if features & MQ != 0 {
+            sizes.push(CONTROL_SIZE);
+        }
+        let (ram, queues) = Ram::new(&sizes).map_err(NoDevice::System)?;
+        ram.mapping().blame(fault);
+        self.function.give(ram.mapping(), ram.spec().guest)?;
+        let mut started = Vec::new();
+        for (i, queue) in queues.into_iter().enumerate() {
+            let i = i as u16;
+            let place = if i < 2 * pairs { i } else { self.control_queue() };
+            // Of the queues that we send on nobody wants to hear.
+            let vector = if i < 2 * pairs && i.is_multiple_of(2) { 1 + i / 2 } else { NO_VECTOR };
+            started.push(self.start_queue(place, queue, vector, (features, wish), fault)?);
+        }
+        self.say(status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK | status::DRIVER_OK);
+        if features & MQ != 0 {
+            let mut control = started.pop().ok_or(NoDevice::Lacks("a control queue"))?;
+            set_pairs(&mut control, pairs)?;
+        }
+        let own = self.own.filter(|_| features & STATUS != 0);
+        let running = Running { features, pairs: pair_up(started), ram };
+        Ok((running, Registers { common: self.common, own, _function: self.function }))
+    }
+
+    fn say(&self, bits: u8) {
+        self.common.write8(at::STATUS, bits);
+    }
+
+    /// Back to its first state; it is there when it says 0 (§2.4.1).
+    fn reset(&self) -> Result<(), NoDevice> {
+        self.say(0);
+        wait_until(|| self.common.read8(at::STATUS) == 0).ok_or(NoDevice::Lacks("an answer to its reset"))
+    }
+
+    fn negotiate(&self, wish: Wish) -> Result<u64, NoDevice> {
+        let half = |n: u32| {
+            self.common.write32(at::DEVICE_FEATURE_SELECT, n);
+            u64::from(self.common.read32(at::DEVICE_FEATURE)) << (32 * n)
+        };
+        let offered = half(0) | half(1);
+        if offered & VERSION_1 == 0 {
+            return Err(NoDevice::Lacks("virtio 1.0"));
+        }
+        if offered & ACCESS_PLATFORM == 0 {
+            return Err(NoDevice::PastIommu);
+        }
+        let control = if wish.pairs > 1 { CTRL_VQ } else { 0 };
+        let wanted = wish.features() | ACCESS_PLATFORM | ORDER_PLATFORM | STATUS | control;
+        let mut features = offered & wanted;
+        if features & CTRL_VQ == 0 {
+            features &= !MQ;
+        }
+        for n in [0u32, 1] {
+            self.common.write32(at::DRIVER_FEATURE_SELECT, n);
+            self.common.write32(at::DRIVER_FEATURE, (features >> (32 * n)) as u32);
+        }
+        self.say(status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK);
+        if self.common.read8(at::STATUS) & status::FEATURES_OK == 0 {
+            return Err(NoDevice::Lacks("what its features need"));
+        }
+        Ok(features)
+    }
+
+    /// Most pairs that the device has, of its own structure.
+    fn most_pairs(&self) -> u16 {
+        self.own.as_ref().filter(|own| own.len() >= 10).map_or(1, |own| own.read16(8).max(1))
+    }
+
+    fn pairs(&self, features: u64, wish: Wish) -> u16 {
+        let interrupts = u16::try_from(self.function.interrupt_count()).unwrap_or(u16::MAX);
+        let most = if features & MQ != 0 { self.most_pairs() } else { 1 };
+        wish.pairs.min(most).min(interrupts.saturating_sub(1)).max(1)
+    }
+
+    /// Behind those of all pairs (§5.1.2).
+    fn control_queue(&self) -> u16 {
+        2 * self.most_pairs()
+    }
+
+    fn queue_size(&self, wanted: u16) -> u16 {
+        self.common.write16(at::QUEUE_SELECT, 0);
+        // A power of two where the ring is split; one is no worse where it is packed.
+        let most = self.common.read16(at::QUEUE_SIZE).max(1);
+        wanted.min(1 << most.ilog2())
+    }
+
+    /// Interrupt 0 for the device's state, one for what each pair receives.
+    fn listen(&self, calls: &[Doorbell], pairs: u16, changed: &Doorbell, wanted: &Doorbell) -> Result<(), NoDevice> {
+        let received = calls.iter().step_by(2).take(pairs.into());
+        let bells: Vec<&Doorbell> = std::iter::once(changed).chain(received).collect();
+        self.function.interrupts(&bells)?;
+        self.function.when_wanted_back(wanted)?;
+        self.common.write16(at::CONFIG_VECTOR, 0);
+        if self.common.read16(at::CONFIG_VECTOR) == NO_VECTOR {
+            return Err(NoDevice::Lacks("interrupts by message"));
+        }
+        Ok(())
+    }
+
+    fn start_queue(
+        &self,
+        place: u16,
+        ram: QueueRam,
+        vector: u16,
+        (features, wish): (u64, Wish),
+        fault: &Fault,
+    ) -> Result<Started, NoDevice> {
+        let c = &self.common;
+        c.write16(at::QUEUE_SELECT, place);
+        if c.read16(at::QUEUE_SIZE) < ram.size() {
+            return Err(NoDevice::Lacks("a queue of that size"));
+        }
+        c.write16(at::QUEUE_SIZE, ram.size());
+        let (layout, in_order) = (QueueFeatures::of(features), features & IN_ORDER != 0);
+        let vectored = Path::of(features, wish.vector).vector.is_some();
+        let queue = DriverQueue::new(&ram, DriverFeatures { queue: layout, in_order, vector: vectored });
+        c.write64(at::QUEUE_DESC, ram.device_address(ram.desc()));
+        c.write64(at::QUEUE_DRIVER, ram.device_address(ram.avail()));
+        c.write64(at::QUEUE_DEVICE, ram.device_address(ram.used()));
+        c.write16(at::QUEUE_VECTOR, vector);
+        if vector != NO_VECTOR && c.read16(at::QUEUE_VECTOR) == NO_VECTOR {
+            return Err(NoDevice::Lacks("an interrupt for each queue"));
+        }
+        let register = usize::from(c.read16(at::QUEUE_NOTIFY_OFF)) * self.multiplier;
+        c.write16(at::QUEUE_ENABLE, 1);
+        let notify = Arc::clone(&self.notify);
+        let kick = Kick::Register(Box::new(move || notify.write16(register, place)));
+        Ok(Started::new(queue, ram, kick, features, fault))
+    }
+}
+
+/// Where a structure lies, and the number behind its capability, which is the notification structure's multiplier.
+fn structure(function: &Function, kind: u8) -> Result<Option<(Bar, u32)>, PciError> {
+    for capability in function.capabilities() {
+        let at = capability.at;
+        if capability.id == VENDOR_CAPABILITY && function.config8(at + 3) == kind {
+            let bar = function.config8(at + 4).into();
+            let (offset, len) = (function.config32(at + 8), function.config32(at + 12));
+            return Ok(Some((function.bar(bar, offset.into(), len.into())?, function.config32(at + 16))));
+        }
+    }
+    Ok(None)
+}
+
+/// The command that sets how many pairs are used (`VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET`, §5.1.6.5.6): class and command, the number, and a
+/// byte for the answer, which is 0 for yes.
+fn set_pairs(control: &mut Started, pairs: u16) -> Result<(), NoDevice> {
+    let first = control.queue.take(3).ok_or(NoDevice::Lacks("room for a command"))?;
+    let second = control.queue.link(first).unwrap_or(first);
+    let third = control.queue.link(second).unwrap_or(second);
+    control.ram.put(first, &[4, 0]);
+    control.ram.put(second, &pairs.to_le_bytes());
+    control.ram.put(third, &[1]);
+    let len = |id| if id == third { 1 } else { 2 };
+    control.queue.post(&control.ram, first, |id| id == third, len);
+    if control.queue.publish() {
+        control.kick.ring();
+    }
+    let answer = wait_until(|| !matches!(control.queue.next_used(), Ok(None)));
+    if answer.is_none() || control.ram.first_byte(third) != 0 {
+        return Err(NoDevice::Lacks("several queues, which it says it has"));
+    }
+    Ok(())
+}
+
+/// Looks again and again: devices answer at once, or after a moment of a thread of the hypervisor's.
+fn wait_until(mut done: impl FnMut() -> bool) -> Option<()> {
+    let begin = Instant::now();
+    while !done() {
+        if begin.elapsed() > LIMIT {
+            return None;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    Some(())
+}

@@ -1,0 +1,194 @@
+//! What a guest sends: its transmit queue as an ingress. Frames stay in the guest's buffers until they have been delivered.
+#![allow(unsafe_code)]
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use netvale_mem::copy::{copy_bytes, peek, prefetch_read};
+use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
+use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
+
+use super::live::Live;
+use crate::queue::{Broken, Piece};
+
+/// Frames that each lie in one piece, header and all: they are looked at when their first line has arrived.
+struct Run {
+    list: [(*const u8, u32); RUN],
+    len: usize,
+}
+
+/// Frames looked at together.
+const RUN: usize = 32;
+
+impl Live {
+    fn fill(&mut self, batch: &mut Batch) {
+        let hdr_len = self.framing.hdr_len as u32;
+        let mut run = Run { list: [(std::ptr::null(), 0); RUN], len: 0 };
+        if let Some(frame) = self.announce.take() {
+            self.announced = frame;
+            // SAFETY: the bytes are ours, reached by this pointer only, and stay as they are until the next announcement, which is not before
+            // `release`.
+            unsafe { batch.push(self.announced.as_ptr(), self.announced.len() as u32) };
+        }
+        self.queue.prefetch();
+        while self.taken.len() < BATCH && run.len + batch.len() < BATCH && batch.has_room_for_frags() {
+            let chain = match self.queue.next(&self.memory, &mut self.pieces) {
+                Ok(Some(chain)) => chain,
+                Ok(None) => break,
+                Err(why) => {
+                    self.report(why);
+                    break;
+                }
+            };
+            self.taken.push(chain);
+            match self.pieces.readable() {
+                &[Piece { ptr, len }] if len > hdr_len => {
+                    prefetch_read(ptr.as_ptr());
+                    run.list[run.len] = (ptr.as_ptr(), len);
+                    run.len += 1;
+                    if run.len == RUN {
+                        self.push_run(&mut run, batch);
+                    }
+                }
+                _ => {
+                    self.push_run(&mut run, batch);
+                    self.push_pieces(batch);
+                }
+            }
+        }
+        self.push_run(&mut run, batch);
+    }
+
+    #[inline]
+    fn push_run(&self, run: &mut Run, batch: &mut Batch) {
+        let hdr_len = self.framing.hdr_len;
+        for &(ptr, len) in &run.list[..run.len] {
+            let frame = len - hdr_len as u32;
+            if frame as usize > MAX_FRAME {
+                self.counters.dropped(DropReason::TooLong, 1);
+                continue;
+            }
+            // SAFETY: the piece lies in the guest's memory, which is held until `release`; header and frame are `len` bytes of it.
+            let header = unsafe {
+                batch.push(ptr.add(hdr_len), frame);
+                self.framing.sender_offloads.then(|| peek::<u64>(ptr))
+            };
+            // Flags and kind of segmentation are the first two bytes: nothing left to do, most of the time.
+            if header.is_some_and(|h| h.to_le() & 0xffff != 0) {
+                // SAFETY: the piece has more bytes than a header. This is read anew, and only this counts: what was read before it decided
+                // no more than to look.
+                let bytes = unsafe { read_header(ptr, hdr_len) };
+                self.set_offload(batch, &bytes[..hdr_len]);
+            }
+        }
+        run.len = 0;
+    }
+
+    fn set_offload(&self, batch: &mut Batch, header: &[u8]) {
+        let known = soft::parse_header(header);
+        if known.is_none_or(|h| soft::set_offload(batch, &h).is_err()) {
+            self.counters.dropped(DropReason::BadVnetHeader, 1);
+        }
+    }
+
+    /// A frame of several pieces, or whose header has one of its own.
+    #[cold]
+    fn push_pieces(&self, batch: &mut Batch) {
+        let hdr_len = self.framing.hdr_len;
+        let (mut header, mut got) = ([0u8; 12], 0);
+        let (mut pieces, mut count, mut total) = ([(std::ptr::null::<u8>(), 0u32); MAX_FRAGS], 0, 0usize);
+        let mut fits = !self.pieces.is_cut();
+        for p in self.pieces.readable() {
+            let skip = (hdr_len - got).min(p.len as usize);
+            // SAFETY: `skip` bytes of the piece; the header has room for hdr_len.
+            unsafe { copy_bytes(p.ptr.as_ptr(), header.as_mut_ptr().add(got), skip) };
+            got += skip;
+            let rest = p.len as usize - skip;
+            if rest > 0 {
+                match pieces.get_mut(count) {
+                    // SAFETY: behind the header, inside the piece.
+                    Some(place) => *place = (unsafe { p.ptr.as_ptr().cast_const().add(skip) }, rest as u32),
+                    None => fits = false,
+                }
+                (count, total) = (count + 1, total + rest);
+            }
+        }
+        if got < hdr_len || total == 0 {
+            self.counters.dropped(DropReason::BadVnetHeader, 1);
+            return;
+        }
+        // SAFETY: pieces of the guest's memory, held until `release`.
+        if !fits || total > MAX_FRAME || !unsafe { batch.push_frags(&pieces[..count]) } {
+            self.counters.dropped(DropReason::TooLong, 1);
+            return;
+        }
+        if header[0] | header[1] != 0 && self.framing.sender_offloads {
+            self.set_offload(batch, &header[..hdr_len]);
+        }
+    }
+}
+
+/// A header of 10 or 12 bytes, each of them read once.
+///
+/// # Safety
+/// `at` is readable for `hdr_len` bytes.
+#[inline]
+pub(crate) unsafe fn read_header(at: *const u8, hdr_len: usize) -> [u8; 12] {
+    // SAFETY: 8 + 2 or 8 + 4 bytes: no more than there are.
+    unsafe {
+        let ([a, b, c, d, e, f, g, h], last) = (peek::<u64>(at).to_ne_bytes(), at.add(8));
+        let [i, j, k, l] = match hdr_len {
+            12 => peek::<u32>(last).to_ne_bytes(),
+            _ => [peek::<u8>(last), peek::<u8>(last.add(1)), 0, 0],
+        };
+        [a, b, c, d, e, f, g, h, i, j, k, l]
+    }
+}
+
+/// A transmit queue.
+impl Ingress for Live {
+    // SAFETY: frames lie in memory of the guest's, which stays mapped until `release`, or in `announced`.
+    #[inline]
+    unsafe fn take(&mut self, batch: &mut Batch) {
+        debug_assert!(self.taken.is_empty());
+        if self.is_on() {
+            self.fill(batch);
+            if self.is_damaged() {
+                self.report(Broken::MemoryGone);
+            }
+        }
+        self.counters.passed(batch.len() as u64, batch.bytes());
+    }
+
+    #[inline]
+    fn release(&mut self) {
+        if self.taken.is_empty() {
+            return;
+        }
+        for chain in self.taken.drain(..) {
+            self.queue.give_back(chain, 0);
+        }
+        self.publish();
+        // Delivery may have been what found the memory gone.
+        if self.is_damaged() {
+            self.report(Broken::MemoryGone);
+        }
+    }
+
+    fn arm(&mut self) -> bool {
+        self.is_on() && (self.polled || Live::arm(self))
+    }
+
+    fn disarm(&mut self) {
+        Live::disarm(self);
+    }
+
+    /// Its seat knows what the driver kicks.
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.counters
+    }
+}

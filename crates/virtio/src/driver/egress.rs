@@ -1,0 +1,166 @@
+//! Towards the device: the transmit queue as an egress. A frame is copied into as many buffers as it takes.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+
+use netvale_mem::copy::{copy_bytes, prefetch_write};
+use netvale_port::batch::{Batch, MAX_FRAGS};
+use netvale_port::seat::ToPeer;
+use netvale_port::soft::{Form, Put, header_bytes};
+use netvale_port::{DropReason, FrameRef, Scratch};
+
+use super::ram::{BUF, QueueRam};
+use super::started::Started;
+use super::{BadDevice, DriverQueue};
+
+/// Frames whose buffers are fetched together.
+const GROUP: usize = 32;
+
+impl Started {
+    fn deliver_to(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Result<usize, BadDevice> {
+        let (mut frames, mut bytes) = (0, 0);
+        if self.queue.free() < picks.len() {
+            self.queue.reclaim()?;
+        }
+        let mut done = 0;
+        if batch.is_plain(BUF - self.framing.hdr_len as u32) {
+            (done, bytes) = send_plain(self, batch, picks);
+            frames = done as u64;
+        }
+        for &pick in picks.iter().skip(done) {
+            let Some(frame) = batch.get(usize::from(pick)) else { continue };
+            let mut put = self.send(&frame, scratch);
+            if put == Put::Full {
+                self.queue.reclaim()?;
+                put = self.send(&frame, scratch);
+            }
+            match put {
+                Put::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
+                Put::TooLong => self.counters.dropped(DropReason::TooLong, 1),
+                Put::Full => break,
+            }
+            done += 1;
+        }
+        if self.queue.publish() {
+            self.kick.ring();
+        }
+        self.counters.passed(frames, bytes);
+        Ok(done)
+    }
+
+    fn send(&mut self, frame: &FrameRef<'_>, scratch: &mut Scratch) -> Put {
+        let ring = (&mut self.queue, &self.ram, &mut *self.blank);
+        let hdr_len = self.framing.hdr_len;
+        if self.framing.to_device(frame) == Form::AsIs {
+            let header = header_bytes(&frame.offload());
+            // SAFETY: `put` hands out room in buffers of ours.
+            return put(ring, (hdr_len, &header), frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
+        }
+        let (queue, ram, blank) = ring;
+        scratch.soften_into(frame, &self.counters, |bytes| {
+            put((queue, ram, blank), (hdr_len, &[0; 12]), bytes.len(), |at, to, n| {
+                let rest = bytes.get(at..).unwrap_or(&[]);
+                let n = rest.len().min(n);
+                // SAFETY: `put` hands out room in buffers of ours; `rest` is private.
+                unsafe { copy_bytes(rest.as_ptr(), to, n) };
+                n
+            })
+        })
+    }
+}
+
+/// Frames of one piece that fit a buffer each, with nothing left to do, as long as there are free buffers. Returns how many, and their bytes. A
+/// function of its own, so that its loop has all registers.
+#[inline(never)]
+fn send_plain(s: &mut Started, batch: &Batch, picks: &[u16]) -> (usize, u64) {
+    let hdr_len = s.framing.hdr_len;
+    let (mut done, mut bytes) = (0, 0);
+    for group in picks.chunks(GROUP) {
+        let mut ids = [0u16; GROUP];
+        let mut count = 0;
+        for place in ids.iter_mut().take(group.len()) {
+            let Some(id) = s.queue.take(1) else { break };
+            prefetch_write(s.ram.buf(id).as_ptr().wrapping_add(hdr_len));
+            *place = id;
+            count += 1;
+        }
+        for (&id, &pick) in ids[..count].iter().zip(group) {
+            let at = s.ram.buf(id).as_ptr();
+            if let Some(blank) = s.blank.get_mut(usize::from(id)).filter(|blank| !**blank) {
+                // SAFETY: the header of a buffer of ours.
+                unsafe { at.write_bytes(0, hdr_len) };
+                *blank = true;
+            }
+            let len = batch.get(usize::from(pick)).map_or(0, |frame| {
+                // SAFETY: a buffer of ours of BUF bytes, which header and frame fit; a plain frame has one piece.
+                unsafe { frame.copy_single_to(at.add(hdr_len)) };
+                frame.len()
+            });
+            s.queue.post(&s.ram, id, |_| false, |_| (hdr_len + len) as u32);
+            bytes += len as u64;
+        }
+        done += count;
+        if count < group.len() {
+            break;
+        }
+    }
+    (done, bytes)
+}
+
+/// Header and frame into a chain of buffers, and the chain to the device.
+fn put(
+    (queue, ram, blank): (&mut DriverQueue, &QueueRam, &mut [bool]),
+    (hdr_len, header): (usize, &[u8; 12]),
+    len: usize,
+    mut read: impl FnMut(usize, *mut u8, usize) -> usize,
+) -> Put {
+    let size = BUF as usize;
+    let need = hdr_len + len;
+    let count = need.div_ceil(size);
+    if count > MAX_FRAGS || count > usize::from(ram.size()) {
+        return Put::TooLong;
+    }
+    let Some(first) = queue.take(count) else { return Put::Full };
+    let (mut id, mut at) = (Some(first), 0);
+    while let Some(i) = id {
+        let to = ram.buf(i).as_ptr();
+        if let Some(blank) = blank.get_mut(usize::from(i)) {
+            *blank = false;
+        }
+        let skip = hdr_len.saturating_sub(at);
+        let n = (need - at).min(size);
+        // SAFETY: the buffer has `size` bytes, and the header, which is shorter, comes to lie in the first one.
+        unsafe {
+            copy_bytes(header.as_ptr(), to, skip);
+            read(at + skip - hdr_len, to.add(skip), n - skip);
+        }
+        at += n;
+        id = queue.link(i);
+    }
+    let left = Cell::new(need as u32);
+    queue.post(
+        ram,
+        first,
+        |_| false,
+        |_| {
+            let n = left.get().min(BUF);
+            left.set(left.get() - n);
+            n
+        },
+    );
+    Put::Done
+}
+
+/// The transmit queue.
+impl ToPeer for Started {
+    fn deliver(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Option<usize> {
+        if self.broken {
+            return None;
+        }
+        let done = self.deliver_to(batch, picks, scratch);
+        Some(done.unwrap_or_else(|why| {
+            self.report(why);
+            picks.len()
+        }))
+    }
+}

@@ -1,0 +1,190 @@
+//! What the device sends us: the receive queue as an ingress. Frames stay in the buffers they came in.
+#![allow(unsafe_code)]
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use netvale_mem::copy::{peek, prefetch_read};
+use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
+use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
+
+use super::ram::BUF;
+use super::started::Started;
+use super::{BadDevice, RUN, Used};
+use crate::device::ingress::read_header;
+
+/// Buffers that are posted together: the line with the index is fetched once for all of them.
+const REFILL: usize = 64;
+
+impl Started {
+    fn fill(&mut self, batch: &mut Batch) -> Result<(), BadDevice> {
+        while batch.has_room_for_frags() && self.taken.len() < BATCH {
+            let mut run = [Used::default(); RUN];
+            let most = RUN.min(BATCH - self.taken.len()).min(batch.room());
+            let got = self.queue.used_run(&mut run[..most])?;
+            for used in &run[..got] {
+                prefetch_read(self.ram.buf(used.id).as_ptr().wrapping_add(self.framing.hdr_len));
+            }
+            let mut rest = run[..got].iter().copied();
+            while let Some(used) = rest.next() {
+                self.taken.push(used.id);
+                if self.framing.bare {
+                    self.push_bare(used, batch)?;
+                } else {
+                    self.frame(used, &mut rest, batch)?;
+                }
+            }
+            if got < most {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// One frame, which may go on in further buffers.
+    #[inline]
+    fn frame(
+        &mut self,
+        first: Used,
+        rest: &mut impl Iterator<Item = Used>,
+        batch: &mut Batch,
+    ) -> Result<(), BadDevice> {
+        let hdr_len = self.framing.hdr_len;
+        let len = first.len;
+        if len > BUF || (len as usize) < hdr_len {
+            return Err(BadDevice::Length(len));
+        }
+        let at = self.ram.buf(first.id);
+        // SAFETY: a buffer of ours, longer than a header: what is left to do are the first two bytes, the number of buffers, where there
+        // is one, the last two. The device may be writing: each is read once.
+        let (to_do, count) = unsafe {
+            let count = if self.framing.mergeable { peek::<u16>(at.as_ptr().add(10)) } else { 1 };
+            (peek::<u16>(at.as_ptr()), u16::from_le(count).max(1))
+        };
+        // SAFETY: inside the buffer; it stays ours until `release`.
+        let begin = (unsafe { at.as_ptr().cast_const().add(hdr_len) }, len - hdr_len as u32);
+        let pushed = if count == 1 {
+            // SAFETY: what is behind the header, up to `len`, which is at most the buffer's; the buffer stays ours until `release`.
+            unsafe { batch.push(begin.0, begin.1) }
+        } else {
+            self.push_rest(begin, count, rest, batch)?
+        };
+        if !pushed {
+            self.counters.dropped(DropReason::TooLong, 1);
+        } else if to_do != 0 {
+            // SAFETY: a buffer of ours, longer than a header. The device may have written meanwhile: only this copy counts.
+            let header = unsafe { read_header(at.as_ptr(), hdr_len) };
+            let known = soft::parse_header(&header[..hdr_len]);
+            if known.is_none_or(|h| soft::set_offload(batch, &h).is_err()) {
+                self.counters.dropped(DropReason::BadVnetHeader, 1);
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn push_rest(
+        &mut self,
+        begin: (*const u8, u32),
+        count: u16,
+        rest: &mut impl Iterator<Item = Used>,
+        batch: &mut Batch,
+    ) -> Result<bool, BadDevice> {
+        let mut pieces = [begin; MAX_FRAGS];
+        let (mut used, mut total) = (1, begin.1 as usize);
+        for _ in 1..count {
+            // The device shows all buffers of a frame at once (§5.1.6.3.1).
+            let more = match rest.next() {
+                Some(more) => more,
+                None => self.queue.next_used()?.ok_or(BadDevice::Buffers(count))?,
+            };
+            if more.len > BUF {
+                return Err(BadDevice::Length(more.len));
+            }
+            self.taken.push(more.id);
+            if let Some(place) = pieces.get_mut(used) {
+                *place = (self.ram.buf(more.id).as_ptr().cast_const(), more.len);
+            }
+            (used, total) = (used + 1, total + more.len as usize);
+        }
+        let fits = used <= MAX_FRAGS && total <= MAX_FRAME;
+        // SAFETY: buffers of ours, which stay ours until `release`.
+        Ok(fits && unsafe { batch.push_frags(&pieces[..used]) })
+    }
+
+    /// Posts all free buffers.
+    fn refill(&mut self) {
+        while let Some(id) = self.queue.take(1) {
+            self.queue.post(&self.ram, id, |_| true, |_| BUF);
+        }
+        if self.queue.publish() {
+            self.kick.ring();
+        }
+    }
+
+    /// A frame in one buffer, behind a header that says nothing.
+    #[inline]
+    fn push_bare(&self, used: Used, batch: &mut Batch) -> Result<(), BadDevice> {
+        let hdr_len = self.framing.hdr_len;
+        if used.len > BUF || (used.len as usize) < hdr_len {
+            return Err(BadDevice::Length(used.len));
+        }
+        // SAFETY: inside the buffer; it stays ours until `release`. There is room: no more were taken than that.
+        unsafe { batch.push(self.ram.buf(used.id).as_ptr().cast_const().add(hdr_len), used.len - hdr_len as u32) };
+        Ok(())
+    }
+}
+
+/// The receive queue.
+impl Ingress for Started {
+    // SAFETY: frames lie in the driver's buffers, which are there as long as this queue, and not the device's until `release`.
+    unsafe fn take(&mut self, batch: &mut Batch) {
+        if self.broken {
+            return;
+        }
+        if self.queue.free() == usize::from(self.ram.size()) {
+            // A device that just started.
+            self.refill();
+        }
+        if let Err(why) = self.fill(batch) {
+            self.report(why);
+        }
+        self.counters.passed(batch.len() as u64, batch.bytes());
+    }
+
+    fn release(&mut self) {
+        if self.taken.is_empty() {
+            return;
+        }
+        for id in self.taken.drain(..) {
+            self.queue.recycle(id);
+        }
+        if !self.broken && self.queue.free() >= REFILL.min(usize::from(self.ram.size()) / 4) {
+            self.refill();
+        }
+    }
+
+    fn arm(&mut self) -> bool {
+        if self.broken {
+            return false;
+        }
+        self.refill();
+        self.queue.arm()
+    }
+
+    fn disarm(&mut self) {
+        if !self.broken {
+            self.refill();
+            self.queue.disarm();
+        }
+    }
+
+    /// Its seat knows what the device rings.
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.counters
+    }
+}

@@ -1,0 +1,197 @@
+//! virtio-net, the driver's side.
+//!
+//! Rings and buffers lie in memory of our own ([`ram`]), which the device reaches. Descriptor `i` always has buffer `i`, so that a posted
+//! buffer is one store. What the device writes (used entries) is as little trusted as what a driver writes is by a device.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`ram`] | the memory |
+//! | [`ids`] | which buffers are whose |
+//! | [`split`], [`packed`] | the rings |
+//! | [`look`] | several entries of a ring at once |
+//! | [`path`] | which way frames take |
+//! | [`wish`] | what is asked for |
+//! | [`started`] | a queue that runs |
+//! | [`port`] | a driver on whatever a transport reaches, and the thread that keeps it up |
+#![allow(unsafe_code)]
+
+mod egress;
+pub mod ids;
+mod ingress;
+pub mod look;
+pub mod packed;
+pub mod path;
+pub mod port;
+pub mod ram;
+pub mod split;
+pub mod started;
+pub mod wish;
+
+use thiserror::Error;
+
+use crate::queue::{Addresses, QueueFeatures};
+use ids::{Buffers, Ids, Ordered};
+use ram::QueueRam;
+
+/// What a device did that no device does. The connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BadDevice {
+    /// `used.idx` moved by more than the queue's size.
+    #[error("the used index jumped")]
+    UsedIndex,
+    /// A used entry names a buffer that the device does not have.
+    #[error("the device gives back a buffer that it does not have")]
+    UsedId,
+    /// More bytes than the buffer has, or fewer than a header.
+    #[error("the device says it wrote {0} bytes to a buffer")]
+    Length(u32),
+    /// A frame that takes more buffers than came.
+    #[error("a frame in {0} buffers")]
+    Buffers(u16),
+}
+
+/// A buffer the device is done with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// The first of its ids.
+    pub id: u16,
+    /// Bytes the device wrote.
+    pub len: u32,
+}
+
+/// Most entries that [`DriverQueue::used_run`] takes at once.
+pub const RUN: usize = 32;
+
+/// What was negotiated, and asked for, that concerns a driver's queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriverFeatures {
+    /// As the device sees it.
+    pub queue: QueueFeatures,
+    /// `VIRTIO_F_IN_ORDER`.
+    pub in_order: bool,
+    /// Several entries are looked at at once, where they come in order.
+    pub vector: bool,
+}
+
+/// The driver's side of a queue, of either layout, with buffers that come back in any order or in theirs.
+pub enum DriverQueue {
+    /// Split.
+    Split(split::SplitDriver<Ids>),
+    /// Split, in order.
+    SplitOrdered(split::SplitDriver<Ordered>),
+    /// Packed.
+    Packed(packed::PackedDriver<Ids>),
+    /// Packed, in order.
+    PackedOrdered(packed::PackedDriver<Ordered>),
+}
+
+macro_rules! each {
+    ($self:ident, $q:ident => $e:expr) => {
+        match $self {
+            DriverQueue::Split($q) => $e,
+            DriverQueue::SplitOrdered($q) => $e,
+            DriverQueue::Packed($q) => $e,
+            DriverQueue::PackedOrdered($q) => $e,
+        }
+    };
+}
+
+impl DriverQueue {
+    /// An empty queue in `ram`.
+    pub fn new(ram: &QueueRam, features: DriverFeatures) -> DriverQueue {
+        ram.clear_rings();
+        match (features.queue.packed, features.in_order) {
+            (false, false) => DriverQueue::Split(split::SplitDriver::new(ram, features)),
+            (false, true) => DriverQueue::SplitOrdered(split::SplitDriver::new(ram, features)),
+            (true, false) => DriverQueue::Packed(packed::PackedDriver::new(ram, features)),
+            (true, true) => DriverQueue::PackedOrdered(packed::PackedDriver::new(ram, features)),
+        }
+    }
+
+    /// Free buffers.
+    #[inline]
+    pub fn free(&self) -> usize {
+        each!(self, q => q.ids().free())
+    }
+
+    /// Takes `count` buffers as one chain. Returns the first; none when there are not so many.
+    #[inline]
+    pub fn take(&mut self, count: usize) -> Option<u16> {
+        each!(self, q => q.ids_mut().take(count))
+    }
+
+    /// The buffer behind `id` in the chain that was taken last.
+    #[inline]
+    pub fn link(&self, id: u16) -> Option<u16> {
+        each!(self, q => q.ids().next(id))
+    }
+
+    /// A chain that the device gave back is free again.
+    #[inline]
+    pub fn recycle(&mut self, first: u16) {
+        each!(self, q => q.ids_mut().recycle(first))
+    }
+
+    /// Offers the chain taken last, which begins at `first`, to the device, the bytes of each buffer given by `len`, and by `write`
+    /// whether it is to be written. The device sees it with the next [`DriverQueue::publish`].
+    #[inline]
+    pub fn post(&mut self, ram: &QueueRam, first: u16, write: impl Fn(u16) -> bool, len: impl Fn(u16) -> u32) {
+        each!(self, q => q.post(ram, first, write, len))
+    }
+
+    /// Shows the device what was posted. Returns whether it wants a kick.
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        each!(self, q => q.publish())
+    }
+
+    /// The next buffer the device is done with.
+    ///
+    /// # Errors
+    /// [`BadDevice`].
+    #[inline]
+    pub fn next_used(&mut self) -> Result<Option<Used>, BadDevice> {
+        each!(self, q => q.next_used())
+    }
+
+    /// The next buffers the device is done with, as many as there are and fit. Returns how many.
+    ///
+    /// # Errors
+    /// [`BadDevice`].
+    #[inline]
+    pub fn used_run(&mut self, into: &mut [Used]) -> Result<usize, BadDevice> {
+        each!(self, q => {
+            let mut got = q.wide_run(into)?;
+            while let Some(place) = into.get_mut(got) {
+                let Some(used) = q.next_used()? else { break };
+                *place = used;
+                got += 1;
+            }
+            Ok(got)
+        })
+    }
+
+    /// Takes back all that the device is done with: what was sent.
+    ///
+    /// # Errors
+    /// [`BadDevice`].
+    #[inline]
+    pub fn reclaim(&mut self) -> Result<(), BadDevice> {
+        each!(self, q => q.reclaim())
+    }
+
+    /// Asks the device to notify. Returns whether it has given something back meanwhile.
+    pub fn arm(&mut self) -> bool {
+        each!(self, q => q.arm())
+    }
+
+    /// No notifications while we look anyway.
+    pub fn disarm(&mut self) {
+        each!(self, q => q.disarm())
+    }
+}
+
+/// Where a queue's parts lie, as a back end in another process is told.
+pub fn addresses(ram: &QueueRam) -> Addresses {
+    Addresses { desc: ram.user(ram.desc()), avail: ram.user(ram.avail()), used: ram.user(ram.used()) }
+}

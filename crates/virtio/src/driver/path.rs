@@ -1,0 +1,55 @@
+//! Which way frames take through the driver, by what was agreed upon and asked for.
+
+use super::look::Look;
+use crate::features::{GUEST_CSUM, IN_ORDER, MRG_RXBUF, RING_PACKED};
+
+/// The way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// One ring of descriptors instead of three areas.
+    pub packed: bool,
+    /// A frame may come in several buffers.
+    pub mergeable: bool,
+    /// Buffers come back in order.
+    pub in_order: bool,
+    /// Several entries are looked at at once, by this; none: one after the other.
+    pub vector: Option<Look>,
+}
+
+impl Path {
+    /// By the features agreed upon. Several entries are looked at at once where buffers come back in order, each frame has one buffer, and
+    /// its header says nothing: no checksums and segments are left to us.
+    pub fn of(features: u64, vector: bool) -> Path {
+        let has = |bit: u64| features & bit != 0;
+        let (packed, mergeable, in_order) = (has(RING_PACKED), has(MRG_RXBUF), has(IN_ORDER));
+        let fits = vector && in_order && !mergeable && !has(GUEST_CSUM);
+        Path { packed, mergeable, in_order, vector: fits.then(Look::best) }
+    }
+
+    /// As `netvale show` says it.
+    pub fn words(self) -> String {
+        let layout = if self.packed { "packed" } else { "split" };
+        let buffers = if self.mergeable { "mergeable" } else { "non-mergeable" };
+        let order = if self.in_order { ", in order" } else { "" };
+        let vector = self.vector.map_or(String::new(), |look| format!(", vector ({})", look.name()));
+        format!("{layout}, {buffers}{order}{vector}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: the vector path is taken only where it is right.
+    #[test]
+    fn choice() {
+        assert!(Path::of(IN_ORDER, true).vector.is_some());
+        assert!(Path::of(IN_ORDER, false).vector.is_none());
+        for features in [0, IN_ORDER | MRG_RXBUF, IN_ORDER | GUEST_CSUM, RING_PACKED] {
+            assert_eq!(Path::of(features, true).vector, None);
+        }
+        assert_eq!(Path::of(MRG_RXBUF, true).words(), "split, mergeable");
+        let words = Path::of(RING_PACKED | IN_ORDER, true).words();
+        assert!(words.starts_with("packed, non-mergeable, in order, vector ("), "{words}");
+    }
+}

@@ -1,0 +1,324 @@
+//! A guest's memory as it is shared with us: regions of files, mapped here, and addresses of three kinds.
+//!
+//! | address | where it appears |
+//! |---|---|
+//! | guest physical | in descriptors |
+//! | the hypervisor's own ("user") | where the rings lie, as transports say it that speak with a hypervisor |
+//! | ours | what both become, once they are known to lie in a region |
+//!
+//! Everything behind these addresses may change at any time: it is read once, checked, and only the copy is used.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use netvale_mem::Mapping;
+use rustix::io::Errno;
+use thiserror::Error;
+
+/// Most regions of a guest (what QEMU's `pc` and `q35` can have of memory slots is below).
+pub const MAX_REGIONS: usize = 509;
+
+/// What is said of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionSpec {
+    /// Guest physical address of its first byte.
+    pub guest: u64,
+    /// Bytes.
+    pub size: u64,
+    /// The hypervisor's own address of its first byte.
+    pub user: u64,
+    /// Where it begins in the file.
+    pub offset: u64,
+}
+
+/// Why a region cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum MemoryError {
+    /// No bytes.
+    #[error("a memory region of no bytes")]
+    Empty,
+    /// Addresses beyond 2⁶⁴.
+    #[error("a memory region at {guest:#x} of {size:#x} bytes wraps around")]
+    Wraps {
+        /// First guest address.
+        guest: u64,
+        /// Its size.
+        size: u64,
+    },
+    /// Two regions share addresses.
+    #[error("two memory regions overlap at {0:#x}")]
+    Overlap(u64),
+    /// More than [`MAX_REGIONS`].
+    #[error("more than {MAX_REGIONS} memory regions")]
+    TooMany,
+    /// The file is shorter than said.
+    #[error("a memory region ends {past} bytes behind its file")]
+    FileTooShort {
+        /// By how much.
+        past: u64,
+    },
+    /// A system call failed.
+    #[error("cannot map a memory region: {0}")]
+    Map(Errno),
+    /// No region has these addresses.
+    #[error("there is no memory region at {0:#x} to take away")]
+    NoSuch(u64),
+}
+
+#[derive(Clone, Debug)]
+struct Region {
+    spec: RegionSpec,
+    /// Our address of its first byte.
+    host: NonNull<u8>,
+    map: Arc<Mapping>,
+}
+
+// SAFETY: the pointer is an address inside `map`, which moves along; what is done with it does not depend on the thread.
+unsafe impl Send for Region {}
+// SAFETY: through a shared one, too, only addresses are had: what lies behind them is accessed raw, or as atomics.
+unsafe impl Sync for Region {}
+
+/// The regions of a guest. A change makes a new value; queues in motion keep the old one alive.
+#[derive(Clone, Debug, Default)]
+pub struct GuestMemory {
+    /// By guest address.
+    regions: Vec<Region>,
+    /// Losses anywhere when these regions were last found whole.
+    found_whole: Arc<AtomicUsize>,
+}
+
+/// The region found last, in which the next address most likely lies.
+#[derive(Clone, Copy, Debug)]
+pub struct Hint {
+    guest: u64,
+    size: u64,
+    host: NonNull<u8>,
+}
+
+impl Default for Hint {
+    fn default() -> Self {
+        Hint { guest: 0, size: 0, host: NonNull::dangling() }
+    }
+}
+
+// SAFETY: only an address, followed after a check against live regions of the memory it was made from.
+unsafe impl Send for Hint {}
+
+impl GuestMemory {
+    /// Maps a whole table.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    pub fn new(table: Vec<(RegionSpec, OwnedFd)>) -> Result<GuestMemory, MemoryError> {
+        let mut memory = GuestMemory::default();
+        for (spec, fd) in table {
+            memory = memory.with(spec, &fd)?;
+        }
+        Ok(memory)
+    }
+
+    /// Whether exactly this region is there.
+    pub fn has(&self, spec: &RegionSpec) -> bool {
+        self.regions.iter().any(|r| r.spec == *spec)
+    }
+
+    /// The same with one region more.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    pub fn with(&self, spec: RegionSpec, fd: &OwnedFd) -> Result<GuestMemory, MemoryError> {
+        let RegionSpec { guest, size, user, offset } = spec;
+        if size == 0 {
+            return Err(MemoryError::Empty);
+        }
+        let ends = [guest.checked_add(size), user.checked_add(size), offset.checked_add(size)];
+        if ends.contains(&None) {
+            return Err(MemoryError::Wraps { guest, size });
+        }
+        if self.regions.len() >= MAX_REGIONS {
+            return Err(MemoryError::TooMany);
+        }
+        let clash = |a: u64, b: u64, n: u64| a < b + n && b < a + size;
+        let other = self.regions.iter().map(|r| r.spec);
+        if let Some(o) = other.into_iter().find(|o| clash(guest, o.guest, o.size) || clash(user, o.user, o.size)) {
+            return Err(MemoryError::Overlap(o.guest.max(guest)));
+        }
+        let map = map(fd, offset, size)?;
+        let mut regions = self.regions.clone();
+        regions.push(Region { spec, host: map.start(), map: Arc::new(map) });
+        regions.sort_by_key(|r| r.spec.guest);
+        Ok(GuestMemory { regions, ..GuestMemory::default() })
+    }
+
+    /// The same without a region.
+    ///
+    /// # Errors
+    /// [`MemoryError::NoSuch`].
+    pub fn without(&self, spec: RegionSpec) -> Result<GuestMemory, MemoryError> {
+        let same = |r: &Region| r.spec.guest == spec.guest && r.spec.size == spec.size && r.spec.user == spec.user;
+        if !self.regions.iter().any(same) {
+            return Err(MemoryError::NoSuch(spec.guest));
+        }
+        let regions = self.regions.iter().filter(|r| !same(r)).cloned().collect();
+        Ok(GuestMemory { regions, ..GuestMemory::default() })
+    }
+
+    /// Number of regions.
+    pub fn len(&self) -> usize {
+        self.regions.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.regions.is_empty()
+    }
+
+    /// Whether a region's file was cut short behind our back: its bytes are lost.
+    #[inline]
+    pub fn is_damaged(&self) -> bool {
+        let losses = netvale_mem::watch::losses();
+        losses != self.found_whole.load(Ordering::Relaxed) && self.look_for_damage(losses)
+    }
+
+    #[cold]
+    fn look_for_damage(&self, losses: usize) -> bool {
+        let damaged = self.regions.iter().any(|r| r.map.is_damaged());
+        if !damaged {
+            self.found_whole.store(losses, Ordering::Relaxed);
+        }
+        damaged
+    }
+
+    /// Where `len` bytes at a guest address lie, and how many of them in one piece (at least one, unless `len` is 0).
+    #[inline]
+    pub fn guest(&self, at: u64, len: u64, hint: &mut Hint) -> Option<(NonNull<u8>, u64)> {
+        let mut inside = at.wrapping_sub(hint.guest);
+        if inside >= hint.size {
+            *hint = self.find(at)?;
+            inside = at - hint.guest;
+        }
+        // SAFETY: `inside` is below the region's size, so the address is inside its mapping.
+        Some((unsafe { hint.host.add(inside as usize) }, len.min(hint.size - inside)))
+    }
+
+    #[cold]
+    fn find(&self, at: u64) -> Option<Hint> {
+        let after = self.regions.partition_point(|r| r.spec.guest <= at);
+        let r = self.regions.get(after.checked_sub(1)?)?;
+        (at - r.spec.guest < r.spec.size).then_some(Hint { guest: r.spec.guest, size: r.spec.size, host: r.host })
+    }
+
+    /// Where `len` bytes at an address of the hypervisor's lie; they must be in one region and aligned.
+    pub fn user(&self, at: u64, len: u64, align: u64) -> Option<NonNull<u8>> {
+        let r = self.regions.iter().find(|r| at.wrapping_sub(r.spec.user) < r.spec.size)?;
+        let inside = at - r.spec.user;
+        let fits = len <= r.spec.size - inside;
+        // SAFETY: `inside` is below the region's size, so the address is inside its mapping.
+        let p = unsafe { r.host.add(inside as usize) };
+        (fits && (p.as_ptr() as u64).is_multiple_of(align)).then_some(p)
+    }
+
+    /// The guest address of an address of ours, for the dirty log; none when it is no guest memory.
+    pub fn guest_of(&self, p: *const u8) -> Option<u64> {
+        let inside = |r: &Region| (p as u64).wrapping_sub(r.host.as_ptr() as u64);
+        self.regions.iter().find(|r| inside(r) < r.spec.size).map(|r| r.spec.guest + inside(r))
+    }
+}
+
+/// Maps `size` bytes of a peer's file, which may cut it short at any time: that is survived.
+///
+/// # Errors
+/// [`MemoryError`]: the file is shorter, or cannot be mapped.
+pub fn map(fd: &OwnedFd, offset: u64, size: u64) -> Result<Mapping, MemoryError> {
+    let stat = rustix::fs::fstat(fd).map_err(MemoryError::Map)?;
+    let past = offset.saturating_add(size).saturating_sub(u64::try_from(stat.st_size).unwrap_or(0));
+    if past > 0 {
+        return Err(MemoryError::FileTooShort { past });
+    }
+    let len = usize::try_from(size).map_err(|_| MemoryError::Map(Errno::NOMEM))?;
+    // Workers look for what is lost after each batch: they stop at once.
+    Mapping::of_peer(fd.as_fd(), offset, len).map(|map| map.watched()).map_err(MemoryError::Map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    fn file(len: u64) -> OwnedFd {
+        let fd = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&fd, len).unwrap();
+        fd
+    }
+
+    fn spec(guest: u64, size: u64, user: u64, offset: u64) -> RegionSpec {
+        RegionSpec { guest, size, user, offset }
+    }
+
+    /// Objective: addresses of both kinds lead to the same byte, and none leads out of its region.
+    #[test]
+    fn addresses() {
+        let fd = file(0x5000);
+        let m = GuestMemory::new(vec![(spec(0x1_0000, 0x3000, 0x7000_0000, 0x2000), fd)]).unwrap();
+        let mut hint = Hint::default();
+        let (a, n) = m.guest(0x1_0010, 100, &mut hint).unwrap();
+        assert_eq!(n, 100);
+        assert_eq!(m.user(0x7000_0010, 100, 16), Some(a));
+        assert_eq!(m.guest_of(a.as_ptr()), Some(0x1_0010));
+        // The last byte, and the one behind it.
+        assert_eq!(m.guest(0x1_2fff, 100, &mut hint).unwrap().1, 1);
+        assert_eq!(m.guest(0x1_3000, 1, &mut hint), None);
+        assert_eq!(m.guest(0xffff, 1, &mut hint), None);
+        assert_eq!(m.user(0x7000_2ff0, 0x11, 1), None);
+        assert_eq!(m.user(0x7000_0011, 1, 16), None, "not aligned");
+        assert_eq!(m.user(u64::MAX, 1, 1), None);
+    }
+
+    /// Objective: a buffer over two regions comes in pieces.
+    #[test]
+    fn pieces() {
+        let table =
+            vec![(spec(0, 0x1000, 0x10_0000, 0), file(0x1000)), (spec(0x1000, 0x1000, 0x20_0000, 0), file(0x1000))];
+        let m = GuestMemory::new(table).unwrap();
+        let mut hint = Hint::default();
+        assert_eq!(m.guest(0xff0, 0x100, &mut hint).unwrap().1, 0x10);
+        assert_eq!(m.guest(0x1000, 0xf0, &mut hint).unwrap().1, 0xf0);
+    }
+
+    /// Objective: tables that lie are refused by name.
+    #[test]
+    fn refused() {
+        let table =
+            |specs: &[RegionSpec]| GuestMemory::new(specs.iter().map(|s| (*s, file(0x1000))).collect()).map(|_| ());
+        let a = spec(0x1000, 0x1000, 0x10_0000, 0);
+        assert_eq!(table(&[RegionSpec { size: 0, ..a }]), Err(MemoryError::Empty));
+        assert!(matches!(table(&[RegionSpec { guest: u64::MAX - 5, ..a }]), Err(MemoryError::Wraps { .. })));
+        assert!(matches!(table(&[RegionSpec { offset: u64::MAX - 5, ..a }]), Err(MemoryError::Wraps { .. })));
+        assert_eq!(table(&[RegionSpec { offset: 1, ..a }]), Err(MemoryError::FileTooShort { past: 1 }));
+        assert_eq!(table(&[a, RegionSpec { guest: 0x1800, user: 0x30_0000, ..a }]), Err(MemoryError::Overlap(0x1800)));
+        assert!(
+            matches!(table(&[a, RegionSpec { guest: 0x8000, ..a }]), Err(MemoryError::Overlap(_))),
+            "user addresses"
+        );
+        let m = GuestMemory::new(vec![(a, file(0x1000))]).unwrap();
+        assert!(matches!(m.without(RegionSpec { size: 5, ..a }), Err(MemoryError::NoSuch(_))));
+        assert!(m.without(a).unwrap().is_empty());
+    }
+
+    /// Objective: a file that is cut short later costs its bytes, not the process.
+    #[test]
+    fn truncated_later() {
+        let fd = file(0x2000);
+        let keep = fd.try_clone().unwrap();
+        let m = GuestMemory::new(vec![(spec(0, 0x2000, 0x10_0000, 0), fd)]).unwrap();
+        let (p, _) = m.guest(0x1000, 8, &mut Hint::default()).unwrap();
+        assert!(!m.is_damaged());
+        ftruncate(&keep, 0).unwrap();
+        // SAFETY: an address of the mapping.
+        assert_eq!(unsafe { p.cast::<u64>().as_ptr().read_volatile() }, 0);
+        assert!(m.is_damaged());
+    }
+}

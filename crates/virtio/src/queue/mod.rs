@@ -1,0 +1,316 @@
+//! Virtqueues, the device's side (virtio 1.3 §2.6 to §2.8).
+//!
+//! [`split`] and [`packed`] each know one layout. What both hand out is a chain: the id to give back, and its buffers as pieces of
+//! our own address space. Every descriptor is read once; what it says is checked against the guest's memory before use.
+//!
+//! Used buffers are collected and shown to the driver at once, by [`Queue::publish`]: a frame that takes several buffers is
+//! never visible half-done.
+#![allow(unsafe_code)]
+
+pub mod packed;
+pub mod place;
+pub mod split;
+
+use std::ptr::NonNull;
+
+use thiserror::Error;
+
+use crate::features::{EVENT_IDX, INDIRECT_DESC, RING_PACKED};
+use crate::memory::{GuestMemory, Hint};
+
+/// Most pieces of a chain that are kept; a longer one is given back unused.
+pub const MAX_PIECES: usize = 128;
+/// Largest queue (virtio 1.3 §2.6, §2.7).
+pub const MAX_SIZE: u16 = 32_768;
+
+/// `VIRTQ_DESC_F_NEXT`.
+const NEXT: u16 = 1;
+/// `VIRTQ_DESC_F_WRITE`: the device writes.
+const WRITE: u16 = 2;
+/// `VIRTQ_DESC_F_INDIRECT`.
+const INDIRECT: u16 = 4;
+
+/// What a driver did that no driver does. Its queue stops for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Broken {
+    /// `avail.idx` moved by more than the queue's size.
+    #[error("the available index jumped")]
+    AvailIndex,
+    /// An available entry names no descriptor.
+    #[error("a chain begins at a descriptor outside the table")]
+    Head,
+    /// A `next` field names no descriptor.
+    #[error("a chain goes on at a descriptor outside the table")]
+    NextIndex,
+    /// More descriptors than the queue has: a loop, most likely.
+    #[error("a chain is longer than the queue, or a loop")]
+    Loop,
+    /// A buffer outside the guest's memory.
+    #[error("a buffer lies outside the guest's memory")]
+    Address,
+    /// An indirect table that is none.
+    #[error("an indirect table of a bad size, or inside another one")]
+    Indirect,
+    /// A readable buffer behind a writable one.
+    #[error("a readable buffer follows a writable one")]
+    Order,
+    /// The file behind the memory was cut short.
+    #[error("the guest's memory is gone: its file was cut short")]
+    MemoryGone,
+}
+
+/// A piece of a buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    /// Its first byte.
+    pub ptr: NonNull<u8>,
+    /// Bytes.
+    pub len: u32,
+}
+
+/// A chain, to be given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Chain {
+    /// Split: index of the first descriptor. Packed: the buffer id.
+    pub id: u16,
+    /// Descriptors in the ring.
+    pub count: u16,
+}
+
+/// The buffers of a chain.
+pub struct Pieces {
+    list: [Piece; MAX_PIECES],
+    /// Those the driver wrote, first.
+    readable: usize,
+    len: usize,
+    /// It had more than there is room for.
+    overflow: bool,
+    hint: Hint,
+}
+
+// SAFETY: addresses, followed only as long as the memory they were found in is held.
+unsafe impl Send for Pieces {}
+
+impl Default for Pieces {
+    fn default() -> Self {
+        let none = Piece { ptr: NonNull::dangling(), len: 0 };
+        Pieces { list: [none; MAX_PIECES], readable: 0, len: 0, overflow: false, hint: Hint::default() }
+    }
+}
+
+impl Pieces {
+    /// Forgets the chain, and where memory was found (after a change of the memory).
+    pub fn forget(&mut self) {
+        self.clear();
+        self.hint = Hint::default();
+    }
+
+    #[inline]
+    fn clear(&mut self) {
+        (self.readable, self.len, self.overflow) = (0, 0, false);
+    }
+
+    /// Buffers to read.
+    #[inline]
+    pub fn readable(&self) -> &[Piece] {
+        &self.list[..self.readable]
+    }
+
+    /// Buffers to write.
+    #[inline]
+    pub fn writable(&self) -> &[Piece] {
+        &self.list[self.readable..self.len]
+    }
+
+    /// Whether the chain had more pieces than are kept.
+    #[inline]
+    pub fn is_cut(&self) -> bool {
+        self.overflow
+    }
+
+    /// Adds a buffer that a descriptor names.
+    #[inline]
+    fn add(&mut self, memory: &GuestMemory, desc: Desc) -> Result<(), Broken> {
+        let (mut at, mut left) = (desc.addr, u64::from(desc.len));
+        let writes = desc.flags & WRITE != 0;
+        if !writes && self.len > self.readable {
+            return Err(Broken::Order);
+        }
+        while left > 0 {
+            let (ptr, n) = memory.guest(at, left, &mut self.hint).ok_or(Broken::Address)?;
+            match self.list.get_mut(self.len) {
+                Some(place) => {
+                    *place = Piece { ptr, len: n as u32 };
+                    self.len += 1;
+                    self.readable += usize::from(!writes);
+                }
+                None => self.overflow = true,
+            }
+            // Regions may touch the end of the address space.
+            at = at.wrapping_add(n);
+            left -= n;
+        }
+        Ok(())
+    }
+}
+
+/// A descriptor, read once.
+#[derive(Clone, Copy, Debug)]
+struct Desc {
+    addr: u64,
+    len: u32,
+    /// Split: flags, next. Packed: id, flags — given here in the order flags, other.
+    flags: u16,
+    other: u16,
+}
+
+/// Reads the 16 bytes of a descriptor, once.
+///
+/// # Safety
+/// `at` is 16 readable bytes, aligned to 8.
+#[inline]
+unsafe fn words(at: *const u8) -> (u64, u64) {
+    // SAFETY: two words of 8 bytes, readable and aligned, as promised; the other side may be writing them, hence atomic.
+    unsafe {
+        let w = at.cast::<std::sync::atomic::AtomicU64>();
+        ((*w).load(std::sync::atomic::Ordering::Relaxed), (*w.add(1)).load(std::sync::atomic::Ordering::Relaxed))
+    }
+}
+
+/// A queue of either layout.
+pub enum Queue {
+    /// Split.
+    Split(split::Split),
+    /// Packed.
+    Packed(packed::Packed),
+}
+
+macro_rules! each {
+    ($self:ident, $q:ident => $e:expr) => {
+        match $self {
+            Queue::Split($q) => $e,
+            Queue::Packed($q) => $e,
+        }
+    };
+}
+
+/// A place in a queue to go back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    at: u16,
+    wrap: bool,
+}
+
+impl Queue {
+    /// Number of entries.
+    pub fn size(&self) -> u16 {
+        each!(self, q => q.size())
+    }
+
+    /// The next chain the driver made available; none when there is none.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    #[inline]
+    pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, Broken> {
+        each!(self, q => q.next(memory, pieces))
+    }
+
+    /// Whether the driver made anything available that [`Queue::next`] has not given.
+    #[inline]
+    pub fn has_next(&mut self) -> bool {
+        each!(self, q => q.has_next())
+    }
+
+    /// Asks for the memory of chains that will be taken soon.
+    #[inline]
+    pub fn prefetch(&mut self) {
+        each!(self, q => q.prefetch())
+    }
+
+    /// Where [`Queue::next`] is.
+    #[inline]
+    pub fn mark(&self) -> Mark {
+        each!(self, q => q.mark())
+    }
+
+    /// Goes back: the chains taken since are still the driver's to see untouched.
+    #[inline]
+    pub fn back_to(&mut self, mark: Mark) {
+        each!(self, q => q.back_to(mark))
+    }
+
+    /// A chain is done with; `written` bytes were written. The driver sees it with the next [`Queue::publish`].
+    #[inline]
+    pub fn give_back(&mut self, chain: Chain, written: u32) {
+        each!(self, q => q.give_back(chain, written))
+    }
+
+    /// Shows the driver what was given back. Returns whether there was anything and the driver wants to be notified.
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        each!(self, q => q.publish())
+    }
+
+    /// Asks the driver to kick. Returns whether it has made something available meanwhile: then do not sleep.
+    pub fn arm(&mut self) -> bool {
+        each!(self, q => q.arm())
+    }
+
+    /// No kicks while we look anyway.
+    pub fn disarm(&mut self) {
+        each!(self, q => q.disarm())
+    }
+
+    /// Where it stopped, in the numbers of [`Queue::new`].
+    pub fn base(&self) -> u32 {
+        each!(self, q => q.base())
+    }
+
+    /// Where the device writes in the rings, for the dirty log: addresses and lengths.
+    pub fn device_area(&self) -> [(*const u8, usize); 2] {
+        each!(self, q => q.device_area())
+    }
+}
+
+/// Where a queue lies, in "user" addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// Descriptor table or ring.
+    pub desc: u64,
+    /// Split: available ring. Packed: driver event suppression.
+    pub avail: u64,
+    /// Split: used ring. Packed: device event suppression.
+    pub used: u64,
+}
+
+/// What was negotiated that concerns queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueFeatures {
+    /// `VIRTIO_F_RING_PACKED`.
+    pub packed: bool,
+    /// `VIRTIO_F_EVENT_IDX`.
+    pub event_idx: bool,
+    /// `VIRTIO_F_INDIRECT_DESC`.
+    pub indirect: bool,
+}
+
+impl QueueFeatures {
+    /// Of what was negotiated.
+    pub fn of(features: u64) -> QueueFeatures {
+        let has = |bit: u64| features & bit != 0;
+        QueueFeatures { packed: has(RING_PACKED), event_idx: has(EVENT_IDX), indirect: has(INDIRECT_DESC) }
+    }
+}
+
+impl Queue {
+    /// A queue that goes on at `base`: split, the index of the next entry to take; packed, the same with its wrap counter in bit 15, and above it that of the next to give back. None when it does not lie in the memory, or has no
+    /// size that a queue can have.
+    pub fn new(memory: &GuestMemory, size: u16, at: Addresses, base: u32, features: QueueFeatures) -> Option<Queue> {
+        if features.packed {
+            packed::Packed::new(memory, size, at, base, features).map(Queue::Packed)
+        } else {
+            split::Split::new(memory, size, at, base, features).map(Queue::Split)
+        }
+    }
+}

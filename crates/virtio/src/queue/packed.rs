@@ -1,0 +1,244 @@
+//! The packed layout (virtio 1.3 §2.8): one ring of descriptors that driver and device rewrite in turns.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+
+use netvale_mem::copy::prefetch_read;
+use netvale_mem::notify::full_fence;
+
+use super::place::{AT_DESC, AVAIL, DISABLE, ENABLE, Place, USED};
+use super::split::indirect_words;
+use super::{Addresses, Broken, Chain, Desc, INDIRECT, MAX_SIZE, Mark, NEXT, Pieces, QueueFeatures, WRITE, words};
+use crate::memory::GuestMemory;
+
+/// Descriptors ahead that are fetched: two lines.
+const AHEAD: u16 = 8;
+
+/// The flags that say "used" at a place.
+#[inline]
+fn used_flags(place: Place) -> u16 {
+    if place.wrap { AVAIL | USED } else { 0 }
+}
+
+/// The device's side of a packed queue.
+pub struct Packed {
+    size: u16,
+    ring: NonNull<u8>,
+    driver_event: NonNull<u8>,
+    device_event: NonNull<u8>,
+    features: QueueFeatures,
+    next: Place,
+    done: Place,
+    /// Where what is not shown yet begins, and its flags: written last.
+    held: Option<(Place, u16)>,
+    /// The place behind what was shown last.
+    shown: Place,
+}
+
+// SAFETY: addresses inside a guest's memory, which `Live` holds together with the queue; nothing depends on the thread.
+unsafe impl Send for Packed {}
+
+impl Packed {
+    /// See [`super::Queue::new`].
+    pub fn new(memory: &GuestMemory, size: u16, at: Addresses, base: u32, features: QueueFeatures) -> Option<Packed> {
+        if size == 0 || size > MAX_SIZE {
+            return None;
+        }
+        let ring = memory.user(at.desc, 16 * u64::from(size), 16)?;
+        let driver_event = memory.user(at.avail, 4, 4)?;
+        let device_event = memory.user(at.used, 4, 4)?;
+        // Bits 0–14 index, bit 15 wrap counter, of the next to take; the same above for the next to give back.
+        let (next, done) = (Place::of(base as u16), Place::of((base >> 16) as u16));
+        // Who knows of one half only says the other as 0.
+        let done = if base >> 16 == 0 { next } else { done };
+        if next.at >= size || done.at >= size {
+            return None;
+        }
+        let held = None;
+        let mut queue = Packed { size, ring, driver_event, device_event, features, next, done, held, shown: done };
+        // User-Mode Linux says 0 of a new ring, in which both wrap counters are 1. In a ring that has come round to 0, the device has used the
+        // first descriptor.
+        if base == 0 && queue.flags(0).load(Ordering::Acquire) & USED == 0 {
+            queue.resume(Place { at: 0, wrap: true });
+        }
+        Some(queue)
+    }
+
+    #[inline]
+    fn at(&self, i: u16) -> *mut u8 {
+        self.ring.as_ptr().wrapping_add(16 * usize::from(i))
+    }
+
+    #[inline]
+    fn flags(&self, i: u16) -> &AtomicU16 {
+        // SAFETY: `i` is below the size; bytes 14 and 15 of a descriptor, aligned to 2, shared with the driver.
+        unsafe { AtomicU16::from_ptr(self.at(i).add(14).cast()) }
+    }
+
+    /// Number of entries.
+    pub fn size(&self) -> u16 {
+        self.size
+    }
+
+    #[inline]
+    fn is_available(&self, flags: u16) -> bool {
+        let (avail, used) = (flags & AVAIL != 0, flags & USED != 0);
+        avail == self.next.wrap && used != self.next.wrap
+    }
+
+    /// See [`super::Queue::has_next`].
+    #[inline]
+    pub fn has_next(&mut self) -> bool {
+        self.is_available(self.flags(self.next.at).load(Ordering::Acquire))
+    }
+
+    /// See [`super::Queue::prefetch`].
+    #[inline]
+    pub fn prefetch(&mut self) {
+        for k in (0..16).step_by(4) {
+            prefetch_read(self.at(self.next.after(k, self.size).at));
+        }
+    }
+
+    /// See [`super::Queue::next`].
+    #[inline]
+    pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, Broken> {
+        pieces.clear();
+        if !self.has_next() {
+            return Ok(None);
+        }
+        prefetch_read(self.at(self.next.after(AHEAD.min(self.size - 1), self.size).at));
+        let mut i = self.next.at;
+        for count in 1..=self.size {
+            // SAFETY: `i` is below the size, and `new` checked that so many descriptors of 16 bytes, aligned to 16, lie in the memory.
+            let d = unpack(unsafe { words(self.at(i)) });
+            if d.flags & INDIRECT != 0 {
+                if !self.features.indirect || d.flags & NEXT != 0 || count > 1 {
+                    return Err(Broken::Indirect);
+                }
+                self.walk_indirect(memory, d, pieces)?;
+            } else {
+                pieces.add(memory, d)?;
+            }
+            if d.flags & NEXT == 0 {
+                self.next = self.next.after(count, self.size);
+                return Ok(Some(Chain { id: d.other, count }));
+            }
+            i = if i + 1 == self.size { 0 } else { i + 1 };
+        }
+        Err(Broken::Loop)
+    }
+
+    fn walk_indirect(&self, memory: &GuestMemory, table: Desc, pieces: &mut Pieces) -> Result<(), Broken> {
+        let count = table.len / 16;
+        if !table.len.is_multiple_of(16) || count == 0 || count > u32::from(self.size) {
+            return Err(Broken::Indirect);
+        }
+        // §2.8.8: all descriptors of the table, in order; only WRITE means something.
+        for i in 0..count {
+            let d = unpack(indirect_words(memory, table.addr, i).ok_or(Broken::Indirect)?);
+            pieces.add(memory, Desc { flags: d.flags & WRITE, ..d })?;
+        }
+        Ok(())
+    }
+
+    /// See [`super::Queue::mark`].
+    #[inline]
+    pub fn mark(&self) -> Mark {
+        Mark { at: self.next.at, wrap: self.next.wrap }
+    }
+
+    /// See [`super::Queue::back_to`].
+    #[inline]
+    pub fn back_to(&mut self, mark: Mark) {
+        self.next = Place { at: mark.at, wrap: mark.wrap };
+    }
+
+    /// See [`super::Queue::give_back`].
+    #[inline]
+    pub fn give_back(&mut self, chain: Chain, written: u32) {
+        let place = self.done;
+        let at = self.at(place.at);
+        // SAFETY: `place` is below the size, hence a descriptor of the ring: length at 8, id at 12, aligned, shared with the driver.
+        unsafe {
+            AtomicU32::from_ptr(at.add(8).cast()).store(written, Ordering::Relaxed);
+            AtomicU16::from_ptr(at.add(12).cast()).store(chain.id, Ordering::Relaxed);
+        }
+        let flags = used_flags(place) | if written > 0 { WRITE } else { 0 };
+        match self.held {
+            // The driver goes through them in order: as long as the first is not shown, none is.
+            None => self.held = Some((place, flags)),
+            Some(_) => self.flags(place.at).store(flags, Ordering::Release),
+        }
+        self.done = place.after(chain.count.max(1), self.size);
+    }
+
+    /// See [`super::Queue::publish`].
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        let Some((first, flags)) = self.held.take() else { return false };
+        self.flags(first.at).store(flags, Ordering::Release);
+        let old = std::mem::replace(&mut self.shown, self.done);
+        full_fence();
+        // SAFETY: `new` checked that four bytes, aligned to 4, lie there; shared with the driver, hence atomic.
+        let event = unsafe { AtomicU32::from_ptr(self.driver_event.as_ptr().cast()) }.load(Ordering::Relaxed);
+        self.done.is_wanted(event, old, self.size, self.features.event_idx)
+    }
+
+    fn set_device_event(&self, off_wrap: u16, flags: u32) {
+        // SAFETY: `new` checked that four bytes, aligned to 4, lie there; shared with the driver, hence atomic.
+        unsafe { AtomicU32::from_ptr(self.device_event.as_ptr().cast()) }
+            .store(flags << 16 | u32::from(off_wrap), Ordering::Relaxed);
+    }
+
+    /// See [`super::Queue::arm`].
+    pub fn arm(&mut self) -> bool {
+        if self.features.event_idx {
+            self.set_device_event(self.next.bits(), AT_DESC);
+        } else {
+            self.set_device_event(0, ENABLE);
+        }
+        full_fence();
+        self.has_next()
+    }
+
+    /// See [`super::Queue::disarm`].
+    pub fn disarm(&mut self) {
+        self.set_device_event(0, DISABLE);
+    }
+
+    /// See [`super::Queue::base`].
+    pub fn base(&self) -> u32 {
+        u32::from(self.next.bits()) | u32::from(self.done.bits()) << 16
+    }
+
+    /// See [`super::Queue::device_area`].
+    pub fn device_area(&self) -> [(*const u8, usize); 2] {
+        [(self.ring.as_ptr(), 16 * usize::from(self.size)), (self.device_event.as_ptr(), 4)]
+    }
+
+    /// What was given back, shown or not, ends here.
+    pub fn done(&self) -> Place {
+        self.done
+    }
+
+    /// Whether there is something that [`super::Queue::publish`] would show.
+    pub fn holds(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Whether the driver was shown that the descriptor at `place` is used.
+    pub fn is_used(&self, place: Place) -> bool {
+        self.flags(place.at).load(Ordering::Acquire) & (AVAIL | USED) == used_flags(place)
+    }
+
+    /// Goes on at `place`, with nothing in flight.
+    pub fn resume(&mut self, place: Place) {
+        (self.next, self.done, self.shown) = (place, place, place);
+    }
+}
+
+/// Address, length, id, flags.
+fn unpack((addr, rest): (u64, u64)) -> Desc {
+    Desc { addr, len: rest as u32, flags: (rest >> 48) as u16, other: (rest >> 32) as u16 }
+}
