@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! abi → mem → port → { switch, tap, pcapport, nic, vhost, ptnet } → daemon → cli      mem → pci → vhost      mem → vfio-user → ptnet
-//! abi → portspec, control → { client, daemon }      mem, nic, pci → client → { capi, pcap, bench, cli }
+//! abi → portspec → control → { client, daemon }      mem, nic, pci → client → { capi, pcap, bench, cli }
 //! wire → { port, switch, tap, pcapport, client, daemon }
 //! ```
 //!
@@ -15,7 +15,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("abi", &[]),
     ("wire", &[]),
     ("portspec", &["abi"]),
-    ("control", &["abi"]),
+    ("control", &["abi", "portspec"]),
     ("mem", &["abi"]),
     ("port", &["abi", "mem", "wire"]),
     ("switch", &["abi", "mem", "wire", "port"]),

@@ -1,17 +1,25 @@
 //! Configuration: a TOML file and the command line, parsed into values that cannot be wrong.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use netvale_control::types::AttachParams;
-use serde::Deserialize;
+use serde::de::{Error as _, Visitor};
+use serde::{Deserialize, Deserializer};
 use thiserror::Error;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 use crate::worker::Polling;
 
+mod keys;
 mod port;
+mod spelling;
 
+pub use keys::{KEYS, Key};
 pub use port::PortConfig;
+pub use spelling::OldSpelling;
 
 /// How long a worker looks for frames before it sleeps, unless told otherwise.
 pub const DEFAULT_SPIN: Duration = Duration::from_micros(50);
@@ -60,29 +68,26 @@ pub struct SocketAccess {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct File {
-    /// `run-dir`.
-    #[serde(rename = "run-dir")]
+    /// `run_dir`.
     pub run_dir: Option<PathBuf>,
     /// `workers`: how many.
     pub workers: Option<usize>,
     /// `cpus`: one for each worker.
     pub cpus: Option<Vec<usize>>,
-    /// `spin-us`: how long workers look before they sleep.
-    #[serde(rename = "spin-us")]
+    /// `spin_us`: how long workers look before they sleep.
     pub spin_us: Option<u64>,
-    /// `poll-always`: never sleep.
-    #[serde(rename = "poll-always", default)]
+    /// `poll_always`: never sleep.
+    #[serde(default)]
     pub poll_always: bool,
-    /// `rt-priority`: workers run at this real-time priority, 1 to 99.
-    #[serde(rename = "rt-priority")]
+    /// `rt_priority`: workers run at this real-time priority, 1 to 99.
     pub rt_priority: Option<u64>,
     /// `sandbox`: on unless false.
     pub sandbox: Option<bool>,
-    /// `allow-dirs`: directories that stay reachable in the sandbox.
-    #[serde(rename = "allow-dirs", default)]
+    /// `allow_dirs`: directories that stay reachable in the sandbox.
+    #[serde(default)]
     pub allow_dirs: Vec<PathBuf>,
-    /// `allow-nics`: interfaces that all may open who may connect.
-    #[serde(rename = "allow-nics", default)]
+    /// `allow_nics`: interfaces that all may open who may connect.
+    #[serde(default)]
     pub allow_nics: Vec<String>,
     /// `[sockets]`.
     pub sockets: Option<FileSockets>,
@@ -91,6 +96,9 @@ pub struct File {
     /// `[[port]]`.
     #[serde(rename = "port", default)]
     pub ports: Vec<PortConfig>,
+    /// Keys that are spelled as they were once.
+    #[serde(skip)]
+    pub old_spellings: Vec<OldSpelling>,
 }
 
 /// `[sockets]` of the file.
@@ -109,11 +117,9 @@ pub struct FileSockets {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileSwitch {
-    /// `ageing-s`.
-    #[serde(rename = "ageing-s")]
+    /// `ageing_s`.
     pub ageing_s: Option<u64>,
-    /// `table-entries`.
-    #[serde(rename = "table-entries")]
+    /// `table_entries`.
     pub table_entries: Option<usize>,
 }
 
@@ -155,15 +161,37 @@ impl File {
     /// [`ConfigError::Read`], [`ConfigError::Toml`] (unknown keys included).
     pub fn read(path: &Path) -> Result<File, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
-        Self::parse(&text).map_err(|source| ConfigError::Toml { path: path.into(), source: Box::new(source) })
+        let file =
+            Self::parse(&text).map_err(|source| ConfigError::Toml { path: path.into(), source: Box::new(source) })?;
+        for OldSpelling { line, old, new } in &file.old_spellings {
+            tracing::warn!("{}, line {line}: {old} is an old spelling; write {new}", path.display());
+        }
+        Ok(file)
     }
 
     /// Parses the text of a file.
     ///
     /// # Errors
-    /// What is wrong, with its line.
+    /// What is wrong, with its line: no TOML, unknown keys, wrong types, ports that cannot be.
     pub fn parse(text: &str) -> Result<File, toml::de::Error> {
-        toml::from_str(text)
+        Self::of(text).map_err(|mut error| {
+            error.set_input(Some(text));
+            error
+        })
+    }
+
+    fn of(text: &str) -> Result<File, toml::de::Error> {
+        let mut table = DeTable::parse(text)?;
+        let old_spellings = spelling::renew(table.get_mut(), text)?;
+        let file = File::deserialize(toml::Deserializer::from(table.clone()))?;
+        let places = table.get_ref().get("port").and_then(|ports| ports.get_ref().as_array());
+        for (port, place) in file.ports.iter().zip(places.into_iter().flatten()) {
+            port.0.check().map_err(|misfit| {
+                let at = place.get_ref().get(misfit.key).unwrap_or(place);
+                error_at(at, misfit)
+            })?;
+        }
+        Ok(File { old_spellings, ..file })
     }
 
     /// The configuration it asks for; what it leaves open is the default.
@@ -180,16 +208,34 @@ impl File {
                 (false, None) => Polling::Spin(DEFAULT_SPIN),
                 (false, Some(us)) => Polling::Spin(Duration::from_micros(us.min(10_000_000))),
             },
-            rt_priority: self.rt_priority.map(|p| within("rt-priority", p, 1, 99)).transpose()?.map(|p| p as u8),
+            rt_priority: self.rt_priority.map(|p| within("rt_priority", p, 1, 99)).transpose()?.map(|p| p as u8),
             sockets: sockets(self.sockets.unwrap_or_default())?,
             sandbox: self.sandbox.unwrap_or(true),
             allow_dirs: self.allow_dirs,
             allow_nics: self.allow_nics,
-            ageing: Duration::from_secs(within("ageing-s", switch.ageing_s.unwrap_or(300), 1, 1_000_000)?),
-            table_entries: within("table-entries", switch.table_entries.unwrap_or(16_384) as u64, 8, 1 << 24)? as usize,
+            ageing: Duration::from_secs(within("ageing_s", switch.ageing_s.unwrap_or(300), 1, 1_000_000)?),
+            table_entries: within("table_entries", switch.table_entries.unwrap_or(16_384) as u64, 8, 1 << 24)? as usize,
             ports: self.ports.into_iter().map(|port| port.0).collect(),
         })
     }
+}
+
+/// An error with the place of a value. The crate gives one to errors that come out of a value's reader, and has no other way.
+fn error_at(place: &Spanned<DeValue<'_>>, why: impl fmt::Display) -> toml::de::Error {
+    struct Fail<T>(T);
+    impl<'de, T: fmt::Display> Visitor<'de> for Fail<T> {
+        type Value = toml::de::Error;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a value")
+        }
+
+        fn visit_some<D: Deserializer<'de>>(self, _: D) -> Result<Self::Value, D::Error> {
+            Err(D::Error::custom(self.0))
+        }
+    }
+    let reader = toml::de::ValueDeserializer::from(place.clone());
+    reader.deserialize_option(Fail(why)).unwrap_or_else(|error| error)
 }
 
 fn within(name: &'static str, value: u64, least: u64, most: u64) -> Result<u64, ConfigError> {
