@@ -105,16 +105,4 @@ fn absolute(spec: &AttachSpec, here: &Path) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Objective: relative paths are those of the user's folder, absolute ones stay, and nothing else changes.
-    #[test]
-    fn paths() {
-        let text = |port: &str| AttachSpec::parse(port).map(|spec| absolute(&spec, Path::new("/home/u")));
-        assert_eq!(text("pcap:a.pcap").as_deref(), Ok("pcap:in=/home/u/a.pcap"));
-        assert_eq!(text("pcap:in=a,out=/b").as_deref(), Ok("pcap:in=/home/u/a,out=/b"));
-        assert_eq!(text("tap:nv0").as_deref(), Ok("tap:nv0"));
-        assert_eq!(text("vale0:a").as_deref(), Ok("vale0:a"));
-    }
-}
+mod tests;
