@@ -135,6 +135,26 @@ impl Kind {
     }
 }
 
+impl Kind {
+    /// A regular expression (ECMA 262) for the texts of such ports.
+    #[must_use]
+    pub fn pattern(self) -> &'static str {
+        match self {
+            Kind::Local => "^[^:]*$|^vale[^:]*:",
+            Kind::Tap => "^tap:",
+            Kind::Vhost => "^vhost:",
+            Kind::Virtio => "^virtio:",
+            Kind::VirtioPci => "^virtio-pci:",
+            Kind::Ptnet => "^ptnet:",
+            Kind::E1000 => "^e1000:",
+            Kind::E1000Pci => "^e1000-pci:",
+            Kind::Netmap => "^netmap:",
+            Kind::Replay => "^pcap:(?!out=)|^pcap:out=.*,in=",
+            Kind::Capture => "^pcap:out=(?!.*,in=)",
+        }
+    }
+}
+
 /// The word that stands before "ports".
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

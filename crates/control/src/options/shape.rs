@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::types::Mac;
 
@@ -41,6 +41,21 @@ impl Shape {
             Shape::Address => value.as_str().is_some_and(|text| text.parse::<Mac>().is_ok()),
             Shape::Texts => value.as_array().is_some_and(|list| list.iter().all(Value::is_string)),
             Shape::Numbers => value.as_array().is_some_and(|list| list.iter().all(Value::is_u64)),
+        }
+    }
+
+    /// The same as a JSON Schema.
+    #[must_use]
+    pub fn schema(self) -> Value {
+        match self {
+            Shape::Flag => json!({"type": "boolean"}),
+            Shape::Number(least, most) => json!({"type": "integer", "minimum": least, "maximum": most}),
+            Shape::OneOf(choices) => json!({"enum": choices}),
+            Shape::Factor => json!({"type": "number", "minimum": 0}),
+            Shape::Text => json!({"type": "string"}),
+            Shape::Address => json!({"type": "string", "pattern": "^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$"}),
+            Shape::Texts => json!({"type": "array", "items": {"type": "string"}}),
+            Shape::Numbers => json!({"type": "array", "items": {"type": "integer", "minimum": 0}}),
         }
     }
 
