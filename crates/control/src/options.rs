@@ -14,19 +14,21 @@
 
 mod check;
 mod field;
+pub mod kind;
 pub mod page;
 mod serial;
 mod shape;
 mod table;
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use netvale_portspec::{AttachSpec, PcapFiles};
 use serde_json::Value;
 
 pub use check::Misfit;
 pub use shape::Shape;
-pub use table::{OPTIONS, PortOptions};
+pub use table::{OPTIONS, PortOptions, takes};
 
 /// An option.
 pub struct AttachOption {
@@ -48,6 +50,32 @@ pub struct AttachOption {
     why: &'static str,
     given: fn(&PortOptions) -> Option<Value>,
     put: fn(&mut PortOptions, Value) -> bool,
+}
+
+/// The options of one kind of port: those that it takes, and no other.
+///
+/// ```
+/// use netvale_control::options::kind;
+/// use netvale_control::types::PortOptions;
+///
+/// let options = PortOptions { rings: 2, ..PortOptions::default() };
+/// assert_eq!(options.of::<kind::Tap>().rings(), 2);
+/// ```
+///
+/// ```compile_fail
+/// # use netvale_control::options::kind;
+/// # use netvale_control::types::PortOptions;
+/// PortOptions::default().of::<kind::Tap>().slots();
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct OptionsOf<'a, K>(&'a PortOptions, PhantomData<K>);
+
+impl PortOptions {
+    /// As those of a port of kind `K`, once [`AttachParams::check`](crate::types::AttachParams::check) has found that they are.
+    #[must_use]
+    pub fn of<K>(&self) -> OptionsOf<'_, K> {
+        OptionsOf(self, PhantomData)
+    }
 }
 
 /// Kinds of ports, as far as options tell them apart.

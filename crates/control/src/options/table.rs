@@ -1,6 +1,7 @@
 //! Every option of an attached port, defined once.
 
-use super::{AttachOption, Heading, Kind, Shape, field::Field};
+use super::field::Field;
+use super::{AttachOption, Heading, Kind, OptionsOf, Shape, kind};
 use crate::types::Mac;
 
 /// Makes [`PortOptions`], [`OPTIONS`] and the typed views of one kind's options out of the same rows. A row's documentation is that of the
@@ -39,6 +40,27 @@ macro_rules! options {
                 put: |options, value| options.$field.put(value),
             },
         )+];
+
+        /// Kinds of ports that take an option: a trait for each.
+        #[expect(non_camel_case_types, reason = "a trait has its option's name")]
+        pub mod takes {
+            $(
+                #[doc = concat!("Kinds that take `", $key, "`.")]
+                pub trait $field {}
+            )+
+        }
+
+        $(
+            $( impl takes::$field for kind::$kind {} )+
+
+            impl<K: takes::$field> OptionsOf<'_, K> {
+                $(#[doc = $doc])+
+                #[must_use]
+                pub fn $field(&self) -> $type {
+                    Clone::clone(&self.0.$field)
+                }
+            }
+        )+
     };
     (@or [] $default:expr) => { $default };
     (@or [$value:expr] $default:expr) => { $value };
