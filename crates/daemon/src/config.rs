@@ -18,7 +18,7 @@ mod port;
 mod schema;
 mod spelling;
 
-pub use keys::{KEYS, Key};
+use keys::KEYS;
 pub use port::PortConfig;
 pub use schema::schema;
 pub use spelling::OldSpelling;

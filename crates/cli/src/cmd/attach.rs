@@ -77,9 +77,9 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 
 fn params(args: &Args) -> Result<AttachParams, CliError> {
     let options = args.options.0.clone();
-    let (switch, port) = match (&args.second, &options.backend) {
-        (Some(port), _) => (args.first.clone(), port),
-        (None, _) => (String::new(), &args.first),
+    let (switch, port) = match &args.second {
+        Some(port) => (args.first.clone(), port),
+        None => (String::new(), &args.first),
     };
     let mut params = AttachParams { switch, port: port.clone(), options };
     // The daemon judges, too; here, no daemon is needed for it.
