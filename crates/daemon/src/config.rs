@@ -1,10 +1,12 @@
 //! Configuration: a TOML file and the command line, parsed into values that cannot be wrong.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use netvale_control::types::AttachParams;
+use netvale_control::types::{AttachParams, PortOptions};
+use netvale_portspec::AttachSpec;
 use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
@@ -187,11 +189,15 @@ impl File {
         let old_spellings = spelling::renew(table.get_mut(), text)?;
         let file = File::deserialize(toml::Deserializer::from(table.clone()))?;
         let places = table.get_ref().get("port").and_then(|ports| ports.get_ref().as_array());
+        let mut names = HashSet::new();
         for (port, place) in file.ports.iter().zip(places.into_iter().flatten()) {
-            port.0.check().map_err(|misfit| {
-                let at = place.get_ref().get(misfit.key).unwrap_or(place);
-                error_at(at, misfit)
-            })?;
+            let at = |key| place.get_ref().get(key).unwrap_or(place);
+            let spec = port.0.check().map_err(|misfit| error_at(at(misfit.key), misfit))?;
+            let name = full_name(&port.0, &spec);
+            if !names.insert(name.clone()) {
+                let key = if port.0.options.name.is_some() { "name" } else { "port" };
+                return Err(error_at(at(key), format!("another port has the name {name}: give one of them a `name`")));
+            }
         }
         Ok(File { old_spellings, ..file })
     }
@@ -219,6 +225,14 @@ impl File {
             table_entries: within("table_entries", switch.table_entries.unwrap_or(16_384) as u64, 8, 1 << 24)? as usize,
             ports: self.ports.into_iter().map(|port| port.0).collect(),
         })
+    }
+}
+
+fn full_name(params: &AttachParams, spec: &AttachSpec) -> String {
+    match &params.options {
+        PortOptions { backend: Some(backend), .. } => backend.clone(),
+        PortOptions { name: Some(name), .. } => format!("{}:{name}", params.switch),
+        _ => format!("{}:{}", params.switch, spec.port_name()),
     }
 }
 
@@ -315,8 +329,8 @@ mod tests {
             [switch]\nageing-s = 10\ntable-entries = 64\n\
             [[port]]\nswitch = 'vale0'\nport = 'a'\nname = 'b'\nrings = 2\nslots = 64\nbuf_size = 4096\nextra_bufs = 3\nlossless = true\n\
             huge = true\nvnet_hdr = 12\n\
-            [[port]]\nswitch = 'vale0'\nport = 'vhost:/v'\nmtu = 9000\nclient = true\ngro = true\nmac = '02:00:00:00:00:01'\n\
-            [[port]]\nswitch = 'vale0'\nport = 'pcap:/p'\nloop = true\nspeed = 2\n\
+            [[port]]\nswitch = 'vale0'\nport = 'vhost:/vh'\nmtu = 9000\nclient = true\ngro = true\nmac = '02:00:00:00:00:01'\n\
+            [[port]]\nswitch = 'vale0'\nport = 'pcap:/f'\nloop = true\nspeed = 2\n\
             [[port]]\nswitch = 'vale0'\nport = 'virtio:/v'\npacked = true\nno_mergeable = true\nno_in_order = true\n\
             [[port]]\nswitch = 'vale0'\nport = 'virtio:/w'\nvector = true\n\
             [[port]]\nswitch = 'vale0'\nport = 'netmap:eth0'\nhost = true\n\
@@ -361,6 +375,11 @@ mod tests {
         assert!(e.contains("velocity") && e.contains("line 4"), "{e}");
         let e = File::parse("[[port]]\nswitch='vale0'").unwrap_err().to_string();
         assert!(e.contains("missing field `port`"), "{e}");
+        let e = File::parse("[[port]]\nswitch='vale0'\nport='a'\n[[port]]\nswitch='vale0'\nport='tap:x'\nname='a'")
+            .unwrap_err()
+            .to_string();
+        assert!(e.contains("another port has the name vale0:a") && e.contains("line 7"), "{e}");
+        assert!(File::parse("[[port]]\nswitch='vale0'\nport='a'\n[[port]]\nswitch='vale1'\nport='a'").is_ok());
         assert!(File::parse("workers = 0").unwrap().into_config().is_err());
         assert!(File::parse("workers = 1000").unwrap().into_config().is_err());
         assert!(File::parse("rt-priority = 0").unwrap().into_config().is_err());
