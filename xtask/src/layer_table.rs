@@ -4,7 +4,7 @@
 //! abi → mem → port → { switch, tap, pcapport, nic, virtio, ptnet, e1000 } → daemon → cli
 //! mem → afxdp → { nic, client, daemon }      mem, pci, control → guest → { client, daemon }
 //! virtio → { vhost, virtio-pci } → daemon      mem → pci → { virtio-pci, e1000 }      mem → vfio-user → { ptnet, e1000 }
-//! abi → portspec, control → { client, daemon }      mem, afxdp, guest, pci → client → { capi, pcap, bench, cli }
+//! abi → portspec → control → { client, daemon }      mem, afxdp, guest, pci → client → { capi, pcap, bench, cli }
 //! wire → { port, switch, tap, pcapport, client, daemon }
 //! ```
 //!
@@ -17,7 +17,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("abi", &[]),
     ("wire", &[]),
     ("portspec", &["abi"]),
-    ("control", &["abi"]),
+    ("control", &["abi", "portspec"]),
     ("mem", &["abi"]),
     ("port", &["abi", "mem", "wire"]),
     ("switch", &["abi", "mem", "wire", "port"]),

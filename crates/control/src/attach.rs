@@ -14,20 +14,20 @@
 //! wrong with the other.
 
 mod device;
-mod fields;
 mod message;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 use std::ops::Range;
 
-pub use fields::BadMessage;
-pub(crate) use fields::{Reader, Writer};
+pub use wire::BadMessage;
+pub(crate) use wire::{Head, Text, read};
 
 /// Length of an [`AttachRequest`] in bytes.
-pub const REQUEST_LEN: usize = 272;
+pub const REQUEST_LEN: usize = size_of::<wire::Request>();
 /// Length of an [`AttachReply`] in bytes.
-pub const REPLY_LEN: usize = 512;
+pub const REPLY_LEN: usize = size_of::<wire::Reply>();
 /// Version of these messages.
 pub const ATTACH_VERSION: u16 = 1;
 /// Most rings that one client is bound to, in both directions together: with two descriptors each, the memory and the CSB arrays they fit one message (Linux: 253).

@@ -3,14 +3,15 @@
 //! A program's `/dev/netmap` descriptor is such a connection. The bodies travel as netmap lays them out (netmap.h, `struct
 //! nmreq_*`): the daemon reads one, carries it out, and sends the whole body back as netmap would have changed it.
 
-use std::ops::Range;
+use zerocopy::little_endian::{I32, U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute};
 
-use crate::attach::{BadMessage, REQUEST_MAGIC, Reader, Writer};
+use crate::attach::{BadMessage, Head, REQUEST_MAGIC, Text, read};
 
 /// Length of a [`DeviceRequest`] and of a [`DeviceReply`] in bytes.
-pub const DEVICE_LEN: usize = 160;
+pub const DEVICE_LEN: usize = size_of::<Wire>();
 /// Length of a [`Holding`] in bytes.
-pub const HOLDING_LEN: usize = 8;
+pub const HOLDING_LEN: usize = size_of::<HoldingWire>();
 /// Most bytes of a request's body: that of `VALE_ATTACH`.
 pub const BODY_LEN: usize = 64;
 
@@ -18,10 +19,26 @@ const DEVICE_MAGIC: u32 = u32::from_le_bytes(*b"NVdv");
 const RESUME_MAGIC: u32 = u32::from_le_bytes(*b"NVrs");
 const RELEASE_MAGIC: u32 = u32::from_le_bytes(*b"NVrl");
 
-const REQTYPE: Range<usize> = 6..8;
-const STATUS: Range<usize> = 8..12;
-const NAME: Range<usize> = 16..80;
-const BODY: Range<usize> = 80..80 + BODY_LEN;
+/// A [`DeviceRequest`] on the wire.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Wire {
+    head: Head,
+    reqtype: U16,
+    status: I32,
+    unused_12: U32,
+    name: Text<64>,
+    body: [u8; BODY_LEN],
+    unused_144: [U32; 4],
+}
+
+/// A [`Holding`] on the wire: which one, its magic number says.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct HoldingWire {
+    head: Head,
+    unused_6: U16,
+}
 
 /// A request, or what became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,14 +65,15 @@ pub type DeviceReply = DeviceRequest;
 impl DeviceRequest {
     /// The message.
     pub fn encode(&self) -> [u8; DEVICE_LEN] {
-        let mut m = [0; DEVICE_LEN];
-        let mut w = Writer(&mut m);
-        w.head(DEVICE_MAGIC);
-        w.put(REQTYPE, &self.reqtype.to_le_bytes());
-        w.put(STATUS, &self.status.to_le_bytes());
-        w.text(NAME, &self.name);
-        w.put(BODY, &self.body);
-        m
+        transmute!(Wire {
+            head: Head::new(DEVICE_MAGIC),
+            reqtype: self.reqtype.into(),
+            status: self.status.into(),
+            unused_12: 0.into(),
+            name: Text::new(&self.name),
+            body: self.body,
+            unused_144: [0.into(); 4],
+        })
     }
 
     /// Reads a message.
@@ -63,14 +81,8 @@ impl DeviceRequest {
     /// # Errors
     /// [`BadMessage`].
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
-        let r = Reader(bytes);
-        r.head(DEVICE_LEN, DEVICE_MAGIC)?;
-        Ok(DeviceRequest {
-            reqtype: r.u16(REQTYPE),
-            status: r.u32(STATUS).cast_signed(),
-            name: r.text(NAME)?,
-            body: r.bytes(BODY),
-        })
+        let m: Wire = read(bytes, DEVICE_MAGIC)?;
+        Ok(DeviceRequest { reqtype: m.reqtype.get(), status: m.status.get(), name: m.name.read()?, body: m.body })
     }
 }
 
@@ -87,9 +99,8 @@ pub enum Holding {
 impl Holding {
     /// The message.
     pub fn encode(self) -> [u8; HOLDING_LEN] {
-        let mut m = [0; HOLDING_LEN];
-        Writer(&mut m).head(if self == Holding::Resume { RESUME_MAGIC } else { RELEASE_MAGIC });
-        m
+        let magic = if self == Holding::Resume { RESUME_MAGIC } else { RELEASE_MAGIC };
+        transmute!(HoldingWire { head: Head::new(magic), unused_6: 0.into() })
     }
 
     /// Reads a message.
@@ -97,11 +108,11 @@ impl Holding {
     /// # Errors
     /// [`BadMessage`].
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
-        let r = Reader(bytes);
-        if r.magic() == RELEASE_MAGIC {
-            return r.head(HOLDING_LEN, RELEASE_MAGIC).map(|()| Holding::Release);
-        }
-        r.head(HOLDING_LEN, RESUME_MAGIC).map(|()| Holding::Resume)
+        let (magic, which) = match Head::magic_of(bytes) {
+            Some(RELEASE_MAGIC) => (RELEASE_MAGIC, Holding::Release),
+            _ => (RESUME_MAGIC, Holding::Resume),
+        };
+        read::<HoldingWire>(bytes, magic).map(|_| which)
     }
 }
 
@@ -120,9 +131,9 @@ pub enum MessageKind {
 impl MessageKind {
     /// Looks at the magic number alone.
     pub fn of(bytes: &[u8]) -> MessageKind {
-        match Reader(bytes).magic() {
-            DEVICE_MAGIC => MessageKind::Device,
-            RESUME_MAGIC | RELEASE_MAGIC => MessageKind::Holding,
+        match Head::magic_of(bytes) {
+            Some(DEVICE_MAGIC) => MessageKind::Device,
+            Some(RESUME_MAGIC | RELEASE_MAGIC) => MessageKind::Holding,
             _ => MessageKind::Attach,
         }
     }

@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`types`] | what the control protocol's methods take and give |
+//! | [`options`] | the options of an attached port, defined once |
 //! | [`request`] | the methods as one enum each for requests and replies |
 //! | [`error`] | errors as the protocol carries them |
 //! | [`dirs`] | where the daemon's sockets are |
@@ -21,6 +22,7 @@ pub mod device;
 pub mod dirs;
 pub mod error;
 pub mod framing;
+pub mod options;
 pub mod request;
 pub mod server;
 pub mod types;

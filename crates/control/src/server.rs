@@ -11,6 +11,8 @@ use crate::error::{ErrorCode, RpcError};
 use crate::framing::{Lines, MAX_REQUEST_LINE};
 use crate::request::{Reply, Request};
 
+mod strict;
+
 /// Most requests of a batch.
 pub const MAX_BATCH: usize = 64;
 /// Once one [`Connection::feed`] has made this many bytes of answers, further requests in it end the connection: a client that
@@ -128,12 +130,16 @@ fn answer_line(line: &[u8], handler: &mut dyn Handler) -> Option<Answer> {
     if line.trim_ascii().is_empty() {
         return None;
     }
-    match serde_json::from_slice(line) {
+    match strict::parse(line) {
         Ok(Value::Array(batch)) => answer_batch(batch, handler),
         Ok(value) => answer_one(value, handler).map(Answer::One),
         Err(error) => {
-            let hint = "send one JSON object a line, in UTF-8";
-            let error = RpcError::new(ErrorCode::ParseError, format!("not JSON: {error}"), hint);
+            let error = if error.is_data() {
+                RpcError::new(ErrorCode::InvalidRequest, error.to_string(), "name each member of an object once")
+            } else {
+                let hint = "send one JSON object a line, in UTF-8";
+                RpcError::new(ErrorCode::ParseError, format!("not JSON: {error}"), hint)
+            };
             Some(Answer::One(failure(Value::Null, error)))
         }
     }

@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 mod mac;
 mod port;
 mod stats;
-mod values;
 
+pub use crate::options::PortOptions;
 pub use mac::{BadMac, Mac};
 pub use port::{
-    AttachParams, DetachParams, Direction, E1000Info, Evicted, ListParams, Owner, PortInfo, PortKind, PortOptions,
-    PortState, PtnetInfo, RegionInfo, RingInfo, ShowParams, VhostInfo,
+    AttachParams, DetachParams, Direction, E1000Info, Evicted, ListParams, Owner, PortInfo, PortKind, PortState,
+    PtnetInfo, RegionInfo, RingInfo, ShowParams, VhostInfo,
 };
 pub use stats::{PortStats, StatsReply, WorkerStats};
 

@@ -1,17 +1,29 @@
 //! Configuration: a TOML file and the command line, parsed into values that cannot be wrong.
 
+use std::collections::HashSet;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use netvale_control::types::AttachParams;
-use serde::Deserialize;
+use netvale_control::types::{AttachParams, PortOptions};
+use netvale_portspec::AttachSpec;
+use serde::de::{Error as _, Visitor};
+use serde::{Deserialize, Deserializer};
 use thiserror::Error;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 use crate::worker::Polling;
 
+mod keys;
 mod port;
+mod schema;
+mod spelling;
 
+use keys::KEYS;
 pub use port::PortConfig;
+pub use schema::schema;
+pub use spelling::OldSpelling;
 
 /// How long a worker looks for frames before it sleeps, unless told otherwise.
 pub const DEFAULT_SPIN: Duration = Duration::from_micros(50);
@@ -60,29 +72,26 @@ pub struct SocketAccess {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct File {
-    /// `run-dir`.
-    #[serde(rename = "run-dir")]
+    /// `run_dir`.
     pub run_dir: Option<PathBuf>,
     /// `workers`: how many.
     pub workers: Option<usize>,
     /// `cpus`: one for each worker.
     pub cpus: Option<Vec<usize>>,
-    /// `spin-us`: how long workers look before they sleep.
-    #[serde(rename = "spin-us")]
+    /// `spin_us`: how long workers look before they sleep.
     pub spin_us: Option<u64>,
-    /// `poll-always`: never sleep.
-    #[serde(rename = "poll-always", default)]
+    /// `poll_always`: never sleep.
+    #[serde(default)]
     pub poll_always: bool,
-    /// `rt-priority`: workers run at this real-time priority, 1 to 99.
-    #[serde(rename = "rt-priority")]
+    /// `rt_priority`: workers run at this real-time priority, 1 to 99.
     pub rt_priority: Option<u64>,
     /// `sandbox`: on unless false.
     pub sandbox: Option<bool>,
-    /// `allow-dirs`: directories that stay reachable in the sandbox.
-    #[serde(rename = "allow-dirs", default)]
+    /// `allow_dirs`: directories that stay reachable in the sandbox.
+    #[serde(default)]
     pub allow_dirs: Vec<PathBuf>,
-    /// `allow-nics`: interfaces that all may open who may connect.
-    #[serde(rename = "allow-nics", default)]
+    /// `allow_nics`: interfaces that all may open who may connect.
+    #[serde(default)]
     pub allow_nics: Vec<String>,
     /// `[sockets]`.
     pub sockets: Option<FileSockets>,
@@ -91,6 +100,9 @@ pub struct File {
     /// `[[port]]`.
     #[serde(rename = "port", default)]
     pub ports: Vec<PortConfig>,
+    /// Keys that are spelled as they were once.
+    #[serde(skip)]
+    pub old_spellings: Vec<OldSpelling>,
 }
 
 /// `[sockets]` of the file.
@@ -109,11 +121,9 @@ pub struct FileSockets {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileSwitch {
-    /// `ageing-s`.
-    #[serde(rename = "ageing-s")]
+    /// `ageing_s`.
     pub ageing_s: Option<u64>,
-    /// `table-entries`.
-    #[serde(rename = "table-entries")]
+    /// `table_entries`.
     pub table_entries: Option<usize>,
 }
 
@@ -155,15 +165,41 @@ impl File {
     /// [`ConfigError::Read`], [`ConfigError::Toml`] (unknown keys included).
     pub fn read(path: &Path) -> Result<File, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
-        Self::parse(&text).map_err(|source| ConfigError::Toml { path: path.into(), source: Box::new(source) })
+        let file =
+            Self::parse(&text).map_err(|source| ConfigError::Toml { path: path.into(), source: Box::new(source) })?;
+        for OldSpelling { line, old, new } in &file.old_spellings {
+            tracing::warn!("{}, line {line}: {old} is an old spelling; write {new}", path.display());
+        }
+        Ok(file)
     }
 
     /// Parses the text of a file.
     ///
     /// # Errors
-    /// What is wrong, with its line.
+    /// What is wrong, with its line: no TOML, unknown keys, wrong types, ports that cannot be.
     pub fn parse(text: &str) -> Result<File, toml::de::Error> {
-        toml::from_str(text)
+        Self::of(text).map_err(|mut error| {
+            error.set_input(Some(text));
+            error
+        })
+    }
+
+    fn of(text: &str) -> Result<File, toml::de::Error> {
+        let mut table = DeTable::parse(text)?;
+        let old_spellings = spelling::renew(table.get_mut(), text)?;
+        let file = File::deserialize(toml::Deserializer::from(table.clone()))?;
+        let places = table.get_ref().get("port").and_then(|ports| ports.get_ref().as_array());
+        let mut names = HashSet::new();
+        for (port, place) in file.ports.iter().zip(places.into_iter().flatten()) {
+            let at = |key| place.get_ref().get(key).unwrap_or(place);
+            let spec = port.0.check().map_err(|misfit| error_at(at(misfit.key), misfit))?;
+            let name = full_name(&port.0, &spec);
+            if !names.insert(name.clone()) {
+                let key = if port.0.options.name.is_some() { "name" } else { "port" };
+                return Err(error_at(at(key), format!("another port has the name {name}: give one of them a `name`")));
+            }
+        }
+        Ok(File { old_spellings, ..file })
     }
 
     /// The configuration it asks for; what it leaves open is the default.
@@ -180,16 +216,42 @@ impl File {
                 (false, None) => Polling::Spin(DEFAULT_SPIN),
                 (false, Some(us)) => Polling::Spin(Duration::from_micros(us.min(10_000_000))),
             },
-            rt_priority: self.rt_priority.map(|p| within("rt-priority", p, 1, 99)).transpose()?.map(|p| p as u8),
+            rt_priority: self.rt_priority.map(|p| within("rt_priority", p, 1, 99)).transpose()?.map(|p| p as u8),
             sockets: sockets(self.sockets.unwrap_or_default())?,
             sandbox: self.sandbox.unwrap_or(true),
             allow_dirs: self.allow_dirs,
             allow_nics: self.allow_nics,
-            ageing: Duration::from_secs(within("ageing-s", switch.ageing_s.unwrap_or(300), 1, 1_000_000)?),
-            table_entries: within("table-entries", switch.table_entries.unwrap_or(16_384) as u64, 8, 1 << 24)? as usize,
+            ageing: Duration::from_secs(within("ageing_s", switch.ageing_s.unwrap_or(300), 1, 1_000_000)?),
+            table_entries: within("table_entries", switch.table_entries.unwrap_or(16_384) as u64, 8, 1 << 24)? as usize,
             ports: self.ports.into_iter().map(|port| port.0).collect(),
         })
     }
+}
+
+fn full_name(params: &AttachParams, spec: &AttachSpec) -> String {
+    match &params.options {
+        PortOptions { backend: Some(backend), .. } => backend.clone(),
+        PortOptions { name: Some(name), .. } => format!("{}:{name}", params.switch),
+        _ => format!("{}:{}", params.switch, spec.port_name()),
+    }
+}
+
+/// An error with the place of a value. The crate gives one to errors that come out of a value's reader, and has no other way.
+fn error_at(place: &Spanned<DeValue<'_>>, why: impl fmt::Display) -> toml::de::Error {
+    struct Fail<T>(T);
+    impl<'de, T: fmt::Display> Visitor<'de> for Fail<T> {
+        type Value = toml::de::Error;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a value")
+        }
+
+        fn visit_some<D: Deserializer<'de>>(self, _: D) -> Result<Self::Value, D::Error> {
+            Err(D::Error::custom(self.0))
+        }
+    }
+    let reader = toml::de::ValueDeserializer::from(place.clone());
+    reader.deserialize_option(Fail(why)).unwrap_or_else(|error| error)
 }
 
 fn within(name: &'static str, value: u64, least: u64, most: u64) -> Result<u64, ConfigError> {
@@ -238,16 +300,16 @@ mod tests {
     #[test]
     fn full_file() {
         let text = r#"
-            run-dir = "/run/nv"
+            run_dir = "/run/nv"
             cpus = [1, 2]
             workers = 3
-            spin-us = 0
-            rt-priority = 20
+            spin_us = 0
+            rt_priority = 20
             [sockets]
             group = "netvale"
             mode = "0666"
             [switch]
-            ageing-s = 10
+            ageing_s = 10
             [[port]]
             switch = "vale0"
             port = "tap:nv0"
@@ -257,6 +319,46 @@ mod tests {
         assert_eq!(c.workers, [Some(1), Some(2), Some(1)]);
         assert_eq!((c.polling, c.rt_priority), (Polling::Spin(Duration::ZERO), Some(20)));
         assert_eq!((c.sockets.mode, c.ageing.as_secs(), c.ports[0].options.mtu), (Some(0o666), 10, Some(9000)));
+    }
+
+    /// Objective: a file of the version before, with every key in its old spelling, means the same; each is told of, with its line.
+    #[test]
+    fn old_spellings() {
+        let text = "run-dir = '/run/nv'\nspin-us = 7\npoll-always = false\nrt-priority = 20\nworkers = 2\ncpus = [1]\nsandbox = false\n\
+            allow-dirs = ['/d']\nallow-nics = ['eth0']\n[sockets]\nowner = 'u'\ngroup = 'g'\nmode = '0660'\n\
+            [switch]\nageing-s = 10\ntable-entries = 64\n\
+            [[port]]\nswitch = 'vale0'\nport = 'a'\nname = 'b'\nrings = 2\nslots = 64\nbuf_size = 4096\nextra_bufs = 3\nlossless = true\n\
+            huge = true\nvnet_hdr = 12\n\
+            [[port]]\nswitch = 'vale0'\nport = 'vhost:/vh'\nmtu = 9000\nclient = true\ngro = true\nmac = '02:00:00:00:00:01'\n\
+            [[port]]\nswitch = 'vale0'\nport = 'pcap:/f'\nloop = true\nspeed = 2\n\
+            [[port]]\nswitch = 'vale0'\nport = 'virtio:/v'\npacked = true\nno_mergeable = true\nno_in_order = true\n\
+            [[port]]\nswitch = 'vale0'\nport = 'virtio:/w'\nvector = true\n\
+            [[port]]\nswitch = 'vale0'\nport = 'netmap:eth0'\nhost = true\n\
+            [[port]]\nswitch = 'vale0'\nport = 'e1000:/e'\nitr = 0\n\
+            [[port]]\nport = 'ptnet:/p'\nvfio_user = true\nbackend = 'netmap:eth1'\n";
+        let file = File::parse(text).unwrap();
+        let told: Vec<_> = file.old_spellings.iter().map(|o| (o.line, o.old.as_str(), o.new.as_str())).collect();
+        let expected = [
+            (1, "run-dir", "run_dir"),
+            (2, "spin-us", "spin_us"),
+            (3, "poll-always", "poll_always"),
+            (4, "rt-priority", "rt_priority"),
+            (8, "allow-dirs", "allow_dirs"),
+            (9, "allow-nics", "allow_nics"),
+            (15, "ageing-s", "ageing_s"),
+            (16, "table-entries", "table_entries"),
+        ];
+        assert_eq!(told, expected);
+        let mut renewed = text.to_owned();
+        expected.iter().for_each(|(_, old, new)| renewed = renewed.replace(old, new));
+        let now = File::parse(&renewed).unwrap();
+        assert!(now.old_spellings.is_empty());
+        assert_eq!(File { old_spellings: Vec::new(), ..file }, now);
+        assert_eq!(now.ports.len(), 8);
+        let e = File::parse("workers = 1\nrun-dir = 'a'\nrun_dir = 'b'").unwrap_err().to_string();
+        assert!(e.contains("run-dir is an old spelling of run_dir") && e.contains("line 2"), "{e}");
+        assert_eq!(File::parse("[[port]]\nswitch='vale0'\nport='a'\nvnet-hdr=12").unwrap().old_spellings.len(), 1);
+        assert!(File::parse("velo-city = 1").unwrap_err().to_string().contains("velo-city"));
     }
 
     /// Objective: unknown keys and values out of range are refused with their place.
@@ -273,6 +375,11 @@ mod tests {
         assert!(e.contains("velocity") && e.contains("line 4"), "{e}");
         let e = File::parse("[[port]]\nswitch='vale0'").unwrap_err().to_string();
         assert!(e.contains("missing field `port`"), "{e}");
+        let e = File::parse("[[port]]\nswitch='vale0'\nport='a'\n[[port]]\nswitch='vale0'\nport='tap:x'\nname='a'")
+            .unwrap_err()
+            .to_string();
+        assert!(e.contains("another port has the name vale0:a") && e.contains("line 7"), "{e}");
+        assert!(File::parse("[[port]]\nswitch='vale0'\nport='a'\n[[port]]\nswitch='vale1'\nport='a'").is_ok());
         assert!(File::parse("workers = 0").unwrap().into_config().is_err());
         assert!(File::parse("workers = 1000").unwrap().into_config().is_err());
         assert!(File::parse("rt-priority = 0").unwrap().into_config().is_err());

@@ -92,7 +92,7 @@ impl State {
     /// [`Refusal`].
     pub fn attach(&mut self, p: &AttachParams, caller: Caller) -> Result<String, Refusal> {
         let bad = |e: &dyn std::fmt::Display| Refusal::new(Errno::INVAL, format!("{e:#}"));
-        let spec = AttachSpec::parse(&p.port).map_err(|e| bad(&e))?;
+        let spec = p.check().map_err(|e| bad(&e))?;
         if let Some(backend) = &p.options.backend {
             return match &spec {
                 AttachSpec::Ptnet(path) => self.attach_through(backend, path.as_str(), &p.options, caller),

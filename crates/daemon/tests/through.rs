@@ -173,7 +173,9 @@ fn refusals() {
     assert!(refused("netmap:p{1/R", json!({})).contains("all rings"));
     assert!(refused("netmap:", json!({})).contains("backend netmap"));
     let tap = json!({"switch": "", "port": "tap:nvx", "options": {"backend": "netmap:p{1"}});
-    assert!(d.call("port.attach", tap)["error"].to_string().contains("only ptnet devices"));
+    assert!(
+        d.call("port.attach", tap)["error"].to_string().contains("backend is for ptnet ports, and tap:nvx is none")
+    );
     let open = d.open("netmap:q{1").unwrap();
     assert!(refused("netmap:q}1", json!({})).contains("is open"));
     drop(open);

@@ -81,7 +81,7 @@ fn attach() {
             "a",
             serde_json::json!({
                 "name": "web", "rings": 4, "slots": 512, "buf_size": 4096, "extra_bufs": 9, "huge": true,
-                "lossless": true, "vnet_hdr": 12, "loop": false,
+                "lossless": true, "vnet_hdr": 12,
             }),
         ),
         ("attach vale0 tap:nv0 --rings 2 --mtu 9000", "tap:nv0", with(&[("rings", 2.into()), ("mtu", 9000.into())])),

@@ -62,14 +62,14 @@ impl Contender for Latency {
     fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
         let (first, second) = env.two_cores()?;
         if case.variant == "polling" {
-            let daemon = Daemon::start(second, "poll-always = true")?;
+            let daemon = Daemon::start(second, "poll_always = true")?;
             let (near, far) = ends(&daemon, Duration::ZERO, case.frame_bytes)?;
             daemon.worker.freeze()?;
             return Ok(Box::new(Polling { near, far, cores: (first, second), daemon }));
         }
         let far_core = if case.variant == "sleeping-one-core" { first } else { second };
         let spin = Duration::from_micros(u64::from(case.spin_us.unwrap_or(0)));
-        let daemon = Daemon::start(far_core, &format!("spin-us = {}", spin.as_micros()))?;
+        let daemon = Daemon::start(far_core, &format!("spin_us = {}", spin.as_micros()))?;
         let (near, far) = ends(&daemon, spin, case.frame_bytes)?;
         Ok(Box::new(Sleeping { near, far, cores: (first, far_core), daemon }))
     }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use netvale_daemon::config::{Config, ConfigError, File};
 
 use crate::values::{self, CpuList};
-use crate::{CliError, Ctx};
+use crate::{CliError, Ctx, out};
 
 /// Run the daemon in the foreground.
 ///
@@ -19,6 +19,10 @@ pub struct Args {
     /// Configuration: switches, ports, and the defaults of the options below (TOML).
     #[arg(long, value_name = "FILE.toml")]
     pub config: Option<PathBuf>,
+
+    /// Print the JSON Schema of that file, for editors and checkers, and end.
+    #[arg(long, exclusive = true)]
+    pub schema: bool,
 
     /// Worker threads; each owns the ingress of some of the ports [default: 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -89,6 +93,10 @@ pub enum LogLevel {
 /// # Errors
 /// The daemon cannot start.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    if args.schema {
+        out::text(netvale_daemon::config::schema())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let level = match args.log_level {
         LogLevel::Error => tracing::Level::ERROR,
         LogLevel::Warn => tracing::Level::WARN,

@@ -1,87 +1,48 @@
-//! The bytes of the attach messages: each number is named once, with its place.
+//! From messages to their bytes and back; what a reader does not know, or what cannot be, is refused.
 
 use std::ops::Range;
 
-use super::fields::{Reader, Writer};
+use zerocopy::little_endian::U32;
+use zerocopy::transmute;
+
+use super::wire::{self, Head, Text};
 use super::{
     AttachReply, AttachRequest, BadMessage, FLAG_FILE, FLAGS, FileAsked, MAX_PORT_RINGS, MAX_RINGS, OffsetsAsked,
-    REPLY_LEN, REPLY_MAGIC, REQUEST_LEN, REQUEST_MAGIC, Role,
+    Pools, REPLY_LEN, REPLY_MAGIC, REQUEST_LEN, REQUEST_MAGIC, Role,
 };
 
-/// Field places in an [`AttachRequest`], beside those of [`AttachRequest::numbers`].
-mod request {
-    use super::Range;
-    pub const FLAGS: Range<usize> = 8..12;
-    pub const NOTE: Range<usize> = 68..100;
-    /// 0: no offsets; else one more than their bits.
-    pub const OFFSET_BITS: Range<usize> = 112..116;
-    pub const MAX_OFFSET: Range<usize> = 116..120;
-    pub const INITIAL_OFFSET: Range<usize> = 120..124;
-    pub const NAME: Range<usize> = 128..256;
-    pub const FILE_OFFSET: Range<usize> = 256..264;
-    pub const FILE_LEN: Range<usize> = 264..272;
-}
-
-/// Field places in an [`AttachReply`], beside those of [`AttachReply::numbers`] and [`AttachReply::places`].
-mod reply {
-    use super::Range;
-    pub const ROLE: Range<usize> = 6..8;
-    pub const STATUS: Range<usize> = 8..12;
-    pub const TX_FIRST: Range<usize> = 116..120;
-    pub const TX_BOUND: Range<usize> = 120..124;
-    pub const RX_FIRST: Range<usize> = 124..128;
-    pub const RX_BOUND: Range<usize> = 128..132;
-    pub const NOTE: Range<usize> = 132..164;
-    pub const ALONE: Range<usize> = 196..200;
-    pub const TEXT: Range<usize> = 256..512;
-}
-
 impl AttachRequest {
-    /// 32-bit numbers for which every value is valid, with their offsets.
-    fn numbers(&mut self) -> [(usize, &mut u32); 17] {
-        [
-            (12, &mut self.tx_rings),
-            (16, &mut self.rx_rings),
-            (20, &mut self.tx_slots),
-            (24, &mut self.rx_slots),
-            (28, &mut self.buf_size),
-            (32, &mut self.extra_bufs),
-            (36, &mut self.hdr_len),
-            (40, &mut self.pipes),
-            (44, &mut self.pools.ifs.0),
-            (48, &mut self.pools.ifs.1),
-            (52, &mut self.pools.rings.0),
-            (56, &mut self.pools.rings.1),
-            (60, &mut self.pools.bufs.0),
-            (64, &mut self.pools.bufs.1),
-            (100, &mut self.host_tx_rings),
-            (104, &mut self.host_rx_rings),
-            (108, &mut self.mem_id),
-        ]
-    }
-
     /// The message.
     pub fn encode(&self) -> [u8; REQUEST_LEN] {
-        let mut m = [0; REQUEST_LEN];
-        let mut w = Writer(&mut m);
-        w.head(REQUEST_MAGIC);
-        w.u32(request::FLAGS, self.flags);
-        for (at, number) in self.clone().numbers() {
-            w.u32(at..at + 4, *number);
-        }
-        w.put(request::NOTE, &self.note);
-        if let Some(o) = &self.offsets {
-            w.u32(request::OFFSET_BITS, o.bits.saturating_add(1));
-            w.u32(request::MAX_OFFSET, o.max);
-            w.u32(request::INITIAL_OFFSET, o.initial);
-        }
-        if let Some(file) = &self.file {
-            w.u32(request::FLAGS, self.flags | FLAG_FILE);
-            w.u64(request::FILE_OFFSET, file.offset);
-            w.u64(request::FILE_LEN, file.len);
-        }
-        w.text(request::NAME, &self.name);
-        m
+        let Pools { ifs, rings, bufs } = self.pools;
+        let offset_bits = self.offsets.map_or(0, |offsets| offsets.bits.saturating_add(1));
+        let offsets = self.offsets.unwrap_or(OffsetsAsked { bits: 0, max: 0, initial: 0 });
+        let file = self.file.unwrap_or_default();
+        transmute!(wire::Request {
+            head: Head::new(REQUEST_MAGIC),
+            unused_6: 0.into(),
+            flags: (self.flags | if self.file.is_some() { FLAG_FILE } else { 0 }).into(),
+            tx_rings: self.tx_rings.into(),
+            rx_rings: self.rx_rings.into(),
+            tx_slots: self.tx_slots.into(),
+            rx_slots: self.rx_slots.into(),
+            buf_size: self.buf_size.into(),
+            extra_bufs: self.extra_bufs.into(),
+            hdr_len: self.hdr_len.into(),
+            pipes: self.pipes.into(),
+            host_tx_rings: self.host_tx_rings.into(),
+            host_rx_rings: self.host_rx_rings.into(),
+            mem_id: self.mem_id.into(),
+            pools: [ifs, rings, bufs].map(|(number, size)| [number.into(), size.into()]),
+            note: self.note,
+            offset_bits: offset_bits.into(),
+            max_offset: offsets.max.into(),
+            initial_offset: offsets.initial.into(),
+            unused_124: 0.into(),
+            name: Text::new(&self.name),
+            file_offset: file.offset.into(),
+            file_len: file.len.into(),
+        })
     }
 
     /// Reads a message.
@@ -89,92 +50,90 @@ impl AttachRequest {
     /// # Errors
     /// [`BadMessage`].
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
-        let r = Reader(bytes);
-        r.head(REQUEST_LEN, REQUEST_MAGIC)?;
-        let flags = r.u32(request::FLAGS);
+        let m: wire::Request = wire::read(bytes, REQUEST_MAGIC)?;
+        let flags = m.flags.get();
         if flags & !FLAGS != 0 {
             return Err(BadMessage::Field("flags"));
         }
-        let mut m = AttachRequest { flags: flags & !FLAG_FILE, note: r.bytes(request::NOTE), ..Self::default() };
-        m.numbers().into_iter().for_each(|(at, number)| *number = r.u32(at..at + 4));
-        if !matches!(m.hdr_len, 0 | 10 | 12) {
+        if !matches!(m.hdr_len.get(), 0 | 10 | 12) {
             return Err(BadMessage::Field("virtio-net header length: 0, 10 or 12"));
         }
-        m.name = r.text(request::NAME)?;
-        let file = || FileAsked { offset: r.u64(request::FILE_OFFSET), len: r.u64(request::FILE_LEN) };
-        m.file = (flags & FLAG_FILE != 0).then(file);
-        m.offsets = r.u32(request::OFFSET_BITS).checked_sub(1).map(|bits| OffsetsAsked {
-            bits,
-            max: r.u32(request::MAX_OFFSET),
-            initial: r.u32(request::INITIAL_OFFSET),
-        });
-        Ok(m)
+        let [ifs, rings, bufs] = m.pools.map(|[number, size]| (number.get(), size.get()));
+        let file = FileAsked { offset: m.file_offset.get(), len: m.file_len.get() };
+        let offsets = |bits| OffsetsAsked { bits, max: m.max_offset.get(), initial: m.initial_offset.get() };
+        Ok(AttachRequest {
+            name: m.name.read()?,
+            flags: flags & !FLAG_FILE,
+            tx_rings: m.tx_rings.get(),
+            rx_rings: m.rx_rings.get(),
+            tx_slots: m.tx_slots.get(),
+            rx_slots: m.rx_slots.get(),
+            buf_size: m.buf_size.get(),
+            extra_bufs: m.extra_bufs.get(),
+            hdr_len: m.hdr_len.get(),
+            pipes: m.pipes.get(),
+            host_tx_rings: m.host_tx_rings.get(),
+            host_rx_rings: m.host_rx_rings.get(),
+            mem_id: m.mem_id.get(),
+            pools: Pools { ifs, rings, bufs },
+            note: m.note,
+            offsets: m.offset_bits.get().checked_sub(1).map(offsets),
+            file: (flags & FLAG_FILE != 0).then_some(file),
+        })
     }
 }
 
 impl AttachReply {
-    /// 32-bit numbers for which every value is valid, with their offsets.
-    fn numbers(&mut self) -> [(usize, &mut u32); 23] {
-        [
-            (48, &mut self.csb_first),
-            (52, &mut self.peer_csb_first),
-            (64, &mut self.ring_size),
-            (80, &mut self.num_bufs),
-            (84, &mut self.buf_size),
-            (88, &mut self.tx_rings),
-            (92, &mut self.rx_rings),
-            (96, &mut self.tx_slots),
-            (100, &mut self.rx_slots),
-            (104, &mut self.extra_bufs),
-            (108, &mut self.hdr_len),
-            (112, &mut self.mem_id),
-            (184, &mut self.if_size),
-            (188, &mut self.num_ifs),
-            (192, &mut self.num_rings),
-            (204, &mut self.nic_entries),
-            (208, &mut self.nic_flags),
-            (212, &mut self.nic_ifindex),
-            (216, &mut self.nic_mtu),
-            (220, &mut self.max_offset),
-            (224, &mut self.port_flags),
-            (236, &mut self.host_tx_rings),
-            (240, &mut self.host_rx_rings),
-        ]
-    }
-
-    /// Those of 64 bits.
-    fn places(&mut self) -> [(usize, &mut u64); 8] {
-        [
-            (16, &mut self.memsize),
-            (24, &mut self.nifp),
-            (32, &mut self.csb_atok),
-            (40, &mut self.csb_ktoa),
-            (56, &mut self.ring_pool),
-            (72, &mut self.buf_pool),
-            (176, &mut self.if_pool),
-            (244, &mut self.file_offset),
-        ]
-    }
-
     /// The message.
     pub fn encode(&self) -> [u8; REPLY_LEN] {
-        let (mut m, mut said) = ([0; REPLY_LEN], self.clone());
-        let mut w = Writer(&mut m);
-        w.head(REPLY_MAGIC);
-        w.put(reply::ROLE, &(self.role as u16).to_le_bytes());
-        w.put(reply::STATUS, &self.status.to_le_bytes());
-        said.places().into_iter().for_each(|(at, place)| w.u64(at..at + 8, *place));
-        said.numbers().into_iter().for_each(|(at, number)| w.u32(at..at + 4, *number));
-        for (first, count, bound) in
-            [(reply::TX_FIRST, reply::TX_BOUND, &self.tx_bound), (reply::RX_FIRST, reply::RX_BOUND, &self.rx_bound)]
-        {
-            w.u32(first, bound.start);
-            w.u32(count, bound.len() as u32);
-        }
-        w.u32(reply::ALONE, self.alone.into());
-        w.put(reply::NOTE, &self.note);
-        w.text(reply::TEXT, &self.text);
-        m
+        let bound = |rings: &Range<u32>| [rings.start.into(), (rings.len() as u32).into()];
+        transmute!(wire::Reply {
+            head: Head::new(REPLY_MAGIC),
+            role: (self.role as u16).into(),
+            status: self.status.into(),
+            memsize: self.memsize.into(),
+            nifp: self.nifp.into(),
+            csb_atok: self.csb_atok.into(),
+            csb_ktoa: self.csb_ktoa.into(),
+            csb_first: self.csb_first.into(),
+            peer_csb_first: self.peer_csb_first.into(),
+            ring_pool: self.ring_pool.into(),
+            ring_size: self.ring_size.into(),
+            buf_pool: self.buf_pool.into(),
+            num_bufs: self.num_bufs.into(),
+            buf_size: self.buf_size.into(),
+            tx_rings: self.tx_rings.into(),
+            rx_rings: self.rx_rings.into(),
+            tx_slots: self.tx_slots.into(),
+            rx_slots: self.rx_slots.into(),
+            extra_bufs: self.extra_bufs.into(),
+            hdr_len: self.hdr_len.into(),
+            mem_id: self.mem_id.into(),
+            if_pool: self.if_pool.into(),
+            if_size: self.if_size.into(),
+            num_ifs: self.num_ifs.into(),
+            num_rings: self.num_rings.into(),
+            nic_entries: self.nic_entries.into(),
+            nic_flags: self.nic_flags.into(),
+            nic_ifindex: self.nic_ifindex.into(),
+            nic_mtu: self.nic_mtu.into(),
+            max_offset: self.max_offset.into(),
+            port_flags: self.port_flags.into(),
+            file_offset: self.file_offset.into(),
+            tx_bound: bound(&self.tx_bound),
+            rx_bound: bound(&self.rx_bound),
+            note: self.note,
+            alone: u32::from(self.alone).into(),
+            host_tx_rings: self.host_tx_rings.into(),
+            host_rx_rings: self.host_rx_rings.into(),
+            text: Text::new(&self.text),
+            unused_12: 0.into(),
+            unused_68: 0.into(),
+            unused_164: [0.into(); 3],
+            unused_200: 0.into(),
+            unused_228: [0.into(); 2],
+            unused_252: 0.into(),
+        })
     }
 
     /// Reads a message.
@@ -182,33 +141,67 @@ impl AttachReply {
     /// # Errors
     /// [`BadMessage`]. Offsets are checked where the region is mapped, against its size.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
-        let r = Reader(bytes);
-        r.head(REPLY_LEN, REPLY_MAGIC)?;
-        let role = match r.u16(reply::ROLE) {
+        let m: wire::Reply = wire::read(bytes, REPLY_MAGIC)?;
+        let role = match m.role.get() {
             0 => Role::Switch,
             1 => Role::Pipe,
             2 => Role::Monitor,
             _ => return Err(BadMessage::Field("role")),
         };
-        let (status, alone) = (r.u32(reply::STATUS) as i32, r.u32(reply::ALONE) != 0);
-        let mut m = AttachReply { status, role, alone, note: r.bytes(reply::NOTE), ..Self::default() };
-        m.places().into_iter().for_each(|(at, place)| *place = r.u64(at..at + 8));
-        m.numbers().into_iter().for_each(|(at, number)| *number = r.u32(at..at + 4));
-        if m.tx_rings.saturating_add(m.rx_rings) > MAX_PORT_RINGS {
+        let (tx_rings, rx_rings) = (m.tx_rings.get(), m.rx_rings.get());
+        if tx_rings.saturating_add(rx_rings) > MAX_PORT_RINGS {
             return Err(BadMessage::Field("number of rings"));
         }
-        let bound = |first, count, rings| {
-            let first = r.u32(first);
-            let end = first.checked_add(r.u32(count)).filter(|&end| end <= rings);
-            end.map(|end| first..end).ok_or(BadMessage::Field("bound rings"))
-        };
-        m.tx_bound = bound(reply::TX_FIRST, reply::TX_BOUND, m.tx_rings)?;
-        m.rx_bound = bound(reply::RX_FIRST, reply::RX_BOUND, m.rx_rings)?;
-        if m.tx_bound.len() + m.rx_bound.len() > MAX_RINGS {
+        let (tx_bound, rx_bound) = (bound(m.tx_bound, tx_rings)?, bound(m.rx_bound, rx_rings)?);
+        if tx_bound.len() + rx_bound.len() > MAX_RINGS {
             return Err(BadMessage::Field("number of bound rings"));
         }
-        (m.host_tx_rings, m.host_rx_rings) = (m.host_tx_rings.min(m.tx_rings), m.host_rx_rings.min(m.rx_rings));
-        m.text = r.text(reply::TEXT)?;
-        Ok(m)
+        Ok(AttachReply {
+            status: m.status.get(),
+            text: m.text.read()?,
+            role,
+            memsize: m.memsize.get(),
+            nifp: m.nifp.get(),
+            csb_atok: m.csb_atok.get(),
+            csb_ktoa: m.csb_ktoa.get(),
+            csb_first: m.csb_first.get(),
+            peer_csb_first: m.peer_csb_first.get(),
+            ring_pool: m.ring_pool.get(),
+            ring_size: m.ring_size.get(),
+            buf_pool: m.buf_pool.get(),
+            num_bufs: m.num_bufs.get(),
+            buf_size: m.buf_size.get(),
+            tx_rings: m.tx_rings.get(),
+            rx_rings: m.rx_rings.get(),
+            tx_slots: m.tx_slots.get(),
+            rx_slots: m.rx_slots.get(),
+            extra_bufs: m.extra_bufs.get(),
+            hdr_len: m.hdr_len.get(),
+            mem_id: m.mem_id.get(),
+            if_pool: m.if_pool.get(),
+            if_size: m.if_size.get(),
+            num_ifs: m.num_ifs.get(),
+            num_rings: m.num_rings.get(),
+            nic_entries: m.nic_entries.get(),
+            nic_flags: m.nic_flags.get(),
+            nic_ifindex: m.nic_ifindex.get(),
+            nic_mtu: m.nic_mtu.get(),
+            max_offset: m.max_offset.get(),
+            port_flags: m.port_flags.get(),
+            file_offset: m.file_offset.get(),
+            host_tx_rings: m.host_tx_rings.get().min(tx_rings),
+            host_rx_rings: m.host_rx_rings.get().min(rx_rings),
+            tx_bound,
+            rx_bound,
+            note: m.note,
+            alone: m.alone.get() != 0,
+        })
     }
+}
+
+/// Rings that a client is bound to, of so many.
+fn bound([first, count]: [U32; 2], rings: u32) -> Result<Range<u32>, BadMessage> {
+    let first = first.get();
+    let end = first.checked_add(count.get()).filter(|&end| end <= rings);
+    end.map(|end| first..end).ok_or(BadMessage::Field("bound rings"))
 }

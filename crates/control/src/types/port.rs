@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Drops, Mac, values};
+use super::{Drops, Mac, PortOptions};
 
 /// Parameters of `port.attach`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -15,72 +15,6 @@ pub struct AttachParams {
     /// How.
     #[serde(default)]
     pub options: PortOptions,
-}
-
-/// How a port is attached. A number that is 0 or left away means the daemon's default.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct PortOptions {
-    /// Name on the switch; without it, made from the port's text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Rings in each direction; queues of a TAP; queue pairs of a vhost-user device or of a virtio driver.
-    pub rings: u32,
-    /// Slots of each ring; entries of a virtio driver's queue.
-    pub slots: u32,
-    /// Bytes a buffer.
-    pub buf_size: u32,
-    /// Buffers beyond those in the rings.
-    pub extra_bufs: u32,
-    /// Hold senders back when the port is full, instead of dropping.
-    pub lossless: bool,
-    /// Prefer huge pages for the port's region.
-    pub huge: bool,
-    /// Bytes of virtio-net header before each frame: 0, 10 or 12; offered by a ptnet device: 0 or 12.
-    #[serde(deserialize_with = "values::vnet_hdr")]
-    pub vnet_hdr: u32,
-    /// MTU of a TAP device, or offered by a vhost-user or ptnet device, bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mtu: Option<u32>,
-    /// Capture files: begin again at the end of the file.
-    #[serde(rename = "loop")]
-    pub repeat: bool,
-    /// Capture files: times the recorded speed; 0 is as fast as the switch takes it; none is the recorded speed.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "values::speed")]
-    pub speed: Option<f64>,
-    /// virtio: the packed ring layout.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub packed: bool,
-    /// virtio: a frame takes one buffer, however long it is.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub no_mergeable: bool,
-    /// virtio: buffers may come back in any order, even if the back end offers to keep it.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub no_in_order: bool,
-    /// virtio: several ring entries at once: in order, a frame takes one buffer, and its work is done in software.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub vector: bool,
-    /// TAP, vhost-user, virtio: merge TCP segments that follow one another (GRO).
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub gro: bool,
-    /// Interfaces: the host's stack behind it is attached too, as the port `NAME^`.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub host: bool,
-    /// ptnet: by vfio-user, as the devices that netmap published, instead of ivshmem.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub vfio_user: bool,
-    /// ptnet: a pipe's end (`netmap:p{1`) or a network interface (`netmap:eth0`) that is passed through, instead of a place on a switch.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub backend: Option<String>,
-    /// e1000: the interrupt throttling register, 256 ns a count, whatever the driver writes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub itr: Option<u16>,
-    /// vhost-user: connect to the socket instead of listening there.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub client: bool,
-    /// vhost-user, ptnet: Ethernet address offered to the driver; without it, made from the port's name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mac: Option<Mac>,
 }
 
 /// Parameters of `port.detach`.

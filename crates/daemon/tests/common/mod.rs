@@ -93,7 +93,7 @@ pub fn play_the_daemon() {
 }
 
 fn config(dir: &Path, more: &str) -> Config {
-    let text = format!("run-dir = {dir:?}\nsandbox = false\n{more}");
+    let text = format!("run_dir = {dir:?}\nsandbox = false\n{more}");
     File::parse(&text).unwrap().into_config().unwrap()
 }
 

@@ -64,7 +64,7 @@ impl Contender for Guests {
     fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
         let (ports_core, switch_core) = env.two_cores()?;
         let place = Place::new(1, 0)?;
-        let daemon = Daemon::start(switch_core, &format!("allow-dirs = [{:?}]\n", place.path()))?;
+        let daemon = Daemon::start(switch_core, &format!("allow_dirs = [{:?}]\n", place.path()))?;
         let sockets = ["v0", "v1"].map(|name| place.file(name));
         for socket in &sockets {
             let (switch, port) = ("vale0".to_owned(), format!("vhost:{socket}"));

@@ -1,0 +1,89 @@
+//! The options of `netvale attach` as arguments, made from their table.
+
+use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
+use netvale_control::options::{AttachOption, Heading, OPTIONS, Shape};
+use netvale_control::types::PortOptions;
+use serde_json::Value;
+
+/// All of them.
+#[derive(Debug)]
+pub struct Options(pub PortOptions);
+
+impl clap::Args for Options {
+    fn augment_args(command: Command) -> Command {
+        command.args(OPTIONS.iter().map(arg))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Options {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut options = Self(PortOptions::default());
+        options.update_from_arg_matches(matches).map(|()| options)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        for option in OPTIONS {
+            if let Some(value) = value(matches, option) {
+                let bad = |why| clap::Error::raw(ErrorKind::ValueValidation, why);
+                option.put(&mut self.0, value).map_err(bad)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn value(matches: &ArgMatches, option: &AttachOption) -> Option<Value> {
+    match option.shape {
+        Shape::Flag => matches.get_flag(option.key).then_some(Value::Bool(true)),
+        _ => matches.get_one::<Value>(option.key).cloned(),
+    }
+}
+
+fn arg(option: &'static AttachOption) -> Arg {
+    let arg = Arg::new(option.key).long(option.flag()).help(help(option)).conflicts_with_all(option.excludes);
+    let arg = match option.heading.title() {
+        Some(title) => arg.help_heading(title),
+        None => arg,
+    };
+    match option.shape {
+        Shape::Flag => arg.action(ArgAction::SetTrue),
+        shape => {
+            let arg = arg.value_name(option.value_name).value_parser(parser(shape)).hide_possible_values(true);
+            match shape {
+                Shape::OneOf([.., last]) => arg.num_args(0..=1).default_missing_value(last.to_string()),
+                _ => arg,
+            }
+        }
+    }
+}
+
+/// What it does, who takes it, and what holds without it.
+fn help(option: &AttachOption) -> String {
+    let mut text = option.doc().trim_end_matches('.').to_owned();
+    if option.heading != Heading::General {
+        text += &format!(" [{}]", option.takers());
+    }
+    if let Shape::OneOf([.., last]) = option.shape {
+        text += &format!(" [without a number: {last}]");
+    }
+    if !option.default.is_empty() {
+        text += &format!(" [default: {}]", option.default);
+    }
+    text
+}
+
+fn parser(shape: Shape) -> ValueParser {
+    match shape {
+        Shape::OneOf(choices) => {
+            let words = choices.iter().map(u32::to_string).collect::<Vec<_>>();
+            PossibleValuesParser::new(words).try_map(move |word| shape.parse(&word)).into()
+        }
+        _ => ValueParser::from(move |word: &str| shape.parse(word)),
+    }
+}

@@ -1,0 +1,226 @@
+use clap::FromArgMatches;
+use netvale_control::Request;
+use netvale_control::options::{AttachOption, Kind, OPTIONS, Shape};
+use netvale_daemon::config::File;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Objective: relative paths are those of the user's folder, absolute ones stay, and nothing else changes.
+#[test]
+fn paths() {
+    let text = |port: &str| AttachSpec::parse(port).map(|spec| absolute(&spec, Path::new("/home/u")));
+    assert_eq!(text("pcap:a.pcap").as_deref(), Ok("pcap:in=/home/u/a.pcap"));
+    assert_eq!(text("pcap:in=a,out=/b").as_deref(), Ok("pcap:in=/home/u/a,out=/b"));
+    assert_eq!(text("tap:nv0").as_deref(), Ok("tap:nv0"));
+    assert_eq!(text("vale0:a").as_deref(), Ok("vale0:a"));
+}
+
+/// A port of each kind.
+fn port(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Local => "a",
+        Kind::Tap => "tap:nv0",
+        Kind::Vhost => "vhost:/v.sock",
+        Kind::Virtio => "virtio:/v.sock",
+        Kind::VirtioPci => "virtio-pci:0000:00:03.0",
+        Kind::Ptnet => "ptnet:/p.sock",
+        Kind::E1000 => "e1000:/e.sock",
+        Kind::E1000Pci => "e1000-pci:0000:00:04.0",
+        Kind::Netmap => "netmap:eth0",
+        Kind::Replay => "pcap:in=/a.pcap,out=/b.pcap",
+        Kind::Capture => "pcap:out=/b.pcap",
+    }
+}
+
+/// A value that an option takes.
+fn good(option: &AttachOption) -> Value {
+    match option.shape {
+        Shape::Flag => json!(true),
+        Shape::Number(_, most) => json!(most),
+        Shape::OneOf(choices) => json!(choices.last()),
+        Shape::Factor => json!(2.5),
+        Shape::Address => json!("02:00:00:00:00:0a"),
+        _ if option.key == "backend" => json!("netmap:p{1"),
+        _ => json!("web"),
+    }
+}
+
+/// Values that it does not take.
+fn bad(option: &AttachOption) -> Vec<Value> {
+    match option.shape {
+        Shape::Flag => vec![json!(1), json!("true")],
+        Shape::Number(0, most) => vec![json!(u64::from(most) + 1), json!(-1), json!(1.5), json!("many"), json!(true)],
+        Shape::Number(least, most) => vec![json!(least - 1), json!(most + 1), json!([least])],
+        Shape::OneOf(_) => vec![json!(11), json!(-12), json!("x")],
+        Shape::Factor => vec![json!(-0.5), json!("fast")],
+        Shape::Address => vec![json!("02:00"), json!(7)],
+        _ => vec![json!(7), json!(["x"])],
+    }
+}
+
+type Options<'a> = &'a [(&'a str, Value)];
+
+/// What comes of options: those that reach the daemon's port, or why not.
+type Outcome = Result<AttachParams, String>;
+
+/// With a backend, there is no switch.
+fn switch(options: Options<'_>) -> &'static str {
+    if options.iter().any(|(key, _)| *key == "backend") { "" } else { "vale0" }
+}
+
+fn judged(params: AttachParams) -> Outcome {
+    params.check().map(|_| params).map_err(|misfit| misfit.to_string())
+}
+
+fn command_line(port: &str, options: Options<'_>) -> Outcome {
+    let mut words = vec!["attach".to_owned(), switch(options).to_owned(), port.to_owned()];
+    words.retain(|word| !word.is_empty());
+    for (key, value) in options {
+        let word = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let flag = format!("--{}", key.replace('_', "-"));
+        words.push(if value == true { flag } else { format!("{flag}={word}") });
+    }
+    let command = <Args as clap::Args>::augment_args(clap::Command::new("attach"));
+    let args = command.try_get_matches_from(words).and_then(|matches| Args::from_arg_matches(&matches));
+    params(&args.map_err(|error| error.to_string())?).map_err(|error| error.to_string())
+}
+
+fn in_json(port: &str, options: Options<'_>) -> Outcome {
+    let options: serde_json::Map<_, _> =
+        options.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+    let params =
+        json!({"switch": if options.contains_key("backend") { "" } else { "vale0" }, "port": port, "options": options});
+    match Request::parse("port.attach", Some(params)) {
+        Ok(Request::PortAttach(params)) => judged(params),
+        Ok(other) => Err(format!("{other:?}")),
+        Err(error) => Err(error.message),
+    }
+}
+
+/// The file begins with two lines, and then has an option a line.
+fn in_toml(port: &str, options: Options<'_>) -> Outcome {
+    let mut text = format!("[[port]]\nswitch={:?}\nport={port:?}\n", switch(options));
+    options.iter().for_each(|(key, value)| text += &format!("{key} = {value}\n"));
+    let file = File::parse(&text).map_err(|error| error.to_string())?;
+    let config = file.into_config().map_err(|error| error.to_string())?;
+    config.ports.into_iter().next().ok_or_else(|| "no port".to_owned())
+}
+
+/// The three ways in. Refusals name the option; those of a file its line, too.
+fn ways(port: &str, options: Options<'_>, check: impl Fn(Outcome, &str)) {
+    check(command_line(port, options), "the command line");
+    check(in_json(port, options), "JSON");
+    let outcome = in_toml(port, options);
+    if let Err(why) = &outcome {
+        let lines = 4..4 + options.len().max(1);
+        assert!(lines.into_iter().any(|line| why.contains(&format!("line {line},"))), "{port} {options:?}: {why}");
+    }
+    check(outcome, "TOML");
+}
+
+fn names(why: &str, key: &str) -> bool {
+    why.contains(key) || why.contains(&key.replace('_', "-"))
+}
+
+/// Objective: each option is accepted for exactly the kinds that the table has, with its value, and refused by name for the others: on the
+/// command line, in JSON and in TOML.
+#[test]
+fn every_option_for_every_kind() {
+    for option in OPTIONS {
+        for kind in Kind::ALL {
+            let (port, value) = (port(kind), good(option));
+            ways(port, &[(option.key, value.clone())], |outcome, way| match outcome {
+                Ok(params) => {
+                    assert!(option.kinds.contains(&kind), "{way} took {} for {port}", option.key);
+                    let given = serde_json::to_value(&params.options).expect("JSON");
+                    assert_eq!(given, json!({option.key: value}), "{way}");
+                }
+                Err(why) => {
+                    assert!(!option.kinds.contains(&kind), "{way} refused {} for {port}: {why}", option.key);
+                    let expected = format!("is for {}, and {port} is none", option.takers());
+                    assert!(why.contains(&expected) && names(&why, option.key), "{way}: {why}");
+                }
+            });
+        }
+    }
+}
+
+/// Objective: values of another type, or out of range, are refused by the option's name.
+#[test]
+fn wrong_values() {
+    for option in OPTIONS {
+        let port = port(option.kinds[0]);
+        for value in bad(option) {
+            ways(port, &[(option.key, value.clone())], |outcome, way| match outcome {
+                // On the command line, everything is text.
+                Ok(_) => {
+                    assert!(way == "the command line" && option.shape == Shape::Text, "{way}: {} = {value}", option.key)
+                }
+                Err(why) => assert!(names(&why, option.key), "{way}: {} = {value}: {why}", option.key),
+            });
+        }
+    }
+}
+
+/// Objective: options that exclude each other are refused, both by name.
+#[test]
+fn options_that_exclude_each_other() {
+    let mut pairs = 0;
+    for option in OPTIONS {
+        for key in option.excludes {
+            let other = AttachOption::find(key).expect("an option");
+            let kind = option.kinds.iter().find(|kind| other.kinds.contains(kind)).expect("a kind that takes both");
+            ways(port(*kind), &[(option.key, good(option)), (other.key, good(other))], |outcome, way| {
+                let why = outcome.expect_err(way);
+                assert!(names(&why, option.key) && names(&why, key), "{way}: {why}");
+            });
+            pairs += 1;
+        }
+    }
+    assert_eq!(pairs, 5);
+}
+
+/// Objective: unknown keys, and names that are too long or no names, are refused by what they are.
+#[test]
+fn unknown_and_too_long() {
+    let long = "n".repeat(64);
+    ways("a", &[("velocity", json!(1))], |outcome, way| assert!(names(&outcome.expect_err(way), "velocity"), "{way}"));
+    for name in [long.as_str(), "a/b", ""] {
+        ways("a", &[("name", json!(name))], |outcome, way| assert!(names(&outcome.expect_err(way), "name"), "{way}"));
+    }
+    for port in [format!("tap:{long}"), long.clone(), format!("vhost:/{}", long.repeat(2))] {
+        for outcome in [command_line(&port, &[]), in_json(&port, &[])] {
+            assert!(outcome.is_err_and(|why| why.contains("bad port")), "{port}");
+        }
+        let why = in_toml(&port, &[]).expect_err(&port);
+        assert!(why.contains("bad port") && why.contains("line 3"), "{why}");
+    }
+    let text = format!("[[port]]\nport = 'a'\nswitch = 'vale{long}'");
+    let why = File::parse(&text).expect_err("too long").to_string();
+    assert!(why.contains("bad switch") && why.contains("line 3"), "{why}");
+}
+
+/// Objective: what is said twice is refused by name, and a port has one place.
+#[test]
+fn twice() {
+    let twice = [("rings", json!(1)), ("rings", json!(2))];
+    assert!(command_line("a", &twice).is_err_and(|why| why.contains("--rings")));
+    assert!(in_toml("a", &twice).is_err_and(|why| why.contains("rings") && why.contains("line 5")));
+    let both = File::parse("[[port]]\nswitch='vale0'\nport='ptnet:/p'\nbackend='netmap:eth0'");
+    assert!(both.is_err_and(|why| why.to_string().contains("backend") && why.to_string().contains("line 2")));
+}
+
+/// Objective: each option has documentation, and a flag that no other has.
+#[test]
+fn rows_are_whole() {
+    let mut flags: Vec<_> = OPTIONS.iter().map(AttachOption::flag).collect();
+    flags.sort_unstable();
+    flags.dedup();
+    assert_eq!(flags.len(), OPTIONS.len());
+    for option in OPTIONS {
+        assert!(option.doc().ends_with('.') && !option.kinds.is_empty(), "{}", option.key);
+        assert_eq!(option.shape == Shape::Flag, option.value_name.is_empty(), "{}", option.key);
+        assert!(option.excludes.iter().all(|key| AttachOption::find(key).is_some()), "{}", option.key);
+    }
+}

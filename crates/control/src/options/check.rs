@@ -1,0 +1,98 @@
+//! What can be said of a port to attach before anything is looked at but itself.
+
+use std::fmt;
+
+use netvale_portspec::{AttachSpec, Ident, ParseError, SwitchName};
+
+use super::{AttachOption, Kind, OPTIONS};
+use crate::types::AttachParams;
+
+/// Why a port cannot be attached like this. Its text names the key; [`Misfit::of_flags`] names the flag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misfit {
+    /// `switch`, `port` or an option's key: where it is wrong.
+    pub key: &'static str,
+    why: Why,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Why {
+    Text(ParseError),
+    Kind { takers: String, port: String },
+    Together { other: &'static str, why: &'static str },
+    TwoPlaces,
+}
+
+impl AttachParams {
+    /// Checks that everything is of its grammar, and that each option is one that ports of this kind take.
+    ///
+    /// # Errors
+    /// The first that is not: port, options, name, switch.
+    pub fn check(&self) -> Result<AttachSpec, Misfit> {
+        let text = |key| move |error| Misfit { key, why: Why::Text(error) };
+        let spec = AttachSpec::parse(&self.port).map_err(text("port"))?;
+        let kind = Kind::of(&spec);
+        OPTIONS.iter().try_for_each(|option| self.check_option(option, kind))?;
+        if let Some(name) = &self.options.name {
+            Ident::parse(name).map_err(text("name"))?;
+        }
+        match &self.options.backend {
+            None => SwitchName::parse(&self.switch).map(|_| ()).map_err(text("switch"))?,
+            Some(_) if !self.switch.is_empty() => return Err(Misfit { key: "switch", why: Why::TwoPlaces }),
+            Some(_) => {}
+        }
+        Ok(spec)
+    }
+
+    fn check_option(&self, option: &AttachOption, kind: Kind) -> Result<(), Misfit> {
+        let misfit = |why| Err(Misfit { key: option.key, why });
+        if option.given(&self.options).is_none() {
+            return Ok(());
+        }
+        if !option.kinds.contains(&kind) {
+            let port = self.port.chars().take(120).collect();
+            return misfit(Why::Kind { takers: option.takers(), port });
+        }
+        let given = |key: &&&str| AttachOption::find(key).is_some_and(|other| other.given(&self.options).is_some());
+        match option.excludes.iter().find(given) {
+            Some(other) => misfit(Why::Together { other, why: option.why }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Misfit {
+    /// What is wrong and what to do about it, for a command line: options are called by their flags.
+    #[must_use]
+    pub fn of_flags(&self) -> (String, String) {
+        self.texts(|key| AttachOption::find(key).map_or_else(|| key.into(), |option| format!("--{}", option.flag())))
+    }
+
+    fn texts(&self, name: impl Fn(&str) -> String) -> (String, String) {
+        let key = name(self.key);
+        match &self.why {
+            Why::Text(error) => {
+                (format!("bad {key}: {error:#}"), "'netvale attach --help' shows how to write it".into())
+            }
+            Why::Kind { takers, port } => {
+                (format!("{key} is for {takers}, and {port} is none"), format!("leave {key} away"))
+            }
+            Why::Together { other, why } => {
+                (format!("{key} and {} exclude each other: {why}", name(other)), "leave one of them away".into())
+            }
+            Why::TwoPlaces => {
+                let what = format!("a port is attached to a switch, or passed through by {}", name("backend"));
+                (what, "leave the switch or the backend away".into())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, next) = self.texts(str::to_owned);
+        write!(f, "{what}; {next}")
+    }
+}
+
+impl std::error::Error for Misfit {}

@@ -1,0 +1,41 @@
+//! The reference page of the options, `docs/reference/attach-options.md`, made from their table.
+
+use super::{AttachOption, Heading, OPTIONS, Shape, listed};
+
+const TOP: &str = "\
+# Options of attached ports
+
+Made from the table in `crates/control/src/options/table.rs` (`UPDATE=1 cargo test -p netvale-control --test options`).
+
+An option has one name: `vnet_hdr` in `options` of [`port.attach`](../control.md) and in a `[[port]]` of the [configuration file](../daemon.md),
+`--vnet-hdr` for `netvale attach`. A number that is 0, or a switch that is false, means the same as an option that is left away; where 0 has a
+meaning of its own, it is said. An option that ports of a kind do not take is refused, by name.
+";
+
+/// The page, in Markdown.
+#[must_use]
+pub fn page() -> String {
+    let mut page = TOP.to_owned();
+    let mut under = None;
+    for option in OPTIONS {
+        if under.replace(option.heading) != Some(option.heading) {
+            let title = option.heading.title().unwrap_or("All ports");
+            page += &format!("\n## {title}\n\n| option | value | ports | without it | |\n|---|---|---|---|---|\n");
+        }
+        page += &row(option);
+    }
+    page
+}
+
+fn row(option: &AttachOption) -> String {
+    let ports = if option.heading == Heading::General { "all".into() } else { listed(option.kinds, "and") };
+    let default = match (option.default, option.shape) {
+        ("", Shape::Flag) => "false",
+        (default, _) => default,
+    };
+    let excludes = match option.excludes {
+        [] => String::new(),
+        keys => format!(" Not with {}: {}.", listed(keys.iter().map(|key| format!("`{key}`")), "or"), option.why),
+    };
+    format!("| `{}` | {} | {ports} | {default} | {}{excludes} |\n", option.key, option.shape, option.doc())
+}

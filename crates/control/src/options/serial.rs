@@ -1,0 +1,82 @@
+//! Options as JSON and TOML: the keys of the table, in one map.
+
+use std::fmt;
+use std::sync::LazyLock;
+
+use serde::de::{DeserializeSeed, Error, MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+use super::{AttachOption, OPTIONS, PortOptions};
+
+static KEYS: LazyLock<Vec<&'static str>> = LazyLock::new(|| OPTIONS.iter().map(|option| option.key).collect());
+
+impl Serialize for PortOptions {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for option in OPTIONS {
+            if let Some(value) = option.given(self) {
+                map.serialize_entry(option.key, &value)?;
+            }
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for PortOptions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Keys)
+    }
+}
+
+struct Keys;
+
+impl<'de> Visitor<'de> for Keys {
+    type Value = PortOptions;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of options")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PortOptions, A::Error> {
+        let (mut options, mut seen) = (PortOptions::default(), Vec::new());
+        while let Some(option) = map.next_key_seed(Key)? {
+            if seen.contains(&option.key) {
+                return Err(Error::duplicate_field(option.key));
+            }
+            seen.push(option.key);
+            map.next_value_seed(Set { option, options: &mut options })?;
+        }
+        Ok(options)
+    }
+}
+
+/// Reads a key, so that an unknown one is an error where it stands.
+struct Key;
+
+impl<'de> DeserializeSeed<'de> for Key {
+    type Value = &'static AttachOption;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        let key = String::deserialize(deserializer)?;
+        AttachOption::find(&key).ok_or_else(|| Error::unknown_field(&key, &KEYS))
+    }
+}
+
+/// Reads a value, so that a bad one is an error where it stands. `null` counts as omitted.
+struct Set<'a> {
+    option: &'static AttachOption,
+    options: &'a mut PortOptions,
+}
+
+impl<'de> DeserializeSeed<'de> for Set<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        match Value::deserialize(deserializer)? {
+            Value::Null => Ok(()),
+            value => self.option.put(self.options, value).map_err(Error::custom),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What a value may be.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use crate::types::Mac;
+
+/// Type and range of an option, or of a key of the configuration file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Shape {
+    /// True or false; a flag of its own on the command line.
+    Flag,
+    /// A whole number between these, both included.
+    Number(u32, u32),
+    /// One of these; on the command line the last one, if none is said.
+    OneOf(&'static [u32]),
+    /// A number from 0.
+    Factor,
+    /// Text.
+    Text,
+    /// An Ethernet address.
+    Address,
+    /// A list of texts.
+    Texts,
+    /// A list of whole numbers from 0.
+    Numbers,
+}
+
+impl Shape {
+    /// Whether a value has this shape.
+    #[must_use]
+    pub fn admits(self, value: &Value) -> bool {
+        let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+        match self {
+            Shape::Flag => value.is_boolean(),
+            Shape::Number(least, most) => number.is_some_and(|number| (least..=most).contains(&number)),
+            Shape::OneOf(choices) => number.is_some_and(|number| choices.contains(&number)),
+            Shape::Factor => value.as_f64().is_some_and(|factor| factor.is_finite() && factor >= 0.0),
+            Shape::Text => value.is_string(),
+            Shape::Address => value.as_str().is_some_and(|text| text.parse::<Mac>().is_ok()),
+            Shape::Texts => value.as_array().is_some_and(|list| list.iter().all(Value::is_string)),
+            Shape::Numbers => value.as_array().is_some_and(|list| list.iter().all(Value::is_u64)),
+        }
+    }
+
+    /// The same as a JSON Schema.
+    #[must_use]
+    pub fn schema(self) -> Value {
+        match self {
+            Shape::Flag => json!({"type": "boolean"}),
+            Shape::Number(least, most) => json!({"type": "integer", "minimum": least, "maximum": most}),
+            Shape::OneOf(choices) => json!({"enum": choices}),
+            Shape::Factor => json!({"type": "number", "minimum": 0}),
+            Shape::Text => json!({"type": "string"}),
+            Shape::Address => json!({"type": "string", "pattern": "^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$"}),
+            Shape::Texts => json!({"type": "array", "items": {"type": "string"}}),
+            Shape::Numbers => json!({"type": "array", "items": {"type": "integer", "minimum": 0}}),
+        }
+    }
+
+    /// The value that a word of a command line stands for. A flag has no word.
+    ///
+    /// # Errors
+    /// What is expected, if it has not this shape.
+    pub fn parse(self, word: &str) -> Result<Value, String> {
+        let value = match self {
+            Shape::Text | Shape::Address => word.into(),
+            Shape::Number(..) | Shape::OneOf(_) => word.parse::<u32>().map_or(Value::Null, Value::from),
+            Shape::Factor => word.parse::<f64>().map_or(Value::Null, Value::from),
+            Shape::Flag | Shape::Texts | Shape::Numbers => Value::Null,
+        };
+        if self.admits(&value) { Ok(value) } else { Err(format!("{self} is expected")) }
+    }
+}
+
+/// What is expected, to stand behind "it is".
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Shape::Flag => f.write_str("true or false"),
+            Shape::Number(least, most) => write!(f, "a number from {least} to {most}"),
+            Shape::OneOf(choices) => f.write_str(&super::listed(choices.iter(), "or")),
+            Shape::Factor => f.write_str("a number from 0, such as 2.5"),
+            Shape::Text => f.write_str("text"),
+            Shape::Address => f.write_str("an Ethernet address such as 02:00:00:00:00:0a"),
+            Shape::Texts => f.write_str("a list of texts"),
+            Shape::Numbers => f.write_str("a list of numbers from 0"),
+        }
+    }
+}

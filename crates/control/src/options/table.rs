@@ -1,0 +1,233 @@
+//! Every option of an attached port, defined once.
+
+use super::field::Field;
+use super::{AttachOption, Heading, Kind, OptionsOf, Shape, kind};
+use crate::types::Mac;
+
+/// Makes [`PortOptions`], [`OPTIONS`] and the typed views of one kind's options out of the same rows. A row's documentation is that of the
+/// field, the help, the manual page and the reference.
+macro_rules! options {
+    ($(
+        $(#[doc = $doc:literal])+
+        $field:ident: $type:ty = $key:literal {
+            value: $value:literal $shape:expr,
+            for: [$($kind:ident)+],
+            under: $heading:ident,
+            default: $default:literal,
+            $(excludes: $excludes:expr, because $why:literal,)?
+        }
+    )+) => {
+        /// How a port is attached, all kinds together: what comes in and goes out. A number that is 0, a switch that is false and what is none
+        /// count as omitted.
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct PortOptions {
+            $( $(#[doc = $doc])+ pub $field: $type, )+
+        }
+
+        /// All options, in the order in which the help has them.
+        pub static OPTIONS: &[AttachOption] = &[$(
+            AttachOption {
+                key: $key,
+                doc: concat!($($doc),+),
+                value_name: $value,
+                shape: $shape,
+                kinds: &[$(Kind::$kind),+],
+                heading: Heading::$heading,
+                default: $default,
+                excludes: options!(@or [$($excludes)?] &[]),
+                why: options!(@or [$($why)?] ""),
+                given: |options| options.$field.given(),
+                put: |options, value| options.$field.put(value),
+            },
+        )+];
+
+        /// Kinds of ports that take an option: a trait for each.
+        #[expect(non_camel_case_types, reason = "a trait has its option's name")]
+        pub mod takes {
+            $(
+                #[doc = concat!("Kinds that take `", $key, "`.")]
+                pub trait $field {}
+            )+
+        }
+
+        $(
+            $( impl takes::$field for kind::$kind {} )+
+
+            impl<K: takes::$field> OptionsOf<'_, K> {
+                $(#[doc = $doc])+
+                #[must_use]
+                pub fn $field(&self) -> $type {
+                    Clone::clone(&self.0.$field)
+                }
+            }
+        )+
+    };
+    (@or [] $default:expr) => { $default };
+    (@or [$value:expr] $default:expr) => { $value };
+}
+
+const ANY: Shape = Shape::Number(0, u32::MAX);
+
+options! {
+    /// The port's name on the switch.
+    name: Option<String> = "name" {
+        value: "NAME" Shape::Text,
+        for: [Local Tap Vhost Virtio VirtioPci Ptnet E1000 E1000Pci Netmap Replay Capture],
+        under: General,
+        default: "made from PORT",
+    }
+    /// Hold senders back when this port is full, instead of dropping.
+    lossless: bool = "lossless" {
+        value: "" Shape::Flag,
+        for: [Local Tap Vhost Virtio VirtioPci Ptnet E1000 E1000Pci Netmap Replay Capture],
+        under: General,
+        default: "",
+    }
+    /// Rings in each direction; queues of a TAP device; queue pairs of a vhost device or virtio driver.
+    rings: u32 = "rings" {
+        value: "N" ANY,
+        for: [Local Tap Vhost Virtio VirtioPci Ptnet],
+        under: Rings,
+        default: "1",
+    }
+    /// Slots of each ring; entries of a virtio driver's queues.
+    slots: u32 = "slots" {
+        value: "N" ANY,
+        for: [Local Virtio VirtioPci Ptnet E1000Pci Netmap],
+        under: Rings,
+        default: "512; virtio drivers 256, e1000-pci 1024",
+    }
+    /// Bytes of a buffer.
+    buf_size: u32 = "buf_size" {
+        value: "BYTES" ANY,
+        for: [Local Ptnet],
+        under: Memory,
+        default: "2112",
+    }
+    /// Buffers beyond those in the rings, for programs that keep frames.
+    extra_bufs: u32 = "extra_bufs" {
+        value: "N" ANY,
+        for: [Local],
+        under: Memory,
+        default: "0",
+    }
+    /// Prefer huge pages for the port's memory.
+    huge: bool = "huge" {
+        value: "" Shape::Flag,
+        for: [Local],
+        under: Memory,
+        default: "",
+    }
+    /// Bytes of virtio-net header before each frame. A TAP port always has one. A ptnet device offers it to the driver: 0 or 12.
+    vnet_hdr: u32 = "vnet_hdr" {
+        value: "0|10|12" Shape::OneOf(&[0, 10, 12]),
+        for: [Local Ptnet],
+        under: Memory,
+        default: "0",
+    }
+    /// MTU of the device.
+    mtu: Option<u32> = "mtu" {
+        value: "BYTES" Shape::Number(68, 65_535),
+        for: [Tap Vhost Ptnet],
+        under: Devices,
+        default: "1500; that of the interface with a backend",
+    }
+    /// Begin again at the end of the file.
+    repeat: bool = "loop" {
+        value: "" Shape::Flag,
+        for: [Replay],
+        under: Replay,
+        default: "",
+    }
+    /// Times the recorded speed; 0: as fast as the switch takes it.
+    speed: Option<f64> = "speed" {
+        value: "FACTOR" Shape::Factor,
+        for: [Replay],
+        under: Replay,
+        default: "1",
+    }
+    /// The packed ring layout.
+    packed: bool = "packed" {
+        value: "" Shape::Flag,
+        for: [Virtio VirtioPci],
+        under: BackEnds,
+        default: "",
+    }
+    /// A frame takes one buffer, however long it is (non-mergeable).
+    no_mergeable: bool = "no_mergeable" {
+        value: "" Shape::Flag,
+        for: [Virtio VirtioPci],
+        under: BackEnds,
+        default: "",
+    }
+    /// Buffers may come back in any order, even if the back end offers to keep it.
+    no_in_order: bool = "no_in_order" {
+        value: "" Shape::Flag,
+        for: [Virtio VirtioPci],
+        under: BackEnds,
+        default: "",
+        excludes: &["vector"], because "the vector path needs buffers that come back in order",
+    }
+    /// Look at several ring entries at once (AVX-512, AVX2, NEON): fastest for short frames. Buffers come back in order, a frame
+    /// takes one, checksums and segments are the switch's work.
+    vector: bool = "vector" {
+        value: "" Shape::Flag,
+        for: [Virtio VirtioPci],
+        under: BackEnds,
+        default: "",
+    }
+    /// Merge TCP segments that follow one another into large ones, for a stack behind the port that gets them without segmentation offload
+    /// at their source (GRO): from NICs, capture files, netmap programs.
+    gro: bool = "gro" {
+        value: "" Shape::Flag,
+        for: [Tap Vhost Virtio VirtioPci Ptnet E1000],
+        under: Stacks,
+        default: "",
+    }
+    /// Attach the host's stack behind the interface too, as the port NAME^ ('vale-ctl -h').
+    host: bool = "host" {
+        value: "" Shape::Flag,
+        for: [Netmap],
+        under: Interfaces,
+        default: "",
+    }
+    /// By vfio-user (QEMU from 10.1 on), as the PCI devices that netmap published, instead of ivshmem. The memory device listens beside
+    /// the socket, at SOCKET.mem.
+    vfio_user: bool = "vfio_user" {
+        value: "" Shape::Flag,
+        for: [Ptnet],
+        under: Machines,
+        default: "",
+    }
+    /// The rings of a pipe or of a network interface are passed through, without a switch: netmap:p{1, netmap:eth0. The port has that
+    /// name then, and is detached as port p{1 of switch netmap.
+    backend: Option<String> = "backend" {
+        value: "NETMAP PORT" Shape::Text,
+        for: [Ptnet],
+        under: Machines,
+        default: "",
+        excludes: &["name", "lossless", "gro", "vnet_hdr"],
+        because "without a switch nobody holds senders back, merges segments or does the work of a virtio-net header, and the name is given",
+    }
+    /// The interrupt throttling register (256 ns a count; 0: none), whatever the driver writes.
+    itr: Option<u16> = "itr" {
+        value: "COUNTS" Shape::Number(0, 65_535),
+        for: [E1000],
+        under: Machines,
+        default: "what the driver writes",
+    }
+    /// Connect to a front end that listens, instead of listening.
+    client: bool = "client" {
+        value: "" Shape::Flag,
+        for: [Vhost],
+        under: Machines,
+        default: "",
+    }
+    /// Ethernet address offered to the driver.
+    mac: Option<Mac> = "mac" {
+        value: "MAC" Shape::Address,
+        for: [Vhost Ptnet E1000],
+        under: Machines,
+        default: "made from the port's name",
+    }
+}

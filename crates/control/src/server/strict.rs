@@ -1,0 +1,109 @@
+//! JSON whose objects have no member twice. Of two, most readers silently take the last one.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+/// Reads one value, and nothing behind it.
+///
+/// # Errors
+/// Not JSON, or a member that stands twice: [`serde_json::Error::is_data`] tells that.
+pub fn parse(line: &[u8]) -> serde_json::Result<Value> {
+    let mut reader = serde_json::Deserializer::from_slice(line);
+    let value = Strict.deserialize(&mut reader)?;
+    reader.end().map(|()| value)
+}
+
+struct Strict;
+
+impl<'de> DeserializeSeed<'de> for Strict {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(Strict)? {
+            list.push(item);
+        }
+        Ok(list.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(name) = members.next_key::<String>()? {
+            if map.contains_key(&name) {
+                return Err(Error::custom(format_args!("{name:?} stands twice in an object")));
+            }
+            let value = members.next_value_seed(Strict)?;
+            map.insert(name, value);
+        }
+        Ok(map.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Objective: a member that stands twice is refused by name, with its place, at any depth.
+    #[test]
+    fn twice() {
+        for text in [r#"{"a":1,"b":2,"a":1}"#, r#"[{"x":{"a":1,"a":null}}]"#] {
+            let error = parse(text.as_bytes()).unwrap_err();
+            assert!(
+                error.is_data() && error.to_string().contains(r#""a" stands twice in an object at line 1"#),
+                "{error}"
+            );
+        }
+        assert!(parse(br#"{"a":{"a":1},"b":{"a":1}}"#).is_ok());
+    }
+
+    proptest! {
+        /// Objective: everything else is read, or refused, as by serde_json itself.
+        #[test]
+        fn as_serde_json(text in r#"(\{("[a-c]":)?|\[|\}|\]|,|-?[0-9]{1,22}|1e[0-9]{1,3}|0\.[0-9]{1,18}|"[a-zé\\n]{0,4}"|null|true| ){0,12}"#) {
+            match (parse(text.as_bytes()), serde_json::from_str::<Value>(&text)) {
+                (Ok(ours), Ok(theirs)) => prop_assert_eq!(ours, theirs),
+                (Err(ours), theirs) => prop_assert!(theirs.is_err() || ours.to_string().contains("stands twice")),
+                (Ok(ours), Err(theirs)) => prop_assert!(false, "{ours} {theirs}"),
+            }
+        }
+    }
+}

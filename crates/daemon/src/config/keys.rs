@@ -1,0 +1,81 @@
+//! The keys of the configuration file, but for those of `[[port]]`: the file's schema, its reference and its old spellings come from here.
+
+use netvale_control::options::Shape;
+
+/// A key.
+pub struct Key {
+    /// Its table; empty for those before the first.
+    pub table: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// Type and range.
+    pub shape: Shape,
+    /// What holds without it, in words.
+    pub default: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+}
+
+const fn key(table: &'static str, name: &'static str, shape: Shape, default: &'static str, doc: &'static str) -> Key {
+    Key { table, name, shape, default, doc }
+}
+
+/// All of them.
+pub const KEYS: [Key; 14] = [
+    key(
+        "",
+        "run_dir",
+        Shape::Text,
+        "$NETVALE_RUN_DIR, else /run/netvale for root, else $XDG_RUNTIME_DIR/netvale, else /tmp/netvale-UID",
+        "Folder of the sockets.",
+    ),
+    key("", "workers", Shape::Number(1, 64), "one for each of cpus, else 1", "Threads that forward."),
+    key("", "cpus", Shape::Numbers, "workers are not pinned", "CPU of each worker, in turn."),
+    key(
+        "",
+        "spin_us",
+        Shape::Number(0, u32::MAX),
+        "50",
+        "Microseconds for which a worker looks for frames before it sleeps; 0: it sleeps immediately.",
+    ),
+    key("", "poll_always", Shape::Flag, "false", "Workers never sleep."),
+    key(
+        "",
+        "rt_priority",
+        Shape::Number(1, 99),
+        "ordinary threads",
+        "Real-time priority (SCHED_FIFO) at which the workers run.",
+    ),
+    key("", "sandbox", Shape::Flag, "true", "Capabilities are dropped, seccomp and Landlock are on."),
+    key(
+        "",
+        "allow_dirs",
+        Shape::Texts,
+        "none",
+        "Folders of capture files and sockets: reachable in the sandbox, and for other users than the daemon's.",
+    ),
+    key(
+        "",
+        "allow_nics",
+        Shape::Texts,
+        "none",
+        "Interfaces that all may open who may connect, not only root and the daemon's own user.",
+    ),
+    key("sockets", "owner", Shape::Text, "who runs the daemon", "Owner of the sockets: name or number."),
+    key("sockets", "group", Shape::Text, "that of who runs the daemon", "Group of the sockets: name or number."),
+    key(
+        "sockets",
+        "mode",
+        Shape::Text,
+        "0600, or 0660 when a group is named",
+        "Permission bits of the sockets, octal.",
+    ),
+    key(
+        "switch",
+        "ageing_s",
+        Shape::Number(1, 1_000_000),
+        "300",
+        "Seconds after which an unseen address is forgotten.",
+    ),
+    key("switch", "table_entries", Shape::Number(8, 1 << 24), "16384", "Entries of each switch's forwarding table."),
+];
