@@ -17,7 +17,6 @@ use netvale_mem::mirror::{Mirror, Moment};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::pipe::PipeTx;
 use netvale_mem::region::RingSide;
-use netvale_mem::view::Places;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -25,10 +24,11 @@ use rustix::net::{
 
 use crate::error::Error;
 use crate::nics;
+use crate::parts::places;
 use crate::ring::{RxRing, TxKind, TxRing};
 
 /// How long the daemon may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What an attachment consists of, beside the connection.
 pub struct Attached {
@@ -142,7 +142,7 @@ fn ask(conn: BorrowedFd<'_>, message: &[u8], file: Option<BorrowedFd<'_>>) -> Re
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(Error::system("make a socket"))?;
-    rustix::net::sockopt::set_socket_timeout(&ours, rustix::net::sockopt::Timeout::Recv, Some(PATIENCE))
+    rustix::net::sockopt::set_socket_timeout(&ours, rustix::net::sockopt::Timeout::Recv, Some(TIMEOUT))
         .map_err(Error::system("set a time limit"))?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -214,19 +214,7 @@ fn mapped(
     Ok(map)
 }
 
-/// How to find rings in the region of a reply.
-pub(crate) fn places(reply: &AttachReply) -> Places {
-    Places {
-        csb_atok: reply.csb_atok,
-        csb_ktoa: reply.csb_ktoa,
-        ring_pool: reply.ring_pool,
-        ring_size: reply.ring_size,
-        buf_pool: reply.buf_pool,
-        num_bufs: reply.num_bufs,
-        buf_size: reply.buf_size,
-    }
-}
-
+/// The rings of a reply, in its region.
 pub(crate) fn rings(
     reply: &AttachReply,
     map: &Arc<Mapping>,

@@ -91,7 +91,13 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     }
     let Opening { reply, map, sockets, mut tx, mut rx } = port;
     nics::bind(&reply, ifname.as_str(), &mut tx, &mut rx)?;
-    Ok(Port::direct(spec.name.to_string(), (reply, map), (tx, rx), Arc::new(Mutex::new((sockets, binding, mem)))))
+    Ok(Port::new(
+        spec.name.to_string(),
+        None,
+        (reply, map),
+        (tx, rx),
+        Some(Arc::new(Mutex::new((sockets, binding, mem)))),
+    ))
 }
 
 /// The region that this program's interfaces share, as long as it has room; a new one otherwise. With its number.

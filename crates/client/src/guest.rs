@@ -47,7 +47,7 @@ pub(crate) fn open_passed(spec: &PortSpec, device: &Path, options: &Options) -> 
     let (mut tx, mut rx) = rings(&reply, &map, &mut bells.into_iter())?;
     tx.iter_mut().for_each(TxRing::resume);
     rx.iter_mut().for_each(RxRing::resume);
-    Ok(Port::direct(spec.name.to_string(), (reply, map), (tx, rx), Arc::new(passed)))
+    Ok(Port::new(spec.name.to_string(), None, (reply, map), (tx, rx), Some(Arc::new(passed))))
 }
 
 /// Opens the device at an address of the bus, which has no driver.
@@ -61,7 +61,7 @@ pub(crate) fn open_function(address: &str, hdr_len: u32) -> Result<Port, Error> 
             let Published { reply, map, tx, rx, keep } = *device;
             let tx = tx.into_iter().map(|(ring, wake)| TxRing { kind: TxKind::Switch(ring), wake, indirect: false });
             let rx = rx.into_iter().map(|(ring, wake)| RxRing { ring, wake, nic: None });
-            Ok(Port::direct("ptnet-pci".to_owned(), (reply, map), (tx.collect(), rx.collect()), keep))
+            Ok(Port::new("ptnet-pci".to_owned(), None, (reply, map), (tx.collect(), rx.collect()), Some(keep)))
         }
     }
 }
@@ -82,7 +82,7 @@ impl Port {
     pub fn of_guest(guest: Guest, hdr_len: u32) -> Result<Port, Error> {
         let running = guest.start(hdr_len)?;
         let (tx, rx) = rings(&running.reply, &running.map, &mut running.bells.into_iter())?;
-        Ok(Port::direct("ptnet".to_owned(), (running.reply, running.map), (tx, rx), running.keep))
+        Ok(Port::new("ptnet".to_owned(), None, (running.reply, running.map), (tx, rx), Some(running.keep)))
     }
 }
 

@@ -47,8 +47,11 @@ mod error;
 mod guest;
 pub mod interface;
 mod late;
+mod nic_tx;
 mod nics;
+mod open;
 mod outgoing;
+mod parts;
 mod port;
 mod ring;
 

@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use netvale_afxdp::outlet::Outlet;
 use netvale_afxdp::rx_end::RxEnd;
@@ -17,42 +16,10 @@ use netvale_mem::mirror::{Mirror, Moment};
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::RingSide;
 
-use crate::connect::places;
 use crate::error::Error;
-use crate::port::bell;
+use crate::nic_tx::NicTx;
+use crate::parts::{bell, places};
 use crate::ring::{RxRing, TxKind, TxRing};
-
-/// A ring of an interface.
-#[derive(Debug)]
-pub(crate) struct NicTx {
-    pub(crate) ring: AppRing,
-    pub(crate) through: ThroughTx,
-}
-
-/// How long a ring that goes away waits for the kernel to take what it had no room for.
-const FAREWELL: Duration = Duration::from_millis(100);
-
-impl Drop for NicTx {
-    fn drop(&mut self) {
-        self.through.flush(FAREWELL);
-    }
-}
-
-// Out of line: rings of switches and pipes, whose syncs take fewer instructions than this, share their code with it.
-impl NicTx {
-    #[inline(never)]
-    pub(crate) fn sync(&mut self) {
-        let _ = self.ring.sync();
-        self.look();
-    }
-
-    /// Gives the kernel what is filled, and learns what it has sent.
-    #[inline(never)]
-    pub(crate) fn look(&mut self) {
-        self.through.pass();
-        let _ = self.ring.refresh();
-    }
-}
 
 fn buffers(reply: &AttachReply) -> Buffers {
     Buffers { first: reply.buf_pool, stride: reply.buf_size, count: reply.num_bufs }

@@ -1,4 +1,4 @@
-//! Opening a port and waiting on it.
+//! An open port, and waiting on it.
 
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -6,20 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvale_control::attach::{AttachReply, AttachRequest, FLAG_HUGE, FLAG_LOSSLESS};
-use netvale_mem::appl::{AppRing, Dir};
-use netvale_mem::layout::{DEFAULT_BUF_SIZE, RegionSizes};
-use netvale_mem::mapping::Pages;
-use netvale_mem::notify::Doorbell;
-use netvale_mem::pipe::PipeTx;
-use netvale_mem::{Mapping, PortMem, PortShape, Region};
-use netvale_portspec::PortSpec;
+use netvale_control::attach::AttachReply;
+use netvale_mem::Mapping;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::connect::{attach, connect_to, is_closed};
-use crate::direct;
+use crate::connect::is_closed;
 use crate::error::Error;
-use crate::ring::{RxRing, TxKind, TxRing, relax};
+use crate::ring::{RxRing, TxRing, relax};
 
 /// How a port is to be opened. Zero in a number means the daemon's default.
 #[derive(Clone, Debug, Default)]
@@ -70,87 +63,15 @@ pub enum Interest {
 }
 
 impl Port {
-    /// Opens a port by its name in netmap's grammar, e.g. `vale0:a`, `netmap:p{1`, `vale0:a/r`.
-    ///
-    /// # Errors
-    /// [`Error`]: a bad name, no daemon, or the daemon's refusal.
-    pub fn open(name: &str) -> Result<Port, Error> {
-        Self::open_with(name, &Options::default())
-    }
-
-    /// Opens a port with options. In a virtual machine `ptnet-pci:0000:00:05.0` is a ptnet device without a driver. Without a daemon, interfaces (`netmap:eth0`, `netmap:eth0-1`) are opened by this program itself, which
-    /// takes the privilege to do so.
-    ///
-    /// # Errors
-    /// As [`Port::open`].
-    pub fn open_with(name: &str, options: &Options) -> Result<Port, Error> {
-        if let Some(address) = name.strip_prefix("ptnet-pci:") {
-            return crate::guest::open_function(address, options.hdr_len);
-        }
-        // Parsed here for the sake of an error that points at the character; the daemon parses it again.
-        let spec = PortSpec::parse(name)?;
-        match connect_to(options.run_dir.as_deref()) {
-            Err(Error::NoDaemon { .. }) if direct::is_possible(&spec) => direct::open(&spec, options),
-            conn => Self::open_on(conn?, name, options),
-        }
-    }
-
-    /// An interface that this program has opened itself; `keep` is what has to live as long.
-    pub(crate) fn direct(
+    /// A port of these parts; `keep` is what has to live as long.
+    pub(crate) fn new(
         name: String,
+        conn: Option<OwnedFd>,
         (reply, map): (AttachReply, Arc<Mapping>),
         (tx, rx): (Vec<TxRing>, Vec<RxRing>),
-        keep: Arc<dyn Any + Send + Sync>,
+        keep: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Port {
-        Port { name, conn: None, reply, map, tx, rx, spin: Duration::ZERO, _local: Some(keep) }
-    }
-
-    /// Opens a port on a connection to the daemon.
-    pub(crate) fn open_on(conn: OwnedFd, name: &str, options: &Options) -> Result<Port, Error> {
-        let flags = if options.lossless { FLAG_LOSSLESS } else { 0 } | if options.huge { FLAG_HUGE } else { 0 };
-        let request = AttachRequest {
-            name: name.to_owned(),
-            flags,
-            tx_rings: options.rings,
-            rx_rings: options.rings,
-            tx_slots: options.slots,
-            rx_slots: options.slots,
-            buf_size: options.buf_size,
-            extra_bufs: options.extra_bufs,
-            hdr_len: options.hdr_len,
-            pipes: options.pipes,
-            ..AttachRequest::default()
-        };
-        let a = attach(conn.as_fd(), &request)?;
-        Ok(Port {
-            name: name.to_owned(),
-            conn: Some(conn),
-            reply: a.reply,
-            map: a.map,
-            tx: a.tx,
-            rx: a.rx,
-            spin: Duration::ZERO,
-            _local: None,
-        })
-    }
-
-    /// The two ends of a pipe inside this program (and its forked children): no daemon is involved. `slots` and `buf_size` of 0 mean
-    /// 256 slots and the default buffer size.
-    ///
-    /// # Errors
-    /// [`Error::Region`] or [`Error::System`].
-    pub fn pipe_pair(slots: u32, buf_size: u32) -> Result<(Port, Port), Error> {
-        let slots = if slots == 0 { 256 } else { slots };
-        let buf_size = if buf_size == 0 { DEFAULT_BUF_SIZE } else { buf_size };
-        let region = Region::shared("netvale-pipe", RegionSizes::for_port(4, slots, buf_size, 0, 0), Pages::Ordinary)?;
-        let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: slots, rx_slots: slots };
-        let ends = Arc::new((region.port(shape)?, region.port(shape)?));
-        let bells = || -> Result<[Doorbell; 2], Error> { Ok([bell()?, bell()?]) };
-        // One pair for each direction: frames arrived, room made.
-        let (to_b, to_a) = (bells()?, bells()?);
-        let a = local_end("{", &ends, &ends.0, &ends.1, &to_b, &to_a)?;
-        let b = local_end("}", &ends, &ends.1, &ends.0, &to_a, &to_b)?;
-        Ok((a, b))
+        Port { name, conn, reply, map, tx, rx, spin: Duration::ZERO, _local: keep }
     }
 
     /// The name it was opened by.
@@ -291,49 +212,4 @@ impl Port {
     pub fn connection(&self) -> Option<BorrowedFd<'_>> {
         self.conn.as_ref().map(AsFd::as_fd)
     }
-}
-
-pub(crate) fn bell() -> Result<Doorbell, Error> {
-    Doorbell::new().map_err(Error::system("make an eventfd"))
-}
-
-fn local_end(
-    name: &str,
-    ends: &Arc<(PortMem, PortMem)>,
-    own: &PortMem,
-    peer: &PortMem,
-    out: &[Doorbell; 2],
-    back: &[Doorbell; 2],
-) -> Result<Port, Error> {
-    let again = |b: &Doorbell| b.try_clone().map_err(|source| Error::System { what: "duplicate an eventfd", source });
-    let [arrived_there, room_here] = [again(&out[0])?, again(&out[1])?];
-    let [arrived_here, room_there] = [again(&back[0])?, again(&back[1])?];
-    let missing = Error::Inconsistent("a port without rings");
-    let (Some(tx), Some(rx), Some(peer_rx)) = (own.tx.first(), own.rx.first(), peer.rx.first()) else {
-        return Err(missing);
-    };
-    let mut pipe =
-        PipeTx::new(tx.clone(), peer_rx.clone(), arrived_there).ok_or(Error::Inconsistent("pipe ends apart"))?;
-    pipe.resume();
-    let ring = AppRing::new(rx.clone(), Dir::Rx, room_there);
-    let shape = own.shape();
-    let reply = AttachReply {
-        buf_size: tx.ring.buf_size(),
-        tx_rings: 1,
-        rx_rings: 1,
-        tx_slots: shape.tx_slots,
-        rx_slots: shape.rx_slots,
-        num_bufs: tx.ring.num_bufs(),
-        ..AttachReply::default()
-    };
-    Ok(Port {
-        name: name.to_owned(),
-        conn: None,
-        reply,
-        map: Arc::clone(own.region().mapping()),
-        tx: vec![TxRing { kind: TxKind::Pipe(pipe), wake: room_here, indirect: false }],
-        rx: vec![RxRing { ring, wake: arrived_here, nic: None }],
-        spin: Duration::ZERO,
-        _local: Some(Arc::clone(ends) as Arc<dyn Any + Send + Sync>),
-    })
 }

@@ -13,7 +13,7 @@ use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_mem::pipe::PipeTx;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::nics::NicTx;
+use crate::nic_tx::NicTx;
 
 /// Between two looks. After a while the other side may be waiting for this very CPU: let it.
 pub(crate) fn relax(waited: Duration) {

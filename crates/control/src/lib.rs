@@ -22,6 +22,7 @@ pub mod device;
 pub mod dirs;
 pub mod error;
 pub mod framing;
+mod mac;
 pub mod options;
 pub mod request;
 pub mod server;

@@ -12,7 +12,6 @@
 //! assert_eq!(why.to_string(), "mtu is for TAP, vhost and ptnet ports, and pcap:x is none; leave mtu away");
 //! ```
 
-mod check;
 mod field;
 pub mod kind;
 pub mod page;
@@ -26,7 +25,6 @@ use std::marker::PhantomData;
 use netvale_portspec::{AttachSpec, PcapFiles};
 use serde_json::Value;
 
-pub use check::Misfit;
 pub use shape::Shape;
 pub use table::{OPTIONS, PortOptions, takes};
 
@@ -47,7 +45,7 @@ pub struct AttachOption {
     pub default: &'static str,
     /// Options that cannot stand beside it.
     pub excludes: &'static [&'static str],
-    why: &'static str,
+    pub why: &'static str,
     given: fn(&PortOptions) -> Option<Value>,
     put: fn(&mut PortOptions, Value) -> bool,
 }

@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-mod mac;
+mod check;
 mod port;
 mod stats;
 
+pub use crate::mac::{BadMac, Mac};
 pub use crate::options::PortOptions;
-pub use mac::{BadMac, Mac};
+pub use check::Misfit;
 pub use port::{
     AttachParams, DetachParams, Direction, E1000Info, Evicted, ListParams, Owner, PortInfo, PortKind, PortState,
     PtnetInfo, RegionInfo, RingInfo, ShowParams, VhostInfo,

@@ -1,22 +1,21 @@
 //! A ptnet device of this virtual machine without any driver of ours: its registers and its memory, mapped.
 //!
 //! Bound to vfio-pci, which takes an IOMMU, the device interrupts. Without any driver it is mapped through sysfs and polled: whoever waits looks
-//! every [`LOOK`].
+//! every [`crate::bus::LOOK`].
 
 use std::fs::OpenOptions;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use netvale_abi::ptnet::published::{PTNET_DEVICE, VENDOR};
 use netvale_mem::Mapping;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
 use netvale_pci::Function;
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
 use crate::Error;
+use crate::bus::{id, ticking};
 use crate::ptnet::{Guest, header};
 use crate::published::{self, Published};
 
@@ -28,8 +27,6 @@ const DOORBELL: usize = 3;
 const REGISTERS: usize = 4096;
 /// Base address registers of the registers and of the memory.
 const BARS: (u32, u32) = (0, 2);
-/// How often somebody who waits looks, without interrupts.
-pub const LOOK: Duration = Duration::from_micros(200);
 
 /// What is on the bus.
 pub enum Found {
@@ -64,15 +61,6 @@ pub fn open(address: &str, hdr_len: u32) -> Result<Found, Error> {
             "the device has a driver: open its network interface (netmap:eth0), or unbind the driver",
         )),
     }
-}
-
-/// Vendor and device of a function.
-pub(crate) fn id(folder: &Path) -> Option<(u16, u16)> {
-    let read = |name: &str| {
-        let text = std::fs::read_to_string(folder.join(name)).ok()?;
-        u16::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
-    };
-    Some((read("vendor")?, read("device")?))
 }
 
 /// Through sysfs.
@@ -118,13 +106,4 @@ fn guest(
     let doorbells = (0..count as u32).map(bell).collect::<rustix::io::Result<Vec<_>>>();
     let doorbells = doorbells.map_err(Error::system("make a doorbell"))?;
     Ok(Guest { keep, map, header, doorbells, vectors })
-}
-
-/// Becomes readable again and again, and is read like an eventfd.
-pub(crate) fn ticking() -> rustix::io::Result<Doorbell> {
-    let fd = rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-    let every = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };
-    let times = Itimerspec { it_interval: every, it_value: every };
-    rustix::time::timerfd_settime(&fd, TimerfdTimerFlags::empty(), &times)?;
-    Ok(Doorbell::from_fd(fd))
 }

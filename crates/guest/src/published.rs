@@ -21,7 +21,7 @@ use netvale_mem::ring::{RingMem, RingPlace};
 use netvale_mem::words::Words;
 
 use crate::Error;
-use crate::pci::ticking;
+use crate::bus::{self, ticking};
 
 const PAGE: usize = 4096;
 /// A status block.
@@ -56,7 +56,7 @@ fn memory_device(id: u32) -> Result<(PathBuf, Registers), Error> {
     let none = Error::Device("there is no memory device for it: give the machine both devices");
     let Ok(all) = std::fs::read_dir("/sys/bus/pci/devices") else { return Err(none) };
     for folder in all.flatten().map(|entry| entry.path()) {
-        if crate::pci::id(&folder) != Some((VENDOR, MEMORY_DEVICE)) {
+        if bus::id(&folder) != Some((VENDOR, MEMORY_DEVICE)) {
             continue;
         }
         let registers = Registers::open(&folder)?;

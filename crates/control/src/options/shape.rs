@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use crate::types::Mac;
+use crate::mac::Mac;
 
 /// Type and range of an option, or of a key of the configuration file.
 #[derive(Clone, Copy, Debug, PartialEq)]

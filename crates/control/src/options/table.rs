@@ -2,7 +2,7 @@
 
 use super::field::Field;
 use super::{AttachOption, Heading, Kind, OptionsOf, Shape, kind};
-use crate::types::Mac;
+use crate::mac::Mac;
 
 /// Makes [`PortOptions`], [`OPTIONS`] and the typed views of one kind's options out of the same rows. A row's documentation is that of the
 /// field, the help, the manual page and the reference.

@@ -4,8 +4,8 @@ use std::fmt;
 
 use netvale_portspec::{AttachSpec, Ident, ParseError, SwitchName};
 
-use super::{AttachOption, Kind, OPTIONS};
-use crate::types::AttachParams;
+use super::AttachParams;
+use crate::options::{AttachOption, Kind, OPTIONS};
 
 /// Why a port cannot be attached like this. Its text names the key; [`Misfit::of_flags`] names the flag.
 #[derive(Clone, Debug, PartialEq, Eq)]

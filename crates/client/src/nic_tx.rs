@@ -1,0 +1,38 @@
+//! A ring to send on of a network interface.
+
+use std::time::Duration;
+
+use netvale_afxdp::through::ThroughTx;
+use netvale_mem::appl::AppRing;
+
+/// A ring of an interface.
+#[derive(Debug)]
+pub(crate) struct NicTx {
+    pub(crate) ring: AppRing,
+    pub(crate) through: ThroughTx,
+}
+
+/// How long a ring that goes away waits for the kernel to take what it had no room for.
+const FAREWELL: Duration = Duration::from_millis(100);
+
+impl Drop for NicTx {
+    fn drop(&mut self) {
+        self.through.flush(FAREWELL);
+    }
+}
+
+// Out of line: rings of switches and pipes, whose syncs take fewer instructions than this, share their code with it.
+impl NicTx {
+    #[inline(never)]
+    pub(crate) fn sync(&mut self) {
+        let _ = self.ring.sync();
+        self.look();
+    }
+
+    /// Gives the kernel what is filled, and learns what it has sent.
+    #[inline(never)]
+    pub(crate) fn look(&mut self) {
+        self.through.pass();
+        let _ = self.ring.refresh();
+    }
+}

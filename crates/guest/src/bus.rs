@@ -1,0 +1,28 @@
+//! What a function on the PCI bus says it is, and waiting for one that does not interrupt.
+
+use std::path::Path;
+use std::time::Duration;
+
+use netvale_mem::notify::Doorbell;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+
+/// How often somebody who waits looks, without interrupts.
+pub const LOOK: Duration = Duration::from_micros(200);
+
+/// Vendor and device of a function.
+pub(crate) fn id(folder: &Path) -> Option<(u16, u16)> {
+    let read = |name: &str| {
+        let text = std::fs::read_to_string(folder.join(name)).ok()?;
+        u16::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
+    };
+    Some((read("vendor")?, read("device")?))
+}
+
+/// Becomes readable again and again, and is read like an eventfd.
+pub(crate) fn ticking() -> rustix::io::Result<Doorbell> {
+    let fd = rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+    let every = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };
+    let times = Itimerspec { it_interval: every, it_value: every };
+    rustix::time::timerfd_settime(&fd, TimerfdTimerFlags::empty(), &times)?;
+    Ok(Doorbell::from_fd(fd))
+}
