@@ -96,6 +96,26 @@ impl AttachSpec {
         Cursor::all(text, AFTER, Self::take)
     }
 
+    /// What stands before the colon, of each kind; nothing of a local port.
+    pub const PREFIXES: [&'static str; 10] =
+        ["", "tap", "pcap", "netmap", "vhost", "virtio", "virtio-pci", "ptnet", "e1000", "e1000-pci"];
+
+    /// What stands before the colon: one of [`AttachSpec::PREFIXES`].
+    pub const fn prefix(&self) -> &'static str {
+        match self {
+            Self::Local(_) => "",
+            Self::Tap(_) => "tap",
+            Self::Pcap(_) => "pcap",
+            Self::Netmap(_) => "netmap",
+            Self::Vhost(_) => "vhost",
+            Self::Virtio(_) => "virtio",
+            Self::VirtioPci(_) => "virtio-pci",
+            Self::Ptnet(_) => "ptnet",
+            Self::E1000(_) => "e1000",
+            Self::E1000Pci(_) => "e1000-pci",
+        }
+    }
+
     /// A name for the port on its switch, where the user gives none: the local port's own, else made from the
     /// device's or file's name, with `_` for characters that a port's name cannot have.
     pub fn port_name(&self) -> Ident {
