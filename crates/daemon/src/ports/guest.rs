@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use netvale_control::attach::{AttachRequest, FLAG_SHARED};
 use netvale_nic::passed::Passed;
-use netvale_portspec::{Directions, PortSpec, Rings};
+use netvale_portspec::{PortSpec, Rings};
 use rustix::io::Errno;
 
 use super::attachment::{Attachment, Description, Opened};
-use super::nic::names::wanted;
+use super::nic::names::wanted_both;
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::refusal::{Refusal, refuse};
@@ -33,25 +33,12 @@ pub fn open(
 ) -> Result<Opened, Refusal> {
     let known = d.guests.get(ifname);
     let alone = known.is_none();
-    let port = match known {
-        Some(port) => port,
-        None => {
-            let device = Passed::open(device, request.hdr_len, request.extra_bufs)?;
-            let port = Arc::new(GuestPort::new(format!("netmap:{ifname}"), device, request.hdr_len, caller));
-            d.guests.insert(ifname, &port);
-            port
-        }
-    };
+    let port = known.map_or_else(|| make(d, request, (ifname, device), caller), Ok)?;
     if matches!(spec.rings, Rings::AllHost | Rings::NicAndHost | Rings::OneHost(_)) {
         return refuse(Errno::INVAL, "a ptnet device has no host rings");
     }
-    let bound = |own: u32, other: u32, without: Directions| match spec.rings {
-        _ if spec.flags.directions == without => Ok(0..0),
-        which => wanted(which, (own, 0), (other, 0)),
-    };
     let described = port.described();
-    let (tx_rings, rx_rings) = (described.tx_rings, described.rx_rings);
-    let rings = (bound(tx_rings, rx_rings, Directions::Rx)?, bound(rx_rings, tx_rings, Directions::Tx)?);
+    let rings = wanted_both(spec, (described.tx_rings, 0), (described.rx_rings, 0))?;
     let Some(held) = port.hold(rings, caller.client, request.flags & FLAG_SHARED != 0, alone) else {
         return refuse(
             Errno::BUSY,
@@ -61,4 +48,16 @@ pub fn open(
     let (reply, fds) = held.reply()?;
     tracing::info!(interface = ifname, uid = caller.uid, pid = caller.pid, "opened");
     Ok((reply, fds, Box::new(held)))
+}
+
+fn make(
+    d: &mut Daemon,
+    request: &AttachRequest,
+    (ifname, device): (&str, &Path),
+    caller: Caller,
+) -> Result<Arc<GuestPort>, Refusal> {
+    let device = Passed::open(device, request.hdr_len, request.extra_bufs)?;
+    let port = Arc::new(GuestPort::new(format!("netmap:{ifname}"), device, request.hdr_len, caller));
+    d.guests.insert(ifname, &port);
+    Ok(port)
 }

@@ -64,6 +64,35 @@ pub struct NicPort {
 }
 
 impl NicPort {
+    /// Rings in memory, without what moves their frames.
+    pub(crate) fn new(
+        name: String,
+        nic: Arc<Nic>,
+        (mem, mem_id): (Arc<PortMem>, u32),
+        (tx, rx): (Range<u32>, Range<u32>),
+        fault: Fault,
+        owner: Caller,
+    ) -> NicPort {
+        NicPort {
+            name,
+            nic,
+            sockets: Vec::new(),
+            trusted: false,
+            got: None,
+            stack: None,
+            mem,
+            mem_id,
+            bells: BTreeMap::new(),
+            fault,
+            tx,
+            rx,
+            open_rings: Vec::new(),
+            tasks: Vec::new(),
+            owner,
+            counts: Vec::new(),
+        }
+    }
+
     /// What its client is told, and the descriptors that go with it. `resumed`: it takes over what
     /// another client had.
     ///

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use netvale_nic::iface::Interface;
-use netvale_portspec::Rings;
+use netvale_portspec::{Directions, PortSpec, Rings};
 use rustix::io::Errno;
 
 use crate::refusal::{Refusal, refuse};
@@ -34,4 +34,13 @@ pub(crate) fn wanted(rings: Rings, (queues, host): Counts, other: Counts) -> Res
         Rings::OneHost(i) => one(i.get().into(), host, other.1, "host ").map(|i| queues + i).map(|i| i..i + 1),
         Rings::OneNic(i) => one(i.get().into(), queues, other.0, "").map(|i| i..i + 1),
     }
+}
+
+/// The same in both directions, of which a specification may leave one out.
+pub(crate) fn wanted_both(spec: &PortSpec, tx: Counts, rx: Counts) -> Result<(Range<u32>, Range<u32>), Refusal> {
+    let bound = |own, other, without| match spec.rings {
+        _ if spec.flags.directions == without => Ok(0..0),
+        rings => wanted(rings, own, other),
+    };
+    Ok((bound(tx, rx, Directions::Rx)?, bound(rx, tx, Directions::Tx)?))
 }

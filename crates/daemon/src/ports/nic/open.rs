@@ -1,6 +1,5 @@
 //! An interface that a program opens: its rings are the interface's queues.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use netvale_control::attach::{AttachRequest, FLAG_NETMAP, MAX_PORT_RINGS, MAX_RINGS};
@@ -10,10 +9,10 @@ use netvale_mem::region::Binding;
 use netvale_nic::Nic;
 use netvale_nic::sizes::{self, Needs};
 use netvale_nic::socket::Buffers;
-use netvale_portspec::{Directions, Memory, PortSpec};
+use netvale_portspec::{Memory, PortSpec};
 use rustix::io::Errno;
 
-use super::names::{Counts, wanted};
+use super::names::{Counts, wanted_both};
 use super::stack;
 use crate::caller::Caller;
 use crate::daemon::Daemon;
@@ -68,13 +67,7 @@ pub fn open(
     let nic = d.interfaces.nic(ifname)?;
     let queues = nic.interface().queues;
     let (shape, host) = shape_of(d, &nic, request, spec)?;
-    let (tx_counts, rx_counts) = ((queues, host.0), (queues, host.1));
-    let bound = |own: Counts, other: Counts, without: Directions| match spec.rings {
-        _ if spec.flags.directions == without => Ok(0..0),
-        rings => wanted(rings, own, other),
-    };
-    let tx = bound(tx_counts, rx_counts, Directions::Rx)?;
-    let rx = bound(rx_counts, tx_counts, Directions::Tx)?;
+    let (tx, rx) = wanted_both(spec, (queues, host.0), (queues, host.1))?;
     if tx.len() + rx.len() > MAX_RINGS {
         return refuse(Errno::NOMEM, format!("{ifname}: at most {MAX_RINGS} rings can be open at once"));
     }
@@ -83,38 +76,25 @@ pub fn open(
         stack::are_free(&d.interfaces, ifname, (&tx, &rx), queues)?;
     }
     let used = (tx.len() as u32, rx.len() as u32);
-    let extra_bufs = match request.flags & FLAG_NETMAP {
-        0 => request.extra_bufs,
-        // As many as there are.
-        _ => request.extra_bufs.min(MOST_EXTRA_BUFS),
-    };
-    let needs = Needs { shape, host, used, buf_size: request.buf_size, extra_bufs };
+    let needs = Needs { shape, host, used, buf_size: request.buf_size, extra_bufs: extra_bufs(request) };
     let (region, mem_id) = region_for(d, (ifname, &spec.memory), request, &needs, caller)?;
     let mem = Arc::new(region.port_in_part(shape, host, (&tx, &rx))?);
     let binding = mem.bind(&spec.name.to_string(), tx.clone(), rx.clone(), request.extra_bufs)?;
-    let port = NicPort {
-        name: request.name.clone(),
-        nic,
-        sockets: Vec::new(),
-        trusted: policy::is_trusted(caller),
-        got: None,
-        stack: None,
-        mem,
-        mem_id,
-        fault: d.evictions.new_fault(),
-        bells: BTreeMap::new(),
-        tx,
-        rx,
-        open_rings: Vec::new(),
-        tasks: Vec::new(),
-        owner: caller,
-        counts: Vec::new(),
-    };
+    let base = NicPort::new(request.name.clone(), nic, (mem, mem_id), (tx, rx), d.evictions.new_fault(), caller);
+    let port = NicPort { trusted: policy::is_trusted(caller), ..base };
     let port = start(d, port)?;
     let (reply, fds) = port.reply(&binding, false)?;
     tracing::info!(port = port.name, uid = caller.uid, pid = caller.pid, "opened");
     d.interfaces.insert(caller.client, port);
     Ok((reply, fds, Box::new(OpenInterface { client: caller.client, binding })))
+}
+
+fn extra_bufs(request: &AttachRequest) -> u32 {
+    match request.flags & FLAG_NETMAP {
+        0 => request.extra_bufs,
+        // As many as there are.
+        _ => request.extra_bufs.min(MOST_EXTRA_BUFS),
+    }
 }
 
 /// How many rings the interface has, of how many slots, and how many of them are host rings: whoever comes first says it, as long as somebody has it open.
