@@ -18,7 +18,7 @@ use crate::daemon::Daemon;
 use crate::ports::faults;
 use crate::registry::captures::Captures;
 
-/// Most connections of both kinds together; more are closed at once.
+/// Most connections of both kinds together; more are closed immediately.
 const MAX_CLIENTS: usize = 1024;
 /// Most bytes of answers a control client may leave unread.
 const MAX_UNSENT: usize = 4 << 20;

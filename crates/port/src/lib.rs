@@ -12,11 +12,13 @@
 //! |---|---|
 //! | [`batch`] | the frames on their way |
 //! | [`drops`] | counters and the names of drops |
+//! | [`echo`] | an egress whose frames come back |
 //! | [`far_end`] | what an egress delivered to a ring, taken for another switch |
 //! | [`gro`] | merging for destinations that have it |
 //! | [`hdr`] | the length of a port's virtio-net header |
 //! | [`ingress`] | where frames come from, and how safe code reads them |
 //! | [`listener`] | a listening socket that serves one peer at a time |
+//! | [`null`] | an egress that swallows every frame |
 //! | [`passage`] | seats for what is passed through |
 //! | [`ring_in`] | ingress from a local application's tx ring |
 //! | [`ring_out`] | egress to a local application's rx ring |
@@ -144,11 +146,13 @@
 mod ahead;
 pub mod batch;
 pub mod drops;
+pub mod echo;
 pub mod far_end;
 pub mod gro;
 pub mod hdr;
 pub mod ingress;
 pub mod listener;
+pub mod null;
 pub mod passage;
 pub mod ring_in;
 pub mod ring_out;

@@ -42,7 +42,7 @@ impl Held {
 
 /// One message of a client. Returns whether to keep the connection.
 ///
-/// What is no message of ours costs nobody a port: a program may have written to a descriptor that it takes for something else. It is refused,
+/// What is not one of the protocol's messages costs nobody a port: a program may have written to a descriptor that it takes for something else. It is refused,
 /// if anybody reads that, and the connection stays.
 pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<Held>, caller: Caller) -> bool {
     let mut bytes = [0u8; REQUEST_LEN + 1];
@@ -67,7 +67,7 @@ pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<Held>, call
     }
 }
 
-/// A message that is one of ours.
+/// A message of the protocol.
 enum Message {
     Attach(AttachRequest),
     Holding(Holding),

@@ -15,6 +15,7 @@
 //! | [`vhost`], [`virtio`] | a virtio-net device; a driver of one |
 //! | [`ptnet`], [`passthrough`] | a ptnet device on a switch; in place of a switch, a pipe's end or an interface |
 //! | [`e1000`], [`e1000_pci`] | an Intel 82540EM; a driver of one |
+//! | [`null`], [`echo`] | what swallows every frame, or sends it back, for measuring and tests |
 //!
 //! What they share: [`plug`] puts a port on its switch and takes it off, [`memory`] and [`brought`] find the region it lies in, [`attachment`] is
 //! what a connection holds of it, [`faults`] takes it from a program that misbehaves, `notes` are sentences of several kinds, [`kind`] is what a
@@ -25,6 +26,7 @@ pub mod bare;
 pub mod brought;
 pub mod e1000;
 pub mod e1000_pci;
+pub mod echo;
 pub mod faults;
 pub mod guest;
 pub mod joint;
@@ -34,6 +36,7 @@ pub mod memory;
 pub mod monitor;
 pub mod nic;
 mod notes;
+pub mod null;
 pub mod passthrough;
 pub mod pcap;
 pub mod persistent;
@@ -68,6 +71,8 @@ pub const KINDS: &[Kind] = &[
     Kind { prefix: "ptnet", attach: ptnet::attach },
     Kind { prefix: "e1000", attach: e1000::attach },
     Kind { prefix: "e1000-pci", attach: e1000_pci::attach },
+    Kind { prefix: "null", attach: null::attach },
+    Kind { prefix: "echo", attach: echo::attach },
 ];
 
 /// Attaches a port that stays until it is detached.

@@ -99,7 +99,7 @@ pub fn end_monitors(d: &mut Daemon, gone: &Watched) {
     d.evictions.evict(d.watches.clients_of(gone));
 }
 
-/// Waits until what a port's client left in its tx rings has been forwarded: it was sent, also if the client ended at once.
+/// Waits until what a port's client left in its tx rings has been forwarded: it was sent, also if the client ended immediately.
 pub fn drain(d: &Daemon, full: &str) {
     if let Some(record) = d.ports.get(full) {
         d.workers.drain(&record.placed);

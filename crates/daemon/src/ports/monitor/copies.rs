@@ -29,7 +29,7 @@ pub fn watch(d: &mut Daemon, watching: &Watching, full: &str) -> Result<Option<A
     done
 }
 
-/// A switch's workers copy what a port sends, which is given back at once, and what it receives; what it gives back is copied by its
+/// A switch's workers copy what a port sends, which is given back immediately, and what it receives; what it gives back is copied by its
 /// program.
 fn watch_port(d: &mut Daemon, port: &str, full: &str, watching: &Watching) -> Result<Arc<Switch>, Refusal> {
     let Watching { sent, received, .. } = watching;
@@ -73,7 +73,7 @@ fn watch_pipe(d: &mut Daemon, (key, end): (&str, usize), full: &str, watching: &
     })
 }
 
-/// Copies are made by whoever moves an interface's frames: the program, and, of its host rings, our workers, which give back at once what
+/// Copies are made by whoever moves an interface's frames: the program, and, of its host rings, our workers, which immediately give back what
 /// they have sent.
 fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &Watching) -> Result<(), Refusal> {
     let port = d.interfaces.port(client).ok_or_else(|| Refusal::internal("an interface vanished"))?;

@@ -1,4 +1,4 @@
-//! A network interface that is passed through to a virtual machine: its queues send from and receive into the guest's own buffers.
+//! Passthrough of a network interface to a virtual machine: its queues send from and receive into the guest's own buffers.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
