@@ -4,19 +4,19 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`refusal`], [`caller`] | a no and its reason; who asks |
+//! | `refusal`, `caller` | a no and its reason; who asks |
 //! | [`worker`] | the threads that forward |
 //! | [`config`] | TOML file and command line, parsed |
-//! | [`system`] | sockets, privileges, signals, the service manager |
-//! | [`rings`] | rings that programs map: what they consist of, who holds them, what is told of them |
-//! | [`registry`] | what the daemon keeps account of, a map each: switches, regions, ports, pipes, … |
-//! | [`daemon`] | the registries together, and what a port has to be |
-//! | [`policy`] | who may do what |
-//! | [`ports`] | the kinds of ports, a file each, and the table of them |
-//! | [`api`] | what comes in: JSON-RPC, attach connections, netmap's requests, and what they are told |
-//! | [`server`] | the main thread: connections, signals, ageing |
+//! | `system` | sockets, privileges, signals, the service manager |
+//! | `rings` | rings that programs map: what they consist of, who holds them, what is told of them |
+//! | `registry` | what the daemon keeps account of, a map each: switches, regions, ports, pipes, … |
+//! | `daemon` | the registries together, and what a port has to be |
+//! | `policy` | who may do what |
+//! | `ports` | the kinds of ports, a file each, and the table of them |
+//! | `api` | what comes in: JSON-RPC, attach connections, netmap's requests, and what they are told |
+//! | `server` | the main thread: connections, signals, ageing |
 //!
-//! A request goes from the bottom up: [`server`] reads it, [`api`] parses it, [`policy`] admits it, a kind in [`ports`] carries it out on the
+//! A request goes from the bottom up: `server` reads it, `api` parses it, `policy` admits it, a kind in `ports` carries it out on the
 //! registries.
 
 mod api;

@@ -15,7 +15,7 @@ use super::kind::Asked;
 use super::memory;
 use super::plug::{NewPort, drain, end_monitors, plug, unplug};
 use crate::caller::Caller;
-use crate::daemon::{Attached, Daemon};
+use crate::daemon::{Attached, Daemon, Record};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
 use crate::registry::watches::Watched;
@@ -176,12 +176,7 @@ pub fn bind(
 ) -> Result<Opened, Refusal> {
     is_not_joined(d, full)?;
     let lasting = d.persistent.lasting_name(full);
-    let record = d.ports.get_mut(full).ok_or_else(|| Refusal::internal("a port vanished"))?;
-    if record.behind.get::<LocalPort>().is_none() {
-        let text = format!("{full} is not a port for local processes; its traffic can be watched as {full}/z");
-        return refuse(Errno::BUSY, text);
-    }
-    let local = record.behind.programs_mut().ok_or_else(|| Refusal::internal("a port without rings"))?;
+    let local = programs(d.ports.get_mut(full), full)?;
     if request.flags & FLAG_NO_HEADER != 0 && local.rings.hdr_len.get() != 0 {
         return refuse(Errno::IO, format!("{full} has virtio-net headers, which this program does not say it takes"));
     }
@@ -202,6 +197,16 @@ pub fn bind(
             Err(refusal)
         }
     }
+}
+
+/// The rings of a port, if programs open them, and it is no monitor.
+fn programs<'a>(record: Option<&'a mut Record>, full: &str) -> Result<&'a mut LocalPort, Refusal> {
+    let behind = &mut record.ok_or_else(|| Refusal::internal("a port vanished"))?.behind;
+    let is_local = behind.get::<LocalPort>().is_some();
+    behind.programs_mut().filter(|_| is_local).ok_or_else(|| {
+        let text = format!("{full} is not a port for local processes; its traffic can be watched as {full}/z");
+        Refusal::new(Errno::BUSY, text)
+    })
 }
 
 /// Puts offsets in force on rings that a program has just been given.
