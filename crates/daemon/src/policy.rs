@@ -354,3 +354,6 @@ pub fn has_room_for_file(d: &Daemon) -> Result<(), Refusal> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
