@@ -45,6 +45,7 @@ pub struct AttachOption {
     pub default: &'static str,
     /// Options that cannot stand beside it.
     pub excludes: &'static [&'static str],
+    /// Why they cannot.
     pub why: &'static str,
     given: fn(&PortOptions) -> Option<Value>,
     put: fn(&mut PortOptions, Value) -> bool,
@@ -101,6 +102,10 @@ pub enum Kind {
     Replay,
     /// A capture file that is only written.
     Capture,
+    /// A sink, which counts what it is sent.
+    Null,
+    /// What sends every frame back.
+    Echo,
 }
 
 /// Groups of options in the help.
@@ -128,7 +133,7 @@ pub enum Heading {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 11] = [
+    pub const ALL: [Kind; 13] = [
         Kind::Local,
         Kind::Tap,
         Kind::Vhost,
@@ -140,6 +145,8 @@ impl Kind {
         Kind::Netmap,
         Kind::Replay,
         Kind::Capture,
+        Kind::Null,
+        Kind::Echo,
     ];
 
     /// The kind of a port.
@@ -157,6 +164,8 @@ impl Kind {
             AttachSpec::Netmap(_) => Kind::Netmap,
             AttachSpec::Pcap(PcapFiles::Capture(_)) => Kind::Capture,
             AttachSpec::Pcap(PcapFiles::Replay(_) | PcapFiles::Both { .. }) => Kind::Replay,
+            AttachSpec::Null(_) => Kind::Null,
+            AttachSpec::Echo(_) => Kind::Echo,
         }
     }
 }
@@ -177,6 +186,8 @@ impl Kind {
             Kind::Netmap => "^netmap:",
             Kind::Replay => "^pcap:(?!out=)|^pcap:out=.*,in=",
             Kind::Capture => "^pcap:out=(?!.*,in=)",
+            Kind::Null => "^null:",
+            Kind::Echo => "^echo:",
         }
     }
 }
@@ -196,6 +207,8 @@ impl fmt::Display for Kind {
             Kind::Netmap => "netmap",
             Kind::Replay => "replaying pcap",
             Kind::Capture => "capturing pcap",
+            Kind::Null => "null",
+            Kind::Echo => "echo",
         })
     }
 }

@@ -1,58 +1,35 @@
 //! The netvale daemon: switches, the workers that forward on them, and the sockets through which clients come.
 //!
+//! Each module imports those above it in this table, and none below:
+//!
 //! | module | what it is |
 //! |---|---|
-//! | [`config`] | TOML file and command line, parsed |
-//! | [`server`] | the main thread: sockets, signals, ageing |
-//! | [`open`] | opening ports for local clients |
-//! | [`netmap`] | netmap's control requests |
-//! | `persistent` | ports that stay, on a switch or not |
-//! | `joints` | such a port on two switches |
-//! | [`holders`] | who holds a ring |
-//! | [`rpc`] | the control protocol's methods |
-//! | [`state`] | switches, ports, pipes, regions |
-//! | [`rings`], [`pipes`], [`devices`], [`captures`], `vhosts`, `ptnets` | the kinds of ports |
+//! | `refusal`, `caller` | a no and its reason; who asks |
 //! | [`worker`] | the threads that forward |
-//! | [`inspect`] | what `list`, `show` and `top` are told |
-//! | [`sandbox`] | capabilities, seccomp, Landlock |
+//! | [`config`] | TOML file and command line, parsed |
+//! | `system` | sockets, privileges, signals, the service manager |
+//! | `rings` | rings that programs map: what they consist of, who holds them, what is told of them |
+//! | `registry` | what the daemon keeps account of, a map each: switches, regions, ports, pipes, … |
+//! | `daemon` | the registries together, and what a port has to be |
+//! | `policy` | who may do what |
+//! | `ports` | the kinds of ports, a file each, and the table of them |
+//! | `api` | what comes in: JSON-RPC, attach connections, netmap's requests, and what they are told |
+//! | `server` | the main thread: connections, signals, ageing |
+//!
+//! A request goes from the bottom up: `server` reads it, `api` parses it, `policy` admits it, a kind in `ports` carries it out on the
+//! registries.
 
-mod attach;
-mod brought;
-pub mod captures;
+mod api;
+mod caller;
 pub mod config;
-pub mod devices;
-mod e1000s;
-mod evict;
-pub mod holders;
-pub mod inspect;
-mod joints;
-mod keep;
-mod local_port;
-mod mirrors;
-mod monitors;
-pub mod netmap;
-mod nic_facts;
-mod nic_port;
-pub mod nics;
-mod offsets;
-pub mod open;
-mod passed;
-mod persistent;
-pub mod pipes;
-mod ptnets;
-mod realtime;
-pub mod refusal;
-pub mod rings;
-pub mod rpc;
-pub mod sandbox;
-pub mod server;
-mod sizes;
-pub mod sockets;
-pub mod state;
-mod through;
-mod vhosts;
-mod watch;
-mod wires;
+mod daemon;
+mod policy;
+mod ports;
+mod refusal;
+mod registry;
+mod rings;
+mod server;
+mod system;
 pub mod worker;
 
 use std::os::unix::net::UnixStream;
@@ -63,8 +40,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use thiserror::Error;
 
 use crate::config::Config;
+use crate::daemon::Daemon;
 use crate::server::{Listeners, Server};
-use crate::state::State;
+use crate::system::{realtime, sandbox, sockets, watch};
 
 /// Why the daemon did not start.
 #[derive(Debug, Error)]
@@ -119,20 +97,20 @@ pub fn run(config: Config) -> Result<(), StartError> {
     let real_time = realtime::RealTime::begin(config.rt_priority)
         .map_err(|source| StartError::RealTime { priority: config.rt_priority.unwrap_or_default(), source })?;
     if config.sandbox {
-        sandbox::enter(&dir, &[&config.allow_dirs[..], &captures::configured_folders(&config)].concat())?;
+        sandbox::enter(&dir, &[&config.allow_dirs[..], &policy::configured_folders(&config)].concat())?;
     }
     watch::start()?;
-    let mut state = State::new(config)?;
+    let mut daemon = Daemon::new(config)?;
     // The workers are there.
     drop(real_time);
-    state.attach_configured()?;
-    let server = Server::new(state, listeners)?;
+    api::attaching::attach_configured(&mut daemon).map_err(|(port, refusal)| StartError::Port { port, refusal })?;
+    let server = Server::new(daemon, listeners)?;
     tracing::info!("ready in {}", dir.display());
     // Tells systemd, if it started us; an error means it did not.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     let mut captures = server.run();
     // The last frames are on their way to their files.
-    State::wait_captures(&mut captures);
+    captures.wait();
     for path in [attach, control] {
         let _ = std::fs::remove_file(path);
     }

@@ -2,8 +2,11 @@
 
 use std::fmt;
 
+use netvale_afxdp::NicError;
+use netvale_guest::passed::PassedError;
 use netvale_mem::RegionError;
 use netvale_switch::AttachError;
+use netvale_tap::TapError;
 use rustix::io::Errno;
 
 /// Why a client or a command gets a no.
@@ -25,6 +28,12 @@ impl Refusal {
         Refusal { errno: errno.raw_os_error(), text: text.into(), offsets_at_fault: false, file_at_fault: false }
     }
 
+    /// One that is put down to the file that a client's region is to lie in.
+    pub fn of_file(errno: Errno, why: &str) -> Refusal {
+        let text = format!("the program's file cannot carry its region: {why}");
+        Refusal { file_at_fault: true, ..Refusal::new(errno, text) }
+    }
+
     /// Something that should not be possible.
     pub fn internal(what: &str) -> Refusal {
         Refusal::new(Errno::IO, format!("internal error: {what}; please report it"))
@@ -35,6 +44,14 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
+}
+
+/// Refuses, with the errno that netmap would give.
+///
+/// # Errors
+/// Always.
+pub(crate) fn refuse<T>(errno: Errno, text: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal::new(errno, text))
 }
 
 impl From<RegionError> for Refusal {
@@ -73,5 +90,29 @@ impl From<std::io::Error> for Refusal {
 impl From<Errno> for Refusal {
     fn from(e: Errno) -> Self {
         std::io::Error::from(e).into()
+    }
+}
+
+impl From<NicError> for Refusal {
+    fn from(e: NicError) -> Self {
+        Refusal::new(e.errno(), e.to_string())
+    }
+}
+
+impl From<PassedError> for Refusal {
+    fn from(e: PassedError) -> Self {
+        Refusal::new(e.errno(), e.to_string())
+    }
+}
+
+impl From<TapError> for Refusal {
+    fn from(e: TapError) -> Self {
+        let errno = match &e {
+            TapError::NoTun(errno) | TapError::Step { source: errno, .. } => *errno,
+            TapError::Permission(_) => Errno::PERM,
+            TapError::Busy(_) => Errno::BUSY,
+            TapError::Queues(_) => Errno::INVAL,
+        };
+        Refusal::new(errno, e.to_string())
     }
 }

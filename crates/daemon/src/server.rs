@@ -4,21 +4,21 @@ use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvale_control::attach::NOTE_LEN;
 use netvale_control::server::Connection;
-use netvale_pcapport::CaptureStatus;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 
-use crate::open::Attachment;
-use crate::rpc::Rpc;
-use crate::state::{Caller, State};
+use crate::api::control::Rpc;
+use crate::api::opening::{self, Held};
+use crate::caller::Caller;
+use crate::daemon::Daemon;
+use crate::ports::faults;
+use crate::registry::captures::Captures;
 
-/// Most connections of both kinds together; more are closed at once.
+/// Most connections of both kinds together; more are closed immediately.
 const MAX_CLIENTS: usize = 1024;
 /// Most bytes of answers a control client may leave unread.
 const MAX_UNSENT: usize = 4 << 20;
@@ -39,12 +39,6 @@ pub struct Listeners {
     pub signal: UnixStream,
 }
 
-/// What an attach connection holds, and what the client left with it.
-pub(crate) struct Held {
-    pub(crate) attachment: Attachment,
-    pub(crate) note: [u8; NOTE_LEN],
-}
-
 enum Client {
     /// Connected; holds something once it has asked.
     Attach {
@@ -61,7 +55,7 @@ enum Client {
 
 /// The main loop.
 pub struct Server {
-    state: State,
+    daemon: Daemon,
     listeners: Listeners,
     epoll: OwnedFd,
     clients: HashMap<u64, (Client, Caller)>,
@@ -75,21 +69,21 @@ impl Server {
     ///
     /// # Errors
     /// What epoll says.
-    pub fn new(state: State, listeners: Listeners) -> std::io::Result<Server> {
+    pub fn new(daemon: Daemon, listeners: Listeners) -> std::io::Result<Server> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd: BorrowedFd<'_>, id| epoll::add(&epoll, fd, epoll::EventData::new_u64(id), epoll::EventFlags::IN);
         add(listeners.attach.as_fd(), ATTACH)?;
         add(listeners.control.as_fd(), CONTROL)?;
         add(listeners.signal.as_fd(), SIGNAL)?;
-        add(state.news.as_fd(), FAULTS)?;
-        Ok(Server { state, listeners, epoll, clients: HashMap::new(), next: FIRST_CLIENT, running: true })
+        add(daemon.evictions.faults(), FAULTS)?;
+        Ok(Server { daemon, listeners, epoll, clients: HashMap::new(), next: FIRST_CLIENT, running: true })
     }
 
     /// Serves until a signal or a `shutdown` request; then all ports go. Returns the captures that may still be written.
-    pub fn run(mut self) -> Vec<Arc<CaptureStatus>> {
+    pub(crate) fn run(mut self) -> Captures {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
         while self.running {
-            let nap = self.state.tick(Instant::now()).max(Duration::from_millis(1));
+            let nap = self.daemon.switches.tick(Instant::now()).max(Duration::from_millis(1));
             let limit = Timespec { tv_sec: nap.as_secs() as i64, tv_nsec: i64::from(nap.subsec_nanos()) };
             let ready = match epoll::wait(&self.epoll, &mut events[..], Some(&limit)) {
                 Ok((ready, _)) => in_order(ready),
@@ -101,7 +95,7 @@ impl Server {
             };
             ready.into_iter().for_each(|id| self.event(id));
         }
-        std::mem::take(&mut self.state.captures)
+        self.daemon.captures
     }
 
     fn event(&mut self, id: u64) {
@@ -112,10 +106,10 @@ impl Server {
             }
             ATTACH => self.accept(id),
             CONTROL => self.accept(id),
-            FAULTS => self.state.evict_faulty(),
+            FAULTS => faults::evict(&mut self.daemon),
             client => self.serve(client),
         }
-        while let Some(evicted) = self.state.evicted.pop() {
+        while let Some(evicted) = self.daemon.evictions.next() {
             self.hang_up(evicted);
         }
     }
@@ -147,9 +141,9 @@ impl Server {
         let Some((client, caller)) = self.clients.get_mut(&id) else { return };
         let (caller, mut shutdown) = (*caller, false);
         let keep = match client {
-            Client::Attach { fd, holds } => crate::attach::serve(&mut self.state, fd, holds, caller),
+            Client::Attach { fd, holds } => opening::serve(&mut self.daemon, fd, holds, caller),
             Client::Control { fd, conn, unsent, closing } => {
-                let mut rpc = Rpc { state: &mut self.state, caller, shutdown: false };
+                let mut rpc = Rpc { daemon: &mut self.daemon, caller, shutdown: false };
                 let keep = serve_control(&mut rpc, fd, conn, unsent, closing);
                 shutdown = rpc.shutdown;
                 let flags = epoll::EventFlags::RDHUP
@@ -171,7 +165,7 @@ impl Server {
         let Some((client, _)) = self.clients.remove(&id) else { return };
         // Closing the descriptor also takes it out of the epoll set.
         if let Client::Attach { holds: Some(held), .. } = client {
-            self.state.close(held.attachment, id);
+            held.close(&mut self.daemon, id);
         }
     }
 }

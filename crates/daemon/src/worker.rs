@@ -23,6 +23,14 @@ pub type TaskId = u64;
 /// What a worker does again and again.
 pub type Job = Box<dyn Task<Work>>;
 
+/// A task of a port: where it is done.
+pub struct Placed {
+    /// The task.
+    pub id: TaskId,
+    /// Its worker.
+    pub worker: usize,
+}
+
 /// When a worker that finds nothing goes to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polling {
@@ -322,7 +330,7 @@ impl Loop {
                 Command::Remove(id) => self.remove(id),
                 Command::Drain(id, done) => {
                     self.drain(id);
-                    // Who asked may have lost patience.
+                    // Who asked may have waited long enough.
                     let _ = done.try_send(());
                 }
                 Command::KeepAwake(id, on) => {

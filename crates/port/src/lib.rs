@@ -11,12 +11,14 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`batch`] | the frames on their way |
+//! | [`echo`] | an egress whose frames come back |
 //! | [`egress`] | where frames go |
 //! | [`far_end`] | what an egress delivered to a ring, taken for another switch |
 //! | [`gro`] | merging for destinations that have it |
 //! | [`hdr`] | the length of a port's virtio-net header |
 //! | [`ingress`] | where frames come from, and how safe code reads them |
 //! | [`listener`] | a listening socket that serves one peer at a time |
+//! | [`null`] | an egress that swallows every frame |
 //! | [`passage`] | seats for what is passed through |
 //! | [`ring_in`] | ingress from a local application's tx ring |
 //! | [`ring_out`] | egress to a local application's rx ring |
@@ -143,6 +145,7 @@
 
 mod ahead;
 pub mod batch;
+pub mod echo;
 pub mod egress;
 pub mod far_end;
 mod gather;
@@ -150,6 +153,7 @@ pub mod gro;
 pub mod hdr;
 pub mod ingress;
 pub mod listener;
+pub mod null;
 pub mod passage;
 pub mod ring_in;
 pub mod ring_out;

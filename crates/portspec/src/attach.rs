@@ -10,8 +10,7 @@ use crate::name::{Base, NETMAP};
 use crate::spec::PortSpec;
 use crate::text::{FilePath, Ident, IfName, SocketPath, SwitchName, TapName};
 
-const KINDS: &str =
-    "a port name, or a kind: tap:, pcap:, netmap:, vhost:, virtio:, virtio-pci:, ptnet:, e1000: or e1000-pci:";
+const KINDS: &str = "a port name, or a kind: tap:, pcap:, netmap:, vhost:, virtio:, virtio-pci:, ptnet:, e1000:, e1000-pci:, null: or echo:";
 const AFTER: &str = "the end of the port";
 
 /// A port to attach to a switch. Parsing says nothing of whether this build supports the kind.
@@ -47,6 +46,10 @@ pub enum AttachSpec {
     E1000(SocketPath),
     /// `e1000-pci:ADDR`: a driver for the e1000 at that address of the bus.
     E1000Pci(PciAddress),
+    /// `null:[NAME]`: swallows every frame.
+    Null(Option<Ident>),
+    /// `echo:[NAME]`: sends every frame back.
+    Echo(Option<Ident>),
 }
 
 /// A port that local processes open.
@@ -96,11 +99,35 @@ impl AttachSpec {
         Cursor::all(text, AFTER, Self::take)
     }
 
+    /// What stands before the colon, of each kind; nothing of a local port.
+    pub const PREFIXES: [&'static str; 12] =
+        ["", "tap", "pcap", "netmap", "vhost", "virtio", "virtio-pci", "ptnet", "e1000", "e1000-pci", "null", "echo"];
+
+    /// What stands before the colon: one of [`AttachSpec::PREFIXES`].
+    pub const fn prefix(&self) -> &'static str {
+        match self {
+            Self::Local(_) => "",
+            Self::Tap(_) => "tap",
+            Self::Pcap(_) => "pcap",
+            Self::Netmap(_) => "netmap",
+            Self::Vhost(_) => "vhost",
+            Self::Virtio(_) => "virtio",
+            Self::VirtioPci(_) => "virtio-pci",
+            Self::Ptnet(_) => "ptnet",
+            Self::E1000(_) => "e1000",
+            Self::E1000Pci(_) => "e1000-pci",
+            Self::Null(_) => "null",
+            Self::Echo(_) => "echo",
+        }
+    }
+
     /// A name for the port on its switch, where the user gives none: the local port's own, else made from the
     /// device's or file's name, with `_` for characters that a port's name cannot have.
     pub fn port_name(&self) -> Ident {
         let text = match self {
             Self::Local(local) => return local.port.clone(),
+            Self::Null(Some(name)) | Self::Echo(Some(name)) => return name.clone(),
+            Self::Null(None) | Self::Echo(None) => self.prefix().to_owned(),
             Self::Tap(name) => name.to_string(),
             Self::Pcap(files) => stem(files.any().as_str()).to_owned(),
             Self::Netmap(nic) => nic.ifname().to_string(),
@@ -134,9 +161,16 @@ impl AttachSpec {
             Some("ptnet") => SocketPath::take(cursor, SOCKET).map(Self::Ptnet),
             Some("e1000") => SocketPath::take(cursor, SOCKET).map(Self::E1000),
             Some("e1000-pci") => PciAddress::take(cursor).map(Self::E1000Pci),
+            Some("null") => own_name(cursor).map(Self::Null),
+            Some("echo") => own_name(cursor).map(Self::Echo),
             _ => Err(cursor.fail_at(start, KINDS)),
         }
     }
+}
+
+/// A name that may be missing.
+fn own_name(cursor: &mut Cursor<'_>) -> Parsed<Option<Ident>> {
+    if cursor.rest().is_empty() { Ok(None) } else { Ident::take(cursor, "a port name").map(Some) }
 }
 
 /// The last part of a path, without what follows its first dot (unless the dot leads).
@@ -322,6 +356,9 @@ impl fmt::Display for AttachSpec {
             Self::Ptnet(path) => write!(f, "ptnet:{path}"),
             Self::E1000(path) => write!(f, "e1000:{path}"),
             Self::E1000Pci(address) => write!(f, "e1000-pci:{address}"),
+            Self::Null(name) | Self::Echo(name) => {
+                write!(f, "{}:{}", self.prefix(), name.as_ref().map_or("", Ident::as_str))
+            }
         }
     }
 }

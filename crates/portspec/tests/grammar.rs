@@ -249,6 +249,10 @@ const ATTACH: &[(&str, &str, &str)] = &[
     ("virtio-pci:10000:e1:00.0", "virtio-pci:10000:e1:00.0", "pci_10000_e1_00_0"),
     ("ptnet:/p.sock", "ptnet:/p.sock", "p"),
     ("e1000:/e/", "e1000:/e/", "port"),
+    ("null:", "null:", "null"),
+    ("null:sink", "null:sink", "sink"),
+    ("echo:", "echo:", "echo"),
+    ("echo:e1", "echo:e1", "e1"),
 ];
 
 /// Every kind parses, is written back, and has a name that a port may have.
@@ -266,8 +270,7 @@ fn attach_kinds_are_told_apart() {
     assert_eq!(files.capture().map(FilePath::as_str), Some("b"));
 }
 
-const KINDS: &str =
-    "a port name, or a kind: tap:, pcap:, netmap:, vhost:, virtio:, virtio-pci:, ptnet:, e1000: or e1000-pci:";
+const KINDS: &str = "a port name, or a kind: tap:, pcap:, netmap:, vhost:, virtio:, virtio-pci:, ptnet:, e1000:, e1000-pci:, null: or echo:";
 
 /// Wrong ports to attach: where the error points, and what it expected.
 const WRONG_ATTACH: &[(&str, usize, &str)] = &[
@@ -294,6 +297,8 @@ const WRONG_ATTACH: &[(&str, usize, &str)] = &[
     ("e1000-pci:", 10, "a PCI address such as 0000:00:03.0"),
     ("virtio-pci:0:20.0", 13, "a PCI device from 0 to 1f"),
     ("virtio-pci:0:1.8", 15, "a PCI function from 0 to 7"),
+    ("null:a b", 6, "the end of the port"),
+    ("echo:-", 5, "a port name"),
     ("virtio-pci:0:1", 14, "'.' and the function after the device"),
 ];
 

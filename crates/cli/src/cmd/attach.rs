@@ -50,7 +50,9 @@ Ports:
   virtio-pci:ADDRESS     a virtio-net driver, for the device there on the bus, through vfio: in a virtual machine
   e1000-pci:ADDRESS      the same for an e1000
   pcap:FILE              frames of this capture file enter the switch
-  pcap:in=FILE,out=FILE  replay one file, capture into another; either may be left away
+  pcap:in=FILE,out=FILE  replay one file, capture into another; either may be omitted
+  null:[NAME]            swallows and counts every frame, for measuring
+  echo:[NAME]            sends every frame back with its addresses swapped, for tests
 
 Examples:
   netvale attach vale0 tap:nv0

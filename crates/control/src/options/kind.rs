@@ -43,3 +43,11 @@ pub enum Replay {}
 /// A capture file that is only written.
 #[derive(Clone, Copy, Debug)]
 pub enum Capture {}
+
+/// A sink, which counts what it is sent.
+#[derive(Clone, Copy, Debug)]
+pub enum Null {}
+
+/// What sends every frame back.
+#[derive(Clone, Copy, Debug)]
+pub enum Echo {}

@@ -72,14 +72,14 @@ options! {
     /// The port's name on the switch.
     name: Option<String> = "name" {
         value: "NAME" Shape::Text,
-        for: [Local Tap Vhost Virtio VirtioPci Ptnet E1000 E1000Pci Netmap Replay Capture],
+        for: [Local Tap Vhost Virtio VirtioPci Ptnet E1000 E1000Pci Netmap Replay Capture Null Echo],
         under: General,
         default: "made from PORT",
     }
     /// Hold senders back when this port is full, instead of dropping.
     lossless: bool = "lossless" {
         value: "" Shape::Flag,
-        for: [Local Tap Vhost Virtio VirtioPci Ptnet E1000 E1000Pci Netmap Replay Capture],
+        for: [Local Tap Vhost Virtio VirtioPci Ptnet E1000 E1000Pci Netmap Replay Capture Null Echo],
         under: General,
         default: "",
     }
@@ -93,7 +93,7 @@ options! {
     /// Slots of each ring; entries of a virtio driver's queues.
     slots: u32 = "slots" {
         value: "N" ANY,
-        for: [Local Virtio VirtioPci Ptnet E1000Pci Netmap],
+        for: [Local Virtio VirtioPci Ptnet E1000Pci Netmap Echo],
         under: Rings,
         default: "512; virtio drivers 256, e1000-pci 1024",
     }

@@ -170,6 +170,10 @@ pub enum PortKind {
     Nic,
     /// A copy of another port's traffic.
     Monitor,
+    /// Swallows every frame.
+    Null,
+    /// Sends every frame back.
+    Echo,
 }
 
 impl PortKind {
@@ -186,6 +190,8 @@ impl PortKind {
             PortKind::E1000 => "e1000",
             PortKind::Nic => "nic",
             PortKind::Monitor => "monitor",
+            PortKind::Null => "null",
+            PortKind::Echo => "echo",
         }
     }
 }

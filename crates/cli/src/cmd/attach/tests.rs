@@ -30,6 +30,8 @@ fn port(kind: Kind) -> &'static str {
         Kind::Netmap => "netmap:eth0",
         Kind::Replay => "pcap:in=/a.pcap,out=/b.pcap",
         Kind::Capture => "pcap:out=/b.pcap",
+        Kind::Null => "null:",
+        Kind::Echo => "echo:back",
     }
 }
 

@@ -1,0 +1,79 @@
+//! Attaching ports: those that a request names, and those of the configuration.
+
+use std::fmt::Display;
+use std::path::Path;
+
+use netvale_control::types::{AttachParams, PortOptions};
+use netvale_portspec::{AttachSpec, Base, PortSpec, SwitchName};
+use rustix::io::Errno;
+
+use crate::caller::Caller;
+use crate::daemon::Daemon;
+use crate::policy::{self, Request};
+use crate::ports;
+use crate::ports::kind::Asked;
+use crate::refusal::{Refusal, refuse};
+use crate::registry::ports::SwitchPort;
+
+fn bad(e: impl Display) -> Refusal {
+    Refusal::new(Errno::INVAL, format!("{e:#}"))
+}
+
+/// Attaches the ports of the configuration.
+///
+/// # Errors
+/// The first that cannot be attached, and why.
+pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
+    for params in d.config.ports.clone() {
+        attach(d, &params, Caller::daemon()).map_err(|refusal| (params.port, refusal))?;
+    }
+    Ok(())
+}
+
+/// Attaches a port that stays until it is detached. Returns its full name.
+///
+/// # Errors
+/// [`Refusal`].
+pub fn attach(d: &mut Daemon, p: &AttachParams, caller: Caller) -> Result<String, Refusal> {
+    let spec = p.check().map_err(bad)?;
+    if let Some(backend) = &p.options.backend {
+        return attach_backend(d, backend, &spec, &p.options, caller);
+    }
+    let switch = SwitchName::parse(&p.switch).map_err(bad)?;
+    let port = p.options.name.clone().unwrap_or_else(|| spec.port_name().to_string());
+    attach_to_switch(d, SwitchPort::new(switch, port), &spec, &p.options, caller)
+}
+
+/// The one way by which a port comes to a switch: kind and options are known, and nothing is made yet.
+fn attach_to_switch(
+    d: &mut Daemon,
+    at: SwitchPort,
+    spec: &AttachSpec,
+    options: &PortOptions,
+    caller: Caller,
+) -> Result<String, Refusal> {
+    policy::admit(d, caller, Request::Attach(&at, spec))?;
+    let full = at.full();
+    ports::attach(d, &Asked { at, spec, options, caller })?;
+    Ok(full)
+}
+
+/// Attaches a ptnet device to what a program would open by that name: a switch's port, or, without a switch, a pipe's end or an interface.
+fn attach_backend(
+    d: &mut Daemon,
+    backend: &str,
+    spec: &AttachSpec,
+    options: &PortOptions,
+    caller: Caller,
+) -> Result<String, Refusal> {
+    let AttachSpec::Ptnet(socket) = spec else {
+        return refuse(Errno::INVAL, "only ptnet devices have a backend other than a switch");
+    };
+    let named = PortSpec::parse(backend).or_else(|e| refuse(Errno::INVAL, format!("backend {backend}: {e:#}")))?;
+    if let Base::Vale { switch, port } = named.name.base() {
+        return attach_to_switch(d, SwitchPort::new(switch, port), spec, options, caller);
+    }
+    policy::admit(d, caller, Request::Passthrough(Path::new(socket.as_str()), &named))?;
+    ports::passthrough::attach(d, &named, socket.as_str(), options, caller)?;
+    Ok(named.name.to_string())
+}

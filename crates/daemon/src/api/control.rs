@@ -1,0 +1,103 @@
+//! The control protocol's methods.
+
+use netvale_control::server::Handler;
+use netvale_control::types::{AttachParams, Done, PortInfo, Version};
+use netvale_control::{ErrorCode, Reply, Request, RpcError};
+
+use super::attaching::attach;
+use super::inspect::{list_ports, list_switches, list_table, show, stats};
+use crate::caller::Caller;
+use crate::daemon::Daemon;
+use crate::policy;
+use crate::ports::detach;
+use crate::refusal::Refusal;
+
+/// One request's view of the daemon.
+pub struct Rpc<'a> {
+    /// The daemon.
+    pub daemon: &'a mut Daemon,
+    /// Who asks.
+    pub caller: Caller,
+    /// Set by the `shutdown` method.
+    pub shutdown: bool,
+}
+
+impl From<Refusal> for RpcError {
+    fn from(r: Refusal) -> Self {
+        // The text says what to do after a colon or semicolon; without one, there is nothing to add.
+        match r.text.rsplit_once(": ").or_else(|| r.text.rsplit_once("; ")) {
+            Some((what, hint)) => RpcError::from_errno(r.errno, what, hint),
+            None => RpcError::from_errno(r.errno, r.text, "see 'netvale list' and the daemon's log"),
+        }
+    }
+}
+
+impl Handler for Rpc<'_> {
+    fn call(&mut self, request: Request) -> Result<Reply, RpcError> {
+        let what = match &request {
+            // It is admitted once it is known what is to be attached.
+            Request::PortAttach(_) => return self.carry_out(request),
+            Request::PortDetach(_) => policy::Request::Detach,
+            Request::Shutdown => policy::Request::Shutdown,
+            _ => policy::Request::Inspect,
+        };
+        policy::admit(self.daemon, self.caller, what)?;
+        self.carry_out(request)
+    }
+}
+
+impl Rpc<'_> {
+    fn carry_out(&mut self, request: Request) -> Result<Reply, RpcError> {
+        Ok(match request {
+            Request::Version => Reply::Version(Version::current()),
+            Request::SwitchList => Reply::Switches(list_switches(self.daemon)),
+            Request::SwitchTable(p) => {
+                Reply::Table(list_table(self.daemon, &p.switch).ok_or_else(|| no_switch(&p.switch))?)
+            }
+            Request::PortAttach(p) => Reply::Port(Box::new(self.attach(&p)?)),
+            Request::PortDetach(p) => {
+                detach(self.daemon, &full_name(&p.switch, &p.port), "asked for")?;
+                Reply::Done(Done {})
+            }
+            Request::PortList(p) => Reply::Ports(self.list(p.switch.as_deref())?),
+            Request::PortShow(p) => Reply::Port(Box::new(self.show(&p.port)?)),
+            Request::PortEvicted => Reply::Evicted(self.daemon.evictions.list()),
+            Request::Stats => Reply::Stats(stats(self.daemon)),
+            Request::Shutdown => {
+                self.shutdown = true;
+                Reply::Done(Done {})
+            }
+        })
+    }
+}
+
+fn no_switch(name: &str) -> RpcError {
+    RpcError::new(ErrorCode::NotFound, format!("there is no switch {name}"), "'netvale list' shows the switches")
+}
+
+/// `vale0:a` from switch and port, whether or not the port's name has the switch in it already.
+fn full_name(switch: &str, port: &str) -> String {
+    if port.starts_with(&format!("{switch}:")) { port.to_owned() } else { format!("{switch}:{port}") }
+}
+
+impl Rpc<'_> {
+    fn attach(&mut self, p: &AttachParams) -> Result<PortInfo, RpcError> {
+        let full = attach(self.daemon, p, self.caller)?;
+        show(self.daemon, &full).ok_or_else(|| Refusal::internal("a port vanished").into())
+    }
+
+    fn list(&self, switch: Option<&str>) -> Result<Vec<PortInfo>, RpcError> {
+        match switch {
+            Some(name) if self.daemon.switches.get(name).is_none() => Err(no_switch(name)),
+            switch => Ok(list_ports(self.daemon, switch)),
+        }
+    }
+
+    fn show(&self, port: &str) -> Result<PortInfo, RpcError> {
+        show(self.daemon, port).ok_or_else(|| {
+            let why = self.daemon.evictions.note_of(port).map(|why| format!("; {why}")).unwrap_or_default();
+            let text = format!("there is no port {port}{why}");
+            RpcError::new(ErrorCode::NotFound, text, "'netvale list' shows the ports")
+        })
+    }
+}

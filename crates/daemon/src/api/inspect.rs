@@ -1,0 +1,188 @@
+//! What the daemon tells of its ports: snapshots for `list`, `show`, `top`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use netvale_control::types::{
+    Direction, Mac, Owner, PortInfo, PortState, PortStats, RingInfo, StatsReply, SwitchInfo, TableEntry, WorkerStats,
+};
+use netvale_port::RingCounters;
+use netvale_switch::{FdbEntry, Switch};
+
+use crate::daemon::{Daemon, Record};
+use crate::ports::pipe;
+use crate::registry::pipes::Pipes;
+use crate::rings::nic::NicPort;
+use crate::rings::pipe::Pipe;
+use crate::rings::status::{counted, region_info, with_indices};
+use crate::worker::Worker;
+
+/// All switches.
+pub fn list_switches(d: &Daemon) -> Vec<SwitchInfo> {
+    let info = |s: &Arc<Switch>| SwitchInfo {
+        name: s.name().to_owned(),
+        ports: s.ports().len() as u32,
+        addresses: s.fdb().entries().len() as u64,
+        table_size: s.fdb().capacity() as u64,
+    };
+    d.switches.iter().map(info).collect()
+}
+
+/// A switch's forwarding table; none when there is no such switch.
+pub fn list_table(d: &Daemon, switch: &str) -> Option<Vec<TableEntry>> {
+    let s = d.switches.get(switch)?;
+    let names: BTreeMap<_, _> = s.ports().into_iter().collect();
+    let tick = d.switches.tick_length().as_millis() as u64;
+    let entry = |e: FdbEntry| {
+        let [a, b, c, d, f, g, ..] = e.mac.to_le_bytes();
+        let port = names.get(&e.port).map(|port| format!("{switch}:{port}")).unwrap_or_default();
+        TableEntry { mac: Mac([a, b, c, d, f, g]), port, age_seconds: u64::from(e.ticks) * tick / 1000 }
+    };
+    let mut entries: Vec<_> = s.fdb().entries().into_iter().map(entry).collect();
+    entries.sort_by_key(|e| e.mac);
+    Some(entries)
+}
+
+/// All ports, or those of one switch, without their rings; pipes are on no switch.
+pub fn list_ports(d: &Daemon, switch: Option<&str>) -> Vec<PortInfo> {
+    let on = |r: &Record| switch.is_none_or(|s| r.switch.as_ref().is_some_and(|on| on.name() == s));
+    let mut ports: Vec<_> = d.ports.iter().filter(|(_, r)| on(r)).map(|(n, r)| summary(r, n)).collect();
+    if switch.is_none() {
+        // A pipe that a virtual machine has is listed as what the machine has.
+        let own = d.pipes.iter().filter(|(_, pipe)| pipe.guest_end().is_none());
+        ports.extend(own.map(|(name, known)| pipe::show(name, known)));
+        ports.extend(d.guests.iter().map(|port| port.info()));
+        ports.extend(d.interfaces.ports().map(|(_, port)| PortInfo { rings: Vec::new(), ..port.info() }));
+    }
+    ports
+}
+
+/// One port with its rings.
+pub fn show(d: &Daemon, name: &str) -> Option<PortInfo> {
+    let pipe = Pipes::name(name);
+    let known = d.pipes.get(&pipe);
+    let port = || {
+        let mut info = info(d.ports.get(name)?, name);
+        info.notes.extend(known.and_then(Pipe::far_end));
+        Some(info)
+    };
+    let nic = || d.interfaces.ports().map(|(_, port)| NicPort::info(port)).find(|info| info.name == name);
+    let guest = || d.guests.get(name.strip_prefix("netmap:")?).map(|port| port.info());
+    let mut info = port().or_else(|| Some(pipe::show(&pipe, known?))).or_else(nic).or_else(guest)?;
+    info.notes.extend(d.evictions.note_of(name));
+    Some(info)
+}
+
+/// All counters at one moment.
+pub fn stats(d: &Daemon) -> StatsReply {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let get = |a: &AtomicU64| a.load(Ordering::Relaxed);
+    let worker = |(i, w): (usize, &Worker)| WorkerStats {
+        index: i as u32,
+        cpu: w.cpu().map(|c| c as u32),
+        busy_ns: get(&w.stats().busy_ns),
+        polled_ns: get(&w.stats().polled_ns),
+        slept_ns: get(&w.stats().slept_ns),
+        ingresses: get(&w.stats().ingresses),
+    };
+    StatsReply {
+        now_ns: now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64,
+        ports: d.ports.iter().map(|(name, record)| port_stats(record, name)).collect(),
+        workers: d.workers.all().iter().enumerate().map(worker).collect(),
+    }
+}
+
+/// Without its rings.
+fn summary(record: &Record, name: &str) -> PortInfo {
+    let mut info = PortInfo {
+        name: name.to_owned(),
+        switch: record.switch.as_ref().map(|switch| switch.name().to_owned()),
+        kind: record.behind.kind(),
+        state: if record.is_idle() { PortState::Idle } else { PortState::Open },
+        owner: Some(Owner { uid: record.owner.uid, pid: record.owner.pid }),
+        region: record.rings().map(|r| region_info(r.mem.region(), r.mem_id)),
+        vnet_hdr: record.hdr_len(),
+        lossless: record.lossless,
+        drops: record.drops(),
+        ..PortInfo::default()
+    };
+    record.behind.describe(&mut info);
+    info
+}
+
+/// With its rings.
+fn info(record: &Record, name: &str) -> PortInfo {
+    let ingress = record.ingress.iter().enumerate().map(|(i, c)| ring_in(record, i, c));
+    let egress = record.egress.iter().enumerate().map(|(i, c)| ring_out(record, i, c));
+    let rings = ingress.chain(egress).collect();
+    PortInfo { rings, notes: notes(record), ..summary(record, name) }
+}
+
+fn ring_in(record: &Record, i: usize, counters: &RingCounters) -> RingInfo {
+    let base = RingInfo { dir: Direction::In, index: i as u32, ..counted(counters) };
+    let worker = record.placed.get(i).map(|p| p.worker as u32);
+    let Some(tx) = record.rings().and_then(|r| r.tx.get(i)) else {
+        let (kicks_sent, kicks_suppressed, kicks_received) = record.behind.ring_kicks(Direction::In, i);
+        return RingInfo { worker, kicks_sent, kicks_suppressed, kicks_received, ..base };
+    };
+    RingInfo {
+        kicks_sent: tx.kicks.sent(),
+        kicks_suppressed: tx.kicks.suppressed(),
+        kicks_received: tx.kicks.received(),
+        worker,
+        ..with_indices(base, &tx.side)
+    }
+}
+
+fn ring_out(record: &Record, i: usize, counters: &RingCounters) -> RingInfo {
+    let base = RingInfo { dir: Direction::Out, index: i as u32, ..counted(counters) };
+    let Some(rx) = record.rings().and_then(|r| r.rx.get(i)) else {
+        let (kicks_sent, kicks_suppressed, _) = record.behind.ring_kicks(Direction::Out, i);
+        return RingInfo { kicks_sent, kicks_suppressed, ..base };
+    };
+    let (kicks, side) = (rx.host().kicks(), rx.host().side());
+    RingInfo { kicks_sent: kicks.sent(), kicks_suppressed: kicks.suppressed(), ..with_indices(base, side) }
+}
+
+/// Warnings: what an application did to its rings that will cost it frames.
+fn notes(record: &Record) -> Vec<String> {
+    let mut uses: BTreeMap<u32, u32> = BTreeMap::new();
+    let sides = record.rings().into_iter().flat_map(|r| r.mem.tx.iter().chain(&r.mem.rx));
+    for side in sides {
+        (0..side.ring.num_slots()).for_each(|s| *uses.entry(side.ring.slot_word(s).buf_idx).or_default() += 1);
+    }
+    let bufs = record.rings().map_or(u32::MAX, |r| r.mem.region().layout().sizes.bufs.num);
+    let twice = uses.values().filter(|&&n| n > 1).count();
+    let outside = uses.keys().filter(|&&b| b < netvale_mem::layout::RESERVED_BUFS || b >= bufs).count();
+    let mut notes = Vec::new();
+    if twice > 0 {
+        notes.push(format!("{twice} buffers are named by more than one slot: their frames overwrite each other"));
+    }
+    if outside > 0 {
+        notes.push(format!("slots name {outside} buffers outside the pool: frames for them are dropped"));
+    }
+    notes.extend(record.behind.notes());
+    notes
+}
+
+fn port_stats(record: &Record, name: &str) -> PortStats {
+    let info = info(record, name);
+    let mut s = PortStats { name: info.name, switch: info.switch, kind: info.kind, ..PortStats::default() };
+    for r in &info.rings {
+        let (frames, bytes) = match r.dir {
+            Direction::In => (&mut s.in_frames, &mut s.in_bytes),
+            Direction::Out => (&mut s.out_frames, &mut s.out_bytes),
+        };
+        *frames += r.frames;
+        *bytes += r.bytes;
+        s.drops += r.drops.values().sum::<u64>();
+        s.kicks_sent += r.kicks_sent;
+        s.kicks_suppressed += r.kicks_suppressed;
+        s.kicks_received += r.kicks_received;
+    }
+    if let Some((sent, received)) = record.behind.kicks() {
+        (s.kicks_sent, s.kicks_received) = (sent, received);
+    }
+    s
+}

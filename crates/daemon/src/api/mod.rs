@@ -1,0 +1,16 @@
+//! What comes in: requests on the two sockets, and the ports of the configuration. Each is parsed, admitted ([`crate::policy`]), and handed to
+//! the kind of port that it is about ([`crate::ports`]).
+//!
+//! | module | what it serves |
+//! |---|---|
+//! | [`control`] | JSON-RPC on the control socket |
+//! | [`attaching`] | its `port.attach`, and the configuration's ports |
+//! | [`opening`] | messages on attach connections |
+//! | [`netmap`] | those of them that carry netmap's other requests |
+//! | [`inspect`] | replies to `list`, `show` and `top` |
+
+pub mod attaching;
+pub mod control;
+pub mod inspect;
+pub mod netmap;
+pub mod opening;

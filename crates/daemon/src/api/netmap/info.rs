@@ -1,0 +1,130 @@
+//! Requests that ask what a port is, or would be, and where it lies.
+
+use std::mem::offset_of;
+
+use netvale_abi::nmreq::{NmreqPoolsInfo, NmreqPortInfoGet};
+use netvale_control::attach::{AttachRequest, FLAG_NETMAP};
+use netvale_mem::{Layout, RegionError};
+use netvale_portspec::{Base, Conf, PortName};
+use rustix::io::Errno;
+
+use super::body::Body;
+use crate::caller::Caller;
+use crate::daemon::{Daemon, Record};
+use crate::policy;
+use crate::ports::joint::{Joint, turned};
+use crate::ports::memory::{region, region_of};
+use crate::ports::nic::facts::of_interface;
+use crate::refusal::{Refusal, refuse};
+use crate::registry::ports::SwitchPort;
+use crate::registry::regions::COMMON_REGION;
+use crate::rings::sizes::{Facts, Sizes};
+
+/// What `name` is, or would be if it were opened with `request`.
+fn facts(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller) -> Result<Facts, Refusal> {
+    let parsed = PortName::parse(name).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
+    let wanted = Sizes::new(request, &Conf::default())?;
+    let text = parsed.to_string();
+    if let Some(facts) = of_record(d, &text) {
+        return Ok(facts);
+    }
+    let on_switch = d.ports.get(&text).and_then(|record| record.behind.interface());
+    if let Some(ifname) = on_switch.map(str::to_owned) {
+        return of_interface(d, &ifname, request, caller);
+    }
+    let known = match (parsed.pipe(), parsed.base()) {
+        (Some(_), base) => region_of(d, &text).or_else(|| region_of(d, &base.to_string())),
+        (None, Base::Netmap { ifname }) => {
+            return of_interface(d, ifname.as_str(), request, caller);
+        }
+        (None, Base::Vale { switch, port }) => {
+            policy::may_be_named(d, &SwitchPort::new(switch, port), true)?;
+            None
+        }
+    };
+    let known = known.or((request.mem_id != 0).then_some(request.mem_id));
+    let Some(id) = known else {
+        return Ok(Facts {
+            shape: wanted.shape,
+            host: (0, 0),
+            layout: Layout::new(wanted.region()).map_err(|e| Refusal::from(RegionError::from(e)))?,
+            mem_id: 0,
+        });
+    };
+    Ok(Facts { shape: wanted.shape, host: (0, 0), layout: *region(d, id, caller)?.layout(), mem_id: id })
+}
+
+/// Of a port with rings, by any of its names.
+fn of_record(d: &Daemon, name: &str) -> Option<Facts> {
+    let of = |place: &str| d.ports.get(place).and_then(Record::rings);
+    let joint = || d.ports.get(name)?.behind.get::<Joint>();
+    let (rings, shape) = match of(d.persistent.place_of(name)) {
+        Some(rings) => (rings, rings.mem.shape()),
+        None => {
+            let rings = of(&d.persistent.own_place(&joint()?.port)?)?;
+            (rings, turned(rings.mem.shape()))
+        }
+    };
+    Some(Facts { shape, host: (0, 0), layout: *rings.mem.region().layout(), mem_id: rings.mem_id })
+}
+
+pub(super) fn port_info(d: &mut Daemon, name: &str, body: &mut Body, caller: Caller) -> Result<(), Refusal> {
+    if name.is_empty() {
+        return region_info(d, body, caller);
+    }
+    let asked = |body: &Body| AttachRequest {
+        flags: FLAG_NETMAP,
+        tx_slots: body.u32(offset_of!(NmreqPortInfoGet, nr_tx_slots)),
+        rx_slots: body.u32(offset_of!(NmreqPortInfoGet, nr_rx_slots)),
+        tx_rings: body.u16(offset_of!(NmreqPortInfoGet, nr_tx_rings)).into(),
+        rx_rings: body.u16(offset_of!(NmreqPortInfoGet, nr_rx_rings)).into(),
+        host_tx_rings: body.u16(offset_of!(NmreqPortInfoGet, nr_host_tx_rings)).into(),
+        host_rx_rings: body.u16(offset_of!(NmreqPortInfoGet, nr_host_rx_rings)).into(),
+        ..AttachRequest::default()
+    };
+    let request = AttachRequest { mem_id: body.u16(offset_of!(NmreqPortInfoGet, nr_mem_id)).into(), ..asked(body) };
+    let facts = facts(d, name, &request, caller)?;
+    let s = facts.shape;
+    body.put64(offset_of!(NmreqPortInfoGet, nr_memsize), facts.layout.total);
+    body.put32(offset_of!(NmreqPortInfoGet, nr_tx_slots), s.tx_slots);
+    body.put32(offset_of!(NmreqPortInfoGet, nr_rx_slots), s.rx_slots);
+    body.put16(offset_of!(NmreqPortInfoGet, nr_tx_rings), s.tx_rings - facts.host.0);
+    body.put16(offset_of!(NmreqPortInfoGet, nr_rx_rings), s.rx_rings - facts.host.1);
+    body.put16(offset_of!(NmreqPortInfoGet, nr_host_tx_rings), facts.host.0);
+    body.put16(offset_of!(NmreqPortInfoGet, nr_host_rx_rings), facts.host.1);
+    body.put16(offset_of!(NmreqPortInfoGet, nr_mem_id), facts.mem_id);
+    Ok(())
+}
+
+/// Of a region alone.
+fn region_info(d: &mut Daemon, body: &mut Body, caller: Caller) -> Result<(), Refusal> {
+    let id = match body.u16(offset_of!(NmreqPortInfoGet, nr_mem_id)) {
+        0 => COMMON_REGION,
+        id => id.into(),
+    };
+    let region = region(d, id, caller)?;
+    body.put64(offset_of!(NmreqPortInfoGet, nr_memsize), region.layout().total);
+    body.put16(offset_of!(NmreqPortInfoGet, nr_mem_id), id);
+    Ok(())
+}
+
+pub(super) fn pools_info(d: &mut Daemon, name: &str, body: &mut Body, caller: Caller) -> Result<(), Refusal> {
+    if name.is_empty() {
+        return refuse(Errno::NXIO, "pools belong to a port: name one");
+    }
+    let mem_id = body.u16(offset_of!(NmreqPoolsInfo, nr_mem_id)).into();
+    let facts = facts(d, name, &AttachRequest { mem_id, flags: FLAG_NETMAP, ..AttachRequest::default() }, caller)?;
+    let (l, s) = (facts.layout, facts.layout.sizes);
+    body.put64(offset_of!(NmreqPoolsInfo, nr_memsize), l.total);
+    body.put16(offset_of!(NmreqPoolsInfo, nr_mem_id), facts.mem_id);
+    body.put64(offset_of!(NmreqPoolsInfo, nr_if_pool_offset), l.if_pool);
+    body.put32(offset_of!(NmreqPoolsInfo, nr_if_pool_objtotal), s.ifs.num);
+    body.put32(offset_of!(NmreqPoolsInfo, nr_if_pool_objsize), s.ifs.size);
+    body.put64(offset_of!(NmreqPoolsInfo, nr_ring_pool_offset), l.ring_pool);
+    body.put32(offset_of!(NmreqPoolsInfo, nr_ring_pool_objtotal), s.rings.num);
+    body.put32(offset_of!(NmreqPoolsInfo, nr_ring_pool_objsize), s.rings.size);
+    body.put64(offset_of!(NmreqPoolsInfo, nr_buf_pool_offset), l.buf_pool);
+    body.put32(offset_of!(NmreqPoolsInfo, nr_buf_pool_objtotal), s.bufs.num);
+    body.put32(offset_of!(NmreqPoolsInfo, nr_buf_pool_objsize), s.bufs.size);
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! netmap's control requests: what `NIOCCTRL` asks beside opening a port.
+//!
+//! Bodies are netmap's structures (netmap.h, `struct nmreq_*`) as bytes (`body`). What is told of a port or its memory is in `info`, the other
+//! requests about ports in `ports`.
+
+mod body;
+mod info;
+mod ports;
+
+use netvale_abi::nmreq::{
+    NETMAP_REQ_POOLS_INFO_GET, NETMAP_REQ_PORT_HDR_GET, NETMAP_REQ_PORT_HDR_SET, NETMAP_REQ_PORT_INFO_GET,
+    NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DELIF, NETMAP_REQ_VALE_DETACH, NETMAP_REQ_VALE_LIST, NETMAP_REQ_VALE_NEWIF,
+    NETMAP_REQ_VALE_POLLING_DISABLE, NETMAP_REQ_VALE_POLLING_ENABLE,
+};
+use netvale_control::device::{DeviceReply, DeviceRequest};
+use netvale_portspec::{Base, PortName};
+use rustix::io::Errno;
+
+use self::body::Body;
+use crate::caller::Caller;
+use crate::daemon::Daemon;
+use crate::policy::{self, Request};
+use crate::refusal::{Refusal, refuse};
+use crate::registry::ports::SwitchPort;
+
+/// Carries a request out. The answer is the request with its status, and its name and body as netmap would leave them.
+pub fn request(d: &mut Daemon, request: &DeviceRequest, caller: Caller) -> DeviceReply {
+    let (mut name, mut body) = (request.name.clone(), Body(request.body));
+    let at = vale_name(&name).ok();
+    let admitted = policy::admit(d, caller, subject(request.reqtype, &name, at.as_ref()));
+    let done = admitted.and_then(|()| carry_out(d, request.reqtype, &mut name, &mut body, caller));
+    let status = done.map_or_else(
+        |refusal| {
+            tracing::info!(uid = caller.uid, pid = caller.pid, port = name, "request refused: {refusal}");
+            refusal.errno
+        },
+        |()| 0,
+    );
+    DeviceReply { status, name, body: body.0, ..request.clone() }
+}
+
+/// What a request is about, for the policy. `at`: its name, if that is a switch's port.
+fn subject<'a>(reqtype: u16, name: &'a str, at: Option<&'a SwitchPort>) -> Request<'a> {
+    match (reqtype, at) {
+        (NETMAP_REQ_VALE_NEWIF, _) => Request::MakePersistent(name),
+        (NETMAP_REQ_VALE_DELIF, _) => Request::RemovePersistent(name),
+        (NETMAP_REQ_VALE_ATTACH, Some(at)) => Request::AttachNamed(at),
+        (NETMAP_REQ_PORT_HDR_SET, _) | (NETMAP_REQ_VALE_DETACH, Some(_)) => Request::Change(name),
+        (NETMAP_REQ_VALE_POLLING_ENABLE | NETMAP_REQ_VALE_POLLING_DISABLE, Some(_)) => Request::KeepAwake(name),
+        // What is not named properly is refused where that matters.
+        _ => Request::NetmapGet,
+    }
+}
+
+fn carry_out(d: &mut Daemon, reqtype: u16, name: &mut String, body: &mut Body, caller: Caller) -> Result<(), Refusal> {
+    match reqtype {
+        NETMAP_REQ_PORT_INFO_GET => info::port_info(d, name, body, caller),
+        NETMAP_REQ_POOLS_INFO_GET => info::pools_info(d, name, body, caller),
+        NETMAP_REQ_PORT_HDR_SET => ports::hdr_set(d, name, body),
+        NETMAP_REQ_PORT_HDR_GET => ports::hdr_get(d, name, body),
+        NETMAP_REQ_VALE_NEWIF => ports::newif(d, name, body, caller),
+        NETMAP_REQ_VALE_DELIF => crate::ports::persistent::remove(d, name),
+        NETMAP_REQ_VALE_ATTACH => ports::vale_attach(d, &vale_name(name)?, body, caller),
+        NETMAP_REQ_VALE_DETACH => ports::vale_detach(d, &vale_name(name)?, body),
+        NETMAP_REQ_VALE_LIST => {
+            *name = ports::vale_list(d, name, body)?;
+            Ok(())
+        }
+        NETMAP_REQ_VALE_POLLING_ENABLE => ports::polling(d, &vale_name(name)?, body, true),
+        NETMAP_REQ_VALE_POLLING_DISABLE => ports::polling(d, &vale_name(name)?, body, false),
+        other => refuse(Errno::INVAL, format!("there is no request of type {other}")),
+    }
+}
+
+/// Switch and port of `valeID:port`.
+fn vale_name(name: &str) -> Result<SwitchPort, Refusal> {
+    match PortName::parse(name).map(|n| (n.pipe().is_none(), n.base().clone())) {
+        Ok((true, Base::Vale { switch, port })) => Ok(SwitchPort::new(switch, port)),
+        _ => refuse(Errno::INVAL, format!("{name}: a port of a switch is named valeID:port")),
+    }
+}

@@ -1,0 +1,183 @@
+//! Requests that make, attach, detach, list and change ports.
+
+use std::mem::offset_of;
+
+use netvale_abi::nmreq::{
+    NETMAP_POLLING_MODE_MULTI_CPU, NETMAP_POLLING_MODE_SINGLE_CPU, NmreqPortHdr, NmreqRegister, NmreqValeAttach,
+    NmreqValeDetach, NmreqValeList, NmreqValeNewif, NmreqValePolling,
+};
+use netvale_control::attach::{AttachRequest, FLAG_NETMAP};
+use netvale_portspec::{Base, PortName};
+use rustix::io::Errno;
+
+use super::body::Body;
+use crate::caller::Caller;
+use crate::daemon::{Daemon, Record};
+use crate::ports::joint::Joint;
+use crate::ports::memory::{region, region_of};
+use crate::ports::nic::attach::attach_named;
+use crate::ports::nic::facts::header;
+use crate::ports::{detach, persistent};
+use crate::refusal::{Refusal, refuse};
+use crate::registry::persistent::own_name;
+use crate::registry::ports::SwitchPort;
+
+fn find<'a>(d: &'a mut Daemon, name: &str) -> Result<&'a mut Record, Refusal> {
+    let none = || Refusal::new(Errno::NXIO, format!("there is no port {name}: 'netvale list' shows the ports"));
+    d.ports.get_mut(name).ok_or_else(none)
+}
+
+pub(super) fn hdr_set(d: &mut Daemon, name: &str, body: &Body) -> Result<(), Refusal> {
+    let len = body.u32(offset_of!(NmreqPortHdr, nr_hdr_len));
+    if !matches!(len, 0 | 10 | 12) {
+        return refuse(Errno::INVAL, format!("a virtio-net header of {len} bytes: 0, 10 and 12 are possible"));
+    }
+    if !find(d, name)?.behind.set_header(len) {
+        return refuse(
+            Errno::OPNOTSUPP,
+            format!("{name} is not a VALE port of a program: its header cannot be chosen"),
+        );
+    }
+    Ok(())
+}
+
+pub(super) fn hdr_get(d: &Daemon, name: &str, body: &mut Body) -> Result<(), Refusal> {
+    let record = d.ports.get(d.persistent.place_of(name)).or_else(|| d.ports.get(&d.persistent.own_place(name)?));
+    let len = match record {
+        Some(record) => {
+            let joint = record.behind.get::<Joint>();
+            joint.map_or_else(|| record.hdr_len(), |joint| joint.hdr_len.get())
+        }
+        None => header_without_record(d, name)?,
+    };
+    body.put32(offset_of!(NmreqPortHdr, nr_hdr_len), len);
+    Ok(())
+}
+
+/// Of a pipe, or an interface.
+fn header_without_record(d: &Daemon, name: &str) -> Result<u32, Refusal> {
+    let none = || Refusal::new(Errno::NXIO, format!("there is no port {name}"));
+    let parsed = PortName::parse(name).map_err(|_| none())?;
+    match (parsed.pipe(), parsed.base()) {
+        (Some(_), _) if d.pipes.with_end(&parsed.to_string()).is_some() => Ok(0),
+        (None, Base::Netmap { ifname }) => header(d, ifname.as_str()),
+        _ => Err(none()),
+    }
+}
+
+pub(super) fn newif(d: &mut Daemon, name: &str, body: &mut Body, caller: Caller) -> Result<(), Refusal> {
+    let request = AttachRequest {
+        flags: FLAG_NETMAP,
+        tx_slots: body.u32(offset_of!(NmreqValeNewif, nr_tx_slots)),
+        rx_slots: body.u32(offset_of!(NmreqValeNewif, nr_rx_slots)),
+        tx_rings: body.u16(offset_of!(NmreqValeNewif, nr_tx_rings)).into(),
+        rx_rings: body.u16(offset_of!(NmreqValeNewif, nr_rx_rings)).into(),
+        mem_id: body.u16(offset_of!(NmreqValeNewif, nr_mem_id)).into(),
+        ..AttachRequest::default()
+    };
+    let (shape, mem_id) = persistent::make(d, name, &request, caller)?;
+    body.put32(offset_of!(NmreqValeNewif, nr_tx_slots), shape.tx_slots);
+    body.put32(offset_of!(NmreqValeNewif, nr_rx_slots), shape.rx_slots);
+    body.put16(offset_of!(NmreqValeNewif, nr_tx_rings), shape.tx_rings);
+    body.put16(offset_of!(NmreqValeNewif, nr_rx_rings), shape.rx_rings);
+    body.put16(offset_of!(NmreqValeNewif, nr_mem_id), mem_id);
+    Ok(())
+}
+
+pub(super) fn vale_attach(d: &mut Daemon, at: &SwitchPort, body: &mut Body, caller: Caller) -> Result<(), Refusal> {
+    const REG: usize = offset_of!(NmreqValeAttach, reg);
+    let rings =
+        (body.u32(REG + offset_of!(NmreqRegister, nr_mode)), body.u16(REG + offset_of!(NmreqRegister, nr_ringid)));
+    let mem_at = REG + offset_of!(NmreqRegister, nr_mem_id);
+    let mem_id = body.u16(mem_at).into();
+    if d.persistent.contains(&at.port) {
+        persistent::attach(d, at, mem_id, rings, caller)?;
+        body.put16(mem_at, region_of(d, &own_name(&at.port)).unwrap_or(mem_id));
+    } else {
+        if mem_id != 0 {
+            region(d, mem_id, caller)?;
+        }
+        attach_named(d, at, rings, caller)?;
+    }
+    let index = d.ports.get(&at.full()).and_then(|record| record.id).unwrap_or_default();
+    body.put32(offset_of!(NmreqValeAttach, port_index), index.into());
+    Ok(())
+}
+
+pub(super) fn vale_detach(d: &mut Daemon, at: &SwitchPort, body: &mut Body) -> Result<(), Refusal> {
+    let name = at.full();
+    let record = find(d, &name)?;
+    if record.behind.wrapped_queues().is_some() && record.polled {
+        return refuse(Errno::BUSY, format!("{name} is polled: end that first"));
+    }
+    let index = record.id.unwrap_or_default();
+    // A port that its program made stays as long as that has it: as in netmap, this changes nothing.
+    let of_a_program = !record.persistent && record.behind.programs().is_some_and(|local| !local.is_unheld());
+    if !of_a_program {
+        detach(d, &name, "asked for by a netmap program")?;
+    }
+    body.put32(offset_of!(NmreqValeDetach, port_index), index.into());
+    Ok(())
+}
+
+/// With a name, where it is; without, the first port at or behind the position in the body. Returns its name.
+pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut Body) -> Result<String, Refusal> {
+    let (bridge_at, port_at) = (offset_of!(NmreqValeList, nr_bridge_idx), offset_of!(NmreqValeList, nr_port_idx));
+    if !name.is_empty() && !name.starts_with("vale") {
+        return refuse(Errno::INVAL, format!("{name}: a port of a switch is named valeID:port"));
+    }
+    let bridges: Vec<&str> = d.switches.iter().map(|switch| switch.name()).collect();
+    let position = |full: &str, record: &Record| {
+        let bridge = bridges.iter().position(|b| record.switch.as_ref().is_some_and(|on| *b == on.name()))?;
+        Some((bridge as u32, u32::from(record.id?), full.to_owned()))
+    };
+    let from = (u32::from(body.u16(bridge_at)), body.u32(port_at));
+    let found = d
+        .ports
+        .iter()
+        .filter_map(|(full, record)| position(full, record))
+        .filter(|(bridge, port, full)| if name.is_empty() { (*bridge, *port) >= from } else { full == name })
+        .min();
+    let Some((bridge, port, full)) = found.or_else(|| no_port(name, &bridges)) else {
+        return refuse(Errno::NOENT, "no such switch, or no more ports");
+    };
+    body.put16(bridge_at, bridge);
+    body.put32(port_at, port);
+    Ok(full)
+}
+
+/// What is told of a port that its switch, which there is, does not have.
+fn no_port(name: &str, bridges: &[&str]) -> Option<(u32, u32, String)> {
+    const NONE: u32 = 254;
+    let (switch, _) = name.split_once(':')?;
+    let bridge = bridges.iter().position(|b| *b == switch)?;
+    Some((bridge as u32, NONE, name.to_owned()))
+}
+
+/// netmap has kernel threads poll the port; here the port's workers do not sleep as long as it is asked for.
+pub(super) fn polling(d: &mut Daemon, at: &SwitchPort, body: &Body, on: bool) -> Result<(), Refusal> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+    let mode = body.u32(offset_of!(NmreqValePolling, nr_mode));
+    let first = body.u32(offset_of!(NmreqValePolling, nr_first_cpu_id));
+    let count = body.u32(offset_of!(NmreqValePolling, nr_num_polling_cpus));
+    let name = at.full();
+    let record = find(d, &name)?;
+    let Some(queues) = record.behind.wrapped_queues() else {
+        return refuse(Errno::OPNOTSUPP, format!("there is nothing behind {name} to poll: it is a VALE port"));
+    };
+    if record.polled == on {
+        return refuse(Errno::FAULT, format!("{name} is {} polled", if on { "already" } else { "not" }));
+    }
+    // netmap has one CPU poll all rings, or several a ring each; one CPU at least does not poll.
+    let last = first.saturating_add(count);
+    let single = mode == NETMAP_POLLING_MODE_SINGLE_CPU && count == 1;
+    let multi = mode == NETMAP_POLLING_MODE_MULTI_CPU && count >= 1 && last <= queues;
+    if on && (!(single || multi) || count >= cpus || last > cpus) {
+        return refuse(Errno::INVAL, format!("polling mode {mode} on {count} CPUs from {first}: there are {cpus}"));
+    }
+    record.polled = on;
+    if let Some(record) = d.ports.get(&name) {
+        d.workers.keep_awake(&record.placed, on);
+    }
+    Ok(())
+}

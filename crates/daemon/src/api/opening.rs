@@ -1,0 +1,208 @@
+//! Messages on attach connections: opening a port, asking what a connection holds, netmap's other requests.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use netvale_control::attach::{
+    AttachReply, AttachRequest, BadMessage, FILE_AT_FAULT, FLAG_NULL, IN_FILE, MAX_FDS, NOTE_LEN, OFFSETS_AT_FAULT,
+    REQUEST_LEN,
+};
+use netvale_control::device::{DeviceRequest, Holding, MessageKind};
+use netvale_portspec::PortSpec;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
+};
+
+use super::netmap;
+use crate::caller::Caller;
+use crate::daemon::Daemon;
+use crate::policy::{self, Request};
+use crate::ports;
+use crate::ports::attachment::{Attachment, Opened};
+use crate::ports::brought::{self, Brought};
+use crate::ports::memory::by_number;
+use crate::refusal::{Refusal, refuse};
+
+/// What an attach connection holds, and what the client left with it.
+pub(crate) struct Held {
+    attachment: Box<dyn Attachment>,
+    note: [u8; NOTE_LEN],
+}
+
+impl Held {
+    /// The connection lets go.
+    pub(crate) fn close(self, d: &mut Daemon, client: u64) {
+        self.attachment.close(d, client);
+    }
+}
+
+/// One message of a client. Returns whether to keep the connection.
+///
+/// What is not one of the protocol's messages costs nobody a port: a program may have written to a descriptor that it takes for something else. It is refused,
+/// if anybody reads that, and the connection stays.
+pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<Held>, caller: Caller) -> bool {
+    let mut bytes = [0u8; REQUEST_LEN + 1];
+    let (got, answer_to, file) = match receive(fd, &mut bytes) {
+        // A message without a byte looks like the end.
+        Ok((0, ..)) if has_hung_up(fd) => return false,
+        Ok(got) => got,
+        Err(Errno::AGAIN | Errno::INTR) => return true,
+        Err(_) => return false,
+    };
+    let message = bytes.get(..got).unwrap_or(&[]);
+    let to = answer_to.as_ref().unwrap_or(fd);
+    match Message::decode(message) {
+        Ok(Message::Attach(request)) => open(d, to, (&request, file), holds, caller),
+        Ok(Message::Holding(which)) => holding(d, to, which, holds, caller),
+        Ok(Message::Device(request)) => send(to, &netmap::request(d, &request, caller).encode(), &[]),
+        Err(bad) => {
+            tracing::warn!(uid = caller.uid, pid = caller.pid, "refused, and the connection stays as it was: {bad}");
+            send_reply(to, &AttachReply::refusal(Errno::PROTO.raw_os_error(), bad.to_string()), &[]);
+            true
+        }
+    }
+}
+
+/// A message of the protocol.
+enum Message {
+    Attach(AttachRequest),
+    Holding(Holding),
+    Device(Box<DeviceRequest>),
+}
+
+impl Message {
+    fn decode(bytes: &[u8]) -> Result<Message, BadMessage> {
+        Ok(match MessageKind::of(bytes) {
+            MessageKind::Attach => Message::Attach(AttachRequest::decode(bytes)?),
+            MessageKind::Holding => Message::Holding(Holding::decode(bytes)?),
+            MessageKind::Device => Message::Device(Box::new(DeviceRequest::decode(bytes)?)),
+        })
+    }
+}
+
+fn has_hung_up(fd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::RDHUP)];
+    let nothing = Timespec { tv_sec: 0, tv_nsec: 0 };
+    !matches!(poll(&mut fds, Some(&nothing)), Ok(0))
+}
+
+/// A message and what came with it: the socket its answer is to go to, and a file.
+fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<(usize, Option<OwnedFd>, Option<Brought>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let got = rustix::net::recvmsg(fd, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
+    let mut fds = control
+        .drain()
+        .filter_map(|m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None })
+        .flatten();
+    // Any other descriptor in its place might keep us waiting when it is closed.
+    let is_ours = |fd: &OwnedFd| rustix::net::sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX);
+    let answer_to = match fds.next() {
+        Some(fd) if !is_ours(&fd) => {
+            drop(Brought::new(fd));
+            None
+        }
+        fd => fd,
+    };
+    Ok((got.bytes, answer_to, fds.next().map(Brought::new)))
+}
+
+fn open(
+    d: &mut Daemon,
+    to: &OwnedFd,
+    (request, file): (&AttachRequest, Option<Brought>),
+    holds: &mut Option<Held>,
+    caller: Caller,
+) -> bool {
+    let opened = match holds {
+        Some(_) => Err(Refusal::new(Errno::BUSY, "this connection holds a port already: open another connection")),
+        None => open_in(d, request, file, caller).map(|opened| (opened, request.note)),
+    };
+    match opened {
+        Ok(((mut reply, fds, attachment), note)) => {
+            reply.note = note;
+            if !send_reply(to, &reply, &fds) {
+                attachment.close(d, caller.client);
+                return false;
+            }
+            *holds = Some(Held { attachment, note });
+            true
+        }
+        Err(refusal) => {
+            tracing::info!(uid = caller.uid, pid = caller.pid, "refused: {refusal}");
+            let port_flags = if refusal.offsets_at_fault { OFFSETS_AT_FAULT } else { 0 }
+                | if refusal.file_at_fault { FILE_AT_FAULT } else { 0 };
+            send_reply(to, &AttachReply { port_flags, ..AttachReply::refusal(refusal.errno, refusal.text) }, &[])
+        }
+    }
+}
+
+/// Opens a port, in the file that came with the request if it says so.
+fn open_in(d: &mut Daemon, request: &AttachRequest, file: Option<Brought>, caller: Caller) -> Result<Opened, Refusal> {
+    let (opened, held) = match request.file {
+        None => (open_port(d, request, caller)?, Ok(())),
+        Some(asked) => {
+            // Kept until the port keeps it.
+            let (region, mem_id) = brought::region(d, request, (file, asked), caller)?;
+            let opened = open_port(d, &AttachRequest { mem_id, file: None, ..request.clone() }, caller)?;
+            (opened, brought::has_held(&region))
+        }
+    };
+    let (reply, ..) = &opened;
+    let in_file = reply.port_flags & IN_FILE != 0;
+    match held.and_then(|()| if in_file { policy::may_map_file(d, reply.mem_id, caller) } else { Ok(()) }) {
+        Ok(()) => Ok(opened),
+        Err(refusal) => {
+            opened.2.close(d, caller.client);
+            Err(refusal)
+        }
+    }
+}
+
+fn open_port(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<Opened, Refusal> {
+    if request.flags & FLAG_NULL != 0 {
+        policy::admit(d, caller, Request::OpenNull)?;
+        return ports::bare::open(d, request, caller);
+    }
+    let mut spec = PortSpec::parse(&request.name).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
+    spec.memory = by_number(request.mem_id, spec.memory);
+    policy::admit(d, caller, Request::Open(&spec, request))?;
+    ports::open(d, request, &spec, caller)
+}
+
+fn holding(d: &mut Daemon, to: &OwnedFd, which: Holding, holds: &mut Option<Held>, caller: Caller) -> bool {
+    let nothing = || Refusal::new(Errno::NXIO, "this connection holds no port");
+    let done = match which {
+        Holding::Resume => holds.as_ref().ok_or_else(nothing).and_then(|held| {
+            held.attachment.describe(d).map(|(reply, fds)| (AttachReply { note: held.note, ..reply }, fds))
+        }),
+        Holding::Release => holds.take().ok_or_else(nothing).map(|held| {
+            held.close(d, caller.client);
+            (AttachReply::default(), Vec::new())
+        }),
+    };
+    match done {
+        Ok((reply, fds)) => send_reply(to, &reply, &fds),
+        Err(refusal) => send_reply(to, &AttachReply::refusal(refusal.errno, refusal.text), &[]),
+    }
+}
+
+fn send_reply(to: &OwnedFd, reply: &AttachReply, fds: &[OwnedFd]) -> bool {
+    send(to, &reply.encode(), fds)
+}
+
+fn send(to: &OwnedFd, message: &[u8], fds: &[OwnedFd]) -> bool {
+    let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !borrowed.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&borrowed)) {
+        return false;
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::sendmsg(to, &[IoSlice::new(message)], &mut control, flags).is_ok()
+}

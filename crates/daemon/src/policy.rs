@@ -1,0 +1,359 @@
+//! Who may do what: the limits, the reserved names and the rights that a request is measured by before anything is made for it.
+//!
+//! Every request passes [`admit`], whichever way it came. Regions can be named in many ways; whoever looks one up for a caller asks
+//! [`may_use_region`]. What is merely not there, in use, or impossible is found out where it is looked for, and is not refused here.
+
+use std::path::{Path, PathBuf};
+
+use netvale_afxdp::iface::Interface;
+use netvale_control::attach::{AttachRequest, FLAG_NETMAP};
+use netvale_portspec::{AttachSpec, Base, PortSpec};
+use rustix::io::Errno;
+
+use crate::caller::Caller;
+use crate::config::Config;
+use crate::daemon::{Daemon, Record};
+use crate::refusal::{Refusal, refuse};
+use crate::registry::persistent::own_name;
+use crate::registry::ports::SwitchPort;
+use crate::registry::regions::{Entry, FilePlace};
+use crate::rings::pipe::{Pipe, pipe_and_end};
+
+/// Most switches.
+pub const MAX_SWITCHES: usize = 64;
+/// Most persistent ports.
+const MAX_PERSISTENT: usize = 254;
+/// Most regions in files of programs: each takes a part of the daemon's addresses.
+const MAX_FILES: usize = 256;
+
+/// What somebody wants.
+#[derive(Clone, Copy)]
+pub enum Request<'a> {
+    /// To attach a port to a switch.
+    Attach(&'a SwitchPort, &'a AttachSpec),
+    /// To give a virtual machine a pipe's end or an interface, by a device at that socket.
+    Passthrough(&'a Path, &'a PortSpec),
+    /// To take a port off its switch, over the control socket: whoever may connect there may do that.
+    Detach,
+    /// To be told of switches, ports and counters.
+    Inspect,
+    /// To end the daemon: as [`Request::Detach`].
+    Shutdown,
+    /// To open a port.
+    Open(&'a PortSpec, &'a AttachRequest),
+    /// To open rings with nothing behind them.
+    OpenNull,
+    /// To be told of what a netmap request asks about.
+    NetmapGet,
+    /// To make a persistent port.
+    MakePersistent(&'a str),
+    /// To remove a persistent port.
+    RemovePersistent(&'a str),
+    /// To attach a persistent port or an interface by its name.
+    AttachNamed(&'a SwitchPort),
+    /// To change or detach a port.
+    Change(&'a str),
+    /// To keep a port's workers awake.
+    KeepAwake(&'a str),
+}
+
+/// Lets a request pass, or refuses it.
+///
+/// # Errors
+/// [`Refusal`] when the caller may not have that, or there is too much of it already.
+pub fn admit(d: &Daemon, caller: Caller, request: Request<'_>) -> Result<(), Refusal> {
+    match request {
+        Request::Attach(at, spec) => attach(d, caller, at, spec),
+        Request::Passthrough(socket, backend) => passthrough(&d.config, caller, socket, backend),
+        Request::Open(spec, request) => open(d, caller, spec, request),
+        Request::MakePersistent(name) => make_persistent(d, name),
+        Request::RemovePersistent(name) => owns_persistent(d, name, caller),
+        Request::AttachNamed(at) => attach_named(d, caller, at),
+        Request::Change(name) => owns_port(d, name, caller),
+        Request::KeepAwake(name) => keep_awake(d, name, caller),
+        Request::Detach | Request::Inspect | Request::Shutdown | Request::OpenNull | Request::NetmapGet => Ok(()),
+    }
+}
+
+/// Whether a caller could do without the daemon what the daemon does for it.
+pub fn is_trusted(caller: Caller) -> bool {
+    caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw()
+}
+
+/// Whether a caller may have what is that user's.
+fn is_owner(caller: Caller, uid: u32) -> bool {
+    caller.uid == 0 || caller.uid == uid
+}
+
+fn attach(d: &Daemon, caller: Caller, at: &SwitchPort, spec: &AttachSpec) -> Result<(), Refusal> {
+    is_free(d, at)?;
+    may_name(&d.config, caller, paths(spec))?;
+    match spec {
+        AttachSpec::Netmap(nic) => may_take_interface(&d.config, nic.ifname().as_str(), caller)?,
+        AttachSpec::VirtioPci(_) | AttachSpec::E1000Pci(_) if !is_trusted(caller) => {
+            return refuse(Errno::ACCESS, "only root and the daemon's own user attach devices of the machine");
+        }
+        _ => {}
+    }
+    has_room_for_switch(d, &at.switch)
+}
+
+fn passthrough(config: &Config, caller: Caller, socket: &Path, backend: &PortSpec) -> Result<(), Refusal> {
+    may_name(config, caller, std::iter::once(socket))?;
+    match (backend.name.pipe(), backend.name.base()) {
+        (None, Base::Netmap { ifname }) => may_take_interface(config, ifname.as_str(), caller),
+        _ => Ok(()),
+    }
+}
+
+fn open(d: &Daemon, caller: Caller, spec: &PortSpec, request: &AttachRequest) -> Result<(), Refusal> {
+    if spec.flags.monitor.is_some() {
+        return watch(d, caller, spec);
+    }
+    if let Some((name, _)) = pipe_and_end(&spec.name) {
+        return match d.pipes.get(&name) {
+            Some(pipe) if !is_owner(caller, pipe.uid) => {
+                refuse(Errno::ACCESS, format!("pipe {name} belongs to another user: both ends share one memory"))
+            }
+            _ => Ok(()),
+        };
+    }
+    match spec.name.base() {
+        Base::Vale { switch, port } => {
+            let at = SwitchPort::new(switch, port);
+            if d.ports.contains(&at.full()) {
+                return owns_port(d, &at.full(), caller);
+            }
+            may_be_named(d, &at, request.flags & FLAG_NETMAP != 0)?;
+            has_room_for_switch(d, &at.switch)
+        }
+        Base::Netmap { ifname } if d.persistent.contains(ifname.as_str()) => {
+            owns_persistent(d, ifname.as_str(), caller)
+        }
+        Base::Netmap { ifname } => may_take_interface(&d.config, ifname.as_str(), caller),
+    }
+}
+
+/// Who may watch a port: who may have it.
+fn watch(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), Refusal> {
+    if let Some((name, end)) = pipe_and_end(&spec.name) {
+        let in_use = d.pipes.get(&name).filter(|pipe| pipe.is_in_use(end));
+        return match in_use {
+            Some(Pipe { uid, .. }) if !is_owner(caller, *uid) => {
+                refuse(Errno::ACCESS, format!("pipe {name} belongs to another user"))
+            }
+            _ => Ok(()),
+        };
+    }
+    let ifname = match spec.name.base() {
+        Base::Vale { switch, port } => return owns_port(d, &format!("{switch}:{port}"), caller),
+        Base::Netmap { ifname } => ifname.as_str(),
+    };
+    if let Some(place) = d.persistent.own_place(ifname) {
+        return owns_port(d, &place, caller);
+    }
+    match d.interfaces.port_on(ifname) {
+        Some(port) if !is_owner(caller, port.owner.uid) => {
+            refuse(Errno::ACCESS, format!("{ifname} is open for user {}", port.owner.uid))
+        }
+        Some(_) => Ok(()),
+        None => match d.ports.iter().find(|(_, record)| record.behind.interface() == Some(ifname)) {
+            Some((full, record)) => owns(record, full, caller),
+            None => Ok(()),
+        },
+    }
+}
+
+fn owns(record: &Record, full: &str, caller: Caller) -> Result<(), Refusal> {
+    if !is_owner(caller, record.owner.uid) {
+        return refuse(Errno::ACCESS, format!("{full} belongs to user {}: open a port of your own", record.owner.uid));
+    }
+    Ok(())
+}
+
+fn owns_port(d: &Daemon, full: &str, caller: Caller) -> Result<(), Refusal> {
+    d.ports.get(full).map_or(Ok(()), |record| owns(record, full, caller))
+}
+
+fn owns_persistent(d: &Daemon, name: &str, caller: Caller) -> Result<(), Refusal> {
+    match d.persistent.get(name) {
+        Some(port) if !is_owner(caller, port.uid) => {
+            refuse(Errno::ACCESS, format!("{name} belongs to user {}", port.uid))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn make_persistent(d: &Daemon, name: &str) -> Result<(), Refusal> {
+    if d.persistent.contains(name) || Interface::find(name).is_ok() {
+        return refuse(Errno::EXIST, format!("there is an interface {name} already"));
+    }
+    if d.persistent.count() >= MAX_PERSISTENT {
+        return refuse(Errno::NOSPC, format!("there are {MAX_PERSISTENT} persistent ports, the most there can be"));
+    }
+    Ok(())
+}
+
+fn attach_named(d: &Daemon, caller: Caller, at: &SwitchPort) -> Result<(), Refusal> {
+    if d.ports.contains(&at.full()) {
+        return refuse(Errno::BUSY, format!("{} is attached already", at.full()));
+    }
+    owns_persistent(d, &at.port, caller)?;
+    if !d.persistent.contains(&at.port) && Interface::find(&at.port).is_ok() {
+        may_take_interface(&d.config, &at.port, caller)?;
+    }
+    has_room_for_switch(d, &at.switch)
+}
+
+fn keep_awake(d: &Daemon, name: &str, caller: Caller) -> Result<(), Refusal> {
+    owns_port(d, name, caller)?;
+    let has_queues = d.ports.get(name).is_some_and(|record| record.behind.wrapped_queues().is_some());
+    if has_queues && !is_trusted(caller) {
+        return refuse(Errno::PERM, "only root and the daemon's user may keep a worker awake");
+    }
+    Ok(())
+}
+
+/// Refuses a name that a port of the switch has.
+///
+/// # Errors
+/// [`Refusal`]: `EEXIST`.
+pub fn is_free(d: &Daemon, at: &SwitchPort) -> Result<(), Refusal> {
+    if d.ports.contains(&at.full()) {
+        let SwitchPort { switch, port } = at;
+        let text = format!("switch {switch} has a port {port} already: choose another name, or detach it first");
+        return refuse(Errno::EXIST, text);
+    }
+    Ok(())
+}
+
+/// Refuses names for a new port that are reserved: a persistent port's that is not attached there, and, for a netmap program, an interface's.
+///
+/// # Errors
+/// [`Refusal`]: `EINVAL`.
+pub fn may_be_named(d: &Daemon, at: &SwitchPort, by_netmap: bool) -> Result<(), Refusal> {
+    let port = &at.port;
+    if by_netmap && !d.ports.contains(&at.full()) && Interface::find(port).is_ok() {
+        return refuse(
+            Errno::INVAL,
+            format!("{port} is an interface: attach it, and open {}, or choose another name", own_name(port)),
+        );
+    }
+    if d.persistent.contains(port) {
+        return refuse(Errno::INVAL, format!("{port} is a persistent port: attach it to the switch first"));
+    }
+    Ok(())
+}
+
+fn has_room_for_switch(d: &Daemon, switch: &str) -> Result<(), Refusal> {
+    if d.switches.get(switch).is_none() && d.switches.count() >= MAX_SWITCHES {
+        return refuse(Errno::NOSPC, format!("there are {MAX_SWITCHES} switches, the most there can be"));
+    }
+    Ok(())
+}
+
+/// Who may take an interface away from the kernel: who could do so without the daemon, and whom the configuration lets.
+fn may_take_interface(config: &Config, name: &str, caller: Caller) -> Result<(), Refusal> {
+    if is_trusted(caller) || config.allow_nics.iter().any(|allowed| allowed == name) {
+        return Ok(());
+    }
+    let text = "only root and the daemon's own user may open it; 'netvale up --allow-nic' lets others";
+    refuse(Errno::ACCESS, format!("{name}: {text}"))
+}
+
+/// Files are opened with the daemon's rights: others than its own user may only name those in `allow-dirs`.
+fn may_name<'a>(config: &Config, caller: Caller, paths: impl IntoIterator<Item = &'a Path>) -> Result<(), Refusal> {
+    paths.into_iter().try_for_each(|path| {
+        if !path.is_absolute() {
+            return refuse(Errno::INVAL, format!("{}: give an absolute path", path.display()));
+        }
+        let folder = || path.parent().and_then(|folder| folder.canonicalize().ok());
+        let allowed = |folder: PathBuf| {
+            config.allow_dirs.iter().filter_map(|dir| dir.canonicalize().ok()).any(|dir| folder.starts_with(dir))
+        };
+        if is_trusted(caller) || folder().is_some_and(allowed) {
+            return Ok(());
+        }
+        let text = "lies in none of the daemon's allow-dirs: use one, or 'netvale replay' and 'netvale dump'";
+        refuse(Errno::ACCESS, format!("{} {text}", path.display()))
+    })
+}
+
+/// Files and sockets that a port is made of.
+fn paths(spec: &AttachSpec) -> Vec<&Path> {
+    match spec {
+        AttachSpec::Pcap(files) => {
+            files.replay().into_iter().chain(files.capture()).map(|file| Path::new(file.as_str())).collect()
+        }
+        AttachSpec::Vhost(socket)
+        | AttachSpec::Virtio(socket)
+        | AttachSpec::Ptnet(socket)
+        | AttachSpec::E1000(socket) => vec![Path::new(socket.as_str())],
+        _ => Vec::new(),
+    }
+}
+
+/// Folders of the configured ports' files and sockets: they stay reachable in the sandbox without being named twice.
+pub fn configured_folders(config: &Config) -> Vec<PathBuf> {
+    // What cannot be parsed is refused when it is attached.
+    let specs = config.ports.iter().filter_map(|port| AttachSpec::parse(&port.port).ok());
+    let folders = |spec: AttachSpec| -> Vec<PathBuf> {
+        paths(&spec).into_iter().filter_map(Path::parent).map(Path::to_owned).collect()
+    };
+    specs.flat_map(folders).collect()
+}
+
+/// The refusal of a path that could not be used, perhaps because of the sandbox.
+pub fn unreached(config: &Config, errno: Errno, mut text: String) -> Refusal {
+    if config.sandbox && errno == Errno::ACCESS {
+        text.push_str("; the daemon's sandbox only reaches its run directory and its allow-dirs: add the folder there");
+    }
+    Refusal::new(errno, text)
+}
+
+/// Who may have ports in a region: its user, and root, but not where another user's file is, since that memory is at its owner's mercy.
+///
+/// # Errors
+/// [`Refusal`]: `EACCES`.
+pub fn may_use_region(region: &Entry, caller: Caller) -> Result<(), Refusal> {
+    if (caller.uid != 0 || region.file.is_some()) && caller.uid != region.uid {
+        return refuse(Errno::ACCESS, format!("memory region {} belongs to another user", region.id));
+    }
+    Ok(())
+}
+
+/// Who may be given a port that lies in a file: whoever can cut the file short, and nobody else.
+///
+/// # Errors
+/// [`Refusal`]: `EACCES`.
+pub fn may_map_file(d: &Daemon, region: u32, caller: Caller) -> Result<(), Refusal> {
+    if d.regions.is_owner(region, caller.uid) {
+        return Ok(());
+    }
+    refuse(Errno::ACCESS, "the port lies in a file of another user's: open a port of your own")
+}
+
+/// Whether a caller's region may lie at a place of its file: not where another user's does.
+///
+/// # Errors
+/// [`Refusal`]: `EACCES`, which is put down to the file.
+pub fn may_lie_in_file(d: &Daemon, place: &FilePlace, caller: Caller) -> Result<(), Refusal> {
+    if d.regions.in_files().any(|(region, at)| at.overlaps(place) && region.uid != caller.uid) {
+        return Err(Refusal::of_file(Errno::ACCESS, "another user's region lies there"));
+    }
+    Ok(())
+}
+
+/// Whether there may be one more region in a file.
+///
+/// # Errors
+/// [`Refusal`]: `ENOSPC`, which is put down to the file.
+pub fn has_room_for_file(d: &Daemon) -> Result<(), Refusal> {
+    if d.regions.in_files().count() >= MAX_FILES {
+        return Err(Refusal::of_file(Errno::NOSPC, "there are too many such regions"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

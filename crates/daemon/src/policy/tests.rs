@@ -1,0 +1,148 @@
+//! What each user is refused, and root, and the daemon's own.
+
+use netvale_control::attach::FileAsked;
+use netvale_control::types::PortKind;
+use netvale_mem::layout::RegionSizes;
+use netvale_mem::mapping::Pages;
+use netvale_switch::Switch;
+
+use super::*;
+use crate::config::File;
+use crate::daemon::Attached;
+use crate::registry::ports::PortRecord;
+
+const ROOT: Caller = Caller { client: 1, uid: 0, pid: 1 };
+const ALICE: Caller = Caller { client: 2, uid: 70_001, pid: 2 };
+const BOB: Caller = Caller { client: 3, uid: 70_002, pid: 3 };
+
+struct Thing {
+    interface: Option<&'static str>,
+}
+
+impl Attached for Thing {
+    fn kind(&self) -> PortKind {
+        PortKind::Tap
+    }
+
+    fn interface(&self) -> Option<&str> {
+        self.interface
+    }
+
+    fn wrapped_queues(&self) -> Option<u32> {
+        self.interface.map(|_| 1)
+    }
+}
+
+/// A daemon in which Alice has the port `vale0:a`, and the interface `wire0` as `vale0:w`.
+fn daemon(config: &str) -> Daemon {
+    let mut d = Daemon::new(File::parse(config).unwrap().into_config().unwrap()).unwrap();
+    d.switches.get_or_make("vale0");
+    for (name, interface) in [("vale0:a", None), ("vale0:w", Some("wire0"))] {
+        d.ports.insert(name, PortRecord::new(Box::new(Thing { interface }) as Box<dyn Attached>, ALICE));
+    }
+    d
+}
+
+fn errno(done: Result<(), Refusal>) -> i32 {
+    done.map_or_else(|refusal| refusal.errno, |()| 0)
+}
+
+fn attached(d: &Daemon, caller: Caller, port: &str) -> i32 {
+    let spec = AttachSpec::parse(port).unwrap();
+    errno(admit(d, caller, Request::Attach(&SwitchPort::new("vale0", spec.port_name()), &spec)))
+}
+
+fn opened(d: &Daemon, caller: Caller, port: &str, flags: u32) -> i32 {
+    let (spec, request) = (PortSpec::parse(port).unwrap(), AttachRequest { flags, ..AttachRequest::default() });
+    errno(admit(d, caller, Request::Open(&spec, &request)))
+}
+
+/// Objective: only who could do without the daemon attaches devices, and names files where it likes; the configuration lets others.
+#[test]
+fn attaching() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = format!("pcap:{}/in.pcap", folder.path().display());
+    let d = daemon(&format!("allow-nics = ['wire1']\nallow-dirs = [{:?}]", folder.path()));
+    for port in [
+        "pcap:/x",
+        "vhost:/x",
+        "ptnet:/x",
+        "e1000:/x",
+        "virtio:/x",
+        "virtio-pci:3:0.0",
+        "e1000-pci:3:0.0",
+        "netmap:wire0",
+    ] {
+        assert_eq!((attached(&d, BOB, port), attached(&d, ROOT, port)), (libc::EACCES, 0), "{port}");
+    }
+    for port in ["b", "tap:t", "null:", "netmap:wire1", &inside] {
+        assert_eq!(attached(&d, BOB, port), 0, "{port}");
+    }
+    assert_eq!(attached(&d, BOB, &format!("pcap:in={0}/in,out=/x", folder.path().display())), libc::EACCES);
+    assert_eq!((attached(&d, ROOT, "pcap:x"), attached(&d, ROOT, "tap:a")), (libc::EINVAL, libc::EEXIST));
+    let backend = PortSpec::parse("netmap:wire0").unwrap();
+    let through = |caller, path| errno(admit(&d, caller, Request::Passthrough(Path::new(path), &backend)));
+    assert_eq!((through(BOB, "/x"), through(ROOT, "/x"), through(ROOT, "x")), (libc::EACCES, 0, libc::EINVAL));
+}
+
+/// Objective: a port, a pipe's end, and what watches them are their user's, and root's.
+#[test]
+fn opening() {
+    let mut d = daemon("");
+    let (region, id) = d.regions.make(RegionSizes::for_port(2, 64, 2048, 1, 0), Pages::Ordinary, ALICE.uid).unwrap();
+    let mut pipe = Pipe::new(&region, id, 64, ALICE.uid).unwrap();
+    pipe.held_by[0].add(ALICE.client, false);
+    d.pipes.insert("netmap:p{1".to_owned(), pipe);
+    for port in ["vale0:a", "vale0:a/r", "netmap:p{1", "netmap:p}1", "netmap:p{1/t", "netmap:wire0/r"] {
+        let by = |caller| opened(&d, caller, port, 0);
+        assert_eq!((by(ALICE), by(BOB), by(ROOT)), (0, libc::EACCES, 0), "{port}");
+    }
+    assert_eq!((opened(&d, ALICE, "netmap:wire0", 0), opened(&d, ROOT, "netmap:wire0", 0)), (libc::EACCES, 0));
+    assert_eq!(opened(&d, BOB, "netmap:p}1/t", 0), 0, "nobody has it open: that is found out later");
+}
+
+/// Objective: names of interfaces and of persistent ports are not for ports of a switch, and there is a limit to switches.
+#[test]
+fn names_and_limits() {
+    let mut d = daemon("");
+    assert_eq!((opened(&d, BOB, "vale0:lo", FLAG_NETMAP), opened(&d, BOB, "vale0:lo", 0)), (libc::EINVAL, 0));
+    let make = |d: &Daemon, name| errno(admit(d, BOB, Request::MakePersistent(name)));
+    assert_eq!((make(&d, "lo"), make(&d, "v0")), (libc::EEXIST, 0));
+    d.persistent.add("v0", ALICE.uid, Switch::with_table_size("", 8));
+    assert_eq!((make(&d, "v0"), opened(&d, ALICE, "vale0:v0", 0)), (libc::EEXIST, libc::EINVAL));
+    for caller in [ALICE, BOB, ROOT] {
+        let refused = if caller == BOB { libc::EACCES } else { 0 };
+        assert_eq!(opened(&d, caller, "netmap:v0", 0), refused);
+        assert_eq!(errno(admit(&d, caller, Request::RemovePersistent("v0"))), refused);
+        assert_eq!(errno(admit(&d, caller, Request::AttachNamed(&SwitchPort::new("vale0", "v0")))), refused);
+        assert_eq!(errno(admit(&d, caller, Request::Change("vale0:a"))), refused);
+    }
+    assert_eq!(errno(admit(&d, ROOT, Request::AttachNamed(&SwitchPort::new("vale0", "a")))), libc::EBUSY);
+    assert_eq!(errno(admit(&d, BOB, Request::AttachNamed(&SwitchPort::new("vale0", "lo")))), libc::EACCES);
+    (1..MAX_SWITCHES).for_each(|i| drop(d.switches.get_or_make(&format!("vale{i}"))));
+    assert_eq!((opened(&d, ROOT, "vale99:a", 0), opened(&d, ROOT, "vale1:a", 0)), (libc::ENOSPC, 0));
+}
+
+/// Objective: workers are kept awake by who owns the port, and could keep a processor busy without the daemon.
+#[test]
+fn polling() {
+    let d = daemon("");
+    let by = |caller, name| errno(admit(&d, caller, Request::KeepAwake(name)));
+    assert_eq!((by(BOB, "vale0:w"), by(ALICE, "vale0:w"), by(ROOT, "vale0:w")), (libc::EACCES, libc::EPERM, 0));
+    assert_eq!(by(ALICE, "vale0:a"), 0, "there is nothing to poll: that is found out later");
+}
+
+/// Objective: a region is its user's and root's; one in a file is its user's alone, and nobody else's may lie beside it.
+#[test]
+fn regions() {
+    let mut d = daemon("");
+    let (region, id) = d.regions.make(RegionSizes::for_port(2, 64, 2048, 1, 0), Pages::Ordinary, ALICE.uid).unwrap();
+    let by = |d: &Daemon, id, caller| errno(may_use_region(d.regions.get(id).unwrap(), caller));
+    assert_eq!((by(&d, id, ALICE), by(&d, id, BOB), by(&d, id, ROOT)), (0, libc::EACCES, 0));
+    let place = |offset| FilePlace { device: 1, inode: 1, asked: FileAsked { offset, len: 8192 } };
+    d.regions.add(id + 1, ALICE.uid, &region, Some(place(8192)));
+    assert_eq!((by(&d, id + 1, ALICE), by(&d, id + 1, ROOT)), (0, libc::EACCES));
+    let lies = |offset, caller| errno(may_lie_in_file(&d, &place(offset), caller));
+    assert_eq!((lies(4096, ALICE), lies(4096, BOB), lies(16_384, BOB)), (0, libc::EACCES, 0));
+    assert_eq!((errno(may_map_file(&d, id + 1, ALICE)), errno(may_map_file(&d, id + 1, ROOT))), (0, libc::EACCES));
+}

@@ -1,0 +1,50 @@
+//! Rings with nothing behind them (netmap's `NR_REG_NULL`), which are on no switch and have no name.
+
+use netvale_control::attach::{AttachRequest, Pools};
+use netvale_mem::region::Binding;
+use netvale_portspec::Conf;
+use rustix::io::Errno;
+
+use super::attachment::{Attachment, Description, Opened};
+use super::memory;
+use crate::caller::Caller;
+use crate::daemon::Daemon;
+use crate::refusal::{Refusal, refuse};
+use crate::rings::offsets;
+use crate::rings::sizes::Sizes;
+use crate::rings::switched::Rings;
+
+/// The rings, which only their connection knows.
+struct BareRings {
+    rings: Rings,
+    binding: Binding,
+}
+
+impl Attachment for BareRings {
+    fn describe(&self, _d: &Daemon) -> Result<Description, Refusal> {
+        let (shape, binding) = (self.rings.mem.shape(), &self.binding);
+        self.rings.reply(binding.nifp(), binding.extra_bufs(), 0..shape.tx_rings, 0..shape.rx_rings)
+    }
+
+    fn close(self: Box<Self>, _d: &mut Daemon, _client: u64) {}
+}
+
+/// Opens such rings for a program.
+pub fn open(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<Opened, Refusal> {
+    let sizes = Sizes::new(request, &Conf::default())?;
+    if request.mem_id == 0 && request.pools == Pools::default() {
+        return refuse(Errno::INVAL, "rings with nothing behind them lie in memory that is there: name a region");
+    }
+    let (region, mem_id) = memory::region_or_new(d, request.mem_id, &sizes, caller)?;
+    let (rings, _no_ingress) = Rings::new(&region, mem_id, sizes.shape, 0, d.evictions.new_fault())?;
+    let (tx, rx) = (0..sizes.shape.tx_rings, 0..sizes.shape.rx_rings);
+    let max_offset = match &request.offsets {
+        Some(asked) => offsets::begin(asked, &offsets::rings(&rings.mem, (&tx, &rx), |_, _| true))?,
+        None => 0,
+    };
+    let binding = rings.mem.bind(&request.name, tx, rx, request.extra_bufs)?;
+    let bare = BareRings { rings, binding };
+    let (mut reply, fds) = bare.describe(d)?;
+    (reply.alone, reply.max_offset) = (true, max_offset);
+    Ok((reply, fds, Box::new(bare)))
+}

@@ -1,0 +1,139 @@
+//! Regions in a file that a client brought (netmap's extmem).
+//!
+//! The file stays the client's: it may write, punch and cut it at any time, and have it where reading takes as long as it pleases. So only files
+//! that lie in memory are looked at, and their mapping is watched ([`netvale_mem::watch`]).
+
+use std::os::fd::OwnedFd;
+
+use netvale_control::attach::{AttachRequest, FileAsked};
+use netvale_mem::{Region, RegionError, RegionSizes};
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+
+use super::memory::Numbered;
+use crate::caller::Caller;
+use crate::daemon::Daemon;
+use crate::policy;
+use crate::refusal::Refusal;
+use crate::registry::regions::FilePlace;
+use crate::rings::sizes::own_pools;
+
+/// A descriptor that came with a request. It may be of anything.
+pub struct Brought(Option<OwnedFd>);
+
+impl Brought {
+    /// Takes it over.
+    pub fn new(fd: OwnedFd) -> Brought {
+        Brought(Some(fd))
+    }
+
+    /// The file, if it can carry a region at that place.
+    ///
+    /// # Errors
+    /// [`Refusal`] that puts it down to the file.
+    fn checked(mut self, asked: FileAsked) -> Result<(OwnedFd, FilePlace), Refusal> {
+        let Some(file) = self.0.as_ref() else { return unfit(Errno::BADF, "no descriptor") };
+        // The one question that no file system answers itself.
+        if rustix::fs::fcntl_get_seals(file).is_err() {
+            return unfit(Errno::INVAL, "it does not lie in memory (memfd, tmpfs, hugetlbfs)");
+        }
+        let mode = rustix::fs::fcntl_getfl(file).map_err(failed)?;
+        if mode.contains(OFlags::PATH) || mode & OFlags::RWMODE != OFlags::RDWR {
+            return unfit(Errno::ACCESS, "it is not open for reading and writing");
+        }
+        let stat = rustix::fs::fstat(file).map_err(failed)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return unfit(Errno::INVAL, "it is no regular file");
+        }
+        if !asked.offset.is_multiple_of(4096) || !asked.len.is_multiple_of(4096) || asked.len == 0 {
+            return unfit(Errno::INVAL, "offset and length are not whole pages");
+        }
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        if asked.offset.checked_add(asked.len).is_none_or(|end| end > size) {
+            return unfit(Errno::INVAL, "it is too short");
+        }
+        let place = FilePlace { device: stat.st_dev, inode: stat.st_ino, asked };
+        let file = self.0.take().ok_or_else(|| Refusal::internal("a descriptor vanished"))?;
+        Ok((file, place))
+    }
+}
+
+impl Drop for Brought {
+    /// A file system in user space is asked before its file is closed, and may take its time.
+    fn drop(&mut self) {
+        if let Some(fd) = self.0.take() {
+            if rustix::fs::fcntl_get_seals(&fd).is_ok() {
+                return;
+            }
+            let closing = std::thread::Builder::new().name("closing".into()).spawn(move || drop(fd));
+            if let Err(e) = closing {
+                tracing::warn!("no thread to close a client's file: {e}");
+            }
+        }
+    }
+}
+
+fn unfit<T>(errno: Errno, why: &str) -> Result<T, Refusal> {
+    Err(Refusal::of_file(errno, why))
+}
+
+fn failed(e: Errno) -> Refusal {
+    Refusal { file_at_fault: true, ..Refusal::from(e) }
+}
+
+/// The caller's region at a place of the file that came with its request: one that is there, or a new one.
+///
+/// # Errors
+/// [`Refusal`], put down to the file where that is to blame.
+pub fn region(
+    d: &mut Daemon,
+    request: &AttachRequest,
+    (file, asked): (Option<Brought>, FileAsked),
+    caller: Caller,
+) -> Result<Numbered, Refusal> {
+    let sizes = own_pools(&request.pools);
+    let sizes = sizes.ok_or_else(|| Refusal::new(Errno::INVAL, "a file without the sizes of its pools"))?;
+    let Some(file) = file else { return unfit(Errno::BADF, "no descriptor came with the request") };
+    let (file, place) = file.checked(asked)?;
+    policy::may_lie_in_file(d, &place, caller)?;
+    let same = d.regions.in_files().filter(|(_, at)| *at == place);
+    let mut same = same.filter_map(|(entry, _)| Some((entry.region()?, entry.id)));
+    if let Some(found) = same.find(|(region, _)| !region.mapping().is_damaged()) {
+        return Ok(found);
+    }
+    drop(same);
+    policy::has_room_for_file(d)?;
+    new_region(d, sizes, (file, place), caller)
+}
+
+fn new_region(
+    d: &mut Daemon,
+    sizes: RegionSizes,
+    (file, place): (OwnedFd, FilePlace),
+    caller: Caller,
+) -> Result<Numbered, Refusal> {
+    let id = d.regions.new_id();
+    if u16::try_from(id).is_err() {
+        return unfit(Errno::NOSPC, "there are no region numbers left that a program can name");
+    }
+    let room = (place.asked.offset, place.asked.len);
+    let region = Region::in_file(&format!("netvale-{id}"), sizes, file, room).map_err(|e| {
+        // Sizes that make no region make none elsewhere either.
+        let file_at_fault = matches!(e, RegionError::Memory { .. });
+        Refusal { file_at_fault, ..Refusal::from(e) }
+    })?;
+    tracing::info!(region = id, uid = caller.uid, pid = caller.pid, "lies in the program's file");
+    d.regions.add(id, caller.uid, &region, Some(place));
+    Ok((region, id))
+}
+
+/// Refuses a region whose file was cut short meanwhile.
+///
+/// # Errors
+/// [`Refusal`], put down to the file.
+pub fn has_held(region: &Region) -> Result<(), Refusal> {
+    if region.mapping().is_damaged() {
+        return unfit(Errno::NOSPC, "it was cut short, or its file system is full");
+    }
+    Ok(())
+}

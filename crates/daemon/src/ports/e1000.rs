@@ -1,0 +1,66 @@
+//! `e1000:/PATH`: an Intel 82540EM network card, for any guest's own driver.
+
+use std::sync::atomic::Ordering;
+
+use netvale_control::types::{E1000Info, Mac, PortInfo, PortKind};
+use netvale_e1000::device::Card;
+use netvale_e1000::paravirt::SUBSYSTEM;
+use netvale_e1000::port::{E1000Options, E1000Port};
+use netvale_portspec::AttachSpec;
+
+use super::kind::Asked;
+use super::notes::machine_notes;
+use super::plug::{NewPort, plug};
+use crate::daemon::{Attached, Daemon};
+use crate::policy::unreached;
+use crate::refusal::Refusal;
+
+/// A card behind a port.
+struct CardPort(E1000Port);
+
+impl Attached for CardPort {
+    fn kind(&self) -> PortKind {
+        PortKind::E1000
+    }
+
+    fn describe(&self, port: &mut PortInfo) {
+        port.e1000 = Some(info(&self.0));
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let state = self.0.state();
+        let link = if self.0.is_linked() { "up" } else { "down" };
+        let i = info(&self.0);
+        let crossings = format!(
+            "registers read {} times and written {} times, {} interrupts",
+            i.register_reads, i.register_writes, i.interrupts
+        );
+        let now = state.connected.then(|| format!("link {link}; {crossings}"));
+        machine_notes(now, state.connections, state.last_error)
+    }
+
+    /// Every register access is one, and what it sends are interrupts.
+    fn kicks(&self) -> Option<(u64, u64)> {
+        let i = info(&self.0);
+        Some((i.interrupts, i.register_reads + i.register_writes))
+    }
+}
+
+/// Attaches a card.
+pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+    let AttachSpec::E1000(path) = asked.spec else { return Err(asked.mistaken()) };
+    let o = asked.options;
+    let mac = o.mac.unwrap_or_else(|| Mac::of_name(b'e', &asked.at.full())).0;
+    let card = Card { mac, subsystem: SUBSYSTEM, forced_interval: o.itr };
+    let (e1000, (egress, ingress)) = E1000Port::new(&E1000Options { path: path.as_str().into(), card })
+        .map_err(|e| unreached(&d.config, e.errno(), e.to_string()))?;
+    plug(d, &asked.at, (vec![egress], vec![ingress]), NewPort::with(CardPort(e1000), asked.caller, o))
+}
+
+/// What `netvale vm` goes by.
+fn info(port: &E1000Port) -> E1000Info {
+    let (o, crossings) = (port.options(), port.crossings());
+    let [register_reads, register_writes, interrupts] =
+        [&crossings.reads, &crossings.writes, &*crossings.interrupts].map(|n| n.load(Ordering::Relaxed));
+    E1000Info { path: o.path.display().to_string(), mac: Mac(o.card.mac), register_reads, register_writes, interrupts }
+}

@@ -1,0 +1,44 @@
+//! `e1000-pci:ADDRESS`: a driver of an e1000 on the bus.
+
+use netvale_control::types::{Mac, PortKind};
+use netvale_e1000::driver::Wish;
+use netvale_e1000::driver::port::DriverPort;
+use netvale_portspec::AttachSpec;
+
+use super::kind::Asked;
+use super::plug::{NewPort, plug};
+use crate::daemon::{Attached, Daemon};
+use crate::refusal::Refusal;
+
+/// A driver behind a port.
+struct DrivenPort(DriverPort);
+
+impl Attached for DrivenPort {
+    fn kind(&self) -> PortKind {
+        PortKind::E1000
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let state = self.0.state();
+        let card = state.now;
+        let now = if card.running {
+            let link = if card.link_down { "down" } else { "up" };
+            let how = if card.has_block { "a status block" } else { "registers" };
+            format!("card {} runs with {how}, link {link}", Mac(card.mac))
+        } else {
+            "no card".to_owned()
+        };
+        let last = state.last_error.map(|why| format!("the last one was given up: {why}"));
+        std::iter::once(now).chain(last).collect()
+    }
+}
+
+/// Attaches a driver.
+pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+    let AttachSpec::E1000Pci(address) = asked.spec else { return Err(asked.mistaken()) };
+    let usual = Wish::default();
+    let slots = if asked.options.slots == 0 { usual.slots } else { asked.options.slots };
+    let (driver, (egress, ingress)) = DriverPort::new(&address.to_string(), Wish { slots, ..usual })
+        .map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
+    plug(d, &asked.at, (vec![egress], vec![ingress]), NewPort::with(DrivenPort(driver), asked.caller, asked.options))
+}

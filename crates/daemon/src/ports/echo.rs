@@ -1,0 +1,40 @@
+//! `echo:[NAME]`: sends every frame back with source and destination address swapped, for tests and round trips.
+
+use netvale_control::types::PortKind;
+use netvale_port::echo::{EchoError, echo};
+
+use super::kind::Asked;
+use super::plug::{NewPort, plug};
+use crate::daemon::{Attached, Daemon};
+use crate::refusal::Refusal;
+use crate::rings::sizes::DEFAULT_SLOTS;
+
+/// A ring that leads back, behind a port.
+struct EchoPort {
+    slots: u32,
+}
+
+impl Attached for EchoPort {
+    fn kind(&self) -> PortKind {
+        PortKind::Echo
+    }
+
+    fn notes(&self) -> Vec<String> {
+        vec![format!("frames on their way back wait in a ring of {} slots", self.slots)]
+    }
+}
+
+/// Attaches one, with a ring of as many slots as are asked for.
+pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+    let slots = if asked.options.slots == 0 { DEFAULT_SLOTS } else { asked.options.slots };
+    let (egress, ingress) = echo(slots).map_err(refusal)?;
+    let queues = (vec![egress as _], vec![Box::new(ingress) as _]);
+    plug(d, &asked.at, queues, NewPort::with(EchoPort { slots }, asked.caller, asked.options))
+}
+
+fn refusal(e: EchoError) -> Refusal {
+    match e {
+        EchoError::Region(e) => e.into(),
+        EchoError::Doorbell(e) => e.into(),
+    }
+}

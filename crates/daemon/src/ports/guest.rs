@@ -1,0 +1,63 @@
+//! `netmap:IF` in a virtual machine that has a ptnet device: its rings, which programs share as they share a port in netmap.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use netvale_control::attach::{AttachRequest, FLAG_SHARED};
+use netvale_guest::passed::Passed;
+use netvale_portspec::{PortSpec, Rings};
+use rustix::io::Errno;
+
+use super::attachment::{Attachment, Description, Opened};
+use super::nic::names::wanted_both;
+use crate::caller::Caller;
+use crate::daemon::Daemon;
+use crate::refusal::{Refusal, refuse};
+use crate::rings::guest::{GuestPort, HeldRings};
+
+impl Attachment for HeldRings {
+    fn describe(&self, _d: &Daemon) -> Result<Description, Refusal> {
+        self.reply()
+    }
+
+    fn close(self: Box<Self>, _d: &mut Daemon, _client: u64) {}
+}
+
+/// Opens a ptnet device of the virtual machine that this daemon runs in.
+pub fn open(
+    d: &mut Daemon,
+    request: &AttachRequest,
+    spec: &PortSpec,
+    (ifname, device): (&str, &Path),
+    caller: Caller,
+) -> Result<Opened, Refusal> {
+    let known = d.guests.get(ifname);
+    let alone = known.is_none();
+    let port = known.map_or_else(|| make(d, request, (ifname, device), caller), Ok)?;
+    if matches!(spec.rings, Rings::AllHost | Rings::NicAndHost | Rings::OneHost(_)) {
+        return refuse(Errno::INVAL, "a ptnet device has no host rings");
+    }
+    let described = port.described();
+    let rings = wanted_both(spec, (described.tx_rings, 0), (described.rx_rings, 0))?;
+    let Some(held) = port.hold(rings, caller.client, request.flags & FLAG_SHARED != 0, alone) else {
+        return refuse(
+            Errno::BUSY,
+            format!("rings of {ifname} are open already, and not to be shared: close them first"),
+        );
+    };
+    let (reply, fds) = held.reply()?;
+    tracing::info!(interface = ifname, uid = caller.uid, pid = caller.pid, "opened");
+    Ok((reply, fds, Box::new(held)))
+}
+
+fn make(
+    d: &mut Daemon,
+    request: &AttachRequest,
+    (ifname, device): (&str, &Path),
+    caller: Caller,
+) -> Result<Arc<GuestPort>, Refusal> {
+    let device = Passed::open(device, request.hdr_len, request.extra_bufs)?;
+    let port = Arc::new(GuestPort::new(format!("netmap:{ifname}"), device, request.hdr_len, caller));
+    d.guests.insert(ifname, &port);
+    Ok(port)
+}

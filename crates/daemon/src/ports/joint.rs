@@ -1,0 +1,147 @@
+//! A persistent port on a second switch: it joins the two.
+//!
+//! netmap puts a bridge wrapper around the port. What the first switch sends to the port enters the second one from there, and the other way
+//! round; no program can have it meanwhile. Here the daemon plays the program: it takes what came to the port's rx rings for the second
+//! switch, whose own frames lie in rings of memory that nobody else maps until the first switch has taken them.
+
+use std::sync::Arc;
+
+use netvale_abi::nmreq::NR_REG_ALL_NIC;
+use netvale_control::types::{PortKind, PortOptions};
+use netvale_mem::mapping::Pages;
+use netvale_mem::{PortMem, PortShape, Region, RegionSizes};
+use netvale_port::far_end::FarEnd;
+use netvale_port::ring_in::RingIngress;
+use netvale_port::ring_out::RingEgress;
+use netvale_port::{Egress, HdrLen, Ingress};
+use netvale_switch::{Forwarder, PortId, Switch};
+use rustix::io::Errno;
+
+use super::plug::{NewPort, drain, plug, unplug};
+use crate::caller::Caller;
+use crate::daemon::{Attached, Daemon, Record};
+use crate::refusal::{Refusal, refuse};
+use crate::registry::ports::SwitchPort;
+use crate::rings::switched::{Bells, Rings};
+
+/// What stands behind a persistent port's second port.
+pub struct Joint {
+    /// The persistent port.
+    pub port: String,
+    /// The length of its header, which is chosen where its rings are.
+    pub hdr_len: HdrLen,
+    queues: u32,
+    detail: String,
+}
+
+impl Attached for Joint {
+    fn kind(&self) -> PortKind {
+        PortKind::Local
+    }
+
+    fn notes(&self) -> Vec<String> {
+        vec![self.detail.clone()]
+    }
+
+    fn wrapped_queues(&self) -> Option<u32> {
+        Some(self.queues)
+    }
+
+    fn set_header(&self, len: u32) -> bool {
+        self.hdr_len.get() == len
+    }
+}
+
+/// Takes what an egress delivered to one of `mem`'s rings.
+fn far_end(
+    mem: &Arc<PortMem>,
+    ring: &Arc<RingEgress>,
+    bells: &Bells,
+    hdr_len: &HdrLen,
+) -> Result<Box<dyn Ingress>, Refusal> {
+    let (end, wake) = (FarEnd::new(Arc::clone(ring)), bells.wake.try_clone()?);
+    Ok(Box::new(RingIngress::new(Arc::clone(mem), end, wake, hdr_len.clone(), Arc::default())))
+}
+
+/// The far ends of all rx rings.
+fn far_ends(rings: &Rings) -> Result<Vec<Box<dyn Ingress>>, Refusal> {
+    let bells = rings.bells.iter().skip(rings.mem.shape().tx_rings as usize);
+    rings.rx.iter().zip(bells).map(|(ring, bells)| far_end(&rings.mem, ring, bells, &rings.hdr_len)).collect()
+}
+
+/// A port seen from the other side: what it sends there, it receives here.
+pub(crate) fn turned(s: PortShape) -> PortShape {
+    PortShape { tx_rings: s.rx_rings, rx_rings: s.tx_rings, tx_slots: s.rx_slots, rx_slots: s.tx_slots }
+}
+
+/// Rings for what the second switch sends to the port, as many and as long as its tx rings.
+fn rings_between(rings: &Rings) -> Result<Rings, Refusal> {
+    let PortShape { rx_rings, rx_slots, .. } = turned(rings.mem.shape());
+    let shape = PortShape { tx_rings: 0, rx_rings, tx_slots: rx_slots, rx_slots };
+    let buf_size = rings.mem.region().layout().sizes.bufs.size;
+    let sizes = RegionSizes::for_port(shape.rx_rings, shape.rx_slots, buf_size, 0, 0);
+    let region = Region::shared("netvale-joint", sizes, Pages::Ordinary)?;
+    Ok(Rings::new(&region, rings.mem_id, shape, rings.hdr_len.clone(), rings.fault.clone())?.0)
+}
+
+/// Attaches a persistent port that is on a switch to another one.
+pub fn join(d: &mut Daemon, at: &SwitchPort, (mode, ring): (u32, u16), caller: Caller) -> Result<(), Refusal> {
+    let port = at.port.as_str();
+    if mode != NR_REG_ALL_NIC || ring != 0 {
+        return refuse(Errno::INVAL, format!("{port} joins two switches with all its rings, and has no host rings"));
+    }
+    let place = d.persistent.own_place(port).unwrap_or_default();
+    let Some((first, id, rings)) = d.ports.get(&place).and_then(on_switch) else {
+        return refuse(Errno::INVAL, format!("{port} is on no switch"));
+    };
+    let between = rings_between(rings)?;
+    let (over, back) = (far_ends(rings)?, far_ends(&between)?);
+    let egress: Vec<_> = between.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
+    let joint = Joint {
+        port: port.to_owned(),
+        hdr_len: rings.hdr_len.clone(),
+        queues: egress.len() as u32,
+        detail: format!("joins {} and {place}", at.switch),
+    };
+    plug(d, at, (egress, over), NewPort::with(joint, caller, &PortOptions::default()))?;
+    bring_back(d, &place, back, (&first, id));
+    d.persistent.set_joint(port, Some(at.full()));
+    Ok(())
+}
+
+/// What comes from the second switch goes to the first one, or wherever the port is moved.
+fn bring_back(d: &mut Daemon, place: &str, ingresses: Vec<Box<dyn Ingress>>, (switch, id): (&Arc<Switch>, PortId)) {
+    for (ring, ingress) in ingresses.into_iter().enumerate() {
+        let counters = Arc::clone(ingress.counters());
+        let placed = d.workers.place(Box::new(Forwarder::new(Arc::clone(switch), id, ring, ingress)));
+        if let Some(record) = d.ports.get_mut(place) {
+            record.placed.push(placed);
+            record.ingress.push(counters);
+        }
+    }
+}
+
+/// Takes a persistent port off its second switch. Returns whether `full` is one there.
+pub fn part(d: &mut Daemon, full: &str, why: &str) -> bool {
+    let joint = d.ports.get(full).and_then(|record| record.behind.get::<Joint>());
+    let Some(port) = joint.map(|joint| joint.port.clone()) else { return false };
+    let place = d.persistent.own_place(&port).unwrap_or_default();
+    // What was on its way arrives.
+    drain(d, full);
+    if unplug(d, full, why).is_err() {
+        return false;
+    }
+    drain(d, &place);
+    if let Some(record) = d.ports.get_mut(&place) {
+        let own = record.rings().map_or(0, |rings| rings.tx.len());
+        record.ingress.truncate(own);
+        let back = record.placed.split_off(own.min(record.placed.len()));
+        d.workers.retire(&back);
+    }
+    d.persistent.set_joint(&port, None);
+    true
+}
+
+fn on_switch(record: &Record) -> Option<(Arc<Switch>, PortId, &Rings)> {
+    Some((Arc::clone(record.switch.as_ref()?), record.id?, record.rings()?))
+}

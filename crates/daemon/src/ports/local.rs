@@ -1,0 +1,229 @@
+//! `NAME`: a port of a switch whose rings programs open.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use netvale_control::attach::{AttachRequest, FLAG_HUGE, FLAG_LOSSLESS, FLAG_NO_HEADER, FLAG_SHARED, OffsetsAsked};
+use netvale_control::types::{PortKind, PortOptions};
+use netvale_mem::region::Binding;
+use netvale_port::{Egress, Ingress};
+use netvale_portspec::{AttachSpec, PortSpec};
+use rustix::io::Errno;
+
+use super::attachment::{Attachment, Description, Opened, gone};
+use super::kind::Asked;
+use super::memory;
+use super::plug::{NewPort, drain, end_monitors, plug, unplug};
+use crate::caller::Caller;
+use crate::daemon::{Attached, Daemon, Record};
+use crate::refusal::{Refusal, refuse};
+use crate::registry::ports::SwitchPort;
+use crate::registry::watches::Watched;
+use crate::rings::local::LocalPort;
+use crate::rings::offsets;
+use crate::rings::sizes::Sizes;
+use crate::rings::switched::Rings;
+use crate::worker::Worker;
+
+impl Attached for LocalPort {
+    fn kind(&self) -> PortKind {
+        PortKind::Local
+    }
+
+    fn programs(&self) -> Option<&LocalPort> {
+        Some(self)
+    }
+
+    fn programs_mut(&mut self) -> Option<&mut LocalPort> {
+        Some(self)
+    }
+
+    fn set_header(&self, len: u32) -> bool {
+        self.rings.hdr_len.set(len);
+        true
+    }
+}
+
+/// Rings of a switch's port, or of a monitor.
+pub struct OpenRings {
+    /// Full name of the port; of a persistent one, its own.
+    pub port: String,
+    /// Tx rings held.
+    pub tx: Range<u32>,
+    /// Rx rings held.
+    pub rx: Range<u32>,
+    /// Its `netmap_if`.
+    pub binding: Binding,
+}
+
+impl Attachment for OpenRings {
+    fn describe(&self, d: &Daemon) -> Result<Description, Refusal> {
+        let record = d.ports.get(d.persistent.place_of(&self.port)).ok_or_else(gone)?;
+        record.behind.programs().ok_or_else(gone)?.reply(&self.binding, &self.tx, &self.rx)
+    }
+
+    fn close(self: Box<Self>, d: &mut Daemon, client: u64) {
+        let OpenRings { port, binding, .. } = *self;
+        drop(binding);
+        let port = d.persistent.place_of(&port).to_owned();
+        if let Some(local) = d.ports.get_mut(&port).and_then(|record| record.behind.programs_mut()) {
+            local.let_go(client);
+        }
+        if d.ports.get(&port).is_some_and(|record| record.is_idle()) {
+            end_monitors(d, &Watched::Port(port.clone()));
+        }
+        end_offsets(d, &port);
+        drop_if_unused(d, &port, "its client is gone");
+    }
+}
+
+/// A port whose last program has gone has no offsets any more.
+fn end_offsets(d: &Daemon, full: &str) {
+    let Some(local) = d.ports.get(full).and_then(|record| record.behind.get::<LocalPort>()) else { return };
+    if offsets::are_left(local) {
+        drain(d, full);
+        offsets::end(d.workers.all(), local);
+    }
+}
+
+fn drop_if_unused(d: &mut Daemon, full: &str, why: &str) {
+    if d.ports.get(full).is_some_and(|record| !record.persistent && record.is_idle()) {
+        drain(d, full);
+        let _ = unplug(d, full, why);
+    }
+}
+
+/// Attaches a port that no program has open yet, and that stays.
+pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+    let AttachSpec::Local(local) = asked.spec else { return Err(asked.mistaken()) };
+    let at = &asked.at;
+    if local.switch.as_ref().is_some_and(|named| named.to_string() != at.switch) {
+        return refuse(Errno::INVAL, format!("{local} is not a port of {}: name one switch", at.switch));
+    }
+    let spec = PortSpec::parse(&at.full()).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
+    make(d, at, &spec, &request(asked.options), asked.caller, true).map(|_| ())
+}
+
+/// The request of a program that would make such a port.
+fn request(o: &PortOptions) -> AttachRequest {
+    AttachRequest {
+        flags: if o.lossless { FLAG_LOSSLESS } else { 0 } | if o.huge { FLAG_HUGE } else { 0 },
+        tx_rings: o.rings,
+        rx_rings: o.rings,
+        tx_slots: o.slots,
+        rx_slots: o.slots,
+        buf_size: o.buf_size,
+        extra_bufs: o.extra_bufs,
+        hdr_len: o.vnet_hdr,
+        ..AttachRequest::default()
+    }
+}
+
+/// Makes a port. Returns the largest offset that was agreed on, if its first program asked for offsets.
+fn make(
+    d: &mut Daemon,
+    at: &SwitchPort,
+    spec: &PortSpec,
+    request: &AttachRequest,
+    owner: Caller,
+    persistent: bool,
+) -> Result<Option<u32>, Refusal> {
+    let sizes = Sizes::new(request, &spec.conf)?;
+    let (region, mem_id) = memory::region_for(d, &spec.memory, &sizes, request.flags & FLAG_HUGE != 0, owner)?;
+    let (rings, ingresses) = Rings::new(&region, mem_id, sizes.shape, request.hdr_len, d.evictions.new_fault())?;
+    let egress = rings.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
+    let ingresses = ingresses.into_iter().map(|i| Box::new(i) as Box<dyn Ingress>).collect();
+    let local = LocalPort::unheld(rings);
+    // Before frames can come.
+    let max_offset = match &request.offsets {
+        Some(asked) if !persistent => {
+            let (tx, rx) = local.wanted(spec)?;
+            Some(offsets::begin(asked, &offsets::rings(&local.rings.mem, (&tx, &rx), |_, _| true))?)
+        }
+        _ => None,
+    };
+    let lossless = request.flags & FLAG_LOSSLESS != 0;
+    let new = NewPort { behind: Box::new(local), owner, persistent, lossless, gro: false };
+    plug(d, at, (egress, ingresses), new)?;
+    Ok(max_offset)
+}
+
+/// Opens a port for a program; made when it is not there.
+pub fn open(
+    d: &mut Daemon,
+    request: &AttachRequest,
+    spec: &PortSpec,
+    at: &SwitchPort,
+    caller: Caller,
+) -> Result<Opened, Refusal> {
+    let full = at.full();
+    let max_offset = if d.ports.contains(&full) { None } else { make(d, at, spec, request, caller, false)? };
+    let opened = bind(d, &full, spec, request, caller, max_offset);
+    if opened.is_err() {
+        drop_if_unused(d, &full, "could not be opened");
+    }
+    opened
+}
+
+/// Has a program hold rings of a port that is there. `max_offset`: what was agreed on when it was made for this program.
+pub fn bind(
+    d: &mut Daemon,
+    full: &str,
+    spec: &PortSpec,
+    request: &AttachRequest,
+    caller: Caller,
+    max_offset: Option<u32>,
+) -> Result<Opened, Refusal> {
+    is_not_joined(d, full)?;
+    let lasting = d.persistent.lasting_name(full);
+    let local = programs(d.ports.get_mut(full), full)?;
+    if request.flags & FLAG_NO_HEADER != 0 && local.rings.hdr_len.get() != 0 {
+        return refuse(Errno::IO, format!("{full} has virtio-net headers, which this program does not say it takes"));
+    }
+    let (tx, rx) = local.wanted(spec)?;
+    local.hold(full, (&tx, &rx), caller.client, request.flags & FLAG_SHARED != 0)?;
+    let agreed = match (&request.offsets, max_offset) {
+        (Some(asked), None) => live_offsets(d.workers.all(), local, asked, (&tx, &rx)),
+        (_, already) => Ok(already.unwrap_or(0)),
+    };
+    let bound = agreed.and_then(|max| Ok((max, local.bind(full, (&tx, &rx), request.extra_bufs)?)));
+    match bound {
+        Ok((max_offset, (mut reply, fds, binding))) => {
+            (reply.alone, reply.max_offset) = (local.holds_alone(caller.client), max_offset);
+            Ok((reply, fds, Box::new(OpenRings { port: lasting, tx, rx, binding })))
+        }
+        Err(refusal) => {
+            local.let_go(caller.client);
+            Err(refusal)
+        }
+    }
+}
+
+/// The rings of a port, if programs open them, and it is no monitor.
+fn programs<'a>(record: Option<&'a mut Record>, full: &str) -> Result<&'a mut LocalPort, Refusal> {
+    let behind = &mut record.ok_or_else(|| Refusal::internal("a port vanished"))?.behind;
+    let is_local = behind.get::<LocalPort>().is_some();
+    behind.programs_mut().filter(|_| is_local).ok_or_else(|| {
+        let text = format!("{full} is not a port for local processes; its traffic can be watched as {full}/z");
+        Refusal::new(Errno::BUSY, text)
+    })
+}
+
+/// Puts offsets in force on rings that a program has just been given.
+fn live_offsets(
+    workers: &[Worker],
+    local: &LocalPort,
+    asked: &OffsetsAsked,
+    (tx, rx): (&Range<u32>, &Range<u32>),
+) -> Result<u32, Refusal> {
+    let alone = |is_rx: bool, i| offsets::is_alone(if is_rx { &local.rx_held } else { &local.tx_held }, i);
+    offsets::begin_live(workers, asked, &offsets::rings(&local.rings.mem, (tx, rx), alone))
+}
+
+/// A port that joins two switches is nobody else's.
+pub fn is_not_joined(d: &Daemon, place: &str) -> Result<(), Refusal> {
+    match d.persistent.joint_of(place) {
+        Some(joint) => refuse(Errno::BUSY, format!("{place} is joined to another switch, as {joint}: detach it there")),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,107 @@
+//! The region that a port is to lie in.
+
+use std::num::NonZeroU16;
+use std::sync::Arc;
+
+use netvale_afxdp::iface::Interface;
+use netvale_mem::mapping::Pages;
+use netvale_mem::{Region, RegionSizes};
+use netvale_portspec::Memory;
+use rustix::io::Errno;
+
+use crate::caller::Caller;
+use crate::daemon::{Daemon, Record};
+use crate::policy;
+use crate::refusal::{Refusal, refuse};
+use crate::registry::regions::COMMON_REGION;
+use crate::rings::sizes::Sizes;
+
+/// A region and its number.
+pub type Numbered = (Arc<Region>, u32);
+
+/// The region with that number, if the caller may use it.
+///
+/// # Errors
+/// [`Refusal`]: `EINVAL` when there is none, `EACCES` when it is somebody else's.
+pub fn region(d: &mut Daemon, id: u32, caller: Caller) -> Result<Arc<Region>, Refusal> {
+    if id == COMMON_REGION {
+        return Ok(d.regions.common(caller.uid, RegionSizes::COMMON)?);
+    }
+    let none =
+        || Refusal::new(Errno::INVAL, format!("there is no memory region {id}: 'netvale show PORT' names regions"));
+    let entry = d.regions.get(id).ok_or_else(none)?;
+    policy::may_use_region(entry, caller)?;
+    entry.region().ok_or_else(none)
+}
+
+/// The region with that number, or a new one.
+///
+/// # Errors
+/// As [`region`]; there is no memory.
+pub fn region_or_new(d: &mut Daemon, id: u32, sizes: &Sizes, caller: Caller) -> Result<Numbered, Refusal> {
+    match id {
+        0 => Ok(d.regions.make(sizes.region(), Pages::Ordinary, caller.uid)?),
+        id => Ok((region(d, id, caller)?, id)),
+    }
+}
+
+/// The region for a new port of that size: the one that its specification names, or one of its own.
+///
+/// # Errors
+/// As [`region`]; there is no memory.
+pub fn region_for(
+    d: &mut Daemon,
+    memory: &Memory,
+    sizes: &Sizes,
+    huge: bool,
+    caller: Caller,
+) -> Result<Numbered, Refusal> {
+    match memory {
+        Memory::Auto => {
+            let pages = if huge { Pages::PreferHuge } else { Pages::Ordinary };
+            Ok(d.regions.make(sizes.region(), pages, caller.uid)?)
+        }
+        other => region_named(d, other, caller),
+    }
+}
+
+/// The region that a specification names.
+///
+/// # Errors
+/// As [`region`]; there is no port to share it with.
+pub fn region_named(d: &mut Daemon, memory: &Memory, caller: Caller) -> Result<Numbered, Refusal> {
+    match memory {
+        Memory::Auto => refuse(Errno::INVAL, "no memory named"),
+        Memory::Id(id) => Ok((region(d, u32::from(id.get()), caller)?, u32::from(id.get()))),
+        Memory::SharedWith(name) => {
+            let id = region_of(d, &name.to_string())
+                .ok_or_else(|| Refusal::new(Errno::NXIO, format!("there is no port {name} to share memory with")))?;
+            Ok((region(d, id, caller)?, id))
+        }
+        Memory::External(_) => {
+            refuse(Errno::OPNOTSUPP, "memory of the client's own (@extmem) is not supported: leave the option away")
+        }
+    }
+}
+
+/// What a request names: by its number, if it has one.
+pub fn by_number(mem_id: u32, otherwise: Memory) -> Memory {
+    u16::try_from(mem_id).ok().and_then(NonZeroU16::new).map_or(otherwise, Memory::Id)
+}
+
+/// Number of the region that a port or pipe lies in.
+pub fn region_of(d: &Daemon, name: &str) -> Option<u32> {
+    match d.ports.get(d.persistent.place_of(name)).and_then(Record::rings) {
+        Some(rings) => Some(rings.mem_id),
+        None => d.pipes.with_end(name).map(|pipe| pipe.mem_id).or_else(|| region_of_interface(d, name)),
+    }
+}
+
+/// Number of the region that an interface lies in, open or not: its pipes do so, too.
+fn region_of_interface(d: &Daemon, name: &str) -> Option<u32> {
+    let ifname = name.strip_prefix("netmap:").filter(|ifname| !d.persistent.contains(ifname))?;
+    match d.interfaces.port_on(ifname) {
+        Some(port) => Some(port.mem_id),
+        None => Interface::find(ifname).ok().map(|_| COMMON_REGION),
+    }
+}

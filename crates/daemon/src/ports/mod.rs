@@ -1,0 +1,156 @@
+//! Kinds of ports: what makes one from its options, what it tells of itself, how it ends. A kind is a file (or a folder) here, and a row of
+//! [`KINDS`] if it can be attached.
+//!
+//! | module | the port |
+//! |---|---|
+//! | [`local`] | rings of a switch that programs open |
+//! | [`persistent`], [`joint`] | the same that stay, on a switch or not; one on two switches |
+//! | [`monitor`] | copies of what passes another port |
+//! | [`pipe`] | two programs, without a switch |
+//! | [`bare`] | rings with nothing behind them |
+//! | [`tap`] | an interface of the host's stack |
+//! | [`pcap`] | capture files |
+//! | [`nic`] | a network interface |
+//! | [`guest`] | the same in a virtual machine, where it is a ptnet device |
+//! | [`vhost`], [`virtio`] | a virtio-net device; a driver of one |
+//! | [`ptnet`], [`passthrough`] | a ptnet device on a switch; in place of a switch, a pipe's end or an interface |
+//! | [`e1000`], [`e1000_pci`] | an Intel 82540EM; a driver of one |
+//! | [`null`], [`echo`] | what swallows every frame, or sends it back, for measuring and tests |
+//!
+//! What they share: [`plug`] puts a port on its switch and takes it off, [`memory`] and [`brought`] find the region it lies in, [`attachment`] is
+//! what a connection holds of it, [`faults`] takes it from a program that misbehaves, `notes` are sentences of several kinds, [`kind`] is what a
+//! maker gets.
+
+pub mod attachment;
+pub mod bare;
+pub mod brought;
+pub mod e1000;
+pub mod e1000_pci;
+pub mod echo;
+pub mod faults;
+pub mod guest;
+pub mod joint;
+pub mod kind;
+pub mod local;
+pub mod memory;
+pub mod monitor;
+pub mod nic;
+mod notes;
+pub mod null;
+pub mod passthrough;
+pub mod pcap;
+pub mod persistent;
+pub mod pipe;
+pub mod plug;
+pub mod ptnet;
+pub mod tap;
+pub mod vhost;
+pub mod virtio;
+
+use netvale_control::attach::AttachRequest;
+use netvale_portspec::{Base, PortSpec};
+use rustix::io::Errno;
+
+use self::attachment::Opened;
+use self::kind::{Asked, Kind};
+use crate::caller::Caller;
+use crate::daemon::Daemon;
+use crate::refusal::Refusal;
+use crate::registry::ports::SwitchPort;
+use crate::rings::offsets;
+
+/// What can be attached to a switch.
+pub const KINDS: &[Kind] = &[
+    Kind { prefix: "", attach: local::attach },
+    Kind { prefix: "tap", attach: tap::attach },
+    Kind { prefix: "pcap", attach: pcap::attach },
+    Kind { prefix: "netmap", attach: nic::attach::attach },
+    Kind { prefix: "vhost", attach: vhost::attach },
+    Kind { prefix: "virtio", attach: virtio::attach },
+    Kind { prefix: "virtio-pci", attach: virtio::attach },
+    Kind { prefix: "ptnet", attach: ptnet::attach },
+    Kind { prefix: "e1000", attach: e1000::attach },
+    Kind { prefix: "e1000-pci", attach: e1000_pci::attach },
+    Kind { prefix: "null", attach: null::attach },
+    Kind { prefix: "echo", attach: echo::attach },
+];
+
+/// Attaches a port that stays until it is detached.
+///
+/// # Errors
+/// [`Refusal`] when it cannot be made, or its switch has no room.
+pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+    let kind = KINDS.iter().find(|kind| kind.prefix == asked.spec.prefix());
+    let kind = kind.ok_or_else(|| Refusal::new(Errno::OPNOTSUPP, "this daemon has no such ports"))?;
+    (kind.attach)(d, asked)
+}
+
+/// Takes a port off its switch. A persistent port stays, on no switch.
+///
+/// # Errors
+/// [`Refusal`] when there is no such port.
+pub fn detach(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
+    if persistent::detach(d, full, why) {
+        return Ok(());
+    }
+    plug::unplug(d, full, why)?;
+    d.persistent.remove_at(full);
+    Ok(())
+}
+
+/// Opens a port for a program.
+///
+/// # Errors
+/// [`Refusal`] with the errno netmap would give.
+pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Caller) -> Result<Opened, Refusal> {
+    if spec.flags.monitor.is_some() {
+        return monitor::open(d, request, spec, caller);
+    }
+    if spec.name.pipe().is_some() {
+        return pipe::open(d, request, spec, caller);
+    }
+    match spec.name.base() {
+        Base::Vale { switch, port } => local::open(d, request, spec, &SwitchPort::new(switch, port), caller),
+        Base::Netmap { ifname } if d.persistent.contains(ifname.as_str()) => {
+            persistent::open(d, request, spec, ifname.as_str(), caller)
+        }
+        Base::Netmap { ifname } => open_interface(d, request, spec, ifname.as_str(), caller),
+    }
+}
+
+fn open_interface(
+    d: &mut Daemon,
+    request: &AttachRequest,
+    spec: &PortSpec,
+    ifname: &str,
+    caller: Caller,
+) -> Result<Opened, Refusal> {
+    let opened = match netvale_guest::passed::device_of(ifname) {
+        Some(device) => guest::open(d, request, spec, (ifname, &device), caller)?,
+        None => {
+            let opened = nic::open::open(d, request, spec, ifname, caller)?;
+            monitor::watch_too(d, ifname, caller.client);
+            opened
+        }
+    };
+    if request.offsets.is_some() {
+        opened.2.close(d, caller.client);
+        // The kernel says where in a buffer it puts a frame.
+        return offsets::unsupported(&format!("interface {ifname}"));
+    }
+    Ok(opened)
+}
+
+#[cfg(test)]
+mod tests {
+    use netvale_portspec::AttachSpec;
+
+    use super::KINDS;
+
+    /// Objective: each kind that a port's text can name has one row, and there are no other rows.
+    #[test]
+    fn a_row_for_each_kind() {
+        let rows: Vec<&str> = KINDS.iter().map(|kind| kind.prefix).collect();
+        assert_eq!(rows, AttachSpec::PREFIXES);
+    }
+}

@@ -1,0 +1,102 @@
+//! Who makes the copies that a monitor gets: the switch's workers, or whoever moves frames without them.
+
+use std::sync::Arc;
+
+use netvale_mem::mirror::Moment;
+use netvale_switch::{MonitorRings, Switch};
+use rustix::io::Errno;
+
+use crate::daemon::Daemon;
+use crate::refusal::Refusal;
+use crate::registry::watches::{Watched, Watching};
+use crate::rings::local::LocalPort;
+
+/// Has what is sent and received copied to a monitor's rings. Returns the switch of the port, if it is on one.
+pub fn watch(d: &mut Daemon, watching: &Watching, full: &str) -> Result<Option<Arc<Switch>>, Refusal> {
+    let Watching { what, sent, received, .. } = watching;
+    let done = match what {
+        Watched::Port(port) => watch_port(d, port, full, watching).map(Some),
+        Watched::Wire(port) => watch_device(d, port, full, received.clone(), sent.clone()).map(Some),
+        Watched::Pipe(key, end) => watch_pipe(d, (key, *end), full, watching).map(|()| None),
+        Watched::Nic(ifname) => {
+            let clients: Vec<u64> = d.interfaces.ports_on(ifname).map(|(client, _)| client).collect();
+            clients.into_iter().try_for_each(|client| watch_nic(d, client, full, watching)).map(|()| None)
+        }
+    };
+    if done.is_err() {
+        d.mirrors.remove(&d.workers, full);
+    }
+    done
+}
+
+/// A switch's workers copy what a port sends, which is given back immediately, and what it receives; what it gives back is copied by its
+/// program.
+fn watch_port(d: &mut Daemon, port: &str, full: &str, watching: &Watching) -> Result<Arc<Switch>, Refusal> {
+    let Watching { sent, received, .. } = watching;
+    let local = match d.ports.get(port).and_then(|record| record.behind.get::<LocalPort>()) {
+        Some(local) if watching.released && !d.persistent.is_joined(port) => Arc::clone(&local.rings.mem),
+        _ => return watch_device(d, port, full, sent.clone(), received.clone()),
+    };
+    for (side, to) in local.rx.iter().zip(received).filter_map(|(side, to)| Some((side, to.as_ref()?))) {
+        d.mirrors.add(&mut d.workers, local.region(), (side, Moment::Released), (full, to))?;
+    }
+    watch_device(d, port, full, sent.clone(), MonitorRings::new())
+}
+
+fn watch_device(
+    d: &Daemon,
+    port: &str,
+    full: &str,
+    sent: MonitorRings,
+    received: MonitorRings,
+) -> Result<Arc<Switch>, Refusal> {
+    let on = d.ports.get(port).and_then(|record| record.switch.clone());
+    let on = on.ok_or_else(|| Refusal::new(Errno::INVAL, format!("{port} is on no switch")))?;
+    let (_, name) = port.split_once(':').ok_or_else(|| Refusal::internal("a port without a switch"))?;
+    on.monitor(name, full, sent, received)?;
+    Ok(on)
+}
+
+/// Copies are made by the ends: as the one sends, or as the other gives back what it has received.
+fn watch_pipe(d: &mut Daemon, (key, end): (&str, usize), full: &str, watching: &Watching) -> Result<(), Refusal> {
+    let pipe = d.pipes.get(key).ok_or_else(|| Refusal::internal("a pipe vanished"))?;
+    let region = Arc::clone(pipe.end(end).region());
+    let (own, other) = (pipe.end(end), pipe.end(end ^ 1));
+    let (sent, received, moment) = match watching.released {
+        false => (own.tx.first(), other.tx.first(), Moment::Passing),
+        true => (other.rx.first(), own.rx.first(), Moment::Released),
+    };
+    let ways = [(sent.cloned(), &watching.sent), (received.cloned(), &watching.received)];
+    ways.into_iter().try_for_each(|(side, to)| match (side, to.first().and_then(Option::as_ref)) {
+        (Some(side), Some(to)) => d.mirrors.add(&mut d.workers, &region, (&side, moment), (full, to)),
+        _ => Ok(()),
+    })
+}
+
+/// Copies are made by whoever moves an interface's frames: the program, and, of its host rings, our workers, which immediately give back what
+/// they have sent.
+fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &Watching) -> Result<(), Refusal> {
+    let port = d.interfaces.port(client).ok_or_else(|| Refusal::internal("an interface vanished"))?;
+    let (mem, queues) = (Arc::clone(&port.mem), port.nic.interface().queues as usize);
+    let ways = [(&mem.tx, port.tx.clone(), &watching.sent), (&mem.rx, port.rx.clone(), &watching.received)];
+    for (is_rx, (sides, bound, to)) in [false, true].into_iter().zip(ways) {
+        let rings = sides.iter().zip(to).enumerate().filter(|(i, _)| bound.contains(&(*i as u32)));
+        for (i, side, to) in rings.filter_map(|(i, (side, to))| Some((i, side, to.as_ref()?))) {
+            let late = watching.released && (is_rx || i < queues);
+            let moment = if late { Moment::Released } else { Moment::Passing };
+            d.mirrors.add(&mut d.workers, mem.region(), (side, moment), (full, to))?;
+        }
+    }
+    Ok(())
+}
+
+/// A program has opened rings of an interface that is watched.
+pub fn watch_too(d: &mut Daemon, ifname: &str, client: u64) {
+    let what = Watched::Nic(ifname.to_owned());
+    let monitors = d.watches.of(&what).map(|(full, watching)| (full.to_owned(), watching.clone()));
+    for (full, watching) in monitors.collect::<Vec<_>>() {
+        if let Err(why) = watch_nic(d, client, &full, &watching) {
+            tracing::warn!(monitor = full, "does not see all of {ifname}: {why}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Monitors: copies of what passes another port, for one program, ring by ring as netmap has them.
+
+mod copies;
+mod parent;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use netvale_control::attach::{AttachReply, AttachRequest, Role};
+use netvale_control::types::PortKind;
+use netvale_mem::PortShape;
+use netvale_mem::layout::RegionSizes;
+use netvale_mem::mapping::Pages;
+use netvale_port::Egress;
+use netvale_port::ring_out::{RingEgress, SentCopies};
+use netvale_portspec::{Directions, Memory, Monitor, PortSpec};
+use netvale_switch::{MonitorRings, Switch};
+
+pub use self::copies::watch_too;
+
+use self::copies::watch;
+use self::parent::{Parent, TX_RINGS, Wanted, parent};
+use super::attachment::{Attachment, Description, Opened};
+use super::local::OpenRings;
+use super::memory;
+use crate::caller::Caller;
+use crate::daemon::{Attached, Daemon, Record};
+use crate::refusal::Refusal;
+use crate::registry::ports::PortRecord;
+use crate::registry::watches::Watching;
+use crate::rings::holders::Holders;
+use crate::rings::local::LocalPort;
+use crate::rings::offsets;
+use crate::rings::switched::Rings;
+
+/// Most slots of its rings (netmap's limit), and fewest.
+const SLOTS: std::ops::RangeInclusive<u32> = 2..=4096;
+
+/// What stands behind a monitor's name.
+struct MonitorPort(LocalPort);
+
+impl Attached for MonitorPort {
+    fn kind(&self) -> PortKind {
+        PortKind::Monitor
+    }
+
+    fn programs(&self) -> Option<&LocalPort> {
+        Some(&self.0)
+    }
+
+    fn programs_mut(&mut self) -> Option<&mut LocalPort> {
+        Some(&mut self.0)
+    }
+}
+
+/// Rings of a monitor: nobody takes what is sent on them.
+struct OpenMonitor(OpenRings);
+
+impl Attachment for OpenMonitor {
+    fn describe(&self, d: &Daemon) -> Result<Description, Refusal> {
+        let (reply, fds) = self.0.describe(d)?;
+        Ok((AttachReply { role: Role::Monitor, ..reply }, fds))
+    }
+
+    fn close(self: Box<Self>, d: &mut Daemon, client: u64) {
+        Box::new(self.0).close(d, client);
+    }
+}
+
+/// As netmap has it: too few are the usual number, too many the most there can be.
+fn slots(asked: u32, usual: u32) -> u32 {
+    if asked == 0 { usual.clamp(*SLOTS.start(), *SLOTS.end()) } else { asked.clamp(*SLOTS.start(), *SLOTS.end()) }
+}
+
+/// What a monitor's rings are told: those that it has bound, of `all` there are.
+fn bound(
+    rings: &[Arc<RingEgress>],
+    bound: &Range<u32>,
+    of: impl Fn(&Arc<RingEgress>) -> Arc<dyn Egress>,
+) -> MonitorRings {
+    rings.iter().enumerate().map(|(i, ring)| bound.contains(&(i as u32)).then(|| of(ring))).collect()
+}
+
+/// Opens a monitor of the port that `spec` names.
+pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Caller) -> Result<Opened, Refusal> {
+    if let Memory::Id(id) = spec.memory {
+        // A monitor of copies has memory of its own, one without copying the port's; but what is named has to be there.
+        memory::region(d, id.get().into(), caller)?;
+    }
+    let parent = parent(d, spec)?;
+    let flags = spec.flags.monitor.ok_or_else(|| Refusal::internal("no monitor"))?;
+    let directions = if flags.zero_copy { Directions::Both } else { flags.directions };
+    let wanted = Wanted::new(spec, &parent)?;
+    let rings = monitor_rings(d, request, (spec, flags.zero_copy), (&parent, &wanted), caller)?;
+    let Wanted { tx, rx, .. } = wanted;
+    let max_offset = match &request.offsets {
+        // netmap's shares the buffers of the port it watches.
+        Some(_) if flags.zero_copy => return offsets::unsupported("a zero-copy monitor"),
+        Some(asked) => offsets::begin(asked, &offsets::rings(&rings.mem, (&tx, &rx), |_, _| true))?,
+        None => 0,
+    };
+    let binding = rings.mem.bind(&monitor_name(d, &parent, flags), tx.clone(), rx.clone(), request.extra_bufs)?;
+    let (reply, fds) = rings.reply(binding.nifp(), binding.extra_bufs(), tx.clone(), rx.clone())?;
+    let full = format!("{}/monitor-{}", parent.name, caller.client);
+    let egress = |on: bool| if on { rings.rx.as_slice() } else { &[] };
+    let sent = bound(egress(directions != Directions::Rx), &rx, |e| Arc::new(SentCopies(Arc::clone(e))));
+    let received = bound(egress(directions != Directions::Tx), &rx, |e| Arc::clone(e) as Arc<dyn Egress>);
+    let (what, released) = (parent.watched, flags.zero_copy);
+    let watching = Watching { what, released, sent, received, client: caller.client };
+    let switch = watch(d, &watching, &full)?;
+    tracing::info!(port = full, uid = caller.uid, pid = caller.pid, "opened");
+    d.watches.insert(&full, watching);
+    d.ports.insert(&full, record(rings, switch, caller));
+    let reply = AttachReply { alone: true, role: Role::Monitor, max_offset, ..reply };
+    Ok((reply, fds, Box::new(OpenMonitor(OpenRings { port: full, tx, rx, binding }))))
+}
+
+/// The rings of a monitor: without copying in the region of the port, as far as it has one, otherwise in a region of its own.
+fn monitor_rings(
+    d: &mut Daemon,
+    request: &AttachRequest,
+    (spec, zero_copy): (&PortSpec, bool),
+    (parent, wanted): (&Parent, &Wanted),
+    caller: Caller,
+) -> Result<Rings, Refusal> {
+    let shape = PortShape {
+        tx_rings: TX_RINGS + wanted.host,
+        rx_rings: parent.rings + wanted.host,
+        tx_slots: slots(spec.conf.tx_slots.max(request.tx_slots), parent.tx_slots),
+        rx_slots: slots(spec.conf.rx_slots.max(request.rx_slots), parent.rx_slots),
+    };
+    let (region, mem_id) = match parent.memory.clone().filter(|_| zero_copy) {
+        Some(shared) => shared,
+        None => {
+            let buf_size = if request.buf_size == 0 { parent.buf_size } else { request.buf_size };
+            let (rings, most) = (shape.tx_rings + shape.rx_rings, shape.tx_slots.max(shape.rx_slots));
+            let sizes = RegionSizes::for_port(rings, most, buf_size, 0, request.extra_bufs.min(1 << 20));
+            d.regions.make(sizes, Pages::Ordinary, caller.uid)?
+        }
+    };
+    let all = (0..shape.tx_rings, 0..shape.rx_rings);
+    let mem = Arc::new(region.port_in_part(shape, (wanted.host, wanted.host), (&all.0, &all.1))?);
+    let (rings, _takes_nothing) = Rings::of(mem, mem_id, parent.hdr_len, d.evictions.new_fault())?;
+    rings.mem.tx.iter().for_each(|side| netvale_mem::notify::disarm(side.csb.kern_need_kick()));
+    Ok(rings)
+}
+
+/// The name in a monitor's `netmap_if`, made as netmap makes it.
+fn monitor_name(d: &Daemon, parent: &Parent, flags: Monitor) -> String {
+    let number = d.watches.of(&parent.watched).count();
+    let name = parent.name.strip_prefix("netmap:").unwrap_or(&parent.name);
+    let letter = |on: bool, letter: &'static str| if on { letter } else { "" };
+    let (z, both) = (flags.zero_copy, flags.zero_copy || flags.directions == Directions::Both);
+    let r = letter(both || flags.directions == Directions::Rx, "r");
+    let t = letter(both || flags.directions == Directions::Tx, "t");
+    format!("{name}/{}{r}{t}#{number}", letter(z, "z"))
+}
+
+fn record(rings: Rings, switch: Option<Arc<Switch>>, owner: Caller) -> Record {
+    let mut held = Holders::default();
+    held.add(owner.client, false);
+    let egress = rings.rx.iter().map(|e| Arc::clone(e.counters())).collect();
+    let local = LocalPort { rings, tx_held: Vec::new(), rx_held: vec![held] };
+    let behind = Box::new(MonitorPort(local)) as Box<dyn Attached>;
+    PortRecord { switch, egress, persistent: false, ..PortRecord::new(behind, owner) }
+}

@@ -1,0 +1,166 @@
+//! The port that a monitor is of, and the rings that the monitor gets.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use netvale_mem::layout::DEFAULT_BUF_SIZE;
+use netvale_mem::{PortShape, Region};
+use netvale_portspec::{Base, Directions, PortSpec, Rings as RingsSpec};
+use rustix::io::Errno;
+
+use crate::daemon::Daemon;
+use crate::ports::nic::names::find;
+use crate::ports::nic::open::switch_port_on;
+use crate::refusal::{Refusal, refuse};
+use crate::registry::watches::Watched;
+use crate::rings::local::LocalPort;
+use crate::rings::pipe::pipe_and_end;
+use crate::rings::sizes::DEFAULT_SLOTS;
+
+/// Tx rings of a monitor, from which nothing is taken: netmap gives it one.
+pub const TX_RINGS: u32 = 1;
+
+/// What is known of a port that is to be watched.
+pub struct Parent {
+    pub watched: Watched,
+    /// Its name, as programs have it.
+    pub name: String,
+    /// Its rings, of the direction that has more of them.
+    pub rings: u32,
+    /// Host rings that can be watched.
+    pub host: u32,
+    pub tx_slots: u32,
+    pub rx_slots: u32,
+    pub hdr_len: u32,
+    pub buf_size: u32,
+    /// The region that its rings lie in, if it has rings.
+    pub memory: Option<(Arc<Region>, u32)>,
+}
+
+/// A monitor's rings, host rings included, and those of them that a specification names.
+pub struct Wanted {
+    pub host: u32,
+    pub tx: Range<u32>,
+    pub rx: Range<u32>,
+}
+
+impl Wanted {
+    pub fn new(spec: &PortSpec, parent: &Parent) -> Result<Wanted, Refusal> {
+        let n = parent.rings;
+        let (tx, rx) = match spec.rings {
+            RingsSpec::AllNic => (0..TX_RINGS, 0..n),
+            RingsSpec::OneNic(i) if u32::from(i.get()) < n => (0..TX_RINGS, u32::from(i.get())..u32::from(i.get()) + 1),
+            RingsSpec::OneNic(i) => {
+                return refuse(Errno::INVAL, format!("ring {} asked for; {} has {n}, from 0", i.get(), parent.name));
+            }
+            _ if parent.host == 0 => return refuse(Errno::INVAL, format!("{} has no host rings", parent.name)),
+            RingsSpec::OneHost(i) if u32::from(i.get()) < parent.host => {
+                let i = u32::from(i.get());
+                (TX_RINGS + i..TX_RINGS + i + 1, n + i..n + i + 1)
+            }
+            RingsSpec::OneHost(i) => {
+                return refuse(Errno::INVAL, format!("host ring {} asked for; there are {}", i.get(), parent.host));
+            }
+            RingsSpec::AllHost => (TX_RINGS..TX_RINGS + parent.host, n..n + parent.host),
+            RingsSpec::NicAndHost => (0..TX_RINGS + parent.host, 0..n + parent.host),
+        };
+        let host = if tx.end > TX_RINGS { parent.host } else { 0 };
+        Ok(match spec.flags.directions {
+            Directions::Both => Wanted { host, tx, rx },
+            Directions::Tx => Wanted { host, tx, rx: 0..0 },
+            Directions::Rx => Wanted { host, tx: 0..0, rx },
+        })
+    }
+}
+
+/// The port that is to be watched. As in netmap it has to be there, and in use.
+pub fn parent(d: &Daemon, spec: &PortSpec) -> Result<Parent, Refusal> {
+    if let Some((pipe, end)) = pipe_and_end(&spec.name) {
+        return parent_pipe(d, &spec.name.to_string(), pipe, end);
+    }
+    match spec.name.base() {
+        Base::Vale { switch, port } => parent_port(d, &format!("{switch}:{port}")),
+        Base::Netmap { ifname } => match d.persistent.own_place(ifname.as_str()) {
+            Some(place) => parent_port(d, &place),
+            None => parent_nic(d, ifname.as_str()),
+        },
+    }
+}
+
+fn parent_port(d: &Daemon, full: &str) -> Result<Parent, Refusal> {
+    let idle = || format!("there is no port {full} in use that could be watched: 'netvale list' shows the ports");
+    let record = d.ports.get(full).ok_or_else(|| Refusal::new(Errno::INVAL, idle()))?;
+    let (watched, hdr_len) = (Watched::Port(full.to_owned()), record.hdr_len());
+    if let Some(local) = record.behind.get::<LocalPort>() {
+        if local.is_unheld() && !d.persistent.is_joined(full) {
+            return refuse(Errno::INVAL, idle());
+        }
+        let (shape, region) = (local.rings.mem.shape(), local.rings.mem.region());
+        let memory = Some((Arc::clone(region), local.rings.mem_id));
+        return Ok(Parent { hdr_len, memory, ..Parent::of_rings(watched, full, region, shape) });
+    }
+    if record.behind.programs().is_some() {
+        return refuse(Errno::INVAL, format!("{full} is a monitor"));
+    }
+    Ok(Parent {
+        watched,
+        name: full.to_owned(),
+        rings: record.ingress.len().max(record.egress.len()).max(1) as u32,
+        host: 0,
+        tx_slots: DEFAULT_SLOTS,
+        rx_slots: DEFAULT_SLOTS,
+        hdr_len,
+        buf_size: DEFAULT_BUF_SIZE,
+        memory: None,
+    })
+}
+
+fn parent_pipe(d: &Daemon, name: &str, key: String, end: usize) -> Result<Parent, Refusal> {
+    let Some(pipe) = d.pipes.get(&key).filter(|pipe| pipe.is_in_use(end)) else {
+        return refuse(Errno::INVAL, format!("nobody has {name} open: there is nothing to watch"));
+    };
+    if pipe.guest_end().is_some() {
+        return refuse(Errno::OPNOTSUPP, format!("an end of pipe {key} is a virtual machine's: it has no monitors"));
+    }
+    let (mem, mem_id) = (pipe.end(end), pipe.mem_id);
+    Ok(Parent {
+        memory: Some((Arc::clone(mem.region()), mem_id)),
+        ..Parent::of_rings(Watched::Pipe(key, end), name, mem.region(), mem.shape())
+    })
+}
+
+fn parent_nic(d: &Daemon, ifname: &str) -> Result<Parent, Refusal> {
+    if netvale_guest::passed::device_of(ifname).is_some() {
+        return refuse(Errno::OPNOTSUPP, format!("{ifname} is a ptnet device: the host's port can be watched"));
+    }
+    find(ifname)?;
+    if let Some(port) = d.interfaces.port_on(ifname) {
+        let (mem, queues) = (&port.mem, port.nic.interface().queues);
+        let watched = Watched::Nic(ifname.to_owned());
+        let parent = Parent::of_rings(watched, &format!("netmap:{ifname}"), mem.region(), mem.shape());
+        let memory = Some((Arc::clone(mem.region()), port.mem_id));
+        let (host_tx, host_rx) = mem.host_rings();
+        return Ok(Parent { rings: queues, host: host_tx.max(host_rx).max(1), memory, ..parent });
+    }
+    let Some(full) = switch_port_on(d, ifname) else {
+        return refuse(Errno::INVAL, format!("nobody has {ifname} open: there is nothing to watch"));
+    };
+    Ok(Parent { watched: Watched::Wire(full.to_owned()), ..parent_port(d, full)? })
+}
+
+impl Parent {
+    /// A port with rings in a region.
+    fn of_rings(watched: Watched, name: &str, region: &Region, shape: PortShape) -> Parent {
+        Parent {
+            watched,
+            name: name.to_owned(),
+            rings: shape.tx_rings.max(shape.rx_rings),
+            host: 0,
+            tx_slots: shape.tx_slots,
+            rx_slots: shape.rx_slots,
+            hdr_len: 0,
+            buf_size: region.layout().sizes.bufs.size.max(DEFAULT_BUF_SIZE),
+            memory: None,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What netmap's control requests are told of network interfaces, open or not. To ask takes no privilege.
+
+use netvale_afxdp::iface::Interface;
+use netvale_afxdp::sizes::{self, Needs};
+use netvale_control::attach::{AttachReply, AttachRequest};
+use netvale_mem::layout::{DEFAULT_BUF_SIZE, Layout, PoolSize, RegionSizes};
+use netvale_mem::{PortShape, RegionError};
+
+use super::names::find;
+use super::open::switch_port_on;
+use crate::caller::Caller;
+use crate::daemon::Daemon;
+use crate::ports::memory::region;
+use crate::refusal::Refusal;
+use crate::registry::regions::COMMON_REGION;
+use crate::rings::guest::GuestPort;
+use crate::rings::sizes::Facts;
+
+/// What an interface is, or would be if it were opened with `request`.
+pub(crate) fn of_interface(
+    d: &mut Daemon,
+    ifname: &str,
+    request: &AttachRequest,
+    caller: Caller,
+) -> Result<Facts, Refusal> {
+    // Whatever becomes of it: a region that is not there is refused first.
+    let named = match request.mem_id {
+        0 | COMMON_REGION => None,
+        id => Some((*region(d, id, caller)?.layout(), id)),
+    };
+    if let Some(port) = d.guests.get(ifname) {
+        return of_guest(&port);
+    }
+    let interface = find(ifname)?;
+    if let Some(port) = d.interfaces.port_on(ifname) {
+        let (shape, host, own) = (port.mem.shape(), port.mem.host_rings(), port.owner.uid == caller.uid);
+        let (layout, mem_id) = (*port.mem.region().layout(), port.mem_id);
+        let (layout, mem_id) = if own { (layout, mem_id) } else { common(d, &needs(shape, host), caller)? };
+        return Ok(Facts { shape, host, layout, mem_id });
+    }
+    if netvale_guest::passed::device_of(ifname).is_some() {
+        return closed_guest(&interface);
+    }
+    let host = match switch_port_on(d, ifname) {
+        Some(_) => (1, 1),
+        None => (request.host_tx_rings.max(1), request.host_rx_rings.max(1)),
+    };
+    let shape = sizes::shape(interface.queues, host, (request.tx_slots, request.rx_slots));
+    let (layout, mem_id) = match named {
+        Some(named) => named,
+        None => common(d, &needs(shape, host), caller)?,
+    };
+    Ok(Facts { shape, host, layout, mem_id })
+}
+
+/// The region that the caller's interfaces share, as it is, or as it would be made for the first of them.
+fn common(d: &Daemon, needs: &Needs, caller: Caller) -> Result<(Layout, u32), Refusal> {
+    let layout = match d.regions.known_common(caller.uid) {
+        Some(region) => *region.layout(),
+        // More rings than any region holds are refused when they are opened.
+        None => Layout::new(needs.common()).or_else(|_| Layout::new(RegionSizes::COMMON)).map_err(RegionError::from)?,
+    };
+    Ok((layout, COMMON_REGION))
+}
+
+/// Bytes of virtio-net header before an interface's frames.
+pub(crate) fn header(d: &Daemon, ifname: &str) -> Result<u32, Refusal> {
+    match d.guests.get(ifname) {
+        Some(port) => Ok(port.hdr_len()),
+        None => find(ifname).map(|_| 0),
+    }
+}
+
+fn needs(shape: PortShape, host: (u32, u32)) -> Needs {
+    Needs { shape, host, used: (shape.tx_rings, shape.rx_rings), buf_size: 0, extra_bufs: 0 }
+}
+
+/// Of a ptnet device that programs have open: the host's header says it.
+fn of_guest(port: &GuestPort) -> Result<Facts, Refusal> {
+    let d = port.described();
+    let layout = Layout {
+        csb_entries: d.num_rings,
+        csb_atok: d.csb_atok,
+        csb_ktoa: d.csb_ktoa,
+        if_pool: d.if_pool,
+        ring_pool: d.ring_pool,
+        buf_pool: d.buf_pool,
+        total: d.memsize,
+        sizes: RegionSizes {
+            ifs: PoolSize { num: d.num_ifs, size: d.if_size },
+            rings: PoolSize { num: d.num_rings, size: d.ring_size },
+            bufs: PoolSize { num: d.num_bufs, size: d.buf_size },
+        },
+    };
+    Ok(Facts { shape: shape_of(&d), host: (0, 0), layout, mem_id: d.mem_id })
+}
+
+fn shape_of(d: &AttachReply) -> PortShape {
+    PortShape { tx_rings: d.tx_rings, rx_rings: d.rx_rings, tx_slots: d.tx_slots, rx_slots: d.rx_slots }
+}
+
+/// Of one that nobody has open: its driver tells rings and slots; its memory is the host's, and as large as this many buffers take.
+fn closed_guest(interface: &Interface) -> Result<Facts, Refusal> {
+    let slots = interface.slots().unwrap_or((sizes::SLOTS, sizes::SLOTS));
+    let shape = sizes::shape(interface.queues, (0, 0), slots);
+    let sizes = RegionSizes::for_port(shape.tx_rings + shape.rx_rings, slots.0.max(slots.1), DEFAULT_BUF_SIZE, 0, 0);
+    let layout = Layout::device(sizes).map_err(RegionError::from)?;
+    Ok(Facts { shape, host: (0, 0), layout, mem_id: 0 })
+}

@@ -1,0 +1,46 @@
+//! Which interface, and which of its rings, a specification means.
+
+use std::ops::Range;
+
+use netvale_afxdp::iface::Interface;
+use netvale_portspec::{Directions, PortSpec, Rings};
+use rustix::io::Errno;
+
+use crate::refusal::{Refusal, refuse};
+
+/// The interface of that name, which the kernel knows; persistent ports are none.
+///
+/// # Errors
+/// [`Refusal`] with `ENXIO` where there is none.
+pub(crate) fn find(ifname: &str) -> Result<Interface, Refusal> {
+    Interface::find(ifname)
+        .map_err(|_| Refusal::new(Errno::NXIO, format!("there is no interface {ifname}: 'ip link' shows them")))
+}
+
+/// Rings of one direction: those of queues, and behind them the host rings.
+pub(crate) type Counts = (u32, u32);
+
+/// The rings that a specification names in one direction, as netmap has it: a number that only the other direction has means the first.
+pub(crate) fn wanted(rings: Rings, (queues, host): Counts, other: Counts) -> Result<Range<u32>, Refusal> {
+    let one = |i: u32, own: u32, other: u32, what: &str| match i {
+        i if i < own => Ok(i),
+        i if i < other => Ok(0),
+        i => refuse(Errno::INVAL, format!("{what}ring {i} asked for; the interface has {own}, numbered from 0")),
+    };
+    match rings {
+        Rings::AllNic => Ok(0..queues),
+        Rings::NicAndHost => Ok(0..queues + host),
+        Rings::AllHost => Ok(queues..queues + host),
+        Rings::OneHost(i) => one(i.get().into(), host, other.1, "host ").map(|i| queues + i).map(|i| i..i + 1),
+        Rings::OneNic(i) => one(i.get().into(), queues, other.0, "").map(|i| i..i + 1),
+    }
+}
+
+/// The same in both directions, of which a specification may leave one out.
+pub(crate) fn wanted_both(spec: &PortSpec, tx: Counts, rx: Counts) -> Result<(Range<u32>, Range<u32>), Refusal> {
+    let bound = |own, other, without| match spec.rings {
+        _ if spec.flags.directions == without => Ok(0..0),
+        rings => wanted(rings, own, other),
+    };
+    Ok((bound(tx, rx, Directions::Rx)?, bound(rx, tx, Directions::Tx)?))
+}

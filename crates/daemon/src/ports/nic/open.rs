@@ -1,0 +1,195 @@
+//! An interface that a program opens: its rings are the interface's queues.
+
+use std::sync::Arc;
+
+use netvale_afxdp::Nic;
+use netvale_afxdp::sizes::{self, Needs};
+use netvale_afxdp::socket::Buffers;
+use netvale_control::attach::{AttachRequest, FLAG_NETMAP, MAX_PORT_RINGS, MAX_RINGS};
+use netvale_mem::PortShape;
+use netvale_mem::mapping::Pages;
+use netvale_mem::region::Binding;
+use netvale_portspec::{Memory, PortSpec};
+use rustix::io::Errno;
+
+use super::names::{Counts, wanted_both};
+use super::stack;
+use crate::caller::Caller;
+use crate::daemon::Daemon;
+use crate::policy;
+use crate::ports::attachment::{Attachment, Description, Opened, gone};
+use crate::ports::memory::{self, Numbered};
+use crate::ports::plug::end_monitors;
+use crate::refusal::{Refusal, refuse};
+use crate::registry::regions::COMMON_REGION;
+use crate::registry::watches::Watched;
+use crate::rings::nic::NicPort;
+use crate::rings::sizes::own_pools;
+
+/// Most extra buffers that a region is made with for a netmap program, which takes what it gets: they are locked in memory.
+const MOST_EXTRA_BUFS: u32 = 128 * 1024;
+
+/// Rings of a network interface.
+struct OpenInterface {
+    /// The connection that opened them.
+    client: u64,
+    /// Their `netmap_if`.
+    binding: Binding,
+}
+
+impl Attachment for OpenInterface {
+    fn describe(&self, d: &Daemon) -> Result<Description, Refusal> {
+        d.interfaces.port(self.client).ok_or_else(gone)?.reply(&self.binding, true)
+    }
+
+    /// Its queues are the stack's again when this returns.
+    fn close(self: Box<Self>, d: &mut Daemon, client: u64) {
+        drop(self.binding);
+        let Some(port) = d.interfaces.remove(client) else { return };
+        d.workers.retire(&port.tasks);
+        d.mirrors.end(&d.workers, &port.mem);
+        let ifname = &port.nic.interface().name;
+        if d.interfaces.port_on(ifname).is_none() {
+            end_monitors(d, &Watched::Nic(ifname.clone()));
+        }
+        tracing::info!(port = port.name, "closed");
+    }
+}
+
+/// Opens an interface for a program: its rings are the interface's queues.
+pub fn open(
+    d: &mut Daemon,
+    request: &AttachRequest,
+    spec: &PortSpec,
+    ifname: &str,
+    caller: Caller,
+) -> Result<Opened, Refusal> {
+    let nic = d.interfaces.nic(ifname)?;
+    let queues = nic.interface().queues;
+    let (shape, host) = shape_of(d, &nic, request, spec)?;
+    let (tx, rx) = wanted_both(spec, (queues, host.0), (queues, host.1))?;
+    if tx.len() + rx.len() > MAX_RINGS {
+        return refuse(Errno::NOMEM, format!("{ifname}: at most {MAX_RINGS} rings can be open at once"));
+    }
+    if tx.end.max(rx.end) > queues {
+        is_off_switches(d, ifname)?;
+        stack::are_free(&d.interfaces, ifname, (&tx, &rx), queues)?;
+    }
+    let used = (tx.len() as u32, rx.len() as u32);
+    let needs = Needs { shape, host, used, buf_size: request.buf_size, extra_bufs: extra_bufs(request) };
+    let (region, mem_id) = region_for(d, (ifname, &spec.memory), request, &needs, caller)?;
+    let mem = Arc::new(region.port_in_part(shape, host, (&tx, &rx))?);
+    let binding = mem.bind(&spec.name.to_string(), tx.clone(), rx.clone(), request.extra_bufs)?;
+    let base = NicPort::new(request.name.clone(), nic, (mem, mem_id), (tx, rx), d.evictions.new_fault(), caller);
+    let port = NicPort { trusted: policy::is_trusted(caller), ..base };
+    let port = start(d, port)?;
+    let (reply, fds) = port.reply(&binding, false)?;
+    tracing::info!(port = port.name, uid = caller.uid, pid = caller.pid, "opened");
+    d.interfaces.insert(caller.client, port);
+    Ok((reply, fds, Box::new(OpenInterface { client: caller.client, binding })))
+}
+
+fn extra_bufs(request: &AttachRequest) -> u32 {
+    match request.flags & FLAG_NETMAP {
+        0 => request.extra_bufs,
+        // As many as there are.
+        _ => request.extra_bufs.min(MOST_EXTRA_BUFS),
+    }
+}
+
+/// How many rings the interface has, of how many slots, and how many of them are host rings: whoever comes first says it, as long as somebody has it open.
+fn shape_of(d: &Daemon, nic: &Nic, request: &AttachRequest, spec: &PortSpec) -> Result<(PortShape, Counts), Refusal> {
+    let interface = nic.interface();
+    if let Some(port) = d.interfaces.port_on(&interface.name) {
+        return Ok((port.mem.shape(), port.mem.host_rings()));
+    }
+    let or_one = |conf: u16, asked: u32| u32::from(conf).max(asked).max(1);
+    let host = (
+        or_one(spec.conf.host_tx_rings, request.host_tx_rings),
+        or_one(spec.conf.host_rx_rings, request.host_rx_rings),
+    );
+    let all = host.0.saturating_add(host.1).saturating_add(2 * interface.queues);
+    if all > MAX_PORT_RINGS || host.1 > netvale_tap::device::MAX_QUEUES {
+        let (tx, rx) = host;
+        return refuse(Errno::NOMEM, format!("{tx} and {rx} host rings are too many for {}", interface.name));
+    }
+    let slots = (spec.conf.tx_slots.max(request.tx_slots), spec.conf.rx_slots.max(request.rx_slots));
+    Ok((sizes::shape(interface.queues, host, slots), host))
+}
+
+/// The stack behind an interface on a switch is that switch's, or left alone.
+fn is_off_switches(d: &Daemon, ifname: &str) -> Result<(), Refusal> {
+    if let Some(full) = switch_port_on(d, ifname) {
+        return refuse(Errno::BUSY, format!("{ifname} is on a switch, as {full}: detach it first"));
+    }
+    Ok(())
+}
+
+/// Under which name an interface is on a switch.
+pub fn switch_port_on<'a>(d: &'a Daemon, ifname: &str) -> Option<&'a str> {
+    d.ports.iter().find(|(_, record)| record.behind.interface() == Some(ifname)).map(|(full, _)| full)
+}
+
+/// Opens a socket for each queue and puts what moves frames on workers.
+fn start(d: &mut Daemon, mut port: NicPort) -> Result<NicPort, Refusal> {
+    let layout = port.mem.region().layout();
+    let bufs = layout.sizes.bufs;
+    let buffers = Buffers { first: layout.buf_pool, stride: bufs.size, count: bufs.num };
+    let map = Arc::clone(port.mem.region().mapping());
+    let entries = sizes::entries(port.mem.shape());
+    let queues = port.nic.interface().queues;
+    for queue in port.tx.start.min(port.rx.start)..port.tx.end.max(port.rx.end).min(queues) {
+        if !port.tx.contains(&queue) && !port.rx.contains(&queue) {
+            continue;
+        }
+        let opened = port.nic.queue(queue, entries, (&map, buffers), port.rx.contains(&queue))?;
+        if !port.trusted {
+            port.got = Some(opened.bind()?);
+        }
+        port.sockets.push((queue, opened.socket, opened.queue));
+    }
+    if port.tx.end.max(port.rx.end) > queues {
+        let stack = stack::of_port(&mut d.interfaces, &port)?;
+        for (task, counts) in stack::host_rings(&mut port, &stack)? {
+            port.counts.push(counts);
+            port.tasks.push(d.workers.place(task));
+        }
+        port.stack = Some(stack);
+    }
+    Ok(port)
+}
+
+/// The region for an interface's buffers: that of its other rings, or the one that the user's interfaces share, as long as it has room.
+fn region_for(
+    d: &mut Daemon,
+    (ifname, memory): (&str, &Memory),
+    request: &AttachRequest,
+    needs: &Needs,
+    caller: Caller,
+) -> Result<Numbered, Refusal> {
+    if *memory == Memory::Auto
+        && let Some(pools) = own_pools(&request.pools)
+    {
+        return Ok(d.regions.make(pools, Pages::Ordinary, caller.uid)?);
+    }
+    match memory {
+        Memory::Id(id) if u32::from(id.get()) == COMMON_REGION => {
+            return Ok((d.regions.common(caller.uid, needs.common())?, COMMON_REGION));
+        }
+        Memory::Auto => {}
+        named => return memory::region_named(d, named, caller),
+    }
+    let beside = d.interfaces.ports_on(ifname).filter(|(_, p)| p.owner.uid == caller.uid);
+    let mut beside = beside.map(|(_, p)| (Arc::clone(p.mem.region()), p.mem_id));
+    if let Some(found) = beside.find(|(region, _)| needs.fit(region)) {
+        return Ok(found);
+    }
+    drop(beside);
+    if needs.is_usual() {
+        let common = d.regions.common(caller.uid, needs.common())?;
+        if needs.fit(&common) {
+            return Ok((common, COMMON_REGION));
+        }
+    }
+    Ok(d.regions.make(needs.region(), Pages::Ordinary, caller.uid)?)
+}

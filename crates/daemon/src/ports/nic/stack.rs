@@ -1,0 +1,111 @@
+//! What stands in the place of an interface's stack: a TAP, whose queues are the interface's host rings.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use netvale_afxdp::Nic;
+use netvale_afxdp::bpf::{Diversion, steering};
+use netvale_afxdp::iface::Interface;
+use netvale_afxdp::outlet::Outlet;
+use netvale_afxdp::rx_end::RxEnd;
+use netvale_mem::host::HostTx;
+use netvale_mem::notify::KickCounts;
+use netvale_nic::stack::{Stack, StackRx, StackTx};
+use netvale_port::RingCounters;
+use netvale_tap::{Tap, TapOptions};
+use rustix::io::Errno;
+
+use crate::refusal::{Refusal, refuse};
+use crate::registry::interfaces::Interfaces;
+use crate::rings::nic::NicPort;
+use crate::rings::switched::Bells;
+use crate::worker::Job;
+
+/// The TAP in the place of the interface's stack, with `queues` queues; `finished`: of frames with nothing left to do.
+pub(crate) fn make(interfaces: &mut Interfaces, nic: &Nic, queues: u32, finished: bool) -> Result<Arc<Stack>, Refusal> {
+    let interface = nic.interface();
+    let options = TapOptions {
+        name: "nvhost%d".to_owned(),
+        queues,
+        mtu: Some(interface.mtu),
+        no_offloads: finished,
+        ..TapOptions::default()
+    };
+    let tap = Tap::open(&options)?;
+    let failed = |what: &str, source: Errno| {
+        Refusal::new(source, format!("host rings of {}: cannot {what}: {source}", interface.name))
+    };
+    let there = Interface::find(tap.name()).map_err(|e| failed("find the TAP", e))?;
+    if queues > 1 {
+        let program = steering().map_err(|(what, e)| failed(what, e))?;
+        tap.steer(&program)?;
+    }
+    let diversion = Diversion::attach(interface.index, there.index, queues).map_err(|(what, e)| failed(what, e))?;
+    tap.bring_up()?;
+    let stack = Arc::new(Stack::new(tap.into_queues(), diversion));
+    interfaces.add_stack(&interface.name, &stack);
+    Ok(stack)
+}
+
+/// The one that the interface's host rings lead to; made with the first of them.
+pub(crate) fn of_port(interfaces: &mut Interfaces, port: &NicPort) -> Result<Arc<Stack>, Refusal> {
+    match interfaces.stack(&port.nic.interface().name) {
+        Some(stack) => Ok(stack),
+        None => make(interfaces, &port.nic, port.mem.host_rings().1.max(1), true),
+    }
+}
+
+/// Refuses host rings that somebody has.
+pub(crate) fn are_free(
+    interfaces: &Interfaces,
+    ifname: &str,
+    (tx, rx): (&Range<u32>, &Range<u32>),
+    queues: u32,
+) -> Result<(), Refusal> {
+    let of_host = |range: &Range<u32>| range.start.max(queues)..range.end.max(queues);
+    let meet = |a: &Range<u32>, b: &Range<u32>| !a.is_empty() && a.start < b.end && b.start < a.end;
+    for (_, port) in interfaces.ports_on(ifname) {
+        if meet(&of_host(tx), &port.tx) || meet(&of_host(rx), &port.rx) {
+            let text = format!("the host rings of {ifname} are taken: open others, or end who has them");
+            return refuse(Errno::BUSY, text);
+        }
+    }
+    Ok(())
+}
+
+/// What moves frames between the stack and the port's host rings, in the directions that are bound. What is opened for it becomes the port's.
+pub(crate) fn host_rings(port: &mut NicPort, stack: &Arc<Stack>) -> Result<Vec<Counted>, Refusal> {
+    let mut tasks = Vec::<Counted>::new();
+    let interface = port.nic.interface().clone();
+    let queues = interface.queues;
+    let failed = |what: &'static str| {
+        let name = interface.name.clone();
+        move |e: Errno| Refusal::new(e, format!("{name}: cannot {what}: {e}"))
+    };
+    for i in port.tx.clone().filter(|&i| i >= queues) {
+        let side = port.mem.tx.get(i as usize).ok_or_else(|| Refusal::internal("a host ring without memory"))?;
+        let (bells, counters) = (Bells::new(&port.fault)?, Arc::<RingCounters>::default());
+        let host = HostTx::new(side.clone(), bells.wake.try_clone()?);
+        let (kicks, doorbell) = (host.kicks(), bells.doorbell.try_clone()?);
+        let queue = stack.queue(i - queues).map_err(failed("reach the stack"))?;
+        let task = StackTx::new(Arc::clone(&port.mem), host, doorbell, queue, Arc::clone(&counters));
+        port.bells.insert((false, i), bells);
+        tasks.push((Box::new(task), (counters, kicks)));
+    }
+    for i in port.rx.clone().filter(|&i| i >= queues) {
+        let side = port.mem.rx.get(i as usize).ok_or_else(|| Refusal::internal("a host ring without memory"))?;
+        let (bells, counters) = (Bells::new(&port.fault)?, Arc::<RingCounters>::default());
+        let wire = Outlet::wire(interface.index).map_err(failed("send past the stack"))?;
+        let end = RxEnd::new(side.clone(), bells.wake.try_clone()?);
+        let queue = stack.queue(i - queues).map_err(failed("reach the stack"))?;
+        let task = StackRx::new(Arc::clone(&port.mem), end, queue, wire, Arc::clone(&counters));
+        let kicks = task.kicks();
+        port.open_rings.push(stack.open_ring(i - queues).map_err(failed("lead the stack's frames here"))?);
+        port.bells.insert((true, i), bells);
+        tasks.push((Box::new(task), (counters, kicks)));
+    }
+    Ok(tasks)
+}
+
+/// A task and what it counts.
+type Counted = (Job, (Arc<RingCounters>, Arc<KickCounts>));

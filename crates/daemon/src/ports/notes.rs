@@ -1,0 +1,32 @@
+//! Sentences for `netvale show` that several kinds of ports have.
+
+use netvale_virtio::features as bits;
+
+/// Status lines of a VM-facing port: the peer that is connected `now`, if one is, how many there were, and why the last one is not any more.
+pub(crate) fn machine_notes(now: Option<String>, connections: u64, last_error: Option<String>) -> Vec<String> {
+    let first = match now {
+        Some(now) => format!("virtual machine connected, {now}"),
+        None => format!("waits for a virtual machine; there were {connections}"),
+    };
+    let last = last_error.map(|why| format!("the last one was disconnected: {why}"));
+    std::iter::once(first).chain(last).collect()
+}
+
+/// What a virtio device and its driver have negotiated, in words.
+pub(crate) fn negotiated(features: u64) -> String {
+    let has = |bit: u64| features & bit != 0;
+    let layout = if has(bits::RING_PACKED) { "packed ring" } else { "split ring" };
+    let words = [
+        (true, layout),
+        (has(bits::MRG_RXBUF), "mergeable buffers"),
+        (has(bits::IN_ORDER), "in order"),
+        (has(bits::EVENT_IDX), "event index"),
+        (has(bits::INDIRECT_DESC), "indirect descriptors"),
+        (has(bits::CSUM), "sends without checksums"),
+        (has(bits::HOST_TSO4), "sends TCP segments whole"),
+        (has(bits::GUEST_CSUM), "takes frames without checksums"),
+        (has(bits::GUEST_TSO4), "takes TCP segments whole"),
+        (has(bits::MQ), "several queues"),
+    ];
+    words.iter().filter(|(on, _)| *on).map(|(_, word)| *word).collect::<Vec<_>>().join(", ")
+}

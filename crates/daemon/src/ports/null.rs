@@ -1,0 +1,26 @@
+//! `null:[NAME]`: swallows and counts every frame, for measuring what comes before it.
+
+use std::sync::Arc;
+
+use netvale_control::types::PortKind;
+use netvale_port::null::NullEgress;
+
+use super::kind::Asked;
+use super::plug::{NewPort, plug};
+use crate::daemon::{Attached, Daemon};
+use crate::refusal::Refusal;
+
+/// Nothing behind a port.
+struct NullPort;
+
+impl Attached for NullPort {
+    fn kind(&self) -> PortKind {
+        PortKind::Null
+    }
+}
+
+/// Attaches one: a queue to deliver to, and none to take frames from.
+pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+    let queues = (vec![Arc::new(NullEgress::default()) as _], Vec::new());
+    plug(d, &asked.at, queues, NewPort::with(NullPort, asked.caller, asked.options))
+}

@@ -1,0 +1,184 @@
+//! `ptnet:/PATH` with a backend: a pipe's end or a network interface that a virtual machine has without a switch (passthrough).
+
+mod wires;
+
+use std::sync::Arc;
+
+use netvale_afxdp::sizes::entries;
+use netvale_control::types::{Direction, PortInfo, PortKind, PortOptions};
+use netvale_mem::Region;
+use netvale_mem::mapping::Pages;
+use netvale_mem::notify::Doorbell;
+use netvale_port::RingCounters;
+use netvale_port::passage::Seated;
+use netvale_portspec::{Base, Flags, PortSpec, Rings};
+use netvale_ptnet::backend::{Backend, Fresh};
+use netvale_ptnet::header::Config;
+use netvale_ptnet::instance::{shape, sizes};
+use netvale_ptnet::pipe::PipeBackend;
+use rustix::io::Errno;
+
+use self::wires::NicBackend;
+use super::ptnet::{self, DevicePort};
+use crate::caller::Caller;
+use crate::daemon::{Attached, Daemon, Kicks};
+use crate::refusal::{Refusal, refuse};
+use crate::registry::pipes::Pipes;
+use crate::registry::ports::PortRecord;
+use crate::rings::holders::Holders;
+use crate::rings::pipe::{Pipe, pipe_and_end};
+use crate::worker::{Job, Placed};
+
+/// A device without a switch.
+struct PassthroughPort(DevicePort);
+
+impl Attached for PassthroughPort {
+    fn kind(&self) -> PortKind {
+        self.0.kind()
+    }
+
+    fn describe(&self, port: &mut PortInfo) {
+        self.0.describe(port);
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.0.notes()
+    }
+
+    fn ring_kicks(&self, dir: Direction, ring: usize) -> Kicks {
+        self.0.ring_kicks(dir, ring)
+    }
+
+    /// Programs at the other end of a pipe lose it.
+    fn stop(self: Box<Self>, d: &mut Daemon, full: &str) {
+        if let Some(pipe) = d.pipes.remove(&Pipes::name(full)) {
+            d.evictions.evict(pipe.held_by.iter().flat_map(Holders::clients));
+        }
+        Box::new(self.0).stop(d, full);
+    }
+}
+
+/// What a virtual machine is to have, and what moves its frames.
+struct Passing {
+    backend: Arc<dyn Backend>,
+    tasks: Vec<Job>,
+    /// Of the guest's tx rings, and of its rx rings.
+    counters: [Vec<Arc<RingCounters>>; 2],
+}
+
+/// Attaches a ptnet device whose rings are not a switch's; the socket is its own. The port has the name of what is behind it.
+///
+/// # Errors
+/// [`Refusal`] when that is in use, or cannot be had that way.
+pub fn attach(
+    d: &mut Daemon,
+    backend: &PortSpec,
+    socket: &str,
+    o: &PortOptions,
+    caller: Caller,
+) -> Result<(), Refusal> {
+    let full = backend.name.to_string();
+    if d.ports.contains(&full) {
+        return refuse(Errno::EXIST, format!("{full} is passed through already: detach it first"));
+    }
+    if o.vnet_hdr != 0 || o.gro {
+        return refuse(Errno::INVAL, "without a switch there is nobody to do the work of a virtio-net header, or GRO");
+    }
+    if backend.rings != Rings::AllNic || backend.flags != Flags::default() {
+        return refuse(Errno::INVAL, format!("{backend}: all rings are passed through, or none"));
+    }
+    match (pipe_and_end(&backend.name), backend.name.base()) {
+        (Some((name, end)), _) => pipe(d, (&full, name), end, socket, o, caller),
+        (None, Base::Netmap { ifname }) => interface(d, &full, ifname.as_str(), socket, o, caller),
+        (None, Base::Vale { .. }) => Err(Refusal::internal("neither a pipe nor an interface")),
+    }
+}
+
+fn pipe(
+    d: &mut Daemon,
+    (full, key): (&str, String),
+    end: usize,
+    path: &str,
+    o: &PortOptions,
+    caller: Caller,
+) -> Result<(), Refusal> {
+    if d.pipes.get(&key).is_some() {
+        return refuse(Errno::BUSY, format!("pipe {key} is open: close it, then attach, then open the other end"));
+    }
+    if o.rings > 1 || o.vfio_user {
+        return refuse(Errno::INVAL, "a pipe has one ring each way, and goes by ivshmem");
+    }
+    let config = ptnet::config(&PortOptions { rings: 1, ..o.clone() }, full);
+    ptnet::check(&config)?;
+    let backend =
+        PipeBackend::new(&config, d.evictions.new_fault()).map_err(|e| Refusal::new(Errno::NOMEM, e.to_string()))?;
+    let backend = Arc::new(backend);
+    let [out, back] = backend.seats();
+    let counters = [vec![Arc::clone(&out.counters)], vec![Arc::clone(&back.counters)]];
+    let tasks: Vec<Job> = vec![Box::new(Seated(Arc::clone(out))), Box::new(Seated(Arc::clone(back)))];
+    let pipe = Pipe::to_guest(Arc::clone(&backend), end, d.regions.new_id(), caller.uid);
+    pass(d, (full, path), config, Passing { backend, tasks, counters }, o, caller)?;
+    d.pipes.insert(key, pipe);
+    Ok(())
+}
+
+fn interface(
+    d: &mut Daemon,
+    full: &str,
+    ifname: &str,
+    path: &str,
+    o: &PortOptions,
+    caller: Caller,
+) -> Result<(), Refusal> {
+    let nic = d.interfaces.nic(ifname)?;
+    let interface = nic.interface().clone();
+    if o.rings != 0 && o.rings != interface.queues {
+        return refuse(Errno::INVAL, format!("{ifname} has {} queues, and each is a ring", interface.queues));
+    }
+    let mut config = ptnet::config(&PortOptions { rings: interface.queues, ..o.clone() }, full);
+    config.mtu = o.mtu.unwrap_or(interface.mtu);
+    if o.mac.is_none() && interface.mac != [0; 6] {
+        config.mac = interface.mac;
+    }
+    ptnet::check(&config)?;
+    let backend = Arc::new(NicBackend::new(nic, entries(shape(&config)))?);
+    try_out(&backend, &config)?;
+    let boxed = |task: Job| task;
+    let tx = backend.tx.iter().map(|seat| boxed(Box::new(Seated(Arc::clone(seat)))));
+    let tasks = tx.chain(backend.rx.iter().map(|seat| boxed(Box::new(Seated(Arc::clone(seat)))))).collect();
+    let counters = [
+        backend.tx.iter().map(|seat| Arc::clone(&seat.counters)).collect(),
+        backend.rx.iter().map(|seat| Arc::clone(&seat.counters)).collect(),
+    ];
+    pass(d, (full, path), config, Passing { backend, tasks, counters }, o, caller)
+}
+
+/// Puts it on workers, and opens the device's socket.
+fn pass(
+    d: &mut Daemon,
+    (full, path): (&str, &str),
+    config: Config,
+    passing: Passing,
+    o: &PortOptions,
+    caller: Caller,
+) -> Result<(), Refusal> {
+    // What lies in the memory of a pipe is its other end's, too: it does not outlive this process.
+    let survives = passing.backend.memory().is_none();
+    let device = ptnet::open(d, path, config, o.vfio_user, passing.backend, survives)?;
+    let placed: Vec<Placed> = passing.tasks.into_iter().map(|task| d.workers.place(task)).collect();
+    let [ingress, egress] = passing.counters;
+    let base = PortRecord::new(Box::new(PassthroughPort(device)) as Box<dyn Attached>, caller);
+    tracing::info!(port = full, uid = caller.uid, pid = caller.pid, "passed through");
+    d.ports.insert(full, PortRecord { placed, ingress, egress, ..base });
+    Ok(())
+}
+
+/// Connects rings that nobody uses: what cannot be is found out now, not when a guest comes.
+fn try_out(backend: &NicBackend, config: &Config) -> Result<(), Refusal> {
+    let region = Region::device("netvale-trial", sizes(config), Pages::Ordinary)?;
+    let mem = Arc::new(region.port(shape(config))?);
+    let of = |_: usize, side: &netvale_mem::region::RingSide| Ok((side.clone(), Arc::new(Doorbell::new()?)));
+    let connected = backend.connect(&Fresh { mem: &mem, hdr_len: 0.into(), uso: false, of: &of });
+    let emptied = backend.empty().map_err(|why| Refusal::new(Errno::BUSY, why.to_string()));
+    connected.map_err(Refusal::from).and(emptied)
+}

@@ -1,0 +1,229 @@
+//! Passthrough of a network interface to a virtual machine: its queues send from and receive into the guest's own buffers.
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use netvale_afxdp::nic::Queue;
+use netvale_afxdp::rx_end::RxEnd;
+use netvale_afxdp::socket::{Buffers, Socket};
+use netvale_afxdp::through::{ThroughRx, ThroughTx};
+use netvale_afxdp::{Nic, NicError, Opened};
+use netvale_mem::host::HostTx;
+use netvale_mem::lent::InUse;
+use netvale_mem::notify::{arm, disarm};
+use netvale_port::RingCounters;
+use netvale_port::passage::Passage;
+use netvale_port::seat::Seat;
+use netvale_port::wake::WakeSet;
+use netvale_ptnet::backend::{Backend, Fresh};
+use rustix::io::Errno;
+
+/// From a guest's tx ring to a queue.
+pub struct Outward {
+    through: ThroughTx,
+    /// The kernel is asked to tell of room.
+    asked: bool,
+}
+
+impl Passage for Outward {
+    #[inline]
+    fn pass(&mut self, _counters: &RingCounters) -> usize {
+        if self.through.is_given() && !self.through.is_waiting() {
+            return 0;
+        }
+        self.through.pass() as usize
+    }
+
+    fn arm(&mut self) -> bool {
+        arm(self.through.host().side().csb.kern_need_kick());
+        if self.through.is_waiting() {
+            self.through.arm();
+            self.asked = true;
+        }
+        // What came back, or was published, before we asked.
+        let news = self.through.pass() > 0;
+        if news {
+            self.disarm();
+        }
+        news
+    }
+
+    fn disarm(&mut self) {
+        disarm(self.through.host().side().csb.kern_need_kick());
+        if std::mem::take(&mut self.asked) {
+            self.through.disarm();
+        }
+    }
+
+    fn has_news(&self) -> bool {
+        !self.through.is_given()
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.through.wake_fd())
+    }
+}
+
+/// From a queue to a guest's rx ring.
+pub struct Inward {
+    through: ThroughRx,
+}
+
+impl Inward {
+    /// The guest has so many of the buffers that the kernel may run out of them.
+    fn lacks_buffers(&self) -> bool {
+        let (end, n) = (self.through.end(), self.through.end().side().ring.num_slots());
+        end.room() < n / 2
+    }
+}
+
+impl Passage for Inward {
+    #[inline]
+    fn pass(&mut self, _counters: &RingCounters) -> usize {
+        self.through.pass() as usize
+    }
+
+    fn arm(&mut self) -> bool {
+        if self.lacks_buffers() {
+            arm(self.through.end().side().csb.kern_need_kick());
+        }
+        let news = self.through.pass() > 0;
+        if news {
+            self.disarm();
+        }
+        news
+    }
+
+    fn disarm(&mut self) {
+        disarm(self.through.end().side().csb.kern_need_kick());
+    }
+
+    fn has_news(&self) -> bool {
+        false
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.through.wake_fd())
+    }
+}
+
+/// Sockets and queues of an interface that are open.
+type Open = Vec<(Arc<Socket>, Arc<Queue>)>;
+
+/// An interface behind a guest's rings: ring and queue of the same number belong together.
+pub struct NicBackend {
+    nic: Arc<Nic>,
+    entries: u32,
+    /// Of what the guest sends.
+    pub tx: Vec<Arc<Seat<Outward>>>,
+    /// Of what the guest receives.
+    pub rx: Vec<Arc<Seat<Inward>>>,
+    open: Mutex<Open>,
+}
+
+/// How long the kernel may take to give a queue back that has been closed.
+const CLOSING: Duration = Duration::from_millis(500);
+
+impl NicBackend {
+    /// All queues of an interface, with so many entries each.
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub fn new(nic: Arc<Nic>, entries: u32) -> Result<NicBackend, Errno> {
+        let queues = 0..nic.interface().queues;
+        let tx = queues.clone().map(|_| Seat::woken().map(Arc::new)).collect::<Result<_, Errno>>()?;
+        let rx = queues.map(|_| Seat::woken().map(Arc::new)).collect::<Result<_, Errno>>()?;
+        Ok(NicBackend { nic, entries, tx, rx, open: Mutex::default() })
+    }
+
+    /// Connects rings, and says what went wrong in words.
+    ///
+    /// # Errors
+    /// [`NicError`].
+    pub fn connect(&self, rings: &Fresh<'_>) -> Result<(), NicError> {
+        let layout = rings.mem.region().layout();
+        let buffers = Buffers { first: layout.buf_pool, stride: layout.sizes.bufs.size, count: layout.sizes.bufs.num };
+        for queue in 0..self.nic.interface().queues {
+            let opened = self.nic.queue(queue, self.entries, (rings.mem.region().mapping(), buffers), true)?;
+            let failed = |what| move |source| NicError::Step { name: self.nic.interface().name.clone(), what, source };
+            let (tx, rx) = self.halves(rings, &opened, buffers).map_err(failed("map the rings of a socket"))?;
+            let multi_buffer = bound(&opened)?;
+            self.put(queue as usize, (tx, rx), multi_buffer).map_err(failed("wait for a queue"))?;
+            self.open.lock().unwrap_or_else(PoisonError::into_inner).push((opened.socket, opened.queue));
+        }
+        Ok(())
+    }
+
+    fn halves(&self, rings: &Fresh<'_>, opened: &Opened, buffers: Buffers) -> Result<(ThroughTx, ThroughRx), Errno> {
+        let queue = opened.queue.place().queue as usize;
+        let (out, back) = (self.tx.get(queue).ok_or(Errno::INVAL)?, self.rx.get(queue).ok_or(Errno::INVAL)?);
+        let (receiver, sender) = (opened.socket.receiver()?, opened.socket.sender()?);
+        let (side, wake) = rings.tx(queue)?;
+        let host = HostTx::counted(side, wake, Arc::clone(&out.kicks));
+        let tx = ThroughTx::new(host, (sender, buffers))?.counted(Arc::clone(&out.counters));
+        let (side, wake) = rings.rx(queue)?;
+        let end = RxEnd::counted(side, wake, Arc::clone(&back.kicks));
+        let mut rx = ThroughRx::new(end, (receiver, buffers), None).counted(Arc::clone(&back.counters));
+        rx.begin();
+        Ok((tx, rx))
+    }
+
+    fn put(&self, queue: usize, (mut tx, rx): (ThroughTx, ThroughRx), multi_buffer: bool) -> Result<(), Errno> {
+        tx.set_multi_buffer(multi_buffer);
+        let seats = self.tx.get(queue).zip(self.rx.get(queue));
+        let (out, back) = seats.ok_or(Errno::INVAL)?;
+        out.connect(Outward { through: tx, asked: false })?;
+        back.connect(Inward { through: rx })
+    }
+}
+
+/// Binds a socket; one that was closed a moment ago may still have the queue. Returns whether frames may take several entries.
+fn bound(opened: &Opened) -> Result<bool, NicError> {
+    let until = Instant::now() + CLOSING;
+    loop {
+        match opened.bind() {
+            Err(NicError::QueueTaken { .. }) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            other => return other.map(|got| got.multi_buffer),
+        }
+    }
+}
+
+impl Backend for NicBackend {
+    fn wake(&self, ring: usize) -> Option<&WakeSet> {
+        match ring.checked_sub(self.tx.len()) {
+            None => self.tx.get(ring)?.wake.as_ref(),
+            Some(ring) => self.rx.get(ring)?.wake.as_ref(),
+        }
+    }
+
+    fn kick(&self, ring: usize) {
+        match ring.checked_sub(self.tx.len()) {
+            None => self.tx.get(ring).iter().for_each(|seat| seat.kick()),
+            Some(ring) => self.rx.get(ring).iter().for_each(|seat| seat.kick()),
+        }
+    }
+
+    fn fill(&self, rings: &Fresh<'_>) -> Result<(), Errno> {
+        self.connect(rings).map_err(|why| {
+            tracing::warn!(%why, "an interface cannot be passed through");
+            why.errno()
+        })
+    }
+
+    fn empty(&self) -> Result<(), InUse> {
+        let tx: Vec<_> = self.tx.iter().map(|seat| seat.disconnect()).collect();
+        let rx: Vec<_> = self.rx.iter().map(|seat| seat.disconnect()).collect();
+        // The stack has the queues again before the last descriptors of the sockets are closed.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let tx = tx.into_iter().map(|passage| passage.map(drop));
+        tx.chain(rx.into_iter().map(|passage| passage.map(drop))).fold(Ok(()), Result::and)
+    }
+
+    fn kicks(&self, tx: bool, ring: usize) -> (u64, u64, u64) {
+        let kicks = if tx { self.tx.get(ring).map(|s| &s.kicks) } else { self.rx.get(ring).map(|s| &s.kicks) };
+        kicks.map_or((0, 0, 0), |kicks| (kicks.sent(), kicks.suppressed(), kicks.received()))
+    }
+}

@@ -1,0 +1,214 @@
+//! netmap's persistent VALE ports (`NETMAP_REQ_VALE_NEWIF`): ports with an interface's name, which stay, on a switch or not.
+//!
+//! Such a port has one set of rings from the beginning, which all who open it share, by its own name or by the one it has on a switch. While it is on
+//! none, its forwarders belong to a switch without ports, where what is sent goes nowhere.
+
+use std::sync::Arc;
+
+use netvale_afxdp::iface::Interface;
+use netvale_control::attach::AttachRequest;
+use netvale_mem::PortShape;
+use netvale_port::{Egress, HdrLen, Ingress};
+use netvale_portspec::{Base, Conf, PortName, PortSpec};
+use netvale_switch::{Forwarder, Port, PortId, Switch};
+use rustix::io::Errno;
+
+use super::attachment::Opened;
+use super::joint::{join, part};
+use super::local::{bind, is_not_joined};
+use super::memory::{self, Numbered};
+use super::plug::{drain, end_monitors, unplug};
+use crate::caller::Caller;
+use crate::daemon::{Attached, Daemon, Record};
+use crate::refusal::{Refusal, refuse};
+use crate::registry::persistent::{PersistentPort, own_name};
+use crate::registry::ports::{PortRecord, SwitchPort};
+use crate::registry::watches::Watched;
+use crate::rings::local::LocalPort;
+use crate::rings::sizes::Sizes;
+use crate::rings::switched::Rings;
+
+/// Bytes of an interface's name, the NUL included.
+const IFNAMSIZ: usize = 16;
+
+/// Makes a persistent port that is on no switch, of the shape and in the region that the request says. Returns both as they are.
+///
+/// # Errors
+/// [`Refusal`] when the name is none, or the sizes are impossible.
+pub fn make(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller) -> Result<(PortShape, u32), Refusal> {
+    match PortName::parse(name) {
+        Ok(parsed) if parsed.pipe().is_none() && matches!(parsed.base(), Base::Netmap { .. }) => {}
+        _ => return refuse(Errno::INVAL, format!("{name}: a persistent port has an interface's name")),
+    }
+    if name.len() >= IFNAMSIZ || name.contains(':') {
+        return refuse(Errno::INVAL, format!("{name}: an interface's name has at most {} letters", IFNAMSIZ - 1));
+    }
+    let sizes = Sizes::new(request, &Conf::default())?;
+    let (region, mem_id) = memory::region_or_new(d, request.mem_id, &sizes, caller)?;
+    let nowhere = Switch::with_table_size("", 8);
+    let record = unattached(d, &(region, mem_id), sizes.shape, HdrLen::default(), &nowhere, caller)?;
+    d.ports.insert(&own_name(name), record);
+    d.persistent.add(name, caller.uid, nowhere);
+    Ok((sizes.shape, mem_id))
+}
+
+/// Fresh rings, with forwarders that send nowhere.
+fn unattached(
+    d: &mut Daemon,
+    (region, mem_id): &Numbered,
+    shape: PortShape,
+    hdr_len: HdrLen,
+    nowhere: &Arc<Switch>,
+    owner: Caller,
+) -> Result<Record, Refusal> {
+    let (rings, ingresses) = Rings::new(region, *mem_id, shape, hdr_len, d.evictions.new_fault())?;
+    let ingress = ingresses.iter().map(|i| Arc::clone(i.counters())).collect();
+    let egress = rings.rx.iter().map(|e| Arc::clone(e.counters())).collect();
+    let forwarders = ingresses.into_iter().enumerate();
+    let placed = forwarders
+        .map(|(ring, i)| d.workers.place(Box::new(Forwarder::new(Arc::clone(nowhere), 0, ring, Box::new(i)))))
+        .collect();
+    let behind = Box::new(LocalPort::unheld(rings)) as Box<dyn Attached>;
+    Ok(PortRecord { placed, ingress, egress, ..PortRecord::new(behind, owner) })
+}
+
+fn find<'a>(d: &'a Daemon, name: &str) -> Result<&'a PersistentPort, Refusal> {
+    d.persistent.get(name).ok_or_else(|| {
+        // Only what was made so can go so.
+        let errno = if Interface::find(name).is_ok() { Errno::INVAL } else { Errno::NXIO };
+        Refusal::new(errno, format!("there is no persistent port {name}"))
+    })
+}
+
+/// Whether programs have it open.
+fn is_held(d: &Daemon, place: &str) -> bool {
+    let local = d.ports.get(place).and_then(|record| record.behind.get::<LocalPort>());
+    local.is_some_and(|local| !local.is_unheld())
+}
+
+/// Removes a persistent port that is on no switch.
+///
+/// # Errors
+/// [`Refusal`] when there is none, or it is in use.
+pub fn remove(d: &mut Daemon, name: &str) -> Result<(), Refusal> {
+    let place = find(d, name)?.place().to_owned();
+    is_not_joined(d, &place)?;
+    if place != own_name(name) {
+        return refuse(Errno::BUSY, format!("{name} is on a switch as {place}: detach it first"));
+    }
+    if is_held(d, &place) {
+        return refuse(Errno::BUSY, format!("{name} is open"));
+    }
+    d.persistent.remove(name);
+    unplug(d, &place, "asked for by a netmap program")
+}
+
+/// Attaches a persistent port to a switch: to its first one with the rings it has, or to a second one. As in netmap, it cannot be attached
+/// while it is open, or once it joins two switches.
+///
+/// # Errors
+/// [`Refusal`].
+pub fn attach(d: &mut Daemon, at: &SwitchPort, mem_id: u32, rings: (u32, u16), caller: Caller) -> Result<(), Refusal> {
+    let port = at.port.as_str();
+    let place = find(d, port)?.place().to_owned();
+    is_not_joined(d, &place)?;
+    if is_held(d, &place) {
+        return refuse(Errno::BUSY, format!("{port} is open: attach it when its programs have closed it"));
+    }
+    if place == own_name(port) {
+        return hook(d, at, mem_id, caller);
+    }
+    if mem_id != 0 {
+        memory::region(d, mem_id, caller)?;
+    }
+    join(d, at, rings, caller)
+}
+
+/// Brings a persistent port to its first switch, with the rings it has.
+fn hook(d: &mut Daemon, at: &SwitchPort, mem_id: u32, caller: Caller) -> Result<(), Refusal> {
+    move_to_region(d, &at.port, mem_id, caller)?;
+    let place = own_name(&at.port);
+    let switch = d.switches.get_or_make(&at.switch);
+    let rings = d.ports.get(&place).and_then(Record::rings);
+    let egresses = rings.into_iter().flat_map(|r| &r.rx).map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
+    let id = switch.attach(Port { name: at.port.clone(), egresses, lossless: false })?;
+    rehome(d, &place, &switch, Some(id));
+    rename(d, &at.port, &at.full());
+    tracing::info!(port = at.full(), uid = caller.uid, pid = caller.pid, "attached");
+    Ok(())
+}
+
+/// Takes a persistent port off its switch: who has it open keeps it. Returns whether `full` is one.
+pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
+    if part(d, full, why) {
+        return true;
+    }
+    let Some(port) = d.persistent.at(full).filter(|port| own_name(port) != full).map(str::to_owned) else {
+        return false;
+    };
+    let Some((switch, id)) = d.ports.get(full).and_then(|r| Some((r.switch.clone()?, r.id?))) else {
+        return false;
+    };
+    let Some(nowhere) = d.persistent.get(&port).map(|known| Arc::clone(known.nowhere())) else { return false };
+    // What was sent before is forwarded first; then, before its number is free for another port, nobody forwards in its name any more.
+    drain(d, full);
+    rehome(d, full, &nowhere, None);
+    drain(d, full);
+    switch.detach(id);
+    end_monitors(d, &Watched::Port(full.to_owned()));
+    d.switches.drop_if_empty(&switch);
+    rename(d, &port, &own_name(&port));
+    tracing::info!(port = full, why, "detached");
+    true
+}
+
+/// Its forwarders send from port `id` of `switch` now.
+fn rehome(d: &mut Daemon, place: &str, switch: &Arc<Switch>, id: Option<PortId>) {
+    let Some(record) = d.ports.get_mut(place) else { return };
+    (record.switch, record.id) = (id.is_some().then(|| Arc::clone(switch)), id);
+    d.workers.rehome(&record.placed, switch, id.unwrap_or_default());
+}
+
+fn rename(d: &mut Daemon, port: &str, to: &str) {
+    if let Some(from) = d.persistent.rename(port, to) {
+        d.ports.rename(&from, to);
+    }
+}
+
+/// As in netmap, a port that nobody has open comes to lie in the region that is asked for.
+fn move_to_region(d: &mut Daemon, port: &str, mem_id: u32, caller: Caller) -> Result<(), Refusal> {
+    if mem_id == 0 {
+        return Ok(());
+    }
+    let region = memory::region(d, mem_id, caller)?;
+    let Some(known) = d.persistent.get(port) else { return Ok(()) };
+    let (place, nowhere) = (known.place().to_owned(), Arc::clone(known.nowhere()));
+    let Some(record) = d.ports.get(&place) else { return Ok(()) };
+    let Some(rings) = record.rings().filter(|r| r.mem_id != mem_id) else { return Ok(()) };
+    if record.switch.is_some() || is_held(d, &place) {
+        return Ok(());
+    }
+    let (shape, hdr_len, owner) = (rings.mem.shape(), rings.hdr_len.clone(), record.owner);
+    let new = unattached(d, &(region, mem_id), shape, hdr_len, &nowhere, owner)?;
+    if let Some(old) = d.ports.insert(&place, new) {
+        d.workers.retire(&old.placed);
+    }
+    Ok(())
+}
+
+/// Opens a persistent port by its own name: its rings, on a switch or not.
+///
+/// # Errors
+/// [`Refusal`].
+pub fn open(
+    d: &mut Daemon,
+    request: &AttachRequest,
+    spec: &PortSpec,
+    name: &str,
+    caller: Caller,
+) -> Result<Opened, Refusal> {
+    let place = find(d, name)?.place().to_owned();
+    is_not_joined(d, &place)?;
+    move_to_region(d, name, request.mem_id, caller)?;
+    bind(d, &place, spec, request, caller, None)
+}

@@ -1,0 +1,146 @@
+//! `netmap:p{1`, `netmap:p}1`: a pipe between two programs. The daemon introduces the ends to each other and then is out of the way.
+
+use netvale_control::attach::{AttachRequest, FLAG_HUGE, FLAG_SHARED, OffsetsAsked};
+use netvale_control::types::{Direction, Owner, PortInfo, PortKind, PortState, RingInfo};
+use netvale_mem::region::{Binding, RingSide};
+use netvale_portspec::{PortSpec, Rings};
+use rustix::io::Errno;
+
+use super::attachment::{Attachment, Description, Opened, gone};
+use super::memory;
+use super::plug::end_monitors;
+use crate::caller::Caller;
+use crate::daemon::Daemon;
+use crate::refusal::{Refusal, refuse};
+use crate::registry::watches::Watched;
+use crate::rings::offsets;
+use crate::rings::pipe::{Pipe, pipe_and_end};
+use crate::rings::sizes::Sizes;
+use crate::rings::status::{region_info, with_indices};
+
+/// One end of a pipe.
+struct OpenEnd {
+    /// Name of the pipe without its end.
+    pipe: String,
+    end: usize,
+    /// Its `netmap_if`.
+    binding: Binding,
+}
+
+impl Attachment for OpenEnd {
+    fn describe(&self, d: &Daemon) -> Result<Description, Refusal> {
+        d.pipes.get(&self.pipe).ok_or_else(gone)?.reply(self.end, &self.binding)
+    }
+
+    fn close(self: Box<Self>, d: &mut Daemon, client: u64) {
+        let OpenEnd { pipe: name, end, binding } = *self;
+        drop(binding);
+        let Some(pipe) = d.pipes.get_mut(&name) else { return };
+        pipe.held_by[end & 1].remove(client);
+        let idle = pipe.held_by[end & 1].is_empty();
+        drop_if_unused(d, &name);
+        if idle {
+            end_monitors(d, &Watched::Pipe(name, end & 1));
+        }
+    }
+}
+
+/// A pipe between programs goes with the last of them.
+fn drop_if_unused(d: &mut Daemon, name: &str) {
+    if d.pipes.get(name).is_some_and(|pipe| pipe.guest_end().is_none() && pipe.is_unheld())
+        && let Some(pipe) = d.pipes.remove(name)
+    {
+        [0, 1].into_iter().for_each(|end| d.mirrors.end(&d.workers, pipe.end(end)));
+    }
+}
+
+/// Opens an end for a program; the pipe is made when it is not there.
+pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Caller) -> Result<Opened, Refusal> {
+    let (name, end) = pipe_and_end(&spec.name).ok_or_else(|| Refusal::internal("no pipe"))?;
+    if matches!(spec.rings, Rings::NicAndHost | Rings::AllHost | Rings::OneHost(_)) {
+        return refuse(Errno::INVAL, "a pipe has no host rings");
+    }
+    if matches!(spec.rings, Rings::OneNic(i) if i.get() > 0) {
+        return refuse(Errno::INVAL, "a pipe has one ring each way, number 0");
+    }
+    if d.pipes.get(&name).is_none() {
+        make(d, request, spec, &name, caller)?;
+    }
+    let pipe = d.pipes.get_mut(&name).ok_or_else(|| Refusal::internal("a pipe vanished"))?;
+    let shares = request.flags & FLAG_SHARED != 0;
+    is_free(pipe, &name, end, shares)?;
+    let max_offset = match &request.offsets {
+        None => 0,
+        Some(asked) => match begin_offsets(pipe, end, asked) {
+            Ok(max) => max,
+            Err(refusal) => {
+                drop_if_unused(d, &name);
+                return Err(refusal);
+            }
+        },
+    };
+    let binding = pipe.end(end).bind(&request.name, 0..1, 0..1, request.extra_bufs)?;
+    let (mut reply, fds) = pipe.reply(end, &binding)?;
+    (reply.alone, reply.max_offset) = (pipe.held_by[end & 1].is_empty(), max_offset);
+    pipe.held_by[end & 1].add(caller.client, shares);
+    tracing::info!(pipe = name, end, uid = caller.uid, pid = caller.pid, "opened");
+    Ok((reply, fds, Box::new(OpenEnd { pipe: name, end, binding })))
+}
+
+/// Makes a pipe in the region of the port or interface that it is named after, or in one of its own.
+fn make(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, name: &str, caller: Caller) -> Result<(), Refusal> {
+    let sizes = Sizes::new(request, &spec.conf)?;
+    let (region, mem_id) = match memory::region_of(d, &spec.name.base().to_string()) {
+        Some(id) => (memory::region(d, id, caller)?, id),
+        None => memory::region_for(d, &spec.memory, &sizes, request.flags & FLAG_HUGE != 0, caller)?,
+    };
+    let slots = sizes.shape.tx_slots.min(region.layout().max_slots());
+    d.pipes.insert(name.to_owned(), Pipe::new(&region, mem_id, slots, caller.uid)?);
+    Ok(())
+}
+
+fn is_free(pipe: &Pipe, name: &str, end: usize, shares: bool) -> Result<(), Refusal> {
+    if pipe.guest_end() == Some(end & 1) {
+        return refuse(Errno::BUSY, format!("this end of pipe {name} is a virtual machine's: open the other end"));
+    }
+    if !pipe.held_by[end & 1].admits(shares) {
+        return refuse(
+            Errno::BUSY,
+            format!("this end of pipe {name} is open already: open the other end, or another pipe"),
+        );
+    }
+    Ok(())
+}
+
+fn begin_offsets(pipe: &Pipe, end: usize, asked: &OffsetsAsked) -> Result<u32, Refusal> {
+    if pipe.guest_end().is_some() {
+        return offsets::unsupported("a pipe to a virtual machine");
+    }
+    let of = |end: usize| offsets::of_pipe(pipe.end(end), &pipe.held_by[end & 1]);
+    offsets::begin_pipe(asked, &of(end), &of(end ^ 1), !pipe.held_by[(end ^ 1) & 1].is_empty())
+}
+
+/// As `netvale show` tells it.
+pub fn show(name: &str, pipe: &Pipe) -> PortInfo {
+    let ring = |end: usize, dir, side: &RingSide| {
+        with_indices(RingInfo { dir, index: end as u32, ..RingInfo::default() }, side)
+    };
+    let rings = [0, 1].into_iter().flat_map(|end| {
+        let (tx, rx) = (pipe.end(end).tx.first(), pipe.end(end).rx.first());
+        tx.map(|s| ring(end, Direction::In, s)).into_iter().chain(rx.map(|s| ring(end, Direction::Out, s)))
+    });
+    let open = |end: usize| if pipe.held_by[end].is_empty() { "not open" } else { "open" };
+    PortInfo {
+        name: name.to_owned(),
+        kind: PortKind::Pipe,
+        state: if pipe.is_unheld() { PortState::Idle } else { PortState::Open },
+        owner: Some(Owner { uid: pipe.uid, pid: 0 }),
+        region: Some(region_info(pipe.end(0).region(), pipe.mem_id)),
+        rings: rings.collect(),
+        notes: vec![
+            format!("end {{ is {}, end }} is {}", open(0), open(1)),
+            "the daemon is not on a pipe's data path: frames are counted by its ends".to_owned(),
+        ],
+        ..PortInfo::default()
+    }
+}

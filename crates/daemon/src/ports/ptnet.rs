@@ -1,0 +1,123 @@
+//! `ptnet:/PATH`: a ptnet device, netmap rings that a virtual machine maps.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use netvale_control::types::{Direction, Mac, PortInfo, PortKind, PortOptions, PtnetInfo};
+use netvale_portspec::AttachSpec;
+use netvale_ptnet::backend::Backend;
+use netvale_ptnet::header::Config;
+use netvale_ptnet::keep::{Keeper, take};
+use netvale_ptnet::port::{PtnetOptions, PtnetPort, Survival, Way};
+use netvale_ptnet::seats::Seats;
+use netvale_ptnet::vfio::memory_path;
+use rustix::io::Errno;
+
+use super::kind::Asked;
+use super::notes::machine_notes;
+use super::plug::{NewPort, plug};
+use crate::daemon::{Attached, Daemon, Kicks};
+use crate::policy::unreached;
+use crate::refusal::{Refusal, refuse};
+use crate::rings::sizes::DEFAULT_SLOTS;
+use crate::system::keep;
+
+/// A device behind a port.
+pub struct DevicePort(pub PtnetPort);
+
+impl Attached for DevicePort {
+    fn kind(&self) -> PortKind {
+        PortKind::Ptnet
+    }
+
+    fn describe(&self, port: &mut PortInfo) {
+        port.ptnet = Some(info(&self.0));
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let state = self.0.state();
+        let rings = match state.now.running {
+            Some(0) => "rings run",
+            Some(_) => "rings run, frames with virtio-net header",
+            None => "rings stopped",
+        };
+        let now = state.connected.then(|| rings.to_owned());
+        machine_notes(now, state.connections, state.last_error)
+    }
+
+    /// Interrupts sent and saved, and kicks received.
+    fn ring_kicks(&self, dir: Direction, ring: usize) -> Kicks {
+        self.0.ring_kicks(dir == Direction::In, ring)
+    }
+
+    fn stop(self: Box<Self>, _d: &mut Daemon, _full: &str) {
+        self.0.let_go();
+    }
+}
+
+/// Attaches a device whose rings are a switch's.
+pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+    let AttachSpec::Ptnet(path) = asked.spec else { return Err(asked.mistaken()) };
+    let o = asked.options;
+    if o.vnet_hdr == 10 {
+        return refuse(Errno::INVAL, "the virtio-net header of a ptnet device has 12 bytes, not 10");
+    }
+    let config = config(o, &asked.at.full());
+    check(&config)?;
+    let (seats, queues) = Seats::new(config.tx_rings, config.rx_rings)?;
+    let device = open(d, path.as_str(), config, o.vfio_user, Arc::new(seats), true)?;
+    plug(d, &asked.at, queues, NewPort::with(device, asked.caller, o))
+}
+
+/// Refuses a device that cannot be.
+///
+/// # Errors
+/// [`Refusal`] that says what is wrong with it.
+pub fn check(config: &Config) -> Result<(), Refusal> {
+    PtnetPort::check(config).map_err(|e| Refusal::new(e.errno(), e.to_string()))
+}
+
+/// Opens a device's socket; `survives`: its guest may outlive this process.
+///
+/// # Errors
+/// [`Refusal`] when that fails.
+pub fn open(
+    d: &mut Daemon,
+    path: &str,
+    config: Config,
+    vfio_user: bool,
+    backend: Arc<dyn Backend>,
+    survives: bool,
+) -> Result<DevicePort, Refusal> {
+    let way = if vfio_user { Way::VfioUser } else { Way::Ivshmem };
+    let options = PtnetOptions { path: path.into(), config, way };
+    let keeps = survives && keep::is_there();
+    let survival = Survival {
+        keeper: keeps.then(|| Arc::new(keep::Systemd) as Arc<dyn Keeper>),
+        // What was kept is a guest's with memory of its own.
+        kept: survives.then(|| take(&mut d.kept, Path::new(path), &config)).flatten(),
+    };
+    let port = PtnetPort::new(&options, backend, survival);
+    port.map(DevicePort).map_err(|e| unreached(&d.config, e.errno(), e.to_string()))
+}
+
+/// A device as the options say; its address is made from the port's name unless they have one.
+pub fn config(o: &PortOptions, full: &str) -> Config {
+    Config {
+        tx_rings: o.rings.max(1),
+        rx_rings: o.rings.max(1),
+        slots: if o.slots == 0 { DEFAULT_SLOTS } else { o.slots },
+        buf_size: o.buf_size,
+        vnet_hdr: o.vnet_hdr != 0,
+        mac: o.mac.unwrap_or_else(|| Mac::of_name(b'p', full)).0,
+        mtu: o.mtu.unwrap_or(1500),
+    }
+}
+
+/// What `netvale vm` goes by.
+fn info(port: &PtnetPort) -> PtnetInfo {
+    let o = port.options();
+    let c = &o.config;
+    let memory = (o.way == Way::VfioUser).then(|| memory_path(&o.path).display().to_string());
+    PtnetInfo { path: o.path.display().to_string(), memory, vectors: c.vectors(), mac: Mac(c.mac), mtu: c.mtu }
+}

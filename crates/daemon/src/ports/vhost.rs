@@ -1,0 +1,75 @@
+//! `vhost:/PATH`: a virtio-net device by vhost-user, for a virtual machine's driver.
+
+use netvale_control::types::{Mac, PortInfo, PortKind, VhostInfo};
+use netvale_portspec::AttachSpec;
+use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+
+use super::kind::Asked;
+use super::notes::negotiated;
+use super::plug::{NewPort, plug};
+use crate::daemon::{Attached, Daemon};
+use crate::policy::unreached;
+use crate::refusal::Refusal;
+
+/// A device behind a port.
+struct DevicePort(VhostPort);
+
+impl Attached for DevicePort {
+    fn kind(&self) -> PortKind {
+        PortKind::Vhost
+    }
+
+    fn describe(&self, port: &mut PortInfo) {
+        port.vhost = Some(info(&self.0));
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let state = self.0.state();
+        let (calls, kicks) = self.0.notifications();
+        let mut notes = vec![if state.connected {
+            format!(
+                "front end connected, {} queues running, {calls} calls to it, {kicks} kicks from it",
+                state.now.queues
+            )
+        } else {
+            format!("waits for a front end; there were {}", state.connections)
+        }];
+        if state.now.queues > 0 {
+            notes.push(format!("driver: {}", negotiated(state.now.features)));
+        }
+        notes.extend(state.last_error.map(|why| format!("the last front end was disconnected: {why}")));
+        notes
+    }
+
+    /// Virtqueues have calls and kicks.
+    fn kicks(&self) -> Option<(u64, u64)> {
+        Some(self.0.notifications())
+    }
+}
+
+/// Attaches a device.
+pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
+    let AttachSpec::Vhost(path) = asked.spec else { return Err(asked.mistaken()) };
+    let o = asked.options;
+    let options = VhostOptions {
+        path: path.as_str().into(),
+        mode: if o.client { Mode::Client } else { Mode::Server },
+        pairs: u16::try_from(o.rings.max(1)).unwrap_or(u16::MAX),
+        mac: o.mac.unwrap_or_else(|| Mac::of_name(b'v', &asked.at.full())).0,
+        mtu: o.mtu.map_or(1500, |mtu| u16::try_from(mtu).unwrap_or(u16::MAX)),
+    };
+    let (vhost, queues) = VhostPort::new(&options).map_err(|e| unreached(&d.config, e.errno(), e.to_string()))?;
+    plug(d, &asked.at, queues, NewPort::with(DevicePort(vhost), asked.caller, o))
+}
+
+/// What `netvale vm` goes by.
+fn info(port: &VhostPort) -> VhostInfo {
+    let o = port.options();
+    VhostInfo {
+        path: o.path.display().to_string(),
+        client: o.mode == Mode::Client,
+        pairs: o.pairs.into(),
+        mac: Mac(o.mac),
+        mtu: o.mtu.into(),
+    }
+}

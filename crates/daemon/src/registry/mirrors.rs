@@ -1,0 +1,171 @@
+//! Copies of what passes without the daemon, for monitors: the rings that those who move frames copy them into ([`netvale_mem::mirror`]), and
+//! what hands the copies on.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use netvale_mem::host::HostTx;
+use netvale_mem::mirror::Moment;
+use netvale_mem::notify::Doorbell;
+use netvale_mem::region::RingSide;
+use netvale_mem::{PortMem, PortShape, Region};
+use netvale_port::ring_in::RingIngress;
+use netvale_port::{BATCH, DropReason, Egress, Passed, Source, Task};
+use netvale_switch::Work;
+
+use super::workers::Workers;
+use crate::refusal::Refusal;
+use crate::worker::Placed;
+
+/// Where copies go, with the names of the monitors.
+type Targets = Vec<(String, Arc<dyn Egress>)>;
+
+/// 0, 1, 2, …: all frames of a batch.
+const ALL: [u16; BATCH] = {
+    let mut a = [0; BATCH];
+    let mut i = 0;
+    while i < BATCH {
+        a[i] = i as u16;
+        i += 1;
+    }
+    a
+};
+
+/// Hands on what one ring's mover has copied. Nobody kicks it: it looks again and again while somebody watches.
+struct HandOn {
+    source: Source<RingIngress>,
+    to: Arc<ArcSwap<Targets>>,
+    /// Looks without a copy.
+    idle: u32,
+}
+
+/// Sleep between two looks, when copies came a moment ago. It doubles each [`LOOKS`] looks without one, at most [`DOUBLINGS`] times.
+const NAP: Duration = Duration::from_micros(50);
+const LOOKS: u32 = 16;
+const DOUBLINGS: u32 = 4;
+
+impl Task<Work> for HandOn {
+    fn pass(&mut self, work: &mut Work) -> Passed {
+        let batch = self.source.take(&mut work.spare);
+        let frames = batch.len();
+        for (_, egress) in self.to.load().iter() {
+            let done = egress.deliver(batch, &ALL[..frames], &mut work.scratch);
+            if done < frames {
+                egress.counters().dropped(DropReason::NoRoom, (frames - done) as u64);
+            }
+        }
+        self.source.release(&mut work.spare);
+        self.idle = if frames == 0 { self.idle.saturating_add(1) } else { 0 };
+        Passed::count(frames)
+    }
+
+    fn nap(&self) -> Option<Duration> {
+        Some(NAP * (1 << (self.idle / LOOKS).min(DOUBLINGS)))
+    }
+}
+
+/// A ring for copies of what passes another one. It stays as long as the port, also when nobody watches any more: somebody may be in the middle
+/// of a copy.
+struct Beside {
+    of: RingSide,
+    moment: Moment,
+    mem: Arc<PortMem>,
+    to: Arc<ArcSwap<Targets>>,
+    placed: Option<Placed>,
+}
+
+impl Beside {
+    fn new(region: &Arc<Region>, of: &RingSide, moment: Moment) -> Result<Beside, Refusal> {
+        let slots = of.ring.num_slots();
+        let shape = PortShape { tx_rings: 1, rx_rings: 0, tx_slots: slots, rx_slots: slots };
+        Ok(Beside { of: of.clone(), moment, mem: Arc::new(region.port(shape)?), to: Arc::default(), placed: None })
+    }
+
+    /// What hands the copies on from now on; those from before are not of interest.
+    fn hand_on(&self) -> Result<HandOn, Refusal> {
+        let side = self.mem.tx.first().ok_or_else(|| Refusal::internal("a port without rings"))?;
+        let (head, slots) = (side.csb.head(), side.ring.num_slots());
+        let from = if head < slots { head } else { 0 };
+        let mut host = HostTx::new(side.clone(), Doorbell::new()?);
+        host.complete(from);
+        host.disarm();
+        let ingress = RingIngress::new(Arc::clone(&self.mem), host, Doorbell::new()?, 0, Arc::default());
+        Ok(HandOn { source: Source::new(Box::new(ingress)), to: Arc::clone(&self.to), idle: 0 })
+    }
+
+    fn set(&self, on: bool) {
+        let name = if on { netvale_mem::mirror::name(self.mem.csb_first()) } else { 0 };
+        self.of.csb.mirror(self.moment).store(name, Ordering::Release);
+    }
+}
+
+/// The rings for copies, by the region they are in, the ring that they are beside, and what is copied. The region is named by its place, where no
+/// other one is as long as a ring of it is here.
+#[derive(Default)]
+pub struct Mirrors(BTreeMap<(usize, u32, Moment), Beside>);
+
+fn place_of(region: &Arc<Region>) -> usize {
+    Arc::as_ptr(region).addr()
+}
+
+impl Mirrors {
+    /// What passes the ring `of` at that moment also goes to `egress`, which the monitor `name` has.
+    ///
+    /// # Errors
+    /// [`Refusal`]: `ENOMEM` when the region has no room for copies.
+    pub(crate) fn add(
+        &mut self,
+        workers: &mut Workers,
+        region: &Arc<Region>,
+        (of, moment): (&RingSide, Moment),
+        (name, egress): (&str, &Arc<dyn Egress>),
+    ) -> Result<(), Refusal> {
+        let key = (place_of(region), of.csb_index, moment);
+        if let Entry::Vacant(free) = self.0.entry(key) {
+            free.insert(Beside::new(region, of, moment)?);
+        }
+        let idle = self.0.get(&key).filter(|beside| beside.placed.is_none());
+        let placed = idle.map(Beside::hand_on).transpose()?.map(|task| workers.place(Box::new(task)));
+        let beside = self.0.get_mut(&key).ok_or_else(|| Refusal::internal("a ring for copies vanished"))?;
+        beside.placed = placed.or_else(|| beside.placed.take());
+        let mut to = Targets::clone(&beside.to.load());
+        to.push((name.to_owned(), Arc::clone(egress)));
+        beside.to.store(Arc::new(to));
+        beside.set(true);
+        Ok(())
+    }
+
+    /// The monitor `name` gets nothing more.
+    pub(crate) fn remove(&mut self, workers: &Workers, name: &str) {
+        let mut idle = Vec::new();
+        for beside in self.0.values_mut() {
+            let to: Targets = beside.to.load().iter().filter(|(known, _)| known != name).cloned().collect();
+            if to.is_empty() {
+                beside.set(false);
+                idle.extend(beside.placed.take());
+            }
+            beside.to.store(Arc::new(to));
+        }
+        workers.retire(&idle);
+    }
+
+    /// Rings are gone, and with them those for copies beside them.
+    pub(crate) fn end(&mut self, workers: &Workers, of: &PortMem) {
+        let (region, first) = (place_of(of.region()), of.csb_first());
+        let rings = first..first + of.shape().tx_rings + of.shape().rx_rings;
+        let mut idle = Vec::new();
+        self.0.retain(|(at, ring, _), beside| {
+            let gone = *at == region && rings.contains(ring);
+            if gone {
+                beside.set(false);
+                idle.extend(beside.placed.take());
+            }
+            !gone
+        });
+        workers.retire(&idle);
+    }
+}

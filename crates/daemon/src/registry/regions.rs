@@ -1,0 +1,124 @@
+//! Regions by number. A region goes with the last port that lies in it.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+
+use netvale_control::attach::FileAsked;
+use netvale_mem::fault::Fault;
+use netvale_mem::layout::RegionSizes;
+use netvale_mem::mapping::Pages;
+use netvale_mem::{Region, RegionError};
+
+/// Number of the region that a user's network interfaces share, as in netmap.
+pub const COMMON_REGION: u32 = 1;
+
+/// The place in a file that a region lies at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilePlace {
+    /// The file's device.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+    /// Which part of it.
+    pub asked: FileAsked,
+}
+
+impl FilePlace {
+    /// Whether two places have a byte in common.
+    pub fn overlaps(&self, other: &FilePlace) -> bool {
+        let end = |p: &FilePlace| p.asked.offset.saturating_add(p.asked.len);
+        (self.device, self.inode) == (other.device, other.inode)
+            && self.asked.offset < end(other)
+            && other.asked.offset < end(self)
+    }
+}
+
+/// A region, and whose it is.
+pub struct Entry {
+    /// Its number.
+    pub id: u32,
+    /// The user it belongs to.
+    pub uid: u32,
+    region: Weak<Region>,
+    /// Where it lies, if in a file of the user's.
+    pub file: Option<FilePlace>,
+}
+
+impl Entry {
+    /// The region, as long as a port lies in it.
+    pub fn region(&self) -> Option<Arc<Region>> {
+        self.region.upgrade()
+    }
+}
+
+/// All regions.
+pub struct Regions {
+    entries: Vec<Entry>,
+    next: u32,
+    faults: Arc<OwnedFd>,
+}
+
+impl Regions {
+    /// None yet; damage to one is reported at `faults`.
+    pub fn new(faults: Arc<OwnedFd>) -> Regions {
+        Regions { entries: Vec::new(), next: COMMON_REGION + 1, faults }
+    }
+
+    /// A new region of `uid`'s, and its number.
+    ///
+    /// # Errors
+    /// [`RegionError`] when the sizes are impossible or there is no memory.
+    pub fn make(&mut self, sizes: RegionSizes, pages: Pages, uid: u32) -> Result<(Arc<Region>, u32), RegionError> {
+        let id = self.new_id();
+        let region = Region::shared(&format!("netvale-{id}"), sizes, pages)?;
+        self.add(id, uid, &region, None);
+        Ok((region, id))
+    }
+
+    /// Takes account of a region.
+    pub fn add(&mut self, id: u32, uid: u32, region: &Arc<Region>, file: Option<FilePlace>) {
+        self.entries.retain(|r| r.region.strong_count() > 0);
+        region.mapping().blame(&Fault::told_by(&self.faults));
+        self.entries.push(Entry { id, uid, region: Arc::downgrade(region), file });
+    }
+
+    /// A number that no region has.
+    pub fn new_id(&mut self) -> u32 {
+        let id = self.next;
+        self.next = id.checked_add(1).unwrap_or(COMMON_REGION + 1);
+        id
+    }
+
+    /// The region with that number. Of [`COMMON_REGION`], which each user has one of, ask [`Regions::known_common`].
+    pub fn get(&self, id: u32) -> Option<&Entry> {
+        self.entries.iter().find(|r| r.id == id)
+    }
+
+    /// Whether a region is that user's.
+    pub fn is_owner(&self, id: u32, uid: u32) -> bool {
+        self.entries.iter().any(|r| (r.id, r.uid) == (id, uid) && r.region.strong_count() > 0)
+    }
+
+    /// The regions in files.
+    pub fn in_files(&self) -> impl Iterator<Item = (&Entry, FilePlace)> {
+        self.entries.iter().filter(|r| r.region.strong_count() > 0).filter_map(|r| Some((r, r.file?)))
+    }
+
+    /// The region that a user's interfaces share; made, of that size, when it is first used.
+    ///
+    /// # Errors
+    /// [`RegionError`] when there is no memory.
+    pub fn common(&mut self, uid: u32, sizes: RegionSizes) -> Result<Arc<Region>, RegionError> {
+        if let Some(region) = self.known_common(uid) {
+            return Ok(region);
+        }
+        let region = Region::shared(&format!("netvale-{COMMON_REGION}"), sizes, Pages::Ordinary)?;
+        self.add(COMMON_REGION, uid, &region, None);
+        Ok(region)
+    }
+
+    /// The region that a user's interfaces share, if it is in use.
+    pub fn known_common(&self, uid: u32) -> Option<Arc<Region>> {
+        self.entries.iter().find_map(|r| if (r.id, r.uid) == (COMMON_REGION, uid) { r.region() } else { None })
+    }
+}

@@ -1,0 +1,66 @@
+//! Which monitor watches what.
+
+use std::collections::BTreeMap;
+
+use netvale_switch::MonitorRings;
+
+/// What a monitor watches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Watched {
+    /// A port of a switch, by its full name.
+    Port(String),
+    /// An interface on a switch, by that port's full name: what the port sends, the interface has received.
+    Wire(String),
+    /// An end of a pipe.
+    Pipe(String, usize),
+    /// An interface that programs have open.
+    Nic(String),
+}
+
+impl Watched {
+    /// The same, or the same port by another name.
+    fn is(&self, other: &Watched) -> bool {
+        self == other || matches!((self, other), (Watched::Wire(own), Watched::Port(full)) if own == full)
+    }
+}
+
+/// What a monitor watches, and where the copies go.
+#[derive(Clone)]
+pub struct Watching {
+    /// What.
+    pub what: Watched,
+    /// Frames are seen when their slots are given back.
+    pub released: bool,
+    /// For copies of what it sends.
+    pub sent: MonitorRings,
+    /// For copies of what it receives.
+    pub received: MonitorRings,
+    /// The connection that has the monitor open.
+    pub client: u64,
+}
+
+/// All monitors, by full name.
+#[derive(Default)]
+pub struct Watches(BTreeMap<String, Watching>);
+
+impl Watches {
+    /// A monitor begins.
+    pub fn insert(&mut self, monitor: &str, watching: Watching) {
+        self.0.insert(monitor.to_owned(), watching);
+    }
+
+    /// A monitor ends. Returns what it watched.
+    pub fn remove(&mut self, monitor: &str) -> Option<Watching> {
+        self.0.remove(monitor)
+    }
+
+    /// The monitors of exactly that.
+    pub fn of<'a>(&'a self, what: &'a Watched) -> impl Iterator<Item = (&'a str, &'a Watching)> {
+        self.0.iter().filter(move |(_, w)| w.what == *what).map(|(monitor, w)| (monitor.as_str(), w))
+    }
+
+    /// The connections whose monitors end when that is gone.
+    pub fn clients_of<'a>(&'a self, gone: &'a Watched) -> impl Iterator<Item = u64> + 'a {
+        self.0.values().filter(move |w| w.what.is(gone)).map(|w| w.client)
+    }
+}

@@ -1,0 +1,81 @@
+//! The worker threads, and which task is where.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use netvale_switch::{PortId, Switch};
+
+use crate::worker::{Job, Placed, Polling, TaskId, Worker};
+
+/// Upper bound on waiting for a worker to acknowledge a command. One that takes longer has ports to serve that matter more.
+const TIMEOUT: Duration = Duration::from_millis(100);
+
+/// All workers.
+pub struct Workers {
+    all: Vec<Worker>,
+    next: TaskId,
+}
+
+impl Workers {
+    /// Starts one for each entry, pinned to that CPU.
+    ///
+    /// # Errors
+    /// What the system calls for threads say.
+    pub fn start(cpus: &[Option<usize>], polling: Polling) -> std::io::Result<Workers> {
+        let start = |(i, &cpu): (usize, &Option<usize>)| Worker::start(i, cpu, polling);
+        Ok(Workers { all: cpus.iter().enumerate().map(start).collect::<Result<_, _>>()?, next: 1 })
+    }
+
+    /// All of them, by number.
+    pub fn all(&self) -> &[Worker] {
+        &self.all
+    }
+
+    /// Gives a task to the worker with the fewest.
+    pub fn place(&mut self, task: Job) -> Placed {
+        let load = |(_, w): &(usize, &Worker)| w.stats().ingresses.load(Ordering::Relaxed);
+        let (id, least) = (self.next, self.all.iter().enumerate().min_by_key(load));
+        self.next += 1;
+        let worker = least.map_or(0, |(worker, w)| {
+            w.add(id, task);
+            worker
+        });
+        Placed { id, worker }
+    }
+
+    /// Takes tasks away; when this returns they are gone, and what they had is free, unless a worker is very busy.
+    pub fn retire(&self, tasks: &[Placed]) {
+        self.ask(tasks, |w, id| {
+            w.remove(id);
+            w.drain(id)
+        });
+    }
+
+    /// Waits until tasks have done what there is to do.
+    pub fn drain(&self, tasks: &[Placed]) {
+        self.ask(tasks, Worker::drain);
+    }
+
+    fn ask(&self, tasks: &[Placed], command: impl Fn(&Worker, TaskId) -> Receiver<()>) {
+        let answers: Vec<_> = self.of(tasks).map(|(w, id)| command(w, id)).collect();
+        for answer in answers {
+            let _ = answer.recv_timeout(TIMEOUT);
+        }
+    }
+
+    /// Has the workers of these tasks never sleep, or sleep again.
+    pub fn keep_awake(&self, tasks: &[Placed], on: bool) {
+        self.of(tasks).for_each(|(w, id)| w.keep_awake(id, on));
+    }
+
+    /// What these tasks forward comes from port `from` of `switch` now.
+    pub fn rehome(&self, tasks: &[Placed], switch: &Arc<Switch>, from: PortId) {
+        self.of(tasks).for_each(|(w, id)| w.rehome(id, Arc::clone(switch), from));
+    }
+
+    fn of<'a>(&'a self, tasks: &'a [Placed]) -> impl Iterator<Item = (&'a Worker, TaskId)> {
+        tasks.iter().filter_map(|p| Some((self.all.get(p.worker)?, p.id)))
+    }
+}

@@ -1,0 +1,133 @@
+//! In a virtual machine: its ptnet device's rings, opened by programs as `netmap:IF`.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use netvale_control::attach::AttachReply;
+use netvale_control::types::{Owner, PortInfo, PortKind, PortState, RegionInfo};
+use netvale_guest::passed::Passed;
+
+use super::holders::Holders;
+use crate::caller::Caller;
+use crate::refusal::Refusal;
+
+/// A device whose rings programs have. They share it, as they share a port in netmap.
+pub struct GuestPort {
+    name: String,
+    device: Passed,
+    hdr_len: u32,
+    owner: Caller,
+    /// Which connections hold each ring, tx rings first.
+    held: Mutex<Vec<Holders>>,
+}
+
+impl GuestPort {
+    /// A device of which nobody holds a ring yet.
+    pub fn new(name: String, device: Passed, hdr_len: u32, owner: Caller) -> GuestPort {
+        let described = AttachReply::of_device(device.header());
+        let held = vec![Holders::default(); (described.tx_rings + described.rx_rings) as usize];
+        GuestPort { name, device, hdr_len, owner, held: Mutex::new(held) }
+    }
+
+    /// Lets a connection have rings, which it gives back when it drops what it gets. None if somebody has one of them who does not share;
+    /// `alone`: nobody else has the device open.
+    pub fn hold(
+        self: Arc<Self>,
+        (tx, rx): (Range<u32>, Range<u32>),
+        client: u64,
+        shares: bool,
+        alone: bool,
+    ) -> Option<HeldRings> {
+        let first_rx = self.described().tx_rings;
+        let rings = tx.clone().chain(rx.clone().map(|i| first_rx + i));
+        self.take(rings, client, shares).then(|| HeldRings { port: self, tx, rx, client, alone })
+    }
+
+    fn holders(&self) -> MutexGuard<'_, Vec<Holders>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a connection have rings. Returns whether it has them: not if somebody has who does not share.
+    fn take(&self, rings: impl Iterator<Item = u32> + Clone, client: u64, shares: bool) -> bool {
+        let mut held = self.holders();
+        let free = rings.clone().all(|ring| held.get(ring as usize).is_some_and(|holders| holders.admits(shares)));
+        if free {
+            for ring in rings {
+                if let Some(holders) = held.get_mut(ring as usize) {
+                    holders.add(client, shares);
+                }
+            }
+        }
+        free
+    }
+}
+
+/// What one program has of it.
+pub struct HeldRings {
+    port: Arc<GuestPort>,
+    tx: Range<u32>,
+    rx: Range<u32>,
+    client: u64,
+    /// Nobody else had it open when this one came.
+    alone: bool,
+}
+
+impl Drop for HeldRings {
+    fn drop(&mut self) {
+        self.port.holders().iter_mut().for_each(|holders| holders.remove(self.client));
+    }
+}
+
+impl HeldRings {
+    /// What its client is told, and the descriptors that go with it.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the daemon is out of descriptors.
+    pub fn reply(&self) -> Result<(AttachReply, Vec<OwnedFd>), Refusal> {
+        let device = &self.port.device;
+        let described = AttachReply::of_device(device.header());
+        let mut fds = vec![device.memory().try_clone_to_owned()?];
+        for ring in self.tx.clone().chain(self.rx.clone().map(|i| described.tx_rings + i)) {
+            let bell = device.bell(ring).ok_or_else(|| Refusal::internal("a ring without a bell"))?;
+            fds.extend([bell.try_clone_to_owned()?, bell.try_clone_to_owned()?]);
+        }
+        let (tx_bound, rx_bound) = (self.tx.clone(), self.rx.clone());
+        Ok((AttachReply { tx_bound, rx_bound, hdr_len: self.port.hdr_len, alone: self.alone, ..described }, fds))
+    }
+}
+
+impl GuestPort {
+    /// What the host says of it.
+    pub fn described(&self) -> AttachReply {
+        AttachReply::of_device(self.device.header())
+    }
+
+    /// Bytes of virtio-net header before each frame.
+    pub fn hdr_len(&self) -> u32 {
+        self.hdr_len
+    }
+
+    /// As `netvale show` tells it.
+    pub fn info(&self) -> PortInfo {
+        let described = self.described();
+        PortInfo {
+            name: self.name.clone(),
+            kind: PortKind::Nic,
+            state: PortState::Open,
+            owner: Some(Owner { uid: self.owner.uid, pid: self.owner.pid }),
+            region: Some(RegionInfo {
+                id: 0,
+                bytes: described.memsize,
+                buf_size: described.buf_size,
+                bufs: described.num_bufs,
+                huge: false,
+            }),
+            vnet_hdr: self.hdr_len,
+            notes: vec![
+                "rings of this virtual machine's ptnet device: the host's switch has their counters".to_owned(),
+            ],
+            ..PortInfo::default()
+        }
+    }
+}

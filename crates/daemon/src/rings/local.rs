@@ -1,0 +1,123 @@
+//! Rings that programs open: which of them a name means, and who holds them.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+
+use netvale_control::attach::{AttachReply, PORT_OF_SWITCH};
+use netvale_mem::region::Binding;
+use netvale_portspec::{Directions, PortSpec, Rings as RingsSpec};
+use rustix::io::Errno;
+
+use super::holders::Holders;
+use super::switched::Rings;
+use crate::refusal::{Refusal, refuse};
+
+/// Rings and who holds them.
+pub struct LocalPort {
+    /// Memory and both sides' ends.
+    pub rings: Rings,
+    /// Which clients hold each tx ring.
+    pub tx_held: Vec<Holders>,
+    /// Which clients hold each rx ring.
+    pub rx_held: Vec<Holders>,
+}
+
+impl LocalPort {
+    /// Rings that nobody holds.
+    pub(crate) fn unheld(rings: Rings) -> LocalPort {
+        let (shape, nobody) = (rings.mem.shape(), |n: u32| vec![Holders::default(); n as usize]);
+        LocalPort { rings, tx_held: nobody(shape.tx_rings), rx_held: nobody(shape.rx_rings) }
+    }
+
+    /// The clients that hold any of its rings.
+    pub(crate) fn clients(&self) -> impl Iterator<Item = u64> + '_ {
+        self.tx_held.iter().chain(&self.rx_held).flat_map(Holders::clients)
+    }
+
+    /// The rings a specification names.
+    pub(crate) fn wanted(&self, spec: &PortSpec) -> Result<(Range<u32>, Range<u32>), Refusal> {
+        let shape = self.rings.mem.shape();
+        let (tx, rx) = match spec.rings {
+            RingsSpec::AllNic => (0..shape.tx_rings, 0..shape.rx_rings),
+            RingsSpec::OneNic(i) => {
+                let i = u32::from(i.get());
+                if i >= shape.tx_rings.max(shape.rx_rings) {
+                    return refuse(
+                        Errno::INVAL,
+                        format!("ring {i} asked for; the port has {} and {}", shape.tx_rings, shape.rx_rings),
+                    );
+                }
+                let one = |n: u32| if i < n { i..i + 1 } else { 0..0 };
+                (one(shape.tx_rings), one(shape.rx_rings))
+            }
+            _ => return refuse(Errno::INVAL, "a VALE port has no host rings: attach a TAP for the host stack"),
+        };
+        Ok(match spec.flags.directions {
+            Directions::Both => (tx, rx),
+            Directions::Tx => (tx, 0..0),
+            Directions::Rx => (0..0, rx),
+        })
+    }
+
+    pub(crate) fn hold(
+        &mut self,
+        full: &str,
+        (tx, rx): (&Range<u32>, &Range<u32>),
+        client: u64,
+        shares: bool,
+    ) -> Result<(), Refusal> {
+        let taken = |held: &[Holders], range: &Range<u32>| {
+            held.get(range.start as usize..range.end as usize).is_some_and(|h| !h.iter().all(|h| h.admits(shares)))
+        };
+        if taken(&self.tx_held, tx) || taken(&self.rx_held, rx) {
+            return refuse(
+                Errno::BUSY,
+                format!("{full} is open already: open another port, or one ring each (-0, -1, …)"),
+            );
+        }
+        let all = |held: &mut Vec<Holders>, range: &Range<u32>| {
+            held.iter_mut().skip(range.start as usize).take(range.len()).for_each(|h| h.add(client, shares))
+        };
+        all(&mut self.tx_held, tx);
+        all(&mut self.rx_held, rx);
+        Ok(())
+    }
+
+    pub(crate) fn bind(
+        &self,
+        full: &str,
+        (tx, rx): (&Range<u32>, &Range<u32>),
+        extra: u32,
+    ) -> Result<(AttachReply, Vec<OwnedFd>, Binding), Refusal> {
+        let name = full.strip_prefix("netmap:").unwrap_or(full);
+        let binding = self.rings.mem.bind(name, tx.clone(), rx.clone(), extra)?;
+        let (reply, fds) = self.reply(&binding, tx, rx)?;
+        Ok((reply, fds, binding))
+    }
+
+    /// What a client that is bound to these rings is told, and the descriptors that go with it.
+    pub(crate) fn reply(
+        &self,
+        binding: &Binding,
+        tx: &Range<u32>,
+        rx: &Range<u32>,
+    ) -> Result<(AttachReply, Vec<OwnedFd>), Refusal> {
+        let (reply, fds) = self.rings.reply(binding.nifp(), binding.extra_bufs(), tx.clone(), rx.clone())?;
+        Ok((AttachReply { port_flags: reply.port_flags | PORT_OF_SWITCH, ..reply }, fds))
+    }
+
+    /// Whether no ring that this client holds is held by another one.
+    pub(crate) fn holds_alone(&self, client: u64) -> bool {
+        let shared = |h: &Holders| h.clients().any(|c| c == client) && h.clients().any(|c| c != client);
+        !self.tx_held.iter().chain(&self.rx_held).any(shared)
+    }
+
+    pub(crate) fn let_go(&mut self, client: u64) {
+        self.tx_held.iter_mut().chain(&mut self.rx_held).for_each(|h| h.remove(client));
+    }
+
+    /// Whether no client holds any of its rings.
+    pub(crate) fn is_unheld(&self) -> bool {
+        self.tx_held.iter().chain(&self.rx_held).all(Holders::is_empty)
+    }
+}

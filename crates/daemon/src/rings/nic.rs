@@ -1,0 +1,194 @@
+//! A network interface that a program has open: what its client is told, and what `netvale show` tells.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use netvale_afxdp::Nic;
+use netvale_afxdp::bpf::Mode;
+use netvale_afxdp::nic::Queue;
+use netvale_afxdp::socket::{Got, Socket};
+use netvale_control::attach::{AttachReply, NIC_BOUND, NIC_FORWARDS, NIC_MULTI_BUFFER, NIC_RESUMED, Role};
+use netvale_control::types::{Direction, Owner, PortInfo, PortKind, PortState, RingInfo};
+use netvale_mem::PortMem;
+use netvale_mem::fault::Fault;
+use netvale_mem::notify::KickCounts;
+use netvale_mem::region::Binding;
+use netvale_nic::stack::{OpenRing, Stack};
+use netvale_port::RingCounters;
+
+use super::reply::{region_descriptors, region_reply};
+use super::status::{counted, region_info, with_indices};
+use super::switched::Bells;
+use crate::caller::Caller;
+use crate::refusal::Refusal;
+use crate::worker::Placed;
+
+/// How an interface's queues are bound, in words.
+pub fn mode_words(nic: &Nic, zero_copy: bool) -> String {
+    let place = match nic.mode() {
+        Mode::Native => "in the driver",
+        Mode::Generic => "in the stack (generic: the driver has no XDP)",
+    };
+    let copy = if zero_copy { "zero-copy" } else { "the kernel copies each frame (copy mode)" };
+    format!("AF_XDP {place}, {copy}")
+}
+
+/// An interface that a program has open.
+pub struct NicPort {
+    pub(crate) name: String,
+    pub(crate) nic: Arc<Nic>,
+    /// For each queue that is bound, its socket; the program has it too.
+    pub(crate) sockets: Vec<(u32, Arc<Socket>, Arc<Queue>)>,
+    /// Its client may do what the daemon may: it binds the sockets itself, which older kernels want to be done after their rings are mapped, and
+    /// gets the TAP. Others get bound sockets, since a socket can be bound to any interface, and sends there.
+    pub(crate) trusted: bool,
+    /// How sockets are bound that the daemon has bound.
+    pub(crate) got: Option<Got>,
+    pub(crate) stack: Option<Arc<Stack>>,
+    pub(crate) mem: Arc<PortMem>,
+    pub(crate) mem_id: u32,
+    /// Of the host rings that are bound: whether it is received on, and its number among the port's rings.
+    pub(crate) bells: BTreeMap<(bool, u32), Bells>,
+    /// What its program did.
+    pub(crate) fault: Fault,
+    pub(crate) tx: Range<u32>,
+    pub(crate) rx: Range<u32>,
+    /// Host rings that the stack's frames are led to.
+    pub(crate) open_rings: Vec<OpenRing>,
+    pub(crate) tasks: Vec<Placed>,
+    pub(crate) owner: Caller,
+    /// For each ring that is bound, tx first: what passed, and kicks to the program.
+    pub(crate) counts: Vec<(Arc<RingCounters>, Arc<KickCounts>)>,
+}
+
+impl NicPort {
+    /// Rings in memory, without what moves their frames.
+    pub(crate) fn new(
+        name: String,
+        nic: Arc<Nic>,
+        (mem, mem_id): (Arc<PortMem>, u32),
+        (tx, rx): (Range<u32>, Range<u32>),
+        fault: Fault,
+        owner: Caller,
+    ) -> NicPort {
+        NicPort {
+            name,
+            nic,
+            sockets: Vec::new(),
+            trusted: false,
+            got: None,
+            stack: None,
+            mem,
+            mem_id,
+            bells: BTreeMap::new(),
+            fault,
+            tx,
+            rx,
+            open_rings: Vec::new(),
+            tasks: Vec::new(),
+            owner,
+            counts: Vec::new(),
+        }
+    }
+
+    /// What its client is told, and the descriptors that go with it. `resumed`: it takes over what
+    /// another client had.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the daemon is out of descriptors.
+    pub fn reply(&self, binding: &Binding, resumed: bool) -> Result<(AttachReply, Vec<std::os::fd::OwnedFd>), Refusal> {
+        let queues = self.nic.interface().queues;
+        let mut fds = region_descriptors(self.mem.region())?;
+        for (ring, receives) in self.tx.clone().map(|i| (i, false)).chain(self.rx.clone().map(|i| (i, true))) {
+            let [one, other] =
+                if ring < queues { self.queue_fds(ring, receives)? } else { self.host_fds(ring, receives)? };
+            fds.extend([one.try_clone_to_owned()?, other.try_clone_to_owned()?]);
+        }
+        let reply = AttachReply {
+            role: Role::Switch,
+            nifp: binding.nifp(),
+            csb_first: self.mem.csb_first(),
+            extra_bufs: binding.extra_bufs(),
+            mem_id: self.mem_id,
+            tx_bound: self.tx.clone(),
+            rx_bound: self.rx.clone(),
+            alone: true,
+            host_tx_rings: self.mem.host_rings().0,
+            host_rx_rings: self.mem.host_rings().1,
+            nic_entries: self.sockets.first().map_or(1, |(_, socket, _)| socket.entries()),
+            nic_flags: self.flags(resumed),
+            nic_ifindex: self.nic.interface().index,
+            nic_mtu: self.nic.interface().mtu,
+            ..region_reply(&self.mem)
+        };
+        Ok((reply, fds))
+    }
+
+    fn flags(&self, resumed: bool) -> u32 {
+        let flag = |on: bool, flag: u32| if on { flag } else { 0 };
+        flag(resumed || !self.trusted, NIC_BOUND)
+            | flag(resumed, NIC_RESUMED)
+            | flag(self.stack.is_some() && self.trusted, NIC_FORWARDS)
+            | flag(self.got.is_some_and(|got| got.multi_buffer), NIC_MULTI_BUFFER)
+    }
+
+    /// The two descriptors of a queue's ring: its socket, and where its frames are forwarded to.
+    fn queue_fds(&self, queue: u32, receives: bool) -> Result<[BorrowedFd<'_>; 2], Refusal> {
+        let found = self.sockets.iter().find(|(number, ..)| *number == queue);
+        let (_, socket, _) = found.ok_or_else(|| Refusal::internal("a queue without a socket"))?;
+        let stack = self.stack.as_ref().filter(|_| receives && self.trusted);
+        let tap = stack.and_then(|stack| stack.queue(queue).ok()).map(|tap| tap.as_fd());
+        Ok([socket.as_fd(), tap.unwrap_or(socket.as_fd())])
+    }
+
+    /// The two descriptors of a host ring.
+    fn host_fds(&self, ring: u32, receives: bool) -> Result<[BorrowedFd<'_>; 2], Refusal> {
+        let bells = self.bells.get(&(receives, ring)).ok_or_else(|| Refusal::internal("a ring without bells"))?;
+        Ok([bells.doorbell.as_fd(), bells.wake.as_fd()])
+    }
+
+    /// As `netvale show` tells it.
+    pub fn info(&self) -> PortInfo {
+        let sides = (self.tx.clone().filter_map(|i| Some((Direction::In, i, self.mem.tx.get(i as usize)?))))
+            .chain(self.rx.clone().filter_map(|i| Some((Direction::Out, i, self.mem.rx.get(i as usize)?))));
+        let mut counts = self.counts.iter();
+        let queues = self.nic.interface().queues;
+        let ring = |(dir, index, side)| {
+            // What a program does with an interface's queues is between it and the kernel.
+            let count = if index < queues { None } else { counts.next() };
+            let base = count.map_or_else(RingInfo::default, |(counters, kicks)| RingInfo {
+                kicks_sent: kicks.sent(),
+                kicks_suppressed: kicks.suppressed(),
+                ..counted(counters)
+            });
+            with_indices(RingInfo { dir, index, ..base }, side)
+        };
+        let first = self.sockets.first();
+        let mut notes: Vec<String> =
+            first.iter().map(|(_, socket, _)| mode_words(&self.nic, socket.is_zero_copy())).collect();
+        notes.extend(self.sockets.iter().filter_map(|(queue, socket, _)| lost(*queue, socket)));
+        if !self.sockets.is_empty() {
+            notes.push("frames go between the program and the kernel: 'ip -s link' counts them".to_owned());
+        }
+        PortInfo {
+            name: self.name.clone(),
+            kind: PortKind::Nic,
+            state: PortState::Open,
+            owner: Some(Owner { uid: self.owner.uid, pid: self.owner.pid }),
+            region: Some(region_info(self.mem.region(), self.mem_id)),
+            rings: sides.map(ring).collect(),
+            notes,
+            ..PortInfo::default()
+        }
+    }
+}
+
+/// Frames that the kernel could not hand over, in words.
+fn lost(queue: u32, socket: &Socket) -> Option<String> {
+    let s = socket.statistics()?;
+    let lost = [(s.rx_dropped, "too long"), (s.rx_fill_ring_empty_descs.unwrap_or(0), "times without an empty buffer")];
+    let words: Vec<String> = lost.iter().filter(|(n, _)| *n > 0).map(|(n, why)| format!("{n} {why}")).collect();
+    (!words.is_empty()).then(|| format!("queue {queue}, received: {}", words.join(", ")))
+}

@@ -1,0 +1,198 @@
+//! netmap's offsets option: what a newcomer asks for, what the rings already have, and putting it in force on rings that are in use.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use netvale_control::attach::OffsetsAsked;
+use netvale_mem::PortMem;
+use netvale_mem::offsets::OffsetRule;
+use netvale_mem::region::RingSide;
+use rustix::io::Errno;
+
+use super::holders::Holders;
+use super::local::LocalPort;
+use crate::refusal::Refusal;
+use crate::worker::Worker;
+
+/// How long workers may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A ring that a newcomer is bound to.
+pub(crate) struct Asked {
+    side: RingSide,
+    is_rx: bool,
+    /// Nobody else holds it.
+    alone: bool,
+}
+
+/// A refusal that is the option's fault.
+pub(crate) fn refuse<T>(errno: Errno, text: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal { offsets_at_fault: true, ..Refusal::new(errno, text) })
+}
+
+/// Says that this kind of port has none.
+pub(crate) fn unsupported<T>(what: &str) -> Result<T, Refusal> {
+    refuse(Errno::OPNOTSUPP, format!("{what} has no offsets: leave the option away"))
+}
+
+/// What was asked for, if it makes sense for buffers of that size. The order of the checks is netmap's.
+fn checked(asked: &OffsetsAsked, buf_size: u32) -> Result<OffsetRule, Refusal> {
+    let bits = if asked.bits == 0 { 64 } else { asked.bits };
+    let rule = OffsetRule { bits, max: asked.max, initial: asked.initial };
+    if bits > 64 {
+        return refuse(Errno::INVAL, format!("offsets of {bits} bits: a slot has room for 64"));
+    }
+    if rule.max > buf_size {
+        return refuse(Errno::INVAL, format!("offsets up to {}: a buffer has {buf_size} bytes", rule.max));
+    }
+    if u64::from(rule.max) & rule.mask() != u64::from(rule.max) {
+        return refuse(Errno::INVAL, format!("offsets up to {} take more than {bits} bits", rule.max));
+    }
+    if rule.initial > rule.max {
+        return refuse(
+            Errno::INVAL,
+            format!("the initial offset, {}, is larger than the largest, {}", rule.initial, rule.max),
+        );
+    }
+    Ok(rule)
+}
+
+/// The rings of a port in these ranges, rx first as netmap looks at them. `alone` says whether nobody else holds one.
+pub(crate) fn rings(
+    mem: &PortMem,
+    (tx, rx): (&Range<u32>, &Range<u32>),
+    alone: impl Fn(bool, usize) -> bool,
+) -> Vec<Asked> {
+    let of = |sides: &[RingSide], range: &Range<u32>, is_rx: bool| -> Vec<Asked> {
+        let all = sides.iter().enumerate().skip(range.start as usize).take(range.len());
+        all.map(|(i, side)| Asked { side: side.clone(), is_rx, alone: alone(is_rx, i) }).collect()
+    };
+    let mut rings = of(&mem.rx, rx, true);
+    rings.extend(of(&mem.tx, tx, false));
+    rings
+}
+
+/// Rings and the rules that they are to have.
+type Rules<'a> = Vec<(&'a Asked, OffsetRule)>;
+
+/// The rules for these rings: those they have if they allow what is asked for, else what is asked for.
+fn agreed<'a>(asked: &OffsetsAsked, rings: &'a [Asked]) -> Result<(u32, Rules<'a>), Refusal> {
+    let buf_size = rings.first().map_or(u32::MAX, |r| r.side.ring.buf_size());
+    let mut rule = checked(asked, buf_size)?;
+    let mut rules = Vec::new();
+    for ring in rings {
+        if let Some(has) = ring.side.offsets.rule() {
+            if has.mask() & rule.mask() != rule.mask() || has.max < rule.max {
+                return refuse(
+                    Errno::BUSY,
+                    format!("the ring is open with {} bits and offsets up to {}: ask for no more", has.bits, has.max),
+                );
+            }
+            rule = OffsetRule { bits: has.bits, max: has.max, ..rule };
+        }
+        // How frames are spread over slots goes by what whoever came first said.
+        let initial = if ring.alone { rule.initial } else { ring.side.offsets.initial() };
+        rules.push((ring, OffsetRule { initial, ..rule }));
+    }
+    Ok((rule.max, rules))
+}
+
+/// Puts an option in force on rings that nobody looks at yet. Returns the largest offset.
+pub(crate) fn begin(asked: &OffsetsAsked, rings: &[Asked]) -> Result<u32, Refusal> {
+    let (max, rules) = agreed(asked, rings)?;
+    rules.into_iter().for_each(|(ring, rule)| ring.side.begin_offsets(rule));
+    Ok(max)
+}
+
+/// The slots of a ring that hold no frame: from the first up to (not including) the second; all if they are the same.
+fn free_slots(ring: &Asked) -> (u32, u32) {
+    let (csb, n) = (&ring.side.csb, ring.side.ring.num_slots());
+    let inside = |i: u32| if i < n { i } else { 0 };
+    if ring.is_rx { (inside(csb.hwtail()), inside(csb.head())) } else { (inside(csb.head()), inside(csb.hwcur())) }
+}
+
+/// Puts an option in force at one end of a pipe. Returns the largest offset.
+///
+/// The other end's rings learn of it where they have no offsets of their own, since it is a sender's header that says whether offsets go
+/// along. Their slots, and ours that the other end may be filling, are left alone unless nobody holds the other end.
+pub(crate) fn begin_pipe(asked: &OffsetsAsked, own: &[Asked], other: &[Asked], held: bool) -> Result<u32, Refusal> {
+    let (max, rules) = agreed(asked, own)?;
+    for (ring, rule) in &rules {
+        ring.side.offsets.set(Some(*rule));
+        ring.side.ring.set_offset_mask(rule.mask());
+        let theirs = other.iter().filter(|o| o.is_rx != ring.is_rx && o.side.ring.offset_mask() == 0);
+        for side in theirs.map(|o| &o.side) {
+            side.ring.set_offset_mask(rule.mask());
+            if !held && rule.initial != 0 {
+                let (first, end) = free_slots(&Asked { side: side.clone(), is_rx: !ring.is_rx, alone: true });
+                side.write_offset(rule, rule.initial, first, end);
+            }
+        }
+        if ring.alone && rule.initial != 0 && !(held && ring.is_rx) {
+            let (first, end) = free_slots(ring);
+            ring.side.write_offset(rule, rule.initial, first, end);
+        }
+    }
+    Ok(max)
+}
+
+/// Puts an option in force on rings of a switch's port, to which frames may be on their way. Returns the largest offset.
+pub(crate) fn begin_live(workers: &[Worker], asked: &OffsetsAsked, rings: &[Asked]) -> Result<u32, Refusal> {
+    let (max, rules) = agreed(asked, rings)?;
+    let closed = || rings.iter().filter(|r| r.is_rx && r.alone).map(|r| &r.side);
+    if !close_rings(workers, closed()) {
+        closed().for_each(|side| side.offsets.set(side.offsets.rule()));
+        return refuse(Errno::BUSY, "the daemon's workers are too busy to be asked: try again");
+    }
+    for (ring, rule) in &rules {
+        if ring.alone && rule.initial != 0 {
+            // Frames that are there already stay where they are.
+            let (first, end) = free_slots(ring);
+            ring.side.write_offset(rule, rule.initial, first, end);
+        }
+        ring.side.ring.set_offset_mask(rule.mask());
+        ring.side.offsets.set(Some(*rule));
+    }
+    Ok(max)
+}
+
+/// Whether a port that stays has offsets, and nobody who asked for them.
+pub(crate) fn are_left(local: &LocalPort) -> bool {
+    let mem = &local.rings.mem;
+    local.is_unheld() && mem.rx.iter().chain(&mem.tx).any(|s| s.offsets.rule().is_some())
+}
+
+/// A persistent port whose last program has gone is as if it had just been made: without offsets, and without frames at some. What was sent
+/// has been forwarded.
+pub(crate) fn end(workers: &[Worker], local: &LocalPort) {
+    let mem = &local.rings.mem;
+    // Nobody could be told of workers that did not answer, and whoever comes next has frames of its own to look at.
+    let _ = close_rings(workers, mem.rx.iter());
+    for (side, egress) in mem.rx.iter().zip(&local.rings.rx) {
+        let tail = egress.host().hwtail();
+        side.csb.publish_head(tail, tail);
+        side.ring.set_indices(tail, tail, tail);
+    }
+    mem.rx.iter().chain(&mem.tx).for_each(RingSide::end_offsets);
+}
+
+/// Nothing is put into these rings until their rule is set, nor any more when this returns. False if workers do not say so in time.
+fn close_rings<'a>(workers: &[Worker], sides: impl Iterator<Item = &'a RingSide>) -> bool {
+    sides.for_each(|side| side.offsets.close());
+    // Workers carry orders out between two batches, this one about a task that nobody has: whoever answers has delivered all that it
+    // began before.
+    let answers: Vec<_> = workers.iter().map(|w| w.drain(0)).collect();
+    let end = Instant::now() + TIMEOUT;
+    answers.iter().all(|a| a.recv_timeout(end.saturating_duration_since(Instant::now())).is_ok())
+}
+
+/// Whether a holder is the only one.
+pub(crate) fn is_alone(held: &[Holders], i: usize) -> bool {
+    held.get(i).is_none_or(|h| h.clients().count() <= 1)
+}
+
+/// The rings of one end of a pipe, for somebody who is about to hold it.
+pub(crate) fn of_pipe(mem: &PortMem, held: &Holders) -> Vec<Asked> {
+    let alone = held.is_empty();
+    rings(mem, (&(0..1), &(0..1)), |_, _| alone)
+}

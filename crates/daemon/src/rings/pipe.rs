@@ -1,0 +1,148 @@
+//! Netmap pipes between processes: the daemon introduces the two ends to each other and then is out of the way.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use netvale_control::attach::{AttachReply, Role};
+use netvale_mem::fault::Fault;
+use netvale_mem::notify::Doorbell;
+use netvale_mem::region::Binding;
+use netvale_mem::{PortMem, PortShape, Region};
+use netvale_portspec::{PipeEnd, PortName};
+use netvale_ptnet::pipe::PipeBackend;
+
+use super::holders::Holders;
+use super::reply::{descriptors, region_reply};
+use crate::refusal::Refusal;
+
+/// One direction's eventfds, for one pair of rings.
+struct Lane {
+    /// Frames arrived at the receiver.
+    arrived: Doorbell,
+    /// The sender has room again.
+    room: Doorbell,
+}
+
+/// What moves the frames.
+enum Way {
+    /// The ends themselves; lanes for frames from the end with this index to the other.
+    Ends(Box<[Lane; 2]>),
+    /// Workers, as the end with that index is a virtual machine's.
+    Workers(usize, Arc<PipeBackend>),
+}
+
+/// A pipe: two ends in one region.
+pub struct Pipe {
+    /// The user it belongs to: both ends are one trust domain.
+    pub uid: u32,
+    /// Number of its region.
+    pub mem_id: u32,
+    ends: [Arc<PortMem>; 2],
+    way: Way,
+    /// Which clients hold which end.
+    pub held_by: [Holders; 2],
+}
+
+/// The pipe that a name means an end of, without the end, and the index of the end. None if it means no pipe's.
+pub fn pipe_and_end(name: &PortName) -> Option<(String, usize)> {
+    let pipe = name.pipe()?;
+    let end = match pipe.end {
+        PipeEnd::Master => 0,
+        PipeEnd::Slave => 1,
+    };
+    Some((format!("{}{{{}", name.base(), pipe.id), end))
+}
+
+impl Pipe {
+    /// A pipe in `region`, one ring of `slots` slots each way at each end.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the region or the daemon is out of something.
+    pub fn new(region: &Arc<Region>, mem_id: u32, slots: u32, uid: u32) -> Result<Pipe, Refusal> {
+        let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: slots, rx_slots: slots };
+        let lane = || -> Result<Lane, Refusal> { Ok(Lane { arrived: Doorbell::new()?, room: Doorbell::new()? }) };
+        let ends = [Arc::new(region.port(shape)?), Arc::new(region.port(shape)?)];
+        // The two ends play the host for each other: nobody is to be kicked yet.
+        ends.iter()
+            .flat_map(|e| e.tx.iter().chain(&e.rx))
+            .for_each(|s| netvale_mem::notify::disarm(s.csb.kern_need_kick()));
+        Ok(Pipe { uid, mem_id, ends, way: Way::Ends(Box::new([lane()?, lane()?])), held_by: Default::default() })
+    }
+
+    /// A pipe whose end `guest` is a virtual machine's.
+    pub fn to_guest(backend: Arc<PipeBackend>, guest: usize, mem_id: u32, uid: u32) -> Pipe {
+        let beside = backend.beside();
+        let (theirs, ours) = (Arc::clone(&beside.guest), Arc::clone(&beside.other));
+        let ends = if guest == 0 { [theirs, ours] } else { [ours, theirs] };
+        Pipe { uid, mem_id, ends, way: Way::Workers(guest, backend), held_by: Default::default() }
+    }
+
+    /// The end that is a virtual machine's.
+    pub fn guest_end(&self) -> Option<usize> {
+        match &self.way {
+            Way::Ends(_) => None,
+            Way::Workers(guest, _) => Some(*guest),
+        }
+    }
+
+    /// Whether anybody has that end: a program, or a virtual machine at either end.
+    pub fn is_in_use(&self, end: usize) -> bool {
+        self.guest_end().is_some() || !self.held_by[end & 1].is_empty()
+    }
+
+    /// Whether no program has either end.
+    pub fn is_unheld(&self) -> bool {
+        self.held_by.iter().all(Holders::is_empty)
+    }
+
+    /// Whether the end that is not a virtual machine's is open, in words; none if neither is one's.
+    pub fn far_end(&self) -> Option<String> {
+        let far = self.guest_end()? ^ 1;
+        let held = !self.held_by.get(far)?.is_empty();
+        let (name, open) = (if far == 0 { '{' } else { '}' }, if held { "open" } else { "not open" });
+        Some(format!("the other end ({name}) is {open}"))
+    }
+
+    /// What the program at its other end did, if one end is a virtual machine's.
+    pub fn fault(&self) -> Option<&Fault> {
+        match &self.way {
+            Way::Ends(_) => None,
+            Way::Workers(_, backend) => Some(backend.fault()),
+        }
+    }
+
+    /// The memory of an end.
+    pub fn end(&self, end: usize) -> &PortMem {
+        &self.ends[end & 1]
+    }
+
+    /// What a client that is bound to an end is told, and the descriptors that go with it.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the daemon is out of descriptors.
+    pub fn reply(&self, end: usize, binding: &Binding) -> Result<(AttachReply, Vec<OwnedFd>), Refusal> {
+        let (own, peer) = (self.end(end), self.end(end ^ 1));
+        let base = AttachReply {
+            nifp: binding.nifp(),
+            csb_first: own.csb_first(),
+            extra_bufs: binding.extra_bufs(),
+            mem_id: self.mem_id,
+            tx_bound: 0..1,
+            rx_bound: 0..1,
+            ..region_reply(own)
+        };
+        match &self.way {
+            Way::Ends(lanes) => {
+                let (out, back) = (&lanes[end & 1], &lanes[(end ^ 1) & 1]);
+                // The tx ring rings `arrived` of its own lane and is woken by that lane's `room`; the rx ring the other way round.
+                let bells = [(&out.arrived, &out.room), (&back.room, &back.arrived)];
+                let fds = descriptors(own.region(), bells.into_iter())?;
+                Ok((AttachReply { role: Role::Pipe, peer_csb_first: peer.csb_first(), ..base }, fds))
+            }
+            Way::Workers(_, backend) => {
+                let fds = descriptors(own.region(), backend.bells().into_iter())?;
+                Ok((AttachReply { role: Role::Switch, ..base }, fds))
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! How large a port is: what was asked for, what is usual, what is possible.
+
+use netvale_control::attach::{AttachRequest, FLAG_NETMAP, FLAG_NULL, Pools};
+use netvale_mem::layout::{DEFAULT_BUF_SIZE, PoolSize, RING_SLOTS_RANGE, RegionSizes};
+use netvale_mem::{Layout, PortShape};
+use netvale_portspec::Conf;
+use rustix::io::Errno;
+
+use crate::refusal::{Refusal, refuse};
+
+/// Slots of a ring unless asked otherwise: small enough that a busy ring's buffers stay in the processor's second-level cache.
+pub const DEFAULT_SLOTS: u32 = 512;
+/// The same for programs that come through netmap's API: what they find there.
+const NETMAP_SLOTS: u32 = 1024;
+/// Most slots that they get (netmap's limit).
+const NETMAP_MAX_SLOTS: u32 = 4096;
+/// Most extra buffers that a region is made with for them (netmap's limit).
+const NETMAP_MAX_EXTRA: u32 = 128 * NETMAP_MAX_SLOTS;
+/// Pipes a new region has room for unless asked otherwise.
+const DEFAULT_PIPES: u32 = 4;
+/// Most rings of a VALE port in one direction (netmap's limit).
+const MAX_VALE_RINGS: u32 = 16;
+
+fn or(value: u32, default: u32) -> u32 {
+    if value == 0 { default } else { value }
+}
+
+/// Sizes asked for, with defaults filled in and limits checked.
+pub(crate) struct Sizes {
+    pub(crate) shape: PortShape,
+    buf_size: u32,
+    pipes: u32,
+    extra: u32,
+    /// The client lays the region out itself.
+    pools: Option<RegionSizes>,
+}
+
+/// A client's own numbers for the pools of a region, if it has any; the region's layout judges them.
+pub(crate) fn own_pools(pools: &Pools) -> Option<RegionSizes> {
+    let pool = |(num, size): (u32, u32)| PoolSize { num, size };
+    let sizes = || RegionSizes { ifs: pool(pools.ifs), rings: pool(pools.rings), bufs: pool(pools.bufs) };
+    (*pools != Pools::default()).then(sizes)
+}
+
+impl Sizes {
+    pub(crate) fn new(request: &AttachRequest, conf: &Conf) -> Result<Sizes, Refusal> {
+        let netmap = request.flags & FLAG_NETMAP != 0;
+        let usual = if netmap { NETMAP_SLOTS } else { DEFAULT_SLOTS };
+        let rings = |conf: u16, asked: u32| or(u32::from(conf), or(asked, 1));
+        let mut shape = PortShape {
+            tx_rings: rings(conf.tx_rings, request.tx_rings),
+            rx_rings: rings(conf.rx_rings, request.rx_rings),
+            tx_slots: or(conf.tx_slots, or(request.tx_slots, usual)),
+            rx_slots: or(conf.rx_slots, or(request.rx_slots, usual)),
+        };
+        // Rings with nothing behind them are nobody's to limit there.
+        if netmap && request.flags & FLAG_NULL == 0 {
+            shape.tx_rings = shape.tx_rings.min(MAX_VALE_RINGS);
+            shape.rx_rings = shape.rx_rings.min(MAX_VALE_RINGS);
+            shape.tx_slots = shape.tx_slots.clamp(*RING_SLOTS_RANGE.start(), NETMAP_MAX_SLOTS);
+            shape.rx_slots = shape.rx_slots.clamp(*RING_SLOTS_RANGE.start(), NETMAP_MAX_SLOTS);
+        }
+        if shape.tx_rings.max(shape.rx_rings) > MAX_VALE_RINGS {
+            return refuse(Errno::INVAL, format!("a port has at most {MAX_VALE_RINGS} rings each way"));
+        }
+        let extra = if netmap { request.extra_bufs.min(NETMAP_MAX_EXTRA) } else { request.extra_bufs };
+        if extra > 1 << 20 || request.pipes > 256 {
+            return refuse(Errno::INVAL, "at most 1048576 extra buffers and 256 pipes are possible in one region");
+        }
+        let buf_size = or(request.buf_size, DEFAULT_BUF_SIZE);
+        let pools = own_pools(&request.pools);
+        Ok(Sizes { shape, buf_size, pipes: or(request.pipes, DEFAULT_PIPES), extra, pools })
+    }
+
+    pub(crate) fn region(&self) -> RegionSizes {
+        let s = self.shape;
+        if let Some(pools) = self.pools {
+            return pools;
+        }
+        RegionSizes::for_port(
+            s.tx_rings + s.rx_rings,
+            s.tx_slots.max(s.rx_slots),
+            self.buf_size,
+            self.pipes,
+            self.extra,
+        )
+    }
+}
+
+/// What is told of a port, made or not.
+pub(crate) struct Facts {
+    /// Its rings, host rings included.
+    pub(crate) shape: PortShape,
+    /// How many of the last tx and rx rings are host rings.
+    pub(crate) host: (u32, u32),
+    pub(crate) layout: Layout,
+    /// 0 for a port that is not made yet: it will get a region of its own.
+    pub(crate) mem_id: u32,
+}

@@ -1,0 +1,144 @@
+//! Rings between a program and a switch: memory, doorbells, and the switch's ends of them.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use netvale_control::attach::{AttachReply, Role};
+use netvale_mem::fault::Fault;
+use netvale_mem::host::{HostRx, HostTx};
+use netvale_mem::notify::{Doorbell, KickCounts};
+use netvale_mem::region::RingSide;
+use netvale_mem::{PortMem, PortShape, Region};
+use netvale_port::HdrLen;
+use netvale_port::ring_in::RingIngress;
+use netvale_port::ring_out::RingEgress;
+
+use super::reply::{descriptors, region_reply};
+use crate::refusal::Refusal;
+
+/// Both directions' eventfds of one ring.
+pub struct Bells {
+    /// Rung by the application.
+    pub doorbell: Doorbell,
+    /// Rung for the application.
+    pub wake: Doorbell,
+}
+
+impl Bells {
+    /// Two fresh eventfds, for those whose fault it is.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the daemon is out of descriptors.
+    pub fn new(fault: &Fault) -> Result<Bells, Refusal> {
+        Ok(Bells { doorbell: Doorbell::shared(fault)?, wake: Doorbell::shared(fault)? })
+    }
+}
+
+/// The rings of a port in a region, as the daemon keeps them.
+pub struct Rings {
+    /// The port's part of its region.
+    pub mem: Arc<PortMem>,
+    /// Number of the region.
+    pub mem_id: u32,
+    /// Bytes of virtio-net header.
+    pub hdr_len: HdrLen,
+    /// Of the tx rings, then the rx rings.
+    pub bells: Vec<Bells>,
+    /// Kicks and indices of each tx ring.
+    pub tx: Vec<TxStats>,
+    /// The switch's end of each rx ring.
+    pub rx: Vec<Arc<RingEgress>>,
+    /// What those who hold them did.
+    pub fault: Fault,
+}
+
+/// What is kept of a tx ring after its ingress went to a worker.
+pub struct TxStats {
+    /// Kicks towards the application.
+    pub kicks: Arc<KickCounts>,
+    /// The ring, to look at its indices.
+    pub side: RingSide,
+}
+
+impl Rings {
+    /// Carves a port out of `region`. Returns it with the ingresses of its tx rings, for the workers.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the region or the daemon is out of something.
+    pub fn new(
+        region: &Arc<Region>,
+        mem_id: u32,
+        shape: PortShape,
+        hdr_len: impl Into<HdrLen>,
+        fault: Fault,
+    ) -> Result<(Rings, Vec<RingIngress>), Refusal> {
+        Rings::of(Arc::new(region.port(shape)?), mem_id, hdr_len, fault)
+    }
+
+    /// The same for rings that have been carved out.
+    ///
+    /// # Errors
+    /// As [`Rings::new`].
+    pub fn of(
+        mem: Arc<PortMem>,
+        mem_id: u32,
+        hdr_len: impl Into<HdrLen>,
+        fault: Fault,
+    ) -> Result<(Rings, Vec<RingIngress>), Refusal> {
+        let hdr_len = hdr_len.into();
+        let (mut bells, mut tx, mut rx, mut ingresses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for side in &mem.tx {
+            let b = Bells::new(&fault)?;
+            let host = HostTx::new(side.clone(), b.wake.try_clone()?);
+            let stats = TxStats { kicks: host.kicks(), side: side.clone() };
+            ingresses.push(RingIngress::new(
+                Arc::clone(&mem),
+                host,
+                b.doorbell.try_clone()?,
+                hdr_len.clone(),
+                Arc::default(),
+            ));
+            tx.push(stats);
+            bells.push(b);
+        }
+        for side in &mem.rx {
+            let b = Bells::new(&fault)?;
+            let host = HostRx::new(side.clone(), b.wake.try_clone()?);
+            rx.push(Arc::new(RingEgress::new(Arc::clone(&mem), host, hdr_len.clone(), Arc::default())));
+            bells.push(b);
+        }
+        Ok((Rings { mem, mem_id, hdr_len, bells, tx, rx, fault }, ingresses))
+    }
+
+    /// What a client that is bound to these rings is told, and the descriptors that go with it.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the daemon is out of descriptors.
+    pub fn reply(
+        &self,
+        nifp: u64,
+        extra_bufs: u32,
+        tx: Range<u32>,
+        rx: Range<u32>,
+    ) -> Result<(AttachReply, Vec<OwnedFd>), Refusal> {
+        let n_tx = self.mem.shape().tx_rings;
+        let bound = tx.clone().chain(rx.clone().map(|i| n_tx + i));
+        let bells = bound.filter_map(|i| self.bells.get(i as usize)).map(|b| (&b.doorbell, &b.wake));
+        let fds = descriptors(self.mem.region(), bells)?;
+        let reply = AttachReply {
+            role: Role::Switch,
+            nifp,
+            csb_first: self.mem.csb_first(),
+            extra_bufs,
+            hdr_len: self.hdr_len.get(),
+            mem_id: self.mem_id,
+            tx_bound: tx,
+            rx_bound: rx,
+            host_tx_rings: self.mem.host_rings().0,
+            host_rx_rings: self.mem.host_rings().1,
+            ..region_reply(&self.mem)
+        };
+        Ok((reply, fds))
+    }
+}

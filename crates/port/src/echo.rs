@@ -1,0 +1,133 @@
+//! An egress whose frames come back out of an ingress to those who sent them: source and destination address change places.
+#![allow(unsafe_code)]
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use netvale_mem::host::HostRx;
+use netvale_mem::mapping::Pages;
+use netvale_mem::notify::Doorbell;
+use netvale_mem::{PortShape, Region, RegionError, RegionSizes};
+
+use crate::far_end::FarEnd;
+use crate::ring_in::RingIngress;
+use crate::ring_out::RingEgress;
+use crate::{Batch, Ingress, RingCounters};
+
+/// Bytes of an Ethernet address.
+const ADDRESS: usize = 6;
+
+/// Brings back what was delivered to the [`RingEgress`] that it was made with.
+pub struct EchoIngress(RingIngress<FarEnd>);
+
+/// Why there is no echo.
+#[derive(Debug, thiserror::Error)]
+pub enum EchoError {
+    /// No memory for the ring, or not of that size.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// No descriptor for the doorbell.
+    #[error("no descriptor for a doorbell: {0}")]
+    Doorbell(#[from] std::io::Error),
+}
+
+/// Both ends of a ring of `slots` slots, in memory that nobody else maps. What finds no room in it is the switch's to drop.
+///
+/// # Errors
+/// [`EchoError`].
+pub fn echo(slots: u32) -> Result<(Arc<RingEgress>, EchoIngress), EchoError> {
+    let shape = PortShape { tx_rings: 0, rx_rings: 1, tx_slots: slots, rx_slots: slots };
+    let sizes = RegionSizes::for_port(1, slots, netvale_mem::layout::DEFAULT_BUF_SIZE, 0, 0);
+    let mem = Arc::new(Region::shared("netvale-echo", sizes, Pages::Ordinary)?.port(shape)?);
+    let side = mem.rx.first().ok_or(RegionError::Exhausted { what: "rings", asked: 1, free: 0 })?.clone();
+    let doorbell = Doorbell::new().map_err(std::io::Error::from)?;
+    let rx = HostRx::new(side, doorbell.try_clone()?);
+    let egress = Arc::new(RingEgress::new(Arc::clone(&mem), rx, 0, Arc::default()));
+    let from = FarEnd::new(Arc::clone(&egress));
+    Ok((egress, EchoIngress(RingIngress::new(mem, from, doorbell, 0, Arc::default()))))
+}
+
+impl Ingress for EchoIngress {
+    // SAFETY: the ring's, which keeps frames in its buffers until `release`.
+    unsafe fn take(&mut self, batch: &mut Batch) {
+        // SAFETY: handed on.
+        unsafe { self.0.take(batch) };
+        for frame in batch.iter() {
+            let (first, len) = frame.piece(0).raw();
+            if len >= 2 * ADDRESS {
+                // SAFETY: the first 12 bytes of a buffer of the ring's, which no other process maps, and nobody else in this one
+                // touches from the delivery on until it is released here; the mapping is writable.
+                unsafe { std::ptr::swap_nonoverlapping(first.cast_mut(), first.add(ADDRESS).cast_mut(), ADDRESS) };
+            }
+        }
+    }
+
+    fn release(&mut self) {
+        self.0.release();
+    }
+
+    fn arm(&mut self) -> bool {
+        self.0.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.0.disarm();
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.wake_fd()
+    }
+
+    fn woken(&mut self) {
+        self.0.woken();
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        self.0.counters()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wrap::tests::{bytes, deliver};
+    use crate::{Egress, Source};
+
+    fn frame(to: u8, from: u8, len: usize) -> Vec<u8> {
+        [vec![to; ADDRESS], vec![from; ADDRESS], vec![9; len - 2 * ADDRESS]].concat()
+    }
+
+    /// Objective: frames come back in order with their addresses swapped and all else as it was, also one of several buffers; a full ring
+    /// leaves the rest to the caller, and has room again once frames are released.
+    #[test]
+    fn comes_back() {
+        let (egress, ingress) = echo(8).unwrap();
+        let mut source = Source::new(Box::new(ingress));
+        let mut spare = Box::default();
+        assert!(!source.arm());
+        for round in 0..5 {
+            let sent: Vec<_> = (0..20).map(|i| frame(2 * i, 2 * i + 1, 60 + usize::from(i))).collect();
+            let done = deliver(&*egress, &sent, |_| {});
+            assert!((1..20).contains(&done), "{round}: {done}");
+            let back: Vec<_> = (0..20).map(|i| frame(2 * i + 1, 2 * i, 60 + usize::from(i))).collect();
+            assert_eq!(bytes(source.take(&mut spare)), back[..done], "{round}");
+            source.release(&mut spare);
+        }
+        assert_eq!(deliver(&*egress, &[frame(1, 2, 5000)], |_| {}), 1);
+        assert_eq!(bytes(source.take(&mut spare)), [frame(2, 1, 5000)]);
+        source.release(&mut spare);
+        assert_eq!(egress.counters().frames(), source.ingress().counters().frames());
+    }
+
+    /// Objective: an ingress that is armed is woken by a delivery, one that is not is left alone.
+    #[test]
+    fn wakes() {
+        let (egress, mut ingress) = echo(8).unwrap();
+        ingress.disarm();
+        assert!(!ingress.arm());
+        assert_eq!(deliver(&*egress, &[frame(1, 2, 60)], |_| {}), 1);
+        let mut readable =
+            [rustix::event::PollFd::from_borrowed_fd(ingress.wake_fd().unwrap(), rustix::event::PollFlags::IN)];
+        assert_eq!(rustix::event::poll(&mut readable, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1));
+    }
+}
