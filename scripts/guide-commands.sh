@@ -11,7 +11,7 @@
 #   ```toml file=NAME         becomes this file
 #
 # More words behind `run`: `needs=PROGRAM,…` skips the block where one is missing, `needs=root` where the namespaces are an ordinary
-# user's; `status=N` is the exit status of a console block's commands; `eventually` repeats a console block's commands until the output is
+# user's, `needs=guest` where guests of the tests cannot boot (guide-vm.sh); `status=N` is the exit status of a console block's commands; `eventually` repeats a console block's commands until the output is
 # as shown. `<!-- run … -->` is what a page needs and its reader has (an interface, a running program).
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -89,6 +89,7 @@ lacks() {
         for need in $(tr , ' ' <<<"${word#needs=}"); do
             case $need in
             root) [ "$GUIDE_ROOT" = 1 ] || { echo "the rights of root" && return; } ;;
+            guest) [ -n "${GUIDE_DRIVERS:-}" ] || { echo "what guests boot from" && return; } ;;
             *) have "$need" || { echo "$need" && return; } ;;
             esac
         done
@@ -164,6 +165,12 @@ fi
 unshare "${namespaces[@]}" true 2>/dev/null || skip "namespaces are not allowed here"
 
 mkdir -p "$target_dir"
+# What the tests' guests boot from, where it is or can be made; fails otherwise.
+find_guest() {
+    GUIDE_GUEST=$(scripts/guest-image.sh) && GUIDE_QEMU=$(scripts/newer-debian.sh) && GUIDE_DRIVERS=$(scripts/guest-driver.sh) &&
+        export GUIDE_GUEST GUIDE_QEMU GUIDE_DRIVERS
+}
+
 work=$(mktemp -d -p "$target_dir" guide.XXXXXX)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
@@ -173,6 +180,7 @@ for page in "$@"; do
     mkdir -p "$folder/bin"
     ln -s "$netvale" "$folder/bin/netvale"
     blocks "$page" "$folder" >"$folder/plan"
+    if grep -q needs=guest "$folder/plan" && find_guest 2>/dev/null; then ln -s "$root/scripts/guide-vm.sh" "$folder/bin/qemu-system-x86_64"; fi
     echo "$page"
     timeout -k 5 "$page_limit" unshare "${namespaces[@]}" "$root/scripts/guide-commands.sh" --inside "$folder" "$page" || failed=1
 done
