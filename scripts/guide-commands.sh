@@ -98,7 +98,9 @@ lacks() {
 
 # The session of a page, inside the namespaces: session FOLDER PAGE. Its plan is FOLDER/plan.
 session() {
-    local folder=$1 page=$2 line kind words word status eventually lacking
+    # Not local: the trap reads them when a block has ended the shell.
+    folder=$1 page=$2 line=1
+    local kind words word status eventually lacking
     declare -A running=()
     mount -t tmpfs tmpfs /run && mount -t proc proc /proc && ip link set lo up || exit 1
     # Files of the page are its own.
