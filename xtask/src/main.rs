@@ -1,14 +1,16 @@
 //! Checks that the compiler does not make.
 //!
-//! `cargo run -p xtask -- CHECK…` runs the named checks (`layers`, `unsafe-gate`, `names`; all of
-//! them when none is named) over the workspace, prints every finding, and exits with 1 when there
+//! `cargo run -p xtask -- CHECK…` runs the named checks (`layers`, `unsafe-gate`, `names`, `words`,
+//! `links`; all of them when none is named) over the workspace, prints every finding, and exits with 1 when there
 //! is one and with 2 when a check could not run.
 
 mod layer_table;
 mod layers;
+mod links;
 mod names;
 mod source;
 mod unsafe_gate;
+mod words;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -21,14 +23,21 @@ type Findings = Vec<String>;
 /// not run at all.
 type Check = (&'static str, fn(&Path) -> Result<Findings, String>);
 
-const CHECKS: [Check; 3] = [("layers", layers::run), ("unsafe-gate", unsafe_gate::run), ("names", names::run)];
+const CHECKS: [Check; 5] = [
+    ("layers", layers::run),
+    ("unsafe-gate", unsafe_gate::run),
+    ("names", names::run),
+    ("words", words::run),
+    ("links", links::run),
+];
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = env::args().skip(1).collect();
     match select(&wanted) {
         Ok(checks) => run_all(&checks, &workspace_root()),
         Err(unknown) => {
-            eprintln!("xtask: no check is called {unknown:?}; there are: layers, unsafe-gate, names");
+            let known = CHECKS.map(|(name, _)| name).join(", ");
+            eprintln!("xtask: no check is called {unknown:?}; there are: {known}");
             ExitCode::from(2)
         }
     }
