@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # docs.sh: checks the links of all pages, and builds the book of them with mdBook: target/book/html/index.html.
 #
-# The book is built from a copy in which pages, and the files that they link to, lie as in the tree: their links hold in both.
+# The book is built from a copy of the tree, so that links, also those to sources, hold in both.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root"
@@ -14,7 +14,7 @@ book=$target_dir/book
 rm -rf "$book"
 mkdir -p "$book/src"
 cp docs/book.toml "$book/"
-git ls-files -z -- '*.md' '*.svg' '*.toml' '*.json' LICENSE guest/linux 'crates/*/examples' | xargs -0 cp --parents -t "$book/src"
+git ls-files -z | xargs -0 cp --parents -t "$book/src"
 # Its own list of pages lies at the top.
 sed -e 's#](\.\./#](#; t' -e 's#](#](docs/#' docs/SUMMARY.md >"$book/src/SUMMARY.md"
 rm "$book/src/docs/SUMMARY.md"

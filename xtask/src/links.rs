@@ -2,7 +2,7 @@
 //!
 //! - A link in a tracked Markdown file leads to a tracked file or folder; behind `#` stands a heading of that page.
 //! - What any tracked file calls `docs/….md` is there.
-//! - Each page below `docs` is in the book (docs/SUMMARY.md), each decision in docs/adr/README.md.
+//! - Each page below `docs` is in the book (docs/SUMMARY.md), each decision in docs/adr/index.md.
 //!
 //! Addresses on the web are not asked for.
 
@@ -16,7 +16,7 @@ use crate::Findings;
 use crate::names::tracked_files;
 
 const SUMMARY: &str = "docs/SUMMARY.md";
-const DECISIONS: &str = "docs/adr/README.md";
+const DECISIONS: &str = "docs/adr/index.md";
 
 /// What is looked at in a page.
 #[derive(Default)]
