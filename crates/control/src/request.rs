@@ -173,7 +173,7 @@ mod tests {
         assert!(Request::parse("port.lost", None).unwrap_err().is(ErrorCode::MethodNotFound));
     }
 
-    /// Objective: parameters by position, and optional ones left away, are understood.
+    /// Objective: parameters by position, and optional ones omitted, are understood.
     #[test]
     fn by_position() {
         let detach = DetachParams { switch: "vale0".into(), port: "a".into() };

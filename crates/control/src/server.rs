@@ -203,7 +203,7 @@ impl Call {
         };
         let params = members.remove("params");
         if params.as_ref().is_some_and(|params| !params.is_object() && !params.is_array()) {
-            return Err(invalid("\"params\" is an object or an array, or left away"));
+            return Err(invalid("\"params\" is an object or an array, or omitted"));
         }
         match members.keys().next() {
             Some(other) => Err(invalid(&format!("there is no member {other:?} in a request"))),

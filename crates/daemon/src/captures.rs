@@ -24,7 +24,7 @@ const CLOSING: Duration = Duration::from_secs(5);
 /// The same while it serves: other clients wait, too.
 const DETACHING: Duration = Duration::from_millis(500);
 
-/// How the files of a port fare.
+/// State of a port's capture files.
 #[derive(Default)]
 pub struct Files {
     replay: Option<(PathBuf, Arc<ReplayStatus>)>,

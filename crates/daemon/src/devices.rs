@@ -28,7 +28,7 @@ pub struct Device {
     pub kind: PortKind,
     /// Of a TAP: its interface and offloads, for `netvale show`.
     pub detail: Option<String>,
-    /// Of capture files: how they fare.
+    /// Of capture files: their state.
     pub files: Files,
     /// A vhost-user device.
     pub vhost: Option<VhostPort>,
@@ -59,7 +59,7 @@ impl Device {
     }
 }
 
-/// How a port fares with its virtual machine: what is said of the one that is connected `now`, how many there were, and why the last one is not.
+/// Status lines of a VM-facing port: current peer, past connections, last disconnect reason.
 pub(crate) fn machine_notes(now: Option<String>, connections: u64, last_error: Option<String>) -> Vec<String> {
     let first = match now {
         Some(now) => format!("virtual machine connected, {now}"),

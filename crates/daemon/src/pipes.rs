@@ -83,7 +83,7 @@ impl Pipe {
         }
     }
 
-    /// How the end fares that is not a virtual machine's, if one is.
+    /// State of the end that is not a virtual machine's, if one is.
     pub fn far_end(&self) -> Option<String> {
         let far = self.passed()? ^ 1;
         let held = !self.held_by.get(far)?.is_empty();

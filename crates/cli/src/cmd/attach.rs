@@ -10,12 +10,12 @@ use crate::{CliError, Ctx, out, values};
 
 /// Attach a port to a switch.
 ///
-/// The switch is made where there is none. The port stays until `netvale detach` or the end of the daemon. Numbers left away, or
+/// The switch is made where there is none. The port stays until `netvale detach` or the end of the daemon. Numbers omitted, or
 /// 0, mean the daemon's defaults.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = PORTS, override_usage = USAGE)]
 pub struct Args {
-    /// The switch, e.g. vale0; left away with --backend.
+    /// The switch, e.g. vale0; omitted with --backend.
     #[arg(value_name = "SWITCH")]
     first: String,
 
@@ -137,7 +137,7 @@ Ports:
   virtio-pci:ADDRESS     a virtio-net driver, for the device there on the bus, through vfio: in a virtual machine
   e1000-pci:ADDRESS      the same for an e1000
   pcap:FILE              frames of this capture file enter the switch
-  pcap:in=FILE,out=FILE  replay one file, capture into another; either may be left away
+  pcap:in=FILE,out=FILE  replay one file, capture into another; either may be omitted
 
 Examples:
   netvale attach vale0 tap:nv0

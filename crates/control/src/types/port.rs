@@ -17,7 +17,7 @@ pub struct AttachParams {
     pub options: PortOptions,
 }
 
-/// How a port is attached. A number that is 0 or left away means the daemon's default.
+/// How a port is attached. A number that is 0 or omitted means the daemon's default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PortOptions {
@@ -364,7 +364,7 @@ pub struct RingInfo {
     pub frames: u64,
     /// Bytes of those, without any virtio-net header.
     pub bytes: u64,
-    /// Frames dropped, by reason; reasons without a drop are left away.
+    /// Frames dropped, by reason; reasons without a drop are omitted.
     #[serde(default)]
     pub drops: Drops,
     /// Kicks the daemon sent to the application.
