@@ -68,7 +68,8 @@ console() {
 # shown COMMAND EXPECTED STATUS EVENTUALLY
 shown() {
     local output status pattern until=$((SECONDS + wait_limit))
-    pattern=$(blanks <<<"$2" | sed -e 's/[][\\*?]/\\&/g' -e 's/…/*/g')
+    # A line of … alone may also be no line at all.
+    pattern=$(blanks <<<"$2" | sed -e 's/[][\\*?]/\\&/g' | sed -z -e 's/\n…\n/…\n/g' -e 's/…/*/g')
     while :; do
         status=0
         output=$(eval "$1" 2>&1 </dev/null) || status=$?
@@ -104,11 +105,11 @@ session() {
     declare -A running=()
     mount -t tmpfs tmpfs /run && mount -t proc proc /proc && ip link set lo up || exit 1
     # Files of the page are its own.
-    mkdir -p "$folder/home" && cd "$folder/home" && mount -t tmpfs tmpfs /tmp || exit 1
+    mkdir -p "$folder/home" && cd "$folder/home" || exit 1
     export HOME=$PWD PATH=$folder/bin:$PATH:/usr/sbin:/sbin
     unset NETVALE_RUN_DIR XDG_RUNTIME_DIR
     trap 'status=$?; [ -n "$done" ] || { tail -n 30 "$folder"/log*; echo "$page:$line: FAILED (status $status)"; exit 1; }' EXIT
-    done='' ran=0
+    done='' ran=0 skipped=0
     while read -r -u 9 line kind words; do
         set -- $words
         lacking=$(lacks "$@")
@@ -125,6 +126,7 @@ session() {
         */ignore:) echo "    not run: line $line: ${words#ignore: }" && continue ;;
         esac
         if [ -n "$lacking" ]; then
+            skipped=$((skipped + 1))
             echo "    skipped: line $line: needs $lacking"
             continue
         fi
@@ -143,7 +145,7 @@ session() {
         [ ! -e "/proc/${running[$line]}" ] || continue
         wait "${running[$line]}" || { cp "$folder/log.$line" "$folder/log" && exit 1; }
     done
-    [ "$ran" -gt 0 ] || { line=1; echo "no block was run" >"$folder/log"; exit 1; }
+    [ $((ran + skipped)) -gt 0 ] || { line=1; echo "no block was run" >"$folder/log"; exit 1; }
     done=1
     echo "    $ran blocks run"
 }
@@ -184,6 +186,6 @@ for page in "$@"; do
     blocks "$page" "$folder" >"$folder/plan"
     if grep -q needs=guest "$folder/plan" && find_guest 2>/dev/null; then ln -s "$root/scripts/guide-vm.sh" "$folder/bin/qemu-system-x86_64"; fi
     echo "$page"
-    timeout -k 5 "$page_limit" unshare "${namespaces[@]}" "$root/scripts/guide-commands.sh" --inside "$folder" "$page" || failed=1
+    timeout --foreground -k 5 "$page_limit" unshare "${namespaces[@]}" "$root/scripts/guide-commands.sh" --inside "$folder" "$page" || failed=1
 done
 [ "$failed" = 0 ]

@@ -28,7 +28,7 @@ while [ $# -gt 0 ]; do
 done
 
 console=$PWD/$name.console
-work=$(mktemp -d)
+work=$(mktemp -d -p "$PWD")
 cp "$name.commands" "$work/script"
 # A guest that only waits for others stays.
 grep -q ping "$work/script" || echo 'echo guest: ready; sleep 1000' >>"$work/script"
