@@ -133,9 +133,16 @@ unguard_services() {
     fi
 }
 
-# Our benchmark starts its own Open vSwitch; the packaged service must not start at boot.
-disable_ovs_at_boot() {
-    have systemctl && "${as_root[@]}" systemctl disable --quiet openvswitch-switch 2>/dev/null
+# Tests and benchmarks start what they need themselves: services of packages that came with them must not start at boot.
+disable_at_boot() {
+    local package
+    have systemctl || return 0
+    for package in "$@"; do
+        case $package in
+        openvswitch-switch-dpdk) "${as_root[@]}" systemctl disable --quiet openvswitch-switch ;;
+        podman) "${as_root[@]}" systemctl disable --quiet podman.socket podman.service podman-auto-update.timer podman-restart.service ;;
+        esac 2>/dev/null
+    done
     return 0
 }
 
@@ -155,10 +162,10 @@ install_packages() {
     echo "installing Debian packages for \`make $1\`:"
     sed 's/^\([^|]*\)|/  \1: /' <<<"$missing"
     case " ${names[*]} " in
-    *' openvswitch-switch-dpdk '*)
+    *' openvswitch-switch-dpdk '* | *' podman '*)
         guard_services
         apt_install "${names[@]}"
-        disable_ovs_at_boot
+        disable_at_boot "${names[@]}"
         unguard_services
         ;;
     *) apt_install "${names[@]}" ;;

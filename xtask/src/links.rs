@@ -1,7 +1,7 @@
 //! `links`: every link between pages, every path of a page that a file names, and the lists of pages.
 //!
 //! - A link in a tracked Markdown file leads to a tracked file or folder; behind `#` stands a heading of that page.
-//! - What any tracked file calls `docs/….md` is there.
+//! - What any tracked file calls `docs/….md` is there, and so are sources that a page names by their path.
 //! - Each page below `docs` is in the book (docs/SUMMARY.md), each decision in docs/adr/index.md.
 //!
 //! Addresses on the web are not asked for.
@@ -36,7 +36,7 @@ pub fn run(root: &Path) -> Result<Findings, String> {
         let Ok(text) = fs::read_to_string(root.join(name)) else { continue };
         // The tests below name pages that are not there.
         if name != "xtask/src/links.rs" {
-            findings.extend(missing_pages(name, &text, &files));
+            findings.extend(missing_files(name, &text, &files));
         }
         if name.ends_with(".md") {
             pages.insert(name.clone(), Page::read(&text));
@@ -122,20 +122,30 @@ fn is_there(name: &str, files: &BTreeSet<String>) -> bool {
     files.contains(name) || files.range(folder.clone()..).next().is_some_and(|first| first.starts_with(&folder))
 }
 
-/// Pages that a file names by their path from the root, and that are not there.
-fn missing_pages(name: &str, text: &str, files: &BTreeSet<String>) -> Findings {
+/// Folders of the tree whose files pages name by their path from the root; of `docs`, all files do.
+const FOLDERS: [&str; 6] = ["docs/", "crates/", "fuzz/", "guest/", "scripts/", "xtask/"];
+
+/// Files that a file names by their path from the root, and that are not there: in a page all, elsewhere pages only.
+fn missing_files(name: &str, text: &str, files: &BTreeSet<String>) -> Findings {
+    let page = name.ends_with(".md");
     let mut findings = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        let starts = line.match_indices("docs/").map(|(at, _)| at);
-        for at in starts.filter(|&at| !line[..at].ends_with(|c: char| c.is_alphanumeric() || "/._-".contains(c))) {
-            let path: String =
-                line[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || "/._-".contains(*c)).collect();
-            if path.ends_with(".md") && !files.contains(&path) && !files.contains(&resolve(name, &path)) {
-                findings.push(format!("{name}:{}: there is no {path}", index + 1));
-            }
+        for folder in FOLDERS.iter().filter(|folder| page || **folder == "docs/") {
+            let paths = line.match_indices(folder).filter_map(|(at, _)| path_at(line, at));
+            let gone = paths.filter(|path| (page && path.contains('.')) || path.ends_with(".md"));
+            let gone = gone.filter(|path| !is_there(path, files) && !is_there(&resolve(name, path), files));
+            findings.extend(gone.map(|path| format!("{name}:{}: there is no {path}", index + 1)));
         }
     }
     findings
+}
+
+/// The path that begins at `at`; none if it is the end of a longer one.
+fn path_at(line: &str, at: usize) -> Option<&str> {
+    let of_path = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    let rest = &line[at..];
+    let end = rest.find(|c| !of_path(c)).unwrap_or(rest.len());
+    (!line[..at].ends_with(of_path)).then(|| rest[..end].trim_end_matches(['.', '/', '-']))
 }
 
 /// Pages below `folder` that `list` does not link to.
@@ -181,8 +191,10 @@ mod tests {
     #[test]
     fn paths_in_sources_are_checked() {
         let files = BTreeSet::from(["docs/a.md".to_owned()]);
-        let text = "// docs/a.md\n// docs/b.md\n// qemu/docs/c.md\n";
-        assert_eq!(missing_pages("x.rs", text, &files), ["x.rs:2: there is no docs/b.md"]);
+        let text = "// docs/a.md\n// docs/b.md, crates/x.rs\n// qemu/docs/c.md\n";
+        assert_eq!(missing_files("x.rs", text, &files), ["x.rs:2: there is no docs/b.md"]);
+        let found = ["x.md:2: there is no docs/b.md", "x.md:2: there is no crates/x.rs"];
+        assert_eq!(missing_files("x.md", text, &files), found);
     }
 
     /// Objective: a page that no list names is found.
