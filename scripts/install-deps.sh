@@ -140,7 +140,7 @@ disable_at_boot() {
     for package in "$@"; do
         case $package in
         openvswitch-switch-dpdk) "${as_root[@]}" systemctl disable --quiet openvswitch-switch ;;
-        podman) "${as_root[@]}" systemctl disable --quiet podman.socket podman.service podman-auto-update.timer podman-restart.service ;;
+        podman) "${as_root[@]}" systemctl disable --quiet podman.socket podman.service podman-auto-update.{service,timer} podman-restart.service ;;
         esac 2>/dev/null
     done
     return 0
