@@ -101,7 +101,7 @@ lacks() {
 session() {
     # Not local: the trap reads them when a block has ended the shell.
     folder=$1 page=$2 line=1
-    local kind words word status eventually lacking
+    local kind words word status eventually lacking other
     declare -A running=()
     mount -t tmpfs tmpfs /run && mount -t proc proc /proc && ip link set lo up || exit 1
     # Files of the page are its own.
@@ -130,6 +130,10 @@ session() {
             echo "    skipped: line $line: needs $lacking"
             continue
         fi
+        # What the page's other terminals run goes on, or has succeeded.
+        for other in "${!running[@]}"; do
+            [ -e "/proc/${running[$other]}" ] || wait "${running[$other]}" || { line=$other && exit 1; }
+        done
         ran=$((ran + 1))
         case $kind/$words in
         console/*) console "$folder/$line" "$status" "$eventually" >"$folder/log" 2>&1 || exit 1 ;;
@@ -140,11 +144,6 @@ session() {
         *) set -euo pipefail; . "$folder/$line" >"$folder/log" 2>&1 </dev/null; set +e ;;
         esac
     done 9<"$folder/plan"
-    # What ended by itself must have succeeded; the rest ends with the session.
-    for line in "${!running[@]}"; do
-        [ ! -e "/proc/${running[$line]}" ] || continue
-        wait "${running[$line]}" || { cp "$folder/log.$line" "$folder/log" && exit 1; }
-    done
     [ $((ran + skipped)) -gt 0 ] || { line=1; echo "no block was run" >"$folder/log"; exit 1; }
     done=1
     echo "    $ran blocks run"
