@@ -7,7 +7,7 @@ NETVALE := $(TARGET)/release/netvale
 BENCH   := $(TARGET)/release/netvale-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-bench demo test check bench fuzz fmt install clean
+.PHONY: help build build-bench demo test check docs bench fuzz fmt install clean
 
 help: ## list the targets
 	@echo "netvale: make TARGET"
@@ -31,6 +31,10 @@ test: ## all tests, loom models, Miri and bounded fuzzing (about half an hour)
 check: ## format, lints, docs, layers, unsafe gate, instructions a frame, dependencies
 	@scripts/install-deps.sh check
 	@scripts/check.sh
+
+docs: ## the book (target/book/html), with its links checked
+	@scripts/install-deps.sh docs
+	@scripts/docs.sh
 
 bench: ## measure against the peers, then write the report
 	@scripts/install-deps.sh bench

@@ -50,6 +50,8 @@ stage rustdoc 600 env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace -
 xtask layers
 xtask unsafe-gate
 xtask names
+xtask words
+xtask links
 stage cost 1800 "$0" --inside cost
 stage cargo-deny 120 "$0" --inside deny
 stage advisories 180 "$0" --inside advisories

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# install-deps.sh demo|test|check|bench: installs what that make target needs on Debian.
+# install-deps.sh demo|test|check|docs|bench: installs what that make target needs on Debian.
 #
 # Says which packages it installs and why, leaves out those that are present, and touches nothing
 # else. Without root and sudo it names the packages and returns success: the target then goes on and
@@ -32,6 +32,8 @@ python3-scapy|unmodified program that loads libpcap at run time
 qemu-system-x86|runs guests
 busybox-static|root file system of guests
 cpio|packs it
+podman|runs a container on a switch, for the guide
+crun|the runtime under podman
 kmod|finds the guest's kernel modules
 lz4|unpacks the guest's kernel
 zstd|unpacks the guest's kernel
@@ -131,9 +133,16 @@ unguard_services() {
     fi
 }
 
-# Our benchmark starts its own Open vSwitch; the packaged service must not start at boot.
-disable_ovs_at_boot() {
-    have systemctl && "${as_root[@]}" systemctl disable --quiet openvswitch-switch 2>/dev/null
+# Tests and benchmarks start what they need themselves: services of packages that came with them must not start at boot.
+disable_at_boot() {
+    local package
+    have systemctl || return 0
+    for package in "$@"; do
+        case $package in
+        openvswitch-switch-dpdk) "${as_root[@]}" systemctl disable --quiet openvswitch-switch ;;
+        podman) "${as_root[@]}" systemctl disable --quiet podman.socket podman.service podman-auto-update.{service,timer} podman-restart.service ;;
+        esac 2>/dev/null
+    done
     return 0
 }
 
@@ -153,10 +162,10 @@ install_packages() {
     echo "installing Debian packages for \`make $1\`:"
     sed 's/^\([^|]*\)|/  \1: /' <<<"$missing"
     case " ${names[*]} " in
-    *' openvswitch-switch-dpdk '*)
+    *' openvswitch-switch-dpdk '* | *' podman '*)
         guard_services
         apt_install "${names[@]}"
-        disable_ovs_at_boot
+        disable_at_boot "${names[@]}"
         unguard_services
         ;;
     *) apt_install "${names[@]}" ;;
@@ -195,6 +204,16 @@ install_cargo_deny() {
         echo "cargo-deny: skipped: it could not be built (offline?)"
 }
 
+mdbook_version=0.5.4
+
+install_mdbook() {
+    [ -x "$tools_dir/bin/mdbook" ] && return
+    echo "building mdBook $mdbook_version into $tools_dir (minutes, once): makes a book of the pages"
+    env -u CARGO_TARGET_DIR timeout 1200 cargo install mdbook --version "$mdbook_version" --locked --quiet \
+        --no-default-features --features search --root "$tools_dir" ||
+        echo "mdBook: skipped: it could not be built (offline?)"
+}
+
 case ${1:-} in
 demo) install_packages demo ;;
 bench)
@@ -211,8 +230,9 @@ check)
     install_components
     install_cargo_deny
     ;;
+docs) install_mdbook ;;
 *)
-    echo "usage: install-deps.sh demo|test|check|bench" >&2
+    echo "usage: install-deps.sh demo|test|check|docs|bench" >&2
     exit 2
     ;;
 esac

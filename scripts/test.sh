@@ -10,7 +10,7 @@ set -uo pipefail
 cd "$root" || exit 1
 
 budget=${TEST_BUDGET:-5100}
-all_stages=(build guests unit doc loom miri fuzz)
+all_stages=(build guests unit guide doc loom miri fuzz)
 
 # Compiling has its own stage, so that a test's time limit is about the test.
 stage_build() {
@@ -28,6 +28,11 @@ stage_guests() {
 
 stage_unit() {
     cargo test --workspace --lib --bins --tests --examples --no-fail-fast
+}
+
+# The commands of README and guide, as a reader runs them.
+stage_guide() {
+    scripts/guide-commands.sh
 }
 
 stage_doc() {
@@ -74,6 +79,7 @@ limit_of() {
     build) echo 1200 ;;
     guests) echo 1200 ;;
     unit) echo 2700 ;;
+    guide) echo 900 ;;
     doc) echo 600 ;;
     loom) echo 600 ;;
     miri) echo 1800 ;;

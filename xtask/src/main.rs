@@ -1,17 +1,19 @@
 //! Checks that the compiler does not make.
 //!
-//! `cargo run -p xtask -- CHECK…` runs the named checks (`layers`, `circles`, `unsafe-gate`,
-//! `names`, `glossary`; all of them when none is named) over the workspace, prints every finding, and exits with 1 when there
+//! `cargo run -p xtask -- CHECK…` runs the named checks (`layers`, `circles`, `unsafe-gate`, `names`, `words`, `links`, `glossary`;
+//! all of them when none is named) over the workspace, prints every finding, and exits with 1 when there
 //! is one and with 2 when a check could not run.
 
 mod circles;
 mod glossary;
 mod layer_table;
 mod layers;
+mod links;
 mod modules;
 mod names;
 mod source;
 mod unsafe_gate;
+mod words;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -24,11 +26,13 @@ type Findings = Vec<String>;
 /// not run at all.
 type Check = (&'static str, fn(&Path) -> Result<Findings, String>);
 
-const CHECKS: [Check; 5] = [
+const CHECKS: [Check; 7] = [
     ("layers", layers::run),
     ("circles", circles::run),
     ("unsafe-gate", unsafe_gate::run),
     ("names", names::run),
+    ("words", words::run),
+    ("links", links::run),
     ("glossary", glossary::run),
 ];
 
@@ -37,8 +41,8 @@ fn main() -> ExitCode {
     match select(&wanted) {
         Ok(checks) => run_all(&checks, &workspace_root()),
         Err(unknown) => {
-            let known: Vec<&str> = CHECKS.iter().map(|(name, _)| *name).collect();
-            eprintln!("xtask: no check is called {unknown:?}; there are: {}", known.join(", "));
+            let known = CHECKS.map(|(name, _)| name).join(", ");
+            eprintln!("xtask: no check is called {unknown:?}; there are: {known}");
             ExitCode::from(2)
         }
     }

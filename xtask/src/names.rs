@@ -32,7 +32,8 @@ fn parse(list: &str) -> Vec<&str> {
     lines.filter(|word| !word.is_empty()).collect()
 }
 
-fn tracked_files(root: &Path) -> Result<Vec<String>, String> {
+/// The files that git tracks below `root`.
+pub fn tracked_files(root: &Path) -> Result<Vec<String>, String> {
     let output = Command::new("git")
         .args(["ls-files", "-z"])
         .current_dir(root)

@@ -78,7 +78,7 @@ pub fn port_error(name: &str, error: &netvale::Error) -> CliError {
         }
         netvale::Error::Refused { .. } => CliError::refused(what, "`netvale list` shows the ports there are"),
         netvale::Error::Device(_) | netvale::Error::Passed(_) | netvale::Error::Pci(_) => {
-            CliError::failed(what, "docs/ptnet.md says what a device in a virtual machine takes")
+            CliError::failed(what, "docs/guide/ptnet.md says what a device in a virtual machine takes")
         }
         _ => CliError::failed(what, "see the daemon's log"),
     }

@@ -13,7 +13,7 @@
 //! | [`attach`] | the attach handshake's messages |
 //! | [`device`] | netmap's control requests on the same connection |
 //!
-//! `docs/control.md` describes the protocol for those who speak it without this crate.
+//! `docs/reference/control-protocol.md` describes the protocol for those who speak it without this crate.
 #![forbid(unsafe_code)]
 
 pub mod attach;

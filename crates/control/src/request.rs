@@ -113,7 +113,7 @@ impl Request {
 fn params_of<T: DeserializeOwned>(method: &str, params: Option<Value>) -> Result<T, RpcError> {
     let params = params.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
     serde_json::from_value(params).map_err(|error| {
-        let hint = format!("docs/control.md has an example of {method}");
+        let hint = format!("docs/reference/control-protocol.md has an example of {method}");
         RpcError::new(ErrorCode::InvalidParams, format!("{method}: {error}"), hint)
     })
 }
@@ -173,7 +173,7 @@ mod tests {
         assert!(Request::parse("port.lost", None).unwrap_err().is(ErrorCode::MethodNotFound));
     }
 
-    /// Objective: parameters by position, and optional ones left away, are understood.
+    /// Objective: parameters by position, and optional ones omitted, are understood.
     #[test]
     fn by_position() {
         let detach = DetachParams { switch: "vale0".into(), port: "a".into() };

@@ -209,7 +209,7 @@ impl Call {
         };
         let params = members.remove("params");
         if params.as_ref().is_some_and(|params| !params.is_object() && !params.is_array()) {
-            return Err(invalid("\"params\" is an object or an array, or left away"));
+            return Err(invalid("\"params\" is an object or an array, or omitted"));
         }
         match members.keys().next() {
             Some(other) => Err(invalid(&format!("there is no member {other:?} in a request"))),
@@ -219,7 +219,7 @@ impl Call {
 }
 
 fn invalid(message: &str) -> RpcError {
-    let hint = r#"a request is {"jsonrpc":"2.0","id":1,"method":"version"}; docs/control.md describes them all"#;
+    let hint = r#"a request is {"jsonrpc":"2.0","id":1,"method":"version"}; docs/reference/control-protocol.md describes them all"#;
     RpcError::new(ErrorCode::InvalidRequest, message, hint)
 }
 

@@ -1,4 +1,4 @@
-//! docs/control.md against the types: what a reader copies from it must work.
+//! docs/reference/control-protocol.md against the types: what a reader copies from it must work.
 
 use netvale_control::request::METHODS;
 use netvale_control::types::{Done, Evicted, PortInfo, StatsReply, SwitchInfo, TableEntry, Version};
@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-const DOC: &str = include_str!("../../../docs/control.md");
+const DOC: &str = include_str!("../../../docs/reference/control-protocol.md");
 
 /// Each method's section: its name and text.
 fn sections() -> impl Iterator<Item = (&'static str, &'static str)> {

@@ -258,7 +258,11 @@ fn within(name: &'static str, value: u64, least: u64, most: u64) -> Result<u64, 
     if (least..=most).contains(&value) {
         return Ok(value);
     }
-    Err(ConfigError::Value { name, value: value.to_string(), expected: "it is out of range (see docs/daemon.md)" })
+    Err(ConfigError::Value {
+        name,
+        value: value.to_string(),
+        expected: "it is out of range (see docs/reference/configuration.md)",
+    })
 }
 
 fn workers(count: Option<usize>, cpus: Option<Vec<usize>>) -> Result<Vec<Option<usize>>, ConfigError> {

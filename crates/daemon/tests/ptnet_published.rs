@@ -305,7 +305,7 @@ fn other_memory_at_the_same_address() {
         let mut driver = Driver::probe(&mut plugged, false);
         driver.open();
         round_the_rings(&mut driver, &mut local);
-        // Without a word to the device.
+        // Without notice to the device.
         plugged.remap();
         assert!(!notes(&d, "pub").contains("rings run"));
     }

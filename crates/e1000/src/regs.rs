@@ -93,7 +93,7 @@ pub const RCTL_BAM: u32 = 1 << 15;
 pub const RCTL_VFE: u32 = 1 << 18;
 /// Buffer sizes are 16 times as large.
 pub const RCTL_BSEX: u32 = 1 << 25;
-/// The Ethernet CRC is left away.
+/// The Ethernet CRC is stripped.
 pub const RCTL_SECRC: u32 = 1 << 26;
 
 /// Transmit control (§13.4.33).

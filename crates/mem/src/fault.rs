@@ -11,7 +11,7 @@ use rustix::event::EventfdFlags;
 use rustix::io::Result;
 
 /// What is said of a peer whose doorbell blocked.
-pub const BLOCKED: &str = "a doorbell of its is full and blocks: whoever rings it would sleep";
+pub const BLOCKED: &str = "one of its doorbells is full and blocks: ringing it would block a worker";
 
 /// What is said of a peer whose memory was lost.
 pub const LOST: &str = "memory of its is gone: its file was cut short, or its pages cannot be had";

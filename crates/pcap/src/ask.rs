@@ -1,4 +1,4 @@
-//! Reading frames, and asking a handle what it is and how it fares.
+//! Reading frames, and asking a handle what it is and for its counters.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::Ordering;

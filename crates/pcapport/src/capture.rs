@@ -51,7 +51,7 @@ impl CaptureOptions {
     }
 }
 
-/// How a capture fares. Read by anybody at any time; outlives the egress.
+/// State of a capture. Read by anybody at any time; outlives the egress.
 #[derive(Debug, Default)]
 pub struct CaptureStatus {
     written: AtomicU64,
@@ -171,7 +171,7 @@ impl PcapEgress {
         Ok(PcapEgress { pool, full, snaplen: options.snaplen as usize, status, counters })
     }
 
-    /// How it fares.
+    /// Its state.
     pub fn status(&self) -> &Arc<CaptureStatus> {
         &self.status
     }

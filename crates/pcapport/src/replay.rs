@@ -78,7 +78,7 @@ pub enum ReplayError {
     System(#[from] std::io::Error),
 }
 
-/// How a replay fares. Read by anybody at any time.
+/// State of a replay. Read by anybody at any time.
 #[derive(Debug, Default)]
 pub struct ReplayStatus {
     finished: AtomicBool,
@@ -200,7 +200,7 @@ impl PcapIngress {
         Ok(PcapIngress { filled, empty, current: None, alarm, began: None, status, counters })
     }
 
-    /// How it fares.
+    /// Its state.
     pub fn status(&self) -> &Arc<ReplayStatus> {
         &self.status
     }

@@ -144,7 +144,7 @@ struct Confused {
     stop: Arc<AtomicBool>,
 }
 
-/// A header as words; see docs/ptnet.md.
+/// A header as words; see docs/reference/ptnet.md.
 fn header(change: &[(usize, u32)]) -> Vec<u32> {
     let mut words = vec![0u32; 1024];
     words[..2].copy_from_slice(&[0x7470_766e, 0x0074_656e]);

@@ -1,4 +1,4 @@
-//! What the front end keeps of our queues in case we end without a word (vhost-user, "Inflight I/O tracking"): we give buffers back in the
+//! What the front end keeps of our queues in case we end without notice (vhost-user, "Inflight I/O tracking"): we give buffers back in the
 //! order in which they came, so that the place of the last one says it all.
 #![allow(unsafe_code)]
 
@@ -78,7 +78,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// The part of queue `i`. A queue that we, or one before us, left without a word goes on where that was. None when the region has
+    /// The part of queue `i`. A queue that we, or one before us, left without notice goes on where that was. None when the region has
     /// no place for it, or does not fit it.
     pub fn open(region: &Arc<Inflight>, i: usize, queue: &mut Queue) -> Option<Record> {
         let packed = matches!(queue, Queue::Packed(_));

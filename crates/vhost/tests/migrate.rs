@@ -178,7 +178,7 @@ impl Survivor {
     }
 }
 
-/// Objective: a device that ends without a word is followed by one that goes on where it was: every frame arrives, none twice, though the
+/// Objective: a device that ends without notice is followed by one that goes on where it was: every frame arrives, none twice, though the
 /// front end only knows where the queue began.
 fn goes_on(packed: bool) {
     let dir = tempfile::tempdir().unwrap();

@@ -14,12 +14,12 @@ use options::Options;
 
 /// Attach a port to a switch.
 ///
-/// The switch is made where there is none. The port stays until `netvale detach` or the end of the daemon. Numbers left away, or
+/// The switch is made where there is none. The port stays until `netvale detach` or the end of the daemon. Numbers omitted, or
 /// 0, mean the daemon's defaults.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = PORTS, override_usage = USAGE)]
 pub struct Args {
-    /// The switch, e.g. vale0; left away with --backend.
+    /// The switch, e.g. vale0; omitted with --backend.
     #[arg(value_name = "SWITCH")]
     first: String,
 

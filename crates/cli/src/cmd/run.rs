@@ -17,7 +17,7 @@ use libraries::Libraries;
 ///
 /// /dev/netmap, ioctl, mmap, poll, select and epoll work as netmap's do; libpcap opens vale0:x, netmap:p{1, vale0:x/z as interfaces
 /// beside the system's; nv:vale0 is a new port on vale0, for programs that want a name from their list. The program's children inherit
-/// it. docs/compat.md has the table of what runs. Examples:
+/// it. docs/guide/unmodified-programs.md has the table of what runs. Examples:
 ///
 ///   netvale run -- tcpdump -ni vale0:a
 ///   netvale run -- ./pkt-gen -i vale0:a -f tx

@@ -8,7 +8,7 @@ use crate::{CliError, Ctx, out};
 
 /// Print the arguments that attach a virtual machine to a vhost, ptnet or e1000 port.
 ///
-/// For vhost ports the machine's memory must be shared: QEMU does without a word what it can with memory that is not, and the port never sees a frame.
+/// For vhost ports the machine's memory must be shared: with memory that is not, QEMU falls back to a device of its own, and the port never sees a frame.
 /// Examples:
 ///
 ///   netvale attach vale0 vhost:/run/netvale/vm1.sock

@@ -5,10 +5,10 @@ use super::{AttachOption, Heading, OPTIONS, Shape, listed};
 const TOP: &str = "\
 # Options of attached ports
 
-Made from the table in `crates/control/src/options/table.rs` (`UPDATE=1 cargo test -p netvale-control --test options`).
+Made from the table of the crate `netvale-control` (`UPDATE=1 cargo test -p netvale-control --test options`).
 
-An option has one name: `vnet_hdr` in `options` of [`port.attach`](../control.md) and in a `[[port]]` of the [configuration file](../daemon.md),
-`--vnet-hdr` for `netvale attach`. A number that is 0, or a switch that is false, means the same as an option that is left away; where 0 has a
+An option has one name: `vnet_hdr` in `options` of [`port.attach`](control-protocol.md) and in a `[[port]]` of the [configuration file](configuration.md),
+`--vnet-hdr` for `netvale attach`. A number that is 0, or a switch that is false, means the same as an option that is omitted; where 0 has a
 meaning of its own, it is said. An option that ports of a kind do not take is refused, by name.
 ";
 

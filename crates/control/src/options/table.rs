@@ -168,7 +168,7 @@ options! {
         default: "",
         excludes: &["vector"], because "the vector path needs buffers that come back in order",
     }
-    /// Look at several ring entries at once (AVX-512, AVX2, NEON): fastest for short frames. Buffers come back in order, a frame
+    /// Look at several ring entries together (AVX-512, AVX2, NEON): fastest for short frames. Buffers come back in order, a frame
     /// takes one, checksums and segments are the switch's work.
     vector: bool = "vector" {
         value: "" Shape::Flag,

@@ -304,7 +304,7 @@ pub struct RingInfo {
     pub frames: u64,
     /// Bytes of those, without any virtio-net header.
     pub bytes: u64,
-    /// Frames dropped, by reason; reasons without a drop are left away.
+    /// Frames dropped, by reason; reasons without a drop are omitted.
     #[serde(default)]
     pub drops: Drops,
     /// Kicks the daemon sent to the application.

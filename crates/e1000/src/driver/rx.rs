@@ -139,7 +139,7 @@ impl RxRing {
         if has_causes { self.registers.read(ICR) } else { 0 }
     }
 
-    /// The interrupts asked for while the driver runs: with a status block, which has a say of its own, all.
+    /// The interrupts asked for while the driver runs: with a status block, which decides too, all.
     pub fn causes(has_block: bool) -> u32 {
         ICR_LSC | if has_block { ICR_RXT0 | ICR_TXDW } else { 0 }
     }

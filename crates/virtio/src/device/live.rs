@@ -38,7 +38,7 @@ pub struct Live {
     pub memory: Arc<GuestMemory>,
     /// What its frames look like.
     pub framing: Framing,
-    /// How the driver is told of used buffers; none: it polls.
+    /// The doorbell for used buffers; without one the driver polls.
     pub call: Option<Arc<Doorbell>>,
     /// The driver will not kick: the queue has to be looked at.
     pub polled: bool,

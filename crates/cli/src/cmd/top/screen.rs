@@ -170,7 +170,7 @@ mod tests {
         assert!(lines[7].starts_with("q quit  s sorted by rate  p pause"), "{lines:#?}");
     }
 
-    /// Objective: on a narrow terminal columns are left away, and the names stay readable.
+    /// Objective: on a narrow terminal columns are omitted, and the names stay readable.
     #[test]
     fn narrow() {
         let lines = lines(40, 8, 1);

@@ -1,0 +1,99 @@
+//! `words`: fails when public text has an idiom from the list, and names the better word.
+//!
+//! Public text are pages and, for the phrases that the list marks so, the comments, messages and help of the sources.
+
+use std::fs;
+use std::path::Path;
+
+use crate::Findings;
+use crate::names::tracked_files;
+use crate::source::whole_words;
+
+/// The list: `SCOPE | PHRASE | BETTER`, one a line, `#` starts a comment. Scope `all` are pages and sources, `docs` pages.
+const PHRASES: &str = "xtask/phrases.txt";
+
+/// A phrase of the list.
+#[derive(Debug, PartialEq, Eq)]
+struct Phrase<'a> {
+    /// Whether sources are looked at, too.
+    sources: bool,
+    text: String,
+    better: &'a str,
+}
+
+/// Checks the files that git tracks below `root`.
+pub fn run(root: &Path) -> Result<Findings, String> {
+    let list = fs::read_to_string(root.join(PHRASES)).map_err(|e| format!("{PHRASES}: {e}"))?;
+    let phrases = parse(&list)?;
+    let mut findings = Vec::new();
+    for name in tracked_files(root)? {
+        let (page, source) = (name.ends_with(".md"), name.ends_with(".rs"));
+        // This file's tests have them.
+        if !(page || source) || name == "xtask/src/words.rs" {
+            continue;
+        }
+        if let Ok(text) = fs::read_to_string(root.join(&name)) {
+            let looked_for = phrases.iter().filter(|phrase| page || phrase.sources);
+            findings.extend(looked_for.flat_map(|phrase| scan(&name, &text, phrase)));
+        }
+    }
+    Ok(findings)
+}
+
+fn parse(list: &str) -> Result<Vec<Phrase<'_>>, String> {
+    let lines = list.lines().map(|line| line.split('#').next().unwrap_or(line).trim());
+    lines.filter(|line| !line.is_empty()).map(phrase).collect()
+}
+
+fn phrase(line: &str) -> Result<Phrase<'_>, String> {
+    let fields: Vec<&str> = line.split('|').map(str::trim).collect();
+    match fields.as_slice() {
+        [scope @ ("all" | "docs"), text, better] if !text.is_empty() => {
+            Ok(Phrase { sources: *scope == "all", text: text.to_lowercase(), better })
+        }
+        _ => Err(format!("{PHRASES}: {line:?} is not SCOPE | PHRASE | BETTER")),
+    }
+}
+
+/// Where a text has the phrase, also across the end of a line.
+fn scan(name: &str, text: &str, phrase: &Phrase<'_>) -> Findings {
+    let mut findings = Vec::new();
+    let mut last = String::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = words_of(line);
+        let both = format!("{last} {line}");
+        // What lies in the last line alone was found there.
+        if whole_words(&both, &phrase.text).len() > whole_words(&last, &phrase.text).len() {
+            findings.push(format!("{name}:{}: {:?}: better {}", index + 1, phrase.text, phrase.better));
+        }
+        last = line;
+    }
+    findings
+}
+
+/// A line in lower case, without the mark of a comment or a quotation before it.
+fn words_of(line: &str) -> String {
+    line.trim().trim_start_matches(['/', '!', '*', '>', '#']).trim().to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: phrases are found whole, in any case, also where a line ends in between, with the better word.
+    #[test]
+    fn phrases_are_found() {
+        let phrases = parse("# why\nall | left away | omitted\n").expect("a list");
+        let [phrase] = phrases.as_slice() else { panic!("one phrase") };
+        let text = "/// Left away.\n/// Fields are left\n/// away here.\nleft awayish\n";
+        let better = r#""left away": better omitted"#;
+        assert_eq!(scan("a.rs", text, phrase), [format!("a.rs:1: {better}"), format!("a.rs:3: {better}")]);
+    }
+
+    /// Objective: a line of the list that cannot be read is an error, not a phrase that is never found.
+    #[test]
+    fn lines_that_are_no_phrases_are_refused() {
+        assert!(parse("everywhere | a | b\n").is_err());
+        assert!(parse("all | a\n").is_err());
+    }
+}
