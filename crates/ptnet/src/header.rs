@@ -135,3 +135,81 @@ impl Header {
         self.words.store(at!(extra_bufs), extra_bufs);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use netvale_mem::RegionSizes;
+
+    use super::*;
+
+    fn page() -> (Arc<Mapping>, Header) {
+        let map = Arc::new(Mapping::private(HEADER_BYTES as usize).unwrap());
+        let header = Header::new(&map).unwrap();
+        (map, header)
+    }
+
+    /// Objective: a guest finds each word where the layout that it is built with has it, and nothing of what a description leaves alone is changed.
+    #[test]
+    fn description() {
+        let (map, header) = page();
+        let guest = Words::new(&map, 0, (HEADER_BYTES / 4) as usize).unwrap();
+        for own in [at!(status), at!(nifp), at!(command), at!(number), at!(wanted), at!(wanted_bufs)] {
+            guest.store(own, 0xdead_0000 + own as u32);
+        }
+        let config = Config {
+            tx_rings: 3,
+            rx_rings: 5,
+            slots: 256,
+            buf_size: 0,
+            vnet_hdr: true,
+            mac: [0x02, 0x11, 0x22, 0x33, 0x44, 0xf5],
+            mtu: 9000,
+        };
+        let layout = Layout::device(RegionSizes::for_port(8, 256, 2048, 0, 0)).unwrap();
+        header.describe(&config, &layout);
+        let found = |at: usize| guest.load(at);
+        assert_eq!([found(at!(magic)), found(at!(magic) + 1)], ptnet::MAGIC);
+        assert_eq!((found(at!(version)), found(at!(header_bytes))), (ptnet::VERSION, HEADER_BYTES as u32));
+        assert_eq!((found(at!(tx_rings)), found(at!(rx_rings)), found(at!(vectors))), (3, 5, 9));
+        assert_eq!((found(at!(tx_slots)), found(at!(rx_slots)), found(at!(mtu))), (256, 256, 9000));
+        assert_eq!((found(at!(features)), found(at!(host_peer))), (ptnet::FEATURE_VNET_HDR, HOST_PEER));
+        let mac = [found(at!(mac)).to_le_bytes(), found(at!(mac) + 1).to_le_bytes()].concat();
+        assert_eq!(mac, [0x02, 0x11, 0x22, 0x33, 0x44, 0xf5, 0, 0]);
+        let sizes = layout.sizes;
+        assert_eq!(
+            (found(at!(buf_size)), found(at!(num_bufs)), found(at!(ring_size))),
+            (sizes.bufs.size, sizes.bufs.num, sizes.rings.size)
+        );
+        let places = [at!(csb_atok), at!(csb_ktoa), at!(ring_pool), at!(buf_pool), at!(if_pool), at!(total)];
+        let l = layout;
+        let wanted = [l.csb_atok, l.csb_ktoa, l.ring_pool, l.buf_pool, l.if_pool, l.total];
+        assert_eq!(places.map(|at| guest.load_wide(at)), wanted);
+        for own in [at!(status), at!(nifp), at!(command), at!(number), at!(wanted), at!(wanted_bufs)] {
+            assert_eq!(found(own), 0xdead_0000 + own as u32);
+        }
+    }
+
+    /// Objective: a command is read from the guest's words, whatever is in them, and its answer is found by its number.
+    #[test]
+    fn commands() {
+        let (map, header) = page();
+        let guest = Words::new(&map, 0, (HEADER_BYTES / 4) as usize).unwrap();
+        for (at, value) in [(at!(command), 77), (at!(number), u32::MAX), (at!(wanted), 5), (at!(wanted_bufs), 6)] {
+            guest.store(at, value);
+        }
+        let command = header.command();
+        assert_eq!(command, Command { what: 77, number: u32::MAX, features: 5, extra_bufs: 6 });
+        header.answer(command.number, 22);
+        header.set_status(3);
+        header.set_binding(0x1_2345_6789, 4);
+        assert_eq!((guest.load(at!(answered)), guest.load(at!(result)), guest.load(at!(status))), (u32::MAX, 22, 3));
+        assert_eq!((guest.load_wide(at!(nifp)), guest.load(at!(extra_bufs))), (0x1_2345_6789, 4));
+        assert_eq!(header.command(), command);
+    }
+
+    /// Objective: memory that has no room for the page is none.
+    #[test]
+    fn too_short() {
+        assert!(Header::new(&Arc::new(Mapping::private(64).unwrap())).is_none());
+    }
+}

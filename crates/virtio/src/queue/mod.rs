@@ -304,8 +304,8 @@ impl QueueFeatures {
 }
 
 impl Queue {
-    /// A queue that goes on at `base`: split, the index of the next entry to take; packed, the same with its wrap counter in bit 15, and above it that of the next to give back. None when it does not lie in the memory, or has no
-    /// size that a queue can have.
+    /// A queue that goes on at `base`: split, the index of the next entry to take; packed, the same with its wrap counter in bit 15, and above
+    /// it that of the next to give back. None when it does not lie in the memory, or has no size that a queue can have.
     pub fn new(memory: &GuestMemory, size: u16, at: Addresses, base: u32, features: QueueFeatures) -> Option<Queue> {
         if features.packed {
             packed::Packed::new(memory, size, at, base, features).map(Queue::Packed)
