@@ -48,10 +48,12 @@ stage clippy 600 cargo clippy --quiet --workspace --all-targets -- -D warnings
 stage clippy-fuzz 600 cargo clippy --quiet --manifest-path fuzz/Cargo.toml --target-dir "$target_dir/fuzz" -- -D warnings
 stage rustdoc 600 env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
 xtask layers
+xtask circles
 xtask unsafe-gate
 xtask names
 xtask words
 xtask links
+xtask glossary
 stage cost 1800 "$0" --inside cost
 stage cargo-deny 120 "$0" --inside deny
 stage advisories 180 "$0" --inside advisories

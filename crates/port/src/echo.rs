@@ -90,8 +90,8 @@ impl Ingress for EchoIngress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wrap::tests::{bytes, deliver};
     use crate::Source;
+    use crate::wrap::tests::{bytes, deliver};
 
     fn frame(to: u8, from: u8, len: usize) -> Vec<u8> {
         [vec![to; ADDRESS], vec![from; ADDRESS], vec![9; len - 2 * ADDRESS]].concat()
