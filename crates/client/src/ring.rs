@@ -41,13 +41,22 @@ fn wait_on<R>(
         }
         relax(start.elapsed());
     }
-    if !arm(ring) {
-        let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
-        // An interrupted sleep is as good as one that timed out: the caller looks again.
-        let _ = rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd(ring), PollFlags::IN)], Some(&limit));
+    let slept = Instant::now();
+    loop {
+        let left = limit.saturating_sub(slept.elapsed());
+        if !arm(ring) {
+            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            // Interrupted, or woken by a kick that was meant for an earlier sleep: looks again, and goes on waiting.
+            let _ = rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd(ring), PollFlags::IN)], Some(&left));
+        }
+        after(ring);
+        if ready(ring) {
+            return true;
+        }
+        if slept.elapsed() >= limit {
+            return false;
+        }
     }
-    after(ring);
-    ready(ring)
 }
 
 /// Who moves the frames a tx ring holds.

@@ -112,7 +112,7 @@ fn options_are_explained() {
     use netvale_control::options::OPTIONS;
     const PAGE: &str = include_str!("../../../docs/reference/attach-options.md");
     let text = sections().find(|(name, _)| *name == "port.attach").map(|(_, text)| text).unwrap_or_default();
-    assert!(text.contains("(reference/attach-options.md)"));
+    assert!(text.contains("(attach-options.md)"));
     for option in OPTIONS {
         assert!(PAGE.contains(&format!("\n| `{}` |", option.key)), "{}", option.key);
     }

@@ -1,0 +1,26 @@
+//! Waiting on one ring of a pipe inside this program.
+
+use std::time::{Duration, Instant};
+
+use netvale::Port;
+
+const LIMIT: Duration = Duration::from_millis(200);
+
+/// Objective: a kick that was meant for an earlier sleep ends no wait: neither for frames nor for room.
+#[test]
+fn stale_kicks() {
+    let (mut a, mut b) = Port::pipe_pair(16, 128).unwrap();
+    let stale = 1u64.to_ne_bytes();
+    let rx = &mut b.rx()[0];
+    rustix::io::write(rx.wake_fd(), &stale).unwrap();
+    let start = Instant::now();
+    assert!(!rx.wait(Duration::ZERO, LIMIT), "nothing was sent");
+    assert!(start.elapsed() >= LIMIT);
+    let tx = &mut a.tx()[0];
+    while tx.send(&[7; 60]) {}
+    tx.sync();
+    rustix::io::write(tx.wake_fd(), &stale).unwrap();
+    let start = Instant::now();
+    assert!(!tx.wait(Duration::ZERO, LIMIT), "nothing was read");
+    assert!(start.elapsed() >= LIMIT);
+}
