@@ -32,6 +32,7 @@
 //! | [`pool`] | which objects of a pool are free (pure, private to the host) |
 //! | [`region`] | a region and the ports carved out of it |
 //! | [`ring`] | one ring: slots and buffers, bounds fixed |
+//! | [`side`] | a ring with its CSB entry and its offsets |
 //! | [`view`] | finding rings of a region by number |
 //! | [`csb`] | the status block of one ring |
 //! | [`notify`] | arm, re-check, sleep, kick |
@@ -86,6 +87,7 @@ pub mod relay;
 pub mod ring;
 #[cfg(not(loom))]
 pub mod side;
+#[cfg(not(loom))]
 pub mod view;
 #[cfg(not(loom))]
 pub mod watch;
