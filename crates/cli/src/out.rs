@@ -32,6 +32,6 @@ pub fn line(line: impl fmt::Display) -> Result<(), CliError> {
 /// As [`text`], and when the value cannot be written as JSON.
 pub fn json(value: &impl Serialize) -> Result<(), CliError> {
     let text = serde_json::to_string(value)
-        .map_err(|error| CliError::failed(format!("cannot write the result as JSON: {error}"), "leave --json away"))?;
+        .map_err(|error| CliError::failed(format!("cannot write the result as JSON: {error}"), "omit --json"))?;
     line(text)
 }

@@ -60,6 +60,7 @@ pub use netvale_abi::{NetmapSlot, slot};
 pub use error::Error;
 pub use interface::interface;
 pub use late::LatePort;
+pub use netvale_guest::Guest;
 pub use outgoing::{Outgoing, SendError, Wakes};
 pub use port::{Interest, Options, Port};
 pub use ring::{RxRing, TxRing, swap_buffers};

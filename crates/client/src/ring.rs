@@ -28,7 +28,7 @@ fn wait_on<R>(
     limit: Duration,
     ready: impl Fn(&mut R) -> bool,
     arm: impl Fn(&mut R) -> bool,
-    after: impl Fn(&R),
+    awake: impl Fn(&R) -> bool,
     fd: impl Fn(&R) -> BorrowedFd<'_>,
 ) -> bool {
     let start = Instant::now();
@@ -43,17 +43,18 @@ fn wait_on<R>(
     }
     let slept = Instant::now();
     loop {
-        let left = limit.saturating_sub(slept.elapsed());
         if !arm(ring) {
+            let left = limit.saturating_sub(slept.elapsed());
             let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-            // Interrupted, or woken by a kick that was meant for an earlier sleep: looks again, and goes on waiting.
+            // A sleep that is interrupted ends the wait.
             let _ = rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd(ring), PollFlags::IN)], Some(&left));
         }
-        after(ring);
+        let kicked = awake(ring);
         if ready(ring) {
             return true;
         }
-        if slept.elapsed() >= limit {
+        // A kick that was meant for an earlier sleep does not.
+        if !kicked || slept.elapsed() >= limit {
             return false;
         }
     }
@@ -276,20 +277,26 @@ impl TxRing {
 
     /// Awake again.
     pub fn disarm(&self) {
+        self.awake();
+    }
+
+    /// The same. Returns whether there had been a kick.
+    fn awake(&self) -> bool {
         match &self.kind {
             TxKind::Switch(r) | TxKind::Monitor(r) => r.disarm(),
             TxKind::Pipe(p) => p.disarm(),
             TxKind::Nic(n) => {
                 n.ring.disarm();
-                return n.through.disarm();
+                n.through.disarm();
+                return false;
             }
         }
-        self.wake.drain();
+        self.wake.drain()
     }
 
     /// Waits for room: looks for as long as `spin`, then sleeps for up to `limit`. Returns whether there is room.
     pub fn wait(&mut self, spin: Duration, limit: Duration) -> bool {
-        wait_on(self, spin, limit, Self::is_ready, Self::arm, Self::disarm, Self::wake_fd)
+        wait_on(self, spin, limit, Self::is_ready, Self::arm, Self::awake, Self::wake_fd)
     }
 
     /// Becomes readable when an armed ring has room.
@@ -440,15 +447,18 @@ impl RxRing {
 
     /// Awake again.
     pub fn disarm(&self) {
+        self.awake();
+    }
+
+    /// The same. Returns whether there had been a kick.
+    fn awake(&self) -> bool {
         self.ring.disarm();
-        if self.nic.is_none() {
-            self.wake.drain();
-        }
+        self.nic.is_none() && self.wake.drain()
     }
 
     /// Waits for frames: looks for as long as `spin`, then sleeps for up to `limit`. Returns whether there are some.
     pub fn wait(&mut self, spin: Duration, limit: Duration) -> bool {
-        wait_on(self, spin, limit, Self::is_ready, Self::arm, Self::disarm, Self::wake_fd)
+        wait_on(self, spin, limit, Self::is_ready, Self::arm, Self::awake, Self::wake_fd)
     }
 
     /// Becomes readable when frames arrive on an armed ring.

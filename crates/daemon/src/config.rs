@@ -375,6 +375,13 @@ mod tests {
         assert!(e.contains("vnet_hdr is 11") && e.contains("line 4"), "{e}");
         let e = File::parse("[[port]]\nswitch='vale0'\nport='a'\nmtu='x'").unwrap_err().to_string();
         assert!(e.contains("line 4") && e.contains("mtu='x'") && !e.contains("options"), "{e}");
+        for (key, number) in [("speed", "inf"), ("speed", "nan"), ("mtu", "nan"), ("vnet_hdr", "-inf")] {
+            let port = if key == "speed" { "pcap:/f" } else { "ptnet:/p" };
+            let e = File::parse(&format!("[[port]]\nswitch='vale0'\nport='{port}'\n{key}={number}"))
+                .unwrap_err()
+                .to_string();
+            assert!(e.contains(&format!("{key} is")) && e.contains("line 4"), "{e}");
+        }
         let e = File::parse("[[port]]\nport='a'\n\nvelocity=1").unwrap_err().to_string();
         assert!(e.contains("velocity") && e.contains("line 4"), "{e}");
         let e = File::parse("[[port]]\nswitch='vale0'").unwrap_err().to_string();

@@ -10,7 +10,7 @@ use netvale_control::options::{Kind, OPTIONS, Shape};
 use serde_json::{Value, json};
 
 /// A port of each kind, of devices and folders that are not there.
-const PORTS: [(Kind, &str); 11] = [
+const PORTS: [(Kind, &str); Kind::ALL.len()] = [
     (Kind::Local, "a"),
     (Kind::Tap, "tap:nv0"),
     (Kind::Vhost, "vhost:/nowhere/v.sock"),
@@ -22,6 +22,8 @@ const PORTS: [(Kind, &str); 11] = [
     (Kind::Netmap, "netmap:nowhere0"),
     (Kind::Replay, "pcap:in=/nowhere/a.pcap"),
     (Kind::Capture, "pcap:out=/nowhere/b.pcap"),
+    (Kind::Null, "null:n"),
+    (Kind::Echo, "echo:e"),
 ];
 
 fn value(shape: Shape) -> Value {
@@ -62,7 +64,7 @@ fn unfit_options_are_refused() {
             assert_eq!(why == unfit, !fits, "{port} {}: {error}", option.key);
             if !fits {
                 assert_eq!((&error["code"], &error["data"]["errno"]), (&json!(-32602), &json!(22)), "{error}");
-                assert_eq!(error["data"]["hint"], format!("leave {} away", option.key));
+                assert_eq!(error["data"]["hint"], format!("omit {}", option.key));
             }
         }
     }

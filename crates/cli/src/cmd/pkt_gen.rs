@@ -252,7 +252,7 @@ fn function(args: &Args) -> (Function, u64) {
 /// Options whose values do not fit together, or that no port takes.
 fn unfit(args: &Args) -> Result<(), CliError> {
     if args.indirect {
-        return Err(CliError::usage("frames leave from the ring's own buffers (no NS_INDIRECT)", "leave -I away"));
+        return Err(CliError::usage("frames leave from the ring's own buffers (no NS_INDIRECT)", "omit -I"));
     }
     if args.options & !OPTIONS != 0 {
         let what = format!("-o {}: netvale knows 1, 2, 4 and 8, and their sums", args.options);

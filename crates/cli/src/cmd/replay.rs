@@ -60,7 +60,7 @@ pub struct Args {
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let stdin = args.file.as_os_str() == "-";
     if stdin && args.repeat != 1 {
-        return Err(CliError::usage("standard input can be read once only", "leave --loop away, or name a file"));
+        return Err(CliError::usage("standard input can be read once only", "omit --loop, or name a file"));
     }
     let mut reader = open(args)?;
     let options = Options { run_dir: ctx.run_dir.clone(), ..Options::default() };

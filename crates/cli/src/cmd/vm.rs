@@ -142,7 +142,7 @@ fn libvirt(v: &VhostInfo, memory: &str) -> String {
 fn ptnet_arguments(vmm: Vmm, p: &PtnetInfo, memory: &str) -> Result<String, CliError> {
     let (path, vectors) = (&p.path, p.vectors);
     if let Some(second) = &p.memory {
-        return vfio_user_arguments(vmm, &[second, path], memory, "leave --vfio-user away where the port is attached");
+        return vfio_user_arguments(vmm, &[second, path], memory, "omit --vfio-user where the port is attached");
     }
     match vmm {
         Vmm::Qemu => {

@@ -74,9 +74,10 @@ impl<'de> DeserializeSeed<'de> for Set<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        match Value::deserialize(deserializer)? {
-            Value::Null => Ok(()),
-            value => self.option.put(self.options, value).map_err(Error::custom),
+        // Numbers that JSON does not have (TOML's `inf`, `nan`) come as null here, which no option takes.
+        match Option::<Value>::deserialize(deserializer)? {
+            None => Ok(()),
+            Some(value) => self.option.put(self.options, value).map_err(Error::custom),
         }
     }
 }

@@ -180,7 +180,7 @@ options! {
     /// at their source (GRO): from NICs, capture files, netmap programs.
     gro: bool = "gro" {
         value: "" Shape::Flag,
-        for: [Tap Vhost Virtio VirtioPci Ptnet E1000],
+        for: [Tap Vhost Virtio VirtioPci Ptnet E1000 Netmap],
         under: Stacks,
         default: "",
     }

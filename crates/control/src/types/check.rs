@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use netvale_portspec::{AttachSpec, Ident, ParseError, SwitchName};
+use netvale_portspec::{AttachSpec, Base, Ident, ParseError, PortSpec, SwitchName};
 
 use super::AttachParams;
 use crate::options::{AttachOption, Kind, OPTIONS};
@@ -53,6 +53,12 @@ impl AttachParams {
             let port = self.port.chars().take(120).collect();
             return misfit(Why::Kind { takers: option.takers(), port });
         }
+        // A backend that is a switch's port is attached as to that switch.
+        let named = self.options.backend.as_deref().map(PortSpec::parse);
+        let on_switch = named.is_some_and(|spec| spec.is_ok_and(|spec| matches!(spec.name.base(), Base::Vale { .. })));
+        if option.key == "backend" && on_switch {
+            return Ok(());
+        }
         let given = |key: &&&str| AttachOption::find(key).is_some_and(|other| other.given(&self.options).is_some());
         match option.excludes.iter().find(given) {
             Some(other) => misfit(Why::Together { other, why: option.why }),
@@ -74,15 +80,13 @@ impl Misfit {
             Why::Text(error) => {
                 (format!("bad {key}: {error:#}"), "'netvale attach --help' shows how to write it".into())
             }
-            Why::Kind { takers, port } => {
-                (format!("{key} is for {takers}, and {port} is none"), format!("leave {key} away"))
-            }
+            Why::Kind { takers, port } => (format!("{key} is for {takers}, and {port} is none"), format!("omit {key}")),
             Why::Together { other, why } => {
-                (format!("{key} and {} exclude each other: {why}", name(other)), "leave one of them away".into())
+                (format!("{key} and {} exclude each other: {why}", name(other)), "omit one of them".into())
             }
             Why::TwoPlaces => {
                 let what = format!("a port is attached to a switch, or passed through by {}", name("backend"));
-                (what, "leave the switch or the backend away".into())
+                (what, "omit the switch or the backend".into())
             }
         }
     }

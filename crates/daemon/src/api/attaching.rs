@@ -67,7 +67,7 @@ fn attach_backend(
     caller: Caller,
 ) -> Result<String, Refusal> {
     let AttachSpec::Ptnet(socket) = spec else {
-        return refuse(Errno::INVAL, "only ptnet devices have a backend other than a switch");
+        return Err(Refusal::internal("a backend of a port that takes none"));
     };
     let named = PortSpec::parse(backend).or_else(|e| refuse(Errno::INVAL, format!("backend {backend}: {e:#}")))?;
     if let Base::Vale { switch, port } = named.name.base() {

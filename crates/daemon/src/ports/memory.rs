@@ -79,7 +79,7 @@ pub fn region_named(d: &mut Daemon, memory: &Memory, caller: Caller) -> Result<N
             Ok((region(d, id, caller)?, id))
         }
         Memory::External(_) => {
-            refuse(Errno::OPNOTSUPP, "memory of the client's own (@extmem) is not supported: leave the option away")
+            refuse(Errno::OPNOTSUPP, "memory of the client's own (@extmem) is not supported: omit the option")
         }
     }
 }

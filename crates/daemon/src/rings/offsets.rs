@@ -32,7 +32,7 @@ pub(crate) fn refuse<T>(errno: Errno, text: impl Into<String>) -> Result<T, Refu
 
 /// Says that this kind of port has none.
 pub(crate) fn unsupported<T>(what: &str) -> Result<T, Refusal> {
-    refuse(Errno::OPNOTSUPP, format!("{what} has no offsets: leave the option away"))
+    refuse(Errno::OPNOTSUPP, format!("{what} has no offsets: omit the option"))
 }
 
 /// What was asked for, if it makes sense for buffers of that size. The order of the checks is netmap's.

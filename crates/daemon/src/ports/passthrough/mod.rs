@@ -81,9 +81,6 @@ pub fn attach(
     if d.ports.contains(&full) {
         return refuse(Errno::EXIST, format!("{full} is passed through already: detach it first"));
     }
-    if o.vnet_hdr != 0 || o.gro {
-        return refuse(Errno::INVAL, "without a switch there is nobody to do the work of a virtio-net header, or GRO");
-    }
     if backend.rings != Rings::AllNic || backend.flags != Flags::default() {
         return refuse(Errno::INVAL, format!("{backend}: all rings are passed through, or none"));
     }
