@@ -29,6 +29,11 @@ done
 
 console=$PWD/$name.console
 work=$(mktemp -d -p "$PWD")
+# The page may come to the block that has them a moment later.
+for _ in $(seq 600); do
+    [ -e "$name.commands" ] && break
+    sleep 0.1
+done
 cp "$name.commands" "$work/script"
 # A guest that only waits for others stays.
 grep -q ping "$work/script" || echo 'echo guest: ready; sleep 1000' >>"$work/script"
