@@ -35,26 +35,32 @@ fn show(d: &Daemon, name: &str) -> Value {
     d.call("port.show", json!({"port": format!("vale0:{name}")}))["result"].clone()
 }
 
-/// The next frames, with an interrupt where there are none yet.
-fn receive_at(guest: &mut Guest) -> Vec<Vec<u8>> {
+/// The next frames, with an interrupt where there are none yet; none if no interrupt comes.
+fn frames_within(guest: &mut Guest, limit: Duration) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     until("a frame comes", || {
-        if !guest.ingress.arm() {
-            wait(guest);
-        }
+        let came = guest.ingress.arm() || is_interrupted(guest, limit);
         guest.ingress.woken();
         guest.ingress.disarm();
         frames = frames_at(guest);
-        !frames.is_empty()
+        !frames.is_empty() || !came
     });
     frames
 }
 
-fn wait(guest: &Guest) {
+fn receive_at(guest: &mut Guest) -> Vec<Vec<u8>> {
+    let frames = frames_within(guest, INTERRUPT);
+    assert_ne!(frames, Vec::<Vec<u8>>::new(), "no interrupt came");
+    frames
+}
+
+const INTERRUPT: Duration = Duration::from_secs(5);
+
+fn is_interrupted(guest: &Guest, limit: Duration) -> bool {
     let fd = guest.ingress.wake_fd().unwrap();
-    let limit = rustix::event::Timespec { tv_sec: 5, tv_nsec: 0 };
+    let limit = rustix::event::Timespec::try_from(limit).unwrap();
     let mut one = [rustix::event::PollFd::from_borrowed_fd(fd, rustix::event::PollFlags::IN)];
-    assert_eq!(rustix::event::poll(&mut one, Some(&limit)), Ok(1), "no interrupt came");
+    rustix::event::poll(&mut one, Some(&limit)) == Ok(1)
 }
 
 const WAYS: [Wish; 3] = [
@@ -63,7 +69,7 @@ const WAYS: [Wish; 3] = [
     Wish { slots: 64, csb: true, combine: 0 },
 ];
 
-fn ping(guest: &mut Guest, local: &mut Port, tag: u8) {
+fn ping(d: &Daemon, guest: &mut Guest, local: &mut Port, tag: u8) {
     send_from(guest, &frame(255, 9, tag));
     // What waits for others to be sent goes with the interrupt that says that they are.
     until("it arrives", || {
@@ -72,7 +78,15 @@ fn ping(guest: &mut Guest, local: &mut Port, tag: u8) {
     });
     assert_eq!(receive(local), frame(255, 9, tag));
     send(local, &frame(9, 1, tag));
-    assert_eq!(receive_at(guest), [frame(9, 1, tag)]);
+    let mut frames = frames_within(guest, INTERRUPT);
+    if frames.is_empty() {
+        // Dropped by name where the machine is so busy that a register access of the guest's was kept from being carried out meanwhile.
+        let shown = show(d, "card");
+        assert!(shown["drops"]["not-ready"].as_u64() > Some(0), "no interrupt came: {shown}");
+        send(local, &frame(9, 1, tag));
+        frames = receive_at(guest);
+    }
+    assert_eq!(frames, [frame(9, 1, tag)]);
 }
 
 /// Objective: frames go both ways, woken where somebody sleeps, in each of the ways to drive a card, one guest after the other at the same port.
@@ -84,7 +98,7 @@ fn played_guests() {
     for (k, wish) in WAYS.into_iter().enumerate() {
         let mut guest = Guest::new(&path, wish).unwrap();
         assert_eq!((guest.mac, guest.has_block), ([2, 0, 0, 0, 0, 9], wish.csb));
-        (0..150).for_each(|i| ping(&mut guest, &mut local, i));
+        (0..150).for_each(|i| ping(&d, &mut guest, &mut local, i));
         let shown = show(&d, "card");
         let notes = shown["notes"].to_string();
         assert!(
@@ -145,7 +159,7 @@ fn memory_that_goes_away() {
     let mut local = d.open("vale0:local").unwrap();
     for wish in WAYS {
         let mut guest = Guest::new(&path, wish).unwrap();
-        ping(&mut guest, &mut local, 1);
+        ping(&d, &mut guest, &mut local, 1);
         let size = guest.ram.mapping().len() as u64;
         for round in 0..20 {
             let mut batch = Batch::new();
@@ -222,5 +236,5 @@ fn strangers() {
     until("a reason", || show(&d, "card")["notes"].to_string().contains("the last one"));
     let mut local = d.open("vale0:local").unwrap();
     let mut guest = Guest::new(&path, Wish::default()).unwrap();
-    (0..5).for_each(|i| ping(&mut guest, &mut local, i));
+    (0..5).for_each(|i| ping(&d, &mut guest, &mut local, i));
 }

@@ -44,8 +44,9 @@ use patience::Patience;
 
 /// How long the control thread waits for workers: longer than one that holds a batch for a lossless receiver, which it does for half a second.
 pub const LIMIT: Duration = Duration::from_secs(2);
-/// How long a worker waits for the control thread.
-pub const GLANCE: Duration = Duration::from_millis(1);
+/// How long a worker waits for the control thread, which is inside for some instructions: longer only where a busy machine does not let it
+/// run, for some slices of its scheduler.
+pub const GLANCE: Duration = Duration::from_millis(10);
 
 /// In `users`: the control thread is inside.
 const CONTROL: u32 = 1 << 31;
