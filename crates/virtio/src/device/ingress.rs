@@ -165,9 +165,7 @@ impl Ingress for Live {
         if self.taken.is_empty() {
             return;
         }
-        for chain in self.taken.drain(..) {
-            self.queue.give_back(chain, 0);
-        }
+        self.queue.give_back_all(self.taken.drain(..).map(|chain| (chain, 0)));
         self.publish();
         // Delivery may have been what found the memory gone.
         if self.is_damaged() {
