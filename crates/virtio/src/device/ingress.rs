@@ -41,8 +41,8 @@ impl Live {
                 }
             };
             self.taken.push(chain);
-            match self.pieces.readable() {
-                &[Piece { ptr, len }] if len > hdr_len => {
+            match self.pieces.only_readable() {
+                Some(Piece { ptr, len }) if len > hdr_len => {
                     prefetch_read(ptr.as_ptr());
                     run.list[run.len] = (ptr.as_ptr(), len);
                     run.len += 1;

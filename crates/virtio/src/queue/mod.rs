@@ -122,6 +122,18 @@ impl Pieces {
         &self.list[self.readable..self.len]
     }
 
+    /// The only buffer to read, if there is just one.
+    #[inline]
+    pub fn only_readable(&self) -> Option<Piece> {
+        (self.readable == 1).then_some(self.list[0])
+    }
+
+    /// The only buffer of all, if it is to be written.
+    #[inline]
+    pub fn only_writable(&self) -> Option<Piece> {
+        (self.readable == 0 && self.len == 1).then_some(self.list[0])
+    }
+
     /// Whether the chain had more pieces than are kept.
     #[inline]
     pub fn is_cut(&self) -> bool {
@@ -232,7 +244,8 @@ impl Queue {
     ///
     /// # Errors
     /// [`Broken`].
-    #[inline]
+    // A call would have to pack the result into a register, and its caller to unpack it, for each frame.
+    #[inline(always)]
     pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, Broken> {
         each!(self, q => q.next(memory, pieces))
     }
@@ -355,23 +368,28 @@ mod tests {
     /// So few that a round of the ring is over soon.
     const SIZE: u16 = 8;
 
-    fn queue(packed: bool) -> (OwnedFd, Queue) {
-        let fd = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
-        ftruncate(&fd, BYTES as u64).unwrap();
+    /// A queue, the file that it lies in, and what keeps that mapped.
+    struct Ring {
+        queue: Queue,
+        file: OwnedFd,
+        _memory: GuestMemory,
+    }
+
+    fn ring(packed: bool) -> Ring {
+        let file = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, BYTES as u64).unwrap();
         let spec = RegionSpec { guest: 0, size: BYTES as u64, user: 0, offset: 0 };
-        let memory = GuestMemory::new(vec![(spec, fd.try_clone().unwrap())]).unwrap();
+        let memory = GuestMemory::new(vec![(spec, file.try_clone().unwrap())]).unwrap();
         let at = Addresses { desc: 0, avail: 0x1000, used: 0x2000 };
         let queue = Queue::new(&memory, SIZE, at, 0, QueueFeatures { packed, ..QueueFeatures::default() }).unwrap();
-        // The queue has addresses only: what they lie in stays mapped.
-        std::mem::forget(memory);
-        (fd, queue)
+        Ring { queue, file, _memory: memory }
     }
 
     /// All bytes the driver sees, and what a record of what is in flight is made of.
-    fn state((fd, queue): &(OwnedFd, Queue)) -> (Vec<u8>, u32, bool) {
+    fn state(ring: &Ring) -> (Vec<u8>, u32, bool) {
         let mut bytes = vec![0; BYTES];
-        assert_eq!(rustix::io::pread(fd, &mut bytes, 0), Ok(BYTES));
-        match queue {
+        assert_eq!(rustix::io::pread(&ring.file, &mut bytes, 0), Ok(BYTES));
+        match &ring.queue {
             Queue::Split(q) => (bytes, u32::from(q.done()), false),
             Queue::Packed(q) => (bytes, u32::from(q.done().bits()), q.holds()),
         }
@@ -382,18 +400,18 @@ mod tests {
     #[test]
     fn together_as_one_by_one() {
         for packed in [false, true] {
-            let (mut one, mut all) = (queue(packed), queue(packed));
+            let (mut one, mut all) = (ring(packed), ring(packed));
             for round in 0..60u16 {
                 let chain = |k: u16| (Chain { id: (round + k) % SIZE, count: 1 + k % 2 }, u32::from(round * k % 3));
                 let chains: Vec<_> = (0..round % 5).map(chain).collect();
                 if round % 4 == 3 {
-                    one.1.give_back(Chain::default(), 1);
-                    all.1.give_back(Chain::default(), 1);
+                    one.queue.give_back(Chain::default(), 1);
+                    all.queue.give_back(Chain::default(), 1);
                 }
-                chains.iter().for_each(|&(chain, written)| one.1.give_back(chain, written));
-                all.1.give_back_all(chains.into_iter());
+                chains.iter().for_each(|&(chain, written)| one.queue.give_back(chain, written));
+                all.queue.give_back_all(chains.into_iter());
                 assert_eq!(state(&one), state(&all), "packed: {packed}, round {round}");
-                assert_eq!(one.1.publish(), all.1.publish());
+                assert_eq!(one.queue.publish(), all.queue.publish());
                 assert_eq!(state(&one), state(&all), "packed: {packed}, round {round}, shown");
             }
         }

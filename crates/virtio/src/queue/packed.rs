@@ -101,7 +101,7 @@ impl Packed {
     }
 
     /// See [`super::Queue::next`].
-    #[inline]
+    #[inline(always)]
     pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, Broken> {
         pieces.clear();
         if !self.has_next() {

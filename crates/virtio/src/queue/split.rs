@@ -126,7 +126,7 @@ impl Split {
     }
 
     /// See [`super::Queue::next`].
-    #[inline]
+    #[inline(always)]
     pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, Broken> {
         pieces.clear();
         if !self.has_next() {
