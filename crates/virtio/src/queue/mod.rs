@@ -31,6 +31,8 @@ const WRITE: u16 = 2;
 const INDIRECT: u16 = 4;
 
 /// What a driver did that no driver does. Its queue stops for good.
+// As wide as a chain's id, in whose place it is in a result: a narrower one would have the id taken apart into bytes.
+#[repr(u16)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Broken {
     /// `avail.idx` moved by more than the queue's size.
