@@ -168,7 +168,7 @@ impl Survivor {
     /// Sends frames of `len` bytes each, and takes back what was used.
     fn send(&mut self, count: usize, len: u32) {
         while let Some(used) = self.queue.next_used().unwrap() {
-            self.queue.recycle(used.id);
+            self.queue.recycle([used.id]);
         }
         for _ in 0..count {
             let id = self.queue.take(1).expect("the device gave buffers back");

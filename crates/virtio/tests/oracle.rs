@@ -170,7 +170,7 @@ proptest! {
             other.add_used(&memory, head, len).unwrap();
             let used = driver.next_used().unwrap().expect("given back");
             prop_assert_eq!((used.id, used.len), (first, len));
-            driver.recycle(first);
+            driver.recycle([first]);
         }
     }
 

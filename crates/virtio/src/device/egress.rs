@@ -34,6 +34,21 @@ struct Tally {
     bytes: u64,
 }
 
+/// A buffer of one piece that a frame fits.
+#[derive(Clone, Copy)]
+struct Room {
+    chain: Chain,
+    /// Bytes of header and frame.
+    need: u32,
+    ptr: NonNull<u8>,
+}
+
+impl Default for Room {
+    fn default() -> Room {
+        Room { chain: Chain::default(), need: 0, ptr: NonNull::dangling() }
+    }
+}
+
 impl Live {
     fn deliver_to(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let mut tally = Tally::default();
@@ -84,48 +99,64 @@ impl Live {
     /// [`Live::deliver_one`].
     #[inline]
     fn deliver_plain(&mut self, batch: &Batch, picks: &[u16], tally: &mut Tally) -> usize {
-        let hdr_len = self.framing.hdr_len;
+        let mut rooms = [Room::default(); GROUP];
         let mut done = 0;
-        loop {
-            let mut group = [(Chain::default(), NonNull::<u8>::dangling()); GROUP];
-            let mut count = 0;
-            for &pick in picks[done..].iter().take(GROUP) {
-                let Some(frame) = batch.get(usize::from(pick)) else { break };
-                let mark = self.queue.mark();
-                // A broken queue is found out again, and reported, by the careful way.
-                let Ok(Some(chain)) = self.queue.next(&self.memory, &mut self.pieces) else {
-                    self.queue.back_to(mark);
-                    break;
-                };
-                match (self.pieces.readable(), self.pieces.writable()) {
-                    (&[], &[Piece { ptr, len }]) if len as usize >= hdr_len + frame.len() => {
-                        prefetch_write(ptr.as_ptr().wrapping_add(hdr_len));
-                        group[count] = (chain, ptr);
-                        count += 1;
-                    }
-                    _ => {
-                        self.queue.back_to(mark);
-                        break;
-                    }
-                }
-            }
-            for (&(chain, ptr), &pick) in group[..count].iter().zip(&picks[done..]) {
-                let Some(frame) = batch.get(usize::from(pick)) else { continue };
-                // SAFETY: the buffer lies in the guest's memory, which `self` holds, and has hdr_len + frame.len() bytes, as checked above
-                // of the copy of its descriptor; a plain frame has one piece.
-                unsafe {
-                    write_plain_header(ptr.as_ptr(), hdr_len);
-                    frame.copy_single_to(ptr.as_ptr().add(hdr_len));
-                }
-                self.queue.give_back(chain, (hdr_len + frame.len()) as u32);
-                tally.frames += 1;
-                tally.bytes += frame.len() as u64;
-            }
+        for picks in picks.chunks(GROUP) {
+            let count = self.find_rooms(batch, picks, &mut rooms);
+            let rooms = &rooms[..count];
+            tally.bytes += self.fill_rooms(batch, picks, rooms);
+            self.queue.give_back_all(rooms.iter().map(|room| (room.chain, room.need)));
+            tally.frames += count as u64;
             done += count;
-            if count < GROUP || done == picks.len() {
-                return done;
+            if count < picks.len() {
+                break;
             }
         }
+        done
+    }
+
+    /// A buffer of one piece for each frame, as long as there are such. Returns how many.
+    #[inline]
+    fn find_rooms(&mut self, batch: &Batch, picks: &[u16], rooms: &mut [Room; GROUP]) -> usize {
+        let hdr_len = self.framing.hdr_len;
+        let mut count = 0;
+        for (room, &pick) in rooms.iter_mut().zip(picks) {
+            let Some(frame) = batch.get(usize::from(pick)) else { break };
+            let need = (hdr_len + frame.len()) as u32;
+            let mark = self.queue.mark();
+            // A broken queue is found out again, and reported, by the careful way.
+            let chain = self.queue.next(&self.memory, &mut self.pieces).ok().flatten();
+            match chain.zip(self.pieces.only_writable()) {
+                Some((chain, Piece { ptr, len })) if len >= need => {
+                    prefetch_write(ptr.as_ptr().wrapping_add(hdr_len));
+                    *room = Room { chain, need, ptr };
+                    count += 1;
+                }
+                _ => {
+                    self.queue.back_to(mark);
+                    break;
+                }
+            }
+        }
+        count
+    }
+
+    /// Copies a frame into each of the rooms found for them. Returns the frames' bytes.
+    #[inline]
+    fn fill_rooms(&self, batch: &Batch, picks: &[u16], rooms: &[Room]) -> u64 {
+        let hdr_len = self.framing.hdr_len;
+        let mut bytes = 0;
+        for (room, &pick) in rooms.iter().zip(picks) {
+            let Some(frame) = batch.get(usize::from(pick)) else { continue };
+            // SAFETY: the buffer lies in the guest's memory, which `self` holds, and has hdr_len + frame.len() bytes: `find_rooms` checked
+            // the copy of its descriptor for this frame; a plain frame has one piece.
+            unsafe {
+                write_plain_header(room.ptr.as_ptr(), hdr_len);
+                frame.copy_single_to(room.ptr.as_ptr().add(hdr_len));
+            }
+            bytes += frame.len() as u64;
+        }
+        bytes
     }
 
     fn deliver_one(&mut self, frame: &FrameRef<'_>, scratch: &mut Scratch, tally: &mut Tally) -> Result<Put, Broken> {

@@ -41,8 +41,8 @@ impl Live {
                 }
             };
             self.taken.push(chain);
-            match self.pieces.readable() {
-                &[Piece { ptr, len }] if len > hdr_len => {
+            match self.pieces.only_readable() {
+                Some(Piece { ptr, len }) if len > hdr_len => {
                     prefetch_read(ptr.as_ptr());
                     run.list[run.len] = (ptr.as_ptr(), len);
                     run.len += 1;
@@ -165,9 +165,7 @@ impl Ingress for Live {
         if self.taken.is_empty() {
             return;
         }
-        for chain in self.taken.drain(..) {
-            self.queue.give_back(chain, 0);
-        }
+        self.queue.give_back_all(self.taken.drain(..).map(|chain| (chain, 0)));
         self.publish();
         // Delivery may have been what found the memory gone.
         if self.is_damaged() {

@@ -114,9 +114,7 @@ impl Started {
 
     /// Posts all free buffers.
     fn refill(&mut self) {
-        while let Some(id) = self.queue.take(1) {
-            self.queue.post(&self.ram, id, |_| true, |_| BUF);
-        }
+        self.queue.post_free(&self.ram, BUF);
         if self.queue.publish() {
             self.kick.ring();
         }
@@ -156,9 +154,7 @@ impl Ingress for Started {
         if self.taken.is_empty() {
             return;
         }
-        for id in self.taken.drain(..) {
-            self.queue.recycle(id);
-        }
+        self.queue.recycle(self.taken.drain(..));
         if !self.broken && self.queue.free() >= REFILL.min(usize::from(self.ram.size()) / 4) {
             self.refill();
         }

@@ -126,10 +126,10 @@ impl DriverQueue {
         each!(self, q => q.ids().next(id))
     }
 
-    /// A chain that the device gave back is free again.
+    /// Chains that the device gave back are free again.
     #[inline]
-    pub fn recycle(&mut self, first: u16) {
-        each!(self, q => q.ids_mut().recycle(first))
+    pub fn recycle(&mut self, firsts: impl IntoIterator<Item = u16>) {
+        each!(self, q => firsts.into_iter().for_each(|first| q.ids_mut().recycle(first)));
     }
 
     /// Offers the chain taken last, which begins at `first`, to the device, the bytes of each buffer given by `len`, and by `write`
@@ -137,6 +137,14 @@ impl DriverQueue {
     #[inline]
     pub fn post(&mut self, ram: &QueueRam, first: u16, write: impl Fn(u16) -> bool, len: impl Fn(u16) -> u32) {
         each!(self, q => q.post(ram, first, write, len))
+    }
+
+    /// Offers all free buffers to the device, each as a chain of its own, to write so many bytes to.
+    #[inline]
+    pub fn post_free(&mut self, ram: &QueueRam, len: u32) {
+        each!(self, q => while let Some(id) = q.ids_mut().take(1) {
+            q.post(ram, id, |_| true, |_| len);
+        });
     }
 
     /// Shows the device what was posted. Returns whether it wants a kick.

@@ -101,17 +101,34 @@ impl Packed {
     }
 
     /// See [`super::Queue::next`].
-    #[inline]
+    #[inline(always)]
     pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, Broken> {
         pieces.clear();
         if !self.has_next() {
             return Ok(None);
         }
         prefetch_read(self.at(self.next.after(AHEAD.min(self.size - 1), self.size).at));
+        let first = self.desc(self.next.at);
+        if first.flags & (INDIRECT | NEXT) != 0 {
+            return self.walk(memory, first, pieces).map(Some);
+        }
+        pieces.add_only(memory, first)?;
+        self.next = self.next.after(1, self.size);
+        Ok(Some(Chain { id: first.other, count: 1 }))
+    }
+
+    /// Reads a descriptor; `i` is below the size.
+    #[inline]
+    fn desc(&self, i: u16) -> Desc {
+        // SAFETY: `i` is below the size, and `new` checked that so many descriptors of 16 bytes, aligned to 16, lie in the memory.
+        unpack(unsafe { words(self.at(i)) })
+    }
+
+    /// A chain of several buffers, or in a table of its own. A function of its own, so that [`Packed::next`] has few registers to save.
+    #[inline(never)]
+    fn walk(&mut self, memory: &GuestMemory, mut d: Desc, pieces: &mut Pieces) -> Result<Chain, Broken> {
         let mut i = self.next.at;
         for count in 1..=self.size {
-            // SAFETY: `i` is below the size, and `new` checked that so many descriptors of 16 bytes, aligned to 16, lie in the memory.
-            let d = unpack(unsafe { words(self.at(i)) });
             if d.flags & INDIRECT != 0 {
                 if !self.features.indirect || d.flags & NEXT != 0 || count > 1 {
                     return Err(Broken::Indirect);
@@ -122,9 +139,10 @@ impl Packed {
             }
             if d.flags & NEXT == 0 {
                 self.next = self.next.after(count, self.size);
-                return Ok(Some(Chain { id: d.other, count }));
+                return Ok(Chain { id: d.other, count });
             }
             i = if i + 1 == self.size { 0 } else { i + 1 };
+            d = self.desc(i);
         }
         Err(Broken::Loop)
     }
@@ -158,19 +176,41 @@ impl Packed {
     #[inline]
     pub fn give_back(&mut self, chain: Chain, written: u32) {
         let place = self.done;
-        let at = self.at(place.at);
-        // SAFETY: `place` is below the size, hence a descriptor of the ring: length at 8, id at 12, aligned, shared with the driver.
-        unsafe {
-            AtomicU32::from_ptr(at.add(8).cast()).store(written, Ordering::Relaxed);
-            AtomicU16::from_ptr(at.add(12).cast()).store(chain.id, Ordering::Relaxed);
-        }
-        let flags = used_flags(place) | if written > 0 { WRITE } else { 0 };
+        let flags = self.fill(place, chain, written);
         match self.held {
             // The driver goes through them in order: as long as the first is not shown, none is.
             None => self.held = Some((place, flags)),
             Some(_) => self.flags(place.at).store(flags, Ordering::Release),
         }
         self.done = place.after(chain.count.max(1), self.size);
+    }
+
+    /// See [`super::Queue::give_back_all`].
+    #[inline]
+    pub fn give_back_all(&mut self, mut chains: impl Iterator<Item = (Chain, u32)>) {
+        if self.held.is_none() {
+            let Some((chain, written)) = chains.next() else { return };
+            self.give_back(chain, written);
+        }
+        let mut place = self.done;
+        for (chain, written) in chains {
+            let flags = self.fill(place, chain, written);
+            self.flags(place.at).store(flags, Ordering::Release);
+            place = place.after(chain.count.max(1), self.size);
+        }
+        self.done = place;
+    }
+
+    /// Fills the descriptor at `place` but for its flags, which are returned: the driver takes it as used once it says so.
+    #[inline]
+    fn fill(&self, place: Place, chain: Chain, written: u32) -> u16 {
+        let at = self.at(place.at);
+        // SAFETY: `place` is below the size, hence a descriptor of the ring: length at 8, id at 12, aligned, shared with the driver.
+        unsafe {
+            AtomicU32::from_ptr(at.add(8).cast()).store(written, Ordering::Relaxed);
+            AtomicU16::from_ptr(at.add(12).cast()).store(chain.id, Ordering::Relaxed);
+        }
+        used_flags(place) | if written > 0 { WRITE } else { 0 }
     }
 
     /// See [`super::Queue::publish`].

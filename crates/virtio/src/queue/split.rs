@@ -126,7 +126,7 @@ impl Split {
     }
 
     /// See [`super::Queue::next`].
-    #[inline]
+    #[inline(always)]
     pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, Broken> {
         pieces.clear();
         if !self.has_next() {
@@ -144,14 +144,19 @@ impl Split {
         if head >= self.size {
             return Err(Broken::Head);
         }
-        self.walk(memory, head, pieces)?;
+        let first = self.desc(head);
+        if first.flags & (INDIRECT | NEXT) == 0 {
+            pieces.add_only(memory, first)?;
+        } else {
+            self.walk(memory, first, pieces)?;
+        }
         self.next = self.next.wrapping_add(1);
         Ok(Some(Chain { id: head, count: 1 }))
     }
 
-    #[inline]
-    fn walk(&self, memory: &GuestMemory, head: u16, pieces: &mut Pieces) -> Result<(), Broken> {
-        let mut d = self.desc(head);
+    /// A chain of several buffers, or in a table of its own. A function of its own, so that [`Split::next`] has few registers to save.
+    #[inline(never)]
+    fn walk(&self, memory: &GuestMemory, mut d: Desc, pieces: &mut Pieces) -> Result<(), Broken> {
         for _ in 0..self.size {
             if d.flags & INDIRECT != 0 {
                 if !self.features.indirect || d.flags & NEXT != 0 {
@@ -210,14 +215,31 @@ impl Split {
     /// See [`super::Queue::give_back`].
     #[inline]
     pub fn give_back(&mut self, chain: Chain, written: u32) {
-        let i = usize::from(self.done & (self.size - 1));
+        self.fill(self.done, chain, written);
+        self.done = self.done.wrapping_add(1);
+    }
+
+    /// See [`super::Queue::give_back_all`].
+    #[inline]
+    pub fn give_back_all(&mut self, chains: impl Iterator<Item = (Chain, u32)>) {
+        let mut done = self.done;
+        for (chain, written) in chains {
+            self.fill(done, chain, written);
+            done = done.wrapping_add(1);
+        }
+        self.done = done;
+    }
+
+    /// Fills the entry of the used ring that is `done`'s.
+    #[inline]
+    fn fill(&self, done: u16, chain: Chain, written: u32) {
+        let i = usize::from(done & (self.size - 1));
         let at = self.used.as_ptr().wrapping_add(4 + 8 * i);
         // SAFETY: an entry of the used ring, aligned to 4: id and length.
         unsafe {
             AtomicU32::from_ptr(at.cast()).store(u32::from(chain.id), Ordering::Relaxed);
             AtomicU32::from_ptr(at.add(4).cast()).store(written, Ordering::Relaxed);
         }
-        self.done = self.done.wrapping_add(1);
     }
 
     /// See [`super::Queue::publish`].
