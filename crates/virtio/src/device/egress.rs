@@ -122,14 +122,14 @@ impl Live {
         let mut count = 0;
         for (room, &pick) in rooms.iter_mut().zip(picks) {
             let Some(frame) = batch.get(usize::from(pick)) else { break };
-            let need = (hdr_len + frame.len()) as u32;
+            let need = hdr_len + frame.len();
             let mark = self.queue.mark();
             // A broken queue is found out again, and reported, by the careful way.
             let chain = self.queue.next(&self.memory, &mut self.pieces).ok().flatten();
             match chain.zip(self.pieces.only_writable()) {
-                Some((chain, Piece { ptr, len })) if len >= need => {
+                Some((chain, Piece { ptr, len })) if len as usize >= need => {
                     prefetch_write(ptr.as_ptr().wrapping_add(hdr_len));
-                    *room = Room { chain, need, ptr };
+                    *room = Room { chain, need: need as u32, ptr };
                     count += 1;
                 }
                 _ => {
