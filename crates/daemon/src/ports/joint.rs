@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use netvale_abi::nmreq::NR_REG_ALL_NIC;
-use netvale_control::types::{PortKind, PortOptions};
+use netvale_control::types::PortKind;
 use netvale_mem::mapping::Pages;
 use netvale_mem::{PortMem, PortShape, Region, RegionSizes};
 use netvale_port::far_end::FarEnd;
@@ -103,7 +103,8 @@ pub fn join(d: &mut Daemon, at: &SwitchPort, (mode, ring): (u32, u16), caller: C
         queues: egress.len() as u32,
         detail: format!("joins {} and {place}", at.switch),
     };
-    plug(d, at, (egress, over), NewPort::with(joint, caller, &PortOptions::default()))?;
+    let new = NewPort { behind: Box::new(joint), owner: caller, persistent: true, lossless: false, gro: false };
+    plug(d, at, (egress, over), new)?;
     bring_back(d, &place, back, (&first, id));
     d.persistent.set_joint(port, Some(at.full()));
     Ok(())

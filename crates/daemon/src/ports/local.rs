@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use netvale_control::attach::{AttachRequest, FLAG_HUGE, FLAG_LOSSLESS, FLAG_NO_HEADER, FLAG_SHARED, OffsetsAsked};
-use netvale_control::types::{PortKind, PortOptions};
+use netvale_control::options::{OptionsOf, kind};
+use netvale_control::types::PortKind;
 use netvale_mem::region::Binding;
 use netvale_port::{Egress, Ingress};
 use netvale_portspec::{AttachSpec, PortSpec};
@@ -101,20 +102,20 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         return refuse(Errno::INVAL, format!("{local} is not a port of {}: name one switch", at.switch));
     }
     let spec = PortSpec::parse(&at.full()).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
-    make(d, at, &spec, &request(asked.options), asked.caller, true).map(|_| ())
+    make(d, at, &spec, &request(asked.options()?), asked.caller, true).map(|_| ())
 }
 
 /// The request of a program that would make such a port.
-fn request(o: &PortOptions) -> AttachRequest {
+fn request(o: OptionsOf<'_, kind::Local>) -> AttachRequest {
     AttachRequest {
-        flags: if o.lossless { FLAG_LOSSLESS } else { 0 } | if o.huge { FLAG_HUGE } else { 0 },
-        tx_rings: o.rings,
-        rx_rings: o.rings,
-        tx_slots: o.slots,
-        rx_slots: o.slots,
-        buf_size: o.buf_size,
-        extra_bufs: o.extra_bufs,
-        hdr_len: o.vnet_hdr,
+        flags: if o.lossless() { FLAG_LOSSLESS } else { 0 } | if o.huge() { FLAG_HUGE } else { 0 },
+        tx_rings: o.rings(),
+        rx_rings: o.rings(),
+        tx_slots: o.slots(),
+        rx_slots: o.slots(),
+        buf_size: o.buf_size(),
+        extra_bufs: o.extra_bufs(),
+        hdr_len: o.vnet_hdr(),
         ..AttachRequest::default()
     }
 }

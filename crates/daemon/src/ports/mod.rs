@@ -67,7 +67,7 @@ pub const KINDS: &[Kind] = &[
     Kind { prefix: "netmap", attach: nic::attach::attach },
     Kind { prefix: "vhost", attach: vhost::attach },
     Kind { prefix: "virtio", attach: virtio::attach },
-    Kind { prefix: "virtio-pci", attach: virtio::attach },
+    Kind { prefix: "virtio-pci", attach: virtio::attach_pci },
     Kind { prefix: "ptnet", attach: ptnet::attach },
     Kind { prefix: "e1000", attach: e1000::attach },
     Kind { prefix: "e1000-pci", attach: e1000_pci::attach },

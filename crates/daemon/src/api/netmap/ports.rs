@@ -97,7 +97,7 @@ pub(super) fn vale_attach(d: &mut Daemon, at: &SwitchPort, body: &mut Body, call
         if mem_id != 0 {
             region(d, mem_id, caller)?;
         }
-        attach_named(d, at, rings, caller)?;
+        attach_named(d, at.clone(), rings, caller)?;
     }
     let index = d.ports.get(&at.full()).and_then(|record| record.id).unwrap_or_default();
     body.put32(offset_of!(NmreqValeAttach, port_index), index.into());
