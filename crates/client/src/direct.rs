@@ -38,8 +38,8 @@ pub(crate) fn is_possible(spec: &PortSpec) -> bool {
 /// [`Error::Nic`], [`Error::Region`], [`Error::System`].
 pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     let Base::Netmap { ifname } = spec.name.base() else { return Err(Error::Inconsistent("not an interface")) };
-    if let Some(device) = netvale_guest::passed::device_of(ifname.as_str()) {
-        return guest::open_passed(spec, &device, options);
+    if let Some(device) = netvale_guest::passthrough::device_of(ifname.as_str()) {
+        return guest::open_passthrough(spec, &device, options);
     }
     let nic = Nic::open(ifname.as_str())?;
     let queues = nic.interface().queues;

@@ -10,6 +10,11 @@ use serde_json::{Value, json};
 /// What [`views`] found: a kind, an option's key, and whether the view has it.
 type Found = (Kind, &'static str, bool);
 
+/// What a view has that does not have an option.
+trait Lacks {
+    const HAS: bool = false;
+}
+
 /// Whether [`OptionsOf`](netvale_control::options::OptionsOf) a kind has an option: where a kind is of the option's trait, `HAS` is the type's
 /// own constant, which hides the one of the trait `Lacks`.
 macro_rules! views {
@@ -23,7 +28,6 @@ macro_rules! views {
     };
     (@ $option:ident [$($kind:ident)+]) => {{
         struct View<K>(PhantomData<K>);
-        trait Lacks { const HAS: bool = false; }
         impl<K> Lacks for View<K> {}
         impl<K: takes::$option> View<K> { const HAS: bool = true; }
         [$( (kind::$kind::KIND, stringify!($option), View::<kind::$kind>::HAS) ),+]

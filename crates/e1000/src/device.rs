@@ -3,13 +3,14 @@
 //! Nothing here touches guest memory. Whoever moves frames reads descriptors where [`E1000::tx_address`] and [`E1000::rx_address`] say, and writes their
 //! status back.
 
-use crate::causes::{Causes, Direction};
+use crate::causes::Causes;
+use crate::direction::Direction;
 use crate::eeprom::Eeprom;
 use crate::filter::Filter;
 use crate::phy::{INTERRUPT, Phy};
 use crate::regs::*;
 use crate::ring::{Register, Ring};
-use crate::stats::{Stats, Way};
+use crate::stats::Stats;
 use crate::tx::{Assembler, Mark, Packet, Raw, Step};
 
 /// What a card is made with.
@@ -378,7 +379,7 @@ impl E1000 {
 
     /// A frame went out, with its first bytes.
     pub fn sent(&mut self, to: [u8; 6], len: usize, segmented: bool) {
-        self.stats.passed(Way::Out, to, len);
+        self.stats.passed(Direction::Transmit, to, len);
         if segmented {
             self.stats.segmented();
         }
@@ -419,7 +420,7 @@ impl E1000 {
     /// A frame of `len` bytes lies in the first `count` descriptors' buffers.
     pub fn rx_done(&mut self, count: u32, to: [u8; 6], len: usize) {
         self.rx.advance(count);
-        self.stats.passed(Way::In, to, len);
+        self.stats.passed(Direction::Receive, to, len);
         self.received = true;
         self.received_small |= len <= usize::from(self.small);
     }

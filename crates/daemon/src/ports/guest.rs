@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use netvale_control::attach::{AttachRequest, FLAG_SHARED};
-use netvale_guest::passed::Passed;
+use netvale_guest::passthrough::Passthrough;
 use netvale_portspec::{PortSpec, Rings};
 use rustix::io::Errno;
 
@@ -56,7 +56,7 @@ fn make(
     (ifname, device): (&str, &Path),
     caller: Caller,
 ) -> Result<Arc<GuestPort>, Refusal> {
-    let device = Passed::open(device, request.hdr_len, request.extra_bufs)?;
+    let device = Passthrough::open(device, request.hdr_len, request.extra_bufs)?;
     let port = Arc::new(GuestPort::new(format!("netmap:{ifname}"), device, request.hdr_len, caller));
     d.guests.insert(ifname, &port);
     Ok(port)

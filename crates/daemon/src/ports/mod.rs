@@ -125,7 +125,7 @@ fn open_interface(
     ifname: &str,
     caller: Caller,
 ) -> Result<Opened, Refusal> {
-    let opened = match netvale_guest::passed::device_of(ifname) {
+    let opened = match netvale_guest::passthrough::device_of(ifname) {
         Some(device) => guest::open(d, request, spec, (ifname, &device), caller)?,
         None => {
             let opened = nic::open::open(d, request, spec, ifname, caller)?;

@@ -9,7 +9,7 @@ use netvale_portspec::AttachSpec;
 use netvale_ptnet::backend::Backend;
 use netvale_ptnet::header::Config;
 use netvale_ptnet::keep::{Keeper, take};
-use netvale_ptnet::port::{PtnetOptions, PtnetPort, Survival, Way};
+use netvale_ptnet::port::{PtnetOptions, PtnetPort, Survival, Transport};
 use netvale_ptnet::seats::Seats;
 use netvale_ptnet::vfio::memory_path;
 use rustix::io::Errno;
@@ -90,8 +90,8 @@ pub fn open(
     backend: Arc<dyn Backend>,
     survives: bool,
 ) -> Result<DevicePort, Refusal> {
-    let way = if vfio_user { Way::VfioUser } else { Way::Ivshmem };
-    let options = PtnetOptions { path: path.into(), config, way };
+    let transport = if vfio_user { Transport::VfioUser } else { Transport::Ivshmem };
+    let options = PtnetOptions { path: path.into(), config, transport };
     let keeps = survives && keep::is_there();
     let survival = Survival {
         keeper: keeps.then(|| Arc::new(keep::Systemd) as Arc<dyn Keeper>),
@@ -119,6 +119,6 @@ pub fn config(o: &OptionsOf<'_, kind::Ptnet>, full: &str) -> Config {
 fn info(port: &PtnetPort) -> PtnetInfo {
     let o = port.options();
     let c = &o.config;
-    let memory = (o.way == Way::VfioUser).then(|| memory_path(&o.path).display().to_string());
+    let memory = (o.transport == Transport::VfioUser).then(|| memory_path(&o.path).display().to_string());
     PtnetInfo { path: o.path.display().to_string(), memory, vectors: c.vectors(), mac: Mac(c.mac), mtu: c.mtu }
 }

@@ -4,8 +4,8 @@ use netvale_control::options::{OptionsOf, kind, takes};
 use netvale_control::types::PortKind;
 use netvale_portspec::AttachSpec;
 use netvale_vhost::frontend::BackEnd;
+use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::port::{Transport, VirtioPort};
-use netvale_virtio::driver::wish::Wish;
 use netvale_virtio_pci::OnBus;
 
 use super::kind::Asked;
@@ -57,14 +57,14 @@ fn plug_in<K: Driver>(
     device: impl Transport,
     o: OptionsOf<'_, K>,
 ) -> Result<(), Refusal> {
-    let made = VirtioPort::new(device, wish(&o));
+    let made = VirtioPort::new(device, driver_options(&o));
     let (virtio, queues) = made.map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
     plug(d, &asked.at, queues, NewPort::new(DrivenPort(virtio), asked).with_gro(o.gro()))
 }
 
-fn wish<K: Driver>(o: &OptionsOf<'_, K>) -> Wish {
-    let usual = Wish::default();
-    Wish {
+fn driver_options<K: Driver>(o: &OptionsOf<'_, K>) -> DriverOptions {
+    let usual = DriverOptions::default();
+    DriverOptions {
         pairs: u16::try_from(o.rings().max(1)).unwrap_or(u16::MAX),
         size: if o.slots() == 0 { usual.size } else { u16::try_from(o.slots()).unwrap_or(u16::MAX) },
         packed: o.packed(),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netvale_control::attach::AttachReply;
 use netvale_control::types::{Owner, PortInfo, PortKind, PortState, RegionInfo};
-use netvale_guest::passed::Passed;
+use netvale_guest::passthrough::Passthrough;
 
 use super::holders::Holders;
 use crate::caller::Caller;
@@ -15,7 +15,7 @@ use crate::refusal::Refusal;
 /// A device whose rings programs have. They share it, as they share a port in netmap.
 pub struct GuestPort {
     name: String,
-    device: Passed,
+    device: Passthrough,
     hdr_len: u32,
     owner: Caller,
     /// Which connections hold each ring, tx rings first.
@@ -24,7 +24,7 @@ pub struct GuestPort {
 
 impl GuestPort {
     /// A device of which nobody holds a ring yet.
-    pub fn new(name: String, device: Passed, hdr_len: u32, owner: Caller) -> GuestPort {
+    pub fn new(name: String, device: Passthrough, hdr_len: u32, owner: Caller) -> GuestPort {
         let described = AttachReply::of_device(device.header());
         let held = vec![Holders::default(); (described.tx_rings + described.rx_rings) as usize];
         GuestPort { name, device, hdr_len, owner, held: Mutex::new(held) }

@@ -130,7 +130,7 @@ fn parent_pipe(d: &Daemon, name: &str, key: String, end: usize) -> Result<Parent
 }
 
 fn parent_nic(d: &Daemon, ifname: &str) -> Result<Parent, Refusal> {
-    if netvale_guest::passed::device_of(ifname).is_some() {
+    if netvale_guest::passthrough::device_of(ifname).is_some() {
         return refuse(Errno::OPNOTSUPP, format!("{ifname} is a ptnet device: the host's port can be watched"));
     }
     find(ifname)?;
