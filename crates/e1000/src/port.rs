@@ -107,7 +107,7 @@ impl Protocol for Server {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use netvale_mem::fault::LOST;
 
@@ -118,12 +118,8 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(30);
 
-    fn until(what: &str, mut done: impl FnMut() -> bool) {
-        let start = Instant::now();
-        while !done() {
-            assert!(start.elapsed() < LIMIT, "time is up: {what}");
-            std::thread::yield_now();
-        }
+    fn until(what: &str, done: impl FnMut() -> bool) {
+        assert!(netvale_harness::until(LIMIT, Duration::ZERO, done), "time is up: {what}");
     }
 
     fn port_and_guest() -> (tempfile::TempDir, E1000Port, Guest) {
