@@ -11,7 +11,7 @@ use crate::phy::{INTERRUPT, Phy};
 use crate::regs::*;
 use crate::ring::{Register, Ring};
 use crate::stats::Stats;
-use crate::tx::{Assembler, Mark, Packet, Raw, Step};
+use crate::tx::{Assembler, Mark, Packet, Raw, Report, Step};
 
 /// What a card is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -365,12 +365,12 @@ impl E1000 {
         self.tx.advance(count);
     }
 
-    /// Descriptors were written back that asked for it: whether any did, and whether all of those may wait.
-    pub fn tx_report(&mut self, (reports, may_wait): (bool, bool), now: u64) {
-        match (reports, may_wait) {
-            (true, true) => self.causes.event(Direction::Transmit, now),
-            (true, false) => self.causes.set(ICR_TXDW),
-            (false, _) => {}
+    /// Descriptors were written back.
+    pub fn tx_report(&mut self, report: Report, now: u64) {
+        match report {
+            Report::Delayed => self.causes.event(Direction::Transmit, now),
+            Report::AtOnce => self.causes.set(ICR_TXDW),
+            Report::None => {}
         }
         if self.tx.owned() == 0 {
             self.causes.set(ICR_TXQE);

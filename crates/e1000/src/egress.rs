@@ -121,20 +121,21 @@ fn put(
     }
     let to = [head[0], head[1], head[2], head[3], head[4], head[5]];
     if count == 1 && tag.is_none() {
-        put_one(core, finder, (len, total), read);
+        put_one(core, finder, len, total, read);
     } else {
-        put_many(core, finder, (stripped, total), tag, read);
+        put_many(core, finder, stripped, total, tag, read);
     }
     core.e1000.rx_done(count as u32, to, len);
     Put::Done
 }
 
-/// A frame as it is into one buffer. A descriptor, or a buffer, in no memory: the frame is lost, and the descriptor used up.
+/// A frame of `len` bytes as it is, padded to `total`, into one buffer. A descriptor, or a buffer, in no memory: the frame is lost, and the descriptor used up.
 #[inline]
 fn put_one(
     core: &Core,
     finder: &mut Finder<'_>,
-    (len, total): (usize, usize),
+    len: usize,
+    total: usize,
     mut read: impl FnMut(usize, *mut u8, usize) -> usize,
 ) {
     let Some(at) = core.e1000.rx_address(0) else { return };
@@ -150,7 +151,8 @@ fn put_one(
 fn put_many(
     core: &Core,
     finder: &mut Finder<'_>,
-    (len, total): (usize, usize),
+    len: usize,
+    total: usize,
     tag: Option<u16>,
     mut read: impl FnMut(usize, *mut u8, usize) -> usize,
 ) {
@@ -166,7 +168,7 @@ fn put_many(
     }
     for (k, (at, to)) in places.iter().take(count).enumerate().filter_map(|(k, place)| Some((k, (*place)?))) {
         let (from, n) = (k * size, size.min(total - k * size));
-        fill(&mut read, (len, tag.is_some()), from, to, n);
+        fill(&mut read, len, tag.is_some(), from, to, n);
         let ends = if k + 1 == count { EOP } else { 0 };
         let tagged = tag.map_or(0, |tag| u64::from(tag) << SPECIAL | VP << STATUS);
         finder.received(at, n as u64 | (DD | IXSM | ends) << STATUS | tagged);
@@ -176,7 +178,8 @@ fn put_many(
 /// Bytes `from..from + n` of a frame of `len` bytes, whose tag is left out if it has one, and zeros behind its end.
 fn fill(
     read: &mut impl FnMut(usize, *mut u8, usize) -> usize,
-    (len, tagged): (usize, bool),
+    len: usize,
+    tagged: bool,
     from: usize,
     to: *mut u8,
     n: usize,

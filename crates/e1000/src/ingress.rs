@@ -13,7 +13,7 @@ use crate::egress::E1000Egress;
 use crate::headers::{ROOM, prepare};
 use crate::memory::{Finder, Memory};
 use crate::paravirt::Paravirt;
-use crate::tx::{MAX_PIECES, Packet, Raw};
+use crate::tx::{MAX_PIECES, Packet, Raw, Report};
 
 /// Most descriptors of a batch.
 const MOST: usize = 1024;
@@ -123,7 +123,7 @@ impl E1000Ingress {
             if core.epoch == self.epoch {
                 let mut finder = self.memory.finder();
                 self.reported.iter().for_each(|(address, raw)| finder.sent(*address, *raw));
-                core.sent(self.taken, (!self.reported.is_empty(), self.may_wait));
+                core.sent(self.taken, Report::of(!self.reported.is_empty(), self.may_wait));
             }
         }
         // Not kept mapped for longer than there are frames in it.
@@ -211,7 +211,7 @@ fn push(finder: &mut Finder<'_>, core: &mut Core, head: &mut [u8; ROOM], batch: 
         return Err(DropReason::EndlessFrame);
     }
     let have = copy_head(finder, packet, head).ok_or(DropReason::BadBuffer)?;
-    let done = prepare(&packet.work, core.e1000.vlan_type(), (head, have), packet.len as usize)
+    let done = prepare(&packet.work, core.e1000.vlan_type(), head, have, packet.len as usize)
         .map_err(|_| DropReason::BadVnetHeader)?;
     let mut pieces = [(std::ptr::null::<u8>(), 0u32); MAX_PIECES + 2];
     let mut count = 0;

@@ -145,7 +145,7 @@ impl<'a> Frontend<'a> {
         self.tell(table)?;
         let mut started = Vec::new();
         for (i, (queue, call)) in queues.into_iter().zip(calls).enumerate() {
-            started.push(self.start_queue(i as u32, queue, call, (features, options))?);
+            started.push(self.start_queue(i as u32, queue, call, features, options)?);
         }
         for i in 0..started.len() as u64 {
             self.tell_number(request::SET_VRING_ENABLE, i | 1 << 32)?;
@@ -177,7 +177,8 @@ impl<'a> Frontend<'a> {
         i: u32,
         ram: QueueRam,
         call: &Doorbell,
-        (features, options): (u64, DriverOptions),
+        features: u64,
+        options: DriverOptions,
     ) -> Result<Started, NoBackEnd> {
         let index = u64::from(i);
         let (layout, in_order) = (QueueFeatures::of(features), features & IN_ORDER != 0);

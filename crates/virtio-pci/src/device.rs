@@ -144,7 +144,7 @@ impl Transport for OnBus {
         let (changed, wanted) = (bell()?, bell()?);
         let device = PciDevice::open(&self.0)?;
         let (running, registers) =
-            device.start(session.options(), session.calls(), (&changed, &wanted), session.fault())?;
+            device.start(session.options(), session.calls(), &changed, &wanted, session.fault())?;
         changed.ring();
         session.run(running, [changed.as_fd(), wanted.as_fd()], |back| {
             changed.drain();
@@ -219,7 +219,8 @@ impl PciDevice {
         mut self,
         options: DriverOptions,
         calls: &[Doorbell],
-        (changed, wanted): (&Doorbell, &Doorbell),
+        changed: &Doorbell,
+        wanted: &Doorbell,
         fault: &Fault,
     ) -> Result<(Running, Registers), NoDevice> {
         self.reset()?;
@@ -241,7 +242,7 @@ impl PciDevice {
             let place = if i < 2 * pairs { i } else { self.control_queue() };
             // Of the queues that we send on nobody wants to hear.
             let vector = if i < 2 * pairs && i.is_multiple_of(2) { 1 + i / 2 } else { NO_VECTOR };
-            started.push(self.start_queue(place, queue, vector, (features, options), fault)?);
+            started.push(self.start_queue(place, queue, vector, features, options, fault)?);
         }
         self.say(status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK | status::DRIVER_OK);
         if features & MQ != 0 {
@@ -333,7 +334,8 @@ impl PciDevice {
         place: u16,
         ram: QueueRam,
         vector: u16,
-        (features, options): (u64, DriverOptions),
+        features: u64,
+        options: DriverOptions,
         fault: &Fault,
     ) -> Result<Started, NoDevice> {
         let c = &self.common;

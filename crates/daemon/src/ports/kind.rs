@@ -48,6 +48,15 @@ impl<'a> Asked<'a> {
     }
 }
 
+/// The rings that netmap's `VALE_ATTACH` names, as in `struct nmreq_register` (netmap.h).
+#[derive(Clone, Copy, Debug)]
+pub struct NamedRings {
+    /// `nr_mode`.
+    pub mode: u32,
+    /// `nr_ringid`.
+    pub ring: u16,
+}
+
 /// Makes what was asked for and plugs it in.
 pub type Make = fn(&mut Daemon, &Asked<'_>) -> Result<(), Refusal>;
 

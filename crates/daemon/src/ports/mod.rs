@@ -126,7 +126,7 @@ fn open_interface(
     caller: Caller,
 ) -> Result<Opened, Refusal> {
     let opened = match netvale_guest::passthrough::device_of(ifname) {
-        Some(device) => guest::open(d, request, spec, (ifname, &device), caller)?,
+        Some(device) => guest::open(d, request, spec, ifname, &device, caller)?,
         None => {
             let opened = nic::open::open(d, request, spec, ifname, caller)?;
             monitor::watch_too(d, ifname, caller.client);

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use netvale_control::attach::AttachReply;
 use netvale_control::types::{Owner, PortInfo, PortKind, PortState, RegionInfo};
 use netvale_guest::passthrough::Passthrough;
+use netvale_mem::region::RingRanges;
 
 use super::holders::Holders;
 use crate::caller::Caller;
@@ -34,7 +35,7 @@ impl GuestPort {
     /// `alone`: nobody else has the device open.
     pub fn hold(
         self: Arc<Self>,
-        (tx, rx): (Range<u32>, Range<u32>),
+        RingRanges { tx, rx }: RingRanges,
         client: u64,
         shares: bool,
         alone: bool,

@@ -183,7 +183,7 @@ pub fn start(who: (Interface, &'static str), case: &Case, env: &Env) -> Result<B
             Some(switch) => switch.attach(interface, number)?,
             None => interface.devices("", number),
         };
-        let mut machine = Machine::boot(&image, (&hub, core), &script(interface, number), &devices)?;
+        let mut machine = Machine::boot(&image, &hub, core, &script(interface, number), &devices)?;
         machine.child().expect("agent: ready", LIMIT)?;
         Ok::<_, BenchError>(machine)
     };

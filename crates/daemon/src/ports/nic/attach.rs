@@ -24,7 +24,7 @@ use super::stack;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon};
 use crate::policy;
-use crate::ports::kind::Asked;
+use crate::ports::kind::{Asked, NamedRings};
 use crate::ports::plug::{NewPort, plug, unplug};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
@@ -123,18 +123,18 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
 }
 
 /// Attaches the interface that a port is named after, as netmap's `VALE_ATTACH` does.
-pub fn attach_named(d: &mut Daemon, at: SwitchPort, (mode, ring): (u32, u16), caller: Caller) -> Result<(), Refusal> {
+pub fn attach_named(d: &mut Daemon, at: SwitchPort, rings: NamedRings, caller: Caller) -> Result<(), Refusal> {
     let port = at.port.as_str();
     let missing = || Refusal::new(Errno::INVAL, format!("there is no interface {port}: 'ip link' shows them"));
     let spec = PortSpec::parse(&format!("netmap:{port}")).ok().and_then(NicSpec::new);
     Interface::find(port).map_err(|_| missing())?;
-    if !matches!(mode, NR_REG_ALL_NIC | NR_REG_NIC_SW) || ring != 0 {
+    if !matches!(rings.mode, NR_REG_ALL_NIC | NR_REG_NIC_SW) || rings.ring != 0 {
         return refuse(Errno::INVAL, format!("{port} is attached with all its rings, and its stack or without"));
     }
     if d.interfaces.port_on(port).is_some() {
         return refuse(Errno::BUSY, format!("{port} is open in a program: end that first"));
     }
-    let options = PortOptions { host: mode == NR_REG_NIC_SW, ..PortOptions::default() };
+    let options = PortOptions { host: rings.mode == NR_REG_NIC_SW, ..PortOptions::default() };
     let spec = AttachSpec::Netmap(spec.ok_or_else(missing)?);
     attach(d, &Asked::new(at, &spec, &options, caller))
 }

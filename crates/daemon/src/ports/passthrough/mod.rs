@@ -86,7 +86,7 @@ pub fn attach(
         return refuse(Errno::INVAL, format!("{backend}: all rings are passed through, or none"));
     }
     match (pipe_and_end(&backend.name), backend.name.base()) {
-        (Some((name, end)), _) => pipe(d, (&full, name), end, socket, o, caller),
+        (Some((name, end)), _) => pipe(d, &full, name, end, socket, o, caller),
         (None, Base::Netmap { ifname }) => interface(d, &full, ifname.as_str(), socket, o, caller),
         (None, Base::Vale { .. }) => Err(Refusal::internal("neither a pipe nor an interface")),
     }
@@ -94,7 +94,8 @@ pub fn attach(
 
 fn pipe(
     d: &mut Daemon,
-    (full, key): (&str, String),
+    full: &str,
+    key: String,
     end: usize,
     path: &str,
     o: &OptionsOf<'_, kind::Ptnet>,
@@ -115,7 +116,7 @@ fn pipe(
     let counters = [vec![Arc::clone(&out.counters)], vec![Arc::clone(&back.counters)]];
     let tasks: Vec<Job> = vec![Box::new(Seated(Arc::clone(out))), Box::new(Seated(Arc::clone(back)))];
     let pipe = Pipe::to_guest(Arc::clone(&backend), end, d.regions.new_id(), caller.uid);
-    pass(d, (full, path), config, Passing { backend, tasks, counters }, o, caller)?;
+    pass(d, full, path, config, Passing { backend, tasks, counters }, o, caller)?;
     d.pipes.insert(key, pipe);
     Ok(())
 }
@@ -148,7 +149,7 @@ fn interface(
         backend.tx.iter().map(|seat| Arc::clone(&seat.counters)).collect(),
         backend.rx.iter().map(|seat| Arc::clone(&seat.counters)).collect(),
     ];
-    pass(d, (full, path), config, Passing { backend, tasks, counters }, o, caller)
+    pass(d, full, path, config, Passing { backend, tasks, counters }, o, caller)
 }
 
 /// As many rings each way as there are on the other side.
@@ -159,7 +160,8 @@ fn with_rings(rings: u32, config: Config) -> Config {
 /// Puts it on workers, and opens the device's socket.
 fn pass(
     d: &mut Daemon,
-    (full, path): (&str, &str),
+    full: &str,
+    path: &str,
     config: Config,
     passing: Passing,
     o: &OptionsOf<'_, kind::Ptnet>,
