@@ -139,7 +139,7 @@ impl Opened {
     /// [`NicError`].
     pub fn bind(&self) -> Result<Got, NicError> {
         let nic = &self.queue.nic;
-        bind(&self.socket, self.queue.place(), (&nic.interface.name, nic.interface.mtu), self.queue.buffers)
+        bind(&self.socket, self.queue.place(), &nic.interface.name, nic.interface.mtu, self.queue.buffers)
     }
 }
 
@@ -147,7 +147,7 @@ impl Opened {
 ///
 /// # Errors
 /// [`NicError`].
-pub fn bind(socket: &Socket, place: Place, (name, mtu): (&str, u32), buffers: Buffers) -> Result<Got, NicError> {
+pub fn bind(socket: &Socket, place: Place, name: &str, mtu: u32, buffers: Buffers) -> Result<Got, NicError> {
     let name = || name.to_owned();
     let got = socket.bind(place).map_err(|source| match source {
         Errno::BUSY => NicError::QueueTaken { name: name(), queue: place.queue },

@@ -37,7 +37,8 @@ impl<T: Copy> Ring<T> {
         socket: BorrowedFd<'_>,
         page_offset: u64,
         at: &XdpRingOffset,
-        (size, produces): (u32, bool),
+        size: u32,
+        produces: bool,
     ) -> Result<Ring<T>, Errno> {
         let desc = at.desc as usize;
         let len = desc + size as usize * size_of::<T>();
@@ -174,7 +175,7 @@ mod tests {
         for at in [AT.producer, AT.consumer] {
             rustix::io::pwrite(&memory, &start.to_ne_bytes(), at).unwrap();
         }
-        let side = |produces| Ring::map(memory.as_fd(), 0, &AT, (SIZE, produces)).unwrap();
+        let side = |produces| Ring::map(memory.as_fd(), 0, &AT, SIZE, produces).unwrap();
         let (producer, consumer) = (side(true), side(false));
         (memory, producer, consumer)
     }
@@ -232,7 +233,7 @@ mod tests {
         rustix::io::pwrite(&memory, &0u32.to_ne_bytes(), AT.producer).unwrap();
         (0..3).for_each(|value| producer.put(value));
         producer.publish();
-        let mut heir = Ring::<u64>::map(memory.as_fd(), 0, &AT, (SIZE, true)).unwrap();
+        let mut heir = Ring::<u64>::map(memory.as_fd(), 0, &AT, SIZE, true).unwrap();
         assert!(heir.was_used() && !consumer.was_used());
         assert_eq!((heir.pending(), heir.room()), (3, SIZE - 3));
     }

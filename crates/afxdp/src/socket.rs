@@ -198,8 +198,8 @@ impl Socket {
     /// The kernel's.
     pub fn receiver(self: &Arc<Self>) -> Result<Receiver, Errno> {
         let at = sockopt::xdp_mmap_offsets(&self.fd)?;
-        let rx = Ring::map(self.as_fd(), RX_RING, &at.rx, (self.entries, false))?;
-        let fill = Ring::map(self.as_fd(), FILL_RING, &at.fr, (self.entries, true))?;
+        let rx = Ring::map(self.as_fd(), RX_RING, &at.rx, self.entries, false)?;
+        let fill = Ring::map(self.as_fd(), FILL_RING, &at.fr, self.entries, true)?;
         Ok(Receiver { rx, fill, socket: Arc::clone(self) })
     }
 
@@ -209,8 +209,8 @@ impl Socket {
     /// The kernel's.
     pub fn sender(self: &Arc<Self>) -> Result<Sender, Errno> {
         let at = sockopt::xdp_mmap_offsets(&self.fd)?;
-        let tx = Ring::map(self.as_fd(), TX_RING, &at.tx, (self.entries, true))?;
-        let completion = Ring::map(self.as_fd(), COMPLETION_RING, &at.cr, (self.entries, false))?;
+        let tx = Ring::map(self.as_fd(), TX_RING, &at.tx, self.entries, true)?;
+        let completion = Ring::map(self.as_fd(), COMPLETION_RING, &at.cr, self.entries, false)?;
         Ok(Sender { tx, completion, socket: Arc::clone(self) })
     }
 }

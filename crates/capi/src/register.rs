@@ -73,8 +73,8 @@ pub fn register(
 /// Registers a port in the program's own memory: in the region that is there already, or in a new one.
 fn attach_over(fd: BorrowedFd<'_>, request: AttachRequest, extmem: &Extmem) -> Result<Attached, netvale::Error> {
     let fresh = AttachRequest { mem_id: 0, pools: extmem.pools, ..request };
-    if let Some(file) = extmem.file() {
-        match raw::attach_in(fd, &fresh, file) {
+    if let Some((file, place)) = extmem.file() {
+        match raw::attach_in(fd, &fresh, file, place) {
             // Then the region takes the place of the program's mapping.
             Err(netvale::Error::File { .. }) => {}
             done => return done,

@@ -77,7 +77,7 @@ pub fn port_error(name: &str, error: &netvale::Error) -> CliError {
             CliError::unreachable(what, "start one with `netvale up`, or name its --run-dir")
         }
         netvale::Error::Refused { .. } => CliError::refused(what, "`netvale list` shows the ports there are"),
-        netvale::Error::Device(_) | netvale::Error::Passed(_) | netvale::Error::Pci(_) => {
+        netvale::Error::Device(_) | netvale::Error::Passthrough(_) | netvale::Error::Pci(_) => {
             CliError::failed(what, "docs/guide/ptnet.md says what a device in a virtual machine takes")
         }
         _ => CliError::failed(what, "see the daemon's log"),

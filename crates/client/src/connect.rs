@@ -68,7 +68,8 @@ pub fn attach(conn: BorrowedFd<'_>, request: &AttachRequest) -> Result<Attached,
 pub fn attach_in(
     conn: BorrowedFd<'_>,
     request: &AttachRequest,
-    (file, place): (BorrowedFd<'_>, FileAsked),
+    file: BorrowedFd<'_>,
+    place: FileAsked,
 ) -> Result<Attached, Error> {
     let request = AttachRequest { file: Some(place), ..request.clone() };
     resumed(attached(ask(conn, &request.encode(), Some(file))?)?)

@@ -1,6 +1,5 @@
 //! An interface opened by the program itself, where no daemon runs: for programs with the privilege to do so.
 
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use netvale_afxdp::Nic;
@@ -10,7 +9,7 @@ use netvale_afxdp::socket::{Buffers, Socket};
 use netvale_control::attach::{AttachReply, Role};
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
-use netvale_mem::region::RingSide;
+use netvale_mem::region::{RingRanges, RingSide};
 use netvale_mem::{Mapping, PortMem, Region};
 use netvale_portspec::{Base, Directions, PortSpec, Rings};
 
@@ -38,8 +37,8 @@ pub(crate) fn is_possible(spec: &PortSpec) -> bool {
 /// [`Error::Nic`], [`Error::Region`], [`Error::System`].
 pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     let Base::Netmap { ifname } = spec.name.base() else { return Err(Error::Inconsistent("not an interface")) };
-    if let Some(device) = netvale_guest::passed::device_of(ifname.as_str()) {
-        return guest::open_passed(spec, &device, options);
+    if let Some(device) = netvale_guest::passthrough::device_of(ifname.as_str()) {
+        return guest::open_passthrough(spec, &device, options);
     }
     let nic = Nic::open(ifname.as_str())?;
     let queues = nic.interface().queues;
@@ -48,13 +47,14 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
         _ => 0..queues,
     };
     let bound = |other: Directions| if spec.flags.directions == other { 0..0 } else { which.clone() };
-    let (tx, rx) = (bound(Directions::Rx), bound(Directions::Tx));
+    let rings = RingRanges { tx: bound(Directions::Rx), rx: bound(Directions::Tx) };
+    let RingRanges { tx, rx } = &rings;
     let slots = (spec.conf.tx_slots.max(options.slots), spec.conf.rx_slots.max(options.slots));
     let shape = sizes::shape(queues, (0, 0), slots);
     let used = (tx.len() as u32, rx.len() as u32);
     let needs = Needs { shape, host: (0, 0), used, buf_size: options.buf_size, extra_bufs: options.extra_bufs };
     let (region, mem_id) = region(&needs)?;
-    let mem = region.port_in_part(shape, (0, 0), (&tx, &rx))?;
+    let mem = region.port_in_part(shape, (0, 0), &rings)?;
     let binding = mem.bind(&spec.name.to_string(), tx.clone(), rx.clone(), options.extra_bufs)?;
     let layout = region.layout();
     let bufs = layout.sizes.bufs;
@@ -87,7 +87,7 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
         rx: Vec::new(),
     };
     for queue in which {
-        port.queue(&nic, queue, (&mem, &tx, &rx))?;
+        port.queue(&nic, queue, &mem, &rings)?;
     }
     let Opening { reply, map, sockets, mut tx, mut rx } = port;
     nics::bind(&reply, ifname.as_str(), &mut tx, &mut rx)?;
@@ -129,23 +129,18 @@ struct Opening {
 
 impl Opening {
     /// Opens a queue and makes its rings, in the directions that are bound.
-    fn queue(
-        &mut self,
-        nic: &Arc<Nic>,
-        queue: u32,
-        (mem, tx, rx): (&PortMem, &Range<u32>, &Range<u32>),
-    ) -> Result<(), Error> {
+    fn queue(&mut self, nic: &Arc<Nic>, queue: u32, mem: &PortMem, rings: &RingRanges) -> Result<(), Error> {
         let buffers = Buffers { first: self.reply.buf_pool, stride: self.reply.buf_size, count: self.reply.num_bufs };
-        let opened = nic.queue(queue, self.reply.nic_entries, (&self.map, buffers), rx.contains(&queue))?;
+        let opened = nic.queue(queue, self.reply.nic_entries, (&self.map, buffers), rings.rx.contains(&queue))?;
         let fds = || -> Result<(Doorbell, Doorbell), Error> {
             let copy = || rustix::io::fcntl_dupfd_cloexec(&*opened.socket, 0).map_err(Error::system("copy a socket"));
             Ok((Doorbell::from_fd(copy()?), Doorbell::from_fd(copy()?)))
         };
         let side = |sides: &[RingSide]| sides.get(queue as usize).cloned();
-        if let Some(side) = side(&mem.tx).filter(|_| tx.contains(&queue)) {
+        if let Some(side) = side(&mem.tx).filter(|_| rings.tx.contains(&queue)) {
             self.tx.push(nics::tx(&self.reply, &self.map, side, fds()?)?);
         }
-        if let Some(side) = side(&mem.rx).filter(|_| rx.contains(&queue)) {
+        if let Some(side) = side(&mem.rx).filter(|_| rings.rx.contains(&queue)) {
             self.rx.push(nics::rx(&self.reply, &self.map, side, fds()?)?);
         }
         self.sockets.push((opened.socket, opened.queue));

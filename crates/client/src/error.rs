@@ -14,7 +14,7 @@ pub enum Error {
     Pci(#[from] netvale_pci::PciError),
     /// A ptnet device of this virtual machine cannot be had.
     #[error(transparent)]
-    Passed(#[from] netvale_guest::passed::PassedError),
+    Passthrough(#[from] netvale_guest::passthrough::PassthroughError),
     /// The name is not in netmap's grammar.
     #[error("not a port name\n{0}")]
     Name(#[from] ParseError),

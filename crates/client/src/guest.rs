@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use netvale_control::attach::AttachReply;
-use netvale_guest::passed::Passed;
+use netvale_guest::passthrough::Passthrough;
 use netvale_guest::pci::{self, Found};
 use netvale_guest::published::Published;
 use netvale_guest::{Error as GuestError, Guest};
@@ -21,10 +21,10 @@ use crate::ring::{RxRing, TxKind, TxRing};
 /// Opens the device that our kernel driver has.
 ///
 /// # Errors
-/// [`Error::Passed`], [`Error::System`]; [`Error::Inconsistent`] when the host says what cannot be.
-pub(crate) fn open_passed(spec: &PortSpec, device: &Path, options: &Options) -> Result<Port, Error> {
-    let passed = Passed::open(device, options.hdr_len, options.extra_bufs)?;
-    let reply = AttachReply::of_device(passed.header());
+/// [`Error::Passthrough`], [`Error::System`]; [`Error::Inconsistent`] when the host says what cannot be.
+pub(crate) fn open_passthrough(spec: &PortSpec, device: &Path, options: &Options) -> Result<Port, Error> {
+    let passthrough = Passthrough::open(device, options.hdr_len, options.extra_bufs)?;
+    let reply = AttachReply::of_device(passthrough.header());
     let bound = |rings: u32, other: Directions| match spec.rings {
         _ if spec.flags.directions == other => 0..0,
         Rings::OneNic(i) if u32::from(i.get()) < rings => u32::from(i.get())..u32::from(i.get()) + 1,
@@ -34,11 +34,12 @@ pub(crate) fn open_passed(spec: &PortSpec, device: &Path, options: &Options) -> 
     let (tx, rx) = (bound(reply.tx_rings, Directions::Rx), bound(reply.rx_rings, Directions::Tx));
     let reply = AttachReply { tx_bound: tx, rx_bound: rx, hdr_len: options.hdr_len, alone: true, ..reply };
     let len = usize::try_from(reply.memsize).map_err(|_| Error::Inconsistent("memory too large for this machine"))?;
-    let map = Arc::new(Mapping::of_device(passed.memory(), len).map_err(Error::system("map the device's memory"))?);
+    let map =
+        Arc::new(Mapping::of_device(passthrough.memory(), len).map_err(Error::system("map the device's memory"))?);
     let which = reply.tx_bound.clone().chain(reply.rx_bound.clone().map(|i| reply.tx_rings + i));
     let mut bells = Vec::new();
     for ring in which {
-        let bell = passed.bell(ring).ok_or(Error::Inconsistent("a ring without a bell"))?;
+        let bell = passthrough.bell(ring).ok_or(Error::Inconsistent("a ring without a bell"))?;
         for _ in 0..2 {
             let copy = rustix::io::fcntl_dupfd_cloexec(bell.as_fd(), 0).map_err(Error::system("copy a bell"))?;
             bells.push(Doorbell::from_fd(copy));
@@ -47,7 +48,7 @@ pub(crate) fn open_passed(spec: &PortSpec, device: &Path, options: &Options) -> 
     let (mut tx, mut rx) = rings(&reply, &map, &mut bells.into_iter())?;
     tx.iter_mut().for_each(TxRing::resume);
     rx.iter_mut().for_each(RxRing::resume);
-    Ok(Port::new(spec.name.to_string(), None, (reply, map), (tx, rx), Some(Arc::new(passed))))
+    Ok(Port::new(spec.name.to_string(), None, (reply, map), (tx, rx), Some(Arc::new(passthrough))))
 }
 
 /// Opens the device at an address of the bus, which has no driver.

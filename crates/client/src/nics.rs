@@ -91,7 +91,7 @@ pub(crate) fn bind(reply: &AttachReply, name: &str, tx: &mut [TxRing], rx: &mut 
             reply.nic_flags & NIC_MULTI_BUFFER != 0
         } else {
             let place = Place { ifindex: reply.nic_ifindex, queue };
-            netvale_afxdp::nic::bind(socket, place, (name, reply.nic_mtu), buffers(reply))?.multi_buffer
+            netvale_afxdp::nic::bind(socket, place, name, reply.nic_mtu, buffers(reply))?.multi_buffer
         };
         if let Some(through) = sends {
             through.set_multi_buffer(multi_buffer);

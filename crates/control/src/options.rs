@@ -58,22 +58,24 @@ pub struct AttachOption {
 /// use netvale_control::types::PortOptions;
 ///
 /// let options = PortOptions { rings: 2, ..PortOptions::default() };
-/// assert_eq!(options.of::<kind::Tap>().rings(), 2);
+/// assert_eq!(options.of::<kind::Tap>().unwrap().rings(), 2);
+/// assert!(options.of::<kind::Null>().is_none(), "null ports have no rings");
 /// ```
 ///
 /// ```compile_fail
 /// # use netvale_control::options::kind;
 /// # use netvale_control::types::PortOptions;
-/// PortOptions::default().of::<kind::Tap>().slots();
+/// PortOptions::default().of::<kind::Tap>().unwrap().slots();
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct OptionsOf<'a, K>(&'a PortOptions, PhantomData<K>);
 
 impl PortOptions {
-    /// As those of a port of kind `K`, once [`AttachParams::check`](crate::types::AttachParams::check) has found that they are.
+    /// As those of a port of kind `K`; none if one of them is not for that kind.
     #[must_use]
-    pub fn of<K>(&self) -> OptionsOf<'_, K> {
-        OptionsOf(self, PhantomData)
+    pub fn of<K: kind::AsType>(&self) -> Option<OptionsOf<'_, K>> {
+        let fits = |option: &AttachOption| option.kinds.contains(&K::KIND) || option.given(self).is_none();
+        OPTIONS.iter().all(fits).then_some(OptionsOf(self, PhantomData))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use netvale_afxdp::NicError;
-use netvale_guest::passed::PassedError;
+use netvale_guest::passthrough::PassthroughError;
 use netvale_mem::RegionError;
 use netvale_switch::AttachError;
 use netvale_tap::TapError;
@@ -99,8 +99,8 @@ impl From<NicError> for Refusal {
     }
 }
 
-impl From<PassedError> for Refusal {
-    fn from(e: PassedError) -> Self {
+impl From<PassthroughError> for Refusal {
+    fn from(e: PassthroughError) -> Self {
         Refusal::new(e.errno(), e.to_string())
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use common::{Daemon, frame, receive, send, until};
 use netvale::Port;
 use netvale_abi::ptnet::COMMAND_START;
-use netvale_e1000::driver::Wish as CardWish;
+use netvale_e1000::driver::DriverOptions as CardOptions;
 use netvale_e1000::driver::remote::Guest as Card;
 use netvale_guest::Guest;
 use netvale_mem::fault::Fault;
@@ -25,9 +25,9 @@ use netvale_vhost::features::PROTOCOL_FEATURES;
 use netvale_vhost::frontend::Frontend;
 use netvale_vhost::proto::message::{Message, request};
 use netvale_vhost::proto::wire::{self, Received};
+use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::ram::BUF;
 use netvale_virtio::driver::started::Kick;
-use netvale_virtio::driver::wish::Wish;
 use netvale_virtio::features::VERSION_1;
 use published::{Driver, Plugged};
 use serde_json::json;
@@ -112,7 +112,7 @@ fn vhost_called(by_socket: bool) {
     let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
     let (socket, stop, fault) = (UnixStream::connect(&path).unwrap(), Doorbell::new().unwrap(), Fault::new().unwrap());
     let calls = [(); 2].map(|()| Doorbell::new().unwrap());
-    let running = Frontend::new(socket.as_fd(), stop.as_fd(), &fault).start(Wish::default(), &calls).unwrap();
+    let running = Frontend::new(socket.as_fd(), stop.as_fd(), &fault).start(DriverOptions::default(), &calls).unwrap();
     let (mut queues, _memory) = (running.pairs, running.ram);
     let (rx, tx) = &mut queues[0];
     let error = Doorbell::new().unwrap();
@@ -140,7 +140,7 @@ fn vhost_called(by_socket: bool) {
     serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
     // Who is next is served, if not at once.
     let again = UnixStream::connect(&path).unwrap();
-    let running = Frontend::new(again.as_fd(), stop.as_fd(), &fault).start(Wish::default(), &calls);
+    let running = Frontend::new(again.as_fd(), stop.as_fd(), &fault).start(DriverOptions::default(), &calls);
     assert!(running.is_err() || running.is_ok_and(|r| r.pairs.len() == 1));
 }
 
@@ -182,7 +182,7 @@ fn e1000() {
     let d = Daemon::start("workers = 1");
     let path = attach(&d, "e1000", json!({"mac": "02:00:00:00:00:09"}));
     let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
-    let mut guest = Card::new(&path, CardWish::default()).unwrap();
+    let mut guest = Card::new(&path, CardOptions::default()).unwrap();
     // What has interrupted it so far (the link is up) no longer stands; it waits for frames.
     guest.ingress.woken();
     assert!(!guest.ingress.arm());

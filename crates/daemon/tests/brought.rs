@@ -31,7 +31,7 @@ fn asked(d: &Daemon, name: &str, file: &impl AsFd, place: (u64, u64)) -> Result<
         ..Default::default()
     };
     let place = FileAsked { offset: place.0, len: place.1 };
-    raw::attach_in(conn.as_fd(), &request, (file.as_fd(), place)).map(|attached| (conn, attached))
+    raw::attach_in(conn.as_fd(), &request, file.as_fd(), place).map(|attached| (conn, attached))
 }
 
 fn refused(d: &Daemon, file: &impl AsFd, place: (u64, u64), why: &str) {

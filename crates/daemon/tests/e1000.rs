@@ -15,7 +15,7 @@ use common::{Daemon, frame, receive, send, until};
 use netvale::{Interest, Port};
 use netvale_e1000::driver::ram::GUEST;
 use netvale_e1000::driver::remote::{Guest, give};
-use netvale_e1000::driver::{Registers, Wish};
+use netvale_e1000::driver::{DriverOptions, Registers};
 use netvale_e1000::regs::{CTRL, CTRL_RST, ICR, IMS, RDLEN, STATUS, STATUS_LU, TDH, TDLEN, TDT};
 use netvale_port::{Batch, Egress, Ingress, Scratch};
 use netvale_vfio_user::client::Client;
@@ -63,10 +63,10 @@ fn is_interrupted(guest: &Guest, limit: Duration) -> bool {
     rustix::event::poll(&mut one, Some(&limit)) == Ok(1)
 }
 
-const WAYS: [Wish; 3] = [
-    Wish { slots: 64, csb: false, combine: 0 },
-    Wish { slots: 64, csb: false, combine: 16 },
-    Wish { slots: 64, csb: true, combine: 0 },
+const WAYS: [DriverOptions; 3] = [
+    DriverOptions { slots: 64, csb: false, combine: 0 },
+    DriverOptions { slots: 64, csb: false, combine: 16 },
+    DriverOptions { slots: 64, csb: true, combine: 0 },
 ];
 
 fn ping(d: &Daemon, guest: &mut Guest, local: &mut Port, tag: u8) {
@@ -95,9 +95,9 @@ fn played_guests() {
     let d = Daemon::start("workers = 2");
     let path = attach(&d, "card", json!({"mac": "02:00:00:00:00:09"}));
     let mut local = d.open("vale0:local").unwrap();
-    for (k, wish) in WAYS.into_iter().enumerate() {
-        let mut guest = Guest::new(&path, wish).unwrap();
-        assert_eq!((guest.mac, guest.has_block), ([2, 0, 0, 0, 0, 9], wish.csb));
+    for (k, options) in WAYS.into_iter().enumerate() {
+        let mut guest = Guest::new(&path, options).unwrap();
+        assert_eq!((guest.mac, guest.has_block), ([2, 0, 0, 0, 0, 9], options.csb));
         (0..150).for_each(|i| ping(&d, &mut guest, &mut local, i));
         let shown = show(&d, "card");
         let notes = shown["notes"].to_string();
@@ -119,7 +119,7 @@ fn played_guests() {
 fn nothing_but_memory() {
     let d = Daemon::start("spin_us = 1000000");
     let paths = ["one", "two"].map(|name| attach(&d, name, json!({})));
-    let [one, mut two] = paths.map(|path| Guest::new(&path, Wish::default()).unwrap());
+    let [one, mut two] = paths.map(|path| Guest::new(&path, DriverOptions::default()).unwrap());
     send_from(&two, &frame(1, 2, 0));
     let crossings = |name| {
         let e = &show(&d, name)["e1000"];
@@ -157,8 +157,8 @@ fn memory_that_goes_away() {
     let d = Daemon::start("");
     let path = attach(&d, "card", json!({}));
     let mut local = d.open("vale0:local").unwrap();
-    for wish in WAYS {
-        let mut guest = Guest::new(&path, wish).unwrap();
+    for options in WAYS {
+        let mut guest = Guest::new(&path, options).unwrap();
         ping(&d, &mut guest, &mut local, 1);
         let size = guest.ram.mapping().len() as u64;
         for round in 0..20 {
@@ -178,7 +178,7 @@ fn memory_that_goes_away() {
             let _ = local.rx()[0].sync();
             local.rx()[0].recv(&mut [0; 2048]).is_none()
         });
-        let mut again = Guest::new(&path, wish).unwrap();
+        let mut again = Guest::new(&path, options).unwrap();
         send_from(&again, &frame(255, 9, 200));
         until("it goes on", || receive(&mut local) == frame(255, 9, 200));
         send(&mut local, &frame(255, 1, 9));
@@ -235,6 +235,6 @@ fn strangers() {
     assert_eq!(stranger.read(&mut [0; 64]).unwrap_or(0), 0);
     until("a reason", || show(&d, "card")["notes"].to_string().contains("the last one"));
     let mut local = d.open("vale0:local").unwrap();
-    let mut guest = Guest::new(&path, Wish::default()).unwrap();
+    let mut guest = Guest::new(&path, DriverOptions::default()).unwrap();
     (0..5).for_each(|i| ping(&d, &mut guest, &mut local, i));
 }

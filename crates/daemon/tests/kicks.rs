@@ -10,8 +10,8 @@ use common::{Daemon, frame, receive, send, until};
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_vhost::frontend::Frontend;
+use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::started::Kick;
-use netvale_virtio::driver::wish::Wish;
 use serde_json::json;
 
 /// Objective: a storm of kicks of queues without work costs the other ports of the same worker neither frames nor their lives.
@@ -26,8 +26,9 @@ fn kick_storm() {
     let socket = UnixStream::connect(&path).unwrap();
     let stop = Doorbell::new().unwrap();
     let calls = [(); 2].map(|()| Doorbell::new().unwrap());
-    let running =
-        Frontend::new(socket.as_fd(), stop.as_fd(), &Fault::new().unwrap()).start(Wish::default(), &calls).unwrap();
+    let running = Frontend::new(socket.as_fd(), stop.as_fd(), &Fault::new().unwrap())
+        .start(DriverOptions::default(), &calls)
+        .unwrap();
     let (queues, _memory) = (running.pairs, running.ram);
     let kicks: Vec<_> = queues.into_iter().flat_map(|(rx, tx)| [rx.kick, tx.kick]).collect();
     let over = AtomicBool::new(false);

@@ -4,13 +4,14 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use netvale_daemon::worker::{Polling, Worker};
 use netvale_mem::notify::Doorbell;
 use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters, Scratch};
 use netvale_switch::{Forwarder, Port, Switch};
 
+const LIMIT: Duration = Duration::from_secs(20);
 static FRAME: [u8; 60] = [255; 60];
 
 /// An ingress that brings so many frames, one a batch.
@@ -92,12 +93,8 @@ fn to(gate: &Arc<Gate>, ingress: Bringer) -> Box<Forwarder> {
     Box::new(Forwarder::new(Arc::clone(&switch), from, 0, Box::new(ingress)))
 }
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "time is up: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+fn until(what: &str, done: impl FnMut() -> bool) {
+    assert!(netvale_harness::until(LIMIT, Duration::from_millis(1), done), "time is up: {what}");
 }
 
 /// Objective: a request is carried out at whatever moment of a worker's falling asleep it comes.

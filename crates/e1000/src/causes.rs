@@ -2,6 +2,7 @@
 //!
 //! Time is the caller's, in nanoseconds. The line is up while an unmasked cause stands and throttling lets it: causes stand until ICR is read.
 
+use crate::direction::Direction;
 use crate::regs::{ICR_ALL, ICR_RXT0, ICR_TXDW};
 
 /// One count of ITR, and of the delay timers.
@@ -55,15 +56,6 @@ pub struct Causes {
     line: bool,
     transmit: Delay,
     receive: Delay,
-}
-
-/// A direction, whose events can be held back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// Descriptors with IDE were written back.
-    Transmit,
-    /// Frames were received.
-    Receive,
 }
 
 impl Causes {

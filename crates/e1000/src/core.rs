@@ -16,6 +16,7 @@ use crate::device::{E1000, Effects};
 use crate::memory::Memory;
 use crate::paravirt::Paravirt;
 use crate::regs::{CSBAH, CSBAL, ICR_RXT0, ICR_TXDW};
+use crate::tx::Report;
 
 /// How the guest is interrupted.
 struct Line {
@@ -142,12 +143,12 @@ impl Core {
         }
     }
 
-    /// The first `count` descriptors are sent: whether any of them reports, and whether all that do may wait.
-    pub fn sent(&mut self, count: u32, (reports, may_wait): (bool, bool)) {
+    /// The first `count` descriptors are sent, and the driver is told so.
+    pub fn sent(&mut self, count: u32, report: Report) {
         self.e1000.tx_done(count);
         let how = match &self.paravirt {
-            None => (reports, may_wait),
-            Some(paravirt) => (paravirt.sent(self.e1000.heads().0), true),
+            None => report,
+            Some(paravirt) => Report::of(paravirt.sent(self.e1000.heads().0), true),
         };
         let now = self.now();
         self.e1000.tx_report(how, now);

@@ -3,14 +3,15 @@
 //! Nothing here touches guest memory. Whoever moves frames reads descriptors where [`E1000::tx_address`] and [`E1000::rx_address`] say, and writes their
 //! status back.
 
-use crate::causes::{Causes, Direction};
+use crate::causes::Causes;
+use crate::direction::Direction;
 use crate::eeprom::Eeprom;
 use crate::filter::Filter;
 use crate::phy::{INTERRUPT, Phy};
 use crate::regs::*;
 use crate::ring::{Register, Ring};
-use crate::stats::{Stats, Way};
-use crate::tx::{Assembler, Mark, Packet, Raw, Step};
+use crate::stats::Stats;
+use crate::tx::{Assembler, Mark, Packet, Raw, Report, Step};
 
 /// What a card is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -364,12 +365,12 @@ impl E1000 {
         self.tx.advance(count);
     }
 
-    /// Descriptors were written back that asked for it: whether any did, and whether all of those may wait.
-    pub fn tx_report(&mut self, (reports, may_wait): (bool, bool), now: u64) {
-        match (reports, may_wait) {
-            (true, true) => self.causes.event(Direction::Transmit, now),
-            (true, false) => self.causes.set(ICR_TXDW),
-            (false, _) => {}
+    /// Descriptors were written back.
+    pub fn tx_report(&mut self, report: Report, now: u64) {
+        match report {
+            Report::Delayed => self.causes.event(Direction::Transmit, now),
+            Report::AtOnce => self.causes.set(ICR_TXDW),
+            Report::None => {}
         }
         if self.tx.owned() == 0 {
             self.causes.set(ICR_TXQE);
@@ -378,7 +379,7 @@ impl E1000 {
 
     /// A frame went out, with its first bytes.
     pub fn sent(&mut self, to: [u8; 6], len: usize, segmented: bool) {
-        self.stats.passed(Way::Out, to, len);
+        self.stats.passed(Direction::Transmit, to, len);
         if segmented {
             self.stats.segmented();
         }
@@ -419,7 +420,7 @@ impl E1000 {
     /// A frame of `len` bytes lies in the first `count` descriptors' buffers.
     pub fn rx_done(&mut self, count: u32, to: [u8; 6], len: usize) {
         self.rx.advance(count);
-        self.stats.passed(Way::In, to, len);
+        self.stats.passed(Direction::Receive, to, len);
         self.received = true;
         self.received_small |= len <= usize::from(self.small);
     }

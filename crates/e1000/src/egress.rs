@@ -8,7 +8,7 @@ use netvale_port::soft::{Form, Put};
 use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
 
 use crate::core::{Core, Shared};
-use crate::memory::Look;
+use crate::memory::Finder;
 
 /// Status of a receive descriptor: done, end of packet, no checksum looked at, VLAN tag taken out (§3.2.3.1).
 const DD: u64 = 1;
@@ -44,15 +44,15 @@ impl E1000Egress {
         let (mut frames, mut bytes, mut done) = (0, 0, 0);
         core.look_for_room();
         let memory = core.memory.clone();
-        let mut look = memory.look();
+        let mut finder = memory.finder();
         for &pick in picks {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
-            fetch(&mut look, core);
+            fetch(&mut finder, core);
             let put = if Form::of(&frame, false) == Form::AsIs {
                 // SAFETY: `put` hands out room in the guest's memory.
-                put(core, &mut look, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) })
+                put(core, &mut finder, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) })
             } else {
-                soften(core, &mut look, &frame, scratch, counters)
+                soften(core, &mut finder, &frame, scratch, counters)
             };
             match put {
                 Put::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
@@ -69,10 +69,10 @@ impl E1000Egress {
 
 /// Asks for a descriptor and a buffer that will be written soon.
 #[inline]
-fn fetch(look: &mut Look<'_>, core: &Core) {
+fn fetch(finder: &mut Finder<'_>, core: &Core) {
     if core.e1000.rx_owned() > AHEAD
-        && let Some([address, _]) = core.e1000.rx_address(AHEAD).and_then(|at| look.descriptor(at))
-        && let Some(at) = look.at(address, 1)
+        && let Some([address, _]) = core.e1000.rx_address(AHEAD).and_then(|at| finder.descriptor(at))
+        && let Some(at) = finder.at(address, 1)
     {
         prefetch_write(at);
     }
@@ -80,13 +80,13 @@ fn fetch(look: &mut Look<'_>, core: &Core) {
 
 fn soften(
     core: &mut Core,
-    look: &mut Look<'_>,
+    finder: &mut Finder<'_>,
     frame: &FrameRef<'_>,
     scratch: &mut Scratch,
     counters: &RingCounters,
 ) -> Put {
     scratch.soften_into(frame, counters, |bytes| {
-        put(core, look, bytes.len(), |at, to, n| {
+        put(core, finder, bytes.len(), |at, to, n| {
             let rest = bytes.get(at..).unwrap_or(&[]);
             let n = rest.len().min(n);
             // SAFETY: `put` hands out room in the guest's memory; `rest` is private.
@@ -97,7 +97,12 @@ fn soften(
 }
 
 /// A frame into as many buffers as it takes. What is not for this card is dealt with, too.
-fn put(core: &mut Core, look: &mut Look<'_>, len: usize, mut read: impl FnMut(usize, *mut u8, usize) -> usize) -> Put {
+fn put(
+    core: &mut Core,
+    finder: &mut Finder<'_>,
+    len: usize,
+    mut read: impl FnMut(usize, *mut u8, usize) -> usize,
+) -> Put {
     let mut head = [0; 18];
     read(0, head.as_mut_ptr(), len.min(18));
     if !core.e1000.takes(&head, len) {
@@ -116,36 +121,38 @@ fn put(core: &mut Core, look: &mut Look<'_>, len: usize, mut read: impl FnMut(us
     }
     let to = [head[0], head[1], head[2], head[3], head[4], head[5]];
     if count == 1 && tag.is_none() {
-        put_one(core, look, (len, total), read);
+        put_one(core, finder, len, total, read);
     } else {
-        put_many(core, look, (stripped, total), tag, read);
+        put_many(core, finder, stripped, total, tag, read);
     }
     core.e1000.rx_done(count as u32, to, len);
     Put::Done
 }
 
-/// A frame as it is into one buffer. A descriptor, or a buffer, in no memory: the frame is lost, and the descriptor used up.
+/// A frame of `len` bytes as it is, padded to `total`, into one buffer. A descriptor, or a buffer, in no memory: the frame is lost, and the descriptor used up.
 #[inline]
 fn put_one(
     core: &Core,
-    look: &mut Look<'_>,
-    (len, total): (usize, usize),
+    finder: &mut Finder<'_>,
+    len: usize,
+    total: usize,
     mut read: impl FnMut(usize, *mut u8, usize) -> usize,
 ) {
     let Some(at) = core.e1000.rx_address(0) else { return };
-    let Some([address, _]) = look.descriptor(at) else { return };
-    let Some(to) = look.at(address, total as u64) else { return };
+    let Some([address, _]) = finder.descriptor(at) else { return };
+    let Some(to) = finder.at(address, total as u64) else { return };
     let got = read(0, to, len).min(total);
     // SAFETY: `total` bytes lie at `to`, of which `got` are written.
     unsafe { to.add(got).write_bytes(0, total - got) };
-    look.received(at, total as u64 | (DD | IXSM | EOP) << STATUS);
+    finder.received(at, total as u64 | (DD | IXSM | EOP) << STATUS);
 }
 
 /// A frame of `len` bytes, padded to `total`, into several buffers, or without the tag that it has.
 fn put_many(
     core: &Core,
-    look: &mut Look<'_>,
-    (len, total): (usize, usize),
+    finder: &mut Finder<'_>,
+    len: usize,
+    total: usize,
     tag: Option<u16>,
     mut read: impl FnMut(usize, *mut u8, usize) -> usize,
 ) {
@@ -155,23 +162,24 @@ fn put_many(
     for (k, place) in places.iter_mut().take(count).enumerate() {
         *place = core.e1000.rx_address(k as u32).and_then(|at| {
             let n = size.min(total - k * size);
-            let [address, _] = look.descriptor(at)?;
-            Some((at, look.at(address, n as u64)?))
+            let [address, _] = finder.descriptor(at)?;
+            Some((at, finder.at(address, n as u64)?))
         });
     }
     for (k, (at, to)) in places.iter().take(count).enumerate().filter_map(|(k, place)| Some((k, (*place)?))) {
         let (from, n) = (k * size, size.min(total - k * size));
-        fill(&mut read, (len, tag.is_some()), from, to, n);
+        fill(&mut read, len, tag.is_some(), from, to, n);
         let ends = if k + 1 == count { EOP } else { 0 };
         let tagged = tag.map_or(0, |tag| u64::from(tag) << SPECIAL | VP << STATUS);
-        look.received(at, n as u64 | (DD | IXSM | ends) << STATUS | tagged);
+        finder.received(at, n as u64 | (DD | IXSM | ends) << STATUS | tagged);
     }
 }
 
 /// Bytes `from..from + n` of a frame of `len` bytes, whose tag is left out if it has one, and zeros behind its end.
 fn fill(
     read: &mut impl FnMut(usize, *mut u8, usize) -> usize,
-    (len, tagged): (usize, bool),
+    len: usize,
+    tagged: bool,
     from: usize,
     to: *mut u8,
     n: usize,

@@ -36,7 +36,8 @@ pub struct Absurd;
 pub fn prepare(
     work: &Work,
     vlan_type: u16,
-    (head, have): (&mut [u8; ROOM], usize),
+    head: &mut [u8; ROOM],
+    have: usize,
     len: usize,
 ) -> Result<Prepared, Absurd> {
     let have = have.min(MAX_HEADERS);
@@ -176,7 +177,7 @@ mod tests {
     #[test]
     fn segmentation() {
         let mut head = tcp4();
-        let done = prepare(&work(Some(TCP4)), 0x8100, (&mut head, MAX_HEADERS), 3054).unwrap();
+        let done = prepare(&work(Some(TCP4)), 0x8100, &mut head, MAX_HEADERS, 3054).unwrap();
         assert_eq!((done.head, done.skip), (54, 54));
         let Offload::Gso(gso) = done.offload else { panic!("{done:?}") };
         assert_eq!((gso.kind, gso.gso_size, gso.hdr_len, gso.csum_start), (GsoKind::Tcp4, 1000, 54, 34));
@@ -209,7 +210,7 @@ mod tests {
                 vlan: (b & 32 != 0).then_some(7),
             };
             let len = (b >> 40) as usize % 2000;
-            let Ok(done) = prepare(&all, 0x8100, (&mut tcp4(), len), len) else { continue };
+            let Ok(done) = prepare(&all, 0x8100, &mut tcp4(), len, len) else { continue };
             good += 1;
             assert!(done.skip <= len.min(MAX_HEADERS) && done.head <= ROOM && done.head >= done.skip);
             let sent = len - done.skip + done.head;
@@ -227,13 +228,13 @@ mod tests {
     fn checksums() {
         let mut head = tcp4();
         let both = Work { ip: Some(TCP4.ip), transport: Some(TCP4.transport), ..Work::default() };
-        let done = prepare(&both, 0x8100, (&mut head, 60), 60).unwrap();
+        let done = prepare(&both, 0x8100, &mut head, 60, 60).unwrap();
         assert_eq!((done.head, done.skip), (26, 26));
         assert_eq!(done.offload, Offload::CsumPartial { start: 34, offset: 16 });
         assert_eq!(WireSum::of(&head[14..34]).checksum(), 0);
         let none = Prepared { head: 0, skip: 0, offload: Offload::None };
-        assert_eq!(prepare(&both, 0x8100, (&mut tcp4(), 20), 20), Ok(none));
-        assert_eq!(prepare(&Work::default(), 0x8100, (&mut tcp4(), 60), 60), Ok(none));
+        assert_eq!(prepare(&both, 0x8100, &mut tcp4(), 20, 20), Ok(none));
+        assert_eq!(prepare(&Work::default(), 0x8100, &mut tcp4(), 60, 60), Ok(none));
     }
 
     /// Objective: a tag stands behind the addresses, and all that is left to do moves with what it is about.
@@ -241,14 +242,14 @@ mod tests {
     fn tags() {
         let mut head = tcp4();
         let tagged = Work { transport: Some(TCP4.transport), vlan: Some(0x2064), ..Work::default() };
-        let done = prepare(&tagged, 0x88a8, (&mut head, 60), 60).unwrap();
+        let done = prepare(&tagged, 0x88a8, &mut head, 60, 60).unwrap();
         assert_eq!((done.head, done.skip), (16, 12));
         assert_eq!(head[..16], [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xa8, 0x20, 0x64]);
         assert_eq!(done.offload, Offload::CsumPartial { start: 38, offset: 16 });
         let (mut head, mut plain) = (tcp4(), tcp4());
         let cut = Work { vlan: Some(5), ..work(Some(TCP4)) };
-        let done = prepare(&cut, 0x8100, (&mut head, MAX_HEADERS), 3054).unwrap();
-        prepare(&work(Some(TCP4)), 0x8100, (&mut plain, MAX_HEADERS), 3054).unwrap();
+        let done = prepare(&cut, 0x8100, &mut head, MAX_HEADERS, 3054).unwrap();
+        prepare(&work(Some(TCP4)), 0x8100, &mut plain, MAX_HEADERS, 3054).unwrap();
         assert_eq!((done.head, done.skip), (58, 54));
         assert_eq!((&head[..12], &head[16..58]), (&plain[..12], &plain[12..54]));
         assert!(matches!(done.offload, Offload::Gso(gso) if gso.hdr_len == 58 && gso.csum_start == 38));

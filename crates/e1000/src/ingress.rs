@@ -11,9 +11,9 @@ use netvale_wire::offload::MAX_HEADERS;
 use crate::core::{Core, Shared};
 use crate::egress::E1000Egress;
 use crate::headers::{ROOM, prepare};
-use crate::memory::{Look, Memory};
+use crate::memory::{Finder, Memory};
 use crate::paravirt::Paravirt;
-use crate::tx::{MAX_PIECES, Packet, Raw};
+use crate::tx::{MAX_PIECES, Packet, Raw, Report};
 
 /// Most descriptors of a batch.
 const MOST: usize = 1024;
@@ -95,20 +95,20 @@ impl E1000Ingress {
         let owned = core.e1000.tx_owned();
         self.waits = None;
         let memory = core.memory.clone();
-        let mut look = memory.look();
+        let mut finder = memory.finder();
         (self.epoch, self.taken, self.may_wait) = (core.epoch, 0, true);
         self.reported.clear();
         while self.taken < owned && (self.taken as usize) < MOST && batch.has_room_for_frags() {
             let mark = core.e1000.tx_mark();
-            fetch(&mut look, core, self.taken + AHEAD, owned);
-            let Some(walk) = self.walk(core, &mut look, owned) else {
+            fetch(&mut finder, core, self.taken + AHEAD, owned);
+            let Some(walk) = self.walk(core, &mut finder, owned) else {
                 core.e1000.tx_rewind(mark);
                 self.waits = (self.taken == 0).then_some((core.epoch, owned));
                 break;
             };
             (self.taken, self.may_wait) = (walk.count, walk.may_wait);
             let head = self.heads.get(batch.len()).filter(|_| walk.ends);
-            if let Some(Err(why)) = head.map(|head| push(&mut look, core, head, batch)) {
+            if let Some(Err(why)) = head.map(|head| push(&mut finder, core, head, batch)) {
                 self.shared.sent.dropped(why, 1);
             }
         }
@@ -121,9 +121,9 @@ impl E1000Ingress {
             let shared = Arc::clone(&self.shared);
             let Ok(mut core) = shared.enter() else { return false };
             if core.epoch == self.epoch {
-                let mut look = self.memory.look();
-                self.reported.iter().for_each(|(address, raw)| look.sent(*address, *raw));
-                core.sent(self.taken, (!self.reported.is_empty(), self.may_wait));
+                let mut finder = self.memory.finder();
+                self.reported.iter().for_each(|(address, raw)| finder.sent(*address, *raw));
+                core.sent(self.taken, Report::of(!self.reported.is_empty(), self.may_wait));
             }
         }
         // Not kept mapped for longer than there are frames in it.
@@ -144,14 +144,14 @@ impl E1000Ingress {
 
     /// Descriptors up to the end of a packet; none if its end is not there yet. A packet that fills the ring without an end is over, too (more cannot
     /// come), and one of more descriptors than any driver uses.
-    fn walk(&mut self, core: &mut Core, look: &mut Look<'_>, owned: u32) -> Option<Walk> {
+    fn walk(&mut self, core: &mut Core, finder: &mut Finder<'_>, owned: u32) -> Option<Walk> {
         let before = self.reported.len();
         let mut walk = Walk { count: self.taken, may_wait: self.may_wait, ends: false };
         while walk.count < owned && walk.count - self.taken < MOST_OF_ONE {
             let address = core.e1000.tx_address(walk.count)?;
             walk.count += 1;
             // Outside of all memory: passed over, as by a bus error.
-            let Some(raw) = look.descriptor(address) else { continue };
+            let Some(raw) = finder.descriptor(address) else { continue };
             let step = core.e1000.tx_step(raw);
             if step.reports {
                 self.reported.push((address, raw));
@@ -173,10 +173,10 @@ impl E1000Ingress {
 
 /// Asks for the first bytes of a packet that will be looked at soon.
 #[inline]
-fn fetch(look: &mut Look<'_>, core: &Core, k: u32, owned: u32) {
+fn fetch(finder: &mut Finder<'_>, core: &Core, k: u32, owned: u32) {
     if k < owned
-        && let Some([address, _]) = core.e1000.tx_address(k).and_then(|at| look.descriptor(at))
-        && let Some(at) = look.at(address, 1)
+        && let Some([address, _]) = core.e1000.tx_address(k).and_then(|at| finder.descriptor(at))
+        && let Some(at) = finder.at(address, 1)
     {
         prefetch_read(at);
     }
@@ -184,13 +184,13 @@ fn fetch(look: &mut Look<'_>, core: &Core, k: u32, owned: u32) {
 
 /// Adds a packet of one piece, to which nothing is to be done, to the batch.
 #[inline]
-fn push_plain(look: &mut Look<'_>, core: &mut Core, batch: &mut Batch) -> Option<Result<(), DropReason>> {
+fn push_plain(finder: &mut Finder<'_>, core: &mut Core, batch: &mut Batch) -> Option<Result<(), DropReason>> {
     let packet = core.e1000.packet();
     let &[(address, len)] = packet.pieces() else { return None };
     if !packet.is_plain() || len < SHORTEST {
         return None;
     }
-    let Some(at) = look.at(address, len.into()) else { return Some(Err(DropReason::BadBuffer)) };
+    let Some(at) = finder.at(address, len.into()) else { return Some(Err(DropReason::BadBuffer)) };
     let mut to = [0; 6];
     // SAFETY: `len` bytes lie there, in a window that stays mapped until the ingress drops it after `release`.
     unsafe {
@@ -202,16 +202,16 @@ fn push_plain(look: &mut Look<'_>, core: &mut Core, batch: &mut Batch) -> Option
 }
 
 /// Adds the packet that is complete to the batch.
-fn push(look: &mut Look<'_>, core: &mut Core, head: &mut [u8; ROOM], batch: &mut Batch) -> Result<(), DropReason> {
-    if let Some(done) = push_plain(look, core, batch) {
+fn push(finder: &mut Finder<'_>, core: &mut Core, head: &mut [u8; ROOM], batch: &mut Batch) -> Result<(), DropReason> {
+    if let Some(done) = push_plain(finder, core, batch) {
         return done;
     }
     let packet = core.e1000.packet();
     if packet.is_absurd || packet.len == 0 {
         return Err(DropReason::EndlessFrame);
     }
-    let have = copy_head(look, packet, head).ok_or(DropReason::BadBuffer)?;
-    let done = prepare(&packet.work, core.e1000.vlan_type(), (head, have), packet.len as usize)
+    let have = copy_head(finder, packet, head).ok_or(DropReason::BadBuffer)?;
+    let done = prepare(&packet.work, core.e1000.vlan_type(), head, have, packet.len as usize)
         .map_err(|_| DropReason::BadVnetHeader)?;
     let mut pieces = [(std::ptr::null::<u8>(), 0u32); MAX_PIECES + 2];
     let mut count = 0;
@@ -228,7 +228,7 @@ fn push(look: &mut Look<'_>, core: &mut Core, head: &mut [u8; ROOM], batch: &mut
         skip -= passed;
         let (address, len) = (address.checked_add(passed.into()).ok_or(DropReason::BadBuffer)?, len - passed);
         if len > 0 {
-            add((look.at(address, len.into()).ok_or(DropReason::BadBuffer)?, len));
+            add((finder.at(address, len.into()).ok_or(DropReason::BadBuffer)?, len));
         }
     }
     let len = packet.len - done.skip as u32 + done.head as u32;
@@ -247,14 +247,14 @@ fn push(look: &mut Look<'_>, core: &mut Core, head: &mut [u8; ROOM], batch: &mut
 }
 
 /// The first bytes of a packet, read once. Returns how many; none if some lie in no memory.
-fn copy_head(look: &mut Look<'_>, packet: &Packet, head: &mut [u8; ROOM]) -> Option<usize> {
+fn copy_head(finder: &mut Finder<'_>, packet: &Packet, head: &mut [u8; ROOM]) -> Option<usize> {
     let mut have = 0;
     for &(address, len) in packet.pieces() {
         let n = (len as usize).min(MAX_HEADERS - have);
         if n == 0 {
             break;
         }
-        let from = look.at(address, n as u64)?;
+        let from = finder.at(address, n as u64)?;
         // SAFETY: `n` bytes in a window of `memory`, which is alive; as many are left in `head`, which is private.
         unsafe { copy_bytes(from, head.as_mut_ptr().add(have), n) };
         have += n;

@@ -5,6 +5,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`regs`] | registers and their bits |
+//! | [`direction`] | receive and transmit |
 //! | [`driver`] | a driver for it |
 //! | [`eeprom`] | the EEPROM and its serial interface |
 //! | [`phy`] | the PHY behind MDI control |
@@ -25,6 +26,7 @@
 pub mod causes;
 pub mod core;
 pub mod device;
+pub mod direction;
 pub mod driver;
 pub mod eeprom;
 pub mod egress;

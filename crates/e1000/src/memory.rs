@@ -23,10 +23,10 @@ impl Memory {
         Memory(Arc::new(dma.clone()))
     }
 
-    /// A way to find many places in it, one after the other.
+    /// What finds places in it, one after the other.
     #[inline]
-    pub fn look(&self) -> Look<'_> {
-        Look { dma: &self.0, start: 0, size: 0, first: std::ptr::null_mut() }
+    pub fn finder(&self) -> Finder<'_> {
+        Finder { dma: &self.0, start: 0, size: 0, first: std::ptr::null_mut() }
     }
 
     /// The status block at `address`, for rings that are that far.
@@ -37,7 +37,7 @@ impl Memory {
 }
 
 /// Finds places in a guest's memory: most of them lie in the window of the one before.
-pub struct Look<'a> {
+pub struct Finder<'a> {
     dma: &'a Dma,
     /// The window of the last place: its address, its bytes, and where it is mapped.
     start: u64,
@@ -45,7 +45,7 @@ pub struct Look<'a> {
     first: *mut u8,
 }
 
-impl<'a> Look<'a> {
+impl<'a> Finder<'a> {
     /// `len` bytes at `address`: readable and writable as long as the memory is there.
     #[inline]
     pub fn at(&mut self, address: u64, len: u64) -> Option<*mut u8> {

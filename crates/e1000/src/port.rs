@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use netvale_mem::notify::nap;
 use netvale_port::listener::{Listener, OpenError, RETRY};
-use netvale_port::service::{self, Peering, Protocol, Service};
+use netvale_port::service::{self, Peer, Protocol, Service};
 use netvale_port::{Egress, Ingress};
 use netvale_vfio_user::serve::serve;
 use netvale_vfio_user::session::Session;
@@ -95,10 +95,10 @@ impl Protocol for Server {
     }
 
     /// Each hypervisor finds the card as after power-up.
-    fn serve(&mut self, connection: OwnedFd, peering: &Peering<()>) -> Result<(), String> {
+    fn serve(&mut self, connection: OwnedFd, peer: &Peer<()>) -> Result<(), String> {
         let device = E1000Device::new(Arc::clone(&self.shared), self.card.subsystem);
-        let mut session = Session::new(device, E1000Device::vectors(), peering.fault());
-        let ended = serve(connection.as_fd(), peering.ends(), &mut session);
+        let mut session = Session::new(device, E1000Device::vectors(), peer.fault());
+        let ended = serve(connection.as_fd(), peer.ends(), &mut session);
         // If a worker stays inside, it is tried again before the next one comes.
         let _ = self.shared.power_off();
         ended.reason().map_or(Ok(()), Err)
@@ -107,23 +107,19 @@ impl Protocol for Server {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use netvale_mem::fault::LOST;
 
     use super::*;
-    use crate::driver::Wish;
+    use crate::driver::DriverOptions;
     use crate::driver::ram::GUEST;
     use crate::driver::remote::Guest;
 
     const LIMIT: Duration = Duration::from_secs(30);
 
-    fn until(what: &str, mut done: impl FnMut() -> bool) {
-        let start = Instant::now();
-        while !done() {
-            assert!(start.elapsed() < LIMIT, "time is up: {what}");
-            std::thread::yield_now();
-        }
+    fn until(what: &str, done: impl FnMut() -> bool) {
+        assert!(netvale_harness::until(LIMIT, Duration::ZERO, done), "time is up: {what}");
     }
 
     fn port_and_guest() -> (tempfile::TempDir, E1000Port, Guest) {
@@ -131,7 +127,7 @@ mod tests {
         let path = dir.path().join("s");
         let card = Card { mac: [2, 0, 0, 0, 0, 1], subsystem: 0, forced_interval: None };
         let (port, _queues) = E1000Port::new(&E1000Options { path: path.clone(), card }).unwrap();
-        let guest = Guest::new(&path, Wish::default()).unwrap();
+        let guest = Guest::new(&path, DriverOptions::default()).unwrap();
         (dir, port, guest)
     }
 
@@ -145,7 +141,7 @@ mod tests {
         until("the guest is given up", || !port.state().connected);
         drop(worker);
         let is_off =
-            || port.shared.control(|core| core.memory.look().at(GUEST, 1).is_none() && !core.e1000.is_linked());
+            || port.shared.control(|core| core.memory.finder().at(GUEST, 1).is_none() && !core.e1000.is_linked());
         until("the card is off", || is_off() == Ok(true));
     }
 

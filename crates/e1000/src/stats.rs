@@ -1,5 +1,6 @@
 //! Statistics (§13.7): 32 bits that stop at their highest value, and are cleared by reading; octets have 64 bits, cleared with the upper half.
 
+use crate::direction::Direction;
 use crate::regs::STATISTICS;
 
 /// Words of the statistics' range.
@@ -40,15 +41,6 @@ impl Default for Stats {
     }
 }
 
-/// Which way a frame went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// To the guest.
-    In = 0,
-    /// From the guest.
-    Out = 1,
-}
-
 impl Stats {
     fn add(&mut self, at: usize, n: u32) {
         if let Some(counter) = self.0.get_mut(at) {
@@ -67,8 +59,8 @@ impl Stats {
     }
 
     /// A frame of `len` bytes without CRC passed, to that address.
-    pub fn passed(&mut self, way: Way, to: [u8; 6], len: usize) {
-        let i = way as usize;
+    pub fn passed(&mut self, direction: Direction, to: [u8; 6], len: usize) {
+        let i = direction as usize;
         let len = len.max(60) + CRC;
         self.add([RECEIVED, SENT][i], 1);
         self.add(TOTAL[i], 1);
@@ -117,13 +109,13 @@ impl Stats {
 mod tests {
     use super::*;
 
-    /// Objective: a frame counts where it belongs, by way, address and length, with its CRC and padding.
+    /// Objective: a frame counts where it belongs, by direction, address and length, with its CRC and padding.
     #[test]
     fn counting() {
         let mut s = Stats::default();
-        s.passed(Way::In, [0xff; 6], 42);
-        s.passed(Way::In, [1, 0, 0, 0, 0, 1], 124);
-        s.passed(Way::Out, [2, 0, 0, 0, 0, 1], 1514);
+        s.passed(Direction::Receive, [0xff; 6], 42);
+        s.passed(Direction::Receive, [1, 0, 0, 0, 0, 1], 124);
+        s.passed(Direction::Transmit, [2, 0, 0, 0, 0, 1], 1514);
         let read = |s: &mut Stats, at: [u32; 6]| at.map(|at| s.read(at));
         assert_eq!(read(&mut s, [0x4074, 0x4078, 0x407c, 0x40d0, 0x405c, 0x4064]), [2, 1, 1, 2, 1, 1]);
         assert_eq!(read(&mut s, [0x4080, 0x40f0, 0x40f4, 0x40d4, 0x40ec, 0x4088]), [1, 0, 0, 1, 1, 64 + 128]);
@@ -136,13 +128,13 @@ mod tests {
         let mut s = Stats::default();
         s.missed();
         assert_eq!((s.read(0x4010), s.read(0x4010), s.read(0x40a0)), (1, 0, 1));
-        s.passed(Way::In, [2; 6], 60);
+        s.passed(Direction::Receive, [2; 6], 60);
         assert_eq!((s.read(0x40c0), s.read(0x40c0), s.read(0x40c4), s.read(0x40c0)), (64, 64, 0, 0));
         s.0[MISSED] = u32::MAX;
         s.missed();
         assert_eq!(s.read(0x4010), u32::MAX);
         s.0[GOOD_OCTETS[0]] = u32::MAX;
-        s.passed(Way::In, [2; 6], 60);
+        s.passed(Direction::Receive, [2; 6], 60);
         assert_eq!((s.read(0x4088), s.read(0x408c)), (63, 1));
         assert_eq!((s.read(0x3ffc), s.read(0x4100), s.read(u32::MAX)), (0, 0, 0));
     }

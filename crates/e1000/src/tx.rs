@@ -1,4 +1,5 @@
 //! Transmit descriptors, and the packets that they make (§3.3).
+//! The driver gets a report of those that asked for it when they are done.
 
 /// Most pieces of a packet: drivers use a few more than a page each.
 pub const MAX_PIECES: usize = 64;
@@ -119,6 +120,28 @@ pub struct Step {
     pub reports: bool,
     /// The cause may wait for the delay timers.
     pub may_wait: bool,
+}
+
+/// What the driver is told of descriptors that are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// Nothing: none asked for it.
+    None,
+    /// That they are, later: all that asked for it may wait.
+    Delayed,
+    /// That they are, at once.
+    AtOnce,
+}
+
+impl Report {
+    /// By whether any asked for it, and whether all of those may wait.
+    pub fn of(asked: bool, may_wait: bool) -> Report {
+        match (asked, may_wait) {
+            (false, _) => Report::None,
+            (true, true) => Report::Delayed,
+            (true, false) => Report::AtOnce,
+        }
+    }
 }
 
 /// A place between two packets.

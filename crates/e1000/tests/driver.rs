@@ -10,7 +10,7 @@ use netvale_e1000::device::{Card, E1000};
 use netvale_e1000::driver::queues::{DriverEgress, DriverIngress, Rings};
 use netvale_e1000::driver::ram::{GUEST, Ram};
 use netvale_e1000::driver::start::start;
-use netvale_e1000::driver::{Registers, Wish};
+use netvale_e1000::driver::{DriverOptions, Registers};
 use netvale_e1000::egress::E1000Egress;
 use netvale_e1000::ingress::E1000Ingress;
 use netvale_e1000::memory::Memory;
@@ -51,10 +51,10 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(wish: Wish) -> Pair {
+    fn new(options: DriverOptions) -> Pair {
         let card = Card { mac: [2, 0, 0, 0, 0, 9], subsystem: 0, forced_interval: None };
         let shared = Shared::new(E1000::new(card)).unwrap();
-        let ram = Arc::new(Ram::new(wish.slots).unwrap());
+        let ram = Arc::new(Ram::new(options.slots).unwrap());
         let (mut dma, call) = (Dma::default(), Doorbell::new().unwrap());
         let fd = ram.as_fd().try_clone_to_owned().unwrap();
         dma.map(Place { flags: 3, offset: 0, address: GUEST, size: ram.mapping().len() as u64 }, Some(&fd)).unwrap();
@@ -64,7 +64,7 @@ impl Pair {
         core.connect(Some(&call), true).unwrap();
         drop(inside);
         let direct = Arc::new(Direct { shared: Arc::clone(&shared), tails: AtomicU64::new(0) });
-        let started = start(&(Arc::clone(&direct) as Arc<dyn Registers>), &ram, wish).unwrap();
+        let started = start(&(Arc::clone(&direct) as Arc<dyn Registers>), &ram, options).unwrap();
         assert_eq!(started.mac, card.mac);
         let (rings, fault) = (Arc::<Rings>::default(), Fault::new().unwrap());
         rings.put(started.tx, started.rx).unwrap();
@@ -117,33 +117,33 @@ fn take(from: &mut dyn Ingress) -> Vec<Vec<u8>> {
     frames
 }
 
-const WAYS: [Wish; 3] = [
-    Wish { slots: 64, csb: false, combine: 0 },
-    Wish { slots: 64, csb: false, combine: 8 },
-    Wish { slots: 64, csb: true, combine: 0 },
+const WAYS: [DriverOptions; 3] = [
+    DriverOptions { slots: 64, csb: false, combine: 0 },
+    DriverOptions { slots: 64, csb: false, combine: 8 },
+    DriverOptions { slots: 64, csb: true, combine: 0 },
 ];
 
 /// Objective: frames of all lengths go both ways, many times around the rings, whichever way registers are written; short ones are padded.
 #[test]
 fn both_ways() {
-    for wish in WAYS {
-        let mut p = Pair::new(wish);
-        assert_eq!(p.has_block, wish.csb);
+    for options in WAYS {
+        let mut p = Pair::new(options);
+        assert_eq!(p.has_block, options.csb);
         for round in 0..100u32 {
             let frames: Vec<_> =
                 (0..20).map(|i| frame(round + i, 60 + (round as usize * 31 + i as usize * 97) % 1454)).collect();
-            assert_eq!(deliver(&p.driver.0, &frames, &mut p.scratch), 20, "{wish:?} {round}");
+            assert_eq!(deliver(&p.driver.0, &frames, &mut p.scratch), 20, "{options:?} {round}");
             let mut got = take(&mut p.card.1);
             // Combined: what waited goes when what was before it is sent.
             while got.len() < 20 {
                 p.driver.1.woken();
                 let more = take(&mut p.card.1);
-                assert!(!more.is_empty(), "{wish:?} {round}: {}", got.len());
+                assert!(!more.is_empty(), "{options:?} {round}: {}", got.len());
                 got.extend(more);
             }
-            assert!(got == frames, "{wish:?} {round}");
-            assert_eq!(deliver(&p.card.0, &frames, &mut p.scratch), 20, "{wish:?} {round}");
-            assert!(take(&mut p.driver.1) == frames, "{wish:?} {round}");
+            assert!(got == frames, "{options:?} {round}");
+            assert_eq!(deliver(&p.card.0, &frames, &mut p.scratch), 20, "{options:?} {round}");
+            assert!(take(&mut p.driver.1) == frames, "{options:?} {round}");
         }
         assert_eq!(deliver(&p.driver.0, &[frame(1, 20)], &mut p.scratch), 1);
         assert_eq!(take(&mut p.card.1)[0].len(), 60);
@@ -186,18 +186,18 @@ fn register_accesses() {
 /// Objective: with the ring full, frames are refused, not lost; a sleeper is woken by a frame, and by none that it has seen.
 #[test]
 fn full_and_asleep() {
-    for wish in WAYS {
-        let mut p = Pair::new(wish);
+    for options in WAYS {
+        let mut p = Pair::new(options);
         let frames: Vec<_> = (0..100).map(|i| frame(i, 60)).collect();
         assert_eq!(deliver(&p.driver.0, &frames, &mut p.scratch), 63);
         assert_eq!(take(&mut p.card.1).len(), 63);
-        assert_eq!(deliver(&p.driver.0, &frames[63..], &mut p.scratch), 37, "{wish:?}");
+        assert_eq!(deliver(&p.driver.0, &frames[63..], &mut p.scratch), 37, "{options:?}");
         p.driver.1.woken();
         assert!(!p.driver.1.arm());
         assert_eq!(deliver(&p.card.0, &frames[..3], &mut p.scratch), 3);
         let fd = p.driver.1.wake_fd().unwrap();
         let mut count = [0; 8];
-        assert_eq!(rustix::io::read(fd, &mut count), Ok(8), "{wish:?}: an interrupt");
+        assert_eq!(rustix::io::read(fd, &mut count), Ok(8), "{options:?}: an interrupt");
         p.driver.1.woken();
         p.driver.1.disarm();
         assert_eq!(take(&mut p.driver.1).len(), 3);

@@ -6,14 +6,14 @@
 //! | [`pci`] | where it is on the bus |
 //! | [`bus`] | what functions there say of themselves |
 //! | [`published`] | a device as netmap published it |
-//! | [`passed`] | a device with our kernel driver (`guest/linux`), which hands out its rings |
+//! | [`passthrough`] | a device with our kernel driver (`guest/linux`), which hands out its rings |
 //!
 //! What comes of it is a description, as an attach has it, a mapping, and doorbells: the client library makes a port of them, the daemon hands
 //! them on.
 
 pub mod bus;
 mod error;
-pub mod passed;
+pub mod passthrough;
 pub mod pci;
 pub mod ptnet;
 pub mod published;

@@ -1,4 +1,4 @@
-//! A region and the ports carved out of it: the host's side of the memory.
+//! A region and the ports carved out of it: the host's side of the memory. Who uses some of a port's rings only has ranges of them.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -66,6 +66,22 @@ pub struct PortShape {
     pub tx_slots: u32,
     /// Slots of each rx ring.
     pub rx_slots: u32,
+}
+
+/// Some of a port's rings, in each direction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingRanges {
+    /// Of its tx rings.
+    pub tx: Range<u32>,
+    /// Of its rx rings.
+    pub rx: Range<u32>,
+}
+
+impl RingRanges {
+    /// All of them.
+    pub fn all(shape: PortShape) -> RingRanges {
+        RingRanges { tx: 0..shape.tx_rings, rx: 0..shape.rx_rings }
+    }
 }
 
 #[derive(Debug)]
@@ -146,7 +162,8 @@ impl Region {
         name: &str,
         sizes: RegionSizes,
         file: OwnedFd,
-        (offset, room): (u64, u64),
+        offset: u64,
+        room: u64,
     ) -> Result<Arc<Self>, RegionError> {
         let layout = Layout::in_room(sizes, room)?;
         let memory = |source| RegionError::Memory { bytes: layout.total, source };
@@ -256,10 +273,10 @@ impl Region {
     /// # Errors
     /// [`RegionError::Exhausted`] or [`RegionError::Slots`]; nothing is kept then.
     pub fn port(self: &Arc<Self>, shape: PortShape) -> Result<PortMem, RegionError> {
-        self.port_in_part(shape, (0, 0), (&(0..shape.tx_rings), &(0..shape.rx_rings)))
+        self.port_in_part(shape, (0, 0), &RingRanges::all(shape))
     }
 
-    /// The same, the last `host` rings of each direction being host rings, of a port of which only the rings in `tx` and `rx` are used:
+    /// The same, the last `host` rings of each direction being host rings, of a port of which only the rings in `used` are used:
     /// others have a place, and no buffers.
     ///
     /// # Errors
@@ -268,7 +285,7 @@ impl Region {
         self: &Arc<Self>,
         shape: PortShape,
         host: (u32, u32),
-        (tx, rx): (&Range<u32>, &Range<u32>),
+        used: &RingRanges,
     ) -> Result<PortMem, RegionError> {
         self.check_slots(shape.tx_slots)?;
         self.check_slots(shape.rx_slots)?;
@@ -277,7 +294,7 @@ impl Region {
             let mut pools = self.pools();
             let free = pools.rings.free();
             let of = |rings: &Range<u32>, slots: u32| (rings.len() as u32).saturating_mul(slots);
-            let want_bufs = of(tx, shape.tx_slots).saturating_add(of(rx, shape.rx_slots));
+            let want_bufs = of(&used.tx, shape.tx_slots).saturating_add(of(&used.rx, shape.rx_slots));
             if pools.bufs.free() < want_bufs {
                 return Err(RegionError::Exhausted { what: "buffers", asked: want_bufs, free: pools.bufs.free() });
             }
@@ -287,9 +304,9 @@ impl Region {
         let mut mem = PortMem { region: Arc::clone(self), shape, host, ids: ids_of, tx: Vec::new(), rx: Vec::new() };
         for (k, id) in ids.enumerate() {
             let is_rx = k as u32 >= shape.tx_rings;
-            let (slots, used) = if is_rx { (shape.rx_slots, rx) } else { (shape.tx_slots, tx) };
+            let (slots, used) = if is_rx { (shape.rx_slots, &used.rx) } else { (shape.tx_slots, &used.tx) };
             let index = if is_rx { k as u32 - shape.tx_rings } else { k as u32 };
-            let side = self.fresh_ring(id, slots, (index as u16, is_rx), used.contains(&index))?;
+            let side = self.fresh_ring(id, slots, index as u16, is_rx, used.contains(&index))?;
             if is_rx { mem.rx.push(side) } else { mem.tx.push(side) }
         }
         Ok(mem)
@@ -303,13 +320,7 @@ impl Region {
         Ok(())
     }
 
-    fn fresh_ring(
-        &self,
-        id: u32,
-        slots: u32,
-        (ringid, rx): (u16, bool),
-        with_bufs: bool,
-    ) -> Result<RingSide, RegionError> {
+    fn fresh_ring(&self, id: u32, slots: u32, ringid: u16, rx: bool, with_bufs: bool) -> Result<RingSide, RegionError> {
         // Inside by construction of the layout; if not, the region is not usable at all.
         let side = self.places().ring(&self.map, id, slots);
         let RingSide { ring, csb, .. } = side.ok_or(RegionError::Exhausted { what: "space", asked: 1, free: 0 })?;

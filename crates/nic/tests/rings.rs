@@ -22,7 +22,7 @@ const AT: XdpRingOffset = XdpRingOffset { producer: 0, consumer: 64, flags: Some
 fn ring<T: Copy>(produces: bool) -> (Ring<T>, Ring<T>, OwnedFd) {
     let memory: OwnedFd = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&memory, 4096).unwrap();
-    let side = |produces| Ring::map(memory.as_fd(), 0, &AT, (ENTRIES, produces)).unwrap();
+    let side = |produces| Ring::map(memory.as_fd(), 0, &AT, ENTRIES, produces).unwrap();
     (side(produces), side(!produces), memory)
 }
 
@@ -54,7 +54,7 @@ impl Receiving {
 
     /// Buffers that the kernel has: a side that looks for the first time sees them all.
     fn buffers(&self) -> u32 {
-        Ring::<u64>::map(self.fill_memory.as_fd(), 0, &AT, (ENTRIES, false)).unwrap().ready()
+        Ring::<u64>::map(self.fill_memory.as_fd(), 0, &AT, ENTRIES, false).unwrap().ready()
     }
 
     /// A frame in as many buffers as there are pieces. None: the driver has no buffers left.

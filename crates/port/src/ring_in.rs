@@ -149,7 +149,7 @@ impl<S: Intake> RingIngress<S> {
             if hdr_len == 0 {
                 return self.single(begin, i, slot, batch);
             }
-            if let Some(next) = self.behind_header(begin, (i, slot), hdr_len, batch) {
+            if let Some(next) = self.behind_header(begin, i, slot, hdr_len, batch) {
                 return next;
             }
         }
@@ -167,7 +167,8 @@ impl<S: Intake> RingIngress<S> {
     fn behind_header<B: Begin>(
         &self,
         begin: B,
-        (i, slot): (u32, NetmapSlot),
+        i: u32,
+        slot: NetmapSlot,
         hdr_len: u32,
         batch: &mut Batch,
     ) -> Option<Next> {
@@ -244,7 +245,7 @@ impl<S: Intake> RingIngress<S> {
             let (slot, at) = (ring.slot_word(i), i);
             i = ring.next(i);
             flags |= slot.flags;
-            match self.piece(begin, (at, &slot), count == 0) {
+            match self.piece(begin, at, &slot, count == 0) {
                 Ok(p) => match pieces.get_mut(count) {
                     Some(place) => *place = p,
                     None => wrong = Some(DropReason::EndlessFrame),
@@ -276,7 +277,8 @@ impl<S: Intake> RingIngress<S> {
     fn piece<B: Begin>(
         &self,
         begin: B,
-        (i, slot): (u32, &NetmapSlot),
+        i: u32,
+        slot: &NetmapSlot,
         is_first: bool,
     ) -> Result<(*const u8, u32), DropReason> {
         const LOST: u16 = NS_INDIRECT | NS_UNREADABLE;

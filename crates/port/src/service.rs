@@ -36,11 +36,11 @@ pub trait Protocol: Send + 'static {
     /// The next peer, or why there is none: then it is tried again. None when `stop` became readable.
     fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<Self::Connection, String>>;
 
-    /// Serves a peer until it hangs up or [`Peering::ends`] becomes readable.
+    /// Serves a peer until it hangs up or [`Peer::ends`] becomes readable.
     ///
     /// # Errors
     /// The rule that the peer broke.
-    fn serve(&mut self, connection: Self::Connection, peering: &Peering<Self::Detail>) -> Result<(), String>;
+    fn serve(&mut self, connection: Self::Connection, peer: &Peer<Self::Detail>) -> Result<(), String>;
 }
 
 /// What is told of a service's peers.
@@ -77,20 +77,20 @@ impl<D> Told<D> {
 }
 
 /// A peer that is being served.
-pub struct Peering<D> {
+pub struct Peer<D> {
     told: Told<D>,
     stop: Arc<Doorbell>,
     fault: Fault,
     ends: OwnedFd,
 }
 
-impl<D> Peering<D> {
+impl<D> Peer<D> {
     fn new(told: &Told<D>, stop: &Arc<Doorbell>) -> Result<Self, Errno> {
         let (fault, ends) = (Fault::new()?, epoll::create(epoll::CreateFlags::CLOEXEC)?);
         for fd in [stop.as_fd(), fault.as_fd()] {
             epoll::add(&ends, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         }
-        Ok(Peering { told: told.clone(), stop: Arc::clone(stop), fault, ends })
+        Ok(Peer { told: told.clone(), stop: Arc::clone(stop), fault, ends })
     }
 
     /// Where workers report what the peer did; what makes its doorbells.
@@ -154,7 +154,7 @@ impl<D: Clone + Default + Send + 'static> Service<D> {
     /// [`OpenError`].
     pub fn of_machines<F>(thread: &str, path: &Path, serve: F) -> Result<Self, OpenError>
     where
-        F: FnMut(OwnedFd, &Peering<D>) -> Result<(), String> + Send + 'static,
+        F: FnMut(OwnedFd, &Peer<D>) -> Result<(), String> + Send + 'static,
     {
         let (listener, file) = Listener::listen(path)?;
         Self::start(thread, path.display(), Some(file), Machines { listener, serve, detail: PhantomData })
@@ -186,7 +186,7 @@ struct Machines<F, D> {
 
 impl<F, D> Protocol for Machines<F, D>
 where
-    F: FnMut(OwnedFd, &Peering<D>) -> Result<(), String> + Send + 'static,
+    F: FnMut(OwnedFd, &Peer<D>) -> Result<(), String> + Send + 'static,
     D: Clone + Default + Send + 'static,
 {
     type Connection = OwnedFd;
@@ -197,8 +197,8 @@ where
         self.listener.accept(stop).map(Ok)
     }
 
-    fn serve(&mut self, connection: OwnedFd, peering: &Peering<D>) -> Result<(), String> {
-        (self.serve)(connection, peering)
+    fn serve(&mut self, connection: OwnedFd, peer: &Peer<D>) -> Result<(), String> {
+        (self.serve)(connection, peer)
     }
 }
 
@@ -247,8 +247,8 @@ impl<P: Protocol> Server<P> {
 
     /// Serves a peer to its end. Returns how it ended, and whether a doorbell of its blocked.
     fn serve(&mut self, connection: P::Connection, is_news: bool) -> (Result<(), String>, bool) {
-        let peering = match Peering::new(&self.told, &self.stop) {
-            Ok(peering) => peering,
+        let peer = match Peer::new(&self.told, &self.stop) {
+            Ok(peer) => peer,
             Err(e) => return (Err(e.to_string()), false),
         };
         let mut state = self.told.lock();
@@ -257,7 +257,7 @@ impl<P: Protocol> Server<P> {
         if is_news {
             tracing::info!(at = self.at, "{} connected", P::PEER);
         }
-        let ended = self.protocol.serve(connection, &peering);
-        (peering.fault.reason().map_or(ended, Err), peering.fault.is_blocked())
+        let ended = self.protocol.serve(connection, &peer);
+        (peer.fault.reason().map_or(ended, Err), peer.fault.is_blocked())
     }
 }

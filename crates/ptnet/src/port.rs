@@ -8,7 +8,7 @@ use std::time::Duration;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::nap;
 use netvale_port::listener::{Listener, OpenError};
-use netvale_port::service::{self, Peering, Protocol, Service};
+use netvale_port::service::{self, Peer, Protocol, Service};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -37,7 +37,7 @@ pub struct PtnetOptions {
     /// The device offered there.
     pub config: Config,
     /// How.
-    pub way: Way,
+    pub transport: Transport,
 }
 
 /// What survives this process, and what survived the one before.
@@ -51,7 +51,7 @@ pub struct Survival {
 
 /// How a guest gets at the rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Way {
+pub enum Transport {
     /// QEMU's ivshmem-doorbell, and the header of ours.
     #[default]
     Ivshmem,
@@ -126,7 +126,7 @@ impl PtnetPort {
         let fault = Fault::new().map_err(OpenError::step(path, "make an eventfd"))?;
         drop(Instance::new(&config, &backend, &fault)?);
         let (behind, keeper) = (Arc::clone(&backend), survival.keeper.clone());
-        let (service, memory) = if options.way == Way::Ivshmem {
+        let (service, memory) = if options.transport == Transport::Ivshmem {
             let (listener, file) = Listener::listen(path)?;
             let Survival { keeper, kept } = survival;
             let server = Server { backend: behind, config, path: path.into(), listener, kept, keeper };
@@ -188,9 +188,9 @@ impl Protocol for Server {
         }
     }
 
-    fn serve(&mut self, (connection, adopted): Self::Connection, peering: &Peering<Guest>) -> Result<(), String> {
-        let ended = self.serve_guest(&connection, adopted, peering);
-        if let (Some(keeper), false) = (&self.keeper, peering.is_stopped()) {
+    fn serve(&mut self, (connection, adopted): Self::Connection, peer: &Peer<Guest>) -> Result<(), String> {
+        let ended = self.serve_guest(&connection, adopted, peer);
+        if let (Some(keeper), false) = (&self.keeper, peer.is_stopped()) {
             keep::forget(&**keeper, &self.path, &self.config);
         }
         ended
@@ -202,12 +202,12 @@ impl Server {
         &self,
         connection: &OwnedFd,
         adopted: Option<(OwnedFd, Vec<OwnedFd>)>,
-        peering: &Peering<Guest>,
+        peer: &Peer<Guest>,
     ) -> Result<(), String> {
-        let mut device = self.device(connection, adopted, peering)?;
+        let mut device = self.device(connection, adopted, peer)?;
         loop {
             let commands = device.doorbells().last().ok_or("a device without doorbells")?;
-            let mut three = [peering.ends(), connection.as_fd(), commands.as_fd()]
+            let mut three = [peer.ends(), connection.as_fd(), commands.as_fd()]
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
             match poll(&mut three, None) {
                 Ok(_) | Err(Errno::INTR) => {}
@@ -221,9 +221,9 @@ impl Server {
                 commands.drain();
                 if let Some((command, done)) = device.obey().map_err(|why| format!("its rings: {why}"))? {
                     tracing::debug!(path = %self.path.display(), command, ?done, "command");
-                    peering.told().update(|guest| guest.obeyed(device.hdr_len()));
+                    peer.told().update(|guest| guest.obeyed(device.hdr_len()));
                 }
-                if nap(peering.ends(), PAUSE) {
+                if nap(peer.ends(), PAUSE) {
                     return Ok(());
                 }
             }
@@ -235,16 +235,16 @@ impl Server {
         &self,
         connection: &OwnedFd,
         adopted: Option<(OwnedFd, Vec<OwnedFd>)>,
-        peering: &Peering<Guest>,
+        peer: &Peer<Guest>,
     ) -> Result<Instance, String> {
-        let fault = peering.fault();
+        let fault = peer.fault();
         if let Some((memory, bells)) = adopted {
             tracing::info!(path = %self.path.display(), "virtual machine found again");
             return Instance::adopt(&self.config, &self.backend, memory, bells, fault).map_err(|e| e.to_string());
         }
         let device = Instance::new(&self.config, &self.backend, fault).map_err(|e| e.to_string())?;
         let greeting = ivshmem::greeting(&device).map_err(|e| e.to_string())?;
-        ivshmem::send(connection.as_fd(), peering.ends(), &greeting)
+        ivshmem::send(connection.as_fd(), peer.ends(), &greeting)
             .map_err(|e| format!("its device cannot be described: {e}"))?;
         if let Some(keeper) = &self.keeper {
             keep::keep(&**keeper, &self.path, &self.config, connection.as_fd(), &device);

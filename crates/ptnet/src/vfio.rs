@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use netvale_port::listener::OpenError;
-use netvale_port::service::{Peering, Service};
+use netvale_port::service::{Peer, Service};
 use netvale_vfio_user::serve::serve;
 use netvale_vfio_user::session::Session;
 
@@ -30,17 +30,17 @@ pub(crate) fn services(
 ) -> Result<(Service<Guest>, Service<()>), OpenError> {
     let machine = Arc::<Machine>::default();
     let shown = Arc::clone(&machine);
-    let memory = Service::of_machines(THREAD, &memory_path(path), move |connection, peering| {
+    let memory = Service::of_machines(THREAD, &memory_path(path), move |connection, peer| {
         let device = MemoryDevice::new(&config, &shown).map_err(|e| e.to_string())?;
-        let mut session = Session::new(device, MemoryDevice::VECTORS, peering.fault());
-        serve(connection.as_fd(), peering.ends(), &mut session).reason().map_or(Ok(()), Err)
+        let mut session = Session::new(device, MemoryDevice::VECTORS, peer.fault());
+        serve(connection.as_fd(), peer.ends(), &mut session).reason().map_or(Ok(()), Err)
     })?;
-    let service = Service::of_machines(THREAD, path, move |connection, peering: &Peering<Guest>| {
-        let (told, fault) = (peering.told().clone(), peering.fault());
+    let service = Service::of_machines(THREAD, path, move |connection, peer: &Peer<Guest>| {
+        let (told, fault) = (peer.told().clone(), peer.fault());
         let tell = Box::new(move |running| told.update(|guest: &mut Guest| guest.obeyed(running)));
         let device = PtnetDevice::new(&config, &machine, &backend, tell, fault).map_err(|e| e.to_string())?;
         let mut session = Session::new(device, PtnetDevice::vectors(&config), fault);
-        serve(connection.as_fd(), peering.ends(), &mut session).reason().map_or(Ok(()), Err)
+        serve(connection.as_fd(), peer.ends(), &mut session).reason().map_or(Ok(()), Err)
     })?;
     Ok((service, memory))
 }

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_port::listener::try_connect;
+use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::path::Path;
 use netvale_virtio::driver::port::{LendError, Session, Transport};
 use netvale_virtio::driver::ram::{QueueRam, Ram};
 use netvale_virtio::driver::started::{Kick, Running, Started, pair_up};
-use netvale_virtio::driver::wish::Wish;
 use netvale_virtio::driver::{DriverFeatures, DriverQueue, addresses};
 use netvale_virtio::features::{IN_ORDER, VERSION_1};
 use netvale_virtio::queue::QueueFeatures;
@@ -75,7 +75,7 @@ impl Transport for BackEnd {
 
     fn serve(&mut self, connection: OwnedFd, session: &Session<'_>) -> Result<(), NoBackEnd> {
         let socket = connection.as_fd();
-        let started = Frontend::new(socket, session.ends(), session.fault()).start(session.wish(), session.calls());
+        let started = Frontend::new(socket, session.ends(), session.fault()).start(session.options(), session.calls());
         // Nothing is expected from the back end: whatever comes is the end of it, or the end of rules.
         match started.and_then(|running| session.run(running, [socket, socket], |_| Err(NoBackEnd::Closed))) {
             Err(NoBackEnd::Stopped) => Ok(()),
@@ -134,9 +134,9 @@ impl<'a> Frontend<'a> {
     ///
     /// # Errors
     /// [`NoBackEnd`].
-    pub fn start(&mut self, wish: Wish, calls: &[Doorbell]) -> Result<Running, NoBackEnd> {
-        let (features, pairs) = self.negotiate(wish)?;
-        let (ram, queues) = Ram::new(&vec![wish.size; 2 * usize::from(pairs)]).map_err(NoBackEnd::System)?;
+    pub fn start(&mut self, options: DriverOptions, calls: &[Doorbell]) -> Result<Running, NoBackEnd> {
+        let (features, pairs) = self.negotiate(options)?;
+        let (ram, queues) = Ram::new(&vec![options.size; 2 * usize::from(pairs)]).map_err(NoBackEnd::System)?;
         ram.mapping().blame(self.fault);
         let mut payload = vec![1, 0, 0, 0, 0, 0, 0, 0];
         put_region(&mut payload, &ram.spec());
@@ -145,7 +145,7 @@ impl<'a> Frontend<'a> {
         self.tell(table)?;
         let mut started = Vec::new();
         for (i, (queue, call)) in queues.into_iter().zip(calls).enumerate() {
-            started.push(self.start_queue(i as u32, queue, call, (features, wish))?);
+            started.push(self.start_queue(i as u32, queue, call, features, options)?);
         }
         for i in 0..started.len() as u64 {
             self.tell_number(request::SET_VRING_ENABLE, i | 1 << 32)?;
@@ -153,7 +153,7 @@ impl<'a> Frontend<'a> {
         Ok(Running { features, pairs: pair_up(started), ram })
     }
 
-    fn negotiate(&mut self, wish: Wish) -> Result<(u64, u16), NoBackEnd> {
+    fn negotiate(&mut self, options: DriverOptions) -> Result<(u64, u16), NoBackEnd> {
         let offered = self.ask(request::GET_FEATURES)?;
         if offered & PROTOCOL_FEATURES == 0 {
             return Err(NoBackEnd::Lacks("protocol features"));
@@ -167,9 +167,9 @@ impl<'a> Frontend<'a> {
         self.protocol = ours;
         self.tell(Message::new(request::SET_OWNER, Vec::new()))?;
         let most = if ours & protocol::MQ != 0 { self.ask(request::GET_QUEUE_NUM)? } else { 1 };
-        let features = offered & (wish.features() | PROTOCOL_FEATURES);
+        let features = offered & (options.features() | PROTOCOL_FEATURES);
         self.tell_number(request::SET_FEATURES, features)?;
-        Ok((features, wish.pairs.min(u16::try_from(most).unwrap_or(u16::MAX)).max(1)))
+        Ok((features, options.pairs.min(u16::try_from(most).unwrap_or(u16::MAX)).max(1)))
     }
 
     fn start_queue(
@@ -177,11 +177,12 @@ impl<'a> Frontend<'a> {
         i: u32,
         ram: QueueRam,
         call: &Doorbell,
-        (features, wish): (u64, Wish),
+        features: u64,
+        options: DriverOptions,
     ) -> Result<Started, NoBackEnd> {
         let index = u64::from(i);
         let (layout, in_order) = (QueueFeatures::of(features), features & IN_ORDER != 0);
-        let vector = Path::of(features, wish.vector).vector.is_some();
+        let vector = Path::of(features, options.vector).vector.is_some();
         let queue = DriverQueue::new(&ram, DriverFeatures { queue: layout, in_order, vector });
         let kick = Doorbell::shared(self.fault).map_err(NoBackEnd::System)?;
         self.tell_number(request::SET_VRING_NUM, index | u64::from(ram.size()) << 32)?;
@@ -221,7 +222,8 @@ mod tests {
         let socket = netvale_port::listener::try_connect(&path).unwrap();
         let (stop, fault) = (Doorbell::new().unwrap(), Fault::new().unwrap());
         let calls = [(); 2].map(|()| Doorbell::new().unwrap());
-        let running = Frontend::new(socket.as_fd(), stop.as_fd(), &fault).start(Wish::default(), &calls).unwrap();
+        let running =
+            Frontend::new(socket.as_fd(), stop.as_fd(), &fault).start(DriverOptions::default(), &calls).unwrap();
         running.ram.mapping().lose();
         assert_eq!(fault.reason().as_deref(), Some(LOST));
     }

@@ -60,7 +60,7 @@ impl Inflight {
     ///
     /// # Errors
     /// [`MemoryError`].
-    pub fn new(fd: &OwnedFd, (offset, len): (u64, u64), queues: u16, size: u16) -> Result<Inflight, MemoryError> {
+    pub fn new(fd: &OwnedFd, offset: u64, len: u64, queues: u16, size: u16) -> Result<Inflight, MemoryError> {
         if offset.checked_add(len).is_none() {
             return Err(MemoryError::Wraps { guest: offset, size: len });
         }

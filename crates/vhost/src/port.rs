@@ -7,7 +7,7 @@ use std::sync::Arc;
 use netvale_mem::notify::KickCounts;
 use netvale_port::listener::{Listener, OpenError, connect};
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
-use netvale_port::service::{self, Peering, Protocol, Service};
+use netvale_port::service::{self, Peer, Protocol, Service};
 use netvale_port::{Egress, Ingress};
 use netvale_virtio::device::live::Live;
 use netvale_virtio::{MAX_PAIRS, Queues};
@@ -146,14 +146,14 @@ impl Protocol for Server {
         }
     }
 
-    fn serve(&mut self, connection: OwnedFd, peering: &Peering<FrontEnd>) -> Result<(), String> {
-        let mut device = Device::new(self.config, self.seats.clone(), peering.fault().clone());
+    fn serve(&mut self, connection: OwnedFd, peer: &Peer<FrontEnd>) -> Result<(), String> {
+        let mut device = Device::new(self.config, self.seats.clone(), peer.fault().clone());
         loop {
-            match receive(connection.as_fd(), peering.ends()).map_err(|e| e.to_string())? {
+            match receive(connection.as_fd(), peer.ends()).map_err(|e| e.to_string())? {
                 Received::Message(m) => answer(connection.as_fd(), &mut device, m).map_err(|e| e.to_string())?,
                 Received::Closed | Received::Stopped => return Ok(()),
             }
-            peering.told().update(|told| *told = FrontEnd { queues: device.running(), features: device.features() });
+            peer.told().update(|told| *told = FrontEnd { queues: device.running(), features: device.features() });
         }
     }
 }

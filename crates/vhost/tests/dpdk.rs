@@ -10,8 +10,8 @@ use std::time::Instant;
 use common::{End, LIMIT, frame, give, take, until};
 use netvale_vhost::frontend::BackEnd;
 use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::port::VirtioPort;
-use netvale_virtio::driver::wish::Wish;
 use netvale_wire::offload::Offload;
 
 /// testpmd takes a whole core: one at a time.
@@ -121,16 +121,16 @@ fn our_driver_on_vhost() {
     let _one = ONE.lock();
     for bits in 0..16u8 {
         let on = |bit: u8| bits & bit != 0;
-        let order = Wish { in_order: on(8), vector: on(8), offloads: !on(8), ..Wish::default() };
-        let wish = Wish { packed: on(1), mergeable: on(2), event_idx: on(4), ..order };
+        let order = DriverOptions { in_order: on(8), vector: on(8), offloads: !on(8), ..DriverOptions::default() };
+        let options = DriverOptions { packed: on(1), mergeable: on(2), event_idx: on(4), ..order };
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let vdev = format!("net_vhost0,iface={}", path.display());
         let Some(_testpmd) = Testpmd::start(dir.path(), &vdev, false) else { return };
-        let (driver, queues) = VirtioPort::new(BackEnd(path), wish).unwrap();
+        let (driver, queues) = VirtioPort::new(BackEnd(path), options).unwrap();
         let mut end = End::first(queues);
         until("the device runs", || driver.state().now.running);
         echo(&mut end);
-        assert_eq!(driver.state().last_error, None, "{wish:?}");
+        assert_eq!(driver.state().last_error, None, "{options:?}");
     }
 }

@@ -9,8 +9,8 @@ use std::os::fd::OwnedFd;
 use common::{End, cross, frame, give, take, until};
 use netvale_vhost::frontend::BackEnd;
 use netvale_vhost::proto::message::request;
+use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::port::VirtioPort;
-use netvale_virtio::driver::wish::Wish;
 use netvale_virtio::memory::RegionSpec;
 use netvale_wire::offload::Offload;
 use raw::{Raw, SIZE, file, put, rig, whole};
@@ -71,7 +71,7 @@ fn bad_messages() {
         until(says, || rig.device.state().last_error.is_some_and(|e| e.contains(says)));
         drop(raw);
     }
-    let (driver, queues) = VirtioPort::new(BackEnd(rig.path.clone()), Wish::default()).unwrap();
+    let (driver, queues) = VirtioPort::new(BackEnd(rig.path.clone()), DriverOptions::default()).unwrap();
     let mut driver_end = End::first(queues);
     until("both run", || driver.state().now.running && rig.device.state().now.queues == 2);
     take(&mut driver_end, |_| ());

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use common::{End, frame, give, take, until};
 use netvale_vhost::frontend::BackEnd;
+use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::port::VirtioPort;
-use netvale_virtio::driver::wish::Wish;
 use netvale_wire::offload::Offload;
 
 /// Debian keeps this build beside the one without DPDK.
@@ -122,7 +122,7 @@ fn our_driver_on_ovs() {
     }
     let ovs = Ovs::start();
     let port = |name: &str| {
-        let (port, queues) = VirtioPort::new(BackEnd(ovs.file(name)), Wish::default()).unwrap();
+        let (port, queues) = VirtioPort::new(BackEnd(ovs.file(name)), DriverOptions::default()).unwrap();
         (port, End::first(queues))
     };
     let ((one, mut one_end), (two, mut two_end)) = (port("v0"), port("v1"));

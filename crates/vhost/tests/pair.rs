@@ -5,8 +5,8 @@ mod common;
 use common::{End, cross, frame, give, take, until};
 use netvale_vhost::frontend::BackEnd;
 use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::port::VirtioPort;
-use netvale_virtio::driver::wish::Wish;
 use netvale_wire::offload::{Gso, GsoKind, Offload};
 use proptest::prelude::*;
 
@@ -19,32 +19,39 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(wish: Wish) -> Rig {
+    fn new(options: DriverOptions) -> Rig {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let mode = Mode::Server;
-        let options = VhostOptions { path: path.clone(), mode, pairs: wish.pairs, mac: [2; 6], mtu: 1500 };
-        let (device, queues) = VhostPort::new(&options).unwrap();
+        let offered = VhostOptions { path: path.clone(), mode, pairs: options.pairs, mac: [2; 6], mtu: 1500 };
+        let (device, queues) = VhostPort::new(&offered).unwrap();
         let device_end = End::first(queues);
-        let (driver, queues) = VirtioPort::new(BackEnd(path), wish).unwrap();
+        let (driver, queues) = VirtioPort::new(BackEnd(path), options).unwrap();
         let mut driver_end = End::first(queues);
-        until("both run", || driver.state().now.running && device.state().now.queues == 2 * usize::from(wish.pairs));
+        until("both run", || driver.state().now.running && device.state().now.queues == 2 * usize::from(options.pairs));
         // The driver posts its buffers with its first look.
         take(&mut driver_end, |_| ());
         Rig { device, device_end, driver, driver_end, _dir: dir }
     }
 }
 
-fn all_wishes() -> Vec<Wish> {
+fn all_options() -> Vec<DriverOptions> {
     let mut all = Vec::new();
     for bits in 0..64u16 {
         let on = |bit: u16| bits & bit != 0;
         let size = if on(8) { 8 } else { 256 };
         let (in_order, vector) = (on(16), on(32));
-        let wish =
-            Wish { packed: on(1), mergeable: on(2), event_idx: on(4), size, in_order, vector, ..Wish::default() };
+        let options = DriverOptions {
+            packed: on(1),
+            mergeable: on(2),
+            event_idx: on(4),
+            size,
+            in_order,
+            vector,
+            ..DriverOptions::default()
+        };
         // Several entries at once only go with headers that say nothing.
-        all.push(Wish { offloads: !vector, ..wish });
+        all.push(DriverOptions { offloads: !vector, ..options });
     }
     all
 }
@@ -53,15 +60,15 @@ fn all_wishes() -> Vec<Wish> {
 /// rounds of the rings.
 #[test]
 fn both_ways() {
-    for wish in all_wishes() {
-        let mut rig = Rig::new(wish);
+    for options in all_options() {
+        let mut rig = Rig::new(options);
         let frames: Vec<_> =
             (0..2000u32).map(|i| (frame(14 + (i as usize * 7) % 1500, i as u8), Offload::None)).collect();
         for batch in [1, 5, 64] {
             let got = cross(&rig.driver_end, &mut rig.device_end, &frames, batch);
-            assert!(got == frames, "{wish:?} to the device, batch {batch}");
+            assert!(got == frames, "{options:?} to the device, batch {batch}");
             let got = cross(&rig.device_end, &mut rig.driver_end, &frames, batch);
-            assert!(got == frames, "{wish:?} to the driver, batch {batch}");
+            assert!(got == frames, "{options:?} to the driver, batch {batch}");
         }
         assert_eq!(rig.device.state().last_error, None);
         assert_eq!(rig.driver.state().last_error, None);
@@ -87,12 +94,12 @@ fn segment(payload: usize) -> (Vec<u8>, Offload) {
 #[test]
 fn large_segments() {
     for packed in [false, true] {
-        let mut rig = Rig::new(Wish { packed, ..Wish::default() });
+        let mut rig = Rig::new(DriverOptions { packed, ..DriverOptions::default() });
         let large = vec![segment(60_000)];
         assert!(cross(&rig.driver_end, &mut rig.device_end, &large, 1) == large, "to the device");
         assert!(cross(&rig.device_end, &mut rig.driver_end, &large, 1) == large, "to the driver");
 
-        let mut rig = Rig::new(Wish { packed, offloads: false, ..Wish::default() });
+        let mut rig = Rig::new(DriverOptions { packed, offloads: false, ..DriverOptions::default() });
         for (from, to) in [(&rig.driver_end, &mut rig.device_end)] {
             assert_eq!(give(from, &large), 1);
             let mut lens = Vec::new();
@@ -111,7 +118,7 @@ fn large_segments() {
 /// Objective: a frame longer than the only buffer there is, without mergeable buffers, costs itself and nothing else.
 #[test]
 fn too_long_for_one_buffer() {
-    let mut rig = Rig::new(Wish { mergeable: false, ..Wish::default() });
+    let mut rig = Rig::new(DriverOptions { mergeable: false, ..DriverOptions::default() });
     let frames = vec![(frame(3000, 1), Offload::None), (frame(100, 2), Offload::None)];
     assert_eq!(give(&rig.device_end, &frames), 2);
     let mut got = Vec::new();
@@ -125,7 +132,7 @@ fn too_long_for_one_buffer() {
 fn wake_ups() {
     for packed in [false, true] {
         for event_idx in [false, true] {
-            let mut rig = Rig::new(Wish { packed, event_idx, ..Wish::default() });
+            let mut rig = Rig::new(DriverOptions { packed, event_idx, ..DriverOptions::default() });
             let one = vec![(frame(60, 1), Offload::None)];
             for _ in 0..300 {
                 assert!(!rig.device_end.ingress.arm());
@@ -166,8 +173,8 @@ fn drivers_come_and_go() {
     let mut device_end = End::first(queues);
     let frames: Vec<_> = (0..100).map(|i| (frame(60, i), Offload::None)).collect();
     for round in 0..10 {
-        let wish = Wish { packed: round % 2 == 1, ..Wish::default() };
-        let (driver, queues) = VirtioPort::new(BackEnd(path.clone()), wish).unwrap();
+        let options = DriverOptions { packed: round % 2 == 1, ..DriverOptions::default() };
+        let (driver, queues) = VirtioPort::new(BackEnd(path.clone()), options).unwrap();
         let mut driver_end = End::first(queues);
         until("both run", || driver.state().now.running && device.state().now.queues == 2);
         take(&mut driver_end, |_| ());
@@ -188,7 +195,7 @@ fn devices_come_and_go() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let options = VhostOptions { path: path.clone(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
-    let (driver, queues) = VirtioPort::new(BackEnd(path), Wish::default()).unwrap();
+    let (driver, queues) = VirtioPort::new(BackEnd(path), DriverOptions::default()).unwrap();
     let mut driver_end = End::first(queues);
     let frames: Vec<_> = (0..100).map(|i| (frame(60, i), Offload::None)).collect();
     for _ in 0..3 {
@@ -214,7 +221,7 @@ proptest! {
         batch in 1usize..40,
     ) {
         let on = |bit: u16| bits & bit != 0;
-        let mut rig = Rig::new(Wish { packed: on(1), event_idx: on(2), size: if on(4) { 16 } else { 128 }, ..Wish::default() });
+        let mut rig = Rig::new(DriverOptions { packed: on(1), event_idx: on(2), size: if on(4) { 16 } else { 128 }, ..DriverOptions::default() });
         let frames: Vec<_> = lens.iter().enumerate().map(|(i, n)| (frame(*n, i as u8), Offload::None)).collect();
         prop_assert!(cross(&rig.driver_end, &mut rig.device_end, &frames, batch) == frames);
         prop_assert!(cross(&rig.device_end, &mut rig.driver_end, &frames, batch) == frames);

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_pci::{Bar, Function, PciError};
+use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::path::Path;
 use netvale_virtio::driver::port::{LendError, Session, Transport};
 use netvale_virtio::driver::ram::{QueueRam, Ram};
 use netvale_virtio::driver::started::{Kick, Running, Started, pair_up};
-use netvale_virtio::driver::wish::Wish;
 use netvale_virtio::driver::{DriverFeatures, DriverQueue};
 use netvale_virtio::features::{ACCESS_PLATFORM, CTRL_VQ, IN_ORDER, MQ, ORDER_PLATFORM, STATUS, VERSION_1};
 use netvale_virtio::queue::QueueFeatures;
@@ -144,7 +144,7 @@ impl Transport for OnBus {
         let (changed, wanted) = (bell()?, bell()?);
         let device = PciDevice::open(&self.0)?;
         let (running, registers) =
-            device.start(session.wish(), session.calls(), (&changed, &wanted), session.fault())?;
+            device.start(session.options(), session.calls(), &changed, &wanted, session.fault())?;
         changed.ring();
         session.run(running, [changed.as_fd(), wanted.as_fd()], |back| {
             changed.drain();
@@ -217,17 +217,18 @@ impl PciDevice {
     /// [`NoDevice`].
     pub fn start(
         mut self,
-        wish: Wish,
+        options: DriverOptions,
         calls: &[Doorbell],
-        (changed, wanted): (&Doorbell, &Doorbell),
+        changed: &Doorbell,
+        wanted: &Doorbell,
         fault: &Fault,
     ) -> Result<(Running, Registers), NoDevice> {
         self.reset()?;
         self.say(status::ACKNOWLEDGE | status::DRIVER);
-        let features = self.negotiate(wish)?;
-        let pairs = self.pairs(features, wish);
+        let features = self.negotiate(options)?;
+        let pairs = self.pairs(features, options);
         self.listen(calls, pairs, changed, wanted)?;
-        let size = self.queue_size(wish.size);
+        let size = self.queue_size(options.size);
         let mut sizes = vec![size; 2 * usize::from(pairs)];
         if features & MQ != 0 {
             sizes.push(CONTROL_SIZE);
@@ -241,7 +242,7 @@ impl PciDevice {
             let place = if i < 2 * pairs { i } else { self.control_queue() };
             // Of the queues that we send on nobody wants to hear.
             let vector = if i < 2 * pairs && i.is_multiple_of(2) { 1 + i / 2 } else { NO_VECTOR };
-            started.push(self.start_queue(place, queue, vector, (features, wish), fault)?);
+            started.push(self.start_queue(place, queue, vector, features, options, fault)?);
         }
         self.say(status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK | status::DRIVER_OK);
         if features & MQ != 0 {
@@ -263,7 +264,7 @@ impl PciDevice {
         wait_until(|| self.common.read8(at::STATUS) == 0).ok_or(NoDevice::Lacks("an answer to its reset"))
     }
 
-    fn negotiate(&self, wish: Wish) -> Result<u64, NoDevice> {
+    fn negotiate(&self, options: DriverOptions) -> Result<u64, NoDevice> {
         let half = |n: u32| {
             self.common.write32(at::DEVICE_FEATURE_SELECT, n);
             u64::from(self.common.read32(at::DEVICE_FEATURE)) << (32 * n)
@@ -275,8 +276,8 @@ impl PciDevice {
         if offered & ACCESS_PLATFORM == 0 {
             return Err(NoDevice::PastIommu);
         }
-        let control = if wish.pairs > 1 { CTRL_VQ } else { 0 };
-        let wanted = wish.features() | ACCESS_PLATFORM | ORDER_PLATFORM | STATUS | control;
+        let control = if options.pairs > 1 { CTRL_VQ } else { 0 };
+        let wanted = options.features() | ACCESS_PLATFORM | ORDER_PLATFORM | STATUS | control;
         let mut features = offered & wanted;
         if features & CTRL_VQ == 0 {
             features &= !MQ;
@@ -297,10 +298,10 @@ impl PciDevice {
         self.own.as_ref().filter(|own| own.len() >= 10).map_or(1, |own| own.read16(8).max(1))
     }
 
-    fn pairs(&self, features: u64, wish: Wish) -> u16 {
+    fn pairs(&self, features: u64, options: DriverOptions) -> u16 {
         let interrupts = u16::try_from(self.function.interrupt_count()).unwrap_or(u16::MAX);
         let most = if features & MQ != 0 { self.most_pairs() } else { 1 };
-        wish.pairs.min(most).min(interrupts.saturating_sub(1)).max(1)
+        options.pairs.min(most).min(interrupts.saturating_sub(1)).max(1)
     }
 
     /// Behind those of all pairs (§5.1.2).
@@ -333,7 +334,8 @@ impl PciDevice {
         place: u16,
         ram: QueueRam,
         vector: u16,
-        (features, wish): (u64, Wish),
+        features: u64,
+        options: DriverOptions,
         fault: &Fault,
     ) -> Result<Started, NoDevice> {
         let c = &self.common;
@@ -343,7 +345,7 @@ impl PciDevice {
         }
         c.write16(at::QUEUE_SIZE, ram.size());
         let (layout, in_order) = (QueueFeatures::of(features), features & IN_ORDER != 0);
-        let vectored = Path::of(features, wish.vector).vector.is_some();
+        let vectored = Path::of(features, options.vector).vector.is_some();
         let queue = DriverQueue::new(&ram, DriverFeatures { queue: layout, in_order, vector: vectored });
         c.write64(at::QUEUE_DESC, ram.device_address(ram.desc()));
         c.write64(at::QUEUE_DRIVER, ram.device_address(ram.avail()));

@@ -40,7 +40,7 @@ fn rig() -> Option<Rig> {
         memory,
         fault: Fault::new().ok()?,
         log: Arc::new(DirtyLog::new(&file()?, 0, 1).ok()?),
-        inflight: Arc::new(Inflight::new(&file()?, (0, SIZE), 2, QUEUE).ok()?),
+        inflight: Arc::new(Inflight::new(&file()?, 0, SIZE, 2, QUEUE).ok()?),
         scratch: Scratch::new(),
     })
 }

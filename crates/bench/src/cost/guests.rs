@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netvale_e1000::device::Card;
-use netvale_e1000::driver::Wish as CardWish;
+use netvale_e1000::driver::DriverOptions as CardOptions;
 use netvale_e1000::driver::remote::Guest;
 use netvale_e1000::paravirt::SUBSYSTEM;
 use netvale_e1000::port::{E1000Options, E1000Port};
 use netvale_port::{BATCH, Batch, Egress, Ingress, Scratch, Source};
 use netvale_vhost::frontend::BackEnd;
 use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::port::VirtioPort;
-use netvale_virtio::driver::wish::Wish;
 
 use super::{Lane, START_LIMIT};
 use crate::error::{BenchError, Result};
@@ -87,8 +87,9 @@ pub fn vhost(batch: u32, way: &str) -> Result<Box<dyn Lane>> {
     let options = VhostOptions { path: path.clone(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
     let (device, queues) = VhostPort::new(&options).map_err(|e| failed(&e))?;
     let (device_egress, mut device_ingress) = only(queues)?;
-    let wish = Wish { size: 1024, offloads: false, packed: way.starts_with("packed"), ..Wish::default() };
-    let (driver, queues) = VirtioPort::new(BackEnd(path), wish).map_err(|e| failed(&e))?;
+    let options =
+        DriverOptions { size: 1024, offloads: false, packed: way.starts_with("packed"), ..DriverOptions::default() };
+    let (driver, queues) = VirtioPort::new(BackEnd(path), options).map_err(|e| failed(&e))?;
     let (driver_egress, mut driver_ingress) = only(queues)?;
     until("vhost-user", || driver.state().now.running && device.state().now.queues == 2)?;
     // The driver posts its buffers with its first look; neither end waits to be woken.
@@ -111,8 +112,8 @@ pub fn e1000(batch: u32, inward: bool) -> Result<Box<dyn Lane>> {
     let dir = crate::sys::scratch("cost")?;
     let path = dir.path().join("e1000");
     let (card, (card_egress, mut card_ingress)) = E1000Port::new(&options(&path)).map_err(|e| failed(&e))?;
-    let wish = CardWish { csb: true, ..CardWish::default() };
-    let guest = Guest::new(&path, wish).map_err(|e| failed(&e))?;
+    let options = CardOptions { csb: true, ..CardOptions::default() };
+    let guest = Guest::new(&path, options).map_err(|e| failed(&e))?;
     card_ingress.disarm();
     let Guest { egress, mut ingress, remote, ram, fault, .. } = guest;
     ingress.disarm();

@@ -41,32 +41,48 @@ trait Lane {
 }
 
 /// A path by name.
-struct Way {
+struct NamedPath {
     name: &'static str,
     about: &'static str,
     lane: fn(u32) -> Result<Box<dyn Lane>>,
 }
 
-const WAYS: &[Way] = &[
-    Way { name: "pipe", about: "a pipe: the sender's sync and the receiver's", lane: rings::pipe },
-    Way { name: "vale", about: "a switch from one local port to another", lane: |batch| rings::vale(batch, 1, 0) },
-    Way { name: "vale-1-to-8", about: "to eight ports in turn", lane: |batch| rings::vale(batch, 8, 0) },
-    Way { name: "vale-header", about: "with virtio-net headers", lane: |batch| rings::vale(batch, 1, 12) },
-    Way { name: "netmap-api", about: "with the syncs of netmap's ioctls at both ends", lane: rings::netmap_api },
-    Way { name: "ptnet", about: "a switch from one guest's rings to another's", lane: |batch| rings::ptnet(batch, 1) },
-    Way { name: "ptnet-1-to-8", about: "to eight guests' in turn", lane: |batch| rings::ptnet(batch, 8) },
-    Way { name: "vhost-in", about: "vhost-user, split, mergeable: driver to device", lane: |b| guests::vhost(b, "in") },
-    Way { name: "vhost-out", about: "device to driver", lane: |b| guests::vhost(b, "out") },
-    Way { name: "vhost-packed-in", about: "packed: driver to device", lane: |b| guests::vhost(b, "packed-in") },
-    Way { name: "vhost-packed-out", about: "packed: device to driver", lane: |b| guests::vhost(b, "packed-out") },
-    Way { name: "e1000-in", about: "the e1000 with status block: driver to card", lane: |b| guests::e1000(b, true) },
-    Way { name: "e1000-out", about: "card to driver", lane: |b| guests::e1000(b, false) },
+const PATHS: &[NamedPath] = &[
+    NamedPath { name: "pipe", about: "a pipe: the sender's sync and the receiver's", lane: rings::pipe },
+    NamedPath {
+        name: "vale",
+        about: "a switch from one local port to another",
+        lane: |batch| rings::vale(batch, 1, 0),
+    },
+    NamedPath { name: "vale-1-to-8", about: "to eight ports in turn", lane: |batch| rings::vale(batch, 8, 0) },
+    NamedPath { name: "vale-header", about: "with virtio-net headers", lane: |batch| rings::vale(batch, 1, 12) },
+    NamedPath { name: "netmap-api", about: "with the syncs of netmap's ioctls at both ends", lane: rings::netmap_api },
+    NamedPath {
+        name: "ptnet",
+        about: "a switch from one guest's rings to another's",
+        lane: |batch| rings::ptnet(batch, 1),
+    },
+    NamedPath { name: "ptnet-1-to-8", about: "to eight guests' in turn", lane: |batch| rings::ptnet(batch, 8) },
+    NamedPath {
+        name: "vhost-in",
+        about: "vhost-user, split, mergeable: driver to device",
+        lane: |b| guests::vhost(b, "in"),
+    },
+    NamedPath { name: "vhost-out", about: "device to driver", lane: |b| guests::vhost(b, "out") },
+    NamedPath { name: "vhost-packed-in", about: "packed: driver to device", lane: |b| guests::vhost(b, "packed-in") },
+    NamedPath { name: "vhost-packed-out", about: "packed: device to driver", lane: |b| guests::vhost(b, "packed-out") },
+    NamedPath {
+        name: "e1000-in",
+        about: "the e1000 with status block: driver to card",
+        lane: |b| guests::e1000(b, true),
+    },
+    NamedPath { name: "e1000-out", about: "card to driver", lane: |b| guests::e1000(b, false) },
 ];
 
-fn find(name: &str) -> Result<&'static Way> {
-    WAYS.iter().find(|way| way.name == name).ok_or_else(|| BenchError::UnknownScenario {
+fn find(name: &str) -> Result<&'static NamedPath> {
+    PATHS.iter().find(|path| path.name == name).ok_or_else(|| BenchError::UnknownScenario {
         name: name.to_owned(),
-        known: WAYS.iter().map(|way| way.name).collect::<Vec<_>>().join(", "),
+        known: PATHS.iter().map(|path| path.name).collect::<Vec<_>>().join(", "),
     })
 }
 
@@ -99,7 +115,7 @@ pub fn count(name: &str, batch: u32) -> Result<()> {
 
 /// A path's cost.
 struct Cost {
-    way: &'static Way,
+    path: &'static NamedPath,
     batch: u32,
     /// Instructions a frame.
     instructions: f64,
@@ -114,20 +130,20 @@ pub fn run(names: &[String], file: &Path, update: bool, out: &mut dyn Write) -> 
     sys::need_program("valgrind", "valgrind")?;
     let _guard = interrupt::Guard::install()?;
     let chosen = if names.is_empty() {
-        WAYS.iter().collect()
+        PATHS.iter().collect()
     } else {
         names.iter().map(|name| find(name)).collect::<Result<Vec<_>>>()?
     };
     let mut budgets = Budgets::read(file)?;
     let (mut table, mut kept) = (Table::new(), true);
     table.load_style(presets::NOTHING).set_header(["path", "batch", "instructions", "budget", "", "what it is"]);
-    for way in chosen {
+    for path in chosen {
         for batch in BATCHES {
-            let cost = counted(way, batch)?;
+            let cost = counted(path, batch)?;
             if update {
-                budgets.set(way.name, batch, cost.instructions);
+                budgets.set(path.name, batch, cost.instructions);
             }
-            let verdict = budgets.judge(way.name, batch, cost.instructions);
+            let verdict = budgets.judge(path.name, batch, cost.instructions);
             kept &= verdict.is_kept();
             table.add_row(row(&cost, &verdict));
         }
@@ -146,30 +162,30 @@ pub fn run(names: &[String], file: &Path, update: bool, out: &mut dyn Write) -> 
 
 fn row(cost: &Cost, verdict: &Verdict) -> [String; 6] {
     let budget = verdict.budget().map_or_else(|| "-".into(), |budget| format!("{budget:.1}"));
-    let (name, about) = (cost.way.name.into(), cost.way.about.into());
+    let (name, about) = (cost.path.name.into(), cost.path.about.into());
     [name, cost.batch.to_string(), format!("{:.1}", cost.instructions), budget, verdict.to_string(), about]
 }
 
 /// Runs one path under valgrind.
-fn counted(way: &'static Way, batch: u32) -> Result<Cost> {
+fn counted(path: &'static NamedPath, batch: u32) -> Result<Cost> {
     interrupt::check()?;
     let own = std::env::current_exe().map_err(BenchError::io("finding this program"))?;
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*cost::measured*"]);
     // The C library's copies are chosen by processor; these are everybody's.
     command.env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-AVX512F,-AVX512VL,-AVX512BW,-ERMS,-FSRM");
-    command.arg(own).args([SUBCOMMAND, way.name, &batch.to_string()]);
+    command.arg(own).args([SUBCOMMAND, path.name, &batch.to_string()]);
     let output = command.output().map_err(|source| BenchError::Spawn { program: "valgrind".into(), source })?;
     let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let unreadable = |what: &str| BenchError::Unreadable {
-        program: format!("valgrind … {SUBCOMMAND} {} {batch}", way.name),
+        program: format!("valgrind … {SUBCOMMAND} {} {batch}", path.name),
         what: what.to_owned(),
         output: format!("{text}{said}"),
     };
     let frames: u64 = text.trim().parse().map_err(|_| unreadable("the number of frames"))?;
     let total = said.lines().find_map(|line| line.split("Collected :").nth(1)?.trim().parse::<u64>().ok());
     let total = total.filter(|total| *total > 0).ok_or_else(|| unreadable("the instructions"))?;
-    Ok(Cost { way, batch, instructions: total as f64 / frames as f64 })
+    Ok(Cost { path, batch, instructions: total as f64 / frames as f64 })
 }
 
 #[cfg(test)]
@@ -179,14 +195,14 @@ mod tests {
     /// Objective: each path moves frames, in every batch, and names are told apart.
     #[test]
     fn every_path_moves() {
-        for way in WAYS {
+        for path in PATHS {
             for batch in [1, 32, 256] {
-                let mut lane = (way.lane)(batch).expect(way.name);
+                let mut lane = (path.lane)(batch).expect(path.name);
                 let started = Instant::now();
                 let mut moved = 0;
                 while moved < 2000 {
                     moved += lane.round();
-                    assert!(started.elapsed() < START_LIMIT, "{} moves nothing at {batch}", way.name);
+                    assert!(started.elapsed() < START_LIMIT, "{} moves nothing at {batch}", path.name);
                 }
             }
         }

@@ -84,9 +84,9 @@ fn learn(switch: &Switch, plan: Plan, receiver: impl Fn(u16) -> PortId) {
 pub fn vale(batch: u32, receivers: u32, hdr_len: u32) -> Result<Box<dyn Lane>> {
     let (case, switch) = (case(batch, receivers), Switch::new("vale0"));
     let plan = Plan::of(&case);
-    let (forwarder, tx, _) = embedded::port(&switch, "from", (SLOTS, hdr_len))?;
+    let (forwarder, tx, _) = embedded::port(&switch, "from", SLOTS, hdr_len)?;
     let rx: Vec<AppRing> = (0..receivers)
-        .map(|i| embedded::port(&switch, &format!("to{i}"), (SLOTS, hdr_len)).map(|(_, _, rx)| rx))
+        .map(|i| embedded::port(&switch, &format!("to{i}"), SLOTS, hdr_len).map(|(_, _, rx)| rx))
         .collect::<Result<_>>()?;
     // The sender came first, so that receiver i is port i + 1.
     learn(&switch, plan, |index| index as PortId + 1);
@@ -126,8 +126,8 @@ impl Lane for NetmapApi {
 /// A switch between two netmap programs.
 pub fn netmap_api(batch: u32) -> Result<Box<dyn Lane>> {
     let (case, switch) = (case(batch, 1), Switch::new("vale0"));
-    let (forwarder, mut tx, _) = embedded::port(&switch, "from", (SLOTS, 0))?;
-    let (_, _, rx) = embedded::port(&switch, "to", (SLOTS, 0))?;
+    let (forwarder, mut tx, _) = embedded::port(&switch, "from", SLOTS, 0)?;
+    let (_, _, rx) = embedded::port(&switch, "to", SLOTS, 0)?;
     let plan = Plan::of(&case);
     learn(&switch, plan, |index| index as PortId + 1);
     plan.sender(0, case.frame_bytes, Touch::Nothing).fill(&tx);

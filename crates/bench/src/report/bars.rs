@@ -115,12 +115,12 @@ pub fn draw(bars: &Bars, path: &Path) -> Result<()> {
         let width = FILL / bars.series.len() as f64;
         bars.series.iter().zip(&looks).enumerate().try_for_each(|(i, (series, look))| {
             let left = (1.0 - FILL) / 2.0 + width * i as f64;
-            series.bars.iter().try_for_each(|bar| one(chart, bar, (left, width), *look))
+            series.bars.iter().try_for_each(|bar| one(chart, bar, left, width, *look))
         })
     })
 }
 
-fn one(chart: &mut Chart<'_, '_>, bar: &Bar, (left, width): (f64, f64), look: Look) -> Drawn {
+fn one(chart: &mut Chart<'_, '_>, bar: &Bar, left: f64, width: f64, look: Look) -> Drawn {
     let from = bar.variant as f64 + left;
     chart.draw_series(std::iter::once(Rectangle::new([(from, 0.0), (from + width * 0.9, bar.median)], look.line)))?;
     let middle = from + width * 0.45;

@@ -39,8 +39,8 @@ impl Embedded {
     /// No memory.
     pub fn start(case: &Case, core: usize) -> Result<Self> {
         let (plan, switch) = (Plan::of(case), Switch::new("vale0"));
-        let (forwarder, tx, _) = port(&switch, "from", (SLOTS, 0))?;
-        let (_, _, rx) = port(&switch, "to", (SLOTS, 0))?;
+        let (forwarder, tx, _) = port(&switch, "from", SLOTS, 0)?;
+        let (_, _, rx) = port(&switch, "to", SLOTS, 0)?;
         let receiver = switch.ports().iter().find(|(_, name)| name == "to").map_or(0, |(id, _)| *id);
         for station in plan.behind(0) {
             let [a, b, c, d, e, f] = address(station);
@@ -63,7 +63,7 @@ pub fn bell() -> Result<Doorbell> {
 ///
 /// # Errors
 /// No memory, no descriptors.
-pub fn port(switch: &Arc<Switch>, name: &str, (slots, hdr_len): (u32, u32)) -> Result<(Forwarder, AppRing, AppRing)> {
+pub fn port(switch: &Arc<Switch>, name: &str, slots: u32, hdr_len: u32) -> Result<(Forwarder, AppRing, AppRing)> {
     let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: slots, rx_slots: slots };
     let region = Region::private(RegionSizes::for_port(2, slots, DEFAULT_BUF_SIZE, 0, 0));
     let mem = region.and_then(|region| region.port(shape)).map(Arc::new).map_err(|error| failed(&error))?;

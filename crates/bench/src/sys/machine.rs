@@ -72,12 +72,7 @@ impl Machine {
     ///
     /// # Errors
     /// It does not start.
-    pub fn boot(
-        image: &Image,
-        (namespace, core): (&Netns, usize),
-        script: &str,
-        devices: &[String],
-    ) -> Result<Machine> {
+    pub fn boot(image: &Image, namespace: &Netns, core: usize, script: &str, devices: &[String]) -> Result<Machine> {
         let dir = super::scratch("machine")?;
         let initrd = initrd(image, script, dir.path())?;
         let mut command = namespace.command("taskset");

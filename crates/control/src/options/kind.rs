@@ -1,53 +1,50 @@
 //! Kinds of ports as types, for [`OptionsOf`](super::OptionsOf).
 
-/// Rings that local programs open.
-#[derive(Clone, Copy, Debug)]
-pub enum Local {}
+use super::Kind;
 
-/// A TAP device.
-#[derive(Clone, Copy, Debug)]
-pub enum Tap {}
+/// A kind of port as a type.
+pub trait AsType {
+    /// Which.
+    const KIND: Kind;
+}
 
-/// A vhost-user device.
-#[derive(Clone, Copy, Debug)]
-pub enum Vhost {}
+macro_rules! kinds {
+    ($( $(#[doc = $doc:literal])+ $kind:ident )+) => {$(
+        $(#[doc = $doc])+
+        #[derive(Clone, Copy, Debug)]
+        pub enum $kind {}
 
-/// A virtio-net driver on a socket.
-#[derive(Clone, Copy, Debug)]
-pub enum Virtio {}
+        impl AsType for $kind {
+            const KIND: Kind = Kind::$kind;
+        }
+    )+};
+}
 
-/// A virtio-net driver on the bus.
-#[derive(Clone, Copy, Debug)]
-pub enum VirtioPci {}
-
-/// A ptnet device.
-#[derive(Clone, Copy, Debug)]
-pub enum Ptnet {}
-
-/// An Intel 82540EM.
-#[derive(Clone, Copy, Debug)]
-pub enum E1000 {}
-
-/// A driver of one on the bus.
-#[derive(Clone, Copy, Debug)]
-pub enum E1000Pci {}
-
-/// A network interface.
-#[derive(Clone, Copy, Debug)]
-pub enum Netmap {}
-
-/// A capture file that is replayed.
-#[derive(Clone, Copy, Debug)]
-pub enum Replay {}
-
-/// A capture file that is only written.
-#[derive(Clone, Copy, Debug)]
-pub enum Capture {}
-
-/// A sink, which counts what it is sent.
-#[derive(Clone, Copy, Debug)]
-pub enum Null {}
-
-/// What sends every frame back.
-#[derive(Clone, Copy, Debug)]
-pub enum Echo {}
+kinds! {
+    /// Rings that local programs open.
+    Local
+    /// A TAP device.
+    Tap
+    /// A vhost-user device.
+    Vhost
+    /// A virtio-net driver on a socket.
+    Virtio
+    /// A virtio-net driver on the bus.
+    VirtioPci
+    /// A ptnet device.
+    Ptnet
+    /// An Intel 82540EM.
+    E1000
+    /// A driver of one on the bus.
+    E1000Pci
+    /// A network interface.
+    Netmap
+    /// A capture file that is replayed.
+    Replay
+    /// A capture file that is only written.
+    Capture
+    /// A sink, which counts what it is sent.
+    Null
+    /// What sends every frame back.
+    Echo
+}

@@ -54,7 +54,7 @@ fn attach_to_switch(
 ) -> Result<String, Refusal> {
     policy::admit(d, caller, Request::Attach(&at, spec))?;
     let full = at.full();
-    ports::attach(d, &Asked { at, spec, options, caller })?;
+    ports::attach(d, &Asked::new(at, spec, options, caller))?;
     Ok(full)
 }
 
@@ -74,6 +74,7 @@ fn attach_backend(
         return attach_to_switch(d, SwitchPort::new(switch, port), spec, options, caller);
     }
     policy::admit(d, caller, Request::Passthrough(Path::new(socket.as_str()), &named))?;
-    ports::passthrough::attach(d, &named, socket.as_str(), options, caller)?;
+    let options = options.of().ok_or_else(|| Refusal::internal("options of another kind"))?;
+    ports::passthrough::attach(d, &named, socket.as_str(), &options, caller)?;
     Ok(named.name.to_string())
 }

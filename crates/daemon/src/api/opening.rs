@@ -56,7 +56,7 @@ pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<Held>, call
     let message = bytes.get(..got).unwrap_or(&[]);
     let to = answer_to.as_ref().unwrap_or(fd);
     match Message::decode(message) {
-        Ok(Message::Attach(request)) => open(d, to, (&request, file), holds, caller),
+        Ok(Message::Attach(request)) => open(d, to, &request, file, holds, caller),
         Ok(Message::Holding(which)) => holding(d, to, which, holds, caller),
         Ok(Message::Device(request)) => send(to, &netmap::request(d, &request, caller).encode(), &[]),
         Err(bad) => {
@@ -115,7 +115,8 @@ fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<(usize, Option<
 fn open(
     d: &mut Daemon,
     to: &OwnedFd,
-    (request, file): (&AttachRequest, Option<Brought>),
+    request: &AttachRequest,
+    file: Option<Brought>,
     holds: &mut Option<Held>,
     caller: Caller,
 ) -> bool {
@@ -148,7 +149,7 @@ fn open_in(d: &mut Daemon, request: &AttachRequest, file: Option<Brought>, calle
         None => (open_port(d, request, caller)?, Ok(())),
         Some(asked) => {
             // Kept until the port keeps it.
-            let (region, mem_id) = brought::region(d, request, (file, asked), caller)?;
+            let (region, mem_id) = brought::region(d, request, file, asked, caller)?;
             let opened = open_port(d, &AttachRequest { mem_id, file: None, ..request.clone() }, caller)?;
             (opened, brought::has_held(&region))
         }

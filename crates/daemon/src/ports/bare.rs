@@ -1,7 +1,7 @@
 //! Rings with nothing behind them (netmap's `NR_REG_NULL`), which are on no switch and have no name.
 
 use netvale_control::attach::{AttachRequest, Pools};
-use netvale_mem::region::Binding;
+use netvale_mem::region::{Binding, RingRanges};
 use netvale_portspec::Conf;
 use rustix::io::Errno;
 
@@ -37,12 +37,12 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<O
     }
     let (region, mem_id) = memory::region_or_new(d, request.mem_id, &sizes, caller)?;
     let (rings, _no_ingress) = Rings::new(&region, mem_id, sizes.shape, 0, d.evictions.new_fault())?;
-    let (tx, rx) = (0..sizes.shape.tx_rings, 0..sizes.shape.rx_rings);
+    let all = RingRanges::all(sizes.shape);
     let max_offset = match &request.offsets {
-        Some(asked) => offsets::begin(asked, &offsets::rings(&rings.mem, (&tx, &rx), |_, _| true))?,
+        Some(asked) => offsets::begin(asked, &offsets::rings(&rings.mem, &all, |_, _| true))?,
         None => 0,
     };
-    let binding = rings.mem.bind(&request.name, tx, rx, request.extra_bufs)?;
+    let binding = rings.mem.bind(&request.name, all.tx, all.rx, request.extra_bufs)?;
     let bare = BareRings { rings, binding };
     let (mut reply, fds) = bare.describe(d)?;
     (reply.alone, reply.max_offset) = (true, max_offset);

@@ -88,7 +88,8 @@ fn failed(e: Errno) -> Refusal {
 pub fn region(
     d: &mut Daemon,
     request: &AttachRequest,
-    (file, asked): (Option<Brought>, FileAsked),
+    file: Option<Brought>,
+    asked: FileAsked,
     caller: Caller,
 ) -> Result<Numbered, Refusal> {
     let sizes = own_pools(&request.pools);
@@ -103,21 +104,22 @@ pub fn region(
     }
     drop(same);
     policy::has_room_for_file(d)?;
-    new_region(d, sizes, (file, place), caller)
+    new_region(d, sizes, file, place, caller)
 }
 
 fn new_region(
     d: &mut Daemon,
     sizes: RegionSizes,
-    (file, place): (OwnedFd, FilePlace),
+    file: OwnedFd,
+    place: FilePlace,
     caller: Caller,
 ) -> Result<Numbered, Refusal> {
     let id = d.regions.new_id();
     if u16::try_from(id).is_err() {
         return unfit(Errno::NOSPC, "there are no region numbers left that a program can name");
     }
-    let room = (place.asked.offset, place.asked.len);
-    let region = Region::in_file(&format!("netvale-{id}"), sizes, file, room).map_err(|e| {
+    let FileAsked { offset, len } = place.asked;
+    let region = Region::in_file(&format!("netvale-{id}"), sizes, file, offset, len).map_err(|e| {
         // Sizes that make no region make none elsewhere either.
         let file_at_fault = matches!(e, RegionError::Memory { .. });
         Refusal { file_at_fault, ..Refusal::from(e) }

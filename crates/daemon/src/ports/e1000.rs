@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use netvale_control::options::kind;
 use netvale_control::types::{E1000Info, Mac, PortInfo, PortKind};
 use netvale_e1000::device::Card;
 use netvale_e1000::paravirt::SUBSYSTEM;
@@ -49,12 +50,12 @@ impl Attached for CardPort {
 /// Attaches a card.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::E1000(path) = asked.spec else { return Err(asked.mistaken()) };
-    let o = asked.options;
-    let mac = o.mac.unwrap_or_else(|| Mac::of_name(b'e', &asked.at.full())).0;
-    let card = Card { mac, subsystem: SUBSYSTEM, forced_interval: o.itr };
+    let o = asked.options::<kind::E1000>()?;
+    let mac = o.mac().unwrap_or_else(|| Mac::of_name(b'e', &asked.at.full())).0;
+    let card = Card { mac, subsystem: SUBSYSTEM, forced_interval: o.itr() };
     let (e1000, (egress, ingress)) = E1000Port::new(&E1000Options { path: path.as_str().into(), card })
         .map_err(|e| unreached(&d.config, e.errno(), e.to_string()))?;
-    plug(d, &asked.at, (vec![egress], vec![ingress]), NewPort::with(CardPort(e1000), asked.caller, o))
+    plug(d, &asked.at, (vec![egress], vec![ingress]), NewPort::new(CardPort(e1000), asked).with_gro(o.gro()))
 }
 
 /// What `netvale vm` goes by.

@@ -1,7 +1,8 @@
 //! `e1000-pci:ADDRESS`: a driver of an e1000 on the bus.
 
+use netvale_control::options::kind;
 use netvale_control::types::{Mac, PortKind};
-use netvale_e1000::driver::Wish;
+use netvale_e1000::driver::DriverOptions;
 use netvale_e1000::driver::port::DriverPort;
 use netvale_portspec::AttachSpec;
 
@@ -36,9 +37,12 @@ impl Attached for DrivenPort {
 /// Attaches a driver.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::E1000Pci(address) = asked.spec else { return Err(asked.mistaken()) };
-    let usual = Wish::default();
-    let slots = if asked.options.slots == 0 { usual.slots } else { asked.options.slots };
-    let (driver, (egress, ingress)) = DriverPort::new(&address.to_string(), Wish { slots, ..usual })
+    let usual = DriverOptions::default();
+    let slots = match asked.options::<kind::E1000Pci>()?.slots() {
+        0 => usual.slots,
+        slots => slots,
+    };
+    let (driver, (egress, ingress)) = DriverPort::new(&address.to_string(), DriverOptions { slots, ..usual })
         .map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
-    plug(d, &asked.at, (vec![egress], vec![ingress]), NewPort::with(DrivenPort(driver), asked.caller, asked.options))
+    plug(d, &asked.at, (vec![egress], vec![ingress]), NewPort::new(DrivenPort(driver), asked))
 }

@@ -1,5 +1,6 @@
 //! `echo:[NAME]`: sends every frame back with source and destination address swapped, for tests and round trips.
 
+use netvale_control::options::kind;
 use netvale_control::types::PortKind;
 use netvale_port::echo::{EchoError, echo};
 
@@ -26,10 +27,13 @@ impl Attached for EchoPort {
 
 /// Attaches one, with a ring of as many slots as are asked for.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
-    let slots = if asked.options.slots == 0 { DEFAULT_SLOTS } else { asked.options.slots };
+    let slots = match asked.options::<kind::Echo>()?.slots() {
+        0 => DEFAULT_SLOTS,
+        slots => slots,
+    };
     let (egress, ingress) = echo(slots).map_err(refusal)?;
     let queues = (vec![egress as _], vec![Box::new(ingress) as _]);
-    plug(d, &asked.at, queues, NewPort::with(EchoPort { slots }, asked.caller, asked.options))
+    plug(d, &asked.at, queues, NewPort::new(EchoPort { slots }, asked))
 }
 
 fn refusal(e: EchoError) -> Refusal {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use netvale_control::attach::{AttachRequest, FLAG_SHARED};
-use netvale_guest::passed::Passed;
+use netvale_guest::passthrough::Passthrough;
 use netvale_portspec::{PortSpec, Rings};
 use rustix::io::Errno;
 
@@ -28,12 +28,13 @@ pub fn open(
     d: &mut Daemon,
     request: &AttachRequest,
     spec: &PortSpec,
-    (ifname, device): (&str, &Path),
+    ifname: &str,
+    device: &Path,
     caller: Caller,
 ) -> Result<Opened, Refusal> {
     let known = d.guests.get(ifname);
     let alone = known.is_none();
-    let port = known.map_or_else(|| make(d, request, (ifname, device), caller), Ok)?;
+    let port = known.map_or_else(|| make(d, request, ifname, device, caller), Ok)?;
     if matches!(spec.rings, Rings::AllHost | Rings::NicAndHost | Rings::OneHost(_)) {
         return refuse(Errno::INVAL, "a ptnet device has no host rings");
     }
@@ -53,10 +54,11 @@ pub fn open(
 fn make(
     d: &mut Daemon,
     request: &AttachRequest,
-    (ifname, device): (&str, &Path),
+    ifname: &str,
+    device: &Path,
     caller: Caller,
 ) -> Result<Arc<GuestPort>, Refusal> {
-    let device = Passed::open(device, request.hdr_len, request.extra_bufs)?;
+    let device = Passthrough::open(device, request.hdr_len, request.extra_bufs)?;
     let port = Arc::new(GuestPort::new(format!("netmap:{ifname}"), device, request.hdr_len, caller));
     d.guests.insert(ifname, &port);
     Ok(port)

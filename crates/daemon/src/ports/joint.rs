@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use netvale_abi::nmreq::NR_REG_ALL_NIC;
-use netvale_control::types::{PortKind, PortOptions};
+use netvale_control::types::PortKind;
 use netvale_mem::mapping::Pages;
 use netvale_mem::{PortMem, PortShape, Region, RegionSizes};
 use netvale_port::far_end::FarEnd;
@@ -17,6 +17,7 @@ use netvale_port::{Egress, HdrLen, Ingress};
 use netvale_switch::{Forwarder, PortId, Switch};
 use rustix::io::Errno;
 
+use super::kind::NamedRings;
 use super::plug::{NewPort, drain, plug, unplug};
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Record};
@@ -85,9 +86,9 @@ fn rings_between(rings: &Rings) -> Result<Rings, Refusal> {
 }
 
 /// Attaches a persistent port that is on a switch to another one.
-pub fn join(d: &mut Daemon, at: &SwitchPort, (mode, ring): (u32, u16), caller: Caller) -> Result<(), Refusal> {
+pub fn join(d: &mut Daemon, at: &SwitchPort, rings: NamedRings, caller: Caller) -> Result<(), Refusal> {
     let port = at.port.as_str();
-    if mode != NR_REG_ALL_NIC || ring != 0 {
+    if rings.mode != NR_REG_ALL_NIC || rings.ring != 0 {
         return refuse(Errno::INVAL, format!("{port} joins two switches with all its rings, and has no host rings"));
     }
     let place = d.persistent.own_place(port).unwrap_or_default();
@@ -103,14 +104,15 @@ pub fn join(d: &mut Daemon, at: &SwitchPort, (mode, ring): (u32, u16), caller: C
         queues: egress.len() as u32,
         detail: format!("joins {} and {place}", at.switch),
     };
-    plug(d, at, (egress, over), NewPort::with(joint, caller, &PortOptions::default()))?;
-    bring_back(d, &place, back, (&first, id));
+    let new = NewPort { behind: Box::new(joint), owner: caller, persistent: true, lossless: false, gro: false };
+    plug(d, at, (egress, over), new)?;
+    bring_back(d, &place, back, &first, id);
     d.persistent.set_joint(port, Some(at.full()));
     Ok(())
 }
 
 /// What comes from the second switch goes to the first one, or wherever the port is moved.
-fn bring_back(d: &mut Daemon, place: &str, ingresses: Vec<Box<dyn Ingress>>, (switch, id): (&Arc<Switch>, PortId)) {
+fn bring_back(d: &mut Daemon, place: &str, ingresses: Vec<Box<dyn Ingress>>, switch: &Arc<Switch>, id: PortId) {
     for (ring, ingress) in ingresses.into_iter().enumerate() {
         let counters = Arc::clone(ingress.counters());
         let placed = d.workers.place(Box::new(Forwarder::new(Arc::clone(switch), id, ring, ingress)));

@@ -1,5 +1,7 @@
 //! What a maker of ports is asked for.
 
+use netvale_control::options::kind::AsType;
+use netvale_control::options::{self, OptionsOf};
 use netvale_control::types::PortOptions;
 use netvale_portspec::AttachSpec;
 
@@ -14,17 +16,45 @@ pub struct Asked<'a> {
     pub at: SwitchPort,
     /// What.
     pub spec: &'a AttachSpec,
-    /// How.
-    pub options: &'a PortOptions,
     /// By whom.
     pub caller: Caller,
+    /// How. Each kind reads its own options only: [`Asked::options`].
+    options: &'a PortOptions,
 }
 
-impl Asked<'_> {
+impl<'a> Asked<'a> {
+    /// What was asked for.
+    pub fn new(at: SwitchPort, spec: &'a AttachSpec, options: &'a PortOptions, caller: Caller) -> Asked<'a> {
+        Asked { at, spec, caller, options }
+    }
+
+    /// How it is to be attached, with the options that ports of kind `K` take.
+    ///
+    /// # Errors
+    /// It is of another kind.
+    pub fn options<K: AsType>(&self) -> Result<OptionsOf<'a, K>, Refusal> {
+        let own = if options::Kind::of(self.spec) == K::KIND { self.options.of() } else { None };
+        own.ok_or_else(|| self.mistaken())
+    }
+
+    /// Whether it holds senders back: the option that every kind takes.
+    pub fn lossless(&self) -> bool {
+        self.options.lossless
+    }
+
     /// The table of kinds took this for another kind's.
     pub fn mistaken(&self) -> Refusal {
         Refusal::internal("a port of another kind")
     }
+}
+
+/// The rings that netmap's `VALE_ATTACH` names, as in `struct nmreq_register` (netmap.h).
+#[derive(Clone, Copy, Debug)]
+pub struct NamedRings {
+    /// `nr_mode`.
+    pub mode: u32,
+    /// `nr_ringid`.
+    pub ring: u16,
 }
 
 /// Makes what was asked for and plugs it in.

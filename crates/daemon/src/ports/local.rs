@@ -1,11 +1,11 @@
 //! `NAME`: a port of a switch whose rings programs open.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use netvale_control::attach::{AttachRequest, FLAG_HUGE, FLAG_LOSSLESS, FLAG_NO_HEADER, FLAG_SHARED, OffsetsAsked};
-use netvale_control::types::{PortKind, PortOptions};
-use netvale_mem::region::Binding;
+use netvale_control::options::{OptionsOf, kind};
+use netvale_control::types::PortKind;
+use netvale_mem::region::{Binding, RingRanges};
 use netvale_port::{Egress, Ingress};
 use netvale_portspec::{AttachSpec, PortSpec};
 use rustix::io::Errno;
@@ -48,10 +48,8 @@ impl Attached for LocalPort {
 pub struct OpenRings {
     /// Full name of the port; of a persistent one, its own.
     pub port: String,
-    /// Tx rings held.
-    pub tx: Range<u32>,
-    /// Rx rings held.
-    pub rx: Range<u32>,
+    /// Which of them are held.
+    pub rings: RingRanges,
     /// Its `netmap_if`.
     pub binding: Binding,
 }
@@ -59,7 +57,7 @@ pub struct OpenRings {
 impl Attachment for OpenRings {
     fn describe(&self, d: &Daemon) -> Result<Description, Refusal> {
         let record = d.ports.get(d.persistent.place_of(&self.port)).ok_or_else(gone)?;
-        record.behind.programs().ok_or_else(gone)?.reply(&self.binding, &self.tx, &self.rx)
+        record.behind.programs().ok_or_else(gone)?.reply(&self.binding, &self.rings)
     }
 
     fn close(self: Box<Self>, d: &mut Daemon, client: u64) {
@@ -101,20 +99,20 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         return refuse(Errno::INVAL, format!("{local} is not a port of {}: name one switch", at.switch));
     }
     let spec = PortSpec::parse(&at.full()).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
-    make(d, at, &spec, &request(asked.options), asked.caller, true).map(|_| ())
+    make(d, at, &spec, &request(asked.options()?), asked.caller, true).map(|_| ())
 }
 
 /// The request of a program that would make such a port.
-fn request(o: &PortOptions) -> AttachRequest {
+fn request(o: OptionsOf<'_, kind::Local>) -> AttachRequest {
     AttachRequest {
-        flags: if o.lossless { FLAG_LOSSLESS } else { 0 } | if o.huge { FLAG_HUGE } else { 0 },
-        tx_rings: o.rings,
-        rx_rings: o.rings,
-        tx_slots: o.slots,
-        rx_slots: o.slots,
-        buf_size: o.buf_size,
-        extra_bufs: o.extra_bufs,
-        hdr_len: o.vnet_hdr,
+        flags: if o.lossless() { FLAG_LOSSLESS } else { 0 } | if o.huge() { FLAG_HUGE } else { 0 },
+        tx_rings: o.rings(),
+        rx_rings: o.rings(),
+        tx_slots: o.slots(),
+        rx_slots: o.slots(),
+        buf_size: o.buf_size(),
+        extra_bufs: o.extra_bufs(),
+        hdr_len: o.vnet_hdr(),
         ..AttachRequest::default()
     }
 }
@@ -137,8 +135,8 @@ fn make(
     // Before frames can come.
     let max_offset = match &request.offsets {
         Some(asked) if !persistent => {
-            let (tx, rx) = local.wanted(spec)?;
-            Some(offsets::begin(asked, &offsets::rings(&local.rings.mem, (&tx, &rx), |_, _| true))?)
+            let rings = local.wanted(spec)?;
+            Some(offsets::begin(asked, &offsets::rings(&local.rings.mem, &rings, |_, _| true))?)
         }
         _ => None,
     };
@@ -180,17 +178,17 @@ pub fn bind(
     if request.flags & FLAG_NO_HEADER != 0 && local.rings.hdr_len.get() != 0 {
         return refuse(Errno::IO, format!("{full} has virtio-net headers, which this program does not say it takes"));
     }
-    let (tx, rx) = local.wanted(spec)?;
-    local.hold(full, (&tx, &rx), caller.client, request.flags & FLAG_SHARED != 0)?;
+    let rings = local.wanted(spec)?;
+    local.hold(full, &rings, caller.client, request.flags & FLAG_SHARED != 0)?;
     let agreed = match (&request.offsets, max_offset) {
-        (Some(asked), None) => live_offsets(d.workers.all(), local, asked, (&tx, &rx)),
+        (Some(asked), None) => live_offsets(d.workers.all(), local, asked, &rings),
         (_, already) => Ok(already.unwrap_or(0)),
     };
-    let bound = agreed.and_then(|max| Ok((max, local.bind(full, (&tx, &rx), request.extra_bufs)?)));
+    let bound = agreed.and_then(|max| Ok((max, local.bind(full, &rings, request.extra_bufs)?)));
     match bound {
         Ok((max_offset, (mut reply, fds, binding))) => {
             (reply.alone, reply.max_offset) = (local.holds_alone(caller.client), max_offset);
-            Ok((reply, fds, Box::new(OpenRings { port: lasting, tx, rx, binding })))
+            Ok((reply, fds, Box::new(OpenRings { port: lasting, rings, binding })))
         }
         Err(refusal) => {
             local.let_go(caller.client);
@@ -214,10 +212,10 @@ fn live_offsets(
     workers: &[Worker],
     local: &LocalPort,
     asked: &OffsetsAsked,
-    (tx, rx): (&Range<u32>, &Range<u32>),
+    rings: &RingRanges,
 ) -> Result<u32, Refusal> {
     let alone = |is_rx: bool, i| offsets::is_alone(if is_rx { &local.rx_held } else { &local.tx_held }, i);
-    offsets::begin_live(workers, asked, &offsets::rings(&local.rings.mem, (tx, rx), alone))
+    offsets::begin_live(workers, asked, &offsets::rings(&local.rings.mem, rings, alone))
 }
 
 /// A port that joins two switches is nobody else's.

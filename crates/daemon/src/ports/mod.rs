@@ -67,7 +67,7 @@ pub const KINDS: &[Kind] = &[
     Kind { prefix: "netmap", attach: nic::attach::attach },
     Kind { prefix: "vhost", attach: vhost::attach },
     Kind { prefix: "virtio", attach: virtio::attach },
-    Kind { prefix: "virtio-pci", attach: virtio::attach },
+    Kind { prefix: "virtio-pci", attach: virtio::attach_pci },
     Kind { prefix: "ptnet", attach: ptnet::attach },
     Kind { prefix: "e1000", attach: e1000::attach },
     Kind { prefix: "e1000-pci", attach: e1000_pci::attach },
@@ -125,8 +125,8 @@ fn open_interface(
     ifname: &str,
     caller: Caller,
 ) -> Result<Opened, Refusal> {
-    let opened = match netvale_guest::passed::device_of(ifname) {
-        Some(device) => guest::open(d, request, spec, (ifname, &device), caller)?,
+    let opened = match netvale_guest::passthrough::device_of(ifname) {
+        Some(device) => guest::open(d, request, spec, ifname, &device, caller)?,
         None => {
             let opened = nic::open::open(d, request, spec, ifname, caller)?;
             monitor::watch_too(d, ifname, caller.client);

@@ -22,5 +22,5 @@ impl Attached for NullPort {
 /// Attaches one: a queue to deliver to, and none to take frames from.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let queues = (vec![Arc::new(NullEgress::default()) as _], Vec::new());
-    plug(d, &asked.at, queues, NewPort::with(NullPort, asked.caller, asked.options))
+    plug(d, &asked.at, queues, NewPort::new(NullPort, asked))
 }

@@ -5,7 +5,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use netvale_control::types::{PortKind, PortOptions};
+use netvale_control::options::{OptionsOf, kind};
+use netvale_control::types::PortKind;
 use netvale_pcapport::{
     CaptureOptions, CaptureStatus, Pace, PcapEgress, PcapIngress, ReadError, ReplayError, ReplayOptions, ReplayStatus,
     WriteError,
@@ -68,7 +69,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let (mut egress, mut ingresses) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
     let mut files = Files::default();
     if let Some(file) = named.replay() {
-        let ingress = replay(&d.config, Path::new(file.as_str()), asked.options)?;
+        let ingress = replay(&d.config, Path::new(file.as_str()), asked.options()?)?;
         files.replay = Some((file.as_str().into(), Arc::clone(ingress.status())));
         ingresses.push(Box::new(ingress));
     }
@@ -78,13 +79,13 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         d.captures.add(capture.status());
         egress.push(Arc::new(capture));
     }
-    plug(d, &asked.at, (egress, ingresses), NewPort::with(files, asked.caller, asked.options))
+    plug(d, &asked.at, (egress, ingresses), NewPort::new(files, asked))
 }
 
-fn replay(config: &Config, path: &Path, o: &PortOptions) -> Result<PcapIngress, Refusal> {
-    let speed = o.speed.unwrap_or(1.0);
+fn replay(config: &Config, path: &Path, o: OptionsOf<'_, kind::Replay>) -> Result<PcapIngress, Refusal> {
+    let speed = o.speed().unwrap_or(1.0);
     let pace = Pace::times(speed).ok_or_else(|| Refusal::new(Errno::INVAL, format!("{speed} is no speed")))?;
-    let options = ReplayOptions { passes: u64::from(!o.repeat), pace };
+    let options = ReplayOptions { passes: u64::from(!o.repeat()), pace };
     PcapIngress::open(path, options, Arc::default()).map_err(|e| unreadable(config, &e))
 }
 

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::attachment::Opened;
 use super::joint::{join, part};
+use super::kind::NamedRings;
 use super::local::{bind, is_not_joined};
 use super::memory::{self, Numbered};
 use super::plug::{drain, end_monitors, unplug};
@@ -108,7 +109,7 @@ pub fn remove(d: &mut Daemon, name: &str) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// [`Refusal`].
-pub fn attach(d: &mut Daemon, at: &SwitchPort, mem_id: u32, rings: (u32, u16), caller: Caller) -> Result<(), Refusal> {
+pub fn attach(d: &mut Daemon, at: &SwitchPort, mem_id: u32, rings: NamedRings, caller: Caller) -> Result<(), Refusal> {
     let port = at.port.as_str();
     let place = find(d, port)?.place().to_owned();
     is_not_joined(d, &place)?;

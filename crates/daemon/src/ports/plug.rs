@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use netvale_control::types::PortOptions;
 use netvale_port::gro::GroEgress;
 use netvale_port::{Egress, Ingress};
 use netvale_switch::{Forwarder, Port};
 use rustix::io::Errno;
 
+use super::kind::Asked;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Record};
 use crate::refusal::Refusal;
@@ -32,9 +32,15 @@ pub struct NewPort {
 }
 
 impl NewPort {
-    /// One that was asked for with these options.
-    pub fn with(behind: impl Attached, owner: Caller, o: &PortOptions) -> NewPort {
-        NewPort { behind: Box::new(behind), owner, persistent: true, lossless: o.lossless, gro: o.gro }
+    /// One that was asked for.
+    pub fn new(behind: impl Attached, asked: &Asked<'_>) -> NewPort {
+        let (owner, lossless) = (asked.caller, asked.lossless());
+        NewPort { behind: Box::new(behind), owner, persistent: true, lossless, gro: false }
+    }
+
+    /// The same, with segments merged for it or not.
+    pub fn with_gro(self, gro: bool) -> NewPort {
+        NewPort { gro, ..self }
     }
 }
 

@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use netvale_control::types::{Direction, Mac, PortInfo, PortKind, PortOptions, PtnetInfo};
+use netvale_control::options::{OptionsOf, kind};
+use netvale_control::types::{Direction, Mac, PortInfo, PortKind, PtnetInfo};
 use netvale_portspec::AttachSpec;
 use netvale_ptnet::backend::Backend;
 use netvale_ptnet::header::Config;
 use netvale_ptnet::keep::{Keeper, take};
-use netvale_ptnet::port::{PtnetOptions, PtnetPort, Survival, Way};
+use netvale_ptnet::port::{PtnetOptions, PtnetPort, Survival, Transport};
 use netvale_ptnet::seats::Seats;
 use netvale_ptnet::vfio::memory_path;
 use rustix::io::Errno;
@@ -58,15 +59,15 @@ impl Attached for DevicePort {
 /// Attaches a device whose rings are a switch's.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::Ptnet(path) = asked.spec else { return Err(asked.mistaken()) };
-    let o = asked.options;
-    if o.vnet_hdr == 10 {
+    let o = asked.options::<kind::Ptnet>()?;
+    if o.vnet_hdr() == 10 {
         return refuse(Errno::INVAL, "the virtio-net header of a ptnet device has 12 bytes, not 10");
     }
-    let config = config(o, &asked.at.full());
+    let config = config(&o, &asked.at.full());
     check(&config)?;
     let (seats, queues) = Seats::new(config.tx_rings, config.rx_rings)?;
-    let device = open(d, path.as_str(), config, o.vfio_user, Arc::new(seats), true)?;
-    plug(d, &asked.at, queues, NewPort::with(device, asked.caller, o))
+    let device = open(d, path.as_str(), config, o.vfio_user(), Arc::new(seats), true)?;
+    plug(d, &asked.at, queues, NewPort::new(device, asked).with_gro(o.gro()))
 }
 
 /// Refuses a device that cannot be.
@@ -89,8 +90,8 @@ pub fn open(
     backend: Arc<dyn Backend>,
     survives: bool,
 ) -> Result<DevicePort, Refusal> {
-    let way = if vfio_user { Way::VfioUser } else { Way::Ivshmem };
-    let options = PtnetOptions { path: path.into(), config, way };
+    let transport = if vfio_user { Transport::VfioUser } else { Transport::Ivshmem };
+    let options = PtnetOptions { path: path.into(), config, transport };
     let keeps = survives && keep::is_there();
     let survival = Survival {
         keeper: keeps.then(|| Arc::new(keep::Systemd) as Arc<dyn Keeper>),
@@ -102,15 +103,15 @@ pub fn open(
 }
 
 /// A device as the options say; its address is made from the port's name unless they have one.
-pub fn config(o: &PortOptions, full: &str) -> Config {
+pub fn config(o: &OptionsOf<'_, kind::Ptnet>, full: &str) -> Config {
     Config {
-        tx_rings: o.rings.max(1),
-        rx_rings: o.rings.max(1),
-        slots: if o.slots == 0 { DEFAULT_SLOTS } else { o.slots },
-        buf_size: o.buf_size,
-        vnet_hdr: o.vnet_hdr != 0,
-        mac: o.mac.unwrap_or_else(|| Mac::of_name(b'p', full)).0,
-        mtu: o.mtu.unwrap_or(1500),
+        tx_rings: o.rings().max(1),
+        rx_rings: o.rings().max(1),
+        slots: if o.slots() == 0 { DEFAULT_SLOTS } else { o.slots() },
+        buf_size: o.buf_size(),
+        vnet_hdr: o.vnet_hdr() != 0,
+        mac: o.mac().unwrap_or_else(|| Mac::of_name(b'p', full)).0,
+        mtu: o.mtu().unwrap_or(1500),
     }
 }
 
@@ -118,6 +119,6 @@ pub fn config(o: &PortOptions, full: &str) -> Config {
 fn info(port: &PtnetPort) -> PtnetInfo {
     let o = port.options();
     let c = &o.config;
-    let memory = (o.way == Way::VfioUser).then(|| memory_path(&o.path).display().to_string());
+    let memory = (o.transport == Transport::VfioUser).then(|| memory_path(&o.path).display().to_string());
     PtnetInfo { path: o.path.display().to_string(), memory, vectors: c.vectors(), mac: Mac(c.mac), mtu: c.mtu }
 }

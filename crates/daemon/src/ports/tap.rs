@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use netvale_control::options::kind;
 use netvale_control::types::PortKind;
 use netvale_port::{Egress, Ingress};
 use netvale_portspec::AttachSpec;
@@ -31,8 +32,8 @@ impl Attached for TapPort {
 /// Attaches a TAP.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::Tap(name) = asked.spec else { return Err(asked.mistaken()) };
-    let o = asked.options;
-    let options = TapOptions { name: name.to_string(), queues: o.rings, mtu: o.mtu, ..TapOptions::default() };
+    let o = asked.options::<kind::Tap>()?;
+    let options = TapOptions { name: name.to_string(), queues: o.rings(), mtu: o.mtu(), ..TapOptions::default() };
     let tap = Tap::open(&options)?;
     let uso = if tap.has_uso() { "TSO, USO" } else { "TSO" };
     let detail = format!("interface {}, offloads: checksum, {uso}", tap.name());
@@ -41,5 +42,5 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         egress.push(Arc::new(TapEgress::new(Arc::clone(&queue), Arc::default())));
         ingresses.push(Box::new(TapIngress::new(queue, Arc::default())));
     }
-    plug(d, &asked.at, (egress, ingresses), NewPort::with(TapPort { detail }, asked.caller, o))
+    plug(d, &asked.at, (egress, ingresses), NewPort::new(TapPort { detail }, asked).with_gro(o.gro()))
 }

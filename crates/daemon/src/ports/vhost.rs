@@ -1,5 +1,6 @@
 //! `vhost:/PATH`: a virtio-net device by vhost-user, for a virtual machine's driver.
 
+use netvale_control::options::kind;
 use netvale_control::types::{Mac, PortInfo, PortKind, VhostInfo};
 use netvale_portspec::AttachSpec;
 use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
@@ -50,16 +51,16 @@ impl Attached for DevicePort {
 /// Attaches a device.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::Vhost(path) = asked.spec else { return Err(asked.mistaken()) };
-    let o = asked.options;
+    let o = asked.options::<kind::Vhost>()?;
     let options = VhostOptions {
         path: path.as_str().into(),
-        mode: if o.client { Mode::Client } else { Mode::Server },
-        pairs: u16::try_from(o.rings.max(1)).unwrap_or(u16::MAX),
-        mac: o.mac.unwrap_or_else(|| Mac::of_name(b'v', &asked.at.full())).0,
-        mtu: o.mtu.map_or(1500, |mtu| u16::try_from(mtu).unwrap_or(u16::MAX)),
+        mode: if o.client() { Mode::Client } else { Mode::Server },
+        pairs: u16::try_from(o.rings().max(1)).unwrap_or(u16::MAX),
+        mac: o.mac().unwrap_or_else(|| Mac::of_name(b'v', &asked.at.full())).0,
+        mtu: o.mtu().map_or(1500, |mtu| u16::try_from(mtu).unwrap_or(u16::MAX)),
     };
     let (vhost, queues) = VhostPort::new(&options).map_err(|e| unreached(&d.config, e.errno(), e.to_string()))?;
-    plug(d, &asked.at, queues, NewPort::with(DevicePort(vhost), asked.caller, o))
+    plug(d, &asked.at, queues, NewPort::new(DevicePort(vhost), asked).with_gro(o.gro()))
 }
 
 /// What `netvale vm` goes by.

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netvale_control::attach::AttachReply;
 use netvale_control::types::{Owner, PortInfo, PortKind, PortState, RegionInfo};
-use netvale_guest::passed::Passed;
+use netvale_guest::passthrough::Passthrough;
+use netvale_mem::region::RingRanges;
 
 use super::holders::Holders;
 use crate::caller::Caller;
@@ -15,7 +16,7 @@ use crate::refusal::Refusal;
 /// A device whose rings programs have. They share it, as they share a port in netmap.
 pub struct GuestPort {
     name: String,
-    device: Passed,
+    device: Passthrough,
     hdr_len: u32,
     owner: Caller,
     /// Which connections hold each ring, tx rings first.
@@ -24,7 +25,7 @@ pub struct GuestPort {
 
 impl GuestPort {
     /// A device of which nobody holds a ring yet.
-    pub fn new(name: String, device: Passed, hdr_len: u32, owner: Caller) -> GuestPort {
+    pub fn new(name: String, device: Passthrough, hdr_len: u32, owner: Caller) -> GuestPort {
         let described = AttachReply::of_device(device.header());
         let held = vec![Holders::default(); (described.tx_rings + described.rx_rings) as usize];
         GuestPort { name, device, hdr_len, owner, held: Mutex::new(held) }
@@ -34,7 +35,7 @@ impl GuestPort {
     /// `alone`: nobody else has the device open.
     pub fn hold(
         self: Arc<Self>,
-        (tx, rx): (Range<u32>, Range<u32>),
+        RingRanges { tx, rx }: RingRanges,
         client: u64,
         shares: bool,
         alone: bool,

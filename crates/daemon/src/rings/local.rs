@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 use netvale_control::attach::{AttachReply, PORT_OF_SWITCH};
-use netvale_mem::region::Binding;
+use netvale_mem::region::{Binding, RingRanges};
 use netvale_portspec::{Directions, PortSpec, Rings as RingsSpec};
 use rustix::io::Errno;
 
@@ -35,7 +35,7 @@ impl LocalPort {
     }
 
     /// The rings a specification names.
-    pub(crate) fn wanted(&self, spec: &PortSpec) -> Result<(Range<u32>, Range<u32>), Refusal> {
+    pub(crate) fn wanted(&self, spec: &PortSpec) -> Result<RingRanges, Refusal> {
         let shape = self.rings.mem.shape();
         let (tx, rx) = match spec.rings {
             RingsSpec::AllNic => (0..shape.tx_rings, 0..shape.rx_rings),
@@ -53,23 +53,17 @@ impl LocalPort {
             _ => return refuse(Errno::INVAL, "a VALE port has no host rings: attach a TAP for the host stack"),
         };
         Ok(match spec.flags.directions {
-            Directions::Both => (tx, rx),
-            Directions::Tx => (tx, 0..0),
-            Directions::Rx => (0..0, rx),
+            Directions::Both => RingRanges { tx, rx },
+            Directions::Tx => RingRanges { tx, rx: 0..0 },
+            Directions::Rx => RingRanges { tx: 0..0, rx },
         })
     }
 
-    pub(crate) fn hold(
-        &mut self,
-        full: &str,
-        (tx, rx): (&Range<u32>, &Range<u32>),
-        client: u64,
-        shares: bool,
-    ) -> Result<(), Refusal> {
+    pub(crate) fn hold(&mut self, full: &str, rings: &RingRanges, client: u64, shares: bool) -> Result<(), Refusal> {
         let taken = |held: &[Holders], range: &Range<u32>| {
             held.get(range.start as usize..range.end as usize).is_some_and(|h| !h.iter().all(|h| h.admits(shares)))
         };
-        if taken(&self.tx_held, tx) || taken(&self.rx_held, rx) {
+        if taken(&self.tx_held, &rings.tx) || taken(&self.rx_held, &rings.rx) {
             return refuse(
                 Errno::BUSY,
                 format!("{full} is open already: open another port, or one ring each (-0, -1, …)"),
@@ -78,31 +72,27 @@ impl LocalPort {
         let all = |held: &mut Vec<Holders>, range: &Range<u32>| {
             held.iter_mut().skip(range.start as usize).take(range.len()).for_each(|h| h.add(client, shares))
         };
-        all(&mut self.tx_held, tx);
-        all(&mut self.rx_held, rx);
+        all(&mut self.tx_held, &rings.tx);
+        all(&mut self.rx_held, &rings.rx);
         Ok(())
     }
 
     pub(crate) fn bind(
         &self,
         full: &str,
-        (tx, rx): (&Range<u32>, &Range<u32>),
+        rings: &RingRanges,
         extra: u32,
     ) -> Result<(AttachReply, Vec<OwnedFd>, Binding), Refusal> {
         let name = full.strip_prefix("netmap:").unwrap_or(full);
-        let binding = self.rings.mem.bind(name, tx.clone(), rx.clone(), extra)?;
-        let (reply, fds) = self.reply(&binding, tx, rx)?;
+        let binding = self.rings.mem.bind(name, rings.tx.clone(), rings.rx.clone(), extra)?;
+        let (reply, fds) = self.reply(&binding, rings)?;
         Ok((reply, fds, binding))
     }
 
     /// What a client that is bound to these rings is told, and the descriptors that go with it.
-    pub(crate) fn reply(
-        &self,
-        binding: &Binding,
-        tx: &Range<u32>,
-        rx: &Range<u32>,
-    ) -> Result<(AttachReply, Vec<OwnedFd>), Refusal> {
-        let (reply, fds) = self.rings.reply(binding.nifp(), binding.extra_bufs(), tx.clone(), rx.clone())?;
+    pub(crate) fn reply(&self, binding: &Binding, rings: &RingRanges) -> Result<(AttachReply, Vec<OwnedFd>), Refusal> {
+        let (reply, fds) =
+            self.rings.reply(binding.nifp(), binding.extra_bufs(), rings.tx.clone(), rings.rx.clone())?;
         Ok((AttachReply { port_flags: reply.port_flags | PORT_OF_SWITCH, ..reply }, fds))
     }
 

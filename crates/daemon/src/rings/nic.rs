@@ -14,7 +14,7 @@ use netvale_control::types::{Direction, Owner, PortInfo, PortKind, PortState, Ri
 use netvale_mem::PortMem;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::KickCounts;
-use netvale_mem::region::Binding;
+use netvale_mem::region::{Binding, RingRanges};
 use netvale_nic::stack::{OpenRing, Stack};
 use netvale_port::RingCounters;
 
@@ -68,8 +68,9 @@ impl NicPort {
     pub(crate) fn new(
         name: String,
         nic: Arc<Nic>,
-        (mem, mem_id): (Arc<PortMem>, u32),
-        (tx, rx): (Range<u32>, Range<u32>),
+        mem: Arc<PortMem>,
+        mem_id: u32,
+        bound: RingRanges,
         fault: Fault,
         owner: Caller,
     ) -> NicPort {
@@ -84,8 +85,8 @@ impl NicPort {
             mem_id,
             bells: BTreeMap::new(),
             fault,
-            tx,
-            rx,
+            tx: bound.tx,
+            rx: bound.rx,
             open_rings: Vec::new(),
             tasks: Vec::new(),
             owner,

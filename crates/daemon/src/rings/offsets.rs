@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use netvale_control::attach::OffsetsAsked;
 use netvale_mem::PortMem;
 use netvale_mem::offsets::OffsetRule;
-use netvale_mem::region::RingSide;
+use netvale_mem::region::{RingRanges, RingSide};
 use rustix::io::Errno;
 
 use super::holders::Holders;
@@ -58,17 +58,13 @@ fn checked(asked: &OffsetsAsked, buf_size: u32) -> Result<OffsetRule, Refusal> {
 }
 
 /// The rings of a port in these ranges, rx first as netmap looks at them. `alone` says whether nobody else holds one.
-pub(crate) fn rings(
-    mem: &PortMem,
-    (tx, rx): (&Range<u32>, &Range<u32>),
-    alone: impl Fn(bool, usize) -> bool,
-) -> Vec<Asked> {
+pub(crate) fn rings(mem: &PortMem, ranges: &RingRanges, alone: impl Fn(bool, usize) -> bool) -> Vec<Asked> {
     let of = |sides: &[RingSide], range: &Range<u32>, is_rx: bool| -> Vec<Asked> {
         let all = sides.iter().enumerate().skip(range.start as usize).take(range.len());
         all.map(|(i, side)| Asked { side: side.clone(), is_rx, alone: alone(is_rx, i) }).collect()
     };
-    let mut rings = of(&mem.rx, rx, true);
-    rings.extend(of(&mem.tx, tx, false));
+    let mut rings = of(&mem.rx, &ranges.rx, true);
+    rings.extend(of(&mem.tx, &ranges.tx, false));
     rings
 }
 
@@ -194,5 +190,5 @@ pub(crate) fn is_alone(held: &[Holders], i: usize) -> bool {
 /// The rings of one end of a pipe, for somebody who is about to hold it.
 pub(crate) fn of_pipe(mem: &PortMem, held: &Holders) -> Vec<Asked> {
     let alone = held.is_empty();
-    rings(mem, (&(0..1), &(0..1)), |_, _| alone)
+    rings(mem, &RingRanges { tx: 0..1, rx: 0..1 }, |_, _| alone)
 }

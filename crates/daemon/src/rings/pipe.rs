@@ -24,7 +24,7 @@ struct Lane {
 }
 
 /// What moves the frames.
-enum Way {
+enum MovedBy {
     /// The ends themselves; lanes for frames from the end with this index to the other.
     Ends(Box<[Lane; 2]>),
     /// Workers, as the end with that index is a virtual machine's.
@@ -38,7 +38,7 @@ pub struct Pipe {
     /// Number of its region.
     pub mem_id: u32,
     ends: [Arc<PortMem>; 2],
-    way: Way,
+    moved_by: MovedBy,
     /// Which clients hold which end.
     pub held_by: [Holders; 2],
 }
@@ -66,7 +66,13 @@ impl Pipe {
         ends.iter()
             .flat_map(|e| e.tx.iter().chain(&e.rx))
             .for_each(|s| netvale_mem::notify::disarm(s.csb.kern_need_kick()));
-        Ok(Pipe { uid, mem_id, ends, way: Way::Ends(Box::new([lane()?, lane()?])), held_by: Default::default() })
+        Ok(Pipe {
+            uid,
+            mem_id,
+            ends,
+            moved_by: MovedBy::Ends(Box::new([lane()?, lane()?])),
+            held_by: Default::default(),
+        })
     }
 
     /// A pipe whose end `guest` is a virtual machine's.
@@ -74,14 +80,14 @@ impl Pipe {
         let beside = backend.beside();
         let (theirs, ours) = (Arc::clone(&beside.guest), Arc::clone(&beside.other));
         let ends = if guest == 0 { [theirs, ours] } else { [ours, theirs] };
-        Pipe { uid, mem_id, ends, way: Way::Workers(guest, backend), held_by: Default::default() }
+        Pipe { uid, mem_id, ends, moved_by: MovedBy::Workers(guest, backend), held_by: Default::default() }
     }
 
     /// The end that is a virtual machine's.
     pub fn guest_end(&self) -> Option<usize> {
-        match &self.way {
-            Way::Ends(_) => None,
-            Way::Workers(guest, _) => Some(*guest),
+        match &self.moved_by {
+            MovedBy::Ends(_) => None,
+            MovedBy::Workers(guest, _) => Some(*guest),
         }
     }
 
@@ -105,9 +111,9 @@ impl Pipe {
 
     /// What the program at its other end did, if one end is a virtual machine's.
     pub fn fault(&self) -> Option<&Fault> {
-        match &self.way {
-            Way::Ends(_) => None,
-            Way::Workers(_, backend) => Some(backend.fault()),
+        match &self.moved_by {
+            MovedBy::Ends(_) => None,
+            MovedBy::Workers(_, backend) => Some(backend.fault()),
         }
     }
 
@@ -131,15 +137,15 @@ impl Pipe {
             rx_bound: 0..1,
             ..region_reply(own)
         };
-        match &self.way {
-            Way::Ends(lanes) => {
+        match &self.moved_by {
+            MovedBy::Ends(lanes) => {
                 let (out, back) = (&lanes[end & 1], &lanes[(end ^ 1) & 1]);
                 // The tx ring rings `arrived` of its own lane and is woken by that lane's `room`; the rx ring the other way round.
                 let bells = [(&out.arrived, &out.room), (&back.room, &back.arrived)];
                 let fds = descriptors(own.region(), bells.into_iter())?;
                 Ok((AttachReply { role: Role::Pipe, peer_csb_first: peer.csb_first(), ..base }, fds))
             }
-            Way::Workers(_, backend) => {
+            MovedBy::Workers(_, backend) => {
                 let fds = descriptors(own.region(), backend.bells().into_iter())?;
                 Ok((AttachReply { role: Role::Switch, ..base }, fds))
             }

@@ -73,7 +73,7 @@ fn restrict_files(run_dir: &Path, dirs: &[PathBuf]) -> Result<(), SandboxError> 
         .add_rules(path_beneath_rules(["/dev/net/tun", "/dev/vfio"], AccessFs::from_file(ABI::V5)))?
         // Which interface is a ptnet device's, where there are any, and its rings.
         .add_rules(path_beneath_rules(["/sys/class/net", "/sys/devices"], AccessFs::ReadDir))?
-        .add_rules(path_beneath_rules(netvale_guest::passed::devices(), AccessFs::from_file(ABI::V5)))?
+        .add_rules(path_beneath_rules(netvale_guest::passthrough::devices(), AccessFs::from_file(ABI::V5)))?
         .restrict_self()?;
     if status.ruleset == landlock::RulesetStatus::NotEnforced {
         tracing::warn!("this kernel has no Landlock: the file system stays reachable");

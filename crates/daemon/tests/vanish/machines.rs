@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use netvale::Port;
 use netvale_e1000::driver::ram::GUEST;
 use netvale_e1000::driver::remote::{Guest, give};
-use netvale_e1000::driver::{Registers, Wish};
+use netvale_e1000::driver::{DriverOptions, Registers};
 use netvale_e1000::regs::{CTRL, CTRL_RST, IMC, RCTL, TDT};
 use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_mem::notify::Doorbell;
@@ -150,8 +150,8 @@ impl Peer for Card {
     const NAME: &'static str = "e1000";
     const SERVED: &'static str = "rings run";
     const STATES: &'static [State<Self>] = &[
-        ("rings run", "", |p| p.start(Wish { slots: 64, csb: false, combine: 0 })),
-        ("with a status block", "", |p| p.start(Wish { slots: 64, csb: true, combine: 0 })),
+        ("rings run", "", |p| p.start(DriverOptions { slots: 64, csb: false, combine: 0 })),
+        ("with a status block", "", |p| p.start(DriverOptions { slots: 64, csb: true, combine: 0 })),
         ("asleep", "with a status block", |p| _ = p.guest().ingress.arm()),
         ("traffic by registers", "rings run", Self::flood),
         ("traffic by the status block", "with a status block", Self::flood),
@@ -189,8 +189,8 @@ impl Peer for Card {
 }
 
 impl Card {
-    fn start(&mut self, wish: Wish) {
-        self.guest = Some(Guest::new(&self.path, wish).unwrap());
+    fn start(&mut self, options: DriverOptions) {
+        self.guest = Some(Guest::new(&self.path, options).unwrap());
     }
 
     fn guest(&mut self) -> &mut Guest {

@@ -1,7 +1,7 @@
 //! A driver of the card in user space: for a card on the bus of a guest, or, by whatever carries register accesses, in a guest's place.
 //!
 //! Descriptor `i` always has buffer `i` of its ring, so that a frame is one copy and one store. How often registers are written is what the three
-//! ways differ in ([`Wish`]): for each batch of frames, as drivers do; for the next batch only when the last one is sent (Send Combining, paper §4.2);
+//! ways differ in ([`DriverOptions`]): for each batch of frames, as drivers do; for the next batch only when the last one is sent (Send Combining, paper §4.2);
 //! or only when the card sleeps, by the status block ([`crate::paravirt`]). What the card writes is as little trusted as what a driver writes is by a
 //! card.
 //!
@@ -35,7 +35,7 @@ pub trait Registers: Send + Sync {
 
 /// How to drive a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct DriverOptions {
     /// Descriptors of each ring: a power of two from 8 to 4,096.
     pub slots: u32,
     /// With a status block, where the card has one.
@@ -44,9 +44,9 @@ pub struct Wish {
     pub combine: u32,
 }
 
-impl Default for Wish {
+impl Default for DriverOptions {
     fn default() -> Self {
-        Wish { slots: 1024, csb: true, combine: 0 }
+        DriverOptions { slots: 1024, csb: true, combine: 0 }
     }
 }
 

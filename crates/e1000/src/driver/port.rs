@@ -7,7 +7,7 @@ use netvale_mem::fault::Fault;
 use netvale_mem::lent::InUse;
 use netvale_mem::notify::Doorbell;
 use netvale_pci::{Bar, Function, PciError};
-use netvale_port::service::{self, Peering, Protocol, Service};
+use netvale_port::service::{self, Peer, Protocol, Service};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use thiserror::Error;
@@ -15,7 +15,7 @@ use thiserror::Error;
 use super::queues::{DriverEgress, DriverIngress, Rings};
 use super::ram::{GUEST, Ram};
 use super::start::{NotStarted, Started, start};
-use super::{Registers, Wish};
+use super::{DriverOptions, Registers};
 use crate::port::Queues;
 use crate::regs::{SPACE, STATUS, STATUS_LU};
 use crate::vfio::{DEVICE, VENDOR};
@@ -100,9 +100,9 @@ impl DriverPort {
     ///
     /// # Errors
     /// [`DriverError`].
-    pub fn new(address: &str, wish: Wish) -> Result<(DriverPort, Queues), DriverError> {
-        if !wish.slots.is_power_of_two() || !(8..=4096).contains(&wish.slots) {
-            return Err(NotStarted::Slots(wish.slots).into());
+    pub fn new(address: &str, options: DriverOptions) -> Result<(DriverPort, Queues), DriverError> {
+        if !options.slots.is_power_of_two() || !(8..=4096).contains(&options.slots) {
+            return Err(NotStarted::Slots(options.slots).into());
         }
         // What is wrong with it is best said at once.
         drop(open(address)?);
@@ -111,7 +111,7 @@ impl DriverPort {
         let copy = call.try_clone().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::MFILE))?;
         let ingress = DriverIngress::new(Arc::clone(&rings), fault.clone(), copy, Arc::clone(&link));
         let egress = DriverEgress::new(Arc::clone(&rings), fault.clone());
-        let driver = Driver { address: address.to_owned(), wish, call, link, fault, rings };
+        let driver = Driver { address: address.to_owned(), options, call, link, fault, rings };
         let service = Service::start("netvale-e1000d", address, None, driver).map_err(|e| e.errno())?;
         Ok((DriverPort { service }, (Arc::new(egress), Box::new(ingress))))
     }
@@ -136,7 +136,7 @@ fn open(address: &str) -> Result<Function, DriverError> {
 /// The control thread's part.
 struct Driver {
     address: String,
-    wish: Wish,
+    options: DriverOptions,
     call: Doorbell,
     /// Rung by the worker when the link changed.
     link: Arc<Doorbell>,
@@ -154,29 +154,29 @@ impl Protocol for Driver {
         Some(open(&self.address).map_err(|e| e.to_string()))
     }
 
-    fn serve(&mut self, function: Function, peering: &Peering<Driven>) -> Result<(), String> {
-        self.drive(function, peering).map_err(|e| e.to_string())
+    fn serve(&mut self, function: Function, peer: &Peer<Driven>) -> Result<(), String> {
+        self.drive(function, peer).map_err(|e| e.to_string())
     }
 }
 
 impl Driver {
     /// One card from its beginning to its end.
-    fn drive(&self, mut function: Function, peering: &Peering<Driven>) -> Result<(), DriverError> {
+    fn drive(&self, mut function: Function, peer: &Peer<Driven>) -> Result<(), DriverError> {
         let registers: Arc<dyn Registers> = Arc::new(function.bar(0, 0, SPACE.into())?);
-        let ram = Arc::new(Ram::new(self.wish.slots)?);
-        ram.mapping().blame(peering.fault());
+        let ram = Arc::new(Ram::new(self.options.slots)?);
+        ram.mapping().blame(peer.fault());
         function.give(ram.mapping(), GUEST)?;
         let wanted = Doorbell::new()?;
         function.message(&self.call)?;
         function.when_wanted_back(&wanted)?;
-        let Started { tx, rx, mac, has_block } = start(&registers, &ram, self.wish)?;
+        let Started { tx, rx, mac, has_block } = start(&registers, &ram, self.options)?;
         self.fault.take();
-        peering.told().update(|told| *told = Driven { running: true, mac, has_block, link_down: false });
+        peer.told().update(|told| *told = Driven { running: true, mac, has_block, link_down: false });
         let ended = self.rings.put(tx, rx).map_err(DriverError::from).and_then(|()| {
             // The worker asks for interrupts when it first looks.
             self.call.ring();
             self.link.ring();
-            self.wait(&*registers, wanted.as_fd(), peering)
+            self.wait(&*registers, wanted.as_fd(), peer)
         });
         // What a worker does not hand back keeps its own memory, and there is no next card before it is gone.
         let _ = self.rings.tx.take().map(drop).and(self.rings.rx.take());
@@ -184,14 +184,9 @@ impl Driver {
     }
 
     /// Until the card breaks the rules or is wanted back, or the port is to end.
-    fn wait(
-        &self,
-        registers: &dyn Registers,
-        wanted: BorrowedFd<'_>,
-        peering: &Peering<Driven>,
-    ) -> Result<(), DriverError> {
+    fn wait(&self, registers: &dyn Registers, wanted: BorrowedFd<'_>, peer: &Peer<Driven>) -> Result<(), DriverError> {
         loop {
-            let all = [peering.ends(), self.fault.as_fd(), wanted, self.link.as_fd()];
+            let all = [peer.ends(), self.fault.as_fd(), wanted, self.link.as_fd()];
             let mut fds = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
             let _ = poll(&mut fds, None);
             let [ends, fault, wanted, link] = fds.map(|fd| !fd.revents().is_empty());
@@ -207,7 +202,7 @@ impl Driver {
             if link {
                 self.link.drain();
                 let link_down = registers.read(STATUS) & STATUS_LU == 0;
-                peering.told().update(|told| told.link_down = link_down);
+                peer.told().update(|told| told.link_down = link_down);
             }
         }
     }

@@ -12,6 +12,7 @@ use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_mem::words::Words;
 use rustix::io::Errno;
 
+use crate::direction::Direction;
 use crate::paravirt::{BYTES, CAUSES_AT};
 use crate::ring::DESCRIPTOR;
 
@@ -20,15 +21,6 @@ pub const GUEST: u64 = 0x1_0000_0000;
 /// Bytes of a buffer (RCTL.BSIZE is zero).
 pub const BUF: usize = 2048;
 const PAGE: u64 = 4096;
-
-/// Which ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// What is sent.
-    Out,
-    /// What is received.
-    In,
-}
 
 /// The memory.
 pub struct Ram {
@@ -47,8 +39,9 @@ impl Ram {
         let (fd, map, _) = sealed_memfd("netvale-e1000", len, Pages::Ordinary)?;
         let map = map.watched();
         let ram = Ram { fd, map: Arc::new(map), slots };
-        for way in [Way::Out, Way::In] {
-            (0..slots).for_each(|i| ram.word(way, i, 0).store(GUEST + ram.buffer_at(way, i), Ordering::Relaxed));
+        for direction in [Direction::Transmit, Direction::Receive] {
+            (0..slots)
+                .for_each(|i| ram.word(direction, i, 0).store(GUEST + ram.buffer_at(direction, i), Ordering::Relaxed));
         }
         Ok(ram)
     }
@@ -67,8 +60,8 @@ impl Ram {
     }
 
     /// Where the card finds a ring.
-    pub fn ring(&self, way: Way) -> u64 {
-        GUEST + self.ring_at(way)
+    pub fn ring(&self, direction: Direction) -> u64 {
+        GUEST + self.ring_at(direction)
     }
 
     /// Where the card finds the status block.
@@ -76,12 +69,12 @@ impl Ram {
         GUEST
     }
 
-    fn ring_at(&self, way: Way) -> u64 {
-        PAGE + if way == Way::In { Self::ring_bytes(self.slots) } else { 0 }
+    fn ring_at(&self, direction: Direction) -> u64 {
+        PAGE + if direction == Direction::Receive { Self::ring_bytes(self.slots) } else { 0 }
     }
 
-    fn buffer_at(&self, way: Way, i: u32) -> u64 {
-        let first = if way == Way::In { u64::from(self.slots) } else { 0 };
+    fn buffer_at(&self, direction: Direction, i: u32) -> u64 {
+        let first = if direction == Direction::Receive { u64::from(self.slots) } else { 0 };
         Self::buffers_at(self.slots) + (first + u64::from(i % self.slots)) * BUF as u64
     }
 
@@ -92,14 +85,14 @@ impl Ram {
 
     /// Buffer `i` of a ring; one that there is not is another one.
     #[inline]
-    pub fn buffer(&self, way: Way, i: u32) -> NonNull<u8> {
-        self.at(self.buffer_at(way, i))
+    pub fn buffer(&self, direction: Direction, i: u32) -> NonNull<u8> {
+        self.at(self.buffer_at(direction, i))
     }
 
     /// A half of descriptor `i`: 0 its address, 1 the rest.
     #[inline]
-    pub fn word(&self, way: Way, i: u32, half: u64) -> &AtomicU64 {
-        let at = self.at(self.ring_at(way) + u64::from(i % self.slots) * DESCRIPTOR + half % 2 * 8);
+    pub fn word(&self, direction: Direction, i: u32, half: u64) -> &AtomicU64 {
+        let at = self.at(self.ring_at(direction) + u64::from(i % self.slots) * DESCRIPTOR + half % 2 * 8);
         // SAFETY: eight aligned bytes of a ring, which both sides only access atomically; they live as long as self.
         unsafe { AtomicU64::from_ptr(at.as_ptr().cast()) }
     }

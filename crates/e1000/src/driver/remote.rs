@@ -15,7 +15,7 @@ use netvale_vfio_user::irqs::MSI;
 use super::queues::{DriverEgress, DriverIngress, Rings};
 use super::ram::{GUEST, Ram};
 use super::start::{Started, start};
-use super::{Registers, Wish};
+use super::{DriverOptions, Registers};
 
 /// The registers: BAR 0.
 const BAR: u32 = 0;
@@ -79,20 +79,26 @@ impl Guest {
     ///
     /// # Errors
     /// The socket's, or what the card does not do.
-    pub fn new(path: &Path, wish: Wish) -> io::Result<Guest> {
-        let ram = Arc::new(Ram::new(wish.slots)?);
+    pub fn new(path: &Path, options: DriverOptions) -> io::Result<Guest> {
+        let ram = Arc::new(Ram::new(options.slots)?);
         let remote = Remote { client: Mutex::new(Client::connect(path)?), writes: AtomicU64::new(0) };
         let bell = Doorbell::new()?;
         remote.with(|client| give(client, &ram))?;
         remote.with(|client| client.interrupt(MSI, bell.as_fd()))?;
         let fault = Fault::new()?;
         ram.mapping().blame(&fault);
-        Guest::drive(Arc::new(remote), ram, wish, bell, fault)
+        Guest::drive(Arc::new(remote), ram, options, bell, fault)
     }
 
-    fn drive(remote: Arc<Remote>, ram: Arc<Ram>, wish: Wish, bell: Doorbell, fault: Fault) -> io::Result<Guest> {
+    fn drive(
+        remote: Arc<Remote>,
+        ram: Arc<Ram>,
+        options: DriverOptions,
+        bell: Doorbell,
+        fault: Fault,
+    ) -> io::Result<Guest> {
         let registers = Arc::clone(&remote) as Arc<dyn Registers>;
-        let Started { tx, rx, mac, has_block } = start(&registers, &ram, wish).map_err(io::Error::other)?;
+        let Started { tx, rx, mac, has_block } = start(&registers, &ram, options).map_err(io::Error::other)?;
         let rings = Arc::<Rings>::default();
         rings.put(tx, rx).map_err(io::Error::other)?;
         let egress = DriverEgress::new(Arc::clone(&rings), fault.clone());

@@ -6,8 +6,9 @@ use std::sync::atomic::{Ordering, fence};
 use netvale_mem::csb::Csb;
 use netvale_mem::notify::{arm, disarm};
 
-use super::ram::{BUF, Ram, Way};
+use super::ram::{BUF, Ram};
 use super::{BadCard, DONE, END, Registers};
+use crate::direction::Direction;
 use crate::regs::{ICR, ICR_LSC, ICR_RXT0, ICR_TXDW, IMC, IMS, RDT};
 
 /// Descriptors given back before the card is told by a register.
@@ -68,12 +69,12 @@ impl RxRing {
         if !self.has_news()? {
             return Ok(None);
         }
-        let word = self.ram.word(Way::In, self.next, 1).load(Ordering::Acquire);
+        let word = self.ram.word(Direction::Receive, self.next, 1).load(Ordering::Acquire);
         let len = (word & 0xffff) as u32;
         if len as usize > BUF {
             return Err(BadCard::Length(len));
         }
-        let at = self.ram.buffer(Way::In, self.next).as_ptr().cast_const();
+        let at = self.ram.buffer(Direction::Receive, self.next).as_ptr().cast_const();
         self.next = self.ahead(self.next, 1);
         Ok(Some(Received { at, len, is_whole: word & END != 0 }))
     }
@@ -84,7 +85,7 @@ impl RxRing {
             return Ok(false);
         }
         let Some(csb) = &self.csb else {
-            return Ok(self.ram.word(Way::In, self.next, 1).load(Ordering::Acquire) & DONE != 0);
+            return Ok(self.ram.word(Direction::Receive, self.next, 1).load(Ordering::Acquire) & DONE != 0);
         };
         let (head, mask) = (csb.hwtail(), self.ram.slots() - 1);
         if head > mask || head.wrapping_sub(self.next) & mask > self.told.wrapping_sub(self.next) & mask {
@@ -97,7 +98,7 @@ impl RxRing {
     #[inline]
     pub fn give_back(&mut self) {
         while self.held != self.next {
-            self.ram.word(Way::In, self.held, 1).store(0, Ordering::Relaxed);
+            self.ram.word(Direction::Receive, self.held, 1).store(0, Ordering::Relaxed);
             self.held = self.ahead(self.held, 1);
         }
         let told = self.ahead(self.held, self.ram.slots() - 1);

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-use super::ram::{Ram, Way};
+use super::ram::Ram;
 use super::rx::RxRing;
 use super::tx::TxRing;
-use super::{Registers, Wish};
+use super::{DriverOptions, Registers};
+use crate::direction::Direction;
 use crate::paravirt::{RX_AT, TX_AT};
 use crate::regs::*;
 
@@ -48,7 +49,7 @@ pub struct Started {
 ///
 /// # Errors
 /// [`NotStarted`].
-pub fn start(registers: &Arc<dyn Registers>, ram: &Arc<Ram>, wish: Wish) -> Result<Started, NotStarted> {
+pub fn start(registers: &Arc<dyn Registers>, ram: &Arc<Ram>, options: DriverOptions) -> Result<Started, NotStarted> {
     let slots = ram.slots();
     if !slots.is_power_of_two() || !(8..=4096).contains(&slots) {
         return Err(NotStarted::Slots(slots));
@@ -57,18 +58,20 @@ pub fn start(registers: &Arc<dyn Registers>, ram: &Arc<Ram>, wish: Wish) -> Resu
     let write = |at, value| registers.write(at, value);
     let mac = address(registers.read(RA.start), registers.read(RA.start + 4));
     MTA.step_by(4).for_each(|at| write(at, 0));
-    for (way, low, high, length) in [(Way::Out, TDBAL, TDBAH, TDLEN), (Way::In, RDBAL, RDBAH, RDLEN)] {
-        write(low, ram.ring(way) as u32);
-        write(high, (ram.ring(way) >> 32) as u32);
+    for (direction, low, high, length) in
+        [(Direction::Transmit, TDBAL, TDBAH, TDLEN), (Direction::Receive, RDBAL, RDBAH, RDLEN)]
+    {
+        write(low, ram.ring(direction) as u32);
+        write(high, (ram.ring(direction) >> 32) as u32);
         write(length, slots * crate::ring::DESCRIPTOR as u32);
     }
-    let has_block = wish.csb && find_block(&**registers, ram);
+    let has_block = options.csb && find_block(&**registers, ram);
     let csb = |at| ram.csb(at).filter(|_| has_block);
     write(TIPG, GAPS);
     write(RCTL, RCTL_EN | RCTL_UPE | RCTL_MPE | RCTL_BAM | RCTL_SECRC);
     write(TCTL, TCTL_EN | TCTL_PSP | TCTL_COLLISIONS);
-    let tx = TxRing::new(ram, registers, csb(TX_AT), wish.combine);
-    let rx = RxRing::new(ram, registers, csb(RX_AT), wish.combine > 0);
+    let tx = TxRing::new(ram, registers, csb(TX_AT), options.combine);
+    let rx = RxRing::new(ram, registers, csb(RX_AT), options.combine > 0);
     write(IMS, RxRing::causes(has_block));
     // What is written may still be on its way: a read comes behind it (PCI 3.0 §3.2.5).
     registers.read(STATUS);

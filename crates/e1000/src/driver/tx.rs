@@ -6,8 +6,9 @@ use std::sync::atomic::{Ordering, fence};
 use netvale_mem::csb::Csb;
 use netvale_mem::notify::wanted;
 
-use super::ram::{BUF, Ram, Way};
+use super::ram::{BUF, Ram};
 use super::{BadCard, COMMAND, DONE, Registers};
+use crate::direction::Direction;
 use crate::regs::TDT;
 
 /// A ring that runs.
@@ -66,20 +67,20 @@ impl TxRing {
     }
 
     fn word(&self, i: u32) -> u64 {
-        self.ram.word(Way::Out, i, 1).load(Ordering::Acquire)
+        self.ram.word(Direction::Transmit, i, 1).load(Ordering::Acquire)
     }
 
     /// The next buffer, if there is one.
     #[inline]
     pub fn buffer(&self) -> Option<*mut u8> {
-        (self.free() > 0).then(|| self.ram.buffer(Way::Out, self.next).as_ptr())
+        (self.free() > 0).then(|| self.ram.buffer(Direction::Transmit, self.next).as_ptr())
     }
 
     /// What lies in that buffer is a frame of `len` bytes.
     #[inline]
     pub fn push(&mut self, len: usize) {
         let word = len.min(BUF) as u64 | COMMAND;
-        self.ram.word(Way::Out, self.next, 1).store(word, Ordering::Relaxed);
+        self.ram.word(Direction::Transmit, self.next, 1).store(word, Ordering::Relaxed);
         self.next = (self.next + 1) & (self.ram.slots() - 1);
     }
 

@@ -67,7 +67,7 @@ impl Device {
             return Err(Refused::Value(m.request));
         }
         let fd = m.take_fds(1)?.pop().ok_or(Refused::Size(m.request))?;
-        self.inflight = Some(Arc::new(Inflight::new(&fd, (offset, len), queues, size)?));
+        self.inflight = Some(Arc::new(Inflight::new(&fd, offset, len, queues, size)?));
         Ok(())
     }
 

@@ -10,12 +10,8 @@ use netvale_wire::offload::Offload;
 
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-pub fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < LIMIT, "time is up: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+pub fn until(what: &str, done: impl FnMut() -> bool) {
+    assert!(netvale_harness::until(LIMIT, Duration::from_millis(1), done), "time is up: {what}");
 }
 
 /// One end's queues of one pair.

@@ -8,9 +8,9 @@
 //! | [`ram`] | the memory |
 //! | [`ids`] | which buffers are whose |
 //! | [`split`], [`packed`] | the rings |
-//! | [`look`] | several entries of a ring at once |
+//! | [`simd`] | several entries of a ring at once |
 //! | [`path`] | which way frames take |
-//! | [`wish`] | what is asked for |
+//! | [`options`] | what is asked for |
 //! | [`started`] | a queue that runs |
 //! | [`port`] | a driver on whatever a transport reaches, and the thread that keeps it up |
 #![allow(unsafe_code)]
@@ -18,14 +18,14 @@
 mod egress;
 pub mod ids;
 mod ingress;
-pub mod look;
+pub mod options;
 pub mod packed;
 pub mod path;
 pub mod port;
 pub mod ram;
+pub mod simd;
 pub mod split;
 pub mod started;
-pub mod wish;
 
 use thiserror::Error;
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use netvale_mem::notify::full_fence;
 
 use super::ids::Buffers;
-use super::look::{Look, WIDE_PACKED, name_run};
 use super::ram::QueueRam;
+use super::simd::{Simd, WIDE_PACKED, name_run};
 use super::{BadDevice, DriverFeatures, Used};
 use crate::queue::place::{AT_DESC, AVAIL, DISABLE, ENABLE, Place, USED};
 
@@ -22,7 +22,7 @@ pub struct PackedDriver<B> {
     device_event: NonNull<u8>,
     event_idx: bool,
     ids: B,
-    vector: Option<Look>,
+    vector: Option<Simd>,
     /// Descriptors of the chain that begins with this id.
     counts: Box<[u16]>,
     next: Place,
@@ -47,7 +47,7 @@ impl<B: Buffers> PackedDriver<B> {
             device_event: ram.used(),
             event_idx: features.queue.event_idx,
             ids: B::new(n),
-            vector: (features.vector && features.in_order).then(Look::best),
+            vector: (features.vector && features.in_order).then(Simd::best),
             counts: vec![0; usize::from(n)].into_boxed_slice(),
             next: start,
             held: None,
@@ -183,7 +183,7 @@ impl<B: Buffers> PackedDriver<B> {
     /// As many descriptors as can be looked at at once.
     #[inline]
     pub fn wide_run(&mut self, into: &mut [Used]) -> Result<usize, BadDevice> {
-        let Some(look) = self.vector else { return Ok(0) };
+        let Some(simd) = self.vector else { return Ok(0) };
         let mut got = 0;
         while let Some(place) = into.get_mut(got..got + WIDE_PACKED) {
             let Some(first) = self.ids.oldest() else { break };
@@ -192,7 +192,7 @@ impl<B: Buffers> PackedDriver<B> {
             let mut lens = [0; WIDE_PACKED];
             let fits = self.done.at <= end && first <= end;
             // SAFETY: 4 descriptors before the end of the ring, aligned to 16; what this processor has.
-            if !fits || !unsafe { look.packed(self.at(self.done.at), first, flags, &mut lens) } {
+            if !fits || !unsafe { simd.packed(self.at(self.done.at), first, flags, &mut lens) } {
                 break;
             }
             name_run(first, &lens, place);

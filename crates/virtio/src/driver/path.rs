@@ -1,6 +1,6 @@
 //! Which way frames take through the driver, by what was agreed upon and asked for.
 
-use super::look::Look;
+use super::simd::Simd;
 use crate::features::{GUEST_CSUM, IN_ORDER, MRG_RXBUF, RING_PACKED};
 
 /// The way.
@@ -13,7 +13,7 @@ pub struct Path {
     /// Buffers come back in order.
     pub in_order: bool,
     /// Several entries are looked at at once, by this; none: one after the other.
-    pub vector: Option<Look>,
+    pub vector: Option<Simd>,
 }
 
 impl Path {
@@ -23,7 +23,7 @@ impl Path {
         let has = |bit: u64| features & bit != 0;
         let (packed, mergeable, in_order) = (has(RING_PACKED), has(MRG_RXBUF), has(IN_ORDER));
         let fits = vector && in_order && !mergeable && !has(GUEST_CSUM);
-        Path { packed, mergeable, in_order, vector: fits.then(Look::best) }
+        Path { packed, mergeable, in_order, vector: fits.then(Simd::best) }
     }
 
     /// As `netvale show` says it.
@@ -31,7 +31,7 @@ impl Path {
         let layout = if self.packed { "packed" } else { "split" };
         let buffers = if self.mergeable { "mergeable" } else { "non-mergeable" };
         let order = if self.in_order { ", in order" } else { "" };
-        let vector = self.vector.map_or(String::new(), |look| format!(", vector ({})", look.name()));
+        let vector = self.vector.map_or(String::new(), |simd| format!(", vector ({})", simd.name()));
         format!("{layout}, {buffers}{order}{vector}")
     }
 }

@@ -9,16 +9,16 @@ use netvale_mem::lent::InUse;
 use netvale_mem::notify::Doorbell;
 use netvale_port::listener::OpenError;
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
-use netvale_port::service::{self, Peering, Protocol, Service};
+use netvale_port::service::{self, Peer, Protocol, Service};
 use netvale_port::{Egress, Ingress};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use thiserror::Error;
 
+use super::options::DriverOptions;
 use super::path::Path;
 use super::ram::MAX_QUEUE;
 use super::started::{Running, Started};
-use super::wish::Wish;
 use crate::{MAX_PAIRS, Queues};
 
 /// How a driver reaches its device. What is displayed of it is where that is.
@@ -98,25 +98,25 @@ impl VirtioPort {
     ///
     /// # Errors
     /// [`DriverError`].
-    pub fn new<T: Transport>(transport: T, wish: Wish) -> Result<(VirtioPort, Queues), DriverError> {
-        if wish.pairs == 0 || usize::from(wish.pairs) > MAX_PAIRS {
-            return Err(DriverError::Pairs(wish.pairs));
+    pub fn new<T: Transport>(transport: T, options: DriverOptions) -> Result<(VirtioPort, Queues), DriverError> {
+        if options.pairs == 0 || usize::from(options.pairs) > MAX_PAIRS {
+            return Err(DriverError::Pairs(options.pairs));
         }
         let at = transport.to_string();
         let step = |what| OpenError::step(&at, what);
-        if !wish.size.is_power_of_two() || wish.size > MAX_QUEUE || wish.size < 8 {
+        if !options.size.is_power_of_two() || options.size > MAX_QUEUE || options.size < 8 {
             return Err(step("the size of a queue is a power of two from 8 to 4096")(Errno::INVAL).into());
         }
         let mut pairs = Vec::new();
         let (mut egress, mut ingress) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
-        for _ in 0..wish.pairs {
+        for _ in 0..options.pairs {
             let rx = Arc::new(Seat::woken().map_err(step("make a descriptor to wait on"))?);
             let tx = Arc::<Seat<Started>>::default();
             ingress.push(Box::new(SeatIngress::new(Arc::clone(&rx))));
             egress.push(Arc::new(SeatEgress(Arc::clone(&tx))));
             pairs.push((rx, tx));
         }
-        let service = Service::start("netvale-virtio", &at, None, Driver { transport, wish, pairs })?;
+        let service = Service::start("netvale-virtio", &at, None, Driver { transport, options, pairs })?;
         Ok((VirtioPort { service }, (egress, ingress)))
     }
 
@@ -132,7 +132,7 @@ type Pair = (Arc<Seat<Started>>, Arc<Seat<Started>>);
 /// The control thread's part.
 struct Driver<T> {
     transport: T,
-    wish: Wish,
+    options: DriverOptions,
     pairs: Vec<Pair>,
 }
 
@@ -145,27 +145,27 @@ impl<T: Transport> Protocol for Driver<T> {
         Some(self.transport.connect().map_err(|e| e.to_string()))
     }
 
-    fn serve(&mut self, connection: T::Connection, peering: &Peering<Driven>) -> Result<(), String> {
+    fn serve(&mut self, connection: T::Connection, peer: &Peer<Driven>) -> Result<(), String> {
         // What a device rings, two of them a pair.
-        let calls = (0..2 * self.pairs.len()).map(|_| Doorbell::shared(peering.fault()));
+        let calls = (0..2 * self.pairs.len()).map(|_| Doorbell::shared(peer.fault()));
         let calls = calls.collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
-        let session = Session { wish: self.wish, pairs: &self.pairs, calls, peering };
+        let session = Session { options: self.options, pairs: &self.pairs, calls, peer };
         self.transport.serve(connection, &session).map_err(|e| e.to_string())
     }
 }
 
 /// A device's time at the port.
 pub struct Session<'a> {
-    wish: Wish,
+    options: DriverOptions,
     pairs: &'a [Pair],
     calls: Vec<Doorbell>,
-    peering: &'a Peering<Driven>,
+    peer: &'a Peer<Driven>,
 }
 
 impl Session<'_> {
     /// What is asked for.
-    pub fn wish(&self) -> Wish {
-        self.wish
+    pub fn options(&self) -> DriverOptions {
+        self.options
     }
 
     /// What the device rings, two of them a pair: for what is received, for what is transmitted.
@@ -175,17 +175,17 @@ impl Session<'_> {
 
     /// Where workers report what the device did.
     pub fn fault(&self) -> &Fault {
-        self.peering.fault()
+        self.peer.fault()
     }
 
     /// Readable when the session is to end.
     pub fn ends(&self) -> BorrowedFd<'_> {
-        self.peering.ends()
+        self.peer.ends()
     }
 
     /// The device says whether its link is up.
     pub fn tell_link(&self, up: bool) {
-        self.peering.told().update(|told| told.link_down = !up);
+        self.peer.told().update(|told| told.link_down = !up);
     }
 
     /// The device works until it, or the port, ends. `news` is called when one of `fds` is readable, with whether it is the second.
@@ -199,10 +199,10 @@ impl Session<'_> {
         news: impl Fn(bool) -> Result<(), E>,
     ) -> Result<(), E> {
         let Running { features, pairs: started, ram: _ram } = running;
-        let (pairs, path) = (started.len(), Some(Path::of(features, self.wish.vector)));
+        let (pairs, path) = (started.len(), Some(Path::of(features, self.options.vector)));
         let ended = self.lend(started).map_err(E::from).and_then(|()| {
             let told = Driven { running: true, pairs, features, path, link_down: false };
-            self.peering.told().update(|was| *was = told);
+            self.peer.told().update(|was| *was = told);
             wait(fds, self.ends(), news)
         });
         self.take_back();

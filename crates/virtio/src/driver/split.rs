@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use netvale_mem::notify::full_fence;
 
 use super::ids::Buffers;
-use super::look::{Look, WIDE, name_run};
 use super::ram::QueueRam;
+use super::simd::{Simd, WIDE, name_run};
 use super::{BadDevice, DriverFeatures, Used};
 
 const NEXT: u64 = 1;
@@ -21,7 +21,7 @@ pub struct SplitDriver<B> {
     used: NonNull<u8>,
     event_idx: bool,
     ids: B,
-    vector: Option<Look>,
+    vector: Option<Simd>,
     /// What each descriptor says behind its address, which never changes: what it says already is not written again.
     said: Box<[u64]>,
     /// The same for entries of the available ring.
@@ -50,7 +50,7 @@ impl<B: Buffers> SplitDriver<B> {
             used: ram.used(),
             event_idx: features.queue.event_idx,
             ids: B::new(n),
-            vector: (features.vector && features.in_order).then(Look::best),
+            vector: (features.vector && features.in_order).then(Simd::best),
             said: vec![0; usize::from(n)].into_boxed_slice(),
             listed: vec![0; usize::from(n)].into_boxed_slice(),
             next: 0,
@@ -197,7 +197,7 @@ impl<B: Buffers> SplitDriver<B> {
     /// As many entries as can be looked at at once.
     #[inline]
     pub fn wide_run(&mut self, into: &mut [Used]) -> Result<usize, BadDevice> {
-        let Some(look) = self.vector else { return Ok(0) };
+        let Some(simd) = self.vector else { return Ok(0) };
         let (mut got, filled) = (0, usize::from(self.filled()?));
         while got + WIDE <= filled
             && let Some(place) = into.get_mut(got..got + WIDE)
@@ -207,7 +207,7 @@ impl<B: Buffers> SplitDriver<B> {
             let end = usize::from(self.n) - WIDE;
             let mut lens = [0; WIDE];
             // SAFETY: 8 entries of 8 bytes before the end of the ring, aligned to 4; what this processor has.
-            if at > end || usize::from(first) > end || !unsafe { look.split(self.entry(self.done), first, &mut lens) } {
+            if at > end || usize::from(first) > end || !unsafe { simd.split(self.entry(self.done), first, &mut lens) } {
                 break;
             }
             name_run(first, &lens, place);

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use netvale_e1000::driver::Wish;
+use netvale_e1000::driver::DriverOptions;
 use netvale_e1000::driver::remote::Guest;
 use netvale_port::{Batch, Egress, Scratch, Source};
 use serde::{Deserialize, Serialize};
@@ -36,10 +36,10 @@ pub struct Task {
     pub burst: u32,
 }
 
-fn guest(path: &str, wish: Wish) -> Result<Guest> {
+fn guest(path: &str, options: DriverOptions) -> Result<Guest> {
     let failed = |why: &dyn std::fmt::Display| BenchError::Usage(format!("the card: {why}"));
-    let guest = Guest::new(Path::new(path), wish).map_err(|e| failed(&e))?;
-    if guest.has_block != wish.csb {
+    let guest = Guest::new(Path::new(path), options).map_err(|e| failed(&e))?;
+    if guest.has_block != options.csb {
         return Err(failed(&"it does not take the status block"));
     }
     Ok(guest)
@@ -47,8 +47,8 @@ fn guest(path: &str, wish: Wish) -> Result<Guest> {
 
 fn guests_role(context: &Context) -> Result<()> {
     let task: Task = context.arguments()?;
-    let wish = Wish { csb: task.csb, combine: task.combine, ..Wish::default() };
-    let (from, to) = (guest(&task.paths[0], wish)?, guest(&task.paths[1], wish)?);
+    let options = DriverOptions { csb: task.csb, combine: task.combine, ..DriverOptions::default() };
+    let (from, to) = (guest(&task.paths[0], options)?, guest(&task.paths[1], options)?);
     context.ready()?;
     let (there, back) = (frame(2, 1, task.frame_bytes), frame(1, 2, 60));
     let (mut burst, mut hello) = (Batch::new(), Batch::new());

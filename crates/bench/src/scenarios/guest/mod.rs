@@ -82,11 +82,11 @@ netvale-bench worker </dev/ttyS0
 struct Traffic {
     /// What the agent is asked for.
     task: &'static str,
-    way: Way,
+    direction: Direction,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Direction {
     /// From the guest to the host.
     Out,
     /// From the guest to the host's stack, by a TAP.
@@ -100,14 +100,14 @@ enum Way {
 impl Traffic {
     fn of(case: &Case) -> Traffic {
         let variant = &*case.variant;
-        let way = match variant {
-            _ if variant.ends_with("-in") => Way::In,
-            _ if variant.ends_with("-between") => Way::Between,
-            _ if variant.ends_with("-tap") => Way::Up,
-            _ => Way::Out,
+        let direction = match variant {
+            _ if variant.ends_with("-in") => Direction::In,
+            _ if variant.ends_with("-between") => Direction::Between,
+            _ if variant.ends_with("-tap") => Direction::Up,
+            _ => Direction::Out,
         };
         let task = match variant {
-            _ if way == Way::In => "take",
+            _ if direction == Direction::In => "take",
             "round-trips" => "trips",
             "netmap" => "netmap",
             "tcp" => "tcp",
@@ -115,7 +115,7 @@ impl Traffic {
             "tcp-rr" => "tcprr",
             _ => "udp",
         };
-        Traffic { task, way }
+        Traffic { task, direction }
     }
 
     /// Round trips are counted by who makes them.
@@ -183,12 +183,12 @@ pub fn start(who: (Interface, &'static str), case: &Case, env: &Env) -> Result<B
             Some(switch) => switch.attach(interface, number)?,
             None => interface.devices("", number),
         };
-        let mut machine = Machine::boot(&image, (&hub, core), &script(interface, number), &devices)?;
+        let mut machine = Machine::boot(&image, &hub, core, &script(interface, number), &devices)?;
         machine.child().expect("agent: ready", LIMIT)?;
         Ok::<_, BenchError>(machine)
     };
     let machine = boot(GUEST, core)?;
-    let peer = if traffic.way == Way::Between { Some(boot(PEER, worker_core)?) } else { None };
+    let peer = if traffic.direction == Direction::Between { Some(boot(PEER, worker_core)?) } else { None };
     if switch.is_none() {
         host_end(&hub, TAP)?;
     }
@@ -259,9 +259,9 @@ impl Running {
             peer.child().say(&line("take", window + LINGER))?;
             peer.child().expect("taking", LIMIT)?;
         }
-        let to = match self.traffic.way {
-            Way::Between if what == "udp" => format!(" 10.1.0.{PEER}"),
-            Way::Up => format!(" {HOST}"),
+        let to = match self.traffic.direction {
+            Direction::Between if what == "udp" => format!(" 10.1.0.{PEER}"),
+            Direction::Up => format!(" {HOST}"),
             _ => String::new(),
         };
         self.machine.child().say(&(line(what, window) + &to))?;
@@ -274,7 +274,7 @@ impl Running {
 
     /// Sends to the guest until dropped, if it is to be.
     fn generator(&self) -> Result<Option<Busy>> {
-        if self.traffic.way != Way::In {
+        if self.traffic.direction != Direction::In {
             return Ok(None);
         }
         let bytes = self.case.frame_bytes as usize;
@@ -338,7 +338,8 @@ impl Session for Running {
 
     fn measure(&mut self, window: Duration) -> Result<Sample> {
         let traffic = self.traffic;
-        if self.exits.is_none() && self.switch.is_none() && matches!(traffic.way, Way::Out | Way::Up) {
+        if self.exits.is_none() && self.switch.is_none() && matches!(traffic.direction, Direction::Out | Direction::Up)
+        {
             self.exits = Some(self.count_exits()?);
         }
         let before = self.counters()?;
@@ -350,8 +351,10 @@ impl Session for Running {
         drop(generator);
         let after = self.counters()?;
         let moved: [u64; 3] = std::array::from_fn(|i| after[i] - before[i]);
-        let frames = if traffic.way == Way::In { moved[1] } else { moved[0] };
-        let by_agent = traffic.is_round_trips() || traffic.is_stream() || matches!(traffic.way, Way::In | Way::Between);
+        let frames = if traffic.direction == Direction::In { moved[1] } else { moved[0] };
+        let by_agent = traffic.is_round_trips()
+            || traffic.is_stream()
+            || matches!(traffic.direction, Direction::In | Direction::Between);
         let done = if by_agent { played.count } else { frames };
         if done == 0 {
             return Err(BenchError::NoTraffic("the guest".into()));

@@ -52,46 +52,46 @@ pub const SCENARIO: Scenario = Scenario {
 
 /// Where frames go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Direction {
     ToHost,
     ToGuest,
     Loop,
 }
 
-impl Way {
-    fn of(case: &Case) -> Way {
+impl Direction {
+    fn of(case: &Case) -> Direction {
         match case.variant.split(' ').next() {
-            Some("to-host") => Way::ToHost,
-            Some("to-guest") => Way::ToGuest,
+            Some("to-host") => Direction::ToHost,
+            Some("to-guest") => Direction::ToGuest,
             // Also where a guest is only there to send back.
-            _ => Way::Loop,
+            _ => Direction::Loop,
         }
     }
 
     /// testpmd's forwarding modes of device and driver.
     fn modes(self) -> (&'static str, &'static str) {
         match self {
-            Way::ToHost => ("rxonly", "txonly"),
-            Way::ToGuest => ("txonly", "rxonly"),
-            Way::Loop => ("io", "io"),
+            Direction::ToHost => ("rxonly", "txonly"),
+            Direction::ToGuest => ("txonly", "rxonly"),
+            Direction::Loop => ("io", "io"),
         }
     }
 
     /// What our device does.
     fn device(self) -> Work {
         match self {
-            Way::ToHost => Work::Receive,
-            Way::ToGuest => Work::Send,
-            Way::Loop => Work::Echo,
+            Direction::ToHost => Work::Receive,
+            Direction::ToGuest => Work::Send,
+            Direction::Loop => Work::Echo,
         }
     }
 
     /// What our driver does.
     fn driver(self) -> Work {
         match self {
-            Way::ToHost => Work::Send,
-            Way::ToGuest => Work::Receive,
-            Way::Loop => Work::EchoAfterSending,
+            Direction::ToHost => Work::Send,
+            Direction::ToGuest => Work::Receive,
+            Direction::Loop => Work::EchoAfterSending,
         }
     }
 }
@@ -137,21 +137,21 @@ impl Contender for Pairing {
     }
 
     fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
-        let (way, cores) = (Way::of(case), env.two_cores()?);
+        let (direction, cores) = (Direction::of(case), env.two_cores()?);
         let place = Place::new(2, 0)?;
         let socket = place.file("vhost.sock");
         let device = if matches!(self, Pairing::OurDevice | Pairing::Both) {
-            Process::Ours(End::Device.spawn(case, std::slice::from_ref(&socket), way.device(), cores.0)?)
+            Process::Ours(End::Device.spawn(case, std::slice::from_ref(&socket), direction.device(), cores.0)?)
         } else {
             let vdev = format!("net_vhost0,iface={socket}");
-            dpdk_device(case, &[vdev], way.modes().0, cores.0, &place)?
+            dpdk_device(case, &[vdev], direction.modes().0, cores.0, &place)?
         };
         let driver = if matches!(self, Pairing::OurDriver | Pairing::Both) {
-            Process::Ours(End::Driver.spawn(case, &[socket], way.driver(), cores.1)?)
+            Process::Ours(End::Driver.spawn(case, &[socket], direction.driver(), cores.1)?)
         } else {
-            dpdk_driver(case, &socket, way.modes().1, cores.1, &place)?
+            dpdk_driver(case, &socket, direction.modes().1, cores.1, &place)?
         };
-        let processes = if way == Way::ToHost { [device, driver] } else { [driver, device] };
+        let processes = if direction == Direction::ToHost { [device, driver] } else { [driver, device] };
         let words = format!("device {}, driver {}", cores.0, cores.1);
         Ok(Box::new(Pair::settled(case, processes, words, Box::new(place))?))
     }
@@ -190,6 +190,6 @@ fn dpdk_driver(case: &Case, socket: &str, forward: &str, core: usize, place: &Pl
         eal,
     };
     let mut driver = Testpmd::start(&setup, place)?;
-    driver.command(if Way::of(case) == Way::Loop { "start tx_first 32" } else { "start" })?;
+    driver.command(if Direction::of(case) == Direction::Loop { "start tx_first 32" } else { "start" })?;
     Ok(Process::Dpdk(driver, None))
 }

@@ -1,6 +1,6 @@
 //! The driver's paths, as DPDK's documentation names them: what chooses them in its driver and in ours.
 
-use netvale_virtio::driver::wish::Wish;
+use netvale_virtio::driver::options::DriverOptions;
 
 use crate::case::Case;
 
@@ -48,15 +48,17 @@ impl Path {
     }
 
     /// What our driver asks for.
-    pub fn wish(self) -> Wish {
-        let usual = Wish { size: 1024, offloads: false, ..Wish::default() };
+    pub fn driver_options(self) -> DriverOptions {
+        let usual = DriverOptions { size: 1024, offloads: false, ..DriverOptions::default() };
         match self {
             Path::Mergeable => usual,
-            Path::NonMergeable => Wish { mergeable: false, ..usual },
-            Path::InOrder => Wish { in_order: true, ..usual },
-            Path::Vector => Wish { mergeable: false, in_order: true, vector: true, ..usual },
-            Path::Packed => Wish { packed: true, ..usual },
-            Path::PackedVector => Wish { packed: true, mergeable: false, in_order: true, vector: true, ..usual },
+            Path::NonMergeable => DriverOptions { mergeable: false, ..usual },
+            Path::InOrder => DriverOptions { in_order: true, ..usual },
+            Path::Vector => DriverOptions { mergeable: false, in_order: true, vector: true, ..usual },
+            Path::Packed => DriverOptions { packed: true, ..usual },
+            Path::PackedVector => {
+                DriverOptions { packed: true, mergeable: false, in_order: true, vector: true, ..usual }
+            }
         }
     }
 }

@@ -98,8 +98,9 @@ fn driver_role(context: &Context) -> Result<()> {
     let mut ports = Vec::new();
     let mut keep = Vec::new();
     for path in &task.paths {
-        let (port, queues) = VirtioPort::new(BackEnd(std::path::PathBuf::from(path)), Path::of(&task.case).wish())
-            .map_err(|e| failed(&e))?;
+        let (port, queues) =
+            VirtioPort::new(BackEnd(std::path::PathBuf::from(path)), Path::of(&task.case).driver_options())
+                .map_err(|e| failed(&e))?;
         keep.push(port);
         ports.extend(Port::first(queues));
     }

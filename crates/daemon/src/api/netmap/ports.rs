@@ -14,6 +14,7 @@ use super::body::Body;
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
 use crate::ports::joint::Joint;
+use crate::ports::kind::NamedRings;
 use crate::ports::memory::{region, region_of};
 use crate::ports::nic::attach::attach_named;
 use crate::ports::nic::facts::header;
@@ -86,8 +87,10 @@ pub(super) fn newif(d: &mut Daemon, name: &str, body: &mut Body, caller: Caller)
 
 pub(super) fn vale_attach(d: &mut Daemon, at: &SwitchPort, body: &mut Body, caller: Caller) -> Result<(), Refusal> {
     const REG: usize = offset_of!(NmreqValeAttach, reg);
-    let rings =
-        (body.u32(REG + offset_of!(NmreqRegister, nr_mode)), body.u16(REG + offset_of!(NmreqRegister, nr_ringid)));
+    let rings = NamedRings {
+        mode: body.u32(REG + offset_of!(NmreqRegister, nr_mode)),
+        ring: body.u16(REG + offset_of!(NmreqRegister, nr_ringid)),
+    };
     let mem_at = REG + offset_of!(NmreqRegister, nr_mem_id);
     let mem_id = body.u16(mem_at).into();
     if d.persistent.contains(&at.port) {
@@ -97,7 +100,7 @@ pub(super) fn vale_attach(d: &mut Daemon, at: &SwitchPort, body: &mut Body, call
         if mem_id != 0 {
             region(d, mem_id, caller)?;
         }
-        attach_named(d, at, rings, caller)?;
+        attach_named(d, at.clone(), rings, caller)?;
     }
     let index = d.ports.get(&at.full()).and_then(|record| record.id).unwrap_or_default();
     body.put32(offset_of!(NmreqValeAttach, port_index), index.into());

@@ -17,7 +17,7 @@ pub fn watch(d: &mut Daemon, watching: &Watching, full: &str) -> Result<Option<A
     let done = match what {
         Watched::Port(port) => watch_port(d, port, full, watching).map(Some),
         Watched::Wire(port) => watch_device(d, port, full, received.clone(), sent.clone()).map(Some),
-        Watched::Pipe(key, end) => watch_pipe(d, (key, *end), full, watching).map(|()| None),
+        Watched::Pipe(key, end) => watch_pipe(d, key, *end, full, watching).map(|()| None),
         Watched::Nic(ifname) => {
             let clients: Vec<u64> = d.interfaces.ports_on(ifname).map(|(client, _)| client).collect();
             clients.into_iter().try_for_each(|client| watch_nic(d, client, full, watching)).map(|()| None)
@@ -58,7 +58,7 @@ fn watch_device(
 }
 
 /// Copies are made by the ends: as the one sends, or as the other gives back what it has received.
-fn watch_pipe(d: &mut Daemon, (key, end): (&str, usize), full: &str, watching: &Watching) -> Result<(), Refusal> {
+fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &Watching) -> Result<(), Refusal> {
     let pipe = d.pipes.get(key).ok_or_else(|| Refusal::internal("a pipe vanished"))?;
     let region = Arc::clone(pipe.end(end).region());
     let (own, other) = (pipe.end(end), pipe.end(end ^ 1));

@@ -11,6 +11,7 @@ use netvale_control::types::PortKind;
 use netvale_mem::PortShape;
 use netvale_mem::layout::RegionSizes;
 use netvale_mem::mapping::Pages;
+use netvale_mem::region::RingRanges;
 use netvale_port::Egress;
 use netvale_port::ring_out::{RingEgress, SentCopies};
 use netvale_portspec::{Directions, Memory, Monitor, PortSpec};
@@ -91,14 +92,15 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     let flags = spec.flags.monitor.ok_or_else(|| Refusal::internal("no monitor"))?;
     let directions = if flags.zero_copy { Directions::Both } else { flags.directions };
     let wanted = Wanted::new(spec, &parent)?;
-    let rings = monitor_rings(d, request, (spec, flags.zero_copy), (&parent, &wanted), caller)?;
-    let Wanted { tx, rx, .. } = wanted;
+    let rings = monitor_rings(d, request, spec, flags.zero_copy, &parent, &wanted, caller)?;
+    let ranges = wanted.rings;
     let max_offset = match &request.offsets {
         // netmap's shares the buffers of the port it watches.
         Some(_) if flags.zero_copy => return offsets::unsupported("a zero-copy monitor"),
-        Some(asked) => offsets::begin(asked, &offsets::rings(&rings.mem, (&tx, &rx), |_, _| true))?,
+        Some(asked) => offsets::begin(asked, &offsets::rings(&rings.mem, &ranges, |_, _| true))?,
         None => 0,
     };
+    let RingRanges { tx, rx } = ranges.clone();
     let binding = rings.mem.bind(&monitor_name(d, &parent, flags), tx.clone(), rx.clone(), request.extra_bufs)?;
     let (reply, fds) = rings.reply(binding.nifp(), binding.extra_bufs(), tx.clone(), rx.clone())?;
     let full = format!("{}/monitor-{}", parent.name, caller.client);
@@ -112,15 +114,17 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     d.watches.insert(&full, watching);
     d.ports.insert(&full, record(rings, switch, caller));
     let reply = AttachReply { alone: true, role: Role::Monitor, max_offset, ..reply };
-    Ok((reply, fds, Box::new(OpenMonitor(OpenRings { port: full, tx, rx, binding }))))
+    Ok((reply, fds, Box::new(OpenMonitor(OpenRings { port: full, rings: ranges, binding }))))
 }
 
 /// The rings of a monitor: without copying in the region of the port, as far as it has one, otherwise in a region of its own.
 fn monitor_rings(
     d: &mut Daemon,
     request: &AttachRequest,
-    (spec, zero_copy): (&PortSpec, bool),
-    (parent, wanted): (&Parent, &Wanted),
+    spec: &PortSpec,
+    zero_copy: bool,
+    parent: &Parent,
+    wanted: &Wanted,
     caller: Caller,
 ) -> Result<Rings, Refusal> {
     let shape = PortShape {
@@ -138,8 +142,7 @@ fn monitor_rings(
             d.regions.make(sizes, Pages::Ordinary, caller.uid)?
         }
     };
-    let all = (0..shape.tx_rings, 0..shape.rx_rings);
-    let mem = Arc::new(region.port_in_part(shape, (wanted.host, wanted.host), (&all.0, &all.1))?);
+    let mem = Arc::new(region.port_in_part(shape, (wanted.host, wanted.host), &RingRanges::all(shape))?);
     let (rings, _takes_nothing) = Rings::of(mem, mem_id, parent.hdr_len, d.evictions.new_fault())?;
     rings.mem.tx.iter().for_each(|side| netvale_mem::notify::disarm(side.csb.kern_need_kick()));
     Ok(rings)

@@ -1,9 +1,9 @@
 //! The port that a monitor is of, and the rings that the monitor gets.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use netvale_mem::layout::DEFAULT_BUF_SIZE;
+use netvale_mem::region::RingRanges;
 use netvale_mem::{PortShape, Region};
 use netvale_portspec::{Base, Directions, PortSpec, Rings as RingsSpec};
 use rustix::io::Errno;
@@ -40,8 +40,7 @@ pub struct Parent {
 /// A monitor's rings, host rings included, and those of them that a specification names.
 pub struct Wanted {
     pub host: u32,
-    pub tx: Range<u32>,
-    pub rx: Range<u32>,
+    pub rings: RingRanges,
 }
 
 impl Wanted {
@@ -65,11 +64,12 @@ impl Wanted {
             RingsSpec::NicAndHost => (0..TX_RINGS + parent.host, 0..n + parent.host),
         };
         let host = if tx.end > TX_RINGS { parent.host } else { 0 };
-        Ok(match spec.flags.directions {
-            Directions::Both => Wanted { host, tx, rx },
-            Directions::Tx => Wanted { host, tx, rx: 0..0 },
-            Directions::Rx => Wanted { host, tx: 0..0, rx },
-        })
+        let rings = match spec.flags.directions {
+            Directions::Both => RingRanges { tx, rx },
+            Directions::Tx => RingRanges { tx, rx: 0..0 },
+            Directions::Rx => RingRanges { tx: 0..0, rx },
+        };
+        Ok(Wanted { host, rings })
     }
 }
 
@@ -130,7 +130,7 @@ fn parent_pipe(d: &Daemon, name: &str, key: String, end: usize) -> Result<Parent
 }
 
 fn parent_nic(d: &Daemon, ifname: &str) -> Result<Parent, Refusal> {
-    if netvale_guest::passed::device_of(ifname).is_some() {
+    if netvale_guest::passthrough::device_of(ifname).is_some() {
         return refuse(Errno::OPNOTSUPP, format!("{ifname} is a ptnet device: the host's port can be watched"));
     }
     find(ifname)?;

@@ -7,6 +7,7 @@ use netvale_afxdp::Nic;
 use netvale_afxdp::iface::Interface;
 use netvale_afxdp::sizes;
 use netvale_afxdp::socket::{Buffers, Got};
+use netvale_control::options::kind;
 use netvale_control::types::{PortKind, PortOptions};
 use netvale_mem::Mapping;
 use netvale_mem::layout::{DEFAULT_BUF_SIZE, RING_SLOTS_RANGE};
@@ -23,7 +24,7 @@ use super::stack;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon};
 use crate::policy;
-use crate::ports::kind::Asked;
+use crate::ports::kind::{Asked, NamedRings};
 use crate::ports::plug::{NewPort, plug, unplug};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
@@ -93,40 +94,15 @@ fn host_port(name: &str) -> String {
 /// Attaches an interface to a switch.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::Netmap(spec) = asked.spec else { return Err(asked.mistaken()) };
-    attach_queues(d, &asked.at, spec, asked.options, asked.caller)
-}
-
-/// Attaches the interface that a port is named after, as netmap's `VALE_ATTACH` does.
-pub fn attach_named(d: &mut Daemon, at: &SwitchPort, (mode, ring): (u32, u16), caller: Caller) -> Result<(), Refusal> {
-    let port = at.port.as_str();
-    let missing = || Refusal::new(Errno::INVAL, format!("there is no interface {port}: 'ip link' shows them"));
-    let spec = PortSpec::parse(&format!("netmap:{port}")).ok().and_then(NicSpec::new);
-    Interface::find(port).map_err(|_| missing())?;
-    if !matches!(mode, NR_REG_ALL_NIC | NR_REG_NIC_SW) || ring != 0 {
-        return refuse(Errno::INVAL, format!("{port} is attached with all its rings, and its stack or without"));
-    }
-    if d.interfaces.port_on(port).is_some() {
-        return refuse(Errno::BUSY, format!("{port} is open in a program: end that first"));
-    }
-    let options = PortOptions { host: mode == NR_REG_NIC_SW, ..PortOptions::default() };
-    attach_queues(d, at, &spec.ok_or_else(missing)?, &options, caller)
-}
-
-fn attach_queues(
-    d: &mut Daemon,
-    at: &SwitchPort,
-    spec: &NicSpec,
-    o: &PortOptions,
-    caller: Caller,
-) -> Result<(), Refusal> {
+    let o = asked.options::<kind::Netmap>()?;
     let ifname = spec.ifname().as_str();
     let nic = d.interfaces.nic(ifname)?;
     let queues = nic.interface().queues;
     let which = wanted(spec.spec().rings, (queues, 1), (queues, 1))?;
-    if o.slots > *RING_SLOTS_RANGE.end() {
+    if o.slots() > *RING_SLOTS_RANGE.end() {
         return refuse(Errno::INVAL, format!("at most {} slots a ring are possible", RING_SLOTS_RANGE.end()));
     }
-    let entries = sizes::entries(sizes::shape(1, (0, 0), (o.slots, o.slots)));
+    let entries = sizes::entries(sizes::shape(1, (0, 0), (o.slots(), o.slots())));
     let (mut egress, mut ingresses) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
     let mut detail = None;
     for queue in which.start..which.end.min(queues) {
@@ -136,19 +112,36 @@ fn attach_queues(
         detail = Some(format!("interface {ifname}, {}", mode_words(&nic, got.zero_copy)));
     }
     let behind = InterfacePort { nic: Arc::clone(&nic), detail };
-    plug(d, at, (egress, ingresses), NewPort::with(behind, caller, o))?;
-    if (o.host || which.end > queues)
-        && let Err(why) = attach_stack(d, at, &nic, o, caller)
+    plug(d, &asked.at, (egress, ingresses), NewPort::new(behind, asked).with_gro(o.gro()))?;
+    if (o.host() || which.end > queues)
+        && let Err(why) = attach_stack(d, asked, &nic)
     {
-        unplug(d, &at.full(), "its host stack cannot be attached")?;
+        unplug(d, &asked.at.full(), "its host stack cannot be attached")?;
         return Err(why);
     }
     Ok(())
 }
 
+/// Attaches the interface that a port is named after, as netmap's `VALE_ATTACH` does.
+pub fn attach_named(d: &mut Daemon, at: SwitchPort, rings: NamedRings, caller: Caller) -> Result<(), Refusal> {
+    let port = at.port.as_str();
+    let missing = || Refusal::new(Errno::INVAL, format!("there is no interface {port}: 'ip link' shows them"));
+    let spec = PortSpec::parse(&format!("netmap:{port}")).ok().and_then(NicSpec::new);
+    Interface::find(port).map_err(|_| missing())?;
+    if !matches!(rings.mode, NR_REG_ALL_NIC | NR_REG_NIC_SW) || rings.ring != 0 {
+        return refuse(Errno::INVAL, format!("{port} is attached with all its rings, and its stack or without"));
+    }
+    if d.interfaces.port_on(port).is_some() {
+        return refuse(Errno::BUSY, format!("{port} is open in a program: end that first"));
+    }
+    let options = PortOptions { host: rings.mode == NR_REG_NIC_SW, ..PortOptions::default() };
+    let spec = AttachSpec::Netmap(spec.ok_or_else(missing)?);
+    attach(d, &Asked::new(at, &spec, &options, caller))
+}
+
 /// Attaches the stack behind an interface to a switch, as the port `NAME^`.
-fn attach_stack(d: &mut Daemon, at: &SwitchPort, nic: &Nic, o: &PortOptions, caller: Caller) -> Result<(), Refusal> {
-    let at = SwitchPort::new(&at.switch, host_port(&at.port));
+fn attach_stack(d: &mut Daemon, asked: &Asked<'_>, nic: &Nic) -> Result<(), Refusal> {
+    let at = SwitchPort::new(&asked.at.switch, host_port(&asked.at.port));
     policy::is_free(d, &at)?;
     let ifname = &nic.interface().name;
     if d.interfaces.stack(ifname).is_some() {
@@ -161,7 +154,8 @@ fn attach_stack(d: &mut Daemon, at: &SwitchPort, nic: &Nic, o: &PortOptions, cal
     let egress: Arc<dyn Egress> = Arc::new(TapEgress::new(Arc::clone(&queue), Arc::default()));
     let ingress = Box::new(TapIngress::new(queue, Arc::default()));
     let behind = StackPort { detail: format!("the host's stack behind interface {ifname}"), _open: ring };
-    plug(d, &at, (vec![egress], vec![ingress]), NewPort::with(behind, caller, o))
+    let gro = asked.options::<kind::Netmap>()?.gro();
+    plug(d, &at, (vec![egress], vec![ingress]), NewPort::new(behind, asked).with_gro(gro))
 }
 
 /// A queue for a switch, with memory of its own: half of it to receive into, half to send from.

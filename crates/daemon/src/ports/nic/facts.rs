@@ -38,7 +38,7 @@ pub(crate) fn of_interface(
         let (layout, mem_id) = if own { (layout, mem_id) } else { common(d, &needs(shape, host), caller)? };
         return Ok(Facts { shape, host, layout, mem_id });
     }
-    if netvale_guest::passed::device_of(ifname).is_some() {
+    if netvale_guest::passthrough::device_of(ifname).is_some() {
         return closed_guest(&interface);
     }
     let host = match switch_port_on(d, ifname) {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use netvale_afxdp::iface::Interface;
+use netvale_mem::region::RingRanges;
 use netvale_portspec::{Directions, PortSpec, Rings};
 use rustix::io::Errno;
 
@@ -37,10 +38,10 @@ pub(crate) fn wanted(rings: Rings, (queues, host): Counts, other: Counts) -> Res
 }
 
 /// The same in both directions, of which a specification may leave one out.
-pub(crate) fn wanted_both(spec: &PortSpec, tx: Counts, rx: Counts) -> Result<(Range<u32>, Range<u32>), Refusal> {
+pub(crate) fn wanted_both(spec: &PortSpec, tx: Counts, rx: Counts) -> Result<RingRanges, Refusal> {
     let bound = |own, other, without| match spec.rings {
         _ if spec.flags.directions == without => Ok(0..0),
         rings => wanted(rings, own, other),
     };
-    Ok((bound(tx, rx, Directions::Rx)?, bound(rx, tx, Directions::Tx)?))
+    Ok(RingRanges { tx: bound(tx, rx, Directions::Rx)?, rx: bound(rx, tx, Directions::Tx)? })
 }

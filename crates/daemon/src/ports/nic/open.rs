@@ -67,20 +67,21 @@ pub fn open(
     let nic = d.interfaces.nic(ifname)?;
     let queues = nic.interface().queues;
     let (shape, host) = shape_of(d, &nic, request, spec)?;
-    let (tx, rx) = wanted_both(spec, (queues, host.0), (queues, host.1))?;
+    let bound = wanted_both(spec, (queues, host.0), (queues, host.1))?;
+    let (tx, rx) = (bound.tx.clone(), bound.rx.clone());
     if tx.len() + rx.len() > MAX_RINGS {
         return refuse(Errno::NOMEM, format!("{ifname}: at most {MAX_RINGS} rings can be open at once"));
     }
     if tx.end.max(rx.end) > queues {
         is_off_switches(d, ifname)?;
-        stack::are_free(&d.interfaces, ifname, (&tx, &rx), queues)?;
+        stack::are_free(&d.interfaces, ifname, &bound, queues)?;
     }
     let used = (tx.len() as u32, rx.len() as u32);
     let needs = Needs { shape, host, used, buf_size: request.buf_size, extra_bufs: extra_bufs(request) };
-    let (region, mem_id) = region_for(d, (ifname, &spec.memory), request, &needs, caller)?;
-    let mem = Arc::new(region.port_in_part(shape, host, (&tx, &rx))?);
-    let binding = mem.bind(&spec.name.to_string(), tx.clone(), rx.clone(), request.extra_bufs)?;
-    let base = NicPort::new(request.name.clone(), nic, (mem, mem_id), (tx, rx), d.evictions.new_fault(), caller);
+    let (region, mem_id) = region_for(d, ifname, &spec.memory, request, &needs, caller)?;
+    let mem = Arc::new(region.port_in_part(shape, host, &bound)?);
+    let binding = mem.bind(&spec.name.to_string(), tx, rx, request.extra_bufs)?;
+    let base = NicPort::new(request.name.clone(), nic, mem, mem_id, bound, d.evictions.new_fault(), caller);
     let port = NicPort { trusted: policy::is_trusted(caller), ..base };
     let port = start(d, port)?;
     let (reply, fds) = port.reply(&binding, false)?;
@@ -162,7 +163,8 @@ fn start(d: &mut Daemon, mut port: NicPort) -> Result<NicPort, Refusal> {
 /// The region for an interface's buffers: that of its other rings, or the one that the user's interfaces share, as long as it has room.
 fn region_for(
     d: &mut Daemon,
-    (ifname, memory): (&str, &Memory),
+    ifname: &str,
+    memory: &Memory,
     request: &AttachRequest,
     needs: &Needs,
     caller: Caller,

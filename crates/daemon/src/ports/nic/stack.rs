@@ -10,6 +10,7 @@ use netvale_afxdp::outlet::Outlet;
 use netvale_afxdp::rx_end::RxEnd;
 use netvale_mem::host::HostTx;
 use netvale_mem::notify::KickCounts;
+use netvale_mem::region::RingRanges;
 use netvale_nic::stack::{Stack, StackRx, StackTx};
 use netvale_port::RingCounters;
 use netvale_tap::{Tap, TapOptions};
@@ -56,16 +57,11 @@ pub(crate) fn of_port(interfaces: &mut Interfaces, port: &NicPort) -> Result<Arc
 }
 
 /// Refuses host rings that somebody has.
-pub(crate) fn are_free(
-    interfaces: &Interfaces,
-    ifname: &str,
-    (tx, rx): (&Range<u32>, &Range<u32>),
-    queues: u32,
-) -> Result<(), Refusal> {
+pub(crate) fn are_free(interfaces: &Interfaces, ifname: &str, rings: &RingRanges, queues: u32) -> Result<(), Refusal> {
     let of_host = |range: &Range<u32>| range.start.max(queues)..range.end.max(queues);
     let meet = |a: &Range<u32>, b: &Range<u32>| !a.is_empty() && a.start < b.end && b.start < a.end;
     for (_, port) in interfaces.ports_on(ifname) {
-        if meet(&of_host(tx), &port.tx) || meet(&of_host(rx), &port.rx) {
+        if meet(&of_host(&rings.tx), &port.tx) || meet(&of_host(&rings.rx), &port.rx) {
             let text = format!("the host rings of {ifname} are taken: open others, or end who has them");
             return refuse(Errno::BUSY, text);
         }

@@ -5,7 +5,8 @@ mod wires;
 use std::sync::Arc;
 
 use netvale_afxdp::sizes::entries;
-use netvale_control::types::{Direction, PortInfo, PortKind, PortOptions};
+use netvale_control::options::{OptionsOf, kind};
+use netvale_control::types::{Direction, PortInfo, PortKind};
 use netvale_mem::Region;
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
@@ -74,7 +75,7 @@ pub fn attach(
     d: &mut Daemon,
     backend: &PortSpec,
     socket: &str,
-    o: &PortOptions,
+    o: &OptionsOf<'_, kind::Ptnet>,
     caller: Caller,
 ) -> Result<(), Refusal> {
     let full = backend.name.to_string();
@@ -85,7 +86,7 @@ pub fn attach(
         return refuse(Errno::INVAL, format!("{backend}: all rings are passed through, or none"));
     }
     match (pipe_and_end(&backend.name), backend.name.base()) {
-        (Some((name, end)), _) => pipe(d, (&full, name), end, socket, o, caller),
+        (Some((name, end)), _) => pipe(d, &full, name, end, socket, o, caller),
         (None, Base::Netmap { ifname }) => interface(d, &full, ifname.as_str(), socket, o, caller),
         (None, Base::Vale { .. }) => Err(Refusal::internal("neither a pipe nor an interface")),
     }
@@ -93,19 +94,20 @@ pub fn attach(
 
 fn pipe(
     d: &mut Daemon,
-    (full, key): (&str, String),
+    full: &str,
+    key: String,
     end: usize,
     path: &str,
-    o: &PortOptions,
+    o: &OptionsOf<'_, kind::Ptnet>,
     caller: Caller,
 ) -> Result<(), Refusal> {
     if d.pipes.get(&key).is_some() {
         return refuse(Errno::BUSY, format!("pipe {key} is open: close it, then attach, then open the other end"));
     }
-    if o.rings > 1 || o.vfio_user {
+    if o.rings() > 1 || o.vfio_user() {
         return refuse(Errno::INVAL, "a pipe has one ring each way, and goes by ivshmem");
     }
-    let config = ptnet::config(&PortOptions { rings: 1, ..o.clone() }, full);
+    let config = with_rings(1, ptnet::config(o, full));
     ptnet::check(&config)?;
     let backend =
         PipeBackend::new(&config, d.evictions.new_fault()).map_err(|e| Refusal::new(Errno::NOMEM, e.to_string()))?;
@@ -114,7 +116,7 @@ fn pipe(
     let counters = [vec![Arc::clone(&out.counters)], vec![Arc::clone(&back.counters)]];
     let tasks: Vec<Job> = vec![Box::new(Seated(Arc::clone(out))), Box::new(Seated(Arc::clone(back)))];
     let pipe = Pipe::to_guest(Arc::clone(&backend), end, d.regions.new_id(), caller.uid);
-    pass(d, (full, path), config, Passing { backend, tasks, counters }, o, caller)?;
+    pass(d, full, path, config, Passing { backend, tasks, counters }, o, caller)?;
     d.pipes.insert(key, pipe);
     Ok(())
 }
@@ -124,17 +126,17 @@ fn interface(
     full: &str,
     ifname: &str,
     path: &str,
-    o: &PortOptions,
+    o: &OptionsOf<'_, kind::Ptnet>,
     caller: Caller,
 ) -> Result<(), Refusal> {
     let nic = d.interfaces.nic(ifname)?;
     let interface = nic.interface().clone();
-    if o.rings != 0 && o.rings != interface.queues {
+    if o.rings() != 0 && o.rings() != interface.queues {
         return refuse(Errno::INVAL, format!("{ifname} has {} queues, and each is a ring", interface.queues));
     }
-    let mut config = ptnet::config(&PortOptions { rings: interface.queues, ..o.clone() }, full);
-    config.mtu = o.mtu.unwrap_or(interface.mtu);
-    if o.mac.is_none() && interface.mac != [0; 6] {
+    let mut config = with_rings(interface.queues, ptnet::config(o, full));
+    config.mtu = o.mtu().unwrap_or(interface.mtu);
+    if o.mac().is_none() && interface.mac != [0; 6] {
         config.mac = interface.mac;
     }
     ptnet::check(&config)?;
@@ -147,21 +149,27 @@ fn interface(
         backend.tx.iter().map(|seat| Arc::clone(&seat.counters)).collect(),
         backend.rx.iter().map(|seat| Arc::clone(&seat.counters)).collect(),
     ];
-    pass(d, (full, path), config, Passing { backend, tasks, counters }, o, caller)
+    pass(d, full, path, config, Passing { backend, tasks, counters }, o, caller)
+}
+
+/// As many rings each way as there are on the other side.
+fn with_rings(rings: u32, config: Config) -> Config {
+    Config { tx_rings: rings, rx_rings: rings, ..config }
 }
 
 /// Puts it on workers, and opens the device's socket.
 fn pass(
     d: &mut Daemon,
-    (full, path): (&str, &str),
+    full: &str,
+    path: &str,
     config: Config,
     passing: Passing,
-    o: &PortOptions,
+    o: &OptionsOf<'_, kind::Ptnet>,
     caller: Caller,
 ) -> Result<(), Refusal> {
     // What lies in the memory of a pipe is its other end's, too: it does not outlive this process.
     let survives = passing.backend.memory().is_none();
-    let device = ptnet::open(d, path, config, o.vfio_user, passing.backend, survives)?;
+    let device = ptnet::open(d, path, config, o.vfio_user(), passing.backend, survives)?;
     let placed: Vec<Placed> = passing.tasks.into_iter().map(|task| d.workers.place(task)).collect();
     let [ingress, egress] = passing.counters;
     let base = PortRecord::new(Box::new(PassthroughPort(device)) as Box<dyn Attached>, caller);

@@ -23,7 +23,7 @@ fn pass(d: &Daemon, backend: &str, mut options: Value) -> (Value, PathBuf) {
     (d.call("port.attach", json!({"switch": "", "port": port, "options": options})), path)
 }
 
-fn passed(d: &Daemon, backend: &str, options: Value) -> PathBuf {
+fn passthrough(d: &Daemon, backend: &str, options: Value) -> PathBuf {
     let (reply, path) = pass(d, backend, options);
     assert_eq!(reply["result"]["name"], backend, "{reply}");
     path
@@ -38,7 +38,7 @@ fn show(d: &Daemon, name: &str) -> Value {
 #[test]
 fn pipe() {
     let d = Daemon::start("workers = 2");
-    let path = passed(&d, "netmap:p{1", json!({"slots": 64}));
+    let path = passthrough(&d, "netmap:p{1", json!({"slots": 64}));
     assert_eq!(d.ports(), ["netmap:p{1"]);
     let mut program = d.open("netmap:p}1").unwrap();
     // Waits for the first guest.
@@ -70,7 +70,7 @@ fn pipe() {
 #[test]
 fn full_pipes_sleep() {
     let d = Daemon::start("workers = 1");
-    let path = passed(&d, "netmap:p}1", json!({"slots": 16}));
+    let path = passthrough(&d, "netmap:p}1", json!({"slots": 16}));
     let (mut program, mut guest) = (d.open("netmap:p{1").unwrap(), Port::as_guest(&path, 0).unwrap());
     let fill = |port: &mut Port, from: u8| -> u8 {
         let mut n = 0;
@@ -112,7 +112,7 @@ fn full_pipes_sleep() {
 #[test]
 fn nonsense_in_a_pipe() {
     let d = Daemon::start("workers = 1");
-    let path = passed(&d, "netmap:p{1", json!({"slots": 64}));
+    let path = passthrough(&d, "netmap:p{1", json!({"slots": 64}));
     let mut program = d.open("netmap:p}1").unwrap();
     let mad = Guest::connect(&path).unwrap();
     let over = AtomicBool::new(false);
@@ -155,7 +155,7 @@ fn nonsense_in_a_pipe() {
         notes.contains("waits") && notes.contains("not open")
     });
     d.call("port.detach", json!({"switch": "netmap", "port": "p{1"}));
-    let path = passed(&d, "netmap:p{1", json!({}));
+    let path = passthrough(&d, "netmap:p{1", json!({}));
     let (mut program, mut guest) = (d.open("netmap:p}1").unwrap(), Port::as_guest(&path, 0).unwrap());
     send(&mut guest, &frame(255, 1, 1));
     assert_eq!(receive(&mut program), frame(255, 1, 1));
@@ -179,7 +179,7 @@ fn refusals() {
     let open = d.open("netmap:q{1").unwrap();
     assert!(refused("netmap:q}1", json!({})).contains("is open"));
     drop(open);
-    let path = passed(&d, "netmap:p{1", json!({}));
+    let path = passthrough(&d, "netmap:p{1", json!({}));
     assert!(refused("netmap:p{1", json!({})).contains("passed through already"));
     assert!(refused("netmap:p}1", json!({})).contains("is open"));
     assert!(matches!(d.open("netmap:p{1"), Err(e) if e.to_string().contains("virtual machine's")));
@@ -202,7 +202,7 @@ fn interface() {
     }
     let d = Daemon::start("workers = 1");
     cable("nva", "nvb", 2);
-    let path = passed(&d, "netmap:nva", json!({"slots": 1024}));
+    let path = passthrough(&d, "netmap:nva", json!({"slots": 1024}));
     let usual = netvale::Options { slots: 0, ..d.options() };
     let mut far = Port::open_with("netmap:nvb", &usual).unwrap();
     let frames = frames();

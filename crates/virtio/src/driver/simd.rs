@@ -11,9 +11,9 @@ pub const WIDE: usize = 8;
 /// Descriptors of a packed ring that are looked at at once: a line.
 pub const WIDE_PACKED: usize = 4;
 
-/// How this processor looks at several entries.
+/// The instructions with which this processor looks at several entries together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Look {
+pub enum Simd {
     /// Eight in one register.
     #[cfg(target_arch = "x86_64")]
     Avx512,
@@ -28,56 +28,56 @@ pub enum Look {
     Portable,
 }
 
-impl Look {
+impl Simd {
     /// The widest there is here.
-    pub fn best() -> Look {
+    pub fn best() -> Simd {
         #[cfg(target_arch = "x86_64")]
         {
             if std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("avx512bw") {
-                return Look::Avx512;
+                return Simd::Avx512;
             }
             if std::arch::is_x86_feature_detected!("avx2") {
-                return Look::Avx2;
+                return Simd::Avx2;
             }
         }
         #[cfg(target_arch = "aarch64")]
         if std::arch::is_aarch64_feature_detected!("neon") {
-            return Look::Neon;
+            return Simd::Neon;
         }
-        Look::Portable
+        Simd::Portable
     }
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Look::Avx512 => "AVX-512",
+            Simd::Avx512 => "AVX-512",
             #[cfg(target_arch = "x86_64")]
-            Look::Avx2 => "AVX2",
+            Simd::Avx2 => "AVX2",
             #[cfg(target_arch = "aarch64")]
-            Look::Neon => "NEON",
-            Look::Portable => "portable",
+            Simd::Neon => "NEON",
+            Simd::Portable => "portable",
         }
     }
 
     /// All that this processor can do.
-    pub fn all() -> Vec<Look> {
+    pub fn all() -> Vec<Simd> {
         #[cfg(target_arch = "x86_64")]
         {
             let has = [
-                (std::arch::is_x86_feature_detected!("avx512bw"), Look::Avx512),
-                (std::arch::is_x86_feature_detected!("avx2"), Look::Avx2),
-                (true, Look::Portable),
+                (std::arch::is_x86_feature_detected!("avx512bw"), Simd::Avx512),
+                (std::arch::is_x86_feature_detected!("avx2"), Simd::Avx2),
+                (true, Simd::Portable),
             ];
-            has.into_iter().filter_map(|(has, look)| has.then_some(look)).collect()
+            has.into_iter().filter_map(|(has, simd)| has.then_some(simd)).collect()
         }
         #[cfg(target_arch = "aarch64")]
         {
-            vec![Look::best(), Look::Portable]
+            vec![Simd::best(), Simd::Portable]
         }
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         {
-            vec![Look::Portable]
+            vec![Simd::Portable]
         }
     }
 
@@ -92,12 +92,12 @@ impl Look {
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
-                Look::Avx512 => x86::split_512(at, first, into),
+                Simd::Avx512 => x86::split_512(at, first, into),
                 #[cfg(target_arch = "x86_64")]
-                Look::Avx2 => x86::split_256(at, first, into),
+                Simd::Avx2 => x86::split_256(at, first, into),
                 #[cfg(target_arch = "aarch64")]
-                Look::Neon => arm::split(at, first, into),
-                Look::Portable => portable::split(at, first, into),
+                Simd::Neon => arm::split(at, first, into),
+                Simd::Portable => portable::split(at, first, into),
             }
         }
     }
@@ -113,12 +113,12 @@ impl Look {
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
-                Look::Avx512 => x86::packed_512(at, first, flags, into),
+                Simd::Avx512 => x86::packed_512(at, first, flags, into),
                 #[cfg(target_arch = "x86_64")]
-                Look::Avx2 => x86::packed_256(at, first, flags, into),
+                Simd::Avx2 => x86::packed_256(at, first, flags, into),
                 #[cfg(target_arch = "aarch64")]
-                Look::Neon => arm::packed(at, first, flags, into),
-                Look::Portable => portable::packed(at, first, flags, into),
+                Simd::Neon => arm::packed(at, first, flags, into),
+                Simd::Portable => portable::packed(at, first, flags, into),
             }
         }
     }
@@ -137,7 +137,7 @@ mod portable {
     use super::{WIDE, WIDE_PACKED};
     use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-    /// See [`super::Look::split`].
+    /// See [`super::Simd::split`].
     ///
     /// # Safety
     /// The same.
@@ -153,7 +153,7 @@ mod portable {
         same
     }
 
-    /// See [`super::Look::packed`].
+    /// See [`super::Simd::packed`].
     ///
     /// # Safety
     /// The same.
@@ -187,7 +187,7 @@ mod x86 {
 
     use super::{WIDE, WIDE_PACKED};
 
-    /// See [`super::Look::split`].
+    /// See [`super::Simd::split`].
     ///
     /// # Safety
     /// The same.
@@ -204,7 +204,7 @@ mod x86 {
         _mm512_cmpeq_epi64_mask(ids, expected) == 0xff
     }
 
-    /// See [`super::Look::split`].
+    /// See [`super::Simd::split`].
     ///
     /// # Safety
     /// The same.
@@ -226,7 +226,7 @@ mod x86 {
         same
     }
 
-    /// See [`super::Look::packed`].
+    /// See [`super::Simd::packed`].
     ///
     /// # Safety
     /// The same.
@@ -245,7 +245,7 @@ mod x86 {
         same
     }
 
-    /// See [`super::Look::packed`].
+    /// See [`super::Simd::packed`].
     ///
     /// # Safety
     /// The same.
@@ -273,7 +273,7 @@ mod arm {
 
     use super::{WIDE, WIDE_PACKED};
 
-    /// See [`super::Look::split`].
+    /// See [`super::Simd::split`].
     ///
     /// # Safety
     /// The same.
@@ -292,7 +292,7 @@ mod arm {
         same
     }
 
-    /// See [`super::Look::packed`].
+    /// See [`super::Simd::packed`].
     ///
     /// # Safety
     /// The same.
@@ -317,7 +317,7 @@ mod arm {
 mod tests {
     use super::*;
 
-    /// Objective: every way of looking that this processor has sees the same as plain code.
+    /// Objective: every kind of instructions that this processor has sees the same as plain code.
     #[test]
     fn all_alike() {
         for seed in 0..200u32 {
@@ -330,12 +330,12 @@ mod tests {
             if seed % 3 == 0 {
                 entries[1 + 2 * (seed as usize / 3 % WIDE)] ^= 1 << (seed % 32);
             }
-            for look in Look::all() {
+            for simd in Simd::all() {
                 let mut lens = [0; WIDE];
                 // SAFETY: 64 bytes, aligned to 4; this processor has it.
-                let same = unsafe { look.split(entries.as_ptr().cast::<u8>().add(4), first, &mut lens) };
-                assert_eq!(same, seed % 3 != 0, "{look:?} {seed}");
-                assert_eq!(lens.to_vec(), entries[2..].iter().step_by(2).copied().collect::<Vec<_>>(), "{look:?}");
+                let same = unsafe { simd.split(entries.as_ptr().cast::<u8>().add(4), first, &mut lens) };
+                assert_eq!(same, seed % 3 != 0, "{simd:?} {seed}");
+                assert_eq!(lens.to_vec(), entries[2..].iter().step_by(2).copied().collect::<Vec<_>>(), "{simd:?}");
             }
         }
     }
@@ -356,12 +356,12 @@ mod tests {
             if wrong {
                 line.0[2 * (seed as usize / 3 % 4) + 1] ^= 1 << (32 + seed % 32);
             }
-            for look in Look::all() {
+            for simd in Simd::all() {
                 let mut lens = [0; WIDE_PACKED];
                 // SAFETY: 64 bytes, aligned; this processor has it.
-                let same = unsafe { look.packed(line.0.as_ptr().cast(), first, flags, &mut lens) };
-                assert_eq!(same, !wrong, "{look:?} {seed}");
-                assert_eq!(lens, [1, 3, 5, 7].map(|i| line.0[i] as u32), "{look:?}");
+                let same = unsafe { simd.packed(line.0.as_ptr().cast(), first, flags, &mut lens) };
+                assert_eq!(same, !wrong, "{simd:?} {seed}");
+                assert_eq!(lens, [1, 3, 5, 7].map(|i| line.0[i] as u32), "{simd:?}");
             }
         }
     }

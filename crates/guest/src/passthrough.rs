@@ -18,7 +18,7 @@ use thiserror::Error;
 
 /// Why the rings cannot be had.
 #[derive(Debug, Error)]
-pub enum PassedError {
+pub enum PassthroughError {
     /// A step failed.
     #[error("{device}: cannot {what}: {source}")]
     Step {
@@ -40,14 +40,14 @@ pub enum PassedError {
     NoHeader(PathBuf),
 }
 
-impl PassedError {
+impl PassthroughError {
     /// The error number that fits.
     pub fn errno(&self) -> Errno {
         match self {
-            PassedError::Step { source, .. } => *source,
-            PassedError::Busy(_) => Errno::BUSY,
-            PassedError::Header(_) => Errno::PROTO,
-            PassedError::NoHeader(_) => Errno::IO,
+            PassthroughError::Step { source, .. } => *source,
+            PassthroughError::Busy(_) => Errno::BUSY,
+            PassthroughError::Header(_) => Errno::PROTO,
+            PassthroughError::NoHeader(_) => Errno::IO,
         }
     }
 }
@@ -78,7 +78,7 @@ pub type Header = [u32; size_of::<PtnetHeader>() / 4];
 
 /// Rings of a ptnet device, ours until dropped.
 #[derive(Debug)]
-pub struct Passed {
+pub struct Passthrough {
     file: OwnedFd,
     bells: Vec<OwnedFd>,
     header: Header,
@@ -106,28 +106,28 @@ fn ioctl<T>(fd: BorrowedFd<'_>, code: libc::c_ulong, argument: &T) -> Result<lib
     Ok(done)
 }
 
-impl Passed {
+impl Passthrough {
     /// Takes the rings of the device behind `device`, with `hdr_len` bytes of virtio-net header before each frame.
     ///
     /// # Errors
-    /// [`PassedError`].
-    pub fn open(device: &Path, hdr_len: u32, extra_bufs: u32) -> Result<Passed, PassedError> {
-        let step = |what| move |source| PassedError::Step { device: device.into(), what, source };
+    /// [`PassthroughError`].
+    pub fn open(device: &Path, hdr_len: u32, extra_bufs: u32) -> Result<Passthrough, PassthroughError> {
+        let step = |what| move |source| PassthroughError::Step { device: device.into(), what, source };
         let file = match rustix::fs::open(device, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
-            Err(Errno::BUSY) => return Err(PassedError::Busy(device.into())),
+            Err(Errno::BUSY) => return Err(PassthroughError::Busy(device.into())),
             other => other.map_err(step("open it"))?,
         };
         let start = Start { features: if hdr_len > 0 { FEATURE_VNET_HDR } else { 0 }, extra_bufs };
         match ioctl(file.as_fd(), iow(1, size_of::<Start>()), &start) {
-            Err(Errno::OPNOTSUPP) => return Err(PassedError::NoHeader(device.into())),
+            Err(Errno::OPNOTSUPP) => return Err(PassthroughError::NoHeader(device.into())),
             other => other.map_err(step("start the rings"))?,
         };
         let page = Mapping::of_device(file.as_fd(), HEADER_BYTES as usize).map_err(step("map its memory"))?;
         let words = Words::new(&Arc::new(page), 0, size_of::<PtnetHeader>() / 4);
-        let words = words.ok_or_else(|| PassedError::Header(device.into()))?;
+        let words = words.ok_or_else(|| PassthroughError::Header(device.into()))?;
         let header: Header = std::array::from_fn(|i| words.load(i));
-        let rings = rings_of(&header).ok_or_else(|| PassedError::Header(device.into()))?;
-        let mut this = Passed { file, bells: Vec::new(), header };
+        let rings = rings_of(&header).ok_or_else(|| PassthroughError::Header(device.into()))?;
+        let mut this = Passthrough { file, bells: Vec::new(), header };
         for ring in 0..rings {
             let bell = ioctl(this.file.as_fd(), iow(2, 4), &ring).map_err(step("get a ring's bell"))?;
             // SAFETY: a fresh descriptor that the driver made for us.

@@ -7,7 +7,7 @@ use crate::features::{
 
 /// What the driver asks for; the device may have less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct DriverOptions {
     /// Queue pairs.
     pub pairs: u16,
     /// Entries of each queue, a power of two.
@@ -26,9 +26,9 @@ pub struct Wish {
     pub vector: bool,
 }
 
-impl Default for Wish {
+impl Default for DriverOptions {
     fn default() -> Self {
-        Wish {
+        DriverOptions {
             pairs: 1,
             size: 256,
             packed: false,
@@ -41,7 +41,7 @@ impl Default for Wish {
     }
 }
 
-impl Wish {
+impl DriverOptions {
     /// The features that say so.
     pub fn features(&self) -> u64 {
         const OFFLOADS: u64 = CSUM | GUEST_CSUM | HOST_TSO4 | HOST_TSO6 | HOST_ECN | HOST_USO;
