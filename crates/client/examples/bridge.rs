@@ -1,7 +1,7 @@
 //! A bridge between two ports: frames that come in at one leave at the other.
 //!
-//! `cargo run --release -p netvale --example bridge -- vale0:x vale1:x`, with `netvale up` running. Between ports that share a
-//! region, such as a port and its pipes (`vale0:x`, `vale0:x{1`), buffers change places and no byte is copied.
+//! `cargo run --release -p netvale --example bridge -- vale0:x vale1:x`, with `netvale up` running. Between ports that
+//! share a region, such as a port and its pipes (`vale0:x`, `vale0:x{1`), buffers are swapped and no byte is copied.
 
 use std::time::{Duration, Instant};
 

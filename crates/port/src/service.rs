@@ -1,4 +1,4 @@
-//! A service: a thread that serves a port's peers one after another, and the state it shows of them.
+//! A service: a thread that serves a port's peers one after another, and what is told of them ([`Told`]).
 //!
 //! The peers' language is a [`Protocol`]. The rest is the same for all of them: state for `netvale show`, a line in the
 //! log, a pause after a peer that broke the rules, an end within a time limit.

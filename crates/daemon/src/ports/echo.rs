@@ -9,7 +9,7 @@ use crate::daemon::{Attached, Daemon};
 use crate::refusal::Refusal;
 use crate::rings::sizes::DEFAULT_SLOTS;
 
-/// A ring that leads back, behind a port.
+/// The ring behind an echo port, which leads back to the switch.
 struct EchoPort {
     slots: u32,
 }
@@ -24,7 +24,7 @@ impl Attached for EchoPort {
     }
 }
 
-/// Attaches one, with a ring of as many slots as are asked for.
+/// Attaches an echo port, with a ring of the requested number of slots.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let slots = if asked.options.slots == 0 { DEFAULT_SLOTS } else { asked.options.slots };
     let (egress, ingress) = echo(slots).map_err(refusal)?;

@@ -1,4 +1,4 @@
-//! What a maker of ports is asked for.
+//! Requests to attach a port, as the kinds of ports get them.
 
 use netvale_control::types::PortOptions;
 use netvale_portspec::AttachSpec;
@@ -8,32 +8,32 @@ use crate::daemon::Daemon;
 use crate::refusal::Refusal;
 use crate::registry::ports::SwitchPort;
 
-/// A port that is to be attached: the request has been admitted, and its switch's name is one.
+/// A port to attach: the request has been admitted, and its switch's name is valid.
 pub struct Asked<'a> {
-    /// Where.
+    /// Name of the port and its switch.
     pub at: SwitchPort,
-    /// What.
+    /// The specification of the port.
     pub spec: &'a AttachSpec,
-    /// How.
+    /// The port's options.
     pub options: &'a PortOptions,
-    /// By whom.
+    /// The caller.
     pub caller: Caller,
 }
 
 impl Asked<'_> {
-    /// The table of kinds took this for another kind's.
+    /// The refusal of a kind that got another kind's specification.
     pub fn mistaken(&self) -> Refusal {
         Refusal::internal("a port of another kind")
     }
 }
 
-/// Makes what was asked for and plugs it in.
+/// Makes the requested port and puts it on its switch.
 pub type Make = fn(&mut Daemon, &Asked<'_>) -> Result<(), Refusal>;
 
 /// A kind of port that can be attached.
 pub struct Kind {
-    /// What stands before the colon in its name; nothing for a local port.
+    /// The text before the colon in its name; empty for a local port.
     pub prefix: &'static str,
-    /// Makes one.
+    /// The function that makes such a port.
     pub attach: Make,
 }

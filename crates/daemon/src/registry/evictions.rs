@@ -1,4 +1,5 @@
-//! Programs that lost their port: their doorbell blocked a worker, or their memory is gone, or the port went away.
+//! Evictions: programs lose their port because their doorbell blocked a worker, their memory is gone, or the port went
+//! away.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,10 +11,10 @@ use netvale_mem::fault::{Fault, clear};
 
 use crate::caller::Caller;
 
-/// Evictions that are remembered.
+/// Number of evictions that are remembered.
 const REMEMBERED: usize = 16;
 
-/// Who is to go, and why the last ones went: their ports are gone, and cannot tell.
+/// The connections to close, and the reasons of the last evictions: their ports are gone and cannot be asked.
 pub struct Evictions {
     faults: Arc<OwnedFd>,
     leaving: Vec<u64>,
@@ -21,7 +22,7 @@ pub struct Evictions {
 }
 
 impl Evictions {
-    /// Nobody has gone; `faults` is readable when a program's fault was reported.
+    /// Creates an empty list; `faults` is readable when a program's fault was reported.
     pub fn new(faults: Arc<OwnedFd>) -> Evictions {
         Evictions { faults, leaving: Vec::new(), past: VecDeque::new() }
     }
