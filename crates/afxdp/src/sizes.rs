@@ -5,7 +5,8 @@ use netvale_mem::{PortShape, Region};
 
 /// Slots of a ring unless asked otherwise: a driver's usual number.
 pub const SLOTS: u32 = 1024;
-/// Interfaces like the first that find room in the region that interfaces share: what is to be forwarded without a copy lies in one region.
+/// Interfaces like the first that find room in the region that interfaces share: forwarding without a copy needs one
+/// region.
 const ROOM: u32 = 4;
 
 /// What a port takes of a region.
@@ -23,7 +24,7 @@ pub struct Needs {
     pub extra_bufs: u32,
 }
 
-/// Rings of an interface with so many queues, and so many host tx and rx rings; 0 slots are the usual number.
+/// Rings of an interface with this many queues, host tx rings and host rx rings; 0 slots mean the default number.
 pub fn shape(queues: u32, (host_tx, host_rx): (u32, u32), (tx_slots, rx_slots): (u32, u32)) -> PortShape {
     let or = |asked: u32| if asked == 0 { SLOTS } else { asked };
     PortShape { tx_rings: queues + host_tx, rx_rings: queues + host_rx, tx_slots: or(tx_slots), rx_slots: or(rx_slots) }

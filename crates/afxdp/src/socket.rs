@@ -145,7 +145,7 @@ pub type Failed = (&'static str, Errno);
 /// Opens a socket with `entries` entries in each ring, on `memory`, where its `buffers` lie. It is not bound yet: older
 /// kernels (Linux 6.1) map its rings only until then.
 ///
-/// Each socket registers the memory for itself: so whoever holds one depends on no other.
+/// Each socket registers the memory for itself, so its holder does not depend on any other socket.
 ///
 /// # Errors
 /// What failed, and the kernel's reason.

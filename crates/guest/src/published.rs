@@ -79,7 +79,7 @@ impl Drop for Keep {
     }
 }
 
-/// A ring, and what becomes readable again and again for whoever waits at it.
+/// A ring, and the descriptor that becomes readable repeatedly for its waiter.
 pub type Ticking = (AppRing, Doorbell);
 
 /// A device whose rings run.

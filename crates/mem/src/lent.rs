@@ -10,11 +10,11 @@
 //! Nobody waits without a limit for the other side:
 //!
 //! - A worker that finds the control thread inside waits [`GLANCE`] for it (changes in place take a few instructions),
-//! then gets [`Away::Busy`]. It waits for other workers as long as it takes: workers never sleep inside.
+//!   then gets [`Away::Busy`]. It waits for other workers as long as it takes: workers never sleep inside.
 //! - The control thread waits [`LIMIT`], during which no worker enters; then it gets [`InUse`] and gives up its peer.
-//! If it wanted to take the content out, the content is *retired*: no worker uses it again, and the first one that
-//! would, or the control thread's next visit, drops it. Contents keep alive whatever they point to, so that a worker
-//! that is still inside does no harm.
+//!   If it wanted to take the content out, the content is *retired*: no worker uses it again, and the first one that
+//!   would, or the control thread's next visit, drops it. Contents keep alive whatever they point to, so that a worker
+//!   that is still inside does no harm.
 //!
 //! `users` alone excludes: it counts the workers inside, or says that the control thread is. `recall` only says what
 //! the control thread wants. Workers read it *after* they have counted themselves; with both in one total order

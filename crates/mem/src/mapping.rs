@@ -33,7 +33,7 @@ pub struct Mapping {
 
 // SAFETY: the mapping is plain memory owned by this value; it has no thread affinity.
 unsafe impl Send for Mapping {}
-// SAFETY: the methods take `&self` and only hand out raw pointers; whoever dereferences them must cope with concurrent writers anyway.
+// SAFETY: the methods take `&self` and only hand out raw pointers; code that dereferences them must cope with concurrent writers anyway.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -114,7 +114,7 @@ impl Mapping {
         let all = before.checked_add(len as u64).and_then(|end| end.checked_next_multiple_of(page)).ok_or(too_much)?;
         let all = usize::try_from(all).map_err(|_| too_much)?;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps none of our mappings.
         let p = unsafe { rustix::mm::mmap(std::ptr::null_mut(), all, prot, flags, fd, offset - before)? };
         let whole = NonNull::new(p.cast::<u8>()).ok_or(too_much)?;
         // SAFETY: before + len <= all, so that this and all of the bytes lie inside of what was mapped.
@@ -141,7 +141,7 @@ impl Mapping {
         let all = len.checked_add(rest).and_then(|all| all.checked_next_multiple_of(4096)).ok_or(too_much)?;
         let room = all.checked_add(HUGE).ok_or(too_much)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps none of our mappings.
         let reserved = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), room, ProtFlags::empty(), flags)? };
         let before = reserved.align_offset(HUGE);
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);

@@ -369,8 +369,9 @@ mod tests {
 
     proptest! {
         #![proptest_config(crate::test_config())]
-        /// Objective: frames cross in order with their buffers, none is lost or doubled, and every buffer stays in exactly one slot. The sender has as
-        /// many slots as the receiver has not released, as it knew at its last sync; all that it fills is moved at once; the receiver sees whole frames.
+        /// Objective: frames cross in order with their buffers, none is lost or doubled, and every buffer stays in
+        /// exactly one slot. The sender has as many slots as the receiver has not released, as of its last sync; all
+        /// that it fills is moved together; the receiver sees whole frames.
         #[test]
         fn a_queue_that_loses_no_buffer(
             slots in 2u32..9,

@@ -306,9 +306,9 @@ mod tests {
 
     proptest! {
         #![proptest_config(crate::test_config())]
-        /// Objective: frames cross in order with their buffers, none is lost or doubled, every buffer stays in one slot, and whoever waits is told
-        /// to be woken by who can go on. The sender has as many slots as the receiver has not released; all that it fills is moved at once; the
-        /// receiver sees whole frames.
+        /// Objective: frames cross in order with their buffers, none is lost or doubled, every buffer stays in one
+        /// slot, and a side that waits is registered to be woken by the side that can go on. The sender has as many
+        /// slots as the receiver has not released; all that it fills is moved together; the receiver sees whole frames.
         #[test]
         fn a_queue_that_loses_no_buffer(
             slots in 2u32..9,

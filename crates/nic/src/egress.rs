@@ -66,14 +66,14 @@ impl NicEgress {
 
     fn send(&self, s: &mut Sending, frame: &FrameRef<'_>, scratch: &mut Scratch) -> Put {
         if Form::of(frame, false) == Form::AsIs {
-            // SAFETY: `put` hands out room in buffers of ours.
+            // SAFETY: `put` hands out room in our buffers.
             return s.put(frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
         }
         scratch.soften_into(frame, &self.counters, |bytes| {
             s.put(bytes.len(), |at, to, n| {
                 let rest = bytes.get(at..).unwrap_or(&[]);
                 let n = rest.len().min(n);
-                // SAFETY: `put` hands out room in buffers of ours; `rest` is private.
+                // SAFETY: `put` hands out room in our buffers; `rest` is private.
                 unsafe { copy_bytes(rest.as_ptr(), to, n) };
                 n
             })

@@ -68,7 +68,7 @@ impl NicIngress {
             if desc.options & CONTINUES != 0 {
                 continue;
             }
-            // SAFETY: buffers of ours that the kernel is done with, until `release` gives them back.
+            // SAFETY: our buffers that the kernel is done with, until `release` gives them back.
             if unsafe { batch.push_frags(&self.pieces) } {
                 frames += 1;
                 bytes += self.pieces.iter().map(|piece| u64::from(piece.1)).sum::<u64>();

@@ -19,7 +19,7 @@ pub struct Fresh<'a> {
     pub mem: &'a Arc<PortMem>,
     /// Bytes of virtio-net header before each frame; may be changed while they run.
     pub hdr_len: HdrLen,
-    /// With a header, the guest takes UDP that is to be cut into datagrams (USO), too.
+    /// With a header, the guest also takes large UDP frames that must be cut into datagrams (USO).
     pub uso: bool,
     /// Gives a ring (tx rings first) its status block and interrupt.
     pub of: &'a dyn Fn(usize, &RingSide) -> Result<Served, Errno>,
@@ -75,7 +75,7 @@ pub trait Backend: Send + Sync {
     /// Disconnects them, once what was published is on its way. Nobody touches them when this returns.
     ///
     /// # Errors
-    /// A worker is still at one of them, and nobody else comes to it any more: the guest is to be given up.
+    /// A worker still uses one of them, and no other will come: the guest must be given up.
     fn empty(&self) -> Result<(), InUse>;
 
     /// Interrupts sent to the guest and saved, and kicks from it, for a ring the guest sends on (`tx`) or one it receives on.

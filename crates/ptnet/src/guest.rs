@@ -6,7 +6,7 @@ pub(crate) const THREAD: &str = "netvale-ptnet";
 /// What is told of a virtual machine.
 #[derive(Clone, Debug, Default)]
 pub struct Guest {
-    /// Its driver runs the rings; with so many bytes of header before each frame.
+    /// Its driver runs the rings, with this many bytes of header before each frame.
     pub running: Option<u32>,
     /// Commands of its driver so far.
     pub commands: u64,

@@ -40,7 +40,7 @@ impl Config {
     }
 }
 
-/// A command of the guest's, as it stood at one moment. All of it is the guest's word.
+/// A snapshot of a command of the guest. All of it is the guest's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
     /// One of the `COMMAND_` numbers, or nonsense.

@@ -37,7 +37,7 @@ struct Running {
     hdr_len: u32,
 }
 
-/// A command of the guest's, and its result.
+/// A command of the guest, and its result.
 pub type Obeyed = (u32, Result<(), Errno>);
 
 /// A device. Every guest gets a new one, in memory of its own; dropping it stops the rings.
@@ -147,7 +147,7 @@ impl Instance {
     /// Executes the guest's command, if there is a new one. Returns it with its result.
     ///
     /// # Errors
-    /// The rings that run cannot be taken back: the guest is to be given up.
+    /// The running rings cannot be taken back: the guest must be given up.
     pub fn obey(&mut self) -> Result<Option<Obeyed>, InUse> {
         let command = self.header.command();
         if command.number == self.seen {

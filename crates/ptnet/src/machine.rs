@@ -72,7 +72,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// A share of the memory, which is made for whoever comes first.
+    /// A share of the memory, which is made for the first user.
     pub(crate) fn new(machine: &Arc<Machine>, config: &Config) -> Result<Share, InstanceError> {
         let mut shared = lock(&machine.shared);
         if shared.memory.is_none() {

@@ -52,7 +52,7 @@ pub struct Survival {
 /// How a guest gets at the rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Way {
-    /// QEMU's ivshmem-doorbell, and the header of ours.
+    /// QEMU's ivshmem-doorbell, and netvale's header.
     #[default]
     Ivshmem,
     /// vfio-user, and the devices that netmap published; the second one listens at [`crate::vfio::memory_path`].

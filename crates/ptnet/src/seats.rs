@@ -58,7 +58,7 @@ pub struct Seats {
 }
 
 impl Seats {
-    /// So many seats each way, and the queues that a switch knows them by.
+    /// Creates that many seats each way, and the queues by which a switch knows them.
     ///
     /// # Errors
     /// As [`Seat::woken`].
@@ -73,7 +73,7 @@ impl Seats {
 
 impl Backend for Seats {
     fn wake(&self, ring: usize) -> Option<&WakeSet> {
-        // Whoever delivers to a guest looks for room by itself: only tx rings have somebody to wake.
+        // A thread that delivers to a guest looks for room itself: only tx rings have a worker to wake.
         self.tx.get(ring)?.wake.as_ref()
     }
 

@@ -24,7 +24,7 @@ mod offload {
     pub const USO6: u32 = 0x40;
 }
 
-/// How a TAP is to be opened.
+/// Options for opening a TAP.
 #[derive(Clone, Debug, Default)]
 pub struct TapOptions {
     /// Name of the interface, at most 15 bytes; `%d` in it is replaced by a number.

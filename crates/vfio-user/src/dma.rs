@@ -17,7 +17,7 @@ const BOTH: u32 = 0b11;
 #[derive(Clone, Debug)]
 struct Window {
     size: u64,
-    /// None: it cannot be mapped, or not be written, and is none of ours.
+    /// None: it cannot be mapped, or not be written, and is not netvale's.
     map: Option<Arc<Mapping>>,
 }
 
@@ -104,7 +104,7 @@ impl Dma {
         window.map.as_ref().filter(|_| inside).map(|map| (map, from))
     }
 
-    /// Windows with memory of ours in them.
+    /// Windows that contain netvale's memory.
     pub fn mapped(&self) -> usize {
         self.windows.values().filter(|window| window.map.is_some()).count()
     }

@@ -1,4 +1,4 @@
-//! The dirty log: a bitmap of the guest's pages, in which a device marks what it wrote while the guest moves to another host
+//! The dirty log: a bitmap of guest pages, in which a device marks what it wrote while the guest moves to another host
 //! (vhost-user, "Migration").
 #![allow(unsafe_code)]
 

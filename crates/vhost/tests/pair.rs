@@ -43,7 +43,7 @@ fn all_wishes() -> Vec<Wish> {
         let (in_order, vector) = (on(16), on(32));
         let wish =
             Wish { packed: on(1), mergeable: on(2), event_idx: on(4), size, in_order, vector, ..Wish::default() };
-        // Several entries at once only go with headers that say nothing.
+        // Several entries together only go with headers that say nothing.
         all.push(Wish { offloads: !vector, ..wish });
     }
     all

@@ -50,6 +50,6 @@ pub(crate) fn start() -> std::io::Result<()> {
 
 fn interrupt(thread: Pid) {
     let own = rustix::process::getpid().as_raw_nonzero().get();
-    // SAFETY: a system call with three numbers. The thread is one of ours, and has not ended.
+    // SAFETY: a system call with three numbers. The thread belongs to this process, and has not ended.
     unsafe { libc::syscall(libc::SYS_tgkill, own, thread.as_raw_nonzero().get(), SIGNAL) };
 }

@@ -186,7 +186,7 @@ impl Device {
             request::GET_STATUS => return number(self.status),
             request::SET_LOG_BASE => {
                 self.set_log(m)?;
-                // Front ends want an answer, and differ in how long it is to be: none minds its own words.
+                // Front ends want an answer, and differ in its length: none objects to its own words.
                 return Ok(Some(std::mem::take(&mut m.payload)));
             }
             // To be told of every mark: nobody is, as nobody waits for marks.

@@ -105,7 +105,7 @@ pub enum Refused {
     /// Not known, or not offered.
     #[error("request {0} is unknown, or was not offered")]
     Unknown(u32),
-    /// It is to be taken away or changed, and a worker does not leave it.
+    /// It must be taken away or changed, and a worker does not leave it.
     #[error("queue {queue}: {why}")]
     InUse {
         /// The queue.
@@ -231,7 +231,7 @@ impl Message {
     /// The numbers of a payload, 8 bytes each, from byte `at` on.
     ///
     /// # Errors
-    /// It has not so many.
+    /// The message has fewer bytes.
     pub fn words<const N: usize>(&self, at: usize) -> Result<[u64; N], Refused> {
         let mut words = [0; N];
         for (i, word) in words.iter_mut().enumerate() {

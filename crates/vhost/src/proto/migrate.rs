@@ -29,7 +29,7 @@ impl Device {
         self.tell_logs()
     }
 
-    /// The log, if it is to be kept.
+    /// The log, if one must be kept.
     pub(super) fn live_log(&self) -> Option<Arc<dyn WriteLog>> {
         let log = self.log.clone().filter(|_| self.features & LOG_ALL != 0);
         log.map(|log| log as Arc<dyn WriteLog>)

@@ -104,7 +104,7 @@ pub fn send(socket: BorrowedFd<'_>, message: &Message) -> Result<(), Refused> {
     if !borrowed.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&borrowed)) {
         return Err(Refused::Fds { request: message.request, fds: borrowed.len() });
     }
-    // A message is far smaller than a socket's buffer: whoever lets it fill up does not read.
+    // A message is far smaller than a socket's buffer: a peer that lets it fill up does not read.
     let sent = sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     match sent {
         Ok(n) if n == bytes.len() => Ok(()),

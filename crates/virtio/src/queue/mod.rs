@@ -3,7 +3,7 @@
 //! [`split`] and [`packed`] each know one layout. What both hand out is a chain: the id to give back, and its buffers as pieces of
 //! our own address space. Every descriptor is read once; what it says is checked against the guest's memory before use.
 //!
-//! Used buffers are collected and shown to the driver at once, by [`Queue::publish`]: a frame that takes several buffers is
+//! Used buffers are collected and shown to the driver together, by [`Queue::publish`]: a frame that takes several buffers is
 //! never visible half-done.
 #![allow(unsafe_code)]
 

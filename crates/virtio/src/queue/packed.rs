@@ -110,7 +110,7 @@ impl Packed {
         prefetch_read(self.at(self.next.after(AHEAD.min(self.size - 1), self.size).at));
         let mut i = self.next.at;
         for count in 1..=self.size {
-            // SAFETY: `i` is below the size, and `new` checked that so many descriptors of 16 bytes, aligned to 16, lie in the memory.
+            // SAFETY: `i` is below the size, and `new` checked that this many descriptors of 16 bytes, aligned to 16, lie in the memory.
             let d = unpack(unsafe { words(self.at(i)) });
             if d.flags & INDIRECT != 0 {
                 if !self.features.indirect || d.flags & NEXT != 0 || count > 1 {

@@ -70,7 +70,7 @@ pub fn open(
     let (shape, host) = shape_of(d, &nic, request, spec)?;
     let (tx, rx) = wanted_both(spec, (queues, host.0), (queues, host.1))?;
     if tx.len() + rx.len() > MAX_RINGS {
-        return refuse(Errno::NOMEM, format!("{ifname}: at most {MAX_RINGS} rings can be open at once"));
+        return refuse(Errno::NOMEM, format!("{ifname}: at most {MAX_RINGS} rings can be open together"));
     }
     if tx.end.max(rx.end) > queues {
         is_off_switches(d, ifname)?;
