@@ -13,7 +13,7 @@ use rustix::net::{
 
 use super::message::{HEADER, MAX_FDS, Message, Refused, header};
 
-/// How a wait for a message ended.
+/// The result of waiting for a message.
 #[derive(Debug)]
 pub enum Received {
     /// A message.
@@ -27,7 +27,7 @@ pub enum Received {
 /// Waits for a message, or for `stop` to become readable.
 ///
 /// # Errors
-/// [`Refused`].
+/// [`Refused`] if the message is malformed.
 pub fn receive(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<Received, Refused> {
     let mut head = [0u8; HEADER];
     let mut fds = Vec::new();
@@ -95,7 +95,7 @@ fn read(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, into: &mut [u8], fds: &mut
 /// Sends a message.
 ///
 /// # Errors
-/// The other side is gone, or does not read.
+/// Fails if the other side is gone, or does not read.
 pub fn send(socket: BorrowedFd<'_>, message: &Message) -> Result<(), Refused> {
     let bytes = message.bytes();
     let borrowed: Vec<BorrowedFd<'_>> = message.fds.iter().map(AsFd::as_fd).collect();
