@@ -1,8 +1,8 @@
 //! ptnet as netmap published it: two PCI devices, by vfio-user.
 //!
 //! The *memory device* (1b36:000c) shows netmap's memory and describes its parts; the *ptnet device* (1b36:000d) has
-//! the registers of the ptnet paper. A guest's driver for them has its own status blocks, in its own memory, and writes
-//! their addresses. Registers are 32 bits wide; accesses of another width read as zero and are not written.
+//! the registers of the ptnet paper. A guest's driver for them has its own status blocks, in its own memory, and tells
+//! the device their addresses. Registers are 32 bits wide; accesses of another width read as zero and are not written.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
