@@ -33,6 +33,6 @@ make() {
 }
 make >"$log" 2>&1 </dev/null || { tail -n 5 "$log" >&2; exit 1; }
 touch "$work/root/done"
-# Whoever was faster has made the same.
+# A faster process has made the same.
 mv -T "$work/root" "$tree" 2>/dev/null || [ -e "$tree/done" ]
 echo "$tree"

@@ -27,7 +27,7 @@ struct nve_stats {
 	u64 dropped;
 };
 
-/* What is to be undone once a transmit descriptor is done. */
+/* What must be undone once a transmit descriptor is done. */
 struct nve_tx_note {
 	struct sk_buff *skb;	/* at the last descriptor of each */
 	dma_addr_t addr;

@@ -2,7 +2,7 @@
 /*
  * What netvale's ptnet device and its guest agree on: the header page, the
  * status blocks, and netmap's rings. All of it lies in memory that both sides
- * write; whoever reads checks.
+ * write; the reader checks.
  */
 #ifndef NVPTNET_HW_H
 #define NVPTNET_HW_H

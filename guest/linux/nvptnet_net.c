@@ -182,7 +182,7 @@ static void nvpt_look(struct nvpt *np)
 		netdev_err(np->netdev, "%s: the host says slot %u of %u: rings stop, and start anew in %u s\n",
 			   broken->name, broken->fault, broken->num_slots,
 			   NVPT_RETRY / HZ);
-		/* Not at once: it may say so again. */
+		/* Not immediately: it may say so again. */
 		nvpt_net_down(np);
 		mod_delayed_work(system_wq, &np->news, NVPT_RETRY);
 		return;
@@ -205,7 +205,7 @@ void nvpt_news(struct work_struct *work)
 {
 	struct nvpt *np = container_of(to_delayed_work(work), struct nvpt, news);
 
-	/* Whoever takes the device away waits for us, with the lock. */
+	/* Removal of the device waits for us, with the lock. */
 	if (!rtnl_trylock()) {
 		if (!READ_ONCE(np->gone))
 			schedule_delayed_work(&np->news, 1);

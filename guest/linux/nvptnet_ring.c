@@ -5,7 +5,7 @@
 
 #include "nvptnet.h"
 
-/* A frame longer than this begins with so many bytes in the linear part. */
+/* A frame longer than this begins with this many bytes in the linear part. */
 #define NVPT_COPYBREAK 256
 
 static u32 nvpt_next(const struct nvpt_ring *ring, u32 i)

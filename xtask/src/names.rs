@@ -1,6 +1,6 @@
 //! `names`: fails when a tracked file holds a word from the list of forbidden words.
 //!
-//! The list is for marks of unfinished work: what is to be done belongs in the issue tracker, and what
+//! The list is for marks of unfinished work: work to be done belongs in the issue tracker, and what
 //! is in the tree is done.
 
 use std::fs;

@@ -4,7 +4,7 @@ use crate::layout::assert_layout;
 
 /// `struct netmap_slot`, 16 bytes: one entry of a ring.
 ///
-/// Every field is written by whoever owns the slot (see the crate's ownership contract).
+/// Every field is written by the slot's owner (see the crate's ownership contract).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetmapSlot {

@@ -1,4 +1,4 @@
-//! Network interfaces through AF_XDP (Linux 5.9 or newer): any driver, no module, no driver of ours.
+//! Network interfaces through AF_XDP (Linux 5.9 or newer): any driver, no module, no driver of its own.
 //!
 //! ```text
 //!   driver ─► XDP program ─► socket of the queue ─► buffers of a netmap region ─► netmap ring, or switch

@@ -1,4 +1,4 @@
-//! An interface in our hands: the program on it, and which of its queues have sockets.
+//! An interface with netvale's XDP program on it, and which of its queues have sockets.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,78 +11,78 @@ use crate::bpf::{Mode, Program, program_name};
 use crate::iface::Interface;
 use crate::socket::{Buffers, Got, Place, Socket, open};
 
-/// Why an interface, or a queue of it, cannot be had.
+/// Why an interface, or a queue of it, cannot be opened.
 #[derive(Debug, Error)]
 pub enum NicError {
-    /// There is none.
+    /// There is no such interface.
     #[error("there is no interface {0}: 'ip link' shows them")]
     NoInterface(String),
-    /// No privilege.
+    /// The program lacks a privilege.
     #[error(
         "{name}: no permission to {what}: it takes CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, or a daemon that runs as root"
     )]
     Permission {
-        /// Which interface.
+        /// Name of the interface.
         name: String,
-        /// What was refused.
+        /// The step that was refused.
         what: &'static str,
     },
-    /// Another program is there.
+    /// The interface has another XDP program.
     #[error(
         "{name} has an XDP program already, {program}: 'ip link set dev {name} xdp off' takes it away, or end what attached it"
     )]
     Program {
-        /// Which interface.
+        /// Name of the interface.
         name: String,
-        /// Its name and number.
+        /// Name and number of that program.
         program: String,
     },
-    /// No such queue.
+    /// The interface has no such queue.
     #[error("{name} has {queues} queues, numbered from 0: there is no queue {queue} ('ethtool -l {name}')")]
     NoQueue {
-        /// Which interface.
+        /// Name of the interface.
         name: String,
-        /// How many it has.
+        /// Number of its queues.
         queues: u32,
-        /// Which was asked for.
+        /// The requested queue.
         queue: u32,
     },
-    /// Somebody has it.
+    /// Another program has the queue.
     #[error("queue {queue} of {name} is taken: open another one, or end who has it")]
     QueueTaken {
-        /// Which interface.
+        /// Name of the interface.
         name: String,
-        /// Which queue.
+        /// Number of the queue.
         queue: u32,
     },
-    /// Buffers that hold no chunk.
+    /// The buffers are too small for a chunk.
     #[error("buffers of {0} bytes are too small for AF_XDP: choose 2048 bytes or more, e.g. 2112")]
     Buffers(u32),
-    /// Frames that do not fit.
+    /// The interface's frames do not fit the buffers.
     #[error(
         "{name} has an MTU of {mtu}, more than frames of {longest} bytes can hold: lower it, or choose larger buffers"
     )]
     Mtu {
-        /// Which interface.
+        /// Name of the interface.
         name: String,
-        /// Its MTU.
+        /// Its MTU in bytes.
         mtu: u32,
-        /// Longest frame.
+        /// Longest frame that fits, in bytes.
         longest: u32,
     },
     /// A step failed.
     #[error("{name}: cannot {what}: {source}{}", hint(*.source))]
     Step {
-        /// Which interface.
+        /// Name of the interface.
         name: String,
-        /// What failed.
+        /// The step that failed.
         what: &'static str,
-        /// Why.
+        /// The kernel's error.
         source: Errno,
     },
 }
 
-/// What may help.
+/// A hint at what may help.
 fn hint(source: Errno) -> &'static str {
     match source {
         Errno::NOBUFS | Errno::NOMEM => " (memory for frames is locked: 'ulimit -l' limits how much; use fewer slots)",
@@ -107,7 +107,8 @@ impl NicError {
     }
 }
 
-/// An interface with our program on it. The program goes, and the interface is as it was, when the last owner is gone.
+/// An interface with netvale's program on it. The program is removed, and the interface restored, when the last owner
+/// is gone.
 #[derive(Debug)]
 pub struct Nic {
     interface: Interface,
@@ -116,7 +117,7 @@ pub struct Nic {
     taken: Mutex<Vec<u32>>,
 }
 
-/// A queue that has a socket; gives it back when dropped. It is dropped before the socket's halves, or with them.
+/// A queue that has a socket; freed when dropped. Drop it before the socket's halves, or with them.
 #[derive(Debug)]
 pub struct Queue {
     nic: Arc<Nic>,
@@ -124,7 +125,7 @@ pub struct Queue {
     buffers: Buffers,
 }
 
-/// A queue, opened.
+/// An opened queue.
 pub struct Opened {
     /// Its socket.
     pub socket: Arc<Socket>,
@@ -136,17 +137,17 @@ impl Opened {
     /// Binds the socket, once its rings are mapped.
     ///
     /// # Errors
-    /// [`NicError`].
+    /// [`NicError`] if the kernel refuses or frames do not fit.
     pub fn bind(&self) -> Result<Got, NicError> {
         let nic = &self.queue.nic;
         bind(&self.socket, self.queue.place(), &nic.interface.name, nic.interface.mtu, self.queue.buffers)
     }
 }
 
-/// Binds a socket to a queue of the interface with that name and MTU, whose frames have to fit `buffers`.
+/// Binds a socket to a queue of the interface with that name and MTU, whose frames must fit `buffers`.
 ///
 /// # Errors
-/// [`NicError`].
+/// [`NicError`] if the kernel refuses or frames do not fit.
 pub fn bind(socket: &Socket, place: Place, name: &str, mtu: u32, buffers: Buffers) -> Result<Got, NicError> {
     let name = || name.to_owned();
     let got = socket.bind(place).map_err(|source| match source {
@@ -162,10 +163,10 @@ pub fn bind(socket: &Socket, place: Place, name: &str, mtu: u32, buffers: Buffer
 }
 
 impl Nic {
-    /// Takes the interface of that name.
+    /// Attaches the program to the interface of that name.
     ///
     /// # Errors
-    /// [`NicError`]; nothing is left behind then.
+    /// [`NicError`] if a step fails; nothing is left behind then.
     pub fn open(name: &str) -> Result<Arc<Nic>, NicError> {
         let none = |_| NicError::NoInterface(name.to_owned());
         let interface = Interface::find(name).map_err(none)?;
@@ -176,7 +177,7 @@ impl Nic {
         Ok(Arc::new(Nic { interface, program, _promiscuous: promiscuous, taken: Mutex::default() }))
     }
 
-    /// What it was when it was taken.
+    /// The interface as it was when it was opened.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
@@ -186,11 +187,11 @@ impl Nic {
         self.program.mode()
     }
 
-    /// Opens a socket for queue `number` on `memory`; it is bound when its rings are mapped. Unless it `receives`, frames of the queue go on to
-    /// the stack.
+    /// Opens a socket for queue `number` on `memory`; bind it once its rings are mapped. Unless it `receives`, frames
+    /// of the queue go on to the stack.
     ///
     /// # Errors
-    /// [`NicError`].
+    /// [`NicError`] if there is no such queue, or the kernel refuses.
     pub fn queue(
         self: &Arc<Self>,
         number: u32,
@@ -223,7 +224,7 @@ impl Nic {
     }
 }
 
-/// The error in words that help.
+/// Turns an errno into an error with a hint.
 fn refused(interface: &Interface, what: &'static str, source: Errno) -> NicError {
     let name = interface.name.clone();
     let there = matches!(source, Errno::BUSY | Errno::EXIST).then(|| interface.program()).flatten();

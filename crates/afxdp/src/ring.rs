@@ -44,7 +44,7 @@ impl<T: Copy> Ring<T> {
         let len = desc + size as usize * size_of::<T>();
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps none of our mappings.
         let p = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, access, flags, socket, page_offset)? };
         let mut ring = Ring {
             map: NonNull::new(p.cast()).ok_or(Errno::NOMEM)?,

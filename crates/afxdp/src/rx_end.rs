@@ -1,4 +1,4 @@
-//! Our end of an rx ring that one thread fills: a queue's, or a program's host ring.
+//! The host's end of an rx ring that one thread fills: a queue's, or a program's host ring.
 
 use std::sync::Arc;
 
@@ -9,35 +9,35 @@ use netvale_mem::region::RingSide;
 
 use crate::outlet::{Outlet, Sent};
 
-/// Our end of an rx ring: one thread fills it.
+/// The host's end of an rx ring: one thread fills it.
 #[derive(Debug)]
 pub struct RxEnd {
     side: RingSide,
     /// First slot that the program does not see yet.
     hwtail: u32,
-    /// The program's `head` as last found right, and one that could not be.
+    /// The program's last valid `head`, and the last invalid one.
     head: u32,
     bad: Option<u32>,
     wake: Arc<Doorbell>,
     kicks: Arc<KickCounts>,
 }
 
-/// The program's `head` is outside of what it was given. Said once for each wrong value.
+/// The program's `head` is outside the slots it was given. Reported once for each wrong value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadHead;
 
 impl RxEnd {
-    /// Takes over a fresh ring; `wake` is rung for the program.
+    /// Takes over a new ring; `wake` is rung for the program.
     pub fn new(side: RingSide, wake: impl Into<Arc<Doorbell>>) -> RxEnd {
         Self::counted(side, wake, Arc::default())
     }
 
-    /// The same, counting on in counters that an earlier ring had.
+    /// Like [`RxEnd::new`], with the counters of an earlier ring.
     pub fn counted(side: RingSide, wake: impl Into<Arc<Doorbell>>, kicks: Arc<KickCounts>) -> RxEnd {
         RxEnd { side, hwtail: 0, head: 0, bad: None, wake: wake.into(), kicks }
     }
 
-    /// Goes on where somebody before us stopped, as the status block says.
+    /// Continues where an earlier owner stopped, from the status block.
     pub fn resume(&mut self) {
         let (n, head, hwtail) = (self.side.ring.num_slots(), self.side.csb.head(), self.side.csb.hwtail());
         if head < n && hwtail < n {
@@ -57,13 +57,13 @@ impl RxEnd {
         self.hwtail
     }
 
-    /// Slots filled from `first` on.
+    /// Number of slots filled from `first` on.
     #[inline]
     pub fn since(&self, first: u32) -> u32 {
         ring_space(first, self.hwtail, self.side.ring.num_slots())
     }
 
-    /// Slots that can be filled: all up to the one before the program's `head`, which stays empty.
+    /// Number of slots that can be filled: all up to the one before the program's `head`, which stays empty.
     #[inline]
     pub fn room(&self) -> u32 {
         ring_space(self.hwtail, self.end(), self.side.ring.num_slots())
@@ -79,7 +79,7 @@ impl RxEnd {
     /// first. Returns whether there are any.
     ///
     /// # Errors
-    /// [`BadHead`]: the ring stands still until it is right.
+    /// [`BadHead`]: the ring stops until its head is right.
     pub fn released(&mut self, forward: Option<&Outlet>) -> Result<bool, BadHead> {
         let (head, n) = (self.side.csb.head(), self.side.ring.num_slots());
         if head >= n || ring_space(self.head, head, n) > ring_space(self.head, self.hwtail, n) {
@@ -92,7 +92,7 @@ impl RxEnd {
         Ok(std::mem::replace(&mut self.head, head) != head)
     }
 
-    /// Sends the marked ones of the next `left` slots. What finds no room is lost, as on a wire.
+    /// Sends the marked frames of the next `left` slots. A frame without room is lost, as on a wire.
     #[cold]
     fn forward(&self, outlet: &Outlet, mut left: u32) {
         let (ring, mut at) = (&self.side.ring, self.head);
@@ -107,14 +107,14 @@ impl RxEnd {
         }
     }
 
-    /// Fills the next slot; seen with the next [`RxEnd::publish`].
+    /// Fills the next slot; it becomes visible with the next [`RxEnd::publish`].
     #[inline]
     pub fn put(&mut self, buf: u32, len: u16, flags: u16) {
         self.side.ring.set_slot_word(self.hwtail, buf, len, flags);
         self.hwtail = self.side.ring.next(self.hwtail);
     }
 
-    /// Says that a frame of `len` bytes lies in the next slots' own buffers, of `size` bytes each.
+    /// Marks the next slots as holding a frame of `len` bytes in their own buffers, of `size` bytes each.
     #[inline]
     pub fn fill(&mut self, len: usize, size: usize) {
         let mut left = len;
@@ -128,7 +128,7 @@ impl RxEnd {
         }
     }
 
-    /// Shows the program what was filled, and kicks it if it wants that.
+    /// Publishes the filled slots, and kicks the program if it asked for it.
     #[inline]
     pub fn publish(&self) {
         self.side.csb.publish_tail(self.head, self.hwtail);
@@ -139,7 +139,7 @@ impl RxEnd {
         self.kicks.count(kick);
     }
 
-    /// Kicks towards the program.
+    /// Counts of kicks to the program.
     pub fn kicks(&self) -> Arc<KickCounts> {
         Arc::clone(&self.kicks)
     }

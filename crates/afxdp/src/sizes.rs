@@ -1,14 +1,15 @@
-//! How large a port on an interface is, and the region that a user's interfaces share.
+//! The size of a port on an interface, and of the region that a user's interfaces share.
 
 use netvale_mem::layout::{DEFAULT_BUF_SIZE, PoolSize, RegionSizes};
 use netvale_mem::{PortShape, Region};
 
-/// Slots of a ring unless asked otherwise: a driver's usual number.
+/// Default number of slots in a ring: a driver's usual number.
 pub const SLOTS: u32 = 1024;
-/// Interfaces like the first that find room in the region that interfaces share: what is to be forwarded without a copy lies in one region.
+/// Interfaces like the first that find room in the region that interfaces share: forwarding without a copy needs one
+/// region.
 const ROOM: u32 = 4;
 
-/// What a port takes of a region.
+/// The objects that a port needs in a region.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
     /// Its rings.
@@ -17,13 +18,13 @@ pub struct Needs {
     pub host: (u32, u32),
     /// The tx rings and the rx rings that are used.
     pub used: (u32, u32),
-    /// Bytes a buffer; 0 for the usual.
+    /// Buffer size in bytes; 0 for the default.
     pub buf_size: u32,
-    /// Extra buffers.
+    /// Number of extra buffers.
     pub extra_bufs: u32,
 }
 
-/// Rings of an interface with so many queues, and so many host tx and rx rings; 0 slots are the usual number.
+/// Rings of an interface with this many queues, host tx rings and host rx rings; 0 slots mean the default number.
 pub fn shape(queues: u32, (host_tx, host_rx): (u32, u32), (tx_slots, rx_slots): (u32, u32)) -> PortShape {
     let or = |asked: u32| if asked == 0 { SLOTS } else { asked };
     PortShape { tx_rings: queues + host_tx, rx_rings: queues + host_rx, tx_slots: or(tx_slots), rx_slots: or(rx_slots) }
@@ -50,7 +51,7 @@ impl Needs {
             .saturating_add(self.extra_bufs)
     }
 
-    /// Whether its buffers are of the usual size, which are those of the region that interfaces share.
+    /// Whether its buffers have the default size, which is that of the region that interfaces share.
     pub fn is_usual(&self) -> bool {
         matches!(self.buf_size, 0 | DEFAULT_BUF_SIZE)
     }
@@ -66,8 +67,8 @@ impl Needs {
             && (self.buf_size == 0 || self.buf_size == layout.sizes.bufs.size)
     }
 
-    /// The region that interfaces share, where this one is the first: with room for all its rings, and for others like it with one host ring
-    /// each way.
+    /// Sizes of the region that interfaces share, if this interface is the first: with room for all its rings, and for
+    /// others like it with one host ring each way.
     pub fn common(&self) -> RegionSizes {
         let others = self.rings().saturating_sub(self.host.0.saturating_add(self.host.1)).saturating_add(2);
         let (rings, slots) = (self.rings().saturating_add(others.saturating_mul(ROOM - 1)), self.slots());
@@ -84,7 +85,7 @@ impl Needs {
         }
     }
 
-    /// A region for it alone.
+    /// Sizes of a region for it alone.
     pub fn region(&self) -> RegionSizes {
         let buf_size = if self.buf_size == 0 { DEFAULT_BUF_SIZE } else { self.buf_size };
         RegionSizes::for_port(self.rings(), self.slots(), buf_size, ROOM, self.extra_bufs)

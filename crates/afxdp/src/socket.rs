@@ -1,8 +1,8 @@
 //! AF_XDP sockets: one a queue, with the buffers of a netmap region as its frames.
 //!
-//! The region is registered as it is, as memory without aligned chunks, so that a frame may begin wherever a buffer does. The kernel keeps
-//! 256 bytes before a received frame for XDP programs; they are the last ones of the buffer before, which no frame reaches: a frame comes to
-//! lie at its own buffer's first byte, where netmap programs look for it.
+//! The region is registered unchanged, as memory without aligned chunks, so that a frame may begin wherever a buffer
+//! does. The kernel keeps 256 bytes before a received frame for XDP programs; they are the last ones of the previous
+//! buffer, which no frame reaches: a frame begins at its own buffer's first byte, where netmap programs look for it.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -21,7 +21,7 @@ use crate::ring::Ring;
 pub const HEADROOM: u64 = 256;
 /// Where in an address the offset begins (linux/if_xdp.h, `XSK_UNALIGNED_BUF_OFFSET_SHIFT`).
 const OFFSET_SHIFT: u32 = 48;
-/// `XDP_PKT_CONTD`: the frame goes on in the next entry.
+/// `XDP_PKT_CONTD`: the frame continues in the next entry.
 pub const CONTINUES: u32 = 1;
 /// linux/if_xdp.h: where mmap(2) finds the rings.
 const RX_RING: u64 = 0;
@@ -33,55 +33,55 @@ const COMPLETION_RING: u64 = 0x1_8000_0000;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Desc {
-    /// Where the frame lies in the registered memory.
+    /// Offset of the frame in the registered memory.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
     /// [`CONTINUES`], or 0.
     pub options: u32,
 }
 
 impl Desc {
-    /// Where a received frame begins.
+    /// Offset at which a received frame begins.
     #[inline]
     pub fn begin(&self) -> u64 {
         (self.addr & ((1 << OFFSET_SHIFT) - 1)) + (self.addr >> OFFSET_SHIFT)
     }
 }
 
-/// Buffers of a region: where the first lies, from one to the next, how many.
+/// The buffers of a region: offset of the first, distance, number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
     /// Offset of buffer 0, bytes.
     pub first: u64,
-    /// Bytes from one to the next.
+    /// Distance between buffers in bytes.
     pub stride: u32,
     /// Number.
     pub count: u32,
 }
 
 impl Buffers {
-    /// Where buffer `index` lies; none outside of them.
+    /// Offset of buffer `index`; `None` if there is no such buffer.
     #[inline]
     pub fn at(&self, index: u32) -> Option<u64> {
         (index < self.count).then(|| self.first + u64::from(index) * u64::from(self.stride))
     }
 
-    /// The buffer at `offset`.
+    /// Index of the buffer at `offset`.
     #[inline]
     pub fn index(&self, offset: u64) -> Option<u32> {
         let index = offset.checked_sub(self.first)? / u64::from(self.stride);
         u32::try_from(index).ok().filter(|&i| i < self.count)
     }
 
-    /// Bytes that the kernel is told a frame may take, with its headroom: a frame then never reaches the last 256 bytes of its buffer, where
-    /// the next one's headroom is. None when buffers are too small: chunks have 2,048 bytes at least.
+    /// The chunk size for the kernel, headroom included: a frame then never reaches the last 256 bytes of its buffer,
+    /// where the next one's headroom is. `None` when buffers are too small: chunks have 2,048 bytes at least.
     #[inline]
     pub fn chunk(&self) -> Option<u32> {
         [4096, 2048].into_iter().find(|&chunk| u64::from(chunk) <= u64::from(self.stride))
     }
 
-    /// Longest frame that can be received in one buffer.
+    /// Length in bytes of the longest frame that can be received in one buffer.
     pub fn longest(&self) -> u32 {
         self.chunk().map_or(0, |chunk| chunk - HEADROOM as u32)
     }
@@ -96,12 +96,12 @@ pub struct Place {
     pub queue: u32,
 }
 
-/// What came of it.
+/// The result of binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Got {
-    /// The driver works on the region's buffers itself.
+    /// Whether the driver works on the region's buffers itself.
     pub zero_copy: bool,
-    /// Frames may take several buffers.
+    /// Whether frames may take several buffers.
     pub multi_buffer: bool,
 }
 
@@ -114,12 +114,12 @@ pub struct Socket {
     _memory: Arc<Mapping>,
 }
 
-/// The receiving half: filled buffers come, empty ones go.
+/// The receiving half: filled buffers arrive, empty ones leave.
 #[derive(Debug)]
 pub struct Receiver {
-    /// Filled.
+    /// Filled buffers.
     pub rx: Ring<Desc>,
-    /// Empty ones for the kernel.
+    /// Empty buffers for the kernel.
     pub fill: Ring<u64>,
     /// The socket.
     pub socket: Arc<Socket>,
@@ -128,27 +128,27 @@ pub struct Receiver {
 /// The sending half.
 #[derive(Debug)]
 pub struct Sender {
-    /// To be sent.
+    /// Frames to send.
     pub tx: Ring<Desc>,
-    /// Sent.
+    /// Sent frames.
     pub completion: Ring<u64>,
     /// The socket.
     pub socket: Arc<Socket>,
 }
 
-/// Frames that one call sends. More leave the caches before they are received; fewer cost more calls.
+/// Number of frames that one call sends. More would leave the caches before they are received; fewer cost more calls.
 const SENT_AT_ONCE: u32 = 128;
 
-/// What failed, and why.
+/// The step that failed, and the kernel's error.
 pub type Failed = (&'static str, Errno);
 
 /// Opens a socket with `entries` entries in each ring, on `memory`, where its `buffers` lie. It is not bound yet: older
 /// kernels (Linux 6.1) map its rings only until then.
 ///
-/// Each socket registers the memory for itself: so whoever holds one depends on no other.
+/// Each socket registers the memory for itself, so its holder does not depend on any other socket.
 ///
 /// # Errors
-/// What failed, and the kernel's reason.
+/// The step that failed, and the kernel's error.
 pub fn open(memory: &Arc<Mapping>, buffers: &Buffers, entries: u32) -> Result<Arc<Socket>, Failed> {
     let fd = rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)
         .map_err(|e| ("open an AF_XDP socket", e))?;
@@ -163,15 +163,16 @@ pub fn open(memory: &Arc<Mapping>, buffers: &Buffers, entries: u32) -> Result<Ar
 }
 
 impl Socket {
-    /// A socket that somebody else has opened, with `entries` entries in each ring, on `memory`.
+    /// Takes over a socket that somebody else has opened, with `entries` entries in each ring, on `memory`.
     pub fn adopt(fd: OwnedFd, entries: u32, memory: &Arc<Mapping>) -> Arc<Socket> {
         Arc::new(Socket { fd, entries, _memory: Arc::clone(memory) })
     }
 
-    /// Binds it to its queue, with frames of several buffers if the kernel has them (Linux 6.6). Frames move from now on.
+    /// Binds the socket to its queue, with frames of several buffers if the kernel supports them (Linux 6.6). Frames
+    /// move from now on.
     ///
     /// # Errors
-    /// `EBUSY` when the queue has another socket; otherwise the kernel's.
+    /// `EBUSY` when the queue has another socket; otherwise the kernel's error.
     pub fn bind(&self, place: Place) -> Result<Got, Errno> {
         let usual = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
         let with = |more| rustix::net::bind(&self.fd, &SocketAddrXdp::new(usual | more, place.ifindex, place.queue));
@@ -192,10 +193,10 @@ impl Socket {
         self.entries
     }
 
-    /// The receiving half. There is one at a time.
+    /// Maps the receiving half. There may be only one at a time.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn receiver(self: &Arc<Self>) -> Result<Receiver, Errno> {
         let at = sockopt::xdp_mmap_offsets(&self.fd)?;
         let rx = Ring::map(self.as_fd(), RX_RING, &at.rx, self.entries, false)?;
@@ -203,10 +204,10 @@ impl Socket {
         Ok(Receiver { rx, fill, socket: Arc::clone(self) })
     }
 
-    /// The sending half. There is one at a time.
+    /// Maps the sending half. There may be only one at a time.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn sender(self: &Arc<Self>) -> Result<Sender, Errno> {
         let at = sockopt::xdp_mmap_offsets(&self.fd)?;
         let tx = Ring::map(self.as_fd(), TX_RING, &at.tx, self.entries, true)?;
@@ -216,7 +217,7 @@ impl Socket {
 }
 
 impl Sender {
-    /// Shows the kernel what was put, and has it take it, as long as it does: a call takes part of it.
+    /// Publishes the entries and has the kernel take them, as long as it does: each call takes some of them.
     #[inline]
     pub fn push(&mut self) {
         self.tx.publish();
@@ -232,7 +233,8 @@ impl Sender {
     }
 }
 
-/// Where the kernel copies frames, one call sends 32 of them, unless it knows this option (Linux 6.17, `XDP_MAX_TX_SKB_BUDGET`).
+/// Where the kernel copies frames, one call sends 32 of them, unless it supports this option (Linux 6.17,
+/// `XDP_MAX_TX_SKB_BUDGET`).
 fn send_more_at_once(fd: &OwnedFd, entries: u32) {
     const MAX_TX_SKB_BUDGET: libc::c_int = 9;
     let len = size_of_val(&entries) as libc::socklen_t;
@@ -255,17 +257,17 @@ fn register(fd: &OwnedFd, memory: &Mapping, buffers: &Buffers) -> Result<(), Err
 }
 
 impl Socket {
-    /// What the kernel counts: frames that found no buffer, and so on.
+    /// The kernel's counters: frames that found no buffer, and so on.
     pub fn statistics(&self) -> Option<XdpStatistics> {
         sockopt::xdp_statistics(&self.fd).ok()
     }
 
-    /// Has the kernel send of what is in the transmit ring. What it could not take now stays there.
+    /// Makes the kernel send frames of the transmit ring. Frames that it cannot take now stay there.
     pub fn kick(&self) {
         let _ = rustix::net::send(&self.fd, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
-    /// Has the kernel look at the fill ring again.
+    /// Makes the kernel check the fill ring again.
     #[inline]
     pub fn poke(&self) {
         let mut nothing = [0u8; 0];

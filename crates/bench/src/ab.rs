@@ -43,7 +43,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Whether the newer build is at most so many per cent worse.
+    /// Whether the newer build is at most that many per cent worse.
     #[must_use]
     pub fn is_within(&self, percent: f64) -> bool {
         self.ratio.median >= 1.0 - percent / 100.0

@@ -34,7 +34,7 @@ pub struct Disturbance {
 }
 
 impl Disturbance {
-    /// Whether the run is to be repeated.
+    /// Whether the run must be repeated.
     #[must_use]
     pub fn spoils(&self) -> bool {
         self.switches_a_second > MAX_SWITCHES_A_SECOND

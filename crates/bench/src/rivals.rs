@@ -1,4 +1,4 @@
-//! Every peer there is, and every way of ours that is compared with another.
+//! Every peer that is measured, and every path of netvale's that is compared with another.
 
 use crate::contender::Contender;
 use crate::peers::{af_packet, bridge, eventfd, iperf, memif, net_ring, ovs, udp};

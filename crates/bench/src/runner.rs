@@ -103,7 +103,7 @@ pub fn run_case(
     let round = Round { case, env, plan, progress };
     let (mut lines, ready) = round.set_up(contenders)?;
     let done = round.run_all(ready, &mut lines)?;
-    // Without our side the peers' figures are still worth having, but as nobody's ratio.
+    // Without netvale's side the peers' figures are still worth having, but without a ratio.
     let first_left = contenders.first().map(|who| who.name()) != done.first().map(|entrant| entrant.who.name());
     lines.extend(records(case, &done, alone || first_left)?.into_iter().map(|record| Line::Record(Box::new(record))));
     Ok(lines)

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* Functions may be called by several threads at once, until `release`. */
+/* Functions may be called by several threads together, until `release`. */
 struct netvale_output {
 	void *of;                        /* what they are called with */
 	int (*room)(void *of);           /* looks afresh: 1: room, or an error that sending would tell */

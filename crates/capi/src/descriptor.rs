@@ -288,7 +288,7 @@ impl Descriptor {
         self.numbers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One fewer. When none is left, whoever waits on it is woken.
+    /// Drops one user. When none is left, waiters are woken.
     pub fn count_down(&self) {
         if self.numbers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.closed.store(true, Ordering::Release);

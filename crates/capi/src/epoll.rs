@@ -86,7 +86,7 @@ impl Entry {
     }
 }
 
-/// Notes what is to be told of room to send on `fd`, whose other events are the kernel's to tell; none: nothing.
+/// Notes which events report room to send on `fd`, whose other events are the kernel's to tell; none: nothing.
 pub fn watch_output(epoll: c_int, fd: c_int, event: Option<(Arc<dyn Room>, epoll_event)>) {
     let mut sets = sets();
     let gone = sets.get_mut(&epoll).map(|set| take_output(set, fd));

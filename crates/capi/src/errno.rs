@@ -41,7 +41,7 @@ pub fn fail(e: Errno) -> c_int {
     -1
 }
 
-/// The errno a netmap program expects of ours.
+/// The errno that a netmap program expects for an error of netvale's.
 pub fn of(e: &Error) -> Errno {
     match e {
         Error::Refused { errno, .. } | Error::Offsets { errno, .. } | Error::File { errno, .. } => from_raw(*errno),

@@ -90,7 +90,7 @@ impl Extmem {
             let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
             let from = r.file_offset as libc::off_t;
             // SAFETY: the program gave this memory away for the purpose (netmap.h, nmreq_opt_extmem); all `len` bytes of it were seen to
-            // be there, and it holds nothing of ours.
+            // be there, and it holds nothing of netvale's.
             let mapped = unsafe { real::mmap(at, len as usize, prot, flags, bound.region.as_raw_fd(), from) };
             if mapped == libc::MAP_FAILED {
                 return Err(crate::errno::last());

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A descriptor of the program's is the connection to the daemon: a kernel object that dup, fork, exec and passing it over a
-//! socket keep alive. Whoever gets one asks the daemon what it holds (`lifecycle::adopt`).
+//! socket keep alive. A process that gets one asks the daemon what it holds (`lifecycle::adopt`).
 //!
 //! | module | what it is |
 //! |---|---|

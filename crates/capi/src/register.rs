@@ -120,7 +120,7 @@ fn finish(
     Ok(())
 }
 
-/// The option at `addr`. Alignment and gap are for hardware: ports of ours need none.
+/// The option at `addr`. Alignment and gap are for hardware: netvale's ports need none.
 fn read_offsets(addr: u64) -> Result<OffsetsAsked, Errno> {
     let option: NmreqOptOffsets = user::read(addr)?;
     // What does not fit is refused as too large all the same.

@@ -52,7 +52,7 @@ fn end_name(header: &NmreqHeader, addr: u64) -> Result<(), Errno> {
     user::write_bytes(addr + (offset_of!(NmreqHeader, nr_name) + last) as u64, &[0])
 }
 
-/// Bytes of a request's body: none of those that take none, nor of those that there are not.
+/// Bytes of a request's body: 0 for requests without one, and for unknown requests.
 fn body_len(reqtype: u16) -> usize {
     match reqtype {
         NETMAP_REQ_REGISTER => size_of::<NmreqRegister>(),

@@ -11,7 +11,7 @@ use libc::{SCHED_DEADLINE, SCHED_FIFO, SCHED_RESET_ON_FORK, SCHED_RR};
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Syncs farther apart than this are no spinning.
 const GAP: Duration = Duration::from_millis(10);
-/// The clock is read at one of so many syncs.
+/// The clock is read at one of this many syncs.
 const LOOK_EVERY: u32 = 64;
 
 /// What is known of a tx ring that is full; nothing is done for others.

@@ -70,7 +70,7 @@ pub fn take(fd: c_int) -> Option<Arc<Descriptor>> {
     Some(old)
 }
 
-/// The table and what else goes by descriptor belong to this process.
+/// The table and everything else that is kept per descriptor belong to this process.
 pub fn claim() {
     OWNER.store(pid(), Ordering::Relaxed);
 }

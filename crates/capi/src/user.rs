@@ -123,7 +123,7 @@ pub unsafe fn move_bytes(from: *const u8, to: *mut u8, len: usize) -> Result<(),
     Ok(())
 }
 
-/// read(2) or write(2) of all `n` bytes, which a pipe takes at once.
+/// read(2) or write(2) of all `n` bytes, which a pipe takes in one call.
 ///
 /// # Safety
 /// As for the system call.

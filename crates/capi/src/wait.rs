@@ -1,4 +1,4 @@
-//! Waiting on netmap descriptors and others at once: what poll, select and epoll have in common.
+//! Waiting on netmap descriptors and others together: the common part of poll, select and epoll.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -101,7 +101,7 @@ pub struct Watched {
     pub events: c_short,
     /// What was found.
     pub found: c_short,
-    /// What it is to be found with, whatever its rings say: somebody hung up.
+    /// Events it is reported with, whatever its rings say: its peer hung up.
     pub ended: c_short,
     /// News it had when it was last reported: it is not ready again without new ones (edge-triggered epoll).
     pub seen: Option<u64>,
@@ -151,7 +151,7 @@ pub fn wait(
     }
 }
 
-/// Syncs the ports and notes what is ready. Whoever was found hung up stays so.
+/// Syncs the ports and notes what is ready. A descriptor found hung up stays so.
 fn look(ports: &mut [Watched]) -> bool {
     let mut any = false;
     for p in ports.iter_mut() {

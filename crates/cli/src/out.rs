@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::CliError;
 
-/// Writes `text` as it is and flushes it, so that a script reading line by line sees it at once.
+/// Writes `text` as it is and flushes it, so that a script reading line by line sees it immediately.
 ///
 /// # Errors
 /// [`CliError::output`]; pass it on with `?`, and the program ends quietly where the reader has gone.

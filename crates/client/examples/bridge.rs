@@ -1,20 +1,20 @@
 //! A bridge between two ports: frames that come in at one leave at the other.
 //!
-//! `cargo run --release -p netvale --example bridge -- vale0:x vale1:x`, with `netvale up` running. Between ports that share a
-//! region, such as a port and its pipes (`vale0:x`, `vale0:x{1`), buffers change places and no byte is copied.
+//! `cargo run --release -p netvale --example bridge -- vale0:x vale1:x`, with `netvale up` running. Between ports that
+//! share a region, such as a port and its pipes (`vale0:x`, `vale0:x{1`), buffers are swapped and no byte is copied.
 
 use std::time::{Duration, Instant};
 
 use netvale::{Interest, Port, RxRing, TxRing, swap_buffers};
 
-/// Moves what there is and what finds room. Returns whether anything moved.
+/// Moves the frames that are there and find room. Returns whether anything moved.
 fn forward(rx: &mut RxRing, tx: &mut TxRing, frame: &mut [u8]) -> bool {
     let n = rx.space().min(tx.space());
     for k in 0..n {
         let (from, to) = (rx.at(k), tx.at(k));
         let slot = rx.slot(from);
         if !swap_buffers(rx, from, tx, to) {
-            // Other regions: one copy. A slot never holds more than a buffer.
+            // The regions differ: one copy. A slot never holds more than a buffer.
             let len = rx.read(from, frame);
             tx.mem().write(tx.slot(to).buf_idx, 0, &frame[..len]);
             tx.set_len(to, len as u16, slot.flags);
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if there || back {
             idle = Instant::now();
         } else if idle.elapsed() > Duration::from_micros(100) {
-            // Sleeps on one port, looks at the other every millisecond. Fails when the daemon ends.
+            // Sleeps on one port, checks the other every millisecond. Fails when the daemon ends.
             a.wait(Interest::Rx, Some(Duration::from_millis(1)))?;
         }
     }

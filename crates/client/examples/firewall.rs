@@ -1,8 +1,8 @@
-//! A firewall between an interface and the host's stack: frames of the flows named are dropped, all others cross by exchanging buffers, without a
-//! copy, in both directions.
+//! A firewall between an interface and the host's stack: frames of the given flows are dropped, all others cross by
+//! swapping buffers, without a copy, in both directions.
 //!
 //! ```sh
-//! # Nobody reaches port 22 from 10.5.0.2; '-' is any.
+//! # Nobody reaches port 22 from 10.5.0.2; '-' means any.
 //! cargo run --release -p netvale --example firewall -- eth0 tcp,10.5.0.2,-,-,22
 //! ```
 
@@ -14,10 +14,10 @@ use netvale::{Interest, Port, RxRing, TxRing, swap_buffers};
 use netvale_wire::Layers;
 use netvale_wire::layers::{TCP, UDP};
 
-/// Longest headers that are looked at.
+/// Maximum length of the headers that are examined, in bytes.
 const PREFIX: usize = 128;
 
-/// A flow, or many: what is not given is any.
+/// A set of flows: a field that is `None` matches anything.
 #[derive(Default)]
 struct Rule {
     protocol: Option<u8>,
@@ -27,7 +27,7 @@ struct Rule {
     dst_port: Option<u16>,
 }
 
-/// What a rule says, unless it is '-'.
+/// Parses a field of a rule, unless it is '-'.
 fn given<T: FromStr<Err: Error + 'static>>(field: &str) -> Result<Option<T>, Box<dyn Error>> {
     if field == "-" { Ok(None) } else { Ok(Some(field.parse()?)) }
 }
@@ -62,7 +62,7 @@ impl Rule {
     }
 }
 
-/// Moves what may pass.
+/// Moves the frames that no rule matches.
 fn filter(from: &mut RxRing, to: &mut TxRing, rules: &[Rule]) {
     let mut prefix = [0u8; PREFIX];
     while from.space() > 0 && to.space() > 0 {

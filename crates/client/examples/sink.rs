@@ -1,4 +1,4 @@
-//! A traffic sink: takes every frame of a port, and says once a second how many came.
+//! A traffic sink: takes every frame of a port, and prints the rate once a second.
 //!
 //! `cargo run --release -p netvale --example sink -- vale0:sink`, with `netvale up` running.
 
@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     port.set_spin(SPIN);
     let (mut frames, mut bytes, mut last) = (0u64, 0u64, Instant::now());
     loop {
-        // Fails when the daemon ends; `false` means that nothing came.
+        // Fails when the daemon ends; `false` means that no frame came.
         port.wait(Interest::Rx, Some(SECOND))?;
         for ring in port.rx() {
             let n = ring.space();

@@ -1,4 +1,4 @@
-//! The handshake: connect, ask, receive the region and the doorbells.
+//! The handshake: connect, request a port, receive the region and the doorbells.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,41 +30,41 @@ use crate::ring::{RxRing, TxKind, TxRing};
 /// How long the daemon may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What an attachment consists of, beside the connection.
+/// The parts of an attachment, apart from the connection.
 pub struct Attached {
-    /// What the daemon said of the port.
+    /// The daemon's description of the port.
     pub reply: AttachReply,
-    /// The region.
+    /// The region's mapping.
     pub map: Arc<Mapping>,
-    /// The rings to send on.
+    /// The tx rings.
     pub tx: Vec<TxRing>,
-    /// The rings to receive on.
+    /// The rx rings.
     pub rx: Vec<RxRing>,
-    /// The region's memfd, or the file of the user's that it lies in.
+    /// The region's memfd, or the user's file that it lies in.
     pub region: OwnedFd,
 }
 
-/// Connects to the daemon that uses `run_dir`, or the usual one.
+/// Connects to the daemon whose sockets are in `run_dir`, or in the default directory.
 ///
 /// # Errors
-/// [`Error::NoDaemon`].
+/// [`Error::NoDaemon`] if no daemon listens there.
 pub fn connect_to(run_dir: Option<&Path>) -> Result<OwnedFd, Error> {
     let dir = run_dir.map_or_else(netvale_control::dirs::default_run_dir, Path::to_path_buf);
     connect(&dir.join(netvale_control::dirs::ATTACH_SOCKET))
 }
 
-/// Asks for a port on a connection that holds none.
+/// Requests a port on a connection that holds none.
 ///
 /// # Errors
-/// [`Error`]: the daemon's refusal, or an answer that cannot be used.
+/// [`Error::Refused`] if the daemon refuses; another [`Error`] if its answer is unusable.
 pub fn attach(conn: BorrowedFd<'_>, request: &AttachRequest) -> Result<Attached, Error> {
     resumed(attached(ask(conn, &request.encode(), None)?)?)
 }
 
-/// The same, with the region in a file of the user's. A region that lies there already is used.
+/// Like [`attach`], with the region in a file of the user's. A region that is in the file already is used.
 ///
 /// # Errors
-/// As [`attach`]; [`Error::File`] when the file is what the daemon does not take.
+/// Like [`attach`]; [`Error::File`] if the daemon does not accept the file.
 pub fn attach_in(
     conn: BorrowedFd<'_>,
     request: &AttachRequest,
@@ -83,28 +83,29 @@ fn resumed(mut attached: Attached) -> Result<Attached, Error> {
     Ok(attached)
 }
 
-/// What a connection that came from another process holds. The rings are left as they are: the other process may be using them.
+/// The attachment of a connection that came from another process. The rings are left as they are: the other process may
+/// be using them.
 ///
 /// # Errors
-/// As [`attach`]; `ENXIO` when it holds nothing.
+/// Like [`attach`]; `ENXIO` when the connection holds nothing.
 pub fn resume(conn: BorrowedFd<'_>) -> Result<Attached, Error> {
     attached(ask(conn, &Holding::Resume.encode(), None)?)
 }
 
-/// Lets the port on a connection go; the connection can be used for another one.
+/// Releases the port of a connection; the connection can then be used for another port.
 ///
 /// # Errors
-/// As [`attach`]; `ENXIO` when it holds nothing.
+/// Like [`attach`]; `ENXIO` when the connection holds nothing.
 pub fn release(conn: BorrowedFd<'_>) -> Result<(), Error> {
     let (bytes, _) = ask(conn, &Holding::Release.encode(), None)?;
     let reply = AttachReply::decode(&bytes)?;
     if reply.status == 0 { Ok(()) } else { Err(Error::Refused { errno: reply.status, text: reply.text }) }
 }
 
-/// One of netmap's requests that are not an open.
+/// Sends one of netmap's requests that do not open a port.
 ///
 /// # Errors
-/// [`Error`]; the daemon's refusal is in the reply's status.
+/// [`Error`] if there is no usable answer. The daemon's refusal is in the reply's status.
 pub fn request(conn: BorrowedFd<'_>, request: &DeviceRequest) -> Result<DeviceReply, Error> {
     let (bytes, _) = ask(conn, &request.encode(), None)?;
     Ok(DeviceReply::decode(&bytes)?)
@@ -126,7 +127,7 @@ fn attached((bytes, mut fds): (Vec<u8>, Vec<OwnedFd>)) -> Result<Attached, Error
     let csb = (reply.port_flags & IN_FILE != 0).then(|| fds.remove(0));
     let map = match &csb {
         None => mapped(&region, len, || Mapping::of_any(region.as_fd(), len))?,
-        // What tells regions in files apart is the memfd that each has for itself.
+        // Regions in files are told apart by the memfd that each has as well.
         Some(csb) => mapped(csb, len, || {
             let room = usize::try_from(reply.csb_atok).map_err(|_| rustix::io::Errno::NOMEM)?;
             let rest = len.checked_sub(room).ok_or(rustix::io::Errno::INVAL)?;
@@ -138,7 +139,8 @@ fn attached((bytes, mut fds): (Vec<u8>, Vec<OwnedFd>)) -> Result<Attached, Error
     Ok(Attached { reply, map, tx, rx, region })
 }
 
-/// Sends a message and waits for its answer, which comes on a socket of its own: others may use the connection at the same time.
+/// Sends a message and waits for its answer, which comes on a socket of its own: others may use the connection at the
+/// same time.
 fn ask(conn: BorrowedFd<'_>, message: &[u8], file: Option<BorrowedFd<'_>>) -> Result<(Vec<u8>, Vec<OwnedFd>), Error> {
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -151,7 +153,7 @@ fn ask(conn: BorrowedFd<'_>, message: &[u8], file: Option<BorrowedFd<'_>>) -> Re
     control.push(SendAncillaryMessage::ScmRights(&sent));
     rustix::net::sendmsg(conn, &[std::io::IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)
         .map_err(Error::system("ask the daemon"))?;
-    // With our copy gone, a daemon that ends closes the last one: no need to wait for the time limit.
+    // With this copy closed, a daemon that ends closes the last one: no need to wait for the time limit.
     drop(theirs);
     receive(&ours)
 }
@@ -190,13 +192,14 @@ fn receive(conn: &OwnedFd) -> Result<(Vec<u8>, Vec<OwnedFd>), Error> {
     Ok((bytes.get(..got.bytes).unwrap_or(&[]).to_vec(), fds))
 }
 
-/// Regions this program has mapped, by the device and inode of a memfd that each has for itself. As long as a mapping lives, its inode is not used again.
+/// Regions this program has mapped, by the device and inode of the memfd that each region has. While a mapping lives,
+/// its inode is not reused.
 static MAPPED: Mutex<Vec<(Inode, Weak<Mapping>)>> = Mutex::new(Vec::new());
 
-/// Device and inode.
+/// Device and inode numbers.
 type Inode = (u64, u64);
 
-/// A region's mapping: one for all of this program's ports in it, so that buffers can be swapped between their rings.
+/// Maps a region, once for all of this program's ports in it, so that buffers can be swapped between their rings.
 fn mapped(
     region: &OwnedFd,
     len: usize,
@@ -215,7 +218,7 @@ fn mapped(
     Ok(map)
 }
 
-/// The rings of a reply, in its region.
+/// Builds the rings of a reply, in its region.
 pub(crate) fn rings(
     reply: &AttachReply,
     map: &Arc<Mapping>,

@@ -1,4 +1,4 @@
-//! An interface opened by the program itself, where no daemon runs: for programs with the privilege to do so.
+//! Interfaces that the program opens itself, without a daemon: for programs with the privilege to do so.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -18,12 +18,12 @@ use crate::port::{Options, Port};
 use crate::ring::{RxRing, TxRing};
 use crate::{guest, nics};
 
-/// The region that this program's interfaces share, which is number 1, and the last number that another one was given.
+/// The region that this program's interfaces share (number 1), and the last region number given out.
 static SHARED: Mutex<(Weak<Region>, u32)> = Mutex::new((Weak::new(), COMMON_REGION));
 /// Number of the region that interfaces share, as in netmap.
 const COMMON_REGION: u32 = 1;
 
-/// Whether a port is an interface's, without host rings: those take a daemon.
+/// Whether a port is an interface without host rings: host rings need a daemon.
 pub(crate) fn is_possible(spec: &PortSpec) -> bool {
     matches!(spec.name.base(), Base::Netmap { .. })
         && spec.name.pipe().is_none()
@@ -34,7 +34,7 @@ pub(crate) fn is_possible(spec: &PortSpec) -> bool {
 /// Opens the interface.
 ///
 /// # Errors
-/// [`Error::Nic`], [`Error::Region`], [`Error::System`].
+/// [`Error::Nic`], [`Error::Region`] or [`Error::System`] if a step fails.
 pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     let Base::Netmap { ifname } = spec.name.base() else { return Err(Error::Inconsistent("not an interface")) };
     if let Some(device) = netvale_guest::passthrough::device_of(ifname.as_str()) {
@@ -100,7 +100,7 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     ))
 }
 
-/// The region that this program's interfaces share, as long as it has room; a new one otherwise. With its number.
+/// The region that this program's interfaces share while it has room, otherwise a new one. Returned with its number.
 fn region(needs: &Needs) -> Result<(Arc<Region>, u32), Error> {
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     if needs.is_usual() {
@@ -118,7 +118,7 @@ fn region(needs: &Needs) -> Result<(Arc<Region>, u32), Error> {
     Ok((region, shared.1))
 }
 
-/// What a port is made of, as it grows.
+/// The parts of a port that is being opened.
 struct Opening {
     reply: AttachReply,
     map: Arc<Mapping>,

@@ -1,4 +1,4 @@
-//! What can go wrong for a client.
+//! The errors of the client library.
 
 use std::path::PathBuf;
 
@@ -9,42 +9,42 @@ use thiserror::Error;
 /// Why a port cannot be opened or used.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// A PCI function cannot be had.
+    /// A PCI function cannot be opened.
     #[error(transparent)]
     Pci(#[from] netvale_pci::PciError),
-    /// A ptnet device of this virtual machine cannot be had.
+    /// A ptnet device of this virtual machine cannot be opened.
     #[error(transparent)]
     Passthrough(#[from] netvale_guest::passthrough::PassthroughError),
-    /// The name is not in netmap's grammar.
+    /// The name does not follow netmap's grammar.
     #[error("not a port name\n{0}")]
     Name(#[from] ParseError),
     /// No daemon listens.
     #[error("no netvale daemon at {path}: {source}; start one with 'netvale up --run-dir {dir}'")]
     NoDaemon {
-        /// Socket.
+        /// Path of the socket.
         path: PathBuf,
         /// Directory of the socket.
         dir: String,
-        /// What connect(2) said.
+        /// The error of connect(2).
         source: std::io::Error,
     },
-    /// The daemon said no.
+    /// The daemon refused the request.
     #[error("{text}")]
     Refused {
-        /// An errno as netmap gives it.
+        /// The errno, as netmap returns it.
         errno: i32,
         /// The daemon's reason and advice.
         text: String,
     },
-    /// The daemon said no to the offsets that were asked for.
+    /// The daemon refused the requested offsets.
     #[error("{text}")]
     Offsets {
-        /// An errno as netmap gives it.
+        /// The errno, as netmap returns it.
         errno: i32,
         /// The daemon's reason and advice.
         text: String,
     },
-    /// The daemon said no to the file that the region was to lie in.
+    /// The daemon refused the file for the region.
     #[error("{text}")]
     File {
         /// The errno.
@@ -52,13 +52,13 @@ pub enum Error {
         /// The daemon's reason and advice.
         text: String,
     },
-    /// What came back is not an answer.
+    /// The daemon's answer is malformed.
     #[error("the daemon's answer cannot be used: {0}")]
     Protocol(#[from] BadMessage),
-    /// An answer whose parts do not fit each other.
+    /// The parts of an answer do not fit each other.
     #[error("the daemon's answer cannot be used: {0}")]
     Inconsistent(&'static str),
-    /// A device of this virtual machine, or what the host says of it, that is of no use.
+    /// A device of this virtual machine, or the host's description of it, is unusable.
     #[error("{0}")]
     Device(&'static str),
     /// The daemon closed the connection.
@@ -67,15 +67,15 @@ pub enum Error {
     /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The step that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// An interface, or a queue of it, cannot be had by this program.
+    /// This program cannot open an interface or one of its queues.
     #[error(transparent)]
     Nic(#[from] netvale_afxdp::NicError),
-    /// A region could not be made.
+    /// A region could not be created.
     #[error(transparent)]
     Region(#[from] netvale_mem::RegionError),
 }

@@ -1,4 +1,5 @@
-//! Ports of ptnet devices: of this virtual machine's, opened by the program itself, or of any, in a virtual machine's place.
+//! Ports of ptnet devices: a device of this virtual machine, or a ptnet port where the program takes the machine's
+//! place.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -18,7 +19,7 @@ use crate::error::Error;
 use crate::port::{Options, Port};
 use crate::ring::{RxRing, TxKind, TxRing};
 
-/// Opens the device that our kernel driver has.
+/// Opens the device that netvale's kernel driver is bound to.
 ///
 /// # Errors
 /// [`Error::Passthrough`], [`Error::System`]; [`Error::Inconsistent`] when the host says what cannot be.
@@ -51,10 +52,11 @@ pub(crate) fn open_passthrough(spec: &PortSpec, device: &Path, options: &Options
     Ok(Port::new(spec.name.to_string(), None, (reply, map), (tx, rx), Some(Arc::new(passthrough))))
 }
 
-/// Opens the device at an address of the bus, which has no driver.
+/// Opens the device at an address of the PCI bus, which has no driver.
 ///
 /// # Errors
-/// [`Error::Pci`], [`Error::System`]; [`Error::Device`] when the device is none of ours; [`Error::Refused`].
+/// [`Error::Pci`] or [`Error::System`] if a step fails; [`Error::Device`] when it is not a ptnet device;
+/// [`Error::Refused`] if the host refuses.
 pub(crate) fn open_function(address: &str, hdr_len: u32) -> Result<Port, Error> {
     match pci::open(address, hdr_len)? {
         Found::Ptnet(guest) => Port::of_guest(guest, hdr_len),
@@ -68,10 +70,12 @@ pub(crate) fn open_function(address: &str, hdr_len: u32) -> Result<Port, Error> 
 }
 
 impl Port {
-    /// Takes the guest's place at the ptnet port that listens at `path`, with `hdr_len` (0 or 12) bytes of virtio-net header before each frame.
+    /// Takes the guest's place at the ptnet port that listens at `path`, with `hdr_len` (0 or 12) bytes of virtio-net
+    /// header before each frame.
     ///
     /// # Errors
-    /// [`Error::System`]; [`Error::Device`] when the other end is no ptnet port; [`Error::Refused`].
+    /// [`Error::System`] if a step fails; [`Error::Device`] when the other end is not a ptnet port; [`Error::Refused`]
+    /// if the host refuses.
     pub fn as_guest(path: &Path, hdr_len: u32) -> Result<Port, Error> {
         Port::of_guest(Guest::connect(path)?, hdr_len)
     }
@@ -79,7 +83,8 @@ impl Port {
     /// Starts a guest's rings, with `hdr_len` (0 or 12) bytes of virtio-net header before each frame.
     ///
     /// # Errors
-    /// [`Error::Refused`], [`Error::System`]; [`Error::Inconsistent`] when the host says what cannot be.
+    /// [`Error::Refused`] if the host refuses; [`Error::System`] if a step fails; [`Error::Inconsistent`] when the
+    /// host's description contradicts itself.
     pub fn of_guest(guest: Guest, hdr_len: u32) -> Result<Port, Error> {
         let running = guest.start(hdr_len)?;
         let (tx, rx) = rings(&running.reply, &running.map, &mut running.bells.into_iter())?;

@@ -1,18 +1,18 @@
-//! Ports under the names that programs for network interfaces are given.
+//! Port names in the place of interface names.
 
 use netvale_control::types::Mac;
 use netvale_portspec::{Base, Directions, PortSpec};
 
-/// In front of a port's name, for programs that keep `vale…` and `netmap:…` for themselves.
+/// Prefix of a port's name, for programs that handle `vale…` and `netmap:…` themselves.
 pub const PREFIX: &str = "nv:";
 
-/// The port that the name of a network interface means, if it is a port's and not an interface's: the name says so itself.
+/// The port that an interface name stands for. `None` if it is really an interface's name.
 ///
 /// | name | port |
 /// |---|---|
 /// | `vale0:a`, `vale0:a/z`, `netmap:p{1` | that port |
 /// | `nv:vale0:a` | the same |
-/// | `nv:vale0` | a port of this process's own on switch vale0: always the same one |
+/// | `nv:vale0` | this process's own port on switch vale0: always the same one |
 #[must_use]
 pub fn interface(name: &str) -> Option<PortSpec> {
     let Some(rest) = name.strip_prefix(PREFIX) else { return port(name) };
@@ -25,8 +25,8 @@ fn port(name: &str) -> Option<PortSpec> {
     PortSpec::parse(name).ok().filter(|_| says_so)
 }
 
-/// The same port for one direction only, so that its two directions can be opened apart. None when the port cannot be divided: it is a pipe,
-/// a monitor, or for one direction already.
+/// The same port for one direction only, so that its two directions can be opened separately. `None` when the port
+/// cannot be divided: it is a pipe, a monitor, or has one direction already.
 #[must_use]
 pub fn one_way(spec: &PortSpec, way: Directions) -> Option<PortSpec> {
     let divisible = matches!(spec.name.base(), Base::Vale { .. })
@@ -40,7 +40,7 @@ pub fn one_way(spec: &PortSpec, way: Directions) -> Option<PortSpec> {
     })
 }
 
-/// An address for a port: locally administered, and the same in every process.
+/// A MAC address for a port: locally administered, and the same in every process.
 #[must_use]
 pub fn mac(spec: &PortSpec) -> [u8; 6] {
     Mac::of_name(b'n', &spec.name.to_string()).0
@@ -50,7 +50,7 @@ pub fn mac(spec: &PortSpec) -> [u8; 6] {
 mod tests {
     use super::*;
 
-    /// Objective: only names that say so are ports, in all their spellings.
+    /// Objective: only names that are marked as ports are ports, in all their spellings.
     #[test]
     fn names() {
         let port = |name| interface(name).map(|p| p.to_string());
@@ -64,7 +64,7 @@ mod tests {
         }
     }
 
-    /// Objective: a switch's port divides, what has one direction or a partner does not.
+    /// Objective: a switch's port can be divided, one with a single direction or a partner cannot.
     #[test]
     fn divided() {
         let rx = |name| interface(name).and_then(|p| one_way(&p, Directions::Rx)).map(|p| p.to_string());

@@ -5,18 +5,18 @@ use std::os::fd::OwnedFd;
 use crate::connect::connect_to;
 use crate::{Error, Options, Port};
 
-/// A port that is opened with its first use, but with the rights that the program had when it was named: many programs give up theirs
-/// before they send.
+/// A port that is opened at its first use, but with the rights that the program had when it was named: many programs
+/// give up their rights before they send.
 pub struct LatePort {
     name: String,
     state: State,
 }
 
 enum State {
-    /// Connected: the daemon knows who asks.
+    /// Connected: the daemon knows the caller's credentials.
     Named(OwnedFd),
     Open(Box<Port>),
-    /// It could not be opened.
+    /// The port could not be opened.
     Failed,
 }
 
@@ -24,12 +24,12 @@ impl LatePort {
     /// Connects to the daemon.
     ///
     /// # Errors
-    /// [`Error::NoDaemon`].
+    /// [`Error::NoDaemon`] if no daemon listens.
     pub fn new(name: &str) -> Result<LatePort, Error> {
         Ok(LatePort { name: name.to_owned(), state: State::Named(connect_to(None)?) })
     }
 
-    /// The port, if it is open.
+    /// The port, if it is open already.
     pub fn opened(&mut self) -> Option<&mut Port> {
         if let State::Open(port) = &mut self.state { Some(port) } else { None }
     }
@@ -37,7 +37,7 @@ impl LatePort {
     /// The port, opened now if it was not before.
     ///
     /// # Errors
-    /// As [`Port::open`]; [`Error::Closed`] when that failed before.
+    /// Like [`Port::open`]; [`Error::Closed`] when that failed before.
     pub fn open(&mut self) -> Result<&mut Port, Error> {
         if let State::Named(_) = self.state
             && let State::Named(conn) = std::mem::replace(&mut self.state, State::Failed)

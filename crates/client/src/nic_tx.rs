@@ -1,18 +1,18 @@
-//! A ring to send on of a network interface.
+//! A tx ring of a network interface.
 
 use std::time::Duration;
 
 use netvale_afxdp::through::ThroughTx;
 use netvale_mem::appl::AppRing;
 
-/// A ring of an interface.
+/// A tx ring and the interface's queue behind it.
 #[derive(Debug)]
 pub(crate) struct NicTx {
     pub(crate) ring: AppRing,
     pub(crate) through: ThroughTx,
 }
 
-/// How long a ring that goes away waits for the kernel to take what it had no room for.
+/// How long a ring that is dropped waits for the kernel to take the frames it had no room for.
 const FAREWELL: Duration = Duration::from_millis(100);
 
 impl Drop for NicTx {
@@ -29,7 +29,7 @@ impl NicTx {
         self.look();
     }
 
-    /// Gives the kernel what is filled, and learns what it has sent.
+    /// Passes the filled slots to the kernel, and frees those that it has sent.
     #[inline(never)]
     pub(crate) fn look(&mut self) {
         self.through.pass();

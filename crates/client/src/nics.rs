@@ -25,10 +25,10 @@ fn buffers(reply: &AttachReply) -> Buffers {
     Buffers { first: reply.buf_pool, stride: reply.buf_size, count: reply.num_bufs }
 }
 
-/// A tx ring whose first descriptor is its queue's socket.
+/// Makes a tx ring whose first descriptor is its queue's socket.
 ///
 /// # Errors
-/// [`Error::System`].
+/// [`Error::System`] if a system call fails.
 pub(crate) fn tx(
     reply: &AttachReply,
     map: &Arc<Mapping>,
@@ -46,10 +46,11 @@ pub(crate) fn tx(
     Ok(TxRing { kind: TxKind::Nic(Box::new(NicTx { ring, through })), wake, indirect: false })
 }
 
-/// An rx ring whose first descriptor is its queue's socket, the second where its frames are forwarded to.
+/// Makes an rx ring whose first descriptor is its queue's socket, and whose second is where its frames are forwarded
+/// to.
 ///
 /// # Errors
-/// [`Error::System`].
+/// [`Error::System`] if a system call fails.
 pub(crate) fn rx(
     reply: &AttachReply,
     map: &Arc<Mapping>,
@@ -74,7 +75,7 @@ pub(crate) fn rx(
 /// Binds the sockets that are not bound, now that all rings are mapped.
 ///
 /// # Errors
-/// [`Error::Nic`].
+/// [`Error::Nic`] if the kernel refuses.
 pub(crate) fn bind(reply: &AttachReply, name: &str, tx: &mut [TxRing], rx: &mut [RxRing]) -> Result<(), Error> {
     let queues = reply.tx_rings - reply.host_tx_rings;
     let bound = reply.nic_flags & NIC_BOUND != 0;
@@ -100,7 +101,7 @@ pub(crate) fn bind(reply: &AttachReply, name: &str, tx: &mut [TxRing], rx: &mut 
     Ok(())
 }
 
-/// Something to wait for.
+/// Turns a copied descriptor into a doorbell.
 fn copied(fd: std::io::Result<OwnedFd>) -> Result<Doorbell, Error> {
     fd.map(Doorbell::from_fd).map_err(|source| Error::System { what: "copy a descriptor", source })
 }

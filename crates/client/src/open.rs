@@ -24,21 +24,22 @@ impl Port {
     /// Opens a port by its name in netmap's grammar, e.g. `vale0:a`, `netmap:p{1`, `vale0:a/r`.
     ///
     /// # Errors
-    /// [`Error`]: a bad name, no daemon, or the daemon's refusal.
+    /// [`Error`]: the name is bad, no daemon listens, or the daemon refuses.
     pub fn open(name: &str) -> Result<Port, Error> {
         Self::open_with(name, &Options::default())
     }
 
-    /// Opens a port with options. In a virtual machine `ptnet-pci:0000:00:05.0` is a ptnet device without a driver. Without a daemon,
-    /// interfaces (`netmap:eth0`, `netmap:eth0-1`) are opened by this program itself, which takes the privilege to do so.
+    /// Opens a port with options. In a virtual machine, `ptnet-pci:0000:00:05.0` is a ptnet device without a driver.
+    /// Without a daemon, the program opens interfaces (`netmap:eth0`, `netmap:eth0-1`) itself, which takes the
+    /// privilege to do so.
     ///
     /// # Errors
-    /// As [`Port::open`].
+    /// Like [`Port::open`].
     pub fn open_with(name: &str, options: &Options) -> Result<Port, Error> {
         if let Some(address) = name.strip_prefix("ptnet-pci:") {
             return guest::open_function(address, options.hdr_len);
         }
-        // Parsed here for the sake of an error that points at the character; the daemon parses it again.
+        // Parsed here for an error that points at the character; the daemon parses it again.
         let spec = PortSpec::parse(name)?;
         match connect_to(options.run_dir.as_deref()) {
             Err(Error::NoDaemon { .. }) if direct::is_possible(&spec) => direct::open(&spec, options),
@@ -66,11 +67,11 @@ impl Port {
         Ok(Port::new(name.to_owned(), Some(conn), (a.reply, a.map), (a.tx, a.rx), None))
     }
 
-    /// The two ends of a pipe inside this program (and its forked children): no daemon is involved. `slots` and `buf_size` of 0 mean
-    /// 256 slots and the default buffer size.
+    /// Opens both ends of a pipe inside this program (and its forked children), without a daemon. If `slots` or
+    /// `buf_size` is 0, 256 slots or the default buffer size is used.
     ///
     /// # Errors
-    /// [`Error::Region`] or [`Error::System`].
+    /// [`Error::Region`] or [`Error::System`] if the memory or a descriptor cannot be created.
     pub fn pipe_pair(slots: u32, buf_size: u32) -> Result<(Port, Port), Error> {
         let slots = if slots == 0 { 256 } else { slots };
         let buf_size = if buf_size == 0 { DEFAULT_BUF_SIZE } else { buf_size };

@@ -1,4 +1,4 @@
-//! Sending frame by frame, as sockets and libpcap have it: from any number of threads, with an answer for each frame.
+//! Sending frame by frame, as sockets and libpcap do: from any number of threads, with a result for each frame.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,16 +12,16 @@ use crate::connect::is_closed;
 use crate::ring::{TxRing, relax};
 use crate::{Error, LatePort, Port};
 
-/// How long a sender looks for room before it sleeps.
+/// How long a sender polls for room before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 
 /// Why a frame was not sent.
 #[derive(Debug, Error)]
 pub enum SendError {
-    /// No room, within the time given.
+    /// No room was found within the time limit.
     #[error("no room in the port's ring")]
     NoRoom,
-    /// A frame of no bytes.
+    /// The frame has no bytes.
     #[error("a frame without bytes")]
     Empty,
     /// No ring of the port takes a frame of this length.
@@ -30,7 +30,7 @@ pub enum SendError {
     /// The port was taken away, or the daemon ended.
     #[error("the daemon took the port away, or ended")]
     Closed,
-    /// The port only receives.
+    /// The port is receive-only.
     #[error("the port receives only, or watches another one")]
     ReceiveOnly,
     /// The port cannot be opened.
@@ -39,7 +39,7 @@ pub enum SendError {
 }
 
 impl SendError {
-    /// What a packet socket would say. Without room: what one says that does not wait.
+    /// The errno of a packet socket in this case. Without room: that of a non-blocking one.
     pub fn errno(&self) -> Errno {
         match self {
             SendError::NoRoom => Errno::AGAIN,
@@ -55,52 +55,52 @@ impl SendError {
     }
 }
 
-/// Where frames leave: a tx ring that threads share.
+/// A tx ring that threads share to send.
 pub struct Outgoing {
     inner: Mutex<Inner>,
 }
 
 struct Inner {
     end: End,
-    /// Threads that sleep until there is room.
+    /// Number of threads that sleep until there is room.
     sleepers: u32,
-    /// What they sleep on, once somebody did.
+    /// The descriptors they sleep on, from the first sleep on.
     wakes: Option<Arc<Wakes>>,
 }
 
 enum End {
-    /// A port for this alone, opened by the first frame.
+    /// A port of its own, opened by the first frame.
     Late(Box<LatePort>),
     /// Rings of a port that also receives, and its connection.
     Rings(Vec<TxRing>, Option<OwnedFd>),
 }
 
-/// What becomes readable when there is room, or the port is gone.
+/// Descriptors that become readable when there is room, or the port is gone.
 pub struct Wakes {
     room: OwnedFd,
     connection: Option<OwnedFd>,
 }
 
 impl Wakes {
-    /// The descriptors.
+    /// The descriptors themselves.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         std::iter::once(self.room.as_fd()).chain(self.connection.iter().map(AsFd::as_fd))
     }
 }
 
 impl Outgoing {
-    /// On the port of that name, which is opened when the first frame is sent, with the rights that the program has now.
+    /// Sends on the port named `name`, which is opened with the first frame, with the rights that the program has now.
     ///
     /// # Errors
-    /// [`Error::NoDaemon`].
+    /// [`Error::NoDaemon`] if no daemon listens.
     pub fn late(name: &str) -> Result<Outgoing, Error> {
         Ok(Outgoing::new(End::Late(Box::new(LatePort::new(name)?))))
     }
 
-    /// On the rings of a port that goes on receiving: they are taken out of it.
+    /// Sends on the tx rings of a port that goes on receiving: they are taken out of it.
     ///
     /// # Errors
-    /// [`Error::System`]: no descriptor is left.
+    /// [`Error::System`] if no descriptor is left.
     pub fn of(port: &mut Port) -> Result<Outgoing, Error> {
         let connection = port.connection().map(|c| copied(c)).transpose()?;
         Ok(Outgoing::new(End::Rings(port.take_tx(), connection)))
@@ -114,10 +114,10 @@ impl Outgoing {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a frame; waits for room up to `limit`. A frame that is accepted arrives, whatever the program does then.
+    /// Sends a frame; waits for room up to `limit`. An accepted frame arrives, whatever the program does afterwards.
     ///
     /// # Errors
-    /// [`SendError`].
+    /// [`SendError`] says why the frame was not sent.
     pub fn send(&self, frame: &[u8], limit: Duration) -> Result<(), SendError> {
         if self.lock().put(frame)? {
             return Ok(());
@@ -146,10 +146,10 @@ impl Outgoing {
         }
     }
 
-    /// Whether a frame would be sent, or refused for another reason than lack of room.
+    /// Whether the next frame would be sent, or refused for a reason other than lack of room.
     pub fn has_room(&self) -> bool {
         let mut inner = self.lock();
-        // A port that was not needed yet has an empty ring.
+        // A port that was not used yet has an empty ring.
         let Some((ring, connection)) = inner.opened() else { return true };
         ring.is_ready() || connection.is_some_and(is_closed)
     }
@@ -159,7 +159,8 @@ impl Outgoing {
         self.lock().opened().map_or(0, |(ring, _)| ring.mem().indices().2.into())
     }
 
-    /// Asks to be woken; look once more before sleeping on what is returned. [`Outgoing::wake_up`] must follow.
+    /// Asks to be woken; check once more before sleeping on the returned descriptors. [`Outgoing::wake_up`] must
+    /// follow.
     pub fn go_to_sleep(&self) -> Option<Arc<Wakes>> {
         let mut inner = self.lock();
         inner.sleepers += 1;
@@ -170,7 +171,7 @@ impl Outgoing {
         wakes
     }
 
-    /// Awake.
+    /// Ends a sleep that [`Outgoing::go_to_sleep`] began.
     pub fn wake_up(&self) {
         let mut inner = self.lock();
         inner.sleepers = inner.sleepers.saturating_sub(1);
@@ -210,7 +211,7 @@ impl Inner {
             sent = ring.send(frame);
             ring.sync();
         }
-        // Is anybody there? Asked when it costs little: there is no room, or somebody had to be woken.
+        // Is the daemon still there? Checked when it costs little: there is no room, or a kick was sent.
         let ask = !sent || ring.kicks().sent() != rung;
         if ask && connection.is_some_and(is_closed) { Err(SendError::Closed) } else { Ok(sent) }
     }
@@ -233,7 +234,7 @@ fn copied(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
 fn sleep(wakes: &Wakes, left: Duration) {
     let mut fds: Vec<PollFd<'_>> = wakes.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-    // An interrupted sleep is as good as any: the caller looks again.
+    // An interrupted sleep is as good as any: the caller checks again.
     let _ = rustix::event::poll(&mut fds, Some(&left));
 }
 
@@ -264,7 +265,7 @@ mod tests {
         got
     }
 
-    /// Objective: each reason for which a frame is not sent is told apart, in words and as a socket would.
+    /// Objective: each reason for not sending a frame is distinct, in words and as a socket's errno.
     #[test]
     fn reasons() {
         let (out, _a, _b) = ends();
@@ -280,7 +281,8 @@ mod tests {
         assert!(matches!(none, SendError::ReceiveOnly), "{none}");
     }
 
-    /// Objective: all that is accepted arrives, though nothing is called any more; room is shown exactly while there is some.
+    /// Objective: every accepted frame arrives, though nothing is called any more; room is reported exactly while there
+    /// is some.
     #[test]
     fn accepted_is_sent() {
         let (out, _a, mut b) = ends();
@@ -296,8 +298,8 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| next(rx)).count(), 15);
     }
 
-    /// Objective: several senders that wait for room, for frames of one slot and of several, all get it as the receiver reads; one that does not wait
-    /// that long gives up.
+    /// Objective: several senders that wait for room, for frames of one slot and of several, all get it as the receiver
+    /// reads; one with a shorter time limit gives up.
     #[test]
     fn many_wait() {
         let (out, _a, mut b) = ends();

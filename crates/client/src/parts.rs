@@ -1,4 +1,4 @@
-//! What rings are made of.
+//! The parts that rings are built from.
 
 use netvale_control::attach::AttachReply;
 use netvale_mem::notify::Doorbell;
@@ -6,7 +6,7 @@ use netvale_mem::view::Places;
 
 use crate::error::Error;
 
-/// How to find rings in the region of a reply.
+/// Where the rings are in the region of a reply.
 pub(crate) fn places(reply: &AttachReply) -> Places {
     Places {
         csb_atok: reply.csb_atok,
@@ -19,7 +19,7 @@ pub(crate) fn places(reply: &AttachReply) -> Places {
     }
 }
 
-/// A doorbell of a ring.
+/// Makes a ring's doorbell.
 pub(crate) fn bell() -> Result<Doorbell, Error> {
     Doorbell::new().map_err(Error::system("make an eventfd"))
 }

@@ -1,4 +1,4 @@
-//! An open port, and waiting on it.
+//! An open port, and waiting for it.
 
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,44 +14,44 @@ use crate::connect::is_closed;
 use crate::error::Error;
 use crate::ring::{RxRing, TxRing, relax};
 
-/// How a port is to be opened. Zero in a number means the daemon's default.
+/// Options for opening a port. A number of zero means the daemon's default.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Directory of the daemon's sockets; none means the usual one.
+    /// Directory of the daemon's sockets; `None` means the default one.
     pub run_dir: Option<PathBuf>,
-    /// Rings each way.
+    /// Number of rings in each direction.
     pub rings: u32,
-    /// Slots a ring.
+    /// Slots per ring.
     pub slots: u32,
-    /// Bytes a buffer.
+    /// Buffer size in bytes.
     pub buf_size: u32,
-    /// Extra buffers.
+    /// Number of extra buffers.
     pub extra_bufs: u32,
     /// Bytes of virtio-net header before each frame: 0, 10 or 12.
     pub hdr_len: u32,
-    /// Pipes that are to find room in the port's region.
+    /// Number of pipes that the port's region has room for.
     pub pipes: u32,
-    /// Hold senders back instead of dropping when this port's rings are full.
+    /// Hold senders back instead of dropping frames when this port's rings are full.
     pub lossless: bool,
-    /// Prefer huge pages.
+    /// Prefer huge pages for the region.
     pub huge: bool,
 }
 
-/// An open port. Its rings go away with it.
+/// An open port. Dropping it closes it and its rings.
 pub struct Port {
     name: String,
-    /// None for the ends of a pipe inside one program, and for an interface that it opened itself.
+    /// `None` for the ends of a pipe inside one program, and for an interface that the program opened itself.
     conn: Option<OwnedFd>,
     reply: AttachReply,
     map: Arc<Mapping>,
     tx: Vec<TxRing>,
     rx: Vec<RxRing>,
     spin: Duration,
-    /// Keeps the memory of a pipe inside one program, or of an interface that it opened itself.
+    /// Keeps the memory of a pipe inside one program, or of an interface that the program opened itself.
     _local: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// What to wait for.
+/// The event that [`Port::wait`] waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// Room on a tx ring.
@@ -63,7 +63,7 @@ pub enum Interest {
 }
 
 impl Port {
-    /// A port of these parts; `keep` is what has to live as long.
+    /// Assembles a port; `keep` is anything that has to live as long.
     pub(crate) fn new(
         name: String,
         conn: Option<OwnedFd>,
@@ -74,12 +74,12 @@ impl Port {
         Port { name, conn, reply, map, tx, rx, spin: Duration::ZERO, _local: keep }
     }
 
-    /// The name it was opened by.
+    /// The name the port was opened by.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What the daemon said of it: sizes, offsets, region number.
+    /// The daemon's description of the port: sizes, offsets, region number.
     pub fn info(&self) -> &AttachReply {
         &self.reply
     }
@@ -89,37 +89,37 @@ impl Port {
         &self.map
     }
 
-    /// The rings to send on.
+    /// The tx rings.
     pub fn tx(&mut self) -> &mut [TxRing] {
         &mut self.tx
     }
 
-    /// The rings to receive on.
+    /// The rx rings.
     pub fn rx(&mut self) -> &mut [RxRing] {
         &mut self.rx
     }
 
-    /// Both at once.
+    /// The tx and the rx rings together.
     pub fn rings(&mut self) -> (&mut [TxRing], &mut [RxRing]) {
         (&mut self.tx, &mut self.rx)
     }
 
-    /// Takes the rings out, e.g. to give each to a thread of its own. The port must be kept as long as they are used.
+    /// Takes the rings out, e.g. to give each to its own thread. The port must be kept while they are used.
     pub fn take_rings(&mut self) -> (Vec<TxRing>, Vec<RxRing>) {
         (std::mem::take(&mut self.tx), std::mem::take(&mut self.rx))
     }
 
-    /// Takes the rings to send on out of it.
+    /// Takes the tx rings out.
     pub(crate) fn take_tx(&mut self) -> Vec<TxRing> {
         std::mem::take(&mut self.tx)
     }
 
-    /// The first ring to send on, and the connection.
+    /// The first tx ring, and the connection.
     pub(crate) fn first_tx(&mut self) -> Option<(&mut TxRing, Option<BorrowedFd<'_>>)> {
         Some((self.tx.first_mut()?, self.conn.as_ref().map(AsFd::as_fd)))
     }
 
-    /// How long [`Port::wait`] looks before it sleeps. Zero by default.
+    /// Sets how long [`Port::wait`] polls before it sleeps. Zero by default.
     pub fn set_spin(&mut self, spin: Duration) {
         self.spin = spin;
     }
@@ -132,7 +132,7 @@ impl Port {
         });
     }
 
-    /// Syncs, then waits until a ring is ready or the time is up (none: no limit). Returns whether one is ready.
+    /// Syncs, then waits until a ring is ready or the time is up (`None`: no limit). Returns whether a ring is ready.
     ///
     /// # Errors
     /// [`Error::Closed`] when the daemon is gone.
@@ -208,7 +208,8 @@ impl Port {
         }
     }
 
-    /// The connection to the daemon: becomes readable when the daemon closes the port. None for a pipe inside a program.
+    /// The connection to the daemon: it becomes readable when the daemon closes the port. `None` for a pipe inside a
+    /// program.
     pub fn connection(&self) -> Option<BorrowedFd<'_>> {
         self.conn.as_ref().map(AsFd::as_fd)
     }

@@ -15,13 +15,13 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::nic_tx::NicTx;
 
-/// Between two looks. After a while the other side may be waiting for this very CPU: let it.
+/// Pauses between two checks. After a while it yields: the other side may be waiting for this very CPU.
 pub(crate) fn relax(waited: Duration) {
     const ALONE: Duration = Duration::from_micros(5);
     if waited < ALONE { std::hint::spin_loop() } else { std::thread::yield_now() }
 }
 
-/// Looks for as long as `spin`, then sleeps for up to `limit` until the ring is ready.
+/// Polls for `spin`, then sleeps for up to `limit` until the ring is ready.
 fn wait_on<R>(
     ring: &mut R,
     spin: Duration,
@@ -46,47 +46,47 @@ fn wait_on<R>(
         if !arm(ring) {
             let left = limit.saturating_sub(slept.elapsed());
             let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-            // A sleep that is interrupted ends the wait.
+            // An interrupted sleep ends the wait.
             let _ = rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd(ring), PollFlags::IN)], Some(&left));
         }
         let kicked = awake(ring);
         if ready(ring) {
             return true;
         }
-        // A kick that was meant for an earlier sleep does not.
+        // A kick meant for an earlier sleep does not end it.
         if !kicked || slept.elapsed() >= limit {
             return false;
         }
     }
 }
 
-/// Who moves the frames a tx ring holds.
+/// How the frames of a tx ring are moved.
 #[derive(Debug)]
 pub(crate) enum TxKind {
-    /// A switch's worker.
+    /// A worker of the switch moves them.
     Switch(AppRing),
-    /// Nobody: the ring is a monitor's.
+    /// Nobody moves them: the ring is a monitor's.
     Monitor(AppRing),
-    /// We ourselves, at each sync, straight into the other end's rx ring.
+    /// This process moves them at each sync, straight into the other end's rx ring.
     Pipe(PipeTx),
-    /// The kernel: at each sync, we give it what is filled.
+    /// The kernel moves them: each sync passes the filled slots to it.
     Nic(Box<NicTx>),
 }
 
-/// A ring to send on.
+/// A tx ring.
 ///
-/// Fill the slots `at(0) .. at(space() - 1)`, then [`advance`](TxRing::advance) over those that are to go and
+/// Fill the slots `at(0) .. at(space() - 1)`, then [`advance`](TxRing::advance) over those to be sent and
 /// [`sync`](TxRing::sync) once for the whole batch.
 #[derive(Debug)]
 pub struct TxRing {
     pub(crate) kind: TxKind,
     pub(crate) wake: Doorbell,
-    /// Of a switch's port: frames may lie elsewhere in the program's memory (`NS_INDIRECT`).
+    /// Whether frames may lie elsewhere in the program's memory (`NS_INDIRECT`): on a switch's port they may.
     pub(crate) indirect: bool,
 }
 
 impl TxRing {
-    /// Slots and buffers.
+    /// The ring's slots and buffers.
     #[inline]
     pub fn mem(&self) -> &RingMem {
         match &self.kind {
@@ -101,7 +101,7 @@ impl TxRing {
         self.mem().num_slots()
     }
 
-    /// Slots that may be filled.
+    /// Number of slots that may be filled.
     #[inline]
     pub fn space(&self) -> u32 {
         match &self.kind {
@@ -121,7 +121,7 @@ impl TxRing {
         }
     }
 
-    /// Snapshot of slot `i`.
+    /// Returns a snapshot of slot `i`.
     #[inline]
     pub fn slot(&self, i: u32) -> NetmapSlot {
         self.mem().slot_word(i)
@@ -133,7 +133,7 @@ impl TxRing {
         self.mem().set_len_flags(i, len, flags);
     }
 
-    /// The first `n` slots are filled.
+    /// Marks the first `n` slots as filled.
     #[inline]
     pub fn advance(&mut self, n: u32) {
         match &mut self.kind {
@@ -143,7 +143,7 @@ impl TxRing {
         }
     }
 
-    /// Publishes what was filled and learns of freed slots.
+    /// Publishes the filled slots and updates the number of free ones.
     #[inline]
     pub fn sync(&mut self) {
         match &mut self.kind {
@@ -157,11 +157,13 @@ impl TxRing {
         }
     }
 
-    /// A sync as netmap's ioctl does it: `head` and `cur` are what the program wrote into the ring's header. Any number of processes
-    /// that share the ring may take turns. A program uses either this or [`advance`](TxRing::advance) and [`sync`](TxRing::sync).
+    /// Syncs like netmap's ioctl: `head` and `cur` are what the program wrote into the ring's header. Any number of
+    /// processes that share the ring may take turns. A program uses either this or [`advance`](TxRing::advance) and
+    /// [`sync`](TxRing::sync).
     ///
-    /// On ports of a switch, frames may lie elsewhere in the program's memory (`NS_INDIRECT`). If any that is to be published does,
-    /// `fetch` gets the ring, the first of the new slots and the one behind the last, to copy the bytes into the slots' buffers.
+    /// On ports of a switch, frames may lie elsewhere in the program's memory (`NS_INDIRECT`). If any of the new ones
+    /// does, `fetch` gets the ring, the first new slot and the one behind the last, to copy the bytes into the slots'
+    /// buffers.
     #[inline]
     pub fn sync_header(&mut self, fetch: impl FnOnce(&RingMem, u32, u32)) -> Sync {
         match &mut self.kind {
@@ -180,7 +182,7 @@ impl TxRing {
         }
     }
 
-    /// Asks to be woken when there is room; look once more before sleeping.
+    /// Asks to be woken when there is room; check once more before sleeping.
     pub fn ask_kick(&self) {
         netvale_mem::notify::arm(match &self.kind {
             TxKind::Switch(r) | TxKind::Monitor(r) => r.side().csb.appl_need_kick(),
@@ -192,7 +194,7 @@ impl TxRing {
         });
     }
 
-    /// Takes up a ring as an earlier holder left it.
+    /// Takes over a ring as an earlier holder left it.
     pub(crate) fn resume(&mut self) {
         match &mut self.kind {
             TxKind::Switch(r) | TxKind::Monitor(r) => r.resume(),
@@ -201,7 +203,7 @@ impl TxRing {
         }
     }
 
-    /// Bytes of the longest frame that the ring takes.
+    /// Length in bytes of the longest frame that the ring takes.
     pub fn longest(&self) -> usize {
         let (slots, size) = (self.num_slots() - 1, self.mem().buf_size());
         let bytes = match &self.kind {
@@ -211,8 +213,8 @@ impl TxRing {
         bytes.min(u32::from(u16::MAX)) as usize
     }
 
-    /// Copies one frame into the next slot. Returns whether there was room; a frame longer than a buffer goes into several slots.
-    /// It leaves with the next [`sync`](TxRing::sync).
+    /// Copies one frame into the next slot. Returns whether there was room; a frame longer than a buffer goes into
+    /// several slots. It is sent by the next [`sync`](TxRing::sync).
     pub fn send(&mut self, frame: &[u8]) -> bool {
         let size = self.mem().buf_size() as usize;
         let slots = frame.len().div_ceil(size).max(1) as u32;
@@ -233,7 +235,7 @@ impl TxRing {
         true
     }
 
-    /// Learns of freed slots without publishing anything.
+    /// Updates the number of free slots without publishing anything.
     fn refresh(&mut self) {
         match &mut self.kind {
             TxKind::Switch(r) | TxKind::Monitor(r) => {
@@ -244,7 +246,7 @@ impl TxRing {
         }
     }
 
-    /// Sends one frame at once; a full ring is waited for, up to `limit`. Returns whether it left.
+    /// Sends one frame immediately; waits up to `limit` if the ring is full. Returns whether the frame was sent.
     pub fn send_now(&mut self, frame: &[u8], limit: Duration) -> bool {
         const SPIN: Duration = Duration::from_micros(50);
         let mut sent = self.send(frame);
@@ -256,7 +258,7 @@ impl TxRing {
         sent
     }
 
-    /// Asks to be woken when there is room. Returns whether there is already.
+    /// Asks to be woken when there is room. Returns whether there is room already.
     pub fn arm(&mut self) -> bool {
         match &mut self.kind {
             TxKind::Switch(r) | TxKind::Monitor(r) => r.arm(),
@@ -269,18 +271,18 @@ impl TxRing {
         }
     }
 
-    /// Whether there is room, looking afresh.
+    /// Whether there is room, after an update.
     pub fn is_ready(&mut self) -> bool {
         self.sync();
         self.space() > 0
     }
 
-    /// Awake again.
+    /// Stops asking for wake-ups.
     pub fn disarm(&self) {
         self.awake();
     }
 
-    /// The same. Returns whether there had been a kick.
+    /// Stops asking for wake-ups. Returns whether there had been a kick.
     fn awake(&self) -> bool {
         match &self.kind {
             TxKind::Switch(r) | TxKind::Monitor(r) => r.disarm(),
@@ -294,17 +296,17 @@ impl TxRing {
         self.wake.drain()
     }
 
-    /// Waits for room: looks for as long as `spin`, then sleeps for up to `limit`. Returns whether there is room.
+    /// Waits for room: polls for `spin`, then sleeps for up to `limit`. Returns whether there is room.
     pub fn wait(&mut self, spin: Duration, limit: Duration) -> bool {
         wait_on(self, spin, limit, Self::is_ready, Self::arm, Self::awake, Self::wake_fd)
     }
 
-    /// Becomes readable when an armed ring has room.
+    /// The descriptor that becomes readable when an armed ring has room.
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// Frames of an interface's ring that could not be sent, by reason.
+    /// Counts of frames of an interface's ring that could not be sent, by reason.
     pub fn drops(&self) -> Vec<(&'static str, u64)> {
         match &self.kind {
             TxKind::Nic(n) => drops(n.through.counters()),
@@ -312,7 +314,7 @@ impl TxRing {
         }
     }
 
-    /// Kicks sent to, and spared, the other side.
+    /// Counts of kicks sent to the other side, and of those saved.
     pub fn kicks(&self) -> &KickCounts {
         match &self.kind {
             TxKind::Switch(r) | TxKind::Monitor(r) => r.kicks(),
@@ -322,20 +324,20 @@ impl TxRing {
     }
 }
 
-/// A ring to receive on.
+/// An rx ring.
 ///
-/// Read the slots `at(0) .. at(space() - 1)`, then [`advance`](RxRing::advance) over those that are done with and
+/// Read the slots `at(0) .. at(space() - 1)`, then [`advance`](RxRing::advance) over those that are finished and
 /// [`sync`](RxRing::sync).
 #[derive(Debug)]
 pub struct RxRing {
     pub(crate) ring: AppRing,
     pub(crate) wake: Doorbell,
-    /// Of an interface: what moves its frames, at each sync.
+    /// For an interface: moves its frames at each sync.
     pub(crate) nic: Option<Box<ThroughRx>>,
 }
 
 impl RxRing {
-    /// Slots and buffers.
+    /// The ring's slots and buffers.
     #[inline]
     pub fn mem(&self) -> &RingMem {
         self.ring.mem()
@@ -346,7 +348,7 @@ impl RxRing {
         self.ring.num_slots()
     }
 
-    /// Slots that hold received frames.
+    /// Number of slots that hold received frames.
     #[inline]
     pub fn space(&self) -> u32 {
         self.ring.space()
@@ -358,13 +360,13 @@ impl RxRing {
         self.ring.at(k)
     }
 
-    /// Snapshot of slot `i`.
+    /// Returns a snapshot of slot `i`.
     #[inline]
     pub fn slot(&self, i: u32) -> NetmapSlot {
         self.ring.slot(i)
     }
 
-    /// Copies up to `into.len()` bytes of slot `i`. Returns how many.
+    /// Copies up to `into.len()` bytes of slot `i`. Returns the number of bytes copied.
     #[inline]
     pub fn read(&self, i: u32, into: &mut [u8]) -> usize {
         let s = self.slot(i);
@@ -372,13 +374,13 @@ impl RxRing {
         if self.mem().read(s.buf_idx, 0, &mut into[..n]) { n } else { 0 }
     }
 
-    /// The first `n` slots are done with.
+    /// Marks the first `n` slots as finished.
     #[inline]
     pub fn advance(&mut self, n: u32) {
         self.ring.advance(n);
     }
 
-    /// Gives released slots back and learns of received ones.
+    /// Returns finished slots to the sender and updates the number of received ones.
     #[inline]
     pub fn sync(&mut self) -> Sync {
         let found = self.ring.sync();
@@ -386,7 +388,7 @@ impl RxRing {
         found
     }
 
-    /// Gives the kernel what was released, and takes what it has received.
+    /// Passes released slots to the kernel, and takes the frames it has received.
     #[inline]
     fn look(&mut self) {
         if let Some(through) = &mut self.nic {
@@ -394,7 +396,7 @@ impl RxRing {
         }
     }
 
-    /// A sync as netmap's ioctl does it, see [`TxRing::sync_header`].
+    /// Syncs like netmap's ioctl; see [`TxRing::sync_header`].
     #[inline]
     pub fn sync_header(&mut self) -> Sync {
         let found = self.ring.sync_header();
@@ -402,12 +404,12 @@ impl RxRing {
         found
     }
 
-    /// Asks to be woken when frames arrive; look once more before sleeping.
+    /// Asks to be woken when frames arrive; check once more before sleeping.
     pub fn ask_kick(&self) {
         netvale_mem::notify::arm(self.ring.side().csb.appl_need_kick());
     }
 
-    /// Takes up a ring as an earlier holder left it.
+    /// Takes over a ring as an earlier holder left it.
     pub(crate) fn resume(&mut self) {
         self.ring.resume();
         if let Some(through) = &mut self.nic {
@@ -415,7 +417,7 @@ impl RxRing {
         }
     }
 
-    /// Takes the next whole frame, at most `into.len()` bytes of it. None when none is there.
+    /// Receives the next whole frame, at most `into.len()` bytes of it. `None` when there is none.
     pub fn recv(&mut self, into: &mut [u8]) -> Option<usize> {
         let (mut used, mut slots) = (0, 0);
         loop {
@@ -439,39 +441,39 @@ impl RxRing {
         self.ring.arm()
     }
 
-    /// Whether frames are there, looking afresh.
+    /// Whether frames are there, after an update.
     pub fn is_ready(&mut self) -> bool {
         self.look();
         self.ring.is_ready()
     }
 
-    /// Awake again.
+    /// Stops asking for wake-ups.
     pub fn disarm(&self) {
         self.awake();
     }
 
-    /// The same. Returns whether there had been a kick.
+    /// Stops asking for wake-ups. Returns whether there had been a kick.
     fn awake(&self) -> bool {
         self.ring.disarm();
         self.nic.is_none() && self.wake.drain()
     }
 
-    /// Waits for frames: looks for as long as `spin`, then sleeps for up to `limit`. Returns whether there are some.
+    /// Waits for frames: polls for `spin`, then sleeps for up to `limit`. Returns whether there are some.
     pub fn wait(&mut self, spin: Duration, limit: Duration) -> bool {
         wait_on(self, spin, limit, Self::is_ready, Self::arm, Self::awake, Self::wake_fd)
     }
 
-    /// Becomes readable when frames arrive on an armed ring.
+    /// The descriptor that becomes readable when frames arrive on an armed ring.
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// What could not be received into an interface's ring, by reason.
+    /// Counts of frames that could not be received into an interface's ring, by reason.
     pub fn drops(&self) -> Vec<(&'static str, u64)> {
         self.nic.as_ref().map_or_else(Vec::new, |through| drops(through.counters()))
     }
 
-    /// Kicks sent to, and spared, the other side.
+    /// Counts of kicks sent to the other side, and of those saved.
     pub fn kicks(&self) -> &KickCounts {
         self.ring.kicks()
     }
@@ -488,7 +490,8 @@ fn look_at(through: &mut ThroughRx, ring: &mut AppRing) {
     let _ = ring.refresh();
 }
 
-/// Swaps the buffers of two slots: zero-copy forwarding. Returns whether the rings share their buffers; nothing happens otherwise.
+/// Swaps the buffers of two slots: zero-copy forwarding. Returns whether the rings share their buffers; otherwise
+/// nothing happens.
 #[inline]
 pub fn swap_buffers(rx: &RxRing, rx_slot: u32, tx: &TxRing, tx_slot: u32) -> bool {
     let (from, to) = (rx.mem(), tx.mem());

@@ -1,17 +1,19 @@
 //! The attach handshake: fixed-size binary messages on a `SOCK_SEQPACKET` socket (`<run-dir>/attach.sock`).
 //!
-//! A client sends one [`AttachRequest`]; the daemon answers one [`AttachReply`] with the region's memfd and, for each ring, two
-//! eventfds as `SCM_RIGHTS`. From then on the two sides talk through the region alone. The port lives as long as the
-//! connection: when the last copy of the client's socket is closed, for whatever reason, the port goes.
+//! A client sends one [`AttachRequest`]; the daemon answers with one [`AttachReply`] with the region's memfd and, for
+//! each ring, two eventfds as `SCM_RIGHTS`. From then on the two sides communicate through the region alone. The port
+//! lives as long as the connection: it is removed when the last copy of the client's socket is closed, for whatever
+//! reason.
 //!
-//! More goes over the same connection: what somebody who got the descriptor from another process asks of the port on it
-//! ([`Holding`](crate::device::Holding)), and netmap's requests that are not an open ([`crate::device`]). A request may carry a socket of
-//! its own as `SCM_RIGHTS`: the answer goes there, so that several processes that share the connection do not read each other's answers.
-//! A request with [`FLAG_FILE`] carries two: that socket, then the client's file that a new region is to lie in ([`FileAsked`]).
-//! Bytes that are no message are answered by a refusal (`EPROTO`), and change nothing: the connection keeps what it holds.
+//! The same connection carries more: questions about its port from a process that got the descriptor from another one
+//! ([`Holding`](crate::device::Holding)), and netmap's requests that do not open a port ([`crate::device`]). A request
+//! may carry a socket as `SCM_RIGHTS`: the answer goes there, so that several processes that share the connection do
+//! not read each other's answers. A request with [`FLAG_FILE`] carries two descriptors: that socket, then the client's
+//! file for a new region ([`FileAsked`]). Bytes that are not a message are answered by a refusal (`EPROTO`), and change
+//! nothing: the connection keeps what it holds.
 //!
-//! Integers are little-endian, unused bytes zero. Every message begins with magic and version, so that either side can say what is
-//! wrong with the other.
+//! Integers are little-endian, unused bytes zero. Every message begins with magic and version, so that each side can
+//! say what is wrong with the other.
 
 mod device;
 mod message;
@@ -30,11 +32,12 @@ pub const REQUEST_LEN: usize = size_of::<wire::Request>();
 pub const REPLY_LEN: usize = size_of::<wire::Reply>();
 /// Version of these messages.
 pub const ATTACH_VERSION: u16 = 1;
-/// Most rings that one client is bound to, in both directions together: with two descriptors each, the memory and the CSB arrays they fit one message (Linux: 253).
+/// Maximum number of rings that one client is bound to, in both directions together: with two descriptors each, they,
+/// the memory and the CSB arrays fit one message (Linux: 253).
 pub const MAX_RINGS: usize = 125;
-/// Most descriptors that come with a reply.
+/// Maximum number of descriptors that come with a reply.
 pub const MAX_FDS: usize = 2 + 2 * MAX_RINGS;
-/// Most rings of a port in both directions together.
+/// Maximum number of rings of a port in both directions together.
 pub const MAX_PORT_RINGS: u32 = 1024;
 
 pub(crate) const REQUEST_MAGIC: u32 = u32::from_le_bytes(*b"NVrq");
@@ -46,40 +49,43 @@ pub const NIC_BOUND: u32 = 1;
 pub const NIC_FORWARDS: u32 = 2;
 /// An earlier holder has given the kernel the rings' buffers.
 pub const NIC_RESUMED: u32 = 4;
-/// Frames may take several buffers; said of sockets that are bound.
+/// Frames may take several buffers; set for sockets that are bound.
 pub const NIC_MULTI_BUFFER: u32 = 8;
 
 /// The rings are those of a switch's port: the client copies what its indirect slots point to.
 pub const PORT_OF_SWITCH: u32 = 1;
-/// In a refusal: what is wrong is what the request says of offsets.
+/// In a refusal: the offsets in the request are the cause.
 pub const OFFSETS_AT_FAULT: u32 = 2;
-/// The region lies in a file of the user's ([`FLAG_FILE`]), at [`AttachReply::file_offset`]; the CSB arrays lie in a memfd of their own, whose
-/// descriptor follows that file's.
+/// The region lies in a file of the user's ([`FLAG_FILE`]), at [`AttachReply::file_offset`]; the CSB arrays lie in
+/// their own memfd, whose descriptor follows that of the file.
 pub const IN_FILE: u32 = 4;
-/// In a refusal: what is wrong is the file. Without it the port could be had.
+/// In a refusal: the file is the cause. Without it the port could be opened.
 pub const FILE_AT_FAULT: u32 = 8;
 
-/// The request wants the port to hold its senders back instead of dropping (a lossless receiver).
+/// The port holds its senders back instead of dropping frames (a lossless receiver).
 pub const FLAG_LOSSLESS: u32 = 1;
-/// The request prefers huge pages for a new region.
+/// Prefer huge pages for a new region.
 pub const FLAG_HUGE: u32 = 2;
 
-/// The client shares the port's rings with others that said so too, as netmap allows.
+/// The client shares the port's rings with others that set this flag too, as netmap allows.
 pub const FLAG_SHARED: u32 = 4;
-/// The client cannot take virtio-net headers: `EIO` if the port has them.
+/// The client cannot handle virtio-net headers: `EIO` if the port has them.
 pub const FLAG_NO_HEADER: u32 = 8;
 /// Rings in a region and nothing behind them (netmap's `NR_REG_NULL`).
 pub const FLAG_NULL: u32 = 16;
-/// The request came through netmap's API: netmap's defaults hold for numbers that are 0, and numbers out of range become the nearest.
+/// The request came through netmap's API: netmap's defaults apply to numbers that are 0, and numbers out of range
+/// become the nearest allowed ones.
 pub const FLAG_NETMAP: u32 = 256;
 /// The client's file comes with the request: see [`FileAsked`].
 pub const FLAG_FILE: u32 = 512;
 const FLAGS: u32 = FLAG_LOSSLESS | FLAG_HUGE | FLAG_SHARED | FLAG_NO_HEADER | FLAG_NULL | FLAG_NETMAP | FLAG_FILE;
 
-/// Bytes a client may leave with the daemon for whoever gets the connection after it, see [`AttachReply::note`].
+/// Number of bytes that a client may leave with the daemon for the next holder of the connection, see
+/// [`AttachReply::note`].
 pub const NOTE_LEN: usize = 32;
 
-/// Number and size of the objects of a region the client lays out itself (netmap's extmem). All zero: the daemon lays it out.
+/// Number and size of the objects in a region that the client lays out itself (netmap's extmem). All zero: the daemon
+/// lays it out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pools {
     /// `netmap_if`s.
@@ -90,166 +96,172 @@ pub struct Pools {
     pub bufs: (u32, u32),
 }
 
-/// Where in a file of the client's a region is to lie: whole pages. A region of the same user's that lies there already is used.
+/// The place for a region in a file of the client's: whole pages. An existing region of the same user at that place is
+/// used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileAsked {
-    /// First byte.
+    /// Offset of the first byte in the file.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
-/// That frames begin at an offset in their buffers, kept in the slots' `ptr` (netmap.h, `nmreq_opt_offsets`).
+/// netmap's offsets option: frames begin at an offset in their buffers, kept in the slots' `ptr` (netmap.h,
+/// `nmreq_opt_offsets`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OffsetsAsked {
-    /// So many low bits of `ptr`; 0 for all 64.
+    /// Number of low bits of `ptr` that hold the offset; 0 for all 64.
     pub bits: u32,
-    /// Largest offset, bytes.
+    /// Largest offset in bytes.
     pub max: u32,
-    /// Offset that all slots begin with, bytes.
+    /// Initial offset of all slots in bytes.
     pub initial: u32,
 }
 
-/// What a client asks for. Zero in a number means the daemon's default.
+/// A client's request for a port. A number of zero means the daemon's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttachRequest {
-    /// Port in netmap's grammar, e.g. `vale0:a` or `netmap:p{1`; at most 127 bytes.
+    /// Port name in netmap's grammar, e.g. `vale0:a` or `netmap:p{1`; at most 127 bytes.
     pub name: String,
     /// `FLAG_*`.
     pub flags: u32,
-    /// Rings to send on.
+    /// Number of tx rings.
     pub tx_rings: u32,
-    /// Rings to receive on.
+    /// Number of rx rings.
     pub rx_rings: u32,
-    /// Slots of a tx ring.
+    /// Slots per tx ring.
     pub tx_slots: u32,
-    /// Slots of an rx ring.
+    /// Slots per rx ring.
     pub rx_slots: u32,
-    /// Bytes a buffer.
+    /// Buffer size in bytes.
     pub buf_size: u32,
-    /// Extra buffers.
+    /// Number of extra buffers.
     pub extra_bufs: u32,
     /// Bytes of virtio-net header before each frame: 0, 10 or 12.
     pub hdr_len: u32,
-    /// Pipes that are to find room in a new region.
+    /// Number of pipes that a new region has room for.
     pub pipes: u32,
-    /// Host rings of an interface to send on, if nobody has it open.
+    /// Number of host tx rings of an interface, if nobody has it open.
     pub host_tx_rings: u32,
-    /// Host rings of an interface to receive on, if nobody has it open.
+    /// Number of host rx rings of an interface, if nobody has it open.
     pub host_rx_rings: u32,
-    /// Number of the region to use; 0 leaves it to the name and the daemon.
+    /// Number of the region to use; 0: the name and the daemon decide.
     pub mem_id: u32,
     /// The pools of a new region.
     pub pools: Pools,
-    /// Comes back in [`AttachReply::note`].
+    /// A note that is returned in [`AttachReply::note`].
     pub note: [u8; NOTE_LEN],
-    /// Frames at offsets in their buffers.
+    /// Offsets of frames in their buffers.
     pub offsets: Option<OffsetsAsked>,
-    /// The region is to lie in the file that comes with the request.
+    /// The place for the region in the file that comes with the request.
     pub file: Option<FileAsked>,
 }
 
-/// What stands behind the rings.
+/// The other side of the rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     /// A worker of the daemon: ordinary rings.
     #[default]
     Switch,
-    /// The other end of a pipe: the client moves slots itself. The peer's rings are at [`AttachReply::peer_csb_first`].
+    /// The other end of a pipe: the client moves slots itself. The peer's rings start at
+    /// [`AttachReply::peer_csb_first`].
     Pipe,
-    /// A monitor: its rx rings are filled like a switch's port's, its tx rings take nothing.
+    /// A monitor: its rx rings are filled as a switch's port's are; frames are not taken from its tx rings.
     Monitor,
 }
 
-/// Where the client finds its port in the region, or why it gets none.
+/// The client's port in the region, or the reason for a refusal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttachReply {
-    /// 0, or the errno netmap would give.
+    /// 0, or the errno that netmap would return.
     pub status: i32,
-    /// With a status other than 0: what went wrong and what to do next, one line.
+    /// If the status is not 0: one line that says what went wrong and what to do next.
     pub text: String,
-    /// What stands behind the rings.
+    /// The other side of the rings.
     pub role: Role,
-    /// Bytes of the region.
+    /// Size of the region in bytes.
     pub memsize: u64,
-    /// Offset of the `netmap_if`.
+    /// Offset of the `netmap_if` in bytes.
     pub nifp: u64,
     /// Offset of the application's CSB array.
     pub csb_atok: u64,
     /// Offset of the host's CSB array.
     pub csb_ktoa: u64,
-    /// Ring object and CSB entry of the port's first ring; the others follow, tx rings first.
+    /// Index of the ring object and CSB entry of the port's first ring; the others follow, tx rings first.
     pub csb_first: u32,
     /// The same for the other end of a pipe.
     pub peer_csb_first: u32,
     /// Offset of the ring pool.
     pub ring_pool: u64,
-    /// Bytes a ring object.
+    /// Size of a ring object in bytes.
     pub ring_size: u32,
     /// Offset of buffer 0.
     pub buf_pool: u64,
-    /// Buffers, the reserved two included.
+    /// Number of buffers, including the two reserved ones.
     pub num_bufs: u32,
-    /// Bytes a buffer.
+    /// Buffer size in bytes.
     pub buf_size: u32,
-    /// Tx rings of the port, host rings included.
+    /// Number of tx rings of the port, host rings included.
     pub tx_rings: u32,
-    /// Rx rings of the port, host rings included.
+    /// Number of rx rings of the port, host rings included.
     pub rx_rings: u32,
     /// How many of the last tx rings are host rings.
     pub host_tx_rings: u32,
     /// How many of the last rx rings are host rings.
     pub host_rx_rings: u32,
-    /// Not 0: rings other than host rings are an interface's queues. Their two descriptors are the queue's AF_XDP socket, which has so many
-    /// entries in each ring, and for rx rings where forwarded frames go, if [`NIC_FORWARDS`] says so.
+    /// If not 0, rings other than host rings are an interface's queues. Each has two descriptors: the queue's AF_XDP
+    /// socket, which has this many entries in each ring, and, for rx rings, where forwarded frames go, if
+    /// [`NIC_FORWARDS`] is set.
     pub nic_entries: u32,
     /// [`NIC_BOUND`], [`NIC_FORWARDS`], [`NIC_RESUMED`], [`NIC_MULTI_BUFFER`].
     pub nic_flags: u32,
-    /// The interface that the client binds sockets to that are not bound, each to the queue of its ring's number, once it has mapped their rings.
+    /// Index of the interface for sockets that are not bound: the client binds each to the queue of its ring's number,
+    /// once it has mapped their rings.
     pub nic_ifindex: u32,
-    /// The interface's MTU, bytes.
+    /// The interface's MTU in bytes.
     pub nic_mtu: u32,
-    /// Slots of a tx ring.
+    /// Slots per tx ring.
     pub tx_slots: u32,
-    /// Slots of an rx ring.
+    /// Slots per rx ring.
     pub rx_slots: u32,
-    /// Extra buffers the client got; their list begins at `ni_bufs_head`.
+    /// Number of extra buffers that the client got; their list begins at `ni_bufs_head`.
     pub extra_bufs: u32,
     /// Bytes of virtio-net header before each frame.
     pub hdr_len: u32,
     /// Number of the region.
     pub mem_id: u32,
-    /// Tx rings this client is bound to. Only their descriptors are passed.
+    /// The tx rings that this client is bound to. Only their descriptors are passed.
     pub tx_bound: Range<u32>,
-    /// Rx rings this client is bound to.
+    /// The rx rings that this client is bound to.
     pub rx_bound: Range<u32>,
-    /// What the client that opened the port left here.
+    /// The note of the client that opened the port.
     pub note: [u8; NOTE_LEN],
     /// Offset of the first `netmap_if`.
     pub if_pool: u64,
-    /// Bytes a `netmap_if`.
+    /// Size of a `netmap_if` in bytes.
     pub if_size: u32,
     /// Number of `netmap_if`s.
     pub num_ifs: u32,
     /// Number of rings of the region.
     pub num_rings: u32,
-    /// Largest offset of the rings, if offsets were asked for.
+    /// Largest offset of the rings in bytes, if offsets were requested.
     pub max_offset: u32,
     /// [`PORT_OF_SWITCH`], [`OFFSETS_AT_FAULT`], [`IN_FILE`], [`FILE_AT_FAULT`].
     pub port_flags: u32,
-    /// With [`IN_FILE`]: where in the file the region begins.
+    /// With [`IN_FILE`]: offset of the region in the file in bytes.
     pub file_offset: u64,
-    /// Nobody else holds these rings: what an earlier holder left in them may be tidied.
+    /// Whether nobody else holds these rings: the client may tidy what an earlier holder left in them.
     pub alone: bool,
 }
 
 impl AttachReply {
-    /// A refusal.
+    /// Creates a refusal.
     pub fn refusal(status: i32, text: impl Into<String>) -> Self {
         AttachReply { status, text: text.into(), ..Self::default() }
     }
 
-    /// Descriptors that come with it: the region, the CSB arrays if they lie apart ([`IN_FILE`]), then doorbell and wake-up of each bound ring, tx rings first.
+    /// Number of descriptors that come with it: the region, the CSB arrays if they are separate ([`IN_FILE`]), then
+    /// doorbell and wake-up of each bound ring, tx rings first.
     pub fn num_fds(&self) -> usize {
         if self.status != 0 {
             0

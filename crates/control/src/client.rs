@@ -29,14 +29,15 @@ mod error;
 
 pub use error::{ClientError, Failure};
 
-/// How long a request may take unless told otherwise.
+/// Default time limit of a request.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most bytes of an answer.
+/// Maximum length of an answer in bytes.
 const MAX_REPLY_LINE: usize = 64 << 20;
 
 /// A connection to a daemon.
 ///
-/// After an error other than a refusal the connection is shut, since it is not known what of it the daemon has seen; connect again.
+/// After an error other than a refusal the connection is closed, since it is unknown what the daemon has seen of it;
+/// connect again.
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
@@ -63,18 +64,18 @@ struct Answer<T> {
 }
 
 impl Client {
-    /// Connects to the daemon whose sockets are in `run_dir`; [`DEFAULT_TIMEOUT`] holds for this and each request.
+    /// Connects to the daemon whose sockets are in `run_dir`; [`DEFAULT_TIMEOUT`] applies to this and each request.
     ///
     /// # Errors
-    /// [`ClientError`] of the kind [`Failure::Unreachable`].
+    /// [`ClientError`] of the kind [`Failure::Unreachable`] if no daemon answers.
     pub fn connect(run_dir: &Path) -> Result<Client, ClientError> {
         Self::connect_within(run_dir, DEFAULT_TIMEOUT)
     }
 
-    /// The same with another limit, above zero.
+    /// Like [`Client::connect`], with another time limit, above zero.
     ///
     /// # Errors
-    /// [`ClientError`] of the kind [`Failure::Unreachable`].
+    /// [`ClientError`] of the kind [`Failure::Unreachable`] if no daemon answers.
     pub fn connect_within(run_dir: &Path, timeout: Duration) -> Result<Client, ClientError> {
         let socket = run_dir.join(CONTROL_SOCKET);
         if dirs::is_foreign(run_dir) {
@@ -86,72 +87,72 @@ impl Client {
         }
     }
 
-    /// Changes how long each request may take; above zero.
+    /// Changes the time limit of each request; it must be above zero.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 
-    /// What answers.
+    /// Asks for name and version of the daemon.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if there is no answer, or a refusal.
     pub fn version(&mut self) -> Result<Version, ClientError> {
         self.call(&Request::Version)
     }
 
-    /// All switches, by name.
+    /// Lists all switches, by name.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if there is no answer, or a refusal.
     pub fn switches(&mut self) -> Result<Vec<SwitchInfo>, ClientError> {
         self.call(&Request::SwitchList)
     }
 
-    /// A switch's forwarding table.
+    /// Reads a switch's forwarding table.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if there is no answer, or a refusal.
     pub fn table(&mut self, switch: &str) -> Result<Vec<TableEntry>, ClientError> {
         self.call(&Request::SwitchTable(TableParams { switch: switch.into() }))
     }
 
-    /// Attaches a port; the answer has no rings.
+    /// Attaches a port; the answer does not list its rings.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if there is no answer, or a refusal.
     pub fn attach(&mut self, params: AttachParams) -> Result<PortInfo, ClientError> {
         self.call(&Request::PortAttach(params))
     }
 
-    /// Detaches a port, named as on its switch.
+    /// Detaches a port; `port` is its name on the switch.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if there is no answer, or a refusal.
     pub fn detach(&mut self, switch: &str, port: &str) -> Result<(), ClientError> {
         let params = DetachParams { switch: switch.into(), port: port.into() };
         self.call(&Request::PortDetach(params)).map(|Done {}| ())
     }
 
-    /// Ports without their rings, by name; of one switch or of all, pipes included.
+    /// Lists ports without their rings, by name: those of one switch, or all, pipes included.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if there is no answer, or a refusal.
     pub fn ports(&mut self, switch: Option<&str>) -> Result<Vec<PortInfo>, ClientError> {
         self.call(&Request::PortList(ListParams { switch: switch.map(str::to_owned) }))
     }
 
-    /// One port with its rings, by its full name, e.g. `vale0:a`.
+    /// Describes one port with its rings, by its full name, e.g. `vale0:a`.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if there is no answer, or a refusal.
     pub fn show(&mut self, port: &str) -> Result<PortInfo, ClientError> {
         self.call(&Request::PortShow(ShowParams { port: port.into() }))
     }
 
-    /// Programs that lost their ports, the last one first. A daemon from before there was this method knows of none.
+    /// Lists programs that lost their ports, newest first. The list of a daemon older than this method is empty.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if there is no answer, or a refusal.
     pub fn evicted(&mut self) -> Result<Vec<Evicted>, ClientError> {
         match self.call(&Request::PortEvicted) {
             Err(ClientError::Refused(why)) if why.is(ErrorCode::MethodNotFound) => Ok(Vec::new()),
@@ -159,18 +160,18 @@ impl Client {
         }
     }
 
-    /// All counters.
+    /// Reads all counters.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if there is no answer, or a refusal.
     pub fn stats(&mut self) -> Result<StatsReply, ClientError> {
         self.call(&Request::Stats)
     }
 
-    /// Asks the daemon to end. Its answer comes before it has ended; [`Client::wait_closed`] waits for that.
+    /// Asks the daemon to end. The answer comes before it has ended; [`Client::wait_closed`] waits for that.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if there is no answer, or a refusal.
     pub fn shutdown(&mut self) -> Result<(), ClientError> {
         self.call(&Request::Shutdown).map(|Done {}| ())
     }
@@ -178,7 +179,7 @@ impl Client {
     /// Waits until the daemon has closed this connection, as it does when it ends.
     ///
     /// # Errors
-    /// [`ClientError::Timeout`] when it has not after `limit`.
+    /// [`ClientError::Timeout`] when it has not done so after `limit`.
     pub fn wait_closed(mut self, limit: Duration) -> Result<(), ClientError> {
         let deadline = Instant::now() + limit;
         self.timeout = limit;
@@ -191,14 +192,14 @@ impl Client {
         }
     }
 
-    /// One request and the result it has, read as `T`.
+    /// Sends a request and reads its result as `T`.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if there is no answer, or a refusal.
     pub fn call<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ClientError> {
         let result = self.exchange(request);
         if !matches!(result, Ok(_) | Err(ClientError::Refused(_))) {
-            // An answer that comes late must not be taken for that to the next request. Fails only if it is shut already.
+            // A late answer must not be taken for that of the next request. Fails only if the socket is closed already.
             let _ = self.stream.shutdown(std::net::Shutdown::Both);
         }
         result
@@ -240,7 +241,7 @@ impl Client {
         while !bytes.is_empty() {
             let left = self.left(deadline)?;
             self.stream.set_write_timeout(Some(left)).map_err(|error| self.broken(error))?;
-            // Not `write`: a program that has not set SIGPIPE aside must not end by it.
+            // Not `write`: a program that does not ignore SIGPIPE must not be killed by it.
             match rustix::net::send(&self.stream, bytes, SendFlags::NOSIGNAL) {
                 Ok(sent) => bytes = bytes.get(sent..).unwrap_or(&[]),
                 Err(rustix::io::Errno::INTR) => {}
@@ -265,7 +266,7 @@ impl Client {
         }
     }
 
-    /// Time left, never zero, which would mean forever.
+    /// Time left; never zero, which would mean forever.
     fn left(&self, deadline: Instant) -> Result<Duration, ClientError> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(self.timed_out()) } else { Ok(left.max(Duration::from_millis(1))) }
@@ -287,7 +288,7 @@ impl Client {
     }
 }
 
-/// Not `UnixStream::connect`: that one waits without end for a daemon that does not accept.
+/// Not `UnixStream::connect`, which waits forever for a daemon that does not accept.
 fn connect(socket: &Path, timeout: Duration) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(socket)?;
     let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;

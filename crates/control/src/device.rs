@@ -1,7 +1,7 @@
-//! netmap's control requests on an attach connection: everything `NIOCCTRL` asks that is not opening a port.
+//! netmap's control requests on an attach connection: all requests of `NIOCCTRL` that do not open a port.
 //!
-//! A program's `/dev/netmap` descriptor is such a connection. The bodies travel as netmap lays them out (netmap.h, `struct
-//! nmreq_*`): the daemon reads one, carries it out, and sends the whole body back as netmap would have changed it.
+//! A program's `/dev/netmap` descriptor is such a connection. The bodies travel in netmap's layout (netmap.h, `struct
+//! nmreq_*`): the daemon reads one, executes it, and sends the whole body back as netmap would have changed it.
 
 use zerocopy::little_endian::{I32, U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute};
@@ -12,7 +12,7 @@ use crate::attach::{BadMessage, Head, REQUEST_MAGIC, Text, read};
 pub const DEVICE_LEN: usize = size_of::<Wire>();
 /// Length of a [`Holding`] in bytes.
 pub const HOLDING_LEN: usize = size_of::<HoldingWire>();
-/// Most bytes of a request's body: that of `VALE_ATTACH`.
+/// Maximum length of a request's body in bytes: that of `VALE_ATTACH`.
 pub const BODY_LEN: usize = 64;
 
 const DEVICE_MAGIC: u32 = u32::from_le_bytes(*b"NVdv");
@@ -32,7 +32,7 @@ struct Wire {
     unused_144: [U32; 4],
 }
 
-/// A [`Holding`] on the wire: which one, its magic number says.
+/// A [`Holding`] on the wire: its magic number says which one.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct HoldingWire {
@@ -40,16 +40,16 @@ struct HoldingWire {
     unused_6: U16,
 }
 
-/// A request, or what became of it.
+/// A request or its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceRequest {
     /// `NETMAP_REQ_*`.
     pub reqtype: u16,
-    /// Of an answer: 0, or the errno netmap would give.
+    /// In an answer: 0, or the errno that netmap would return.
     pub status: i32,
     /// `nr_name`: at most 63 bytes.
     pub name: String,
-    /// The body, zeros behind it.
+    /// The body, padded with zeros.
     pub body: [u8; BODY_LEN],
 }
 
@@ -59,11 +59,11 @@ impl Default for DeviceRequest {
     }
 }
 
-/// The answer has the same shape.
+/// The answer has the same fields.
 pub type DeviceReply = DeviceRequest;
 
 impl DeviceRequest {
-    /// The message.
+    /// Encodes the message.
     pub fn encode(&self) -> [u8; DEVICE_LEN] {
         transmute!(Wire {
             head: Head::new(DEVICE_MAGIC),
@@ -76,37 +76,37 @@ impl DeviceRequest {
         })
     }
 
-    /// Reads a message.
+    /// Decodes a message.
     ///
     /// # Errors
-    /// [`BadMessage`].
+    /// [`BadMessage`] if the bytes are not a valid request.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
         let m: Wire = read(bytes, DEVICE_MAGIC)?;
         Ok(DeviceRequest { reqtype: m.reqtype.get(), status: m.status.get(), name: m.name.read()?, body: m.body })
     }
 }
 
-/// What the holder of a connection asks of the port on it.
+/// A request of the holder of a connection about the port on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holding {
-    /// "What does this connection hold?": asked by a process that was given the descriptor. The answer is that of the attach
+    /// Asks what this connection holds: for a process that was given the descriptor. The answer is that of the attach
     /// request that opened the port, with its descriptors.
     Resume,
-    /// The port is let go; the connection stays. The answer is an empty attach reply.
+    /// Releases the port; the connection stays. The answer is an empty attach reply.
     Release,
 }
 
 impl Holding {
-    /// The message.
+    /// Encodes the message.
     pub fn encode(self) -> [u8; HOLDING_LEN] {
         let magic = if self == Holding::Resume { RESUME_MAGIC } else { RELEASE_MAGIC };
         transmute!(HoldingWire { head: Head::new(magic), unused_6: 0.into() })
     }
 
-    /// Reads a message.
+    /// Decodes a message.
     ///
     /// # Errors
-    /// [`BadMessage`].
+    /// [`BadMessage`] if the bytes are not one of these messages.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
         let (magic, which) = match Head::magic_of(bytes) {
             Some(RELEASE_MAGIC) => (RELEASE_MAGIC, Holding::Release),
@@ -116,8 +116,8 @@ impl Holding {
     }
 }
 
-/// What a message on an attach connection is, by its magic number. What is none of these is left to the attach request's decoder to
-/// name.
+/// The kind of a message on an attach connection, by its magic number. Any other bytes count as an attach request,
+/// whose decoder names the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {
     /// [`AttachRequest`](crate::attach::AttachRequest).
@@ -129,7 +129,7 @@ pub enum MessageKind {
 }
 
 impl MessageKind {
-    /// Looks at the magic number alone.
+    /// Determines the kind from the magic number alone.
     pub fn of(bytes: &[u8]) -> MessageKind {
         match Head::magic_of(bytes) {
             Some(DEVICE_MAGIC) => MessageKind::Device,
@@ -162,7 +162,8 @@ mod tests {
         }
     }
 
-    /// Objective: the short messages are told from the others and from each other, and their version is looked at.
+    /// Objective: the short messages are distinguished from the others and from each other, and their version is
+    /// checked.
     #[test]
     fn holding() {
         for which in [Holding::Resume, Holding::Release] {

@@ -4,20 +4,21 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Name of the control socket in the run directory: `SOCK_STREAM`, JSON-RPC 2.0, one object a line.
+/// Name of the control socket in the run directory: `SOCK_STREAM`, JSON-RPC 2.0, one object per line.
 pub const CONTROL_SOCKET: &str = "control.sock";
 /// Name of the attach socket in the run directory: `SOCK_SEQPACKET`, the messages of [`crate::attach`].
 pub const ATTACH_SOCKET: &str = "attach.sock";
 /// Environment variable that names the run directory.
 pub const RUN_DIR_VARIABLE: &str = "NETVALE_RUN_DIR";
 
-/// The directory in which daemon and clients meet unless told otherwise: `$NETVALE_RUN_DIR`, else `/run/netvale` for root, else
+/// The default directory of the daemon's sockets: `$NETVALE_RUN_DIR`, else `/run/netvale` for root, else
 /// `$XDG_RUNTIME_DIR/netvale`, else `/tmp/netvale-UID`.
 pub fn default_run_dir() -> PathBuf {
     run_dir(|name| std::env::var_os(name), rustix::process::geteuid().as_raw())
 }
 
-/// An empty variable counts as none; a relative `XDG_RUNTIME_DIR` too, as the XDG Base Directory Specification demands.
+/// An empty variable counts as unset; so does a relative `XDG_RUNTIME_DIR`, as the XDG Base Directory Specification
+/// requires.
 fn run_dir(variable: impl Fn(&str) -> Option<OsString>, uid: u32) -> PathBuf {
     let path = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(dir) = path(RUN_DIR_VARIABLE) {
@@ -36,8 +37,8 @@ fn last_resort(uid: u32) -> PathBuf {
     format!("/tmp/netvale-{uid}").into()
 }
 
-/// Whether `dir` is this user's directory in /tmp but somebody else made it. Anybody can, and would then answer in the daemon's
-/// place: do not connect.
+/// Whether `dir` is this user's directory in /tmp but somebody else made it. Anybody can do that, and would then answer
+/// in place of the daemon: do not connect.
 pub fn is_foreign(dir: &Path) -> bool {
     is_foreign_to(rustix::process::geteuid().as_raw(), dir)
 }
@@ -50,7 +51,7 @@ fn is_foreign_to(uid: u32, dir: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// Objective: the first of the sources that says something wins, in the documented order.
+    /// Objective: the first source that is set wins, in the documented order.
     #[test]
     fn order() {
         let dir = |netvale: &str, xdg: &str, uid| {
@@ -69,7 +70,7 @@ mod tests {
         assert_eq!(run_dir(|_| None, 7), PathBuf::from("/tmp/netvale-7"));
     }
 
-    /// Removes a directory when the test ends, however it does.
+    /// Removes a directory when the test ends, in whatever way.
     struct Made(PathBuf);
 
     impl Drop for Made {
@@ -81,7 +82,7 @@ mod tests {
     /// Objective: a user's directory in /tmp that another user made is seen as foreign; a missing one, or another path, is not.
     #[test]
     fn foreign() {
-        // A user who is not there, one for each process that tests.
+        // A user ID that does not exist, one for each test process.
         let uid = 3_000_000_000 + std::process::id();
         let dir = last_resort(uid);
         assert!(!is_foreign_to(uid, &dir));

@@ -1,16 +1,16 @@
-//! Errors as the protocol carries them: a code, a message, and what to do next.
+//! Errors of the control protocol: a code, a message, and what to do next.
 
 use serde::{Deserialize, Serialize};
 
-/// Why a request was not carried out. On the wire: the `error` member of a JSON-RPC 2.0 response (section 5.1).
+/// Why a request failed. On the wire: the `error` member of a JSON-RPC 2.0 response (section 5.1).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{message}")]
 pub struct RpcError {
-    /// Kind of error; [`ErrorCode`] has the ones in use.
+    /// Kind of error; [`ErrorCode`] lists those in use.
     pub code: i32,
-    /// What is wrong, one line.
+    /// One line that says what is wrong.
     pub message: String,
-    /// More.
+    /// Hint and errno.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<ErrorData>,
 }
@@ -18,14 +18,14 @@ pub struct RpcError {
 /// The `data` member of an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorData {
-    /// What to do next, one line.
+    /// One line that says what to do next.
     pub hint: String,
-    /// The errno netmap would give.
+    /// The errno that netmap would return.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errno: Option<i32>,
 }
 
-/// Kinds of errors: JSON-RPC's own (section 5.1), and from −32001 down the daemon's.
+/// Kinds of errors: JSON-RPC's own (section 5.1), and the daemon's from −32001 down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum ErrorCode {
@@ -35,27 +35,27 @@ pub enum ErrorCode {
     InvalidRequest = -32600,
     /// No such method.
     MethodNotFound = -32601,
-    /// Parameters the method does not take.
+    /// The method does not take these parameters.
     InvalidParams = -32602,
-    /// A fault of the daemon's.
+    /// A fault of the daemon.
     InternalError = -32603,
     /// The named port or switch does not exist.
     NotFound = -32001,
     /// The name is taken.
     Exists = -32002,
-    /// The caller, or the daemon, may not do this.
+    /// The caller, or the daemon, lacks the permission.
     NotPermitted = -32003,
-    /// Somebody uses it.
+    /// The port or switch is in use.
     Busy = -32004,
-    /// No memory, descriptors, ports or other room.
+    /// There is no memory, descriptor, port or other resource left.
     NoRoom = -32005,
     /// This release or system cannot do it.
     NotSupported = -32006,
-    /// A device or file refused; the message has the cause.
+    /// A device or file failed; the message has the cause.
     Failed = -32007,
 }
 
-/// Errno numbers in a form that patterns take.
+/// Errno values as constants for patterns.
 mod errno {
     use rustix::io::Errno;
     pub const INVAL: i32 = Errno::INVAL.raw_os_error();
@@ -75,13 +75,13 @@ mod errno {
 }
 
 impl RpcError {
-    /// An error of that kind.
+    /// Creates an error of that kind.
     pub fn new(code: ErrorCode, message: impl Into<String>, hint: impl Into<String>) -> Self {
         let data = Some(ErrorData { hint: hint.into(), errno: None });
         RpcError { code: code as i32, message: message.into(), data }
     }
 
-    /// An error for which there is an errno, from which the kind follows.
+    /// Creates an error from an errno, which determines the kind.
     pub fn from_errno(errno: i32, message: impl Into<String>, hint: impl Into<String>) -> Self {
         let data = Some(ErrorData { hint: hint.into(), errno: Some(errno) });
         RpcError { code: ErrorCode::of_errno(errno) as i32, message: message.into(), data }
@@ -92,14 +92,14 @@ impl RpcError {
         self.data.as_ref().map_or("", |data| &data.hint)
     }
 
-    /// Whether it is of that kind.
+    /// Whether the error is of that kind.
     pub fn is(&self, code: ErrorCode) -> bool {
         self.code == code as i32
     }
 }
 
 impl ErrorCode {
-    /// The kind of an errno.
+    /// The kind that an errno maps to.
     pub fn of_errno(errno: i32) -> ErrorCode {
         match errno {
             errno::INVAL => ErrorCode::InvalidParams,
@@ -118,7 +118,7 @@ impl ErrorCode {
 mod tests {
     use super::*;
 
-    /// Objective: an errno decides the code and is kept; an error without data is read, too, and then has no hint.
+    /// Objective: an errno decides the code and is kept; an error without data is accepted, too, and has no hint.
     #[test]
     fn errno_and_data() {
         let error = RpcError::from_errno(16, "vale0:a is open", "close it first");

@@ -1,13 +1,13 @@
-//! Lines out of a stream of bytes, however it is cut into pieces. Pure.
+//! Splits a stream of bytes into lines, however the stream is cut. Pure.
 
-/// Most bytes of a request's line, its end not counted.
+/// Maximum length of a request's line in bytes, without its end.
 pub const MAX_REQUEST_LINE: usize = 64 * 1024;
 
-/// A line longer than it may be. The stream cannot be read on: where the next message begins is not known.
+/// A line is too long. The stream cannot be read further: the start of the next message is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a line is longer than {limit} bytes")]
 pub struct LineTooLong {
-    /// Most bytes of a line.
+    /// Maximum length of a line in bytes.
     pub limit: usize,
 }
 
@@ -27,7 +27,7 @@ pub struct LineTooLong {
 #[derive(Clone, Debug)]
 pub struct Lines {
     bytes: Vec<u8>,
-    /// Where the first line not yet given out begins.
+    /// Start of the first line that was not returned yet.
     start: usize,
     /// No line ends between `start` and here.
     scanned: usize,
@@ -35,12 +35,12 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Nothing read yet; lines of at most `limit` bytes.
+    /// Creates an empty splitter for lines of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Lines { bytes: Vec::new(), start: 0, scanned: 0, limit }
     }
 
-    /// Takes the next bytes of the stream.
+    /// Adds the next bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.start);
         self.scanned -= self.start;
@@ -48,10 +48,11 @@ impl Lines {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole line without its `\n`, or none when more bytes are needed.
+    /// Returns the next whole line without its `
+    /// `, or `None` when more bytes are needed.
     ///
     /// # Errors
-    /// [`LineTooLong`], as soon as that is known; from then on always.
+    /// [`LineTooLong`], as soon as that is known, and at every later call.
     pub fn next_line(&mut self) -> Result<Option<&[u8]>, LineTooLong> {
         let unread = self.bytes.get(self.scanned..).unwrap_or(&[]);
         let end = unread.iter().position(|&b| b == b'\n').map(|at| self.scanned + at);
@@ -74,7 +75,7 @@ mod tests {
 
     const LIMIT: usize = 8;
 
-    /// Every line, and whether the stream ended in an error.
+    /// Returns every line, and whether the stream ended in an error.
     fn read<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> (Vec<Vec<u8>>, bool) {
         let (mut lines, mut out) = (Lines::new(LIMIT), Vec::new());
         for chunk in chunks {
@@ -91,7 +92,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: lines are those of a plain split, whatever the pieces, up to the first that is too long.
+        /// Objective: for any pieces, the lines are those of a plain split, up to the first that is too long.
         #[test]
         fn as_split(bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>(), Just(b'x')], 0..60), size in 1..20usize) {
             let mut whole: Vec<&[u8]> = bytes.split(|&b| b == b'\n').collect();
@@ -103,7 +104,8 @@ mod tests {
         }
     }
 
-    /// Objective: a line of just the limit passes; one byte more is an error, even before the line's end is seen, and stays one.
+    /// Objective: a line of exactly the limit passes; one byte more is an error, even before the line's end is seen,
+    /// and stays one.
     #[test]
     fn limit() {
         assert_eq!(read([&b"12345678\n"[..]].into_iter()), (vec![b"12345678".to_vec()], false));

@@ -1,19 +1,19 @@
-//! How programs talk to the daemon: the control protocol (JSON-RPC 2.0) and the attach handshake.
+//! How programs communicate with the daemon: the control protocol (JSON-RPC 2.0) and the attach handshake.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`types`] | what the control protocol's methods take and give |
+//! | [`types`] | parameters and results of the control protocol's methods |
 //! | [`options`] | the options of an attached port, defined once |
 //! | [`request`] | the methods as one enum each for requests and replies |
-//! | [`error`] | errors as the protocol carries them |
+//! | [`error`] | errors of the protocol |
 //! | [`dirs`] | where the daemon's sockets are |
 //! | [`framing`] | lines out of a stream |
 //! | [`server`] | the daemon's side: bytes in, bytes out |
-//! | [`client`] | the other side: connect, ask |
+//! | [`client`] | the client's side: connect, ask |
 //! | [`attach`] | the attach handshake's messages |
 //! | [`device`] | netmap's control requests on the same connection |
 //!
-//! `docs/reference/control-protocol.md` describes the protocol for those who speak it without this crate.
+//! `docs/reference/control-protocol.md` describes the protocol for programs that do not use this crate.
 #![forbid(unsafe_code)]
 
 pub mod attach;

@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub struct Mac(pub [u8; 6]);
 
-/// A text that is no Ethernet address.
+/// The text is not an Ethernet address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an Ethernet address is six pairs of hexadecimal digits with colons between, e.g. 02:00:00:00:00:0a")]
 pub struct BadMac;
 
 impl Mac {
-    /// An address made from a name: locally administered, unicast, and the same wherever it is made. `kind` keeps those of different kinds
-    /// of ports apart.
+    /// Makes an address from a name: locally administered, unicast, and always the same. `kind` keeps the addresses of
+    /// different kinds of ports apart.
     #[must_use]
     pub fn of_name(kind: u8, name: &str) -> Mac {
         // FNV-1a.
@@ -76,7 +76,7 @@ mod tests {
         }
     }
 
-    /// Objective: what is not an address is refused.
+    /// Objective: texts that are not addresses are refused.
     #[test]
     fn refusals() {
         for bad in

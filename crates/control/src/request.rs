@@ -24,43 +24,43 @@ pub const METHODS: [&str; 10] = [
     "shutdown",
 ];
 
-/// What a client asks. Serializes to the `method` and `params` members.
+/// A client's request. Serializes to the `method` and `params` members.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "method", content = "params")]
 pub enum Request {
-    /// What are you? Answer: [`Reply::Version`].
+    /// Asks for name and version of the daemon. Answer: [`Reply::Version`].
     #[serde(rename = "version")]
     Version,
-    /// All switches. Answer: [`Reply::Switches`].
+    /// Lists all switches. Answer: [`Reply::Switches`].
     #[serde(rename = "switch.list")]
     SwitchList,
-    /// A switch's forwarding table. Answer: [`Reply::Table`].
+    /// Reads a switch's forwarding table. Answer: [`Reply::Table`].
     #[serde(rename = "switch.table")]
     SwitchTable(TableParams),
-    /// A port more. Answer: [`Reply::Port`].
+    /// Attaches a port. Answer: [`Reply::Port`].
     #[serde(rename = "port.attach")]
     PortAttach(AttachParams),
-    /// A port less. Answer: [`Reply::Done`].
+    /// Detaches a port. Answer: [`Reply::Done`].
     #[serde(rename = "port.detach")]
     PortDetach(DetachParams),
-    /// Ports without their rings. Answer: [`Reply::Ports`].
+    /// Lists ports without their rings. Answer: [`Reply::Ports`].
     #[serde(rename = "port.list")]
     PortList(ListParams),
-    /// One port with its rings. Answer: [`Reply::Port`].
+    /// Describes one port with its rings. Answer: [`Reply::Port`].
     #[serde(rename = "port.show")]
     PortShow(ShowParams),
-    /// Programs that lost their ports. Answer: [`Reply::Evicted`].
+    /// Lists programs that lost their ports. Answer: [`Reply::Evicted`].
     #[serde(rename = "port.evicted")]
     PortEvicted,
-    /// All counters. Answer: [`Reply::Stats`].
+    /// Reads all counters. Answer: [`Reply::Stats`].
     #[serde(rename = "stats")]
     Stats,
-    /// End. Answer: [`Reply::Done`].
+    /// Ends the daemon. Answer: [`Reply::Done`].
     #[serde(rename = "shutdown")]
     Shutdown,
 }
 
-/// What the daemon answers. Serializes to the `result` member.
+/// The daemon's answer. Serializes to the `result` member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Reply {
@@ -74,7 +74,7 @@ pub enum Reply {
     Port(Box<PortInfo>),
     /// To `port.list`, by name.
     Ports(Vec<PortInfo>),
-    /// To `port.evicted`, the last one first.
+    /// To `port.evicted`, newest first.
     Evicted(Vec<Evicted>),
     /// To `stats`.
     Stats(StatsReply),
@@ -83,10 +83,10 @@ pub enum Reply {
 }
 
 impl Request {
-    /// The request of that method with those parameters; none is the same as empty ones.
+    /// Parses a method and its parameters; absent parameters are the same as empty ones.
     ///
     /// # Errors
-    /// [`ErrorCode::MethodNotFound`], [`ErrorCode::InvalidParams`].
+    /// [`ErrorCode::MethodNotFound`] or [`ErrorCode::InvalidParams`].
     pub fn parse(method: &str, params: Option<Value>) -> Result<Request, RpcError> {
         let none = |request| params_of::<NoParams>(method, params.clone()).map(|NoParams {}| request);
         match method {
@@ -141,7 +141,7 @@ mod tests {
         ]
     }
 
-    /// Objective: what is written is read as the same request, for every method of the list.
+    /// Objective: for every method of the list, a serialized request is read back as the same one.
     #[test]
     fn round_trip() {
         for (request, name) in all().into_iter().zip(METHODS) {
@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// Objective: parameters that a method does not take are refused, with the parameter's name and the method's.
+    /// Objective: unknown or wrong parameters are refused, with the names of the parameter and the method.
     #[test]
     fn bad_params() {
         for (method, params, word) in [
@@ -173,7 +173,7 @@ mod tests {
         assert!(Request::parse("port.lost", None).unwrap_err().is(ErrorCode::MethodNotFound));
     }
 
-    /// Objective: parameters by position, and optional ones omitted, are understood.
+    /// Objective: parameters by position, and omitted optional ones, are accepted.
     #[test]
     fn by_position() {
         let detach = DetachParams { switch: "vale0".into(), port: "a".into() };

@@ -1,8 +1,9 @@
 //! The daemon's side of a control connection: bytes in, bytes out. Pure.
 //!
-//! A line holds a request or an array of them (a batch, JSON-RPC 2.0 section 6) and is answered by a line, or by nothing if it
-//! holds notifications only. Blank lines are skipped. What is not JSON, or no request, is answered by an error with the id
-//! `null`; the connection goes on. Two things end it, after an error: a line that is too long, and answers that grow too large.
+//! A line holds a request or an array of them (a batch, JSON-RPC 2.0 section 6) and is answered by a line, or by
+//! nothing if it holds only notifications. Blank lines are skipped. Invalid JSON, or an invalid request, is answered by
+//! an error with the id `null`; the connection goes on. Two things end it, after an error: a line that is too long, and
+//! answers that grow too large.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -13,31 +14,31 @@ use crate::request::{Reply, Request};
 
 mod strict;
 
-/// Most requests of a batch.
+/// Maximum number of requests in a batch.
 pub const MAX_BATCH: usize = 64;
-/// Once one [`Connection::feed`] has made this many bytes of answers, further requests in it end the connection: a client that
-/// asks much must read in between.
+/// Maximum number of bytes of answers that one [`Connection::feed`] makes; further requests in it end the connection: a
+/// client that sends many requests must read in between.
 pub const MAX_OUTPUT: usize = 4 << 20;
 
-/// Who carries out requests.
+/// Executes requests.
 pub trait Handler {
-    /// Carries out one request. The reply is of the kind that the request's documentation names.
+    /// Executes one request. The reply is of the kind that the request's documentation names.
     ///
     /// # Errors
-    /// Why it was not carried out.
+    /// The reason why the request failed.
     fn call(&mut self, request: Request) -> Result<Reply, RpcError>;
 }
 
-/// What is to be done after bytes were fed in.
+/// The result of feeding bytes in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
-    /// To send.
+    /// Bytes to send.
     pub bytes: Vec<u8>,
-    /// Close the connection after that.
+    /// Whether to close the connection after that.
     pub close: bool,
 }
 
-/// State of one connection.
+/// The state of one connection.
 #[derive(Clone, Debug)]
 pub struct Connection {
     lines: Lines,
@@ -75,8 +76,9 @@ impl Default for Connection {
 }
 
 impl Connection {
-    /// Takes bytes from the client and has the requests carried out that they complete. How the stream is cut into pieces makes no
-    /// difference to the answers, except that [`MAX_OUTPUT`] counts anew in each piece. After [`Output::close`] bytes are ignored.
+    /// Takes bytes from the client and executes the requests that they complete. The answers do not depend on how the
+    /// stream is cut into pieces, except that [`MAX_OUTPUT`] counts anew in each piece. After [`Output::close`] bytes
+    /// are ignored.
     pub fn feed(&mut self, bytes: &[u8], handler: &mut dyn Handler) -> Output {
         let mut out = Output { bytes: Vec::new(), close: self.closed };
         if self.closed {
@@ -115,7 +117,8 @@ fn append(out: &mut Vec<u8>, answer: Option<Answer>) {
     let Some(answer) = answer else { return };
     match serde_json::to_vec(&answer) {
         Ok(mut text) => out.append(&mut text),
-        // Replies are made of strings, numbers and lists, all of which can be written; this keeps the client from waiting.
+        // Replies consist of strings, numbers and lists, all of which can be written; this keeps the client from
+        // waiting otherwise.
         Err(error) => out.extend_from_slice(unwritable(&error.to_string()).as_bytes()),
     }
     out.push(b'\n');
@@ -155,7 +158,7 @@ fn answer_batch(batch: Vec<Value>, handler: &mut dyn Handler) -> Option<Answer> 
     (!answers.is_empty()).then_some(Answer::Batch(answers))
 }
 
-/// A notification, which has no id, is carried out without an answer, even if that fails (section 4.1).
+/// A notification, which has no id, is executed without an answer, even if it fails (section 4.1).
 fn answer_one(value: Value, handler: &mut dyn Handler) -> Option<Response> {
     let call = match Call::read(value) {
         Ok(call) => call,
@@ -181,7 +184,7 @@ struct Call {
 }
 
 impl Call {
-    /// On error, also the id to answer to: `null` where it is missing or no id.
+    /// On error, returns also the id to answer to: `null` where it is missing or invalid.
     fn read(value: Value) -> Result<Call, (Value, RpcError)> {
         let Value::Object(mut members) = value else {
             return Err((Value::Null, invalid("a request is an object")));

@@ -1,8 +1,8 @@
-//! What the methods of the control protocol take (`…Params`) and give.
+//! The parameters (`…Params`) and results of the control protocol's methods.
 //!
-//! Directions are the switch's: *in* is what a port sends into the switch, *out* is what the switch delivers to it. Counters are
-//! cumulative since the port was attached (a worker's: since it started); rates are the reader's to make. Parameters with a field
-//! that is not known are refused; in replies a reader skips fields it does not know.
+//! Directions are the switch's: *in* is what a port sends into the switch, *out* is what the switch delivers to it.
+//! Counters are cumulative since the port was attached (a worker's: since it started); the reader computes rates.
+//! Unknown fields in parameters are refused; readers skip unknown fields in replies.
 
 use std::collections::BTreeMap;
 
@@ -21,10 +21,10 @@ pub use port::{
 };
 pub use stats::{PortStats, StatsReply, WorkerStats};
 
-/// Drops by name: the reason as `netvale show` prints it (`no-room`, `bad-buffer`, …), and frames.
+/// Drops by reason: the name as `netvale show` prints it (`no-room`, `bad-buffer`, …), and the number of frames.
 pub type Drops = BTreeMap<String, u64>;
 
-/// What answers at the other end.
+/// Name and version of the program that answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
     /// `netvale`.
@@ -36,7 +36,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// The reply of a daemon of this release.
+    /// The version of this release.
     pub fn current() -> Self {
         Version { name: "netvale".into(), version: env!("CARGO_PKG_VERSION").into(), api: netvale_abi::NETMAP_API }
     }
@@ -47,11 +47,11 @@ impl Version {
 pub struct SwitchInfo {
     /// Name, e.g. `vale0`.
     pub name: String,
-    /// Ports on it, monitors not counted.
+    /// Number of ports on it, without monitors.
     pub ports: u32,
-    /// Addresses in its forwarding table.
+    /// Number of addresses in its forwarding table.
     pub addresses: u64,
-    /// Addresses the table has room for.
+    /// Number of addresses that the table has room for.
     pub table_size: u64,
 }
 
@@ -59,26 +59,26 @@ pub struct SwitchInfo {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableParams {
-    /// Switch, e.g. `vale0`.
+    /// Name of the switch, e.g. `vale0`.
     pub switch: String,
 }
 
 /// An entry of a switch's forwarding table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableEntry {
-    /// Address.
+    /// Ethernet address.
     pub mac: Mac,
     /// Full name of the port it was learned on, e.g. `vale0:a`.
     pub port: String,
-    /// Seconds since a frame from it was last seen, as precisely as the table's ageing goes.
+    /// Seconds since a frame from it was last seen, in steps of the table's ageing.
     pub age_seconds: u64,
 }
 
-/// Parameters of the methods that take none.
+/// Parameters of the methods that have none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoParams {}
 
-/// The reply of methods that have nothing to say but that it is done.
+/// The reply of methods that only confirm success.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {}

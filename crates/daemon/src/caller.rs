@@ -1,18 +1,18 @@
-//! Who asks.
+//! The caller of a request.
 
-/// A connection and the credentials that the kernel vouches for.
+/// A connection, and the credentials that the kernel vouches for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// The connection.
+    /// Number of the connection.
     pub client: u64,
-    /// User.
+    /// User ID.
     pub uid: u32,
-    /// Process.
+    /// Process ID.
     pub pid: i32,
 }
 
 impl Caller {
-    /// The daemon itself, for the ports of its configuration.
+    /// The daemon itself as the caller, for the ports of its configuration.
     pub fn daemon() -> Caller {
         let (uid, pid) = (rustix::process::getuid().as_raw(), rustix::process::getpid().as_raw_nonzero().get());
         Caller { client: 0, uid, pid }

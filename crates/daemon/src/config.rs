@@ -1,4 +1,4 @@
-//! Configuration: a TOML file and the command line, parsed into values that cannot be wrong.
+//! The configuration: a TOML file and the command line, parsed into values that are valid.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -25,35 +25,35 @@ pub use port::PortConfig;
 pub use schema::schema;
 pub use spelling::OldSpelling;
 
-/// How long a worker looks for frames before it sleeps, unless told otherwise.
+/// How long a worker polls for frames before it sleeps, by default.
 pub const DEFAULT_SPIN: Duration = Duration::from_micros(50);
-/// Most workers.
+/// Maximum number of workers.
 pub const MAX_WORKERS: usize = 64;
 
-/// What the daemon runs with.
+/// The daemon's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Directory of the sockets.
     pub run_dir: PathBuf,
-    /// CPU of each worker; none: not pinned. One worker an entry.
+    /// CPU of each worker, one entry per worker; `None`: not pinned.
     pub workers: Vec<Option<usize>>,
-    /// When workers sleep.
+    /// When workers go to sleep.
     pub polling: Polling,
-    /// Priority of the workers among real-time threads (`SCHED_FIFO`); none: they are ordinary threads.
+    /// Real-time priority of the workers (`SCHED_FIFO`); `None`: they are ordinary threads.
     pub rt_priority: Option<u8>,
     /// Who may connect.
     pub sockets: SocketAccess,
-    /// Capabilities dropped, seccomp and Landlock on.
+    /// Whether to drop capabilities and turn on seccomp and Landlock.
     pub sandbox: bool,
-    /// Directories that stay reachable in the sandbox: for capture files.
+    /// Directories that stay reachable in the sandbox, for capture files.
     pub allow_dirs: Vec<PathBuf>,
-    /// Interfaces that all may open who may connect, not only root and the daemon's own user.
+    /// Interfaces that everyone who may connect may open, not only root and the daemon's own user.
     pub allow_nics: Vec<String>,
-    /// Time after which an unseen address is forgotten.
+    /// Time after which an address that was not seen again is forgotten.
     pub ageing: Duration,
-    /// Entries of each switch's forwarding table.
+    /// Number of entries in each switch's forwarding table.
     pub table_entries: usize,
-    /// Ports to attach at start.
+    /// Ports to attach at startup.
     pub ports: Vec<AttachParams>,
 }
 
@@ -64,21 +64,21 @@ pub struct SocketAccess {
     pub owner: Option<String>,
     /// Group name or number.
     pub group: Option<String>,
-    /// Permission bits; none means 0600, or 0660 when a group is named.
+    /// Permission bits; `None` means 0600, or 0660 when a group is named.
     pub mode: Option<u32>,
 }
 
-/// The file.
+/// The configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct File {
     /// `run_dir`.
     pub run_dir: Option<PathBuf>,
-    /// `workers`: how many.
+    /// `workers`: their number.
     pub workers: Option<usize>,
-    /// `cpus`: one for each worker.
+    /// `cpus`: one CPU for each worker.
     pub cpus: Option<Vec<usize>>,
-    /// `spin_us`: how long workers look before they sleep.
+    /// `spin_us`: how long workers poll before they sleep, in microseconds.
     pub spin_us: Option<u64>,
     /// `poll_always`: never sleep.
     #[serde(default)]
@@ -90,7 +90,7 @@ pub struct File {
     /// `allow_dirs`: directories that stay reachable in the sandbox.
     #[serde(default)]
     pub allow_dirs: Vec<PathBuf>,
-    /// `allow_nics`: interfaces that all may open who may connect.
+    /// `allow_nics`: interfaces that everyone who may connect may open.
     #[serde(default)]
     pub allow_nics: Vec<String>,
     /// `[sockets]`.
@@ -100,7 +100,7 @@ pub struct File {
     /// `[[port]]`.
     #[serde(rename = "port", default)]
     pub ports: Vec<PortConfig>,
-    /// Keys that are spelled as they were once.
+    /// Keys in their old spelling.
     #[serde(skip)]
     pub old_spellings: Vec<OldSpelling>,
 }
@@ -109,19 +109,19 @@ pub struct File {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileSockets {
-    /// User.
+    /// User name or number.
     pub owner: Option<String>,
-    /// Group.
+    /// Group name or number.
     pub group: Option<String>,
     /// Octal text, e.g. `"0660"`.
     pub mode: Option<String>,
 }
 
-/// `[switch]` of the file: what all switches have in common.
+/// `[switch]` of the file: the settings of all switches.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileSwitch {
-    /// `ageing_s`.
+    /// `ageing_s`, in seconds.
     pub ageing_s: Option<u64>,
     /// `table_entries`.
     pub table_entries: Option<usize>,
@@ -133,36 +133,37 @@ pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read {path}: {source}")]
     Read {
-        /// File.
+        /// Path of the file.
         path: PathBuf,
-        /// Cause.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The file is not what it should be.
+    /// The file is malformed.
     #[error("{path}: {source}")]
     Toml {
-        /// File.
+        /// Path of the file.
         path: PathBuf,
-        /// Where and what, with the line.
+        /// The place, with its line, and the mistake.
         source: Box<toml::de::Error>,
     },
-    /// A value out of its range.
+    /// A value is out of range.
     #[error("{name} is {value}: {expected}")]
     Value {
-        /// Which setting.
+        /// Name of the setting.
         name: &'static str,
-        /// What it is.
+        /// The value.
         value: String,
-        /// What it may be.
+        /// The allowed values.
         expected: &'static str,
     },
 }
 
 impl File {
-    /// Reads a file.
+    /// Reads a configuration file.
     ///
     /// # Errors
-    /// [`ConfigError::Read`], [`ConfigError::Toml`] (unknown keys included).
+    /// [`ConfigError::Read`] if the file cannot be read, [`ConfigError::Toml`] if it is malformed (unknown keys
+    /// included).
     pub fn read(path: &Path) -> Result<File, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
         let file =
@@ -176,7 +177,7 @@ impl File {
     /// Parses the text of a file.
     ///
     /// # Errors
-    /// What is wrong, with its line: no TOML, unknown keys, wrong types, ports that cannot be.
+    /// The mistake with its line: invalid TOML, unknown keys, wrong types, impossible ports.
     pub fn parse(text: &str) -> Result<File, toml::de::Error> {
         Self::of(text).map_err(|mut error| {
             error.set_input(Some(text));
@@ -202,10 +203,10 @@ impl File {
         Ok(File { old_spellings, ..file })
     }
 
-    /// The configuration it asks for; what it leaves open is the default.
+    /// Turns the file into a configuration; missing settings get their defaults.
     ///
     /// # Errors
-    /// [`ConfigError::Value`].
+    /// [`ConfigError::Value`] if a value is out of range.
     pub fn into_config(self) -> Result<Config, ConfigError> {
         let switch = self.switch.unwrap_or_default();
         Ok(Config {
@@ -236,7 +237,7 @@ fn full_name(params: &AttachParams, spec: &AttachSpec) -> String {
     }
 }
 
-/// An error with the place of a value. The crate gives one to errors that come out of a value's reader, and has no other way.
+/// Makes an error with the place of a value. The crate only adds places to errors that a value's own reader returns.
 fn error_at(place: &Spanned<DeValue<'_>>, why: impl fmt::Display) -> toml::de::Error {
     struct Fail<T>(T);
     impl<'de, T: fmt::Display> Visitor<'de> for Fail<T> {
@@ -286,7 +287,7 @@ fn sockets(s: FileSockets) -> Result<SocketAccess, ConfigError> {
 /// Parses octal permission bits such as `0660`.
 ///
 /// # Errors
-/// [`ConfigError::Value`].
+/// [`ConfigError::Value`] if the text is not such a number.
 pub fn parse_mode(text: &str) -> Result<u32, ConfigError> {
     let mode = u32::from_str_radix(text.trim_start_matches("0o"), 8).ok().filter(|m| *m <= 0o777);
     mode.ok_or_else(|| ConfigError::Value {
@@ -300,7 +301,7 @@ pub fn parse_mode(text: &str) -> Result<u32, ConfigError> {
 mod tests {
     use super::*;
 
-    /// Objective: a full file is understood.
+    /// Objective: a full file is parsed correctly.
     #[test]
     fn full_file() {
         let text = r#"
@@ -325,7 +326,8 @@ mod tests {
         assert_eq!((c.sockets.mode, c.ageing.as_secs(), c.ports[0].options.mtu), (Some(0o666), 10, Some(9000)));
     }
 
-    /// Objective: a file of the version before, with every key in its old spelling, means the same; each is told of, with its line.
+    /// Objective: a file of the previous version, with every key in its old spelling, means the same; each old key is
+    /// reported with its line.
     #[test]
     fn old_spellings() {
         let text = "run-dir = '/run/nv'\nspin-us = 7\npoll-always = false\nrt-priority = 20\nworkers = 2\ncpus = [1]\nsandbox = false\n\

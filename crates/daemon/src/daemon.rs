@@ -1,4 +1,4 @@
-//! What the daemon has: its registries, and what they call the thing behind a port.
+//! The state of the daemon: its registries, and the interface of the thing behind a port.
 
 use std::any::Any;
 
@@ -22,43 +22,44 @@ use crate::rings::local::LocalPort;
 use crate::rings::switched::Rings;
 use crate::system::keep;
 
-/// Everything the daemon has. Each registry answers for its own map; what takes several of them is a function of `ports` or `api`.
+/// The state of the daemon. Each registry is responsible for its own map; a function of `ports` or `api` does what
+/// takes several of them.
 pub struct Daemon {
-    /// What it runs with.
+    /// The configuration.
     pub config: Config,
-    /// Its worker threads.
+    /// The worker threads.
     pub workers: Workers,
-    /// Its switches.
+    /// The switches.
     pub switches: Switches,
     /// Memory that programs map.
     pub regions: Regions,
     /// Ports, by full name.
     pub ports: Ports<dyn Attached>,
-    /// Ports that stay, on a switch or not.
+    /// Persistent ports, on a switch or not.
     pub persistent: PersistentPorts,
     /// Pipes between programs.
     pub pipes: Pipes,
     /// Network interfaces.
     pub interfaces: Interfaces,
-    /// ptnet devices of the virtual machine that we run in.
+    /// ptnet devices of the virtual machine that the daemon runs in.
     pub guests: Guests,
-    /// Which monitor watches what.
+    /// What each monitor watches.
     pub watches: Watches,
-    /// Copies for monitors of what passes without the daemon.
+    /// Copies for monitors of the frames that pass without the daemon.
     pub(crate) mirrors: Mirrors,
     /// Programs that lost their port.
     pub(crate) evictions: Evictions,
     /// Capture files that are being written.
     pub(crate) captures: Captures,
-    /// Descriptors that the service manager kept for us, until their ports are attached.
+    /// Descriptors that the service manager kept, until their ports are attached.
     pub(crate) kept: Kept,
 }
 
 impl Daemon {
-    /// A daemon without ports.
+    /// Creates a daemon without ports.
     ///
     /// # Errors
-    /// When a worker cannot be started.
+    /// Fails when a worker cannot be started.
     pub fn new(config: Config) -> std::io::Result<Daemon> {
         let faults = netvale_mem::fault::news()?;
         Ok(Daemon {
@@ -83,25 +84,26 @@ impl Daemon {
 /// A port of the daemon.
 pub type Record = PortRecord<dyn Attached>;
 
-/// Kicks of one ring: sent, saved because nobody asked for them, and received.
+/// Kick counts of one ring: sent, saved because nobody asked for them, and received.
 pub type Kicks = (u64, u64, u64);
 
-/// What stands behind a port. Each kind of port has its own, in its file in `ports/`; what is not said here of a kind does not exist for it.
+/// The thing behind a port. Each kind of port implements this in its file in `ports/`; a method that a kind does not
+/// override does not apply to it.
 pub trait Attached: Any {
-    /// What `netvale list` calls it.
+    /// The kind, as `netvale list` shows it.
     fn kind(&self) -> PortKind;
 
-    /// Rings that programs open, and who holds them.
+    /// The rings that programs open, and their holders.
     fn programs(&self) -> Option<&LocalPort> {
         None
     }
 
-    /// The same, for those who hold them or let go.
+    /// Like [`Attached::programs`], for changing the holders.
     fn programs_mut(&mut self) -> Option<&mut LocalPort> {
         None
     }
 
-    /// What only this kind has, in `list` and `show`.
+    /// Adds the details of this kind to `list` and `show`.
     fn describe(&self, _info: &mut PortInfo) {}
 
     /// Sentences for `netvale show`.
@@ -109,54 +111,55 @@ pub trait Attached: Any {
         Vec::new()
     }
 
-    /// Kicks of a ring that is not netmap's.
+    /// Kick counts of a ring that is not netmap's.
     fn ring_kicks(&self, _dir: Direction, _ring: usize) -> Kicks {
         (0, 0, 0)
     }
 
-    /// Kicks sent and received by all rings together, where rings do not count them.
+    /// Kicks sent and received by all rings together, for kinds that do not count them per ring.
     fn kicks(&self) -> Option<(u64, u64)> {
         None
     }
 
-    /// The network interface that is this port.
+    /// The network interface behind this port.
     fn interface(&self) -> Option<&str> {
         None
     }
 
-    /// Queues of what netmap has a bridge wrapper around: an interface, a persistent port on its second switch.
+    /// Number of queues, for ports that netmap puts a bridge wrapper around: an interface, a persistent port on its
+    /// second switch.
     fn wrapped_queues(&self) -> Option<u32> {
         None
     }
 
-    /// Chooses the length of the virtio-net header before its frames. Returns whether that is its length now.
+    /// Sets the length of the virtio-net header before each frame. Returns whether the header has that length now.
     fn set_header(&self, _len: u32) -> bool {
         false
     }
 
-    /// The port is off its switch, and its tasks are off their workers: what else was made for it goes.
+    /// Frees what else was made for the port. The port is off its switch by then, and its tasks are off their workers.
     fn stop(self: Box<Self>, _daemon: &mut Daemon, _full: &str) {}
 }
 
 impl dyn Attached {
-    /// The thing itself, if it is of that kind.
+    /// The thing behind the port, if it is of type `T`.
     pub fn get<T: Attached>(&self) -> Option<&T> {
         (self as &dyn Any).downcast_ref()
     }
 }
 
 impl Record {
-    /// Its rings, if it has rings that programs open.
+    /// The port's rings, if programs can open them.
     pub fn rings(&self) -> Option<&Rings> {
         self.behind.programs().map(|local| &local.rings)
     }
 
-    /// Whether programs can have it open, and none has.
+    /// Whether programs can open the port, and none has it open.
     pub fn is_idle(&self) -> bool {
         self.behind.programs().is_some_and(LocalPort::is_unheld)
     }
 
-    /// Bytes of virtio-net header before its frames. A device's frames are watched whole, with what is left to be done to them.
+    /// Bytes of virtio-net header before each frame. Monitors see a device's frames whole, with their pending offloads.
     pub fn hdr_len(&self) -> u32 {
         self.rings().map_or(0, |rings| rings.hdr_len.get())
     }

@@ -1,23 +1,23 @@
-//! The netvale daemon: switches, the workers that forward on them, and the sockets through which clients come.
+//! The netvale daemon: switches, the workers that forward on them, and the sockets for clients.
 //!
 //! Each module imports those above it in this table, and none below:
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `refusal`, `caller` | a no and its reason; who asks |
+//! | `refusal`, `caller` | a refused request and its reason; the caller |
 //! | [`worker`] | the threads that forward |
 //! | [`config`] | TOML file and command line, parsed |
 //! | `system` | sockets, privileges, signals, the service manager |
-//! | `rings` | rings that programs map: what they consist of, who holds them, what is told of them |
-//! | `registry` | what the daemon keeps account of, a map each: switches, regions, ports, pipes, … |
-//! | `daemon` | the registries together, and what a port has to be |
+//! | `rings` | rings that programs map: their parts, their holders, their descriptions |
+//! | `registry` | the daemon's maps, one each: switches, regions, ports, pipes, … |
+//! | `daemon` | the registries together, and the interface of a port |
 //! | `policy` | who may do what |
 //! | `ports` | the kinds of ports, a file each, and the table of them |
-//! | `api` | what comes in: JSON-RPC, attach connections, netmap's requests, and what they are told |
+//! | `api` | requests and their answers: JSON-RPC, attach connections, netmap's requests |
 //! | `server` | the main thread: connections, signals, ageing |
 //!
-//! A request goes from the bottom up: `server` reads it, `api` parses it, `policy` admits it, a kind in `ports` carries it out on the
-//! registries.
+//! A request climbs the table from the bottom: `server` reads it, `api` parses it, `policy` admits it, a kind in
+//! `ports` executes it on the registries.
 
 mod api;
 mod caller;
@@ -47,18 +47,18 @@ use crate::system::{realtime, sandbox, sockets, watch};
 /// Why the daemon did not start.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// Its sockets.
+    /// A socket could not be opened.
     #[error(transparent)]
     Socket(#[from] sockets::SocketError),
-    /// A port of the configuration.
+    /// A port of the configuration could not be attached.
     #[error("port {port} of the configuration: {refusal}")]
     Port {
-        /// Which.
+        /// Name of the port.
         port: String,
-        /// Why not.
+        /// The refusal.
         refusal: refusal::Refusal,
     },
-    /// Workers at a real-time priority.
+    /// The workers could not get a real-time priority.
     #[error(
         "workers cannot run at real-time priority {priority}: {source}; run the daemon as root, or with CAP_SYS_NICE or a limit (ulimit -r) of \
          at least {priority}"
@@ -66,13 +66,13 @@ pub enum StartError {
     RealTime {
         /// The priority.
         priority: u8,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// The sandbox.
+    /// The sandbox could not be entered.
     #[error("the sandbox cannot be put on: {0}; --no-sandbox runs without")]
     Sandbox(#[from] sandbox::SandboxError),
-    /// Threads, signals, descriptors.
+    /// A system call for threads, signals or descriptors failed.
     #[error("cannot start: {0}")]
     System(#[from] std::io::Error),
 }
@@ -80,7 +80,7 @@ pub enum StartError {
 /// Runs the daemon in the foreground until SIGTERM, SIGINT or a `shutdown` request.
 ///
 /// # Errors
-/// [`StartError`]; once it serves, it does not fail.
+/// [`StartError`] if the daemon cannot start; once it serves, it does not fail.
 pub fn run(config: Config) -> Result<(), StartError> {
     let dir = config.run_dir.clone();
     let lock = sockets::lock_run_dir(&dir)?;
@@ -101,15 +101,15 @@ pub fn run(config: Config) -> Result<(), StartError> {
     }
     watch::start()?;
     let mut daemon = Daemon::new(config)?;
-    // The workers are there.
+    // The workers have been started.
     drop(real_time);
     api::attaching::attach_configured(&mut daemon).map_err(|(port, refusal)| StartError::Port { port, refusal })?;
     let server = Server::new(daemon, listeners)?;
     tracing::info!("ready in {}", dir.display());
-    // Tells systemd, if it started us; an error means it did not.
+    // Notifies systemd, if it started the daemon; an error means that it did not.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     let mut captures = server.run();
-    // The last frames are on their way to their files.
+    // The last frames may still have to reach their capture files.
     captures.wait();
     for path in [attach, control] {
         let _ = std::fs::remove_file(path);
@@ -118,7 +118,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Each ring takes two descriptors: as many as the hard limit allows.
+/// Raises the limit of descriptors to the hard limit: each ring takes two.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

@@ -1,7 +1,8 @@
-//! Who may do what: the limits, the reserved names and the rights that a request is measured by before anything is made for it.
+//! Permissions: the rights, limits and reserved names that a request is checked against before anything is made for it.
 //!
-//! Every request passes [`admit`], whichever way it came. Regions can be named in many ways; whoever looks one up for a caller asks
-//! [`may_use_region`]. What is merely not there, in use, or impossible is found out where it is looked for, and is not refused here.
+//! Every request passes [`admit`], from whichever socket. Regions can be named in many ways; code that looks one up for
+//! a caller calls [`may_use_region`]. Ports that do not exist, are in use, or are impossible are not refused here, but
+//! where they are looked up.
 
 use std::path::{Path, PathBuf};
 
@@ -19,48 +20,48 @@ use crate::registry::ports::SwitchPort;
 use crate::registry::regions::{Entry, FilePlace};
 use crate::rings::pipe::{Pipe, pipe_and_end};
 
-/// Most switches.
+/// Maximum number of switches.
 pub const MAX_SWITCHES: usize = 64;
-/// Most persistent ports.
+/// Maximum number of persistent ports.
 const MAX_PERSISTENT: usize = 254;
-/// Most regions in files of programs: each takes a part of the daemon's addresses.
+/// Maximum number of regions in files of programs: each takes a part of the daemon's address space.
 const MAX_FILES: usize = 256;
 
-/// What somebody wants.
+/// A request, as far as the policy needs to know it.
 #[derive(Clone, Copy)]
 pub enum Request<'a> {
-    /// To attach a port to a switch.
+    /// Attach a port to a switch.
     Attach(&'a SwitchPort, &'a AttachSpec),
-    /// To give a virtual machine a pipe's end or an interface, by a device at that socket.
+    /// Give a virtual machine a pipe's end or an interface, by a device at that socket.
     Passthrough(&'a Path, &'a PortSpec),
-    /// To take a port off its switch, over the control socket: whoever may connect there may do that.
+    /// Take a port off its switch, over the control socket: everyone who may connect there may do that.
     Detach,
-    /// To be told of switches, ports and counters.
+    /// Read the state of switches, ports and counters.
     Inspect,
-    /// To end the daemon: as [`Request::Detach`].
+    /// End the daemon; allowed as [`Request::Detach`] is.
     Shutdown,
-    /// To open a port.
+    /// Open a port.
     Open(&'a PortSpec, &'a AttachRequest),
-    /// To open rings with nothing behind them.
+    /// Open rings with nothing behind them.
     OpenNull,
-    /// To be told of what a netmap request asks about.
+    /// Read facts by a netmap request.
     NetmapGet,
-    /// To make a persistent port.
+    /// Make a persistent port.
     MakePersistent(&'a str),
-    /// To remove a persistent port.
+    /// Remove a persistent port.
     RemovePersistent(&'a str),
-    /// To attach a persistent port or an interface by its name.
+    /// Attach a persistent port or an interface by its name.
     AttachNamed(&'a SwitchPort),
-    /// To change or detach a port.
+    /// Change or detach a port.
     Change(&'a str),
-    /// To keep a port's workers awake.
+    /// Keep a port's workers awake.
     KeepAwake(&'a str),
 }
 
-/// Lets a request pass, or refuses it.
+/// Admits or refuses a request.
 ///
 /// # Errors
-/// [`Refusal`] when the caller may not have that, or there is too much of it already.
+/// [`Refusal`] when the caller lacks the right, or a limit is reached.
 pub fn admit(d: &Daemon, caller: Caller, request: Request<'_>) -> Result<(), Refusal> {
     match request {
         Request::Attach(at, spec) => attach(d, caller, at, spec),
@@ -75,12 +76,12 @@ pub fn admit(d: &Daemon, caller: Caller, request: Request<'_>) -> Result<(), Ref
     }
 }
 
-/// Whether a caller could do without the daemon what the daemon does for it.
+/// Whether a caller could do by itself what the daemon does for it.
 pub fn is_trusted(caller: Caller) -> bool {
     caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw()
 }
 
-/// Whether a caller may have what is that user's.
+/// Whether a caller may use what belongs to user `uid`.
 fn is_owner(caller: Caller, uid: u32) -> bool {
     caller.uid == 0 || caller.uid == uid
 }
@@ -134,7 +135,7 @@ fn open(d: &Daemon, caller: Caller, spec: &PortSpec, request: &AttachRequest) ->
     }
 }
 
-/// Who may watch a port: who may have it.
+/// A caller may watch a port if it may open it.
 fn watch(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), Refusal> {
     if let Some((name, end)) = pipe_and_end(&spec.name) {
         let in_use = d.pipes.get(&name).filter(|pipe| pipe.is_in_use(end));
@@ -214,10 +215,10 @@ fn keep_awake(d: &Daemon, name: &str, caller: Caller) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses a name that a port of the switch has.
+/// Refuses a name that a port of the switch already has.
 ///
 /// # Errors
-/// [`Refusal`]: `EEXIST`.
+/// [`Refusal`] with `EEXIST` if the name is taken.
 pub fn is_free(d: &Daemon, at: &SwitchPort) -> Result<(), Refusal> {
     if d.ports.contains(&at.full()) {
         let SwitchPort { switch, port } = at;
@@ -227,10 +228,11 @@ pub fn is_free(d: &Daemon, at: &SwitchPort) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses names for a new port that are reserved: a persistent port's that is not attached there, and, for a netmap program, an interface's.
+/// Refuses reserved names for a new port: the name of a persistent port that is not attached there, and, for a netmap
+/// program, an interface's.
 ///
 /// # Errors
-/// [`Refusal`]: `EINVAL`.
+/// [`Refusal`] with `EINVAL` if the name is reserved.
 pub fn may_be_named(d: &Daemon, at: &SwitchPort, by_netmap: bool) -> Result<(), Refusal> {
     let port = &at.port;
     if by_netmap && !d.ports.contains(&at.full()) && Interface::find(port).is_ok() {
@@ -252,7 +254,8 @@ fn has_room_for_switch(d: &Daemon, switch: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Who may take an interface away from the kernel: who could do so without the daemon, and whom the configuration lets.
+/// An interface may be taken from the kernel by callers that could do so without the daemon, and by those that the
+/// configuration allows.
 fn may_take_interface(config: &Config, name: &str, caller: Caller) -> Result<(), Refusal> {
     if is_trusted(caller) || config.allow_nics.iter().any(|allowed| allowed == name) {
         return Ok(());
@@ -261,7 +264,7 @@ fn may_take_interface(config: &Config, name: &str, caller: Caller) -> Result<(),
     refuse(Errno::ACCESS, format!("{name}: {text}"))
 }
 
-/// Files are opened with the daemon's rights: others than its own user may only name those in `allow-dirs`.
+/// Files are opened with the daemon's rights, so callers other than its own user may only name those in `allow-dirs`.
 fn may_name<'a>(config: &Config, caller: Caller, paths: impl IntoIterator<Item = &'a Path>) -> Result<(), Refusal> {
     paths.into_iter().try_for_each(|path| {
         if !path.is_absolute() {
@@ -279,7 +282,7 @@ fn may_name<'a>(config: &Config, caller: Caller, paths: impl IntoIterator<Item =
     })
 }
 
-/// Files and sockets that a port is made of.
+/// The files and sockets that a port uses.
 fn paths(spec: &AttachSpec) -> Vec<&Path> {
     match spec {
         AttachSpec::Pcap(files) => {
@@ -293,9 +296,10 @@ fn paths(spec: &AttachSpec) -> Vec<&Path> {
     }
 }
 
-/// Folders of the configured ports' files and sockets: they stay reachable in the sandbox without being named twice.
+/// The folders of the configured ports' files and sockets: they stay reachable in the sandbox without being listed
+/// again.
 pub fn configured_folders(config: &Config) -> Vec<PathBuf> {
-    // What cannot be parsed is refused when it is attached.
+    // A specification that cannot be parsed is refused when it is attached.
     let specs = config.ports.iter().filter_map(|port| AttachSpec::parse(&port.port).ok());
     let folders = |spec: AttachSpec| -> Vec<PathBuf> {
         paths(&spec).into_iter().filter_map(Path::parent).map(Path::to_owned).collect()
@@ -303,7 +307,7 @@ pub fn configured_folders(config: &Config) -> Vec<PathBuf> {
     specs.flat_map(folders).collect()
 }
 
-/// The refusal of a path that could not be used, perhaps because of the sandbox.
+/// Refuses a path that could not be used, perhaps because of the sandbox.
 pub fn unreached(config: &Config, errno: Errno, mut text: String) -> Refusal {
     if config.sandbox && errno == Errno::ACCESS {
         text.push_str("; the daemon's sandbox only reaches its run directory and its allow-dirs: add the folder there");
@@ -311,10 +315,11 @@ pub fn unreached(config: &Config, errno: Errno, mut text: String) -> Refusal {
     Refusal::new(errno, text)
 }
 
-/// Who may have ports in a region: its user, and root, but not where another user's file is, since that memory is at its owner's mercy.
+/// Checks that a caller may have ports in a region: its user may, and root, except in another user's file, since that
+/// memory is at its owner's mercy.
 ///
 /// # Errors
-/// [`Refusal`]: `EACCES`.
+/// [`Refusal`] with `EACCES` if it may not.
 pub fn may_use_region(region: &Entry, caller: Caller) -> Result<(), Refusal> {
     if (caller.uid != 0 || region.file.is_some()) && caller.uid != region.uid {
         return refuse(Errno::ACCESS, format!("memory region {} belongs to another user", region.id));
@@ -322,10 +327,10 @@ pub fn may_use_region(region: &Entry, caller: Caller) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Who may be given a port that lies in a file: whoever can cut the file short, and nobody else.
+/// Checks that a caller may get a port that lies in a file: only a user who can truncate the file may.
 ///
 /// # Errors
-/// [`Refusal`]: `EACCES`.
+/// [`Refusal`] with `EACCES` if it may not.
 pub fn may_map_file(d: &Daemon, region: u32, caller: Caller) -> Result<(), Refusal> {
     if d.regions.is_owner(region, caller.uid) {
         return Ok(());
@@ -333,10 +338,10 @@ pub fn may_map_file(d: &Daemon, region: u32, caller: Caller) -> Result<(), Refus
     refuse(Errno::ACCESS, "the port lies in a file of another user's: open a port of your own")
 }
 
-/// Whether a caller's region may lie at a place of its file: not where another user's does.
+/// Checks that a caller's region may lie at a place in a file: not where another user's region is.
 ///
 /// # Errors
-/// [`Refusal`]: `EACCES`, which is put down to the file.
+/// [`Refusal`] with `EACCES`, attributed to the file.
 pub fn may_lie_in_file(d: &Daemon, place: &FilePlace, caller: Caller) -> Result<(), Refusal> {
     if d.regions.in_files().any(|(region, at)| at.overlaps(place) && region.uid != caller.uid) {
         return Err(Refusal::of_file(Errno::ACCESS, "another user's region lies there"));
@@ -344,10 +349,10 @@ pub fn may_lie_in_file(d: &Daemon, place: &FilePlace, caller: Caller) -> Result<
     Ok(())
 }
 
-/// Whether there may be one more region in a file.
+/// Checks that there may be one more region in a file.
 ///
 /// # Errors
-/// [`Refusal`]: `ENOSPC`, which is put down to the file.
+/// [`Refusal`] with `ENOSPC`, attributed to the file.
 pub fn has_room_for_file(d: &Daemon) -> Result<(), Refusal> {
     if d.regions.in_files().count() >= MAX_FILES {
         return Err(Refusal::of_file(Errno::NOSPC, "there are too many such regions"));

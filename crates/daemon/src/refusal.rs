@@ -1,4 +1,4 @@
-//! A refusal: the errno netmap would give, and a sentence that says what to do next.
+//! A refusal: the errno that netmap would return, and a sentence that says what to do next.
 
 use std::fmt;
 
@@ -9,32 +9,32 @@ use netvale_switch::AttachError;
 use netvale_tap::TapError;
 use rustix::io::Errno;
 
-/// Why a client or a command gets a no.
+/// The reason why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The errno.
     pub errno: i32,
-    /// One line: what is wrong, what to do.
+    /// One line: what is wrong, and what to do.
     pub text: String,
-    /// What is wrong is what was asked for in netmap's offsets option.
+    /// Whether netmap's offsets option is the cause.
     pub offsets_at_fault: bool,
-    /// What is wrong is the file that the memory was to lie in.
+    /// Whether the file for the memory is the cause.
     pub file_at_fault: bool,
 }
 
 impl Refusal {
-    /// A refusal with an errno.
+    /// Creates a refusal with an errno.
     pub fn new(errno: Errno, text: impl Into<String>) -> Refusal {
         Refusal { errno: errno.raw_os_error(), text: text.into(), offsets_at_fault: false, file_at_fault: false }
     }
 
-    /// One that is put down to the file that a client's region is to lie in.
+    /// Creates a refusal that is attributed to the file for a client's region.
     pub fn of_file(errno: Errno, why: &str) -> Refusal {
         let text = format!("the program's file cannot carry its region: {why}");
         Refusal { file_at_fault: true, ..Refusal::new(errno, text) }
     }
 
-    /// Something that should not be possible.
+    /// Creates a refusal for something that should not be possible.
     pub fn internal(what: &str) -> Refusal {
         Refusal::new(Errno::IO, format!("internal error: {what}; please report it"))
     }
@@ -46,7 +46,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Refuses, with the errno that netmap would give.
+/// Refuses, with the errno that netmap would return.
 ///
 /// # Errors
 /// Always.

@@ -18,9 +18,9 @@ use crate::daemon::Daemon;
 use crate::ports::faults;
 use crate::registry::captures::Captures;
 
-/// Most connections of both kinds together; more are closed immediately.
+/// Maximum number of connections of both kinds together; further ones are closed immediately.
 const MAX_CLIENTS: usize = 1024;
-/// Most bytes of answers a control client may leave unread.
+/// Maximum number of bytes of answers that a control client may leave unread.
 const MAX_UNSENT: usize = 4 << 20;
 
 const ATTACH: u64 = 1;
@@ -31,16 +31,16 @@ const FIRST_CLIENT: u64 = 16;
 
 /// The listening sockets.
 pub struct Listeners {
-    /// `SOCK_SEQPACKET`: clients that want a port.
+    /// `SOCK_SEQPACKET`: for clients that open ports.
     pub attach: OwnedFd,
-    /// `SOCK_STREAM`: JSON-RPC.
+    /// `SOCK_STREAM`: for JSON-RPC.
     pub control: OwnedFd,
     /// Readable on SIGTERM and SIGINT.
     pub signal: UnixStream,
 }
 
 enum Client {
-    /// Connected; holds something once it has asked.
+    /// A client of the attach socket, and what it holds once it has asked.
     Attach {
         fd: OwnedFd,
         holds: Option<Held>,
@@ -60,7 +60,7 @@ pub struct Server {
     epoll: OwnedFd,
     clients: HashMap<u64, (Client, Caller)>,
     next: u64,
-    /// Cleared when it is time to end.
+    /// False once the daemon has to end.
     running: bool,
 }
 
@@ -68,7 +68,7 @@ impl Server {
     /// Takes over the sockets.
     ///
     /// # Errors
-    /// What epoll says.
+    /// Whatever epoll returns.
     pub fn new(daemon: Daemon, listeners: Listeners) -> std::io::Result<Server> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd: BorrowedFd<'_>, id| epoll::add(&epoll, fd, epoll::EventData::new_u64(id), epoll::EventFlags::IN);
@@ -79,7 +79,8 @@ impl Server {
         Ok(Server { daemon, listeners, epoll, clients: HashMap::new(), next: FIRST_CLIENT, running: true })
     }
 
-    /// Serves until a signal or a `shutdown` request; then all ports go. Returns the captures that may still be written.
+    /// Serves until a signal or a `shutdown` request; then all ports are removed. Returns the captures that may still
+    /// be written.
     pub(crate) fn run(mut self) -> Captures {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
         while self.running {
@@ -170,7 +171,7 @@ impl Server {
     }
 }
 
-/// Those that hung up come first: a program that closed a port and asks for it anew finds it free.
+/// Handles hangups first: a program that closes a port and opens it again finds it free.
 fn in_order(ready: &[epoll::Event]) -> Vec<u64> {
     let gone = |e: &&epoll::Event| {
         let flags = e.flags;
@@ -180,7 +181,7 @@ fn in_order(ready: &[epoll::Event]) -> Vec<u64> {
     first.into_iter().chain(then).map(|e| e.data.u64()).collect()
 }
 
-/// What a control client sent, and what it can take of the answers. Returns whether to keep the connection.
+/// Handles requests of a control client, and sends as many answers as it takes. Returns whether to keep the connection.
 fn serve_control(
     rpc: &mut Rpc<'_>,
     fd: &OwnedFd,

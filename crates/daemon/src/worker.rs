@@ -1,8 +1,9 @@
-//! A worker: a thread that does the tasks it owns, most of them ingresses to forward for.
+//! A worker: a thread that does the tasks it owns, most of them ingresses whose frames it forwards.
 //!
-//! It polls while there is work and for a short budget after, then arms all kicks, looks once more, and sleeps in epoll. Polling
-//! costs nothing but time; the first frame after a sleep pays one wake-up. Where nobody tells of news (frames wait for a lossless receiver, which does
-//! not kick), it sleeps for a moment, and longer and longer: about as long as has been waited already.
+//! It polls while there is work and for a short time after, then arms all kicks, checks once more, and sleeps in epoll.
+//! Polling costs nothing but time; the first frame after a sleep costs one wake-up. Where no wake-up comes (frames wait
+//! for a lossless receiver, which does not kick), it sleeps for a moment, and longer each time: about as long as it has
+//! waited already.
 
 use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,18 +21,18 @@ use rustix::event::{Timespec, epoll};
 /// Number of a task, unique in the daemon.
 pub type TaskId = u64;
 
-/// What a worker does again and again.
+/// A task that a worker repeats.
 pub type Job = Box<dyn Task<Work>>;
 
-/// A task of a port: where it is done.
+/// Where a port's task runs.
 pub struct Placed {
     /// The task.
     pub id: TaskId,
-    /// Its worker.
+    /// Number of its worker.
     pub worker: usize,
 }
 
-/// When a worker that finds nothing goes to sleep.
+/// When an idle worker goes to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polling {
     /// After this long without a frame.
@@ -49,18 +50,18 @@ enum Command {
     Stop,
 }
 
-/// What a worker did with its time, in nanoseconds, and how much.
+/// How a worker spent its time, in nanoseconds, and its load.
 #[derive(Debug, Default)]
 pub struct WorkerStats {
-    /// Forwarding.
+    /// Time spent forwarding.
     pub busy_ns: AtomicU64,
-    /// Looking without finding.
+    /// Time spent polling without finding work.
     pub polled_ns: AtomicU64,
-    /// Asleep.
+    /// Time spent asleep.
     pub slept_ns: AtomicU64,
-    /// Times it went to sleep.
+    /// Number of sleeps.
     pub sleeps: AtomicU64,
-    /// Ingresses it owns.
+    /// Number of ingresses it owns.
     pub ingresses: AtomicU64,
 }
 
@@ -82,7 +83,7 @@ impl Worker {
     /// Starts worker `index`, pinned to `cpu` if given.
     ///
     /// # Errors
-    /// What the system calls for thread, eventfd and epoll say.
+    /// Whatever the system calls for thread, eventfd and epoll return.
     pub fn start(index: usize, cpu: Option<usize>, polling: Polling) -> std::io::Result<Worker> {
         let shared = Arc::new(Shared {
             commands: Mutex::new(Vec::new()),
@@ -100,7 +101,7 @@ impl Worker {
         Ok(Worker { shared, thread: Some(thread), cpu })
     }
 
-    /// Its time and load.
+    /// Its times and load.
     pub fn stats(&self) -> &WorkerStats {
         &self.shared.stats
     }
@@ -110,29 +111,29 @@ impl Worker {
         self.cpu
     }
 
-    /// Hands it a task.
+    /// Gives it a task.
     pub fn add(&self, id: TaskId, task: Job) {
         self.shared.stats.ingresses.fetch_add(1, Ordering::Relaxed);
         self.send(Command::Add(id, task));
     }
 
-    /// Takes a task away; it is dropped soon.
+    /// Takes a task away; the task is dropped soon.
     pub fn remove(&self, id: TaskId) {
         self.shared.stats.ingresses.fetch_sub(1, Ordering::Relaxed);
         self.send(Command::Remove(id));
     }
 
-    /// Does not sleep as long as it has a task with which this was asked for.
+    /// Keeps the worker from sleeping while it has a task with which this was requested.
     pub fn keep_awake(&self, id: TaskId, on: bool) {
         self.send(Command::KeepAwake(id, on));
     }
 
-    /// What a task forwards comes from port `from` of `switch` now.
+    /// Makes a task forward from port `from` of `switch`.
     pub fn rehome(&self, id: TaskId, switch: Arc<Switch>, from: PortId) {
         self.send(Command::Rehome(id, switch, from));
     }
 
-    /// Forwards what the ingress still has; the answer says that it is done.
+    /// Forwards the frames that the ingress still has; the answer says that this is done.
     pub fn drain(&self, id: TaskId) -> Receiver<()> {
         let (done, answer) = mpsc::sync_channel(1);
         self.send(Command::Drain(id, done));
@@ -150,7 +151,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.send(Command::Stop);
         if let Some(thread) = self.thread.take() {
-            // A worker that panicked is reported by the runtime; nothing is left to be done for it.
+            // A panicked worker was reported by the runtime; nothing else can be done for it.
             let _ = thread.join();
         }
     }
@@ -168,11 +169,11 @@ struct Entry {
     id: TaskId,
     task: Job,
     cheap: bool,
-    /// The worker is not to sleep while it has it.
+    /// Whether the worker must not sleep while it has this task.
     awake: bool,
-    /// For an ingress that is not cheap to look at: its descriptor was readable.
+    /// For an ingress that is not cheap to look at: whether its descriptor was readable.
     ready: bool,
-    /// Frames of it wait for room: what is behind them is of no interest.
+    /// Whether frames of it wait for room: the frames behind them need not be looked at.
     held: bool,
 }
 
@@ -182,24 +183,25 @@ struct Loop {
     epoll: OwnedFd,
     entries: Vec<Entry>,
     work: Work,
-    /// Whether any ingress has to be asked for through epoll.
+    /// Whether any ingress must be waited for through epoll.
     dear: bool,
-    /// Whether any ingress keeps it awake.
+    /// Whether any task keeps the worker awake.
     awake: bool,
-    /// Sleeps for a while, one after the other, that brought nothing.
+    /// Number of consecutive limited sleeps that brought no work.
     naps: u32,
     clock: Clock,
 }
 
-/// How long an idle worker keeps the CPU to itself between two looks.
+/// How long an idle worker keeps the CPU to itself before it yields between polls.
 const ALONE: Duration = Duration::from_micros(5);
 /// epoll data of the worker's own bell.
 const BELL: u64 = u64::MAX;
-/// Rounds between two looks at descriptors while there is other work.
+/// Number of rounds between two checks of descriptors while there is other work.
 const LOOK_EVERY: u32 = 16;
-/// Most frames that are left in a ring: its largest number of slots.
+/// Maximum number of frames that can be left in a ring: its largest number of slots.
 const MOST_LEFT: usize = 16_384;
-/// How long to sleep while frames wait for a lossless receiver, which does not kick: it doubles with each sleep that brought nothing.
+/// First sleep while frames wait for a lossless receiver, which does not kick: it doubles with each sleep that brought
+/// nothing.
 const HELD_NAP: Duration = Duration::from_micros(50);
 const MOST_HELD_NAP: Duration = Duration::from_millis(1);
 
@@ -230,7 +232,7 @@ impl Loop {
         }
     }
 
-    /// Does each task once. Returns frames.
+    /// Does each task once. Returns the number of frames.
     fn round(&mut self) -> usize {
         let mut frames = 0;
         for e in &mut self.entries {
@@ -248,7 +250,7 @@ impl Loop {
         frames
     }
 
-    /// Nothing found: look at descriptors, spin on, or sleep.
+    /// After a round without work: checks descriptors, goes on polling, or sleeps.
     fn idle(&mut self) {
         if self.dear && self.look(Some(Duration::ZERO)) {
             return;
@@ -256,7 +258,7 @@ impl Loop {
         let idle_for = self.clock.idle(&self.shared.stats);
         match self.polling {
             Polling::Spin(budget) if (idle_for >= budget || self.naps > 0) && !self.awake => self.sleep(),
-            // Whoever is to bring work may be waiting for this very CPU: let it.
+            // The thread that brings work may be waiting for this very CPU.
             _ if idle_for > ALONE => std::thread::yield_now(),
             _ => std::hint::spin_loop(),
         }
@@ -265,7 +267,7 @@ impl Loop {
     fn sleep(&mut self) {
         let free = self.entries.iter_mut().filter(|e| !e.held);
         let news = free.fold(false, |news, e| e.task.arm() | news);
-        // A command sent before this point rang the bell, which epoll then reports at once.
+        // A command sent before this point rang the bell, which epoll then reports immediately.
         if !news {
             let nap = self.nap();
             self.clock.before_sleep(&self.shared.stats);
@@ -273,7 +275,7 @@ impl Loop {
             let woken = self.look(nap);
             self.listen_to_held(epoll::EventFlags::IN);
             self.clock.after_sleep(&self.shared.stats);
-            // After a nap that brought nothing there is no point in spinning.
+            // After a nap that brought nothing, polling again is pointless.
             self.naps = if woken || nap.is_none() { 0 } else { self.naps.saturating_add(1) };
         }
         for e in &mut self.entries {
@@ -281,25 +283,26 @@ impl Loop {
         }
     }
 
-    /// For how long to sleep at most.
+    /// The longest time to sleep.
     fn nap(&self) -> Option<Duration> {
         let held = self.entries.iter().any(|e| e.held);
         let held = held.then(|| (HELD_NAP * (1 << self.naps.min(8))).min(MOST_HELD_NAP));
         held.into_iter().chain(self.entries.iter().filter_map(|e| e.task.nap())).min()
     }
 
-    /// Descriptors that stay readable as long as frames wait behind those that are held would let nobody sleep.
+    /// Stops waiting for descriptors of held ingresses: they stay readable while frames wait behind the held ones, so
+    /// that the worker could not sleep.
     fn listen_to_held(&self, events: epoll::EventFlags) {
         for e in self.entries.iter().filter(|e| e.held && !e.cheap) {
             if let Some(fd) = e.task.wake_fd() {
-                // Fails only for a descriptor that is not waited for.
+                // Fails only for a descriptor that is not in the set.
                 let _ = epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(e.id), events);
             }
         }
     }
 
-    /// Waits for descriptors (none: until one is ready). Returns whether any was: an ingress to look at, or the bell, behind which commands
-    /// wait, so that a caller about to sleep must not.
+    /// Waits for descriptors (`None`: without a limit). Returns whether any is ready: an ingress's, or the bell, behind
+    /// which commands wait, so that a caller about to sleep must not.
     fn look(&mut self, limit: Option<Duration>) -> bool {
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 64];
         let limit = limit.map(|d| Timespec { tv_sec: d.as_secs() as i64, tv_nsec: i64::from(d.subsec_nanos()) });
@@ -319,7 +322,7 @@ impl Loop {
         any
     }
 
-    /// Carries out what the daemon asked for. Returns whether to end.
+    /// Executes the daemon's commands. Returns whether to end.
     fn commands(&mut self) -> bool {
         self.shared.pending.store(false, Ordering::Relaxed);
         let commands = std::mem::take(&mut *self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner));
@@ -330,7 +333,7 @@ impl Loop {
                 Command::Remove(id) => self.remove(id),
                 Command::Drain(id, done) => {
                     self.drain(id);
-                    // Who asked may have waited long enough.
+                    // The sender may have stopped waiting.
                     let _ = done.try_send(());
                 }
                 Command::KeepAwake(id, on) => {
@@ -362,7 +365,8 @@ impl Loop {
         self.entries.push(Entry { id, task, cheap, awake: false, ready: true, held: false });
     }
 
-    /// A program that ends may have left frames in its rings: they were sent. No more than rings can hold, as it could go on writing.
+    /// Forwards the frames that a program that ends may have left in its rings: they were sent. It stops after as many
+    /// as rings can hold, as the program could go on writing.
     fn drain(&mut self, id: TaskId) {
         let Some(entry) = self.entries.iter_mut().find(|e| e.id == id) else { return };
         let mut frames = 0;
@@ -371,7 +375,7 @@ impl Loop {
         {
             frames += n;
         }
-        // It may hold some now.
+        // The ring may hold frames now.
         entry.ready = true;
     }
 
@@ -385,7 +389,8 @@ impl Loop {
     }
 }
 
-/// Accounts for the worker's time at the changes between busy, idle and asleep only, so that a busy worker need not read the clock.
+/// Accounts for the worker's time only at the changes between busy, idle and asleep, so that a busy worker need not
+/// read the clock.
 struct Clock {
     since: Instant,
     is_busy: bool,
@@ -408,15 +413,16 @@ impl Clock {
     #[inline]
     fn busy(&mut self, stats: &WorkerStats) {
         self.looks = self.looks.wrapping_add(1);
-        // The time since the last look at the clock is nearly all this first batch's. Later on, once in a while, so that `netvale
-        // top` sees a worker that is never idle.
+        // Nearly all the time since the clock was last read belongs to this first batch. Later it is read once in a
+        // while, so that `netvale top` sees a worker that is never idle.
         if !self.is_busy || self.looks.is_multiple_of(1024) {
             self.turn(&stats.busy_ns);
             self.is_busy = true;
         }
     }
 
-    /// Returns for how long nothing has been found, read every few looks only as long as looks cost next to nothing.
+    /// Returns how long nothing has been found. The clock is read only every few polls while polls cost next to
+    /// nothing.
     fn idle(&mut self, stats: &WorkerStats) -> Duration {
         if self.is_busy {
             self.turn(&stats.busy_ns);

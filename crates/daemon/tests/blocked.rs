@@ -36,7 +36,7 @@ use serde_json::json;
 const BOUND: Duration = Duration::from_secs(4);
 const REASON: &str = "is full and blocks";
 
-/// Fills an eventfd, so that whoever rings it waits.
+/// Fills an eventfd, so that ringing it blocks.
 fn block(fd: impl AsFd) {
     waits(&fd, false);
     let _pending = rustix::io::read(&fd, &mut [0; 8]);
@@ -73,7 +73,7 @@ fn serve_others(a: &mut Port, b: &mut Port, evicted: impl Fn() -> bool) {
     }
 }
 
-/// A socket of which nobody reads: whoever writes to it waits.
+/// A socket that nobody reads from: writing to it blocks.
 fn full_socket() -> (UnixStream, UnixStream) {
     let (from, to) = UnixStream::pair().unwrap();
     waits(&to, false);
@@ -88,7 +88,7 @@ fn waits(fd: impl AsFd, does: bool) {
     rustix::fs::fcntl_setfl(&fd, if does { others } else { others | rustix::fs::OFlags::NONBLOCK }).unwrap();
 }
 
-/// Has queues called through sockets. What comes from a peer is made not to wait; the peer undoes that, for all of them at once: it may be evicted for the
+/// Has queues called through sockets. What comes from a peer is made not to wait; the peer undoes that, for all of them together: it may be evicted for the
 /// first one.
 fn call_by(socket: &UnixStream, all: &[(UnixStream, UnixStream)]) {
     for (queue, (_, to)) in (0u64..).zip(all) {
@@ -138,7 +138,7 @@ fn vhost_called(by_socket: bool) {
         calls.iter().for_each(block);
     }
     serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
-    // Who is next is served, if not at once.
+    // The next peer is served, if not immediately.
     let again = UnixStream::connect(&path).unwrap();
     let running = Frontend::new(again.as_fd(), stop.as_fd(), &fault).start(DriverOptions::default(), &calls);
     assert!(running.is_err() || running.is_ok_and(|r| r.pairs.len() == 1));

@@ -1,4 +1,4 @@
-//! What the daemon itself says of options that do not fit, whoever sends them.
+//! The daemon's own refusals of options that do not fit, for any sender.
 
 mod common;
 

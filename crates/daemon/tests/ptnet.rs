@@ -79,7 +79,7 @@ fn headers() {
     ping(&mut guest, &mut local, 7);
 }
 
-/// Objective: commands that there are not are refused by their numbers, those that there are can be given again and again.
+/// Objective: unknown commands are refused by their numbers, known ones can be given again and again.
 #[test]
 fn commands() {
     let d = Daemon::start("");

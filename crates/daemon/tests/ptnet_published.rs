@@ -58,7 +58,7 @@ fn round_the_rings(driver: &mut Driver<'_>, local: &mut Port) {
     }
 }
 
-/// Objective: what netmap's drivers compute before they start the rings is right when they run, at once, with and without a header, after closing and
+/// Objective: what netmap's drivers compute before they start the rings is right as soon as they run, with and without a header, after closing and
 /// opening again, and when the driver is loaded anew; frames go both ways each time, received by interrupts alone.
 #[test]
 fn in_the_drivers_order() {

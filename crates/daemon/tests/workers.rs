@@ -14,7 +14,7 @@ use netvale_switch::{Forwarder, Port, Switch};
 const LIMIT: Duration = Duration::from_secs(20);
 static FRAME: [u8; 60] = [255; 60];
 
-/// An ingress that brings so many frames, one a batch.
+/// An ingress that brings a number of frames, one per batch.
 struct Bringer {
     left: Arc<AtomicU64>,
     /// If not, its descriptor stays readable once it is.

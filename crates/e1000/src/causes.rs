@@ -1,27 +1,29 @@
-//! Interrupt causes, and when they interrupt: the mask, the delay timers of both directions, throttling (§3.2.7, §3.4.3, §13.4.17–13.4.21, §13.4.30–13.4.31).
+//! Interrupt causes and their timing: the mask, the delay timers of both directions, throttling (§3.2.7, §3.4.3,
+//! §13.4.17–13.4.21, §13.4.30–13.4.31).
 //!
-//! Time is the caller's, in nanoseconds. The line is up while an unmasked cause stands and throttling lets it: causes stand until ICR is read.
+//! The caller supplies the time, in nanoseconds. The line is up while an unmasked cause is set and throttling allows
+//! it: causes stay set until ICR is read.
 
 use crate::direction::Direction;
 use crate::regs::{ICR_ALL, ICR_RXT0, ICR_TXDW};
 
-/// One count of ITR, and of the delay timers.
+/// Nanoseconds per count of ITR and of the delay timers.
 const THROTTLE: u64 = 256;
 const DELAY: u64 = 1024;
 
-/// Timers of one direction: relative ones begin again with each event, absolute ones with the first.
+/// Timers of one direction: the relative one restarts with each event, the absolute one runs from the first.
 #[derive(Clone, Debug, Default)]
 struct Delay {
-    /// Counts; an absolute one of zero is off.
+    /// In counts; an absolute timer of zero is off.
     relative: u16,
     absolute: u16,
-    /// When a cause stands, if one is being held back: for good, and unless another one comes.
+    /// When a cause that is held back will be set: at the latest, and unless another event comes.
     latest: Option<u64>,
     next: Option<u64>,
 }
 
 impl Delay {
-    /// Something to be told of, later. Returns whether it is to be told of at once.
+    /// Records an event that may be reported later. Returns whether it must be reported immediately.
     fn event(&mut self, now: u64) -> bool {
         if self.relative == 0 {
             self.expire();
@@ -51,7 +53,7 @@ pub struct Causes {
     /// ITR; a forced value wins.
     interval: u16,
     forced: Option<u16>,
-    /// The earliest moment for the line to go up.
+    /// The earliest time at which the line may go up.
     not_before: u64,
     line: bool,
     transmit: Delay,
@@ -59,57 +61,57 @@ pub struct Causes {
 }
 
 impl Causes {
-    /// None stands. `forced` is what ITR is, whatever the driver writes.
+    /// Creates the causes with none set. `forced` is the value of ITR, whatever the driver writes.
     pub fn new(forced: Option<u16>) -> Causes {
         Causes { forced, ..Causes::default() }
     }
 
-    /// As after power-up, but for throttling that is under way.
+    /// Resets to the state after power-up, except for throttling that is under way.
     pub fn reset(&mut self) {
         *self = Causes { forced: self.forced, not_before: self.not_before, ..Causes::default() };
     }
 
-    /// Causes stand from now on.
+    /// Sets causes.
     pub fn set(&mut self, causes: u32) {
         self.standing |= causes & ICR_ALL;
     }
 
-    /// Causes that stand; they do not any more. What was held back stays held back.
+    /// Takes the causes that are set, and clears them. Causes that are held back stay so.
     pub fn read(&mut self) -> u32 {
         std::mem::take(&mut self.standing)
     }
 
-    /// Causes that do not stand any more.
+    /// Clears causes.
     pub fn clear(&mut self, causes: u32) {
         self.standing &= !causes;
     }
 
-    /// Causes that stand.
+    /// The causes that are set.
     pub fn peek(&self) -> u32 {
         self.standing
     }
 
-    /// Causes that interrupt.
+    /// The causes that interrupt.
     pub fn mask(&self) -> u32 {
         self.mask
     }
 
-    /// Lets causes interrupt.
+    /// Makes causes interrupt.
     pub fn unmask(&mut self, causes: u32) {
         self.mask |= causes & ICR_ALL;
     }
 
-    /// Does not let causes interrupt.
+    /// Stops causes from interrupting.
     pub fn mask_out(&mut self, causes: u32) {
         self.mask &= !causes;
     }
 
-    /// ITR as it reads.
+    /// The value that ITR reads as.
     pub fn interval(&self) -> u16 {
         self.forced.unwrap_or(self.interval)
     }
 
-    /// ITR is written.
+    /// Handles a write of ITR.
     pub fn set_interval(&mut self, counts: u16) {
         self.interval = counts;
     }
@@ -121,30 +123,30 @@ impl Causes {
         }
     }
 
-    /// TIDV or RDTR is written.
+    /// Handles a write of TIDV or RDTR.
     pub fn set_relative(&mut self, direction: Direction, counts: u16) {
         self.delay(direction).relative = counts;
     }
 
-    /// TADV or RADV is written.
+    /// Handles a write of TADV or RADV.
     pub fn set_absolute(&mut self, direction: Direction, counts: u16) {
         self.delay(direction).absolute = counts;
     }
 
-    /// Both delays of a direction, as they read.
+    /// Both delays of a direction, as their registers read.
     pub fn delays(&self, direction: Direction) -> (u16, u16) {
         let delay = if direction == Direction::Transmit { &self.transmit } else { &self.receive };
         (delay.relative, delay.absolute)
     }
 
-    /// Something that may wait for the direction's timers.
+    /// Records an event that may wait for the direction's timers.
     pub fn event(&mut self, direction: Direction, now: u64) {
         if self.delay(direction).event(now) {
             self.set(Self::cause(direction));
         }
     }
 
-    /// What a direction's timers hold back stands now (RDTR's FPD).
+    /// Sets the cause that a direction's timers hold back (RDTR's FPD).
     pub fn flush(&mut self, direction: Direction) {
         if self.delay(direction).deadline().is_some() {
             self.delay(direction).expire();
@@ -156,7 +158,8 @@ impl Causes {
         if direction == Direction::Transmit { ICR_TXDW } else { ICR_RXT0 }
     }
 
-    /// Time has passed: timers run out, the line goes up and down. Returns whether it has just gone up: an interrupt by message is sent then.
+    /// Advances to time `now`: timers expire, the line goes up and down. Returns whether it has just gone up: an
+    /// interrupt by message is sent then.
     pub fn update(&mut self, now: u64) -> bool {
         for direction in [Direction::Transmit, Direction::Receive] {
             if self.delay(direction).deadline().is_some_and(|at| at <= now) {
@@ -192,8 +195,8 @@ mod tests {
     use crate::regs::ICR_LSC;
     use Direction::{Receive, Transmit};
 
-    /// Objective: a cause interrupts if it is unmasked, whenever that comes; reading ICR takes the line down, masking too, and unmasking does not bring
-    /// back what was read.
+    /// Objective: a cause interrupts once it is both set and unmasked, in either order; reading ICR takes the line
+    /// down, masking too, and unmasking does not restore what was read.
     #[test]
     fn masks() {
         let mut c = Causes::new(None);
@@ -233,8 +236,8 @@ mod tests {
         }
     }
 
-    /// Objective: the relative timer begins again with each frame, the absolute one does not; without a relative one there is no delay; what one direction
-    /// waits for is not the other's.
+    /// Objective: the relative timer restarts with each frame, the absolute one does not; without a relative one there
+    /// is no delay; the directions have separate timers.
     #[test]
     fn delays() {
         let mut c = Causes::new(None);
@@ -252,7 +255,7 @@ mod tests {
         assert_eq!(c.read(), ICR_RXT0);
         c.update(now);
         assert_eq!(c.deadline(), None);
-        // Alone, a frame waits for the relative one.
+        // A single frame waits for the relative timer.
         c.event(Receive, now);
         assert_eq!(c.deadline(), Some(now + 10 * DELAY));
         c.event(Transmit, now);

@@ -1,4 +1,4 @@
-//! The controller as workers and the control thread share it: its state, the guest's memory, and how the guest is interrupted.
+//! The controller as workers and the control thread share it: its state, the guest's memory, and the guest's interrupt.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -18,21 +18,21 @@ use crate::paravirt::Paravirt;
 use crate::regs::{CSBAH, CSBAL, ICR_RXT0, ICR_TXDW};
 use crate::tx::Report;
 
-/// How the guest is interrupted.
+/// The guest's interrupt.
 struct Line {
-    /// What the hypervisor gave.
+    /// The doorbell that the hypervisor gave.
     bell: Option<Doorbell>,
-    /// By message: each time; by pin: once, until the hypervisor says that the pin is looked at again.
+    /// By message: rung each time; by pin: once, until the hypervisor reports that the pin is unmasked.
     is_message: bool,
     pin_ready: bool,
     timer: OwnedFd,
-    /// How often.
+    /// Number of interrupts.
     raised: Arc<AtomicU64>,
-    /// When the timer runs out, if it runs.
+    /// When the timer expires, if it runs.
     set: Option<u64>,
 }
 
-/// What one thread at a time is at: workers for a pass over a ring, the control thread for a register.
+/// The state that one thread at a time uses: workers for a pass over a ring, the control thread for a register.
 pub struct Core {
     /// The controller.
     pub e1000: E1000,
@@ -42,9 +42,9 @@ pub struct Core {
     pub epoch: u64,
     /// The status block, if the driver has one.
     paravirt: Option<Paravirt>,
-    /// The worker that sends sleeps, or is about to.
+    /// Whether the sending worker sleeps, or is about to.
     asleep: Arc<AtomicBool>,
-    /// What it was last told of causes.
+    /// The causes that the status block was last given.
     told: u32,
     line: Line,
     began: Instant,
@@ -72,7 +72,7 @@ impl Core {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The driver writes a register.
+    /// Handles a driver's write of a register.
     pub fn write(&mut self, at: u32, value: u32) -> Effects {
         let before = self.e1000.resets();
         let effects = self.e1000.write(at, value);
@@ -85,7 +85,7 @@ impl Core {
         effects
     }
 
-    /// The driver reads a register.
+    /// Handles a driver's read of a register.
     pub fn read(&mut self, at: u32) -> u32 {
         let value = match at {
             CSBAL | CSBAH if self.paravirt.is_none() => 0,
@@ -96,7 +96,8 @@ impl Core {
         value
     }
 
-    /// The guest's memory is another one. The one before is returned, to be dropped, hence unmapped, where no worker waits for it.
+    /// Replaces the guest's memory. Returns the previous one, to be dropped, hence unmapped, where no worker waits for
+    /// it.
     #[must_use]
     pub fn set_memory(&mut self, memory: Memory) -> Memory {
         let before = std::mem::replace(&mut self.memory, memory);
@@ -105,7 +106,7 @@ impl Core {
         before
     }
 
-    /// The card is reset from outside.
+    /// Resets the card from outside.
     pub fn reset(&mut self) {
         self.e1000.reset();
         self.epoch += 1;
@@ -113,7 +114,7 @@ impl Core {
         self.update();
     }
 
-    /// Looks for the status block where the driver says that it is.
+    /// Finds the status block at the address that the driver gave.
     fn find_paravirt(&mut self) {
         let (at, heads) = (self.e1000.csb(), self.e1000.heads());
         self.paravirt = (at != 0).then(|| self.memory.paravirt(at, heads)).flatten();
@@ -123,12 +124,12 @@ impl Core {
         self.told = 0;
     }
 
-    /// The status block.
+    /// The status block, if there is one.
     pub fn paravirt(&self) -> Option<&Paravirt> {
         self.paravirt.as_ref()
     }
 
-    /// Looks how far the driver is with sending. Returns how many descriptors there are.
+    /// Updates how far the driver is with sending. Returns the number of descriptors to send.
     pub fn tx_owned(&mut self) -> u32 {
         if let Some(paravirt) = &self.paravirt {
             self.e1000.set_tx_tail(paravirt.tx_tail());
@@ -136,7 +137,7 @@ impl Core {
         self.e1000.tx_owned()
     }
 
-    /// Looks how many descriptors to receive into the driver has given.
+    /// Updates how many receive descriptors the driver has given.
     pub fn look_for_room(&mut self) {
         if let Some(paravirt) = &self.paravirt {
             self.e1000.set_rx_tail(paravirt.rx_tail());
@@ -155,7 +156,7 @@ impl Core {
         self.update();
     }
 
-    /// All frames of a batch are in the guest's memory.
+    /// Reports that all frames of a batch are in the guest's memory.
     pub fn received(&mut self) {
         let wanted = self.paravirt.as_ref().is_none_or(|paravirt| paravirt.received(self.e1000.heads().1));
         let now = self.now();
@@ -163,7 +164,7 @@ impl Core {
         self.update();
     }
 
-    /// Interrupts the guest if it is to be, and has the timer run out when that may change.
+    /// Interrupts the guest if it must, and sets the timer for when that may change.
     pub fn update(&mut self) {
         let now = self.now();
         let raises = self.e1000.causes.update(now);
@@ -182,7 +183,7 @@ impl Core {
         }
     }
 
-    /// Has the status block say which causes stand.
+    /// Writes the causes that are set into the status block.
     fn tell(&mut self) {
         if let Some(paravirt) = &self.paravirt {
             let causes = self.e1000.causes.peek() & self.e1000.causes.mask();
@@ -199,7 +200,7 @@ impl Core {
         }
     }
 
-    /// The hypervisor looks at the pin again: it is told if the line is up.
+    /// Handles an unmasked pin: rings the hypervisor again if the line is up.
     pub fn unmask_pin(&mut self) {
         self.line.pin_ready = true;
         if self.e1000.causes.line() {
@@ -207,15 +208,15 @@ impl Core {
         }
     }
 
-    /// Interrupts go nowhere from now on.
+    /// Disconnects interrupts.
     fn disconnect(&mut self) {
         (self.line.is_message, self.line.bell) = (false, None);
     }
 
-    /// Interrupts go there from now on; nowhere without a doorbell.
+    /// Connects interrupts to a doorbell; disconnects them if there is none.
     ///
     /// # Errors
-    /// No descriptors are left.
+    /// Fails if no descriptors are left.
     pub fn connect(&mut self, bell: Option<&Doorbell>, is_message: bool) -> std::io::Result<()> {
         self.line.is_message = is_message;
         self.line.bell = bell.map(Doorbell::try_clone).transpose()?;
@@ -226,21 +227,21 @@ impl Core {
         let after = after.unwrap_or(0);
         let value = Timespec { tv_sec: (after / 1_000_000_000) as i64, tv_nsec: (after % 1_000_000_000) as i64 };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
-        // Fails for no descriptor of ours.
+        // Never fails for netvale's own descriptors.
         let _ = rustix::time::timerfd_settime(&self.line.timer, TimerfdTimerFlags::empty(), &once);
     }
 
-    /// The timer ran out, or may have.
+    /// Handles a timer that has expired, or may have.
     pub fn tick(&mut self) {
         self.line.set = None;
         let mut count = [0; 8];
-        // Takes the edge; that there is none is no matter.
+        // Takes the edge; it does not matter if there is none.
         let _ = rustix::io::read(&self.line.timer, &mut count);
         self.update();
     }
 }
 
-/// Register accesses, each of which takes the guest out of its work, and interrupts.
+/// Counts of register accesses, each of which makes the guest leave its own code, and of interrupts.
 #[derive(Debug, Default)]
 pub struct Crossings {
     /// Registers read.
@@ -251,28 +252,28 @@ pub struct Crossings {
     pub interrupts: Arc<AtomicU64>,
 }
 
-/// The controller, and what workers sleep on.
+/// The controller, and the descriptors that workers sleep on.
 pub struct Shared {
     core: Lent<Core>,
-    /// What the worker sleeps on that sends.
+    /// Wakes the sending worker.
     pub wake: WakeSet,
-    /// It sleeps.
+    /// Whether that worker sleeps.
     asleep: Arc<AtomicBool>,
     /// A second handle to the timer, to wait on.
     timer: OwnedFd,
-    /// What crossed between guest and card otherwise.
+    /// Counts of other crossings between guest and card.
     pub crossings: Crossings,
-    /// Frames, bytes, drops, from the guest.
+    /// Counters of frames from the guest.
     pub sent: Arc<RingCounters>,
-    /// And to it.
+    /// Counters of frames to the guest.
     pub received: Arc<RingCounters>,
 }
 
 impl Shared {
-    /// One that nobody drives yet.
+    /// Shares a controller that nobody drives yet.
     ///
     /// # Errors
-    /// No descriptors are left.
+    /// Fails if no descriptors are left.
     pub fn new(e1000: E1000) -> Result<Arc<Shared>, Errno> {
         let core = Core::new(e1000)?;
         let timer = rustix::io::fcntl_dupfd_cloexec(&core.line.timer, 0)?;
@@ -283,28 +284,28 @@ impl Shared {
         Ok(Arc::new(Shared { core, wake, asleep, timer, crossings, sent, received }))
     }
 
-    /// A worker goes in, for a pass over a ring.
+    /// Lets a worker in, for a pass over a ring.
     ///
     /// # Errors
-    /// The guest's accesses keep it out for too long.
+    /// [`Away`] if the guest's accesses keep it out for too long.
     #[inline]
     pub fn enter(&self) -> Result<Guard<'_, Core>, Away> {
         self.core.enter()
     }
 
-    /// The control thread carries out an access of the guest's, or of the hypervisor's.
+    /// The control thread executes an access of the guest, or of the hypervisor.
     ///
     /// # Errors
-    /// A worker does not leave.
+    /// [`InUse`] if a worker does not leave.
     #[inline]
     pub fn control<R>(&self, f: impl FnOnce(&mut Core) -> R) -> Result<R, InUse> {
         self.core.control()?.as_mut().map(f).ok_or(InUse)
     }
 
-    /// The machine is gone: no memory, no interrupts, and a card as it was in the beginning.
+    /// Resets the card after the machine is gone: no memory, no interrupts, and the initial state.
     ///
     /// # Errors
-    /// A worker does not leave: then it is to be tried again.
+    /// A worker does not leave: the caller must try again.
     pub fn power_off(&self) -> Result<(), InUse> {
         let memory = self.control(|core| {
             core.reset();
@@ -315,19 +316,19 @@ impl Shared {
         Ok(())
     }
 
-    /// Readable when [`Core::tick`] is due.
+    /// A descriptor that is readable when [`Core::tick`] is due.
     pub fn timer(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }
 
-    /// There is something to send.
+    /// Wakes the sending worker.
     pub fn kick(&self) {
         if self.asleep.swap(false, Ordering::SeqCst) {
             self.wake.poke();
         }
     }
 
-    /// The worker is about to sleep, or awake.
+    /// Records that the sending worker is about to sleep, or awake.
     pub fn set_asleep(&self, asleep: bool) {
         self.asleep.store(asleep, Ordering::SeqCst);
     }

@@ -1,6 +1,6 @@
-//! The controller: its register space, and what those who move its frames do with descriptors.
+//! The controller: its register space, and the descriptor operations for the code that moves its frames.
 //!
-//! Nothing here touches guest memory. Whoever moves frames reads descriptors where [`E1000::tx_address`] and [`E1000::rx_address`] say, and writes their
+//! Nothing here touches guest memory. The frames' mover reads descriptors where [`E1000::tx_address`] and [`E1000::rx_address`] say, and writes their
 //! status back.
 
 use crate::causes::Causes;
@@ -13,27 +13,28 @@ use crate::ring::{Register, Ring};
 use crate::stats::Stats;
 use crate::tx::{Assembler, Mark, Packet, Raw, Report, Step};
 
-/// What a card is made with.
+/// The configuration of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Card {
     /// Ethernet address.
     pub mac: [u8; 6],
-    /// PCI subsystem device id.
+    /// PCI subsystem device ID.
     pub subsystem: u16,
-    /// ITR, whatever the driver writes.
+    /// Value of ITR that overrides what the driver writes.
     pub forced_interval: Option<u16>,
 }
 
-/// What a register access asks of others.
+/// What has to happen after a register access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
-    /// There may be something to send.
+    /// Whether there may be something to send.
     pub sends: bool,
-    /// There may be room to receive.
+    /// Whether there may be room to receive.
     pub receives: bool,
 }
 
-/// Registers that only hold what the driver writes, as far as they have bits: flow control, gaps, LEDs, thresholds, wake-up, management.
+/// Registers that only store what the driver writes, in the bits they have: flow control, gaps, LEDs, thresholds,
+/// wake-up, management.
 const PLAIN: [(u32, u32); 24] = [
     (FCAL, !0),
     (FCAH, 0xffff),
@@ -84,19 +85,19 @@ pub struct E1000 {
     vet: u16,
     small: u16,
     plain: [u32; PLAIN.len()],
-    /// Where the driver says that its status block lies.
+    /// Address of the status block, as the driver gave it.
     csb: u64,
-    /// Frames were received that nobody was told of; short ones among them.
+    /// Whether frames were received that have not been reported, and whether short ones are among them.
     received: bool,
     received_small: bool,
-    /// Few descriptors were left already when it was last looked.
+    /// Whether few descriptors were left at the last check.
     few: bool,
-    /// Resets by the driver so far.
+    /// Number of resets by the driver.
     resets: u64,
 }
 
 impl E1000 {
-    /// A card with a cable.
+    /// Creates a card with its cable plugged in.
     pub fn new(card: Card) -> E1000 {
         let (eeprom, phy) = (Eeprom::new(card.mac, card.subsystem), Phy::new(true));
         Self::powered_up(card, eeprom, phy, Causes::new(card.forced_interval))
@@ -130,12 +131,12 @@ impl E1000 {
         }
     }
 
-    /// Resets so far.
+    /// Number of resets.
     pub fn resets(&self) -> u64 {
         self.resets
     }
 
-    /// As after CTRL.RST (§14.2): the cable, the PHY and the time of the last interrupt stay.
+    /// Resets to the state after CTRL.RST (§14.2): the cable, the PHY and the time of the last interrupt stay.
     pub fn reset(&mut self) {
         let mut causes = std::mem::take(&mut self.causes);
         causes.reset();
@@ -143,19 +144,19 @@ impl E1000 {
         *self = E1000 { resets, ..Self::powered_up(self.card, self.eeprom.clone(), self.phy.clone(), causes) };
     }
 
-    /// Puts the cable in, or takes it out.
+    /// Plugs the cable in, or out.
     pub fn set_cable(&mut self, cable: bool) {
         if self.phy.set_cable(cable) {
             self.causes.set(ICR_LSC);
         }
     }
 
-    /// The link is up: there is a cable, and the driver wants it.
+    /// Whether the link is up: there is a cable, and the driver wants the link.
     pub fn is_linked(&self) -> bool {
         self.phy.is_linked() && self.ctrl & CTRL_SLU != 0
     }
 
-    /// What is sent comes back instead of going out, at the PHY or before it (§8.6).
+    /// Whether sent frames come back instead of going out, at the PHY or before it (§8.6).
     pub fn is_looped(&self) -> bool {
         self.phy.is_looped() || self.rctl & RCTL_LBM == RCTL_LBM_MAC
     }
@@ -164,7 +165,7 @@ impl E1000 {
         STATUS_FD | STATUS_SPEED_1000 | if self.is_linked() { STATUS_LU } else { 0 }
     }
 
-    /// Reads a register. Those that there are not read as zero.
+    /// Reads a register. Registers that do not exist read as zero.
     pub fn read(&mut self, at: u32) -> u32 {
         let of = |direction| self.causes.delays(direction);
         match at {
@@ -194,13 +195,13 @@ impl E1000 {
         }
     }
 
-    /// A register that only holds what is written, and the bits that it has.
+    /// A register that only stores what is written, and the bits that it has.
     fn plain(&mut self, at: u32) -> Option<(&mut u32, u32)> {
         let i = PLAIN.iter().position(|(plain, _)| *plain == at)?;
         Some((self.plain.get_mut(i)?, PLAIN.get(i)?.1))
     }
 
-    /// Writes a register, at the time `now` (nanoseconds). Those that there are not, and those that can only be read, ignore it.
+    /// Writes a register, at the time `now` (nanoseconds). Registers that do not exist, and read-only ones, ignore it.
     pub fn write(&mut self, at: u32, value: u32) -> Effects {
         match at {
             CTRL => return self.control(value),
@@ -209,7 +210,7 @@ impl E1000 {
             CTRL_EXT => self.ctrl_ext = value,
             MDIC => self.mdi(value),
             VET => self.vet = value as u16,
-            // Not in the manual, but what its hardware does: written ones clear.
+            // Not in the manual, but what its hardware does: written bits clear.
             ICR => self.acknowledge(value),
             ITR => self.causes.set_interval(value as u16),
             ICS => self.causes.set(value),
@@ -290,67 +291,68 @@ impl E1000 {
         Effects { receives: register == tail, sends: false }
     }
 
-    /// Where the driver says that its status block lies; zero if it has none.
+    /// Address of the status block; zero if the driver has none.
     pub fn csb(&self) -> u64 {
         self.csb
     }
 
-    /// First descriptors that are not done, of both rings: TDH and RDH.
+    /// The first descriptors that are not done, of both rings: TDH and RDH.
     pub fn heads(&self) -> (u32, u32) {
         (self.tx.read(Register::Head), self.rx.read(Register::Head))
     }
 
-    /// As if TDT was written. What is no tail leaves the ring without descriptors.
+    /// Acts as if TDT was written. An invalid tail leaves the ring without descriptors.
     pub fn set_tx_tail(&mut self, tail: u32) {
         self.tx.write(Register::Tail, tail.min(u16::MAX.into()));
     }
 
-    /// As if RDT was written.
+    /// Acts as if RDT was written.
     pub fn set_rx_tail(&mut self, tail: u32) {
         self.rx.write(Register::Tail, tail.min(u16::MAX.into()));
     }
 
-    /// Descriptors to be sent.
+    /// Number of descriptors to send.
     pub fn tx_owned(&self) -> u32 {
         if self.tctl & TCTL_EN != 0 && self.is_linked() { self.tx.owned() } else { 0 }
     }
 
-    /// Where the descriptor `k` after the head lies.
+    /// Address of the descriptor `k` after the head.
     pub fn tx_address(&self, k: u32) -> Option<u64> {
         self.tx.address(k)
     }
 
-    /// Takes the next descriptor, as it was read.
+    /// Processes the next descriptor, as it was read.
     pub fn tx_step(&mut self, raw: Raw) -> Step {
         self.assembler.step(raw, self.ctrl & CTRL_VME != 0)
     }
 
-    /// No packet has begun.
+    /// Whether no packet has begun.
     pub fn tx_is_between(&self) -> bool {
         self.assembler.is_between()
     }
 
-    /// Where the descriptors are, between two packets.
+    /// The position in the ring, between two packets.
     pub fn tx_mark(&self) -> Mark {
         self.assembler.mark()
     }
 
-    /// Back there: descriptors since then come again.
+    /// Returns to that position: later descriptors are processed again.
     pub fn tx_rewind(&mut self, mark: Mark) {
         self.assembler.rewind(mark);
     }
 
-    /// So many descriptors are all that the ring can have: the driver cannot add the end of a packet.
+    /// Tells the device that the ring can have no more than this number of descriptors: the driver cannot add the end
+    /// of a packet.
     pub fn tx_is_full(&self, owned: u32) -> bool {
         owned + 1 >= self.tx.count()
     }
 
-    /// The packet that has begun is not sent, however it goes on.
+    /// Discards the packet that has begun, including its rest.
     pub fn tx_give_up(&mut self) {
         self.assembler.give_up();
     }
 
-    /// The packet that the last step has completed.
+    /// The packet that the last step completed.
     pub fn packet(&self) -> &Packet {
         self.assembler.packet()
     }
@@ -360,7 +362,7 @@ impl E1000 {
         self.vet
     }
 
-    /// The first `count` descriptors are done.
+    /// Marks the first `count` descriptors as done.
     pub fn tx_done(&mut self, count: u32) {
         self.tx.advance(count);
     }
@@ -377,7 +379,7 @@ impl E1000 {
         }
     }
 
-    /// A frame went out, with its first bytes.
+    /// Counts a frame that was sent, by its destination.
     pub fn sent(&mut self, to: [u8; 6], len: usize, segmented: bool) {
         self.stats.passed(Direction::Transmit, to, len);
         if segmented {
@@ -390,34 +392,34 @@ impl E1000 {
         self.is_linked() && self.filter.takes(head, len, self.rctl, self.vet)
     }
 
-    /// Descriptors to receive into.
+    /// Number of receive descriptors.
     pub fn rx_owned(&self) -> u32 {
         self.rx.owned()
     }
 
-    /// Where the descriptor `k` after the head lies.
+    /// Address of the descriptor `k` after the head.
     pub fn rx_address(&self, k: u32) -> Option<u64> {
         self.rx.address(k)
     }
 
-    /// Bytes of a receive buffer (RCTL.BSIZE, BSEX).
+    /// Size of a receive buffer in bytes (RCTL.BSIZE, BSEX).
     pub fn rx_buffer(&self) -> u32 {
         let size = 2048 >> (self.rctl >> 16 & 3);
-        // With BSEX the largest size is reserved; it is taken for the next one.
+        // With BSEX the largest size is reserved; it counts as the next one.
         if self.rctl & RCTL_BSEX != 0 { (size * 16).min(16_384) } else { size }
     }
 
-    /// Bytes of CRC behind each frame that the driver wants to see.
+    /// Number of CRC bytes that the driver wants behind each frame.
     pub fn rx_crc(&self) -> u32 {
         if self.rctl & RCTL_SECRC != 0 { 0 } else { 4 }
     }
 
-    /// Whether tags are taken out of received frames.
+    /// Whether tags are removed from received frames.
     pub fn strips_tags(&self) -> bool {
         self.ctrl & CTRL_VME != 0
     }
 
-    /// A frame of `len` bytes lies in the first `count` descriptors' buffers.
+    /// Records that a frame of `len` bytes is in the first `count` descriptors' buffers.
     pub fn rx_done(&mut self, count: u32, to: [u8; 6], len: usize) {
         self.rx.advance(count);
         self.stats.passed(Direction::Receive, to, len);
@@ -425,7 +427,7 @@ impl E1000 {
         self.received_small |= len <= usize::from(self.small);
     }
 
-    /// All frames of a batch are there. The driver is told if it wants to know.
+    /// Reports that all frames of a batch are there, if the driver wants to know.
     pub fn rx_report(&mut self, wanted: bool, now: u64) {
         let small = std::mem::take(&mut self.received_small);
         if !std::mem::take(&mut self.received) {
@@ -445,7 +447,7 @@ impl E1000 {
         self.few = few;
     }
 
-    /// A frame was for this card, and there was no room.
+    /// Counts a frame that was for this card, but found no room.
     pub fn rx_missed(&mut self) {
         self.stats.missed();
         self.causes.set(ICR_RXO);

@@ -4,7 +4,7 @@ use crate::regs::{EECD, EERD};
 
 /// Words.
 const WORDS: usize = 64;
-/// All of them add up to this (§5.6.35).
+/// The sum of all words (§5.6.35).
 const SUM: u16 = 0xbaba;
 /// Bits of a word's address.
 const ADDRESS_BITS: u32 = 6;
@@ -17,7 +17,7 @@ const CS: u32 = 1 << 1;
 const DI: u32 = 1 << 2;
 /// From the EEPROM.
 const DO: u32 = 1 << 3;
-/// Asked for by software, and granted to it.
+/// Access requested by software, and granted to it.
 const REQ: u32 = 1 << 6;
 const GNT: u32 = 1 << 7;
 /// It is there.
@@ -30,14 +30,14 @@ const DONE: u32 = 1 << 4;
 /// Start bit and operation code of a read, the only command that is obeyed: nothing here can be changed by a guest.
 const READ: u32 = 0b110;
 
-/// Where the serial interface is.
+/// The state of the serial interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Serial {
     /// Bits of a command so far, and how many.
     Command(u32, u32),
     /// Bits of words that are still to be sent, from the next one on: word and bit.
     Sending(usize, u32),
-    /// Something else than a read: ignored until deselected.
+    /// A command other than a read: ignored until deselected.
     Deaf,
 }
 
@@ -52,7 +52,7 @@ pub struct Eeprom {
 }
 
 impl Eeprom {
-    /// That of a card with this Ethernet address and this subsystem device id.
+    /// Creates the EEPROM of a card with this Ethernet address and this subsystem device ID.
     pub fn new(mac: [u8; 6], subsystem: u16) -> Eeprom {
         let mut words = [0; WORDS];
         let [a, b, c, d, e, f] = mac;
@@ -68,7 +68,7 @@ impl Eeprom {
         Eeprom { words, control: 0, out: false, serial: Serial::Command(0, 0), read: DONE }
     }
 
-    /// What one of its two registers reads as.
+    /// Reads one of its two registers.
     pub fn register(&self, at: u32) -> u32 {
         if at == EERD {
             return self.read;
@@ -77,7 +77,7 @@ impl Eeprom {
         self.control & (SK | CS | DI | REQ) | granted | PRES | if self.out { DO } else { 0 }
     }
 
-    /// One of its two registers is written.
+    /// Writes one of its two registers.
     pub fn write(&mut self, at: u32, value: u32) {
         match at {
             EERD if value & START != 0 => {
@@ -89,7 +89,7 @@ impl Eeprom {
         }
     }
 
-    /// Software moved the lines.
+    /// Handles a change of the lines by software.
     fn lines(&mut self, value: u32) {
         let rises = value & SK != 0 && self.control & SK == 0;
         self.control = value;
@@ -148,7 +148,7 @@ mod tests {
         value
     }
 
-    /// Objective: both ways of reading give the same words, the address stands in the first three, and their sum is right.
+    /// Objective: both ways of reading give the same words, the address is in the first three, and their sum is right.
     #[test]
     fn words() {
         let mut eeprom = Eeprom::new(MAC, 0x001e);

@@ -1,4 +1,5 @@
-//! What the guest receives, as a switch's egress: each frame is copied once, into the buffers that the guest's driver has posted (§3.2).
+//! The guest's receive queue, as a switch's egress: each frame is copied once, into the buffers that the guest's driver
+//! has posted (§3.2).
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -15,17 +16,17 @@ const DD: u64 = 1;
 const EOP: u64 = 1 << 1;
 const IXSM: u64 = 1 << 2;
 const VP: u64 = 1 << 3;
-/// Where they stand in the descriptor's second word, and the tag.
+/// Bit positions of status and tag in the descriptor's second word.
 const STATUS: u32 = 32;
 const SPECIAL: u32 = 48;
 /// Shortest frame on a wire, without CRC.
 const SHORTEST: usize = 60;
-/// Where a tag stands, and its bytes.
+/// Offset of a tag, and its length in bytes.
 const TAG_AT: usize = 12;
 const TAG: usize = 4;
 /// Descriptors between the one that is filled and the one that is fetched.
 const AHEAD: u32 = 8;
-/// Most descriptors a frame takes: the longest one, in the smallest buffers.
+/// Maximum number of descriptors of a frame: the longest one, in the smallest buffers.
 const MOST: usize = 64;
 
 /// A receive queue.
@@ -34,7 +35,7 @@ pub struct E1000Egress {
 }
 
 impl E1000Egress {
-    /// Of that card.
+    /// Creates the receive queue of a card.
     pub fn new(shared: Arc<Shared>) -> E1000Egress {
         E1000Egress { shared }
     }
@@ -67,7 +68,7 @@ impl E1000Egress {
     }
 }
 
-/// Asks for a descriptor and a buffer that will be written soon.
+/// Prefetches a descriptor and a buffer that will be written soon.
 #[inline]
 fn fetch(finder: &mut Finder<'_>, core: &Core) {
     if core.e1000.rx_owned() > AHEAD
@@ -96,7 +97,7 @@ fn soften(
     })
 }
 
-/// A frame into as many buffers as it takes. What is not for this card is dealt with, too.
+/// Puts a frame into as many buffers as it takes. A frame that is not for this card counts as delivered.
 fn put(
     core: &mut Core,
     finder: &mut Finder<'_>,
@@ -147,7 +148,7 @@ fn put_one(
     finder.received(at, total as u64 | (DD | IXSM | EOP) << STATUS);
 }
 
-/// A frame of `len` bytes, padded to `total`, into several buffers, or without the tag that it has.
+/// Puts a frame of `len` bytes, padded to `total`, into several buffers, or without its tag.
 fn put_many(
     core: &Core,
     finder: &mut Finder<'_>,
@@ -175,7 +176,7 @@ fn put_many(
     }
 }
 
-/// Bytes `from..from + n` of a frame of `len` bytes, whose tag is left out if it has one, and zeros behind its end.
+/// Bytes `from..from + n` of a frame of `len` bytes, without its tag if it has one, and zeros behind its end.
 fn fill(
     read: &mut impl FnMut(usize, *mut u8, usize) -> usize,
     len: usize,

@@ -1,10 +1,10 @@
-//! Which frames the receiver takes (§3.2.1, §13.4.22, §13.5).
+//! The receive filter (§3.2.1, §13.4.22, §13.5).
 
 use crate::regs::{MTA, RA, RAH_AV, RCTL_BAM, RCTL_EN, RCTL_LPE, RCTL_MPE, RCTL_UPE, RCTL_VFE, VFTA};
 
 /// Longest frame without RCTL.LPE, without its CRC: 1,522 bytes with it.
 pub const LONGEST: usize = 1518;
-/// Longest frame with it: what the 16 KiB of the largest buffer leave (§3.2.4).
+/// Longest frame with RCTL.LPE: the room that the 16 KiB of the largest buffer leave (§3.2.4).
 pub const LONGEST_JUMBO: usize = 16_380;
 
 /// Addresses, hash table and VLANs.
@@ -16,7 +16,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Takes frames for `mac`, as the EEPROM has it loaded into the first receive address.
+    /// Creates a filter for `mac`, which the EEPROM loads into the first receive address.
     pub fn new(mac: [u8; 6]) -> Filter {
         let [a, b, c, d, e, f] = mac;
         let mut addresses = [0; 32];
@@ -25,7 +25,8 @@ impl Filter {
         Filter { addresses, multicast: [0; 128], vlans: [0; 128] }
     }
 
-    /// Bits that a word has: of the high halves of addresses, the address, what it is compared with, and whether it is.
+    /// The writable bits of a word: of the high halves of addresses, the address, the kind of comparison, and the valid
+    /// bit.
     fn bits(at: u32) -> u32 {
         if RA.contains(&at) && at % 8 == 4 { RAH_AV | 0x3_ffff } else { !0 }
     }
@@ -41,12 +42,12 @@ impl Filter {
         }
     }
 
-    /// A word of one of the tables; none elsewhere.
+    /// Reads a word of one of the tables; `None` elsewhere.
     pub fn read(&mut self, at: u32) -> Option<u32> {
         self.word(at).copied()
     }
 
-    /// Writes one. Returns whether there is one.
+    /// Writes a word. Returns whether it exists.
     pub fn write(&mut self, at: u32, value: u32) -> bool {
         self.word(at).map(|word| *word = value & Self::bits(at)).is_some()
     }
@@ -58,14 +59,15 @@ impl Filter {
         self.addresses.chunks_exact(2).any(fits)
     }
 
-    /// Bits of the address that choose one of the table's: RCTL.MO says which.
+    /// Whether the hash table has the bit for an address: RCTL.MO selects the address bits.
     fn is_hashed(&self, to: [u8; 6], rctl: u32) -> bool {
         let shift = [4, 3, 2, 0][(rctl >> 12 & 3) as usize];
         let hash = usize::from(u16::from_le_bytes([to[4], to[5]])) >> shift & 0xfff;
         self.multicast[hash >> 5] >> (hash & 31) & 1 != 0
     }
 
-    /// Whether the receiver takes a frame that begins like that, of `len` bytes without CRC; `vet` is the Ethertype of VLAN tags.
+    /// Whether the receiver takes a frame with that head, of `len` bytes without CRC; `vet` is the Ethertype of VLAN
+    /// tags.
     pub fn takes(&self, head: &[u8; 18], len: usize, rctl: u32, vet: u16) -> bool {
         let longest = if rctl & RCTL_LPE != 0 { LONGEST_JUMBO } else { LONGEST };
         if rctl & RCTL_EN == 0 || len > longest {
@@ -105,7 +107,8 @@ mod tests {
         head
     }
 
-    /// Objective: without a receiver nothing; then one's own address, and more by each bit that lets more in.
+    /// Objective: nothing passes while the receiver is off; then frames to its own address do, and more with each bit
+    /// that allows more.
     #[test]
     fn addresses() {
         let mut f = Filter::new(MAC);
@@ -124,7 +127,7 @@ mod tests {
         assert!(takes(&f, other, RCTL_EN));
     }
 
-    /// Objective: the hash takes other bits of the address by RCTL.MO, and each bit of the table stands for its own.
+    /// Objective: RCTL.MO selects the address bits for the hash, and each bit of the table is independent.
     #[test]
     fn hash() {
         let group = [1, 0, 0x5e, 0, 0xcd, 0xab];
@@ -137,7 +140,7 @@ mod tests {
         }
     }
 
-    /// Objective: VLANs are filtered when that is asked for, by their number alone; lengths have limits.
+    /// Objective: VLANs are filtered when that is requested, by their number alone; lengths have limits.
     #[test]
     fn vlans_and_lengths() {
         let mut f = Filter::new(MAC);
@@ -151,7 +154,7 @@ mod tests {
         assert_eq!([16_380, 16_381].map(|len| long(len, RCTL_EN | RCTL_LPE)), [true, false]);
     }
 
-    /// Objective: words outside of the tables are nobody's.
+    /// Objective: words outside the tables have no effect.
     #[test]
     fn words() {
         let mut f = Filter::new(MAC);

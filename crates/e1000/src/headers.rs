@@ -1,4 +1,5 @@
-//! The headers of a packet, as it is to travel: what its descriptors ask for is done to a copy, or said in words that a switch knows (§3.5, §3.6).
+//! The headers of a packet before it is sent: the work that descriptors ask for is done on a copy, or described as an
+//! offload for the switch (§3.5, §3.6).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,31 +9,31 @@ use netvale_wire::vnet::{F_NEEDS_CSUM, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, VnetHdr
 
 use crate::tx::{Context, Sum, Work};
 
-/// Bytes of a VLAN tag, and where it goes: behind the two addresses.
+/// Length of a VLAN tag in bytes; it goes behind the two addresses.
 const TAG: usize = 4;
 const BEFORE_TAG: usize = 12;
-/// Most bytes of headers with a tag.
+/// Maximum length of headers with a tag in bytes.
 pub const ROOM: usize = MAX_HEADERS + TAG;
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prepared {
-    /// Bytes of the copy that stand for the packet's first ones; none if nothing had to be changed.
+    /// Bytes of the copy that replace the packet's first ones; none if nothing had to be changed.
     pub head: usize,
-    /// Bytes of the packet that they stand for.
+    /// Bytes of the packet that they replace.
     pub skip: usize,
-    /// What is left to do.
+    /// The offload work that is left.
     pub offload: Offload,
 }
 
-/// A packet that asks for what cannot be done to it.
+/// A packet that asks for impossible work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Absurd;
 
 /// Prepares a packet of `len` bytes. `head` holds its first `have` bytes: all of it, or [`MAX_HEADERS`].
 ///
 /// # Errors
-/// [`Absurd`]: segments of a packet that does not have the headers its context says.
+/// [`Absurd`] if segmentation is requested for a packet that lacks the headers its context describes.
 pub fn prepare(
     work: &Work,
     vlan_type: u16,
@@ -61,7 +62,8 @@ pub fn prepare(
     Ok(done)
 }
 
-/// A checksum that whoever gets the frame is to make; none if it would lie outside, as the controller writes nowhere else.
+/// A checksum that the frame's receiver must compute; none if it would lie outside, as the controller writes nowhere
+/// else.
 fn left(sum: &Sum, len: usize) -> Offload {
     let (start, at) = (u16::from(sum.start), u16::from(sum.at));
     if start < 14 || at < start || usize::from(at) + 2 > len {
@@ -70,7 +72,7 @@ fn left(sum: &Sum, len: usize) -> Offload {
     Offload::CsumPartial { start, offset: at - start }
 }
 
-/// Stores the checksum of an IP header. Returns how far it changed the headers.
+/// Stores the checksum of an IP header. Returns how far the headers were changed.
 fn ip_checksum(sum: &Sum, head: &mut [u8]) -> usize {
     let (from, to, at) = (usize::from(sum.start), usize::from(sum.end) + 1, usize::from(sum.at));
     let Some(checksum) = head.get(from..to).map(|bytes| WireSum::of(bytes).checksum()) else { return 0 };
@@ -79,14 +81,14 @@ fn ip_checksum(sum: &Sum, head: &mut [u8]) -> usize {
     at + 2
 }
 
-/// Lengths and pseudo header as a packet of this length has them: drivers leave that to the controller (§3.5.4). Returns how it is to be cut.
+/// Lengths and pseudo header as a packet of this length has them: drivers leave that to the controller (§3.5.4). Returns how it must be cut.
 fn segments(context: &Context, head: &mut [u8], len: usize) -> Option<Gso> {
     let (l3, l4) = (usize::from(context.ip.start), usize::from(context.transport.start));
     let ip_header = if context.is_v4 { 20 } else { 40 };
     if l4 < l3 + ip_header || head.len() < l4 + 8 || len <= l4 {
         return None;
     }
-    // The length field leaves the header of IPv6 out.
+    // The length field does not count the header of IPv6.
     let (at, length) = if context.is_v4 { (l3 + 2, len - l3) } else { (l3 + 4, len - l3 - 40) };
     head.get_mut(at..at + 2)?.copy_from_slice(&u16::try_from(length).ok()?.to_be_bytes());
     if context.is_v4 {
@@ -128,14 +130,14 @@ fn pseudo(context: &Context, head: &[u8], (l3, len): (usize, usize)) -> Option<u
     Some(sum.fold())
 }
 
-/// Moves what stands behind the addresses, up to `end`, and puts a tag before it.
+/// Moves the bytes behind the addresses, up to `end`, and puts a tag before them.
 fn insert_tag(head: &mut [u8; ROOM], end: usize, [kind, tag]: [u16; 2]) {
     head.copy_within(BEFORE_TAG..end.min(ROOM - TAG), BEFORE_TAG + TAG);
     head[BEFORE_TAG..BEFORE_TAG + 2].copy_from_slice(&kind.to_be_bytes());
     head[BEFORE_TAG + 2..BEFORE_TAG + TAG].copy_from_slice(&tag.to_be_bytes());
 }
 
-/// The same work on a frame with a tag before it.
+/// Adjusts offload work for a frame with a tag in front.
 fn behind_tag(offload: Offload) -> Offload {
     let tag = TAG as u16;
     match offload {
@@ -173,7 +175,8 @@ mod tests {
         Work { segments, ..Work::default() }
     }
 
-    /// Objective: a packet to be cut has length, IP checksum and the sum of its pseudo header, whatever stood there, and says how it is cut.
+    /// Objective: a packet for segmentation gets length, IP checksum and the sum of its pseudo header, whatever was
+    /// there, and its offload.
     #[test]
     fn segmentation() {
         let mut head = tcp4();
@@ -187,7 +190,7 @@ mod tests {
         assert_eq!(head[50..52], pseudo.to_be_bytes());
     }
 
-    /// Objective: contexts that do not fit the packet are absurd, and never more.
+    /// Objective: contexts that do not fit the packet are absurd, and have no other effect.
     #[test]
     fn absurd_contexts() {
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
@@ -223,7 +226,8 @@ mod tests {
         assert!(good > 10_000);
     }
 
-    /// Objective: single checksums: the IP header's is stored, the transport's left to be made; outside of the packet, none.
+    /// Objective: single checksums: the IP header's is stored, the transport's is left as an offload; one outside the
+    /// packet is ignored.
     #[test]
     fn checksums() {
         let mut head = tcp4();
@@ -237,7 +241,7 @@ mod tests {
         assert_eq!(prepare(&Work::default(), 0x8100, &mut tcp4(), 60, 60), Ok(none));
     }
 
-    /// Objective: a tag stands behind the addresses, and all that is left to do moves with what it is about.
+    /// Objective: a tag is inserted behind the addresses, and the offsets of the offload move with it.
     #[test]
     fn tags() {
         let mut head = tcp4();

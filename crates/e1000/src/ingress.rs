@@ -1,4 +1,4 @@
-//! What the guest sends, as a switch's ingress: packets stay where they are in the guest's memory until they are delivered.
+//! The guest's transmit queue, as a switch's ingress: packets stay in the guest's memory until they are delivered.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,13 +15,14 @@ use crate::memory::{Finder, Memory};
 use crate::paravirt::Paravirt;
 use crate::tx::{MAX_PIECES, Packet, Raw, Report};
 
-/// Most descriptors of a batch.
+/// Maximum number of descriptors of a batch.
 const MOST: usize = 1024;
-/// Most descriptors of a packet: its pieces, and contexts. More of them without an end are not looked at again and again.
+/// Maximum number of descriptors of a packet: its pieces, and contexts. A longer run without an end is not examined
+/// again and again.
 const MOST_OF_ONE: u32 = 256;
-/// Most packets of a batch whose headers are changed.
+/// Maximum number of packets of a batch whose headers are changed.
 const CHANGED: usize = netvale_port::BATCH;
-/// Descriptors between the one that is looked at and the one whose packet is fetched.
+/// Descriptors between the one that is read and the one whose packet is prefetched.
 const AHEAD: u32 = 8;
 /// Shortest frame on a wire, without CRC: shorter ones are padded (TCTL.PSP).
 const SHORTEST: u32 = 60;
@@ -33,26 +34,27 @@ pub struct E1000Ingress {
     shared: Arc<Shared>,
     /// The memory that frames of the batch lie in.
     memory: Memory,
-    /// Which controller it was that they were taken from.
+    /// The epoch of the controller in which they were taken.
     epoch: u64,
-    /// Descriptors of the batch that are to be written back.
+    /// Descriptors of the batch that must be written back.
     reported: Vec<(u64, Raw)>,
-    /// Descriptors of the batch, and whether all that are reported may wait.
+    /// Number of descriptors of the batch, and whether all that report may wait.
     taken: u32,
     may_wait: bool,
-    /// At that epoch, so many descriptors had no packet's end among them: there have to be more.
+    /// At that epoch, this number of descriptors contained no packet's end: there must be more.
     waits: Option<(u64, u32)>,
-    /// For frames that come back, as long as a loopback mode is on.
+    /// For looped-back frames, while a loopback mode is on.
     scratch: Option<Box<Scratch>>,
-    /// Headers that were changed.
+    /// Changed headers.
     heads: Heads,
 }
 
-/// Room for a head of each frame of a batch, which may point to it. A reference is made to one of them at a time, never to all.
+/// Room for a head of each frame of a batch, which may point to it. Only one of them is referenced at a time, never
+/// all.
 struct Heads(Vec<[u8; ROOM]>);
 
 impl Heads {
-    /// That of the frame that is to be number `i` of the batch.
+    /// The head for the frame that will be number `i` of the batch.
     #[inline]
     fn get(&mut self, i: usize) -> Option<&mut [u8; ROOM]> {
         // SAFETY: inside of the vector, whose memory this pointer leads to without a reference to the others; `self` is borrowed exclusively.
@@ -60,16 +62,16 @@ impl Heads {
     }
 }
 
-/// What the descriptors of one packet came to.
+/// The result of reading the descriptors of one packet.
 struct Walk {
     count: u32,
     may_wait: bool,
-    /// It is complete.
+    /// Whether it is complete.
     ends: bool,
 }
 
 impl E1000Ingress {
-    /// Of that card.
+    /// Creates the transmit queue of a card.
     pub fn new(shared: Arc<Shared>) -> E1000Ingress {
         E1000Ingress {
             shared,
@@ -84,13 +86,13 @@ impl E1000Ingress {
         }
     }
 
-    /// There are descriptors, and not just those without a packet's end that were looked at before.
+    /// Whether there are descriptors, other than those without a packet's end that were examined before.
     fn has_news(&self, core: &mut Core) -> bool {
         let owned = core.tx_owned();
         owned > 0 && self.waits != Some((core.epoch, owned))
     }
 
-    /// Takes packets out of the ring, as far as they are complete.
+    /// Takes complete packets out of the ring.
     fn collect(&mut self, core: &mut Core, batch: &mut Batch) {
         let owned = core.e1000.tx_owned();
         self.waits = None;
@@ -115,7 +117,7 @@ impl E1000Ingress {
         self.memory = memory;
     }
 
-    /// Gives the descriptors of the batch back. Returns whether none are left that have to be.
+    /// Gives the descriptors of the batch back. Returns whether none is left to give back.
     fn give_back(&mut self) -> bool {
         if self.taken > 0 {
             let shared = Arc::clone(&self.shared);
@@ -126,14 +128,15 @@ impl E1000Ingress {
                 core.sent(self.taken, Report::of(!self.reported.is_empty(), self.may_wait));
             }
         }
-        // Not kept mapped for longer than there are frames in it.
+        // Kept mapped only while there are frames in it.
         self.memory = Memory::default();
         self.taken = 0;
         self.reported.clear();
         true
     }
 
-    /// In a loopback mode, frames go to the receive ring of the same card, and nowhere else. Modes for tests: only here is memory taken on the way.
+    /// In a loopback mode, delivers frames to the receive ring of the same card, and nowhere else. These modes are for
+    /// tests: only here is memory allocated on the way.
     fn loop_back(&mut self, batch: &mut Batch) {
         let scratch = self.scratch.get_or_insert_with(|| Box::new(Scratch::new()));
         let picks: Vec<u16> = (0..batch.len() as u16).collect();
@@ -142,15 +145,15 @@ impl E1000Ingress {
         batch.clear();
     }
 
-    /// Descriptors up to the end of a packet; none if its end is not there yet. A packet that fills the ring without an end is over, too (more cannot
-    /// come), and one of more descriptors than any driver uses.
+    /// Reads descriptors up to the end of a packet; `None` if its end is not there yet. A packet that fills the ring
+    /// without an end is dropped (its end cannot come), and so is one of more descriptors than any driver uses.
     fn walk(&mut self, core: &mut Core, finder: &mut Finder<'_>, owned: u32) -> Option<Walk> {
         let before = self.reported.len();
         let mut walk = Walk { count: self.taken, may_wait: self.may_wait, ends: false };
         while walk.count < owned && walk.count - self.taken < MOST_OF_ONE {
             let address = core.e1000.tx_address(walk.count)?;
             walk.count += 1;
-            // Outside of all memory: passed over, as by a bus error.
+            // Outside all memory: skipped, as by a bus error.
             let Some(raw) = finder.descriptor(address) else { continue };
             let step = core.e1000.tx_step(raw);
             if step.reports {
@@ -171,7 +174,7 @@ impl E1000Ingress {
     }
 }
 
-/// Asks for the first bytes of a packet that will be looked at soon.
+/// Prefetches the first bytes of a packet that will be read soon.
 #[inline]
 fn fetch(finder: &mut Finder<'_>, core: &Core, k: u32, owned: u32) {
     if k < owned
@@ -182,7 +185,7 @@ fn fetch(finder: &mut Finder<'_>, core: &Core, k: u32, owned: u32) {
     }
 }
 
-/// Adds a packet of one piece, to which nothing is to be done, to the batch.
+/// Adds a packet of one piece, on which no work is left, to the batch.
 #[inline]
 fn push_plain(finder: &mut Finder<'_>, core: &mut Core, batch: &mut Batch) -> Option<Result<(), DropReason>> {
     let packet = core.e1000.packet();
@@ -201,7 +204,7 @@ fn push_plain(finder: &mut Finder<'_>, core: &mut Core, batch: &mut Batch) -> Op
     Some(Ok(()))
 }
 
-/// Adds the packet that is complete to the batch.
+/// Adds the complete packet to the batch.
 fn push(finder: &mut Finder<'_>, core: &mut Core, head: &mut [u8; ROOM], batch: &mut Batch) -> Result<(), DropReason> {
     if let Some(done) = push_plain(finder, core, batch) {
         return done;
@@ -246,7 +249,7 @@ fn push(finder: &mut Finder<'_>, core: &mut Core, head: &mut [u8; ROOM], batch: 
     Ok(())
 }
 
-/// The first bytes of a packet, read once. Returns how many; none if some lie in no memory.
+/// Copies the first bytes of a packet, reading them once. Returns their number; `None` if some are outside the memory.
 fn copy_head(finder: &mut Finder<'_>, packet: &Packet, head: &mut [u8; ROOM]) -> Option<usize> {
     let mut have = 0;
     for &(address, len) in packet.pieces() {
@@ -282,7 +285,7 @@ impl Ingress for E1000Ingress {
             self.scratch = None;
         }
         if batch.is_empty() {
-            // Nobody releases an empty batch, and what was dropped goes back, too.
+            // Nobody releases an empty batch, but the descriptors of dropped packets must go back, too.
             self.release();
         } else {
             self.shared.sent.passed(batch.len() as u64, batch.bytes());
@@ -290,7 +293,7 @@ impl Ingress for E1000Ingress {
     }
 
     fn release(&mut self) {
-        // If the guest keeps it out: before the next batch is taken.
+        // If the guest keeps it out, this happens before the next batch is taken.
         self.give_back();
     }
 

@@ -13,15 +13,15 @@
 //! | [`core`] | what workers and the control thread share |
 //! | [`ingress`], [`egress`] | its queues, as a switch sees them |
 //! | [`memory`] | the guest's memory |
-//! | [`paravirt`] | the status block that spares register accesses |
+//! | [`paravirt`] | the status block that saves register accesses |
 //! | [`port`] | a port: a socket, a thread, two queues |
 //! | [`vfio`] | the PCI function |
-//! | [`filter`] | which frames the receiver takes |
-//! | [`headers`] | what descriptors ask for, done to a packet's headers |
+//! | [`filter`] | the receive filter |
+//! | [`headers`] | the work on a packet's headers that descriptors ask for |
 //! | [`ring`] | rings of descriptors |
 //! | [`stats`] | statistics |
-//! | [`device`] | all of it: the register space, and what moves frames by it |
-//! | [`tx`] | transmit descriptors, and the packets that they make |
+//! | [`device`] | the controller: the register space, and the descriptor operations |
+//! | [`tx`] | transmit descriptors and their packets |
 
 pub mod causes;
 pub mod core;

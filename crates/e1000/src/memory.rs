@@ -1,4 +1,4 @@
-//! The guest's memory, as descriptors name it: whatever they say, only what lies in one window is touched.
+//! The guest's memory, as descriptors address it: only bytes within one window are ever touched.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::tx::Raw;
 /// DD, descriptor done, in the second word of a transmit descriptor (§3.3.3.2).
 const TX_DONE: u64 = 1 << 32;
 
-/// Windows as they were at one moment. What they map stays mapped as long as somebody has it.
+/// A snapshot of the windows. They stay mapped while it exists.
 #[derive(Clone, Debug, Default)]
 pub struct Memory(Arc<Dma>);
 
 impl Memory {
-    /// Those that there are now.
+    /// The current ones.
     pub fn of(dma: &Dma) -> Memory {
         Memory(Arc::new(dma.clone()))
     }
@@ -29,24 +29,24 @@ impl Memory {
         Finder { dma: &self.0, start: 0, size: 0, first: std::ptr::null_mut() }
     }
 
-    /// The status block at `address`, for rings that are that far.
+    /// The status block at `address`, for rings whose heads are `heads`.
     pub fn paravirt(&self, address: u64, heads: (u32, u32)) -> Option<Paravirt> {
         let (map, offset) = self.0.find(address, paravirt::BYTES)?;
         Paravirt::new(map, offset, heads)
     }
 }
 
-/// Finds places in a guest's memory: most of them lie in the window of the one before.
+/// Finds places in a guest's memory: most of them lie in the same window as the one before.
 pub struct Finder<'a> {
     dma: &'a Dma,
-    /// The window of the last place: its address, its bytes, and where it is mapped.
+    /// The window of the last place: its address, its length, and where it is mapped.
     start: u64,
     size: u64,
     first: *mut u8,
 }
 
 impl<'a> Finder<'a> {
-    /// `len` bytes at `address`: readable and writable as long as the memory is there.
+    /// Address of `len` bytes at `address`: readable and writable while the memory exists.
     #[inline]
     pub fn at(&mut self, address: u64, len: u64) -> Option<*mut u8> {
         let from = address.wrapping_sub(self.start);
@@ -77,7 +77,7 @@ impl<'a> Finder<'a> {
         self.words(address).map(|words| [0, 1].map(|i: usize| words[i].load(Ordering::Relaxed)))
     }
 
-    /// Says that a transmit descriptor, which was read as `raw`, is done.
+    /// Marks a transmit descriptor, which was read as `raw`, as done.
     #[inline]
     pub fn sent(&mut self, address: u64, raw: Raw) {
         if let Some(words) = self.words(address) {
@@ -85,7 +85,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Writes what was received: length, status and the rest, once the buffer is filled.
+    /// Writes the result into a receive descriptor: length, status and the rest, once the buffer is filled.
     #[inline]
     pub fn received(&mut self, address: u64, status: u64) {
         if let Some(words) = self.words(address) {

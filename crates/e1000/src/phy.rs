@@ -1,4 +1,5 @@
-//! The PHY behind MDI control: that of the 82540EM, always linked at 1,000 Mbit/s full duplex unless told otherwise (§13.4.8; IEEE 802.3 §22.2.4).
+//! The PHY behind MDI control: that of the 82540EM, always linked at 1,000 Mbit/s full duplex unless its cable is
+//! removed (§13.4.8; IEEE 802.3 §22.2.4).
 
 /// MDIC: operation, done, error.
 const READ: u32 = 0b10 << 26;
@@ -6,10 +7,10 @@ const WRITE: u32 = 0b01 << 26;
 const OPERATION: u32 = 0b11 << 26;
 /// The access is done (§13.4.8).
 pub const READY: u32 = 1 << 28;
-/// An interrupt is asked for when it is.
+/// Requests an interrupt when the access is done.
 pub const INTERRUPT: u32 = 1 << 29;
 const ERROR: u32 = 1 << 30;
-/// The only address at which a PHY answers.
+/// The only PHY address that answers.
 const ADDRESS: u32 = 1;
 
 const CONTROL: usize = 0;
@@ -22,15 +23,15 @@ const GIGABIT_STATUS: usize = 10;
 const EXTENDED_STATUS: usize = 15;
 const SPECIFIC_STATUS: usize = 17;
 
-/// Of the control register: bits that clear themselves, and power down.
+/// Bits of the control register: those that clear themselves, and power down.
 const CONTROL_RESET: u16 = 1 << 15;
 const CONTROL_LOOPBACK: u16 = 1 << 14;
 const CONTROL_RESTART: u16 = 1 << 9;
 const CONTROL_POWER_DOWN: u16 = 1 << 11;
-/// Of the status register: what it can, without the link; negotiated and linked.
+/// Bits of the status register: capabilities, without the link; negotiated and linked.
 const ABLE: u16 = 0x7949;
 const LINKED: u16 = 1 << 5 | 1 << 2;
-/// Of the specific status register: 1,000 Mbit/s, full duplex, resolved; linked.
+/// Bits of the specific status register: 1,000 Mbit/s, full duplex, resolved; linked.
 const RESOLVED: u16 = 0b10 << 14 | 1 << 13 | 1 << 11;
 const SPECIFIC_LINK: u16 = 1 << 10;
 
@@ -38,20 +39,20 @@ const SPECIFIC_LINK: u16 = 1 << 10;
 #[derive(Clone, Debug)]
 pub struct Phy {
     registers: [u16; 32],
-    /// There is a cable.
+    /// Whether there is a cable.
     cable: bool,
     mdic: u32,
 }
 
 impl Phy {
-    /// A PHY with or without a cable.
+    /// Creates a PHY with or without a cable.
     pub fn new(cable: bool) -> Phy {
         let mut this = Phy { registers: [0; 32], cable, mdic: READY };
         this.reset();
         this
     }
 
-    /// As after power-up, the cable stays.
+    /// Resets to the state after power-up; the cable stays.
     pub fn reset(&mut self) {
         self.registers = [0; 32];
         // Autonegotiation, full duplex, 1,000 Mbit/s; what is advertised; what a gigabit master advertises.
@@ -60,19 +61,19 @@ impl Phy {
         (self.registers[16], self.registers[20]) = (0x0068, 0x0c60);
     }
 
-    /// Puts a cable in, or takes it out. Returns whether that changed the link.
+    /// Plugs a cable in, or out. Returns whether that changed the link.
     pub fn set_cable(&mut self, cable: bool) -> bool {
         let before = self.is_linked();
         self.cable = cable;
         before != self.is_linked()
     }
 
-    /// The link is up.
+    /// Whether the link is up.
     pub fn is_linked(&self) -> bool {
         self.cable && self.registers[CONTROL] & CONTROL_POWER_DOWN == 0
     }
 
-    /// What is sent comes back.
+    /// Whether sent frames come back.
     pub fn is_looped(&self) -> bool {
         self.registers[CONTROL] & CONTROL_LOOPBACK != 0
     }
@@ -84,7 +85,7 @@ impl Phy {
             STATUS => ABLE | when(linked, LINKED),
             ID1 => 0x0141,
             ID2 => 0x0c20,
-            // A partner that can do all we can, at both speeds.
+            // A partner with the same abilities as this PHY, at both speeds.
             PARTNER => when(linked, 0x45e1),
             EXPANSION => when(linked, 1),
             GIGABIT_STATUS => when(linked, 0x3c00),
@@ -94,12 +95,12 @@ impl Phy {
         }
     }
 
-    /// What MDIC reads as.
+    /// The value that MDIC reads as.
     pub fn mdic(&self) -> u32 {
         self.mdic
     }
 
-    /// MDIC is written: the access is done at once. Returns whether it has changed the link.
+    /// Handles a write of MDIC: the access is done immediately. Returns whether it has changed the link.
     pub fn access(&mut self, value: u32) -> bool {
         let (number, before) = ((value >> 16 & 0x1f) as usize, self.is_linked());
         let kept = value & !(READY | ERROR | 0xffff);
@@ -146,7 +147,7 @@ mod tests {
         phy.access(WRITE | ADDRESS << 21 | number << 16 | u32::from(value))
     }
 
-    /// Objective: a driver finds the PHY by its numbers, and a negotiated link with a cable only.
+    /// Objective: a driver finds the PHY by its numbers, and a negotiated link only with a cable.
     #[test]
     fn link() {
         let mut phy = Phy::new(true);
@@ -162,7 +163,8 @@ mod tests {
         assert_eq!(read(&mut phy, 0), 0x1140, "the reset has cleared itself");
     }
 
-    /// Objective: what is written reads back unless it is the PHY's to say; where there is no PHY, and for operations that there are not, there is an error.
+    /// Objective: written values read back unless the PHY owns the bits; absent PHYs and unknown operations give an
+    /// error.
     #[test]
     fn registers() {
         let mut phy = Phy::new(true);
@@ -174,6 +176,6 @@ mod tests {
         phy.access(OPERATION | ADDRESS << 21);
         assert_eq!(phy.mdic() & (READY | ERROR), READY | ERROR);
         write(&mut phy, 0, 0x1340);
-        assert_eq!(read(&mut phy, 0), 0x1140, "negotiation is done at once");
+        assert_eq!(read(&mut phy, 0), 0x1140, "negotiation is done immediately");
     }
 }

@@ -17,10 +17,10 @@ use crate::egress::E1000Egress;
 use crate::ingress::E1000Ingress;
 use crate::vfio::E1000Device;
 
-/// What a port is made with.
+/// The options of a port.
 #[derive(Clone, Debug)]
 pub struct E1000Options {
-    /// The socket.
+    /// Path of the socket.
     pub path: PathBuf,
     /// The card.
     pub card: Card,
@@ -40,7 +40,7 @@ impl E1000Port {
     /// Opens the socket and serves it.
     ///
     /// # Errors
-    /// [`OpenError`].
+    /// [`OpenError`] if the socket or the thread cannot be created.
     pub fn new(options: &E1000Options) -> Result<(E1000Port, Queues), OpenError> {
         let shared = Shared::new(E1000::new(options.card)).map_err(OpenError::step(&options.path, "make a timer"))?;
         let (listener, file) = Listener::listen(&options.path)?;
@@ -51,22 +51,22 @@ impl E1000Port {
         Ok((E1000Port { options: options.clone(), shared, service }, (egress, ingress)))
     }
 
-    /// What it was made with.
+    /// The options it was created with.
     pub fn options(&self) -> &E1000Options {
         &self.options
     }
 
-    /// Its virtual machine, and those before.
+    /// The state of its virtual machines.
     pub fn state(&self) -> service::State<()> {
         self.service.state()
     }
 
-    /// Register accesses and interrupts so far.
+    /// Counts of register accesses and interrupts.
     pub fn crossings(&self) -> &Crossings {
         &self.shared.crossings
     }
 
-    /// The driver has the link up.
+    /// Whether the driver has the link up.
     pub fn is_linked(&self) -> bool {
         self.shared.control(|core| core.e1000.is_linked()).unwrap_or(false)
     }
@@ -85,7 +85,8 @@ impl Protocol for Server {
     const PEER: &'static str = "virtual machine";
 
     fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<OwnedFd, String>> {
-        // The card of the one before is switched off as soon as the last worker has left it, not only when somebody comes.
+        // The previous machine's card is switched off as soon as the last worker has left it, not only when another
+        // machine connects.
         while self.shared.power_off().is_err() {
             if nap(stop, RETRY) {
                 return None;
@@ -94,12 +95,12 @@ impl Protocol for Server {
         self.listener.accept(stop).map(Ok)
     }
 
-    /// Each hypervisor finds the card as after power-up.
+    /// Each hypervisor finds the card in its state after power-up.
     fn serve(&mut self, connection: OwnedFd, peer: &Peer<()>) -> Result<(), String> {
         let device = E1000Device::new(Arc::clone(&self.shared), self.card.subsystem);
         let mut session = Session::new(device, E1000Device::vectors(), peer.fault());
         let ended = serve(connection.as_fd(), peer.ends(), &mut session);
-        // If a worker stays inside, it is tried again before the next one comes.
+        // If a worker stays inside, this is tried again before the next machine.
         let _ = self.shared.power_off();
         ended.reason().map_or(Ok(()), Err)
     }
@@ -131,7 +132,8 @@ mod tests {
         (dir, port, guest)
     }
 
-    /// Objective: a guest that goes while a worker stays in its card is powered off when the worker leaves, though no other guest comes.
+    /// Objective: the card of a guest that disconnects while a worker stays in it is powered off when the worker
+    /// leaves, even if no other guest connects.
     #[test]
     fn off_when_the_worker_leaves() {
         let (_dir, port, guest) = port_and_guest();
@@ -145,7 +147,7 @@ mod tests {
         until("the card is off", || is_off() == Ok(true));
     }
 
-    /// Objective: memory of a driver that is lost is put down to its card.
+    /// Objective: a loss of a driver's memory is attributed to its card.
     #[test]
     fn losses_are_blamed() {
         let (_dir, _port, guest) = port_and_guest();

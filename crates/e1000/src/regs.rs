@@ -118,7 +118,7 @@ pub const RDH: u32 = 0x2810;
 pub const RDT: u32 = 0x2818;
 /// Receive delay timer, 1.024 µs (§13.4.30).
 pub const RDTR: u32 = 0x2820;
-/// Interrupts at once.
+/// Interrupts immediately.
 pub const RDTR_FPD: u32 = 1 << 31;
 /// Receive absolute delay timer, 1.024 µs (§13.4.31).
 pub const RADV: u32 = 0x282c;

@@ -13,7 +13,7 @@ const RS: u8 = 1 << 3;
 const DEXT: u8 = 1 << 5;
 const VLE: u8 = 1 << 6;
 const IDE: u8 = 1 << 7;
-/// DCMD: the packet is to be segmented. TUCMD: it is TCP; it is IPv4.
+/// DCMD: the packet must be segmented. TUCMD: it is TCP; it is IPv4.
 const TSE: u8 = 1 << 2;
 const TCP: u8 = 1;
 const IPV4: u8 = 1 << 1;
@@ -57,7 +57,7 @@ pub struct Context {
     pub is_v4: bool,
 }
 
-/// What is to be done to a packet.
+/// The work left on a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Store the checksum of an IP header.
@@ -70,7 +70,7 @@ pub struct Work {
     pub vlan: Option<u16>,
 }
 
-/// A packet as its descriptors have it: pieces of the guest's memory.
+/// A packet as its descriptors have it: pieces of guest memory.
 #[derive(Clone, Debug)]
 pub struct Packet {
     pieces: [(u64, u32); MAX_PIECES],
@@ -91,7 +91,7 @@ impl Packet {
         self.pieces.get(..self.count).unwrap_or_default()
     }
 
-    /// Nothing is to be done to it.
+    /// No work is left on it.
     #[inline]
     pub fn is_plain(&self) -> bool {
         self.work == NOTHING && !self.is_absurd
@@ -116,7 +116,7 @@ const NOTHING: Work = Work { ip: None, transport: None, segments: None, vlan: No
 pub struct Step {
     /// The packet is complete.
     pub ends: bool,
-    /// Status is to be written back, and the cause to stand.
+    /// Status must be written back, and the cause set.
     pub reports: bool,
     /// The cause may wait for the delay timers.
     pub may_wait: bool,
@@ -129,7 +129,7 @@ pub enum Report {
     None,
     /// That they are, later: all that asked for it may wait.
     Delayed,
-    /// That they are, at once.
+    /// Does it immediately.
     AtOnce,
 }
 

@@ -1,4 +1,4 @@
-//! What a function on the PCI bus says it is, and waiting for one that does not interrupt.
+//! The identity of a function on the PCI bus, and waiting for one that does not interrupt.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use netvale_mem::notify::Doorbell;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-/// How often somebody who waits looks, without interrupts.
+/// Interval at which a waiting program polls, without interrupts.
 pub const LOOK: Duration = Duration::from_micros(200);
 
-/// Vendor and device of a function.
+/// Vendor and device ID of a function.
 pub(crate) fn id(folder: &Path) -> Option<(u16, u16)> {
     let read = |name: &str| {
         let text = std::fs::read_to_string(folder.join(name)).ok()?;
@@ -18,7 +18,7 @@ pub(crate) fn id(folder: &Path) -> Option<(u16, u16)> {
     Some((read("vendor")?, read("device")?))
 }
 
-/// Becomes readable again and again, and is read like an eventfd.
+/// Makes a descriptor that becomes readable repeatedly, and is read like an eventfd.
 pub(crate) fn ticking() -> rustix::io::Result<Doorbell> {
     let fd = rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
     let every = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };

@@ -1,22 +1,22 @@
-//! Why a device cannot be had.
+//! Errors of opening a device.
 
 use thiserror::Error;
 
-/// Why a device cannot be had.
+/// Why a device cannot be opened.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// A PCI function cannot be had.
+    /// A PCI function cannot be opened.
     #[error(transparent)]
     Pci(#[from] netvale_pci::PciError),
-    /// The host said no.
+    /// The host refused.
     #[error("{text}")]
     Refused {
         /// The errno.
         errno: i32,
-        /// The reason, and advice.
+        /// The reason, and what to do.
         text: String,
     },
-    /// A device, or what the host says of it, that is of no use.
+    /// A device, or the host's description of it, is unusable.
     #[error("{0}")]
     Device(&'static str),
     /// The host closed the connection.
@@ -25,9 +25,9 @@ pub enum Error {
     /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The step that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
 }

@@ -16,26 +16,26 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// Why the rings cannot be had.
+/// Why the rings cannot be opened.
 #[derive(Debug, Error)]
 pub enum PassthroughError {
     /// A step failed.
     #[error("{device}: cannot {what}: {source}")]
     Step {
-        /// The character device.
+        /// Path of the character device.
         device: PathBuf,
-        /// What was tried.
+        /// The step that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: Errno,
     },
-    /// Somebody has it.
+    /// Somebody else has the rings open.
     #[error("{0} is open in another program: its rings are one program's at a time")]
     Busy(PathBuf),
-    /// The host's header makes no sense.
+    /// The host's header is malformed.
     #[error("{0}: the host describes a device that cannot be")]
     Header(PathBuf),
-    /// No header offered.
+    /// The device does not offer a virtio-net header.
     #[error("{0}: the host offers no virtio-net header: attach the port there with --vnet-hdr")]
     NoHeader(PathBuf),
 }
@@ -64,7 +64,7 @@ pub fn device_of(interface: &str) -> Option<PathBuf> {
     Some(Path::new("/dev").join(name))
 }
 
-/// All character devices of ptnet devices that are there now.
+/// All character devices of ptnet devices that exist now.
 pub fn devices() -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();
     entries
@@ -76,7 +76,7 @@ pub fn devices() -> Vec<PathBuf> {
 /// The words of a device's header.
 pub type Header = [u32; size_of::<PtnetHeader>() / 4];
 
-/// Rings of a ptnet device, ours until dropped.
+/// The rings of a ptnet device, held until dropped.
 #[derive(Debug)]
 pub struct Passthrough {
     file: OwnedFd,
@@ -136,23 +136,23 @@ impl Passthrough {
         Ok(this)
     }
 
-    /// The header, as it stood when the rings had been started.
+    /// The header, as it was when the rings had been started.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The memory, to be mapped by others.
+    /// The memory's descriptor, for mapping it elsewhere.
     pub fn memory(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// What rings the host for a ring (tx rings first), and becomes readable when the host has news.
+    /// The descriptor that rings the host for a ring (tx rings first), and becomes readable when the host has news.
     pub fn bell(&self, ring: u32) -> Option<BorrowedFd<'_>> {
         self.bells.get(ring as usize).map(AsFd::as_fd)
     }
 }
 
-/// Rings of both directions; none if that cannot be.
+/// Number of rings of both directions; `None` if it is impossible.
 fn rings_of(header: &Header) -> Option<u32> {
     let of = |at: usize| header.get(at).copied().filter(|n| (1..=64).contains(n));
     let known = [header[0], header[1]] == ptnet::MAGIC && header[2] == ptnet::VERSION;

@@ -1,7 +1,7 @@
-//! A ptnet device of this virtual machine without any driver of ours: its registers and its memory, mapped.
+//! A ptnet device of this virtual machine without netvale's driver: its registers and its memory, mapped.
 //!
-//! Bound to vfio-pci, which takes an IOMMU, the device interrupts. Without any driver it is mapped through sysfs and polled: whoever waits looks
-//! every [`crate::bus::LOOK`].
+//! Bound to vfio-pci, which takes an IOMMU, the device interrupts. Without any driver it is mapped through sysfs and
+//! polled: a waiting program checks it every [`crate::bus::LOOK`].
 
 use std::fs::OpenOptions;
 use std::os::fd::AsFd;
@@ -39,7 +39,7 @@ pub enum Found {
 /// The device at `address` (`0000:00:05.0`); netmap's is started with `hdr_len` bytes of header before each frame.
 ///
 /// # Errors
-/// [`Error::Pci`], [`Error::System`]; [`Error::Device`] when the device is none of ours.
+/// [`Error::Pci`], [`Error::System`]; [`Error::Device`] when it is not a ptnet device.
 pub fn open(address: &str, hdr_len: u32) -> Result<Found, Error> {
     if !address.chars().all(|c| c.is_ascii_hexdigit() || c == ':' || c == '.') {
         return Err(Error::Device("not a PCI address: it looks like 0000:00:05.0"));

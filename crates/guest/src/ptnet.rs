@@ -1,4 +1,5 @@
-//! A ptnet device without a driver, as the guest has it. A program on the host may play the guest's part, for tests and measurements.
+//! A ptnet device without a driver, from the guest's side. A program on the host may play the guest, for tests and
+//! measurements.
 
 use std::any::Any;
 use std::mem::{MaybeUninit, offset_of};
@@ -20,9 +21,9 @@ use rustix::net::{
 
 use crate::Error;
 
-/// How long the host may take for anything.
+/// Upper bound on waiting for the host.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Numbers before those with doorbells: version, our own number, memory.
+/// Number of messages before those with doorbells: version, own peer number, memory.
 const FIRST: usize = 3;
 
 macro_rules! at {
@@ -33,7 +34,7 @@ macro_rules! at {
 
 /// A guest without a driver: memory, doorbells, and nothing that keeps it from writing nonsense.
 pub struct Guest {
-    /// A connection, or a function: kept as long as the guest.
+    /// A connection or a function, kept as long as the guest.
     pub(crate) keep: Arc<dyn Any + Send + Sync>,
     pub(crate) map: Arc<Mapping>,
     pub(crate) header: Words,
@@ -42,10 +43,10 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Comes to the port that listens at `path`.
+    /// Connects to the port that listens at `path`.
     ///
     /// # Errors
-    /// [`Error::System`]; [`Error::Device`] when the other end is no ptnet port.
+    /// [`Error::System`] if a step fails; [`Error::Device`] when the other end is not a ptnet port.
     pub fn connect(path: &Path) -> Result<Guest, Error> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let connection = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
@@ -73,12 +74,12 @@ impl Guest {
         &self.map
     }
 
-    /// What rings the host: tx rings, rx rings, commands.
+    /// The doorbells that ring the host: tx rings, rx rings, commands.
     pub fn doorbells(&self) -> &[Doorbell] {
         &self.doorbells
     }
 
-    /// What the host interrupts the guest by, in the same order.
+    /// The doorbells that interrupt the guest, in the same order.
     pub fn vectors(&self) -> &[Doorbell] {
         &self.vectors
     }
@@ -86,7 +87,7 @@ impl Guest {
     /// Gives a command, and waits for its answer: 0, or an error number.
     ///
     /// # Errors
-    /// [`Error::System`] when there is none.
+    /// [`Error::System`] when there is no answer.
     pub fn command(&self, what: u32, features: u32, extra_bufs: u32) -> Result<u32, Error> {
         let (words, bells) = (&self.header, self.doorbells.last().zip(self.vectors.last()));
         let (doorbell, news) = bells.ok_or(Error::Device("no doorbells"))?;
@@ -110,7 +111,7 @@ impl Guest {
     /// Starts the rings, with `hdr_len` (0 or 12) bytes of virtio-net header before each frame.
     ///
     /// # Errors
-    /// [`Error::Refused`], and as [`Guest::command`].
+    /// [`Error::Refused`] if the host refuses; otherwise like [`Guest::command`].
     pub fn start(self, hdr_len: u32) -> Result<Running, Error> {
         let features = if hdr_len > 0 { FEATURE_VNET_HDR } else { 0 };
         match self.command(COMMAND_START, features, 0)? {
@@ -131,17 +132,17 @@ impl Guest {
 
 /// A device whose rings run.
 pub struct Running {
-    /// What it is.
+    /// Its description.
     pub reply: AttachReply,
     /// Its memory.
     pub map: Arc<Mapping>,
-    /// For each ring, what rings the host, and what the host rings: tx rings first.
+    /// For each ring, the bell that rings the host, and the one that the host rings: tx rings first.
     pub bells: Vec<Doorbell>,
-    /// What has to live as long as the rings.
+    /// Anything that has to live as long as the rings.
     pub keep: Arc<dyn Any + Send + Sync>,
 }
 
-/// The header of a device's memory, and the number of its vectors; what else is in it is looked at when the rings are made.
+/// The header of a device's memory, and the number of its vectors; its other words are checked when the rings are made.
 pub(crate) fn header(map: &Arc<Mapping>) -> Result<(Words, usize), Error> {
     let header = Words::new(map, 0, (HEADER_BYTES / 4) as usize).ok_or(Error::Device("no header"))?;
     let found = [header.load(at!(magic)), header.load(at!(magic) + 1)];
@@ -161,7 +162,7 @@ fn bell(connection: &OwnedFd) -> Result<Doorbell, Error> {
     fd.map(Doorbell::from_fd).ok_or(Error::Device("a vector without a descriptor"))
 }
 
-/// A number, and the descriptor that came with it.
+/// Receives a number, and the descriptor that came with it.
 fn hear(connection: &OwnedFd) -> Result<(i64, Option<OwnedFd>), Error> {
     let (mut bytes, mut got, mut fd) = ([0u8; 8], 0, None);
     while got < bytes.len() {

@@ -1,7 +1,8 @@
 //! ptnet as netmap published it, driven by a program in the guest: two PCI devices, one with registers, one with netmap's memory.
 //!
-//! The status blocks are two pages of this program's, whose physical addresses the device is told: that takes root, and the pages are locked. A kernel
-//! that moves locked pages (`vm.compact_unevictable_allowed`) must not do so here; it moves none while there is memory.
+//! The status blocks are two pages of this program, whose physical addresses are written to the device: that takes
+//! root, and the pages are locked. A kernel that moves locked pages (`vm.compact_unevictable_allowed`) must not do so
+//! here; it moves none while there is memory.
 
 use std::any::Any;
 use std::fs::{File, OpenOptions};
@@ -51,7 +52,7 @@ impl Registers {
     }
 }
 
-/// The memory device with that number.
+/// Finds the memory device with that number.
 fn memory_device(id: u32) -> Result<(PathBuf, Registers), Error> {
     let none = Error::Device("there is no memory device for it: give the machine both devices");
     let Ok(all) = std::fs::read_dir("/sys/bus/pci/devices") else { return Err(none) };
@@ -67,24 +68,24 @@ fn memory_device(id: u32) -> Result<(PathBuf, Registers), Error> {
     Err(none)
 }
 
-/// What has to live as long as the rings. Dropping it stops them.
+/// Everything that has to live as long as the rings. Dropping it stops them.
 struct Keep {
     registers: Arc<Registers>,
 }
 
 impl Drop for Keep {
     fn drop(&mut self) {
-        // Nobody is left to be told.
+        // Nobody is left to report an error to.
         let _ = self.registers.write(reg::CONTROL, DELETE);
     }
 }
 
-/// A ring, and what becomes readable again and again for whoever waits at it.
+/// A ring, and the descriptor that becomes readable repeatedly for its waiter.
 pub type Ticking = (AppRing, Doorbell);
 
 /// A device whose rings run.
 pub struct Published {
-    /// What it is.
+    /// Its description.
     pub reply: AttachReply,
     /// Its memory.
     pub map: Arc<Mapping>,
@@ -92,14 +93,15 @@ pub struct Published {
     pub tx: Vec<Ticking>,
     /// Its rx rings.
     pub rx: Vec<Ticking>,
-    /// What has to live as long as the rings.
+    /// Anything that has to live as long as the rings.
     pub keep: Arc<dyn Any + Send + Sync>,
 }
 
-/// The rings of the ptnet device in `folder` of sysfs.
+/// Opens the rings of the ptnet device in `folder` of sysfs.
 ///
 /// # Errors
-/// [`Error::System`]; [`Error::Device`] when the devices say what cannot be; [`Error::Refused`].
+/// [`Error::System`] if a step fails; [`Error::Device`] when the devices contradict themselves; [`Error::Refused`] if
+/// the host refuses.
 pub(crate) fn open(folder: &Path, hdr_len: u32) -> Result<Published, Error> {
     let registers = Arc::new(Registers::open(folder)?);
     let r = |at| registers.read(at);
@@ -162,7 +164,7 @@ fn mapped(folder: &Path) -> Result<Arc<Mapping>, Error> {
     Ok(Arc::new(map))
 }
 
-/// Physical addresses of a mapping's two pages, which stay where they are.
+/// Physical addresses of a mapping's two pages, which are locked in place.
 fn locked(pages: &Mapping) -> Result<[u64; 2], Error> {
     let io = |what: &'static str| move |source| Error::System { what, source };
     pages.lock().map_err(Error::system("lock memory"))?;
@@ -172,7 +174,7 @@ fn locked(pages: &Mapping) -> Result<[u64; 2], Error> {
         let mut entry = [0; 8];
         let number = pages.start().as_ptr() as u64 / PAGE as u64 + i as u64;
         table.read_exact_at(&mut entry, 8 * number).map_err(io("read the page table"))?;
-        // Bit 63: it is there; the lower 55: where, for those who may know.
+        // Bit 63: the page is present; lower 55 bits: its address, for processes that may know.
         let entry = u64::from_le_bytes(entry);
         let frame = entry & ((1 << 55) - 1);
         if entry >> 63 == 0 || frame == 0 {

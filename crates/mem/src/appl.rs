@@ -1,7 +1,7 @@
 //! The application's side of a ring: `head`, `cur`, `tail` as netmap programs know them.
 //!
 //! Slots from `head` up to (not including) `tail` are the application's: to fill on a tx ring, to read on an rx ring.
-//! [`AppRing::sync`] publishes `head` and learns the new `tail`; it costs a system call only when the host sleeps.
+//! [`AppRing::sync`] publishes `head` and updates `tail`; it costs a system call only when the host sleeps.
 
 use std::time::SystemTime;
 
@@ -14,7 +14,7 @@ use crate::notify::{Doorbell, KickCounts, arm, disarm, wanted};
 use crate::ring::RingMem;
 use crate::side::RingSide;
 
-/// Which way a ring's frames go, seen from the application.
+/// The direction of a ring's frames, as the application sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dir {
     /// The application sends.
@@ -23,20 +23,20 @@ pub enum Dir {
     Rx,
 }
 
-/// What a sync found.
+/// The result of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
-    /// All well.
+    /// The ring is in order.
     Ok,
-    /// `head` or `cur` had left `head <= cur <= tail`: the ring was re-initialised to what the host knows, as netmap does.
+    /// `head` or `cur` violated `head <= cur <= tail`: the ring was re-initialised to the host's state, as netmap does.
     Reinit,
     /// The host published a `tail` outside the ring; it was ignored.
     BadTail,
-    /// What the application filled cannot go anywhere: a monitor's tx ring takes nothing (netmap: `EIO`).
+    /// Filled slots cannot be sent: a monitor's tx ring takes nothing (netmap: `EIO`).
     Refused,
 }
 
-/// One ring as an application uses it. Not shared between threads: each thread takes rings of its own.
+/// One ring as an application uses it. It is not shared between threads: each thread has its own rings.
 #[derive(Debug)]
 pub struct AppRing {
     side: RingSide,
@@ -44,16 +44,16 @@ pub struct AppRing {
     head: u32,
     cur: u32,
     tail: u32,
-    /// `head` as last published: what a re-initialisation goes back to.
+    /// `head` as last published: a re-initialisation returns to it.
     published: u32,
     doorbell: Doorbell,
     kicks: KickCounts,
-    /// Copies of what is given back, for those who watch, if somebody can.
+    /// Copies returned slots for monitors, if there can be any.
     released: Option<Box<Mirror>>,
 }
 
 impl AppRing {
-    /// Takes over a fresh ring; `doorbell` is rung for the host.
+    /// Takes over a new ring; `doorbell` is rung for the host.
     pub fn new(side: RingSide, dir: Dir, doorbell: Doorbell) -> Self {
         let tail = match dir {
             Dir::Tx => side.ring.num_slots() - 1,
@@ -63,7 +63,7 @@ impl AppRing {
         AppRing { side, dir, head: 0, cur: 0, tail, published: 0, doorbell, kicks, released: None }
     }
 
-    /// The same ring, whose releases can be watched.
+    /// Makes returned slots visible to monitors.
     #[must_use]
     pub fn mirrored(self, released: Mirror) -> Self {
         AppRing { released: Some(Box::new(released)), ..self }
@@ -91,64 +91,64 @@ impl AppRing {
         self.side.ring.num_slots()
     }
 
-    /// First slot that is the application's.
+    /// The first slot that is the application's.
     #[inline]
     pub fn head(&self) -> u32 {
         self.head
     }
 
-    /// Where the application wants to be woken: when `tail` has moved past it.
+    /// The index at which the application wants to be woken: when `tail` has moved past it.
     #[inline]
     pub fn cur(&self) -> u32 {
         self.cur
     }
 
-    /// First slot that is the host's.
+    /// The first slot that is the host's.
     #[inline]
     pub fn tail(&self) -> u32 {
         self.tail
     }
 
-    /// Slots from `head` up to `tail`.
+    /// Number of slots from `head` up to `tail`.
     #[inline]
     pub fn space(&self) -> u32 {
         ring_space(self.head, self.tail, self.num_slots())
     }
 
-    /// Whether there is nothing between `head` and `tail`.
+    /// Whether there are no slots between `head` and `tail`.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.head == self.tail
     }
 
-    /// Index of the slot `k` after `head`, `k` at most the ring's size.
+    /// Index of the slot `k` after `head`; `k` is at most the ring's size.
     #[inline]
     pub fn at(&self, k: u32) -> u32 {
         let (i, n) = (self.head + k, self.num_slots());
         if i >= n { i - n } else { i }
     }
 
-    /// Snapshot of slot `i`.
+    /// Returns a snapshot of slot `i`.
     #[inline]
     pub fn slot(&self, i: u32) -> NetmapSlot {
         self.side.ring.slot_word(i)
     }
 
-    /// Releases the first `n` slots (tx: filled, to be sent; rx: read). More than [`AppRing::space`] releases all.
-    /// The host learns of it at the next [`AppRing::sync`].
+    /// Releases the first `n` slots (tx: filled, to be sent; rx: read). More than [`AppRing::space`] releases all. The
+    /// next [`AppRing::sync`] publishes that to the host.
     #[inline]
     pub fn advance(&mut self, n: u32) {
         self.head = self.at(n.min(self.space()));
         self.cur = self.head;
     }
 
-    /// Sets `head` and `cur` as a netmap program does; [`AppRing::sync`] judges them.
+    /// Sets `head` and `cur` as a netmap program does; [`AppRing::sync`] checks them.
     pub fn set_head_cur(&mut self, head: u32, cur: u32) {
         self.head = head;
         self.cur = cur;
     }
 
-    /// Publishes `head`/`cur` to the host, kicks it if it sleeps, and takes over the host's `tail`.
+    /// Publishes `head` and `cur` to the host, kicks it if it sleeps, and takes over the host's `tail`.
     #[inline]
     pub fn sync(&mut self) -> Sync {
         if !self.indices_are_legal() {
@@ -182,15 +182,15 @@ impl AppRing {
         self.refresh()
     }
 
-    /// A sync as netmap's ioctl does it: `head` and `cur` are what the program wrote into the ring's header, everything else is in the
-    /// status block. No state of this value is used, so that processes which share the ring may take turns.
+    /// Syncs like netmap's ioctl: `head` and `cur` are what the program wrote into the ring's header, everything else
+    /// is in the status block. No state of this value is used, so that processes that share the ring may take turns.
     pub fn sync_header(&mut self) -> Sync {
         self.take_header();
         self.sync()
     }
 
-    /// The same of a tx ring whose slots may be indirect: when one that is about to be published is, `fetch` is called first, with the ring,
-    /// the first of the new slots and the one behind the last.
+    /// Like [`AppRing::sync_header`], for a tx ring whose slots may be indirect: if one of the new slots is, `fetch` is
+    /// called first, with the ring, the first new slot and the one behind the last.
     pub fn sync_header_fetching(&mut self, fetch: impl FnOnce(&RingMem, u32, u32)) -> Sync {
         self.take_header();
         if !self.indices_are_legal() {
@@ -212,7 +212,7 @@ impl AppRing {
         self.set_head_cur(head, cur);
     }
 
-    /// Writes the time of this sync into the ring's header, as a program asks for with `NR_TIMESTAMP` (netmap.h).
+    /// Writes the time of this sync into the ring's header if the program asked for it with `NR_TIMESTAMP` (netmap.h).
     #[cold]
     fn stamp(&self) {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -238,7 +238,7 @@ impl AppRing {
         self.head < n && self.cur < n && from(self.head) <= from(self.cur) && from(self.cur) <= from(self.tail)
     }
 
-    /// netmap's ring-reinit: back to what the host knows; slots that name no buffer are emptied.
+    /// netmap's ring-reinit: returns to the host's state; slots that name no valid buffer are emptied.
     fn reinit(&mut self) {
         self.head = self.published;
         self.cur = self.published;
@@ -254,7 +254,7 @@ impl AppRing {
         let _ = self.refresh();
     }
 
-    /// Goes on where an earlier holder of this ring stopped, from what its status block says.
+    /// Continues where an earlier holder of this ring stopped, from the ring's status block.
     pub fn resume(&mut self) {
         let head = self.side.csb.head();
         if head < self.num_slots() {
@@ -263,7 +263,7 @@ impl AppRing {
         let _ = self.refresh();
     }
 
-    /// Asks for a kick when `tail` moves past `cur`. Returns whether it already has; then no kick is asked for.
+    /// Asks for a kick when `tail` moves past `cur`. Returns whether it has already; then no kick is asked for.
     pub fn arm(&mut self) -> bool {
         arm(self.side.csb.appl_need_kick());
         let ready = self.is_ready();
@@ -278,12 +278,12 @@ impl AppRing {
         self.refresh() == Sync::Ok && self.tail != self.cur
     }
 
-    /// Awake: kicks are not needed any more.
+    /// Stops asking for kicks, after waking up.
     pub fn disarm(&self) {
         disarm(self.side.csb.appl_need_kick());
     }
 
-    /// Kicks towards the host.
+    /// Counts of kicks to the host.
     pub fn kicks(&self) -> &KickCounts {
         &self.kicks
     }
@@ -325,7 +325,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(crate::test_config())]
-        /// Objective: what goes in at the application's tx ring comes out at the host in order, and a slot is never with both.
+        /// Objective: slots filled in the application's tx ring arrive at the host in order, and a slot is never owned
+        /// by both.
         #[test]
         #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
         fn tx_is_a_bounded_queue(slots in 2u32..9, ops in proptest::collection::vec((any::<bool>(), 0u32..6), 1..80)) {
@@ -358,8 +359,8 @@ mod tests {
             }
         }
 
-        /// Objective: whatever head and cur an application sets, sync ends with legal indices and never hands out a slot
-        /// outside the ring.
+        /// Objective: whatever head and cur an application sets, sync ends with legal indices and never hands out a
+        /// slot outside the ring.
         #[test]
         #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
         fn any_head_any_cur(moves in proptest::collection::vec((0u32..12, 0u32..12, 0u32..5), 1..40)) {
@@ -408,8 +409,8 @@ mod tests {
         assert!(app.is_ready());
     }
 
-    /// Objective: a second holder of a ring, which knows nothing of what the first did, goes on from the header and the status block; a
-    /// tail that the program overwrote is restored.
+    /// Objective: a second holder of a ring, without knowledge of the first, continues from the header and the status
+    /// block; a tail that the program overwrote is restored.
     #[test]
     #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
     fn holders_take_turns() {
@@ -426,7 +427,7 @@ mod tests {
         assert_eq!(p.tx[0].ring.indices(), (5, 5, 7));
     }
 
-    /// Objective: a bad ring is re-initialised as netmap does: indices back, slots without a buffer emptied.
+    /// Objective: a bad ring is re-initialised as netmap does: indices are reset, slots without a buffer emptied.
     #[test]
     #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
     fn reinit() {

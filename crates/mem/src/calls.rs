@@ -1,8 +1,10 @@
 //! Threads inside a system call on an eventfd that a peer shares.
 //!
-//! Such an eventfd is non-blocking when it is made, but that is a property of what both sides share: the peer can undo it, and then fill the counter. Whoever rings
-//! it next would sleep for as long as the peer likes. No way of writing prevents that (eventfd(2) knows neither `RWF_NOWAIT` nor `MSG_DONTWAIT`), so every call is
-//! marked, and a process that must not be stopped looks for one that lasts and interrupts it ([`lasting`]). The peer is reported then ([`crate::fault`]).
+//! Such an eventfd is non-blocking when it is made, but that property belongs to what both sides share: the peer can
+//! undo it, and then fill the counter. The next thread that rings it would sleep for as long as the peer likes. No way
+//! of writing prevents that (eventfd(2) supports neither `RWF_NOWAIT` nor `MSG_DONTWAIT`), so every call is marked, and
+//! a process that must not be stopped looks for one that lasts and interrupts it ([`lasting`]). The peer is reported
+//! then ([`crate::fault`]).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::thread::Pid;
 
-/// A thread: calls begun and ended so far, an odd number while it is inside one.
+/// A thread's count of calls begun and ended so far: an odd number while it is inside one.
 struct Marks {
     thread: Pid,
     calls: AtomicU64,
@@ -22,7 +24,7 @@ fn all() -> MutexGuard<'static, Vec<Arc<Marks>>> {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// This thread's marks, in the list for as long as it lives.
+/// This thread's marks, which are in the list while the thread lives.
 struct Here(Arc<Marks>);
 
 impl Here {
@@ -41,7 +43,7 @@ impl Drop for Here {
 
 thread_local! {
     static HERE: Here = Here::new();
-    /// Calls of this thread; what is marked is a copy for others.
+    /// The calls of this thread; the marks are a copy for other threads.
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -51,15 +53,15 @@ fn mark() {
     let _ = HERE.try_with(|here| here.0.calls.store(COUNT.get(), Ordering::Relaxed));
 }
 
-/// Somebody looks: programs that use the library pay nothing for it.
+/// Whether somebody watches: programs that use the library pay nothing otherwise.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
-/// From now on, calls of this process are marked, for [`lasting`].
+/// Marks the calls of this process from now on, for [`lasting`].
 pub fn watch() {
     WATCHED.store(true, Ordering::Relaxed);
 }
 
-/// Makes a call, marked if somebody looks.
+/// Makes a call, marked if somebody watches.
 pub(crate) fn marked<T>(call: impl FnOnce() -> T) -> T {
     if !WATCHED.load(Ordering::Relaxed) {
         return call();
@@ -70,10 +72,11 @@ pub(crate) fn marked<T>(call: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Calls under way: thread, and number of the call.
+/// Calls under way: the thread, and the number of the call.
 pub type Under = Vec<(Pid, u64)>;
 
-/// Calls that are under way now. `interrupt` is given the thread of each that was under way as long ago as `before` was taken; the thread cannot end meanwhile.
+/// Returns the calls under way now. `interrupt` gets the thread of each that was under way when `before` was taken; the
+/// thread cannot end meanwhile.
 pub fn lasting(before: &Under, mut interrupt: impl FnMut(Pid)) -> Under {
     let all = all();
     let now = all.iter().map(|marks| (marks.thread, marks.calls.load(Ordering::Relaxed)));

@@ -1,15 +1,15 @@
 //! Copying frames: exact lengths, never a byte past the frame.
 //!
-//! Rounding a copy up to whole cache lines, as the kernel's netmap does, would carry what an earlier frame left behind the
-//! end of a buffer into somebody else's region. Short frames are therefore copied with two overlapping moves of
-//! the largest size that fits, long ones by the C library's memmove, which on today's machines is
-//! its memcpy.
+//! Rounding a copy up to whole cache lines, as the kernel's netmap does, would carry what an earlier frame left behind
+//! the end of a buffer into somebody else's region. Short frames are therefore copied with two overlapping moves of the
+//! largest size that fits, long ones by the C library's memmove, which on today's machines is its memcpy.
 #![allow(unsafe_code)]
 
 /// Copies `len` bytes from `src` to `dst`.
 ///
-/// Either side may be shared with another process that writes it at the same time, and they may overlap: a peer may name one place twice. The
-/// bytes are opaque here: nothing is decided by them, so the worst that can come of it is a frame with mixed contents.
+/// Either side may be shared with another process that writes it at the same time, and they may overlap: a peer may
+/// name one place twice. The bytes are opaque here: nothing is decided by them, so the worst result is a frame with
+/// mixed contents.
 ///
 /// # Safety
 /// `src..src+len` must be readable, `dst..dst+len` writable, both for the whole call.
@@ -37,7 +37,7 @@ pub unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
     }
 }
 
-/// What a register holds. Bytes by the array go through the stack on their way.
+/// The contents of one register. An array of bytes would go through the stack.
 #[cfg(target_arch = "x86_64")]
 type Register = std::arch::x86_64::__m128i;
 #[cfg(not(target_arch = "x86_64"))]
@@ -68,7 +68,7 @@ unsafe fn ends<T: Copy, const N: usize>(src: *const u8, dst: *mut u8, len: usize
 #[repr(C, packed)]
 struct Anywhere<T>(T);
 
-/// Reads an integer that somebody else may be writing, exactly once: what is decided on it later is decided on one value.
+/// Reads an integer that somebody else may be writing, exactly once: later decisions depend on a single value.
 ///
 /// # Safety
 /// `at` must be readable for the bytes of `T`, an integer.
@@ -78,7 +78,7 @@ pub unsafe fn peek<T: Copy>(at: *const u8) -> T {
     unsafe { at.cast::<Anywhere<T>>().read_volatile() }.0
 }
 
-/// Asks for the cache line of `p`, to be read soon: another core wrote it, and the transfer then overlaps with other work.
+/// Prefetches the cache line of `p` for a read: another core wrote it, and the transfer then overlaps with other work.
 #[inline(always)]
 pub fn prefetch_read(p: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -90,7 +90,7 @@ pub fn prefetch_read(p: *const u8) {
     let _ = p;
 }
 
-/// The same, to be written soon.
+/// Prefetches the cache line of `p` for a write.
 #[inline(always)]
 pub fn prefetch_write(p: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

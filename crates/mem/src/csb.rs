@@ -1,7 +1,7 @@
 //! The communication status block (CSB) of one ring, laid out as netmap's `nm_csb_atok` / `nm_csb_ktoa`.
 //!
-//! The application writes `head`, `cur` and `appl_need_kick`; the host writes `hwcur`, `hwtail` and `kern_need_kick`. Each
-//! half is a cache line of its own. Both halves are peer-writable for the other side, so every load is a snapshot that its
+//! The application writes `head`, `cur` and `appl_need_kick`; the host writes `hwcur`, `hwtail` and `kern_need_kick`.
+//! Each half is a cache line of its own. A hostile peer may write either half, so every load is a snapshot that its
 //! reader checks.
 #![allow(unsafe_code)]
 
@@ -14,12 +14,13 @@ use netvale_abi::{NmCsbAtok, NmCsbKtoa};
 
 use crate::mapping::Mapping;
 
-/// When a frame that passes a ring is copied for those who watch it.
+/// When a frame that passes a ring is copied for monitors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Moment {
-    /// On its way into the ring, or out of it.
+    /// When it enters or leaves the ring.
     Passing,
-    /// When its slot is given back: an rx ring's by the program, as it left the frame, a tx ring's to the program.
+    /// When its slot is returned: an rx ring's by the program, with the frame as the program left it; a tx ring's to
+    /// the program.
     Released,
 }
 
@@ -38,12 +39,13 @@ unsafe impl Send for Csb {}
 unsafe impl Sync for Csb {}
 
 impl Csb {
-    /// Views the entry whose halves lie at these offsets of `map`; none when they are misaligned or outside.
+    /// Creates a view of the entry whose halves lie at these offsets of `map`; `None` when they are misaligned or
+    /// outside.
     pub fn new(map: &Arc<Mapping>, atok: u64, ktoa: u64) -> Option<Self> {
         Self::apart((map, atok), (map, ktoa))
     }
 
-    /// The same with each half in a mapping of its own.
+    /// Like [`Csb::new`], with each half in a mapping of its own.
     pub fn apart(atok: (&Arc<Mapping>, u64), ktoa: (&Arc<Mapping>, u64)) -> Option<Self> {
         let place = |(map, at): (&Arc<Mapping>, u64), bytes: usize| map.at(at, bytes as u64, 64);
         let halves = (place(atok, size_of::<NmCsbAtok>())?, place(ktoa, size_of::<NmCsbKtoa>())?);
@@ -57,20 +59,20 @@ impl Csb {
         unsafe { AtomicU32::from_ptr(half.as_ptr().add(offset).cast()) }
     }
 
-    /// The application's `appl_need_kick`: it wants to be told of a new `hwtail`.
+    /// The application's `appl_need_kick`: it wants a kick for a new `hwtail`.
     #[inline]
     pub fn appl_need_kick(&self) -> &AtomicU32 {
         self.word(self.atok, offset_of!(NmCsbAtok, appl_need_kick))
     }
 
-    /// The host's `kern_need_kick`: it wants to be told of a new `head`.
+    /// The host's `kern_need_kick`: it wants a kick for a new `head`.
     #[inline]
     pub fn kern_need_kick(&self) -> &AtomicU32 {
         self.word(self.ktoa, offset_of!(NmCsbKtoa, kern_need_kick))
     }
 
-    /// Who moves the ring's frames at this moment copies them too, to the ring that is named here ([`crate::mirror`]); 0: to none. The words
-    /// behind netmap's, in the host's half.
+    /// The ring to which the mover of this ring's frames also copies them at this moment ([`crate::mirror`]); 0: none.
+    /// These words follow netmap's, in the host's half.
     #[inline]
     pub fn mirror(&self, moment: Moment) -> &AtomicU32 {
         let behind = match moment {
@@ -80,8 +82,8 @@ impl Csb {
         self.word(self.ktoa, offset_of!(NmCsbKtoa, pad) + behind)
     }
 
-    /// Application: publishes `cur`, then `head` (the order netmap asks for). What stands there already is not written again, so that
-    /// a program that looks for frames over and over does not take the line from the host each time.
+    /// Application: publishes `cur`, then `head` (the order netmap asks for). Values that are there already are not
+    /// written again, so that a program that polls for frames does not take the cache line from the host each time.
     #[inline]
     pub fn publish_head(&self, head: u32, cur: u32) {
         if self.cur() != cur {
@@ -93,13 +95,13 @@ impl Csb {
         }
     }
 
-    /// Host: snapshot of `head`; what the application wrote before it is visible.
+    /// Host: returns a snapshot of `head`; what the application wrote before it is visible.
     #[inline]
     pub fn head(&self) -> u32 {
         self.word(self.atok, offset_of!(NmCsbAtok, head)).load(Ordering::Acquire)
     }
 
-    /// Host: snapshot of `cur`.
+    /// Host: returns a snapshot of `cur`.
     #[inline]
     pub fn cur(&self) -> u32 {
         self.word(self.atok, offset_of!(NmCsbAtok, cur)).load(Ordering::Relaxed)
@@ -112,20 +114,20 @@ impl Csb {
         self.word(self.ktoa, offset_of!(NmCsbKtoa, hwtail)).store(hwtail, Ordering::Release);
     }
 
-    /// Application: snapshot of `hwtail`; what the host wrote before it is visible.
+    /// Application: returns a snapshot of `hwtail`; what the host wrote before it is visible.
     #[inline]
     pub fn hwtail(&self) -> u32 {
         self.word(self.ktoa, offset_of!(NmCsbKtoa, hwtail)).load(Ordering::Acquire)
     }
 
-    /// Application: snapshot of `hwcur`.
+    /// Application: returns a snapshot of `hwcur`.
     #[inline]
     pub fn hwcur(&self) -> u32 {
         self.word(self.ktoa, offset_of!(NmCsbKtoa, hwcur)).load(Ordering::Relaxed)
     }
 
-    /// Sets both halves to the state of a fresh ring: `head = cur = hwcur = 0`, the given `hwtail`, kicks wanted by the host only
-    /// (an application that does not sleep must not pay for them).
+    /// Sets both halves to the state of a new ring: `head = cur = hwcur = 0`, the given `hwtail`, kicks wanted by the
+    /// host only (an application that does not sleep must not pay for them).
     pub fn reset(&self, hwtail: u32) {
         self.publish_head(0, 0);
         self.word(self.atok, offset_of!(NmCsbAtok, sync_flags)).store(1, Ordering::Relaxed);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! drop_reasons {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// Why a frame went no further. A drop is a counter, never an error value.
+        /// Why a frame was dropped. A drop is a counter, never an error value.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum DropReason { $($(#[$doc])* $variant,)* }
@@ -13,7 +13,7 @@ macro_rules! drop_reasons {
             /// All reasons, in the order of their counters.
             pub const ALL: &'static [DropReason] = &[$(DropReason::$variant,)*];
 
-            /// The name users see in `netvale show`.
+            /// The name that `netvale show` prints.
             pub const fn name(self) -> &'static str {
                 match self { $(DropReason::$variant => $name,)* }
             }
@@ -42,9 +42,9 @@ drop_reasons! {
     Indirect = "indirect",
     /// A virtio-net header that does not fit its frame.
     BadVnetHeader = "bad-vnet-header",
-    /// The ring's `head` lay outside the ring or outside what the application was given.
+    /// The ring's `head` lay outside the ring or outside the slots the application was given.
     BadHead = "bad-head",
-    /// A receive slot named a buffer outside the pool, so the frame had nowhere to go.
+    /// A receive slot named a buffer outside the pool, so the frame had no destination.
     BadRxBuffer = "bad-rx-buffer",
     /// The device behind the port refused it (link down, queue full, error).
     Device = "device",
@@ -59,7 +59,7 @@ drop_reasons! {
 /// Number of drop reasons.
 pub const REASONS: usize = DropReason::ALL.len();
 
-/// Counters of one ring (or queue) in one direction. Cumulative; read by anybody at any time.
+/// Counters of one ring (or queue) in one direction. Cumulative; anybody may read them at any time.
 #[derive(Debug, Default)]
 pub struct RingCounters {
     frames: AtomicU64,
@@ -68,14 +68,14 @@ pub struct RingCounters {
 }
 
 impl RingCounters {
-    /// Adds a batch of frames that passed.
+    /// Counts a batch of frames that passed.
     #[inline]
     pub fn passed(&self, frames: u64, bytes: u64) {
         self.frames.fetch_add(frames, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Adds `frames` dropped for one reason.
+    /// Counts `frames` dropped for one reason.
     #[inline]
     pub fn dropped(&self, why: DropReason, frames: u64) {
         if let Some(c) = self.drops.get(why as usize) {
@@ -83,17 +83,17 @@ impl RingCounters {
         }
     }
 
-    /// Frames that passed.
+    /// Number of frames that passed.
     pub fn frames(&self) -> u64 {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the frames that passed, without any virtio-net header.
+    /// Number of bytes of the frames that passed, without any virtio-net header.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Frames dropped for one reason.
+    /// Number of frames dropped for one reason.
     pub fn drops(&self, why: DropReason) -> u64 {
         self.drops.get(why as usize).map_or(0, |c| c.load(Ordering::Relaxed))
     }

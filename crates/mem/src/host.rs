@@ -1,7 +1,7 @@
 //! The host's side of an application's rings: intake of what it sends, delivery of what it receives.
 //!
-//! Private copies (`hwcur`, leases) decide; the application's `head` is a snapshot that is checked against them. An application whose
-//! ring is bad stops its own ring and is counted; nothing else happens.
+//! Private copies (`hwcur`, leases) decide; the application's `head` is a snapshot that is checked against them. An
+//! application with a bad ring stops its own ring and is counted; nothing else happens.
 
 use std::sync::Arc;
 
@@ -13,26 +13,26 @@ use crate::side::RingSide;
 #[derive(Debug)]
 pub struct HostTx {
     side: RingSide,
-    /// First slot not yet given back to the application.
+    /// First slot not yet returned to the application.
     hwcur: u32,
-    /// The last bad `head` seen, so that it is reported once and not at every look.
+    /// The last bad `head` seen, so that it is reported only once.
     bad: Option<u32>,
     wake: Arc<Doorbell>,
     kicks: Arc<KickCounts>,
 }
 
 impl HostTx {
-    /// Takes over a fresh ring; `wake` is rung for the application.
+    /// Takes over a new ring; `wake` is rung for the application.
     pub fn new(side: RingSide, wake: impl Into<Arc<Doorbell>>) -> Self {
         Self::counted(side, wake, Default::default())
     }
 
-    /// The same, counting on in counters that an earlier ring had.
+    /// Like [`HostTx::new`], with the counters of an earlier ring.
     pub fn counted(side: RingSide, wake: impl Into<Arc<Doorbell>>, kicks: Arc<KickCounts>) -> Self {
         HostTx { side, hwcur: 0, bad: None, wake: wake.into(), kicks }
     }
 
-    /// Goes on where an earlier owner of the ring stopped.
+    /// Continues where an earlier owner of the ring stopped.
     #[must_use]
     pub fn at(self, hwcur: u32) -> Self {
         HostTx { hwcur: hwcur.min(self.side.ring.num_slots() - 1), ..self }
@@ -44,13 +44,13 @@ impl HostTx {
         &self.side
     }
 
-    /// First slot not yet given back.
+    /// First slot not yet returned to the application.
     #[inline]
     pub fn hwcur(&self) -> u32 {
         self.hwcur
     }
 
-    /// Kicks towards the application.
+    /// Counts of kicks to the application.
     pub fn kicks(&self) -> Arc<KickCounts> {
         Arc::clone(&self.kicks)
     }
@@ -60,18 +60,18 @@ impl HostTx {
         self.kicks.count_received();
     }
 
-    /// Whether the application published something new. One load.
+    /// Whether the application published new slots. Costs one load.
     #[inline]
     pub fn has_news(&self) -> bool {
         let head = self.side.csb.head();
         head != self.hwcur && self.bad != Some(head)
     }
 
-    /// The slot behind the last one filled. Everything the ring has may be filled, so any index inside the ring is
-    /// legal; moving backwards reads as nearly a whole ring of old slots, as in netmap.
+    /// The slot behind the last one filled. Every slot of the ring may be filled, so any index inside the ring is
+    /// legal; moving backwards looks like nearly a whole ring of old slots, as in netmap.
     ///
     /// # Errors
-    /// [`BadHead`] the first time a particular bad value is seen; later it reads as no news.
+    /// [`BadHead`] the first time a particular bad value is seen; later that value counts as no news.
     #[inline]
     pub fn head(&mut self) -> Result<u32, BadHead> {
         let head = self.side.csb.head();
@@ -82,7 +82,7 @@ impl HostTx {
         if self.bad.replace(head) == Some(head) { Ok(self.hwcur) } else { Err(BadHead(head)) }
     }
 
-    /// Gives all slots before `to` back and tells the application if it wants to know.
+    /// Returns all slots before `to` and kicks the application if it asked for it.
     #[inline]
     pub fn complete(&mut self, to: u32) {
         self.hwcur = to;
@@ -90,7 +90,8 @@ impl HostTx {
         self.publish(tail);
     }
 
-    /// Takes all slots before `to`, of which those up to `tail` are the application's again; it is told if it wants to know.
+    /// Takes all slots before `to`, and returns those up to `tail` to the application, which is kicked if it asked for
+    /// it.
     #[inline]
     pub fn take(&mut self, to: u32, tail: u32) {
         self.hwcur = to;
@@ -107,7 +108,7 @@ impl HostTx {
         self.kicks.count(kick);
     }
 
-    /// Asks for a kick with the next `head`. Returns whether there is news already; then the kick is not asked for.
+    /// Asks for a kick with the next `head`. Returns whether there are new slots already; then no kick is asked for.
     pub fn arm(&self) -> bool {
         arm(self.side.csb.kern_need_kick());
         let news = self.has_news();
@@ -117,7 +118,7 @@ impl HostTx {
         news
     }
 
-    /// No kicks while we are looking anyway.
+    /// Stops asking for kicks while the host polls.
     pub fn disarm(&self) {
         disarm(self.side.csb.kern_need_kick());
     }
@@ -133,12 +134,12 @@ pub struct HostRx {
 }
 
 impl HostRx {
-    /// Takes over a fresh ring; `wake` is rung for the application.
+    /// Takes over a new ring; `wake` is rung for the application.
     pub fn new(side: RingSide, wake: impl Into<Arc<Doorbell>>) -> Self {
         Self::counted(side, wake, Default::default())
     }
 
-    /// The same, counting on in counters that an earlier ring had.
+    /// Like [`HostRx::new`], with the counters of an earlier ring.
     pub fn counted(side: RingSide, wake: impl Into<Arc<Doorbell>>, kicks: Arc<KickCounts>) -> Self {
         let leases = Leases::new(side.ring.num_slots());
         // The host looks at the receiver's head whenever it needs room: no kick is ever needed.
@@ -152,10 +153,10 @@ impl HostRx {
         &self.side
     }
 
-    /// Reserves `want` slots, or as many of the room that is left as `fit` says; see [`Leases::reserve`].
+    /// Reserves `want` slots, or the part of the remaining room that `fit` returns; see [`Leases::reserve`].
     ///
     /// # Errors
-    /// [`BadHead`]: the application's `head` is outside what it was given.
+    /// [`BadHead`] if the application's `head` is outside the slots it was given.
     #[inline]
     pub fn reserve(&self, want: u32, fit: impl Fn(u32) -> u32) -> Result<Option<Lease>, BadHead> {
         self.leases.reserve(want, fit, || self.side.csb.head())
@@ -182,14 +183,15 @@ impl HostRx {
         self.kicks.count(kick);
     }
 
-    /// The steps of [`HostRx::complete`] for a producer with leases in many rings: each step is taken for all of them, so that
-    /// the full fences between the steps are paid for once. First the lease's end; [`full_fence`](crate::notify::full_fence) must follow.
+    /// The first of the steps of [`HostRx::complete`], for a producer with leases in many rings: it takes each step for
+    /// all rings, so that the full fences between the steps are paid for once. Ends the lease;
+    /// [`full_fence`](crate::notify::full_fence) must follow.
     #[inline]
     pub fn end(&self, lease: Lease) {
         self.leases.end(lease);
     }
 
-    /// Second step: publishes, unless somebody else is at it. Returns whether this call did, and the next steps are to be taken.
+    /// Second step: publishes, unless another thread does. Returns whether this call did, and must take the next steps.
     /// [`full_fence`](crate::notify::full_fence) must follow.
     #[inline]
     pub fn publish(&self) -> bool {
@@ -200,14 +202,15 @@ impl HostRx {
         mine
     }
 
-    /// Third step: kicks if the application wants it, and lets others publish. [`full_fence`](crate::notify::full_fence) must follow.
+    /// Third step: kicks if the application asked for it, and lets others publish.
+    /// [`full_fence`](crate::notify::full_fence) must follow.
     #[inline]
     pub fn kick_and_stop(&self) {
         self.kick(wanted_now(self.side.csb.appl_need_kick()));
         self.leases.stop();
     }
 
-    /// Last step: sees to what others ended in between.
+    /// Last step: publishes what others ended in between.
     #[inline]
     pub fn look_after(&self) {
         if self.leases.has_more() {
@@ -215,17 +218,17 @@ impl HostRx {
         }
     }
 
-    /// Slots delivered that the application has not released yet; none when its `head` is bad.
+    /// Number of delivered slots that the application has not released yet; `None` when its `head` is bad.
     pub fn unread(&self) -> Option<u64> {
         self.leases.see_head(|| self.side.csb.head()).ok()
     }
 
-    /// First slot not yet visible to the application.
+    /// First slot that the application does not see yet.
     pub fn hwtail(&self) -> u32 {
         self.leases.tail()
     }
 
-    /// Kicks towards the application.
+    /// Counts of kicks to the application.
     pub fn kicks(&self) -> &KickCounts {
         &self.kicks
     }

@@ -1,15 +1,15 @@
-//! Where things lie in a region: pure arithmetic, no memory touched.
+//! The layout of a region: pure arithmetic that touches no memory.
 
 use thiserror::Error;
 
 /// Default distance between buffers in bytes: 33 cache lines.
 ///
-/// Buffers 2,048 bytes apart fall into the same few cache sets: one core copying 64-byte frames over 1,024 of them
-/// moves 7 times fewer than with one line more. `netvale-bench copy` shows it.
+/// Buffers 2,048 bytes apart fall into the same few cache sets: with one cache line more, one core copies 7 times as
+/// many 64-byte frames over 1,024 of them. `netvale-bench copy` shows it.
 pub const DEFAULT_BUF_SIZE: u32 = 2112;
 /// Smallest and largest buffer netmap allows, in bytes.
 pub const BUF_SIZE_RANGE: std::ops::RangeInclusive<u32> = 64..=65_536;
-/// Fewest and most slots of a ring.
+/// Smallest and largest number of slots in a ring.
 pub const RING_SLOTS_RANGE: std::ops::RangeInclusive<u32> = 2..=16_384;
 /// Buffer indices below this are reserved by the ABI.
 pub const RESERVED_BUFS: u32 = 2;
@@ -17,13 +17,13 @@ pub const RESERVED_BUFS: u32 = 2;
 const LINE: u64 = 64;
 const PAGE: u64 = 4096;
 const CSB_ENTRY: u64 = 64;
-/// `struct netmap_if` before its ring offsets.
+/// Size of `struct netmap_if` before its ring offsets, in bytes.
 const IF_HEADER: u64 = 56;
 const RING_HEADER: u64 = 256;
 /// `struct netmap_ring` is aligned to netmap's NM_CACHE_ALIGN.
 const RING_ALIGN: u64 = 128;
 const SLOT: u64 = 16;
-/// Upper bound of one region, so that a request cannot ask for absurd address space.
+/// Upper bound on the size of a region, so that a request cannot ask for absurd address space.
 const MAX_REGION: u64 = 1 << 36;
 
 /// Number and size of the objects of one pool.
@@ -31,14 +31,14 @@ const MAX_REGION: u64 = 1 << 36;
 pub struct PoolSize {
     /// Number of objects.
     pub num: u32,
-    /// Bytes an object.
+    /// Size of an object in bytes.
     pub size: u32,
 }
 
-/// What a region is made of; the layout follows from it.
+/// The pools of a region; its layout follows from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionSizes {
-    /// `netmap_if` objects: one a port.
+    /// `netmap_if` objects: one per port.
     pub ifs: PoolSize,
     /// `netmap_ring` objects: header and slots.
     pub rings: PoolSize,
@@ -46,31 +46,31 @@ pub struct RegionSizes {
     pub bufs: PoolSize,
 }
 
-/// Why a region cannot be laid out as asked.
+/// Why a region cannot be laid out with these sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LayoutError {
     /// Buffer size not a multiple of 64 in 64..=65,536.
     #[error("buffer size {0} is not a multiple of 64 between 64 and 65536: choose e.g. 2112")]
     BufSize(u32),
-    /// A pool without objects, or with objects too small for its purpose.
+    /// A pool has no objects, or objects too small for their purpose.
     #[error("the {0} pool is empty or its objects are too small")]
     Pool(&'static str),
-    /// Memory of the caller's that is too small.
+    /// The caller's memory is too small.
     #[error("the region takes {needed} bytes and there are {room}: ask for fewer or smaller buffers")]
     Room {
-        /// Bytes that it takes.
+        /// Bytes needed.
         needed: u64,
-        /// Bytes there are, which must be whole pages.
+        /// Bytes available, which must be whole pages.
         room: u64,
     },
-    /// More than the address space set aside for one region.
+    /// The region exceeds the address space set aside for one.
     #[error("the region would take {0} bytes, more than {MAX_REGION}: ask for fewer or smaller buffers")]
     TooLarge(u64),
 }
 
 impl RegionSizes {
-    /// The least of the region that network interfaces share: netmap's numbers, with our distance between buffers, and fewer of them, as
-    /// an AF_XDP socket locks its whole region's pages.
+    /// Minimum sizes of the region that network interfaces share: netmap's numbers, with netvale's distance between
+    /// buffers, and fewer of them, as an AF_XDP socket locks its whole region's pages.
     pub const COMMON: RegionSizes = RegionSizes {
         ifs: PoolSize { num: 100, size: 1024 },
         rings: PoolSize { num: 200, size: 9 * PAGE as u32 },
@@ -83,10 +83,10 @@ impl RegionSizes {
         // A pipe brings two ends with one tx and one rx ring each.
         let ring_num = rings.saturating_add(pipes.saturating_mul(4));
         let bufs = ring_num.saturating_mul(slots).saturating_add(extra).saturating_add(RESERVED_BUFS);
-        // An offset a ring, the host rings' two included.
+        // One offset for each ring, including the two host rings.
         let if_bytes = IF_HEADER + 8 * (u64::from(rings.max(4)) + 2);
         RegionSizes {
-            // One for each ring on its own, and some for those who share the port.
+            // One for each ring alone, and some for programs that share the port.
             ifs: PoolSize {
                 num: rings.saturating_add(8).saturating_add(pipes.saturating_mul(2)),
                 size: if_bytes.next_multiple_of(LINE) as u32,
@@ -97,39 +97,40 @@ impl RegionSizes {
     }
 }
 
-/// Bytes of a ring object with `slots` slots, a whole number of cache lines; the most there can be for slots that nothing could hold.
+/// Size of a ring object with `slots` slots in bytes, a whole number of cache lines; the maximum for more slots than
+/// any ring can have.
 pub const fn ring_bytes(slots: u32) -> u32 {
     let bytes = (RING_HEADER + SLOT * slots as u64).next_multiple_of(LINE);
     let most = u32::MAX as u64 / LINE * LINE;
     if bytes > most { most as u32 } else { bytes as u32 }
 }
 
-/// Offsets of everything in a region, in bytes from its start.
+/// Offsets of all parts of a region, in bytes from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Entries of each CSB array: one a ring object.
+    /// Number of entries in each CSB array: one per ring object.
     pub csb_entries: u32,
-    /// First `nm_csb_atok`.
+    /// Offset of the first `nm_csb_atok`.
     pub csb_atok: u64,
-    /// First `nm_csb_ktoa`.
+    /// Offset of the first `nm_csb_ktoa`.
     pub csb_ktoa: u64,
-    /// The `netmap_if` pool.
+    /// Offset of the `netmap_if` pool.
     pub if_pool: u64,
-    /// The `netmap_ring` pool.
+    /// Offset of the `netmap_ring` pool.
     pub ring_pool: u64,
-    /// The buffer pool.
+    /// Offset of the buffer pool.
     pub buf_pool: u64,
-    /// Bytes in all, a whole number of pages.
+    /// Total size in bytes, a whole number of pages.
     pub total: u64,
-    /// What it was made from.
+    /// The sizes it was made from.
     pub sizes: RegionSizes,
 }
 
 impl Layout {
-    /// Lays out a region whose pools lie in `room` bytes, a whole number of pages, and the CSB arrays behind those.
+    /// Lays out a region whose pools lie in `room` bytes, a whole number of pages, with the CSB arrays behind them.
     ///
     /// # Errors
-    /// As [`Layout::new`]; also when the pools do not fit.
+    /// Like [`Layout::new`]; also when the pools do not fit.
     pub fn in_room(sizes: RegionSizes, room: u64) -> Result<Self, LayoutError> {
         let pools = Layout::new(sizes)?;
         if pools.csb_atok > room || !room.is_multiple_of(PAGE) {
@@ -152,11 +153,11 @@ impl Layout {
         this.bounded()
     }
 
-    /// Lays out a region that is a device's memory: a page for the device's header, the CSB arrays, then netmap's memory, and a power
-    /// of two in all, as the memory of PCI devices is. What rounding up leaves is more buffers.
+    /// Lays out a region that is a device's memory: a page for the device's header, the CSB arrays, then netmap's
+    /// memory, and a power of two in total, as the memory of PCI devices is. Rounding up adds buffers.
     ///
     /// # Errors
-    /// As [`Layout::new`].
+    /// Like [`Layout::new`].
     pub fn device(mut sizes: RegionSizes) -> Result<Self, LayoutError> {
         check(&sizes)?;
         let csb_atok = PAGE;
@@ -169,16 +170,16 @@ impl Layout {
         Layout { csb_atok, csb_ktoa, total, ..Layout::pools(sizes, netmap) }.bounded()
     }
 
-    /// The usual order in a power of two of bytes: memory that is shown by a PCI device.
+    /// Lays out a region in the usual order with a power of two of bytes: memory that a PCI device shows.
     ///
     /// # Errors
-    /// As [`Layout::new`].
+    /// Like [`Layout::new`].
     pub fn bar(sizes: RegionSizes) -> Result<Self, LayoutError> {
         let this = Layout::new(sizes)?;
         Layout { total: this.total.next_power_of_two(), ..this }.bounded()
     }
 
-    /// The pools, one after the other from `start` on.
+    /// Lays out the pools one after the other from `start` on.
     fn pools(sizes: RegionSizes, start: u64) -> Layout {
         let ring_pool = start + bytes(sizes.ifs).next_multiple_of(RING_ALIGN);
         let buf_pool = (ring_pool + bytes(sizes.rings)).next_multiple_of(RING_ALIGN);
@@ -219,12 +220,12 @@ impl Layout {
         self.csb_ktoa + u64::from(i) * CSB_ENTRY
     }
 
-    /// Most slots a ring of this region can have.
+    /// Maximum number of slots in a ring of this region.
     pub fn max_slots(&self) -> u32 {
         ((u64::from(self.sizes.rings.size) - RING_HEADER) / SLOT) as u32
     }
 
-    /// Most rings (of both directions, host rings included) a port of this region can have.
+    /// Maximum number of rings (in both directions, host rings included) of a port in this region.
     pub fn max_port_rings(&self) -> u32 {
         (self.sizes.ifs.size - IF_HEADER as u32) / 8
     }

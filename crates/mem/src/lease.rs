@@ -1,7 +1,7 @@
 //! Several producers, one ring: leases without a lock held while frames are copied.
 //!
-//! Every producer reserves a run of slots, copies its frames into them at its own pace, and completes the run. Runs become
-//! visible in the order in which they were reserved, so that frames of one source stay in order:
+//! Every producer reserves a run of slots, copies its frames into them at its own pace, and completes the run. Runs
+//! become visible in the order in which they were reserved, so that frames of one source stay in order:
 //!
 //! ```text
 //!   consumed        published            reserved
@@ -10,15 +10,15 @@
 //!   ───█████████████████░░░░░░░░░░░░░▒▒▒▒▒▒▒▒▒▒─────
 //! ```
 //!
-//! B is done before A: it leaves its end in `ends` and goes on; A publishes both. Positions are sequence numbers that never wrap
-//! (64 bits); a slot's index is the sequence number modulo the ring's size.
+//! B is done before A: it records its end in `ends` and goes on; A publishes both. Positions are sequence numbers that
+//! never wrap (64 bits); a slot's index is the sequence number modulo the ring's size.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-/// A run of reserved slots. It must be completed: the ring publishes nothing behind it before.
+/// A run of reserved slots. It must be completed: until then the ring publishes nothing behind it.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a lease that is not completed blocks the ring"]
 pub struct Lease {
@@ -29,7 +29,7 @@ pub struct Lease {
     pub count: u32,
 }
 
-/// The application's `head` names a slot it does not own.
+/// The application's `head` names a slot that it does not own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadHead(pub u32);
 
@@ -45,7 +45,7 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// For a fresh ring of `slots` slots.
+    /// Creates the state of a new ring of `slots` slots.
     pub fn new(slots: u32) -> Self {
         Leases {
             slots: u64::from(slots),
@@ -57,8 +57,8 @@ impl Leases {
         }
     }
 
-    /// Reserves `want` slots, or, when there is less room, the `fit(room)` slots that whole frames can use of it (at most
-    /// `room`); none when that is 0.
+    /// Reserves `want` slots, or, when there is less room, the `fit(room)` slots of it that whole frames can use (at
+    /// most `room`); `None` when that is 0.
     ///
     /// `head` reads the receiver's `head`; it is called only when the room known so far is not enough.
     ///
@@ -97,10 +97,10 @@ impl Leases {
         (self.slots - 1).saturating_sub(start - self.consumed.load(Ordering::Acquire).min(start))
     }
 
-    /// Takes note of how far the receiver has come. Returns the slots it has not released yet.
+    /// Updates how far the receiver has come. Returns the number of slots it has not released yet.
     ///
     /// # Errors
-    /// [`BadHead`] as in [`Leases::reserve`].
+    /// [`BadHead`], as in [`Leases::reserve`].
     pub fn see_head(&self, head: impl Fn() -> u32) -> Result<u64, BadHead> {
         loop {
             // In this order: a head read after `consumed` is not older than it, and one published position read after the
@@ -123,10 +123,10 @@ impl Leases {
         }
     }
 
-    /// Completes a lease. Calls `publish(hwcur, hwtail)` (slot indices) if this makes slots visible; somebody
-    /// else's call does otherwise. At most one `publish` runs at a time, with ever later positions.
+    /// Completes a lease. Calls `publish(hwcur, hwtail)` (slot indices) if this makes slots visible; otherwise another
+    /// thread's call does. At most one `publish` runs at a time, with ever later positions.
     ///
-    /// It is made of the steps below, which a producer with leases in many rings takes for all of them at a time:
+    /// It consists of the steps below, which a producer with leases in many rings takes for all of them together:
     /// [`Leases::end`], fence, [`Leases::begin`], [`Leases::publish`], [`Leases::stop`], fence, [`Leases::has_more`].
     #[inline]
     pub fn complete(&self, lease: Lease, mut publish: impl FnMut(u32, u32)) {
@@ -135,7 +135,7 @@ impl Leases {
         self.pass_on(&mut publish);
     }
 
-    /// Publishes until nothing is left or somebody else does it. Follows an [`end`](Leases::end) and a full fence.
+    /// Publishes until nothing is left or another thread does it. Must follow an [`end`](Leases::end) and a full fence.
     pub fn pass_on(&self, publish: &mut impl FnMut(u32, u32)) {
         while self.begin() {
             self.publish(&mut *publish);
@@ -147,20 +147,21 @@ impl Leases {
         }
     }
 
-    /// First step: the lease's slots are filled. A full fence must follow before the next step: either we then see the publisher
-    /// gone, or it sees our end. Both sides store, fence, load.
+    /// First step: marks the lease's slots as filled. A full fence must follow before the next step: either this thread
+    /// then sees that the publisher has left, or the publisher sees this end. Both sides store, fence, load.
     #[inline]
     pub fn end(&self, lease: Lease) {
         self.end_at(lease.start).store(lease.start + u64::from(lease.count), Ordering::Release);
     }
 
-    /// Second step: whether the caller is to publish. If not, somebody else is at it and will see to what was ended.
+    /// Second step: returns whether the caller must publish. If not, another thread is publishing and will publish this
+    /// end, too.
     #[inline]
     pub fn begin(&self) -> bool {
         self.publishing.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Third step, after a `begin` that said yes: makes visible what has been ended so far, if there is anything.
+    /// Third step, after a `begin` that returned true: makes visible what has been ended so far, if there is anything.
     #[inline]
     pub fn publish(&self, publish: impl FnOnce(u32, u32)) {
         let from = self.published.load(Ordering::Relaxed);
@@ -172,23 +173,23 @@ impl Leases {
         }
     }
 
-    /// Fourth step: others may publish. A full fence must follow before the last step.
+    /// Fourth step: lets others publish. A full fence must follow before the last step.
     #[inline]
     pub fn stop(&self) {
         self.publishing.store(false, Ordering::Release);
     }
 
-    /// Last step: whether somebody ended a lease in between and went away. Then [`Leases::pass_on`].
+    /// Last step: returns whether another thread ended a lease in between and left it. Then call [`Leases::pass_on`].
     #[inline]
     pub fn has_more(&self) -> bool {
-        // A position older than the latest makes it say yes once too often, never no.
+        // A position older than the latest makes it return true once too often, never false.
         let published = self.published.load(Ordering::Acquire);
         self.completed(published) != published
     }
 
     #[inline]
     fn end_at(&self, seq: u64) -> &AtomicU64 {
-        // The modulus keeps it in range: `ends` has one entry a slot.
+        // The modulus keeps it in range: `ends` has one entry per slot.
         &self.ends[(seq % self.slots) as usize]
     }
 
@@ -206,7 +207,7 @@ impl Leases {
         }
     }
 
-    /// Index of the first slot not yet visible to the receiver.
+    /// Index of the first slot that the receiver does not see yet.
     pub fn tail(&self) -> u32 {
         (self.published.load(Ordering::Acquire) % self.slots) as u32
     }
@@ -217,7 +218,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Objective: room ends one slot before the ring is full and comes back as the receiver releases.
+    /// Objective: room ends one slot before the ring is full and grows as the receiver releases.
     #[test]
     fn room() {
         let l = Leases::new(4);
@@ -238,7 +239,8 @@ mod tests {
         assert_eq!(seen.get(), (2, 1));
     }
 
-    /// Objective: a receiver that releases slots it was never given is found out, and the ring goes on once it mends its head.
+    /// Objective: a receiver that releases slots it was never given is detected, and the ring goes on once the head is
+    /// right again.
     #[test]
     fn bad_head() {
         let l = Leases::new(4);

@@ -1,23 +1,25 @@
-//! A cell whose content a control thread puts in and takes out while workers use it: a queue that is lent to the workers for as long as
-//! a peer is there.
+//! A cell whose content a control thread puts in and takes out while workers use it: a queue that is lent to the
+//! workers while a peer is there.
 //!
 //! ```text
 //!   control thread                        workers
-//!   put(queue)  ───────────▶ [ queue ] ◀── enter … leave     at the queue, for a batch
-//!   take()      ◀─────────── [       ] ◀── enter: Empty      nothing there
+//!   put(queue)  ───────────▶ [ queue ] ◀── enter … leave     uses the queue for a batch
+//!   take()      ◀─────────── [       ] ◀── enter: Empty      there is nothing
 //! ```
 //!
 //! Nobody waits without a limit for the other side:
 //!
-//! - A worker that finds the control thread there waits [`GLANCE`] for it (changes in place take a few instructions), then finds
-//!   [`Away::Busy`]. It waits for other workers as long as it takes: workers never sleep inside.
-//! - The control thread waits [`LIMIT`], during which no worker goes in any more; then it gets [`InUse`] and gives up its peer. If it was to
-//!   take the content out, that is *retired*: no worker uses it again, and the first one that would, or the control thread's next visit,
-//!   drops it. Contents keep alive whatever they point to, so that the worker that is still inside does no harm.
+//! - A worker that finds the control thread inside waits [`GLANCE`] for it (changes in place take a few instructions),
+//!   then gets [`Away::Busy`]. It waits for other workers as long as it takes: workers never sleep inside.
+//! - The control thread waits [`LIMIT`], during which no worker enters; then it gets [`InUse`] and gives up its peer.
+//!   If it wanted to take the content out, the content is *retired*: no worker uses it again, and the first one that
+//!   would, or the control thread's next visit, drops it. Contents keep alive whatever they point to, so that a worker
+//!   that is still inside does no harm.
 //!
-//! `users` alone excludes: it counts the workers inside, or says that the control thread is. `recall` only says what the control
-//! thread wants. Workers look at it *after* they have counted themselves; with both in one total order (`SeqCst`), who gets in after the
-//! content was retired sees that it was. `tests/loom_lent.rs` checks the interleavings.
+//! `users` alone excludes: it counts the workers inside, or says that the control thread is. `recall` only says what
+//! the control thread wants. Workers read it *after* they have counted themselves; with both in one total order
+//! (`SeqCst`), a worker that enters after the content was retired sees that it was. `tests/loom_lent.rs` checks the
+//! interleavings.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -42,17 +44,18 @@ pub use borrower::Borrower;
 pub use loan::Loan;
 use patience::Patience;
 
-/// How long the control thread waits for workers: longer than one that holds a batch for a lossless receiver, which it does for half a second.
+/// How long the control thread waits for workers: longer than a worker holds a batch for a lossless receiver, which is
+/// half a second.
 pub const LIMIT: Duration = Duration::from_secs(2);
-/// How long a worker waits for the control thread, which is inside for some instructions: longer only where a busy machine does not let it
-/// run, for some slices of its scheduler.
+/// How long a worker waits for the control thread, which is inside for a few instructions: it takes longer only on a
+/// busy machine, where it may lose the CPU for some slices of the scheduler.
 pub const GLANCE: Duration = Duration::from_millis(10);
 
 /// In `users`: the control thread is inside.
 const CONTROL: u32 = 1 << 31;
-/// In `recall`: the control thread waits.
+/// In `recall`: the control thread waits to enter.
 const WANTED: u32 = 1;
-/// In `recall`: the content is to be dropped by who comes next.
+/// In `recall`: the next thread that enters must drop the content.
 const RETIRED: u32 = 2;
 
 /// A worker does not hand its queue back.
@@ -60,17 +63,17 @@ const RETIRED: u32 = 2;
 #[error("a worker has not handed it back for {} s", LIMIT.as_secs())]
 pub struct InUse;
 
-/// Why a worker is not let in.
+/// Why a worker cannot enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Away {
-    /// There is nothing inside.
+    /// There is no content.
     Empty,
-    /// The control thread, or another worker, is inside: there may be something.
+    /// The control thread, or another worker, is inside: there may be a content.
     Busy,
 }
 
 impl Away {
-    /// Somebody is inside: to be looked at again, without sleeping before.
+    /// Whether somebody is inside: the worker must try again before it sleeps.
     pub fn is_busy(self) -> bool {
         self == Away::Busy
     }
@@ -83,7 +86,7 @@ pub trait Mode: sealed::Mode {}
 #[derive(Debug)]
 pub enum One {}
 
-/// Any number of workers; the content sees to it that they do not get into each other's way.
+/// Any number of workers; the content makes sure that they do not conflict.
 #[derive(Debug)]
 pub enum Many {}
 
@@ -94,10 +97,10 @@ mod sealed {
     use super::{AtomicU32, CONTROL, Many, One, Ordering};
 
     pub trait Mode {
-        /// Counts a worker in, unless somebody else is inside who excludes it.
+        /// Counts a worker in, unless somebody who excludes it is inside.
         fn enter(users: &AtomicU32) -> bool;
 
-        /// Counts it out.
+        /// Counts a worker out.
         fn leave(users: &AtomicU32);
     }
 
@@ -131,7 +134,7 @@ mod sealed {
     }
 }
 
-/// The cell. One control thread puts contents in and takes them out; others may [look](Lent::control).
+/// The cell. One control thread puts contents in and takes them out; other threads may [inspect](Lent::control) them.
 ///
 /// Threads that share the guard of a content that is not `Sync` are refused:
 ///
@@ -185,7 +188,7 @@ mod sealed {
 pub struct Lent<T, M = One> {
     /// Workers inside, or [`CONTROL`].
     users: AtomicU32,
-    /// [`WANTED`], [`RETIRED`].
+    /// [`WANTED`] and [`RETIRED`].
     recall: AtomicU32,
     content: UnsafeCell<Option<T>>,
     mode: PhantomData<M>,
@@ -205,7 +208,7 @@ impl<T, M: Mode> Default for Lent<T, M> {
 }
 
 impl<T, M: Mode> Lent<T, M> {
-    /// One that has something inside.
+    /// Creates a cell with a content.
     pub fn with(content: T) -> Self {
         Self::of(Some(content))
     }
@@ -219,7 +222,7 @@ impl<T, M: Mode> Lent<T, M> {
         }
     }
 
-    /// A worker goes in, until the guard is dropped.
+    /// Lets a worker enter, until the guard is dropped.
     ///
     /// # Errors
     /// [`Away::Busy`] only if the control thread stays inside or wants to get in for longer than [`GLANCE`].
@@ -232,17 +235,17 @@ impl<T, M: Mode> Lent<T, M> {
         Ok(Guard { lent: self, content: PhantomData })
     }
 
-    /// The same for a worker that does not wait.
+    /// Like [`Lent::enter`], for a worker that does not wait.
     ///
     /// # Errors
-    /// [`Away::Busy`] if anybody is inside who excludes it, or wants to get in.
+    /// [`Away::Busy`] if somebody who excludes the worker is inside, or wants to enter.
     #[inline]
     pub fn enter_now(&self) -> Result<Guard<'_, T, M>, Away> {
         self.step_in()?;
         Ok(Guard { lent: self, content: PhantomData })
     }
 
-    /// Goes in immediately, to something, or not at all.
+    /// Enters immediately if there is a content, or not at all.
     #[inline]
     fn step_in(&self) -> Result<(), Away> {
         if !M::enter(&self.users) {
@@ -260,7 +263,7 @@ impl<T, M: Mode> Lent<T, M> {
         Ok(())
     }
 
-    /// Goes out again, as the content is wanted back or retired; drops a retired one.
+    /// Leaves again, as the content is wanted back or retired; drops a retired one.
     #[cold]
     fn turn_back(&self) -> Away {
         if self.recall.load(Ordering::SeqCst) & RETIRED == 0 {
@@ -275,7 +278,7 @@ impl<T, M: Mode> Lent<T, M> {
         Away::Empty
     }
 
-    /// Goes in as soon as nobody else is, if that is not too long for the control thread.
+    /// Enters once nobody who excludes the worker is inside, unless the control thread takes too long.
     #[cold]
     fn wait(&self) -> Result<(), Away> {
         let mut patience = Patience::of_worker(GLANCE);
@@ -284,7 +287,7 @@ impl<T, M: Mode> Lent<T, M> {
             let is_for_control = recall & WANTED != 0 || users & CONTROL != 0;
             if !is_for_control {
                 match self.step_in() {
-                    // Another worker's turn: what passes of it is not the control thread's.
+                    // It is another worker's turn: that time does not count against the control thread.
                     Err(Away::Busy) if recall & RETIRED == 0 => patience.renew(GLANCE),
                     Err(Away::Busy) => return Err(Away::Empty),
                     other => return other,
@@ -296,7 +299,7 @@ impl<T, M: Mode> Lent<T, M> {
         }
     }
 
-    /// The control thread goes in, until the guard is dropped: not for long, as workers wait.
+    /// Lets the control thread enter, until the guard is dropped: not for long, as workers wait.
     ///
     /// # Errors
     /// [`InUse`] when workers are inside for longer than [`LIMIT`].
@@ -305,7 +308,7 @@ impl<T, M: Mode> Lent<T, M> {
         self.control_within(LIMIT, 0)
     }
 
-    /// With what is in `recall` when the limit has passed, beside what others have there.
+    /// Enters within `limit`; after that it sets `then` in `recall`, keeping other threads' bits.
     #[inline]
     fn control_within(&self, limit: Duration, then: u32) -> Result<Control<'_, T, M>, InUse> {
         let waited = !self.is_mine();
@@ -327,7 +330,7 @@ impl<T, M: Mode> Lent<T, M> {
         let is_retired = self.recall.load(Ordering::SeqCst) & RETIRED != 0;
         let mut patience = Patience::of_control(if is_retired { Duration::ZERO } else { limit });
         loop {
-            // Again each time: another control thread takes it back when it goes.
+            // Set again each time: another control thread clears it when it leaves.
             self.recall.fetch_or(WANTED, Ordering::SeqCst);
             if self.is_mine() {
                 return Ok(());
@@ -340,40 +343,40 @@ impl<T, M: Mode> Lent<T, M> {
         }
     }
 
-    /// The control thread puts something in, and drops what was there.
+    /// Puts a content in, and drops the previous one. Called by the control thread.
     ///
     /// # Errors
-    /// As [`Lent::control`].
+    /// Like [`Lent::control`].
     pub fn put(&self, content: T) -> Result<(), InUse> {
         let old = self.control()?.replace(content);
         drop(old);
         Ok(())
     }
 
-    /// The control thread takes out what is there.
+    /// Takes the content out. Called by the control thread.
     ///
     /// # Errors
-    /// As [`Lent::control`]; then the content is retired.
+    /// Like [`Lent::control`]; the content is then retired.
     pub fn take(&self) -> Result<Option<T>, InUse> {
         self.take_within(LIMIT)
     }
 
-    /// The same with another limit.
+    /// Like [`Lent::take`], with another limit.
     ///
     /// # Errors
-    /// As [`Lent::take`].
+    /// Like [`Lent::take`].
     pub fn take_within(&self, limit: Duration) -> Result<Option<T>, InUse> {
         self.control_within(limit, RETIRED).map(|mut control| control.take())
     }
 
-    /// The control thread waits, or has given up on the content: who stays inside is to leave soon.
+    /// Whether the control thread waits, or has given up on the content: a worker inside must leave soon.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         self.recall.load(Ordering::Relaxed) != 0
     }
 }
 
-/// A worker inside, at the content.
+/// A worker inside, with access to the content.
 #[derive(Debug)]
 pub struct Guard<'a, T, M: Mode = One> {
     lent: &'a Lent<T, M>,
@@ -409,17 +412,17 @@ impl<T, M: Mode> Drop for Guard<'_, T, M> {
     }
 }
 
-/// The control thread inside: alone.
+/// The control thread inside, alone.
 #[derive(Debug)]
 pub struct Control<'a, T, M: Mode = One> {
     lent: &'a Lent<T, M>,
-    /// It had to wait, and workers turn back for its sake.
+    /// Whether it had to wait: workers then turn back to let it in.
     waited: bool,
     content: PhantomData<&'a mut Option<T>>,
 }
 
 impl<T, M: Mode> Control<'_, T, M> {
-    /// Without what was retired.
+    /// Drops a retired content first.
     #[cold]
     fn fresh(mut self) -> Self {
         drop(self.take());

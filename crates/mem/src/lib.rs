@@ -16,14 +16,14 @@
 //! ```
 //!
 //! A region that is a device's memory, mapped by a virtual machine, has a header page and the CSB arrays in front
-//! ([`Layout::device`]). Elsewhere the pools come first so that they alone can take the place of memory a program brought itself (netmap's `extmem`),
-//! or lie in a file of its own, with the CSB arrays in a memfd mapped behind it ([`Region::in_file`]).
+//! ([`Layout::device`]). Elsewhere the pools come first so that they alone can replace memory that a program brought
+//! itself (netmap's `extmem`), or lie in a file of its own, with the CSB arrays in a memfd mapped behind it
+//! ([`Region::in_file`]).
 //!
-//! Two sides look at it. The **application** ([`appl`]) fills and empties slots and publishes `head`/`cur`; the
-//! **host** ([`host`]: the switch's worker, or nobody at all for a pipe) reads each descriptor once, checks it,
-//! and publishes `hwcur`/`hwtail`. Neither ever forms a `&` or `&mut` to this memory: words shared between the sides are
-//! reached as atomics, everything else is copied in or out through raw pointers whose bounds were fixed when
-//! the view was made.
+//! Two sides use it. The **application** ([`appl`]) fills and empties slots and publishes `head`/`cur`; the **host**
+//! ([`host`]: the switch's worker, or nobody at all for a pipe) reads each descriptor once, checks it, and publishes
+//! `hwcur`/`hwtail`. Neither ever forms a `&` or `&mut` to this memory: words shared between the sides are accessed as
+//! atomics, everything else is copied in or out through raw pointers whose bounds were fixed when the view was made.
 //!
 //! | module | what it is |
 //! |---|---|

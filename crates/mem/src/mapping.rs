@@ -10,30 +10,30 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::fault::Fault;
 use crate::watch::Watch;
 
-/// Where the memory comes from, hence how it is given back.
+/// The source of the memory, which decides how it is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Backing {
     Mmap,
     Heap,
 }
 
-/// Memory shared with other processes (or, when private, between the threads of this one), given back on drop.
+/// Memory shared with other processes (or, when private, between the threads of this one), freed on drop.
 ///
-/// It hands out raw pointers only: what lies behind them may change at any time.
+/// It hands out raw pointers only: the memory behind them may change at any time.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
-    /// What is mapped: whole pages.
+    /// The whole pages that are mapped.
     whole: (NonNull<u8>, usize),
     backing: Backing,
-    /// Somebody may cut its file short.
+    /// Set if somebody may truncate the file.
     watch: Option<Watch>,
 }
 
 // SAFETY: the mapping is plain memory owned by this value; it has no thread affinity.
 unsafe impl Send for Mapping {}
-// SAFETY: the methods take `&self` and only hand out raw pointers; whoever dereferences them must cope with concurrent writers anyway.
+// SAFETY: the methods take `&self` and only hand out raw pointers; code that dereferences them must cope with concurrent writers anyway.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -41,7 +41,7 @@ impl Mapping {
     ///
     /// # Errors
     /// `EINVAL` when the file is shorter than `len`, could still be shortened (no shrink seal: a truncated file turns
-    /// every access into SIGBUS) or `len` is 0; otherwise what mmap(2) says.
+    /// every access into SIGBUS) or `len` is 0; otherwise whatever mmap(2) returns.
     pub fn map(fd: BorrowedFd<'_>, len: usize) -> rustix::io::Result<Self> {
         Self::part(fd, 0, len)
     }
@@ -49,7 +49,7 @@ impl Mapping {
     /// Maps a part of a file: `len` bytes at `offset`.
     ///
     /// # Errors
-    /// As [`Mapping::map`].
+    /// Like [`Mapping::map`].
     pub fn part(fd: BorrowedFd<'_>, offset: u64, len: usize) -> rustix::io::Result<Self> {
         let size = u64::try_from(rustix::fs::fstat(fd)?.st_size).unwrap_or(0);
         let sealed = rustix::fs::fcntl_get_seals(fd)?.contains(SealFlags::SHRINK);
@@ -60,10 +60,10 @@ impl Mapping {
         Self::map_pages(fd, offset, len, MapFlags::SHARED)
     }
 
-    /// Maps `len` bytes of a device's memory, which nobody can cut short: it goes when the device does.
+    /// Maps `len` bytes of a device's memory, which nobody can truncate: it goes away with the device.
     ///
     /// # Errors
-    /// `EINVAL` when `fd` is no character device or `len` is 0; otherwise what mmap(2) says.
+    /// `EINVAL` when `fd` is not a character device or `len` is 0; otherwise whatever mmap(2) returns.
     pub fn of_device(fd: BorrowedFd<'_>, len: usize) -> rustix::io::Result<Self> {
         if len == 0 || !is_device(fd)? {
             return Err(rustix::io::Errno::INVAL);
@@ -71,11 +71,11 @@ impl Mapping {
         Self::map_pages(fd, 0, len, MapFlags::SHARED)
     }
 
-    /// Maps `len` bytes at `offset` of the registers or memory of a PCI function. The caller vouches for the descriptor: what sysfs or vfio
-    /// gave, which stays as long as the function.
+    /// Maps `len` bytes at `offset` of the registers or memory of a PCI function. The caller vouches for the
+    /// descriptor: it must come from sysfs or vfio, and then stays valid as long as the function.
     ///
     /// # Errors
-    /// `EINVAL` when `len` is 0; otherwise what mmap(2) says.
+    /// `EINVAL` when `len` is 0; otherwise whatever mmap(2) returns.
     pub fn of_function(fd: BorrowedFd<'_>, offset: u64, len: usize) -> rustix::io::Result<Self> {
         if len == 0 {
             return Err(rustix::io::Errno::INVAL);
@@ -83,18 +83,19 @@ impl Mapping {
         Self::map_pages(fd, offset, len, MapFlags::SHARED)
     }
 
-    /// Maps what another process passed on: a region's file, or a device's memory.
+    /// Maps a region's file, or a device's memory, that another process passed on.
     ///
     /// # Errors
-    /// As [`Mapping::map`] and [`Mapping::of_device`].
+    /// Like [`Mapping::map`] and [`Mapping::of_device`].
     pub fn of_any(fd: BorrowedFd<'_>, len: usize) -> rustix::io::Result<Self> {
         if is_device(fd)? { Self::of_device(fd, len) } else { Self::map(fd, len) }
     }
 
-    /// Maps `len` bytes at `offset` of a peer's file, which it can cut short: [`Mapping::watched`] has to follow. No memory is set aside for it.
+    /// Maps `len` bytes at `offset` of a peer's file, which the peer can truncate: [`Mapping::watched`] must follow. No
+    /// memory is reserved for it.
     ///
     /// # Errors
-    /// `EINVAL` when `len` is 0 or the bytes are not in the file; otherwise what mmap(2) says.
+    /// `EINVAL` when `len` is 0 or the bytes are not in the file; otherwise whatever mmap(2) returns.
     pub fn of_peer(fd: BorrowedFd<'_>, offset: u64, len: usize) -> rustix::io::Result<Self> {
         let size = u64::try_from(rustix::fs::fstat(fd)?.st_size).unwrap_or(0);
         if len == 0 || offset.checked_add(len as u64).is_none_or(|end| end > size) {
@@ -106,14 +107,14 @@ impl Mapping {
     /// Maps the pages in which `len` bytes at `offset` lie.
     fn map_pages(fd: BorrowedFd<'_>, offset: u64, len: usize, flags: MapFlags) -> rustix::io::Result<Self> {
         let too_much = rustix::io::Errno::NOMEM;
-        // Files of huge pages say their size here, and are mapped by it.
+        // Files of huge pages report their page size here, and must be mapped in units of it.
         let page = u64::try_from(rustix::fs::fstat(fd)?.st_blksize).unwrap_or(0);
         let page = if page.is_power_of_two() { page.max(4096) } else { 4096 };
         let before = offset & (page - 1);
         let all = before.checked_add(len as u64).and_then(|end| end.checked_next_multiple_of(page)).ok_or(too_much)?;
         let all = usize::try_from(all).map_err(|_| too_much)?;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps none of our mappings.
         let p = unsafe { rustix::mm::mmap(std::ptr::null_mut(), all, prot, flags, fd, offset - before)? };
         let whole = NonNull::new(p.cast::<u8>()).ok_or(too_much)?;
         // SAFETY: before + len <= all, so that this and all of the bytes lie inside of what was mapped.
@@ -121,11 +122,13 @@ impl Mapping {
         Ok(Mapping { start, len, whole: (whole, all), backing: Backing::Mmap, watch: None })
     }
 
-    /// Maps parts of two files behind one another, each with its offset and length. The first one may be anybody's: it can be cut short, which
-    /// [`Mapping::watched`] survives. The second one cannot. A file of huge pages has to be used in whole pages.
+    /// Maps parts of two files one behind the other, each with its offset and length. The first file may be anybody's:
+    /// it can be truncated, which [`Mapping::watched`] survives. The second one cannot. A file of huge pages must be
+    /// used in whole pages.
     ///
     /// # Errors
-    /// `EINVAL` when a file is shorter than that, the second one could be cut short, or a length is 0; otherwise what mmap(2) says.
+    /// `EINVAL` when a file is too short, the second one could be truncated, or a length is 0; otherwise whatever
+    /// mmap(2) returns.
     pub fn joined(first: (BorrowedFd<'_>, u64, usize), second: (BorrowedFd<'_>, usize)) -> rustix::io::Result<Self> {
         const HUGE: usize = 2 << 20;
         let ((file, offset, len), (behind, rest)) = (first, second);
@@ -138,7 +141,7 @@ impl Mapping {
         let all = len.checked_add(rest).and_then(|all| all.checked_next_multiple_of(4096)).ok_or(too_much)?;
         let room = all.checked_add(HUGE).ok_or(too_much)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps none of our mappings.
         let reserved = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), room, ProtFlags::empty(), flags)? };
         let before = reserved.align_offset(HUGE);
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
@@ -162,7 +165,7 @@ impl Mapping {
         Ok(Mapping { start, len: all, whole: (start, all), backing: Backing::Mmap, watch: None })
     }
 
-    /// From now on this process survives when memory of it is taken away: there is zeroed memory then.
+    /// Makes this process survive the loss of its memory: zeroed memory takes its place.
     #[must_use]
     pub fn watched(mut self) -> Self {
         if self.backing == Backing::Mmap {
@@ -173,12 +176,12 @@ impl Mapping {
         self
     }
 
-    /// When memory of it is lost, that is this peer's fault, if it is watched. The first one counts.
+    /// Names the peer whose fault a loss of the memory is, if it is watched. The first call counts.
     pub fn blame(&self, fault: &Fault) {
         self.watch.iter().for_each(|watch| watch.blame(fault));
     }
 
-    /// As if memory of it had been lost, for tests of who is blamed.
+    /// Simulates a loss of its memory, for tests of who is blamed.
     #[doc(hidden)]
     pub fn lose(&self) {
         self.watch.iter().for_each(Watch::lose);
@@ -189,7 +192,7 @@ impl Mapping {
         self.watch.as_ref().is_some_and(Watch::is_damaged)
     }
 
-    /// `len` zeroed, page-aligned bytes of this process's own memory; none when there is not that much.
+    /// Allocates `len` zeroed, page-aligned bytes of this process's own memory; `None` when there is not enough.
     pub fn private(len: usize) -> Option<Self> {
         let layout = heap_layout(len)?;
         // SAFETY: the layout has a size above 0.
@@ -197,16 +200,16 @@ impl Mapping {
         NonNull::new(p).map(|start| Mapping { start, len, whole: (start, len), backing: Backing::Heap, watch: None })
     }
 
-    /// Keeps its pages in memory.
+    /// Locks its pages in memory.
     ///
     /// # Errors
-    /// What mlock(2) says.
+    /// Whatever mlock(2) returns.
     pub fn lock(&self) -> rustix::io::Result<()> {
         // SAFETY: changes nothing but where the kernel keeps the pages of this mapping.
         unsafe { rustix::mm::mlock(self.start.as_ptr().cast(), self.len) }
     }
 
-    /// First byte.
+    /// Address of the first byte.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -261,7 +264,7 @@ fn heap_layout(len: usize) -> Option<std::alloc::Layout> {
     std::alloc::Layout::from_size_align(len, 4096).ok().filter(|_| len > 0)
 }
 
-/// Pages behind a region.
+/// The kind of pages behind a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Pages {
     /// Ordinary pages.
@@ -271,10 +274,10 @@ pub enum Pages {
     PreferHuge,
 }
 
-/// A memfd of `len` bytes, sealed so that nobody can change its size, and whether it got huge pages.
+/// Creates a memfd of `len` bytes, sealed so that nobody can change its size. Returns also whether it has huge pages.
 ///
 /// # Errors
-/// What memfd_create(2), ftruncate(2), fcntl(2) or, for huge pages, mmap(2) says.
+/// Whatever memfd_create(2), ftruncate(2), fcntl(2) or, for huge pages, mmap(2) returns.
 pub fn sealed_memfd(name: &str, len: u64, pages: Pages) -> rustix::io::Result<(OwnedFd, Mapping, bool)> {
     const HUGE: u64 = 2 << 20;
     if pages == Pages::PreferHuge {

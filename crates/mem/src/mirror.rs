@@ -1,10 +1,11 @@
 //! Copies of frames that pass a ring without the daemon: of a pipe, of a network interface.
 //!
-//! Whoever moves a ring's frames looks at one word of its status block, once a sync. While it is not zero, it names a ring of the same region,
-//! into which each frame is copied too. The daemon plays the host of that ring and hands the copies to those who watch. Nothing waits for
-//! it: what finds no room is not copied.
+//! The mover of a ring's frames reads one word of its status block, once a sync. While the word is not zero, it names a
+//! ring of the same region, into which each frame is copied, too. The daemon plays the host of that ring and forwards
+//! the copies to the monitors. Nothing waits for it: a frame that finds no room is not copied.
 //!
-//! The other side can write word, ring and slots at any time: they are snapshots, and no place outside the region is reached through them.
+//! The other side can write the word, the ring and the slots at any time: they are snapshots, and no place outside the
+//! region is reached through them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,28 +18,28 @@ use crate::mapping::Mapping;
 use crate::side::RingSide;
 use crate::view::Places;
 
-/// The copying side, beside one ring. One thread moves that ring's frames at a time.
+/// The copying side of one ring. One thread moves that ring's frames at a time.
 #[derive(Debug)]
 pub struct Mirror {
     map: Arc<Mapping>,
     places: Places,
     moment: Moment,
-    /// The word that `ring` was found by.
+    /// The value of the word from which `ring` was found.
     named: u32,
     ring: Option<RingSide>,
-    /// Slots of a frame that is not whole yet: written, not published.
+    /// Slots of an incomplete frame: written, not published.
     begun: u32,
-    /// What is left of a frame found no room.
+    /// Whether the rest of the current frame is skipped, as it found no room.
     lost: bool,
 }
 
-/// What [`Mirror`] is told by: the ring with that number of the region. It has as many slots as the one that is watched.
+/// The word for [`Mirror`] that names a ring of the region. The ring has as many slots as the one that is watched.
 pub fn name(ring: u32) -> u32 {
     ring + 1
 }
 
 impl Mirror {
-    /// For a ring of the region that is mapped there.
+    /// Creates the copying side for a ring of the region mapped at `map`.
     pub fn new(map: &Arc<Mapping>, places: Places, moment: Moment) -> Mirror {
         Mirror { map: Arc::clone(map), places, moment, named: 0, ring: None, begun: 0, lost: false }
     }
@@ -74,7 +75,7 @@ impl Mirror {
             let begin = if mask == 0 { 0 } else { (of.ring.ptr(from) & mask).min(size.into()) as u32 };
             from = of.ring.next(from);
             if self.lost || at == tail {
-                // The whole frame goes, not its end alone.
+                // The whole frame is dropped, not only its end.
                 (self.lost, self.begun, at) = (more != 0, 0, whole);
                 continue;
             }
@@ -117,7 +118,7 @@ mod tests {
             self.port.tx[0].csb.mirror(Moment::Passing).store(name(self.to.csb_first()), Ordering::Release);
         }
 
-        /// Fills slots with these lengths and flags from `first` on, and has them copied.
+        /// Fills slots with these lengths and flags from `first` on, and copies them.
         fn pass(&mut self, first: u32, frames: &[(u16, u16)]) {
             let side = &self.port.tx[0];
             for (k, &(len, flags)) in frames.iter().enumerate() {
@@ -129,7 +130,7 @@ mod tests {
             self.mirror.copy(&self.port.tx[0], first, count);
         }
 
-        /// Lengths of the copies that the host finds, which it gives back.
+        /// Lengths of the copies that the host finds and returns.
         fn take(&self) -> Vec<u16> {
             let side = &self.to.tx[0];
             let (mut at, head, mut found) = (side.csb.hwcur(), side.csb.head(), Vec::new());
@@ -147,7 +148,8 @@ mod tests {
         }
     }
 
-    /// Objective: nothing is copied while nobody watches, all is in order while somebody does, and what finds no room is left out.
+    /// Objective: nothing is copied while nobody watches; copies are in order while somebody does; frames without room
+    /// are skipped.
     #[test]
     fn copies_while_watched() {
         let mut p = pair(8);
@@ -164,8 +166,8 @@ mod tests {
         assert!(p.take().is_empty());
     }
 
-    /// Objective: a frame of several slots is seen when it is whole, also if it is moved in parts; one that finds no room for its end is not
-    /// seen at all, and the next one is.
+    /// Objective: a frame of several slots is seen when it is whole, even if it is moved in parts; one that finds no
+    /// room for its end is not seen at all, and the next one is.
     #[test]
     fn whole_frames_only() {
         let mut p = pair(8);
@@ -181,7 +183,7 @@ mod tests {
         assert_eq!(p.take(), [14]);
     }
 
-    /// Objective: whatever stands in word, indices and slots, nothing outside the region is touched, and nothing panics.
+    /// Objective: whatever is in word, indices and slots, nothing outside the region is touched, and nothing panics.
     #[test]
     fn hostile_words() {
         let mut p = pair(8);

@@ -36,32 +36,33 @@ pub fn arm(need_kick: &AtomicU32) {
     fence(Ordering::SeqCst);
 }
 
-/// The sleeper is awake: kicks are not needed any more.
+/// The sleeper is awake: it needs no kicks any more.
 #[inline]
 pub fn disarm(need_kick: &AtomicU32) {
     need_kick.store(0, Ordering::Relaxed);
 }
 
-/// The waker, after it published its news: does the other side want a kick?
+/// The waker, after it published its news: returns whether the other side wants a kick.
 #[inline]
 pub fn wanted(need_kick: &AtomicU32) -> bool {
     full_fence();
     wanted_now(need_kick)
 }
 
-/// What lies between publishing and [`wanted_now`], for a waker that publishes in many places and then looks at many flags.
+/// The fence between publishing and [`wanted_now`], for a waker that publishes in many places and then checks many
+/// flags.
 #[inline]
 pub fn full_fence() {
     fence(Ordering::SeqCst);
 }
 
-/// As [`wanted`], after a [`full_fence`] of the caller's.
+/// Like [`wanted`], after the caller's own [`full_fence`].
 #[inline]
 pub fn wanted_now(need_kick: &AtomicU32) -> bool {
     need_kick.load(Ordering::Relaxed) != 0
 }
 
-/// Kicks of one ring as one side of it counts them. Written by one thread at a time, read by anyone.
+/// Counts of kicks of one ring, as one side of it sees them. Written by one thread at a time, read by anyone.
 #[derive(Debug, Default)]
 pub struct KickCounts {
     sent: AtomicU64,
@@ -78,47 +79,47 @@ impl KickCounts {
         c.store(c.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Counts a kick that came from the other side.
+    /// Counts a kick from the other side.
     pub fn count_received(&self) {
         self.received.store(self.received.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Kicks that came from the other side.
+    /// Number of kicks from the other side.
     pub fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Kicks sent.
+    /// Number of kicks sent.
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Publications that needed no kick.
+    /// Number of publications that needed no kick.
     pub fn suppressed(&self) -> u64 {
         self.suppressed.load(Ordering::Relaxed)
     }
 }
 
-/// What is rung when the other side armed its `need_kick`: an eventfd, or a register of a device.
+/// The bell that is rung when the other side armed its `need_kick`: an eventfd, or a register of a device.
 ///
-/// It is the only way in which a peer is signalled, and signals: whatever a protocol calls it. One that a peer has its hands on
-/// ([`Doorbell::shared`], [`Doorbell::given`]) knows whom to blame when it blocks.
+/// All signals to and from peers go through it, whatever a protocol calls them. A doorbell that a peer has access to
+/// ([`Doorbell::shared`], [`Doorbell::given`]) knows which peer to blame when it blocks.
 #[derive(Debug)]
 pub struct Doorbell {
     fd: OwnedFd,
-    /// The peer's; none if it is no peer's.
+    /// The fault of the peer that has access to it, if any.
     fault: Option<Fault>,
     #[cfg(not(loom))]
     register: Option<Register>,
 }
 
-/// A register that is written, and what to.
+/// A register to write, and the value.
 #[cfg(not(loom))]
 #[derive(Debug)]
 enum Register {
-    /// Mapped.
+    /// A word of mapped memory.
     Mapped { words: crate::words::Words, index: usize, value: u32 },
-    /// Behind a file: zero is written at this place.
+    /// A register behind a file: zero is written at this offset.
     File { file: OwnedFd, at: u64 },
 }
 
@@ -146,26 +147,27 @@ impl Register {
 }
 
 impl Doorbell {
-    /// A new doorbell that no peer has, or one that need not be mistrusted.
+    /// Creates a doorbell that no peer, or only a trusted one, has access to.
     ///
     /// # Errors
-    /// What eventfd(2) says.
+    /// Whatever eventfd(2) returns.
     pub fn new() -> rustix::io::Result<Self> {
         rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Doorbell::from_fd)
     }
 
-    /// A new doorbell, a copy of which goes to a peer.
+    /// Creates a doorbell, a copy of which goes to a peer.
     ///
     /// # Errors
-    /// What eventfd(2) says.
+    /// Whatever eventfd(2) returns.
     pub fn shared(fault: &Fault) -> rustix::io::Result<Self> {
         Ok(Doorbell { fault: Some(fault.clone()), ..Doorbell::new()? })
     }
 
-    /// A doorbell that came from a peer.
+    /// Takes over a doorbell that came from a peer.
     ///
     /// # Errors
-    /// `EINVAL` when it is no eventfd: anything else could make us wait in ways that nobody sees, or do something when it is written.
+    /// `EINVAL` when it is not an eventfd: anything else could block this thread unnoticed, or have effects when it is
+    /// written.
     pub fn given(fd: OwnedFd, fault: &Fault) -> rustix::io::Result<Self> {
         if name_of(&fd)? != "anon_inode:[eventfd]" {
             return Err(Errno::INVAL);
@@ -173,7 +175,8 @@ impl Doorbell {
         Self::mistrusted(fd, fault)
     }
 
-    /// The same that is only rung, and may be a UNIX socket: that is what User-Mode Linux is called through.
+    /// Like [`Doorbell::given`], for a doorbell that is only rung, and may be a UNIX socket: User-Mode Linux is called
+    /// through one.
     ///
     /// # Errors
     /// `EINVAL` when it is neither.
@@ -193,7 +196,7 @@ impl Doorbell {
         Ok(Doorbell { fault: Some(fault.clone()), ..Doorbell::from_fd(fd) })
     }
 
-    /// A doorbell received from somebody who need not be mistrusted.
+    /// Takes over a doorbell from somebody who is trusted.
     pub fn from_fd(fd: OwnedFd) -> Self {
         Doorbell {
             fd,
@@ -203,29 +206,31 @@ impl Doorbell {
         }
     }
 
-    /// A doorbell that is a device's register: ringing it writes `value` into word `index`. Its descriptor never becomes readable.
+    /// Creates a doorbell that is a device's register: ringing it writes `value` into word `index`. Its descriptor
+    /// never becomes readable.
     ///
     /// # Errors
-    /// What eventfd(2) says.
+    /// Whatever eventfd(2) returns.
     #[cfg(not(loom))]
     pub fn register(words: crate::words::Words, index: usize, value: u32) -> rustix::io::Result<Self> {
         Ok(Doorbell { register: Some(Register::Mapped { words, index, value }), ..Doorbell::new()? })
     }
 
-    /// A doorbell that is a device's register behind a file: ringing it writes 32 zero bits at `at`. Its descriptor never becomes readable.
+    /// Creates a doorbell that is a device's register behind a file: ringing it writes 32 zero bits at `at`. Its
+    /// descriptor never becomes readable.
     ///
     /// # Errors
-    /// What eventfd(2) says.
+    /// Whatever eventfd(2) returns.
     #[cfg(not(loom))]
     pub fn file(file: OwnedFd, at: u64) -> rustix::io::Result<Self> {
         Ok(Doorbell { register: Some(Register::File { file, at }), ..Doorbell::new()? })
     }
 
-    /// From now on rings, and waits for, what `to` does: the descriptor stays, what it stands for is another eventfd. Who rings at the same moment
-    /// rings the one or the other.
+    /// Makes this doorbell ring, and wait for, the eventfd `to`: the descriptor's number stays. A thread that rings at
+    /// the same moment rings one or the other.
     ///
     /// # Errors
-    /// What dup3(2) says.
+    /// Whatever dup3(2) returns.
     #[allow(unsafe_code)]
     pub fn lead_to(&self, to: BorrowedFd<'_>) -> rustix::io::Result<()> {
         use std::os::fd::{AsRawFd, FromRawFd};
@@ -235,29 +240,29 @@ impl Doorbell {
         rustix::io::dup3(to, &mut number, rustix::io::DupFlags::CLOEXEC)
     }
 
-    /// Its descriptor.
+    /// Returns its descriptor.
     pub fn into_fd(self) -> OwnedFd {
         self.fd
     }
 
-    /// Rings it. A counter that is full (a peer that never reads) already is a pending wake-up, so errors do not matter.
+    /// Rings it. A full counter (a peer that never reads) is a pending wake-up already, so errors do not matter.
     pub fn ring(&self) {
         #[cfg(not(loom))]
         if let Some(r) = &self.register {
             return r.ring();
         }
-        // There is nothing to do about an error.
+        // Nothing can be done about an error.
         let _ = self.bounded(|| rustix::io::write(&self.fd, &1u64.to_ne_bytes()));
     }
 
-    /// Takes back pending rings, so that the next wait sleeps. Returns whether there was one.
+    /// Clears pending rings, so that the next wait sleeps. Returns whether there was one.
     pub fn drain(&self) -> bool {
         let mut count = [0u8; 8];
         self.bounded(|| rustix::io::read(&self.fd, &mut count)) == Ok(8)
     }
 
-    /// Makes a call on the eventfd, unless the peer has made such a call wait before. Only a call that waits is interrupted
-    /// ([`crate::calls`]), and only a peer can make it wait.
+    /// Makes a call on the eventfd, unless the peer has made such a call block before. Only a call that blocks is
+    /// interrupted ([`crate::calls`]), and only a peer can make it block.
     #[inline]
     fn bounded(&self, call: impl FnOnce() -> rustix::io::Result<usize>) -> rustix::io::Result<usize> {
         if self.fault.as_ref().is_some_and(Fault::is_blocked) {
@@ -270,10 +275,10 @@ impl Doorbell {
         done
     }
 
-    /// A second handle to the same doorbell.
+    /// Creates a second handle to the same doorbell.
     ///
     /// # Errors
-    /// What dup(2) says.
+    /// Whatever dup(2) returns.
     pub fn try_clone(&self) -> std::io::Result<Self> {
         Ok(Doorbell {
             fd: self.fd.try_clone()?,
@@ -290,14 +295,14 @@ impl AsFd for Doorbell {
     }
 }
 
-/// The kernel's own name for what a descriptor stands for: every file that has a path has a name that begins with a slash.
+/// The kernel's own name for a descriptor: the name of a file that has a path begins with a slash.
 fn name_of(fd: &OwnedFd) -> rustix::io::Result<String> {
     use std::os::fd::AsRawFd;
     let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
     link.ok().and_then(|name| name.into_os_string().into_string().ok()).ok_or(Errno::INVAL)
 }
 
-/// Sleeps. Returns whether `stop` became readable.
+/// Sleeps for `time`, or until `stop` becomes readable. Returns whether it did.
 pub fn nap(stop: BorrowedFd<'_>, time: Duration) -> bool {
     let limit = Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: i64::from(time.subsec_nanos()) };
     let mut one = [PollFd::from_borrowed_fd(stop, PollFlags::IN)];

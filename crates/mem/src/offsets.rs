@@ -1,25 +1,25 @@
 //! Where frames begin in the buffers of a ring: netmap's offsets (netmap.h, `NETMAP_REQ_OPT_OFFSETS`).
 //!
-//! A slot's `ptr` then holds the frame's offset in its buffer. It is the application's to write, so whoever uses it reads it once and takes
-//! no more than the ring's maximum. Rings without offsets, nearly all, cost one load of a word a batch.
+//! A slot's `ptr` then holds the frame's offset in its buffer. The application may write it at any time, so it is read
+//! once and limited to the ring's maximum. Rings without offsets, nearly all, cost one load of a word per batch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ring::RingMem;
 
-/// What a ring's slots hold in `ptr`.
+/// What the slots of a ring hold in `ptr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OffsetRule {
-    /// So many low bits are the offset: 1 to 64.
+    /// Number of low bits that are the offset: 1 to 64.
     pub bits: u32,
-    /// Largest offset, at most a buffer's size. What is larger counts as this.
+    /// Largest offset in bytes, at most a buffer's size. Larger ones count as this.
     pub max: u32,
-    /// What the slots held when the ring was opened.
+    /// The offset in all slots when the ring was opened.
     pub initial: u32,
 }
 
 impl OffsetRule {
-    /// The bits of `ptr` that are the offset: `offset_mask` of the ring's header.
+    /// The bits of `ptr` that hold the offset: `offset_mask` of the ring's header.
     pub fn mask(&self) -> u64 {
         u64::MAX >> (64 - self.bits.clamp(1, 64))
     }
@@ -30,7 +30,7 @@ impl OffsetRule {
         (ptr & self.mask()).min(self.max.into()) as u32
     }
 
-    /// A slot's `ptr` with another offset in it.
+    /// Replaces the offset in a slot's `ptr`.
     #[inline]
     pub fn put(&self, ptr: u64, offset: u32) -> u64 {
         ptr & !self.mask() | u64::from(offset) & self.mask()
@@ -61,18 +61,18 @@ impl Offsets {
         (self.0.load(Ordering::Relaxed) >> INITIAL_AT & FIELD) as u32
     }
 
-    /// Whether nothing is to be put into the ring for now.
+    /// Whether the ring takes no frames for now.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.0.load(Ordering::Relaxed) & CLOSED != 0
     }
 
-    /// Nothing is to be put into the ring until the next [`Offsets::set`].
+    /// Stops the ring from taking frames until the next [`Offsets::set`].
     pub fn close(&self) {
         self.0.fetch_or(CLOSED, Ordering::Relaxed);
     }
 
-    /// Sets a rule, or takes it away.
+    /// Sets or removes the rule.
     pub fn set(&self, rule: Option<OffsetRule>) {
         let word = |r: OffsetRule| {
             u64::from(r.max) & FIELD
@@ -83,9 +83,9 @@ impl Offsets {
     }
 }
 
-/// Offset of a frame in its buffer: none, or what the slot's `ptr` says. The first costs nothing.
+/// How the offset of a frame in its buffer is found: it is 0, or in the slot's `ptr`. The first costs nothing.
 pub trait Begin: Copy {
-    /// Of slot `i`, whose `ptr` is read once.
+    /// The offset in slot `i`, whose `ptr` is read once.
     fn of_slot(self, ring: &RingMem, i: u32) -> u32;
 }
 
@@ -114,8 +114,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(crate::test_config())]
-        /// Objective: a rule survives its word, closed or not; no `ptr` gives an offset beyond the maximum; what is put is found, and
-        /// other bits of `ptr` stay.
+        /// Objective: a rule survives its encoding, closed or not; no `ptr` gives an offset beyond the maximum; an
+        /// offset that is put is found, and other bits of `ptr` stay.
         #[test]
         fn rules(bits in 17u32..=64, max in 0u32..=65_536, initial in 0u32..=65_536, ptr in any::<u64>(), to in 0u32..=65_536) {
             let rule = OffsetRule { bits, max, initial };

@@ -1,17 +1,17 @@
 //! Netmap pipes: from one end's tx ring to the other end's rx ring by swapping buffer indices.
 //!
-//! Both ends lie in one region. There is no host on the way: the sender's own sync plays its part. It swaps the
-//! slots it filled with empty slots of the receiver's ring and publishes the receiver's `hwtail`: to the receiver it is the host, and the receiver's ring is an ordinary
-//! [`AppRing`](crate::appl::AppRing).
+//! Both ends lie in one region. There is no host between them: the sender's own sync plays its part. It swaps the slots
+//! it filled with empty slots of the receiver's ring and publishes the receiver's `hwtail`: to the receiver it is the
+//! host, and the receiver's ring is an ordinary [`AppRing`](crate::appl::AppRing).
 //!
 //! ```text
 //!   end A: tx ring ──swap slots──► end B: rx ring        frames stay where they are
 //! ```
 //!
-//! The two rings run in step: both have the same number of slots, and slot k goes to slot k. A slot is the sender's again when the receiver
-//! has released it: the tx ring's `tail` follows the rx ring's `head`, one slot behind. So at most one ring's worth is under way, the
-//! sender sees what is unread, and everything it was allowed to fill has a place at the other end. A frame of several slots is shown to the
-//! receiver when all of it is there.
+//! The two rings run in step: both have the same number of slots, and slot k goes to slot k. A slot is the sender's
+//! again when the receiver has released it: the tx ring's `tail` follows the rx ring's `head`, one slot behind. So at
+//! most one ring's worth is under way, the sender sees what is unread, and every slot it may fill has a place at the
+//! other end. A frame of several slots is shown to the receiver when all of it is there.
 //!
 //! Either end may be a hostile process: each treats the indices and slots of the other as snapshots to be checked.
 
@@ -29,23 +29,24 @@ pub struct PipeTx {
     own: RingSide,
     peer: RingSide,
     head: u32,
-    /// First slot not yet moved over, in both rings.
+    /// First slot not yet moved, in both rings.
     moved: u32,
-    /// First slot that the receiver has not released: its `head`, as last looked at.
+    /// First slot that the receiver has not released: its `head` when it was last read.
     released: u32,
-    /// First slot that is not the application's: the one before.
+    /// First slot that is not the application's: the one before `released`.
     tail: u32,
-    /// The peer's `hwtail`: ours to publish, so kept here. Behind `moved` while the end of a frame is missing.
+    /// The peer's `hwtail`: this end publishes it, so it is kept here. Behind `moved` while the end of a frame is
+    /// missing.
     shown: u32,
     wake_peer: Doorbell,
     kicks: KickCounts,
-    /// Copies for those who watch, if somebody can.
+    /// Copies frames for monitors, if there can be any.
     mirror: Option<Box<Mirror>>,
 }
 
 impl PipeTx {
-    /// `own` is this end's tx ring, `peer` the other end's rx ring; `wake_peer` wakes the receiver. Nothing is touched yet.
-    /// None when the rings do not share their buffers, or differ in size.
+    /// Creates the sending half: `own` is this end's tx ring, `peer` the other end's rx ring; `wake_peer` wakes the
+    /// receiver. Nothing is touched yet. `None` when the rings do not share their buffers, or differ in size.
     pub fn new(own: RingSide, peer: RingSide, wake_peer: Doorbell) -> Option<Self> {
         let slots = own.ring.num_slots();
         if !own.ring.shares_buffers_with(&peer.ring) || peer.ring.num_slots() != slots {
@@ -65,13 +66,13 @@ impl PipeTx {
         })
     }
 
-    /// The same pipe, which can be watched.
+    /// Makes the frames visible to monitors.
     #[must_use]
     pub fn mirrored(self, mirror: Mirror) -> Self {
         PipeTx { mirror: Some(Box::new(mirror)), ..self }
     }
 
-    /// Goes on where an earlier holder of this end stopped, or begins, from what the rings themselves say.
+    /// Continues where an earlier holder of this end stopped, or begins, from the state in the rings themselves.
     pub fn resume(&mut self) {
         disarm(self.own.csb.kern_need_kick());
         disarm(self.peer.csb.kern_need_kick());
@@ -81,7 +82,7 @@ impl PipeTx {
         self.sync();
     }
 
-    /// Takes the state from the status blocks.
+    /// Loads the state from the status blocks.
     fn load(&mut self) {
         let last = self.own.ring.num_slots() - 1;
         self.moved = self.own.csb.hwcur().min(last);
@@ -90,7 +91,7 @@ impl PipeTx {
         self.shown = self.peer.csb.hwtail().min(last);
     }
 
-    /// A sync as netmap's ioctl does it: see [`AppRing::sync_header`](crate::appl::AppRing::sync_header).
+    /// Syncs like netmap's ioctl: see [`AppRing::sync_header`](crate::appl::AppRing::sync_header).
     pub fn sync_header(&mut self) -> Sync {
         let n = self.own.ring.num_slots();
         let published = self.own.csb.head().min(n - 1);
@@ -106,19 +107,19 @@ impl PipeTx {
         if legal { Sync::Ok } else { Sync::Reinit }
     }
 
-    /// Slots and buffers of the tx ring.
+    /// The slots and buffers of the tx ring.
     #[inline]
     pub fn mem(&self) -> &RingMem {
         &self.own.ring
     }
 
-    /// First slot to fill.
+    /// The first slot to fill.
     #[inline]
     pub fn head(&self) -> u32 {
         self.head
     }
 
-    /// Slots that may be filled from `head` on: those that the receiver had released at the last sync.
+    /// Number of slots that may be filled from `head` on: those that the receiver had released at the last sync.
     #[inline]
     pub fn space(&self) -> u32 {
         ring_space(self.head, self.tail, self.own.ring.num_slots())
@@ -137,7 +138,8 @@ impl PipeTx {
         self.head = self.at(n.min(self.space()));
     }
 
-    /// Moves what was filled over to the receiver, and learns what it has released. Returns the slots moved: all that were filled.
+    /// Moves the filled slots to the receiver, and updates what it has released. Returns the number of slots moved: all
+    /// that were filled.
     #[inline]
     pub fn sync(&mut self) -> u32 {
         if self.head == self.moved && self.peer.csb.head() == self.released {
@@ -148,7 +150,7 @@ impl PipeTx {
         count
     }
 
-    /// Learns what the receiver has released, without moving anything.
+    /// Updates what the receiver has released, without moving anything.
     pub fn refresh(&mut self) {
         if self.look() {
             self.own.csb.publish_tail(self.moved, self.tail);
@@ -176,7 +178,7 @@ impl PipeTx {
         count
     }
 
-    /// Takes over what the receiver has released. Its `head` is read once; one that is not among the slots it has is none, and gives no room.
+    /// Reads the receiver's `head` once. A value that is not among the slots it has is ignored, and gives no room.
     #[inline]
     fn look(&mut self) -> bool {
         let (ring, head) = (&self.own.ring, self.peer.csb.head());
@@ -191,7 +193,7 @@ impl PipeTx {
         true
     }
 
-    /// Where slots' `ptr`s hold offsets, a frame's goes with it.
+    /// Copies the frames' offsets, where slots' `ptr`s hold offsets.
     #[cold]
     fn pass_offsets(&mut self, count: u32) {
         let mut i = self.moved;
@@ -201,7 +203,7 @@ impl PipeTx {
         }
     }
 
-    /// Publishes the whole frames among what was moved.
+    /// Publishes the whole frames among the moved slots.
     #[inline]
     fn show(&mut self) {
         let end = self.peer.ring.last_whole(self.shown, self.moved);
@@ -228,17 +230,17 @@ impl PipeTx {
         ready
     }
 
-    /// The other end's flag that says this end sleeps until there is room.
+    /// The other end's flag for a kick: this end sleeps until there is room.
     pub fn need_kick(&self) -> &std::sync::atomic::AtomicU32 {
         self.peer.csb.kern_need_kick()
     }
 
-    /// Awake: kicks are not needed any more.
+    /// Stops asking for kicks, after waking up.
     pub fn disarm(&self) {
         disarm(self.peer.csb.kern_need_kick());
     }
 
-    /// Kicks towards the receiver.
+    /// Counts of kicks to the receiver.
     pub fn kicks(&self) -> &KickCounts {
         &self.kicks
     }
@@ -367,8 +369,9 @@ mod tests {
 
     proptest! {
         #![proptest_config(crate::test_config())]
-        /// Objective: frames cross in order with their buffers, none is lost or doubled, and every buffer stays in exactly one slot. The sender has as
-        /// many slots as the receiver has not released, as it knew at its last sync; all that it fills is moved at once; the receiver sees whole frames.
+        /// Objective: frames cross in order with their buffers, none is lost or doubled, and every buffer stays in
+        /// exactly one slot. The sender has as many slots as the receiver has not released, as of its last sync; all
+        /// that it fills is moved together; the receiver sees whole frames.
         #[test]
         fn a_queue_that_loses_no_buffer(
             slots in 2u32..9,

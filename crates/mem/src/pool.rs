@@ -1,4 +1,4 @@
-//! Which objects of a pool are free. Kept in the host's private memory: a peer cannot write it.
+//! The free objects of a pool. They are kept in the host's private memory: a peer cannot write it.
 
 use std::ops::Range;
 
@@ -7,13 +7,13 @@ use std::ops::Range;
 pub struct Pool {
     used: Vec<bool>,
     free: u32,
-    /// Where the next search starts; spreads reuse and keeps allocation short.
+    /// Where the next search starts; this spreads reuse and keeps allocation short.
     next: u32,
     reserved: u32,
 }
 
 impl Pool {
-    /// A pool of `num` objects of which the first `reserved` are never handed out.
+    /// Creates a pool of `num` objects of which the first `reserved` are never handed out.
     pub fn new(num: u32, reserved: u32) -> Self {
         let mut used = vec![false; num as usize];
         let reserved = reserved.min(num);
@@ -36,7 +36,7 @@ impl Pool {
         self.used.is_empty()
     }
 
-    /// Takes one object, or none when all are used.
+    /// Takes one object, or returns `None` when all are used.
     pub fn take(&mut self) -> Option<u32> {
         if self.free == 0 {
             return None;
@@ -49,7 +49,7 @@ impl Pool {
         Some(found)
     }
 
-    /// Takes `count` objects that follow each other, or none.
+    /// Takes `count` adjacent objects, or returns `None`.
     pub fn take_run(&mut self, count: u32) -> Option<Range<u32>> {
         let mut run = 0;
         for i in 0..self.len() {
@@ -64,8 +64,8 @@ impl Pool {
         None
     }
 
-    /// Gives an object back. Returns whether it had been taken: an index that was free, reserved or out of range
-    /// (a list a peer scribbled over) changes nothing.
+    /// Returns an object to the pool. The result is whether it had been taken: an index that was free, reserved or out
+    /// of range (from a list that a peer overwrote) changes nothing.
     pub fn give(&mut self, i: u32) -> bool {
         match self.used.get_mut(i as usize) {
             Some(used) if *used && i >= self.reserved => {

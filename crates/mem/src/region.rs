@@ -17,18 +17,18 @@ use crate::pool::Pool;
 pub use crate::side::RingSide;
 use crate::view::Places;
 
-/// Why a region or a port in it cannot be had.
+/// Why a region, or a port in it, cannot be created.
 #[derive(Debug, Error)]
 pub enum RegionError {
-    /// The sizes do not make a region.
+    /// No region has these sizes.
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// The kernel refused the memory.
     #[error("no shared memory of {bytes} bytes to be had: {source}")]
     Memory {
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         source: rustix::io::Errno,
     },
     /// A pool of the region is used up.
@@ -36,21 +36,21 @@ pub enum RegionError {
         "the region has no {what} left: {asked} asked for, {free} free; ask for fewer, or attach with a larger region"
     )]
     Exhausted {
-        /// Which pool.
+        /// Name of the pool.
         what: &'static str,
-        /// Objects asked for.
+        /// Number of objects requested.
         asked: u32,
-        /// Objects free.
+        /// Number of free objects.
         free: u32,
     },
-    /// Slots out of range for this region.
+    /// The number of slots is out of range for this region.
     #[error("{slots} slots a ring asked for; this region allows {least} to {most}")]
     Slots {
-        /// Slots asked for.
+        /// Number of slots requested.
         slots: u32,
-        /// Fewest.
+        /// Minimum.
         least: u32,
-        /// Most.
+        /// Maximum.
         most: u32,
     },
 }
@@ -58,13 +58,13 @@ pub enum RegionError {
 /// Number and size of a port's rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortShape {
-    /// Rings the application sends on.
+    /// Number of rings the application sends on.
     pub tx_rings: u32,
-    /// Rings the application receives on.
+    /// Number of rings the application receives on.
     pub rx_rings: u32,
-    /// Slots of each tx ring.
+    /// Number of slots in each tx ring.
     pub tx_slots: u32,
-    /// Slots of each rx ring.
+    /// Number of slots in each rx ring.
     pub rx_slots: u32,
 }
 
@@ -91,21 +91,21 @@ struct Pools {
     bufs: Pool,
 }
 
-/// A region in a file of a client's: the pools alone lie there.
+/// A region in a client's file, which holds only the pools.
 #[derive(Debug)]
 struct Apart {
-    /// Where in the file.
+    /// Offset in the file in bytes.
     offset: u64,
     /// The CSB arrays' own memfd.
     csb: OwnedFd,
 }
 
-/// One sealed memfd, or a part of a client's file, and what is free in it. One region is one trust domain.
+/// One sealed memfd, or a part of a client's file, and its free objects. One region is one trust domain.
 #[derive(Debug)]
 pub struct Region {
     map: Arc<Mapping>,
     fd: Option<OwnedFd>,
-    /// The memory is a client's file.
+    /// Set if the memory is a client's file.
     apart: Option<Apart>,
     layout: Layout,
     huge: bool,
@@ -113,26 +113,27 @@ pub struct Region {
 }
 
 impl Region {
-    /// A region on a sealed memfd that can be passed to other processes.
+    /// Creates a region on a sealed memfd that can be passed to other processes.
     ///
     /// # Errors
-    /// [`RegionError::Layout`] or [`RegionError::Memory`].
+    /// [`RegionError::Layout`] if the sizes are impossible, [`RegionError::Memory`] if there is no memory.
     pub fn shared(name: &str, sizes: RegionSizes, pages: Pages) -> Result<Arc<Self>, RegionError> {
         Self::on_memfd(name, Layout::new(sizes)?, pages)
     }
 
-    /// The same, laid out as a device's memory ([`Layout::device`]).
+    /// Like [`Region::shared`], laid out as a device's memory ([`Layout::device`]).
     ///
     /// # Errors
-    /// As [`Region::shared`].
+    /// Like [`Region::shared`].
     pub fn device(name: &str, sizes: RegionSizes, pages: Pages) -> Result<Arc<Self>, RegionError> {
         Self::on_memfd(name, Layout::device(sizes)?, pages)
     }
 
-    /// A region of that layout ([`Layout::device`]) that another process made: its memory, as if nothing had been carved out of it.
+    /// Takes over the memory of a region of that layout ([`Layout::device`]) that another process made. All its objects
+    /// are free.
     ///
     /// # Errors
-    /// [`RegionError::Memory`] when the file is not as long as that, or could be cut short.
+    /// [`RegionError::Memory`] when the file is too short, or could be truncated.
     pub fn adopt_device(fd: OwnedFd, sizes: RegionSizes) -> Result<Arc<Self>, RegionError> {
         let layout = Layout::device(sizes)?;
         let memory = |source| RegionError::Memory { bytes: layout.total, source };
@@ -145,19 +146,19 @@ impl Region {
         Ok(Self::over(Arc::new(map.watched()), Some(fd), layout, false))
     }
 
-    /// The same in the usual order, in a power of two of bytes ([`Layout::bar`]).
+    /// Like [`Region::shared`], in the usual order, with a power of two of bytes ([`Layout::bar`]).
     ///
     /// # Errors
-    /// As [`Region::shared`].
+    /// Like [`Region::shared`].
     pub fn bar(name: &str, sizes: RegionSizes, pages: Pages) -> Result<Arc<Self>, RegionError> {
         Self::on_memfd(name, Layout::bar(sizes)?, pages)
     }
 
-    /// A region whose pools lie in `room` bytes of a client's file, at `offset`. The client may cut the file short at any time, which is survived:
-    /// from then on the ports there are of no use.
+    /// Creates a region whose pools lie in `room` bytes of a client's file, at `offset`. The client may truncate the
+    /// file at any time, which is survived: from then on the ports there are useless.
     ///
     /// # Errors
-    /// As [`Region::shared`]; `EINVAL` for a file that is too short or an offset that is not a page's.
+    /// Like [`Region::shared`]; `EINVAL` for a file that is too short or an offset that is not a page's.
     pub fn in_file(
         name: &str,
         sizes: RegionSizes,
@@ -180,8 +181,8 @@ impl Region {
         Ok(Self::over(Arc::new(map.watched()), Some(fd), layout, huge))
     }
 
-    /// The same memory as if nothing had been carved out of it: for one whose user has been reset. What was carved out before may still
-    /// be looked at, and shows nonsense.
+    /// Returns the same memory with all objects free, for a region whose user has been reset. Earlier ports may still
+    /// be inspected, but show nonsense.
     ///
     /// # Errors
     /// [`RegionError::Memory`] when the process is out of descriptors.
@@ -194,10 +195,10 @@ impl Region {
         Ok(Self::over(Arc::clone(&self.map), fd, self.layout, self.huge))
     }
 
-    /// A region in this process's own memory, for a switch or a pipe embedded in one program.
+    /// Creates a region in this process's own memory, for a switch or a pipe embedded in one program.
     ///
     /// # Errors
-    /// [`RegionError::Layout`] or [`RegionError::Memory`].
+    /// [`RegionError::Layout`] if the sizes are impossible, [`RegionError::Memory`] if there is no memory.
     pub fn private(sizes: RegionSizes) -> Result<Arc<Self>, RegionError> {
         let layout = Layout::new(sizes)?;
         let map = Mapping::private(layout.total as usize)
@@ -219,17 +220,17 @@ impl Region {
         Arc::new(Region { map, fd, apart, layout, huge, pools: Mutex::new(pools) })
     }
 
-    /// The memfd or the client's file, to be passed on; none for a private region.
+    /// The memfd or the client's file, for passing on; `None` for a private region.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.fd.as_ref().map(AsFd::as_fd)
     }
 
-    /// Of a region in a client's file: where in it, and the memfd with the CSB arrays.
+    /// For a region in a client's file: its offset there, and the memfd with the CSB arrays.
     pub fn apart(&self) -> Option<(u64, BorrowedFd<'_>)> {
         self.apart.as_ref().map(|a| (a.offset, a.csb.as_fd()))
     }
 
-    /// Where things lie.
+    /// The layout of its parts.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -239,12 +240,12 @@ impl Region {
         &self.map
     }
 
-    /// Whether it lies on huge pages.
+    /// Whether it uses huge pages.
     pub fn is_huge(&self) -> bool {
         self.huge
     }
 
-    /// How to find rings in it by number.
+    /// Where its rings are, by number.
     pub fn places(&self) -> Places {
         let l = &self.layout;
         Places {
@@ -262,25 +263,25 @@ impl Region {
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Free netmap_ifs, rings and buffers.
+    /// Numbers of free `netmap_if`s, rings and buffers.
     pub fn free(&self) -> (u32, u32, u32) {
         let p = self.pools();
         (p.ifs.free(), p.rings.free(), p.bufs.free())
     }
 
-    /// Carves out the rings, CSB entries and buffers of a port.
+    /// Allocates the rings, CSB entries and buffers of a port.
     ///
     /// # Errors
-    /// [`RegionError::Exhausted`] or [`RegionError::Slots`]; nothing is kept then.
+    /// [`RegionError::Exhausted`] or [`RegionError::Slots`]; nothing is allocated then.
     pub fn port(self: &Arc<Self>, shape: PortShape) -> Result<PortMem, RegionError> {
         self.port_in_part(shape, (0, 0), &RingRanges::all(shape))
     }
 
     /// The same, the last `host` rings of each direction being host rings, of a port of which only the rings in `used` are used:
-    /// others have a place, and no buffers.
+    /// the rings in `tx` and `rx` are used: the others have a place, but no buffers.
     ///
     /// # Errors
-    /// As [`Region::port`].
+    /// Like [`Region::port`].
     pub fn port_in_part(
         self: &Arc<Self>,
         shape: PortShape,
@@ -321,7 +322,7 @@ impl Region {
     }
 
     fn fresh_ring(&self, id: u32, slots: u32, ringid: u16, rx: bool, with_bufs: bool) -> Result<RingSide, RegionError> {
-        // Inside by construction of the layout; if not, the region is not usable at all.
+        // Inside by construction of the layout; if not, the whole region is unusable.
         let side = self.places().ring(&self.map, id, slots);
         let RingSide { ring, csb, .. } = side.ok_or(RegionError::Exhausted { what: "space", asked: 1, free: 0 })?;
         let tail = if rx { 0 } else { slots - 1 };
@@ -338,8 +339,8 @@ impl Region {
         Ok(RingSide { ring, csb, csb_index: id, offsets: Arc::default() })
     }
 
-    /// Takes `count` buffers and links them through their first word, as `ni_bufs_head` asks. Returns the head of the list (0 when
-    /// `count` is 0) and the buffers actually taken: fewer when the pool runs dry, as in netmap.
+    /// Takes `count` buffers and links them through their first word, as `ni_bufs_head` requires. Returns the head of
+    /// the list (0 when `count` is 0) and the number of buffers taken: fewer when the pool runs dry, as in netmap.
     pub fn take_extra_bufs(&self, count: u32) -> (u32, u32) {
         let mut pools = self.pools();
         let (mut head, mut got) = (0, 0);
@@ -352,8 +353,8 @@ impl Region {
         (head, got)
     }
 
-    /// Gives back the list of extra buffers that starts at `head`. The list is the application's: a broken or circular one ends at
-    /// the first buffer that was not taken.
+    /// Frees the list of extra buffers that starts at `head`. The application can write the list: a broken or circular
+    /// one ends at the first buffer that was not taken.
     pub fn give_extra_bufs(&self, mut head: u32) {
         let mut pools = self.pools();
         while head >= RESERVED_BUFS && pools.bufs.give(head) {
@@ -394,7 +395,7 @@ impl Region {
     }
 }
 
-/// The rings of one port. Dropping it gives rings and buffers back to the region.
+/// The rings of one port. Dropping it returns rings and buffers to the region.
 #[derive(Debug)]
 pub struct PortMem {
     region: Arc<Region>,
@@ -424,13 +425,14 @@ impl PortMem {
         self.host
     }
 
-    /// First entry in the region's CSB arrays; tx rings first, then rx rings.
+    /// Index of its first entry in the region's CSB arrays; tx rings first, then rx rings.
     pub fn csb_first(&self) -> u32 {
         self.ids.start
     }
 
-    /// Fresh rings for a new application, while the one with `other`'s rings in the same region goes on: no buffer that those name is named by
-    /// ours then. Buffers that our rings name already stay, each once, since the other one may hold some that no ring names.
+    /// Renews the rings for a new application, while the application with `other`'s rings in the same region goes on:
+    /// these rings then name no buffer that `other`'s name. Buffers that these rings name already stay, each once,
+    /// since the other application may hold some that no ring names.
     pub fn renew_beside(&self, other: &PortMem) {
         let num = self.region.layout.sizes.bufs.num;
         let sides = |mem: &PortMem| -> Vec<RingSide> { mem.tx.iter().chain(&mem.rx).cloned().collect() };
@@ -452,11 +454,11 @@ impl PortMem {
         }
     }
 
-    /// A `netmap_if` through which one application reaches the rings in `tx` and `rx` (others read as offset 0), with
-    /// up to `extra` extra buffers.
+    /// Creates a `netmap_if` through which one application reaches the rings in `tx` and `rx` (others read as offset
+    /// 0), with up to `extra` extra buffers.
     ///
     /// # Errors
-    /// [`RegionError::Exhausted`] when the region has no `netmap_if` left or none large enough.
+    /// [`RegionError::Exhausted`] when the region has no `netmap_if` left, or none large enough.
     pub fn bind(&self, name: &str, tx: Range<u32>, rx: Range<u32>, extra: u32) -> Result<Binding, RegionError> {
         let region = &self.region;
         let entries = self.shape.tx_rings + self.shape.rx_rings + 2;
@@ -499,7 +501,7 @@ impl Drop for PortMem {
         let mut pools = self.region.pools();
         for side in self.tx.iter().chain(&self.rx) {
             for i in 0..side.ring.num_slots() {
-                // The slots are the application's: what it swapped in is what goes back, each buffer once.
+                // The application can write the slots: the buffers that it swapped in are returned, each once.
                 pools.bufs.give(side.ring.slot_word(i).buf_idx);
             }
         }
@@ -509,7 +511,7 @@ impl Drop for PortMem {
     }
 }
 
-/// One application's `netmap_if`. Dropping it gives the extra buffers listed in `ni_bufs_head` back.
+/// One application's `netmap_if`. Dropping it frees the extra buffers listed in `ni_bufs_head`.
 #[derive(Debug)]
 pub struct Binding {
     region: Arc<Region>,
@@ -524,7 +526,7 @@ impl Binding {
         self.nifp
     }
 
-    /// Extra buffers it got.
+    /// Number of extra buffers it got.
     pub fn extra_bufs(&self) -> u32 {
         self.extra_bufs
     }

@@ -1,16 +1,19 @@
-//! A pipe with a host on the way: from one application's tx ring to another's rx ring by swapping buffer indices.
+//! A pipe with a host in between: from one application's tx ring to another's rx ring by swapping buffer indices.
 //!
-//! Both rings lie in one region. Neither application sees the other's status block: each is served by us, as by any host. This is how
-//! one end of a pipe can be a virtual machine that knows nothing of pipes, and come and go as it likes.
+//! Both rings lie in one region. Neither application sees the other's status block: the relay serves each one as any
+//! host does. This is how one end of a pipe can be a virtual machine that knows nothing of pipes, and can come and go
+//! freely.
 //!
 //! ```text
 //!   A: tx ring ──▶ relay ──swap slots──▶ B: rx ring        frames stay where they are
 //! ```
 //!
-//! A slot is the sender's again when the receiver has released one: as in a pipe without a host, at most a ring's worth is under way, and the
-//! sender sees what is unread. A frame of several slots is shown to the receiver when all of it is there.
+//! A slot is the sender's again when the receiver has released one: as in a pipe without a host, at most a ring's worth
+//! is under way, and the sender sees what is unread. A frame of several slots is shown to the receiver when all of it
+//! is there.
 //!
-//! Slots of both are snapshots to be checked: a frame whose slot, or the slot it would go to, names no buffer goes no further.
+//! Slots of both are snapshots that are checked: a frame whose slot, or whose destination slot, names no valid buffer
+//! is dropped.
 
 use std::sync::Arc;
 
@@ -24,7 +27,7 @@ use crate::lease::BadHead;
 use crate::notify::{Doorbell, KickCounts, arm, disarm, wanted};
 use crate::side::RingSide;
 
-/// The far end of a relay: a ring that is filled.
+/// The far end of a relay: the ring that it fills.
 #[derive(Debug)]
 pub struct RelayEnd {
     side: RingSide,
@@ -39,7 +42,7 @@ pub struct RelayEnd {
 }
 
 impl RelayEnd {
-    /// Fills `side` from its slot `hwtail` on (0 of a fresh ring); `wake` is rung for its application.
+    /// Fills `side` from its slot `hwtail` on (0 for a new ring); `wake` is rung for its application.
     pub fn new(side: RingSide, hwtail: u32, wake: Arc<Doorbell>, kicks: Arc<KickCounts>) -> RelayEnd {
         let hwtail = hwtail.min(side.ring.num_slots() - 1);
         // All the rest may be unread.
@@ -54,26 +57,27 @@ impl RelayEnd {
         self.hwtail
     }
 
-    /// First slot that the application has not released, as its `head` says now. A head that is not among the slots it has says nothing.
+    /// First slot that the application has not released, according to its current `head`. A head that is not among the
+    /// slots it has is ignored.
     fn head(&self) -> u32 {
         let (n, head) = (self.side.ring.num_slots(), self.side.csb.head());
         let from = |i| ring_space(self.released, i, n);
         if head < n && from(head) <= from(self.hwtail) { head } else { self.released }
     }
 
-    /// Learns what was released.
+    /// Updates what was released.
     #[inline]
     fn look(&mut self) {
         self.released = self.head();
     }
 
-    /// Slots that may be filled if all before `head` are released.
+    /// Number of slots that may be filled if all before `head` are released.
     fn room(&self, head: u32) -> u32 {
         let n = self.side.ring.num_slots();
         n - 1 - ring_space(head, self.filled, n)
     }
 
-    /// Shows the whole frames.
+    /// Publishes the whole frames.
     fn publish(&mut self) {
         let end = self.side.ring.last_whole(self.hwtail, self.filled);
         if end == self.hwtail {
@@ -89,29 +93,29 @@ impl RelayEnd {
     }
 }
 
-/// What a pass came to.
+/// The result of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Relayed {
-    /// Frames moved.
+    /// Number of frames moved.
     pub frames: u64,
-    /// Their bytes.
+    /// Number of their bytes.
     pub bytes: u64,
-    /// Slots with a buffer or flags that cannot be.
+    /// Number of slots with an impossible buffer or flags.
     pub bad_slots: u64,
-    /// Slots with more bytes than a buffer has.
+    /// Number of slots with a length larger than a buffer.
     pub bad_lengths: u64,
-    /// Frames lost as the slot to fill named a buffer that cannot be.
+    /// Number of frames lost because the destination slot named an impossible buffer.
     pub bad_places: u64,
 }
 
 impl Relayed {
-    /// Slots dealt with, at least.
+    /// Whether any slots were handled.
     pub fn any(&self) -> bool {
         *self != Relayed::default()
     }
 }
 
-/// One direction. One thread has it.
+/// One direction of a pipe. It belongs to one thread.
 #[derive(Debug)]
 pub struct Relay {
     from: HostTx,
@@ -121,7 +125,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// From `from` to `to`; none when the rings do not share their buffers, or differ in size.
+    /// Creates a relay; `None` when the rings do not share their buffers, or differ in size.
     pub fn new(from: HostTx, to: RelayEnd) -> Option<Relay> {
         let (tx, rx) = (&from.side().ring, &to.side.ring);
         let fit = tx.shares_buffers_with(rx) && tx.num_slots() == rx.num_slots();
@@ -129,22 +133,22 @@ impl Relay {
         fit.then_some(Relay { from, to, tail })
     }
 
-    /// Where it takes from.
+    /// The ring it takes frames from.
     pub fn from(&self) -> &HostTx {
         &self.from
     }
 
-    /// Where it puts.
+    /// The ring it puts frames into.
     pub fn to(&self) -> &RelayEnd {
         &self.to
     }
 
-    /// There is something to move, and it fits.
+    /// Whether there are frames to move, and room for them.
     pub fn can_move(&self) -> bool {
         self.from.has_news() && self.to.room(self.to.head()) > 0
     }
 
-    /// Moves what there is and fits, and gives back to the sender what the receiver has released.
+    /// Moves the frames that are there and fit, and returns to the sender the slots that the receiver has released.
     ///
     /// # Errors
     /// [`BadHead`], once for each bad value: nothing moves until it is right.
@@ -170,19 +174,20 @@ impl Relay {
         Ok(done)
     }
 
-    /// All that was taken from the sender is the sender's again.
+    /// Whether the sender has all its slots again.
     fn has_given_all(&self) -> bool {
         self.tail == self.from.side().ring.prev(self.from.hwcur())
     }
 
-    /// The sender's tail when everything before `at` is taken, and what is before `head` is released at the other end. What was the sender's stays so.
+    /// The sender's tail when everything before `at` is taken, and everything before `head` is released at the other
+    /// end. Slots that were the sender's stay so.
     fn tail(&self, at: u32, head: u32) -> u32 {
         let (n, free) = (self.from.side().ring.num_slots(), self.to.room(head));
         let tail = if at + free >= n { at + free - n } else { at + free };
         if free > ring_space(at, self.tail, n) { tail } else { self.tail }
     }
 
-    /// Everything before `at` is taken: tells the sender, and what is free.
+    /// Marks everything before `at` as taken: publishes that, and the free slots, to the sender.
     #[inline]
     fn give(&mut self, at: u32) {
         let tail = self.tail(at, self.to.released);
@@ -213,8 +218,8 @@ impl Relay {
         }
     }
 
-    /// Asks for a kick by whoever we wait for: the sender, and the receiver of frames that it has not released. Returns whether there is something to do
-    /// already; then no kick is asked for.
+    /// Asks for a kick from the sides that have to act next: the sender, and the receiver of frames that it has not
+    /// released. Returns whether there is something to do already; then no kick is asked for.
     pub fn arm(&mut self) -> bool {
         let news = self.from.arm();
         if !news && self.has_given_all() {
@@ -229,7 +234,7 @@ impl Relay {
         ready
     }
 
-    /// No kicks while we are looking anyway.
+    /// Stops asking for kicks while the relay polls.
     pub fn disarm(&self) {
         self.from.disarm();
         disarm(self.to.side.csb.kern_need_kick());
@@ -301,9 +306,9 @@ mod tests {
 
     proptest! {
         #![proptest_config(crate::test_config())]
-        /// Objective: frames cross in order with their buffers, none is lost or doubled, every buffer stays in one slot, and whoever waits is told
-        /// to be woken by who can go on. The sender has as many slots as the receiver has not released; all that it fills is moved at once; the
-        /// receiver sees whole frames.
+        /// Objective: frames cross in order with their buffers, none is lost or doubled, every buffer stays in one
+        /// slot, and a side that waits is registered to be woken by the side that can go on. The sender has as many
+        /// slots as the receiver has not released; all that it fills is moved together; the receiver sees whole frames.
         #[test]
         fn a_queue_that_loses_no_buffer(
             slots in 2u32..9,

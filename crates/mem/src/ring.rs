@@ -15,7 +15,7 @@ use crate::mapping::Mapping;
 #[cfg(not(target_endian = "little"))]
 compile_error!("slots are read as little-endian words");
 
-/// Where a ring and its buffers lie in a mapping.
+/// The place of a ring and its buffers in a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingPlace {
     /// Offset of the `netmap_ring`.
@@ -30,7 +30,7 @@ pub struct RingPlace {
     pub buf_size: u32,
 }
 
-/// A view of one ring. Cheap to clone.
+/// A view of one ring. It is cheap to clone.
 ///
 /// Slot accesses are total: an index out of range means slot 0, so that no check can panic. Slots are read and written
 /// as whole words, atomically and relaxed: the CSB orders them, and a peer that writes them at the wrong moment spoils
@@ -53,7 +53,7 @@ const SLOTS_AT: usize = size_of::<NetmapRing>();
 const SLOT: usize = size_of::<NetmapSlot>();
 
 impl RingMem {
-    /// Views the ring at `place`; none when any part of it lies outside the mapping.
+    /// Creates a view of the ring at `place`; `None` when any part of it lies outside the mapping.
     pub fn new(map: &Arc<Mapping>, place: RingPlace) -> Option<Self> {
         if !RING_SLOTS_RANGE.contains(&place.slots) || place.num_bufs <= RESERVED_BUFS {
             return None;
@@ -72,7 +72,7 @@ impl RingMem {
         self.place.slots
     }
 
-    /// Bytes a buffer.
+    /// Size of a buffer in bytes.
     #[inline]
     pub fn buf_size(&self) -> u32 {
         self.place.buf_size
@@ -83,7 +83,7 @@ impl RingMem {
         self.place.num_bufs
     }
 
-    /// Where it lies.
+    /// Its place in the mapping.
     pub fn place(&self) -> RingPlace {
         self.place
     }
@@ -110,8 +110,8 @@ impl RingMem {
         if i == 0 { self.place.slots - 1 } else { i - 1 }
     }
 
-    /// The slot behind the last whole frame among those from `from` up to (not including) `to`: `to`, unless a frame goes on there; `from` when
-    /// none is whole.
+    /// The slot behind the last whole frame among those from `from` up to (not including) `to`: `to`, unless a frame
+    /// continues there; `from` when none is whole.
     #[inline]
     pub fn last_whole(&self, from: u32, to: u32) -> u32 {
         let goes_on = from != to && self.slot_word(self.prev(to)).flags & NS_MOREFRAG != 0;
@@ -137,7 +137,7 @@ impl RingMem {
         unsafe { self.slots.as_ptr().add(i * SLOT) }
     }
 
-    /// Snapshot of slot `i`.
+    /// Returns a snapshot of slot `i`.
     #[inline]
     pub fn slot(&self, i: u32) -> NetmapSlot {
         let p = self.slot_ptr(i).cast::<u64>();
@@ -148,7 +148,7 @@ impl RingMem {
         NetmapSlot { buf_idx: w as u32, len: (w >> 32) as u16, flags: (w >> 48) as u16, ptr }
     }
 
-    /// Snapshot of slot `i` without its `ptr` field, which only indirect slots and offsets use.
+    /// Returns a snapshot of slot `i` without its `ptr` field, which only indirect slots and offsets use.
     #[inline]
     pub fn slot_word(&self, i: u32) -> NetmapSlot {
         // SAFETY: the first aligned word of a slot inside the mapping, accessed atomically.
@@ -194,7 +194,7 @@ impl RingMem {
         unsafe { AtomicU64::from_ptr(self.slot_ptr(i).cast()).store(w, Ordering::Relaxed) };
     }
 
-    /// Snapshot of the `ptr` field of slot `i`.
+    /// Returns a snapshot of the `ptr` field of slot `i`.
     #[inline]
     pub fn ptr(&self, i: u32) -> u64 {
         // SAFETY: the second aligned word of a slot inside the mapping, accessed atomically.
@@ -208,8 +208,8 @@ impl RingMem {
         unsafe { AtomicU64::from_ptr(self.slot_ptr(i).cast::<u64>().add(1)).store(ptr, Ordering::Relaxed) };
     }
 
-    /// Swaps the buffers of `count` slots from `from` on with those of the same slots of `to`, which get length and flags too; all are marked as
-    /// changed. Returns the slot after the last one.
+    /// Swaps the buffers of `count` slots from `from` on with those of the same slots of `to`, which get length and
+    /// flags, too; all are marked as changed. Returns the slot after the last one.
     #[inline]
     pub fn swap_slots(&self, to: &RingMem, from: u32, count: u32) -> u32 {
         const CHANGED: u64 = (NS_BUF_CHANGED as u64) << 48;
@@ -244,7 +244,7 @@ impl RingMem {
         unsafe { AtomicU32::from_ptr(self.slot_ptr(i).add(4).cast()).store(w, Ordering::Relaxed) };
     }
 
-    /// Start of buffer `idx`, `buf_size()` bytes long; none for the reserved indices and those outside the pool.
+    /// Start of buffer `idx`, `buf_size()` bytes long; `None` for the reserved indices and those outside the pool.
     #[inline]
     pub fn buf(&self, idx: u32) -> Option<NonNull<u8>> {
         if idx < RESERVED_BUFS || idx >= self.place.num_bufs {
@@ -254,7 +254,7 @@ impl RingMem {
         Some(unsafe { self.bufs.add(idx as usize * self.place.buf_size as usize) })
     }
 
-    /// Asks for the first cache line of buffer `idx`, which is to be read soon. Does nothing for an index outside the pool.
+    /// Prefetches the first cache line of buffer `idx` for a read. Does nothing for an index outside the pool.
     #[inline]
     pub fn prefetch_read(&self, idx: u32) {
         if let Some(p) = self.buf(idx) {
@@ -262,7 +262,7 @@ impl RingMem {
         }
     }
 
-    /// The same for a buffer that is to be written.
+    /// Prefetches the first cache line of buffer `idx` for a write.
     #[inline]
     pub fn prefetch_write(&self, idx: u32) {
         if let Some(p) = self.buf(idx) {
@@ -270,8 +270,8 @@ impl RingMem {
         }
     }
 
-    /// As [`prefetch_read`](Self::prefetch_read), with the line behind the first: a short frame behind a header begins in one and ends in
-    /// the other.
+    /// Like [`prefetch_read`](Self::prefetch_read), with the cache line behind the first: a short frame behind a header
+    /// begins in one and ends in the other.
     #[inline]
     pub fn prefetch_read_two(&self, idx: u32) {
         if let Some(p) = self.buf(idx) {
@@ -280,7 +280,7 @@ impl RingMem {
         }
     }
 
-    /// The same to be written.
+    /// Like [`prefetch_read_two`](Self::prefetch_read_two), for a write.
     #[inline]
     pub fn prefetch_write_two(&self, idx: u32) {
         if let Some(p) = self.buf(idx) {
@@ -307,8 +307,8 @@ impl RingMem {
         true
     }
 
-    /// Copies `len` bytes at `at` of buffer `other` of another ring to the start of buffer `idx`. Returns whether both have so many; nothing is written
-    /// otherwise.
+    /// Copies `len` bytes at `at` of buffer `other` of another ring to the start of buffer `idx`. Returns whether both
+    /// buffers have that many bytes; nothing is written otherwise.
     pub fn copy_buf(&self, idx: u32, from: &RingMem, (other, at): (u32, u32), len: usize) -> bool {
         let (Some(to), Some(p)) = (self.within(idx, 0, len), from.within(other, at, len)) else { return false };
         // SAFETY: `within` checked that the bytes lie inside both buffers, whose mappings both rings keep; they may be one buffer.
@@ -316,7 +316,7 @@ impl RingMem {
         true
     }
 
-    /// Start of `len` bytes at `at` in buffer `idx`; none when any of them lies outside.
+    /// Start of `len` bytes at `at` in buffer `idx`; `None` when any of them lies outside.
     #[inline]
     pub fn within(&self, idx: u32, at: u32, len: usize) -> Option<NonNull<u8>> {
         let room = self.buf_size().checked_sub(at)? as usize;
@@ -330,7 +330,7 @@ impl RingMem {
         unsafe { AtomicU32::from_ptr(self.header.as_ptr().add(offset).cast()) }
     }
 
-    /// Writes `head`, `cur` and `tail` of the header: what programs that use the netmap ABI look at.
+    /// Writes `head`, `cur` and `tail` of the header, which programs that use the netmap ABI read.
     #[inline]
     pub fn set_indices(&self, head: u32, cur: u32, tail: u32) {
         self.word(offset_of!(NetmapRing, head)).store(head, Ordering::Relaxed);
@@ -338,7 +338,7 @@ impl RingMem {
         self.word(offset_of!(NetmapRing, tail)).store(tail, Ordering::Relaxed);
     }
 
-    /// Snapshot of the header's `head`, `cur` and `tail`.
+    /// Returns a snapshot of the header's `head`, `cur` and `tail`.
     pub fn indices(&self) -> (u32, u32, u32) {
         let get = |o| self.word(o).load(Ordering::Relaxed);
         (get(offset_of!(NetmapRing, head)), get(offset_of!(NetmapRing, cur)), get(offset_of!(NetmapRing, tail)))
@@ -392,7 +392,7 @@ impl RingMem {
         (get(0) as i64, get(1) as i64)
     }
 
-    /// Fills the header of a fresh ring, `head = cur = 0`.
+    /// Fills the header of a new ring, `head = cur = 0`.
     pub fn init_header(&self, ringid: u16, rx: bool, tail: u32) {
         let u64_at = |o: usize, v: u64| {
             // SAFETY: an aligned u64 field of the header, accessed atomically.

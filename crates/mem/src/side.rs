@@ -1,4 +1,4 @@
-//! A ring with what belongs to it.
+//! A ring with its status block and its offsets.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use crate::ring::RingMem;
 /// One ring of a port with its CSB entry.
 #[derive(Clone, Debug)]
 pub struct RingSide {
-    /// Slots and buffers.
+    /// The slots and buffers.
     pub ring: RingMem,
-    /// Status block.
+    /// The status block.
     pub csb: Csb,
     /// Index in the region's CSB arrays.
     pub csb_index: u32,
-    /// The host's: where frames begin in their buffers.
+    /// Where frames begin in their buffers; the host's copy.
     pub offsets: Arc<Offsets>,
 }
 
@@ -33,7 +33,7 @@ impl RingSide {
         }
     }
 
-    /// Puts a rule in force on a ring that nobody else looks at: its header says so, and all its slots hold the initial offset.
+    /// Applies a rule to a ring that nobody else uses: its header says so, and all its slots hold the initial offset.
     pub fn begin_offsets(&self, rule: OffsetRule) {
         self.offsets.set(Some(rule));
         self.ring.set_offset_mask(rule.mask());
@@ -42,7 +42,7 @@ impl RingSide {
         }
     }
 
-    /// Ends that, with the ring as empty as a fresh one. Nobody looks at it.
+    /// Removes the rule, and leaves the ring as empty as a new one. Nobody else uses it.
     pub fn end_offsets(&self) {
         let n = self.ring.num_slots();
         (0..n).for_each(|i| self.ring.set_ptr(i, 0));

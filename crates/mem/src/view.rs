@@ -1,4 +1,4 @@
-//! How to find rings in a region by number: what a client is told of a region it did not lay out itself.
+//! Finding rings in a region by number, from the description that a client gets of a region it did not lay out itself.
 
 use std::sync::Arc;
 
@@ -10,24 +10,24 @@ use crate::side::RingSide;
 /// Offsets and sizes of a region's CSB arrays, ring pool and buffer pool. Checked against the mapping at each use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// First `nm_csb_atok`.
+    /// Offset of the first `nm_csb_atok`.
     pub csb_atok: u64,
-    /// First `nm_csb_ktoa`.
+    /// Offset of the first `nm_csb_ktoa`.
     pub csb_ktoa: u64,
-    /// First ring object.
+    /// Offset of the first ring object.
     pub ring_pool: u64,
-    /// Bytes a ring object.
+    /// Size of a ring object in bytes.
     pub ring_size: u32,
-    /// Buffer 0.
+    /// Offset of buffer 0.
     pub buf_pool: u64,
     /// Number of buffers, the reserved two included.
     pub num_bufs: u32,
-    /// Bytes a buffer.
+    /// Size of a buffer in bytes.
     pub buf_size: u32,
 }
 
 impl Places {
-    /// Ring object `id`, of `slots` slots, with its CSB entry; none when any of it lies outside the mapping.
+    /// Returns ring object `id`, of `slots` slots, with its CSB entry; `None` when any of it lies outside the mapping.
     pub fn ring(&self, map: &Arc<Mapping>, id: u32, slots: u32) -> Option<RingSide> {
         let nth = |first: u64, size: u64| first.checked_add(u64::from(id).checked_mul(size)?);
         let place = RingPlace {

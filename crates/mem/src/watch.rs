@@ -1,7 +1,7 @@
-//! Mappings of memory that others can take away: the SIGBUS that an access then gets is survived.
+//! Mappings of memory that others can take away: this process survives the SIGBUS of an access to it.
 //!
-//! A file can be cut short, and a page of huge memory can be given back and not be had again. Zeroed memory takes its place, and whose memory it was
-//! is reported. There are as many watched mappings as it takes.
+//! A file can be truncated, and a huge page can be freed and then not be available again. Zeroed memory takes its
+//! place, and the owner of the memory is reported. The number of watched mappings is not limited.
 #![allow(unsafe_code)]
 
 use std::ptr::{null, null_mut};
@@ -32,7 +32,7 @@ impl Watch {
         Watch { place, fault: OnceLock::new() }
     }
 
-    /// When memory of it is lost, that is this peer's fault. The first one counts.
+    /// Names the peer whose fault a loss of the memory is. The first call counts.
     pub fn blame(&self, fault: &Fault) {
         let fault = self.fault.get_or_init(|| fault.clone());
         self.place.fault.store(fault.inner().cast_mut(), Ordering::SeqCst);
@@ -41,13 +41,13 @@ impl Watch {
         }
     }
 
-    /// As if memory of it had just been lost, for tests of who is blamed.
+    /// Simulates a loss of its memory, for tests of who is blamed.
     #[doc(hidden)]
     pub fn lose(&self) {
         self.place.lose();
     }
 
-    /// Whether bytes of it were lost.
+    /// Whether memory of it was lost.
     pub fn is_damaged(&self) -> bool {
         self.place.damaged.load(Ordering::Acquire)
     }
@@ -61,21 +61,21 @@ impl Drop for Watch {
     }
 }
 
-/// Where a watched range stands, for the handler.
+/// A watched range, as the handler sees it.
 #[derive(Debug)]
 struct Place {
-    /// 0: free.
+    /// 0: this place is free.
     start: AtomicUsize,
-    /// 0: not yet, or not any more.
+    /// 0: not watched yet, or not any more.
     len: AtomicUsize,
     damaged: AtomicBool,
     fault: AtomicPtr<Inner>,
 }
 
-/// Places in a block.
+/// Number of places in a block.
 const BLOCK: usize = 256;
 
-/// Some places, and where there are more. Blocks are never freed: the handler may be looking at them.
+/// Some places, and a link to the next block. Blocks are never freed: the handler may be reading them.
 struct Block {
     places: [Place; BLOCK],
     next: AtomicPtr<Block>,
@@ -93,7 +93,7 @@ impl Block {
         unsafe { self.next.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The next block, which is made if there is none.
+    /// Returns the next block; makes it if there is none.
     fn next_or_new(&self) -> &'static Block {
         if let Some(next) = self.next() {
             return next;
@@ -122,7 +122,7 @@ impl Place {
         }
     }
 
-    /// A free place, with that start.
+    /// Claims a free place for a range with that start.
     fn claim(start: usize) -> &'static Place {
         let free = |p: &&Place| p.start.compare_exchange(0, start, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         let mut block = &FIRST;
@@ -134,7 +134,7 @@ impl Place {
         }
     }
 
-    /// Says that memory of it was lost. Does what a handler of a signal may do.
+    /// Records that memory of the range was lost. Does only what a signal handler may do.
     fn lose(&self) {
         self.damaged.store(true, Ordering::SeqCst);
         LOSSES.fetch_add(1, Ordering::AcqRel);
@@ -144,7 +144,8 @@ impl Place {
         }
     }
 
-    /// The range, if it is watched and `at` lies in it. A place that changes hands meanwhile is none that is looked for.
+    /// The range, if it is watched and contains `at`. A place that changes hands meanwhile cannot be the one that is
+    /// looked for.
     fn has(&self, at: usize) -> Option<(usize, usize)> {
         let (start, len) = (self.start.load(Ordering::Acquire), self.len.load(Ordering::Acquire));
         let same = self.start.load(Ordering::Acquire) == start;
@@ -152,16 +153,16 @@ impl Place {
     }
 }
 
-/// How often memory was lost in this process: as long as that does not change, nothing has to be looked at.
+/// How often memory was lost in this process: while that does not change, nothing has to be checked.
 static LOSSES: AtomicUsize = AtomicUsize::new(0);
 
-/// How often memory was lost in this process: as long as that does not change, nothing has to be looked at.
+/// How often memory was lost in this process: while that does not change, nothing has to be checked.
 #[inline]
 pub fn losses() -> usize {
     LOSSES.load(Ordering::Acquire)
 }
 
-/// What was done about SIGBUS before us.
+/// The previous action for SIGBUS.
 static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(null_mut());
 
 fn install() {
@@ -178,7 +179,8 @@ fn install() {
     }
 }
 
-/// Puts zeroed memory in the place of what is gone, so that the access goes on. Any other SIGBUS is for whoever was there before us.
+/// Puts zeroed memory in place of lost memory, so that the access goes on. Any other SIGBUS is passed to the previous
+/// handler.
 ///
 /// # Safety
 /// Called by the kernel.
@@ -193,7 +195,7 @@ unsafe extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, 
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE,
         );
-        // SAFETY: replaces a mapping of ours, which lives as long as it is watched (`Watch::new`), by one of the same size.
+        // SAFETY: replaces one of our mappings, which lives as long as it is watched (`Watch::new`), by one of the same size.
         let mapped = unsafe { libc::mmap(start as *mut libc::c_void, len, prot, flags, -1, 0) };
         if mapped != libc::MAP_FAILED {
             place.lose();
@@ -206,7 +208,7 @@ unsafe extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, 
     unsafe { pass_on(signal, info, context) };
 }
 
-/// Does what would have been done without us.
+/// Does what would have happened without this handler.
 ///
 /// # Safety
 /// In a handler, with what it was called with.

@@ -1,4 +1,4 @@
-//! Words of shared memory that are neither rings nor status blocks: a device's header.
+//! Words of shared memory that are not part of rings or status blocks: a device's header.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::mapping::Mapping;
 
-/// A run of aligned 32-bit words, little-endian, that a peer may write at any time. Accesses are total: a word outside reads as 0 and is
-/// not written.
+/// A run of aligned 32-bit words, little-endian, that a peer may write at any time. Accesses are total: a word outside
+/// reads as 0 and is not written.
 #[derive(Clone, Debug)]
 pub struct Words {
     first: NonNull<u8>,
@@ -22,7 +22,7 @@ unsafe impl Send for Words {}
 unsafe impl Sync for Words {}
 
 impl Words {
-    /// Views `count` words at `offset`; none when they lie outside the mapping.
+    /// Creates a view of `count` words at `offset`; `None` when they lie outside the mapping.
     pub fn new(map: &Arc<Mapping>, offset: u64, count: usize) -> Option<Words> {
         let first = map.at(offset, 4 * count as u64, 4)?;
         Some(Words { first, count, _map: Arc::clone(map) })
@@ -33,7 +33,7 @@ impl Words {
         (index < self.count).then(|| unsafe { AtomicU32::from_ptr(self.first.as_ptr().add(4 * index).cast()) })
     }
 
-    /// Snapshot of a word; what its writer wrote before it is visible.
+    /// Returns a snapshot of a word; what its writer wrote before it is visible.
     pub fn load(&self, index: usize) -> u32 {
         self.word(index).map_or(0, |w| w.load(Ordering::Acquire))
     }

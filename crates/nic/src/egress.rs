@@ -17,9 +17,9 @@ use crate::Keep;
 /// Shortest frame: the kernel sends no less than an Ethernet header.
 const SHORTEST: usize = 14;
 
-/// What is sent.
+/// The transmit side of a queue, as an egress.
 pub struct NicEgress {
-    /// There is always something in it: it keeps workers apart.
+    /// Never empty: it only keeps workers apart.
     sending: Lent<Sending>,
     counters: Arc<RingCounters>,
 }
@@ -29,13 +29,13 @@ struct Sending {
     memory: Arc<Mapping>,
     buffers: Buffers,
     free: Vec<u32>,
-    /// Frames may take several buffers.
+    /// Whether frames may take several buffers.
     multi_buffer: bool,
     _queue: Keep,
 }
 
 impl NicEgress {
-    /// Sends from the buffers numbered `own`.
+    /// Creates an egress that sends from the buffers numbered `own`.
     pub fn new(
         sender: Sender,
         memory: Arc<Mapping>,
@@ -66,14 +66,14 @@ impl NicEgress {
 
     fn send(&self, s: &mut Sending, frame: &FrameRef<'_>, scratch: &mut Scratch) -> Put {
         if Form::of(frame, false) == Form::AsIs {
-            // SAFETY: `put` hands out room in buffers of ours.
+            // SAFETY: `put` hands out room in our buffers.
             return s.put(frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
         }
         scratch.soften_into(frame, &self.counters, |bytes| {
             s.put(bytes.len(), |at, to, n| {
                 let rest = bytes.get(at..).unwrap_or(&[]);
                 let n = rest.len().min(n);
-                // SAFETY: `put` hands out room in buffers of ours; `rest` is private.
+                // SAFETY: `put` hands out room in our buffers; `rest` is private.
                 unsafe { copy_bytes(rest.as_ptr(), to, n) };
                 n
             })
@@ -82,7 +82,7 @@ impl NicEgress {
 }
 
 impl Sending {
-    /// Buffers whose frames are sent are free again.
+    /// Frees the buffers whose frames are sent.
     fn reclaim(&mut self) {
         let count = self.sender.completion.ready();
         for _ in 0..count {
@@ -94,7 +94,7 @@ impl Sending {
         }
     }
 
-    /// A frame into as many buffers as it takes.
+    /// Puts a frame into as many buffers as it takes.
     #[inline]
     fn put(&mut self, len: usize, mut read: impl FnMut(usize, *mut u8, usize) -> usize) -> Put {
         let room = self.buffers.chunk().unwrap_or(0) as usize;

@@ -11,14 +11,14 @@ use netvale_port::{DropReason, Ingress, RingCounters};
 
 use crate::Keep;
 
-/// What is received.
+/// The receive side of a queue, as an ingress.
 pub struct NicIngress {
     receiver: Receiver,
     memory: Arc<Mapping>,
     buffers: Buffers,
     /// Buffers of the batch taken last.
     taken: Vec<u32>,
-    /// Pieces of a frame whose end has not come.
+    /// Pieces of a frame whose end has not arrived.
     pieces: Vec<(*const u8, u32)>,
     counters: Arc<RingCounters>,
     _queue: Keep,
@@ -28,7 +28,7 @@ pub struct NicIngress {
 unsafe impl Send for NicIngress {}
 
 impl NicIngress {
-    /// Receives into the buffers numbered `own`.
+    /// Creates an ingress that receives into the buffers numbered `own`.
     pub fn new(
         mut receiver: Receiver,
         memory: Arc<Mapping>,
@@ -44,7 +44,7 @@ impl NicIngress {
         NicIngress { receiver, memory, buffers, taken, pieces, counters: Arc::default(), _queue: queue }
     }
 
-    /// A piece of a frame. Returns its place; none for one that the kernel puts outside of what it was given.
+    /// The address of a piece of a frame; `None` if the kernel put it outside the buffers it was given.
     fn place(&mut self, desc: Desc) -> Option<(*const u8, u32)> {
         let begin = desc.begin();
         let index = self.buffers.index(begin)?;
@@ -53,11 +53,11 @@ impl NicIngress {
         Some((at.as_ptr().cast_const(), desc.len))
     }
 
-    /// Frames of one piece, and of several once their last has come.
+    /// Adds frames of one piece, and those of several once their last piece has arrived.
     fn fill(&mut self, batch: &mut Batch) -> (u64, u64) {
         let (mut frames, mut bytes) = (0, 0);
         for _ in 0..self.receiver.rx.ready() {
-            // A frame that has begun is taken to its end.
+            // A frame that has begun is read to its end.
             let full = !batch.has_room_for_frags() || self.taken.len() >= 2 * BATCH;
             if full && self.pieces.is_empty() {
                 break;
@@ -68,7 +68,7 @@ impl NicIngress {
             if desc.options & CONTINUES != 0 {
                 continue;
             }
-            // SAFETY: buffers of ours that the kernel is done with, until `release` gives them back.
+            // SAFETY: our buffers that the kernel is done with, until `release` gives them back.
             if unsafe { batch.push_frags(&self.pieces) } {
                 frames += 1;
                 bytes += self.pieces.iter().map(|piece| u64::from(piece.1)).sum::<u64>();
@@ -93,7 +93,7 @@ impl Ingress for NicIngress {
 
     fn release(&mut self) {
         if self.taken.is_empty() || !self.pieces.is_empty() {
-            // Of a frame that goes on, what came is needed until the rest has come.
+            // The first pieces of an unfinished frame are needed until the rest has arrived.
             return;
         }
         for index in self.taken.drain(..) {

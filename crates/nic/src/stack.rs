@@ -25,21 +25,21 @@ use netvale_port::batch::MAX_FRAGS;
 use netvale_port::{DropReason, Passed, RingCounters, Task};
 use rustix::io::Errno;
 
-/// Frames moved in one pass: each is a system call.
+/// Maximum number of frames moved in one pass: each is a system call.
 const MOST: u32 = 64;
-/// Longest frame that is read: larger ones were cut by the stack.
+/// Longest frame that is read, in bytes: the stack cuts larger ones.
 const LONGEST: usize = 65_550;
 
-/// The TAP in the stack's place, and the hooks that lead there.
+/// The TAP in place of the stack, and the hooks that redirect frames to it.
 #[derive(Debug)]
 pub struct Stack {
     /// Its queues, one for each host rx ring.
     queues: Vec<Arc<OwnedFd>>,
-    /// What leads there.
+    /// The hooks that redirect frames there.
     diversion: Diversion,
 }
 
-/// A host rx ring whose flows come to the TAP; until dropped.
+/// A host rx ring whose flows go to the TAP until this is dropped.
 #[derive(Debug)]
 pub struct OpenRing {
     stack: Arc<Stack>,
@@ -54,12 +54,12 @@ impl Drop for OpenRing {
 }
 
 impl Stack {
-    /// A TAP with these queues, and what leads there: nothing yet.
+    /// Combines a TAP's queues with the hooks. No frames are redirected yet.
     pub fn new(queues: Vec<OwnedFd>, diversion: Diversion) -> Stack {
         Stack { queues: queues.into_iter().map(Arc::new).collect(), diversion }
     }
 
-    /// Where frames of a ring enter the stack, and leave it: there are as many queues as host rx rings.
+    /// The queue through which frames of a ring enter and leave the stack: there are as many queues as host rx rings.
     ///
     /// # Errors
     /// `EINVAL` where there is no queue at all.
@@ -67,10 +67,10 @@ impl Stack {
         self.queues.get(ring as usize % self.queues.len().max(1)).ok_or(Errno::INVAL)
     }
 
-    /// Leads a ring's flows to its queue. What an earlier user of the ring has left there is thrown away.
+    /// Redirects a ring's flows to its queue. Frames that an earlier user of the ring left there are discarded.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn open_ring(self: &Arc<Self>, ring: u32) -> Result<OpenRing, Errno> {
         /// More than any TAP holds.
         const MOST: usize = 1 << 16;
@@ -86,15 +86,15 @@ impl Stack {
     }
 }
 
-/// From a host tx ring into the stack.
+/// Moves frames from a host tx ring into the stack.
 pub struct StackTx {
     tx: HostTx,
     outlet: Outlet,
     doorbell: Doorbell,
     counters: Arc<RingCounters>,
-    /// A `head` with which nothing can be done: one that cannot be, or one in the middle of a frame.
+    /// A `head` that cannot be used: an impossible one, or one in the middle of a frame.
     stuck: Option<u32>,
-    /// The TAP took no more.
+    /// Whether the TAP took no more.
     full: bool,
     /// Copies for those who watch.
     mirror: Mirror,
@@ -102,7 +102,7 @@ pub struct StackTx {
 }
 
 impl StackTx {
-    /// `doorbell` is what the program rings; `queue` is the TAP's.
+    /// Creates the task; the program rings `doorbell`, and `queue` is the TAP's.
     pub fn new(
         mem: Arc<PortMem>,
         tx: HostTx,
@@ -115,7 +115,7 @@ impl StackTx {
         StackTx { tx, outlet, doorbell, counters, stuck: None, full: false, mirror, _mem: mem }
     }
 
-    /// Moves what there is to move. Returns how many slots.
+    /// Moves the frames that are there. Returns the number of slots.
     fn move_slots(&mut self) -> usize {
         let (head, n) = (self.tx.side().csb.head(), self.tx.side().ring.num_slots());
         if self.stuck == Some(head) {
@@ -188,11 +188,11 @@ impl<W> Task<W> for StackTx {
     }
 }
 
-/// From the stack to a host rx ring.
+/// Moves frames from the stack to a host rx ring.
 pub struct StackRx {
     end: RxEnd,
     queue: Arc<OwnedFd>,
-    /// Where frames go that the program forwards (`NS_FORWARD`).
+    /// Destination of frames that the program forwards (`NS_FORWARD`).
     wire: Outlet,
     counters: Arc<RingCounters>,
     /// Copies for those who watch.
@@ -201,7 +201,7 @@ pub struct StackRx {
 }
 
 impl StackRx {
-    /// `end` is the ring, `queue` the TAP's; frames that the program forwards go to `wire`.
+    /// Creates the task; `end` is the ring, `queue` the TAP's; frames that the program forwards go to `wire`.
     pub fn new(
         mem: Arc<PortMem>,
         end: RxEnd,
@@ -213,7 +213,7 @@ impl StackRx {
         StackRx { end, queue: Arc::clone(queue), wire, counters, mirror, _mem: mem }
     }
 
-    /// Reads a frame into as many slots as it takes; one that finds no room is lost, as in a NIC.
+    /// Reads a frame into as many slots as it takes; a frame without room is lost, as in a NIC.
     fn read(&mut self) -> Read {
         let ring = &self.end.side().ring;
         let size = ring.buf_size() as usize;
@@ -228,7 +228,7 @@ impl StackRx {
             *place = libc::iovec { iov_base: buf.as_ptr().cast(), iov_len: size };
             (at, usable) = (ring.next(at), usable + 1);
         }
-        // A byte behind the last buffer tells of a frame that is longer.
+        // A byte behind the last buffer reveals a longer frame.
         iov[1 + usable] = libc::iovec { iov_base: spare.as_mut_ptr().cast(), iov_len: 1 };
         // SAFETY: header and spare byte, and buffers of the region, which `mem` keeps mapped; the kernel writes them, nobody reads them here.
         let got = unsafe { libc::readv(self.queue.as_raw_fd(), iov.as_ptr(), 2 + usable as i32) };
@@ -278,7 +278,7 @@ impl<W> Task<W> for StackRx {
     }
 }
 
-/// What came of a read.
+/// The result of a read.
 enum Read {
     Frame(usize),
     Lost(DropReason),

@@ -1,4 +1,4 @@
-//! A `pcap_t` of ours: a netvale port as libpcap sees an interface.
+//! A netvale `pcap_t`: a netvale port as libpcap sees an interface.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, UnsafeCell};
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::sys::{self, BpfInsn, ERRBUF_SIZE, Pcap};
 
-/// First field of every handle of ours. The system's `pcap_t` begins with a function's address; no address looks like this.
+/// First field of every netvale handle. The system's `pcap_t` begins with a function's address; no address looks like this.
 pub const MAGIC: u64 = 0xf00d_4e56_7063_6170;
 
 /// A handle. The program's callbacks may call back into it, so nothing of it is borrowed while they run.
@@ -80,7 +80,7 @@ pub struct Active {
     shows_room: bool,
 }
 
-/// Whether a `pcap_t` is one of ours.
+/// Whether a `pcap_t` is netvale's.
 #[inline]
 pub fn ours<'a>(p: *mut Pcap) -> Option<&'a Handle> {
     // SAFETY: a pcap_t of either kind is readable for 8 bytes at least; with our magic it is a Handle, which lives until
@@ -312,7 +312,7 @@ impl Active {
         }
     }
 
-    /// Before the program goes on without us: its descriptor is to be readable exactly if frames are left.
+    /// Before the program goes on without us: its descriptor must be readable exactly if frames are left.
     pub fn settle(&mut self) {
         if !self.selectable {
             return;

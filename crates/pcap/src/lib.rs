@@ -5,7 +5,7 @@
 //! system's.
 //!
 //! ```text
-//!   program ──pcap_*──► this library: a name or handle of ours? ──no──► libpcap-system.so, a link to the system's libpcap
+//!   program ──pcap_*──► this library: a netvale name or handle? ──no──► libpcap-system.so, a link to the system's libpcap
 //!                          │ yes
 //!                       netvale::Port: frames are read where they lie
 //! ```
@@ -13,7 +13,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `sys` | libpcap's types, the system's functions |
-//! | `handle` | a `pcap_t` of ours |
+//! | `handle` | netvale's `pcap_t` |
 //! | `read` | loop, dispatch, next |
 //! | `output` | room to send, for poll |
 //! | `open`, `setup`, `send`, `ask` | the other functions, by what they do |
@@ -29,7 +29,7 @@ mod send;
 mod setup;
 mod sys;
 
-/// Defines functions of libpcap's that take a handle first: for a handle of ours the given block runs, for any other the system's
+/// Defines functions of libpcap's that take a handle first: for a netvale handle the given block runs, for any other the system's
 /// function of the same name.
 macro_rules! on_handle {
     ($($(#[$doc:meta])* fn $name:ident($p:ident, $h:ident $(, $arg:ident: $ty:ty)*) $(-> $ret:ty)? = $symbol:literal $body:block)*) => { $(

@@ -21,7 +21,7 @@ struct Frame {
 
 /// How many frames ahead bytes are fetched from the other core's cache.
 const AHEAD: u32 = 8;
-/// Slots that are given back at once, so that the sender does not run out of room while a full ring is read.
+/// Slots that are given back together, so that the sender does not run out of room while a full ring is read.
 const GIVE_BACK: u32 = 64;
 
 impl Active {

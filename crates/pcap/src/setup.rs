@@ -32,7 +32,7 @@ on_handle! {
     fn pcap_set_rfmon(p, h, _on: c_int) -> c_int = c"pcap_set_rfmon" { before(h, || ()) }
     /// How long a read waits, milliseconds.
     fn pcap_set_timeout(p, h, ms: c_int) -> c_int = c"pcap_set_timeout" { before(h, || h.timeout.set(ms)) }
-    /// Frames are always told at once.
+    /// Frames are always reported immediately.
     fn pcap_set_immediate_mode(p, h, _on: c_int) -> c_int = c"pcap_set_immediate_mode" { before(h, || ()) }
     /// The rings are the port's.
     fn pcap_set_buffer_size(p, h, _bytes: c_int) -> c_int = c"pcap_set_buffer_size" { before(h, || ()) }

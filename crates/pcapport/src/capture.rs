@@ -159,7 +159,7 @@ impl PcapEgress {
     ) -> Result<Self, WriteError> {
         let named = |e| WriteError::new(Some(path.to_owned()), e);
         let mut writer = Writer::new(file, options.format)?.named(path);
-        // So that the header is there at once, and a full disk is known before the first frame.
+        // So that the header is written immediately, and a full disk is known before the first frame.
         writer.flush()?;
         let (full, to_recorder) = sync_channel(SMALL.1 + LARGE.1);
         let (pool, status) = (Arc::new(Pool::new()), Arc::new(CaptureStatus::default()));

@@ -108,7 +108,7 @@ pub(crate) struct Ng {
 }
 
 impl Ng {
-    /// Reads from behind the first four bytes up to the first frame, so that a file of another link type is refused at once.
+    /// Reads from behind the first four bytes up to the first frame, so that a file of another link type is refused immediately.
     pub(crate) fn begin<R: Read>(source: &mut Source<R>) -> Result<Ng, Fault> {
         let mut length = [0; 4];
         source.fill(&mut length)?;
@@ -152,7 +152,7 @@ impl Ng {
         block(self.order.u32(kind), self.order.u32(length)).map(Some)
     }
 
-    /// A section's byte order, by which its length is to be read (§4.1).
+    /// A section's byte order, by which its length is read (§4.1).
     fn section<R: Read>(&mut self, source: &mut Source<R>, length: [u8; 4]) -> Result<Block, Fault> {
         let mut magic = [0; 4];
         source.fill(&mut magic)?;

@@ -8,9 +8,9 @@ use std::time::Duration;
 pub enum Pace {
     /// As fast as it is taken.
     Fast,
-    /// With the recorded gaps, so many times as fast.
+    /// With the recorded gaps divided by this factor.
     Recorded(Speed),
-    /// So many frames a second, evenly.
+    /// This many frames a second, evenly.
     Rate(NonZeroU64),
 }
 
@@ -53,7 +53,7 @@ impl Pacer {
         Pacer { pace, frames: 0, begun: Duration::ZERO, first: None, last: Duration::ZERO }
     }
 
-    /// The recording begins again: its first frame follows the last one at once (at a fixed rate, evenly).
+    /// The recording begins again: its first frame follows the last one immediately (at a fixed rate, evenly).
     pub fn again(&mut self) {
         self.begun = self.last;
         self.first = None;

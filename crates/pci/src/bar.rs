@@ -30,7 +30,7 @@ impl Bar {
         let len = usize::try_from(len).map_err(|_| Errno::OVERFLOW)?;
         let map_len = (at + len).next_multiple_of(PAGE as usize);
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps none of our mappings.
         let p = unsafe { rustix::mm::mmap(std::ptr::null_mut(), map_len, access, MapFlags::SHARED, fd, begin)? };
         Ok(Bar { map: NonNull::new(p.cast()).ok_or(Errno::NOMEM)?, map_len, at, len })
     }

@@ -1,7 +1,7 @@
 //! PCI functions driven from user space through vfio: configuration space, registers, memory for DMA, interrupts.
 //!
 //! The kernel's IOMMU confines the function to the memory given to it, and the function goes back to a clean state when its file is closed,
-//! however that comes about. Whoever drives a device adds only what is that device's own.
+//! however that comes about. A device's driver adds only its own parts.
 #![allow(unsafe_code)]
 
 mod bar;

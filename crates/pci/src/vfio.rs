@@ -31,7 +31,7 @@ const VIABLE: u32 = 1;
 const READ_WRITE: u32 = 3;
 /// `VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER`.
 const RING: u32 = 1 << 2 | 1 << 5;
-/// Interrupts that can be asked for at once.
+/// Number of interrupts that can be requested together.
 const MAX_IRQS: usize = 64;
 
 #[repr(C)]

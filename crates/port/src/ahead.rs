@@ -1,9 +1,9 @@
-//! Buffers of receive slots, asked for before they are written.
+//! Prefetches the buffers of receive slots before frames are copied into them.
 
 use netvale_mem::RingMem;
 use netvale_mem::lease::Lease;
 
-/// Asks for the buffers of slots that are to be filled, some frames ahead: the receiver's core read them last.
+/// Prefetches the buffers of slots a few frames before they are filled: the receiver's core read them last.
 pub(crate) struct Ahead<const HDR: usize> {
     slot: u32,
     left: u32,

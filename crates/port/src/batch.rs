@@ -1,16 +1,16 @@
-//! A batch: frames that an ingress offers, as checked descriptors of memory that stays where it is.
+//! A batch: the frames that an ingress offers, as checked descriptors of memory that stays where it is.
 #![allow(unsafe_code)]
 
 use netvale_mem::copy::copy_bytes;
 use netvale_wire::offload::Offload;
 
-/// Most frames a batch holds.
+/// Maximum number of frames in a batch.
 pub const BATCH: usize = 256;
-/// Most pieces of multi-piece frames a batch holds.
+/// Maximum number of pieces of multi-piece frames in a batch.
 pub const BATCH_FRAGS: usize = 1024;
-/// Most pieces of one frame (netmap.h: `NETMAP_MAX_FRAGS`).
+/// Maximum number of pieces of one frame (netmap.h: `NETMAP_MAX_FRAGS`).
 pub const MAX_FRAGS: usize = netvale_abi::slot::NETMAP_MAX_FRAGS;
-/// Longest frame, without a virtio-net header.
+/// Maximum length of a frame in bytes, without a virtio-net header.
 pub const MAX_FRAME: usize = 65_550;
 
 /// One piece of a frame.
@@ -21,7 +21,7 @@ pub struct Frag {
 }
 
 impl Frag {
-    /// First byte and length in bytes; see [`Batch::push`] for how long it may be read.
+    /// Address of the first byte, and length in bytes; see [`Batch::push`] for how long it may be read.
     #[inline]
     pub fn raw(&self) -> (*const u8, usize) {
         (self.ptr, self.len as usize)
@@ -31,22 +31,22 @@ impl Frag {
 /// One frame, 32 bytes.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
-    /// The only piece, or the first one.
+    /// The only piece, or the first of several.
     ptr: *const u8,
-    /// Bytes of the whole frame.
+    /// Length of the whole frame in bytes.
     len: u32,
-    /// Where its pieces begin in `frags`, when there are several.
+    /// Index of the first piece in `frags`, when there are several.
     frags: u16,
     pieces: u16,
-    /// 0, or 1 + its place in `offloads`.
+    /// 0, or 1 + the index in `offloads`.
     offload: u16,
     no_learn: bool,
 }
 
 /// Frames on their way from an ingress to any number of egresses.
 ///
-/// The frames' bytes stay in the ingress's memory until the ingress releases the batch, which it does after delivery. Who has one can read them:
-/// an ingress's batch is to be had from a [`Source`](crate::Source) only.
+/// The frames' bytes stay in the ingress's memory until the ingress releases the batch after delivery. Code that has a
+/// batch may read them: the only way to get an ingress's batch is a [`Source`](crate::Source).
 #[derive(Debug)]
 pub struct Batch {
     frames: Vec<Frame>,
@@ -68,7 +68,7 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// An empty batch. The only allocation it ever makes.
+    /// Creates an empty batch. This is the only allocation that a batch makes.
     pub fn new() -> Self {
         Batch {
             frames: Vec::with_capacity(BATCH),
@@ -79,7 +79,7 @@ impl Batch {
         }
     }
 
-    /// Forgets all frames.
+    /// Removes all frames.
     #[inline]
     pub fn clear(&mut self) {
         self.frames.clear();
@@ -95,19 +95,19 @@ impl Batch {
         self.frames.len()
     }
 
-    /// Bytes of all frames.
+    /// Total length of all frames in bytes.
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether there are none.
+    /// Whether the batch has no frames.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 
-    /// Frames that still fit.
+    /// How many more frames fit.
     #[inline]
     pub fn room(&self) -> usize {
         BATCH - self.frames.len()
@@ -122,8 +122,9 @@ impl Batch {
     /// Adds a frame of one piece. Returns whether it fitted.
     ///
     /// # Safety
-    /// `ptr..ptr+len` must stay readable until the batch is cleared or dropped; in [`Ingress::take`](crate::Ingress::take), for as long as that
-    /// promises. Other processes may write it meanwhile; its bytes are copied, never referenced.
+    /// `ptr..ptr+len` must stay readable until the batch is cleared or dropped; in
+    /// [`Ingress::take`](crate::Ingress::take), for as long as that method promises. Other processes may write it
+    /// meanwhile; its bytes are copied, never referenced.
     #[inline]
     pub unsafe fn push(&mut self, ptr: *const u8, len: u32) -> bool {
         let fits = self.frames.len() < BATCH;
@@ -136,8 +137,8 @@ impl Batch {
         fits
     }
 
-    /// Adds a frame of several pieces, in order. Returns whether it fitted: not when there are none or more than
-    /// [`MAX_FRAGS`], or when the batch is full.
+    /// Adds a frame of several pieces, in order. Returns whether it fitted: false if there are no pieces or more than
+    /// [`MAX_FRAGS`], or if the batch is full.
     ///
     /// # Safety
     /// As [`Batch::push`], for each `(ptr, len)`.
@@ -157,7 +158,7 @@ impl Batch {
         true
     }
 
-    /// Says what is still to be done to the frame pushed last: checksum, segmentation.
+    /// Sets the work that is left to do on the frame pushed last: checksum, segmentation.
     #[inline]
     pub fn set_offload(&mut self, offload: Offload) {
         if offload == Offload::None {
@@ -169,14 +170,14 @@ impl Batch {
         }
     }
 
-    /// Takes the frame pushed last out again.
+    /// Removes the frame pushed last.
     pub fn pop(&mut self) {
         if let Some(f) = self.frames.pop() {
             self.bytes -= u64::from(f.len);
         }
     }
 
-    /// The source of the frame pushed last is not to be learned (`NS_NO_LEARN`).
+    /// Marks the frame pushed last so that its source address is not learned (`NS_NO_LEARN`).
     #[inline]
     pub fn set_no_learn(&mut self) {
         if let Some(f) = self.frames.last_mut() {
@@ -184,19 +185,19 @@ impl Batch {
         }
     }
 
-    /// Whether every frame is one piece with nothing left to do, none longer than `limit`.
+    /// Whether every frame is a single piece of at most `limit` bytes with no offload work left.
     #[inline]
     pub fn is_plain(&self, limit: u32) -> bool {
         self.frags.is_empty() && self.offloads.is_empty() && self.longest <= limit
     }
 
-    /// Frame `i`, below [`Batch::len`]; none otherwise.
+    /// Returns frame `i`, or `None` if `i` is not below [`Batch::len`].
     #[inline]
     pub fn get(&self, i: usize) -> Option<FrameRef<'_>> {
         self.frames.get(i).map(|frame| FrameRef { batch: self, frame })
     }
 
-    /// All frames.
+    /// Iterates over all frames.
     pub fn iter(&self) -> impl Iterator<Item = FrameRef<'_>> {
         self.frames.iter().map(|frame| FrameRef { batch: self, frame })
     }
@@ -210,25 +211,25 @@ pub struct FrameRef<'a> {
 }
 
 impl FrameRef<'_> {
-    /// Bytes of the whole frame.
+    /// Length of the whole frame in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.frame.len as usize
     }
 
-    /// Whether it has no bytes.
+    /// Whether the frame has no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.frame.len == 0
     }
 
-    /// Whether its source is not to be learned.
+    /// Whether the frame's source address must not be learned.
     #[inline]
     pub fn no_learn(&self) -> bool {
         self.frame.no_learn
     }
 
-    /// What is still to be done to it.
+    /// The offload work that is left to do on the frame.
     #[inline]
     pub fn offload(&self) -> Offload {
         match self.frame.offload {
@@ -243,7 +244,7 @@ impl FrameRef<'_> {
         self.frame.pieces as usize
     }
 
-    /// Piece `i`, below [`FrameRef::pieces`]; an empty one otherwise.
+    /// Returns piece `i`, or an empty piece if `i` is not below [`FrameRef::pieces`].
     #[inline]
     pub fn piece(&self, i: usize) -> Frag {
         if self.frame.pieces == 1 && i == 0 {
@@ -254,9 +255,9 @@ impl FrameRef<'_> {
         frag.copied().unwrap_or(Frag { ptr: self.frame.ptr, len: 0 })
     }
 
-    /// The first 14 bytes as two words: the destination address in the low 48 bits of the first (in wire order, i.e. the
-    /// first byte lowest), the source address in the low 48 bits of the second. None when the frame is
-    /// shorter than an Ethernet header.
+    /// The first 14 bytes as two words: the destination address in the low 48 bits of the first (in wire order, i.e.
+    /// the first byte lowest), the source address in the low 48 bits of the second. `None` if the frame is shorter than
+    /// an Ethernet header.
     #[inline]
     pub fn addresses(&self) -> Option<(u64, u64)> {
         if self.frame.len < 14 {
@@ -277,13 +278,13 @@ impl FrameRef<'_> {
         Some((u64::from_le(first) & MAC, u64::from_le(last) >> 16))
     }
 
-    /// Copies bytes from `at` on into `to`, across pieces. Returns how many there were.
+    /// Copies the bytes from offset `at` on into `to`, across pieces. Returns the number of bytes copied.
     pub fn copy_out(&self, at: usize, to: &mut [u8]) -> usize {
         // SAFETY: `to` is writable for its length, and private.
         unsafe { self.copy_out_raw(at, to.as_mut_ptr(), to.len()) }
     }
 
-    /// The same to `room` bytes at `to`.
+    /// Like [`FrameRef::copy_out`], into `room` bytes at `to`.
     ///
     /// # Safety
     /// `to` must be writable for `room` bytes.
@@ -306,7 +307,7 @@ impl FrameRef<'_> {
         done
     }
 
-    /// Copies the whole frame of one piece to `dst`.
+    /// Copies a whole single-piece frame to `dst`.
     ///
     /// # Safety
     /// `dst` must be writable for [`FrameRef::len`] bytes; the frame must have one piece.
@@ -318,7 +319,7 @@ impl FrameRef<'_> {
     }
 }
 
-/// Asks the processor to fetch a line that will be read soon.
+/// Prefetches a cache line that will be read soon.
 #[inline]
 pub fn prefetch(ptr: *const u8) {
     #[cfg(target_arch = "x86_64")]

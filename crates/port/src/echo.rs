@@ -1,4 +1,4 @@
-//! An egress whose frames come back out of an ingress to those who sent them: source and destination address change places.
+//! An egress whose frames come back out of an ingress to their senders: source and destination address are swapped.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -17,24 +17,25 @@ use crate::{Batch, Ingress, RingCounters};
 /// Bytes of an Ethernet address.
 const ADDRESS: usize = 6;
 
-/// Brings back what was delivered to the [`RingEgress`] that it was made with.
+/// Returns the frames that were delivered to the [`RingEgress`] created with it.
 pub struct EchoIngress(RingIngress<FarEnd>);
 
-/// Why there is no echo.
+/// Why the echo could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum EchoError {
-    /// No memory for the ring, or not of that size.
+    /// The ring's memory could not be allocated, or its size is invalid.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// No descriptor for the doorbell.
+    /// The doorbell's descriptor could not be created.
     #[error("no descriptor for a doorbell: {0}")]
     Doorbell(#[from] std::io::Error),
 }
 
-/// Both ends of a ring of `slots` slots, in memory that nobody else maps. What finds no room in it is the switch's to drop.
+/// Creates both ends of a ring of `slots` slots, in memory that no other process maps. The switch drops what finds no
+/// room in it.
 ///
 /// # Errors
-/// [`EchoError`].
+/// [`EchoError`] if the memory or the doorbell cannot be created.
 pub fn echo(slots: u32) -> Result<(Arc<RingEgress>, EchoIngress), EchoError> {
     let shape = PortShape { tx_rings: 0, rx_rings: 1, tx_slots: slots, rx_slots: slots };
     let sizes = RegionSizes::for_port(1, slots, netvale_mem::layout::DEFAULT_BUF_SIZE, 0, 0);
@@ -97,8 +98,8 @@ mod tests {
         [vec![to; ADDRESS], vec![from; ADDRESS], vec![9; len - 2 * ADDRESS]].concat()
     }
 
-    /// Objective: frames come back in order with their addresses swapped and all else as it was, also one of several buffers; a full ring
-    /// leaves the rest to the caller, and has room again once frames are released.
+    /// Objective: frames, also those of several buffers, come back in order with their addresses swapped and nothing
+    /// else changed; a full ring leaves the rest to the caller, and has room again once frames are released.
     #[test]
     fn comes_back() {
         let (egress, ingress) = echo(8).unwrap();
@@ -119,7 +120,7 @@ mod tests {
         assert_eq!(egress.counters().frames(), source.ingress().counters().frames());
     }
 
-    /// Objective: an ingress that is armed is woken by a delivery, one that is not is left alone.
+    /// Objective: a delivery wakes an armed ingress, and leaves one that is not armed alone.
     #[test]
     fn wakes() {
         let (egress, mut ingress) = echo(8).unwrap();

@@ -1,4 +1,4 @@
-//! Where frames go: what the switch delivers to, and the two that deliver to rings, which can do so in steps.
+//! Where frames go: the trait the switch delivers to, and the two egresses of rings, which can deliver in steps.
 
 use std::sync::Arc;
 
@@ -11,18 +11,19 @@ use crate::soft::Scratch;
 
 /// A queue the switch delivers to, from any worker at any time.
 pub trait Egress: Send + Sync {
-    /// Copies the frames of `batch` named by `picks`, in that order, to where their receiver finds them, and tells it if it
-    /// wants to know. Returns how many picks are dealt with (delivered, or dropped and counted here
-    /// for a reason of their own); the rest found no room and are the caller's to drop or to hold.
+    /// Copies the frames of `batch` named by `picks`, in that order, to where their receiver finds them, and notifies
+    /// the receiver if it asked for it. Returns how many picks are done with: delivered, or dropped and counted here
+    /// for a reason other than lack of room. The rest found no room; the caller drops or holds them.
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize;
 
-    /// Makes room for a delivery in steps, of a batch that goes to many. None: this batch is for [`Egress::deliver`].
+    /// Reserves room for a delivery in steps, of a batch that goes to many. `None`: use [`Egress::deliver`] for this
+    /// batch.
     #[inline]
     fn reserve<'b>(&'b self, _batch: &'b Batch, _picks: &'b [u16]) -> Option<Reservation<'b>> {
         None
     }
 
-    /// Its counters: frames delivered, drops.
+    /// The counters of frames delivered and dropped.
     fn counters(&self) -> &Arc<RingCounters>;
 }
 

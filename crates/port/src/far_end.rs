@@ -1,4 +1,4 @@
-//! The far end of an egress's ring: what one switch delivers there is taken for another.
+//! The far end of an egress's ring: what one switch delivers there is the input of another.
 
 use std::sync::Arc;
 
@@ -9,16 +9,17 @@ use netvale_mem::region::RingSide;
 use crate::ring_in::Intake;
 use crate::ring_out::RingEgress;
 
-/// The application's part of an rx ring, played by the daemon itself.
+/// The application's side of an rx ring, played by the daemon itself.
 ///
-/// How far the ring is filled is what the egress remembers, not what its status block says: others may have the memory mapped.
+/// How far the ring is filled is taken from the egress's own memory, not from the status block: other processes may
+/// have that mapped.
 pub struct FarEnd {
     ring: Arc<RingEgress>,
     at: u32,
 }
 
 impl FarEnd {
-    /// Begins behind what the ring holds now.
+    /// Creates the far end of `ring`. It starts behind the frames that the ring holds now.
     pub fn new(ring: Arc<RingEgress>) -> Self {
         let at = ring.host().hwtail();
         let this = FarEnd { ring, at };
@@ -40,7 +41,7 @@ impl Intake for FarEnd {
 
     #[inline]
     fn head(&mut self) -> Result<u32, BadHead> {
-        // Nothing, unless somebody else wrote there: a head that is not ours would stop the egress for good.
+        // Changes nothing, unless somebody else wrote there: a foreign head would stop the egress for good.
         self.side().csb.publish_head(self.at, self.at);
         Ok(self.ring.host().hwtail())
     }

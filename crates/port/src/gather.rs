@@ -1,4 +1,4 @@
-//! Neighbours of a batch gathered into larger frames, whose payloads stay in the pieces they came in.
+//! Merges neighbouring frames of a batch into larger ones, whose payloads stay in the pieces they arrived in.
 #![allow(unsafe_code)]
 
 use netvale_wire::Merge;
@@ -6,22 +6,22 @@ use netvale_wire::offload::{MAX_HEADERS, Offload};
 
 use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAGS, MAX_FRAME};
 
-/// Private memory for it. One a thread.
+/// The private memory of the merging, one per thread.
 #[derive(Debug)]
 pub(crate) struct Work {
-    /// What is delivered.
+    /// The batch that is delivered.
     pub(crate) out: Batch,
-    /// Of each frame of `out`, how many it was made of.
+    /// For each frame of `out`, the number of frames it was made of.
     pub(crate) spans: Vec<u16>,
-    /// All of them.
+    /// The picks of all frames of `out`.
     pub(crate) all: Vec<u16>,
-    /// Headers of merged frames: these are ours, and stay where they are.
+    /// Headers of merged frames: netvale's own memory, which stays in place.
     heads: Box<[[u8; MAX_HEADERS]]>,
-    /// A frame that is looked at.
+    /// A copy of the frame that is examined.
     look: Box<[u8]>,
 }
 
-/// A frame that grows: the payloads' pieces behind room for the headers'.
+/// A frame that grows: room for the headers' piece, then the payloads' pieces.
 struct Growing {
     merge: Merge,
     first: u16,
@@ -45,7 +45,7 @@ impl Work {
         self.spans.clear();
         let mut growing: Option<Growing> = None;
         for &pick in picks {
-            // What grows needs a place of its own.
+            // A growing frame needs an entry of its own.
             if !self.out.has_room_for_frags() || self.out.room() < 2 {
                 break;
             }
@@ -69,7 +69,7 @@ impl Work {
         self.close(growing, batch);
     }
 
-    /// What has to be known of a frame: its headers, and if its checksum has to be right, all of it.
+    /// Copies what must be known of a frame: its headers, or all of it if its checksum has to be verified.
     fn copy(&mut self, frame: &FrameRef<'_>) -> usize {
         let whole = frame.offload() == Offload::None;
         let wanted = if whole { frame.len() } else { frame.len().min(MAX_HEADERS) };
@@ -96,7 +96,7 @@ impl Work {
         }
     }
 
-    /// A frame as it is.
+    /// Passes a frame on unchanged.
     fn pass(&mut self, frame: &FrameRef<'_>) {
         let mut pieces = [(std::ptr::null(), 0); MAX_FRAGS];
         let mut used = 0;
@@ -120,7 +120,7 @@ impl Growing {
         growing
     }
 
-    /// The pieces of a frame's payload.
+    /// Adds the pieces of a frame's payload.
     fn add(&mut self, frame: &FrameRef<'_>) {
         let mut skip = self.merge.header_len();
         for i in 0..frame.pieces() {

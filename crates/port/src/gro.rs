@@ -1,7 +1,7 @@
 //! Merging towards receivers that take large segments (GRO): TCP frames that follow one another in a batch become one.
 //!
-//! Nothing is copied but headers: a merged frame's payload stays in the pieces it came in. Frames are never held back for others to come,
-//! and only neighbours are merged, so that order stays as it was.
+//! Only headers are copied: a merged frame's payload stays in the pieces it arrived in. Frames are never held back to
+//! wait for others, and only neighbours are merged, so the order stays the same.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use crate::gather::Work;
 use crate::ring_out::Reservation;
 use crate::soft::Scratch;
 
-/// An egress that gets neighbours merged.
+/// An egress in front of another that merges neighbouring frames.
 pub struct GroEgress {
     inner: Arc<dyn Egress>,
 }
 
 impl GroEgress {
-    /// In front of `inner`.
+    /// Creates a merging egress in front of `inner`.
     pub fn new(inner: Arc<dyn Egress>) -> Self {
         GroEgress { inner }
     }
@@ -38,7 +38,7 @@ impl Egress for GroEgress {
 
     #[inline]
     fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
-        // What is not plain has no steps, so that nothing has to be looked for.
+        // A batch that is not plain has no delivery in steps, so it need not be searched.
         if !batch.is_plain(u32::MAX) || may_merge(batch, picks) {
             return None;
         }
@@ -57,7 +57,7 @@ fn deliver_merged(work: &mut Work, to: &dyn Egress, batch: &Batch, picks: &[u16]
         let count = work.out.len();
         let taken = to.deliver(&work.out, work.all.get(..count).unwrap_or(&[]), scratch);
         done += work.spans.iter().take(taken).map(|&n| usize::from(n)).sum::<usize>();
-        // The pieces are the caller's batch's, which ends when this call does.
+        // The pieces belong to the caller's batch, which ends when this call does.
         work.out.clear();
         if taken < count || count == 0 {
             break;
@@ -66,7 +66,7 @@ fn deliver_merged(work: &mut Work, to: &dyn Egress, batch: &Batch, picks: &[u16]
     done
 }
 
-/// Whether there are neighbours that look as if they could be merged. If not, nothing has to be gathered.
+/// Whether any neighbours look mergeable. If not, nothing has to be gathered.
 fn may_merge(batch: &Batch, picks: &[u16]) -> bool {
     let (mut bytes, mut last) = ([0; MAX_HEADERS], None::<Part>);
     let mut follows = |frame: FrameRef<'_>| {
@@ -96,8 +96,8 @@ mod tests {
         frame
     }
 
-    /// Objective: neighbours of a flow become one, in order, and what is between others stays what it is; a receiver that cuts them again
-    /// gets the frames that were sent.
+    /// Objective: neighbours of a flow become one frame, in order, and other frames stay unchanged; a receiver that
+    /// cuts them again gets the frames that were sent.
     #[test]
     fn merges_neighbours() {
         let mut frames: Vec<Vec<u8>> = (0..100).map(|i| tcp(i * 1000, 1000, 1)).collect();
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(payload, 100_000 + 100 + 6);
     }
 
-    /// Objective: when there is no room for a merged frame, none of what it is made of was dealt with.
+    /// Objective: when there is no room for a merged frame, none of the frames it is made of counts as delivered.
     #[test]
     fn counts_in_frames_of_the_sender() {
         let frames: Vec<Vec<u8>> = (0..30).map(|i| tcp(i / 10 * 50_000 + i * 1000, 1000, 1)).collect();
@@ -124,8 +124,8 @@ mod tests {
         assert_eq!(taken(&mut out).len(), 2);
     }
 
-    /// Objective: a batch is delivered in steps exactly if none of the frames for this receiver look as if they could be merged; they then arrive as
-    /// they are, and are counted.
+    /// Objective: a batch is delivered in steps exactly if no frames for this receiver look mergeable; they then arrive
+    /// unchanged and are counted.
     #[test]
     fn steps_where_nothing_is_merged() {
         let flow = |port: u16, count: u32| (0..count).map(move |i| tcp(u32::from(port) * 100_000 + i * 100, 100, port));

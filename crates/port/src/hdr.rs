@@ -3,20 +3,20 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes of virtio-net header before each frame of a port: 0, 10 or 12. Clones are the same length.
+/// Bytes of virtio-net header before each frame of a port: 0, 10 or 12. Clones share the same length.
 ///
-/// A change takes effect with the next batch; frames under way at that moment may be seen by the old length or the new one.
+/// A change takes effect with the next batch; frames under way at that moment may be handled with either length.
 #[derive(Clone, Debug, Default)]
 pub struct HdrLen(Arc<AtomicU32>);
 
 impl HdrLen {
-    /// The length now.
+    /// The current length in bytes.
     #[inline]
     pub fn get(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Changes it. Returns whether `len` is one of the lengths there are; nothing changes otherwise.
+    /// Sets the length. Returns whether `len` is a valid one; otherwise nothing changes.
     pub fn set(&self, len: u32) -> bool {
         let known = matches!(len, 0 | 10 | 12);
         if known {

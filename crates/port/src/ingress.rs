@@ -10,45 +10,46 @@ use crate::batch::Batch;
 
 /// A queue the switch takes frames from. One worker owns it at a time; it reads frames through a [`Source`].
 pub trait Ingress: Send {
-    /// Adds the frames that are there to `batch`, which is empty: as many as fit, each descriptor read once and checked. What cannot be used is
-    /// dropped and counted here. Called only when the batch taken before has been released.
+    /// Adds the available frames to `batch`, which is empty: as many as fit, each descriptor read once and checked.
+    /// Unusable frames are dropped and counted here. Called only after the previous batch has been released.
     ///
     /// # Safety
-    /// Frames stay in memory that the ingress keeps for them until it is told to [`release`](Ingress::release) them, is asked again, or is
-    /// dropped: the caller reads none of them after that.
+    /// Frames stay in memory that the ingress keeps for them until it is told to [`release`](Ingress::release) them, is
+    /// asked again, or is dropped: the caller must not read any of them after that.
     unsafe fn take(&mut self, batch: &mut Batch);
 
-    /// Everything taken has been delivered: its memory may be reused.
+    /// Tells the ingress that all taken frames have been delivered: their memory may be reused.
     fn release(&mut self);
 
-    /// A control thread waits for what was taken to be released, as the queue is to go: it is not to be held for long.
+    /// Whether a control thread waits for the taken frames to be released because the queue is going away: do not hold
+    /// them long.
     fn is_wanted(&self) -> bool {
         false
     }
 
-    /// Asks to be woken when frames arrive. Returns whether there are some already: then do not sleep.
+    /// Asks to be woken when frames arrive. Returns whether some are there already: then do not sleep.
     fn arm(&mut self) -> bool;
 
-    /// No wake-ups while the worker polls.
+    /// Turns wake-ups off while the worker polls.
     fn disarm(&mut self);
 
     /// The descriptor that becomes readable on a wake-up.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Takes back a pending wake-up after `wake_fd` became readable.
+    /// Clears a pending wake-up after `wake_fd` became readable.
     fn woken(&mut self) {}
 
-    /// Whether looking for frames is a mere memory access. If not (it is a system call), the worker looks only after
+    /// Whether looking for frames is just a memory access. If not (it is a system call), the worker looks only after
     /// `wake_fd` became readable.
     fn is_cheap(&self) -> bool {
         true
     }
 
-    /// Its counters: frames taken, drops.
+    /// The counters of frames taken and dropped.
     fn counters(&self) -> &Arc<RingCounters>;
 }
 
-/// An ingress together with the batch taken from it. Safe code reads frames here, and only as long as the ingress keeps them:
+/// An ingress together with the batch taken from it. Safe code reads frames here, only while the ingress keeps them:
 ///
 /// ```
 /// # use netvale_port::{Batch, Scratch, Source, wrap};
@@ -70,7 +71,7 @@ pub trait Ingress: Send {
 /// # }
 /// ```
 ///
-/// nor when others are taken,
+/// nor after more have been taken,
 ///
 /// ```compile_fail,E0499
 /// # use netvale_port::{Batch, Source};
@@ -92,7 +93,7 @@ pub trait Ingress: Send {
 /// # }
 /// ```
 ///
-/// and nobody else's batch is filled.
+/// and no other batch can be filled.
 ///
 /// ```compile_fail,E0133
 /// # use netvale_port::{Batch, Ingress};
@@ -102,18 +103,19 @@ pub trait Ingress: Send {
 /// ```
 pub struct Source<I: Ingress + ?Sized = dyn Ingress> {
     ingress: Box<I>,
-    /// Frames, as long as some are taken. Otherwise empty, and out of the way: the worker's spare one is warm in its cache.
+    /// The frames, while some are taken. Otherwise an empty batch: the worker's spare one stays warm in its cache.
     batch: Box<Batch>,
     is_taken: bool,
 }
 
 impl<I: Ingress + ?Sized> Source<I> {
-    /// Takes from `ingress`.
+    /// Creates a source that takes from `ingress`.
     pub fn new(ingress: Box<I>) -> Self {
         Source { ingress, batch: Box::default(), is_taken: false }
     }
 
-    /// Takes the frames that are there, until `release`. The batch they are described in is `spare`, for which another one is left.
+    /// Takes the available frames, until `release`. They are described in the batch `spare`, which is replaced by
+    /// another.
     #[inline]
     pub fn take(&mut self, spare: &mut Box<Batch>) -> &Batch {
         if self.is_taken {
@@ -134,7 +136,7 @@ impl<I: Ingress + ?Sized> Source<I> {
         &self.batch
     }
 
-    /// All frames have been delivered. `spare` gets the batch back.
+    /// Releases all frames after their delivery. `spare` gets the batch back.
     #[inline]
     pub fn release(&mut self, spare: &mut Box<Batch>) {
         self.end();
@@ -148,7 +150,7 @@ impl<I: Ingress + ?Sized> Source<I> {
         self.is_taken = false;
     }
 
-    /// The ingress, to look at.
+    /// The ingress, for inspection.
     #[inline]
     pub fn ingress(&self) -> &I {
         &self.ingress

@@ -1,8 +1,8 @@
-//! What a switch sees of the world: batches of frames taken from an [`Ingress`] and delivered to an [`Egress`].
+//! What a switch sees of its ports: batches of frames taken from an [`Ingress`] and delivered to an [`Egress`].
 //!
-//! Both traits are narrow and batched: one dynamic call moves up to [`BATCH`] frames. A kind of
-//! port (local application, TAP, capture file, virtqueue, …) is an adapter that implements them; the switch knows nothing else. It reads frames through a
-//! [`Source`], which lends them as long as the ingress keeps them.
+//! Both traits are narrow and batched: one dynamic call moves up to [`BATCH`] frames. A kind of port (local
+//! application, TAP, capture file, virtqueue, …) is an adapter that implements them; the switch knows nothing else. It
+//! reads frames through a [`Source`], which lends them while the ingress keeps them.
 //!
 //! ```text
 //!  Ingress::take ──► Batch (descriptors, checked) ──► switch ──► Egress::deliver (copies once) ──► Ingress::release
@@ -13,25 +13,25 @@
 //! | [`batch`] | the frames on their way |
 //! | [`echo`] | an egress whose frames come back |
 //! | [`egress`] | where frames go |
-//! | [`far_end`] | what an egress delivered to a ring, taken for another switch |
-//! | [`gro`] | merging for destinations that have it |
+//! | [`far_end`] | what an egress delivered to a ring, as the input of another switch |
+//! | [`gro`] | merging of frames for destinations that take large segments |
 //! | [`hdr`] | the length of a port's virtio-net header |
 //! | [`ingress`] | where frames come from, and how safe code reads them |
 //! | [`listener`] | a listening socket that serves one peer at a time |
-//! | [`null`] | an egress that swallows every frame |
-//! | [`passage`] | seats for what is passed through |
+//! | [`null`] | an egress that discards every frame |
+//! | [`passage`] | seats for ports that are passed through |
 //! | [`ring_in`] | ingress from a local application's tx ring |
 //! | [`ring_out`] | egress to a local application's rx ring |
-//! | [`seat`] | what stays of a queue while peers come and go |
+//! | [`seat`] | the part of a queue that stays while peers come and go |
 //! | [`service`] | a thread that serves a port's peers, one after another |
-//! | [`soft`] | checksum and segmentation for destinations that lack the offload |
-//! | [`task`] | what a worker does again and again |
+//! | [`soft`] | checksum and segmentation in software |
+//! | [`task`] | a unit of work that a worker repeats |
 //! | [`wake`] | what a worker sleeps on for a peer's ring |
-//! | [`wrap`] | loopback, fault injector, mirror: around any of them |
+//! | [`wrap`] | wrappers: loopback, fault injector, mirror |
 //!
 //! # A kind of port
 //!
-//! A queue in memory. Real ports do without its lock and its allocations; all else they do, too.
+//! This example is a queue in memory. Real ports avoid its lock and its allocations, but do everything else it does.
 //!
 //! ```
 //! use std::collections::VecDeque;
@@ -129,7 +129,7 @@
 //! # // SAFETY: the frame outlives the batch.
 //! # unsafe { batch.push(bytes.as_ptr(), 60) };
 //! # assert_eq!(to.deliver(&batch, &[0], &mut Scratch::new()), 1);
-//! // As a switch does it, which sends everything back here.
+//! // As a switch would that sends everything back here.
 //! let (mut source, mut spare, mut scratch) = (Source::new(Box::new(from)), Box::default(), Scratch::new());
 //! let frames = source.take(&mut spare);
 //! assert_eq!(to.deliver(frames, &[0], &mut scratch), 1);

@@ -12,38 +12,39 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use thiserror::Error;
 
-/// Pause after a peer that broke the rules, and between two attempts to reach one: the same mistake at once is not worth a core.
+/// Pause after a peer that broke the rules, and between two attempts to reach one: repeating a mistake immediately
+/// would waste a core.
 pub const RETRY: Duration = Duration::from_millis(200);
 
-/// Why a port's socket, or its service, cannot be had.
+/// Why a port's socket or its service cannot be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// The path is that of something else.
+    /// The path belongs to something other than a socket.
     #[error("{0} is there and is no socket: choose another path")]
     NotASocket(PathBuf),
-    /// Another program listens there.
+    /// Another program listens at the path.
     #[error("another program listens at {0}: choose another path")]
     InUse(PathBuf),
     /// A step failed.
     #[error("{path}: {what}: {source}")]
     Step {
-        /// The socket, or device.
+        /// The path of the socket or device.
         path: PathBuf,
-        /// What was tried.
+        /// The step that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: Errno,
     },
 }
 
 impl OpenError {
-    /// A failed step of opening the port at `path`.
+    /// Makes the error of a failed step of opening the port at `path`.
     pub fn step(path: impl Into<PathBuf>, what: &'static str) -> impl FnOnce(Errno) -> OpenError {
         let path = path.into();
         move |source| OpenError::Step { path, what, source }
     }
 
-    /// The error number that fits.
+    /// The error number that matches best.
     pub fn errno(&self) -> Errno {
         match self {
             OpenError::NotASocket(_) => Errno::EXIST,
@@ -57,7 +58,7 @@ impl OpenError {
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
 
-/// The file of a listening socket. Dropping it removes the file.
+/// The file of a listening socket. Dropping this removes the file.
 #[derive(Debug)]
 pub struct SocketFile(PathBuf);
 
@@ -65,7 +66,7 @@ impl Listener {
     /// Listens at `path`. A socket that a program left behind is replaced.
     ///
     /// # Errors
-    /// [`OpenError`].
+    /// [`OpenError`] if the path is not a free one for a socket, or a system call fails.
     pub fn listen(path: &Path) -> Result<(Listener, SocketFile), OpenError> {
         let step = |what| OpenError::step(path, what);
         let address = SocketAddrUnix::new(path).map_err(step("not a path for a socket"))?;
@@ -76,7 +77,7 @@ impl Listener {
                 if rustix::net::connect(&probe, &address).is_ok() {
                     return Err(OpenError::InUse(path.into()));
                 }
-                // Nobody listens: it is left over. If it cannot be removed, binding says why.
+                // Nobody listens, so it is left over. If it cannot be removed, bind(2) says why.
                 let _ = std::fs::remove_file(path);
             }
             _ => return Err(OpenError::NotASocket(path.into())),
@@ -88,7 +89,7 @@ impl Listener {
         Ok((Listener(listener), file))
     }
 
-    /// The next connection; none when `stop` became readable.
+    /// Waits for the next connection. Returns `None` when `stop` became readable.
     pub fn accept(&self, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
         loop {
             let mut both = [PollFd::new(&self.0, PollFlags::IN), PollFd::from_borrowed_fd(stop, PollFlags::IN)];
@@ -98,7 +99,7 @@ impl Listener {
             }
             match rustix::net::accept_with(&self.0, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(connection) => return Some(connection),
-                // Out of descriptors: the socket stays readable.
+                // Out of descriptors: the socket stays readable, so pause.
                 Err(_) if nap(stop, RETRY) => return None,
                 Err(_) => {}
             }
@@ -108,12 +109,12 @@ impl Listener {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Ours, as we bound it.
+        // This process bound it.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// A connection to a socket that somebody listens at, now or as soon as there is one; none when `stop` became readable.
+/// Connects to the socket at `path`, as soon as somebody listens there. Returns `None` when `stop` became readable.
 pub fn connect(path: &Path, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
     loop {
         match try_connect(path) {
@@ -124,20 +125,20 @@ pub fn connect(path: &Path, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
     }
 }
 
-/// A connection to a socket that somebody listens at.
+/// Connects to the socket at `path`, if somebody listens there now.
 ///
 /// # Errors
-/// What socket(2) or connect(2) says; `EAGAIN` when the queue of connections there is full.
+/// Whatever socket(2) or connect(2) returns; `EAGAIN` when the listener's queue of connections is full.
 pub fn try_connect(path: &Path) -> rustix::io::Result<OwnedFd> {
     let connection = socket()?;
     rustix::net::connect(&connection, &SocketAddrUnix::new(path)?)?;
     Ok(connection)
 }
 
-/// A stream socket that does not block.
+/// Creates a non-blocking stream socket.
 ///
 /// # Errors
-/// What socket(2) says.
+/// Whatever socket(2) returns.
 pub fn socket() -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)

@@ -1,10 +1,10 @@
-//! An egress that swallows every frame, for measuring what comes before it.
+//! An egress that discards every frame, for measuring what comes before it.
 
 use std::sync::Arc;
 
 use crate::{Batch, Egress, RingCounters, Scratch};
 
-/// Counts frames and bytes; reads nothing of them.
+/// Counts frames and bytes and discards them unread.
 #[derive(Default)]
 pub struct NullEgress {
     counters: Arc<RingCounters>,
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
     use crate::wrap::tests::deliver;
 
-    /// Objective: every frame is dealt with and counted, however many come.
+    /// Objective: every frame is accepted and counted, however many come.
     #[test]
     fn swallows_and_counts() {
         let egress = NullEgress::default();

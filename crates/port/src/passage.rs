@@ -1,4 +1,4 @@
-//! Seats for what moves frames between a peer's rings and a port that is passed through to it.
+//! Seats for the code that moves frames between a peer's rings and a port passed through to that peer.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use rustix::io::Errno;
 use crate::seat::Seat;
 use crate::{DropReason, Passed, RingCounters, Task};
 
-/// Moves frames in one direction.
+/// Moves frames in one direction between a peer's ring and a port's.
 pub trait Passage: Send {
-    /// Moves what there is to move. Returns frames.
+    /// Moves the frames that are there. Returns their number.
     fn pass(&mut self, counters: &RingCounters) -> usize;
 
     /// Asks to be woken. Returns whether there is something to do already.
     fn arm(&mut self) -> bool;
 
-    /// No wake-ups while the worker looks anyway.
+    /// Turns wake-ups off while the worker polls.
     fn disarm(&mut self);
 
-    /// There is something to be moved, and room for it.
+    /// Whether there is something to move, and room for it.
     fn has_news(&self) -> bool;
 
-    /// Readable when there is something to do that is no kick.
+    /// A descriptor that becomes readable when there is work that no kick announces.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -48,7 +48,7 @@ impl Passage for Relay {
         for (n, why) in lost.into_iter().filter(|(n, _)| *n > 0) {
             counters.dropped(why, n);
         }
-        // A round of nothing but bad slots was work, too.
+        // A pass over bad slots only was work, too.
         if done.any() { done.frames.max(1) as usize } else { 0 }
     }
 
@@ -66,10 +66,10 @@ impl Passage for Relay {
 }
 
 impl<P: Passage> Seat<P> {
-    /// Puts a passage in.
+    /// Puts a passage into the seat.
     ///
     /// # Errors
-    /// What epoll_ctl(2) says; `EBUSY` when the one before is in use.
+    /// Whatever epoll_ctl(2) returns; `EBUSY` when the previous one is still in use.
     pub fn connect(&self, passage: P) -> rustix::io::Result<()> {
         if let (Some(fd), Some(wake)) = (passage.wake_fd(), &self.wake) {
             wake.add(fd)?;
@@ -77,10 +77,10 @@ impl<P: Passage> Seat<P> {
         self.put(passage).map_err(|InUse| Errno::BUSY)
     }
 
-    /// Takes the passage out, once what was published is on its way. No worker is at it then.
+    /// Takes the passage out once all published frames have moved. No worker uses it after that.
     ///
     /// # Errors
-    /// As [`Seat::take`].
+    /// Like [`Seat::take`].
     pub fn disconnect(&self) -> Result<Option<P>, InUse> {
         let mut passage = self.take(Passage::has_news)?;
         if let Some(passage) = &mut passage {
@@ -91,7 +91,7 @@ impl<P: Passage> Seat<P> {
     }
 }
 
-/// A passage's seat, on a worker. Whoever is waited for is asked to kick.
+/// A passage's seat as a worker's task. The side that has to act next is asked to kick.
 pub struct Seated<P>(pub Arc<Seat<P>>);
 
 impl<W, P: Passage + 'static> Task<W> for Seated<P> {

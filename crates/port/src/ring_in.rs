@@ -22,42 +22,43 @@ use crate::hdr::HdrLen;
 
 /// The switch's end of a tx ring.
 ///
-/// Each slot is read once per batch; its buffer index and length are checked against the pool before a pointer is made of them.
-/// A frame lies in its slots' own buffers: what indirect slots point to was copied there by the application's library, and `ptr` is never
-/// followed.
+/// Each slot is read once per batch; its buffer index and length are checked against the pool before they become a
+/// pointer. A frame lies in its slots' own buffers: the application's library copied what indirect slots point to
+/// there, and `ptr` is never followed.
 pub struct RingIngress<S = HostTx> {
     tx: S,
-    /// Slots up to here are in the batch taken last.
+    /// Index behind the last slot in the batch taken last.
     taken: u32,
     hdr_len: HdrLen,
     doorbell: Doorbell,
     counters: Arc<RingCounters>,
-    /// The ring goes back to its region only when nobody looks at it any more.
+    /// The ring returns to its region only when nobody uses it any more.
     _mem: Arc<PortMem>,
 }
 
-/// Frames whose headers are asked for at once.
+/// Number of frames whose headers are prefetched together.
 const AHEAD: u32 = 32;
 
-/// What a run of slots made.
+/// The result of reading the slots of one frame.
 enum Next {
-    /// A frame in the batch; the index behind it.
+    /// A frame was added to the batch; the index behind it.
     Frame(u32),
-    /// A frame that cannot be used; the index behind it.
+    /// The frame is unusable; the index behind it.
     Drop(u32, DropReason),
-    /// The frame's last slot is not there yet.
+    /// The frame's last slot has not been published yet.
     Incomplete,
 }
 
-/// The slots that an ingress takes frames from: those an application sends, or those that an egress filled ([`crate::far_end`]).
+/// The slots that an ingress takes frames from: those an application sends, or those an egress filled
+/// ([`crate::far_end`]).
 pub trait Intake: Send {
-    /// The ring.
+    /// The ring and its status block.
     fn side(&self) -> &RingSide;
 
     /// The first slot that has not been given back.
     fn hwcur(&self) -> u32;
 
-    /// The slot behind the last one filled: inside the ring.
+    /// The slot behind the last one filled, always inside the ring.
     ///
     /// # Errors
     /// [`BadHead`] the first time a particular bad value is seen.
@@ -66,13 +67,13 @@ pub trait Intake: Send {
     /// Gives all slots before `to` back.
     fn complete(&mut self, to: u32);
 
-    /// Asks to be woken. Returns whether there is news already.
+    /// Asks to be woken. Returns whether there are new slots already.
     fn arm(&self) -> bool;
 
-    /// No wake-ups.
+    /// Turns wake-ups off.
     fn disarm(&self);
 
-    /// A wake-up came.
+    /// Counts a wake-up.
     fn count_kick(&self);
 }
 
@@ -111,24 +112,24 @@ impl Intake for HostTx {
 }
 
 impl RingIngress {
-    /// Tells the application not to kick: for a switch that is called, rather than woken.
+    /// Tells the application not to kick: for a switch that is called instead of woken.
     pub fn quiet(&self) {
         self.tx.disarm();
     }
 
-    /// Whether the application published something that has not been taken.
+    /// Whether the application published slots that have not been taken.
     pub fn has_news(&self) -> bool {
         self.tx.has_news()
     }
 
-    /// Kicks towards the application.
+    /// The counters of kicks sent to the application.
     pub fn kicks(&self) -> Arc<KickCounts> {
         self.tx.kicks()
     }
 }
 
 impl<S: Intake> RingIngress<S> {
-    /// `tx` is a ring of `mem`, `doorbell` what is rung for the switch.
+    /// Creates the ingress of `tx`, a ring of `mem`. `doorbell` is the one the application rings.
     pub fn new(
         mem: Arc<PortMem>,
         tx: S,
@@ -140,7 +141,7 @@ impl<S: Intake> RingIngress<S> {
         RingIngress { tx, taken, hdr_len: hdr_len.into(), doorbell, counters, _mem: mem }
     }
 
-    /// The frame that begins at slot `i`.
+    /// Reads the frame that begins at slot `i`.
     #[inline]
     fn next_frame<B: Begin>(&self, begin: B, i: u32, head: u32, batch: &mut Batch) -> Next {
         let slot = self.tx.side().ring.slot_word(i);
@@ -156,13 +157,14 @@ impl<S: Intake> RingIngress<S> {
         self.multi(begin, i, head, batch)
     }
 
-    /// Offset of a slot's frame in its buffer. What an indirect slot's `ptr` pointed to was copied to the buffer's start.
+    /// Offset of a slot's frame in its buffer, in bytes. What an indirect slot's `ptr` pointed to was copied to the
+    /// buffer's start.
     #[inline(always)]
     fn offset<B: Begin>(&self, begin: B, i: u32, slot: &NetmapSlot) -> u32 {
         if slot.flags & NS_INDIRECT != 0 { 0 } else { begin.of_slot(&self.tx.side().ring, i) }
     }
 
-    /// A frame of one slot behind a header that says that nothing is left to do; none: it is another one.
+    /// Adds a single-slot frame whose header asks for no offload. `None`: the frame is of another kind.
     #[inline]
     fn behind_header<B: Begin>(
         &self,
@@ -188,7 +190,7 @@ impl<S: Intake> RingIngress<S> {
         Some(Next::Frame(ring.next(i)))
     }
 
-    /// Asks for the headers of frames that will be looked at soon: the sender's core wrote them.
+    /// Prefetches the headers of frames that will be read soon: the sender's core wrote them.
     fn prefetch_headers(&self, from: u32, head: u32) -> u32 {
         let ring = &self.tx.side().ring;
         let mut i = from;
@@ -210,7 +212,7 @@ impl<S: Intake> RingIngress<S> {
             Ok(buf) => buf,
             Err(why) => return Next::Drop(behind, why),
         };
-        // The sender's core wrote it. Classification reads it first, but only when all slots have been looked at.
+        // The sender's core wrote it. Classification reads it first, but only after all slots have been examined.
         netvale_mem::copy::prefetch_read(buf.as_ptr());
         // SAFETY: `place` found `len` bytes of a buffer of the mapping that `tx` keeps alive; the slot goes back in `release` only.
         unsafe { batch.push(buf.as_ptr(), u32::from(slot.len)) };
@@ -220,7 +222,7 @@ impl<S: Intake> RingIngress<S> {
         Next::Frame(behind)
     }
 
-    /// Where a slot's bytes begin, all of them in one buffer.
+    /// Address of a slot's bytes, checked to be inside one buffer.
     #[inline(always)]
     fn place<B: Begin>(&self, begin: B, i: u32, slot: &NetmapSlot) -> Result<NonNull<u8>, DropReason> {
         let ring = &self.tx.side().ring;
@@ -233,7 +235,7 @@ impl<S: Intake> RingIngress<S> {
         Ok(unsafe { buf.add(offset as usize) })
     }
 
-    /// A frame of several slots, or one behind a virtio-net header.
+    /// Reads a frame of several slots, or one behind a virtio-net header.
     fn multi<B: Begin>(&self, begin: B, first: u32, head: u32, batch: &mut Batch) -> Next {
         let ring = &self.tx.side().ring;
         let mut pieces = [(std::ptr::null(), 0u32); MAX_FRAGS];
@@ -268,7 +270,7 @@ impl<S: Intake> RingIngress<S> {
         }
     }
 
-    /// The slots end before the frame does: wait for the rest, unless it can never come.
+    /// The slots end before the frame does: waits for the rest, unless it can never come.
     fn unfinished(&self, first: u32, head: u32, count: usize) -> Next {
         let ring_is_full = first == self.tx.hwcur() && self.tx.side().ring.next(head) == first;
         if count >= MAX_FRAGS || ring_is_full { Next::Drop(head, DropReason::EndlessFrame) } else { Next::Incomplete }
@@ -283,7 +285,8 @@ impl<S: Intake> RingIngress<S> {
     ) -> Result<(*const u8, u32), DropReason> {
         const LOST: u16 = NS_INDIRECT | NS_UNREADABLE;
         let lost = slot.flags & LOST == LOST;
-        // As in netmap, a frame without its beginning goes nowhere, and one that lacks a later piece goes on without it.
+        // As in netmap, a frame without its first piece is dropped, and one that lacks a later piece is passed on
+        // without it.
         if lost && is_first {
             return Err(DropReason::Indirect);
         }
@@ -299,7 +302,7 @@ impl<S: Intake> RingIngress<S> {
         }
         let used =
             if pieces.first().is_some_and(|p| p.1 == 0) && pieces.len() > 1 { &pieces[1..] } else { &pieces[..] };
-        // SAFETY: every piece passed `piece` (so many bytes of a buffer of the live mapping), the first at most shortened by
+        // SAFETY: every piece passed `piece` (that many bytes of a buffer of the live mapping), the first at most shortened by
         // the header; the slots go back in `release` only.
         if !unsafe { batch.push_frags(used) } {
             return Err(DropReason::EndlessFrame);
@@ -308,7 +311,7 @@ impl<S: Intake> RingIngress<S> {
         crate::soft::set_offload(batch, &header)
     }
 
-    /// Takes a copy of the virtio-net header off the first piece.
+    /// Removes the virtio-net header from the first piece. Returns a copy of it.
     fn strip_header(&self, pieces: &mut [(*const u8, u32)]) -> Result<Option<VnetHdr>, DropReason> {
         let hdr_len = self.hdr_len.get();
         if hdr_len == 0 {
@@ -329,7 +332,7 @@ impl<S: Intake> RingIngress<S> {
         crate::soft::parse_header(&bytes[..n]).map(Some).ok_or(DropReason::BadVnetHeader)
     }
 
-    /// Takes frames up to slot `head`, as many as the batch has room for.
+    /// Adds frames up to slot `head`, as many as the batch has room for.
     #[inline(always)]
     fn collect<B: Begin>(&mut self, begin: B, head: u32, batch: &mut Batch) {
         let mut i = self.tx.hwcur();

@@ -21,27 +21,29 @@ mod reservation;
 
 pub use reservation::Reservation;
 
-/// The switch's end of an rx ring. Any number of workers deliver at the same time: each leases slots, copies, completes.
+/// The switch's end of an rx ring. Any number of workers may deliver at the same time: each leases slots, copies,
+/// completes.
 pub struct RingEgress {
     rx: HostRx,
     hdr_len: HdrLen,
-    /// With a header, datagrams are taken uncut.
+    /// Whether large UDP datagrams are delivered uncut. This needs a header.
     uso: bool,
     counters: Arc<RingCounters>,
-    /// The ring goes back to its region only when nobody delivers to it any more.
+    /// The ring returns to its region only when nobody delivers to it any more.
     _mem: Arc<PortMem>,
 }
 
-/// Flags of a frame's only slot: as in netmap, each slot of a frame says of how many slots it is.
+/// Flags of a frame's only slot: as in netmap, each slot of a frame holds the frame's number of slots.
 const ALONE: u16 = 1 << NS_PORT_SHIFT;
 
 impl RingEgress {
-    /// `rx` is a ring of `mem`.
+    /// Creates the egress of `rx`, a ring of `mem`.
     pub fn new(mem: Arc<PortMem>, rx: HostRx, hdr_len: impl Into<HdrLen>, counters: Arc<RingCounters>) -> Self {
         RingEgress { rx, hdr_len: hdr_len.into(), uso: true, counters, _mem: mem }
     }
 
-    /// For a receiver that knows the header but not what was added to it last: UDP is cut into datagrams for it (USO).
+    /// For receivers that know the header but not its latest addition: large UDP frames are cut into datagrams for them
+    /// (USO).
     #[must_use]
     pub fn without_uso(self) -> Self {
         RingEgress { uso: false, ..self }
@@ -53,19 +55,20 @@ impl RingEgress {
         Form::of(frame, self.hdr_len.get() > 0 && !cut)
     }
 
-    /// As [`crate::Egress::reserve`], of an egress that stays lent until the reservation is gone.
+    /// Like [`crate::Egress::reserve`], for an egress that stays lent until the reservation is dropped.
     #[inline]
     pub fn reserve_at<'b>(at: Loan<'b, Self>, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
         let lease = at.takes_plain(batch).then(|| at.lease(picks.len() as u32, |room| room))?;
         Some(Reservation::new(at, batch, picks, lease))
     }
 
-    /// The host's end of the ring: indices and kicks for `netvale show`.
+    /// The host's end of the ring, with indices and kicks for `netvale show`.
     pub fn host(&self) -> &HostRx {
         &self.rx
     }
 
-    /// Frames of one slot each, as they are: the common case, without a branch per feature. Their slots have the flags `mark`.
+    /// Delivers frames of one slot each unchanged: the common case, without a branch per feature. Their slots get the
+    /// flags `mark`.
     #[inline]
     fn deliver_plain(&self, batch: &Batch, picks: &[u16], mark: u16) -> usize {
         let Some(lease) = self.lease(picks.len() as u32, |room| room) else { return 0 };
@@ -88,8 +91,8 @@ impl RingEgress {
         }
     }
 
-    /// Copies as many picks as the lease has slots, each behind a header that says that nothing is left to do. A function of its own: inlined
-    /// into what calls it, its loop lacks registers, which costs each frame ten instructions.
+    /// Copies as many picks as the lease has slots, each behind a header that asks for no offload. This is a function
+    /// of its own because its loop runs out of registers when inlined, which costs ten instructions a frame.
     #[inline(never)]
     fn fill_plain<const HDR: usize>(&self, batch: &Batch, picks: &[u16], lease: &Lease, flags: u16) {
         let ring = &self.rx.side().ring;
@@ -99,7 +102,7 @@ impl RingEgress {
         for &pick in picks.get(..lease.count as usize).unwrap_or(picks) {
             ahead.step(ring);
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
-            // The header's length may have been changed since room was made for the frames.
+            // The header's length may have changed since room was reserved for the frames.
             let fits = HDR == 0 || frame.len() + HDR <= ring.buf_size() as usize;
             match ring.buf(ring.slot_word(slot).buf_idx).filter(|_| fits) {
                 Some(buf) => {
@@ -123,8 +126,8 @@ impl RingEgress {
         self.count(u64::from(lease.count) - bad, bytes, bad);
     }
 
-    /// The same where slots say at which offset in their buffers they take frames. One that does not fit there is lost, as in netmap: the
-    /// slot comes empty.
+    /// Like `fill_plain`, for rings whose slots say at which offset in their buffers they take frames. A frame that
+    /// does not fit there is lost, as in netmap: its slot arrives empty.
     #[cold]
     fn fill_at_offsets(&self, rule: &OffsetRule, batch: &Batch, picks: &[u16], lease: &Lease, flags: u16) {
         let (ring, header) = (&self.rx.side().ring, [0u8; 12]);
@@ -158,7 +161,8 @@ impl RingEgress {
         }
     }
 
-    /// The offset a slot asks for. One beyond the maximum counts as the maximum, and the slot then says so.
+    /// The offset a slot asks for, in bytes. An offset beyond the maximum counts as the maximum, which is written back
+    /// to the slot.
     fn agreed_offset(&self, rule: &OffsetRule, slot: u32) -> u32 {
         let ring = &self.rx.side().ring;
         let ptr = ring.ptr(slot);
@@ -169,8 +173,8 @@ impl RingEgress {
         offset
     }
 
-    /// A slot whose frame was lost after it had found room: it comes empty. Where frames have headers there is one that says nothing, so that a
-    /// receiver which takes its length off the slot's is left with none.
+    /// Empties a slot whose frame was lost after it had found room. Where frames have headers, the slot gets a blank
+    /// one, so that a receiver that subtracts the header's length from the slot's is left with 0 bytes.
     #[cold]
     fn blank(&self, slot: u32) {
         let side = self.rx.side();
@@ -178,19 +182,19 @@ impl RingEgress {
         let offset = side.offsets.rule().map_or(0, |rule| self.agreed_offset(&rule, slot));
         let header = [0u8; 12];
         let lead = header.get(..self.hdr_len.get() as usize).unwrap_or(&header);
-        // There may be no such buffer; or no room in it, behind the receiver's offset.
+        // There may be no such buffer, or no room in it behind the receiver's offset.
         let told = ring.write(buf_idx, offset, lead) || ring.buf(buf_idx).is_none();
         ring.set_len_flags(slot, if told { lead.len() as u16 } else { 0 }, 0);
     }
 
-    /// Bytes that a slot takes whose offset is the initial one.
+    /// Bytes that fit into a slot whose offset is the initial one.
     #[inline]
     fn slot_size(&self) -> u32 {
         let side = self.rx.side();
         side.ring.buf_size().saturating_sub(side.offsets.initial())
     }
 
-    /// Frames delivered, drops.
+    /// The counters of frames delivered and dropped.
     pub(crate) fn counters(&self) -> &Arc<RingCounters> {
         &self.counters
     }
@@ -202,7 +206,7 @@ impl RingEgress {
         }
     }
 
-    /// Whether every frame of a batch can be copied into one slot as it is.
+    /// Whether every frame of a batch can be copied into one slot unchanged.
     #[inline]
     fn takes_plain(&self, batch: &Batch) -> bool {
         batch.is_plain(self.slot_size().saturating_sub(self.hdr_len.get()))
@@ -222,7 +226,7 @@ impl RingEgress {
         }
     }
 
-    /// Frames of several slots, with headers, or with offloads to be finished here.
+    /// Delivers frames of several slots, with headers, or with offloads that are finished here.
     fn deliver_any(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch, mark: u16) -> usize {
         // Slots needed up to and including each pick.
         let mut need = [0u32; BATCH];
@@ -234,7 +238,7 @@ impl RingEgress {
         let need = &need[..picks.len().min(BATCH)];
         let fit = |room: u32| need.iter().rev().copied().find(|&n| n <= room).unwrap_or(0);
         let Some(lease) = self.lease(total, fit) else {
-            // Nothing needed slots: all picks are dropped as too long.
+            // No pick needs slots: all are dropped as too long.
             return if total == 0 { self.drop_too_long(picks.len()) } else { 0 };
         };
         let count = need.iter().take_while(|&&n| n <= lease.count).count();
@@ -254,7 +258,7 @@ impl RingEgress {
         count
     }
 
-    /// As [`crate::Egress::deliver`], with flags for all slots.
+    /// Like [`crate::Egress::deliver`], with the flags `mark` for all slots.
     #[inline]
     pub(crate) fn deliver_marked(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch, mark: u16) -> usize {
         if self.takes_plain(batch) {
@@ -269,7 +273,7 @@ impl RingEgress {
         count
     }
 
-    /// Slots a frame takes here; 0 when it cannot be delivered at all.
+    /// Number of slots a frame takes here; 0 when it can never be delivered.
     fn slots_for(&self, frame: &FrameRef<'_>) -> u32 {
         let size = self.slot_size();
         if size <= self.hdr_len.get() {
@@ -307,10 +311,10 @@ impl RingEgress {
     }
 }
 
-/// A monitor's ring, for copies of what the watched port sends: they are marked as such (netmap.h, `NS_TXMON`).
+/// A monitor's ring that receives copies of what the watched port sends: they are marked so (netmap.h, `NS_TXMON`).
 pub struct SentCopies(pub Arc<RingEgress>);
 
-/// Writes frames into the slots of a lease, one after the other, each into as many slots as it takes.
+/// Writes frames into the slots of a lease one after another, each into as many slots as it needs.
 struct SlotWriter<'a> {
     egress: &'a RingEgress,
     slot: u32,
@@ -330,7 +334,7 @@ impl<'a> SlotWriter<'a> {
         SlotWriter { egress, slot: lease.slot, left: lease.count, mark, frames: 0, bytes: 0, bad: 0, long: 0, offsets }
     }
 
-    /// A frame of a batch, behind its header if there is room for one.
+    /// Writes a frame of a batch, behind its header if the receiver has headers.
     fn frame(&mut self, hdr_len: u32, frame: &FrameRef<'_>) {
         let header = crate::soft::header_bytes(&frame.offload());
         self.put(hdr_len, &header, frame.len(), |at, ring, buf, to, n| {
@@ -341,7 +345,7 @@ impl<'a> SlotWriter<'a> {
         });
     }
 
-    /// A frame from private memory.
+    /// Writes a frame from private memory.
     fn bytes(&mut self, hdr_len: u32, bytes: &[u8]) {
         self.put(hdr_len, &[0; 12], bytes.len(), |at, ring, buf, to, n| {
             if let Some(part) = bytes.get(at..at + n) {
@@ -357,8 +361,8 @@ impl<'a> SlotWriter<'a> {
         }
     }
 
-    /// The same where slots say at which offset they take bytes. A frame for which there is less room in its slots than expected is lost,
-    /// and they come empty.
+    /// Like `put`, for rings whose slots say at which offset they take bytes. A frame that finds less room in its slots
+    /// than expected is lost, and the slots arrive empty.
     #[cold]
     fn put_at_offsets(
         &mut self,
@@ -425,7 +429,7 @@ impl<'a> SlotWriter<'a> {
         if ok { (self.frames, self.bytes) = (self.frames + 1, self.bytes + len as u64) } else { self.bad += 1 }
     }
 
-    /// Slots of the lease that no frame used (a frame turned out bad): the receiver sees them empty.
+    /// Blanks the slots of the lease that no frame used (a frame turned out bad): the receiver sees them empty.
     fn blank_rest(self) {
         let mut slot = self.slot;
         for _ in 0..self.left {

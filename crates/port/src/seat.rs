@@ -1,5 +1,5 @@
-//! What stays of a queue while peers come and go: the seat of a queue that the control thread puts in when the peer starts it, and takes out
-//! when it stops it, resets or vanishes.
+//! The part of a queue that stays while peers come and go: a seat. The control thread puts the queue in when the peer
+//! starts it, and takes it out when the peer stops it, resets or vanishes.
 
 mod queues;
 
@@ -13,24 +13,24 @@ pub use queues::{SeatEgress, SeatIngress, ToPeer};
 use crate::RingCounters;
 use crate::wake::WakeSet;
 
-/// A seat for a queue.
+/// A place for a queue that may or may not be there.
 pub struct Seat<Q> {
-    /// The queue, from when the peer starts it until it stops it.
+    /// The queue, from the peer's start of it to its stop.
     pub queue: Arc<Lent<Q>>,
-    /// What wakes the worker that owns it; a queue that is delivered to, which nobody waits for, has none.
+    /// Wakes the worker that owns the queue; `None` for a queue that is delivered to, which no worker waits for.
     pub wake: Option<WakeSet>,
-    /// Frames, bytes, drops, over all peers.
+    /// Counters of frames, bytes and drops, over all peers.
     pub counters: Arc<RingCounters>,
-    /// Kicks, over all peers.
+    /// Counters of kicks, over all peers.
     pub kicks: Arc<KickCounts>,
 }
 
-/// Looks at a ring that is being drained, and the time between two.
+/// How often a ring that is drained is looked at, and the pause between two looks.
 const DRAINING: u32 = 200;
 const PAUSE: Duration = Duration::from_micros(100);
 
 impl<Q> Default for Seat<Q> {
-    /// An empty one, which nobody sleeps on.
+    /// Creates an empty seat that no worker sleeps on.
     fn default() -> Self {
         let (queue, counters, kicks) = Default::default();
         Seat { queue, wake: None, counters, kicks }
@@ -38,41 +38,41 @@ impl<Q> Default for Seat<Q> {
 }
 
 impl<Q> Seat<Q> {
-    /// An empty one, which a worker sleeps on.
+    /// Creates an empty seat that a worker sleeps on.
     ///
     /// # Errors
-    /// As [`WakeSet::new`].
+    /// Like [`WakeSet::new`].
     pub fn woken() -> rustix::io::Result<Seat<Q>> {
         Ok(Seat { wake: Some(WakeSet::new()?), ..Seat::default() })
     }
 
-    /// The worker's handle to the queue.
+    /// Creates the worker's handle to the queue.
     pub fn borrower(&self) -> Borrower<Q> {
         Borrower::new(Arc::clone(&self.queue))
     }
 
-    /// Puts a queue in.
+    /// Puts a queue into the seat.
     ///
     /// # Errors
-    /// As [`Lent::put`].
+    /// Like [`Lent::put`].
     pub fn put(&self, queue: Q) -> Result<(), InUse> {
         self.queue.put(queue)?;
         self.poke();
         Ok(())
     }
 
-    /// Takes the queue out, once what the peer had published is on its way: it was sent, also if the peer stops right after. Not for ever,
-    /// as a destination may hold senders back.
+    /// Takes the queue out once the frames that the peer had published have been forwarded: the peer sent them, even if
+    /// it stops right after. The wait has a limit, as a destination may hold senders back.
     ///
     /// # Errors
-    /// As [`Lent::take`].
+    /// Like [`Lent::take`].
     pub fn take(&self, has_news: impl Fn(&Q) -> bool) -> Result<Option<Q>, InUse> {
         let began = Instant::now();
         for _ in 0..DRAINING {
             match self.queue.control() {
                 Ok(queue) if queue.as_ref().is_some_and(&has_news) && began.elapsed() < LIMIT => {}
                 Ok(_) => break,
-                // One wait is enough.
+                // Has waited long enough already.
                 Err(InUse) => return self.queue.take_within(Duration::ZERO),
             }
             self.poke();
@@ -81,18 +81,18 @@ impl<Q> Seat<Q> {
         self.queue.take()
     }
 
-    /// Lets the worker look.
+    /// Wakes the worker so that it looks at the queue.
     pub fn poke(&self) {
         self.wake.iter().for_each(WakeSet::poke);
     }
 
-    /// A kick that came another way than by a doorbell.
+    /// Passes on a kick that did not come by a doorbell.
     pub fn kick(&self) {
         self.kicks.count_received();
         self.poke();
     }
 
-    /// The worker's: takes back a wake-up.
+    /// Clears a wake-up. Called by the worker.
     pub fn woken_up(&self) {
         if self.wake.as_ref().is_some_and(WakeSet::drain) {
             self.kicks.count_received();

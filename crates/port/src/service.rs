@@ -1,7 +1,7 @@
-//! A service: a thread that serves a port's peers, one after another, and what is told of them.
+//! A service: a thread that serves a port's peers one after another, and what is told of them ([`Told`]).
 //!
-//! What the peers speak is a [`Protocol`]. The rest is the same for all of them: state for `netvale show`, a line in the log, a pause after a peer
-//! that broke the rules, an end within a time limit.
+//! The peers' language is a [`Protocol`]. The rest is the same for all of them: state for `netvale show`, a line in the
+//! log, a pause after a peer that broke the rules, an end within a time limit.
 
 use std::fmt::Display;
 use std::marker::PhantomData;
@@ -18,45 +18,46 @@ use rustix::io::Errno;
 
 use crate::listener::{Listener, OpenError, RETRY, SocketFile};
 
-/// Pause after a peer whose doorbell blocked, which took a worker's time: it doubles each time, up to the longest.
+/// Pause after a peer whose doorbell blocked, which cost a worker time: it doubles each time, up to the second value.
 const BLOCKED_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
-/// Upper bound on waiting for the thread to end. It waits two seconds for a worker that does not hand a queue back, and for nothing else that long, unless a
-/// descriptor that a peer passed takes its time to close.
+/// Upper bound on waiting for the thread to end. The thread itself waits two seconds for a worker that does not hand a
+/// queue back. Nothing else takes that long, unless a descriptor that a peer passed is slow to close.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
-/// What a service speaks with its peers.
+/// The protocol that a service speaks with its peers.
 pub trait Protocol: Send + 'static {
-    /// What reaches a peer: a connection, or a device.
+    /// How a peer is reached: a connection, or a device.
     type Connection;
-    /// What is told of a peer beside that it is there.
+    /// What is shown of a peer, apart from whether it is connected.
     type Detail: Clone + Default + Send + 'static;
-    /// What its peers are called.
+    /// What a peer is called in messages.
     const PEER: &'static str;
 
-    /// The next peer, or why there is none: then it is tried again. None when `stop` became readable.
+    /// Waits for the next peer, or returns why there is none: then the service retries. `None` when `stop` became
+    /// readable.
     fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<Self::Connection, String>>;
 
     /// Serves a peer until it hangs up or [`Peer::ends`] becomes readable.
     ///
     /// # Errors
-    /// The rule that the peer broke.
+    /// An error when the peer broke a rule; its text names the rule.
     fn serve(&mut self, connection: Self::Connection, peer: &Peer<Self::Detail>) -> Result<(), String>;
 }
 
-/// What is told of a service's peers.
+/// What a service shows of its peers.
 #[derive(Clone, Debug, Default)]
 pub struct State<D> {
-    /// A peer is connected.
+    /// Whether a peer is connected.
     pub connected: bool,
-    /// Peers so far.
+    /// Number of peers so far.
     pub connections: u64,
-    /// Why there is none, if the last one did not just hang up.
+    /// Why no peer is connected, unless the last one just hung up.
     pub last_error: Option<String>,
-    /// What is told of the one that is connected.
+    /// Details of the connected peer.
     pub now: D,
 }
 
-/// Where a service's state is. Clones are the same place.
+/// A handle to a service's state. Clones share it.
 pub struct Told<D>(Arc<Mutex<State<D>>>);
 
 impl<D> Clone for Told<D> {
@@ -66,7 +67,7 @@ impl<D> Clone for Told<D> {
 }
 
 impl<D> Told<D> {
-    /// Changes what is told of the peer that is connected.
+    /// Changes the details of the connected peer.
     pub fn update(&self, change: impl FnOnce(&mut D)) {
         change(&mut self.lock().now);
     }
@@ -93,22 +94,22 @@ impl<D> Peer<D> {
         Ok(Peer { told: told.clone(), stop: Arc::clone(stop), fault, ends })
     }
 
-    /// Where workers report what the peer did; what makes its doorbells.
+    /// The peer's fault: workers report there what the peer did wrong, and it makes the peer's doorbells.
     pub fn fault(&self) -> &Fault {
         &self.fault
     }
 
-    /// Readable when the service is to stop, or a fault of the peer's was reported.
+    /// A descriptor that becomes readable when the service has to stop, or a fault of the peer was reported.
     pub fn ends(&self) -> BorrowedFd<'_> {
         self.ends.as_fd()
     }
 
-    /// Whether the service is to stop.
+    /// Whether the service has to stop.
     pub fn is_stopped(&self) -> bool {
         nap(self.stop.as_fd(), Duration::ZERO)
     }
 
-    /// Where what is told of the peer can be changed.
+    /// The service's state, for changing the details of the peer.
     pub fn told(&self) -> &Told<D> {
         &self.told
     }
@@ -118,16 +119,17 @@ impl<D> Peer<D> {
 pub struct Service<D> {
     told: Told<D>,
     stop: Arc<Doorbell>,
-    /// Hangs up when the thread ends.
+    /// Disconnected when the thread ends.
     running: Receiver<()>,
     file: Option<SocketFile>,
 }
 
 impl<D: Clone + Default + Send + 'static> Service<D> {
-    /// Starts one, in a thread of that name; `at` is what the log says, `file` what is removed in the end.
+    /// Starts a service in a thread named `thread`; `at` is its name in the log, `file` the socket that is removed at
+    /// the end.
     ///
     /// # Errors
-    /// No descriptor or thread is left.
+    /// Fails if no descriptor or thread can be created.
     pub fn start<P: Protocol<Detail = D>>(
         thread: &str,
         at: impl Display,
@@ -148,10 +150,10 @@ impl<D: Clone + Default + Send + 'static> Service<D> {
         Ok(Service { told, stop, running, file })
     }
 
-    /// Starts one for virtual machines that connect to the socket at `path`, each of which `serve` serves.
+    /// Starts a service for virtual machines that connect to the socket at `path`; `serve` serves each of them.
     ///
     /// # Errors
-    /// [`OpenError`].
+    /// [`OpenError`] if the socket or the thread cannot be created.
     pub fn of_machines<F>(thread: &str, path: &Path, serve: F) -> Result<Self, OpenError>
     where
         F: FnMut(OwnedFd, &Peer<D>) -> Result<(), String> + Send + 'static,
@@ -160,7 +162,7 @@ impl<D: Clone + Default + Send + 'static> Service<D> {
         Self::start(thread, path.display(), Some(file), Machines { listener, serve, detail: PhantomData })
     }
 
-    /// What is told of its peers.
+    /// The current state of its peers.
     pub fn state(&self) -> State<D> {
         self.told.lock().clone()
     }
@@ -169,15 +171,15 @@ impl<D: Clone + Default + Send + 'static> Service<D> {
 impl<D> Drop for Service<D> {
     fn drop(&mut self) {
         self.stop.ring();
-        // Nothing is sent: it hangs up. A panic was reported by the runtime.
+        // Nothing is ever sent; the channel disconnects. A panic was reported by the runtime.
         if self.running.recv_timeout(STOP_LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
-            tracing::error!("a port's thread does not end: it is left behind");
+            tracing::error!("a port's thread does not end: it is abandoned");
         }
         drop(self.file.take());
     }
 }
 
-/// Virtual machines that connect.
+/// The protocol of virtual machines that connect.
 struct Machines<F, D> {
     listener: Listener,
     serve: F,
@@ -245,7 +247,7 @@ impl<P: Protocol> Server<P> {
         }
     }
 
-    /// Serves a peer to its end. Returns how it ended, and whether a doorbell of its blocked.
+    /// Serves a peer until it leaves. Returns how it ended, and whether a doorbell of it blocked.
     fn serve(&mut self, connection: P::Connection, is_news: bool) -> (Result<(), String>, bool) {
         let peer = match Peer::new(&self.told, &self.stop) {
             Ok(peer) => peer,

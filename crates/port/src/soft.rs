@@ -1,8 +1,8 @@
 //! Checksum and segmentation in software, for destinations that lack the offload.
 //!
-//! A frame crosses the switch as it came: a 64 KiB segment without a checksum stays one as long as its receiver takes such frames. Only
-//! here, at the boundary to one that does not, is the work done: on a private copy of the frame, so that nothing a peer
-//! changes meanwhile is relied upon.
+//! A frame crosses the switch as it came: a 64 KiB segment without a checksum stays one as long as its receiver takes
+//! such frames. The work is done only here, for a receiver that does not: on a private copy of the frame, so that
+//! nothing depends on bytes that a peer may change meanwhile.
 
 use netvale_mem::drops::{DropReason, RingCounters};
 use netvale_wire::checksum::Sum;
@@ -13,7 +13,7 @@ use netvale_wire::vnet::{Form as HdrForm, VnetHdr};
 use crate::batch::{Batch, FrameRef, MAX_FRAME};
 use crate::gather::Work;
 
-/// In which form a frame reaches a destination.
+/// The form in which a frame reaches a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Unchanged.
@@ -22,15 +22,15 @@ pub enum Form {
     Checksum,
     /// Cut into segments.
     Segments {
-        /// How many.
+        /// Number of segments.
         count: u32,
-        /// Bytes of the longest, headers included.
+        /// Length of the longest segment in bytes, headers included.
         longest: usize,
     },
 }
 
 impl Form {
-    /// The form for a destination that does, or does not, take a virtio-net header and so the offloads.
+    /// The form for a destination that takes (or lacks) virtio-net headers and therefore the offloads.
     #[inline]
     pub fn of(frame: &FrameRef<'_>, takes_offloads: bool) -> Form {
         match frame.offload() {
@@ -46,10 +46,10 @@ impl Form {
     }
 }
 
-/// Checks `header` against the frame pushed last and notes what is to be done to it.
+/// Checks `header` against the frame pushed last and records the work that is left to do on it.
 ///
 /// # Errors
-/// [`DropReason::BadVnetHeader`]; the frame is taken out of the batch again.
+/// [`DropReason::BadVnetHeader`] if the header does not match; the frame is then removed from the batch.
 pub fn set_offload(batch: &mut Batch, header: &VnetHdr) -> Result<(), DropReason> {
     let mut prefix = [0u8; MAX_HEADERS];
     let Some(frame) = batch.len().checked_sub(1).and_then(|i| batch.get(i)) else { return Ok(()) };
@@ -66,12 +66,12 @@ pub fn set_offload(batch: &mut Batch, header: &VnetHdr) -> Result<(), DropReason
     }
 }
 
-/// Reads a virtio-net header of 10 or 12 bytes; none for other lengths.
+/// Reads a virtio-net header of 10 or 12 bytes; `None` for other lengths.
 pub fn parse_header(bytes: &[u8]) -> Option<VnetHdr> {
     VnetHdr::parse(bytes, HdrForm::from_len(bytes.len())?).ok()
 }
 
-/// The 12-byte virtio-net header that says `offload`; its first 10 bytes are the short form.
+/// Encodes `offload` as a 12-byte virtio-net header; its first 10 bytes are the short form.
 pub fn header_bytes(offload: &Offload) -> [u8; 12] {
     offload.to_header().to_bytes_mrg()
 }
@@ -81,18 +81,18 @@ pub fn header_bytes(offload: &Offload) -> [u8; 12] {
 pub enum Put {
     /// It did.
     Done,
-    /// There is none now.
+    /// There is no room now.
     Full,
-    /// It never will.
+    /// It never will: it is too long.
     TooLong,
 }
 
-/// Private memory to work in. One a thread.
+/// Private memory for deliveries, one per thread.
 #[derive(Debug)]
 pub struct Scratch {
     frame: Vec<u8>,
     segment: Vec<u8>,
-    /// For [`crate::gro`]; away while that works.
+    /// The memory of [`crate::gro`]; `None` while that uses it.
     pub(crate) gro: Option<Box<Work>>,
 }
 
@@ -103,7 +103,7 @@ impl Default for Scratch {
 }
 
 impl Scratch {
-    /// The only allocations it makes.
+    /// Creates the memory. These are the only allocations it makes.
     pub fn new() -> Self {
         Scratch {
             frame: vec![0; MAX_FRAME],
@@ -112,10 +112,10 @@ impl Scratch {
         }
     }
 
-    /// Finishes what is left to do to `frame` and passes the resulting frames on, in order. Returns how many there were.
+    /// Finishes the work left on `frame` and passes the resulting frames to `out`, in order. Returns their number.
     ///
     /// # Errors
-    /// [`DropReason::BadVnetHeader`] when the frame's headers no longer are what they were when they were checked.
+    /// [`DropReason::BadVnetHeader`] when the frame's headers have changed since they were checked.
     pub fn soften(&mut self, frame: &FrameRef<'_>, mut out: impl FnMut(&[u8])) -> Result<u32, DropReason> {
         let len = frame.copy_out(0, &mut self.frame);
         let Some(bytes) = self.frame.get_mut(..len) else { return Err(DropReason::TooLong) };
@@ -132,8 +132,8 @@ impl Scratch {
 }
 
 impl Scratch {
-    /// As [`Scratch::soften`], each resulting frame going to `put` as long as there is room. Frames lost for another reason than room are counted
-    /// in `counters`.
+    /// Like [`Scratch::soften`]; each resulting frame goes to `put` while there is room. Frames lost for a reason other
+    /// than lack of room are counted in `counters`.
     pub fn soften_into(
         &mut self,
         frame: &FrameRef<'_>,

@@ -1,22 +1,22 @@
-//! What a worker does again and again.
+//! A unit of work that a worker repeats.
 
 use std::any::Any;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// A piece of work that one worker owns: an ingress whose frames are forwarded, or a passage between two rings.
+/// A task that one worker owns: an ingress whose frames are forwarded, or a passage between two rings.
 ///
 /// `W` is memory that the tasks of a worker share.
 pub trait Task<W>: Any + Send {
-    /// Does what there is to do, up to a batch.
+    /// Does the work that is there, up to a batch.
     fn pass(&mut self, work: &mut W) -> Passed;
 
-    /// Asks to be woken. Returns whether there is something to do already: then do not sleep.
+    /// Asks to be woken. Returns whether there is work already: then do not sleep.
     fn arm(&mut self) -> bool {
         false
     }
 
-    /// No wake-ups while the worker looks anyway.
+    /// Turns wake-ups off while the worker polls.
     fn disarm(&mut self) {}
 
     /// The descriptor that becomes readable on a wake-up.
@@ -24,33 +24,34 @@ pub trait Task<W>: Any + Send {
         None
     }
 
-    /// Takes back a pending wake-up after `wake_fd` became readable.
+    /// Clears a pending wake-up after `wake_fd` became readable.
     fn woken(&mut self) {}
 
-    /// Whether looking is a mere memory access. If not (it is a system call), the worker looks only after `wake_fd` became readable.
+    /// Whether looking for work is just a memory access. If not (it is a system call), the worker looks only after
+    /// `wake_fd` became readable.
     fn is_cheap(&self) -> bool {
         true
     }
 
-    /// For how long the worker may sleep at most, if nobody wakes it for this task.
+    /// The longest time the worker may sleep if nothing wakes it for this task.
     fn nap(&self) -> Option<Duration> {
         None
     }
 }
 
-/// What a pass did.
+/// The result of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passed {
-    /// Nothing was there.
+    /// There was nothing to do.
     Idle,
-    /// This many frames were forwarded (or dropped).
+    /// This many frames were forwarded or dropped.
     Frames(usize),
-    /// Frames wait for room at a destination that does not tell when there is some. Call again.
+    /// Frames wait for room at a destination that does not notify when there is some. Call again.
     Held,
 }
 
 impl Passed {
-    /// So many frames, if any.
+    /// The result of a pass that moved `frames` frames.
     #[inline]
     pub fn count(frames: usize) -> Passed {
         if frames == 0 { Passed::Idle } else { Passed::Frames(frames) }

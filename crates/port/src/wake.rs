@@ -1,4 +1,4 @@
-//! What a worker sleeps on for a peer's ring.
+//! The epoll set that a worker sleeps on for a peer's ring.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,12 +7,12 @@ use netvale_mem::notify::Doorbell;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Result;
 
-/// epoll data of what the peer rings, and of everything else.
+/// epoll data of the peer's doorbell, and of everything else.
 const PEER: u64 = 1;
 const OTHER: u64 = 0;
 
-/// An epoll set that wakes the worker that owns a peer's ring: for the peer's doorbell while there is a peer, for whatever else may bring
-/// work, and for the control thread.
+/// An epoll set that wakes the worker that owns a peer's ring: for the peer's doorbell while there is a peer, for other
+/// sources of work, and for the control thread.
 #[derive(Debug)]
 pub struct WakeSet {
     epoll: OwnedFd,
@@ -20,28 +20,29 @@ pub struct WakeSet {
 }
 
 impl WakeSet {
-    /// With nothing in it but [`WakeSet::poke`].
+    /// Creates a set that contains only [`WakeSet::poke`].
     ///
     /// # Errors
-    /// What epoll_create(2), eventfd(2) or epoll_ctl(2) says.
+    /// Whatever epoll_create(2), eventfd(2) or epoll_ctl(2) returns.
     pub fn new() -> Result<WakeSet> {
         let this = WakeSet { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?, poke: Doorbell::new()? };
         this.add(&this.poke)?;
         Ok(this)
     }
 
-    /// What the peer rings. It is never read: the edge is enough, and a peer that fills its counter changes nothing.
+    /// Adds the peer's doorbell. It is never read: the edge is enough, and a peer that fills its counter changes
+    /// nothing.
     ///
     /// # Errors
-    /// What epoll_ctl(2) says.
+    /// Whatever epoll_ctl(2) returns.
     pub fn add_peer(&self, doorbell: impl AsFd) -> Result<()> {
         self.add_as(doorbell.as_fd(), PEER)
     }
 
-    /// Something else that becomes readable when there is work.
+    /// Adds another descriptor that becomes readable when there is work.
     ///
     /// # Errors
-    /// What epoll_ctl(2) says.
+    /// Whatever epoll_ctl(2) returns.
     pub fn add(&self, fd: impl AsFd) -> Result<()> {
         self.add_as(fd.as_fd(), OTHER)
     }
@@ -50,7 +51,7 @@ impl WakeSet {
         epoll::add(&self.epoll, fd, epoll::EventData::new_u64(data), epoll::EventFlags::IN | epoll::EventFlags::ET)
     }
 
-    /// Wakes the worker up for this no more.
+    /// Removes a descriptor.
     pub fn remove(&self, fd: impl AsFd) {
         // Fails only if it was never added.
         let _ = epoll::delete(&self.epoll, fd);
@@ -61,7 +62,7 @@ impl WakeSet {
         self.poke.ring();
     }
 
-    /// Takes the wake-ups back, so that the next wait sleeps. Returns whether one was the peer's.
+    /// Clears the wake-ups, so that the next wait sleeps. Returns whether one came from the peer.
     pub fn drain(&self) -> bool {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 4];
         let immediately = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -71,7 +72,7 @@ impl WakeSet {
 }
 
 impl AsFd for WakeSet {
-    /// Readable when there is something to wake up for.
+    /// The descriptor that is readable when there is a reason to wake up.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
@@ -87,7 +88,8 @@ mod tests {
         poll(&mut one, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(1)
     }
 
-    /// Objective: each of the three wakes, once; only the peer's is said to be the peer's; what was removed wakes no more.
+    /// Objective: each of the three sources wakes, once; only the peer's is reported as such; a removed one wakes no
+    /// more.
     #[test]
     fn who_wakes() {
         let (set, peer, other) = (WakeSet::new().unwrap(), Doorbell::new().unwrap(), Doorbell::new().unwrap());

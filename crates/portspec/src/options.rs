@@ -44,7 +44,7 @@ pub struct Extmem {
 }
 
 /// `@offset`: frames begin at an offset in their buffers, kept in the slots' `ptr`. libnetmap refuses the option
-/// until the program enables it; so must whoever opens ports in its name.
+/// until the program enables it; so must code that opens ports in its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Offset {
     /// Offset that every slot begins with, bytes.

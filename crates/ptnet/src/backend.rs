@@ -1,4 +1,4 @@
-//! What a guest's rings are connected to: queues of a switch, or a port that is passed through.
+//! The other side of a guest's rings: queues of a switch, or a port that is passed through.
 
 use std::sync::Arc;
 
@@ -10,74 +10,74 @@ use netvale_port::HdrLen;
 use netvale_port::wake::WakeSet;
 use rustix::io::Errno;
 
-/// What a ring is served by: its status block, and what its guest is interrupted by.
+/// How a ring is served: its status block, and the doorbell that interrupts its guest.
 pub type Served = (RingSide, Arc<Doorbell>);
 
 /// Rings that a guest has just started.
 pub struct Fresh<'a> {
-    /// They and their buffers.
+    /// The rings and their buffers.
     pub mem: &'a Arc<PortMem>,
-    /// Bytes of virtio-net header before each frame; may be changed while they run.
+    /// Bytes of virtio-net header before each frame; may change while the rings run.
     pub hdr_len: HdrLen,
-    /// With a header, the guest takes UDP that is to be cut into datagrams (USO), too.
+    /// With a header, the guest also takes large UDP frames that must be cut into datagrams (USO).
     pub uso: bool,
-    /// Gives a ring (tx rings first) its status block and interrupt.
+    /// Returns a ring's status block and interrupt (tx rings first).
     pub of: &'a dyn Fn(usize, &RingSide) -> Result<Served, Errno>,
 }
 
 impl Fresh<'_> {
-    /// The tx ring with that number.
+    /// The tx ring number `i`.
     ///
     /// # Errors
-    /// There is none, or it cannot be served.
+    /// Fails if there is none, or it cannot be served.
     pub fn tx(&self, i: usize) -> Result<Served, Errno> {
         (self.of)(i, self.mem.tx.get(i).ok_or(Errno::INVAL)?)
     }
 
-    /// The rx ring with that number.
+    /// The rx ring number `i`.
     ///
     /// # Errors
-    /// There is none, or it cannot be served.
+    /// Fails if there is none, or it cannot be served.
     pub fn rx(&self, i: usize) -> Result<Served, Errno> {
         (self.of)(self.mem.tx.len() + i, self.mem.rx.get(i).ok_or(Errno::INVAL)?)
     }
 }
 
-/// Memory in which guests come and go beside somebody who stays.
+/// Memory that guests, which come and go, share with another side, which stays.
 pub struct Beside {
-    /// All of it.
+    /// The whole memory.
     pub region: Arc<Region>,
     /// The guests' rings, first in it.
     pub guest: Arc<PortMem>,
-    /// The other one's.
+    /// The other side's rings.
     pub other: Arc<PortMem>,
 }
 
-/// The other side of a guest's rings. It is there as long as the port; rings come and go with guests and what they command.
+/// The other side of a guest's rings. It lives as long as the port; rings come and go with guests and their commands.
 pub trait Backend: Send + Sync {
-    /// Memory that the rings are to lie in; without it, each guest has memory of its own.
+    /// Memory for the rings; without it, each guest has its own.
     fn memory(&self) -> Option<&Beside> {
         None
     }
 
-    /// What the guest's doorbell of a ring (tx rings first) wakes; none if nobody waits for it.
+    /// The wake set that the guest's doorbell of a ring (tx rings first) wakes; `None` if nobody waits for it.
     fn wake(&self, ring: usize) -> Option<&WakeSet>;
 
-    /// A kick of a ring that came another way than by a doorbell.
+    /// Passes on a kick of a ring that did not come by a doorbell.
     fn kick(&self, ring: usize);
 
     /// Connects rings.
     ///
     /// # Errors
-    /// What the system says; then [`Backend::empty`] follows.
+    /// The system's error; [`Backend::empty`] must follow.
     fn fill(&self, rings: &Fresh<'_>) -> Result<(), Errno>;
 
-    /// Disconnects them, once what was published is on its way. Nobody touches them when this returns.
+    /// Disconnects the rings once published frames are on their way. Nobody uses them when this returns.
     ///
     /// # Errors
-    /// A worker is still at one of them, and nobody else comes to it any more: the guest is to be given up.
+    /// A worker still uses one of them, and no other will come: the guest must be given up.
     fn empty(&self) -> Result<(), InUse>;
 
-    /// Interrupts sent to the guest and saved, and kicks from it, for a ring the guest sends on (`tx`) or one it receives on.
+    /// Interrupts sent to the guest and saved, and kicks from it, for one of its tx rings (`tx`) or rx rings.
     fn kicks(&self, tx: bool, ring: usize) -> (u64, u64, u64);
 }

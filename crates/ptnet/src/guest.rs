@@ -1,19 +1,19 @@
-//! What every port tells of the virtual machine that it serves.
+//! The state that every port shows of the virtual machine it serves.
 
 /// Name of the threads.
 pub(crate) const THREAD: &str = "netvale-ptnet";
 
-/// What is told of a virtual machine.
+/// The state of a virtual machine.
 #[derive(Clone, Debug, Default)]
 pub struct Guest {
-    /// Its driver runs the rings; with so many bytes of header before each frame.
+    /// Its driver runs the rings, with this many bytes of header before each frame.
     pub running: Option<u32>,
-    /// Commands of its driver so far.
+    /// Number of commands of its driver.
     pub commands: u64,
 }
 
 impl Guest {
-    /// Its driver gave a command, whereafter the rings run, or do not.
+    /// Records a command of its driver, after which the rings run, or do not.
     pub(crate) fn obeyed(&mut self, running: Option<u32>) {
         *self = Guest { running, commands: self.commands + 1 };
     }

@@ -1,6 +1,6 @@
 //! The header page of a ptnet device, from the host's side.
 //!
-//! The guest can write all of it. The host writes what it says from its own copy and reads the guest's command words only.
+//! The guest can write all of it. The host writes its words from its own copy and reads only the guest's command words.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -9,27 +9,27 @@ use netvale_abi::ptnet::{self, HEADER_BYTES, PtnetHeader, word};
 use netvale_mem::words::Words;
 use netvale_mem::{Layout, Mapping};
 
-/// What the device says of itself, apart from where things lie.
+/// The device's description of itself, apart from offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Rings the guest sends on.
+    /// Number of rings the guest sends on.
     pub tx_rings: u32,
-    /// Rings the guest receives on.
+    /// Number of rings the guest receives on.
     pub rx_rings: u32,
     /// Slots of each ring.
     pub slots: u32,
-    /// Bytes a buffer; 0 for the usual.
+    /// Buffer size in bytes; 0 for the default.
     pub buf_size: u32,
     /// Whether a virtio-net header is offered.
     pub vnet_hdr: bool,
     /// Ethernet address.
     pub mac: [u8; 6],
-    /// MTU, bytes.
+    /// MTU in bytes.
     pub mtu: u32,
 }
 
 impl Config {
-    /// Doorbells and interrupt vectors: one a ring, and one for commands and news.
+    /// Number of doorbells, and of interrupt vectors: one per ring, and one for commands and news.
     pub fn vectors(&self) -> u32 {
         self.tx_rings + self.rx_rings + 1
     }
@@ -40,10 +40,10 @@ impl Config {
     }
 }
 
-/// A command of the guest's, as it stood at one moment. All of it is the guest's word.
+/// A snapshot of a command of the guest. All of it is the guest's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// One of the `COMMAND_` numbers, or nonsense.
+    /// One of the `COMMAND_` numbers, or an invalid one.
     pub what: u32,
     /// Its number.
     pub number: u32,
@@ -53,7 +53,7 @@ pub struct Command {
     pub extra_bufs: u32,
 }
 
-/// The page.
+/// The header page.
 #[derive(Debug)]
 pub struct Header {
     words: Words,
@@ -69,12 +69,12 @@ macro_rules! at {
 pub const HOST_PEER: u32 = 0;
 
 impl Header {
-    /// Views the page at the start of a device's memory.
+    /// Creates a view of the page at the start of a device's memory.
     pub fn new(map: &Arc<Mapping>) -> Option<Header> {
         Words::new(map, 0, (HEADER_BYTES / 4) as usize).map(|words| Header { words })
     }
 
-    /// Writes what the device is.
+    /// Writes the description of the device.
     pub fn describe(&self, c: &Config, layout: &Layout) {
         let w = &self.words;
         let mac = c.mac.map(u32::from);
@@ -105,31 +105,31 @@ impl Header {
             (at!(total), layout.total),
         ];
         wide.into_iter().for_each(|(at, value)| w.store_wide(at, value));
-        // Last: a header without its magic is none.
+        // Written last: a header without its magic is invalid.
         w.store(at!(magic) + 1, ptnet::MAGIC[1]);
         w.store(at!(magic), ptnet::MAGIC[0]);
     }
 
-    /// The guest's command, each word read once.
+    /// Reads the guest's command, each word once.
     pub fn command(&self) -> Command {
-        // The number first: what belongs to it was written before it.
+        // The number first: the words that belong to it were written before it.
         let number = self.words.load(at!(number));
         let w = |at: usize| self.words.load(at);
         Command { what: w(at!(command)), number, features: w(at!(wanted)), extra_bufs: w(at!(wanted_bufs)) }
     }
 
-    /// Answers it.
+    /// Answers the command.
     pub fn answer(&self, number: u32, result: u32) {
         self.words.store(at!(result), result);
         self.words.store(at!(answered), number);
     }
 
-    /// Tells how the device is.
+    /// Writes the device's status.
     pub fn set_status(&self, status: u32) {
         self.words.store(at!(status), status);
     }
 
-    /// Tells where the `netmap_if` is, and how many extra buffers it lists.
+    /// Writes the offset of the `netmap_if`, and the number of extra buffers that it lists.
     pub fn set_binding(&self, nifp: u64, extra_bufs: u32) {
         self.words.store_wide(at!(nifp), nifp);
         self.words.store(at!(extra_bufs), extra_bufs);
@@ -148,7 +148,7 @@ mod tests {
         (map, header)
     }
 
-    /// Objective: a guest finds each word where the layout that it is built with has it, and nothing of what a description leaves alone is changed.
+    /// Objective: a guest finds each word where its layout has it, and a description changes nothing else.
     #[test]
     fn description() {
         let (map, header) = page();
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(header.command(), command);
     }
 
-    /// Objective: memory that has no room for the page is none.
+    /// Objective: memory without room for the page is refused.
     #[test]
     fn too_short() {
         assert!(Header::new(&Arc::new(Mapping::private(64).unwrap())).is_none());

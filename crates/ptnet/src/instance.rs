@@ -1,4 +1,4 @@
-//! One guest's device: its memory, its doorbells, and what its commands do.
+//! One guest's device: its memory, its doorbells, and the execution of its commands.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use thiserror::Error;
 use crate::backend::{Backend, Fresh};
 use crate::header::{Config, Header};
 
-/// Why there is no device.
+/// Why the device cannot be created.
 #[derive(Debug, Error)]
 pub enum InstanceError {
-    /// No memory.
+    /// There is no memory.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// No descriptors.
+    /// There are no descriptors.
     #[error("no eventfd to be had: {0}")]
     System(#[from] Errno),
 }
 
-/// Rings that run.
+/// The state of running rings.
 struct Running {
-    /// The `netmap_if`, and the extra buffers it lists.
+    /// The `netmap_if`, and the extra buffers that it lists.
     binding: Binding,
     hdr_len: u32,
 }
 
-/// A command of the guest's, and its result.
+/// A command of the guest, and its result.
 pub type Obeyed = (u32, Result<(), Errno>);
 
 /// A device. Every guest gets a new one, in memory of its own; dropping it stops the rings.
@@ -51,15 +51,15 @@ pub struct Instance {
     /// Interrupts of the guest, in the same order.
     vectors: Vec<Doorbell>,
     running: Option<Running>,
-    /// Number of the last command seen.
+    /// Number of the last command that was read.
     seen: u32,
 }
 
 impl Instance {
-    /// A device that waits for its guest's driver; `fault` is the hypervisor's.
+    /// Creates a device that waits for its guest's driver; `fault` is the hypervisor's.
     ///
     /// # Errors
-    /// [`InstanceError`].
+    /// [`InstanceError`] if there is no memory or descriptor.
     pub fn new(config: &Config, backend: &Arc<dyn Backend>, fault: &Fault) -> Result<Instance, InstanceError> {
         let region = match backend.memory() {
             Some(beside) => Arc::clone(&beside.region),
@@ -75,7 +75,8 @@ impl Instance {
         Ok(this)
     }
 
-    /// A device that another process served: its memory, then its doorbells and vectors. The driver is asked to start its rings anew.
+    /// Takes over a device that another process served: its memory, then its doorbells and vectors. The driver is asked
+    /// to restart its rings.
     ///
     /// # Errors
     /// [`InstanceError`] when the memory is not this device's.
@@ -92,7 +93,7 @@ impl Instance {
             bells.into_iter().map(|fd| Doorbell::given(fd, fault)).collect::<Result<Vec<_>, Errno>>()?;
         let vectors = doorbells.split_off((config.vectors() as usize).min(doorbells.len()));
         let mut this = Self::over(config, backend, region, (doorbells, vectors))?;
-        // What was asked of the other process is not obeyed again.
+        // Commands to the other process are not executed again.
         this.seen = this.header.command().number;
         this.header.set_status(STATUS_LINK_UP | STATUS_NEEDS_RESET);
         this.interrupt();
@@ -129,12 +130,12 @@ impl Instance {
         self.region.fd()
     }
 
-    /// What the guest rings: tx rings, rx rings, commands.
+    /// The doorbells that the guest rings: tx rings, rx rings, commands.
     pub fn doorbells(&self) -> &[Doorbell] {
         &self.doorbells
     }
 
-    /// What the guest is interrupted by, in the same order.
+    /// The doorbells that interrupt the guest, in the same order.
     pub fn vectors(&self) -> &[Doorbell] {
         &self.vectors
     }
@@ -147,7 +148,7 @@ impl Instance {
     /// Executes the guest's command, if there is a new one. Returns it with its result.
     ///
     /// # Errors
-    /// The rings that run cannot be taken back: the guest is to be given up.
+    /// The running rings cannot be taken back: the guest must be given up.
     pub fn obey(&mut self) -> Result<Option<Obeyed>, InUse> {
         let command = self.header.command();
         if command.number == self.seen {
@@ -168,14 +169,14 @@ impl Instance {
         Ok(Some((command.what, done)))
     }
 
-    /// Has the guest's driver look at the status.
+    /// Interrupts the guest's driver so that it reads the status.
     fn interrupt(&self) {
         if let Some(bell) = self.vectors.last() {
             bell.ring();
         }
     }
 
-    /// Fresh rings on all of the memory, whatever the guest made of the old ones.
+    /// Starts new rings on all of the memory, in whatever state the guest left it.
     fn start(&mut self, features: u32, extra_bufs: u32) -> Result<(), Errno> {
         if features & !self.config.features() != 0 {
             return Err(Errno::OPNOTSUPP);
@@ -183,11 +184,11 @@ impl Instance {
         let hdr_len = if features & FEATURE_VNET_HDR != 0 { 12 } else { 0 };
         let running = self.rings(hdr_len, extra_bufs).map_err(|why| {
             tracing::warn!(%why, "rings cannot be started");
-            // What cannot be taken back is not used any more, and keeps the next ones out.
+            // Rings that cannot be taken back are not used any more, and keep new ones out.
             let _ = self.backend.empty();
             Errno::NOMEM
         })?;
-        // What the guest may have scribbled over since.
+        // The guest may have overwritten it since.
         self.header.describe(&self.config, self.region.layout());
         self.header.set_binding(running.binding.nifp(), running.binding.extra_bufs());
         self.running = Some(running);
@@ -228,7 +229,7 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // What cannot be taken back is not used any more, and keeps its memory.
+        // Rings that cannot be taken back are not used any more, and keep their memory.
         let _ = self.stop();
         for (ring, bell) in self.doorbells.iter().enumerate() {
             if let Some(wake) = self.backend.wake(ring) {
@@ -243,7 +244,7 @@ pub fn shape(c: &Config) -> PortShape {
     PortShape { tx_rings: c.tx_rings, rx_rings: c.rx_rings, tx_slots: c.slots, rx_slots: c.slots }
 }
 
-/// The memory of a device: its rings, and whatever is left for extra buffers.
+/// The sizes of a device's memory: its rings, and the rest for extra buffers.
 pub fn sizes(c: &Config) -> RegionSizes {
     let buf_size = if c.buf_size == 0 { DEFAULT_BUF_SIZE } else { c.buf_size };
     RegionSizes::for_port(c.tx_rings + c.rx_rings, c.slots, buf_size, 0, 0)

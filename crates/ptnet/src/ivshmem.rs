@@ -4,13 +4,13 @@
 //!
 //! | number | descriptor | what it says |
 //! |---|---|---|
-//! | 0 | none | protocol version |
-//! | the guest's peer number | none | who it is |
+//! | 0 | none | the protocol version |
+//! | the guest's peer number | none | the guest's identity |
 //! | -1 | memfd | the memory |
-//! | the host's peer number, once a vector | eventfd | what the guest's doorbells write |
-//! | the guest's own number, once a vector | eventfd | what interrupts the guest |
+//! | the host's peer number, once a vector | eventfd | the target of the guest's doorbells |
+//! | the guest's own number, once a vector | eventfd | an interrupt of the guest |
 //!
-//! Guests say nothing. There are two peers only, this server being the host: memory is never shared between guests.
+//! Guests send nothing. There are only two peers, this server being the host: memory is never shared between guests.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -24,19 +24,19 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use crate::header::HOST_PEER;
 use crate::instance::Instance;
 
-/// The only version there is.
+/// The only protocol version.
 const VERSION: i64 = 0;
-/// "Here is the memory."
+/// Announces the memory.
 const MEMORY: i64 = -1;
 /// The guest's peer number.
 pub const GUEST_PEER: u32 = 1;
-/// How long the other end may take to make room for a message.
+/// Upper bound on waiting for the other end to make room for a message.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A message: a number and maybe a descriptor.
 pub type Message<'a> = (i64, Option<BorrowedFd<'a>>);
 
-/// Everything a guest is told, in order.
+/// The messages for a new guest, in order.
 ///
 /// # Errors
 /// `EBADF` when the device has no memory that can be passed on.
@@ -51,7 +51,7 @@ pub fn greeting(device: &Instance) -> Result<Vec<Message<'_>>, Errno> {
 /// Sends messages.
 ///
 /// # Errors
-/// What sendmsg(2) says; `ETIMEDOUT` when nobody takes them, `ECANCELED` when `stop` became readable meanwhile.
+/// Whatever sendmsg(2) returns; `ETIMEDOUT` when nobody reads them, `ECANCELED` when `stop` became readable meanwhile.
 pub fn send(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, messages: &[Message<'_>]) -> Result<(), Errno> {
     messages.iter().try_for_each(|message| send_one(socket, stop, message))
 }

@@ -1,4 +1,5 @@
-//! What outlives the process: a service manager keeps the descriptors of connected guests, and gives them to the next process.
+//! State that survives the process: a service manager keeps the descriptors of connected guests, and gives them to the
+//! next process.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,14 +13,14 @@ pub trait Keeper: Send + Sync {
     /// Keeps a copy of a descriptor.
     fn keep(&self, name: &str, fd: BorrowedFd<'_>);
 
-    /// Lets all that have this name go.
+    /// Drops all descriptors with this name.
     fn forget(&self, name: &str);
 }
 
 /// Descriptors that were kept, by name.
 pub type Kept = BTreeMap<String, OwnedFd>;
 
-/// What the descriptors of the port at `path` are called: the path's FNV-1a hash, as names are short.
+/// The prefix of the descriptors' names for the port at `path`: the path's FNV-1a hash, as names must be short.
 fn prefix(path: &Path) -> String {
     let bytes = path.as_os_str().as_encoded_bytes();
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
@@ -34,7 +35,7 @@ fn names(path: &Path, config: &Config) -> Vec<String> {
     all.map(|what| format!("{prefix}-{what}")).collect()
 }
 
-/// Has a guest's descriptors kept.
+/// Gives a guest's descriptors to the keeper.
 pub fn keep(keeper: &dyn Keeper, path: &Path, config: &Config, connection: BorrowedFd<'_>, device: &Instance) {
     let Some(memory) = device.memory() else { return };
     let bells = device.doorbells().iter().chain(device.vectors()).map(AsFd::as_fd);
@@ -42,13 +43,13 @@ pub fn keep(keeper: &dyn Keeper, path: &Path, config: &Config, connection: Borro
     names(path, config).iter().zip(fds).for_each(|(name, fd)| keeper.keep(name, fd));
 }
 
-/// Lets them go.
+/// Has the keeper drop them.
 pub fn forget(keeper: &dyn Keeper, path: &Path, config: &Config) {
     names(path, config).iter().for_each(|name| keeper.forget(name));
 }
 
-/// Takes a guest's descriptors out of those that were kept: connection, memory, doorbells and vectors. Where some are missing (the port is another
-/// one now), the others are closed.
+/// Takes a guest's descriptors out of the kept ones: connection, memory, doorbells and vectors. If some are missing
+/// (the port has changed), the others are closed.
 pub fn take(kept: &mut Kept, path: &Path, config: &Config) -> Option<(OwnedFd, OwnedFd, Vec<OwnedFd>)> {
     let names = names(path, config);
     if !names.iter().all(|name| kept.contains_key(name)) {

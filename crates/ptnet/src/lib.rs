@@ -13,13 +13,13 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`header`] | the header page: what the device tells, what the guest commands |
+//! | [`header`] | the header page: the device's description, the guest's commands |
 //! | [`backend`] | what a guest's rings are connected to |
 //! | [`pipe`] | a pipe whose one end is a guest |
 //! | [`seats`] | queues of the switch whose rings come and go with the guest |
 //! | [`instance`] | one guest's device: memory, doorbells, start and stop |
 //! | [`ivshmem`] | the server's side of QEMU's ivshmem protocol |
-//! | [`keep`] | what outlives the process |
+//! | [`keep`] | descriptors that survive the process |
 //! | [`machine`] | the memory that both published devices of a virtual machine show |
 //! | [`published`] | the devices that netmap published, by vfio-user |
 //! | [`vfio`] | their sockets |

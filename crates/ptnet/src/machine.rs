@@ -11,8 +11,8 @@ use netvale_mem::{PortMem, RegionError};
 use crate::header::Config;
 use crate::instance::{InstanceError, shape, sizes};
 
-/// Numbers of memories that are in use. A guest with several ptnet devices finds the memory of each by its number, which its driver keeps in 16 bits: it must
-/// differ from port to port.
+/// Memory numbers in use. A guest with several ptnet devices finds the memory of each by its number, which its driver
+/// keeps in 16 bits: it must differ from port to port.
 static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { last: 0, used: BTreeSet::new() });
 
 struct Numbers {
@@ -21,7 +21,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// The next one that nobody has; none of 65,535 is an error that no machine has the descriptors for.
+    /// Returns the next unused number. That none of 65,535 is free is an error that no machine has the descriptors for.
     fn take(&mut self) -> Option<u16> {
         let next = (1..=u16::MAX).map(|k| self.last.wrapping_add(k)).find(|n| *n != 0 && !self.used.contains(n))?;
         self.used.insert(next);
@@ -30,7 +30,7 @@ impl Numbers {
     }
 }
 
-/// A number, as long as somebody has it.
+/// A number, reserved until dropped.
 struct Number(u16);
 
 impl Number {
@@ -51,7 +51,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A virtual machine's memory, as long as one of its two devices is connected.
+/// A virtual machine's memory, which lives while one of its two devices is connected.
 #[derive(Default)]
 pub struct Machine {
     shared: Mutex<Shared>,
@@ -72,7 +72,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// A share of the memory, which is made for whoever comes first.
+    /// A share of the memory, which is made for the first user.
     pub(crate) fn new(machine: &Arc<Machine>, config: &Config) -> Result<Share, InstanceError> {
         let mut shared = lock(&machine.shared);
         if shared.memory.is_none() {
@@ -103,7 +103,7 @@ pub(crate) struct Laid {
 }
 
 impl Laid {
-    /// All of it afresh, whatever the guest made of it. Nobody uses what was there before.
+    /// Lays out all of it again, in whatever state the guest left it. Nobody may use the previous layout.
     pub(crate) fn new(region: &Region, c: &Config) -> Result<Laid, InstanceError> {
         let mem = Arc::new(region.renewed()?.port(shape(c))?);
         let binding = mem.bind("ptnet", 0..c.tx_rings, 0..c.rx_rings, 0)?;
@@ -126,7 +126,7 @@ mod tests {
     use crate::published::PtnetDevice;
     use crate::seats::Seats;
 
-    /// Objective: numbers in use are not given twice, zero never, and those that were given back come round again.
+    /// Objective: numbers in use are not given out twice, zero never, and returned ones are reused.
     #[test]
     fn numbers() {
         let mut numbers = Numbers { last: u16::MAX - 2, used: BTreeSet::from([1]) };
@@ -137,7 +137,8 @@ mod tests {
         assert_eq!(numbers.take(), Some(7));
     }
 
-    /// Objective: memory of a machine that is lost is put down to the hypervisor of the ptnet device; so is a pipe's to its program.
+    /// Objective: a loss of a machine's memory is attributed to the hypervisor of the ptnet device; a loss of a pipe's
+    /// to its program.
     #[test]
     fn losses_are_blamed() {
         let config = Config { tx_rings: 1, rx_rings: 1, slots: 16, buf_size: 0, vnet_hdr: false, mac: [0; 6], mtu: 0 };
@@ -151,7 +152,7 @@ mod tests {
         assert_eq!(faults.map(|fault| fault.reason()), [Some(LOST.to_owned()), Some(LOST.to_owned())]);
     }
 
-    /// Objective: rings are laid out at the same places each time, also over nonsense.
+    /// Objective: rings are laid out at the same places each time, even over nonsense.
     #[test]
     fn same_places() {
         let config = Config { tx_rings: 2, rx_rings: 2, slots: 16, buf_size: 0, vnet_hdr: false, mac: [0; 6], mtu: 0 };

@@ -1,4 +1,5 @@
-//! A pipe whose one end is a virtual machine: buffers change places between its rings and a program's, and no frame is copied.
+//! A pipe whose one end is a virtual machine: buffers are swapped between its rings and a program's, and no frame is
+//! copied.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,7 +20,7 @@ use crate::backend::{Backend, Beside, Fresh};
 use crate::header::Config;
 use crate::instance::{InstanceError, shape, sizes};
 
-/// A ring of the program's: what it rings and is woken by, and where we are in it.
+/// A ring of the program: its two bells, and the position in it.
 struct Far {
     side: RingSide,
     doorbell: Doorbell,
@@ -34,16 +35,16 @@ impl Far {
     }
 }
 
-/// Both directions of a pipe. The program's end stays as guests come and go.
+/// Both directions of a pipe. The program's end stays while guests come and go.
 pub struct PipeBackend {
     memory: Beside,
     /// From the guest, and to it.
     seats: [Arc<Seat<Relay>>; 2],
     /// The program's rx ring, and its tx ring.
     far: [Far; 2],
-    /// Where we are in those, while there is no guest.
+    /// The positions in those rings, while there is no guest.
     at: Mutex<[u32; 2]>,
-    /// What the program did.
+    /// The program's fault.
     fault: Fault,
 }
 
@@ -52,10 +53,10 @@ const FROM_GUEST: usize = 0;
 const TO_GUEST: usize = 1;
 
 impl PipeBackend {
-    /// A pipe of a device's size; `fault` is the program's.
+    /// Creates a pipe of a device's size; `fault` is the program's.
     ///
     /// # Errors
-    /// [`InstanceError`].
+    /// [`InstanceError`] if there is no memory or descriptor.
     pub fn new(config: &Config, fault: Fault) -> Result<PipeBackend, InstanceError> {
         let alone = sizes(config);
         // Another pair of rings, with buffers.
@@ -67,7 +68,7 @@ impl PipeBackend {
         };
         let region = Region::device("netvale-ptnet", sizes, Pages::Ordinary)?;
         region.mapping().blame(&fault);
-        // The guest's come first: where a device's are.
+        // The guest's rings come first, where a device's are.
         let guest = Arc::new(region.port(shape(config))?);
         let other = Arc::new(region.port(PortShape { tx_rings: 1, rx_rings: 1, ..shape(config) })?);
         let ring = |sides: &[RingSide]| Far::new(sides.first().ok_or(Errno::INVAL)?, &fault);
@@ -79,17 +80,17 @@ impl PipeBackend {
         Ok(PipeBackend { memory: Beside { region, guest, other }, seats, far, at: Mutex::default(), fault })
     }
 
-    /// What workers serve: from the guest, and to it.
+    /// The seats that workers serve: from the guest, and to it.
     pub fn seats(&self) -> [&Arc<Seat<Relay>>; 2] {
         [&self.seats[FROM_GUEST], &self.seats[TO_GUEST]]
     }
 
-    /// Doorbell and wake-up of the program's rings: of the one it sends on, and of the one it receives on.
+    /// Doorbell and wake-up of the program's rings: of its tx ring, and of its rx ring.
     pub fn bells(&self) -> [(&Doorbell, &Doorbell); 2] {
         [TO_GUEST, FROM_GUEST].map(|i| (&self.far[i].doorbell, &*self.far[i].wake))
     }
 
-    /// What the program did.
+    /// The program's fault.
     pub fn fault(&self) -> &Fault {
         &self.fault
     }
@@ -131,7 +132,7 @@ impl Backend for PipeBackend {
     fn empty(&self) -> Result<(), InUse> {
         let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
         let (there, back) = (self.seats[FROM_GUEST].disconnect(), self.seats[TO_GUEST].disconnect());
-        // Of a relay that a worker does not hand back, it is known how far the program was told.
+        // Even for a relay that a worker does not hand back, the position shown to the program is known.
         match &there {
             Ok(relay) => at[FROM_GUEST] = relay.as_ref().map_or(at[FROM_GUEST], |relay| relay.to().hwtail()),
             Err(InUse) => at[FROM_GUEST] = self.far[FROM_GUEST].side.csb.hwtail(),

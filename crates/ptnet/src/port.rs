@@ -23,16 +23,16 @@ use crate::ivshmem;
 use crate::keep::{self, Keeper};
 use crate::vfio;
 
-/// Most rings in one direction.
+/// Maximum number of rings in one direction.
 pub const MAX_RINGS: u32 = 16;
 
-/// Fewest and most slots of a ring: fewer are no use to a driver.
+/// Allowed number of slots in a ring: fewer are useless to a driver.
 pub const SLOTS: std::ops::RangeInclusive<u32> = 4..=*netvale_mem::layout::RING_SLOTS_RANGE.end();
 
-/// What a port is made with.
+/// The options of a port.
 #[derive(Clone, Debug)]
 pub struct PtnetOptions {
-    /// The socket.
+    /// Path of the socket.
     pub path: PathBuf,
     /// The device offered there.
     pub config: Config,
@@ -40,38 +40,38 @@ pub struct PtnetOptions {
     pub transport: Transport,
 }
 
-/// What survives this process, and what survived the one before.
+/// The state that survives this process, and the state that survived the previous one.
 #[derive(Default)]
 pub struct Survival {
-    /// Keeps descriptors.
+    /// The keeper of descriptors.
     pub keeper: Option<Arc<dyn Keeper>>,
-    /// A guest.
+    /// A guest of the previous process.
     pub kept: Option<Kept>,
 }
 
 /// How a guest gets at the rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
-    /// QEMU's ivshmem-doorbell, and the header of ours.
+    /// QEMU's ivshmem-doorbell, and netvale's header.
     #[default]
     Ivshmem,
     /// vfio-user, and the devices that netmap published; the second one listens at [`crate::vfio::memory_path`].
     VfioUser,
 }
 
-/// Why there is no port.
+/// Why the port cannot be created.
 #[derive(Debug, Error)]
 pub enum PtnetError {
-    /// Too many rings, or none.
+    /// The number of rings is out of range.
     #[error("{0} rings asked for; a ptnet device has 1 to {MAX_RINGS} each way")]
     Rings(u32),
-    /// Too many slots, or too few.
+    /// The number of slots is out of range.
     #[error("{0} slots a ring asked for; a ptnet device has {least} to {most}", least = SLOTS.start(), most = SLOTS.end())]
     Slots(u32),
-    /// Its sockets, or their services.
+    /// A socket or its service cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The device cannot be made.
+    /// The device cannot be created.
     #[error(transparent)]
     Device(#[from] crate::instance::InstanceError),
 }
@@ -88,13 +88,13 @@ impl PtnetError {
     }
 }
 
-/// A guest that the process before this one served: connection, memory, doorbells and vectors.
+/// A guest that the previous process served: connection, memory, doorbells and vectors.
 pub type Kept = (OwnedFd, OwnedFd, Vec<OwnedFd>);
 
 /// A port. Dropping it ends the connection and the thread, and removes the socket.
 pub struct PtnetPort {
     service: Service<Guest>,
-    /// Of the memory device, by vfio-user.
+    /// The memory device's service, with vfio-user.
     _memory: Option<Service<()>>,
     backend: Arc<dyn Backend>,
     options: PtnetOptions,
@@ -102,10 +102,10 @@ pub struct PtnetPort {
 }
 
 impl PtnetPort {
-    /// Whether such a device can be.
+    /// Checks whether a device can have this configuration.
     ///
     /// # Errors
-    /// [`PtnetError`].
+    /// [`PtnetError`] if it cannot.
     pub fn check(c: &Config) -> Result<(), PtnetError> {
         for rings in [c.tx_rings, c.rx_rings] {
             if rings == 0 || rings > MAX_RINGS {
@@ -118,10 +118,10 @@ impl PtnetPort {
     /// Opens the socket and serves it; `backend` gets the guests' rings.
     ///
     /// # Errors
-    /// [`PtnetError`].
+    /// [`PtnetError`] if the configuration is impossible or a socket cannot be opened.
     pub fn new(options: &PtnetOptions, backend: Arc<dyn Backend>, survival: Survival) -> Result<PtnetPort, PtnetError> {
         Self::check(&options.config)?;
-        // Sizes that make no device are found out now, not when a guest comes.
+        // Impossible sizes are reported now, not when a guest connects.
         let (path, config) = (options.path.as_path(), options.config);
         let fault = Fault::new().map_err(OpenError::step(path, "make an eventfd"))?;
         drop(Instance::new(&config, &backend, &fault)?);
@@ -138,24 +138,24 @@ impl PtnetPort {
         Ok(PtnetPort { service, _memory: memory, backend, options: options.clone(), keeper })
     }
 
-    /// What it was made with.
+    /// The options it was created with.
     pub fn options(&self) -> &PtnetOptions {
         &self.options
     }
 
-    /// The port goes for good: nothing of its guest is kept any more.
+    /// Drops what is kept of its guest, as the port is removed for good.
     pub fn let_go(&self) {
         if let Some(keeper) = &self.keeper {
             keep::forget(&**keeper, &self.options.path, &self.options.config);
         }
     }
 
-    /// Its virtual machine, and those before.
+    /// The state of its virtual machines.
     pub fn state(&self) -> service::State<Guest> {
         self.service.state()
     }
 
-    /// Interrupts sent to the guest and saved, and kicks from it, for a ring the guest sends on (`tx`) or one it receives on.
+    /// Interrupts sent to the guest and saved, and kicks from it, for one of its tx rings (`tx`) or rx rings.
     pub fn ring_kicks(&self, tx: bool, i: usize) -> (u64, u64, u64) {
         self.backend.kicks(tx, i)
     }
@@ -167,16 +167,16 @@ struct Server {
     config: Config,
     path: PathBuf,
     listener: Listener,
-    /// The first one, if there is one.
+    /// The first guest, if one was kept.
     kept: Option<Kept>,
     keeper: Option<Arc<dyn Keeper>>,
 }
 
-/// Between two looks at a guest's commands: one that rings without end gets no more of a core than this leaves.
+/// Pause between two checks of a guest's commands: a guest that rings without end gets no larger share of a core.
 const PAUSE: Duration = Duration::from_micros(200);
 
 impl Protocol for Server {
-    /// A connection; with the memory, the doorbells and vectors of a guest that is there already.
+    /// A connection; with memory, doorbells and vectors for a guest that was kept.
     type Connection = (OwnedFd, Option<(OwnedFd, Vec<OwnedFd>)>);
     type Detail = Guest;
     const PEER: &'static str = "virtual machine";
@@ -230,7 +230,7 @@ impl Server {
         }
     }
 
-    /// A new device, which the other end is told of; or one that it has already.
+    /// Makes a new device, and announces it to the other end; or takes over one that the other end has already.
     fn device(
         &self,
         connection: &OwnedFd,
@@ -253,7 +253,7 @@ impl Server {
     }
 }
 
-/// Whether the other end has hung up. It has nothing to say.
+/// Whether the other end has hung up. It never sends anything.
 fn is_gone(connection: &OwnedFd) -> Result<bool, String> {
     let mut byte = [0u8; 1];
     match rustix::net::recv(connection, &mut byte, RecvFlags::DONTWAIT) {

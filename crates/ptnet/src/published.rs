@@ -1,8 +1,8 @@
 //! ptnet as netmap published it: two PCI devices, by vfio-user.
 //!
-//! The *memory device* (1b36:000c) shows netmap's memory and says how it is divided; the *ptnet device* (1b36:000d) has the registers of the ptnet paper. A
-//! guest's driver for them brings its own status blocks, in its own memory, and tells their addresses. Registers are 32 bits wide; what is accessed in
-//! another way reads as zero and is not written.
+//! The *memory device* (1b36:000c) shows netmap's memory and describes its parts; the *ptnet device* (1b36:000d) has
+//! the registers of the ptnet paper. A guest's driver for them has its own status blocks, in its own memory, and tells
+//! the device their addresses. Registers are 32 bits wide; accesses of another width read as zero and are not written.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -32,9 +32,9 @@ const REGISTERS: u64 = 256;
 const IO: usize = 0;
 const MEMORY: usize = 1;
 const VECTORS: usize = 2;
-/// Bytes of the table of vectors.
+/// Size of the table of vectors in bytes.
 const VECTORS_SIZE: u64 = 4096;
-/// A status block.
+/// Size of a status block in bytes.
 const CSB: u64 = 64;
 
 /// Reads a register.
@@ -51,7 +51,7 @@ pub struct MemoryDevice {
 }
 
 impl MemoryDevice {
-    /// Vectors of each kind.
+    /// Number of vectors of each kind.
     pub const VECTORS: [u32; KINDS] = [0; KINDS];
 
     /// The device of a machine.
@@ -115,27 +115,28 @@ impl Device for MemoryDevice {
     fn reset(&mut self, _host: &Host) {}
 }
 
-/// What the port tells of its guest.
+/// Reports whether the guest's rings run.
 pub type Tell = Box<dyn Fn(Option<u32>) + Send>;
 
 /// The ptnet device. Dropping it stops the rings.
 ///
-/// It behaves as netmap's own host does towards a driver: whatever a driver reads in its probe function is valid from the beginning and stays so; the rings
-/// start with the first [`CREATE`]; an address of status blocks ends what ran with the old one.
+/// It behaves towards a driver as netmap's own host does: everything that a driver reads in its probe function is valid
+/// from the start and stays so; the rings start with the first [`CREATE`]; a new address of status blocks stops rings
+/// that ran with the old one.
 pub struct PtnetDevice {
     space: ConfigSpace,
     config: Config,
     share: Share,
-    /// What the rings are: laid out anew whenever they stop, and before they start.
+    /// The layout of the rings: made again whenever they stop, and before they start.
     laid: Laid,
     backend: Arc<dyn Backend>,
-    /// What workers ring, tx rings first: led to what the hypervisor gave.
+    /// The doorbells that workers ring, tx rings first: they lead to the hypervisor's.
     wakes: Vec<Arc<Doorbell>>,
     features: u32,
-    /// Of rings that run, too.
+    /// Also changed while the rings run.
     hdr_len: HdrLen,
     csb: [u32; 4],
-    /// What came of the last command.
+    /// The result of the last command.
     result: u32,
     running: bool,
     /// Whether the rings that ran last were handed back.
@@ -144,7 +145,7 @@ pub struct PtnetDevice {
 }
 
 impl PtnetDevice {
-    /// Vectors of each kind.
+    /// Number of vectors of each kind.
     pub fn vectors(config: &Config) -> [u32; KINDS] {
         let mut counts = [0; KINDS];
         counts[MSIX] = config.tx_rings + config.rx_rings;
@@ -219,14 +220,16 @@ impl PtnetDevice {
         }
     }
 
-    /// A length that there is not, or that is not offered, changes nothing: the driver reads it back. Rings that run follow.
+    /// An invalid length, or one that is not offered, changes nothing: the driver reads it back. Running rings follow a
+    /// change.
     fn set_header_len(&mut self, value: u32) {
         if (value == 0 || self.config.vnet_hdr) && self.hdr_len.set(value) && self.running {
             (self.tell)(Some(value));
         }
     }
 
-    /// The low half of an address comes last and makes it count: what runs with the old one ends.
+    /// The low half of an address is written last and makes it take effect: rings that run with the old one are
+    /// stopped.
     fn set_csb(&mut self, half: usize, value: u32) {
         if let Some(place) = self.csb.get_mut(half) {
             *place = value;
@@ -258,7 +261,7 @@ impl PtnetDevice {
         tracing::debug!(command, result = self.result, "ptnet control");
     }
 
-    /// Fresh rings, with the guest's status blocks. Those that run go on.
+    /// Starts the rings, with the guest's status blocks. Running rings go on.
     fn start(&mut self, host: &Host) -> Result<(), Errno> {
         if self.running {
             return Ok(());
@@ -269,7 +272,7 @@ impl PtnetDevice {
         self.laid = Laid::new(&self.share.region, &c).map_err(|_| Errno::NOMEM)?;
         for (i, csb) in csbs.iter().enumerate() {
             csb.reset(if i < self.laid.mem.tx.len() { c.slots - 1 } else { 0 });
-            // As netmap's host begins, and a driver that only ever waits for interrupts relies on it.
+            // As netmap's host begins; a driver that only ever waits for interrupts relies on it.
             arm(csb.appl_need_kick());
         }
         let of = |i: usize, side: &RingSide| {
@@ -287,7 +290,8 @@ impl PtnetDevice {
         Ok(())
     }
 
-    /// Status block of a ring, wherever the guest said; none if it did not, or if that is no memory of its.
+    /// The status block of a ring, at the guest's address; `None` without an address, or if it is outside the guest's
+    /// memory.
     fn csb(&self, ring: usize, host: &Host) -> Option<Csb> {
         let half = |high: u32, low: u32| {
             let first = (u64::from(high) << 32 | u64::from(low)).checked_add(CSB * ring as u64)?;
@@ -297,7 +301,7 @@ impl PtnetDevice {
         Csb::apart(half(gh_high, gh_low)?, half(hg_high, hg_low)?)
     }
 
-    /// Takes the rings away from the workers, and lays them out for the next driver: it looks at them before it starts them.
+    /// Takes the rings from the workers, and lays them out for the next driver, which reads them before it starts them.
     fn stop(&mut self) {
         self.halt();
         match Laid::new(&self.share.region, &self.config) {
@@ -357,7 +361,7 @@ impl Device for PtnetDevice {
     }
 
     fn memory_changed(&mut self, host: &Host) {
-        // Status blocks that are gone: mapped as long as the rings run, but no guest's any more.
+        // Status blocks that are gone: mapped while the rings run, but no longer the guest's.
         let rings = self.config.tx_rings + self.config.rx_rings;
         if self.running && (0..rings as usize).any(|i| self.csb(i, host).is_none()) {
             tracing::info!("the memory with the status blocks was taken away: rings stopped");

@@ -1,4 +1,4 @@
-//! Queues of the switch whose rings come and go with the guest. Workers that come in between find an empty seat.
+//! Queues of the switch whose rings come and go with the guest. In between, workers find an empty seat.
 
 use std::sync::Arc;
 
@@ -14,12 +14,13 @@ use rustix::io::Errno;
 
 use crate::backend::{Backend, Fresh};
 
-/// A seat of an rx ring: what the guest receives. It is the switch's egress itself; workers deliver to the ring together.
+/// A seat of an rx ring, on which the guest receives. It is the switch's egress itself; workers deliver to the ring
+/// together.
 #[derive(Default)]
 pub struct RxSeat {
     ring: Lent<RingEgress, Many>,
     counters: Arc<RingCounters>,
-    /// Kicks, over all guests.
+    /// Counts of kicks, over all guests.
     kicks: Arc<KickCounts>,
 }
 
@@ -35,8 +36,8 @@ impl Egress for RxSeat {
 
     #[inline]
     fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
-        // Whatever is not for the steps finds out in `deliver`, without having gone in twice; so does who would have to wait, when no other
-        // ring is held any more.
+        // A batch that is not for the steps is handled in `deliver`, without entering twice; so is a worker that would
+        // have to wait, when no other ring is held any more.
         let ring = batch.is_plain(u32::MAX).then(|| self.ring.enter_now().ok())??;
         RingEgress::reserve_at(ring.into(), batch, picks)
     }
@@ -51,14 +52,14 @@ pub type Queues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
 
 /// A port's seats.
 pub struct Seats {
-    /// Of the rings the guest sends on.
+    /// Seats of the rings the guest sends on.
     tx: Vec<Arc<Seat<RingIngress>>>,
-    /// Of the rings the guest receives on.
+    /// Seats of the rings the guest receives on.
     rx: Vec<Arc<RxSeat>>,
 }
 
 impl Seats {
-    /// So many seats each way, and the queues that a switch knows them by.
+    /// Creates that many seats each way, and the queues by which a switch knows them.
     ///
     /// # Errors
     /// As [`Seat::woken`].
@@ -73,7 +74,7 @@ impl Seats {
 
 impl Backend for Seats {
     fn wake(&self, ring: usize) -> Option<&WakeSet> {
-        // Whoever delivers to a guest looks for room by itself: only tx rings have somebody to wake.
+        // A thread that delivers to a guest looks for room itself: only tx rings have a worker to wake.
         self.tx.get(ring)?.wake.as_ref()
     }
 
@@ -88,7 +89,7 @@ impl Backend for Seats {
         for (i, seat) in self.tx.iter().enumerate() {
             let (side, wake) = rings.tx(i)?;
             let host = HostTx::counted(side, wake, Arc::clone(&seat.kicks));
-            // The seat knows what the guest rings: the ring's own bell stays mute.
+            // The guest rings the seat's bell: the ring's own bell stays mute.
             let (mute, counters) = (Doorbell::new()?, Arc::clone(&seat.counters));
             let ring = RingIngress::new(Arc::clone(mem), host, mute, hdr_len.clone(), counters);
             seat.put(ring).map_err(|InUse| Errno::BUSY)?;

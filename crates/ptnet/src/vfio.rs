@@ -1,4 +1,4 @@
-//! A ptnet port's two vfio-user sockets, and what is served there.
+//! The two vfio-user sockets of a ptnet port, and their services.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::header::Config;
 use crate::machine::Machine;
 use crate::published::{MemoryDevice, PtnetDevice};
 
-/// Where the memory device listens: beside the ptnet device.
+/// The socket of the memory device: beside that of the ptnet device.
 pub fn memory_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".mem");

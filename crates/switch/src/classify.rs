@@ -1,4 +1,4 @@
-//! First phase: where each frame of a batch goes.
+//! First phase: finds the destination of each frame of a batch.
 
 use netvale_port::{BATCH, Batch, DropReason, RingCounters};
 
@@ -6,16 +6,16 @@ use crate::fdb::Fdb;
 use crate::fdb::PortId;
 use crate::table::MAX_PORTS;
 
-/// To every port but the sender's.
+/// Destination of frames that go to every port but the sender's.
 const FLOOD: u8 = 254;
-/// To nobody.
+/// Destination of frames that go nowhere.
 const NOWHERE: u8 = 255;
 const END: u16 = u16::MAX;
 
-/// A batch grouped by destination: per port a list of frames in their order, and one list of those that go to all.
+/// A batch grouped by destination: per port a list of frames in their order, and one list of the frames that go to all.
 pub struct Groups {
     next: [u16; BATCH],
-    /// First and last frame of each port's list; entry [`FLOOD`] is the list of those that go to all.
+    /// First and last frame of each port's list; entry [`FLOOD`] is the list of the frames that go to all.
     lists: [(u16, u16); MAX_PORTS + 1],
     /// Ports with a list, in order of first appearance.
     active: Vec<PortId>,
@@ -42,7 +42,7 @@ impl Groups {
                     counters.dropped(DropReason::Runt, 1);
                     NOWHERE
                 }
-                // A run of frames of one conversation is the rule; nothing can have changed within it.
+                // Runs of frames of one conversation are the rule; nothing can have changed within a run.
                 Some(pair) if pair == last && !frame.no_learn() => last_to,
                 Some((dst, src)) => {
                     if !frame.no_learn() {
@@ -73,7 +73,7 @@ impl Groups {
         self.only = None;
     }
 
-    /// Appends frame `i` to a list. Returns whether it is one port's.
+    /// Appends frame `i` to a list. Returns whether the list belongs to a single port.
     #[inline]
     fn append(&mut self, to: u8, i: u16) -> bool {
         if to == NOWHERE {
@@ -93,7 +93,7 @@ impl Groups {
         to != FLOOD
     }
 
-    /// The port to which all frames go, if there is just one.
+    /// The port to which all frames go, if there is only one.
     #[inline]
     pub fn only(&self) -> Option<PortId> {
         self.only
@@ -109,7 +109,8 @@ impl Groups {
         self.lists[usize::from(FLOOD)].0 != END
     }
 
-    /// Writes the frames to one port alone, in order, into `picks`. A function of its own: its loop needs few registers, and gets them here.
+    /// Writes the frames to one port alone, in order, into `picks`. A function of its own, as its loop then gets the
+    /// few registers it needs.
     #[inline(never)]
     pub fn own<'a>(&self, port: PortId, picks: &'a mut [u16]) -> &'a [u16] {
         let (mut next, mut n) = (self.lists[usize::from(port)].0, 0);
@@ -121,7 +122,8 @@ impl Groups {
         &picks[..n]
     }
 
-    /// Writes the frames for one port, in order, into `picks`: those to it alone if `own`, and those to all if `flood`.
+    /// Writes the frames for one port, in order, into `picks`: the frames to it alone if `own`, and those to all if
+    /// `flood`.
     pub fn picks<'a>(&self, port: PortId, own: bool, flood: bool, picks: &'a mut [u16]) -> &'a [u16] {
         let mut a = if own { self.lists[usize::from(port)].0 } else { END };
         let mut b = if flood { self.lists[usize::from(FLOOD)].0 } else { END };

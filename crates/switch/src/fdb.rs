@@ -1,10 +1,12 @@
-//! The forwarding table: which address was last seen behind which port.
+//! The forwarding table: the port behind which each address was last seen.
 //!
-//! One 64-bit word an entry (address 48 bits, port 8, age 8), eight entries a cache line, so that workers read and write it without
-//! a lock: a lost race costs one frame that is flooded or one address that is learned with the next frame.
+//! Each entry is one 64-bit word (address 48 bits, port 8, age 8), with eight entries per cache line, so that workers
+//! read and write it without a lock: a lost race costs one frame that is flooded or one address that is learned with
+//! the next frame.
 //!
-//! It is bounded, and its hash is keyed with a secret, so that a flood of made-up addresses can neither grow it nor aim at one
-//! line. In a full line the port that holds most of it gives way, hence a flooding port displaces its own addresses.
+//! It is bounded, and its hash is keyed with a secret, so that a flood of made-up addresses can neither grow it nor aim
+//! at one line. In a full line the port that holds most of it loses an entry, hence a flooding port displaces its own
+//! addresses.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,14 +14,14 @@ use std::time::Duration;
 /// Number of a port on its switch.
 pub type PortId = u8;
 
-/// Entries of the default table: room for 8,192 addresses at half load.
+/// Number of entries in the default table: room for 8,192 addresses at half load.
 pub const DEFAULT_ENTRIES: usize = 16_384;
 /// An address not seen for this long is forgotten (IEEE 802.1D's default).
 pub const DEFAULT_AGEING: Duration = Duration::from_secs(300);
 
 const WAYS: usize = 8;
 const MAC: u64 = (1 << 48) - 1;
-/// Ages are counted in ticks of this fraction of the ageing time; the 8-bit tick must not come round within two ageing times.
+/// Ages are counted in ticks of this fraction of the ageing time; the 8-bit tick must not wrap within two ageing times.
 const TICKS: u8 = 100;
 
 #[derive(Debug)]
@@ -34,19 +36,19 @@ pub struct Fdb {
     tick: AtomicU8,
 }
 
-/// What [`Fdb::entries`] lists.
+/// An entry that [`Fdb::entries`] lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FdbEntry {
     /// The address in wire order, first byte lowest.
     pub mac: u64,
-    /// The port it lives behind.
+    /// The port behind which it was seen.
     pub port: PortId,
     /// Ticks since it was last seen; see [`Fdb::tick_length`].
     pub ticks: u8,
 }
 
 impl Fdb {
-    /// A table of at least `entries` entries, its hash keyed with `key` (take it from a random source).
+    /// Creates a table of at least `entries` entries, its hash keyed with `key` (from a random source).
     pub fn new(entries: usize, key: (u64, u64)) -> Self {
         let lines = entries.div_ceil(WAYS).clamp(1, 1 << 24).next_power_of_two();
         let line = || Line(std::array::from_fn(|_| AtomicU64::new(0)));
@@ -58,11 +60,11 @@ impl Fdb {
         // Multiply-shift: the product's top bits are a universal hash for a secret odd factor.
         let product = (mac ^ self.key.0).wrapping_mul(self.key.1);
         let line = ((product >> 32) * self.lines.len() as u64) >> 32;
-        // A 32-bit fraction of the number of lines is below it.
+        // A 32-bit fraction of the number of lines is below that number.
         &self.lines[line as usize].0
     }
 
-    /// The port behind which `mac` lives.
+    /// The port behind which `mac` was last seen.
     #[inline]
     pub fn lookup(&self, mac: u64) -> Option<PortId> {
         let line = self.line(mac);
@@ -70,7 +72,8 @@ impl Fdb {
         (mac != 0).then(|| port_of(entry))
     }
 
-    /// Notes that `mac` was seen behind `port`. Writes only when that is news. The zero address and group addresses are not learned.
+    /// Records that `mac` was seen behind `port`. Writes only when that is new. The zero address and group addresses
+    /// are not learned.
     #[inline]
     pub fn learn(&self, mac: u64, port: PortId) {
         if mac & 1 != 0 || mac == 0 {
@@ -91,7 +94,7 @@ impl Fdb {
         self.insert(line, fresh);
     }
 
-    /// Places a new address: in an empty entry, or over the oldest one of the port that holds most of the line.
+    /// Inserts a new address: in an empty entry, or over the oldest one of the port that holds most of the line.
     #[cold]
     fn insert(&self, line: &[AtomicU64; WAYS], fresh: u64) {
         let now = self.tick.load(Ordering::Relaxed);
@@ -99,17 +102,17 @@ impl Fdb {
         let held = |e: u64| all.iter().filter(|&&o| port_of(o) == port_of(e)).count();
         let rank = |e: u64| if e == 0 { (usize::MAX, u8::MAX) } else { (held(e), age(e, now)) };
         if let Some((entry, &old)) = line.iter().zip(&all).max_by_key(|(_, e)| rank(**e)) {
-            // A failed exchange means somebody else learned here at this moment: the next frame tries again.
+            // A failed exchange means that another thread learned here at this moment: the next frame tries again.
             let _ = entry.compare_exchange(old, fresh, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// How often [`Fdb::advance`] is to be called for a given ageing time.
+    /// How often [`Fdb::advance`] must be called for a given ageing time.
     pub fn tick_length(ageing: Duration) -> Duration {
         (ageing / u32::from(TICKS)).max(Duration::from_millis(1))
     }
 
-    /// One tick on: forgets what has not been seen for the ageing time.
+    /// Advances the clock by one tick, and forgets addresses that have not been seen for the ageing time.
     pub fn advance(&self) {
         let now = self.tick.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         self.remove_where(|e| age(e, now) >= TICKS);
@@ -124,20 +127,20 @@ impl Fdb {
         for entry in self.lines.iter().flat_map(|l| &l.0) {
             let e = entry.load(Ordering::Relaxed);
             if e != 0 && gone(e) {
-                // If it changed meanwhile it was seen again: keep it.
+                // If it changed meanwhile, the address was seen again: keep it.
                 let _ = entry.compare_exchange(e, 0, Ordering::Relaxed, Ordering::Relaxed);
             }
         }
     }
 
-    /// All entries.
+    /// Lists all entries.
     pub fn entries(&self) -> Vec<FdbEntry> {
         let now = self.tick.load(Ordering::Relaxed);
         let words = self.lines.iter().flat_map(|l| &l.0).map(|e| e.load(Ordering::Relaxed)).filter(|&e| e != 0);
         words.map(|e| FdbEntry { mac: e & MAC, port: port_of(e), ticks: age(e, now) }).collect()
     }
 
-    /// Most entries it can hold.
+    /// Maximum number of entries.
     pub fn capacity(&self) -> usize {
         self.lines.len() * WAYS
     }
@@ -164,7 +167,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: as long as no line overflows, the table is a map with the latest port of each address.
+        /// Objective: while no line overflows, the table is a map with the latest port of each address.
         #[test]
         fn is_a_map(seen in proptest::collection::vec((0u64..24, 0u8..254), 0..200)) {
             let t = fdb();
@@ -194,7 +197,8 @@ mod tests {
         assert!(t.entries().len() <= t.capacity());
     }
 
-    /// Objective: addresses age out after the ageing time, those still seen stay; a port's addresses go with the port.
+    /// Objective: addresses expire after the ageing time, those still seen stay; a port's addresses are removed with
+    /// the port.
     #[test]
     fn ageing_and_removal() {
         let t = fdb();

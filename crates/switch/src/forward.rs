@@ -1,4 +1,4 @@
-//! Second phase: deliver a classified batch, destination by destination.
+//! Second phase: delivers a classified batch, destination by destination.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -16,8 +16,8 @@ mod scatter;
 
 use scatter::Open;
 
-/// How long a lossless receiver may leave its senders waiting before it is treated as gone: one that stopped reading must not stop
-/// others for good.
+/// How long a lossless receiver may hold back its senders before it is treated as gone: a receiver that stopped reading
+/// must not stop others for good.
 pub const LOSSLESS_PATIENCE: Duration = Duration::from_millis(500);
 
 /// 0, 1, 2, …: the picks of a batch that goes to one port as a whole.
@@ -31,17 +31,17 @@ const IDENTITY: [u16; BATCH] = {
     a
 };
 
-/// What a worker needs to forward, reused from batch to batch. One a thread.
+/// A worker's memory for forwarding, reused from batch to batch. One per thread.
 pub struct Work {
-    /// What frames are described in that are on their way.
+    /// Holds the descriptors of frames on their way.
     pub spare: Box<Batch>,
-    /// Memory to work in.
+    /// Memory for checksums, segmentation and merging.
     pub scratch: Scratch,
     groups: Box<Groups>,
     picks: [u16; BATCH],
-    /// Empty between batches; kept for its memory.
+    /// Destinations that take the steps. Empty between batches; kept for its memory.
     open: Vec<Open<'static>>,
-    /// Destinations that know no steps; the same.
+    /// Destinations that do not support the steps; kept in the same way.
     stepless: Vec<PortId>,
 }
 
@@ -61,7 +61,7 @@ struct Held {
     since: Instant,
 }
 
-/// One destination that is waited for, and its part of [`Held::picks`].
+/// A destination that is waited for, and its part of [`Held::picks`].
 struct Waiting {
     to: Arc<Entry>,
     ring: usize,
@@ -86,7 +86,7 @@ impl Held {
         self.waiting.iter().map(|w| w.picks.len()).sum()
     }
 
-    /// Delivers what there is room for by now; gives up on receivers that stopped reading.
+    /// Delivers the frames that find room by now; gives up on receivers that stopped reading.
     fn retry(&mut self, batch: &Batch, scratch: &mut Scratch) {
         let impatient = self.since.elapsed() > LOSSLESS_PATIENCE;
         let Held { waiting, picks: all, .. } = self;
@@ -118,12 +118,12 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
-    /// Forwards what `ingress` (ring `ring` of port `from`) brings.
+    /// Creates the forwarder of `ingress`, which is ring `ring` of port `from`.
     pub fn new(switch: Arc<Switch>, from: PortId, ring: usize, ingress: Box<dyn Ingress>) -> Self {
         Forwarder { switch, from, ring, source: Source::new(ingress), held: Held::new() }
     }
 
-    /// From now on its frames come from port `from` of `switch`. On a switch that has no such port they go nowhere.
+    /// Makes its frames come from port `from` of `switch`. On a switch without such a port they are dropped.
     pub fn rehome(&mut self, switch: Arc<Switch>, from: PortId) {
         (self.switch, self.from) = (switch, from);
     }
@@ -141,13 +141,13 @@ impl Forwarder {
         }
         let frames = self.source.take(&mut work.spare).len();
         if frames == 0 {
-            // Slots whose frames were all dropped go back at once.
+            // Slots whose frames were all dropped go back immediately.
             self.source.release(&mut work.spare);
             return Passed::Idle;
         }
         self.forward(work);
         if self.is_held() {
-            // The batch waits where it is; the worker goes on with another.
+            // The batch waits where it is; the worker goes on with another ingress.
             self.held.since = Instant::now();
             return Passed::Held;
         }
@@ -157,7 +157,7 @@ impl Forwarder {
 
     fn forward(&mut self, work: &mut Work) {
         let table = self.switch.table();
-        // A port detached a moment ago: nobody may hear of it any more.
+        // The port was detached a moment ago: nobody may get frames from it any more.
         let Some(me) = table.get(self.from) else { return };
         let Work { groups, picks, scratch, .. } = work;
         let batch = self.source.frames();
@@ -182,13 +182,13 @@ impl Forwarder {
         self.flood(&table, work);
     }
 
-    /// Frames for all: to ring 0 of every port that did not get them along with its own.
+    /// Delivers frames for all: to ring 0 of every port that did not get them along with its own.
     fn flood(&mut self, table: &Table, work: &mut Work) {
         let Work { groups, picks, scratch, .. } = work;
         let batch = self.source.frames();
         let picks = groups.picks(self.from, false, true, picks);
         let mut reached = false;
-        // Holding a sender back for a flood would let one slow receiver stop everybody, unless there is nobody else.
+        // Holding a sender back for a flood would let one slow receiver stop everybody, unless it is the only one.
         let may_hold = table.all().len() == 2;
         for to in table.all().iter().filter(|e| e.id != self.from) {
             reached = true;
@@ -202,12 +202,12 @@ impl Forwarder {
         }
     }
 
-    /// Tries again to deliver what waits.
+    /// Tries again to deliver the waiting frames.
     fn pass_held(&mut self, work: &mut Work) -> Passed {
         let before = self.held.frames();
         self.held.retry(self.source.frames(), &mut work.scratch);
         let moved = before - self.held.frames();
-        // Progress earns patience, but not while somebody waits for the queue that the frames lie in.
+        // Progress renews the patience, but not while somebody waits for the queue that the frames lie in.
         if moved > 0 && !self.source.ingress().is_wanted() {
             self.held.since = Instant::now();
         }
@@ -263,7 +263,8 @@ fn queue_of(to: &Entry, source_ring: usize) -> Option<Queue<'_>> {
     to.port.egresses.get(ring).map(|egress| (ring, egress))
 }
 
-/// Delivers to ring `source_ring` modulo the port's rings. What finds no room is dropped, or, if `may_hold`, waits for a lossless port.
+/// Delivers to ring `source_ring` modulo the port's rings. Frames without room are dropped, or, if `may_hold`, wait for
+/// a lossless port.
 #[inline]
 fn deliver(
     to: &Arc<Entry>,
@@ -279,7 +280,7 @@ fn deliver(
     settle(to, queue, batch, picks, done, may_hold, scratch, held);
 }
 
-/// After a delivery of the first `done` of `picks`: copies for monitors, and what is to become of the rest.
+/// After a delivery of the first `done` of `picks`: makes copies for monitors, and decides what happens to the rest.
 #[inline]
 #[expect(clippy::too_many_arguments, reason = "the state of a pass, borrowed part by part")]
 fn settle(
@@ -304,7 +305,7 @@ fn settle(
     }
 }
 
-/// What found no room waits, if it may, for a lossless port; or it is dropped.
+/// Frames without room wait for a lossless port if they may; otherwise they are dropped.
 #[cold]
 fn leave(to: &Arc<Entry>, queue: Queue<'_>, rest: &[u16], may_hold: bool, held: &mut Held) {
     if may_hold && to.holds_senders() {
@@ -315,7 +316,7 @@ fn leave(to: &Arc<Entry>, queue: Queue<'_>, rest: &[u16], may_hold: bool, held: 
     }
 }
 
-/// Copies to the port's receive monitors what ring `ring` of it received.
+/// Copies to the port's receive monitors the frames that its ring `ring` received.
 #[cold]
 fn mirror(to: &Entry, ring: usize, batch: &Batch, picks: &[u16], scratch: &mut Scratch) {
     for egress in to.rx_monitors.iter().filter_map(|monitor| monitor.egress(ring)) {

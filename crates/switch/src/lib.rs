@@ -4,13 +4,14 @@
 //! frames of one ingress: **classify** the whole batch, then **deliver** it destination by destination.
 //!
 //! ```text
-//!  take ─► learn sources, look destinations up ─► group by destination ─► deliver each group at once ─► release
+//!  take ─► learn sources, look destinations up ─► group by destination ─► deliver each group ─► release
 //! ```
 //!
-//! It runs wherever somebody calls [`Forwarder::pass`]: on the daemon's workers, or in a program that embeds the switch, in the
+//! It runs where [`Forwarder::pass`] is called: on the daemon's workers, or in a program that embeds the switch, in the
 //! program's own sync. Any number of threads may forward on one switch at the same time, each with its own forwarders.
 //!
-//! Nothing here is unsafe: frames are read through a [`netvale_port::Source`], which the compiler keeps from lending them for too long.
+//! Nothing here is unsafe: frames are read through a [`netvale_port::Source`], whose lifetimes keep them from being
+//! used for too long.
 //!
 //! ```compile_fail
 //! #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! The ports of a switch: an immutable table that is replaced as a whole when a port comes or goes, so that workers read it
-//! without a lock.
+//! The ports of a switch: an immutable table that is replaced as a whole when a port is attached or detached, so that
+//! workers read it without a lock.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::fdb::{DEFAULT_ENTRIES, Fdb, PortId};
 
-/// Most ports of a switch (netmap's limit).
+/// Maximum number of ports of a switch (netmap's limit).
 pub const MAX_PORTS: usize = 254;
 
 /// Why a port cannot be attached.
@@ -24,29 +24,29 @@ pub enum AttachError {
     /// The name is taken.
     #[error("switch {switch} has a port {port} already: choose another name, or detach it first")]
     Exists {
-        /// The switch.
+        /// Name of the switch.
         switch: String,
-        /// The port.
+        /// Name of the port.
         port: String,
     },
-    /// A monitor was asked for on a port that is not there.
+    /// There is no such port for the monitor to watch.
     #[error("switch {switch} has no port {port} to monitor: 'netvale list' shows its ports")]
     NoSuchPort {
-        /// The switch.
+        /// Name of the switch.
         switch: String,
-        /// The port.
+        /// Name of the port.
         port: String,
     },
 }
 
-/// What to do for a port when it is attached.
+/// A port to attach.
 #[derive(Clone)]
 pub struct Port {
     /// Its name on the switch.
     pub name: String,
-    /// Where frames to it go, one a ring; may be empty for a port that only sends.
+    /// The egresses for frames to it, one per ring; may be empty for a port that only sends.
     pub egresses: Vec<Arc<dyn Egress>>,
-    /// Hold senders back instead of dropping when it is full.
+    /// Whether it holds senders back instead of dropping frames when it is full.
     pub lossless: bool,
 }
 
@@ -54,15 +54,16 @@ pub struct Port {
 pub(crate) struct Entry {
     pub(crate) id: PortId,
     pub(crate) port: Port,
-    /// Lossless and not reading for too long: senders are not held back for the moment.
+    /// Whether a lossless port has not read for too long: senders are not held back for now.
     pub(crate) stalled: Arc<AtomicBool>,
-    /// Get a copy of what the port sends.
+    /// Monitors that get a copy of what the port sends.
     pub(crate) tx_monitors: Vec<Monitor>,
-    /// Get a copy of what the port receives.
+    /// Monitors that get a copy of what the port receives.
     pub(crate) rx_monitors: Vec<Monitor>,
 }
 
-/// Where copies go: for each ring of the watched port, a ring of the monitor, if that one is watched. Empty: none is.
+/// Destinations of copies: for each ring of the watched port, a ring of the monitor, if that ring is watched. Empty:
+/// none is.
 pub type MonitorRings = Vec<Option<Arc<dyn Egress>>>;
 
 /// A copy monitor on a port.
@@ -73,7 +74,7 @@ pub(crate) struct Monitor {
 }
 
 impl Monitor {
-    /// Where copies of what passes ring `ring` go.
+    /// The destination of copies of the frames that pass ring `ring`.
     #[inline]
     pub(crate) fn egress(&self, ring: usize) -> Option<&dyn Egress> {
         self.rings.get(ring)?.as_deref()
@@ -91,18 +92,18 @@ impl Entry {
         }
     }
 
-    /// Whether senders are to be held back for it.
+    /// Whether senders are held back for it.
     #[inline]
     pub(crate) fn holds_senders(&self) -> bool {
         self.port.lossless && !self.stalled.load(Ordering::Relaxed)
     }
 }
 
-/// The ports at one moment.
+/// A snapshot of the ports.
 pub(crate) struct Table {
-    /// By number.
+    /// The ports by number.
     by_id: Vec<Option<Arc<Entry>>>,
-    /// Those that are there, in order.
+    /// The existing ports, in order.
     all: Vec<Arc<Entry>>,
 }
 
@@ -126,18 +127,18 @@ impl Table {
 pub struct Switch {
     name: String,
     table: ArcSwap<Table>,
-    /// Serialises those who change the table; never taken on the packet path.
+    /// Serialises changes of the table; never taken on the packet path.
     changing: Mutex<()>,
     fdb: Fdb,
 }
 
 impl Switch {
-    /// A switch without ports, with a forwarding table of [`DEFAULT_ENTRIES`].
+    /// Creates a switch without ports, with a forwarding table of [`DEFAULT_ENTRIES`].
     pub fn new(name: &str) -> Arc<Self> {
         Self::with_table_size(name, DEFAULT_ENTRIES)
     }
 
-    /// A switch whose forwarding table has at least `entries` entries.
+    /// Creates a switch whose forwarding table has at least `entries` entries.
     pub fn with_table_size(name: &str, entries: usize) -> Arc<Self> {
         // Two keys from the standard library's per-process random state.
         let random = RandomState::new();
@@ -175,7 +176,7 @@ impl Switch {
     /// Adds a port; frames may reach its egresses from now on.
     ///
     /// # Errors
-    /// [`AttachError::Full`], [`AttachError::Exists`].
+    /// [`AttachError::Full`] or [`AttachError::Exists`].
     pub fn attach(&self, port: Port) -> Result<PortId, AttachError> {
         self.change(|by_id| {
             if by_id.iter().flatten().any(|e| e.port.name == port.name) {
@@ -189,7 +190,7 @@ impl Switch {
         })
     }
 
-    /// Removes a port and what the table knew of it. Workers may still deliver one batch to its egresses.
+    /// Removes a port and its addresses in the forwarding table. Workers may still deliver one batch to its egresses.
     pub fn detach(&self, id: PortId) {
         let _ = self.change(|by_id| {
             if let Some(e) = by_id.get_mut(usize::from(id)) {
@@ -200,11 +201,11 @@ impl Switch {
         self.fdb.forget_port(id);
     }
 
-    /// Adds a copy monitor called `name` to a port: what the port sends also goes to `tx`, what it receives to `rx`, ring by ring, as far as
-    /// they have room.
+    /// Adds a copy monitor called `name` to a port: frames that the port sends also go to `tx`, those that it receives
+    /// to `rx`, ring by ring, while there is room.
     ///
     /// # Errors
-    /// [`AttachError::NoSuchPort`].
+    /// [`AttachError::NoSuchPort`] if there is no port of that name.
     pub fn monitor(&self, port: &str, name: &str, tx: MonitorRings, rx: MonitorRings) -> Result<(), AttachError> {
         let missing = || AttachError::NoSuchPort { switch: self.name.clone(), port: port.to_owned() };
         self.change(|by_id| {

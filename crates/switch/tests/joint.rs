@@ -65,7 +65,8 @@ fn full() {
     assert_eq!(b.take(), (0..15).map(|t| frame(255, 1, t, 60)).collect::<Vec<_>>());
 }
 
-/// Objective: whoever has the rings' memory mapped and writes into their status and slots costs the joint frames, but does not stop it.
+/// Objective: a process that has the rings' memory mapped and writes into their status and slots costs the joint
+/// frames, but does not stop it.
 #[test]
 fn spoilt() {
     let ([mut a, mut b], sides, [mut there, _back]) = joined();

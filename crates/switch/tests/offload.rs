@@ -68,7 +68,7 @@ fn ports(hdr_len: u32) -> (TestPort, TestPort, TestPort, Work) {
     (a, plain, with, Work::default())
 }
 
-/// Objective: a frame that is to be segmented reaches a port with a header whole, with the same header, and a port without one as
+/// Objective: a frame with segmentation left to do reaches a port with a header whole, with the same header, and a port without one as
 /// segments whose payload is the frame's and whose checksums are right.
 #[test]
 fn segmentation_only_where_it_is_needed() {

@@ -159,7 +159,8 @@ fn detach() {
     assert_eq!(failure(&ask(&daemon, &["detach", "vale0", "x"])).0, 4);
 }
 
-/// Objective: `top --batch` prints so many readings as asked, with rates over the daemon's own time and not ours.
+/// Objective: `top --batch` prints the requested number of readings, with rates over the daemon's own time and not the
+/// client's.
 #[test]
 fn top_batch() {
     let daemon = FakeDaemon::start();

@@ -1,4 +1,4 @@
-//! Virtual machines on a switch through the e1000: the guest's own driver, nothing of ours in it.
+//! Virtual machines on a switch through the e1000: the guest's own driver, and nothing of netvale in it.
 
 mod common;
 #[path = "common/guest.rs"]
@@ -68,7 +68,7 @@ fn two_stock_guests() {
     until("the ports are free", || up.show("vale0:two")["notes"].to_string().contains("waits for a virtual machine"));
 }
 
-/// iperf3 for whoever asks.
+/// Serves iperf3 to any client.
 const SERVER: &str = "
 ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up; ip link set lo up
 iperf3 -s -D --logfile /tmp/log

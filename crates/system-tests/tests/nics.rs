@@ -8,8 +8,9 @@ mod up;
 
 use std::process::Command;
 
-/// A cable between this namespace, where it is `va` with 10.5.0.1, and another, where it is `vb` with 10.5.0.2. A veth leaves checksums to
-/// whoever receives, which a real interface does not: that is switched off. The daemon runs here. At the end, all of it is gone with the shell.
+/// A cable between this namespace, where it is `va` with 10.5.0.1, and another, where it is `vb` with 10.5.0.2. A veth
+/// leaves checksums to the receiver, which a real interface does not: that is switched off. The daemon runs here. At
+/// the end, all of it is gone with the shell.
 const BEGIN: &str = r#"
 there() { nsenter -t $there -n "$@"; }
 until_ok() { for i in $(seq 100); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done; echo "time is up: $*"; exit 1; }
@@ -116,8 +117,8 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
 }
 
-/// Objective: with interface and host rings open, frames reach the stack and leave it only as far as the program moves them; whoever dies, by
-/// whatever signal, leaves the interface as it was.
+/// Objective: with interface and host rings open, frames reach the stack and leave it only as far as the program moves
+/// them; a process that dies, by whatever signal, leaves the interface as it was.
 #[test]
 fn host_rings_and_sudden_death() {
     let script = r#"

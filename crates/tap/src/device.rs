@@ -11,10 +11,10 @@ use crate::sys;
 
 /// Bytes of virtio-net header before each frame, in both directions.
 pub const HDR_LEN: usize = 12;
-/// Most queues of one device (the kernel's limit).
+/// Maximum number of queues of one device (the kernel's limit).
 pub const MAX_QUEUES: u32 = 256;
 
-/// `TUN_F_*` of linux/if_tun.h: what the kernel may leave to us.
+/// `TUN_F_*` of linux/if_tun.h: work that the kernel may leave to netvale.
 mod offload {
     pub const CSUM: u32 = 0x01;
     pub const TSO4: u32 = 0x02;
@@ -24,25 +24,25 @@ mod offload {
     pub const USO6: u32 = 0x40;
 }
 
-/// How a TAP is to be opened.
+/// Options for opening a TAP.
 #[derive(Clone, Debug, Default)]
 pub struct TapOptions {
     /// Name of the interface, at most 15 bytes; `%d` in it is replaced by a number.
     pub name: String,
-    /// Queues; 0 means 1.
+    /// Number of queues; 0 means 1.
     pub queues: u32,
-    /// MTU; none leaves the kernel's 1500.
+    /// MTU in bytes; `None` keeps the kernel's 1500.
     pub mtu: Option<u32>,
-    /// Bring the interface up.
+    /// Whether to bring the interface up.
     pub up: bool,
-    /// The kernel finishes checksums and segments before it gives us a frame.
+    /// Whether the kernel must finish checksums and segments before it passes frames on.
     pub no_offloads: bool,
 }
 
-/// Why there is no TAP.
+/// Why the TAP cannot be opened.
 #[derive(Debug, Error)]
 pub enum TapError {
-    /// No such device node.
+    /// There is no TUN device node.
     #[error("/dev/net/tun cannot be opened: {0}; the kernel needs TUN support (CONFIG_TUN), a container the device")]
     NoTun(Errno),
     /// Not allowed.
@@ -50,25 +50,25 @@ pub enum TapError {
         "no permission to make the interface {0}: it takes CAP_NET_ADMIN; run the daemon as root, or in a user and network namespace of its own"
     )]
     Permission(String),
-    /// Somebody else has it.
+    /// Another program has it open.
     #[error("the interface {0} is in use by another program: choose another name")]
     Busy(String),
-    /// Too many queues.
+    /// There are too many queues.
     #[error("{0} queues asked for; a TAP has 1 to {MAX_QUEUES}")]
     Queues(u32),
     /// Another step failed.
     #[error("interface {name}: {what}: {source}")]
     Step {
-        /// The interface.
+        /// Name of the interface.
         name: String,
-        /// What was tried.
+        /// The step that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: Errno,
     },
 }
 
-/// An open TAP. The interface goes when its queues are closed.
+/// An open TAP. The interface is removed when its queues are closed.
 #[derive(Debug)]
 pub struct Tap {
     name: String,
@@ -80,7 +80,7 @@ impl Tap {
     /// Opens a TAP with a virtio-net header, checksum and segmentation offload, non-blocking.
     ///
     /// # Errors
-    /// [`TapError`].
+    /// [`TapError`] if a step fails.
     pub fn open(options: &TapOptions) -> Result<Tap, TapError> {
         let count = options.queues.max(1);
         if count > MAX_QUEUES {
@@ -98,10 +98,11 @@ impl Tap {
         Ok(tap)
     }
 
-    /// A program that chooses the queue of a frame that the stack sends, in place of the kernel's memory of flows.
+    /// Installs a program that chooses the queue of each frame that the stack sends, instead of the kernel's memory of
+    /// flows.
     ///
     /// # Errors
-    /// [`TapError`].
+    /// [`TapError`] if the kernel refuses.
     pub fn steer(&self, program: &OwnedFd) -> Result<(), TapError> {
         let failed = |source| TapError::Step { name: self.name.clone(), what: "choose queues", source };
         self.queues.first().map_or(Ok(()), |queue| sys::set_steering(queue, program).map_err(failed))
@@ -110,7 +111,7 @@ impl Tap {
     /// Brings the interface up.
     ///
     /// # Errors
-    /// [`TapError`].
+    /// [`TapError`] if the kernel refuses.
     pub fn bring_up(&self) -> Result<(), TapError> {
         self.configure(&TapOptions { up: true, ..TapOptions::default() })
     }
@@ -159,7 +160,7 @@ fn open_queue(name: &str, several: bool) -> Result<(OwnedFd, String), TapError> 
     Ok((fd, actual))
 }
 
-/// Asks for every offload this kernel knows, or `none`. Returns whether UDP segmentation (Linux 6.2) is among them.
+/// Requests every offload that this kernel knows, or none. Returns whether UDP segmentation (Linux 6.2) is among them.
 fn set_offloads(fd: &OwnedFd, name: &str, none: bool) -> Result<bool, TapError> {
     let step = |what| move |source| TapError::Step { name: name.to_owned(), what, source };
     sys::set_vnet_hdr_size(fd, HDR_LEN as i32).map_err(step("set the header's size"))?;

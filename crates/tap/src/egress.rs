@@ -1,4 +1,4 @@
-//! Towards the host's stack: one write a frame, straight from where it lies.
+//! The egress to the host's stack: one write per frame, straight from where it lies.
 #![allow(unsafe_code)]
 
 use std::io::IoSlice;
@@ -18,7 +18,7 @@ pub struct TapEgress {
     counters: Arc<RingCounters>,
 }
 
-/// What became of a frame.
+/// The result of writing a frame.
 enum Written {
     Yes,
     No(DropReason),
@@ -26,7 +26,7 @@ enum Written {
 }
 
 impl TapEgress {
-    /// Writes to `queue`.
+    /// Creates the egress of `queue`.
     pub fn new(queue: Arc<OwnedFd>, counters: Arc<RingCounters>) -> Self {
         TapEgress { queue, counters }
     }

@@ -1,4 +1,4 @@
-//! What the host's stack sends: one read a frame, into private buffers.
+//! The ingress from the host's stack: one read per frame, into private buffers.
 #![allow(unsafe_code)]
 
 use std::io::IoSliceMut;
@@ -10,7 +10,7 @@ use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 
 use crate::device::HDR_LEN;
 
-/// Frames read at one look: large ones fill the second-level cache soon, and other ingresses wait.
+/// Maximum number of frames read in one pass: large ones soon fill the second-level cache, and other ingresses wait.
 const READS: usize = 32;
 
 /// One queue of a TAP as an ingress.
@@ -23,7 +23,7 @@ pub struct TapIngress {
 }
 
 impl TapIngress {
-    /// Reads from `queue`.
+    /// Creates the ingress of `queue`.
     pub fn new(queue: Arc<OwnedFd>, counters: Arc<RingCounters>) -> Self {
         let frames = (0..READS).map(|_| vec![0; MAX_FRAME].into_boxed_slice()).collect();
         TapIngress { queue, frames, counters, taken: false }

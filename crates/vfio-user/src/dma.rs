@@ -8,7 +8,7 @@ use netvale_mem::Mapping;
 use netvale_mem::fault::Fault;
 use rustix::io::Errno;
 
-/// Most windows.
+/// Maximum number of windows.
 pub const MAX_WINDOWS: usize = 1024;
 /// Readable and writable.
 const BOTH: u32 = 0b11;
@@ -17,33 +17,33 @@ const BOTH: u32 = 0b11;
 #[derive(Clone, Debug)]
 struct Window {
     size: u64,
-    /// None: it cannot be mapped, or not be written, and is none of ours.
+    /// None: it cannot be mapped, or not be written, and is not netvale's.
     map: Option<Arc<Mapping>>,
 }
 
-/// All of them, by address.
+/// All windows, by address.
 #[derive(Clone, Debug, Default)]
 pub struct Dma {
     windows: BTreeMap<u64, Window>,
-    /// The client's, who may take memory away.
+    /// The fault of the client, which may take memory away.
     fault: Option<Fault>,
 }
 
-/// What a client says of a window.
+/// A client's description of a window.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     /// Bit 0 readable, bit 1 writable.
     pub flags: u32,
-    /// Where it lies in its file.
+    /// Offset in its file in bytes.
     pub offset: u64,
-    /// Where it lies in the guest's address space.
+    /// Address in the guest's address space.
     pub address: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
 impl Dma {
-    /// None yet, of a client's.
+    /// Creates an empty map for a client's memory.
     pub fn new(fault: &Fault) -> Dma {
         Dma { windows: BTreeMap::new(), fault: Some(fault.clone()) }
     }
@@ -51,8 +51,8 @@ impl Dma {
     /// Adds a window.
     ///
     /// # Errors
-    /// `EINVAL` when it wraps or is empty, `EEXIST` when it overlaps another one, `ENOSPC` when there are too many; for memory that the
-    /// guest can write, `EINVAL` also when its file could be cut short, and what mmap(2) says.
+    /// `EINVAL` when it wraps or is empty, `EEXIST` when it overlaps another one, `ENOSPC` when there are too many; for
+    /// memory that the guest can write, `EINVAL` also when its file could be truncated, and whatever mmap(2) returns.
     pub fn map(&mut self, place: Place, fd: Option<&OwnedFd>) -> Result<(), Errno> {
         let end = place.address.checked_add(place.size).filter(|_| place.size > 0).ok_or(Errno::INVAL)?;
         let before = self.windows.range(..end).next_back();
@@ -68,17 +68,17 @@ impl Dma {
             self.fault.iter().for_each(|fault| map.blame(fault));
             Ok::<_, Errno>(Arc::new(map))
         };
-        // What is read-only is firmware: no place for rings.
+        // Read-only memory is firmware, which holds no rings.
         let map = fd.filter(|_| place.flags & BOTH == BOTH).map(mapped).transpose()?;
         self.windows.insert(place.address, Window { size: place.size, map });
         Ok(())
     }
 
-    /// Takes away what lies between two addresses, as the kernel's vfio does: a hypervisor with an IOMMU has all of a guest's address space forgotten when a
-    /// driver lets go of the device, in ranges that are none of the windows'.
+    /// Removes the windows between two addresses, as the kernel's vfio does: when a driver releases the device, a
+    /// hypervisor with an IOMMU removes all of a guest's address space, in ranges that do not match the windows.
     ///
     /// # Errors
-    /// `EINVAL` when the range wraps or is empty, or when a window lies in it with a part only; nothing is taken then.
+    /// `EINVAL` when the range wraps or is empty, or when it contains only a part of a window; nothing is removed then.
     pub fn unmap(&mut self, address: u64, size: u64) -> Result<(), Errno> {
         let last = size.checked_sub(1).and_then(|n| address.checked_add(n)).ok_or(Errno::INVAL)?;
         let end = |at: u64, window: &Window| at.saturating_add(window.size - 1);
@@ -91,12 +91,13 @@ impl Dma {
         Ok(())
     }
 
-    /// Takes all away.
+    /// Removes all windows.
     pub fn clear(&mut self) {
         self.windows.clear();
     }
 
-    /// The memory behind `len` bytes at `address`, and where in it they lie; none unless one window has all of them.
+    /// The memory behind `len` bytes at `address`, and their offset in it; `None` unless one window contains all of
+    /// them.
     pub fn find(&self, address: u64, len: u64) -> Option<(&Arc<Mapping>, u64)> {
         let (at, window) = self.windows.range(..=address).next_back()?;
         let from = address - at;
@@ -104,7 +105,7 @@ impl Dma {
         window.map.as_ref().filter(|_| inside).map(|map| (map, from))
     }
 
-    /// Windows with memory of ours in them.
+    /// Windows that contain netvale's memory.
     pub fn mapped(&self) -> usize {
         self.windows.values().filter(|window| window.map.is_some()).count()
     }
@@ -146,7 +147,7 @@ mod tests {
         assert!(dma.find(0x1010, 16).is_none() && dma.mapped() == 1);
     }
 
-    /// Objective: memory of a window that is lost is put down to the client.
+    /// Objective: a loss of a window's memory is attributed to the client.
     #[test]
     fn losses_are_blamed() {
         let (fault, (fd, ..)) = (Fault::new().unwrap(), sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap());
@@ -156,7 +157,7 @@ mod tests {
         assert_eq!(fault.reason().as_deref(), Some(netvale_mem::fault::LOST));
     }
 
-    /// Objective: a range takes away all windows inside of it, however large it is, and none if it would cut one.
+    /// Objective: a range removes all windows inside it, however large it is, and none if it would cut one.
     #[test]
     fn ranges() {
         let (fd, ..) = sealed_memfd("guest", 1 << 16, Pages::Ordinary).unwrap();

@@ -21,7 +21,7 @@ impl Inbox {
         self.seen == self.bytes.len()
     }
 
-    /// Room for so many bytes more. [`Inbox::came`] says how many came.
+    /// Makes room for `len` bytes more. [`Inbox::came`] says how many were read.
     pub fn room(&mut self, bytes: usize) -> &mut [u8] {
         self.bytes.drain(..self.seen);
         self.fds.iter_mut().for_each(|(at, _)| *at = at.saturating_sub(self.seen));
@@ -31,7 +31,7 @@ impl Inbox {
         self.bytes.get_mut(had..).unwrap_or_default()
     }
 
-    /// Of the room that there was, so many bytes were filled, and these descriptors came along. The kernel ends a read behind bytes that have some:
+    /// Records that this many bytes of the room were filled, and that these descriptors came with them. The kernel ends a read behind bytes that have some:
     /// they belong to the message that begins last.
     ///
     /// # Errors

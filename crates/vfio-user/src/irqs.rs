@@ -59,7 +59,7 @@ pub struct Irqs {
 }
 
 impl Irqs {
-    /// So many vectors of each kind, of a hypervisor's.
+    /// Creates that many vectors of each kind, for a hypervisor.
     pub fn new(counts: [u32; KINDS], fault: &Fault) -> Irqs {
         let vectors = counts.map(|n| (0..n.min(MAX_VECTORS)).map(|_| None).collect());
         Irqs { vectors, fault: fault.clone(), masked: false }

@@ -67,7 +67,8 @@ pub struct Session<D> {
 }
 
 impl<D: Device> Session<D> {
-    /// A device with so many vectors of each kind of interrupt; `fault` is the client's, whose descriptors are rung.
+    /// Creates a device with that many vectors of each kind of interrupt; `fault` is the client's, whose descriptors
+    /// are rung.
     pub fn new(device: D, vectors: [u32; KINDS], fault: &Fault) -> Session<D> {
         Session { device, host: Host { dma: Dma::new(fault), irqs: Irqs::new(vectors, fault) }, greeted: false }
     }

@@ -1,16 +1,17 @@
-//! Features that are vhost-user's, and what our device offers.
+//! Feature bits of vhost-user, and the features that netvale's device offers.
 
 use netvale_virtio::features::{
     ANY_LAYOUT, CSUM, EVENT_IDX, GUEST_CSUM, GUEST_ECN, GUEST_TSO4, GUEST_TSO6, GUEST_USO4, GUEST_USO6, HOST_ECN,
     HOST_TSO4, HOST_TSO6, HOST_USO, IN_ORDER, INDIRECT_DESC, MAC, MQ, MRG_RXBUF, MTU, RING_PACKED, STATUS, VERSION_1,
 };
 
-/// `VHOST_F_LOG_ALL`: what is written to the guest's memory is marked in the log.
+/// `VHOST_F_LOG_ALL`: writes to the guest's memory are marked in the log.
 pub const LOG_ALL: u64 = 1 << 26;
 /// `VHOST_USER_F_PROTOCOL_FEATURES`.
 pub const PROTOCOL_FEATURES: u64 = 1 << 30;
 
-/// What our device offers. Control queues are the front end's affair (vhost-user leaves them there), so their features are not.
+/// The features that netvale's device offers. Control queues belong to the front end (vhost-user leaves them there), so
+/// their features are not among them.
 pub const OFFERED: u64 = CSUM
     | GUEST_CSUM
     | MTU

@@ -1,4 +1,5 @@
-//! The other end: a back end's device, driven in the place of a guest. Asks the back end for it, and shows it memory and rings.
+//! The front end's side: a back end's device, driven in place of a guest. It requests the device from the back end, and
+//! passes memory and rings to it.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,33 +26,33 @@ use crate::proto::wire::{Received, receive, send};
 /// Why there is no device.
 #[derive(Debug, Error)]
 pub enum NoBackEnd {
-    /// The back end broke the rules, or the connection.
+    /// The back end broke the rules, or the connection failed.
     #[error("the back end: {0}")]
     Refused(#[from] Refused),
-    /// Its queues are not the workers'.
+    /// Its queues could not be given to the workers.
     #[error(transparent)]
     Lend(#[from] LendError),
-    /// It hung up.
+    /// The back end hung up.
     #[error("the back end hung up")]
     Closed,
-    /// The port is to end.
+    /// The port has to stop.
     #[error("stopped")]
     Stopped,
-    /// It lacks what no driver can do without.
+    /// The device lacks a feature that the driver needs.
     #[error("the back end lacks {0}")]
     Lacks(&'static str),
     /// The answer is to another request.
     #[error("the back end answers {got} to request {asked}")]
     Answer {
-        /// What was asked.
+        /// The request.
         asked: u32,
-        /// What was answered.
+        /// The request that the answer names.
         got: u32,
     },
-    /// It said no.
+    /// The back end refused the request.
     #[error("the back end refuses request {0}")]
     No(u32),
-    /// The kernel.
+    /// A system call failed.
     #[error("{0}")]
     System(Errno),
 }
@@ -76,7 +77,7 @@ impl Transport for BackEnd {
     fn serve(&mut self, connection: OwnedFd, session: &Session<'_>) -> Result<(), NoBackEnd> {
         let socket = connection.as_fd();
         let started = Frontend::new(socket, session.ends(), session.fault()).start(session.options(), session.calls());
-        // Nothing is expected from the back end: whatever comes is the end of it, or the end of rules.
+        // The back end need not send anything: it hung up, or it broke the rules.
         match started.and_then(|running| session.run(running, [socket, socket], |_| Err(NoBackEnd::Closed))) {
             Err(NoBackEnd::Stopped) => Ok(()),
             ended => ended,
@@ -93,7 +94,8 @@ pub struct Frontend<'a> {
 }
 
 impl<'a> Frontend<'a> {
-    /// On a connection; `stop` ends any wait when it becomes readable, `fault` is where workers report what the back end did.
+    /// Starts a conversation on a connection; `stop` ends any wait when it becomes readable, and workers report at
+    /// `fault` what the back end did wrong.
     pub fn new(socket: BorrowedFd<'a>, stop: BorrowedFd<'a>, fault: &'a Fault) -> Self {
         Frontend { socket, stop, fault, protocol: 0 }
     }
@@ -129,11 +131,11 @@ impl<'a> Frontend<'a> {
         self.tell(Message::new(request, n.to_le_bytes().to_vec()))
     }
 
-    /// Negotiates, and starts all queues. `calls` are the eventfds by which the device notifies, two a pair: for what is received,
-    /// for what is transmitted.
+    /// Negotiates, and starts all queues. `calls` are the eventfds by which the device notifies, two per pair: for
+    /// received frames, and for transmitted ones.
     ///
     /// # Errors
-    /// [`NoBackEnd`].
+    /// [`NoBackEnd`] if the back end refuses or breaks the rules.
     pub fn start(&mut self, options: DriverOptions, calls: &[Doorbell]) -> Result<Running, NoBackEnd> {
         let (features, pairs) = self.negotiate(options)?;
         let (ram, queues) = Ram::new(&vec![options.size; 2 * usize::from(pairs)]).map_err(NoBackEnd::System)?;
@@ -212,7 +214,7 @@ mod tests {
     use super::*;
     use crate::port::{Mode, VhostOptions, VhostPort};
 
-    /// Objective: memory of a driver that is lost is put down to its back end.
+    /// Objective: a loss of a driver's memory is attributed to its back end.
     #[test]
     fn losses_are_blamed() {
         let dir = tempfile::tempdir().unwrap();

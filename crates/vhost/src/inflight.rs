@@ -1,5 +1,5 @@
-//! What the front end keeps of our queues in case we end without notice (vhost-user, "Inflight I/O tracking"): we give buffers back in the
-//! order in which they came, so that the place of the last one says it all.
+//! The state of our queues that the front end keeps in case we end without notice (vhost-user, "Inflight I/O
+//! tracking"): we give buffers back in the order in which they came, so that the position of the last one is enough.
 #![allow(unsafe_code)]
 
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ const ALIGN: u64 = 64;
 const HEAD: (u64, u64) = (16, 32);
 /// Bytes a descriptor: split, packed.
 const EACH: (u64, u64) = (16, 32);
-/// Version of the layout; 0 where nothing was kept yet.
+/// Version of the layout; 0 where nothing was stored yet.
 const VERSION: u16 = 1;
 
 // Offsets in a queue's region.
@@ -40,7 +40,7 @@ fn queue_bytes(size: u16, packed: bool) -> u64 {
     (head + each * u64::from(size)).next_multiple_of(ALIGN)
 }
 
-/// The memory that survives us.
+/// The memory that survives this process.
 #[derive(Debug)]
 pub struct Inflight {
     map: Mapping,
@@ -73,7 +73,7 @@ impl Inflight {
 pub struct Record {
     region: Arc<Inflight>,
     from: usize,
-    /// Packed: what the driver has been shown.
+    /// Packed: the position that the driver has been shown.
     old: Place,
 }
 
@@ -128,7 +128,8 @@ impl Record {
                 if new.at >= q.size() || old.at >= q.size() {
                     return None;
                 }
-                // It ended between these two: only the ring knows whether before or after it showed the driver.
+                // The process ended between these two: only the ring knows whether before or after it showed the
+                // driver.
                 self.old = if new == old || q.is_used(old) { new } else { old };
                 q.resume(self.old);
                 self.keep(self.old);
@@ -137,7 +138,7 @@ impl Record {
         Some(())
     }
 
-    /// Packed: what is about to be shown, and what was before.
+    /// Packed: stores the position that is about to be shown, and the previous one.
     fn keep(&self, new: Place) {
         let old = self.old;
         let word = u64::from(new.at) | u64::from(old.at) << 16 | u64::from(new.wrap) << 32 | u64::from(old.wrap) << 40;
@@ -164,7 +165,7 @@ impl live::Record for Record {
         }
     }
 
-    /// The front end was told where the queue stopped: it will say so when it starts again.
+    /// The front end knows where the queue stopped: it will pass that on when it starts the queue again.
     fn close(&self) {
         self.half(VERSION_AT).store(0, Ordering::Release);
     }

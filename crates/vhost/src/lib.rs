@@ -1,15 +1,15 @@
-//! vhost-user, from both ends: a protocol by which virtio-net devices are had from another process.
+//! vhost-user, from both ends: a protocol by which one process uses virtio-net devices of another.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`features`] | feature bits that are vhost-user's, and what our device offers |
-//! | [`proto`] | messages, and what they do to our device |
-//! | [`log`] | which pages a device wrote to, while its guest moves |
-//! | [`inflight`] | what is kept of queues for a back end after us |
+//! | [`features`] | feature bits of vhost-user, and the features that netvale's device offers |
+//! | [`proto`] | messages, and their effects on netvale's device |
+//! | [`log`] | the dirty log: pages that a device wrote to while its guest moves |
+//! | [`inflight`] | the state of queues that survives the back end |
 //! | [`port`] | a socket, our device behind it |
 //! | [`frontend`] | the other end: a back end's device, for our driver |
 //!
-//! What a queue is, and how frames pass it, is virtio's: [`netvale_virtio`].
+//! Queues, and how frames pass them, are virtio's: [`netvale_virtio`].
 
 pub mod features;
 pub mod frontend;

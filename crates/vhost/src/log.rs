@@ -1,4 +1,4 @@
-//! The dirty log: a bitmap of the guest's pages, in which a device marks what it wrote while the guest moves to another host
+//! The dirty log: a bitmap of guest pages, in which a device marks what it wrote while the guest moves to another host
 //! (vhost-user, "Migration").
 #![allow(unsafe_code)]
 
@@ -44,8 +44,8 @@ impl DirtyLog {
 }
 
 impl WriteLog for DirtyLog {
-    /// Marks the pages of `len` bytes at a guest address, after they have been written: a mark that came first could be taken before
-    /// the bytes are there. Pages the log has no bits for are the front end's loss.
+    /// Marks the pages of `len` bytes at a guest address, after they have been written: an earlier mark could be read
+    /// before the bytes are there. Pages without bits in the log are not marked, to the front end's loss.
     fn mark(&self, guest: u64, len: u64) {
         let Some(last) = len.checked_sub(1).map(|more| guest.saturating_add(more) / PAGE) else { return };
         for page in guest / PAGE..=last {
@@ -58,7 +58,7 @@ impl WriteLog for DirtyLog {
         }
     }
 
-    /// Whether its file was cut short behind our back.
+    /// Whether its file was truncated.
     fn is_damaged(&self) -> bool {
         self.map.is_damaged()
     }

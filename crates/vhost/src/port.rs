@@ -18,38 +18,38 @@ use crate::proto::device::{Device, NetConfig};
 use crate::proto::message::{Message, Refused};
 use crate::proto::wire::{Received, receive, send};
 
-/// How the port meets its front end.
+/// How the port and its front end connect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// It listens; front ends come and go.
     #[default]
     Server,
-    /// It connects to a front end that listens, again and again.
+    /// It connects to a front end that listens, repeatedly.
     Client,
 }
 
-/// What a port is made with.
+/// The options of a port.
 #[derive(Clone, Debug)]
 pub struct VhostOptions {
-    /// The socket.
+    /// Path of the socket.
     pub path: PathBuf,
-    /// Who listens there.
+    /// Which side listens there.
     pub mode: Mode,
-    /// Queue pairs, 1 to [`MAX_PAIRS`].
+    /// Number of queue pairs, 1 to [`MAX_PAIRS`].
     pub pairs: u16,
     /// Address offered to the driver.
     pub mac: [u8; 6],
-    /// MTU offered to the driver.
+    /// MTU offered to the driver in bytes.
     pub mtu: u16,
 }
 
-/// Why there is no port.
+/// Why the port cannot be created.
 #[derive(Debug, Error)]
 pub enum VhostError {
-    /// Too many queue pairs, or none.
+    /// The number of queue pairs is out of range.
     #[error("{0} queue pairs asked for; a device has 1 to {MAX_PAIRS}")]
     Pairs(u16),
-    /// Its socket, or its service.
+    /// Its socket or its service cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
 }
@@ -64,10 +64,10 @@ impl VhostError {
     }
 }
 
-/// What is told of a front end, for `netvale show`.
+/// The state of a front end, for `netvale show`.
 #[derive(Clone, Debug, Default)]
 pub struct FrontEnd {
-    /// Queues that run.
+    /// Number of running queues.
     pub queues: usize,
     /// Features the driver acknowledged.
     pub features: u64,
@@ -84,7 +84,7 @@ impl VhostPort {
     /// Opens the socket and serves it.
     ///
     /// # Errors
-    /// [`VhostError`].
+    /// [`VhostError`] if the options are impossible or the socket cannot be opened.
     pub fn new(options: &VhostOptions) -> Result<(VhostPort, Queues), VhostError> {
         if options.pairs == 0 || usize::from(options.pairs) > MAX_PAIRS {
             return Err(VhostError::Pairs(options.pairs));
@@ -108,12 +108,12 @@ impl VhostPort {
         Ok((VhostPort { service, seats, options: options.clone() }, (egress, ingress)))
     }
 
-    /// What it was made with.
+    /// The options it was created with.
     pub fn options(&self) -> &VhostOptions {
         &self.options
     }
 
-    /// Its front end, and those before.
+    /// The state of its front ends.
     pub fn state(&self) -> service::State<FrontEnd> {
         self.service.state()
     }
@@ -130,7 +130,7 @@ struct Server {
     seats: Vec<Arc<Seat<Live>>>,
     config: NetConfig,
     path: PathBuf,
-    /// None: the front end listens.
+    /// `None`: the front end listens.
     listener: Option<Listener>,
 }
 

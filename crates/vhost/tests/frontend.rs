@@ -45,7 +45,7 @@ fn negotiated(path: &std::path::Path, queues: u64) -> Frontend {
 }
 
 /// Objective: a driver set up by that front end sends, with memory as a table and as hot-plugged slots; each request it knows
-/// of ours is answered as it expects.
+/// of netvale's is answered as it expects.
 #[test]
 fn a_queue_by_the_other_front_end() {
     for slots in [false, true] {

@@ -50,7 +50,7 @@ fn all_options() -> Vec<DriverOptions> {
             vector,
             ..DriverOptions::default()
         };
-        // Several entries at once only go with headers that say nothing.
+        // Several entries together only go with headers that say nothing.
         all.push(DriverOptions { offloads: !vector, ..options });
     }
     all

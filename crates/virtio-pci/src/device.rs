@@ -81,7 +81,7 @@ pub enum NoDevice {
     /// It lacks what no driver can do without.
     #[error("the device lacks {0}")]
     Lacks(&'static str),
-    /// It reaches memory past the IOMMU, so that vfio gives it none of ours.
+    /// It reaches memory past the IOMMU, so vfio gives it none of netvale's.
     #[error("the device reaches memory past the IOMMU: it needs VIRTIO_F_ACCESS_PLATFORM (QEMU: iommu_platform=on)")]
     PastIommu,
     /// Its queues are not the workers'.
@@ -115,7 +115,7 @@ impl NoDevice {
 pub struct OnBus(String);
 
 impl OnBus {
-    /// Finds the device, which has to be there: what is wrong with it is best said at once.
+    /// Finds the device, which must exist: an error in it is best reported immediately.
     ///
     /// # Errors
     /// [`NoDevice`].
@@ -396,7 +396,7 @@ fn set_pairs(control: &mut Started, pairs: u16) -> Result<(), NoDevice> {
     Ok(())
 }
 
-/// Looks again and again: devices answer at once, or after a moment of a thread of the hypervisor's.
+/// Polls: devices answer immediately, or after a moment of a thread of the hypervisor's.
 fn wait_until(mut done: impl FnMut() -> bool) -> Option<()> {
     let begin = Instant::now();
     while !done() {

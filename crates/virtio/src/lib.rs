@@ -21,7 +21,7 @@ pub mod features;
 pub mod memory;
 pub mod queue;
 
-/// Most queue pairs of a device, one of ours or one that we drive.
+/// Most queue pairs of a device, netvale's own or one that it drives.
 pub const MAX_PAIRS: usize = 16;
 
 /// A port's queues for the switch.

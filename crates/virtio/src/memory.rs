@@ -221,7 +221,7 @@ impl GuestMemory {
         (fits && (p.as_ptr() as u64).is_multiple_of(align)).then_some(p)
     }
 
-    /// The guest address of an address of ours, for the dirty log; none when it is no guest memory.
+    /// The guest address of an address in this process, for the dirty log; none when it is not guest memory.
     pub fn guest_of(&self, p: *const u8) -> Option<u64> {
         let inside = |r: &Region| (p as u64).wrapping_sub(r.host.as_ptr() as u64);
         self.regions.iter().find(|r| inside(r) < r.spec.size).map(|r| r.spec.guest + inside(r))
@@ -239,7 +239,7 @@ pub fn map(fd: &OwnedFd, offset: u64, size: u64) -> Result<Mapping, MemoryError>
         return Err(MemoryError::FileTooShort { past });
     }
     let len = usize::try_from(size).map_err(|_| MemoryError::Map(Errno::NOMEM))?;
-    // Workers look for what is lost after each batch: they stop at once.
+    // Workers look for what is lost after each batch: they stop immediately.
     Mapping::of_peer(fd.as_fd(), offset, len).map(|map| map.watched()).map_err(MemoryError::Map)
 }
 

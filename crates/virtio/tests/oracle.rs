@@ -47,7 +47,7 @@ fn oracle(size: u16, [table, avail, used]: [u64; 3]) -> Queue {
     queue
 }
 
-/// Where a buffer lies, its length, whether it is to be written.
+/// Where a buffer lies, its length, whether it is writable.
 type Buffer = (u64, u32, bool);
 
 /// What the other one makes of a chain, and whether it came to the chain's end.

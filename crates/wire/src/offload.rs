@@ -21,7 +21,7 @@ const MAX_LENGTH_FIELD: usize = 0xffff;
 pub enum Offload {
     /// Nothing.
     None,
-    /// The checksum of the bytes from `start` on is to be stored at `start + offset`. Both are in
+    /// The checksum of the bytes from `start` on must be stored at `start + offset`. Both are in
     /// bytes, and the two bytes of the checksum lie within the frame.
     CsumPartial {
         /// First byte that the sum covers, behind the Ethernet header.
@@ -29,11 +29,11 @@ pub enum Offload {
         /// Where the checksum is stored, from `start`.
         offset: u16,
     },
-    /// The payload is to be cut into segments.
+    /// The payload must be cut into segments.
     Gso(Gso),
 }
 
-/// A frame that is to be cut into segments. Lengths and offsets are in bytes.
+/// A frame that must be cut into segments. Lengths and offsets are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gso {
     /// Transport and IP version.
@@ -50,7 +50,7 @@ pub struct Gso {
     pub ecn: bool,
 }
 
-/// Transport and IP version of a frame that is to be segmented.
+/// Transport and IP version of a frame that must be segmented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GsoKind {
     /// TCP over IPv4 (TSO4).

@@ -8,7 +8,7 @@ use netvale_wire::vnet::{Form, VnetHdr};
 use netvale_wire::{FlowKey, Layers, MacAddr, Sum, arp, build, ethernet, ipv4, ipv6, tcp, udp};
 use proptest::prelude::*;
 
-/// The sum as RFC 1071 §1 defines it: words of two bytes, each carry added back at once.
+/// The sum as RFC 1071 §1 defines it: words of two bytes, each carry added back immediately.
 fn naive(bytes: &[u8]) -> u16 {
     bytes.chunks(2).fold(0u16, |sum, word| {
         let word = u16::from_be_bytes([word[0], *word.get(1).unwrap_or(&0)]);

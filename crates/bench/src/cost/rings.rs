@@ -21,7 +21,7 @@ use crate::scenarios::own::failed;
 use crate::scenarios::stations::{Plan, Stations};
 use crate::scenarios::traffic::{SLOTS, Touch, address};
 
-/// A case that no scenario has: frames of 60 bytes, one port to so many.
+/// A case that no scenario has: frames of 60 bytes, one port to a number of others.
 fn case(batch: u32, receivers: u32) -> Case {
     Case {
         scenario: "cost".into(),
@@ -80,7 +80,7 @@ fn learn(switch: &Switch, plan: Plan, receiver: impl Fn(u16) -> PortId) {
     }
 }
 
-/// A port to so many others in turn, all with headers of that length.
+/// One port to `others` in turn, all with headers of that length.
 pub fn vale(batch: u32, receivers: u32, hdr_len: u32) -> Result<Box<dyn Lane>> {
     let (case, switch) = (case(batch, receivers), Switch::new("vale0"));
     let plan = Plan::of(&case);
@@ -163,7 +163,7 @@ fn memory() -> Result<Arc<PortMem>> {
     region.and_then(|region| region.port(shape)).map(Arc::new).map_err(|e| failed(&e))
 }
 
-/// A switch from a guest's rings to those of so many others in turn.
+/// A switch from a guest's rings to those of a number of others in turn.
 pub fn ptnet(batch: u32, receivers: u32) -> Result<Box<dyn Lane>> {
     let (case, switch) = (case(batch, receivers), Switch::new("vale0"));
     let attach =

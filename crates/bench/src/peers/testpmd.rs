@@ -18,7 +18,7 @@ use crate::sys::{need_program, need_root, scratch};
 const PROMPT: &str = "testpmd> ";
 /// It maps and clears its memory first.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// A command answers at once, but its thread shares a CPU with a forwarding thread that never sleeps.
+/// A command answers immediately, but its thread shares a CPU with a forwarding thread that never sleeps.
 const COMMAND_LIMIT: Duration = Duration::from_secs(20);
 /// Memory of one process, MiB, and the hugepages for it.
 const MEMORY: u64 = 512;

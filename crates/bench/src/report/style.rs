@@ -27,7 +27,7 @@ pub struct Look {
     pub dash: Option<(u32, u32)>,
 }
 
-/// The looks of ours, or of peer number `index`.
+/// The style of netvale, or of peer number `index`.
 fn look(ours: bool, index: usize) -> Look {
     let color = if ours { OURS } else { PEERS.get(index % PEERS.len()).copied().unwrap_or(OURS) };
     Look {

@@ -42,7 +42,7 @@ impl Contender for UnderRun {
     }
 
     fn about(&self) -> &str {
-        "under `netvale run`: a netmap-API sender and receiver; a libpcap receiver of what a program of ours sends"
+        "under `netvale run`: a netmap-API sender and receiver; a libpcap receiver of what a netvale program sends"
     }
 
     fn fits(&self, case: &Case) -> bool {

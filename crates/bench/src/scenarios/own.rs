@@ -111,7 +111,7 @@ impl Daemon {
     }
 }
 
-/// An error of the daemon as one of ours.
+/// Turns an error of the daemon into a scenario's error.
 pub fn failed(error: &dyn std::fmt::Display) -> BenchError {
     BenchError::Usage(format!("the daemon: {error}"))
 }

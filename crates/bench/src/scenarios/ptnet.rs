@@ -34,7 +34,7 @@ pub const SCENARIO: Scenario = Scenario {
     ours: Some(|| Box::new(Rings::Ptnet)),
 };
 
-/// Whether a peer's way from guest to guest is to be compared here.
+/// Whether a peer's path from guest to guest is compared here.
 #[must_use]
 pub fn has_peers(case: &Case) -> bool {
     case.scenario == SCENARIO.name && case.variant == "guests"

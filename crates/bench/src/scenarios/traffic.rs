@@ -152,7 +152,7 @@ impl Sender {
         Self { bursts: true, ..self }
     }
 
-    /// Puts an empty virtio-net header of so many bytes before each frame.
+    /// Puts an empty virtio-net header of that many bytes before each frame.
     #[must_use]
     pub fn with_header(self, hdr_len: u32) -> Self {
         Self { hdr_len, ..self }
@@ -242,7 +242,7 @@ impl Receiver {
         Self { touch, hdr_len: 0, room: [0; LONGEST], received: 0, wrong: 0 }
     }
 
-    /// Looks behind a virtio-net header of so many bytes.
+    /// Looks behind a virtio-net header of that many bytes.
     #[must_use]
     pub fn with_header(self, hdr_len: u32) -> Self {
         Self { hdr_len, ..self }
@@ -366,7 +366,7 @@ mod tests {
         }
     }
 
-    /// Objective: a frame that does not come from a sender of ours counts as wrong.
+    /// Objective: a frame that does not come from netvale's sender counts as wrong.
     #[test]
     fn sees_wrong_bytes() {
         let (mut a, mut b) = netvale::Port::pipe_pair(64, 0).expect("memory");

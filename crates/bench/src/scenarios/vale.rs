@@ -130,7 +130,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Applications on `core` send on and receive from ports whose frames have so many bytes of header before them.
+    /// Applications on `core` send on and receive from ports with that many bytes of header before each frame.
     ///
     /// # Errors
     /// No frame passes.

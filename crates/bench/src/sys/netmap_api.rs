@@ -26,7 +26,7 @@ fn check(result: i64, what: &str) -> Result<i64> {
 }
 
 impl ApiPort {
-    /// Registers `name`, with rings of so many slots (0: netmap's default), and maps its region.
+    /// Registers `name`, with rings of that many slots (0: netmap's default), and maps its region.
     ///
     /// # Errors
     /// Whatever /dev/netmap answers.

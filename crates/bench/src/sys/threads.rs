@@ -50,7 +50,7 @@ const WARM: u8 = 0;
 const COUNT: u8 = 1;
 const STOP: u8 = 2;
 
-/// Runs all jobs at once: a warm-up, then `window` counted. Results are in the order of the jobs.
+/// Runs all jobs together: a warm-up, then `window` counted. Results are in the order of the jobs.
 ///
 /// # Errors
 /// A thread cannot be pinned, a job fails, or the bench is interrupted; the other threads end too.

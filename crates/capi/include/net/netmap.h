@@ -10,7 +10,7 @@
  *          ├──────────────┤
  *          │ netmap_ring  │ head, cur, tail, then slot[num_slots]
  *          ├──────────────┤
- *          │ buffers      │ buffer i is at (char *)ring + buf_ofs + i * nr_buf_size; 0 and 1 are nobody's
+ *          │ buffers      │ buffer i is at (char *)ring + buf_ofs + i * nr_buf_size; 0 and 1 are reserved
  *          └──────────────┘
  *
  * Slots from head up to tail-1 are the program's: to fill on a tx ring, to read on an rx ring. It moves head over those it is done

@@ -105,7 +105,7 @@ struct nm_pkthdr { /* begins as libpcap's */
 	uint32_t caplen;
 	uint32_t len;
 	uint64_t flags;
-#define NM_MORE_PKTS 1 /* more frames are there at once */
+#define NM_MORE_PKTS 1 /* more frames are there already */
 	struct nm_desc *d;
 	struct netmap_slot *slot;
 	uint8_t *buf;

@@ -26,7 +26,7 @@ struct Registered(Output);
 
 // SAFETY: the header says that any thread may call the functions.
 unsafe impl Send for Registered {}
-// SAFETY: as above, several at once.
+// SAFETY: as above, several together.
 unsafe impl Sync for Registered {}
 
 impl Room for Registered {

@@ -74,7 +74,7 @@ pub fn answer(number: u32, addr: u64) -> Option<Result<(), Errno>> {
 /// What the `union` of `struct ifreq` becomes; none: it stays.
 fn value(number: u32, index: i32) -> Result<Option<[u8; NAME]>, Errno> {
     let spec = port_at(index).ok_or(Errno::NODEV)?.1;
-    // Whoever wants to send asks one of these first, mostly before giving up rights.
+    // A program that wants to send asks one of these first, mostly before giving up rights.
     if matches!(number, sioc::GIFINDEX | sioc::GIFHWADDR) {
         socket::named(index);
     }

@@ -48,7 +48,7 @@ pub fn index_of(name: &str) -> Option<i32> {
     i32::try_from(at).ok()?.checked_add(FIRST)
 }
 
-/// The name and the port of an index of ours.
+/// The name and the port of one of netvale's interface indices.
 pub fn port_at(index: i32) -> Option<(String, PortSpec)> {
     if !any() {
         return None;

@@ -74,7 +74,7 @@ fn sending(spec: &PortSpec) -> String {
     interface::one_way(spec, Directions::Tx).as_ref().unwrap_or(spec).to_string()
 }
 
-/// Somebody is interested in the port: whoever it is now will be the one who sends, whatever rights are given up until then.
+/// The program is interested in the port: its current user will send, whatever rights are given up until then.
 pub fn named(index: i32) {
     with_sockets(|s| drop(s.sender(index)));
 }

@@ -52,7 +52,7 @@ stack_sends(void)
 	}
 }
 
-/* The flow that a frame belongs to, -1 if to none of ours. */
+/* The flow that a frame belongs to, -1 if to none of the test's. */
 static int
 flow_of(const unsigned char *f, unsigned len)
 {
@@ -295,7 +295,7 @@ numbers(void)
 	r.nr_ringid = 0;
 	r.nr_host_tx_rings = 9;
 	b = open_port_with(nic, r);
-	CHECK(b.reg.nr_host_tx_rings == 3 && b.reg.nr_host_rx_rings == 1, "whoever comes later finds what is there");
+	CHECK(b.reg.nr_host_tx_rings == 3 && b.reg.nr_host_rx_rings == 1, "later programs find the existing rings");
 	CHECK(b.reg.nr_mem_id == a.reg.nr_mem_id, "in one region");
 	close_port(&b);
 	close_port(&a);

@@ -133,7 +133,7 @@ from_everywhere(void)
 			poll_for(from.fd, POLLOUT, 0);
 		else
 			sync_tx(&from);
-		/* What was synced is copied: its place may be used for something else at once. */
+		/* What was synced is copied: its place may be reused immediately. */
 		memset(heap, 0, round == 2 ? count * FRAME : 0);
 		seq = 0;
 		expect(&to, &seq, count);

@@ -36,7 +36,7 @@ info_of(const char *name, uint16_t host_tx, uint16_t host_rx)
 	return i;
 }
 
-/* What an interface answers whoever has it. */
+/* The answers of an interface, which do not depend on its holder. */
 static void
 facts(uint16_t host_tx, uint16_t host_rx)
 {
@@ -179,7 +179,7 @@ while_open(void)
 		memset(&i, 0, sizeof(i));
 		CHECK(request(p.fd, nic, type, &i) == 0 && i.nr_mem_id == 1, "asked by its owner");
 	}
-	/* Whoever has it says how many host rings there are. */
+	/* Its holder decides the number of host rings. */
 	CHECK(info_of(nic, 7, 7).nr_host_tx_rings == 1, "no others now");
 	memset(&r, 0, sizeof(r));
 	r.nr_mode = NR_REG_SW;
@@ -412,7 +412,7 @@ main(int argc, char **argv)
 	legacy();
 	csb();
 	memory();
-	/* As in the beginning. */
+	/* As at the start. */
 	facts(1, 1);
 	return 0;
 }

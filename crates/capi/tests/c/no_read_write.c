@@ -76,7 +76,7 @@ requests(int fd)
 	CHECK(ioctl(fd, FIOCLEX) == 0 && fcntl(fd, F_GETFD) == FD_CLOEXEC && ioctl(fd, FIONCLEX) == 0, "FIOCLEX");
 }
 
-/* Other descriptors are none of ours. */
+/* Other descriptors are left alone. */
 static void
 others(void)
 {

@@ -108,7 +108,7 @@ wait_for_slot(struct port *p)
 	return &r->slot[r->head];
 }
 
-/* Takes the next frame, which is to be number `seq` at this offset. The slot goes back with the offset `next`. */
+/* Takes the next frame, which must be number `seq` at this offset. The slot goes back with the offset `next`. */
 static void
 take(struct port *p, uint64_t offset, uint16_t len, uint32_t seq, uint64_t next)
 {
@@ -309,7 +309,7 @@ piped(int other_asks)
 	close_port(&b);
 }
 
-/* A persistent port, on a switch and not; whoever comes after a program with offsets finds nothing of them. */
+/* A persistent port, on a switch and not; the next program after one with offsets finds none. */
 static void
 persistent(const char *from_name)
 {

@@ -30,15 +30,15 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub format: Option<Format>,
 
-    /// End after so many frames.
+    /// End after this many frames.
     #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
 
-    /// Keep so many bytes of each frame; 0: all.
+    /// Keep this many bytes of each frame; 0: all.
     #[arg(short = 's', long, value_name = "BYTES", default_value_t = 0)]
     pub snaplen: u32,
 
-    /// End after so many seconds.
+    /// End after this many seconds.
     #[arg(long, value_name = "S", value_parser = crate::values::seconds)]
     pub seconds: Option<f64>,
 

@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long)]
     pub poll_always: bool,
 
-    /// End after so many frames; 0: no end.
+    /// End after this many frames; 0: no end.
     #[arg(short = 'n', value_name = "COUNT", default_value_t = 0)]
     pub count: u64,
 

@@ -34,11 +34,11 @@ pub struct Args {
     #[arg(short = 'n', value_name = "COUNT", default_value_t = 0)]
     pub count: u64,
 
-    /// Send so many frames: as -f tx -n COUNT.
+    /// Send this many frames: as -f tx -n COUNT.
     #[arg(short = 't', value_name = "COUNT", conflicts_with_all = ["rx_count", "function"])]
     pub tx_count: Option<u64>,
 
-    /// Receive so many frames: as -f rx -n COUNT.
+    /// Receive this many frames: as -f rx -n COUNT.
     #[arg(short = 'r', value_name = "COUNT", conflicts_with = "function")]
     pub rx_count: Option<u64>,
 

@@ -32,11 +32,11 @@ pub struct Args {
     #[arg(short = 'R', long, value_name = "PPS", conflicts_with = "speed", value_parser = clap::value_parser!(u64).range(1..))]
     pub rate: Option<u64>,
 
-    /// Send the file so many times; 0: no end.
+    /// Send the file this many times; 0: no end.
     #[arg(long = "loop", value_name = "N", default_value_t = 1)]
     pub repeat: u64,
 
-    /// End after so many frames.
+    /// End after this many frames.
     #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
 

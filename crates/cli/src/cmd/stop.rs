@@ -29,7 +29,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     progress.say("waiting for the daemon to end");
     daemon.wait_closed(Duration::from_secs_f64(args.timeout)).map_err(|_| {
         let what = format!("the daemon has not ended after {} s", args.timeout);
-        CliError::failed(what, "look at its log; a longer --timeout waits on; SIGKILL ends it at once")
+        CliError::failed(what, "look at its log; a longer --timeout waits on; SIGKILL ends it immediately")
     })?;
     Ok(ExitCode::SUCCESS)
 }

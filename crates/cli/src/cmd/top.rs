@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(short, long)]
     pub batch: bool,
 
-    /// Stop after so many readings.
+    /// Stop after this many readings.
     #[arg(short = 'n', long = "iterations", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub iterations: Option<u64>,
 

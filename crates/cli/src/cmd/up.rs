@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "LIST")]
     pub cpu: Option<CpuList>,
 
-    /// Microseconds a worker looks for work after its last frame, before it sleeps; 0 sleeps at once [default: 50].
+    /// Microseconds a worker looks for work after its last frame, before it sleeps; 0 sleeps immediately [default: 50].
     #[arg(long, value_name = "N", conflicts_with = "poll_always")]
     pub spin_us: Option<u32>,
 
@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=99))]
     pub rt_priority: Option<u8>,
 
-    /// Owner of the sockets: a name or a number. Without it, whoever runs the daemon.
+    /// Owner of the sockets: a name or a number. Without it, the user who runs the daemon.
     #[arg(long, value_name = "USER", help_heading = "Sockets")]
     pub socket_owner: Option<String>,
 

@@ -22,7 +22,7 @@ pub struct Pace<'a> {
     pub poll_always: bool,
     /// End after so long.
     pub limit: Option<Duration>,
-    /// End after so many frames; 0: no end.
+    /// End after this many frames; 0: no end.
     pub count: u64,
     /// Between two reports.
     pub report: Duration,
@@ -39,7 +39,7 @@ pub struct Usual {
     #[arg(short = 'a', value_name = "CPU")]
     pub affinity: Option<usize>,
 
-    /// End after so many seconds.
+    /// End after this many seconds.
     #[arg(long, value_name = "S", value_parser = crate::values::seconds)]
     pub seconds: Option<f64>,
 
@@ -179,7 +179,8 @@ pub fn is_closed(connection: BorrowedFd<'_>) -> bool {
     matches!(rustix::net::recv(connection, &mut byte, flags), Ok((_, 0)))
 }
 
-/// What `-w` asks for: time for whoever is at the other end, before the first frame. A port itself is up once it is open. Ctrl-C ends it.
+/// Implements `-w`: gives the other end time before the first frame. A port itself is up once it is open. Ctrl-C ends
+/// the wait.
 pub fn wait_link(seconds: u32, stop: &AtomicBool) {
     let end = Instant::now() + Duration::from_secs(seconds.into());
     while let Some(left) = end.checked_duration_since(Instant::now()).filter(|_| !stop.load(Ordering::Relaxed)) {

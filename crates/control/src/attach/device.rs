@@ -1,4 +1,4 @@
-//! What a ptnet device's header says, in the words of a reply.
+//! Turns the header of a ptnet device into a reply.
 
 use std::mem::offset_of;
 
@@ -13,8 +13,8 @@ macro_rules! at {
 }
 
 impl AttachReply {
-    /// A port whose rings are those of a ptnet device, from inside the virtual machine. The header's words are the host's: what lies where
-    /// has to be checked against the memory, as in any reply.
+    /// Describes a port whose rings are those of a ptnet device, from inside the virtual machine. The host wrote the
+    /// header: all offsets must be checked against the memory, as in any reply.
     pub fn of_device(header: &[u32]) -> AttachReply {
         let word = |at: usize| header.get(at).copied().unwrap_or(0);
         let wide = |at: usize| u64::from(word(at)) | u64::from(word(at + 1)) << 32;

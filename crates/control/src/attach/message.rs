@@ -1,4 +1,4 @@
-//! From messages to their bytes and back; what a reader does not know, or what cannot be, is refused.
+//! Encoding and decoding of messages; unknown or impossible values are refused.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use super::{
 };
 
 impl AttachRequest {
-    /// The message.
+    /// Encodes the message.
     pub fn encode(&self) -> [u8; REQUEST_LEN] {
         let Pools { ifs, rings, bufs } = self.pools;
         let offset_bits = self.offsets.map_or(0, |offsets| offsets.bits.saturating_add(1));
@@ -45,10 +45,10 @@ impl AttachRequest {
         })
     }
 
-    /// Reads a message.
+    /// Decodes a message.
     ///
     /// # Errors
-    /// [`BadMessage`].
+    /// [`BadMessage`] if the bytes are not a valid request.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
         let m: wire::Request = wire::read(bytes, REQUEST_MAGIC)?;
         let flags = m.flags.get();
@@ -84,7 +84,7 @@ impl AttachRequest {
 }
 
 impl AttachReply {
-    /// The message.
+    /// Encodes the message.
     pub fn encode(&self) -> [u8; REPLY_LEN] {
         let bound = |rings: &Range<u32>| [rings.start.into(), (rings.len() as u32).into()];
         transmute!(wire::Reply {
@@ -136,10 +136,11 @@ impl AttachReply {
         })
     }
 
-    /// Reads a message.
+    /// Decodes a message.
     ///
     /// # Errors
-    /// [`BadMessage`]. Offsets are checked where the region is mapped, against its size.
+    /// [`BadMessage`] if the bytes are not a valid reply. Offsets are checked against the region's size where it is
+    /// mapped.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
         let m: wire::Reply = wire::read(bytes, REPLY_MAGIC)?;
         let role = match m.role.get() {
@@ -199,7 +200,7 @@ impl AttachReply {
     }
 }
 
-/// Rings that a client is bound to, of so many.
+/// The range of rings that a client is bound to, out of `rings`.
 fn bound([first, count]: [U32; 2], rings: u32) -> Result<Range<u32>, BadMessage> {
     let first = first.get();
     let end = first.checked_add(count.get()).filter(|&end| end <= rings);

@@ -9,7 +9,7 @@ proptest! {
         let _ = AttachReply::decode(&bytes);
     }
 
-    /// Objective: with a right head, whatever else is in the message, decoding ends in a value within bounds or an error.
+    /// Objective: with a valid head and any body, decoding ends in a value within bounds or an error.
     #[test]
     fn any_reply(body in proptest::collection::vec(any::<u8>(), REPLY_LEN - 6)) {
         let mut m = AttachReply::default().encode();
@@ -54,7 +54,7 @@ fn reply_round_trip() {
     assert_eq!(AttachReply::decode(&long.encode()).unwrap().text, "ü".repeat(127));
 }
 
-/// Objective: each way a message can be wrong has its name.
+/// Objective: each mistake in a message has its own error.
 #[test]
 fn refusals_are_named() {
     let mut m = AttachRequest { name: "a".into(), ..Default::default() }.encode();

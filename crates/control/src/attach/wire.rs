@@ -1,4 +1,4 @@
-//! The messages as they lie on the wire: integers are little-endian, nothing is aligned, unused bytes are zero.
+//! The messages as they are on the wire: integers are little-endian, nothing is aligned, unused bytes are zero.
 
 use zerocopy::little_endian::{I32, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -14,18 +14,18 @@ pub enum BadMessage {
     /// Wrong magic number.
     #[error("attach message without netvale's magic number")]
     Magic,
-    /// Another version.
+    /// An unknown version.
     #[error("attach protocol version {0}; this side speaks {ATTACH_VERSION}: use client and daemon of one release")]
     Version(u16),
-    /// A name or text that is not NUL-terminated UTF-8.
+    /// A name or text is not NUL-terminated UTF-8.
     #[error("attach message with a name that is not text")]
     Text,
-    /// A number outside its range.
+    /// A number is out of its range.
     #[error("attach message with a bad {0}")]
     Field(&'static str),
 }
 
-/// What every message begins with.
+/// The beginning of every message.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Head {
@@ -38,7 +38,7 @@ impl Head {
         Head { magic: magic.into(), version: ATTACH_VERSION.into() }
     }
 
-    /// The magic number, whatever else the bytes are.
+    /// The magic number of any bytes.
     pub(crate) fn magic_of(bytes: &[u8]) -> Option<u32> {
         U32::read_from_prefix(bytes).ok().map(|(magic, _)| magic.get())
     }
@@ -64,7 +64,7 @@ pub(crate) fn read<T: FromBytes>(bytes: &[u8], magic: u32) -> Result<T, BadMessa
 pub(crate) struct Text<const N: usize>([u8; N]);
 
 impl<const N: usize> Text<N> {
-    /// Cuts at a character boundary so that a final NUL stays.
+    /// Truncates at a character boundary so that a final NUL fits.
     pub(crate) fn new(text: &str) -> Self {
         let end = text.floor_char_boundary(N - 1);
         let mut field = [0; N];
@@ -99,7 +99,7 @@ pub(crate) struct Request {
     pub(crate) host_tx_rings: U32,
     pub(crate) host_rx_rings: U32,
     pub(crate) mem_id: U32,
-    /// 0: no offsets; else one more than their bits.
+    /// 0: no offsets; otherwise one more than their bits.
     pub(crate) offset_bits: U32,
     pub(crate) max_offset: U32,
     pub(crate) initial_offset: U32,
@@ -136,7 +136,7 @@ pub(crate) struct Reply {
     pub(crate) extra_bufs: U32,
     pub(crate) hdr_len: U32,
     pub(crate) mem_id: U32,
-    /// First ring and number of those the client is bound to.
+    /// First ring, and number of rings, that the client is bound to.
     pub(crate) tx_bound: [U32; 2],
     pub(crate) rx_bound: [U32; 2],
     pub(crate) note: [u8; NOTE_LEN],

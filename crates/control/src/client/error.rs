@@ -1,4 +1,4 @@
-//! Why the daemon could not be asked, or said no.
+//! Errors of the control client: the daemon could not be reached, or refused.
 
 use std::fmt;
 use std::io;
@@ -11,21 +11,21 @@ use crate::error::RpcError;
 /// ([`ClientError::hint`]).
 #[derive(Debug)]
 pub enum ClientError {
-    /// Nobody listens there.
+    /// Nobody listens at the control socket.
     NotRunning {
-        /// Where was looked for a daemon.
+        /// The run directory that was tried.
         run_dir: PathBuf,
-        /// Cause.
+        /// The cause.
         source: io::Error,
     },
     /// The socket's mode or owner does not let this user in.
     Denied {
         /// The socket.
         socket: PathBuf,
-        /// Cause.
+        /// The cause.
         source: io::Error,
     },
-    /// The run directory under /tmp was made by somebody else, who could be anybody.
+    /// The run directory under /tmp was made by somebody else, who may not be trustworthy.
     Foreign {
         /// The directory.
         run_dir: PathBuf,
@@ -34,31 +34,31 @@ pub enum ClientError {
     Socket {
         /// The socket.
         socket: PathBuf,
-        /// Cause.
+        /// The cause.
         source: io::Error,
     },
-    /// No answer in time.
+    /// There was no answer in time.
     Timeout {
         /// The socket.
         socket: PathBuf,
-        /// How long was waited.
+        /// The time limit.
         limit: Duration,
     },
     /// The connection ended before the answer.
     Lost {
         /// The socket.
         socket: PathBuf,
-        /// Cause.
+        /// The cause.
         source: io::Error,
     },
-    /// What came back is no answer of this protocol.
+    /// The answer does not follow this protocol.
     Protocol {
         /// The socket.
         socket: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the answer.
         detail: String,
     },
-    /// The daemon answered no.
+    /// The daemon refused the request.
     Refused(RpcError),
 }
 
@@ -67,9 +67,9 @@ pub enum ClientError {
 pub enum Failure {
     /// No daemon answers.
     Unreachable,
-    /// The daemon answered no.
+    /// The daemon refused the request.
     Refused,
-    /// Something answers, but not as this protocol has it.
+    /// Something answers, but not by this protocol.
     Protocol,
 }
 
@@ -85,7 +85,7 @@ impl ClientError {
         }
     }
 
-    /// Its kind.
+    /// The kind of this error.
     pub fn failure(&self) -> Failure {
         match self {
             ClientError::Refused(_) => Failure::Refused,
@@ -94,7 +94,7 @@ impl ClientError {
         }
     }
 
-    /// What is wrong, one line.
+    /// One line that says what is wrong.
     pub fn what(&self) -> String {
         match self {
             ClientError::NotRunning { run_dir, .. } => format!("no netvale daemon runs in {}", run_dir.display()),
@@ -114,7 +114,7 @@ impl ClientError {
         }
     }
 
-    /// What to do next, one line; empty only when the daemon refused without saying.
+    /// One line that says what to do next; empty only when the daemon refused without a hint.
     pub fn hint(&self) -> String {
         match self {
             ClientError::NotRunning { run_dir, .. } => format!(
@@ -150,7 +150,7 @@ impl std::error::Error for ClientError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             ClientError::NotRunning { source, .. } | ClientError::Denied { source, .. } => Some(source),
-            // The texts of the others hold their cause.
+            // The texts of the others contain their cause.
             _ => None,
         }
     }

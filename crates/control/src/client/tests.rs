@@ -10,7 +10,7 @@ use crate::request::Reply;
 use crate::server::{Connection, Handler};
 use crate::types::{Mac, PortOptions};
 
-/// Answers every method with what its parameters say.
+/// Answers every method from its parameters.
 struct Fake;
 
 impl Handler for Fake {
@@ -55,7 +55,7 @@ fn serve_fake(mut stream: UnixStream) {
     }
 }
 
-/// Sends `bytes` in answer to whatever comes first, then closes.
+/// Sends `bytes` in answer to any first request, then closes.
 fn answering(bytes: &'static [u8]) -> (tempfile::TempDir, JoinHandle<()>) {
     daemon(move |mut stream| {
         let mut request = [0; 4096];
@@ -89,7 +89,8 @@ fn methods() {
     thread.join().unwrap();
 }
 
-/// Objective: where nobody listens the error says how to start a daemon there: without a socket, and with one left over.
+/// Objective: where nobody listens, the error says how to start a daemon there: without a socket, and with one left
+/// over.
 #[test]
 fn nobody_listens() {
     let dir = tempfile::tempdir().unwrap();
@@ -104,14 +105,14 @@ fn nobody_listens() {
     check();
 }
 
-/// Objective: a path that no socket can have is an error, too.
+/// Objective: a path that is too long for a socket is an error, too.
 #[test]
 fn long_path() {
     let error = Client::connect(Path::new(&format!("/tmp/{}", "x".repeat(200)))).unwrap_err();
     assert!(matches!(error, ClientError::Socket { .. }), "{error}");
 }
 
-/// Objective: what is no answer to the request is told from a daemon that is gone.
+/// Objective: an answer that does not belong to the request is distinguished from a daemon that is gone.
 #[test]
 fn bad_answers() {
     for (bytes, failure) in [
@@ -135,7 +136,7 @@ fn bad_answers() {
     }
 }
 
-/// Objective: a daemon that is older than the list of evicted programs has an empty one.
+/// Objective: a daemon older than the list of evicted programs has an empty one.
 #[test]
 fn older_daemon() {
     let (dir, thread) =
@@ -144,7 +145,7 @@ fn older_daemon() {
     thread.join().unwrap();
 }
 
-/// Objective: a daemon that says nothing is given up after the limit, and the connection is not used again.
+/// Objective: a daemon that does not answer is given up after the limit, and the connection is not used again.
 #[test]
 fn silence() {
     let (dir, thread) = daemon(|mut stream| {
@@ -159,7 +160,7 @@ fn silence() {
     assert!(matches!(client.version(), Err(ClientError::Lost { .. })));
 }
 
-/// Objective: a daemon that does not accept connections does not hold its clients forever.
+/// Objective: a daemon that does not accept connections does not block its clients forever.
 #[test]
 fn full_backlog() {
     let dir = tempfile::tempdir().unwrap();
@@ -177,7 +178,7 @@ fn full_backlog() {
     assert!(matches!(error, ClientError::Timeout { .. }), "{error}");
 }
 
-/// Objective: the end of the daemon is seen, and that it does not come is, too.
+/// Objective: both the end of the daemon and its absence within the limit are reported.
 #[test]
 fn waiting_for_the_end() {
     let (dir, thread) = daemon(drop);

@@ -1,14 +1,14 @@
-//! JSON whose objects have no member twice. Of two, most readers silently take the last one.
+//! JSON whose objects have no duplicate members. Most readers silently take the last of two.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// Reads one value, and nothing behind it.
+/// Reads exactly one value.
 ///
 /// # Errors
-/// Not JSON, or a member that stands twice: [`serde_json::Error::is_data`] tells that.
+/// Invalid JSON, or a duplicate member, for which [`serde_json::Error::is_data`] is true.
 pub fn parse(line: &[u8]) -> serde_json::Result<Value> {
     let mut reader = serde_json::Deserializer::from_slice(line);
     let value = Strict.deserialize(&mut reader)?;
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Objective: a member that stands twice is refused by name, with its place, at any depth.
+    /// Objective: a duplicate member is refused by name, with its place, at any depth.
     #[test]
     fn twice() {
         for text in [r#"{"a":1,"b":2,"a":1}"#, r#"[{"x":{"a":1,"a":null}}]"#] {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: everything else is read, or refused, as by serde_json itself.
+        /// Objective: everything else is accepted or refused as by serde_json itself.
         #[test]
         fn as_serde_json(text in r#"(\{("[a-c]":)?|\[|\}|\]|,|-?[0-9]{1,22}|1e[0-9]{1,3}|0\.[0-9]{1,18}|"[a-zé\\n]{0,4}"|null|true| ){0,12}"#) {
             match (parse(text.as_bytes()), serde_json::from_str::<Value>(&text)) {

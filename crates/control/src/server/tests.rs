@@ -5,7 +5,7 @@ use crate::types::{Done, ListParams, PortInfo, Version};
 use proptest::prelude::*;
 use serde_json::json;
 
-/// Knows two methods and remembers what it was asked.
+/// Handles two methods and records its requests.
 #[derive(Default)]
 struct Fake(Vec<Request>);
 
@@ -51,7 +51,7 @@ fn answer() {
     assert_eq!(answers(show), [json!({"jsonrpc": "2.0", "error": error, "id": 8})]);
 }
 
-/// Objective: every legal id comes back as it is; others are refused (section 4).
+/// Objective: every legal id is returned unchanged; others are refused (section 4).
 #[test]
 fn ids() {
     for id in ["1", "-5", "18446744073709551615", "0.5", r#""""#, r#""a\"b""#, "null"] {
@@ -65,7 +65,7 @@ fn ids() {
     }
 }
 
-/// Objective: each thing that can be wrong has its code, and the id wherever it can be told (section 5.1).
+/// Objective: each kind of mistake has its code, and the id wherever it is known (section 5.1).
 #[test]
 fn errors() {
     let null = Value::Null;
@@ -86,7 +86,7 @@ fn errors() {
     assert_eq!(code(&"[".repeat(5000)), (null, -32700));
 }
 
-/// Objective: bytes that are no UTF-8 are a parse error, and the connection goes on.
+/// Objective: bytes that are not UTF-8 are a parse error, and the connection goes on.
 #[test]
 fn not_utf8() {
     let (mut connection, mut fake) = (Connection::default(), Fake::default());
@@ -96,7 +96,7 @@ fn not_utf8() {
     assert!(!out.close && String::from_utf8(out.bytes).unwrap().contains("\"result\""));
 }
 
-/// Objective: a notification is carried out and never answered, whatever becomes of it (section 4.1).
+/// Objective: a notification is executed and never answered, even if it fails (section 4.1).
 #[test]
 fn notifications() {
     let mut fake = Fake::default();
@@ -122,7 +122,7 @@ fn batches() {
     assert_eq!(answers(&json!(vec![1; MAX_BATCH]).to_string())[0].as_array().unwrap().len(), MAX_BATCH);
 }
 
-/// Objective: a line that is too long is answered by an error and ends the connection; what came before it is carried out.
+/// Objective: a line that is too long is answered by an error and ends the connection; earlier requests are executed.
 #[test]
 fn long_line() {
     let (mut connection, mut fake) = (Connection::default(), Fake::default());
@@ -135,7 +135,7 @@ fn long_line() {
     assert_eq!(again, Output { bytes: Vec::new(), close: true });
 }
 
-/// Answers with a mebibyte.
+/// Answers with one mebibyte.
 struct Big;
 
 impl Handler for Big {
@@ -156,7 +156,7 @@ fn bounded_output() {
     assert!(!Connection::default().feed(line.repeat(4).as_bytes(), &mut Big).close);
 }
 
-/// Bytes that look like requests often enough to get past the first checks.
+/// Bytes that resemble requests often enough to pass the first checks.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         Just(br#"{"jsonrpc":"2.0","id":1,"method":"version"}"#.to_vec()),
@@ -169,7 +169,8 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Objective: no bytes make it panic, every answer is a line of JSON, and the pieces in which the bytes come do not matter.
+    /// Objective: no bytes cause a panic, every answer is a line of JSON, and the pieces in which the bytes come do not
+    /// matter.
     #[test]
     fn any_bytes(bytes in bytes(), size in 1..50usize) {
         let (mut whole, mut cut) = (Connection::default(), Connection::default());

@@ -1,4 +1,4 @@
-//! What can be said of a port to attach before anything is looked at but itself.
+//! Checks of a port's parameters that need no look at anything else.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use netvale_portspec::{AttachSpec, Base, Ident, ParseError, PortSpec, SwitchName
 use super::AttachParams;
 use crate::options::{AttachOption, Kind, OPTIONS};
 
-/// Why a port cannot be attached like this. Its text names the key; [`Misfit::of_flags`] names the flag.
+/// Why a port cannot be attached like this. The text names the key; [`Misfit::of_flags`] names the flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misfit {
-    /// `switch`, `port` or an option's key: where it is wrong.
+    /// Key of the wrong parameter: `switch`, `port` or an option's key.
     pub key: &'static str,
     why: Why,
 }
@@ -24,10 +24,10 @@ enum Why {
 }
 
 impl AttachParams {
-    /// Checks that everything is of its grammar, and that each option is one that ports of this kind take.
+    /// Checks the grammar of all parameters, and that ports of this kind take each option.
     ///
     /// # Errors
-    /// The first that is not: port, options, name, switch.
+    /// The first mistake, in the order port, options, name, switch.
     pub fn check(&self) -> Result<AttachSpec, Misfit> {
         let text = |key| move |error| Misfit { key, why: Why::Text(error) };
         let spec = AttachSpec::parse(&self.port).map_err(text("port"))?;
@@ -53,7 +53,7 @@ impl AttachParams {
             let port = self.port.chars().take(120).collect();
             return misfit(Why::Kind { takers: option.takers(), port });
         }
-        // A backend that is a switch's port is attached as to that switch.
+        // A backend that is a switch's port is attached as if to that switch.
         let named = self.options.backend.as_deref().map(PortSpec::parse);
         let on_switch = named.is_some_and(|spec| spec.is_ok_and(|spec| matches!(spec.name.base(), Base::Vale { .. })));
         if option.key == "backend" && on_switch {
@@ -68,7 +68,7 @@ impl AttachParams {
 }
 
 impl Misfit {
-    /// What is wrong and what to do about it, for a command line: options are called by their flags.
+    /// The mistake and its remedy, for a command line: options are named by their flags.
     #[must_use]
     pub fn of_flags(&self) -> (String, String) {
         self.texts(|key| AttachOption::find(key).map_or_else(|| key.into(), |option| format!("--{}", option.flag())))

@@ -8,11 +8,12 @@ use super::{Drops, Mac, PortOptions};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttachParams {
-    /// Switch, e.g. `vale0`. Made where there is none. Empty with [`PortOptions::backend`].
+    /// Switch, e.g. `vale0`. It is made if it does not exist. Empty with [`PortOptions::backend`].
     pub switch: String,
-    /// What to attach, in the grammar of `netvale attach`: `a`, `vale0:a`, `tap:NAME`, `pcap:FILE`, `pcap:in=FILE,out=FILE`.
+    /// The port to attach, in the grammar of `netvale attach`: `a`, `vale0:a`, `tap:NAME`, `pcap:FILE`,
+    /// `pcap:in=FILE,out=FILE`.
     pub port: String,
-    /// How.
+    /// The options.
     #[serde(default)]
     pub options: PortOptions,
 }
@@ -23,7 +24,7 @@ pub struct AttachParams {
 pub struct DetachParams {
     /// Switch, e.g. `vale0`.
     pub switch: String,
-    /// The port's name on it, e.g. `a`.
+    /// The port's name on the switch, e.g. `a`.
     pub port: String,
 }
 
@@ -44,19 +45,19 @@ pub struct ShowParams {
     pub port: String,
 }
 
-/// A port. `port.show` gives all of it; `port.list` and `port.attach` leave [`PortInfo::rings`] empty.
+/// A port. `port.show` returns all of it; `port.list` and `port.attach` leave [`PortInfo::rings`] empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortInfo {
     /// Full name, e.g. `vale0:a` or `netmap:p{1`.
     pub name: String,
-    /// Its switch; a pipe has none.
+    /// Its switch; none for a pipe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<String>,
-    /// What it is.
+    /// The kind of port.
     pub kind: PortKind,
-    /// Whether anybody has it open.
+    /// Whether it is open.
     pub state: PortState,
-    /// Who made it; none for those of the configuration file.
+    /// User and process that made it; none for ports of the configuration file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
     /// Its memory; none for ports without a region, such as a TAP.
@@ -69,83 +70,83 @@ pub struct PortInfo {
     /// Frames dropped, by reason, over all its rings.
     #[serde(default, skip_serializing_if = "Drops::is_empty")]
     pub drops: Drops,
-    /// Its rings, in first.
+    /// Its rings, `in` rings first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rings: Vec<RingInfo>,
-    /// Of a vhost-user device: what attaches a virtual machine to it.
+    /// For a vhost-user device: how to attach a virtual machine to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vhost: Option<VhostInfo>,
-    /// Of a ptnet device: what attaches a virtual machine to it.
+    /// For a ptnet device: how to attach a virtual machine to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ptnet: Option<PtnetInfo>,
-    /// Of an e1000: what attaches a virtual machine to it.
+    /// For an e1000: how to attach a virtual machine to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub e1000: Option<E1000Info>,
-    /// What its user should know, e.g. `buffer used twice`.
+    /// Notes for its user, e.g. `buffer used twice`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// A program that lost its port: it made somebody wait who wakes it, or its memory is gone.
+/// A program that lost its port: waking it blocked another program, or its memory is gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evicted {
-    /// Full name of the port, e.g. `vale0:a`. There may be a new one of that name.
+    /// Full name of the port, e.g. `vale0:a`. A new port may have that name by now.
     pub port: String,
-    /// Who had made it.
+    /// User and process that had made the port.
     pub owner: Owner,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// How long ago that was.
+    /// Seconds since then.
     pub age_seconds: u64,
 }
 
 /// A vhost-user device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VhostInfo {
-    /// Its socket.
+    /// Path of its socket.
     pub path: String,
-    /// Whether it connects there, instead of listening.
+    /// Whether it connects there instead of listening.
     pub client: bool,
-    /// Queue pairs.
+    /// Number of queue pairs.
     pub pairs: u32,
     /// Ethernet address offered to the driver.
     pub mac: Mac,
-    /// MTU offered to the driver.
+    /// MTU offered to the driver in bytes.
     pub mtu: u32,
 }
 
 /// An Intel 82540EM.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct E1000Info {
-    /// Its socket.
+    /// Path of its socket.
     pub path: String,
     /// Ethernet address in its EEPROM.
     pub mac: Mac,
-    /// Registers that guests have read, and written: each takes a guest out of its work.
+    /// Number of register reads by guests. Each access makes a guest leave its own code.
     pub register_reads: u64,
-    /// See above.
+    /// Number of register writes by guests.
     pub register_writes: u64,
-    /// Interrupts sent to guests.
+    /// Number of interrupts sent to guests.
     pub interrupts: u64,
 }
 
 /// A ptnet device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PtnetInfo {
-    /// Its socket.
+    /// Path of its socket.
     pub path: String,
-    /// By vfio-user: the memory device's socket.
+    /// With vfio-user: path of the memory device's socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
-    /// Doorbells and interrupt vectors.
+    /// Number of doorbells, and of interrupt vectors.
     pub vectors: u32,
     /// Ethernet address.
     pub mac: Mac,
-    /// MTU.
+    /// MTU in bytes.
     pub mtu: u32,
 }
 
-/// What a port is.
+/// The kind of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PortKind {
@@ -170,14 +171,14 @@ pub enum PortKind {
     Nic,
     /// A copy of another port's traffic.
     Monitor,
-    /// Swallows every frame.
+    /// Discards every frame.
     Null,
     /// Sends every frame back.
     Echo,
 }
 
 impl PortKind {
-    /// The word the protocol has for it.
+    /// The protocol's word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             PortKind::Local => "local",
@@ -202,19 +203,19 @@ impl std::fmt::Display for PortKind {
     }
 }
 
-/// Whether anybody has a port open.
+/// Whether a port is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PortState {
     /// It waits for a program to open it; the switch delivers to it until its rings are full.
     #[default]
     Idle,
-    /// A program has at least one of its rings, or an end of the pipe. A device is always open.
+    /// A program holds at least one of its rings, or an end of the pipe. A device is always open.
     Open,
 }
 
 impl PortState {
-    /// The word the protocol has for it.
+    /// The protocol's word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             PortState::Idle => "idle",
@@ -229,31 +230,31 @@ impl std::fmt::Display for PortState {
     }
 }
 
-/// User and process that made a port, as the kernel vouched for them then.
+/// User and process that made a port, as vouched for by the kernel at that time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// User.
+    /// User ID.
     pub uid: u32,
-    /// Process.
+    /// Process ID.
     pub pid: i32,
 }
 
 /// A region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionInfo {
-    /// Number; ports that give the same number share memory.
+    /// Number; ports with the same number share memory.
     pub id: u32,
-    /// Bytes in all.
+    /// Total size in bytes.
     pub bytes: u64,
-    /// Bytes a buffer.
+    /// Buffer size in bytes.
     pub buf_size: u32,
-    /// Buffers.
+    /// Number of buffers.
     pub bufs: u32,
     /// Whether it lies on huge pages.
     pub huge: bool,
 }
 
-/// Which way a ring carries frames, as the switch sees it.
+/// The direction in which a ring carries frames, as the switch sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -265,7 +266,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// The word the protocol has for it.
+    /// The protocol's word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Direction::In => "in",
@@ -280,29 +281,29 @@ impl std::fmt::Display for Direction {
     }
 }
 
-/// A ring, or a queue that stands for one. Indices are 0 where there is no netmap ring.
+/// A ring, or a queue in its place. Indices are 0 where there is no netmap ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingInfo {
     /// Direction.
     pub dir: Direction,
     /// Number among the port's rings of that direction, from 0.
     pub index: u32,
-    /// Slots.
+    /// Number of slots.
     pub slots: u32,
     /// First slot the application owns, as the application last published it.
     pub head: u32,
-    /// Where the application wants to be woken, as it last published it.
+    /// The index at which the application wants to be woken, as it last published it.
     pub cur: u32,
     /// First slot the application does not own, as its last sync left it in the ring's header; behind
     /// [`hwtail`](Self::hwtail) until it syncs again.
     pub tail: u32,
-    /// First slot the daemon has not yet taken.
+    /// First slot the daemon has not taken yet.
     pub hwcur: u32,
     /// First slot the daemon owns after those it has handed to the application.
     pub hwtail: u32,
-    /// Frames that passed.
+    /// Number of frames that passed.
     pub frames: u64,
-    /// Bytes of those, without any virtio-net header.
+    /// Number of their bytes, without any virtio-net header.
     pub bytes: u64,
     /// Frames dropped, by reason; reasons without a drop are omitted.
     #[serde(default)]
@@ -313,7 +314,7 @@ pub struct RingInfo {
     pub kicks_suppressed: u64,
     /// Kicks the daemon got from the application.
     pub kicks_received: u64,
-    /// Worker that takes from it; none for `out` rings, to which every worker delivers.
+    /// Worker that takes frames from it; none for `out` rings, to which every worker delivers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<u32>,
 }

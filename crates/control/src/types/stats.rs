@@ -4,14 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use super::PortKind;
 
-/// Reply of `stats`: what `netvale top` shows, in one go.
+/// Reply of `stats`: the counters that `netvale top` shows, in one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatsReply {
-    /// When the counters were read: nanoseconds of the daemon's monotonic clock.
+    /// Time of reading the counters: nanoseconds of the daemon's monotonic clock.
     pub now_ns: u64,
     /// Ports, by name.
     pub ports: Vec<PortStats>,
-    /// Workers, by index.
+    /// Workers, by number.
     pub workers: Vec<WorkerStats>,
 }
 
@@ -20,20 +20,20 @@ pub struct StatsReply {
 pub struct PortStats {
     /// Full name, e.g. `vale0:a`.
     pub name: String,
-    /// Its switch; a pipe has none.
+    /// Its switch; none for a pipe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<String>,
-    /// What it is.
+    /// The kind of port.
     pub kind: PortKind,
     /// Frames the port sent into the switch.
     pub in_frames: u64,
-    /// Bytes of those.
+    /// Number of their bytes.
     pub in_bytes: u64,
     /// Frames the switch delivered to the port.
     pub out_frames: u64,
-    /// Bytes of those.
+    /// Number of their bytes.
     pub out_bytes: u64,
-    /// Frames dropped, for whatever reason, in both directions.
+    /// Frames dropped, for any reason, in both directions.
     pub drops: u64,
     /// Kicks the daemon sent to the application.
     pub kicks_sent: u64,
@@ -43,20 +43,20 @@ pub struct PortStats {
     pub kicks_received: u64,
 }
 
-/// What a worker did with its time since it started.
+/// How a worker spent its time since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerStats {
     /// Number, from 0.
     pub index: u32,
-    /// CPU it is pinned to.
+    /// CPU it is pinned to, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<u32>,
-    /// Nanoseconds forwarding.
+    /// Nanoseconds spent forwarding.
     pub busy_ns: u64,
-    /// Nanoseconds looking without finding.
+    /// Nanoseconds spent polling without finding work.
     pub polled_ns: u64,
     /// Nanoseconds asleep.
     pub slept_ns: u64,
-    /// Ingresses it owns.
+    /// Number of ingresses it owns.
     pub ingresses: u64,
 }

@@ -22,7 +22,7 @@ fn bad(e: impl Display) -> Refusal {
 /// Attaches the ports of the configuration.
 ///
 /// # Errors
-/// The first that cannot be attached, and why.
+/// The name of the first port that cannot be attached, and why.
 pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
     for params in d.config.ports.clone() {
         attach(d, &params, Caller::daemon()).map_err(|refusal| (params.port, refusal))?;
@@ -33,7 +33,7 @@ pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
 /// Attaches a port that stays until it is detached. Returns its full name.
 ///
 /// # Errors
-/// [`Refusal`].
+/// [`Refusal`] if the caller may not do that, or the port cannot be made.
 pub fn attach(d: &mut Daemon, p: &AttachParams, caller: Caller) -> Result<String, Refusal> {
     let spec = p.check().map_err(bad)?;
     if let Some(backend) = &p.options.backend {
@@ -44,7 +44,7 @@ pub fn attach(d: &mut Daemon, p: &AttachParams, caller: Caller) -> Result<String
     attach_to_switch(d, SwitchPort::new(switch, port), &spec, &p.options, caller)
 }
 
-/// The one way by which a port comes to a switch: kind and options are known, and nothing is made yet.
+/// The only way in which a port gets onto a switch: kind and options are known, and nothing is made yet.
 fn attach_to_switch(
     d: &mut Daemon,
     at: SwitchPort,
@@ -58,7 +58,8 @@ fn attach_to_switch(
     Ok(full)
 }
 
-/// Attaches a ptnet device to what a program would open by that name: a switch's port, or, without a switch, a pipe's end or an interface.
+/// Attaches a ptnet device to the backend that a name means: a switch's port, or, without a switch, a pipe's end or an
+/// interface.
 fn attach_backend(
     d: &mut Daemon,
     backend: &str,

@@ -12,11 +12,11 @@ use crate::policy;
 use crate::ports::detach;
 use crate::refusal::Refusal;
 
-/// One request's view of the daemon.
+/// The daemon, as one request of a caller sees it.
 pub struct Rpc<'a> {
     /// The daemon.
     pub daemon: &'a mut Daemon,
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
     /// Set by the `shutdown` method.
     pub shutdown: bool,
@@ -35,7 +35,7 @@ impl From<Refusal> for RpcError {
 impl Handler for Rpc<'_> {
     fn call(&mut self, request: Request) -> Result<Reply, RpcError> {
         let what = match &request {
-            // It is admitted once it is known what is to be attached.
+            // It is admitted once its kind of port is known.
             Request::PortAttach(_) => return self.carry_out(request),
             Request::PortDetach(_) => policy::Request::Detach,
             Request::Shutdown => policy::Request::Shutdown,
@@ -75,7 +75,7 @@ fn no_switch(name: &str) -> RpcError {
     RpcError::new(ErrorCode::NotFound, format!("there is no switch {name}"), "'netvale list' shows the switches")
 }
 
-/// `vale0:a` from switch and port, whether or not the port's name has the switch in it already.
+/// The full name, e.g. `vale0:a`, of a port on a switch; the port's name may contain the switch already.
 fn full_name(switch: &str, port: &str) -> String {
     if port.starts_with(&format!("{switch}:")) { port.to_owned() } else { format!("{switch}:{port}") }
 }

@@ -1,4 +1,4 @@
-//! What the daemon tells of its ports: snapshots for `list`, `show`, `top`.
+//! Snapshots of the daemon's ports for `list`, `show`, `top`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::rings::pipe::Pipe;
 use crate::rings::status::{counted, region_info, with_indices};
 use crate::worker::Worker;
 
-/// All switches.
+/// Lists all switches.
 pub fn list_switches(d: &Daemon) -> Vec<SwitchInfo> {
     let info = |s: &Arc<Switch>| SwitchInfo {
         name: s.name().to_owned(),
@@ -29,7 +29,7 @@ pub fn list_switches(d: &Daemon) -> Vec<SwitchInfo> {
     d.switches.iter().map(info).collect()
 }
 
-/// A switch's forwarding table; none when there is no such switch.
+/// A switch's forwarding table; `None` when there is no such switch.
 pub fn list_table(d: &Daemon, switch: &str) -> Option<Vec<TableEntry>> {
     let s = d.switches.get(switch)?;
     let names: BTreeMap<_, _> = s.ports().into_iter().collect();
@@ -44,12 +44,12 @@ pub fn list_table(d: &Daemon, switch: &str) -> Option<Vec<TableEntry>> {
     Some(entries)
 }
 
-/// All ports, or those of one switch, without their rings; pipes are on no switch.
+/// Lists all ports, or those of one switch, without their rings; pipes are on no switch.
 pub fn list_ports(d: &Daemon, switch: Option<&str>) -> Vec<PortInfo> {
     let on = |r: &Record| switch.is_none_or(|s| r.switch.as_ref().is_some_and(|on| on.name() == s));
     let mut ports: Vec<_> = d.ports.iter().filter(|(_, r)| on(r)).map(|(n, r)| summary(r, n)).collect();
     if switch.is_none() {
-        // A pipe that a virtual machine has is listed as what the machine has.
+        // A pipe that a virtual machine has is listed as the machine's port.
         let own = d.pipes.iter().filter(|(_, pipe)| pipe.guest_end().is_none());
         ports.extend(own.map(|(name, known)| pipe::show(name, known)));
         ports.extend(d.guests.iter().map(|port| port.info()));
@@ -58,7 +58,7 @@ pub fn list_ports(d: &Daemon, switch: Option<&str>) -> Vec<PortInfo> {
     ports
 }
 
-/// One port with its rings.
+/// Describes one port with its rings.
 pub fn show(d: &Daemon, name: &str) -> Option<PortInfo> {
     let pipe = Pipes::name(name);
     let known = d.pipes.get(&pipe);
@@ -74,7 +74,7 @@ pub fn show(d: &Daemon, name: &str) -> Option<PortInfo> {
     Some(info)
 }
 
-/// All counters at one moment.
+/// Reads all counters.
 pub fn stats(d: &Daemon) -> StatsReply {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let get = |a: &AtomicU64| a.load(Ordering::Relaxed);
@@ -93,7 +93,7 @@ pub fn stats(d: &Daemon) -> StatsReply {
     }
 }
 
-/// Without its rings.
+/// Describes a port without its rings.
 fn summary(record: &Record, name: &str) -> PortInfo {
     let mut info = PortInfo {
         name: name.to_owned(),
@@ -111,7 +111,7 @@ fn summary(record: &Record, name: &str) -> PortInfo {
     info
 }
 
-/// With its rings.
+/// Describes a port with its rings.
 fn info(record: &Record, name: &str) -> PortInfo {
     let ingress = record.ingress.iter().enumerate().map(|(i, c)| ring_in(record, i, c));
     let egress = record.egress.iter().enumerate().map(|(i, c)| ring_out(record, i, c));
@@ -145,7 +145,7 @@ fn ring_out(record: &Record, i: usize, counters: &RingCounters) -> RingInfo {
     RingInfo { kicks_sent: kicks.sent(), kicks_suppressed: kicks.suppressed(), ..with_indices(base, side) }
 }
 
-/// Warnings: what an application did to its rings that will cost it frames.
+/// Warnings: mistakes an application made in its rings that will cost it frames.
 fn notes(record: &Record) -> Vec<String> {
     let mut uses: BTreeMap<u32, u32> = BTreeMap::new();
     let sides = record.rings().into_iter().flat_map(|r| r.mem.tx.iter().chain(&r.mem.rx));

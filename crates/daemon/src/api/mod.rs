@@ -1,5 +1,5 @@
-//! What comes in: requests on the two sockets, and the ports of the configuration. Each is parsed, admitted ([`crate::policy`]), and handed to
-//! the kind of port that it is about ([`crate::ports`]).
+//! The requests on the two sockets, and the ports of the configuration. Each request is parsed, admitted
+//! ([`crate::policy`]), and handed to the kind of port that it concerns ([`crate::ports`]).
 //!
 //! | module | what it serves |
 //! |---|---|

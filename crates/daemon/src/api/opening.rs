@@ -27,27 +27,27 @@ use crate::ports::brought::{self, Brought};
 use crate::ports::memory::by_number;
 use crate::refusal::{Refusal, refuse};
 
-/// What an attach connection holds, and what the client left with it.
+/// What an attach connection holds, and the descriptors that the client left with it.
 pub(crate) struct Held {
     attachment: Box<dyn Attachment>,
     note: [u8; NOTE_LEN],
 }
 
 impl Held {
-    /// The connection lets go.
+    /// Releases the port.
     pub(crate) fn close(self, d: &mut Daemon, client: u64) {
         self.attachment.close(d, client);
     }
 }
 
-/// One message of a client. Returns whether to keep the connection.
+/// Handles one message of a client. Returns whether to keep the connection.
 ///
-/// What is not one of the protocol's messages costs nobody a port: a program may have written to a descriptor that it takes for something else. It is refused,
-/// if anybody reads that, and the connection stays.
+/// A malformed message costs nobody a port: a program may have written to a descriptor that it takes for something
+/// else. The message is refused, in case somebody reads the answer, and the connection stays.
 pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<Held>, caller: Caller) -> bool {
     let mut bytes = [0u8; REQUEST_LEN + 1];
     let (got, answer_to, file) = match receive(fd, &mut bytes) {
-        // A message without a byte looks like the end.
+        // An empty message looks like the end of the connection.
         Ok((0, ..)) if has_hung_up(fd) => return false,
         Ok(got) => got,
         Err(Errno::AGAIN | Errno::INTR) => return true,
@@ -67,7 +67,7 @@ pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<Held>, call
     }
 }
 
-/// A message of the protocol.
+/// A decoded message.
 enum Message {
     Attach(AttachRequest),
     Holding(Holding),
@@ -90,7 +90,7 @@ fn has_hung_up(fd: &OwnedFd) -> bool {
     !matches!(poll(&mut fds, Some(&nothing)), Ok(0))
 }
 
-/// A message and what came with it: the socket its answer is to go to, and a file.
+/// Receives a message and the descriptors that came with it: the socket for its answer, and a file.
 fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<(usize, Option<OwnedFd>, Option<Brought>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -100,7 +100,7 @@ fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<(usize, Option<
         .drain()
         .filter_map(|m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None })
         .flatten();
-    // Any other descriptor in its place might keep us waiting when it is closed.
+    // Any other descriptor in its place might block this thread when it is closed.
     let is_ours = |fd: &OwnedFd| rustix::net::sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX);
     let answer_to = match fds.next() {
         Some(fd) if !is_ours(&fd) => {
@@ -148,7 +148,7 @@ fn open_in(d: &mut Daemon, request: &AttachRequest, file: Option<Brought>, calle
     let (opened, held) = match request.file {
         None => (open_port(d, request, caller)?, Ok(())),
         Some(asked) => {
-            // Kept until the port keeps it.
+            // Keeps the region alive until the port does.
             let (region, mem_id) = brought::region(d, request, file, asked, caller)?;
             let opened = open_port(d, &AttachRequest { mem_id, file: None, ..request.clone() }, caller)?;
             (opened, brought::has_held(&region))

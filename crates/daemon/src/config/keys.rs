@@ -1,18 +1,19 @@
-//! The keys of the configuration file, but for those of `[[port]]`: the file's schema, its reference and its old spellings come from here.
+//! The keys of the configuration file, except those of `[[port]]`: the file's schema, its reference and its old
+//! spellings are made from this table.
 
 use netvale_control::options::Shape;
 
 /// A key.
 pub struct Key {
-    /// Its table; empty for those before the first.
+    /// Its table; empty for the keys before the first table.
     pub table: &'static str,
     /// Its name.
     pub name: &'static str,
     /// Type and range.
     pub shape: Shape,
-    /// What holds without it, in words.
+    /// The default, in words.
     pub default: &'static str,
-    /// What it does.
+    /// Description of the setting.
     pub doc: &'static str,
 }
 
@@ -20,7 +21,7 @@ const fn key(table: &'static str, name: &'static str, shape: Shape, default: &'s
     Key { table, name, shape, default, doc }
 }
 
-/// All of them.
+/// All keys.
 pub const KEYS: [Key; 14] = [
     key(
         "",

@@ -1,4 +1,4 @@
-//! A `[[port]]` of the file: what `port.attach` takes, all in one table.
+//! A `[[port]]` of the file: the parameters of `port.attach`, all in one table.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeSeed, Error, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// A port attached at start: `switch` (none with `backend`), `port`, and the options of `netvale attach`.
+/// A port attached at startup: `switch` (absent with `backend`), `port`, and the options of `netvale attach`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PortConfig(pub(super) AttachParams);
 
@@ -34,7 +34,8 @@ impl<'de> Visitor<'de> for Table {
     }
 }
 
-/// The table without `switch` and `port`, which it takes out on the way. Options are read from the file's own table, so that errors have their lines.
+/// The table without `switch` and `port`, which are taken out on the way. Options are read from the file's own table,
+/// so that errors have its line numbers.
 struct Rest<A> {
     map: A,
     switch: Option<String>,
@@ -60,7 +61,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for &mut Rest<A> {
     }
 }
 
-/// Reads a key: an option's by what reads those, which is handed back if it is none.
+/// Reads a key. A key other than `switch` and `port` is passed to the reader of options.
 struct Key<K>(K);
 
 enum Found<K, V> {

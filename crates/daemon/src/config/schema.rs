@@ -1,11 +1,11 @@
-//! The file's JSON Schema, `docs/reference/config.schema.json`, made from the tables of keys and of options.
+//! The file's JSON Schema, `docs/reference/config.schema.json`, made from the tables of keys and options.
 
 use netvale_control::options::{AttachOption, Kind, OPTIONS, Shape};
 use serde_json::{Map, Value, json};
 
 use super::KEYS;
 
-/// The schema (draft 2020-12), as text.
+/// Makes the schema (draft 2020-12), as text.
 #[must_use]
 pub fn schema() -> String {
     let mut file = keys("");
@@ -46,7 +46,7 @@ fn port() -> Value {
     port
 }
 
-/// What a port with this option has to be.
+/// The condition on a port that has this option.
 fn condition(option: &AttachOption) -> Option<Value> {
     let mut condition = json!({});
     if option.kinds.len() < Kind::ALL.len() {
@@ -67,7 +67,7 @@ mod tests {
     use super::super::File;
     use super::*;
 
-    /// Objective: the schema in the tree is the tables'; `UPDATE=1` writes it.
+    /// Objective: the schema in the tree matches the tables; `UPDATE=1` writes it.
     #[test]
     fn is_current() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/config.schema.json");
@@ -78,7 +78,7 @@ mod tests {
         assert!(there == schema(), "UPDATE=1 cargo test -p netvale-daemon --lib schema writes {}", file.display());
     }
 
-    /// Objective: the table has the keys that are read, all of them, with their types.
+    /// Objective: the table has exactly the keys that are read, with their types.
     #[test]
     fn keys_are_those_that_are_read() {
         for key in KEYS {

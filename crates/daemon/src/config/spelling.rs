@@ -1,4 +1,4 @@
-//! Old spellings: keys had dashes once, some of them. They are read as the keys of today.
+//! Old spellings: some keys used to have dashes. They are read as today's keys.
 
 use netvale_control::options::AttachOption;
 use toml::Spanned;
@@ -6,21 +6,21 @@ use toml::de::{DeString, DeTable, DeValue, Error};
 
 use super::{KEYS, error_at};
 
-/// A key in its old spelling, to be told of.
+/// A key in its old spelling, for a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OldSpelling {
-    /// Line of the file, from 1.
+    /// Line of the file, counted from 1.
     pub line: usize,
-    /// As it stands there.
+    /// The key as it is in the file.
     pub old: String,
-    /// As it is written now.
+    /// The key as it is spelled now.
     pub new: String,
 }
 
 /// Renames the keys of a file that have dashes.
 ///
 /// # Errors
-/// Both spellings of a key are there.
+/// Fails if both spellings of a key are present.
 pub fn renew(file: &mut DeTable<'_>, text: &str) -> Result<Vec<OldSpelling>, Error> {
     let mut found = Vec::new();
     renew_table(file, text, |key| KEYS.iter().any(|k| k.table.is_empty() && k.name == key), &mut found)?;

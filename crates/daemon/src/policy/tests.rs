@@ -1,4 +1,4 @@
-//! What each user is refused, and root, and the daemon's own.
+//! What the policy refuses to each user, to root, and to the daemon's own user.
 
 use netvale_control::attach::FileAsked;
 use netvale_control::types::PortKind;
@@ -33,7 +33,7 @@ impl Attached for Thing {
     }
 }
 
-/// A daemon in which Alice has the port `vale0:a`, and the interface `wire0` as `vale0:w`.
+/// A daemon in which Alice owns the port `vale0:a`, and the interface `wire0` as `vale0:w`.
 fn daemon(config: &str) -> Daemon {
     let mut d = Daemon::new(File::parse(config).unwrap().into_config().unwrap()).unwrap();
     d.switches.get_or_make("vale0");
@@ -57,7 +57,8 @@ fn opened(d: &Daemon, caller: Caller, port: &str, flags: u32) -> i32 {
     errno(admit(d, caller, Request::Open(&spec, &request)))
 }
 
-/// Objective: only who could do without the daemon attaches devices, and names files where it likes; the configuration lets others.
+/// Objective: only callers that could do so without the daemon attach devices and name arbitrary files; the
+/// configuration can allow others.
 #[test]
 fn attaching() {
     let folder = tempfile::tempdir().unwrap();
@@ -85,7 +86,7 @@ fn attaching() {
     assert_eq!((through(BOB, "/x"), through(ROOT, "/x"), through(ROOT, "x")), (libc::EACCES, 0, libc::EINVAL));
 }
 
-/// Objective: a port, a pipe's end, and what watches them are their user's, and root's.
+/// Objective: a port, a pipe's end, and their monitors are for their user and root.
 #[test]
 fn opening() {
     let mut d = daemon("");
@@ -101,7 +102,8 @@ fn opening() {
     assert_eq!(opened(&d, BOB, "netmap:p}1/t", 0), 0, "nobody has it open: that is found out later");
 }
 
-/// Objective: names of interfaces and of persistent ports are not for ports of a switch, and there is a limit to switches.
+/// Objective: ports of a switch cannot take the names of interfaces and persistent ports, and the number of switches is
+/// limited.
 #[test]
 fn names_and_limits() {
     let mut d = daemon("");
@@ -123,7 +125,7 @@ fn names_and_limits() {
     assert_eq!((opened(&d, ROOT, "vale99:a", 0), opened(&d, ROOT, "vale1:a", 0)), (libc::ENOSPC, 0));
 }
 
-/// Objective: workers are kept awake by who owns the port, and could keep a processor busy without the daemon.
+/// Objective: only a port's owner that could keep a processor busy without the daemon may keep workers awake.
 #[test]
 fn polling() {
     let d = daemon("");
@@ -132,7 +134,8 @@ fn polling() {
     assert_eq!(by(ALICE, "vale0:a"), 0, "there is nothing to poll: that is found out later");
 }
 
-/// Objective: a region is its user's and root's; one in a file is its user's alone, and nobody else's may lie beside it.
+/// Objective: a region is for its user and root; one in a file is for its user alone, and no other user's region may
+/// overlap it.
 #[test]
 fn regions() {
     let mut d = daemon("");

@@ -1,4 +1,5 @@
-//! What a connection holds of a port, whatever the kind: it is described anew to whoever gets the connection, and given back when it closes.
+//! What a connection holds of a port of any kind: it is described again to each process that gets the connection, and
+//! released when the connection closes.
 
 use std::os::fd::OwnedFd;
 
@@ -7,25 +8,25 @@ use netvale_control::attach::AttachReply;
 use crate::daemon::Daemon;
 use crate::refusal::Refusal;
 
-/// What a client is told, and the descriptors that go with it.
+/// The reply to a client, and the descriptors that go with it.
 pub type Description = (AttachReply, Vec<OwnedFd>);
 
-/// What a client gets: the reply, its descriptors, and what the connection then holds.
+/// The result of opening a port: the reply, its descriptors, and the attachment that the connection then holds.
 pub type Opened = (AttachReply, Vec<OwnedFd>, Box<dyn Attachment>);
 
-/// What a connection holds.
+/// What a connection holds of a port.
 pub trait Attachment {
-    /// What its holder was told when it got it, told again.
+    /// Repeats the description that the holder got when it opened the port.
     ///
     /// # Errors
     /// [`Refusal`] when the port is gone or the daemon is out of descriptors.
     fn describe(&self, d: &Daemon) -> Result<Description, Refusal>;
 
-    /// The connection lets go: its rings are free again, and what only it needed goes.
+    /// Releases the port: its rings are free again, and resources that only this attachment needed are freed.
     fn close(self: Box<Self>, d: &mut Daemon, client: u64);
 }
 
-/// The refusal to describe what is no more.
+/// The refusal to describe a port that no longer exists.
 pub fn gone() -> Refusal {
     Refusal::new(rustix::io::Errno::NXIO, "the port is gone")
 }

@@ -14,7 +14,7 @@ use crate::rings::offsets;
 use crate::rings::sizes::Sizes;
 use crate::rings::switched::Rings;
 
-/// The rings, which only their connection knows.
+/// The rings, known only to their connection.
 struct BareRings {
     rings: Rings,
     binding: Binding,

@@ -1,7 +1,7 @@
 //! Regions in a file that a client brought (netmap's extmem).
 //!
-//! The file stays the client's: it may write, punch and cut it at any time, and have it where reading takes as long as it pleases. So only files
-//! that lie in memory are looked at, and their mapping is watched ([`netvale_mem::watch`]).
+//! The file stays the client's: it may write, punch and cut it at any time, and its file system may make reads
+//! arbitrarily slow. So only files in memory are accepted, and their mapping is watched ([`netvale_mem::watch`]).
 
 use std::os::fd::OwnedFd;
 
@@ -18,19 +18,19 @@ use crate::refusal::Refusal;
 use crate::registry::regions::FilePlace;
 use crate::rings::sizes::own_pools;
 
-/// A descriptor that came with a request. It may be of anything.
+/// A descriptor that came with a request. It may refer to anything.
 pub struct Brought(Option<OwnedFd>);
 
 impl Brought {
-    /// Takes it over.
+    /// Takes ownership of a descriptor.
     pub fn new(fd: OwnedFd) -> Brought {
         Brought(Some(fd))
     }
 
-    /// The file, if it can carry a region at that place.
+    /// Returns the file if it can carry a region at that place.
     ///
     /// # Errors
-    /// [`Refusal`] that puts it down to the file.
+    /// [`Refusal`], attributed to the file, if it cannot.
     fn checked(mut self, asked: FileAsked) -> Result<(OwnedFd, FilePlace), Refusal> {
         let Some(file) = self.0.as_ref() else { return unfit(Errno::BADF, "no descriptor") };
         // The one question that no file system answers itself.
@@ -59,7 +59,7 @@ impl Brought {
 }
 
 impl Drop for Brought {
-    /// A file system in user space is asked before its file is closed, and may take its time.
+    /// Closes the file on a thread of its own: a file system in user space is asked before, and may be slow.
     fn drop(&mut self) {
         if let Some(fd) = self.0.take() {
             if rustix::fs::fcntl_get_seals(&fd).is_ok() {
@@ -81,10 +81,10 @@ fn failed(e: Errno) -> Refusal {
     Refusal { file_at_fault: true, ..Refusal::from(e) }
 }
 
-/// The caller's region at a place of the file that came with its request: one that is there, or a new one.
+/// Finds the caller's region at a place of the file that came with its request, or makes a new one.
 ///
 /// # Errors
-/// [`Refusal`], put down to the file where that is to blame.
+/// [`Refusal`], attributed to the file where the file is the cause.
 pub fn region(
     d: &mut Daemon,
     request: &AttachRequest,
@@ -120,7 +120,7 @@ fn new_region(
     }
     let FileAsked { offset, len } = place.asked;
     let region = Region::in_file(&format!("netvale-{id}"), sizes, file, offset, len).map_err(|e| {
-        // Sizes that make no region make none elsewhere either.
+        // Sizes that are impossible here are impossible elsewhere, too.
         let file_at_fault = matches!(e, RegionError::Memory { .. });
         Refusal { file_at_fault, ..Refusal::from(e) }
     })?;
@@ -129,10 +129,10 @@ fn new_region(
     Ok((region, id))
 }
 
-/// Refuses a region whose file was cut short meanwhile.
+/// Refuses a region whose file has been truncated meanwhile.
 ///
 /// # Errors
-/// [`Refusal`], put down to the file.
+/// [`Refusal`], attributed to the file.
 pub fn has_held(region: &Region) -> Result<(), Refusal> {
     if region.mapping().is_damaged() {
         return unfit(Errno::NOSPC, "it was cut short, or its file system is full");

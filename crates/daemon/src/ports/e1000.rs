@@ -1,4 +1,4 @@
-//! `e1000:/PATH`: an Intel 82540EM network card, for any guest's own driver.
+//! `e1000:/PATH`: an Intel 82540EM network card, for a guest's own driver.
 
 use std::sync::atomic::Ordering;
 
@@ -40,7 +40,7 @@ impl Attached for CardPort {
         machine_notes(now, state.connections, state.last_error)
     }
 
-    /// Every register access is one, and what it sends are interrupts.
+    /// Each register access counts as a kick received, each interrupt as a kick sent.
     fn kicks(&self) -> Option<(u64, u64)> {
         let i = info(&self.0);
         Some((i.interrupts, i.register_reads + i.register_writes))
@@ -58,7 +58,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     plug(d, &asked.at, (vec![egress], vec![ingress]), NewPort::new(CardPort(e1000), asked).with_gro(o.gro()))
 }
 
-/// What `netvale vm` goes by.
+/// The details that `netvale vm` reads.
 fn info(port: &E1000Port) -> E1000Info {
     let (o, crossings) = (port.options(), port.crossings());
     let [register_reads, register_writes, interrupts] =

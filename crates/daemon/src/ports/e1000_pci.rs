@@ -1,4 +1,4 @@
-//! `e1000-pci:ADDRESS`: a driver of an e1000 on the bus.
+//! `e1000-pci:ADDRESS`: a driver for an e1000 on the PCI bus.
 
 use netvale_control::options::kind;
 use netvale_control::types::{Mac, PortKind};

@@ -10,7 +10,7 @@ use crate::daemon::{Attached, Daemon};
 use crate::refusal::Refusal;
 use crate::rings::sizes::DEFAULT_SLOTS;
 
-/// A ring that leads back, behind a port.
+/// The ring behind an echo port, which leads back to the switch.
 struct EchoPort {
     slots: u32,
 }
@@ -25,7 +25,7 @@ impl Attached for EchoPort {
     }
 }
 
-/// Attaches one, with a ring of as many slots as are asked for.
+/// Attaches an echo port, with a ring of the requested number of slots.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let slots = match asked.options::<kind::Echo>()?.slots() {
         0 => DEFAULT_SLOTS,

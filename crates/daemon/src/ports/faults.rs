@@ -1,4 +1,4 @@
-//! Programs whose doorbell blocked a worker, or whose memory is gone: they lose their port.
+//! Evicts programs whose doorbell blocked a worker, or whose memory is gone.
 
 use netvale_mem::Region;
 use netvale_mem::fault::LOST;
@@ -7,8 +7,8 @@ use super::joint::part;
 use super::plug::unplug;
 use crate::daemon::{Daemon, Record};
 
-/// Takes the port away from each program that was reported. The port goes, too, also one that would have stayed: the doorbells are still in the
-/// program's hands.
+/// Takes the port away from each program that was reported. The port is removed, even a persistent one: the program
+/// still has its doorbells.
 pub fn evict(d: &mut Daemon) {
     d.evictions.clear();
     let found = d.ports.iter().filter_map(|(full, record)| Some((full.to_owned(), reason(d, full, record)?)));
@@ -20,7 +20,7 @@ pub fn evict(d: &mut Daemon) {
             part(d, &joint, &why);
         }
         d.persistent.remove_at(&full);
-        // It was just found.
+        // It was found just now.
         let _ = unplug(d, &full, &why);
     }
     for (client, port) in d.interfaces.ports() {

@@ -1,4 +1,4 @@
-//! `netmap:IF` in a virtual machine that has a ptnet device: its rings, which programs share as they share a port in netmap.
+//! `netmap:IF` in a virtual machine that has a ptnet device: the device's rings, which programs share as in netmap.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
-//! A persistent port on a second switch: it joins the two.
+//! A persistent port on a second switch: it joins the two switches.
 //!
-//! netmap puts a bridge wrapper around the port. What the first switch sends to the port enters the second one from there, and the other way
-//! round; no program can have it meanwhile. Here the daemon plays the program: it takes what came to the port's rx rings for the second
-//! switch, whose own frames lie in rings of memory that nobody else maps until the first switch has taken them.
+//! netmap puts a bridge wrapper around the port. Frames that the first switch sends to the port enter the second one
+//! there, and vice versa; no program can open it meanwhile. Here the daemon plays the program: it takes the frames of
+//! the port's rx rings for the second switch, whose own frames lie in rings of private memory until the first switch
+//! has taken them.
 
 use std::sync::Arc;
 
@@ -25,11 +26,11 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
 use crate::rings::switched::{Bells, Rings};
 
-/// What stands behind a persistent port's second port.
+/// The port of a persistent port on its second switch.
 pub struct Joint {
     /// The persistent port.
     pub port: String,
-    /// The length of its header, which is chosen where its rings are.
+    /// The length of its header, which is set where its rings are.
     pub hdr_len: HdrLen,
     queues: u32,
     detail: String,
@@ -53,7 +54,7 @@ impl Attached for Joint {
     }
 }
 
-/// Takes what an egress delivered to one of `mem`'s rings.
+/// Creates the input from one of `mem`'s rings that an egress delivers to.
 fn far_end(
     mem: &Arc<PortMem>,
     ring: &Arc<RingEgress>,
@@ -64,18 +65,18 @@ fn far_end(
     Ok(Box::new(RingIngress::new(Arc::clone(mem), end, wake, hdr_len.clone(), Arc::default())))
 }
 
-/// The far ends of all rx rings.
+/// Creates the inputs from all rx rings.
 fn far_ends(rings: &Rings) -> Result<Vec<Box<dyn Ingress>>, Refusal> {
     let bells = rings.bells.iter().skip(rings.mem.shape().tx_rings as usize);
     rings.rx.iter().zip(bells).map(|(ring, bells)| far_end(&rings.mem, ring, bells, &rings.hdr_len)).collect()
 }
 
-/// A port seen from the other side: what it sends there, it receives here.
+/// The shape of a port seen from the other side: tx and rx are swapped.
 pub(crate) fn turned(s: PortShape) -> PortShape {
     PortShape { tx_rings: s.rx_rings, rx_rings: s.tx_rings, tx_slots: s.rx_slots, rx_slots: s.tx_slots }
 }
 
-/// Rings for what the second switch sends to the port, as many and as long as its tx rings.
+/// Makes the rings for frames from the second switch to the port, as many and as long as the port's tx rings.
 fn rings_between(rings: &Rings) -> Result<Rings, Refusal> {
     let PortShape { rx_rings, rx_slots, .. } = turned(rings.mem.shape());
     let shape = PortShape { tx_rings: 0, rx_rings, tx_slots: rx_slots, rx_slots };
@@ -111,7 +112,7 @@ pub fn join(d: &mut Daemon, at: &SwitchPort, rings: NamedRings, caller: Caller) 
     Ok(())
 }
 
-/// What comes from the second switch goes to the first one, or wherever the port is moved.
+/// Forwards frames from the second switch to the first one, or to wherever the port is moved.
 fn bring_back(d: &mut Daemon, place: &str, ingresses: Vec<Box<dyn Ingress>>, switch: &Arc<Switch>, id: PortId) {
     for (ring, ingress) in ingresses.into_iter().enumerate() {
         let counters = Arc::clone(ingress.counters());
@@ -128,7 +129,7 @@ pub fn part(d: &mut Daemon, full: &str, why: &str) -> bool {
     let joint = d.ports.get(full).and_then(|record| record.behind.get::<Joint>());
     let Some(port) = joint.map(|joint| joint.port.clone()) else { return false };
     let place = d.persistent.own_place(&port).unwrap_or_default();
-    // What was on its way arrives.
+    // Frames on their way arrive first.
     drain(d, full);
     if unplug(d, full, why).is_err() {
         return false;

@@ -1,4 +1,4 @@
-//! What a maker of ports is asked for.
+//! Requests to attach a port, as the kinds of ports get them.
 
 use netvale_control::options::kind::AsType;
 use netvale_control::options::{self, OptionsOf};
@@ -10,13 +10,13 @@ use crate::daemon::Daemon;
 use crate::refusal::Refusal;
 use crate::registry::ports::SwitchPort;
 
-/// A port that is to be attached: the request has been admitted, and its switch's name is one.
+/// A port to attach: the request has been admitted, and its switch's name is valid.
 pub struct Asked<'a> {
-    /// Where.
+    /// Name of the port and its switch.
     pub at: SwitchPort,
-    /// What.
+    /// The specification of the port.
     pub spec: &'a AttachSpec,
-    /// By whom.
+    /// The caller.
     pub caller: Caller,
     /// How. Each kind reads its own options only: [`Asked::options`].
     options: &'a PortOptions,
@@ -42,7 +42,7 @@ impl<'a> Asked<'a> {
         self.options.lossless
     }
 
-    /// The table of kinds took this for another kind's.
+    /// The refusal of a kind that got another kind's specification.
     pub fn mistaken(&self) -> Refusal {
         Refusal::internal("a port of another kind")
     }
@@ -57,13 +57,13 @@ pub struct NamedRings {
     pub ring: u16,
 }
 
-/// Makes what was asked for and plugs it in.
+/// Makes the requested port and puts it on its switch.
 pub type Make = fn(&mut Daemon, &Asked<'_>) -> Result<(), Refusal>;
 
 /// A kind of port that can be attached.
 pub struct Kind {
-    /// What stands before the colon in its name; nothing for a local port.
+    /// The text before the colon in its name; empty for a local port.
     pub prefix: &'static str,
-    /// Makes one.
+    /// The function that makes such a port.
     pub attach: Make,
 }

@@ -46,11 +46,11 @@ impl Attached for LocalPort {
 
 /// Rings of a switch's port, or of a monitor.
 pub struct OpenRings {
-    /// Full name of the port; of a persistent one, its own.
+    /// Full name of the port; a persistent port's own name.
     pub port: String,
     /// Which of them are held.
     pub rings: RingRanges,
-    /// Its `netmap_if`.
+    /// The `netmap_if` of the rings.
     pub binding: Binding,
 }
 
@@ -75,7 +75,7 @@ impl Attachment for OpenRings {
     }
 }
 
-/// A port whose last program has gone has no offsets any more.
+/// Ends the offsets of a port whose last program has gone.
 fn end_offsets(d: &Daemon, full: &str) {
     let Some(local) = d.ports.get(full).and_then(|record| record.behind.get::<LocalPort>()) else { return };
     if offsets::are_left(local) {
@@ -91,7 +91,7 @@ fn drop_if_unused(d: &mut Daemon, full: &str, why: &str) {
     }
 }
 
-/// Attaches a port that no program has open yet, and that stays.
+/// Attaches a persistent port that no program has open yet.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::Local(local) = asked.spec else { return Err(asked.mistaken()) };
     let at = &asked.at;
@@ -102,7 +102,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     make(d, at, &spec, &request(asked.options()?), asked.caller, true).map(|_| ())
 }
 
-/// The request of a program that would make such a port.
+/// The request of a program that would make the same port.
 fn request(o: OptionsOf<'_, kind::Local>) -> AttachRequest {
     AttachRequest {
         flags: if o.lossless() { FLAG_LOSSLESS } else { 0 } | if o.huge() { FLAG_HUGE } else { 0 },
@@ -117,7 +117,7 @@ fn request(o: OptionsOf<'_, kind::Local>) -> AttachRequest {
     }
 }
 
-/// Makes a port. Returns the largest offset that was agreed on, if its first program asked for offsets.
+/// Makes a port. Returns the largest agreed offset, if its first program asked for offsets.
 fn make(
     d: &mut Daemon,
     at: &SwitchPort,
@@ -132,7 +132,7 @@ fn make(
     let egress = rings.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
     let ingresses = ingresses.into_iter().map(|i| Box::new(i) as Box<dyn Ingress>).collect();
     let local = LocalPort::unheld(rings);
-    // Before frames can come.
+    // Must precede the first frames.
     let max_offset = match &request.offsets {
         Some(asked) if !persistent => {
             let rings = local.wanted(spec)?;
@@ -146,7 +146,7 @@ fn make(
     Ok(max_offset)
 }
 
-/// Opens a port for a program; made when it is not there.
+/// Opens a port for a program; the port is made if it does not exist.
 pub fn open(
     d: &mut Daemon,
     request: &AttachRequest,
@@ -163,7 +163,8 @@ pub fn open(
     opened
 }
 
-/// Has a program hold rings of a port that is there. `max_offset`: what was agreed on when it was made for this program.
+/// Lets a program hold rings of an existing port. `max_offset`: the agreed maximum, if the port was made for this
+/// program.
 pub fn bind(
     d: &mut Daemon,
     full: &str,
@@ -197,7 +198,7 @@ pub fn bind(
     }
 }
 
-/// The rings of a port, if programs open them, and it is no monitor.
+/// The rings of a port, if programs can open them, and it is not a monitor.
 fn programs<'a>(record: Option<&'a mut Record>, full: &str) -> Result<&'a mut LocalPort, Refusal> {
     let behind = &mut record.ok_or_else(|| Refusal::internal("a port vanished"))?.behind;
     let is_local = behind.get::<LocalPort>().is_some();
@@ -207,7 +208,7 @@ fn programs<'a>(record: Option<&'a mut Record>, full: &str) -> Result<&'a mut Lo
     })
 }
 
-/// Puts offsets in force on rings that a program has just been given.
+/// Applies offsets to rings that a program has just been given.
 fn live_offsets(
     workers: &[Worker],
     local: &LocalPort,
@@ -218,7 +219,7 @@ fn live_offsets(
     offsets::begin_live(workers, asked, &offsets::rings(&local.rings.mem, rings, alone))
 }
 
-/// A port that joins two switches is nobody else's.
+/// Refuses a port that joins two switches: nobody else can have it.
 pub fn is_not_joined(d: &Daemon, place: &str) -> Result<(), Refusal> {
     match d.persistent.joint_of(place) {
         Some(joint) => refuse(Errno::BUSY, format!("{place} is joined to another switch, as {joint}: detach it there")),

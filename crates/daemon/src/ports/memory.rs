@@ -1,4 +1,4 @@
-//! The region that a port is to lie in.
+//! Finding the region for a port.
 
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::rings::sizes::Sizes;
 /// A region and its number.
 pub type Numbered = (Arc<Region>, u32);
 
-/// The region with that number, if the caller may use it.
+/// Returns region number `id`, if the caller may use it.
 ///
 /// # Errors
-/// [`Refusal`]: `EINVAL` when there is none, `EACCES` when it is somebody else's.
+/// [`Refusal`]: `EINVAL` when there is none, `EACCES` when it belongs to somebody else.
 pub fn region(d: &mut Daemon, id: u32, caller: Caller) -> Result<Arc<Region>, Refusal> {
     if id == COMMON_REGION {
         return Ok(d.regions.common(caller.uid, RegionSizes::COMMON)?);
@@ -34,10 +34,10 @@ pub fn region(d: &mut Daemon, id: u32, caller: Caller) -> Result<Arc<Region>, Re
     entry.region().ok_or_else(none)
 }
 
-/// The region with that number, or a new one.
+/// Returns region number `id`, or a new one.
 ///
 /// # Errors
-/// As [`region`]; there is no memory.
+/// Like [`region`]; also if there is no memory.
 pub fn region_or_new(d: &mut Daemon, id: u32, sizes: &Sizes, caller: Caller) -> Result<Numbered, Refusal> {
     match id {
         0 => Ok(d.regions.make(sizes.region(), Pages::Ordinary, caller.uid)?),
@@ -45,10 +45,10 @@ pub fn region_or_new(d: &mut Daemon, id: u32, sizes: &Sizes, caller: Caller) -> 
     }
 }
 
-/// The region for a new port of that size: the one that its specification names, or one of its own.
+/// Returns the region for a new port of that size: the one that its specification names, or a new one.
 ///
 /// # Errors
-/// As [`region`]; there is no memory.
+/// Like [`region`]; also if there is no memory.
 pub fn region_for(
     d: &mut Daemon,
     memory: &Memory,
@@ -65,10 +65,10 @@ pub fn region_for(
     }
 }
 
-/// The region that a specification names.
+/// Returns the region that a specification names.
 ///
 /// # Errors
-/// As [`region`]; there is no port to share it with.
+/// Like [`region`]; also if the port to share it with does not exist.
 pub fn region_named(d: &mut Daemon, memory: &Memory, caller: Caller) -> Result<Numbered, Refusal> {
     match memory {
         Memory::Auto => refuse(Errno::INVAL, "no memory named"),
@@ -84,7 +84,7 @@ pub fn region_named(d: &mut Daemon, memory: &Memory, caller: Caller) -> Result<N
     }
 }
 
-/// What a request names: by its number, if it has one.
+/// The region that a request names: by its number, if it has one.
 pub fn by_number(mem_id: u32, otherwise: Memory) -> Memory {
     u16::try_from(mem_id).ok().and_then(NonZeroU16::new).map_or(otherwise, Memory::Id)
 }
@@ -97,7 +97,7 @@ pub fn region_of(d: &Daemon, name: &str) -> Option<u32> {
     }
 }
 
-/// Number of the region that an interface lies in, open or not: its pipes do so, too.
+/// Number of the region that an interface and its pipes lie in, open or not.
 fn region_of_interface(d: &Daemon, name: &str) -> Option<u32> {
     let ifname = name.strip_prefix("netmap:").filter(|ifname| !d.persistent.contains(ifname))?;
     match d.interfaces.port_on(ifname) {

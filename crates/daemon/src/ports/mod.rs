@@ -1,10 +1,10 @@
-//! Kinds of ports: what makes one from its options, what it tells of itself, how it ends. A kind is a file (or a folder) here, and a row of
-//! [`KINDS`] if it can be attached.
+//! The kinds of ports: each makes a port from its options, describes it, and ends it. A kind is a file (or a folder)
+//! here, and a row of [`KINDS`] if it can be attached.
 //!
 //! | module | the port |
 //! |---|---|
 //! | [`local`] | rings of a switch that programs open |
-//! | [`persistent`], [`joint`] | the same that stay, on a switch or not; one on two switches |
+//! | [`persistent`], [`joint`] | the same but persistent, on a switch or not; one on two switches |
 //! | [`monitor`] | copies of what passes another port |
 //! | [`pipe`] | two programs, without a switch |
 //! | [`bare`] | rings with nothing behind them |
@@ -15,11 +15,11 @@
 //! | [`vhost`], [`virtio`] | a virtio-net device; a driver of one |
 //! | [`ptnet`], [`passthrough`] | a ptnet device on a switch; in place of a switch, a pipe's end or an interface |
 //! | [`e1000`], [`e1000_pci`] | an Intel 82540EM; a driver of one |
-//! | [`null`], [`echo`] | what swallows every frame, or sends it back, for measuring and tests |
+//! | [`null`], [`echo`] | discards every frame, or sends it back, for measuring and tests |
 //!
-//! What they share: [`plug`] puts a port on its switch and takes it off, [`memory`] and [`brought`] find the region it lies in, [`attachment`] is
-//! what a connection holds of it, [`faults`] takes it from a program that misbehaves, `notes` are sentences of several kinds, [`kind`] is what a
-//! maker gets.
+//! What they share: [`plug`] puts a port on its switch and takes it off, [`memory`] and [`brought`] find the region it
+//! lies in, [`attachment`] is what a connection holds of it, [`faults`] takes it from a program that misbehaves,
+//! `notes` has sentences of several kinds, [`kind`] is what the maker of a port gets.
 
 pub mod attachment;
 pub mod bare;
@@ -59,7 +59,7 @@ use crate::refusal::Refusal;
 use crate::registry::ports::SwitchPort;
 use crate::rings::offsets;
 
-/// What can be attached to a switch.
+/// The kinds that can be attached to a switch.
 pub const KINDS: &[Kind] = &[
     Kind { prefix: "", attach: local::attach },
     Kind { prefix: "tap", attach: tap::attach },
@@ -78,7 +78,7 @@ pub const KINDS: &[Kind] = &[
 /// Attaches a port that stays until it is detached.
 ///
 /// # Errors
-/// [`Refusal`] when it cannot be made, or its switch has no room.
+/// [`Refusal`] when the port cannot be made, or its switch has no room.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let kind = KINDS.iter().find(|kind| kind.prefix == asked.spec.prefix());
     let kind = kind.ok_or_else(|| Refusal::new(Errno::OPNOTSUPP, "this daemon has no such ports"))?;
@@ -101,7 +101,7 @@ pub fn detach(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
 /// Opens a port for a program.
 ///
 /// # Errors
-/// [`Refusal`] with the errno netmap would give.
+/// [`Refusal`] with the errno that netmap would return.
 pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Caller) -> Result<Opened, Refusal> {
     if spec.flags.monitor.is_some() {
         return monitor::open(d, request, spec, caller);
@@ -135,7 +135,7 @@ fn open_interface(
     };
     if request.offsets.is_some() {
         opened.2.close(d, caller.client);
-        // The kernel says where in a buffer it puts a frame.
+        // The kernel decides where in a buffer it puts a frame.
         return offsets::unsupported(&format!("interface {ifname}"));
     }
     Ok(opened)
@@ -147,7 +147,7 @@ mod tests {
 
     use super::KINDS;
 
-    /// Objective: each kind that a port's text can name has one row, and there are no other rows.
+    /// Objective: each kind of port that a name can mean has exactly one row.
     #[test]
     fn a_row_for_each_kind() {
         let rows: Vec<&str> = KINDS.iter().map(|kind| kind.prefix).collect();

@@ -2,7 +2,8 @@
 
 use netvale_virtio::features as bits;
 
-/// Status lines of a VM-facing port: the peer that is connected `now`, if one is, how many there were, and why the last one is not any more.
+/// Status lines of a VM-facing port: the peer connected `now`, if any, the number of peers so far, and why the last one
+/// was disconnected.
 pub(crate) fn machine_notes(now: Option<String>, connections: u64, last_error: Option<String>) -> Vec<String> {
     let first = match now {
         Some(now) => format!("virtual machine connected, {now}"),
@@ -12,7 +13,7 @@ pub(crate) fn machine_notes(now: Option<String>, connections: u64, last_error: O
     std::iter::once(first).chain(last).collect()
 }
 
-/// What a virtio device and its driver have negotiated, in words.
+/// The negotiated features of a virtio device and its driver, in words.
 pub(crate) fn negotiated(features: u64) -> String {
     let has = |bit: u64| features & bit != 0;
     let layout = if has(bits::RING_PACKED) { "packed ring" } else { "split ring" };

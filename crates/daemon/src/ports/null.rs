@@ -1,4 +1,4 @@
-//! `null:[NAME]`: swallows and counts every frame, for measuring what comes before it.
+//! `null:[NAME]`: discards and counts every frame, for measuring what comes before it.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::plug::{NewPort, plug};
 use crate::daemon::{Attached, Daemon};
 use crate::refusal::Refusal;
 
-/// Nothing behind a port.
+/// The nothing behind a null port.
 struct NullPort;
 
 impl Attached for NullPort {
@@ -19,7 +19,7 @@ impl Attached for NullPort {
     }
 }
 
-/// Attaches one: a queue to deliver to, and none to take frames from.
+/// Attaches a null port: a queue to deliver to, and none to take frames from.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let queues = (vec![Arc::new(NullEgress::default()) as _], Vec::new());
     plug(d, &asked.at, queues, NewPort::new(NullPort, asked))

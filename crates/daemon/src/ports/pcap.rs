@@ -1,4 +1,4 @@
-//! `pcap:FILE`: capture files, one that is replayed into the switch, one that is written, or both.
+//! `pcap:FILE`: capture files: one that is replayed into the switch, one that is written, or both.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -22,7 +22,7 @@ use crate::daemon::{Attached, Daemon};
 use crate::policy::unreached;
 use crate::refusal::Refusal;
 
-/// Capture files behind a port, and how far each has got.
+/// Capture files behind a port, and their progress.
 #[derive(Default)]
 struct Files {
     replay: Option<(PathBuf, Arc<ReplayStatus>)>,
@@ -107,7 +107,7 @@ fn unreadable(config: &Config, error: &ReplayError) -> Refusal {
     }
 }
 
-/// Follows no link that somebody may have put there.
+/// Creates a file, following no link that somebody may have put there.
 fn create(path: &Path) -> std::io::Result<File> {
     OpenOptions::new()
         .write(true)

@@ -1,7 +1,9 @@
-//! netmap's persistent VALE ports (`NETMAP_REQ_VALE_NEWIF`): ports with an interface's name, which stay, on a switch or not.
+//! netmap's persistent VALE ports (`NETMAP_REQ_VALE_NEWIF`): ports with an interface's name, which stay, on a switch or
+//! not.
 //!
-//! Such a port has one set of rings from the beginning, which all who open it share, by its own name or by the one it has on a switch. While it is on
-//! none, its forwarders belong to a switch without ports, where what is sent goes nowhere.
+//! Such a port has one set of rings from its creation on, which all programs that open it share, by its own name or by
+//! its name on a switch. While it is on no switch, its forwarders belong to a switch without ports, where sent frames
+//! are dropped.
 
 use std::sync::Arc;
 
@@ -29,13 +31,14 @@ use crate::rings::local::LocalPort;
 use crate::rings::sizes::Sizes;
 use crate::rings::switched::Rings;
 
-/// Bytes of an interface's name, the NUL included.
+/// Maximum length of an interface's name in bytes, the NUL included.
 const IFNAMSIZ: usize = 16;
 
-/// Makes a persistent port that is on no switch, of the shape and in the region that the request says. Returns both as they are.
+/// Makes a persistent port that is on no switch, of the shape and in the region that the request asks for. Returns the
+/// actual ones.
 ///
 /// # Errors
-/// [`Refusal`] when the name is none, or the sizes are impossible.
+/// [`Refusal`] when the name is invalid, or the sizes are impossible.
 pub fn make(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller) -> Result<(PortShape, u32), Refusal> {
     match PortName::parse(name) {
         Ok(parsed) if parsed.pipe().is_none() && matches!(parsed.base(), Base::Netmap { .. }) => {}
@@ -53,7 +56,7 @@ pub fn make(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller)
     Ok((sizes.shape, mem_id))
 }
 
-/// Fresh rings, with forwarders that send nowhere.
+/// Makes new rings, with forwarders that send nowhere.
 fn unattached(
     d: &mut Daemon,
     (region, mem_id): &Numbered,
@@ -75,7 +78,7 @@ fn unattached(
 
 fn find<'a>(d: &'a Daemon, name: &str) -> Result<&'a PersistentPort, Refusal> {
     d.persistent.get(name).ok_or_else(|| {
-        // Only what was made so can go so.
+        // Only a port made by this request can be removed by it.
         let errno = if Interface::find(name).is_ok() { Errno::INVAL } else { Errno::NXIO };
         Refusal::new(errno, format!("there is no persistent port {name}"))
     })
@@ -104,11 +107,11 @@ pub fn remove(d: &mut Daemon, name: &str) -> Result<(), Refusal> {
     unplug(d, &place, "asked for by a netmap program")
 }
 
-/// Attaches a persistent port to a switch: to its first one with the rings it has, or to a second one. As in netmap, it cannot be attached
-/// while it is open, or once it joins two switches.
+/// Attaches a persistent port to a switch: to its first one with the rings it has, or to a second one. As in netmap, it
+/// cannot be attached while it is open, or once it joins two switches.
 ///
 /// # Errors
-/// [`Refusal`].
+/// [`Refusal`] if it is open, joins two switches, or the switch has no room.
 pub fn attach(d: &mut Daemon, at: &SwitchPort, mem_id: u32, rings: NamedRings, caller: Caller) -> Result<(), Refusal> {
     let port = at.port.as_str();
     let place = find(d, port)?.place().to_owned();
@@ -125,7 +128,7 @@ pub fn attach(d: &mut Daemon, at: &SwitchPort, mem_id: u32, rings: NamedRings, c
     join(d, at, rings, caller)
 }
 
-/// Brings a persistent port to its first switch, with the rings it has.
+/// Attaches a persistent port to its first switch, with the rings it has.
 fn hook(d: &mut Daemon, at: &SwitchPort, mem_id: u32, caller: Caller) -> Result<(), Refusal> {
     move_to_region(d, &at.port, mem_id, caller)?;
     let place = own_name(&at.port);
@@ -139,7 +142,7 @@ fn hook(d: &mut Daemon, at: &SwitchPort, mem_id: u32, caller: Caller) -> Result<
     Ok(())
 }
 
-/// Takes a persistent port off its switch: who has it open keeps it. Returns whether `full` is one.
+/// Takes a persistent port off its switch: programs that have it open keep it. Returns whether `full` is such a port.
 pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
     if part(d, full, why) {
         return true;
@@ -151,7 +154,8 @@ pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
         return false;
     };
     let Some(nowhere) = d.persistent.get(&port).map(|known| Arc::clone(known.nowhere())) else { return false };
-    // What was sent before is forwarded first; then, before its number is free for another port, nobody forwards in its name any more.
+    // Frames sent before are forwarded first; then, before its number is free for another port, nobody forwards in its
+    // name any more.
     drain(d, full);
     rehome(d, full, &nowhere, None);
     drain(d, full);
@@ -163,7 +167,7 @@ pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
     true
 }
 
-/// Its forwarders send from port `id` of `switch` now.
+/// Makes its forwarders send from port `id` of `switch`.
 fn rehome(d: &mut Daemon, place: &str, switch: &Arc<Switch>, id: Option<PortId>) {
     let Some(record) = d.ports.get_mut(place) else { return };
     (record.switch, record.id) = (id.is_some().then(|| Arc::clone(switch)), id);
@@ -176,7 +180,7 @@ fn rename(d: &mut Daemon, port: &str, to: &str) {
     }
 }
 
-/// As in netmap, a port that nobody has open comes to lie in the region that is asked for.
+/// As in netmap, moves a port that nobody has open to the requested region.
 fn move_to_region(d: &mut Daemon, port: &str, mem_id: u32, caller: Caller) -> Result<(), Refusal> {
     if mem_id == 0 {
         return Ok(());
@@ -200,7 +204,7 @@ fn move_to_region(d: &mut Daemon, port: &str, mem_id: u32, caller: Caller) -> Re
 /// Opens a persistent port by its own name: its rings, on a switch or not.
 ///
 /// # Errors
-/// [`Refusal`].
+/// [`Refusal`] if the rings cannot be held.
 pub fn open(
     d: &mut Daemon,
     request: &AttachRequest,

@@ -1,4 +1,5 @@
-//! `netmap:p{1`, `netmap:p}1`: a pipe between two programs. The daemon introduces the ends to each other and then is out of the way.
+//! `netmap:p{1`, `netmap:p}1`: a pipe between two programs. The daemon connects the two ends, and takes no further
+//! part.
 
 use netvale_control::attach::{AttachRequest, FLAG_HUGE, FLAG_SHARED, OffsetsAsked};
 use netvale_control::types::{Direction, Owner, PortInfo, PortKind, PortState, RingInfo};
@@ -23,7 +24,7 @@ struct OpenEnd {
     /// Name of the pipe without its end.
     pipe: String,
     end: usize,
-    /// Its `netmap_if`.
+    /// The `netmap_if` of the end.
     binding: Binding,
 }
 
@@ -45,7 +46,7 @@ impl Attachment for OpenEnd {
     }
 }
 
-/// A pipe between programs goes with the last of them.
+/// Removes a pipe between programs with the last of them.
 fn drop_if_unused(d: &mut Daemon, name: &str) {
     if d.pipes.get(name).is_some_and(|pipe| pipe.guest_end().is_none() && pipe.is_unheld())
         && let Some(pipe) = d.pipes.remove(name)
@@ -54,7 +55,7 @@ fn drop_if_unused(d: &mut Daemon, name: &str) {
     }
 }
 
-/// Opens an end for a program; the pipe is made when it is not there.
+/// Opens an end for a program; the pipe is made if it does not exist.
 pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Caller) -> Result<Opened, Refusal> {
     let (name, end) = pipe_and_end(&spec.name).ok_or_else(|| Refusal::internal("no pipe"))?;
     if matches!(spec.rings, Rings::NicAndHost | Rings::AllHost | Rings::OneHost(_)) {
@@ -87,7 +88,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     Ok((reply, fds, Box::new(OpenEnd { pipe: name, end, binding })))
 }
 
-/// Makes a pipe in the region of the port or interface that it is named after, or in one of its own.
+/// Makes a pipe in the region of the port or interface that it is named after, or in a new one.
 fn make(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, name: &str, caller: Caller) -> Result<(), Refusal> {
     let sizes = Sizes::new(request, &spec.conf)?;
     let (region, mem_id) = match memory::region_of(d, &spec.name.base().to_string()) {
@@ -120,7 +121,7 @@ fn begin_offsets(pipe: &Pipe, end: usize, asked: &OffsetsAsked) -> Result<u32, R
     offsets::begin_pipe(asked, &of(end), &of(end ^ 1), !pipe.held_by[(end ^ 1) & 1].is_empty())
 }
 
-/// As `netvale show` tells it.
+/// Describes a pipe for `netvale show`.
 pub fn show(name: &str, pipe: &Pipe) -> PortInfo {
     let ring = |end: usize, dir, side: &RingSide| {
         with_indices(RingInfo { dir, index: end as u32, ..RingInfo::default() }, side)

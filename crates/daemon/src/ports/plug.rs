@@ -1,4 +1,4 @@
-//! Putting a port on its switch, and taking it off: what all kinds have in common.
+//! Putting a port on its switch, and taking it off, for all kinds of ports.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use crate::refusal::Refusal;
 use crate::registry::ports::{PortRecord, SwitchPort};
 use crate::registry::watches::Watched;
 
-/// What a switch delivers to, and what it takes frames from.
+/// The egresses that a switch delivers to, and the ingresses it takes frames from.
 pub type Queues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
 
-/// A new port, beside its queues.
+/// A new port, without its queues.
 pub struct NewPort {
-    /// What stands behind it.
+    /// The thing behind the port.
     pub behind: Box<dyn Attached>,
-    /// Whose it is.
+    /// The owner.
     pub owner: Caller,
-    /// Stays when nobody holds its rings.
+    /// Whether it stays when nobody holds its rings.
     pub persistent: bool,
-    /// Holds senders back.
+    /// Whether it holds senders back.
     pub lossless: bool,
-    /// TCP segments that follow one another are merged for it.
+    /// Whether successive TCP segments are merged for it.
     pub gro: bool,
 }
 
@@ -66,7 +66,7 @@ pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: N
     Ok(())
 }
 
-/// Takes a port off its switch, with a reason for the log.
+/// Takes a port off its switch; `why` is the reason for the log.
 ///
 /// # Errors
 /// [`Refusal`] when there is no such port.
@@ -92,7 +92,7 @@ pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A monitor is gone: nothing is copied for it any more.
+/// Ends the copies for a monitor that is gone.
 fn end_watch(d: &mut Daemon, full: &str, record: &Record) {
     if let Some(switch) = &record.switch {
         switch.unmonitor(full);
@@ -100,12 +100,13 @@ fn end_watch(d: &mut Daemon, full: &str, record: &Record) {
     d.mirrors.remove(&d.workers, full);
 }
 
-/// A port is gone, or nobody has it open any more: its monitors end, as netmap's do when the port leaves netmap mode.
+/// Ends the monitors of a port that is gone or not open any more, as netmap does when a port leaves netmap mode.
 pub fn end_monitors(d: &mut Daemon, gone: &Watched) {
     d.evictions.evict(d.watches.clients_of(gone));
 }
 
-/// Waits until what a port's client left in its tx rings has been forwarded: it was sent, also if the client ended immediately.
+/// Waits until the frames that a port's client left in its tx rings have been forwarded: they were sent, even if the
+/// client ended immediately.
 pub fn drain(d: &Daemon, full: &str) {
     if let Some(record) = d.ports.get(full) {
         d.workers.drain(&record.placed);

@@ -23,7 +23,7 @@ use crate::refusal::{Refusal, refuse};
 use crate::rings::sizes::DEFAULT_SLOTS;
 use crate::system::keep;
 
-/// A device behind a port.
+/// The ptnet device behind a port.
 pub struct DevicePort(pub PtnetPort);
 
 impl Attached for DevicePort {
@@ -70,7 +70,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     plug(d, &asked.at, queues, NewPort::new(device, asked).with_gro(o.gro()))
 }
 
-/// Refuses a device that cannot be.
+/// Refuses an impossible configuration.
 ///
 /// # Errors
 /// [`Refusal`] that says what is wrong with it.
@@ -95,14 +95,14 @@ pub fn open(
     let keeps = survives && keep::is_there();
     let survival = Survival {
         keeper: keeps.then(|| Arc::new(keep::Systemd) as Arc<dyn Keeper>),
-        // What was kept is a guest's with memory of its own.
+        // Only a guest with its own memory was kept.
         kept: survives.then(|| take(&mut d.kept, Path::new(path), &config)).flatten(),
     };
     let port = PtnetPort::new(&options, backend, survival);
     port.map(DevicePort).map_err(|e| unreached(&d.config, e.errno(), e.to_string()))
 }
 
-/// A device as the options say; its address is made from the port's name unless they have one.
+/// The configuration of a device; its MAC address is made from the port's name unless the options have one.
 pub fn config(o: &OptionsOf<'_, kind::Ptnet>, full: &str) -> Config {
     Config {
         tx_rings: o.rings().max(1),
@@ -115,7 +115,7 @@ pub fn config(o: &OptionsOf<'_, kind::Ptnet>, full: &str) -> Config {
     }
 }
 
-/// What `netvale vm` goes by.
+/// The details that `netvale vm` reads.
 fn info(port: &PtnetPort) -> PtnetInfo {
     let o = port.options();
     let c = &o.config;

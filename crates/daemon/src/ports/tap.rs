@@ -15,7 +15,7 @@ use crate::refusal::Refusal;
 
 /// A TAP behind a port.
 struct TapPort {
-    /// Its interface and offloads, in words.
+    /// Its interface name and offloads, in words.
     detail: String,
 }
 

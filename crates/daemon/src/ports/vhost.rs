@@ -42,7 +42,7 @@ impl Attached for DevicePort {
         notes
     }
 
-    /// Virtqueues have calls and kicks.
+    /// Calls sent, and kicks received.
     fn kicks(&self) -> Option<(u64, u64)> {
         Some(self.0.notifications())
     }
@@ -63,7 +63,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     plug(d, &asked.at, queues, NewPort::new(DevicePort(vhost), asked).with_gro(o.gro()))
 }
 
-/// What `netvale vm` goes by.
+/// The details that `netvale vm` reads.
 fn info(port: &VhostPort) -> VhostInfo {
     let o = port.options();
     VhostInfo {

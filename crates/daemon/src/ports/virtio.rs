@@ -1,4 +1,4 @@
-//! `virtio:/PATH`, `virtio-pci:ADDRESS`: a virtio-net driver, for a vhost-user back end or a device on the bus.
+//! `virtio:/PATH`, `virtio-pci:ADDRESS`: a virtio-net driver, for a vhost-user back end or a device on the PCI bus.
 
 use netvale_control::options::{OptionsOf, kind, takes};
 use netvale_control::types::PortKind;

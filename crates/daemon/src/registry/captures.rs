@@ -1,4 +1,4 @@
-//! Capture files that are being written, also after their ports are gone.
+//! Capture files that are being written, even after their ports are gone.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use netvale_pcapport::CaptureStatus;
 
 /// Upper bound on waiting at the daemon's end for captures to reach their files.
 const CLOSING: Duration = Duration::from_secs(5);
-/// The same while it serves: other clients wait, too.
+/// The same bound while the daemon serves: other clients wait, too.
 const DETACHING: Duration = Duration::from_millis(500);
 
 /// Captures that may still be written.
@@ -15,12 +15,12 @@ const DETACHING: Duration = Duration::from_millis(500);
 pub struct Captures(Vec<Arc<CaptureStatus>>);
 
 impl Captures {
-    /// One is begun.
+    /// Adds a capture that has begun.
     pub fn add(&mut self, capture: &Arc<CaptureStatus>) {
         self.0.push(Arc::clone(capture));
     }
 
-    /// The port of one is gone: it is whole when this returns, unless the disk is very slow.
+    /// Ends the capture of a port that is gone: the file is complete when this returns, unless the disk is very slow.
     pub fn close(&mut self, capture: &CaptureStatus) {
         if !capture.wait_closed(DETACHING) {
             tracing::warn!("a capture is still being written");

@@ -1,4 +1,5 @@
-//! Programs that lost their port: their doorbell blocked a worker, or their memory is gone, or the port went away.
+//! Evictions: programs lose their port because their doorbell blocked a worker, their memory is gone, or the port went
+//! away.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,10 +11,10 @@ use netvale_mem::fault::{Fault, clear};
 
 use crate::caller::Caller;
 
-/// Evictions that are remembered.
+/// Number of evictions that are remembered.
 const REMEMBERED: usize = 16;
 
-/// Who is to go, and why the last ones went: their ports are gone, and cannot tell.
+/// The connections to close, and the reasons of the last evictions: their ports are gone and cannot be asked.
 pub struct Evictions {
     faults: Arc<OwnedFd>,
     leaving: Vec<u64>,
@@ -21,32 +22,32 @@ pub struct Evictions {
 }
 
 impl Evictions {
-    /// Nobody has gone; `faults` is readable when a program's fault was reported.
+    /// Creates an empty list; `faults` is readable when a program's fault was reported.
     pub fn new(faults: Arc<OwnedFd>) -> Evictions {
         Evictions { faults, leaving: Vec::new(), past: VecDeque::new() }
     }
 
-    /// A fault for a new port's program, which wakes the main thread when it is reported.
+    /// Creates a fault for a new port's program, which wakes the main thread when it is reported.
     pub fn new_fault(&self) -> Fault {
         Fault::told_by(&self.faults)
     }
 
-    /// Readable when a fault was reported, until [`Evictions::clear`].
+    /// A descriptor that is readable once a fault was reported, until [`Evictions::clear`].
     pub fn faults(&self) -> BorrowedFd<'_> {
         self.faults.as_fd()
     }
 
-    /// The faults that were reported are looked at now.
+    /// Clears the reports before the faults are looked at.
     pub fn clear(&self) {
         clear(&self.faults);
     }
 
-    /// Connections that lost their port are to be closed.
+    /// Marks connections that lost their port for closing.
     pub fn evict(&mut self, clients: impl IntoIterator<Item = u64>) {
         self.leaving.extend(clients);
     }
 
-    /// A connection that is to be closed.
+    /// Returns a connection to close.
     pub fn next(&mut self) -> Option<u64> {
         self.leaving.pop()
     }
@@ -59,13 +60,13 @@ impl Evictions {
         self.past.push_front((Instant::now(), Evicted { port: port.to_owned(), owner, reason, age_seconds: 0 }));
     }
 
-    /// The last evictions, the last one first.
+    /// The last evictions, newest first.
     pub fn list(&self) -> Vec<Evicted> {
         let aged = |(at, one): &(Instant, Evicted)| Evicted { age_seconds: at.elapsed().as_secs(), ..one.clone() };
         self.past.iter().map(aged).collect()
     }
 
-    /// What is said of the last program that lost the port of that name.
+    /// The reason why the last program that had the port of that name lost it.
     pub fn note_of(&self, port: &str) -> Option<String> {
         let (_, last) = self.past.iter().find(|(_, one)| one.port == port)?;
         Some(format!("the last program that had it was evicted: {}", last.reason))

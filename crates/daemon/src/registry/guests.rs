@@ -1,26 +1,26 @@
-//! ptnet devices of the virtual machine that we run in, as long as programs have them open.
+//! ptnet devices of the virtual machine that the daemon runs in, while programs have them open.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use crate::rings::guest::GuestPort;
 
-/// All that are open, by interface.
+/// All open devices, by interface.
 #[derive(Default)]
 pub struct Guests(BTreeMap<String, Weak<GuestPort>>);
 
 impl Guests {
-    /// The device of that interface, if it is open.
+    /// The device of an interface, if it is open.
     pub fn get(&self, ifname: &str) -> Option<Arc<GuestPort>> {
         self.0.get(ifname).and_then(Weak::upgrade)
     }
 
-    /// A device was opened.
+    /// Adds a device that was opened.
     pub fn insert(&mut self, ifname: &str, port: &Arc<GuestPort>) {
         self.0.insert(ifname.to_owned(), Arc::downgrade(port));
     }
 
-    /// Those that are open.
+    /// Iterates over the open devices.
     pub fn iter(&self) -> impl Iterator<Item = Arc<GuestPort>> {
         self.0.values().filter_map(Weak::upgrade)
     }

@@ -1,4 +1,4 @@
-//! Network interfaces in use: opened once each, with the stacks behind them and the programs that have them open.
+//! Network interfaces in use: each opened once, with the stacks behind them and the programs that have them open.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -17,10 +17,10 @@ pub struct Interfaces {
 }
 
 impl Interfaces {
-    /// The interface of that name; opened when it is first used.
+    /// The interface of that name, opened at its first use.
     ///
     /// # Errors
-    /// [`NicError`] when there is none, or it cannot be had.
+    /// [`NicError`] when there is none, or it cannot be opened.
     pub fn nic(&mut self, name: &str) -> Result<Arc<Nic>, NicError> {
         if let Some(nic) = self.open.get(name).and_then(Weak::upgrade) {
             return Ok(nic);
@@ -30,42 +30,42 @@ impl Interfaces {
         Ok(nic)
     }
 
-    /// What stands in the place of an interface's stack, if anything does.
+    /// The stand-in for an interface's stack, if there is one.
     pub fn stack(&self, name: &str) -> Option<Arc<Stack>> {
         self.stacks.get(name).and_then(Weak::upgrade)
     }
 
-    /// Something has taken the place of an interface's stack.
+    /// Adds a stand-in for an interface's stack.
     pub fn add_stack(&mut self, name: &str, stack: &Arc<Stack>) {
         self.stacks.insert(name.to_owned(), Arc::downgrade(stack));
     }
 
-    /// What a connection has open.
+    /// The rings that a connection has open.
     pub fn port(&self, client: u64) -> Option<&NicPort> {
         self.ports.get(&client)
     }
 
-    /// A connection has opened rings.
+    /// Adds the rings that a connection has opened.
     pub fn insert(&mut self, client: u64, port: NicPort) {
         self.ports.insert(client, port);
     }
 
-    /// A connection closes its rings.
+    /// Removes the rings of a connection.
     pub fn remove(&mut self, client: u64) -> Option<NicPort> {
         self.ports.remove(&client)
     }
 
-    /// Everything that programs have open, by connection.
+    /// All rings that programs have open, by connection.
     pub fn ports(&self) -> impl Iterator<Item = (u64, &NicPort)> {
         self.ports.iter().map(|(client, port)| (*client, port))
     }
 
-    /// The same of one interface.
+    /// All rings of one interface that programs have open.
     pub fn ports_on<'a, 'n>(&'a self, ifname: &'n str) -> impl Iterator<Item = (u64, &'a NicPort)> + use<'a, 'n> {
         self.ports().filter(move |(_, port)| port.nic.interface().name == ifname)
     }
 
-    /// A port that a program has open on the interface: what the others are opened like.
+    /// Some rings that a program has open on the interface: others must be opened in the same way.
     pub fn port_on(&self, ifname: &str) -> Option<&NicPort> {
         self.ports_on(ifname).next().map(|(_, port)| port)
     }

@@ -1,5 +1,5 @@
-//! Copies of what passes without the daemon, for monitors: the rings that those who move frames copy them into ([`netvale_mem::mirror`]), and
-//! what hands the copies on.
+//! Copies, for monitors, of frames that pass without the daemon: the rings that the movers of frames copy them into
+//! ([`netvale_mem::mirror`]), and the tasks that forward the copies.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -21,7 +21,7 @@ use super::workers::Workers;
 use crate::refusal::Refusal;
 use crate::worker::Placed;
 
-/// Where copies go, with the names of the monitors.
+/// The destinations of copies, with the names of the monitors.
 type Targets = Vec<(String, Arc<dyn Egress>)>;
 
 /// 0, 1, 2, …: all frames of a batch.
@@ -35,15 +35,16 @@ const ALL: [u16; BATCH] = {
     a
 };
 
-/// Hands on what one ring's mover has copied. Nobody kicks it: it looks again and again while somebody watches.
+/// Forwards the copies that the mover of one ring has made. Nobody kicks it: it polls while somebody watches.
 struct HandOn {
     source: Source<RingIngress>,
     to: Arc<ArcSwap<Targets>>,
-    /// Looks without a copy.
+    /// Number of polls without a copy.
     idle: u32,
 }
 
-/// Sleep between two looks, when copies came a moment ago. It doubles each [`LOOKS`] looks without one, at most [`DOUBLINGS`] times.
+/// Sleep between two polls shortly after copies came. It doubles each [`LOOKS`] polls without one, at most
+/// [`DOUBLINGS`] times.
 const NAP: Duration = Duration::from_micros(50);
 const LOOKS: u32 = 16;
 const DOUBLINGS: u32 = 4;
@@ -68,8 +69,8 @@ impl Task<Work> for HandOn {
     }
 }
 
-/// A ring for copies of what passes another one. It stays as long as the port, also when nobody watches any more: somebody may be in the middle
-/// of a copy.
+/// A ring for the copies of another ring's frames. It stays as long as the port, even when nobody watches any more: a
+/// mover may be in the middle of a copy.
 struct Beside {
     of: RingSide,
     moment: Moment,
@@ -85,7 +86,7 @@ impl Beside {
         Ok(Beside { of: of.clone(), moment, mem: Arc::new(region.port(shape)?), to: Arc::default(), placed: None })
     }
 
-    /// What hands the copies on from now on; those from before are not of interest.
+    /// Creates the task that forwards the copies from now on; older copies are skipped.
     fn hand_on(&self) -> Result<HandOn, Refusal> {
         let side = self.mem.tx.first().ok_or_else(|| Refusal::internal("a port without rings"))?;
         let (head, slots) = (side.csb.head(), side.ring.num_slots());
@@ -103,8 +104,8 @@ impl Beside {
     }
 }
 
-/// The rings for copies, by the region they are in, the ring that they are beside, and what is copied. The region is named by its place, where no
-/// other one is as long as a ring of it is here.
+/// The rings for copies, by the address of their region, the ring that they copy, and the moment of the copy. No other
+/// region has that address while a ring of it is in this map.
 #[derive(Default)]
 pub struct Mirrors(BTreeMap<(usize, u32, Moment), Beside>);
 
@@ -113,7 +114,7 @@ fn place_of(region: &Arc<Region>) -> usize {
 }
 
 impl Mirrors {
-    /// What passes the ring `of` at that moment also goes to `egress`, which the monitor `name` has.
+    /// Copies the frames that pass the ring `of` at that moment to `egress`, which belongs to the monitor `name`.
     ///
     /// # Errors
     /// [`Refusal`]: `ENOMEM` when the region has no room for copies.
@@ -139,7 +140,7 @@ impl Mirrors {
         Ok(())
     }
 
-    /// The monitor `name` gets nothing more.
+    /// Ends the copies for the monitor `name`.
     pub(crate) fn remove(&mut self, workers: &Workers, name: &str) {
         let mut idle = Vec::new();
         for beside in self.0.values_mut() {
@@ -153,7 +154,7 @@ impl Mirrors {
         workers.retire(&idle);
     }
 
-    /// Rings are gone, and with them those for copies beside them.
+    /// Removes the rings for copies of rings that are gone.
     pub(crate) fn end(&mut self, workers: &Workers, of: &PortMem) {
         let (region, first) = (place_of(of.region()), of.csb_first());
         let rings = first..first + of.shape().tx_rings + of.shape().rx_rings;

@@ -1,17 +1,17 @@
-//! What the daemon keeps account of. Each registry owns one map and its invariants, and knows nothing of kinds of ports or of requests.
+//! The daemon's registries. Each owns one map and its invariants, and knows nothing of kinds of ports or of requests.
 //!
 //! | module | what it keeps |
 //! |---|---|
 //! | [`switches`] | switches by name, and their ageing |
 //! | [`regions`] | regions by number |
-//! | [`ports`] | ports by full name, whatever is behind them |
+//! | [`ports`] | ports of any kind by full name |
 //! | [`persistent`] | where the record of a persistent port is |
 //! | [`pipes`] | pipes by name |
 //! | [`interfaces`] | network interfaces in use, and those that programs have open |
-//! | [`guests`] | ptnet devices of the virtual machine that we run in |
-//! | [`workers`] | the worker threads, and which task is where |
-//! | `mirrors` | rings for copies of what passes without the daemon |
-//! | [`watches`] | which monitor watches what |
+//! | [`guests`] | ptnet devices of the virtual machine that the daemon runs in |
+//! | [`workers`] | the worker threads, and the tasks of each |
+//! | `mirrors` | rings for copies of frames that pass without the daemon |
+//! | [`watches`] | what each monitor watches |
 //! | `evictions` | programs that lost their port |
 //! | `captures` | capture files that are being written |
 

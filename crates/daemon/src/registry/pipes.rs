@@ -9,37 +9,37 @@ use crate::rings::pipe::Pipe;
 pub struct Pipes(BTreeMap<String, Pipe>);
 
 impl Pipes {
-    /// The name of the pipe that has an end of that name.
+    /// The name of the pipe that the end `end` belongs to.
     pub fn name(end: &str) -> String {
         end.replace('}', "{")
     }
 
-    /// The pipe of that name.
+    /// Returns the pipe of that name.
     pub fn get(&self, name: &str) -> Option<&Pipe> {
         self.0.get(name)
     }
 
-    /// The same, to change it.
+    /// Returns the pipe of that name, for changing it.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut Pipe> {
         self.0.get_mut(name)
     }
 
-    /// The pipe that has an end of that name.
+    /// Returns the pipe that the end `end` belongs to.
     pub fn with_end(&self, end: &str) -> Option<&Pipe> {
         self.0.get(&Pipes::name(end))
     }
 
-    /// Enters a pipe.
+    /// Adds a pipe.
     pub fn insert(&mut self, name: String, pipe: Pipe) {
         self.0.insert(name, pipe);
     }
 
-    /// Takes a pipe out.
+    /// Removes a pipe.
     pub fn remove(&mut self, name: &str) -> Option<Pipe> {
         self.0.remove(name)
     }
 
-    /// All of them, by name.
+    /// Iterates over all pipes, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Pipe)> {
         self.0.iter().map(|(name, pipe)| (name.as_str(), pipe))
     }

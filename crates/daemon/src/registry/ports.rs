@@ -1,4 +1,4 @@
-//! Ports by full name, whatever is behind them.
+//! Ports of any kind by full name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use netvale_switch::{PortId, Switch};
 use crate::caller::Caller;
 use crate::worker::Placed;
 
-/// A port's name: the switch's and its own on it.
+/// A port's full name: the switch's name, and the port's on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwitchPort {
     /// The switch, e.g. `vale0`.
@@ -20,7 +20,7 @@ pub struct SwitchPort {
 }
 
 impl SwitchPort {
-    /// From both names.
+    /// Creates it from both names.
     pub fn new(switch: impl ToString, port: impl ToString) -> SwitchPort {
         SwitchPort { switch: switch.to_string(), port: port.to_string() }
     }
@@ -31,23 +31,23 @@ impl SwitchPort {
     }
 }
 
-/// A port; `B` is what stands behind it.
+/// A port; `B` is the type of the thing behind it.
 pub struct PortRecord<B: ?Sized> {
-    /// Its switch; none if a virtual machine has it without one.
+    /// Its switch; `None` if a virtual machine has it without one.
     pub switch: Option<Arc<Switch>>,
-    /// Its number there; a monitor has none.
+    /// Its number on the switch; `None` for a monitor.
     pub id: Option<PortId>,
-    /// What stands behind it.
+    /// The thing behind it.
     pub behind: Box<B>,
-    /// User it belongs to and process that made it.
+    /// The user that owns it and the process that made it.
     pub owner: Caller,
-    /// Stays when nobody holds its rings.
+    /// Whether it stays when nobody holds its rings.
     pub persistent: bool,
-    /// Holds senders back.
+    /// Whether it holds senders back.
     pub lossless: bool,
-    /// Its workers are kept awake.
+    /// Whether its workers are kept awake.
     pub polled: bool,
-    /// Where its ingresses are.
+    /// The tasks of its ingresses, and their workers.
     pub placed: Vec<Placed>,
     /// Counters of its ingresses.
     pub ingress: Vec<Arc<RingCounters>>,
@@ -56,7 +56,7 @@ pub struct PortRecord<B: ?Sized> {
 }
 
 impl<B: ?Sized> PortRecord<B> {
-    /// A persistent one on no switch, whose frames nobody moves yet.
+    /// Creates the record of a persistent port on no switch, whose frames nobody moves yet.
     pub fn new(behind: Box<B>, owner: Caller) -> PortRecord<B> {
         PortRecord {
             switch: None,
@@ -72,7 +72,7 @@ impl<B: ?Sized> PortRecord<B> {
         }
     }
 
-    /// Dropped frames over all its rings, by reason.
+    /// Counts of dropped frames over all its rings, by reason.
     pub fn drops(&self) -> Drops {
         let counters = self.ingress.iter().chain(&self.egress).map(AsRef::as_ref);
         let mut sum = Drops::new();
@@ -93,39 +93,39 @@ impl<B: ?Sized> Default for Ports<B> {
 }
 
 impl<B: ?Sized> Ports<B> {
-    /// The port of that name.
+    /// Returns the port of that full name.
     pub fn get(&self, full: &str) -> Option<&PortRecord<B>> {
         self.0.get(full)
     }
 
-    /// The same, to change it.
+    /// Returns the port of that full name, for changing it.
     pub fn get_mut(&mut self, full: &str) -> Option<&mut PortRecord<B>> {
         self.0.get_mut(full)
     }
 
-    /// Whether there is one.
+    /// Whether there is a port of that full name.
     pub fn contains(&self, full: &str) -> bool {
         self.0.contains_key(full)
     }
 
-    /// Enters a port. Returns the one that had the name before.
+    /// Adds a port. Returns the port that had the name before.
     pub fn insert(&mut self, full: &str, record: PortRecord<B>) -> Option<PortRecord<B>> {
         self.0.insert(full.to_owned(), record)
     }
 
-    /// Takes a port out.
+    /// Removes a port.
     pub fn remove(&mut self, full: &str) -> Option<PortRecord<B>> {
         self.0.remove(full)
     }
 
-    /// A port is called something else now.
+    /// Renames a port.
     pub fn rename(&mut self, from: &str, to: &str) {
         if let Some(record) = self.0.remove(from) {
             self.0.insert(to.to_owned(), record);
         }
     }
 
-    /// All of them, by name.
+    /// Iterates over all ports, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &PortRecord<B>)> {
         self.0.iter().map(|(full, record)| (full.as_str(), record))
     }

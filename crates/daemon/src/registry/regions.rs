@@ -1,4 +1,4 @@
-//! Regions by number. A region goes with the last port that lies in it.
+//! Regions by number. A region is freed with the last port that lies in it.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
@@ -12,14 +12,14 @@ use netvale_mem::{Region, RegionError};
 /// Number of the region that a user's network interfaces share, as in netmap.
 pub const COMMON_REGION: u32 = 1;
 
-/// The place in a file that a region lies at.
+/// The place of a region in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilePlace {
     /// The file's device.
     pub device: u64,
-    /// Its number there.
+    /// The file's inode number.
     pub inode: u64,
-    /// Which part of it.
+    /// The part of the file.
     pub asked: FileAsked,
 }
 
@@ -33,19 +33,19 @@ impl FilePlace {
     }
 }
 
-/// A region, and whose it is.
+/// A region and its owner.
 pub struct Entry {
     /// Its number.
     pub id: u32,
-    /// The user it belongs to.
+    /// The user that owns it.
     pub uid: u32,
     region: Weak<Region>,
-    /// Where it lies, if in a file of the user's.
+    /// Its place, if it lies in a file of the user's.
     pub file: Option<FilePlace>,
 }
 
 impl Entry {
-    /// The region, as long as a port lies in it.
+    /// The region, while a port lies in it.
     pub fn region(&self) -> Option<Arc<Region>> {
         self.region.upgrade()
     }
@@ -59,12 +59,12 @@ pub struct Regions {
 }
 
 impl Regions {
-    /// None yet; damage to one is reported at `faults`.
+    /// Creates an empty registry; damage to a region is reported at `faults`.
     pub fn new(faults: Arc<OwnedFd>) -> Regions {
         Regions { entries: Vec::new(), next: COMMON_REGION + 1, faults }
     }
 
-    /// A new region of `uid`'s, and its number.
+    /// Makes a new region for user `uid`. Returns its number, too.
     ///
     /// # Errors
     /// [`RegionError`] when the sizes are impossible or there is no memory.
@@ -75,36 +75,37 @@ impl Regions {
         Ok((region, id))
     }
 
-    /// Takes account of a region.
+    /// Adds a region.
     pub fn add(&mut self, id: u32, uid: u32, region: &Arc<Region>, file: Option<FilePlace>) {
         self.entries.retain(|r| r.region.strong_count() > 0);
         region.mapping().blame(&Fault::told_by(&self.faults));
         self.entries.push(Entry { id, uid, region: Arc::downgrade(region), file });
     }
 
-    /// A number that no region has.
+    /// Returns an unused region number.
     pub fn new_id(&mut self) -> u32 {
         let id = self.next;
         self.next = id.checked_add(1).unwrap_or(COMMON_REGION + 1);
         id
     }
 
-    /// The region with that number. Of [`COMMON_REGION`], which each user has one of, ask [`Regions::known_common`].
+    /// Returns the region with that number. For [`COMMON_REGION`], which each user has one of, call
+    /// [`Regions::known_common`].
     pub fn get(&self, id: u32) -> Option<&Entry> {
         self.entries.iter().find(|r| r.id == id)
     }
 
-    /// Whether a region is that user's.
+    /// Whether a region belongs to that user.
     pub fn is_owner(&self, id: u32, uid: u32) -> bool {
         self.entries.iter().any(|r| (r.id, r.uid) == (id, uid) && r.region.strong_count() > 0)
     }
 
-    /// The regions in files.
+    /// Iterates over the regions in files.
     pub fn in_files(&self) -> impl Iterator<Item = (&Entry, FilePlace)> {
         self.entries.iter().filter(|r| r.region.strong_count() > 0).filter_map(|r| Some((r, r.file?)))
     }
 
-    /// The region that a user's interfaces share; made, of that size, when it is first used.
+    /// The region that a user's interfaces share; made, of that size, at its first use.
     ///
     /// # Errors
     /// [`RegionError`] when there is no memory.

@@ -1,4 +1,4 @@
-//! Switches by name: made when they are first used, gone with their last port, aged together.
+//! Switches by name: made at their first use, removed with their last port, aged together.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,47 +15,47 @@ pub struct Switches {
 }
 
 impl Switches {
-    /// None yet; each will have so many entries in its table, which are forgotten after `ageing`.
+    /// Creates an empty registry. Each switch will have `table_entries` table entries, which expire after `ageing`.
     pub fn new(table_entries: usize, ageing: Duration) -> Switches {
         let tick = Fdb::tick_length(ageing);
         Switches { by_name: BTreeMap::new(), table_entries, tick, next_tick: Instant::now() + tick }
     }
 
-    /// The switch of that name.
+    /// Returns the switch of that name.
     pub fn get(&self, name: &str) -> Option<&Arc<Switch>> {
         self.by_name.get(name)
     }
 
-    /// The switch of that name; made when it is not there.
+    /// Returns the switch of that name; makes it if it does not exist.
     pub fn get_or_make(&mut self, name: &str) -> Arc<Switch> {
         let make = || Switch::with_table_size(name, self.table_entries);
         Arc::clone(self.by_name.entry(name.to_owned()).or_insert_with(make))
     }
 
-    /// How many there are.
+    /// Number of switches.
     pub fn count(&self) -> usize {
         self.by_name.len()
     }
 
-    /// All of them, by name.
+    /// Iterates over all switches, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Switch>> {
         self.by_name.values()
     }
 
-    /// A switch without ports goes.
+    /// Removes a switch that has no ports.
     pub fn drop_if_empty(&mut self, switch: &Switch) {
         if switch.ports().is_empty() {
-            // A monitor may outlive its switch for a moment, in which there is another one of that name.
+            // A monitor may outlive its switch for a moment, in which another switch may get that name.
             self.by_name.retain(|_, known| !std::ptr::eq(Arc::as_ptr(known), switch));
         }
     }
 
-    /// How long a tick of the forwarding tables' ageing is.
+    /// Length of a tick of the forwarding tables' ageing.
     pub fn tick_length(&self) -> Duration {
         self.tick
     }
 
-    /// Ageing of the forwarding tables. Returns when to call it again.
+    /// Ages the forwarding tables. Returns the time until the next call.
     pub fn tick(&mut self, now: Instant) -> Duration {
         if now >= self.next_tick {
             self.by_name.values().for_each(|s| s.fdb().advance());

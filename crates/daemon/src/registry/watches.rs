@@ -1,15 +1,15 @@
-//! Which monitor watches what.
+//! What each monitor watches.
 
 use std::collections::BTreeMap;
 
 use netvale_switch::MonitorRings;
 
-/// What a monitor watches.
+/// The thing that a monitor watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Watched {
     /// A port of a switch, by its full name.
     Port(String),
-    /// An interface on a switch, by that port's full name: what the port sends, the interface has received.
+    /// An interface on a switch, by its port's full name: frames that the port sends were received by the interface.
     Wire(String),
     /// An end of a pipe.
     Pipe(String, usize),
@@ -18,7 +18,7 @@ pub enum Watched {
 }
 
 impl Watched {
-    /// The same, or the same port by another name.
+    /// Whether `other` is the same thing, or the same port by another name.
     fn is(&self, other: &Watched) -> bool {
         self == other || matches!((self, other), (Watched::Wire(own), Watched::Port(full)) if own == full)
     }
@@ -27,13 +27,13 @@ impl Watched {
 /// What a monitor watches, and where the copies go.
 #[derive(Clone)]
 pub struct Watching {
-    /// What.
+    /// The thing it watches.
     pub what: Watched,
-    /// Frames are seen when their slots are given back.
+    /// Whether it sees received frames when their slots are given back.
     pub released: bool,
-    /// For copies of what it sends.
+    /// The rings for copies of sent frames.
     pub sent: MonitorRings,
-    /// For copies of what it receives.
+    /// The rings for copies of received frames.
     pub received: MonitorRings,
     /// The connection that has the monitor open.
     pub client: u64,
@@ -44,22 +44,22 @@ pub struct Watching {
 pub struct Watches(BTreeMap<String, Watching>);
 
 impl Watches {
-    /// A monitor begins.
+    /// Adds a monitor.
     pub fn insert(&mut self, monitor: &str, watching: Watching) {
         self.0.insert(monitor.to_owned(), watching);
     }
 
-    /// A monitor ends. Returns what it watched.
+    /// Removes a monitor. Returns what it watched.
     pub fn remove(&mut self, monitor: &str) -> Option<Watching> {
         self.0.remove(monitor)
     }
 
-    /// The monitors of exactly that.
+    /// The monitors of exactly that thing.
     pub fn of<'a>(&'a self, what: &'a Watched) -> impl Iterator<Item = (&'a str, &'a Watching)> {
         self.0.iter().filter(move |(_, w)| w.what == *what).map(|(monitor, w)| (monitor.as_str(), w))
     }
 
-    /// The connections whose monitors end when that is gone.
+    /// The connections whose monitors end when `gone` is gone.
     pub fn clients_of<'a>(&'a self, gone: &'a Watched) -> impl Iterator<Item = u64> + 'a {
         self.0.values().filter(move |w| w.what.is(gone)).map(|w| w.client)
     }

@@ -1,4 +1,4 @@
-//! The worker threads, and which task is where.
+//! The worker threads, and the tasks of each.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,8 @@ use netvale_switch::{PortId, Switch};
 
 use crate::worker::{Job, Placed, Polling, TaskId, Worker};
 
-/// Upper bound on waiting for a worker to acknowledge a command. One that takes longer has ports to serve that matter more.
+/// Upper bound on waiting for a worker to acknowledge a command. A worker that takes longer is busy with ports, which
+/// matter more.
 const TIMEOUT: Duration = Duration::from_millis(100);
 
 /// All workers.
@@ -19,21 +20,21 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts one for each entry, pinned to that CPU.
+    /// Starts one worker for each entry, pinned to that CPU.
     ///
     /// # Errors
-    /// What the system calls for threads say.
+    /// Whatever the system calls for threads return.
     pub fn start(cpus: &[Option<usize>], polling: Polling) -> std::io::Result<Workers> {
         let start = |(i, &cpu): (usize, &Option<usize>)| Worker::start(i, cpu, polling);
         Ok(Workers { all: cpus.iter().enumerate().map(start).collect::<Result<_, _>>()?, next: 1 })
     }
 
-    /// All of them, by number.
+    /// All workers, by number.
     pub fn all(&self) -> &[Worker] {
         &self.all
     }
 
-    /// Gives a task to the worker with the fewest.
+    /// Gives a task to the worker with the fewest tasks.
     pub fn place(&mut self, task: Job) -> Placed {
         let load = |(_, w): &(usize, &Worker)| w.stats().ingresses.load(Ordering::Relaxed);
         let (id, least) = (self.next, self.all.iter().enumerate().min_by_key(load));
@@ -45,7 +46,7 @@ impl Workers {
         Placed { id, worker }
     }
 
-    /// Takes tasks away; when this returns they are gone, and what they had is free, unless a worker is very busy.
+    /// Takes tasks away. When this returns they have been dropped with all they own, unless a worker is very busy.
     pub fn retire(&self, tasks: &[Placed]) {
         self.ask(tasks, |w, id| {
             w.remove(id);
@@ -53,7 +54,7 @@ impl Workers {
         });
     }
 
-    /// Waits until tasks have done what there is to do.
+    /// Waits until tasks have finished their pending work.
     pub fn drain(&self, tasks: &[Placed]) {
         self.ask(tasks, Worker::drain);
     }
@@ -65,12 +66,12 @@ impl Workers {
         }
     }
 
-    /// Has the workers of these tasks never sleep, or sleep again.
+    /// Keeps the workers of these tasks from sleeping, or lets them sleep again.
     pub fn keep_awake(&self, tasks: &[Placed], on: bool) {
         self.of(tasks).for_each(|(w, id)| w.keep_awake(id, on));
     }
 
-    /// What these tasks forward comes from port `from` of `switch` now.
+    /// Makes these tasks forward from port `from` of `switch`.
     pub fn rehome(&self, tasks: &[Placed], switch: &Arc<Switch>, from: PortId) {
         self.of(tasks).for_each(|(w, id)| w.rehome(id, Arc::clone(switch), from));
     }

@@ -1,4 +1,4 @@
-//! In a virtual machine: its ptnet device's rings, opened by programs as `netmap:IF`.
+//! In a virtual machine: the rings of its ptnet device, opened by programs as `netmap:IF`.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use super::holders::Holders;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
 
-/// A device whose rings programs have. They share it, as they share a port in netmap.
+/// A device whose rings programs have open. They share it, as they share a port in netmap.
 pub struct GuestPort {
     name: String,
     device: Passthrough,
@@ -24,15 +24,15 @@ pub struct GuestPort {
 }
 
 impl GuestPort {
-    /// A device of which nobody holds a ring yet.
+    /// Creates a device of which nobody holds a ring yet.
     pub fn new(name: String, device: Passthrough, hdr_len: u32, owner: Caller) -> GuestPort {
         let described = AttachReply::of_device(device.header());
         let held = vec![Holders::default(); (described.tx_rings + described.rx_rings) as usize];
         GuestPort { name, device, hdr_len, owner, held: Mutex::new(held) }
     }
 
-    /// Lets a connection have rings, which it gives back when it drops what it gets. None if somebody has one of them who does not share;
-    /// `alone`: nobody else has the device open.
+    /// Lets a connection hold rings; dropping the result releases them. `None` if a connection that does not share
+    /// holds one of them; `alone`: nobody else has the device open.
     pub fn hold(
         self: Arc<Self>,
         RingRanges { tx, rx }: RingRanges,
@@ -49,7 +49,7 @@ impl GuestPort {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a connection have rings. Returns whether it has them: not if somebody has who does not share.
+    /// Lets a connection hold rings. Returns false if a connection that does not share holds one of them.
     fn take(&self, rings: impl Iterator<Item = u32> + Clone, client: u64, shares: bool) -> bool {
         let mut held = self.holders();
         let free = rings.clone().all(|ring| held.get(ring as usize).is_some_and(|holders| holders.admits(shares)));
@@ -64,13 +64,13 @@ impl GuestPort {
     }
 }
 
-/// What one program has of it.
+/// The rings that one program holds.
 pub struct HeldRings {
     port: Arc<GuestPort>,
     tx: Range<u32>,
     rx: Range<u32>,
     client: u64,
-    /// Nobody else had it open when this one came.
+    /// Whether nobody else had the device open when this program opened it.
     alone: bool,
 }
 
@@ -81,7 +81,7 @@ impl Drop for HeldRings {
 }
 
 impl HeldRings {
-    /// What its client is told, and the descriptors that go with it.
+    /// The reply to the client, and the descriptors that go with it.
     ///
     /// # Errors
     /// [`Refusal`] when the daemon is out of descriptors.
@@ -99,7 +99,7 @@ impl HeldRings {
 }
 
 impl GuestPort {
-    /// What the host says of it.
+    /// The host's description of the device.
     pub fn described(&self) -> AttachReply {
         AttachReply::of_device(self.device.header())
     }
@@ -109,7 +109,7 @@ impl GuestPort {
         self.hdr_len
     }
 
-    /// As `netvale show` tells it.
+    /// Describes it for `netvale show`.
     pub fn info(&self) -> PortInfo {
         let described = self.described();
         PortInfo {

@@ -1,6 +1,7 @@
-//! Who holds a ring, or one end of a pipe.
+//! The holders of a ring, or of one end of a pipe.
 
-/// The connections that hold something. More than one only if all of them said that they share (netmap: no `NR_EXCLUSIVE`).
+/// The connections that hold something. There are several only if all of them said that they share (netmap: no
+/// `NR_EXCLUSIVE`).
 #[derive(Clone, Debug, Default)]
 pub struct Holders(Vec<Holder>);
 
@@ -11,17 +12,17 @@ struct Holder {
 }
 
 impl Holders {
-    /// Whether a newcomer can be let in.
+    /// Whether another connection may hold it, too.
     pub fn admits(&self, shares: bool) -> bool {
         self.0.iter().all(|h| shares && h.shares)
     }
 
-    /// Lets a connection in; whoever calls has asked [`Holders::admits`].
+    /// Adds a connection; the caller has checked [`Holders::admits`].
     pub fn add(&mut self, client: u64, shares: bool) {
         self.0.push(Holder { client, shares });
     }
 
-    /// A connection lets go.
+    /// Removes a connection.
     pub fn remove(&mut self, client: u64) {
         self.0.retain(|h| h.client != client);
     }
@@ -31,7 +32,7 @@ impl Holders {
         self.0.is_empty()
     }
 
-    /// The connections.
+    /// Iterates over the connections.
     pub fn clients(&self) -> impl Iterator<Item = u64> + '_ {
         self.0.iter().map(|h| h.client)
     }
@@ -41,7 +42,8 @@ impl Holders {
 mod tests {
     use super::*;
 
-    /// Objective: those who share get in with others who do, one who does not wants to be alone, and everybody can leave.
+    /// Objective: holders that share are admitted together, one that does not is admitted only alone, and all can
+    /// leave.
     #[test]
     fn sharing() {
         let mut h = Holders::default();

@@ -1,4 +1,4 @@
-//! Rings that programs open: which of them a name means, and who holds them.
+//! Rings that programs open: the meaning of names, and the holders.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -12,18 +12,18 @@ use super::holders::Holders;
 use super::switched::Rings;
 use crate::refusal::{Refusal, refuse};
 
-/// Rings and who holds them.
+/// Rings and their holders.
 pub struct LocalPort {
-    /// Memory and both sides' ends.
+    /// The memory, and both sides' ends.
     pub rings: Rings,
-    /// Which clients hold each tx ring.
+    /// The clients that hold each tx ring.
     pub tx_held: Vec<Holders>,
-    /// Which clients hold each rx ring.
+    /// The clients that hold each rx ring.
     pub rx_held: Vec<Holders>,
 }
 
 impl LocalPort {
-    /// Rings that nobody holds.
+    /// Creates it from rings that nobody holds.
     pub(crate) fn unheld(rings: Rings) -> LocalPort {
         let (shape, nobody) = (rings.mem.shape(), |n: u32| vec![Holders::default(); n as usize]);
         LocalPort { rings, tx_held: nobody(shape.tx_rings), rx_held: nobody(shape.rx_rings) }
@@ -34,7 +34,7 @@ impl LocalPort {
         self.tx_held.iter().chain(&self.rx_held).flat_map(Holders::clients)
     }
 
-    /// The rings a specification names.
+    /// The rings that a specification names.
     pub(crate) fn wanted(&self, spec: &PortSpec) -> Result<RingRanges, Refusal> {
         let shape = self.rings.mem.shape();
         let (tx, rx) = match spec.rings {
@@ -89,14 +89,14 @@ impl LocalPort {
         Ok((reply, fds, binding))
     }
 
-    /// What a client that is bound to these rings is told, and the descriptors that go with it.
+    /// The reply to a client that is bound to these rings, and the descriptors that go with it.
     pub(crate) fn reply(&self, binding: &Binding, rings: &RingRanges) -> Result<(AttachReply, Vec<OwnedFd>), Refusal> {
         let (reply, fds) =
             self.rings.reply(binding.nifp(), binding.extra_bufs(), rings.tx.clone(), rings.rx.clone())?;
         Ok((AttachReply { port_flags: reply.port_flags | PORT_OF_SWITCH, ..reply }, fds))
     }
 
-    /// Whether no ring that this client holds is held by another one.
+    /// Whether no other client holds any ring that this client holds.
     pub(crate) fn holds_alone(&self, client: u64) -> bool {
         let shared = |h: &Holders| h.clients().any(|c| c == client) && h.clients().any(|c| c != client);
         !self.tx_held.iter().chain(&self.rx_held).any(shared)

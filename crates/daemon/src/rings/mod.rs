@@ -1,16 +1,16 @@
-//! Rings that programs map: what they consist of, who holds them, what their holders are told.
+//! Rings that programs map: their parts, their holders, the replies to their holders.
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`switched`] | rings between a program and a switch |
-//! | [`local`] | those of a port that programs open, and who holds them |
+//! | [`local`] | rings of a port that programs open, and their holders |
 //! | [`pipe`] | the two ends of a pipe |
 //! | [`nic`] | rings of a network interface that a program has open |
-//! | [`guest`] | rings of the ptnet device of the virtual machine that we run in |
+//! | [`guest`] | rings of the ptnet device of the virtual machine that the daemon runs in |
 //! | [`holders`] | the connections that hold a ring |
 //! | `offsets` | netmap's offsets option on rings |
-//! | `sizes` | how many rings and slots a port has, and what its region takes |
-//! | [`reply`], `status` | what is told of them: to their client, by `netvale show` |
+//! | `sizes` | the numbers of rings and slots of a port, and the size of its region |
+//! | [`reply`], `status` | their description: for their client, for `netvale show` |
 
 pub mod guest;
 pub mod holders;

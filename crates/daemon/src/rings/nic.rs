@@ -1,4 +1,4 @@
-//! A network interface that a program has open: what its client is told, and what `netvale show` tells.
+//! A network interface that a program has open: the reply to its client, and its description for `netvale show`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -39,32 +39,33 @@ pub fn mode_words(nic: &Nic, zero_copy: bool) -> String {
 pub struct NicPort {
     pub(crate) name: String,
     pub(crate) nic: Arc<Nic>,
-    /// For each queue that is bound, its socket; the program has it too.
+    /// The socket of each bound queue; the program has it, too.
     pub(crate) sockets: Vec<(u32, Arc<Socket>, Arc<Queue>)>,
-    /// Its client may do what the daemon may: it binds the sockets itself, which older kernels want to be done after their rings are mapped, and
-    /// gets the TAP. Others get bound sockets, since a socket can be bound to any interface, and sends there.
+    /// Whether its client has the same rights as the daemon: such a client binds the sockets itself, which older
+    /// kernels require to happen after their rings are mapped, and gets the TAP. Others get bound sockets, since an
+    /// unbound one could be bound to any interface, and send there.
     pub(crate) trusted: bool,
-    /// How sockets are bound that the daemon has bound.
+    /// How the sockets are bound that the daemon has bound.
     pub(crate) got: Option<Got>,
     pub(crate) stack: Option<Arc<Stack>>,
     pub(crate) mem: Arc<PortMem>,
     pub(crate) mem_id: u32,
-    /// Of the host rings that are bound: whether it is received on, and its number among the port's rings.
+    /// The bells of the bound host rings, by whether the ring receives, and its number among the port's rings.
     pub(crate) bells: BTreeMap<(bool, u32), Bells>,
-    /// What its program did.
+    /// The fault of its program.
     pub(crate) fault: Fault,
     pub(crate) tx: Range<u32>,
     pub(crate) rx: Range<u32>,
-    /// Host rings that the stack's frames are led to.
+    /// Host rings that get the stack's frames.
     pub(crate) open_rings: Vec<OpenRing>,
     pub(crate) tasks: Vec<Placed>,
     pub(crate) owner: Caller,
-    /// For each ring that is bound, tx first: what passed, and kicks to the program.
+    /// For each bound ring, tx first: its frames, and kicks to the program.
     pub(crate) counts: Vec<(Arc<RingCounters>, Arc<KickCounts>)>,
 }
 
 impl NicPort {
-    /// Rings in memory, without what moves their frames.
+    /// Creates the rings' memory, without the tasks that move their frames.
     pub(crate) fn new(
         name: String,
         nic: Arc<Nic>,
@@ -94,8 +95,8 @@ impl NicPort {
         }
     }
 
-    /// What its client is told, and the descriptors that go with it. `resumed`: it takes over what
-    /// another client had.
+    /// The reply to the client, and the descriptors that go with it. `resumed`: the client takes over what another
+    /// client had.
     ///
     /// # Errors
     /// [`Refusal`] when the daemon is out of descriptors.
@@ -135,7 +136,7 @@ impl NicPort {
             | flag(self.got.is_some_and(|got| got.multi_buffer), NIC_MULTI_BUFFER)
     }
 
-    /// The two descriptors of a queue's ring: its socket, and where its frames are forwarded to.
+    /// The two descriptors of a queue's ring: its socket, and the one its frames are forwarded to.
     fn queue_fds(&self, queue: u32, receives: bool) -> Result<[BorrowedFd<'_>; 2], Refusal> {
         let found = self.sockets.iter().find(|(number, ..)| *number == queue);
         let (_, socket, _) = found.ok_or_else(|| Refusal::internal("a queue without a socket"))?;
@@ -150,14 +151,14 @@ impl NicPort {
         Ok([bells.doorbell.as_fd(), bells.wake.as_fd()])
     }
 
-    /// As `netvale show` tells it.
+    /// Describes it for `netvale show`.
     pub fn info(&self) -> PortInfo {
         let sides = (self.tx.clone().filter_map(|i| Some((Direction::In, i, self.mem.tx.get(i as usize)?))))
             .chain(self.rx.clone().filter_map(|i| Some((Direction::Out, i, self.mem.rx.get(i as usize)?))));
         let mut counts = self.counts.iter();
         let queues = self.nic.interface().queues;
         let ring = |(dir, index, side)| {
-            // What a program does with an interface's queues is between it and the kernel.
+            // A program uses an interface's queues without the daemon.
             let count = if index < queues { None } else { counts.next() };
             let base = count.map_or_else(RingInfo::default, |(counters, kicks)| RingInfo {
                 kicks_sent: kicks.sent(),
@@ -186,7 +187,7 @@ impl NicPort {
     }
 }
 
-/// Frames that the kernel could not hand over, in words.
+/// Counts of frames that the kernel could not deliver, in words.
 fn lost(queue: u32, socket: &Socket) -> Option<String> {
     let s = socket.statistics()?;
     let lost = [(s.rx_dropped, "too long"), (s.rx_fill_ring_empty_descs.unwrap_or(0), "times without an empty buffer")];

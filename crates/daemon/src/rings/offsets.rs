@@ -1,4 +1,5 @@
-//! netmap's offsets option: what a newcomer asks for, what the rings already have, and putting it in force on rings that are in use.
+//! netmap's offsets option: what a client asks for, the rules that rings already have, and applying an option to rings
+//! in use.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -14,28 +15,28 @@ use super::local::LocalPort;
 use crate::refusal::Refusal;
 use crate::worker::Worker;
 
-/// How long workers may take to answer.
+/// Upper bound on waiting for the workers' answers.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A ring that a newcomer is bound to.
+/// A ring that a client is being bound to.
 pub(crate) struct Asked {
     side: RingSide,
     is_rx: bool,
-    /// Nobody else holds it.
+    /// Whether nobody else holds it.
     alone: bool,
 }
 
-/// A refusal that is the option's fault.
+/// Refuses because of the option.
 pub(crate) fn refuse<T>(errno: Errno, text: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal { offsets_at_fault: true, ..Refusal::new(errno, text) })
 }
 
-/// Says that this kind of port has none.
+/// Refuses the option for a kind of port that has no offsets.
 pub(crate) fn unsupported<T>(what: &str) -> Result<T, Refusal> {
     refuse(Errno::OPNOTSUPP, format!("{what} has no offsets: omit the option"))
 }
 
-/// What was asked for, if it makes sense for buffers of that size. The order of the checks is netmap's.
+/// Checks what was asked for against the buffer size. The order of the checks is netmap's.
 fn checked(asked: &OffsetsAsked, buf_size: u32) -> Result<OffsetRule, Refusal> {
     let bits = if asked.bits == 0 { 64 } else { asked.bits };
     let rule = OffsetRule { bits, max: asked.max, initial: asked.initial };
@@ -57,7 +58,8 @@ fn checked(asked: &OffsetsAsked, buf_size: u32) -> Result<OffsetRule, Refusal> {
     Ok(rule)
 }
 
-/// The rings of a port in these ranges, rx first as netmap looks at them. `alone` says whether nobody else holds one.
+/// The rings of a port in these ranges, rx first as netmap examines them. `alone` says whether nobody else holds a
+/// ring.
 pub(crate) fn rings(mem: &PortMem, ranges: &RingRanges, alone: impl Fn(bool, usize) -> bool) -> Vec<Asked> {
     let of = |sides: &[RingSide], range: &Range<u32>, is_rx: bool| -> Vec<Asked> {
         let all = sides.iter().enumerate().skip(range.start as usize).take(range.len());
@@ -68,10 +70,10 @@ pub(crate) fn rings(mem: &PortMem, ranges: &RingRanges, alone: impl Fn(bool, usi
     rings
 }
 
-/// Rings and the rules that they are to have.
+/// Rings and their new rules.
 type Rules<'a> = Vec<(&'a Asked, OffsetRule)>;
 
-/// The rules for these rings: those they have if they allow what is asked for, else what is asked for.
+/// The rules for these rings: those they have if they allow the request, otherwise the requested ones.
 fn agreed<'a>(asked: &OffsetsAsked, rings: &'a [Asked]) -> Result<(u32, Rules<'a>), Refusal> {
     let buf_size = rings.first().map_or(u32::MAX, |r| r.side.ring.buf_size());
     let mut rule = checked(asked, buf_size)?;
@@ -86,31 +88,32 @@ fn agreed<'a>(asked: &OffsetsAsked, rings: &'a [Asked]) -> Result<(u32, Rules<'a
             }
             rule = OffsetRule { bits: has.bits, max: has.max, ..rule };
         }
-        // How frames are spread over slots goes by what whoever came first said.
+        // How frames are spread over slots depends on the rule of the first program.
         let initial = if ring.alone { rule.initial } else { ring.side.offsets.initial() };
         rules.push((ring, OffsetRule { initial, ..rule }));
     }
     Ok((rule.max, rules))
 }
 
-/// Puts an option in force on rings that nobody looks at yet. Returns the largest offset.
+/// Applies an option to rings that nobody uses yet. Returns the largest offset.
 pub(crate) fn begin(asked: &OffsetsAsked, rings: &[Asked]) -> Result<u32, Refusal> {
     let (max, rules) = agreed(asked, rings)?;
     rules.into_iter().for_each(|(ring, rule)| ring.side.begin_offsets(rule));
     Ok(max)
 }
 
-/// The slots of a ring that hold no frame: from the first up to (not including) the second; all if they are the same.
+/// The slots of a ring that hold no frame: from the first up to (not including) the second; all if the two are equal.
 fn free_slots(ring: &Asked) -> (u32, u32) {
     let (csb, n) = (&ring.side.csb, ring.side.ring.num_slots());
     let inside = |i: u32| if i < n { i } else { 0 };
     if ring.is_rx { (inside(csb.hwtail()), inside(csb.head())) } else { (inside(csb.head()), inside(csb.hwcur())) }
 }
 
-/// Puts an option in force at one end of a pipe. Returns the largest offset.
+/// Applies an option to one end of a pipe. Returns the largest offset.
 ///
-/// The other end's rings learn of it where they have no offsets of their own, since it is a sender's header that says whether offsets go
-/// along. Their slots, and ours that the other end may be filling, are left alone unless nobody holds the other end.
+/// The other end's rings get the rule if they have no offsets of their own, since a sender's header says whether its
+/// frames have offsets. Their slots, and those here that the other end may be filling, are left alone unless nobody
+/// holds the other end.
 pub(crate) fn begin_pipe(asked: &OffsetsAsked, own: &[Asked], other: &[Asked], held: bool) -> Result<u32, Refusal> {
     let (max, rules) = agreed(asked, own)?;
     for (ring, rule) in &rules {
@@ -132,7 +135,7 @@ pub(crate) fn begin_pipe(asked: &OffsetsAsked, own: &[Asked], other: &[Asked], h
     Ok(max)
 }
 
-/// Puts an option in force on rings of a switch's port, to which frames may be on their way. Returns the largest offset.
+/// Applies an option to rings of a switch's port, to which frames may be on their way. Returns the largest offset.
 pub(crate) fn begin_live(workers: &[Worker], asked: &OffsetsAsked, rings: &[Asked]) -> Result<u32, Refusal> {
     let (max, rules) = agreed(asked, rings)?;
     let closed = || rings.iter().filter(|r| r.is_rx && r.alone).map(|r| &r.side);
@@ -152,17 +155,17 @@ pub(crate) fn begin_live(workers: &[Worker], asked: &OffsetsAsked, rings: &[Aske
     Ok(max)
 }
 
-/// Whether a port that stays has offsets, and nobody who asked for them.
+/// Whether a persistent port has offsets, but none of the programs that asked for them.
 pub(crate) fn are_left(local: &LocalPort) -> bool {
     let mem = &local.rings.mem;
     local.is_unheld() && mem.rx.iter().chain(&mem.tx).any(|s| s.offsets.rule().is_some())
 }
 
-/// A persistent port whose last program has gone is as if it had just been made: without offsets, and without frames at some. What was sent
-/// has been forwarded.
+/// Resets a persistent port whose last program has gone to its original state: without offsets, and without frames at
+/// some. Sent frames have been forwarded by then.
 pub(crate) fn end(workers: &[Worker], local: &LocalPort) {
     let mem = &local.rings.mem;
-    // Nobody could be told of workers that did not answer, and whoever comes next has frames of its own to look at.
+    // There is nobody to report to if workers do not answer, and the next program has its own frames to look at.
     let _ = close_rings(workers, mem.rx.iter());
     for (side, egress) in mem.rx.iter().zip(&local.rings.rx) {
         let tail = egress.host().hwtail();
@@ -172,22 +175,23 @@ pub(crate) fn end(workers: &[Worker], local: &LocalPort) {
     mem.rx.iter().chain(&mem.tx).for_each(RingSide::end_offsets);
 }
 
-/// Nothing is put into these rings until their rule is set, nor any more when this returns. False if workers do not say so in time.
+/// Stops deliveries to these rings until their rule is set; none is under way when this returns. False if workers do
+/// not confirm that in time.
 fn close_rings<'a>(workers: &[Worker], sides: impl Iterator<Item = &'a RingSide>) -> bool {
     sides.for_each(|side| side.offsets.close());
-    // Workers carry orders out between two batches, this one about a task that nobody has: whoever answers has delivered all that it
-    // began before.
+    // Workers execute commands between two batches (this one is about a task that nobody has): one that answers has
+    // delivered all that it began before.
     let answers: Vec<_> = workers.iter().map(|w| w.drain(0)).collect();
     let end = Instant::now() + TIMEOUT;
     answers.iter().all(|a| a.recv_timeout(end.saturating_duration_since(Instant::now())).is_ok())
 }
 
-/// Whether a holder is the only one.
+/// Whether a ring has only one holder.
 pub(crate) fn is_alone(held: &[Holders], i: usize) -> bool {
     held.get(i).is_none_or(|h| h.clients().count() <= 1)
 }
 
-/// The rings of one end of a pipe, for somebody who is about to hold it.
+/// The rings of one end of a pipe, for a client that is about to hold it.
 pub(crate) fn of_pipe(mem: &PortMem, held: &Holders) -> Vec<Asked> {
     let alone = held.is_empty();
     rings(mem, &RingRanges { tx: 0..1, rx: 0..1 }, |_, _| alone)

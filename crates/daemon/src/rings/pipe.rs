@@ -1,4 +1,4 @@
-//! Netmap pipes between processes: the daemon introduces the two ends to each other and then is out of the way.
+//! netmap pipes between processes: the daemon connects the two ends, and takes no further part.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -15,35 +15,35 @@ use super::holders::Holders;
 use super::reply::{descriptors, region_reply};
 use crate::refusal::Refusal;
 
-/// One direction's eventfds, for one pair of rings.
+/// The eventfds of one direction, for one pair of rings.
 struct Lane {
-    /// Frames arrived at the receiver.
+    /// Rung when frames arrived at the receiver.
     arrived: Doorbell,
-    /// The sender has room again.
+    /// Rung when the sender has room again.
     room: Doorbell,
 }
 
 /// What moves the frames.
 enum MovedBy {
-    /// The ends themselves; lanes for frames from the end with this index to the other.
+    /// The ends move them; lanes for frames from the end with this index to the other.
     Ends(Box<[Lane; 2]>),
-    /// Workers, as the end with that index is a virtual machine's.
+    /// Workers move them, as the end with that index is a virtual machine's.
     Workers(usize, Arc<PipeBackend>),
 }
 
 /// A pipe: two ends in one region.
 pub struct Pipe {
-    /// The user it belongs to: both ends are one trust domain.
+    /// The user that owns it: both ends are one trust domain.
     pub uid: u32,
     /// Number of its region.
     pub mem_id: u32,
     ends: [Arc<PortMem>; 2],
     moved_by: MovedBy,
-    /// Which clients hold which end.
+    /// The clients that hold each end.
     pub held_by: [Holders; 2],
 }
 
-/// The pipe that a name means an end of, without the end, and the index of the end. None if it means no pipe's.
+/// The pipe that a name means an end of, without the end, and the index of the end. `None` if the name is not a pipe's.
 pub fn pipe_and_end(name: &PortName) -> Option<(String, usize)> {
     let pipe = name.pipe()?;
     let end = match pipe.end {
@@ -54,15 +54,15 @@ pub fn pipe_and_end(name: &PortName) -> Option<(String, usize)> {
 }
 
 impl Pipe {
-    /// A pipe in `region`, one ring of `slots` slots each way at each end.
+    /// Creates a pipe in `region`, with one ring of `slots` slots each way at each end.
     ///
     /// # Errors
-    /// [`Refusal`] when the region or the daemon is out of something.
+    /// [`Refusal`] when the region has no room or the daemon is out of descriptors.
     pub fn new(region: &Arc<Region>, mem_id: u32, slots: u32, uid: u32) -> Result<Pipe, Refusal> {
         let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: slots, rx_slots: slots };
         let lane = || -> Result<Lane, Refusal> { Ok(Lane { arrived: Doorbell::new()?, room: Doorbell::new()? }) };
         let ends = [Arc::new(region.port(shape)?), Arc::new(region.port(shape)?)];
-        // The two ends play the host for each other: nobody is to be kicked yet.
+        // The two ends play the host for each other: nobody must be kicked yet.
         ends.iter()
             .flat_map(|e| e.tx.iter().chain(&e.rx))
             .for_each(|s| netvale_mem::notify::disarm(s.csb.kern_need_kick()));
@@ -75,7 +75,7 @@ impl Pipe {
         })
     }
 
-    /// A pipe whose end `guest` is a virtual machine's.
+    /// Creates a pipe whose end `guest` is a virtual machine's.
     pub fn to_guest(backend: Arc<PipeBackend>, guest: usize, mem_id: u32, uid: u32) -> Pipe {
         let beside = backend.beside();
         let (theirs, ours) = (Arc::clone(&beside.guest), Arc::clone(&beside.other));
@@ -83,7 +83,7 @@ impl Pipe {
         Pipe { uid, mem_id, ends, moved_by: MovedBy::Workers(guest, backend), held_by: Default::default() }
     }
 
-    /// The end that is a virtual machine's.
+    /// The index of the virtual machine's end.
     pub fn guest_end(&self) -> Option<usize> {
         match &self.moved_by {
             MovedBy::Ends(_) => None,
@@ -91,17 +91,17 @@ impl Pipe {
         }
     }
 
-    /// Whether anybody has that end: a program, or a virtual machine at either end.
+    /// Whether an end is in use: by a program, or because either end is a virtual machine's.
     pub fn is_in_use(&self, end: usize) -> bool {
         self.guest_end().is_some() || !self.held_by[end & 1].is_empty()
     }
 
-    /// Whether no program has either end.
+    /// Whether no program holds either end.
     pub fn is_unheld(&self) -> bool {
         self.held_by.iter().all(Holders::is_empty)
     }
 
-    /// Whether the end that is not a virtual machine's is open, in words; none if neither is one's.
+    /// Whether the end that is not a virtual machine's is open, in words; `None` if neither end is one's.
     pub fn far_end(&self) -> Option<String> {
         let far = self.guest_end()? ^ 1;
         let held = !self.held_by.get(far)?.is_empty();
@@ -109,7 +109,7 @@ impl Pipe {
         Some(format!("the other end ({name}) is {open}"))
     }
 
-    /// What the program at its other end did, if one end is a virtual machine's.
+    /// The fault of the program at the other end of a virtual machine's pipe.
     pub fn fault(&self) -> Option<&Fault> {
         match &self.moved_by {
             MovedBy::Ends(_) => None,
@@ -122,7 +122,7 @@ impl Pipe {
         &self.ends[end & 1]
     }
 
-    /// What a client that is bound to an end is told, and the descriptors that go with it.
+    /// The reply to a client that is bound to an end, and the descriptors that go with it.
     ///
     /// # Errors
     /// [`Refusal`] when the daemon is out of descriptors.
@@ -140,7 +140,8 @@ impl Pipe {
         match &self.moved_by {
             MovedBy::Ends(lanes) => {
                 let (out, back) = (&lanes[end & 1], &lanes[(end ^ 1) & 1]);
-                // The tx ring rings `arrived` of its own lane and is woken by that lane's `room`; the rx ring the other way round.
+                // The tx ring rings `arrived` of its own lane and is woken by that lane's `room`; the rx ring vice
+                // versa.
                 let bells = [(&out.arrived, &out.room), (&back.room, &back.arrived)];
                 let fds = descriptors(own.region(), bells.into_iter())?;
                 Ok((AttachReply { role: Role::Pipe, peer_csb_first: peer.csb_first(), ..base }, fds))

@@ -1,4 +1,4 @@
-//! What the client of a port is told of its memory, and the descriptors that go with it.
+//! The reply to the client of a port about its memory, and the descriptors that go with it.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -24,7 +24,7 @@ pub fn descriptors<'a>(
     Ok(fds)
 }
 
-/// What a client maps: the region's memfd, or a file of a user's and the memfd with its CSB arrays.
+/// The descriptors that a client maps: the region's memfd, or a user's file and the memfd with its CSB arrays.
 ///
 /// # Errors
 /// [`Refusal`] when the daemon is out of descriptors.

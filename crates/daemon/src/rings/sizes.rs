@@ -1,4 +1,4 @@
-//! How large a port is: what was asked for, what is usual, what is possible.
+//! The size of a port: requests, defaults and limits.
 
 use netvale_control::attach::{AttachRequest, FLAG_NETMAP, FLAG_NULL, Pools};
 use netvale_mem::layout::{DEFAULT_BUF_SIZE, PoolSize, RING_SLOTS_RANGE, RegionSizes};
@@ -8,24 +8,25 @@ use rustix::io::Errno;
 
 use crate::refusal::{Refusal, refuse};
 
-/// Slots of a ring unless asked otherwise: small enough that a busy ring's buffers stay in the processor's second-level cache.
+/// Default number of slots in a ring: small enough that a busy ring's buffers stay in the processor's second-level
+/// cache.
 pub const DEFAULT_SLOTS: u32 = 512;
-/// The same for programs that come through netmap's API: what they find there.
+/// Default for programs that use netmap's API, which is netmap's.
 const NETMAP_SLOTS: u32 = 1024;
-/// Most slots that they get (netmap's limit).
+/// Maximum for such programs (netmap's limit).
 const NETMAP_MAX_SLOTS: u32 = 4096;
-/// Most extra buffers that a region is made with for them (netmap's limit).
+/// Maximum number of extra buffers in a region for such programs (netmap's limit).
 const NETMAP_MAX_EXTRA: u32 = 128 * NETMAP_MAX_SLOTS;
-/// Pipes a new region has room for unless asked otherwise.
+/// Default number of pipes that a new region has room for.
 const DEFAULT_PIPES: u32 = 4;
-/// Most rings of a VALE port in one direction (netmap's limit).
+/// Maximum number of rings of a VALE port in one direction (netmap's limit).
 const MAX_VALE_RINGS: u32 = 16;
 
 fn or(value: u32, default: u32) -> u32 {
     if value == 0 { default } else { value }
 }
 
-/// Sizes asked for, with defaults filled in and limits checked.
+/// The requested sizes, with defaults filled in and limits checked.
 pub(crate) struct Sizes {
     pub(crate) shape: PortShape,
     buf_size: u32,
@@ -35,7 +36,7 @@ pub(crate) struct Sizes {
     pools: Option<RegionSizes>,
 }
 
-/// A client's own numbers for the pools of a region, if it has any; the region's layout judges them.
+/// A client's own sizes for the pools of a region, if any; the region's layout checks them.
 pub(crate) fn own_pools(pools: &Pools) -> Option<RegionSizes> {
     let pool = |(num, size): (u32, u32)| PoolSize { num, size };
     let sizes = || RegionSizes { ifs: pool(pools.ifs), rings: pool(pools.rings), bufs: pool(pools.bufs) };
@@ -53,7 +54,7 @@ impl Sizes {
             tx_slots: or(conf.tx_slots, or(request.tx_slots, usual)),
             rx_slots: or(conf.rx_slots, or(request.rx_slots, usual)),
         };
-        // Rings with nothing behind them are nobody's to limit there.
+        // netmap does not limit rings with nothing behind them there.
         if netmap && request.flags & FLAG_NULL == 0 {
             shape.tx_rings = shape.tx_rings.min(MAX_VALE_RINGS);
             shape.rx_rings = shape.rx_rings.min(MAX_VALE_RINGS);
@@ -87,13 +88,13 @@ impl Sizes {
     }
 }
 
-/// What is told of a port, made or not.
+/// The facts of a port, whether it exists or not.
 pub(crate) struct Facts {
     /// Its rings, host rings included.
     pub(crate) shape: PortShape,
     /// How many of the last tx and rx rings are host rings.
     pub(crate) host: (u32, u32),
     pub(crate) layout: Layout,
-    /// 0 for a port that is not made yet: it will get a region of its own.
+    /// Number of its region; 0 for a port that does not exist yet: it will get a region of its own.
     pub(crate) mem_id: u32,
 }

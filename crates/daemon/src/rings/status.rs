@@ -1,23 +1,23 @@
-//! What `netvale show` tells of a region and of a ring.
+//! Descriptions of a region and of a ring for `netvale show`.
 
 use netvale_control::types::{Drops, RegionInfo, RingInfo};
 use netvale_mem::Region;
 use netvale_mem::region::RingSide;
 use netvale_port::RingCounters;
 
-/// A region.
+/// Describes a region.
 pub(crate) fn region_info(region: &Region, id: u32) -> RegionInfo {
     let (layout, bufs) = (region.layout(), region.layout().sizes.bufs);
     RegionInfo { id, bytes: layout.total, buf_size: bufs.size, bufs: bufs.num, huge: region.is_huge() }
 }
 
-/// What has been counted on a ring.
+/// The counters of a ring.
 pub(crate) fn counted(c: &RingCounters) -> RingInfo {
     let drops: Drops = c.all_drops().map(|(why, n)| (why.name().to_owned(), n)).collect();
     RingInfo { frames: c.frames(), bytes: c.bytes(), drops, ..RingInfo::default() }
 }
 
-/// The same with the ring's indices.
+/// Adds the ring's indices.
 pub(crate) fn with_indices(info: RingInfo, side: &RingSide) -> RingInfo {
     RingInfo {
         slots: side.ring.num_slots(),

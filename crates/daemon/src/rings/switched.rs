@@ -17,7 +17,7 @@ use netvale_port::ring_out::RingEgress;
 use super::reply::{descriptors, region_reply};
 use crate::refusal::Refusal;
 
-/// Both directions' eventfds of one ring.
+/// The eventfds of one ring, one for each direction.
 pub struct Bells {
     /// Rung by the application.
     pub doorbell: Doorbell,
@@ -26,7 +26,7 @@ pub struct Bells {
 }
 
 impl Bells {
-    /// Two fresh eventfds, for those whose fault it is.
+    /// Creates two eventfds; a blocked one is reported at `fault`.
     ///
     /// # Errors
     /// [`Refusal`] when the daemon is out of descriptors.
@@ -43,29 +43,29 @@ pub struct Rings {
     pub mem_id: u32,
     /// Bytes of virtio-net header.
     pub hdr_len: HdrLen,
-    /// Of the tx rings, then the rx rings.
+    /// Bells of the tx rings, then of the rx rings.
     pub bells: Vec<Bells>,
-    /// Kicks and indices of each tx ring.
+    /// Kick counts and indices of each tx ring.
     pub tx: Vec<TxStats>,
     /// The switch's end of each rx ring.
     pub rx: Vec<Arc<RingEgress>>,
-    /// What those who hold them did.
+    /// The fault of the programs that hold them.
     pub fault: Fault,
 }
 
-/// What is kept of a tx ring after its ingress went to a worker.
+/// The part of a tx ring that is kept here after its ingress went to a worker.
 pub struct TxStats {
-    /// Kicks towards the application.
+    /// Counts of kicks to the application.
     pub kicks: Arc<KickCounts>,
-    /// The ring, to look at its indices.
+    /// The ring, for its indices.
     pub side: RingSide,
 }
 
 impl Rings {
-    /// Carves a port out of `region`. Returns it with the ingresses of its tx rings, for the workers.
+    /// Makes a port in `region`. Returns it with the ingresses of its tx rings, for the workers.
     ///
     /// # Errors
-    /// [`Refusal`] when the region or the daemon is out of something.
+    /// [`Refusal`] when the region has no room or the daemon is out of descriptors.
     pub fn new(
         region: &Arc<Region>,
         mem_id: u32,
@@ -76,10 +76,10 @@ impl Rings {
         Rings::of(Arc::new(region.port(shape)?), mem_id, hdr_len, fault)
     }
 
-    /// The same for rings that have been carved out.
+    /// Like [`Rings::new`], for rings that already have memory.
     ///
     /// # Errors
-    /// As [`Rings::new`].
+    /// Like [`Rings::new`].
     pub fn of(
         mem: Arc<PortMem>,
         mem_id: u32,
@@ -111,7 +111,7 @@ impl Rings {
         Ok((Rings { mem, mem_id, hdr_len, bells, tx, rx, fault }, ingresses))
     }
 
-    /// What a client that is bound to these rings is told, and the descriptors that go with it.
+    /// The reply to a client that is bound to these rings, and the descriptors that go with it.
     ///
     /// # Errors
     /// [`Refusal`] when the daemon is out of descriptors.

@@ -1,4 +1,4 @@
-//! What the daemon has of the machine it runs on: sockets, privileges, signals, the service manager.
+//! The daemon's use of the machine it runs on: sockets, privileges, signals, the service manager.
 
 pub mod keep;
 pub mod realtime;

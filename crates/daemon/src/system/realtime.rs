@@ -1,17 +1,19 @@
 //! Workers at a real-time priority.
 #![allow(unsafe_code)]
 
-/// The calling thread runs at a real-time priority (`SCHED_FIFO`) as long as this lives, and so do the threads that it starts meanwhile, for good.
+/// While this lives, the calling thread runs at a real-time priority (`SCHED_FIFO`); threads that it starts meanwhile
+/// do so for good.
 ///
-/// The right to it is asked for before the sandbox takes it away; the threads that are to have it can be started only afterwards, and inherit it.
+/// The right to it is used before the sandbox takes it away; the threads that need the priority can be started only
+/// afterwards, and inherit it.
 #[derive(Debug)]
 pub(crate) struct RealTime(());
 
 impl RealTime {
-    /// Begins, if there is a priority.
+    /// Sets the priority, if there is one.
     ///
     /// # Errors
-    /// `EPERM` without the right to it: `CAP_SYS_NICE`, or a limit (`ulimit -r`) as high as that.
+    /// `EPERM` without the right to it: `CAP_SYS_NICE`, or a limit (`ulimit -r`) of at least that priority.
     pub(crate) fn begin(priority: Option<u8>) -> std::io::Result<Option<RealTime>> {
         let Some(priority) = priority else { return Ok(None) };
         set(libc::SCHED_FIFO, priority.into())?;
@@ -21,7 +23,7 @@ impl RealTime {
 
 impl Drop for RealTime {
     fn drop(&mut self) {
-        // Going back takes no right.
+        // Lowering the priority takes no right.
         if let Err(e) = set(libc::SCHED_OTHER, 0) {
             tracing::error!("the main thread stays at a real-time priority: {e}");
         }

@@ -1,8 +1,8 @@
-//! What the daemon gives up once its sockets are open: capabilities, system calls, the file system.
+//! The sandbox: what the daemon gives up once its sockets are open: capabilities, system calls, the file system.
 //!
-//! Entered before any other thread is started, since Landlock and capabilities are each thread's own and are inherited.
-//! What attaching a TAP or an interface at run time needs stays, if the daemon has it: `CAP_NET_ADMIN`, `CAP_NET_RAW`, `CAP_BPF`, and
-//! `CAP_IPC_LOCK` for the memory of an interface's frames. All else goes.
+//! It is entered before any other thread is started, since Landlock and capabilities belong to each thread and are
+//! inherited. The daemon keeps what attaching a TAP or an interface at run time needs, if it has it: `CAP_NET_ADMIN`,
+//! `CAP_NET_RAW`, `CAP_BPF`, and `CAP_IPC_LOCK` for the memory of an interface's frames. It gives up all else.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,22 +16,22 @@ use seccompiler::{
 };
 use thiserror::Error;
 
-/// Why the sandbox could not be put on.
+/// Why the sandbox could not be entered.
 #[derive(Debug, Error)]
 pub enum SandboxError {
-    /// Capabilities.
+    /// Capabilities could not be dropped.
     #[error("capabilities: {0}")]
     Capabilities(#[from] caps::errors::CapsError),
-    /// Landlock.
+    /// Landlock failed.
     #[error("Landlock: {0}")]
     Landlock(#[from] landlock::RulesetError),
-    /// Building the system call filter.
+    /// The system call filter could not be built.
     #[error("seccomp: {0}")]
     Filter(#[from] seccompiler::BackendError),
-    /// Installing it.
+    /// The system call filter could not be installed.
     #[error("seccomp: {0}")]
     Install(#[from] seccompiler::Error),
-    /// The processor has no filter support here.
+    /// There is no filter for this processor.
     #[error("seccomp: no support for this processor")]
     Arch,
 }
@@ -39,7 +39,7 @@ pub enum SandboxError {
 /// Enters the sandbox: of the file system, only `run_dir`, `dirs`, the TUN device and vfio stay reachable.
 ///
 /// # Errors
-/// [`SandboxError`]; the process may then be partly restricted and should end.
+/// [`SandboxError`] if a step fails; the process may then be partly restricted and should end.
 pub fn enter(run_dir: &Path, dirs: &[PathBuf]) -> Result<(), SandboxError> {
     drop_capabilities()?;
     restrict_files(run_dir, dirs)?;
@@ -48,7 +48,7 @@ pub fn enter(run_dir: &Path, dirs: &[PathBuf]) -> Result<(), SandboxError> {
     Ok(())
 }
 
-/// Kept for ports that are attached later.
+/// Capabilities kept for ports that are attached later.
 const KEPT: [Capability; 4] =
     [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_BPF, Capability::CAP_IPC_LOCK];
 
@@ -61,7 +61,7 @@ fn drop_capabilities() -> Result<(), SandboxError> {
     Ok(())
 }
 
-/// As far as the kernel knows Landlock; an older one goes without, which is logged.
+/// Restricts file access as far as the kernel's Landlock allows; a kernel without it is logged.
 fn restrict_files(run_dir: &Path, dirs: &[PathBuf]) -> Result<(), SandboxError> {
     let all = AccessFs::from_all(ABI::V5);
     let status = Ruleset::default()
@@ -71,7 +71,7 @@ fn restrict_files(run_dir: &Path, dirs: &[PathBuf]) -> Result<(), SandboxError> 
         .add_rules(path_beneath_rules([run_dir], all))?
         .add_rules(path_beneath_rules(dirs, all))?
         .add_rules(path_beneath_rules(["/dev/net/tun", "/dev/vfio"], AccessFs::from_file(ABI::V5)))?
-        // Which interface is a ptnet device's, where there are any, and its rings.
+        // To find the interface of a ptnet device, if there is one, and its rings.
         .add_rules(path_beneath_rules(["/sys/class/net", "/sys/devices"], AccessFs::ReadDir))?
         .add_rules(path_beneath_rules(netvale_guest::passthrough::devices(), AccessFs::from_file(ABI::V5)))?
         .restrict_self()?;
@@ -81,7 +81,7 @@ fn restrict_files(run_dir: &Path, dirs: &[PathBuf]) -> Result<(), SandboxError> 
     Ok(())
 }
 
-/// Everything else fails with EPERM, so that a forgotten call is an error message and not a dead daemon.
+/// Every other call fails with EPERM, so that a forgotten one is an error message and not a dead daemon.
 fn filter(arch: TargetArch) -> Result<BpfProgram, SandboxError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
     let bpf = |&command: &u32| {
@@ -93,8 +93,8 @@ fn filter(arch: TargetArch) -> Result<BpfProgram, SandboxError> {
     Ok(SeccompFilter::new(rules, deny, SeccompAction::Allow, arch)?.try_into()?)
 }
 
-/// The system calls of a running daemon: sockets, descriptors, memory, threads, time; no exec, no mount, no
-/// namespaces; of bpf(2), beside these, the commands that put a program on an interface.
+/// The system calls of a running daemon: sockets, descriptors, memory, threads, time; no exec, no mount, no namespaces.
+/// Of bpf(2) it also has the commands that put a program on an interface.
 const ALLOWED: &[i64] = &[
     // Descriptors.
     libc::SYS_read,
@@ -158,7 +158,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_rseq,
     libc::SYS_sched_setaffinity,
     libc::SYS_sched_getaffinity,
-    // Back from the priority that the workers have.
+    // To return from the workers' priority.
     libc::SYS_sched_setscheduler,
     libc::SYS_sched_yield,
     libc::SYS_prctl,
@@ -175,12 +175,12 @@ const ALLOWED: &[i64] = &[
     libc::SYS_exit_group,
     libc::SYS_restart_syscall,
     libc::SYS_prlimit64,
-    // Time and chance.
+    // Time and random numbers.
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
     libc::SYS_getrandom,
-    // What C libraries still use on this processor.
+    // Calls that C libraries still use on this processor.
     #[cfg(target_arch = "x86_64")]
     libc::SYS_open,
     #[cfg(target_arch = "x86_64")]

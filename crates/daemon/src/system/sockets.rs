@@ -1,4 +1,4 @@
-//! The daemon's sockets: bound with care, with the access their owner wants.
+//! The daemon's sockets, created with the access that the configuration asks for.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
@@ -10,29 +10,29 @@ use thiserror::Error;
 
 use crate::config::SocketAccess;
 
-/// Why the sockets cannot be had.
+/// Why the sockets could not be created.
 #[derive(Debug, Error)]
 pub enum SocketError {
-    /// Another daemon runs here.
+    /// Another daemon runs in this directory.
     #[error("a netvale daemon runs in {0} already: stop it with 'netvale stop', or choose another --run-dir")]
     Running(PathBuf),
-    /// Somebody else made the directory.
+    /// The directory belongs to somebody else.
     #[error("{0} belongs to another user, who could answer in the daemon's place: choose another --run-dir")]
     Foreign(PathBuf),
     /// A step failed.
     #[error("{what} {path}: {source}")]
     System {
-        /// What was tried.
+        /// The step that failed.
         what: &'static str,
-        /// On what.
+        /// The path it failed on.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// No such user or group.
+    /// There is no such user or group.
     #[error("no {what} called {name}: check --socket-owner and --socket-group")]
     Unknown {
-        /// User or group.
+        /// The word `user` or `group`.
         what: &'static str,
         /// The name.
         name: String,
@@ -43,10 +43,10 @@ fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> SocketE
     move |source| SocketError::System { what, path: path.into(), source }
 }
 
-/// Makes the run directory and takes its lock: one daemon a directory. The lock lives as long as the descriptor.
+/// Makes the run directory and locks it: one daemon per directory. The lock is held as long as the descriptor is open.
 ///
 /// # Errors
-/// [`SocketError::Running`], [`SocketError::System`].
+/// [`SocketError::Running`] if another daemon has the lock, [`SocketError::System`] if a step fails.
 pub fn lock_run_dir(dir: &Path) -> Result<OwnedFd, SocketError> {
     std::fs::create_dir_all(dir).map_err(failed("cannot make", dir))?;
     if netvale_control::dirs::is_foreign(dir) {
@@ -65,7 +65,7 @@ pub fn lock_run_dir(dir: &Path) -> Result<OwnedFd, SocketError> {
 /// Binds and listens at `path`. A file left there by a daemon that died is replaced: the caller holds the lock.
 ///
 /// # Errors
-/// [`SocketError::System`], [`SocketError::Unknown`].
+/// [`SocketError::System`] if a step fails, [`SocketError::Unknown`] if the owner or group does not exist.
 pub fn listen(path: &Path, kind: SocketType, access: &SocketAccess) -> Result<OwnedFd, SocketError> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed("cannot replace", path)(e)),
@@ -77,7 +77,7 @@ pub fn listen(path: &Path, kind: SocketType, access: &SocketAccess) -> Result<Ow
         rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).map_err(io("cannot make a socket for"))?;
     let address = SocketAddrUnix::new(path).map_err(io("cannot use the socket path"))?;
     rustix::net::bind(&fd, &address).map_err(io("cannot bind"))?;
-    // Nobody can connect before listen, so the access is right from the first moment on.
+    // Nobody can connect before listen(2), so the access is right from the start.
     let mode = access.mode.unwrap_or(if access.group.is_some() { 0o660 } else { 0o600 });
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
         .map_err(failed("cannot set the mode of", path))?;
@@ -90,7 +90,7 @@ pub fn listen(path: &Path, kind: SocketType, access: &SocketAccess) -> Result<Ow
     Ok(fd)
 }
 
-/// A number, or the number of a name in a file of colon-separated lines such as `/etc/passwd`.
+/// Parses a number, or finds the number of a name in a file of colon-separated lines such as `/etc/passwd`.
 fn id_of(what: &'static str, file: &str, name: &str) -> Result<u32, SocketError> {
     if let Ok(id) = name.parse() {
         return Ok(id);

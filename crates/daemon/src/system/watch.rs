@@ -1,4 +1,4 @@
-//! A thread that sees to it that no peer makes another thread sleep in a wake-up: see [`netvale_mem::calls`].
+//! A thread that prevents peers from making another thread sleep in a wake-up: see [`netvale_mem::calls`].
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,22 +7,22 @@ use std::time::Duration;
 use netvale_mem::calls::{Under, lasting};
 use rustix::thread::Pid;
 
-/// Between two looks. A wake-up takes a microsecond; one that is under way at both looks is being held, or its thread has no processor: then the
-/// signal changes nothing.
+/// Time between two checks. A wake-up takes a microsecond; one that is under way at both checks is being blocked, or
+/// its thread has no processor: then the signal changes nothing.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// Ends system calls, and does nothing else.
+/// The signal that interrupts system calls, and does nothing else.
 const SIGNAL: libc::c_int = libc::SIGURG;
 
 extern "C" fn nothing(_: libc::c_int) {}
 
-/// There is one for the process, however many daemons run in it.
+/// Whether the process has the thread: one is enough, however many daemons run in it.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// Starts watching all threads of this process.
 ///
 /// # Errors
-/// The signal's handler cannot be installed, or no thread be started.
+/// Fails if the signal's handler cannot be installed, or no thread can be started.
 pub(crate) fn start() -> std::io::Result<()> {
     if STARTED.swap(true, Ordering::Relaxed) {
         return Ok(());
@@ -50,6 +50,6 @@ pub(crate) fn start() -> std::io::Result<()> {
 
 fn interrupt(thread: Pid) {
     let own = rustix::process::getpid().as_raw_nonzero().get();
-    // SAFETY: a system call with three numbers. The thread is one of ours, and has not ended.
+    // SAFETY: a system call with three numbers. The thread belongs to this process, and has not ended.
     unsafe { libc::syscall(libc::SYS_tgkill, own, thread.as_raw_nonzero().get(), SIGNAL) };
 }

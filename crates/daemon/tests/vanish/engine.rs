@@ -1,6 +1,6 @@
 //! Walks a table of states. For each state, and each way to go, a peer in a process of its own comes to the state and vanishes there; the next peer is served
 //! completely, and two bystanders on the same switch notice nothing. In the end the daemon, which is a process of its own, has no more descriptors, threads
-//! and shared mappings than in the beginning.
+//! and shared mappings than at the start.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -220,7 +220,7 @@ pub fn vanish<P: Peer>([dir, peer, state, how]: &[String; 4]) {
         _ => {}
     }
     println!("{GONE}");
-    // Until whoever started it has seen enough.
+    // Until the test that started it has seen enough.
     let _ = std::io::stdin().read(&mut [0]);
 }
 

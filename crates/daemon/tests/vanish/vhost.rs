@@ -143,7 +143,7 @@ impl<const LISTENS: bool> Peer for Vmm<LISTENS> {
     }
 }
 
-/// Whoever listened there before is gone.
+/// The previous listener there is gone.
 fn accept(path: PathBuf) -> UnixStream {
     let _ = std::fs::remove_file(&path);
     UnixListener::bind(path).unwrap().accept().unwrap().0

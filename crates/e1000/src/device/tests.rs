@@ -40,7 +40,7 @@ fn reset_and_link() {
     assert_eq!(e.read(RA.start), 0x0100_0002, "the address is loaded again");
 }
 
-/// Objective: the tail has packets sent; written-back descriptors are a cause, at once or after the delay; an empty ring is another.
+/// Objective: the tail has packets sent; written-back descriptors are a cause, immediately or after the delay; an empty ring is another.
 #[test]
 fn sending() {
     let mut e = card();

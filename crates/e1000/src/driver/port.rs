@@ -104,7 +104,7 @@ impl DriverPort {
         if !options.slots.is_power_of_two() || !(8..=4096).contains(&options.slots) {
             return Err(NotStarted::Slots(options.slots).into());
         }
-        // What is wrong with it is best said at once.
+        // An error in it is best reported immediately.
         drop(open(address)?);
         let (rings, fault) = (Arc::<Rings>::default(), Fault::new()?);
         let (link, call) = (Arc::new(Doorbell::new()?), Doorbell::new()?);
@@ -140,7 +140,8 @@ struct Driver {
     call: Doorbell,
     /// Rung by the worker when the link changed.
     link: Arc<Doorbell>,
-    /// Where workers report what the card did. A card has no descriptors of ours: one serves for all of them.
+    /// Where workers report what the card did. A card has none of netvale's descriptors: one fault serves for all of
+    /// them.
     fault: Fault,
     rings: Arc<Rings>,
 }

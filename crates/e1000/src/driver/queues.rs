@@ -82,7 +82,7 @@ impl DriverEgress {
     #[inline]
     fn send(&self, tx: &mut TxRing, frame: &FrameRef<'_>, scratch: &mut Scratch) -> Put {
         if Form::of(frame, false) == Form::AsIs {
-            // SAFETY: `put` hands out that much room in a buffer of ours.
+            // SAFETY: `put` hands out that much room in one of our buffers.
             return put(tx, frame.len(), |to, n| unsafe { frame.copy_out_raw(0, to, n) });
         }
         scratch.soften_into(frame, &self.counters, |bytes| {
@@ -104,7 +104,7 @@ fn put(tx: &mut TxRing, len: usize, fill: impl FnOnce(*mut u8, usize) -> usize) 
     let Some(to) = tx.buffer() else { return Put::Full };
     let filled = fill(to, len);
     let padded = filled.max(SHORTEST);
-    // SAFETY: a buffer of ours, which is longer than the shortest frame.
+    // SAFETY: one of our buffers, which is longer than the shortest frame.
     unsafe { to.add(filled).write_bytes(0, padded - filled) };
     tx.push(padded);
     Put::Done
@@ -168,7 +168,7 @@ fn fill(rx: &mut RxRing, batch: &mut Batch, taken: &mut usize, counters: &RingCo
         if !frame.is_whole {
             counters.dropped(DropReason::TooLong, 1);
         } else if frame.len > 0 {
-            // SAFETY: a buffer of ours, which stays ours until `release`.
+            // SAFETY: one of our buffers, which stays ours until `release`.
             unsafe { batch.push(frame.at, frame.len) };
         }
     }

@@ -16,7 +16,8 @@ use crate::direction::Direction;
 use crate::paravirt::{BYTES, CAUSES_AT};
 use crate::ring::DESCRIPTOR;
 
-/// Where the card finds the first byte: any number will do that is no address of ours, so that a mix-up is found out.
+/// Address of the first byte for the card: any number that is not an address in this process will do, so that a mix-up
+/// is noticed.
 pub const GUEST: u64 = 0x1_0000_0000;
 /// Bytes of a buffer (RCTL.BSIZE is zero).
 pub const BUF: usize = 2048;
@@ -30,7 +31,7 @@ pub struct Ram {
 }
 
 impl Ram {
-    /// Memory for two rings of so many descriptors, a power of two.
+    /// Memory for two rings of that many descriptors, a power of two.
     ///
     /// # Errors
     /// The kernel's.
@@ -107,7 +108,7 @@ impl Ram {
         Words::new(&self.map, CAUSES_AT, 1)
     }
 
-    /// As in the beginning.
+    /// Resets the memory to its initial state.
     pub fn clear_block(&self) {
         if let Some(words) = Words::new(&self.map, 0, BYTES as usize / 4) {
             (0..BYTES as usize / 4).for_each(|i| words.store(i, 0));

@@ -24,15 +24,15 @@ pub struct Borrower<T> {
 }
 
 impl<T> Borrower<T> {
-    /// Outside.
+    /// Creates a handle that is not inside.
     pub fn new(lent: Arc<Lent<T>>) -> Self {
         Borrower { lent, inside: false }
     }
 
-    /// Goes in, and stays until [`Borrower::leave`]; does not wait.
+    /// Enters, and stays until [`Borrower::leave`]; does not wait.
     ///
     /// # Errors
-    /// [`Away`].
+    /// [`Away`] if there is no content, or somebody who excludes the worker is inside.
     #[inline]
     pub fn enter(&mut self) -> Result<&mut T, Away> {
         if !self.inside {
@@ -42,7 +42,7 @@ impl<T> Borrower<T> {
         self.content().ok_or(Away::Empty)
     }
 
-    /// What it is at, if it is inside.
+    /// The content, if the handle is inside.
     #[inline]
     pub fn content(&mut self) -> Option<&mut T> {
         // SAFETY: `inside` says that this handle, which is borrowed exclusively, was counted in `users`, which keeps everybody else out
@@ -50,7 +50,7 @@ impl<T> Borrower<T> {
         if self.inside { unsafe { (*self.lent.content.get()).as_mut() } } else { None }
     }
 
-    /// Goes out. Nothing happens if it is not inside.
+    /// Leaves. Nothing happens if it is not inside.
     #[inline]
     pub fn leave(&mut self) {
         if std::mem::take(&mut self.inside) {
@@ -64,16 +64,16 @@ impl<T> Borrower<T> {
         self.inside
     }
 
-    /// Whether it is inside, and to leave soon.
+    /// Whether it is inside and must leave soon.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         self.inside && self.lent.is_wanted()
     }
 
-    /// A look in, by a worker that is not staying.
+    /// Enters, calls `look`, and leaves, for a worker that does not stay.
     ///
     /// # Errors
-    /// [`Away::Busy`] also if it is staying.
+    /// [`Away::Busy`] also if it is inside already.
     pub fn visit<R>(&mut self, look: impl FnOnce(&mut T) -> R) -> Result<R, Away> {
         if self.inside { Err(Away::Busy) } else { self.lent.enter().map(|mut content| look(&mut content)) }
     }

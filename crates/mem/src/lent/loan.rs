@@ -1,4 +1,4 @@
-//! A reference that need not be a lent one.
+//! A reference, either a plain one or one to a lent content.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -8,7 +8,8 @@ use std::ptr::NonNull;
 use super::sealed::Mode;
 use super::{Guard, Lent, Many};
 
-/// Something to use for a while: what nobody takes away, or a lent content that the worker is at until this is dropped.
+/// Something to use for a while: a value that nobody takes away, or a lent content that the worker keeps until this is
+/// dropped.
 ///
 /// Using it costs the same for both. A lent content cannot be used any longer than that:
 ///
@@ -33,9 +34,9 @@ use super::{Guard, Lent, Many};
 pub struct Loan<'a, T> {
     /// Not a reference, as what it points to may be gone before the loan has been dropped to the end.
     content: NonNull<T>,
-    /// Where it is lent.
+    /// The cell, if the content is lent.
     lent: Option<&'a Lent<T, Many>>,
-    /// What it stands for.
+    /// Makes the loan as `Send` and `Sync` as a reference.
     reference: PhantomData<&'a T>,
 }
 
@@ -53,7 +54,7 @@ impl<'a, T> From<Guard<'a, T, Many>> for Loan<'a, T> {
     #[inline]
     fn from(guard: Guard<'a, T, Many>) -> Self {
         let (content, lent) = (NonNull::from(&*guard), guard.lent);
-        // The loan leaves in the guard's stead.
+        // The loan leaves in place of the guard.
         std::mem::forget(guard);
         Loan { content, lent: Some(lent), reference: PhantomData }
     }

@@ -1,11 +1,11 @@
-//! Waiting for somebody who is at it: looks at first, then letting others have the CPU, up to a limit.
+//! Waiting for another thread to leave: polling first, then yielding the CPU, up to a limit.
 
 #[cfg(not(loom))]
 use std::time::Instant;
 
 use std::time::Duration;
 
-/// Looks before others may have the CPU; before a control thread sleeps.
+/// Number of polls before yielding the CPU, and before a control thread sleeps.
 #[cfg(not(loom))]
 const SPINS: u32 = 64;
 #[cfg(not(loom))]
@@ -14,7 +14,7 @@ const YIELDS: u32 = 128;
 #[cfg(not(loom))]
 const NAP: Duration = Duration::from_micros(50);
 
-/// A wait.
+/// A wait that is under way.
 pub(super) struct Patience {
     looks: u32,
     #[cfg(not(loom))]
@@ -25,17 +25,17 @@ pub(super) struct Patience {
 
 #[cfg(not(loom))]
 impl Patience {
-    /// A worker's, which never sleeps.
+    /// A worker's wait, which never sleeps.
     pub(super) fn of_worker(limit: Duration) -> Self {
         Patience { looks: 0, sleeps: false, until: Instant::now() + limit }
     }
 
-    /// A control thread's.
+    /// A control thread's wait.
     pub(super) fn of_control(limit: Duration) -> Self {
         Patience { sleeps: true, ..Self::of_worker(limit) }
     }
 
-    /// The limit counts from now on.
+    /// Restarts the limit.
     pub(super) fn renew(&mut self, limit: Duration) {
         self.until = Instant::now() + limit;
     }
@@ -46,14 +46,14 @@ impl Patience {
         match self.looks {
             ..SPINS => std::hint::spin_loop(),
             YIELDS.. if self.sleeps => std::thread::sleep(NAP),
-            // Who is inside may need this very CPU.
+            // The thread inside may need this very CPU.
             _ => std::thread::yield_now(),
         }
         Instant::now() < self.until
     }
 }
 
-/// The models have no clock: patience ends after some looks.
+/// The models have no clock: patience ends after some polls.
 #[cfg(loom)]
 impl Patience {
     pub(super) fn of_worker(_limit: Duration) -> Self {

@@ -3,10 +3,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
-/// Long enough that a limit can pass, short enough to wait for it.
+/// Long enough for a limit to pass, short enough to wait for it.
 const SHORT: Duration = Duration::from_millis(5);
 
-/// Notes how often one was dropped.
+/// Counts how often a content was dropped.
 struct Content(Arc<AtomicU64>);
 
 impl Drop for Content {
@@ -15,7 +15,7 @@ impl Drop for Content {
     }
 }
 
-/// Objective: workers find what was put in until it is taken out, and nothing before and after.
+/// Objective: workers find a content from when it is put in until it is taken out, and nothing before and after.
 #[test]
 fn put_and_take() {
     let lent = Lent::<u32>::default();
@@ -44,7 +44,8 @@ fn a_borrower_stays() {
     assert_eq!(lent.take(), Ok(Some(2)));
 }
 
-/// Objective: a loan leaves in the stead of the guard it was made from, once, wherever it is dropped; one of a plain reference has nothing to leave.
+/// Objective: a loan leaves in place of the guard it was made from, once, wherever it is dropped; one of a plain
+/// reference has nothing to leave.
 #[test]
 fn a_loan_stays() {
     let lent = Lent::<u32, Many>::with(1);
@@ -58,7 +59,7 @@ fn a_loan_stays() {
     assert_eq!(lent.take(), Ok(Some(3)));
 }
 
-/// Objective: a worker waits for the control thread for a moment only, and says that there may be something.
+/// Objective: a worker waits only for a moment for the control thread, and reports that there may be a content.
 #[test]
 fn the_control_thread_stays() {
     let lent = Lent::<u32>::with(1);
@@ -73,7 +74,7 @@ fn the_control_thread_stays() {
     assert_eq!(*lent.enter().unwrap(), 1);
 }
 
-/// Objective: several workers are inside together in mode `Many`, and the control thread gets in when the last has left.
+/// Objective: several workers are inside together in mode `Many`, and the control thread enters when the last has left.
 #[test]
 fn many() {
     let lent = Lent::<u32, Many>::with(1);
@@ -86,7 +87,8 @@ fn many() {
     assert_eq!(lent.take(), Ok(Some(1)));
 }
 
-/// Objective: what could not be taken out within the limit is used by nobody who comes later, and dropped by who comes next: a worker.
+/// Objective: a content that could not be taken out within the limit is used by no later thread, and dropped by the
+/// next one: a worker.
 #[test]
 fn a_worker_drops_what_is_retired() {
     let (lent, dropped) = (Arc::new(Lent::<_>::default()), Arc::<AtomicU64>::default());
@@ -102,7 +104,7 @@ fn a_worker_drops_what_is_retired() {
     assert!(worker.enter().is_ok(), "the next one is as good as new");
 }
 
-/// Objective: the same in mode `Many`, and the control thread comes next.
+/// Objective: the same in mode `Many`, where the control thread is the next one.
 #[test]
 fn the_control_thread_drops_what_is_retired() {
     let (lent, dropped) = (Lent::<_, Many>::default(), Arc::<AtomicU64>::default());
@@ -139,8 +141,9 @@ impl Drop for Tally {
     }
 }
 
-/// Objective: under full use by workers of both kinds, a content is taken away and put back 10,000 times: no work done on it is lost, nobody
-/// uses it outside, nobody waits for ever, and the control thread never longer than a batch takes (with room for a busy machine).
+/// Objective: under full use by workers of both kinds, a content is taken away and put back 10,000 times: no work done
+/// on it is lost, nobody uses it outside, nobody waits forever, and the control thread never longer than a batch takes
+/// (with room for a busy machine).
 #[test]
 fn taken_away_and_put_back() {
     let rounds = if cfg!(miri) { 50 } else { 10_000 };

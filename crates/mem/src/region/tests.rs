@@ -1,4 +1,4 @@
-//! Regions as their owner sees them.
+//! Tests of regions from their owner's side.
 
 use super::*;
 

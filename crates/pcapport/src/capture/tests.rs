@@ -71,7 +71,8 @@ fn snaplen() {
     assert_eq!(read(&path), [(vec![7; 14], 1514), (vec![8; 10], 10)]);
 }
 
-/// Objective: several workers at once; each one's frames are in the file once and in order, as many as were accepted.
+/// Objective: with several workers together, each one's frames are in the file once and in order, as many as were
+/// accepted.
 #[test]
 fn several_workers() {
     const WORKERS: u8 = 4;
@@ -140,7 +141,7 @@ fn slow_disk() {
     assert_eq!(status.written(), accepted as u64);
 }
 
-/// Objective: a full disk shows at once if it is full from the start, and else in the status, by name; from then on deliveries
+/// Objective: a full disk shows immediately if it is full from the start, and else in the status, by name; from then on deliveries
 /// are drops of the device, and every frame is accounted for.
 #[test]
 fn full_disk() {

@@ -34,7 +34,7 @@ pub(super) struct Feeder {
 
 /// How a pass over the file ended.
 enum Pass {
-    /// At its end, with so many frames that can be sent.
+    /// At its end, after this many frames that can be sent.
     End(u64),
     Error(ReadError),
 }

@@ -117,8 +117,8 @@ fn cut_file() {
     assert!(matches!(source.ingress().status().error(), Some(ReadError::Truncated { frames: 9, .. })));
 }
 
-/// Objective: frames that no port takes are dropped by name; a file of only such frames, or of none, ends at once even if it
-/// is to be sent without end.
+/// Objective: frames that no port takes are dropped by name; a file of only such frames, or of none, ends immediately even if it
+/// repeats without end.
 #[test]
 fn nothing_to_send() {
     let dir = tempfile::tempdir().unwrap();
@@ -133,7 +133,7 @@ fn nothing_to_send() {
     assert_eq!(drive(&mut open(&path, 0, Pace::Fast), usize::MAX, |_| {}), 0);
 }
 
-/// Objective: what cannot be replayed is refused at once, by name; a named pipe without a writer does not block.
+/// Objective: what cannot be replayed is refused immediately, by name; a named pipe without a writer does not block.
 #[test]
 fn refusals() {
     let dir = tempfile::tempdir().unwrap();

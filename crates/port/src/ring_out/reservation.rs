@@ -7,7 +7,7 @@ use netvale_mem::notify::full_fence;
 use super::{RingEgress, SlotWriter};
 use crate::batch::Batch;
 
-/// Room for frames, in the ring that it was made in, and the frames it was made for ([`crate::Egress::reserve`]).
+/// Room for frames in a ring, and the frames it was reserved for ([`crate::Egress::reserve`]).
 ///
 /// A pass takes each step for all destinations of a batch before the next, so that the full fences
 /// ([`netvale_mem::notify::full_fence`]) between them are paid for once a batch, and cache lines that other cores hold are on
@@ -17,7 +17,7 @@ use crate::batch::Batch;
 ///  reserve ─► fill ─► fence ─► publish ─► fence ─► kick_and_stop ─► fence ─► look_after
 /// ```
 ///
-/// No other frames can be put there, and the batch stays as it is until then:
+/// The ring takes no other frames there, and the batch stays unchanged until then:
 ///
 /// ```compile_fail,E0502
 /// # use netvale_port::{Batch, Egress, Source};
@@ -35,45 +35,46 @@ use crate::batch::Batch;
 /// # }
 /// ```
 ///
-/// A ring that is lent stays lent until the reservation is gone. One that is given up in between takes the steps that are left: the ring
-/// goes on, and slots that were not filled come empty.
+/// A lent ring stays lent until the reservation is dropped. A reservation that is dropped early takes its remaining
+/// steps: the ring goes on, and slots that were not filled arrive empty.
 #[must_use = "room that is not filled costs the receiver empty slots"]
 pub struct Reservation<'b> {
     egress: Loan<'b, RingEgress>,
     batch: &'b Batch,
     picks: &'b [u16],
-    /// How many of the picks found room.
+    /// Number of picks that found room.
     room: usize,
     step: Step,
 }
 
-/// What has been done last.
+/// The last step taken.
 enum Step {
     Reserved(Lease),
     Filled,
-    /// Nobody else publishes.
+    /// Published; no other thread publishes.
     Published,
-    /// Others may publish.
+    /// Kicked; other threads may publish.
     Kicked,
-    /// All, or there was no room; or somebody else publishes.
+    /// All steps are done, or there was no room, or another thread publishes.
     Done,
 }
 
 impl<'b> Reservation<'b> {
-    /// `lease` has a slot for each of the first of `picks`, none for the others; all can be copied as they are.
+    /// Creates a reservation. `lease` has one slot for each of the first picks, none for the others; all frames can be
+    /// copied unchanged.
     #[inline]
     pub(super) fn new(egress: Loan<'b, RingEgress>, batch: &'b Batch, picks: &'b [u16], lease: Option<Lease>) -> Self {
         let room = lease.as_ref().map_or(0, |lease| lease.count as usize);
         Reservation { egress, batch, picks, room, step: lease.map_or(Step::Done, Step::Reserved) }
     }
 
-    /// The frames it was made for, and how many of them, from the first on, found room.
+    /// The picks it was made for, and how many of them, from the first on, found room.
     #[inline]
     pub fn picks(&self) -> (&'b [u16], usize) {
         (self.picks, self.room)
     }
 
-    /// Copies the frames that found room. A full fence follows.
+    /// Copies the frames that found room. A full fence must follow.
     #[inline]
     pub fn fill(&mut self) {
         if let Step::Reserved(lease) = &self.step {
@@ -82,7 +83,7 @@ impl<'b> Reservation<'b> {
         }
     }
 
-    /// What was reserved is filled.
+    /// Marks the reserved slots as filled.
     #[inline]
     fn end(&mut self) {
         if let Step::Reserved(lease) = std::mem::replace(&mut self.step, Step::Filled) {
@@ -90,7 +91,7 @@ impl<'b> Reservation<'b> {
         }
     }
 
-    /// Shows the receiver all that is filled, unless somebody else does. A full fence follows.
+    /// Shows the receiver everything that is filled, unless another thread does. A full fence must follow.
     #[inline]
     pub fn publish(&mut self) {
         if let Step::Filled = self.step {
@@ -98,7 +99,7 @@ impl<'b> Reservation<'b> {
         }
     }
 
-    /// Kicks the receiver if it wants it, and lets others publish. A full fence follows.
+    /// Kicks the receiver if it asked for it, and lets others publish. A full fence must follow.
     #[inline]
     pub fn kick_and_stop(&mut self) {
         if let Step::Published = self.step {
@@ -107,7 +108,7 @@ impl<'b> Reservation<'b> {
         }
     }
 
-    /// Sees to what others filled in between. Then it is done.
+    /// Publishes what others filled in between. This is the last step.
     #[inline]
     pub fn look_after(&mut self) {
         if let Step::Kicked = self.step {

@@ -1,4 +1,4 @@
-//! Queues in seats, as a switch sees them. Workers that come in between find an empty seat.
+//! Queues in seats, as a switch sees them. Between two peers, workers find an empty seat.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,21 +9,21 @@ use netvale_mem::lent::{Away, Borrower};
 use super::Seat;
 use crate::{Batch, DropReason, Egress, Ingress, RingCounters, Scratch};
 
-/// A queue whose peer receives. One worker at a time is at it.
+/// A queue whose peer receives. Only one worker at a time uses it.
 pub trait ToPeer: Send {
-    /// As [`Egress::deliver`]; none if no frames pass.
+    /// Like [`Egress::deliver`]; `None` if no frames pass.
     fn deliver(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Option<usize>;
 }
 
-/// A seat of what a peer sends: what is in it is the switch's ingress while it is there.
+/// A seat of a queue that a peer sends on: the queue in it is the switch's ingress.
 pub struct SeatIngress<Q: Ingress> {
-    /// At the queue while frames of it are in a batch.
+    /// Borrows the queue while frames of it are in a batch.
     queue: Borrower<Q>,
     seat: Arc<Seat<Q>>,
 }
 
 impl<Q: Ingress> SeatIngress<Q> {
-    /// The worker's end of a seat.
+    /// Creates the worker's end of a seat.
     pub fn new(seat: Arc<Seat<Q>>) -> Self {
         SeatIngress { queue: seat.borrower(), seat }
     }
@@ -37,7 +37,7 @@ impl<Q: Ingress> Ingress for SeatIngress<Q> {
         // SAFETY: the caller's contract; the queue is neither released nor dropped before `release`.
         unsafe { queue.take(batch) };
         if batch.is_empty() {
-            // Nobody releases an empty batch, and what was dropped goes back, too.
+            // Nobody releases an empty batch, but the slots of dropped frames must go back, too.
             self.release();
         }
     }
@@ -59,7 +59,7 @@ impl<Q: Ingress> Ingress for SeatIngress<Q> {
     }
 
     fn disarm(&mut self) {
-        // Nothing there is disarmed already.
+        // An empty seat is disarmed already.
         let _ = self.queue.visit(Q::disarm);
     }
 
@@ -82,7 +82,7 @@ impl<Q: Ingress> Drop for SeatIngress<Q> {
     }
 }
 
-/// A seat of what a peer receives, as a switch's egress.
+/// A seat of a queue that a peer receives on, as a switch's egress.
 pub struct SeatEgress<Q>(pub Arc<Seat<Q>>);
 
 impl<Q: ToPeer> Egress for SeatEgress<Q> {

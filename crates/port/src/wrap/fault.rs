@@ -1,4 +1,4 @@
-//! An ingress that brings its frames as a bad line would.
+//! An ingress that delivers frames as a bad line would.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -10,25 +10,25 @@ use netvale_mem::drops::{DropReason, RingCounters};
 use crate::Ingress;
 use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAGS};
 
-/// How far back a frame falls at most when it is overtaken.
+/// How far back, in frames, a frame that is overtaken can fall.
 const REORDER_DISTANCE: u64 = 8;
 
-/// How likely each fault befalls a frame: 0 never, 1 always. The same seed and the same batches give the same faults.
+/// The probability of each fault per frame: 0 never, 1 always. The same seed and the same batches give the same faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// It is dropped, and counted as [`DropReason::Injected`].
+    /// The frame is dropped, and counted as [`DropReason::Injected`].
     pub drop: f64,
-    /// One bit of it is inverted, in a private copy.
+    /// One bit of a private copy of the frame is inverted.
     pub corrupt: f64,
-    /// It comes twice, where the batch has room and it is one piece.
+    /// The frame comes twice, if the batch has room and the frame is one piece.
     pub duplicate: f64,
-    /// It changes places with one of the eight frames behind it, within its batch.
+    /// The frame swaps places with one of the eight frames behind it, within its batch.
     pub reorder: f64,
-    /// Where the sequence of faults begins.
+    /// Seed of the sequence of faults.
     pub seed: u64,
 }
 
-/// Faults other than drops so far.
+/// Counts of faults other than drops.
 #[derive(Debug, Default)]
 pub struct FaultCounts {
     corrupted: AtomicU64,
@@ -64,35 +64,35 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// True with this probability.
+    /// Returns true with this probability.
     fn happens(&mut self, probability: f64) -> bool {
         probability > 0.0 && ((self.roll() >> 11) as f64) < probability * (1u64 << 53) as f64
     }
 
-    /// Below `n`, which is not 0.
+    /// Returns a number below `n`, which is not 0.
     fn below(&mut self, n: u64) -> u64 {
         self.roll() % n
     }
 }
 
-/// An ingress around another that injects faults. The inner one's counters count what it brought, before the faults.
+/// An ingress around another that injects faults. The inner one's counters count its frames before the faults.
 pub struct FaultIngress<I> {
     inner: I,
     faults: Faults,
     dice: Dice,
-    /// What the inner one brought, until `release`.
+    /// The inner ingress's frames, until `release`.
     brought: Batch,
-    /// The frames to pass on: number in `brought`, and whether to corrupt it.
+    /// The frames to pass on: index in `brought`, and whether to corrupt it.
     plan: Vec<(usize, bool)>,
     /// Private copies of corrupted frames, until `release`. `Vec`s, whose bytes stay where they are when they are moved.
     copies: Vec<Vec<u8>>,
-    /// The last batch was dropped as a whole: there may be more behind it.
+    /// Whether the last batch was dropped as a whole: there may be more frames behind it.
     swallowed: bool,
     counts: Arc<FaultCounts>,
 }
 
 impl<I: Ingress> FaultIngress<I> {
-    /// `inner`, on a bad line.
+    /// Wraps `inner`.
     pub fn new(inner: I, faults: Faults) -> Self {
         FaultIngress {
             inner,
@@ -106,7 +106,7 @@ impl<I: Ingress> FaultIngress<I> {
         }
     }
 
-    /// Faults other than drops.
+    /// The counts of faults other than drops.
     pub fn counts(&self) -> &Arc<FaultCounts> {
         &self.counts
     }
@@ -137,7 +137,7 @@ impl<I: Ingress> FaultIngress<I> {
         }
     }
 
-    /// A private copy of a frame that is not empty, with one bit inverted.
+    /// Makes a private copy of a non-empty frame with one bit inverted.
     fn corrupted(dice: &mut Dice, frame: &FrameRef<'_>) -> Vec<u8> {
         let mut bytes = vec![0; frame.len()];
         frame.copy_out(0, &mut bytes);
@@ -218,7 +218,8 @@ impl<I: Ingress> Ingress for FaultIngress<I> {
         self.inner.woken();
     }
 
-    /// Always: an empty batch does not mean that the inner one has nothing, so the worker has to look again by itself.
+    /// Always false: an empty batch does not mean that the inner one has nothing, so the worker has to look again by
+    /// itself.
     fn is_cheap(&self) -> bool {
         true
     }
@@ -239,7 +240,7 @@ mod tests {
         (0..200u8).map(|i| vec![i; 60]).collect()
     }
 
-    /// Brings `frames` with `faults`: what comes out, and the ingress after that.
+    /// Passes `frames` through `faults`. Returns what comes out, and the ingress.
     fn bring(faults: Faults, frames: &[Vec<u8>]) -> (Vec<Vec<u8>>, FaultIngress<LoopbackIngress>) {
         let (egress, ingress) = loopback(frames.len()).unwrap();
         assert_eq!(deliver(&egress, frames, |_| {}), frames.len());
@@ -253,7 +254,8 @@ mod tests {
         assert_eq!(bring(Faults::default(), &frames()).0, frames());
     }
 
-    /// Objective: drops are counted by name and leave the others in order; the same seed drops the same frames, another seed others.
+    /// Objective: drops are counted by name and keep the others in order; the same seed drops the same frames, another
+    /// seed others.
     #[test]
     fn drops() {
         let some = |seed| Faults { drop: 0.3, seed, ..Faults::default() };
@@ -266,7 +268,7 @@ mod tests {
         assert_ne!(bring(some(2), &frames()).0, left);
     }
 
-    /// Objective: when a whole batch is dropped, the worker is kept from sleeping on what may lie behind it.
+    /// Objective: when a whole batch is dropped, the worker does not sleep, as there may be frames behind it.
     #[test]
     fn all_dropped() {
         let (left, mut ingress) = bring(Faults { drop: 1.0, ..Faults::default() }, &frames());
@@ -274,7 +276,7 @@ mod tests {
         assert!(taken(&mut ingress).is_empty() && !ingress.arm());
     }
 
-    /// Objective: a corrupted frame differs in one bit, and the sender's own copy is left alone.
+    /// Objective: a corrupted frame differs in one bit, and the sender's own copy is unchanged.
     #[test]
     fn corrupts() {
         let (out, ingress) = bring(Faults { corrupt: 1.0, ..Faults::default() }, &frames());
@@ -284,7 +286,7 @@ mod tests {
         }
     }
 
-    /// Objective: frames come twice as far as a batch has room, and none is lost for it.
+    /// Objective: frames come twice as long as the batch has room, and none is lost because of it.
     #[test]
     fn duplicates() {
         let (mut out, ingress) = bring(Faults { duplicate: 1.0, ..Faults::default() }, &frames());
@@ -293,7 +295,7 @@ mod tests {
         assert_eq!(out, frames());
     }
 
-    /// Objective: frames change places, and none is lost, added or moved by more than what is promised a time.
+    /// Objective: frames swap places, and none is lost, added or moved further than promised at a time.
     #[test]
     fn reorders() {
         let (mut out, ingress) = bring(Faults { reorder: 0.1, seed: 7, ..Faults::default() }, &frames());
@@ -302,7 +304,7 @@ mod tests {
         assert_eq!(out, frames());
     }
 
-    /// Objective: frames of several pieces stay what they are, with their marks.
+    /// Objective: frames of several pieces keep their pieces and marks.
     #[test]
     fn pieces() {
         struct Two(Vec<u8>, Arc<RingCounters>);

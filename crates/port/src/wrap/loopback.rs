@@ -13,14 +13,14 @@ use netvale_wire::offload::Offload;
 use crate::batch::{BATCH, Batch, FrameRef};
 use crate::{Egress, Ingress, Scratch};
 
-/// A frame in private memory. In a `Vec`, whose bytes stay where they are when it is moved.
+/// A frame in private memory: a `Vec`, whose bytes stay in place when it is moved.
 struct Frame {
     bytes: Vec<u8>,
     offload: Offload,
     no_learn: bool,
 }
 
-/// What both ends share to wake the one that sleeps.
+/// Shared by both ends to wake the one that sleeps.
 struct Wake {
     need_kick: AtomicU32,
     doorbell: Doorbell,
@@ -33,20 +33,20 @@ pub struct LoopbackEgress {
     counters: Arc<RingCounters>,
 }
 
-/// Brings what was delivered to the paired [`LoopbackEgress`]: bytes, order, offloads and all.
+/// Returns what was delivered to the paired [`LoopbackEgress`]: bytes, order, offloads and all.
 pub struct LoopbackIngress {
     from: Receiver<Frame>,
-    /// The batch, from `take` to `release`; and a frame that was looked for, but not taken yet.
+    /// The batch, from `take` to `release`, and a frame that was looked at but not taken yet.
     frames: Vec<Frame>,
     next: Option<Frame>,
     wake: Arc<Wake>,
     counters: Arc<RingCounters>,
 }
 
-/// A pair that holds up to `capacity` frames on their way, at least one.
+/// Creates a pair that holds up to `capacity` frames, at least one.
 ///
 /// # Errors
-/// What eventfd(2) says.
+/// Whatever eventfd(2) returns.
 pub fn loopback(capacity: usize) -> std::io::Result<(LoopbackEgress, LoopbackIngress)> {
     let (to, from) = sync_channel(capacity.max(1));
     let wake = Arc::new(Wake { need_kick: AtomicU32::new(0), doorbell: Doorbell::new()? });
@@ -171,8 +171,8 @@ mod tests {
         assert_eq!(bytes(source.take(&mut spare)), frames[3..]);
     }
 
-    /// Objective: an armed sleeper is rung once frames come, one that is not armed is left alone; frames that are there already keep it
-    /// from sleeping.
+    /// Objective: frames wake an armed sleeper and leave one that is not armed alone; frames that are already there
+    /// keep it from sleeping.
     #[test]
     fn wakes() {
         let (egress, mut ingress) = loopback(8).unwrap();

@@ -1,7 +1,7 @@
-//! A second egress that gets a copy of what passes.
+//! A second egress that gets a copy of the passing frames.
 //!
-//! The copy is best effort: what finds no room there is dropped and counted there, and never holds the first one back. With a
-//! capture file as the second egress, this is a tracer.
+//! The copy is best effort: frames that find no room there are dropped and counted there, and never hold the first
+//! egress back. With a capture file as the second egress, this is a tracer.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -12,7 +12,7 @@ use netvale_mem::drops::{DropReason, RingCounters};
 use crate::batch::{BATCH, Batch};
 use crate::{Egress, Ingress, Scratch};
 
-/// Delivers `picks` to `copy`; what does not fit is dropped there.
+/// Delivers `picks` to `copy`; frames that do not fit are dropped there.
 fn copy_to(copy: &dyn Egress, batch: &Batch, picks: &[u16], scratch: &mut Scratch) {
     if !picks.is_empty() {
         let done = copy.deliver(batch, picks, scratch);
@@ -20,14 +20,14 @@ fn copy_to(copy: &dyn Egress, batch: &Batch, picks: &[u16], scratch: &mut Scratc
     }
 }
 
-/// An egress that lets another see what it was given: the frames it dealt with, also those it dropped for reasons of its own.
+/// An egress that copies to another egress the frames it is done with, also those it dropped for reasons of its own.
 pub struct MirrorEgress<E> {
     inner: E,
     copy: Arc<dyn Egress>,
 }
 
 impl<E: Egress> MirrorEgress<E> {
-    /// `copy` sees what `inner` gets.
+    /// Wraps `inner`; `copy` gets what `inner` accepts.
     pub fn new(inner: E, copy: Arc<dyn Egress>) -> Self {
         MirrorEgress { inner, copy }
     }
@@ -45,7 +45,7 @@ impl<E: Egress> Egress for MirrorEgress<E> {
     }
 }
 
-/// An ingress that lets an egress see what it brings.
+/// An ingress that copies its frames to an egress.
 pub struct MirrorIngress<I> {
     inner: I,
     copy: Arc<dyn Egress>,
@@ -54,7 +54,7 @@ pub struct MirrorIngress<I> {
 }
 
 impl<I: Ingress> MirrorIngress<I> {
-    /// `copy` sees what `inner` brings.
+    /// Wraps `inner`; `copy` gets what `inner` takes.
     pub fn new(inner: I, copy: Arc<dyn Egress>) -> Self {
         MirrorIngress { inner, copy, picks: Vec::with_capacity(BATCH), scratch: Scratch::new() }
     }
@@ -64,7 +64,7 @@ impl<I: Ingress> Ingress for MirrorIngress<I> {
     // SAFETY: frames lie where the inner ingress keeps them, which is released and dropped with this one only.
     unsafe fn take(&mut self, batch: &mut Batch) {
         let before = batch.len();
-        // SAFETY: the caller's contract; here they are read at once.
+        // SAFETY: the caller's contract; here they are read immediately.
         unsafe { self.inner.take(batch) };
         self.picks.clear();
         self.picks.extend((before..batch.len()).map(|i| i as u16));
@@ -110,7 +110,8 @@ mod tests {
     use crate::wrap::loopback;
     use crate::wrap::tests::{deliver, taken};
 
-    /// Objective: the copy sees what the first one dealt with, no more; a copy that is full counts drops and holds nothing back.
+    /// Objective: the copy gets exactly the frames the first egress is done with; a full copy counts drops and holds
+    /// nothing back.
     #[test]
     fn copies() {
         let frames: Vec<Vec<u8>> = (0..4u8).map(|i| vec![i; 60]).collect();

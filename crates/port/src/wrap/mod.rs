@@ -2,11 +2,11 @@
 //!
 //! | wrapper | what it does |
 //! |---|---|
-//! | [`mod@loopback`] | what is delivered comes out again, from private memory |
-//! | [`fault`] | drops, corrupts, duplicates and reorders what an ingress brings |
-//! | [`mirror`] | a second egress gets a copy of what passes: with a capture file behind it, a tracer |
+//! | [`mod@loopback`] | delivered frames come out again, from private memory |
+//! | [`fault`] | drops, corrupts, duplicates and reorders the frames of an ingress |
+//! | [`mirror`] | a second egress gets a copy of the frames: with a capture file behind it, a tracer |
 //!
-//! They allocate and, where said, take locks: they are for tests, examples and looking into things, not for the fast path.
+//! They allocate and, where stated, take locks: they are for tests, examples and diagnosis, not for the fast path.
 
 pub mod fault;
 pub mod loopback;

@@ -1,4 +1,4 @@
-//! What tests share.
+//! Helpers that the tests share.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) fn deliver(egress: &dyn Egress, frames: &[Vec<u8>], mark: impl Fn(&mu
     with_batch(frames, mark, |batch, picks| egress.deliver(batch, picks, &mut Scratch::new()))
 }
 
-/// Shows `frames` as one batch, the third one marked by `mark`, and the picks of all of them.
+/// Passes `frames` to `f` as one batch, the third one marked by `mark`, with the picks of all of them.
 pub(crate) fn with_batch<R>(
     frames: &[Vec<u8>],
     mark: impl Fn(&mut Batch),
@@ -35,7 +35,7 @@ pub(crate) fn with_batch<R>(
     show(&batch, &picks)
 }
 
-/// One batch of an ingress, as bytes.
+/// Takes one batch of an ingress, as bytes.
 pub(crate) fn taken(ingress: &mut dyn Ingress) -> Vec<Vec<u8>> {
     let mut batch = Batch::new();
     // SAFETY: the batch is read before `release`, and ends here.
@@ -56,14 +56,14 @@ pub(crate) fn bytes(batch: &Batch) -> Vec<Vec<u8>> {
     frames.collect()
 }
 
-/// Slots of a [`ring`].
+/// Number of slots of a [`ring`].
 pub(crate) const SLOTS: u32 = 16;
 
 fn bell() -> Doorbell {
     Doorbell::new().unwrap()
 }
 
-/// A ring's egress, and its receiver.
+/// Creates a ring's egress and its receiver.
 pub(crate) fn ring() -> (RingEgress, AppRing) {
     let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: SLOTS, rx_slots: SLOTS };
     let mem = Arc::new(Region::private(RegionSizes::for_port(2, SLOTS, 256, 0, 0)).unwrap().port(shape).unwrap());
@@ -72,7 +72,7 @@ pub(crate) fn ring() -> (RingEgress, AppRing) {
     (RingEgress::new(mem, host, 0, Arc::default()), receiver)
 }
 
-/// What lies in the slots that the receiver got since it looked last.
+/// The frames in the slots that the receiver got since the last call.
 pub(crate) fn received(receiver: &mut AppRing) -> Vec<Vec<u8>> {
     receiver.sync();
     let slots = (0..receiver.space()).map(|k| receiver.slot(receiver.at(k)));

@@ -102,7 +102,7 @@ fn a_tx_ring_comes_and_goes_under_traffic() {
     assert!(seen > 0 && longest < LIMIT / 2, "{seen} frames, {longest:?}");
 }
 
-/// A batch of so many frames, for as long as `show` runs.
+/// Shows `show` a batch of that many frames.
 fn with_batch<R>(count: u16, show: impl FnOnce(&Batch, &[u16]) -> R) -> R {
     let mut batch = Batch::new();
     for _ in 0..count {

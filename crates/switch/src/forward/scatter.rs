@@ -1,8 +1,8 @@
-//! Delivery of a batch to many destinations, step by step for all of them at a time.
+//! Delivery of a batch to many destinations, taking each step for all of them.
 //!
-//! What makes many small deliveries dear is waiting: for a cache line that the receiver's core holds, each time a fence or an atomic
-//! instruction stands behind a store to it. So all room is made first, then all frames are copied, then all tails are published, then
-//! all flags are looked at, with one fence between two steps.
+//! Many small deliveries are expensive because of waiting: for a cache line that the receiver's core holds, each time a
+//! fence or an atomic instruction follows a store to it. So all room is reserved first, then all frames are copied,
+//! then all tails are published, then all flags are checked, with one fence between two steps.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) struct Open<'b> {
     room: Reservation<'b>,
 }
 
-/// Ends all, and keeps the memory for what borrows from another batch.
+/// Drops all reservations, and keeps the memory for those of another batch.
 fn recycled(mut open: Vec<Open<'_>>) -> Vec<Open<'static>> {
     open.clear();
     // Collected in place: the types differ in their lifetimes only.
@@ -53,7 +53,7 @@ pub(super) fn scatter(table: &Table, ring: usize, batch: &Batch, work: &mut Work
         settle(to, *queue, batch, picks, done, true, scratch, held);
     }
     *kept = recycled(open);
-    // Destinations that know no steps: one that makes us wait does so when no other's ring is held any more.
+    // Destinations that do not support the steps: one that blocks does so when no other's ring is held any more.
     for to in stepless.drain(..).filter_map(|id| table.get(id)) {
         deliver(to, ring, batch, groups.own(to.id, picks), true, scratch, held);
     }

@@ -107,7 +107,7 @@ pub struct Nic<'a> {
     pub tap: Option<&'a Path>,
     /// An e1000 instead of virtio-net.
     pub e1000: bool,
-    /// Our ptnet device instead of virtio-net, with so many vectors; the socket is the ptnet port's.
+    /// netvale's ptnet device instead of virtio-net, with that many vectors; the socket is the ptnet port's.
     pub ptnet: u32,
     /// The devices of a ptnet port by vfio-user instead of virtio-net; the socket is the port's.
     pub vfio_user: bool,

@@ -5,7 +5,7 @@
  *   published sysfs|vfio PTNET MEMORY 0|12
  *
  * PTNET and MEMORY are the devices' PCI addresses, the last word is the header's length. With sysfs the status blocks lie at physical addresses and the program
- * polls; with vfio they lie behind an IOMMU and it is woken by the devices' interrupts. Whoever is at the other end sends all frames back.
+ * polls; with vfio they lie behind an IOMMU and it is woken by the devices' interrupts. The other end sends all frames back.
  */
 #define _GNU_SOURCE
 #include <net/netmap.h>

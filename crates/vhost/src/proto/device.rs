@@ -1,4 +1,4 @@
-//! The device: what each message of a front end does to it. It knows no socket.
+//! The device: the effect of each message of a front end. It knows nothing of sockets.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::features::{OFFERED, PROTOCOL_FEATURES};
 use crate::inflight::{Inflight, Record};
 use crate::log::DirtyLog;
 
-/// What our device offers beside virtio's features.
+/// The protocol features that netvale's device offers.
 const PROTOCOL_OFFERED: u64 = protocol::MQ
     | protocol::LOG_SHMFD
     | protocol::RARP
@@ -29,19 +29,19 @@ const PROTOCOL_OFFERED: u64 = protocol::MQ
     | protocol::CONFIGURE_MEM_SLOTS
     | protocol::STATUS;
 
-/// Bit of SET_VRING_KICK and _CALL: no descriptor comes along.
+/// Bit of SET_VRING_KICK and _CALL: there is no descriptor.
 const NO_FD: u64 = 1 << 8;
 /// Flag of SET_VRING_ADDR, `VHOST_VRING_F_LOG`: the ring's pages are logged, too.
 const LOG_RING: u32 = 1;
 
-/// What the device is, in its configuration space (virtio 1.3 §5.1.4).
+/// The configuration space of the device (virtio 1.3 §5.1.4).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NetConfig {
     /// Address offered to the driver.
     pub mac: [u8; 6],
-    /// Queue pairs.
+    /// Number of queue pairs.
     pub pairs: u16,
-    /// MTU offered to the driver.
+    /// MTU offered to the driver in bytes.
     pub mtu: u16,
 }
 
@@ -81,12 +81,13 @@ pub struct Device {
     status: u64,
     pub(super) log: Option<Arc<DirtyLog>>,
     pub(super) inflight: Option<Arc<Inflight>>,
-    /// A frame that waits for the first transmit queue.
+    /// A frame that waits for the first transmit queue to run.
     pub(super) announcement: Option<[u8; 60]>,
 }
 
 impl Device {
-    /// A device with two seats a queue pair: what the driver receives, what it transmits. `fault` is where workers report what its driver did.
+    /// Creates a device with two seats per queue pair: one for frames to the driver, one for frames from it. Workers
+    /// report at `fault` what its driver did wrong.
     pub fn new(config: NetConfig, seats: Vec<Arc<Seat<Live>>>, fault: Fault) -> Device {
         let vrings = seats.iter().map(|_| Vring::default()).collect();
         Device {
@@ -109,12 +110,12 @@ impl Device {
         self.features
     }
 
-    /// Queues that run.
+    /// Number of running queues.
     pub fn running(&self) -> usize {
         self.vrings.iter().filter(|v| v.started).count()
     }
 
-    /// Carries a message out. Returns the answer, if one is due.
+    /// Executes a message. Returns the answer, if one is due.
     ///
     /// # Errors
     /// [`Refused`]: the connection must end.
@@ -130,7 +131,7 @@ impl Device {
         if !m.fds.is_empty() {
             return Err(Refused::Fds { request: asked, fds: m.fds.len() });
         }
-        // User-Mode Linux wants an answer to the very request that says it may have answers.
+        // User-Mode Linux wants an answer even to the request that says it may have answers.
         let ack = m.needs_ack() && self.protocol & protocol::REPLY_ACK != 0;
         Ok(answer.map(|payload| Message::reply(asked, payload)).or_else(|| {
             let done = || Message::reply(asked, 0u64.to_le_bytes().to_vec());
@@ -164,15 +165,15 @@ impl Device {
             request::ADD_MEM_REG => {
                 let (spec, fds) = (m.region(8)?, m.take_fds(1)?);
                 let fd = fds.first().ok_or(Refused::Size(m.request))?;
-                // QEMU before 8.2 says it once for every queue pair.
+                // QEMU before 8.2 sends it once for every queue pair.
                 if !self.memory.has(&spec) {
                     self.set_memory(self.memory.with(spec, fd)?)?;
                 }
             }
             request::REM_MEM_REG => {
-                // Some front ends send the file along, which is of no use.
+                // Some front ends send the file along, which is useless.
                 m.fds.clear();
-                // And this, too.
+                // And some send this, too.
                 let spec = m.region(8)?;
                 match self.memory.without(spec) {
                     Err(MemoryError::NoSuch(_)) => {}
@@ -180,16 +181,16 @@ impl Device {
                 }
             }
             request::GET_CONFIG => return self.get_config(m).map(Some),
-            // Nothing in the configuration space is the driver's to write; frames of any length are taken.
+            // The driver may not write anything in the configuration space; frames of any length are accepted.
             request::SET_CONFIG | request::NET_SET_MTU => {}
             request::SET_STATUS => self.set_status(m.u64()?)?,
             request::GET_STATUS => return number(self.status),
             request::SET_LOG_BASE => {
                 self.set_log(m)?;
-                // Front ends want an answer, and differ in how long it is to be: none minds its own words.
+                // Front ends want an answer, and differ in its length: none objects to its own words.
                 return Ok(Some(std::mem::take(&mut m.payload)));
             }
-            // To be told of every mark: nobody is, as nobody waits for marks.
+            // For notifications of marks: never used, as nobody waits for marks.
             request::SET_LOG_FD => drop(m.take_fds(1)?),
             request::SET_INFLIGHT_FD => self.set_inflight(m)?,
             request::SEND_RARP => self.announce(m)?,
@@ -252,13 +253,14 @@ impl Device {
         Ok(None)
     }
 
-    /// Several queues are chosen through a control queue, which is the front end's: one that has none, User-Mode Linux, would refuse a device
-    /// that speaks of several.
+    /// Several queues are selected through a control queue, which belongs to the front end: one that has none,
+    /// User-Mode Linux, would refuse a device that offers several.
     fn offered(&self) -> u64 {
         if self.config.pairs > 1 { OFFERED } else { OFFERED & !MQ }
     }
 
-    /// A device of one pair does not speak of queues here, either: User-Mode Linux takes the number for that of single queues.
+    /// A device of one pair does not offer queue pairs here, either: User-Mode Linux takes the number for that of
+    /// single queues.
     fn protocol_offered(&self) -> u64 {
         if self.config.pairs > 1 { PROTOCOL_OFFERED } else { PROTOCOL_OFFERED & !protocol::MQ }
     }
@@ -300,7 +302,7 @@ impl Device {
         self.set_memory(GuestMemory::new(specs.into_iter().zip(fds).collect())?)
     }
 
-    /// Queues that run go on in the new memory.
+    /// Continues running queues in the new memory.
     fn set_memory(&mut self, memory: GuestMemory) -> Result<(), Refused> {
         let running: Vec<usize> = (0..self.vrings.len()).filter(|i| self.vrings[*i].started).collect();
         for i in &running {
@@ -333,7 +335,7 @@ impl Device {
         if v.started { Err(Refused::Time { request, queue: i }) } else { Ok(v) }
     }
 
-    /// The queue and the doorbell of SET_VRING_KICK and its like.
+    /// The queue and the doorbell of SET_VRING_KICK and similar messages.
     fn vring_fd(&mut self, m: &mut Message) -> Result<(usize, Option<Doorbell>), Refused> {
         let value = m.u64()?;
         let i = (value & 0xff) as u32;
@@ -392,7 +394,7 @@ impl Device {
         self.deliver_announcement()
     }
 
-    /// A queue, to be looked at or changed where it is.
+    /// Gives access to a queue, where it is.
     pub(super) fn queue(&self, i: usize) -> Result<Control<'_, Live>, Refused> {
         self.seats[i].queue.control().map_err(in_use(i))
     }
@@ -414,7 +416,7 @@ impl Device {
         Ok(base)
     }
 
-    /// Takes all queues down for good: the driver begins anew.
+    /// Takes all queues down for good: the driver starts over.
     fn reset(&mut self) -> Result<(), Refused> {
         (0..self.vrings.len()).try_for_each(|i| self.close_record(i))?;
         (0..self.vrings.len()).try_for_each(|i| self.stop(i).map(drop))
@@ -425,7 +427,7 @@ impl Drop for Device {
     /// The connection has ended.
     fn drop(&mut self) {
         for i in 0..self.vrings.len() {
-            // One that a worker does not hand back is dropped by the worker.
+            // A queue that a worker does not hand back is dropped by the worker.
             let _ = self.stop(i);
         }
     }

@@ -8,16 +8,16 @@ use thiserror::Error;
 
 /// Bytes of a header: request, flags, size of the payload.
 pub const HEADER: usize = 12;
-/// Longest payload that is read.
+/// Maximum length of a payload in bytes.
 pub const MAX_PAYLOAD: usize = 4096;
-/// Most descriptors of a message.
+/// Maximum number of descriptors of a message.
 pub const MAX_FDS: usize = 32;
 
 /// Version 1, in the lowest two bits of the flags.
 const VERSION: u32 = 1;
 /// The message is an answer.
 const REPLY: u32 = 4;
-/// An answer is asked for, success or not (`REPLY_ACK`).
+/// An answer is requested, success or not (`REPLY_ACK`).
 const NEED_REPLY: u32 = 8;
 
 /// Requests of a front end.
@@ -74,13 +74,13 @@ pub mod protocol {
 /// Why a message is refused. The connection ends.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
-    /// Flags of another version.
+    /// The flags are of another version.
     #[error("message flags {0:#x}: not version 1")]
     Version(u32),
-    /// An answer where a request belongs.
+    /// An answer arrived instead of a request.
     #[error("an answer to request {0}, which nobody asked")]
     Unasked(u32),
-    /// More than [`MAX_PAYLOAD`].
+    /// The payload is longer than [`MAX_PAYLOAD`].
     #[error("request {request} with a payload of {size} bytes")]
     TooLarge {
         /// The request.
@@ -88,35 +88,35 @@ pub enum Refused {
         /// Its size.
         size: u32,
     },
-    /// Not the size this request has.
+    /// The payload has the wrong size for this request.
     #[error("request {0} with a payload of the wrong size")]
     Size(u32),
-    /// Not as many descriptors as this request has.
+    /// The message has the wrong number of descriptors.
     #[error("request {request} with {fds} descriptors")]
     Fds {
         /// The request.
         request: u32,
-        /// How many.
+        /// Their number.
         fds: usize,
     },
-    /// A kick, a call or an error descriptor that is something else.
+    /// A kick, call or error descriptor is not an eventfd.
     #[error("request {0} with a descriptor that is no eventfd")]
     NoEventfd(u32),
-    /// Not known, or not offered.
+    /// The request is unknown, or was not offered.
     #[error("request {0} is unknown, or was not offered")]
     Unknown(u32),
-    /// It is to be taken away or changed, and a worker does not leave it.
+    /// It must be taken away or changed, and a worker does not leave it.
     #[error("queue {queue}: {why}")]
     InUse {
         /// The queue.
         queue: usize,
-        /// Why.
+        /// The reason.
         why: InUse,
     },
-    /// A queue that there is not.
+    /// The queue does not exist.
     #[error("there is no queue {0}")]
     NoQueue(u32),
-    /// Not while the queue runs, or only while it does.
+    /// The request is only valid while the queue is stopped, or only while it runs.
     #[error("request {request} at the wrong time for queue {queue}")]
     Time {
         /// The request.
@@ -124,19 +124,19 @@ pub enum Refused {
         /// The queue.
         queue: u32,
     },
-    /// Features that were not offered.
+    /// The driver acknowledged features that were not offered.
     #[error("features {0:#x} were not offered")]
     Features(u64),
-    /// A value out of range.
+    /// A value is out of range.
     #[error("request {0} with a value out of range")]
     Value(u32),
-    /// The rings do not lie in the guest's memory, or are misaligned.
+    /// The rings are not in the guest's memory, or misaligned.
     #[error("queue {0} does not lie in the guest's memory, or has a size that no queue has")]
     Ring(u32),
-    /// The memory.
+    /// The memory cannot be mapped.
     #[error(transparent)]
     Memory(#[from] netvale_virtio::memory::MemoryError),
-    /// The kernel.
+    /// A system call failed.
     #[error("{0}")]
     System(rustix::io::Errno),
 }
@@ -144,7 +144,7 @@ pub enum Refused {
 /// A message.
 #[derive(Debug, Default)]
 pub struct Message {
-    /// What is asked.
+    /// Number of the request.
     pub request: u32,
     /// Flags.
     pub flags: u32,
@@ -157,7 +157,7 @@ pub struct Message {
 /// Reads a header: request, flags, size.
 ///
 /// # Errors
-/// A version or a size that no message has.
+/// Fails on a version or a size that no message has.
 pub fn header(bytes: &[u8; HEADER]) -> Result<(u32, u32, usize), Refused> {
     let word = |i: usize| u32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
     let (request, flags, size) = (word(0), word(4), word(8));
@@ -181,7 +181,7 @@ impl Message {
         Message { request, flags: VERSION | REPLY, payload, fds: Vec::new() }
     }
 
-    /// Asks for an answer in any case.
+    /// Requests an answer in any case.
     #[must_use]
     pub fn with_ack(mut self) -> Message {
         self.flags |= NEED_REPLY;
@@ -193,7 +193,7 @@ impl Message {
         self.flags & REPLY != 0
     }
 
-    /// Whether an answer is asked for in any case.
+    /// Whether an answer is requested in any case.
     pub fn needs_ack(&self) -> bool {
         self.flags & NEED_REPLY != 0
     }
@@ -208,10 +208,10 @@ impl Message {
         bytes
     }
 
-    /// The payload, which is one number.
+    /// The payload as one number.
     ///
     /// # Errors
-    /// It is not.
+    /// Fails if the payload is not one number.
     pub fn u64(&self) -> Result<u64, Refused> {
         match *self.payload.as_slice() {
             [a, b, c, d, e, f, g, h] => Ok(u64::from_le_bytes([a, b, c, d, e, f, g, h])),
@@ -219,10 +219,10 @@ impl Message {
         }
     }
 
-    /// The payload, which is a queue's index and a number.
+    /// The payload as a queue's index and a number.
     ///
     /// # Errors
-    /// It is not.
+    /// Fails if the payload is something else.
     pub fn vring_state(&self) -> Result<(u32, u32), Refused> {
         let both = self.u64()?;
         Ok((both as u32, (both >> 32) as u32))
@@ -231,7 +231,7 @@ impl Message {
     /// The numbers of a payload, 8 bytes each, from byte `at` on.
     ///
     /// # Errors
-    /// It has not so many.
+    /// The message has fewer bytes.
     pub fn words<const N: usize>(&self, at: usize) -> Result<[u64; N], Refused> {
         let mut words = [0; N];
         for (i, word) in words.iter_mut().enumerate() {
@@ -241,19 +241,19 @@ impl Message {
         Ok(words)
     }
 
-    /// A memory region, as it stands in a payload at byte `at`: guest address, size, user address, offset.
+    /// Reads a memory region in the payload at byte `at`: guest address, size, user address, offset.
     ///
     /// # Errors
-    /// There is none.
+    /// Fails if the payload is too short.
     pub fn region(&self, at: usize) -> Result<RegionSpec, Refused> {
         let [guest, size, user, offset] = self.words(at)?;
         Ok(RegionSpec { guest, size, user, offset })
     }
 
-    /// Exactly `count` descriptors.
+    /// Takes exactly `count` descriptors.
     ///
     /// # Errors
-    /// It has more or fewer.
+    /// Fails if the message has more or fewer.
     pub fn take_fds(&mut self, count: usize) -> Result<Vec<OwnedFd>, Refused> {
         if self.fds.len() == count {
             Ok(std::mem::take(&mut self.fds))

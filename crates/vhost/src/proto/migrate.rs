@@ -1,5 +1,5 @@
-//! What a device does so that its guest may move to another host, and its front end may outlive us: the dirty log, the record of what is
-//! in flight, the announcement of a guest that has arrived.
+//! The device's part when its guest moves to another host, or its front end outlives this process: the dirty log, the
+//! record of buffers in flight, the announcement of a guest that has arrived.
 
 use std::sync::Arc;
 
@@ -29,13 +29,13 @@ impl Device {
         self.tell_logs()
     }
 
-    /// The log, if it is to be kept.
+    /// The log, if one must be kept.
     pub(super) fn live_log(&self) -> Option<Arc<dyn WriteLog>> {
         let log = self.log.clone().filter(|_| self.features & LOG_ALL != 0);
         log.map(|log| log as Arc<dyn WriteLog>)
     }
 
-    /// Tells queues that run what to log: front ends change their minds about that at any time.
+    /// Tells running queues what to log: front ends may change that at any time.
     pub(super) fn tell_logs(&self) -> Result<(), Refused> {
         for (i, v) in self.vrings.iter().enumerate() {
             if let Some(live) = self.queue(i)?.as_mut() {
@@ -45,7 +45,7 @@ impl Device {
         Ok(())
     }
 
-    /// GET_INFLIGHT_FD: makes the region. Its size, offset, and the numbers asked with go back.
+    /// GET_INFLIGHT_FD: makes the region. Returns its size and offset, and the numbers of the request.
     pub(super) fn make_inflight(&self, m: &Message) -> Result<Message, Refused> {
         let (queues, size) = self.inflight_shape(m)?;
         let len = inflight::bytes(queues, size, self.features & RING_PACKED != 0);
@@ -59,7 +59,7 @@ impl Device {
         Ok(answer)
     }
 
-    /// SET_INFLIGHT_FD: the region, made by us or by one before us.
+    /// SET_INFLIGHT_FD: maps the region, made by this process or by an earlier one.
     pub(super) fn set_inflight(&mut self, m: &mut Message) -> Result<(), Refused> {
         let (queues, size) = self.inflight_shape(m)?;
         let [len, offset] = m.words(0)?;
@@ -81,14 +81,14 @@ impl Device {
         Ok((queues, size))
     }
 
-    /// The records of queues whose front end knows where they stopped are of no use any more.
+    /// Closes a queue's record, which is useless once the front end knows where the queue stopped.
     pub(super) fn close_record(&self, i: usize) -> Result<(), Refused> {
         let record = self.queue(i)?.as_mut().and_then(|live| live.inflight.take());
         record.iter().for_each(|record| record.close());
         Ok(())
     }
 
-    /// SEND_RARP: the switch is to learn where the guest of this address is now.
+    /// SEND_RARP: announces to the switch where the guest of this address is now.
     pub(super) fn announce(&mut self, m: &Message) -> Result<(), Refused> {
         let mac = m.u64()?.to_le_bytes();
         let frame = rarp([mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]]);
@@ -96,7 +96,7 @@ impl Device {
         self.deliver_announcement()
     }
 
-    /// Gives the announcement to the first transmit queue, as soon as that runs.
+    /// Gives the announcement to the first transmit queue once that runs.
     pub(super) fn deliver_announcement(&mut self) -> Result<(), Refused> {
         let Some(frame) = self.announcement.filter(|_| self.seats.len() > 1) else { return Ok(()) };
         let given = self.queue(1)?.as_mut().filter(|l| l.enabled).map(|live| live.announce = Some(frame.to_vec()));
@@ -106,7 +106,7 @@ impl Device {
     }
 }
 
-/// A reverse-ARP request of `mac` about itself (RFC 903), to everyone: what QEMU announces guests with.
+/// A reverse-ARP request of `mac` about itself (RFC 903), to everyone: QEMU announces guests in this way.
 fn rarp(mac: [u8; 6]) -> [u8; 60] {
     let mut frame = [0; 60];
     frame[..6].fill(0xff);

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`message`] | messages as bytes |
 //! | [`wire`] | a socket that carries them, with descriptors |
-//! | [`device`] | what a message does to our device: no socket in it |
+//! | [`device`] | the effect of messages on netvale's device, without sockets |
 
 pub mod device;
 pub mod message;

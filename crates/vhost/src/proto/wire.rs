@@ -13,7 +13,7 @@ use rustix::net::{
 
 use super::message::{HEADER, MAX_FDS, Message, Refused, header};
 
-/// How a wait for a message ended.
+/// The result of waiting for a message.
 #[derive(Debug)]
 pub enum Received {
     /// A message.
@@ -27,7 +27,7 @@ pub enum Received {
 /// Waits for a message, or for `stop` to become readable.
 ///
 /// # Errors
-/// [`Refused`].
+/// [`Refused`] if the message is malformed.
 pub fn receive(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<Received, Refused> {
     let mut head = [0u8; HEADER];
     let mut fds = Vec::new();
@@ -95,7 +95,7 @@ fn read(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, into: &mut [u8], fds: &mut
 /// Sends a message.
 ///
 /// # Errors
-/// The other side is gone, or does not read.
+/// Fails if the other side is gone, or does not read.
 pub fn send(socket: BorrowedFd<'_>, message: &Message) -> Result<(), Refused> {
     let bytes = message.bytes();
     let borrowed: Vec<BorrowedFd<'_>> = message.fds.iter().map(AsFd::as_fd).collect();
@@ -104,7 +104,7 @@ pub fn send(socket: BorrowedFd<'_>, message: &Message) -> Result<(), Refused> {
     if !borrowed.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&borrowed)) {
         return Err(Refused::Fds { request: message.request, fds: borrowed.len() });
     }
-    // A message is far smaller than a socket's buffer: whoever lets it fill up does not read.
+    // A message is far smaller than a socket's buffer: a peer that lets it fill up does not read.
     let sent = sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     match sent {
         Ok(n) if n == bytes.len() => Ok(()),

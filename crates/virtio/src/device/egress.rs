@@ -162,7 +162,7 @@ impl Live {
     fn deliver_one(&mut self, frame: &FrameRef<'_>, scratch: &mut Scratch, tally: &mut Tally) -> Result<Put, Broken> {
         if self.framing.to_driver(frame) == Form::AsIs {
             let header = header_bytes(&frame.offload());
-            // SAFETY: `place` hands out room in a buffer of the guest's.
+            // SAFETY: `place` hands out room in a buffer of the guest.
             let put = place(self, &header, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) })?;
             if put == Put::Done {
                 (tally.frames, tally.bytes) = (tally.frames + 1, tally.bytes + frame.len() as u64);
@@ -177,7 +177,7 @@ impl Live {
             result = place(self, &[0; 12], bytes.len(), |at, to, n| {
                 let rest = bytes.get(at..).unwrap_or(&[]);
                 let n = rest.len().min(n);
-                // SAFETY: `place` hands out room in a buffer of the guest's; `rest` is private.
+                // SAFETY: `place` hands out room in a buffer of the guest; `rest` is private.
                 unsafe { copy_bytes(rest.as_ptr(), to, n) };
                 n
             });
@@ -228,7 +228,7 @@ unsafe fn write_plain_header(at: *mut u8, hdr_len: usize) {
 }
 
 /// Writes `header` and `len` bytes of a frame to as many buffers as they take. `read` copies bytes of the frame from a position on to where
-/// there is room for so many, and says how many it did.
+/// there is room for that many, and returns how many it delivered.
 fn place(
     live: &mut Live,
     header: &[u8; 12],

@@ -147,7 +147,7 @@ pub(crate) unsafe fn read_header(at: *const u8, hdr_len: usize) -> [u8; 12] {
 
 /// A transmit queue.
 impl Ingress for Live {
-    // SAFETY: frames lie in memory of the guest's, which stays mapped until `release`, or in `announced`.
+    // SAFETY: frames lie in guest memory, which stays mapped until `release`, or in `announced`.
     #[inline]
     unsafe fn take(&mut self, batch: &mut Batch) {
         debug_assert!(self.taken.is_empty());

@@ -53,7 +53,7 @@ impl Started {
         let hdr_len = self.framing.hdr_len;
         if self.framing.to_device(frame) == Form::AsIs {
             let header = header_bytes(&frame.offload());
-            // SAFETY: `put` hands out room in buffers of ours.
+            // SAFETY: `put` hands out room in our buffers.
             return put(ring, (hdr_len, &header), frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
         }
         let (queue, ram, blank) = ring;
@@ -61,7 +61,7 @@ impl Started {
             put((queue, ram, blank), (hdr_len, &[0; 12]), bytes.len(), |at, to, n| {
                 let rest = bytes.get(at..).unwrap_or(&[]);
                 let n = rest.len().min(n);
-                // SAFETY: `put` hands out room in buffers of ours; `rest` is private.
+                // SAFETY: `put` hands out room in our buffers; `rest` is private.
                 unsafe { copy_bytes(rest.as_ptr(), to, n) };
                 n
             })
@@ -87,12 +87,12 @@ fn send_plain(s: &mut Started, batch: &Batch, picks: &[u16]) -> (usize, u64) {
         for (&id, &pick) in ids[..count].iter().zip(group) {
             let at = s.ram.buf(id).as_ptr();
             if let Some(blank) = s.blank.get_mut(usize::from(id)).filter(|blank| !**blank) {
-                // SAFETY: the header of a buffer of ours.
+                // SAFETY: the header of one of our buffers.
                 unsafe { at.write_bytes(0, hdr_len) };
                 *blank = true;
             }
             let len = batch.get(usize::from(pick)).map_or(0, |frame| {
-                // SAFETY: a buffer of ours of BUF bytes, which header and frame fit; a plain frame has one piece.
+                // SAFETY: one of our buffers of BUF bytes, which header and frame fit; a plain frame has one piece.
                 unsafe { frame.copy_single_to(at.add(hdr_len)) };
                 frame.len()
             });

@@ -8,7 +8,7 @@ pub trait Buffers: Send {
     /// Free buffers.
     fn free(&self) -> usize;
 
-    /// Takes `count` buffers as one chain. Returns the first; none when there are not so many.
+    /// Takes `count` buffers as one chain. Returns the first; none when there are fewer.
     fn take(&mut self, count: usize) -> Option<u16>;
 
     /// The buffer behind `id` in the chain that was taken last.

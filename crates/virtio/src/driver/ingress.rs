@@ -55,7 +55,7 @@ impl Started {
             return Err(BadDevice::Length(len));
         }
         let at = self.ram.buf(first.id);
-        // SAFETY: a buffer of ours, longer than a header: what is left to do are the first two bytes, the number of buffers, where there
+        // SAFETY: one of our buffers, longer than a header: what is left to do are the first two bytes, the number of buffers, where there
         // is one, the last two. The device may be writing: each is read once.
         let (to_do, count) = unsafe {
             let count = if self.framing.mergeable { peek::<u16>(at.as_ptr().add(10)) } else { 1 };
@@ -72,7 +72,7 @@ impl Started {
         if !pushed {
             self.counters.dropped(DropReason::TooLong, 1);
         } else if to_do != 0 {
-            // SAFETY: a buffer of ours, longer than a header. The device may have written meanwhile: only this copy counts.
+            // SAFETY: one of our buffers, longer than a header. The device may have written meanwhile: only this copy counts.
             let header = unsafe { read_header(at.as_ptr(), hdr_len) };
             let known = soft::parse_header(&header[..hdr_len]);
             if known.is_none_or(|h| soft::set_offload(batch, &h).is_err()) {
@@ -93,7 +93,7 @@ impl Started {
         let mut pieces = [begin; MAX_FRAGS];
         let (mut used, mut total) = (1, begin.1 as usize);
         for _ in 1..count {
-            // The device shows all buffers of a frame at once (§5.1.6.3.1).
+            // The device shows all buffers of a frame together (§5.1.6.3.1).
             let more = match rest.next() {
                 Some(more) => more,
                 None => self.queue.next_used()?.ok_or(BadDevice::Buffers(count))?,
@@ -108,7 +108,7 @@ impl Started {
             (used, total) = (used + 1, total + more.len as usize);
         }
         let fits = used <= MAX_FRAGS && total <= MAX_FRAME;
-        // SAFETY: buffers of ours, which stay ours until `release`.
+        // SAFETY: our buffers, which stay ours until `release`.
         Ok(fits && unsafe { batch.push_frags(&pieces[..used]) })
     }
 

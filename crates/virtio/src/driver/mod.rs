@@ -8,7 +8,7 @@
 //! | [`ram`] | the memory |
 //! | [`ids`] | which buffers are whose |
 //! | [`split`], [`packed`] | the rings |
-//! | [`simd`] | several entries of a ring at once |
+//! | [`simd`] | several entries of a ring together |
 //! | [`path`] | which way frames take |
 //! | [`options`] | what is asked for |
 //! | [`started`] | a queue that runs |
@@ -59,7 +59,7 @@ pub struct Used {
     pub len: u32,
 }
 
-/// Most entries that [`DriverQueue::used_run`] takes at once.
+/// Most entries that [`DriverQueue::used_run`] takes together.
 pub const RUN: usize = 32;
 
 /// What was negotiated, and asked for, that concerns a driver's queue.
@@ -69,7 +69,7 @@ pub struct DriverFeatures {
     pub queue: QueueFeatures,
     /// `VIRTIO_F_IN_ORDER`.
     pub in_order: bool,
-    /// Several entries are looked at at once, where they come in order.
+    /// Several entries are looked at together, where they come in order.
     pub vector: bool,
 }
 
@@ -114,7 +114,7 @@ impl DriverQueue {
         each!(self, q => q.ids().free())
     }
 
-    /// Takes `count` buffers as one chain. Returns the first; none when there are not so many.
+    /// Takes `count` buffers as one chain. Returns the first; none when there are fewer.
     #[inline]
     pub fn take(&mut self, count: usize) -> Option<u16> {
         each!(self, q => q.ids_mut().take(count))
@@ -133,13 +133,13 @@ impl DriverQueue {
     }
 
     /// Offers the chain taken last, which begins at `first`, to the device, the bytes of each buffer given by `len`, and by `write`
-    /// whether it is to be written. The device sees it with the next [`DriverQueue::publish`].
+    /// whether it is writable. The device sees it with the next [`DriverQueue::publish`].
     #[inline]
     pub fn post(&mut self, ram: &QueueRam, first: u16, write: impl Fn(u16) -> bool, len: impl Fn(u16) -> u32) {
         each!(self, q => q.post(ram, first, write, len))
     }
 
-    /// Offers all free buffers to the device, each as a chain of its own, to write so many bytes to.
+    /// Offers all free buffers to the device, each as a chain of its own, with room for `len` bytes.
     #[inline]
     pub fn post_free(&mut self, ram: &QueueRam, len: u32) {
         each!(self, q => while let Some(id) = q.ids_mut().take(1) {

@@ -22,7 +22,7 @@ pub struct DriverOptions {
     pub event_idx: bool,
     /// The device uses buffers in the order in which they are posted.
     pub in_order: bool,
-    /// Several entries of a ring are looked at at once, where the rest allows it.
+    /// Several entries of a ring are looked at together, where the rest allows it.
     pub vector: bool,
 }
 

@@ -32,7 +32,7 @@ pub struct PackedDriver<B> {
     done: Place,
 }
 
-// SAFETY: addresses inside the driver's memory, which whoever holds the queue holds, too.
+// SAFETY: addresses inside the driver's memory, which the queue's holder holds, too.
 unsafe impl<B: Buffers> Send for PackedDriver<B> {}
 
 impl<B: Buffers> PackedDriver<B> {
@@ -180,7 +180,7 @@ impl<B: Buffers> PackedDriver<B> {
         Ok(Some(used))
     }
 
-    /// As many descriptors as can be looked at at once.
+    /// As many descriptors as can be looked at together.
     #[inline]
     pub fn wide_run(&mut self, into: &mut [Used]) -> Result<usize, BadDevice> {
         let Some(simd) = self.vector else { return Ok(0) };

@@ -12,12 +12,12 @@ pub struct Path {
     pub mergeable: bool,
     /// Buffers come back in order.
     pub in_order: bool,
-    /// Several entries are looked at at once, by this; none: one after the other.
+    /// Several entries are looked at together, by this; none: one after the other.
     pub vector: Option<Simd>,
 }
 
 impl Path {
-    /// By the features agreed upon. Several entries are looked at at once where buffers come back in order, each frame has one buffer, and
+    /// By the features agreed upon. Several entries are looked at together where buffers come back in order, each frame has one buffer, and
     /// its header says nothing: no checksums and segments are left to us.
     pub fn of(features: u64, vector: bool) -> Path {
         let has = |bit: u64| features & bit != 0;

@@ -11,7 +11,8 @@ use rustix::io::Errno;
 
 use crate::memory::RegionSpec;
 
-/// Guest physical address of the first byte: any number will do that is no address of ours, so that a mix-up is found out.
+/// Guest physical address of the first byte: any number that is not an address in this process will do, so that a
+/// mix-up is noticed.
 const GUEST: u64 = 0x1_0000_0000;
 /// Bytes from one buffer to the next: a whole number of lines that does not alias in the cache.
 const STRIDE: u32 = 2_112;
@@ -132,13 +133,13 @@ impl QueueRam {
 
     /// Writes to the beginning of buffer `id`.
     pub fn put(&self, id: u16, bytes: &[u8]) {
-        // SAFETY: a buffer of ours, and no more than it has.
+        // SAFETY: one of our buffers, and no more than it has.
         unsafe { copy_bytes(bytes.as_ptr(), self.buf(id).as_ptr(), bytes.len().min(BUF as usize)) };
     }
 
     /// The first byte of buffer `id`.
     pub fn first_byte(&self, id: u16) -> u8 {
-        // SAFETY: a buffer of ours, which a device may write to.
+        // SAFETY: one of our buffers, which a device may write to.
         unsafe { self.buf(id).as_ptr().read_volatile() }
     }
 

@@ -1,14 +1,14 @@
-//! Several used entries of a ring that comes back in order, looked at at once: by AVX-512, AVX2 or NEON, whichever this processor has, or by
-//! plain code.
+//! Reads several used entries of a ring that returns buffers in order: by AVX-512, AVX2 or NEON, whichever this
+//! processor has, or by plain code.
 //!
 //! What is read lies in memory that the device writes: it is read once, into a register or a copy, and only that is used. Should a compiler read it
 //! twice, nothing comes of it: ids are only compared, and lengths are checked in the copy.
 
 use super::{RUN, Used};
 
-/// Entries of a split used ring that are looked at at once: a line and more.
+/// Entries of a split used ring that are looked at together: a line and more.
 pub const WIDE: usize = 8;
-/// Descriptors of a packed ring that are looked at at once: a line.
+/// Descriptors of a packed ring that are looked at together: a line.
 pub const WIDE_PACKED: usize = 4;
 
 /// The instructions with which this processor looks at several entries together.
@@ -199,7 +199,7 @@ mod x86 {
         let expected = _mm512_add_epi64(step, _mm512_set1_epi64(i64::from(first)));
         let ids = _mm512_and_si512(entries, _mm512_set1_epi64(0xffff_ffff));
         let lens = _mm512_cvtepi64_epi32(_mm512_srli_epi64::<32>(entries));
-        // SAFETY: 32 bytes of ours.
+        // SAFETY: 32 bytes of our own.
         unsafe { into.as_mut_ptr().cast::<__m256i>().write_unaligned(lens) };
         _mm512_cmpeq_epi64_mask(ids, expected) == 0xff
     }
@@ -220,7 +220,7 @@ mod x86 {
             same &= _mm256_movemask_epi8(_mm256_cmpeq_epi64(ids, expected)) == -1;
             let order = _mm256_set_epi32(6, 4, 2, 0, 7, 5, 3, 1);
             let lens = _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(entries, order));
-            // SAFETY: 16 of 32 bytes of ours.
+            // SAFETY: 16 of 32 bytes of our own.
             unsafe { into.as_mut_ptr().add(4 * half).cast::<__m128i>().write_unaligned(lens) };
         }
         same
@@ -232,7 +232,7 @@ mod x86 {
     /// The same.
     #[target_feature(enable = "avx512f,avx512bw")]
     pub unsafe fn packed_512(at: *const u8, first: u16, flags: u16, into: &mut [u32; WIDE_PACKED]) -> bool {
-        // SAFETY: 64 readable bytes, read once, each word at once.
+        // SAFETY: 64 readable bytes, read once, each word in one access.
         let descriptors = unsafe { at.cast::<__m512i>().read_unaligned() };
         let step = _mm512_set_epi64(3, 0, 2, 0, 1, 0, 0, 0);
         let start = _mm512_set1_epi64(i64::from(first) | i64::from(flags) << 16);
@@ -240,7 +240,7 @@ mod x86 {
         let same = _mm512_mask_cmpeq_epi64_mask(0b1010_1010, names, _mm512_add_epi64(step, start)) == 0b1010_1010;
         let words = _mm512_maskz_compress_epi64(0b1010_1010, descriptors);
         let lens = _mm256_castsi256_si128(_mm512_cvtepi64_epi32(words));
-        // SAFETY: 16 bytes of ours.
+        // SAFETY: 16 bytes of our own.
         unsafe { into.as_mut_ptr().cast::<__m128i>().write_unaligned(lens) };
         same
     }
@@ -253,14 +253,14 @@ mod x86 {
     pub unsafe fn packed_256(at: *const u8, first: u16, flags: u16, into: &mut [u32; WIDE_PACKED]) -> bool {
         let mut same = true;
         for half in 0..2usize {
-            // SAFETY: two descriptors of the four, read once, each word at once.
+            // SAFETY: two descriptors of the four, read once, each word in one access.
             let descriptors = unsafe { at.add(32 * half).cast::<__m256i>().read_unaligned() };
             let start = (i64::from(first) + 2 * half as i64) | i64::from(flags) << 16;
             let expected = _mm256_set_epi64x(start + 1, 0, start, 0);
             let equal = _mm256_cmpeq_epi64(_mm256_srli_epi64::<32>(descriptors), expected);
             same &= _mm256_movemask_pd(_mm256_castsi256_pd(equal)) & 0b1010 == 0b1010;
             let lens = _mm256_permutevar8x32_epi32(descriptors, _mm256_set_epi32(0, 0, 0, 0, 0, 0, 6, 2));
-            // SAFETY: 8 of 16 bytes of ours.
+            // SAFETY: 8 of 16 bytes of our own.
             unsafe { into.as_mut_ptr().add(2 * half).cast::<i64>().write_unaligned(_mm256_extract_epi64::<0>(lens)) };
         }
         same
@@ -282,11 +282,11 @@ mod arm {
         let mut same = true;
         let steps = [0u32, 1, 2, 3];
         for half in 0..2usize {
-            // SAFETY: 32 of the 64 readable bytes, read once, ids and lengths apart; 16 bytes of ours.
+            // SAFETY: 32 of the 64 readable bytes, read once, ids and lengths apart; 16 bytes of our own.
             let (both, step) = unsafe { (vld2q_u32(at.add(32 * half).cast::<u32>()), vld1q_u32(steps.as_ptr())) };
             let expected = vaddq_u32(step, vdupq_n_u32(u32::from(first) + 4 * half as u32));
             same &= vminvq_u32(vceqq_u32(both.0, expected)) == u32::MAX;
-            // SAFETY: 16 of 32 bytes of ours.
+            // SAFETY: 16 of 32 bytes of our own.
             unsafe { vst1q_u32(into.as_mut_ptr().add(4 * half), both.1) };
         }
         same

@@ -36,7 +36,7 @@ pub struct SplitDriver<B> {
     seen: u16,
 }
 
-// SAFETY: addresses inside the driver's memory, which whoever holds the queue holds, too.
+// SAFETY: addresses inside the driver's memory, which the queue's holder holds, too.
 unsafe impl<B: Buffers> Send for SplitDriver<B> {}
 
 impl<B: Buffers> SplitDriver<B> {
@@ -194,7 +194,7 @@ impl<B: Buffers> SplitDriver<B> {
         Ok(Some(Used { id, len }))
     }
 
-    /// As many entries as can be looked at at once.
+    /// As many entries as can be looked at together.
     #[inline]
     pub fn wide_run(&mut self, into: &mut [Used]) -> Result<usize, BadDevice> {
         let Some(simd) = self.vector else { return Ok(0) };

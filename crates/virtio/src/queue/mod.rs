@@ -3,7 +3,7 @@
 //! [`split`] and [`packed`] each know one layout. What both hand out is a chain: the id to give back, and its buffers as pieces of
 //! our own address space. Every descriptor is read once; what it says is checked against the guest's memory before use.
 //!
-//! Used buffers are collected and shown to the driver at once, by [`Queue::publish`]: a frame that takes several buffers is
+//! Used buffers are collected and shown to the driver together, by [`Queue::publish`]: a frame that takes several buffers is
 //! never visible half-done.
 #![allow(unsafe_code)]
 
@@ -282,7 +282,7 @@ impl Queue {
         each!(self, q => q.give_back(chain, written))
     }
 
-    /// The same for several, in order: which layout it is, is looked at once.
+    /// Gives several back, in order, looking only once which layout the queue has.
     #[inline]
     pub fn give_back_all(&mut self, chains: impl Iterator<Item = (Chain, u32)>) {
         each!(self, q => q.give_back_all(chains));

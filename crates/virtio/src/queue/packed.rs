@@ -120,7 +120,7 @@ impl Packed {
     /// Reads a descriptor; `i` is below the size.
     #[inline]
     fn desc(&self, i: u16) -> Desc {
-        // SAFETY: `i` is below the size, and `new` checked that so many descriptors of 16 bytes, aligned to 16, lie in the memory.
+        // SAFETY: `i` is below the size, and `new` checked that this many descriptors of 16 bytes, aligned to 16, lie in the memory.
         unpack(unsafe { words(self.at(i)) })
     }
 

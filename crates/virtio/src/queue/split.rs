@@ -95,7 +95,7 @@ impl Split {
     /// Reads a descriptor of the table; `i` is below the size.
     #[inline]
     fn desc(&self, i: u16) -> Desc {
-        // SAFETY: `i` is below the size, and `new` checked that so many descriptors of 16 bytes, aligned to 16, lie in the memory.
+        // SAFETY: `i` is below the size, and `new` checked that this many descriptors of 16 bytes, aligned to 16, lie in the memory.
         unpack(unsafe { words(self.desc.as_ptr().add(16 * usize::from(i))) })
     }
 

@@ -20,7 +20,7 @@ const SETTLE: Duration = Duration::from_millis(50);
 /// Who sends.
 #[derive(Clone, Copy, Debug)]
 pub enum Sending {
-    /// A program of ours.
+    /// A netvale program.
     Own,
     /// One for netmap.
     Netmap,
@@ -29,7 +29,7 @@ pub enum Sending {
 /// Who receives.
 #[derive(Clone, Copy, Debug)]
 pub enum Receiving {
-    /// A program of ours.
+    /// A netvale program.
     Own,
     /// One for netmap.
     Netmap,

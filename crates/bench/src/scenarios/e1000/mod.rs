@@ -46,7 +46,7 @@ fn is_played(case: &Case) -> bool {
     case.variant.starts_with("played")
 }
 
-/// The best of ours: status block, and moderation where there are interrupts.
+/// The best netvale configuration: status block, and moderation where there are interrupts.
 pub struct Ours;
 
 const BEST: Interface = Interface::E1000(Row::CsbItr);

@@ -84,7 +84,7 @@ impl Interface {
         }
     }
 
-    /// It is a port on a switch of ours.
+    /// It is a port on a netvale switch.
     pub fn is_ours(self) -> bool {
         self != Interface::QemuE1000
     }

@@ -272,7 +272,7 @@ impl Running {
         }
     }
 
-    /// Sends to the guest until dropped, if it is to be.
+    /// Sends to the guest until dropped, if the scenario does that.
     fn generator(&self) -> Result<Option<Busy>> {
         if self.traffic.direction != Direction::In {
             return Ok(None);

@@ -13,11 +13,11 @@ pub enum Path {
     NonMergeable,
     /// Split, mergeable, buffers used in order.
     InOrder,
-    /// Split, several entries at once.
+    /// Split, several entries together.
     Vector,
     /// Packed, mergeable.
     Packed,
-    /// Packed, several descriptors at once.
+    /// Packed, several descriptors together.
     PackedVector,
 }
 

@@ -13,7 +13,7 @@ pub const FRAMES: usize = 0;
 
 /// The process.
 pub enum Process {
-    /// A worker of ours, which counts what it receives.
+    /// A netvale worker, which counts what it receives.
     Ours(Worker),
     /// DPDK's testpmd, of which one port is counted, or all.
     Dpdk(Testpmd, Option<usize>),

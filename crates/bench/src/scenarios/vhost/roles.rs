@@ -68,7 +68,7 @@ pub enum End {
 }
 
 impl End {
-    /// Starts a process of ours at this end of each socket.
+    /// Starts a netvale process at this end of each socket.
     ///
     /// # Errors
     /// It does not start.

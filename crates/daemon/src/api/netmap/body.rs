@@ -1,4 +1,4 @@
-//! A request's body: netmap's structure as bytes, read field by field, answered in place.
+//! A request's body: netmap's structure as bytes, read field by field, and answered in place.
 
 use netvale_control::device::BODY_LEN;
 

@@ -1,7 +1,7 @@
-//! netmap's control requests: what `NIOCCTRL` asks beside opening a port.
+//! netmap's control requests: those of `NIOCCTRL` that do not open a port.
 //!
-//! Bodies are netmap's structures (netmap.h, `struct nmreq_*`) as bytes (`body`). What is told of a port or its memory is in `info`, the other
-//! requests about ports in `ports`.
+//! Bodies are netmap's structures (netmap.h, `struct nmreq_*`) as bytes (`body`). Requests for facts of a port or its
+//! memory are in `info`, the other requests about ports in `ports`.
 
 mod body;
 mod info;
@@ -23,7 +23,8 @@ use crate::policy::{self, Request};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
 
-/// Carries a request out. The answer is the request with its status, and its name and body as netmap would leave them.
+/// Executes a request. The answer is the request with its status, and with its name and body as netmap would leave
+/// them.
 pub fn request(d: &mut Daemon, request: &DeviceRequest, caller: Caller) -> DeviceReply {
     let (mut name, mut body) = (request.name.clone(), Body(request.body));
     let at = vale_name(&name).ok();
@@ -39,7 +40,7 @@ pub fn request(d: &mut Daemon, request: &DeviceRequest, caller: Caller) -> Devic
     DeviceReply { status, name, body: body.0, ..request.clone() }
 }
 
-/// What a request is about, for the policy. `at`: its name, if that is a switch's port.
+/// The subject of a request, for the policy. `at`: its name, if that is a switch's port.
 fn subject<'a>(reqtype: u16, name: &'a str, at: Option<&'a SwitchPort>) -> Request<'a> {
     match (reqtype, at) {
         (NETMAP_REQ_VALE_NEWIF, _) => Request::MakePersistent(name),
@@ -47,7 +48,7 @@ fn subject<'a>(reqtype: u16, name: &'a str, at: Option<&'a SwitchPort>) -> Reque
         (NETMAP_REQ_VALE_ATTACH, Some(at)) => Request::AttachNamed(at),
         (NETMAP_REQ_PORT_HDR_SET, _) | (NETMAP_REQ_VALE_DETACH, Some(_)) => Request::Change(name),
         (NETMAP_REQ_VALE_POLLING_ENABLE | NETMAP_REQ_VALE_POLLING_DISABLE, Some(_)) => Request::KeepAwake(name),
-        // What is not named properly is refused where that matters.
+        // A malformed name is refused where the request is executed.
         _ => Request::NetmapGet,
     }
 }
@@ -72,7 +73,7 @@ fn carry_out(d: &mut Daemon, reqtype: u16, name: &mut String, body: &mut Body, c
     }
 }
 
-/// Switch and port of `valeID:port`.
+/// Parses `valeID:port` into switch and port.
 fn vale_name(name: &str) -> Result<SwitchPort, Refusal> {
     match PortName::parse(name).map(|n| (n.pipe().is_none(), n.base().clone())) {
         Ok((true, Base::Vale { switch, port })) => Ok(SwitchPort::new(switch, port)),

@@ -55,7 +55,7 @@ pub(super) fn hdr_get(d: &Daemon, name: &str, body: &mut Body) -> Result<(), Ref
     Ok(())
 }
 
-/// Of a pipe, or an interface.
+/// The header length of a pipe, or an interface.
 fn header_without_record(d: &Daemon, name: &str) -> Result<u32, Refusal> {
     let none = || Refusal::new(Errno::NXIO, format!("there is no port {name}"));
     let parsed = PortName::parse(name).map_err(|_| none())?;
@@ -114,7 +114,7 @@ pub(super) fn vale_detach(d: &mut Daemon, at: &SwitchPort, body: &mut Body) -> R
         return refuse(Errno::BUSY, format!("{name} is polled: end that first"));
     }
     let index = record.id.unwrap_or_default();
-    // A port that its program made stays as long as that has it: as in netmap, this changes nothing.
+    // A port that its program made stays while the program has it: as in netmap, this changes nothing.
     let of_a_program = !record.persistent && record.behind.programs().is_some_and(|local| !local.is_unheld());
     if !of_a_program {
         detach(d, &name, "asked for by a netmap program")?;
@@ -123,7 +123,8 @@ pub(super) fn vale_detach(d: &mut Daemon, at: &SwitchPort, body: &mut Body) -> R
     Ok(())
 }
 
-/// With a name, where it is; without, the first port at or behind the position in the body. Returns its name.
+/// With a name, returns where that port is; without, the first port at or behind the position in the body, and its
+/// name.
 pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut Body) -> Result<String, Refusal> {
     let (bridge_at, port_at) = (offset_of!(NmreqValeList, nr_bridge_idx), offset_of!(NmreqValeList, nr_port_idx));
     if !name.is_empty() && !name.starts_with("vale") {
@@ -149,7 +150,7 @@ pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut Body) -> Result<Strin
     Ok(full)
 }
 
-/// What is told of a port that its switch, which there is, does not have.
+/// The answer for a port that its existing switch does not have.
 fn no_port(name: &str, bridges: &[&str]) -> Option<(u32, u32, String)> {
     const NONE: u32 = 254;
     let (switch, _) = name.split_once(':')?;
@@ -157,7 +158,7 @@ fn no_port(name: &str, bridges: &[&str]) -> Option<(u32, u32, String)> {
     Some((bridge as u32, NONE, name.to_owned()))
 }
 
-/// netmap has kernel threads poll the port; here the port's workers do not sleep as long as it is asked for.
+/// netmap has kernel threads poll the port; here the port's workers do not sleep while polling is requested.
 pub(super) fn polling(d: &mut Daemon, at: &SwitchPort, body: &Body, on: bool) -> Result<(), Refusal> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
     let mode = body.u32(offset_of!(NmreqValePolling, nr_mode));
@@ -171,7 +172,7 @@ pub(super) fn polling(d: &mut Daemon, at: &SwitchPort, body: &Body, on: bool) ->
     if record.polled == on {
         return refuse(Errno::FAULT, format!("{name} is {} polled", if on { "already" } else { "not" }));
     }
-    // netmap has one CPU poll all rings, or several a ring each; one CPU at least does not poll.
+    // netmap has one CPU poll all rings, or several one ring each; at least one CPU does not poll.
     let last = first.saturating_add(count);
     let single = mode == NETMAP_POLLING_MODE_SINGLE_CPU && count == 1;
     let multi = mode == NETMAP_POLLING_MODE_MULTI_CPU && count >= 1 && last <= queues;

@@ -1,4 +1,4 @@
-//! Who makes the copies that a monitor gets: the switch's workers, or whoever moves frames without them.
+//! The copies that a monitor gets: the switch's workers make them, or the code that moves frames without a worker.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::refusal::Refusal;
 use crate::registry::watches::{Watched, Watching};
 use crate::rings::local::LocalPort;
 
-/// Has what is sent and received copied to a monitor's rings. Returns the switch of the port, if it is on one.
+/// Starts copying sent and received frames to a monitor's rings. Returns the switch of the port, if it is on one.
 pub fn watch(d: &mut Daemon, watching: &Watching, full: &str) -> Result<Option<Arc<Switch>>, Refusal> {
     let Watching { what, sent, received, .. } = watching;
     let done = match what {
@@ -29,8 +29,8 @@ pub fn watch(d: &mut Daemon, watching: &Watching, full: &str) -> Result<Option<A
     done
 }
 
-/// A switch's workers copy what a port sends, which is given back immediately, and what it receives; what it gives back is copied by its
-/// program.
+/// A switch's workers copy what a port sends (its slots return immediately), and what it receives; the frames that it
+/// gives back are copied by its program.
 fn watch_port(d: &mut Daemon, port: &str, full: &str, watching: &Watching) -> Result<Arc<Switch>, Refusal> {
     let Watching { sent, received, .. } = watching;
     let local = match d.ports.get(port).and_then(|record| record.behind.get::<LocalPort>()) {
@@ -57,7 +57,7 @@ fn watch_device(
     Ok(on)
 }
 
-/// Copies are made by the ends: as the one sends, or as the other gives back what it has received.
+/// The ends make the copies: as one sends, or as the other gives back received slots.
 fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &Watching) -> Result<(), Refusal> {
     let pipe = d.pipes.get(key).ok_or_else(|| Refusal::internal("a pipe vanished"))?;
     let region = Arc::clone(pipe.end(end).region());
@@ -73,8 +73,8 @@ fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &Watc
     })
 }
 
-/// Copies are made by whoever moves an interface's frames: the program, and, of its host rings, our workers, which immediately give back what
-/// they have sent.
+/// The code that moves an interface's frames makes the copies: the program, and, for its host rings, the daemon's
+/// workers, which return sent slots immediately.
 fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &Watching) -> Result<(), Refusal> {
     let port = d.interfaces.port(client).ok_or_else(|| Refusal::internal("an interface vanished"))?;
     let (mem, queues) = (Arc::clone(&port.mem), port.nic.interface().queues as usize);
@@ -90,7 +90,7 @@ fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &Watching) -> Re
     Ok(())
 }
 
-/// A program has opened rings of an interface that is watched.
+/// Watches the rings of an interface that a program has opened just now, too.
 pub fn watch_too(d: &mut Daemon, ifname: &str, client: u64) {
     let what = Watched::Nic(ifname.to_owned());
     let monitors = d.watches.of(&what).map(|(full, watching)| (full.to_owned(), watching.clone()));

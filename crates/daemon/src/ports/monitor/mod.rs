@@ -1,4 +1,4 @@
-//! Monitors: copies of what passes another port, for one program, ring by ring as netmap has them.
+//! Monitors: copies of the frames that pass another port, for one program, ring by ring as in netmap.
 
 mod copies;
 mod parent;
@@ -34,10 +34,10 @@ use crate::rings::local::LocalPort;
 use crate::rings::offsets;
 use crate::rings::switched::Rings;
 
-/// Most slots of its rings (netmap's limit), and fewest.
+/// Allowed number of slots in its rings (netmap's limits).
 const SLOTS: std::ops::RangeInclusive<u32> = 2..=4096;
 
-/// What stands behind a monitor's name.
+/// A monitor's port.
 struct MonitorPort(LocalPort);
 
 impl Attached for MonitorPort {
@@ -54,7 +54,7 @@ impl Attached for MonitorPort {
     }
 }
 
-/// Rings of a monitor: nobody takes what is sent on them.
+/// Rings of a monitor: frames sent on them are not taken.
 struct OpenMonitor(OpenRings);
 
 impl Attachment for OpenMonitor {
@@ -68,12 +68,12 @@ impl Attachment for OpenMonitor {
     }
 }
 
-/// As netmap has it: too few are the usual number, too many the most there can be.
+/// As in netmap: too few slots mean the default number, too many the maximum.
 fn slots(asked: u32, usual: u32) -> u32 {
     if asked == 0 { usual.clamp(*SLOTS.start(), *SLOTS.end()) } else { asked.clamp(*SLOTS.start(), *SLOTS.end()) }
 }
 
-/// What a monitor's rings are told: those that it has bound, of `all` there are.
+/// The rings that a monitor has bound, of `all`.
 fn bound(
     rings: &[Arc<RingEgress>],
     bound: &Range<u32>,
@@ -85,7 +85,7 @@ fn bound(
 /// Opens a monitor of the port that `spec` names.
 pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Caller) -> Result<Opened, Refusal> {
     if let Memory::Id(id) = spec.memory {
-        // A monitor of copies has memory of its own, one without copying the port's; but what is named has to be there.
+        // A monitor with copies has its own memory, a zero-copy one the port's; but a named region must exist.
         memory::region(d, id.get().into(), caller)?;
     }
     let parent = parent(d, spec)?;
@@ -95,7 +95,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     let rings = monitor_rings(d, request, spec, flags.zero_copy, &parent, &wanted, caller)?;
     let ranges = wanted.rings;
     let max_offset = match &request.offsets {
-        // netmap's shares the buffers of the port it watches.
+        // A zero-copy monitor shares the buffers of the port it watches.
         Some(_) if flags.zero_copy => return offsets::unsupported("a zero-copy monitor"),
         Some(asked) => offsets::begin(asked, &offsets::rings(&rings.mem, &ranges, |_, _| true))?,
         None => 0,
@@ -117,7 +117,8 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     Ok((reply, fds, Box::new(OpenMonitor(OpenRings { port: full, rings: ranges, binding }))))
 }
 
-/// The rings of a monitor: without copying in the region of the port, as far as it has one, otherwise in a region of its own.
+/// Makes the rings of a monitor: with zero copy in the region of the port, if it has one, otherwise in a region of its
+/// own.
 fn monitor_rings(
     d: &mut Daemon,
     request: &AttachRequest,
@@ -148,7 +149,7 @@ fn monitor_rings(
     Ok(rings)
 }
 
-/// The name in a monitor's `netmap_if`, made as netmap makes it.
+/// The name in a monitor's `netmap_if`, in netmap's form.
 fn monitor_name(d: &Daemon, parent: &Parent, flags: Monitor) -> String {
     let number = d.watches.of(&parent.watched).count();
     let name = parent.name.strip_prefix("netmap:").unwrap_or(&parent.name);

@@ -1,4 +1,4 @@
-//! The port that a monitor is of, and the rings that the monitor gets.
+//! The port that a monitor watches, and the rings that the monitor gets.
 
 use std::sync::Arc;
 
@@ -17,17 +17,17 @@ use crate::rings::local::LocalPort;
 use crate::rings::pipe::pipe_and_end;
 use crate::rings::sizes::DEFAULT_SLOTS;
 
-/// Tx rings of a monitor, from which nothing is taken: netmap gives it one.
+/// Number of tx rings of a monitor, from which nothing is taken: netmap gives it one.
 pub const TX_RINGS: u32 = 1;
 
-/// What is known of a port that is to be watched.
+/// The properties of a port that a monitor watches.
 pub struct Parent {
     pub watched: Watched,
-    /// Its name, as programs have it.
+    /// Its name, as programs use it.
     pub name: String,
-    /// Its rings, of the direction that has more of them.
+    /// Number of its rings, in the direction that has more of them.
     pub rings: u32,
-    /// Host rings that can be watched.
+    /// Number of host rings that can be watched.
     pub host: u32,
     pub tx_slots: u32,
     pub rx_slots: u32,
@@ -37,7 +37,7 @@ pub struct Parent {
     pub memory: Option<(Arc<Region>, u32)>,
 }
 
-/// A monitor's rings, host rings included, and those of them that a specification names.
+/// The number of a monitor's rings, host rings included, and the range of those that a specification names.
 pub struct Wanted {
     pub host: u32,
     pub rings: RingRanges,
@@ -73,7 +73,7 @@ impl Wanted {
     }
 }
 
-/// The port that is to be watched. As in netmap it has to be there, and in use.
+/// Finds the port to watch. As in netmap it must exist and be in use.
 pub fn parent(d: &Daemon, spec: &PortSpec) -> Result<Parent, Refusal> {
     if let Some((pipe, end)) = pipe_and_end(&spec.name) {
         return parent_pipe(d, &spec.name.to_string(), pipe, end);

@@ -33,7 +33,7 @@ use crate::rings::nic::mode_words;
 /// An interface behind a port.
 struct InterfacePort {
     nic: Arc<Nic>,
-    /// How its queues are bound, in words, if any are.
+    /// How its bound queues work, in words; `None` if none is bound.
     detail: Option<String>,
 }
 
@@ -54,16 +54,16 @@ impl Attached for InterfacePort {
         Some(self.nic.interface().queues)
     }
 
-    /// Its frames have none, and get none.
+    /// Its frames have no header, and get none.
     fn set_header(&self, len: u32) -> bool {
         len == 0
     }
 
-    /// The stack behind it goes, too.
+    /// Detaches the stack behind it, too.
     fn stop(self: Box<Self>, d: &mut Daemon, full: &str) {
         let stack = host_port(full);
         if d.ports.get(&stack).is_some_and(|record| record.behind.get::<StackPort>().is_some()) {
-            // It was just found.
+            // It was found just now.
             let _ = unplug(d, &stack, "its interface is detached");
         }
     }
@@ -72,7 +72,7 @@ impl Attached for InterfacePort {
 /// The stack of an interface, behind a port.
 struct StackPort {
     detail: String,
-    /// The stack's frames are led here as long as this is open.
+    /// Redirects the stack's frames here while it lives.
     _open: OpenRing,
 }
 
@@ -158,7 +158,7 @@ fn attach_stack(d: &mut Daemon, asked: &Asked<'_>, nic: &Nic) -> Result<(), Refu
     plug(d, &at, (vec![egress], vec![ingress]), NewPort::new(behind, asked).with_gro(gro))
 }
 
-/// A queue for a switch, with memory of its own: half of it to receive into, half to send from.
+/// Opens a queue for a switch, with its own memory: half of it to receive into, half to send from.
 fn switch_queue(nic: &Arc<Nic>, queue: u32, entries: u32) -> Result<(NicIngress, NicEgress, Got), Refusal> {
     // Buffer 0 has no room for the kernel's headroom before it.
     let count = 1 + 2 * entries;

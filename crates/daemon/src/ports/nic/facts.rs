@@ -1,4 +1,4 @@
-//! What netmap's control requests are told of network interfaces, open or not. To ask takes no privilege.
+//! The facts of network interfaces for netmap's control requests, open or not. Asking takes no privilege.
 
 use netvale_afxdp::iface::Interface;
 use netvale_afxdp::sizes::{self, Needs};
@@ -16,14 +16,14 @@ use crate::registry::regions::COMMON_REGION;
 use crate::rings::guest::GuestPort;
 use crate::rings::sizes::Facts;
 
-/// What an interface is, or would be if it were opened with `request`.
+/// The facts of an interface as it is, or as it would be if it were opened with `request`.
 pub(crate) fn of_interface(
     d: &mut Daemon,
     ifname: &str,
     request: &AttachRequest,
     caller: Caller,
 ) -> Result<Facts, Refusal> {
-    // Whatever becomes of it: a region that is not there is refused first.
+    // First of all, a region that does not exist is refused.
     let named = match request.mem_id {
         0 | COMMON_REGION => None,
         id => Some((*region(d, id, caller)?.layout(), id)),
@@ -57,13 +57,13 @@ pub(crate) fn of_interface(
 fn common(d: &Daemon, needs: &Needs, caller: Caller) -> Result<(Layout, u32), Refusal> {
     let layout = match d.regions.known_common(caller.uid) {
         Some(region) => *region.layout(),
-        // More rings than any region holds are refused when they are opened.
+        // A layout with more rings than any region holds is refused at the open.
         None => Layout::new(needs.common()).or_else(|_| Layout::new(RegionSizes::COMMON)).map_err(RegionError::from)?,
     };
     Ok((layout, COMMON_REGION))
 }
 
-/// Bytes of virtio-net header before an interface's frames.
+/// Bytes of virtio-net header before each of an interface's frames.
 pub(crate) fn header(d: &Daemon, ifname: &str) -> Result<u32, Refusal> {
     match d.guests.get(ifname) {
         Some(port) => Ok(port.hdr_len()),
@@ -75,7 +75,7 @@ fn needs(shape: PortShape, host: (u32, u32)) -> Needs {
     Needs { shape, host, used: (shape.tx_rings, shape.rx_rings), buf_size: 0, extra_bufs: 0 }
 }
 
-/// Of a ptnet device that programs have open: the host's header says it.
+/// The facts of a ptnet device that programs have open: the host's header has them.
 fn of_guest(port: &GuestPort) -> Result<Facts, Refusal> {
     let d = port.described();
     let layout = Layout {
@@ -99,7 +99,8 @@ fn shape_of(d: &AttachReply) -> PortShape {
     PortShape { tx_rings: d.tx_rings, rx_rings: d.rx_rings, tx_slots: d.tx_slots, rx_slots: d.rx_slots }
 }
 
-/// Of one that nobody has open: its driver tells rings and slots; its memory is the host's, and as large as this many buffers take.
+/// The facts of a device that nobody has open: its driver knows rings and slots; its memory is the host's, and taken to
+/// be as large as this many buffers.
 fn closed_guest(interface: &Interface) -> Result<Facts, Refusal> {
     let slots = interface.slots().unwrap_or((sizes::SLOTS, sizes::SLOTS));
     let shape = sizes::shape(interface.queues, (0, 0), slots);

@@ -4,9 +4,9 @@
 //! |---|---|
 //! | [`attach`] | an interface's queues, and the stack behind it, as ports of a switch |
 //! | [`open`] | rings of an interface for a program |
-//! | `stack` | what stands in the place of an interface's stack, and moves frames between it and host rings |
-//! | [`facts`] | what netmap's control requests are told of interfaces |
-//! | [`names`] | which rings a specification means |
+//! | `stack` | the stand-in for an interface's stack, which moves frames between it and host rings |
+//! | [`facts`] | the facts of interfaces for netmap's control requests |
+//! | [`names`] | the rings that a specification means |
 
 pub mod attach;
 pub mod facts;

@@ -1,4 +1,4 @@
-//! Which interface, and which of its rings, a specification means.
+//! The interface, and its rings, that a specification means.
 
 use std::ops::Range;
 
@@ -9,19 +9,20 @@ use rustix::io::Errno;
 
 use crate::refusal::{Refusal, refuse};
 
-/// The interface of that name, which the kernel knows; persistent ports are none.
+/// Finds the interface of that name in the kernel; persistent ports do not count.
 ///
 /// # Errors
-/// [`Refusal`] with `ENXIO` where there is none.
+/// [`Refusal`] with `ENXIO` if there is none.
 pub(crate) fn find(ifname: &str) -> Result<Interface, Refusal> {
     Interface::find(ifname)
         .map_err(|_| Refusal::new(Errno::NXIO, format!("there is no interface {ifname}: 'ip link' shows them")))
 }
 
-/// Rings of one direction: those of queues, and behind them the host rings.
+/// Numbers of rings in one direction: those of queues, and the host rings behind them.
 pub(crate) type Counts = (u32, u32);
 
-/// The rings that a specification names in one direction, as netmap has it: a number that only the other direction has means the first.
+/// The rings that a specification names in one direction, as in netmap: a number that only the other direction has
+/// means the first ring.
 pub(crate) fn wanted(rings: Rings, (queues, host): Counts, other: Counts) -> Result<Range<u32>, Refusal> {
     let one = |i: u32, own: u32, other: u32, what: &str| match i {
         i if i < own => Ok(i),
@@ -37,7 +38,7 @@ pub(crate) fn wanted(rings: Rings, (queues, host): Counts, other: Counts) -> Res
     }
 }
 
-/// The same in both directions, of which a specification may leave one out.
+/// The rings that a specification names in both directions; it may exclude one direction.
 pub(crate) fn wanted_both(spec: &PortSpec, tx: Counts, rx: Counts) -> Result<RingRanges, Refusal> {
     let bound = |own, other, without| match spec.rings {
         _ if spec.flags.directions == without => Ok(0..0),

@@ -26,14 +26,15 @@ use crate::registry::watches::Watched;
 use crate::rings::nic::NicPort;
 use crate::rings::sizes::own_pools;
 
-/// Most extra buffers that a region is made with for a netmap program, which takes what it gets: they are locked in memory.
+/// Maximum number of extra buffers in a region for a netmap program, which accepts fewer than it asked for: they are
+/// locked in memory.
 const MOST_EXTRA_BUFS: u32 = 128 * 1024;
 
 /// Rings of a network interface.
 struct OpenInterface {
     /// The connection that opened them.
     client: u64,
-    /// Their `netmap_if`.
+    /// The `netmap_if` of the rings.
     binding: Binding,
 }
 
@@ -42,7 +43,7 @@ impl Attachment for OpenInterface {
         d.interfaces.port(self.client).ok_or_else(gone)?.reply(&self.binding, true)
     }
 
-    /// Its queues are the stack's again when this returns.
+    /// The stack has the queues again when this returns.
     fn close(self: Box<Self>, d: &mut Daemon, client: u64) {
         drop(self.binding);
         let Some(port) = d.interfaces.remove(client) else { return };
@@ -70,7 +71,7 @@ pub fn open(
     let bound = wanted_both(spec, (queues, host.0), (queues, host.1))?;
     let (tx, rx) = (bound.tx.clone(), bound.rx.clone());
     if tx.len() + rx.len() > MAX_RINGS {
-        return refuse(Errno::NOMEM, format!("{ifname}: at most {MAX_RINGS} rings can be open at once"));
+        return refuse(Errno::NOMEM, format!("{ifname}: at most {MAX_RINGS} rings can be open together"));
     }
     if tx.end.max(rx.end) > queues {
         is_off_switches(d, ifname)?;
@@ -93,12 +94,13 @@ pub fn open(
 fn extra_bufs(request: &AttachRequest) -> u32 {
     match request.flags & FLAG_NETMAP {
         0 => request.extra_bufs,
-        // As many as there are.
+        // As many as possible.
         _ => request.extra_bufs.min(MOST_EXTRA_BUFS),
     }
 }
 
-/// How many rings the interface has, of how many slots, and how many of them are host rings: whoever comes first says it, as long as somebody has it open.
+/// The numbers of rings, slots and host rings of the interface: the first program that opens it decides them, for as
+/// long as anybody has it open.
 fn shape_of(d: &Daemon, nic: &Nic, request: &AttachRequest, spec: &PortSpec) -> Result<(PortShape, Counts), Refusal> {
     let interface = nic.interface();
     if let Some(port) = d.interfaces.port_on(&interface.name) {
@@ -118,7 +120,7 @@ fn shape_of(d: &Daemon, nic: &Nic, request: &AttachRequest, spec: &PortSpec) -> 
     Ok((sizes::shape(interface.queues, host, slots), host))
 }
 
-/// The stack behind an interface on a switch is that switch's, or left alone.
+/// Refuses an interface that is on a switch: the stack behind it is the switch's, or must be left alone.
 fn is_off_switches(d: &Daemon, ifname: &str) -> Result<(), Refusal> {
     if let Some(full) = switch_port_on(d, ifname) {
         return refuse(Errno::BUSY, format!("{ifname} is on a switch, as {full}: detach it first"));
@@ -126,12 +128,12 @@ fn is_off_switches(d: &Daemon, ifname: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Under which name an interface is on a switch.
+/// The name of the port that an interface has on a switch.
 pub fn switch_port_on<'a>(d: &'a Daemon, ifname: &str) -> Option<&'a str> {
     d.ports.iter().find(|(_, record)| record.behind.interface() == Some(ifname)).map(|(full, _)| full)
 }
 
-/// Opens a socket for each queue and puts what moves frames on workers.
+/// Opens a socket for each queue and puts the tasks that move frames on workers.
 fn start(d: &mut Daemon, mut port: NicPort) -> Result<NicPort, Refusal> {
     let layout = port.mem.region().layout();
     let bufs = layout.sizes.bufs;
@@ -160,7 +162,8 @@ fn start(d: &mut Daemon, mut port: NicPort) -> Result<NicPort, Refusal> {
     Ok(port)
 }
 
-/// The region for an interface's buffers: that of its other rings, or the one that the user's interfaces share, as long as it has room.
+/// The region for an interface's buffers: that of its other rings, or the one that the user's interfaces share, while
+/// it has room.
 fn region_for(
     d: &mut Daemon,
     ifname: &str,

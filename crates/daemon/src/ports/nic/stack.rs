@@ -1,4 +1,4 @@
-//! What stands in the place of an interface's stack: a TAP, whose queues are the interface's host rings.
+//! The stand-in for an interface's stack: a TAP, whose queues are the interface's host rings.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,7 +22,8 @@ use crate::rings::nic::NicPort;
 use crate::rings::switched::Bells;
 use crate::worker::Job;
 
-/// The TAP in the place of the interface's stack, with `queues` queues; `finished`: of frames with nothing left to do.
+/// Makes the TAP in place of the interface's stack, with `queues` queues; `finished`: its frames have no pending
+/// offloads.
 pub(crate) fn make(interfaces: &mut Interfaces, nic: &Nic, queues: u32, finished: bool) -> Result<Arc<Stack>, Refusal> {
     let interface = nic.interface();
     let options = TapOptions {
@@ -48,7 +49,7 @@ pub(crate) fn make(interfaces: &mut Interfaces, nic: &Nic, queues: u32, finished
     Ok(stack)
 }
 
-/// The one that the interface's host rings lead to; made with the first of them.
+/// The stand-in of an interface whose host rings are open; made for the first of them.
 pub(crate) fn of_port(interfaces: &mut Interfaces, port: &NicPort) -> Result<Arc<Stack>, Refusal> {
     match interfaces.stack(&port.nic.interface().name) {
         Some(stack) => Ok(stack),
@@ -56,7 +57,7 @@ pub(crate) fn of_port(interfaces: &mut Interfaces, port: &NicPort) -> Result<Arc
     }
 }
 
-/// Refuses host rings that somebody has.
+/// Refuses host rings that somebody has open.
 pub(crate) fn are_free(interfaces: &Interfaces, ifname: &str, rings: &RingRanges, queues: u32) -> Result<(), Refusal> {
     let of_host = |range: &Range<u32>| range.start.max(queues)..range.end.max(queues);
     let meet = |a: &Range<u32>, b: &Range<u32>| !a.is_empty() && a.start < b.end && b.start < a.end;
@@ -69,7 +70,8 @@ pub(crate) fn are_free(interfaces: &Interfaces, ifname: &str, rings: &RingRanges
     Ok(())
 }
 
-/// What moves frames between the stack and the port's host rings, in the directions that are bound. What is opened for it becomes the port's.
+/// Makes the tasks that move frames between the stack and the port's host rings, in the directions that are bound. The
+/// port owns what is opened for it.
 pub(crate) fn host_rings(port: &mut NicPort, stack: &Arc<Stack>) -> Result<Vec<Counted>, Refusal> {
     let mut tasks = Vec::<Counted>::new();
     let interface = port.nic.interface().clone();
@@ -103,5 +105,5 @@ pub(crate) fn host_rings(port: &mut NicPort, stack: &Arc<Stack>) -> Result<Vec<C
     Ok(tasks)
 }
 
-/// A task and what it counts.
+/// A task and its counters.
 type Counted = (Job, (Arc<RingCounters>, Arc<KickCounts>));

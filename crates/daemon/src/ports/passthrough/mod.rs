@@ -1,4 +1,5 @@
-//! `ptnet:/PATH` with a backend: a pipe's end or a network interface that a virtual machine has without a switch (passthrough).
+//! `ptnet:/PATH` with a backend: a virtual machine has a pipe's end or a network interface without a switch
+//! (passthrough).
 
 mod wires;
 
@@ -30,7 +31,7 @@ use crate::rings::holders::Holders;
 use crate::rings::pipe::{Pipe, pipe_and_end};
 use crate::worker::{Job, Placed};
 
-/// A device without a switch.
+/// A ptnet device without a switch.
 struct PassthroughPort(DevicePort);
 
 impl Attached for PassthroughPort {
@@ -50,7 +51,7 @@ impl Attached for PassthroughPort {
         self.0.ring_kicks(dir, ring)
     }
 
-    /// Programs at the other end of a pipe lose it.
+    /// Evicts the programs at the other end of a pipe.
     fn stop(self: Box<Self>, d: &mut Daemon, full: &str) {
         if let Some(pipe) = d.pipes.remove(&Pipes::name(full)) {
             d.evictions.evict(pipe.held_by.iter().flat_map(Holders::clients));
@@ -59,18 +60,18 @@ impl Attached for PassthroughPort {
     }
 }
 
-/// What a virtual machine is to have, and what moves its frames.
+/// A backend for a virtual machine, and the tasks that move its frames.
 struct Passing {
     backend: Arc<dyn Backend>,
     tasks: Vec<Job>,
-    /// Of the guest's tx rings, and of its rx rings.
+    /// Counters of the guest's tx rings, and of its rx rings.
     counters: [Vec<Arc<RingCounters>>; 2],
 }
 
-/// Attaches a ptnet device whose rings are not a switch's; the socket is its own. The port has the name of what is behind it.
+/// Attaches a ptnet device whose rings are not a switch's; the port has its own socket, and is named after its backend.
 ///
 /// # Errors
-/// [`Refusal`] when that is in use, or cannot be had that way.
+/// [`Refusal`] when the backend is in use, or cannot be passed through.
 pub fn attach(
     d: &mut Daemon,
     backend: &PortSpec,
@@ -157,7 +158,7 @@ fn with_rings(rings: u32, config: Config) -> Config {
     Config { tx_rings: rings, rx_rings: rings, ..config }
 }
 
-/// Puts it on workers, and opens the device's socket.
+/// Puts the tasks on workers, and opens the device's socket.
 fn pass(
     d: &mut Daemon,
     full: &str,
@@ -167,7 +168,7 @@ fn pass(
     o: &OptionsOf<'_, kind::Ptnet>,
     caller: Caller,
 ) -> Result<(), Refusal> {
-    // What lies in the memory of a pipe is its other end's, too: it does not outlive this process.
+    // The memory of a pipe is shared with its other end: it does not outlive this process.
     let survives = passing.backend.memory().is_none();
     let device = ptnet::open(d, path, config, o.vfio_user(), passing.backend, survives)?;
     let placed: Vec<Placed> = passing.tasks.into_iter().map(|task| d.workers.place(task)).collect();
@@ -178,7 +179,7 @@ fn pass(
     Ok(())
 }
 
-/// Connects rings that nobody uses: what cannot be is found out now, not when a guest comes.
+/// Connects unused rings once, so that errors show now and not when a guest connects.
 fn try_out(backend: &NicBackend, config: &Config) -> Result<(), Refusal> {
     let region = Region::device("netvale-trial", sizes(config), Pages::Ordinary)?;
     let mem = Arc::new(region.port(shape(config))?);

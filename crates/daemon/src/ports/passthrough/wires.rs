@@ -19,10 +19,10 @@ use netvale_port::wake::WakeSet;
 use netvale_ptnet::backend::{Backend, Fresh};
 use rustix::io::Errno;
 
-/// From a guest's tx ring to a queue.
+/// Moves frames from a guest's tx ring to a queue.
 pub struct Outward {
     through: ThroughTx,
-    /// The kernel is asked to tell of room.
+    /// Whether the kernel was asked to notify of room.
     asked: bool,
 }
 
@@ -41,7 +41,7 @@ impl Passage for Outward {
             self.through.arm();
             self.asked = true;
         }
-        // What came back, or was published, before we asked.
+        // Frames that returned, or were published, before the request.
         let news = self.through.pass() > 0;
         if news {
             self.disarm();
@@ -65,13 +65,13 @@ impl Passage for Outward {
     }
 }
 
-/// From a queue to a guest's rx ring.
+/// Moves frames from a queue to a guest's rx ring.
 pub struct Inward {
     through: ThroughRx,
 }
 
 impl Inward {
-    /// The guest has so many of the buffers that the kernel may run out of them.
+    /// Whether the guest has so large a share of the buffers that the kernel may run out of them.
     fn lacks_buffers(&self) -> bool {
         let (end, n) = (self.through.end(), self.through.end().side().ring.num_slots());
         end.room() < n / 2
@@ -108,28 +108,28 @@ impl Passage for Inward {
     }
 }
 
-/// Sockets and queues of an interface that are open.
+/// Open sockets and queues of an interface.
 type Open = Vec<(Arc<Socket>, Arc<Queue>)>;
 
-/// An interface behind a guest's rings: ring and queue of the same number belong together.
+/// An interface behind a guest's rings: each ring belongs to the queue of the same number.
 pub struct NicBackend {
     nic: Arc<Nic>,
     entries: u32,
-    /// Of what the guest sends.
+    /// Passages of frames that the guest sends.
     pub tx: Vec<Arc<Seat<Outward>>>,
-    /// Of what the guest receives.
+    /// Passages of frames that the guest receives.
     pub rx: Vec<Arc<Seat<Inward>>>,
     open: Mutex<Open>,
 }
 
-/// How long the kernel may take to give a queue back that has been closed.
+/// Upper bound on the kernel's time to free a queue that has been closed.
 const CLOSING: Duration = Duration::from_millis(500);
 
 impl NicBackend {
-    /// All queues of an interface, with so many entries each.
+    /// Creates a backend of all queues of an interface, with `entries` entries each.
     ///
     /// # Errors
-    /// No descriptors are left.
+    /// Fails if no descriptors are left.
     pub fn new(nic: Arc<Nic>, entries: u32) -> Result<NicBackend, Errno> {
         let queues = 0..nic.interface().queues;
         let tx = queues.clone().map(|_| Seat::woken().map(Arc::new)).collect::<Result<_, Errno>>()?;
@@ -137,10 +137,10 @@ impl NicBackend {
         Ok(NicBackend { nic, entries, tx, rx, open: Mutex::default() })
     }
 
-    /// Connects rings, and says what went wrong in words.
+    /// Connects rings.
     ///
     /// # Errors
-    /// [`NicError`].
+    /// [`NicError`] that names the step that failed.
     pub fn connect(&self, rings: &Fresh<'_>) -> Result<(), NicError> {
         let layout = rings.mem.region().layout();
         let buffers = Buffers { first: layout.buf_pool, stride: layout.sizes.bufs.size, count: layout.sizes.bufs.num };
@@ -178,7 +178,8 @@ impl NicBackend {
     }
 }
 
-/// Binds a socket; one that was closed a moment ago may still have the queue. Returns whether frames may take several entries.
+/// Binds a socket; one that was closed a moment ago may still have the queue. Returns whether frames may take several
+/// entries.
 fn bound(opened: &Opened) -> Result<bool, NicError> {
     let until = Instant::now() + CLOSING;
     loop {
@@ -216,7 +217,7 @@ impl Backend for NicBackend {
     fn empty(&self) -> Result<(), InUse> {
         let tx: Vec<_> = self.tx.iter().map(|seat| seat.disconnect()).collect();
         let rx: Vec<_> = self.rx.iter().map(|seat| seat.disconnect()).collect();
-        // The stack has the queues again before the last descriptors of the sockets are closed.
+        // The stack has the queues again before the sockets' last descriptors are closed.
         self.open.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let tx = tx.into_iter().map(|passage| passage.map(drop));
         tx.chain(rx.into_iter().map(|passage| passage.map(drop))).fold(Ok(()), Result::and)

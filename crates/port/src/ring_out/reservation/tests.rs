@@ -11,7 +11,7 @@ fn frames(count: u8) -> Vec<Vec<u8>> {
     (1..=count).map(|i| vec![i; 60]).collect()
 }
 
-/// Takes the first so many steps.
+/// Takes the first `count` steps.
 fn step(room: &mut Reservation<'_>, count: usize) {
     let steps = [Reservation::fill, Reservation::publish, Reservation::kick_and_stop];
     for step in &steps[..count] {
@@ -20,8 +20,8 @@ fn step(room: &mut Reservation<'_>, count: usize) {
     }
 }
 
-/// Objective: wherever a reservation is given up, the ring goes on, also for somebody who filled room behind it: what was filled arrives and is
-/// counted, what was not comes as empty slots and is not.
+/// Objective: wherever a reservation is dropped, the ring goes on, also for somebody who filled the room behind it:
+/// filled slots arrive and are counted, the others arrive as empty slots and are not.
 #[test]
 fn given_up() {
     for steps in 0..=3 {
@@ -44,7 +44,7 @@ fn given_up() {
     }
 }
 
-/// Objective: a pass that unwinds gives up what it had reserved in every ring, and leaves those that are lent.
+/// Objective: a pass that unwinds drops its reservations in every ring, and returns the rings that are lent.
 #[test]
 fn unwinding() {
     let (own, mut receiver) = ring();
@@ -68,8 +68,9 @@ fn unwinding() {
     assert_eq!(counted, Ok(2));
 }
 
-/// Objective: a ring stays lent until its reservation is done: it cannot be taken away before, and can be immediately after. Who wants it does
-/// not wait any longer than it says, and what was retired meanwhile is used to the end, but not again.
+/// Objective: a ring stays lent until its reservation is done: it cannot be taken away before, and can be immediately
+/// after. The thread that takes it away waits no longer than it said, and a retired queue is used to the end, but not
+/// again.
 #[test]
 fn lent_until_done() {
     let (egress, mut guest) = ring();
@@ -98,7 +99,8 @@ fn lent_until_done() {
     assert_eq!(received(&mut guest), frames(1));
 }
 
-/// Objective: what finds no room is said before anything is filled; a ring without any room is done with.
+/// Objective: a reservation reports lack of room before anything is filled; a ring without any room needs no further
+/// steps.
 #[test]
 fn room() {
     let (egress, mut receiver) = ring();
