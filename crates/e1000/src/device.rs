@@ -371,7 +371,7 @@ impl E1000 {
     pub fn tx_report(&mut self, report: Report, now: u64) {
         match report {
             Report::Delayed => self.causes.event(Direction::Transmit, now),
-            Report::AtOnce => self.causes.set(ICR_TXDW),
+            Report::Immediate => self.causes.set(ICR_TXDW),
             Report::None => {}
         }
         if self.tx.owned() == 0 {

@@ -125,12 +125,12 @@ pub struct Step {
 /// What the driver is told of descriptors that are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// Nothing: none asked for it.
+    /// No descriptor asked for a report.
     None,
-    /// That they are, later: all that asked for it may wait.
+    /// All that asked for a report may wait.
     Delayed,
-    /// Does it immediately.
-    AtOnce,
+    /// At least one asked for an immediate report.
+    Immediate,
 }
 
 impl Report {
@@ -139,7 +139,7 @@ impl Report {
         match (asked, may_wait) {
             (false, _) => Report::None,
             (true, true) => Report::Delayed,
-            (true, false) => Report::AtOnce,
+            (true, false) => Report::Immediate,
         }
     }
 }
