@@ -49,6 +49,10 @@ pub struct Config {
     pub allow_dirs: Vec<PathBuf>,
     /// Interfaces that all may open who may connect, not only root and the daemon's own user.
     pub allow_nics: Vec<String>,
+    /// TAPs that every user who can connect may attach.
+    pub allow_taps: Vec<String>,
+    /// Switches on which ports of all users may meet; `*` is all.
+    pub shared_switches: Vec<String>,
     /// Time after which an unseen address is forgotten.
     pub ageing: Duration,
     /// Entries of each switch's forwarding table.
@@ -93,6 +97,9 @@ pub struct File {
     /// `allow_nics`: interfaces that all may open who may connect.
     #[serde(default)]
     pub allow_nics: Vec<String>,
+    /// `allow_taps`: TAPs that every user who can connect may attach.
+    #[serde(default)]
+    pub allow_taps: Vec<String>,
     /// `[sockets]`.
     pub sockets: Option<FileSockets>,
     /// `[switch]`.
@@ -125,6 +132,9 @@ pub struct FileSwitch {
     pub ageing_s: Option<u64>,
     /// `table_entries`.
     pub table_entries: Option<usize>,
+    /// `shared`.
+    #[serde(default)]
+    pub shared: Vec<String>,
 }
 
 /// Why a configuration is refused.
@@ -221,6 +231,8 @@ impl File {
             sandbox: self.sandbox.unwrap_or(true),
             allow_dirs: self.allow_dirs,
             allow_nics: self.allow_nics,
+            allow_taps: self.allow_taps,
+            shared_switches: switch.shared,
             ageing: Duration::from_secs(within("ageing_s", switch.ageing_s.unwrap_or(300), 1, 1_000_000)?),
             table_entries: within("table_entries", switch.table_entries.unwrap_or(16_384) as u64, 8, 1 << 24)? as usize,
             ports: self.ports.into_iter().map(|port| port.0).collect(),

@@ -21,7 +21,7 @@ const fn key(table: &'static str, name: &'static str, shape: Shape, default: &'s
 }
 
 /// All of them.
-pub const KEYS: [Key; 14] = [
+pub const KEYS: [Key; 16] = [
     key(
         "",
         "run_dir",
@@ -61,6 +61,13 @@ pub const KEYS: [Key; 14] = [
         "none",
         "Interfaces that all may open who may connect, not only root and the daemon's own user.",
     ),
+    key(
+        "",
+        "allow_taps",
+        Shape::Texts,
+        "none",
+        "TAPs that every user who can connect may attach, not only root and the daemon's own user.",
+    ),
     key("sockets", "owner", Shape::Text, "who runs the daemon", "Owner of the sockets: name or number."),
     key("sockets", "group", Shape::Text, "that of who runs the daemon", "Group of the sockets: name or number."),
     key(
@@ -78,4 +85,11 @@ pub const KEYS: [Key; 14] = [
         "Seconds after which an unseen address is forgotten.",
     ),
     key("switch", "table_entries", Shape::Number(8, 1 << 24), "16384", "Entries of each switch's forwarding table."),
+    key(
+        "switch",
+        "shared",
+        Shape::Texts,
+        "none",
+        "Switches on which ports of all users may meet; \"*\" is all. Any other switch is for the user who made it, root and the daemon's own user.",
+    ),
 ];

@@ -60,14 +60,7 @@ impl Evictions {
     }
 
     /// The last evictions, the last one first.
-    pub fn list(&self) -> Vec<Evicted> {
-        let aged = |(at, one): &(Instant, Evicted)| Evicted { age_seconds: at.elapsed().as_secs(), ..one.clone() };
-        self.past.iter().map(aged).collect()
-    }
-
-    /// What is said of the last program that lost the port of that name.
-    pub fn note_of(&self, port: &str) -> Option<String> {
-        let (_, last) = self.past.iter().find(|(_, one)| one.port == port)?;
-        Some(format!("the last program that had it was evicted: {}", last.reason))
+    pub fn iter(&self) -> impl Iterator<Item = Evicted> {
+        self.past.iter().map(|(at, one)| Evicted { age_seconds: at.elapsed().as_secs(), ..one.clone() })
     }
 }

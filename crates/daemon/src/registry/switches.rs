@@ -6,9 +6,15 @@ use std::time::{Duration, Instant};
 
 use netvale_switch::{Fdb, Switch};
 
+/// A switch and the user whose port was the first on it.
+struct Known {
+    switch: Arc<Switch>,
+    owner: u32,
+}
+
 /// All switches.
 pub struct Switches {
-    by_name: BTreeMap<String, Arc<Switch>>,
+    by_name: BTreeMap<String, Known>,
     table_entries: usize,
     tick: Duration,
     next_tick: Instant,
@@ -23,13 +29,18 @@ impl Switches {
 
     /// The switch of that name.
     pub fn get(&self, name: &str) -> Option<&Arc<Switch>> {
-        self.by_name.get(name)
+        self.by_name.get(name).map(|known| &known.switch)
     }
 
-    /// The switch of that name; made when it is not there.
-    pub fn get_or_make(&mut self, name: &str) -> Arc<Switch> {
-        let make = || Switch::with_table_size(name, self.table_entries);
-        Arc::clone(self.by_name.entry(name.to_owned()).or_insert_with(make))
+    /// The user it belongs to.
+    pub fn owner(&self, name: &str) -> Option<u32> {
+        self.by_name.get(name).map(|known| known.owner)
+    }
+
+    /// The switch of that name; made for that user when it is not there.
+    pub fn get_or_make(&mut self, name: &str, owner: u32) -> Arc<Switch> {
+        let make = || Known { switch: Switch::with_table_size(name, self.table_entries), owner };
+        Arc::clone(&self.by_name.entry(name.to_owned()).or_insert_with(make).switch)
     }
 
     /// How many there are.
@@ -39,14 +50,14 @@ impl Switches {
 
     /// All of them, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Switch>> {
-        self.by_name.values()
+        self.by_name.values().map(|known| &known.switch)
     }
 
     /// A switch without ports goes.
     pub fn drop_if_empty(&mut self, switch: &Switch) {
         if switch.ports().is_empty() {
             // A monitor may outlive its switch for a moment, in which there is another one of that name.
-            self.by_name.retain(|_, known| !std::ptr::eq(Arc::as_ptr(known), switch));
+            self.by_name.retain(|_, known| !std::ptr::eq(Arc::as_ptr(&known.switch), switch));
         }
     }
 
@@ -58,7 +69,7 @@ impl Switches {
     /// Ageing of the forwarding tables. Returns when to call it again.
     pub fn tick(&mut self, now: Instant) -> Duration {
         if now >= self.next_tick {
-            self.by_name.values().for_each(|s| s.fdb().advance());
+            self.by_name.values().for_each(|known| known.switch.fdb().advance());
             self.next_tick = now + self.tick;
         }
         self.next_tick.saturating_duration_since(now)
