@@ -71,9 +71,9 @@ pub enum Request<'a> {
 pub fn admit(d: &Daemon, caller: Caller, request: Request<'_>) -> Result<(), Refusal> {
     match request {
         Request::Attach(at, spec) => attach(d, caller, at, spec),
-        Request::Passthrough(socket, backend) => passthrough(&d.config, caller, socket, backend),
+        Request::Passthrough(socket, backend) => passthrough(d, caller, socket, backend),
         Request::Open(spec, request) => open(d, caller, spec, request),
-        Request::MakePersistent(name) => make_persistent(d, name),
+        Request::MakePersistent(name) => make_persistent(d, caller, name),
         Request::RemovePersistent(name) => owns_persistent(d, name, caller),
         Request::AttachNamed(at) => attach_named(d, caller, at),
         Request::Change(name) | Request::NetmapGet(name) => owns_port(d, name, caller),
@@ -116,11 +116,14 @@ fn attach(d: &Daemon, caller: Caller, at: &SwitchPort, spec: &AttachSpec) -> Res
         }
         _ => {}
     }
-    has_room_for_switch(d, &at.switch)
+    quota::may_have_port(d, caller)?;
+    has_room_for_switch(d, &at.switch, caller)
 }
 
-fn passthrough(config: &Config, caller: Caller, socket: &Path, backend: &PortSpec) -> Result<(), Refusal> {
+fn passthrough(d: &Daemon, caller: Caller, socket: &Path, backend: &PortSpec) -> Result<(), Refusal> {
+    let config = &d.config;
     may_name(config, caller, std::iter::once(socket))?;
+    quota::may_have_port(d, caller)?;
     match (backend.name.pipe(), backend.name.base()) {
         (None, Base::Netmap { ifname }) => may_take_interface(config, ifname.as_str(), caller),
         _ => Ok(()),
@@ -129,12 +132,16 @@ fn passthrough(config: &Config, caller: Caller, socket: &Path, backend: &PortSpe
 
 fn open(d: &Daemon, caller: Caller, spec: &PortSpec, request: &AttachRequest) -> Result<(), Refusal> {
     if spec.flags.monitor.is_some() {
+        quota::may_have_port(d, caller)?;
         return watch(d, caller, spec);
     }
     let is_named = !matches!(spec.memory, Memory::Auto);
     let lies_in = |what: &str, owner| may_lie_with(what, owner, is_named, caller);
     if let Some((name, _)) = pipe_and_end(&spec.name) {
-        return d.pipes.get(&name).map_or(Ok(()), |pipe| lies_in(&format!("pipe {name}"), pipe.uid));
+        return d
+            .pipes
+            .get(&name)
+            .map_or_else(|| quota::may_have_port(d, caller), |pipe| lies_in(&format!("pipe {name}"), pipe.uid));
     }
     match spec.name.base() {
         Base::Vale { switch, port } => {
@@ -144,7 +151,8 @@ fn open(d: &Daemon, caller: Caller, spec: &PortSpec, request: &AttachRequest) ->
             }
             may_join(d, &at.switch, caller)?;
             may_be_named(d, &at, request.flags & FLAG_NETMAP != 0)?;
-            has_room_for_switch(d, &at.switch)
+            quota::may_have_port(d, caller)?;
+            has_room_for_switch(d, &at.switch, caller)
         }
         Base::Netmap { ifname } if d.persistent.contains(ifname.as_str()) => {
             d.persistent.get(ifname.as_str()).map_or(Ok(()), |port| lies_in(ifname.as_str(), port.uid))
@@ -250,14 +258,14 @@ fn owns_persistent(d: &Daemon, name: &str, caller: Caller) -> Result<(), Refusal
     }
 }
 
-fn make_persistent(d: &Daemon, name: &str) -> Result<(), Refusal> {
+fn make_persistent(d: &Daemon, caller: Caller, name: &str) -> Result<(), Refusal> {
     if d.persistent.contains(name) || Interface::find(name).is_ok() {
         return refuse(Errno::EXIST, format!("there is an interface {name} already"));
     }
     if d.persistent.count() >= MAX_PERSISTENT {
         return refuse(Errno::NOSPC, format!("there are {MAX_PERSISTENT} persistent ports, the most there can be"));
     }
-    Ok(())
+    quota::may_have_port(d, caller)
 }
 
 fn attach_named(d: &Daemon, caller: Caller, at: &SwitchPort) -> Result<(), Refusal> {
@@ -269,7 +277,7 @@ fn attach_named(d: &Daemon, caller: Caller, at: &SwitchPort) -> Result<(), Refus
     if !d.persistent.contains(&at.port) && Interface::find(&at.port).is_ok() {
         may_take_interface(&d.config, &at.port, caller)?;
     }
-    has_room_for_switch(d, &at.switch)
+    has_room_for_switch(d, &at.switch, caller)
 }
 
 fn keep_awake(d: &Daemon, name: &str, caller: Caller) -> Result<(), Refusal> {
@@ -312,11 +320,14 @@ pub fn may_be_named(d: &Daemon, at: &SwitchPort, by_netmap: bool) -> Result<(), 
     Ok(())
 }
 
-fn has_room_for_switch(d: &Daemon, switch: &str) -> Result<(), Refusal> {
-    if d.switches.get(switch).is_none() && d.switches.count() >= MAX_SWITCHES {
+fn has_room_for_switch(d: &Daemon, switch: &str, caller: Caller) -> Result<(), Refusal> {
+    if d.switches.get(switch).is_some() {
+        return Ok(());
+    }
+    if d.switches.count() >= MAX_SWITCHES {
         return refuse(Errno::NOSPC, format!("there are {MAX_SWITCHES} switches, the most there can be"));
     }
-    Ok(())
+    quota::may_have_switch(d, caller)
 }
 
 /// Who may take an interface away from the kernel: who could do so without the daemon, and whom the configuration lets.
@@ -431,5 +442,8 @@ pub fn has_room_for_file(d: &Daemon) -> Result<(), Refusal> {
     Ok(())
 }
 
+mod quota;
 #[cfg(test)]
 mod tests;
+
+pub use quota::{may_connect, may_have_memory};

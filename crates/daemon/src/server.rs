@@ -15,13 +15,18 @@ use crate::api::control::Rpc;
 use crate::api::opening::{self, Held};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
+use crate::policy;
 use crate::ports::faults;
+use crate::refusal::{Refusal, refuse};
 use crate::registry::captures::Captures;
 
 /// Most connections of both kinds together; more are closed immediately.
 const MAX_CLIENTS: usize = 1024;
 /// Most bytes of answers a control client may leave unread.
 const MAX_UNSENT: usize = 4 << 20;
+
+/// How long nobody is accepted when no descriptors are left.
+const PAUSE: Duration = Duration::from_millis(100);
 
 const ATTACH: u64 = 1;
 const CONTROL: u64 = 2;
@@ -60,6 +65,10 @@ pub struct Server {
     epoll: OwnedFd,
     clients: HashMap<u64, (Client, Caller)>,
     next: u64,
+    /// Given up for the moment in which no descriptors are left: one more connection can be accepted then, and closed.
+    reserve: Option<OwnedFd>,
+    /// No connections are accepted before that.
+    paused: Option<Instant>,
     /// Cleared when it is time to end.
     running: bool,
 }
@@ -76,14 +85,16 @@ impl Server {
         add(listeners.control.as_fd(), CONTROL)?;
         add(listeners.signal.as_fd(), SIGNAL)?;
         add(daemon.evictions.faults(), FAULTS)?;
-        Ok(Server { daemon, listeners, epoll, clients: HashMap::new(), next: FIRST_CLIENT, running: true })
+        let reserve = Some(rustix::io::fcntl_dupfd_cloexec(&epoll, 0)?);
+        let (clients, next) = (HashMap::new(), FIRST_CLIENT);
+        Ok(Server { daemon, listeners, epoll, clients, next, reserve, paused: None, running: true })
     }
 
     /// Serves until a signal or a `shutdown` request; then all ports go. Returns the captures that may still be written.
     pub(crate) fn run(mut self) -> Captures {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
         while self.running {
-            let nap = self.daemon.switches.tick(Instant::now()).max(Duration::from_millis(1));
+            let nap = self.daemon.switches.tick(Instant::now()).min(self.pause()).max(Duration::from_millis(1));
             let limit = Timespec { tv_sec: nap.as_secs() as i64, tv_nsec: i64::from(nap.subsec_nanos()) };
             let ready = match epoll::wait(&self.epoll, &mut events[..], Some(&limit)) {
                 Ok((ready, _)) => in_order(ready),
@@ -117,15 +128,66 @@ impl Server {
     fn accept(&mut self, kind: u64) {
         let listener = if kind == ATTACH { &self.listeners.attach } else { &self.listeners.control };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let Ok(fd) = rustix::net::accept_with(listener, flags) else { return };
-        if self.clients.len() >= MAX_CLIENTS {
-            tracing::warn!("{MAX_CLIENTS} connections are open, the most there can be: one more is refused");
+        let fd = match rustix::net::accept_with(listener, flags) {
+            Ok(fd) => fd,
+            Err(Errno::MFILE | Errno::NFILE) => return self.turn_away(kind),
+            Err(_) => return,
+        };
+        let Ok(cred) = rustix::net::sockopt::socket_peercred(&fd) else { return };
+        let caller = Caller { client: self.next, uid: cred.uid.as_raw(), pid: cred.pid.as_raw_nonzero().get() };
+        if let Err(refusal) = self.may_connect(caller) {
+            tracing::warn!(uid = caller.uid, pid = caller.pid, "a connection is refused: {refusal}");
             return;
         }
-        let Ok(cred) = rustix::net::sockopt::socket_peercred(&fd) else { return };
+        self.add(fd, kind, caller);
+    }
+
+    fn may_connect(&self, caller: Caller) -> Result<(), Refusal> {
+        if self.clients.len() >= MAX_CLIENTS {
+            return refuse(Errno::NOSPC, format!("{MAX_CLIENTS} connections are open, the most there can be"));
+        }
+        let connections = self.clients.values().filter(|(_, other)| other.uid == caller.uid).count();
+        policy::may_connect(&self.daemon, caller, connections)
+    }
+
+    /// No descriptors are left. Whoever waits is turned away by means of the reserve; without one, nobody is listened to for a while, instead of
+    /// trying again and again.
+    fn turn_away(&mut self, kind: u64) {
+        let listener = if kind == ATTACH { &self.listeners.attach } else { &self.listeners.control };
+        if self.reserve.take().is_some() {
+            drop(rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK));
+            self.reserve = rustix::io::fcntl_dupfd_cloexec(&self.epoll, 0).ok();
+        }
+        tracing::warn!("no descriptors are left: a connection is turned away");
+        self.listen(epoll::EventFlags::empty());
+        self.paused = Some(Instant::now() + PAUSE);
+    }
+
+    /// How long to go on without listening to new connections. If that is over, they are listened to again.
+    fn pause(&mut self) -> Duration {
+        let Some(until) = self.paused else { return Duration::MAX };
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            self.paused = None;
+            if self.reserve.is_none() {
+                self.reserve = rustix::io::fcntl_dupfd_cloexec(&self.epoll, 0).ok();
+            }
+            self.listen(epoll::EventFlags::IN);
+            return Duration::MAX;
+        }
+        left
+    }
+
+    fn listen(&self, flags: epoll::EventFlags) {
+        for (fd, id) in [(&self.listeners.attach, ATTACH), (&self.listeners.control, CONTROL)] {
+            // Fails for no descriptor that is in the set.
+            let _ = epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(id), flags);
+        }
+    }
+
+    fn add(&mut self, fd: OwnedFd, kind: u64, caller: Caller) {
         let id = self.next;
         self.next += 1;
-        let caller = Caller { client: id, uid: cred.uid.as_raw(), pid: cred.pid.as_raw_nonzero().get() };
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
         if epoll::add(&self.epoll, &fd, epoll::EventData::new_u64(id), flags).is_err() {
             return;

@@ -20,8 +20,10 @@ const fn key(table: &'static str, name: &'static str, shape: Shape, default: &'s
     Key { table, name, shape, default, doc }
 }
 
+const COUNT: Shape = Shape::Number(0, 1 << 20);
+
 /// All of them.
-pub const KEYS: [Key; 16] = [
+pub const KEYS: [Key; 20] = [
     key(
         "",
         "run_dir",
@@ -92,4 +94,14 @@ pub const KEYS: [Key; 16] = [
         "none",
         "Switches on which ports of all users may meet; \"*\" is all. Any other switch is for the user who made it, root and the daemon's own user.",
     ),
+    key(
+        "quota",
+        "connections",
+        COUNT,
+        "256",
+        "Connections to both sockets that one user may have; root and the daemon's own user have no quota.",
+    ),
+    key("quota", "ports", COUNT, "64", "Ports that one user may have, ends of pipes and monitors included."),
+    key("quota", "switches", COUNT, "8", "Switches that one user may make."),
+    key("quota", "memory_mib", COUNT, "1024", "Memory of one user's ports, in MiB."),
 ];

@@ -43,6 +43,11 @@ impl Switches {
         Arc::clone(&self.by_name.entry(name.to_owned()).or_insert_with(make).switch)
     }
 
+    /// How many belong to that user.
+    pub fn count_of(&self, owner: u32) -> usize {
+        self.by_name.values().filter(|known| known.owner == owner).count()
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.by_name.len()

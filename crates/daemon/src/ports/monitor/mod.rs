@@ -135,7 +135,7 @@ fn monitor_rings(
             let buf_size = if request.buf_size == 0 { parent.buf_size } else { request.buf_size };
             let (rings, most) = (shape.tx_rings + shape.rx_rings, shape.tx_slots.max(shape.rx_slots));
             let sizes = RegionSizes::for_port(rings, most, buf_size, 0, request.extra_bufs.min(1 << 20));
-            d.regions.make(sizes, Pages::Ordinary, caller.uid)?
+            memory::make(d, sizes, Pages::Ordinary, caller)?
         }
     };
     let all = (0..shape.tx_rings, 0..shape.rx_rings);
