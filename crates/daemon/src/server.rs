@@ -1,6 +1,7 @@
 //! The daemon's main thread: sockets, signals, ageing. Nothing here is on the packet path.
 
 use std::collections::HashMap;
+use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use netvale_control::server::Connection;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags};
 
 use crate::api::control::Rpc;
 use crate::api::opening::{self, Held};
@@ -19,6 +20,7 @@ use crate::policy;
 use crate::ports::faults;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::captures::Captures;
+use crate::system::closing;
 
 /// Most connections of both kinds together; more are closed immediately.
 const MAX_CLIENTS: usize = 1024;
@@ -242,6 +244,18 @@ fn in_order(ready: &[epoll::Event]) -> Vec<u64> {
     first.into_iter().chain(then).map(|e| e.data.u64()).collect()
 }
 
+/// Bytes that a control client sent, and whether descriptors came with them, which it has no reason to pass: they are closed.
+fn receive_text(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<(usize, bool)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(closing::MOST_PASSED))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let got = rustix::net::recvmsg(fd, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
+    let passed =
+        control.drain().filter_map(|m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None });
+    let strangers = passed.flatten().map(closing::close).count();
+    Ok((got.bytes, strangers > 0))
+}
+
 /// What a control client sent, and what it can take of the answers. Returns whether to keep the connection.
 fn serve_control(
     rpc: &mut Rpc<'_>,
@@ -252,9 +266,14 @@ fn serve_control(
 ) -> bool {
     let mut bytes = [0u8; 16 * 1024];
     if !*closing {
-        match rustix::net::recv(fd, &mut bytes, RecvFlags::DONTWAIT) {
-            Ok((_, 0)) => *closing = true,
-            Ok((_, n)) => {
+        match receive_text(fd, &mut bytes) {
+            Ok((_, true)) => {
+                let Caller { uid, pid, .. } = rpc.caller;
+                tracing::warn!(uid, pid, "a descriptor came over the control socket: the connection is closed");
+                return false;
+            }
+            Ok((0, _)) => *closing = true,
+            Ok((n, _)) => {
                 let out = conn.feed(bytes.get(..n).unwrap_or(&[]), rpc);
                 unsent.extend_from_slice(&out.bytes);
                 *closing = out.close;
