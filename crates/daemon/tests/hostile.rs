@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use common::{Daemon, as_user, until};
+use netvale_abi::slot::NS_MOREFRAG;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::Signal;
 use serde_json::json;
@@ -127,6 +128,33 @@ fn out_of_descriptors() {
     drop(crowd);
     set(1024);
     until("it accepts again", || version(&UnixStream::connect(d.path("control.sock")).unwrap()));
+}
+
+/// Objective: a frame whose end does not come leaves the worker asleep; when the end comes, the frame is delivered.
+#[test]
+fn unfinished_frame() {
+    let d = Daemon::start("");
+    let (mut from, mut to) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    // A frame of two slots, the second of which comes later: what lies in them does not matter.
+    let stretch = |from: &mut netvale::Port, flags: u16| {
+        let ring = &mut from.tx()[0];
+        let at = ring.at(0);
+        ring.set_len(at, 60, flags);
+        ring.advance(1);
+        ring.sync();
+    };
+    stretch(&mut from, NS_MOREFRAG);
+    let awake = || {
+        let worker = d.call("stats", json!({}))["result"]["workers"][0].clone();
+        ["busy_ns", "polled_ns"].map(|what| worker[what].as_u64().unwrap()).iter().sum::<u64>()
+    };
+    until("the worker sleeps", || {
+        let before = awake();
+        std::thread::sleep(Duration::from_millis(300));
+        awake() - before < 50_000_000
+    });
+    stretch(&mut from, 0);
+    assert!(to.wait(netvale::Interest::Rx, Some(common::LIMIT)).unwrap(), "the frame is delivered");
 }
 
 /// Processor time of a process, in hundredths of a second.

@@ -66,6 +66,9 @@ pub trait Intake: Send {
     /// Gives all slots before `to` back.
     fn complete(&mut self, to: u32);
 
+    /// What lies up to `head` is a frame whose end is missing: there is news when `head` moves.
+    fn wait_beyond(&mut self, _head: u32) {}
+
     /// Asks to be woken. Returns whether there is news already.
     fn arm(&self) -> bool;
 
@@ -95,6 +98,10 @@ impl Intake for HostTx {
     #[inline]
     fn complete(&mut self, to: u32) {
         HostTx::complete(self, to);
+    }
+
+    fn wait_beyond(&mut self, head: u32) {
+        HostTx::wait_beyond(self, head);
     }
 
     fn arm(&self) -> bool {
@@ -343,7 +350,10 @@ impl<S: Intake> RingIngress<S> {
                     self.counters.dropped(why, 1);
                     i = behind;
                 }
-                Next::Incomplete => break,
+                Next::Incomplete => {
+                    self.tx.wait_beyond(head);
+                    break;
+                }
             }
         }
         self.taken = i;
