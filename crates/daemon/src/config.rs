@@ -49,6 +49,12 @@ pub struct Config {
     pub allow_dirs: Vec<PathBuf>,
     /// Interfaces that everyone who may connect may open, not only root and the daemon's own user.
     pub allow_nics: Vec<String>,
+    /// TAPs that every user who can connect may attach.
+    pub allow_taps: Vec<String>,
+    /// Switches on which ports of all users may meet; `*` is all.
+    pub shared_switches: Vec<String>,
+    /// What one user may have.
+    pub quota: Quota,
     /// Time after which an address that was not seen again is forgotten.
     pub ageing: Duration,
     /// Number of entries in each switch's forwarding table.
@@ -93,10 +99,15 @@ pub struct File {
     /// `allow_nics`: interfaces that everyone who may connect may open.
     #[serde(default)]
     pub allow_nics: Vec<String>,
+    /// `allow_taps`: TAPs that every user who can connect may attach.
+    #[serde(default)]
+    pub allow_taps: Vec<String>,
     /// `[sockets]`.
     pub sockets: Option<FileSockets>,
     /// `[switch]`.
     pub switch: Option<FileSwitch>,
+    /// `[quota]`.
+    pub quota: Option<FileQuota>,
     /// `[[port]]`.
     #[serde(rename = "port", default)]
     pub ports: Vec<PortConfig>,
@@ -125,6 +136,48 @@ pub struct FileSwitch {
     pub ageing_s: Option<u64>,
     /// `table_entries`.
     pub table_entries: Option<usize>,
+    /// `shared`.
+    #[serde(default)]
+    pub shared: Vec<String>,
+}
+
+/// The quota of each user, as `[quota]` of the file has it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileQuota {
+    /// `connections`.
+    pub connections: Option<u64>,
+    /// `ports`.
+    pub ports: Option<u64>,
+    /// `switches`.
+    pub switches: Option<u64>,
+    /// `memory_mib`.
+    pub memory_mib: Option<u64>,
+}
+
+/// What one user may have at a time who is neither root nor the daemon's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Connections to both sockets.
+    pub connections: usize,
+    /// Ports, ends of pipes and monitors included.
+    pub ports: usize,
+    /// Switches that the user's port was the first on.
+    pub switches: usize,
+    /// Bytes of regions.
+    pub memory: u64,
+}
+
+impl FileQuota {
+    fn check(&self) -> Result<Quota, ConfigError> {
+        let count = |name, value: Option<u64>, usual| within(name, value.unwrap_or(usual), 0, 1 << 20);
+        Ok(Quota {
+            connections: count("connections", self.connections, 256)? as usize,
+            ports: count("ports", self.ports, 64)? as usize,
+            switches: count("switches", self.switches, 8)? as usize,
+            memory: count("memory_mib", self.memory_mib, 1024)? << 20,
+        })
+    }
 }
 
 /// Why a configuration is refused.
@@ -222,6 +275,9 @@ impl File {
             sandbox: self.sandbox.unwrap_or(true),
             allow_dirs: self.allow_dirs,
             allow_nics: self.allow_nics,
+            allow_taps: self.allow_taps,
+            shared_switches: switch.shared,
+            quota: self.quota.unwrap_or_default().check()?,
             ageing: Duration::from_secs(within("ageing_s", switch.ageing_s.unwrap_or(300), 1, 1_000_000)?),
             table_entries: within("table_entries", switch.table_entries.unwrap_or(16_384) as u64, 8, 1 << 24)? as usize,
             ports: self.ports.into_iter().map(|port| port.0).collect(),

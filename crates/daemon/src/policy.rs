@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use netvale_afxdp::iface::Interface;
 use netvale_control::attach::{AttachRequest, FLAG_NETMAP};
-use netvale_portspec::{AttachSpec, Base, PortSpec};
+use netvale_control::types::Owner;
+use netvale_portspec::{AttachSpec, Base, Memory, PortSpec};
 use rustix::io::Errno;
 
 use crate::caller::Caller;
@@ -26,6 +27,8 @@ pub const MAX_SWITCHES: usize = 64;
 const MAX_PERSISTENT: usize = 254;
 /// Maximum number of regions in files of programs: each takes a part of the daemon's address space.
 const MAX_FILES: usize = 256;
+/// In `shared_switches`: all of them.
+const ALL: &str = "*";
 
 /// A request, as far as the policy needs to know it.
 #[derive(Clone, Copy)]
@@ -34,18 +37,22 @@ pub enum Request<'a> {
     Attach(&'a SwitchPort, &'a AttachSpec),
     /// Give a virtual machine a pipe's end or an interface, by a device at that socket.
     Passthrough(&'a Path, &'a PortSpec),
-    /// Take a port off its switch, over the control socket: everyone who may connect there may do that.
-    Detach,
-    /// Read the state of switches, ports and counters.
+    /// Take a port off its switch, over the control socket.
+    Detach(&'a str),
+    /// List or show ports; replies are filtered by [`sees`].
     Inspect,
-    /// End the daemon; allowed as [`Request::Detach`] is.
+    /// Read a switch's forwarding table.
+    InspectSwitch(&'a str),
+    /// End the daemon.
     Shutdown,
     /// Open a port.
     Open(&'a PortSpec, &'a AttachRequest),
     /// Open rings with nothing behind them.
     OpenNull,
-    /// Read facts by a netmap request.
-    NetmapGet,
+    /// List ports by a netmap request; replies are filtered by [`controls`].
+    NetmapList,
+    /// Read facts about the port of that name by a netmap request.
+    NetmapGet(&'a str),
     /// Make a persistent port.
     MakePersistent(&'a str),
     /// Remove a persistent port.
@@ -65,42 +72,59 @@ pub enum Request<'a> {
 pub fn admit(d: &Daemon, caller: Caller, request: Request<'_>) -> Result<(), Refusal> {
     match request {
         Request::Attach(at, spec) => attach(d, caller, at, spec),
-        Request::Passthrough(socket, backend) => passthrough(&d.config, caller, socket, backend),
+        Request::Passthrough(socket, backend) => passthrough(d, caller, socket, backend),
         Request::Open(spec, request) => open(d, caller, spec, request),
-        Request::MakePersistent(name) => make_persistent(d, name),
+        Request::MakePersistent(name) => make_persistent(d, caller, name),
         Request::RemovePersistent(name) => owns_persistent(d, name, caller),
         Request::AttachNamed(at) => attach_named(d, caller, at),
-        Request::Change(name) => owns_port(d, name, caller),
+        Request::Change(name) | Request::NetmapGet(name) => owns_port(d, name, caller),
+        Request::Detach(name) => detach(d, name, caller),
+        Request::InspectSwitch(name) => may_join(d, name, caller),
+        Request::Shutdown => shutdown(caller),
         Request::KeepAwake(name) => keep_awake(d, name, caller),
-        Request::Detach | Request::Inspect | Request::Shutdown | Request::OpenNull | Request::NetmapGet => Ok(()),
+        Request::Inspect | Request::OpenNull | Request::NetmapList => Ok(()),
     }
 }
 
-/// Whether a caller could do by itself what the daemon does for it.
+/// Root and the daemon's own user may do everything.
 pub fn is_trusted(caller: Caller) -> bool {
-    caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw()
+    is_trusted_user(caller.uid)
 }
 
-/// Whether a caller may use what belongs to user `uid`.
-fn is_owner(caller: Caller, uid: u32) -> bool {
-    caller.uid == 0 || caller.uid == uid
+fn is_trusted_user(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
+}
+
+/// Whether a caller controls what belongs to that user.
+pub fn controls(caller: Caller, uid: u32) -> bool {
+    is_trusted(caller) || caller.uid == uid
+}
+
+/// Whether a caller may see what belongs to that user: ports, their counters, the reasons why they were lost.
+pub fn sees(caller: Caller, owner: Option<Owner>) -> bool {
+    controls(caller, owner.map_or(0, |owner| owner.uid))
 }
 
 fn attach(d: &Daemon, caller: Caller, at: &SwitchPort, spec: &AttachSpec) -> Result<(), Refusal> {
+    may_join(d, &at.switch, caller)?;
     is_free(d, at)?;
     may_name(&d.config, caller, paths(spec))?;
     match spec {
         AttachSpec::Netmap(nic) => may_take_interface(&d.config, nic.ifname().as_str(), caller)?,
+        AttachSpec::Tap(name) => may_take_tap(&d.config, name.as_str(), caller)?,
         AttachSpec::VirtioPci(_) | AttachSpec::E1000Pci(_) if !is_trusted(caller) => {
             return refuse(Errno::ACCESS, "only root and the daemon's own user attach devices of the machine");
         }
         _ => {}
     }
-    has_room_for_switch(d, &at.switch)
+    quota::may_have_port(d, caller)?;
+    has_room_for_switch(d, &at.switch, caller)
 }
 
-fn passthrough(config: &Config, caller: Caller, socket: &Path, backend: &PortSpec) -> Result<(), Refusal> {
+fn passthrough(d: &Daemon, caller: Caller, socket: &Path, backend: &PortSpec) -> Result<(), Refusal> {
+    let config = &d.config;
     may_name(config, caller, std::iter::once(socket))?;
+    quota::may_have_port(d, caller)?;
     match (backend.name.pipe(), backend.name.base()) {
         (None, Base::Netmap { ifname }) => may_take_interface(config, ifname.as_str(), caller),
         _ => Ok(()),
@@ -109,38 +133,54 @@ fn passthrough(config: &Config, caller: Caller, socket: &Path, backend: &PortSpe
 
 fn open(d: &Daemon, caller: Caller, spec: &PortSpec, request: &AttachRequest) -> Result<(), Refusal> {
     if spec.flags.monitor.is_some() {
+        quota::may_have_port(d, caller)?;
         return watch(d, caller, spec);
     }
+    let is_named = !matches!(spec.memory, Memory::Auto);
+    let lies_in = |what: &str, owner| may_lie_with(what, owner, is_named, caller);
     if let Some((name, _)) = pipe_and_end(&spec.name) {
-        return match d.pipes.get(&name) {
-            Some(pipe) if !is_owner(caller, pipe.uid) => {
-                refuse(Errno::ACCESS, format!("pipe {name} belongs to another user: both ends share one memory"))
-            }
-            _ => Ok(()),
-        };
+        return d
+            .pipes
+            .get(&name)
+            .map_or_else(|| quota::may_have_port(d, caller), |pipe| lies_in(&format!("pipe {name}"), pipe.uid));
     }
     match spec.name.base() {
         Base::Vale { switch, port } => {
             let at = SwitchPort::new(switch, port);
-            if d.ports.contains(&at.full()) {
-                return owns_port(d, &at.full(), caller);
+            if let Some(record) = d.ports.get(&at.full()) {
+                return lies_in(&at.full(), record.owner.uid);
             }
+            may_join(d, &at.switch, caller)?;
             may_be_named(d, &at, request.flags & FLAG_NETMAP != 0)?;
-            has_room_for_switch(d, &at.switch)
+            quota::may_have_port(d, caller)?;
+            has_room_for_switch(d, &at.switch, caller)
         }
         Base::Netmap { ifname } if d.persistent.contains(ifname.as_str()) => {
-            owns_persistent(d, ifname.as_str(), caller)
+            d.persistent.get(ifname.as_str()).map_or(Ok(()), |port| lies_in(ifname.as_str(), port.uid))
         }
         Base::Netmap { ifname } => may_take_interface(&d.config, ifname.as_str(), caller),
     }
 }
 
-/// A caller may watch a port if it may open it.
+/// Whether a program's rings may lie in that user's memory. Nobody gets there unawares: root has to name the memory (`@ID`).
+fn may_lie_with(what: &str, owner: u32, is_named: bool, caller: Caller) -> Result<(), Refusal> {
+    if caller.uid == owner || is_trusted(caller) && (is_trusted_user(owner) || is_named) {
+        return Ok(());
+    }
+    let way = if is_trusted(caller) {
+        "lies in that user's memory: name the memory (@ID) to open it there"
+    } else {
+        "shares memory with no other user: open a port of your own"
+    };
+    refuse(Errno::ACCESS, format!("{what} belongs to user {owner} and {way}"))
+}
+
+/// A caller may watch a port that it controls.
 fn watch(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), Refusal> {
     if let Some((name, end)) = pipe_and_end(&spec.name) {
         let in_use = d.pipes.get(&name).filter(|pipe| pipe.is_in_use(end));
         return match in_use {
-            Some(Pipe { uid, .. }) if !is_owner(caller, *uid) => {
+            Some(Pipe { uid, .. }) if !controls(caller, *uid) => {
                 refuse(Errno::ACCESS, format!("pipe {name} belongs to another user"))
             }
             _ => Ok(()),
@@ -154,7 +194,7 @@ fn watch(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), Refusal> {
         return owns_port(d, &place, caller);
     }
     match d.interfaces.port_on(ifname) {
-        Some(port) if !is_owner(caller, port.owner.uid) => {
+        Some(port) if !controls(caller, port.owner.uid) => {
             refuse(Errno::ACCESS, format!("{ifname} is open for user {}", port.owner.uid))
         }
         Some(_) => Ok(()),
@@ -166,7 +206,7 @@ fn watch(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), Refusal> {
 }
 
 fn owns(record: &Record, full: &str, caller: Caller) -> Result<(), Refusal> {
-    if !is_owner(caller, record.owner.uid) {
+    if !controls(caller, record.owner.uid) {
         return refuse(Errno::ACCESS, format!("{full} belongs to user {}: open a port of your own", record.owner.uid));
     }
     Ok(())
@@ -176,34 +216,69 @@ fn owns_port(d: &Daemon, full: &str, caller: Caller) -> Result<(), Refusal> {
     d.ports.get(full).map_or(Ok(()), |record| owns(record, full, caller))
 }
 
+/// Ports without a record (an end of a pipe, an interface) cannot be detached; [`crate::ports::detach`] refuses them.
+fn detach(d: &Daemon, full: &str, caller: Caller) -> Result<(), Refusal> {
+    match d.ports.get(full) {
+        Some(record) if !controls(caller, record.owner.uid) => {
+            refuse(Errno::ACCESS, format!("{full} belongs to another user, who may detach it, as root may"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn shutdown(caller: Caller) -> Result<(), Refusal> {
+    if is_trusted(caller) {
+        return Ok(());
+    }
+    refuse(Errno::ACCESS, "only root and the daemon's own user end the daemon: ask them")
+}
+
+/// Ports of different users meet on shared switches only.
+///
+/// # Errors
+/// [`Refusal`]: `EACCES` for another user's switch that is not shared.
+pub fn may_join(d: &Daemon, switch: &str, caller: Caller) -> Result<(), Refusal> {
+    let is_shared = || d.config.shared_switches.iter().any(|shared| shared == switch || shared == ALL);
+    match d.switches.owner(switch) {
+        Some(owner) if !controls(caller, owner) && !is_shared() => refuse(
+            Errno::ACCESS,
+            format!(
+                "switch {switch} belongs to another user: use one of your own; 'shared' in the configuration's [switch] lets users meet on it"
+            ),
+        ),
+        _ => Ok(()),
+    }
+}
+
 fn owns_persistent(d: &Daemon, name: &str, caller: Caller) -> Result<(), Refusal> {
     match d.persistent.get(name) {
-        Some(port) if !is_owner(caller, port.uid) => {
+        Some(port) if !controls(caller, port.uid) => {
             refuse(Errno::ACCESS, format!("{name} belongs to user {}", port.uid))
         }
         _ => Ok(()),
     }
 }
 
-fn make_persistent(d: &Daemon, name: &str) -> Result<(), Refusal> {
+fn make_persistent(d: &Daemon, caller: Caller, name: &str) -> Result<(), Refusal> {
     if d.persistent.contains(name) || Interface::find(name).is_ok() {
         return refuse(Errno::EXIST, format!("there is an interface {name} already"));
     }
     if d.persistent.count() >= MAX_PERSISTENT {
         return refuse(Errno::NOSPC, format!("there are {MAX_PERSISTENT} persistent ports, the most there can be"));
     }
-    Ok(())
+    quota::may_have_port(d, caller)
 }
 
 fn attach_named(d: &Daemon, caller: Caller, at: &SwitchPort) -> Result<(), Refusal> {
     if d.ports.contains(&at.full()) {
         return refuse(Errno::BUSY, format!("{} is attached already", at.full()));
     }
+    may_join(d, &at.switch, caller)?;
     owns_persistent(d, &at.port, caller)?;
     if !d.persistent.contains(&at.port) && Interface::find(&at.port).is_ok() {
         may_take_interface(&d.config, &at.port, caller)?;
     }
-    has_room_for_switch(d, &at.switch)
+    has_room_for_switch(d, &at.switch, caller)
 }
 
 fn keep_awake(d: &Daemon, name: &str, caller: Caller) -> Result<(), Refusal> {
@@ -247,11 +322,14 @@ pub fn may_be_named(d: &Daemon, at: &SwitchPort, by_netmap: bool) -> Result<(), 
     Ok(())
 }
 
-fn has_room_for_switch(d: &Daemon, switch: &str) -> Result<(), Refusal> {
-    if d.switches.get(switch).is_none() && d.switches.count() >= MAX_SWITCHES {
+fn has_room_for_switch(d: &Daemon, switch: &str, caller: Caller) -> Result<(), Refusal> {
+    if d.switches.get(switch).is_some() {
+        return Ok(());
+    }
+    if d.switches.count() >= MAX_SWITCHES {
         return refuse(Errno::NOSPC, format!("there are {MAX_SWITCHES} switches, the most there can be"));
     }
-    Ok(())
+    quota::may_have_switch(d, caller)
 }
 
 /// An interface may be taken from the kernel by callers that could do so without the daemon, and by those that the
@@ -262,6 +340,15 @@ fn may_take_interface(config: &Config, name: &str, caller: Caller) -> Result<(),
     }
     let text = "only root and the daemon's own user may open it; 'netvale up --allow-nic' lets others";
     refuse(Errno::ACCESS, format!("{name}: {text}"))
+}
+
+/// A TAP is an interface of the host: the same users may have the daemon take, make and configure one.
+fn may_take_tap(config: &Config, name: &str, caller: Caller) -> Result<(), Refusal> {
+    if is_trusted(caller) || config.allow_taps.iter().any(|allowed| allowed == name) {
+        return Ok(());
+    }
+    let text = "only root and the daemon's own user may attach it; 'netvale up --allow-tap' lets others";
+    refuse(Errno::ACCESS, format!("tap:{name}: {text}"))
 }
 
 /// Files are opened with the daemon's rights, so callers other than its own user may only name those in `allow-dirs`.
@@ -321,7 +408,7 @@ pub fn unreached(config: &Config, errno: Errno, mut text: String) -> Refusal {
 /// # Errors
 /// [`Refusal`] with `EACCES` if it may not.
 pub fn may_use_region(region: &Entry, caller: Caller) -> Result<(), Refusal> {
-    if (caller.uid != 0 || region.file.is_some()) && caller.uid != region.uid {
+    if (!is_trusted(caller) || region.file.is_some()) && caller.uid != region.uid {
         return refuse(Errno::ACCESS, format!("memory region {} belongs to another user", region.id));
     }
     Ok(())
@@ -360,5 +447,8 @@ pub fn has_room_for_file(d: &Daemon) -> Result<(), Refusal> {
     Ok(())
 }
 
+mod quota;
 #[cfg(test)]
 mod tests;
+
+pub use quota::{may_connect, may_have_memory};

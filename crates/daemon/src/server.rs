@@ -1,6 +1,7 @@
 //! The daemon's main thread: sockets, signals, ageing. Nothing here is on the packet path.
 
 use std::collections::HashMap;
+use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -9,19 +10,25 @@ use std::time::{Duration, Instant};
 use netvale_control::server::Connection;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags};
 
 use crate::api::control::Rpc;
 use crate::api::opening::{self, Held};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
+use crate::policy;
 use crate::ports::faults;
+use crate::refusal::{Refusal, refuse};
 use crate::registry::captures::Captures;
+use crate::system::closing;
 
 /// Maximum number of connections of both kinds together; further ones are closed immediately.
 const MAX_CLIENTS: usize = 1024;
 /// Maximum number of bytes of answers that a control client may leave unread.
 const MAX_UNSENT: usize = 4 << 20;
+
+/// Pause without new connections when no descriptors are left.
+const PAUSE: Duration = Duration::from_millis(100);
 
 const ATTACH: u64 = 1;
 const CONTROL: u64 = 2;
@@ -60,6 +67,10 @@ pub struct Server {
     epoll: OwnedFd,
     clients: HashMap<u64, (Client, Caller)>,
     next: u64,
+    /// A descriptor that is given up when none are left, so that one more connection can be accepted, and closed.
+    reserve: Option<OwnedFd>,
+    /// New connections are accepted from then on.
+    paused: Option<Instant>,
     /// False once the daemon has to end.
     running: bool,
 }
@@ -76,7 +87,9 @@ impl Server {
         add(listeners.control.as_fd(), CONTROL)?;
         add(listeners.signal.as_fd(), SIGNAL)?;
         add(daemon.evictions.faults(), FAULTS)?;
-        Ok(Server { daemon, listeners, epoll, clients: HashMap::new(), next: FIRST_CLIENT, running: true })
+        let reserve = Some(rustix::io::fcntl_dupfd_cloexec(&epoll, 0)?);
+        let (clients, next) = (HashMap::new(), FIRST_CLIENT);
+        Ok(Server { daemon, listeners, epoll, clients, next, reserve, paused: None, running: true })
     }
 
     /// Serves until a signal or a `shutdown` request; then all ports are removed. Returns the captures that may still
@@ -84,7 +97,7 @@ impl Server {
     pub(crate) fn run(mut self) -> Captures {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
         while self.running {
-            let nap = self.daemon.switches.tick(Instant::now()).max(Duration::from_millis(1));
+            let nap = self.daemon.switches.tick(Instant::now()).min(self.pause()).max(Duration::from_millis(1));
             let limit = Timespec { tv_sec: nap.as_secs() as i64, tv_nsec: i64::from(nap.subsec_nanos()) };
             let ready = match epoll::wait(&self.epoll, &mut events[..], Some(&limit)) {
                 Ok((ready, _)) => in_order(ready),
@@ -118,15 +131,66 @@ impl Server {
     fn accept(&mut self, kind: u64) {
         let listener = if kind == ATTACH { &self.listeners.attach } else { &self.listeners.control };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let Ok(fd) = rustix::net::accept_with(listener, flags) else { return };
-        if self.clients.len() >= MAX_CLIENTS {
-            tracing::warn!("{MAX_CLIENTS} connections are open, the most there can be: one more is refused");
+        let fd = match rustix::net::accept_with(listener, flags) {
+            Ok(fd) => fd,
+            Err(Errno::MFILE | Errno::NFILE) => return self.turn_away(kind),
+            Err(_) => return,
+        };
+        let Ok(cred) = rustix::net::sockopt::socket_peercred(&fd) else { return };
+        let caller = Caller { client: self.next, uid: cred.uid.as_raw(), pid: cred.pid.as_raw_nonzero().get() };
+        if let Err(refusal) = self.may_connect(caller) {
+            tracing::warn!(uid = caller.uid, pid = caller.pid, "a connection is refused: {refusal}");
             return;
         }
-        let Ok(cred) = rustix::net::sockopt::socket_peercred(&fd) else { return };
+        self.add(fd, kind, caller);
+    }
+
+    fn may_connect(&self, caller: Caller) -> Result<(), Refusal> {
+        if self.clients.len() >= MAX_CLIENTS {
+            return refuse(Errno::NOSPC, format!("{MAX_CLIENTS} connections are open, the most there can be"));
+        }
+        let connections = self.clients.values().filter(|(_, other)| other.uid == caller.uid).count();
+        policy::may_connect(&self.daemon, caller, connections)
+    }
+
+    /// No descriptors are left: the reserve allows one connection to be accepted and closed. Then the daemon does not listen for a while, instead of
+    /// trying again and again.
+    fn turn_away(&mut self, kind: u64) {
+        let listener = if kind == ATTACH { &self.listeners.attach } else { &self.listeners.control };
+        if self.reserve.take().is_some() {
+            drop(rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK));
+            self.reserve = rustix::io::fcntl_dupfd_cloexec(&self.epoll, 0).ok();
+        }
+        tracing::warn!("no descriptors are left: a connection is turned away");
+        self.listen(epoll::EventFlags::empty());
+        self.paused = Some(Instant::now() + PAUSE);
+    }
+
+    /// Time until new connections are listened for again; when it is over, does so.
+    fn pause(&mut self) -> Duration {
+        let Some(until) = self.paused else { return Duration::MAX };
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            self.paused = None;
+            if self.reserve.is_none() {
+                self.reserve = rustix::io::fcntl_dupfd_cloexec(&self.epoll, 0).ok();
+            }
+            self.listen(epoll::EventFlags::IN);
+            return Duration::MAX;
+        }
+        left
+    }
+
+    fn listen(&self, flags: epoll::EventFlags) {
+        for (fd, id) in [(&self.listeners.attach, ATTACH), (&self.listeners.control, CONTROL)] {
+            // Fails for no descriptor that is in the set.
+            let _ = epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(id), flags);
+        }
+    }
+
+    fn add(&mut self, fd: OwnedFd, kind: u64, caller: Caller) {
         let id = self.next;
         self.next += 1;
-        let caller = Caller { client: id, uid: cred.uid.as_raw(), pid: cred.pid.as_raw_nonzero().get() };
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
         if epoll::add(&self.epoll, &fd, epoll::EventData::new_u64(id), flags).is_err() {
             return;
@@ -181,6 +245,18 @@ fn in_order(ready: &[epoll::Event]) -> Vec<u64> {
     first.into_iter().chain(then).map(|e| e.data.u64()).collect()
 }
 
+/// Reads bytes that a control client sent; the flag says that descriptors came with them. A client has no reason to pass any: they are closed.
+fn receive_text(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<(usize, bool)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(closing::MOST_PASSED))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let got = rustix::net::recvmsg(fd, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
+    let passed =
+        control.drain().filter_map(|m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None });
+    let strangers = passed.flatten().map(closing::close).count();
+    Ok((got.bytes, strangers > 0))
+}
+
 /// Handles requests of a control client, and sends as many answers as it takes. Returns whether to keep the connection.
 fn serve_control(
     rpc: &mut Rpc<'_>,
@@ -191,9 +267,14 @@ fn serve_control(
 ) -> bool {
     let mut bytes = [0u8; 16 * 1024];
     if !*closing {
-        match rustix::net::recv(fd, &mut bytes, RecvFlags::DONTWAIT) {
-            Ok((_, 0)) => *closing = true,
-            Ok((_, n)) => {
+        match receive_text(fd, &mut bytes) {
+            Ok((_, true)) => {
+                let Caller { uid, pid, .. } = rpc.caller;
+                tracing::warn!(uid, pid, "a descriptor came over the control socket: the connection is closed");
+                return false;
+            }
+            Ok((0, _)) => *closing = true,
+            Ok((n, _)) => {
                 let out = conn.feed(bytes.get(..n).unwrap_or(&[]), rpc);
                 unsent.extend_from_slice(&out.bytes);
                 *closing = out.close;

@@ -15,8 +15,8 @@ pub struct HostTx {
     side: RingSide,
     /// First slot not yet returned to the application.
     hwcur: u32,
-    /// The last bad `head` seen, so that it is reported only once.
-    bad: Option<u32>,
+    /// A `head` that is no news: a bad one that was reported, or the one up to which a frame whose end is missing was seen.
+    no_news: Option<u32>,
     wake: Arc<Doorbell>,
     kicks: Arc<KickCounts>,
 }
@@ -29,7 +29,7 @@ impl HostTx {
 
     /// Like [`HostTx::new`], with the counters of an earlier ring.
     pub fn counted(side: RingSide, wake: impl Into<Arc<Doorbell>>, kicks: Arc<KickCounts>) -> Self {
-        HostTx { side, hwcur: 0, bad: None, wake: wake.into(), kicks }
+        HostTx { side, hwcur: 0, no_news: None, wake: wake.into(), kicks }
     }
 
     /// Continues where an earlier owner of the ring stopped.
@@ -64,7 +64,7 @@ impl HostTx {
     #[inline]
     pub fn has_news(&self) -> bool {
         let head = self.side.csb.head();
-        head != self.hwcur && self.bad != Some(head)
+        head != self.hwcur && self.no_news != Some(head)
     }
 
     /// The slot behind the last one filled. Every slot of the ring may be filled, so any index inside the ring is
@@ -76,10 +76,15 @@ impl HostTx {
     pub fn head(&mut self) -> Result<u32, BadHead> {
         let head = self.side.csb.head();
         if head < self.side.ring.num_slots() {
-            self.bad = None;
+            self.no_news = None;
             return Ok(head);
         }
-        if self.bad.replace(head) == Some(head) { Ok(self.hwcur) } else { Err(BadHead(head)) }
+        if self.no_news.replace(head) == Some(head) { Ok(self.hwcur) } else { Err(BadHead(head)) }
+    }
+
+    /// The slots up to `head` hold a frame whose end is missing: there is news only when `head` moves.
+    pub fn wait_beyond(&mut self, head: u32) {
+        self.no_news = Some(head);
     }
 
     /// Returns all slots before `to` and kicks the application if it asked for it.

@@ -67,6 +67,9 @@ pub trait Intake: Send {
     /// Gives all slots before `to` back.
     fn complete(&mut self, to: u32);
 
+    /// The slots up to `head` hold a frame whose end is missing: there is news only when `head` moves.
+    fn wait_beyond(&mut self, _head: u32) {}
+
     /// Asks to be woken. Returns whether there are new slots already.
     fn arm(&self) -> bool;
 
@@ -96,6 +99,10 @@ impl Intake for HostTx {
     #[inline]
     fn complete(&mut self, to: u32) {
         HostTx::complete(self, to);
+    }
+
+    fn wait_beyond(&mut self, head: u32) {
+        HostTx::wait_beyond(self, head);
     }
 
     fn arm(&self) -> bool {
@@ -348,7 +355,10 @@ impl<S: Intake> RingIngress<S> {
                     self.counters.dropped(why, 1);
                     i = behind;
                 }
-                Next::Incomplete => break,
+                Next::Incomplete => {
+                    self.tx.wait_beyond(head);
+                    break;
+                }
             }
         }
         self.taken = i;

@@ -68,6 +68,15 @@ pub struct Args {
     #[arg(long, value_name = "IF")]
     pub allow_nic: Vec<String>,
 
+    /// A TAP that every user who can connect to the daemon may attach, not only root and its own user; may be given several times.
+    #[arg(long, value_name = "TAP")]
+    pub allow_tap: Vec<String>,
+
+    /// A switch on which ports of all users may meet ("*": all); others are for the user who made them, root and the daemon's own user. May
+    /// be given several times.
+    #[arg(long, value_name = "SWITCH")]
+    pub share_switch: Vec<String>,
+
     /// Log messages from this level on, to standard error.
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "info")]
     pub log_level: LogLevel,
@@ -132,6 +141,8 @@ fn configure(args: &Args, ctx: &Ctx) -> Result<Config, ConfigError> {
     }
     file.allow_dirs.extend(args.allow_dir.iter().cloned());
     file.allow_nics.extend(args.allow_nic.iter().cloned());
+    file.allow_taps.extend(args.allow_tap.iter().cloned());
+    file.switch.get_or_insert_default().shared.extend(args.share_switch.iter().cloned());
     let mut config = file.into_config()?;
     let access = &mut config.sockets;
     access.owner = args.socket_owner.clone().or(access.owner.take());

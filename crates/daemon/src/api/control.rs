@@ -5,7 +5,7 @@ use netvale_control::types::{AttachParams, Done, PortInfo, Version};
 use netvale_control::{ErrorCode, Reply, Request, RpcError};
 
 use super::attaching::attach;
-use super::inspect::{list_ports, list_switches, list_table, show, stats};
+use super::inspect::{last_eviction, list_evicted, list_ports, list_switches, list_table, show, stats};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::policy;
@@ -34,10 +34,15 @@ impl From<Refusal> for RpcError {
 
 impl Handler for Rpc<'_> {
     fn call(&mut self, request: Request) -> Result<Reply, RpcError> {
+        let full;
         let what = match &request {
             // It is admitted once its kind of port is known.
             Request::PortAttach(_) => return self.carry_out(request),
-            Request::PortDetach(_) => policy::Request::Detach,
+            Request::PortDetach(p) => {
+                full = full_name(&p.switch, &p.port);
+                policy::Request::Detach(&full)
+            }
+            Request::SwitchTable(p) => policy::Request::InspectSwitch(&p.switch),
             Request::Shutdown => policy::Request::Shutdown,
             _ => policy::Request::Inspect,
         };
@@ -50,9 +55,9 @@ impl Rpc<'_> {
     fn carry_out(&mut self, request: Request) -> Result<Reply, RpcError> {
         Ok(match request {
             Request::Version => Reply::Version(Version::current()),
-            Request::SwitchList => Reply::Switches(list_switches(self.daemon)),
+            Request::SwitchList => Reply::Switches(list_switches(self.daemon, self.caller)),
             Request::SwitchTable(p) => {
-                Reply::Table(list_table(self.daemon, &p.switch).ok_or_else(|| no_switch(&p.switch))?)
+                Reply::Table(list_table(self.daemon, &p.switch, self.caller).ok_or_else(|| no_switch(&p.switch))?)
             }
             Request::PortAttach(p) => Reply::Port(Box::new(self.attach(&p)?)),
             Request::PortDetach(p) => {
@@ -61,8 +66,8 @@ impl Rpc<'_> {
             }
             Request::PortList(p) => Reply::Ports(self.list(p.switch.as_deref())?),
             Request::PortShow(p) => Reply::Port(Box::new(self.show(&p.port)?)),
-            Request::PortEvicted => Reply::Evicted(self.daemon.evictions.list()),
-            Request::Stats => Reply::Stats(stats(self.daemon)),
+            Request::PortEvicted => Reply::Evicted(list_evicted(self.daemon, self.caller)),
+            Request::Stats => Reply::Stats(stats(self.daemon, self.caller)),
             Request::Shutdown => {
                 self.shutdown = true;
                 Reply::Done(Done {})
@@ -83,19 +88,19 @@ fn full_name(switch: &str, port: &str) -> String {
 impl Rpc<'_> {
     fn attach(&mut self, p: &AttachParams) -> Result<PortInfo, RpcError> {
         let full = attach(self.daemon, p, self.caller)?;
-        show(self.daemon, &full).ok_or_else(|| Refusal::internal("a port vanished").into())
+        show(self.daemon, &full, self.caller).ok_or_else(|| Refusal::internal("a port vanished").into())
     }
 
     fn list(&self, switch: Option<&str>) -> Result<Vec<PortInfo>, RpcError> {
         match switch {
             Some(name) if self.daemon.switches.get(name).is_none() => Err(no_switch(name)),
-            switch => Ok(list_ports(self.daemon, switch)),
+            switch => Ok(list_ports(self.daemon, switch, self.caller)),
         }
     }
 
     fn show(&self, port: &str) -> Result<PortInfo, RpcError> {
-        show(self.daemon, port).ok_or_else(|| {
-            let why = self.daemon.evictions.note_of(port).map(|why| format!("; {why}")).unwrap_or_default();
+        show(self.daemon, port, self.caller).ok_or_else(|| {
+            let why = last_eviction(self.daemon, port, self.caller).map(|why| format!("; {why}")).unwrap_or_default();
             let text = format!("there is no port {port}{why}");
             RpcError::new(ErrorCode::NotFound, text, "'netvale list' shows the ports")
         })

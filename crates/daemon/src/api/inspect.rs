@@ -1,16 +1,19 @@
-//! Snapshots of the daemon's ports for `list`, `show`, `top`.
+//! Snapshots of the daemon's ports for `list`, `show`, `top`. Callers see their own ports; root and the daemon's own user see all.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_control::types::{
-    Direction, Mac, Owner, PortInfo, PortState, PortStats, RingInfo, StatsReply, SwitchInfo, TableEntry, WorkerStats,
+    Direction, Evicted, Mac, Owner, PortInfo, PortState, PortStats, RingInfo, StatsReply, SwitchInfo, TableEntry,
+    WorkerStats,
 };
 use netvale_port::RingCounters;
 use netvale_switch::{FdbEntry, Switch};
 
+use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
+use crate::policy::{controls, may_join, sees};
 use crate::ports::pipe;
 use crate::registry::pipes::Pipes;
 use crate::rings::nic::NicPort;
@@ -18,34 +21,36 @@ use crate::rings::pipe::Pipe;
 use crate::rings::status::{counted, region_info, with_indices};
 use crate::worker::Worker;
 
-/// Lists all switches.
-pub fn list_switches(d: &Daemon) -> Vec<SwitchInfo> {
+/// Lists the switches that the caller may use.
+pub fn list_switches(d: &Daemon, caller: Caller) -> Vec<SwitchInfo> {
     let info = |s: &Arc<Switch>| SwitchInfo {
         name: s.name().to_owned(),
         ports: s.ports().len() as u32,
         addresses: s.fdb().entries().len() as u64,
         table_size: s.fdb().capacity() as u64,
     };
-    d.switches.iter().map(info).collect()
+    d.switches.iter().filter(|s| may_join(d, s.name(), caller).is_ok()).map(info).collect()
 }
 
-/// A switch's forwarding table; `None` when there is no such switch.
-pub fn list_table(d: &Daemon, switch: &str) -> Option<Vec<TableEntry>> {
+/// A switch's forwarding table, restricted to ports that the caller sees; `None` when there is no such switch.
+pub fn list_table(d: &Daemon, switch: &str, caller: Caller) -> Option<Vec<TableEntry>> {
     let s = d.switches.get(switch)?;
-    let names: BTreeMap<_, _> = s.ports().into_iter().collect();
+    let full = |port: &str| format!("{switch}:{port}");
+    let is_seen = |port: &str| d.ports.get(&full(port)).is_some_and(|record| controls(caller, record.owner.uid));
+    let names: BTreeMap<_, _> = s.ports().into_iter().filter(|(_, port)| is_seen(port)).collect();
     let tick = d.switches.tick_length().as_millis() as u64;
     let entry = |e: FdbEntry| {
         let [a, b, c, d, f, g, ..] = e.mac.to_le_bytes();
-        let port = names.get(&e.port).map(|port| format!("{switch}:{port}")).unwrap_or_default();
-        TableEntry { mac: Mac([a, b, c, d, f, g]), port, age_seconds: u64::from(e.ticks) * tick / 1000 }
+        let port = full(names.get(&e.port)?);
+        Some(TableEntry { mac: Mac([a, b, c, d, f, g]), port, age_seconds: u64::from(e.ticks) * tick / 1000 })
     };
-    let mut entries: Vec<_> = s.fdb().entries().into_iter().map(entry).collect();
+    let mut entries: Vec<_> = s.fdb().entries().into_iter().filter_map(entry).collect();
     entries.sort_by_key(|e| e.mac);
     Some(entries)
 }
 
-/// Lists all ports, or those of one switch, without their rings; pipes are on no switch.
-pub fn list_ports(d: &Daemon, switch: Option<&str>) -> Vec<PortInfo> {
+/// Lists the ports that the caller sees, or those on one switch, without their rings; pipes are on no switch.
+pub fn list_ports(d: &Daemon, switch: Option<&str>, caller: Caller) -> Vec<PortInfo> {
     let on = |r: &Record| switch.is_none_or(|s| r.switch.as_ref().is_some_and(|on| on.name() == s));
     let mut ports: Vec<_> = d.ports.iter().filter(|(_, r)| on(r)).map(|(n, r)| summary(r, n)).collect();
     if switch.is_none() {
@@ -55,11 +60,12 @@ pub fn list_ports(d: &Daemon, switch: Option<&str>) -> Vec<PortInfo> {
         ports.extend(d.guests.iter().map(|port| port.info()));
         ports.extend(d.interfaces.ports().map(|(_, port)| PortInfo { rings: Vec::new(), ..port.info() }));
     }
+    ports.retain(|port| sees(caller, port.owner));
     ports
 }
 
-/// Describes one port with its rings.
-pub fn show(d: &Daemon, name: &str) -> Option<PortInfo> {
+/// Describes one port with its rings, if the caller may see it.
+pub fn show(d: &Daemon, name: &str, caller: Caller) -> Option<PortInfo> {
     let pipe = Pipes::name(name);
     let known = d.pipes.get(&pipe);
     let port = || {
@@ -70,12 +76,23 @@ pub fn show(d: &Daemon, name: &str) -> Option<PortInfo> {
     let nic = || d.interfaces.ports().map(|(_, port)| NicPort::info(port)).find(|info| info.name == name);
     let guest = || d.guests.get(name.strip_prefix("netmap:")?).map(|port| port.info());
     let mut info = port().or_else(|| Some(pipe::show(&pipe, known?))).or_else(nic).or_else(guest)?;
-    info.notes.extend(d.evictions.note_of(name));
-    Some(info)
+    info.notes.extend(last_eviction(d, name, caller));
+    sees(caller, info.owner).then_some(info)
 }
 
-/// Reads all counters.
-pub fn stats(d: &Daemon) -> StatsReply {
+/// Lists the caller's programs that lost their port, the latest first.
+pub fn list_evicted(d: &Daemon, caller: Caller) -> Vec<Evicted> {
+    d.evictions.iter().filter(|one| sees(caller, Some(one.owner))).collect()
+}
+
+/// The reason why the last program that had the port of that name lost it, if the caller may see it.
+pub fn last_eviction(d: &Daemon, port: &str, caller: Caller) -> Option<String> {
+    let last = list_evicted(d, caller).into_iter().find(|one| one.port == port)?;
+    Some(format!("the last program that had it was evicted: {}", last.reason))
+}
+
+/// Reads all counters of the ports that the caller sees, and of the workers.
+pub fn stats(d: &Daemon, caller: Caller) -> StatsReply {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let get = |a: &AtomicU64| a.load(Ordering::Relaxed);
     let worker = |(i, w): (usize, &Worker)| WorkerStats {
@@ -88,7 +105,12 @@ pub fn stats(d: &Daemon) -> StatsReply {
     };
     StatsReply {
         now_ns: now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64,
-        ports: d.ports.iter().map(|(name, record)| port_stats(record, name)).collect(),
+        ports: d
+            .ports
+            .iter()
+            .filter(|(_, record)| controls(caller, record.owner.uid))
+            .map(|(name, record)| port_stats(record, name))
+            .collect(),
         workers: d.workers.all().iter().enumerate().map(worker).collect(),
     }
 }

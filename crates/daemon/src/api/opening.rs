@@ -26,6 +26,7 @@ use crate::ports::attachment::{Attachment, Opened};
 use crate::ports::brought::{self, Brought};
 use crate::ports::memory::by_number;
 use crate::refusal::{Refusal, refuse};
+use crate::system::closing;
 
 /// What an attach connection holds, and the descriptors that the client left with it.
 pub(crate) struct Held {
@@ -92,7 +93,7 @@ fn has_hung_up(fd: &OwnedFd) -> bool {
 
 /// Receives a message and the descriptors that came with it: the socket for its answer, and a file.
 fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<(usize, Option<OwnedFd>, Option<Brought>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(closing::MOST_PASSED))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let got = rustix::net::recvmsg(fd, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
@@ -109,7 +110,9 @@ fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<(usize, Option<
         }
         fd => fd,
     };
-    Ok((got.bytes, answer_to, fds.next().map(Brought::new)))
+    let file = fds.next().map(Brought::new);
+    fds.for_each(closing::close);
+    Ok((got.bytes, answer_to, file))
 }
 
 fn open(

@@ -21,8 +21,10 @@ const fn key(table: &'static str, name: &'static str, shape: Shape, default: &'s
     Key { table, name, shape, default, doc }
 }
 
+const COUNT: Shape = Shape::Number(0, 1 << 20);
+
 /// All keys.
-pub const KEYS: [Key; 14] = [
+pub const KEYS: [Key; 20] = [
     key(
         "",
         "run_dir",
@@ -62,6 +64,13 @@ pub const KEYS: [Key; 14] = [
         "none",
         "Interfaces that all may open who may connect, not only root and the daemon's own user.",
     ),
+    key(
+        "",
+        "allow_taps",
+        Shape::Texts,
+        "none",
+        "TAPs that every user who can connect may attach, not only root and the daemon's own user.",
+    ),
     key("sockets", "owner", Shape::Text, "who runs the daemon", "Owner of the sockets: name or number."),
     key("sockets", "group", Shape::Text, "that of who runs the daemon", "Group of the sockets: name or number."),
     key(
@@ -79,4 +88,21 @@ pub const KEYS: [Key; 14] = [
         "Seconds after which an unseen address is forgotten.",
     ),
     key("switch", "table_entries", Shape::Number(8, 1 << 24), "16384", "Entries of each switch's forwarding table."),
+    key(
+        "switch",
+        "shared",
+        Shape::Texts,
+        "none",
+        "Switches on which ports of all users may meet; \"*\" is all. Any other switch is for the user who made it, root and the daemon's own user.",
+    ),
+    key(
+        "quota",
+        "connections",
+        COUNT,
+        "256",
+        "Connections to both sockets that one user may have; root and the daemon's own user have no quota.",
+    ),
+    key("quota", "ports", COUNT, "64", "Ports that one user may have, ends of pipes and monitors included."),
+    key("quota", "switches", COUNT, "8", "Switches that one user may make."),
+    key("quota", "memory_mib", COUNT, "1024", "Memory of one user's ports, in MiB."),
 ];

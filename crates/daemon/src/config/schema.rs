@@ -11,6 +11,10 @@ pub fn schema() -> String {
     let mut file = keys("");
     file.insert("sockets".into(), table(keys("sockets"), "Who may connect."));
     file.insert("switch".into(), table(keys("switch"), "What all switches have in common."));
+    file.insert(
+        "quota".into(),
+        table(keys("quota"), "What each user may have who is neither root nor the daemon's own."),
+    );
     let ports = json!({"type": "array", "items": port(), "description": "Ports attached at start."});
     file.insert("port".into(), ports);
     let mut schema = table(file, "The configuration file of `netvale up`.");
@@ -93,11 +97,11 @@ mod tests {
             File::parse(&format!("{head}{} = {value}", key.name)).unwrap();
             assert!(File::parse(&format!("{head}{} = {{}}", key.name)).is_err(), "{}", key.name);
         }
-        for table in ["", "sockets", "switch"] {
+        for table in ["", "sockets", "switch", "quota"] {
             let head = if table.is_empty() { String::new() } else { format!("[{table}]\n") };
             let known = File::parse(&format!("{head}unknown = 1")).unwrap_err().to_string();
             let names = known.split("expected").nth(1).unwrap().split('`').skip(1).step_by(2);
-            for name in names.filter(|name| !["sockets", "switch", "port"].contains(name)) {
+            for name in names.filter(|name| !["sockets", "switch", "quota", "port"].contains(name)) {
                 assert!(KEYS.iter().any(|key| key.table == table && key.name == name), "{table}.{name}");
             }
         }

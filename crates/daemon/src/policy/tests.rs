@@ -33,10 +33,11 @@ impl Attached for Thing {
     }
 }
 
-/// A daemon in which Alice owns the port `vale0:a`, and the interface `wire0` as `vale0:w`.
+/// A daemon in which Alice has the port `vale0:a`, and the interface `wire0` as `vale0:w`, on a switch for all.
 fn daemon(config: &str) -> Daemon {
-    let mut d = Daemon::new(File::parse(config).unwrap().into_config().unwrap()).unwrap();
-    d.switches.get_or_make("vale0");
+    let config = format!("{config}\n[switch]\nshared = ['vale0']");
+    let mut d = Daemon::new(File::parse(&config).unwrap().into_config().unwrap()).unwrap();
+    d.switches.get_or_make("vale0", ALICE.uid);
     for (name, interface) in [("vale0:a", None), ("vale0:w", Some("wire0"))] {
         d.ports.insert(name, PortRecord::new(Box::new(Thing { interface }) as Box<dyn Attached>, ALICE));
     }
@@ -63,7 +64,7 @@ fn opened(d: &Daemon, caller: Caller, port: &str, flags: u32) -> i32 {
 fn attaching() {
     let folder = tempfile::tempdir().unwrap();
     let inside = format!("pcap:{}/in.pcap", folder.path().display());
-    let d = daemon(&format!("allow-nics = ['wire1']\nallow-dirs = [{:?}]", folder.path()));
+    let d = daemon(&format!("allow-nics = ['wire1']\nallow_taps = ['t1']\nallow-dirs = [{:?}]", folder.path()));
     for port in [
         "pcap:/x",
         "vhost:/x",
@@ -73,10 +74,11 @@ fn attaching() {
         "virtio-pci:3:0.0",
         "e1000-pci:3:0.0",
         "netmap:wire0",
+        "tap:t",
     ] {
         assert_eq!((attached(&d, BOB, port), attached(&d, ROOT, port)), (libc::EACCES, 0), "{port}");
     }
-    for port in ["b", "tap:t", "null:", "netmap:wire1", &inside] {
+    for port in ["b", "tap:t1", "null:", "netmap:wire1", &inside] {
         assert_eq!(attached(&d, BOB, port), 0, "{port}");
     }
     assert_eq!(attached(&d, BOB, &format!("pcap:in={0}/in,out=/x", folder.path().display())), libc::EACCES);
@@ -94,7 +96,12 @@ fn opening() {
     let mut pipe = Pipe::new(&region, id, 64, ALICE.uid).unwrap();
     pipe.held_by[0].add(ALICE.client, false);
     d.pipes.insert("netmap:p{1".to_owned(), pipe);
-    for port in ["vale0:a", "vale0:a/r", "netmap:p{1", "netmap:p}1", "netmap:p{1/t", "netmap:wire0/r"] {
+    for port in ["vale0:a", "netmap:p{1", "netmap:p}1"] {
+        let by = |caller, more| opened(&d, caller, &format!("{port}{more}"), 0);
+        assert_eq!((by(ALICE, ""), by(BOB, ""), by(ROOT, "")), (0, libc::EACCES, libc::EACCES), "{port}");
+        assert_eq!((by(BOB, "@7"), by(ROOT, "@7")), (libc::EACCES, 0), "{port}: the memory is named");
+    }
+    for port in ["vale0:a/r", "netmap:p{1/t", "netmap:wire0/r"] {
         let by = |caller| opened(&d, caller, port, 0);
         assert_eq!((by(ALICE), by(BOB), by(ROOT)), (0, libc::EACCES, 0), "{port}");
     }
@@ -114,15 +121,41 @@ fn names_and_limits() {
     assert_eq!((make(&d, "v0"), opened(&d, ALICE, "vale0:v0", 0)), (libc::EEXIST, libc::EINVAL));
     for caller in [ALICE, BOB, ROOT] {
         let refused = if caller == BOB { libc::EACCES } else { 0 };
-        assert_eq!(opened(&d, caller, "netmap:v0", 0), refused);
+        assert_eq!(opened(&d, caller, "netmap:v0@7", 0), refused);
         assert_eq!(errno(admit(&d, caller, Request::RemovePersistent("v0"))), refused);
         assert_eq!(errno(admit(&d, caller, Request::AttachNamed(&SwitchPort::new("vale0", "v0")))), refused);
         assert_eq!(errno(admit(&d, caller, Request::Change("vale0:a"))), refused);
     }
     assert_eq!(errno(admit(&d, ROOT, Request::AttachNamed(&SwitchPort::new("vale0", "a")))), libc::EBUSY);
     assert_eq!(errno(admit(&d, BOB, Request::AttachNamed(&SwitchPort::new("vale0", "lo")))), libc::EACCES);
-    (1..MAX_SWITCHES).for_each(|i| drop(d.switches.get_or_make(&format!("vale{i}"))));
+    (1..MAX_SWITCHES).for_each(|i| drop(d.switches.get_or_make(&format!("vale{i}"), BOB.uid)));
     assert_eq!((opened(&d, ROOT, "vale99:a", 0), opened(&d, ROOT, "vale1:a", 0)), (libc::ENOSPC, 0));
+}
+
+/// Objective: a switch is for the user who made it, root and the daemon's own; one that is shared is for all.
+#[test]
+fn switches() {
+    let mut d = daemon("");
+    for (switch, owner) in [("vale0", ALICE), ("vale1", ALICE), ("vale2", BOB)] {
+        drop(d.switches.get_or_make(switch, owner.uid));
+    }
+    let by = |caller, switch| errno(may_join(&d, switch, caller));
+    for (caller, expected) in [(ALICE, [0, 0, libc::EACCES, 0]), (BOB, [0, libc::EACCES, 0, 0]), (ROOT, [0; 4])] {
+        assert_eq!(["vale0", "vale1", "vale2", "vale3"].map(|switch| by(caller, switch)), expected);
+    }
+    d.config.shared_switches = vec![ALL.to_owned()];
+    assert_eq!(errno(may_join(&d, "vale1", BOB)), 0);
+}
+
+/// Objective: a port is detached by its owner and by those who may do everything, who alone end the daemon.
+#[test]
+fn endings() {
+    let d = daemon("");
+    let by = |caller, request| errno(admit(&d, caller, request));
+    for (caller, detach, shutdown) in [(ALICE, 0, libc::EACCES), (BOB, libc::EACCES, libc::EACCES), (ROOT, 0, 0)] {
+        assert_eq!((by(caller, Request::Detach("vale0:a")), by(caller, Request::Shutdown)), (detach, shutdown));
+    }
+    assert!(sees(ALICE, Some(Owner { uid: ALICE.uid, pid: 1 })) && !sees(BOB, Some(Owner { uid: ALICE.uid, pid: 1 })));
 }
 
 /// Objective: only a port's owner that could keep a processor busy without the daemon may keep workers awake.

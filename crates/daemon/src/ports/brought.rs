@@ -17,6 +17,7 @@ use crate::policy;
 use crate::refusal::Refusal;
 use crate::registry::regions::FilePlace;
 use crate::rings::sizes::own_pools;
+use crate::system::closing;
 
 /// A descriptor that came with a request. It may refer to anything.
 pub struct Brought(Option<OwnedFd>);
@@ -65,10 +66,7 @@ impl Drop for Brought {
             if rustix::fs::fcntl_get_seals(&fd).is_ok() {
                 return;
             }
-            let closing = std::thread::Builder::new().name("closing".into()).spawn(move || drop(fd));
-            if let Err(e) = closing {
-                tracing::warn!("no thread to close a client's file: {e}");
-            }
+            closing::close(fd);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use netvale_afxdp::iface::Interface;
 use netvale_mem::mapping::Pages;
-use netvale_mem::{Region, RegionSizes};
+use netvale_mem::{Layout, Region, RegionError, RegionSizes};
 use netvale_portspec::Memory;
 use rustix::io::Errno;
 
@@ -19,13 +19,36 @@ use crate::rings::sizes::Sizes;
 /// A region and its number.
 pub type Numbered = (Arc<Region>, u32);
 
+/// A new region of the caller's.
+///
+/// # Errors
+/// [`Refusal`]: the sizes are impossible, the caller has too much already, or there is no memory.
+pub fn make(d: &mut Daemon, sizes: RegionSizes, pages: Pages, caller: Caller) -> Result<Numbered, Refusal> {
+    let layout = Layout::new(sizes).map_err(RegionError::from)?;
+    policy::may_have_memory(d, caller, layout.total)?;
+    Ok(d.regions.make(sizes, pages, caller.uid)?)
+}
+
+/// The region that the caller's interfaces share; made, of that size, when it is first used.
+///
+/// # Errors
+/// As [`make`].
+pub fn common(d: &mut Daemon, sizes: RegionSizes, caller: Caller) -> Result<Arc<Region>, Refusal> {
+    if let Some(region) = d.regions.known_common(caller.uid) {
+        return Ok(region);
+    }
+    let layout = Layout::new(sizes).map_err(RegionError::from)?;
+    policy::may_have_memory(d, caller, layout.total)?;
+    Ok(d.regions.common(caller.uid, sizes)?)
+}
+
 /// Returns region number `id`, if the caller may use it.
 ///
 /// # Errors
 /// [`Refusal`]: `EINVAL` when there is none, `EACCES` when it belongs to somebody else.
 pub fn region(d: &mut Daemon, id: u32, caller: Caller) -> Result<Arc<Region>, Refusal> {
     if id == COMMON_REGION {
-        return Ok(d.regions.common(caller.uid, RegionSizes::COMMON)?);
+        return common(d, RegionSizes::COMMON, caller);
     }
     let none =
         || Refusal::new(Errno::INVAL, format!("there is no memory region {id}: 'netvale show PORT' names regions"));
@@ -40,7 +63,7 @@ pub fn region(d: &mut Daemon, id: u32, caller: Caller) -> Result<Arc<Region>, Re
 /// Like [`region`]; also if there is no memory.
 pub fn region_or_new(d: &mut Daemon, id: u32, sizes: &Sizes, caller: Caller) -> Result<Numbered, Refusal> {
     match id {
-        0 => Ok(d.regions.make(sizes.region(), Pages::Ordinary, caller.uid)?),
+        0 => make(d, sizes.region(), Pages::Ordinary, caller),
         id => Ok((region(d, id, caller)?, id)),
     }
 }
@@ -59,7 +82,7 @@ pub fn region_for(
     match memory {
         Memory::Auto => {
             let pages = if huge { Pages::PreferHuge } else { Pages::Ordinary };
-            Ok(d.regions.make(sizes.region(), pages, caller.uid)?)
+            make(d, sizes.region(), pages, caller)
         }
         other => region_named(d, other, caller),
     }

@@ -132,7 +132,7 @@ pub fn attach(d: &mut Daemon, at: &SwitchPort, mem_id: u32, rings: NamedRings, c
 fn hook(d: &mut Daemon, at: &SwitchPort, mem_id: u32, caller: Caller) -> Result<(), Refusal> {
     move_to_region(d, &at.port, mem_id, caller)?;
     let place = own_name(&at.port);
-    let switch = d.switches.get_or_make(&at.switch);
+    let switch = d.switches.get_or_make(&at.switch, caller.uid);
     let rings = d.ports.get(&place).and_then(Record::rings);
     let egresses = rings.into_iter().flat_map(|r| &r.rx).map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
     let id = switch.attach(Port { name: at.port.clone(), egresses, lossless: false })?;

@@ -54,7 +54,7 @@ pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: N
     let egresses: Vec<_> = if gro { egress.into_iter().map(merged).collect() } else { egress };
     let egress = egresses.iter().map(|e| Arc::clone(e.counters())).collect();
     let ingress = ingresses.iter().map(|i| Arc::clone(i.counters())).collect();
-    let switch = d.switches.get_or_make(&at.switch);
+    let switch = d.switches.get_or_make(&at.switch, owner.uid);
     let id = switch.attach(Port { name: at.port.clone(), egresses, lossless })?;
     let forwarders = ingresses.into_iter().enumerate();
     let forwarders = forwarders.map(|(ring, i)| Forwarder::new(Arc::clone(&switch), id, ring, i));

@@ -61,14 +61,7 @@ impl Evictions {
     }
 
     /// The last evictions, newest first.
-    pub fn list(&self) -> Vec<Evicted> {
-        let aged = |(at, one): &(Instant, Evicted)| Evicted { age_seconds: at.elapsed().as_secs(), ..one.clone() };
-        self.past.iter().map(aged).collect()
-    }
-
-    /// The reason why the last program that had the port of that name lost it.
-    pub fn note_of(&self, port: &str) -> Option<String> {
-        let (_, last) = self.past.iter().find(|(_, one)| one.port == port)?;
-        Some(format!("the last program that had it was evicted: {}", last.reason))
+    pub fn iter(&self) -> impl Iterator<Item = Evicted> {
+        self.past.iter().map(|(at, one)| Evicted { age_seconds: at.elapsed().as_secs(), ..one.clone() })
     }
 }

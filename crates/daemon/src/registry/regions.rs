@@ -100,6 +100,12 @@ impl Regions {
         self.entries.iter().any(|r| (r.id, r.uid) == (id, uid) && r.region.strong_count() > 0)
     }
 
+    /// Bytes of that user's regions together. What lies in files of the user's own is not counted.
+    pub fn bytes_of(&self, uid: u32) -> u64 {
+        let own = self.entries.iter().filter(|r| r.uid == uid && r.file.is_none());
+        own.filter_map(Entry::region).map(|region| region.layout().total).sum()
+    }
+
     /// Iterates over the regions in files.
     pub fn in_files(&self) -> impl Iterator<Item = (&Entry, FilePlace)> {
         self.entries.iter().filter(|r| r.region.strong_count() > 0).filter_map(|r| Some((r, r.file?)))

@@ -6,9 +6,15 @@ use std::time::{Duration, Instant};
 
 use netvale_switch::{Fdb, Switch};
 
+/// A switch and the user whose port was the first on it.
+struct Known {
+    switch: Arc<Switch>,
+    owner: u32,
+}
+
 /// All switches.
 pub struct Switches {
-    by_name: BTreeMap<String, Arc<Switch>>,
+    by_name: BTreeMap<String, Known>,
     table_entries: usize,
     tick: Duration,
     next_tick: Instant,
@@ -23,13 +29,23 @@ impl Switches {
 
     /// Returns the switch of that name.
     pub fn get(&self, name: &str) -> Option<&Arc<Switch>> {
-        self.by_name.get(name)
+        self.by_name.get(name).map(|known| &known.switch)
     }
 
-    /// Returns the switch of that name; makes it if it does not exist.
-    pub fn get_or_make(&mut self, name: &str) -> Arc<Switch> {
-        let make = || Switch::with_table_size(name, self.table_entries);
-        Arc::clone(self.by_name.entry(name.to_owned()).or_insert_with(make))
+    /// The user that the switch belongs to.
+    pub fn owner(&self, name: &str) -> Option<u32> {
+        self.by_name.get(name).map(|known| known.owner)
+    }
+
+    /// Returns the switch of that name; makes it, for that user, if it does not exist.
+    pub fn get_or_make(&mut self, name: &str, owner: u32) -> Arc<Switch> {
+        let make = || Known { switch: Switch::with_table_size(name, self.table_entries), owner };
+        Arc::clone(&self.by_name.entry(name.to_owned()).or_insert_with(make).switch)
+    }
+
+    /// The number of switches that belong to that user.
+    pub fn count_of(&self, owner: u32) -> usize {
+        self.by_name.values().filter(|known| known.owner == owner).count()
     }
 
     /// Number of switches.
@@ -39,14 +55,14 @@ impl Switches {
 
     /// Iterates over all switches, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Switch>> {
-        self.by_name.values()
+        self.by_name.values().map(|known| &known.switch)
     }
 
     /// Removes a switch that has no ports.
     pub fn drop_if_empty(&mut self, switch: &Switch) {
         if switch.ports().is_empty() {
             // A monitor may outlive its switch for a moment, in which another switch may get that name.
-            self.by_name.retain(|_, known| !std::ptr::eq(Arc::as_ptr(known), switch));
+            self.by_name.retain(|_, known| !std::ptr::eq(Arc::as_ptr(&known.switch), switch));
         }
     }
 
@@ -58,7 +74,7 @@ impl Switches {
     /// Ages the forwarding tables. Returns the time until the next call.
     pub fn tick(&mut self, now: Instant) -> Duration {
         if now >= self.next_tick {
-            self.by_name.values().for_each(|s| s.fdb().advance());
+            self.by_name.values().for_each(|known| known.switch.fdb().advance());
             self.next_tick = now + self.tick;
         }
         self.next_tick.saturating_duration_since(now)

@@ -1,5 +1,6 @@
 //! The daemon's use of the machine it runs on: sockets, privileges, signals, the service manager.
 
+pub mod closing;
 pub mod keep;
 pub mod realtime;
 pub mod sandbox;

@@ -1,6 +1,8 @@
 //! A daemon in this process, and clients of it.
 #![allow(dead_code)]
 
+pub mod users;
+
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -31,10 +33,19 @@ impl Daemon {
 
     /// One in a process of its own, so that what it has can be counted: the test program's, whose ignored test `role` calls [`play_the_daemon`].
     pub fn start_apart(role: &str, more: &str) -> Daemon {
-        let dir = tempfile::tempdir().unwrap();
+        Daemon::start_as(role, 0, tempfile::tempdir().unwrap(), more)
+    }
+
+    /// The same as another user, in a folder that users can look into.
+    pub fn start_as(role: &str, uid: u32, dir: tempfile::TempDir, more: &str) -> Daemon {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", role, "--nocapture", "--ignored"]).stdout(Stdio::null());
-        let mut child = command.env(DAEMON_DIR, dir.path()).env(DAEMON_CONFIG, more).spawn().unwrap();
+        let mut child = command
+            .env(DAEMON_DIR, dir.path())
+            .env(DAEMON_CONFIG, more)
+            .env(DAEMON_UID, uid.to_string())
+            .spawn()
+            .unwrap();
         let process = child.id();
         let thread = std::thread::spawn(move || assert!(child.wait().unwrap().success(), "the daemon failed"));
         Daemon { dir, process, thread: Some(thread) }.answers()
@@ -59,12 +70,17 @@ impl Daemon {
     }
 
     pub fn call(&self, method: &str, params: Value) -> Value {
-        let mut stream = UnixStream::connect(self.path("control.sock")).unwrap();
+        self.call_if_alive(method, params).unwrap()
+    }
+
+    /// The same, of a daemon that may have ended.
+    pub fn call_if_alive(&self, method: &str, params: Value) -> std::io::Result<Value> {
+        let mut stream = UnixStream::connect(self.path("control.sock"))?;
         let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-        writeln!(stream, "{request}").unwrap();
+        writeln!(stream, "{request}")?;
         let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap()
+        BufReader::new(stream).read_line(&mut line)?;
+        Ok(serde_json::from_str(&line)?)
     }
 
     pub fn ports(&self) -> Vec<String> {
@@ -75,7 +91,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        self.call("shutdown", json!({}));
+        let _ = self.call_if_alive("shutdown", json!({}));
         let ended = self.thread.take().unwrap().join();
         if !std::thread::panicking() {
             ended.unwrap();
@@ -85,10 +101,14 @@ impl Drop for Daemon {
 
 const DAEMON_DIR: &str = "NETVALE_TEST_DAEMON_DIR";
 const DAEMON_CONFIG: &str = "NETVALE_TEST_DAEMON_CONFIG";
+const DAEMON_UID: &str = "NETVALE_TEST_DAEMON_UID";
 
 /// What the process of [`Daemon::start_apart`] does; nothing in any other.
 pub fn play_the_daemon() {
     let (Ok(dir), Ok(more)) = (std::env::var(DAEMON_DIR), std::env::var(DAEMON_CONFIG)) else { return };
+    if let Some(uid) = std::env::var(DAEMON_UID).ok().and_then(|uid| uid.parse().ok()).filter(|uid| *uid != 0) {
+        users::become_user(uid);
+    }
     netvale_daemon::run(config(Path::new(&dir), &more)).unwrap();
 }
 

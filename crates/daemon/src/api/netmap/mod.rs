@@ -48,8 +48,9 @@ fn subject<'a>(reqtype: u16, name: &'a str, at: Option<&'a SwitchPort>) -> Reque
         (NETMAP_REQ_VALE_ATTACH, Some(at)) => Request::AttachNamed(at),
         (NETMAP_REQ_PORT_HDR_SET, _) | (NETMAP_REQ_VALE_DETACH, Some(_)) => Request::Change(name),
         (NETMAP_REQ_VALE_POLLING_ENABLE | NETMAP_REQ_VALE_POLLING_DISABLE, Some(_)) => Request::KeepAwake(name),
+        (NETMAP_REQ_VALE_LIST, _) => Request::NetmapList,
         // A malformed name is refused where the request is executed.
-        _ => Request::NetmapGet,
+        _ => Request::NetmapGet(name),
     }
 }
 
@@ -64,7 +65,7 @@ fn carry_out(d: &mut Daemon, reqtype: u16, name: &mut String, body: &mut Body, c
         NETMAP_REQ_VALE_ATTACH => ports::vale_attach(d, &vale_name(name)?, body, caller),
         NETMAP_REQ_VALE_DETACH => ports::vale_detach(d, &vale_name(name)?, body),
         NETMAP_REQ_VALE_LIST => {
-            *name = ports::vale_list(d, name, body)?;
+            *name = ports::vale_list(d, name, body, caller)?;
             Ok(())
         }
         NETMAP_REQ_VALE_POLLING_ENABLE => ports::polling(d, &vale_name(name)?, body, true),

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use super::body::Body;
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
+use crate::policy::{controls, may_join};
 use crate::ports::joint::Joint;
 use crate::ports::kind::NamedRings;
 use crate::ports::memory::{region, region_of};
@@ -125,12 +126,13 @@ pub(super) fn vale_detach(d: &mut Daemon, at: &SwitchPort, body: &mut Body) -> R
 
 /// With a name, returns where that port is; without, the first port at or behind the position in the body, and its
 /// name.
-pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut Body) -> Result<String, Refusal> {
+pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut Body, caller: Caller) -> Result<String, Refusal> {
     let (bridge_at, port_at) = (offset_of!(NmreqValeList, nr_bridge_idx), offset_of!(NmreqValeList, nr_port_idx));
     if !name.is_empty() && !name.starts_with("vale") {
         return refuse(Errno::INVAL, format!("{name}: a port of a switch is named valeID:port"));
     }
-    let bridges: Vec<&str> = d.switches.iter().map(|switch| switch.name()).collect();
+    let may_use = |switch: &str| may_join(d, switch, caller).is_ok();
+    let bridges: Vec<&str> = d.switches.iter().map(|switch| switch.name()).filter(|name| may_use(name)).collect();
     let position = |full: &str, record: &Record| {
         let bridge = bridges.iter().position(|b| record.switch.as_ref().is_some_and(|on| *b == on.name()))?;
         Some((bridge as u32, u32::from(record.id?), full.to_owned()))
@@ -139,6 +141,7 @@ pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut Body) -> Result<Strin
     let found = d
         .ports
         .iter()
+        .filter(|(_, record)| controls(caller, record.owner.uid))
         .filter_map(|(full, record)| position(full, record))
         .filter(|(bridge, port, full)| if name.is_empty() { (*bridge, *port) >= from } else { full == name })
         .min();

@@ -140,7 +140,7 @@ fn monitor_rings(
             let buf_size = if request.buf_size == 0 { parent.buf_size } else { request.buf_size };
             let (rings, most) = (shape.tx_rings + shape.rx_rings, shape.tx_slots.max(shape.rx_slots));
             let sizes = RegionSizes::for_port(rings, most, buf_size, 0, request.extra_bufs.min(1 << 20));
-            d.regions.make(sizes, Pages::Ordinary, caller.uid)?
+            memory::make(d, sizes, Pages::Ordinary, caller)?
         }
     };
     let mem = Arc::new(region.port_in_part(shape, (wanted.host, wanted.host), &RingRanges::all(shape))?);

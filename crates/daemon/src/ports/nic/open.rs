@@ -175,11 +175,11 @@ fn region_for(
     if *memory == Memory::Auto
         && let Some(pools) = own_pools(&request.pools)
     {
-        return Ok(d.regions.make(pools, Pages::Ordinary, caller.uid)?);
+        return memory::make(d, pools, Pages::Ordinary, caller);
     }
     match memory {
         Memory::Id(id) if u32::from(id.get()) == COMMON_REGION => {
-            return Ok((d.regions.common(caller.uid, needs.common())?, COMMON_REGION));
+            return Ok((memory::common(d, needs.common(), caller)?, COMMON_REGION));
         }
         Memory::Auto => {}
         named => return memory::region_named(d, named, caller),
@@ -191,10 +191,10 @@ fn region_for(
     }
     drop(beside);
     if needs.is_usual() {
-        let common = d.regions.common(caller.uid, needs.common())?;
+        let common = memory::common(d, needs.common(), caller)?;
         if needs.fit(&common) {
             return Ok((common, COMMON_REGION));
         }
     }
-    Ok(d.regions.make(needs.region(), Pages::Ordinary, caller.uid)?)
+    memory::make(d, needs.region(), Pages::Ordinary, caller)
 }

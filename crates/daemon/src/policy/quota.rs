@@ -1,0 +1,58 @@
+//! Quotas: what one user may have at a time. Root and the daemon's own user have none.
+
+use rustix::io::Errno;
+
+use super::is_trusted;
+use crate::caller::Caller;
+use crate::daemon::Daemon;
+use crate::refusal::{Refusal, refuse};
+
+fn within(caller: Caller, has: usize, most: usize, what: &str, key: &str) -> Result<(), Refusal> {
+    if is_trusted(caller) || has < most {
+        return Ok(());
+    }
+    let text =
+        format!("user {} has {has} {what}, and may have {most}: close some, or raise '{key}' in [quota]", caller.uid);
+    refuse(Errno::NOSPC, text)
+}
+
+/// Whether a user who has that many connections may have one more.
+///
+/// # Errors
+/// [`Refusal`]: `ENOSPC`.
+pub fn may_connect(d: &Daemon, caller: Caller, connections: usize) -> Result<(), Refusal> {
+    within(caller, connections, d.config.quota.connections, "connections", "connections")
+}
+
+/// Whether the caller may have one more port.
+pub(super) fn may_have_port(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
+    let is_theirs = |uid: u32| uid == caller.uid;
+    let has = d.ports.iter().filter(|(_, record)| is_theirs(record.owner.uid)).count()
+        + d.pipes.iter().filter(|(_, pipe)| is_theirs(pipe.uid)).count()
+        + d.interfaces.ports().filter(|(_, port)| is_theirs(port.owner.uid)).count();
+    within(caller, has, d.config.quota.ports, "ports", "ports")
+}
+
+/// Whether the caller may make one more switch.
+pub(super) fn may_have_switch(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
+    within(caller, d.switches.count_of(caller.uid), d.config.quota.switches, "switches", "switches")
+}
+
+/// Whether the caller may have `more` bytes of regions in addition.
+///
+/// # Errors
+/// [`Refusal`]: `ENOSPC`.
+pub fn may_have_memory(d: &Daemon, caller: Caller, more: u64) -> Result<(), Refusal> {
+    let (has, most) = (d.regions.bytes_of(caller.uid), d.config.quota.memory);
+    if is_trusted(caller) || has.saturating_add(more) <= most {
+        return Ok(());
+    }
+    let text = format!(
+        "user {} has {} MiB of memory, and may have {}: {} more are too many; ask for fewer or smaller buffers, or raise 'memory_mib' in [quota]",
+        caller.uid,
+        has >> 20,
+        most >> 20,
+        more.div_ceil(1 << 20)
+    );
+    refuse(Errno::NOSPC, text)
+}

@@ -1,0 +1,166 @@
+//! Attacks over the daemon's sockets: descriptors that block the thread that closes them, connections without end, frames without end.
+
+mod common;
+
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use common::users::as_user;
+use common::{Daemon, until};
+use netvale_abi::slot::NS_MOREFRAG;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::process::Signal;
+use serde_json::json;
+
+const USER: u32 = 70_001;
+
+#[test]
+#[ignore = "a role of other tests"]
+fn role_of_the_daemon() {
+    common::play_the_daemon();
+}
+
+/// A connection whose last close waits for a peer that never reads. The peer, too.
+fn lingering() -> (OwnedFd, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let peer = listener.accept().unwrap().0;
+    rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::from_secs(60))).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    while socket.write(&[0; 65_536]).is_ok() {}
+    (socket.into(), peer)
+}
+
+fn pass(to: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
+    rustix::net::sendmsg(to, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
+}
+
+/// The daemon answers within a time in which it cannot have waited for anybody.
+fn is_prompt(d: &Daemon) {
+    let start = Instant::now();
+    assert!(d.call("version", json!({}))["result"].is_object());
+    assert!(start.elapsed() < Duration::from_secs(20), "it waited for {:?}", start.elapsed());
+}
+
+/// Objective: descriptors that block the thread that closes them, passed over either socket, one or many, hold nobody up; over the control socket
+/// they end the connection.
+#[test]
+fn descriptors_that_linger() {
+    let d = Daemon::start_as("role_of_the_daemon", 0, tempfile::tempdir().unwrap(), "");
+    let process = rustix::process::Pid::from_raw(d.process as i32).unwrap();
+    let signal = |which| rustix::process::kill_process(process, which).unwrap();
+    let mut peers = Vec::new();
+    for count in [1, 2, 3, 8] {
+        let control = UnixStream::connect(d.path("control.sock")).unwrap();
+        let attach = netvale::raw::connect_to(Some(d.dir.path())).unwrap();
+        for to in [control.as_fd(), attach.as_fd()] {
+            let (fds, others): (Vec<OwnedFd>, Vec<TcpStream>) = (0..count).map(|_| lingering()).unzip();
+            let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+            // It gets them when we do not have them any more: the last one to close is the one who waits.
+            signal(Signal::STOP);
+            pass(to, b"{}\n", &borrowed);
+            drop(fds);
+            signal(Signal::CONT);
+            peers.extend(others);
+        }
+        control.set_read_timeout(Some(common::LIMIT)).unwrap();
+        assert_eq!((&control).read(&mut [0; 64]).unwrap_or(0), 0, "the connection is closed");
+        is_prompt(&d);
+    }
+}
+
+/// Objective: a user cannot have more connections than the quota; others, and root, still get theirs.
+#[test]
+fn connections_without_end() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let d = Daemon::start_as("role_of_the_daemon", 0, dir, "[quota]\nconnections = 8\n[sockets]\nmode = '0666'");
+    let connect = || UnixStream::connect(d.path("control.sock")).unwrap();
+    let is_served = |mut stream: &UnixStream| {
+        stream.set_read_timeout(Some(common::LIMIT)).unwrap();
+        let asked = writeln!(stream, "{}", json!({"jsonrpc": "2.0", "id": 1, "method": "version"}));
+        asked.is_ok() && matches!(stream.read(&mut [0; 256]), Ok(1..))
+    };
+    let mut held: Vec<UnixStream> = as_user(USER, || (0..20).map(|_| connect()).collect());
+    let served: Vec<bool> = held.iter().map(is_served).collect();
+    assert_eq!(served, (0..20).map(|i| i < 8).collect::<Vec<_>>());
+    assert!(as_user(USER + 1, || is_served(&connect())) && is_served(&connect()));
+    held.clear();
+    until("there is room again", || as_user(USER, || is_served(&connect())));
+}
+
+/// Objective: out of descriptors, the daemon does not use up a processor, turns connections away, and serves those that it has; when there are descriptors
+/// again, it accepts again.
+#[test]
+fn out_of_descriptors() {
+    let dir = tempfile::tempdir().unwrap();
+    let d = Daemon::start_as("role_of_the_daemon", 0, dir, "");
+    let known = UnixStream::connect(d.path("control.sock")).unwrap();
+    let version = |mut stream: &UnixStream| {
+        stream.set_read_timeout(Some(common::LIMIT)).unwrap();
+        let asked = writeln!(stream, "{}", json!({"jsonrpc": "2.0", "id": 1, "method": "version"}));
+        asked.is_ok() && matches!(stream.read(&mut [0; 1024]), Ok(1..))
+    };
+    assert!(version(&known));
+    let open = std::fs::read_dir(format!("/proc/{}/fd", d.process)).unwrap().count() as u64;
+    let process = rustix::process::Pid::from_raw(d.process as i32);
+    let limit = |most| rustix::process::Rlimit { current: Some(most), maximum: Some(4096) };
+    let set = |most| rustix::process::prlimit(process, rustix::process::Resource::Nofile, limit(most)).unwrap();
+    set(open + 4);
+    let crowd: Vec<UnixStream> = (0..40).map(|_| UnixStream::connect(d.path("control.sock")).unwrap()).collect();
+    until("somebody is turned away", || {
+        crowd.iter().any(|one| {
+            one.set_nonblocking(true).unwrap();
+            matches!((&mut &*one).read(&mut [0; 1]), Ok(0))
+        })
+    });
+    let before = ticks(d.process);
+    assert!(version(&known));
+    std::thread::sleep(Duration::from_secs(1));
+    let used = ticks(d.process) - before;
+    assert!(used < 30, "it used {used} hundredths of a second in one second");
+    drop(crowd);
+    set(1024);
+    until("it accepts again", || version(&UnixStream::connect(d.path("control.sock")).unwrap()));
+}
+
+/// Objective: a frame whose end does not come leaves the worker asleep; when the end comes, the frame is delivered.
+#[test]
+fn unfinished_frame() {
+    let d = Daemon::start("");
+    let (mut from, mut to) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
+    // A frame of two slots, the second of which comes later: what lies in them does not matter.
+    let stretch = |from: &mut netvale::Port, flags: u16| {
+        let ring = &mut from.tx()[0];
+        let at = ring.at(0);
+        ring.set_len(at, 60, flags);
+        ring.advance(1);
+        ring.sync();
+    };
+    stretch(&mut from, NS_MOREFRAG);
+    let awake = || {
+        let worker = d.call("stats", json!({}))["result"]["workers"][0].clone();
+        ["busy_ns", "polled_ns"].map(|what| worker[what].as_u64().unwrap()).iter().sum::<u64>()
+    };
+    until("the worker sleeps", || {
+        let before = awake();
+        std::thread::sleep(Duration::from_millis(300));
+        awake() - before < 50_000_000
+    });
+    stretch(&mut from, 0);
+    assert!(to.wait(netvale::Interest::Rx, Some(common::LIMIT)).unwrap(), "the frame is delivered");
+}
+
+/// Processor time of a process, in hundredths of a second.
+fn ticks(process: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
