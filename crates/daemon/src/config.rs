@@ -175,7 +175,7 @@ impl FileQuota {
             connections: count("connections", self.connections, 256)? as usize,
             ports: count("ports", self.ports, 64)? as usize,
             switches: count("switches", self.switches, 8)? as usize,
-            memory: count("memory_mib", self.memory_mib, 1024)? << 20,
+            memory: count("memory_mib", self.memory_mib, 2048)? << 20,
         })
     }
 }

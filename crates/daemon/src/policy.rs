@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use netvale_afxdp::iface::Interface;
 use netvale_control::attach::{AttachRequest, FLAG_NETMAP};
 use netvale_control::types::Owner;
-use netvale_portspec::{AttachSpec, Base, Memory, PortSpec};
+use netvale_portspec::{AttachSpec, Base, PortName, PortSpec};
 use rustix::io::Errno;
 
 use crate::caller::Caller;
@@ -18,15 +18,12 @@ use crate::daemon::{Daemon, Record};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::persistent::own_name;
 use crate::registry::ports::SwitchPort;
-use crate::registry::regions::{Entry, FilePlace};
 use crate::rings::pipe::{Pipe, pipe_and_end};
 
 /// Maximum number of switches.
 pub const MAX_SWITCHES: usize = 64;
 /// Maximum number of persistent ports.
 const MAX_PERSISTENT: usize = 254;
-/// Maximum number of regions in files of programs: each takes a part of the daemon's address space.
-const MAX_FILES: usize = 256;
 /// In `shared_switches`: all of them.
 const ALL: &str = "*";
 
@@ -77,7 +74,8 @@ pub fn admit(d: &Daemon, caller: Caller, request: Request<'_>) -> Result<(), Ref
         Request::MakePersistent(name) => make_persistent(d, caller, name),
         Request::RemovePersistent(name) => owns_persistent(d, name, caller),
         Request::AttachNamed(at) => attach_named(d, caller, at),
-        Request::Change(name) | Request::NetmapGet(name) => owns_port(d, name, caller),
+        Request::Change(name) => owns_port(d, name, caller),
+        Request::NetmapGet(name) => owns_named(d, name, caller),
         Request::Detach(name) => detach(d, name, caller),
         Request::InspectSwitch(name) => may_join(d, name, caller),
         Request::Shutdown => shutdown(caller),
@@ -97,7 +95,12 @@ fn is_trusted_user(uid: u32) -> bool {
 
 /// Whether a caller controls what belongs to that user.
 pub fn controls(caller: Caller, uid: u32) -> bool {
-    is_trusted(caller) || caller.uid == uid
+    user_controls(caller.uid, uid)
+}
+
+/// The same for a caller of whom only the user is known any more.
+pub fn user_controls(caller: u32, uid: u32) -> bool {
+    is_trusted_user(caller) || caller == uid
 }
 
 /// Whether a caller may see what belongs to that user: ports, their counters, the reasons why they were lost.
@@ -136,47 +139,66 @@ fn open(d: &Daemon, caller: Caller, spec: &PortSpec, request: &AttachRequest) ->
         quota::may_have_port(d, caller)?;
         return watch(d, caller, spec);
     }
-    let is_named = !matches!(spec.memory, Memory::Auto);
-    let lies_in = |what: &str, owner| may_lie_with(what, owner, is_named, caller);
-    if let Some((name, _)) = pipe_and_end(&spec.name) {
-        return d
-            .pipes
-            .get(&name)
-            .map_or_else(|| quota::may_have_port(d, caller), |pipe| lies_in(&format!("pipe {name}"), pipe.uid));
+    if spec.name.pipe().is_some() {
+        return open_pipe(d, caller, spec);
     }
     match spec.name.base() {
         Base::Vale { switch, port } => {
             let at = SwitchPort::new(switch, port);
-            if let Some(record) = d.ports.get(&at.full()) {
-                return lies_in(&at.full(), record.owner.uid);
+            if let Some(memory) = Memory::of_base(d, spec.name.base()) {
+                return memory.may_share(&spec.memory, caller);
             }
             may_join(d, &at.switch, caller)?;
-            may_be_named(d, &at, request.flags & FLAG_NETMAP != 0)?;
+            may_be_named(d, &at, request.flags & FLAG_NETMAP != 0, caller)?;
             quota::may_have_port(d, caller)?;
             has_room_for_switch(d, &at.switch, caller)
         }
-        Base::Netmap { ifname } if d.persistent.contains(ifname.as_str()) => {
-            d.persistent.get(ifname.as_str()).map_or(Ok(()), |port| lies_in(ifname.as_str(), port.uid))
+        base @ Base::Netmap { ifname } if d.persistent.contains(ifname.as_str()) => {
+            let memory = Memory::of_base(d, base);
+            memory.map_or_else(
+                || owns_persistent(d, ifname.as_str(), caller),
+                |memory| memory.may_share(&spec.memory, caller),
+            )
         }
-        Base::Netmap { ifname } => may_take_interface(&d.config, ifname.as_str(), caller),
+        Base::Netmap { ifname } => {
+            may_take_interface(&d.config, ifname.as_str(), caller)?;
+            quota::may_have_port(d, caller)?;
+            Memory::of_guest(d, ifname.as_str()).map_or(Ok(()), |memory| memory.may_share(&spec.memory, caller))
+        }
     }
 }
 
-/// Whether a program's rings may lie in that user's memory. Nobody gets there unawares: root has to name the memory (`@ID`).
-fn may_lie_with(what: &str, owner: u32, is_named: bool, caller: Caller) -> Result<(), Refusal> {
-    if caller.uid == owner || is_trusted(caller) && (is_trusted_user(owner) || is_named) {
-        return Ok(());
+/// A pipe lies in the memory of the port that it is named after.
+fn open_pipe(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), Refusal> {
+    let Some((name, _)) = pipe_and_end(&spec.name) else { return Ok(()) };
+    if let Some(pipe) = d.pipes.get(&name) {
+        return Memory::of_pipe(&name, pipe).may_share(&spec.memory, caller);
     }
-    let way = if is_trusted(caller) {
-        "lies in that user's memory: name the memory (@ID) to open it there"
-    } else {
-        "shares memory with no other user: open a port of your own"
-    };
-    refuse(Errno::ACCESS, format!("{what} belongs to user {owner} and {way}"))
+    quota::may_have_port(d, caller)?;
+    match spec.name.base() {
+        Base::Vale { switch, .. } => may_join(d, switch.as_ref(), caller)?,
+        Base::Netmap { ifname }
+            if !d.persistent.contains(ifname.as_str()) && Interface::find(ifname.as_str()).is_ok() =>
+        {
+            may_take_interface(&d.config, ifname.as_str(), caller)?;
+        }
+        Base::Netmap { .. } => {}
+    }
+    Memory::of_base(d, spec.name.base()).map_or(Ok(()), |memory| memory.may_share(&spec.memory, caller))
 }
 
-/// A caller may watch a port that it controls.
+/// A caller may watch a port that it controls. A zero-copy monitor lies in the memory of the port that it watches.
 fn watch(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), Refusal> {
+    controls_watched(d, caller, spec)?;
+    let is_zero_copy = spec.flags.monitor.is_some_and(|monitor| monitor.zero_copy);
+    let pipe = pipe_and_end(&spec.name).and_then(|(name, _)| Some(Memory::of_pipe(&name, d.pipes.get(&name)?)));
+    match pipe.or_else(|| Memory::of_base(d, spec.name.base())) {
+        Some(memory) if is_zero_copy => memory.may_share(&spec.memory, caller),
+        _ => Ok(()),
+    }
+}
+
+fn controls_watched(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), Refusal> {
     if let Some((name, end)) = pipe_and_end(&spec.name) {
         let in_use = d.pipes.get(&name).filter(|pipe| pipe.is_in_use(end));
         return match in_use {
@@ -193,11 +215,10 @@ fn watch(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), Refusal> {
     if let Some(place) = d.persistent.own_place(ifname) {
         return owns_port(d, &place, caller);
     }
-    match d.interfaces.port_on(ifname) {
-        Some(port) if !controls(caller, port.owner.uid) => {
-            refuse(Errno::ACCESS, format!("{ifname} is open for user {}", port.owner.uid))
-        }
-        Some(_) => Ok(()),
+    let open = || d.interfaces.ports_on(ifname).map(|(_, port)| controls(caller, port.owner.uid));
+    match open().next() {
+        Some(_) if open().any(|is_theirs| is_theirs) => Ok(()),
+        Some(_) => refuse(Errno::ACCESS, format!("{ifname} is open for another user")),
         None => match d.ports.iter().find(|(_, record)| record.behind.interface() == Some(ifname)) {
             Some((full, record)) => owns(record, full, caller),
             None => Ok(()),
@@ -240,6 +261,14 @@ fn shutdown(caller: Caller) -> Result<(), Refusal> {
 pub fn may_join(d: &Daemon, switch: &str, caller: Caller) -> Result<(), Refusal> {
     let is_shared = || d.config.shared_switches.iter().any(|shared| shared == switch || shared == ALL);
     match d.switches.owner(switch) {
+        None if !is_trusted(caller) && !is_shared() && d.config.ports.iter().any(|port| port.switch == switch) => {
+            refuse(
+                Errno::ACCESS,
+                format!(
+                    "switch {switch} is the configuration's: use one of your own; 'shared' in [switch] lets users meet on it"
+                ),
+            )
+        }
         Some(owner) if !controls(caller, owner) && !is_shared() => refuse(
             Errno::ACCESS,
             format!(
@@ -247,6 +276,25 @@ pub fn may_join(d: &Daemon, switch: &str, caller: Caller) -> Result<(), Refusal>
             ),
         ),
         _ => Ok(()),
+    }
+}
+
+/// The same for a port by any of its names, and for a pipe.
+fn owns_named(d: &Daemon, name: &str, caller: Caller) -> Result<(), Refusal> {
+    owns_port(d, name, caller)?;
+    // A name that is none is refused where it is looked up.
+    let Ok(parsed) = PortName::parse(name) else { return Ok(()) };
+    if let Some((pipe, _)) = pipe_and_end(&parsed) {
+        return match d.pipes.get(&pipe) {
+            Some(known) if !controls(caller, known.uid) => {
+                refuse(Errno::ACCESS, format!("pipe {pipe} belongs to another user"))
+            }
+            _ => Ok(()),
+        };
+    }
+    match parsed.base() {
+        Base::Netmap { ifname } => owns_persistent(d, ifname.as_str(), caller),
+        Base::Vale { .. } => Ok(()),
     }
 }
 
@@ -263,7 +311,7 @@ fn make_persistent(d: &Daemon, caller: Caller, name: &str) -> Result<(), Refusal
     if d.persistent.contains(name) || Interface::find(name).is_ok() {
         return refuse(Errno::EXIST, format!("there is an interface {name} already"));
     }
-    if d.persistent.count() >= MAX_PERSISTENT {
+    if d.persistent.count() >= MAX_PERSISTENT - reserved(caller, 16) {
         return refuse(Errno::NOSPC, format!("there are {MAX_PERSISTENT} persistent ports, the most there can be"));
     }
     quota::may_have_port(d, caller)
@@ -278,6 +326,7 @@ fn attach_named(d: &Daemon, caller: Caller, at: &SwitchPort) -> Result<(), Refus
     if !d.persistent.contains(&at.port) && Interface::find(&at.port).is_ok() {
         may_take_interface(&d.config, &at.port, caller)?;
     }
+    quota::may_have_port(d, caller)?;
     has_room_for_switch(d, &at.switch, caller)
 }
 
@@ -308,7 +357,7 @@ pub fn is_free(d: &Daemon, at: &SwitchPort) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// [`Refusal`] with `EINVAL` if the name is reserved.
-pub fn may_be_named(d: &Daemon, at: &SwitchPort, by_netmap: bool) -> Result<(), Refusal> {
+pub fn may_be_named(d: &Daemon, at: &SwitchPort, by_netmap: bool, caller: Caller) -> Result<(), Refusal> {
     let port = &at.port;
     if by_netmap && !d.ports.contains(&at.full()) && Interface::find(port).is_ok() {
         return refuse(
@@ -316,17 +365,23 @@ pub fn may_be_named(d: &Daemon, at: &SwitchPort, by_netmap: bool) -> Result<(), 
             format!("{port} is an interface: attach it, and open {}, or choose another name", own_name(port)),
         );
     }
-    if d.persistent.contains(port) {
+    // Another user's does not reserve its name.
+    if d.persistent.get(port).is_some_and(|known| controls(caller, known.uid)) {
         return refuse(Errno::INVAL, format!("{port} is a persistent port: attach it to the switch first"));
     }
     Ok(())
+}
+
+/// How many of the last things of a kind are kept for root and the daemon's own user.
+fn reserved(caller: Caller, kept: usize) -> usize {
+    if is_trusted(caller) { 0 } else { kept }
 }
 
 fn has_room_for_switch(d: &Daemon, switch: &str, caller: Caller) -> Result<(), Refusal> {
     if d.switches.get(switch).is_some() {
         return Ok(());
     }
-    if d.switches.count() >= MAX_SWITCHES {
+    if d.switches.count() >= MAX_SWITCHES - reserved(caller, 8) {
         return refuse(Errno::NOSPC, format!("there are {MAX_SWITCHES} switches, the most there can be"));
     }
     quota::may_have_switch(d, caller)
@@ -402,53 +457,12 @@ pub fn unreached(config: &Config, errno: Errno, mut text: String) -> Refusal {
     Refusal::new(errno, text)
 }
 
-/// Checks that a caller may have ports in a region: its user may, and root, except in another user's file, since that
-/// memory is at its owner's mercy.
-///
-/// # Errors
-/// [`Refusal`] with `EACCES` if it may not.
-pub fn may_use_region(region: &Entry, caller: Caller) -> Result<(), Refusal> {
-    if (!is_trusted(caller) || region.file.is_some()) && caller.uid != region.uid {
-        return refuse(Errno::ACCESS, format!("memory region {} belongs to another user", region.id));
-    }
-    Ok(())
-}
-
-/// Checks that a caller may get a port that lies in a file: only a user who can truncate the file may.
-///
-/// # Errors
-/// [`Refusal`] with `EACCES` if it may not.
-pub fn may_map_file(d: &Daemon, region: u32, caller: Caller) -> Result<(), Refusal> {
-    if d.regions.is_owner(region, caller.uid) {
-        return Ok(());
-    }
-    refuse(Errno::ACCESS, "the port lies in a file of another user's: open a port of your own")
-}
-
-/// Checks that a caller's region may lie at a place in a file: not where another user's region is.
-///
-/// # Errors
-/// [`Refusal`] with `EACCES`, attributed to the file.
-pub fn may_lie_in_file(d: &Daemon, place: &FilePlace, caller: Caller) -> Result<(), Refusal> {
-    if d.regions.in_files().any(|(region, at)| at.overlaps(place) && region.uid != caller.uid) {
-        return Err(Refusal::of_file(Errno::ACCESS, "another user's region lies there"));
-    }
-    Ok(())
-}
-
-/// Checks that there may be one more region in a file.
-///
-/// # Errors
-/// [`Refusal`] with `ENOSPC`, attributed to the file.
-pub fn has_room_for_file(d: &Daemon) -> Result<(), Refusal> {
-    if d.regions.in_files().count() >= MAX_FILES {
-        return Err(Refusal::of_file(Errno::NOSPC, "there are too many such regions"));
-    }
-    Ok(())
-}
-
 mod quota;
+mod regions;
+mod sharing;
 #[cfg(test)]
 mod tests;
 
 pub use quota::{may_connect, may_have_memory};
+pub use regions::{has_room_for_file, may_lie_in_file, may_map_file, may_move_to, may_use_region};
+use sharing::Memory;

@@ -38,6 +38,16 @@ impl Refusal {
     pub fn internal(what: &str) -> Refusal {
         Refusal::new(Errno::IO, format!("internal error: {what}; please report it"))
     }
+
+    /// What is wrong, and what to do: the text says the second after a semicolon, or else after its last colon. A colon that follows a mere name, or
+    /// that the kernel's words follow (which begin with a capital), is none of these.
+    pub fn parts(&self) -> (&str, Option<&str>) {
+        let is_advice = |(what, hint): &(&str, &str)| what.contains(' ') && !hint.starts_with(char::is_uppercase);
+        match self.text.rsplit_once("; ").or_else(|| self.text.rsplit_once(": ").filter(is_advice)) {
+            Some((what, hint)) => (what, Some(hint)),
+            None => (&self.text, None),
+        }
+    }
 }
 
 impl fmt::Display for Refusal {
@@ -114,5 +124,29 @@ impl From<TapError> for Refusal {
             TapError::Queues(_) => Errno::INVAL,
         };
         Refusal::new(errno, e.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: advice is told apart from names and from what the kernel says.
+    #[test]
+    fn advice() {
+        for (what, then, hint) in [
+            ("switch vale0 has a port a already", ": ", Some("choose another name, or detach it first")),
+            (
+                "tap:nv0: only root and the daemon's own user may attach it",
+                "; ",
+                Some("'netvale up --allow-tap' lets others"),
+            ),
+            ("vale0:a: a persistent port has an interface's name", "", None),
+            ("host rings of eth0: Permission denied (os error 13)", "", None),
+            ("ring 9 asked for", "", None),
+        ] {
+            let text = format!("{what}{then}{}", hint.unwrap_or_default());
+            assert_eq!(Refusal::new(Errno::INVAL, text.clone()).parts(), (what, hint), "{text}");
+        }
     }
 }

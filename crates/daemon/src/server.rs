@@ -30,6 +30,13 @@ const MAX_UNSENT: usize = 4 << 20;
 /// Pause without new connections when no descriptors are left.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// The user of connections whose user is not known (the kernel's overflow uid).
+const NOBODY: u32 = 65_534;
+/// Most descriptors of a user's that wait to be closed: with more, the user gets no connections.
+const MOST_CLOSING: usize = 256;
+/// Connections that only root and the daemon's own user can use up.
+const RESERVED: usize = 64;
+
 const ATTACH: u64 = 1;
 const CONTROL: u64 = 2;
 const SIGNAL: u64 = 3;
@@ -133,21 +140,28 @@ impl Server {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = match rustix::net::accept_with(listener, flags) {
             Ok(fd) => fd,
-            Err(Errno::MFILE | Errno::NFILE) => return self.turn_away(kind),
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => return self.turn_away(kind),
             Err(_) => return,
         };
-        let Ok(cred) = rustix::net::sockopt::socket_peercred(&fd) else { return };
+        let Ok(cred) = rustix::net::sockopt::socket_peercred(&fd) else { return closing::close(fd, NOBODY) };
         let caller = Caller { client: self.next, uid: cred.uid.as_raw(), pid: cred.pid.as_raw_nonzero().get() };
         if let Err(refusal) = self.may_connect(caller) {
             tracing::warn!(uid = caller.uid, pid = caller.pid, "a connection is refused: {refusal}");
-            return;
+            return closing::close(fd, caller.uid);
         }
         self.add(fd, kind, caller);
     }
 
     fn may_connect(&self, caller: Caller) -> Result<(), Refusal> {
-        if self.clients.len() >= MAX_CLIENTS {
+        let room = if policy::is_trusted(caller) { MAX_CLIENTS } else { MAX_CLIENTS - RESERVED };
+        if self.clients.len() >= room {
             return refuse(Errno::NOSPC, format!("{MAX_CLIENTS} connections are open, the most there can be"));
+        }
+        if !policy::is_trusted(caller) && closing::pending(caller.uid) > MOST_CLOSING {
+            return refuse(
+                Errno::NOSPC,
+                format!("{MOST_CLOSING} descriptors of user {} are still being closed", caller.uid),
+            );
         }
         let connections = self.clients.values().filter(|(_, other)| other.uid == caller.uid).count();
         policy::may_connect(&self.daemon, caller, connections)
@@ -158,7 +172,9 @@ impl Server {
     fn turn_away(&mut self, kind: u64) {
         let listener = if kind == ATTACH { &self.listeners.attach } else { &self.listeners.control };
         if self.reserve.take().is_some() {
-            drop(rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK));
+            if let Ok(fd) = rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                closing::close(fd, NOBODY);
+            }
             self.reserve = rustix::io::fcntl_dupfd_cloexec(&self.epoll, 0).ok();
         }
         tracing::warn!("no descriptors are left: a connection is turned away");
@@ -193,7 +209,7 @@ impl Server {
         self.next += 1;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
         if epoll::add(&self.epoll, &fd, epoll::EventData::new_u64(id), flags).is_err() {
-            return;
+            return closing::close(fd, caller.uid);
         }
         let client = match kind {
             ATTACH => Client::Attach { fd, holds: None },
@@ -227,11 +243,15 @@ impl Server {
     }
 
     fn hang_up(&mut self, id: u64) {
-        let Some((client, _)) = self.clients.remove(&id) else { return };
-        // Closing the descriptor also takes it out of the epoll set.
-        if let Client::Attach { holds: Some(held), .. } = client {
-            held.close(&mut self.daemon, id);
-        }
+        let Some((client, caller)) = self.clients.remove(&id) else { return };
+        let (fd, held) = match client {
+            Client::Attach { fd, holds } => (fd, holds),
+            Client::Control { fd, .. } => (fd, None),
+        };
+        // It stays open until its turn to be closed comes. Fails for no descriptor that is in the set.
+        let _ = epoll::delete(&self.epoll, &fd);
+        closing::close(fd, caller.uid);
+        held.into_iter().for_each(|held| held.close(&mut self.daemon, id));
     }
 }
 
@@ -246,14 +266,14 @@ fn in_order(ready: &[epoll::Event]) -> Vec<u64> {
 }
 
 /// Reads bytes that a control client sent; the flag says that descriptors came with them. A client has no reason to pass any: they are closed.
-fn receive_text(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<(usize, bool)> {
+fn receive_text(fd: &OwnedFd, bytes: &mut [u8], uid: u32) -> rustix::io::Result<(usize, bool)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(closing::MOST_PASSED))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let got = rustix::net::recvmsg(fd, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
     let passed =
         control.drain().filter_map(|m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None });
-    let strangers = passed.flatten().map(closing::close).count();
+    let strangers = passed.flatten().map(|stranger| closing::close(stranger, uid)).count();
     Ok((got.bytes, strangers > 0))
 }
 
@@ -267,7 +287,7 @@ fn serve_control(
 ) -> bool {
     let mut bytes = [0u8; 16 * 1024];
     if !*closing {
-        match receive_text(fd, &mut bytes) {
+        match receive_text(fd, &mut bytes, rpc.caller.uid) {
             Ok((_, true)) => {
                 let Caller { uid, pid, .. } = rpc.caller;
                 tracing::warn!(uid, pid, "a descriptor came over the control socket: the connection is closed");

@@ -164,8 +164,11 @@ const ROWS: &[(&str, Ask)] = &[
         q.may_open("vale9:new") && q.may_open(&format!("vale{}:new", q.uid))
     }),
     ("opens the owner's port, or an end of the owner's pipe", |q| {
-        let may = [q.world.attached(), "netmap:p}1"].map(|name| q.may_open(name));
-        assert_eq!(may[0], may[1]);
+        q.world.persistent();
+        // The last ones are new pipes, which lie in the memory of the port that they are named after.
+        let names = [q.world.attached(), "netmap:p}1", "netmap:v0", "netmap:v0{7", "vale0:a{7"];
+        let may = names.map(|name| q.may_open(name));
+        assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
         may[0]
     }),
     ("the same, naming its memory (`@ID`)", |q| {
@@ -173,6 +176,14 @@ const ROWS: &[(&str, Ask)] = &[
     }),
     ("opens a port of one's own in the owner's memory (`@ID`)", |q| {
         q.may_open(&format!("vale{}:in@{}", q.uid, q.world.port.info().mem_id))
+    }),
+    ("the same, naming other memory (`@ID`), or as a zero-copy monitor (`/z`)", |q| {
+        let own = open(&q.world.d, q.uid, &format!("vale{}:own", q.uid)).unwrap();
+        let other = own.info().mem_id;
+        // For the owner, the name of the memory does not matter: the port is where it is.
+        let may = [format!("netmap:p}}1@{other}"), "vale0:mine/z".to_owned()].map(|name| q.may_open(&name));
+        assert_eq!(may[0], may[1]);
+        may[0]
     }),
     ("monitors the owner's port (`/r`, `/t`)", |q| q.may_open("vale0:mine/r") && q.may_open("vale0:mine/t")),
     ("opens an interface", |q| q.may_open("netmap:lo")),
@@ -184,7 +195,13 @@ const ROWS: &[(&str, Ask)] = &[
             NETMAP_REQ_PORT_HDR_SET,
             NETMAP_REQ_VALE_POLLING_ENABLE,
         ];
-        let may = types.map(|reqtype| q.may_request(reqtype, name, &[]));
+        let mut may = types.map(|reqtype| q.may_request(reqtype, name, &[])).to_vec();
+        q.world.persistent();
+        for name in ["netmap:v0", "netmap:p{1"] {
+            may.extend(
+                [NETMAP_REQ_PORT_INFO_GET, NETMAP_REQ_PORT_HDR_GET].map(|reqtype| q.may_request(reqtype, name, &[])),
+            );
+        }
         assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
         may[0]
     }),

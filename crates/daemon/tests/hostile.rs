@@ -42,6 +42,11 @@ fn pass(to: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     rustix::net::sendmsg(to, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
 }
 
+fn signal(d: &Daemon, which: Signal) {
+    let process = rustix::process::Pid::from_raw(d.process as i32).unwrap();
+    rustix::process::kill_process(process, which).unwrap();
+}
+
 /// The daemon answers within a time in which it cannot have waited for anybody.
 fn is_prompt(d: &Daemon) {
     let start = Instant::now();
@@ -54,8 +59,7 @@ fn is_prompt(d: &Daemon) {
 #[test]
 fn descriptors_that_linger() {
     let d = Daemon::start_as("role_of_the_daemon", 0, tempfile::tempdir().unwrap(), "");
-    let process = rustix::process::Pid::from_raw(d.process as i32).unwrap();
-    let signal = |which| rustix::process::kill_process(process, which).unwrap();
+    let signal = |which| signal(&d, which);
     let mut peers = Vec::new();
     for count in [1, 2, 3, 8] {
         let control = UnixStream::connect(d.path("control.sock")).unwrap();
@@ -70,6 +74,25 @@ fn descriptors_that_linger() {
             signal(Signal::CONT);
             peers.extend(others);
         }
+        // Descriptors in the queue of a socket that is closed, or passed, are closed with it.
+        let (inner, outer) = UnixStream::pair().unwrap();
+        let (fd, peer) = lingering();
+        pass(outer.as_fd(), b"x", &[fd.as_fd()]);
+        peers.push(peer);
+        signal(Signal::STOP);
+        let other = netvale::raw::connect_to(Some(d.dir.path())).unwrap();
+        pass(other.as_fd(), b"{}\n", &[inner.as_fd()]);
+        drop((inner, outer, fd));
+        let gone = UnixStream::connect(d.path("control.sock")).unwrap();
+        for _ in 0..2 {
+            let (fd, peer) = lingering();
+            pass(gone.as_fd(), b"{}\n", &[fd.as_fd()]);
+            drop(fd);
+            peers.push(peer);
+        }
+        drop(gone);
+        signal(Signal::CONT);
+        is_prompt(&d);
         control.set_read_timeout(Some(common::LIMIT)).unwrap();
         assert_eq!((&control).read(&mut [0; 64]).unwrap_or(0), 0, "the connection is closed");
         is_prompt(&d);
@@ -92,6 +115,18 @@ fn connections_without_end() {
     let served: Vec<bool> = held.iter().map(is_served).collect();
     assert_eq!(served, (0..20).map(|i| i < 8).collect::<Vec<_>>());
     assert!(as_user(USER + 1, || is_served(&connect())) && is_served(&connect()));
+    // Connections that are refused with descriptors in their queues hold nobody up either.
+    let mut peers = Vec::new();
+    signal(&d, Signal::STOP);
+    as_user(USER, || {
+        for _ in 0..8 {
+            let (one, (fd, peer)) = (connect(), lingering());
+            pass(one.as_fd(), b"{}\n", &[fd.as_fd()]);
+            peers.push(peer);
+        }
+    });
+    signal(&d, Signal::CONT);
+    is_prompt(&d);
     held.clear();
     until("there is room again", || as_user(USER, || is_served(&connect())));
 }

@@ -24,11 +24,8 @@ pub struct Rpc<'a> {
 
 impl From<Refusal> for RpcError {
     fn from(r: Refusal) -> Self {
-        // The text says what to do after a colon or semicolon; without one, there is nothing to add.
-        match r.text.rsplit_once(": ").or_else(|| r.text.rsplit_once("; ")) {
-            Some((what, hint)) => RpcError::from_errno(r.errno, what, hint),
-            None => RpcError::from_errno(r.errno, r.text, "see 'netvale list' and the daemon's log"),
-        }
+        let (what, hint) = r.parts();
+        RpcError::from_errno(r.errno, what, hint.unwrap_or("see 'netvale list' and the daemon's log"))
     }
 }
 

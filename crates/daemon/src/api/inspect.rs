@@ -73,7 +73,10 @@ pub fn show(d: &Daemon, name: &str, caller: Caller) -> Option<PortInfo> {
         info.notes.extend(known.and_then(Pipe::far_end));
         Some(info)
     };
-    let nic = || d.interfaces.ports().map(|(_, port)| NicPort::info(port)).find(|info| info.name == name);
+    let nic = || {
+        let mut own = d.interfaces.ports().map(|(_, port)| NicPort::info(port)).filter(|info| sees(caller, info.owner));
+        own.find(|info| info.name == name)
+    };
     let guest = || d.guests.get(name.strip_prefix("netmap:")?).map(|port| port.info());
     let mut info = port().or_else(|| Some(pipe::show(&pipe, known?))).or_else(nic).or_else(guest)?;
     info.notes.extend(last_eviction(d, name, caller));

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags,
+    SendFlags, SocketType, sockopt,
 };
 
 use super::netmap;
@@ -47,7 +47,7 @@ impl Held {
 /// else. The message is refused, in case somebody reads the answer, and the connection stays.
 pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<Held>, caller: Caller) -> bool {
     let mut bytes = [0u8; REQUEST_LEN + 1];
-    let (got, answer_to, file) = match receive(fd, &mut bytes) {
+    let (got, answer_to, file) = match receive(fd, &mut bytes, caller) {
         // An empty message looks like the end of the connection.
         Ok((0, ..)) if has_hung_up(fd) => return false,
         Ok(got) => got,
@@ -56,7 +56,7 @@ pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<Held>, call
     };
     let message = bytes.get(..got).unwrap_or(&[]);
     let to = answer_to.as_ref().unwrap_or(fd);
-    match Message::decode(message) {
+    let keep = match Message::decode(message) {
         Ok(Message::Attach(request)) => open(d, to, &request, file, holds, caller),
         Ok(Message::Holding(which)) => holding(d, to, which, holds, caller),
         Ok(Message::Device(request)) => send(to, &netmap::request(d, &request, caller).encode(), &[]),
@@ -65,7 +65,9 @@ pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<Held>, call
             send_reply(to, &AttachReply::refusal(Errno::PROTO.raw_os_error(), bad.to_string()), &[]);
             true
         }
-    }
+    };
+    answer_to.into_iter().for_each(|to| closing::close(to, caller.uid));
+    keep
 }
 
 /// A decoded message.
@@ -91,28 +93,41 @@ fn has_hung_up(fd: &OwnedFd) -> bool {
     !matches!(poll(&mut fds, Some(&nothing)), Ok(0))
 }
 
-/// Receives a message and the descriptors that came with it: the socket for its answer, and a file.
-fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<(usize, Option<OwnedFd>, Option<Brought>)> {
+/// Receives a message and the descriptors that came with it: the socket for its answer, and a file. More of them, or an answer socket that is not
+/// the caller's own, end the connection.
+fn receive(
+    fd: &OwnedFd,
+    bytes: &mut [u8],
+    caller: Caller,
+) -> rustix::io::Result<(usize, Option<OwnedFd>, Option<Brought>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(closing::MOST_PASSED))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let got = rustix::net::recvmsg(fd, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
-    let mut fds = control
-        .drain()
-        .filter_map(|m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None })
-        .flatten();
-    // Any other descriptor in its place might block this thread when it is closed.
-    let is_ours = |fd: &OwnedFd| rustix::net::sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX);
-    let answer_to = match fds.next() {
-        Some(fd) if !is_ours(&fd) => {
-            drop(Brought::new(fd));
+    let passed =
+        control.drain().filter_map(|m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None });
+    let mut fds: Vec<OwnedFd> = passed.flatten().collect();
+    if fds.len() > 2 {
+        fds.into_iter().for_each(|stranger| closing::close(stranger, caller.uid));
+        return Err(Errno::PROTO);
+    }
+    let file = (fds.len() > 1).then(|| fds.pop()).flatten().map(|file| Brought::new(file, caller.uid));
+    let answer_to = match fds.pop() {
+        Some(other) if !may_answer(&other, caller) => {
+            closing::close(other, caller.uid);
             None
         }
-        fd => fd,
+        answer_to => answer_to,
     };
-    let file = fds.next().map(Brought::new);
-    fds.for_each(closing::close);
     Ok((got.bytes, answer_to, file))
+}
+
+/// Whether the daemon may send its answer there: whatever else hears it would take it for a message of the daemon's own.
+fn may_answer(fd: &OwnedFd, caller: Caller) -> bool {
+    let is_unix = sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX);
+    let is_connected = matches!(sockopt::socket_type(fd), Ok(SocketType::SEQPACKET | SocketType::STREAM));
+    let is_theirs = || sockopt::socket_peercred(fd).is_ok_and(|peer| peer.uid.as_raw() == caller.uid);
+    is_unix && is_connected && (policy::is_trusted(caller) || is_theirs())
 }
 
 fn open(

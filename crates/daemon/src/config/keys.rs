@@ -104,5 +104,5 @@ pub const KEYS: [Key; 20] = [
     ),
     key("quota", "ports", COUNT, "64", "Ports that one user may have, ends of pipes and monitors included."),
     key("quota", "switches", COUNT, "8", "Switches that one user may make."),
-    key("quota", "memory_mib", COUNT, "1024", "Memory of one user's ports, in MiB."),
+    key("quota", "memory_mib", COUNT, "2048", "Memory of one user's ports, in MiB."),
 ];

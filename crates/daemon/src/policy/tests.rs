@@ -10,6 +10,7 @@ use super::*;
 use crate::config::File;
 use crate::daemon::Attached;
 use crate::registry::ports::PortRecord;
+use crate::registry::regions::FilePlace;
 
 const ROOT: Caller = Caller { client: 1, uid: 0, pid: 1 };
 const ALICE: Caller = Caller { client: 2, uid: 70_001, pid: 2 };
@@ -92,14 +93,31 @@ fn attaching() {
 #[test]
 fn opening() {
     let mut d = daemon("");
-    let (region, id) = d.regions.make(RegionSizes::for_port(2, 64, 2048, 1, 0), Pages::Ordinary, ALICE.uid).unwrap();
+    let (region, id) = d.regions.make(7, RegionSizes::for_port(2, 64, 2048, 1, 0), Pages::Ordinary, ALICE.uid).unwrap();
     let mut pipe = Pipe::new(&region, id, 64, ALICE.uid).unwrap();
     pipe.held_by[0].add(ALICE.client, false);
     d.pipes.insert("netmap:p{1".to_owned(), pipe);
     for port in ["vale0:a", "netmap:p{1", "netmap:p}1"] {
         let by = |caller, more| opened(&d, caller, &format!("{port}{more}"), 0);
         assert_eq!((by(ALICE, ""), by(BOB, ""), by(ROOT, "")), (0, libc::EACCES, libc::EACCES), "{port}");
-        assert_eq!((by(BOB, "@7"), by(ROOT, "@7")), (libc::EACCES, 0), "{port}: the memory is named");
+        let if_there = if port == "vale0:a" { libc::EACCES } else { 0 };
+        assert_eq!((by(BOB, "@7"), by(ROOT, "@7")), (libc::EACCES, if_there), "{port}: the memory is named");
+        assert_eq!(["@6", "@1", "@share:vale0:a"].map(|other| by(ROOT, other)), [libc::EACCES; 3], "{port}");
+    }
+    assert_eq!(
+        opened(&d, ROOT, "netmap:p{1/z", 0),
+        libc::EACCES,
+        "a zero-copy monitor lies in the memory that it watches"
+    );
+    d.persistent.add("v0", ALICE.uid, Switch::with_table_size("", 8));
+    d.ports.insert("netmap:v0", PortRecord::new(Box::new(Thing { interface: None }) as Box<dyn Attached>, ALICE));
+    for pipe in ["vale0:a{1", "netmap:v0{1"] {
+        let by = |caller| opened(&d, caller, pipe, 0);
+        assert_eq!(
+            (by(ALICE), by(BOB), by(ROOT)),
+            (0, libc::EACCES, libc::EACCES),
+            "{pipe}: named after another user's port"
+        );
     }
     for port in ["vale0:a/r", "netmap:p{1/t", "netmap:wire0/r"] {
         let by = |caller| opened(&d, caller, port, 0);
@@ -121,7 +139,7 @@ fn names_and_limits() {
     assert_eq!((make(&d, "v0"), opened(&d, ALICE, "vale0:v0", 0)), (libc::EEXIST, libc::EINVAL));
     for caller in [ALICE, BOB, ROOT] {
         let refused = if caller == BOB { libc::EACCES } else { 0 };
-        assert_eq!(opened(&d, caller, "netmap:v0@7", 0), refused);
+        assert_eq!(opened(&d, caller, "netmap:v0", 0), refused);
         assert_eq!(errno(admit(&d, caller, Request::RemovePersistent("v0"))), refused);
         assert_eq!(errno(admit(&d, caller, Request::AttachNamed(&SwitchPort::new("vale0", "v0")))), refused);
         assert_eq!(errno(admit(&d, caller, Request::Change("vale0:a"))), refused);
@@ -172,7 +190,7 @@ fn polling() {
 #[test]
 fn regions() {
     let mut d = daemon("");
-    let (region, id) = d.regions.make(RegionSizes::for_port(2, 64, 2048, 1, 0), Pages::Ordinary, ALICE.uid).unwrap();
+    let (region, id) = d.regions.make(7, RegionSizes::for_port(2, 64, 2048, 1, 0), Pages::Ordinary, ALICE.uid).unwrap();
     let by = |d: &Daemon, id, caller| errno(may_use_region(d.regions.get(id).unwrap(), caller));
     assert_eq!((by(&d, id, ALICE), by(&d, id, BOB), by(&d, id, ROOT)), (0, libc::EACCES, 0));
     let place = |offset| FilePlace { device: 1, inode: 1, asked: FileAsked { offset, len: 8192 } };

@@ -10,7 +10,7 @@ use netvale_mem::{Region, RegionError, RegionSizes};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
-use super::memory::Numbered;
+use super::memory::{Numbered, new_number};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::policy;
@@ -20,12 +20,16 @@ use crate::rings::sizes::own_pools;
 use crate::system::closing;
 
 /// A descriptor that came with a request. It may refer to anything.
-pub struct Brought(Option<OwnedFd>);
+pub struct Brought {
+    fd: Option<OwnedFd>,
+    /// The user who passed it.
+    uid: u32,
+}
 
 impl Brought {
     /// Takes ownership of a descriptor.
-    pub fn new(fd: OwnedFd) -> Brought {
-        Brought(Some(fd))
+    pub fn new(fd: OwnedFd, uid: u32) -> Brought {
+        Brought { fd: Some(fd), uid }
     }
 
     /// Returns the file if it can carry a region at that place.
@@ -33,7 +37,7 @@ impl Brought {
     /// # Errors
     /// [`Refusal`], attributed to the file, if it cannot.
     fn checked(mut self, asked: FileAsked) -> Result<(OwnedFd, FilePlace), Refusal> {
-        let Some(file) = self.0.as_ref() else { return unfit(Errno::BADF, "no descriptor") };
+        let Some(file) = self.fd.as_ref() else { return unfit(Errno::BADF, "no descriptor") };
         // The one question that no file system answers itself.
         if rustix::fs::fcntl_get_seals(file).is_err() {
             return unfit(Errno::INVAL, "it does not lie in memory (memfd, tmpfs, hugetlbfs)");
@@ -54,7 +58,7 @@ impl Brought {
             return unfit(Errno::INVAL, "it is too short");
         }
         let place = FilePlace { device: stat.st_dev, inode: stat.st_ino, asked };
-        let file = self.0.take().ok_or_else(|| Refusal::internal("a descriptor vanished"))?;
+        let file = self.fd.take().ok_or_else(|| Refusal::internal("a descriptor vanished"))?;
         Ok((file, place))
     }
 }
@@ -62,11 +66,11 @@ impl Brought {
 impl Drop for Brought {
     /// Closes the file on a thread of its own: a file system in user space is asked before, and may be slow.
     fn drop(&mut self) {
-        if let Some(fd) = self.0.take() {
+        if let Some(fd) = self.fd.take() {
             if rustix::fs::fcntl_get_seals(&fd).is_ok() {
                 return;
             }
-            closing::close(fd);
+            closing::close(fd, self.uid);
         }
     }
 }
@@ -101,7 +105,7 @@ pub fn region(
         return Ok(found);
     }
     drop(same);
-    policy::has_room_for_file(d)?;
+    policy::has_room_for_file(d, caller)?;
     new_region(d, sizes, file, place, caller)
 }
 
@@ -112,10 +116,7 @@ fn new_region(
     place: FilePlace,
     caller: Caller,
 ) -> Result<Numbered, Refusal> {
-    let id = d.regions.new_id();
-    if u16::try_from(id).is_err() {
-        return unfit(Errno::NOSPC, "there are no region numbers left that a program can name");
-    }
+    let id = new_number(d)?;
     let FileAsked { offset, len } = place.asked;
     let region = Region::in_file(&format!("netvale-{id}"), sizes, file, offset, len).map_err(|e| {
         // Sizes that are impossible here are impossible elsewhere, too.

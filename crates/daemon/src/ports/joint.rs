@@ -10,7 +10,7 @@ use std::sync::Arc;
 use netvale_abi::nmreq::NR_REG_ALL_NIC;
 use netvale_control::types::PortKind;
 use netvale_mem::mapping::Pages;
-use netvale_mem::{PortMem, PortShape, Region, RegionSizes};
+use netvale_mem::{Layout, PortMem, PortShape, Region, RegionError, RegionSizes};
 use netvale_port::far_end::FarEnd;
 use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
@@ -22,6 +22,7 @@ use super::kind::NamedRings;
 use super::plug::{NewPort, drain, plug, unplug};
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Record};
+use crate::policy;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
 use crate::rings::switched::{Bells, Rings};
@@ -77,11 +78,13 @@ pub(crate) fn turned(s: PortShape) -> PortShape {
 }
 
 /// Makes the rings for frames from the second switch to the port, as many and as long as the port's tx rings.
-fn rings_between(rings: &Rings) -> Result<Rings, Refusal> {
+fn rings_between(d: &Daemon, rings: &Rings, caller: Caller) -> Result<Rings, Refusal> {
     let PortShape { rx_rings, rx_slots, .. } = turned(rings.mem.shape());
     let shape = PortShape { tx_rings: 0, rx_rings, tx_slots: rx_slots, rx_slots };
     let buf_size = rings.mem.region().layout().sizes.bufs.size;
     let sizes = RegionSizes::for_port(shape.rx_rings, shape.rx_slots, buf_size, 0, 0);
+    let layout = Layout::new(sizes).map_err(RegionError::from)?;
+    policy::may_have_memory(d, caller, layout.total)?;
     let region = Region::shared("netvale-joint", sizes, Pages::Ordinary)?;
     Ok(Rings::new(&region, rings.mem_id, shape, rings.hdr_len.clone(), rings.fault.clone())?.0)
 }
@@ -96,7 +99,7 @@ pub fn join(d: &mut Daemon, at: &SwitchPort, rings: NamedRings, caller: Caller) 
     let Some((first, id, rings)) = d.ports.get(&place).and_then(on_switch) else {
         return refuse(Errno::INVAL, format!("{port} is on no switch"));
     };
-    let between = rings_between(rings)?;
+    let between = rings_between(d, rings, caller)?;
     let (over, back) = (far_ends(rings)?, far_ends(&between)?);
     let egress: Vec<_> = between.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
     let joint = Joint {

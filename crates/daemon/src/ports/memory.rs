@@ -26,7 +26,17 @@ pub type Numbered = (Arc<Region>, u32);
 pub fn make(d: &mut Daemon, sizes: RegionSizes, pages: Pages, caller: Caller) -> Result<Numbered, Refusal> {
     let layout = Layout::new(sizes).map_err(RegionError::from)?;
     policy::may_have_memory(d, caller, layout.total)?;
-    Ok(d.regions.make(sizes, pages, caller.uid)?)
+    let id = new_number(d)?;
+    Ok(d.regions.make(id, sizes, pages, caller.uid)?)
+}
+
+/// A number for a region.
+///
+/// # Errors
+/// [`Refusal`]: `ENOSPC` when all are in use.
+pub fn new_number(d: &mut Daemon) -> Result<u32, Refusal> {
+    let none = || Refusal::new(Errno::NOSPC, "there are no region numbers left: close some ports");
+    d.regions.new_id(|id| d.pipes.uses(id)).ok_or_else(none)
 }
 
 /// The region that the caller's interfaces share; made, of that size, when it is first used.

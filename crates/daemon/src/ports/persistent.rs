@@ -23,6 +23,7 @@ use super::memory::{self, Numbered};
 use super::plug::{drain, end_monitors, unplug};
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Record};
+use crate::policy;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::persistent::{PersistentPort, own_name};
 use crate::registry::ports::{PortRecord, SwitchPort};
@@ -194,6 +195,8 @@ fn move_to_region(d: &mut Daemon, port: &str, mem_id: u32, caller: Caller) -> Re
         return Ok(());
     }
     let (shape, hdr_len, owner) = (rings.mem.shape(), rings.hdr_len.clone(), record.owner);
+    // The port's user opens it again later, and gets all of the region.
+    policy::may_move_to(caller, owner.uid)?;
     let new = unattached(d, &(region, mem_id), shape, hdr_len, &nowhere, owner)?;
     if let Some(old) = d.ports.insert(&place, new) {
         d.workers.retire(&old.placed);

@@ -29,6 +29,11 @@ impl Pipes {
         self.0.get(&Pipes::name(end))
     }
 
+    /// Whether a pipe lies in the region of that number.
+    pub fn uses(&self, mem_id: u32) -> bool {
+        self.0.values().any(|pipe| pipe.mem_id == mem_id)
+    }
+
     /// Adds a pipe.
     pub fn insert(&mut self, name: String, pipe: Pipe) {
         self.0.insert(name, pipe);

@@ -1,5 +1,6 @@
 //! Regions by number. A region is freed with the last port that lies in it.
 
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
@@ -11,6 +12,8 @@ use netvale_mem::{Region, RegionError};
 
 /// Number of the region that a user's network interfaces share, as in netmap.
 pub const COMMON_REGION: u32 = 1;
+/// Numbers of all other regions: those that a program can name.
+const NUMBERS: RangeInclusive<u32> = COMMON_REGION + 1..=u16::MAX as u32;
 
 /// The place of a region in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +71,13 @@ impl Regions {
     ///
     /// # Errors
     /// [`RegionError`] when the sizes are impossible or there is no memory.
-    pub fn make(&mut self, sizes: RegionSizes, pages: Pages, uid: u32) -> Result<(Arc<Region>, u32), RegionError> {
-        let id = self.new_id();
+    pub fn make(
+        &mut self,
+        id: u32,
+        sizes: RegionSizes,
+        pages: Pages,
+        uid: u32,
+    ) -> Result<(Arc<Region>, u32), RegionError> {
         let region = Region::shared(&format!("netvale-{id}"), sizes, pages)?;
         self.add(id, uid, &region, None);
         Ok((region, id))
@@ -82,11 +90,18 @@ impl Regions {
         self.entries.push(Entry { id, uid, region: Arc::downgrade(region), file });
     }
 
-    /// Returns an unused region number.
-    pub fn new_id(&mut self) -> u32 {
-        let id = self.next;
-        self.next = id.checked_add(1).unwrap_or(COMMON_REGION + 1);
-        id
+    /// Returns a region number that is not in use; `is_used` knows of those that have no entry. Numbers are given in turn, so that one that was used is not
+    /// used again soon. `None`: all are in use.
+    pub fn new_id(&mut self, is_used: impl Fn(u32) -> bool) -> Option<u32> {
+        self.entries.retain(|r| r.region.strong_count() > 0);
+        for _ in NUMBERS {
+            let id = self.next;
+            self.next = if id >= *NUMBERS.end() { *NUMBERS.start() } else { id + 1 };
+            if !self.entries.iter().any(|r| r.id == id) && !is_used(id) {
+                return Some(id);
+            }
+        }
+        None
     }
 
     /// Returns the region with that number. For [`COMMON_REGION`], which each user has one of, call

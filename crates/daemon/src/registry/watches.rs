@@ -37,6 +37,8 @@ pub struct Watching {
     pub received: MonitorRings,
     /// The connection that has the monitor open.
     pub client: u64,
+    /// The user whose connection it is.
+    pub uid: u32,
 }
 
 /// All monitors, by full name.

@@ -31,6 +31,11 @@ impl GuestPort {
         GuestPort { name, device, hdr_len, owner, held: Mutex::new(held) }
     }
 
+    /// The user and process that opened it first.
+    pub fn owner(&self) -> Caller {
+        self.owner
+    }
+
     /// Lets a connection hold rings; dropping the result releases them. `None` if a connection that does not share
     /// holds one of them; `alone`: nobody else has the device open.
     pub fn hold(

@@ -38,7 +38,7 @@ fn facts(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller) ->
             return of_interface(d, ifname.as_str(), request, caller);
         }
         (None, Base::Vale { switch, port }) => {
-            policy::may_be_named(d, &SwitchPort::new(switch, port), true)?;
+            policy::may_be_named(d, &SwitchPort::new(switch, port), true, caller)?;
             None
         }
     };

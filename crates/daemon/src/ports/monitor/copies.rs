@@ -7,9 +7,11 @@ use netvale_switch::{MonitorRings, Switch};
 use rustix::io::Errno;
 
 use crate::daemon::Daemon;
+use crate::policy::user_controls;
 use crate::refusal::Refusal;
 use crate::registry::watches::{Watched, Watching};
 use crate::rings::local::LocalPort;
+use crate::rings::nic::NicPort;
 
 /// Starts copying sent and received frames to a monitor's rings. Returns the switch of the port, if it is on one.
 pub fn watch(d: &mut Daemon, watching: &Watching, full: &str) -> Result<Option<Arc<Switch>>, Refusal> {
@@ -19,7 +21,9 @@ pub fn watch(d: &mut Daemon, watching: &Watching, full: &str) -> Result<Option<A
         Watched::Wire(port) => watch_device(d, port, full, received.clone(), sent.clone()).map(Some),
         Watched::Pipe(key, end) => watch_pipe(d, key, *end, full, watching).map(|()| None),
         Watched::Nic(ifname) => {
-            let clients: Vec<u64> = d.interfaces.ports_on(ifname).map(|(client, _)| client).collect();
+            let is_seen = |port: &NicPort| user_controls(watching.uid, port.owner.uid);
+            let open = d.interfaces.ports_on(ifname).filter(|(_, port)| is_seen(port));
+            let clients: Vec<u64> = open.map(|(client, _)| client).collect();
             clients.into_iter().try_for_each(|client| watch_nic(d, client, full, watching)).map(|()| None)
         }
     };
@@ -93,7 +97,9 @@ fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &Watching) -> Re
 /// Watches the rings of an interface that a program has opened just now, too.
 pub fn watch_too(d: &mut Daemon, ifname: &str, client: u64) {
     let what = Watched::Nic(ifname.to_owned());
-    let monitors = d.watches.of(&what).map(|(full, watching)| (full.to_owned(), watching.clone()));
+    let Some(owner) = d.interfaces.port(client).map(|port| port.owner.uid) else { return };
+    let monitors = d.watches.of(&what).filter(|(_, watching)| user_controls(watching.uid, owner));
+    let monitors = monitors.map(|(full, watching)| (full.to_owned(), watching.clone()));
     for (full, watching) in monitors.collect::<Vec<_>>() {
         if let Err(why) = watch_nic(d, client, &full, &watching) {
             tracing::warn!(monitor = full, "does not see all of {ifname}: {why}");

@@ -88,7 +88,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
         // A monitor with copies has its own memory, a zero-copy one the port's; but a named region must exist.
         memory::region(d, id.get().into(), caller)?;
     }
-    let parent = parent(d, spec)?;
+    let parent = parent(d, spec, caller)?;
     let flags = spec.flags.monitor.ok_or_else(|| Refusal::internal("no monitor"))?;
     let directions = if flags.zero_copy { Directions::Both } else { flags.directions };
     let wanted = Wanted::new(spec, &parent)?;
@@ -108,7 +108,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     let sent = bound(egress(directions != Directions::Rx), &rx, |e| Arc::new(SentCopies(Arc::clone(e))));
     let received = bound(egress(directions != Directions::Tx), &rx, |e| Arc::clone(e) as Arc<dyn Egress>);
     let (what, released) = (parent.watched, flags.zero_copy);
-    let watching = Watching { what, released, sent, received, client: caller.client };
+    let watching = Watching { what, released, sent, received, client: caller.client, uid: caller.uid };
     let switch = watch(d, &watching, &full)?;
     tracing::info!(port = full, uid = caller.uid, pid = caller.pid, "opened");
     d.watches.insert(&full, watching);

@@ -8,7 +8,9 @@ use netvale_mem::{PortShape, Region};
 use netvale_portspec::{Base, Directions, PortSpec, Rings as RingsSpec};
 use rustix::io::Errno;
 
+use crate::caller::Caller;
 use crate::daemon::Daemon;
+use crate::policy::controls;
 use crate::ports::nic::names::find;
 use crate::ports::nic::open::switch_port_on;
 use crate::refusal::{Refusal, refuse};
@@ -74,7 +76,7 @@ impl Wanted {
 }
 
 /// Finds the port to watch. As in netmap it must exist and be in use.
-pub fn parent(d: &Daemon, spec: &PortSpec) -> Result<Parent, Refusal> {
+pub fn parent(d: &Daemon, spec: &PortSpec, caller: Caller) -> Result<Parent, Refusal> {
     if let Some((pipe, end)) = pipe_and_end(&spec.name) {
         return parent_pipe(d, &spec.name.to_string(), pipe, end);
     }
@@ -82,7 +84,7 @@ pub fn parent(d: &Daemon, spec: &PortSpec) -> Result<Parent, Refusal> {
         Base::Vale { switch, port } => parent_port(d, &format!("{switch}:{port}")),
         Base::Netmap { ifname } => match d.persistent.own_place(ifname.as_str()) {
             Some(place) => parent_port(d, &place),
-            None => parent_nic(d, ifname.as_str()),
+            None => parent_nic(d, ifname.as_str(), caller),
         },
     }
 }
@@ -129,12 +131,13 @@ fn parent_pipe(d: &Daemon, name: &str, key: String, end: usize) -> Result<Parent
     })
 }
 
-fn parent_nic(d: &Daemon, ifname: &str) -> Result<Parent, Refusal> {
+fn parent_nic(d: &Daemon, ifname: &str, caller: Caller) -> Result<Parent, Refusal> {
     if netvale_guest::passthrough::device_of(ifname).is_some() {
         return refuse(Errno::OPNOTSUPP, format!("{ifname} is a ptnet device: the host's port can be watched"));
     }
     find(ifname)?;
-    if let Some(port) = d.interfaces.port_on(ifname) {
+    let mut open = d.interfaces.ports_on(ifname).map(|(_, port)| port);
+    if let Some(port) = open.find(|port| controls(caller, port.owner.uid)) {
         let (mem, queues) = (&port.mem, port.nic.interface().queues);
         let watched = Watched::Nic(ifname.to_owned());
         let parent = Parent::of_rings(watched, &format!("netmap:{ifname}"), mem.region(), mem.shape());

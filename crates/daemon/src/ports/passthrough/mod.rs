@@ -21,6 +21,7 @@ use netvale_ptnet::pipe::PipeBackend;
 use rustix::io::Errno;
 
 use self::wires::NicBackend;
+use super::memory::new_number;
 use super::ptnet::{self, DevicePort};
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Kicks};
@@ -116,7 +117,7 @@ fn pipe(
     let [out, back] = backend.seats();
     let counters = [vec![Arc::clone(&out.counters)], vec![Arc::clone(&back.counters)]];
     let tasks: Vec<Job> = vec![Box::new(Seated(Arc::clone(out))), Box::new(Seated(Arc::clone(back)))];
-    let pipe = Pipe::to_guest(Arc::clone(&backend), end, d.regions.new_id(), caller.uid);
+    let pipe = Pipe::to_guest(Arc::clone(&backend), end, new_number(d)?, caller.uid);
     pass(d, full, path, config, Passing { backend, tasks, counters }, o, caller)?;
     d.pipes.insert(key, pipe);
     Ok(())
