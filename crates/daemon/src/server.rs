@@ -105,6 +105,7 @@ impl Server {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
         while self.running {
             let nap = self.daemon.switches.tick(Instant::now()).min(self.pause()).max(Duration::from_millis(1));
+            let nap = if closing::look() { nap.min(PAUSE) } else { nap };
             let limit = Timespec { tv_sec: nap.as_secs() as i64, tv_nsec: i64::from(nap.subsec_nanos()) };
             let ready = match epoll::wait(&self.epoll, &mut events[..], Some(&limit)) {
                 Ok((ready, _)) => in_order(ready),

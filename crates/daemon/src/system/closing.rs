@@ -4,26 +4,29 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Most descriptors that one message carries (`SCM_MAX_FD`). The kernel itself closes those for which the receiver has no room, and has it wait.
 pub const MOST_PASSED: usize = 253;
-/// Most threads that close, and most that close for one user.
+/// Most threads that close beside the first, and most that close for one user.
 const MOST: usize = 64;
 const MOST_FOR_ONE: usize = 4;
-/// How long a thread waits for more before it ends.
-const LINGER: Duration = Duration::from_secs(1);
+/// How long the first thread may take for one before others help: longer than any close that does not block.
+const SLOW: Duration = Duration::from_millis(50);
 
 struct Closing {
-    threads: usize,
-    idle: usize,
+    /// The first thread stays, so that a connection that ends costs none.
+    has_first: bool,
+    /// Since when it closes one; `None` while it waits for work.
+    since: Option<Instant>,
+    others: usize,
     waiting: VecDeque<(u32, OwnedFd)>,
     /// Threads that close for each user just now.
     busy: BTreeMap<u32, usize>,
 }
 
 static CLOSING: Mutex<Closing> =
-    Mutex::new(Closing { threads: 0, idle: 0, waiting: VecDeque::new(), busy: BTreeMap::new() });
+    Mutex::new(Closing { has_first: false, since: None, others: 0, waiting: VecDeque::new(), busy: BTreeMap::new() });
 static NEWS: Condvar = Condvar::new();
 
 fn closing() -> MutexGuard<'static, Closing> {
@@ -34,14 +37,33 @@ fn closing() -> MutexGuard<'static, Closing> {
 pub fn close(fd: OwnedFd, uid: u32) {
     let mut closing = closing();
     closing.waiting.push_back((uid, fd));
-    if closing.waiting.len() > closing.idle && closing.threads < MOST {
-        match std::thread::Builder::new().name("netvale-closing".into()).spawn(close_all) {
-            Ok(_) => closing.threads += 1,
-            // It is closed with the next one.
-            Err(e) => tracing::warn!("no thread to close a client's descriptor: {e}"),
-        }
-    }
     NEWS.notify_one();
+    get_help(&mut closing);
+}
+
+/// Starts a thread if one is needed. Returns whether descriptors wait: then this is to be called again soon.
+pub fn look() -> bool {
+    let mut closing = closing();
+    get_help(&mut closing);
+    !closing.waiting.is_empty()
+}
+
+fn get_help(closing: &mut Closing) {
+    let is_slow = closing.since.is_some_and(|since| since.elapsed() > SLOW);
+    let started = match closing.has_first {
+        false if !closing.waiting.is_empty() => start(first).map(|()| closing.has_first = true),
+        true if is_slow && !closing.waiting.is_empty() && closing.others < MOST => {
+            start(other).map(|()| closing.others += 1)
+        }
+        _ => Ok(()),
+    };
+    if let Err(e) = started {
+        tracing::warn!("no thread to close a client's descriptor: {e}");
+    }
+}
+
+fn start(work: fn()) -> std::io::Result<()> {
+    std::thread::Builder::new().name("netvale-closing".into()).spawn(work).map(drop)
 }
 
 /// The number of that user's descriptors that are not closed yet.
@@ -50,39 +72,46 @@ pub fn pending(uid: u32) -> usize {
     closing.waiting.iter().filter(|(of, _)| *of == uid).count() + closing.busy.get(&uid).copied().unwrap_or(0)
 }
 
-/// A thread's work.
-fn close_all() {
-    while let Some((uid, fd)) = next() {
-        // Spares a connection its lingering; other kinds of files refuse.
-        let _ = rustix::net::sockopt::set_socket_linger(&fd, None);
-        drop(fd);
-        done(uid);
-    }
-}
-
-/// The next descriptor of a user for whom not too many threads close already; `None` when none came for a while.
-fn next() -> Option<(u32, OwnedFd)> {
+fn first() {
     let mut closing = closing();
     loop {
-        let is_free = |uid: &u32| closing.busy.get(uid).is_none_or(|threads| *threads < MOST_FOR_ONE);
-        if let Some(i) = closing.waiting.iter().position(|(uid, _)| is_free(uid)) {
-            let next = closing.waiting.remove(i);
-            next.iter().for_each(|(uid, _)| *closing.busy.entry(*uid).or_default() += 1);
-            return next;
+        while let Some((uid, fd)) = next(&mut closing) {
+            closing.since = Some(Instant::now());
+            closing = close_one(closing, uid, fd);
+            closing.since = None;
         }
-        closing.idle += 1;
-        let (again, waited) = NEWS.wait_timeout(closing, LINGER).unwrap_or_else(PoisonError::into_inner);
-        closing = again;
-        closing.idle -= 1;
-        if waited.timed_out() {
-            closing.threads -= 1;
-            return None;
-        }
+        closing = NEWS.wait(closing).unwrap_or_else(PoisonError::into_inner);
     }
 }
 
-fn done(uid: u32) {
+fn other() {
     let mut closing = closing();
+    while let Some((uid, fd)) = next(&mut closing) {
+        closing = close_one(closing, uid, fd);
+    }
+    closing.others -= 1;
+}
+
+fn close_one(closing: MutexGuard<'static, Closing>, uid: u32, fd: OwnedFd) -> MutexGuard<'static, Closing> {
+    drop(closing);
+    // Spares a connection its lingering; other kinds of files refuse.
+    let _ = rustix::net::sockopt::set_socket_linger(&fd, None);
+    drop(fd);
+    let mut closing = self::closing();
+    done(&mut closing, uid);
+    closing
+}
+
+/// The next descriptor of a user for whom not too many threads close already.
+fn next(closing: &mut Closing) -> Option<(u32, OwnedFd)> {
+    let is_free = |uid: &u32| closing.busy.get(uid).is_none_or(|threads| *threads < MOST_FOR_ONE);
+    let next = closing.waiting.iter().position(|(uid, _)| is_free(uid));
+    let next = next.and_then(|i| closing.waiting.remove(i))?;
+    *closing.busy.entry(next.0).or_default() += 1;
+    Some(next)
+}
+
+fn done(closing: &mut Closing, uid: u32) {
     if let Some(threads) = closing.busy.get_mut(&uid) {
         *threads -= 1;
         if *threads == 0 {
