@@ -16,12 +16,12 @@ pub struct TxRing {
     ram: Arc<Ram>,
     registers: Arc<dyn Registers>,
     csb: Option<Csb>,
-    /// Descriptors from `done` up to `next` are the card's, or ours to tell it of.
+    /// Descriptors from `done` up to `next` are the card's, or ours to show it.
     next: u32,
     done: u32,
     /// What TDT was last set to.
     told: u32,
-    /// And the card may not have seen it.
+    /// Whether the card may not have seen the last written TDT.
     on_way: bool,
     /// Packets that may wait for others to be sent.
     combine: u32,
@@ -93,11 +93,11 @@ impl TxRing {
                 let asleep = wanted(csb.kern_need_kick());
                 self.on_way = self.on_way && self.is_kicked(csb);
                 if asleep && !self.on_way {
-                    self.tell();
+                    self.write_tail();
                 }
             }
         } else if self.told != self.next && self.is_time() {
-            self.tell();
+            self.write_tail();
         }
     }
 
@@ -119,7 +119,7 @@ impl TxRing {
         self.word(self.told.wrapping_sub(1)) & DONE != 0
     }
 
-    fn tell(&mut self) {
+    fn write_tail(&mut self) {
         // Descriptors before the register, which a device may reach by another way.
         fence(Ordering::SeqCst);
         (self.told, self.on_way) = (self.next, true);
