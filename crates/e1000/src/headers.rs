@@ -28,23 +28,23 @@ pub struct Prepared {
 
 /// A packet that asks for impossible work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Absurd;
+pub struct ImpossibleRequest;
 
 /// Prepares a packet of `len` bytes. `head` holds its first `have` bytes: all of it, or [`MAX_HEADERS`].
 ///
 /// # Errors
-/// [`Absurd`] if segmentation is requested for a packet that lacks the headers its context describes.
+/// [`ImpossibleRequest`] if segmentation is requested for a packet that lacks the headers its context describes.
 pub fn prepare(
     work: &Work,
     vlan_type: u16,
     head: &mut [u8; ROOM],
     have: usize,
     len: usize,
-) -> Result<Prepared, Absurd> {
+) -> Result<Prepared, ImpossibleRequest> {
     let have = have.min(MAX_HEADERS);
     let mut done = Prepared { head: 0, skip: 0, offload: Offload::None };
     if let Some(context) = &work.segments {
-        let gso = segments(context, head.get_mut(..have).unwrap_or_default(), len).ok_or(Absurd)?;
+        let gso = segments(context, head.get_mut(..have).unwrap_or_default(), len).ok_or(ImpossibleRequest)?;
         (done.skip, done.offload) = (usize::from(gso.hdr_len), Offload::Gso(gso));
     } else {
         if let Some(sum) = &work.ip {

@@ -12,7 +12,7 @@ use netvale_port::batch::BATCH;
 use netvale_port::soft::{Form, Put};
 use netvale_port::{Batch, DropReason, Egress, FrameRef, Ingress, RingCounters, Scratch};
 
-use super::BadCard;
+use super::DeviceViolation;
 use super::ram::BUF;
 use super::rx::RxRing;
 use super::tx::TxRing;
@@ -60,7 +60,7 @@ impl DriverEgress {
         batch: &Batch,
         picks: &[u16],
         scratch: &mut Scratch,
-    ) -> Result<usize, BadCard> {
+    ) -> Result<usize, DeviceViolation> {
         let (mut frames, mut bytes, mut done) = (0, 0, 0);
         if (tx.free() as usize) < picks.len() {
             tx.reclaim()?;
@@ -161,7 +161,7 @@ impl DriverIngress {
 }
 
 /// Takes frames that came; `taken` counts them, also those that are dropped.
-fn fill(rx: &mut RxRing, batch: &mut Batch, taken: &mut usize, counters: &RingCounters) -> Result<(), BadCard> {
+fn fill(rx: &mut RxRing, batch: &mut Batch, taken: &mut usize, counters: &RingCounters) -> Result<(), DeviceViolation> {
     while batch.has_room_for_frags() && *taken < BATCH {
         let Some(frame) = rx.take()? else { break };
         *taken += 1;

@@ -7,7 +7,7 @@ use netvale_mem::csb::Csb;
 use netvale_mem::notify::wanted;
 
 use super::ram::{BUF, Ram};
-use super::{BadCard, COMMAND, DONE, Registers};
+use super::{COMMAND, DONE, DeviceViolation, Registers};
 use crate::direction::Direction;
 use crate::regs::TDT;
 
@@ -49,9 +49,9 @@ impl TxRing {
     /// Takes back what is sent.
     ///
     /// # Errors
-    /// [`BadCard::Head`].
+    /// [`DeviceViolation::Head`].
     #[inline]
-    pub fn reclaim(&mut self) -> Result<(), BadCard> {
+    pub fn reclaim(&mut self) -> Result<(), DeviceViolation> {
         let Some(csb) = &self.csb else {
             while self.done != self.told && self.word(self.done) & DONE != 0 {
                 self.done = (self.done + 1) & (self.ram.slots() - 1);
@@ -60,7 +60,7 @@ impl TxRing {
         };
         let head = csb.hwtail();
         if head >= self.ram.slots() || self.distance(self.done, head) > self.distance(self.done, self.next) {
-            return Err(BadCard::Head(head));
+            return Err(DeviceViolation::Head(head));
         }
         self.done = head;
         Ok(())

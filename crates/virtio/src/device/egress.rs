@@ -10,7 +10,7 @@ use netvale_port::soft::{Form, header_bytes};
 use netvale_port::{DropReason, FrameRef, Scratch};
 
 use super::live::Live;
-use crate::queue::{Broken, Chain, Piece};
+use crate::queue::{Chain, DriverViolation, Piece};
 
 /// Most buffers a frame is spread over.
 const MAX_CHAINS: usize = 64;
@@ -61,7 +61,7 @@ impl Live {
         };
         self.publish();
         if self.is_damaged() {
-            self.report(Broken::MemoryGone);
+            self.report(DriverViolation::MemoryGone);
         }
         self.counters.passed(tally.frames, tally.bytes);
         done
@@ -73,7 +73,7 @@ impl Live {
         picks: &[u16],
         scratch: &mut Scratch,
         tally: &mut Tally,
-    ) -> (usize, Option<Broken>) {
+    ) -> (usize, Option<DriverViolation>) {
         let mut done = 0;
         self.queue.prefetch();
         if batch.is_plain(u32::MAX) && self.log.is_none() {
@@ -159,7 +159,12 @@ impl Live {
         bytes
     }
 
-    fn deliver_one(&mut self, frame: &FrameRef<'_>, scratch: &mut Scratch, tally: &mut Tally) -> Result<Put, Broken> {
+    fn deliver_one(
+        &mut self,
+        frame: &FrameRef<'_>,
+        scratch: &mut Scratch,
+        tally: &mut Tally,
+    ) -> Result<Put, DriverViolation> {
         if self.framing.to_driver(frame) == Form::AsIs {
             let header = header_bytes(&frame.offload());
             // SAFETY: `place` hands out room in a buffer of the guest.
@@ -234,7 +239,7 @@ fn place(
     header: &[u8; 12],
     len: usize,
     mut read: impl FnMut(usize, *mut u8, usize) -> usize,
-) -> Result<Put, Broken> {
+) -> Result<Put, DriverViolation> {
     let hdr_len = live.framing.hdr_len;
     let need = hdr_len + len;
     let start = live.queue.mark();

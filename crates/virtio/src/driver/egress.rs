@@ -11,13 +11,13 @@ use netvale_port::{DropReason, FrameRef, Scratch};
 
 use super::ram::{BUF, QueueRam};
 use super::started::Started;
-use super::{BadDevice, DriverQueue};
+use super::{DeviceViolation, DriverQueue};
 
 /// Frames whose buffers are fetched together.
 const GROUP: usize = 32;
 
 impl Started {
-    fn deliver_to(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Result<usize, BadDevice> {
+    fn deliver_to(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Result<usize, DeviceViolation> {
         let (mut frames, mut bytes) = (0, 0);
         if self.queue.free() < picks.len() {
             self.queue.reclaim()?;

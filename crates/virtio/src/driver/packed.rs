@@ -8,7 +8,7 @@ use netvale_mem::notify::full_fence;
 use super::ids::Buffers;
 use super::ram::QueueRam;
 use super::simd::{Simd, WIDE_PACKED, name_run};
-use super::{BadDevice, DriverFeatures, Used};
+use super::{DeviceViolation, DriverFeatures, Used};
 use crate::queue::place::{AT_DESC, AVAIL, DISABLE, ENABLE, Place, USED};
 
 const NEXT: u16 = 1;
@@ -160,9 +160,9 @@ impl<B: Buffers> PackedDriver<B> {
 
     /// The chain that begins at `id` is ours again, and its descriptors are behind us.
     #[inline]
-    fn get_back(&mut self, id: u16) -> Result<(), BadDevice> {
+    fn get_back(&mut self, id: u16) -> Result<(), DeviceViolation> {
         if !self.ids.get_back(id) {
-            return Err(BadDevice::UsedId);
+            return Err(DeviceViolation::UsedId);
         }
         let count = self.counts.get(usize::from(id)).copied().unwrap_or(1);
         self.done = self.done.after(count, self.n);
@@ -171,7 +171,7 @@ impl<B: Buffers> PackedDriver<B> {
 
     /// See [`super::DriverQueue::next_used`].
     #[inline]
-    pub fn next_used(&mut self) -> Result<Option<Used>, BadDevice> {
+    pub fn next_used(&mut self) -> Result<Option<Used>, DeviceViolation> {
         if !self.is_used() {
             return Ok(None);
         }
@@ -182,7 +182,7 @@ impl<B: Buffers> PackedDriver<B> {
 
     /// As many descriptors as can be looked at together.
     #[inline]
-    pub fn wide_run(&mut self, into: &mut [Used]) -> Result<usize, BadDevice> {
+    pub fn wide_run(&mut self, into: &mut [Used]) -> Result<usize, DeviceViolation> {
         let Some(simd) = self.vector else { return Ok(0) };
         let mut got = 0;
         while let Some(place) = into.get_mut(got..got + WIDE_PACKED) {
@@ -206,7 +206,7 @@ impl<B: Buffers> PackedDriver<B> {
 
     /// See [`super::DriverQueue::reclaim`].
     #[inline]
-    pub fn reclaim(&mut self) -> Result<(), BadDevice> {
+    pub fn reclaim(&mut self) -> Result<(), DeviceViolation> {
         while self.is_used() {
             let last = self.used().id;
             // In order, it stands for all before it, too (§2.8.9).

@@ -7,7 +7,7 @@ use netvale_mem::notify::Doorbell;
 use netvale_port::{BATCH, RingCounters};
 
 use super::ram::{QueueRam, Ram};
-use super::{BadDevice, DriverQueue};
+use super::{DeviceViolation, DriverQueue};
 use crate::features::Framing;
 
 /// How a device is told of what is posted.
@@ -68,7 +68,7 @@ impl Started {
 
     /// Has the device given up.
     #[cold]
-    pub fn report(&mut self, why: BadDevice) {
+    pub fn report(&mut self, why: DeviceViolation) {
         self.broken = true;
         self.fault.report(why);
     }

@@ -8,7 +8,9 @@ use netvale_mem::notify::full_fence;
 
 use super::place::{AT_DESC, AVAIL, DISABLE, ENABLE, Place, USED};
 use super::split::indirect_words;
-use super::{Addresses, Broken, Chain, Desc, INDIRECT, MAX_SIZE, Mark, NEXT, Pieces, QueueFeatures, WRITE, words};
+use super::{
+    Addresses, Chain, Desc, DriverViolation, INDIRECT, MAX_SIZE, Mark, NEXT, Pieces, QueueFeatures, WRITE, words,
+};
 use crate::memory::GuestMemory;
 
 /// Descriptors ahead that are fetched: two lines.
@@ -102,7 +104,7 @@ impl Packed {
 
     /// See [`super::Queue::next`].
     #[inline(always)]
-    pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, Broken> {
+    pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, DriverViolation> {
         pieces.clear();
         if !self.has_next() {
             return Ok(None);
@@ -126,12 +128,12 @@ impl Packed {
 
     /// A chain of several buffers, or in a table of its own. A function of its own, so that [`Packed::next`] has few registers to save.
     #[inline(never)]
-    fn walk(&mut self, memory: &GuestMemory, mut d: Desc, pieces: &mut Pieces) -> Result<Chain, Broken> {
+    fn walk(&mut self, memory: &GuestMemory, mut d: Desc, pieces: &mut Pieces) -> Result<Chain, DriverViolation> {
         let mut i = self.next.at;
         for count in 1..=self.size {
             if d.flags & INDIRECT != 0 {
                 if !self.features.indirect || d.flags & NEXT != 0 || count > 1 {
-                    return Err(Broken::Indirect);
+                    return Err(DriverViolation::Indirect);
                 }
                 self.walk_indirect(memory, d, pieces)?;
             } else {
@@ -144,17 +146,17 @@ impl Packed {
             i = if i + 1 == self.size { 0 } else { i + 1 };
             d = self.desc(i);
         }
-        Err(Broken::Loop)
+        Err(DriverViolation::Loop)
     }
 
-    fn walk_indirect(&self, memory: &GuestMemory, table: Desc, pieces: &mut Pieces) -> Result<(), Broken> {
+    fn walk_indirect(&self, memory: &GuestMemory, table: Desc, pieces: &mut Pieces) -> Result<(), DriverViolation> {
         let count = table.len / 16;
         if !table.len.is_multiple_of(16) || count == 0 || count > u32::from(self.size) {
-            return Err(Broken::Indirect);
+            return Err(DriverViolation::Indirect);
         }
         // §2.8.8: all descriptors of the table, in order; only WRITE means something.
         for i in 0..count {
-            let d = unpack(indirect_words(memory, table.addr, i).ok_or(Broken::Indirect)?);
+            let d = unpack(indirect_words(memory, table.addr, i).ok_or(DriverViolation::Indirect)?);
             pieces.add(memory, Desc { flags: d.flags & WRITE, ..d })?;
         }
         Ok(())
