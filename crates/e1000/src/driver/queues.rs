@@ -9,7 +9,7 @@ use netvale_mem::fault::Fault;
 use netvale_mem::lent::{Away, Borrower, InUse, Lent};
 use netvale_mem::notify::Doorbell;
 use netvale_port::batch::BATCH;
-use netvale_port::soft::{Form, Put};
+use netvale_port::soft::{Form, PutResult};
 use netvale_port::{Batch, DropReason, Egress, FrameRef, Ingress, RingCounters, Scratch};
 
 use super::DeviceViolation;
@@ -68,9 +68,9 @@ impl DriverEgress {
         for &pick in picks {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             match self.send(tx, &frame, scratch) {
-                Put::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
-                Put::TooLong => self.counters.dropped(DropReason::TooLong, 1),
-                Put::Full => break,
+                PutResult::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
+                PutResult::TooLong => self.counters.dropped(DropReason::TooLong, 1),
+                PutResult::Full => break,
             }
             done += 1;
         }
@@ -80,7 +80,7 @@ impl DriverEgress {
     }
 
     #[inline]
-    fn send(&self, tx: &mut TxRing, frame: &FrameRef<'_>, scratch: &mut Scratch) -> Put {
+    fn send(&self, tx: &mut TxRing, frame: &FrameRef<'_>, scratch: &mut Scratch) -> PutResult {
         if Form::of(frame, false) == Form::AsIs {
             // SAFETY: `put` hands out that much room in one of our buffers.
             return put(tx, frame.len(), |to, n| unsafe { frame.copy_out_raw(0, to, n) });
@@ -97,17 +97,17 @@ impl DriverEgress {
 }
 
 #[inline]
-fn put(tx: &mut TxRing, len: usize, fill: impl FnOnce(*mut u8, usize) -> usize) -> Put {
+fn put(tx: &mut TxRing, len: usize, fill: impl FnOnce(*mut u8, usize) -> usize) -> PutResult {
     if len > BUF {
-        return Put::TooLong;
+        return PutResult::TooLong;
     }
-    let Some(to) = tx.buffer() else { return Put::Full };
+    let Some(to) = tx.buffer() else { return PutResult::Full };
     let filled = fill(to, len);
     let padded = filled.max(SHORTEST);
     // SAFETY: one of our buffers, which is longer than the shortest frame.
     unsafe { to.add(filled).write_bytes(0, padded - filled) };
     tx.push(padded);
-    Put::Done
+    PutResult::Done
 }
 
 impl Egress for DriverEgress {

@@ -8,7 +8,7 @@
 #![allow(unsafe_code)]
 
 pub mod packed;
-pub mod place;
+pub mod ring_index;
 pub mod split;
 
 use std::ptr::NonNull;
@@ -229,9 +229,9 @@ macro_rules! each {
     };
 }
 
-/// A place in a queue to go back to.
+/// A position in a queue to return to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct QueuePosition {
     at: u16,
     wrap: bool,
 }
@@ -266,14 +266,14 @@ impl Queue {
 
     /// Where [`Queue::next`] is.
     #[inline]
-    pub fn mark(&self) -> Mark {
-        each!(self, q => q.mark())
+    pub fn position(&self) -> QueuePosition {
+        each!(self, q => q.position())
     }
 
     /// Goes back: the chains taken since are still the driver's to see untouched.
     #[inline]
-    pub fn back_to(&mut self, mark: Mark) {
-        each!(self, q => q.back_to(mark))
+    pub fn back_to(&mut self, position: QueuePosition) {
+        each!(self, q => q.back_to(position))
     }
 
     /// A chain is done with; `written` bytes were written. The driver sees it with the next [`Queue::publish`].

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use netvale_mem::copy::prefetch_read;
 use netvale_mem::notify::full_fence;
 
-use super::{Addresses, Chain, Desc, DriverViolation, INDIRECT, MAX_SIZE, Mark, NEXT, Pieces, QueueFeatures, words};
+use super::{
+    Addresses, Chain, Desc, DriverViolation, INDIRECT, MAX_SIZE, NEXT, Pieces, QueueFeatures, QueuePosition, words,
+};
 use crate::memory::{GuestMemory, Hint};
 
 /// `VIRTQ_AVAIL_F_NO_INTERRUPT`.
@@ -200,16 +202,16 @@ impl Split {
         Err(DriverViolation::Loop)
     }
 
-    /// See [`super::Queue::mark`].
+    /// See [`super::Queue::position`].
     #[inline]
-    pub fn mark(&self) -> Mark {
-        Mark { at: self.next, wrap: false }
+    pub fn position(&self) -> QueuePosition {
+        QueuePosition { at: self.next, wrap: false }
     }
 
     /// See [`super::Queue::back_to`].
     #[inline]
-    pub fn back_to(&mut self, mark: Mark) {
-        self.next = mark.at;
+    pub fn back_to(&mut self, position: QueuePosition) {
+        self.next = position.at;
     }
 
     /// See [`super::Queue::give_back`].
