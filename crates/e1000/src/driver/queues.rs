@@ -34,7 +34,7 @@ impl Rings {
     /// The card runs.
     ///
     /// # Errors
-    /// As [`Lent::put`].
+    /// [`InUse`] when workers stay inside a ring for too long.
     pub fn put(&self, tx: TxRing, rx: RxRing) -> Result<(), InUse> {
         self.tx.put(tx)?;
         self.rx.put(rx)
@@ -49,7 +49,7 @@ pub struct DriverEgress {
 }
 
 impl DriverEgress {
-    /// Of those rings.
+    /// Creates the egress of a running card.
     pub fn new(rings: Arc<Rings>, fault: Fault) -> Self {
         DriverEgress { rings, fault, counters: Arc::default() }
     }
@@ -88,7 +88,7 @@ impl DriverEgress {
         scratch.soften_into(frame, &self.counters, |bytes| {
             put(tx, bytes.len(), |to, n| {
                 let n = bytes.len().min(n);
-                // SAFETY: as above; `bytes` is private.
+                // SAFETY: `put` hands out `n` bytes of one of our buffers; `bytes` is private and has at least `n`.
                 unsafe { copy_bytes(bytes.as_ptr(), to, n) };
                 n
             })

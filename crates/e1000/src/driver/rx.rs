@@ -35,11 +35,11 @@ pub struct RxRing {
     held: u32,
     /// What RDT was last set to.
     told: u32,
-    /// Interrupts are asked for by register.
+    /// Whether interrupts are requested by register.
     armed: bool,
-    /// What wakes it then.
+    /// The causes that interrupt then.
     causes: u32,
-    /// The card broke the rules: nobody looks at the ring any more.
+    /// Whether the card broke the rules: the ring is not used any more.
     pub is_broken: bool,
 }
 
@@ -63,7 +63,7 @@ impl RxRing {
     /// The next frame.
     ///
     /// # Errors
-    /// [`DeviceViolation`].
+    /// [`DeviceViolation`] when the card claims more descriptors than it was given, or more bytes than a buffer has.
     #[inline]
     pub fn take(&mut self) -> Result<Option<Received>, DeviceViolation> {
         if !self.has_news()? {

@@ -25,7 +25,7 @@ pub struct TxRing {
     on_way: bool,
     /// Packets that may wait for others to be sent.
     combine: u32,
-    /// The card broke the rules: nobody sends on it any more.
+    /// Whether the card broke the rules: the ring is not used any more.
     pub is_broken: bool,
 }
 
@@ -49,7 +49,7 @@ impl TxRing {
     /// Takes back what is sent.
     ///
     /// # Errors
-    /// [`DeviceViolation::Head`].
+    /// [`DeviceViolation::Head`] when the card claims descriptors that it was not given.
     #[inline]
     pub fn reclaim(&mut self) -> Result<(), DeviceViolation> {
         let Some(csb) = &self.csb else {

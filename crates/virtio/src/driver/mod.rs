@@ -156,7 +156,7 @@ impl DriverQueue {
     /// The next buffer the device is done with.
     ///
     /// # Errors
-    /// [`DeviceViolation`].
+    /// [`DeviceViolation`] when the used ring names a buffer that the device does not have, or its index jumped.
     #[inline]
     pub fn next_used(&mut self) -> Result<Option<Used>, DeviceViolation> {
         each!(self, q => q.next_used())
@@ -165,7 +165,7 @@ impl DriverQueue {
     /// The next buffers the device is done with, as many as there are and fit. Returns how many.
     ///
     /// # Errors
-    /// [`DeviceViolation`].
+    /// Like [`DriverQueue::next_used`].
     #[inline]
     pub fn used_run(&mut self, into: &mut [Used]) -> Result<usize, DeviceViolation> {
         each!(self, q => {
@@ -182,7 +182,7 @@ impl DriverQueue {
     /// Takes back all that the device is done with: what was sent.
     ///
     /// # Errors
-    /// [`DeviceViolation`].
+    /// Like [`DriverQueue::next_used`].
     #[inline]
     pub fn reclaim(&mut self) -> Result<(), DeviceViolation> {
         each!(self, q => q.reclaim())

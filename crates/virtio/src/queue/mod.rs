@@ -245,7 +245,7 @@ impl Queue {
     /// The next chain the driver made available; none when there is none.
     ///
     /// # Errors
-    /// [`DriverViolation`].
+    /// [`DriverViolation`] when the available ring, a descriptor or an indirect table breaks the rules.
     // A call would have to pack the result into a register, and its caller to unpack it, for each frame.
     #[inline(always)]
     pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, DriverViolation> {
