@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::bpf::{Mode, Program, program_name};
 use crate::iface::Interface;
-use crate::socket::{Buffers, Got, Place, Socket, open};
+use crate::socket::{BindResult, Buffers, QueueAddress, Socket, open};
 
 /// Why an interface, or a queue of it, cannot be opened.
 #[derive(Debug, Error)]
@@ -138,9 +138,9 @@ impl Opened {
     ///
     /// # Errors
     /// [`NicError`] if the kernel refuses or frames do not fit.
-    pub fn bind(&self) -> Result<Got, NicError> {
+    pub fn bind(&self) -> Result<BindResult, NicError> {
         let nic = &self.queue.nic;
-        bind(&self.socket, self.queue.place(), &nic.interface.name, nic.interface.mtu, self.queue.buffers)
+        bind(&self.socket, self.queue.address(), &nic.interface.name, nic.interface.mtu, self.queue.buffers)
     }
 }
 
@@ -148,10 +148,16 @@ impl Opened {
 ///
 /// # Errors
 /// [`NicError`] if the kernel refuses or frames do not fit.
-pub fn bind(socket: &Socket, place: Place, name: &str, mtu: u32, buffers: Buffers) -> Result<Got, NicError> {
+pub fn bind(
+    socket: &Socket,
+    address: QueueAddress,
+    name: &str,
+    mtu: u32,
+    buffers: Buffers,
+) -> Result<BindResult, NicError> {
     let name = || name.to_owned();
-    let got = socket.bind(place).map_err(|source| match source {
-        Errno::BUSY => NicError::QueueTaken { name: name(), queue: place.queue },
+    let got = socket.bind(address).map_err(|source| match source {
+        Errno::BUSY => NicError::QueueTaken { name: name(), queue: address.queue },
         source => NicError::Step { name: name(), what: "bind to the queue", source },
     })?;
     // A VLAN tag comes on top of the Ethernet header.
@@ -243,8 +249,8 @@ fn refused(interface: &Interface, what: &'static str, source: Errno) -> NicError
 
 impl Queue {
     /// Where its socket is bound.
-    pub fn place(&self) -> Place {
-        Place { ifindex: self.nic.interface.index, queue: self.number }
+    pub fn address(&self) -> QueueAddress {
+        QueueAddress { ifindex: self.nic.interface.index, queue: self.number }
     }
 }
 

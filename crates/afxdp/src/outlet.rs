@@ -22,7 +22,7 @@ pub struct Outlet {
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub enum SendResult {
     /// It is sent: slots it took, bytes.
     Yes(u32, u64),
     /// It cannot be: slots it took.
@@ -71,14 +71,14 @@ impl Outlet {
     }
 
     /// Sends the frame that begins at slot `at` of a ring of whose slots `left` are there.
-    pub fn send(&self, ring: &RingMem, at: u32, left: u32) -> Sent {
+    pub fn send(&self, ring: &RingMem, at: u32, left: u32) -> SendResult {
         let header = [0u8; TAP_HEADER];
         let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 1 + MAX_FRAGS];
         iov[0] = libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: self.header };
         let (mut i, mut used, mut bytes, mut wrong) = (at, 0usize, 0u64, None);
         loop {
             if used as u32 == left {
-                return Sent::Incomplete;
+                return SendResult::Incomplete;
             }
             let slot = ring.slot_word(i);
             let buf = ring.buf(slot.buf_idx).filter(|_| u32::from(slot.len) <= ring.buf_size());
@@ -96,20 +96,20 @@ impl Outlet {
             }
         }
         match wrong {
-            Some(why) => Sent::No(used as u32, why),
+            Some(why) => SendResult::No(used as u32, why),
             None => self.write(&iov[..=used], used as u32, bytes),
         }
     }
 
-    fn write(&self, iov: &[libc::iovec], slots: u32, bytes: u64) -> Sent {
+    fn write(&self, iov: &[libc::iovec], slots: u32, bytes: u64) -> SendResult {
         // SAFETY: our own header, and buffers of a region that the caller keeps mapped; the kernel copies them, nothing else reads them.
         let sent = unsafe { libc::writev(self.fd.as_raw_fd(), iov.as_ptr(), iov.len() as i32) };
         if sent >= 0 {
-            return Sent::Yes(slots, bytes);
+            return SendResult::Yes(slots, bytes);
         }
         match Errno::from_io_error(&std::io::Error::last_os_error()) {
-            Some(Errno::AGAIN | Errno::NOBUFS) => Sent::Full,
-            _ => Sent::No(slots, DropReason::Device),
+            Some(Errno::AGAIN | Errno::NOBUFS) => SendResult::Full,
+            _ => SendResult::No(slots, DropReason::Device),
         }
     }
 }

@@ -7,7 +7,7 @@ use netvale_abi::slot::{NS_FORWARD, NS_MOREFRAG};
 use netvale_mem::notify::{Doorbell, KickCounts, wanted};
 use netvale_mem::region::RingSide;
 
-use crate::outlet::{Outlet, Sent};
+use crate::outlet::{Outlet, SendResult};
 
 /// The host's end of an rx ring: one thread fills it.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl RxEnd {
         while left > 0 {
             let marked = ring.slot_word(at).flags & NS_FORWARD != 0;
             let slots = match marked.then(|| outlet.send(ring, at, left)) {
-                Some(Sent::Yes(slots, _) | Sent::No(slots, _)) => slots,
+                Some(SendResult::Yes(slots, _) | SendResult::No(slots, _)) => slots,
                 _ => 1,
             };
             left -= slots.min(left);

@@ -87,9 +87,9 @@ impl Buffers {
     }
 }
 
-/// The place a socket is bound to.
+/// The queue that a socket is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct QueueAddress {
     /// The interface.
     pub ifindex: u32,
     /// Its queue.
@@ -98,7 +98,7 @@ pub struct Place {
 
 /// The result of binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Got {
+pub struct BindResult {
     /// Whether the driver works on the region's buffers itself.
     pub zero_copy: bool,
     /// Whether frames may take several buffers.
@@ -173,14 +173,15 @@ impl Socket {
     ///
     /// # Errors
     /// `EBUSY` when the queue has another socket; otherwise the kernel's error.
-    pub fn bind(&self, place: Place) -> Result<Got, Errno> {
+    pub fn bind(&self, address: QueueAddress) -> Result<BindResult, Errno> {
         let usual = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
-        let with = |more| rustix::net::bind(&self.fd, &SocketAddrXdp::new(usual | more, place.ifindex, place.queue));
+        let with =
+            |more| rustix::net::bind(&self.fd, &SocketAddrXdp::new(usual | more, address.ifindex, address.queue));
         let multi_buffer = match with(SocketAddrXdpFlags::XDP_USE_SG) {
             Err(Errno::INVAL | Errno::OPNOTSUPP) => with(SocketAddrXdpFlags::empty()).map(|()| false),
             bound => bound.map(|()| true),
         }?;
-        Ok(Got { zero_copy: self.is_zero_copy(), multi_buffer })
+        Ok(BindResult { zero_copy: self.is_zero_copy(), multi_buffer })
     }
 
     /// Whether the driver works on the buffers itself.

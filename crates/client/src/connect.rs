@@ -180,7 +180,7 @@ fn receive(conn: &OwnedFd) -> Result<(Vec<u8>, Vec<OwnedFd>), Error> {
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut iov = [std::io::IoSliceMut::new(&mut bytes)];
     let got = rustix::io::retry_on_intr(|| rustix::net::recvmsg(conn, &mut iov, &mut control, RecvFlags::CMSG_CLOEXEC))
-        .map_err(Error::system("hear from the daemon"))?;
+        .map_err(Error::system("wait for an answer from the daemon"))?;
     let fds = control
         .drain()
         .filter_map(|m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None })

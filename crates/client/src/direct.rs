@@ -1,5 +1,6 @@
 //! Interfaces that the program opens itself, without a daemon: for programs with the privilege to do so.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use netvale_afxdp::Nic;
@@ -9,7 +10,7 @@ use netvale_afxdp::socket::{Buffers, Socket};
 use netvale_control::attach::{AttachReply, Role};
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
-use netvale_mem::region::{RingRanges, RingSide};
+use netvale_mem::region::{Binding, RingRanges, RingSide};
 use netvale_mem::{Mapping, PortMem, Region};
 use netvale_portspec::{Base, Directions, PortSpec, Rings};
 
@@ -42,12 +43,7 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     }
     let nic = Nic::open(ifname.as_str())?;
     let queues = nic.interface().queues;
-    let which = match spec.rings {
-        Rings::OneNic(i) => u32::from(i.get())..u32::from(i.get()) + 1,
-        _ => 0..queues,
-    };
-    let bound = |other: Directions| if spec.flags.directions == other { 0..0 } else { which.clone() };
-    let rings = RingRanges { tx: bound(Directions::Rx), rx: bound(Directions::Tx) };
+    let (which, rings) = ranges(spec, queues);
     let RingRanges { tx, rx } = &rings;
     let slots = (spec.conf.tx_slots.max(options.slots), spec.conf.rx_slots.max(options.slots));
     let shape = sizes::shape(queues, (0, 0), slots);
@@ -56,31 +52,8 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     let (region, mem_id) = region(&needs)?;
     let mem = region.port_in_part(shape, (0, 0), &rings)?;
     let binding = mem.bind(&spec.name.to_string(), tx.clone(), rx.clone(), options.extra_bufs)?;
-    let layout = region.layout();
-    let bufs = layout.sizes.bufs;
     let mut port = Opening {
-        reply: AttachReply {
-            role: Role::Switch,
-            memsize: layout.total,
-            nifp: binding.nifp(),
-            csb_first: mem.csb_first(),
-            buf_pool: layout.buf_pool,
-            num_bufs: bufs.num,
-            buf_size: bufs.size,
-            tx_rings: shape.tx_rings,
-            rx_rings: shape.rx_rings,
-            tx_slots: shape.tx_slots,
-            rx_slots: shape.rx_slots,
-            extra_bufs: binding.extra_bufs(),
-            mem_id,
-            tx_bound: tx.clone(),
-            rx_bound: rx.clone(),
-            nic_entries: sizes::entries(shape),
-            nic_ifindex: nic.interface().index,
-            nic_mtu: nic.interface().mtu,
-            alone: true,
-            ..AttachReply::default()
-        },
+        reply: reply(&nic, &mem, &binding, mem_id, &rings),
         map: Arc::clone(region.mapping()),
         sockets: Vec::new(),
         tx: Vec::new(),
@@ -98,6 +71,45 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
         (tx, rx),
         Some(Arc::new(Mutex::new((sockets, binding, mem)))),
     ))
+}
+
+/// The queues that are opened, and the rings that are bound: those of the queues, in the directions asked for.
+fn ranges(spec: &PortSpec, queues: u32) -> (Range<u32>, RingRanges) {
+    let which = match spec.rings {
+        Rings::OneNic(i) => u32::from(i.get())..u32::from(i.get()) + 1,
+        _ => 0..queues,
+    };
+    let bound = |other: Directions| if spec.flags.directions == other { 0..0 } else { which.clone() };
+    let rings = RingRanges { tx: bound(Directions::Rx), rx: bound(Directions::Tx) };
+    (which, rings)
+}
+
+/// The reply that a daemon would have sent.
+fn reply(nic: &Nic, mem: &PortMem, binding: &Binding, mem_id: u32, rings: &RingRanges) -> AttachReply {
+    let (layout, shape) = (mem.region().layout(), mem.shape());
+    let bufs = layout.sizes.bufs;
+    AttachReply {
+        role: Role::Switch,
+        memsize: layout.total,
+        nifp: binding.nifp(),
+        csb_first: mem.csb_first(),
+        buf_pool: layout.buf_pool,
+        num_bufs: bufs.num,
+        buf_size: bufs.size,
+        tx_rings: shape.tx_rings,
+        rx_rings: shape.rx_rings,
+        tx_slots: shape.tx_slots,
+        rx_slots: shape.rx_slots,
+        extra_bufs: binding.extra_bufs(),
+        mem_id,
+        tx_bound: rings.tx.clone(),
+        rx_bound: rings.rx.clone(),
+        nic_entries: sizes::entries(shape),
+        nic_ifindex: nic.interface().index,
+        nic_mtu: nic.interface().mtu,
+        alone: true,
+        ..AttachReply::default()
+    }
 }
 
 /// The region that this program's interfaces share while it has room, otherwise a new one. Returned with its number.

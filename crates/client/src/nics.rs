@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use netvale_afxdp::outlet::Outlet;
 use netvale_afxdp::rx_end::RxEnd;
-use netvale_afxdp::socket::{Buffers, Place, Socket};
+use netvale_afxdp::socket::{Buffers, QueueAddress, Socket};
 use netvale_afxdp::through::{ThroughRx, ThroughTx};
 use netvale_control::attach::{AttachReply, NIC_BOUND, NIC_FORWARDS, NIC_MULTI_BUFFER, NIC_RESUMED};
 use netvale_mem::Mapping;
@@ -91,8 +91,8 @@ pub(crate) fn bind(reply: &AttachReply, name: &str, tx: &mut [TxRing], rx: &mut 
         let multi_buffer = if bound {
             reply.nic_flags & NIC_MULTI_BUFFER != 0
         } else {
-            let place = Place { ifindex: reply.nic_ifindex, queue };
-            netvale_afxdp::nic::bind(socket, place, name, reply.nic_mtu, buffers(reply))?.multi_buffer
+            let address = QueueAddress { ifindex: reply.nic_ifindex, queue };
+            netvale_afxdp::nic::bind(socket, address, name, reply.nic_mtu, buffers(reply))?.multi_buffer
         };
         if let Some(through) = sends {
             through.set_multi_buffer(multi_buffer);

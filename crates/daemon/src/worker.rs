@@ -184,7 +184,7 @@ struct Loop {
     entries: Vec<Entry>,
     work: Work,
     /// Whether any ingress must be waited for through epoll.
-    dear: bool,
+    needs_epoll: bool,
     /// Whether any task keeps the worker awake.
     awake: bool,
     /// Number of consecutive limited sleeps that brought no work.
@@ -210,7 +210,7 @@ impl Loop {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, shared.bell.as_fd(), epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         let (entries, work, clock) = (Vec::new(), Work::default(), Clock::new());
-        Ok(Loop { shared, polling, epoll, entries, work, dear: false, awake: false, naps: 0, clock })
+        Ok(Loop { shared, polling, epoll, entries, work, needs_epoll: false, awake: false, naps: 0, clock })
     }
 
     fn run(mut self) {
@@ -223,7 +223,7 @@ impl Loop {
             if self.round() > 0 {
                 self.clock.busy(&self.shared.stats);
                 self.naps = 0;
-                if self.dear && round_no.is_multiple_of(LOOK_EVERY) {
+                if self.needs_epoll && round_no.is_multiple_of(LOOK_EVERY) {
                     self.look(Some(Duration::ZERO));
                 }
                 continue;
@@ -252,7 +252,7 @@ impl Loop {
 
     /// After a round without work: checks descriptors, goes on polling, or sleeps.
     fn idle(&mut self) {
-        if self.dear && self.look(Some(Duration::ZERO)) {
+        if self.needs_epoll && self.look(Some(Duration::ZERO)) {
             return;
         }
         let idle_for = self.clock.idle(&self.shared.stats);
@@ -349,7 +349,7 @@ impl Loop {
             }
         }
         self.awake = self.entries.iter().any(|e| e.awake);
-        self.dear = self.entries.iter().any(|e| !e.cheap);
+        self.needs_epoll = self.entries.iter().any(|e| !e.cheap);
         stop
     }
 

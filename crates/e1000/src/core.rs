@@ -172,7 +172,7 @@ impl Core {
             self.e1000.causes.clear(ICR_TXDW | ICR_RXT0);
             self.e1000.causes.update(now);
         }
-        self.tell();
+        self.report();
         if raises {
             self.raise();
         }
@@ -184,11 +184,11 @@ impl Core {
     }
 
     /// Writes the causes that are set into the status block.
-    fn tell(&mut self) {
+    fn report(&mut self) {
         if let Some(paravirt) = &self.paravirt {
             let causes = self.e1000.causes.peek() & self.e1000.causes.mask();
             if std::mem::replace(&mut self.told, causes) != causes {
-                paravirt.tell(causes);
+                paravirt.write_causes(causes);
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::phy::{INTERRUPT, Phy};
 use crate::regs::*;
 use crate::ring::{Register, Ring};
 use crate::stats::Stats;
-use crate::tx::{Assembler, Mark, Packet, Raw, Report, Step};
+use crate::tx::{Assembler, Packet, Raw, Report, Step, TxPosition};
 
 /// The configuration of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -332,13 +332,13 @@ impl E1000 {
     }
 
     /// The position in the ring, between two packets.
-    pub fn tx_mark(&self) -> Mark {
-        self.assembler.mark()
+    pub fn tx_position(&self) -> TxPosition {
+        self.assembler.position()
     }
 
     /// Returns to that position: later descriptors are processed again.
-    pub fn tx_rewind(&mut self, mark: Mark) {
-        self.assembler.rewind(mark);
+    pub fn tx_rewind(&mut self, position: TxPosition) {
+        self.assembler.rewind(position);
     }
 
     /// Tells the device that the ring can have no more than this number of descriptors: the driver cannot add the end

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use netvale_mem::copy::{copy_bytes, prefetch_write};
-use netvale_port::soft::{Form, Put};
+use netvale_port::soft::{Form, PutResult};
 use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
 
 use crate::core::{Core, Shared};
@@ -56,9 +56,9 @@ impl E1000Egress {
                 soften(core, &mut finder, &frame, scratch, counters)
             };
             match put {
-                Put::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
-                Put::TooLong => counters.dropped(DropReason::TooLong, 1),
-                Put::Full => break,
+                PutResult::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
+                PutResult::TooLong => counters.dropped(DropReason::TooLong, 1),
+                PutResult::Full => break,
             }
             done += 1;
         }
@@ -85,7 +85,7 @@ fn soften(
     frame: &FrameRef<'_>,
     scratch: &mut Scratch,
     counters: &RingCounters,
-) -> Put {
+) -> PutResult {
     scratch.soften_into(frame, counters, |bytes| {
         put(core, finder, bytes.len(), |at, to, n| {
             let rest = bytes.get(at..).unwrap_or(&[]);
@@ -103,11 +103,11 @@ fn put(
     finder: &mut Finder<'_>,
     len: usize,
     mut read: impl FnMut(usize, *mut u8, usize) -> usize,
-) -> Put {
+) -> PutResult {
     let mut head = [0; 18];
     read(0, head.as_mut_ptr(), len.min(18));
     if !core.e1000.takes(&head, len) {
-        return Put::Done;
+        return PutResult::Done;
     }
     let vet = core.e1000.vlan_type().to_be_bytes();
     let has_tag = len >= TAG_AT + TAG && head[TAG_AT..TAG_AT + 2] == vet;
@@ -118,7 +118,7 @@ fn put(
     let count = total.div_ceil(size);
     if count > MOST || count > core.e1000.rx_owned() as usize {
         core.e1000.rx_missed();
-        return Put::Full;
+        return PutResult::Full;
     }
     let to = [head[0], head[1], head[2], head[3], head[4], head[5]];
     if count == 1 && tag.is_none() {
@@ -127,7 +127,7 @@ fn put(
         put_many(core, finder, stripped, total, tag, read);
     }
     core.e1000.rx_done(count as u32, to, len);
-    Put::Done
+    PutResult::Done
 }
 
 /// A frame of `len` bytes as it is, padded to `total`, into one buffer. A descriptor, or a buffer, in no memory: the frame is lost, and the descriptor used up.

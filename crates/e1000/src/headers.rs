@@ -7,7 +7,7 @@ use netvale_wire::checksum::{Sum as WireSum, pseudo_v4, pseudo_v6};
 use netvale_wire::offload::{Gso, MAX_HEADERS, Offload};
 use netvale_wire::vnet::{F_NEEDS_CSUM, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, VnetHdr};
 
-use crate::tx::{Context, Sum, Work};
+use crate::tx::{Context, Sum, TxOffload};
 
 /// Length of a VLAN tag in bytes; it goes behind the two addresses.
 const TAG: usize = 4;
@@ -28,31 +28,31 @@ pub struct Prepared {
 
 /// A packet that asks for impossible work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Absurd;
+pub struct ImpossibleRequest;
 
 /// Prepares a packet of `len` bytes. `head` holds its first `have` bytes: all of it, or [`MAX_HEADERS`].
 ///
 /// # Errors
-/// [`Absurd`] if segmentation is requested for a packet that lacks the headers its context describes.
+/// [`ImpossibleRequest`] if segmentation is requested for a packet that lacks the headers its context describes.
 pub fn prepare(
-    work: &Work,
+    offload: &TxOffload,
     vlan_type: u16,
     head: &mut [u8; ROOM],
     have: usize,
     len: usize,
-) -> Result<Prepared, Absurd> {
+) -> Result<Prepared, ImpossibleRequest> {
     let have = have.min(MAX_HEADERS);
     let mut done = Prepared { head: 0, skip: 0, offload: Offload::None };
-    if let Some(context) = &work.segments {
-        let gso = segments(context, head.get_mut(..have).unwrap_or_default(), len).ok_or(Absurd)?;
+    if let Some(context) = &offload.segments {
+        let gso = segments(context, head.get_mut(..have).unwrap_or_default(), len).ok_or(ImpossibleRequest)?;
         (done.skip, done.offload) = (usize::from(gso.hdr_len), Offload::Gso(gso));
     } else {
-        if let Some(sum) = &work.ip {
+        if let Some(sum) = &offload.ip {
             done.skip = ip_checksum(sum, head.get_mut(..have).unwrap_or_default());
         }
-        done.offload = work.transport.map_or(Offload::None, |sum| left(&sum, len));
+        done.offload = offload.transport.map_or(Offload::None, |sum| left(&sum, len));
     }
-    if let Some(tag) = work.vlan.filter(|_| have >= BEFORE_TAG) {
+    if let Some(tag) = offload.vlan.filter(|_| have >= BEFORE_TAG) {
         done.skip = done.skip.max(BEFORE_TAG);
         insert_tag(head, done.skip, [vlan_type, tag]);
         done.offload = behind_tag(done.offload);
@@ -171,8 +171,8 @@ mod tests {
         head
     }
 
-    fn work(segments: Option<Context>) -> Work {
-        Work { segments, ..Work::default() }
+    fn offload(segments: Option<Context>) -> TxOffload {
+        TxOffload { segments, ..TxOffload::default() }
     }
 
     /// Objective: a packet for segmentation gets length, IP checksum and the sum of its pseudo header, whatever was
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn segmentation() {
         let mut head = tcp4();
-        let done = prepare(&work(Some(TCP4)), 0x8100, &mut head, MAX_HEADERS, 3054).unwrap();
+        let done = prepare(&offload(Some(TCP4)), 0x8100, &mut head, MAX_HEADERS, 3054).unwrap();
         assert_eq!((done.head, done.skip), (54, 54));
         let Offload::Gso(gso) = done.offload else { panic!("{done:?}") };
         assert_eq!((gso.kind, gso.gso_size, gso.hdr_len, gso.csum_start), (GsoKind::Tcp4, 1000, 54, 34));
@@ -206,7 +206,7 @@ mod tests {
             let byte = |shift: u32| (a >> shift) as u8 & if b & 1 == 0 { 0x3f } else { 0xff };
             let sum = |at: u32| Sum { start: byte(at), at: byte(at + 8), end: (a >> 48) as u16 & 0x1ff };
             let context = Context { ip: sum(0), transport: sum(16), segment: b as u16, is_tcp: b & 2 != 0, ..TCP4 };
-            let all = Work {
+            let all = TxOffload {
                 ip: (b & 4 != 0).then_some(context.ip),
                 transport: (b & 8 != 0).then_some(context.transport),
                 segments: (b & 16 != 0).then_some(context),
@@ -231,29 +231,29 @@ mod tests {
     #[test]
     fn checksums() {
         let mut head = tcp4();
-        let both = Work { ip: Some(TCP4.ip), transport: Some(TCP4.transport), ..Work::default() };
+        let both = TxOffload { ip: Some(TCP4.ip), transport: Some(TCP4.transport), ..TxOffload::default() };
         let done = prepare(&both, 0x8100, &mut head, 60, 60).unwrap();
         assert_eq!((done.head, done.skip), (26, 26));
         assert_eq!(done.offload, Offload::CsumPartial { start: 34, offset: 16 });
         assert_eq!(WireSum::of(&head[14..34]).checksum(), 0);
         let none = Prepared { head: 0, skip: 0, offload: Offload::None };
         assert_eq!(prepare(&both, 0x8100, &mut tcp4(), 20, 20), Ok(none));
-        assert_eq!(prepare(&Work::default(), 0x8100, &mut tcp4(), 60, 60), Ok(none));
+        assert_eq!(prepare(&TxOffload::default(), 0x8100, &mut tcp4(), 60, 60), Ok(none));
     }
 
     /// Objective: a tag is inserted behind the addresses, and the offsets of the offload move with it.
     #[test]
     fn tags() {
         let mut head = tcp4();
-        let tagged = Work { transport: Some(TCP4.transport), vlan: Some(0x2064), ..Work::default() };
+        let tagged = TxOffload { transport: Some(TCP4.transport), vlan: Some(0x2064), ..TxOffload::default() };
         let done = prepare(&tagged, 0x88a8, &mut head, 60, 60).unwrap();
         assert_eq!((done.head, done.skip), (16, 12));
         assert_eq!(head[..16], [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xa8, 0x20, 0x64]);
         assert_eq!(done.offload, Offload::CsumPartial { start: 38, offset: 16 });
         let (mut head, mut plain) = (tcp4(), tcp4());
-        let cut = Work { vlan: Some(5), ..work(Some(TCP4)) };
+        let cut = TxOffload { vlan: Some(5), ..offload(Some(TCP4)) };
         let done = prepare(&cut, 0x8100, &mut head, MAX_HEADERS, 3054).unwrap();
-        prepare(&work(Some(TCP4)), 0x8100, &mut plain, MAX_HEADERS, 3054).unwrap();
+        prepare(&offload(Some(TCP4)), 0x8100, &mut plain, MAX_HEADERS, 3054).unwrap();
         assert_eq!((done.head, done.skip), (58, 54));
         assert_eq!((&head[..12], &head[16..58]), (&plain[..12], &plain[12..54]));
         assert!(matches!(done.offload, Offload::Gso(gso) if gso.hdr_len == 58 && gso.csum_start == 38));

@@ -101,10 +101,10 @@ impl E1000Ingress {
         (self.epoch, self.taken, self.may_wait) = (core.epoch, 0, true);
         self.reported.clear();
         while self.taken < owned && (self.taken as usize) < MOST && batch.has_room_for_frags() {
-            let mark = core.e1000.tx_mark();
+            let position = core.e1000.tx_position();
             fetch(&mut finder, core, self.taken + AHEAD, owned);
             let Some(walk) = self.walk(core, &mut finder, owned) else {
-                core.e1000.tx_rewind(mark);
+                core.e1000.tx_rewind(position);
                 self.waits = (self.taken == 0).then_some((core.epoch, owned));
                 break;
             };
@@ -214,7 +214,7 @@ fn push(finder: &mut Finder<'_>, core: &mut Core, head: &mut [u8; ROOM], batch: 
         return Err(DropReason::EndlessFrame);
     }
     let have = copy_head(finder, packet, head).ok_or(DropReason::BadBuffer)?;
-    let done = prepare(&packet.work, core.e1000.vlan_type(), head, have, packet.len as usize)
+    let done = prepare(&packet.offload, core.e1000.vlan_type(), head, have, packet.len as usize)
         .map_err(|_| DropReason::BadVnetHeader)?;
     let mut pieces = [(std::ptr::null::<u8>(), 0u32); MAX_PIECES + 2];
     let mut count = 0;
@@ -237,7 +237,7 @@ fn push(finder: &mut Finder<'_>, core: &mut Core, head: &mut [u8; ROOM], batch: 
     let len = packet.len - done.skip as u32 + done.head as u32;
     add((PADDING.as_ptr(), SHORTEST.saturating_sub(len)));
     let to = [head[0], head[1], head[2], head[3], head[4], head[5]];
-    let segmented = packet.work.segments.is_some();
+    let segmented = packet.offload.segments.is_some();
     // SAFETY: pieces lie in windows of `memory`, which stay mapped until the ingress drops it after `release`, in a head that nobody makes a
     // reference to until then, or in a constant.
     let fits = unsafe { batch.push_frags(pieces.get(..count).unwrap_or_default()) };

@@ -97,7 +97,7 @@ impl Paravirt {
     }
 
     /// Publishes the causes that are set.
-    pub fn tell(&self, causes: u32) {
+    pub fn write_causes(&self, causes: u32) {
         self.causes.store(0, causes);
     }
 }

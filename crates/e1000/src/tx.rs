@@ -57,9 +57,9 @@ pub struct Context {
     pub is_v4: bool,
 }
 
-/// The work left on a packet.
+/// The offload work left on a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
+pub struct TxOffload {
     /// Store the checksum of an IP header.
     pub ip: Option<Sum>,
     /// Store the checksum of the rest.
@@ -78,23 +78,23 @@ pub struct Packet {
     /// Bytes of all pieces.
     pub len: u32,
     /// What its first data descriptor asked for.
-    pub work: Work,
+    pub offload: TxOffload,
     /// It has more pieces or bytes than there can be: it is not sent.
     pub is_absurd: bool,
 }
 
 impl Packet {
-    const EMPTY: Packet = Packet { pieces: [(0, 0); MAX_PIECES], count: 0, len: 0, work: NOTHING, is_absurd: false };
+    const EMPTY: Packet = Packet { pieces: [(0, 0); MAX_PIECES], count: 0, len: 0, offload: NOTHING, is_absurd: false };
 
     /// Addresses and lengths.
     pub fn pieces(&self) -> &[(u64, u32)] {
         self.pieces.get(..self.count).unwrap_or_default()
     }
 
-    /// No work is left on it.
+    /// No offload work is left on it.
     #[inline]
     pub fn is_plain(&self) -> bool {
-        self.work == NOTHING && !self.is_absurd
+        self.offload == NOTHING && !self.is_absurd
     }
 
     fn add(&mut self, address: u64, len: u32) {
@@ -109,7 +109,7 @@ impl Packet {
     }
 }
 
-const NOTHING: Work = Work { ip: None, transport: None, segments: None, vlan: None };
+const NOTHING: TxOffload = TxOffload { ip: None, transport: None, segments: None, vlan: None };
 
 /// What a descriptor came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,9 +144,9 @@ impl Report {
     }
 }
 
-/// A place between two packets.
+/// A position between two packets.
 #[derive(Clone, Copy, Debug)]
-pub struct Mark {
+pub struct TxPosition {
     context: Context,
     fresh: bool,
 }
@@ -173,14 +173,14 @@ impl Assembler {
     }
 
     /// Where it is between two packets.
-    pub fn mark(&self) -> Mark {
-        Mark { context: self.context, fresh: self.fresh }
+    pub fn position(&self) -> TxPosition {
+        TxPosition { context: self.context, fresh: self.fresh }
     }
 
     /// Back there: descriptors since then come again.
-    pub fn rewind(&mut self, mark: Mark) {
-        (self.context, self.fresh) = (mark.context, mark.fresh);
-        if !mark.fresh {
+    pub fn rewind(&mut self, position: TxPosition) {
+        (self.context, self.fresh) = (position.context, position.fresh);
+        if !position.fresh {
             self.give_up();
         }
     }
@@ -204,7 +204,7 @@ impl Assembler {
             self.begin();
             self.packet.add(address, (word & 0xffff) as u32);
             if self.fresh {
-                self.packet.work = legacy_work(word, command);
+                self.packet.offload = legacy_offload(word, command);
                 self.tag(word, command, vme);
             }
             return step(self.end(command));
@@ -218,7 +218,7 @@ impl Assembler {
                 self.begin();
                 self.packet.add(address, (word & 0xf_ffff) as u32);
                 if self.fresh {
-                    self.packet.work = self.work(word, command);
+                    self.packet.offload = self.offload(word, command);
                     self.tag(word, command, vme);
                 }
                 step(self.end(command))
@@ -233,7 +233,7 @@ impl Assembler {
         if self.fresh {
             // The pieces stay: those behind the count are none.
             (self.packet.count, self.packet.len) = (0, 0);
-            (self.packet.work, self.packet.is_absurd) = (NOTHING, false);
+            (self.packet.offload, self.packet.is_absurd) = (NOTHING, false);
         }
     }
 
@@ -243,12 +243,12 @@ impl Assembler {
     }
 
     fn tag(&mut self, word: u64, command: u8, vme: bool) {
-        self.packet.work.vlan = (vme && command & VLE != 0).then_some((word >> 48) as u16);
+        self.packet.offload.vlan = (vme && command & VLE != 0).then_some((word >> 48) as u16);
     }
 
-    fn work(&self, word: u64, command: u8) -> Work {
+    fn offload(&self, word: u64, command: u8) -> TxOffload {
         let options = (word >> 40) as u8;
-        Work {
+        TxOffload {
             ip: (options & IXSM != 0).then_some(self.context.ip),
             transport: (options & TXSM != 0).then_some(self.context.transport),
             segments: (command & TSE != 0).then_some(self.context),
@@ -258,9 +258,9 @@ impl Assembler {
 }
 
 /// CSO and CSS of a legacy descriptor (§3.3.3).
-fn legacy_work(word: u64, command: u8) -> Work {
+fn legacy_offload(word: u64, command: u8) -> TxOffload {
     let sum = Sum { start: (word >> 40) as u8, at: (word >> 16) as u8, end: 0 };
-    Work { transport: (command & IC != 0).then_some(sum), ..NOTHING }
+    TxOffload { transport: (command & IC != 0).then_some(sum), ..NOTHING }
 }
 
 fn context([first, second]: Raw, command: u8) -> Context {
@@ -295,10 +295,10 @@ mod tests {
         let last = [0x2000, 40 | u64::from(EOP | RS | IDE) << 24];
         assert_eq!(a.step(last, true), Step { ends: true, reports: true, may_wait: true });
         assert_eq!((a.packet().pieces(), a.packet().len), (&[(0x1000, 60), (0x2000, 40)][..], 100));
-        let work = Work { transport: Some(Sum { start: 14, at: 24, end: 0 }), vlan: Some(0x0123), ..NOTHING };
-        assert_eq!(a.packet().work, work);
+        let offload = TxOffload { transport: Some(Sum { start: 14, at: 24, end: 0 }), vlan: Some(0x0123), ..NOTHING };
+        assert_eq!(a.packet().offload, offload);
         assert!(a.step([0x3000, 64 | u64::from(EOP | VLE) << 24], false).ends);
-        assert_eq!((a.packet().pieces(), a.packet().work), (&[(0x3000, 64)][..], NOTHING));
+        assert_eq!((a.packet().pieces(), a.packet().offload), (&[(0x3000, 64)][..], NOTHING));
     }
 
     /// Objective: a context holds for all data descriptors behind it, until the next one, and is no packet.
@@ -320,13 +320,13 @@ mod tests {
         for _ in 0..2 {
             assert!(!a.step(data(0x1000, 54, TSE, IXSM | TXSM, 0), false).ends);
             assert!(a.step(data(0x2000, 9000, TSE | EOP, 0, 0), false).ends);
-            let work = a.packet().work;
-            assert_eq!(work.segments, Some(expected));
-            assert_eq!((work.ip, work.transport), (Some(expected.ip), Some(expected.transport)));
+            let offload = a.packet().offload;
+            assert_eq!(offload.segments, Some(expected));
+            assert_eq!((offload.ip, offload.transport), (Some(expected.ip), Some(expected.transport)));
             assert_eq!(a.packet().len, 9054);
         }
         assert!(a.step(data(0x1000, 60, EOP, TXSM, 0), false).ends);
-        assert_eq!(a.packet().work, Work { transport: Some(expected.transport), ..NOTHING });
+        assert_eq!(a.packet().offload, TxOffload { transport: Some(expected.transport), ..NOTHING });
     }
 
     /// Objective: packets without an end stay bounded, and those after them are whole again; empty pieces are none.

@@ -22,7 +22,7 @@ use rustix::net::{
 use crate::Error;
 
 /// Upper bound on waiting for the host.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of messages before those with doorbells: version, own peer number, memory.
 const FIRST: usize = 3;
 
@@ -53,7 +53,7 @@ impl Guest {
         let connection = Arc::new(connection.map_err(Error::system("make a socket"))?);
         let address = SocketAddrUnix::new(path).map_err(Error::system("use the path as a socket's"))?;
         rustix::net::connect(&connection, &address).map_err(Error::system("reach the ptnet port"))?;
-        let first = (0..FIRST).map(|_| hear(&connection)).collect::<Result<Vec<_>, _>>()?;
+        let first = (0..FIRST).map(|_| recv(&connection)).collect::<Result<Vec<_>, _>>()?;
         let memory = first.into_iter().find_map(|(_, fd)| fd).ok_or(Error::Device("no memory"))?;
         let len = rustix::fs::fstat(&memory).map_err(Error::system("look at the memory"))?.st_size;
         let len = usize::try_from(len).map_err(|_| Error::Device("memory too large for this machine"))?;
@@ -97,7 +97,7 @@ impl Guest {
         words.store(at!(command), what);
         words.store(at!(number), number);
         doorbell.ring();
-        let limit = Instant::now() + PATIENCE;
+        let limit = Instant::now() + TIMEOUT;
         while words.load(at!(answered)) != number {
             if Instant::now() > limit {
                 return Err(Error::System { what: "have the host obey", source: Errno::TIMEDOUT.into() });
@@ -158,18 +158,21 @@ pub(crate) fn header(map: &Arc<Mapping>) -> Result<(Words, usize), Error> {
 }
 
 fn bell(connection: &OwnedFd) -> Result<Doorbell, Error> {
-    let (_, fd) = hear(connection)?;
+    let (_, fd) = recv(connection)?;
     fd.map(Doorbell::from_fd).ok_or(Error::Device("a vector without a descriptor"))
 }
 
 /// Receives a number, and the descriptor that came with it.
-fn hear(connection: &OwnedFd) -> Result<(i64, Option<OwnedFd>), Error> {
+fn recv(connection: &OwnedFd) -> Result<(i64, Option<OwnedFd>), Error> {
     let (mut bytes, mut got, mut fd) = ([0u8; 8], 0, None);
     while got < bytes.len() {
-        let limit = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
+        let limit = Timespec { tv_sec: TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 };
         let ready = poll(&mut [PollFd::new(connection, PollFlags::IN)], Some(&limit));
         if matches!(ready, Ok(0)) {
-            return Err(Error::System { what: "hear from the ptnet port", source: Errno::TIMEDOUT.into() });
+            return Err(Error::System {
+                what: "wait for an answer from the ptnet port",
+                source: Errno::TIMEDOUT.into(),
+            });
         }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -178,7 +181,7 @@ fn hear(connection: &OwnedFd) -> Result<(i64, Option<OwnedFd>), Error> {
             Ok(message) if message.bytes == 0 => return Err(Error::Closed),
             Ok(message) => got += message.bytes,
             Err(Errno::AGAIN | Errno::INTR) => continue,
-            Err(e) => return Err(Error::system("hear from the ptnet port")(e)),
+            Err(e) => return Err(Error::system("wait for an answer from the ptnet port")(e)),
         }
         let rights = |m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None };
         fd = control.drain().filter_map(rights).flatten().next().or(fd);

@@ -36,13 +36,13 @@ use thiserror::Error;
 
 mod borrower;
 mod loan;
-mod patience;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod wait_limit;
 
 pub use borrower::Borrower;
 pub use loan::Loan;
-use patience::Patience;
+use wait_limit::WaitLimit;
 
 /// How long the control thread waits for workers: longer than a worker holds a batch for a lossless receiver, which is
 /// half a second.
@@ -281,19 +281,19 @@ impl<T, M: Mode> Lent<T, M> {
     /// Enters once nobody who excludes the worker is inside, unless the control thread takes too long.
     #[cold]
     fn wait(&self) -> Result<(), Away> {
-        let mut patience = Patience::of_worker(GLANCE);
+        let mut wait = WaitLimit::of_worker(GLANCE);
         loop {
             let (recall, users) = (self.recall.load(Ordering::SeqCst), self.users.load(Ordering::SeqCst));
             let is_for_control = recall & WANTED != 0 || users & CONTROL != 0;
             if !is_for_control {
                 match self.step_in() {
                     // It is another worker's turn: that time does not count against the control thread.
-                    Err(Away::Busy) if recall & RETIRED == 0 => patience.renew(GLANCE),
+                    Err(Away::Busy) if recall & RETIRED == 0 => wait.renew(GLANCE),
                     Err(Away::Busy) => return Err(Away::Empty),
                     other => return other,
                 }
             }
-            if !patience.pause() && is_for_control {
+            if !wait.pause() && is_for_control {
                 return Err(Away::Busy);
             }
         }
@@ -328,14 +328,14 @@ impl<T, M: Mode> Lent<T, M> {
     fn wait_for_workers(&self, limit: Duration, then: u32) -> Result<(), InUse> {
         // One wait is enough for each content.
         let is_retired = self.recall.load(Ordering::SeqCst) & RETIRED != 0;
-        let mut patience = Patience::of_control(if is_retired { Duration::ZERO } else { limit });
+        let mut wait = WaitLimit::of_control(if is_retired { Duration::ZERO } else { limit });
         loop {
             // Set again each time: another control thread clears it when it leaves.
             self.recall.fetch_or(WANTED, Ordering::SeqCst);
             if self.is_mine() {
                 return Ok(());
             }
-            if !patience.pause() {
+            if !wait.pause() {
                 self.recall.fetch_or(then, Ordering::SeqCst);
                 self.recall.fetch_and(!WANTED, Ordering::SeqCst);
                 return Err(InUse);

@@ -1,14 +1,11 @@
 //! A region and the ports carved out of it: the host's side of the memory. Who uses some of a port's rings only has ranges of them.
 #![allow(unsafe_code)]
 
-use std::collections::BTreeSet;
-use std::mem::offset_of;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use netvale_abi::{NETMAP_API, NetmapIf};
 use thiserror::Error;
 
 use crate::layout::{Layout, LayoutError, RESERVED_BUFS, RING_SLOTS_RANGE, RegionSizes};
@@ -16,6 +13,10 @@ use crate::mapping::{Mapping, Pages, sealed_memfd};
 use crate::pool::Pool;
 pub use crate::side::RingSide;
 use crate::view::Places;
+
+mod port;
+
+pub use port::{Binding, PortMem};
 
 /// Why a region, or a port in it, cannot be created.
 #[derive(Debug, Error)]
@@ -392,151 +393,6 @@ impl Region {
             // SAFETY: the 16 bytes of ni_name, checked by `at`; accessed atomically only.
             unsafe { AtomicU8::from_ptr(p.as_ptr().add(i)) }.store(b, Ordering::Relaxed);
         }
-    }
-}
-
-/// The rings of one port. Dropping it returns rings and buffers to the region.
-#[derive(Debug)]
-pub struct PortMem {
-    region: Arc<Region>,
-    shape: PortShape,
-    /// How many of the last tx and rx rings are host rings.
-    host: (u32, u32),
-    ids: Range<u32>,
-    /// Tx rings in order.
-    pub tx: Vec<RingSide>,
-    /// Rx rings in order.
-    pub rx: Vec<RingSide>,
-}
-
-impl PortMem {
-    /// The region it lies in.
-    pub fn region(&self) -> &Arc<Region> {
-        &self.region
-    }
-
-    /// Number and size of the rings.
-    pub fn shape(&self) -> PortShape {
-        self.shape
-    }
-
-    /// How many of the last tx and rx rings are host rings.
-    pub fn host_rings(&self) -> (u32, u32) {
-        self.host
-    }
-
-    /// Index of its first entry in the region's CSB arrays; tx rings first, then rx rings.
-    pub fn csb_first(&self) -> u32 {
-        self.ids.start
-    }
-
-    /// Renews the rings for a new application, while the application with `other`'s rings in the same region goes on:
-    /// these rings then name no buffer that `other`'s name. Buffers that these rings name already stay, each once,
-    /// since the other application may hold some that no ring names.
-    pub fn renew_beside(&self, other: &PortMem) {
-        let num = self.region.layout.sizes.bufs.num;
-        let sides = |mem: &PortMem| -> Vec<RingSide> { mem.tx.iter().chain(&mem.rx).cloned().collect() };
-        let named = |side: &RingSide| -> Vec<u32> {
-            (0..side.ring.num_slots()).map(|i| side.ring.slot_word(i).buf_idx).collect()
-        };
-        let mut taken: BTreeSet<u32> = sides(other).iter().flat_map(named).collect();
-        let ours: Vec<u32> = sides(self).iter().flat_map(named).collect();
-        let fits = |buf: &u32| (RESERVED_BUFS..num).contains(buf);
-        let kept = ours.into_iter().filter(fits).chain(RESERVED_BUFS..num);
-        let mut bufs = kept.filter(|&buf| taken.insert(buf));
-        for (k, side) in sides(self).iter().enumerate() {
-            let rx = k >= self.tx.len();
-            let (index, tail) = if rx { (k - self.tx.len(), 0) } else { (k, side.ring.num_slots() - 1) };
-            side.ring.init_header(index as u16, rx, tail);
-            // Buffer 0 if none is left: there are as many as slots, unless extra buffers were swapped in and lost.
-            (0..side.ring.num_slots()).for_each(|i| side.ring.set_slot_word(i, bufs.next().unwrap_or(0), 0, 0));
-            side.csb.reset(tail);
-        }
-    }
-
-    /// Creates a `netmap_if` through which one application reaches the rings in `tx` and `rx` (others read as offset
-    /// 0), with up to `extra` extra buffers.
-    ///
-    /// # Errors
-    /// [`RegionError::Exhausted`] when the region has no `netmap_if` left, or none large enough.
-    pub fn bind(&self, name: &str, tx: Range<u32>, rx: Range<u32>, extra: u32) -> Result<Binding, RegionError> {
-        let region = &self.region;
-        let entries = self.shape.tx_rings + self.shape.rx_rings + 2;
-        let most = region.layout.max_port_rings();
-        if entries > most {
-            return Err(RegionError::Exhausted { what: "ring offsets in a netmap_if", asked: entries, free: most });
-        }
-        let index = region.pools().ifs.take().ok_or(RegionError::Exhausted { what: "netmap_if", asked: 1, free: 0 })?;
-        let (head, extra_bufs) = region.take_extra_bufs(extra);
-        let at = region.layout.if_at(index);
-        let binding = Binding { region: Arc::clone(region), index, nifp: at, extra_bufs };
-        region.store_name(at, name);
-        let field = |o: usize, v: u32| region.store_u32(at + o as u64, v);
-        field(offset_of!(NetmapIf, ni_version), NETMAP_API);
-        field(offset_of!(NetmapIf, ni_flags), 0);
-        field(offset_of!(NetmapIf, ni_tx_rings), self.shape.tx_rings - self.host.0);
-        field(offset_of!(NetmapIf, ni_rx_rings), self.shape.rx_rings - self.host.1);
-        field(offset_of!(NetmapIf, ni_bufs_head), head);
-        // netmap reports at least one host ring each way; where there is none, it has offset 0: not bound.
-        field(offset_of!(NetmapIf, ni_host_tx_rings), self.host.0.max(1));
-        field(offset_of!(NetmapIf, ni_host_rx_rings), self.host.1.max(1));
-        let missing = |host: u32| if host == 0 { Some(0) } else { None };
-        let bound = |rings: &[RingSide], i: u32, range: &Range<u32>| match rings.get(i as usize) {
-            Some(side) if range.contains(&i) => side.ring.place().ring.wrapping_sub(at),
-            _ => 0,
-        };
-        let (n_tx, n_rx) = (self.shape.tx_rings, self.shape.rx_rings);
-        let tx_offsets = (0..n_tx).map(|i| bound(&self.tx, i, &tx));
-        let rx_offsets = (0..n_rx).map(|i| bound(&self.rx, i, &rx));
-        let all = tx_offsets.chain(missing(self.host.0)).chain(rx_offsets).chain(missing(self.host.1));
-        for (k, v) in all.enumerate() {
-            region.store_u64(at + (size_of::<NetmapIf>() + 8 * k) as u64, v);
-        }
-        Ok(binding)
-    }
-}
-
-impl Drop for PortMem {
-    fn drop(&mut self) {
-        let mut pools = self.region.pools();
-        for side in self.tx.iter().chain(&self.rx) {
-            for i in 0..side.ring.num_slots() {
-                // The application can write the slots: the buffers that it swapped in are returned, each once.
-                pools.bufs.give(side.ring.slot_word(i).buf_idx);
-            }
-        }
-        for id in self.ids.clone() {
-            pools.rings.give(id);
-        }
-    }
-}
-
-/// One application's `netmap_if`. Dropping it frees the extra buffers listed in `ni_bufs_head`.
-#[derive(Debug)]
-pub struct Binding {
-    region: Arc<Region>,
-    index: u32,
-    nifp: u64,
-    extra_bufs: u32,
-}
-
-impl Binding {
-    /// Offset of the `netmap_if` in the region.
-    pub fn nifp(&self) -> u64 {
-        self.nifp
-    }
-
-    /// Number of extra buffers it got.
-    pub fn extra_bufs(&self) -> u32 {
-        self.extra_bufs
-    }
-}
-
-impl Drop for Binding {
-    fn drop(&mut self) {
-        let head = self.region.load_u32(self.nifp + offset_of!(NetmapIf, ni_bufs_head) as u64);
-        self.region.give_extra_bufs(head);
-        self.region.pools().ifs.give(self.index);
     }
 }
 

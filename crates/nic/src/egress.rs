@@ -9,7 +9,7 @@ use netvale_mem::Mapping;
 use netvale_mem::copy::copy_bytes;
 use netvale_mem::lent::Lent;
 use netvale_port::batch::Batch;
-use netvale_port::soft::{Form, Put};
+use netvale_port::soft::{Form, PutResult};
 use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
 
 use crate::Keep;
@@ -53,9 +53,9 @@ impl NicEgress {
         for &pick in picks {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             match self.send(s, &frame, scratch) {
-                Put::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
-                Put::TooLong => self.counters.dropped(DropReason::TooLong, 1),
-                Put::Full => break,
+                PutResult::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
+                PutResult::TooLong => self.counters.dropped(DropReason::TooLong, 1),
+                PutResult::Full => break,
             }
             done += 1;
         }
@@ -64,7 +64,7 @@ impl NicEgress {
         done
     }
 
-    fn send(&self, s: &mut Sending, frame: &FrameRef<'_>, scratch: &mut Scratch) -> Put {
+    fn send(&self, s: &mut Sending, frame: &FrameRef<'_>, scratch: &mut Scratch) -> PutResult {
         if Form::of(frame, false) == Form::AsIs {
             // SAFETY: `put` hands out room in our buffers.
             return s.put(frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
@@ -96,14 +96,14 @@ impl Sending {
 
     /// Puts a frame into as many buffers as it takes.
     #[inline]
-    fn put(&mut self, len: usize, mut read: impl FnMut(usize, *mut u8, usize) -> usize) -> Put {
+    fn put(&mut self, len: usize, mut read: impl FnMut(usize, *mut u8, usize) -> usize) -> PutResult {
         let room = self.buffers.chunk().unwrap_or(0) as usize;
         let count = len.div_ceil(room.max(1));
         if len < SHORTEST || count > 1 && !self.multi_buffer {
-            return Put::TooLong;
+            return PutResult::TooLong;
         }
         if self.free.len() < count || (self.sender.tx.room() as usize) < count {
-            return Put::Full;
+            return PutResult::Full;
         }
         for i in 0..count {
             let (at, n) = (i * room, room.min(len - i * room));
@@ -113,7 +113,7 @@ impl Sending {
             let options = if i + 1 < count { CONTINUES } else { 0 };
             self.sender.tx.put(Desc { addr, len: n as u32, options });
         }
-        Put::Done
+        PutResult::Done
     }
 }
 

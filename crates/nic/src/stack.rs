@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use netvale_abi::ring::ring_space;
 use netvale_afxdp::bpf::Diversion;
-use netvale_afxdp::outlet::{Outlet, Sent, TAP_HEADER};
+use netvale_afxdp::outlet::{Outlet, SendResult, TAP_HEADER};
 use netvale_afxdp::rx_end::RxEnd;
 use netvale_mem::PortMem;
 use netvale_mem::host::HostTx;
@@ -132,19 +132,19 @@ impl StackTx {
         let left = ring_space(at, head, n);
         while moved < left.min(MOST) {
             let slots = match self.outlet.send(&self.tx.side().ring, at, left - moved) {
-                Sent::Yes(slots, bytes) => {
+                SendResult::Yes(slots, bytes) => {
                     self.counters.passed(1, bytes);
                     slots
                 }
-                Sent::No(slots, why) => {
+                SendResult::No(slots, why) => {
                     self.counters.dropped(why, 1);
                     slots
                 }
-                Sent::Incomplete => {
+                SendResult::Incomplete => {
                     self.stuck = Some(head);
                     break;
                 }
-                Sent::Full => {
+                SendResult::Full => {
                     self.full = true;
                     break;
                 }

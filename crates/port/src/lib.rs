@@ -40,7 +40,7 @@
 //! use std::sync::{Arc, Mutex};
 //!
 //! use netvale_mem::notify::{self, Doorbell};
-//! use netvale_port::soft::Put;
+//! use netvale_port::soft::PutResult;
 //! use netvale_port::{Batch, Egress, Ingress, RingCounters, Scratch, Source};
 //!
 //! struct Sender {
@@ -57,13 +57,13 @@
 //!             // A checksum, or a segmentation, may be left to do.
 //!             let put = scratch.soften_into(&frame, &self.counters, |bytes| {
 //!                 if queue.len() == 64 {
-//!                     return Put::Full;
+//!                     return PutResult::Full;
 //!                 }
 //!                 queue.push_back(bytes.to_vec());
 //!                 self.counters.passed(1, bytes.len() as u64);
-//!                 Put::Done
+//!                 PutResult::Done
 //!             });
-//!             if put == Put::Full {
+//!             if put == PutResult::Full {
 //!                 break;
 //!             }
 //!             done += 1;

@@ -78,7 +78,7 @@ pub fn header_bytes(offload: &Offload) -> [u8; 12] {
 
 /// Whether a frame found room at its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Put {
+pub enum PutResult {
     /// It did.
     Done,
     /// There is no room now.
@@ -138,22 +138,22 @@ impl Scratch {
         &mut self,
         frame: &FrameRef<'_>,
         counters: &RingCounters,
-        mut put: impl FnMut(&[u8]) -> Put,
-    ) -> Put {
-        let (mut result, mut any) = (Put::Done, false);
+        mut put: impl FnMut(&[u8]) -> PutResult,
+    ) -> PutResult {
+        let (mut result, mut any) = (PutResult::Done, false);
         let softened = self.soften(frame, |bytes| {
-            if result == Put::Done {
+            if result == PutResult::Done {
                 result = put(bytes);
-                any |= result == Put::Done;
+                any |= result == PutResult::Done;
             }
         });
         match (softened, result) {
             (Err(why), _) => counters.dropped(why, 1),
             // Segments that found no room after others did are lost, as on a wire.
-            (Ok(_), Put::Full) if any => counters.dropped(DropReason::NoRoom, 1),
+            (Ok(_), PutResult::Full) if any => counters.dropped(DropReason::NoRoom, 1),
             (Ok(_), other) => return other,
         }
-        Put::Done
+        PutResult::Done
     }
 }
 

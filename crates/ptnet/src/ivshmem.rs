@@ -31,7 +31,7 @@ const MEMORY: i64 = -1;
 /// The guest's peer number.
 pub const GUEST_PEER: u32 = 1;
 /// Upper bound on waiting for the other end to make room for a message.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A message: a number and maybe a descriptor.
 pub type Message<'a> = (i64, Option<BorrowedFd<'a>>);
@@ -79,7 +79,7 @@ fn send_one(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, (number, fd): &Message
 }
 
 fn wait_for_room(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<(), Errno> {
-    let limit = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
+    let limit = Timespec { tv_sec: TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 };
     let mut both = [PollFd::from_borrowed_fd(socket, PollFlags::OUT), PollFd::from_borrowed_fd(stop, PollFlags::IN)];
     match poll(&mut both, Some(&limit)) {
         Ok(0) => Err(Errno::TIMEDOUT),

@@ -36,7 +36,7 @@ pub struct PtnetOptions {
     pub path: PathBuf,
     /// The device offered there.
     pub config: Config,
-    /// How.
+    /// How guests reach it.
     pub transport: Transport,
 }
 

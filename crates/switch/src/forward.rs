@@ -18,7 +18,7 @@ use scatter::Open;
 
 /// How long a lossless receiver may hold back its senders before it is treated as gone: a receiver that stopped reading
 /// must not stop others for good.
-pub const LOSSLESS_PATIENCE: Duration = Duration::from_millis(500);
+pub const LOSSLESS_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// 0, 1, 2, …: the picks of a batch that goes to one port as a whole.
 const IDENTITY: [u16; BATCH] = {
@@ -88,14 +88,14 @@ impl Held {
 
     /// Delivers the frames that find room by now; gives up on receivers that stopped reading.
     fn retry(&mut self, batch: &Batch, scratch: &mut Scratch) {
-        let impatient = self.since.elapsed() > LOSSLESS_PATIENCE;
+        let timed_out = self.since.elapsed() > LOSSLESS_TIMEOUT;
         let Held { waiting, picks: all, .. } = self;
         waiting.retain_mut(|w| {
             let picks = &all[w.picks.clone()];
             let done = w.egress.deliver(batch, picks, scratch);
             mirror(&w.to, w.ring, batch, &picks[..done], scratch);
             w.picks.start += done;
-            if done == 0 && impatient {
+            if done == 0 && timed_out {
                 w.to.stalled.store(true, Ordering::Relaxed);
                 w.egress.counters().dropped(DropReason::Stalled, w.picks.len() as u64);
                 return false;
@@ -207,7 +207,7 @@ impl Forwarder {
         let before = self.held.frames();
         self.held.retry(self.source.frames(), &mut work.scratch);
         let moved = before - self.held.frames();
-        // Progress renews the patience, but not while somebody waits for the queue that the frames lie in.
+        // Progress restarts the time limit, but not while somebody waits for the queue that the frames lie in.
         if moved > 0 && !self.source.ingress().is_wanted() {
             self.held.since = Instant::now();
         }

@@ -49,10 +49,10 @@ impl Ingress for Wanted {
     }
 }
 
-/// Objective: a receiver that reads now and then, which earns it patience otherwise, does not keep a batch whose queue is wanted back for as
+/// Objective: a receiver that reads now and then, which restarts its time limit otherwise, does not keep a batch whose queue is wanted back for as
 /// long as the control thread waits: what it has not read by then is dropped by name.
 #[test]
-fn progress_earns_no_patience() {
+fn progress_restarts_no_limit() {
     let switch = Switch::new("vale-test");
     let mut a = attach(&switch, "a", Make { slots: 256, ..Make::default() });
     let mut b = attach(&switch, "b", Make { slots: 4, lossless: true, ..Make::default() });

@@ -40,7 +40,7 @@ pub enum NoBackEnd {
     Stopped,
     /// The device lacks a feature that the driver needs.
     #[error("the back end lacks {0}")]
-    Lacks(&'static str),
+    MissingFeature(&'static str),
     /// The answer is to another request.
     #[error("the back end answers {got} to request {asked}")]
     Answer {
@@ -51,7 +51,7 @@ pub enum NoBackEnd {
     },
     /// The back end refused the request.
     #[error("the back end refuses request {0}")]
-    No(u32),
+    Rejected(u32),
     /// A system call failed.
     #[error("{0}")]
     System(Errno),
@@ -108,7 +108,7 @@ impl<'a> Frontend<'a> {
         }
         send(self.socket, &m)?;
         match acked.then(|| self.hear(asked)).transpose()? {
-            Some(answer) if answer.u64()? != 0 => Err(NoBackEnd::No(asked)),
+            Some(answer) if answer.u64()? != 0 => Err(NoBackEnd::Rejected(asked)),
             _ => Ok(()),
         }
     }
@@ -158,10 +158,10 @@ impl<'a> Frontend<'a> {
     fn negotiate(&mut self, options: DriverOptions) -> Result<(u64, u16), NoBackEnd> {
         let offered = self.ask(request::GET_FEATURES)?;
         if offered & PROTOCOL_FEATURES == 0 {
-            return Err(NoBackEnd::Lacks("protocol features"));
+            return Err(NoBackEnd::MissingFeature("protocol features"));
         }
         if offered & VERSION_1 == 0 {
-            return Err(NoBackEnd::Lacks("virtio 1.0"));
+            return Err(NoBackEnd::MissingFeature("virtio 1.0"));
         }
         let wanted = protocol::MQ | protocol::REPLY_ACK;
         let ours = self.ask(request::GET_PROTOCOL_FEATURES)? & wanted;

@@ -11,7 +11,7 @@ use netvale_mem::Mapping;
 use netvale_virtio::device::live;
 use netvale_virtio::memory::{MemoryError, map};
 use netvale_virtio::queue::Queue;
-use netvale_virtio::queue::place::Place;
+use netvale_virtio::queue::ring_index::RingIndex;
 
 /// Queue regions begin at multiples of this.
 const ALIGN: u64 = 64;
@@ -74,7 +74,7 @@ pub struct Record {
     region: Arc<Inflight>,
     from: usize,
     /// Packed: the position that the driver has been shown.
-    old: Place,
+    old: RingIndex,
 }
 
 impl Record {
@@ -88,7 +88,7 @@ impl Record {
             return None;
         }
         let from = i * queue_bytes(region.size, packed) as usize;
-        let mut record = Record { region: Arc::clone(region), from, old: Place { at: 0, wrap: true } };
+        let mut record = Record { region: Arc::clone(region), from, old: RingIndex { at: 0, wrap: true } };
         match record.half(VERSION_AT).load(Ordering::Relaxed) {
             0 => record.begin(queue),
             VERSION if record.half(DESC_NUM_AT).load(Ordering::Relaxed) == queue.size() => record.resume(queue)?,
@@ -104,7 +104,7 @@ impl Record {
     }
 
     #[inline]
-    fn places(&self) -> &AtomicU64 {
+    fn indices(&self) -> &AtomicU64 {
         // SAFETY: `open` checked that the queue's region lies in the mapping and that it is aligned to 8; this is inside its first 32 bytes.
         unsafe { AtomicU64::from_ptr(self.region.base.as_ptr().add(self.from + PLACES_AT).cast()) }
     }
@@ -122,9 +122,9 @@ impl Record {
         match queue {
             Queue::Split(q) => q.resume(),
             Queue::Packed(q) => {
-                let word = self.places().load(Ordering::Acquire);
-                let place = |idx: u64, wrap: u64| Place { at: (word >> idx) as u16, wrap: word >> wrap & 1 != 0 };
-                let (new, old) = (place(0, 32), place(16, 40));
+                let word = self.indices().load(Ordering::Acquire);
+                let index = |idx: u64, wrap: u64| RingIndex { at: (word >> idx) as u16, wrap: word >> wrap & 1 != 0 };
+                let (new, old) = (index(0, 32), index(16, 40));
                 if new.at >= q.size() || old.at >= q.size() {
                     return None;
                 }
@@ -139,10 +139,10 @@ impl Record {
     }
 
     /// Packed: stores the position that is about to be shown, and the previous one.
-    fn keep(&self, new: Place) {
+    fn keep(&self, new: RingIndex) {
         let old = self.old;
         let word = u64::from(new.at) | u64::from(old.at) << 16 | u64::from(new.wrap) << 32 | u64::from(old.wrap) << 40;
-        self.places().store(word, Ordering::Release);
+        self.indices().store(word, Ordering::Release);
     }
 }
 

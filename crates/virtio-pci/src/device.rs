@@ -80,7 +80,7 @@ pub enum NoDevice {
     },
     /// It lacks what no driver can do without.
     #[error("the device lacks {0}")]
-    Lacks(&'static str),
+    MissingFeature(&'static str),
     /// It reaches memory past the IOMMU, so vfio gives it none of netvale's.
     #[error("the device reaches memory past the IOMMU: it needs VIRTIO_F_ACCESS_PLATFORM (QEMU: iommu_platform=on)")]
     PastIommu,
@@ -104,7 +104,7 @@ impl NoDevice {
         match self {
             NoDevice::System(errno) => *errno,
             NoDevice::Pci(why) => why.errno(),
-            NoDevice::Lacks(_) | NoDevice::PastIommu => Errno::OPNOTSUPP,
+            NoDevice::MissingFeature(_) | NoDevice::PastIommu => Errno::OPNOTSUPP,
             NoDevice::NotVirtio { .. } | NoDevice::WantedBack => Errno::NODEV,
             NoDevice::Lend(_) | NoDevice::NeedsReset => Errno::IO,
         }
@@ -201,10 +201,11 @@ impl PciDevice {
             return Err(NoDevice::NotVirtio { vendor, device });
         }
         function.enable()?;
-        let (common, _) = structure(&function, COMMON)?.ok_or(NoDevice::Lacks("virtio 1.0"))?;
-        let (notify, multiplier) = structure(&function, NOTIFY)?.ok_or(NoDevice::Lacks("a place for kicks"))?;
+        let (common, _) = structure(&function, COMMON)?.ok_or(NoDevice::MissingFeature("virtio 1.0"))?;
+        let (notify, multiplier) =
+            structure(&function, NOTIFY)?.ok_or(NoDevice::MissingFeature("a place for kicks"))?;
         if common.len() < at::LEN {
-            return Err(NoDevice::Lacks("room for its common registers"));
+            return Err(NoDevice::MissingFeature("room for its common registers"));
         }
         let own = structure(&function, OWN)?.map(|(bar, _)| bar);
         Ok(PciDevice { function, common, notify: Arc::new(notify), multiplier: multiplier as usize, own })
@@ -246,7 +247,7 @@ impl PciDevice {
         }
         self.say(status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK | status::DRIVER_OK);
         if features & MQ != 0 {
-            let mut control = started.pop().ok_or(NoDevice::Lacks("a control queue"))?;
+            let mut control = started.pop().ok_or(NoDevice::MissingFeature("a control queue"))?;
             set_pairs(&mut control, pairs)?;
         }
         let own = self.own.filter(|_| features & STATUS != 0);
@@ -261,7 +262,7 @@ impl PciDevice {
     /// Back to its first state; it is there when it says 0 (§2.4.1).
     fn reset(&self) -> Result<(), NoDevice> {
         self.say(0);
-        wait_until(|| self.common.read8(at::STATUS) == 0).ok_or(NoDevice::Lacks("an answer to its reset"))
+        wait_until(|| self.common.read8(at::STATUS) == 0).ok_or(NoDevice::MissingFeature("an answer to its reset"))
     }
 
     fn negotiate(&self, options: DriverOptions) -> Result<u64, NoDevice> {
@@ -271,7 +272,7 @@ impl PciDevice {
         };
         let offered = half(0) | half(1);
         if offered & VERSION_1 == 0 {
-            return Err(NoDevice::Lacks("virtio 1.0"));
+            return Err(NoDevice::MissingFeature("virtio 1.0"));
         }
         if offered & ACCESS_PLATFORM == 0 {
             return Err(NoDevice::PastIommu);
@@ -288,7 +289,7 @@ impl PciDevice {
         }
         self.say(status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK);
         if self.common.read8(at::STATUS) & status::FEATURES_OK == 0 {
-            return Err(NoDevice::Lacks("what its features need"));
+            return Err(NoDevice::MissingFeature("what its features need"));
         }
         Ok(features)
     }
@@ -324,7 +325,7 @@ impl PciDevice {
         self.function.when_wanted_back(wanted)?;
         self.common.write16(at::CONFIG_VECTOR, 0);
         if self.common.read16(at::CONFIG_VECTOR) == NO_VECTOR {
-            return Err(NoDevice::Lacks("interrupts by message"));
+            return Err(NoDevice::MissingFeature("interrupts by message"));
         }
         Ok(())
     }
@@ -341,7 +342,7 @@ impl PciDevice {
         let c = &self.common;
         c.write16(at::QUEUE_SELECT, place);
         if c.read16(at::QUEUE_SIZE) < ram.size() {
-            return Err(NoDevice::Lacks("a queue of that size"));
+            return Err(NoDevice::MissingFeature("a queue of that size"));
         }
         c.write16(at::QUEUE_SIZE, ram.size());
         let (layout, in_order) = (QueueFeatures::of(features), features & IN_ORDER != 0);
@@ -352,7 +353,7 @@ impl PciDevice {
         c.write64(at::QUEUE_DEVICE, ram.device_address(ram.used()));
         c.write16(at::QUEUE_VECTOR, vector);
         if vector != NO_VECTOR && c.read16(at::QUEUE_VECTOR) == NO_VECTOR {
-            return Err(NoDevice::Lacks("an interrupt for each queue"));
+            return Err(NoDevice::MissingFeature("an interrupt for each queue"));
         }
         let register = usize::from(c.read16(at::QUEUE_NOTIFY_OFF)) * self.multiplier;
         c.write16(at::QUEUE_ENABLE, 1);
@@ -378,7 +379,7 @@ fn structure(function: &Function, kind: u8) -> Result<Option<(Bar, u32)>, PciErr
 /// The command that sets how many pairs are used (`VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET`, §5.1.6.5.6): class and command, the number, and a
 /// byte for the answer, which is 0 for yes.
 fn set_pairs(control: &mut Started, pairs: u16) -> Result<(), NoDevice> {
-    let first = control.queue.take(3).ok_or(NoDevice::Lacks("room for a command"))?;
+    let first = control.queue.take(3).ok_or(NoDevice::MissingFeature("room for a command"))?;
     let second = control.queue.link(first).unwrap_or(first);
     let third = control.queue.link(second).unwrap_or(second);
     control.ram.put(first, &[4, 0]);
@@ -391,7 +392,7 @@ fn set_pairs(control: &mut Started, pairs: u16) -> Result<(), NoDevice> {
     }
     let answer = wait_until(|| !matches!(control.queue.next_used(), Ok(None)));
     if answer.is_none() || control.ram.first_byte(third) != 0 {
-        return Err(NoDevice::Lacks("several queues, which it says it has"));
+        return Err(NoDevice::MissingFeature("several queues, which it says it has"));
     }
     Ok(())
 }

@@ -111,7 +111,7 @@ impl GuestMemory {
     /// Maps a whole table.
     ///
     /// # Errors
-    /// [`MemoryError`].
+    /// Like [`GuestMemory::with`], for any of its regions.
     pub fn new(table: Vec<(RegionSpec, OwnedFd)>) -> Result<GuestMemory, MemoryError> {
         let mut memory = GuestMemory::default();
         for (spec, fd) in table {
@@ -128,7 +128,8 @@ impl GuestMemory {
     /// The same with one region more.
     ///
     /// # Errors
-    /// [`MemoryError`].
+    /// [`MemoryError`] when the region is empty, wraps around, overlaps another one or is one too many, or when its file is too short or
+    /// cannot be mapped.
     pub fn with(&self, spec: RegionSpec, fd: &OwnedFd) -> Result<GuestMemory, MemoryError> {
         let RegionSpec { guest, size, user, offset } = spec;
         if size == 0 {
@@ -156,7 +157,7 @@ impl GuestMemory {
     /// The same without a region.
     ///
     /// # Errors
-    /// [`MemoryError::NoSuch`].
+    /// [`MemoryError::NoSuch`] when no region has exactly these addresses.
     pub fn without(&self, spec: RegionSpec) -> Result<GuestMemory, MemoryError> {
         let same = |r: &Region| r.spec.guest == spec.guest && r.spec.size == spec.size && r.spec.user == spec.user;
         if !self.regions.iter().any(same) {

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use netvale_virtio::driver::ram::Ram;
 use netvale_virtio::driver::{DriverFeatures, DriverQueue};
 use netvale_virtio::memory::{GuestMemory, RegionSpec};
-use netvale_virtio::queue::{Addresses, Broken, Pieces, Queue as OurQueue, QueueFeatures};
+use netvale_virtio::queue::{Addresses, DriverViolation, Pieces, Queue as OurQueue, QueueFeatures};
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use virtio_queue::{Queue, QueueT};
@@ -110,12 +110,12 @@ proptest! {
                         .map(|(p, writes)| (ours.guest_of(p.ptr.as_ptr()).unwrap(), p.len, writes)).collect();
                     prop_assert_eq!(found, list.into_iter().filter(|b| b.1 > 0).collect::<Vec<_>>());
                 }
-                Err(Broken::Address) => { prop_assert!(!list.iter().all(inside)); return Ok(()); }
-                Err(Broken::Order) => { prop_assert!(!ordered); return Ok(()); }
+                Err(DriverViolation::Address) => { prop_assert!(!list.iter().all(inside)); return Ok(()); }
+                Err(DriverViolation::Order) => { prop_assert!(!ordered); return Ok(()); }
                 Err(why) => {
-                    let rule = matches!(why, Broken::Loop | Broken::NextIndex | Broken::Indirect);
+                    let rule = matches!(why, DriverViolation::Loop | DriverViolation::NextIndex | DriverViolation::Indirect);
                     // A table longer than the queue is ours to refuse (§2.7.5.3.1).
-                    prop_assert!(rule && (!ended || why == Broken::Indirect), "{why}");
+                    prop_assert!(rule && (!ended || why == DriverViolation::Indirect), "{why}");
                     return Ok(());
                 }
             }

@@ -144,11 +144,11 @@ pub unsafe extern "C" fn nmctx_unlock(ctx: *mut Ctx) {
     }
 }
 
-/// Tells of an error, unless the context wants to hear of none. `errno` stays.
+/// Reports an error, unless the context wants none reported. `errno` stays.
 ///
 /// # Safety
 /// `ctx` is a valid context.
-pub unsafe fn tell(ctx: *mut Ctx, text: &str) {
+pub unsafe fn report_error(ctx: *mut Ctx, text: &str) {
     let errno = crate::errno::get();
     // SAFETY: the caller's.
     let (verbose, error) = unsafe { ((*ctx).verbose, (*ctx).error) };
@@ -159,13 +159,13 @@ pub unsafe fn tell(ctx: *mut Ctx, text: &str) {
     crate::errno::set(errno);
 }
 
-/// Tells of an error, sets `errno`, and gives -1.
+/// Reports an error, sets `errno`, and gives -1.
 ///
 /// # Safety
 /// `ctx` is a valid context.
 pub unsafe fn fail(ctx: *mut Ctx, errno: Errno, text: &str) -> c_int {
     // SAFETY: the caller's.
-    unsafe { tell(ctx, text) };
+    unsafe { report_error(ctx, text) };
     crate::errno::fail(errno)
 }
 
@@ -185,7 +185,7 @@ unsafe extern "C" fn ferror(ctx: *mut Ctx, format: *const c_char, args: *mut c_v
     unsafe { vsnprintf(text.as_mut_ptr().cast(), TEXT, format, args) };
     let text = text.split(|b| *b == 0).next().unwrap_or(&[]);
     // SAFETY: the program's context.
-    unsafe { tell(ctx, &String::from_utf8_lossy(text)) };
+    unsafe { report_error(ctx, &String::from_utf8_lossy(text)) };
 }
 
 /// Tells a context of an error, as printf would print it. Stable Rust cannot define a variadic function: this makes the `va_list`

@@ -6,7 +6,7 @@ use netvale_abi::ioctl::NIOCCTRL;
 use netvale_abi::nmreq::{NETMAP_REQ_REGISTER, NmreqOption};
 use rustix::io::Errno;
 
-use super::context::{fail, nmctx_free, nmctx_get, nmctx_malloc, tell};
+use super::context::{fail, nmctx_free, nmctx_get, nmctx_malloc, report_error};
 use super::parsing::{nmport_parse, nmport_undo_parse};
 use super::requests::{nmreq_header_init, nmreq_option_name, text};
 use super::rings::{nmport_mmap, nmport_undo_mmap};
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn nmport_register(d: *mut PortDesc) -> c_int {
         }
         (*d).fd = libc::open(c"/dev/netmap".as_ptr(), libc::O_RDWR);
         if (*d).fd < 0 {
-            tell(ctx, "/dev/netmap cannot be opened: is a netvale daemon running?");
+            report_error(ctx, "/dev/netmap cannot be opened: is a netvale daemon running?");
             return -1;
         }
         let before = (*d).reg;
@@ -97,7 +97,7 @@ unsafe fn report_options(d: *mut PortDesc) {
             if status != 0 {
                 let name = text(nmreq_option_name((*option).nro_reqtype)).unwrap_or("unknown");
                 let why = std::io::Error::from_raw_os_error(status);
-                tell((*d).ctx, &format!("option {name}: {why}"));
+                report_error((*d).ctx, &format!("option {name}: {why}"));
             }
             option = (*option).nro_next as *const NmreqOption;
         }

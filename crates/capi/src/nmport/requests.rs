@@ -14,7 +14,7 @@ use netvale_abi::nmreq::{
 use netvale_portspec::{PortName, PortSpec};
 use rustix::io::Errno;
 
-use super::context::{fail, nmctx_free, nmctx_get, tell};
+use super::context::{fail, nmctx_free, nmctx_get, report_error};
 use super::structs::Ctx;
 
 /// A C string as text.
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn nmreq_get_mem_id(name: *mut *const c_char, ctx: *mut Ct
         }
         let fd = libc::open(c"/dev/netmap".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
         if fd < 0 {
-            tell(ctx, "/dev/netmap cannot be opened: is a netvale daemon running?");
+            report_error(ctx, "/dev/netmap cannot be opened: is a netvale daemon running?");
             return -1;
         }
         let done = libc::ioctl(fd, NIOCCTRL.into(), &raw mut header);

@@ -18,7 +18,7 @@ use crate::table::MAX_FDS;
 
 /// How long a full ring is waited for before the socket's queue counts as full. A port of a switch always has room soon; a pipe whose other end is
 /// not read may have none for ever.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sockets bound to a port, and the ports that are open.
 #[derive(Default)]
@@ -140,7 +140,7 @@ pub fn send(number: c_int, index: Option<i32>, frame: &[u8], flags: c_int) -> Re
     let sender = sender.ok_or(Errno::NXIO)?;
     let mut sent = sender.send(frame, Duration::ZERO);
     if matches!(sent, Err(SendError::NoRoom)) && flags & libc::MSG_DONTWAIT == 0 {
-        let (limit, full) = patience(number);
+        let (limit, full) = send_timeout(number);
         sent = sender.send(frame, limit);
         if matches!(sent, Err(SendError::NoRoom)) {
             return Err(full);
@@ -158,14 +158,14 @@ pub fn send(number: c_int, index: Option<i32>, frame: &[u8], flags: c_int) -> Re
 }
 
 /// How long a socket waits for room, and what it says then.
-fn patience(number: c_int) -> (Duration, Errno) {
+fn send_timeout(number: c_int) -> (Duration, Errno) {
     let Some(fd) = crate::borrow(number) else { return (Duration::ZERO, Errno::AGAIN) };
     if rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK)) {
         return (Duration::ZERO, Errno::AGAIN);
     }
     match sockopt::socket_timeout(fd, Timeout::Send) {
-        Ok(Some(limit)) if limit <= PATIENCE => (limit, Errno::AGAIN),
-        _ => (PATIENCE, Errno::NOBUFS),
+        Ok(Some(limit)) if limit <= TIMEOUT => (limit, Errno::AGAIN),
+        _ => (TIMEOUT, Errno::NOBUFS),
     }
 }
 

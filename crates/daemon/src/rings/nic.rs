@@ -8,7 +8,7 @@ use std::sync::Arc;
 use netvale_afxdp::Nic;
 use netvale_afxdp::bpf::Mode;
 use netvale_afxdp::nic::Queue;
-use netvale_afxdp::socket::{Got, Socket};
+use netvale_afxdp::socket::{BindResult, Socket};
 use netvale_control::attach::{AttachReply, NIC_BOUND, NIC_FORWARDS, NIC_MULTI_BUFFER, NIC_RESUMED, Role};
 use netvale_control::types::{Direction, Owner, PortInfo, PortKind, PortState, RingInfo};
 use netvale_mem::PortMem;
@@ -46,7 +46,7 @@ pub struct NicPort {
     /// unbound one could be bound to any interface, and send there.
     pub(crate) trusted: bool,
     /// How the sockets are bound that the daemon has bound.
-    pub(crate) got: Option<Got>,
+    pub(crate) got: Option<BindResult>,
     pub(crate) stack: Option<Arc<Stack>>,
     pub(crate) mem: Arc<PortMem>,
     pub(crate) mem_id: u32,

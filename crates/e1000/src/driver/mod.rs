@@ -50,9 +50,9 @@ impl Default for DriverOptions {
     }
 }
 
-/// What a card did that no card does. It is given up.
+/// A protocol violation by the device, after which the connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum BadCard {
+pub enum DeviceViolation {
     /// The status block says that it is done with descriptors that it never had.
     #[error("the card says that it is at descriptor {0}, where it cannot be")]
     Head(u32),

@@ -31,17 +31,17 @@ pub enum DriverError {
     NotACard {
         /// Where it is.
         address: String,
-        /// What it is.
+        /// PCI vendor ID.
         vendor: u16,
-        /// See above.
+        /// PCI device ID.
         device: u16,
     },
     /// It does not start.
     #[error(transparent)]
     NotStarted(#[from] NotStarted),
-    /// It broke the rules.
+    /// The card broke the rules.
     #[error("{0}")]
-    Bad(String),
+    ProtocolViolation(String),
     /// A ring of the card before it is not handed back.
     #[error("a ring: {0}")]
     InUse(#[from] InUse),
@@ -62,7 +62,9 @@ impl DriverError {
             DriverError::NotStarted(NotStarted::Slots(_)) => Errno::INVAL,
             DriverError::System(why) => *why,
             DriverError::InUse(_) => Errno::BUSY,
-            DriverError::NotStarted(NotStarted::Reset) | DriverError::Bad(_) | DriverError::WantedBack => Errno::IO,
+            DriverError::NotStarted(NotStarted::Reset)
+            | DriverError::ProtocolViolation(_)
+            | DriverError::WantedBack => Errno::IO,
         }
     }
 }
@@ -99,7 +101,8 @@ impl DriverPort {
     /// Takes the card at `address` on the bus, which has to be there.
     ///
     /// # Errors
-    /// [`DriverError`].
+    /// [`DriverError`] when the number of slots is impossible, no such card is at `address`, or the system refuses a descriptor or the
+    /// thread.
     pub fn new(address: &str, options: DriverOptions) -> Result<(DriverPort, Queues), DriverError> {
         if !options.slots.is_power_of_two() || !(8..=4096).contains(&options.slots) {
             return Err(NotStarted::Slots(options.slots).into());
@@ -195,7 +198,7 @@ impl Driver {
                 return Ok(());
             }
             if fault && let Some(why) = self.fault.take() {
-                return Err(DriverError::Bad(why));
+                return Err(DriverError::ProtocolViolation(why));
             }
             if wanted {
                 return Err(DriverError::WantedBack);

@@ -9,10 +9,10 @@ use netvale_mem::fault::Fault;
 use netvale_mem::lent::{Away, Borrower, InUse, Lent};
 use netvale_mem::notify::Doorbell;
 use netvale_port::batch::BATCH;
-use netvale_port::soft::{Form, Put};
+use netvale_port::soft::{Form, PutResult};
 use netvale_port::{Batch, DropReason, Egress, FrameRef, Ingress, RingCounters, Scratch};
 
-use super::BadCard;
+use super::DeviceViolation;
 use super::ram::BUF;
 use super::rx::RxRing;
 use super::tx::TxRing;
@@ -34,7 +34,7 @@ impl Rings {
     /// The card runs.
     ///
     /// # Errors
-    /// As [`Lent::put`].
+    /// [`InUse`] when workers stay inside a ring for too long.
     pub fn put(&self, tx: TxRing, rx: RxRing) -> Result<(), InUse> {
         self.tx.put(tx)?;
         self.rx.put(rx)
@@ -49,7 +49,7 @@ pub struct DriverEgress {
 }
 
 impl DriverEgress {
-    /// Of those rings.
+    /// Creates the egress of a running card.
     pub fn new(rings: Arc<Rings>, fault: Fault) -> Self {
         DriverEgress { rings, fault, counters: Arc::default() }
     }
@@ -60,7 +60,7 @@ impl DriverEgress {
         batch: &Batch,
         picks: &[u16],
         scratch: &mut Scratch,
-    ) -> Result<usize, BadCard> {
+    ) -> Result<usize, DeviceViolation> {
         let (mut frames, mut bytes, mut done) = (0, 0, 0);
         if (tx.free() as usize) < picks.len() {
             tx.reclaim()?;
@@ -68,9 +68,9 @@ impl DriverEgress {
         for &pick in picks {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             match self.send(tx, &frame, scratch) {
-                Put::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
-                Put::TooLong => self.counters.dropped(DropReason::TooLong, 1),
-                Put::Full => break,
+                PutResult::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
+                PutResult::TooLong => self.counters.dropped(DropReason::TooLong, 1),
+                PutResult::Full => break,
             }
             done += 1;
         }
@@ -80,7 +80,7 @@ impl DriverEgress {
     }
 
     #[inline]
-    fn send(&self, tx: &mut TxRing, frame: &FrameRef<'_>, scratch: &mut Scratch) -> Put {
+    fn send(&self, tx: &mut TxRing, frame: &FrameRef<'_>, scratch: &mut Scratch) -> PutResult {
         if Form::of(frame, false) == Form::AsIs {
             // SAFETY: `put` hands out that much room in one of our buffers.
             return put(tx, frame.len(), |to, n| unsafe { frame.copy_out_raw(0, to, n) });
@@ -88,7 +88,7 @@ impl DriverEgress {
         scratch.soften_into(frame, &self.counters, |bytes| {
             put(tx, bytes.len(), |to, n| {
                 let n = bytes.len().min(n);
-                // SAFETY: as above; `bytes` is private.
+                // SAFETY: `put` hands out `n` bytes of one of our buffers; `bytes` is private and has at least `n`.
                 unsafe { copy_bytes(bytes.as_ptr(), to, n) };
                 n
             })
@@ -97,17 +97,17 @@ impl DriverEgress {
 }
 
 #[inline]
-fn put(tx: &mut TxRing, len: usize, fill: impl FnOnce(*mut u8, usize) -> usize) -> Put {
+fn put(tx: &mut TxRing, len: usize, fill: impl FnOnce(*mut u8, usize) -> usize) -> PutResult {
     if len > BUF {
-        return Put::TooLong;
+        return PutResult::TooLong;
     }
-    let Some(to) = tx.buffer() else { return Put::Full };
+    let Some(to) = tx.buffer() else { return PutResult::Full };
     let filled = fill(to, len);
     let padded = filled.max(SHORTEST);
     // SAFETY: one of our buffers, which is longer than the shortest frame.
     unsafe { to.add(filled).write_bytes(0, padded - filled) };
     tx.push(padded);
-    Put::Done
+    PutResult::Done
 }
 
 impl Egress for DriverEgress {
@@ -161,7 +161,7 @@ impl DriverIngress {
 }
 
 /// Takes frames that came; `taken` counts them, also those that are dropped.
-fn fill(rx: &mut RxRing, batch: &mut Batch, taken: &mut usize, counters: &RingCounters) -> Result<(), BadCard> {
+fn fill(rx: &mut RxRing, batch: &mut Batch, taken: &mut usize, counters: &RingCounters) -> Result<(), DeviceViolation> {
     while batch.has_room_for_frags() && *taken < BATCH {
         let Some(frame) = rx.take()? else { break };
         *taken += 1;

@@ -34,7 +34,7 @@ impl Ram {
     /// Memory for two rings of that many descriptors, a power of two.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error when there is no memory or no descriptor left.
     pub fn new(slots: u32) -> Result<Ram, Errno> {
         let len = Self::buffers_at(slots) + 2 * u64::from(slots) * BUF as u64;
         let (fd, map, _) = sealed_memfd("netvale-e1000", len, Pages::Ordinary)?;
@@ -84,7 +84,7 @@ impl Ram {
         unsafe { self.map.start().add(offset as usize) }
     }
 
-    /// Buffer `i` of a ring; one that there is not is another one.
+    /// Buffer `i` of a ring; an index outside the ring wraps around.
     #[inline]
     pub fn buffer(&self, direction: Direction, i: u32) -> NonNull<u8> {
         self.at(self.buffer_at(direction, i))
@@ -115,7 +115,7 @@ impl Ram {
         }
     }
 
-    /// The whole of it.
+    /// The mapping of all of the memory.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.map
     }

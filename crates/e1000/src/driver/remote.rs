@@ -30,7 +30,7 @@ impl Remote {
     /// Something else that the client can do.
     ///
     /// # Errors
-    /// The client's.
+    /// The error of `f`.
     pub fn with<T>(&self, f: impl FnOnce(&mut Client) -> io::Result<T>) -> io::Result<T> {
         f(&mut self.client.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -56,7 +56,7 @@ impl Registers for Remote {
     }
 }
 
-/// A guest that is played.
+/// A simulated guest.
 pub struct Guest {
     /// What it sends by.
     pub egress: DriverEgress,
@@ -78,7 +78,7 @@ impl Guest {
     /// Drives the card at `path`; it interrupts by message.
     ///
     /// # Errors
-    /// The socket's, or what the card does not do.
+    /// The socket's error when nothing answers there; `Other` when the card does not start.
     pub fn new(path: &Path, options: DriverOptions) -> io::Result<Guest> {
         let ram = Arc::new(Ram::new(options.slots)?);
         let remote = Remote { client: Mutex::new(Client::connect(path)?), writes: AtomicU64::new(0) };
@@ -110,7 +110,7 @@ impl Guest {
 /// Gives the card a driver's memory.
 ///
 /// # Errors
-/// The client's.
+/// The socket's error when the card is gone or refuses the memory.
 pub fn give(client: &mut Client, ram: &Ram) -> io::Result<()> {
     let fd: BorrowedFd<'_> = ram.as_fd();
     client.map(Place { flags: 3, offset: 0, address: GUEST, size: ram.mapping().len() as u64 }, fd)

@@ -7,7 +7,7 @@ use netvale_mem::csb::Csb;
 use netvale_mem::notify::{arm, disarm};
 
 use super::ram::{BUF, Ram};
-use super::{BadCard, DONE, END, Registers};
+use super::{DONE, DeviceViolation, END, Registers};
 use crate::direction::Direction;
 use crate::regs::{ICR, ICR_LSC, ICR_RXT0, ICR_TXDW, IMC, IMS, RDT};
 
@@ -35,11 +35,11 @@ pub struct RxRing {
     held: u32,
     /// What RDT was last set to.
     told: u32,
-    /// Interrupts are asked for by register.
+    /// Whether interrupts are requested by register.
     armed: bool,
-    /// What wakes it then.
+    /// The causes that interrupt then.
     causes: u32,
-    /// The card broke the rules: nobody looks at the ring any more.
+    /// Whether the card broke the rules: the ring is not used any more.
     pub is_broken: bool,
 }
 
@@ -63,16 +63,16 @@ impl RxRing {
     /// The next frame.
     ///
     /// # Errors
-    /// [`BadCard`].
+    /// [`DeviceViolation`] when the card claims more descriptors than it was given, or more bytes than a buffer has.
     #[inline]
-    pub fn take(&mut self) -> Result<Option<Received>, BadCard> {
+    pub fn take(&mut self) -> Result<Option<Received>, DeviceViolation> {
         if !self.has_news()? {
             return Ok(None);
         }
         let word = self.ram.word(Direction::Receive, self.next, 1).load(Ordering::Acquire);
         let len = (word & 0xffff) as u32;
         if len as usize > BUF {
-            return Err(BadCard::Length(len));
+            return Err(DeviceViolation::Length(len));
         }
         let at = self.ram.buffer(Direction::Receive, self.next).as_ptr().cast_const();
         self.next = self.ahead(self.next, 1);
@@ -80,7 +80,7 @@ impl RxRing {
     }
 
     #[inline]
-    fn has_news(&self) -> Result<bool, BadCard> {
+    fn has_news(&self) -> Result<bool, DeviceViolation> {
         if self.next == self.told {
             return Ok(false);
         }
@@ -89,7 +89,7 @@ impl RxRing {
         };
         let (head, mask) = (csb.hwtail(), self.ram.slots() - 1);
         if head > mask || head.wrapping_sub(self.next) & mask > self.told.wrapping_sub(self.next) & mask {
-            return Err(BadCard::Head(head));
+            return Err(DeviceViolation::Head(head));
         }
         Ok(head != self.next)
     }

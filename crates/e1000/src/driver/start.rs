@@ -13,7 +13,7 @@ use crate::direction::Direction;
 use crate::paravirt::{RX_AT, TX_AT};
 use crate::regs::*;
 
-/// For the card's reset.
+/// Time limit of the card's reset.
 const LIMIT: Duration = Duration::from_secs(2);
 /// Auto-negotiation decides the speed.
 const CTRL_ASDE: u32 = 1 << 5;
@@ -48,7 +48,7 @@ pub struct Started {
 /// Resets the card and starts both rings, for all frames that there are: the card becomes a port.
 ///
 /// # Errors
-/// [`NotStarted`].
+/// [`NotStarted`] when the card does not finish its reset, or the number of slots is not a power of two from 8 to 4096.
 pub fn start(registers: &Arc<dyn Registers>, ram: &Arc<Ram>, options: DriverOptions) -> Result<Started, NotStarted> {
     let slots = ram.slots();
     if !slots.is_power_of_two() || !(8..=4096).contains(&slots) {

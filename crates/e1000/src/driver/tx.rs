@@ -7,7 +7,7 @@ use netvale_mem::csb::Csb;
 use netvale_mem::notify::wanted;
 
 use super::ram::{BUF, Ram};
-use super::{BadCard, COMMAND, DONE, Registers};
+use super::{COMMAND, DONE, DeviceViolation, Registers};
 use crate::direction::Direction;
 use crate::regs::TDT;
 
@@ -16,16 +16,16 @@ pub struct TxRing {
     ram: Arc<Ram>,
     registers: Arc<dyn Registers>,
     csb: Option<Csb>,
-    /// Descriptors from `done` up to `next` are the card's, or ours to tell it of.
+    /// Descriptors from `done` up to `next` are the card's, or ours to show it.
     next: u32,
     done: u32,
     /// What TDT was last set to.
     told: u32,
-    /// And the card may not have seen it.
+    /// Whether the card may not have seen the last written TDT.
     on_way: bool,
     /// Packets that may wait for others to be sent.
     combine: u32,
-    /// The card broke the rules: nobody sends on it any more.
+    /// Whether the card broke the rules: the ring is not used any more.
     pub is_broken: bool,
 }
 
@@ -49,9 +49,9 @@ impl TxRing {
     /// Takes back what is sent.
     ///
     /// # Errors
-    /// [`BadCard::Head`].
+    /// [`DeviceViolation::Head`] when the card claims descriptors that it was not given.
     #[inline]
-    pub fn reclaim(&mut self) -> Result<(), BadCard> {
+    pub fn reclaim(&mut self) -> Result<(), DeviceViolation> {
         let Some(csb) = &self.csb else {
             while self.done != self.told && self.word(self.done) & DONE != 0 {
                 self.done = (self.done + 1) & (self.ram.slots() - 1);
@@ -60,7 +60,7 @@ impl TxRing {
         };
         let head = csb.hwtail();
         if head >= self.ram.slots() || self.distance(self.done, head) > self.distance(self.done, self.next) {
-            return Err(BadCard::Head(head));
+            return Err(DeviceViolation::Head(head));
         }
         self.done = head;
         Ok(())
@@ -93,11 +93,11 @@ impl TxRing {
                 let asleep = wanted(csb.kern_need_kick());
                 self.on_way = self.on_way && self.is_kicked(csb);
                 if asleep && !self.on_way {
-                    self.tell();
+                    self.write_tail();
                 }
             }
         } else if self.told != self.next && self.is_time() {
-            self.tell();
+            self.write_tail();
         }
     }
 
@@ -119,7 +119,7 @@ impl TxRing {
         self.word(self.told.wrapping_sub(1)) & DONE != 0
     }
 
-    fn tell(&mut self) {
+    fn write_tail(&mut self) {
         // Descriptors before the register, which a device may reach by another way.
         fence(Ordering::SeqCst);
         (self.told, self.on_way) = (self.next, true);

@@ -1,5 +1,9 @@
 //! Tests of regions from their owner's side.
 
+use std::mem::offset_of;
+
+use netvale_abi::NetmapIf;
+
 use super::*;
 
 const SHAPE: PortShape = PortShape { tx_rings: 2, rx_rings: 1, tx_slots: 8, rx_slots: 4 };

@@ -10,7 +10,7 @@ use netvale_port::soft::{Form, header_bytes};
 use netvale_port::{DropReason, FrameRef, Scratch};
 
 use super::live::Live;
-use crate::queue::{Broken, Chain, Piece};
+use crate::queue::{Chain, DriverViolation, Piece};
 
 /// Most buffers a frame is spread over.
 const MAX_CHAINS: usize = 64;
@@ -21,7 +21,7 @@ const GROUP: usize = 32;
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Put {
+enum PutResult {
     Done,
     Full,
     TooLong,
@@ -61,7 +61,7 @@ impl Live {
         };
         self.publish();
         if self.is_damaged() {
-            self.report(Broken::MemoryGone);
+            self.report(DriverViolation::MemoryGone);
         }
         self.counters.passed(tally.frames, tally.bytes);
         done
@@ -73,7 +73,7 @@ impl Live {
         picks: &[u16],
         scratch: &mut Scratch,
         tally: &mut Tally,
-    ) -> (usize, Option<Broken>) {
+    ) -> (usize, Option<DriverViolation>) {
         let mut done = 0;
         self.queue.prefetch();
         if batch.is_plain(u32::MAX) && self.log.is_none() {
@@ -82,12 +82,12 @@ impl Live {
         for &pick in picks.iter().skip(done) {
             let put = match batch.get(usize::from(pick)) {
                 Some(frame) => self.deliver_one(&frame, scratch, tally),
-                None => Ok(Put::Done),
+                None => Ok(PutResult::Done),
             };
             match put {
-                Ok(Put::Full) => return (done, None),
-                Ok(Put::Done) => {}
-                Ok(Put::TooLong) => self.counters.dropped(DropReason::TooLong, 1),
+                Ok(PutResult::Full) => return (done, None),
+                Ok(PutResult::Done) => {}
+                Ok(PutResult::TooLong) => self.counters.dropped(DropReason::TooLong, 1),
                 Err(why) => return (done, Some(why)),
             }
             done += 1;
@@ -123,7 +123,7 @@ impl Live {
         for (room, &pick) in rooms.iter_mut().zip(picks) {
             let Some(frame) = batch.get(usize::from(pick)) else { break };
             let need = hdr_len + frame.len();
-            let mark = self.queue.mark();
+            let position = self.queue.position();
             // A broken queue is found out again, and reported, by the careful way.
             let chain = self.queue.next(&self.memory, &mut self.pieces).ok().flatten();
             match chain.zip(self.pieces.only_writable()) {
@@ -133,7 +133,7 @@ impl Live {
                     count += 1;
                 }
                 _ => {
-                    self.queue.back_to(mark);
+                    self.queue.back_to(position);
                     break;
                 }
             }
@@ -159,19 +159,24 @@ impl Live {
         bytes
     }
 
-    fn deliver_one(&mut self, frame: &FrameRef<'_>, scratch: &mut Scratch, tally: &mut Tally) -> Result<Put, Broken> {
+    fn deliver_one(
+        &mut self,
+        frame: &FrameRef<'_>,
+        scratch: &mut Scratch,
+        tally: &mut Tally,
+    ) -> Result<PutResult, DriverViolation> {
         if self.framing.to_driver(frame) == Form::AsIs {
             let header = header_bytes(&frame.offload());
             // SAFETY: `place` hands out room in a buffer of the guest.
             let put = place(self, &header, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) })?;
-            if put == Put::Done {
+            if put == PutResult::Done {
                 (tally.frames, tally.bytes) = (tally.frames + 1, tally.bytes + frame.len() as u64);
             }
             return Ok(put);
         }
-        let (mut result, mut any) = (Ok(Put::Done), false);
+        let (mut result, mut any) = (Ok(PutResult::Done), false);
         let softened = scratch.soften(frame, |bytes| {
-            if result != Ok(Put::Done) {
+            if result != Ok(PutResult::Done) {
                 return;
             }
             result = place(self, &[0; 12], bytes.len(), |at, to, n| {
@@ -181,7 +186,7 @@ impl Live {
                 unsafe { copy_bytes(rest.as_ptr(), to, n) };
                 n
             });
-            if result == Ok(Put::Done) {
+            if result == Ok(PutResult::Done) {
                 any = true;
                 (tally.frames, tally.bytes) = (tally.frames + 1, tally.bytes + bytes.len() as u64);
             }
@@ -189,12 +194,12 @@ impl Live {
         match (softened, result) {
             (Err(why), _) => {
                 self.counters.dropped(why, 1);
-                Ok(Put::Done)
+                Ok(PutResult::Done)
             }
             // Segments that found no room after others did are lost, as on a wire.
-            (Ok(_), Ok(Put::Full)) if any => {
+            (Ok(_), Ok(PutResult::Full)) if any => {
                 self.counters.dropped(DropReason::NoRoom, 1);
-                Ok(Put::Done)
+                Ok(PutResult::Done)
             }
             (Ok(_), result) => result,
         }
@@ -234,10 +239,10 @@ fn place(
     header: &[u8; 12],
     len: usize,
     mut read: impl FnMut(usize, *mut u8, usize) -> usize,
-) -> Result<Put, Broken> {
+) -> Result<PutResult, DriverViolation> {
     let hdr_len = live.framing.hdr_len;
     let need = hdr_len + len;
-    let start = live.queue.mark();
+    let start = live.queue.position();
     let (mut chains, mut used) = ([(Chain::default(), 0u32); MAX_CHAINS], 0);
     // Where the two bytes of num_buffers came to lie.
     let mut count_at = [None::<NonNull<u8>>; 2];
@@ -245,7 +250,7 @@ fn place(
     while at < need {
         let Some(chain) = live.queue.next(&live.memory, &mut live.pieces)? else {
             live.queue.back_to(start);
-            return Ok(Put::Full);
+            return Ok(PutResult::Full);
         };
         let before = at;
         for p in live.pieces.writable() {
@@ -257,13 +262,13 @@ fn place(
             Some(place) if at > before || used > 0 => *place = (chain, (at - before) as u32),
             _ => {
                 live.queue.back_to(start);
-                return Ok(Put::TooLong);
+                return Ok(PutResult::TooLong);
             }
         }
         used += 1;
         if at < need && !live.framing.mergeable {
             live.queue.back_to(start);
-            return Ok(Put::TooLong);
+            return Ok(PutResult::TooLong);
         }
     }
     if hdr_len == 12 {
@@ -276,7 +281,7 @@ fn place(
         }
     }
     chains[..used].iter().for_each(|&(chain, written)| live.queue.give_back(chain, written));
-    Ok(Put::Done)
+    Ok(PutResult::Done)
 }
 
 /// Fills a piece with the bytes from `at` on of header and frame. Returns where it ended.

@@ -9,7 +9,7 @@ use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
 use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 
 use super::live::Live;
-use crate::queue::{Broken, Piece};
+use crate::queue::{DriverViolation, Piece};
 
 /// Frames that each lie in one piece, header and all: they are looked at when their first line has arrived.
 struct Run {
@@ -154,7 +154,7 @@ impl Ingress for Live {
         if self.is_on() {
             self.fill(batch);
             if self.is_damaged() {
-                self.report(Broken::MemoryGone);
+                self.report(DriverViolation::MemoryGone);
             }
         }
         self.counters.passed(batch.len() as u64, batch.bytes());
@@ -169,7 +169,7 @@ impl Ingress for Live {
         self.publish();
         // Delivery may have been what found the memory gone.
         if self.is_damaged() {
-            self.report(Broken::MemoryGone);
+            self.report(DriverViolation::MemoryGone);
         }
     }
 

@@ -8,7 +8,7 @@ use netvale_port::RingCounters;
 
 use crate::features::Framing;
 use crate::memory::GuestMemory;
-use crate::queue::{Broken, Chain, Pieces, Queue};
+use crate::queue::{Chain, DriverViolation, Pieces, Queue};
 
 /// Where it is marked what a device writes to a guest's memory, while the guest moves.
 pub trait WriteLog: Send + Sync {
@@ -141,7 +141,7 @@ impl Live {
 
     /// Stops the queue for good, and has the driver's side disconnected.
     #[cold]
-    pub fn report(&mut self, why: Broken) {
+    pub fn report(&mut self, why: DriverViolation) {
         self.is_broken = true;
         self.fault.1.report(format_args!("queue {}: {why}", self.fault.0));
     }

@@ -6,18 +6,18 @@ use std::cell::Cell;
 use netvale_mem::copy::{copy_bytes, prefetch_write};
 use netvale_port::batch::{Batch, MAX_FRAGS};
 use netvale_port::seat::ToPeer;
-use netvale_port::soft::{Form, Put, header_bytes};
+use netvale_port::soft::{Form, PutResult, header_bytes};
 use netvale_port::{DropReason, FrameRef, Scratch};
 
 use super::ram::{BUF, QueueRam};
 use super::started::Started;
-use super::{BadDevice, DriverQueue};
+use super::{DeviceViolation, DriverQueue};
 
 /// Frames whose buffers are fetched together.
 const GROUP: usize = 32;
 
 impl Started {
-    fn deliver_to(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Result<usize, BadDevice> {
+    fn deliver_to(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Result<usize, DeviceViolation> {
         let (mut frames, mut bytes) = (0, 0);
         if self.queue.free() < picks.len() {
             self.queue.reclaim()?;
@@ -30,14 +30,14 @@ impl Started {
         for &pick in picks.iter().skip(done) {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             let mut put = self.send(&frame, scratch);
-            if put == Put::Full {
+            if put == PutResult::Full {
                 self.queue.reclaim()?;
                 put = self.send(&frame, scratch);
             }
             match put {
-                Put::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
-                Put::TooLong => self.counters.dropped(DropReason::TooLong, 1),
-                Put::Full => break,
+                PutResult::Done => (frames, bytes) = (frames + 1, bytes + frame.len() as u64),
+                PutResult::TooLong => self.counters.dropped(DropReason::TooLong, 1),
+                PutResult::Full => break,
             }
             done += 1;
         }
@@ -48,7 +48,7 @@ impl Started {
         Ok(done)
     }
 
-    fn send(&mut self, frame: &FrameRef<'_>, scratch: &mut Scratch) -> Put {
+    fn send(&mut self, frame: &FrameRef<'_>, scratch: &mut Scratch) -> PutResult {
         let ring = (&mut self.queue, &self.ram, &mut *self.blank);
         let hdr_len = self.framing.hdr_len;
         if self.framing.to_device(frame) == Form::AsIs {
@@ -113,14 +113,14 @@ fn put(
     (hdr_len, header): (usize, &[u8; 12]),
     len: usize,
     mut read: impl FnMut(usize, *mut u8, usize) -> usize,
-) -> Put {
+) -> PutResult {
     let size = BUF as usize;
     let need = hdr_len + len;
     let count = need.div_ceil(size);
     if count > MAX_FRAGS || count > usize::from(ram.size()) {
-        return Put::TooLong;
+        return PutResult::TooLong;
     }
-    let Some(first) = queue.take(count) else { return Put::Full };
+    let Some(first) = queue.take(count) else { return PutResult::Full };
     let (mut id, mut at) = (Some(first), 0);
     while let Some(i) = id {
         let to = ram.buf(i).as_ptr();
@@ -148,7 +148,7 @@ fn put(
             n
         },
     );
-    Put::Done
+    PutResult::Done
 }
 
 /// The transmit queue.

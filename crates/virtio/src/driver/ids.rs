@@ -104,14 +104,14 @@ impl Buffers for Ids {
 /// Buffers that come back in the order in which they were posted (`VIRTIO_F_IN_ORDER`): two numbers that go round say it all.
 #[derive(Debug)]
 pub struct Ordered {
-    /// Buffers there are, less one: a power of two less one.
+    /// Number of buffers minus one (a mask).
     mask: u16,
-    /// The next to take.
+    /// Next buffer to take.
     next: u16,
-    /// The first the device has.
+    /// Oldest buffer that the device owns.
     oldest: u16,
     free: u16,
-    /// The device's.
+    /// Buffers that the device owns.
     posted: u16,
     /// Length of the chain that begins at a buffer.
     lens: Box<[u16]>,

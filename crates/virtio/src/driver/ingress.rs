@@ -10,14 +10,14 @@ use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 
 use super::ram::BUF;
 use super::started::Started;
-use super::{BadDevice, RUN, Used};
+use super::{DeviceViolation, RUN, Used};
 use crate::device::ingress::read_header;
 
 /// Buffers that are posted together: the line with the index is fetched once for all of them.
 const REFILL: usize = 64;
 
 impl Started {
-    fn fill(&mut self, batch: &mut Batch) -> Result<(), BadDevice> {
+    fn fill(&mut self, batch: &mut Batch) -> Result<(), DeviceViolation> {
         while batch.has_room_for_frags() && self.taken.len() < BATCH {
             let mut run = [Used::default(); RUN];
             let most = RUN.min(BATCH - self.taken.len()).min(batch.room());
@@ -48,11 +48,11 @@ impl Started {
         first: Used,
         rest: &mut impl Iterator<Item = Used>,
         batch: &mut Batch,
-    ) -> Result<(), BadDevice> {
+    ) -> Result<(), DeviceViolation> {
         let hdr_len = self.framing.hdr_len;
         let len = first.len;
         if len > BUF || (len as usize) < hdr_len {
-            return Err(BadDevice::Length(len));
+            return Err(DeviceViolation::Length(len));
         }
         let at = self.ram.buf(first.id);
         // SAFETY: one of our buffers, longer than a header: what is left to do are the first two bytes, the number of buffers, where there
@@ -89,17 +89,17 @@ impl Started {
         count: u16,
         rest: &mut impl Iterator<Item = Used>,
         batch: &mut Batch,
-    ) -> Result<bool, BadDevice> {
+    ) -> Result<bool, DeviceViolation> {
         let mut pieces = [begin; MAX_FRAGS];
         let (mut used, mut total) = (1, begin.1 as usize);
         for _ in 1..count {
             // The device shows all buffers of a frame together (§5.1.6.3.1).
             let more = match rest.next() {
                 Some(more) => more,
-                None => self.queue.next_used()?.ok_or(BadDevice::Buffers(count))?,
+                None => self.queue.next_used()?.ok_or(DeviceViolation::Buffers(count))?,
             };
             if more.len > BUF {
-                return Err(BadDevice::Length(more.len));
+                return Err(DeviceViolation::Length(more.len));
             }
             self.taken.push(more.id);
             if let Some(place) = pieces.get_mut(used) {
@@ -122,10 +122,10 @@ impl Started {
 
     /// A frame in one buffer, behind a header that says nothing.
     #[inline]
-    fn push_bare(&self, used: Used, batch: &mut Batch) -> Result<(), BadDevice> {
+    fn push_bare(&self, used: Used, batch: &mut Batch) -> Result<(), DeviceViolation> {
         let hdr_len = self.framing.hdr_len;
         if used.len > BUF || (used.len as usize) < hdr_len {
-            return Err(BadDevice::Length(used.len));
+            return Err(DeviceViolation::Length(used.len));
         }
         // SAFETY: inside the buffer; it stays ours until `release`. There is room: no more were taken than that.
         unsafe { batch.push(self.ram.buf(used.id).as_ptr().cast_const().add(hdr_len), used.len - hdr_len as u32) };

@@ -33,9 +33,9 @@ use crate::queue::{Addresses, QueueFeatures};
 use ids::{Buffers, Ids, Ordered};
 use ram::QueueRam;
 
-/// What a device did that no device does. The connection ends.
+/// A protocol violation by the device, after which the connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum BadDevice {
+pub enum DeviceViolation {
     /// `used.idx` moved by more than the queue's size.
     #[error("the used index jumped")]
     UsedIndex,
@@ -156,18 +156,18 @@ impl DriverQueue {
     /// The next buffer the device is done with.
     ///
     /// # Errors
-    /// [`BadDevice`].
+    /// [`DeviceViolation`] when the used ring names a buffer that the device does not have, or its index jumped.
     #[inline]
-    pub fn next_used(&mut self) -> Result<Option<Used>, BadDevice> {
+    pub fn next_used(&mut self) -> Result<Option<Used>, DeviceViolation> {
         each!(self, q => q.next_used())
     }
 
     /// The next buffers the device is done with, as many as there are and fit. Returns how many.
     ///
     /// # Errors
-    /// [`BadDevice`].
+    /// Like [`DriverQueue::next_used`].
     #[inline]
-    pub fn used_run(&mut self, into: &mut [Used]) -> Result<usize, BadDevice> {
+    pub fn used_run(&mut self, into: &mut [Used]) -> Result<usize, DeviceViolation> {
         each!(self, q => {
             let mut got = q.wide_run(into)?;
             while let Some(place) = into.get_mut(got) {
@@ -182,9 +182,9 @@ impl DriverQueue {
     /// Takes back all that the device is done with: what was sent.
     ///
     /// # Errors
-    /// [`BadDevice`].
+    /// Like [`DriverQueue::next_used`].
     #[inline]
-    pub fn reclaim(&mut self) -> Result<(), BadDevice> {
+    pub fn reclaim(&mut self) -> Result<(), DeviceViolation> {
         each!(self, q => q.reclaim())
     }
 

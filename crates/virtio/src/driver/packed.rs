@@ -8,8 +8,8 @@ use netvale_mem::notify::full_fence;
 use super::ids::Buffers;
 use super::ram::QueueRam;
 use super::simd::{Simd, WIDE_PACKED, name_run};
-use super::{BadDevice, DriverFeatures, Used};
-use crate::queue::place::{AT_DESC, AVAIL, DISABLE, ENABLE, Place, USED};
+use super::{DeviceViolation, DriverFeatures, Used};
+use crate::queue::ring_index::{AT_DESC, AVAIL, DISABLE, ENABLE, RingIndex, USED};
 
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
@@ -25,11 +25,11 @@ pub struct PackedDriver<B> {
     vector: Option<Simd>,
     /// Descriptors of the chain that begins with this id.
     counts: Box<[u16]>,
-    next: Place,
+    next: RingIndex,
     /// First descriptor of what is not shown yet, with its flags.
     held: Option<(u16, u16)>,
-    shown: Place,
-    done: Place,
+    shown: RingIndex,
+    done: RingIndex,
 }
 
 // SAFETY: addresses inside the driver's memory, which the queue's holder holds, too.
@@ -39,7 +39,7 @@ impl<B: Buffers> PackedDriver<B> {
     /// An empty queue in zeroed memory.
     pub fn new(ram: &QueueRam, features: DriverFeatures) -> Self {
         let n = ram.size();
-        let start = Place { at: 0, wrap: true };
+        let start = RingIndex { at: 0, wrap: true };
         let queue = PackedDriver {
             n,
             ring: ram.desc(),
@@ -90,26 +90,26 @@ impl<B: Buffers> PackedDriver<B> {
     /// See [`super::DriverQueue::post`].
     #[inline]
     pub fn post(&mut self, ram: &QueueRam, first: u16, write: impl Fn(u16) -> bool, len: impl Fn(u16) -> u32) {
-        let (mut id, mut count, mut place) = (first, 0u16, self.next);
+        let (mut id, mut count, mut index) = (first, 0u16, self.next);
         loop {
             let next = self.ids.next(id);
-            let turn = if place.wrap { AVAIL } else { USED };
+            let turn = if index.wrap { AVAIL } else { USED };
             let flags = turn | if write(id) { WRITE } else { 0 } | if next.is_some() { NEXT } else { 0 };
             // The device goes through them in order: as long as the first is not shown, none is.
             let shown = if self.held.is_none() {
-                self.held = Some((place.at, flags));
-                self.stale(place)
+                self.held = Some((index.at, flags));
+                self.stale(index)
             } else {
                 flags
             };
             let rest = u64::from(len(id)) | u64::from(first) << 32 | u64::from(shown) << 48;
-            let at = self.at(place.at);
+            let at = self.at(index.at);
             // SAFETY: a descriptor of the ring, aligned: the address; length, id and flags.
             unsafe {
                 AtomicU64::from_ptr(at.cast()).store(ram.guest(id), Ordering::Relaxed);
                 AtomicU64::from_ptr(at.add(8).cast()).store(rest, Ordering::Release);
             }
-            (count, place) = (count + 1, place.after(1, self.n));
+            (count, index) = (count + 1, index.after(1, self.n));
             match next {
                 Some(behind) => id = behind,
                 None => break,
@@ -118,14 +118,14 @@ impl<B: Buffers> PackedDriver<B> {
         if let Some(c) = self.counts.get_mut(usize::from(first)) {
             *c = count;
         }
-        self.next = place;
+        self.next = index;
         self.ids.give(first);
     }
 
-    /// Flags that mean "not available" at a place that is about to be: those of the round before.
+    /// Flags that mean "not available" at an index that is about to be: those of the round before.
     #[inline]
-    fn stale(&self, place: Place) -> u16 {
-        if place.wrap { 0 } else { AVAIL | USED }
+    fn stale(&self, index: RingIndex) -> u16 {
+        if index.wrap { 0 } else { AVAIL | USED }
     }
 
     /// See [`super::DriverQueue::publish`].
@@ -160,9 +160,9 @@ impl<B: Buffers> PackedDriver<B> {
 
     /// The chain that begins at `id` is ours again, and its descriptors are behind us.
     #[inline]
-    fn get_back(&mut self, id: u16) -> Result<(), BadDevice> {
+    fn get_back(&mut self, id: u16) -> Result<(), DeviceViolation> {
         if !self.ids.get_back(id) {
-            return Err(BadDevice::UsedId);
+            return Err(DeviceViolation::UsedId);
         }
         let count = self.counts.get(usize::from(id)).copied().unwrap_or(1);
         self.done = self.done.after(count, self.n);
@@ -171,7 +171,7 @@ impl<B: Buffers> PackedDriver<B> {
 
     /// See [`super::DriverQueue::next_used`].
     #[inline]
-    pub fn next_used(&mut self) -> Result<Option<Used>, BadDevice> {
+    pub fn next_used(&mut self) -> Result<Option<Used>, DeviceViolation> {
         if !self.is_used() {
             return Ok(None);
         }
@@ -182,7 +182,7 @@ impl<B: Buffers> PackedDriver<B> {
 
     /// As many descriptors as can be looked at together.
     #[inline]
-    pub fn wide_run(&mut self, into: &mut [Used]) -> Result<usize, BadDevice> {
+    pub fn wide_run(&mut self, into: &mut [Used]) -> Result<usize, DeviceViolation> {
         let Some(simd) = self.vector else { return Ok(0) };
         let mut got = 0;
         while let Some(place) = into.get_mut(got..got + WIDE_PACKED) {
@@ -206,7 +206,7 @@ impl<B: Buffers> PackedDriver<B> {
 
     /// See [`super::DriverQueue::reclaim`].
     #[inline]
-    pub fn reclaim(&mut self) -> Result<(), BadDevice> {
+    pub fn reclaim(&mut self) -> Result<(), DeviceViolation> {
         while self.is_used() {
             let last = self.used().id;
             // In order, it stands for all before it, too (§2.8.9).

@@ -1,4 +1,4 @@
-//! Which way frames take through the driver, by what was agreed upon and asked for.
+//! The fast path a driver uses, by negotiated features and options.
 
 use super::simd::Simd;
 use crate::features::{GUEST_CSUM, IN_ORDER, MRG_RXBUF, RING_PACKED};

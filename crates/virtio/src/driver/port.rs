@@ -97,7 +97,7 @@ impl VirtioPort {
     /// Drives what `transport` reaches, now or as soon as something is there.
     ///
     /// # Errors
-    /// [`DriverError`].
+    /// [`DriverError`] when the number of pairs or the size of the queues is impossible, or the system refuses a descriptor or the thread.
     pub fn new<T: Transport>(transport: T, options: DriverOptions) -> Result<(VirtioPort, Queues), DriverError> {
         if options.pairs == 0 || usize::from(options.pairs) > MAX_PAIRS {
             return Err(DriverError::Pairs(options.pairs));

@@ -36,7 +36,7 @@ impl Ram {
     /// Memory for queues of these sizes.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error when there is no memory or no descriptor left.
     pub fn new(sizes: &[u16]) -> Result<(Ram, Vec<QueueRam>), Errno> {
         let len = sizes.iter().map(|n| QueueRam::bytes(*n)).sum::<usize>();
         let (fd, map, _) = sealed_memfd("netvale-virtio", len as u64, Pages::Ordinary)?;

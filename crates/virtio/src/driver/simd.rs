@@ -29,7 +29,7 @@ pub enum Simd {
 }
 
 impl Simd {
-    /// The widest there is here.
+    /// The widest instructions that this processor supports.
     pub fn best() -> Simd {
         #[cfg(target_arch = "x86_64")]
         {

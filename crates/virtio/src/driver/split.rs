@@ -8,7 +8,7 @@ use netvale_mem::notify::full_fence;
 use super::ids::Buffers;
 use super::ram::QueueRam;
 use super::simd::{Simd, WIDE, name_run};
-use super::{BadDevice, DriverFeatures, Used};
+use super::{DeviceViolation, DriverFeatures, Used};
 
 const NEXT: u64 = 1;
 const WRITE: u64 = 2;
@@ -162,12 +162,12 @@ impl<B: Buffers> SplitDriver<B> {
 
     /// Entries the device has filled.
     #[inline]
-    fn filled(&mut self) -> Result<u16, BadDevice> {
+    fn filled(&mut self) -> Result<u16, DeviceViolation> {
         if !self.has_used() {
             return Ok(0);
         }
         let filled = self.seen.wrapping_sub(self.done);
-        if filled > self.n { Err(BadDevice::UsedIndex) } else { Ok(filled) }
+        if filled > self.n { Err(DeviceViolation::UsedIndex) } else { Ok(filled) }
     }
 
     #[inline]
@@ -177,7 +177,7 @@ impl<B: Buffers> SplitDriver<B> {
 
     /// See [`super::DriverQueue::next_used`].
     #[inline]
-    pub fn next_used(&mut self) -> Result<Option<Used>, BadDevice> {
+    pub fn next_used(&mut self) -> Result<Option<Used>, DeviceViolation> {
         if self.filled()? == 0 {
             return Ok(None);
         }
@@ -189,14 +189,14 @@ impl<B: Buffers> SplitDriver<B> {
                 AtomicU32::from_ptr(at.add(4).cast()).load(Ordering::Relaxed),
             )
         };
-        let id = u16::try_from(id).ok().filter(|id| self.ids.get_back(*id)).ok_or(BadDevice::UsedId)?;
+        let id = u16::try_from(id).ok().filter(|id| self.ids.get_back(*id)).ok_or(DeviceViolation::UsedId)?;
         self.done = self.done.wrapping_add(1);
         Ok(Some(Used { id, len }))
     }
 
     /// As many entries as can be looked at together.
     #[inline]
-    pub fn wide_run(&mut self, into: &mut [Used]) -> Result<usize, BadDevice> {
+    pub fn wide_run(&mut self, into: &mut [Used]) -> Result<usize, DeviceViolation> {
         let Some(simd) = self.vector else { return Ok(0) };
         let (mut got, filled) = (0, usize::from(self.filled()?));
         while got + WIDE <= filled
@@ -213,7 +213,7 @@ impl<B: Buffers> SplitDriver<B> {
             name_run(first, &lens, place);
             for used in place.iter() {
                 if !self.ids.get_back(used.id) {
-                    return Err(BadDevice::UsedId);
+                    return Err(DeviceViolation::UsedId);
                 }
             }
             self.done = self.done.wrapping_add(WIDE as u16);
@@ -224,7 +224,7 @@ impl<B: Buffers> SplitDriver<B> {
 
     /// See [`super::DriverQueue::reclaim`].
     #[inline]
-    pub fn reclaim(&mut self) -> Result<(), BadDevice> {
+    pub fn reclaim(&mut self) -> Result<(), DeviceViolation> {
         if self.ids.oldest().is_none() {
             while let Some(used) = self.next_used()? {
                 self.ids.recycle(used.id);
@@ -233,7 +233,7 @@ impl<B: Buffers> SplitDriver<B> {
         }
         // In order: how many says which (§2.7.9: the entries of a batch but the last may not even be there).
         for _ in 0..self.filled()? {
-            let id = self.ids.oldest().filter(|id| self.ids.get_back(*id)).ok_or(BadDevice::UsedIndex)?;
+            let id = self.ids.oldest().filter(|id| self.ids.get_back(*id)).ok_or(DeviceViolation::UsedIndex)?;
             self.ids.recycle(id);
             self.done = self.done.wrapping_add(1);
         }

@@ -1,4 +1,4 @@
-//! A device's queues that run, as its driver holds them.
+//! The running queues of a device, as its driver holds them.
 
 use std::sync::Arc;
 
@@ -7,19 +7,19 @@ use netvale_mem::notify::Doorbell;
 use netvale_port::{BATCH, RingCounters};
 
 use super::ram::{QueueRam, Ram};
-use super::{BadDevice, DriverQueue};
+use super::{DeviceViolation, DriverQueue};
 use crate::features::Framing;
 
-/// How a device is told of what is posted.
+/// How a device is notified of posted buffers.
 pub enum Kick {
-    /// By an eventfd.
+    /// Through an eventfd.
     Bell(Doorbell),
-    /// By a register: this writes it.
+    /// Through a register, which this function writes.
     Register(Box<dyn Fn() + Send + Sync>),
 }
 
 impl Kick {
-    /// Tells it.
+    /// Notifies the device.
     pub fn ring(&self) {
         match self {
             Kick::Bell(bell) => bell.ring(),
@@ -28,30 +28,30 @@ impl Kick {
     }
 }
 
-/// A queue that runs.
+/// A running queue.
 pub struct Started {
     /// The ring.
     pub queue: DriverQueue,
-    /// Its memory.
+    /// The memory of the ring and its buffers.
     pub ram: QueueRam,
-    /// What the device is kicked by.
+    /// Notifies the device of posted buffers.
     pub kick: Kick,
-    /// What its frames look like.
+    /// What the negotiated features mean for its frames.
     pub framing: Framing,
-    /// Buffers whose header is known to say nothing: it is not written again.
+    /// Whether the header of a buffer is known to be zero and need not be written again.
     pub blank: Box<[bool]>,
-    /// The device broke the rules: nobody looks at the queue any more.
+    /// Whether the device broke the rules: the queue is not used any more.
     pub broken: bool,
-    /// Where it is reported what the device did.
+    /// Where violations by the device are reported.
     pub fault: Fault,
-    /// Buffers of the batch taken last.
+    /// The buffers of the last batch taken.
     pub taken: Vec<u16>,
-    /// Frames, bytes, drops: its seat's, once it is there.
+    /// Counts of frames, bytes and drops, which are its seat's once it sits there.
     pub counters: Arc<RingCounters>,
 }
 
 impl Started {
-    /// A queue that was just set up.
+    /// Creates the handle of a queue that was just set up.
     pub fn new(queue: DriverQueue, ram: QueueRam, kick: Kick, features: u64, fault: &Fault) -> Started {
         Started {
             queue,
@@ -66,15 +66,15 @@ impl Started {
         }
     }
 
-    /// Has the device given up.
+    /// Stops using the queue and reports why, which ends the connection.
     #[cold]
-    pub fn report(&mut self, why: BadDevice) {
+    pub fn report(&mut self, why: DeviceViolation) {
         self.broken = true;
         self.fault.report(why);
     }
 }
 
-/// For each pair, what is received and what is transmitted.
+/// Groups the queues in pairs: a receive queue and a transmit queue each.
 pub fn pair_up(started: Vec<Started>) -> Vec<(Started, Started)> {
     let mut started = started.into_iter();
     let mut both = Vec::new();
@@ -84,12 +84,12 @@ pub fn pair_up(started: Vec<Started>) -> Vec<(Started, Started)> {
     both
 }
 
-/// A device that runs.
+/// A running device.
 pub struct Running {
-    /// What it and we agreed upon.
+    /// The negotiated features.
     pub features: u64,
-    /// For each pair, what is received and what is transmitted.
+    /// A receive queue and a transmit queue for each pair.
     pub pairs: Vec<(Started, Started)>,
-    /// Its memory, to go behind the queues.
+    /// The memory of all queues, dropped after them.
     pub ram: Ram,
 }

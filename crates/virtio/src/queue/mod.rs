@@ -8,7 +8,7 @@
 #![allow(unsafe_code)]
 
 pub mod packed;
-pub mod place;
+pub mod ring_index;
 pub mod split;
 
 use std::ptr::NonNull;
@@ -30,11 +30,11 @@ const WRITE: u16 = 2;
 /// `VIRTQ_DESC_F_INDIRECT`.
 const INDIRECT: u16 = 4;
 
-/// What a driver did that no driver does. Its queue stops for good.
-// As wide as a chain's id, in whose place it is in a result: a narrower one would have the id taken apart into bytes.
+/// A protocol violation by the driver, after which its queue stops for good.
+// As wide as a chain's id: a `Result` then fits one register.
 #[repr(u16)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Broken {
+pub enum DriverViolation {
     /// `avail.idx` moved by more than the queue's size.
     #[error("the available index jumped")]
     AvailIndex,
@@ -144,7 +144,7 @@ impl Pieces {
 
     /// Adds the buffer of a chain that has only this one, after [`Pieces::clear`].
     #[inline]
-    fn add_only(&mut self, memory: &GuestMemory, desc: Desc) -> Result<(), Broken> {
+    fn add_only(&mut self, memory: &GuestMemory, desc: Desc) -> Result<(), DriverViolation> {
         let len = u64::from(desc.len);
         match memory.guest(desc.addr, len, &mut self.hint) {
             Some((ptr, n)) if n == len && n > 0 => {
@@ -159,20 +159,20 @@ impl Pieces {
     /// [`Pieces::add`] for what is rare: no bytes, several regions, or none.
     #[cold]
     #[inline(never)]
-    fn add_pieces(&mut self, memory: &GuestMemory, desc: Desc) -> Result<(), Broken> {
+    fn add_pieces(&mut self, memory: &GuestMemory, desc: Desc) -> Result<(), DriverViolation> {
         self.add(memory, desc)
     }
 
     /// Adds a buffer that a descriptor names.
     #[inline]
-    fn add(&mut self, memory: &GuestMemory, desc: Desc) -> Result<(), Broken> {
+    fn add(&mut self, memory: &GuestMemory, desc: Desc) -> Result<(), DriverViolation> {
         let (mut at, mut left) = (desc.addr, u64::from(desc.len));
         let writes = desc.flags & WRITE != 0;
         if !writes && self.len > self.readable {
-            return Err(Broken::Order);
+            return Err(DriverViolation::Order);
         }
         while left > 0 {
-            let (ptr, n) = memory.guest(at, left, &mut self.hint).ok_or(Broken::Address)?;
+            let (ptr, n) = memory.guest(at, left, &mut self.hint).ok_or(DriverViolation::Address)?;
             match self.list.get_mut(self.len) {
                 Some(place) => {
                     *place = Piece { ptr, len: n as u32 };
@@ -229,9 +229,9 @@ macro_rules! each {
     };
 }
 
-/// A place in a queue to go back to.
+/// A position in a queue to return to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct QueuePosition {
     at: u16,
     wrap: bool,
 }
@@ -245,10 +245,10 @@ impl Queue {
     /// The next chain the driver made available; none when there is none.
     ///
     /// # Errors
-    /// [`Broken`].
+    /// [`DriverViolation`] when the available ring, a descriptor or an indirect table breaks the rules.
     // A call would have to pack the result into a register, and its caller to unpack it, for each frame.
     #[inline(always)]
-    pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, Broken> {
+    pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, DriverViolation> {
         each!(self, q => q.next(memory, pieces))
     }
 
@@ -266,14 +266,14 @@ impl Queue {
 
     /// Where [`Queue::next`] is.
     #[inline]
-    pub fn mark(&self) -> Mark {
-        each!(self, q => q.mark())
+    pub fn position(&self) -> QueuePosition {
+        each!(self, q => q.position())
     }
 
     /// Goes back: the chains taken since are still the driver's to see untouched.
     #[inline]
-    pub fn back_to(&mut self, mark: Mark) {
-        each!(self, q => q.back_to(mark))
+    pub fn back_to(&mut self, position: QueuePosition) {
+        each!(self, q => q.back_to(position))
     }
 
     /// A chain is done with; `written` bytes were written. The driver sees it with the next [`Queue::publish`].

@@ -6,18 +6,21 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use netvale_mem::copy::prefetch_read;
 use netvale_mem::notify::full_fence;
 
-use super::place::{AT_DESC, AVAIL, DISABLE, ENABLE, Place, USED};
+use super::ring_index::{AT_DESC, AVAIL, DISABLE, ENABLE, RingIndex, USED};
 use super::split::indirect_words;
-use super::{Addresses, Broken, Chain, Desc, INDIRECT, MAX_SIZE, Mark, NEXT, Pieces, QueueFeatures, WRITE, words};
+use super::{
+    Addresses, Chain, Desc, DriverViolation, INDIRECT, MAX_SIZE, NEXT, Pieces, QueueFeatures, QueuePosition, WRITE,
+    words,
+};
 use crate::memory::GuestMemory;
 
 /// Descriptors ahead that are fetched: two lines.
 const AHEAD: u16 = 8;
 
-/// The flags that say "used" at a place.
+/// The flags that say "used" at an index.
 #[inline]
-fn used_flags(place: Place) -> u16 {
-    if place.wrap { AVAIL | USED } else { 0 }
+fn used_flags(index: RingIndex) -> u16 {
+    if index.wrap { AVAIL | USED } else { 0 }
 }
 
 /// The device's side of a packed queue.
@@ -27,12 +30,12 @@ pub struct Packed {
     driver_event: NonNull<u8>,
     device_event: NonNull<u8>,
     features: QueueFeatures,
-    next: Place,
-    done: Place,
+    next: RingIndex,
+    done: RingIndex,
     /// Where what is not shown yet begins, and its flags: written last.
-    held: Option<(Place, u16)>,
-    /// The place behind what was shown last.
-    shown: Place,
+    held: Option<(RingIndex, u16)>,
+    /// The index behind what was shown last.
+    shown: RingIndex,
 }
 
 // SAFETY: addresses inside a guest's memory, which `Live` holds together with the queue; nothing depends on the thread.
@@ -48,7 +51,7 @@ impl Packed {
         let driver_event = memory.user(at.avail, 4, 4)?;
         let device_event = memory.user(at.used, 4, 4)?;
         // Bits 0–14 index, bit 15 wrap counter, of the next to take; the same above for the next to give back.
-        let (next, done) = (Place::of(base as u16), Place::of((base >> 16) as u16));
+        let (next, done) = (RingIndex::of(base as u16), RingIndex::of((base >> 16) as u16));
         // Who knows of one half only says the other as 0.
         let done = if base >> 16 == 0 { next } else { done };
         if next.at >= size || done.at >= size {
@@ -59,7 +62,7 @@ impl Packed {
         // User-Mode Linux says 0 of a new ring, in which both wrap counters are 1. In a ring that has come round to 0, the device has used the
         // first descriptor.
         if base == 0 && queue.flags(0).load(Ordering::Acquire) & USED == 0 {
-            queue.resume(Place { at: 0, wrap: true });
+            queue.resume(RingIndex { at: 0, wrap: true });
         }
         Some(queue)
     }
@@ -102,7 +105,7 @@ impl Packed {
 
     /// See [`super::Queue::next`].
     #[inline(always)]
-    pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, Broken> {
+    pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, DriverViolation> {
         pieces.clear();
         if !self.has_next() {
             return Ok(None);
@@ -126,12 +129,12 @@ impl Packed {
 
     /// A chain of several buffers, or in a table of its own. A function of its own, so that [`Packed::next`] has few registers to save.
     #[inline(never)]
-    fn walk(&mut self, memory: &GuestMemory, mut d: Desc, pieces: &mut Pieces) -> Result<Chain, Broken> {
+    fn walk(&mut self, memory: &GuestMemory, mut d: Desc, pieces: &mut Pieces) -> Result<Chain, DriverViolation> {
         let mut i = self.next.at;
         for count in 1..=self.size {
             if d.flags & INDIRECT != 0 {
                 if !self.features.indirect || d.flags & NEXT != 0 || count > 1 {
-                    return Err(Broken::Indirect);
+                    return Err(DriverViolation::Indirect);
                 }
                 self.walk_indirect(memory, d, pieces)?;
             } else {
@@ -144,45 +147,45 @@ impl Packed {
             i = if i + 1 == self.size { 0 } else { i + 1 };
             d = self.desc(i);
         }
-        Err(Broken::Loop)
+        Err(DriverViolation::Loop)
     }
 
-    fn walk_indirect(&self, memory: &GuestMemory, table: Desc, pieces: &mut Pieces) -> Result<(), Broken> {
+    fn walk_indirect(&self, memory: &GuestMemory, table: Desc, pieces: &mut Pieces) -> Result<(), DriverViolation> {
         let count = table.len / 16;
         if !table.len.is_multiple_of(16) || count == 0 || count > u32::from(self.size) {
-            return Err(Broken::Indirect);
+            return Err(DriverViolation::Indirect);
         }
         // §2.8.8: all descriptors of the table, in order; only WRITE means something.
         for i in 0..count {
-            let d = unpack(indirect_words(memory, table.addr, i).ok_or(Broken::Indirect)?);
+            let d = unpack(indirect_words(memory, table.addr, i).ok_or(DriverViolation::Indirect)?);
             pieces.add(memory, Desc { flags: d.flags & WRITE, ..d })?;
         }
         Ok(())
     }
 
-    /// See [`super::Queue::mark`].
+    /// See [`super::Queue::position`].
     #[inline]
-    pub fn mark(&self) -> Mark {
-        Mark { at: self.next.at, wrap: self.next.wrap }
+    pub fn position(&self) -> QueuePosition {
+        QueuePosition { at: self.next.at, wrap: self.next.wrap }
     }
 
     /// See [`super::Queue::back_to`].
     #[inline]
-    pub fn back_to(&mut self, mark: Mark) {
-        self.next = Place { at: mark.at, wrap: mark.wrap };
+    pub fn back_to(&mut self, position: QueuePosition) {
+        self.next = RingIndex { at: position.at, wrap: position.wrap };
     }
 
     /// See [`super::Queue::give_back`].
     #[inline]
     pub fn give_back(&mut self, chain: Chain, written: u32) {
-        let place = self.done;
-        let flags = self.fill(place, chain, written);
+        let index = self.done;
+        let flags = self.fill(index, chain, written);
         match self.held {
             // The driver goes through them in order: as long as the first is not shown, none is.
-            None => self.held = Some((place, flags)),
-            Some(_) => self.flags(place.at).store(flags, Ordering::Release),
+            None => self.held = Some((index, flags)),
+            Some(_) => self.flags(index.at).store(flags, Ordering::Release),
         }
-        self.done = place.after(chain.count.max(1), self.size);
+        self.done = index.after(chain.count.max(1), self.size);
     }
 
     /// See [`super::Queue::give_back_all`].
@@ -192,25 +195,25 @@ impl Packed {
             let Some((chain, written)) = chains.next() else { return };
             self.give_back(chain, written);
         }
-        let mut place = self.done;
+        let mut index = self.done;
         for (chain, written) in chains {
-            let flags = self.fill(place, chain, written);
-            self.flags(place.at).store(flags, Ordering::Release);
-            place = place.after(chain.count.max(1), self.size);
+            let flags = self.fill(index, chain, written);
+            self.flags(index.at).store(flags, Ordering::Release);
+            index = index.after(chain.count.max(1), self.size);
         }
-        self.done = place;
+        self.done = index;
     }
 
-    /// Fills the descriptor at `place` but for its flags, which are returned: the driver takes it as used once it says so.
+    /// Fills the descriptor at `index` but for its flags, which are returned: the driver takes it as used once it says so.
     #[inline]
-    fn fill(&self, place: Place, chain: Chain, written: u32) -> u16 {
-        let at = self.at(place.at);
-        // SAFETY: `place` is below the size, hence a descriptor of the ring: length at 8, id at 12, aligned, shared with the driver.
+    fn fill(&self, index: RingIndex, chain: Chain, written: u32) -> u16 {
+        let at = self.at(index.at);
+        // SAFETY: `index` is below the size, hence a descriptor of the ring: length at 8, id at 12, aligned, shared with the driver.
         unsafe {
             AtomicU32::from_ptr(at.add(8).cast()).store(written, Ordering::Relaxed);
             AtomicU16::from_ptr(at.add(12).cast()).store(chain.id, Ordering::Relaxed);
         }
-        used_flags(place) | if written > 0 { WRITE } else { 0 }
+        used_flags(index) | if written > 0 { WRITE } else { 0 }
     }
 
     /// See [`super::Queue::publish`].
@@ -258,7 +261,7 @@ impl Packed {
     }
 
     /// What was given back, shown or not, ends here.
-    pub fn done(&self) -> Place {
+    pub fn done(&self) -> RingIndex {
         self.done
     }
 
@@ -267,14 +270,14 @@ impl Packed {
         self.held.is_some()
     }
 
-    /// Whether the driver was shown that the descriptor at `place` is used.
-    pub fn is_used(&self, place: Place) -> bool {
-        self.flags(place.at).load(Ordering::Acquire) & (AVAIL | USED) == used_flags(place)
+    /// Whether the driver was shown that the descriptor at `index` is used.
+    pub fn is_used(&self, index: RingIndex) -> bool {
+        self.flags(index.at).load(Ordering::Acquire) & (AVAIL | USED) == used_flags(index)
     }
 
-    /// Goes on at `place`, with nothing in flight.
-    pub fn resume(&mut self, place: Place) {
-        (self.next, self.done, self.shown) = (place, place, place);
+    /// Goes on at `index`, with nothing in flight.
+    pub fn resume(&mut self, index: RingIndex) {
+        (self.next, self.done, self.shown) = (index, index, index);
     }
 }
 

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use netvale_mem::copy::prefetch_read;
 use netvale_mem::notify::full_fence;
 
-use super::{Addresses, Broken, Chain, Desc, INDIRECT, MAX_SIZE, Mark, NEXT, Pieces, QueueFeatures, words};
+use super::{
+    Addresses, Chain, Desc, DriverViolation, INDIRECT, MAX_SIZE, NEXT, Pieces, QueueFeatures, QueuePosition, words,
+};
 use crate::memory::{GuestMemory, Hint};
 
 /// `VIRTQ_AVAIL_F_NO_INTERRUPT`.
@@ -127,14 +129,14 @@ impl Split {
 
     /// See [`super::Queue::next`].
     #[inline(always)]
-    pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, Broken> {
+    pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, DriverViolation> {
         pieces.clear();
         if !self.has_next() {
             return Ok(None);
         }
         let ready = self.seen.wrapping_sub(self.next);
         if ready > self.size {
-            return Err(Broken::AvailIndex);
+            return Err(DriverViolation::AvailIndex);
         }
         if ready > AHEAD {
             let i = self.entry(self.next.wrapping_add(AHEAD)) & (self.size - 1);
@@ -142,7 +144,7 @@ impl Split {
         }
         let head = self.entry(self.next);
         if head >= self.size {
-            return Err(Broken::Head);
+            return Err(DriverViolation::Head);
         }
         let first = self.desc(head);
         if first.flags & (INDIRECT | NEXT) == 0 {
@@ -156,11 +158,11 @@ impl Split {
 
     /// A chain of several buffers, or in a table of its own. A function of its own, so that [`Split::next`] has few registers to save.
     #[inline(never)]
-    fn walk(&self, memory: &GuestMemory, mut d: Desc, pieces: &mut Pieces) -> Result<(), Broken> {
+    fn walk(&self, memory: &GuestMemory, mut d: Desc, pieces: &mut Pieces) -> Result<(), DriverViolation> {
         for _ in 0..self.size {
             if d.flags & INDIRECT != 0 {
                 if !self.features.indirect || d.flags & NEXT != 0 {
-                    return Err(Broken::Indirect);
+                    return Err(DriverViolation::Indirect);
                 }
                 return self.walk_indirect(memory, d, pieces);
             }
@@ -169,24 +171,24 @@ impl Split {
                 return Ok(());
             }
             if d.other >= self.size {
-                return Err(Broken::NextIndex);
+                return Err(DriverViolation::NextIndex);
             }
             d = self.desc(d.other);
         }
-        Err(Broken::Loop)
+        Err(DriverViolation::Loop)
     }
 
-    fn walk_indirect(&self, memory: &GuestMemory, table: Desc, pieces: &mut Pieces) -> Result<(), Broken> {
+    fn walk_indirect(&self, memory: &GuestMemory, table: Desc, pieces: &mut Pieces) -> Result<(), DriverViolation> {
         let count = table.len / 16;
         // A chain may not have more descriptors than the queue (§2.7.5.3.1).
         if !table.len.is_multiple_of(16) || count == 0 || count > u32::from(self.size) {
-            return Err(Broken::Indirect);
+            return Err(DriverViolation::Indirect);
         }
         let mut i = 0u32;
         for _ in 0..count {
-            let d = unpack(indirect_words(memory, table.addr, i).ok_or(Broken::Indirect)?);
+            let d = unpack(indirect_words(memory, table.addr, i).ok_or(DriverViolation::Indirect)?);
             if d.flags & INDIRECT != 0 {
-                return Err(Broken::Indirect);
+                return Err(DriverViolation::Indirect);
             }
             pieces.add(memory, d)?;
             if d.flags & NEXT == 0 {
@@ -194,22 +196,22 @@ impl Split {
             }
             i = u32::from(d.other);
             if i >= count {
-                return Err(Broken::NextIndex);
+                return Err(DriverViolation::NextIndex);
             }
         }
-        Err(Broken::Loop)
+        Err(DriverViolation::Loop)
     }
 
-    /// See [`super::Queue::mark`].
+    /// See [`super::Queue::position`].
     #[inline]
-    pub fn mark(&self) -> Mark {
-        Mark { at: self.next, wrap: false }
+    pub fn position(&self) -> QueuePosition {
+        QueuePosition { at: self.next, wrap: false }
     }
 
     /// See [`super::Queue::back_to`].
     #[inline]
-    pub fn back_to(&mut self, mark: Mark) {
-        self.next = mark.at;
+    pub fn back_to(&mut self, position: QueuePosition) {
+        self.next = position.at;
     }
 
     /// See [`super::Queue::give_back`].

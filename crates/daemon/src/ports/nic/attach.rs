@@ -6,7 +6,7 @@ use netvale_abi::nmreq::{NR_REG_ALL_NIC, NR_REG_NIC_SW};
 use netvale_afxdp::Nic;
 use netvale_afxdp::iface::Interface;
 use netvale_afxdp::sizes;
-use netvale_afxdp::socket::{Buffers, Got};
+use netvale_afxdp::socket::{BindResult, Buffers};
 use netvale_control::options::kind;
 use netvale_control::types::{PortKind, PortOptions};
 use netvale_mem::Mapping;
@@ -159,7 +159,7 @@ fn attach_stack(d: &mut Daemon, asked: &Asked<'_>, nic: &Nic) -> Result<(), Refu
 }
 
 /// Opens a queue for a switch, with its own memory: half of it to receive into, half to send from.
-fn switch_queue(nic: &Arc<Nic>, queue: u32, entries: u32) -> Result<(NicIngress, NicEgress, Got), Refusal> {
+fn switch_queue(nic: &Arc<Nic>, queue: u32, entries: u32) -> Result<(NicIngress, NicEgress, BindResult), Refusal> {
     // Buffer 0 has no room for the kernel's headroom before it.
     let count = 1 + 2 * entries;
     let bytes = (count as usize * DEFAULT_BUF_SIZE as usize).next_multiple_of(4096);

@@ -156,7 +156,7 @@ impl NicBackend {
     }
 
     fn halves(&self, rings: &Fresh<'_>, opened: &Opened, buffers: Buffers) -> Result<(ThroughTx, ThroughRx), Errno> {
-        let queue = opened.queue.place().queue as usize;
+        let queue = opened.queue.address().queue as usize;
         let (out, back) = (self.tx.get(queue).ok_or(Errno::INVAL)?, self.rx.get(queue).ok_or(Errno::INVAL)?);
         let (receiver, sender) = (opened.socket.receiver()?, opened.socket.sender()?);
         let (side, wake) = rings.tx(queue)?;

@@ -14,8 +14,8 @@ const YIELDS: u32 = 128;
 #[cfg(not(loom))]
 const NAP: Duration = Duration::from_micros(50);
 
-/// A wait that is under way.
-pub(super) struct Patience {
+/// A wait that is under way, and its limit.
+pub(super) struct WaitLimit {
     looks: u32,
     #[cfg(not(loom))]
     sleeps: bool,
@@ -24,15 +24,15 @@ pub(super) struct Patience {
 }
 
 #[cfg(not(loom))]
-impl Patience {
+impl WaitLimit {
     /// A worker's wait, which never sleeps.
     pub(super) fn of_worker(limit: Duration) -> Self {
-        Patience { looks: 0, sleeps: false, until: Instant::now() + limit }
+        WaitLimit { looks: 0, sleeps: false, until: Instant::now() + limit }
     }
 
     /// A control thread's wait.
     pub(super) fn of_control(limit: Duration) -> Self {
-        Patience { sleeps: true, ..Self::of_worker(limit) }
+        WaitLimit { sleeps: true, ..Self::of_worker(limit) }
     }
 
     /// Restarts the limit.
@@ -40,7 +40,7 @@ impl Patience {
         self.until = Instant::now() + limit;
     }
 
-    /// Waits for a moment. Returns whether there is patience left.
+    /// Waits for a moment. Returns whether the limit is not reached.
     pub(super) fn pause(&mut self) -> bool {
         self.looks = self.looks.saturating_add(1);
         match self.looks {
@@ -53,11 +53,11 @@ impl Patience {
     }
 }
 
-/// The models have no clock: patience ends after some polls.
+/// The models have no clock: the limit is some polls.
 #[cfg(loom)]
-impl Patience {
+impl WaitLimit {
     pub(super) fn of_worker(_limit: Duration) -> Self {
-        Patience { looks: 0 }
+        WaitLimit { looks: 0 }
     }
 
     pub(super) fn of_control(limit: Duration) -> Self {

@@ -1,4 +1,4 @@
-//! What both sides of a packed ring know (virtio 1.3 §2.8): places in it, and when the other side wants to be told.
+//! What both sides of a packed ring know (virtio 1.3 §2.8): indices in it, and when the other side wants a notification.
 
 /// `VIRTQ_DESC_F_AVAIL`.
 pub const AVAIL: u16 = 1 << 7;
@@ -14,18 +14,18 @@ pub const AT_DESC: u32 = 2;
 
 /// An index with the wrap counter it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RingIndex {
     /// Index of a descriptor.
     pub at: u16,
     /// Wrap counter: 1 in the first round.
     pub wrap: bool,
 }
 
-impl Place {
+impl RingIndex {
     /// From an index with the wrap counter in bit 15.
     #[inline]
-    pub fn of(bits: u16) -> Place {
-        Place { at: bits & 0x7fff, wrap: bits & 0x8000 != 0 }
+    pub fn of(bits: u16) -> RingIndex {
+        RingIndex { at: bits & 0x7fff, wrap: bits & 0x8000 != 0 }
     }
 
     /// The reverse.
@@ -34,30 +34,30 @@ impl Place {
         self.at | u16::from(self.wrap) << 15
     }
 
-    /// The place `count` descriptors on, in a ring of `size`.
+    /// The index `count` descriptors on, in a ring of `size`.
     #[inline]
-    pub fn after(self, count: u16, size: u16) -> Place {
+    pub fn after(self, count: u16, size: u16) -> RingIndex {
         let at = u32::from(self.at) + u32::from(count);
         if at >= u32::from(size) {
-            Place { at: (at - u32::from(size)) as u16, wrap: !self.wrap }
+            RingIndex { at: (at - u32::from(size)) as u16, wrap: !self.wrap }
         } else {
-            Place { at: at as u16, wrap: self.wrap }
+            RingIndex { at: at as u16, wrap: self.wrap }
         }
     }
 
-    /// Whether the other side, whose event suppression says `event`, wants to be told of what was shown from `old` up to here.
+    /// Whether the other side, whose event suppression says `event`, wants a notification of what was shown from `old` up to here.
     #[inline]
-    pub fn is_wanted(self, event: u32, old: Place, size: u16, event_idx: bool) -> bool {
+    pub fn is_wanted(self, event: u32, old: RingIndex, size: u16, event_idx: bool) -> bool {
         match event >> 16 & 3 {
             DISABLE => false,
-            AT_DESC if event_idx => self.passed(Place::of(event as u16), old, size),
+            AT_DESC if event_idx => self.passed(RingIndex::of(event as u16), old, size),
             _ => true,
         }
     }
 
-    fn passed(self, named: Place, old: Place, size: u16) -> bool {
+    fn passed(self, named: RingIndex, old: RingIndex, size: u16) -> bool {
         // Distances backwards from here; a wrap counter that differs is a round earlier.
-        let back = |p: Place| {
+        let back = |p: RingIndex| {
             let base = if p.wrap == self.wrap { 0 } else { u32::from(size) };
             (base + u32::from(self.at)).wrapping_sub(u32::from(p.at))
         };
@@ -69,12 +69,12 @@ impl Place {
 mod tests {
     use super::*;
 
-    /// Objective: exactly the places shown in between are told of, also around the end of the ring.
+    /// Objective: exactly the indices shown in between are notified, also around the end of the ring.
     #[test]
-    fn told_of_what_was_passed() {
+    fn notified_of_what_was_passed() {
         let size = 8;
         for start in 0..16u16 {
-            let old = Place { at: start % 8, wrap: start < 8 };
+            let old = RingIndex { at: start % 8, wrap: start < 8 };
             for count in 1..=8 {
                 let now = old.after(count, size);
                 for ahead in 0..8u16 {
@@ -84,7 +84,7 @@ mod tests {
                 }
             }
         }
-        let (a, b) = (Place { at: 0, wrap: true }, Place { at: 1, wrap: true });
+        let (a, b) = (RingIndex { at: 0, wrap: true }, RingIndex { at: 1, wrap: true });
         assert!(!b.is_wanted(DISABLE << 16, a, size, true) && b.is_wanted(ENABLE << 16, a, size, true));
     }
 }

@@ -1,0 +1,174 @@
+//! A ring that a program receives on.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use netvale_abi::NetmapSlot;
+use netvale_afxdp::through::ThroughRx;
+use netvale_mem::RingMem;
+use netvale_mem::appl::{AppRing, Sync};
+use netvale_mem::notify::{Doorbell, KickCounts};
+
+use super::{drops, wait_on};
+
+/// An rx ring.
+///
+/// Read the slots `at(0) .. at(space() - 1)`, then [`advance`](RxRing::advance) over those that are finished and
+/// [`sync`](RxRing::sync).
+#[derive(Debug)]
+pub struct RxRing {
+    pub(crate) ring: AppRing,
+    pub(crate) wake: Doorbell,
+    /// For an interface: moves its frames at each sync.
+    pub(crate) nic: Option<Box<ThroughRx>>,
+}
+
+impl RxRing {
+    /// The ring's slots and buffers.
+    #[inline]
+    pub fn mem(&self) -> &RingMem {
+        self.ring.mem()
+    }
+
+    /// Number of slots.
+    pub fn num_slots(&self) -> u32 {
+        self.ring.num_slots()
+    }
+
+    /// Number of slots that hold received frames.
+    #[inline]
+    pub fn space(&self) -> u32 {
+        self.ring.space()
+    }
+
+    /// Index of the `k`-th received slot.
+    #[inline]
+    pub fn at(&self, k: u32) -> u32 {
+        self.ring.at(k)
+    }
+
+    /// Returns a snapshot of slot `i`.
+    #[inline]
+    pub fn slot(&self, i: u32) -> NetmapSlot {
+        self.ring.slot(i)
+    }
+
+    /// Copies up to `into.len()` bytes of slot `i`. Returns the number of bytes copied.
+    #[inline]
+    pub fn read(&self, i: u32, into: &mut [u8]) -> usize {
+        let s = self.slot(i);
+        let n = into.len().min(usize::from(s.len));
+        if self.mem().read(s.buf_idx, 0, &mut into[..n]) { n } else { 0 }
+    }
+
+    /// Marks the first `n` slots as finished.
+    #[inline]
+    pub fn advance(&mut self, n: u32) {
+        self.ring.advance(n);
+    }
+
+    /// Returns finished slots to the sender and updates the number of received ones.
+    #[inline]
+    pub fn sync(&mut self) -> Sync {
+        let found = self.ring.sync();
+        self.look();
+        found
+    }
+
+    /// Passes released slots to the kernel, and takes the frames it has received.
+    #[inline]
+    fn look(&mut self) {
+        if let Some(through) = &mut self.nic {
+            look_at(through, &mut self.ring);
+        }
+    }
+
+    /// Syncs like netmap's ioctl; see [`TxRing::sync_header`](super::TxRing::sync_header).
+    #[inline]
+    pub fn sync_header(&mut self) -> Sync {
+        let found = self.ring.sync_header();
+        self.look();
+        found
+    }
+
+    /// Asks to be woken when frames arrive; check once more before sleeping.
+    pub fn ask_kick(&self) {
+        netvale_mem::notify::arm(self.ring.side().csb.appl_need_kick());
+    }
+
+    /// Takes over a ring as an earlier holder left it.
+    pub(crate) fn resume(&mut self) {
+        self.ring.resume();
+        if let Some(through) = &mut self.nic {
+            through.resume();
+        }
+    }
+
+    /// Receives the next whole frame, at most `into.len()` bytes of it. `None` when there is none.
+    pub fn recv(&mut self, into: &mut [u8]) -> Option<usize> {
+        let (mut used, mut slots) = (0, 0);
+        loop {
+            if slots == self.space() {
+                return None;
+            }
+            let i = self.at(slots);
+            used += self.read(i, &mut into[used..]);
+            slots += 1;
+            if self.slot(i).flags & netvale_abi::slot::NS_MOREFRAG == 0 {
+                break;
+            }
+        }
+        self.advance(slots);
+        Some(used)
+    }
+
+    /// Asks to be woken when frames arrive. Returns whether some are there already.
+    pub fn arm(&mut self) -> bool {
+        self.look();
+        self.ring.arm()
+    }
+
+    /// Whether frames are there, after an update.
+    pub fn is_ready(&mut self) -> bool {
+        self.look();
+        self.ring.is_ready()
+    }
+
+    /// Stops asking for wake-ups.
+    pub fn disarm(&self) {
+        self.awake();
+    }
+
+    /// Stops asking for wake-ups. Returns whether there had been a kick.
+    fn awake(&self) -> bool {
+        self.ring.disarm();
+        self.nic.is_none() && self.wake.drain()
+    }
+
+    /// Waits for frames: polls for `spin`, then sleeps for up to `limit`. Returns whether there are some.
+    pub fn wait(&mut self, spin: Duration, limit: Duration) -> bool {
+        wait_on(self, spin, limit, Self::is_ready, Self::arm, Self::awake, Self::wake_fd)
+    }
+
+    /// The descriptor that becomes readable when frames arrive on an armed ring.
+    pub fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Counts of frames that could not be received into an interface's ring, by reason.
+    pub fn drops(&self) -> Vec<(&'static str, u64)> {
+        self.nic.as_ref().map_or_else(Vec::new, |through| drops(through.counters()))
+    }
+
+    /// Counts of kicks sent to the other side, and of those saved.
+    pub fn kicks(&self) -> &KickCounts {
+        self.ring.kicks()
+    }
+}
+
+/// See [`RxRing::look`].
+#[inline(never)]
+fn look_at(through: &mut ThroughRx, ring: &mut AppRing) {
+    through.pass();
+    let _ = ring.refresh();
+}

@@ -1,0 +1,278 @@
+//! A ring that a program sends on.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use netvale_abi::NetmapSlot;
+use netvale_abi::slot::NETMAP_MAX_FRAGS;
+use netvale_mem::RingMem;
+use netvale_mem::appl::{AppRing, Sync};
+use netvale_mem::notify::{Doorbell, KickCounts};
+use netvale_mem::pipe::PipeTx;
+
+use super::{drops, wait_on};
+use crate::nic_tx::NicTx;
+
+/// How the frames of a tx ring are moved.
+#[derive(Debug)]
+pub(crate) enum TxKind {
+    /// A worker of the switch moves them.
+    Switch(AppRing),
+    /// Nobody moves them: the ring is a monitor's.
+    Monitor(AppRing),
+    /// This process moves them at each sync, straight into the other end's rx ring.
+    Pipe(PipeTx),
+    /// The kernel moves them: each sync passes the filled slots to it.
+    Nic(Box<NicTx>),
+}
+
+/// A tx ring.
+///
+/// Fill the slots `at(0) .. at(space() - 1)`, then [`advance`](TxRing::advance) over those to be sent and
+/// [`sync`](TxRing::sync) once for the whole batch.
+#[derive(Debug)]
+pub struct TxRing {
+    pub(crate) kind: TxKind,
+    pub(crate) wake: Doorbell,
+    /// Whether frames may lie elsewhere in the program's memory (`NS_INDIRECT`): on a switch's port they may.
+    pub(crate) indirect: bool,
+}
+
+impl TxRing {
+    /// The ring's slots and buffers.
+    #[inline]
+    pub fn mem(&self) -> &RingMem {
+        match &self.kind {
+            TxKind::Switch(r) | TxKind::Monitor(r) => r.mem(),
+            TxKind::Pipe(p) => p.mem(),
+            TxKind::Nic(n) => n.ring.mem(),
+        }
+    }
+
+    /// Number of slots.
+    pub fn num_slots(&self) -> u32 {
+        self.mem().num_slots()
+    }
+
+    /// Number of slots that may be filled.
+    #[inline]
+    pub fn space(&self) -> u32 {
+        match &self.kind {
+            TxKind::Switch(r) | TxKind::Monitor(r) => r.space(),
+            TxKind::Pipe(p) => p.space(),
+            TxKind::Nic(n) => n.ring.space(),
+        }
+    }
+
+    /// Index of the `k`-th slot that may be filled, `k` below [`TxRing::space`].
+    #[inline]
+    pub fn at(&self, k: u32) -> u32 {
+        match &self.kind {
+            TxKind::Switch(r) | TxKind::Monitor(r) => r.at(k),
+            TxKind::Pipe(p) => p.at(k),
+            TxKind::Nic(n) => n.ring.at(k),
+        }
+    }
+
+    /// Returns a snapshot of slot `i`.
+    #[inline]
+    pub fn slot(&self, i: u32) -> NetmapSlot {
+        self.mem().slot_word(i)
+    }
+
+    /// Sets length and flags of slot `i`; its buffer stays.
+    #[inline]
+    pub fn set_len(&self, i: u32, len: u16, flags: u16) {
+        self.mem().set_len_flags(i, len, flags);
+    }
+
+    /// Marks the first `n` slots as filled.
+    #[inline]
+    pub fn advance(&mut self, n: u32) {
+        match &mut self.kind {
+            TxKind::Switch(r) | TxKind::Monitor(r) => r.advance(n),
+            TxKind::Pipe(p) => p.advance(n),
+            TxKind::Nic(nic) => nic.ring.advance(n),
+        }
+    }
+
+    /// Publishes the filled slots and updates the number of free ones.
+    #[inline]
+    pub fn sync(&mut self) {
+        match &mut self.kind {
+            TxKind::Switch(r) | TxKind::Monitor(r) => {
+                let _ = r.sync();
+            }
+            TxKind::Pipe(p) => {
+                p.sync();
+            }
+            TxKind::Nic(n) => n.sync(),
+        }
+    }
+
+    /// Syncs like netmap's ioctl: `head` and `cur` are what the program wrote into the ring's header. Any number of
+    /// processes that share the ring may take turns. A program uses either this or [`advance`](TxRing::advance) and
+    /// [`sync`](TxRing::sync).
+    ///
+    /// On ports of a switch, frames may lie elsewhere in the program's memory (`NS_INDIRECT`). If any of the new ones
+    /// does, `fetch` gets the ring, the first new slot and the one behind the last, to copy the bytes into the slots'
+    /// buffers.
+    #[inline]
+    pub fn sync_header(&mut self, fetch: impl FnOnce(&RingMem, u32, u32)) -> Sync {
+        match &mut self.kind {
+            TxKind::Switch(r) if self.indirect => r.sync_header_fetching(fetch),
+            TxKind::Switch(r) => r.sync_header(),
+            TxKind::Monitor(r) => match r.sync_header() {
+                Sync::Ok if r.head() != r.side().csb.hwcur() => Sync::Refused,
+                found => found,
+            },
+            TxKind::Pipe(p) => p.sync_header(),
+            TxKind::Nic(n) => {
+                let found = n.ring.sync_header();
+                n.look();
+                found
+            }
+        }
+    }
+
+    /// Asks to be woken when there is room; check once more before sleeping.
+    pub fn ask_kick(&self) {
+        netvale_mem::notify::arm(match &self.kind {
+            TxKind::Switch(r) | TxKind::Monitor(r) => r.side().csb.appl_need_kick(),
+            TxKind::Pipe(p) => p.need_kick(),
+            TxKind::Nic(n) => {
+                n.through.arm();
+                n.ring.side().csb.appl_need_kick()
+            }
+        });
+    }
+
+    /// Takes over a ring as an earlier holder left it.
+    pub(crate) fn resume(&mut self) {
+        match &mut self.kind {
+            TxKind::Switch(r) | TxKind::Monitor(r) => r.resume(),
+            TxKind::Pipe(p) => p.resume(),
+            TxKind::Nic(n) => n.ring.resume(),
+        }
+    }
+
+    /// Length in bytes of the longest frame that the ring takes.
+    pub fn longest(&self) -> usize {
+        let (slots, size) = (self.num_slots() - 1, self.mem().buf_size());
+        let bytes = match &self.kind {
+            TxKind::Nic(n) => n.through.longest(),
+            _ => slots.min(NETMAP_MAX_FRAGS as u32).saturating_mul(size),
+        };
+        bytes.min(u32::from(u16::MAX)) as usize
+    }
+
+    /// Copies one frame into the next slot. Returns whether there was room; a frame longer than a buffer goes into
+    /// several slots. It is sent by the next [`sync`](TxRing::sync).
+    pub fn send(&mut self, frame: &[u8]) -> bool {
+        let size = self.mem().buf_size() as usize;
+        let slots = frame.len().div_ceil(size).max(1) as u32;
+        if self.space() < slots {
+            self.refresh();
+            if self.space() < slots {
+                return false;
+            }
+        }
+        for k in 0..slots {
+            let i = self.at(k);
+            let part = &frame[k as usize * size..frame.len().min((k as usize + 1) * size)];
+            let more = if k + 1 < slots { netvale_abi::slot::NS_MOREFRAG } else { 0 };
+            self.mem().write(self.slot(i).buf_idx, 0, part);
+            self.set_len(i, part.len() as u16, more);
+        }
+        self.advance(slots);
+        true
+    }
+
+    /// Updates the number of free slots without publishing anything.
+    fn refresh(&mut self) {
+        match &mut self.kind {
+            TxKind::Switch(r) | TxKind::Monitor(r) => {
+                let _ = r.refresh();
+            }
+            TxKind::Pipe(p) => p.refresh(),
+            TxKind::Nic(n) => n.look(),
+        }
+    }
+
+    /// Sends one frame immediately; waits up to `limit` if the ring is full. Returns whether the frame was sent.
+    pub fn send_now(&mut self, frame: &[u8], limit: Duration) -> bool {
+        const SPIN: Duration = Duration::from_micros(50);
+        let mut sent = self.send(frame);
+        if !sent {
+            self.sync();
+            sent = self.send(frame) || (self.wait(SPIN, limit) && self.send(frame));
+        }
+        self.sync();
+        sent
+    }
+
+    /// Asks to be woken when there is room. Returns whether there is room already.
+    pub fn arm(&mut self) -> bool {
+        match &mut self.kind {
+            TxKind::Switch(r) | TxKind::Monitor(r) => r.arm(),
+            TxKind::Pipe(p) => p.arm(),
+            TxKind::Nic(n) => {
+                n.through.arm();
+                n.look();
+                n.ring.arm()
+            }
+        }
+    }
+
+    /// Whether there is room, after an update.
+    pub fn is_ready(&mut self) -> bool {
+        self.sync();
+        self.space() > 0
+    }
+
+    /// Stops asking for wake-ups.
+    pub fn disarm(&self) {
+        self.awake();
+    }
+
+    /// Stops asking for wake-ups. Returns whether there had been a kick.
+    fn awake(&self) -> bool {
+        match &self.kind {
+            TxKind::Switch(r) | TxKind::Monitor(r) => r.disarm(),
+            TxKind::Pipe(p) => p.disarm(),
+            TxKind::Nic(n) => {
+                n.ring.disarm();
+                n.through.disarm();
+                return false;
+            }
+        }
+        self.wake.drain()
+    }
+
+    /// Waits for room: polls for `spin`, then sleeps for up to `limit`. Returns whether there is room.
+    pub fn wait(&mut self, spin: Duration, limit: Duration) -> bool {
+        wait_on(self, spin, limit, Self::is_ready, Self::arm, Self::awake, Self::wake_fd)
+    }
+
+    /// The descriptor that becomes readable when an armed ring has room.
+    pub fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Counts of frames of an interface's ring that could not be sent, by reason.
+    pub fn drops(&self) -> Vec<(&'static str, u64)> {
+        match &self.kind {
+            TxKind::Nic(n) => drops(n.through.counters()),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Counts of kicks sent to the other side, and of those saved.
+    pub fn kicks(&self) -> &KickCounts {
+        match &self.kind {
+            TxKind::Switch(r) | TxKind::Monitor(r) => r.kicks(),
+            TxKind::Pipe(p) => p.kicks(),
+            TxKind::Nic(n) => n.ring.kicks(),
+        }
+    }
+}
