@@ -393,7 +393,7 @@ fn load(insns: &[u64], kind: u32, place: u32) -> Result<OwnedFd, Errno> {
     match unsafe { bpf_fd(PROG_LOAD, &mut attr) } {
         Err(Errno::INVAL) if flags != 0 => {
             attr.prog_flags = 0;
-            // SAFETY: as above.
+            // SAFETY: the same structure with other flags; what it points to still lives.
             unsafe { bpf_fd(PROG_LOAD, &mut attr) }
         }
         other => other,

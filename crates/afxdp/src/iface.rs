@@ -1,4 +1,4 @@
-//! What is known of an interface before a socket is opened on it: number, MTU, queues, who else is there.
+//! An interface, before a socket is opened on it: number, MTU, queues, other programs on it.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -82,16 +82,16 @@ impl Interface {
         let fd = socket()?;
         let mut asked = request(name);
         ask(&fd, libc::SIOCGIFINDEX as libc::c_ulong, &mut asked)?;
-        // SAFETY: the kernel has filled in this member.
+        // SAFETY: the ioctl above succeeded, so the kernel has filled in this member.
         let index = unsafe { asked.ifr_ifru.ifru_ifindex }.cast_unsigned();
         ask(&fd, libc::SIOCGIFMTU as libc::c_ulong, &mut asked)?;
-        // SAFETY: as above.
+        // SAFETY: the ioctl above succeeded, so the kernel has filled in this member.
         let mtu = unsafe { asked.ifr_ifru.ifru_mtu }.cast_unsigned();
         ask(&fd, libc::SIOCGIFFLAGS as libc::c_ulong, &mut asked)?;
-        // SAFETY: as above.
+        // SAFETY: the ioctl above succeeded, so the kernel has filled in this member.
         let up = libc::c_int::from(unsafe { asked.ifr_ifru.ifru_flags }) & libc::IFF_UP != 0;
         ask(&fd, libc::SIOCGIFHWADDR as libc::c_ulong, &mut asked)?;
-        // SAFETY: as above.
+        // SAFETY: the ioctl above succeeded, so the kernel has filled in this member.
         let address = unsafe { asked.ifr_ifru.ifru_hwaddr };
         let ethernet = address.sa_family == libc::ARPHRD_ETHER;
         let mac = std::array::from_fn(|i| if ethernet { address.sa_data[i].cast_unsigned() } else { 0 });

@@ -48,7 +48,7 @@ pub enum NicError {
         queue: u32,
     },
     /// Another program has the queue.
-    #[error("queue {queue} of {name} is taken: open another one, or end who has it")]
+    #[error("queue {queue} of {name} is in use: open another one, or stop the program that uses it")]
     QueueTaken {
         /// Name of the interface.
         name: String,

@@ -22,9 +22,9 @@ use thiserror::Error;
 /// virtio's vendor number; network devices of virtio 1.0, and those that were there before (§4.1.2).
 const VENDOR: u16 = 0x1af4;
 const DEVICES: [u16; 2] = [0x1041, 0x1000];
-/// A capability that the vendor says the meaning of.
+/// A capability whose meaning the vendor defines.
 const VENDOR_CAPABILITY: u8 = 9;
-/// Which structure it leads to (§4.1.4).
+/// The types of structures that such a capability leads to (§4.1.4).
 const COMMON: u8 = 1;
 const NOTIFY: u8 = 2;
 const OWN: u8 = 4;
@@ -32,7 +32,7 @@ const OWN: u8 = 4;
 const NO_VECTOR: u16 = 0xffff;
 /// Entries of the control queue.
 const CONTROL_SIZE: u16 = 16;
-/// For anything that a device does.
+/// The longest that a device may take for anything.
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// Places in the common structure (§4.1.4.3).
@@ -70,30 +70,30 @@ pub enum NoDevice {
     /// The function cannot be driven.
     #[error(transparent)]
     Pci(#[from] PciError),
-    /// It is something else.
-    #[error("no virtio-net device, but one with the number {vendor:04x}:{device:04x}")]
+    /// The function is not a virtio-net device.
+    #[error("device {vendor:04x}:{device:04x} is not a virtio-net device")]
     NotVirtio {
-        /// Whose it is.
+        /// PCI vendor ID.
         vendor: u16,
-        /// Which it is.
+        /// PCI device ID.
         device: u16,
     },
-    /// It lacks what no driver can do without.
+    /// The device lacks something that every driver needs.
     #[error("the device lacks {0}")]
     Lacks(&'static str),
     /// It reaches memory past the IOMMU, so vfio gives it none of netvale's.
     #[error("the device reaches memory past the IOMMU: it needs VIRTIO_F_ACCESS_PLATFORM (QEMU: iommu_platform=on)")]
     PastIommu,
-    /// Its queues are not the workers'.
+    /// Its queues cannot be lent to the workers.
     #[error(transparent)]
     Lend(#[from] LendError),
-    /// The kernel.
+    /// A system call failed.
     #[error("{0}")]
     System(Errno),
     /// The device gave up.
     #[error("the device needs a reset")]
     NeedsReset,
-    /// It is unbound, or unplugged.
+    /// The device is being unbound or unplugged.
     #[error("the kernel wants the device back")]
     WantedBack,
 }
