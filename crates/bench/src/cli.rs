@@ -18,7 +18,7 @@ use crate::sys::worker;
 #[derive(Debug, Parser)]
 #[command(name = "netvale-bench", version, args_conflicts_with_subcommands = true, max_term_width = 100)]
 struct Cli {
-    /// Something other than a measurement.
+    /// A subcommand other than measuring.
     #[command(subcommand)]
     command: Option<Command>,
 
@@ -103,7 +103,7 @@ enum Command {
     ///
     /// Exit code 1 when a case of NEW is slower than OLD by more than --tolerance.
     Ab {
-        /// The `netvale-bench` of the older build (or a `netvale` that still has `netvale-bench`).
+        /// The `netvale-bench` of the older build (or a `netvale` that still has the `bench` subcommand).
         old: PathBuf,
 
         /// That of the newer one.
