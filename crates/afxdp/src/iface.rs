@@ -9,15 +9,15 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
+    /// The interface's name.
     pub name: String,
-    /// Its number.
+    /// The interface's number.
     pub index: u32,
     /// Bytes of a packet, without the Ethernet header.
     pub mtu: u32,
     /// Queues that frames are received on.
     pub queues: u32,
-    /// It is up.
+    /// Whether the interface is up.
     pub up: bool,
     /// Its Ethernet address; zeros if it has none.
     pub mac: [u8; 6],
@@ -70,10 +70,10 @@ struct Ringparam {
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 
 impl Interface {
-    /// Looks it up, in this process's network namespace.
+    /// Looks an interface up, in this process's network namespace.
     ///
     /// # Errors
-    /// `ENODEV` when there is none.
+    /// `ENODEV` if there is no such interface.
     pub fn find(name: &str) -> Result<Interface, Errno> {
         // A longer one would be cut to somebody else's.
         if name.len() >= libc::IFNAMSIZ {
@@ -98,7 +98,7 @@ impl Interface {
         Ok(Interface { name: name.to_owned(), index, mtu, queues: queues(&fd, name), up, mac })
     }
 
-    /// Frames for other stations are received too, until what comes back is closed.
+    /// Makes the interface receive frames for other stations, too, until the returned descriptor is closed.
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_RAW`.

@@ -127,7 +127,7 @@ pub struct Queue {
 
 /// An opened queue.
 pub struct Opened {
-    /// Its socket.
+    /// The socket of the queue.
     pub socket: Arc<Socket>,
     /// The queue.
     pub queue: Arc<Queue>,
@@ -182,7 +182,7 @@ impl Nic {
         &self.interface
     }
 
-    /// Where the program runs.
+    /// The place in the network stack where the program runs.
     pub fn mode(&self) -> Mode {
         self.program.mode()
     }
@@ -242,7 +242,7 @@ fn refused(interface: &Interface, what: &'static str, source: Errno) -> NicError
 }
 
 impl Queue {
-    /// Where its socket is bound.
+    /// The place that its socket is bound to.
     pub fn place(&self) -> Place {
         Place { ifindex: self.nic.interface.index, queue: self.number }
     }

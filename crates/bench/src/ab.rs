@@ -31,7 +31,7 @@ pub struct Build {
 /// A case of both builds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Pair {
-    /// What was measured.
+    /// The case that was measured.
     #[serde(flatten)]
     pub case: Case,
     /// The older build's runs.
@@ -110,7 +110,7 @@ impl Build {
     }
 }
 
-/// What the rounds of one case came to, by build.
+/// The results of each case's rounds, by build.
 type Rounds = BTreeMap<String, (Case, [Vec<f64>; 2])>;
 
 /// Runs both builds in turn, `options.runs` rounds, scenario by scenario, and writes the result to `out`.

@@ -50,7 +50,7 @@ struct Cli {
     list: bool,
 }
 
-/// What is measured, and how often.
+/// The cases to measure, and the number of runs.
 #[derive(Debug, Args)]
 struct Measure {
     /// Scenarios; all when none is given (see --list).

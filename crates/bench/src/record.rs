@@ -13,10 +13,10 @@ use crate::stats::Summary;
 /// `max`, `runs`, `cores`, `touched`, and with a peer `peer`, `peer_median`, `peer_min`, `peer_max`, `ratio`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// What was measured.
+    /// The case that was measured.
     #[serde(flatten)]
     pub case: Case,
-    /// Whose figure `median` is: `netvale`, or a peer's name where peers were measured alone.
+    /// The contender that `median` belongs to: `netvale`, or a peer's name where peers were measured alone.
     pub contender: String,
     /// The figure.
     #[serde(flatten)]

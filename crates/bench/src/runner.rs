@@ -109,7 +109,7 @@ pub fn run_case(
     Ok(lines)
 }
 
-/// What stays the same through one case.
+/// The state that stays the same through one case.
 struct Round<'a> {
     case: &'a Case,
     env: &'a Env,

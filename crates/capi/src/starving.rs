@@ -14,7 +14,7 @@ const GAP: Duration = Duration::from_millis(10);
 /// The clock is read at one of this many syncs.
 const LOOK_EVERY: u32 = 64;
 
-/// What is known of a tx ring that is full; nothing is done for others.
+/// The state of a tx ring that is full; other rings need none.
 #[derive(Debug, Default)]
 pub struct Full {
     syncs: AtomicU32,

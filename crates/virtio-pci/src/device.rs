@@ -90,7 +90,7 @@ pub enum NoDevice {
     /// A system call failed.
     #[error("{0}")]
     System(Errno),
-    /// The device gave up.
+    /// The device failed.
     #[error("the device needs a reset")]
     NeedsReset,
     /// The device is being unbound or unplugged.
@@ -118,7 +118,7 @@ impl OnBus {
     /// Finds the device, which must exist: an error in it is best reported immediately.
     ///
     /// # Errors
-    /// [`NoDevice`].
+    /// [`NoDevice`] if there is no such device, or it cannot be used.
     pub fn at(address: &str) -> Result<OnBus, NoDevice> {
         PciDevice::open(address)?;
         Ok(OnBus(address.to_owned()))
@@ -169,7 +169,7 @@ pub struct PciDevice {
     own: Option<Bar>,
 }
 
-/// What the control thread keeps while the device runs.
+/// The state that the control thread keeps while the device runs.
 pub struct Registers {
     common: Bar,
     own: Option<Bar>,
@@ -193,7 +193,7 @@ impl PciDevice {
     /// Takes the device at `address`.
     ///
     /// # Errors
-    /// [`NoDevice`].
+    /// [`NoDevice`] if it is not a virtio-net device, or the kernel refuses.
     pub fn open(address: &str) -> Result<PciDevice, NoDevice> {
         let function = Function::open(address)?;
         let (vendor, device) = function.id();
@@ -214,7 +214,7 @@ impl PciDevice {
     /// state changes, `wanted` when the kernel wants it back. Workers report to `fault` what the device did.
     ///
     /// # Errors
-    /// [`NoDevice`].
+    /// [`NoDevice`] if the device lacks something, fails, or the kernel refuses.
     pub fn start(
         mut self,
         options: DriverOptions,
@@ -258,7 +258,7 @@ impl PciDevice {
         self.common.write8(at::STATUS, bits);
     }
 
-    /// Back to its first state; it is there when it says 0 (§2.4.1).
+    /// Resets the device, which reports status 0 when it is done (§2.4.1).
     fn reset(&self) -> Result<(), NoDevice> {
         self.say(0);
         wait_until(|| self.common.read8(at::STATUS) == 0).ok_or(NoDevice::Lacks("an answer to its reset"))
@@ -362,7 +362,7 @@ impl PciDevice {
     }
 }
 
-/// Where a structure lies, and the number behind its capability, which is the notification structure's multiplier.
+/// The place of a structure, and the number behind its capability, which is the notification structure's multiplier.
 fn structure(function: &Function, kind: u8) -> Result<Option<(Bar, u32)>, PciError> {
     for capability in function.capabilities() {
         let at = capability.at;

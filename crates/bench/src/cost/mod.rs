@@ -1,4 +1,4 @@
-//! What a frame costs in instructions: each path alone in one thread, counted by callgrind, held against a budget.
+//! The cost of a frame in instructions: each path alone in one thread, counted by callgrind, held against a budget.
 //!
 //! Counts depend on program and input, not on what else the machine does, so that a change of a few per cent shows where a measurement of
 //! time would not. What counting leaves out is all that time is lost to beside instructions: caches, other cores, the kernel.

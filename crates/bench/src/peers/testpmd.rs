@@ -28,7 +28,7 @@ pub const PAGES: u64 = MEMORY / 2;
 /// Refuses when testpmd cannot run here.
 ///
 /// # Errors
-/// What is missing.
+/// [`Skip`] if something is missing; it says what.
 pub fn available(env: &Env, cores: usize) -> std::result::Result<(), Skip> {
     need_program("dpdk-testpmd", "dpdk-dev")?;
     need_root("hugepages")?;

@@ -1,4 +1,4 @@
-//! What can be measured. Each scenario is one file; adding one means adding a line to [`all`].
+//! The scenarios that can be measured. Each scenario is one file; adding one means adding a line to [`all`].
 
 pub mod compat;
 pub mod copy;
@@ -21,7 +21,7 @@ use crate::case::{Case, Unit};
 use crate::contender::Contender;
 use crate::sys::worker::Role;
 
-/// What our own worker processes can do, by name.
+/// The roles of our own worker processes, by name.
 pub const ROLES: &[&[(&str, Role)]] = &[
     &[(own::DAEMON, own::daemon_role), (pipe::SENDER, pipe::sender_role), (pipe::RECEIVER, pipe::receiver_role)],
     &compat::ROLES,

@@ -1,4 +1,4 @@
-//! What our own sides of scenarios share: a daemon in a process of its own, and ports opened from it.
+//! The parts that our own sides of scenarios share: a daemon in a process of its own, and ports opened from it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use crate::sys::worker::{Context, Worker};
 
 /// The role of [`daemon_role`].
 pub const DAEMON: &str = "daemon";
-/// How the daemon's forwarding threads are named.
+/// The name of the daemon's forwarding threads.
 pub const FORWARDING: &str = "netvale-w";
 const START_LIMIT: Duration = Duration::from_secs(10);
 
-/// What the daemon is started with.
+/// The arguments that the daemon is started with.
 #[derive(Debug, Serialize, Deserialize)]
 struct DaemonTask {
     dir: String,

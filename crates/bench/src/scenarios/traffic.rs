@@ -21,7 +21,7 @@ const AHEAD: u32 = 8;
 /// Longest frame that a receiver reads whole.
 const LONGEST: usize = 2048;
 
-/// What a program can do with a ring, whichever library it comes from.
+/// The operations on a ring, whichever library it comes from.
 pub trait Ring {
     /// Slots and buffers.
     fn mem(&self) -> &RingMem;
@@ -63,7 +63,7 @@ macro_rules! is_ring {
 }
 is_ring!(TxRing, RxRing, AppRing);
 
-/// What the applications do with the bytes of each frame.
+/// The bytes of each frame that the applications read and write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touch {
     /// Nothing: slots only.
@@ -75,7 +75,7 @@ pub enum Touch {
 }
 
 impl Touch {
-    /// What the applications of a case do that has but the two ways.
+    /// The first line if the case touches frames, else nothing.
     #[must_use]
     pub fn of(case: &Case) -> Touch {
         if case.touches() { Touch::Line } else { Touch::Nothing }
@@ -290,7 +290,7 @@ impl Receiver {
     }
 }
 
-/// What went in and came out, since the set-up.
+/// The frames sent and received since the set-up.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Books {
     /// Frames sent.

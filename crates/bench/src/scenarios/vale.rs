@@ -78,7 +78,7 @@ impl Contender for Vale {
     }
 }
 
-/// What the worker's time went into, in the last measurement.
+/// The worker's costs in the last measurement.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     busy_percent: f64,

@@ -17,7 +17,7 @@ use crate::interrupt;
 /// How much of a failed program's output is shown.
 const SHOWN: usize = 600;
 
-/// What the child wrote and nobody has read yet.
+/// The child's output that has not been read yet.
 #[derive(Default)]
 struct Output {
     state: Mutex<OutputState>,

@@ -1,6 +1,6 @@
 //! A virtual machine that is really booted: Debian's kernel and a small root file system under QEMU, emulated in software.
 //!
-//! What it boots from is made once by `scripts/test.sh guests`, and looked for where that puts it: in `NETVALE_GUESTS`, or in the user's cache.
+//! `scripts/test.sh guests` builds the image that it boots from, and puts it into `NETVALE_GUESTS` or the user's cache, where it is looked for.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -19,7 +19,7 @@ pub const LIMIT: Duration = Duration::from_secs(90);
 
 const MISSING: &str = "needs what guests boot from: scripts/test.sh guests makes it";
 
-/// What machines are made of.
+/// The image that machines boot from.
 pub struct Image {
     folder: PathBuf,
     /// A newer Debian's tree, with its QEMU.
@@ -28,10 +28,10 @@ pub struct Image {
 }
 
 impl Image {
-    /// The newest there is.
+    /// Finds the newest image.
     ///
     /// # Errors
-    /// There is none.
+    /// [`Skip`] if no image has been built.
     pub fn find() -> std::result::Result<Image, Skip> {
         let home = || std::env::var_os("HOME").map_or_else(|| "/tmp".into(), PathBuf::from);
         let cache = || std::env::var_os("XDG_CACHE_HOME").map_or_else(|| home().join(".cache"), PathBuf::from);

@@ -21,12 +21,12 @@ use crate::sys::shm::SharedCounters;
 pub const SUBCOMMAND: &str = "worker";
 /// The variable that holds the task.
 const TASK: &str = "NETVALE_BENCH_WORKER";
-/// How long a worker may take to set up.
+/// The longest that a worker may take to set up.
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// What it prints once it works.
+/// The line that a worker prints once it works.
 const READY: &str = "netvale-bench worker ready\n";
 
-/// What a worker is to do.
+/// The task of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 struct Task {
     role: String,
@@ -35,10 +35,10 @@ struct Task {
     arguments: serde_json::Value,
 }
 
-/// What a role gets to work with.
+/// The context that a role runs in.
 #[derive(Debug)]
 pub struct Context {
-    /// Where it publishes its counts.
+    /// The counters in which it publishes its counts.
     pub counters: SharedCounters,
     arguments: serde_json::Value,
 }

@@ -28,7 +28,7 @@ pub struct MemDesc {
     pub mem_id: u16,
     /// Ports that use it.
     pub refcount: c_int,
-    /// Where it is mapped.
+    /// Address at which it is mapped.
     pub mem: *mut c_void,
     /// Its length.
     pub size: size_t,
@@ -40,7 +40,7 @@ pub struct MemDesc {
     pub prev: *mut MemDesc,
 }
 
-/// What the library keeps with a port beside its public fields.
+/// The library's private state of a port.
 #[derive(Clone, Copy)]
 pub struct Private {
     /// The mapped file of an extmem option.
@@ -80,7 +80,7 @@ pub struct PortDesc {
     pub first_rx_ring: u16,
     /// Last of them.
     pub last_rx_ring: u16,
-    /// Where `nmport_inject` goes on.
+    /// The ring at which `nmport_inject` continues.
     pub cur_tx_ring: u16,
     /// For the program.
     pub cur_rx_ring: u16,

@@ -119,7 +119,7 @@ pub fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
-/// What a socket bound to a port sends on.
+/// The queue that a socket bound to a port sends on.
 pub fn sender(number: c_int) -> Option<Arc<Outgoing>> {
     if !is_bound(number) {
         return None;
@@ -181,7 +181,8 @@ pub fn listened(number: c_int) {
     }
 }
 
-/// What a socket sends on whose number is closed, and the last one that does so closes: let go of it when no lock is held.
+/// The queue of a socket whose descriptor is closed and, if it was the port's last socket, the port's own entry. Drop both while no lock
+/// is held: the last owner closes the port.
 pub type Gone = (Arc<Outgoing>, Option<Option<Arc<Outgoing>>>);
 
 /// `number` is about to be closed or overwritten; what it sent on, if it was bound to a port.

@@ -228,7 +228,7 @@ const OPT_COPY: u32 = 4 | 8;
 /// All that are known, prefetch included.
 const OPTIONS: u32 = 1 | OPT_ACCESS | OPT_COPY;
 
-/// How long a thread looks before it sleeps: longer than a wake-up of another CPU takes, or both ends would sleep in turns.
+/// The time that a thread polls before it sleeps: longer than a wake-up of another CPU takes, or both ends would sleep in turns.
 const SPIN: Duration = Duration::from_micros(100);
 
 /// The state that all functions share.

@@ -135,7 +135,7 @@ fn report(args: &Args, sum: Sum, seconds: f64) -> Result<(), CliError> {
 
 /// Longest sleep: how late Ctrl-C is noticed.
 const NAP: Duration = Duration::from_millis(50);
-/// How long to look for room before sleeping.
+/// The time to poll for room before sleeping.
 const SPIN: Duration = Duration::from_micros(100);
 /// Frames between two progress messages.
 const WORD_EVERY: u64 = 1024;

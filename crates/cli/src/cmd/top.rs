@@ -67,7 +67,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where readings come from.
+/// The source of readings.
 type Read<'a> = dyn FnMut() -> Result<StatsReply, CliError> + 'a;
 
 fn batch(args: &Args, read: &mut Read<'_>) -> Result<(), CliError> {
@@ -103,10 +103,10 @@ fn live(args: &Args, read: &mut Read<'_>) -> Result<(), CliError> {
     result
 }
 
-/// How long a signal may take to be noticed.
+/// The longest that a signal may go unnoticed.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Until a key, a signal, or the number of readings ends it.
+/// Runs until a key, a signal, or the number of readings ends it.
 fn watch(
     args: &Args,
     state: &mut State,
@@ -139,7 +139,7 @@ fn terminal_error(error: &io::Error) -> CliError {
     CliError::failed(format!("cannot use the terminal: {error}"), "add --batch for plain text")
 }
 
-/// What a key asks for.
+/// The effect of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Draw,

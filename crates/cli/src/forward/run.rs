@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::engine::Moved;
 use crate::{CliError, out, units};
 
-/// How long to look before sleeping: longer than a wake-up of another CPU takes.
+/// The time to poll before sleeping: longer than a wake-up of another CPU takes.
 const SPIN: Duration = Duration::from_micros(100);
 /// Longest sleep: how late Ctrl-C and the end of the time are noticed.
 const NAP: Duration = Duration::from_millis(50);
@@ -188,7 +188,7 @@ pub fn wait_link(seconds: u32, stop: &AtomicBool) {
     }
 }
 
-/// Sees to it that what was sent leaves before the port closes, for a second at most.
+/// Waits, for a second at most, until all frames have left, before the port closes.
 pub fn drain(ring: &mut netvale::TxRing) {
     let start = Instant::now();
     while ring.space() + 1 < ring.num_slots() && start.elapsed() < Duration::from_secs(1) {

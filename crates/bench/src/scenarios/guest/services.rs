@@ -1,4 +1,4 @@
-//! What the host's end of the network answers, until dropped.
+//! The services at the host's end of the network, until dropped.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};

@@ -32,7 +32,7 @@ pub const BURST: usize = 32;
 /// Bursts that set a loop going, as testpmd's `start tx_first 32`.
 const FIRST_BURSTS: usize = 32;
 
-/// What a process does with its ports.
+/// The work of a process with its ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Work {
     /// It receives.
@@ -123,7 +123,7 @@ impl Port {
     }
 }
 
-/// What all kinds of work need.
+/// The state that all kinds of work need.
 struct Bench<'a> {
     counter: &'a AtomicU64,
     total: u64,

@@ -9,7 +9,7 @@ use crate::contender::{Sample, Session};
 use crate::error::{BenchError, Result};
 use crate::interrupt;
 
-/// How long both may take to find each other.
+/// The longest that both may take to connect.
 const MEETING: Duration = Duration::from_secs(15);
 const SETTLE: Duration = Duration::from_millis(50);
 
