@@ -116,7 +116,7 @@ impl<T: Copy> Ring<T> {
         self.mine = self.mine.wrapping_add(1);
     }
 
-    /// As producer: shows the kernel what was put.
+    /// As producer: publishes the filled places to the kernel.
     #[inline]
     pub fn publish(&self) {
         self.word(self.producer).store(self.mine, Ordering::Release);
@@ -141,7 +141,7 @@ impl<T: Copy> Ring<T> {
         value
     }
 
-    /// As consumer: gives the places of what was taken back.
+    /// As consumer: gives the places of taken entries back.
     #[inline]
     pub fn release(&self) {
         self.word(self.consumer).store(self.mine, Ordering::Release);

@@ -106,13 +106,13 @@ enum Command {
         /// The `netvale-bench` of the older build (or a `netvale` that still has the `bench` subcommand).
         old: PathBuf,
 
-        /// That of the newer one.
+        /// The `netvale-bench` of the newer build.
         new: PathBuf,
 
         #[command(flatten)]
         measure: Measure,
 
-        /// How much slower a case may be, per cent.
+        /// The largest slowdown of a case to accept, in per cent.
         #[arg(long, value_name = "PERCENT", default_value_t = 3.0)]
         tolerance: f64,
 

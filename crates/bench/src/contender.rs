@@ -79,7 +79,7 @@ pub trait Session {
     /// A part of the set-up is gone, or nothing moved.
     fn measure(&mut self, window: Duration) -> Result<Sample>;
 
-    /// How the cores are used, in words.
+    /// A description of how the cores are used.
     fn cores(&self) -> String;
 
     /// Whether the frames' bytes are read or written, not just descriptors.

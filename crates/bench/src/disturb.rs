@@ -42,7 +42,7 @@ impl Disturbance {
             || self.foreign_percent > MAX_FOREIGN_PERCENT
     }
 
-    /// How bad it was, to choose the least disturbed of several attempts.
+    /// The severity, to choose the least disturbed of several attempts.
     #[must_use]
     pub fn score(&self) -> f64 {
         self.waited_percent + self.foreign_percent + self.switches_a_second / 100.0

@@ -20,7 +20,7 @@ pub enum Rivals {
     /// None.
     #[default]
     None,
-    /// All that fit the scenario.
+    /// All peers that fit the scenario.
     All,
     /// Those named.
     Named(Vec<String>),

@@ -21,7 +21,7 @@ pub struct Extmem {
     pub pools: Pools,
     /// The region that the program put there before: in netmap, the same memory is the same region.
     pub known: Option<u32>,
-    /// It is a part of a file in memory: the region is to lie there, for all who have it mapped.
+    /// The memory is a part of a file: the region is to lie there, for all who have it mapped.
     file: Option<FileMemory>,
     room: u64,
 }

@@ -17,7 +17,7 @@ use crate::user;
 pub struct Opt {
     /// Address of the option.
     pub addr: u64,
-    /// Its header.
+    /// The option's header.
     pub header: NmreqOption,
     /// The status that is written when the request is done.
     status: u32,
@@ -37,7 +37,7 @@ const POINTER: usize = size_of::<u64>();
 /// options.
 const BUFFER: usize = (2 + KINDS) * POINTER + NETMAP_REQ_MAXSIZE + KINDS * POINTER;
 
-/// How much of netmap's buffer is taken.
+/// The part of netmap's buffer that is taken.
 struct Room {
     /// Bytes of the buffer, with pointers and table.
     buffer: usize,

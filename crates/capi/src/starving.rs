@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use libc::{SCHED_DEADLINE, SCHED_FIFO, SCHED_RESET_ON_FORK, SCHED_RR};
 
-/// For how long a ring must be full and nothing be taken from it.
+/// The time for which a ring must be full without anything being taken from it.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Syncs farther apart than this are no spinning.
 const GAP: Duration = Duration::from_millis(10);

@@ -201,7 +201,7 @@ pub fn kernel(fds: &mut [pollfd], limit: Option<Duration>, mask: *const sigset_t
     if n < 0 { Err(crate::errno::last()) } else { Ok(()) }
 }
 
-/// How long to look before sleeping: `$NETVALE_SPIN_US` microseconds, 50 unless set.
+/// The time to poll before sleeping: `$NETVALE_SPIN_US` microseconds, 50 unless set.
 fn spin() -> Duration {
     static SPIN: OnceLock<Duration> = OnceLock::new();
     *SPIN.get_or_init(|| {

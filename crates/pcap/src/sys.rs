@@ -63,11 +63,11 @@ pub struct Stat {
 pub struct Interface {
     /// The next one.
     pub next: *mut Interface,
-    /// Its name.
+    /// The interface's name.
     pub name: *mut c_char,
     /// A description.
     pub description: *mut c_char,
-    /// Its addresses.
+    /// The interface's addresses.
     pub addresses: *mut c_void,
     /// `PCAP_IF_*`.
     pub flags: c_uint,
@@ -108,7 +108,7 @@ impl Real {
         Real { name, found: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// Its address; the program ends when the system's libpcap has no such function, which the loader would have told otherwise.
+    /// The function's address; the program ends if the system's libpcap has no such function, as the loader would end it.
     #[inline]
     pub fn get(&self) -> *mut c_void {
         let known = self.found.load(Ordering::Relaxed);

@@ -23,7 +23,7 @@ pub struct Frame<'a> {
     pub time: Duration,
     /// Bytes it had on the wire.
     pub orig_len: u32,
-    /// Its bytes, as far as they were captured: at most [`crate::MAX_CAPTURED`].
+    /// The frame's bytes, as far as they were captured: at most [`crate::MAX_CAPTURED`].
     pub bytes: &'a [u8],
 }
 
@@ -51,7 +51,7 @@ pub enum ReadError {
     /// The file is neither pcap nor pcapng.
     #[error("not a pcap or pcapng file: {}", guess(*begins))]
     NotACapture {
-        /// Its first bytes.
+        /// The file's first bytes.
         begins: [u8; 4],
     },
     /// The frames are not Ethernet.

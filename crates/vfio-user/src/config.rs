@@ -70,7 +70,7 @@ impl ConfigSpace {
         }
     }
 
-    /// Says that base address register `number` has `size` bytes (a power of two, at least 16).
+    /// Declares that base address register `number` has `size` bytes (a power of two, at least 16).
     pub fn bar(&mut self, number: usize, kind: BarKind, size: u64) {
         let at = 0x10 + 4 * number;
         let (flags, keep) = match kind {
@@ -141,7 +141,7 @@ impl ConfigSpace {
         }
     }
 
-    /// As it was before the guest wrote: what it can write is zero.
+    /// Resets configuration space to its state before the guest wrote: the bits that it can write are zero.
     pub fn reset(&mut self) {
         for (byte, mask) in self.bytes.iter_mut().zip(&self.writable) {
             *byte &= !mask;

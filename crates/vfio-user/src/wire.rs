@@ -103,7 +103,7 @@ impl Header {
 /// A message of the client's.
 #[derive(Debug)]
 pub struct Message {
-    /// Its header.
+    /// The message's header.
     pub header: Header,
     /// The bytes after the header.
     pub payload: Vec<u8>,
@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
         self.take().map(u64::from_ne_bytes)
     }
 
-    /// All that is left.
+    /// All bytes that are left.
     pub fn rest(self) -> &'a [u8] {
         self.0
     }

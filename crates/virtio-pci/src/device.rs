@@ -81,7 +81,7 @@ pub enum NoDevice {
     /// The device lacks something that every driver needs.
     #[error("the device lacks {0}")]
     Lacks(&'static str),
-    /// It reaches memory past the IOMMU, so vfio gives it none of netvale's.
+    /// The device bypasses the IOMMU, so vfio gives it none of netvale's memory.
     #[error("the device reaches memory past the IOMMU: it needs VIRTIO_F_ACCESS_PLATFORM (QEMU: iommu_platform=on)")]
     PastIommu,
     /// Its queues cannot be lent to the workers.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::error::{BenchError, Result};
 
-/// How much more than its budget a path may take.
+/// The share by which a path may exceed its budget.
 const TOLERANCE: f64 = 0.02;
 
 /// The comment before the figures.
@@ -67,7 +67,7 @@ impl Budgets {
     /// Reads the file; one that is not there holds nothing.
     ///
     /// # Errors
-    /// It cannot be read, or is no file of budgets.
+    /// The file cannot be read, or is not a file of budgets.
     pub fn read(file: &Path) -> Result<Budgets> {
         match fs::read_to_string(file) {
             Ok(text) => toml::from_str(&text)

@@ -43,11 +43,11 @@ pub struct Sweep {
 
 /// A kind of measurement.
 pub struct Scenario {
-    /// Its name on the command line.
+    /// The scenario's name on the command line.
     pub name: &'static str,
     /// One line about it.
     pub about: &'static str,
-    /// Its variants.
+    /// The scenario's variants.
     pub variants: &'static [Variant],
     /// Netvale's side; `None` while only the peers' side exists.
     pub ours: Option<fn() -> Box<dyn Contender>>,
@@ -55,7 +55,7 @@ pub struct Scenario {
 
 /// A variant of a scenario and the values it is measured at unless others are asked for.
 pub struct Variant {
-    /// Its name.
+    /// The variant's name.
     pub name: &'static str,
     /// The unit of its figure.
     pub unit: Unit,

@@ -16,7 +16,7 @@ const HEADER: [u8; 12] = [0; 12];
 pub const LINE: usize = 60;
 /// Slots of a ring: buffers of both directions stay in a second-level cache of 2 MiB, at 1,500 bytes, too.
 pub const SLOTS: u32 = 512;
-/// How many frames ahead the applications ask for buffers, as DPDK's and netmap's do: another core wrote them last.
+/// The number of frames ahead that the applications prefetch buffers, as DPDK's and netmap's do: another core wrote them last.
 const AHEAD: u32 = 8;
 /// Longest frame that a receiver reads whole.
 const LONGEST: usize = 2048;
@@ -81,7 +81,7 @@ impl Touch {
         if case.touches() { Touch::Line } else { Touch::Nothing }
     }
 
-    /// For the record.
+    /// A description for the record.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {

@@ -14,7 +14,7 @@ use crate::interrupt;
 use crate::sys::child::{Child, run};
 use crate::sys::netns::Netns;
 
-/// For anything that a machine does.
+/// The longest wait for anything that a machine does.
 pub const LIMIT: Duration = Duration::from_secs(90);
 
 const MISSING: &str = "needs what guests boot from: scripts/test.sh guests makes it";
@@ -71,7 +71,7 @@ impl Machine {
     /// Boots one inside `namespace`, on `core`, that runs `script`, with our driver and this very program in it; `devices` are more of QEMU's arguments.
     ///
     /// # Errors
-    /// It does not start.
+    /// The machine does not start.
     pub fn boot(image: &Image, namespace: &Netns, core: usize, script: &str, devices: &[String]) -> Result<Machine> {
         let dir = super::scratch("machine")?;
         let initrd = initrd(image, script, dir.path())?;
@@ -89,7 +89,7 @@ impl Machine {
         Ok(Machine { child, dir })
     }
 
-    /// Its process.
+    /// The machine's process.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }
@@ -113,7 +113,7 @@ impl Machine {
     /// Lets it run, or stops it, its clock included.
     ///
     /// # Errors
-    /// It is gone.
+    /// The machine has ended.
     pub fn run(&self, on: bool) -> Result<()> {
         self.monitor(&[if on { "cont" } else { "stop" }])
     }

@@ -8,7 +8,7 @@ use crate::disturb::{Disturbance, ThreadCounters, Watch};
 use crate::error::{BenchError, Result};
 use crate::{interrupt, pin};
 
-/// How long threads run before counting starts: caches, branch predictors and clocks settle.
+/// The time that threads run before counting starts: caches, branch predictors and clocks settle.
 const WARM_UP: Duration = Duration::from_millis(50);
 
 /// One round of a job; returns the number of units (frames, round trips) that it moved. It must not block for long.
@@ -18,7 +18,7 @@ pub type Round<'a> = Box<dyn FnMut() -> Result<u64> + Send + 'a>;
 pub struct Job<'a> {
     /// The CPU to pin it to.
     pub core: usize,
-    /// Its work.
+    /// The thread's work.
     pub round: Round<'a>,
 }
 

@@ -30,7 +30,7 @@ pub struct MemDesc {
     pub refcount: c_int,
     /// Address at which it is mapped.
     pub mem: *mut c_void,
-    /// Its length.
+    /// Length in bytes.
     pub size: size_t,
     /// Whether it is memory the program brought.
     pub is_extmem: c_int,
@@ -82,7 +82,7 @@ pub struct PortDesc {
     pub last_rx_ring: u16,
     /// The ring at which `nmport_inject` continues.
     pub cur_tx_ring: u16,
-    /// For the program.
+    /// For the program's own use.
     pub cur_rx_ring: u16,
     /// Stands where libnetmap has a private pointer.
     pub private: Private,

@@ -16,7 +16,7 @@ use rustix::net::sockopt::{self, Timeout};
 use super::port_at;
 use crate::table::MAX_FDS;
 
-/// How long a full ring is waited for before the socket's queue counts as full. A port of a switch always has room soon; a pipe whose other end is
+/// The longest wait for room in a full ring before the socket's queue counts as full. A port of a switch always has room soon; a pipe whose other end is
 /// not read may have none for ever.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -157,7 +157,7 @@ pub fn send(number: c_int, index: Option<i32>, frame: &[u8], flags: c_int) -> Re
     }
 }
 
-/// How long a socket waits for room, and what it says then.
+/// The time that a socket waits for room, and the error after it.
 fn patience(number: c_int) -> (Duration, Errno) {
     let Some(fd) = crate::borrow(number) else { return (Duration::ZERO, Errno::AGAIN) };
     if rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK)) {

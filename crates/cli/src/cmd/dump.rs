@@ -52,7 +52,7 @@ pub struct Args {
 pub enum Format {
     /// The classic format, with nanoseconds.
     Pcap,
-    /// Its successor.
+    /// The successor of the classic format.
     Pcapng,
 }
 

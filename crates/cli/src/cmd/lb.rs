@@ -72,7 +72,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 
 /// Longest frame, header included.
 const LONGEST: usize = 65_562;
-/// As much of a frame as its flow's addresses and ports lie in, tags and options included.
+/// Bytes of a frame that contain its flow's addresses and ports, with tags and options.
 const HEAD: usize = 160;
 
 /// A pipe, and frames that wait for room in it.

@@ -225,7 +225,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 const OPT_ACCESS: u32 = 2;
 /// The sender copies each frame, in netmap by hand or with memcpy.
 const OPT_COPY: u32 = 4 | 8;
-/// All that are known, prefetch included.
+/// All known bits, prefetch included.
 const OPTIONS: u32 = 1 | OPT_ACCESS | OPT_COPY;
 
 /// The time that a thread polls before it sleeps: longer than a wake-up of another CPU takes, or both ends would sleep in turns.

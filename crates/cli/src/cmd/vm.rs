@@ -77,7 +77,7 @@ fn installed_qemu() -> Option<(u32, u32)> {
     version(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// From a line like `QEMU emulator version 7.2.17 (Debian …)`.
+/// Parses a line like `QEMU emulator version 7.2.17 (Debian …)`.
 fn version(line: &str) -> Option<(u32, u32)> {
     let mut numbers = line.split_once("version ")?.1.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))

@@ -78,7 +78,7 @@ pub fn move_slot(rx: &RxRing, from: u32, tx: &TxRing, to: u32, zero_copy: bool) 
     tx.set_len(to, at as u16, slot.flags & NS_MOREFRAG);
 }
 
-/// The same where the transmit ring's buffers are smaller: each frame is cut anew.
+/// Moves frames to a transmit ring whose buffers are smaller: each frame is cut anew.
 fn recut_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, mut edit: impl Edit) -> Moved {
     let mut frame = vec![0u8; 65_550];
     let mut moved = Moved::default();

@@ -22,7 +22,7 @@ use crate::sys::worker::{Context, Role};
 /// How pkt-gen waits: a look for so long, then asleep for up to so long.
 const SPIN: Duration = Duration::from_micros(50);
 const PATIENCE: Duration = Duration::from_millis(50);
-/// How many frames ahead bytes are fetched.
+/// The number of frames ahead that bytes are fetched.
 const AHEAD: u32 = 8;
 /// Counter of frames moved.
 pub const FRAMES: usize = 0;

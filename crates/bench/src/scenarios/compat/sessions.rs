@@ -14,7 +14,7 @@ use crate::scenarios::own::Daemon;
 use crate::sys::netns::Netns;
 use crate::sys::worker::Worker;
 
-/// How long they run before counting starts.
+/// The time that they run before counting starts.
 const SETTLE: Duration = Duration::from_millis(50);
 
 /// The sending program.

@@ -16,7 +16,7 @@ use crate::sys::worker::{Context, Role};
 
 /// The role.
 pub const GUESTS: &str = "e1000-guests";
-/// By name.
+/// The roles by name.
 pub const ROLES: [(&str, Role); 1] = [(GUESTS, guests_role)];
 /// Counter of register writes of the sender.
 pub const WRITES: usize = 1;

@@ -249,7 +249,7 @@ fn answer(machine: &mut Machine) -> Result<Played> {
     }
 }
 
-/// How much longer than the sender a receiver waits.
+/// The time that a receiver waits longer than the sender.
 const LINGER: Duration = Duration::from_millis(300);
 
 impl Running {

@@ -27,7 +27,7 @@ impl Pair {
     /// Waits until frames arrive at the first one, then pauses.
     ///
     /// # Errors
-    /// None arrive.
+    /// No frames arrive.
     pub fn settled(case: &Case, processes: [Process; 2], cores: String, keep: Box<dyn Any>) -> Result<Self> {
         let mut this = Self { case: case.clone(), processes, cores, _keep: keep };
         let first = this.received()?.0;

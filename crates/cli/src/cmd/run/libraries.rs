@@ -13,7 +13,7 @@ const PCAP_BUILT: &str = "libnetvale_pcap.so";
 const PCAP_DIR: &str = "pcap";
 /// Names that programs look for libpcap by: Debian's, everybody else's.
 const PCAP_NAMES: [&str; 2] = ["libpcap.so.0.8", "libpcap.so.1"];
-/// In the folder: a link to the system's libpcap.
+/// Name of the link to the system's libpcap, in that folder.
 const PCAP_SYSTEM: &str = "libpcap-system.so";
 
 /// The libraries of a program that is run.

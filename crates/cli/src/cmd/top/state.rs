@@ -72,7 +72,7 @@ impl State {
         }
     }
 
-    /// By the key, largest first; then by name, so that equals do not jump about.
+    /// Sorts by the key, largest first; then by name, so that equal rows keep their order.
     fn order(&mut self) {
         let key = match self.sort {
             Sort::Rate => PortRates::pps,
