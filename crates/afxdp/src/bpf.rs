@@ -36,7 +36,7 @@ const ATTACH_XDP: u32 = 37;
 const XDP_HAS_FRAGS: u32 = 1 << 5;
 const NAME: &[u8; 16] = b"netvale\0\0\0\0\0\0\0\0\0";
 
-/// Where in the network stack a program runs.
+/// The place in the network stack where a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// In the driver, before there is an skb.
@@ -122,7 +122,7 @@ unsafe fn bpf<T>(command: libc::c_int, attr: &mut T) -> Result<libc::c_long, Err
     if n < 0 { Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)) } else { Ok(n) }
 }
 
-/// The same for commands that make a descriptor.
+/// Calls bpf(2) for commands that create a descriptor.
 ///
 /// # Safety
 /// As [`bpf`].
@@ -151,7 +151,7 @@ fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> u64 {
 
 /// `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`.
 fn redirect_to(map: BorrowedFd<'_>) -> [u64; 6] {
-    /// Of struct xdp_md.
+    /// Offset in struct xdp_md.
     const RX_QUEUE_INDEX: i16 = 16;
     const XDP_PASS: i32 = 2;
     const REDIRECT_MAP: i32 = 51;
@@ -209,7 +209,7 @@ impl Program {
     /// stack otherwise.
     ///
     /// # Errors
-    /// What failed, and the kernel's reason: `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, `EBUSY` or `EEXIST` when there is a program.
+    /// The step that failed, and the kernel's error: `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, `EBUSY` or `EEXIST` when there is a program.
     pub fn attach(ifindex: u32, queues: u32) -> Result<Program, (&'static str, Errno)> {
         let map = Map::new(MAP_TYPE_XSKMAP, queues).map_err(|e| ("make a map of sockets", e))?;
         let prog =
@@ -233,20 +233,20 @@ impl Program {
         Ok(Program { map, mode, _link: link })
     }
 
-    /// Where it runs.
+    /// The place where the program runs.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Frames of `queue` go to `socket` from now on.
+    /// Sends frames of `queue` to `socket` from now on.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         self.map.set(queue, number(socket))
     }
 
-    /// Frames of `queue` go to the stack again.
+    /// Sends frames of `queue` to the stack again.
     pub fn clear(&self, queue: u32) {
         self.map.clear(queue);
     }
@@ -261,11 +261,11 @@ pub struct Diversion {
 }
 
 impl Diversion {
-    /// What the stack sends on `interface` is spread over `rings` rings by its flow; that of rings that are open goes to `tap` instead, to the queue
-    /// of the ring's number. What comes from `tap` is received on `interface`.
+    /// Attaches the hooks. Frames that the stack sends on `interface` are spread over `rings` rings by their flow; those of open rings go to the
+    /// queue of `tap` with the ring's number instead. Frames from `tap` are received on `interface`.
     ///
     /// # Errors
-    /// What failed, and the kernel's reason: `EINVAL` before Linux 6.6.
+    /// The step that failed, and the kernel's error: `EINVAL` before Linux 6.6.
     pub fn attach(interface: u32, tap: u32, rings: u32) -> Result<Diversion, (&'static str, Errno)> {
         const TCX_INGRESS: u32 = 46;
         const TCX_EGRESS: u32 = 47;
@@ -288,7 +288,7 @@ impl Diversion {
     /// Frames of a ring's flows come from now on, or go on to the interface again.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn set_open(&self, ring: u32, open: bool) -> Result<(), Errno> {
         self.rings.set(ring, open.into())
     }
@@ -297,17 +297,17 @@ impl Diversion {
 /// The program that chooses a queue of the TAP: the one of the ring that the frame is marked with.
 ///
 /// # Errors
-/// What failed, and the kernel's reason.
+/// The step that failed, and the kernel's error.
 pub fn steering() -> Result<OwnedFd, (&'static str, Errno)> {
     const AND_IMM: u8 = 0x57;
     let insns = [insn(LOAD_WORD, 0, 1, SKB_MARK, 0), insn(AND_IMM, 0, 0, 0, MARK_RING), insn(EXIT, 0, 0, 0, 0)];
     load(&insns, PROG_TYPE_SOCKET_FILTER, 0).map_err(|e| ("load a program for the TAP's queues", e))
 }
 
-/// Says of a frame that it was led here, in the mark, which nobody looks at any more; the lower half is the ring's number.
+/// The mark of a diverted frame, whose own mark no longer matters; the lower half is the ring's number.
 const MARK: i32 = 0x6e76_0000;
 const MARK_RING: i32 = 0xffff;
-/// Of struct __sk_buff.
+/// Offset in struct __sk_buff.
 const SKB_MARK: i16 = 8;
 const MOVE_REG: u8 = 0xbf;
 const JUMP_IF_EQUAL: u8 = 0x15;
@@ -393,14 +393,14 @@ fn load(insns: &[u64], kind: u32, place: u32) -> Result<OwnedFd, Errno> {
     match unsafe { bpf_fd(PROG_LOAD, &mut attr) } {
         Err(Errno::INVAL) if flags != 0 => {
             attr.prog_flags = 0;
-            // SAFETY: as above.
+            // SAFETY: the same structure with other flags; what it points to still lives.
             unsafe { bpf_fd(PROG_LOAD, &mut attr) }
         }
         other => other,
     }
 }
 
-/// The name of the program with that number, if the kernel tells.
+/// The name of the program with that number, if the kernel reports it.
 pub fn program_name(id: u32) -> Option<String> {
     #[repr(C)]
     #[derive(Default)]
@@ -412,7 +412,7 @@ pub fn program_name(id: u32) -> Option<String> {
     let mut by_id = ById { id, ..ById::default() };
     // SAFETY: the structure of this command, without addresses.
     let prog = unsafe { bpf_fd(PROG_GET_FD_BY_ID, &mut by_id) }.ok()?;
-    /// Where struct bpf_prog_info has the name, 16 bytes that end in zeros.
+    /// Offset of the name in struct bpf_prog_info: 16 bytes, padded with zeros.
     const NAME_AT: usize = 64;
     let mut info = [0u64; 10];
     let mut get = ObjInfo { fd: number(prog.as_fd()), len: size_of_val(&info) as u32, info: info.as_mut_ptr() as u64 };

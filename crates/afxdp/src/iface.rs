@@ -1,4 +1,4 @@
-//! What is known of an interface before a socket is opened on it: number, MTU, queues, who else is there.
+//! An interface, before a socket is opened on it: number, MTU, queues, other programs on it.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -9,15 +9,15 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
+    /// The interface's name.
     pub name: String,
-    /// Its number.
+    /// The interface's number.
     pub index: u32,
     /// Bytes of a packet, without the Ethernet header.
     pub mtu: u32,
     /// Queues that frames are received on.
     pub queues: u32,
-    /// It is up.
+    /// Whether the interface is up.
     pub up: bool,
     /// Its Ethernet address; zeros if it has none.
     pub mac: [u8; 6],
@@ -70,10 +70,10 @@ struct Ringparam {
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 
 impl Interface {
-    /// Looks it up, in this process's network namespace.
+    /// Looks an interface up, in this process's network namespace.
     ///
     /// # Errors
-    /// `ENODEV` when there is none.
+    /// `ENODEV` if there is no such interface.
     pub fn find(name: &str) -> Result<Interface, Errno> {
         // A longer one would be cut to somebody else's.
         if name.len() >= libc::IFNAMSIZ {
@@ -82,23 +82,23 @@ impl Interface {
         let fd = socket()?;
         let mut asked = request(name);
         ask(&fd, libc::SIOCGIFINDEX as libc::c_ulong, &mut asked)?;
-        // SAFETY: the kernel has filled in this member.
+        // SAFETY: the ioctl above succeeded, so the kernel has filled in this member.
         let index = unsafe { asked.ifr_ifru.ifru_ifindex }.cast_unsigned();
         ask(&fd, libc::SIOCGIFMTU as libc::c_ulong, &mut asked)?;
-        // SAFETY: as above.
+        // SAFETY: the ioctl above succeeded, so the kernel has filled in this member.
         let mtu = unsafe { asked.ifr_ifru.ifru_mtu }.cast_unsigned();
         ask(&fd, libc::SIOCGIFFLAGS as libc::c_ulong, &mut asked)?;
-        // SAFETY: as above.
+        // SAFETY: the ioctl above succeeded, so the kernel has filled in this member.
         let up = libc::c_int::from(unsafe { asked.ifr_ifru.ifru_flags }) & libc::IFF_UP != 0;
         ask(&fd, libc::SIOCGIFHWADDR as libc::c_ulong, &mut asked)?;
-        // SAFETY: as above.
+        // SAFETY: the ioctl above succeeded, so the kernel has filled in this member.
         let address = unsafe { asked.ifr_ifru.ifru_hwaddr };
         let ethernet = address.sa_family == libc::ARPHRD_ETHER;
         let mac = std::array::from_fn(|i| if ethernet { address.sa_data[i].cast_unsigned() } else { 0 });
         Ok(Interface { name: name.to_owned(), index, mtu, queues: queues(&fd, name), up, mac })
     }
 
-    /// Frames for other stations are received too, until what comes back is closed.
+    /// Makes the interface receive frames for other stations, too, until the returned descriptor is closed.
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_RAW`.

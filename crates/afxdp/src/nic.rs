@@ -48,7 +48,7 @@ pub enum NicError {
         queue: u32,
     },
     /// Another program has the queue.
-    #[error("queue {queue} of {name} is taken: open another one, or end who has it")]
+    #[error("queue {queue} of {name} is in use: open another one, or stop the program that uses it")]
     QueueTaken {
         /// Name of the interface.
         name: String,
@@ -127,7 +127,7 @@ pub struct Queue {
 
 /// An opened queue.
 pub struct Opened {
-    /// Its socket.
+    /// The socket of the queue.
     pub socket: Arc<Socket>,
     /// The queue.
     pub queue: Arc<Queue>,
@@ -188,7 +188,7 @@ impl Nic {
         &self.interface
     }
 
-    /// Where the program runs.
+    /// The place in the network stack where the program runs.
     pub fn mode(&self) -> Mode {
         self.program.mode()
     }
@@ -248,7 +248,7 @@ fn refused(interface: &Interface, what: &'static str, source: Errno) -> NicError
 }
 
 impl Queue {
-    /// Where its socket is bound.
+    /// The place that its socket is bound to.
     pub fn address(&self) -> QueueAddress {
         QueueAddress { ifindex: self.nic.interface.index, queue: self.number }
     }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 /// Bytes of virtio-net header before each frame of the TAP behind host rings, which there say nothing.
 pub const TAP_HEADER: usize = 12;
 
-/// Where frames go.
+/// A descriptor that frames in slots are written to.
 #[derive(Clone, Debug)]
 pub struct Outlet {
     fd: Arc<OwnedFd>,
@@ -20,26 +20,26 @@ pub struct Outlet {
     header: usize,
 }
 
-/// What became of a frame.
+/// The result of sending a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendResult {
-    /// It is sent: slots it took, bytes.
+    /// Sent: slots, bytes.
     Yes(u32, u64),
-    /// It cannot be: slots it took.
+    /// Dropped: slots, reason.
     No(u32, DropReason),
-    /// Its last slot is not there.
+    /// Its last slot is not published yet.
     Incomplete,
-    /// There is no room now.
+    /// No room now.
     Full,
 }
 
 impl Outlet {
-    /// To the TAP behind host rings.
+    /// Creates the outlet to the TAP behind host rings.
     pub fn tap(fd: Arc<OwnedFd>) -> Outlet {
         Outlet { fd, header: TAP_HEADER }
     }
 
-    /// To the wire of the interface `index`, past queueing disciplines and hooks of the stack's.
+    /// Creates the outlet to the wire of the interface `index`, past queueing disciplines and hooks of the stack's.
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_RAW`.

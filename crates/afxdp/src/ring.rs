@@ -87,7 +87,7 @@ impl<T: Copy> Ring<T> {
         self.flags.is_some_and(|at| self.word(at).load(Ordering::Relaxed) & NEED_WAKEUP != 0)
     }
 
-    /// As producer: places that are free.
+    /// As producer: the number of free places.
     #[inline]
     pub fn room(&mut self) -> u32 {
         let used = self.mine.wrapping_sub(self.theirs);
@@ -97,18 +97,18 @@ impl<T: Copy> Ring<T> {
         self.size.saturating_sub(self.mine.wrapping_sub(self.theirs))
     }
 
-    /// Whether anything ever passed it.
+    /// Whether an entry has ever passed the ring.
     pub fn was_used(&self) -> bool {
         self.mine != 0
     }
 
-    /// As producer: entries that the kernel has not taken.
+    /// As producer: the number of entries that the kernel has not taken.
     pub fn pending(&mut self) -> u32 {
         self.theirs = self.word(self.consumer).load(Ordering::Acquire);
         self.mine.wrapping_sub(self.theirs)
     }
 
-    /// As producer: fills the next place, of which there is one. The kernel sees it with the next [`Ring::publish`].
+    /// As producer: fills the next place; there must be one. The kernel sees it with the next [`Ring::publish`].
     #[inline]
     pub fn put(&mut self, value: T) {
         // SAFETY: an entry inside the ring that is ours until it is published.
@@ -116,13 +116,13 @@ impl<T: Copy> Ring<T> {
         self.mine = self.mine.wrapping_add(1);
     }
 
-    /// As producer: shows the kernel what was put.
+    /// As producer: publishes the filled places to the kernel.
     #[inline]
     pub fn publish(&self) {
         self.word(self.producer).store(self.mine, Ordering::Release);
     }
 
-    /// As consumer: entries that are there.
+    /// As consumer: the number of entries that can be taken.
     #[inline]
     pub fn ready(&mut self) -> u32 {
         let known = self.theirs.wrapping_sub(self.mine);
@@ -132,7 +132,7 @@ impl<T: Copy> Ring<T> {
         self.theirs.wrapping_sub(self.mine).min(self.size)
     }
 
-    /// As consumer: takes the next entry, of which there is one.
+    /// As consumer: takes the next entry; there must be one.
     #[inline]
     pub fn take(&mut self) -> T {
         // SAFETY: an entry inside the ring that the kernel has filled.
@@ -141,7 +141,7 @@ impl<T: Copy> Ring<T> {
         value
     }
 
-    /// As consumer: gives the places of what was taken back.
+    /// As consumer: gives the places of taken entries back.
     #[inline]
     pub fn release(&self) {
         self.word(self.consumer).store(self.mine, Ordering::Release);

@@ -12,9 +12,9 @@ const ROOM: u32 = 4;
 /// The objects that a port needs in a region.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
-    /// Its rings.
+    /// The rings of the port.
     pub shape: PortShape,
-    /// How many of the tx rings, and of the rx rings, are host rings.
+    /// Number of tx rings, and of rx rings, that are host rings.
     pub host: (u32, u32),
     /// The tx rings and the rx rings that are used.
     pub used: (u32, u32),

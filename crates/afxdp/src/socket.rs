@@ -19,11 +19,11 @@ use crate::ring::Ring;
 
 /// `XDP_PACKET_HEADROOM` (linux/bpf.h).
 pub const HEADROOM: u64 = 256;
-/// Where in an address the offset begins (linux/if_xdp.h, `XSK_UNALIGNED_BUF_OFFSET_SHIFT`).
+/// Bit of an address at which the offset begins (linux/if_xdp.h, `XSK_UNALIGNED_BUF_OFFSET_SHIFT`).
 const OFFSET_SHIFT: u32 = 48;
 /// `XDP_PKT_CONTD`: the frame continues in the next entry.
 pub const CONTINUES: u32 = 1;
-/// linux/if_xdp.h: where mmap(2) finds the rings.
+/// Offsets at which mmap(2) maps the rings (linux/if_xdp.h).
 const RX_RING: u64 = 0;
 const TX_RING: u64 = 0x8000_0000;
 const FILL_RING: u64 = 0x1_0000_0000;
@@ -56,7 +56,7 @@ pub struct Buffers {
     pub first: u64,
     /// Distance between buffers in bytes.
     pub stride: u32,
-    /// Number.
+    /// Number of buffers.
     pub count: u32,
 }
 
@@ -92,7 +92,7 @@ impl Buffers {
 pub struct QueueAddress {
     /// The interface.
     pub ifindex: u32,
-    /// Its queue.
+    /// Number of the queue.
     pub queue: u32,
 }
 

@@ -18,14 +18,14 @@ use crate::outlet::Outlet;
 use crate::rx_end::{BadHead, RxEnd};
 use crate::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver, Sender, Socket};
 
-/// Of no slot.
+/// No slot.
 const NONE: u32 = u32::MAX;
 /// Entries that a frame may take, where it may take several (linux/skbuff.h: a first piece, and some of `MAX_SKB_FRAGS`).
 const MOST_ENTRIES: u32 = 16;
 /// Shortest piece of a frame that is sent: the kernel takes no frame without an Ethernet header.
 const SHORTEST: u16 = 14;
 
-/// From a tx ring to the queue.
+/// Moves frames from a tx ring to the queue.
 pub struct ThroughTx {
     tx: HostTx,
     sender: Sender,
@@ -50,7 +50,7 @@ pub struct ThroughTx {
 }
 
 impl ThroughTx {
-    /// From `tx`.
+    /// Creates the program's end of `tx`.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -73,13 +73,13 @@ impl ThroughTx {
         })
     }
 
-    /// The same, which can be watched.
+    /// Adds the mirrors that copy frames for monitors.
     #[must_use]
     pub fn mirrored(self, passing: Mirror, released: Mirror) -> Self {
         ThroughTx { mirrors: Some(Box::new([passing, released])), ..self }
     }
 
-    /// Counts on in counters that an earlier one had.
+    /// Continues to count in the counters of an earlier one.
     #[must_use]
     pub fn counted(self, counters: Arc<RingCounters>) -> Self {
         ThroughTx { counters, ..self }
@@ -90,28 +90,28 @@ impl ThroughTx {
         &self.tx
     }
 
-    /// All that the program has published is with the kernel, or done.
+    /// Whether the kernel has, or is done with, all published slots.
     pub fn is_given(&self) -> bool {
         let head = self.tx.side().csb.head();
         head == self.given || self.bad == Some(head)
     }
 
-    /// Something is with the kernel.
+    /// Whether frames are with the kernel.
     pub fn is_waiting(&self) -> bool {
         self.given != self.tx.hwcur()
     }
 
-    /// What passed, and what did not.
+    /// The counters.
     pub fn counters(&self) -> &RingCounters {
         &self.counters
     }
 
-    /// Its socket.
+    /// The queue's socket.
     pub fn socket(&self) -> &Socket {
         &self.sender.socket
     }
 
-    /// Frames may take several entries: known when the socket is bound.
+    /// Sets whether frames may take several entries, which is known when the socket is bound.
     pub fn set_multi_buffer(&mut self, on: bool) {
         self.multi_buffer = on;
     }
@@ -122,7 +122,7 @@ impl ThroughTx {
         if self.multi_buffer { chunk.saturating_mul(MOST_ENTRIES) } else { chunk }
     }
 
-    /// Moves what there is to move. Returns slots given to the kernel and slots that came back.
+    /// Moves all frames that can be moved. Returns slots given to the kernel and slots that came back.
     pub fn pass(&mut self) -> u32 {
         self.reap();
         let mut given = 0;
@@ -139,7 +139,7 @@ impl ThroughTx {
         }
     }
 
-    /// Has the kernel take what it had no room for before, for `limit` at most: nobody will call later. Of two processes that have the ring, both
+    /// Hands frames that found no room to the kernel, for up to `limit`: nobody will call later. If two processes have the ring, both
     /// may do so.
     pub fn flush(&mut self, limit: Duration) {
         let start = Instant::now();
@@ -257,7 +257,7 @@ impl ThroughTx {
         count
     }
 
-    /// Becomes readable when there is room again, between [`ThroughTx::arm`] and [`ThroughTx::disarm`].
+    /// The descriptor that becomes readable when there is room, between [`ThroughTx::arm`] and [`ThroughTx::disarm`].
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
@@ -269,7 +269,7 @@ impl ThroughTx {
         let _ = epoll::add(&self.wake, self.sender.socket.as_fd(), epoll::EventData::new_u64(0), flags);
     }
 
-    /// Awake.
+    /// Stops asking for wake-ups.
     pub fn disarm(&self) {
         // Fails if it was not asked for.
         let _ = epoll::delete(&self.wake, self.sender.socket.as_fd());
@@ -282,14 +282,14 @@ impl fmt::Debug for ThroughTx {
     }
 }
 
-/// From the queue to an rx ring.
+/// Moves frames from the queue to an rx ring.
 pub struct ThroughRx {
     end: RxEnd,
     receiver: Receiver,
     buffers: Buffers,
     /// Slots before this one have given their buffers to the kernel.
     posted: u32,
-    /// Where frames go that the program forwards, if its port has host rings.
+    /// The outlet of frames that the program forwards, if its port has host rings.
     forward: Option<Outlet>,
     counters: Arc<RingCounters>,
     /// Copies for those who watch, if somebody can.
@@ -297,19 +297,19 @@ pub struct ThroughRx {
 }
 
 impl ThroughRx {
-    /// `end` is the ring; `forward` is where frames go that the program forwards.
+    /// Creates the program's end of `end`; frames that the program forwards go to `forward`.
     pub fn new(end: RxEnd, (receiver, buffers): (Receiver, Buffers), forward: Option<Outlet>) -> ThroughRx {
         let posted = end.hwtail();
         ThroughRx { end, receiver, buffers, posted, forward, counters: Arc::default(), mirror: None }
     }
 
-    /// The same, which can be watched.
+    /// Adds the mirrors that copy frames for monitors.
     #[must_use]
     pub fn mirrored(self, mirror: Mirror) -> Self {
         ThroughRx { mirror: Some(Box::new(mirror)), ..self }
     }
 
-    /// Counts on in counters that an earlier one had.
+    /// Continues to count in the counters of an earlier one.
     #[must_use]
     pub fn counted(self, counters: Arc<RingCounters>) -> Self {
         ThroughRx { counters, ..self }
@@ -320,17 +320,17 @@ impl ThroughRx {
         &self.end
     }
 
-    /// Frames have arrived that the program does not see yet.
+    /// Whether frames have arrived that the program does not see yet.
     pub fn has_arrived(&mut self) -> bool {
         self.receiver.rx.ready() > 0
     }
 
-    /// What passed, and what did not.
+    /// The counters.
     pub fn counters(&self) -> &RingCounters {
         &self.counters
     }
 
-    /// Its socket.
+    /// The queue's socket.
     pub fn socket(&self) -> &Socket {
         &self.receiver.socket
     }
@@ -346,7 +346,7 @@ impl ThroughRx {
         self.posted = self.end.end();
     }
 
-    /// Moves what there is to move. Returns slots received.
+    /// Moves all frames that can be moved. Returns slots received.
     pub fn pass(&mut self) -> u32 {
         self.refill();
         self.receive()

@@ -31,14 +31,14 @@ pub struct Build {
 /// A case of both builds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Pair {
-    /// What was measured.
+    /// The case that was measured.
     #[serde(flatten)]
     pub case: Case,
     /// The older build's runs.
     pub old: Summary,
     /// The newer build's.
     pub new: Summary,
-    /// How many times better the newer one is, round by round (above 1: better, in every unit).
+    /// The factor by which the newer build is better, round by round (above 1: better, in every unit).
     pub ratio: Summary,
 }
 
@@ -110,7 +110,7 @@ impl Build {
     }
 }
 
-/// What the rounds of one case came to, by build.
+/// The results of each case's rounds, by build.
 type Rounds = BTreeMap<String, (Case, [Vec<f64>; 2])>;
 
 /// Runs both builds in turn, `options.runs` rounds, scenario by scenario, and writes the result to `out`.
@@ -142,7 +142,7 @@ pub fn run(builds: &[Build; 2], options: &Options, json: bool, out: &mut dyn Wri
     Ok(pairs)
 }
 
-/// None where one of the builds does not know the case, or measured nothing.
+/// `None` if one of the builds does not know the case, or measured nothing.
 fn pair(case: Case, [old, new]: &[Vec<f64>; 2]) -> Option<Pair> {
     let ratios: Vec<f64> = old.iter().zip(new).filter_map(|(old, new)| case.unit.ratio(*new, *old)).collect();
     Some(Pair { old: Summary::of(old)?, new: Summary::of(new)?, ratio: Summary::of(&ratios)?, case })

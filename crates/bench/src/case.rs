@@ -1,4 +1,4 @@
-//! What is measured: one point of a scenario.
+//! A case: one point of a scenario, which is measured.
 
 use std::fmt;
 

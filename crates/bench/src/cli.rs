@@ -18,7 +18,7 @@ use crate::sys::worker;
 #[derive(Debug, Parser)]
 #[command(name = "netvale-bench", version, args_conflicts_with_subcommands = true, max_term_width = 100)]
 struct Cli {
-    /// Something other than a measurement.
+    /// A subcommand other than measuring.
     #[command(subcommand)]
     command: Option<Command>,
 
@@ -50,7 +50,7 @@ struct Cli {
     list: bool,
 }
 
-/// What is measured, and how often.
+/// The cases to measure, and the number of runs.
 #[derive(Debug, Args)]
 struct Measure {
     /// Scenarios; all when none is given (see --list).
@@ -103,16 +103,16 @@ enum Command {
     ///
     /// Exit code 1 when a case of NEW is slower than OLD by more than --tolerance.
     Ab {
-        /// The `netvale-bench` of the older build (or a `netvale` that still has `netvale-bench`).
+        /// The `netvale-bench` of the older build (or a `netvale` that still has the `bench` subcommand).
         old: PathBuf,
 
-        /// That of the newer one.
+        /// The `netvale-bench` of the newer build.
         new: PathBuf,
 
         #[command(flatten)]
         measure: Measure,
 
-        /// How much slower a case may be, per cent.
+        /// The largest slowdown of a case to accept, in per cent.
         #[arg(long, value_name = "PERCENT", default_value_t = 3.0)]
         tolerance: f64,
 

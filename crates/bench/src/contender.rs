@@ -8,7 +8,7 @@ use crate::case::Case;
 use crate::disturb::Disturbance;
 use crate::error::{Result, Skip};
 
-/// What a contender may use.
+/// The resources that a contender may use.
 #[derive(Clone, Debug)]
 pub struct Env {
     /// The CPUs to pin to, in order of use. Never empty.
@@ -79,7 +79,7 @@ pub trait Session {
     /// A part of the set-up is gone, or nothing moved.
     fn measure(&mut self, window: Duration) -> Result<Sample>;
 
-    /// How the cores are used, in words.
+    /// A description of how the cores are used.
     fn cores(&self) -> String;
 
     /// Whether the frames' bytes are read or written, not just descriptors.
@@ -96,7 +96,7 @@ pub trait Session {
 pub struct Sample {
     /// The figure, in the case's unit.
     pub value: f64,
-    /// What else happened on the machine meanwhile.
+    /// The disturbance by other work on the machine.
     pub disturbance: Disturbance,
     /// Single latencies in nanoseconds, where the scenario has them.
     pub latencies: Option<Histogram<u64>>,

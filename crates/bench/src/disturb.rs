@@ -22,7 +22,7 @@ pub const MAX_FOREIGN_PERCENT: f64 = 6.0;
 /// Clock ticks a second in `/proc`: `USER_HZ`, 100 on every Linux this runs on.
 const TICKS_A_SECOND: f64 = 100.0;
 
-/// What happened beside a run.
+/// The disturbance of a run by other work on the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Disturbance {
     /// Involuntary switches of the worst watched thread, a second.
@@ -42,7 +42,7 @@ impl Disturbance {
             || self.foreign_percent > MAX_FOREIGN_PERCENT
     }
 
-    /// How bad it was, to choose the least disturbed of several attempts.
+    /// The severity, to choose the least disturbed of several attempts.
     #[must_use]
     pub fn score(&self) -> f64 {
         self.waited_percent + self.foreign_percent + self.switches_a_second / 100.0
@@ -86,7 +86,7 @@ impl ThreadCounters {
         Self { switches: involuntary_switches(&status).unwrap_or(0), waited: waited(&schedstat).unwrap_or_default() }
     }
 
-    /// What happened since `earlier`.
+    /// The disturbance since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {

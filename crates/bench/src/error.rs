@@ -1,4 +1,4 @@
-//! What can go wrong, in words that say what to do next.
+//! The errors, whose messages say what to do next.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ pub enum BenchError {
     /// A system call or file operation failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The step that failed.
         what: String,
         /// Why it failed.
         source: io::Error,
@@ -38,9 +38,9 @@ pub enum BenchError {
     Silent {
         /// The program.
         program: String,
-        /// What was waited for.
+        /// The thing that was waited for.
         wanted: String,
-        /// How long.
+        /// The length of the wait.
         limit: Duration,
         /// The end of what it wrote.
         output: String,
@@ -50,9 +50,9 @@ pub enum BenchError {
     Unreadable {
         /// The program.
         program: String,
-        /// What was looked for.
+        /// The text that was looked for.
         what: String,
-        /// What was found.
+        /// The output that was found instead.
         output: String,
     },
     /// A measurement moved nothing.
@@ -115,7 +115,7 @@ pub enum BenchError {
         file: PathBuf,
         /// The line's number, from 1.
         line: usize,
-        /// What the JSON reader says.
+        /// The error of the JSON reader.
         source: serde_json::Error,
     },
     /// A plot could not be drawn.
@@ -123,7 +123,7 @@ pub enum BenchError {
     Plot {
         /// The file.
         file: PathBuf,
-        /// What the plotting library says.
+        /// The error of the plotting library.
         reason: String,
     },
 }

@@ -40,7 +40,7 @@ impl Drop for Guard {
 /// Fails once a signal has come.
 ///
 /// # Errors
-/// [`BenchError::Interrupted`].
+/// [`BenchError::Interrupted`] after Ctrl-C.
 pub fn check() -> Result<()> {
     if RAISED.load(Ordering::Relaxed) { Err(BenchError::Interrupted) } else { Ok(()) }
 }
@@ -48,7 +48,7 @@ pub fn check() -> Result<()> {
 /// Sleeps for `time`, the length of a measurement. A signal ends it early.
 ///
 /// # Errors
-/// [`BenchError::Interrupted`].
+/// [`BenchError::Interrupted`] after Ctrl-C.
 pub fn sleep(time: Duration) -> Result<()> {
     // Long slices: each wake-up of this thread takes a measured CPU away for a moment.
     const SLICE: Duration = Duration::from_millis(500);
@@ -66,7 +66,7 @@ pub fn sleep(time: Duration) -> Result<()> {
 /// Calls `ready` until it gives something, at most for `limit`. For conditions that cannot be waited for otherwise.
 ///
 /// # Errors
-/// [`BenchError::Interrupted`], or what `ready` fails with. `Ok(None)` when the time is over.
+/// [`BenchError::Interrupted`] after Ctrl-C, or the error of `ready`. `Ok(None)` when the time is over.
 pub fn poll_until<T>(limit: Duration, mut ready: impl FnMut() -> Result<Option<T>>) -> Result<Option<T>> {
     let end = Instant::now() + limit;
     loop {

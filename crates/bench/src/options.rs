@@ -1,4 +1,4 @@
-//! What the command line asks for, and the whole run.
+//! The options of the command line, and the whole run.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,13 +14,13 @@ use crate::runner::{Plan, run_case};
 use crate::scenarios::{self, Scenario, Sweep};
 use crate::{interrupt, pin, rivals, table};
 
-/// Which peers run beside us.
+/// The peers that run beside us.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Rivals {
     /// None.
     #[default]
     None,
-    /// All that fit the scenario.
+    /// All peers that fit the scenario.
     All,
     /// Those named.
     Named(Vec<String>),
@@ -146,7 +146,7 @@ impl Options {
     }
 }
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Every line, in order.

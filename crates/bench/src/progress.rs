@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// For `steps` measurements.
+    /// Creates a progress line for `steps` measurements.
     #[must_use]
     pub fn new(steps: u64) -> Self {
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
@@ -16,7 +16,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// Says what comes next.
+    /// Shows what comes next.
     pub fn say(&self, what: String) {
         self.0.set_message(what);
     }

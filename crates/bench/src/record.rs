@@ -13,15 +13,15 @@ use crate::stats::Summary;
 /// `max`, `runs`, `cores`, `touched`, and with a peer `peer`, `peer_median`, `peer_min`, `peer_max`, `ratio`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// What was measured.
+    /// The case that was measured.
     #[serde(flatten)]
     pub case: Case,
-    /// Whose figure `median` is: `netvale`, or a peer's name where peers were measured alone.
+    /// The contender that `median` belongs to: `netvale`, or a peer's name where peers were measured alone.
     pub contender: String,
     /// The figure.
     #[serde(flatten)]
     pub summary: Summary,
-    /// How the cores were used.
+    /// A description of how the cores were used.
     pub cores: String,
     /// Whether the bytes of the frames were read or written, not just descriptors.
     pub touched: bool,
@@ -45,21 +45,21 @@ pub struct Against {
     pub peer: String,
     /// The middle of its runs.
     pub peer_median: f64,
-    /// Its smallest run.
+    /// The smallest run of the peer.
     pub peer_min: f64,
-    /// Its largest run.
+    /// The largest run of the peer.
     pub peer_max: f64,
-    /// Its number of runs.
+    /// The number of runs of the peer.
     pub peer_runs: usize,
-    /// How many times better ours is (> 1 is better for us, in every unit). `None` where a figure is zero.
+    /// How many times better ours is (> 1 is better for us, in every unit). `None` if a figure is zero.
     pub ratio: Option<f64>,
-    /// How it used the cores.
+    /// A description of how the peer used the cores.
     pub peer_cores: String,
     /// Whether it touched the frames' bytes.
     pub peer_touched: bool,
     /// Whether a run of it was kept although disturbed.
     pub peer_disturbed: bool,
-    /// Its latencies at percentiles.
+    /// The peer's latencies at percentiles.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub peer_percentiles: Vec<(f64, f64)>,
 }

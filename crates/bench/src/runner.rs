@@ -16,12 +16,12 @@ use crate::progress::Progress;
 use crate::record::{Against, Line, Record, Skipped};
 use crate::stats::Summary;
 
-/// How often a disturbed run is tried again before it is kept and marked.
+/// The number of times that a disturbed run is repeated before it is kept and marked.
 const REPEATS: usize = 5;
 /// The percentiles that records keep of a distribution.
 const PERCENTILES: [f64; 12] = [1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
 
-/// How to measure.
+/// The settings of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Runs that count, per contender.
@@ -109,7 +109,7 @@ pub fn run_case(
     Ok(lines)
 }
 
-/// What stays the same through one case.
+/// The state that stays the same through one case.
 struct Round<'a> {
     case: &'a Case,
     env: &'a Env,

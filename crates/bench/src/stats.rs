@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a set of runs came to. All values are in the unit of the runs.
+/// The summary of a set of runs. All values are in the unit of the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// The middle run, or the mean of the two middle ones.
@@ -11,7 +11,7 @@ pub struct Summary {
     pub min: f64,
     /// The largest run.
     pub max: f64,
-    /// How many runs there were.
+    /// Number of runs.
     pub runs: usize,
 }
 

@@ -108,7 +108,7 @@ pub fn figure(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// What a reader must know to compare fairly.
+/// Notes that a reader needs to compare fairly.
 #[must_use]
 pub fn notes(record: &Record) -> String {
     let mut notes = vec![if record.touched { "bytes touched" } else { "descriptors only" }];

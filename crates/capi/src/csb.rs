@@ -72,7 +72,7 @@ impl UserCsb {
         self.atok(ring, offset_of!(NmCsbAtok, appl_need_kick)).load(Ordering::Relaxed) != 0
     }
 
-    /// Says whether we want kicks; look once more before sleeping.
+    /// Sets whether we want kicks; look once more before sleeping.
     pub fn want_kick(&self, ring: usize, wanted: bool) {
         self.ktoa(ring, offset_of!(NmCsbKtoa, kern_need_kick)).store(wanted.into(), Ordering::Relaxed);
         fence(Ordering::SeqCst);

@@ -20,7 +20,7 @@ use crate::csb::UserCsb;
 use crate::loop_state::LoopState;
 use crate::starving::Full;
 
-/// What a ring of either direction can do here.
+/// The operations that a ring of either direction supports here.
 pub trait Ring {
     /// See [`TxRing::sync_header`].
     fn sync_header(&mut self) -> Synced;
@@ -136,7 +136,7 @@ pub struct Bound {
     pub tx: Vec<Lane<TxRing>>,
     /// Rings to receive on.
     pub rx: Vec<Lane<RxRing>>,
-    /// What the daemon said.
+    /// The daemon's reply.
     pub reply: AttachReply,
     /// The region's memfd: what mmap maps.
     pub region: OwnedFd,
@@ -179,7 +179,7 @@ impl Bound {
         self.rx.iter().fold(false, |bad, r| r.sync() | bad)
     }
 
-    /// What poll(2) finds: it syncs as netmap's does, and says what is ready of `events`.
+    /// Implements poll(2): syncs as netmap's does, and returns those of `events` that are ready.
     pub fn poll(&self, events: i16) -> i16 {
         if self.is_csb() {
             return POLLERR;
@@ -227,7 +227,7 @@ impl Bound {
         tx.iter().map(|r| r.wake).chain(rx.iter().map(|r| r.wake))
     }
 
-    /// What poll(2) finds when the daemon has closed the connection: a monitor's port is gone (netmap: `POLLERR`), or any port's.
+    /// The result of poll(2) when the daemon has closed the connection: a monitor's port is gone (netmap: `POLLERR`), or any port's.
     pub fn hung_up(&self) -> i16 {
         if self.reply.role == Role::Monitor { POLLERR } else { POLLHUP }
     }
@@ -275,7 +275,7 @@ impl Descriptor {
         self.bound.store(Some(Arc::new(bound)));
     }
 
-    /// What poll(2) finds.
+    /// Implements poll(2).
     pub fn poll(&self, events: i16) -> i16 {
         if self.closed.load(Ordering::Relaxed) {
             return POLLNVAL;

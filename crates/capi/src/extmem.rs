@@ -17,11 +17,11 @@ use crate::{real, user};
 pub struct Extmem {
     addr: u64,
     option: NmreqOptExtmem,
-    /// What the daemon is asked for.
+    /// The pools that are requested.
     pub pools: Pools,
     /// The region that the program put there before: in netmap, the same memory is the same region.
     pub known: Option<u32>,
-    /// It is a part of a file in memory: the region is to lie there, for all who have it mapped.
+    /// The memory is a part of a file: the region is to lie there, for all who have it mapped.
     file: Option<FileMemory>,
     room: u64,
 }
@@ -36,7 +36,7 @@ struct Place {
     file: Inode,
 }
 
-/// Where this program's regions are, with their numbers.
+/// The places of this program's regions, with their numbers.
 static PLACES: Mutex<Vec<(Place, u32)>> = Mutex::new(Vec::new());
 
 impl Extmem {
@@ -79,7 +79,7 @@ impl Extmem {
     /// Sees to it that the region is where the program's memory is, and writes the option back.
     ///
     /// # Errors
-    /// What mmap(2) says.
+    /// The error of mmap(2).
     pub fn place(&self, bound: &Bound) -> Result<(), Errno> {
         let r = &bound.reply;
         let (start, room) = pages(self.option.nro_usrptr, self.option.nro_info.nr_memsize)?;

@@ -133,7 +133,7 @@ impl Loop<'_> {
         (0..self.tails.len()).for_each(|i| self.csb.want_kick(i, wanted));
     }
 
-    /// Until the application kicks, frames arrive, or it is time to look whether to stop.
+    /// Waits until the application kicks, frames arrive, or it is time to look whether to stop.
     fn sleep(&self) {
         let kicks = self.eventfds.iter().map(|e| e.ioeventfd).filter(|fd| *fd >= 0);
         let wakes = self.bound.wake_fds(POLLIN | libc::POLLOUT);

@@ -1,4 +1,4 @@
-//! What becomes of netmap's descriptors and of packet sockets when the program closes, duplicates or inherits their numbers.
+//! Keeps track of netmap's descriptors and packet sockets when the program closes, duplicates or inherits their numbers.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

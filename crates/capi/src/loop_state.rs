@@ -16,7 +16,7 @@ impl LoopState {
         !self.running.swap(true, Ordering::AcqRel)
     }
 
-    /// It has ended.
+    /// The loop has ended.
     pub fn end(&self) {
         self.stopping.store(false, Ordering::Release);
         self.running.store(false, Ordering::Release);

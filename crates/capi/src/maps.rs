@@ -1,4 +1,4 @@
-//! What is mapped where in this program, and the files behind it.
+//! The mappings of this program, and the files behind them.
 
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-/// What a mapping maps: device and inode.
+/// The file of a mapping: device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inode {
     major: u32,
@@ -20,7 +20,7 @@ pub struct Inode {
 pub struct FileMemory {
     /// The file, open for reading and writing.
     pub file: OwnedFd,
-    /// Where in it the memory begins.
+    /// Offset of the memory in the file.
     pub offset: u64,
 }
 
@@ -35,17 +35,17 @@ struct Line<'a> {
 }
 
 impl Inode {
-    /// Of an open file.
+    /// The inode of an open file.
     ///
     /// # Errors
-    /// What fstat(2) says.
+    /// The error of fstat(2).
     pub fn of(fd: BorrowedFd<'_>) -> Result<Inode, Errno> {
         let stat = rustix::fs::fstat(fd)?;
         let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
         Ok(Inode { major, minor, inode: stat.st_ino })
     }
 
-    /// Of what is mapped at an address.
+    /// The inode of the file that is mapped at an address.
     pub fn at(address: u64) -> Option<Inode> {
         let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
         lines(&maps).find(|line| line.range.contains(&address)).map(|line| line.inode)

@@ -15,11 +15,11 @@ use crate::user;
 /// One option, as it was read.
 #[derive(Clone, Copy, Debug)]
 pub struct Opt {
-    /// Where it is.
+    /// Address of the option.
     pub addr: u64,
-    /// Its header.
+    /// The option's header.
     pub header: NmreqOption,
-    /// What it says when the request is done.
+    /// The status that is written when the request is done.
     status: u32,
 }
 
@@ -37,11 +37,11 @@ const POINTER: usize = size_of::<u64>();
 /// options.
 const BUFFER: usize = (2 + KINDS) * POINTER + NETMAP_REQ_MAXSIZE + KINDS * POINTER;
 
-/// How much of netmap's buffer is taken.
+/// The part of netmap's buffer that is taken.
 struct Room {
-    /// Of the buffer, with pointers and table.
+    /// Bytes of the buffer, with pointers and table.
     buffer: usize,
-    /// Of the request alone, which may be `NETMAP_REQ_MAXSIZE` long.
+    /// Bytes of the request alone, which may be `NETMAP_REQ_MAXSIZE` long.
     request: usize,
 }
 
@@ -107,7 +107,7 @@ impl Options {
         self.0.iter().find(|o| o.header.nro_reqtype == kind).copied()
     }
 
-    /// What became of the option of a type: from then on it counts as recognized.
+    /// Records the result of the option of a type: from then on it counts as recognized.
     pub fn set(&mut self, kind: u32, done: Result<(), Errno>) {
         let status = done.err().map_or(0, number);
         self.0.iter_mut().filter(|o| o.header.nro_reqtype == kind).for_each(|o| o.status = status);

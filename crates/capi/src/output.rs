@@ -13,7 +13,7 @@ use crate::packet::socket;
 /// The bits of poll's events that are about room.
 pub const ROOM: c_short = POLLOUT | POLLWRNORM | POLLWRBAND;
 
-/// Where frames are sent.
+/// A queue that frames are sent to.
 pub trait Room: Send + Sync {
     /// Whether there is room, or an error that sending would tell; looks afresh.
     fn has_room(&self) -> bool;
@@ -54,7 +54,7 @@ pub fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0 || socket::any()
 }
 
-/// Where `fd` sends, if it is one.
+/// The queue that `fd` sends to, if it is registered.
 pub fn get(fd: c_int) -> Option<Arc<dyn Room>> {
     if !any() {
         return None;

@@ -18,7 +18,7 @@ impl Real {
         Real { name, found: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// Its address; null when no library has it.
+    /// The function's address; null if no library has it.
     #[inline]
     pub fn get(&self) -> *mut c_void {
         let known = self.found.load(Ordering::Relaxed);

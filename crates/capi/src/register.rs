@@ -24,7 +24,7 @@ use crate::user;
 /// Registers `name` on the connection `fd`; `reg` comes back as netmap would leave it.
 ///
 /// # Errors
-/// What netmap gives: `EBUSY` on a second registration, `ENXIO` for a port that is not there, `EINVAL`, `EOPNOTSUPP`, `EFAULT`, …
+/// As netmap: `EBUSY` on a second registration, `ENXIO` for a port that is not there, `EINVAL`, `EOPNOTSUPP`, `EFAULT`, …
 pub fn register(
     fd: BorrowedFd<'_>,
     descriptor: &Descriptor,
@@ -150,7 +150,7 @@ pub fn enable_csb(bound: &Bound, addr: u64) -> Result<(), Errno> {
     bound.csb.set(csb).map_err(|_| Errno::BUSY)
 }
 
-/// What a connection that came from elsewhere holds, if anything.
+/// Takes over what a connection from another process holds, if anything.
 pub fn resume(fd: BorrowedFd<'_>, descriptor: &Descriptor) {
     if let Ok(attached) = raw::resume(fd) {
         let flags = attached.reply.note.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use libc::{SCHED_DEADLINE, SCHED_FIFO, SCHED_RESET_ON_FORK, SCHED_RR};
 
-/// For how long a ring must be full and nothing be taken from it.
+/// The time for which a ring must be full without anything being taken from it.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Syncs farther apart than this are no spinning.
 const GAP: Duration = Duration::from_millis(10);
 /// The clock is read at one of this many syncs.
 const LOOK_EVERY: u32 = 64;
 
-/// What is known of a tx ring that is full; nothing is done for others.
+/// The state of a tx ring that is full; other rings need none.
 #[derive(Debug, Default)]
 pub struct Full {
     syncs: AtomicU32,

@@ -1,4 +1,4 @@
-//! Which of the process's descriptors are netmap's.
+//! The table of the process's descriptors that are netmap's.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ pub fn is_used() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
 }
 
-/// What `fd` is, if it is netmap's.
+/// The descriptor behind `fd`, if it is netmap's.
 #[inline]
 pub fn get(fd: c_int) -> Option<Arc<Descriptor>> {
     if is_used() { place(fd)?.load_full() } else { None }

@@ -12,7 +12,7 @@ use crate::descriptor::{Bound, Descriptor};
 use crate::output::{ROOM, Room};
 use crate::real;
 
-/// What is waited for.
+/// A thing to wait for.
 #[derive(Clone)]
 pub enum Source {
     /// A netmap descriptor.
@@ -43,7 +43,7 @@ impl Source {
         }
     }
 
-    /// What is found once the daemon has hung up.
+    /// The events that are reported once the daemon has hung up.
     fn hung_up(&self) -> c_short {
         match self {
             Source::Port(port) => port.with(Bound::hung_up).unwrap_or(POLLHUP),
@@ -95,13 +95,13 @@ impl Armed {
 pub struct Watched {
     /// The program's number for it.
     pub fd: c_int,
-    /// What it is.
+    /// The thing to wait for.
     pub source: Source,
-    /// What of: `POLLIN`, `POLLOUT`, …
+    /// The events to wait for: `POLLIN`, `POLLOUT`, …
     pub events: c_short,
-    /// What was found.
+    /// The events that were found.
     pub found: c_short,
-    /// Events it is reported with, whatever its rings say: its peer hung up.
+    /// Events that are reported whatever the rings say, because the peer hung up.
     pub ended: c_short,
     /// News it had when it was last reported: it is not ready again without new ones (edge-triggered epoll).
     pub seen: Option<u64>,
@@ -117,10 +117,10 @@ impl Watched {
 }
 
 /// Waits until one of `ports` or of `others` is ready or the time is up (none: no limit), syncing the ports as netmap's poll does.
-/// What is ready stands in `found` and `revents`; nothing is when the time was up.
+/// Reports ready events in `found` and `revents`; there are none if the time was up.
 ///
 /// # Errors
-/// What ppoll(2) says, `EINTR` above all.
+/// The error of ppoll(2), most often `EINTR`.
 pub fn wait(
     ports: &mut [Watched],
     others: &mut [pollfd],
@@ -192,7 +192,7 @@ fn sleep(
 /// ppoll(2).
 ///
 /// # Errors
-/// What it says.
+/// The error of ppoll(2).
 pub fn kernel(fds: &mut [pollfd], limit: Option<Duration>, mask: *const sigset_t) -> Result<(), Errno> {
     let limit = limit.map(|d| timespec { tv_sec: d.as_secs() as i64, tv_nsec: d.subsec_nanos().into() });
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
@@ -201,7 +201,7 @@ pub fn kernel(fds: &mut [pollfd], limit: Option<Duration>, mask: *const sigset_t
     if n < 0 { Err(crate::errno::last()) } else { Ok(()) }
 }
 
-/// How long to look before sleeping: `$NETVALE_SPIN_US` microseconds, 50 unless set.
+/// The time to poll before sleeping: `$NETVALE_SPIN_US` microseconds, 50 unless set.
 fn spin() -> Duration {
     static SPIN: OnceLock<Duration> = OnceLock::new();
     *SPIN.get_or_init(|| {

@@ -21,7 +21,7 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "DIR", help_heading = "Global options")]
     pub run_dir: Option<PathBuf>,
 
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }

@@ -1,4 +1,4 @@
-//! What every subcommand gets beside its own arguments.
+//! The context of every subcommand, besides its own arguments.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use netvale_control::dirs;
 
 use crate::CliError;
 
-/// Where the daemon is, and what the program is.
+/// The run directory of the daemon, and the definition of the command line.
 #[derive(Clone, Debug)]
 pub struct Ctx {
     /// `--run-dir`: the folder of the daemon's sockets; `None`: the default one.
     pub run_dir: Option<PathBuf>,
-    /// The whole command line, for what is made from it.
+    /// The definition of the command line, from which manual pages and completions are made.
     pub definition: fn() -> clap::Command,
 }
 
@@ -27,7 +27,7 @@ impl Ctx {
     /// A control connection to the daemon.
     ///
     /// # Errors
-    /// [`CliError::unreachable`].
+    /// [`CliError::unreachable`] if no daemon answers.
     pub fn daemon(&self) -> Result<Daemon, CliError> {
         let client = Client::connect(&self.dir()).map_err(to_cli)?;
         Ok(Daemon { client })
@@ -44,7 +44,7 @@ impl Daemon {
     /// Asks one question: `daemon.ask(Client::stats)`.
     ///
     /// # Errors
-    /// [`CliError::refused`] with the daemon's words, or [`CliError::unreachable`].
+    /// [`CliError::refused`] with the daemon's message, or [`CliError::unreachable`] if the connection fails.
     pub fn ask<T>(&mut self, question: impl FnOnce(&mut Client) -> Result<T, ClientError>) -> Result<T, CliError> {
         question(&mut self.client).map_err(to_cli)
     }
@@ -52,7 +52,7 @@ impl Daemon {
     /// Waits until the daemon has closed the connection, as it does when it ends.
     ///
     /// # Errors
-    /// It has not after `limit`.
+    /// The connection is still open after `limit`.
     pub fn wait_closed(self, limit: Duration) -> Result<(), CliError> {
         self.client.wait_closed(limit).map_err(to_cli)
     }
@@ -68,7 +68,7 @@ fn to_cli(error: ClientError) -> CliError {
     kind(error.what(), hint.unwrap_or_else(|| "look at the daemon's log".to_owned()))
 }
 
-/// What to say when a port cannot be opened.
+/// The error for a port that cannot be opened.
 pub fn port_error(name: &str, error: &netvale::Error) -> CliError {
     let what = format!("cannot open {name}: {error}");
     match error {

@@ -2,17 +2,17 @@
 
 use std::io;
 
-/// What the exit codes mean; the end of the help and of each manual page.
+/// The exit codes and their meanings: the end of the help and of each manual page.
 pub const EXIT_CODES: &str = "\
 Exit codes:
-  0  it worked
-  1  it failed
-  2  the command line is wrong
-  3  the daemon cannot be reached
-  4  the daemon refused
+  0  success
+  1  failure
+  2  invalid command line
+  3  daemon unreachable
+  4  request refused
 ";
 
-/// What kind of failure an error is; decides the exit code.
+/// The kind of failure; it decides the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The work failed.
@@ -71,12 +71,12 @@ impl CliError {
         )
     }
 
-    /// What kind of failure it is.
+    /// The kind of failure.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// What to do next, one line.
+    /// The advice: what to do next, in one line.
     pub fn next(&self) -> &str {
         &self.next
     }

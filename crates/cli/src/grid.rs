@@ -1,6 +1,6 @@
 //! Aligned columns without lines, as iproute2 and ps print them.
 
-/// How a column's cells are aligned.
+/// The alignment of a column's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     /// Text.

@@ -32,17 +32,17 @@ impl Progress {
         Self(bar)
     }
 
-    /// Says what is going on.
+    /// Shows what is going on.
     pub fn say(&self, what: impl Into<String>) {
         self.0.set_message(what.into());
     }
 
-    /// `done` steps of those announced are done.
+    /// Records that `done` of the steps are done.
     pub fn set(&self, done: u64) {
         self.0.set_position(done);
     }
 
-    /// One step more is done.
+    /// Records that one more step is done.
     pub fn step(&self) {
         self.0.inc(1);
     }

@@ -5,12 +5,12 @@
 use netvale_control::types::{PortStats, StatsReply};
 use serde::Serialize;
 
-/// What happened between two samples.
+/// The rates between two samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Rates {
     /// Seconds between the two.
     pub seconds: f64,
-    /// One entry a port of the later sample, in its order.
+    /// One entry for each port of the later sample, in its order.
     pub ports: Vec<PortRates>,
     /// Percent of its time that each worker was busy.
     pub workers_busy: Vec<f64>,
@@ -21,22 +21,22 @@ pub struct Rates {
 pub struct PortRates {
     /// `SWITCH:PORT`.
     pub port: String,
-    /// Frames a second into the switch.
+    /// Frames per second into the switch.
     pub in_pps: f64,
-    /// Bits a second into the switch: the frames' bytes, without preamble, CRC and gap.
+    /// Bits per second into the switch: the frames' bytes, without preamble, CRC and gap.
     pub in_bps: f64,
-    /// Frames a second out of the switch.
+    /// Frames per second out of the switch.
     pub out_pps: f64,
-    /// Bits a second out of the switch.
+    /// Bits per second out of the switch.
     pub out_bps: f64,
-    /// Drops a second.
+    /// Drops per second.
     pub drops_ps: f64,
     /// Kicks sent and received, for each frame in and out; nothing where no frame passed.
     pub kicks_per_packet: Option<f64>,
 }
 
 impl PortRates {
-    /// Frames a second in both directions.
+    /// Frames per second in both directions.
     #[must_use]
     pub fn pps(&self) -> f64 {
         self.in_pps + self.out_pps

@@ -71,7 +71,7 @@ pub fn vnet_hdr(text: &str) -> Result<u32, String> {
     }
 }
 
-/// A replay's speed: times the recorded one, from 0 (as fast as it goes).
+/// A replay's speed, as a multiple of the recorded one; 0: as fast as possible.
 ///
 /// # Errors
 /// Not a number, or below 0.

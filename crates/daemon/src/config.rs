@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(File { old_spellings: Vec::new(), ..file }, now);
         assert_eq!(now.ports.len(), 8);
         let e = File::parse("workers = 1\nrun-dir = 'a'\nrun_dir = 'b'").unwrap_err().to_string();
-        assert!(e.contains("run-dir is an old spelling of run_dir") && e.contains("line 2"), "{e}");
+        assert!(e.contains("run-dir is the old spelling of run_dir") && e.contains("line 2"), "{e}");
         assert_eq!(File::parse("[[port]]\nswitch='vale0'\nport='a'\nvnet-hdr=12").unwrap().old_spellings.len(), 1);
         assert!(File::parse("velo-city = 1").unwrap_err().to_string().contains("velo-city"));
     }

@@ -70,7 +70,7 @@ pub enum StartError {
         source: std::io::Error,
     },
     /// The sandbox could not be entered.
-    #[error("the sandbox cannot be put on: {0}; --no-sandbox runs without")]
+    #[error("cannot enter the sandbox: {0}; --no-sandbox starts without it")]
     Sandbox(#[from] sandbox::SandboxError),
     /// A system call for threads, signals or descriptors failed.
     #[error("cannot start: {0}")]

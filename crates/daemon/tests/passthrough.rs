@@ -174,7 +174,9 @@ fn refusals() {
     assert!(refused("netmap:", json!({})).contains("backend netmap"));
     let tap = json!({"switch": "", "port": "tap:nvx", "options": {"backend": "netmap:p{1"}});
     assert!(
-        d.call("port.attach", tap)["error"].to_string().contains("backend is for ptnet ports, and tap:nvx is none")
+        d.call("port.attach", tap)["error"]
+            .to_string()
+            .contains("backend applies to ptnet ports only; tap:nvx is not one of them")
     );
     let open = d.open("netmap:q{1").unwrap();
     assert!(refused("netmap:q}1", json!({})).contains("is open"));

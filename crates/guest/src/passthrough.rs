@@ -33,7 +33,7 @@ pub enum PassthroughError {
     #[error("{0} is open in another program: its rings are one program's at a time")]
     Busy(PathBuf),
     /// The host's header is malformed.
-    #[error("{0}: the host describes a device that cannot be")]
+    #[error("{0}: the host's description of the device is invalid")]
     Header(PathBuf),
     /// The device does not offer a virtio-net header.
     #[error("{0}: the host offers no virtio-net header: attach the port there with --vnet-hdr")]

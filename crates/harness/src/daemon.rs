@@ -10,10 +10,10 @@ use tempfile::TempDir;
 
 use crate::{Failed, Process, until};
 
-/// A fresh folder, gone when dropped; `netvale-PURPOSE-` is how its name begins.
+/// Creates a folder that is removed when dropped; its name begins with `netvale-PURPOSE-`.
 ///
 /// # Errors
-/// It cannot be made.
+/// The folder cannot be created.
 pub fn scratch(purpose: &str) -> Result<TempDir, Failed> {
     tempfile::Builder::new().prefix(&format!("netvale-{purpose}-")).tempdir().map_err(Failed::to("make a folder"))
 }
@@ -33,7 +33,7 @@ pub fn ready(run_dir: &Path, limit: Duration, mut is_alive: impl FnMut() -> bool
 #[derive(Debug)]
 pub struct Daemon {
     program: PathBuf,
-    // The process goes first.
+    // Dropped first.
     process: Process,
     dir: TempDir,
 }
@@ -42,7 +42,7 @@ impl Daemon {
     /// Starts `program up` with more arguments, and waits until it answers. Its output goes where `redirect` says.
     ///
     /// # Errors
-    /// It does not start, or ends, or does not answer within the limit.
+    /// The daemon does not start, ends, or does not answer within the limit.
     pub fn start(
         program: &Path,
         arguments: &[&str],
@@ -62,17 +62,17 @@ impl Daemon {
         Ok(Daemon { program: program.into(), process, dir })
     }
 
-    /// Its run directory.
+    /// The daemon's run directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Its process.
+    /// The daemon's process.
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// A netvale command that talks to it.
+    /// A netvale command that talks to the daemon.
     pub fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("--run-dir").arg(self.dir()).args(arguments);

@@ -20,13 +20,13 @@ use thiserror::Error;
 pub use daemon::Daemon;
 pub use process::Process;
 
-/// What could not be had.
+/// A step that failed.
 #[derive(Debug, Error)]
 #[error("cannot {what}: {source}")]
 pub struct Failed {
-    /// What was tried.
+    /// The step.
     pub what: String,
-    /// Why it did not work.
+    /// The cause.
     pub source: io::Error,
 }
 

@@ -10,14 +10,14 @@ use crate::{Failed, Process};
 pub struct Host(Process);
 
 impl Host {
-    /// A new one.
+    /// Creates a network namespace.
     ///
     /// # Errors
     /// Namespaces are not permitted here.
     pub fn new() -> Result<Host, Failed> {
         let what = "make a network namespace";
         let mut command = Command::new("unshare");
-        // It says a word once it is in its namespace.
+        // It prints a line once it is in its namespace.
         command.args(["--net", "--", "sh", "-c", "echo in; exec sleep 300"]).stdout(Stdio::piped());
         let mut process = Process::start(&mut command)?;
         let mut word = String::new();
@@ -30,12 +30,12 @@ impl Host {
         Ok(Host(process))
     }
 
-    /// Its process id: names the namespace.
+    /// The process id, which names the namespace.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
 
-    /// A command that runs on it.
+    /// A command that runs in the namespace.
     pub fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/proc/{}/ns/net", self.pid())).arg("--").arg(program).args(arguments);
@@ -46,7 +46,7 @@ impl Host {
 /// Runs ip(8) with arguments separated by blanks.
 ///
 /// # Errors
-/// It is not installed, or fails: with what it says.
+/// ip is not installed, or fails: its message is included.
 pub fn ip(line: &str) -> Result<(), Failed> {
     let what = || format!("run ip {line}");
     let output = Command::new("ip").args(line.split_whitespace()).output().map_err(Failed::to(what()))?;
@@ -56,7 +56,7 @@ pub fn ip(line: &str) -> Result<(), Failed> {
     Err(Failed::to(what())(std::io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned())))
 }
 
-/// Two ends of a cable, up and quiet: the stack's own multicasts stay away.
+/// Creates a pair of connected interfaces, up and quiet: the stack sends no multicasts of its own.
 ///
 /// # Errors
 /// As [`ip`].

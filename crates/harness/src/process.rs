@@ -33,7 +33,7 @@ impl Process {
     /// Starts a program without input, whose output goes where the command says.
     ///
     /// # Errors
-    /// There is no such program, or no room for a process.
+    /// The program does not exist, or no process can be created.
     pub fn start(command: &mut Command) -> Result<Process, Failed> {
         let name = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).spawn().map(Process::from).map_err(Failed::to(format!("start {name}")))
@@ -42,12 +42,12 @@ impl Process {
     /// The child.
     ///
     /// # Panics
-    /// Never: it is taken only by what takes the process itself.
+    /// Never: only methods that consume the process take the child.
     pub fn child(&mut self) -> &mut Child {
         self.0.as_mut().expect("only taken with the process itself")
     }
 
-    /// Its id.
+    /// The process id.
     ///
     /// # Panics
     /// Never, as [`Process::child`].
@@ -55,22 +55,22 @@ impl Process {
         self.0.as_ref().expect("only taken with the process itself").id()
     }
 
-    /// Its standard output, line by line, if that is piped and not taken yet.
+    /// The lines of the process's standard output, if that is piped and not taken yet.
     pub fn lines(&mut self) -> Option<BufReader<ChildStdout>> {
         self.child().stdout.take().map(BufReader::new)
     }
 
-    /// Sends it a signal. Gone already is as good.
+    /// Sends the process a signal. It does not matter if it has ended already.
     pub fn signal(&self, signal: Signal) {
         if let Some(id) = Pid::from_raw(self.id().cast_signed()) {
             let _ = kill_process(id, signal);
         }
     }
 
-    /// Its output; it must end by itself. One that has not ended after `limit`, if there is one, is killed.
+    /// Waits for the process to end by itself, and returns its output. If there is a `limit`, the process is killed after it.
     ///
     /// # Errors
-    /// Its output cannot be read.
+    /// The output cannot be read.
     ///
     /// # Panics
     /// Never, as [`Process::child`].

@@ -60,7 +60,7 @@ const RETIRED: u32 = 2;
 
 /// A worker does not hand its queue back.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("a worker has not handed it back for {} s", LIMIT.as_secs())]
+#[error("a worker did not return the queue within {} s", LIMIT.as_secs())]
 pub struct InUse;
 
 /// Why a worker cannot enter.

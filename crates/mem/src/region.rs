@@ -25,7 +25,7 @@ pub enum RegionError {
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// The kernel refused the memory.
-    #[error("no shared memory of {bytes} bytes to be had: {source}")]
+    #[error("cannot allocate {bytes} bytes of shared memory: {source}")]
     Memory {
         /// Bytes requested.
         bytes: u64,

@@ -30,11 +30,11 @@ pub struct Handle {
     pub name: String,
     /// Most bytes of a frame.
     pub snaplen: Cell<c_int>,
-    /// How long a read waits, milliseconds; 0: until something comes.
+    /// The longest that a read waits, in milliseconds; 0: without limit.
     pub timeout: Cell<c_int>,
-    /// Nanoseconds in time stamps.
+    /// Whether time stamps are in nanoseconds.
     pub nano: Cell<bool>,
-    /// Reads do not wait.
+    /// Whether reads return without waiting.
     pub nonblock: Cell<bool>,
     /// Set by `pcap_breakloop`, perhaps in a signal handler.
     pub breaking: AtomicBool,
@@ -42,7 +42,7 @@ pub struct Handle {
     pub direction: Cell<c_int>,
     /// Frames that passed the filter.
     pub received: Cell<u64>,
-    /// What `pcap_next_ex` points its caller at.
+    /// The header that `pcap_next_ex` points its caller at.
     pub header: UnsafeCell<sys::PktHdr>,
     /// The filter; empty: everything passes.
     pub filter: UnsafeCell<Vec<BpfInsn>>,
@@ -109,7 +109,7 @@ impl Handle {
         })
     }
 
-    /// Where the last error's text is.
+    /// The address of the last error's text.
     pub fn errbuf(&self) -> *mut c_char {
         self.errbuf.get().cast()
     }
@@ -200,7 +200,7 @@ pub unsafe fn put_text(into: *mut c_char, text: &str) {
     }
 }
 
-/// How a wait ended.
+/// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
     /// Frames are there.
@@ -213,7 +213,7 @@ pub enum Waited {
     Closed,
 }
 
-/// How long a read looks before it sleeps.
+/// The time that a read polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 
 impl Active {
@@ -312,7 +312,7 @@ impl Active {
         }
     }
 
-    /// Before the program goes on without us: its descriptor must be readable exactly if frames are left.
+    /// Makes the descriptor readable exactly if frames are left, before control returns to the program.
     pub fn settle(&mut self) {
         if !self.selectable {
             return;

@@ -26,7 +26,7 @@ pub unsafe extern "C" fn pcap_create(name: *const c_char, errbuf: *mut c_char) -
     }
 }
 
-/// Create, set up and activate in one.
+/// Creates a handle, sets it up and activates it.
 ///
 /// # Safety
 /// As libpcap's manual says.
@@ -133,7 +133,7 @@ unsafe fn node(name: &str, description: &str) -> *mut Interface {
     }
 }
 
-/// Network and mask of an interface: a port has none, which callers take in their stride.
+/// Network and mask of an interface: a port has none, which callers accept.
 ///
 /// # Safety
 /// As libpcap's manual says.

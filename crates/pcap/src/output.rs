@@ -44,7 +44,7 @@ pub fn show(fd: c_int, sender: &Arc<Outgoing>) -> bool {
     done
 }
 
-/// No longer.
+/// Stops showing it.
 pub fn hide(fd: c_int) {
     if let Some(watch) = watch() {
         // SAFETY: null forgets.

@@ -9,7 +9,7 @@ use netvale_abi::slot::NS_MOREFRAG;
 use crate::handle::{Active, Handle, Waited, take_break};
 use crate::sys::{self, Handler, PktHdr};
 
-/// A frame where it lies.
+/// A received frame, in its buffer.
 struct Frame {
     at: *const u8,
     /// Bytes at `at`.
@@ -19,7 +19,7 @@ struct Frame {
     slots: u32,
 }
 
-/// How many frames ahead bytes are fetched from the other core's cache.
+/// The number of frames ahead that bytes are fetched from the other core's cache.
 const AHEAD: u32 = 8;
 /// Slots that are given back together, so that the sender does not run out of room while a full ring is read.
 const GIVE_BACK: u32 = 64;

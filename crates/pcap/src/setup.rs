@@ -30,7 +30,7 @@ on_handle! {
     fn pcap_can_set_rfmon(p, h) -> c_int = c"pcap_can_set_rfmon" { before(h, || ()) }
     /// There is no radio.
     fn pcap_set_rfmon(p, h, _on: c_int) -> c_int = c"pcap_set_rfmon" { before(h, || ()) }
-    /// How long a read waits, milliseconds.
+    /// Sets the longest that a read waits, in milliseconds.
     fn pcap_set_timeout(p, h, ms: c_int) -> c_int = c"pcap_set_timeout" { before(h, || h.timeout.set(ms)) }
     /// Frames are always reported immediately.
     fn pcap_set_immediate_mode(p, h, _on: c_int) -> c_int = c"pcap_set_immediate_mode" { before(h, || ()) }
@@ -72,7 +72,7 @@ on_handle! {
     fn pcap_getnonblock(p, h, _errbuf: *mut c_char) -> c_int = c"pcap_getnonblock" {
         after(h, h.nonblock.get().into())
     }
-    /// What a port receives is all there is.
+    /// A port cannot choose the direction: it sees only what it receives.
     fn pcap_setdirection(p, h, direction: c_int) -> c_int = c"pcap_setdirection" {
         const OUT: c_int = 2;
         match direction {

@@ -15,11 +15,11 @@ pub enum Dumper {}
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PktHdr {
-    /// When.
+    /// Time of arrival.
     pub ts: timeval,
-    /// Bytes there are.
+    /// Bytes captured.
     pub caplen: c_uint,
-    /// Bytes there were.
+    /// Bytes on the wire.
     pub len: c_uint,
 }
 
@@ -40,9 +40,9 @@ pub struct BpfInsn {
 #[repr(C)]
 #[derive(Debug)]
 pub struct BpfProgram {
-    /// Instructions.
+    /// Number of instructions.
     pub len: c_uint,
-    /// The first.
+    /// The first instruction.
     pub insns: *mut BpfInsn,
 }
 
@@ -63,11 +63,11 @@ pub struct Stat {
 pub struct Interface {
     /// The next one.
     pub next: *mut Interface,
-    /// Its name.
+    /// The interface's name.
     pub name: *mut c_char,
-    /// A text for people.
+    /// A description.
     pub description: *mut c_char,
-    /// Its addresses.
+    /// The interface's addresses.
     pub addresses: *mut c_void,
     /// `PCAP_IF_*`.
     pub flags: c_uint,
@@ -87,7 +87,7 @@ pub const ERROR_NOT_ACTIVATED: c_int = -3;
 pub const ERROR_ACTIVATED: c_int = -4;
 /// No such interface.
 pub const ERROR_NO_SUCH_DEVICE: c_int = -5;
-/// Not for this user.
+/// The user may not open the interface.
 pub const ERROR_PERM_DENIED: c_int = -8;
 /// `PCAP_TSTAMP_HOST`.
 pub const TSTAMP_HOST: c_int = 0;
@@ -108,7 +108,7 @@ impl Real {
         Real { name, found: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// Its address; the program ends when the system's libpcap has no such function, which the loader would have told otherwise.
+    /// The function's address; the program ends if the system's libpcap has no such function, as the loader would end it.
     #[inline]
     pub fn get(&self) -> *mut c_void {
         let known = self.found.load(Ordering::Relaxed);

@@ -12,8 +12,8 @@
 //! Each call of `deliver` fills buffers of its own and sends them off before it returns, so frames of one source ring stay in
 //! order. Small buffers serve single frames, large ones batches.
 //!
-//! A frame that still wants its checksum or segmentation (`Offload`) is written as it is: whole, up to 64 KiB, its checksum not
-//! filled in: what `tcpdump` shows of the host's own traffic, too.
+//! A frame that still needs its checksum or segmentation (`Offload`) is written as it is: whole, up to 64 KiB, its checksum not
+//! filled in, just as `tcpdump` shows the host's own traffic.
 
 use std::fs::File;
 use std::path::Path;
@@ -35,17 +35,17 @@ const LARGE: (usize, usize) = (128 * 1024, 128);
 /// Frames a small buffer holds at most.
 const SMALL_FRAMES: usize = 32;
 
-/// How to capture.
+/// The options of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaptureOptions {
-    /// The file's form.
+    /// The file's format.
     pub format: Format,
     /// Bytes to keep of each frame.
     pub snaplen: u32,
 }
 
 impl CaptureOptions {
-    /// Whole frames, in the form that the file's name says.
+    /// Whole frames, in the format that the file's name says.
     pub fn of(path: &Path) -> Self {
         CaptureOptions { format: Format::of(path), snaplen: u32::MAX }
     }
@@ -73,7 +73,7 @@ impl CaptureStatus {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// What ended the capture. The frames that come after it are dropped for `device`.
+    /// The error that ended the capture. The frames that come after it are dropped for `device`.
     pub fn error(&self) -> Option<&WriteError> {
         self.error.get()
     }
@@ -97,7 +97,7 @@ impl CaptureStatus {
     }
 }
 
-/// The buffers that nobody uses.
+/// The free buffers.
 struct Pool {
     small: ArrayQueue<Chunk>,
     large: ArrayQueue<Chunk>,
@@ -141,7 +141,7 @@ impl PcapEgress {
     /// Creates the file, or empties it, and begins to capture.
     ///
     /// # Errors
-    /// [`WriteError`].
+    /// [`WriteError`] if the file cannot be created or its header not written, or no thread can be started.
     pub fn create(path: &Path, options: CaptureOptions, counters: Arc<RingCounters>) -> Result<Self, WriteError> {
         let file = File::create(path).map_err(|e| WriteError::new(Some(path.to_owned()), e))?;
         Self::new(file, path, options, counters)
@@ -150,7 +150,7 @@ impl PcapEgress {
     /// Captures into an open file. `path` is for error messages.
     ///
     /// # Errors
-    /// [`WriteError`].
+    /// [`WriteError`] if the file's header cannot be written, or no thread can be started.
     pub fn new(
         file: File,
         path: &Path,
@@ -171,7 +171,7 @@ impl PcapEgress {
         Ok(PcapEgress { pool, full, snaplen: options.snaplen as usize, status, counters })
     }
 
-    /// Its state.
+    /// The state of the capture.
     pub fn status(&self) -> &Arc<CaptureStatus> {
         &self.status
     }
@@ -181,7 +181,7 @@ impl PcapEgress {
         frame.len().min(self.snaplen).min(LARGE.0)
     }
 
-    /// Copies frames into one buffer and sends it off. Returns how many; none when there is no buffer.
+    /// Copies frames into one buffer and sends it off. Returns their number, which is 0 if no buffer is free.
     fn send(&self, batch: &Batch, picks: &[u16], now: Duration) -> usize {
         let sizes = || picks.iter().map(|&p| batch.get(p.into()).map_or(0, |f| self.keep(&f)));
         let Some(mut chunk) = self.pool.get(sizes().next().unwrap_or(0), sizes().sum()) else { return 0 };
@@ -234,7 +234,7 @@ struct Recorder {
 }
 
 impl Recorder {
-    /// Until the egress is gone. After an error it goes on taking buffers back, so that what is lost is counted.
+    /// Writes until the egress is dropped. After an error it still takes buffers, so that lost frames are counted.
     fn run(mut self, full: &Receiver<Chunk>) {
         while let Some(chunk) = self.next(full) {
             for (entry, frame) in chunk.iter() {
@@ -248,7 +248,7 @@ impl Recorder {
         self.status.close();
     }
 
-    /// The next buffer. Before it waits, what it has goes to the file, for those who read along.
+    /// Receives the next buffer. Before it waits, it writes out what it has, for programs that read the file meanwhile.
     fn next(&mut self, full: &Receiver<Chunk>) -> Option<Chunk> {
         match full.try_recv() {
             Ok(chunk) => Some(chunk),

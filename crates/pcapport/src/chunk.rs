@@ -1,8 +1,8 @@
-//! Frames back to back in one buffer: what crosses between the packet path and the thread that does the file's work.
+//! Frames back to back in one buffer, passed between the packet path and the thread that reads or writes the file.
 
 use std::time::Duration;
 
-/// Where a frame lies in its chunk.
+/// The position of a frame in its chunk, its length and its time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     start: usize,
@@ -13,7 +13,7 @@ pub(crate) struct Entry {
     pub(crate) time: Duration,
 }
 
-/// A buffer of fixed size with some frames in it. It never allocates after it was made.
+/// A buffer of fixed size with some frames in it. It never allocates after its creation.
 ///
 /// The bytes are in a `Vec`, not a `Box`: pointers into them stay good when the chunk is moved.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// Room for `bytes` bytes in at most `frames` frames.
+    /// Creates a chunk with room for `bytes` bytes in at most `frames` frames.
     pub(crate) fn new(bytes: usize, frames: usize) -> Self {
         Chunk { bytes: vec![0; bytes], used: 0, entries: Vec::with_capacity(frames), most: frames }
     }
@@ -35,7 +35,7 @@ impl Chunk {
         self.bytes.len()
     }
 
-    /// Adds a frame; the caller fills the bytes it gets. None when it does not fit.
+    /// Adds a frame; the caller fills the bytes it gets. `None` if it does not fit.
     pub(crate) fn add(&mut self, len: usize, orig_len: u32, time: Duration) -> Option<&mut [u8]> {
         if self.entries.len() == self.most {
             return None;

@@ -18,7 +18,7 @@ pub(crate) struct Classic {
 }
 
 impl Classic {
-    /// What the first four bytes say; none when they are not pcap's.
+    /// Recognizes the first four bytes; `None` if they are not pcap's.
     pub(crate) fn of_magic(magic: [u8; 4]) -> Option<Classic> {
         let (order, unit) = match magic {
             [0xa1, 0xb2, 0xc3, 0xd4] => (Order::Big, 1000),
@@ -44,7 +44,7 @@ impl Classic {
         }
     }
 
-    /// The next frame, into `data`; none at the end.
+    /// Reads the next frame into `data`; `None` at the end.
     pub(crate) fn next<R: Read>(&self, source: &mut Source<R>, data: &mut Vec<u8>) -> Result<Option<Head>, Fault> {
         let mut header = [[0; 4]; 4];
         if !source.begin(header.as_flattened_mut())? {

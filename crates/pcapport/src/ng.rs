@@ -24,7 +24,7 @@ const OPT_END: u16 = 0;
 const OPT_TSRESOL: u16 = 9;
 const OPT_TSOFFSET: u16 = 14;
 
-/// What its frames need of an interface.
+/// The properties of an interface that its frames need.
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     /// Bytes captured of a frame; 0: all.
@@ -32,7 +32,7 @@ struct Interface {
     clock: Clock,
 }
 
-/// How time stamps of an interface are to be read.
+/// The resolution and offset of an interface's time stamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Clock {
     /// `if_tsresol`: 10^-n, or with the top bit set 2^-n seconds.
@@ -125,7 +125,7 @@ impl Ng {
         Ok(ng)
     }
 
-    /// The next frame, into `data`; none at the end.
+    /// Reads the next frame into `data`; `None` at the end.
     pub(crate) fn next<R: Read>(&mut self, source: &mut Source<R>, data: &mut Vec<u8>) -> Result<Option<Head>, Fault> {
         loop {
             let Some(block) = self.ahead.take().map_or_else(|| self.header(source), |b| Ok(Some(b)))? else {
@@ -202,7 +202,7 @@ impl Ng {
         }
     }
 
-    /// Goes through an interface's options (§3.5) for what time stamps mean.
+    /// Reads the resolution and offset of time stamps from an interface's options (§3.5).
     fn clock<R: Read>(&self, block: &mut Block, source: &mut Source<R>) -> Result<Clock, Fault> {
         let mut clock = Clock::DEFAULT;
         while block.left >= 4 {
@@ -228,7 +228,7 @@ impl Ng {
         Ok(clock)
     }
 
-    /// Enhanced Packet Block (§4.3) and its predecessor (Appendix A), which differ in how wide the interface's number is.
+    /// Enhanced Packet Block (§4.3) and its predecessor (Appendix A), which differ in the width of the interface's number.
     fn packet<R: Read>(&self, mut b: Block, source: &mut Source<R>, data: &mut Vec<u8>) -> Result<Head, Fault> {
         let mut fields = [[0; 4]; 5];
         b.fill(source, fields.as_flattened_mut())?;

@@ -3,19 +3,20 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// How fast to send a recording.
+/// The speed at which a recording is sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// As fast as it is taken.
+    /// As fast as possible.
     Fast,
     /// With the recorded gaps divided by this factor.
     Recorded(Speed),
-    /// This many frames a second, evenly.
+    /// This many frames per second, evenly spaced.
     Rate(NonZeroU64),
 }
 
 impl Pace {
-    /// From a factor as users give it: 0 is as fast as possible, 1 as recorded, 2 twice as fast. None if it is no such number.
+    /// The pace for a factor as users give it: 0 is as fast as possible, 1 as recorded, 2 twice as fast. `None` if the factor is
+    /// negative or not finite.
     pub fn times(factor: f64) -> Option<Pace> {
         if factor == 0.0 { Some(Pace::Fast) } else { Speed::new(factor).map(Pace::Recorded) }
     }
@@ -29,7 +30,7 @@ impl Speed {
     /// As recorded.
     pub const ONE: Speed = Speed(1.0);
 
-    /// None unless above 0 and finite.
+    /// Creates a factor; `None` unless it is above 0 and finite.
     pub fn new(factor: f64) -> Option<Speed> {
         (factor.is_finite() && factor > 0.0).then_some(Speed(factor))
     }
@@ -48,7 +49,7 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// At the beginning.
+    /// Creates a pacer at the beginning of a recording.
     pub fn new(pace: Pace) -> Self {
         Pacer { pace, frames: 0, begun: Duration::ZERO, first: None, last: Duration::ZERO }
     }

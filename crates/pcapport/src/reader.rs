@@ -19,23 +19,23 @@ use crate::source::{Fault, Source};
 /// A captured frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Since 1970; zero where the file does not say (pcapng's simple packets).
+    /// The time stamp, since 1970; zero if the file has none (pcapng's simple packets).
     pub time: Duration,
     /// Bytes it had on the wire.
     pub orig_len: u32,
-    /// Its bytes, as far as they were captured: at most [`crate::MAX_CAPTURED`].
+    /// The frame's bytes, as far as they were captured: at most [`crate::MAX_CAPTURED`].
     pub bytes: &'a [u8],
 }
 
-/// Why a capture cannot be read (on).
+/// Why a capture cannot be read, or not to its end.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// No such file, or no right to it.
+    /// The file does not exist, or may not be read.
     #[error("cannot open {}: {source}", path.display())]
     Open {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
     /// Reading failed.
@@ -45,16 +45,16 @@ pub enum ReadError {
         at: u64,
         /// Whole frames before it.
         frames: u64,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Neither pcap nor pcapng.
+    /// The file is neither pcap nor pcapng.
     #[error("not a pcap or pcapng file: {}", guess(*begins))]
     NotACapture {
-        /// Its first bytes.
+        /// The file's first bytes.
         begins: [u8; 4],
     },
-    /// Frames of another kind.
+    /// The frames are not Ethernet.
     #[error("the capture's frames are {name}, not Ethernet: only Ethernet can cross a switch")]
     LinkType {
         /// Name of the link type, or its number.
@@ -75,7 +75,7 @@ pub enum ReadError {
         at: u64,
         /// Frames before it.
         frames: u64,
-        /// What is there.
+        /// The impossible value.
         what: &'static str,
     },
 }
@@ -97,7 +97,7 @@ enum Kind {
     Ng(Ng),
 }
 
-/// An open capture: a file, or whatever bytes come from.
+/// An open capture: a file, or another source of bytes.
 pub struct Reader<R = File> {
     source: Source<R>,
     kind: Kind,
@@ -107,10 +107,10 @@ pub struct Reader<R = File> {
 }
 
 impl Reader<File> {
-    /// Opens a pcap or pcapng file; which one it is, its first bytes say.
+    /// Opens a pcap or pcapng file; its first bytes say which.
     ///
     /// # Errors
-    /// [`ReadError`].
+    /// [`ReadError`] if the file cannot be opened, or does not begin as a capture of Ethernet frames.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
         Self::new(File::open(path).map_err(|source| ReadError::Open { path: path.to_owned(), source })?)
     }
@@ -120,7 +120,7 @@ impl<R: Read> Reader<R> {
     /// Reads a capture's header; buffers by itself.
     ///
     /// # Errors
-    /// [`ReadError`].
+    /// [`ReadError`] if the input cannot be read, or does not begin as a capture of Ethernet frames.
     pub fn new(from: R) -> Result<Self, ReadError> {
         let mut source = Source::new(from);
         let kind = begin(&mut source).map_err(|fault| error(fault, source.record(), 0))?;
@@ -131,7 +131,7 @@ impl<R: Read> Reader<R> {
     ///
     /// # Errors
     /// After the last whole frame: [`ReadError::Truncated`] of a file that was cut; [`ReadError::Damaged`];
-    /// [`ReadError::LinkType`] where pcapng describes another interface in its midst; [`ReadError::Io`].
+    /// [`ReadError::LinkType`] where pcapng describes another interface in the middle of the file; [`ReadError::Io`].
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, ReadError> {
         if self.ended {
             return Ok(None);
@@ -163,7 +163,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Which format, and its header.
+/// The format, with its header.
 fn begin<R: Read>(source: &mut Source<R>) -> Result<Kind, Fault> {
     let mut magic = [0; 4];
     if !source.begin(&mut magic)? {

@@ -40,12 +40,12 @@ const CHUNKS: usize = 8;
 const CHUNK_BYTES: usize = 256 * 1024;
 const CHUNK_FRAMES: usize = 1024;
 
-/// How to replay.
+/// The options of a replay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReplayOptions {
-    /// How often to send the file; 0: without end.
+    /// The number of times to send the file; 0: without end.
     pub passes: u64,
-    /// How fast.
+    /// The speed.
     pub pace: Pace,
 }
 
@@ -59,12 +59,12 @@ impl Default for ReplayOptions {
 /// Why a replay cannot begin.
 #[derive(Debug, Error)]
 pub enum ReplayError {
-    /// The file is no capture, or cannot be opened.
+    /// The file is not a capture, or cannot be opened.
     #[error("{}: {source}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         source: ReadError,
     },
     /// A pipe or device, which could make its reader wait forever and has no beginning to return to.
@@ -73,7 +73,7 @@ pub enum ReplayError {
         /// The file.
         path: PathBuf,
     },
-    /// No timer or thread.
+    /// No timer or thread can be created.
     #[error("cannot start a replay: {0}")]
     System(#[from] std::io::Error),
 }
@@ -92,12 +92,12 @@ impl ReplayStatus {
         self.finished.load(Ordering::Acquire)
     }
 
-    /// How often the file has been read to its end.
+    /// The number of times that the file has been read to its end.
     pub fn passes(&self) -> u64 {
         self.passes.load(Ordering::Relaxed)
     }
 
-    /// What ended it early. The whole frames before were sent.
+    /// The error that ended the replay early. The whole frames before it were sent.
     pub fn error(&self) -> Option<&ReadError> {
         self.error.get()
     }
@@ -116,7 +116,7 @@ impl Alarm {
         rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).map(Alarm)
     }
 
-    /// Goes off after `wait`, instead of when it would have.
+    /// Sets the timer to go off after `wait`, instead of when it would have.
     fn set(&self, wait: Duration) {
         // Zero would stop it.
         let wait = wait.clamp(Duration::from_nanos(1), Self::LONGEST);
@@ -200,12 +200,12 @@ impl PcapIngress {
         Ok(PcapIngress { filled, empty, current: None, alarm, began: None, status, counters })
     }
 
-    /// Its state.
+    /// The state of the replay.
     pub fn status(&self) -> &Arc<ReplayStatus> {
         &self.status
     }
 
-    /// Sees to it that there is a chunk in hand, if there is one at all.
+    /// Makes sure that a chunk is in hand, if one has come.
     fn refill(&mut self) {
         if self.current.is_some() {
             return;

@@ -3,31 +3,31 @@
 use std::io::{BufReader, ErrorKind, Read};
 use std::time::Duration;
 
-/// Longest captured frame that is read, in bytes: what libpcap, too, takes for the longest (`MAXIMUM_SNAPLEN`). A record that says
+/// Longest captured frame that is read, in bytes: libpcap's limit, too (`MAXIMUM_SNAPLEN`). A record that says
 /// it is longer is damaged; nothing is allocated for it. The file's own snaplen is no help: there are files that exceed it.
 pub const MAX_CAPTURED: u32 = 262_144;
 
 const BUFFER: usize = 64 * 1024;
 
-/// Why reading stops, before the reader adds where.
+/// The reason why reading stops; the reader adds the position.
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// The first bytes are of neither format.
     Magic([u8; 4]),
     /// The input ends inside a record.
     Cut,
-    /// A field says what cannot be.
+    /// A field has an impossible value.
     Bad(&'static str),
     /// Frames that are not Ethernet.
     LinkType(u32),
-    /// The system says so.
+    /// The system's error.
     Io(std::io::Error),
 }
 
-/// What a record says besides the frame's bytes.
+/// The fields of a record, besides the frame's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Since 1970.
+    /// The time stamp, since 1970.
     pub time: Duration,
     /// Bytes the frame had on the wire.
     pub orig_len: u32,
@@ -68,7 +68,7 @@ impl Order {
     }
 }
 
-/// A buffered input that knows where it is.
+/// A buffered input that knows its position.
 pub(crate) struct Source<R> {
     from: BufReader<R>,
     at: u64,
@@ -100,7 +100,7 @@ impl<R: Read> Source<R> {
         if self.some(to)? == to.len() { Ok(()) } else { Err(Fault::Cut) }
     }
 
-    /// Fills as much of `to` as there is.
+    /// Fills as much of `to` as the input has.
     fn some(&mut self, to: &mut [u8]) -> Result<usize, Fault> {
         let mut done = 0;
         while let Some(rest) = to.get_mut(done..).filter(|r| !r.is_empty()) {

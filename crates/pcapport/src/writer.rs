@@ -17,7 +17,7 @@ use crate::source::MAX_CAPTURED;
 
 const BUFFER: usize = 256 * 1024;
 
-/// The file's form.
+/// The file's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// pcap, time stamps in nanoseconds, from 1970 to 2106.
@@ -27,14 +27,14 @@ pub enum Format {
 }
 
 impl Format {
-    /// What the file's name says: pcapng for `*.pcapng` and `*.ntar`, else pcap.
+    /// The format that the file's name says: pcapng for `*.pcapng` and `*.ntar`, else pcap.
     pub fn of(path: &Path) -> Format {
         let ng = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("pcapng") || e.eq_ignore_ascii_case("ntar"));
         if ng { Format::PcapNg } else { Format::Pcap }
     }
 }
 
-/// The capture cannot be written (on): a full disk, a reader that went away.
+/// The capture cannot be written, or not to its end: a full disk, a reader that went away.
 #[derive(Debug, Error)]
 #[error("cannot write {}: {source}; what follows is not captured", path.as_deref().unwrap_or(Path::new("the capture")).display())]
 pub struct WriteError {
@@ -58,7 +58,7 @@ enum Kind<W: Write> {
     PcapNg(PcapNgWriter<BufWriter<W>>),
 }
 
-/// A capture being written, through a buffer. Call [`Writer::finish`]: only it tells whether all of it reached the file.
+/// A capture being written, through a buffer. Call [`Writer::finish`]: only it tells whether everything reached the file.
 ///
 /// After an error it stops: the error is returned once, frames that come later are counted in [`Writer::lost`], and the file keeps
 /// the frames before.
@@ -74,7 +74,7 @@ impl Writer<File> {
     /// Creates the file, or empties it, and begins a capture of Ethernet frames. Errors will name it.
     ///
     /// # Errors
-    /// [`WriteError`].
+    /// [`WriteError`] if the file cannot be created, or its header cannot be written.
     pub fn create(path: &Path, format: Format) -> Result<Self, WriteError> {
         let file = File::create(path).map_err(|e| WriteError::new(Some(path.to_owned()), e))?;
         Self::new(file, format).map(|w| w.named(path))
@@ -85,7 +85,7 @@ impl<W: Write> Writer<W> {
     /// Begins a capture of Ethernet frames.
     ///
     /// # Errors
-    /// [`WriteError`].
+    /// [`WriteError`] if the header cannot be written.
     pub fn new(to: W, format: Format) -> Result<Self, WriteError> {
         let to = begin(BufWriter::with_capacity(BUFFER, to), format).map_err(|e| WriteError::new(None, e))?;
         Ok(Writer { to, path: None, stopped: false, written: 0, lost: 0 })
@@ -99,7 +99,7 @@ impl<W: Write> Writer<W> {
     /// Appends a frame captured whole at `time` (since 1970; later times than the format knows become its latest).
     ///
     /// # Errors
-    /// [`WriteError`], the first time.
+    /// [`WriteError`] if writing fails, the first time only.
     pub fn write(&mut self, time: Duration, frame: &[u8]) -> Result<(), WriteError> {
         self.write_cut(time, frame, u32::try_from(frame.len()).unwrap_or(u32::MAX))
     }
@@ -107,7 +107,7 @@ impl<W: Write> Writer<W> {
     /// Appends the beginning of a frame that had `orig_len` bytes. No more than [`MAX_CAPTURED`] of it are kept.
     ///
     /// # Errors
-    /// [`WriteError`], the first time.
+    /// [`WriteError`] if writing fails, the first time only.
     pub fn write_cut(&mut self, time: Duration, frame: &[u8], orig_len: u32) -> Result<(), WriteError> {
         if self.stopped {
             self.lost += 1;
@@ -128,7 +128,7 @@ impl<W: Write> Writer<W> {
     /// Writes out what is buffered.
     ///
     /// # Errors
-    /// [`WriteError`], the first time.
+    /// [`WriteError`] if writing fails, the first time only.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         if self.stopped {
             return Ok(());
@@ -143,7 +143,7 @@ impl<W: Write> Writer<W> {
     /// Writes out what is buffered and ends the capture.
     ///
     /// # Errors
-    /// [`WriteError`], if it has not been returned before.
+    /// [`WriteError`] if writing failed and the error has not been returned before.
     pub fn finish(mut self) -> Result<(), WriteError> {
         self.flush()
     }

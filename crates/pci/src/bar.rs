@@ -9,7 +9,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 const PAGE: u64 = 4096;
 
-/// A part of a base address register's space. Accesses outside of it read ones and write nothing, as those that no device answers.
+/// A part of a base address register's space. Accesses outside of it read ones and write nothing, like accesses that no device answers.
 pub struct Bar {
     map: NonNull<u8>,
     map_len: usize,
@@ -35,7 +35,7 @@ impl Bar {
         Ok(Bar { map: NonNull::new(p.cast()).ok_or(Errno::NOMEM)?, map_len, at, len })
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }

@@ -35,43 +35,43 @@ const MOST_CAPABILITIES: usize = 48;
 /// Why a function cannot be driven.
 #[derive(Debug, Error)]
 pub enum PciError {
-    /// There is none.
+    /// There is no function with this address.
     #[error("there is no PCI function {0}: 'ls /sys/bus/pci/devices' shows them")]
     NoFunction(String),
-    /// It has another driver.
+    /// The function is bound to another driver.
     #[error(
         "{address} has {driver}, not vfio-pci: 'echo vfio-pci >/sys/bus/pci/devices/{address}/driver_override; \
          echo {address} >/sys/bus/pci/devices/{address}/driver/unbind; echo {address} >/sys/bus/pci/drivers_probe'"
     )]
     Driver {
-        /// Where it is.
+        /// Address of the function.
         address: String,
-        /// What it has.
+        /// The driver that it is bound to.
         driver: String,
     },
-    /// No IOMMU, so nothing would confine it.
+    /// The function has no IOMMU group, so nothing would limit what memory it reaches.
     #[error(
         "{0} has no IOMMU group: switch the IOMMU on (firmware; kernel option intel_iommu=on; a virtual one in a guest)"
     )]
     NoIommu(String),
-    /// The kernel.
+    /// The kernel refused a step.
     #[error("{address}: cannot {what}: {source}")]
     System {
-        /// Where it is.
+        /// Address of the function.
         address: String,
-        /// What failed.
+        /// The step that failed.
         what: &'static str,
-        /// Why.
+        /// The kernel's error.
         source: Errno,
     },
-    /// Registers that are not there.
+    /// The function has no such registers.
     #[error("{address} has no register at {at:#x} of BAR {bar}")]
     NoRegister {
-        /// Where it is.
+        /// Address of the function.
         address: String,
-        /// Of which BAR.
+        /// Number of the BAR.
         bar: u32,
-        /// Where.
+        /// Offset in the BAR in bytes.
         at: u64,
     },
 }
@@ -93,16 +93,16 @@ impl PciError {
 pub struct Function {
     address: String,
     device: Device,
-    /// What the function may write to: kept for as long as it can.
+    /// The memory that the function may write to, kept for as long as it can.
     memory: Vec<Arc<Mapping>>,
 }
 
 /// An entry of the list of capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
-    /// What it is.
+    /// The kind of capability.
     pub id: u8,
-    /// Where it lies in configuration space.
+    /// Its offset in configuration space.
     pub at: u64,
 }
 
@@ -110,7 +110,7 @@ impl Function {
     /// Takes the function at `address` (`0000:00:04.0`), which has to be bound to vfio-pci.
     ///
     /// # Errors
-    /// [`PciError`].
+    /// [`PciError`] if there is no such function, it is not bound to vfio-pci, it has no IOMMU group, or the kernel refuses.
     pub fn open(address: &str) -> Result<Function, PciError> {
         let group = group_of(Path::new("/sys/bus/pci/devices"), address)?;
         let address = address.to_owned();
@@ -120,7 +120,7 @@ impl Function {
         }
     }
 
-    /// Its address.
+    /// The function's PCI address.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -147,7 +147,7 @@ impl Function {
         u32::from_le_bytes(self.config(at))
     }
 
-    /// Vendor and device.
+    /// The vendor ID and the device ID.
     pub fn id(&self) -> (u16, u16) {
         (self.config16(0), self.config16(2))
     }
@@ -160,7 +160,7 @@ impl Function {
     /// Lets the function answer to its registers and reach memory (command register, bits 1 and 2; PCI 3.0 §6.2.2).
     ///
     /// # Errors
-    /// [`PciError`].
+    /// [`PciError`] if the kernel refuses the write.
     pub fn enable(&self) -> Result<(), PciError> {
         let command = self.config16(4) | 0b110;
         let done = self.device.write(CONFIG, &command.to_le_bytes(), 4);
@@ -170,7 +170,7 @@ impl Function {
     /// `len` bytes of registers at `from` of a base address register, mapped.
     ///
     /// # Errors
-    /// [`PciError`].
+    /// [`PciError`] if the function has no such registers, or the kernel refuses to map them.
     pub fn bar(&self, bar: u32, from: u64, len: u64) -> Result<Bar, PciError> {
         let place = if bar < 6 { self.device.place(bar) } else { Err(Errno::INVAL) };
         let (start, size) = place.unwrap_or_default();
@@ -183,7 +183,7 @@ impl Function {
     /// All of a base address register's space that is memory, mapped: memory that others write to.
     ///
     /// # Errors
-    /// [`PciError`].
+    /// [`PciError`] if the function has no such BAR, or the kernel refuses to map it.
     pub fn memory(&self, bar: u32) -> Result<Mapping, PciError> {
         let (start, size) = if bar < 6 { self.device.place(bar).unwrap_or_default() } else { (0, 0) };
         let none = || PciError::NoRegister { address: self.address.clone(), bar, at: 0 };
@@ -194,7 +194,7 @@ impl Function {
     /// Lets the function read and write `memory`, which it sees at `iova`.
     ///
     /// # Errors
-    /// [`PciError`]; `ENOMEM` when the memory may not be locked.
+    /// [`PciError`] if the kernel refuses; `ENOMEM` when the memory may not be locked.
     pub fn give(&mut self, memory: &Arc<Mapping>, iova: u64) -> Result<(), PciError> {
         let at = memory.start().as_ptr();
         // SAFETY: the mapping is kept until the function is closed, and it is used only as memory that others write to.
@@ -207,7 +207,7 @@ impl Function {
     /// Interrupts by message: number `i` rings `bells[i]`.
     ///
     /// # Errors
-    /// [`PciError`].
+    /// [`PciError`] if the kernel refuses, e.g. because the function has fewer interrupts.
     pub fn interrupts(&self, bells: &[&Doorbell]) -> Result<(), PciError> {
         self.ring(MSIX, bells, "have its interrupts")
     }
@@ -215,7 +215,7 @@ impl Function {
     /// The one interrupt by message of a function without MSI-X rings `bell`.
     ///
     /// # Errors
-    /// [`PciError`].
+    /// [`PciError`] if the kernel refuses, e.g. because the function has no such interrupt.
     pub fn message(&self, bell: &Doorbell) -> Result<(), PciError> {
         self.ring(MSI, &[bell], "have its interrupt")
     }
@@ -223,7 +223,7 @@ impl Function {
     /// `bell` is rung when the kernel wants the function back: it is unbound, or unplugged.
     ///
     /// # Errors
-    /// [`PciError`].
+    /// [`PciError`] if the kernel refuses.
     pub fn when_wanted_back(&self, bell: &Doorbell) -> Result<(), PciError> {
         self.ring(REQUEST, &[bell], "learn when it has to go")
     }

@@ -80,7 +80,7 @@ struct DmaMap {
     size: u64,
 }
 
-/// What failed, and why.
+/// The step that failed, and the kernel's error.
 pub type Failed = (&'static str, Errno);
 
 /// A device, open. The fields are dropped in this order, as the kernel wants it.
@@ -146,7 +146,7 @@ impl Device {
         Ok(info)
     }
 
-    /// Where a region begins in the device's file, and its size.
+    /// A region's offset in the device's file, and its size.
     pub fn place(&self, index: u32) -> Result<(u64, u64), Errno> {
         self.region(index).map(|info| (info.offset, info.size))
     }
@@ -204,7 +204,7 @@ impl Device {
         unsafe { call(&self.container, IOMMU_MAP_DMA, &raw mut map) }.map(|_| ())
     }
 
-    /// Puts the device into its first state, where it can be.
+    /// Resets the device, if it can be reset.
     pub fn reset(&self) {
         // SAFETY: the call takes nothing. A device that cannot be reset is reset by the kernel when it is closed.
         let _ = unsafe { call(&self.device, DEVICE_RESET, std::ptr::null_mut::<u8>()) };

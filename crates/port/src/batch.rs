@@ -58,7 +58,7 @@ pub struct Batch {
 
 // SAFETY: the pointers are only dereferenced under the contract of `push`, which does not depend on the thread.
 unsafe impl Send for Batch {}
-// SAFETY: as above; through a shared reference memory is only read.
+// SAFETY: a shared Batch only reads through its pointers, which `push` made readable until the batch is cleared.
 unsafe impl Sync for Batch {}
 
 impl Default for Batch {

@@ -20,7 +20,7 @@ pub const RETRY: Duration = Duration::from_millis(200);
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// The path belongs to something other than a socket.
-    #[error("{0} is there and is no socket: choose another path")]
+    #[error("{0} exists and is not a socket: choose another path")]
     NotASocket(PathBuf),
     /// Another program listens at the path.
     #[error("another program listens at {0}: choose another path")]

@@ -26,7 +26,7 @@ pub enum InstanceError {
     #[error(transparent)]
     Region(#[from] RegionError),
     /// There are no descriptors.
-    #[error("no eventfd to be had: {0}")]
+    #[error("cannot create an eventfd: {0}")]
     System(#[from] Errno),
 }
 

@@ -135,7 +135,7 @@ fn pkt_gen_options() {
         ("pkt-gen -i vale0:g -f tx -I", "NS_INDIRECT"),
         ("pkt-gen -i vale0:g -f rx -P /x", "-f tx"),
         ("pkt-gen -i vale0:g -f tx -o 16", "-o 16"),
-        ("pkt-gen -i vale0:g -f tx -s nonsense", "no address range"),
+        ("pkt-gen -i vale0:g -f tx -s nonsense", "invalid address range"),
     ] {
         let output = up.run(line);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The other side of the protocol, as much of it as a program needs that plays a guest: memory, registers, an interrupt.
+//! A vfio-user client for programs that act as a guest: memory, registers, an interrupt.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -12,12 +12,12 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use crate::dma::Place;
 use crate::wire::{HEADER, Header, MAX_MESSAGE, NO_REPLY, Writer, command};
 
-/// For an answer.
+/// The longest wait for an answer.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Sets what an interrupt rings: an eventfd, by its trigger (linux/vfio.h).
 const RING: u32 = 1 << 2 | 1 << 5;
 
-/// A connection.
+/// A connection to a vfio-user server.
 #[derive(Debug)]
 pub struct Client {
     socket: UnixStream,
@@ -32,7 +32,7 @@ impl Client {
     /// Connects, and agrees on a version.
     ///
     /// # Errors
-    /// The socket's, or the server's refusal.
+    /// The socket fails, or the server refuses.
     pub fn connect(path: &Path) -> io::Result<Client> {
         let socket = UnixStream::connect(path)?;
         socket.set_read_timeout(Some(LIMIT))?;
@@ -51,7 +51,7 @@ impl Client {
         self.ask(command::DMA_MAP, &w.0, &[fd]).map(|_| ())
     }
 
-    /// Takes one away.
+    /// Takes a window of memory away.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -61,7 +61,7 @@ impl Client {
         self.ask(command::DMA_UNMAP, &w.0, &[]).map(|_| ())
     }
 
-    /// Has the first interrupt of a kind ring `bell`.
+    /// Makes the first interrupt of a kind ring `bell`.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -84,10 +84,10 @@ impl Client {
         Ok(())
     }
 
-    /// Writes to a region; posted, as hypervisors write memory: nobody waits for an answer.
+    /// Writes to a region; posted, as hypervisors write memory: it waits for no answer.
     ///
     /// # Errors
-    /// The socket's.
+    /// The socket fails.
     pub fn post(&mut self, region: u32, at: u64, data: &[u8]) -> io::Result<()> {
         let mut w = Writer::default();
         w.u64(at).u32(region).u32(data.len() as u32).0.extend_from_slice(data);

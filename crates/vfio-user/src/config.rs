@@ -1,22 +1,22 @@
 //! PCI configuration space (PCI 3.0 §6): bytes, and which of their bits the guest can write.
 
-/// Bytes of it.
+/// Size of configuration space in bytes.
 pub const SIZE: usize = 256;
-/// Where capabilities begin.
+/// Offset of the first capability.
 const FIRST_CAPABILITY: usize = 0x40;
 
-/// What a device is.
+/// The identity of a device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Identity {
-    /// Vendor and device.
+    /// Vendor ID and device ID.
     pub id: (u16, u16),
-    /// Subsystem's vendor and device.
+    /// Subsystem vendor ID and subsystem ID.
     pub subsystem: (u16, u16),
     /// Class, subclass, programming interface.
     pub class: (u8, u8, u8),
     /// Revision.
     pub revision: u8,
-    /// Interrupts by pin INTA.
+    /// Whether it interrupts by pin INTA.
     pub intx: bool,
 }
 
@@ -42,7 +42,7 @@ pub struct ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// That of a device without capabilities.
+    /// Creates the configuration space of a device without capabilities.
     pub fn new(who: &Identity) -> ConfigSpace {
         let mut this = ConfigSpace { bytes: [0; SIZE], writable: [0; SIZE], next: FIRST_CAPABILITY, last: 0 };
         this.put(0x00, &who.id.0.to_le_bytes());
@@ -70,7 +70,7 @@ impl ConfigSpace {
         }
     }
 
-    /// Says that base address register `number` has `size` bytes (a power of two, at least 16).
+    /// Declares that base address register `number` has `size` bytes (a power of two, at least 16).
     pub fn bar(&mut self, number: usize, kind: BarKind, size: u64) {
         let at = 0x10 + 4 * number;
         let (flags, keep) = match kind {
@@ -141,7 +141,7 @@ impl ConfigSpace {
         }
     }
 
-    /// As it was before the guest wrote: what it can write is zero.
+    /// Resets configuration space to its state before the guest wrote: the bits that it can write are zero.
     pub fn reset(&mut self) {
         for (byte, mask) in self.bytes.iter_mut().zip(&self.writable) {
             *byte &= !mask;

@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::session::Refused;
 use crate::wire::{HEADER, MAX_FDS, MAX_MESSAGE};
 
-/// How long the rest of a message, or room for an answer, may take.
+/// The longest wait for the rest of a message, or for room for an answer.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a connection ended.
@@ -19,13 +19,13 @@ pub enum Ended {
     #[error("the client hung up")]
     Closed,
     /// `stop` became readable.
-    #[error("we stopped")]
+    #[error("the service stopped")]
     Stopped,
     /// The client broke the protocol.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// A length that cannot be.
-    #[error("a message of {0} bytes: from {HEADER} to {MAX_MESSAGE} are possible")]
+    /// A header says an impossible length.
+    #[error("invalid message length {0}: must be {HEADER} to {MAX_MESSAGE} bytes")]
     Length(u32),
     /// Too many descriptors came.
     #[error("a message with more than {MAX_FDS} descriptors")]
@@ -33,7 +33,7 @@ pub enum Ended {
     /// A message was begun and not finished, or an answer was not taken.
     #[error("the client stalled: no progress for {0} s", TIMEOUT.as_secs())]
     Stalled,
-    /// The device does not work any more.
+    /// The device no longer works.
     #[error("a queue of the device: {0}")]
     Device(#[from] InUse),
     /// A system call failed.
@@ -42,7 +42,7 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// Why, unless the client hung up or we stopped.
+    /// The reason, unless the client hung up or the service stopped.
     pub fn reason(&self) -> Option<String> {
         (!matches!(self, Ended::Closed | Ended::Stopped)).then(|| self.to_string())
     }

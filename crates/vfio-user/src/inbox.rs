@@ -1,4 +1,4 @@
-//! What came over a socket and was not looked at yet: posted writes come many at a time, and one call takes them all.
+//! Bytes that came over a socket and were not examined yet: posted writes come many at a time, and one call takes them all.
 
 use std::os::fd::OwnedFd;
 
@@ -9,7 +9,7 @@ use crate::wire::{HEADER, Header, MAX_FDS, MAX_MESSAGE, Message};
 #[derive(Default)]
 pub struct Inbox {
     bytes: Vec<u8>,
-    /// Bytes that were looked at.
+    /// Number of bytes that were examined.
     seen: usize,
     /// Descriptors, and where the message begins that they came with.
     fds: Vec<(usize, Vec<OwnedFd>)>,
@@ -35,7 +35,7 @@ impl Inbox {
     /// they belong to the message that begins last.
     ///
     /// # Errors
-    /// [`Ended::Descriptors`], [`Ended::Length`].
+    /// [`Ended::Descriptors`] if too many descriptors came; [`Ended::Length`] if a header says an impossible length.
     pub fn came(&mut self, room: usize, bytes: usize, fds: Vec<OwnedFd>) -> Result<(), Ended> {
         self.bytes.truncate(self.bytes.len() - room + bytes);
         if fds.is_empty() {
@@ -50,7 +50,7 @@ impl Inbox {
         if count > MAX_FDS { Err(Ended::Descriptors) } else { Ok(()) }
     }
 
-    /// Where the message ends that begins at `at`, if its header is there.
+    /// The end of the message that begins at `at`, if its header has come.
     fn end(&self, at: usize) -> Result<Option<usize>, Ended> {
         let Some(header) = self.header(at) else { return Ok(None) };
         let size = usize::try_from(header.size).unwrap_or(usize::MAX);
@@ -64,7 +64,7 @@ impl Inbox {
     /// Takes the next message out, if all of it is there.
     ///
     /// # Errors
-    /// [`Ended::Length`].
+    /// [`Ended::Length`] if the header says an impossible length.
     pub fn take(&mut self) -> Result<Option<Message>, Ended> {
         let at = self.seen;
         let (Some(header), Some(end)) = (self.header(at), self.end(at)?) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! What to ring for a device's interrupts (`struct vfio_irq_set`).
+//! The doorbells of a device's interrupts (`struct vfio_irq_set`).
 
 use std::os::fd::OwnedFd;
 
@@ -24,23 +24,23 @@ const ACTION_MASK: u32 = 1 << 3;
 const ACTION_UNMASK: u32 = 1 << 4;
 const ACTION_TRIGGER: u32 = 1 << 5;
 
-/// What a client asks.
+/// A client's request.
 #[derive(Clone, Copy, Debug)]
 pub struct Set {
-    /// Data and action.
+    /// The type of data and the action.
     pub flags: u32,
-    /// Kind.
+    /// Kind of interrupt.
     pub index: u32,
     /// First vector.
     pub start: u32,
-    /// Vectors.
+    /// Number of vectors.
     pub count: u32,
 }
 
-/// What a client's wish has changed.
+/// The effect of a client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changed {
-    /// What to ring, perhaps.
+    /// Perhaps the doorbells.
     Bells,
     /// Whether the guest wants the pin's interrupt.
     Pin,
@@ -52,9 +52,9 @@ pub enum Changed {
 #[derive(Debug)]
 pub struct Irqs {
     vectors: [Vec<Option<Doorbell>>; KINDS],
-    /// The hypervisor's.
+    /// The fault of the hypervisor.
     fault: Fault,
-    /// The guest does not want the pin's interrupt now.
+    /// Whether the guest has masked the pin's interrupt.
     pub masked: bool,
 }
 
@@ -65,27 +65,27 @@ impl Irqs {
         Irqs { vectors, fault: fault.clone(), masked: false }
     }
 
-    /// Vectors of a kind.
+    /// Number of vectors of a kind.
     pub fn count(&self, kind: usize) -> u32 {
         self.vectors.get(kind).map_or(0, |v| v.len() as u32)
     }
 
-    /// What to ring for a vector, if it is connected.
+    /// The doorbell of a vector, if it is connected.
     pub fn bell(&self, kind: usize, vector: usize) -> Option<&Doorbell> {
         self.vectors.get(kind)?.get(vector)?.as_ref()
     }
 
-    /// Interrupts.
+    /// Triggers an interrupt.
     pub fn trigger(&self, kind: usize, vector: usize) {
         if let Some(bell) = self.bell(kind, vector) {
             bell.ring();
         }
     }
 
-    /// Does what the client asks. Returns what that has changed.
+    /// Carries out a client's request. Returns its effect.
     ///
     /// # Errors
-    /// `EINVAL`, also for a descriptor that is no eventfd.
+    /// `EINVAL`, also for a descriptor that is not an eventfd.
     pub fn set(&mut self, set: Set, data: &[u8], fds: Vec<OwnedFd>) -> Result<Changed, Errno> {
         let kind = usize::try_from(set.index).map_err(|_| Errno::INVAL)?;
         let vectors = self.vectors.get_mut(kind).ok_or(Errno::INVAL)?;

@@ -1,6 +1,6 @@
 //! The server's side of vfio-user: a PCI device that lives outside of the hypervisor (QEMU 10.1's `vfio-user-pci`, cloud-hypervisor's `--user-device`).
 //!
-//! The hypervisor is the client. It asks what the device is, says where the guest's memory is and what to ring for interrupts, and passes on every
+//! The hypervisor is the client. It asks what the device is, says where the guest's memory is and which doorbells interrupts ring, and passes on every
 //! access to registers that it cannot map. All of it is the hypervisor's word, and behind that the guest's: lengths, offsets and descriptors are
 //! checked, and what breaks the protocol ends the connection with a reason.
 //!
@@ -36,13 +36,13 @@ pub const BARS: usize = 6;
 /// A base address register's space.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bar<'a> {
-    /// Bytes; 0: there is none.
+    /// Size in bytes; 0: the device has no such register.
     pub size: u64,
     /// Memory behind all of it, for the guest to map: a file, and where in it.
     pub memory: Option<(BorrowedFd<'a>, u64)>,
 }
 
-/// What the hypervisor has given: memory, and what to ring.
+/// What the hypervisor has provided: memory and doorbells.
 #[derive(Debug)]
 pub struct Host {
     /// The guest's memory.
@@ -62,22 +62,22 @@ pub trait Device {
     /// A read of `data.len()` bytes at `at` in a base address register's space. Both lie inside of it.
     fn read(&mut self, bar: usize, at: u64, data: &mut [u8], host: &Host);
 
-    /// A write.
+    /// A write of `data` at `at` in a base address register's space. Both lie inside of it.
     fn write(&mut self, bar: usize, at: u64, data: &[u8], host: &Host);
 
-    /// What to ring has changed.
+    /// The doorbells of interrupts have changed.
     fn interrupts_changed(&mut self, _host: &Host) {}
 
-    /// The pin's interrupt is wanted, or not wanted, from now on ([`Irqs::masked`]): after each one, a hypervisor says so again.
+    /// The guest masked or unmasked the pin ([`Irqs::masked`]); a hypervisor reports this after each interrupt.
     fn pin_changed(&mut self, _host: &Host) {}
 
     /// The guest's memory has changed: addresses found before are void when this returns.
     fn memory_changed(&mut self, _host: &Host) {}
 
-    /// Whether it works: one that cannot get its queues back from those who use them ends the connection.
+    /// Whether the device works: one that cannot get its queues back from the workers ends the connection.
     ///
     /// # Errors
-    /// [`InUse`].
+    /// [`InUse`] if a worker does not return a queue.
     fn health(&self) -> Result<(), InUse> {
         Ok(())
     }
@@ -85,11 +85,11 @@ pub trait Device {
     /// The machine is reset.
     fn reset(&mut self, host: &Host);
 
-    /// Readable when [`Device::tick`] is due, for devices with timers.
+    /// A descriptor that is readable when [`Device::tick`] is due, for devices with timers.
     fn timer(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// A timer ran out.
+    /// A timer expired.
     fn tick(&mut self) {}
 }

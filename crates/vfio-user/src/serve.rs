@@ -21,7 +21,7 @@ use crate::wire::{MAX_FDS, Message};
 const CHUNK: usize = 4096;
 /// Messages that are served in a row before `stop` and the device's timer are looked at.
 const IN_A_ROW: u32 = 64;
-/// How long to look for the next message before sleeping.
+/// The time to poll for the next message before sleeping.
 const SPIN: Duration = Duration::from_micros(20);
 
 /// Serves a connection (a non-blocking stream socket) to its end.
@@ -40,7 +40,7 @@ pub fn serve<D: Device>(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, session: &
     }
 }
 
-/// A connection, and what ends all waiting on it.
+/// A connection, and the descriptor that ends every wait.
 struct Line<'a> {
     socket: BorrowedFd<'a>,
     stop: BorrowedFd<'a>,
@@ -50,7 +50,7 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Waits for the next message, and sees to the device's timers meanwhile.
+    /// Waits for the next message, and runs the device's timers meanwhile.
     fn next<D: Device>(&mut self, session: &mut Session<D>) -> Result<(), Ended> {
         self.in_a_row += 1;
         // A client that never pauses must keep neither from being seen.
@@ -84,7 +84,7 @@ impl Line<'_> {
         }
     }
 
-    /// Looks for the next message for a moment: who reads a register waits for it, and accesses come in groups.
+    /// Looks for the next message for a moment: a guest that reads a register waits for the answer, and accesses come in groups.
     fn spin(&mut self) -> Result<bool, Ended> {
         let began = Instant::now();
         loop {
@@ -98,7 +98,7 @@ impl Line<'_> {
         }
     }
 
-    /// Waits until the socket is ready, for so long at most.
+    /// Waits until the socket is ready, for at most this long.
     fn wait(&self, what: PollFlags, limit: Option<&Timespec>) -> Result<(), Ended> {
         let mut both =
             [PollFd::from_borrowed_fd(self.socket, what), PollFd::from_borrowed_fd(self.stop, PollFlags::IN)];
@@ -110,7 +110,7 @@ impl Line<'_> {
         if both[1].revents().is_empty() { Ok(()) } else { Err(Ended::Stopped) }
     }
 
-    /// The same in the middle of a message.
+    /// Waits in the same way in the middle of a message.
     fn go_on(&self, what: PollFlags) -> Result<(), Ended> {
         self.wait(what, Some(&Timespec { tv_sec: TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 }))
     }
@@ -127,7 +127,7 @@ impl Line<'_> {
         }
     }
 
-    /// Reads what there is. Returns whether there was something.
+    /// Reads all bytes that have come. Returns whether there were any.
     fn read(&mut self) -> Result<bool, Ended> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -1,4 +1,4 @@
-//! What a client's messages mean: a state machine around a [`Device`], fed with messages, without a socket.
+//! Carries out a client's messages: a state machine around a [`Device`], fed with messages, without a socket.
 
 use std::os::fd::OwnedFd;
 
@@ -20,21 +20,21 @@ const CONFIG: u32 = 7;
 /// A breach of the protocol: the connection ends.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
-    /// Something else than a version came first.
+    /// The first message was not a version.
     #[error("the first message is command {0}, not a version")]
     NotAVersion(u16),
-    /// A version that is not ours.
+    /// The client's version is not supported.
     #[error("the client speaks version {0} of the protocol, we speak version 0")]
     Version(u16),
-    /// A reply to nothing.
-    #[error("a reply (command {0}) to a question that was not asked")]
+    /// A reply without a request.
+    #[error("unexpected reply (command {0})")]
     Reply(u16),
-    /// A message that is too short for what it is.
-    #[error("a message of command {0} that ends too early")]
+    /// A message is too short for its command.
+    #[error("message of command {0} is truncated")]
     Short(u16),
 }
 
-/// An answer: its bytes, and what goes with them.
+/// An answer: its bytes, and the descriptors sent with them.
 #[derive(Debug, Default)]
 pub struct Answer {
     /// Header and payload.
@@ -43,13 +43,13 @@ pub struct Answer {
     pub fds: Vec<OwnedFd>,
 }
 
-/// What a command came to.
+/// The result of a command.
 type Done = Result<(Vec<u8>, Vec<OwnedFd>), Failed>;
 
 enum Failed {
-    /// The client is told.
+    /// Reported to the client.
     Errno(Errno),
-    /// The client is shown out.
+    /// Ends the connection.
     Refused(Refused),
 }
 
@@ -81,7 +81,7 @@ impl<D: Device> Session<D> {
     /// Does what a message asks. Returns the answer, if one is wanted.
     ///
     /// # Errors
-    /// [`Refused`].
+    /// [`Refused`] if the message breaks the protocol.
     pub fn handle(&mut self, message: Message) -> Result<Option<Answer>, Refused> {
         let header = message.header;
         if !header.is_command() {

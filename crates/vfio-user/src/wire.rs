@@ -1,14 +1,14 @@
-//! Messages as bytes: a header of 16, and what each command has behind it. Pure.
+//! Messages as bytes: a header of 16, and the fields of each command behind it. Pure.
 
 use std::os::fd::OwnedFd;
 
 /// Bytes of the header.
 pub const HEADER: usize = 16;
-/// Most bytes of data in one access of a region: what we tell the client.
+/// Most bytes of data in one access of a region, as the client is told.
 pub const MAX_DATA: usize = 64 * 1024;
 /// Most bytes of a message: the largest access, or a version text.
 pub const MAX_MESSAGE: usize = HEADER + 32 + MAX_DATA;
-/// Most descriptors of one message: what we tell the client.
+/// Most descriptors of one message, as the client is told.
 pub const MAX_FDS: usize = 64;
 
 /// The commands.
@@ -34,23 +34,23 @@ const REPLY: u32 = 1;
 pub const NO_REPLY: u32 = 1 << 4;
 const ERROR: u32 = 1 << 5;
 
-/// What precedes every message.
+/// The header of every message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// The sender's number for it.
     pub id: u16,
-    /// What it is.
+    /// The command.
     pub command: u16,
     /// Bytes in all.
     pub size: u32,
-    /// Type, no reply wanted, error.
+    /// Flags: the type, whether no reply is wanted, whether it is an error.
     pub flags: u32,
-    /// Of a reply: an errno.
+    /// The error number of a reply.
     pub error: u32,
 }
 
 impl Header {
-    /// Reads one.
+    /// Reads a header.
     pub fn parse(b: &[u8; HEADER]) -> Header {
         let mut r = Reader(b);
         Header {
@@ -72,7 +72,7 @@ impl Header {
         self.flags & NO_REPLY == 0
     }
 
-    /// Of a reply: the error number; 0 if it is none.
+    /// The error number of a reply; 0 if the command succeeded.
     pub fn errno(&self) -> u32 {
         if self.flags & ERROR != 0 { self.error.max(1) } else { 0 }
     }
@@ -82,12 +82,12 @@ impl Header {
         self.answer(self.flags, 0, payload)
     }
 
-    /// A reply to it: its bytes.
+    /// The reply to a command, with a payload: its bytes.
     pub fn reply(&self, payload: &[u8]) -> Vec<u8> {
         self.answer(REPLY, 0, payload)
     }
 
-    /// The news that it failed.
+    /// The reply that a command failed: its bytes.
     pub fn failure(&self, errno: u32) -> Vec<u8> {
         self.answer(REPLY | ERROR, errno, &[])
     }
@@ -103,11 +103,11 @@ impl Header {
 /// A message of the client's.
 #[derive(Debug)]
 pub struct Message {
-    /// Its header.
+    /// The message's header.
     pub header: Header,
-    /// What follows it.
+    /// The bytes after the header.
     pub payload: Vec<u8>,
-    /// What came with it.
+    /// The descriptors that came with it.
     pub fds: Vec<OwnedFd>,
 }
 
@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
         self.take().map(u64::from_ne_bytes)
     }
 
-    /// All that is left.
+    /// All bytes that are left.
     pub fn rest(self) -> &'a [u8] {
         self.0
     }

@@ -22,9 +22,9 @@ use thiserror::Error;
 /// virtio's vendor number; network devices of virtio 1.0, and those that were there before (§4.1.2).
 const VENDOR: u16 = 0x1af4;
 const DEVICES: [u16; 2] = [0x1041, 0x1000];
-/// A capability that the vendor says the meaning of.
+/// A capability whose meaning the vendor defines.
 const VENDOR_CAPABILITY: u8 = 9;
-/// Which structure it leads to (§4.1.4).
+/// The types of structures that such a capability leads to (§4.1.4).
 const COMMON: u8 = 1;
 const NOTIFY: u8 = 2;
 const OWN: u8 = 4;
@@ -32,7 +32,7 @@ const OWN: u8 = 4;
 const NO_VECTOR: u16 = 0xffff;
 /// Entries of the control queue.
 const CONTROL_SIZE: u16 = 16;
-/// For anything that a device does.
+/// The longest that a device may take for anything.
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// Places in the common structure (§4.1.4.3).
@@ -70,30 +70,30 @@ pub enum NoDevice {
     /// The function cannot be driven.
     #[error(transparent)]
     Pci(#[from] PciError),
-    /// It is something else.
-    #[error("no virtio-net device, but one with the number {vendor:04x}:{device:04x}")]
+    /// The function is not a virtio-net device.
+    #[error("device {vendor:04x}:{device:04x} is not a virtio-net device")]
     NotVirtio {
-        /// Whose it is.
+        /// PCI vendor ID.
         vendor: u16,
-        /// Which it is.
+        /// PCI device ID.
         device: u16,
     },
-    /// It lacks what no driver can do without.
+    /// The device lacks something that every driver needs.
     #[error("the device lacks {0}")]
     MissingFeature(&'static str),
-    /// It reaches memory past the IOMMU, so vfio gives it none of netvale's.
+    /// The device bypasses the IOMMU, so vfio gives it none of netvale's memory.
     #[error("the device reaches memory past the IOMMU: it needs VIRTIO_F_ACCESS_PLATFORM (QEMU: iommu_platform=on)")]
     PastIommu,
-    /// Its queues are not the workers'.
+    /// Its queues cannot be lent to the workers.
     #[error(transparent)]
     Lend(#[from] LendError),
-    /// The kernel.
+    /// A system call failed.
     #[error("{0}")]
     System(Errno),
-    /// The device gave up.
+    /// The device failed.
     #[error("the device needs a reset")]
     NeedsReset,
-    /// It is unbound, or unplugged.
+    /// The device is being unbound or unplugged.
     #[error("the kernel wants the device back")]
     WantedBack,
 }
@@ -118,7 +118,7 @@ impl OnBus {
     /// Finds the device, which must exist: an error in it is best reported immediately.
     ///
     /// # Errors
-    /// [`NoDevice`].
+    /// [`NoDevice`] if there is no such device, or it cannot be used.
     pub fn at(address: &str) -> Result<OnBus, NoDevice> {
         PciDevice::open(address)?;
         Ok(OnBus(address.to_owned()))
@@ -169,7 +169,7 @@ pub struct PciDevice {
     own: Option<Bar>,
 }
 
-/// What the control thread keeps while the device runs.
+/// The state that the control thread keeps while the device runs.
 pub struct Registers {
     common: Bar,
     own: Option<Bar>,
@@ -193,7 +193,7 @@ impl PciDevice {
     /// Takes the device at `address`.
     ///
     /// # Errors
-    /// [`NoDevice`].
+    /// [`NoDevice`] if it is not a virtio-net device, or the kernel refuses.
     pub fn open(address: &str) -> Result<PciDevice, NoDevice> {
         let function = Function::open(address)?;
         let (vendor, device) = function.id();
@@ -215,7 +215,7 @@ impl PciDevice {
     /// state changes, `wanted` when the kernel wants it back. Workers report to `fault` what the device did.
     ///
     /// # Errors
-    /// [`NoDevice`].
+    /// [`NoDevice`] if the device lacks something, fails, or the kernel refuses.
     pub fn start(
         mut self,
         options: DriverOptions,
@@ -259,7 +259,7 @@ impl PciDevice {
         self.common.write8(at::STATUS, bits);
     }
 
-    /// Back to its first state; it is there when it says 0 (§2.4.1).
+    /// Resets the device, which reports status 0 when it is done (§2.4.1).
     fn reset(&self) -> Result<(), NoDevice> {
         self.say(0);
         wait_until(|| self.common.read8(at::STATUS) == 0).ok_or(NoDevice::MissingFeature("an answer to its reset"))
@@ -363,7 +363,7 @@ impl PciDevice {
     }
 }
 
-/// Where a structure lies, and the number behind its capability, which is the notification structure's multiplier.
+/// The place of a structure, and the number behind its capability, which is the notification structure's multiplier.
 fn structure(function: &Function, kind: u8) -> Result<Option<(Bar, u32)>, PciError> {
     for capability in function.capabilities() {
         let at = capability.at;

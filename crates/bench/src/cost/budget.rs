@@ -7,10 +7,10 @@ use std::path::Path;
 
 use crate::error::{BenchError, Result};
 
-/// How much more than its budget a path may take.
+/// The share by which a path may exceed its budget.
 const TOLERANCE: f64 = 0.02;
 
-/// What stands before the figures.
+/// The comment before the figures.
 const HEAD: &str = "\
 # Instructions a frame, by path and batch: what `netvale-bench cost` counts (release build, callgrind).
 #
@@ -22,7 +22,7 @@ const HEAD: &str = "\
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Budgets(BTreeMap<String, BTreeMap<String, f64>>);
 
-/// What a count comes to.
+/// The judgement of a count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
     /// Nothing is known of this path.
@@ -67,7 +67,7 @@ impl Budgets {
     /// Reads the file; one that is not there holds nothing.
     ///
     /// # Errors
-    /// It cannot be read, or is no file of budgets.
+    /// The file cannot be read, or is not a file of budgets.
     pub fn read(file: &Path) -> Result<Budgets> {
         match fs::read_to_string(file) {
             Ok(text) => toml::from_str(&text)
@@ -96,7 +96,7 @@ impl Budgets {
         self.0.entry(path.to_owned()).or_default().insert(batch.to_string(), cost);
     }
 
-    /// What a cost comes to.
+    /// Judges a cost.
     #[must_use]
     pub fn judge(&self, path: &str, batch: u32, cost: f64) -> Verdict {
         match self.0.get(path).and_then(|batches| batches.get(&batch.to_string())) {

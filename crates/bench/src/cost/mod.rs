@@ -1,4 +1,4 @@
-//! What a frame costs in instructions: each path alone in one thread, counted by callgrind, held against a budget.
+//! The cost of a frame in instructions: each path alone in one thread, counted by callgrind, held against a budget.
 //!
 //! Counts depend on program and input, not on what else the machine does, so that a change of a few per cent shows where a measurement of
 //! time would not. What counting leaves out is all that time is lost to beside instructions: caches, other cores, the kernel.
@@ -31,7 +31,7 @@ pub const BATCHES: [u32; 2] = [32, 256];
 /// Frames that are counted, and before them those that warm up.
 const FRAMES: u64 = 50_000;
 const WARM_UP: u64 = 5_000;
-/// How long a path may take to come up, under valgrind on a busy machine.
+/// The longest that a path may take to come up, under valgrind on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// A path that frames take, all of it in the calling thread.

@@ -9,7 +9,7 @@ use crate::error::{BenchError, Result};
 use crate::interrupt;
 use crate::peers::testpmd::{PortCounters, Testpmd};
 
-/// How long the first frame may take: connecting, and learning addresses.
+/// The longest wait for the first frame, which includes connecting and learning addresses.
 const FIRST_FRAME: Duration = Duration::from_secs(15);
 
 /// The burst that stands for a case's batch: the same, up to `best`, beyond which the peer only gets slower. A case without
@@ -33,7 +33,7 @@ pub struct DpdkSession {
     pub unit: Unit,
     /// Length of the frames.
     pub frame_bytes: u32,
-    /// How cores are used.
+    /// A description of how the cores are used.
     pub cores: String,
     /// Whether bytes are touched.
     pub touched: bool,
@@ -50,12 +50,12 @@ pub trait Part {
     /// Stops it where it is.
     ///
     /// # Errors
-    /// It is gone.
+    /// A process has ended.
     fn freeze(&self) -> Result<()>;
     /// Lets it go on.
     ///
     /// # Errors
-    /// It is gone.
+    /// A process has ended.
     fn thaw(&self) -> Result<()>;
 }
 

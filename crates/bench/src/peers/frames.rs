@@ -1,4 +1,4 @@
-//! What the peers of the kernel have in common: their frames, and their figures' unit.
+//! The frames of the kernel's peers, and the unit of their figures.
 
 use crate::case::Case;
 use crate::error::Result;

@@ -56,7 +56,7 @@ impl Contender for BridgedTcp {
 /// Whether TCP between two namespaces can be measured here.
 ///
 /// # Errors
-/// What is missing.
+/// [`Skip`] if something is missing; it says what.
 pub fn available(env: &Env) -> std::result::Result<(), Skip> {
     sys::need_program("iperf3", "iperf3")?;
     sys::need_root("network namespaces")?;

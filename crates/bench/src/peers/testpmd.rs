@@ -28,7 +28,7 @@ pub const PAGES: u64 = MEMORY / 2;
 /// Refuses when testpmd cannot run here.
 ///
 /// # Errors
-/// What is missing.
+/// [`Skip`] if something is missing; it says what.
 pub fn available(env: &Env, cores: usize) -> std::result::Result<(), Skip> {
     need_program("dpdk-testpmd", "dpdk-dev")?;
     need_root("hugepages")?;
@@ -67,7 +67,7 @@ impl Place {
     }
 }
 
-/// How to start one process.
+/// The arguments to start one process with.
 #[derive(Clone, Debug)]
 pub struct Setup<'a> {
     /// Distinguishes processes of one place.
@@ -133,12 +133,12 @@ impl Testpmd {
     /// Starts a process and waits for its prompt; nothing is forwarded yet.
     ///
     /// # Errors
-    /// It ends or stays silent; the error holds the end of its log.
+    /// testpmd ends or prints nothing; the error holds the end of its log.
     pub fn start(setup: &Setup<'_>, place: &Place) -> Result<Self> {
         Self::start_in(setup, place, None)
     }
 
-    /// The same in the network namespace at a path.
+    /// Starts testpmd in the network namespace at a path.
     ///
     /// # Errors
     /// As [`Testpmd::start`].
@@ -156,7 +156,7 @@ impl Testpmd {
     /// Gives a command and returns its answer.
     ///
     /// # Errors
-    /// It ended or does not answer.
+    /// testpmd ended or does not answer.
     pub fn command(&mut self, line: &str) -> Result<String> {
         self.child.say(line)?;
         self.child.expect(PROMPT, COMMAND_LIMIT)
@@ -165,7 +165,7 @@ impl Testpmd {
     /// The counters of all ports, and when they were read.
     ///
     /// # Errors
-    /// It ended, does not answer, or answers something else.
+    /// testpmd ended, does not answer, or answers something else.
     pub fn counters(&mut self) -> Result<(Vec<PortCounters>, Instant)> {
         let asked = Instant::now();
         let answer = self.command("show port stats all")?;
@@ -182,13 +182,13 @@ impl Testpmd {
         Ok((ports, middle))
     }
 
-    /// Its process id.
+    /// The process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.pid()
     }
 
-    /// Its forwarding threads, as `(pid, tid)`.
+    /// The forwarding threads, as `(pid, tid)`.
     #[must_use]
     pub fn threads(&self) -> &[(u32, u32)] {
         &self.threads
@@ -197,7 +197,7 @@ impl Testpmd {
     /// Stops all its threads where they are.
     ///
     /// # Errors
-    /// It is gone.
+    /// testpmd has ended.
     pub fn freeze(&self) -> Result<()> {
         self.child.freeze()
     }
@@ -205,7 +205,7 @@ impl Testpmd {
     /// Lets them go on.
     ///
     /// # Errors
-    /// It is gone.
+    /// testpmd has ended.
     pub fn thaw(&self) -> Result<()> {
         self.child.thaw()
     }

@@ -38,7 +38,7 @@ pub struct Bars {
 }
 
 impl Bars {
-    /// What it shows.
+    /// The title of the plot.
     pub fn title(&self) -> String {
         format!("{}: {}, {} bytes", self.scenario, self.kind, self.frame_bytes)
     }

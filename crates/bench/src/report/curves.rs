@@ -11,7 +11,7 @@ use crate::case::{Case, Unit};
 use crate::error::Result;
 use crate::record::Record;
 
-/// What lies on the x axis.
+/// The quantity on the x axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
     Batch,
@@ -90,7 +90,7 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// What it shows.
+    /// The title of the plot.
     pub fn title(&self) -> String {
         self.rest.to_string()
     }
@@ -160,7 +160,7 @@ fn put(curve: &mut Curve, name: &str, ours: bool, point: Point) {
     }
 }
 
-/// Where a value lies on the axis: values of sweeps grow by factors. 0 gets a place half of 1.
+/// The position of a value on the axis: values of sweeps grow by factors. 0 gets a place half of 1.
 fn place(x: u32) -> f64 {
     f64::from(x).max(0.5).log2()
 }

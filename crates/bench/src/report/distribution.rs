@@ -23,7 +23,7 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// What it shows.
+    /// The title of the plot.
     pub fn title(&self) -> String {
         format!("{}: distribution", self.case)
     }

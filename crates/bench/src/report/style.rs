@@ -1,4 +1,4 @@
-//! How the plots look: one font, ours in one strong solid line, peers dashed in other colours.
+//! The style of the plots: one font, ours in one strong solid line, peers dashed in other colours.
 
 use plotters::style::{Color, RGBColor, ShapeStyle};
 

@@ -1,4 +1,4 @@
-//! What a daemon with ports on which nothing happens costs.
+//! The cost of a daemon with ports on which nothing happens.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::error::{BenchError, Result, Skip};
 use crate::scenarios::{Scenario, Variant};
 use crate::{interrupt, pin};
 
-/// How long a daemon may take to fall asleep.
+/// The longest that a daemon may take to fall asleep.
 const FALL_ASLEEP: Duration = Duration::from_millis(100);
 
 const SIXTEEN: Variant = Variant { ports: &[16], ..Variant::TWO_PORTS };

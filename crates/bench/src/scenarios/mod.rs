@@ -1,4 +1,4 @@
-//! What can be measured. Each scenario is one file; adding one means adding a line to [`all`].
+//! The scenarios that can be measured. Each scenario is one file; adding one means adding a line to [`all`].
 
 pub mod compat;
 pub mod copy;
@@ -21,7 +21,7 @@ use crate::case::{Case, Unit};
 use crate::contender::Contender;
 use crate::sys::worker::Role;
 
-/// What our own worker processes can do, by name.
+/// The roles of our own worker processes, by name.
 pub const ROLES: &[&[(&str, Role)]] = &[
     &[(own::DAEMON, own::daemon_role), (pipe::SENDER, pipe::sender_role), (pipe::RECEIVER, pipe::receiver_role)],
     &compat::ROLES,
@@ -43,11 +43,11 @@ pub struct Sweep {
 
 /// A kind of measurement.
 pub struct Scenario {
-    /// Its name on the command line.
+    /// The scenario's name on the command line.
     pub name: &'static str,
     /// One line about it.
     pub about: &'static str,
-    /// Its variants.
+    /// The scenario's variants.
     pub variants: &'static [Variant],
     /// Netvale's side; `None` while only the peers' side exists.
     pub ours: Option<fn() -> Box<dyn Contender>>,
@@ -55,7 +55,7 @@ pub struct Scenario {
 
 /// A variant of a scenario and the values it is measured at unless others are asked for.
 pub struct Variant {
-    /// Its name.
+    /// The variant's name.
     pub name: &'static str,
     /// The unit of its figure.
     pub unit: Unit,

@@ -35,7 +35,7 @@ pub const SCENARIO: Scenario = Scenario {
     ours: Some(|| Box::new(Nic::Netvale)),
 };
 
-/// Who has the interface.
+/// The program that has the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nic {
     /// A netmap program on the daemon's interface.
@@ -245,7 +245,7 @@ impl Program {
     }
 }
 
-/// What a netmap program does, once: fills slots, looks at filled ones, or exchanges buffers of two ports.
+/// One round of a netmap program: fills slots, looks at filled ones, or exchanges buffers of two ports.
 fn netmap_round(ports: &mut [netvale::Port], case: &Case, bytes: &[u8]) -> u64 {
     let batch = case.batch.max(1);
     match (case.variant.as_str(), ports) {

@@ -1,4 +1,4 @@
-//! What our own sides of scenarios share: a daemon in a process of its own, and ports opened from it.
+//! The parts that our own sides of scenarios share: a daemon in a process of its own, and ports opened from it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use crate::sys::worker::{Context, Worker};
 
 /// The role of [`daemon_role`].
 pub const DAEMON: &str = "daemon";
-/// How the daemon's forwarding threads are named.
+/// The name of the daemon's forwarding threads.
 pub const FORWARDING: &str = "netvale-w";
 const START_LIMIT: Duration = Duration::from_secs(10);
 
-/// What the daemon is started with.
+/// The arguments that the daemon is started with.
 #[derive(Debug, Serialize, Deserialize)]
 struct DaemonTask {
     dir: String,
@@ -31,7 +31,7 @@ struct DaemonTask {
 
 /// A daemon with one worker, pinned, as `netvale up` runs it but for the sandbox.
 pub struct Daemon {
-    /// Its process.
+    /// The daemon's process.
     pub worker: Worker,
     dir: TempDir,
 }
@@ -40,15 +40,15 @@ impl Daemon {
     /// Starts one whose worker runs on `cpu`; `more` is appended to its configuration.
     ///
     /// # Errors
-    /// It does not start.
+    /// The daemon does not start.
     pub fn start(cpu: usize, more: &str) -> Result<Daemon> {
         Self::spawn(cpu, more, |task| Worker::spawn(DAEMON, cpu, task))
     }
 
-    /// The same in a network namespace: TAPs are made there.
+    /// Starts a daemon in a network namespace, where it creates TAPs.
     ///
     /// # Errors
-    /// It does not start.
+    /// The daemon does not start.
     pub fn start_in(namespace: &Netns, cpu: usize, more: &str) -> Result<Daemon> {
         Self::spawn(cpu, more, |task| Worker::spawn_in(namespace, DAEMON, cpu, task))
     }
@@ -59,7 +59,7 @@ impl Daemon {
         Ok(Daemon { worker: spawn(&task)?, dir })
     }
 
-    /// Its run directory.
+    /// The daemon's run directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -75,15 +75,15 @@ impl Daemon {
     /// A connection to its control socket.
     ///
     /// # Errors
-    /// It is gone.
+    /// The daemon has ended.
     pub fn control(&self) -> Result<Client> {
         Client::connect(self.dir()).map_err(|error| failed(&error))
     }
 
-    /// Its counters.
+    /// The daemon's counters.
     ///
     /// # Errors
-    /// It is gone.
+    /// The daemon has ended.
     pub fn stats(&self) -> Result<StatsReply> {
         self.control()?.stats().map_err(|error| failed(&error))
     }
@@ -91,7 +91,7 @@ impl Daemon {
     /// Frames dropped at all ports.
     ///
     /// # Errors
-    /// It is gone.
+    /// The daemon has ended.
     pub fn drops(&self) -> Result<u64> {
         Ok(self.stats()?.ports.iter().map(|port| port.drops).sum())
     }
@@ -99,7 +99,7 @@ impl Daemon {
     /// Waits until its switches have taken `frames` frames in.
     ///
     /// # Errors
-    /// They do not come, or the daemon is gone.
+    /// They do not come, or the daemon has ended.
     pub fn wait_for_frames(&self, frames: u64) -> Result<()> {
         let arrived = || {
             // Where there is no switch, what comes from the other end goes out.
@@ -119,7 +119,7 @@ pub fn failed(error: &dyn std::fmt::Display) -> BenchError {
 /// A daemon, until it is killed.
 ///
 /// # Errors
-/// It cannot start.
+/// The daemon cannot start.
 pub fn daemon_role(context: &Context) -> Result<()> {
     let task: DaemonTask = context.arguments()?;
     let text = format!("run_dir = {:?}\ncpus = [{}]\nsandbox = false\n{}", task.dir, task.cpu, task.more);

@@ -24,7 +24,7 @@ pub const RECEIVER: &str = "pipe-receiver";
 const FRAMES: usize = 0;
 /// Counter of frames that arrived with other bytes than were sent.
 const WRONG: usize = 1;
-/// How long the two run before counting starts.
+/// The time that the two run before counting starts.
 const SETTLE: Duration = Duration::from_millis(50);
 
 /// The scenario.
@@ -57,7 +57,7 @@ struct Task {
 /// The sending process.
 ///
 /// # Errors
-/// Its port cannot be opened.
+/// The port cannot be opened.
 pub fn sender_role(context: &Context) -> Result<()> {
     let Task { dir, case } = context.arguments()?;
     let mut port = open(Path::new(&dir), "netmap:bench{1", SLOTS)?;
@@ -75,7 +75,7 @@ pub fn sender_role(context: &Context) -> Result<()> {
 /// The receiving process.
 ///
 /// # Errors
-/// Its port cannot be opened.
+/// The port cannot be opened.
 pub fn receiver_role(context: &Context) -> Result<()> {
     let Task { dir, case } = context.arguments()?;
     let mut port = open(Path::new(&dir), "netmap:bench}1", SLOTS)?;

@@ -40,12 +40,12 @@ pub fn has_peers(case: &Case) -> bool {
     case.scenario == SCENARIO.name && case.variant == "guests"
 }
 
-/// Whose rings.
+/// The port whose rings are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rings {
-    /// Of ptnet ports.
+    /// Rings of ptnet ports.
     Ptnet,
-    /// Of local ports: what the way of getting there costs.
+    /// Rings of local ports, which show what it costs to reach the others.
     Local,
 }
 

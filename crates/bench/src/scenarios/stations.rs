@@ -6,7 +6,7 @@ use crate::case::Case;
 /// Number of the first station that sends; those that receive count from 0 on.
 const FIRST_SENDER: u16 = 40_000;
 
-/// Who sends to whom in a case.
+/// The senders and receivers of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Ports that send.
@@ -39,7 +39,7 @@ impl Plan {
         first..first + self.stations
     }
 
-    /// What sender `index` sends: to all stations in turn.
+    /// The sender with number `index`, which sends to all stations in turn.
     #[must_use]
     pub fn sender(self, index: u16, frame_bytes: u32, touch: Touch) -> Sender {
         let sender = Sender::new(FIRST_SENDER + index, (0, self.receivers * self.stations), frame_bytes, touch);
@@ -113,7 +113,7 @@ impl<T: Ring, R: Ring> Stations<T, R> {
         taken
     }
 
-    /// What was sent and never arrived is no longer waited for.
+    /// Stops waiting for frames that were sent and never arrived.
     pub fn forget_lost(&mut self) {
         self.under_way = 0;
     }

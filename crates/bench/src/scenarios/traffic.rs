@@ -16,12 +16,12 @@ const HEADER: [u8; 12] = [0; 12];
 pub const LINE: usize = 60;
 /// Slots of a ring: buffers of both directions stay in a second-level cache of 2 MiB, at 1,500 bytes, too.
 pub const SLOTS: u32 = 512;
-/// How many frames ahead the applications ask for buffers, as DPDK's and netmap's do: another core wrote them last.
+/// The number of frames ahead that the applications prefetch buffers, as DPDK's and netmap's do: another core wrote them last.
 const AHEAD: u32 = 8;
 /// Longest frame that a receiver reads whole.
 const LONGEST: usize = 2048;
 
-/// What a program can do with a ring, whichever library it comes from.
+/// The operations on a ring, whichever library it comes from.
 pub trait Ring {
     /// Slots and buffers.
     fn mem(&self) -> &RingMem;
@@ -63,7 +63,7 @@ macro_rules! is_ring {
 }
 is_ring!(TxRing, RxRing, AppRing);
 
-/// What the applications do with the bytes of each frame.
+/// The bytes of each frame that the applications read and write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touch {
     /// Nothing: slots only.
@@ -75,13 +75,13 @@ pub enum Touch {
 }
 
 impl Touch {
-    /// What the applications of a case do that has but the two ways.
+    /// The first line if the case touches frames, else nothing.
     #[must_use]
     pub fn of(case: &Case) -> Touch {
         if case.touches() { Touch::Line } else { Touch::Nothing }
     }
 
-    /// For the record.
+    /// A description for the record.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -290,7 +290,7 @@ impl Receiver {
     }
 }
 
-/// What went in and came out, since the set-up.
+/// The frames sent and received since the set-up.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Books {
     /// Frames sent.

@@ -19,7 +19,7 @@ use crate::sys::threads::{Job, run_pinned_with, total_rate};
 
 /// Rounds between two looks at the clock.
 const ROUNDS: u32 = 32;
-/// How long frames that teach the switch its addresses may take.
+/// The longest wait for the frames that teach the switch its addresses.
 const LEARNING: Duration = Duration::from_secs(10);
 /// Each number the double of the one before.
 const PORTS: &[u32] = &[2, 4, 8, 16, 32, 64];
@@ -78,7 +78,7 @@ impl Contender for Vale {
     }
 }
 
-/// What the worker's time went into, in the last measurement.
+/// The worker's costs in the last measurement.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     busy_percent: f64,

@@ -14,10 +14,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::error::{BenchError, Result};
 use crate::interrupt;
 
-/// How much of a failed program's output is shown.
+/// The length of a failed program's output that is shown.
 const SHOWN: usize = 600;
 
-/// What the child wrote and nobody has read yet.
+/// The child's output that has not been read yet.
 #[derive(Default)]
 struct Output {
     state: Mutex<OutputState>,
@@ -174,7 +174,7 @@ pub fn tail(text: &str) -> &str {
 /// Runs a command to its end and returns its stdout.
 ///
 /// # Errors
-/// It cannot be started or fails; the error holds the end of its output.
+/// The program cannot be started or fails; the error holds the end of its output.
 pub fn run(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     die_with_parent(command.process_group(0));

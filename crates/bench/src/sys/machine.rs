@@ -1,6 +1,6 @@
 //! A virtual machine that is really booted: Debian's kernel and a small root file system under QEMU, emulated in software.
 //!
-//! What it boots from is made once by `scripts/test.sh guests`, and looked for where that puts it: in `NETVALE_GUESTS`, or in the user's cache.
+//! `scripts/test.sh guests` builds the image that it boots from, and puts it into `NETVALE_GUESTS` or the user's cache, where it is looked for.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,12 +14,12 @@ use crate::interrupt;
 use crate::sys::child::{Child, run};
 use crate::sys::netns::Netns;
 
-/// For anything that a machine does.
+/// The longest wait for anything that a machine does.
 pub const LIMIT: Duration = Duration::from_secs(90);
 
 const MISSING: &str = "needs what guests boot from: scripts/test.sh guests makes it";
 
-/// What machines are made of.
+/// The image that machines boot from.
 pub struct Image {
     folder: PathBuf,
     /// A newer Debian's tree, with its QEMU.
@@ -28,10 +28,10 @@ pub struct Image {
 }
 
 impl Image {
-    /// The newest there is.
+    /// Finds the newest image.
     ///
     /// # Errors
-    /// There is none.
+    /// [`Skip`] if no image has been built.
     pub fn find() -> std::result::Result<Image, Skip> {
         let home = || std::env::var_os("HOME").map_or_else(|| "/tmp".into(), PathBuf::from);
         let cache = || std::env::var_os("XDG_CACHE_HOME").map_or_else(|| home().join(".cache"), PathBuf::from);
@@ -71,7 +71,7 @@ impl Machine {
     /// Boots one inside `namespace`, on `core`, that runs `script`, with our driver and this very program in it; `devices` are more of QEMU's arguments.
     ///
     /// # Errors
-    /// It does not start.
+    /// The machine does not start.
     pub fn boot(image: &Image, namespace: &Netns, core: usize, script: &str, devices: &[String]) -> Result<Machine> {
         let dir = super::scratch("machine")?;
         let initrd = initrd(image, script, dir.path())?;
@@ -89,7 +89,7 @@ impl Machine {
         Ok(Machine { child, dir })
     }
 
-    /// Its process.
+    /// The machine's process.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }
@@ -113,7 +113,7 @@ impl Machine {
     /// Lets it run, or stops it, its clock included.
     ///
     /// # Errors
-    /// It is gone.
+    /// The machine has ended.
     pub fn run(&self, on: bool) -> Result<()> {
         self.monitor(&[if on { "cont" } else { "stop" }])
     }

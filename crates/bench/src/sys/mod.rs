@@ -1,5 +1,5 @@
-//! What contenders are built from: child processes, hugepages, network namespaces, raw sockets, pinned threads, and a second process
-//! of our own. Everything here takes itself down when dropped.
+//! The parts that contenders are built from: child processes, hugepages, network namespaces, raw sockets, pinned threads, and a second process
+//! of our own. Everything here is removed when dropped.
 
 pub mod child;
 pub mod hugepages;
@@ -26,7 +26,7 @@ pub fn scratch(purpose: &str) -> Result<tempfile::TempDir> {
     netvale_harness::daemon::scratch(purpose).map_err(|why| BenchError::io("creating a temporary folder")(why.source))
 }
 
-/// Where `program` lies, looked up in PATH and in the folders for administrators' programs.
+/// The path of `program`, looked up in PATH and in the folders for administrators' programs.
 #[must_use]
 pub fn find_program(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();

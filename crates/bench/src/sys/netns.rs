@@ -36,7 +36,7 @@ impl Netns {
     /// Runs `work` on a thread inside the namespace: sockets it opens belong there.
     ///
     /// # Errors
-    /// What `work` fails with, or the namespace cannot be entered.
+    /// `work` fails, or the namespace cannot be entered.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         in_own_thread(|| {
             move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))

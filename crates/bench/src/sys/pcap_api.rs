@@ -96,7 +96,7 @@ unsafe extern "C" fn count(user: *mut u8, header: *const Header, data: *const u8
     }
 }
 
-/// What came.
+/// The counts of received frames.
 #[derive(Debug)]
 pub struct Tally {
     /// Frames.

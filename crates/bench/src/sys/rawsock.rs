@@ -12,7 +12,7 @@ pub const MAX_BATCH: usize = 64;
 /// Room for one received frame; longer ones are cut, which is irrelevant for counting.
 const ROOM: usize = 2048;
 
-/// What a socket is for: the kernel copies every frame to each receiving socket, so senders do not receive.
+/// The purpose of a socket: the kernel copies every frame to each receiving socket, so senders do not receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Send only, past the queueing discipline.

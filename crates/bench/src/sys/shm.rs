@@ -46,7 +46,7 @@ impl SharedCounters {
     /// The block that another process made, named by its [`SharedCounters::path`].
     ///
     /// # Errors
-    /// It is gone, or is no such block.
+    /// The block does not exist, or is not one of these.
     pub fn open(path: &str) -> Result<Self> {
         let what = format!("opening the shared counters {path}");
         let file = File::options().read(true).write(true).open(path).map_err(BenchError::io(what))?;

@@ -8,17 +8,17 @@ use crate::disturb::{Disturbance, ThreadCounters, Watch};
 use crate::error::{BenchError, Result};
 use crate::{interrupt, pin};
 
-/// How long threads run before counting starts: caches, branch predictors and clocks settle.
+/// The time that threads run before counting starts: caches, branch predictors and clocks settle.
 const WARM_UP: Duration = Duration::from_millis(50);
 
-/// What one round of a job does; returns how many units (frames, round trips) it moved. It must not block for long.
+/// One round of a job; returns the number of units (frames, round trips) that it moved. It must not block for long.
 pub type Round<'a> = Box<dyn FnMut() -> Result<u64> + Send + 'a>;
 
 /// A thread to run.
 pub struct Job<'a> {
     /// The CPU to pin it to.
     pub core: usize,
-    /// Its work.
+    /// The thread's work.
     pub round: Round<'a>,
 }
 
@@ -29,7 +29,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What one thread did in the window.
+/// The work that one thread did in the window.
 #[derive(Clone, Copy, Debug)]
 pub struct Done {
     /// Units moved.

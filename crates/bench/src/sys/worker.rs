@@ -21,12 +21,12 @@ use crate::sys::shm::SharedCounters;
 pub const SUBCOMMAND: &str = "worker";
 /// The variable that holds the task.
 const TASK: &str = "NETVALE_BENCH_WORKER";
-/// How long a worker may take to set up.
+/// The longest that a worker may take to set up.
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// What it prints once it works.
+/// The line that a worker prints once it works.
 const READY: &str = "netvale-bench worker ready\n";
 
-/// What a worker is to do.
+/// The task of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 struct Task {
     role: String,
@@ -35,10 +35,10 @@ struct Task {
     arguments: serde_json::Value,
 }
 
-/// What a role gets to work with.
+/// The context that a role runs in.
 #[derive(Debug)]
 pub struct Context {
-    /// Where it publishes its counts.
+    /// The counters in which it publishes its counts.
     pub counters: SharedCounters,
     arguments: serde_json::Value,
 }
@@ -47,7 +47,7 @@ impl Context {
     /// The role's arguments.
     ///
     /// # Errors
-    /// They are of another shape.
+    /// The arguments have another shape.
     pub fn arguments<T: DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_value(self.arguments.clone())
             .map_err(|error| BenchError::Usage(format!("the worker's arguments do not fit its role: {error}")))
@@ -78,14 +78,14 @@ impl Worker {
     /// Starts a worker for `role`, pinned to `core`, and waits until it is ready. It is then running.
     ///
     /// # Errors
-    /// It does not start or gives up; the error holds its last words.
+    /// The worker does not start or gives up; the error holds the end of its output.
     pub fn spawn(role: &str, core: usize, arguments: &impl Serialize) -> Result<Self> {
         let mut command = Command::new("/proc/self/exe");
         command.arg(SUBCOMMAND);
         Self::spawn_with(command, role, core, arguments)
     }
 
-    /// As [`Worker::spawn`], in a network namespace.
+    /// Starts a worker as [`Worker::spawn`] does, in a network namespace.
     ///
     /// # Errors
     /// As [`Worker::spawn`].
@@ -96,10 +96,10 @@ impl Worker {
         Self::spawn_with(command, role, core, arguments)
     }
 
-    /// As [`Worker::spawn`], under `netvale run` with the daemon in `run_dir`.
+    /// Starts a worker as [`Worker::spawn`] does, under `netvale run` with the daemon in `run_dir`.
     ///
     /// # Errors
-    /// As [`Worker::spawn`]; there are no libraries to preload.
+    /// As [`Worker::spawn`], or there are no libraries to preload.
     pub fn spawn_under_run(run_dir: &str, role: &str, core: usize, arguments: &impl Serialize) -> Result<Self> {
         let mut command = Command::new(super::netvale()?);
         // By number: `self` is another program by the time the path is looked up.
@@ -133,7 +133,7 @@ impl Worker {
         }
     }
 
-    /// Its process id, which is also the id of its pinned thread.
+    /// The process id, which is also the id of its pinned thread.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.pid()
@@ -148,7 +148,7 @@ impl Worker {
     /// Stops it where it is.
     ///
     /// # Errors
-    /// It is gone.
+    /// The worker has ended.
     pub fn freeze(&self) -> Result<()> {
         self.child.freeze()
     }
@@ -156,7 +156,7 @@ impl Worker {
     /// Lets it go on.
     ///
     /// # Errors
-    /// It is gone.
+    /// The worker has ended.
     pub fn thaw(&self) -> Result<()> {
         self.child.thaw()
     }

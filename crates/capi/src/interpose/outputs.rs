@@ -26,29 +26,30 @@ struct Registered(Output);
 
 // SAFETY: the header says that any thread may call the functions.
 unsafe impl Send for Registered {}
-// SAFETY: as above, several together.
+// SAFETY: the header says that any threads may call the functions, several at a time.
 unsafe impl Sync for Registered {}
 
 impl Room for Registered {
     fn has_room(&self) -> bool {
-        // SAFETY: not released while self lives.
+        // SAFETY: the object is released only when self is dropped, and its functions may be called from any thread.
         unsafe { (self.0.room)(self.0.of) != 0 }
     }
 
     fn news(&self) -> u64 {
-        // SAFETY: as above.
+        // SAFETY: the object is released only when self is dropped, and its functions may be called from any thread.
         unsafe { (self.0.news)(self.0.of) }
     }
 
     fn go_to_sleep(&self) -> Vec<c_int> {
         let mut fds = [-1; 2];
-        // SAFETY: as above; two places.
+        // SAFETY: the object is released only when self is dropped, and its functions may be called from any thread;
+        // `fds` has room for the two descriptors it writes.
         let count = unsafe { (self.0.sleep)(self.0.of, fds.as_mut_ptr()) };
         fds.into_iter().take(usize::try_from(count).unwrap_or(0)).collect()
     }
 
     fn wake_up(&self) {
-        // SAFETY: as above.
+        // SAFETY: the object is released only when self is dropped, and its functions may be called from any thread.
         unsafe { (self.0.awake)(self.0.of) }
     }
 }

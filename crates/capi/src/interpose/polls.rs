@@ -79,7 +79,7 @@ pub unsafe extern "C" fn __ppoll_chk(
     unsafe { ppoll(fds, count, timeout, mask) }
 }
 
-/// What the fortified functions are for: an array shorter than said ends the program.
+/// The check of the fortified functions: an array shorter than said ends the program.
 fn check_len(count: nfds_t, len: size_t) {
     if count as usize > len / size_of::<pollfd>() {
         std::process::abort();
@@ -124,7 +124,7 @@ pub(super) unsafe fn time(at: *const timespec) -> Result<Option<Duration>, Errno
     }
 }
 
-/// Who answers for an entry: we, the kernel, or, where only the room to send is ours, both.
+/// Decides who answers for an entry: this library, the kernel, or both if only the room to send is the library's.
 fn answerers(f: &pollfd) -> (Option<Watched>, Option<pollfd>) {
     let watch = |source, events| Some(Watched { fd: f.fd, source, events, found: 0, ended: 0, seen: None });
     if f.fd < 0 {
@@ -239,7 +239,7 @@ struct Sets {
     sets: [*mut fd_set; 3],
 }
 
-/// What each set asks poll for, and what of poll's answer it counts as ready.
+/// The events that each set asks poll for, and those that it counts as ready.
 const ASKS: [(c_short, c_short); 3] =
     [(POLLIN, POLLIN | POLLHUP | POLLERR), (POLLOUT, POLLOUT | POLLERR), (POLLPRI, POLLPRI)];
 
@@ -254,7 +254,7 @@ impl Sets {
         (used && (0..this.n).any(|fd| this.events(fd) != 0 && is_ours(fd, this.events(fd)))).then_some(this)
     }
 
-    /// What is asked of a descriptor.
+    /// The events that are asked of a descriptor.
     fn events(&self, fd: c_int) -> c_short {
         let asks = self.sets.iter().zip(ASKS);
         // SAFETY: the set is the program's (`with_netmap`), fd below FD_SETSIZE.

@@ -10,7 +10,7 @@ use super::structs::{MemDesc, PortDesc};
 /// The region of a registered port, mapped now or earlier; the port counts as one of its users.
 ///
 /// # Errors
-/// What mmap(2) says.
+/// The error of mmap(2).
 ///
 /// # Safety
 /// `d` is a registered port.

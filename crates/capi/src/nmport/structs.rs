@@ -28,9 +28,9 @@ pub struct MemDesc {
     pub mem_id: u16,
     /// Ports that use it.
     pub refcount: c_int,
-    /// Where it is mapped.
+    /// Address at which it is mapped.
     pub mem: *mut c_void,
-    /// Its length.
+    /// Length in bytes.
     pub size: size_t,
     /// Whether it is memory the program brought.
     pub is_extmem: c_int,
@@ -40,7 +40,7 @@ pub struct MemDesc {
     pub prev: *mut MemDesc,
 }
 
-/// What the library keeps with a port beside its public fields.
+/// The library's private state of a port.
 #[derive(Clone, Copy)]
 pub struct Private {
     /// The mapped file of an extmem option.
@@ -80,9 +80,9 @@ pub struct PortDesc {
     pub first_rx_ring: u16,
     /// Last of them.
     pub last_rx_ring: u16,
-    /// Where `nmport_inject` goes on.
+    /// The ring at which `nmport_inject` continues.
     pub cur_tx_ring: u16,
-    /// For the program.
+    /// For the program's own use.
     pub cur_rx_ring: u16,
     /// Stands where libnetmap has a private pointer.
     pub private: Private,

@@ -1,4 +1,4 @@
-//! What the kernel delivers to a packet socket.
+//! The frames that the kernel delivers to a packet socket.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -1,4 +1,4 @@
-//! What netdevice(7)'s ioctls say of a port.
+//! The answers of netdevice(7)'s ioctls about a port.
 
 use libc::{ARPHRD_ETHER, IFF_BROADCAST, IFF_MULTICAST, IFF_RUNNING, IFF_UP};
 use netvale::interface;
@@ -71,7 +71,7 @@ pub fn answer(number: u32, addr: u64) -> Option<Result<(), Errno>> {
     }))
 }
 
-/// What the `union` of `struct ifreq` becomes; none: it stays.
+/// The new value of the `union` of `struct ifreq`; `None` leaves it unchanged.
 fn value(number: u32, index: i32) -> Result<Option<[u8; NAME]>, Errno> {
     let spec = port_at(index).ok_or(Errno::NODEV)?.1;
     // A program that wants to send asks one of these first, mostly before giving up rights.

@@ -16,7 +16,7 @@ use rustix::net::sockopt::{self, Timeout};
 use super::port_at;
 use crate::table::MAX_FDS;
 
-/// How long a full ring is waited for before the socket's queue counts as full. A port of a switch always has room soon; a pipe whose other end is
+/// The longest wait for room in a full ring before the socket's queue counts as full. A port of a switch always has room soon; a pipe whose other end is
 /// not read may have none for ever.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -119,7 +119,7 @@ pub fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
-/// What a socket bound to a port sends on.
+/// The queue that a socket bound to a port sends on.
 pub fn sender(number: c_int) -> Option<Arc<Outgoing>> {
     if !is_bound(number) {
         return None;
@@ -157,7 +157,7 @@ pub fn send(number: c_int, index: Option<i32>, frame: &[u8], flags: c_int) -> Re
     }
 }
 
-/// How long a socket waits for room, and what it says then.
+/// The time that a socket waits for room, and the error after it.
 fn send_timeout(number: c_int) -> (Duration, Errno) {
     let Some(fd) = crate::borrow(number) else { return (Duration::ZERO, Errno::AGAIN) };
     if rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK)) {
@@ -181,7 +181,8 @@ pub fn listened(number: c_int) {
     }
 }
 
-/// What a socket sends on whose number is closed, and the last one that does so closes: let go of it when no lock is held.
+/// The queue of a socket whose descriptor is closed and, if it was the port's last socket, the port's own entry. Drop both while no lock
+/// is held: the last owner closes the port.
 pub type Gone = (Arc<Outgoing>, Option<Option<Arc<Outgoing>>>);
 
 /// `number` is about to be closed or overwritten; what it sent on, if it was bound to a port.

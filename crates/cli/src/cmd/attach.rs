@@ -1,4 +1,4 @@
-//! `netvale attach`: a port more on a switch.
+//! `netvale attach`: attaches a port to a switch.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,8 +14,8 @@ use options::Options;
 
 /// Attach a port to a switch.
 ///
-/// The switch is made where there is none. The port stays until `netvale detach` or the end of the daemon. Numbers omitted, or
-/// 0, mean the daemon's defaults.
+/// The switch is created if it does not exist. The port stays until `netvale detach` or until the daemon ends. A number that is
+/// omitted or 0 means the default.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = PORTS, override_usage = USAGE)]
 pub struct Args {
@@ -23,11 +23,11 @@ pub struct Args {
     #[arg(value_name = "SWITCH")]
     first: String,
 
-    /// What to attach: see below.
+    /// The port to attach: see below.
     #[arg(value_name = "PORT", required_unless_present = "backend")]
     second: Option<String>,
 
-    /// How.
+    /// The attach options.
     #[command(flatten)]
     pub options: Options,
 
@@ -47,11 +47,11 @@ Ports:
   ptnet:/PATH            a ptnet device at this socket: netmap rings that a virtual machine maps
   e1000:/PATH            an Intel 82540EM by vfio-user at this socket: any virtual machine's own driver
   virtio:/PATH           a virtio-net driver, for the vhost-user back end at this socket
-  virtio-pci:ADDRESS     a virtio-net driver, for the device there on the bus, through vfio: in a virtual machine
+  virtio-pci:ADDRESS     drives the virtio-net device at this PCI address, through vfio (inside a virtual machine)
   e1000-pci:ADDRESS      the same for an e1000
   pcap:FILE              frames of this capture file enter the switch
   pcap:in=FILE,out=FILE  replay one file, capture into another; either may be omitted
-  null:[NAME]            swallows and counts every frame, for measuring
+  null:[NAME]            discards and counts every frame, for measuring
   echo:[NAME]            sends every frame back with its addresses swapped, for tests
 
 Examples:
@@ -65,7 +65,7 @@ Examples:
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The port's text makes no sense, no daemon answers, or it refuses.
+/// The port is not well-formed, no daemon answers, or the daemon refuses.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let params = params(args)?;
     let port = ctx.daemon()?.ask(|client| client.attach(params))?;

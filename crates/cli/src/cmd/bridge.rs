@@ -11,14 +11,14 @@ use crate::{CliError, Ctx};
 
 /// Move frames between two ports in both directions: netmap's bridge.
 ///
-/// Where both ports share a region, buffers are swapped and nothing is copied. Ctrl-C ends it.
+/// If both ports share a region, buffers are swapped and nothing is copied. Ctrl-C ends it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A port; given twice.
     #[arg(short = 'i', value_name = "PORT", required = true)]
     pub interface: Vec<String>,
 
-    /// Frames a sync (the batch).
+    /// Frames per sync (the batch).
     #[arg(short = 'b', value_name = "FRAMES", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     pub burst: u32,
 
@@ -34,11 +34,11 @@ pub struct Args {
     #[arg(long)]
     pub poll_always: bool,
 
-    /// Say more.
+    /// Print more details.
     #[arg(short = 'v', action = clap::ArgAction::Count)]
     pub verbose: u8,
 
-    /// What all programs that forward take.
+    /// The options of all programs that forward.
     #[command(flatten)]
     pub usual: run::Usual,
 }

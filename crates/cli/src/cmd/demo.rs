@@ -1,4 +1,4 @@
-//! `netvale demo`: everything once, in under a minute.
+//! `netvale demo`: a demonstration in under a minute.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use crate::{CliError, Ctx};
 mod stage;
 mod tour;
 
-/// See it work, in under a minute.
+/// Run a demonstration, in under a minute.
 ///
 /// TCP between two namespaces, pkt-gen across a switch and over a pipe, a capture read back, and a table of the rates. It starts a
 /// daemon of its own, needs no root where user namespaces are allowed, and takes everything down at its end.
@@ -23,11 +23,11 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub keep_capture: Option<PathBuf>,
 
-    /// One JSON object with the figures instead of the tour.
+    /// Print the figures as one JSON object instead of the tour.
     #[arg(long)]
     pub json: bool,
 
-    /// Runs inside the namespaces already.
+    /// Says that the command already runs inside the namespaces.
     #[arg(long, hide = true)]
     pub inside: bool,
 }

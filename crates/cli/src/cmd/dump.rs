@@ -1,4 +1,4 @@
-//! `netvale dump`: a port's frames into a capture file.
+//! `netvale dump`: writes a port's frames to a capture file.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,8 +14,8 @@ use crate::{CliError, Ctx, out};
 
 /// Write a port's frames to a capture file.
 ///
-/// The port is read as it is written: vale0:a receives, vale0:a/t, /r and /rt copy what a port in use sends, receives, or both.
-/// Ctrl-C ends it; the file is whole then.
+/// What is captured depends on the port's name: vale0:a receives, vale0:a/t, /r and /rt copy what a port in use sends, receives, or both.
+/// Ctrl-C ends it. The file is complete when the command ends.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Args {
@@ -30,7 +30,7 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub format: Option<Format>,
 
-    /// End after this many frames.
+    /// Stop after this many frames.
     #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
 
@@ -38,11 +38,11 @@ pub struct Args {
     #[arg(short = 's', long, value_name = "BYTES", default_value_t = 0)]
     pub snaplen: u32,
 
-    /// End after this many seconds.
+    /// Stop after this many seconds.
     #[arg(long, value_name = "S", value_parser = crate::values::seconds)]
     pub seconds: Option<f64>,
 
-    /// One JSON object with the sum, on standard error where the file is standard output.
+    /// Print the totals as one JSON object, on standard error if the file is standard output.
     #[arg(long)]
     pub json: bool,
 }
@@ -52,7 +52,7 @@ pub struct Args {
 pub enum Format {
     /// The classic format, with nanoseconds.
     Pcap,
-    /// Its successor.
+    /// The successor of the classic format.
     Pcapng,
 }
 

@@ -11,14 +11,14 @@ use crate::{CliError, Ctx};
 
 /// Forward frames between two ports as DPDK's testpmd does.
 ///
-/// Unlike `bridge` it may look into the frames. Where both ports share a region, buffers are swapped. Ctrl-C ends it.
+/// Unlike `bridge`, it can change the frames' addresses. If both ports share a region, buffers are swapped. Ctrl-C ends it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A port; given once (frames go back where they came from) or twice.
     #[arg(short = 'i', value_name = "PORT", required = true)]
     pub interface: Vec<String>,
 
-    /// What to do with each frame.
+    /// The forwarding mode.
     #[arg(long, value_enum, value_name = "MODE", default_value = "io")]
     pub mode: Mode,
 
@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(long, value_name = "MAC")]
     pub eth_peer: Option<String>,
 
-    /// Frames a sync (the batch).
+    /// Frames per sync (the batch).
     #[arg(short = 'b', long, value_name = "FRAMES", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     pub burst: u32,
 
@@ -34,11 +34,11 @@ pub struct Args {
     #[arg(long)]
     pub poll_always: bool,
 
-    /// End after this many frames; 0: no end.
+    /// Stop after this many frames; 0: no limit.
     #[arg(short = 'n', value_name = "COUNT", default_value_t = 0)]
     pub count: u64,
 
-    /// What all programs that forward take.
+    /// The options of all programs that forward.
     #[command(flatten)]
     pub usual: run::Usual,
 }
@@ -91,7 +91,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a mode does to the two addresses at the start of a frame.
+/// Applies a mode to the two addresses at the start of a frame.
 fn edit(mode: Mode, peer: [u8; 6]) -> impl FnMut(&RingMem, u32) {
     // testpmd's own address for a port without one.
     let own = [2, 0, 0, 0, 0, 0];

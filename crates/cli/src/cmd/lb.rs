@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(short = 'B', long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub extra_bufs: u32,
 
-    /// Frames a sync (the batch).
+    /// Frames per sync (the batch).
     #[arg(short = 'b', value_name = "FRAMES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub burst: u32,
 
@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(short = 'w', value_name = "S", default_value_t = 0)]
     pub wait_link: u32,
 
-    /// What all programs that forward take.
+    /// The options of all programs that forward.
     #[command(flatten)]
     pub usual: run::Usual,
 }
@@ -72,7 +72,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 
 /// Longest frame, header included.
 const LONGEST: usize = 65_562;
-/// As much of a frame as its flow's addresses and ports lie in, tags and options included.
+/// Bytes of a frame that contain its flow's addresses and ports, with tags and options.
 const HEAD: usize = 160;
 
 /// A pipe, and frames that wait for room in it.
@@ -82,7 +82,7 @@ struct Output {
     most: usize,
 }
 
-/// What became of a frame.
+/// The result of moving a frame.
 enum Fate {
     Sent,
     Dropped,

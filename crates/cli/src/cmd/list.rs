@@ -11,7 +11,7 @@ use crate::{CliError, Ctx, out, units};
 
 /// List switches and their ports.
 ///
-/// STATE is open where a program has the port open, idle where it waits for one. UID and PID are those of who made it. IN counts the
+/// STATE is open where a program has the port open, idle where it waits for one. UID and PID identify the process that created the port. IN counts the
 /// frames that a port sent into its switch, OUT those that the switch delivered to it. EVICTED are the last programs that lost their port, AGO how many
 /// seconds ago.
 #[derive(Debug, clap::Args)]
@@ -19,12 +19,12 @@ pub struct Args {
     /// Only this switch.
     pub switch: Option<String>,
 
-    /// One JSON object instead of the table.
+    /// Print one JSON object instead of the table.
     #[arg(long)]
     pub json: bool,
 }
 
-/// What there is; the object of `--json`.
+/// The switches and ports; the object of `--json`.
 #[derive(Debug, Default, Serialize)]
 struct Listing {
     switches: Vec<SwitchInfo>,

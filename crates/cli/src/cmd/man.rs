@@ -8,7 +8,7 @@ use crate::{CliError, Ctx};
 /// Write the manual pages: netvale.1 and one for each subcommand.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The folder; made where there is none.
+    /// The folder; created if it does not exist.
     pub dir: PathBuf,
 }
 

@@ -50,10 +50,10 @@ pub enum Command {
 }
 
 impl Command {
-    /// Runs it.
+    /// Runs the subcommand.
     ///
     /// # Errors
-    /// The subcommand's.
+    /// [`CliError`] if the subcommand fails.
     pub fn run(&self, ctx: &Ctx) -> Result<ExitCode, CliError> {
         match self {
             Self::Up(args) => up::run(args, ctx),

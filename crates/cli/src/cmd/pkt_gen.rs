@@ -18,7 +18,8 @@ mod sender;
 
 /// Generate, count or bounce frames.
 ///
-/// It is netmap's pkt-gen, with its options. A line a second says the rate, a last line sums it up. -f ping and pong report the round trip's percentiles. Ctrl-C ends it.
+/// A replacement for netmap's pkt-gen, with the same options. Prints the rate every second and a summary at the end. -f ping and pong
+/// report percentiles of the round-trip time. Ctrl-C ends it.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Args {
@@ -26,7 +27,7 @@ pub struct Args {
     #[arg(short = 'i', value_name = "PORT")]
     pub interface: String,
 
-    /// What to do.
+    /// The function.
     #[arg(short = 'f', value_enum, value_name = "FUNCTION")]
     pub function: Option<Function>,
 
@@ -66,7 +67,7 @@ pub struct Args {
     #[arg(short = 'a', value_name = "CPU")]
     pub affinity: Option<usize>,
 
-    /// Frames a sync (the batch).
+    /// Frames per sync (the batch).
     #[arg(short = 'b', value_name = "FRAMES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub burst: u32,
 
@@ -86,7 +87,7 @@ pub struct Args {
     #[arg(short = 'w', value_name = "S", default_value_t = 0)]
     pub wait_link: u32,
 
-    /// Frames a second; 0: no limit.
+    /// Frames per second; 0: no limit.
     #[arg(short = 'R', value_name = "PPS", default_value_t = 0)]
     pub rate: u64,
 
@@ -110,7 +111,7 @@ pub struct Args {
     #[arg(short = 'Z')]
     pub random_dst: bool,
 
-    /// End a receiver when no frame comes any more.
+    /// Stop a receiver when no more frames arrive.
     #[arg(short = 'W')]
     pub exit_idle: bool,
 
@@ -118,7 +119,7 @@ pub struct Args {
     #[arg(short = 'N')]
     pub no_scale: bool,
 
-    /// Slots a frame (NS_MOREFRAG).
+    /// Slots per frame (NS_MOREFRAG).
     #[arg(short = 'F', value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub num_frags: u32,
 
@@ -134,7 +135,7 @@ pub struct Args {
     #[arg(short = 'o', value_name = "OPTIONS", default_value_t = 0)]
     pub options: u32,
 
-    /// Say more.
+    /// Print more details.
     #[arg(short = 'v', action = clap::ArgAction::Count)]
     pub verbose: u8,
 
@@ -146,7 +147,7 @@ pub struct Args {
     #[arg(short = '6')]
     pub ipv6: bool,
 
-    /// One JSON object a report, one a line, and one for the sum.
+    /// Print each report, and the totals, as a JSON object on a line.
     #[arg(long)]
     pub json: bool,
 
@@ -224,13 +225,13 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 const OPT_ACCESS: u32 = 2;
 /// The sender copies each frame, in netmap by hand or with memcpy.
 const OPT_COPY: u32 = 4 | 8;
-/// All that are known, prefetch included.
+/// All known bits, prefetch included.
 const OPTIONS: u32 = 1 | OPT_ACCESS | OPT_COPY;
 
-/// How long a thread looks before it sleeps: longer than a wake-up of another CPU takes, or both ends would sleep in turns.
+/// The time that a thread polls before it sleeps: longer than a wake-up of another CPU takes, or both ends would sleep in turns.
 const SPIN: Duration = Duration::from_micros(100);
 
-/// What every function works with.
+/// The state that all functions share.
 pub(crate) struct Job<'a> {
     args: &'a Args,
     /// Frames to handle; 0: no end.
@@ -249,14 +250,14 @@ fn function(args: &Args) -> (Function, u64) {
     }
 }
 
-/// Options whose values do not fit together, or that no port takes.
+/// Refuses options whose values do not fit together, or that no port supports.
 fn unfit(args: &Args) -> Result<(), CliError> {
     if args.indirect {
         return Err(CliError::usage("frames leave from the ring's own buffers (no NS_INDIRECT)", "omit -I"));
     }
     if args.options & !OPTIONS != 0 {
         let what = format!("-o {}: netvale knows 1, 2, 4 and 8, and their sums", args.options);
-        return Err(CliError::usage(what, "-f ping takes times, -X prints frames, -z and -Z draw addresses"));
+        return Err(CliError::usage(what, "add up the values you want, e.g. -o 6"));
     }
     if args.pcap.is_some() && function(args).0 != Function::Tx {
         return Err(CliError::usage("-P sends a capture file", "give -f tx, or read one with `netvale replay`"));

@@ -1,4 +1,4 @@
-//! `netvale replay`: a capture file's frames into a port.
+//! `netvale replay`: sends a capture file's frames to a port.
 
 use std::fs::File;
 use std::io::Read;
@@ -24,23 +24,23 @@ pub struct Args {
     /// The port.
     pub port: String,
 
-    /// Times the recorded speed; 0: as fast as the port takes it.
+    /// Speed as a multiple of the recorded one; 0: as fast as possible.
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = crate::values::speed)]
     pub speed: f64,
 
-    /// Frames a second, evenly, instead of the recorded times.
+    /// Frames per second, evenly spaced, instead of the recorded times.
     #[arg(short = 'R', long, value_name = "PPS", conflicts_with = "speed", value_parser = clap::value_parser!(u64).range(1..))]
     pub rate: Option<u64>,
 
-    /// Send the file this many times; 0: no end.
+    /// Send the file this many times; 0: without end.
     #[arg(long = "loop", value_name = "N", default_value_t = 1)]
     pub repeat: u64,
 
-    /// End after this many frames.
+    /// Stop after this many frames.
     #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
 
-    /// Frames a sync (the batch).
+    /// Frames per sync (the batch).
     #[arg(short = 'b', value_name = "FRAMES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub burst: u32,
 
@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(short = 'w', value_name = "S", default_value_t = 0)]
     pub wait_link: u32,
 
-    /// One JSON object with the sum.
+    /// Print the totals as one JSON object.
     #[arg(long)]
     pub json: bool,
 }
@@ -56,7 +56,7 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The file cannot be read, or the port cannot be opened. A file that is cut or damaged is sent up to there, then is an error.
+/// The file cannot be read, or the port cannot be opened. A truncated or damaged file is sent up to the damage, and is an error then.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let stdin = args.file.as_os_str() == "-";
     if stdin && args.repeat != 1 {
@@ -135,9 +135,9 @@ fn report(args: &Args, sum: Sum, seconds: f64) -> Result<(), CliError> {
 
 /// Longest sleep: how late Ctrl-C is noticed.
 const NAP: Duration = Duration::from_millis(50);
-/// How long to look for room before sleeping.
+/// The time to poll for room before sleeping.
 const SPIN: Duration = Duration::from_micros(100);
-/// Frames between two words to the user.
+/// Frames between two progress messages.
 const WORD_EVERY: u64 = 1024;
 
 struct Replay<'a> {
@@ -168,7 +168,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Until so long after the start. What waits in the ring leaves first.
+    /// Waits until `due` after the start. Frames in the ring are sent first.
     fn wait_until(&mut self, due: Duration) {
         while let Some(left) = due.checked_sub(self.start.elapsed()).filter(|left| !left.is_zero()) {
             self.sync();
@@ -216,7 +216,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Sees to it that what was sent leaves before the port closes, for a second at most.
+    /// Waits, for a second at most, until all frames have left, before the port closes.
     fn flush(&mut self) {
         self.sync();
         for ring in self.port.tx() {

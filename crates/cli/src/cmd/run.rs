@@ -1,4 +1,4 @@
-//! `netvale run`: programs written for netmap or libpcap, as they are.
+//! `netvale run`: runs unmodified netmap and libpcap programs.
 
 mod libraries;
 mod program;
@@ -13,7 +13,7 @@ use netvale_control::dirs::{ATTACH_SOCKET, RUN_DIR_VARIABLE};
 use crate::{CliError, Ctx};
 use libraries::Libraries;
 
-/// Run a program written for netmap or libpcap on netvale's ports, as it is.
+/// Run an unmodified netmap or libpcap program on netvale's ports.
 ///
 /// /dev/netmap, ioctl, mmap, poll, select and epoll work as netmap's do; libpcap opens vale0:x, netmap:p{1, vale0:x/z as interfaces
 /// beside the system's; nv:vale0 is a new port on vale0, for programs that want a name from their list. The program's children inherit
@@ -44,7 +44,7 @@ pub struct Args {
 /// Runs the subcommand; it comes back only if the program cannot be started.
 ///
 /// # Errors
-/// No libraries, no program, or one that they cannot reach.
+/// The libraries or the program are missing, or the libraries cannot be loaded into the program.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let libraries = Libraries::find(args.lib_dir.as_deref())?;
     let shell = [std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into())];

@@ -17,7 +17,7 @@ pub struct Args {
     /// The port: SWITCH:NAME, e.g. vale0:a.
     pub port: String,
 
-    /// One JSON object instead of text.
+    /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,
 }

@@ -10,7 +10,7 @@ use crate::{CliError, Ctx};
 
 /// End the daemon.
 ///
-/// Its ports go, and with them their devices and memory. Programs that are attached see their ports closed.
+/// Its ports are removed, with their devices and memory. Attached programs see their ports closed.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Seconds to wait until it has ended.
@@ -29,7 +29,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     progress.say("waiting for the daemon to end");
     daemon.wait_closed(Duration::from_secs_f64(args.timeout)).map_err(|_| {
         let what = format!("the daemon has not ended after {} s", args.timeout);
-        CliError::failed(what, "look at its log; a longer --timeout waits on; SIGKILL ends it immediately")
+        CliError::failed(what, "see its log; a longer --timeout waits longer; SIGKILL ends it immediately")
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -16,7 +16,7 @@ pub struct Args {
     /// The switch, e.g. vale0.
     pub switch: String,
 
-    /// One JSON object instead of the table.
+    /// Print one JSON object instead of the table.
     #[arg(long)]
     pub json: bool,
 }

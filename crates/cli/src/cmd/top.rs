@@ -20,11 +20,11 @@ use state::State;
 
 /// Watch rates live.
 ///
-/// Packets and bits a second for each port, drops, kicks per packet, and how busy the workers are. Keys: q quits, s changes the
+/// Packets and bits per second for each port, drops, kicks per packet, and how busy the workers are. Keys: q quits, s changes the
 /// sorting, p pauses. With --batch it prints plain text, for scripts, files and pagers.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Seconds between two readings.
+    /// Seconds between two updates.
     #[arg(short, long, value_name = "S", default_value = "1", value_parser = values::seconds)]
     pub delay: f64,
 
@@ -32,25 +32,25 @@ pub struct Args {
     #[arg(short, long)]
     pub batch: bool,
 
-    /// Stop after this many readings.
+    /// Stop after this many updates.
     #[arg(short = 'n', long = "iterations", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub iterations: Option<u64>,
 
-    /// What comes first.
+    /// Column to sort by.
     #[arg(short, long, value_enum, value_name = "KEY", default_value = "rate")]
     pub sort: Sort,
 
-    /// One JSON object a reading, one a line (implies --batch).
+    /// Print each update as a JSON object on a line (implies --batch).
     #[arg(long)]
     pub json: bool,
 }
 
-/// What `top` sorts by.
+/// The columns that `top` can sort by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Sort {
-    /// Packets a second, in and out together.
+    /// Packets per second, in and out together.
     Rate,
-    /// Drops a second.
+    /// Drops per second.
     Drops,
     /// The port's name.
     Name,
@@ -67,7 +67,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where readings come from.
+/// The source of readings.
 type Read<'a> = dyn FnMut() -> Result<StatsReply, CliError> + 'a;
 
 fn batch(args: &Args, read: &mut Read<'_>) -> Result<(), CliError> {
@@ -103,10 +103,10 @@ fn live(args: &Args, read: &mut Read<'_>) -> Result<(), CliError> {
     result
 }
 
-/// How long a signal may take to be noticed.
+/// The longest that a signal may go unnoticed.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Until a key, a signal, or the number of readings ends it.
+/// Runs until a key, a signal, or the number of readings ends it.
 fn watch(
     args: &Args,
     state: &mut State,
@@ -139,7 +139,7 @@ fn terminal_error(error: &io::Error) -> CliError {
     CliError::failed(format!("cannot use the terminal: {error}"), "add --batch for plain text")
 }
 
-/// What a key asks for.
+/// The effect of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Draw,

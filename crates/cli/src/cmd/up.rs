@@ -12,15 +12,15 @@ use crate::{CliError, Ctx, out};
 /// Run the daemon in the foreground.
 ///
 /// It holds the switches and moves their frames until it gets SIGTERM, SIGINT or `netvale stop`. Everything else attaches to it
-/// through the sockets in the run directory. A folder is made where there is none. It tells systemd when it is ready
-/// (Type=notify). Values on the command line go before those of the configuration file.
+/// through the sockets in the run directory. That directory is created if it does not exist. The daemon tells systemd
+/// when it is ready (Type=notify). Command-line options override the configuration file.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Configuration: switches, ports, and the defaults of the options below (TOML).
     #[arg(long, value_name = "FILE.toml")]
     pub config: Option<PathBuf>,
 
-    /// Print the JSON Schema of that file, for editors and checkers, and end.
+    /// Print the JSON Schema of that file, for editors and checkers, and exit.
     #[arg(long, exclusive = true)]
     pub schema: bool,
 
@@ -36,11 +36,11 @@ pub struct Args {
     #[arg(long, value_name = "N", conflicts_with = "poll_always")]
     pub spin_us: Option<u32>,
 
-    /// Workers never sleep: lowest latency, and a CPU each.
+    /// Workers never sleep: lowest latency, but each occupies a CPU.
     #[arg(long)]
     pub poll_always: bool,
 
-    /// Workers run at this real-time priority (SCHED_FIFO, 1 to 99): above that of programs that never sleep.
+    /// Real-time priority of the workers (SCHED_FIFO, 1 to 99). Choose one above that of programs that never sleep.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=99))]
     pub rt_priority: Option<u8>,
 
@@ -64,7 +64,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub allow_dir: Vec<PathBuf>,
 
-    /// An interface that all may open who may connect to the daemon, not only root and its own user; may be given several times.
+    /// An interface that every user who can connect may open, not only root and the daemon's own user; may be given several times.
     #[arg(long, value_name = "IF")]
     pub allow_nic: Vec<String>,
 
@@ -82,18 +82,18 @@ pub struct Args {
     pub log_level: LogLevel,
 }
 
-/// How much the daemon tells.
+/// Log level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogLevel {
-    /// What went wrong.
+    /// Errors.
     Error,
-    /// What looks wrong.
+    /// Warnings.
     Warn,
-    /// Ports coming and going.
+    /// Ports attached and detached.
     Info,
-    /// Each request.
+    /// Every request.
     Debug,
-    /// All there is.
+    /// Everything.
     Trace,
 }
 

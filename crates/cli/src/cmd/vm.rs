@@ -1,4 +1,4 @@
-//! `netvale vm`: how a virtual machine is attached.
+//! `netvale vm`: prints the arguments that attach a virtual machine.
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ pub struct Args {
     /// The port, as `netvale list` shows it, e.g. vale0:vm1.
     pub port: String,
 
-    /// For which program.
+    /// The program that runs the virtual machine.
     #[arg(long, value_enum, default_value_t)]
     pub vmm: Vmm,
 
@@ -45,7 +45,7 @@ pub enum Vmm {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No daemon answers, there is no such port, or it is none for a virtual machine.
+/// No daemon answers, there is no such port, or it is not one for a virtual machine.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let port = ctx.daemon()?.ask(|client| client.show(&args.port))?;
     if let Some(ptnet) = &port.ptnet {
@@ -77,7 +77,7 @@ fn installed_qemu() -> Option<(u32, u32)> {
     version(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// From a line like `QEMU emulator version 7.2.17 (Debian …)`.
+/// Parses a line like `QEMU emulator version 7.2.17 (Debian …)`.
 fn version(line: &str) -> Option<(u32, u32)> {
     let mut numbers = line.split_once("version ")?.1.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))

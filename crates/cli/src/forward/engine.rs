@@ -4,7 +4,7 @@ use netvale::{RxRing, TxRing, swap_buffers};
 use netvale_abi::slot::NS_MOREFRAG;
 use netvale_mem::RingMem;
 
-/// What was moved.
+/// The counts of moved frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// Frames.
@@ -13,7 +13,7 @@ pub struct Moved {
     pub bytes: u64,
 }
 
-/// What is done to a frame on its way: it gets the memory and the buffer that the frame begins in.
+/// A change to a frame on its way: it gets the memory and the buffer in which the frame begins.
 pub trait Edit: FnMut(&RingMem, u32) {}
 impl<T: FnMut(&RingMem, u32)> Edit for T {}
 
@@ -78,7 +78,7 @@ pub fn move_slot(rx: &RxRing, from: u32, tx: &TxRing, to: u32, zero_copy: bool) 
     tx.set_len(to, at as u16, slot.flags & NS_MOREFRAG);
 }
 
-/// The same where the transmit ring's buffers are smaller: each frame is cut anew.
+/// Moves frames to a transmit ring whose buffers are smaller: each frame is cut anew.
 fn recut_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, mut edit: impl Edit) -> Moved {
     let mut frame = vec![0u8; 65_550];
     let mut moved = Moved::default();

@@ -11,20 +11,20 @@ use serde::Serialize;
 use super::engine::Moved;
 use crate::{CliError, out, units};
 
-/// How long to look before sleeping: longer than a wake-up of another CPU takes.
+/// The time to poll before sleeping: longer than a wake-up of another CPU takes.
 const SPIN: Duration = Duration::from_micros(100);
 /// Longest sleep: how late Ctrl-C and the end of the time are noticed.
 const NAP: Duration = Duration::from_millis(50);
 
-/// How the loop runs.
+/// The settings of the loop.
 pub struct Pace<'a> {
     /// Never sleep.
     pub poll_always: bool,
-    /// End after so long.
+    /// Stop after this time.
     pub limit: Option<Duration>,
-    /// End after this many frames; 0: no end.
+    /// Stop after this many frames; 0: no limit.
     pub count: u64,
-    /// Between two reports.
+    /// Time between two reports.
     pub report: Duration,
     /// Reports as JSON.
     pub json: bool,
@@ -39,7 +39,7 @@ pub struct Usual {
     #[arg(short = 'a', value_name = "CPU")]
     pub affinity: Option<usize>,
 
-    /// End after this many seconds.
+    /// Stop after this many seconds.
     #[arg(long, value_name = "S", value_parser = crate::values::seconds)]
     pub seconds: Option<f64>,
 
@@ -47,13 +47,13 @@ pub struct Usual {
     #[arg(short = 'T', value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub report_ms: u32,
 
-    /// One JSON object a report, one a line.
+    /// Print each report as a JSON object on a line.
     #[arg(long)]
     pub json: bool,
 }
 
 impl Usual {
-    /// The pace they say, sleeping and without a count. The thread is pinned from now on.
+    /// The settings that these options give, sleeping and without a count. Pins the thread.
     pub fn pace<'a>(&self, stop: &'a AtomicBool) -> Pace<'a> {
         self.affinity.into_iter().for_each(pin);
         let (limit, report) = (self.seconds.map(Duration::from_secs_f64), Duration::from_millis(self.report_ms.into()));
@@ -188,7 +188,7 @@ pub fn wait_link(seconds: u32, stop: &AtomicBool) {
     }
 }
 
-/// Sees to it that what was sent leaves before the port closes, for a second at most.
+/// Waits, for a second at most, until all frames have left, before the port closes.
 pub fn drain(ring: &mut netvale::TxRing) {
     let start = Instant::now();
     while ring.space() + 1 < ring.num_slots() && start.elapsed() < Duration::from_secs(1) {
@@ -196,7 +196,7 @@ pub fn drain(ring: &mut netvale::TxRing) {
     }
 }
 
-/// What `-v` asks for: a line about an open port, on standard error.
+/// Prints a line about an open port on standard error, for `-v`.
 pub fn describe(port: &mut Port) {
     let (tx, rx) = port.rings();
     let slots = tx.first().map_or(0, netvale::TxRing::num_slots);

@@ -80,7 +80,9 @@ impl Misfit {
             Why::Text(error) => {
                 (format!("bad {key}: {error:#}"), "'netvale attach --help' shows how to write it".into())
             }
-            Why::Kind { takers, port } => (format!("{key} is for {takers}, and {port} is none"), format!("omit {key}")),
+            Why::Kind { takers, port } => {
+                (format!("{key} applies to {takers} only; {port} is not one of them"), format!("omit {key}"))
+            }
             Why::Together { other, why } => {
                 (format!("{key} and {} exclude each other: {why}", name(other)), "omit one of them".into())
             }

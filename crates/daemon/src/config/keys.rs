@@ -62,7 +62,7 @@ pub const KEYS: [Key; 20] = [
         "allow_nics",
         Shape::Texts,
         "none",
-        "Interfaces that all may open who may connect, not only root and the daemon's own user.",
+        "Interfaces that every user who can connect may open, not only root and the daemon's own user.",
     ),
     key(
         "",

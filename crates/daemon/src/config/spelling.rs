@@ -59,7 +59,10 @@ fn renew_table(
         let Some(value) = table.remove(&key) else { continue };
         let name = Spanned::new(key.span(), DeString::Owned(new.clone()));
         if table.contains_key(&name) {
-            return Err(error_at(&value, format!("{old} is an old spelling of {new}, which is there, too")));
+            return Err(error_at(
+                &value,
+                format!("{old} is the old spelling of {new}; both are present: remove {old}"),
+            ));
         }
         table.insert(name, value);
         let line = text.get(..key.span().start).map_or(0, |before| before.matches('\n').count()) + 1;

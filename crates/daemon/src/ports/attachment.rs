@@ -28,5 +28,5 @@ pub trait Attachment {
 
 /// The refusal to describe a port that no longer exists.
 pub fn gone() -> Refusal {
-    Refusal::new(rustix::io::Errno::NXIO, "the port is gone")
+    Refusal::new(rustix::io::Errno::NXIO, "the port no longer exists")
 }

@@ -18,20 +18,20 @@ pub struct Asked<'a> {
     pub spec: &'a AttachSpec,
     /// The caller.
     pub caller: Caller,
-    /// How. Each kind reads its own options only: [`Asked::options`].
+    /// The options; read them with [`Asked::options`], which checks the kind.
     options: &'a PortOptions,
 }
 
 impl<'a> Asked<'a> {
-    /// What was asked for.
+    /// Creates a request.
     pub fn new(at: SwitchPort, spec: &'a AttachSpec, options: &'a PortOptions, caller: Caller) -> Asked<'a> {
         Asked { at, spec, caller, options }
     }
 
-    /// How it is to be attached, with the options that ports of kind `K` take.
+    /// The options, as those of kind `K`.
     ///
     /// # Errors
-    /// It is of another kind.
+    /// [`Refusal`] if the port is of another kind.
     pub fn options<K: AsType>(&self) -> Result<OptionsOf<'a, K>, Refusal> {
         let own = if options::Kind::of(self.spec) == K::KIND { self.options.of() } else { None };
         own.ok_or_else(|| self.mistaken())

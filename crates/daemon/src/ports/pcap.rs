@@ -84,7 +84,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
 
 fn replay(config: &Config, path: &Path, o: OptionsOf<'_, kind::Replay>) -> Result<PcapIngress, Refusal> {
     let speed = o.speed().unwrap_or(1.0);
-    let pace = Pace::times(speed).ok_or_else(|| Refusal::new(Errno::INVAL, format!("{speed} is no speed")))?;
+    let pace = Pace::times(speed).ok_or_else(|| Refusal::new(Errno::INVAL, format!("invalid speed {speed}")))?;
     let options = ReplayOptions { passes: u64::from(!o.repeat()), pace };
     PcapIngress::open(path, options, Arc::default()).map_err(|e| unreadable(config, &e))
 }

@@ -32,13 +32,13 @@ pub struct NewPort {
 }
 
 impl NewPort {
-    /// One that was asked for.
+    /// Creates a port with the owner and `lossless` of the request.
     pub fn new(behind: impl Attached, asked: &Asked<'_>) -> NewPort {
         let (owner, lossless) = (asked.caller, asked.lossless());
         NewPort { behind: Box::new(behind), owner, persistent: true, lossless, gro: false }
     }
 
-    /// The same, with segments merged for it or not.
+    /// Sets whether TCP segments are merged for it.
     pub fn with_gro(self, gro: bool) -> NewPort {
         NewPort { gro, ..self }
     }

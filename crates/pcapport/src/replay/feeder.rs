@@ -13,7 +13,7 @@ use crate::chunk::Chunk;
 use crate::pace::Pacer;
 use crate::reader::{ReadError, Reader};
 
-/// The ways to the ingress.
+/// The channels to and from the ingress.
 pub(super) struct Channels {
     pub(super) empty: Receiver<Chunk>,
     pub(super) filled: SyncSender<Chunk>,
@@ -32,9 +32,9 @@ pub(super) struct Feeder {
     chunk: Option<Chunk>,
 }
 
-/// How a pass over the file ended.
+/// The end of a pass over the file.
 enum Pass {
-    /// At its end, after this many frames that can be sent.
+    /// At the end of the file, after this many frames that can be sent.
     End(u64),
     Error(ReadError),
 }

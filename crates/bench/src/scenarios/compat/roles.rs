@@ -1,4 +1,4 @@
-//! What the processes of the scenario do.
+//! The roles of the scenario's processes.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -22,14 +22,14 @@ use crate::sys::worker::{Context, Role};
 /// How pkt-gen waits: a look for so long, then asleep for up to so long.
 const SPIN: Duration = Duration::from_micros(50);
 const PATIENCE: Duration = Duration::from_millis(50);
-/// How many frames ahead bytes are fetched.
+/// The number of frames ahead that bytes are fetched.
 const AHEAD: u32 = 8;
 /// Counter of frames moved.
 pub const FRAMES: usize = 0;
 /// Counter of frames with another length than was sent.
 pub const WRONG: usize = 1;
 
-/// What a process works on.
+/// The task of a process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Task {
     /// Run directory of the daemon.
@@ -50,7 +50,7 @@ pub const ROLES: [(&str, Role); 6] = [
     ("compat-packet-tx", packet_tx),
 ];
 
-/// What happens to frames' bytes.
+/// The bytes of frames that the programs touch.
 pub fn touch(case: &Case) -> Touch {
     if over_pipe(case) { Touch::Line } else { Touch::Nothing }
 }

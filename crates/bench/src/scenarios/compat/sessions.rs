@@ -14,10 +14,10 @@ use crate::scenarios::own::Daemon;
 use crate::sys::netns::Netns;
 use crate::sys::worker::Worker;
 
-/// How long they run before counting starts.
+/// The time that they run before counting starts.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Who sends.
+/// The sending program.
 #[derive(Clone, Copy, Debug)]
 pub enum Sending {
     /// A netvale program.
@@ -26,7 +26,7 @@ pub enum Sending {
     Netmap,
 }
 
-/// Who receives.
+/// The receiving program.
 #[derive(Clone, Copy, Debug)]
 pub enum Receiving {
     /// A netvale program.
@@ -37,7 +37,7 @@ pub enum Receiving {
     Pcap,
 }
 
-/// What lies between them; dropped after them.
+/// The path between the two programs; dropped after them.
 enum Between {
     Daemon(Daemon),
     Veth { _namespace: Netns },

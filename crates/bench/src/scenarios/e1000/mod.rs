@@ -113,7 +113,7 @@ impl Contender for Beside {
 /// Packets that may wait with Send Combining.
 const COMBINE: u32 = 256;
 
-/// How the driver tells the card of packets.
+/// The way in which the driver tells the card of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Played {
     /// By TDT, each time.

@@ -16,12 +16,12 @@ use crate::sys::worker::{Context, Role};
 
 /// The role.
 pub const GUESTS: &str = "e1000-guests";
-/// By name.
+/// The roles by name.
 pub const ROLES: [(&str, Role); 1] = [(GUESTS, guests_role)];
 /// Counter of register writes of the sender.
 pub const WRITES: usize = 1;
 
-/// What the process is to do.
+/// The task of the process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Task {
     /// Sockets of the sender's card, and the receiver's.

@@ -17,7 +17,7 @@ const BATCH: u32 = 256;
 /// Calls between two looks at the clock.
 const ROUND: u32 = 16;
 
-/// What was done.
+/// The work that was done.
 struct Done {
     count: u64,
     time: Duration,

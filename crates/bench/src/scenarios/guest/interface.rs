@@ -70,7 +70,7 @@ impl Interface {
         }
     }
 
-    /// What it is.
+    /// A description.
     pub fn about(self) -> &'static str {
         match self {
             Interface::Ptnet => "ptnet on a VALE switch, our driver in the guest",
@@ -124,7 +124,7 @@ impl Interface {
         }
     }
 
-    /// What the guest does before its interface is used.
+    /// The commands that the guest runs before its interface is used.
     pub fn preparation(self) -> String {
         let Interface::E1000(row) = self else { return String::new() };
         let parameters = row.parameters();

@@ -24,10 +24,10 @@ use switch::Switch;
 
 /// The host's end.
 const HOST: &str = "10.1.0.1";
-/// Who answers there, and who takes what comes.
+/// The ports of the services: one echoes, one discards.
 const ECHO: u16 = 7;
 const DISCARD: u16 = 9;
-/// Who takes what is sent and does nothing with it: it has an Ethernet address, and nobody behind it.
+/// The address of a sink: it has an Ethernet address, and no host behind it.
 const SINK: &str = "10.1.0.9";
 const SINK_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 /// The last byte of the guests' addresses: the one that is measured, and the one that it sends to.
@@ -77,10 +77,10 @@ netvale-bench worker </dev/ttyS0
     )
 }
 
-/// What goes where.
+/// The kind of traffic and its direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Traffic {
-    /// What the agent is asked for.
+    /// The name of the agent's task.
     task: &'static str,
     direction: Direction,
 }
@@ -123,7 +123,7 @@ impl Traffic {
         matches!(self.task, "trips" | "tcprr")
     }
 
-    /// What is counted are bytes.
+    /// Whether bytes are counted, not frames.
     fn is_stream(self) -> bool {
         matches!(self.task, "tcp" | "tcpw")
     }
@@ -211,7 +211,7 @@ pub fn start(who: (Interface, &'static str), case: &Case, env: &Env) -> Result<B
     Ok(Box::new(running))
 }
 
-/// What the agent said.
+/// The agent's answer.
 #[derive(Clone, Copy)]
 struct Played {
     count: u64,
@@ -224,7 +224,7 @@ struct Running {
     case: Case,
     traffic: Traffic,
     machine: Machine,
-    /// Who it sends to.
+    /// The machine that it sends to.
     peer: Option<Machine>,
     /// Doorbells, or register accesses, a frame or round trip.
     exits: Option<f64>,
@@ -234,7 +234,7 @@ struct Running {
     _services: Services,
 }
 
-/// What a machine's agent says when it has done what it was told.
+/// Reads the answer of a machine's agent at the end of its task.
 fn answer(machine: &mut Machine) -> Result<Played> {
     loop {
         let line = machine.child().expect("\n", LIMIT)?;
@@ -249,7 +249,7 @@ fn answer(machine: &mut Machine) -> Result<Played> {
     }
 }
 
-/// How much longer than the sender a receiver waits.
+/// The time that a receiver waits longer than the sender.
 const LINGER: Duration = Duration::from_millis(300);
 
 impl Running {

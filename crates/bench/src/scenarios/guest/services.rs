@@ -1,4 +1,4 @@
-//! What the host's end of the network answers, until dropped.
+//! The services at the host's end of the network, until dropped.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -11,7 +11,7 @@ use super::{DISCARD, ECHO, HOST};
 use crate::error::{BenchError, Result};
 use crate::sys::netns::Netns;
 
-/// How soon a thread sees that it is over.
+/// The time within which a thread notices the end.
 const LOOK: Duration = Duration::from_millis(200);
 /// Between two looks for a connection.
 const PAUSE: Duration = Duration::from_millis(5);

@@ -20,7 +20,7 @@ impl Switch {
     /// A switch in a namespace.
     ///
     /// # Errors
-    /// It does not start.
+    /// The switch does not start.
     pub fn start(hub: &Netns, core: usize) -> Result<Switch> {
         let daemon = Daemon::start_in(hub, core, "")?;
         let tap = AttachParams { switch: "vale0".into(), port: format!("tap:{TAP}"), ..AttachParams::default() };

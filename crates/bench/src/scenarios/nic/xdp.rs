@@ -35,7 +35,7 @@ pub struct Loop {
     from: Option<Opened>,
     to: Option<Opened>,
     free: Vec<u64>,
-    /// What is written to each frame that is sent.
+    /// The bytes written to each frame that is sent.
     bytes: Vec<u8>,
     batch: u32,
     memory: Arc<Mapping>,

@@ -29,7 +29,7 @@ pub const SCENARIO: Scenario = Scenario {
     ours: Some(|| Box::new(Guests::OurSwitch)),
 };
 
-/// Whose drivers on our switch.
+/// The drivers that are connected to our switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guests {
     /// DPDK's.

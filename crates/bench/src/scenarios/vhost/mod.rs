@@ -50,7 +50,7 @@ pub const SCENARIO: Scenario = Scenario {
     ours: Some(|| Box::new(Pairing::OurDevice)),
 };
 
-/// Where frames go.
+/// The direction of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     ToHost,
@@ -77,7 +77,7 @@ impl Direction {
         }
     }
 
-    /// What our device does.
+    /// The work of our device.
     fn device(self) -> Work {
         match self {
             Direction::ToHost => Work::Receive,
@@ -86,7 +86,7 @@ impl Direction {
         }
     }
 
-    /// What our driver does.
+    /// The work of our driver.
     fn driver(self) -> Work {
         match self {
             Direction::ToHost => Work::Send,
@@ -96,7 +96,7 @@ impl Direction {
     }
 }
 
-/// Whose device, whose driver.
+/// The pairings of a device with a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairing {
     /// Our device under DPDK's driver.

@@ -34,7 +34,7 @@ impl Path {
         }
     }
 
-    /// What DPDK's virtio-user is told: its device's arguments, and its environment's.
+    /// The arguments of DPDK's virtio-user device, and of its environment.
     pub fn dpdk(self) -> (&'static str, &'static [&'static str]) {
         const WIDE: &[&str] = &["--force-max-simd-bitwidth=512"];
         match self {
@@ -47,7 +47,7 @@ impl Path {
         }
     }
 
-    /// What our driver asks for.
+    /// The options of our driver.
     pub fn driver_options(self) -> DriverOptions {
         let usual = DriverOptions { size: 1024, offloads: false, ..DriverOptions::default() };
         match self {

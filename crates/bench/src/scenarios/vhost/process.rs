@@ -25,7 +25,7 @@ impl Process {
     /// Frames received so far, and when they were counted.
     ///
     /// # Errors
-    /// It ended.
+    /// The process has ended.
     pub fn received(&mut self) -> Result<(u64, Instant)> {
         match self {
             Process::Ours(worker) => Ok((worker.count(FRAMES), Instant::now())),
@@ -41,7 +41,7 @@ impl Process {
     /// Stops it where it is.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process has ended.
     pub fn freeze(&self) -> Result<()> {
         match self {
             Process::Ours(worker) => worker.freeze(),
@@ -53,7 +53,7 @@ impl Process {
     /// Lets it go on.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process has ended.
     pub fn thaw(&self) -> Result<()> {
         match self {
             Process::Ours(worker) => worker.thaw(),

@@ -37,7 +37,7 @@ pub const SCENARIO: Scenario = Scenario {
     ours: Some(|| Box::new(Pvp::OurHost)),
 };
 
-/// Whose host, whose guest.
+/// The pairings of a host with a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pvp {
     /// Our device, DPDK's driver in the guest.

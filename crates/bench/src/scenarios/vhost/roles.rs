@@ -22,7 +22,7 @@ use crate::sys::worker::{Context, Role};
 const DEVICE: &str = "vhost-device";
 /// Role of a driver's process.
 const DRIVER: &str = "vhost-driver";
-/// By name.
+/// The roles by name.
 pub const ROLES: [(&str, Role); 2] = [(DEVICE, device_role), (DRIVER, driver_role)];
 
 /// Bytes of a frame that hold its addresses.
@@ -32,22 +32,22 @@ pub const BURST: usize = 32;
 /// Bursts that set a loop going, as testpmd's `start tx_first 32`.
 const FIRST_BURSTS: usize = 32;
 
-/// What a process does with its ports.
+/// The work of a process with its ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Work {
-    /// It receives.
+    /// Receives.
     Receive,
-    /// It sends.
+    /// Sends.
     Send,
-    /// It sends back what it receives.
+    /// Sends back what it receives.
     Echo,
     /// The same, after it has sent some frames of its own.
     EchoAfterSending,
     /// Echo with addresses exchanged.
     MacEcho,
-    /// It sends, and receives what comes back: the generator of a PVP test.
+    /// Sends, and receives what comes back: the generator of a PVP test.
     Generate,
-    /// It has two ports, and sends from each back through it what came to it, addressed to the other one.
+    /// Has two ports, and sends back through each one what came to it, addressed to the other one.
     Between,
 }
 
@@ -71,7 +71,7 @@ impl End {
     /// Starts a netvale process at this end of each socket.
     ///
     /// # Errors
-    /// It does not start.
+    /// The process does not start.
     pub fn spawn(self, case: &Case, sockets: &[String], work: Work, core: usize) -> Result<crate::sys::worker::Worker> {
         let task = Task { paths: sockets.to_vec(), work, case: case.clone() };
         let role = if self == End::Device { DEVICE } else { DRIVER };
@@ -123,7 +123,7 @@ impl Port {
     }
 }
 
-/// What all kinds of work need.
+/// The state that all kinds of work need.
 struct Bench<'a> {
     counter: &'a AtomicU64,
     total: u64,

@@ -9,7 +9,7 @@ use crate::contender::{Sample, Session};
 use crate::error::{BenchError, Result};
 use crate::interrupt;
 
-/// How long both may take to find each other.
+/// The longest that both may take to connect.
 const MEETING: Duration = Duration::from_secs(15);
 const SETTLE: Duration = Duration::from_millis(50);
 
@@ -27,7 +27,7 @@ impl Pair {
     /// Waits until frames arrive at the first one, then pauses.
     ///
     /// # Errors
-    /// None arrive.
+    /// No frames arrive.
     pub fn settled(case: &Case, processes: [Process; 2], cores: String, keep: Box<dyn Any>) -> Result<Self> {
         let mut this = Self { case: case.clone(), processes, cores, _keep: keep };
         let first = this.received()?.0;

@@ -7,7 +7,7 @@ use netvale_control::options::{AttachOption, Heading, OPTIONS, Shape};
 use netvale_control::types::PortOptions;
 use serde_json::Value;
 
-/// All of them.
+/// The attach options of a command line.
 #[derive(Debug)]
 pub struct Options(pub PortOptions);
 
@@ -63,7 +63,7 @@ fn arg(option: &'static AttachOption) -> Arg {
     }
 }
 
-/// What it does, who takes it, and what holds without it.
+/// The help of an option: its effect, the ports that it applies to, and its default.
 fn help(option: &AttachOption) -> String {
     let mut text = option.doc().trim_end_matches('.').to_owned();
     if option.heading != Heading::General {

@@ -140,7 +140,7 @@ fn every_option_for_every_kind() {
                 }
                 Err(why) => {
                     assert!(!option.kinds.contains(&kind), "{way} refused {} for {port}: {why}", option.key);
-                    let expected = format!("is for {}, and {port} is none", option.takers());
+                    let expected = format!("applies to {} only; {port} is not one of them", option.takers());
                     assert!(why.contains(&expected) && names(&why, option.key), "{way}: {why}");
                 }
             });

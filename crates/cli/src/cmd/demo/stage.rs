@@ -1,4 +1,4 @@
-//! What the tour happens on: a daemon, two hosts (network namespaces), and commands run on them.
+//! The stage of the tour: a daemon, two hosts (network namespaces), and commands run on them.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -19,7 +19,7 @@ pub fn failed(what: &str, why: &dyn std::fmt::Display) -> CliError {
     )
 }
 
-/// What the harness could not do.
+/// Turns a failed step of the harness into an error.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub fn harness(why: Failed) -> CliError {
     failed(&why.what, &why.source)
@@ -59,12 +59,12 @@ impl Daemon {
         daemon.map(Daemon).map_err(harness)
     }
 
-    /// Its run directory.
+    /// The daemon's run directory.
     pub fn dir(&self) -> &Path {
         self.0.dir()
     }
 
-    /// A netvale command that talks to it.
+    /// A netvale command that talks to the daemon.
     pub fn command(&self, args: &[&str]) -> Command {
         self.0.command(args)
     }

@@ -1,4 +1,4 @@
-//! What pkt-gen sends: UDP frames, their addresses stepping through ranges or drawn at random.
+//! The frames that pkt-gen sends: UDP, their addresses stepping through ranges or drawn at random.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -109,25 +109,25 @@ pub struct Source {
 }
 
 impl Source {
-    /// As the options say; `thread` makes the threads' frames differ.
+    /// Creates the source that the options describe; `thread` makes the threads' frames differ.
     ///
     /// # Errors
-    /// Addresses that are none.
+    /// An address is invalid.
     pub fn new(args: &Args, thread: u64) -> Result<Source, CliError> {
         let range = |text: Option<&str>, v4: &str, v6: &str| {
             let text = text.unwrap_or(if args.ipv6 { v6 } else { v4 });
             Range::parse(text).filter(|r| r.first.0.is_ipv4() != args.ipv6).ok_or_else(|| {
                 CliError::usage(
-                    format!("{text} is no address range"),
+                    format!("invalid address range {text}"),
                     "write e.g. 10.0.0.1:1-10.0.0.9:99, with -6 [fd00::1]:1",
                 )
             })
         };
         let mac = |text: Option<&str>, default: [u8; 6]| match text {
             None => Ok(MacAddr(default)),
-            Some(t) => {
-                t.parse().map_err(|_| CliError::usage(format!("{t} is no MAC address"), "write e.g. 02:00:00:00:00:0a"))
-            }
+            Some(t) => t
+                .parse()
+                .map_err(|_| CliError::usage(format!("invalid MAC address {t}"), "write e.g. 02:00:00:00:00:0a")),
         };
         let largest = args.pkt_size.first().copied().unwrap_or(60) as usize;
         let smallest = args.pkt_size.get(1).copied().unwrap_or(largest as u32) as usize;
@@ -212,7 +212,7 @@ impl Source {
     }
 }
 
-/// What goes into a frame's headers: addresses, and ports.
+/// The addresses and ports of a frame's headers.
 fn udp<A>((src_mac, dst_mac): (MacAddr, MacAddr), src: (A, u16), dst: (A, u16)) -> build::Udp<'static, A> {
     let ((src, src_port), (dst, dst_port)) = (src, dst);
     build::Udp { src_mac, dst_mac, src, dst, src_port, dst_port, ttl: 64, payload: PAYLOAD }

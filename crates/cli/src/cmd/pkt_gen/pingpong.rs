@@ -12,9 +12,9 @@ use super::sender::{SEQUENCE_AT, stop_if};
 use super::{Job, pin};
 use crate::{CliError, out};
 
-/// How long an answer may take before the next question.
+/// The longest wait for an answer before the next frame is sent.
 const LOST: Duration = Duration::from_millis(500);
-/// Looks between two checks for Ctrl-C and the daemon.
+/// Number of looks between two checks for Ctrl-C and the daemon.
 const LOOKS: u32 = 1 << 16;
 
 #[derive(Serialize)]

@@ -11,7 +11,7 @@ use super::sender::{SEQUENCE_AT, stop_if};
 use super::{Job, SPIN, pin};
 use crate::{CliError, out};
 
-/// How long without a frame ends a receiver that is to end when idle (-W).
+/// The time without a frame after which -W stops a receiver.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Receives on each ring from a thread of its own.
@@ -83,7 +83,7 @@ impl Receiver<'_> {
         let _ = self.ring.sync();
     }
 
-    /// What the options want to know of a frame's bytes.
+    /// Examines a frame's bytes as the options ask.
     #[inline]
     fn look(&mut self, i: u32, order: Option<(&AtomicU64, &AtomicU64)>) {
         let args = self.job.args;

@@ -1,4 +1,4 @@
-//! pkt-gen's lines: a rate now and then, a sum at the end.
+//! pkt-gen's output: a rate at intervals, a summary at the end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Job;
 use crate::{CliError, out, units};
 
-/// What a thread counts; read by the reporter.
+/// The counts of a thread; read by the reporter.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Counts {

@@ -47,7 +47,7 @@ pub fn run(job: &Job<'_>, rings: Vec<TxRing>, sequence: bool, closed: &dyn Fn() 
     if closed() { Err(super::gone()) } else { Ok(()) }
 }
 
-/// Stops everybody when `gone`. Returns whether all is stopped.
+/// Stops all threads when `gone`. Returns whether they are to stop.
 pub fn stop_if(job: &Job<'_>, gone: bool) -> bool {
     if gone {
         job.stop.store(true, Ordering::Relaxed);
@@ -60,7 +60,7 @@ struct Sender<'a> {
     ring: TxRing,
     source: Source,
     sequence: Option<u64>,
-    /// Which slots' buffers hold the frame already.
+    /// For each slot, whether its buffer holds the frame already.
     filled: Vec<bool>,
     frags: u32,
 }
@@ -160,7 +160,7 @@ impl<'a> Sender<'a> {
     }
 }
 
-/// How many frames may leave now.
+/// Limits the number of frames that may leave now.
 struct Pace {
     rate: u64,
     burst: u32,

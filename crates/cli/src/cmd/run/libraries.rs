@@ -1,4 +1,4 @@
-//! Where the libraries are that stand before the C library and libpcap.
+//! Finds the libraries that are loaded before the C library and libpcap.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,16 +9,16 @@ use crate::CliError;
 const NETMAP: [&str; 2] = ["libnetmap.so.0", "libnetmap.so"];
 /// Name of the pcap library where it is built; installed, it has libpcap's names in a folder of its own.
 const PCAP_BUILT: &str = "libnetvale_pcap.so";
-/// That folder.
+/// The name of that folder.
 const PCAP_DIR: &str = "pcap";
 /// Names that programs look for libpcap by: Debian's, everybody else's.
 const PCAP_NAMES: [&str; 2] = ["libpcap.so.0.8", "libpcap.so.1"];
-/// In the folder: a link to the system's libpcap.
+/// Name of the link to the system's libpcap, in that folder.
 const PCAP_SYSTEM: &str = "libpcap-system.so";
 
 /// The libraries of a program that is run.
 pub struct Libraries {
-    /// To be preloaded.
+    /// The library to preload.
     pub netmap: PathBuf,
     /// Folder to look for libpcap in; none when the system has no libpcap that a program could have been linked to.
     pub pcap: Option<PathBuf>,
@@ -28,7 +28,7 @@ impl Libraries {
     /// Finds them: in `dir`, else where this command was installed (`../lib/netvale`) or built (beside it).
     ///
     /// # Errors
-    /// They are in none of these.
+    /// The libraries are in none of these folders.
     pub fn find(dir: Option<&Path>) -> Result<Libraries, CliError> {
         let own = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_path_buf)).unwrap_or_default();
         let places = match dir {

@@ -14,7 +14,7 @@ use crate::CliError;
 /// Finds a program as a shell would.
 ///
 /// # Errors
-/// There is none of that name.
+/// There is no program of that name.
 pub fn find(name: &OsStr) -> Result<PathBuf, CliError> {
     let executable = |p: &PathBuf| p.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
     let as_path = PathBuf::from(name);
@@ -29,7 +29,7 @@ pub fn find(name: &OsStr) -> Result<PathBuf, CliError> {
     })
 }
 
-/// What a file is to the dynamic loader.
+/// The kinds of files, as the dynamic loader sees them.
 #[derive(Debug, PartialEq, Eq)]
 enum Kind {
     /// Dynamically linked: libraries can be put before its own.
@@ -40,14 +40,14 @@ enum Kind {
     Static,
     /// A script, run by that program.
     Script(PathBuf),
-    /// Something else; the kernel will say.
+    /// Another kind of file; the kernel decides.
     Unknown,
 }
 
 /// Refuses a program that cannot be reached, warns of one that can be in part.
 ///
 /// # Errors
-/// It is statically linked.
+/// The program is statically linked.
 pub fn check(path: &Path) -> Result<(), CliError> {
     let mut target = path.to_path_buf();
     // A script may be run by a script.

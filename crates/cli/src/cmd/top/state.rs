@@ -1,4 +1,4 @@
-//! What `top` shows, and what keys change. Pure.
+//! The state that `top` shows and its keys change. Pure.
 
 use netvale_control::types::StatsReply;
 
@@ -8,9 +8,9 @@ use crate::rates::{self, PortRates, Rates};
 /// The state of a running `top`.
 #[derive(Debug)]
 pub struct State {
-    /// What comes first.
+    /// The column to sort by.
     pub sort: Sort,
-    /// New readings are not taken.
+    /// Whether updates are paused.
     pub paused: bool,
     /// First port shown, counted from the top.
     pub scroll: usize,
@@ -72,7 +72,7 @@ impl State {
         }
     }
 
-    /// By the key, largest first; then by name, so that equals do not jump about.
+    /// Sorts by the key, largest first; then by name, so that equal rows keep their order.
     fn order(&mut self) {
         let key = match self.sort {
             Sort::Rate => PortRates::pps,

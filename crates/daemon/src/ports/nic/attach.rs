@@ -145,7 +145,10 @@ fn attach_stack(d: &mut Daemon, asked: &Asked<'_>, nic: &Nic) -> Result<(), Refu
     policy::is_free(d, &at)?;
     let ifname = &nic.interface().name;
     if d.interfaces.stack(ifname).is_some() {
-        return refuse(Errno::BUSY, format!("the host rings of {ifname} are taken: end who has them"));
+        return refuse(
+            Errno::BUSY,
+            format!("the host rings of {ifname} are in use: close the program that has them open"),
+        );
     }
     let stack = stack::make(&mut d.interfaces, nic, 1, false)?;
     let open = |e| Refusal::new(e, format!("host rings of {ifname}: {e}"));

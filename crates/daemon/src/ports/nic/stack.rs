@@ -63,7 +63,8 @@ pub(crate) fn are_free(interfaces: &Interfaces, ifname: &str, rings: &RingRanges
     let meet = |a: &Range<u32>, b: &Range<u32>| !a.is_empty() && a.start < b.end && b.start < a.end;
     for (_, port) in interfaces.ports_on(ifname) {
         if meet(&of_host(&rings.tx), &port.tx) || meet(&of_host(&rings.rx), &port.rx) {
-            let text = format!("the host rings of {ifname} are taken: open others, or end who has them");
+            let text =
+                format!("the host rings of {ifname} are in use: open others, or close the program that has them open");
             return refuse(Errno::BUSY, text);
         }
     }
