@@ -118,7 +118,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Raises the limit of descriptors to the hard limit: each ring takes two.
+/// Raises the limit of descriptors to the hard limit: a ring takes three or four.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
