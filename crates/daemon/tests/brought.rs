@@ -67,7 +67,7 @@ fn other_files() {
     let folder = rustix::fs::open(c"/dev/shm", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
     refused(&d, &folder, (0, LEN), "file cannot carry its region");
     rustix::fs::fcntl_add_seals(&memory, SealFlags::WRITE).unwrap();
-    refused(&d, &memory, (0, LEN), "no shared memory");
+    refused(&d, &memory, (0, LEN), "bytes of shared memory");
     // Sizes that fit nowhere are not the file's fault.
     let small = memfd(MemfdFlags::empty());
     assert!(matches!(asked(&d, "vale0:x", &small, (0, 4096)), Err(Error::Refused { errno: libc::EINVAL, .. })));

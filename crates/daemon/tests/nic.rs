@@ -143,8 +143,8 @@ fn one_queue_each() {
     cable("nva", "nvb", 2);
     let first = open(&d, "netmap:nva-0").unwrap();
     let _second = open(&d, "netmap:nva-1").unwrap();
-    assert!(refused(open(&d, "netmap:nva-1")).contains("queue 1 of nva is taken"));
-    assert!(refused(open(&d, "netmap:nva")).contains("is taken"));
+    assert!(refused(open(&d, "netmap:nva-1")).contains("queue 1 of nva is in use"));
+    assert!(refused(open(&d, "netmap:nva")).contains("is in use"));
     assert!(refused(open(&d, "netmap:nva-2")).contains("has 2, numbered from 0"));
     drop(first);
     until("the first queue is free", || open(&d, "netmap:nva-0").is_ok());

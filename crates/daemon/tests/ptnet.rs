@@ -118,7 +118,7 @@ fn refusals() {
     assert!(refused(&port, json!({"buf_size": 100})).contains("buffer size 100"));
     assert!(refused(&port, json!({"vnet_hdr": 10})).contains("12 bytes"));
     std::fs::write(&path, "a file").unwrap();
-    assert!(refused(&port, json!({})).contains("is no socket"));
+    assert!(refused(&port, json!({})).contains("is not a socket"));
 }
 
 /// Objective: a guest that says something is shown out with a reason; the next one finds the port, and memory in which nobody has written.

@@ -176,7 +176,7 @@ nsenter -t $far -n ip link set vd up
 ip link set vc up
 "$netvale" --run-dir "$dir" bridge -i netmap:va -i netmap:vc >/dev/null 2>&1 & program=$!
 until_ok there busybox ping -c 1 -W 1 10.5.0.3
-nv bridge -i netmap:va -i netmap:vc 2>&1 | grep "queue 0 of va is taken"
+nv bridge -i netmap:va -i netmap:vc 2>&1 | grep "queue 0 of va is in use"
 "#;
     run(script, &[]);
 }
