@@ -71,7 +71,7 @@ fn never_handed_back() {
     let batch = take(&mut *rig.end.ingress);
     let began = Instant::now();
     raw.number(request::GET_VRING_BASE, 1);
-    let is_refused = |rig: &Rig| rig.device.state().last_error.is_some_and(|e| e.contains("queue 1: a worker has not"));
+    let is_refused = |rig: &Rig| rig.device.state().last_error.is_some_and(|e| e.contains("queue 1: a worker did not"));
     until("disconnected", || is_refused(&rig));
     assert!(began.elapsed() >= LIMIT);
     drop(raw);
