@@ -145,7 +145,7 @@ fn open(d: &Daemon, caller: Caller, spec: &PortSpec, request: &AttachRequest) ->
     match spec.name.base() {
         Base::Vale { switch, port } => {
             let at = SwitchPort::new(switch, port);
-            if let Some(memory) = Memory::of_base(d, spec.name.base()) {
+            if let Some(memory) = OwnedMemory::of_base(d, spec.name.base()) {
                 return memory.may_share(&spec.memory, caller);
             }
             may_join(d, &at.switch, caller)?;
@@ -154,7 +154,7 @@ fn open(d: &Daemon, caller: Caller, spec: &PortSpec, request: &AttachRequest) ->
             has_room_for_switch(d, &at.switch, caller)
         }
         base @ Base::Netmap { ifname } if d.persistent.contains(ifname.as_str()) => {
-            let memory = Memory::of_base(d, base);
+            let memory = OwnedMemory::of_base(d, base);
             memory.map_or_else(
                 || owns_persistent(d, ifname.as_str(), caller),
                 |memory| memory.may_share(&spec.memory, caller),
@@ -163,7 +163,7 @@ fn open(d: &Daemon, caller: Caller, spec: &PortSpec, request: &AttachRequest) ->
         Base::Netmap { ifname } => {
             may_take_interface(&d.config, ifname.as_str(), caller)?;
             quota::may_have_port(d, caller)?;
-            Memory::of_guest(d, ifname.as_str()).map_or(Ok(()), |memory| memory.may_share(&spec.memory, caller))
+            OwnedMemory::of_guest(d, ifname.as_str()).map_or(Ok(()), |memory| memory.may_share(&spec.memory, caller))
         }
     }
 }
@@ -172,7 +172,7 @@ fn open(d: &Daemon, caller: Caller, spec: &PortSpec, request: &AttachRequest) ->
 fn open_pipe(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), Refusal> {
     let Some((name, _)) = pipe_and_end(&spec.name) else { return Ok(()) };
     if let Some(pipe) = d.pipes.get(&name) {
-        return Memory::of_pipe(&name, pipe).may_share(&spec.memory, caller);
+        return OwnedMemory::of_pipe(&name, pipe).may_share(&spec.memory, caller);
     }
     quota::may_have_port(d, caller)?;
     match spec.name.base() {
@@ -184,15 +184,15 @@ fn open_pipe(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), Refusal>
         }
         Base::Netmap { .. } => {}
     }
-    Memory::of_base(d, spec.name.base()).map_or(Ok(()), |memory| memory.may_share(&spec.memory, caller))
+    OwnedMemory::of_base(d, spec.name.base()).map_or(Ok(()), |memory| memory.may_share(&spec.memory, caller))
 }
 
 /// A caller may watch a port that it controls. A zero-copy monitor lies in the memory of the port that it watches.
 fn watch(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), Refusal> {
     controls_watched(d, caller, spec)?;
     let is_zero_copy = spec.flags.monitor.is_some_and(|monitor| monitor.zero_copy);
-    let pipe = pipe_and_end(&spec.name).and_then(|(name, _)| Some(Memory::of_pipe(&name, d.pipes.get(&name)?)));
-    match pipe.or_else(|| Memory::of_base(d, spec.name.base())) {
+    let pipe = pipe_and_end(&spec.name).and_then(|(name, _)| Some(OwnedMemory::of_pipe(&name, d.pipes.get(&name)?)));
+    match pipe.or_else(|| OwnedMemory::of_base(d, spec.name.base())) {
         Some(memory) if is_zero_copy => memory.may_share(&spec.memory, caller),
         _ => Ok(()),
     }
@@ -279,7 +279,7 @@ pub fn may_join(d: &Daemon, switch: &str, caller: Caller) -> Result<(), Refusal>
     }
 }
 
-/// The same for a port by any of its names, and for a pipe.
+/// [`owns_port`] for a port by any of its names, and for a pipe.
 fn owns_named(d: &Daemon, name: &str, caller: Caller) -> Result<(), Refusal> {
     owns_port(d, name, caller)?;
     // A name that is none is refused where it is looked up.
@@ -318,15 +318,18 @@ fn make_persistent(d: &Daemon, caller: Caller, name: &str) -> Result<(), Refusal
 }
 
 fn attach_named(d: &Daemon, caller: Caller, at: &SwitchPort) -> Result<(), Refusal> {
+    may_join(d, &at.switch, caller)?;
     if d.ports.contains(&at.full()) {
         return refuse(Errno::BUSY, format!("{} is attached already", at.full()));
     }
-    may_join(d, &at.switch, caller)?;
     owns_persistent(d, &at.port, caller)?;
     if !d.persistent.contains(&at.port) && Interface::find(&at.port).is_ok() {
         may_take_interface(&d.config, &at.port, caller)?;
     }
-    quota::may_have_port(d, caller)?;
+    // A persistent port that is on no switch moves there, and is counted already.
+    if d.persistent.own_place(&at.port).is_none_or(|place| place != own_name(&at.port)) {
+        quota::may_have_port(d, caller)?;
+    }
     has_room_for_switch(d, &at.switch, caller)
 }
 
@@ -465,4 +468,4 @@ mod tests;
 
 pub use quota::{may_connect, may_have_memory};
 pub use regions::{has_room_for_file, may_lie_in_file, may_map_file, may_move_to, may_use_region};
-use sharing::Memory;
+use sharing::OwnedMemory;

@@ -1,7 +1,6 @@
 //! The daemon's main thread: sockets, signals, ageing. Nothing here is on the packet path.
 
 use std::collections::HashMap;
-use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 use netvale_control::server::Connection;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags};
+use rustix::net::{SendFlags, SocketFlags};
 
 use crate::api::control::Rpc;
 use crate::api::opening::{self, Held};
@@ -63,7 +62,7 @@ enum Client {
         fd: OwnedFd,
         conn: Box<Connection>,
         unsent: Vec<u8>,
-        closing: bool,
+        ended: bool,
     },
 }
 
@@ -156,7 +155,10 @@ impl Server {
     fn may_connect(&self, caller: Caller) -> Result<(), Refusal> {
         let room = if policy::is_trusted(caller) { MAX_CLIENTS } else { MAX_CLIENTS - RESERVED };
         if self.clients.len() >= room {
-            return refuse(Errno::NOSPC, format!("{MAX_CLIENTS} connections are open, the most there can be"));
+            let kept = MAX_CLIENTS - room;
+            let text =
+                format!("{} connections are open, the most there can be; {kept} more are root's", self.clients.len());
+            return refuse(Errno::NOSPC, text);
         }
         if !policy::is_trusted(caller) && closing::pending(caller.uid) > MOST_CLOSING {
             return refuse(
@@ -214,7 +216,7 @@ impl Server {
         }
         let client = match kind {
             ATTACH => Client::Attach { fd, holds: None },
-            _ => Client::Control { fd, conn: Box::default(), unsent: Vec::new(), closing: false },
+            _ => Client::Control { fd, conn: Box::default(), unsent: Vec::new(), ended: false },
         };
         self.clients.insert(id, (client, caller));
     }
@@ -224,12 +226,12 @@ impl Server {
         let (caller, mut shutdown) = (*caller, false);
         let keep = match client {
             Client::Attach { fd, holds } => opening::serve(&mut self.daemon, fd, holds, caller),
-            Client::Control { fd, conn, unsent, closing } => {
+            Client::Control { fd, conn, unsent, ended } => {
                 let mut rpc = Rpc { daemon: &mut self.daemon, caller, shutdown: false };
-                let keep = serve_control(&mut rpc, fd, conn, unsent, closing);
+                let keep = serve_control(&mut rpc, fd, conn, unsent, ended);
                 shutdown = rpc.shutdown;
                 let flags = epoll::EventFlags::RDHUP
-                    | if *closing { epoll::EventFlags::empty() } else { epoll::EventFlags::IN }
+                    | if *ended { epoll::EventFlags::empty() } else { epoll::EventFlags::IN }
                     | if unsent.is_empty() { epoll::EventFlags::empty() } else { epoll::EventFlags::OUT };
                 keep && epoll::modify(&self.epoll, &*fd, epoll::EventData::new_u64(id), flags).is_ok()
             }
@@ -266,39 +268,28 @@ fn in_order(ready: &[epoll::Event]) -> Vec<u64> {
     first.into_iter().chain(then).map(|e| e.data.u64()).collect()
 }
 
-/// Reads bytes that a control client sent; the flag says that descriptors came with them. A client has no reason to pass any: they are closed.
-fn receive_text(fd: &OwnedFd, bytes: &mut [u8], uid: u32) -> rustix::io::Result<(usize, bool)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(closing::MOST_PASSED))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let got = rustix::net::recvmsg(fd, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
-    let passed =
-        control.drain().filter_map(|m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None });
-    let strangers = passed.flatten().map(|stranger| closing::close(stranger, uid)).count();
-    Ok((got.bytes, strangers > 0))
-}
-
 /// Handles requests of a control client, and sends as many answers as it takes. Returns whether to keep the connection.
 fn serve_control(
     rpc: &mut Rpc<'_>,
     fd: &OwnedFd,
     conn: &mut Connection,
     unsent: &mut Vec<u8>,
-    closing: &mut bool,
+    ended: &mut bool,
 ) -> bool {
     let mut bytes = [0u8; 16 * 1024];
-    if !*closing {
-        match receive_text(fd, &mut bytes, rpc.caller.uid) {
-            Ok((_, true)) => {
+    if !*ended {
+        match closing::receive(fd, &mut bytes) {
+            Ok((_, strangers)) if !strangers.is_empty() => {
                 let Caller { uid, pid, .. } = rpc.caller;
-                tracing::warn!(uid, pid, "a descriptor came over the control socket: the connection is closed");
+                tracing::warn!(uid, pid, "descriptors came over the control socket: the connection is closed");
+                strangers.into_iter().for_each(|stranger| closing::close(stranger, uid));
                 return false;
             }
-            Ok((0, _)) => *closing = true,
+            Ok((0, _)) => *ended = true,
             Ok((n, _)) => {
                 let out = conn.feed(bytes.get(..n).unwrap_or(&[]), rpc);
                 unsent.extend_from_slice(&out.bytes);
-                *closing = out.close;
+                *ended = out.close;
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => return false,
@@ -309,5 +300,5 @@ fn serve_control(
         Err(Errno::AGAIN | Errno::INTR) => {}
         Err(_) => return false,
     }
-    unsent.len() <= MAX_UNSENT && !(*closing && unsent.is_empty())
+    unsent.len() <= MAX_UNSENT && !(*ended && unsent.is_empty())
 }

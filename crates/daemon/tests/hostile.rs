@@ -83,6 +83,13 @@ fn descriptors_that_linger() {
         let other = netvale::raw::connect_to(Some(d.dir.path())).unwrap();
         pass(other.as_fd(), b"{}\n", &[inner.as_fd()]);
         drop((inner, outer, fd));
+        // The same with a message that looks like the end of the connection.
+        let ((inner, outer), (fd, peer)) = (UnixStream::pair().unwrap(), lingering());
+        pass(outer.as_fd(), b"x", &[fd.as_fd()]);
+        peers.push(peer);
+        let last = netvale::raw::connect_to(Some(d.dir.path())).unwrap();
+        pass(last.as_fd(), b"", &[inner.as_fd()]);
+        drop((inner, outer, fd, last));
         let gone = UnixStream::connect(d.path("control.sock")).unwrap();
         for _ in 0..2 {
             let (fd, peer) = lingering();

@@ -1,6 +1,6 @@
 //! Messages on attach connections: opening a port, asking what a connection holds, netmap's other requests.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -12,10 +12,7 @@ use netvale_control::device::{DeviceRequest, Holding, MessageKind};
 use netvale_portspec::PortSpec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketType, sockopt,
-};
+use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType, sockopt};
 
 use super::netmap;
 use crate::caller::Caller;
@@ -48,15 +45,28 @@ impl Held {
 pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<Held>, caller: Caller) -> bool {
     let mut bytes = [0u8; REQUEST_LEN + 1];
     let (got, answer_to, file) = match receive(fd, &mut bytes, caller) {
-        // An empty message looks like the end of the connection.
-        Ok((0, ..)) if has_hung_up(fd) => return false,
         Ok(got) => got,
         Err(Errno::AGAIN | Errno::INTR) => return true,
         Err(_) => return false,
     };
-    let message = bytes.get(..got).unwrap_or(&[]);
+    // An empty message looks like the end of the connection.
+    let has_ended = got == 0 && has_hung_up(fd);
     let to = answer_to.as_ref().unwrap_or(fd);
-    let keep = match Message::decode(message) {
+    let keep = !has_ended && answer(d, to, bytes.get(..got).unwrap_or(&[]), file, holds, caller);
+    answer_to.into_iter().for_each(|to| closing::close(to, caller.uid));
+    keep
+}
+
+/// Carries a message out and answers it. Returns whether to keep the connection.
+fn answer(
+    d: &mut Daemon,
+    to: &OwnedFd,
+    message: &[u8],
+    file: Option<Brought>,
+    holds: &mut Option<Held>,
+    caller: Caller,
+) -> bool {
+    match Message::decode(message) {
         Ok(Message::Attach(request)) => open(d, to, &request, file, holds, caller),
         Ok(Message::Holding(which)) => holding(d, to, which, holds, caller),
         Ok(Message::Device(request)) => send(to, &netmap::request(d, &request, caller).encode(), &[]),
@@ -65,9 +75,7 @@ pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<Held>, call
             send_reply(to, &AttachReply::refusal(Errno::PROTO.raw_os_error(), bad.to_string()), &[]);
             true
         }
-    };
-    answer_to.into_iter().for_each(|to| closing::close(to, caller.uid));
-    keep
+    }
 }
 
 /// A decoded message.
@@ -93,22 +101,18 @@ fn has_hung_up(fd: &OwnedFd) -> bool {
     !matches!(poll(&mut fds, Some(&nothing)), Ok(0))
 }
 
-/// Receives a message and the descriptors that came with it: the socket for its answer, and a file. More of them, or an answer socket that is not
-/// the caller's own, end the connection.
+/// Receives a message and the descriptors that came with it: the socket for its answer, unless it may not be answered there, and a file. More of
+/// them end the connection.
 fn receive(
     fd: &OwnedFd,
     bytes: &mut [u8],
     caller: Caller,
 ) -> rustix::io::Result<(usize, Option<OwnedFd>, Option<Brought>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(closing::MOST_PASSED))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let got = rustix::net::recvmsg(fd, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
-    let passed =
-        control.drain().filter_map(|m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None });
-    let mut fds: Vec<OwnedFd> = passed.flatten().collect();
+    let (got, mut fds) = closing::receive(fd, bytes)?;
     if fds.len() > 2 {
-        fds.into_iter().for_each(|stranger| closing::close(stranger, caller.uid));
+        let Caller { uid, pid, .. } = caller;
+        tracing::warn!(uid, pid, "{} descriptors came with a message: the connection is closed", fds.len());
+        fds.into_iter().for_each(|stranger| closing::close(stranger, uid));
         return Err(Errno::PROTO);
     }
     let file = (fds.len() > 1).then(|| fds.pop()).flatten().map(|file| Brought::new(file, caller.uid));
@@ -119,7 +123,7 @@ fn receive(
         }
         answer_to => answer_to,
     };
-    Ok((got.bytes, answer_to, file))
+    Ok((got, answer_to, file))
 }
 
 /// Whether the daemon may send its answer there: whatever else hears it would take it for a message of the daemon's own.

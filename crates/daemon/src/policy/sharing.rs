@@ -1,6 +1,6 @@
 //! Whose memory a program's rings come to lie in. Nobody shares another user's memory unawares: that user can read and change all frames there.
 
-use netvale_portspec::Base;
+use netvale_portspec::{Base, Memory};
 use rustix::io::Errno;
 
 use super::{is_trusted, is_trusted_user};
@@ -11,7 +11,7 @@ use crate::registry::regions::COMMON_REGION;
 use crate::rings::pipe::Pipe;
 
 /// The memory of something that can be opened.
-pub(super) struct Memory {
+pub(super) struct OwnedMemory {
     /// The name of what lies there.
     what: String,
     /// The user whose memory it is.
@@ -20,17 +20,17 @@ pub(super) struct Memory {
     id: Option<u32>,
 }
 
-impl Memory {
+impl OwnedMemory {
     /// The memory of a pipe.
-    pub(super) fn of_pipe(name: &str, pipe: &Pipe) -> Memory {
-        Memory { what: format!("pipe {name}"), owner: pipe.uid, id: Some(pipe.mem_id) }
+    pub(super) fn of_pipe(name: &str, pipe: &Pipe) -> OwnedMemory {
+        OwnedMemory { what: format!("pipe {name}"), owner: pipe.uid, id: Some(pipe.mem_id) }
     }
 
     /// The memory of a port, or of an interface's rings that are open, and of the pipes that are named after it.
-    pub(super) fn of_base(d: &Daemon, base: &Base) -> Option<Memory> {
+    pub(super) fn of_base(d: &Daemon, base: &Base) -> Option<OwnedMemory> {
         let full = base.to_string();
         if let Some(record) = d.ports.get(d.persistent.place_of(&full)) {
-            return Some(Memory {
+            return Some(OwnedMemory {
                 what: full,
                 owner: record.owner.uid,
                 id: Record::rings(record).map(|rings| rings.mem_id),
@@ -38,23 +38,23 @@ impl Memory {
         }
         let Base::Netmap { ifname } = base else { return None };
         let port = d.interfaces.port_on(ifname.as_str())?;
-        Some(Memory { what: full, owner: port.owner.uid, id: Some(port.mem_id) })
+        Some(OwnedMemory { what: full, owner: port.owner.uid, id: Some(port.mem_id) })
     }
 
     /// The memory of a ptnet device that a program has open.
-    pub(super) fn of_guest(d: &Daemon, ifname: &str) -> Option<Memory> {
-        d.guests.get(ifname).map(|port| Memory { what: ifname.to_owned(), owner: port.owner().uid, id: None })
+    pub(super) fn of_guest(d: &Daemon, ifname: &str) -> Option<OwnedMemory> {
+        d.guests.get(ifname).map(|port| OwnedMemory { what: ifname.to_owned(), owner: port.owner().uid, id: None })
     }
 
     /// Whether the caller's rings may lie there; `named` is the memory that the request names.
     ///
     /// # Errors
     /// [`Refusal`]: `EACCES` for another user's memory, unless root or the daemon's own user names just that.
-    pub(super) fn may_share(&self, named: &netvale_portspec::Memory, caller: Caller) -> Result<(), Refusal> {
-        let Memory { what, owner, id } = self;
+    pub(super) fn may_share(&self, named: &Memory, caller: Caller) -> Result<(), Refusal> {
+        let OwnedMemory { what, owner, id } = self;
         let is_meant = match named {
             // Each user has a common region of that number.
-            netvale_portspec::Memory::Id(named) => *id == Some(named.get().into()) && *id != Some(COMMON_REGION),
+            Memory::Id(named) => *id == Some(named.get().into()) && *id != Some(COMMON_REGION),
             _ => false,
         };
         if caller.uid == *owner || is_trusted(caller) && (is_trusted_user(*owner) || is_meant) {

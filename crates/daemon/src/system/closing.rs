@@ -2,12 +2,16 @@
 //! socket lies; a file system in user space), so threads of their own do it, and no user keeps more than a few of them.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Most descriptors that one message carries (`SCM_MAX_FD`). The kernel itself closes those for which the receiver has no room, and has it wait.
-pub const MOST_PASSED: usize = 253;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+
+/// Most descriptors that one message carries (`SCM_MAX_FD`).
+const MOST_PASSED: usize = 253;
 /// Most threads that close beside the first, and most that close for one user.
 const MOST: usize = 64;
 const MOST_FOR_ONE: usize = 4;
@@ -23,6 +27,14 @@ struct Closing {
     waiting: VecDeque<(u32, OwnedFd)>,
     /// Threads that close for each user just now.
     busy: BTreeMap<u32, usize>,
+}
+
+impl Closing {
+    /// The next descriptor of a user for whom not too many threads close already.
+    fn next_free(&self) -> Option<usize> {
+        let is_free = |uid: &u32| self.busy.get(uid).is_none_or(|threads| *threads < MOST_FOR_ONE);
+        self.waiting.iter().position(|(uid, _)| is_free(uid))
+    }
 }
 
 static CLOSING: Mutex<Closing> =
@@ -41,20 +53,18 @@ pub fn close(fd: OwnedFd, uid: u32) {
     get_help(&mut closing);
 }
 
-/// Starts a thread if one is needed. Returns whether descriptors wait: then this is to be called again soon.
+/// Starts a thread if one is needed. Returns whether descriptors wait that could be closed: then this has to be called again soon.
 pub fn look() -> bool {
     let mut closing = closing();
     get_help(&mut closing);
-    !closing.waiting.is_empty()
+    closing.next_free().is_some()
 }
 
 fn get_help(closing: &mut Closing) {
     let is_slow = closing.since.is_some_and(|since| since.elapsed() > SLOW);
-    let started = match closing.has_first {
-        false if !closing.waiting.is_empty() => start(first).map(|()| closing.has_first = true),
-        true if is_slow && !closing.waiting.is_empty() && closing.others < MOST => {
-            start(other).map(|()| closing.others += 1)
-        }
+    let started = match (closing.has_first, closing.next_free()) {
+        (false, Some(_)) => start(first).map(|()| closing.has_first = true),
+        (true, Some(_)) if is_slow && closing.others < MOST => start(other).map(|()| closing.others += 1),
         _ => Ok(()),
     };
     if let Err(e) = started {
@@ -64,6 +74,21 @@ fn get_help(closing: &mut Closing) {
 
 fn start(work: fn()) -> std::io::Result<()> {
     std::thread::Builder::new().name("netvale-closing".into()).spawn(work).map(drop)
+}
+
+/// Receives a message and all descriptors that came with it: the kernel itself would close those for which there is no room, and block this thread. The
+/// caller passes to [`close`] what it does not keep.
+///
+/// # Errors
+/// What recvmsg(2) says; `EAGAIN` if nothing has come.
+pub fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_PASSED))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let got = rustix::net::recvmsg(fd, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
+    let passed =
+        control.drain().filter_map(|m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None });
+    Ok((got.bytes, passed.flatten().collect()))
 }
 
 /// The number of that user's descriptors that are not closed yet.
@@ -102,11 +127,8 @@ fn close_one(closing: MutexGuard<'static, Closing>, uid: u32, fd: OwnedFd) -> Mu
     closing
 }
 
-/// The next descriptor of a user for whom not too many threads close already.
 fn next(closing: &mut Closing) -> Option<(u32, OwnedFd)> {
-    let is_free = |uid: &u32| closing.busy.get(uid).is_none_or(|threads| *threads < MOST_FOR_ONE);
-    let next = closing.waiting.iter().position(|(uid, _)| is_free(uid));
-    let next = next.and_then(|i| closing.waiting.remove(i))?;
+    let next = closing.next_free().and_then(|i| closing.waiting.remove(i))?;
     *closing.busy.entry(next.0).or_default() += 1;
     Some(next)
 }
