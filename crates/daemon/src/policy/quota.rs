@@ -1,5 +1,6 @@
 //! Quotas: what one user may have at a time. Root and the daemon's own user have none.
 
+use netvale_mem::{Layout, RegionError, RegionSizes};
 use rustix::io::Errno;
 
 use super::is_trusted;
@@ -38,11 +39,12 @@ pub(super) fn may_have_switch(d: &Daemon, caller: Caller) -> Result<(), Refusal>
     within(caller, d.switches.count_of(caller.uid), d.config.quota.switches, "switches", "switches")
 }
 
-/// Whether the caller may have `more` bytes of regions in addition.
+/// Whether the caller may have one more region, of that size.
 ///
 /// # Errors
-/// [`Refusal`]: `ENOSPC`.
-pub fn may_have_memory(d: &Daemon, caller: Caller, more: u64) -> Result<(), Refusal> {
+/// [`Refusal`]: `ENOSPC`; `EINVAL` for impossible sizes.
+pub fn may_have_memory(d: &Daemon, caller: Caller, sizes: RegionSizes) -> Result<(), Refusal> {
+    let more = Layout::new(sizes).map_err(RegionError::from)?.total;
     let (has, most) = (d.regions.bytes_of(caller.uid), d.config.quota.memory);
     if is_trusted(caller) || has.saturating_add(more) <= most {
         return Ok(());

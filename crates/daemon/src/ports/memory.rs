@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use netvale_afxdp::iface::Interface;
 use netvale_mem::mapping::Pages;
-use netvale_mem::{Layout, Region, RegionError, RegionSizes};
+use netvale_mem::{Region, RegionSizes};
 use netvale_portspec::Memory;
 use rustix::io::Errno;
 
@@ -24,8 +24,7 @@ pub type Numbered = (Arc<Region>, u32);
 /// # Errors
 /// [`Refusal`]: the sizes are impossible, the caller has too much already, or there is no memory.
 pub fn make(d: &mut Daemon, sizes: RegionSizes, pages: Pages, caller: Caller) -> Result<Numbered, Refusal> {
-    let layout = Layout::new(sizes).map_err(RegionError::from)?;
-    policy::may_have_memory(d, caller, layout.total)?;
+    policy::may_have_memory(d, caller, sizes)?;
     let id = new_number(d)?;
     Ok(d.regions.make(id, sizes, pages, caller.uid)?)
 }
@@ -47,8 +46,7 @@ pub fn common(d: &mut Daemon, sizes: RegionSizes, caller: Caller) -> Result<Arc<
     if let Some(region) = d.regions.known_common(caller.uid) {
         return Ok(region);
     }
-    let layout = Layout::new(sizes).map_err(RegionError::from)?;
-    policy::may_have_memory(d, caller, layout.total)?;
+    policy::may_have_memory(d, caller, sizes)?;
     Ok(d.regions.common(caller.uid, sizes)?)
 }
 
