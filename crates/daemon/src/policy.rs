@@ -241,7 +241,7 @@ fn owns_port(d: &Daemon, full: &str, caller: Caller) -> Result<(), Refusal> {
 fn detach(d: &Daemon, full: &str, caller: Caller) -> Result<(), Refusal> {
     match d.ports.get(full) {
         Some(record) if !controls(caller, record.owner.uid) => {
-            refuse(Errno::ACCESS, format!("{full} belongs to another user, who may detach it, as root may"))
+            refuse(Errno::ACCESS, format!("{full} belongs to another user: that user, or root, may detach it"))
         }
         _ => Ok(()),
     }

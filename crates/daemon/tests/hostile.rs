@@ -138,6 +138,41 @@ fn connections_without_end() {
     until("there is room again", || as_user(USER, || is_served(&connect())));
 }
 
+/// Objective: past a quota of ports, switches or memory a user is refused, and told of which; others, and root, still get theirs, and what is given back
+/// can be had again.
+#[test]
+fn too_much() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let more =
+        "[quota]\nports = 3\nswitches = 2\nmemory_mib = 8\n[switch]\nshared = ['vale0']\n[sockets]\nmode = '0666'";
+    let d = Daemon::start_as("role_of_the_daemon", 0, dir, more);
+    let open = |uid, name: &str, extra_bufs| {
+        let options = netvale::Options { extra_bufs, ..d.options() };
+        as_user(uid, || netvale::Port::open_with(name, &options))
+    };
+    let refused = |uid, name: &str, extra_bufs, key: &str| match open(uid, name, extra_bufs) {
+        Err(netvale::Error::Refused { errno, text }) => assert!(errno == libc::ENOSPC && text.contains(key), "{text}"),
+        other => panic!("{name}: {:?}", other.map(|port| port.name().to_owned())),
+    };
+    let _root = open(0, "vale0:root", 0).unwrap();
+    let first = open(USER, "vale1:a", 0).unwrap();
+    refused(USER, "vale1:b", 8192, "'memory_mib' in [quota]");
+    let second = open(USER, "vale2:a", 0).unwrap();
+    refused(USER, "vale3:a", 0, "'switches' in [quota]");
+    let _third = open(USER, "vale0:a", 0).unwrap();
+    refused(USER, "vale0:b", 0, "'ports' in [quota]");
+    refused(USER, "netmap:p{1", 0, "'ports' in [quota]");
+    let reply = as_user(USER, || d.call("port.attach", json!({"switch": "vale0", "port": "null:"})));
+    assert_eq!(reply["error"]["data"]["errno"], libc::ENOSPC, "{reply}");
+    for uid in [USER + 1, 0] {
+        open(uid, "vale0:other", 0).unwrap();
+    }
+    open(0, "vale5:much", 8192).unwrap();
+    drop((first, second));
+    until("there is room again", || open(USER, "vale3:a", 0).is_ok());
+}
+
 /// Objective: out of descriptors, the daemon does not use up a processor, turns connections away, and serves those that it has; when there are descriptors
 /// again, it accepts again.
 #[test]
