@@ -42,9 +42,33 @@ fn pass(to: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     rustix::net::sendmsg(to, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
 }
 
-fn signal(d: &Daemon, which: Signal) {
-    let process = rustix::process::Pid::from_raw(d.process as i32).unwrap();
-    rustix::process::kill_process(process, which).unwrap();
+/// The daemon, stopped: what is sent meanwhile it finds together. It goes on when this is dropped.
+struct Stopped<'a>(&'a Daemon);
+
+impl Stopped<'_> {
+    fn new(d: &Daemon) -> Stopped<'_> {
+        let stopped = Stopped(d);
+        stopped.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", d.process);
+        let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+            task.and_then(|task| std::fs::read_to_string(task.path().join("status")))
+                .is_ok_and(|s| s.contains("State:\tT"))
+        };
+        // Each thread stops when it next returns from the kernel.
+        until("it is stopped", || std::fs::read_dir(&tasks).unwrap().all(is_stopped));
+        stopped
+    }
+
+    fn signal(&self, which: Signal) {
+        let process = rustix::process::Pid::from_raw(self.0.process as i32).unwrap();
+        rustix::process::kill_process(process, which).unwrap();
+    }
+}
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        self.signal(Signal::CONT);
+    }
 }
 
 /// The daemon answers within a time in which it cannot have waited for anybody.
@@ -59,7 +83,6 @@ fn is_prompt(d: &Daemon) {
 #[test]
 fn descriptors_that_linger() {
     let d = Daemon::start_as("role_of_the_daemon", 0, tempfile::tempdir().unwrap(), "");
-    let signal = |which| signal(&d, which);
     let mut peers = Vec::new();
     for count in [1, 2, 3, 8] {
         let control = UnixStream::connect(d.path("control.sock")).unwrap();
@@ -68,10 +91,10 @@ fn descriptors_that_linger() {
             let (fds, others): (Vec<OwnedFd>, Vec<TcpStream>) = (0..count).map(|_| lingering()).unzip();
             let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
             // It gets them when we do not have them any more: the last one to close is the one who waits.
-            signal(Signal::STOP);
+            let stopped = Stopped::new(&d);
             pass(to, b"{}\n", &borrowed);
             drop(fds);
-            signal(Signal::CONT);
+            drop(stopped);
             peers.extend(others);
         }
         // Descriptors in the queue of a socket that is closed, or passed, are closed with it.
@@ -79,7 +102,7 @@ fn descriptors_that_linger() {
         let (fd, peer) = lingering();
         pass(outer.as_fd(), b"x", &[fd.as_fd()]);
         peers.push(peer);
-        signal(Signal::STOP);
+        let stopped = Stopped::new(&d);
         let other = netvale::raw::connect_to(Some(d.dir.path())).unwrap();
         pass(other.as_fd(), b"{}\n", &[inner.as_fd()]);
         drop((inner, outer, fd));
@@ -98,7 +121,7 @@ fn descriptors_that_linger() {
             peers.push(peer);
         }
         drop(gone);
-        signal(Signal::CONT);
+        drop(stopped);
         is_prompt(&d);
         control.set_read_timeout(Some(common::LIMIT)).unwrap();
         assert_eq!((&control).read(&mut [0; 64]).unwrap_or(0), 0, "the connection is closed");
@@ -124,7 +147,7 @@ fn connections_without_end() {
     assert!(as_user(USER + 1, || is_served(&connect())) && is_served(&connect()));
     // Connections that are refused with descriptors in their queues hold nobody up either.
     let mut peers = Vec::new();
-    signal(&d, Signal::STOP);
+    let stopped = Stopped::new(&d);
     as_user(USER, || {
         for _ in 0..8 {
             let (one, (fd, peer)) = (connect(), lingering());
@@ -132,7 +155,7 @@ fn connections_without_end() {
             peers.push(peer);
         }
     });
-    signal(&d, Signal::CONT);
+    drop(stopped);
     is_prompt(&d);
     held.clear();
     until("there is room again", || as_user(USER, || is_served(&connect())));
