@@ -110,7 +110,12 @@ mod tests {
     }
 
     fn sample(now_ns: u64, ports: Vec<PortStats>) -> StatsReply {
-        StatsReply { now_ns, ports, workers: vec![WorkerStats { busy_ns: now_ns / 4, ..WorkerStats::default() }] }
+        StatsReply {
+            now_ns,
+            ports,
+            workers: vec![WorkerStats { busy_ns: now_ns / 4, ..WorkerStats::default() }],
+            ..StatsReply::default()
+        }
     }
 
     /// Objective: every rate is its counter's difference over the daemon's time.

@@ -53,6 +53,10 @@ pub struct SwitchInfo {
     pub addresses: u64,
     /// Number of addresses that the table has room for.
     pub table_size: u64,
+    /// Number of frames whose source was not learned: it is another user's address, or one more than their user may
+    /// have.
+    #[serde(default)]
+    pub refused_addresses: u64,
 }
 
 /// Parameters of `switch.table`.

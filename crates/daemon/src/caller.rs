@@ -18,3 +18,8 @@ impl Caller {
         Caller { client: 0, uid, pid }
     }
 }
+
+/// Whether that user is root, or the daemon's own.
+pub fn is_trusted_user(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
+}

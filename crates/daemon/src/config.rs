@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use netvale_control::types::{AttachParams, PortOptions};
 use netvale_portspec::AttachSpec;
+use netvale_switch::Settings;
 use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
@@ -57,8 +58,8 @@ pub struct Config {
     pub quota: Quota,
     /// Time after which an address that was not seen again is forgotten.
     pub ageing: Duration,
-    /// Number of entries in each switch's forwarding table.
-    pub table_entries: usize,
+    /// What all switches have in common.
+    pub switches: Settings,
     /// Ports to attach at startup.
     pub ports: Vec<AttachParams>,
 }
@@ -139,6 +140,11 @@ pub struct FileSwitch {
     /// `shared`.
     #[serde(default)]
     pub shared: Vec<String>,
+    /// `sticky_addresses`: on unless false.
+    pub sticky_addresses: Option<bool>,
+    /// `lossless_between_users`.
+    #[serde(default)]
+    pub lossless_between_users: bool,
 }
 
 /// The quota of each user, as `[quota]` of the file has it.
@@ -153,6 +159,14 @@ pub struct FileQuota {
     pub switches: Option<u64>,
     /// `memory_mib`.
     pub memory_mib: Option<u64>,
+    /// `descriptors`.
+    pub descriptors: Option<u64>,
+    /// `addresses`.
+    pub addresses: Option<u64>,
+    /// `unread_kib`.
+    pub unread_kib: Option<u64>,
+    /// `log_lines`.
+    pub log_lines: Option<u64>,
 }
 
 /// What one user may have at a time who is neither root nor the daemon's own.
@@ -166,6 +180,14 @@ pub struct Quota {
     pub switches: usize,
     /// Bytes of regions.
     pub memory: u64,
+    /// Descriptors of the daemon's that the user's ports and connections take.
+    pub descriptors: usize,
+    /// Addresses behind the user's ports in a switch's forwarding table.
+    pub addresses: u32,
+    /// Bytes of answers that all of the user's connections may leave unread.
+    pub unread: usize,
+    /// Lines of the log a second that are about the user.
+    pub log_lines: u32,
 }
 
 impl FileQuota {
@@ -176,6 +198,10 @@ impl FileQuota {
             ports: count("ports", self.ports, 64)? as usize,
             switches: count("switches", self.switches, 8)? as usize,
             memory: count("memory_mib", self.memory_mib, 2048)? << 20,
+            descriptors: count("descriptors", self.descriptors, 4096)? as usize,
+            addresses: count("addresses", self.addresses, 2048)? as u32,
+            unread: (count("unread_kib", self.unread_kib, 8192)? << 10) as usize,
+            log_lines: count("log_lines", self.log_lines, 20)? as u32,
         })
     }
 }
@@ -279,7 +305,12 @@ impl File {
             shared_switches: switch.shared,
             quota: self.quota.unwrap_or_default().check()?,
             ageing: Duration::from_secs(within("ageing_s", switch.ageing_s.unwrap_or(300), 1, 1_000_000)?),
-            table_entries: within("table_entries", switch.table_entries.unwrap_or(16_384) as u64, 8, 1 << 24)? as usize,
+            switches: Settings {
+                table_entries: within("table_entries", switch.table_entries.unwrap_or(16_384) as u64, 8, 1 << 24)?
+                    as usize,
+                sticky: switch.sticky_addresses.unwrap_or(true),
+                holds_others: switch.lossless_between_users,
+            },
             ports: self.ports.into_iter().map(|port| port.0).collect(),
         })
     }

@@ -1,8 +1,10 @@
 //! The state of the daemon: its registries, and the interface of the thing behind a port.
 
 use std::any::Any;
+use std::sync::Arc;
 
 use netvale_control::types::{Direction, PortInfo, PortKind};
+use netvale_mem::fault::Fault;
 use netvale_ptnet::keep::Kept;
 
 use crate::config::Config;
@@ -14,12 +16,14 @@ use crate::registry::mirrors::Mirrors;
 use crate::registry::persistent::PersistentPorts;
 use crate::registry::pipes::Pipes;
 use crate::registry::ports::{PortRecord, Ports};
+use crate::registry::refusals::Refusals;
 use crate::registry::regions::Regions;
 use crate::registry::switches::Switches;
 use crate::registry::watches::Watches;
 use crate::registry::workers::Workers;
 use crate::rings::local::LocalPort;
 use crate::rings::switched::Rings;
+use crate::stalls::Watched;
 use crate::system::keep;
 
 /// The state of the daemon. Each registry is responsible for its own map; a function of `ports` or `api` does what
@@ -47,6 +51,10 @@ pub struct Daemon {
     pub watches: Watches,
     /// Copies for monitors of the frames that pass without the daemon.
     pub(crate) mirrors: Mirrors,
+    /// The thread that serves all requests.
+    pub watched: Arc<Watched>,
+    /// How many requests of each user were refused.
+    pub refusals: Refusals,
     /// Programs that lost their port.
     pub(crate) evictions: Evictions,
     /// Capture files that are being written.
@@ -63,8 +71,8 @@ impl Daemon {
     pub fn new(config: Config) -> std::io::Result<Daemon> {
         let faults = netvale_mem::fault::news()?;
         Ok(Daemon {
-            workers: Workers::start(&config.workers, config.polling)?,
-            switches: Switches::new(config.table_entries, config.ageing),
+            workers: Workers::start(&config.workers, config.polling, &Fault::told_by(&faults))?,
+            switches: Switches::new(config.switches, config.ageing),
             regions: Regions::new(std::sync::Arc::clone(&faults)),
             ports: Ports::default(),
             persistent: PersistentPorts::default(),
@@ -73,6 +81,8 @@ impl Daemon {
             guests: Guests::default(),
             watches: Watches::default(),
             mirrors: Mirrors::default(),
+            watched: Watched::new("the main thread".into()),
+            refusals: Refusals::default(),
             evictions: Evictions::new(faults),
             captures: Captures::default(),
             kept: keep::found(),
@@ -105,6 +115,11 @@ pub trait Attached: Any {
 
     /// Adds the details of this kind to `list` and `show`.
     fn describe(&self, _info: &mut PortInfo) {}
+
+    /// Bytes of memory that it has for each of its peers, besides regions of the registry.
+    fn memory(&self) -> u64 {
+        0
+    }
 
     /// Sentences for `netvale show`.
     fn notes(&self) -> Vec<String> {

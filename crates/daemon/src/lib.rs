@@ -5,6 +5,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `refusal`, `caller` | a refused request and its reason; the caller |
+//! | `stalls` | threads that must not wait, and what held them up |
 //! | [`worker`] | the threads that forward |
 //! | [`config`] | TOML file and command line, parsed |
 //! | `system` | sockets, privileges, signals, the service manager |
@@ -29,10 +30,14 @@ mod refusal;
 mod registry;
 mod rings;
 mod server;
+mod stalls;
 mod system;
 pub mod worker;
 
+pub use system::log::Limit as LogLimit;
+
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use netvale_control::dirs::{ATTACH_SOCKET, CONTROL_SOCKET};
 use rustix::net::SocketType;
@@ -42,7 +47,7 @@ use thiserror::Error;
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::server::{Listeners, Server};
-use crate::system::{realtime, sandbox, sockets, watch};
+use crate::system::{log, realtime, sandbox, sockets, watch};
 
 /// Why the daemon did not start.
 #[derive(Debug, Error)]
@@ -77,6 +82,9 @@ pub enum StartError {
     System(#[from] std::io::Error),
 }
 
+/// Upper bound on waiting at the end for threads that a peer holds up.
+const ENDING_LIMIT: Duration = Duration::from_secs(5);
+
 /// Runs the daemon in the foreground until SIGTERM, SIGINT or a `shutdown` request.
 ///
 /// # Errors
@@ -99,6 +107,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     if config.sandbox {
         sandbox::enter(&dir, &[&config.allow_dirs[..], &policy::configured_folders(&config)].concat())?;
     }
+    log::set_limit(config.quota.log_lines);
     watch::start()?;
     let mut daemon = Daemon::new(config)?;
     // The workers have been started.
@@ -111,6 +120,10 @@ pub fn run(config: Config) -> Result<(), StartError> {
     let mut captures = server.run();
     // The last frames may still have to reach their capture files.
     captures.wait();
+    let left = netvale_port::service::wait_for_ending(ENDING_LIMIT);
+    if left > 0 {
+        tracing::error!("{left} threads of ports do not end: they are abandoned");
+    }
     for path in [attach, control] {
         let _ = std::fs::remove_file(path);
     }

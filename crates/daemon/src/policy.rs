@@ -12,7 +12,7 @@ use netvale_control::types::Owner;
 use netvale_portspec::{AttachSpec, Base, PortName, PortSpec};
 use rustix::io::Errno;
 
-use crate::caller::Caller;
+use crate::caller::{Caller, is_trusted_user};
 use crate::config::Config;
 use crate::daemon::{Daemon, Record};
 use crate::refusal::{Refusal, refuse};
@@ -87,10 +87,6 @@ pub fn admit(d: &Daemon, caller: Caller, request: Request<'_>) -> Result<(), Ref
 /// Root and the daemon's own user may do everything.
 pub fn is_trusted(caller: Caller) -> bool {
     is_trusted_user(caller.uid)
-}
-
-fn is_trusted_user(uid: u32) -> bool {
-    uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
 /// Whether a caller controls what belongs to that user.
@@ -466,6 +462,6 @@ mod sharing;
 #[cfg(test)]
 mod tests;
 
-pub use quota::{may_connect, may_have_memory};
+pub use quota::{may_connect, may_have_memory, may_have_rings, may_leave_unread, most_addresses};
 pub use regions::{has_room_for_file, may_lie_in_file, may_map_file, may_move_to, may_use_region};
 use sharing::OwnedMemory;

@@ -105,6 +105,8 @@ impl Server {
         while self.running {
             let nap = self.daemon.switches.tick(Instant::now()).min(self.pause()).max(Duration::from_millis(1));
             let nap = if closing::look() { nap.min(PAUSE) } else { nap };
+            self.daemon.watched.progress(Instant::now());
+            self.daemon.watched.rest();
             let limit = Timespec { tv_sec: nap.as_secs() as i64, tv_nsec: i64::from(nap.subsec_nanos()) };
             let ready = match epoll::wait(&self.epoll, &mut events[..], Some(&limit)) {
                 Ok((ready, _)) => in_order(ready),
@@ -114,7 +116,10 @@ impl Server {
                     break;
                 }
             };
-            ready.into_iter().for_each(|id| self.event(id));
+            for id in ready {
+                self.daemon.watched.progress(Instant::now());
+                self.event(id);
+            }
         }
         self.daemon.captures
     }
@@ -146,7 +151,7 @@ impl Server {
         let Ok(cred) = rustix::net::sockopt::socket_peercred(&fd) else { return closing::close(fd, NOBODY) };
         let caller = Caller { client: self.next, uid: cred.uid.as_raw(), pid: cred.pid.as_raw_nonzero().get() };
         if let Err(refusal) = self.may_connect(caller) {
-            tracing::warn!(uid = caller.uid, pid = caller.pid, "a connection is refused: {refusal}");
+            self.daemon.refusals.note(caller, &refusal.text);
             return closing::close(fd, caller.uid);
         }
         self.add(fd, kind, caller);
@@ -240,9 +245,22 @@ impl Server {
             tracing::info!(uid = caller.uid, pid = caller.pid, "asked to end");
             self.running = false;
         }
-        if !keep {
+        if !keep || self.is_unread(id) {
             self.hang_up(id);
         }
+    }
+
+    /// Whether a client that leaves answers unread has to go: all of its user's together are too many.
+    fn is_unread(&mut self, id: u64) -> bool {
+        let unread = |client: &Client| if let Client::Control { unsent, .. } = client { unsent.len() } else { 0 };
+        let Some((client, caller)) = self.clients.get(&id) else { return false };
+        if unread(client) == 0 {
+            return false;
+        }
+        let all = self.clients.values().filter(|(_, other)| other.uid == caller.uid).map(|(client, _)| unread(client));
+        let Err(refusal) = policy::may_leave_unread(&self.daemon, *caller, all.sum()) else { return false };
+        self.daemon.refusals.note(*caller, &refusal.text);
+        true
     }
 
     fn hang_up(&mut self, id: u64) {

@@ -7,16 +7,20 @@
 
 use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_port::{Passed, Task};
 use netvale_switch::{Forwarder, PortId, Switch, Work};
 use rustix::event::{Timespec, epoll};
+
+use crate::stalls::Watched;
 
 /// Number of a task, unique in the daemon.
 pub type TaskId = u64;
@@ -70,6 +74,11 @@ struct Shared {
     pending: AtomicBool,
     bell: Doorbell,
     stats: WorkerStats,
+    watched: Arc<Watched>,
+    /// Tasks that were dropped because they panicked.
+    broken: Mutex<Vec<TaskId>>,
+    /// Wakes the daemon when there are such.
+    fault: Fault,
 }
 
 /// The daemon's handle to a worker.
@@ -80,16 +89,19 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts worker `index`, pinned to `cpu` if given.
+    /// Starts worker `index`, pinned to `cpu` if given. `fault` is reported when one of its tasks panics.
     ///
     /// # Errors
     /// Whatever the system calls for thread, eventfd and epoll return.
-    pub fn start(index: usize, cpu: Option<usize>, polling: Polling) -> std::io::Result<Worker> {
+    pub fn start(index: usize, cpu: Option<usize>, polling: Polling, fault: Fault) -> std::io::Result<Worker> {
         let shared = Arc::new(Shared {
             commands: Mutex::new(Vec::new()),
             pending: AtomicBool::new(false),
             bell: Doorbell::new()?,
             stats: WorkerStats::default(),
+            watched: Watched::new(format!("worker {index}")),
+            broken: Mutex::default(),
+            fault,
         });
         let run = Loop::new(Arc::clone(&shared), polling)?;
         let thread = std::thread::Builder::new().name(format!("netvale-w{index}")).spawn(move || {
@@ -99,6 +111,16 @@ impl Worker {
             run.run();
         })?;
         Ok(Worker { shared, thread: Some(thread), cpu })
+    }
+
+    /// The tasks that panicked since the last call: they are gone.
+    pub fn take_broken(&self) -> Vec<TaskId> {
+        std::mem::take(&mut self.shared.broken.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How often it was held up.
+    pub fn stalls(&self) -> u64 {
+        self.shared.watched.stalls()
     }
 
     /// Its times and load.
@@ -151,7 +173,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.send(Command::Stop);
         if let Some(thread) = self.thread.take() {
-            // A panicked worker was reported by the runtime; nothing else can be done for it.
+            // It does not panic: a panic of a task is caught, any other ends the process.
             let _ = thread.join();
         }
     }
@@ -190,6 +212,18 @@ struct Loop {
     /// Number of consecutive limited sleeps that brought no work.
     naps: u32,
     clock: Clock,
+    /// The entry whose task panicked.
+    panicked: Option<usize>,
+}
+
+/// Notes which task panicked. Forgotten if it did not.
+struct Running<'a>(&'a mut Option<usize>, usize);
+
+impl Drop for Running<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        *self.0 = Some(self.1);
+    }
 }
 
 /// How long an idle worker keeps the CPU to itself before it yields between polls.
@@ -209,11 +243,30 @@ impl Loop {
     fn new(shared: Arc<Shared>, polling: Polling) -> std::io::Result<Loop> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, shared.bell.as_fd(), epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
-        let (entries, work, clock) = (Vec::new(), Work::default(), Clock::new());
-        Ok(Loop { shared, polling, epoll, entries, work, needs_epoll: false, awake: false, naps: 0, clock })
+        let (entries, work, clock) = (Vec::new(), Work::default(), Clock::new(Arc::clone(&shared.watched)));
+        let (needs_epoll, awake, naps, panicked) = (false, false, 0, None);
+        Ok(Loop { shared, polling, epoll, entries, work, needs_epoll, awake, naps, clock, panicked })
     }
 
+    /// Works until it is stopped. A task that panics is lost with its port; the others go on.
     fn run(mut self) {
+        while catch_unwind(AssertUnwindSafe(|| self.rounds())).is_err() {
+            self.lose();
+        }
+    }
+
+    /// Drops the task that panicked. If no task did, what the worker knows of its tasks cannot be trusted any more: the
+    /// daemon ends, for the service manager to start it again.
+    fn lose(&mut self) {
+        let Some(at) = self.panicked.take() else { std::process::abort() };
+        let id = self.entries[at].id;
+        self.remove(id);
+        self.work = Work::default();
+        self.shared.broken.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+        self.shared.fault.report("a task of a worker panicked");
+    }
+
+    fn rounds(&mut self) {
         let mut round_no = 0u32;
         loop {
             if self.shared.pending.load(Ordering::Acquire) && self.commands() {
@@ -235,11 +288,13 @@ impl Loop {
     /// Does each task once. Returns the number of frames.
     fn round(&mut self) -> usize {
         let mut frames = 0;
-        for e in &mut self.entries {
+        for (at, e) in self.entries.iter_mut().enumerate() {
             if !(e.cheap || e.ready) {
                 continue;
             }
+            let running = Running(&mut self.panicked, at);
             let passed = e.task.pass(&mut self.work);
+            std::mem::forget(running);
             e.held = passed == Passed::Held;
             match passed {
                 Passed::Frames(n) => frames += n,
@@ -392,6 +447,7 @@ impl Loop {
 /// Accounts for the worker's time only at the changes between busy, idle and asleep, so that a busy worker need not
 /// read the clock.
 struct Clock {
+    watched: Arc<Watched>,
     since: Instant,
     is_busy: bool,
     looks: u32,
@@ -399,8 +455,8 @@ struct Clock {
 }
 
 impl Clock {
-    fn new() -> Clock {
-        Clock { since: Instant::now(), is_busy: false, looks: 0, idle_for: Duration::ZERO }
+    fn new(watched: Arc<Watched>) -> Clock {
+        Clock { watched, since: Instant::now(), is_busy: false, looks: 0, idle_for: Duration::ZERO }
     }
 
     fn turn(&mut self, into: &AtomicU64) {
@@ -408,6 +464,7 @@ impl Clock {
         let spent = now.duration_since(self.since).as_nanos() as u64;
         into.store(into.load(Ordering::Relaxed) + spent, Ordering::Relaxed);
         self.since = now;
+        self.watched.progress(now);
     }
 
     #[inline]
@@ -415,7 +472,7 @@ impl Clock {
         self.looks = self.looks.wrapping_add(1);
         // Nearly all the time since the clock was last read belongs to this first batch. Later it is read once in a
         // while, so that `netvale top` sees a worker that is never idle.
-        if !self.is_busy || self.looks.is_multiple_of(1024) {
+        if !self.is_busy || self.looks.is_multiple_of(128) {
             self.turn(&stats.busy_ns);
             self.is_busy = true;
         }
@@ -438,6 +495,7 @@ impl Clock {
 
     fn before_sleep(&mut self, stats: &WorkerStats) {
         self.turn(&stats.polled_ns);
+        self.watched.rest();
         stats.sleeps.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use netvale_daemon::worker::{Polling, Worker};
+use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters, Scratch};
-use netvale_switch::{Forwarder, Port, Switch};
+use netvale_switch::{Forwarder, Port, Settings, Switch};
 
 const LIMIT: Duration = Duration::from_secs(20);
 static FRAME: [u8; 60] = [255; 60];
@@ -85,12 +86,18 @@ impl Egress for Gate {
 }
 
 /// What forwards from `ingress` to a lossless receiver.
-fn to(gate: &Arc<Gate>, ingress: Bringer) -> Box<Forwarder> {
-    let switch = Switch::with_table_size("vale0", 16);
-    let attach = |name: &str, egresses| switch.attach(Port { name: name.into(), egresses, lossless: true }).unwrap();
+fn to<E: Egress + 'static>(gate: &Arc<E>, ingress: Bringer) -> Box<Forwarder> {
+    let switch = Switch::with("vale0", Settings { table_entries: 16, ..Settings::default() });
+    let attach = |name: &str, egresses| {
+        switch.attach(Port { name: name.into(), egresses, lossless: true, ..Port::default() }).unwrap()
+    };
     attach("receiver", vec![Arc::clone(gate) as Arc<dyn Egress>]);
     let from = attach("sender", Vec::new());
     Box::new(Forwarder::new(Arc::clone(&switch), from, 0, Box::new(ingress)))
+}
+
+fn start(spin_us: u64) -> Worker {
+    Worker::start(0, None, Polling::Spin(Duration::from_micros(spin_us)), Fault::new().unwrap()).unwrap()
 }
 
 fn until(what: &str, done: impl FnMut() -> bool) {
@@ -101,8 +108,8 @@ fn until(what: &str, done: impl FnMut() -> bool) {
 #[test]
 fn no_request_is_lost() {
     for spin in [0, 5, 20] {
-        let worker = Worker::start(0, None, Polling::Spin(Duration::from_micros(spin))).unwrap();
-        worker.add(1, to(&Arc::default(), Bringer::new(0, false)));
+        let worker = start(spin);
+        worker.add(1, to(&Arc::<Gate>::default(), Bringer::new(0, false)));
         for request in 0..20_000u32 {
             // Not always at the same moment.
             (0..request % 64).for_each(|_| std::hint::spin_loop());
@@ -118,7 +125,7 @@ fn no_request_is_lost() {
 #[test]
 fn frames_that_wait_let_their_worker_sleep() {
     for cheap in [true, false] {
-        let worker = Worker::start(0, None, Polling::Spin(Duration::from_micros(50))).unwrap();
+        let worker = start(50);
         let (gate, other) = (Arc::<Gate>::default(), Arc::<Gate>::default());
         other.open.store(true, Ordering::Relaxed);
         let (waiting, late) = (Bringer::new(1000, cheap), Bringer::new(0, true));
@@ -143,4 +150,42 @@ fn frames_that_wait_let_their_worker_sleep() {
         until("all that waited arrives", || gate.counters.frames() == 1000);
         assert_eq!(gate.counters.drops(DropReason::Stalled), 0);
     }
+}
+
+/// An egress with a mistake in it.
+#[derive(Default)]
+struct Mistake(Arc<RingCounters>);
+
+impl Egress for Mistake {
+    fn deliver(&self, _batch: &Batch, _picks: &[u16], _scratch: &mut Scratch) -> usize {
+        panic!("a mistake, made for this test")
+    }
+
+    fn counters(&self) -> &Arc<RingCounters> {
+        &self.0
+    }
+}
+
+/// Objective: a task that panics is lost, and named; the worker goes on with the others, and takes new ones.
+#[test]
+fn a_panic_costs_one_task() {
+    let fault = Fault::new().unwrap();
+    let worker = Worker::start(0, None, Polling::Spin(Duration::ZERO), fault.clone()).unwrap();
+    let open = || {
+        let gate = Arc::<Gate>::default();
+        gate.open.store(true, Ordering::Relaxed);
+        gate
+    };
+    let (before, after) = (open(), open());
+    let bringer = Bringer::new(0, true);
+    let (more, bell) = (Arc::clone(&bringer.left), bringer.bell.try_clone().unwrap());
+    worker.add(1, to(&before, bringer));
+    worker.add(2, to(&Arc::new(Mistake::default()), Bringer::new(3, true)));
+    until("the panic is reported", || fault.reason().is_some());
+    assert_eq!(worker.take_broken(), [2]);
+    more.store(5, Ordering::Relaxed);
+    bell.ring();
+    worker.add(3, to(&after, Bringer::new(7, true)));
+    until("the others have their frames", || (before.counters.frames(), after.counters.frames()) == (5, 7));
+    assert!(worker.take_broken().is_empty());
 }

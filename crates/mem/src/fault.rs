@@ -15,6 +15,9 @@ use rustix::io::Result;
 /// The reason for a peer whose doorbell blocked.
 pub const BLOCKED: &str = "one of its doorbells is full and blocks: ringing it would block a worker";
 
+/// The reason for a peer that has nothing to do with it but its user.
+const BLOCKED_ELSEWHERE: &str = "a doorbell of another port of the same user is full and blocks";
+
 /// The reason for a peer whose memory was lost.
 pub const LOST: &str = "memory of its is gone: its file was cut short, or its pages cannot be had";
 
@@ -26,11 +29,27 @@ pub struct Fault(Arc<Inner>);
 pub(crate) struct Inner {
     /// An eventfd that never leaves this process. Several peers may share one.
     news: Arc<OwnedFd>,
-    blocked: AtomicBool,
+    together: Together,
     /// Whether memory of the peer was lost ([`crate::watch`]).
     lost: AtomicBool,
     /// The lock is taken only when something went wrong.
     why: Mutex<Option<String>>,
+}
+
+/// Peers of which none's doorbell is rung any more once one of them blocked. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Together(Arc<AtomicBool>);
+
+impl Together {
+    /// Whether a doorbell of one of the peers blocked a thread.
+    pub fn is_blocked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is more than one clone.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
 }
 
 /// Creates a descriptor that becomes readable with the first fault.
@@ -52,8 +71,13 @@ impl Fault {
 
     /// Creates a value without a fault; `news` becomes readable when there is one.
     pub fn told_by(news: &Arc<OwnedFd>) -> Fault {
-        let (news, [blocked, lost]) = (Arc::clone(news), [const { AtomicBool::new(false) }; 2]);
-        Fault(Arc::new(Inner { news, blocked, lost, why: Mutex::default() }))
+        Fault::of(news, Together::default())
+    }
+
+    /// The same for one of several peers.
+    pub fn of(news: &Arc<OwnedFd>, together: Together) -> Fault {
+        let (news, lost) = (Arc::clone(news), AtomicBool::new(false));
+        Fault(Arc::new(Inner { news, together, lost, why: Mutex::default() }))
     }
 
     /// Reports that the peer must be given up. The first reason counts.
@@ -78,26 +102,27 @@ impl Fault {
     /// Reports that a doorbell of the peer blocked this thread.
     #[cold]
     pub(crate) fn block(&self) {
-        self.0.blocked.store(true, Ordering::Relaxed);
+        self.0.together.0.store(true, Ordering::Relaxed);
         self.report(BLOCKED);
     }
 
-    /// Whether a doorbell of the peer blocked a thread.
+    /// Whether a doorbell of the peer, or of one that belongs to it, blocked a thread.
     #[inline]
     pub fn is_blocked(&self) -> bool {
-        self.0.blocked.load(Ordering::Relaxed)
+        self.0.together.is_blocked()
     }
 
     /// The reported reason.
     pub fn reason(&self) -> Option<String> {
         let why = self.0.why.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        why.or_else(|| self.0.lost.load(Ordering::Acquire).then(|| LOST.to_owned()))
+        let lost = || self.0.lost.load(Ordering::Acquire).then(|| LOST.to_owned());
+        why.or_else(lost).or_else(|| self.is_blocked().then(|| BLOCKED_ELSEWHERE.to_owned()))
     }
 
     /// Takes the reported reason, for a fault with its own `news`: the next peer may begin.
     pub fn take(&self) -> Option<String> {
         clear(&self.0.news);
-        self.0.blocked.store(false, Ordering::Relaxed);
+        self.0.together.0.store(false, Ordering::Relaxed);
         self.0.why.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }

@@ -6,6 +6,7 @@
 use std::fmt::Display;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,9 +21,33 @@ use crate::listener::{Listener, OpenError, RETRY, SocketFile};
 
 /// Pause after a peer whose doorbell blocked, which cost a worker time: it doubles each time, up to the second value.
 const BLOCKED_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
-/// Upper bound on waiting for the thread to end. The thread itself waits two seconds for a worker that does not hand a
-/// queue back. Nothing else takes that long, unless a descriptor that a peer passed is slow to close.
-const STOP_LIMIT: Duration = Duration::from_secs(5);
+/// Upper bound on waiting for the thread to end: who detaches a port is not held up by its peer. The thread itself
+/// waits two seconds for a worker that does not hand a queue back, and for as long as a descriptor that a peer passed
+/// takes to close.
+const STOP_LIMIT: Duration = Duration::from_millis(50);
+
+/// The threads that had not ended then.
+static ENDING: Mutex<Vec<Receiver<()>>> = Mutex::new(Vec::new());
+
+/// Waits for the threads of services that were stopped. Returns the number of those that do not end within `limit`.
+pub fn wait_for_ending(limit: Duration) -> usize {
+    let until = Instant::now() + limit;
+    let ending = std::mem::take(&mut *ENDING.lock().unwrap_or_else(PoisonError::into_inner));
+    let lasts = |thread: &&Receiver<()>| {
+        let left = until.saturating_duration_since(Instant::now());
+        thread.recv_timeout(left) == Err(mpsc::RecvTimeoutError::Timeout)
+    };
+    ending.iter().filter(lasts).count()
+}
+
+fn ends_later(thread: Receiver<()>) {
+    let mut ending = ENDING.lock().unwrap_or_else(PoisonError::into_inner);
+    ending.retain(|thread| thread.try_recv() == Err(mpsc::TryRecvError::Empty));
+    ending.push(thread);
+}
+
+/// What is told of a service whose thread panicked.
+const BROKEN: &str = "an internal error: detach the port and attach it again; please report it, with the daemon's log";
 
 /// The protocol that a service speaks with its peers.
 pub trait Protocol: Send + 'static {
@@ -120,7 +145,7 @@ pub struct Service<D> {
     told: Told<D>,
     stop: Arc<Doorbell>,
     /// Disconnected when the thread ends.
-    running: Receiver<()>,
+    running: Option<Receiver<()>>,
     file: Option<SocketFile>,
 }
 
@@ -141,13 +166,17 @@ impl<D: Clone + Default + Send + 'static> Service<D> {
         let (told, stop) = (Told(Arc::default()), Arc::new(Doorbell::new().map_err(failed)?));
         let (alive, running) = mpsc::channel();
         let server = Server { protocol, at: at.clone(), told: told.clone(), stop: Arc::clone(&stop) };
+        let broken = told.clone();
         let run = move || {
-            server.run();
+            if catch_unwind(AssertUnwindSafe(|| server.run())).is_err() {
+                let last_error = Some(BROKEN.to_owned());
+                *broken.lock() = State { last_error, ..State::default() };
+            }
             drop(alive);
         };
         let started = std::thread::Builder::new().name(thread.into()).spawn(run);
         started.map_err(|e| failed(Errno::from_io_error(&e).unwrap_or(Errno::AGAIN)))?;
-        Ok(Service { told, stop, running, file })
+        Ok(Service { told, stop, running: Some(running), file })
     }
 
     /// Starts a service for virtual machines that connect to the socket at `path`; `serve` serves each of them.
@@ -170,12 +199,14 @@ impl<D: Clone + Default + Send + 'static> Service<D> {
 
 impl<D> Drop for Service<D> {
     fn drop(&mut self) {
-        self.stop.ring();
-        // Nothing is ever sent; the channel disconnects. A panic was reported by the runtime.
-        if self.running.recv_timeout(STOP_LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
-            tracing::error!("a port's thread does not end: it is abandoned");
-        }
         drop(self.file.take());
+        self.stop.ring();
+        // Nothing is ever sent; the channel disconnects.
+        let Some(thread) = self.running.take() else { return };
+        if thread.recv_timeout(STOP_LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
+            tracing::info!("a port's thread takes its time to end");
+            ends_later(thread);
+        }
     }
 }
 

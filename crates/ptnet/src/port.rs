@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use netvale_mem::Layout;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::nap;
 use netvale_port::listener::{Listener, OpenError};
@@ -18,7 +19,7 @@ use crate::backend::Backend;
 pub use crate::guest::Guest;
 use crate::guest::THREAD;
 use crate::header::Config;
-use crate::instance::Instance;
+use crate::instance::{self, Instance};
 use crate::ivshmem;
 use crate::keep::{self, Keeper};
 use crate::vfio;
@@ -141,6 +142,11 @@ impl PtnetPort {
     /// The options it was created with.
     pub fn options(&self) -> &PtnetOptions {
         &self.options
+    }
+
+    /// Bytes of the memory that its guest gets.
+    pub fn memory(&self) -> u64 {
+        Layout::new(instance::sizes(&self.options.config)).map_or(0, |layout| layout.total)
     }
 
     /// Drops what is kept of its guest, as the port is removed for good.

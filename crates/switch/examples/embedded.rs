@@ -21,7 +21,7 @@ fn port(switch: &Arc<Switch>, name: &str) -> Result<(Forwarder, AppRing, AppRing
     let (tx, rx) = (mem.tx[0].clone(), mem.rx[0].clone());
     let egress =
         Arc::new(RingEgress::new(Arc::clone(&mem), HostRx::new(rx.clone(), Doorbell::new()?), 0, Arc::default()));
-    let id = switch.attach(Port { name: name.into(), egresses: vec![egress], lossless: false })?;
+    let id = switch.attach(Port { name: name.into(), egresses: vec![egress], lossless: false, ..Port::default() })?;
     let ingress = RingIngress::new(mem, HostTx::new(tx.clone(), Doorbell::new()?), Doorbell::new()?, 0, Arc::default());
     ingress.quiet();
     let forwarder = Forwarder::new(Arc::clone(switch), id, 0, Box::new(ingress));

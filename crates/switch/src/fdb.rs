@@ -5,11 +5,14 @@
 //! the next frame.
 //!
 //! It is bounded, and its hash is keyed with a secret, so that a flood of made-up addresses can neither grow it nor aim
-//! at one line. In a full line the port that holds most of it loses an entry, hence a flooding port displaces its own
-//! addresses.
+//! at one line. It is shared out among the ports' owners ([`crate::owners`]): in a full line the owner that holds most
+//! of it loses an entry, hence one who floods displaces their own addresses; past a limit an owner's new addresses
+//! displace that owner's only; and an address of one owner does not move to another's port until it expires.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
+
+use crate::owners::{OwnerId, Owners};
 
 /// Number of a port on its switch.
 pub type PortId = u8;
@@ -34,6 +37,11 @@ pub struct Fdb {
     lines: Box<[Line]>,
     key: (u64, u64),
     tick: AtomicU8,
+    owners: Owners,
+    /// Whether addresses stay with their owner.
+    sticky: bool,
+    /// Number of frames whose source was not learned, as it is another owner's, or one too many.
+    refused: AtomicU64,
 }
 
 /// An entry that [`Fdb::entries`] lists.
@@ -48,11 +56,20 @@ pub struct FdbEntry {
 }
 
 impl Fdb {
-    /// Creates a table of at least `entries` entries, its hash keyed with `key` (from a random source).
-    pub fn new(entries: usize, key: (u64, u64)) -> Self {
+    /// Creates a table of at least `entries` entries, its hash keyed with `key` (from a random source). If `sticky`, an
+    /// address stays with its owner until it expires or its port leaves.
+    pub fn new(entries: usize, key: (u64, u64), sticky: bool) -> Self {
         let lines = entries.div_ceil(WAYS).clamp(1, 1 << 24).next_power_of_two();
         let line = || Line(std::array::from_fn(|_| AtomicU64::new(0)));
-        Fdb { lines: (0..lines).map(|_| line()).collect(), key: (key.0, key.1 | 1), tick: AtomicU8::new(0) }
+        let (lines, key) = ((0..lines).map(|_| line()).collect(), (key.0, key.1 | 1));
+        let (tick, owners, refused) = (AtomicU8::new(0), Owners::default(), AtomicU64::new(0));
+        Fdb { lines, key, tick, owners, sticky, refused }
+    }
+
+    /// Says whose the addresses behind a port are, and how many that owner may have. To be called before the port
+    /// sends; until then each port is an owner of its own.
+    pub(crate) fn own(&self, port: PortId, owner: OwnerId, most: u32) {
+        self.owners.own(port, owner, most);
     }
 
     #[inline]
@@ -87,24 +104,56 @@ impl Fdb {
                 return;
             }
             if old & MAC == mac {
-                entry.store(fresh, Ordering::Relaxed);
-                return;
+                return self.refresh(entry, old, fresh);
             }
         }
         self.insert(line, fresh);
     }
 
-    /// Inserts a new address: in an empty entry, or over the oldest one of the port that holds most of the line.
+    /// A known address was seen again, perhaps behind another port.
+    #[cold]
+    fn refresh(&self, entry: &AtomicU64, old: u64, fresh: u64) {
+        let (before, now) = (self.owner_of(old), self.owner_of(fresh));
+        if before != now && (self.sticky || self.owners.is_full(now)) {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.replace(entry, old, fresh);
+    }
+
+    /// Inserts a new address: in an empty entry, or over the oldest one of the owner that holds most of the line. An
+    /// owner that has as many as they may has only their own replaced.
     #[cold]
     fn insert(&self, line: &[AtomicU64; WAYS], fresh: u64) {
         let now = self.tick.load(Ordering::Relaxed);
         let all: [u64; WAYS] = std::array::from_fn(|i| line[i].load(Ordering::Relaxed));
-        let held = |e: u64| all.iter().filter(|&&o| port_of(o) == port_of(e)).count();
+        let owner = self.owner_of(fresh);
+        let is_full = self.owners.is_full(owner);
+        let may_go = |e: u64| !is_full || e != 0 && self.owner_of(e) == owner;
+        let held = |e: u64| all.iter().filter(|&&o| o != 0 && self.owner_of(o) == self.owner_of(e)).count();
         let rank = |e: u64| if e == 0 { (usize::MAX, u8::MAX) } else { (held(e), age(e, now)) };
-        if let Some((entry, &old)) = line.iter().zip(&all).max_by_key(|(_, e)| rank(**e)) {
-            // A failed exchange means that another thread learned here at this moment: the next frame tries again.
-            let _ = entry.compare_exchange(old, fresh, Ordering::Relaxed, Ordering::Relaxed);
+        match line.iter().zip(&all).filter(|(_, e)| may_go(**e)).max_by_key(|(_, e)| rank(**e)) {
+            Some((entry, &old)) => self.replace(entry, old, fresh),
+            None => drop(self.refused.fetch_add(1, Ordering::Relaxed)),
         }
+    }
+
+    /// Exchanges an entry. It fails if another thread learned here at this moment: the next frame tries again.
+    fn replace(&self, entry: &AtomicU64, old: u64, fresh: u64) {
+        if entry.compare_exchange(old, fresh, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            let owned = |e: u64| (e != 0).then(|| self.owner_of(e));
+            self.owners.exchange(owned(old), owned(fresh));
+        }
+    }
+
+    fn owner_of(&self, entry: u64) -> OwnerId {
+        self.owners.of(port_of(entry))
+    }
+
+    /// Number of frames whose source was not learned: the address is another owner's, or their owner has as many
+    /// addresses as they may.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// How often [`Fdb::advance`] must be called for a given ageing time.
@@ -127,8 +176,8 @@ impl Fdb {
         for entry in self.lines.iter().flat_map(|l| &l.0) {
             let e = entry.load(Ordering::Relaxed);
             if e != 0 && gone(e) {
-                // If it changed meanwhile, the address was seen again: keep it.
-                let _ = entry.compare_exchange(e, 0, Ordering::Relaxed, Ordering::Relaxed);
+                // If it changed meanwhile, the address was seen again, and stays.
+                self.replace(entry, e, 0);
             }
         }
     }
@@ -163,7 +212,7 @@ mod tests {
     use std::collections::HashMap;
 
     fn fdb() -> Fdb {
-        Fdb::new(256, (0x1234_5678_9abc_def0, 0x0fed_cba9_8765_4321))
+        Fdb::new(256, (0x1234_5678_9abc_def0, 0x0fed_cba9_8765_4321), false)
     }
 
     proptest! {
@@ -213,6 +262,48 @@ mod tests {
         assert_eq!((t.lookup(0x100), t.lookup(0x200)), (None, Some(2)));
         t.forget_port(2);
         assert_eq!(t.lookup(0x200), None);
+    }
+
+    /// Objective: a flood from many ports of one owner displaces that owner's addresses, not those of others; past the limit it does not even take
+    /// free room; with its port, an address makes room for others again.
+    #[test]
+    fn shared_out_by_owner() {
+        let t = fdb();
+        (0..12).for_each(|port| t.own(port, OwnerId::new(0), u32::MAX));
+        t.own(12, OwnerId::new(12), 10);
+        let honest: Vec<u64> = (1..=24).map(|i| i << 8).collect();
+        t.own(20, OwnerId::new(20), u32::MAX);
+        honest.iter().for_each(|&m| t.learn(m, 20));
+        (0..200_000u64).for_each(|i| t.learn((i << 20) | 2, (i % 12) as u8));
+        let kept = honest.iter().filter(|&&m| t.lookup(m) == Some(20)).count();
+        assert!(kept >= 22, "only {kept} of 24 honest addresses survived");
+        (0..1000u64).for_each(|i| t.learn((i << 20) | 4, 12));
+        let of = |port: u8| t.entries().iter().filter(|e| e.port == port).count();
+        assert_eq!(of(12), 10);
+        assert!(t.refused() > 0);
+        t.forget_port(12);
+        (0..1000u64).for_each(|i| t.learn((i << 20) | 4, 12));
+        assert_eq!(of(12), 10);
+    }
+
+    /// Objective: an address moves between ports of one owner; to another owner's port only once it has expired, if addresses are sticky.
+    #[test]
+    fn addresses_stay_with_their_owner() {
+        for sticky in [false, true] {
+            let t = Fdb::new(256, (5, 7), sticky);
+            t.own(1, OwnerId::new(1), 100);
+            t.own(2, OwnerId::new(1), 100);
+            t.own(3, OwnerId::new(3), 100);
+            t.learn(0x100, 1);
+            t.learn(0x100, 2);
+            assert_eq!(t.lookup(0x100), Some(2));
+            t.learn(0x100, 3);
+            assert_eq!(t.lookup(0x100), Some(if sticky { 2 } else { 3 }));
+            assert_eq!(t.refused(), u64::from(sticky));
+            (0..=TICKS).for_each(|_| t.advance());
+            t.learn(0x100, 3);
+            assert_eq!(t.lookup(0x100), Some(3));
+        }
     }
 
     /// Objective: group addresses and the zero address are never learned.

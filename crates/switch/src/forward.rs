@@ -3,22 +3,19 @@
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use netvale_port::{BATCH, Batch, DropReason, Egress, Ingress, Passed, Scratch, Source, Task};
 
 use crate::classify::Groups;
 use crate::fdb::PortId;
+use crate::owners::OwnerId;
+use crate::patience::{FOR_A_BATCH, WITHOUT_PROGRESS};
 use crate::table::{Entry, MAX_PORTS, Switch, Table};
 
 mod scatter;
 
 use scatter::Open;
-
-/// How long a lossless receiver may hold back its senders before it is treated as gone: a receiver that stopped reading
-/// must not stop others for good.
-pub const LOSSLESS_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// 0, 1, 2, …: the picks of a batch that goes to one port as a whole.
 const IDENTITY: [u16; BATCH] = {
@@ -58,6 +55,10 @@ struct Held {
     waiting: Vec<Waiting>,
     /// The lists of `waiting`. Only frames to one port wait, so there are at most as many as the batch has frames.
     picks: Vec<u16>,
+    /// Whose the frames are.
+    from: OwnerId,
+    begun: Instant,
+    /// The last time a frame found room.
     since: Instant,
 }
 
@@ -72,7 +73,13 @@ struct Waiting {
 impl Held {
     fn new() -> Self {
         let (waiting, picks) = (Vec::with_capacity(MAX_PORTS), Vec::with_capacity(BATCH));
-        Held { waiting, picks, since: Instant::now() }
+        let (from, now) = (OwnerId::new(0), Instant::now());
+        Held { waiting, picks, from, begun: now, since: now }
+    }
+
+    fn begin(&mut self) {
+        self.begun = Instant::now();
+        self.since = self.begun;
     }
 
     fn hold(&mut self, to: &Arc<Entry>, (ring, egress): Queue<'_>, picks: &[u16]) {
@@ -86,21 +93,26 @@ impl Held {
         self.waiting.iter().map(|w| w.picks.len()).sum()
     }
 
-    /// Delivers the frames that find room by now; gives up on receivers that stopped reading.
+    /// Delivers the frames that find room by now; gives up on receivers that are too slow.
     fn retry(&mut self, batch: &Batch, scratch: &mut Scratch) {
-        let timed_out = self.since.elapsed() > LOSSLESS_TIMEOUT;
+        let stopped = self.since.elapsed() > WITHOUT_PROGRESS;
+        let held_for = self.begun.elapsed();
+        let is_over = held_for > FOR_A_BATCH;
         let Held { waiting, picks: all, .. } = self;
         waiting.retain_mut(|w| {
             let picks = &all[w.picks.clone()];
             let done = w.egress.deliver(batch, picks, scratch);
             mirror(&w.to, w.ring, batch, &picks[..done], scratch);
             w.picks.start += done;
-            if done == 0 && timed_out {
-                w.to.stalled.store(true, Ordering::Relaxed);
-                w.egress.counters().dropped(DropReason::Stalled, w.picks.len() as u64);
+            if w.picks.is_empty() {
                 return false;
             }
-            !w.picks.is_empty()
+            let gives_up = is_over || stopped && done == 0;
+            if gives_up {
+                w.to.patience.lose(held_for);
+                w.egress.counters().dropped(DropReason::Stalled, w.picks.len() as u64);
+            }
+            !gives_up
         });
         if waiting.is_empty() {
             all.clear();
@@ -148,7 +160,7 @@ impl Forwarder {
         self.forward(work);
         if self.is_held() {
             // The batch waits where it is; the worker goes on with another ingress.
-            self.held.since = Instant::now();
+            self.held.begin();
             return Passed::Held;
         }
         self.source.release(&mut work.spare);
@@ -159,6 +171,7 @@ impl Forwarder {
         let table = self.switch.table();
         // The port was detached a moment ago: nobody may get frames from it any more.
         let Some(me) = table.get(self.from) else { return };
+        self.held.from = me.owner;
         let Work { groups, picks, scratch, .. } = work;
         let batch = self.source.frames();
         groups.classify(batch, self.from, self.switch.fdb(), self.source.ingress().counters());
@@ -297,9 +310,6 @@ fn settle(
     if !to.rx_monitors.is_empty() {
         mirror(to, queue.0, batch, done, scratch);
     }
-    if !done.is_empty() && to.port.lossless {
-        to.stalled.store(false, Ordering::Relaxed);
-    }
     if !rest.is_empty() {
         leave(to, queue, rest, may_hold, held);
     }
@@ -308,11 +318,12 @@ fn settle(
 /// Frames without room wait for a lossless port if they may; otherwise they are dropped.
 #[cold]
 fn leave(to: &Arc<Entry>, queue: Queue<'_>, rest: &[u16], may_hold: bool, held: &mut Held) {
-    if may_hold && to.holds_senders() {
+    if !(may_hold && to.may_hold(held.from)) {
+        queue.1.counters().dropped(DropReason::NoRoom, rest.len() as u64);
+    } else if to.patience.is_left() {
         held.hold(to, queue, rest);
     } else {
-        let why = if to.port.lossless && may_hold { DropReason::Stalled } else { DropReason::NoRoom };
-        queue.1.counters().dropped(why, rest.len() as u64);
+        queue.1.counters().dropped(DropReason::Stalled, rest.len() as u64);
     }
 }
 

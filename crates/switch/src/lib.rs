@@ -25,9 +25,11 @@
 pub mod classify;
 pub mod fdb;
 pub mod forward;
+mod owners;
+pub mod patience;
 pub mod table;
 
 pub use fdb::{Fdb, FdbEntry, PortId};
 pub use forward::{Forwarder, Work};
 pub use netvale_port::{Passed, Task};
-pub use table::{AttachError, MAX_PORTS, MonitorRings, Port, Switch};
+pub use table::{AttachError, MAX_PORTS, MonitorRings, Port, Settings, Switch};

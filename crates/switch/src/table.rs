@@ -3,7 +3,6 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -11,6 +10,8 @@ use netvale_port::Egress;
 use thiserror::Error;
 
 use crate::fdb::{DEFAULT_ENTRIES, Fdb, PortId};
+use crate::owners::OwnerId;
+use crate::patience::Patience;
 
 /// Maximum number of ports of a switch (netmap's limit).
 pub const MAX_PORTS: usize = 254;
@@ -40,7 +41,7 @@ pub enum AttachError {
 }
 
 /// A port to attach.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Port {
     /// Its name on the switch.
     pub name: String,
@@ -48,14 +49,21 @@ pub struct Port {
     pub egresses: Vec<Arc<dyn Egress>>,
     /// Whether it holds senders back instead of dropping frames when it is full.
     pub lossless: bool,
+    /// Whose it is, for example a user's number. Ports of one owner share their part of the forwarding table.
+    pub owner: u32,
+    /// How many addresses its owner may have in the forwarding table; `None` is as many as there is room for.
+    pub most_addresses: Option<u32>,
 }
 
 /// A port in the table.
 pub(crate) struct Entry {
     pub(crate) id: PortId,
     pub(crate) port: Port,
-    /// Whether a lossless port has not read for too long: senders are not held back for now.
-    pub(crate) stalled: Arc<AtomicBool>,
+    pub(crate) owner: OwnerId,
+    /// Whether it holds back other owners' senders, too, if it is lossless.
+    holds_others: bool,
+    /// How long senders are held back, if it is lossless.
+    pub(crate) patience: Arc<Patience>,
     /// Monitors that get a copy of what the port sends.
     pub(crate) tx_monitors: Vec<Monitor>,
     /// Monitors that get a copy of what the port receives.
@@ -86,16 +94,17 @@ impl Entry {
         Entry {
             id: self.id,
             port: self.port.clone(),
-            stalled: Arc::clone(&self.stalled),
+            owner: self.owner,
+            holds_others: self.holds_others,
+            patience: Arc::clone(&self.patience),
             tx_monitors: tx,
             rx_monitors: rx,
         }
     }
 
-    /// Whether senders are held back for it.
-    #[inline]
-    pub(crate) fn holds_senders(&self) -> bool {
-        self.port.lossless && !self.stalled.load(Ordering::Relaxed)
+    /// Whether frames of that owner may wait for room here.
+    pub(crate) fn may_hold(&self, from: OwnerId) -> bool {
+        self.port.lossless && (self.holds_others || from == self.owner)
     }
 }
 
@@ -123,6 +132,24 @@ impl Table {
     }
 }
 
+/// How a switch treats its ports.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Least number of entries of the forwarding table.
+    pub table_entries: usize,
+    /// Whether an address stays with its owner until it expires or its port leaves.
+    pub sticky: bool,
+    /// Whether lossless ports hold back other owners' senders, too.
+    pub holds_others: bool,
+}
+
+impl Default for Settings {
+    /// [`DEFAULT_ENTRIES`]; addresses move, and lossless ports hold back their owner's senders only.
+    fn default() -> Settings {
+        Settings { table_entries: DEFAULT_ENTRIES, sticky: false, holds_others: false }
+    }
+}
+
 /// A learning switch.
 pub struct Switch {
     name: String,
@@ -130,21 +157,24 @@ pub struct Switch {
     /// Serialises changes of the table; never taken on the packet path.
     changing: Mutex<()>,
     fdb: Fdb,
+    holds_others: bool,
 }
 
 impl Switch {
-    /// Creates a switch without ports, with a forwarding table of [`DEFAULT_ENTRIES`].
+    /// Creates a switch without ports.
     pub fn new(name: &str) -> Arc<Self> {
-        Self::with_table_size(name, DEFAULT_ENTRIES)
+        Self::with(name, Settings::default())
     }
 
-    /// Creates a switch whose forwarding table has at least `entries` entries.
-    pub fn with_table_size(name: &str, entries: usize) -> Arc<Self> {
+    /// Creates a switch without ports.
+    pub fn with(name: &str, settings: Settings) -> Arc<Self> {
+        let Settings { table_entries, sticky, holds_others } = settings;
         // Two keys from the standard library's per-process random state.
         let random = RandomState::new();
         let key = (random.hash_one(1u8), random.hash_one(2u8));
         let table = ArcSwap::from_pointee(Table::from(vec![None; MAX_PORTS]));
-        Arc::new(Switch { name: name.to_owned(), table, changing: Mutex::new(()), fdb: Fdb::new(entries, key) })
+        let fdb = Fdb::new(table_entries, key, sticky);
+        Arc::new(Switch { name: name.to_owned(), table, changing: Mutex::new(()), fdb, holds_others })
     }
 
     /// Its name, e.g. `vale0`.
@@ -183,9 +213,11 @@ impl Switch {
                 return Err(AttachError::Exists { switch: self.name.clone(), port: port.name.clone() });
             }
             let free = by_id.iter().position(Option::is_none).ok_or_else(|| AttachError::Full(self.name.clone()))?;
-            let id = free as PortId;
-            let stalled = Arc::new(AtomicBool::new(false));
-            by_id[free] = Some(Arc::new(Entry { id, port, stalled, tx_monitors: Vec::new(), rx_monitors: Vec::new() }));
+            let (id, owner) = (free as PortId, owner_of(by_id, &port));
+            self.fdb.own(id, owner, port.most_addresses.unwrap_or(u32::MAX));
+            let (holds_others, patience) = (self.holds_others, Arc::default());
+            let (tx_monitors, rx_monitors) = (Vec::new(), Vec::new());
+            by_id[free] = Some(Arc::new(Entry { id, port, owner, holds_others, patience, tx_monitors, rx_monitors }));
             Ok(id)
         })
     }
@@ -234,4 +266,15 @@ impl Switch {
     pub fn ports(&self) -> Vec<(PortId, String)> {
         self.table.load().all.iter().map(|e| (e.id, e.port.name.clone())).collect()
     }
+}
+
+/// The number of a port's owner: that of their other ports, or one that nobody has.
+fn owner_of(by_id: &[Option<Arc<Entry>>], port: &Port) -> OwnerId {
+    let mut entries = by_id.iter().flatten();
+    if let Some(known) = entries.find(|e| e.port.owner == port.owner) {
+        return known.owner;
+    }
+    let is_free = |id: &OwnerId| by_id.iter().flatten().all(|e| e.owner != *id);
+    // There are fewer ports than numbers.
+    (0..=u8::MAX).map(OwnerId::new).find(is_free).unwrap_or(OwnerId::new(u8::MAX))
 }

@@ -198,7 +198,7 @@ fn detached_ports_are_forgotten() {
 #[test]
 fn limits() {
     let switch = Switch::new("vale-test");
-    let port = |n: usize| netvale_switch::Port { name: format!("p{n}"), egresses: Vec::new(), lossless: false };
+    let port = |n: usize| netvale_switch::Port { name: format!("p{n}"), ..netvale_switch::Port::default() };
     (0..254).for_each(|n| assert_eq!(usize::from(switch.attach(port(n)).unwrap()), n));
     assert!(switch.attach(port(254)).unwrap_err().to_string().contains("254"));
     switch.detach(7);

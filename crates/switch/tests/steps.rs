@@ -72,7 +72,7 @@ fn fill(seats: &Seats, mem: &Arc<PortMem>) {
 
 /// Attaches an egress, and teaches the switch that host `host` is there.
 fn join(switch: &Arc<Switch>, host: u8, egress: Arc<dyn Egress>) {
-    let id = switch.attach(Port { name: format!("host{host}"), egresses: vec![egress], lossless: false }).unwrap();
+    let id = switch.attach(Port { name: format!("host{host}"), egresses: vec![egress], ..Port::default() }).unwrap();
     let [a, b, c, d, e, f] = mac(host);
     switch.fdb().learn(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), id);
 }

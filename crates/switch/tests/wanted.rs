@@ -12,7 +12,8 @@ use netvale_mem::host::HostTx;
 use netvale_mem::lent::LIMIT;
 use netvale_port::ring_in::RingIngress;
 use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters};
-use netvale_switch::{Forwarder, Switch, Work};
+use netvale_switch::patience::FOR_A_BATCH;
+use netvale_switch::{Forwarder, Settings, Switch, Work};
 
 /// A ring that its control thread waits for.
 struct Wanted(RingIngress);
@@ -82,4 +83,62 @@ fn progress_restarts_no_limit() {
     let stalled = b.received.counters().drops(DropReason::Stalled);
     assert_eq!(stalled + read + 3, u64::from(sent), "each is delivered, or dropped by name");
     assert!(stalled > 0);
+}
+
+/// Objective: a receiver that reads now and then does not hold its senders back for longer than a batch may take; then nobody is held back for it, even
+/// though it has room again.
+#[test]
+fn a_slow_receiver_loses_its_right() {
+    let switch = Switch::new("vale-test");
+    let mut a = attach(&switch, "a", Make { slots: 256, ..Make::default() });
+    let mut b = attach(&switch, "b", Make { slots: 4, lossless: true, ..Make::default() });
+    let mut work = Work::default();
+    b.send(&frame(255, 2, 0, 60));
+    b.forward(&mut work);
+    let sent = 200;
+    (0..sent).for_each(|i| assert!(a.send(&frame(2, 1, i, 60))));
+    a.tx.sync();
+    a.forwarder.pass(&mut work);
+    let (began, mut read) = (Instant::now(), 0);
+    while a.forwarder.is_held() {
+        // Read all at this pace, they would take twenty seconds.
+        std::thread::sleep(Duration::from_millis(100));
+        b.rx.sync();
+        b.rx.advance(1);
+        b.rx.sync();
+        read += 1;
+        a.forwarder.pass(&mut work);
+        assert!(began.elapsed() < 3 * FOR_A_BATCH, "held for too long");
+    }
+    let stalled = || b.received.counters().drops(DropReason::Stalled);
+    assert_eq!(stalled() + read + 3, u64::from(sent), "each is delivered, or dropped by name");
+    let before = stalled();
+    b.rx.sync();
+    b.rx.advance(3);
+    b.rx.sync();
+    (0..10).for_each(|i| assert!(a.send(&frame(2, 1, i, 60))));
+    a.forward(&mut work);
+    assert!(!a.forwarder.is_held());
+    assert_eq!(stalled() - before, 7);
+}
+
+/// Objective: a lossless port holds back its owner's senders; others' frames are dropped when it is full, unless the switch says otherwise.
+#[test]
+fn owners_senders_are_held_back() {
+    for holds_others in [false, true] {
+        let switch = Switch::with("vale-test", Settings { holds_others, ..Settings::default() });
+        let mut own = attach(&switch, "own", Make { slots: 64, owner: 1, ..Make::default() });
+        let mut other = attach(&switch, "other", Make { slots: 64, owner: 2, ..Make::default() });
+        let mut b = attach(&switch, "b", Make { slots: 4, lossless: true, owner: 1, ..Make::default() });
+        let mut work = Work::default();
+        b.send(&frame(255, 2, 0, 60));
+        b.forward(&mut work);
+        for sender in [&mut own, &mut other] {
+            (0..8).for_each(|i| assert!(sender.send(&frame(2, 1, i, 60))));
+            sender.forward(&mut work);
+        }
+        assert!(own.forwarder.is_held());
+        assert_eq!(other.forwarder.is_held(), holds_others);
+        assert_eq!(b.received.counters().drops(DropReason::NoRoom), if holds_others { 0 } else { 8 });
+    }
 }

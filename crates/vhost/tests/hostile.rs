@@ -17,12 +17,19 @@ use raw::{Raw, SIZE, file, put, rig, whole};
 use rustix::event::epoll::CreateFlags;
 use rustix::fs::ftruncate;
 
+/// A file as large as the guest's memory, in a folder that is not in memory.
+fn on_a_disk() -> OwnedFd {
+    let file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    file.set_len(SIZE).unwrap();
+    file.into()
+}
+
 /// Objective: every message that breaks a rule ends the connection, with a sentence that says which, and the port serves a driver
 /// that keeps to them right after.
 #[test]
 fn bad_messages() {
     type Act = fn(&Raw);
-    let acts: [(&str, Act); 22] = [
+    let acts: [(&str, Act); 23] = [
         ("not version 1", |r| {
             let _ = std::io::Write::write_all(&mut &r.0, &[1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
         }),
@@ -38,6 +45,8 @@ fn bad_messages() {
         ("with 0 descriptors", |r| r.memory(&[whole()], Vec::new())),
         ("with 1 descriptors", |r| r.say(request::SET_OWNER, Vec::new(), vec![file()])),
         ("overlap", |r| r.memory(&[whole(), whole()], vec![file(), file()])),
+        // Its file system could be one that never brings a page.
+        ("not in memory", |r| r.memory(&[whole()], vec![on_a_disk()])),
         ("behind its file", |r| r.memory(&[RegionSpec { size: 2 * SIZE, ..whole() }], vec![file()])),
         ("out of range", |r| r.say(request::SET_LOG_BASE, [0xff; 16].to_vec(), vec![file()])),
         ("behind its file", |r| {

@@ -60,6 +60,11 @@ pub enum MemoryError {
         /// By how much.
         past: u64,
     },
+    /// The file is on a file system that may take as long as it likes to bring a page.
+    #[error(
+        "a memory region lies in a file that is not in memory: give the guest memory from a memfd, tmpfs or hugetlbfs"
+    )]
+    NotInMemory,
     /// A system call failed.
     #[error("cannot map a memory region: {0}")]
     Map(Errno),
@@ -229,11 +234,14 @@ impl GuestMemory {
     }
 }
 
-/// Maps `size` bytes of a peer's file, which may cut it short at any time: that is survived.
+/// Maps `size` bytes of a peer's file, which may cut it short at any time: that is survived. A worker that touches a
+/// page waits for the file system, hence files in memory only.
 ///
 /// # Errors
-/// [`MemoryError`]: the file is shorter, or cannot be mapped.
+/// [`MemoryError`]: the file is not in memory, is shorter, or cannot be mapped.
 pub fn map(fd: &OwnedFd, offset: u64, size: u64) -> Result<Mapping, MemoryError> {
+    // Files in memory have seals. No file system is asked for them.
+    rustix::fs::fcntl_get_seals(fd).map_err(|_| MemoryError::NotInMemory)?;
     let stat = rustix::fs::fstat(fd).map_err(MemoryError::Map)?;
     let past = offset.saturating_add(size).saturating_sub(u64::try_from(stat.st_size).unwrap_or(0));
     if past > 0 {

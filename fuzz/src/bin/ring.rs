@@ -10,7 +10,7 @@ use netvale_mem::notify::Doorbell;
 use netvale_mem::{PortMem, PortShape, Region};
 use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
-use netvale_switch::{Forwarder, Passed, Port, Switch, Work};
+use netvale_switch::{Forwarder, Passed, Port, Settings, Switch, Work};
 
 const SLOTS: u32 = 8;
 const BUF: u32 = 128;
@@ -21,7 +21,7 @@ fn port(switch: &Arc<Switch>, name: &str, hdr_len: u32) -> Option<(Arc<PortMem>,
     let bell = || Doorbell::new().ok();
     let egress =
         Arc::new(RingEgress::new(mem.clone(), HostRx::new(mem.rx[0].clone(), bell()?), hdr_len, Arc::default()));
-    let id = switch.attach(Port { name: name.into(), egresses: vec![egress.clone()], lossless: false }).ok()?;
+    let id = switch.attach(Port { name: name.into(), egresses: vec![egress.clone()], lossless: false, ..Port::default() }).ok()?;
     let ingress =
         RingIngress::new(mem.clone(), HostTx::new(mem.tx[0].clone(), bell()?), bell()?, hdr_len, Arc::default());
     Some((mem, egress, Forwarder::new(switch.clone(), id, 0, Box::new(ingress))))
@@ -34,7 +34,7 @@ thread_local! {
 fuzz_target!(|data: &[u8]| {
     let [kind, rest @ ..] = data else { return };
     let hdr = |k: u8| [0, 10, 12][usize::from(k) % 3];
-    let switch = Switch::with_table_size("vale0", 16);
+    let switch = Switch::with("vale0", Settings { table_entries: 16, ..Settings::default() });
     let Some((mem, _, mut forwarder)) = port(&switch, "bad", hdr(*kind)) else { return };
     let Some((peer, received, _other)) = port(&switch, "peer", hdr(kind >> 4)) else { return };
     let (tx, rx) = (&mem.tx[0], &peer.rx[0]);

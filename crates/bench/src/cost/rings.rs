@@ -166,8 +166,9 @@ fn memory() -> Result<Arc<PortMem>> {
 /// A switch from a guest's rings to those of a number of others in turn.
 pub fn ptnet(batch: u32, receivers: u32) -> Result<Box<dyn Lane>> {
     let (case, switch) = (case(batch, receivers), Switch::new("vale0"));
-    let attach =
-        |name: String, egresses| switch.attach(Port { name, egresses, lossless: false }).map_err(|e| failed(&e));
+    let attach = |name: String, egresses| {
+        switch.attach(Port { name, egresses, lossless: false, ..Port::default() }).map_err(|e| failed(&e))
+    };
     let from = guest()?;
     let id = attach("from".into(), from.egress)?;
     let to = |i: u32| {

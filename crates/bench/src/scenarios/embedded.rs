@@ -72,7 +72,7 @@ pub fn port(switch: &Arc<Switch>, name: &str, slots: u32, hdr_len: u32) -> Resul
     };
     let (tx, rx) = (tx.clone(), rx.clone());
     let egress = RingEgress::new(Arc::clone(&mem), HostRx::new(rx.clone(), bell()?), hdr_len, Arc::default());
-    let attached = Port { name: name.into(), egresses: vec![Arc::new(egress)], lossless: false };
+    let attached = Port { name: name.into(), egresses: vec![Arc::new(egress)], lossless: false, ..Port::default() };
     let id = switch.attach(attached).map_err(|error| failed(&error))?;
     let ingress = RingIngress::new(mem, HostTx::new(tx.clone(), bell()?), bell()?, hdr_len, Arc::default());
     ingress.quiet();

@@ -172,7 +172,8 @@ mod tests {
     /// Objective: columns are aligned, what a port lacks is a dash, and counters go with their port.
     #[test]
     fn table() {
-        let switch = SwitchInfo { name: "vale0".into(), ports: 2, addresses: 3, table_size: 16_384 };
+        let switch =
+            SwitchInfo { name: "vale0".into(), ports: 2, addresses: 3, table_size: 16_384, ..SwitchInfo::default() };
         let info = |name: &str| PortInfo { name: name.into(), ..PortInfo::default() };
         let tap =
             PortInfo { kind: PortKind::Tap, state: PortState::Open, vnet_hdr: 12, lossless: true, ..info("vale0:nv0") };

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use netvale_daemon::config::{Config, ConfigError, File};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::values::{self, CpuList};
 use crate::{CliError, Ctx, out};
@@ -113,12 +115,13 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         LogLevel::Debug => tracing::Level::DEBUG,
         LogLevel::Trace => tracing::Level::TRACE,
     };
-    tracing_subscriber::fmt()
+    let subscriber = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
-        .init();
+        .finish();
+    subscriber.with(netvale_daemon::LogLimit).init();
     let failed = |e: &dyn std::error::Error| {
         CliError::failed(format!("the daemon cannot start: {e}"), "see `netvale up --help`")
     };

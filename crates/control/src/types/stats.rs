@@ -13,6 +13,13 @@ pub struct StatsReply {
     pub ports: Vec<PortStats>,
     /// Workers, by number.
     pub workers: Vec<WorkerStats>,
+    /// Number of requests and connections that were refused: the caller's own, or all for root and the daemon's own
+    /// user.
+    #[serde(default)]
+    pub refused: u64,
+    /// How often the main thread was held up: it did something that took longer than 100 ms.
+    #[serde(default)]
+    pub stalls: u64,
 }
 
 /// Counters of a port, summed over its rings, since it was attached.
@@ -59,4 +66,7 @@ pub struct WorkerStats {
     pub slept_ns: u64,
     /// Number of ingresses it owns.
     pub ingresses: u64,
+    /// How often it was held up: a part of its work took longer than 100 ms.
+    #[serde(default)]
+    pub stalls: u64,
 }

@@ -31,6 +31,12 @@ impl From<Refusal> for RpcError {
 
 impl Handler for Rpc<'_> {
     fn call(&mut self, request: Request) -> Result<Reply, RpcError> {
+        self.answer(request).inspect_err(|refused| self.daemon.refusals.note(self.caller, &refused.message))
+    }
+}
+
+impl Rpc<'_> {
+    fn answer(&mut self, request: Request) -> Result<Reply, RpcError> {
         let full;
         let what = match &request {
             // It is admitted once its kind of port is known.
@@ -46,9 +52,7 @@ impl Handler for Rpc<'_> {
         policy::admit(self.daemon, self.caller, what)?;
         self.carry_out(request)
     }
-}
 
-impl Rpc<'_> {
     fn carry_out(&mut self, request: Request) -> Result<Reply, RpcError> {
         Ok(match request {
             Request::Version => Reply::Version(Version::current()),

@@ -28,6 +28,7 @@ pub fn list_switches(d: &Daemon, caller: Caller) -> Vec<SwitchInfo> {
         ports: s.ports().len() as u32,
         addresses: s.fdb().entries().len() as u64,
         table_size: s.fdb().capacity() as u64,
+        refused_addresses: s.fdb().refused(),
     };
     d.switches.iter().filter(|s| may_join(d, s.name(), caller).is_ok()).map(info).collect()
 }
@@ -105,7 +106,9 @@ pub fn stats(d: &Daemon, caller: Caller) -> StatsReply {
         polled_ns: get(&w.stats().polled_ns),
         slept_ns: get(&w.stats().slept_ns),
         ingresses: get(&w.stats().ingresses),
+        stalls: w.stalls(),
     };
+    let refused = if controls(caller, 0) { d.refusals.all() } else { d.refusals.of(caller.uid) };
     StatsReply {
         now_ns: now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64,
         ports: d
@@ -115,6 +118,8 @@ pub fn stats(d: &Daemon, caller: Caller) -> StatsReply {
             .map(|(name, record)| port_stats(record, name))
             .collect(),
         workers: d.workers.all().iter().enumerate().map(worker).collect(),
+        refused,
+        stalls: d.watched.stalls(),
     }
 }
 

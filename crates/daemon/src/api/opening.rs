@@ -71,7 +71,7 @@ fn answer(
         Ok(Message::Holding(which)) => holding(d, to, which, holds, caller),
         Ok(Message::Device(request)) => send(to, &netmap::request(d, &request, caller).encode(), &[]),
         Err(bad) => {
-            tracing::warn!(uid = caller.uid, pid = caller.pid, "refused, and the connection stays as it was: {bad}");
+            d.refusals.note(caller, &format!("{bad}; the connection stays as it was"));
             send_reply(to, &AttachReply::refusal(Errno::PROTO.raw_os_error(), bad.to_string()), &[]);
             true
         }
@@ -157,7 +157,7 @@ fn open(
             true
         }
         Err(refusal) => {
-            tracing::info!(uid = caller.uid, pid = caller.pid, "refused: {refusal}");
+            d.refusals.note(caller, &refusal.text);
             let port_flags = if refusal.offsets_at_fault { OFFSETS_AT_FAULT } else { 0 }
                 | if refusal.file_at_fault { FILE_AT_FAULT } else { 0 };
             send_reply(to, &AttachReply { port_flags, ..AttachReply::refusal(refusal.errno, refusal.text) }, &[])
@@ -211,7 +211,10 @@ fn holding(d: &mut Daemon, to: &OwnedFd, which: Holding, holds: &mut Option<Held
     };
     match done {
         Ok((reply, fds)) => send_reply(to, &reply, &fds),
-        Err(refusal) => send_reply(to, &AttachReply::refusal(refusal.errno, refusal.text), &[]),
+        Err(refusal) => {
+            d.refusals.note(caller, &refusal.text);
+            send_reply(to, &AttachReply::refusal(refusal.errno, refusal.text), &[])
+        }
     }
 }
 

@@ -24,7 +24,7 @@ const fn key(table: &'static str, name: &'static str, shape: Shape, default: &'s
 const COUNT: Shape = Shape::Number(0, 1 << 20);
 
 /// All keys.
-pub const KEYS: [Key; 20] = [
+pub const KEYS: [Key; 26] = [
     key(
         "",
         "run_dir",
@@ -96,6 +96,20 @@ pub const KEYS: [Key; 20] = [
         "Switches on which ports of all users may meet; \"*\" is all. Any other switch is for the user who made it, root and the daemon's own user.",
     ),
     key(
+        "switch",
+        "sticky_addresses",
+        Shape::Flag,
+        "true",
+        "An address behind one user's port does not move to another user's until it expires or the port is detached.",
+    ),
+    key(
+        "switch",
+        "lossless_between_users",
+        Shape::Flag,
+        "false",
+        "A lossless port holds back other users' senders, too; otherwise their frames are dropped when it is full.",
+    ),
+    key(
         "quota",
         "connections",
         COUNT,
@@ -105,4 +119,14 @@ pub const KEYS: [Key; 20] = [
     key("quota", "ports", COUNT, "64", "Ports that one user may have, ends of pipes and monitors included."),
     key("quota", "switches", COUNT, "8", "Switches that one user may make."),
     key("quota", "memory_mib", COUNT, "2048", "Memory of one user's ports, in MiB."),
+    key(
+        "quota",
+        "descriptors",
+        COUNT,
+        "4096",
+        "Descriptors of the daemon's that one user's ports and connections take; a ring takes up to four.",
+    ),
+    key("quota", "addresses", COUNT, "2048", "Addresses behind one user's ports in a switch's forwarding table."),
+    key("quota", "unread_kib", COUNT, "8192", "Answers that one user's control connections leave unread, in KiB."),
+    key("quota", "log_lines", COUNT, "20", "Lines a second in the log about one user; further ones are counted."),
 ];

@@ -25,13 +25,76 @@ pub fn may_connect(d: &Daemon, caller: Caller, connections: usize) -> Result<(),
     within(caller, connections, d.config.quota.connections, "connections", "connections")
 }
 
+/// Whether a user's connections may leave that many bytes of answers unread, all together.
+///
+/// # Errors
+/// [`Refusal`]: `ENOSPC`.
+pub fn may_leave_unread(d: &Daemon, caller: Caller, bytes: usize) -> Result<(), Refusal> {
+    let most = d.config.quota.unread;
+    if is_trusted(caller) || bytes <= most {
+        return Ok(());
+    }
+    let text = format!(
+        "the connections of user {} leave {} KiB of answers unread, and may leave {}: read them, or raise 'unread_kib' in [quota]",
+        caller.uid,
+        bytes >> 10,
+        most >> 10
+    );
+    refuse(Errno::NOSPC, text)
+}
+
+/// Descriptors that a port takes besides its rings'.
+const PER_PORT: usize = 4;
+/// Descriptors that a ring takes at most.
+const PER_RING: usize = 4;
+
+/// Whether the caller's ports may take the descriptors of a port with that many more rings.
+///
+/// # Errors
+/// [`Refusal`]: `ENOSPC`.
+pub fn may_have_rings(d: &Daemon, caller: Caller, rings: usize) -> Result<(), Refusal> {
+    if is_trusted(caller) {
+        return Ok(());
+    }
+    let (has, more) = (descriptors_of(d, caller.uid), PER_PORT + PER_RING * rings);
+    let most = d.config.quota.descriptors;
+    if has + more <= most {
+        return Ok(());
+    }
+    let text = format!(
+        "the ports of user {} take about {has} descriptors, and may take {most}: {more} more are too many; ask for fewer rings, or raise 'descriptors' in [quota]",
+        caller.uid
+    );
+    refuse(Errno::NOSPC, text)
+}
+
+/// An estimate, from above, of the descriptors that a user's ports take.
+fn descriptors_of(d: &Daemon, uid: u32) -> usize {
+    let ports = d.ports.iter().filter(|(_, record)| record.owner.uid == uid);
+    let of_ports = ports.map(|(_, record)| PER_PORT + PER_RING * (record.ingress.len() + record.egress.len()));
+    let pipes = d.pipes.iter().filter(|(_, pipe)| pipe.uid == uid).map(|_| PER_PORT + 2 * PER_RING);
+    let interfaces = d.interfaces.ports().filter(|(_, port)| port.owner.uid == uid);
+    let of_interfaces = interfaces.map(|(_, port)| PER_PORT + 2 * PER_RING * port.nic.interface().queues as usize);
+    of_ports.chain(pipes).chain(of_interfaces).sum()
+}
+
 /// Whether the caller may have one more port.
 pub(super) fn may_have_port(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
+    if let Some(pause) = d.evictions.pause(caller.uid) {
+        let (uid, seconds) = (caller.uid, pause.as_secs() + 1);
+        return refuse(Errno::AGAIN, format!("a doorbell of user {uid} blocked a worker: wait {seconds} s"));
+    }
     let is_theirs = |uid: u32| uid == caller.uid;
     let has = d.ports.iter().filter(|(_, record)| is_theirs(record.owner.uid)).count()
         + d.pipes.iter().filter(|(_, pipe)| is_theirs(pipe.uid)).count()
         + d.interfaces.ports().filter(|(_, port)| is_theirs(port.owner.uid)).count();
-    within(caller, has, d.config.quota.ports, "ports", "ports")
+    within(caller, has, d.config.quota.ports, "ports", "ports")?;
+    may_have_rings(d, caller, 0)
+}
+
+/// How many addresses of the caller's a switch learns.
+pub fn most_addresses(d: &Daemon, caller: Caller) -> Option<u32> {
+    (!is_trusted(caller)).then_some(d.config.quota.addresses)
 }
 
 /// Whether the caller may make one more switch.
@@ -45,7 +108,9 @@ pub(super) fn may_have_switch(d: &Daemon, caller: Caller) -> Result<(), Refusal>
 /// [`Refusal`]: `ENOSPC`; `EINVAL` for impossible sizes.
 pub fn may_have_memory(d: &Daemon, caller: Caller, sizes: RegionSizes) -> Result<(), Refusal> {
     let more = Layout::new(sizes).map_err(RegionError::from)?.total;
-    let (has, most) = (d.regions.bytes_of(caller.uid), d.config.quota.memory);
+    let devices = d.ports.iter().filter(|(_, record)| record.owner.uid == caller.uid);
+    let in_devices: u64 = devices.map(|(_, record)| record.behind.memory()).sum();
+    let (has, most) = (d.regions.bytes_of(caller.uid) + in_devices, d.config.quota.memory);
     if is_trusted(caller) || has.saturating_add(more) <= most {
         return Ok(());
     }

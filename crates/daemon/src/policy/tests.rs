@@ -4,7 +4,7 @@ use netvale_control::attach::FileAsked;
 use netvale_control::types::PortKind;
 use netvale_mem::layout::RegionSizes;
 use netvale_mem::mapping::Pages;
-use netvale_switch::Switch;
+use netvale_switch::{Settings, Switch};
 
 use super::*;
 use crate::config::File;
@@ -109,7 +109,7 @@ fn opening() {
         libc::EACCES,
         "a zero-copy monitor lies in the memory that it watches"
     );
-    d.persistent.add("v0", ALICE.uid, Switch::with_table_size("", 8));
+    d.persistent.add("v0", ALICE.uid, Switch::with("", Settings { table_entries: 8, ..Settings::default() }));
     d.ports.insert("netmap:v0", PortRecord::new(Box::new(Thing { interface: None }) as Box<dyn Attached>, ALICE));
     for pipe in ["vale0:a{1", "netmap:v0{1"] {
         let by = |caller| opened(&d, caller, pipe, 0);
@@ -135,7 +135,7 @@ fn names_and_limits() {
     assert_eq!((opened(&d, BOB, "vale0:lo", FLAG_NETMAP), opened(&d, BOB, "vale0:lo", 0)), (libc::EINVAL, 0));
     let make = |d: &Daemon, name| errno(admit(d, BOB, Request::MakePersistent(name)));
     assert_eq!((make(&d, "lo"), make(&d, "v0")), (libc::EEXIST, 0));
-    d.persistent.add("v0", ALICE.uid, Switch::with_table_size("", 8));
+    d.persistent.add("v0", ALICE.uid, Switch::with("", Settings { table_entries: 8, ..Settings::default() }));
     assert_eq!((make(&d, "v0"), opened(&d, ALICE, "vale0:v0", 0)), (libc::EEXIST, libc::EINVAL));
     for caller in [ALICE, BOB, ROOT] {
         let refused = if caller == BOB { libc::EACCES } else { 0 };

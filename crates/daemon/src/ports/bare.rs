@@ -36,7 +36,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<O
         return refuse(Errno::INVAL, "rings with nothing behind them lie in memory that is there: name a region");
     }
     let (region, mem_id) = memory::region_or_new(d, request.mem_id, &sizes, caller)?;
-    let (rings, _no_ingress) = Rings::new(&region, mem_id, sizes.shape, 0, d.evictions.new_fault())?;
+    let (rings, _no_ingress) = Rings::new(&region, mem_id, sizes.shape, 0, d.evictions.new_fault(caller))?;
     let all = RingRanges::all(sizes.shape);
     let max_offset = match &request.offsets {
         Some(asked) => offsets::begin(asked, &offsets::rings(&rings.mem, &all, |_, _| true))?,

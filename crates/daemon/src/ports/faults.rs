@@ -1,4 +1,4 @@
-//! Evicts programs whose doorbell blocked a worker, or whose memory is gone.
+//! Evicts programs whose doorbell blocked a worker, or whose memory is gone, and ports that a worker panicked with.
 
 use netvale_mem::Region;
 use netvale_mem::fault::LOST;
@@ -7,11 +7,19 @@ use super::joint::part;
 use super::plug::unplug;
 use crate::daemon::{Daemon, Record};
 
+/// The reason for a port whose task panicked.
+const BROKEN: &str = "an internal error: a worker panicked with it; please report it, with the daemon's log";
+
 /// Takes the port away from each program that was reported. The port is removed, even a persistent one: the program
 /// still has its doorbells.
 pub fn evict(d: &mut Daemon) {
     d.evictions.clear();
-    let found = d.ports.iter().filter_map(|(full, record)| Some((full.to_owned(), reason(d, full, record)?)));
+    let broken = d.workers.take_broken();
+    let is_broken = |record: &Record| record.placed.iter().any(|placed| broken.contains(&placed.id));
+    let why = |full: &str, record: &Record| {
+        if is_broken(record) { Some(BROKEN.to_owned()) } else { reason(d, full, record) }
+    };
+    let found = d.ports.iter().filter_map(|(full, record)| Some((full.to_owned(), why(full, record)?)));
     for (full, why) in found.collect::<Vec<_>>() {
         if let Some(record) = d.ports.get(&full) {
             d.evictions.note(&full, record.owner, why.clone());
@@ -23,6 +31,7 @@ pub fn evict(d: &mut Daemon) {
         // It was found just now.
         let _ = unplug(d, &full, &why);
     }
+    d.evictions.begin_pauses();
     for (client, port) in d.interfaces.ports() {
         if let Some(why) = port.fault.reason().or_else(|| lost(port.mem.region())) {
             d.evictions.note(&port.name, port.owner, why);
@@ -39,4 +48,64 @@ fn reason(d: &Daemon, full: &str, record: &Record) -> Option<String> {
 
 fn lost(region: &Region) -> Option<String> {
     region.mapping().is_damaged().then(|| LOST.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::BorrowedFd;
+    use std::time::Duration;
+
+    use netvale_control::types::PortKind;
+    use netvale_port::{Passed, Task};
+    use netvale_switch::Work;
+
+    use super::*;
+    use crate::caller::Caller;
+    use crate::config::File;
+    use crate::daemon::Attached;
+    use crate::registry::ports::PortRecord;
+
+    struct Mistaken;
+
+    impl Attached for Mistaken {
+        fn kind(&self) -> PortKind {
+            PortKind::Null
+        }
+    }
+
+    impl Task<Work> for Mistaken {
+        fn pass(&mut self, _work: &mut Work) -> Passed {
+            panic!("a mistake, made for this test")
+        }
+
+        fn arm(&mut self) -> bool {
+            false
+        }
+
+        fn disarm(&mut self) {}
+
+        fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+    }
+
+    /// Objective: a worker that panics with a port's task costs that port, with its reason, and no other.
+    #[test]
+    fn a_panic_costs_its_port() {
+        let owner = Caller { client: 7, uid: 70_001, pid: 1 };
+        let mut d = Daemon::new(File::default().into_config().unwrap()).unwrap();
+        for (name, task) in [("vale0:bad", true), ("vale0:good", false)] {
+            let placed = if task { vec![d.workers.place(Box::new(Mistaken))] } else { Vec::new() };
+            let base = PortRecord::new(Box::new(Mistaken) as Box<dyn Attached>, owner);
+            d.ports.insert(name, PortRecord { placed, ..base });
+        }
+        let gone = || {
+            evict(&mut d);
+            !d.ports.contains("vale0:bad")
+        };
+        assert!(netvale_harness::until(Duration::from_secs(60), Duration::from_millis(1), gone));
+        assert!(d.ports.contains("vale0:good"));
+        let found: Vec<_> = d.evictions.iter().map(|one| (one.port, one.owner.uid, one.reason)).collect();
+        assert_eq!(found, [("vale0:bad".to_owned(), 70_001, BROKEN.to_owned())]);
+    }
 }

@@ -128,7 +128,7 @@ fn make(
 ) -> Result<Option<u32>, Refusal> {
     let sizes = Sizes::new(request, &spec.conf)?;
     let (region, mem_id) = memory::region_for(d, &spec.memory, &sizes, request.flags & FLAG_HUGE != 0, owner)?;
-    let (rings, ingresses) = Rings::new(&region, mem_id, sizes.shape, request.hdr_len, d.evictions.new_fault())?;
+    let (rings, ingresses) = Rings::new(&region, mem_id, sizes.shape, request.hdr_len, d.evictions.new_fault(owner))?;
     let egress = rings.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
     let ingresses = ingresses.into_iter().map(|i| Box::new(i) as Box<dyn Ingress>).collect();
     let local = LocalPort::unheld(rings);

@@ -12,7 +12,7 @@ use netvale_control::attach::AttachRequest;
 use netvale_mem::PortShape;
 use netvale_port::{Egress, HdrLen, Ingress};
 use netvale_portspec::{Base, Conf, PortName, PortSpec};
-use netvale_switch::{Forwarder, Port, PortId, Switch};
+use netvale_switch::{Forwarder, Port, PortId, Settings, Switch};
 use rustix::io::Errno;
 
 use super::attachment::Opened;
@@ -50,7 +50,7 @@ pub fn make(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller)
     }
     let sizes = Sizes::new(request, &Conf::default())?;
     let (region, mem_id) = memory::region_or_new(d, request.mem_id, &sizes, caller)?;
-    let nowhere = Switch::with_table_size("", 8);
+    let nowhere = Switch::with("", Settings { table_entries: 8, ..Settings::default() });
     let record = unattached(d, &(region, mem_id), sizes.shape, HdrLen::default(), &nowhere, caller)?;
     d.ports.insert(&own_name(name), record);
     d.persistent.add(name, caller.uid, nowhere);
@@ -66,7 +66,7 @@ fn unattached(
     nowhere: &Arc<Switch>,
     owner: Caller,
 ) -> Result<Record, Refusal> {
-    let (rings, ingresses) = Rings::new(region, *mem_id, shape, hdr_len, d.evictions.new_fault())?;
+    let (rings, ingresses) = Rings::new(region, *mem_id, shape, hdr_len, d.evictions.new_fault(owner))?;
     let ingress = ingresses.iter().map(|i| Arc::clone(i.counters())).collect();
     let egress = rings.rx.iter().map(|e| Arc::clone(e.counters())).collect();
     let forwarders = ingresses.into_iter().enumerate();
@@ -136,7 +136,7 @@ fn hook(d: &mut Daemon, at: &SwitchPort, mem_id: u32, caller: Caller) -> Result<
     let switch = d.switches.get_or_make(&at.switch, caller.uid);
     let rings = d.ports.get(&place).and_then(Record::rings);
     let egresses = rings.into_iter().flat_map(|r| &r.rx).map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
-    let id = switch.attach(Port { name: at.port.clone(), egresses, lossless: false })?;
+    let id = switch.attach(Port { name: at.port.clone(), egresses, lossless: false, ..Port::default() })?;
     rehome(d, &place, &switch, Some(id));
     rename(d, &at.port, &at.full());
     tracing::info!(port = at.full(), uid = caller.uid, pid = caller.pid, "attached");

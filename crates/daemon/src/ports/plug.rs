@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use super::kind::Asked;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Record};
+use crate::policy;
 use crate::refusal::Refusal;
 use crate::registry::ports::{PortRecord, SwitchPort};
 use crate::registry::watches::Watched;
@@ -50,12 +51,14 @@ impl NewPort {
 /// [`Refusal`] when the name is taken or the switch is full.
 pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: NewPort) -> Result<(), Refusal> {
     let NewPort { behind, owner, persistent, lossless, gro } = new;
+    policy::may_have_rings(d, owner, egress.len() + ingresses.len())?;
     let merged = |e| Arc::new(GroEgress::new(e)) as Arc<dyn Egress>;
     let egresses: Vec<_> = if gro { egress.into_iter().map(merged).collect() } else { egress };
     let egress = egresses.iter().map(|e| Arc::clone(e.counters())).collect();
     let ingress = ingresses.iter().map(|i| Arc::clone(i.counters())).collect();
     let switch = d.switches.get_or_make(&at.switch, owner.uid);
-    let id = switch.attach(Port { name: at.port.clone(), egresses, lossless })?;
+    let most_addresses = policy::most_addresses(d, owner);
+    let id = switch.attach(Port { name: at.port.clone(), egresses, lossless, owner: owner.uid, most_addresses })?;
     let forwarders = ingresses.into_iter().enumerate();
     let forwarders = forwarders.map(|(ring, i)| Forwarder::new(Arc::clone(&switch), id, ring, i));
     let placed = forwarders.map(|forwarder| d.workers.place(Box::new(forwarder))).collect();

@@ -8,6 +8,7 @@ use netvale_control::types::{Direction, Mac, PortInfo, PortKind, PtnetInfo};
 use netvale_portspec::AttachSpec;
 use netvale_ptnet::backend::Backend;
 use netvale_ptnet::header::Config;
+use netvale_ptnet::instance::sizes;
 use netvale_ptnet::keep::{Keeper, take};
 use netvale_ptnet::port::{PtnetOptions, PtnetPort, Survival, Transport};
 use netvale_ptnet::seats::Seats;
@@ -17,8 +18,9 @@ use rustix::io::Errno;
 use super::kind::Asked;
 use super::notes::machine_notes;
 use super::plug::{NewPort, plug};
+use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Kicks};
-use crate::policy::unreached;
+use crate::policy::{self, unreached};
 use crate::refusal::{Refusal, refuse};
 use crate::rings::sizes::DEFAULT_SLOTS;
 use crate::system::keep;
@@ -46,6 +48,10 @@ impl Attached for DevicePort {
         machine_notes(now, state.connections, state.last_error)
     }
 
+    fn memory(&self) -> u64 {
+        self.0.memory()
+    }
+
     /// Interrupts sent and saved, and kicks received.
     fn ring_kicks(&self, dir: Direction, ring: usize) -> Kicks {
         self.0.ring_kicks(dir == Direction::In, ring)
@@ -64,18 +70,19 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         return refuse(Errno::INVAL, "the virtio-net header of a ptnet device has 12 bytes, not 10");
     }
     let config = config(&o, &asked.at.full());
-    check(&config)?;
+    check(d, &config, asked.caller)?;
     let (seats, queues) = Seats::new(config.tx_rings, config.rx_rings)?;
     let device = open(d, path.as_str(), config, o.vfio_user(), Arc::new(seats), true)?;
     plug(d, &asked.at, queues, NewPort::new(device, asked).with_gro(o.gro()))
 }
 
-/// Refuses an impossible configuration.
+/// Refuses an impossible configuration, and one that takes too much of the caller's memory.
 ///
 /// # Errors
 /// [`Refusal`] that says what is wrong with it.
-pub fn check(config: &Config) -> Result<(), Refusal> {
-    PtnetPort::check(config).map_err(|e| Refusal::new(e.errno(), e.to_string()))
+pub fn check(d: &Daemon, config: &Config, caller: Caller) -> Result<(), Refusal> {
+    PtnetPort::check(config).map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
+    policy::may_have_memory(d, caller, sizes(config))
 }
 
 /// Opens a device's socket; `survives`: its guest may outlive this process.

@@ -1,18 +1,19 @@
 //! `virtio:/PATH`, `virtio-pci:ADDRESS`: a virtio-net driver, for a vhost-user back end or a device on the PCI bus.
 
 use netvale_control::options::{OptionsOf, kind, takes};
-use netvale_control::types::PortKind;
+use netvale_control::types::{PortInfo, PortKind};
 use netvale_portspec::AttachSpec;
 use netvale_vhost::frontend::BackEnd;
 use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::port::{Transport, VirtioPort};
 use netvale_virtio_pci::OnBus;
+use rustix::io::Errno;
 
 use super::kind::Asked;
 use super::notes::negotiated;
 use super::plug::{NewPort, plug};
-use crate::daemon::{Attached, Daemon};
-use crate::refusal::Refusal;
+use crate::daemon::{Attached, Daemon, Record};
+use crate::refusal::{Refusal, refuse};
 
 /// A driver behind a port.
 struct DrivenPort(VirtioPort);
@@ -40,7 +41,23 @@ impl Attached for DrivenPort {
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::Virtio(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Virtio>()?;
+    if let Some(other) = back_end_here(d, &asked.at.switch, path.as_str()) {
+        let text =
+            format!("the device of port {other}, on the same switch, is at {path}: frames would go round for ever");
+        return refuse(Errno::LOOP, format!("{text}; use another switch"));
+    }
     plug_in(d, asked, BackEnd(path.as_str().into()), o)
+}
+
+/// The port of that switch whose own device listens at `path`.
+fn back_end_here(d: &Daemon, switch: &str, path: &str) -> Option<String> {
+    let listens = |record: &Record| {
+        let mut info = PortInfo::default();
+        record.behind.describe(&mut info);
+        info.vhost.is_some_and(|device| device.path == path)
+    };
+    let on = |record: &Record| record.switch.as_ref().is_some_and(|on| on.name() == switch);
+    d.ports.iter().find(|(_, record)| on(record) && listens(record)).map(|(full, _)| full.to_owned())
 }
 
 /// Attaches a driver for a device on the bus.

@@ -1,35 +1,81 @@
 //! Evictions: programs lose their port because their doorbell blocked a worker, their memory is gone, or the port went
 //! away.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use netvale_control::types::{Evicted, Owner};
-use netvale_mem::fault::{Fault, clear};
+use netvale_mem::fault::{Fault, Together, clear};
 
-use crate::caller::Caller;
+use crate::caller::{Caller, is_trusted_user};
 
-/// Number of evictions that are remembered.
+/// How long a user whose doorbell blocked a worker gets no ports: it doubles each time, up to the second value.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
+/// A user who did not do that for so long begins anew.
+const FORGIVEN: Duration = Duration::from_secs(600);
+
+/// A user's ports with regard to blocking doorbells.
+#[derive(Default)]
+struct Conduct {
+    together: Together,
+    /// When the last pause ends, and how long it is.
+    pause: Option<(Instant, Duration)>,
+}
+
+/// Number of evictions that are remembered of one user.
 const REMEMBERED: usize = 16;
+/// Number of evictions that are remembered of all users.
+const ALL_REMEMBERED: usize = 512;
+
+impl Conduct {
+    /// Whether a port shares it, or a pause was not long ago.
+    fn is_remembered(&self, now: Instant) -> bool {
+        let was_late = self.pause.is_some_and(|(until, _)| now < until + FORGIVEN);
+        was_late || self.together.is_shared()
+    }
+}
 
 /// The connections to close, and the reasons of the last evictions: their ports are gone and cannot be asked.
 pub struct Evictions {
     faults: Arc<OwnedFd>,
     leaving: Vec<u64>,
     past: VecDeque<(Instant, Evicted)>,
+    /// Of users whose ports share their fate.
+    conduct: HashMap<u32, Conduct>,
 }
 
 impl Evictions {
     /// Creates an empty list; `faults` is readable when a program's fault was reported.
     pub fn new(faults: Arc<OwnedFd>) -> Evictions {
-        Evictions { faults, leaving: Vec::new(), past: VecDeque::new() }
+        Evictions { faults, leaving: Vec::new(), past: VecDeque::new(), conduct: HashMap::new() }
     }
 
-    /// Creates a fault for a new port's program, which wakes the main thread when it is reported.
-    pub fn new_fault(&self) -> Fault {
-        Fault::told_by(&self.faults)
+    /// Creates a fault for a new port's program, which wakes the main thread when it is reported. A doorbell of a user's
+    /// that blocks costs all of the user's ports: each could cost a worker the same time again. Root's, and those of
+    /// the daemon's own user, are on their own.
+    pub fn new_fault(&mut self, owner: Caller) -> Fault {
+        if is_trusted_user(owner.uid) {
+            return Fault::told_by(&self.faults);
+        }
+        let now = Instant::now();
+        self.conduct.retain(|_, one| one.is_remembered(now));
+        Fault::of(&self.faults, self.conduct.entry(owner.uid).or_default().together.clone())
+    }
+
+    /// How long that user gets no ports.
+    pub fn pause(&self, uid: u32) -> Option<Duration> {
+        let (until, _) = self.conduct.get(&uid)?.pause?;
+        until.checked_duration_since(Instant::now())
+    }
+
+    /// Begins pauses of users whose doorbells blocked a worker; their next ports may ring again.
+    pub fn begin_pauses(&mut self) {
+        for one in self.conduct.values_mut().filter(|one| one.together.is_blocked()) {
+            let pause = one.pause.map_or(PAUSE.0, |(_, last)| (2 * last).min(PAUSE.1));
+            *one = Conduct { together: Together::default(), pause: Some((Instant::now() + pause, pause)) };
+        }
     }
 
     /// A descriptor that is readable once a fault was reported, until [`Evictions::clear`].
@@ -55,7 +101,13 @@ impl Evictions {
     /// Remembers why a port was taken away.
     pub fn note(&mut self, port: &str, owner: Caller, reason: String) {
         tracing::warn!(port, why = reason, "its program is evicted");
-        self.past.truncate(REMEMBERED - 1);
+        let theirs = |(_, one): &&(Instant, Evicted)| one.owner.uid == owner.uid;
+        if self.past.iter().filter(theirs).count() >= REMEMBERED
+            && let Some(oldest) = self.past.iter().rposition(|one| theirs(&one))
+        {
+            self.past.remove(oldest);
+        }
+        self.past.truncate(ALL_REMEMBERED - 1);
         let owner = Owner { uid: owner.uid, pid: owner.pid };
         self.past.push_front((Instant::now(), Evicted { port: port.to_owned(), owner, reason, age_seconds: 0 }));
     }

@@ -13,6 +13,7 @@
 //! | `mirrors` | rings for copies of frames that pass without the daemon |
 //! | [`watches`] | what each monitor watches |
 //! | `evictions` | programs that lost their port |
+//! | `refusals` | how many requests of each user were refused |
 //! | `captures` | capture files that are being written |
 
 pub(crate) mod captures;
@@ -23,6 +24,7 @@ pub(crate) mod mirrors;
 pub mod persistent;
 pub mod pipes;
 pub mod ports;
+pub mod refusals;
 pub mod regions;
 pub mod switches;
 pub mod watches;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvale_switch::{Fdb, Switch};
+use netvale_switch::{Fdb, Settings, Switch};
 
 /// A switch and the user whose port was the first on it.
 struct Known {
@@ -15,16 +15,16 @@ struct Known {
 /// All switches.
 pub struct Switches {
     by_name: BTreeMap<String, Known>,
-    table_entries: usize,
+    settings: Settings,
     tick: Duration,
     next_tick: Instant,
 }
 
 impl Switches {
-    /// Creates an empty registry. Each switch will have `table_entries` table entries, which expire after `ageing`.
-    pub fn new(table_entries: usize, ageing: Duration) -> Switches {
+    /// Creates an empty registry. Each switch will have these settings; addresses expire after `ageing`.
+    pub fn new(settings: Settings, ageing: Duration) -> Switches {
         let tick = Fdb::tick_length(ageing);
-        Switches { by_name: BTreeMap::new(), table_entries, tick, next_tick: Instant::now() + tick }
+        Switches { by_name: BTreeMap::new(), settings, tick, next_tick: Instant::now() + tick }
     }
 
     /// Returns the switch of that name.
@@ -39,7 +39,7 @@ impl Switches {
 
     /// Returns the switch of that name; makes it, for that user, if it does not exist.
     pub fn get_or_make(&mut self, name: &str, owner: u32) -> Arc<Switch> {
-        let make = || Known { switch: Switch::with_table_size(name, self.table_entries), owner };
+        let make = || Known { switch: Switch::with(name, self.settings), owner };
         Arc::clone(&self.by_name.entry(name.to_owned()).or_insert_with(make).switch)
     }
 

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use netvale_mem::fault::Fault;
 use netvale_switch::{PortId, Switch};
 
 use crate::worker::{Job, Placed, Polling, TaskId, Worker};
 
-/// Upper bound on waiting for a worker to acknowledge a command. A worker that takes longer is busy with ports, which
-/// matter more.
-const TIMEOUT: Duration = Duration::from_millis(100);
+/// Upper bound on waiting for workers to acknowledge the commands for a port. A worker that takes longer is busy with
+/// ports, which matter more.
+const TIMEOUT: Duration = Duration::from_millis(50);
 
 /// All workers.
 pub struct Workers {
@@ -20,12 +21,12 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts one worker for each entry, pinned to that CPU.
+    /// Starts one worker for each entry, pinned to that CPU. `fault` is reported when a task panics.
     ///
     /// # Errors
     /// Whatever the system calls for threads return.
-    pub fn start(cpus: &[Option<usize>], polling: Polling) -> std::io::Result<Workers> {
-        let start = |(i, &cpu): (usize, &Option<usize>)| Worker::start(i, cpu, polling);
+    pub fn start(cpus: &[Option<usize>], polling: Polling, fault: &Fault) -> std::io::Result<Workers> {
+        let start = |(i, &cpu): (usize, &Option<usize>)| Worker::start(i, cpu, polling, fault.clone());
         Ok(Workers { all: cpus.iter().enumerate().map(start).collect::<Result<_, _>>()?, next: 1 })
     }
 
@@ -46,6 +47,11 @@ impl Workers {
         Placed { id, worker }
     }
 
+    /// The tasks that panicked since the last call.
+    pub fn take_broken(&self) -> Vec<TaskId> {
+        self.all.iter().flat_map(Worker::take_broken).collect()
+    }
+
     /// Takes tasks away. When this returns they have been dropped with all they own, unless a worker is very busy.
     pub fn retire(&self, tasks: &[Placed]) {
         self.ask(tasks, |w, id| {
@@ -61,8 +67,10 @@ impl Workers {
 
     fn ask(&self, tasks: &[Placed], command: impl Fn(&Worker, TaskId) -> Receiver<()>) {
         let answers: Vec<_> = self.of(tasks).map(|(w, id)| command(w, id)).collect();
+        let until = Instant::now() + TIMEOUT;
         for answer in answers {
-            let _ = answer.recv_timeout(TIMEOUT);
+            // Without time left it only looks.
+            let _ = answer.recv_timeout(until.saturating_duration_since(Instant::now()));
         }
     }
 

@@ -2,6 +2,7 @@
 
 pub mod closing;
 pub mod keep;
+pub mod log;
 pub mod realtime;
 pub mod sandbox;
 pub mod sockets;

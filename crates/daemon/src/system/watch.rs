@@ -1,4 +1,5 @@
-//! A thread that prevents peers from making another thread sleep in a wake-up: see [`netvale_mem::calls`].
+//! A thread that prevents peers from making another thread sleep in a wake-up ([`netvale_mem::calls`]), and reports
+//! threads that are held up by anything else ([`crate::stalls`]).
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +11,8 @@ use rustix::thread::Pid;
 /// Time between two checks. A wake-up takes a microsecond; one that is under way at both checks is being blocked, or
 /// its thread has no processor: then the signal changes nothing.
 const EVERY: Duration = Duration::from_millis(250);
+/// The same when one is under way.
+const SOON: Duration = Duration::from_millis(10);
 
 /// The signal that interrupts system calls, and does nothing else.
 const SIGNAL: libc::c_int = libc::SIGURG;
@@ -41,8 +44,10 @@ pub(crate) fn start() -> std::io::Result<()> {
     std::thread::Builder::new().name("netvale-watch".into()).spawn(|| {
         let mut under = Under::new();
         loop {
-            std::thread::sleep(EVERY);
+            std::thread::sleep(if under.is_empty() { EVERY } else { SOON });
             under = lasting(&under, interrupt);
+            crate::stalls::report();
+            super::log::report();
         }
     })?;
     Ok(())

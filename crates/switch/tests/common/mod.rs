@@ -31,11 +31,12 @@ pub struct Make {
     pub buf_size: u32,
     pub hdr_len: u32,
     pub lossless: bool,
+    pub owner: u32,
 }
 
 impl Default for Make {
     fn default() -> Self {
-        Make { slots: 16, buf_size: 256, hdr_len: 0, lossless: false }
+        Make { slots: 16, buf_size: 256, hdr_len: 0, lossless: false, owner: 0 }
     }
 }
 
@@ -50,7 +51,13 @@ pub fn attach(switch: &Arc<Switch>, name: &str, make: Make) -> TestPort {
     let (tx, rx) = (mem.tx[0].clone(), mem.rx[0].clone());
     let received =
         Arc::new(RingEgress::new(Arc::clone(&mem), HostRx::new(rx.clone(), bell()), make.hdr_len, Arc::default()));
-    let port = Port { name: name.into(), egresses: vec![received.clone()], lossless: make.lossless };
+    let port = Port {
+        name: name.into(),
+        egresses: vec![received.clone()],
+        lossless: make.lossless,
+        owner: make.owner,
+        ..Port::default()
+    };
     let id = switch.attach(port).unwrap();
     let sent = Arc::<RingCounters>::default();
     let ingress =

@@ -134,12 +134,17 @@ impl Answers {
             ..PortStats::default()
         };
         let worker = WorkerStats { busy_ns: self.seconds * SECOND / 4, ..WorkerStats::default() };
-        StatsReply { now_ns: self.seconds * SECOND, ports: vec![sender, receiver], workers: vec![worker] }
+        StatsReply {
+            now_ns: self.seconds * SECOND,
+            ports: vec![sender, receiver],
+            workers: vec![worker],
+            ..StatsReply::default()
+        }
     }
 }
 
 fn switch() -> SwitchInfo {
-    SwitchInfo { name: "vale0".into(), ports: 2, addresses: 1, table_size: 16_384 }
+    SwitchInfo { name: "vale0".into(), ports: 2, addresses: 1, table_size: 16_384, ..SwitchInfo::default() }
 }
 
 fn evicted(port: &str) -> Evicted {

@@ -76,10 +76,14 @@ impl Live {
     ) -> (usize, Option<DriverViolation>) {
         let mut done = 0;
         self.queue.prefetch();
+        self.pieces.begin();
         if batch.is_plain(u32::MAX) && self.log.is_none() {
             done = self.deliver_plain(batch, picks, tally);
         }
         for &pick in picks.iter().skip(done) {
+            if self.pieces.is_exhausted() {
+                return (done, None);
+            }
             let put = match batch.get(usize::from(pick)) {
                 Some(frame) => self.deliver_one(&frame, scratch, tally),
                 None => Ok(PutResult::Done),

@@ -31,6 +31,7 @@ impl Live {
             unsafe { batch.push(self.announced.as_ptr(), self.announced.len() as u32) };
         }
         self.queue.prefetch();
+        self.pieces.begin();
         while self.taken.len() < BATCH && run.len + batch.len() < BATCH && batch.has_room_for_frags() {
             let chain = match self.queue.next(&self.memory, &mut self.pieces) {
                 Ok(Some(chain)) => chain,
@@ -53,6 +54,9 @@ impl Live {
                 _ => {
                     self.push_run(&mut run, batch);
                     self.push_pieces(batch);
+                    if self.pieces.is_exhausted() {
+                        break;
+                    }
                 }
             }
         }

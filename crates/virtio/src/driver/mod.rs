@@ -201,5 +201,6 @@ impl DriverQueue {
 
 /// Where a queue's parts lie, as a back end in another process is told.
 pub fn addresses(ram: &QueueRam) -> Addresses {
-    Addresses { desc: ram.user(ram.desc()), avail: ram.user(ram.avail()), used: ram.user(ram.used()) }
+    let at = |p| ram.device_address(p);
+    Addresses { desc: at(ram.desc()), avail: at(ram.avail()), used: at(ram.used()) }
 }

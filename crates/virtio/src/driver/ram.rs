@@ -53,7 +53,8 @@ impl Ram {
 
     /// What the back end is told of it.
     pub fn spec(&self) -> RegionSpec {
-        RegionSpec { guest: GUEST, size: self.len as u64, user: self.map.start().as_ptr() as u64, offset: 0 }
+        // Where it is mapped here is nobody's business.
+        RegionSpec { guest: GUEST, size: self.len as u64, user: GUEST, offset: 0 }
     }
 
     /// Where it is mapped.
@@ -141,11 +142,6 @@ impl QueueRam {
     pub fn first_byte(&self, id: u16) -> u8 {
         // SAFETY: one of our buffers, which a device may write to.
         unsafe { self.buf(id).as_ptr().read_volatile() }
-    }
-
-    /// An address as the back end is told ring addresses: our own.
-    pub fn user(&self, p: NonNull<u8>) -> u64 {
-        p.as_ptr() as u64
     }
 
     /// Zeroes the rings.

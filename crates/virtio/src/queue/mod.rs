@@ -20,6 +20,9 @@ use crate::memory::{GuestMemory, Hint};
 
 /// Most pieces of a chain that are kept; a longer one is given back unused.
 pub const MAX_PIECES: usize = 128;
+/// Most descriptors of chains that are looked at in one take or delivery: more wait for the next one. Guests have some
+/// twenty for a frame, at most.
+const MOST_WALKED: u32 = 8192;
 /// Largest queue (virtio 1.3 §2.6, §2.7).
 pub const MAX_SIZE: u16 = 32_768;
 
@@ -87,6 +90,8 @@ pub struct Pieces {
     len: usize,
     /// It had more than there is room for.
     overflow: bool,
+    /// Descriptors of chains that were looked at since [`Pieces::begin`].
+    walked: u32,
     hint: Hint,
 }
 
@@ -96,7 +101,7 @@ unsafe impl Send for Pieces {}
 impl Default for Pieces {
     fn default() -> Self {
         let none = Piece { ptr: NonNull::dangling(), len: 0 };
-        Pieces { list: [none; MAX_PIECES], readable: 0, len: 0, overflow: false, hint: Hint::default() }
+        Pieces { list: [none; MAX_PIECES], readable: 0, len: 0, overflow: false, walked: 0, hint: Hint::default() }
     }
 }
 
@@ -110,6 +115,27 @@ impl Pieces {
     #[inline]
     fn clear(&mut self) {
         (self.readable, self.len, self.overflow) = (0, 0, false);
+    }
+
+    /// Begins a take or a delivery: its descriptors are counted anew.
+    #[inline]
+    pub fn begin(&mut self) {
+        self.walked = 0;
+    }
+
+    /// Whether so many descriptors were looked at that the rest has to wait: a chain now would be cut.
+    #[inline]
+    pub fn is_exhausted(&self) -> bool {
+        self.walked >= MOST_WALKED
+    }
+
+    /// Counts a descriptor of a chain. Returns whether to leave the rest of the chain alone.
+    #[inline]
+    fn step(&mut self) -> bool {
+        self.walked += 1;
+        let stops = self.walked > MOST_WALKED;
+        self.overflow |= stops;
+        stops
     }
 
     /// Buffers to read.
@@ -171,7 +197,7 @@ impl Pieces {
         if !writes && self.len > self.readable {
             return Err(DriverViolation::Order);
         }
-        while left > 0 {
+        while left > 0 && !self.overflow {
             let (ptr, n) = memory.guest(at, left, &mut self.hint).ok_or(DriverViolation::Address)?;
             match self.list.get_mut(self.len) {
                 Some(place) => {
@@ -417,5 +443,50 @@ mod tests {
                 assert_eq!(state(&one), state(&all), "packed: {packed}, round {round}, shown");
             }
         }
+    }
+
+    /// A split queue of that size whose memory is 64 pages in as many regions, then nothing.
+    fn large(size: u16) -> (Queue, GuestMemory, OwnedFd) {
+        let file = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
+        let (page, rings) = (0x1000u64, 0x20_0000u64);
+        ftruncate(&file, rings + 64 * page).unwrap();
+        let region = |guest, size, offset| RegionSpec { guest, size, user: guest, offset };
+        let mut table = vec![(region(0, rings, 0), file.try_clone().unwrap())];
+        table.extend((0..64).map(|i| (region(rings + i * page, page, rings + i * page), file.try_clone().unwrap())));
+        let memory = GuestMemory::new(table).unwrap();
+        let at = Addresses { desc: 0, avail: 0x10_0000, used: 0x18_0000 };
+        let queue = Queue::new(&memory, size, at, 0, QueueFeatures::default()).unwrap();
+        (queue, memory, file)
+    }
+
+    fn put(file: &OwnedFd, at: u64, word: u64) {
+        assert_eq!(rustix::io::pwrite(file, &word.to_le_bytes(), at), Ok(8));
+    }
+
+    /// Objective: work on chains is bounded, whatever they say: a buffer over many regions is not followed behind the pieces that are kept, and
+    /// of chains no more descriptors are looked at than in one take; the next take begins anew.
+    #[test]
+    fn bounded_work() {
+        let (mut queue, memory, file) = large(32_768);
+        let mut pieces = Pieces::default();
+        // Three times over 64 regions, and one more that is nowhere.
+        for (i, end) in [(0u64, 64), (1, 64), (2, 64), (3, 65)] {
+            put(&file, 16 * i, 0x20_0000);
+            put(&file, 16 * i + 8, end * 0x1000 | 1 << 32 | (i + 1) << 48);
+        }
+        put(&file, 16 * 4 + 8, 0);
+        put(&file, 0x10_0000, 1 << 16);
+        let chain = queue.next(&memory, &mut pieces);
+        assert_eq!(chain, Ok(Some(Chain { id: 0, count: 1 })));
+        assert!(pieces.is_cut() && pieces.readable().len() == MAX_PIECES);
+        // One that ends nowhere.
+        put(&file, 16 * 9, 0x20_0000);
+        put(&file, 16 * 9 + 8, 1 | 1 << 32 | 9 << 48);
+        put(&file, 0x10_0000, 2 << 16 | 9 << 48);
+        pieces.begin();
+        assert_eq!(queue.next(&memory, &mut pieces), Ok(Some(Chain { id: 9, count: 1 })));
+        assert!(pieces.is_exhausted() && pieces.is_cut());
+        pieces.begin();
+        assert!(!pieces.is_exhausted());
     }
 }

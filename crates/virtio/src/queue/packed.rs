@@ -139,6 +139,8 @@ impl Packed {
                 self.walk_indirect(memory, d, pieces)?;
             } else {
                 pieces.add(memory, d)?;
+                // Where the chain ends must be known, however long it is.
+                pieces.step();
             }
             if d.flags & NEXT == 0 {
                 self.next = self.next.after(count, self.size);
@@ -159,6 +161,9 @@ impl Packed {
         for i in 0..count {
             let d = unpack(indirect_words(memory, table.addr, i).ok_or(DriverViolation::Indirect)?);
             pieces.add(memory, Desc { flags: d.flags & WRITE, ..d })?;
+            if pieces.step() {
+                return Ok(());
+            }
         }
         Ok(())
     }

@@ -167,7 +167,7 @@ impl Split {
                 return self.walk_indirect(memory, d, pieces);
             }
             pieces.add(memory, d)?;
-            if d.flags & NEXT == 0 {
+            if d.flags & NEXT == 0 || pieces.step() {
                 return Ok(());
             }
             if d.other >= self.size {
@@ -191,7 +191,7 @@ impl Split {
                 return Err(DriverViolation::Indirect);
             }
             pieces.add(memory, d)?;
-            if d.flags & NEXT == 0 {
+            if d.flags & NEXT == 0 || pieces.step() {
                 return Ok(());
             }
             i = u32::from(d.other);

@@ -144,6 +144,7 @@ mod tests {
             now_ns,
             ports: vec![port],
             workers: vec![WorkerStats { busy_ns: now_ns / 2, ..WorkerStats::default() }; workers],
+            ..StatsReply::default()
         }
     }
 

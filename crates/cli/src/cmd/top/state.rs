@@ -97,7 +97,7 @@ mod tests {
             drops,
             ..PortStats::default()
         };
-        StatsReply { now_ns, ports: ports.iter().map(port).collect(), workers: Vec::new() }
+        StatsReply { now_ns, ports: ports.iter().map(port).collect(), workers: Vec::new(), ..StatsReply::default() }
     }
 
     fn names(state: &State) -> Vec<&str> {

@@ -32,7 +32,7 @@ pub fn request(d: &mut Daemon, request: &DeviceRequest, caller: Caller) -> Devic
     let done = admitted.and_then(|()| carry_out(d, request.reqtype, &mut name, &mut body, caller));
     let status = done.map_or_else(
         |refusal| {
-            tracing::info!(uid = caller.uid, pid = caller.pid, port = name, "request refused: {refusal}");
+            d.refusals.note(caller, &format!("{name}: {refusal}"));
             refusal.errno
         },
         |()| 0,

@@ -82,7 +82,7 @@ pub fn open(
     let (region, mem_id) = region_for(d, ifname, &spec.memory, request, &needs, caller)?;
     let mem = Arc::new(region.port_in_part(shape, host, &bound)?);
     let binding = mem.bind(&spec.name.to_string(), tx, rx, request.extra_bufs)?;
-    let base = NicPort::new(request.name.clone(), nic, mem, mem_id, bound, d.evictions.new_fault(), caller);
+    let base = NicPort::new(request.name.clone(), nic, mem, mem_id, bound, d.evictions.new_fault(caller), caller);
     let port = NicPort { trusted: policy::is_trusted(caller), ..base };
     let port = start(d, port)?;
     let (reply, fds) = port.reply(&binding, false)?;

@@ -44,6 +44,10 @@ impl Attached for PassthroughPort {
         self.0.describe(port);
     }
 
+    fn memory(&self) -> u64 {
+        self.0.memory()
+    }
+
     fn notes(&self) -> Vec<String> {
         self.0.notes()
     }
@@ -110,9 +114,9 @@ fn pipe(
         return refuse(Errno::INVAL, "a pipe has one ring each way, and goes by ivshmem");
     }
     let config = with_rings(1, ptnet::config(o, full));
-    ptnet::check(&config)?;
-    let backend =
-        PipeBackend::new(&config, d.evictions.new_fault()).map_err(|e| Refusal::new(Errno::NOMEM, e.to_string()))?;
+    ptnet::check(d, &config, caller)?;
+    let backend = PipeBackend::new(&config, d.evictions.new_fault(caller))
+        .map_err(|e| Refusal::new(Errno::NOMEM, e.to_string()))?;
     let backend = Arc::new(backend);
     let [out, back] = backend.seats();
     let counters = [vec![Arc::clone(&out.counters)], vec![Arc::clone(&back.counters)]];
@@ -141,7 +145,7 @@ fn interface(
     if o.mac().is_none() && interface.mac != [0; 6] {
         config.mac = interface.mac;
     }
-    ptnet::check(&config)?;
+    ptnet::check(d, &config, caller)?;
     let backend = Arc::new(NicBackend::new(nic, entries(shape(&config)))?);
     try_out(&backend, &config)?;
     let boxed = |task: Job| task;

@@ -1,0 +1,36 @@
+//! How many requests of each user were refused.
+
+use std::collections::HashMap;
+
+use crate::caller::Caller;
+
+/// Number of users that are counted for themselves.
+const MOST: usize = 1024;
+
+/// Counts of refusals.
+#[derive(Default)]
+pub struct Refusals {
+    by_user: HashMap<u32, u64>,
+    all: u64,
+}
+
+impl Refusals {
+    /// Counts a request or connection that was refused, and writes it into the log; `why` says what was wrong.
+    pub fn note(&mut self, caller: Caller, why: &str) {
+        tracing::info!(uid = caller.uid, pid = caller.pid, "refused: {why}");
+        self.all += 1;
+        if self.by_user.len() < MOST || self.by_user.contains_key(&caller.uid) {
+            *self.by_user.entry(caller.uid).or_default() += 1;
+        }
+    }
+
+    /// Number of refusals of that user's requests.
+    pub fn of(&self, uid: u32) -> u64 {
+        self.by_user.get(&uid).copied().unwrap_or_default()
+    }
+
+    /// Number of all refusals.
+    pub fn all(&self) -> u64 {
+        self.all
+    }
+}

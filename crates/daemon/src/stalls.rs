@@ -1,0 +1,111 @@
+//! Threads that must not wait for anybody, the main thread and the workers, and how often something held one up.
+//!
+//! A thread says when it goes on ([`Watched::progress`]) and when it has nothing to do ([`Watched::rest`]). It counts
+//! itself what took too long and is over; the watching thread (`system::watch`) looks for what is not over yet, and
+//! writes the log, because a worker does not.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// What takes longer is reported.
+pub const LIMIT: Duration = Duration::from_millis(100);
+
+/// A time before all others.
+static BASE: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+static ALL: Mutex<Vec<Weak<Watched>>> = Mutex::new(Vec::new());
+
+/// A thread that is watched.
+#[derive(Debug)]
+pub struct Watched {
+    name: String,
+    /// When it last went on, in nanoseconds since [`BASE`]; 0: it rests.
+    since: AtomicU64,
+    stalls: AtomicU64,
+    /// The longest since the last report, in nanoseconds.
+    longest: AtomicU64,
+    /// `since` of the operation that was reported while it lasted.
+    reported: AtomicU64,
+}
+
+impl Watched {
+    /// Begins to watch a thread, as long as the value lives.
+    pub fn new(name: String) -> Arc<Watched> {
+        let zero = || AtomicU64::new(0);
+        let one = Watched { name, since: zero(), stalls: zero(), longest: zero(), reported: zero() };
+        let one = Arc::new(one);
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|other| other.strong_count() > 0);
+        all.push(Arc::downgrade(&one));
+        one
+    }
+
+    /// The thread goes on with something else, or begins.
+    pub fn progress(&self, now: Instant) {
+        let now = nanoseconds(now);
+        let before = self.since.swap(now, Ordering::Relaxed);
+        if before != 0 && now.saturating_sub(before) > LIMIT.as_nanos() as u64 {
+            self.stalls.fetch_add(1, Ordering::Relaxed);
+            self.longest.fetch_max(now - before, Ordering::Relaxed);
+        }
+    }
+
+    /// The thread has nothing to do. Call [`Watched::progress`] before.
+    pub fn rest(&self) {
+        self.since.store(0, Ordering::Relaxed);
+    }
+
+    /// Number of operations that took too long.
+    pub fn stalls(&self) -> u64 {
+        self.stalls.load(Ordering::Relaxed)
+    }
+
+    fn report(&self, now: u64) {
+        let longest = self.longest.swap(0, Ordering::Relaxed);
+        if longest != 0 {
+            let ms = longest / 1_000_000;
+            tracing::warn!(ms, "{} was held up: what it did took too long, or it had no processor", self.name);
+        }
+        let since = self.since.load(Ordering::Relaxed);
+        let lasts = since != 0 && now.saturating_sub(since) > LIMIT.as_nanos() as u64;
+        if lasts && self.reported.swap(since, Ordering::Relaxed) != since {
+            let ms = (now - since) / 1_000_000;
+            tracing::warn!(ms, "{} is held up", self.name);
+        }
+    }
+}
+
+fn nanoseconds(at: Instant) -> u64 {
+    // 0 means something else.
+    at.saturating_duration_since(*BASE).as_nanos() as u64 + 1
+}
+
+/// Reports what was held up since the last call, and what is held up now.
+pub fn report() {
+    let all: Vec<_> = ALL.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect();
+    let now = nanoseconds(Instant::now());
+    all.iter().for_each(|one| one.report(now));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: what took longer than the limit is counted once; a rest is not counted, however long.
+    #[test]
+    fn only_work_is_counted() {
+        let thread = Watched::new("test".into());
+        let start = Instant::now();
+        let after = |ms| start + Duration::from_millis(ms);
+        thread.progress(after(0));
+        thread.progress(after(99));
+        assert_eq!(thread.stalls(), 0);
+        thread.progress(after(200));
+        assert_eq!(thread.stalls(), 1);
+        thread.rest();
+        thread.progress(after(900));
+        thread.progress(after(901));
+        assert_eq!(thread.stalls(), 1);
+    }
+}

@@ -1,0 +1,43 @@
+//! How long senders are held back for a lossless port.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a lossless receiver may hold a batch back without taking a frame of it: one that stopped reading must not
+/// stop others for good.
+pub const WITHOUT_PROGRESS: Duration = Duration::from_millis(500);
+/// How long it may hold a batch back if it takes a frame now and then.
+pub const FOR_A_BATCH: Duration = Duration::from_secs(5);
+/// For how many times the time that it held a batch back nobody is held back for it then: so it costs its senders, whose
+/// frames are for others, too, one second in eleven at most.
+const PAUSE: u32 = 10;
+
+/// Until when nobody is held back for a port.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    base: Instant,
+    /// In milliseconds since `base`.
+    until: AtomicU64,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience { base: Instant::now(), until: AtomicU64::new(0) }
+    }
+}
+
+impl Patience {
+    /// Whether senders may be held back.
+    pub(crate) fn is_left(&self) -> bool {
+        self.now() >= self.until.load(Ordering::Relaxed)
+    }
+
+    /// The port was too slow: a batch was held back for so long.
+    pub(crate) fn lose(&self, held: Duration) {
+        self.until.store(self.now() + (PAUSE * held).as_millis() as u64, Ordering::Relaxed);
+    }
+
+    fn now(&self) -> u64 {
+        self.base.elapsed().as_millis() as u64
+    }
+}
