@@ -109,6 +109,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     }
     log::set_limit(config.quota.log_lines);
     watch::start()?;
+    netvale_mem::mapping::unmap_apart()?;
     let mut daemon = Daemon::new(config)?;
     // The workers have been started.
     drop(real_time);

@@ -45,7 +45,7 @@ pub enum Request<'a> {
     /// Open a port.
     Open(&'a PortSpec, &'a AttachRequest),
     /// Open rings with nothing behind them.
-    OpenNull,
+    OpenNull(&'a AttachRequest),
     /// List ports by a netmap request; replies are filtered by [`controls`].
     NetmapList,
     /// Read facts about the port of that name by a netmap request.
@@ -70,7 +70,10 @@ pub fn admit(d: &Daemon, caller: Caller, request: Request<'_>) -> Result<(), Ref
     match request {
         Request::Attach(at, spec) => attach(d, caller, at, spec),
         Request::Passthrough(socket, backend) => passthrough(d, caller, socket, backend),
-        Request::Open(spec, request) => open(d, caller, spec, request),
+        Request::Open(spec, request) => {
+            quota::may_have_extra(caller, request.extra_bufs)?;
+            open(d, caller, spec, request)
+        }
         Request::MakePersistent(name) => make_persistent(d, caller, name),
         Request::RemovePersistent(name) => owns_persistent(d, name, caller),
         Request::AttachNamed(at) => attach_named(d, caller, at),
@@ -80,7 +83,8 @@ pub fn admit(d: &Daemon, caller: Caller, request: Request<'_>) -> Result<(), Ref
         Request::InspectSwitch(name) => may_join(d, name, caller),
         Request::Shutdown => shutdown(caller),
         Request::KeepAwake(name) => keep_awake(d, name, caller),
-        Request::Inspect | Request::OpenNull | Request::NetmapList => Ok(()),
+        Request::OpenNull(request) => quota::may_have_extra(caller, request.extra_bufs),
+        Request::Inspect | Request::NetmapList => Ok(()),
     }
 }
 

@@ -126,6 +126,8 @@ fn many_rings_and_large_devices() {
         }
         other => panic!("{:?}", other.map(|port| port.name().to_owned())),
     }
+    let many = Options { extra_bufs: 40_000, ..d.options() };
+    assert!(open(ALICE, "vale1:a", &many).is_err(), "to link them would take long");
     opened(&d, ALICE, "vale1:a");
     let attach = |name: &str, slots: u32| {
         let port = format!("ptnet:{}/{name}.sock", folder.path().display());

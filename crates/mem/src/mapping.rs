@@ -3,6 +3,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::mpsc::{self, Sender};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -236,15 +238,53 @@ impl Mapping {
     }
 }
 
+/// Pages that nobody uses any more. Dropping this unmaps them.
+struct Pile {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: nothing but the address of a mapping, which may be unmapped by any thread.
+unsafe impl Send for Pile {}
+
+impl Drop for Pile {
+    fn drop(&mut self) {
+        // SAFETY: what our own mmap returned, unmapped once: only the drop of its `Mapping`, of which no view is left, makes this.
+        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+/// The thread that unmaps, if there is one.
+static UNMAPPING: OnceLock<Sender<Pile>> = OnceLock::new();
+/// What is smaller is unmapped at once.
+const LARGE: usize = 1 << 20;
+
+/// Has large mappings unmapped by a thread of their own from now on: to free the pages of gigabytes takes a large part
+/// of a second, for which nobody should wait who serves others.
+///
+/// # Errors
+/// No thread can be started.
+pub fn unmap_apart() -> std::io::Result<()> {
+    let (send, piles) = mpsc::channel::<Pile>();
+    if UNMAPPING.set(send).is_ok() {
+        std::thread::Builder::new().name("netvale-unmap".into()).spawn(move || piles.into_iter().for_each(drop))?;
+    }
+    Ok(())
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         drop(self.watch.take());
         match self.backing {
-            // SAFETY: `whole` is what our own mmap returned, unmapped once; views keep an Arc of the mapping, so none is left.
-            Backing::Mmap => unsafe {
-                let unmapped = rustix::mm::munmap(self.whole.0.as_ptr().cast(), self.whole.1);
-                debug_assert!(unmapped.is_ok());
-            },
+            Backing::Mmap => {
+                let pile = Pile { start: self.whole.0, len: self.whole.1 };
+                match UNMAPPING.get().filter(|_| pile.len >= LARGE) {
+                    // If the thread is gone, the pages are unmapped here.
+                    Some(thread) => drop(thread.send(pile)),
+                    None => drop(pile),
+                }
+            }
             Backing::Heap => {
                 if let Some(layout) = heap_layout(self.len) {
                     // SAFETY: allocated in `private` with this very layout, freed once.

@@ -104,8 +104,9 @@ struct Apart {
 /// One sealed memfd, or a part of a client's file, and its free objects. One region is one trust domain.
 #[derive(Debug)]
 pub struct Region {
-    map: Arc<Mapping>,
+    /// Closed before the memory is unmapped: whoever lets go last frees the pages.
     fd: Option<OwnedFd>,
+    map: Arc<Mapping>,
     /// Set if the memory is a client's file.
     apart: Option<Apart>,
     layout: Layout,

@@ -189,7 +189,7 @@ fn open_in(d: &mut Daemon, request: &AttachRequest, file: Option<Brought>, calle
 
 fn open_port(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<Opened, Refusal> {
     if request.flags & FLAG_NULL != 0 {
-        policy::admit(d, caller, Request::OpenNull)?;
+        policy::admit(d, caller, Request::OpenNull(request))?;
         return ports::bare::open(d, request, caller);
     }
     let mut spec = PortSpec::parse(&request.name).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;

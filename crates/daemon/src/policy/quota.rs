@@ -97,6 +97,18 @@ pub fn most_addresses(d: &Daemon, caller: Caller) -> Option<u32> {
     (!is_trusted(caller)).then_some(d.config.quota.addresses)
 }
 
+/// Most extra buffers that a program may take in one request: linking them touches each of them.
+const MOST_EXTRA: u32 = 32_768;
+
+/// Whether the caller may be given that many extra buffers by one request.
+pub(super) fn may_have_extra(caller: Caller, buffers: u32) -> Result<(), Refusal> {
+    if is_trusted(caller) || buffers <= MOST_EXTRA {
+        return Ok(());
+    }
+    let text = format!("{buffers} extra buffers are asked for, and one request may take {MOST_EXTRA}");
+    refuse(Errno::NOSPC, format!("{text}; take the rest with further ports in the same memory"))
+}
+
 /// Whether the caller may make one more switch.
 pub(super) fn may_have_switch(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
     within(caller, d.switches.count_of(caller.uid), d.config.quota.switches, "switches", "switches")
