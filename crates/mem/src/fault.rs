@@ -29,18 +29,18 @@ pub struct Fault(Arc<Inner>);
 pub(crate) struct Inner {
     /// An eventfd that never leaves this process. Several peers may share one.
     news: Arc<OwnedFd>,
-    together: Together,
+    group: FaultGroup,
     /// Whether memory of the peer was lost ([`crate::watch`]).
     lost: AtomicBool,
     /// The lock is taken only when something went wrong.
     why: Mutex<Option<String>>,
 }
 
-/// Peers of which none's doorbell is rung any more once one of them blocked. Clones are the same.
+/// A group of peers: once a doorbell of one of them blocked, none's is rung any more. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub struct Together(Arc<AtomicBool>);
+pub struct FaultGroup(Arc<AtomicBool>);
 
-impl Together {
+impl FaultGroup {
     /// Whether a doorbell of one of the peers blocked a thread.
     pub fn is_blocked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
@@ -71,13 +71,13 @@ impl Fault {
 
     /// Creates a value without a fault; `news` becomes readable when there is one.
     pub fn told_by(news: &Arc<OwnedFd>) -> Fault {
-        Fault::of(news, Together::default())
+        Fault::of(news, FaultGroup::default())
     }
 
     /// The same for one of several peers.
-    pub fn of(news: &Arc<OwnedFd>, together: Together) -> Fault {
+    pub fn of(news: &Arc<OwnedFd>, group: FaultGroup) -> Fault {
         let (news, lost) = (Arc::clone(news), AtomicBool::new(false));
-        Fault(Arc::new(Inner { news, together, lost, why: Mutex::default() }))
+        Fault(Arc::new(Inner { news, group, lost, why: Mutex::default() }))
     }
 
     /// Reports that the peer must be given up. The first reason counts.
@@ -102,14 +102,14 @@ impl Fault {
     /// Reports that a doorbell of the peer blocked this thread.
     #[cold]
     pub(crate) fn block(&self) {
-        self.0.together.0.store(true, Ordering::Relaxed);
+        self.0.group.0.store(true, Ordering::Relaxed);
         self.report(BLOCKED);
     }
 
     /// Whether a doorbell of the peer, or of one that belongs to it, blocked a thread.
     #[inline]
     pub fn is_blocked(&self) -> bool {
-        self.0.together.is_blocked()
+        self.0.group.is_blocked()
     }
 
     /// The reported reason.
@@ -122,7 +122,7 @@ impl Fault {
     /// Takes the reported reason, for a fault with its own `news`: the next peer may begin.
     pub fn take(&self) -> Option<String> {
         clear(&self.0.news);
-        self.0.together.0.store(false, Ordering::Relaxed);
+        self.0.group.0.store(false, Ordering::Relaxed);
         self.0.why.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }

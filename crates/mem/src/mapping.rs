@@ -257,7 +257,7 @@ impl Drop for Pile {
 
 /// The thread that unmaps, if there is one.
 static UNMAPPING: OnceLock<Sender<Pile>> = OnceLock::new();
-/// What is smaller is unmapped at once.
+/// What is smaller is unmapped immediately.
 const LARGE: usize = 1 << 20;
 
 /// Has large mappings unmapped by a thread of their own from now on: to free the pages of gigabytes takes a large part

@@ -104,7 +104,7 @@ struct Apart {
 /// One sealed memfd, or a part of a client's file, and its free objects. One region is one trust domain.
 #[derive(Debug)]
 pub struct Region {
-    /// Closed before the memory is unmapped: whoever lets go last frees the pages.
+    /// Closed before the memory is unmapped: the last one to let go frees the pages.
     fd: Option<OwnedFd>,
     map: Arc<Mapping>,
     /// Set if the memory is a client's file.

@@ -9,7 +9,7 @@ fn is_mapped(name: &str) -> bool {
     std::fs::read_to_string("/proc/self/maps").unwrap().contains(name)
 }
 
-/// Objective: what is dropped is unmapped, by whichever thread; a small one at once.
+/// Objective: what is dropped is unmapped, by whichever thread; a small one immediately.
 #[test]
 #[cfg_attr(miri, ignore = "system calls")]
 fn all_is_unmapped() {

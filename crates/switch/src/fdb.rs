@@ -12,10 +12,8 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
+pub use crate::owners::PortId;
 use crate::owners::{OwnerId, Owners};
-
-/// Number of a port on its switch.
-pub type PortId = u8;
 
 /// Number of entries in the default table: room for 8,192 addresses at half load.
 pub const DEFAULT_ENTRIES: usize = 16_384;

@@ -9,8 +9,8 @@ use netvale_port::{BATCH, Batch, DropReason, Egress, Ingress, Passed, Scratch, S
 
 use crate::classify::Groups;
 use crate::fdb::PortId;
+use crate::holding::{FOR_A_BATCH, WITHOUT_PROGRESS};
 use crate::owners::OwnerId;
-use crate::patience::{FOR_A_BATCH, WITHOUT_PROGRESS};
 use crate::table::{Entry, MAX_PORTS, Switch, Table};
 
 mod scatter;
@@ -109,7 +109,7 @@ impl Held {
             }
             let gives_up = is_over || stopped && done == 0;
             if gives_up {
-                w.to.patience.lose(held_for);
+                w.to.holding.suspend(held_for);
                 w.egress.counters().dropped(DropReason::Stalled, w.picks.len() as u64);
             }
             !gives_up
@@ -320,7 +320,7 @@ fn settle(
 fn leave(to: &Arc<Entry>, queue: Queue<'_>, rest: &[u16], may_hold: bool, held: &mut Held) {
     if !(may_hold && to.may_hold(held.from)) {
         queue.1.counters().dropped(DropReason::NoRoom, rest.len() as u64);
-    } else if to.patience.is_left() {
+    } else if to.holding.is_allowed() {
         held.hold(to, queue, rest);
     } else {
         queue.1.counters().dropped(DropReason::Stalled, rest.len() as u64);

@@ -25,8 +25,8 @@
 pub mod classify;
 pub mod fdb;
 pub mod forward;
+pub mod holding;
 mod owners;
-pub mod patience;
 pub mod table;
 
 pub use fdb::{Fdb, FdbEntry, PortId};

@@ -5,7 +5,8 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use crate::fdb::PortId;
+/// Number of a port on its switch.
+pub type PortId = u8;
 
 /// An owner of ports of a switch: a small number, used again when the last of these ports has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

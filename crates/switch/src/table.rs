@@ -1,5 +1,5 @@
 //! The ports of a switch: an immutable table that is replaced as a whole when a port is attached or detached, so that
-//! workers read it without a lock.
+//! workers read it without a lock. Settings say how a switch treats its ports.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -10,8 +10,8 @@ use netvale_port::Egress;
 use thiserror::Error;
 
 use crate::fdb::{DEFAULT_ENTRIES, Fdb, PortId};
+use crate::holding::Holding;
 use crate::owners::OwnerId;
-use crate::patience::Patience;
 
 /// Maximum number of ports of a switch (netmap's limit).
 pub const MAX_PORTS: usize = 254;
@@ -63,7 +63,7 @@ pub(crate) struct Entry {
     /// Whether it holds back other owners' senders, too, if it is lossless.
     holds_others: bool,
     /// How long senders are held back, if it is lossless.
-    pub(crate) patience: Arc<Patience>,
+    pub(crate) holding: Arc<Holding>,
     /// Monitors that get a copy of what the port sends.
     pub(crate) tx_monitors: Vec<Monitor>,
     /// Monitors that get a copy of what the port receives.
@@ -96,7 +96,7 @@ impl Entry {
             port: self.port.clone(),
             owner: self.owner,
             holds_others: self.holds_others,
-            patience: Arc::clone(&self.patience),
+            holding: Arc::clone(&self.holding),
             tx_monitors: tx,
             rx_monitors: rx,
         }
@@ -215,9 +215,9 @@ impl Switch {
             let free = by_id.iter().position(Option::is_none).ok_or_else(|| AttachError::Full(self.name.clone()))?;
             let (id, owner) = (free as PortId, owner_of(by_id, &port));
             self.fdb.own(id, owner, port.most_addresses.unwrap_or(u32::MAX));
-            let (holds_others, patience) = (self.holds_others, Arc::default());
+            let (holds_others, holding) = (self.holds_others, Arc::default());
             let (tx_monitors, rx_monitors) = (Vec::new(), Vec::new());
-            by_id[free] = Some(Arc::new(Entry { id, port, owner, holds_others, patience, tx_monitors, rx_monitors }));
+            by_id[free] = Some(Arc::new(Entry { id, port, owner, holds_others, holding, tx_monitors, rx_monitors }));
             Ok(id)
         })
     }

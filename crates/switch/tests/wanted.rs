@@ -12,7 +12,7 @@ use netvale_mem::host::HostTx;
 use netvale_mem::lent::LIMIT;
 use netvale_port::ring_in::RingIngress;
 use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters};
-use netvale_switch::patience::FOR_A_BATCH;
+use netvale_switch::holding::FOR_A_BATCH;
 use netvale_switch::{Forwarder, Settings, Switch, Work};
 
 /// A ring that its control thread waits for.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_control::types::{Evicted, Owner};
-use netvale_mem::fault::{Fault, Together, clear};
+use netvale_mem::fault::{Fault, FaultGroup, clear};
 
 use crate::caller::{Caller, is_trusted_user};
 
@@ -19,7 +19,7 @@ const FORGIVEN: Duration = Duration::from_secs(600);
 /// A user's ports with regard to blocking doorbells.
 #[derive(Default)]
 struct Conduct {
-    together: Together,
+    group: FaultGroup,
     /// When the last pause ends, and how long it is.
     pause: Option<(Instant, Duration)>,
 }
@@ -33,7 +33,7 @@ impl Conduct {
     /// Whether a port shares it, or a pause was not long ago.
     fn is_remembered(&self, now: Instant) -> bool {
         let was_late = self.pause.is_some_and(|(until, _)| now < until + FORGIVEN);
-        was_late || self.together.is_shared()
+        was_late || self.group.is_shared()
     }
 }
 
@@ -61,7 +61,7 @@ impl Evictions {
         }
         let now = Instant::now();
         self.conduct.retain(|_, one| one.is_remembered(now));
-        Fault::of(&self.faults, self.conduct.entry(owner.uid).or_default().together.clone())
+        Fault::of(&self.faults, self.conduct.entry(owner.uid).or_default().group.clone())
     }
 
     /// How long that user gets no ports.
@@ -72,9 +72,9 @@ impl Evictions {
 
     /// Begins pauses of users whose doorbells blocked a worker; their next ports may ring again.
     pub fn begin_pauses(&mut self) {
-        for one in self.conduct.values_mut().filter(|one| one.together.is_blocked()) {
+        for one in self.conduct.values_mut().filter(|one| one.group.is_blocked()) {
             let pause = one.pause.map_or(PAUSE.0, |(_, last)| (2 * last).min(PAUSE.1));
-            *one = Conduct { together: Together::default(), pause: Some((Instant::now() + pause, pause)) };
+            *one = Conduct { group: FaultGroup::default(), pause: Some((Instant::now() + pause, pause)) };
         }
     }
 

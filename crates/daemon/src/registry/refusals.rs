@@ -1,4 +1,4 @@
-//! How many requests of each user were refused.
+//! Refusals: how many requests and connections of each user were refused.
 
 use std::collections::HashMap;
 

@@ -123,7 +123,7 @@ impl Pieces {
         self.walked = 0;
     }
 
-    /// Whether so many descriptors were looked at that the rest has to wait: a chain now would be cut.
+    /// Whether the rest of the descriptors has to wait, as enough were looked at: a chain now would be cut.
     #[inline]
     pub fn is_exhausted(&self) -> bool {
         self.walked >= MOST_WALKED

@@ -14,26 +14,26 @@ const PAUSE: u32 = 10;
 
 /// Until when nobody is held back for a port.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct Holding {
     base: Instant,
     /// In milliseconds since `base`.
     until: AtomicU64,
 }
 
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience { base: Instant::now(), until: AtomicU64::new(0) }
+impl Default for Holding {
+    fn default() -> Holding {
+        Holding { base: Instant::now(), until: AtomicU64::new(0) }
     }
 }
 
-impl Patience {
+impl Holding {
     /// Whether senders may be held back.
-    pub(crate) fn is_left(&self) -> bool {
+    pub(crate) fn is_allowed(&self) -> bool {
         self.now() >= self.until.load(Ordering::Relaxed)
     }
 
     /// The port was too slow: a batch was held back for so long.
-    pub(crate) fn lose(&self, held: Duration) {
+    pub(crate) fn suspend(&self, held: Duration) {
         self.until.store(self.now() + (PAUSE * held).as_millis() as u64, Ordering::Relaxed);
     }
 
