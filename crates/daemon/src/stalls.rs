@@ -44,7 +44,9 @@ impl Watched {
     /// The thread goes on with something else, or begins.
     pub fn progress(&self, now: Instant) {
         let now = nanoseconds(now);
-        let before = self.since.swap(now, Ordering::Relaxed);
+        // Only the thread itself writes it.
+        let before = self.since.load(Ordering::Relaxed);
+        self.since.store(now, Ordering::Relaxed);
         if before != 0 && now.saturating_sub(before) > LIMIT.as_nanos() as u64 {
             self.stalls.fetch_add(1, Ordering::Relaxed);
             self.longest.fetch_max(now - before, Ordering::Relaxed);
