@@ -192,3 +192,33 @@ fn one_doorbell_costs_all() {
     send(&mut alice[1], &frame(255, 2, 8));
     assert_eq!(receive(&mut alice[0]), frame(255, 2, 8));
 }
+
+/// Objective: a user whose requests are refused again and again fills no log: past so many lines a second they are counted, and the count is logged. Others'
+/// lines are there, and all refusals are counted.
+#[test]
+fn lines_of_the_log() {
+    let d = daemon("[quota]\nlog_lines = 5");
+    let refused = |uid: u32| {
+        as_user(uid, || d.call("port.detach", json!({"switch": "vale7", "port": "nothing"})));
+    };
+    let log = || std::fs::read_to_string(d.path("log")).unwrap();
+    let lines = |uid: u32| {
+        log().lines().filter(|line| line.contains("refused: ") && line.contains(&format!("uid={uid}"))).count()
+    };
+    (0..300).for_each(|_| refused(ALICE));
+    refused(BOB);
+    assert_eq!(lines(BOB), 1);
+    until("what is left out is counted", || log().contains("lines about this user were left out"));
+    let skipped = || log().lines().filter_map(left_out).sum::<usize>();
+    let (counted, written) = (skipped(), lines(ALICE));
+    assert!(counted > 0 && written >= 5 && written + counted <= 300, "{written} written, {counted} left out");
+    let stats = as_user(ALICE, || d.call("stats", json!({})));
+    assert_eq!(stats["result"]["refused"], 300);
+    until("all are accounted for", || skipped() + lines(ALICE) == 300);
+}
+
+/// The number in a line that says how many were left out.
+fn left_out(line: &str) -> Option<usize> {
+    let (before, _) = line.split_once(" lines about this user were left out")?;
+    before.rsplit(' ').next()?.parse().ok()
+}

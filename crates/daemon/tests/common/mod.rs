@@ -109,6 +109,13 @@ pub fn play_the_daemon() {
     if let Some(uid) = std::env::var(DAEMON_UID).ok().and_then(|uid| uid.parse().ok()).filter(|uid| *uid != 0) {
         users::become_user(uid);
     }
+    if more.contains("log_lines") {
+        use tracing_subscriber::layer::SubscriberExt;
+        use tracing_subscriber::util::SubscriberInitExt;
+        let file = std::fs::File::create(Path::new(&dir).join("log")).unwrap();
+        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(std::sync::Mutex::new(file)).finish();
+        log.with(netvale_daemon::LogLimit).init();
+    }
     netvale_daemon::run(config(Path::new(&dir), &more)).unwrap();
 }
 
