@@ -45,7 +45,7 @@ pub struct Config {
     pub sockets: SocketAccess,
     /// Whether to drop capabilities and turn on seccomp and Landlock.
     pub sandbox: bool,
-    /// Directories that stay reachable in the sandbox, for capture files.
+    /// Directories that stay reachable in the sandbox, and in which others than root and the daemon's own user may name files and sockets; absolute.
     pub allow_dirs: Vec<PathBuf>,
     /// Interfaces that everyone who may connect may open, not only root and the daemon's own user.
     pub allow_nics: Vec<String>,
@@ -153,6 +153,8 @@ pub struct FileQuota {
     pub switches: Option<u64>,
     /// `memory_mib`.
     pub memory_mib: Option<u64>,
+    /// `captures_mib`.
+    pub captures_mib: Option<u64>,
 }
 
 /// What one user may have at a time who is neither root nor the daemon's own.
@@ -166,6 +168,8 @@ pub struct Quota {
     pub switches: usize,
     /// Bytes of regions.
     pub memory: u64,
+    /// MiB of capture files.
+    pub captures: u64,
 }
 
 impl FileQuota {
@@ -176,6 +180,7 @@ impl FileQuota {
             ports: count("ports", self.ports, 64)? as usize,
             switches: count("switches", self.switches, 8)? as usize,
             memory: count("memory_mib", self.memory_mib, 2048)? << 20,
+            captures: count("captures_mib", self.captures_mib, 1024)?,
         })
     }
 }
@@ -273,7 +278,7 @@ impl File {
             rt_priority: self.rt_priority.map(|p| within("rt_priority", p, 1, 99)).transpose()?.map(|p| p as u8),
             sockets: sockets(self.sockets.unwrap_or_default())?,
             sandbox: self.sandbox.unwrap_or(true),
-            allow_dirs: self.allow_dirs,
+            allow_dirs: self.allow_dirs.into_iter().map(|dir| std::path::absolute(&dir).unwrap_or(dir)).collect(),
             allow_nics: self.allow_nics,
             allow_taps: self.allow_taps,
             shared_switches: switch.shared,

@@ -24,7 +24,7 @@ const fn key(table: &'static str, name: &'static str, shape: Shape, default: &'s
 const COUNT: Shape = Shape::Number(0, 1 << 20);
 
 /// All keys.
-pub const KEYS: [Key; 20] = [
+pub const KEYS: [Key; 21] = [
     key(
         "",
         "run_dir",
@@ -55,7 +55,7 @@ pub const KEYS: [Key; 20] = [
         "allow_dirs",
         Shape::Texts,
         "none",
-        "Folders of capture files and sockets: reachable in the sandbox, and for other users than the daemon's.",
+        "Folders of capture files and sockets: reachable in the sandbox, and for other users than the daemon's, who must name them as they are named here.",
     ),
     key(
         "",
@@ -105,4 +105,11 @@ pub const KEYS: [Key; 20] = [
     key("quota", "ports", COUNT, "64", "Ports that one user may have, ends of pipes and monitors included."),
     key("quota", "switches", COUNT, "8", "Switches that one user may make."),
     key("quota", "memory_mib", COUNT, "2048", "Memory of one user's ports, in MiB."),
+    key(
+        "quota",
+        "captures_mib",
+        COUNT,
+        "1024",
+        "Capture files of one user, in MiB: those that are being written, and those that are there from before.",
+    ),
 ];

@@ -1,5 +1,7 @@
 //! `virtio:/PATH`, `virtio-pci:ADDRESS`: a virtio-net driver, for a vhost-user back end or a device on the PCI bus.
 
+use std::path::Path;
+
 use netvale_control::options::{OptionsOf, kind, takes};
 use netvale_control::types::PortKind;
 use netvale_portspec::AttachSpec;
@@ -12,6 +14,7 @@ use super::kind::Asked;
 use super::notes::negotiated;
 use super::plug::{NewPort, plug};
 use crate::daemon::{Attached, Daemon};
+use crate::policy;
 use crate::refusal::Refusal;
 
 /// A driver behind a port.
@@ -40,7 +43,8 @@ impl Attached for DrivenPort {
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::Virtio(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Virtio>()?;
-    plug_in(d, asked, BackEnd(path.as_str().into()), o)
+    let place = policy::place(&d.config, asked.caller, Path::new(path.as_str()))?;
+    plug_in(d, asked, BackEnd(place), o)
 }
 
 /// Attaches a driver for a device on the bus.
