@@ -153,3 +153,47 @@ fn entries(bytes: &[u8]) -> Option<Vec<(u16, u32, u32)>> {
     let (entries, rest) = entries.as_chunks();
     (u32::from_le_bytes(*version) == VERSION && rest.is_empty()).then(|| entries.iter().map(entry).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READ: u32 = 4;
+    const WRITE: u32 = 2;
+
+    /// Objective: a list lets in those that it names, and nobody else; what it says is read back the same way, also where
+    /// rights of groups are in doubt.
+    #[test]
+    fn those_who_are_named() {
+        let file = OwnedFd::from(tempfile::tempfile().unwrap());
+        let own = rustix::fs::fstat(&file).unwrap().st_uid;
+        let may = |user| [READ, WRITE].map(|bits| may_use(&file, user, bits).unwrap());
+        for (mode, users, groups, expected) in [
+            (0o600, &[][..], &[][..], [false, false]),
+            (0o604, &[], &[], [false, false]),
+            (0o644, &[], &[], [true, false]),
+            (0o666, &[], &[], [true, true]),
+            (0o600, &[own + 1, own + 3], &[], [true, true]),
+            (0o600, &[own + 3], &[own + 1], [false, false]),
+            (0o444, &[], &[7], [true, false]),
+        ] {
+            let access = Access { mode, users: users.to_vec(), groups: groups.to_vec() };
+            access.give(&file).unwrap();
+            let bits = rustix::fs::fstat(&file).unwrap().st_mode;
+            let group = if users.is_empty() && groups.is_empty() { mode & 0o070 } else { mode & 0o070 | 0o060 };
+            assert_eq!(bits & 0o777, mode & 0o707 | group, "{access:?}");
+            assert_eq!((may(own + 1), may(own)[0]), (expected, true), "{access:?}");
+        }
+    }
+
+    /// Objective: bytes that are no list give nobody anything.
+    #[test]
+    fn no_lists() {
+        let list = Access { users: vec![5], ..Access::default() }.list();
+        assert!(entries(&list).is_some_and(|entries| entries.len() == 5));
+        for bad in [&list[..3], &list[..list.len() - 1], &[]] {
+            assert_eq!(entries(bad), None);
+        }
+        assert_eq!(entries(&[&[3, 0, 0, 0], &list[4..]].concat()), None);
+    }
+}

@@ -215,3 +215,41 @@ impl Found {
         permits(&self.way(), &self.stat, user, bits)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: a user's path is judged by its text: absolute, without dots, in one of the folders, the longest of which
+    /// counts.
+    #[test]
+    fn texts() {
+        let folders = ["/a", "/a/b", "/c/"].map(Path::new);
+        let of = |path: &str| {
+            let place = Place::of_user(Path::new(path), folders, 5)?;
+            Some(place.within?.folder.to_str()?.to_owned())
+        };
+        let some = |folder: &str| Some(folder.to_owned());
+        assert_eq!((of("/a/s"), of("/a/b/s"), of("/a/b/c/s")), (some("/a"), some("/a/b"), some("/a/b")));
+        assert_eq!((of("/c/s"), of("/a//b/./s")), (some("/c/"), some("/a/b")));
+        for outside in ["/a", "/", "/ab/s", "/a/../b/s", "/a/s/..", "a/s", "", "/d/s"] {
+            assert_eq!(of(outside), None, "{outside}");
+        }
+    }
+
+    /// Objective: what took a file's name is not removed in its place.
+    #[test]
+    fn removal() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, "one").unwrap();
+        let folder = Place::from(&*path).open().unwrap();
+        let one = folder.find().unwrap();
+        std::fs::rename(&path, dir.path().join("g")).unwrap();
+        std::fs::write(&path, "two").unwrap();
+        folder.remove(&one);
+        assert_eq!(std::fs::read(&path).unwrap(), b"two");
+        folder.remove(&folder.find().unwrap());
+        assert!(!path.exists());
+    }
+}

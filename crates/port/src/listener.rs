@@ -31,7 +31,9 @@ pub enum OpenError {
     #[error("another program listens at {0}: choose another path")]
     InUse(PathBuf),
     /// There is a socket to which this process may not connect.
-    #[error("{0} is a socket that keeps the daemon out, so somebody may listen there: remove it, or choose another path")]
+    #[error(
+        "{0} is a socket that keeps the daemon out, so somebody may listen there: remove it, or choose another path"
+    )]
     KeptOut(PathBuf),
     /// A socket that another user left behind.
     #[error("{0} is another user's socket: choose another path")]
