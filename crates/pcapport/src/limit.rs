@@ -66,7 +66,7 @@ impl fmt::Display for Ended {
         match self {
             Ended::Limit(bytes) => write!(f, "ended at its limit of {} MiB", bytes >> 20),
             Ended::Quota(portions) => {
-                write!(f, "ended, because its user's captures have {} MiB, their quota", portions * PORTION >> 20)
+                write!(f, "ended, because its user's captures have {} MiB, their quota", (portions * PORTION) >> 20)
             }
         }
     }

@@ -167,7 +167,7 @@ impl Folder {
     pub fn remove(&self, file: &Found) {
         let now = rustix::fs::statat(&self.fd, &self.name, AtFlags::SYMLINK_NOFOLLOW);
         if now.is_ok_and(|now| (now.st_dev, now.st_ino) == file.identity()) {
-            // If it cannot be removed, it stays behind: whoever wants the name will see that nobody listens there.
+            // If it cannot be removed, it stays behind; a port that wants the name later finds out that nobody listens there.
             let _ = rustix::fs::unlinkat(&self.fd, &self.name, AtFlags::empty());
         }
     }

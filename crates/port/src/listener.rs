@@ -1,4 +1,5 @@
-//! A listening UNIX socket that serves one peer at a time.
+//! A listening UNIX socket that serves one peer at a time. Its *site* is the place of the socket's file, and who may
+//! connect there.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
