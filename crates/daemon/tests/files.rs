@@ -43,8 +43,8 @@ fn role_with_umask_777() {
 struct World {
     d: Daemon,
     allowed: tempfile::TempDir,
-    /// Outside of it, and the daemon's.
-    elsewhere: tempfile::TempDir,
+    /// A folder of the daemon's own. It lies in the other one, so that the sandbox does not keep the daemon from it.
+    elsewhere: PathBuf,
 }
 
 fn open_to(path: &Path, owner: u32, mode: u32) {
@@ -53,15 +53,15 @@ fn open_to(path: &Path, owner: u32, mode: u32) {
 }
 
 fn world_of(role: &str, uid: u32, more: &str) -> World {
-    let [dir, allowed, elsewhere] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let [dir, allowed] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     open_to(dir.path(), uid, 0o755);
     open_to(allowed.path(), 0, 0o755);
-    open_to(elsewhere.path(), uid, 0o755);
-    for (user, name) in [(USER, "mine"), (OTHER, "theirs")] {
+    for (user, name, mode) in [(USER, "mine", 0o777), (OTHER, "theirs", 0o777), (uid, "elsewhere", 0o755)] {
         let folder = allowed.path().join(name);
         std::fs::create_dir(&folder).unwrap();
-        open_to(&folder, user, 0o777);
+        open_to(&folder, user, mode);
     }
+    let elsewhere = allowed.path().join("elsewhere");
     let config = format!(
         "sandbox = true\nallow_dirs = [{:?}]\n[switch]\nshared = ['*']\n[sockets]\nmode = '0666'\n{more}",
         allowed.path()
@@ -129,6 +129,15 @@ fn exchange(a: &Path, b: &Path) {
     renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE).unwrap();
 }
 
+/// Ends another thread's loop, also when this one fails.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn record(path: &Path) {
     let mut writer = Writer::create(path, Format::Pcap).unwrap();
     writer.write(Duration::from_secs(1), &frame(255, 9, 1)).unwrap();
@@ -150,7 +159,7 @@ fn exchanged_folders() {
     for daemon in [0, DAEMON] {
         let w = world(daemon);
         let (folder, moved) = (w.mine("in"), w.mine("out"));
-        let victims = ["s", "s.mem"].map(|name| w.elsewhere.path().join(name));
+        let victims = ["s", "s.mem"].map(|name| w.elsewhere.join(name));
         for (port, options) in listening(&folder.join("s")) {
             for as_link in [true, false] {
                 victims.iter().for_each(|victim| std::fs::write(victim, "precious").unwrap());
@@ -160,15 +169,15 @@ fn exchanged_folders() {
                 assert!(is_socket(&folder.join("s")));
                 std::fs::rename(&folder, &moved).unwrap();
                 if as_link {
-                    symlink(w.elsewhere.path(), &folder).unwrap();
+                    symlink(&w.elsewhere, &folder).unwrap();
                 } else {
-                    std::fs::rename(w.elsewhere.path(), &folder).unwrap();
+                    std::fs::rename(&w.elsewhere, &folder).unwrap();
                 }
                 w.detach(USER);
                 if as_link {
                     std::fs::remove_file(&folder).unwrap();
                 } else {
-                    std::fs::rename(&folder, w.elsewhere.path()).unwrap();
+                    std::fs::rename(&folder, &w.elsewhere).unwrap();
                 }
                 assert!(victims.iter().all(|victim| victim.exists()), "{port}: another file was removed");
                 assert!(std::fs::read_dir(&moved).unwrap().next().is_none(), "{port}: its socket is left behind");
@@ -198,8 +207,8 @@ fn exchanged_sockets() {
 fn links_in_place_of_files() {
     for daemon in [0, DAEMON] {
         let w = world(daemon);
-        let (link, there) = (w.mine("link"), w.elsewhere.path().join("there"));
-        let nothing = w.elsewhere.path().join("nothing");
+        let (link, there) = (w.mine("link"), w.elsewhere.join("there"));
+        let nothing = w.elsewhere.join("nothing");
         record(&there);
         let before = std::fs::read(&there).unwrap();
         for to in [&there, &nothing] {
@@ -230,10 +239,10 @@ fn links_on_the_way() {
     let (way, link) = (w.mine("way"), w.mine("link"));
     std::fs::create_dir(&way).unwrap();
     open_to(&way, USER, 0o777);
-    symlink(w.elsewhere.path(), &link).unwrap();
+    symlink(&w.elsewhere, &link).unwrap();
     let text = w.refused(USER, &format!("vhost:{}/s", link.display()), json!({}));
     assert!(text.contains("a link or another file system lies on its way"), "{text}");
-    let dots = format!("{}/../../{}/s", way.display(), w.elsewhere.path().file_name().unwrap().display());
+    let dots = format!("{}/../../{}/s", way.display(), w.elsewhere.file_name().unwrap().display());
     for path in [dots, "/proc/self/cwd/s".to_owned(), format!("{}x/s", w.allowed.path().display())] {
         assert!(w.refused(USER, &format!("pcap:out={path}"), json!({})).contains("allow-dirs"), "{path}");
     }
@@ -244,6 +253,7 @@ fn links_on_the_way() {
                 exchange(&way, &link);
             }
         });
+        let _stops = Stops(&stop);
         for round in 0..200 {
             for port in [format!("vhost:{}/s", way.display()), format!("pcap:out={}/f{round}", way.display())] {
                 if w.attach(USER, &port, json!({}))["error"].is_null() {
@@ -251,9 +261,8 @@ fn links_on_the_way() {
                 }
             }
         }
-        stop.store(true, Ordering::Relaxed);
     });
-    let made: Vec<_> = std::fs::read_dir(w.elsewhere.path()).unwrap().collect();
+    let made: Vec<_> = std::fs::read_dir(&w.elsewhere).unwrap().collect();
     assert!(made.is_empty(), "{made:?}");
 }
 
@@ -354,7 +363,7 @@ fn is_connected(listener: &UnixListener) -> bool {
 #[test]
 fn connecting() {
     let w = world(0);
-    let (path, hidden) = (w.mine("s"), w.elsewhere.path().join("hidden"));
+    let (path, hidden) = (w.mine("s"), w.elsewhere.join("hidden"));
     std::fs::create_dir(&hidden).unwrap();
     open_to(&hidden, 0, 0o700);
     let ports = [("virtio", json!({})), ("vhost", json!({"client": true}))];

@@ -13,7 +13,7 @@
 //! | `mirrors` | rings for copies of frames that pass without the daemon |
 //! | [`watches`] | what each monitor watches |
 //! | `evictions` | programs that lost their port |
-//! | `captures` | capture files that are being written |
+//! | `captures` | capture files that are being written, and those that users have left on the disk |
 
 pub(crate) mod captures;
 pub(crate) mod evictions;
