@@ -25,7 +25,7 @@ use std::marker::PhantomData;
 use netvale_portspec::{AttachSpec, PcapFiles};
 use serde_json::Value;
 
-pub use shape::Shape;
+pub use shape::{Shape, mode};
 pub use table::{OPTIONS, PortOptions, takes};
 
 /// An option.
@@ -224,7 +224,7 @@ impl Heading {
             Heading::Rings => Some("Rings"),
             Heading::Memory => Some("Memory"),
             Heading::Devices => Some("Devices"),
-            Heading::Replay => Some("Replay"),
+            Heading::Replay => Some("Capture files"),
             Heading::BackEnds => Some("Back ends"),
             Heading::Stacks => Some("Ports with a stack behind them"),
             Heading::Interfaces => Some("Network interfaces"),

@@ -46,7 +46,7 @@ pub struct Config {
     pub sockets: SocketAccess,
     /// Whether to drop capabilities and turn on seccomp and Landlock.
     pub sandbox: bool,
-    /// Directories that stay reachable in the sandbox, for capture files.
+    /// Directories that stay reachable in the sandbox, and in which others than root and the daemon's own user may name files and sockets; absolute.
     pub allow_dirs: Vec<PathBuf>,
     /// Interfaces that everyone who may connect may open, not only root and the daemon's own user.
     pub allow_nics: Vec<String>,
@@ -167,6 +167,8 @@ pub struct FileQuota {
     pub unread_kib: Option<u64>,
     /// `log_lines`.
     pub log_lines: Option<u64>,
+    /// `captures_mib`.
+    pub captures_mib: Option<u64>,
 }
 
 /// What one user may have at a time who is neither root nor the daemon's own.
@@ -188,6 +190,8 @@ pub struct Quota {
     pub unread: usize,
     /// Lines of the log a second that are about the user.
     pub log_lines: u32,
+    /// MiB of capture files.
+    pub captures: u64,
 }
 
 impl FileQuota {
@@ -202,6 +206,7 @@ impl FileQuota {
             addresses: count("addresses", self.addresses, 2048)? as u32,
             unread: (count("unread_kib", self.unread_kib, 8192)? << 10) as usize,
             log_lines: count("log_lines", self.log_lines, 20)? as u32,
+            captures: count("captures_mib", self.captures_mib, 1024)?,
         })
     }
 }
@@ -299,7 +304,7 @@ impl File {
             rt_priority: self.rt_priority.map(|p| within("rt_priority", p, 1, 99)).transpose()?.map(|p| p as u8),
             sockets: sockets(self.sockets.unwrap_or_default())?,
             sandbox: self.sandbox.unwrap_or(true),
-            allow_dirs: self.allow_dirs,
+            allow_dirs: self.allow_dirs.into_iter().map(|dir| std::path::absolute(&dir).unwrap_or(dir)).collect(),
             allow_nics: self.allow_nics,
             allow_taps: self.allow_taps,
             shared_switches: switch.shared,

@@ -4,7 +4,7 @@
 //! a caller calls [`may_use_region`]. Ports that do not exist, are in use, or are impossible are not refused here, but
 //! where they are looked up.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use netvale_afxdp::iface::Interface;
 use netvale_control::attach::{AttachRequest, FLAG_NETMAP};
@@ -111,7 +111,7 @@ pub fn sees(caller: Caller, owner: Option<Owner>) -> bool {
 fn attach(d: &Daemon, caller: Caller, at: &SwitchPort, spec: &AttachSpec) -> Result<(), Refusal> {
     may_join(d, &at.switch, caller)?;
     is_free(d, at)?;
-    may_name(&d.config, caller, paths(spec))?;
+    files::may_name(&d.config, caller, paths(spec))?;
     match spec {
         AttachSpec::Netmap(nic) => may_take_interface(&d.config, nic.ifname().as_str(), caller)?,
         AttachSpec::Tap(name) => may_take_tap(&d.config, name.as_str(), caller)?,
@@ -126,7 +126,7 @@ fn attach(d: &Daemon, caller: Caller, at: &SwitchPort, spec: &AttachSpec) -> Res
 
 fn passthrough(d: &Daemon, caller: Caller, socket: &Path, backend: &PortSpec) -> Result<(), Refusal> {
     let config = &d.config;
-    may_name(config, caller, std::iter::once(socket))?;
+    files::may_name(config, caller, std::iter::once(socket))?;
     quota::may_have_port(d, caller)?;
     match (backend.name.pipe(), backend.name.base()) {
         (None, Base::Netmap { ifname }) => may_take_interface(config, ifname.as_str(), caller),
@@ -409,63 +409,14 @@ fn may_take_tap(config: &Config, name: &str, caller: Caller) -> Result<(), Refus
     refuse(Errno::ACCESS, format!("tap:{name}: {text}"))
 }
 
-/// Files are opened with the daemon's rights, so callers other than its own user may only name those in `allow-dirs`.
-fn may_name<'a>(config: &Config, caller: Caller, paths: impl IntoIterator<Item = &'a Path>) -> Result<(), Refusal> {
-    paths.into_iter().try_for_each(|path| {
-        if !path.is_absolute() {
-            return refuse(Errno::INVAL, format!("{}: give an absolute path", path.display()));
-        }
-        let folder = || path.parent().and_then(|folder| folder.canonicalize().ok());
-        let allowed = |folder: PathBuf| {
-            config.allow_dirs.iter().filter_map(|dir| dir.canonicalize().ok()).any(|dir| folder.starts_with(dir))
-        };
-        if is_trusted(caller) || folder().is_some_and(allowed) {
-            return Ok(());
-        }
-        let text = "lies in none of the daemon's allow-dirs: use one, or 'netvale replay' and 'netvale dump'";
-        refuse(Errno::ACCESS, format!("{} {text}", path.display()))
-    })
-}
-
-/// The files and sockets that a port uses.
-fn paths(spec: &AttachSpec) -> Vec<&Path> {
-    match spec {
-        AttachSpec::Pcap(files) => {
-            files.replay().into_iter().chain(files.capture()).map(|file| Path::new(file.as_str())).collect()
-        }
-        AttachSpec::Vhost(socket)
-        | AttachSpec::Virtio(socket)
-        | AttachSpec::Ptnet(socket)
-        | AttachSpec::E1000(socket) => vec![Path::new(socket.as_str())],
-        _ => Vec::new(),
-    }
-}
-
-/// The folders of the configured ports' files and sockets: they stay reachable in the sandbox without being listed
-/// again.
-pub fn configured_folders(config: &Config) -> Vec<PathBuf> {
-    // A specification that cannot be parsed is refused when it is attached.
-    let specs = config.ports.iter().filter_map(|port| AttachSpec::parse(&port.port).ok());
-    let folders = |spec: AttachSpec| -> Vec<PathBuf> {
-        paths(&spec).into_iter().filter_map(Path::parent).map(Path::to_owned).collect()
-    };
-    specs.flat_map(folders).collect()
-}
-
-/// Refuses a path that could not be used, perhaps because of the sandbox.
-pub fn unreached(config: &Config, errno: Errno, mut text: String) -> Refusal {
-    if config.sandbox && errno == Errno::ACCESS {
-        text.push_str("; the daemon's sandbox only reaches its run directory and its allow-dirs: add the folder there");
-    }
-    Refusal::new(errno, text)
-}
-
+mod files;
 mod quota;
 mod regions;
 mod sharing;
 #[cfg(test)]
 mod tests;
 
-pub use quota::{may_connect, may_have_memory, may_have_rings, may_leave_unread, most_addresses};
+pub use files::{configured_folders, paths, place, unreached};
+pub use quota::{allowance, may_connect, may_have_memory, may_have_rings, may_leave_unread, most_addresses};
 pub use regions::{has_room_for_file, may_lie_in_file, may_map_file, may_move_to, may_use_region};
 use sharing::OwnedMemory;

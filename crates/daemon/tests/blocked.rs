@@ -223,7 +223,7 @@ fn back_end(connection: OwnedFd, stop: &Doorbell) {
 #[test]
 fn virtio() {
     let d = Daemon::start("workers = 1");
-    let (listener, _file) = Listener::listen(&d.path("virtio.sock")).unwrap();
+    let (listener, _file) = Listener::listen(&d.path("virtio.sock").into()).unwrap();
     let (mut a, mut b) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
     let stop = Doorbell::new().unwrap();
     std::thread::scope(|scope| {

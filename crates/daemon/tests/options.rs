@@ -33,6 +33,7 @@ fn value(shape: Shape) -> Value {
         Shape::OneOf(choices) => json!(choices.last()),
         Shape::Factor => json!(0.5),
         Shape::Address => json!("02:00:00:00:00:0a"),
+        Shape::Mode => json!("0660"),
         _ => json!("web"),
     }
 }

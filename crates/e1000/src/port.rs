@@ -1,11 +1,10 @@
 //! An e1000 port: a socket, a card for each hypervisor that connects there, and the switch's two queues.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use netvale_mem::notify::nap;
-use netvale_port::listener::{Listener, OpenError, RETRY};
+use netvale_port::listener::{Listener, OpenError, RETRY, Site};
 use netvale_port::service::{self, Peer, Protocol, Service};
 use netvale_port::{Egress, Ingress};
 use netvale_vfio_user::serve::serve;
@@ -20,8 +19,8 @@ use crate::vfio::E1000Device;
 /// The options of a port.
 #[derive(Clone, Debug)]
 pub struct E1000Options {
-    /// Path of the socket.
-    pub path: PathBuf,
+    /// The socket.
+    pub site: Site,
     /// The card.
     pub card: Card,
 }
@@ -42,10 +41,11 @@ impl E1000Port {
     /// # Errors
     /// [`OpenError`] if the socket or the thread cannot be created.
     pub fn new(options: &E1000Options) -> Result<(E1000Port, Queues), OpenError> {
-        let shared = Shared::new(E1000::new(options.card)).map_err(OpenError::step(&options.path, "make a timer"))?;
-        let (listener, file) = Listener::listen(&options.path)?;
+        let shared =
+            Shared::new(E1000::new(options.card)).map_err(OpenError::step(options.site.path(), "make a timer"))?;
+        let (listener, file) = Listener::listen(&options.site)?;
         let server = Server { listener, card: options.card, shared: Arc::clone(&shared) };
-        let service = Service::start("netvale-e1000", options.path.display(), Some(file), server)?;
+        let service = Service::start("netvale-e1000", options.site.path().display(), Some(file), server)?;
         let egress = Arc::new(E1000Egress::new(Arc::clone(&shared)));
         let ingress = Box::new(E1000Ingress::new(Arc::clone(&shared)));
         Ok((E1000Port { options: options.clone(), shared, service }, (egress, ingress)))
@@ -127,7 +127,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let card = Card { mac: [2, 0, 0, 0, 0, 1], subsystem: 0, forced_interval: None };
-        let (port, _queues) = E1000Port::new(&E1000Options { path: path.clone(), card }).unwrap();
+        let (port, _queues) = E1000Port::new(&E1000Options { site: path.clone().into(), card }).unwrap();
         let guest = Guest::new(&path, DriverOptions::default()).unwrap();
         (dir, port, guest)
     }

@@ -48,6 +48,8 @@ drop_reasons! {
     BadRxBuffer = "bad-rx-buffer",
     /// The device behind the port refused it (link down, queue full, error).
     Device = "device",
+    /// The capture has reached its limit, and ended.
+    CaptureFull = "capture-full",
     /// Dropped on purpose by a fault injector.
     Injected = "injected",
     /// A lossless receiver stopped reading for so long that it no longer holds its senders back.

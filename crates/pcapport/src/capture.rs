@@ -16,6 +16,7 @@
 //! filled in, just as `tcpdump` shows the host's own traffic.
 
 use std::fs::File;
+use std::io::Seek;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -26,6 +27,7 @@ use crossbeam_queue::ArrayQueue;
 use netvale_port::{BATCH, Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
 
 use crate::chunk::Chunk;
+use crate::limit::{Ended, Limit, Written};
 use crate::writer::{Format, WriteError, Writer};
 
 /// Bytes and number of buffers for single frames.
@@ -56,7 +58,9 @@ impl CaptureOptions {
 pub struct CaptureStatus {
     written: AtomicU64,
     lost: AtomicU64,
+    portions: AtomicU64,
     stopped: AtomicBool,
+    ended: OnceLock<Ended>,
     error: OnceLock<WriteError>,
     closed: Mutex<bool>,
     closing: Condvar,
@@ -68,9 +72,19 @@ impl CaptureStatus {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Frames that were accepted before an error, but met it on their way to the file.
+    /// Frames that were accepted before an error or a limit, but met it on their way to the file.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Portions of its user's [`Allowance`](crate::limit::Allowance) that it has taken.
+    pub fn portions(&self) -> u64 {
+        self.portions.load(Ordering::Relaxed)
+    }
+
+    /// The limit that ended the capture. The frames that come after it are dropped for `capture-full`.
+    pub fn ended(&self) -> Option<Ended> {
+        self.ended.get().copied()
     }
 
     /// The error that ended the capture. The frames that come after it are dropped for `device`.
@@ -88,6 +102,12 @@ impl CaptureStatus {
     fn fail(&self, error: WriteError) {
         // The first one is kept; the writer returns only one.
         let _ = self.error.set(error);
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    fn end(&self, why: Ended) {
+        // The first one is kept.
+        let _ = self.ended.set(why);
         self.stopped.store(true, Ordering::Release);
     }
 
@@ -157,13 +177,31 @@ impl PcapEgress {
         options: CaptureOptions,
         counters: Arc<RingCounters>,
     ) -> Result<Self, WriteError> {
+        Self::limited(file, path, options, Limit::default(), counters)
+    }
+
+    /// The same, up to a limit.
+    ///
+    /// # Errors
+    /// As [`PcapEgress::new`].
+    pub fn limited(
+        file: File,
+        path: &Path,
+        options: CaptureOptions,
+        limit: Limit,
+        counters: Arc<RingCounters>,
+    ) -> Result<Self, WriteError> {
         let named = |e| WriteError::new(Some(path.to_owned()), e);
+        let mut at = file.try_clone().map_err(named)?;
         let mut writer = Writer::new(file, options.format)?.named(path);
         // So that the header is written immediately, and a full disk is known before the first frame.
         writer.flush()?;
+        // What is no regular file has no position.
+        let written = Written::new(limit, at.stream_position().unwrap_or(0));
         let (full, to_recorder) = sync_channel(SMALL.1 + LARGE.1);
         let (pool, status) = (Arc::new(Pool::new()), Arc::new(CaptureStatus::default()));
-        let recorder = Recorder { writer, pool: Arc::clone(&pool), status: Arc::clone(&status) };
+        status.portions.store(written.portions(), Ordering::Relaxed);
+        let recorder = Recorder { writer, written, pool: Arc::clone(&pool), status: Arc::clone(&status) };
         std::thread::Builder::new()
             .name("netvale-capture".into())
             .spawn(move || recorder.run(&to_recorder))
@@ -207,7 +245,8 @@ impl PcapEgress {
 impl Egress for PcapEgress {
     fn deliver(&self, batch: &Batch, picks: &[u16], _scratch: &mut Scratch) -> usize {
         if self.status.stopped.load(Ordering::Acquire) {
-            self.counters.dropped(DropReason::Device, picks.len() as u64);
+            let why = if self.status.ended.get().is_some() { DropReason::CaptureFull } else { DropReason::Device };
+            self.counters.dropped(why, picks.len() as u64);
             return picks.len();
         }
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -229,6 +268,7 @@ impl Egress for PcapEgress {
 /// The thread that writes.
 struct Recorder {
     writer: Writer<File>,
+    written: Written,
     pool: Arc<Pool>,
     status: Arc<CaptureStatus>,
 }
@@ -236,16 +276,28 @@ struct Recorder {
 impl Recorder {
     /// Writes until the egress is dropped. After an error it still takes buffers, so that lost frames are counted.
     fn run(mut self, full: &Receiver<Chunk>) {
+        let mut cut_off = 0;
         while let Some(chunk) = self.next(full) {
             for (entry, frame) in chunk.iter() {
-                self.writer.write_cut(entry.time, frame, entry.orig_len).unwrap_or_else(|e| self.status.fail(e));
+                if self.may_write(frame.len()) {
+                    self.writer.write_cut(entry.time, frame, entry.orig_len).unwrap_or_else(|e| self.status.fail(e));
+                } else {
+                    cut_off += 1;
+                }
             }
+            self.status.portions.store(self.written.portions(), Ordering::Relaxed);
             self.status.written.store(self.writer.written(), Ordering::Relaxed);
-            self.status.lost.store(self.writer.lost(), Ordering::Relaxed);
+            self.status.lost.store(self.writer.lost() + cut_off, Ordering::Relaxed);
             self.pool.put(chunk);
         }
         self.writer.finish().unwrap_or_else(|e| self.status.fail(e));
         self.status.close();
+    }
+
+    /// Whether a frame of that length may be written. After the first that may not, none may.
+    fn may_write(&mut self, len: usize) -> bool {
+        self.status.ended.get().is_none()
+            && self.written.add(self.writer.size_of(len)).map_err(|why| self.status.end(why)).is_ok()
     }
 
     /// Receives the next buffer. Before it waits, it writes out what it has, for programs that read the file meanwhile.

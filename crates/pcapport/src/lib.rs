@@ -6,6 +6,7 @@
 //! | [`writer`] | frames into a file |
 //! | [`pace`] | when to send each frame of a recording |
 //! | [`replay`] | a file as an ingress: a thread reads ahead, the switch takes frames from where they lie |
+//! | [`limit`] | how much a capture may write |
 //! | [`capture`] | a file as an egress: the switch copies frames, a thread writes them |
 //!
 //! Only Ethernet: nothing else can cross a switch.
@@ -32,12 +33,14 @@ mod ng;
 mod source;
 
 pub mod capture;
+pub mod limit;
 pub mod pace;
 pub mod reader;
 pub mod replay;
 pub mod writer;
 
 pub use capture::{CaptureOptions, CaptureStatus, PcapEgress};
+pub use limit::{Allowance, Ended, Limit};
 pub use pace::{Pace, Pacer};
 pub use reader::{Frame, ReadError, Reader};
 pub use replay::{PcapIngress, ReplayError, ReplayOptions, ReplayStatus};

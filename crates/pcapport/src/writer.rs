@@ -16,6 +16,9 @@ use thiserror::Error;
 use crate::source::MAX_CAPTURED;
 
 const BUFFER: usize = 256 * 1024;
+/// Bytes of a record of pcap, and of an enhanced packet block of pcapng without options, besides the frame's own.
+const PCAP_RECORD: usize = 16;
+const NG_BLOCK: usize = 32;
 
 /// The file's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +126,16 @@ impl<W: Write> Writer<W> {
         let count = if noted.is_ok() { &mut self.written } else { &mut self.lost };
         *count += 1;
         noted
+    }
+
+    /// Bytes that a frame of which `len` bytes are kept takes in the file.
+    pub fn size_of(&self, len: usize) -> u64 {
+        let len = len.min(MAX_CAPTURED as usize);
+        let bytes = match &self.to {
+            Kind::Pcap(_) => PCAP_RECORD + len,
+            Kind::PcapNg(_) => NG_BLOCK + len.next_multiple_of(4),
+        };
+        bytes as u64
     }
 
     /// Writes out what is buffered.

@@ -143,11 +143,13 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+pub mod access;
 mod ahead;
 pub mod batch;
 pub mod echo;
 pub mod egress;
 pub mod far_end;
+pub mod folder;
 mod gather;
 pub mod gro;
 pub mod hdr;

@@ -1,20 +1,26 @@
-//! A listening UNIX socket that serves one peer at a time.
+//! A listening UNIX socket that serves one peer at a time. Its *site* is the place of the socket's file, and who may
+//! connect there.
 
-use std::io::ErrorKind;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use netvale_mem::notify::nap;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use thiserror::Error;
 
+use crate::access::Access;
+use crate::folder::{Folder, Found, Place};
+
 /// Pause after a peer that broke the rules, and between two attempts to reach one: repeating a mistake immediately
 /// would waste a core.
 pub const RETRY: Duration = Duration::from_millis(200);
+
+/// What connecting takes: the right to write the socket.
+const WRITE: u32 = 2;
 
 /// Why a port's socket or its service cannot be opened.
 #[derive(Debug, Error)]
@@ -25,6 +31,27 @@ pub enum OpenError {
     /// Another program listens at the path.
     #[error("another program listens at {0}: choose another path")]
     InUse(PathBuf),
+    /// There is a socket to which this process may not connect.
+    #[error(
+        "{0} is a socket that keeps the daemon out, so somebody may listen there: remove it, or choose another path"
+    )]
+    KeptOut(PathBuf),
+    /// A socket that another user left behind.
+    #[error("{0} is another user's socket: choose another path")]
+    NotYours(PathBuf),
+    /// On the way to the path lies something that a user's path must not have there.
+    #[error(
+        "{0}: a link or another file system lies on its way; name the folder itself, and let 'allow_dirs' name it if it is mounted"
+    )]
+    Way(PathBuf),
+    /// Somebody exchanged the socket while it was made.
+    #[error("{0} was exchanged while it was made: choose a folder that others cannot write")]
+    Exchanged(PathBuf),
+    /// Nobody but the daemon's user could be let in.
+    #[error(
+        "{0}: its file system has no access control lists, so no other user can be let in; choose a folder on another one (tmpfs, ext4, xfs, btrfs)"
+    )]
+    NoLists(PathBuf),
     /// A step failed.
     #[error("{path}: {what}: {source}")]
     Step {
@@ -44,13 +71,54 @@ impl OpenError {
         move |source| OpenError::Step { path, what, source }
     }
 
+    /// Makes the error of a place that cannot be opened.
+    pub fn of_folder(place: &Place) -> impl FnOnce(Errno) -> OpenError {
+        let (path, is_kept) = (place.path().to_owned(), place.user().is_some());
+        move |source| match source {
+            Errno::LOOP | Errno::XDEV if is_kept => OpenError::Way(path),
+            _ => OpenError::step(path, "open its folder")(source),
+        }
+    }
+
     /// The error number that matches best.
     pub fn errno(&self) -> Errno {
         match self {
             OpenError::NotASocket(_) => Errno::EXIST,
-            OpenError::InUse(_) => Errno::ADDRINUSE,
+            OpenError::InUse(_) | OpenError::KeptOut(_) => Errno::ADDRINUSE,
+            OpenError::NotYours(_) | OpenError::Exchanged(_) => Errno::PERM,
+            OpenError::Way(_) => Errno::LOOP,
+            OpenError::NoLists(_) => Errno::OPNOTSUPP,
             OpenError::Step { source, .. } => *source,
         }
+    }
+}
+
+/// Where a port listens, and who may connect there.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// The socket.
+    pub place: Place,
+    /// Who may connect, besides the daemon's own user.
+    pub access: Access,
+}
+
+/// Anywhere, for this process's user alone.
+impl From<PathBuf> for Site {
+    fn from(path: PathBuf) -> Site {
+        Site { place: path.into(), access: Access::default() }
+    }
+}
+
+impl Site {
+    /// The path of the socket.
+    pub fn path(&self) -> &Path {
+        self.place.path()
+    }
+
+    /// Another socket in the same folder, for the same users.
+    #[must_use]
+    pub fn beside(&self, suffix: &str) -> Site {
+        Site { place: self.place.beside(suffix), access: self.access.clone() }
     }
 }
 
@@ -58,34 +126,41 @@ impl OpenError {
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
 
-/// The file of a listening socket. Dropping this removes the file.
+/// The file of a listening socket. Dropping this removes the file, if it is still that one.
 #[derive(Debug)]
-pub struct SocketFile(PathBuf);
+pub struct SocketFile {
+    folder: Folder,
+    /// What was made: while it is held, no other file gets its number.
+    made: Found,
+}
 
 impl Listener {
-    /// Listens at `path`. A socket that a program left behind is replaced.
+    /// Listens at a place. A socket that a program left behind is replaced, except if it is another user's, and the place
+    /// was named by a user who may not do everything.
     ///
     /// # Errors
     /// [`OpenError`] if the path is not a free one for a socket, or a system call fails.
-    pub fn listen(path: &Path) -> Result<(Listener, SocketFile), OpenError> {
+    pub fn listen(site: &Site) -> Result<(Listener, SocketFile), OpenError> {
+        let path = site.path();
         let step = |what| OpenError::step(path, what);
-        let address = SocketAddrUnix::new(path).map_err(step("not a path for a socket"))?;
-        match std::fs::symlink_metadata(path) {
-            Err(e) if e.kind() == ErrorKind::NotFound => {}
-            Ok(m) if m.file_type().is_socket() => {
-                let probe = socket().map_err(step("make a socket"))?;
-                if rustix::net::connect(&probe, &address).is_ok() {
-                    return Err(OpenError::InUse(path.into()));
-                }
-                // Nobody listens, so it is left over. If it cannot be removed, bind(2) says why.
-                let _ = std::fs::remove_file(path);
-            }
-            _ => return Err(OpenError::NotASocket(path.into())),
-        }
+        let folder = site.place.open().map_err(OpenError::of_folder(&site.place))?;
+        make_room(&folder, &site.place)?;
         let listener = socket().map_err(step("make a socket"))?;
+        // The file gets the mode of the socket, as far as the umask allows.
+        rustix::fs::fchmod(&listener, Mode::RUSR | Mode::WUSR).map_err(step("set the mode of the socket"))?;
+        let address = SocketAddrUnix::new(folder.way()).map_err(step("not a path for a socket"))?;
         rustix::net::bind(&listener, &address).map_err(step("bind the socket"))?;
-        let file = SocketFile(path.into());
         rustix::net::listen(&listener, 1).map_err(step("listen"))?;
+        let made = folder.find().map_err(step("find the socket"))?;
+        if !leads_to(&made, &listener).map_err(step("connect to the socket"))? {
+            return Err(OpenError::Exchanged(path.into()));
+        }
+        let file = SocketFile { folder, made };
+        // Until here, only this process's user could connect.
+        site.access.give_at(&file.made.way()).map_err(|e| match e {
+            Errno::OPNOTSUPP => OpenError::NoLists(path.into()),
+            e => step("let users in")(e),
+        })?;
         Ok((Listener(listener), file))
     }
 
@@ -109,15 +184,70 @@ impl Listener {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // This process bound it.
-        let _ = std::fs::remove_file(&self.0);
+        self.folder.remove(&self.made);
     }
 }
 
-/// Connects to the socket at `path`, as soon as somebody listens there. Returns `None` when `stop` became readable.
-pub fn connect(path: &Path, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
+/// Removes a socket that was left behind.
+fn make_room(folder: &Folder, place: &Place) -> Result<(), OpenError> {
+    let path = place.path();
+    let step = |what| OpenError::step(path, what);
+    let found = match folder.find() {
+        Err(Errno::NOENT) => return Ok(()),
+        found => found.map_err(step("look for a socket"))?,
+    };
+    if found.kind() != FileType::Socket {
+        return Err(OpenError::NotASocket(path.into()));
+    }
+    let own = rustix::process::geteuid().as_raw();
+    if place.user().is_some_and(|user| ![user, own].contains(&found.owner())) {
+        return Err(OpenError::NotYours(path.into()));
+    }
+    match connect_to(&found) {
+        Err(Errno::CONNREFUSED) => folder.remove(&found),
+        Ok(_) | Err(Errno::AGAIN | Errno::PROTOTYPE) => return Err(OpenError::InUse(path.into())),
+        Err(Errno::ACCESS) => return Err(OpenError::KeptOut(path.into())),
+        Err(e) => return Err(step("ask whether anybody listens there")(e)),
+    }
+    // If it could not be removed, bind(2) says so.
+    Ok(())
+}
+
+/// Whether a file is the one of that listening socket, which nothing else tells. Somebody who can write the folder may
+/// have exchanged it, and would be let into another socket of this user's.
+fn leads_to(file: &Found, listener: &OwnedFd) -> Result<bool, Errno> {
+    // One that is wider than it was made is another one.
+    if file.kind() != FileType::Socket
+        || file.owner() != rustix::process::geteuid().as_raw()
+        || file.mode() & !0o600 != 0
+    {
+        return Ok(false);
+    }
+    // The umask may have kept this user out.
+    Access::default().give_at(&file.way())?;
+    let probe = socket()?;
+    // The kernel chooses a name that nobody else has.
+    rustix::net::bind(&probe, &SocketAddrUnix::new_unnamed())?;
+    match rustix::net::connect(&probe, &SocketAddrUnix::new(file.way())?) {
+        Err(Errno::CONNREFUSED) => return Ok(false),
+        done => done?,
+    }
+    let name = rustix::net::getsockname(&probe)?;
     loop {
-        match try_connect(path) {
+        match rustix::net::acceptfrom_with(listener, SocketFlags::CLOEXEC) {
+            Ok((_, from)) if from.as_ref() == Some(&name) => return Ok(true),
+            // Another one of this user's, who will connect again.
+            Ok(_) => {}
+            Err(Errno::AGAIN) => return Ok(false),
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Connects to the socket at a place, as soon as somebody listens there. Returns `None` when `stop` became readable.
+pub fn connect(place: &Place, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
+    loop {
+        match try_connect(place) {
             Ok(connection) => return Some(connection),
             Err(_) if nap(stop, RETRY) => return None,
             Err(_) => {}
@@ -125,13 +255,28 @@ pub fn connect(path: &Path, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
     }
 }
 
-/// Connects to the socket at `path`, if somebody listens there now.
+/// Connects to the socket at a place, if somebody listens there now. To a user's place only if that user could connect to
+/// it: the socket is theirs, or lets them in by its access control list, or lets everybody in.
 ///
 /// # Errors
-/// Whatever socket(2) or connect(2) returns; `EAGAIN` when the listener's queue of connections is full.
-pub fn try_connect(path: &Path) -> rustix::io::Result<OwnedFd> {
+/// Whatever openat2(2), socket(2) or connect(2) returns; `EAGAIN` when the listener's queue of connections is full,
+/// `EACCES` if the user could not connect.
+pub fn try_connect(place: &Place) -> rustix::io::Result<OwnedFd> {
+    let Some(user) = place.user() else {
+        let connection = socket()?;
+        rustix::net::connect(&connection, &SocketAddrUnix::new(place.path())?)?;
+        return Ok(connection);
+    };
+    let found = place.open()?.find()?;
+    if !found.permits(user, WRITE) {
+        return Err(Errno::ACCESS);
+    }
+    connect_to(&found)
+}
+
+fn connect_to(file: &Found) -> rustix::io::Result<OwnedFd> {
     let connection = socket()?;
-    rustix::net::connect(&connection, &SocketAddrUnix::new(path)?)?;
+    rustix::net::connect(&connection, &SocketAddrUnix::new(file.way())?)?;
     Ok(connection)
 }
 

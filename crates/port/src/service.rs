@@ -7,7 +7,6 @@ use std::fmt::Display;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use netvale_mem::notify::{Doorbell, nap};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use crate::listener::{Listener, OpenError, RETRY, SocketFile};
+use crate::listener::{Listener, OpenError, RETRY, Site, SocketFile};
 
 /// Pause after a peer whose doorbell blocked, which cost a worker time: it doubles each time, up to the second value.
 const BLOCKED_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
@@ -179,16 +178,16 @@ impl<D: Clone + Default + Send + 'static> Service<D> {
         Ok(Service { told, stop, running: Some(running), file })
     }
 
-    /// Starts a service for virtual machines that connect to the socket at `path`; `serve` serves each of them.
+    /// Starts a service for virtual machines that connect to the socket at `site`; `serve` serves each of them.
     ///
     /// # Errors
     /// [`OpenError`] if the socket or the thread cannot be created.
-    pub fn of_machines<F>(thread: &str, path: &Path, serve: F) -> Result<Self, OpenError>
+    pub fn of_machines<F>(thread: &str, site: &Site, serve: F) -> Result<Self, OpenError>
     where
         F: FnMut(OwnedFd, &Peer<D>) -> Result<(), String> + Send + 'static,
     {
-        let (listener, file) = Listener::listen(path)?;
-        Self::start(thread, path.display(), Some(file), Machines { listener, serve, detail: PhantomData })
+        let (listener, file) = Listener::listen(site)?;
+        Self::start(thread, site.path().display(), Some(file), Machines { listener, serve, detail: PhantomData })
     }
 
     /// The current state of its peers.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use netvale_mem::Layout;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::nap;
-use netvale_port::listener::{Listener, OpenError};
+use netvale_port::listener::{Listener, OpenError, Site};
 use netvale_port::service::{self, Peer, Protocol, Service};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -33,8 +33,8 @@ pub const SLOTS: std::ops::RangeInclusive<u32> = 4..=*netvale_mem::layout::RING_
 /// The options of a port.
 #[derive(Clone, Debug)]
 pub struct PtnetOptions {
-    /// Path of the socket.
-    pub path: PathBuf,
+    /// The socket.
+    pub site: Site,
     /// The device offered there.
     pub config: Config,
     /// How guests reach it.
@@ -123,17 +123,17 @@ impl PtnetPort {
     pub fn new(options: &PtnetOptions, backend: Arc<dyn Backend>, survival: Survival) -> Result<PtnetPort, PtnetError> {
         Self::check(&options.config)?;
         // Impossible sizes are reported now, not when a guest connects.
-        let (path, config) = (options.path.as_path(), options.config);
+        let (path, config) = (options.site.path(), options.config);
         let fault = Fault::new().map_err(OpenError::step(path, "make an eventfd"))?;
         drop(Instance::new(&config, &backend, &fault)?);
         let (behind, keeper) = (Arc::clone(&backend), survival.keeper.clone());
         let (service, memory) = if options.transport == Transport::Ivshmem {
-            let (listener, file) = Listener::listen(path)?;
+            let (listener, file) = Listener::listen(&options.site)?;
             let Survival { keeper, kept } = survival;
             let server = Server { backend: behind, config, path: path.into(), listener, kept, keeper };
             (Service::start(THREAD, path.display(), Some(file), server)?, None)
         } else {
-            let (service, memory) = vfio::services(path, config, behind)?;
+            let (service, memory) = vfio::services(&options.site, config, behind)?;
             (service, Some(memory))
         };
         Ok(PtnetPort { service, _memory: memory, backend, options: options.clone(), keeper })
@@ -152,7 +152,7 @@ impl PtnetPort {
     /// Drops what is kept of its guest, as the port is removed for good.
     pub fn let_go(&self) {
         if let Some(keeper) = &self.keeper {
-            keep::forget(&**keeper, &self.options.path, &self.options.config);
+            keep::forget(&**keeper, self.options.site.path(), &self.options.config);
         }
     }
 

@@ -3,10 +3,10 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
+use netvale_port::folder::Place;
 use netvale_port::listener::try_connect;
 use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::path::Path;
@@ -58,11 +58,11 @@ pub enum NoBackEnd {
 }
 
 /// The back end that listens at a socket.
-pub struct BackEnd(pub PathBuf);
+pub struct BackEnd(pub Place);
 
 impl fmt::Display for BackEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.display().fmt(f)
+        self.0.path().display().fmt(f)
     }
 }
 
@@ -219,9 +219,9 @@ mod tests {
     fn losses_are_blamed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let options = VhostOptions { path: path.clone(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
+        let options = VhostOptions { site: path.clone().into(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
         let (_port, _queues) = VhostPort::new(&options).unwrap();
-        let socket = netvale_port::listener::try_connect(&path).unwrap();
+        let socket = try_connect(&path.into()).unwrap();
         let (stop, fault) = (Doorbell::new().unwrap(), Fault::new().unwrap());
         let calls = [(); 2].map(|()| Doorbell::new().unwrap());
         let running =

@@ -1,11 +1,10 @@
 //! A vhost-user device port: a socket, and a device for each front end that connects there.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use netvale_mem::notify::KickCounts;
-use netvale_port::listener::{Listener, OpenError, connect};
+use netvale_port::listener::{Listener, OpenError, Site, connect};
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::service::{self, Peer, Protocol, Service};
 use netvale_port::{Egress, Ingress};
@@ -31,8 +30,8 @@ pub enum Mode {
 /// The options of a port.
 #[derive(Clone, Debug)]
 pub struct VhostOptions {
-    /// Path of the socket.
-    pub path: PathBuf,
+    /// The socket.
+    pub site: Site,
     /// Which side listens there.
     pub mode: Mode,
     /// Number of queue pairs, 1 to [`MAX_PAIRS`].
@@ -90,21 +89,22 @@ impl VhostPort {
             return Err(VhostError::Pairs(options.pairs));
         }
         let (listener, file) = match options.mode {
-            Mode::Server => Listener::listen(&options.path).map(|(listener, file)| (Some(listener), Some(file)))?,
+            Mode::Server => Listener::listen(&options.site).map(|(listener, file)| (Some(listener), Some(file)))?,
             Mode::Client => (None, None),
         };
         let (mut seats, mut egress, mut ingress) =
             (Vec::new(), Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
         for _ in 0..options.pairs {
             let rx = Arc::<Seat<Live>>::default();
-            let tx = Arc::new(Seat::woken().map_err(OpenError::step(&options.path, "make a descriptor to wait on"))?);
+            let tx =
+                Arc::new(Seat::woken().map_err(OpenError::step(options.site.path(), "make a descriptor to wait on"))?);
             egress.push(Arc::new(SeatEgress(Arc::clone(&rx))));
             ingress.push(Box::new(SeatIngress::new(Arc::clone(&tx))));
             seats.extend([rx, tx]);
         }
         let config = NetConfig { mac: options.mac, pairs: options.pairs, mtu: options.mtu };
-        let server = Server { seats: seats.clone(), config, path: options.path.clone(), listener };
-        let service = Service::start("netvale-vhost", options.path.display(), file, server)?;
+        let server = Server { seats: seats.clone(), config, site: options.site.clone(), listener };
+        let service = Service::start("netvale-vhost", options.site.path().display(), file, server)?;
         Ok((VhostPort { service, seats, options: options.clone() }, (egress, ingress)))
     }
 
@@ -129,7 +129,7 @@ impl VhostPort {
 struct Server {
     seats: Vec<Arc<Seat<Live>>>,
     config: NetConfig,
-    path: PathBuf,
+    site: Site,
     /// `None`: the front end listens.
     listener: Option<Listener>,
 }
@@ -142,7 +142,7 @@ impl Protocol for Server {
     fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<OwnedFd, String>> {
         match &self.listener {
             Some(listener) => listener.accept(stop).map(Ok),
-            None => connect(&self.path, stop).map(Ok),
+            None => connect(&self.site.place, stop).map(Ok),
         }
     }
 

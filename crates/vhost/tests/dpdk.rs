@@ -101,7 +101,7 @@ fn virtio_user_on_our_device() {
     ];
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let options = VhostOptions { path: path.clone(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
+    let options = VhostOptions { site: path.clone().into(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
     let (device, queues) = VhostPort::new(&options).unwrap();
     let mut end = End::first(queues);
     for (flags, simd) in paths {
@@ -127,7 +127,7 @@ fn our_driver_on_vhost() {
         let path = dir.path().join("s");
         let vdev = format!("net_vhost0,iface={}", path.display());
         let Some(_testpmd) = Testpmd::start(dir.path(), &vdev, false) else { return };
-        let (driver, queues) = VirtioPort::new(BackEnd(path), options).unwrap();
+        let (driver, queues) = VirtioPort::new(BackEnd(path.into()), options).unwrap();
         let mut end = End::first(queues);
         until("the device runs", || driver.state().now.running);
         echo(&mut end);

@@ -127,7 +127,7 @@ fn a_log_by_the_other_front_end() {
 fn number_of_queues() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let options = VhostOptions { path: path.clone(), mode: Mode::Server, pairs: 3, mac: [2; 6], mtu: 1500 };
+    let options = VhostOptions { site: path.clone().into(), mode: Mode::Server, pairs: 3, mac: [2; 6], mtu: 1500 };
     let (_device, queues) = VhostPort::new(&options).unwrap();
     let _end = End::first(queues);
     assert_eq!(negotiated(&path, 6).get_queue_num().unwrap(), 3);

@@ -80,7 +80,7 @@ fn bad_messages() {
         until(says, || rig.device.state().last_error.is_some_and(|e| e.contains(says)));
         drop(raw);
     }
-    let (driver, queues) = VirtioPort::new(BackEnd(rig.path.clone()), DriverOptions::default()).unwrap();
+    let (driver, queues) = VirtioPort::new(BackEnd(rig.path.clone().into()), DriverOptions::default()).unwrap();
     let mut driver_end = End::first(queues);
     until("both run", || driver.state().now.running && rig.device.state().now.queues == 2);
     take(&mut driver_end, |_| ());

@@ -122,7 +122,7 @@ fn our_driver_on_ovs() {
     }
     let ovs = Ovs::start();
     let port = |name: &str| {
-        let (port, queues) = VirtioPort::new(BackEnd(ovs.file(name)), DriverOptions::default()).unwrap();
+        let (port, queues) = VirtioPort::new(BackEnd(ovs.file(name).into()), DriverOptions::default()).unwrap();
         (port, End::first(queues))
     };
     let ((one, mut one_end), (two, mut two_end)) = (port("v0"), port("v1"));

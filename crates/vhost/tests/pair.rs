@@ -23,10 +23,10 @@ impl Rig {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let mode = Mode::Server;
-        let offered = VhostOptions { path: path.clone(), mode, pairs: options.pairs, mac: [2; 6], mtu: 1500 };
+        let offered = VhostOptions { site: path.clone().into(), mode, pairs: options.pairs, mac: [2; 6], mtu: 1500 };
         let (device, queues) = VhostPort::new(&offered).unwrap();
         let device_end = End::first(queues);
-        let (driver, queues) = VirtioPort::new(BackEnd(path), options).unwrap();
+        let (driver, queues) = VirtioPort::new(BackEnd(path.into()), options).unwrap();
         let mut driver_end = End::first(queues);
         until("both run", || driver.state().now.running && device.state().now.queues == 2 * usize::from(options.pairs));
         // The driver posts its buffers with its first look.
@@ -168,13 +168,13 @@ fn wait(end: &mut End) {
 fn drivers_come_and_go() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let options = VhostOptions { path: path.clone(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
+    let options = VhostOptions { site: path.clone().into(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
     let (device, queues) = VhostPort::new(&options).unwrap();
     let mut device_end = End::first(queues);
     let frames: Vec<_> = (0..100).map(|i| (frame(60, i), Offload::None)).collect();
     for round in 0..10 {
         let options = DriverOptions { packed: round % 2 == 1, ..DriverOptions::default() };
-        let (driver, queues) = VirtioPort::new(BackEnd(path.clone()), options).unwrap();
+        let (driver, queues) = VirtioPort::new(BackEnd(path.clone().into()), options).unwrap();
         let mut driver_end = End::first(queues);
         until("both run", || driver.state().now.running && device.state().now.queues == 2);
         take(&mut driver_end, |_| ());
@@ -194,8 +194,8 @@ fn drivers_come_and_go() {
 fn devices_come_and_go() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let options = VhostOptions { path: path.clone(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
-    let (driver, queues) = VirtioPort::new(BackEnd(path), DriverOptions::default()).unwrap();
+    let options = VhostOptions { site: path.clone().into(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
+    let (driver, queues) = VirtioPort::new(BackEnd(path.into()), DriverOptions::default()).unwrap();
     let mut driver_end = End::first(queues);
     let frames: Vec<_> = (0..100).map(|i| (frame(60, i), Offload::None)).collect();
     for _ in 0..3 {

@@ -84,12 +84,12 @@ fn only((egress, ingress): Queues) -> Result<(Arc<dyn Egress>, Box<dyn Ingress>)
 pub fn vhost(batch: u32, way: &str) -> Result<Box<dyn Lane>> {
     let dir = crate::sys::scratch("cost")?;
     let path = dir.path().join("vhost");
-    let options = VhostOptions { path: path.clone(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
+    let options = VhostOptions { site: path.clone().into(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
     let (device, queues) = VhostPort::new(&options).map_err(|e| failed(&e))?;
     let (device_egress, mut device_ingress) = only(queues)?;
     let options =
         DriverOptions { size: 1024, offloads: false, packed: way.starts_with("packed"), ..DriverOptions::default() };
-    let (driver, queues) = VirtioPort::new(BackEnd(path), options).map_err(|e| failed(&e))?;
+    let (driver, queues) = VirtioPort::new(BackEnd(path.into()), options).map_err(|e| failed(&e))?;
     let (driver_egress, mut driver_ingress) = only(queues)?;
     until("vhost-user", || driver.state().now.running && device.state().now.queues == 2)?;
     // The driver posts its buffers with its first look; neither end waits to be woken.
@@ -128,5 +128,5 @@ pub fn e1000(batch: u32, inward: bool) -> Result<Box<dyn Lane>> {
 
 fn options(path: &Path) -> E1000Options {
     let card = Card { mac: [2; 6], subsystem: SUBSYSTEM, forced_interval: None };
-    E1000Options { path: path.to_path_buf(), card }
+    E1000Options { site: path.to_path_buf().into(), card }
 }

@@ -21,6 +21,8 @@ pub enum Shape {
     Text,
     /// An Ethernet address.
     Address,
+    /// Permission bits, octal.
+    Mode,
     /// A list of texts.
     Texts,
     /// A list of whole numbers from 0.
@@ -39,6 +41,7 @@ impl Shape {
             Shape::Factor => value.as_f64().is_some_and(|factor| factor.is_finite() && factor >= 0.0),
             Shape::Text => value.is_string(),
             Shape::Address => value.as_str().is_some_and(|text| text.parse::<Mac>().is_ok()),
+            Shape::Mode => value.as_str().is_some_and(|text| mode(text).is_some()),
             Shape::Texts => value.as_array().is_some_and(|list| list.iter().all(Value::is_string)),
             Shape::Numbers => value.as_array().is_some_and(|list| list.iter().all(Value::is_u64)),
         }
@@ -54,6 +57,7 @@ impl Shape {
             Shape::Factor => json!({"type": "number", "minimum": 0}),
             Shape::Text => json!({"type": "string"}),
             Shape::Address => json!({"type": "string", "pattern": "^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$"}),
+            Shape::Mode => json!({"type": "string", "pattern": "^0?[0-7]{3}$"}),
             Shape::Texts => json!({"type": "array", "items": {"type": "string"}}),
             Shape::Numbers => json!({"type": "array", "items": {"type": "integer", "minimum": 0}}),
         }
@@ -65,7 +69,7 @@ impl Shape {
     /// What is expected, if it has not this shape.
     pub fn parse(self, word: &str) -> Result<Value, String> {
         let value = match self {
-            Shape::Text | Shape::Address => word.into(),
+            Shape::Text | Shape::Address | Shape::Mode => word.into(),
             Shape::Number(..) | Shape::OneOf(_) => word.parse::<u32>().map_or(Value::Null, Value::from),
             Shape::Factor => word.parse::<f64>().map_or(Value::Null, Value::from),
             Shape::Flag | Shape::Texts | Shape::Numbers => Value::Null,
@@ -84,8 +88,24 @@ impl fmt::Display for Shape {
             Shape::Factor => f.write_str("a number from 0, such as 2.5"),
             Shape::Text => f.write_str("text"),
             Shape::Address => f.write_str("an Ethernet address such as 02:00:00:00:00:0a"),
+            Shape::Mode => f.write_str("octal permission bits such as 0660"),
             Shape::Texts => f.write_str("a list of texts"),
             Shape::Numbers => f.write_str("a list of numbers from 0"),
         }
     }
+}
+
+/// The permission bits that a text of three octal digits, perhaps behind a 0, stands for.
+///
+/// ```
+/// use netvale_control::options::mode;
+///
+/// assert_eq!((mode("0660"), mode("600")), (Some(0o660), Some(0o600)));
+/// assert_eq!((mode("4777"), mode("66"), mode("+66"), mode("")), (None, None, None, None));
+/// ```
+#[must_use]
+pub fn mode(text: &str) -> Option<u32> {
+    let digits = if text.len() == 4 { text.strip_prefix('0')? } else { text };
+    let is_octal = digits.len() == 3 && digits.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
+    is_octal.then(|| u32::from_str_radix(digits, 8).ok())?
 }

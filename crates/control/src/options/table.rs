@@ -146,6 +146,13 @@ options! {
         under: Replay,
         default: "1",
     }
+    /// End the capture when its file would become larger than this many MiB. The port stays; what comes later is dropped.
+    capture_limit: Option<u32> = "capture_limit" {
+        value: "MIB" Shape::Number(1, u32::MAX),
+        for: [Replay Capture],
+        under: Replay,
+        default: "none; of users who are neither root nor the daemon's own, their quota",
+    }
     /// The packed ring layout.
     packed: bool = "packed" {
         value: "" Shape::Flag,
@@ -222,6 +229,30 @@ options! {
         for: [Vhost],
         under: Machines,
         default: "",
+    }
+    /// Permission bits of the socket that hypervisors connect to; w lets them. The user who attaches the port may always connect.
+    socket_mode: Option<String> = "socket_mode" {
+        value: "MODE" Shape::Mode,
+        for: [Vhost Ptnet E1000],
+        under: Machines,
+        default: "0600",
+        excludes: &["client"], because "it makes no socket",
+    }
+    /// A user who may connect, too, by name or number: the one that the hypervisor runs as.
+    socket_user: Option<String> = "socket_user" {
+        value: "USER" Shape::Text,
+        for: [Vhost Ptnet E1000],
+        under: Machines,
+        default: "",
+        excludes: &["client"], because "it makes no socket",
+    }
+    /// A group whose members may connect, too, by name or number.
+    socket_group: Option<String> = "socket_group" {
+        value: "GROUP" Shape::Text,
+        for: [Vhost Ptnet E1000],
+        under: Machines,
+        default: "",
+        excludes: &["client"], because "it makes no socket",
     }
     /// Ethernet address offered to the driver.
     mac: Option<Mac> = "mac" {

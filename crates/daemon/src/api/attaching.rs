@@ -19,13 +19,20 @@ fn bad(e: impl Display) -> Refusal {
     Refusal::new(Errno::INVAL, format!("{e:#}"))
 }
 
-/// Attaches the ports of the configuration.
+/// Attaches the ports of the configuration. One whose files or socket cannot be had is left out, and the log says so: its
+/// folder may come later, and the other ports are needed now.
 ///
 /// # Errors
-/// The name of the first port that cannot be attached, and why.
+/// The name of the first other port that cannot be attached, and why.
 pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
     for params in d.config.ports.clone() {
-        attach(d, &params, Caller::daemon()).map_err(|refusal| (params.port, refusal))?;
+        let has_files = || AttachSpec::parse(&params.port).is_ok_and(|spec| !policy::paths(&spec).is_empty());
+        match attach(d, &params, Caller::daemon()) {
+            Err(refusal) if has_files() => {
+                tracing::error!(port = params.port, why = %refusal, "a port of the configuration is not attached");
+            }
+            done => drop(done.map_err(|refusal| (params.port, refusal))?),
+        }
     }
     Ok(())
 }

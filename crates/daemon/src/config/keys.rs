@@ -24,7 +24,7 @@ const fn key(table: &'static str, name: &'static str, shape: Shape, default: &'s
 const COUNT: Shape = Shape::Number(0, 1 << 20);
 
 /// All keys.
-pub const KEYS: [Key; 26] = [
+pub const KEYS: [Key; 27] = [
     key(
         "",
         "run_dir",
@@ -55,7 +55,7 @@ pub const KEYS: [Key; 26] = [
         "allow_dirs",
         Shape::Texts,
         "none",
-        "Folders of capture files and sockets: reachable in the sandbox, and for other users than the daemon's.",
+        "Folders of capture files and sockets: reachable in the sandbox, and for other users than the daemon's, who must name them as they are named here.",
     ),
     key(
         "",
@@ -129,4 +129,11 @@ pub const KEYS: [Key; 26] = [
     key("quota", "addresses", COUNT, "2048", "Addresses behind one user's ports in a switch's forwarding table."),
     key("quota", "unread_kib", COUNT, "8192", "Answers that one user's control connections leave unread, in KiB."),
     key("quota", "log_lines", COUNT, "20", "Lines a second in the log about one user; further ones are counted."),
+    key(
+        "quota",
+        "captures_mib",
+        COUNT,
+        "1024",
+        "Capture files of one user, in MiB: those that are being written, and those that are there from before.",
+    ),
 ];

@@ -1,6 +1,9 @@
 //! Quotas: what one user may have at a time. Root and the daemon's own user have none.
 
+use std::sync::Arc;
+
 use netvale_mem::{Layout, RegionError, RegionSizes};
+use netvale_pcapport::Allowance;
 use rustix::io::Errno;
 
 use super::is_trusted;
@@ -132,6 +135,27 @@ pub fn may_have_memory(d: &Daemon, caller: Caller, sizes: RegionSizes) -> Result
         has >> 20,
         most >> 20,
         more.div_ceil(1 << 20)
+    );
+    refuse(Errno::NOSPC, text)
+}
+
+/// What the captures of a caller share, if that user has a quota; a first portion has been taken for one more.
+///
+/// # Errors
+/// [`Refusal`]: `ENOSPC`.
+pub fn allowance(d: &mut Daemon, caller: Caller) -> Result<Option<Arc<Allowance>>, Refusal> {
+    if is_trusted(caller) {
+        return Ok(None);
+    }
+    let shared = d.captures.allowance(caller.uid, d.config.quota.captures);
+    if shared.take() {
+        return Ok(Some(Arc::clone(shared)));
+    }
+    let text = format!(
+        "user {} has {} MiB of captures, and may have {}: empty or remove some, or raise 'captures_mib' in [quota]",
+        caller.uid,
+        shared.used(),
+        shared.most()
     );
     refuse(Errno::NOSPC, text)
 }

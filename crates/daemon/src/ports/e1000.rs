@@ -12,6 +12,7 @@ use netvale_portspec::AttachSpec;
 use super::kind::Asked;
 use super::notes::machine_notes;
 use super::plug::{NewPort, plug};
+use super::site::site;
 use crate::daemon::{Attached, Daemon};
 use crate::policy::unreached;
 use crate::refusal::Refusal;
@@ -52,9 +53,10 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::E1000(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::E1000>()?;
     let mac = o.mac().unwrap_or_else(|| Mac::of_name(b'e', &asked.at.full())).0;
+    let site = site(&d.config, asked.caller, path.as_str(), &o)?;
     let card = Card { mac, subsystem: SUBSYSTEM, forced_interval: o.itr() };
-    let (e1000, (egress, ingress)) = E1000Port::new(&E1000Options { path: path.as_str().into(), card })
-        .map_err(|e| unreached(&d.config, e.errno(), e.to_string()))?;
+    let (e1000, (egress, ingress)) =
+        E1000Port::new(&E1000Options { site, card }).map_err(|e| unreached(&d.config, e.errno(), e.to_string()))?;
     plug(d, &asked.at, (vec![egress], vec![ingress]), NewPort::new(CardPort(e1000), asked).with_gro(o.gro()))
 }
 
@@ -63,5 +65,11 @@ fn info(port: &E1000Port) -> E1000Info {
     let (o, crossings) = (port.options(), port.crossings());
     let [register_reads, register_writes, interrupts] =
         [&crossings.reads, &crossings.writes, &*crossings.interrupts].map(|n| n.load(Ordering::Relaxed));
-    E1000Info { path: o.path.display().to_string(), mac: Mac(o.card.mac), register_reads, register_writes, interrupts }
+    E1000Info {
+        path: o.site.path().display().to_string(),
+        mac: Mac(o.card.mac),
+        register_reads,
+        register_writes,
+        interrupts,
+    }
 }

@@ -18,7 +18,7 @@
 //! | [`null`], [`echo`] | discards every frame, or sends it back, for measuring and tests |
 //!
 //! What they share: [`plug`] puts a port on its switch and takes it off, [`memory`] and [`brought`] find the region it
-//! lies in, [`attachment`] is what a connection holds of it, [`faults`] takes it from a program that misbehaves,
+//! lies in, `site` is where a device's socket is, [`attachment`] is what a connection holds of it, [`faults`] takes it from a program that misbehaves,
 //! `notes` has sentences of several kinds, [`kind`] is what the maker of a port gets.
 
 pub mod attachment;
@@ -43,6 +43,7 @@ pub mod persistent;
 pub mod pipe;
 pub mod plug;
 pub mod ptnet;
+mod site;
 pub mod tap;
 pub mod vhost;
 pub mod virtio;

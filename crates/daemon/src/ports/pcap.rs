@@ -1,26 +1,28 @@
 //! `pcap:FILE`: capture files: one that is replayed into the switch, one that is written, or both.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::PortKind;
 use netvale_pcapport::{
-    CaptureOptions, CaptureStatus, Pace, PcapEgress, PcapIngress, ReadError, ReplayError, ReplayOptions, ReplayStatus,
+    CaptureOptions, CaptureStatus, Limit, Pace, PcapEgress, PcapIngress, ReplayError, ReplayOptions, ReplayStatus,
     WriteError,
 };
 use netvale_port::{Egress, Ingress};
 use netvale_portspec::AttachSpec;
 use rustix::io::Errno;
 
+use self::files::Unopened;
 use super::kind::Asked;
 use super::plug::{NewPort, plug};
+use crate::caller::Caller;
 use crate::config::Config;
 use crate::daemon::{Attached, Daemon};
-use crate::policy::unreached;
-use crate::refusal::Refusal;
+use crate::policy::{self, unreached};
+use crate::refusal::{Refusal, refuse};
+
+mod files;
 
 /// Capture files behind a port, and their progress.
 #[derive(Default)]
@@ -57,9 +59,10 @@ fn replay_note(path: &Path, status: &ReplayStatus) -> String {
 
 fn capture_note(path: &Path, status: &CaptureStatus) -> String {
     let written = format!("capture to {}: {} frames written", path.display(), status.written());
-    match status.error() {
-        Some(error) => format!("{written}, {} lost: {error}", status.lost()),
-        None => written,
+    match (status.error(), status.ended()) {
+        (Some(error), _) => format!("{written}, {} lost: {error}", status.lost()),
+        (None, Some(why)) => format!("{written}; {why}"),
+        (None, None) => written,
     }
 }
 
@@ -69,52 +72,67 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let (mut egress, mut ingresses) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
     let mut files = Files::default();
     if let Some(file) = named.replay() {
-        let ingress = replay(&d.config, Path::new(file.as_str()), asked.options()?)?;
+        let ingress = replay(&d.config, asked.caller, Path::new(file.as_str()), asked.options()?)?;
         files.replay = Some((file.as_str().into(), Arc::clone(ingress.status())));
         ingresses.push(Box::new(ingress));
     }
     if let Some(file) = named.capture() {
-        let capture = capture(&d.config, Path::new(file.as_str()))?;
+        let capture = capture(d, asked.caller, Path::new(file.as_str()), limit(asked)?)?;
         files.capture = Some((file.as_str().into(), Arc::clone(capture.status())));
         d.captures.add(capture.status());
         egress.push(Arc::new(capture));
+    } else if limit(asked)?.is_some() {
+        return refuse(Errno::INVAL, "capture_limit: nothing is captured; omit it, or name a file with out=");
     }
     plug(d, &asked.at, (egress, ingresses), NewPort::new(files, asked))
 }
 
-fn replay(config: &Config, path: &Path, o: OptionsOf<'_, kind::Replay>) -> Result<PcapIngress, Refusal> {
+/// The most bytes of the capture's file.
+fn limit(asked: &Asked<'_>) -> Result<Option<u64>, Refusal> {
+    let of_replay = asked.options::<kind::Replay>().map(|o| o.capture_limit());
+    let mib = of_replay.or_else(|_| asked.options::<kind::Capture>().map(|o| o.capture_limit()))?;
+    Ok(mib.map(|mib| u64::from(mib) << 20))
+}
+
+fn replay(
+    config: &Config,
+    caller: Caller,
+    path: &Path,
+    o: OptionsOf<'_, kind::Replay>,
+) -> Result<PcapIngress, Refusal> {
     let speed = o.speed().unwrap_or(1.0);
     let pace = Pace::times(speed).ok_or_else(|| Refusal::new(Errno::INVAL, format!("invalid speed {speed}")))?;
     let options = ReplayOptions { passes: u64::from(!o.repeat()), pace };
-    PcapIngress::open(path, options, Arc::default()).map_err(|e| unreadable(config, &e))
+    let file = files::to_read(&policy::place(config, caller, path)?).map_err(|e| unopened(config, path, &e))?;
+    PcapIngress::new(file, path, options, Arc::default()).map_err(|e| unreadable(&e))
 }
 
-fn capture(config: &Config, path: &Path) -> Result<PcapEgress, Refusal> {
-    let file = create(path).map_err(|e| unopened(config, path, &e))?;
-    PcapEgress::new(file, path, CaptureOptions::of(path), Arc::default()).map_err(|e| unwritable(&e))
+fn capture(d: &mut Daemon, caller: Caller, path: &Path, bytes: Option<u64>) -> Result<PcapEgress, Refusal> {
+    let place = policy::place(&d.config, caller, path)?;
+    let shared = policy::allowance(d, caller)?;
+    let limit = Limit { bytes, shared: shared.clone() };
+    let made = files::to_write(&place).map_err(|e| unopened(&d.config, path, &e)).and_then(|file| {
+        let stat = rustix::fs::fstat(&file)?;
+        let egress = PcapEgress::limited(file, path, CaptureOptions::of(path), limit, Arc::default());
+        Ok((egress.map_err(|e| unwritable(&e))?, (stat.st_dev, stat.st_ino)))
+    });
+    match (&made, &shared) {
+        (Err(_), Some(shared)) => shared.correct(1, 0),
+        (Ok((egress, file)), Some(_)) => d.captures.remember(caller.uid, place, *file, egress.status()),
+        _ => {}
+    }
+    made.map(|(egress, _)| egress)
 }
 
-fn unopened(config: &Config, path: &Path, error: &std::io::Error) -> Refusal {
-    let errno = error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
-    unreached(config, errno, format!("cannot open {}: {error}", path.display()))
+fn unopened(config: &Config, path: &Path, why: &Unopened) -> Refusal {
+    unreached(config, why.errno(), format!("cannot open {}: {why}", path.display()))
 }
 
-fn unreadable(config: &Config, error: &ReplayError) -> Refusal {
+fn unreadable(error: &ReplayError) -> Refusal {
     match error {
-        ReplayError::Read { path, source: ReadError::Open { source, .. } } => unopened(config, path, source),
         ReplayError::System(source) => Refusal::new(Errno::NOMEM, source.to_string()),
         other => Refusal::new(Errno::INVAL, other.to_string()),
     }
-}
-
-/// Creates a file, following no link that somebody may have put there.
-fn create(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(path)
 }
 
 fn unwritable(error: &WriteError) -> Refusal {

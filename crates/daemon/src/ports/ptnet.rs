@@ -1,10 +1,10 @@
 //! `ptnet:/PATH`: a ptnet device, netmap rings that a virtual machine maps.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::{Direction, Mac, PortInfo, PortKind, PtnetInfo};
+use netvale_port::listener::Site;
 use netvale_portspec::AttachSpec;
 use netvale_ptnet::backend::Backend;
 use netvale_ptnet::header::Config;
@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use super::kind::Asked;
 use super::notes::machine_notes;
 use super::plug::{NewPort, plug};
+use super::site::site;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Kicks};
 use crate::policy::{self, unreached};
@@ -72,7 +73,8 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let config = config(&o, &asked.at.full());
     check(d, &config, asked.caller)?;
     let (seats, queues) = Seats::new(config.tx_rings, config.rx_rings)?;
-    let device = open(d, path.as_str(), config, o.vfio_user(), Arc::new(seats), true)?;
+    let site = site(&d.config, asked.caller, path.as_str(), &o)?;
+    let device = open(d, site, config, o.vfio_user(), Arc::new(seats), true)?;
     plug(d, &asked.at, queues, NewPort::new(device, asked).with_gro(o.gro()))
 }
 
@@ -91,19 +93,19 @@ pub fn check(d: &Daemon, config: &Config, caller: Caller) -> Result<(), Refusal>
 /// [`Refusal`] when that fails.
 pub fn open(
     d: &mut Daemon,
-    path: &str,
+    site: Site,
     config: Config,
     vfio_user: bool,
     backend: Arc<dyn Backend>,
     survives: bool,
 ) -> Result<DevicePort, Refusal> {
     let transport = if vfio_user { Transport::VfioUser } else { Transport::Ivshmem };
-    let options = PtnetOptions { path: path.into(), config, transport };
+    let options = PtnetOptions { site, config, transport };
     let keeps = survives && keep::is_there();
     let survival = Survival {
         keeper: keeps.then(|| Arc::new(keep::Systemd) as Arc<dyn Keeper>),
         // Only a guest with its own memory was kept.
-        kept: survives.then(|| take(&mut d.kept, Path::new(path), &config)).flatten(),
+        kept: survives.then(|| take(&mut d.kept, options.site.path(), &config)).flatten(),
     };
     let port = PtnetPort::new(&options, backend, survival);
     port.map(DevicePort).map_err(|e| unreached(&d.config, e.errno(), e.to_string()))
@@ -126,6 +128,6 @@ pub fn config(o: &OptionsOf<'_, kind::Ptnet>, full: &str) -> Config {
 fn info(port: &PtnetPort) -> PtnetInfo {
     let o = port.options();
     let c = &o.config;
-    let memory = (o.transport == Transport::VfioUser).then(|| memory_path(&o.path).display().to_string());
-    PtnetInfo { path: o.path.display().to_string(), memory, vectors: c.vectors(), mac: Mac(c.mac), mtu: c.mtu }
+    let memory = (o.transport == Transport::VfioUser).then(|| memory_path(o.site.path()).display().to_string());
+    PtnetInfo { path: o.site.path().display().to_string(), memory, vectors: c.vectors(), mac: Mac(c.mac), mtu: c.mtu }
 }

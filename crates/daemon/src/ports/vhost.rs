@@ -8,6 +8,7 @@ use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
 use super::kind::Asked;
 use super::notes::negotiated;
 use super::plug::{NewPort, plug};
+use super::site::site;
 use crate::daemon::{Attached, Daemon};
 use crate::policy::unreached;
 use crate::refusal::Refusal;
@@ -53,7 +54,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::Vhost(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Vhost>()?;
     let options = VhostOptions {
-        path: path.as_str().into(),
+        site: site(&d.config, asked.caller, path.as_str(), &o)?,
         mode: if o.client() { Mode::Client } else { Mode::Server },
         pairs: u16::try_from(o.rings().max(1)).unwrap_or(u16::MAX),
         mac: o.mac().unwrap_or_else(|| Mac::of_name(b'v', &asked.at.full())).0,
@@ -67,7 +68,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
 fn info(port: &VhostPort) -> VhostInfo {
     let o = port.options();
     VhostInfo {
-        path: o.path.display().to_string(),
+        path: o.site.path().display().to_string(),
         client: o.mode == Mode::Client,
         pairs: o.pairs.into(),
         mac: Mac(o.mac),

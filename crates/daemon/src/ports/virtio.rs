@@ -1,5 +1,7 @@
 //! `virtio:/PATH`, `virtio-pci:ADDRESS`: a virtio-net driver, for a vhost-user back end or a device on the PCI bus.
 
+use std::path::Path;
+
 use netvale_control::options::{OptionsOf, kind, takes};
 use netvale_control::types::{PortInfo, PortKind};
 use netvale_portspec::AttachSpec;
@@ -13,6 +15,7 @@ use super::kind::Asked;
 use super::notes::negotiated;
 use super::plug::{NewPort, plug};
 use crate::daemon::{Attached, Daemon, Record};
+use crate::policy;
 use crate::refusal::{Refusal, refuse};
 
 /// A driver behind a port.
@@ -46,7 +49,8 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
             format!("the device of port {other}, on the same switch, is at {path}: frames would go round for ever");
         return refuse(Errno::LOOP, format!("{text}; use another switch"));
     }
-    plug_in(d, asked, BackEnd(path.as_str().into()), o)
+    let place = policy::place(&d.config, asked.caller, Path::new(path.as_str()))?;
+    plug_in(d, asked, BackEnd(place), o)
 }
 
 /// The port of that switch whose own device listens at `path`.

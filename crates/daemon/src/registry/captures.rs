@@ -1,23 +1,90 @@
-//! Capture files that are being written, even after their ports are gone.
+//! Capture files that are being written, even after their ports are gone, and those that users have left on the disk.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvale_pcapport::CaptureStatus;
+use netvale_pcapport::limit::PORTION;
+use netvale_pcapport::{Allowance, CaptureStatus};
+use netvale_port::folder::Place;
 
 /// Upper bound on waiting at the daemon's end for captures to reach their files.
 const CLOSING: Duration = Duration::from_secs(5);
 /// The same bound while the daemon serves: other clients wait, too.
 const DETACHING: Duration = Duration::from_millis(500);
 
-/// Captures that may still be written.
+/// Captures that may still be written, and what users have captured.
 #[derive(Default)]
-pub struct Captures(Vec<Arc<CaptureStatus>>);
+pub struct Captures {
+    writing: Vec<Arc<CaptureStatus>>,
+    users: BTreeMap<u32, Captured>,
+}
+
+/// What one user has captured.
+struct Captured {
+    allowance: Arc<Allowance>,
+    files: Vec<Kept>,
+}
+
+/// A file of a capture, as long as it is found under its name.
+struct Kept {
+    place: Place,
+    /// Its device and inode number.
+    file: (u64, u64),
+    status: Arc<CaptureStatus>,
+    /// What it took when it was last looked at, once it is closed.
+    portions: Option<u64>,
+}
+
+impl Kept {
+    /// Looks what the file takes now that it is closed.
+    fn now(&self) -> u64 {
+        let found = self.place.open().and_then(|folder| folder.find());
+        let found = found.ok().filter(|found| found.identity() == self.file);
+        found.map_or(0, |found| found.size().div_ceil(PORTION).max(1))
+    }
+}
+
+impl Captured {
+    /// Looks at all files: their owner may have removed or emptied some.
+    fn look(&mut self) {
+        let allowance = &self.allowance;
+        self.files.retain_mut(|kept| {
+            if !kept.status.wait_closed(Duration::ZERO) {
+                return true;
+            }
+            let (before, now) = (kept.portions.unwrap_or_else(|| kept.status.portions()), kept.now());
+            allowance.correct(before, now);
+            kept.portions = Some(now);
+            now > 0
+        });
+    }
+}
 
 impl Captures {
     /// Adds a capture that has begun.
     pub fn add(&mut self, capture: &Arc<CaptureStatus>) {
-        self.0.push(Arc::clone(capture));
+        self.writing.push(Arc::clone(capture));
+    }
+
+    /// What a user's captures share, of `most` portions. Files that the user has removed meanwhile do not count.
+    pub fn allowance(&mut self, user: u32, most: u64) -> &Arc<Allowance> {
+        let new = || Captured { allowance: Arc::new(Allowance::new(most)), files: Vec::new() };
+        let captured = self.users.entry(user).or_insert_with(new);
+        captured.look();
+        &captured.allowance
+    }
+
+    /// Remembers the file of a user's capture that has begun, for which a portion was taken.
+    pub fn remember(&mut self, user: u32, place: Place, file: (u64, u64), status: &Arc<CaptureStatus>) {
+        let Some(Captured { allowance, files }) = self.users.get_mut(&user) else { return };
+        // It is written anew.
+        files.retain(|kept| {
+            let old = kept.portions.filter(|_| kept.file == file);
+            allowance.correct(old.unwrap_or(0), 0);
+            old.is_none()
+        });
+        files.push(Kept { place, file, status: Arc::clone(status), portions: None });
     }
 
     /// Ends the capture of a port that is gone: the file is complete when this returns, unless the disk is very slow.
@@ -25,12 +92,12 @@ impl Captures {
         if !capture.wait_closed(DETACHING) {
             tracing::warn!("a capture is still being written");
         }
-        self.0.retain(|one| !one.wait_closed(Duration::ZERO));
+        self.writing.retain(|one| !one.wait_closed(Duration::ZERO));
     }
 
     /// Waits for captures whose ports are gone to reach their files.
     pub fn wait(&mut self) {
         let end = Instant::now() + CLOSING;
-        self.0.retain(|one| !one.wait_closed(end.saturating_duration_since(Instant::now())));
+        self.writing.retain(|one| !one.wait_closed(end.saturating_duration_since(Instant::now())));
     }
 }

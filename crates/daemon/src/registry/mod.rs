@@ -14,7 +14,7 @@
 //! | [`watches`] | what each monitor watches |
 //! | `evictions` | programs that lost their port |
 //! | `refusals` | how many requests of each user were refused |
-//! | `captures` | capture files that are being written |
+//! | `captures` | capture files that are being written, and those that users have left on the disk |
 
 pub(crate) mod captures;
 pub(crate) mod evictions;

@@ -73,6 +73,8 @@ fn restrict_files(run_dir: &Path, dirs: &[PathBuf]) -> Result<(), SandboxError> 
         .add_rules(path_beneath_rules(["/dev/net/tun", "/dev/vfio"], AccessFs::from_file(ABI::V5)))?
         // To find the interface of a ptnet device, if there is one, and its rings.
         .add_rules(path_beneath_rules(["/sys/class/net", "/sys/devices"], AccessFs::ReadDir))?
+        // The names of users and groups who may connect to a device's socket.
+        .add_rules(path_beneath_rules(["/etc/passwd", "/etc/group"], AccessFs::ReadFile))?
         .add_rules(path_beneath_rules(netvale_guest::passthrough::devices(), AccessFs::from_file(ABI::V5)))?
         .restrict_self()?;
     if status.ruleset == landlock::RulesetStatus::NotEnforced {
@@ -112,6 +114,12 @@ const ALLOWED: &[i64] = &[
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    libc::SYS_fchownat,
+    libc::SYS_getxattr,
+    libc::SYS_setxattr,
     libc::SYS_getdents64,
     libc::SYS_readlinkat,
     libc::SYS_unlinkat,

@@ -81,13 +81,29 @@ pub fn listen(path: &Path, kind: SocketType, access: &SocketAccess) -> Result<Ow
     let mode = access.mode.unwrap_or(if access.group.is_some() { 0o660 } else { 0o600 });
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
         .map_err(failed("cannot set the mode of", path))?;
-    let owner = access.owner.as_deref().map(|n| id_of("user", "/etc/passwd", n)).transpose()?.map(Uid::from_raw);
-    let group = access.group.as_deref().map(|n| id_of("group", "/etc/group", n)).transpose()?.map(Gid::from_raw);
+    let owner = access.owner.as_deref().map(user_id).transpose()?.map(Uid::from_raw);
+    let group = access.group.as_deref().map(group_id).transpose()?.map(Gid::from_raw);
     if owner.is_some() || group.is_some() {
         rustix::fs::chown(path, owner, group).map_err(io("cannot set the owner of"))?;
     }
     rustix::net::listen(&fd, 64).map_err(io("cannot listen at"))?;
     Ok(fd)
+}
+
+/// The number of a user, by name or number.
+///
+/// # Errors
+/// [`SocketError::Unknown`].
+pub fn user_id(name: &str) -> Result<u32, SocketError> {
+    id_of("user", "/etc/passwd", name)
+}
+
+/// The number of a group, by name or number.
+///
+/// # Errors
+/// [`SocketError::Unknown`].
+pub fn group_id(name: &str) -> Result<u32, SocketError> {
+    id_of("group", "/etc/group", name)
 }
 
 /// Parses a number, or finds the number of a name in a file of colon-separated lines such as `/etc/passwd`.

@@ -120,7 +120,8 @@ pub fn play_the_daemon() {
 }
 
 fn config(dir: &Path, more: &str) -> Config {
-    let text = format!("run_dir = {dir:?}\nsandbox = false\n{more}");
+    let sandbox = if more.contains("sandbox = ") { "" } else { "sandbox = false\n" };
+    let text = format!("run_dir = {dir:?}\n{sandbox}{more}");
     File::parse(&text).unwrap().into_config().unwrap()
 }
 

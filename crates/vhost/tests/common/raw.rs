@@ -33,7 +33,8 @@ pub fn rig() -> Rig {
 
 /// A device of one pair that listens at `path`.
 pub fn open(path: &Path) -> (VhostPort, End) {
-    let options = VhostOptions { path: path.into(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
+    let options =
+        VhostOptions { site: path.to_path_buf().into(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
     let (device, queues) = VhostPort::new(&options).unwrap();
     (device, End::first(queues))
 }

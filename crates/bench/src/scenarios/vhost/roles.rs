@@ -84,7 +84,13 @@ fn device_role(context: &Context) -> Result<()> {
     let mut ports = Vec::new();
     let mut keep = Vec::new();
     for path in &task.paths {
-        let options = VhostOptions { path: path.into(), mode: Mode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
+        let options = VhostOptions {
+            site: std::path::PathBuf::from(path).into(),
+            mode: Mode::Server,
+            pairs: 1,
+            mac: [2; 6],
+            mtu: 1500,
+        };
         let (port, queues) = VhostPort::new(&options).map_err(|e| failed(&e))?;
         keep.push(port);
         ports.extend(Port::first(queues));
@@ -99,7 +105,7 @@ fn driver_role(context: &Context) -> Result<()> {
     let mut keep = Vec::new();
     for path in &task.paths {
         let (port, queues) =
-            VirtioPort::new(BackEnd(std::path::PathBuf::from(path)), Path::of(&task.case).driver_options())
+            VirtioPort::new(BackEnd(std::path::PathBuf::from(path).into()), Path::of(&task.case).driver_options())
                 .map_err(|e| failed(&e))?;
         keep.push(port);
         ports.extend(Port::first(queues));

@@ -43,6 +43,7 @@ fn good(option: &AttachOption) -> Value {
         Shape::OneOf(choices) => json!(choices.last()),
         Shape::Factor => json!(2.5),
         Shape::Address => json!("02:00:00:00:00:0a"),
+        Shape::Mode => json!("0660"),
         _ if option.key == "backend" => json!("netmap:p{1"),
         _ => json!("web"),
     }
@@ -57,6 +58,7 @@ fn bad(option: &AttachOption) -> Vec<Value> {
         Shape::OneOf(_) => vec![json!(11), json!(-12), json!("x")],
         Shape::Factor => vec![json!(-0.5), json!("fast")],
         Shape::Address => vec![json!("02:00"), json!(7)],
+        Shape::Mode => vec![json!("8"), json!("rw"), json!(0o660)],
         _ => vec![json!(7), json!(["x"])],
     }
 }

@@ -12,6 +12,7 @@ use netvale_mem::Region;
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
 use netvale_port::RingCounters;
+use netvale_port::listener::Site;
 use netvale_port::passage::Seated;
 use netvale_portspec::{Base, Flags, PortSpec, Rings};
 use netvale_ptnet::backend::{Backend, Fresh};
@@ -23,6 +24,7 @@ use rustix::io::Errno;
 use self::wires::NicBackend;
 use super::memory::new_number;
 use super::ptnet::{self, DevicePort};
+use super::site::site;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Kicks};
 use crate::refusal::{Refusal, refuse};
@@ -91,9 +93,10 @@ pub fn attach(
     if backend.rings != Rings::AllNic || backend.flags != Flags::default() {
         return refuse(Errno::INVAL, format!("{backend}: all rings are passed through, or none"));
     }
+    let site = site(&d.config, caller, socket, o)?;
     match (pipe_and_end(&backend.name), backend.name.base()) {
-        (Some((name, end)), _) => pipe(d, &full, name, end, socket, o, caller),
-        (None, Base::Netmap { ifname }) => interface(d, &full, ifname.as_str(), socket, o, caller),
+        (Some((name, end)), _) => pipe(d, &full, name, end, site, o, caller),
+        (None, Base::Netmap { ifname }) => interface(d, &full, ifname.as_str(), site, o, caller),
         (None, Base::Vale { .. }) => Err(Refusal::internal("neither a pipe nor an interface")),
     }
 }
@@ -103,7 +106,7 @@ fn pipe(
     full: &str,
     key: String,
     end: usize,
-    path: &str,
+    site: Site,
     o: &OptionsOf<'_, kind::Ptnet>,
     caller: Caller,
 ) -> Result<(), Refusal> {
@@ -122,7 +125,7 @@ fn pipe(
     let counters = [vec![Arc::clone(&out.counters)], vec![Arc::clone(&back.counters)]];
     let tasks: Vec<Job> = vec![Box::new(Seated(Arc::clone(out))), Box::new(Seated(Arc::clone(back)))];
     let pipe = Pipe::to_guest(Arc::clone(&backend), end, new_number(d)?, caller.uid);
-    pass(d, full, path, config, Passing { backend, tasks, counters }, o, caller)?;
+    pass(d, full, site, config, Passing { backend, tasks, counters }, o, caller)?;
     d.pipes.insert(key, pipe);
     Ok(())
 }
@@ -131,7 +134,7 @@ fn interface(
     d: &mut Daemon,
     full: &str,
     ifname: &str,
-    path: &str,
+    site: Site,
     o: &OptionsOf<'_, kind::Ptnet>,
     caller: Caller,
 ) -> Result<(), Refusal> {
@@ -155,7 +158,7 @@ fn interface(
         backend.tx.iter().map(|seat| Arc::clone(&seat.counters)).collect(),
         backend.rx.iter().map(|seat| Arc::clone(&seat.counters)).collect(),
     ];
-    pass(d, full, path, config, Passing { backend, tasks, counters }, o, caller)
+    pass(d, full, site, config, Passing { backend, tasks, counters }, o, caller)
 }
 
 /// As many rings each way as there are on the other side.
@@ -167,7 +170,7 @@ fn with_rings(rings: u32, config: Config) -> Config {
 fn pass(
     d: &mut Daemon,
     full: &str,
-    path: &str,
+    site: Site,
     config: Config,
     passing: Passing,
     o: &OptionsOf<'_, kind::Ptnet>,
@@ -175,7 +178,7 @@ fn pass(
 ) -> Result<(), Refusal> {
     // The memory of a pipe is shared with its other end: it does not outlive this process.
     let survives = passing.backend.memory().is_none();
-    let device = ptnet::open(d, path, config, o.vfio_user(), passing.backend, survives)?;
+    let device = ptnet::open(d, site, config, o.vfio_user(), passing.backend, survives)?;
     let placed: Vec<Placed> = passing.tasks.into_iter().map(|task| d.workers.place(task)).collect();
     let [ingress, egress] = passing.counters;
     let base = PortRecord::new(Box::new(PassthroughPort(device)) as Box<dyn Attached>, caller);

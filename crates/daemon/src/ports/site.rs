@@ -1,0 +1,41 @@
+//! The sockets of devices: where they are, and who may connect.
+
+use std::path::Path;
+
+use netvale_control::options::{OptionsOf, mode, takes};
+use netvale_port::access::Access;
+use netvale_port::listener::Site;
+use rustix::io::Errno;
+
+use crate::caller::Caller;
+use crate::config::Config;
+use crate::policy;
+use crate::refusal::{Refusal, refuse};
+use crate::system::sockets::{SocketError, group_id, user_id};
+
+/// Where a device of that caller's listens: the caller may connect, and whom the options name.
+///
+/// # Errors
+/// [`Refusal`]: `EINVAL` for a user or group that is not known; what [`policy::place`] refuses.
+pub fn site<K>(config: &Config, caller: Caller, path: &str, o: &OptionsOf<'_, K>) -> Result<Site, Refusal>
+where
+    K: takes::socket_mode + takes::socket_user + takes::socket_group,
+{
+    let place = policy::place(config, caller, Path::new(path))?;
+    let known = |id: Result<u32, SocketError>| id.or_else(|e| refuse(Errno::INVAL, unknown(&e)));
+    let user = o.socket_user().map(|name| known(user_id(&name))).transpose()?;
+    let group = o.socket_group().map(|name| known(group_id(&name))).transpose()?;
+    let mode = o.socket_mode().and_then(|text| mode(&text)).unwrap_or(Access::default().mode);
+    let access =
+        Access { mode, users: user.into_iter().chain(place.user()).collect(), groups: group.into_iter().collect() };
+    Ok(Site { place, access })
+}
+
+fn unknown(error: &SocketError) -> String {
+    match error {
+        SocketError::Unknown { what, name } => {
+            format!("the daemon knows no {what} called {name}; give its number, which 'getent' tells")
+        }
+        other => other.to_string(),
+    }
+}
