@@ -193,7 +193,7 @@ fn one_doorbell_costs_all() {
     assert_eq!(receive(&mut alice[0]), frame(255, 2, 8));
 }
 
-/// Objective: a user whose requests are refused again and again fills no log: past so many lines a second they are counted, and the count is logged. Others'
+/// Objective: a user whose requests are refused again and again fills no log: past a number of lines a second they are counted, and the count is logged. Others'
 /// lines are there, and all refusals are counted.
 #[test]
 fn lines_of_the_log() {
