@@ -5,4 +5,5 @@ pub mod keep;
 pub mod realtime;
 pub mod sandbox;
 pub mod sockets;
+pub mod user;
 pub mod watch;
