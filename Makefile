@@ -50,7 +50,7 @@ fmt: ## format the code
 	@cargo fmt --all
 	@cargo fmt --manifest-path fuzz/Cargo.toml
 
-install: ## binary, libraries, headers, man pages, completions; PREFIX (/usr/local) and DESTDIR
+install: ## binary, libraries, headers, man pages, completions, unit; PREFIX (/usr/local) and DESTDIR
 	@scripts/install.sh "$(DESTDIR)" "$(PREFIX)" "$(TARGET)/release"
 
 clean: ## remove what was built

@@ -43,6 +43,7 @@ make|builds the guests' driver
 linux-headers-amd64|builds the guests' driver
 dpdk-dev|testpmd at the other end of vhost-user
 openvswitch-switch-dpdk|OVS-DPDK as the back end of the virtio driver
+systemd|rates the unit (systemd-analyze); nothing is started
 procps|looks at processes and their resources
 g++|builds libFuzzer for the fuzz targets
 LIST

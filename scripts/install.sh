@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# install.sh DESTDIR PREFIX BUILT: installs the binary, the libraries with their headers, man pages and shell completions below
+# install.sh DESTDIR PREFIX BUILT: installs the binary, the libraries with their headers, man pages, shell completions and the unit below
 # DESTDIR/PREFIX. BUILT is the folder with what `make build` made.
 #
 # The binary writes its own man pages and completions, so they always match it. Root often has no
@@ -36,6 +36,11 @@ install -m 644 "$work"/man/*.1 "$to/share/man/man1/"
 install -D -m 644 "$work/bash" "$to/share/bash-completion/completions/netvale"
 install -D -m 644 "$work/zsh" "$to/share/zsh/site-functions/_netvale"
 install -D -m 644 "$work/fish" "$to/share/fish/vendor_completions.d/netvale.fish"
+
+install -d "$to/lib/systemd/system" "$to/lib/sysusers.d"
+sed "s|/usr/local/bin/|$prefix/bin/|" dist/netvale.service >"$to/lib/systemd/system/netvale.service"
+chmod 644 "$to/lib/systemd/system/netvale.service"
+install -m 644 dist/netvale.sysusers "$to/lib/sysusers.d/netvale.conf"
 
 # libnetmap: for programs that link it, and (the same file) for `netvale run` to preload.
 install -D -m 755 "$built/libnetmap.so" "$to/lib/libnetmap.so.0"

@@ -23,8 +23,9 @@ pub struct Interface {
     pub mac: [u8; 6],
 }
 
+/// Makes a socket for requests about interfaces. Any family takes them; this one reaches no network.
 fn socket() -> Result<OwnedFd, Errno> {
-    rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
 }
 
 /// A request about an interface, with its name in it.
@@ -68,6 +69,15 @@ struct Ringparam {
 }
 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
+
+/// The requests that are made here, for system call filters.
+pub const IOCTLS: [u32; 5] = [
+    libc::SIOCGIFINDEX as u32,
+    libc::SIOCGIFMTU as u32,
+    libc::SIOCGIFFLAGS as u32,
+    libc::SIOCGIFHWADDR as u32,
+    SIOCETHTOOL as u32,
+];
 
 impl Interface {
     /// Looks an interface up, in this process's network namespace.

@@ -42,6 +42,8 @@ pub struct Config {
     pub polling: Polling,
     /// Real-time priority of the workers (`SCHED_FIFO`); `None`: they are ordinary threads.
     pub rt_priority: Option<u8>,
+    /// User that the daemon becomes, name or number; `None`: it stays who it is.
+    pub user: Option<String>,
     /// Who may connect.
     pub sockets: SocketAccess,
     /// Whether to drop capabilities and turn on seccomp and Landlock.
@@ -92,6 +94,8 @@ pub struct File {
     pub poll_always: bool,
     /// `rt_priority`: workers run at this real-time priority, 1 to 99.
     pub rt_priority: Option<u64>,
+    /// `user`: name or number of the user that the daemon becomes.
+    pub user: Option<String>,
     /// `sandbox`: on unless false.
     pub sandbox: Option<bool>,
     /// `allow_dirs`: directories that stay reachable in the sandbox.
@@ -302,6 +306,7 @@ impl File {
                 (false, Some(us)) => Polling::Spin(Duration::from_micros(us.min(10_000_000))),
             },
             rt_priority: self.rt_priority.map(|p| within("rt_priority", p, 1, 99)).transpose()?.map(|p| p as u8),
+            user: self.user,
             sockets: sockets(self.sockets.unwrap_or_default())?,
             sandbox: self.sandbox.unwrap_or(true),
             allow_dirs: self.allow_dirs.into_iter().map(|dir| std::path::absolute(&dir).unwrap_or(dir)).collect(),

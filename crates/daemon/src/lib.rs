@@ -36,6 +36,7 @@ pub mod worker;
 
 pub use system::log::Limit as LogLimit;
 
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -47,7 +48,9 @@ use thiserror::Error;
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::server::{Listeners, Server};
-use crate::system::{log, realtime, sandbox, sockets, watch};
+use crate::system::sandbox::Extra;
+use crate::system::user::User;
+use crate::system::{log, realtime, sandbox, sockets, user, watch};
 
 /// Why the daemon did not start.
 #[derive(Debug, Error)]
@@ -63,6 +66,9 @@ pub enum StartError {
         /// The refusal.
         refusal: refusal::Refusal,
     },
+    /// The daemon could not become its user.
+    #[error(transparent)]
+    User(#[from] user::UserError),
     /// The workers could not get a real-time priority.
     #[error(
         "workers cannot run at real-time priority {priority}: {source}; run the daemon as root, or with CAP_SYS_NICE or a limit (ulimit -r) of \
@@ -90,22 +96,27 @@ const ENDING_LIMIT: Duration = Duration::from_secs(5);
 /// # Errors
 /// [`StartError`] if the daemon cannot start; once it serves, it does not fail.
 pub fn run(config: Config) -> Result<(), StartError> {
-    let dir = config.run_dir.clone();
+    let (dir, user) = (config.run_dir.clone(), other_user(&config)?);
     let lock = sockets::lock_run_dir(&dir)?;
     let (signal, from_signal) = UnixStream::pair()?;
     signal_hook::low_level::pipe::register(SIGTERM, from_signal.try_clone()?)?;
     signal_hook::low_level::pipe::register(SIGINT, from_signal)?;
-    raise_descriptor_limit();
+    raise_limits();
+    let real_time = realtime::RealTime::begin(config.rt_priority)
+        .map_err(|source| StartError::RealTime { priority: config.rt_priority.unwrap_or_default(), source })?;
+    if let Some(user) = user {
+        become_user(user, &config, &lock)?;
+    }
     let (attach, control) = (dir.join(ATTACH_SOCKET), dir.join(CONTROL_SOCKET));
     let listeners = Listeners {
         attach: sockets::listen(&attach, SocketType::SEQPACKET, &config.sockets)?,
         control: sockets::listen(&control, SocketType::STREAM, &config.sockets)?,
         signal,
     };
-    let real_time = realtime::RealTime::begin(config.rt_priority)
-        .map_err(|source| StartError::RealTime { priority: config.rt_priority.unwrap_or_default(), source })?;
     if config.sandbox {
         sandbox::enter(&dir, &[&config.allow_dirs[..], &policy::configured_folders(&config)].concat())?;
+    } else if user.is_some() {
+        sandbox::keep(Extra::None)?;
     }
     log::set_limit(config.quota.log_lines);
     watch::start()?;
@@ -132,12 +143,31 @@ pub fn run(config: Config) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Raises the limit of descriptors to the hard limit: a ring takes three or four.
-fn raise_descriptor_limit() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(e) = setrlimit(Resource::Nofile, limit) {
+/// The user whom the daemon has to become: none if it is the one who starts it.
+fn other_user(config: &Config) -> Result<Option<User>, user::UserError> {
+    let user = config.user.as_deref().map(User::find).transpose()?.filter(|user| !user.is_this_process());
+    if let Some(user) = user {
+        user.check()?;
+    }
+    Ok(user)
+}
+
+/// The daemon becomes that user, whose run directory it is from then on. The sockets are made afterwards.
+fn become_user(user: User, config: &Config, lock: &OwnedFd) -> Result<(), StartError> {
+    sockets::give_run_dir(&config.run_dir, lock, user)?;
+    let gives_sockets = config.sockets.owner.is_some() || config.sockets.group.is_some();
+    Ok(user.become_it(if gives_sockets { Extra::Chown } else { Extra::None })?)
+}
+
+/// Raises the limit of descriptors to the hard limit: a ring takes three or four. Frames of interfaces lie in locked
+/// memory, for which there is no limit if the daemon may say so.
+fn raise_limits() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let highest = |resource| Rlimit { current: getrlimit(resource).maximum, ..getrlimit(resource) };
+    if let Err(e) = setrlimit(Resource::Nofile, highest(Resource::Nofile)) {
         tracing::warn!("the limit of open files stays as it is: {e}");
     }
+    // Without the right to this, interfaces take as many frames as the hard limit leaves.
+    let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None })
+        .or_else(|_| setrlimit(Resource::Memlock, highest(Resource::Memlock)));
 }

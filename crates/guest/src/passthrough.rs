@@ -96,6 +96,12 @@ const fn iow(number: u32, size: usize) -> libc::c_ulong {
     (1 << 30 | (size as u32) << 16 | (b'N' as u32) << 8 | number) as libc::c_ulong
 }
 
+const START: libc::c_ulong = iow(1, size_of::<Start>());
+const RING_BELL: libc::c_ulong = iow(2, 4);
+
+/// The requests that are made here, for system call filters.
+pub const IOCTLS: [u32; 2] = [START as u32, RING_BELL as u32];
+
 fn ioctl<T>(fd: BorrowedFd<'_>, code: libc::c_ulong, argument: &T) -> Result<libc::c_int, Errno> {
     // SAFETY: a live descriptor; the driver reads the size that is part of the code from a structure that is that large.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), code, std::ptr::from_ref(argument)) };
@@ -118,7 +124,7 @@ impl Passthrough {
             other => other.map_err(step("open it"))?,
         };
         let start = Start { features: if hdr_len > 0 { FEATURE_VNET_HDR } else { 0 }, extra_bufs };
-        match ioctl(file.as_fd(), iow(1, size_of::<Start>()), &start) {
+        match ioctl(file.as_fd(), START, &start) {
             Err(Errno::OPNOTSUPP) => return Err(PassthroughError::NoHeader(device.into())),
             other => other.map_err(step("start the rings"))?,
         };
@@ -129,7 +135,7 @@ impl Passthrough {
         let rings = rings_of(&header).ok_or_else(|| PassthroughError::Header(device.into()))?;
         let mut this = Passthrough { file, bells: Vec::new(), header };
         for ring in 0..rings {
-            let bell = ioctl(this.file.as_fd(), iow(2, 4), &ring).map_err(step("get a ring's bell"))?;
+            let bell = ioctl(this.file.as_fd(), RING_BELL, &ring).map_err(step("get a ring's bell"))?;
             // SAFETY: a fresh descriptor that the driver made for us.
             this.bells.push(unsafe { OwnedFd::from_raw_fd(bell) });
         }

@@ -43,6 +43,30 @@ impl Host {
     }
 }
 
+/// Set in the process inside a namespace.
+const INSIDE: &str = "NETVALE_TEST_NAMESPACE";
+
+/// Runs the test of that name, of this test program, again under unshare(1) with these options. Returns whether this process is the one inside: the
+/// one outside has nothing left to do.
+///
+/// # Errors
+/// The test fails inside: its output is included.
+pub fn inside(name: &str, options: &[&str]) -> Result<bool, Failed> {
+    if std::env::var_os(INSIDE).is_some() {
+        return Ok(true);
+    }
+    let what = || format!("run {name} in a namespace");
+    let own = std::env::current_exe().map_err(Failed::to(what()))?;
+    let mut command = Command::new("unshare");
+    command.args(options).arg(own).args(["--exact", name, "--nocapture"]).env(INSIDE, "1");
+    let output = command.output().map_err(Failed::to(what()))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    if output.status.success() && text.contains("1 passed") {
+        return Ok(false);
+    }
+    Err(Failed::to(what())(std::io::Error::other(text)))
+}
+
 /// Runs ip(8) with arguments separated by blanks.
 ///
 /// # Errors

@@ -18,6 +18,7 @@ use thiserror::Error;
 
 pub use bar::Bar;
 use vfio::Device;
+pub use vfio::IOCTLS;
 
 /// The region of configuration space (linux/vfio.h, `VFIO_PCI_CONFIG_REGION_INDEX`).
 const CONFIG: u32 = 7;

@@ -23,6 +23,19 @@ const DEVICE_SET_IRQS: libc::c_ulong = request(10);
 const DEVICE_RESET: libc::c_ulong = request(11);
 const IOMMU_MAP_DMA: libc::c_ulong = request(13);
 
+/// The requests that are made here, for system call filters.
+pub const IOCTLS: [u32; 9] = [
+    SET_IOMMU as u32,
+    GROUP_GET_STATUS as u32,
+    GROUP_SET_CONTAINER as u32,
+    GROUP_GET_DEVICE_FD as u32,
+    DEVICE_GET_REGION_INFO as u32,
+    DEVICE_GET_IRQ_INFO as u32,
+    DEVICE_SET_IRQS as u32,
+    DEVICE_RESET as u32,
+    IOMMU_MAP_DMA as u32,
+];
+
 /// `VFIO_TYPE1v2_IOMMU`.
 const TYPE1V2: u32 = 3;
 /// `VFIO_GROUP_FLAGS_VIABLE`: all functions of the group have drivers that leave them to us.

@@ -1,37 +1,22 @@
 //! The daemon as it really runs: what it has given up, and what it refuses at start.
 
 mod common;
+#[path = "common/confinement.rs"]
+mod confinement;
 #[path = "common/up.rs"]
 mod up;
 
 use common::{netvale, stderr, stdout};
+use confinement::Thread;
 use up::Up;
-
-/// The value of a line of `/proc/PID/status`.
-fn field(status: &str, name: &str) -> String {
-    let line = status.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
-    line.unwrap_or_else(|| panic!("no {name} in {status}")).trim().to_owned()
-}
-
-/// What attaching TAPs and interfaces takes: `CAP_NET_ADMIN`, `CAP_NET_RAW`, `CAP_IPC_LOCK`, `CAP_BPF` (linux/capability.h).
-const FOR_PORTS: u64 = 1 << 12 | 1 << 13 | 1 << 14 | 1 << 39;
 
 /// Objective: after start-up every thread has a system call filter, cannot gain rights, and keeps at most what ports need; ports work.
 #[test]
 fn rights_are_given_up() {
     let up = Up::start(&["--workers", "2"]);
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", up.pid())).expect("it runs");
-    let mut threads = 0;
-    for task in tasks {
-        let status = std::fs::read_to_string(task.expect("a thread").path().join("status")).expect("it runs");
-        assert_eq!((field(&status, "Seccomp"), field(&status, "NoNewPrivs")), ("2".into(), "1".into()));
-        for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
-            let kept = u64::from_str_radix(&field(&status, set), 16).expect("hexadecimal");
-            assert_eq!(kept & !FOR_PORTS, 0, "{set} keeps more than ports need");
-        }
-        threads += 1;
-    }
-    assert!(threads >= 3, "the main thread and two workers");
+    let threads = confinement::threads(up.pid());
+    threads.iter().for_each(Thread::assert_confined);
+    assert!(threads.len() >= 3, "the main thread and two workers");
     let rx = up.start_program("pkt-gen -i vale0:b -f rx -n 100 --json");
     up.wait_for_port("vale0:b");
     stdout(&up.run("pkt-gen -i vale0:a -f tx -n 100"));

@@ -121,7 +121,8 @@ impl Tap {
             return Ok(());
         }
         let step = |what| move |source| TapError::Step { name: self.name.clone(), what, source };
-        let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+        // A socket of any family takes requests about interfaces; this one reaches no network.
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
             .map_err(step("make a socket"))?;
         if let Some(mtu) = options.mtu {
             sys::set_mtu(&socket, &self.name, mtu).map_err(step("set the MTU"))?;

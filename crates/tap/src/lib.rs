@@ -16,3 +16,4 @@ mod sys;
 pub use device::{Tap, TapError, TapOptions};
 pub use egress::TapEgress;
 pub use ingress::TapIngress;
+pub use sys::IOCTLS;

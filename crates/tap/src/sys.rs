@@ -5,6 +5,20 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
 
+const TUNSETSTEERINGEBPF: libc::Ioctl = 0x8004_54e0u32 as libc::Ioctl;
+
+/// The requests that are made here, for system call filters.
+pub const IOCTLS: [u32; 8] = [
+    libc::TUNSETIFF as u32,
+    libc::TUNSETVNETHDRSZ as u32,
+    libc::TUNSETOFFLOAD as u32,
+    libc::TUNSETSNDBUF as u32,
+    TUNSETSTEERINGEBPF as u32,
+    libc::SIOCSIFMTU as u32,
+    libc::SIOCGIFFLAGS as u32,
+    libc::SIOCSIFFLAGS as u32,
+];
+
 /// `struct ifreq`: a name and a union, of which flags, a number and an address are used here.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -79,7 +93,6 @@ pub fn set_send_buffer(fd: impl AsFd, bytes: i32) -> Result<(), Errno> {
 
 /// TUNSETSTEERINGEBPF: what chooses the queue.
 pub fn set_steering(fd: impl AsFd, program: impl AsFd) -> Result<(), Errno> {
-    const TUNSETSTEERINGEBPF: libc::Ioctl = 0x8004_54e0u32 as libc::Ioctl;
     with_int(fd.as_fd(), TUNSETSTEERINGEBPF, program.as_fd().as_raw_fd())
 }
 

@@ -3,3 +3,4 @@
 mod device;
 
 pub use device::{NoDevice, OnBus};
+pub use netvale_pci::IOCTLS;

@@ -46,6 +46,11 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=99))]
     pub rt_priority: Option<u8>,
 
+    /// User that the daemon becomes once it has made its run directory: a name or a number. Root starts it, and it keeps what TAPs and
+    /// interfaces take.
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+
     /// Owner of the sockets: a name or a number. Without it, the user who runs the daemon.
     #[arg(long, value_name = "USER", help_heading = "Sockets")]
     pub socket_owner: Option<String>,
@@ -138,6 +143,7 @@ fn configure(args: &Args, ctx: &Ctx) -> Result<Config, ConfigError> {
     file.cpus = args.cpu.as_ref().map(|list| list.cpus().to_vec()).or(file.cpus);
     file.spin_us = args.spin_us.map(u64::from).or(file.spin_us);
     file.poll_always |= args.poll_always;
+    file.user = args.user.clone().or(file.user);
     file.rt_priority = args.rt_priority.map(u64::from).or(file.rt_priority);
     if args.no_sandbox {
         file.sandbox = Some(false);

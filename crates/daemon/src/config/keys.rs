@@ -24,7 +24,7 @@ const fn key(table: &'static str, name: &'static str, shape: Shape, default: &'s
 const COUNT: Shape = Shape::Number(0, 1 << 20);
 
 /// All keys.
-pub const KEYS: [Key; 27] = [
+pub const KEYS: [Key; 28] = [
     key(
         "",
         "run_dir",
@@ -48,6 +48,13 @@ pub const KEYS: [Key; 27] = [
         Shape::Number(1, 99),
         "ordinary threads",
         "Real-time priority (SCHED_FIFO) at which the workers run.",
+    ),
+    key(
+        "",
+        "user",
+        Shape::Text,
+        "who starts the daemon",
+        "User that a daemon of root's becomes, with that user's group: name or number.",
     ),
     key("", "sandbox", Shape::Flag, "true", "Capabilities are dropped, seccomp and Landlock are on."),
     key(

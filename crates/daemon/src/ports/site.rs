@@ -11,7 +11,8 @@ use crate::caller::Caller;
 use crate::config::Config;
 use crate::policy;
 use crate::refusal::{Refusal, refuse};
-use crate::system::sockets::{SocketError, group_id, user_id};
+use crate::system::sockets::{group_id, user_id};
+use crate::system::user::UserError;
 
 /// Where a device of that caller's listens: the caller may connect, and whom the options name.
 ///
@@ -22,7 +23,7 @@ where
     K: takes::socket_mode + takes::socket_user + takes::socket_group,
 {
     let place = policy::place(config, caller, Path::new(path))?;
-    let known = |id: Result<u32, SocketError>| id.or_else(|e| refuse(Errno::INVAL, unknown(&e)));
+    let known = |id: Result<u32, UserError>| id.or_else(|e| refuse(Errno::INVAL, unknown(&e)));
     let user = o.socket_user().map(|name| known(user_id(&name))).transpose()?;
     let group = o.socket_group().map(|name| known(group_id(&name))).transpose()?;
     let mode = o.socket_mode().and_then(|text| mode(&text)).unwrap_or(Access::default().mode);
@@ -31,9 +32,9 @@ where
     Ok(Site { place, access })
 }
 
-fn unknown(error: &SocketError) -> String {
+fn unknown(error: &UserError) -> String {
     match error {
-        SocketError::Unknown { what, name } => {
+        UserError::Unknown { what, name, .. } => {
             format!("the daemon knows no {what} called {name}; give its number, which 'getent' tells")
         }
         other => other.to_string(),

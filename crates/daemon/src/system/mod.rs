@@ -6,4 +6,5 @@ pub mod log;
 pub mod realtime;
 pub mod sandbox;
 pub mod sockets;
+pub mod user;
 pub mod watch;

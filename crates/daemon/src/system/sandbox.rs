@@ -1,20 +1,22 @@
-//! The sandbox: what the daemon gives up once its sockets are open: capabilities, system calls, the file system.
+//! The sandbox: what the daemon gives up once its sockets are open: capabilities, the file system, system calls.
 //!
 //! It is entered before any other thread is started, since Landlock and capabilities belong to each thread and are
-//! inherited. The daemon keeps what attaching a TAP or an interface at run time needs, if it has it: `CAP_NET_ADMIN`,
-//! `CAP_NET_RAW`, `CAP_BPF`, and `CAP_IPC_LOCK` for the memory of an interface's frames. It gives up all else.
+//! inherited. [Who may do what](../../../../docs/reference/security.md) has a table of what is denied, which the tests
+//! try from inside.
+
+mod arguments;
+mod files;
+mod rights;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use caps::{CapSet, Capability, CapsHashSet};
-use landlock::{
-    ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, path_beneath_rules,
-};
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
-};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 use thiserror::Error;
+
+pub use rights::{Extra, keep};
 
 /// Why the sandbox could not be entered.
 #[derive(Debug, Error)]
@@ -41,62 +43,32 @@ pub enum SandboxError {
 /// # Errors
 /// [`SandboxError`] if a step fails; the process may then be partly restricted and should end.
 pub fn enter(run_dir: &Path, dirs: &[PathBuf]) -> Result<(), SandboxError> {
-    drop_capabilities()?;
-    restrict_files(run_dir, dirs)?;
+    rights::keep(Extra::None)?;
+    files::restrict(run_dir, dirs)?;
     let arch = std::env::consts::ARCH.try_into().map_err(|_| SandboxError::Arch)?;
+    // Once the second is on, no other can be added.
+    seccompiler::apply_filter(&missing(arch)?)?;
     seccompiler::apply_filter(&filter(arch)?)?;
     Ok(())
 }
 
-/// Capabilities kept for ports that are attached later.
-const KEPT: [Capability; 4] =
-    [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_BPF, Capability::CAP_IPC_LOCK];
-
-fn drop_capabilities() -> Result<(), SandboxError> {
-    let keep: CapsHashSet = caps::read(None, CapSet::Permitted)?.into_iter().filter(|c| KEPT.contains(c)).collect();
-    caps::clear(None, CapSet::Ambient)?;
-    caps::set(None, CapSet::Inheritable, &CapsHashSet::new())?;
-    caps::set(None, CapSet::Effective, &keep)?;
-    caps::set(None, CapSet::Permitted, &keep)?;
-    Ok(())
-}
-
-/// Restricts file access as far as the kernel's Landlock allows; a kernel without it is logged.
-fn restrict_files(run_dir: &Path, dirs: &[PathBuf]) -> Result<(), SandboxError> {
-    let all = AccessFs::from_all(ABI::V5);
-    let status = Ruleset::default()
-        .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(all)?
-        .create()?
-        .add_rules(path_beneath_rules([run_dir], all))?
-        .add_rules(path_beneath_rules(dirs, all))?
-        .add_rules(path_beneath_rules(["/dev/net/tun", "/dev/vfio"], AccessFs::from_file(ABI::V5)))?
-        // To find the interface of a ptnet device, if there is one, and its rings.
-        .add_rules(path_beneath_rules(["/sys/class/net", "/sys/devices"], AccessFs::ReadDir))?
-        // The names of users and groups who may connect to a device's socket.
-        .add_rules(path_beneath_rules(["/etc/passwd", "/etc/group"], AccessFs::ReadFile))?
-        .add_rules(path_beneath_rules(netvale_guest::passthrough::devices(), AccessFs::from_file(ABI::V5)))?
-        .restrict_self()?;
-    if status.ruleset == landlock::RulesetStatus::NotEnforced {
-        tracing::warn!("this kernel has no Landlock: the file system stays reachable");
-    }
-    Ok(())
+/// clone3 does not exist: its flags lie in memory, where no filter sees them. C libraries then use clone.
+fn missing(arch: TargetArch) -> Result<BpfProgram, SandboxError> {
+    let deny = SeccompAction::Errno(libc::ENOSYS as u32);
+    let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    Ok(SeccompFilter::new(rules, SeccompAction::Allow, deny, arch)?.try_into()?)
 }
 
 /// Every other call fails with EPERM, so that a forgotten one is an error message and not a dead daemon.
 fn filter(arch: TargetArch) -> Result<BpfProgram, SandboxError> {
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
-    let bpf = |&command: &u32| {
-        let is = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, command.into())?;
-        SeccompRule::new(vec![is])
-    };
-    rules.insert(libc::SYS_bpf, netvale_afxdp::bpf::COMMANDS.iter().map(bpf).collect::<Result<_, _>>()?);
+    let mut rules: BTreeMap<i64, _> = ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
+    rules.extend(arguments::rules(std::process::id())?);
     let deny = SeccompAction::Errno(libc::EPERM as u32);
     Ok(SeccompFilter::new(rules, deny, SeccompAction::Allow, arch)?.try_into()?)
 }
 
-/// The system calls of a running daemon: sockets, descriptors, memory, threads, time; no exec, no mount, no namespaces.
-/// Of bpf(2) it also has the commands that put a program on an interface.
+/// The system calls of a running daemon whatever their arguments: sockets, descriptors, memory, threads, time; no exec,
+/// no mount, no namespaces. Those that are allowed with some arguments only are in [`arguments`].
 const ALLOWED: &[i64] = &[
     // Descriptors.
     libc::SYS_read,
@@ -107,9 +79,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_pwrite64,
     libc::SYS_lseek,
     libc::SYS_close,
-    libc::SYS_dup,
     libc::SYS_dup3,
-    libc::SYS_fcntl,
     libc::SYS_fstat,
     libc::SYS_newfstatat,
     libc::SYS_statx,
@@ -124,13 +94,8 @@ const ALLOWED: &[i64] = &[
     libc::SYS_readlinkat,
     libc::SYS_unlinkat,
     libc::SYS_ftruncate,
-    libc::SYS_fsync,
-    libc::SYS_fdatasync,
-    libc::SYS_flock,
-    libc::SYS_ioctl,
     libc::SYS_ppoll,
     libc::SYS_eventfd2,
-    libc::SYS_memfd_create,
     libc::SYS_timerfd_create,
     libc::SYS_timerfd_settime,
     libc::SYS_epoll_create1,
@@ -138,7 +103,6 @@ const ALLOWED: &[i64] = &[
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
     // Sockets.
-    libc::SYS_socket,
     libc::SYS_bind,
     libc::SYS_listen,
     libc::SYS_connect,
@@ -148,28 +112,19 @@ const ALLOWED: &[i64] = &[
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
     libc::SYS_getsockopt,
-    libc::SYS_setsockopt,
-    libc::SYS_getsockname,
-    libc::SYS_shutdown,
     // Memory.
-    libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_mremap,
-    libc::SYS_mprotect,
     libc::SYS_madvise,
     libc::SYS_brk,
     // Threads and signals.
-    libc::SYS_clone,
+    // Refused by the other filter.
     libc::SYS_clone3,
     libc::SYS_futex,
     libc::SYS_set_robust_list,
     libc::SYS_rseq,
-    libc::SYS_sched_setaffinity,
     libc::SYS_sched_getaffinity,
-    // To return from the workers' priority.
-    libc::SYS_sched_setscheduler,
     libc::SYS_sched_yield,
-    libc::SYS_prctl,
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
@@ -178,11 +133,9 @@ const ALLOWED: &[i64] = &[
     libc::SYS_getuid,
     libc::SYS_geteuid,
     libc::SYS_gettid,
-    libc::SYS_tgkill,
     libc::SYS_exit,
     libc::SYS_exit_group,
     libc::SYS_restart_syscall,
-    libc::SYS_prlimit64,
     // Time and random numbers.
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,

@@ -4,11 +4,16 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Gid, Uid};
+use netvale_control::dirs::{ATTACH_SOCKET, CONTROL_SOCKET};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Uid};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use thiserror::Error;
 
+use super::user::{User, UserError, id_of};
 use crate::config::SocketAccess;
+
+/// Name of the lock in the run directory.
+const LOCK: &str = "lock";
 
 /// Why the sockets could not be created.
 #[derive(Debug, Error)]
@@ -29,14 +34,19 @@ pub enum SocketError {
         /// The kernel's error.
         source: std::io::Error,
     },
-    /// There is no such user or group.
-    #[error("no {what} called {name}: check --socket-owner and --socket-group")]
-    Unknown {
-        /// The word `user` or `group`.
-        what: &'static str,
-        /// The name.
-        name: String,
+    /// The directory is not one to give to the user whom the daemon becomes.
+    #[error("{dir} {why}: give it to the daemon's user ('chown -R {uid} {dir}'), or choose another --run-dir")]
+    NotGiven {
+        /// The directory.
+        dir: PathBuf,
+        /// Why it is not given.
+        why: &'static str,
+        /// The user.
+        uid: u32,
     },
+    /// There is no such user or group.
+    #[error(transparent)]
+    User(#[from] UserError),
 }
 
 fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> SocketError {
@@ -52,14 +62,56 @@ pub fn lock_run_dir(dir: &Path) -> Result<OwnedFd, SocketError> {
     if netvale_control::dirs::is_foreign(dir) {
         return Err(SocketError::Foreign(dir.into()));
     }
-    let path = dir.join("lock");
-    let file = std::fs::File::options().create(true).truncate(false).write(true).open(&path);
-    let fd = OwnedFd::from(file.map_err(failed("cannot open", &path))?);
+    let path = dir.join(LOCK);
+    // The directory may be the daemon's user's while this is root: no link is followed, and nothing is waited for.
+    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o644))
+        .map_err(|e| failed("cannot open", &path)(e.into()))?;
     match rustix::fs::flock(&fd, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(fd),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(SocketError::Running(dir.into())),
         Err(e) => Err(failed("cannot lock", &path)(e.into())),
     }
+}
+
+/// Gives the run directory and the lock in it to the user whom the daemon becomes. A directory that is root's, and
+/// in which there may be more than the daemon's files, is somebody's mistake.
+///
+/// # Errors
+/// [`SocketError::NotGiven`] if it cannot be given to that user.
+pub fn give_run_dir(dir: &Path, lock: &OwnedFd, user: User) -> Result<(), SocketError> {
+    let io = |what| move |e: rustix::io::Errno| failed(what, dir)(e.into());
+    let (uid, gid) = (user.uid, user.gid);
+    let folder =
+        rustix::fs::open(dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(io("cannot open"))?;
+    let found = rustix::fs::fstat(&folder).map_err(io("cannot look at"))?;
+    if found.st_uid != uid.as_raw() {
+        let refuse = |why| Err(SocketError::NotGiven { dir: dir.into(), why, uid: uid.as_raw() });
+        match () {
+            () if found.st_uid != 0 => return refuse("belongs to another user"),
+            () if found.st_mode & 0o022 != 0 => return refuse("can be written by others"),
+            () if !has_only_ours(&folder).map_err(io("cannot read"))? => {
+                return refuse("holds files that are not the daemon's");
+            }
+            () => rustix::fs::fchown(&folder, Some(uid), Some(gid)).map_err(io("cannot set the owner of"))?,
+        }
+    }
+    let locked = rustix::fs::fstat(lock).map_err(io("cannot look at the lock in"))?;
+    // Not another file, linked there.
+    if FileType::from_raw_mode(locked.st_mode).is_file() && locked.st_nlink == 1 {
+        rustix::fs::fchown(lock, Some(uid), Some(gid)).map_err(io("cannot set the owner of the lock in"))?;
+    }
+    Ok(())
+}
+
+fn has_only_ours(folder: &OwnedFd) -> rustix::io::Result<bool> {
+    let ours = [&b"."[..], b"..", LOCK.as_bytes(), ATTACH_SOCKET.as_bytes(), CONTROL_SOCKET.as_bytes()];
+    for entry in Dir::read_from(folder)? {
+        if !ours.contains(&entry?.file_name().to_bytes()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Binds and listens at `path`. A file left there by a daemon that died is replaced: the caller holds the lock.
@@ -84,7 +136,8 @@ pub fn listen(path: &Path, kind: SocketType, access: &SocketAccess) -> Result<Ow
     let owner = access.owner.as_deref().map(user_id).transpose()?.map(Uid::from_raw);
     let group = access.group.as_deref().map(group_id).transpose()?.map(Gid::from_raw);
     if owner.is_some() || group.is_some() {
-        rustix::fs::chown(path, owner, group).map_err(io("cannot set the owner of"))?;
+        rustix::fs::chownat(CWD, path, owner, group, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(io("cannot set the owner of"))?;
     }
     rustix::net::listen(&fd, 64).map_err(io("cannot listen at"))?;
     Ok(fd)
@@ -93,26 +146,15 @@ pub fn listen(path: &Path, kind: SocketType, access: &SocketAccess) -> Result<Ow
 /// The number of a user, by name or number.
 ///
 /// # Errors
-/// [`SocketError::Unknown`].
-pub fn user_id(name: &str) -> Result<u32, SocketError> {
+/// [`UserError::Unknown`].
+pub fn user_id(name: &str) -> Result<u32, UserError> {
     id_of("user", "/etc/passwd", name)
 }
 
 /// The number of a group, by name or number.
 ///
 /// # Errors
-/// [`SocketError::Unknown`].
-pub fn group_id(name: &str) -> Result<u32, SocketError> {
+/// [`UserError::Unknown`].
+pub fn group_id(name: &str) -> Result<u32, UserError> {
     id_of("group", "/etc/group", name)
-}
-
-/// Parses a number, or finds the number of a name in a file of colon-separated lines such as `/etc/passwd`.
-fn id_of(what: &'static str, file: &str, name: &str) -> Result<u32, SocketError> {
-    if let Ok(id) = name.parse() {
-        return Ok(id);
-    }
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    let line = text.lines().find(|l| l.split(':').next() == Some(name));
-    let id = line.and_then(|l| l.split(':').nth(2)).and_then(|n| n.parse().ok());
-    id.ok_or_else(|| SocketError::Unknown { what, name: name.to_owned() })
 }

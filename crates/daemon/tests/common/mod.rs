@@ -149,22 +149,10 @@ pub fn receive(port: &mut Port) -> Vec<u8> {
     frame[..n].to_vec()
 }
 
-/// Set in the process inside a namespace.
-const INSIDE: &str = "NETVALE_TEST_NAMESPACE";
-
 /// Runs the test of that name again under unshare(1) with these options: there, the interfaces are nobody else's. Returns whether this process is
 /// the one inside.
 pub fn inside(name: &str, options: &[&str]) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
-        return true;
-    }
-    let own = std::env::current_exe().unwrap();
-    let mut command = Command::new("unshare");
-    command.args(options).arg(own).args(["--exact", name, "--nocapture"]).env(INSIDE, "1");
-    let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
-    false
+    netvale_harness::net::inside(name, options).unwrap_or_else(|why| panic!("{why}"))
 }
 
 /// Runs ip(8), which must succeed.

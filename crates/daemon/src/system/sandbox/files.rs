@@ -1,0 +1,80 @@
+//! Landlock: the file system, and what else it can deny.
+
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, Scope, make_bitflags, path_beneath_rules,
+};
+
+use super::SandboxError;
+
+/// The newest version that is known here. Of an older kernel, what it has is used.
+const NEWEST: ABI = ABI::V9;
+
+/// What came with each version of Landlock since the first.
+const SINCE: [(ABI, &str); 5] = [
+    (ABI::V3, "truncating files"),
+    (ABI::V4, "TCP"),
+    (ABI::V5, "ioctls of devices"),
+    (ABI::V6, "abstract UNIX sockets and signals"),
+    (ABI::V9, "UNIX sockets by their paths"),
+];
+
+/// In folders: sockets and capture files are made, used and removed there. Nothing is executed.
+const IN_FOLDERS: BitFlags<AccessFs> = make_bitflags!(AccessFs::{
+    ReadFile | WriteFile | ReadDir | RemoveFile | MakeReg | MakeSock | Truncate | ResolveUnix
+});
+const OF_DEVICES: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | WriteFile | IoctlDev});
+
+/// Restricts this thread and those that it will start, as far as the kernel's Landlock can; what it cannot is logged.
+pub(super) fn restrict(run_dir: &Path, dirs: &[PathBuf]) -> Result<(), SandboxError> {
+    let status = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(NEWEST))?
+        .handle_access(AccessNet::from_all(NEWEST))?
+        .scope(Scope::from_all(NEWEST))?
+        .create()?
+        .add_rules(path_beneath_rules([run_dir], IN_FOLDERS))?
+        .add_rules(path_beneath_rules(dirs, IN_FOLDERS))?
+        .add_rules(path_beneath_rules(["/dev/net/tun", "/dev/vfio"], OF_DEVICES))?
+        .add_rules(path_beneath_rules(netvale_guest::passthrough::devices(), OF_DEVICES))?
+        // To find the interface of a ptnet device, if there is one, and its rings.
+        .add_rules(path_beneath_rules(["/sys/class/net", "/sys/devices"], AccessFs::ReadDir))?
+        // The names of users and groups who may connect to a device's socket.
+        .add_rules(path_beneath_rules(["/etc/passwd", "/etc/group"], AccessFs::ReadFile))?
+        // The service manager.
+        .add_rules(path_beneath_rules(std::env::var_os("NOTIFY_SOCKET"), AccessFs::ResolveUnix))?
+        .restrict_self()?;
+    report(status.landlock);
+    Ok(())
+}
+
+/// Says what the kernel cannot deny.
+fn report(landlock: LandlockStatus) {
+    match missing(landlock) {
+        Some(missing) if missing.is_empty() => {}
+        Some(missing) => tracing::info!("this kernel's Landlock is old: it does not restrict {}", missing.join(", ")),
+        None => tracing::warn!("this kernel has no Landlock: the file system stays reachable"),
+    }
+}
+
+fn missing(landlock: LandlockStatus) -> Option<Vec<&'static str>> {
+    let LandlockStatus::Available { effective_abi, .. } = landlock else { return None };
+    Some(SINCE.iter().filter(|(since, _)| *since > effective_abi).map(|(_, what)| *what).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: the log names what a kernel's Landlock lacks, and nothing for the newest.
+    #[test]
+    fn names_what_is_missing() {
+        let of = |effective_abi| missing(LandlockStatus::Available { effective_abi, kernel_abi: None });
+        assert_eq!(of(NEWEST), Some(Vec::new()));
+        assert_eq!(of(ABI::V6), Some(vec!["UNIX sockets by their paths"]));
+        assert_eq!(of(ABI::V1).map(|all| all.len()), Some(SINCE.len()));
+        assert_eq!(missing(LandlockStatus::NotEnabled), None);
+    }
+}

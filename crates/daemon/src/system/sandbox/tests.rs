@@ -1,0 +1,151 @@
+//! What the page says that the sandbox denies, tried from inside: by the thread that entered it, and by one that it started.
+
+mod attempts;
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::PathBuf;
+use std::process::Command;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType};
+
+use attempts::{attempts, landlock};
+
+const PAGE: &str = include_str!("../../../../../docs/reference/security.md");
+const FOLDER: &str = "NETVALE_TEST_FOLDER";
+const OUTSIDE: &str = "NETVALE_TEST_OUTSIDE";
+const PORT: &str = "NETVALE_TEST_PORT";
+
+/// A line of the page's table, or a part of one.
+struct Claim {
+    what: String,
+    by: String,
+    error: Errno,
+}
+
+/// What is there when the sandbox is entered.
+struct World {
+    /// The folder that stays reachable, and one that does not.
+    folder: PathBuf,
+    outside: PathBuf,
+    /// A TCP socket, as a client could pass one, and a port at which somebody listens.
+    tcp: OwnedFd,
+    port: u16,
+    /// The name of an abstract UNIX socket at which somebody listens.
+    name: String,
+    /// A process outside.
+    parent: u64,
+}
+
+fn claims() -> Vec<Claim> {
+    let (_, section) = PAGE.split_once("## The sandbox").expect("the section");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let rows = section.lines().filter(|line| line.starts_with("| ")).skip(1);
+    let claims = |row: &str| -> Vec<Claim> {
+        let cells: Vec<_> = row.trim_matches('|').split('|').map(|cell| cell.trim().replace('`', "")).collect();
+        let [what, by, error] = &cells[..] else { panic!("{row}") };
+        let error = match error.as_str() {
+            "EPERM" => Errno::PERM,
+            "EACCES" => Errno::ACCESS,
+            "ENOSYS" => Errno::NOSYS,
+            other => panic!("{other}"),
+        };
+        what.split(", ").map(|what| Claim { what: what.to_owned(), by: by.clone(), error }).collect()
+    };
+    rows.flat_map(claims).collect()
+}
+
+/// Whether this kernel can deny it.
+fn can_be_denied(claim: &Claim) -> bool {
+    let needed = claim.by.strip_prefix("Landlock ").map_or(0, |version| version.parse().expect("a version"));
+    let can = landlock() >= needed;
+    if !can {
+        println!("skipped: {}: {} takes a newer kernel", claim.what, claim.by);
+    }
+    can
+}
+
+/// Objective: the page's table names exactly what is tried here.
+#[test]
+fn every_line_of_the_page_is_tried() {
+    let claimed: BTreeSet<_> = claims().into_iter().map(|claim| claim.what).collect();
+    let tried: BTreeSet<_> = attempts().into_iter().map(|attempt| attempt.0.to_owned()).collect();
+    assert_eq!(claimed, tried);
+}
+
+/// Objective: all that the page says is denied is denied, with the error that it says, on both threads; sockets and files in the run directory are
+/// not.
+#[test]
+fn denied_from_inside() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: some attempts take root");
+        return;
+    }
+    let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for file in [folder.path().join("others"), outside.path().join("file")] {
+        std::fs::write(&file, "x").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    chown(folder.path().join("others"), Some(1), Some(1)).unwrap();
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let name = outside.path().display().to_string();
+    let _abstract = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "system::sandbox::tests::inside", "--ignored", "--nocapture"]);
+    command.env(FOLDER, folder.path()).env(OUTSIDE, outside.path());
+    let output = command.env(PORT, tcp.local_addr().unwrap().port().to_string()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+/// What the process does that [`denied_from_inside`] starts.
+#[test]
+#[ignore = "a role of another test"]
+fn inside() {
+    let variable = |name| std::env::var(name);
+    let (Ok(folder), Ok(outside), Ok(port)) = (variable(FOLDER), variable(OUTSIDE), variable(PORT)) else { return };
+    let world = World {
+        folder: folder.into(),
+        name: outside.clone(),
+        outside: outside.into(),
+        tcp: rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap(),
+        port: port.parse().unwrap(),
+        parent: std::os::unix::process::parent_id().into(),
+    };
+    let claims: Vec<_> = claims().into_iter().filter(can_be_denied).collect();
+    super::enter(&world.folder, &[]).unwrap();
+    let mut wrong = world.contradicts(&claims, "the first thread");
+    wrong.extend(std::thread::scope(|s| s.spawn(|| world.contradicts(&claims, "another thread")).join().unwrap()));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    world.has_what_it_needs();
+}
+
+impl World {
+    /// The claims that do not hold.
+    fn contradicts(&self, claims: &[Claim], thread: &str) -> Vec<String> {
+        let attempts = attempts();
+        let outcome = |claim: &Claim| {
+            let (_, attempt) = attempts.iter().find(|(what, _)| *what == claim.what).expect("it is tried");
+            let outcome = attempt(self);
+            (outcome != Err(claim.error)).then(|| format!("{thread}: {}: {outcome:?}, not {}", claim.what, claim.error))
+        };
+        claims.iter().filter_map(outcome).collect()
+    }
+
+    fn has_what_it_needs(&self) {
+        let file = self.folder.join("file");
+        std::fs::write(&file, "x").unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), b"x");
+        let socket = self.folder.join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        assert!(listener.as_raw_fd() > 0);
+        std::fs::remove_file(socket).unwrap();
+        std::fs::remove_file(file).unwrap();
+    }
+}

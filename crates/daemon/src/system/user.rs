@@ -1,0 +1,134 @@
+//! Users and groups by name, and becoming one.
+
+use rustix::fs::{Gid, Uid};
+use rustix::process::{getegid, geteuid};
+use rustix::thread::{set_keep_capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use thiserror::Error;
+
+use super::sandbox::{Extra, SandboxError, keep};
+
+/// Why the daemon does not become another user.
+#[derive(Debug, Error)]
+pub enum UserError {
+    /// There is no such user or group.
+    #[error("no {what} called {name}: check {option}")]
+    Unknown {
+        /// The word `user` or `group`.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// Where it was said.
+        option: &'static str,
+    },
+    /// It may not.
+    #[error("cannot become user {uid}: {source}; start the daemon as root, or as that user")]
+    Refused {
+        /// The user.
+        uid: u32,
+        /// The kernel's error.
+        source: std::io::Error,
+    },
+    /// Capabilities could not be dropped.
+    #[error(transparent)]
+    Rights(#[from] SandboxError),
+}
+
+/// A user, with the group of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct User {
+    /// The user.
+    pub uid: Uid,
+    /// The group.
+    pub gid: Gid,
+}
+
+impl User {
+    /// Finds the user of that name or number. A number that is not in the list of users has the group of that number.
+    ///
+    /// # Errors
+    /// [`UserError::Unknown`] if there is none.
+    pub fn find(name: &str) -> Result<User, UserError> {
+        let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let unknown = || UserError::Unknown { what: "user", name: name.to_owned(), option: "--user" };
+        User::parse(&users, name).ok_or_else(unknown)
+    }
+
+    fn parse(users: &str, name: &str) -> Option<User> {
+        let of = |line: &str| {
+            let mut fields = line.split(':');
+            let (known, number) = (fields.next()?, fields.nth(1)?);
+            let (uid, gid) = (number.parse().ok()?, fields.next()?.parse().ok()?);
+            (known == name || number == name).then_some((uid, gid))
+        };
+        let number = || name.parse().ok().map(|id| (id, id));
+        // The kernel's "no change".
+        let (uid, gid) =
+            users.lines().find_map(of).or_else(number).filter(|(uid, gid)| *uid != u32::MAX && *gid != u32::MAX)?;
+        Some(User { uid: Uid::from_raw(uid), gid: Gid::from_raw(gid) })
+    }
+
+    /// Whether this process has nothing to change to be this user.
+    pub fn is_this_process(self) -> bool {
+        (geteuid(), getegid()) == (self.uid, self.gid)
+    }
+
+    /// Asks whether this process can become this user, before anything is given to them.
+    ///
+    /// # Errors
+    /// [`UserError::Refused`] if it is not root's.
+    pub fn check(self) -> Result<(), UserError> {
+        if geteuid().is_root() { Ok(()) } else { Err(self.refused(rustix::io::Errno::PERM)) }
+    }
+
+    fn refused(self, error: rustix::io::Errno) -> UserError {
+        UserError::Refused { uid: self.uid.as_raw(), source: error.into() }
+    }
+
+    /// Makes this thread, and those that it will start, this user's, with the capabilities that the daemon keeps.
+    ///
+    /// # Errors
+    /// [`UserError`] if the kernel refuses; the process may then be partly the user's and should end.
+    pub fn become_it(self, extra: Extra) -> Result<(), UserError> {
+        let become_it = || {
+            set_thread_groups(&[])?;
+            set_thread_res_gid(self.gid, self.gid, self.gid)?;
+            set_keep_capabilities(true)?;
+            set_thread_res_uid(self.uid, self.uid, self.uid)?;
+            set_keep_capabilities(false)
+        };
+        become_it().map_err(|e| self.refused(e))?;
+        Ok(keep(extra)?)
+    }
+}
+
+/// Parses a number, or finds the number of a name in a file of colon-separated lines such as `/etc/passwd`.
+///
+/// # Errors
+/// [`UserError::Unknown`] if there is no such name.
+pub fn id_of(what: &'static str, file: &str, name: &str) -> Result<u32, UserError> {
+    if let Ok(id) = name.parse() {
+        return Ok(id);
+    }
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let line = text.lines().find(|l| l.split(':').next() == Some(name));
+    let id = line.and_then(|l| l.split(':').nth(2)).and_then(|n| n.parse().ok());
+    id.ok_or_else(|| UserError::Unknown { what, name: name.to_owned(), option: "--socket-owner and --socket-group" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: a user is found by name and by number, with their own group; other numbers are their own group's; no other name is anybody's.
+    #[test]
+    fn users() {
+        let users = "root:x:0:0:root:/root:/bin/bash\nbroken\nvale:x:990:991::/:/bin/false\n7:x:1:1::/:\n";
+        let find = |name| User::parse(users, name).map(|user| (user.uid.as_raw(), user.gid.as_raw()));
+        assert_eq!(find("vale"), Some((990, 991)));
+        assert_eq!(find("990"), Some((990, 991)));
+        assert_eq!(find("12345"), Some((12345, 12345)));
+        for nobody in ["", "val", "x", "-1", "4294967295", "99999999999"] {
+            assert_eq!(find(nobody), None, "{nobody}");
+        }
+    }
+}
