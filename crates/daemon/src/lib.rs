@@ -32,6 +32,9 @@ mod server;
 mod system;
 pub mod worker;
 
+#[cfg(fuzzing)]
+pub use server::fuzzing;
+
 use std::os::unix::net::UnixStream;
 
 use netvale_control::dirs::{ATTACH_SOCKET, CONTROL_SOCKET};
