@@ -7,7 +7,7 @@ NETVALE := $(TARGET)/release/netvale
 BENCH   := $(TARGET)/release/netvale-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-bench demo test check docs bench fuzz fmt install clean
+.PHONY: help build build-bench demo test check docs bench fuzz fuzz-asan fuzz-coverage fmt install clean
 
 help: ## list the targets
 	@echo "netvale: make TARGET"
@@ -45,6 +45,14 @@ bench: ## measure against the peers, then write the report
 fuzz: ## fuzz every target for FUZZ_SECONDS (default 60) each
 	@scripts/install-deps.sh test
 	@scripts/fuzz.sh all $(or $(FUZZ_SECONDS),60)
+
+fuzz-asan: ## the same under AddressSanitizer, where there is a nightly compiler
+	@scripts/install-deps.sh test
+	@scripts/fuzz-asan.sh $(or $(FUZZ_SECONDS),60)
+
+fuzz-coverage: ## which lines of each crate the kept inputs of the fuzz targets reach
+	@scripts/install-deps.sh test
+	@scripts/fuzz-coverage.sh
 
 fmt: ## format the code
 	@cargo fmt --all

@@ -2,35 +2,22 @@
 # fuzz.sh [TARGET|all] [SECONDS]: builds the fuzz targets and runs each for a bounded time (20 s).
 # fuzz.sh TARGET FILE: runs one input again, to look at a crash.
 #
+#   FUZZ_ASAN=1       with AddressSanitizer, which takes the nightly compiler
+#   FUZZ_TOTAL=240    seconds for all targets together: each gets its share, if that is less
+#
 # Plain libFuzzer on stable Rust: the coverage passes are in rustc's LLVM, so neither nightly nor
 # cargo-fuzz is needed. See fuzz/README.md.
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/fuzz-lib.sh"
 cd "$root" || exit 1
 
 wanted=${1:-all}
 what=${2:-20}
-targets=()
-for file in fuzz/src/bin/*.rs; do
-    name=$(basename "$file" .rs)
-    if [ "$wanted" = all ] || [ "$wanted" = "$name" ]; then targets+=("$name"); fi
-done
-if [ ${#targets[@]} = 0 ]; then
-    echo "fuzz.sh: no target is called $wanted; there are: $(cd fuzz/src/bin && echo *.rs | sed 's/\.rs\b//g')" >&2
-    exit 2
-fi
+kind=${FUZZ_ASAN:+asan}
+fuzz_targets "$wanted"
 need_rust
-
-# With --target the flags reach the targets but not build scripts and procedural macros, which could
-# not be linked with them.
-host=$(rustc -vV | sed -n 's/^host: //p')
-export CARGO_TARGET_DIR=$target_dir/fuzz
-export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
--Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
--Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Coverflow-checks --cfg fuzzing"
-cargo build --quiet --release --manifest-path fuzz/Cargo.toml --target "$host" \
-    "${targets[@]/#/--bin=}" || exit 1
-bin_dir=$CARGO_TARGET_DIR/$host/release
+fuzz_build "${kind:-plain}" || exit 1
 limits=(-timeout=10 -rss_limit_mb=2048)
 
 if [ -f "$what" ]; then
@@ -42,17 +29,20 @@ case $what in
     exit 2
     ;;
 esac
+share=$((${FUZZ_TOTAL:-$((what * ${#targets[@]}))} / ${#targets[@]}))
+[ "$what" -le "$share" ] || what=$share
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-# The corpus grows in a copy; only chosen seeds are kept in the repository.
+# The corpus grows in a copy; scripts/fuzz-merge.sh puts what is worth it into the repository.
 run_target() {
-    local name=$1 log=$work/$1.log
-    mkdir -p "$work/$name" "fuzz/artifacts/$name"
-    [ ! -d "fuzz/seeds/$name" ] || cp -r "fuzz/seeds/$name/." "$work/$name/"
-    if "$bin_dir/$name" "${limits[@]}" -max_total_time="$what" \
+    local name=$1 log=$work/$1.log words=()
+    mkdir -p "fuzz/artifacts/$name"
+    fuzz_inputs "$name" "$work/$name"
+    [ ! -f "fuzz/dictionaries/$name.dict" ] || words=("-dict=fuzz/dictionaries/$name.dict")
+    if TMPDIR=$work "$bin_dir/$name" "${limits[@]}" "${words[@]}" -max_total_time="$what" \
         -artifact_prefix="fuzz/artifacts/$name/" "$work/$name" >"$log" 2>&1 </dev/null; then
         echo "fuzz $name: ok: $(grep -E '^#[0-9]+\s+DONE|^Done' "$log" | tr -s '\t ' ' ' | paste -sd' ')"
     else

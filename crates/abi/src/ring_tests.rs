@@ -1,9 +1,9 @@
 //! Ring arithmetic and rules, checked against walking the ring one slot at a time, for every ring of up to
-//! seven slots and every position in it.
+//! sixteen slots and every position in it.
 
 use super::*;
 
-const MAX_SLOTS: u32 = 7;
+const MAX_SLOTS: u32 = 16;
 
 /// The model: walk from `from` with plain steps; how many until `to`?
 fn steps(from: u32, to: u32, n: u32) -> u32 {

@@ -34,6 +34,8 @@ mod stalls;
 mod system;
 pub mod worker;
 
+#[cfg(fuzzing)]
+pub use server::fuzzing;
 pub use system::log::Limit as LogLimit;
 
 use std::os::fd::OwnedFd;

@@ -1,5 +1,8 @@
 //! The daemon's main thread: sockets, signals, ageing. Nothing here is on the packet path.
 
+#[cfg(fuzzing)]
+pub mod fuzzing;
+
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -66,6 +66,8 @@ impl<'a> Finder<'a> {
 
     #[inline]
     fn words(&mut self, address: u64) -> Option<&'a [AtomicU64; 2]> {
+        #[cfg(fuzzing)]
+        netvale_mem::probe::read();
         let place = self.at(address, DESCRIPTOR)?.cast::<[AtomicU64; 2]>();
         // SAFETY: 16 bytes, which are accessed atomically only, and stay mapped as long as the memory is borrowed.
         place.is_aligned().then(|| unsafe { &*place })

@@ -15,6 +15,8 @@
 /// `src..src+len` must be readable, `dst..dst+len` writable, both for the whole call.
 #[inline]
 pub unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
+    #[cfg(fuzzing)]
+    crate::probe::read();
     // SAFETY: both ranges are valid for `len` bytes, as promised, and no access below goes past them: `ends` is called only with
     // its size <= len <= twice that.
     unsafe {
@@ -74,6 +76,8 @@ struct Anywhere<T>(T);
 /// `at` must be readable for the bytes of `T`, an integer.
 #[inline(always)]
 pub unsafe fn peek<T: Copy>(at: *const u8) -> T {
+    #[cfg(fuzzing)]
+    crate::probe::read();
     // SAFETY: readable, as promised; an `Anywhere` has no alignment, and every value of an integer's bytes is one.
     unsafe { at.cast::<Anywhere<T>>().read_volatile() }.0
 }

@@ -1,4 +1,7 @@
 //! The layout of a region: pure arithmetic that touches no memory.
+//!
+//! Sizes come from programs. No sum here can overflow: a pool is at most as large as a region may be, which `check` sees to before anything is added up, so
+//! that pools and CSB arrays together stay far below 2⁶⁴. Offsets of objects that do not exist stop at the largest number, which lies in no mapping.
 
 use thiserror::Error;
 
@@ -84,13 +87,10 @@ impl RegionSizes {
         let ring_num = rings.saturating_add(pipes.saturating_mul(4));
         let bufs = ring_num.saturating_mul(slots).saturating_add(extra).saturating_add(RESERVED_BUFS);
         // One offset for each ring, including the two host rings.
-        let if_bytes = IF_HEADER + 8 * (u64::from(rings.max(4)) + 2);
+        let if_bytes = lines(IF_HEADER + 8 * (u64::from(rings.max(4)) + 2));
         RegionSizes {
             // One for each ring alone, and some for programs that share the port.
-            ifs: PoolSize {
-                num: rings.saturating_add(8).saturating_add(pipes.saturating_mul(2)),
-                size: if_bytes.next_multiple_of(LINE) as u32,
-            },
+            ifs: PoolSize { num: rings.saturating_add(8).saturating_add(pipes.saturating_mul(2)), size: if_bytes },
             rings: PoolSize { num: ring_num, size: ring_bytes(slots) },
             bufs: PoolSize { num: bufs, size: buf_size },
         }
@@ -100,8 +100,12 @@ impl RegionSizes {
 /// Size of a ring object with `slots` slots in bytes, a whole number of cache lines; the maximum for more slots than
 /// any ring can have.
 pub const fn ring_bytes(slots: u32) -> u32 {
-    let bytes = (RING_HEADER + SLOT * slots as u64).next_multiple_of(LINE);
-    let most = u32::MAX as u64 / LINE * LINE;
+    lines(RING_HEADER + SLOT * slots as u64)
+}
+
+/// That many bytes (fewer than 2⁶³), rounded up to whole cache lines; the largest size that an object can have if they are more.
+const fn lines(bytes: u64) -> u32 {
+    let (bytes, most) = (bytes.next_multiple_of(LINE), u32::MAX as u64 / LINE * LINE);
     if bytes > most { most as u32 } else { bytes as u32 }
 }
 
@@ -135,6 +139,9 @@ impl Layout {
         let pools = Layout::new(sizes)?;
         if pools.csb_atok > room || !room.is_multiple_of(PAGE) {
             return Err(LayoutError::Room { needed: pools.csb_atok, room });
+        }
+        if room > MAX_REGION {
+            return Err(LayoutError::TooLarge(room));
         }
         let more = room - pools.csb_atok;
         Layout { csb_atok: room, csb_ktoa: pools.csb_ktoa + more, total: pools.total + more, ..pools }.bounded()
@@ -197,17 +204,17 @@ impl Layout {
 
     /// Offset of `netmap_if` object `i`.
     pub fn if_at(&self, i: u32) -> u64 {
-        self.if_pool + u64::from(i) * u64::from(self.sizes.ifs.size)
+        self.if_pool.saturating_add(bytes(PoolSize { num: i, ..self.sizes.ifs }))
     }
 
     /// Offset of `netmap_ring` object `i`.
     pub fn ring_at(&self, i: u32) -> u64 {
-        self.ring_pool + u64::from(i) * u64::from(self.sizes.rings.size)
+        self.ring_pool.saturating_add(bytes(PoolSize { num: i, ..self.sizes.rings }))
     }
 
     /// Offset of buffer `i`.
     pub fn buf_at(&self, i: u32) -> u64 {
-        self.buf_pool + u64::from(i) * u64::from(self.sizes.bufs.size)
+        self.buf_pool.saturating_add(bytes(PoolSize { num: i, ..self.sizes.bufs }))
     }
 
     /// Offset of the application's half of CSB entry `i`.
@@ -231,6 +238,7 @@ impl Layout {
     }
 }
 
+/// Bytes of a pool: the product of two numbers of 32 bits has at most 64.
 fn bytes(pool: PoolSize) -> u64 {
     u64::from(pool.num) * u64::from(pool.size)
 }
@@ -250,63 +258,11 @@ fn check(sizes: &RegionSizes) -> Result<(), LayoutError> {
     if sizes.bufs.num <= RESERVED_BUFS {
         return Err(LayoutError::Pool("buffer"));
     }
-    Ok(())
+    match [sizes.ifs, sizes.rings, sizes.bufs].map(bytes).into_iter().max() {
+        Some(largest) if largest > MAX_REGION => Err(LayoutError::TooLarge(largest)),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #![proptest_config(crate::test_config())]
-        /// Objective: no two objects overlap and all lie inside the region, whatever the sizes.
-        #[test]
-        fn objects_are_disjoint(rings in 1u32..40, slots in 2u32..3000, buf in 1u32..40, pipes in 0u32..9) {
-            let l = Layout::new(RegionSizes::for_port(rings, slots, buf * 64, pipes, 7)).unwrap();
-            let s = l.sizes;
-            prop_assert!(l.if_at(s.ifs.num) <= l.ring_pool);
-            prop_assert!(l.ring_at(s.rings.num) <= l.buf_pool);
-            prop_assert!(l.buf_at(s.bufs.num) <= l.csb_atok);
-            prop_assert!(l.atok_at(l.csb_entries) <= l.csb_ktoa);
-            prop_assert!(l.ktoa_at(l.csb_entries) <= l.total);
-            prop_assert!(l.max_slots() >= slots);
-            prop_assert!(l.max_port_rings() >= rings + 2);
-            prop_assert_eq!(l.total % PAGE, 0);
-        }
-    }
-
-    proptest! {
-        #![proptest_config(crate::test_config())]
-        /// Objective: a device's memory is a power of two, begins with a page for its header, and has at least the buffers asked for.
-        #[test]
-        fn devices(rings in 1u32..64, slots in 2u32..3000, buf in 1u32..40) {
-            let asked = RegionSizes::for_port(rings, slots, buf * 64, 0, 7);
-            let l = Layout::device(asked).unwrap();
-            prop_assert!(l.total.is_power_of_two());
-            prop_assert!(l.csb_atok == PAGE && l.atok_at(rings) <= l.csb_ktoa && l.ktoa_at(rings) <= l.if_pool);
-            prop_assert!(l.if_at(l.sizes.ifs.num) <= l.ring_pool && l.ring_at(rings) <= l.buf_pool);
-            prop_assert!(l.sizes.bufs.num >= asked.bufs.num && l.buf_at(l.sizes.bufs.num) <= l.total);
-            prop_assert!(l.buf_at(l.sizes.bufs.num + 1) > l.total);
-            prop_assert_eq!(l.if_pool % PAGE, 0);
-        }
-    }
-
-    /// Objective: sizes the ABI cannot express are refused by name.
-    #[test]
-    fn bad_sizes_are_refused() {
-        let ok = RegionSizes::for_port(2, 8, 2112, 0, 0);
-        let with = |f: &dyn Fn(&mut RegionSizes)| {
-            let mut s = ok;
-            f(&mut s);
-            Layout::new(s)
-        };
-        assert!(Layout::new(ok).is_ok());
-        assert_eq!(with(&|s| s.bufs.size = 100), Err(LayoutError::BufSize(100)));
-        assert_eq!(with(&|s| s.bufs.size = 131_072), Err(LayoutError::BufSize(131_072)));
-        assert_eq!(with(&|s| s.bufs.num = 2), Err(LayoutError::Pool("buffer")));
-        assert_eq!(with(&|s| s.rings.size = 64), Err(LayoutError::Pool("ring")));
-        assert_eq!(with(&|s| s.ifs.num = 0), Err(LayoutError::Pool("netmap_if")));
-        assert!(matches!(with(&|s| s.bufs = PoolSize { num: u32::MAX, size: 65_536 }), Err(LayoutError::TooLarge(_))));
-    }
-}
+mod tests;

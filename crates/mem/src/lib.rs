@@ -50,6 +50,8 @@
 //! | [`watch`] | mappings of files that others may cut short |
 //! | [`words`] | words that are neither: a device's header |
 //!
+//! Under `cfg(fuzzing)` there is also `probe`: a fuzzer counts the reads of shared memory, and changes it between two of them.
+//!
 //! Under `cfg(loom)` only [`notify`], [`lease`] and [`lent`] are built, on loom's atomics: what two threads could get wrong.
 
 #[cfg(not(loom))]
@@ -79,6 +81,8 @@ pub mod offsets;
 pub mod pipe;
 #[cfg(not(loom))]
 pub mod pool;
+#[cfg(all(fuzzing, not(loom)))]
+pub mod probe;
 #[cfg(not(loom))]
 pub mod region;
 #[cfg(not(loom))]

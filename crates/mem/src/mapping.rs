@@ -322,7 +322,8 @@ pub fn sealed_memfd(name: &str, len: u64, pages: Pages) -> rustix::io::Result<(O
     const HUGE: u64 = 2 << 20;
     if pages == Pages::PreferHuge {
         let flags = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
-        if let Ok((fd, map)) = sealed(name, len.next_multiple_of(HUGE), flags) {
+        let whole = len.checked_next_multiple_of(HUGE).ok_or(rustix::io::Errno::NOMEM)?;
+        if let Ok((fd, map)) = sealed(name, whole, flags) {
             return Ok((fd, map, true));
         }
     }

@@ -292,7 +292,7 @@ impl Region {
     ) -> Result<PortMem, RegionError> {
         self.check_slots(shape.tx_slots)?;
         self.check_slots(shape.rx_slots)?;
-        let count = shape.tx_rings + shape.rx_rings;
+        let count = shape.tx_rings.saturating_add(shape.rx_rings);
         let ids = {
             let mut pools = self.pools();
             let free = pools.rings.free();
@@ -365,6 +365,8 @@ impl Region {
     }
 
     fn u32_at(&self, offset: u64) -> Option<&AtomicU32> {
+        #[cfg(fuzzing)]
+        crate::probe::read();
         let p = self.map.at(offset, 4, 4)?;
         // SAFETY: `at` checked bounds and alignment; accessed atomically only; the mapping lives as long as self.
         Some(unsafe { AtomicU32::from_ptr(p.as_ptr().cast()) })

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use netvale_abi::slot::{NS_BUF_CHANGED, NS_MOREFRAG};
 use netvale_abi::{NetmapRing, NetmapSlot};
 
-use crate::layout::{RESERVED_BUFS, RING_SLOTS_RANGE};
+use crate::layout::{BUF_SIZE_RANGE, RESERVED_BUFS, RING_SLOTS_RANGE};
 use crate::mapping::Mapping;
 
 #[cfg(not(target_endian = "little"))]
@@ -53,9 +53,10 @@ const SLOTS_AT: usize = size_of::<NetmapRing>();
 const SLOT: usize = size_of::<NetmapSlot>();
 
 impl RingMem {
-    /// Creates a view of the ring at `place`; `None` when any part of it lies outside the mapping.
+    /// Creates a view of the ring at `place`; `None` when any part of it lies outside the mapping, or no ring has such sizes.
     pub fn new(map: &Arc<Mapping>, place: RingPlace) -> Option<Self> {
-        if !RING_SLOTS_RANGE.contains(&place.slots) || place.num_bufs <= RESERVED_BUFS {
+        let is_ring = RING_SLOTS_RANGE.contains(&place.slots) && BUF_SIZE_RANGE.contains(&place.buf_size);
+        if !is_ring || place.num_bufs <= RESERVED_BUFS {
             return None;
         }
         let bytes = SLOTS_AT as u64 + SLOT as u64 * u64::from(place.slots);
@@ -76,6 +77,12 @@ impl RingMem {
     #[inline]
     pub fn buf_size(&self) -> u32 {
         self.place.buf_size
+    }
+
+    /// Bytes from `at` on of a buffer that a slot can hold: its length has 16 bits, so that of 65,536 bytes the last one is left out.
+    #[inline]
+    pub fn room(&self, at: u32) -> u32 {
+        self.place.buf_size.saturating_sub(at).min(u16::MAX.into())
     }
 
     /// Number of buffers that slots may name, the reserved two included.
@@ -140,6 +147,8 @@ impl RingMem {
     /// Returns a snapshot of slot `i`.
     #[inline]
     pub fn slot(&self, i: u32) -> NetmapSlot {
+        #[cfg(fuzzing)]
+        crate::probe::read();
         let p = self.slot_ptr(i).cast::<u64>();
         // SAFETY: the two aligned words of a slot inside the mapping, accessed atomically.
         let (w, ptr) = unsafe {
@@ -151,6 +160,8 @@ impl RingMem {
     /// Returns a snapshot of slot `i` without its `ptr` field, which only indirect slots and offsets use.
     #[inline]
     pub fn slot_word(&self, i: u32) -> NetmapSlot {
+        #[cfg(fuzzing)]
+        crate::probe::read();
         // SAFETY: the first aligned word of a slot inside the mapping, accessed atomically.
         let w = unsafe { AtomicU64::from_ptr(self.slot_ptr(i).cast()).load(Ordering::Relaxed) };
         NetmapSlot { buf_idx: w as u32, len: (w >> 32) as u16, flags: (w >> 48) as u16, ptr: 0 }
@@ -170,6 +181,8 @@ impl RingMem {
     #[inline]
     fn flags_of_run(&self, from: u32, to: u32) -> u16 {
         const AT_ONCE: usize = 8;
+        #[cfg(fuzzing)]
+        crate::probe::read();
         let to = to.min(self.place.slots);
         let (mut at, mut left, mut all) = (self.slot_ptr(from), to.saturating_sub(from) as usize, 0u64);
         // SAFETY: `left` slots from `from` on lie in the ring; their first words are aligned, and accessed atomically.
@@ -197,6 +210,8 @@ impl RingMem {
     /// Returns a snapshot of the `ptr` field of slot `i`.
     #[inline]
     pub fn ptr(&self, i: u32) -> u64 {
+        #[cfg(fuzzing)]
+        crate::probe::read();
         // SAFETY: the second aligned word of a slot inside the mapping, accessed atomically.
         unsafe { AtomicU64::from_ptr(self.slot_ptr(i).cast::<u64>().add(1)).load(Ordering::Relaxed) }
     }
@@ -220,6 +235,8 @@ impl RingMem {
         while left > 0 {
             let run = left.min(n - i);
             for k in i as usize..(i + run) as usize {
+                #[cfg(fuzzing)]
+                crate::probe::read();
                 // SAFETY: i + run <= n, and `new` checked for both rings that all of their slots lie in the mapping; their first words are
                 // aligned, and accessed atomically.
                 let (full, empty) = unsafe {
@@ -326,6 +343,8 @@ impl RingMem {
     }
 
     fn word(&self, offset: usize) -> &AtomicU32 {
+        #[cfg(fuzzing)]
+        crate::probe::read();
         // SAFETY: an aligned u32 field of the ring header inside the mapping, only accessed atomically by us.
         unsafe { AtomicU32::from_ptr(self.header.as_ptr().add(offset).cast()) }
     }
@@ -356,6 +375,8 @@ impl RingMem {
     }
 
     fn offset_mask_word(&self) -> &AtomicU64 {
+        #[cfg(fuzzing)]
+        crate::probe::read();
         // SAFETY: an aligned u64 field of the header inside the mapping, only accessed atomically by us.
         unsafe { AtomicU64::from_ptr(self.header.as_ptr().add(offset_of!(NetmapRing, offset_mask)).cast()) }
     }
@@ -413,5 +434,35 @@ impl RingMem {
         self.set_offset_mask(0);
         u64_at(offset_of!(NetmapRing, buf_align), 0);
         self.set_indices(0, 0, tail);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Objective: sizes that no ring has make none, whoever says them; a slot of a buffer of 65,536 bytes holds all but one of them.
+    #[test]
+    fn sizes() {
+        let map = Arc::new(Mapping::private(1 << 20).unwrap());
+        let ring = |slots, num_bufs, buf_size| {
+            RingMem::new(&map, RingPlace { ring: 0, slots, bufs: 1 << 16, num_bufs, buf_size })
+        };
+        for (slots, num_bufs, buf_size) in [
+            (8, 6, 0),
+            (8, 6, 63),
+            (8, 6, 65_537),
+            (8, 6, u32::MAX),
+            (1, 6, 64),
+            (16_385, 6, 64),
+            (8, 2, 64),
+            (8, 16, 65_536),
+        ] {
+            assert!(ring(slots, num_bufs, buf_size).is_none(), "{slots} {num_bufs} {buf_size}");
+        }
+        let small = ring(8, 6, 64).unwrap();
+        assert_eq!([0, 1, 64, 65].map(|at| small.room(at)), [64, 63, 0, 0]);
+        let large = ring(8, 6, 65_536).unwrap();
+        assert_eq!([0, 1, 2, 65_536].map(|at| large.room(at)), [65_535, 65_535, 65_534, 0]);
     }
 }

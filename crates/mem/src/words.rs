@@ -35,6 +35,8 @@ impl Words {
 
     /// Returns a snapshot of a word; what its writer wrote before it is visible.
     pub fn load(&self, index: usize) -> u32 {
+        #[cfg(fuzzing)]
+        crate::probe::read();
         self.word(index).map_or(0, |w| w.load(Ordering::Acquire))
     }
 

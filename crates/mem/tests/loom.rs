@@ -65,6 +65,35 @@ fn no_lost_wake_up_twice() {
     });
 }
 
+/// Objective: a ring that is drained takes no news with it: a sleeper that was woken, stops asking, drains its bell, looks, and goes to sleep again
+/// has seen all news by then, or is rung.
+#[test]
+fn nothing_is_drained_away() {
+    loom::model(|| {
+        let [news, need_kick, bell] = [(); 3].map(|()| Arc::new(AtomicU32::new(0)));
+        let waker = {
+            let (news, need_kick, bell) = (news.clone(), need_kick.clone(), bell.clone());
+            thread::spawn(move || {
+                for n in 1..=2 {
+                    news.store(n, Ordering::Release);
+                    if wanted(&need_kick) {
+                        bell.fetch_add(1, Ordering::AcqRel);
+                    }
+                }
+            })
+        };
+        arm(&need_kick);
+        disarm(&need_kick);
+        bell.swap(0, Ordering::AcqRel);
+        let seen = news.load(Ordering::Acquire);
+        arm(&need_kick);
+        let asleep = news.load(Ordering::Acquire) == seen;
+        waker.join().unwrap();
+        let rung = bell.load(Ordering::Acquire) > 0;
+        assert!(!asleep || seen == 2 || rung, "asleep at {seen} of 2, and nobody rang");
+    });
+}
+
 /// Objective: with two producers, everything completed becomes visible, positions only grow, and no two publications
 /// overlap.
 ///

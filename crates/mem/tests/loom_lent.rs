@@ -209,6 +209,28 @@ fn retired_from_many() {
     });
 }
 
+/// Objective: a worker that only looks in, as when it arms a queue before it sleeps, is not at it with the control thread that takes it out, and has
+/// looked in either before or not at all. A queue that it leaves too late is dropped once.
+#[test]
+fn looking_in() {
+    let outcomes = std::sync::Arc::new(Outcomes::default());
+    loom::model(move || {
+        let (lent, dropped) = lent::<One>();
+        let other = {
+            let mut worker = Borrower::new(lent.clone());
+            thread::spawn(move || worker.visit(|queue| queue.change()).is_ok())
+        };
+        let taken = lent.take();
+        outcomes.note(&taken);
+        let seen = taken.as_ref().ok().and_then(Option::as_ref).map(Queue::look);
+        let looked_in = other.join().unwrap();
+        assert!(seen.is_none_or(|seen| seen == u32::from(looked_in)), "{seen:?} after a look in: {looked_in}");
+        drop(taken);
+        assert_eq!(lent.take().map(|queue| queue.is_none()), Ok(true));
+        assert_eq!(dropped.load(Ordering::Relaxed), 1);
+    });
+}
+
 /// Objective: two control threads: one changes the queue in place, the other takes it out; neither is at it with the other.
 #[test]
 fn two_control_threads() {

@@ -216,7 +216,7 @@ impl StackRx {
     /// Reads a frame into as many slots as it takes; a frame without room is lost, as in a NIC.
     fn read(&mut self) -> Read {
         let ring = &self.end.side().ring;
-        let size = ring.buf_size() as usize;
+        let size = ring.room(0) as usize;
         let room = (self.end.room() as usize).min(LONGEST.div_ceil(size)).min(MAX_FRAGS);
         let mut header = [0u8; TAP_HEADER];
         let mut spare = [0u8; 1];

@@ -103,7 +103,7 @@ impl RingEgress {
             ahead.step(ring);
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             // The header's length may have changed since room was reserved for the frames.
-            let fits = HDR == 0 || frame.len() + HDR <= ring.buf_size() as usize;
+            let fits = HDR == 0 || frame.len() + HDR <= ring.room(0) as usize;
             match ring.buf(ring.slot_word(slot).buf_idx).filter(|_| fits) {
                 Some(buf) => {
                     // SAFETY: a plain frame has one piece and, behind the header, at most buf_size bytes; `buf` is a whole buffer of
@@ -138,7 +138,8 @@ impl RingEgress {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             let buf_idx = ring.slot_word(slot).buf_idx;
             let offset = self.agreed_offset(rule, slot);
-            match ring.within(buf_idx, offset, lead + frame.len()) {
+            let fits = lead + frame.len() <= ring.room(offset) as usize;
+            match ring.within(buf_idx, offset, lead + frame.len()).filter(|_| fits) {
                 Some(place) => {
                     // SAFETY: `within` found lead + len bytes of a buffer of our live mapping there; a plain frame has one piece.
                     unsafe {
@@ -191,7 +192,7 @@ impl RingEgress {
     #[inline]
     fn slot_size(&self) -> u32 {
         let side = self.rx.side();
-        side.ring.buf_size().saturating_sub(side.offsets.initial())
+        side.ring.room(side.offsets.initial())
     }
 
     /// The counters of frames delivered and dropped.
@@ -377,10 +378,10 @@ impl<'a> SlotWriter<'a> {
         let (mut offsets, mut room, mut slot) = ([0u32; MAX_FRAGS], 0, self.slot);
         for offset in offsets.iter_mut().take(slots) {
             *offset = self.egress.agreed_offset(rule, slot);
-            room += ring.buf_size().saturating_sub(*offset) as usize;
+            room += ring.room(*offset) as usize;
             slot = ring.next(slot);
         }
-        let leads = ring.buf_size().saturating_sub(offsets[0]) >= header.0;
+        let leads = ring.room(offsets[0]) >= header.0;
         if room >= all && leads {
             return self.put_at(header, len, |k| offsets.get(k).copied().unwrap_or(0), copy);
         }
@@ -400,7 +401,7 @@ impl<'a> SlotWriter<'a> {
         copy: impl Fn(usize, &RingMem, u32, u32, usize),
     ) {
         let ring = &self.egress.rx.side().ring;
-        let room = |k: usize, lead: u32| ring.buf_size().saturating_sub(offset(k) + lead) as usize;
+        let room = |k: usize, lead: u32| ring.room(offset(k)).saturating_sub(lead) as usize;
         let (mut left, mut count) = (len.saturating_sub(room(0, hdr_len)), 1);
         while left > 0 && count < MAX_FRAGS {
             (left, count) = (left.saturating_sub(room(count, 0)), count + 1);
@@ -438,3 +439,6 @@ impl<'a> SlotWriter<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

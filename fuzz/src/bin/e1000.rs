@@ -1,4 +1,5 @@
-//! Any register accesses and any descriptors, status blocks and buffers, to an e1000 whose queues are used in between; its memory comes and goes.
+//! Any register accesses and any descriptors, status blocks and buffers, to an e1000 whose queues are used in between; its memory comes and goes,
+//! and changes in the middle of a call.
 #![no_main]
 
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use netvale_e1000::egress::E1000Egress;
 use netvale_e1000::ingress::E1000Ingress;
 use netvale_e1000::memory::Memory;
 use netvale_e1000::regs::*;
+use netvale_fuzz::{bounded, meddle};
 use netvale_mem::mapping::{Pages, sealed_memfd};
 use netvale_mem::words::Words;
 use netvale_port::{Batch, Egress, Scratch, Source};
@@ -17,6 +19,8 @@ use netvale_vfio_user::dma::{Dma, Place};
 
 const SIZE: u64 = 1 << 16;
 const BASE: u64 = 0x1000;
+/// Reads of shared memory of one call: rings have at most 4,096 descriptors in this memory, each of which is read once, and its buffer in pieces.
+const MOST: u64 = 256 + 8 * 4096;
 
 /// Registers that matter to queues: the others are reached by any number, too.
 const NEAR: [u32; 20] = [
@@ -90,14 +94,16 @@ fuzz_target!(|data: &[u8]| {
         let frame = [3u8; 1600];
         // SAFETY: the frame outlives the batch.
         [60, 64, 1514, 1600].into_iter().for_each(|len| _ = unsafe { frames.push(frame.as_ptr(), len) });
+        let data = meddle(data, &guest.words, 0, SIZE as usize / 4);
         for (i, step) in data.chunks_exact(8).take(256).enumerate() {
             let (words, value) = ([step[0], step[1], step[2], step[3]], [step[4], step[5], step[6], step[7]]);
             with(&mut |core| obey(core, guest, words, u32::from_le_bytes(value)));
             if i % 2 == 0 {
-                assert!(egress.deliver(&frames, &[0, 1, 2, 3], &mut scratch) <= 4);
+                let done = bounded(MOST, "deliver", || egress.deliver(&frames, &[0, 1, 2, 3], &mut scratch));
+                assert!(done <= 4);
                 continue;
             }
-            for one in source.take(&mut spare).iter() {
+            for one in bounded(MOST, "take", || source.take(&mut spare)).iter() {
                 assert!(one.len() >= 60 && one.len() < 66_000);
                 let mut bytes = [0; 66_000];
                 assert_eq!(one.copy_out(0, &mut bytes), one.len());
@@ -106,5 +112,6 @@ fuzz_target!(|data: &[u8]| {
             let _ = source.arm();
             source.disarm();
         }
+        netvale_mem::probe::unwatch();
     });
 });

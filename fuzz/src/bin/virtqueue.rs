@@ -1,11 +1,14 @@
 //! Any contents of a guest's memory, rings and buffers alike, against both queues of our device, in both layouts, with the dirty log and the
-//! record of what is in flight on or off. The record keeps what the input before left in it.
+//! record of what is in flight on or off; they also change in the middle of a call. The record keeps what the input before left in it.
 #![no_main]
 
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::{bounded, meddle, words};
+use netvale_mem::Mapping;
 use netvale_mem::fault::Fault;
+use netvale_mem::words::Words;
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::{BATCH, Egress, Scratch, Source};
 use netvale_vhost::inflight::{Inflight, Record};
@@ -19,8 +22,12 @@ use netvale_virtio::queue::{Addresses, Pieces, Queue, QueueFeatures};
 const SIZE: u64 = 0x800;
 const USER: u64 = 0x10_0000;
 const QUEUE: u16 = 8;
+/// Reads of shared memory of one call: of each of eight chains eight descriptors, and a few of what each of them names.
+const MOST: u64 = 64 + 8 * 8 * 16;
 
 struct Rig {
+    /// The first region, as the guest sees it.
+    words: Words,
     memory: Arc<GuestMemory>,
     fault: Fault,
     log: Arc<DirtyLog>,
@@ -35,8 +42,11 @@ fn rig() -> Option<Rig> {
         Some(fd)
     };
     let spec = |i: u64| RegionSpec { guest: i * SIZE, size: SIZE, user: USER + i * SIZE, offset: i * SIZE };
-    let memory = Arc::new(GuestMemory::new(vec![(spec(0), file()?), (spec(1), file()?)]).ok()?);
+    let first = file()?;
+    let map = Mapping::of_peer(std::os::fd::AsFd::as_fd(&first), 0, SIZE as usize).ok().map(Arc::new)?;
+    let memory = Arc::new(GuestMemory::new(vec![(spec(0), first), (spec(1), file()?)]).ok()?);
     Some(Rig {
+        words: words(&map),
         memory,
         fault: Fault::new().ok()?,
         log: Arc::new(DirtyLog::new(&file()?, 0, 1).ok()?),
@@ -64,6 +74,7 @@ fuzz_target!(|data: &[u8]| {
     let [kind, base, rest @ ..] = data else { return };
     RIG.with_borrow_mut(|rig| {
         let Some(rig) = rig else { return };
+        let rest = meddle(rest, &rig.words, 0, SIZE as usize / 4);
         fill(&rig.memory, rest);
         let on = |bit: u8| kind & bit != 0;
         let layout = QueueFeatures { packed: on(1), event_idx: on(2), indirect: on(4) };
@@ -109,12 +120,13 @@ fuzz_target!(|data: &[u8]| {
         let egress = SeatEgress(rx);
         let (mut source, mut spare) = (Source::new(Box::new(ingress)), Box::default());
         for _ in 0..4 {
-            let batch = source.take(&mut spare);
+            let batch = bounded(MOST, "take", || source.take(&mut spare));
             let picks: Vec<u16> = (0..batch.len() as u16).collect();
-            egress.deliver(batch, &picks, &mut rig.scratch);
+            bounded(MOST, "deliver", || egress.deliver(batch, &picks, &mut rig.scratch));
             source.release(&mut spare);
             source.arm();
             source.disarm();
         }
+        netvale_mem::probe::unwatch();
     });
 });

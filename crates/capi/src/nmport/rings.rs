@@ -112,7 +112,8 @@ unsafe fn put(ring: *mut NetmapRing, buf: *const u8, size: usize) -> bool {
             }
             let slot = ring.add(1).cast::<NetmapSlot>().add(i as usize);
             let offset = usize::try_from((*slot).ptr & (*ring).offset_mask).unwrap_or(usize::MAX).min(buf_size);
-            let part = (size - done).min(buf_size - offset);
+            // A slot's length has 16 bits.
+            let part = (size - done).min(buf_size - offset).min(usize::from(u16::MAX));
             let to = ring.cast::<u8>().offset((*ring).buf_ofs as isize).add((*slot).buf_idx as usize * buf_size);
             std::ptr::copy_nonoverlapping(buf.add(done), to.add(offset), part);
             done += part;

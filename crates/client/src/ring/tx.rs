@@ -158,7 +158,7 @@ impl TxRing {
 
     /// Length in bytes of the longest frame that the ring takes.
     pub fn longest(&self) -> usize {
-        let (slots, size) = (self.num_slots() - 1, self.mem().buf_size());
+        let (slots, size) = (self.num_slots() - 1, self.mem().room(0));
         let bytes = match &self.kind {
             TxKind::Nic(n) => n.through.longest(),
             _ => slots.min(NETMAP_MAX_FRAGS as u32).saturating_mul(size),
@@ -169,7 +169,7 @@ impl TxRing {
     /// Copies one frame into the next slot. Returns whether there was room; a frame longer than a buffer goes into
     /// several slots. It is sent by the next [`sync`](TxRing::sync).
     pub fn send(&mut self, frame: &[u8]) -> bool {
-        let size = self.mem().buf_size() as usize;
+        let size = self.mem().room(0) as usize;
         let slots = frame.len().div_ceil(size).max(1) as u32;
         if self.space() < slots {
             self.refresh();

@@ -93,6 +93,8 @@ impl Ram {
     /// A half of descriptor `i`: 0 its address, 1 the rest.
     #[inline]
     pub fn word(&self, direction: Direction, i: u32, half: u64) -> &AtomicU64 {
+        #[cfg(fuzzing)]
+        netvale_mem::probe::read();
         let at = self.at(self.ring_at(direction) + u64::from(i % self.slots) * DESCRIPTOR + half % 2 * 8);
         // SAFETY: eight aligned bytes of a ring, which both sides only access atomically; they live as long as self.
         unsafe { AtomicU64::from_ptr(at.as_ptr().cast()) }

@@ -65,12 +65,16 @@ impl<B: Buffers> PackedDriver<B> {
 
     #[inline]
     fn flags(&self, i: u16) -> &AtomicU16 {
+        #[cfg(fuzzing)]
+        netvale_mem::probe::read();
         // SAFETY: `i` is below n; aligned to 2, shared with the device.
         unsafe { AtomicU16::from_ptr(self.at(i).add(14).cast()) }
     }
 
     #[inline]
     fn event(&self, at: NonNull<u8>) -> &AtomicU32 {
+        #[cfg(fuzzing)]
+        netvale_mem::probe::read();
         // SAFETY: four bytes at the beginning of an area of a page, shared with the device.
         unsafe { AtomicU32::from_ptr(at.as_ptr().cast()) }
     }

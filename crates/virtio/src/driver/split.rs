@@ -74,6 +74,8 @@ impl<B: Buffers> SplitDriver<B> {
 
     #[inline]
     fn half(&self, at: NonNull<u8>, offset: usize) -> &AtomicU16 {
+        #[cfg(fuzzing)]
+        netvale_mem::probe::read();
         // SAFETY: `QueueRam` has room for rings of n entries; offsets are even and inside. Shared with the device, hence atomic.
         unsafe { AtomicU16::from_ptr(at.as_ptr().add(offset).cast()) }
     }
@@ -172,6 +174,8 @@ impl<B: Buffers> SplitDriver<B> {
 
     #[inline]
     fn entry(&self, done: u16) -> *mut u8 {
+        #[cfg(fuzzing)]
+        netvale_mem::probe::read();
         self.used.as_ptr().wrapping_add(4 + 8 * usize::from(done & (self.n - 1)))
     }
 

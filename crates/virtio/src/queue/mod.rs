@@ -231,6 +231,8 @@ struct Desc {
 /// `at` is 16 readable bytes, aligned to 8.
 #[inline]
 unsafe fn words(at: *const u8) -> (u64, u64) {
+    #[cfg(fuzzing)]
+    netvale_mem::probe::read();
     // SAFETY: two words of 8 bytes, readable and aligned, as promised; the other side may be writing them, hence atomic.
     unsafe {
         let w = at.cast::<std::sync::atomic::AtomicU64>();

@@ -74,6 +74,8 @@ impl Packed {
 
     #[inline]
     fn flags(&self, i: u16) -> &AtomicU16 {
+        #[cfg(fuzzing)]
+        netvale_mem::probe::read();
         // SAFETY: `i` is below the size; bytes 14 and 15 of a descriptor, aligned to 2, shared with the driver.
         unsafe { AtomicU16::from_ptr(self.at(i).add(14).cast()) }
     }

@@ -59,6 +59,8 @@ impl Split {
 
     #[inline]
     fn half(&self, at: NonNull<u8>, offset: usize) -> &AtomicU16 {
+        #[cfg(fuzzing)]
+        netvale_mem::probe::read();
         // SAFETY: `new` checked the areas; callers stay below 4 + 2n + 2 of `avail`, and at 0, 2 and 4 + 8n of `used`. Aligned to 2. Shared
         // with the driver, hence atomic.
         unsafe { AtomicU16::from_ptr(at.as_ptr().add(offset).cast()) }

@@ -6,10 +6,15 @@ use netvale_wire::vnet::{self, VnetHdr};
 use netvale_wire::{GsoKind, Layers};
 use proptest::prelude::ProptestConfig;
 
-/// Few cases under Miri, which is slow; no file of failures, which Miri cannot write.
+/// As many cases as `PROPTEST_CASES` says; few under Miri, which is slow; no file of failures, which Miri cannot write.
 pub fn config() -> ProptestConfig {
-    let cases = if cfg!(miri) { 4 } else { 512 };
-    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+    let usual = ProptestConfig::default();
+    let cases = match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => usual.cases,
+        None if cfg!(miri) => 4,
+        None => 512,
+    };
+    ProptestConfig { cases, failure_persistence: None, ..usual }
 }
 
 pub const SRC4: [u8; 4] = [10, 0, 0, 1];

@@ -1,0 +1,181 @@
+//! The main thread for a fuzzer: connections of users of its choice, which the daemon's own code serves, and what must hold between two requests.
+//! Only in builds for fuzzing (`--cfg fuzzing`).
+
+use std::collections::BTreeSet;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use netvale_control::device::DeviceRequest;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
+};
+
+use super::{ATTACH, CONTROL, FAULTS, Listeners, MAX_CLIENTS, Server};
+use crate::api::netmap;
+use crate::caller::Caller;
+use crate::config::File;
+use crate::daemon::Daemon;
+use crate::ports;
+use crate::system::closing;
+
+/// `NETMAP_REQ_VALE_DELIF`.
+const DELIF: u16 = netvale_abi::nmreq::NETMAP_REQ_VALE_DELIF;
+/// How long what ends may take to be gone.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The daemon, and the other ends of its connections.
+pub struct Rig {
+    server: Server,
+    theirs: Vec<(u64, u32, OwnedFd)>,
+}
+
+impl Rig {
+    /// Starts a daemon without sockets, with that configuration.
+    pub fn new(config: &str) -> Option<Rig> {
+        let daemon = Daemon::new(File::parse(config).ok()?.into_config().ok()?).ok()?;
+        let nobody = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
+        let (signal, _) = UnixStream::pair().ok()?;
+        let listeners = Listeners { attach: nobody()?, control: nobody()?, signal };
+        Some(Rig { server: Server::new(daemon, listeners).ok()?, theirs: Vec::new() })
+    }
+
+    /// Connects as that user, to the attach socket or the control socket. Returns whether the daemon let it.
+    pub fn connect(&mut self, uid: u32, attach: bool) -> bool {
+        let (kind, of) = if attach { (ATTACH, SocketType::SEQPACKET) } else { (CONTROL, SocketType::STREAM) };
+        let caller = Caller { client: self.server.next, uid, pid: 1 };
+        if self.server.may_connect(caller).is_err() {
+            return false;
+        }
+        let Ok((ours, theirs)) =
+            socketpair(AddressFamily::UNIX, of, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
+        else {
+            return false;
+        };
+        self.server.add(ours, kind, caller);
+        self.theirs.push((caller.client, uid, theirs));
+        true
+    }
+
+    /// Number of connections.
+    pub fn connections(&self) -> usize {
+        self.theirs.len()
+    }
+
+    /// Sends a message on a connection, which the daemon serves; its answers are read and thrown away.
+    pub fn send(&mut self, which: usize, message: &[u8], fds: &[BorrowedFd<'_>]) {
+        let Some((id, _, theirs)) = self.theirs.get(which) else { return };
+        let id = *id;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(fds));
+        }
+        let _ = sendmsg(theirs, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        self.server.event(id);
+        let mut bytes = [0u8; 16 * 1024];
+        while let Some((_, _, theirs)) = self.theirs.get(which)
+            && matches!(closing::receive(theirs, &mut bytes), Ok((n, _)) if n > 0)
+        {}
+        self.forget_closed();
+    }
+
+    /// Ends a connection.
+    pub fn hang_up(&mut self, which: usize) {
+        if which < self.theirs.len() {
+            let (id, ..) = self.theirs.swap_remove(which);
+            self.server.event(id);
+            self.forget_closed();
+        }
+    }
+
+    /// The daemon looks for programs that lost their port, and ages its tables.
+    pub fn look_around(&mut self) {
+        self.server.event(FAULTS);
+        self.server.daemon.switches.tick(Instant::now());
+        closing::look();
+        self.forget_closed();
+    }
+
+    fn forget_closed(&mut self) {
+        let clients = &self.server.clients;
+        self.theirs.retain(|(id, ..)| clients.contains_key(id));
+    }
+
+    /// What must hold between two requests.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn check(&self, users: &[u32]) {
+        let (d, s) = (&self.server.daemon, &self.server);
+        assert!(s.running, "a user without rights ended the daemon");
+        assert!(s.clients.len() <= MAX_CLIENTS);
+        let quota = d.config.quota;
+        for &uid in users {
+            let ports = d.ports.iter().filter(|(_, record)| record.owner.uid == uid).count();
+            let pipes = d.pipes.iter().filter(|(_, pipe)| pipe.uid == uid).count();
+            let connections = s.clients.values().filter(|(_, caller)| caller.uid == uid).count();
+            assert!(ports + pipes <= quota.ports, "{ports} ports and {pipes} pipes of user {uid}");
+            assert!(connections <= quota.connections, "{connections} connections of user {uid}");
+            assert!(d.switches.count_of(uid) <= quota.switches, "switches of user {uid}");
+            assert!(d.regions.bytes_of(uid) <= quota.memory, "memory of user {uid}");
+        }
+        for (name, record) in d.ports.iter() {
+            assert!(users.contains(&record.owner.uid), "{name} is owned by {}", record.owner.uid);
+            assert!(record.persistent || !record.is_idle(), "{name} is held by nobody");
+        }
+        for switch in d.switches.iter() {
+            assert!(!switch.ports().is_empty(), "{} has no ports", switch.name());
+        }
+    }
+
+    /// All connections end; ports that outlive theirs are removed as root would. Then nothing of the users is left: no port, pipe, switch, monitor
+    /// or region, and no more descriptors than `before`.
+    ///
+    /// # Panics
+    /// If anything is.
+    pub fn end(&mut self, users: &[u32], before: Option<usize>) {
+        while !self.theirs.is_empty() {
+            self.hang_up(self.theirs.len() - 1);
+        }
+        assert!(self.server.clients.is_empty(), "a connection outlives its socket");
+        self.look_around();
+        let d = &mut self.server.daemon;
+        let lasting: BTreeSet<String> = d.ports.iter().map(|(name, _)| name.to_owned()).collect();
+        for name in lasting.iter().filter(|name| d.ports.get(name).is_some_and(|record| !record.persistent)) {
+            panic!("{name} outlives its connection");
+        }
+        assert!(d.pipes.iter().next().is_none(), "a pipe outlives its connections");
+        for name in &lasting {
+            let _ = ports::detach(d, name, "the end");
+        }
+        let root = Caller { client: 1, uid: 0, pid: 1 };
+        let kept: Vec<String> = d.ports.iter().map(|(name, _)| name.to_owned()).collect();
+        for name in kept {
+            let name = name.strip_prefix("netmap:").unwrap_or(&name).to_owned();
+            let done = netmap::request(d, &DeviceRequest { reqtype: DELIF, name, ..DeviceRequest::default() }, root);
+            assert_eq!(done.status, 0, "{} cannot be removed", done.name);
+        }
+        assert!(d.ports.iter().next().is_none() && d.persistent.count() == 0, "ports are left");
+        assert_eq!(d.switches.count(), 0, "switches are left");
+        let began = Instant::now();
+        while !self.is_clean(users, before) {
+            assert!(began.elapsed() < LIMIT, "memory or descriptors are left: {:?}, {before:?} before", descriptors());
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    fn is_clean(&self, users: &[u32], before: Option<usize>) -> bool {
+        let d = &self.server.daemon;
+        users.iter().all(|&uid| closing::pending(uid) == 0 && d.regions.bytes_of(uid) == 0)
+            && before.is_none_or(|before| descriptors().is_none_or(|now| now <= before))
+    }
+}
+
+/// Number of this process's descriptors.
+pub fn descriptors() -> Option<usize> {
+    Some(std::fs::read_dir("/proc/self/fd").ok()?.count())
+}

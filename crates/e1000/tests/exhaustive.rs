@@ -1,0 +1,73 @@
+//! Addresses and lengths of descriptors by exhaustion, at the edges of a guest's memory: what is found lies in one window; and rings with every head,
+//! tail and length that registers can say.
+
+use netvale_e1000::memory::Memory;
+use netvale_e1000::ring::{DESCRIPTOR, Register, Ring};
+use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_vfio_user::dma::{Dma, Place};
+
+const SIZE: u64 = 0x1000;
+/// Two windows that touch, and one as far up as there can be one.
+const AT: [u64; 3] = [0x1000, 0x2000, u64::MAX - 2 * SIZE + 1];
+
+/// Objective: a place is found exactly if all of it lies in one window, whatever was looked for before.
+#[test]
+fn places() {
+    let (fd, _map, _) = sealed_memfd("netvale-test", 3 * SIZE, Pages::Ordinary).unwrap();
+    let mut dma = Dma::default();
+    for (i, address) in AT.into_iter().enumerate() {
+        dma.map(Place { flags: 3, offset: SIZE * i as u64, address, size: SIZE }, Some(&fd)).unwrap();
+    }
+    let memory = Memory::of(&dma);
+    let around = |at: u64| [at.wrapping_sub(16), at.wrapping_sub(1), at, at.wrapping_add(1), at.wrapping_add(16)];
+    let edges = AT.into_iter().flat_map(|at| [at, at.wrapping_add(SIZE)]).chain([0, 1 << 32, u64::MAX]);
+    let addresses: Vec<u64> = edges.flat_map(around).collect();
+    let lengths = [1, 2, 15, 16, 17, SIZE - 1, SIZE, SIZE + 1, 2 * SIZE, u64::from(u16::MAX), 1 << 32, u64::MAX];
+    let inside = |address: u64, len: u64| {
+        let fits =
+            |at: &u64| address >= *at && u128::from(address) + u128::from(len) <= u128::from(*at) + u128::from(SIZE);
+        AT.iter().any(fits)
+    };
+    for before in AT {
+        for &address in &addresses {
+            for len in lengths {
+                let mut finder = memory.finder();
+                assert!(finder.at(before, 1).is_some());
+                assert_eq!(finder.at(address, len).is_some(), inside(address, len), "{len:#x} at {address:#x}");
+            }
+            let mut finder = memory.finder();
+            let is_descriptor = inside(address, DESCRIPTOR) && address.is_multiple_of(8);
+            assert_eq!(finder.descriptor(address).is_some(), is_descriptor, "{address:#x}");
+        }
+    }
+}
+
+/// Objective: for rings of up to 24 descriptors and all heads and tails, also those outside, the device owns what a walk from head to tail passes,
+/// and each descriptor of it lies in the ring.
+#[test]
+fn rings() {
+    for lines in 0..=3u32 {
+        let n = 8 * lines;
+        for head in 0..n + 3 {
+            for tail in 0..n + 3 {
+                let mut ring = Ring::default();
+                for (register, value) in [
+                    (Register::Low, 0x1000),
+                    (Register::Length, 128 * lines),
+                    (Register::Head, head),
+                    (Register::Tail, tail),
+                ] {
+                    ring.write(register, value);
+                }
+                let walk = if head < n && tail < n { (0..n).find(|k| (head + k) % n == tail).unwrap() } else { 0 };
+                assert_eq!((ring.count(), ring.owned()), (n, walk), "{head} {tail} of {n}");
+                for k in 0..ring.owned() {
+                    let at = ring.address(k).unwrap() - 0x1000;
+                    assert_eq!(at, u64::from((head + k) % n) * DESCRIPTOR);
+                }
+                ring.advance(walk);
+                assert!(n == 0 || head >= n || tail >= n || ring.read(Register::Head) == tail);
+            }
+        }
+    }
+}

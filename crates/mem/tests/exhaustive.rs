@@ -1,0 +1,97 @@
+//! Leases of small rings by exhaustion: every sequence of what producers and the receiver can do, with every `head` that a receiver can write.
+#![cfg(all(not(loom), not(miri)))]
+
+use netvale_mem::lease::{BadHead, Lease, Leases};
+
+/// Steps of a sequence.
+const DEPTH: usize = 6;
+
+/// What happens next.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// A producer wants this many slots, while the receiver's head is at the second number.
+    Reserve(u32, u32),
+    /// The lease of this age is completed.
+    Complete(usize),
+}
+
+/// The same in plain numbers, which count slots from the beginning and never wrap.
+#[derive(Default)]
+struct Model {
+    consumed: u64,
+    published: u64,
+    reserved: u64,
+    /// Leases that are not published, oldest first, and whether each is completed.
+    open: Vec<(u64, bool)>,
+}
+
+impl Model {
+    /// What [`Leases::reserve`] must say: a number of slots, or that the head is bad.
+    fn reserve(&mut self, n: u64, want: u64, head: u64) -> Result<u64, ()> {
+        let room = |consumed: u64, reserved: u64| n - 1 - (reserved - consumed);
+        if room(self.consumed, self.reserved) < want {
+            let to = (self.consumed..=self.published).find(|at| at % n == head).ok_or(())?;
+            self.consumed = to;
+        }
+        let count = want.min(room(self.consumed, self.reserved));
+        self.reserved += count;
+        if count > 0 {
+            self.open.push((count, false));
+        }
+        Ok(count)
+    }
+
+    fn complete(&mut self, which: usize) {
+        self.open[which].1 = true;
+        while let Some((count, true)) = self.open.first().copied() {
+            self.published += count;
+            self.open.remove(0);
+        }
+    }
+}
+
+/// Carries out a sequence in both. Returns whether all of it could be.
+fn run(n: u32, steps: &[Step]) -> bool {
+    let (leases, mut model, mut held) = (Leases::new(n), Model::default(), Vec::<Option<Lease>>::new());
+    for &step in steps {
+        match step {
+            Step::Reserve(want, head) => {
+                let got = leases.reserve(want, |room| room, || head);
+                let known = model.reserve(n.into(), want.into(), head.into());
+                let counts = got.as_ref().map(|lease| lease.as_ref().map_or(0, |lease| u64::from(lease.count)));
+                assert_eq!(counts.map_err(|bad| *bad), known.map_err(|()| BadHead(head)), "{n} slots: {steps:?}");
+                held.extend(got.ok().flatten().map(Some));
+            }
+            Step::Complete(which) => {
+                let open: Vec<usize> = (0..held.len()).filter(|&i| held[i].is_some()).collect();
+                let Some(&i) = open.get(which) else { return false };
+                let place = model.open.iter().enumerate().filter(|(_, (_, done))| !done).nth(which).map(|(i, _)| i);
+                leases.complete(held[i].take().unwrap(), |_, _| ());
+                model.complete(place.unwrap());
+                assert_eq!(u64::from(leases.tail()), model.published % u64::from(n), "{n} slots: {steps:?}");
+            }
+        }
+    }
+    true
+}
+
+/// Objective: in rings of two to four slots, producers get as many slots as are free and no more, whatever they ask for, whatever head the receiver
+/// writes and in whatever order leases are completed; a head is bad exactly if it is not among the slots that the receiver has.
+#[test]
+fn leases() {
+    let mut ran = 0u64;
+    for n in 2..=4u32 {
+        let heads = (0..=n).chain([u32::MAX]);
+        let reserve = heads.flat_map(|head| [1, n - 1].map(|want| Step::Reserve(want, head)));
+        let all: Vec<Step> = reserve.chain([0, 1].map(Step::Complete)).collect();
+        let mut steps = [all[0]; DEPTH];
+        for k in 0..all.len().pow(DEPTH as u32) {
+            let mut rest = k;
+            for step in &mut steps {
+                (*step, rest) = (all[rest % all.len()], rest / all.len());
+            }
+            ran += u64::from(run(n, &steps));
+        }
+    }
+    assert!(ran > 100_000, "{ran} sequences");
+}

@@ -1,0 +1,117 @@
+//! A card that answers any register with anything and writes anything to descriptors, status block and buffers of our driver.
+#![no_main]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use libfuzzer_sys::fuzz_target;
+use netvale_e1000::driver::queues::{DriverEgress, DriverIngress, Rings};
+use netvale_e1000::driver::ram::{BUF, Ram};
+use netvale_e1000::driver::start::start;
+use netvale_e1000::driver::{DriverOptions, Registers};
+use netvale_e1000::regs::{CSBAH, CTRL};
+use netvale_fuzz::{Input, bounded, meddle, words};
+use netvale_mem::fault::Fault;
+use netvale_mem::notify::Doorbell;
+use netvale_mem::words::Words;
+use netvale_port::{Batch, Egress, Ingress, Scratch, Source};
+
+const SLOTS: u32 = 8;
+/// Reads of shared memory of one call: a few for each descriptor of a ring and each frame of a batch of four.
+const MOST: u64 = 64 + 16 * SLOTS as u64;
+
+/// Registers read as what the input said last; the reset ends, or the driver would wait for it.
+#[derive(Default)]
+struct Card {
+    value: AtomicU32,
+    /// The high half of the status block's address, if the card has one.
+    block: Option<u32>,
+}
+
+impl Registers for Card {
+    fn read(&self, at: u32) -> u32 {
+        match at {
+            CTRL => 0,
+            CSBAH => self.block.unwrap_or(0),
+            _ => self.value.load(Ordering::Relaxed),
+        }
+    }
+
+    fn write(&self, _at: u32, _value: u32) {}
+}
+
+thread_local! {
+    /// The driver's memory, for one input after the other.
+    static RAM: Option<Arc<Ram>> = Ram::new(SLOTS).ok().map(Arc::new);
+}
+
+/// First words of the rings, by direction, and words of a ring.
+fn ring_at(receive: bool) -> usize {
+    if receive { 2048 } else { 1024 }
+}
+
+fn scribble(memory: &Words, input: &mut Input<'_>) {
+    let at = match input.byte() & 3 {
+        0 => input.below(64),
+        1 => ring_at(false) + input.below(4 * SLOTS as usize),
+        2 => ring_at(true) + input.below(4 * SLOTS as usize),
+        _ => usize::from(input.half()),
+    };
+    memory.store(at, if input.byte() & 1 == 0 { input.index(SLOTS) } else { input.word() });
+}
+
+/// A descriptor is done: status and length.
+fn done(memory: &Words, receive: bool, input: &mut Input<'_>) {
+    let at = ring_at(receive) + 4 * input.below(SLOTS as usize);
+    memory.store(at + 2, input.word() % (BUF as u32 + 300));
+    memory.store(at + 3, 1 | u32::from(input.byte()));
+}
+
+fuzz_target!(|data: &[u8]| {
+    let [kind, rest @ ..] = data else { return };
+    let options = DriverOptions { slots: SLOTS, csb: kind & 1 != 0, combine: u32::from(kind >> 4) };
+    let Some(ram) = RAM.with(Clone::clone) else { return };
+    let memory = words(ram.mapping());
+    // What the input before left in descriptors.
+    [false, true].into_iter().for_each(|rx| (0..4 * SLOTS as usize).for_each(|i| memory.store(ring_at(rx) + i, 0)));
+    let block = (kind & 2 != 0).then_some((ram.block() >> 32) as u32);
+    let card = Arc::new(Card { block, ..Card::default() });
+    let registers = Arc::clone(&card) as Arc<dyn Registers>;
+    let (Ok(started), Ok(fault)) = (start(&registers, &ram, options), Fault::new()) else { return };
+    let rings = Arc::<Rings>::default();
+    let (Ok(()), Ok(call), Ok(link)) = (rings.put(started.tx, started.rx), Doorbell::new(), Doorbell::new()) else {
+        return;
+    };
+    let egress = DriverEgress::new(Arc::clone(&rings), fault.clone());
+    let mut ingress = DriverIngress::new(rings, fault.clone(), call, Arc::new(link));
+    let mut input = Input(meddle(rest, &memory, 0, 3072));
+    ingress.woken();
+    let (mut source, mut spare) = (Source::new(Box::new(ingress)), Box::default());
+    let (mut frames, mut scratch) = (Batch::new(), Scratch::new());
+    let frame = [3u8; 2100];
+    // SAFETY: the frame outlives the batch.
+    [14, 60, 1514, 2100].into_iter().for_each(|len| _ = unsafe { frames.push(frame.as_ptr(), len) });
+    while !input.is_empty() {
+        match input.byte() & 7 {
+            0 => scribble(&memory, &mut input),
+            1 | 2 => done(&memory, true, &mut input),
+            3 => done(&memory, false, &mut input),
+            4 => card.value.store(input.word(), Ordering::Relaxed),
+            5 => assert!(bounded(MOST, "deliver", || egress.deliver(&frames, &[0, 1, 2, 3], &mut scratch)) <= 4),
+            6 => {
+                bounded(MOST, "arm", || source.arm());
+                source.disarm();
+            }
+            _ => {
+                for one in bounded(MOST, "take", || source.take(&mut spare)).iter() {
+                    assert!(one.len() <= BUF);
+                    let mut bytes = [0; BUF];
+                    assert_eq!(one.copy_out(0, &mut bytes), one.len());
+                }
+                source.release(&mut spare);
+            }
+        }
+    }
+    let _ = fault.reason();
+    netvale_mem::probe::unwatch();
+});

@@ -1,0 +1,126 @@
+//! Pipes, relays and mirrors in a region whose two other sides write any indices, slots, words and offsets, also in the middle of a call.
+#![no_main]
+
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use netvale_fuzz::{Input, bounded, meddle, words};
+use netvale_mem::appl::{AppRing, Dir};
+use netvale_mem::host::HostTx;
+use netvale_mem::mirror::{self, Mirror, Moment};
+use netvale_mem::notify::Doorbell;
+use netvale_mem::pipe::PipeTx;
+use netvale_mem::region::RingSide;
+use netvale_mem::relay::{Relay, RelayEnd};
+use netvale_mem::{PortMem, PortShape, Region, RegionSizes};
+
+const SLOTS: u32 = 8;
+const BUF: u32 = 128;
+/// Reads of shared memory for a slot that is moved, looked at, and copied for a monitor; and those of a call that do not depend on slots.
+const A_SLOT: u64 = 24;
+const A_CALL: u64 = 64;
+const MOST: u64 = A_CALL + A_SLOT * SLOTS as u64;
+
+struct Rig {
+    region: Arc<Region>,
+    port: PortMem,
+    copies: PortMem,
+    pipe: PipeTx,
+    reader: AppRing,
+    relay: Relay,
+}
+
+fn rig() -> Option<Rig> {
+    let region = Region::private(RegionSizes::for_port(5, SLOTS, BUF, 0, 0)).ok()?;
+    let shape = |tx, rx| PortShape { tx_rings: tx, rx_rings: rx, tx_slots: SLOTS, rx_slots: SLOTS };
+    let (port, copies) = (region.port(shape(2, 2)).ok()?, region.port(shape(1, 0)).ok()?);
+    let mirror = || Mirror::new(region.mapping(), region.places(), Moment::Passing);
+    let bell = || Doorbell::new().ok();
+    let side = |rings: &[RingSide], i: usize| rings[i].clone();
+    let mut pipe = PipeTx::new(side(&port.tx, 0), side(&port.rx, 0), bell()?)?.mirrored(mirror());
+    pipe.resume();
+    let reader = AppRing::new(side(&port.rx, 0), Dir::Rx, bell()?).mirrored(mirror());
+    let to = RelayEnd::new(side(&port.rx, 1), 0, Arc::new(bell()?), Arc::default());
+    let relay = Relay::new(HostTx::new(side(&port.tx, 1), bell()?), to)?;
+    Some(Rig { region, port, copies, pipe, reader, relay })
+}
+
+impl Rig {
+    /// What the other sides do: anything, to any ring.
+    fn write(&self, op: u8, input: &mut Input<'_>) {
+        let sides: Vec<&RingSide> = self.port.tx.iter().chain(&self.port.rx).chain(&self.copies.tx).collect();
+        let side = sides[input.below(sides.len())];
+        let slot = input.index(SLOTS);
+        match op {
+            0 => side.ring.set_slot_word(slot, input.index(48), input.half(), input.half()),
+            1 => side.csb.publish_head(slot, input.index(SLOTS)),
+            2 => side.csb.publish_tail(slot, input.index(SLOTS)),
+            3 => {
+                let ring = input.index(5);
+                let moment = if slot & 1 == 0 { Moment::Passing } else { Moment::Released };
+                side.csb.mirror(moment).store(mirror::name(ring % 7), std::sync::atomic::Ordering::Release);
+            }
+            4 => side.ring.set_indices(slot, input.index(SLOTS), input.index(SLOTS)),
+            5 => side.ring.set_ptr(slot, u64::from(input.word())),
+            6 => side.ring.set_offset_mask(u64::from(input.word())),
+            _ => side.csb.appl_need_kick().store(slot, std::sync::atomic::Ordering::Relaxed),
+        }
+    }
+
+    /// What our side does.
+    fn act(&mut self, op: u8, n: u32) {
+        match op {
+            8 => {
+                self.pipe.advance(n);
+                assert!(self.pipe.sync() < SLOTS);
+            }
+            9 => _ = self.pipe.sync_header(),
+            10 => {
+                self.pipe.arm();
+                self.pipe.disarm();
+            }
+            11 => self.pipe.resume(),
+            12 => {
+                self.reader.sync();
+                self.reader.advance(n);
+                self.reader.sync();
+            }
+            13 => _ = self.reader.sync_header(),
+            14 => {
+                self.relay.arm();
+                self.relay.disarm();
+            }
+            _ => {
+                if let Ok(moved) = self.relay.pass() {
+                    let slots = moved.frames + moved.bad_slots + moved.bad_lengths + moved.bad_places;
+                    assert!(slots < u64::from(SLOTS) && moved.bytes <= u64::from(SLOTS * BUF));
+                }
+            }
+        }
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some(mut rig) = rig() else { return };
+    let region = Arc::clone(&rig.region);
+    let memory = words(region.mapping());
+    let layout = *region.layout();
+    // Rings and status blocks: what is in buffers decides nothing.
+    let (first, end) = (layout.ring_pool as usize / 4, layout.buf_pool as usize / 4);
+    let mut input = Input(meddle(data, &memory, first, end - first));
+    while !input.is_empty() {
+        match input.byte() & 0xf {
+            op @ 0..8 => rig.write(op, &mut input),
+            op => {
+                let n = input.index(SLOTS);
+                bounded(MOST, "a call", || rig.act(op, n));
+            }
+        }
+        let ends = [rig.pipe.head(), rig.relay.to().hwtail(), rig.relay.from().hwcur()];
+        assert!(ends.iter().all(|&i| i < SLOTS) && rig.pipe.space() < SLOTS && rig.reader.space() < SLOTS);
+    }
+    // The reserved buffers are nobody's: nothing was written there.
+    let reserved = layout.buf_at(0) as usize / 4..layout.buf_at(2) as usize / 4;
+    assert!(reserved.into_iter().all(|i| memory.load(i) == 0), "a reserved buffer was written");
+    netvale_mem::probe::unwatch();
+});

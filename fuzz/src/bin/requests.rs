@@ -1,0 +1,232 @@
+//! Any requests of several users without rights, over both sockets, in any order, with hang-ups in between: what the daemon's main thread serves.
+//!
+//! No user here may take an interface or a TAP; files and sockets they may name in a folder of the target's own.
+#![no_main]
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use libfuzzer_sys::fuzz_target;
+use netvale_abi::nmreq::{NETMAP_REQ_CSB_ENABLE, NETMAP_REQ_REGISTER};
+use netvale_control::attach::{AttachRequest, FLAG_FILE, FileAsked, OffsetsAsked, Pools};
+use netvale_control::device::{BODY_LEN, DeviceRequest, Holding};
+use netvale_daemon::fuzzing::{Rig, descriptors};
+use netvale_fuzz::Input;
+use rustix::event::{EventfdFlags, eventfd};
+
+const USERS: [u32; 3] = [70_001, 70_002, 70_003];
+/// Most requests of an input: its time is bounded then.
+const MOST: usize = 64;
+
+/// Ports that can be opened, and names that requests are about.
+const NAMES: [&str; 24] = [
+    "vale0:a",
+    "vale0:b",
+    "vale1:a",
+    "vale1:b",
+    "vale2:c",
+    "vales:x",
+    "vales:y",
+    "netmap:p{1",
+    "netmap:p}1",
+    "netmap:q{2",
+    "vale0:a{1",
+    "vale0:a}1",
+    "vale0:a/r",
+    "vale0:a/t",
+    "vale1:a/z",
+    "netmap:lasts",
+    "netmap:lasts{3",
+    "netmap:lasts/rt",
+    "vale0:a@2",
+    "vale1:b@3",
+    "vales:x/r",
+    "netmap:p{1/rt",
+    "netmap:nothing",
+    "vale0:a-0",
+];
+/// Ports that can be attached over the control socket; `DIR` is the folder.
+const ATTACHED: [&str; 12] = [
+    "a",
+    "b",
+    "null:",
+    "echo:",
+    "pcap:out=DIR/o.pcap",
+    "pcap:in=DIR/i.pcap",
+    "vhost:DIR/v",
+    "ptnet:DIR/p",
+    "e1000:DIR/e",
+    "lasts",
+    "tap:fuzz",
+    "netmap:lo",
+];
+const METHODS: [&str; 9] = [
+    "version",
+    "switch.list",
+    "switch.table",
+    "port.detach",
+    "port.list",
+    "port.show",
+    "port.evicted",
+    "stats",
+    "shutdown",
+];
+
+struct Fuzzed {
+    rig: Rig,
+    folder: String,
+    file: OwnedFd,
+    eventfd: OwnedFd,
+    /// Descriptors when there were no connections and no ports.
+    descriptors: Option<usize>,
+    runs: u32,
+}
+
+fn fuzzed() -> Option<Fuzzed> {
+    let folder = std::env::temp_dir().join(format!("netvale-fuzz-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).ok()?;
+    let folder = folder.to_str()?.to_owned();
+    let config = format!(
+        "run_dir = {folder:?}\nallow_dirs = [{folder:?}]\nspin_us = 0\n[switch]\nshared = ['vales']\ntable_entries = 64\n\
+         [quota]\nconnections = 6\nports = 5\nswitches = 2\nmemory_mib = 4\n"
+    );
+    let file = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
+    rustix::fs::ftruncate(&file, 1 << 20).ok()?;
+    let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
+    Some(Fuzzed { rig: Rig::new(&config)?, folder, file, eventfd, descriptors: None, runs: 0 })
+}
+
+thread_local! {
+    static FUZZED: std::cell::RefCell<Option<Fuzzed>> = std::cell::RefCell::new(fuzzed());
+}
+
+fn name(input: &mut Input<'_>) -> String {
+    match input.byte() {
+        0xff => String::from_utf8_lossy(input.bytes()).into_owned(),
+        n => NAMES[usize::from(n) % NAMES.len()].to_owned(),
+    }
+}
+
+fn attach_request(input: &mut Input<'_>) -> AttachRequest {
+    let mut request =
+        AttachRequest { name: name(input), tx_slots: 8, rx_slots: 8, buf_size: 128, ..AttachRequest::default() };
+    let more = input.byte();
+    let mut number = |bit: u8, of: u32| if more & bit != 0 { input.index(of) } else { 0 };
+    request.flags = number(1, 0x400);
+    request.tx_rings = number(2, 4);
+    request.rx_rings = number(2, 4);
+    request.extra_bufs = number(4, 64);
+    request.pipes = number(4, 8);
+    request.hdr_len = number(8, 12);
+    request.mem_id = number(16, 8);
+    if more & 32 != 0 {
+        (request.tx_slots, request.rx_slots, request.buf_size) =
+            (input.index(64), input.index(64), input.index(40).wrapping_mul(64));
+    }
+    if more & 64 != 0 {
+        let mut pair = || (input.index(200), input.index(100).wrapping_mul(64));
+        request.pools = Pools { ifs: pair(), rings: pair(), bufs: pair() };
+    }
+    if more & 128 != 0 {
+        let (bits, max, initial) = (input.index(64), input.index(128), input.index(128));
+        request.offsets = (input.byte() & 1 == 0).then_some(OffsetsAsked { bits, max, initial });
+        if input.byte() & 1 != 0 {
+            request.flags |= FLAG_FILE;
+            request.file =
+                Some(FileAsked { offset: 4096 * u64::from(input.byte()), len: 4096 * u64::from(input.byte()) });
+        }
+    }
+    request
+}
+
+fn device_request(input: &mut Input<'_>) -> DeviceRequest {
+    let kinds = NETMAP_REQ_CSB_ENABLE - NETMAP_REQ_REGISTER + 2;
+    let mut request =
+        DeviceRequest { reqtype: u16::from(input.byte()) % kinds, name: name(input), ..DeviceRequest::default() };
+    if request.name == "netmap:lasts" || input.byte() & 3 == 0 {
+        request.name = "lasts".into();
+    }
+    for _ in 0..input.byte() & 7 {
+        request.body[input.below(BODY_LEN)] = input.byte();
+    }
+    request
+}
+
+fn line(input: &mut Input<'_>, folder: &str) -> String {
+    let (method, switch) = (input.byte(), ["vale0", "vale1", "vale2", "vales", "vale9"][input.below(5)]);
+    let params = match method & 1 {
+        0 => {
+            let port = ATTACHED[input.below(ATTACHED.len())].replace("DIR", folder);
+            let options = match input.byte() {
+                0..=127 => String::new(),
+                n => format!(r#","options":{{"name":"n{}","rings":{},"slots":{}}}"#, n & 3, n >> 2 & 3, 8 << (n & 3)),
+            };
+            return format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"port.attach","params":{{"switch":"{switch}","port":"{port}"{options}}}}}"#
+            ) + "\n";
+        }
+        _ => match METHODS[usize::from(method >> 1) % METHODS.len()] {
+            "port.detach" => format!(
+                r#""port.detach","params":{{"switch":"{switch}","port":"{}"}}"#,
+                ["a", "b", "c", "x", "lasts", "n1", "n2"][input.below(7)]
+            ),
+            "switch.table" => format!(r#""switch.table","params":{{"switch":"{switch}"}}"#),
+            "port.show" => {
+                format!(r#""port.show","params":{{"port":"{switch}:{}"}}"#, ["a", "b", "c", "x"][input.below(4)])
+            }
+            other => format!(r#""{other}""#),
+        },
+    };
+    format!(r#"{{"jsonrpc":"2.0","id":1,"method":{params}}}"#) + "\n"
+}
+
+fn step(f: &mut Fuzzed, input: &mut Input<'_>) {
+    let Fuzzed { rig, folder, file, eventfd, .. } = f;
+    let op = input.byte() % 12;
+    let which = input.below(rig.connections());
+    let message = match op {
+        0 | 1 => {
+            let user = USERS[input.below(USERS.len())];
+            rig.connect(user, op == 0);
+            return;
+        }
+        2 => return rig.hang_up(which),
+        3 => return rig.look_around(),
+        4..=6 => attach_request(input).encode().to_vec(),
+        7 => if input.byte() & 1 == 0 { Holding::Resume } else { Holding::Release }.encode().to_vec(),
+        8 => device_request(input).encode().to_vec(),
+        9 | 10 => line(input, folder).into_bytes(),
+        _ => input.bytes().to_vec(),
+    };
+    // The socket for the answer, then a file.
+    let fds: &[BorrowedFd<'_>] = match input.byte() {
+        0..=199 if op < 7 && message.len() > 100 => &[eventfd.as_fd(), file.as_fd()],
+        200..=210 => &[eventfd.as_fd()],
+        211..=214 => &[file.as_fd(), eventfd.as_fd(), file.as_fd()],
+        _ => &[],
+    };
+    rig.send(which, &message, fds);
+}
+
+fuzz_target!(|data: &[u8]| {
+    FUZZED.with_borrow_mut(|fuzzed| {
+        let Some(fuzzed) = fuzzed else { return };
+        let mut input = Input(data);
+        for user in USERS {
+            fuzzed.rig.connect(user, true);
+        }
+        fuzzed.rig.connect(USERS[0], false);
+        for _ in 0..MOST {
+            if input.is_empty() {
+                break;
+            }
+            step(fuzzed, &mut input);
+            fuzzed.rig.check(&USERS);
+        }
+        fuzzed.rig.end(&USERS, fuzzed.descriptors);
+        // Threads, and what is opened at the first use, are there after the first inputs.
+        fuzzed.runs += 1;
+        if fuzzed.runs == 50 {
+            fuzzed.descriptors = descriptors();
+        }
+    });
+});
