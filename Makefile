@@ -7,7 +7,7 @@ NETVALE := $(TARGET)/release/netvale
 BENCH   := $(TARGET)/release/netvale-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-bench demo test check docs bench fuzz fmt install clean
+.PHONY: help build build-bench demo test check docs bench fuzz soak fmt install clean
 
 help: ## list the targets
 	@echo "netvale: make TARGET"
@@ -45,6 +45,10 @@ bench: ## measure against the peers, then write the report
 fuzz: ## fuzz every target for FUZZ_SECONDS (default 60) each
 	@scripts/install-deps.sh test
 	@scripts/fuzz.sh all $(or $(FUZZ_SECONDS),60)
+
+soak: ## a daemon with all kinds of ports under random attack for MINUTES (default 10); SEED repeats one
+	@scripts/install-deps.sh test
+	@scripts/soak.sh $(or $(MINUTES),10)
 
 fmt: ## format the code
 	@cargo fmt --all
