@@ -1,11 +1,12 @@
 //! What the soak does to the daemon itself: ports that come and go, limits, captures that are read back.
 
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use netvale::{Options, Port};
 use netvale_control::dirs::CONTROL_SOCKET;
 use netvale_harness::until;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
 
@@ -95,14 +96,24 @@ fn most_possible(daemon: &Netvale, name: &str) -> Option<u64> {
 /// The daemon can open no more files, and a crowd wants to connect.
 fn descriptors(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     let daemon = w.first();
-    let open = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).map_err(|e| e.to_string())?.count() as u64;
-    let limit = Limited::new(daemon, Resource::Nofile, open + rng.below(8))?;
-    let crowd: Vec<UnixStream> =
-        (0..100).map_while(|_| UnixStream::connect(daemon.path(CONTROL_SOCKET)).ok()).collect();
+    // The limit is of descriptors' numbers.
+    let open = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).map_err(|e| e.to_string())?;
+    let numbers = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let limit = Limited::new(daemon, Resource::Nofile, 1 + numbers.max().unwrap_or(0_u64) + rng.below(8))?;
+    // Before the crowd: behind it they would wait, as it is turned away one after the other.
     let ports: Vec<_> = (0..20).filter_map(|i| w.open(0, &format!("vale21:p{i}")).ok()).collect();
+    let crowd: Vec<OwnedFd> = (0..200).map_while(|_| connect(daemon).ok()).collect();
     std::thread::sleep(life);
     drop((crowd, ports, limit));
     answers(daemon)
+}
+
+/// Connects to control, unless so many wait for it that this one would have to.
+fn connect(daemon: &Netvale) -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(daemon.path(CONTROL_SOCKET))?)?;
+    Ok(socket)
 }
 
 /// The daemon can map only a little more, and programs want large ports.

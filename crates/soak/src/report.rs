@@ -16,6 +16,8 @@ pub struct Attacks {
     pub took_hold: u64,
     /// How many ended by SIGKILL.
     pub killed: u64,
+    /// How long one lasted at most: what is done to the daemon itself ends only when it has answered.
+    pub longest_ms: u64,
 }
 
 /// Counts of a flow.
@@ -108,10 +110,11 @@ impl Report {
             let FlowCounts { name, sent, received, lost, disordered, longest_pause_ms, .. } = flow;
             line(format_args!("| {name} | {sent} | {received} | {lost} | {disordered} | {longest_pause_ms} ms |"));
         }
-        line(format_args!("\n| attack | made | took hold | killed |"));
-        line(format_args!("|---|--:|--:|--:|"));
+        line(format_args!("\n| attack | made | took hold | killed | longest |"));
+        line(format_args!("|---|--:|--:|--:|--:|"));
         for (name, attacks) in &self.attacks {
-            line(format_args!("| {name} | {} | {} | {} |", attacks.made, attacks.took_hold, attacks.killed));
+            let Attacks { made, took_hold, killed, longest_ms } = attacks;
+            line(format_args!("| {name} | {made} | {took_hold} | {killed} | {longest_ms} ms |"));
         }
         line(format_args!(
             "\n| daemon, until | rests | descriptors | threads | shared mappings | own memory, KB | resident, KB |"

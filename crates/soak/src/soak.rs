@@ -166,22 +166,24 @@ impl Soak {
         if let Some(daemon) = killed {
             self.kill(daemon);
         }
-        for (number, process) in attackers {
-            self.finish(number, process);
+        for (number, process, start) in attackers {
+            self.finish(number, process, start);
         }
     }
 
     fn act(&mut self, number: usize, life: Duration) {
         let (name, act) = ACTS[number];
+        let start = Instant::now();
         let outcome = act(&self.world, &mut self.rng, life);
         let counts = self.report.attacks.entry(name.into()).or_default();
+        counts.longest_ms = counts.longest_ms.max(start.elapsed().as_millis() as u64);
         counts.made += 1;
         counts.took_hold += u64::from(outcome.is_ok());
         self.fail(outcome.err().map(|why| format!("{name}: {why}")));
     }
 
     /// Starts an attacker, and waits until its attack takes hold.
-    fn begin(&mut self, number: usize) -> Option<(usize, Process)> {
+    fn begin(&mut self, number: usize) -> Option<(usize, Process, Instant)> {
         let role = &ROLES[number];
         // Some end by themselves, before they would be killed.
         let life = if self.rng.one_in(3) { self.rng.below(400) } else { 60_000 };
@@ -194,6 +196,7 @@ impl Soak {
         }
         let counts = self.report.attacks.entry(role.name.into()).or_default();
         counts.made += 1;
+        let start = Instant::now();
         let mut process = match Process::start(&mut command) {
             Ok(process) => process,
             Err(why) => {
@@ -202,14 +205,16 @@ impl Soak {
             }
         };
         counts.took_hold += u64::from(is_up(&mut process));
-        Some((number, process))
+        Some((number, process, start))
     }
 
     /// Ends an attacker by SIGKILL, if it has not ended.
-    fn finish(&mut self, number: usize, mut process: Process) {
+    fn finish(&mut self, number: usize, mut process: Process, start: Instant) {
         let name = ROLES[number].name;
         let has_ended = matches!(process.child().try_wait(), Ok(Some(_)));
-        self.report.attacks.entry(name.into()).or_default().killed += u64::from(!has_ended);
+        let counts = self.report.attacks.entry(name.into()).or_default();
+        counts.killed += u64::from(!has_ended);
+        counts.longest_ms = counts.longest_ms.max(start.elapsed().as_millis() as u64);
         // It may have ended in between, which is as good.
         let _ = process.child().kill();
         let said = process.output(Some(BEGIN)).map(|output| String::from_utf8_lossy(&output.stderr).into_owned());

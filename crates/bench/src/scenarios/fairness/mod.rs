@@ -22,7 +22,7 @@ use crate::contender::{Contender, Env, Sample, Session};
 use crate::disturb::threads_named;
 use crate::error::{BenchError, Result, Skip};
 use crate::peers::pingpong::empty_histogram;
-use crate::sys::threads::{Job, run_pinned_with, total_rate};
+use crate::sys::threads::{Done, Job, run_pinned_with};
 
 /// Numbers of stations: the bystander's receiver; who is beside it; the bystander's sender; nobody.
 pub const RECEIVER: u16 = 0;
@@ -32,8 +32,10 @@ pub const BESIDE: u16 = 1;
 pub const SENDER: u16 = 40_000;
 /// See [`RECEIVER`].
 pub const NOBODY: u16 = 60_000;
-/// A frame that has not come by then is lost.
-const LOST: Duration = Duration::from_secs(1);
+/// A frame that has not come by then is lost, and counts as one that took so long.
+const LOST: Duration = Duration::from_millis(20);
+/// The longest wait for room to send.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// What ends in this measures single frames.
 const SINGLE: &str = "-p99";
 
@@ -118,13 +120,21 @@ impl Contender for Beside {
             Beside::Attacker => (row.attacker)(&daemon)?,
             Beside::WellBehaved => (row.well_behaved)(&daemon)?,
         };
-        let sender =
-            Sender::new(SENDER, (RECEIVER, if row.is_talked_to { 2 } else { 1 }), case.frame_bytes, Touch::Nothing);
+        let stations = if row.is_talked_to { 2 } else { 1 };
+        let sender = Sender::new(SENDER, (RECEIVER, stations), case.frame_bytes, Touch::Nothing);
+        let to_beside = row.is_talked_to.then(|| frame(BESIDE, SENDER, 60));
         let (tx, rx) = (from.take_rings().0, to.take_rings().1);
         let both = tx.into_iter().next().zip(rx.into_iter().next());
         let (tx, rx) = both.ok_or_else(|| BenchError::Usage("a port without rings".into()))?;
-        let mut bystander =
-            Bystander { tx, rx, sender, batch: case.batch, single: frame(RECEIVER, SENDER, 60), _ports: [from, to] };
+        let mut bystander = Bystander {
+            tx,
+            rx,
+            sender,
+            batch: case.batch,
+            single: frame(RECEIVER, SENDER, 60),
+            to_beside,
+            _ports: [from, to],
+        };
         bystander.sender.fill(&bystander.tx);
         daemon.worker.freeze()?;
         Ok(Box::new(Together { case: case.clone(), cores, bystander, company, daemon }))
@@ -133,7 +143,7 @@ impl Contender for Beside {
 
 /// Teaches the switch where a station is.
 pub fn announce(port: &mut Port, station: u16) -> Result<()> {
-    let sent = port.tx()[0].send_now(&frame(NOBODY, station, 60), LOST);
+    let sent = port.tx()[0].send_now(&frame(NOBODY, station, 60), PATIENCE);
     if sent { Ok(()) } else { Err(BenchError::NoTraffic("netvale's switch".into())) }
 }
 
@@ -145,6 +155,8 @@ struct Bystander {
     batch: u32,
     /// The frame that is sent alone.
     single: Vec<u8>,
+    /// The frame before it, if the one beside them is talked to.
+    to_beside: Option<Vec<u8>>,
     // After the rings.
     _ports: [Port; 2],
 }
@@ -170,6 +182,9 @@ impl Bystander {
 
     /// From before a frame is sent until it is there.
     fn one_way(&mut self) -> Duration {
+        if let Some(frame) = &self.to_beside {
+            self.tx.send(frame);
+        }
         let start = Instant::now();
         let mut is_sent = false;
         while start.elapsed() < LOST {
@@ -206,7 +221,9 @@ impl Together {
         let pid = self.daemon.worker.pid();
         let (done, beside) = run_pinned_with(vec![job], window, &[pid], &threads_named(pid, &[FORWARDING]))?;
         let own = 1.0 - turns.as_secs_f64() / begun.elapsed().as_secs_f64();
-        Ok(Sample::new(self.case.rate(total_rate("netvale", &done)?) / own.max(1e-3), beside))
+        // No frame at all is a figure, too.
+        let rate = done.iter().map(Done::rate).sum();
+        Ok(Sample::new(self.case.rate(rate) / own.max(1e-3), beside))
     }
 }
 
@@ -228,8 +245,6 @@ impl Session for Together {
         }
         let mut times = empty_histogram()?;
         let mut sample = self.run(window, |bystander| {
-            // A talkative sender has something for the other one, too.
-            bystander.send();
             let time = bystander.one_way();
             times.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
             1
