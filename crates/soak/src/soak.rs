@@ -135,8 +135,9 @@ impl Soak {
         self.rng.shuffle(&mut deeds);
         let kills = self.rounds_left == 0;
         let moment = self.rng.index(deeds.len());
-        // Later lives may be longer.
-        self.rounds_left = if kills { ROUNDS_OF_A_LIFE + self.rng.below(3) } else { self.rounds_left - 1 };
+        // Later lives may be longer: what leaks slowly shows in a long soak only.
+        let longer = 2 + self.length.as_secs() / 60;
+        self.rounds_left = if kills { ROUNDS_OF_A_LIFE + self.rng.below(longer) } else { self.rounds_left - 1 };
         let mut at = 0;
         while at < deeds.len() && !self.is_over() {
             let most = (1 + self.rng.index(3)).min(deeds.len() - at);
