@@ -108,7 +108,7 @@ fn descriptors(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     answers(daemon)
 }
 
-/// Connects to control, unless so many wait for it that this one would have to.
+/// Connects to control, unless this one would have to wait behind others.
 fn connect(daemon: &Netvale) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

@@ -29,9 +29,9 @@ pub struct Number {
 /// What a payload turns out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// One of ours, whole.
+    /// A frame of a bystander, whole.
     Frame(Number),
-    /// One of ours, damaged.
+    /// A frame of a bystander, damaged.
     Corrupt,
     /// Somebody else's.
     Stranger,
@@ -111,7 +111,7 @@ impl Tally {
 pub struct Expected {
     flow: u32,
     epoch: u32,
-    /// Numbers begin again after so many frames: those of a file that is repeated.
+    /// Numbers begin again after that many frames: those of a file that is repeated.
     cycle: Option<u64>,
     next: Option<u64>,
     /// When the last one came.

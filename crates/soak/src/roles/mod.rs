@@ -160,7 +160,7 @@ fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
-/// Fills an eventfd and makes it block, so that whoever rings it waits.
+/// Fills an eventfd and makes it block, so that the one who rings it waits.
 fn block(fd: impl AsFd) -> rustix::io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(&fd)?;
     rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)?;

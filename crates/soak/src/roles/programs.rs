@@ -109,7 +109,7 @@ pub fn unfinished(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Whoever wakes it waits.
+/// The worker that wakes it waits.
 pub fn blocks(a: &mut Attacker) -> Result<(), String> {
     let mut port = a.open(&a.own_port()).map_err(text)?;
     while a.goes_on() {

@@ -7,13 +7,15 @@
 mod company;
 mod programs;
 mod storms;
+mod table;
 mod vmm;
 
 use std::time::{Duration, Instant};
 
 use netvale::{Port, RxRing, TxRing};
 
-use self::company::{Company, TABLE};
+use self::company::Company;
+use self::table::TABLE;
 use super::own::{Daemon, FORWARDING};
 use super::traffic::{SLOTS, Sender, Touch, frame};
 use super::{Scenario, Variant};

@@ -158,7 +158,7 @@ pub fn lossless_slow(daemon: &Daemon) -> Result<Box<dyn Company>> {
     Receiver::open(daemon, true, Some(SLOW))
 }
 
-/// Makes whoever wakes it wait. When it has lost its port, it opens it again.
+/// Makes the worker that wakes it wait. When it has lost its port, it opens it again.
 struct Blocker {
     dir: PathBuf,
     port: Option<Port>,
