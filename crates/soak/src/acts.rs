@@ -82,7 +82,7 @@ impl Limited {
 impl Drop for Limited {
     fn drop(&mut self) {
         // A daemon that has ended needs no limits; that it has is noticed elsewhere.
-        let _ = prlimit(self.process, self.which, self.before.clone());
+        let _ = prlimit(self.process, self.which, self.before);
     }
 }
 

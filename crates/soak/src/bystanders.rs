@@ -132,6 +132,11 @@ impl Bystanders {
         self.all.iter_mut().flat_map(|one| one.check(w)).collect()
     }
 
+    /// Names and books of all pairs.
+    pub fn books(&self) -> Vec<(&'static str, Arc<Books>)> {
+        self.all.iter().map(|one| (one.kind.name, Arc::clone(&one.books))).collect()
+    }
+
     /// Damaged frames.
     pub fn corrupt(&self) -> u64 {
         self.all.iter().map(|one| Tally::get(&one.books.corrupt)).sum()

@@ -115,11 +115,11 @@ impl Rings {
     /// The first rings of a port.
     pub fn of(mut port: Port, wrap: Wrap) -> Box<dyn End> {
         let (tx, rx) = port.take_rings();
-        Rings::new(tx, rx, wrap, Box::new(port))
+        Rings::among(tx, rx, wrap, Box::new(port))
     }
 
     /// The first of those rings, and what has to live as long.
-    pub fn new(tx: Vec<TxRing>, rx: Vec<RxRing>, wrap: Wrap, keep: Box<dyn Any + Send>) -> Box<dyn End> {
+    pub fn among(tx: Vec<TxRing>, rx: Vec<RxRing>, wrap: Wrap, keep: Box<dyn Any + Send>) -> Box<dyn End> {
         let (tx, rx) = (tx.into_iter().next(), rx.into_iter().next());
         Box::new(Rings { tx, rx, wrap, room: vec![0; 2 * LONGEST], _keep: keep })
     }

@@ -141,7 +141,7 @@ impl Expected {
         let due = self.next.unwrap_or(number.sequence);
         let missing = match self.cycle {
             None => number.sequence.checked_sub(due),
-            Some(cycle) => Some((number.sequence + cycle - due) % cycle).filter(|missing| *missing < cycle / 2),
+            Some(cycle) => Some((number.sequence + cycle - due) % cycle).filter(|missing| *missing < cycle / 4 * 3),
         };
         let Some(missing) = missing else { return Tally::add(&tally.disordered, 1) };
         Tally::add(&tally.lost, missing);

@@ -204,7 +204,7 @@ fn extmem(w: &World) -> Result<Pair, String> {
         let file = memory().map_err(|e| e.to_string())?;
         let (line, attached) = bring(w.first().dir(), name, &file).map_err(|e| format!("{name}: {e}"))?;
         let keep = Box::new((line, attached.region, file));
-        Ok(Rings::new(attached.tx, attached.rx, Wrap::ethernet(station(to), station(from)), keep))
+        Ok(Rings::among(attached.tx, attached.rx, Wrap::ethernet(station(to), station(from)), keep))
     };
     Ok(two([end("vale10:a", (29, 30))?, end("vale10:b", (30, 29))?], &[(0, "vale10:a"), (0, "vale10:b")]))
 }

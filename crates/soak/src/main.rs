@@ -9,6 +9,7 @@
 //! | [`acts`] | what is done to the daemon itself |
 //! | [`health`] | descriptors, threads, memory, files |
 //! | [`soak`], [`bystanders`] | the course of it |
+//! | [`stalls`] | what the daemons wait for when a bystander waits |
 //! | [`report`] | what it found |
 //!
 //! `docs/internals/soak.md` says what must hold.
@@ -27,6 +28,7 @@ mod report;
 mod rng;
 mod roles;
 mod soak;
+mod stalls;
 mod world;
 
 use std::os::unix::process::CommandExt;

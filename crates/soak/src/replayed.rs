@@ -10,7 +10,7 @@ use crate::frames::{Number, Seen, read};
 /// The file that is replayed.
 pub const NAME: &str = "replayed.pcap";
 /// Its frames, and the time between two.
-pub const FRAMES: u64 = 2000;
+pub const FRAMES: u64 = 20_000;
 const BETWEEN: Duration = Duration::from_millis(1);
 /// The flow that its frames say they are of: none that is sent.
 pub const FLOW: u32 = 1 << 20;

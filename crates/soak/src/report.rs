@@ -73,6 +73,8 @@ pub struct Report {
     pub lives: Vec<Life>,
     /// How long it took until all ports were back after a daemon was killed, in milliseconds.
     pub back_after_ms: Vec<u64>,
+    /// What the daemons' threads did while a bystander waited for long.
+    pub stalls: Vec<String>,
     /// What could not be done here, and why.
     pub left_out: BTreeMap<String, String>,
     /// What must not be: none in a clean soak.
@@ -137,6 +139,7 @@ impl Report {
         }
         let slowest = self.back_after_ms.iter().max().copied().unwrap_or_default();
         line(format_args!("\nDamaged frames: {}. All ports back after a kill within {slowest} ms.", self.corrupt));
+        self.stalls.iter().for_each(|stall| line(format_args!("Stalled {stall}.")));
         self.left_out.iter().for_each(|(what, why)| line(format_args!("Left out: {what}: {why}.")));
         self.failures.iter().for_each(|failure| line(format_args!("FAILED: {failure}")));
         text

@@ -13,9 +13,11 @@ use serde_json::json;
 use crate::acts::ACTS;
 use crate::bystanders::Bystanders;
 use crate::health::{Counts, rests, settles};
+use crate::netvale::Netvale;
 use crate::report::{FlowCounts, Life, Report};
 use crate::rng::Rng;
 use crate::roles::{self, ROLES, UP};
+use crate::stalls::Watch;
 use crate::world::{ATTACKED, World};
 
 /// How long an attacker may take to begin.
@@ -54,6 +56,7 @@ struct Observed {
 pub struct Soak {
     world: World,
     bystanders: Bystanders,
+    watch: Watch,
     rng: Rng,
     report: Report,
     begun: Instant,
@@ -81,10 +84,12 @@ impl Soak {
         ] {
             report.left_out.insert(what.into(), why.into());
         }
+        let watch = Watch::start(bystanders.books()).map_err(|e| e.to_string())?;
         let (begun, rng) = (Instant::now(), Rng::new(seed));
         let mut this = Soak {
             world,
             bystanders,
+            watch,
             rng,
             report,
             begun,
@@ -94,6 +99,7 @@ impl Soak {
             began: [false; 2],
         };
         this.attach_for_attackers()?;
+        this.watch.look_at(this.world.daemons.each_ref().map(Netvale::pid));
         this.rounds_left = ROUNDS_OF_A_LIFE;
         Ok(this)
     }
@@ -246,6 +252,7 @@ impl Soak {
     fn restart(&mut self, number: usize, how: &str) {
         self.bury(number, how);
         self.began[number] = true;
+        self.watch.look_at([0; 2]);
         self.world.daemons[number].kill();
         let gone = Instant::now();
         self.bystanders.close(number);
@@ -264,6 +271,7 @@ impl Soak {
         if number == 0 {
             wrong.extend(self.attach_for_attackers().err());
         }
+        self.watch.look_at(self.world.daemons.each_ref().map(Netvale::pid));
         self.report.back_after_ms.push(gone.elapsed().as_millis() as u64);
         self.fail(wrong);
     }
@@ -305,14 +313,16 @@ impl Soak {
 
     fn end(mut self) -> Report {
         self.look();
+        self.report.stalls = self.watch.found();
+        self.watch.look_at([0; 2]);
         self.report.flows = self.bystanders.counts();
         self.report.corrupt = self.bystanders.corrupt();
         self.bystanders.close(0);
-        for number in 0..2 {
+        for (number, name) in NAMES.into_iter().enumerate() {
             self.bury(number, "stopped");
             let mut wrong = self.world.daemons[number].stop();
             wrong.extend(self.world.daemons[number].panics());
-            self.fail(wrong.into_iter().map(|what| format!("{}: {what}", NAMES[number])));
+            self.fail(wrong.into_iter().map(|what| format!("{name}: {what}")));
         }
         self.judge();
         self.report.seconds = self.begun.elapsed().as_secs();

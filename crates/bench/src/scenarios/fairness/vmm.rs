@@ -116,7 +116,7 @@ impl Vmm {
             let (address, word) = match self.shape {
                 Shape::Plain | Shape::OnlyKicks => (FRAME, HEADER + 60),
                 Shape::Chain => (FRAME + i, 1 | next),
-                Shape::Indirect => (TABLE, 16 * INDIRECT | IS_INDIRECT),
+                Shape::Indirect => (TABLE, (16 * INDIRECT) | IS_INDIRECT),
             };
             self.describe(rings + 16 * i, address, word);
             let head = if self.shape == Shape::Chain { 0 } else { i as u16 };
