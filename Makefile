@@ -7,7 +7,7 @@ NETVALE := $(TARGET)/release/netvale
 BENCH   := $(TARGET)/release/netvale-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-bench demo test check docs bench fuzz fuzz-asan fuzz-coverage fmt install clean
+.PHONY: help build build-bench demo test check docs bench fuzz fuzz-asan fuzz-coverage soak fmt install clean
 
 help: ## list the targets
 	@echo "netvale: make TARGET"
@@ -53,6 +53,10 @@ fuzz-asan: ## the same under AddressSanitizer, where there is a nightly compiler
 fuzz-coverage: ## which lines of each crate the kept inputs of the fuzz targets reach
 	@scripts/install-deps.sh test
 	@scripts/fuzz-coverage.sh
+
+soak: ## a daemon with all kinds of ports under random attack for MINUTES (default 10); SEED repeats one
+	@scripts/install-deps.sh test
+	@scripts/soak.sh $(or $(MINUTES),10)
 
 fmt: ## format the code
 	@cargo fmt --all

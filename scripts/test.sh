@@ -2,6 +2,7 @@
 # test.sh [STAGE…]: runs the test stages (all when none is named), each under a time limit.
 #
 #   FUZZ_SECONDS=20      time for each fuzz target, 240 s for all of them together
+#   SOAK_MINUTES=2       time for the soak; SEED=n repeats one
 #   TEST_BUDGET=5100     seconds for all stages together
 #
 # Each stage uses one directory below the target directory, so that nothing is built twice.
@@ -10,13 +11,14 @@ set -uo pipefail
 cd "$root" || exit 1
 
 budget=${TEST_BUDGET:-5100}
-all_stages=(build guests unit doc loom miri fuzz guide)
+all_stages=(build guests unit doc loom miri fuzz guide soak)
 
 # Compiling has its own stage, so that a test's time limit is about the test.
 stage_build() {
     cargo test --workspace --lib --bins --tests --examples --no-run || return 1
     # What crates/system-tests tests, by the very command that it makes sure with.
-    cargo build --profile test --package netvale-cli --package netvale-capi --package netvale-pcap
+    cargo build --profile test --package netvale-cli --package netvale-capi --package netvale-pcap || return 1
+    cargo build --profile test --package netvale-soak
 }
 
 # What guests boot from, made once and kept. Tests that lack it say that they are skipped.
@@ -28,6 +30,11 @@ stage_guests() {
 
 stage_unit() {
     cargo test --workspace --lib --bins --tests --examples --no-fail-fast
+}
+
+# A daemon with all kinds of ports under random attack.
+stage_soak() {
+    scripts/soak.sh "${SOAK_MINUTES:-2}" --quiet
 }
 
 # The commands of README and guide, as a reader runs them.
@@ -82,6 +89,7 @@ limit_of() {
     guests) echo 1200 ;;
     unit) echo 2700 ;;
     guide) echo 900 ;;
+    soak) echo 900 ;;
     doc) echo 600 ;;
     loom) echo 600 ;;
     miri) echo 1800 ;;

@@ -73,6 +73,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "daemon", "harness",
         ],
     ),
+    ("soak", &["abi", "mem", "port", "control", "pcapport", "virtio", "vhost", "e1000", "guest", "client", "harness"]),
     ("system-tests", &[]),
     ("xtask", &[]),
 ];

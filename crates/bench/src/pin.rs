@@ -27,6 +27,17 @@ pub fn pin(cpu: usize) -> Result<()> {
     sched_setaffinity(None, &set).map_err(BenchError::io(what()))
 }
 
+/// Pins a thread of another process to `cpu`; a process's number is that of its first thread.
+///
+/// # Errors
+/// The thread has ended, or the CPU does not exist.
+pub fn pin_other(thread: u32, cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(rustix::thread::Pid::from_raw(thread.cast_signed()), &set)
+        .map_err(BenchError::io(format!("pinning thread {thread} to CPU {cpu}")))
+}
+
 /// The CPUs to use: those asked for, or the first `want` allowed ones (fewer when there are fewer; contenders that need
 /// more then skip themselves).
 ///

@@ -5,6 +5,7 @@ use crate::peers::{af_packet, bridge, eventfd, iperf, memif, net_ring, ovs, udp}
 use crate::scenarios::compat::{Native, SystemPcap};
 use crate::scenarios::copy::AlignedCopy;
 use crate::scenarios::e1000::{self, Played};
+use crate::scenarios::fairness::Beside;
 use crate::scenarios::guest::Booted;
 use crate::scenarios::guest::interface::Interface;
 use crate::scenarios::nic::Nic;
@@ -47,6 +48,7 @@ pub fn all() -> Vec<Box<dyn Contender>> {
         Box::new(Played::Combining),
         Box::new(Booted(Interface::Vhost)),
         Box::new(Booted(Interface::QemuE1000)),
+        Box::new(Beside::WellBehaved),
     ];
     peers.extend(ptnet::virtio());
     peers.extend(e1000::booted());

@@ -68,6 +68,32 @@ fn replay_again_and_again() {
     assert!(detached["error"].is_null(), "{detached}");
 }
 
+#[test]
+#[ignore = "a role of other tests"]
+fn role_of_the_daemon() {
+    common::play_the_daemon();
+}
+
+/// Objective: a file is repeated also while the daemon can open no more files.
+#[test]
+fn replay_without_descriptors() {
+    let d = Daemon::start_apart("role_of_the_daemon", "");
+    let file = d.path("in.pcap");
+    record(&file, Format::Pcap);
+    let options = netvale::Options { lossless: true, ..d.options() };
+    let mut a = netvale::Port::open_with("vale0:a", &options).unwrap();
+    attach(&d, &format!("pcap:in={}", file.display()), json!({"speed": 0.0, "loop": true, "name": "file"}));
+    let process = rustix::process::Pid::from_raw(d.process as i32);
+    let limit = |most| rustix::process::Rlimit { current: Some(most), maximum: Some(4096) };
+    let set = |most| rustix::process::prlimit(process, rustix::process::Resource::Nofile, limit(most)).unwrap();
+    set(3);
+    // More passes than lie ready in the daemon and in the ring.
+    for round in 0..20_000u32 {
+        assert_eq!(receive(&mut a), frame(255, 9, (round % u32::from(FRAMES)) as u8), "frame {round}");
+    }
+    set(1024);
+}
+
 /// Objective: what the switch delivers is in the file, byte for byte, as soon as the port is detached, or the daemon has ended.
 #[test]
 fn capture() {

@@ -179,8 +179,8 @@ impl PcapIngress {
         if !file.metadata()?.is_file() {
             return Err(ReplayError::NotAFile { path: path.to_owned() });
         }
-        let again = file.try_clone()?;
-        let reader = Reader::new(file).map_err(|e| read_error(path, e))?;
+        let file = Arc::new(file);
+        let reader = Reader::new(Arc::clone(&file)).map_err(|e| read_error(path, e))?;
         let (to_ingress, filled) = sync_channel(CHUNKS);
         let (empty, to_feeder) = sync_channel(CHUNKS);
         for _ in 0..CHUNKS {
@@ -196,7 +196,7 @@ impl PcapIngress {
             Arc::clone(&counters),
         );
         // Detached: it ends when the ingress is gone, or with the file.
-        std::thread::Builder::new().name("netvale-replay".into()).spawn(move || feeder.run(reader, again))?;
+        std::thread::Builder::new().name("netvale-replay".into()).spawn(move || feeder.run(reader, &file))?;
         Ok(PcapIngress { filled, empty, current: None, alarm, began: None, status, counters })
     }
 

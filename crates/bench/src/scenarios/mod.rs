@@ -4,6 +4,7 @@ pub mod compat;
 pub mod copy;
 pub mod e1000;
 pub mod embedded;
+pub mod fairness;
 pub mod guest;
 pub mod idle;
 pub mod latency;
@@ -148,6 +149,7 @@ const ALL: &[Scenario] = &[
     ptnet::SCENARIO,
     e1000::SCENARIO,
     guest::SCENARIO,
+    fairness::SCENARIO,
 ];
 
 /// The scenario of that name.

@@ -49,9 +49,9 @@ impl Feeder {
         Feeder { ways, options, pacer: Pacer::new(options.pace), status, counters, chunk: None }
     }
 
-    /// Sends the file, pass by pass. `again` is the file once more, to return to its beginning.
-    pub(super) fn run(mut self, reader: Reader<File>, again: File) {
-        if let Err(Gone) = self.passes(reader, again) {
+    /// Sends the file, pass by pass; what `reader` reads is `file`, which is returned to its beginning.
+    pub(super) fn run(mut self, reader: Reader<Arc<File>>, file: &Arc<File>) {
+        if let Err(Gone) = self.passes(reader, file) {
             return;
         }
         let Channels { filled, alarm, .. } = self.ways;
@@ -60,7 +60,7 @@ impl Feeder {
         alarm.go_off();
     }
 
-    fn passes(&mut self, mut reader: Reader<File>, again: File) -> Result<(), Gone> {
+    fn passes(&mut self, mut reader: Reader<Arc<File>>, file: &Arc<File>) -> Result<(), Gone> {
         loop {
             let pass = self.pass(&mut reader)?;
             self.hand_over()?;
@@ -73,7 +73,7 @@ impl Feeder {
                         return Ok(());
                     }
                     self.pacer.again();
-                    match reopen(&again) {
+                    match from_the_beginning(file) {
                         Ok(r) => {
                             reader = r;
                             continue;
@@ -88,7 +88,7 @@ impl Feeder {
         }
     }
 
-    fn pass(&mut self, reader: &mut Reader<File>) -> Result<Pass, Gone> {
+    fn pass(&mut self, reader: &mut Reader<Arc<File>>) -> Result<Pass, Gone> {
         let mut sent = 0;
         loop {
             let frame = match reader.next_frame() {
@@ -132,10 +132,9 @@ impl Feeder {
     }
 }
 
-fn reopen(file: &File) -> Result<Reader<File>, ReadError> {
-    let io = |source| ReadError::Io { at: 0, frames: 0, source };
-    // The handles share one position.
-    let mut file = file.try_clone().map_err(io)?;
-    file.seek(SeekFrom::Start(0)).map_err(io)?;
-    Reader::new(file)
+/// The same descriptor: there may be no other one to be had.
+fn from_the_beginning(file: &Arc<File>) -> Result<Reader<Arc<File>>, ReadError> {
+    let mut same: &File = file;
+    same.seek(SeekFrom::Start(0)).map_err(|source| ReadError::Io { at: 0, frames: 0, source })?;
+    Reader::new(Arc::clone(file))
 }

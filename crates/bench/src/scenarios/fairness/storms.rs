@@ -1,0 +1,122 @@
+//! Storms: of doorbells, of ports, of connections, of requests.
+
+use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use netvale::{Options, Port};
+use netvale_control::dirs::CONTROL_SOCKET;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+
+use super::super::own::Daemon;
+use super::company::Company;
+use crate::error::{BenchError, Result};
+
+/// Connections, or requests, of a turn.
+const BURST: usize = 16;
+/// What takes long is done so often.
+const EVERY: Duration = Duration::from_millis(1);
+
+/// Rings without frames.
+struct Rings {
+    _port: Port,
+    bells: Vec<OwnedFd>,
+}
+
+impl Company for Rings {
+    fn turn(&mut self) -> Result<()> {
+        for bell in &self.bells {
+            // A full one is as good.
+            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+        }
+        Ok(())
+    }
+}
+
+/// The numbers of all eventfds of this process.
+fn eventfds() -> HashSet<i32> {
+    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let is_bell = |entry: &std::fs::DirEntry| {
+        std::fs::read_link(entry.path()).is_ok_and(|target| target.to_string_lossy().contains("[eventfd]"))
+    };
+    entries.filter(is_bell).filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Rings all doorbells of a port of its own.
+pub fn rings(daemon: &Daemon) -> Result<Box<dyn Company>> {
+    let before = eventfds();
+    let port = daemon.open("vale0:beside", 64)?;
+    let own = pidfd_open(getpid(), PidfdFlags::empty()).map_err(BenchError::io("pidfd_open"))?;
+    let copy = |number: i32| pidfd_getfd(&own, number, PidfdGetfdFlags::empty());
+    let bells = eventfds().into_iter().filter(|number| !before.contains(number)).map(copy);
+    let bells = bells.collect::<rustix::io::Result<Vec<_>>>().map_err(BenchError::io("copying a doorbell"))?;
+    Ok(Box::new(Rings { _port: port, bells }))
+}
+
+/// Something that is done every so often.
+struct Often<F> {
+    last: Instant,
+    act: F,
+}
+
+impl<F: FnMut() -> Result<()> + Send> Company for Often<F> {
+    fn turn(&mut self) -> Result<()> {
+        if self.last.elapsed() < EVERY {
+            return Ok(());
+        }
+        let done = (self.act)();
+        self.last = Instant::now();
+        done
+    }
+}
+
+fn often(act: impl FnMut() -> Result<()> + Send + 'static) -> Result<Box<dyn Company>> {
+    Ok(Box::new(Often { last: Instant::now(), act }))
+}
+
+/// Opens and closes a port.
+pub fn reattaches(daemon: &Daemon) -> Result<Box<dyn Company>> {
+    let options = Options { run_dir: Some(daemon.dir().into()), slots: 64, ..Options::default() };
+    often(move || {
+        // Refused while the daemon has not noticed yet that the one before is closed.
+        let _ = Port::open_with("vale0:beside", &options);
+        Ok(())
+    })
+}
+
+fn control(daemon: &Daemon) -> PathBuf {
+    daemon.dir().join(CONTROL_SOCKET)
+}
+
+/// Connects and hangs up.
+pub fn connects(daemon: &Daemon) -> Result<Box<dyn Company>> {
+    let (socket, dir) = (control(daemon), daemon.dir().to_owned());
+    often(move || {
+        for _ in 0..BURST {
+            // Turned away is as good.
+            let _ = (UnixStream::connect(&socket), netvale::raw::connect_to(Some(&dir)));
+        }
+        Ok(())
+    })
+}
+
+/// Asks for what it does not get. Answers are read when they come.
+pub fn is_refused(daemon: &Daemon) -> Result<Box<dyn Company>> {
+    let mut stream = UnixStream::connect(control(daemon)).map_err(BenchError::io("connecting"))?;
+    stream.set_nonblocking(true).map_err(BenchError::io("connecting"))?;
+    let request =
+        r#"{"jsonrpc":"2.0","id":1,"method":"port.attach","params":{"switch":"vale0","port":"netmap:nosuch0"}}"#;
+    let burst = format!("{request}\n").repeat(BURST);
+    let mut rest = 0;
+    often(move || {
+        let mut room = [0; 16_384];
+        while matches!(stream.read(&mut room), Ok(1..)) {}
+        // Full is as good: the daemon has enough to do.
+        rest += stream.write(&burst.as_bytes()[rest..]).unwrap_or(0);
+        rest %= burst.len();
+        Ok(())
+    })
+}

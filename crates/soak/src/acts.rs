@@ -1,0 +1,181 @@
+//! What the soak does to the daemon itself: ports that come and go, limits, captures that are read back.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use netvale::{Options, Port};
+use netvale_control::dirs::CONTROL_SOCKET;
+use netvale_harness::until;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use serde_json::json;
+
+use crate::ends::station;
+use crate::frames::Number;
+use crate::netvale::Netvale;
+use crate::replayed;
+use crate::rng::Rng;
+use crate::world::World;
+
+/// How long something may take that does not depend on peers.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Does something for about `life`. Whatever goes wrong that must not is an error.
+pub type Act = fn(&World, &mut Rng, Duration) -> Result<(), String>;
+
+/// All of them, by name.
+pub const ACTS: &[(&str, Act)] = &[
+    ("ports attached and detached", storm),
+    ("descriptors exhausted", descriptors),
+    ("address space exhausted", memory),
+    ("capture, read back", capture),
+];
+
+/// Ports of all kinds come and go.
+fn storm(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
+    let (start, first) = (Instant::now(), w.first());
+    let socket = |kind: &str| format!("{kind}:{}", first.path("storm.sock").display());
+    let capture = format!("pcap:out={}", w.file("storm.pcap").display());
+    let ports = [
+        "null:".into(),
+        "echo:".into(),
+        "a".into(),
+        "tap:nvsoaks".into(),
+        capture,
+        socket("vhost"),
+        socket("ptnet"),
+        socket("e1000"),
+        socket("virtio"),
+    ];
+    while start.elapsed() < life {
+        let port: &String = &ports[rng.index(ports.len())];
+        first.attach("vale20", port, json!({"name": "storm"}))?;
+        if rng.one_in(3) {
+            let taken = first.attach("vale20", "null:", json!({"name": "storm"}));
+            if taken.is_ok() {
+                return Err("a name was given twice".into());
+            }
+        }
+        first.control()?.detach("vale20", "storm").map_err(|e| format!("detach {port}: {e}"))?;
+    }
+    Ok(())
+}
+
+/// A limit of a process, put back when this is dropped.
+struct Limited {
+    process: Option<Pid>,
+    which: Resource,
+    before: Rlimit,
+}
+
+impl Limited {
+    fn new(daemon: &Netvale, which: Resource, most: u64) -> Result<Limited, String> {
+        let process = Pid::from_raw(daemon.pid().cast_signed());
+        let name = if which == Resource::Nofile { "Max open files" } else { "Max address space" };
+        // Only what is in force now: what could be stays, or it would not be given back.
+        let limit = Rlimit { current: Some(most), maximum: most_possible(daemon, name) };
+        let before = prlimit(process, which, limit).map_err(|e| e.to_string())?;
+        Ok(Limited { process, which, before })
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        // A daemon that has ended needs no limits; that it has is noticed elsewhere.
+        let _ = prlimit(self.process, self.which, self.before);
+    }
+}
+
+/// The hard limit of that name; none if it is unlimited.
+fn most_possible(daemon: &Netvale, name: &str) -> Option<u64> {
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", daemon.pid())).ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// The daemon can open no more files, and a crowd wants to connect.
+fn descriptors(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
+    let daemon = w.first();
+    // The limit is of descriptors' numbers.
+    let open = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).map_err(|e| e.to_string())?;
+    let numbers = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let limit = Limited::new(daemon, Resource::Nofile, 1 + numbers.max().unwrap_or(0_u64) + rng.below(8))?;
+    // Before the crowd: behind it they would wait, as it is turned away one after the other.
+    let ports: Vec<_> = (0..20).filter_map(|i| w.open(0, &format!("vale21:p{i}")).ok()).collect();
+    let crowd: Vec<OwnedFd> = (0..200).map_while(|_| connect(daemon).ok()).collect();
+    std::thread::sleep(life);
+    drop((crowd, ports, limit));
+    answers(daemon)
+}
+
+/// Connects to control, unless this one would have to wait behind others.
+fn connect(daemon: &Netvale) -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(daemon.path(CONTROL_SOCKET))?)?;
+    Ok(socket)
+}
+
+/// The daemon can map only a little more, and programs want large ports.
+fn memory(w: &World, _rng: &mut Rng, life: Duration) -> Result<(), String> {
+    let daemon = w.first();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).map_err(|e| e.to_string())?;
+    let mapped = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB")?.parse().ok());
+    // Rust's allocator ends a process that gets nothing: regions fail, the rest has room.
+    let most = (mapped.unwrap_or(0_u64) << 10) + (64 << 20);
+    let limit = Limited::new(daemon, Resource::As, most)?;
+    let options = Options { run_dir: Some(daemon.dir().into()), extra_bufs: 20_000, ..Options::default() };
+    // Some 40 MiB each.
+    let outcomes: Vec<_> = (0..4).map(|i| Port::open_with(&format!("vale21:m{i}"), &options)).collect();
+    std::thread::sleep(life);
+    drop(limit);
+    let is_refused = |outcome: &Result<Port, _>| matches!(outcome, Err(netvale::Error::Refused { .. }));
+    if !outcomes.iter().any(is_refused) {
+        let errors: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
+        return Err(format!("large ports were not refused for want of memory: {errors:?}"));
+    }
+    answers(daemon)
+}
+
+/// It is there, and serves newcomers.
+fn answers(daemon: &Netvale) -> Result<(), String> {
+    let does = || daemon.control().is_ok_and(|mut client| client.version().is_ok());
+    if until(LIMIT, Duration::from_millis(10), does) { Ok(()) } else { Err("the daemon does not answer".into()) }
+}
+
+/// Numbered frames into a capture file, and out of it again.
+fn capture(w: &World, rng: &mut Rng, _life: Duration) -> Result<(), String> {
+    const FRAMES: u64 = 300;
+    let (file, daemon) = (w.file("capture.pcap"), w.first());
+    let mut port = w.open(0, "vale22:a")?;
+    daemon.attach("vale22", &format!("pcap:out={}", file.display()), json!({"name": "file"}))?;
+    let first = rng.below(1 << 40);
+    let header = [&station(41)[..], &station(40), &[0x88, 0xb5]].concat();
+    let mut payload = Vec::new();
+    for sequence in first..first + FRAMES {
+        Number { flow: 0, epoch: 0, sequence }.payload(&mut payload);
+        if !port.tx()[0].send_now(&[&header[..], &payload].concat(), LIMIT) {
+            return Err("there is no room to send".into());
+        }
+    }
+    let mut seen = 0;
+    let has_all = || {
+        let shown = daemon.control().ok().and_then(|mut client| client.show("vale22:file").ok());
+        seen = shown.map_or(seen, |info| {
+            info.rings.iter().map(|ring| ring.frames).sum::<u64>() + info.drops.values().sum::<u64>()
+        });
+        seen >= FRAMES
+    };
+    let all = until(LIMIT, Duration::from_millis(5), has_all);
+    let drops = daemon.drops("vale22:file").unwrap_or_default();
+    daemon.control()?.detach("vale22", "file").map_err(|e| e.to_string())?;
+    let numbers = replayed::numbers(&file)?;
+    let in_order = numbers.windows(2).all(|two| two[0] < two[1]);
+    if !all || !in_order || numbers.len() as u64 + drops != FRAMES {
+        return Err(format!(
+            "a capture of {FRAMES} frames has {}, in order: {in_order}, dropped: {drops}",
+            numbers.len()
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! Ends of flows: what sends numbered payloads, and takes them, in the way of its kind of port.
+
+use std::any::Any;
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use netvale::{Port, RxRing, TxRing};
+use netvale_e1000::driver::remote::Guest as Card;
+use netvale_port::{Batch, Ingress, Scratch, Source};
+
+use crate::burst;
+use crate::frames::LONGEST;
+
+/// One end. What it cannot do now (no room, nobody there) it leaves: the flow tries again.
+pub trait End: Send {
+    /// Sends a payload with the next flush. Returns whether there is room.
+    fn send(&mut self, payload: &[u8]) -> bool;
+
+    /// Sends what was given, and takes back what is finished.
+    fn flush(&mut self) {}
+
+    /// All payloads that have come.
+    fn receive(&mut self, each: &mut dyn FnMut(&[u8]));
+
+    /// Waits until something may have come, for no longer than `limit`.
+    fn wait(&mut self, limit: Duration) {
+        std::thread::sleep(limit);
+    }
+}
+
+/// Where the payload is in a frame.
+#[derive(Clone, Debug)]
+pub enum Wrap {
+    /// Behind an Ethernet header.
+    Ethernet([u8; 14]),
+    /// In a UDP datagram.
+    Datagram([u8; 14]),
+}
+
+/// Ethernet's number for experiments.
+const EXPERIMENT: [u8; 2] = [0x88, 0xb5];
+const IPV4: [u8; 2] = [8, 0];
+const IP_UDP: usize = 28;
+/// Addresses and ports of the flow through a TAP: the stack's, and the one that a program on the switch has.
+pub const STACK: ([u8; 4], u16) = ([10, 77, 0, 1], 9001);
+/// See [`STACK`].
+pub const BEHIND: ([u8; 4], u16) = ([10, 77, 0, 2], 9002);
+
+/// The Ethernet address of station `n`.
+pub fn station(n: u8) -> [u8; 6] {
+    [2, 0x5a, 0, 0, 0, n]
+}
+
+impl Wrap {
+    /// From one address to another.
+    pub fn ethernet(to: [u8; 6], from: [u8; 6]) -> Wrap {
+        Wrap::Ethernet(header(to, from, EXPERIMENT))
+    }
+
+    /// The same for datagrams to the stack.
+    pub fn datagram(to: [u8; 6], from: [u8; 6]) -> Wrap {
+        Wrap::Datagram(header(to, from, IPV4))
+    }
+
+    fn frame(&self, payload: &[u8]) -> Vec<u8> {
+        match self {
+            Wrap::Ethernet(header) => [header, payload].concat(),
+            Wrap::Datagram(header) => [header, &ip_udp(payload.len())[..], payload].concat(),
+        }
+    }
+
+    fn payload<'f>(&self, frame: &'f [u8]) -> &'f [u8] {
+        let at = match self {
+            Wrap::Ethernet(header) => header.len(),
+            Wrap::Datagram(header) => header.len() + IP_UDP,
+        };
+        frame.get(at..).unwrap_or_default()
+    }
+}
+
+fn header(to: [u8; 6], from: [u8; 6], kind: [u8; 2]) -> [u8; 14] {
+    let mut header = [0; 14];
+    header[..6].copy_from_slice(&to);
+    header[6..12].copy_from_slice(&from);
+    header[12..].copy_from_slice(&kind);
+    header
+}
+
+/// Headers of a datagram without a UDP checksum.
+fn ip_udp(payload: usize) -> [u8; IP_UDP] {
+    let mut bytes = [0; IP_UDP];
+    bytes[0] = 0x45;
+    bytes[2..4].copy_from_slice(&((IP_UDP + payload) as u16).to_be_bytes());
+    bytes[8..10].copy_from_slice(&[64, 17]);
+    bytes[12..16].copy_from_slice(&BEHIND.0);
+    bytes[16..20].copy_from_slice(&STACK.0);
+    let sum: u32 = bytes[..20].chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
+    bytes[10..12].copy_from_slice(&(!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
+    bytes[20..22].copy_from_slice(&BEHIND.1.to_be_bytes());
+    bytes[22..24].copy_from_slice(&STACK.1.to_be_bytes());
+    bytes[24..26].copy_from_slice(&((8 + payload) as u16).to_be_bytes());
+    bytes
+}
+
+/// Rings of any port.
+pub struct Rings {
+    tx: Option<TxRing>,
+    rx: Option<RxRing>,
+    wrap: Wrap,
+    room: Vec<u8>,
+    _keep: Box<dyn Any + Send>,
+}
+
+impl Rings {
+    /// The first rings of a port.
+    pub fn of(mut port: Port, wrap: Wrap) -> Box<dyn End> {
+        let (tx, rx) = port.take_rings();
+        Rings::among(tx, rx, wrap, Box::new(port))
+    }
+
+    /// The first of those rings, and what has to live as long.
+    pub fn among(tx: Vec<TxRing>, rx: Vec<RxRing>, wrap: Wrap, keep: Box<dyn Any + Send>) -> Box<dyn End> {
+        let (tx, rx) = (tx.into_iter().next(), rx.into_iter().next());
+        Box::new(Rings { tx, rx, wrap, room: vec![0; 2 * LONGEST], _keep: keep })
+    }
+}
+
+impl End for Rings {
+    fn send(&mut self, payload: &[u8]) -> bool {
+        let frame = self.wrap.frame(payload);
+        self.tx.as_mut().is_some_and(|tx| tx.send(&frame))
+    }
+
+    fn flush(&mut self) {
+        self.tx.iter_mut().for_each(TxRing::sync);
+    }
+
+    fn receive(&mut self, each: &mut dyn FnMut(&[u8])) {
+        let Some(rx) = &mut self.rx else { return };
+        let _ = rx.sync();
+        while let Some(len) = rx.recv(&mut self.room) {
+            each(self.wrap.payload(&self.room[..len]));
+        }
+        let _ = rx.sync();
+    }
+
+    fn wait(&mut self, limit: Duration) {
+        match &mut self.rx {
+            Some(rx) => _ = rx.wait(Duration::ZERO, limit),
+            None => std::thread::sleep(limit),
+        }
+    }
+}
+
+/// A socket of the host's stack.
+pub struct Socket(pub UdpSocket);
+
+impl End for Socket {
+    fn send(&mut self, payload: &[u8]) -> bool {
+        self.0.send(payload).is_ok()
+    }
+
+    fn receive(&mut self, each: &mut dyn FnMut(&[u8])) {
+        let mut room = [0; 2 * LONGEST];
+        while let Ok(len) = self.0.recv(&mut room) {
+            each(&room[..len]);
+        }
+    }
+}
+
+/// A guest with an e1000.
+pub struct CardEnd {
+    source: Source,
+    spare: Box<Batch>,
+    egress: Box<dyn netvale_port::Egress>,
+    scratch: Scratch,
+    wrap: Wrap,
+    _keep: Box<dyn Any + Send>,
+}
+
+impl CardEnd {
+    /// Drives the card of a guest.
+    pub fn of(guest: Card, wrap: Wrap) -> Box<dyn End> {
+        let Card { egress, mut ingress, remote, ram, fault, .. } = guest;
+        ingress.disarm();
+        Box::new(CardEnd {
+            source: Source::new(Box::new(ingress)),
+            spare: Box::default(),
+            egress: Box::new(egress),
+            scratch: Scratch::new(),
+            wrap,
+            _keep: Box::new((remote, ram, fault)),
+        })
+    }
+}
+
+impl End for CardEnd {
+    fn send(&mut self, payload: &[u8]) -> bool {
+        burst::deliver(&*self.egress, &self.wrap.frame(payload), 1, &mut self.scratch) == 1
+    }
+
+    fn receive(&mut self, each: &mut dyn FnMut(&[u8])) {
+        let mut room = [0; 2 * LONGEST];
+        for frame in self.source.take(&mut self.spare).iter() {
+            let len = frame.copy_out(0, &mut room);
+            each(self.wrap.payload(&room[..len]));
+        }
+        self.source.release(&mut self.spare);
+    }
+}

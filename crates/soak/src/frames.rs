@@ -1,0 +1,205 @@
+//! Numbered frames: what is sent says whose it is, which one it is, and what all of it was; what comes is counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use serde::Serialize;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"nvsoak#1");
+/// Magic number, flow, epoch, sequence number, length; and at the end the checksum.
+const HEAD: usize = 26;
+const SUM: usize = 8;
+/// The shortest payload, and by how many bytes others are longer at most.
+const SHORTEST: u64 = 40;
+const SPREAD: u64 = 1300;
+/// The longest payload.
+pub const LONGEST: usize = (SHORTEST + SPREAD) as usize;
+
+/// What a frame says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number {
+    /// Whose frame it is.
+    pub flow: u32,
+    /// How often both ends had been opened before.
+    pub epoch: u32,
+    /// Which frame it is.
+    pub sequence: u64,
+}
+
+/// What a payload turns out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// A frame of a bystander, whole.
+    Frame(Number),
+    /// A frame of a bystander, damaged.
+    Corrupt,
+    /// Somebody else's.
+    Stranger,
+}
+
+impl Number {
+    /// Writes the payload with that number; its length follows from the number.
+    pub fn payload(self, into: &mut Vec<u8>) {
+        let len = (SHORTEST + self.sequence.wrapping_mul(37) % SPREAD) as usize;
+        into.clear();
+        into.extend(MAGIC.to_le_bytes());
+        into.extend(self.flow.to_le_bytes());
+        into.extend(self.epoch.to_le_bytes());
+        into.extend(self.sequence.to_le_bytes());
+        into.extend((len as u16).to_le_bytes());
+        into.extend((into.len()..len - SUM).map(|i| (self.sequence as usize + i) as u8));
+        into.extend(sum(into).to_le_bytes());
+    }
+}
+
+/// Reads a payload. Bytes behind it are padding.
+pub fn read(bytes: &[u8]) -> Seen {
+    let word = |at: usize| bytes.get(at..at + 8).and_then(|w| w.try_into().ok()).map(u64::from_le_bytes);
+    if word(0) != Some(MAGIC) || bytes.len() < HEAD {
+        return Seen::Stranger;
+    }
+    let half = |at: usize| word(at).unwrap_or_default() as u32;
+    let len = usize::from(u16::from_le_bytes([bytes[HEAD - 2], bytes[HEAD - 1]]));
+    let number = Number { flow: half(8), epoch: half(12), sequence: word(16).unwrap_or_default() };
+    let end = len.checked_sub(SUM).filter(|end| *end >= HEAD);
+    let is_whole = end.is_some_and(|end| word(end) == bytes.get(..end).map(sum));
+    if is_whole { Seen::Frame(number) } else { Seen::Corrupt }
+}
+
+fn sum(bytes: &[u8]) -> u64 {
+    let mut sum = bytes.len() as u64;
+    for chunk in bytes.chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        sum = (sum ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    }
+    sum
+}
+
+/// Counts of a flow, over all its epochs.
+#[derive(Debug, Default, Serialize)]
+pub struct Tally {
+    /// Frames sent.
+    pub sent: AtomicU64,
+    /// Frames that came, in order and whole.
+    pub received: AtomicU64,
+    /// Frames that did not come although later ones did.
+    pub lost: AtomicU64,
+    /// Frames that came twice, or behind later ones.
+    pub disordered: AtomicU64,
+    /// Frames that came damaged.
+    pub corrupt: AtomicU64,
+    /// Frames from before both ends were opened again.
+    pub stale: AtomicU64,
+    /// The longest time between two frames, in milliseconds.
+    pub longest_pause_ms: AtomicU64,
+}
+
+impl Tally {
+    fn add(count: &AtomicU64, n: u64) {
+        count.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// A count.
+    pub fn get(count: &AtomicU64) -> u64 {
+        count.load(Ordering::Relaxed)
+    }
+}
+
+/// What is expected next of a flow, in one epoch.
+#[derive(Debug)]
+pub struct Expected {
+    flow: u32,
+    epoch: u32,
+    /// Numbers begin again after that many frames: those of a file that is repeated.
+    cycle: Option<u64>,
+    next: Option<u64>,
+    /// When the last one came.
+    last: Option<Instant>,
+}
+
+impl Expected {
+    /// Of a flow that numbers its frames from 0 on, or goes round in a `cycle` that began before.
+    pub fn new(flow: u32, epoch: u32, cycle: Option<u64>) -> Expected {
+        let next = if cycle.is_some() { None } else { Some(0) };
+        Expected { flow, epoch, cycle, next, last: None }
+    }
+
+    /// The number that is due.
+    pub fn due(&self) -> u64 {
+        self.next.unwrap_or_default()
+    }
+
+    /// Counts a frame, if it is of this flow.
+    pub fn count(&mut self, number: Number, tally: &Tally) {
+        if number.flow != self.flow {
+            return;
+        }
+        if number.epoch != self.epoch {
+            return Tally::add(&tally.stale, 1);
+        }
+        let due = self.next.unwrap_or(number.sequence);
+        let missing = match self.cycle {
+            None => number.sequence.checked_sub(due),
+            Some(cycle) => Some((number.sequence + cycle - due) % cycle).filter(|missing| *missing < cycle / 4 * 3),
+        };
+        let Some(missing) = missing else { return Tally::add(&tally.disordered, 1) };
+        Tally::add(&tally.lost, missing);
+        Tally::add(&tally.received, 1);
+        let next = number.sequence + 1;
+        self.next = Some(self.cycle.map_or(next, |cycle| next % cycle));
+        self.pause(tally);
+        self.last = Some(Instant::now());
+    }
+
+    /// Notes how long nothing has come.
+    pub fn pause(&self, tally: &Tally) {
+        let pause = self.last.map_or(0, |last| last.elapsed().as_millis() as u64);
+        tally.longest_pause_ms.fetch_max(pause, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(sequence: u64) -> Number {
+        Number { flow: 3, epoch: 1, sequence }
+    }
+
+    /// Objective: what is written is read, padding does not matter, and any damaged byte is noticed.
+    #[test]
+    fn payloads() {
+        let mut bytes = Vec::new();
+        for sequence in [0, 1, 77, 4_000_000_000] {
+            number(sequence).payload(&mut bytes);
+            assert!(bytes.len() <= LONGEST);
+            assert_eq!(read(&[&bytes[..], &[0; 30]].concat()), Seen::Frame(number(sequence)));
+            for at in 0..bytes.len() {
+                bytes[at] ^= 0x10;
+                assert_ne!(read(&bytes), Seen::Frame(number(sequence)), "byte {at}");
+                bytes[at] ^= 0x10;
+            }
+            assert_eq!(read(&bytes[..bytes.len() - 1]), Seen::Corrupt);
+        }
+        assert_eq!(read(&[0; 60]), Seen::Stranger);
+    }
+
+    /// Objective: what is missing, comes twice, late, or from an earlier epoch, is counted as that; other flows' frames are not.
+    #[test]
+    fn counts() {
+        let (tally, mut expected) = (Tally::default(), Expected::new(3, 1, None));
+        for sequence in [0, 1, 5, 5, 4, 6] {
+            expected.count(number(sequence), &tally);
+        }
+        expected.count(Number { epoch: 0, ..number(9) }, &tally);
+        expected.count(Number { flow: 2, ..number(9) }, &tally);
+        let counts = [&tally.received, &tally.lost, &tally.disordered, &tally.stale].map(Tally::get);
+        assert_eq!(counts, [4, 3, 2, 1]);
+        let (tally, mut expected) = (Tally::default(), Expected::new(3, 1, Some(10)));
+        for sequence in [7, 8, 9, 0, 1, 3, 2] {
+            expected.count(number(sequence), &tally);
+        }
+        assert_eq!([&tally.received, &tally.lost, &tally.disordered].map(Tally::get), [6, 1, 1]);
+    }
+}

@@ -1,0 +1,210 @@
+//! Pairs of bystanders: one for each kind of port. None of them is attacked; the first is on the switch that attackers use.
+
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use netvale::{Port, raw};
+use netvale_abi::nmreq::{NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_NEWIF, NR_REG_ALL_NIC};
+use netvale_control::attach::{AttachRequest, FLAG_SHARED, FileAsked, Pools};
+use netvale_control::device::DeviceRequest;
+use netvale_e1000::driver::DriverOptions;
+use netvale_e1000::driver::remote::Guest as Card;
+use netvale_harness::net::ip;
+use rustix::fs::MemfdFlags;
+use serde_json::json;
+
+use crate::ends::{BEHIND, CardEnd, End, Rings, STACK, Socket, Wrap, station};
+use crate::pairs::{Flow, Pair};
+use crate::replayed;
+use crate::world::{ATTACKED, CABLE, TARGETS, World};
+
+/// How long the kernel may take to give back what a process had.
+const GIVEN_BACK: Duration = Duration::from_secs(5);
+
+type Make = fn(&World) -> Result<Pair, String>;
+
+/// A kind of pair.
+pub struct Kind {
+    /// Its name in the report.
+    pub name: &'static str,
+    /// Attaches its ports, and opens them.
+    pub make: Make,
+    /// It has ports of the second daemon, too.
+    pub needs_second: bool,
+}
+
+const fn kind(name: &'static str, make: Make) -> Kind {
+    Kind { name, make, needs_second: false }
+}
+
+/// All of them.
+pub const KINDS: &[Kind] = &[
+    kind("local, attacked switch", attacked),
+    kind("local", local),
+    kind("pipe", pipe),
+    kind("persistent", persistent),
+    kind("tap", tap),
+    kind("interface", interface),
+    Kind { name: "vhost and virtio", make: vhost, needs_second: true },
+    kind("ptnet", ptnet),
+    kind("e1000", e1000),
+    kind("echo", echo),
+    kind("replay", replay),
+    kind("extmem", extmem),
+];
+
+/// With a monitor of what one of them receives.
+fn attacked(w: &World) -> Result<Pair, String> {
+    let [a, b] = TARGETS;
+    let ends = [w.end(0, "vale0:ba", (a, b))?, w.end(0, "vale0:bb", (b, a))?];
+    let monitor = w.end(0, "vale0:bb/r", (a, b))?;
+    w.first().attach(ATTACKED, "null:", json!({}))?;
+    let mut pair = two(ends, &[(0, "vale0:ba"), (0, "vale0:bb"), (0, "vale0:bb/r")]);
+    pair.ends.push(monitor);
+    pair.flows.push(Flow { name: "monitor".into(), from: Some(0), to: 2, copies: Some(0), cycle: None });
+    Ok(pair)
+}
+
+fn two([a, b]: [Box<dyn End>; 2], ports: &[(usize, &str)]) -> Pair {
+    Pair::two(a, b, ports)
+}
+
+fn local(w: &World) -> Result<Pair, String> {
+    Ok(two([w.end(0, "vale1:a", (11, 12))?, w.end(0, "vale1:b", (12, 11))?], &[(0, "vale1:a"), (0, "vale1:b")]))
+}
+
+fn pipe(w: &World) -> Result<Pair, String> {
+    Ok(two([w.end(0, "netmap:soak{1", (13, 14))?, w.end(0, "netmap:soak}1", (14, 13))?], &[]))
+}
+
+fn persistent(w: &World) -> Result<Pair, String> {
+    let ask = |reqtype: u16, name: &str, body: &[(usize, u8)]| -> Result<(), String> {
+        let mut request = DeviceRequest { reqtype, name: name.into(), ..DeviceRequest::default() };
+        body.iter().for_each(|(at, byte)| request.body[*at] = *byte);
+        let line = raw::connect_to(Some(w.first().dir())).map_err(|e| e.to_string())?;
+        let reply = raw::request(line.as_fd(), &request).map_err(|e| e.to_string())?;
+        if reply.status == 0 { Ok(()) } else { Err(format!("request {reqtype} of {name}: errno {}", reply.status)) }
+    };
+    for name in ["v0", "v1"] {
+        ask(NETMAP_REQ_VALE_NEWIF, name, &[])?;
+        // nmreq_vale_attach.reg.nr_mode
+        ask(NETMAP_REQ_VALE_ATTACH, &format!("vale2:{name}"), &[(16, NR_REG_ALL_NIC as u8)])?;
+    }
+    Ok(two([w.end(0, "vale2:v0", (15, 16))?, w.end(0, "vale2:v1", (16, 15))?], &[(0, "vale2:v0"), (0, "vale2:v1")]))
+}
+
+/// A program on the switch, and a socket of the stack behind the TAP.
+fn tap(w: &World) -> Result<Pair, String> {
+    const NAME: &str = "nvsoakt";
+    w.first().attach("vale3", &format!("tap:{NAME}"), json!({}))?;
+    let quiet = format!("/proc/sys/net/ipv6/conf/{NAME}/disable_ipv6");
+    std::fs::write(&quiet, "1").map_err(|e| format!("{quiet}: {e}"))?;
+    let address = |[a, b, c, d]: [u8; 4]| format!("{a}.{b}.{c}.{d}");
+    let (stack, behind) = (address(STACK.0), address(BEHIND.0));
+    let hardware = |n: u8| station(n).map(|byte| format!("{byte:02x}")).join(":");
+    for line in [
+        format!("link set {NAME} address {}", hardware(18)),
+        format!("addr add {stack}/24 dev {NAME}"),
+        format!("link set {NAME} up"),
+        format!("neigh replace {behind} lladdr {} dev {NAME}", hardware(17)),
+    ] {
+        ip(&line).map_err(|e| e.to_string())?;
+    }
+    let port = Rings::of(w.open(0, "vale3:a")?, Wrap::datagram(station(18), station(17)));
+    Ok(two([port, socket().map_err(|e| e.to_string())?], &[(0, "vale3:a"), (0, &format!("vale3:{NAME}"))]))
+}
+
+fn socket() -> std::io::Result<Box<dyn End>> {
+    let socket = UdpSocket::bind((std::net::Ipv4Addr::from(STACK.0), STACK.1))?;
+    socket.set_nonblocking(true)?;
+    socket.connect((std::net::Ipv4Addr::from(BEHIND.0), BEHIND.1))?;
+    Ok(Box::new(Socket(socket)))
+}
+
+/// One end of a cable on a switch, the other one opened by a program.
+fn interface(w: &World) -> Result<Pair, String> {
+    // The kernel takes a moment to give back the queues of a daemon that was killed.
+    let mut outcome = Ok(());
+    netvale_harness::until(GIVEN_BACK, Duration::from_millis(5), || {
+        outcome = w.first().attach("vale4", &format!("netmap:{}", CABLE[0]), json!({}));
+        outcome.is_ok()
+    });
+    outcome?;
+    let (attached, opened) = (format!("vale4:{}", CABLE[0]), format!("netmap:{}", CABLE[1]));
+    let ends = [w.end(0, "vale4:a", (18, 19))?, w.end(0, &opened, (19, 18))?];
+    Ok(two(ends, &[(0, "vale4:a"), (0, &attached), (0, &opened)]))
+}
+
+fn vhost(w: &World) -> Result<Pair, String> {
+    let socket = w.first().path("bystander.sock");
+    w.first().attach("vale5", &format!("vhost:{}", socket.display()), json!({"name": "device"}))?;
+    w.daemons[1].attach("vale5", &format!("virtio:{}", socket.display()), json!({"name": "driver"}))?;
+    let ports = [(0, "vale5:a"), (0, "vale5:device"), (1, "vale5:driver"), (1, "vale5:b")];
+    Ok(two([w.end(0, "vale5:a", (20, 21))?, w.end(1, "vale5:b", (21, 20))?], &ports))
+}
+
+fn ptnet(w: &World) -> Result<Pair, String> {
+    let socket = w.first().path("bystander-ptnet.sock");
+    w.first().attach("vale6", &format!("ptnet:{}", socket.display()), json!({"name": "guest"}))?;
+    let guest = Port::as_guest(&socket, 0).map_err(|e| e.to_string())?;
+    let guest = Rings::of(guest, Wrap::ethernet(station(22), station(23)));
+    Ok(two([w.end(0, "vale6:a", (22, 23))?, guest], &[(0, "vale6:a"), (0, "vale6:guest")]))
+}
+
+fn e1000(w: &World) -> Result<Pair, String> {
+    let socket = w.first().path("bystander-e1000.sock");
+    w.first().attach("vale7", &format!("e1000:{}", socket.display()), json!({"name": "guest"}))?;
+    let guest = Card::new(&socket, DriverOptions::default()).map_err(|e| e.to_string())?;
+    // The card takes what is for its own address.
+    let (own, mac) = (station(24), guest.mac);
+    let program = Rings::of(w.open(0, "vale7:a")?, Wrap::ethernet(mac, own));
+    Ok(two([program, CardEnd::of(guest, Wrap::ethernet(own, mac))], &[(0, "vale7:a"), (0, "vale7:guest")]))
+}
+
+fn echo(w: &World) -> Result<Pair, String> {
+    w.first().attach("vale8", "echo:", json!({}))?;
+    let end = w.end(0, "vale8:a", (25, 26))?;
+    let ports = vec![(0, "vale8:a".to_owned()), (0, "vale8:echo".to_owned())];
+    Ok(Pair { ends: vec![end], flows: vec![Flow::between("round", 0, 0)], ports })
+}
+
+/// A file that is replayed, and a program that hears it.
+fn replay(w: &World) -> Result<Pair, String> {
+    let end = w.end(0, "vale9:a", (27, 28))?;
+    let file = w.file(replayed::NAME);
+    w.first().attach("vale9", &format!("pcap:in={}", file.display()), json!({"name": "file", "loop": true}))?;
+    let flow = Flow { name: "heard".into(), from: None, to: 0, copies: None, cycle: Some(replayed::FRAMES) };
+    let ports = vec![(0, "vale9:a".to_owned()), (0, "vale9:file".to_owned())];
+    Ok(Pair { ends: vec![end], flows: vec![flow], ports })
+}
+
+/// Bytes of a program's own memory.
+const BROUGHT: u64 = 4 << 20;
+
+/// Asks for a port in memory of the caller's own. Returns its connection, too.
+pub fn bring(dir: &std::path::Path, name: &str, file: &OwnedFd) -> Result<(OwnedFd, raw::Attached), netvale::Error> {
+    let line = raw::connect_to(Some(dir))?;
+    let pools = Pools { ifs: (8, 1024), rings: (8, 16_384), bufs: (514, 2048) };
+    let request = AttachRequest { name: name.into(), pools, flags: FLAG_SHARED, ..AttachRequest::default() };
+    let request = AttachRequest { tx_slots: 128, rx_slots: 128, ..request };
+    let place = FileAsked { offset: 0, len: BROUGHT };
+    raw::attach_in(line.as_fd(), &request, file.as_fd(), place).map(|attached| (line, attached))
+}
+
+/// A file for [`bring`].
+pub fn memory() -> rustix::io::Result<OwnedFd> {
+    let file = rustix::fs::memfd_create("soak", MemfdFlags::CLOEXEC)?;
+    rustix::fs::ftruncate(&file, BROUGHT)?;
+    Ok(file)
+}
+
+fn extmem(w: &World) -> Result<Pair, String> {
+    let end = |name: &str, (from, to): (u8, u8)| -> Result<Box<dyn End>, String> {
+        let file = memory().map_err(|e| e.to_string())?;
+        let (line, attached) = bring(w.first().dir(), name, &file).map_err(|e| format!("{name}: {e}"))?;
+        let keep = Box::new((line, attached.region, file));
+        Ok(Rings::among(attached.tx, attached.rx, Wrap::ethernet(station(to), station(from)), keep))
+    };
+    Ok(two([end("vale10:a", (29, 30))?, end("vale10:b", (30, 29))?], &[(0, "vale10:a"), (0, "vale10:b")]))
+}

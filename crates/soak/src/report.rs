@@ -1,0 +1,147 @@
+//! What a soak found, as text and as JSON.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use crate::health::Counts;
+
+/// Counts of a kind of attack.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Attacks {
+    /// How many were made.
+    pub made: u64,
+    /// How many took hold: the others came too late, or were refused.
+    pub took_hold: u64,
+    /// How many ended by SIGKILL.
+    pub killed: u64,
+    /// How long one lasted at most: what is done to the daemon itself ends only when it has answered.
+    pub longest_ms: u64,
+}
+
+/// Counts of a flow.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct FlowCounts {
+    /// Pair and flow.
+    pub name: String,
+    /// Frames sent.
+    pub sent: u64,
+    /// Frames that came, in order and whole.
+    pub received: u64,
+    /// Frames that did not come, all of which the daemon had counted as dropped.
+    pub lost: u64,
+    /// Frames out of order, or twice.
+    pub disordered: u64,
+    /// Frames from before a restart.
+    pub stale: u64,
+    /// The longest time without a frame, in milliseconds.
+    pub longest_pause_ms: u64,
+}
+
+/// What a daemon had at the first and at the last rest of its lives.
+#[derive(Clone, Debug, Serialize)]
+pub struct Life {
+    /// Which daemon.
+    pub daemon: String,
+    /// Seconds since the start.
+    pub ended_at: u64,
+    /// How it ended.
+    pub ended_by: String,
+    /// Times that it was compared with the first rest.
+    pub rests: u64,
+    /// What it had at first.
+    pub first: Counts,
+    /// What it had at last.
+    pub last: Counts,
+}
+
+/// All that a soak found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    /// The seed of all that was random.
+    pub seed: u64,
+    /// How long it took.
+    pub seconds: u64,
+    /// How often each attack was made, by name.
+    pub attacks: BTreeMap<String, Attacks>,
+    /// Flows of bystanders.
+    pub flows: Vec<FlowCounts>,
+    /// Damaged frames.
+    pub corrupt: u64,
+    /// Lives of the daemons.
+    pub lives: Vec<Life>,
+    /// How long it took until all ports were back after a daemon was killed, in milliseconds.
+    pub back_after_ms: Vec<u64>,
+    /// What the daemons' threads did while a bystander waited for long.
+    pub stalls: Vec<String>,
+    /// What could not be done here, and why.
+    pub left_out: BTreeMap<String, String>,
+    /// What must not be: none in a clean soak.
+    pub failures: Vec<String>,
+}
+
+impl Report {
+    /// Nothing was wrong.
+    pub fn is_clean(&self) -> bool {
+        self.failures.is_empty()
+    }
+
+    /// One line about all of it.
+    pub fn line(&self) -> String {
+        let received: u64 = self.flows.iter().map(|flow| flow.received).sum();
+        let attacks: u64 = self.attacks.values().map(|attacks| attacks.made).sum();
+        let outcome = if self.is_clean() { "clean".to_owned() } else { format!("{} FAILURES", self.failures.len()) };
+        format!(
+            "soak: {outcome}; seed {}, {} s, {attacks} attacks, {} restarts, {received} frames of bystanders",
+            self.seed,
+            self.seconds,
+            self.back_after_ms.len()
+        )
+    }
+
+    /// All of it, in Markdown.
+    pub fn text(&self) -> String {
+        let mut text = format!("{}\n", self.line());
+        let mut line = |words: std::fmt::Arguments<'_>| _ = writeln!(text, "{words}");
+        line(format_args!(
+            "\n| bystanders | sent | received in order | lost, counted as drops | out of order or twice | longest pause |"
+        ));
+        line(format_args!("|---|--:|--:|--:|--:|--:|"));
+        for flow in &self.flows {
+            let FlowCounts { name, sent, received, lost, disordered, longest_pause_ms, .. } = flow;
+            line(format_args!("| {name} | {sent} | {received} | {lost} | {disordered} | {longest_pause_ms} ms |"));
+        }
+        line(format_args!("\n| attack | made | took hold | killed | longest |"));
+        line(format_args!("|---|--:|--:|--:|--:|"));
+        for (name, attacks) in &self.attacks {
+            let Attacks { made, took_hold, killed, longest_ms } = attacks;
+            line(format_args!("| {name} | {made} | {took_hold} | {killed} | {longest_ms} ms |"));
+        }
+        line(format_args!(
+            "\n| daemon, until | rests | descriptors | threads | shared mappings | own memory, KB | resident, KB |"
+        ));
+        line(format_args!("|---|--:|--:|--:|--:|--:|--:|"));
+        for Life { daemon, ended_at, ended_by, rests, first: a, last: b } in &self.lives {
+            line(format_args!(
+                "| {daemon}, {ended_by} at {ended_at} s | {rests} | {} → {} | {} → {} | {} → {} | {} → {} | {} → {} |",
+                a.descriptors,
+                b.descriptors,
+                a.threads,
+                b.threads,
+                a.mappings,
+                b.mappings,
+                a.own_kb,
+                b.own_kb,
+                a.resident_kb,
+                b.resident_kb
+            ));
+        }
+        let slowest = self.back_after_ms.iter().max().copied().unwrap_or_default();
+        line(format_args!("\nDamaged frames: {}. All ports back after a kill within {slowest} ms.", self.corrupt));
+        self.stalls.iter().for_each(|stall| line(format_args!("Stalled {stall}.")));
+        self.left_out.iter().for_each(|(what, why)| line(format_args!("Left out: {what}: {why}.")));
+        self.failures.iter().for_each(|failure| line(format_args!("FAILED: {failure}")));
+        text
+    }
+}

@@ -1,0 +1,189 @@
+//! Attackers: processes of this program that misbehave until they are killed, or end by themselves.
+//!
+//! | module | who |
+//! |---|---|
+//! | [`programs`] | programs with ports |
+//! | [`strangers`] | clients that hold no port |
+//! | [`machines`] | hypervisors and guests |
+//! | [`vmm`] | a front end that writes whatever it likes into its virtqueues |
+
+mod machines;
+mod programs;
+mod strangers;
+mod vmm;
+
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use netvale::{Error, Options, Port};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+
+use crate::rng::Rng;
+
+/// What an attacker says when its attack takes hold.
+pub const UP: &str = "up";
+
+/// The work of an attacker.
+pub type Act = fn(&mut Attacker) -> Result<(), String>;
+
+/// An attacker's row.
+pub struct Role {
+    /// Its name in the report and on the command line.
+    pub name: &'static str,
+    /// What it does.
+    pub act: Act,
+    /// The device at whose socket it plays a virtual machine, which takes the daemon's own user.
+    pub device: Option<&'static str>,
+}
+
+const fn program(name: &'static str, act: Act) -> Role {
+    Role { name, act, device: None }
+}
+
+const fn machine(name: &'static str, act: Act, device: &'static str) -> Role {
+    Role { name, act, device: Some(device) }
+}
+
+/// All of them.
+pub const ROLES: &[Role] = &[
+    program("client that floods", programs::floods),
+    program("client that never reads", programs::never_reads),
+    program("client that opens and closes", programs::opens_and_closes),
+    program("client with nonsense in its memory", programs::scribbles),
+    program("client with an unfinished frame", programs::unfinished),
+    program("client that blocks its wake-up", programs::blocks),
+    program("client that rings without frames", programs::rings),
+    program("pipe that floods", programs::pipes),
+    program("extmem cut short", programs::cuts_short),
+    program("extmem with holes", programs::punches_holes),
+    program("noise on control", strangers::noise_on_control),
+    program("noise on attach", strangers::noise_on_attach),
+    program("refused requests", strangers::refused),
+    program("connections", strangers::connections),
+    program("descriptors that linger", strangers::lingers),
+    machine("vhost: guest that floods", machines::floods_vhost, "vhost"),
+    machine("vhost: nonsense in the rings", vmm::scribbles, "vhost"),
+    machine("vhost: memory cut short", vmm::cuts_short, "vhost"),
+    machine("vhost: memory with holes", vmm::punches_holes, "vhost"),
+    machine("vhost: noise", machines::noise, "vhost"),
+    machine("ptnet: guest that floods", machines::floods_ptnet, "ptnet"),
+    machine("ptnet: nonsense in its memory", machines::scribbles_ptnet, "ptnet"),
+    machine("ptnet: starts and stops", machines::restarts_ptnet, "ptnet"),
+    machine("e1000: guest that floods", machines::floods_e1000, "e1000"),
+    machine("e1000: nonsense in the registers", machines::scribbles_e1000, "e1000"),
+    machine("e1000: memory with holes", machines::punches_e1000, "e1000"),
+    machine("e1000: noise", machines::noise, "e1000"),
+];
+
+/// What an attacker knows.
+pub struct Attacker {
+    /// The daemon's folder.
+    pub dir: PathBuf,
+    /// The socket of its device.
+    pub socket: PathBuf,
+    /// Its own name, for ports.
+    pub name: String,
+    /// What it does next.
+    pub rng: Rng,
+    end: Instant,
+    is_up: bool,
+}
+
+/// A socket for attackers' machines in the daemon's folder.
+pub fn socket(dir: &Path, device: &str) -> PathBuf {
+    dir.join(format!("attacked-{device}.sock"))
+}
+
+impl Attacker {
+    /// An attacker of this seed, who ends by himself after `life`.
+    pub fn new(dir: &Path, device: Option<&str>, seed: u64, life: Duration) -> Attacker {
+        let socket = socket(dir, device.unwrap_or_default());
+        let name = format!("x{}", std::process::id());
+        Attacker { dir: dir.into(), socket, name, rng: Rng::new(seed), end: Instant::now() + life, is_up: false }
+    }
+
+    /// Says that the attack takes hold, once.
+    pub fn is_up(&mut self) {
+        if !std::mem::replace(&mut self.is_up, true) {
+            println!("{UP}");
+            // Nobody may be listening any more.
+            let _ = std::io::stdout().flush();
+        }
+    }
+
+    /// Whether there is time left.
+    pub fn goes_on(&self) -> bool {
+        Instant::now() < self.end
+    }
+
+    /// The name of a port of its own on the switch for everybody.
+    pub fn own_port(&self) -> String {
+        format!("{}:{}", crate::world::ATTACKED, self.name)
+    }
+
+    /// Opens a port of its own.
+    pub fn open(&self, name: &str) -> Result<Port, Error> {
+        let slots = 64;
+        Port::open_with(name, &Options { run_dir: Some(self.dir.clone()), slots, ..Options::default() })
+    }
+
+    /// A frame to a bystander, to everybody or to nobody, from one of many stations.
+    pub fn frame(&mut self) -> Vec<u8> {
+        let len = 60 + self.rng.index(1400);
+        let mut frame = self.rng.bytes(len);
+        let to = match self.rng.below(4) {
+            0 => [0xff; 6],
+            1 => [2, 0x66, 0, 0, 0, self.rng.word() as u8],
+            _ => crate::ends::station(crate::world::TARGETS[self.rng.index(2)]),
+        };
+        frame[..6].copy_from_slice(&to);
+        let station = self.rng.below(64) as u8;
+        frame[6..12].copy_from_slice(&[2, 0x77, 0, 0, std::process::id() as u8, station]);
+        frame
+    }
+}
+
+/// Plays the role of that name.
+pub fn play(name: &str, dir: &Path, seed: u64, life: Duration) -> Result<(), String> {
+    let role = ROLES.iter().find(|role| role.name == name).ok_or("there is no such role")?;
+    (role.act)(&mut Attacker::new(dir, role.device, seed, life))
+}
+
+/// A short rest, so that an attack is not only load.
+fn pause() {
+    std::thread::sleep(Duration::from_micros(200));
+}
+
+fn text(e: impl std::fmt::Display) -> String {
+    e.to_string()
+}
+
+/// Fills an eventfd and makes it block, so that the one who rings it waits.
+fn block(fd: impl AsFd) -> rustix::io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(&fd)?;
+    rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)?;
+    let _pending = rustix::io::read(&fd, &mut [0; 8]);
+    rustix::io::write(&fd, &(u64::MAX - 1).to_ne_bytes())?;
+    rustix::fs::fcntl_setfl(&fd, flags - rustix::fs::OFlags::NONBLOCK)
+}
+
+/// Copies of all eventfds of this process: what it rings, and what it is rung by.
+fn own_bells() -> rustix::io::Result<Vec<OwnedFd>> {
+    let own = pidfd_open(getpid(), PidfdFlags::empty())?;
+    let is_bell = |entry: &std::fs::DirEntry| {
+        std::fs::read_link(entry.path()).is_ok_and(|target| target.to_string_lossy().contains("[eventfd]"))
+    };
+    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let numbers: Vec<i32> =
+        entries.filter(is_bell).filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    Ok(numbers.into_iter().filter_map(|n| pidfd_getfd(&own, n, PidfdGetfdFlags::empty()).ok()).collect())
+}
+
+fn ring_all(bells: &[OwnedFd]) {
+    for bell in bells {
+        // One that is full, or gone, is as good.
+        let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+    }
+}

@@ -1,0 +1,182 @@
+//! Programs with ports.
+
+use std::time::Duration;
+
+use netvale::{Port, TxRing};
+use netvale_abi::slot::NS_MOREFRAG;
+use netvale_mem::words::Words;
+use rustix::fs::FallocateFlags;
+
+use super::{Attacker, block, own_bells, pause, ring_all, text};
+use crate::kinds;
+
+/// Frames of a turn.
+const BURST: u32 = 32;
+
+fn flood(a: &mut Attacker, tx: &mut TxRing) {
+    let frame = a.frame();
+    for _ in 0..BURST {
+        if !tx.send(&frame) {
+            break;
+        }
+    }
+    tx.sync();
+}
+
+/// Sends to everybody as fast as it goes, and reads at times.
+pub fn floods(a: &mut Attacker) -> Result<(), String> {
+    let mut port = a.open(&a.own_port()).map_err(text)?;
+    while a.goes_on() {
+        flood(a, &mut port.tx()[0]);
+        a.is_up();
+        if a.rng.one_in(8) {
+            drain(&mut port);
+        }
+        pause();
+    }
+    Ok(())
+}
+
+fn drain(port: &mut Port) {
+    for ring in port.rx() {
+        let _ = ring.sync();
+        let there = ring.space();
+        ring.advance(there);
+        let _ = ring.sync();
+    }
+}
+
+/// Holds senders back as long as it may.
+pub fn never_reads(a: &mut Attacker) -> Result<(), String> {
+    let options =
+        netvale::Options { run_dir: Some(a.dir.clone()), slots: 16, lossless: true, ..netvale::Options::default() };
+    let mut port = Port::open_with(&a.own_port(), &options).map_err(text)?;
+    while a.goes_on() {
+        // Known to the switch, so that frames are for it.
+        let frame = a.frame();
+        port.tx()[0].send(&frame);
+        port.tx()[0].sync();
+        a.is_up();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// Ports that come and go.
+pub fn opens_and_closes(a: &mut Attacker) -> Result<(), String> {
+    while a.goes_on() {
+        let mut port = a.open(&a.own_port()).map_err(text)?;
+        flood(a, &mut port.tx()[0]);
+        a.is_up();
+    }
+    Ok(())
+}
+
+/// Any words anywhere in its region.
+pub fn scribbles(a: &mut Attacker) -> Result<(), String> {
+    let port = a.open(&a.own_port()).map_err(text)?;
+    let count = port.mapping().len() / 4;
+    let words = Words::new(port.mapping(), 0, count).ok_or("no words")?;
+    let bells = own_bells().map_err(text)?;
+    while a.goes_on() {
+        for _ in 0..BURST {
+            // Mostly where rings and status blocks are.
+            let at = if a.rng.one_in(4) { a.rng.index(count) } else { a.rng.index(count.min(4096)) };
+            let small = a.rng.below(70) as u32;
+            words.store(at, if a.rng.one_in(2) { small } else { a.rng.word() as u32 });
+        }
+        ring_all(&bells);
+        a.is_up();
+        pause();
+    }
+    Ok(())
+}
+
+/// A frame whose end does not come.
+pub fn unfinished(a: &mut Attacker) -> Result<(), String> {
+    let mut port = a.open(&a.own_port()).map_err(text)?;
+    let ring = &mut port.tx()[0];
+    while a.goes_on() {
+        let at = ring.at(0);
+        if ring.space() > 1 {
+            ring.set_len(at, 60, NS_MOREFRAG);
+            ring.advance(1);
+        }
+        ring.sync();
+        a.is_up();
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// The worker that wakes it waits.
+pub fn blocks(a: &mut Attacker) -> Result<(), String> {
+    let mut port = a.open(&a.own_port()).map_err(text)?;
+    while a.goes_on() {
+        port.rx()[0].arm();
+        block(port.rx()[0].wake_fd()).map_err(text)?;
+        a.is_up();
+        flood(a, &mut port.tx()[0]);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// Wakes the worker for nothing.
+pub fn rings(a: &mut Attacker) -> Result<(), String> {
+    let _port = a.open(&a.own_port()).map_err(text)?;
+    let bells = own_bells().map_err(text)?;
+    while a.goes_on() {
+        ring_all(&bells);
+        a.is_up();
+    }
+    Ok(())
+}
+
+/// Both ends of a pipe.
+pub fn pipes(a: &mut Attacker) -> Result<(), String> {
+    let end = |a: &Attacker, way: char| a.open(&format!("netmap:{}{way}1", a.name)).map_err(text);
+    let (mut from, mut to) = (end(a, '{')?, end(a, '}')?);
+    while a.goes_on() {
+        flood(a, &mut from.tx()[0]);
+        drain(&mut to);
+        a.is_up();
+        pause();
+    }
+    Ok(())
+}
+
+/// The file that its region lies in becomes shorter, with frames in it.
+pub fn cuts_short(a: &mut Attacker) -> Result<(), String> {
+    spoils(a, |a, file| {
+        let rest = a.rng.below(3) * 4096;
+        rustix::fs::ftruncate(file, rest)
+    })
+}
+
+/// The same file loses pages.
+pub fn punches_holes(a: &mut Attacker) -> Result<(), String> {
+    spoils(a, |a, file| {
+        let at = a.rng.below(512) * 4096;
+        rustix::fs::fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, 16 * 4096)
+    })
+}
+
+type Spoil = fn(&mut Attacker, &std::os::fd::OwnedFd) -> rustix::io::Result<()>;
+
+fn spoils(a: &mut Attacker, spoil: Spoil) -> Result<(), String> {
+    while a.goes_on() {
+        let file = kinds::memory().map_err(text)?;
+        let (_line, mut attached) = kinds::bring(&a.dir, &a.own_port(), &file).map_err(text)?;
+        let tx = attached.tx.first_mut().ok_or("no ring")?;
+        for _ in 0..4 {
+            flood(a, tx);
+            pause();
+        }
+        // From here on, an access of its own may be its end by SIGBUS.
+        a.is_up();
+        spoil(a, &file).map_err(text)?;
+        pause();
+    }
+    Ok(())
+}

@@ -1,0 +1,366 @@
+//! The course of a soak: rounds in which everything is done once, in an order that the seed says, and a rest after each, when the daemons are looked at.
+//! In some rounds a daemon is killed under attack.
+
+use std::io::BufRead;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use netvale_harness::Process;
+use serde_json::json;
+
+use crate::acts::ACTS;
+use crate::bystanders::Bystanders;
+use crate::health::{Counts, rests, settles};
+use crate::netvale::Netvale;
+use crate::report::{FlowCounts, Life, Report};
+use crate::rng::Rng;
+use crate::roles::{self, ROLES, UP};
+use crate::stalls::Watch;
+use crate::world::{ATTACKED, World};
+
+/// How long an attacker may take to begin.
+const BEGIN: Duration = Duration::from_secs(8);
+/// Rounds in which a daemon is left alone before one kills it.
+const ROUNDS_OF_A_LIFE: u64 = 2;
+/// Failures that are written down; a daemon that is broken produces more of the same.
+const MOST_FAILURES: usize = 40;
+
+/// One thing to do.
+#[derive(Clone, Copy)]
+enum Deed {
+    /// The attacker of that number in [`ROLES`].
+    Role(usize),
+    /// The act of that number in [`ACTS`].
+    Act(usize),
+}
+
+/// How many of the first deeds can be done together: a device has one guest at a time.
+fn at_once(deeds: &[Deed]) -> usize {
+    let device = |deed: &Deed| if let Deed::Role(number) = deed { ROLES[*number].device } else { None };
+    let is_free =
+        |&at: &usize| device(&deeds[at]).is_none() || !deeds[..at].iter().any(|d| device(d) == device(&deeds[at]));
+    (0..deeds.len()).take_while(is_free).count()
+}
+
+/// A daemon's life as far as it is known.
+#[derive(Default)]
+struct Observed {
+    first: Option<Counts>,
+    last: Counts,
+    rests: u64,
+}
+
+/// A soak.
+pub struct Soak {
+    world: World,
+    bystanders: Bystanders,
+    watch: Watch,
+    rng: Rng,
+    report: Report,
+    begun: Instant,
+    length: Duration,
+    observed: [Observed; 2],
+    rounds_left: u64,
+    /// Which daemons began in this round: they have not seen all of it.
+    began: [bool; 2],
+}
+
+const NAMES: [&str; 2] = ["first daemon", "second daemon"];
+
+impl Soak {
+    /// Starts daemons and bystanders.
+    pub fn new(netvale: &Path, seed: u64, length: Duration) -> Result<Soak, String> {
+        let world = World::new(netvale)?;
+        let bystanders = Bystanders::start(&world);
+        let mut report = Report { seed, left_out: bystanders.left_out.clone(), ..Report::default() };
+        for (what, why) in [
+            ("steps of the wall clock", "no namespace has one of its own; netvale reads CLOCK_MONOTONIC"),
+            (
+                "a limit of memory by cgroup",
+                "RLIMIT_AS is used: a cgroup's limit ends the daemon by SIGKILL, which is done anyway",
+            ),
+        ] {
+            report.left_out.insert(what.into(), why.into());
+        }
+        let watch = Watch::start(bystanders.books()).map_err(|e| e.to_string())?;
+        let (begun, rng) = (Instant::now(), Rng::new(seed));
+        let mut this = Soak {
+            world,
+            bystanders,
+            watch,
+            rng,
+            report,
+            begun,
+            length,
+            observed: Default::default(),
+            rounds_left: 0,
+            began: [false; 2],
+        };
+        this.attach_for_attackers()?;
+        this.watch.look_at(this.world.daemons.each_ref().map(Netvale::pid));
+        this.rounds_left = ROUNDS_OF_A_LIFE;
+        Ok(this)
+    }
+
+    /// Devices whose virtual machines attack.
+    fn attach_for_attackers(&self) -> Result<(), String> {
+        let first = self.world.first();
+        ["vhost", "ptnet", "e1000"].into_iter().try_for_each(|device| {
+            let socket = roles::socket(first.dir(), device);
+            first.attach(ATTACKED, &format!("{device}:{}", socket.display()), json!({"name": format!("x{device}")}))
+        })
+    }
+
+    fn fail(&mut self, what: impl IntoIterator<Item = String>) {
+        for one in what {
+            if self.report.failures.len() < MOST_FAILURES {
+                self.report.failures.push(format!("after {} s: {one}", self.begun.elapsed().as_secs()));
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.begun.elapsed() >= self.length
+    }
+
+    /// Everything, until the time is over.
+    pub fn run(mut self) -> Report {
+        while !self.is_over() && self.report.failures.len() < MOST_FAILURES {
+            self.round();
+            self.rest();
+        }
+        self.end()
+    }
+
+    /// Everything once. A daemon may be killed in between.
+    fn round(&mut self) {
+        self.began = [false; 2];
+        let mut deeds: Vec<Deed> = (0..ROLES.len()).map(Deed::Role).chain((0..ACTS.len()).map(Deed::Act)).collect();
+        self.rng.shuffle(&mut deeds);
+        let kills = self.rounds_left == 0;
+        let moment = self.rng.index(deeds.len());
+        // Later lives may be longer: what leaks slowly shows in a long soak only.
+        let longer = 2 + self.length.as_secs() / 60;
+        self.rounds_left = if kills { ROUNDS_OF_A_LIFE + self.rng.below(longer) } else { self.rounds_left - 1 };
+        let mut at = 0;
+        while at < deeds.len() && !self.is_over() {
+            let most = (1 + self.rng.index(3)).min(deeds.len() - at);
+            let together = at_once(&deeds[at..at + most]);
+            let killed = (kills && (at..at + together).contains(&moment)).then(|| usize::from(self.rng.one_in(3)));
+            self.attack(&deeds[at..at + together], killed);
+            at += together;
+            self.look();
+        }
+    }
+
+    /// Attacks together, and kills a daemon in the middle if asked to.
+    fn attack(&mut self, deeds: &[Deed], killed: Option<usize>) {
+        let mut attackers = Vec::new();
+        for deed in deeds {
+            if let Deed::Role(number) = deed {
+                attackers.extend(self.begin(*number));
+            }
+        }
+        let life = Duration::from_millis(100 + self.rng.below(500));
+        for deed in deeds {
+            if let Deed::Act(number) = deed {
+                self.act(*number, life);
+            }
+        }
+        std::thread::sleep(life);
+        if let Some(daemon) = killed {
+            self.kill(daemon);
+        }
+        for (number, process, start) in attackers {
+            self.finish(number, process, start);
+        }
+    }
+
+    fn act(&mut self, number: usize, life: Duration) {
+        let (name, act) = ACTS[number];
+        let start = Instant::now();
+        let outcome = act(&self.world, &mut self.rng, life);
+        let counts = self.report.attacks.entry(name.into()).or_default();
+        counts.longest_ms = counts.longest_ms.max(start.elapsed().as_millis() as u64);
+        counts.made += 1;
+        counts.took_hold += u64::from(outcome.is_ok());
+        self.fail(outcome.err().map(|why| format!("{name}: {why}")));
+    }
+
+    /// Starts an attacker, and waits until its attack takes hold.
+    fn begin(&mut self, number: usize) -> Option<(usize, Process, Instant)> {
+        let role = &ROLES[number];
+        // Some end by themselves, before they would be killed.
+        let life = if self.rng.one_in(3) { self.rng.below(400) } else { 60_000 };
+        let mut command = Command::new(&self.world.program);
+        command.arg("role").arg(role.name).arg(self.world.first().dir());
+        command.arg(self.rng.word().to_string()).arg(life.to_string());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        if let Some(user) = self.world.attacker.filter(|_| role.device.is_none()) {
+            command.uid(user).gid(user);
+        }
+        let counts = self.report.attacks.entry(role.name.into()).or_default();
+        counts.made += 1;
+        let start = Instant::now();
+        let mut process = match Process::start(&mut command) {
+            Ok(process) => process,
+            Err(why) => {
+                self.fail([why.to_string()]);
+                return None;
+            }
+        };
+        counts.took_hold += u64::from(is_up(&mut process));
+        Some((number, process, start))
+    }
+
+    /// Ends an attacker by SIGKILL, if it has not ended.
+    fn finish(&mut self, number: usize, mut process: Process, start: Instant) {
+        let name = ROLES[number].name;
+        let has_ended = matches!(process.child().try_wait(), Ok(Some(_)));
+        let counts = self.report.attacks.entry(name.into()).or_default();
+        counts.killed += u64::from(!has_ended);
+        counts.longest_ms = counts.longest_ms.max(start.elapsed().as_millis() as u64);
+        // It may have ended in between, which is as good.
+        let _ = process.child().kill();
+        let said = process.output(Some(BEGIN)).map(|output| String::from_utf8_lossy(&output.stderr).into_owned());
+        let wrong = said.into_iter().filter(|text| text.contains("not refused") || text.contains("panicked"));
+        self.fail(wrong.map(|text| format!("{name}: {}", text.trim())));
+    }
+
+    /// What must hold also under attack.
+    fn look(&mut self) {
+        for (number, name) in NAMES.into_iter().enumerate() {
+            let Some(how) = self.world.daemons[number].has_ended() else { continue };
+            self.fail([format!("the {name} ended by itself: {how}")]);
+            self.restart(number, "ended by itself");
+        }
+        let wrong = self.bystanders.check(&self.world);
+        self.fail(wrong);
+    }
+
+    fn kill(&mut self, number: usize) {
+        let counts = self.report.attacks.entry(format!("{} killed", NAMES[number])).or_default();
+        (counts.made, counts.took_hold, counts.killed) = (counts.made + 1, counts.took_hold + 1, counts.killed + 1);
+        let wrong = self.bystanders.check(&self.world);
+        self.fail(wrong);
+        self.restart(number, "killed");
+    }
+
+    /// Kills a daemon that may have ended already, starts it again, and attaches and opens all that it had.
+    fn restart(&mut self, number: usize, how: &str) {
+        self.bury(number, how);
+        self.began[number] = true;
+        self.watch.look_at([0; 2]);
+        self.world.daemons[number].kill();
+        let gone = Instant::now();
+        self.bystanders.close(number);
+        let started = self.world.daemons[number].start_again();
+        let mut wrong: Vec<String> = started.err().into_iter().collect();
+        if number == 0 {
+            // The second daemon's driver has found the first one's device again, or does so now.
+            let _ = self.world.daemons[1]
+                .control()
+                .and_then(|mut c| c.detach("vale5", "driver").map_err(|e| e.to_string()));
+        } else {
+            let _ =
+                self.world.first().control().and_then(|mut c| c.detach("vale5", "device").map_err(|e| e.to_string()));
+        }
+        wrong.extend(self.bystanders.open(&self.world, number));
+        if number == 0 {
+            wrong.extend(self.attach_for_attackers().err());
+        }
+        self.watch.look_at(self.world.daemons.each_ref().map(Netvale::pid));
+        self.report.back_after_ms.push(gone.elapsed().as_millis() as u64);
+        self.fail(wrong);
+    }
+
+    /// Writes down what is known of a daemon that ends.
+    fn bury(&mut self, number: usize, how: &str) {
+        let Observed { first, last, rests } = std::mem::take(&mut self.observed[number]);
+        let Some(first) = first else { return };
+        let (daemon, ended_by, ended_at) = (NAMES[number].into(), how.into(), self.begun.elapsed().as_secs());
+        self.report.lives.push(Life { daemon, ended_at, ended_by, rests, first, last });
+    }
+
+    /// Nobody but the bystanders is there: what the daemons have is compared with what they had after the first whole round of their lives.
+    fn rest(&mut self) {
+        let began = self.began;
+        for number in (0..2).filter(|number| !began[*number]) {
+            let daemon = &self.world.daemons[number];
+            let observed = &mut self.observed[number];
+            let leaks = match &observed.first {
+                None => {
+                    observed.last = rests(daemon);
+                    observed.first = Some(observed.last.clone());
+                    Vec::new()
+                }
+                Some(first) => {
+                    let (counts, leaks) = settles(daemon, first);
+                    (observed.last, observed.rests) = (counts, observed.rests + 1);
+                    leaks
+                }
+            };
+            if !leaks.is_empty() {
+                // The same leak is not found again.
+                observed.first = Some(observed.last.clone());
+            }
+            self.fail(leaks.into_iter().map(|leak| format!("the {} has more than before: {leak}", NAMES[number])));
+        }
+        self.look();
+    }
+
+    fn end(mut self) -> Report {
+        self.look();
+        self.report.stalls = self.watch.found();
+        self.watch.look_at([0; 2]);
+        self.report.flows = self.bystanders.counts();
+        self.report.corrupt = self.bystanders.corrupt();
+        self.bystanders.close(0);
+        for (number, name) in NAMES.into_iter().enumerate() {
+            self.bury(number, "stopped");
+            let mut wrong = self.world.daemons[number].stop();
+            wrong.extend(self.world.daemons[number].panics());
+            self.fail(wrong.into_iter().map(|what| format!("{name}: {what}")));
+        }
+        self.judge();
+        self.report.seconds = self.begun.elapsed().as_secs();
+        self.report
+    }
+
+    /// What the counts say.
+    fn judge(&mut self) {
+        let mut wrong = Vec::new();
+        if self.report.corrupt > 0 {
+            wrong.push(format!("{} damaged frames", self.report.corrupt));
+        }
+        for FlowCounts { name, received, disordered, .. } in &self.report.flows {
+            if *disordered > 0 {
+                wrong.push(format!("{name}: {disordered} frames out of order or twice"));
+            }
+            if *received == 0 {
+                wrong.push(format!("{name}: no frame at all"));
+            }
+        }
+        let vain = self.report.attacks.iter().filter(|(_, counts)| counts.made >= 3 && counts.took_hold == 0);
+        wrong
+            .extend(vain.map(|(name, counts)| format!("the attack '{name}' never took hold in {} times", counts.made)));
+        self.fail(wrong);
+    }
+}
+
+/// Whether an attacker says that its attack takes hold, in time.
+fn is_up(process: &mut Process) -> bool {
+    let Some(mut lines) = process.lines() else { return false };
+    let (said, says) = std::sync::mpsc::channel();
+    // It ends with the process at the latest.
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let _ = lines.read_line(&mut line);
+        let _ = said.send(line.trim() == UP);
+        // Nothing more is said, but a closed pipe would be an error for who says it.
+        let _ = std::io::copy(&mut lines, &mut std::io::sink());
+    });
+    says.recv_timeout(BEGIN).unwrap_or(false)
+}

@@ -1,0 +1,82 @@
+//! What the soak takes place in: two daemons, folders, and what is made once for all their lives.
+
+use std::path::{Path, PathBuf};
+
+use netvale::{Options, Port};
+use netvale_harness::daemon::scratch;
+use netvale_harness::net::{cable, ip};
+use tempfile::TempDir;
+
+use crate::ends::{End, Rings, Wrap, station};
+use crate::netvale::Netvale;
+use crate::replayed;
+
+/// The switch that attackers may use.
+pub const ATTACKED: &str = "vale0";
+/// Addresses of the bystanders on it.
+pub const TARGETS: [u8; 2] = [1, 2];
+/// The cable to whose ends interfaces are attached.
+pub const CABLE: [&str; 2] = ["nvsoak0", "nvsoak1"];
+/// The user who attacks over the daemon's own sockets.
+const ATTACKER: u32 = 70_001;
+
+/// Daemons and files.
+pub struct World {
+    /// Most ports are its; the second one drives the first one's virtio devices.
+    pub daemons: [Netvale; 2],
+    /// Captures, logs, and a copy of this program that users can start.
+    pub files: TempDir,
+    /// This program, for roles.
+    pub program: PathBuf,
+    /// The user that attackers are, if they can be another one.
+    pub attacker: Option<u32>,
+}
+
+impl World {
+    /// Starts both daemons.
+    pub fn new(netvale: &Path) -> Result<World, String> {
+        let files = scratch("soak-files").map_err(|e| e.to_string())?;
+        let folder = files.path().to_owned();
+        open_to_all(&folder)?;
+        let program = folder.join("soak");
+        let own = std::env::current_exe().map_err(|e| e.to_string())?;
+        std::fs::copy(own, &program).map_err(|e| e.to_string())?;
+        replayed::write(&folder.join(replayed::NAME))?;
+        // Loopback, for sockets that linger, and the cable.
+        ip("link set lo up").map_err(|e| e.to_string())?;
+        cable(CABLE[0], CABLE[1], 1).map_err(|e| e.to_string())?;
+        let allowed = folder.display().to_string();
+        let arguments = ["--workers", "2", "--share-switch", ATTACKED, "--socket-mode", "666", "--allow-dir", &allowed];
+        let first = Netvale::start(netvale, &arguments, folder.join("first.log"))?;
+        let other = first.dir().display().to_string();
+        let second = Netvale::start(netvale, &["--workers", "1", "--allow-dir", &other], folder.join("second.log"))?;
+        let attacker = rustix::process::geteuid().is_root().then_some(ATTACKER);
+        Ok(World { daemons: [first, second], files, program, attacker })
+    }
+
+    /// The daemon that is attacked.
+    pub fn first(&self) -> &Netvale {
+        &self.daemons[0]
+    }
+
+    /// A file beside the captures.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.files.path().join(name)
+    }
+
+    /// Opens a port of a daemon.
+    pub fn open(&self, daemon: usize, name: &str) -> Result<Port, String> {
+        let options = Options { run_dir: Some(self.daemons[daemon].dir().into()), ..Options::default() };
+        Port::open_with(name, &options).map_err(|e| format!("{name}: {e}"))
+    }
+
+    /// The same as an end that sends from one station to another.
+    pub fn end(&self, daemon: usize, name: &str, (from, to): (u8, u8)) -> Result<Box<dyn End>, String> {
+        Ok(Rings::of(self.open(daemon, name)?, Wrap::ethernet(station(to), station(from))))
+    }
+}
+
+fn open_to_all(folder: &Path) -> Result<(), String> {
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder, mode).map_err(|e| e.to_string())
+}

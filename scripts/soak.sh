@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# soak.sh [MINUTES] [OPTION…]: a real daemon with all kinds of ports under random attack, for so many minutes (default 10).
+#
+#   SEED=n               what is done when follows from it; without it, from the clock
+#   SOAK_JSON=FILE       the report as JSON (default: soak.json in the target directory)
+#   SOAK_PROFILE=test    the profile of what is tested: test has debug assertions and overflow checks; release is what users run
+#
+# Options are netvale-soak's own; --quiet prints one line if all is well. docs/internals/soak.md says what is checked.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+cd "$root"
+need_rust
+
+minutes=${1:-10}
+[ $# = 0 ] || shift
+profile=${SOAK_PROFILE:-test}
+case $profile in
+test | dev) folder=$target_dir/debug ;;
+*) folder=$target_dir/$profile ;;
+esac
+# The first command is what the system tests are built with, so that nothing is built twice.
+cargo build --quiet --profile "$profile" --package netvale-cli --package netvale-capi --package netvale-pcap
+cargo build --quiet --profile "$profile" --package netvale-soak
+exec "$folder/netvale-soak" --minutes "$minutes" --json "${SOAK_JSON:-$target_dir/soak.json}" ${SEED:+--seed "$SEED"} "$@"
