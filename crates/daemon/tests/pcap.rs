@@ -83,15 +83,34 @@ fn replay_without_descriptors() {
     let options = netvale::Options { lossless: true, ..d.options() };
     let mut a = netvale::Port::open_with("vale0:a", &options).unwrap();
     attach(&d, &format!("pcap:in={}", file.display()), json!({"speed": 0.0, "loop": true, "name": "file"}));
-    let process = rustix::process::Pid::from_raw(d.process as i32);
-    let limit = |most| rustix::process::Rlimit { current: Some(most), maximum: Some(4096) };
-    let set = |most| rustix::process::prlimit(process, rustix::process::Resource::Nofile, limit(most)).unwrap();
-    set(3);
+    let _without = WithoutDescriptors::new(&d);
     // More passes than lie ready in the daemon and in the ring.
     for round in 0..20_000u32 {
         assert_eq!(receive(&mut a), frame(255, 9, (round % u32::from(FRAMES)) as u8), "frame {round}");
     }
-    set(1024);
+}
+
+/// The daemon can open no files. It can again when this is dropped: it could not be told to end.
+struct WithoutDescriptors(u32);
+
+impl WithoutDescriptors {
+    fn new(d: &Daemon) -> WithoutDescriptors {
+        let without = WithoutDescriptors(d.process);
+        without.set(3);
+        without
+    }
+
+    fn set(&self, most: u64) {
+        let process = rustix::process::Pid::from_raw(self.0 as i32);
+        let limit = rustix::process::Rlimit { current: Some(most), maximum: Some(4096) };
+        rustix::process::prlimit(process, rustix::process::Resource::Nofile, limit).unwrap();
+    }
+}
+
+impl Drop for WithoutDescriptors {
+    fn drop(&mut self) {
+        self.set(1024);
+    }
 }
 
 /// Objective: what the switch delivers is in the file, byte for byte, as soon as the port is detached, or the daemon has ended.

@@ -62,7 +62,7 @@ pub fn read(bytes: &[u8]) -> Seen {
     let len = usize::from(u16::from_le_bytes([bytes[HEAD - 2], bytes[HEAD - 1]]));
     let number = Number { flow: half(8), epoch: half(12), sequence: word(16).unwrap_or_default() };
     let end = len.checked_sub(SUM).filter(|end| *end >= HEAD);
-    let is_whole = end.is_some_and(|end| word(end) == bytes.get(..end).map(sum));
+    let is_whole = end.zip(end.and_then(word)).is_some_and(|(end, said)| bytes.get(..end).map(sum) == Some(said));
     if is_whole { Seen::Frame(number) } else { Seen::Corrupt }
 }
 

@@ -148,7 +148,7 @@ options! {
     }
     /// End the capture when its file would become larger than this many MiB. The port stays; what comes later is dropped.
     capture_limit: Option<u32> = "capture_limit" {
-        value: "MIB" Shape::Number(1, u32::MAX),
+        value: "MIB" Shape::Number(1, 1 << 24),
         for: [Replay Capture],
         under: Replay,
         default: "none; of users who are neither root nor the daemon's own, their quota",

@@ -30,8 +30,8 @@ const USED: u64 = 0x2000;
 /// The frame, and a table of indirect descriptors.
 const FRAME: u64 = 0x4_0000;
 const TABLE: u64 = 0x5_0000;
-/// Entries of that table.
-const INDIRECT: u64 = 1024;
+/// Entries of that table: as many as the queue has. More would break the rules (virtio 1.2, 2.7.5.3.1).
+const INDIRECT: u64 = COUNT as u64;
 /// Bytes of the virtio-net header.
 const HEADER: u64 = 12;
 const NEXT: u64 = 1 << 32;

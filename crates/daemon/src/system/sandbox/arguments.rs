@@ -1,7 +1,7 @@
 //! System calls that are allowed with some arguments only.
 
 use libc::{
-    AF_NETLINK, AF_PACKET, AF_UNIX, AF_XDP, F_ADD_SEALS, F_DUPFD_CLOEXEC, F_GET_SEALS, F_GETFD, F_GETFL,
+    AF_NETLINK, AF_PACKET, AF_UNIX, AF_XDP, F_ADD_SEALS, F_DUPFD_CLOEXEC, F_GET_SEALS, F_GETFD, F_GETFL, F_SETFD,
     MFD_ALLOW_SEALING, MFD_CLOEXEC, MFD_HUGE_2MB, MFD_HUGETLB, MFD_NOEXEC_SEAL, PACKET_ADD_MEMBERSHIP,
     PACKET_QDISC_BYPASS, PR_SET_NAME, PROT_EXEC, SCHED_OTHER, SO_LINGER, SOL_PACKET, SOL_SOCKET, SOL_XDP,
 };
@@ -65,6 +65,8 @@ const CALLS: &[(i64, &[&[Argument]])] = &[
         &[
             &[int(1, F_DUPFD_CLOEXEC)],
             &[int(1, F_GETFD)],
+            // Descriptors that the service manager kept.
+            &[int(1, F_SETFD)],
             &[int(1, F_GETFL)],
             &[int(1, F_ADD_SEALS)],
             &[int(1, F_GET_SEALS)],
