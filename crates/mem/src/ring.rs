@@ -441,7 +441,7 @@ impl RingMem {
 mod tests {
     use super::*;
 
-    /// Objective: sizes that no ring has make none, whoever says them; a slot of a buffer of 65,536 bytes holds all but one of them.
+    /// Objective: sizes that no ring has make none; a slot of a buffer of 65,536 bytes holds all but one of them.
     #[test]
     fn sizes() {
         let map = Arc::new(Mapping::private(1 << 20).unwrap());

@@ -67,25 +67,31 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     if d.pipes.get(&name).is_none() {
         make(d, request, spec, &name, caller)?;
     }
-    let pipe = d.pipes.get_mut(&name).ok_or_else(|| Refusal::internal("a pipe vanished"))?;
+    let opened = open_end(d, request, &name, end, caller);
+    if opened.is_err() {
+        // It may have been made for this end.
+        drop_if_unused(d, &name);
+    }
+    opened
+}
+
+fn open_end(
+    d: &mut Daemon,
+    request: &AttachRequest,
+    name: &str,
+    end: usize,
+    caller: Caller,
+) -> Result<Opened, Refusal> {
+    let pipe = d.pipes.get_mut(name).ok_or_else(|| Refusal::internal("a pipe vanished"))?;
     let shares = request.flags & FLAG_SHARED != 0;
-    is_free(pipe, &name, end, shares)?;
-    let max_offset = match &request.offsets {
-        None => 0,
-        Some(asked) => match begin_offsets(pipe, end, asked) {
-            Ok(max) => max,
-            Err(refusal) => {
-                drop_if_unused(d, &name);
-                return Err(refusal);
-            }
-        },
-    };
+    is_free(pipe, name, end, shares)?;
+    let max_offset = request.offsets.as_ref().map_or(Ok(0), |asked| begin_offsets(pipe, end, asked))?;
     let binding = pipe.end(end).bind(&request.name, 0..1, 0..1, request.extra_bufs)?;
     let (mut reply, fds) = pipe.reply(end, &binding)?;
     (reply.alone, reply.max_offset) = (pipe.held_by[end & 1].is_empty(), max_offset);
     pipe.held_by[end & 1].add(caller.client, shares);
     tracing::info!(pipe = name, end, uid = caller.uid, pid = caller.pid, "opened");
-    Ok((reply, fds, Box::new(OpenEnd { pipe: name, end, binding })))
+    Ok((reply, fds, Box::new(OpenEnd { pipe: name.to_owned(), end, binding })))
 }
 
 /// Makes a pipe in the region of the port or interface that it is named after, or in a new one.
@@ -143,5 +149,29 @@ pub fn show(name: &str, pipe: &Pipe) -> PortInfo {
             "the daemon is not on a pipe's data path: frames are counted by its ends".to_owned(),
         ],
         ..PortInfo::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netvale_control::attach::Pools;
+
+    use super::*;
+    use crate::config::File;
+
+    /// Objective: of a pipe whose first end cannot be opened, because the region that its program asked for has no `netmap_if` that is large enough,
+    /// nothing is left: neither the pipe, which would keep its name, nor its memory.
+    #[test]
+    fn what_was_made_for_nothing() {
+        let mut d = Daemon::new(File::default().into_config().unwrap()).unwrap();
+        let user = Caller { client: 1, uid: 70_001, pid: 1 };
+        let pools = Pools { ifs: (138, 64), rings: (10, 384), bufs: (47, 192) };
+        let name = "netmap:p{1".to_owned();
+        let request =
+            AttachRequest { name, tx_slots: 8, rx_slots: 8, buf_size: 192, pools, ..AttachRequest::default() };
+        let spec = PortSpec::parse(&request.name).unwrap();
+        let refusal = open(&mut d, &request, &spec, user).err().unwrap();
+        assert!(refusal.text.contains("netmap_if"), "{refusal}");
+        assert!(d.pipes.iter().next().is_none() && d.regions.bytes_of(user.uid) == 0, "a pipe was left");
     }
 }

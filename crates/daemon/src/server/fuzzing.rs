@@ -1,4 +1,4 @@
-//! The main thread for a fuzzer: connections of users of its choice, which the daemon's own code serves, and what must hold between two requests.
+//! A rig around the main thread, for a fuzzer: connections of users of its choice, which the daemon's own code serves, and what must hold between two requests.
 //! Only in builds for fuzzing (`--cfg fuzzing`).
 
 use std::collections::BTreeSet;

@@ -1,5 +1,4 @@
 //! Frames as long as the longest buffers.
-#![allow(unsafe_code)]
 
 use std::sync::Arc;
 
