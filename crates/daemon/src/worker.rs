@@ -9,7 +9,7 @@ use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ pub enum Polling {
 
 enum Command {
     Add(TaskId, Job),
-    Remove(TaskId),
+    Remove(TaskId, SyncSender<()>),
     Drain(TaskId, SyncSender<()>),
     KeepAwake(TaskId, bool),
     Rehome(TaskId, Arc<Switch>, PortId),
@@ -139,10 +139,13 @@ impl Worker {
         self.send(Command::Add(id, task));
     }
 
-    /// Takes a task away; the task is dropped soon.
-    pub fn remove(&self, id: TaskId) {
+    /// Takes a task away; the answer says that it is dropped, with all it owns. That can take long (the kernel closes
+    /// a TAP only when all processors have been told), so a thread of its own does it.
+    pub fn remove(&self, id: TaskId) -> Receiver<()> {
         self.shared.stats.ingresses.fetch_sub(1, Ordering::Relaxed);
-        self.send(Command::Remove(id));
+        let (done, answer) = mpsc::sync_channel(1);
+        self.send(Command::Remove(id, done));
+        answer
     }
 
     /// Keeps the worker from sleeping while it has a task with which this was requested.
@@ -214,6 +217,8 @@ struct Loop {
     clock: Clock,
     /// The entry whose task panicked.
     panicked: Option<usize>,
+    /// Where tasks go that are done.
+    dropping: Sender<(Job, SyncSender<()>)>,
 }
 
 /// Notes which task panicked. Forgotten if it did not.
@@ -245,7 +250,9 @@ impl Loop {
         epoll::add(&epoll, shared.bell.as_fd(), epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         let (entries, work, clock) = (Vec::new(), Work::default(), Clock::new(Arc::clone(&shared.watched)));
         let (needs_epoll, awake, naps, panicked) = (false, false, 0, None);
-        Ok(Loop { shared, polling, epoll, entries, work, needs_epoll, awake, naps, clock, panicked })
+        let (dropping, done) = mpsc::channel::<(Job, SyncSender<()>)>();
+        std::thread::Builder::new().name("netvale-retire".into()).spawn(move || done.into_iter().for_each(drop))?;
+        Ok(Loop { shared, polling, epoll, entries, work, needs_epoll, awake, naps, clock, panicked, dropping })
     }
 
     /// Works until it is stopped. A task that panics is lost with its port; the others go on.
@@ -260,7 +267,7 @@ impl Loop {
     fn lose(&mut self) {
         let Some(at) = self.panicked.take() else { std::process::abort() };
         let id = self.entries[at].id;
-        self.remove(id);
+        self.remove(id, mpsc::sync_channel(1).0);
         self.work = Work::default();
         self.shared.broken.lock().unwrap_or_else(PoisonError::into_inner).push(id);
         self.shared.fault.report("a task of a worker panicked");
@@ -385,7 +392,7 @@ impl Loop {
         for command in commands {
             match command {
                 Command::Add(id, task) => self.add(id, task),
-                Command::Remove(id) => self.remove(id),
+                Command::Remove(id, done) => self.remove(id, done),
                 Command::Drain(id, done) => {
                     self.drain(id);
                     // The sender may have stopped waiting.
@@ -434,13 +441,16 @@ impl Loop {
         entry.ready = true;
     }
 
-    fn remove(&mut self, id: TaskId) {
+    /// Hands the task to the thread that drops it, and then `done`.
+    fn remove(&mut self, id: TaskId, done: SyncSender<()>) {
         let Some(at) = self.entries.iter().position(|e| e.id == id) else { return };
         let entry = self.entries.swap_remove(at);
         if let Some(fd) = entry.task.wake_fd() {
             // Fails only for a descriptor that is closed already.
             let _ = epoll::delete(&self.epoll, fd);
         }
+        // If the thread is gone, it is dropped here.
+        let _ = self.dropping.send((entry.task, done));
     }
 }
 

@@ -199,6 +199,8 @@ impl Soak {
         command.arg(self.rng.word().to_string()).arg(life.to_string());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         if let Some(user) = self.world.attacker.filter(|_| role.device.is_none()) {
+            // Another one each time: a user whose port made a worker wait gets none for a while.
+            let user = user + self.report.attacks.values().map(|counts| counts.made as u32).sum::<u32>();
             command.uid(user).gid(user);
         }
         let counts = self.report.attacks.entry(role.name.into()).or_default();

@@ -52,12 +52,9 @@ impl Workers {
         self.all.iter().flat_map(Worker::take_broken).collect()
     }
 
-    /// Takes tasks away. When this returns they have been dropped with all they own, unless a worker is very busy.
+    /// Takes tasks away. When this returns they have been dropped with all they own, unless that takes long.
     pub fn retire(&self, tasks: &[Placed]) {
-        self.ask(tasks, |w, id| {
-            w.remove(id);
-            w.drain(id)
-        });
+        self.ask(tasks, Worker::remove);
     }
 
     /// Waits until tasks have finished their pending work.

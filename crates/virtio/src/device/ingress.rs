@@ -54,7 +54,7 @@ impl Live {
                 _ => {
                     self.push_run(&mut run, batch);
                     self.push_pieces(batch);
-                    if self.pieces.is_exhausted() {
+                    if self.pieces.is_enough() {
                         break;
                     }
                 }

@@ -20,8 +20,10 @@ use crate::memory::{GuestMemory, Hint};
 
 /// Most pieces of a chain that are kept; a longer one is given back unused.
 pub const MAX_PIECES: usize = 128;
-/// Most descriptors of chains that are looked at in one take or delivery: more wait for the next one. Guests have some
-/// twenty for a frame, at most.
+/// Number of descriptors of chains after which a take ends: the rest waits for the next one. Guests have some twenty for
+/// a frame, at most.
+const ENOUGH_WALKED: u32 = 2048;
+/// Most descriptors of chains that are looked at in one take or delivery.
 const MOST_WALKED: u32 = 8192;
 /// Largest queue (virtio 1.3 §2.6, §2.7).
 pub const MAX_SIZE: u16 = 32_768;
@@ -123,7 +125,13 @@ impl Pieces {
         self.walked = 0;
     }
 
-    /// Whether the rest of the descriptors has to wait, as enough were looked at: a chain now would be cut.
+    /// Whether enough descriptors were looked at for one take.
+    #[inline]
+    pub fn is_enough(&self) -> bool {
+        self.walked >= ENOUGH_WALKED
+    }
+
+    /// Whether the rest of the descriptors has to wait: a chain now would be cut.
     #[inline]
     pub fn is_exhausted(&self) -> bool {
         self.walked >= MOST_WALKED
