@@ -112,6 +112,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
     libc::SYS_getsockopt,
+    libc::SYS_getsockname,
     // Memory.
     libc::SYS_munmap,
     libc::SYS_mremap,
