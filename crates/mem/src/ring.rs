@@ -41,6 +41,8 @@ pub struct RingMem {
     slots: NonNull<u8>,
     bufs: NonNull<u8>,
     place: RingPlace,
+    /// Bytes of a buffer that slots can hold.
+    limit: u32,
     map: Arc<Mapping>,
 }
 
@@ -64,7 +66,8 @@ impl RingMem {
         let bufs = map.at(place.bufs, u64::from(place.num_bufs) * u64::from(place.buf_size), 64)?;
         // SAFETY: `at` checked header + SLOTS_AT + slots.
         let slots = unsafe { header.add(SLOTS_AT) };
-        Some(RingMem { header, slots, bufs, place, map: Arc::clone(map) })
+        let limit = place.buf_size.min(u16::MAX.into());
+        Some(RingMem { header, slots, bufs, place, limit, map: Arc::clone(map) })
     }
 
     /// Number of slots.
@@ -79,10 +82,11 @@ impl RingMem {
         self.place.buf_size
     }
 
-    /// Bytes from `at` on of a buffer that a slot can hold: its length has 16 bits, so that of 65,536 bytes the last one is left out.
+    /// Bytes from `at` on of a buffer that slots can hold: their lengths have 16 bits, so that of 65,536 bytes the last one
+    /// is left out.
     #[inline]
     pub fn room(&self, at: u32) -> u32 {
-        self.place.buf_size.saturating_sub(at).min(u16::MAX.into())
+        self.limit.saturating_sub(at)
     }
 
     /// Number of buffers that slots may name, the reserved two included.
@@ -333,10 +337,10 @@ impl RingMem {
         true
     }
 
-    /// Start of `len` bytes at `at` in buffer `idx`; `None` when any of them lies outside.
+    /// Start of `len` bytes at `at` in buffer `idx`; `None` when any of them lies outside of what slots can hold.
     #[inline]
     pub fn within(&self, idx: u32, at: u32, len: usize) -> Option<NonNull<u8>> {
-        let room = self.buf_size().checked_sub(at)? as usize;
+        let room = self.limit.checked_sub(at)? as usize;
         let p = self.buf(idx)?;
         // SAFETY: at <= buf_size, so the result is inside the buffer or one past its end.
         (len <= room).then(|| unsafe { p.add(at as usize) })
@@ -463,6 +467,6 @@ mod tests {
         let small = ring(8, 6, 64).unwrap();
         assert_eq!([0, 1, 64, 65].map(|at| small.room(at)), [64, 63, 0, 0]);
         let large = ring(8, 6, 65_536).unwrap();
-        assert_eq!([0, 1, 2, 65_536].map(|at| large.room(at)), [65_535, 65_535, 65_534, 0]);
+        assert_eq!([0, 1, 2, 65_536].map(|at| large.room(at)), [65_535, 65_534, 65_533, 0]);
     }
 }

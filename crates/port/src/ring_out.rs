@@ -138,8 +138,7 @@ impl RingEgress {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             let buf_idx = ring.slot_word(slot).buf_idx;
             let offset = self.agreed_offset(rule, slot);
-            let fits = lead + frame.len() <= ring.room(offset) as usize;
-            match ring.within(buf_idx, offset, lead + frame.len()).filter(|_| fits) {
+            match ring.within(buf_idx, offset, lead + frame.len()) {
                 Some(place) => {
                     // SAFETY: `within` found lead + len bytes of a buffer of our live mapping there; a plain frame has one piece.
                     unsafe {

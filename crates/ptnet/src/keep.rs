@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+
+use netvale_port::folder::Place;
 
 use crate::header::Config;
 use crate::instance::Instance;
@@ -20,40 +21,44 @@ pub trait Keeper: Send + Sync {
 /// Descriptors that were kept, by name.
 pub type Kept = BTreeMap<String, OwnedFd>;
 
-/// The prefix of the descriptors' names for the port at `path`: the path's FNV-1a hash, as names must be short.
-fn prefix(path: &Path) -> String {
-    let bytes = path.as_os_str().as_encoded_bytes();
-    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
-    format!("ptnet-{hash:016x}")
+/// Longest path of a port whose descriptors are kept: a name has room for 255 characters.
+const LONGEST: usize = 107;
+
+/// The prefix of the descriptors' names for the port at that place: who named the path, and all of its bytes, so that no
+/// other path and no other user finds them. `None` if they would be too long.
+fn prefix(place: &Place) -> Option<String> {
+    let bytes = place.path().as_os_str().as_encoded_bytes();
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    (bytes.len() <= LONGEST).then(|| format!("ptnet-{}-{hex}", place.user().unwrap_or_default()))
 }
 
 /// Names of all descriptors of a guest, in order: its connection, its memory, its doorbells, its vectors.
-fn names(path: &Path, config: &Config) -> Vec<String> {
-    let prefix = prefix(path);
+fn names(place: &Place, config: &Config) -> Vec<String> {
+    let Some(prefix) = prefix(place) else { return Vec::new() };
     let bells = |kind: char| (0..config.vectors()).map(move |i| format!("{kind}{i}"));
     let all = ["connection".to_owned(), "memory".to_owned()].into_iter().chain(bells('d')).chain(bells('v'));
     all.map(|what| format!("{prefix}-{what}")).collect()
 }
 
 /// Gives a guest's descriptors to the keeper.
-pub fn keep(keeper: &dyn Keeper, path: &Path, config: &Config, connection: BorrowedFd<'_>, device: &Instance) {
+pub fn keep(keeper: &dyn Keeper, place: &Place, config: &Config, connection: BorrowedFd<'_>, device: &Instance) {
     let Some(memory) = device.memory() else { return };
     let bells = device.doorbells().iter().chain(device.vectors()).map(AsFd::as_fd);
     let fds = [connection, memory].into_iter().chain(bells);
-    names(path, config).iter().zip(fds).for_each(|(name, fd)| keeper.keep(name, fd));
+    names(place, config).iter().zip(fds).for_each(|(name, fd)| keeper.keep(name, fd));
 }
 
 /// Has the keeper drop them.
-pub fn forget(keeper: &dyn Keeper, path: &Path, config: &Config) {
-    names(path, config).iter().for_each(|name| keeper.forget(name));
+pub fn forget(keeper: &dyn Keeper, place: &Place, config: &Config) {
+    names(place, config).iter().for_each(|name| keeper.forget(name));
 }
 
 /// Takes a guest's descriptors out of the kept ones: connection, memory, doorbells and vectors. If some are missing
 /// (the port has changed), the others are closed.
-pub fn take(kept: &mut Kept, path: &Path, config: &Config) -> Option<(OwnedFd, OwnedFd, Vec<OwnedFd>)> {
-    let names = names(path, config);
+pub fn take(kept: &mut Kept, place: &Place, config: &Config) -> Option<(OwnedFd, OwnedFd, Vec<OwnedFd>)> {
+    let names = names(place, config);
     if !names.iter().all(|name| kept.contains_key(name)) {
-        let prefix = prefix(path);
+        let prefix = format!("{}-", prefix(place)?);
         kept.retain(|name, _| !name.starts_with(&prefix));
         return None;
     }
@@ -63,6 +68,8 @@ pub fn take(kept: &mut Kept, path: &Path, config: &Config) -> Option<(OwnedFd, O
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use netvale_mem::notify::Doorbell;
 
@@ -71,14 +78,16 @@ mod tests {
     fn found_again() {
         let config =
             Config { tx_rings: 1, rx_rings: 1, slots: 4, buf_size: 0, vnet_hdr: false, mac: [0; 6], mtu: 1500 };
-        let path = Path::new("/run/a");
+        let place = &Place::from(Path::new("/run/a"));
         let fd = || Doorbell::new().unwrap().into_fd();
-        let mut kept: Kept = names(path, &config).into_iter().map(|name| (name, fd())).collect();
+        let mut kept: Kept = names(place, &config).into_iter().map(|name| (name, fd())).collect();
         assert_eq!(kept.len(), 2 + 2 * 3);
-        assert!(take(&mut kept, Path::new("/run/b"), &config).is_none());
-        let (_, _, bells) = take(&mut kept, path, &config).unwrap();
+        assert!(take(&mut kept, &Place::from(Path::new("/run/b")), &config).is_none());
+        let of_user = Place::of_user(place.path(), [Path::new("/run")], 70_001).unwrap();
+        assert!(take(&mut kept, &of_user, &config).is_none(), "another user's");
+        let (_, _, bells) = take(&mut kept, place, &config).unwrap();
         assert!(bells.len() == 6 && kept.is_empty());
-        let mut part: Kept = names(path, &config).into_iter().skip(1).map(|name| (name, fd())).collect();
-        assert!(take(&mut part, path, &config).is_none() && part.is_empty());
+        let mut part: Kept = names(place, &config).into_iter().skip(1).map(|name| (name, fd())).collect();
+        assert!(take(&mut part, place, &config).is_none() && part.is_empty());
     }
 }

@@ -1,13 +1,13 @@
 //! A ptnet port: a socket, and a device for each virtual machine that connects there.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use netvale_mem::Layout;
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::nap;
+use netvale_port::folder::Place;
 use netvale_port::listener::{Listener, OpenError, Site};
 use netvale_port::service::{self, Peer, Protocol, Service};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -130,7 +130,7 @@ impl PtnetPort {
         let (service, memory) = if options.transport == Transport::Ivshmem {
             let (listener, file) = Listener::listen(&options.site)?;
             let Survival { keeper, kept } = survival;
-            let server = Server { backend: behind, config, path: path.into(), listener, kept, keeper };
+            let server = Server { backend: behind, config, place: options.site.place.clone(), listener, kept, keeper };
             (Service::start(THREAD, path.display(), Some(file), server)?, None)
         } else {
             let (service, memory) = vfio::services(&options.site, config, behind)?;
@@ -152,7 +152,7 @@ impl PtnetPort {
     /// Drops what is kept of its guest, as the port is removed for good.
     pub fn let_go(&self) {
         if let Some(keeper) = &self.keeper {
-            keep::forget(&**keeper, self.options.site.path(), &self.options.config);
+            keep::forget(&**keeper, &self.options.site.place, &self.options.config);
         }
     }
 
@@ -171,7 +171,7 @@ impl PtnetPort {
 struct Server {
     backend: Arc<dyn Backend>,
     config: Config,
-    path: PathBuf,
+    place: Place,
     listener: Listener,
     /// The first guest, if one was kept.
     kept: Option<Kept>,
@@ -197,7 +197,7 @@ impl Protocol for Server {
     fn serve(&mut self, (connection, adopted): Self::Connection, peer: &Peer<Guest>) -> Result<(), String> {
         let ended = self.serve_guest(&connection, adopted, peer);
         if let (Some(keeper), false) = (&self.keeper, peer.is_stopped()) {
-            keep::forget(&**keeper, &self.path, &self.config);
+            keep::forget(&**keeper, &self.place, &self.config);
         }
         ended
     }
@@ -226,7 +226,7 @@ impl Server {
             if rang {
                 commands.drain();
                 if let Some((command, done)) = device.obey().map_err(|why| format!("its rings: {why}"))? {
-                    tracing::debug!(path = %self.path.display(), command, ?done, "command");
+                    tracing::debug!(path = %self.place.path().display(), command, ?done, "command");
                     peer.told().update(|guest| guest.obeyed(device.hdr_len()));
                 }
                 if nap(peer.ends(), PAUSE) {
@@ -245,7 +245,7 @@ impl Server {
     ) -> Result<Instance, String> {
         let fault = peer.fault();
         if let Some((memory, bells)) = adopted {
-            tracing::info!(path = %self.path.display(), "virtual machine found again");
+            tracing::info!(path = %self.place.path().display(), "virtual machine found again");
             return Instance::adopt(&self.config, &self.backend, memory, bells, fault).map_err(|e| e.to_string());
         }
         let device = Instance::new(&self.config, &self.backend, fault).map_err(|e| e.to_string())?;
@@ -253,7 +253,7 @@ impl Server {
         ivshmem::send(connection.as_fd(), peer.ends(), &greeting)
             .map_err(|e| format!("its device cannot be described: {e}"))?;
         if let Some(keeper) = &self.keeper {
-            keep::keep(&**keeper, &self.path, &self.config, connection.as_fd(), &device);
+            keep::keep(&**keeper, &self.place, &self.config, connection.as_fd(), &device);
         }
         Ok(device)
     }

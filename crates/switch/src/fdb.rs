@@ -96,20 +96,23 @@ impl Fdb {
         }
         let fresh = mac | u64::from(port) << 48 | u64::from(self.tick.load(Ordering::Relaxed)) << 56;
         let line = self.line(mac);
-        for entry in line {
-            let old = entry.load(Ordering::Relaxed);
-            if old == fresh {
-                return;
-            }
-            if old & MAC == mac {
-                return self.refresh(entry, old, fresh);
-            }
+        // Nearly always it is known already.
+        if !line.iter().any(|entry| entry.load(Ordering::Relaxed) == fresh) {
+            self.learn_anew(line, fresh);
         }
-        self.insert(line, fresh);
+    }
+
+    /// Learns what the line does not say yet: a new address, or news of a known one.
+    #[cold]
+    fn learn_anew(&self, line: &[AtomicU64; WAYS], fresh: u64) {
+        let known = line.iter().map(|entry| (entry, entry.load(Ordering::Relaxed)));
+        match known.into_iter().find(|(_, old)| old & MAC == fresh & MAC) {
+            Some((entry, old)) => self.refresh(entry, old, fresh),
+            None => self.insert(line, fresh),
+        }
     }
 
     /// A known address was seen again, perhaps behind another port.
-    #[cold]
     fn refresh(&self, entry: &AtomicU64, old: u64, fresh: u64) {
         let (before, now) = (self.owner_of(old), self.owner_of(fresh));
         if before != now && (self.sticky || self.owners.is_full(now)) {
@@ -121,7 +124,6 @@ impl Fdb {
 
     /// Inserts a new address: in an empty entry, or over the oldest one of the owner that holds most of the line. An
     /// owner that has as many as they may has only their own replaced.
-    #[cold]
     fn insert(&self, line: &[AtomicU64; WAYS], fresh: u64) {
         let now = self.tick.load(Ordering::Relaxed);
         let all: [u64; WAYS] = std::array::from_fn(|i| line[i].load(Ordering::Relaxed));

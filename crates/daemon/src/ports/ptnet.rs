@@ -105,7 +105,7 @@ pub fn open(
     let survival = Survival {
         keeper: keeps.then(|| Arc::new(keep::Systemd) as Arc<dyn Keeper>),
         // Only a guest with its own memory was kept.
-        kept: survives.then(|| take(&mut d.kept, options.site.path(), &config)).flatten(),
+        kept: survives.then(|| take(&mut d.kept, &options.site.place, &config)).flatten(),
     };
     let port = PtnetPort::new(&options, backend, survival);
     port.map(DevicePort).map_err(|e| unreached(&d.config, e.errno(), e.to_string()))

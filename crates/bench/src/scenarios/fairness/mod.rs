@@ -10,6 +10,7 @@ mod storms;
 mod table;
 mod vmm;
 
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use netvale::{Port, RxRing, TxRing};
@@ -38,6 +39,8 @@ pub const NOBODY: u16 = 60_000;
 const LOST: Duration = Duration::from_millis(20);
 /// The longest wait for room to send.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Users may connect, and meet on the switch.
+const FOR_ALL: &str = "[sockets]\nmode = '0666'\n[switch]\nshared = ['vale0']";
 /// What ends in this measures single frames.
 const SINGLE: &str = "-p99";
 
@@ -112,7 +115,9 @@ impl Contender for Beside {
         let cores = env.two_cores()?;
         let name = case.variant.strip_suffix(SINGLE).unwrap_or(&case.variant);
         let row = TABLE.iter().find(|row| row.name == name).ok_or_else(|| BenchError::Usage(name.to_owned()))?;
-        let daemon = Daemon::start(cores.1, "")?;
+        let daemon = Daemon::start(cores.1, FOR_ALL)?;
+        std::fs::set_permissions(daemon.dir(), PermissionsExt::from_mode(0o755))
+            .map_err(BenchError::io("letting others into the run directory"))?;
         // Requests are not the worker's work.
         crate::pin::pin_other(daemon.worker.pid(), cores.0)?;
         let (mut from, mut to) = (daemon.open("vale0:from", SLOTS)?, daemon.open("vale0:to", SLOTS)?);

@@ -8,7 +8,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::super::own::{Daemon, failed};
 use super::super::traffic::{SLOTS, address, frame};
-use super::company::Company;
+use super::company::{Company, as_stranger};
 use super::{BESIDE, NOBODY, RECEIVER, announce};
 use crate::error::{BenchError, Result};
 
@@ -116,7 +116,7 @@ impl Receiver {
 
 fn open(dir: &Path, lossless: bool) -> Result<Port> {
     let options = Options { run_dir: Some(dir.into()), slots: SLOTS, lossless, ..Options::default() };
-    let mut port = Port::open_with(NAME, &options).map_err(|e| failed(&e))?;
+    let mut port = as_stranger(|| Port::open_with(NAME, &options)).map_err(|e| failed(&e))?;
     announce(&mut port, BESIDE)?;
     Ok(port)
 }

@@ -12,7 +12,7 @@ use netvale_control::dirs::CONTROL_SOCKET;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
 use super::super::own::Daemon;
-use super::company::Company;
+use super::company::{Company, as_stranger};
 use crate::error::{BenchError, Result};
 
 /// Connections, or requests, of a turn.
@@ -82,7 +82,7 @@ pub fn reattaches(daemon: &Daemon) -> Result<Box<dyn Company>> {
     let options = Options { run_dir: Some(daemon.dir().into()), slots: 64, ..Options::default() };
     often(move || {
         // Refused while the daemon has not noticed yet that the one before is closed.
-        let _ = Port::open_with("vale0:beside", &options);
+        let _ = as_stranger(|| Port::open_with("vale0:beside", &options));
         Ok(())
     })
 }
@@ -97,7 +97,7 @@ pub fn connects(daemon: &Daemon) -> Result<Box<dyn Company>> {
     often(move || {
         for _ in 0..BURST {
             // Turned away is as good.
-            let _ = (UnixStream::connect(&socket), netvale::raw::connect_to(Some(&dir)));
+            let _ = as_stranger(|| (UnixStream::connect(&socket), netvale::raw::connect_to(Some(&dir))));
         }
         Ok(())
     })
@@ -105,7 +105,8 @@ pub fn connects(daemon: &Daemon) -> Result<Box<dyn Company>> {
 
 /// Asks for what it does not get. Answers are read when they come.
 pub fn is_refused(daemon: &Daemon) -> Result<Box<dyn Company>> {
-    let mut stream = UnixStream::connect(control(daemon)).map_err(BenchError::io("connecting"))?;
+    let socket = control(daemon);
+    let mut stream = as_stranger(|| UnixStream::connect(socket)).map_err(BenchError::io("connecting"))?;
     stream.set_nonblocking(true).map_err(BenchError::io("connecting"))?;
     let request =
         r#"{"jsonrpc":"2.0","id":1,"method":"port.attach","params":{"switch":"vale0","port":"netmap:nosuch0"}}"#;
