@@ -127,13 +127,18 @@ impl Fdb {
     fn insert(&self, line: &[AtomicU64; WAYS], fresh: u64) {
         let now = self.tick.load(Ordering::Relaxed);
         let all: [u64; WAYS] = std::array::from_fn(|i| line[i].load(Ordering::Relaxed));
+        let owners = all.map(|e| (e != 0).then(|| self.owner_of(e)));
         let owner = self.owner_of(fresh);
         let is_full = self.owners.is_full(owner);
-        let may_go = |e: u64| !is_full || e != 0 && self.owner_of(e) == owner;
-        let held = |e: u64| all.iter().filter(|&&o| o != 0 && self.owner_of(o) == self.owner_of(e)).count();
-        let rank = |e: u64| if e == 0 { (usize::MAX, u8::MAX) } else { (held(e), age(e, now)) };
-        match line.iter().zip(&all).filter(|(_, e)| may_go(**e)).max_by_key(|(_, e)| rank(**e)) {
-            Some((entry, &old)) => self.replace(entry, old, fresh),
+        let held = |of: OwnerId| owners.iter().filter(|other| **other == Some(of)).count();
+        let rank = |i: usize| match owners[i] {
+            Some(own) if is_full => (own == owner).then(|| (0, age(all[i], now))),
+            None if is_full => None,
+            Some(other) => Some((held(other), age(all[i], now))),
+            None => Some((usize::MAX, u8::MAX)),
+        };
+        match (0..WAYS).filter_map(|i| Some((rank(i)?, i))).max() {
+            Some((_, i)) => self.replace(&line[i], all[i], fresh),
             None => drop(self.refused.fetch_add(1, Ordering::Relaxed)),
         }
     }

@@ -22,7 +22,7 @@ use crate::memory::{GuestMemory, Hint};
 pub const MAX_PIECES: usize = 128;
 /// Number of descriptors of chains after which a take ends: the rest waits for the next one. Guests have some twenty for
 /// a frame, at most.
-const ENOUGH_WALKED: u32 = 2048;
+const ENOUGH_WALKED: u32 = 1024;
 /// Most descriptors of chains that are looked at in one take or delivery.
 const MOST_WALKED: u32 = 8192;
 /// Largest queue (virtio 1.3 §2.6, §2.7).
