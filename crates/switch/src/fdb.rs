@@ -5,7 +5,7 @@
 //! the next frame.
 //!
 //! It is bounded, and its hash is keyed with a secret, so that a flood of made-up addresses can neither grow it nor aim
-//! at one line. It is shared out among the ports' owners ([`crate::owners`]): in a full line the owner that holds most
+//! at one line. It is shared out among the ports' owners (module `owners`): in a full line the owner that holds most
 //! of it loses an entry, hence one who floods displaces their own addresses; past a limit an owner's new addresses
 //! displace that owner's only; and an address of one owner does not move to another's port until it expires.
 

@@ -482,7 +482,7 @@ mod tests {
         // Three times over 64 regions, and one more that is nowhere.
         for (i, end) in [(0u64, 64), (1, 64), (2, 64), (3, 65)] {
             put(&file, 16 * i, 0x20_0000);
-            put(&file, 16 * i + 8, end * 0x1000 | 1 << 32 | (i + 1) << 48);
+            put(&file, 16 * i + 8, (end * 0x1000) | (1 << 32) | ((i + 1) << 48));
         }
         put(&file, 16 * 4 + 8, 0);
         put(&file, 0x10_0000, 1 << 16);
