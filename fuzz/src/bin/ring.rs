@@ -27,7 +27,9 @@ fn port(switch: &Arc<Switch>, name: &str, hdr_len: u32) -> Option<(Arc<PortMem>,
     let bell = || Doorbell::new().ok();
     let egress =
         Arc::new(RingEgress::new(mem.clone(), HostRx::new(mem.rx[0].clone(), bell()?), hdr_len, Arc::default()));
-    let id = switch.attach(Port { name: name.into(), egresses: vec![egress.clone()], lossless: false, ..Port::default() }).ok()?;
+    let id = switch
+        .attach(Port { name: name.into(), egresses: vec![egress.clone()], lossless: false, ..Port::default() })
+        .ok()?;
     let ingress =
         RingIngress::new(mem.clone(), HostTx::new(mem.tx[0].clone(), bell()?), bell()?, hdr_len, Arc::default());
     Some((mem, egress, Forwarder::new(switch.clone(), id, 0, Box::new(ingress))))
