@@ -153,7 +153,7 @@ proptest! {
         let mut driver = DriverQueue::new(&queue_ram, DriverFeatures { queue: QueueFeatures { event_idx, ..QueueFeatures::default() }, in_order, vector: in_order });
         let spec = ram.spec();
         let memory = memories(&ram.file().unwrap(), spec.size, spec.guest);
-        let at = |p: std::ptr::NonNull<u8>| spec.guest + (p.as_ptr() as u64 - spec.user);
+        let at = |p| queue_ram.device_address(p);
         let mut other = oracle(QUEUE, [at(queue_ram.desc()), at(queue_ram.avail()), at(queue_ram.used())]);
         other.set_event_idx(event_idx);
         for (count, len, write) in rounds {
@@ -197,7 +197,7 @@ proptest! {
         driver.publish();
         let spec = ram.spec();
         let memory = memories(&ram.file().unwrap(), spec.size, spec.guest);
-        let at = |p: std::ptr::NonNull<u8>| spec.guest + (p.as_ptr() as u64 - spec.user);
+        let at = |p| queue_ram.device_address(p);
         for (k, ((id, len), flags)) in words.iter().zip(&flags).enumerate() {
             // Mostly what a device would write: each buffer in its turn.
             let id = if step == 1 { k as u32 } else { *id };
