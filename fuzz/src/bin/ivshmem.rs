@@ -23,8 +23,11 @@ const CONFIG: Config =
 const A_COMMAND: u64 = 1 << 16;
 const A_BATCH: u64 = 512;
 
+/// Seats, their queues, and memory for deliveries: made once, as none of it changes.
+type Made = (Arc<dyn Backend>, Queues, Scratch);
+
 thread_local! {
-    static SEATS: std::cell::RefCell<Option<(Arc<dyn Backend>, Queues, Scratch)>> = std::cell::RefCell::new(
+    static SEATS: std::cell::RefCell<Option<Made>> = std::cell::RefCell::new(
         Seats::new(1, 1).ok().map(|(seats, queues)| (Arc::new(seats) as Arc<dyn Backend>, queues, Scratch::new()))
     );
 }
