@@ -42,7 +42,7 @@ ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 for i in $(seq 100); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
 iperf3 -c 10.1.0.1 -t 1 -P 4 -i 0 || exit 1
 iperf3 -c 10.1.0.1 -t 1 -P 4 -i 0 -R || exit 1
-datagrams() { for i in 1 2 3; do iperf3 -c 10.1.0.1 -u -t 1 -i 0 "$@" && return; sleep 1; done; exit 1; }
+datagrams() { for i in 1 2 3; do iperf3 -c 10.1.0.1 -u -t 1 -i 0 $* && return; sleep 1; done; exit 1; }
 datagrams -l 64 -b 1M
 datagrams -l 1400 -b 20M -P 2
 for i in $(seq 40); do busybox wget -q -O /dev/null http://10.1.0.1:5000/hello || exit 1; done
