@@ -186,7 +186,7 @@ pub struct Quota {
     pub switches: usize,
     /// Bytes of regions.
     pub memory: u64,
-    /// Descriptors of the daemon's that the user's ports and connections take.
+    /// Descriptors of the daemon's that the user's ports take.
     pub descriptors: usize,
     /// Addresses behind the user's ports in a switch's forwarding table.
     pub addresses: u32,

@@ -231,6 +231,15 @@ impl Drop for Running<'_> {
     }
 }
 
+/// Runs a part of the task of entry `at`, which is noted if it panics.
+#[inline(always)]
+fn noting<T>(panicked: &mut Option<usize>, at: usize, part: impl FnOnce() -> T) -> T {
+    let running = Running(panicked, at);
+    let done = part();
+    std::mem::forget(running);
+    done
+}
+
 /// How long an idle worker keeps the CPU to itself before it yields between polls.
 const ALONE: Duration = Duration::from_micros(5);
 /// epoll data of the worker's own bell.
@@ -251,7 +260,10 @@ impl Loop {
         let (entries, work, clock) = (Vec::new(), Work::default(), Clock::new(Arc::clone(&shared.watched)));
         let (needs_epoll, awake, naps, panicked) = (false, false, 0, None);
         let (dropping, done) = mpsc::channel::<(Job, SyncSender<()>)>();
-        std::thread::Builder::new().name("netvale-retire".into()).spawn(move || done.into_iter().for_each(drop))?;
+        std::thread::Builder::new().name("netvale-retire".into()).spawn(move || {
+            // One that panics was reported by the runtime; the next ones are dropped all the same.
+            done.into_iter().for_each(|one| drop(catch_unwind(AssertUnwindSafe(|| drop(one)))));
+        })?;
         Ok(Loop { shared, polling, epoll, entries, work, needs_epoll, awake, naps, clock, panicked, dropping })
     }
 
@@ -299,9 +311,7 @@ impl Loop {
             if !(e.cheap || e.ready) {
                 continue;
             }
-            let running = Running(&mut self.panicked, at);
-            let passed = e.task.pass(&mut self.work);
-            std::mem::forget(running);
+            let passed = noting(&mut self.panicked, at, || e.task.pass(&mut self.work));
             e.held = passed == Passed::Held;
             match passed {
                 Passed::Frames(n) => frames += n,
@@ -327,8 +337,9 @@ impl Loop {
     }
 
     fn sleep(&mut self) {
-        let free = self.entries.iter_mut().filter(|e| !e.held);
-        let news = free.fold(false, |news, e| e.task.arm() | news);
+        let Loop { entries, panicked, .. } = self;
+        let free = entries.iter_mut().enumerate().filter(|(_, e)| !e.held);
+        let news = free.fold(false, |news, (at, e)| noting(panicked, at, || e.task.arm()) | news);
         // A command sent before this point rang the bell, which epoll then reports immediately.
         if !news {
             let nap = self.nap();
@@ -340,8 +351,8 @@ impl Loop {
             // After a nap that brought nothing, polling again is pointless.
             self.naps = if woken || nap.is_none() { 0 } else { self.naps.saturating_add(1) };
         }
-        for e in &mut self.entries {
-            e.task.disarm();
+        for (at, e) in self.entries.iter_mut().enumerate() {
+            noting(&mut self.panicked, at, || e.task.disarm());
         }
     }
 
@@ -375,8 +386,8 @@ impl Loop {
             if id == BELL {
                 self.shared.bell.drain();
                 any = true;
-            } else if let Some(e) = self.entries.iter_mut().find(|e| e.id == id) {
-                e.task.woken();
+            } else if let Some((at, e)) = self.entries.iter_mut().enumerate().find(|(_, e)| e.id == id) {
+                noting(&mut self.panicked, at, || e.task.woken());
                 e.ready = true;
                 any |= !e.held;
             }

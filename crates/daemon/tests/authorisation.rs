@@ -3,14 +3,12 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::os::fd::AsFd;
 use std::os::unix::fs::{PermissionsExt, chown};
 
-use common::Daemon;
 use common::users::as_user;
+use common::{Daemon, request};
 use netvale::{Error, Options, Port};
 use netvale_abi::nmreq::*;
-use netvale_control::device::{DeviceReply, DeviceRequest};
 use serde_json::{Value, json};
 
 const TABLE: &str = include_str!("../../../docs/reference/security.md");
@@ -57,15 +55,6 @@ fn open(d: &Daemon, uid: u32, name: &str) -> Result<Port, Error> {
 
 fn call(d: &Daemon, uid: u32, method: &str, params: Value) -> Value {
     as_user(uid, || d.call(method, params))
-}
-
-fn request(d: &Daemon, uid: u32, reqtype: u16, name: &str, body: &[(usize, u8)]) -> DeviceReply {
-    let mut request = DeviceRequest { reqtype, name: name.into(), ..DeviceRequest::default() };
-    body.iter().for_each(|(at, byte)| request.body[*at] = *byte);
-    as_user(uid, || {
-        let connection = netvale::raw::connect_to(Some(d.dir.path())).unwrap();
-        netvale::raw::request(connection.as_fd(), &request).unwrap()
-    })
 }
 
 impl World {

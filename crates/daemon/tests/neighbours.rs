@@ -9,8 +9,9 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use common::users::as_user;
-use common::{Daemon, frame, receive, send, until};
+use common::{Daemon, frame, receive, request, send, until};
 use netvale::{Options, Port};
+use netvale_abi::nmreq::{NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_NEWIF, NR_REG_ALL_NIC};
 use serde_json::{Value, json};
 
 const ALICE: u32 = 70_001;
@@ -90,6 +91,24 @@ fn made_up_sources() {
     announce(&mut bob, &mut root);
     send(&mut root, &frame(1, 9, 10));
     until("it arrives", || receive(&mut bob) == frame(1, 9, 10));
+}
+
+/// Objective: so it is for persistent ports, whoever attaches them: their addresses are their user's, and have the quota.
+#[test]
+fn persistent_ports_too() {
+    let d = daemon(&format!("[quota]\naddresses = 1\n{SHARED}"));
+    let mut alice = opened(&d, ALICE, "vale0:a");
+    send(&mut alice, &frame(255, 1, 0));
+    // nmreq_vale_attach.reg.nr_mode
+    let all = [(16, NR_REG_ALL_NIC as u8)];
+    assert_eq!(request(&d, BOB, NETMAP_REQ_VALE_NEWIF, "bob0", &[]).status, 0);
+    assert_eq!(request(&d, 0, NETMAP_REQ_VALE_ATTACH, "vale0:bob0", &all).status, 0);
+    let mut bob = opened(&d, BOB, "vale0:bob0");
+    for source in [1, 2, 3] {
+        send(&mut bob, &frame(255, source, source));
+        receive(&mut alice);
+    }
+    assert_eq!(refused_addresses(&d), 2, "Alice's, and one too many");
 }
 
 /// Objective: a flood of made-up sources from all of a user's ports takes no more of the table than the quota.

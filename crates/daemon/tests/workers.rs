@@ -4,13 +4,14 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use netvale_daemon::worker::{Polling, Worker};
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters, Scratch};
-use netvale_switch::{Forwarder, Port, Settings, Switch};
+use netvale_switch::{Forwarder, Passed, Port, Settings, Switch, Task, Work};
 
 const LIMIT: Duration = Duration::from_secs(20);
 static FRAME: [u8; 60] = [255; 60];
@@ -188,4 +189,73 @@ fn a_panic_costs_one_task() {
     worker.add(3, to(&after, Bringer::new(7, true)));
     until("the others have their frames", || (before.counters.frames(), after.counters.frames()) == (5, 7));
     assert!(worker.take_broken().is_empty());
+}
+
+/// A task with a mistake in one of its parts.
+struct Broken {
+    part: &'static str,
+    bell: Doorbell,
+    disarmed: u32,
+}
+
+impl Broken {
+    fn reach(&self, part: &str) {
+        assert_ne!(self.part, part, "a mistake, made for this test");
+    }
+}
+
+impl Task<Work> for Broken {
+    fn pass(&mut self, _work: &mut Work) -> Passed {
+        self.reach("pass");
+        Passed::Idle
+    }
+
+    fn arm(&mut self) -> bool {
+        self.reach("arm");
+        false
+    }
+
+    fn disarm(&mut self) {
+        self.disarmed += 1;
+        // The first time is before it is the worker's.
+        if self.disarmed > 1 {
+            self.reach("disarm");
+        }
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.bell.as_fd())
+    }
+
+    fn woken(&mut self) {
+        self.reach("woken");
+    }
+}
+
+impl Drop for Broken {
+    fn drop(&mut self) {
+        self.reach("drop");
+    }
+}
+
+/// Objective: so it is whatever part of a task panics; one that panics when it is dropped does not keep others from being dropped.
+#[test]
+fn a_panic_in_any_part() {
+    for part in ["pass", "arm", "disarm", "woken", "drop"] {
+        let fault = Fault::new().unwrap();
+        let worker = Worker::start(0, None, Polling::Spin(Duration::ZERO), fault.clone()).unwrap();
+        let gate = Arc::<Gate>::default();
+        gate.open.store(true, Ordering::Relaxed);
+        worker.add(1, to(&gate, Bringer::new(0, true)));
+        let bell = Doorbell::new().unwrap();
+        bell.ring();
+        worker.add(2, Box::new(Broken { part, bell, disarmed: 0 }));
+        if part == "drop" {
+            assert!(worker.remove(2).recv_timeout(LIMIT).is_err(), "nothing is said but that it is over");
+        } else {
+            until(part, || fault.reason().is_some());
+            assert_eq!(worker.take_broken(), [2], "{part}");
+        }
+        assert!(worker.remove(1).recv_timeout(LIMIT).is_err_and(|e| e == RecvTimeoutError::Disconnected));
+    }
 }

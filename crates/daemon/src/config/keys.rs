@@ -131,7 +131,7 @@ pub const KEYS: [Key; 28] = [
         "descriptors",
         COUNT,
         "4096",
-        "Descriptors of the daemon's that one user's ports and connections take; a ring takes up to four.",
+        "Descriptors of the daemon's that one user's ports take; a ring takes up to four.",
     ),
     key("quota", "addresses", COUNT, "2048", "Addresses behind one user's ports in a switch's forwarding table."),
     key("quota", "unread_kib", COUNT, "8192", "Answers that one user's control connections leave unread, in KiB."),

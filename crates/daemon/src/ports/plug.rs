@@ -45,6 +45,12 @@ impl NewPort {
     }
 }
 
+/// A port as its switch knows it. Whose it is decides whose addresses its frames bring, and for whom it waits.
+pub fn on_switch(d: &Daemon, name: &str, egresses: Vec<Arc<dyn Egress>>, lossless: bool, owner: Caller) -> Port {
+    let most_addresses = policy::most_addresses(d, owner);
+    Port { name: name.to_owned(), egresses, lossless, owner: owner.uid, most_addresses }
+}
+
 /// Puts a port on its switch and its ingresses on workers.
 ///
 /// # Errors
@@ -57,8 +63,7 @@ pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: N
     let egress = egresses.iter().map(|e| Arc::clone(e.counters())).collect();
     let ingress = ingresses.iter().map(|i| Arc::clone(i.counters())).collect();
     let switch = d.switches.get_or_make(&at.switch, owner.uid);
-    let most_addresses = policy::most_addresses(d, owner);
-    let id = switch.attach(Port { name: at.port.clone(), egresses, lossless, owner: owner.uid, most_addresses })?;
+    let id = switch.attach(on_switch(d, &at.port, egresses, lossless, owner))?;
     let forwarders = ingresses.into_iter().enumerate();
     let forwarders = forwarders.map(|(ring, i)| Forwarder::new(Arc::clone(&switch), id, ring, i));
     let placed = forwarders.map(|forwarder| d.workers.place(Box::new(forwarder))).collect();

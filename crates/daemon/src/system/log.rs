@@ -1,7 +1,8 @@
 //! The log's limit: how many lines a second are written about one user, or about one port's peers.
 //!
 //! A line is about the user that its field `uid` names; a line without it is about the port in its field `at` or `port`, and
-//! one without these is of its place in the program. Lines about root and the daemon's own user have no limit.
+//! one without these is of its place in the program. Lines about root and the daemon's own user have no limit, and
+//! neither have the levels `debug` and `trace`, which somebody asked for.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tracing::field::{Field, Visit};
-use tracing::{Event, Subscriber};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
@@ -48,7 +49,8 @@ pub struct Limit;
 impl<S: Subscriber> Layer<S> for Limit {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let most = MOST.load(Ordering::Relaxed);
-        most == u32::MAX || about(event).is_none_or(|about| count(about) <= most)
+        let is_asked_for = *event.metadata().level() > Level::INFO;
+        most == u32::MAX || is_asked_for || about(event).is_none_or(|about| count(about) <= most)
     }
 }
 

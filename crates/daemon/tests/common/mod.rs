@@ -4,6 +4,7 @@
 pub mod users;
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use netvale::{Error, Interest, Options, Port};
+use netvale_control::device::{DeviceReply, DeviceRequest};
 use netvale_daemon::config::{Config, File};
 use serde_json::{Value, json};
 
@@ -123,6 +125,16 @@ fn config(dir: &Path, more: &str) -> Config {
     let sandbox = if more.contains("sandbox = ") { "" } else { "sandbox = false\n" };
     let text = format!("run_dir = {dir:?}\n{sandbox}{more}");
     File::parse(&text).unwrap().into_config().unwrap()
+}
+
+/// What a netmap request of that user's is answered.
+pub fn request(d: &Daemon, uid: u32, reqtype: u16, name: &str, body: &[(usize, u8)]) -> DeviceReply {
+    let mut request = DeviceRequest { reqtype, name: name.into(), ..DeviceRequest::default() };
+    body.iter().for_each(|(at, byte)| request.body[*at] = *byte);
+    users::as_user(uid, || {
+        let connection = netvale::raw::connect_to(Some(d.dir.path())).unwrap();
+        netvale::raw::request(connection.as_fd(), &request).unwrap()
+    })
 }
 
 pub fn until(what: &str, done: impl FnMut() -> bool) {

@@ -1,4 +1,4 @@
-//! A queue that is wanted back while its frames wait for a lossless receiver.
+//! Frames that wait for a lossless receiver: whose, for how long, and when their queue is wanted back.
 #![allow(unsafe_code)]
 
 mod common;
@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Make, attach, bell, frame};
+use common::{Make, TestPort, attach, bell, frame};
 use netvale_mem::host::HostTx;
 use netvale_mem::lent::LIMIT;
 use netvale_port::ring_in::RingIngress;
@@ -50,6 +50,36 @@ impl Ingress for Wanted {
     }
 }
 
+/// Sends a batch to `b`, which reads a frame each `pace`, until the batch is not held any more: within `limit`. Returns how many frames were sent,
+/// and how many of them read.
+fn held_by_slow_reader(
+    a: &mut TestPort,
+    b: &mut TestPort,
+    work: &mut Work,
+    pace: Duration,
+    limit: Duration,
+) -> (u16, u64) {
+    b.send(&frame(255, 2, 0, 60));
+    b.forward(work);
+    let sent = 200;
+    (0..sent).for_each(|i| assert!(a.send(&frame(2, 1, i, 60))));
+    a.tx.sync();
+    a.forwarder.pass(work);
+    assert!(a.forwarder.is_held());
+    let (began, mut read) = (Instant::now(), 0);
+    while a.forwarder.is_held() {
+        std::thread::sleep(pace);
+        b.rx.sync();
+        b.rx.advance(1);
+        b.rx.sync();
+        read += 1;
+        a.forwarder.pass(work);
+        a.forwarder.pass(work);
+        assert!(began.elapsed() < limit, "held for too long");
+    }
+    (sent, read)
+}
+
 /// Objective: a receiver that reads now and then, which restarts its time limit otherwise, does not keep a batch whose queue is wanted back for as
 /// long as the control thread waits: what it has not read by then is dropped by name.
 #[test]
@@ -61,25 +91,8 @@ fn progress_restarts_no_limit() {
     let ring = RingIngress::new(Arc::clone(&a.mem), host, bell(), 0, Arc::clone(&a.sent));
     a.forwarder = Forwarder::new(Arc::clone(&switch), a.id, 0, Box::new(Wanted(ring)));
     let mut work = Work::default();
-    b.send(&frame(255, 2, 0, 60));
-    b.forward(&mut work);
-    let sent = 200;
-    (0..sent).for_each(|i| assert!(a.send(&frame(2, 1, i, 60))));
-    a.tx.sync();
-    a.forwarder.pass(&mut work);
-    assert!(a.forwarder.is_held());
-    let (began, mut read) = (Instant::now(), 0);
-    while a.forwarder.is_held() {
-        // Read all at this pace, they would take four seconds.
-        std::thread::sleep(Duration::from_millis(20));
-        b.rx.sync();
-        b.rx.advance(1);
-        b.rx.sync();
-        read += 1;
-        a.forwarder.pass(&mut work);
-        a.forwarder.pass(&mut work);
-        assert!(began.elapsed() < LIMIT, "held for too long");
-    }
+    // Read all at this pace, they would take four seconds.
+    let (sent, read) = held_by_slow_reader(&mut a, &mut b, &mut work, Duration::from_millis(20), LIMIT);
     let stalled = b.received.counters().drops(DropReason::Stalled);
     assert_eq!(stalled + read + 3, u64::from(sent), "each is delivered, or dropped by name");
     assert!(stalled > 0);
@@ -93,23 +106,8 @@ fn a_slow_receiver_loses_its_right() {
     let mut a = attach(&switch, "a", Make { slots: 256, ..Make::default() });
     let mut b = attach(&switch, "b", Make { slots: 4, lossless: true, ..Make::default() });
     let mut work = Work::default();
-    b.send(&frame(255, 2, 0, 60));
-    b.forward(&mut work);
-    let sent = 200;
-    (0..sent).for_each(|i| assert!(a.send(&frame(2, 1, i, 60))));
-    a.tx.sync();
-    a.forwarder.pass(&mut work);
-    let (began, mut read) = (Instant::now(), 0);
-    while a.forwarder.is_held() {
-        // Read all at this pace, they would take twenty seconds.
-        std::thread::sleep(Duration::from_millis(100));
-        b.rx.sync();
-        b.rx.advance(1);
-        b.rx.sync();
-        read += 1;
-        a.forwarder.pass(&mut work);
-        assert!(began.elapsed() < 3 * FOR_A_BATCH, "held for too long");
-    }
+    // Read all at this pace, they would take twenty seconds.
+    let (sent, read) = held_by_slow_reader(&mut a, &mut b, &mut work, Duration::from_millis(100), 3 * FOR_A_BATCH);
     let stalled = || b.received.counters().drops(DropReason::Stalled);
     assert_eq!(stalled() + read + 3, u64::from(sent), "each is delivered, or dropped by name");
     let before = stalled();
