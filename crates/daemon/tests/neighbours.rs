@@ -93,7 +93,7 @@ fn made_up_sources() {
     until("it arrives", || receive(&mut bob) == frame(1, 9, 10));
 }
 
-/// Objective: so it is for persistent ports, whoever attaches them: their addresses are their user's, and have the quota.
+/// Objective: the same holds for persistent ports, also when another user attaches them: addresses and quota are their owner's.
 #[test]
 fn persistent_ports_too() {
     let d = daemon(&format!("[quota]\naddresses = 1\n{SHARED}"));
