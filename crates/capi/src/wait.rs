@@ -1,11 +1,13 @@
 //! Waiting on netmap descriptors and others together: the common part of poll, select and epoll.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, c_int, c_short, pollfd, sigset_t, timespec};
+use netvale_mem::spin::Spin;
 use rustix::io::Errno;
 
 use crate::descriptor::{Bound, Descriptor};
@@ -128,16 +130,9 @@ pub fn wait(
     mask: *const sigset_t,
 ) -> Result<(), Errno> {
     let start = Instant::now();
-    if look(ports) {
+    if look(ports) || poll(ports, limit) {
         // The others are asked too, so that none of them starves; alone, the system call is saved.
         return if others.is_empty() && mask.is_null() { Ok(()) } else { kernel(others, Some(Duration::ZERO), mask) };
-    }
-    let budget = limit.map_or(spin(), |l| l.min(spin()));
-    while start.elapsed() < budget {
-        relax(start);
-        if look(ports) {
-            return if others.is_empty() { Ok(()) } else { kernel(others, Some(Duration::ZERO), mask) };
-        }
     }
     loop {
         let left = limit.map(|l| l.saturating_sub(start.elapsed()));
@@ -201,16 +196,30 @@ pub fn kernel(fds: &mut [pollfd], limit: Option<Duration>, mask: *const sigset_t
     if n < 0 { Err(crate::errno::last()) } else { Ok(()) }
 }
 
-/// The time to poll before sleeping: `$NETVALE_SPIN_US` microseconds, 50 unless set.
-fn spin() -> Duration {
-    static SPIN: OnceLock<Duration> = OnceLock::new();
-    *SPIN.get_or_init(|| {
-        let micros = std::env::var("NETVALE_SPIN_US").ok().and_then(|v| v.parse().ok()).unwrap_or(50);
-        Duration::from_micros(micros)
+/// Polls the ports, as long as that pays. Returns whether any became ready.
+fn poll(ports: &mut [Watched], limit: Option<Duration>) -> bool {
+    let most = limit.map_or(most(), |l| l.min(most()));
+    if most.is_zero() {
+        return false;
+    }
+    thread_local! {
+        /// What polling has brought this thread; none while it polls.
+        static SPIN: Cell<Option<Spin>> = const { Cell::new(None) };
+    }
+    SPIN.with(|learned| {
+        let mut spin = learned.take().unwrap_or_default();
+        spin.set_most(most);
+        let ready = spin.poll(|| look(ports));
+        learned.set(Some(spin));
+        ready
     })
 }
 
-/// Between two looks; after a while the other side may be waiting for this very CPU.
-fn relax(since: Instant) {
-    if since.elapsed() < Duration::from_micros(5) { std::hint::spin_loop() } else { std::thread::yield_now() }
+/// The longest time to poll before sleeping: `$NETVALE_SPIN_US` microseconds, 50 unless set.
+fn most() -> Duration {
+    static MOST: OnceLock<Duration> = OnceLock::new();
+    *MOST.get_or_init(|| {
+        let micros = std::env::var("NETVALE_SPIN_US").ok().and_then(|v| v.parse().ok()).unwrap_or(50);
+        Duration::from_micros(micros)
+    })
 }

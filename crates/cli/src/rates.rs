@@ -2,7 +2,7 @@
 //!
 //! "In" is into the switch, what a port sends; "out" is what the switch delivers to it.
 
-use netvale_control::types::{PortStats, StatsReply};
+use netvale_control::types::{PortStats, StatsReply, WorkerStats};
 use serde::Serialize;
 
 /// The rates between two samples.
@@ -14,6 +14,9 @@ pub struct Rates {
     pub ports: Vec<PortRates>,
     /// Percent of its time that each worker was busy.
     pub workers_busy: Vec<f64>,
+    /// Percent of its time that each worker lost: other threads had its CPU, or frames waited for room at a receiver
+    /// that had no CPU.
+    pub workers_lost: Vec<f64>,
 }
 
 /// A port's rates.
@@ -55,12 +58,19 @@ pub fn between(earlier: &StatsReply, later: &StatsReply) -> Option<Rates> {
         let before = earlier.ports.iter().find(|before| before.name == port.name);
         port_rates(before, port, seconds)
     });
-    let workers_busy = later.workers.iter().map(|worker| {
-        let before =
-            earlier.workers.iter().find(|before| before.index == worker.index).map_or(0, |before| before.busy_ns);
-        (100.0 * worker.busy_ns.saturating_sub(before) as f64 / passed_ns as f64).min(100.0)
-    });
-    Some(Rates { seconds, ports: ports.collect(), workers_busy: workers_busy.collect() })
+    let percent = |nanos: fn(&WorkerStats) -> u64| {
+        let share = |worker: &WorkerStats| {
+            let before = earlier.workers.iter().find(|before| before.index == worker.index).map_or(0, nanos);
+            (100.0 * nanos(worker).saturating_sub(before) as f64 / passed_ns as f64).min(100.0)
+        };
+        later.workers.iter().map(share).collect()
+    };
+    Some(Rates {
+        seconds,
+        ports: ports.collect(),
+        workers_busy: percent(|worker| worker.busy_ns),
+        workers_lost: percent(|worker| worker.preempted_ns.saturating_add(worker.waited_ns)),
+    })
 }
 
 fn port_rates(before: Option<&PortStats>, port: &PortStats, seconds: f64) -> PortRates {
@@ -91,8 +101,6 @@ fn same_life(before: &PortStats, port: &PortStats) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use netvale_control::types::WorkerStats;
-
     use super::*;
 
     fn port(name: &str, frames: u64) -> PortStats {
@@ -113,7 +121,12 @@ mod tests {
         StatsReply {
             now_ns,
             ports,
-            workers: vec![WorkerStats { busy_ns: now_ns / 4, ..WorkerStats::default() }],
+            workers: vec![WorkerStats {
+                busy_ns: now_ns / 4,
+                waited_ns: now_ns / 10,
+                preempted_ns: now_ns / 20,
+                ..WorkerStats::default()
+            }],
             ..StatsReply::default()
         }
     }
@@ -125,7 +138,7 @@ mod tests {
             between(&sample(1_000, vec![port("vale0:a", 800)]), &sample(2_000_001_000, vec![port("vale0:a", 2400)]));
         let rates = rates.expect("time passed");
         assert_eq!(rates.seconds, 2.0);
-        assert_eq!(rates.workers_busy, [25.0]);
+        assert_eq!((rates.workers_busy, rates.workers_lost), (vec![25.0], vec![15.0]));
         let expected = PortRates {
             port: "vale0:a".into(),
             in_pps: 800.0,

@@ -57,6 +57,8 @@ mod ring;
 
 pub use netvale_abi::{NetmapSlot, slot};
 
+pub use netvale_mem::slice::shorten as shorten_slices;
+
 pub use error::Error;
 pub use interface::interface;
 pub use late::LatePort;

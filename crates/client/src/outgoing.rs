@@ -4,12 +4,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use netvale_mem::spin::Spin;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::connect::is_closed;
-use crate::ring::{TxRing, relax};
+use crate::ring::TxRing;
 use crate::{Error, LatePort, Port};
 
 /// How long a sender polls for room before it sleeps.
@@ -66,6 +67,8 @@ struct Inner {
     sleepers: u32,
     /// The descriptors they sleep on, from the first sleep on.
     wakes: Option<Arc<Wakes>>,
+    /// What polling for room has brought.
+    spin: Spin,
 }
 
 enum End {
@@ -107,7 +110,7 @@ impl Outgoing {
     }
 
     fn new(end: End) -> Outgoing {
-        Outgoing { inner: Mutex::new(Inner { end, sleepers: 0, wakes: None }) }
+        Outgoing { inner: Mutex::new(Inner { end, sleepers: 0, wakes: None, spin: Spin::default() }) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -123,11 +126,8 @@ impl Outgoing {
             return Ok(());
         }
         let start = Instant::now();
-        while start.elapsed() < SPIN.min(limit) {
-            relax(start.elapsed());
-            if self.lock().put(frame)? {
-                return Ok(());
-            }
+        if self.poll(frame, SPIN.min(limit))? {
+            return Ok(());
         }
         loop {
             let left = limit.saturating_sub(start.elapsed());
@@ -144,6 +144,20 @@ impl Outgoing {
                 return Ok(());
             }
         }
+    }
+
+    /// Tries again for up to `most`, as long as that pays. Returns whether the frame was sent.
+    fn poll(&self, frame: &[u8], most: Duration) -> Result<bool, SendError> {
+        // Threads that poll at the same time begin without experience.
+        let mut spin = std::mem::take(&mut self.lock().spin);
+        spin.set_most(most);
+        let mut sent = Ok(false);
+        spin.poll(|| {
+            sent = self.lock().put(frame);
+            !matches!(sent, Ok(false))
+        });
+        self.lock().spin = spin;
+        sent
     }
 
     /// Whether the next frame would be sent, or refused for a reason other than lack of room.

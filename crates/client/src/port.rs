@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use netvale_control::attach::AttachReply;
 use netvale_mem::Mapping;
+use netvale_mem::spin::Spin;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::connect::is_closed;
 use crate::error::Error;
-use crate::ring::{RxRing, TxRing, relax};
+use crate::ring::{RxRing, TxRing};
 
 /// Options for opening a port. A number of zero means the daemon's default.
 #[derive(Clone, Debug, Default)]
@@ -46,7 +47,7 @@ pub struct Port {
     map: Arc<Mapping>,
     tx: Vec<TxRing>,
     rx: Vec<RxRing>,
-    spin: Duration,
+    spin: Spin,
     /// Keeps the memory of a pipe inside one program, or of an interface that the program opened itself.
     _local: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -71,7 +72,7 @@ impl Port {
         (tx, rx): (Vec<TxRing>, Vec<RxRing>),
         keep: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Port {
-        Port { name, conn, reply, map, tx, rx, spin: Duration::ZERO, _local: keep }
+        Port { name, conn, reply, map, tx, rx, spin: Spin::default(), _local: keep }
     }
 
     /// The name the port was opened by.
@@ -119,9 +120,9 @@ impl Port {
         Some((self.tx.first_mut()?, self.conn.as_ref().map(AsFd::as_fd)))
     }
 
-    /// Sets how long [`Port::wait`] polls before it sleeps. Zero by default.
+    /// Sets how long [`Port::wait`] polls, at most, before it sleeps. Zero by default.
     pub fn set_spin(&mut self, spin: Duration) {
-        self.spin = spin;
+        self.spin.set_most(spin);
     }
 
     /// Syncs all rings.
@@ -139,14 +140,11 @@ impl Port {
     pub fn wait(&mut self, interest: Interest, timeout: Option<Duration>) -> Result<bool, Error> {
         self.sync();
         let start = Instant::now();
-        loop {
-            if self.is_ready(interest) {
-                return Ok(true);
-            }
-            if start.elapsed() >= self.spin {
-                break;
-            }
-            relax(start.elapsed());
+        let mut spin = std::mem::take(&mut self.spin);
+        let ready = spin.poll(|| self.is_ready(interest));
+        self.spin = spin;
+        if ready {
+            return Ok(true);
         }
         loop {
             let ready = self.arm(interest);

@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use netvale_mem::drops::RingCounters;
+use netvale_mem::spin::Spin;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 mod rx;
@@ -13,42 +14,45 @@ pub use rx::RxRing;
 pub(crate) use tx::TxKind;
 pub use tx::TxRing;
 
-/// Pauses between two checks. After a while it yields: the other side may be waiting for this very CPU.
-pub(crate) fn relax(waited: Duration) {
-    const ALONE: Duration = Duration::from_micros(5);
-    if waited < ALONE { std::hint::spin_loop() } else { std::thread::yield_now() }
+/// A ring that can be waited for.
+trait Awaited {
+    /// What polling it has brought.
+    fn spin(&mut self) -> &mut Spin;
+
+    /// Whether it is ready, after an update.
+    fn look(&mut self) -> bool;
+
+    /// Asks to be woken. Returns whether it is ready already.
+    fn ask(&mut self) -> bool;
+
+    /// Stops asking. Returns whether there had been a kick.
+    fn awake(&self) -> bool;
+
+    /// Becomes readable on a kick.
+    fn fd(&self) -> BorrowedFd<'_>;
 }
 
-/// Polls for `spin`, then sleeps for up to `limit` until the ring is ready.
-fn wait_on<R>(
-    ring: &mut R,
-    spin: Duration,
-    limit: Duration,
-    ready: impl Fn(&mut R) -> bool,
-    arm: impl Fn(&mut R) -> bool,
-    awake: impl Fn(&R) -> bool,
-    fd: impl Fn(&R) -> BorrowedFd<'_>,
-) -> bool {
-    let start = Instant::now();
-    loop {
-        if ready(ring) {
-            return true;
-        }
-        if start.elapsed() >= spin {
-            break;
-        }
-        relax(start.elapsed());
-    }
+/// Polls for up to `most`, as long as that pays, then sleeps for up to `limit` until the ring is ready. Returns whether
+/// it is.
+fn wait_on<R: Awaited>(ring: &mut R, most: Duration, limit: Duration) -> bool {
+    let mut spin = std::mem::take(ring.spin());
+    spin.set_most(most);
+    let ready = spin.poll(|| ring.look());
+    *ring.spin() = spin;
+    ready || sleep_on(ring, limit)
+}
+
+fn sleep_on<R: Awaited>(ring: &mut R, limit: Duration) -> bool {
     let slept = Instant::now();
     loop {
-        if !arm(ring) {
+        if !ring.ask() {
             let left = limit.saturating_sub(slept.elapsed());
             let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
             // An interrupted sleep ends the wait.
-            let _ = rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd(ring), PollFlags::IN)], Some(&left));
+            let _ = rustix::event::poll(&mut [PollFd::from_borrowed_fd(ring.fd(), PollFlags::IN)], Some(&left));
         }
-        let kicked = awake(ring);
-        if ready(ring) {
+        let kicked = ring.awake();
+        if ring.look() {
             return true;
         }
         // A kick meant for an earlier sleep does not end it.

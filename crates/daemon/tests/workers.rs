@@ -10,7 +10,7 @@ use std::time::Duration;
 use netvale_daemon::worker::{Polling, Worker};
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
-use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters, Scratch};
+use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters, Room, Scratch};
 use netvale_switch::{Forwarder, Passed, Port, Settings, Switch, Task, Work};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -72,6 +72,31 @@ impl Ingress for Bringer {
 struct Gate {
     open: AtomicBool,
     counters: Arc<RingCounters>,
+    /// What says that there is room; none says nothing.
+    bell: Option<Doorbell>,
+    /// How often it was asked to say so, and no more.
+    asked: AtomicU64,
+    done: AtomicU64,
+}
+
+impl Room for Gate {
+    fn is_waking(&self) -> bool {
+        false
+    }
+
+    fn progress(&self) -> u32 {
+        0
+    }
+
+    fn ask(&self) -> Option<BorrowedFd<'_>> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.bell.as_ref().map(AsFd::as_fd)
+    }
+
+    fn stop_asking(&self) -> Option<BorrowedFd<'_>> {
+        self.done.fetch_add(1, Ordering::Relaxed);
+        self.bell.as_ref().map(AsFd::as_fd)
+    }
 }
 
 impl Egress for Gate {
@@ -79,6 +104,10 @@ impl Egress for Gate {
         let done = if self.open.load(Ordering::Relaxed) { picks.len() } else { 0 };
         self.counters.passed(done as u64, 0);
         done
+    }
+
+    fn room(&self) -> Option<&dyn Room> {
+        Some(self)
     }
 
     fn counters(&self) -> &Arc<RingCounters> {
@@ -150,6 +179,47 @@ fn frames_that_wait_let_their_worker_sleep() {
         gate.open.store(true, Ordering::Relaxed);
         until("all that waited arrives", || gate.counters.frames() == 1000);
         assert_eq!(gate.counters.drops(DropReason::Stalled), 0);
+    }
+}
+
+/// Objective: a worker that sleeps while frames wait is woken by the receiver that makes room; the time counts as waited for a receiver; afterwards
+/// the receiver's doorbell, which nobody reads here, wakes it no more.
+#[test]
+fn a_receiver_that_makes_room_wakes_the_worker() {
+    let worker = start(0);
+    let gate = Arc::new(Gate { bell: Some(Doorbell::new().unwrap()), ..Gate::default() });
+    worker.add(1, to(&gate, Bringer::new(10, true)));
+    let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+    until("it asks", || count(&gate.asked) > 0);
+    gate.open.store(true, Ordering::Relaxed);
+    gate.bell.as_ref().unwrap().ring();
+    until("all that waited arrives", || gate.counters.frames() == 10);
+    until("it asks no longer", || count(&gate.asked) == count(&gate.done));
+    let stats = worker.stats();
+    assert!(count(&stats.waited_ns) > 0 && count(&stats.waited_ns) <= count(&stats.slept_ns));
+    let mut sleeps = count(&stats.sleeps);
+    until("it sleeps on", || {
+        std::thread::sleep(Duration::from_millis(20));
+        let before = std::mem::replace(&mut sleeps, count(&stats.sleeps));
+        sleeps == before
+    });
+}
+
+/// Objective: of two workers that never sleep and have one CPU between them, each counts what the other takes, and no more than that.
+#[test]
+fn time_without_a_cpu() {
+    let start = || Worker::start(0, Some(0), Polling::Always, Fault::new().unwrap()).unwrap();
+    let workers = [start(), start()];
+    let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+    until("each has polled for 100 ms, and lost a fifth of it", || {
+        workers.iter().map(Worker::stats).all(|stats| {
+            let (polled, lost) = (count(&stats.polled_ns), count(&stats.preempted_ns));
+            polled > 100_000_000 && lost > polled / 5
+        })
+    });
+    for stats in workers.iter().map(Worker::stats) {
+        let lost = count(&stats.preempted_ns);
+        assert!(lost <= count(&stats.polled_ns) + count(&stats.busy_ns));
     }
 }
 

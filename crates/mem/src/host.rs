@@ -147,7 +147,7 @@ impl HostRx {
     /// Like [`HostRx::new`], with the counters of an earlier ring.
     pub fn counted(side: RingSide, wake: impl Into<Arc<Doorbell>>, kicks: Arc<KickCounts>) -> Self {
         let leases = Leases::new(side.ring.num_slots());
-        // The host looks at the receiver's head whenever it needs room: no kick is ever needed.
+        // The host looks at the receiver's head whenever it needs room, and asks for a kick only while it waits.
         disarm(side.csb.kern_need_kick());
         HostRx { side, leases, wake: wake.into(), kicks }
     }
@@ -221,6 +221,22 @@ impl HostRx {
         if self.leases.has_more() {
             self.leases.pass_on(&mut |hwcur, hwtail| self.publish_and_kick(hwcur, hwtail));
         }
+    }
+
+    /// Whether the application has asked for a kick and not run since.
+    pub fn is_armed(&self) -> bool {
+        wanted_now(self.side.csb.appl_need_kick())
+    }
+
+    /// Asks the application for a kick when it releases slots. Look for room once more before sleeping. Where several
+    /// workers ask, one that is done takes the flag away from the others: sleep with a time limit.
+    pub fn ask_for_room(&self) {
+        arm(self.side.csb.kern_need_kick());
+    }
+
+    /// Asks no longer.
+    pub fn stop_asking(&self) {
+        disarm(self.side.csb.kern_need_kick());
     }
 
     /// Number of delivered slots that the application has not released yet; `None` when its `head` is bad.

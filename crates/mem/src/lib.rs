@@ -47,6 +47,8 @@
 //! | [`mirror`] | copies of frames that pass without the daemon, for those who watch |
 //! | [`relay`] | the same by a host on the way, for an end that knows nothing of pipes |
 //! | [`copy`] | copying frames |
+//! | [`spin`] | how long to poll before sleeping |
+//! | [`slice`](mod@slice) | short time slices |
 //! | [`watch`] | mappings of files that others may cut short |
 //! | [`words`] | words that are neither: a device's header |
 //!
@@ -91,6 +93,10 @@ pub mod relay;
 pub mod ring;
 #[cfg(not(loom))]
 pub mod side;
+#[cfg(not(loom))]
+pub mod slice;
+#[cfg(not(loom))]
+pub mod spin;
 #[cfg(not(loom))]
 pub mod view;
 #[cfg(not(loom))]

@@ -122,6 +122,42 @@ fn leases_publish_everything_in_order() {
     });
 }
 
+/// Objective: a worker whose frames found no room, and that asked to be told, is told: it never sleeps while there is room and
+/// nobody rings.
+///
+/// Steps: the ring is full; the receiver releases a slot and rings if it was asked; the worker asks, tries once more, and would
+/// sleep.
+#[test]
+fn a_worker_that_waits_for_room_is_told() {
+    loom::model(|| {
+        let ring = Arc::new((Leases::new(2), AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0)));
+        let full = ring.0.reserve(1, |room| room, || 0).unwrap().unwrap();
+        ring.0.complete(full, |_, _| {});
+        let receiver = {
+            let ring = ring.clone();
+            thread::spawn(move || {
+                let (_, head, asked, rung) = &*ring;
+                head.store(1, Ordering::Release);
+                if wanted(asked) {
+                    rung.store(1, Ordering::Release);
+                }
+            })
+        };
+        let (leases, head, asked, rung) = &*ring;
+        let room = || leases.reserve(1, |room| room, || head.load(Ordering::Acquire)).unwrap();
+        let found = room().is_some() || {
+            arm(asked);
+            let found = room().is_some();
+            if found {
+                disarm(asked);
+            }
+            found
+        };
+        receiver.join().unwrap();
+        assert!(found || rung.load(Ordering::Acquire) == 1, "asleep with room and nobody rang");
+    });
+}
+
 /// Objective: the same when one producer takes the steps for two rings at a time, holding both, and the other completes in them
 /// one by one in the other order.
 ///

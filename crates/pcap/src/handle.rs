@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use libc::{c_char, c_int};
 use netvale::{Error, Outgoing, Port, interface};
 use netvale_mem::notify::Doorbell;
+use netvale_mem::spin::Spin;
 use netvale_portspec::Directions;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -70,6 +71,8 @@ pub struct Active {
     /// Frames of several slots are put together here.
     pub whole: Vec<u8>,
     /// Readable when there is something to read: the rings' wake-ups, the connection, `always`.
+    /// What polling for frames has brought.
+    spin: Spin,
     epoll: OwnedFd,
     /// Keeps `epoll` readable while frames are left.
     always: Doorbell,
@@ -213,7 +216,7 @@ pub enum Waited {
     Closed,
 }
 
-/// The time that a read polls before it sleeps.
+/// The longest time that a read polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 
 impl Active {
@@ -246,6 +249,7 @@ impl Active {
             unsynced: 0,
             now: (0, 0),
             whole: Vec::new(),
+            spin: Spin::default(),
             epoll,
             always,
             is_always: false,
@@ -282,15 +286,12 @@ impl Active {
     /// Waits for frames until `until` (none: no limit).
     pub fn wait(&mut self, until: Option<Instant>) -> Waited {
         let start = Instant::now();
-        let spin = until.map_or(SPIN, |u| SPIN.min(u.saturating_duration_since(start)));
-        loop {
-            if self.look() {
-                return Waited::Frames;
-            }
-            if start.elapsed() >= spin {
-                break;
-            }
-            std::hint::spin_loop();
+        let mut spin = std::mem::take(&mut self.spin);
+        spin.set_most(until.map_or(SPIN, |u| SPIN.min(u.saturating_duration_since(start))));
+        let ready = spin.poll(|| self.look());
+        self.spin = spin;
+        if ready {
+            return Waited::Frames;
         }
         let ready = self.port.rx().iter_mut().fold(false, |any, ring| ring.arm() | any);
         let waited = if ready { Waited::Frames } else { self.sleep(until) };

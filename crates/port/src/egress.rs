@@ -1,5 +1,6 @@
 //! Where frames go: the trait the switch delivers to, and the two egresses of rings, which can deliver in steps.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use netvale_abi::slot::NS_TXMON;
@@ -23,8 +24,53 @@ pub trait Egress: Send + Sync {
         None
     }
 
+    /// The receiver as somebody who can be waited for; `None` if it cannot say when it makes room.
+    fn room(&self) -> Option<&dyn Room> {
+        None
+    }
+
     /// The counters of frames delivered and dropped.
     fn counters(&self) -> &Arc<RingCounters>;
+}
+
+/// A receiver that can be waited for when its queue is full.
+///
+/// Several senders may wait for it, but only one is sure to be told: the others look again after a while.
+pub trait Room: Send + Sync {
+    /// Whether the receiver asked for a kick and has not run since: if it got one, it makes room as soon as it runs.
+    fn is_waking(&self) -> bool;
+
+    /// How far the receiver has come. It changes when room is made.
+    fn progress(&self) -> u32;
+
+    /// Asks the receiver to say when it makes room; look once more before sleeping. The descriptor becomes readable
+    /// then.
+    fn ask(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Asks no longer. Returns the descriptor again.
+    fn stop_asking(&self) -> Option<BorrowedFd<'_>>;
+}
+
+impl Room for RingEgress {
+    fn is_waking(&self) -> bool {
+        self.host().is_armed()
+    }
+
+    fn progress(&self) -> u32 {
+        self.host().side().csb.head()
+    }
+
+    fn ask(&self) -> Option<BorrowedFd<'_>> {
+        self.host().ask_for_room();
+        self.room_bell().map(AsFd::as_fd)
+    }
+
+    fn stop_asking(&self) -> Option<BorrowedFd<'_>> {
+        self.host().stop_asking();
+        let bell = self.room_bell()?;
+        bell.drain();
+        Some(bell.as_fd())
+    }
 }
 
 impl Egress for RingEgress {
@@ -36,6 +82,10 @@ impl Egress for RingEgress {
     #[inline]
     fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
         Self::reserve_at(self.into(), batch, picks)
+    }
+
+    fn room(&self) -> Option<&dyn Room> {
+        self.room_bell().is_some().then_some(self)
     }
 
     fn counters(&self) -> &Arc<RingCounters> {

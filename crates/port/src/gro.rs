@@ -10,7 +10,7 @@ use netvale_wire::merge::Part;
 use netvale_wire::offload::MAX_HEADERS;
 
 use crate::batch::{Batch, FrameRef};
-use crate::egress::Egress;
+use crate::egress::{Egress, Room};
 use crate::gather::Work;
 use crate::ring_out::Reservation;
 use crate::soft::Scratch;
@@ -43,6 +43,10 @@ impl Egress for GroEgress {
             return None;
         }
         self.inner.reserve(batch, picks)
+    }
+
+    fn room(&self) -> Option<&dyn Room> {
+        self.inner.room()
     }
 
     fn counters(&self) -> &Arc<RingCounters> {

@@ -167,7 +167,7 @@ pub mod wake;
 pub mod wrap;
 
 pub use batch::{BATCH, Batch, FrameRef, MAX_FRAME};
-pub use egress::Egress;
+pub use egress::{Egress, Room};
 pub use hdr::HdrLen;
 pub use ingress::{Ingress, Source};
 pub use netvale_mem::drops::{DropReason, RingCounters};

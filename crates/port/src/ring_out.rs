@@ -8,6 +8,7 @@ use netvale_mem::drops::{DropReason, RingCounters};
 use netvale_mem::host::HostRx;
 use netvale_mem::lease::Lease;
 use netvale_mem::lent::Loan;
+use netvale_mem::notify::Doorbell;
 use netvale_mem::offsets::OffsetRule;
 use netvale_mem::{PortMem, RingMem};
 use netvale_wire::offload::Offload;
@@ -29,6 +30,8 @@ pub struct RingEgress {
     /// Whether large UDP datagrams are delivered uncut. This needs a header.
     uso: bool,
     counters: Arc<RingCounters>,
+    /// Rung by the receiver when it makes room, if it can be asked to.
+    room_bell: Option<Arc<Doorbell>>,
     /// The ring returns to its region only when nobody delivers to it any more.
     _mem: Arc<PortMem>,
 }
@@ -39,7 +42,7 @@ const ALONE: u16 = 1 << NS_PORT_SHIFT;
 impl RingEgress {
     /// Creates the egress of `rx`, a ring of `mem`.
     pub fn new(mem: Arc<PortMem>, rx: HostRx, hdr_len: impl Into<HdrLen>, counters: Arc<RingCounters>) -> Self {
-        RingEgress { rx, hdr_len: hdr_len.into(), uso: true, counters, _mem: mem }
+        RingEgress { rx, hdr_len: hdr_len.into(), uso: true, counters, room_bell: None, _mem: mem }
     }
 
     /// For receivers that know the header but not its latest addition: large UDP frames are cut into datagrams for them
@@ -47,6 +50,16 @@ impl RingEgress {
     #[must_use]
     pub fn without_uso(self) -> Self {
         RingEgress { uso: false, ..self }
+    }
+
+    /// For a receiver that rings `bell` when it makes room and was asked to say so.
+    #[must_use]
+    pub fn with_room_bell(self, bell: Arc<Doorbell>) -> Self {
+        RingEgress { room_bell: Some(bell), ..self }
+    }
+
+    pub(crate) fn room_bell(&self) -> Option<&Doorbell> {
+        self.room_bell.as_deref()
     }
 
     /// The form in which a frame reaches the receiver.

@@ -33,6 +33,15 @@ pub trait Task<W>: Any + Send {
         true
     }
 
+    /// Frames are held: asks their receiver to say when it makes room; call [`Task::pass`] once more before sleeping.
+    /// Returns the descriptor that becomes readable then, if the receiver can say so.
+    fn ask_for_room(&mut self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Asks no longer, if it did. `forget` gets the descriptor that [`Task::ask_for_room`] returned.
+    fn stop_asking(&mut self, _forget: &mut dyn FnMut(BorrowedFd<'_>)) {}
+
     /// The longest time the worker may sleep if nothing wakes it for this task.
     fn nap(&self) -> Option<Duration> {
         None

@@ -1,20 +1,18 @@
 //! Second phase: delivers a classified batch, destination by destination.
 
-use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Instant;
 
 use netvale_port::{BATCH, Batch, DropReason, Egress, Ingress, Passed, Scratch, Source, Task};
 
 use crate::classify::Groups;
 use crate::fdb::PortId;
-use crate::holding::{FOR_A_BATCH, WITHOUT_PROGRESS};
-use crate::owners::OwnerId;
 use crate::table::{Entry, MAX_PORTS, Switch, Table};
 
+mod held;
 mod scatter;
 
+use held::{Held, waits_for};
 use scatter::Open;
 
 /// 0, 1, 2, …: the picks of a batch that goes to one port as a whole.
@@ -50,76 +48,6 @@ impl Default for Work {
     }
 }
 
-/// Frames of the batch that wait for a lossless destination. Allocated once.
-struct Held {
-    waiting: Vec<Waiting>,
-    /// The lists of `waiting`. Only frames to one port wait, so there are at most as many as the batch has frames.
-    picks: Vec<u16>,
-    /// Whose the frames are.
-    from: OwnerId,
-    begun: Instant,
-    /// The last time a frame found room.
-    since: Instant,
-}
-
-/// A destination that is waited for, and its part of [`Held::picks`].
-struct Waiting {
-    to: Arc<Entry>,
-    ring: usize,
-    egress: Arc<dyn Egress>,
-    picks: Range<usize>,
-}
-
-impl Held {
-    fn new() -> Self {
-        let (waiting, picks) = (Vec::with_capacity(MAX_PORTS), Vec::with_capacity(BATCH));
-        let (from, now) = (OwnerId::new(0), Instant::now());
-        Held { waiting, picks, from, begun: now, since: now }
-    }
-
-    fn begin(&mut self) {
-        self.begun = Instant::now();
-        self.since = self.begun;
-    }
-
-    fn hold(&mut self, to: &Arc<Entry>, (ring, egress): Queue<'_>, picks: &[u16]) {
-        let start = self.picks.len();
-        self.picks.extend_from_slice(picks);
-        let picks = start..self.picks.len();
-        self.waiting.push(Waiting { to: Arc::clone(to), ring, egress: Arc::clone(egress), picks });
-    }
-
-    fn frames(&self) -> usize {
-        self.waiting.iter().map(|w| w.picks.len()).sum()
-    }
-
-    /// Delivers the frames that find room by now; gives up on receivers that are too slow.
-    fn retry(&mut self, batch: &Batch, scratch: &mut Scratch) {
-        let stopped = self.since.elapsed() > WITHOUT_PROGRESS;
-        let held_for = self.begun.elapsed();
-        let is_over = held_for > FOR_A_BATCH;
-        let Held { waiting, picks: all, .. } = self;
-        waiting.retain_mut(|w| {
-            let picks = &all[w.picks.clone()];
-            let done = w.egress.deliver(batch, picks, scratch);
-            mirror(&w.to, w.ring, batch, &picks[..done], scratch);
-            w.picks.start += done;
-            if w.picks.is_empty() {
-                return false;
-            }
-            let gives_up = is_over || stopped && done == 0;
-            if gives_up {
-                w.to.holding.suspend(held_for);
-                w.egress.counters().dropped(DropReason::Stalled, w.picks.len() as u64);
-            }
-            !gives_up
-        });
-        if waiting.is_empty() {
-            all.clear();
-        }
-    }
-}
-
 /// Moves the frames of one ingress. Owned by one worker at a time.
 pub struct Forwarder {
     switch: Arc<Switch>,
@@ -140,9 +68,9 @@ impl Forwarder {
         (self.switch, self.from) = (switch, from);
     }
 
-    /// Whether frames wait for a lossless destination.
+    /// Whether frames wait for room.
     pub fn is_held(&self) -> bool {
-        !self.held.waiting.is_empty()
+        self.held.is_waiting()
     }
 
     /// Forwards one batch.
@@ -222,7 +150,7 @@ impl Forwarder {
         let moved = before - self.held.frames();
         // Progress restarts the time limit, but not while somebody waits for the queue that the frames lie in.
         if moved > 0 && !self.source.ingress().is_wanted() {
-            self.held.since = Instant::now();
+            self.held.goes_on();
         }
         if !self.is_held() {
             self.source.release(&mut work.spare);
@@ -251,6 +179,14 @@ impl Task<Work> for Forwarder {
 
     fn woken(&mut self) {
         self.source.woken();
+    }
+
+    fn ask_for_room(&mut self) -> Option<BorrowedFd<'_>> {
+        self.held.ask_for_room()
+    }
+
+    fn stop_asking(&mut self, forget: &mut dyn FnMut(BorrowedFd<'_>)) {
+        self.held.stop_asking(forget);
     }
 
     fn is_cheap(&self) -> bool {
@@ -315,15 +251,12 @@ fn settle(
     }
 }
 
-/// Frames without room wait for a lossless port if they may; otherwise they are dropped.
+/// Frames without room wait if they may; otherwise they are dropped.
 #[cold]
 fn leave(to: &Arc<Entry>, queue: Queue<'_>, rest: &[u16], may_hold: bool, held: &mut Held) {
-    if !(may_hold && to.may_hold(held.from)) {
-        queue.1.counters().dropped(DropReason::NoRoom, rest.len() as u64);
-    } else if to.holding.is_allowed() {
-        held.hold(to, queue, rest);
-    } else {
-        queue.1.counters().dropped(DropReason::Stalled, rest.len() as u64);
+    match waits_for(to, queue.1.as_ref(), may_hold, held.from) {
+        Ok(why) => held.hold(to, queue, rest, why),
+        Err(reason) => queue.1.counters().dropped(reason, rest.len() as u64),
     }
 }
 

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 pub const WITHOUT_PROGRESS: Duration = Duration::from_millis(500);
 /// How long it may hold a batch back if it takes a frame now and then.
 pub const FOR_A_BATCH: Duration = Duration::from_secs(5);
+/// How long a batch waits for a receiver that was woken and has not run yet: longer than a scheduler's slice.
+pub const FOR_A_WAKE_UP: Duration = Duration::from_millis(10);
 /// For how many times the time that it held a batch back nobody is held back for it then: so it costs its senders, whose
 /// frames are for others, too, one second in eleven at most.
 const PAUSE: u32 = 10;
@@ -18,11 +20,13 @@ pub(crate) struct Holding {
     base: Instant,
     /// In milliseconds since `base`.
     until: AtomicU64,
+    /// How far the receiver had come when it was waited for in vain: until it moves it is not waited for again.
+    stopped_at: AtomicU64,
 }
 
 impl Default for Holding {
     fn default() -> Holding {
-        Holding { base: Instant::now(), until: AtomicU64::new(0) }
+        Holding { base: Instant::now(), until: AtomicU64::new(0), stopped_at: AtomicU64::new(u64::MAX) }
     }
 }
 
@@ -35,6 +39,16 @@ impl Holding {
     /// The port was too slow: a batch was held back for so long.
     pub(crate) fn suspend(&self, held: Duration) {
         self.until.store(self.now() + (PAUSE * held).as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// Whether a receiver that was woken is waited for. One that was stopped is so once.
+    pub(crate) fn is_awaited(&self, progress: u32) -> bool {
+        self.stopped_at.load(Ordering::Relaxed) != u64::from(progress)
+    }
+
+    /// The receiver was woken, and did not run in time.
+    pub(crate) fn await_no_more(&self, progress: u32) {
+        self.stopped_at.store(u64::from(progress), Ordering::Relaxed);
     }
 
     fn now(&self) -> u64 {

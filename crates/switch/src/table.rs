@@ -60,9 +60,9 @@ pub(crate) struct Entry {
     pub(crate) id: PortId,
     pub(crate) port: Port,
     pub(crate) owner: OwnerId,
-    /// Whether it holds back other owners' senders, too, if it is lossless.
+    /// Whether it holds back other owners' senders, too.
     holds_others: bool,
-    /// How long senders are held back, if it is lossless.
+    /// How long senders are held back.
     pub(crate) holding: Arc<Holding>,
     /// Monitors that get a copy of what the port sends.
     pub(crate) tx_monitors: Vec<Monitor>,
@@ -104,7 +104,7 @@ impl Entry {
 
     /// Whether frames of that owner may wait for room here.
     pub(crate) fn may_hold(&self, from: OwnerId) -> bool {
-        self.port.lossless && (self.holds_others || from == self.owner)
+        self.holds_others || from == self.owner
     }
 }
 

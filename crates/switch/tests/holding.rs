@@ -1,4 +1,4 @@
-//! Frames that wait for a lossless receiver: whose, for how long, and when their queue is wanted back.
+//! Frames that wait for a receiver that is lossless, or was asleep: whose, for how long, and when their queue is wanted back.
 #![allow(unsafe_code)]
 
 mod common;
@@ -11,8 +11,8 @@ use common::{Make, TestPort, attach, bell, frame};
 use netvale_mem::host::HostTx;
 use netvale_mem::lent::LIMIT;
 use netvale_port::ring_in::RingIngress;
-use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters};
-use netvale_switch::holding::FOR_A_BATCH;
+use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters, Task};
+use netvale_switch::holding::{FOR_A_BATCH, FOR_A_WAKE_UP};
 use netvale_switch::{Forwarder, Settings, Switch, Work};
 
 /// A ring that its control thread waits for.
@@ -139,4 +139,115 @@ fn owners_senders_are_held_back() {
         assert_eq!(other.forwarder.is_held(), holds_others);
         assert_eq!(b.received.counters().drops(DropReason::NoRoom), if holds_others { 0 } else { 8 });
     }
+}
+
+/// A sender of 250 slots, and a receiver of 4 (3 frames) that is asleep.
+fn with_sleeper(settings: Settings, owners: [u32; 2]) -> (TestPort, TestPort, Work) {
+    let switch = Switch::with("vale-test", settings);
+    let a = attach(&switch, "a", Make { slots: 250, owner: owners[0], ..Make::default() });
+    let mut b = attach(&switch, "b", Make { slots: 4, owner: owners[1], ..Make::default() });
+    let mut work = Work::default();
+    b.send(&frame(255, 2, 0, 60));
+    b.forward(&mut work);
+    assert!(!b.rx.arm());
+    (a, b, work)
+}
+
+fn send(a: &mut TestPort, tags: std::ops::Range<u16>, work: &mut Work) {
+    tags.for_each(|tag| assert!(a.send(&frame(2, 1, tag, 60))));
+    a.forward(work);
+}
+
+fn tags(frames: &[Vec<u8>]) -> Vec<u16> {
+    frames.iter().map(|f| u16::from_be_bytes([f[14], f[15]])).collect()
+}
+
+/// Objective: a receiver that sleeps, is woken for the first frames, reads all that is there and sleeps again gets every frame, in order, however
+/// small its ring is.
+#[test]
+fn a_waking_receiver_is_waited_for() {
+    let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
+    send(&mut a, 0..100, &mut work);
+    let mut got = Vec::new();
+    while a.forwarder.is_held() {
+        b.rx.disarm();
+        got.extend(tags(&b.take()));
+        assert!(!b.rx.arm());
+        a.forward(&mut work);
+    }
+    got.extend(tags(&b.take()));
+    assert_eq!(got, (0..100).collect::<Vec<_>>());
+    assert_eq!(b.received.counters().drops(DropReason::NoRoom), 0);
+}
+
+/// Objective: a receiver that runs is not waited for: neither at first, nor when it was woken and its ring is full again.
+#[test]
+fn one_that_runs_is_not() {
+    let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
+    let drops = |b: &TestPort| b.received.counters().drops(DropReason::NoRoom);
+    b.rx.disarm();
+    send(&mut a, 0..10, &mut work);
+    assert_eq!((a.forwarder.is_held(), drops(&b)), (false, 7));
+    assert_eq!(b.take().len(), 3);
+    assert!(!b.rx.arm());
+    send(&mut a, 0..10, &mut work);
+    assert!(a.forwarder.is_held());
+    b.rx.disarm();
+    assert_eq!(b.take().len(), 3);
+    a.forward(&mut work);
+    assert_eq!((a.forwarder.is_held(), drops(&b), b.take().len()), (false, 7 + 4, 3));
+}
+
+/// Objective: a receiver that is woken and does not run (it was stopped) costs its senders one wait, not one for each batch; when it runs again, it
+/// is waited for again.
+#[test]
+fn one_that_was_stopped_is_waited_for_once() {
+    let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
+    let began = Instant::now();
+    send(&mut a, 0..10, &mut work);
+    while a.forwarder.is_held() {
+        a.forward(&mut work);
+        assert!(began.elapsed() < Duration::from_secs(20), "held for good");
+    }
+    assert!(began.elapsed() > FOR_A_WAKE_UP);
+    let drops = |b: &TestPort| b.received.counters().drops(DropReason::NoRoom);
+    assert_eq!(drops(&b), 7);
+    for batch in 1..=100 {
+        send(&mut a, 0..10, &mut work);
+        assert_eq!((a.forwarder.is_held(), drops(&b)), (false, 7 + 10 * batch));
+    }
+    assert_eq!(b.take().len(), 3);
+    assert!(!b.rx.arm());
+    send(&mut a, 0..10, &mut work);
+    assert!(a.forwarder.is_held());
+}
+
+/// Objective: a receiver that sleeps holds back its owner's senders; others' frames are dropped, unless the switch says otherwise.
+#[test]
+fn a_sleeper_holds_back_its_owners_senders() {
+    for (holds_others, owners, held) in [(false, [1, 1], true), (false, [1, 2], false), (true, [1, 2], true)] {
+        let (mut a, b, mut work) = with_sleeper(Settings { holds_others, ..Settings::default() }, owners);
+        send(&mut a, 0..10, &mut work);
+        assert_eq!(a.forwarder.is_held(), held);
+        assert_eq!(b.received.counters().drops(DropReason::NoRoom), if held { 0 } else { 7 });
+    }
+}
+
+/// Objective: a receiver that was asked rings when it makes room, and only then; one that is not asked any more does not ring.
+#[test]
+fn a_receiver_says_when_there_is_room() {
+    let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
+    send(&mut a, 0..10, &mut work);
+    assert!(a.forwarder.is_held());
+    assert!(a.forwarder.ask_for_room().is_some() && !b.room.drain());
+    b.rx.sync();
+    assert!(!b.room.drain(), "nothing was released");
+    b.take();
+    assert!(b.room.drain());
+    let mut forgotten = 0;
+    a.forwarder.stop_asking(&mut |_| forgotten += 1);
+    a.forwarder.stop_asking(&mut |_| forgotten += 1);
+    a.forward(&mut work);
+    b.take();
+    assert_eq!((forgotten, b.room.drain()), (1, false));
 }

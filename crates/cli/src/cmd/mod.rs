@@ -55,6 +55,9 @@ impl Command {
     /// # Errors
     /// [`CliError`] if the subcommand fails.
     pub fn run(&self, ctx: &Ctx) -> Result<ExitCode, CliError> {
+        if self.moves_frames() {
+            netvale::shorten_slices();
+        }
         match self {
             Self::Up(args) => up::run(args, ctx),
             Self::Stop(args) => stop::run(args, ctx),
@@ -76,5 +79,11 @@ impl Command {
             Self::Man(args) => man::run(args, ctx),
             Self::Completions(args) => completions::run(args, ctx),
         }
+    }
+
+    /// Whether it hands frames on, or starts a program that does.
+    fn moves_frames(&self) -> bool {
+        use Command::*;
+        matches!(self, PktGen(_) | Bridge(_) | Fwd(_) | Lb(_) | Dump(_) | Replay(_) | Run(_))
     }
 }

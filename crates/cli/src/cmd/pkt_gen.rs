@@ -67,7 +67,7 @@ pub struct Args {
     #[arg(short = 'a', value_name = "CPU")]
     pub affinity: Option<usize>,
 
-    /// Frames per sync (the batch).
+    /// Frames per sync (the batch), at most as many as half a ring holds.
     #[arg(short = 'b', value_name = "FRAMES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub burst: u32,
 
@@ -271,6 +271,11 @@ fn unfit(args: &Args) -> Result<(), CliError> {
 /// The daemon ended, or the port was detached.
 fn gone() -> CliError {
     CliError::failed("the daemon closed the port", "see its log; `netvale list` shows whether it runs")
+}
+
+/// The largest batch: at most half of the ring, so that both sides of it have work at the same time.
+fn burst(args: &Args, slots: u32) -> u32 {
+    args.burst.min(slots / 2).max(1)
 }
 
 /// Pins thread `k` as -a says.

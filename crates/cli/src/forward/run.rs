@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use netvale::{Interest, Port};
+use netvale_mem::spin::Spin;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
 
 use super::engine::Moved;
 use crate::{CliError, out, units};
 
-/// The time to poll before sleeping: longer than a wake-up of another CPU takes.
+/// The longest time to poll before sleeping: longer than a wake-up of another CPU takes.
 const SPIN: Duration = Duration::from_micros(100);
 /// Longest sleep: how late Ctrl-C and the end of the time are noticed.
 const NAP: Duration = Duration::from_millis(50);
@@ -110,22 +111,25 @@ pub fn forward(
     mut round: impl FnMut(&mut [Port], &mut [Moved]) -> bool,
 ) -> Result<(), CliError> {
     let mut moved = vec![Moved::default(); names.len()];
-    let (start, mut seen, mut last, mut busy) = (Instant::now(), moved.clone(), Instant::now(), Instant::now());
+    let (start, mut seen, mut last) = (Instant::now(), moved.clone(), Instant::now());
+    let (mut spin, mut idle) = (Spin::new(SPIN), false);
     let mut looks = 0u32;
     let ended = loop {
         let any = round(ports, &mut moved);
         looks = looks.wrapping_add(1);
-        if any && !looks.is_multiple_of(256) {
-            continue;
+        if any {
+            if std::mem::take(&mut idle) {
+                spin.paid();
+            }
+            if !looks.is_multiple_of(256) {
+                continue;
+            }
+        } else if pace.poll_always {
+            std::thread::yield_now();
+        } else {
+            idle = rest(&mut spin, idle, ports);
         }
         let now = Instant::now();
-        if any {
-            busy = now;
-        } else if !pace.poll_always && now.duration_since(busy) > SPIN {
-            sleep(ports);
-        } else {
-            std::thread::yield_now();
-        }
         if now.duration_since(last) >= pace.report {
             let since: Vec<Moved> = moved
                 .iter()
@@ -149,6 +153,15 @@ pub fn forward(
     };
     lines("sum", names, &moved, start.elapsed()).print(pace.json)?;
     ended
+}
+
+/// Polls on, or sleeps when that does not pay. Returns whether it polls.
+fn rest(spin: &mut Spin, polls: bool, ports: &mut [Port]) -> bool {
+    let goes_on = if polls { spin.go_on() } else { spin.begin() };
+    if !goes_on {
+        sleep(ports);
+    }
+    goes_on
 }
 
 /// Sleeps until a port receives something, for a moment at most.

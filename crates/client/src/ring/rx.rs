@@ -8,8 +8,9 @@ use netvale_afxdp::through::ThroughRx;
 use netvale_mem::RingMem;
 use netvale_mem::appl::{AppRing, Sync};
 use netvale_mem::notify::{Doorbell, KickCounts};
+use netvale_mem::spin::Spin;
 
-use super::{drops, wait_on};
+use super::{Awaited, drops, wait_on};
 
 /// An rx ring.
 ///
@@ -21,6 +22,8 @@ pub struct RxRing {
     pub(crate) wake: Doorbell,
     /// For an interface: moves its frames at each sync.
     pub(crate) nic: Option<Box<ThroughRx>>,
+    /// What polling for frames has brought.
+    pub(crate) spin: Spin,
 }
 
 impl RxRing {
@@ -71,13 +74,13 @@ impl RxRing {
     #[inline]
     pub fn sync(&mut self) -> Sync {
         let found = self.ring.sync();
-        self.look();
+        self.pass();
         found
     }
 
     /// Passes released slots to the kernel, and takes the frames it has received.
     #[inline]
-    fn look(&mut self) {
+    fn pass(&mut self) {
         if let Some(through) = &mut self.nic {
             look_at(through, &mut self.ring);
         }
@@ -87,7 +90,7 @@ impl RxRing {
     #[inline]
     pub fn sync_header(&mut self) -> Sync {
         let found = self.ring.sync_header();
-        self.look();
+        self.pass();
         found
     }
 
@@ -124,30 +127,24 @@ impl RxRing {
 
     /// Asks to be woken when frames arrive. Returns whether some are there already.
     pub fn arm(&mut self) -> bool {
-        self.look();
+        self.pass();
         self.ring.arm()
     }
 
     /// Whether frames are there, after an update.
     pub fn is_ready(&mut self) -> bool {
-        self.look();
+        self.pass();
         self.ring.is_ready()
     }
 
     /// Stops asking for wake-ups.
     pub fn disarm(&self) {
-        self.awake();
+        let _ = self.awake();
     }
 
-    /// Stops asking for wake-ups. Returns whether there had been a kick.
-    fn awake(&self) -> bool {
-        self.ring.disarm();
-        self.nic.is_none() && self.wake.drain()
-    }
-
-    /// Waits for frames: polls for `spin`, then sleeps for up to `limit`. Returns whether there are some.
+    /// Waits for frames: polls for up to `spin`, as long as that pays, then sleeps for up to `limit`. Returns whether there are some.
     pub fn wait(&mut self, spin: Duration, limit: Duration) -> bool {
-        wait_on(self, spin, limit, Self::is_ready, Self::arm, Self::awake, Self::wake_fd)
+        wait_on(self, spin, limit)
     }
 
     /// The descriptor that becomes readable when frames arrive on an armed ring.
@@ -166,7 +163,30 @@ impl RxRing {
     }
 }
 
-/// See [`RxRing::look`].
+impl Awaited for RxRing {
+    fn spin(&mut self) -> &mut Spin {
+        &mut self.spin
+    }
+
+    fn look(&mut self) -> bool {
+        self.is_ready()
+    }
+
+    fn ask(&mut self) -> bool {
+        self.arm()
+    }
+
+    fn awake(&self) -> bool {
+        self.ring.disarm();
+        self.nic.is_none() && self.wake.drain()
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.wake_fd()
+    }
+}
+
+/// See [`RxRing::pass`].
 #[inline(never)]
 fn look_at(through: &mut ThroughRx, ring: &mut AppRing) {
     through.pass();

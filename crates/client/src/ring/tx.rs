@@ -9,8 +9,9 @@ use netvale_mem::RingMem;
 use netvale_mem::appl::{AppRing, Sync};
 use netvale_mem::notify::{Doorbell, KickCounts};
 use netvale_mem::pipe::PipeTx;
+use netvale_mem::spin::Spin;
 
-use super::{drops, wait_on};
+use super::{Awaited, drops, wait_on};
 use crate::nic_tx::NicTx;
 
 /// How the frames of a tx ring are moved.
@@ -36,6 +37,8 @@ pub struct TxRing {
     pub(crate) wake: Doorbell,
     /// Whether frames may lie elsewhere in the program's memory (`NS_INDIRECT`): on a switch's port they may.
     pub(crate) indirect: bool,
+    /// What polling for room has brought.
+    pub(crate) spin: Spin,
 }
 
 impl TxRing {
@@ -232,26 +235,12 @@ impl TxRing {
 
     /// Stops asking for wake-ups.
     pub fn disarm(&self) {
-        self.awake();
+        let _ = self.awake();
     }
 
-    /// Stops asking for wake-ups. Returns whether there had been a kick.
-    fn awake(&self) -> bool {
-        match &self.kind {
-            TxKind::Switch(r) | TxKind::Monitor(r) => r.disarm(),
-            TxKind::Pipe(p) => p.disarm(),
-            TxKind::Nic(n) => {
-                n.ring.disarm();
-                n.through.disarm();
-                return false;
-            }
-        }
-        self.wake.drain()
-    }
-
-    /// Waits for room: polls for `spin`, then sleeps for up to `limit`. Returns whether there is room.
+    /// Waits for room: polls for up to `spin`, as long as that pays, then sleeps for up to `limit`. Returns whether there is room.
     pub fn wait(&mut self, spin: Duration, limit: Duration) -> bool {
-        wait_on(self, spin, limit, Self::is_ready, Self::arm, Self::awake, Self::wake_fd)
+        wait_on(self, spin, limit)
     }
 
     /// The descriptor that becomes readable when an armed ring has room.
@@ -274,5 +263,36 @@ impl TxRing {
             TxKind::Pipe(p) => p.kicks(),
             TxKind::Nic(n) => n.ring.kicks(),
         }
+    }
+}
+
+impl Awaited for TxRing {
+    fn spin(&mut self) -> &mut Spin {
+        &mut self.spin
+    }
+
+    fn look(&mut self) -> bool {
+        self.is_ready()
+    }
+
+    fn ask(&mut self) -> bool {
+        self.arm()
+    }
+
+    fn awake(&self) -> bool {
+        match &self.kind {
+            TxKind::Switch(r) | TxKind::Monitor(r) => r.disarm(),
+            TxKind::Pipe(p) => p.disarm(),
+            TxKind::Nic(n) => {
+                n.ring.disarm();
+                n.through.disarm();
+                return false;
+            }
+        }
+        self.wake.drain()
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.wake_fd()
     }
 }

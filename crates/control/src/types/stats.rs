@@ -64,6 +64,12 @@ pub struct WorkerStats {
     pub polled_ns: u64,
     /// Nanoseconds asleep.
     pub slept_ns: u64,
+    /// Part of the time asleep during which frames waited for room at a receiver.
+    #[serde(default)]
+    pub waited_ns: u64,
+    /// Part of the time forwarding and polling during which other threads had its CPU.
+    #[serde(default)]
+    pub preempted_ns: u64,
     /// Number of ingresses it owns.
     pub ingresses: u64,
     /// How often it was held up: a part of its work took longer than 100 ms.

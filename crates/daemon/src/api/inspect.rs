@@ -105,6 +105,8 @@ pub fn stats(d: &Daemon, caller: Caller) -> StatsReply {
         busy_ns: get(&w.stats().busy_ns),
         polled_ns: get(&w.stats().polled_ns),
         slept_ns: get(&w.stats().slept_ns),
+        waited_ns: get(&w.stats().waited_ns),
+        preempted_ns: get(&w.stats().preempted_ns),
         ingresses: get(&w.stats().ingresses),
         stalls: w.stalls(),
     };

@@ -20,7 +20,7 @@ use crate::refusal::Refusal;
 /// The eventfds of one ring, one for each direction.
 pub struct Bells {
     /// Rung by the application.
-    pub doorbell: Doorbell,
+    pub doorbell: Arc<Doorbell>,
     /// Rung for the application.
     pub wake: Doorbell,
 }
@@ -31,7 +31,7 @@ impl Bells {
     /// # Errors
     /// [`Refusal`] when the daemon is out of descriptors.
     pub fn new(fault: &Fault) -> Result<Bells, Refusal> {
-        Ok(Bells { doorbell: Doorbell::shared(fault)?, wake: Doorbell::shared(fault)? })
+        Ok(Bells { doorbell: Arc::new(Doorbell::shared(fault)?), wake: Doorbell::shared(fault)? })
     }
 }
 
@@ -105,7 +105,8 @@ impl Rings {
         for side in &mem.rx {
             let b = Bells::new(&fault)?;
             let host = HostRx::new(side.clone(), b.wake.try_clone()?);
-            rx.push(Arc::new(RingEgress::new(Arc::clone(&mem), host, hdr_len.clone(), Arc::default())));
+            let egress = RingEgress::new(Arc::clone(&mem), host, hdr_len.clone(), Arc::default());
+            rx.push(Arc::new(egress.with_room_bell(Arc::clone(&b.doorbell))));
             bells.push(b);
         }
         Ok((Rings { mem, mem_id, hdr_len, bells, tx, rx, fault }, ingresses))
@@ -124,7 +125,7 @@ impl Rings {
     ) -> Result<(AttachReply, Vec<OwnedFd>), Refusal> {
         let n_tx = self.mem.shape().tx_rings;
         let bound = tx.clone().chain(rx.clone().map(|i| n_tx + i));
-        let bells = bound.filter_map(|i| self.bells.get(i as usize)).map(|b| (&b.doorbell, &b.wake));
+        let bells = bound.filter_map(|i| self.bells.get(i as usize)).map(|b| (&*b.doorbell, &b.wake));
         let fds = descriptors(self.mem.region(), bells)?;
         let reply = AttachReply {
             role: Role::Switch,

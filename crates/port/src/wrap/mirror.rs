@@ -10,6 +10,7 @@ use std::sync::Arc;
 use netvale_mem::drops::{DropReason, RingCounters};
 
 use crate::batch::{BATCH, Batch};
+use crate::egress::Room;
 use crate::{Egress, Ingress, Scratch};
 
 /// Delivers `picks` to `copy`; frames that do not fit are dropped there.
@@ -38,6 +39,10 @@ impl<E: Egress> Egress for MirrorEgress<E> {
         let done = self.inner.deliver(batch, picks, scratch);
         copy_to(self.copy.as_ref(), batch, picks.get(..done).unwrap_or(picks), scratch);
         done
+    }
+
+    fn room(&self) -> Option<&dyn Room> {
+        self.inner.room()
     }
 
     fn counters(&self) -> &Arc<RingCounters> {

@@ -22,6 +22,8 @@ pub struct TestPort {
     pub rx: AppRing,
     pub sent: Arc<RingCounters>,
     pub received: Arc<RingEgress>,
+    /// Rung by the receiver when it was asked to say that it makes room.
+    pub room: Arc<Doorbell>,
 }
 
 /// How a port is made.
@@ -49,8 +51,9 @@ pub fn attach(switch: &Arc<Switch>, name: &str, make: Make) -> TestPort {
     let sizes = RegionSizes::for_port(2, make.slots, make.buf_size, 0, 0);
     let mem = Arc::new(Region::private(sizes).unwrap().port(shape).unwrap());
     let (tx, rx) = (mem.tx[0].clone(), mem.rx[0].clone());
-    let received =
-        Arc::new(RingEgress::new(Arc::clone(&mem), HostRx::new(rx.clone(), bell()), make.hdr_len, Arc::default()));
+    let room = Arc::new(bell());
+    let egress = RingEgress::new(Arc::clone(&mem), HostRx::new(rx.clone(), bell()), make.hdr_len, Arc::default());
+    let received = Arc::new(egress.with_room_bell(Arc::clone(&room)));
     let port = Port {
         name: name.into(),
         egresses: vec![received.clone()],
@@ -68,9 +71,10 @@ pub fn attach(switch: &Arc<Switch>, name: &str, make: Make) -> TestPort {
         mem,
         forwarder,
         tx: AppRing::new(tx, Dir::Tx, bell()),
-        rx: AppRing::new(rx, Dir::Rx, bell()),
+        rx: AppRing::new(rx, Dir::Rx, room.try_clone().unwrap()),
         sent,
         received,
+        room,
     }
 }
 

@@ -59,9 +59,10 @@ struct Receiver<'a> {
 
 impl Receiver<'_> {
     fn run(&mut self, counts: &Counts, order: Option<(&AtomicU64, &AtomicU64)>) {
+        let burst = super::burst(self.job.args, self.ring.num_slots());
         while !self.job.stop.load(Ordering::Relaxed) {
             let _ = self.ring.sync();
-            let n = self.ring.space().min(self.job.args.burst);
+            let n = self.ring.space().min(burst);
             if n == 0 {
                 self.ring.wait(SPIN, Duration::from_millis(50));
                 continue;

@@ -80,7 +80,7 @@ impl<'a> Sender<'a> {
     }
 
     fn run(&mut self, count: u64, counts: &Counts) {
-        let burst = self.job.args.burst;
+        let burst = super::burst(self.job.args, self.ring.num_slots() / self.frags);
         let mut pace = Pace::new(self.job.args.rate, burst);
         let mut sent = 0;
         while (count == 0 || sent < count) && !self.job.stop.load(Ordering::Relaxed) {

@@ -42,24 +42,33 @@ fn summary(state: &State) -> Line<'static> {
     } else if rates.seconds > 0.0 {
         spans.push(Span::raw(format!("  over {:.1} s", rates.seconds)));
     }
+    if rates.workers_lost.iter().any(|&lost| lost >= 1.0) {
+        let lost = rates.workers_lost.iter().sum::<f64>();
+        spans.push(Span::styled(format!("  x: {lost:.0} % of a CPU lost to other threads"), BOLD.fg(Color::Yellow)));
+    }
     Line::from(spans)
 }
 
 /// As many workers a line as fit.
 fn workers(state: &State, width: u16) -> Vec<Line<'static>> {
     let per_line = usize::from((width / WORKER).max(1));
-    let all: Vec<_> = state.rates().workers_busy.iter().enumerate().map(|(index, &busy)| worker(index, busy)).collect();
+    let rates = state.rates();
+    let shares = rates.workers_busy.iter().zip(&rates.workers_lost).enumerate();
+    let all: Vec<_> = shares.map(|(index, (&busy, &lost))| worker(index, busy, lost)).collect();
     all.chunks(per_line).map(|some| Line::from(some.concat())).collect()
 }
 
-fn worker(index: usize, busy: f64) -> Vec<Span<'static>> {
-    // Between 0 and BAR: `busy` is a percentage.
-    let full = ((busy / 100.0 * BAR as f64).round() as usize).min(BAR);
+/// The lost part of the time is shown at the end of the bar.
+fn worker(index: usize, busy: f64, lost: f64) -> Vec<Span<'static>> {
+    // Between 0 and BAR: they are percentages.
+    let cells = |percent: f64| ((percent / 100.0 * BAR as f64).round() as usize).min(BAR);
+    let (full, lost) = (cells(busy).min(BAR - cells(lost)), cells(lost));
     let color = if busy > 90.0 { Color::Red } else { Color::Green };
     vec![
         Span::raw(format!("worker {index:<2} [")),
         Span::styled("#".repeat(full), Style::new().fg(color)),
-        Span::styled(".".repeat(BAR - full), DIM),
+        Span::styled(".".repeat(BAR - full - lost), DIM),
+        Span::styled("x".repeat(lost), Style::new().fg(Color::Yellow)),
         Span::raw(format!("] {busy:5.1} %   ")),
     ]
 }
@@ -169,6 +178,24 @@ mod tests {
         assert!(lines[3].starts_with("total") && lines[3].contains("14.88M    7.14G"), "{lines:#?}");
         assert!(lines[4].starts_with("vale0:a") && lines[4].contains("14.88M    7.14G"), "{lines:#?}");
         assert!(lines[7].starts_with("q quit  s sorted by rate  p pause"), "{lines:#?}");
+    }
+
+    /// Objective: the time that a worker lost stands at the end of its bar, and is explained; a busy worker that lost half of its time has a full
+    /// bar.
+    #[test]
+    fn lost_time() {
+        let bar = |busy, lost| worker(0, busy, lost).iter().map(|span| span.content.to_string()).collect::<String>();
+        assert_eq!(bar(30.0, 20.0), "worker 0  [###.....xx]  30.0 %   ");
+        assert_eq!(bar(99.0, 50.0), "worker 0  [#####xxxxx]  99.0 %   ");
+        let mut state = State::new(Sort::Rate);
+        let lost = |seconds: u64| {
+            let mut sample = sample(seconds, 1);
+            sample.workers[0].preempted_ns = seconds * 200_000_000;
+            sample
+        };
+        state.take(lost(0));
+        state.take(lost(1));
+        assert!(summary(&state).to_string().ends_with("x: 20 % of a CPU lost to other threads"));
     }
 
     /// Objective: on a narrow terminal columns are omitted, and the names stay readable.

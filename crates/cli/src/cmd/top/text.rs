@@ -28,8 +28,11 @@ pub fn row(port: &PortRates) -> [String; 7] {
 #[must_use]
 pub fn render(state: &State) -> String {
     let rates = state.rates();
-    let workers =
-        rates.workers_busy.iter().enumerate().map(|(index, busy)| format!("  worker {index} {busy:.1} % busy"));
+    let shares = rates.workers_busy.iter().zip(&rates.workers_lost).enumerate();
+    let workers = shares.map(|(index, (busy, lost))| match lost {
+        1.0.. => format!("  worker {index} {busy:.1} % busy, {lost:.1} % lost to other threads"),
+        _ => format!("  worker {index} {busy:.1} % busy"),
+    });
     let head = format!("{} ports over {:.2} s{}\n", rates.ports.len(), rates.seconds, workers.collect::<String>());
     let rows = rates.ports.iter().chain([&state.total()]).map(row).collect::<Vec<_>>();
     format!("{head}{}\n", grid::render(HEADS, rows))

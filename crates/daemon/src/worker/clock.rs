@@ -1,0 +1,115 @@
+//! Where a worker's time goes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::WorkerStats;
+use crate::stalls::Watched;
+
+/// For so long an idle worker reads the clock only every few polls.
+const OFTEN: Duration = Duration::from_micros(5);
+/// Number of busy rounds between two looks at the clock.
+const ROUNDS: u32 = 128;
+
+/// Time awake after which it is compared with the thread's CPU time, which takes a system call.
+const COMPARED: Duration = Duration::from_millis(10);
+
+/// Accounts for the worker's time only at the changes between busy, idle and asleep, so that a busy worker need not
+/// read the clock.
+pub(super) struct Clock {
+    watched: Arc<Watched>,
+    since: Instant,
+    is_busy: bool,
+    looks: u32,
+    idle_for: Duration,
+    /// Time awake since the thread's CPU time was last read.
+    awake: Duration,
+    /// The thread's CPU time when it was last read.
+    used: Duration,
+}
+
+/// Adds to a counter that one thread writes.
+pub(super) fn add(to: &AtomicU64, time: Duration) {
+    to.store(to.load(Ordering::Relaxed) + time.as_nanos() as u64, Ordering::Relaxed);
+}
+
+/// The calling thread's CPU time.
+fn used() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+impl Clock {
+    pub(super) fn new(watched: Arc<Watched>) -> Clock {
+        let (since, zero) = (Instant::now(), Duration::ZERO);
+        Clock { watched, since, is_busy: false, looks: 0, idle_for: zero, awake: zero, used: zero }
+    }
+
+    fn turn(&mut self, into: &AtomicU64) -> Duration {
+        let now = Instant::now();
+        let spent = now.duration_since(self.since);
+        add(into, spent);
+        self.since = now;
+        self.watched.progress(now);
+        spent
+    }
+
+    fn turn_awake(&mut self, stats: &WorkerStats, into: &AtomicU64) -> Duration {
+        let spent = self.turn(into);
+        self.awake += spent;
+        if self.awake > COMPARED {
+            self.compare(stats);
+        }
+        spent
+    }
+
+    /// Finds out how much of the time awake another thread had the CPU.
+    fn compare(&mut self, stats: &WorkerStats) {
+        let used = used();
+        let mine = used.saturating_sub(std::mem::replace(&mut self.used, used));
+        add(&stats.preempted_ns, std::mem::take(&mut self.awake).saturating_sub(mine));
+    }
+
+    #[inline]
+    pub(super) fn busy(&mut self, stats: &WorkerStats) {
+        self.looks = self.looks.wrapping_add(1);
+        // Nearly all the time since the clock was last read belongs to this first batch. Later it is read once in a
+        // while, so that `netvale top` sees a worker that is never idle.
+        if !self.is_busy || self.looks.is_multiple_of(ROUNDS) {
+            self.turn_awake(stats, &stats.busy_ns);
+            self.is_busy = true;
+        }
+    }
+
+    /// Returns how long nothing has been found. The clock is read only every few polls while polls cost next to
+    /// nothing.
+    pub(super) fn idle(&mut self, stats: &WorkerStats) -> Duration {
+        if self.is_busy {
+            self.turn_awake(stats, &stats.busy_ns);
+            (self.is_busy, self.looks, self.idle_for) = (false, 0, Duration::ZERO);
+        }
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(8) || self.idle_for > OFTEN {
+            let spent = self.turn_awake(stats, &stats.polled_ns);
+            self.idle_for += spent;
+        }
+        self.idle_for
+    }
+
+    pub(super) fn before_sleep(&mut self, stats: &WorkerStats) {
+        self.turn_awake(stats, &stats.polled_ns);
+        self.compare(stats);
+        self.watched.rest();
+        stats.sleeps.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how long the sleep was.
+    pub(super) fn after_sleep(&mut self, stats: &WorkerStats) -> Duration {
+        let slept = self.turn(&stats.slept_ns);
+        (self.looks, self.idle_for) = (0, Duration::ZERO);
+        slept
+    }
+}

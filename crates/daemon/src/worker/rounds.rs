@@ -1,0 +1,244 @@
+//! What a worker's thread does: its tasks in rounds, and the daemon's commands between them.
+
+use std::any::Any;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, Sender, SyncSender};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use netvale_mem::spin::Spin;
+use netvale_port::Passed;
+use netvale_switch::{Forwarder, Work};
+use rustix::event::epoll;
+
+use super::clock::Clock;
+use super::{Command, Job, Polling, Shared, TaskId};
+
+/// A task, and what the worker knows about it.
+pub(super) struct Entry {
+    pub(super) id: TaskId,
+    pub(super) task: Job,
+    pub(super) cheap: bool,
+    /// Whether the worker must not sleep while it has this task.
+    awake: bool,
+    /// For an ingress that is not cheap to look at: whether its descriptor was readable.
+    pub(super) ready: bool,
+    /// Whether frames of it wait for room: the frames behind them need not be looked at.
+    pub(super) held: bool,
+}
+
+/// The state of a worker's thread.
+pub(super) struct Loop {
+    pub(super) shared: Arc<Shared>,
+    /// Whether it never sleeps.
+    pub(super) always: bool,
+    pub(super) epoll: OwnedFd,
+    pub(super) entries: Vec<Entry>,
+    pub(super) work: Work,
+    /// Whether any ingress must be waited for through epoll.
+    pub(super) needs_epoll: bool,
+    /// Whether any task keeps the worker awake.
+    pub(super) awake: bool,
+    /// Number of consecutive limited sleeps that brought no work.
+    pub(super) naps: u32,
+    pub(super) clock: Clock,
+    /// What polling has brought.
+    pub(super) spin: Spin,
+    /// Whether it polls at the moment.
+    pub(super) polls: bool,
+    /// The entry whose task panicked.
+    pub(super) panicked: Option<usize>,
+    /// Where tasks go that are done.
+    dropping: Sender<(Job, SyncSender<()>)>,
+}
+
+/// Notes which task panicked. Forgotten if it did not.
+struct Running<'a>(&'a mut Option<usize>, usize);
+
+impl Drop for Running<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        *self.0 = Some(self.1);
+    }
+}
+
+/// Runs a part of the task of entry `at`, which is noted if it panics.
+#[inline(always)]
+pub(super) fn noting<T>(panicked: &mut Option<usize>, at: usize, part: impl FnOnce() -> T) -> T {
+    let running = Running(panicked, at);
+    let done = part();
+    std::mem::forget(running);
+    done
+}
+
+/// epoll data of the worker's own bell.
+pub(super) const BELL: u64 = u64::MAX;
+/// Number of rounds between two checks of descriptors while there is other work.
+const LOOK_EVERY: u32 = 16;
+/// Maximum number of frames that can be left in a ring: its largest number of slots.
+const MOST_LEFT: usize = 16_384;
+/// Starts the thread that drops tasks: that can take long.
+fn retire() -> std::io::Result<Sender<(Job, SyncSender<()>)>> {
+    let (dropping, done) = mpsc::channel::<(Job, SyncSender<()>)>();
+    std::thread::Builder::new().name("netvale-retire".into()).spawn(move || {
+        // One that panics was reported by the runtime; the next ones are dropped all the same.
+        done.into_iter().for_each(|one| drop(catch_unwind(AssertUnwindSafe(|| drop(one)))));
+    })?;
+    Ok(dropping)
+}
+
+impl Loop {
+    pub(super) fn new(shared: Arc<Shared>, polling: Polling) -> std::io::Result<Loop> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, shared.bell.as_fd(), epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        let (spin, always) = match polling {
+            Polling::Spin(most) => (Spin::new(most), false),
+            Polling::Always => (Spin::default(), true),
+        };
+        let clock = Clock::new(Arc::clone(&shared.watched));
+        Ok(Loop {
+            shared,
+            always,
+            epoll,
+            entries: Vec::new(),
+            work: Work::default(),
+            needs_epoll: false,
+            awake: false,
+            naps: 0,
+            clock,
+            spin,
+            polls: false,
+            panicked: None,
+            dropping: retire()?,
+        })
+    }
+
+    /// Works until it is stopped. A task that panics is lost with its port; the others go on.
+    pub(super) fn run(mut self) {
+        while catch_unwind(AssertUnwindSafe(|| self.rounds())).is_err() {
+            self.lose();
+        }
+    }
+
+    /// Drops the task that panicked. If no task did, what the worker knows of its tasks cannot be trusted any more: the
+    /// daemon ends, for the service manager to start it again.
+    fn lose(&mut self) {
+        let Some(at) = self.panicked.take() else { std::process::abort() };
+        let id = self.entries[at].id;
+        self.remove(id, mpsc::sync_channel(1).0);
+        self.work = Work::default();
+        self.shared.broken.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+        self.shared.fault.report("a task of a worker panicked");
+    }
+
+    fn rounds(&mut self) {
+        let mut round_no = 0u32;
+        loop {
+            if self.shared.pending.load(Ordering::Acquire) && self.commands() {
+                return;
+            }
+            round_no = round_no.wrapping_add(1);
+            if self.round() > 0 {
+                if std::mem::take(&mut self.polls) {
+                    self.spin.paid();
+                }
+                self.clock.busy(&self.shared.stats);
+                self.naps = 0;
+                if self.needs_epoll && round_no.is_multiple_of(LOOK_EVERY) {
+                    self.look(Some(Duration::ZERO));
+                }
+                continue;
+            }
+            self.idle();
+        }
+    }
+
+    /// Does each task once. Returns the number of frames.
+    fn round(&mut self) -> usize {
+        let mut frames = 0;
+        for (at, e) in self.entries.iter_mut().enumerate() {
+            if !(e.cheap || e.ready) {
+                continue;
+            }
+            let passed = noting(&mut self.panicked, at, || e.task.pass(&mut self.work));
+            e.held = passed == Passed::Held;
+            match passed {
+                Passed::Frames(n) => frames += n,
+                Passed::Held => {}
+                Passed::Idle => e.ready = false,
+            }
+        }
+        frames
+    }
+
+    /// Executes the daemon's commands. Returns whether to end.
+    fn commands(&mut self) -> bool {
+        self.shared.pending.store(false, Ordering::Relaxed);
+        let commands = std::mem::take(&mut *self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut stop = false;
+        for command in commands {
+            match command {
+                Command::Add(id, task) => self.add(id, task),
+                Command::Remove(id, done) => self.remove(id, done),
+                Command::Drain(id, done) => {
+                    self.drain(id);
+                    // The sender may have stopped waiting.
+                    let _ = done.try_send(());
+                }
+                Command::KeepAwake(id, on) => {
+                    self.entries.iter_mut().filter(|e| e.id == id).for_each(|e| e.awake = on);
+                }
+                Command::Rehome(id, switch, from) => {
+                    let task = self.entries.iter_mut().find(|e| e.id == id).map(|e| &mut *e.task as &mut dyn Any);
+                    if let Some(forwarder) = task.and_then(|task| task.downcast_mut::<Forwarder>()) {
+                        forwarder.rehome(switch, from);
+                    }
+                }
+                Command::Stop => stop = true,
+            }
+        }
+        self.awake = self.entries.iter().any(|e| e.awake);
+        self.needs_epoll = self.entries.iter().any(|e| !e.cheap);
+        stop
+    }
+
+    fn add(&mut self, id: TaskId, mut task: Job) {
+        task.disarm();
+        let cheap = task.is_cheap();
+        if let Some(fd) = task.wake_fd() {
+            let added = epoll::add(&self.epoll, fd, epoll::EventData::new_u64(id), epoll::EventFlags::IN);
+            if let Err(e) = added {
+                tracing::error!("an ingress cannot be waited for: {e}");
+            }
+        }
+        self.entries.push(Entry { id, task, cheap, awake: false, ready: true, held: false });
+    }
+
+    /// Forwards the frames that a program that ends may have left in its rings: they were sent. It stops after as many
+    /// as rings can hold, as the program could go on writing.
+    fn drain(&mut self, id: TaskId) {
+        let Some(entry) = self.entries.iter_mut().find(|e| e.id == id) else { return };
+        let mut frames = 0;
+        while frames < MOST_LEFT
+            && let Passed::Frames(n) = entry.task.pass(&mut self.work)
+        {
+            frames += n;
+        }
+        // The ring may hold frames now.
+        entry.ready = true;
+    }
+
+    /// Hands the task to the thread that drops it, and then `done`.
+    fn remove(&mut self, id: TaskId, done: SyncSender<()>) {
+        let Some(at) = self.entries.iter().position(|e| e.id == id) else { return };
+        let entry = self.entries.swap_remove(at);
+        if let Some(fd) = entry.task.wake_fd() {
+            // Fails only for a descriptor that is closed already.
+            let _ = epoll::delete(&self.epoll, fd);
+        }
+        // If the thread is gone, it is dropped here.
+        let _ = self.dropping.send((entry.task, done));
+    }
+}

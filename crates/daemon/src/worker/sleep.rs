@@ -1,0 +1,131 @@
+//! What a worker does without work: it polls as long as that pays, then sleeps in epoll until one of its tasks has news.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use netvale_port::Passed;
+use rustix::event::{Timespec, epoll};
+
+use super::clock::add;
+use super::rounds::{BELL, Entry, Loop, noting};
+
+/// epoll data of a doorbell that is rung when there is room for held frames. Numbers of tasks are smaller.
+const ROOM: u64 = u64::MAX - 1;
+/// How long a worker that never sleeps keeps the CPU to itself before it yields between polls.
+const ALONE: Duration = Duration::from_micros(5);
+/// First sleep while frames wait for a receiver that may not say when it makes room: it doubles with each sleep that
+/// brought nothing.
+const HELD_NAP: Duration = Duration::from_micros(50);
+const MOST_HELD_NAP: Duration = Duration::from_millis(1);
+
+/// Listens to the descriptor of a held ingress, or not: it stays readable while frames wait behind the held ones, so
+/// that the worker could not sleep.
+fn listen_to(epoll: &OwnedFd, e: &Entry, events: epoll::EventFlags) {
+    if !e.held || e.cheap {
+        return;
+    }
+    if let Some(fd) = e.task.wake_fd() {
+        // Fails only for a descriptor that is not in the set.
+        let _ = epoll::modify(epoll, fd, epoll::EventData::new_u64(e.id), events);
+    }
+}
+
+impl Loop {
+    /// After a round without work: checks descriptors, goes on polling, or sleeps.
+    pub(super) fn idle(&mut self) {
+        if self.needs_epoll && self.look(Some(Duration::ZERO)) {
+            return;
+        }
+        let idle_for = self.clock.idle(&self.shared.stats);
+        if self.always || self.awake {
+            // The thread that brings work may be waiting for this very CPU.
+            return if idle_for > ALONE { std::thread::yield_now() } else { std::hint::spin_loop() };
+        }
+        self.polls = self.naps == 0 && if self.polls { self.spin.go_on() } else { self.spin.begin() };
+        if !self.polls {
+            self.sleep();
+        }
+    }
+
+    fn sleep(&mut self) {
+        // A command sent before this point rang the bell, which epoll then reports immediately.
+        if !self.arm() {
+            let nap = self.nap();
+            self.clock.before_sleep(&self.shared.stats);
+            let woken = self.look(nap);
+            let slept = self.clock.after_sleep(&self.shared.stats);
+            if self.entries.iter().any(|e| e.held) {
+                add(&self.shared.stats.waited_ns, slept);
+            }
+            // After a nap that brought nothing, polling again is pointless.
+            self.naps = if woken || nap.is_none() { 0 } else { self.naps.saturating_add(1) };
+        }
+        self.disarm();
+    }
+
+    /// Asks for wake-ups. Returns whether there are news already.
+    fn arm(&mut self) -> bool {
+        let Loop { entries, work, epoll, panicked, .. } = self;
+        let mut news = false;
+        for (at, e) in entries.iter_mut().enumerate() {
+            news |= noting(panicked, at, || {
+                if !e.held {
+                    return e.task.arm();
+                }
+                if let Some(bell) = e.task.ask_for_room() {
+                    // It is in the set already if two tasks wait for the same receiver.
+                    let _ = epoll::add(&*epoll, bell, epoll::EventData::new_u64(ROOM), epoll::EventFlags::IN);
+                }
+                // The room may have been made just before it was asked for.
+                e.held = e.task.pass(work) == Passed::Held;
+                listen_to(epoll, e, epoll::EventFlags::empty());
+                !e.held
+            });
+        }
+        news
+    }
+
+    fn disarm(&mut self) {
+        let Loop { entries, epoll, panicked, .. } = self;
+        for (at, e) in entries.iter_mut().enumerate() {
+            noting(panicked, at, || {
+                e.task.disarm();
+                e.task.stop_asking(&mut |bell| {
+                    // Another task that waited for the same receiver may have taken it out of the set.
+                    let _ = epoll::delete(&*epoll, bell);
+                });
+                listen_to(epoll, e, epoll::EventFlags::IN);
+            });
+        }
+    }
+
+    /// The longest time to sleep.
+    fn nap(&self) -> Option<Duration> {
+        let held = self.entries.iter().any(|e| e.held);
+        let held = held.then(|| (HELD_NAP * (1 << self.naps.min(8))).min(MOST_HELD_NAP));
+        held.into_iter().chain(self.entries.iter().filter_map(|e| e.task.nap())).min()
+    }
+
+    /// Waits for descriptors (`None`: without a limit). Returns whether any is ready: an ingress's, or the bell, behind
+    /// which commands wait, so that a caller about to sleep must not.
+    pub(super) fn look(&mut self, limit: Option<Duration>) -> bool {
+        let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 64];
+        let limit = limit.map(|d| Timespec { tv_sec: d.as_secs() as i64, tv_nsec: i64::from(d.subsec_nanos()) });
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events[..], limit.as_ref()) else { return false };
+        let mut any = false;
+        for event in events.iter() {
+            let id = event.data.u64();
+            if id == BELL {
+                self.shared.bell.drain();
+                any = true;
+            } else if id == ROOM {
+                any = true;
+            } else if let Some((at, e)) = self.entries.iter_mut().enumerate().find(|(_, e)| e.id == id) {
+                noting(&mut self.panicked, at, || e.task.woken());
+                e.ready = true;
+                any |= !e.held;
+            }
+        }
+        any
+    }
+}

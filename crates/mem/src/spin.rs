@@ -1,0 +1,218 @@
+//! How long to poll before sleeping: learned from what polling brought.
+//!
+//! Polling saves a wake-up if the other side is at work on another CPU. It does harm if the other side waits for this
+//! very CPU, or for one that somebody else has: then the sooner this side sleeps, the sooner the other one runs, and a
+//! thread that slept is scheduled before those that kept running. So polling is a trial: if it brings nothing, or
+//! another thread ran here in between, this side sleeps immediately for a while, and tries again later.
+//!
+//! Nobody is asked to yield: where other programs compete, a thread that yields loses its CPU to them for a whole
+//! slice, and is not woken by news.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Two looks at the clock that are farther apart than this had another thread, or another virtual machine, in between.
+const GAP: Duration = Duration::from_micros(40);
+/// How long polling is not tried after it stopped paying, at first.
+const HOLD_OFF: Duration = Duration::from_millis(1);
+/// The longest such time, when polling is no better each time it is tried.
+const MOST_HOLD_OFF: Duration = Duration::from_millis(32);
+/// For so long looks are as close together as can be. After that each look that finds nothing only takes the cache line
+/// from the other side; and who looks less often finds more.
+const EAGER: Duration = Duration::from_micros(1);
+/// Pauses between two looks after that: a quarter of a microsecond or so.
+const PAUSES: u32 = 8;
+/// Number of failures that are forgiven after as many successes.
+const MOST_CREDIT: u32 = 4;
+
+/// What one side has learned about polling for another.
+#[derive(Debug)]
+pub struct Spin {
+    /// The longest time to poll.
+    most: Duration,
+    began: Instant,
+    looked: Instant,
+    credit: u32,
+    hold_off: Duration,
+    /// Polling is not tried before.
+    not_before: Option<Instant>,
+}
+
+impl Default for Spin {
+    /// Never polls.
+    fn default() -> Self {
+        Spin::new(Duration::ZERO)
+    }
+}
+
+impl Spin {
+    /// Polls for at most `most` each time.
+    pub fn new(most: Duration) -> Self {
+        let now = Instant::now();
+        Spin { most, began: now, looked: now, credit: MOST_CREDIT, hold_off: HOLD_OFF, not_before: None }
+    }
+
+    /// Sets the longest time to poll.
+    pub fn set_most(&mut self, most: Duration) {
+        self.most = most;
+    }
+
+    /// Polls `look` until it finds something or polling stops paying. Returns whether it found something.
+    pub fn poll(&mut self, mut look: impl FnMut() -> bool) -> bool {
+        if look() {
+            return true;
+        }
+        if !self.begin() {
+            return false;
+        }
+        while self.go_on() {
+            if look() {
+                self.paid();
+                return true;
+            }
+        }
+        look()
+    }
+
+    /// Begins to poll after a look that found nothing. Returns whether to.
+    pub fn begin(&mut self) -> bool {
+        !self.most.is_zero() && has_company() && self.begin_at(Instant::now())
+    }
+
+    fn begin_at(&mut self, now: Instant) -> bool {
+        if self.not_before.is_some_and(|at| now < at) {
+            return false;
+        }
+        (self.began, self.looked, self.not_before) = (now, now, None);
+        true
+    }
+
+    /// Pauses after a look that found nothing. Returns whether to look again; if not, sleep.
+    pub fn go_on(&mut self) -> bool {
+        let eager = self.looked.duration_since(self.began) < EAGER;
+        (0..if eager { 1 } else { PAUSES }).for_each(|_| std::hint::spin_loop());
+        self.go_on_at(Instant::now())
+    }
+
+    fn go_on_at(&mut self, now: Instant) -> bool {
+        let alone = now.duration_since(std::mem::replace(&mut self.looked, now)) <= GAP;
+        if alone && now.duration_since(self.began) < self.most {
+            return true;
+        }
+        self.credit = if alone { self.credit.saturating_sub(1) } else { 0 };
+        if self.credit == 0 {
+            self.not_before = Some(now + self.hold_off);
+            self.hold_off = (self.hold_off * 2).min(MOST_HOLD_OFF);
+        }
+        false
+    }
+
+    /// Polling brought something.
+    pub fn paid(&mut self) {
+        self.hold_off = HOLD_OFF;
+        self.credit = MOST_CREDIT.min(self.credit + 1);
+    }
+}
+
+/// Whether another thread can run at the same time: on a single CPU nothing happens while this one polls.
+fn has_company() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: Duration = Duration::from_micros(100);
+    const STEP: Duration = Duration::from_micros(1);
+
+    /// One trial that begins at `now`, during which nothing happens. Returns when it ended; `None` if it was not made.
+    fn fails(spin: &mut Spin, now: Instant) -> Option<Instant> {
+        let mut at = now;
+        if !spin.begin_at(now) {
+            return None;
+        }
+        loop {
+            at += STEP;
+            if !spin.go_on_at(at) {
+                return Some(at);
+            }
+        }
+    }
+
+    /// One trial that pays after a moment.
+    fn pays(spin: &mut Spin, now: Instant) {
+        assert!(spin.begin_at(now) && spin.go_on_at(now + STEP));
+        spin.paid();
+    }
+
+    /// Objective: a trial lasts as long as asked; after as many failures as are forgiven there is none for 1 ms, then
+    /// one, then none for twice as long, up to the limit.
+    #[test]
+    fn failures_make_trials_rare() {
+        let (mut spin, mut now) = (Spin::new(MOST), Instant::now());
+        for _ in 0..MOST_CREDIT {
+            let end = fails(&mut spin, now).unwrap();
+            assert_eq!(end - now, MOST);
+            now = end;
+        }
+        for millis in [1, 2, 4, 8, 16, 32, 32] {
+            let until = now + Duration::from_millis(millis);
+            assert!(!spin.begin_at(now) && !spin.begin_at(until - STEP));
+            now = fails(&mut spin, until).unwrap();
+        }
+    }
+
+    /// Objective: one success makes the next pause a short one again, and pays for one failure; many pay for no more
+    /// than the limit.
+    #[test]
+    fn successes_are_remembered() {
+        let (mut spin, mut now) = (Spin::new(MOST), Instant::now());
+        while let Some(end) = fails(&mut spin, now) {
+            now = end;
+        }
+        now += Duration::from_millis(1);
+        now = fails(&mut spin, now).unwrap() + Duration::from_millis(2);
+        pays(&mut spin, now);
+        now = fails(&mut spin, now).unwrap();
+        assert!(!spin.begin_at(now));
+        now += Duration::from_millis(1);
+        (0..100).for_each(|_| pays(&mut spin, now));
+        for _ in 0..MOST_CREDIT {
+            now = fails(&mut spin, now).unwrap();
+        }
+        assert!(!spin.begin_at(now));
+    }
+
+    /// Objective: a thread that lost its CPU while it polled does not poll for a while, however well it went before.
+    #[test]
+    fn another_thread_ran_here() {
+        let (mut spin, now) = (Spin::new(MOST), Instant::now());
+        (0..10).for_each(|_| pays(&mut spin, now));
+        assert!(spin.begin_at(now));
+        let back = now + GAP + STEP;
+        assert!(!spin.go_on_at(back));
+        assert!(!spin.begin_at(back) && spin.begin_at(back + HOLD_OFF));
+    }
+
+    /// Objective: a look that finds something at once costs no trial; without a time to poll there is just that look.
+    #[test]
+    fn looks() {
+        let mut spin = Spin::default();
+        assert!(spin.poll(|| true));
+        let mut looks = 0;
+        assert!(!spin.poll(|| {
+            looks += 1;
+            false
+        }));
+        assert_eq!(looks, 1);
+        spin.set_most(MOST);
+        let mut left = 3;
+        let found = spin.poll(|| {
+            left -= 1;
+            left == 0
+        });
+        assert!(found || !has_company() || left > 0, "a gap may end the trial early");
+    }
+}

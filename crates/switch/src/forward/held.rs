@@ -1,0 +1,145 @@
+//! Frames that wait for room at their destination, and for how long.
+
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use netvale_port::{BATCH, Batch, DropReason, Egress, Scratch};
+
+use super::{Queue, mirror};
+use crate::holding::{FOR_A_BATCH, FOR_A_WAKE_UP, WITHOUT_PROGRESS};
+use crate::owners::OwnerId;
+use crate::table::{Entry, MAX_PORTS};
+
+/// Frames of the batch that wait for room. Allocated once.
+pub(super) struct Held {
+    waiting: Vec<Waiting>,
+    /// The lists of `waiting`. Only frames to one port wait, so there are at most as many as the batch has frames.
+    picks: Vec<u16>,
+    /// Whose the frames are.
+    pub(super) from: OwnerId,
+    begun: Instant,
+    /// The last time a frame found room.
+    since: Instant,
+    /// The receiver that was asked to say when it makes room.
+    asked: Option<Arc<dyn Egress>>,
+}
+
+/// Why frames wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// The port is lossless.
+    Lossless,
+    /// The receiver was asleep, was woken, and has not run yet: on a busy machine that takes a while, in which it would
+    /// lose all that does not fit into its ring.
+    Waking,
+}
+
+/// A destination that is waited for, and its part of [`Held::picks`].
+struct Waiting {
+    to: Arc<Entry>,
+    ring: usize,
+    egress: Arc<dyn Egress>,
+    picks: Range<usize>,
+    why: Why,
+}
+
+/// Whether frames of owner `from` that found no room wait for it, or the reason why they are dropped.
+pub(super) fn waits_for(to: &Entry, egress: &dyn Egress, may_hold: bool, from: OwnerId) -> Result<Why, DropReason> {
+    if !(may_hold && to.may_hold(from)) {
+        return Err(DropReason::NoRoom);
+    }
+    if to.port.lossless {
+        return if to.holding.is_allowed() { Ok(Why::Lossless) } else { Err(DropReason::Stalled) };
+    }
+    let is_waking = egress.room().is_some_and(|room| room.is_waking() && to.holding.is_awaited(room.progress()));
+    if is_waking { Ok(Why::Waking) } else { Err(DropReason::NoRoom) }
+}
+
+impl Held {
+    pub(super) fn new() -> Self {
+        let (waiting, picks) = (Vec::with_capacity(MAX_PORTS), Vec::with_capacity(BATCH));
+        let (from, now) = (OwnerId::new(0), Instant::now());
+        Held { waiting, picks, from, begun: now, since: now, asked: None }
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.begun = Instant::now();
+        self.since = self.begun;
+    }
+
+    /// There was progress.
+    pub(super) fn goes_on(&mut self) {
+        self.since = Instant::now();
+    }
+
+    pub(super) fn hold(&mut self, to: &Arc<Entry>, (ring, egress): Queue<'_>, picks: &[u16], why: Why) {
+        let start = self.picks.len();
+        self.picks.extend_from_slice(picks);
+        let picks = start..self.picks.len();
+        self.waiting.push(Waiting { to: Arc::clone(to), ring, egress: Arc::clone(egress), picks, why });
+    }
+
+    pub(super) fn frames(&self) -> usize {
+        self.waiting.iter().map(|w| w.picks.len()).sum()
+    }
+
+    /// Delivers the frames that find room by now; gives up on receivers that are too slow.
+    pub(super) fn retry(&mut self, batch: &Batch, scratch: &mut Scratch) {
+        let Held { waiting, picks: all, begun, since, .. } = self;
+        waiting.retain_mut(|w| {
+            let picks = &all[w.picks.clone()];
+            let done = w.egress.deliver(batch, picks, scratch);
+            mirror(&w.to, w.ring, batch, &picks[..done], scratch);
+            w.picks.start += done;
+            !w.picks.is_empty() && !w.gives_up(done, *begun, *since)
+        });
+        if waiting.is_empty() {
+            all.clear();
+        }
+    }
+
+    /// Asks the first receiver to say when it makes room. Others are looked at again after a while.
+    pub(super) fn ask_for_room(&mut self) -> Option<BorrowedFd<'_>> {
+        self.asked = Some(Arc::clone(&self.waiting.first()?.egress));
+        self.asked.as_ref()?.room()?.ask()
+    }
+
+    pub(super) fn stop_asking(&mut self, forget: &mut dyn FnMut(BorrowedFd<'_>)) {
+        if let Some(asked) = self.asked.take()
+            && let Some(bell) = asked.room().and_then(|room| room.stop_asking())
+        {
+            forget(bell);
+        }
+    }
+}
+
+impl Waiting {
+    /// Whether the rest of the frames is dropped: the receiver is too slow. `done` of them just found room.
+    fn gives_up(&self, done: usize, begun: Instant, since: Instant) -> bool {
+        let held_for = begun.elapsed();
+        let reason = match self.why {
+            Why::Lossless if held_for > FOR_A_BATCH || since.elapsed() > WITHOUT_PROGRESS && done == 0 => {
+                self.to.holding.suspend(held_for);
+                DropReason::Stalled
+            }
+            Why::Waking => match self.egress.room() {
+                Some(room) if room.is_waking() && held_for <= FOR_A_WAKE_UP => return false,
+                Some(room) if room.is_waking() => {
+                    self.to.holding.await_no_more(room.progress());
+                    DropReason::NoRoom
+                }
+                // It runs, and is slower than its senders.
+                _ => DropReason::NoRoom,
+            },
+            Why::Lossless => return false,
+        };
+        self.egress.counters().dropped(reason, self.picks.len() as u64);
+        true
+    }
+}
