@@ -31,7 +31,7 @@ use neighbours::Neighbours;
 use row::{Row, State};
 use times::{Sample, Spent};
 use wakeup::WakeUp;
-use watched::{Reading, Watched};
+use watched::{Load, Reading, Watched};
 
 /// Say what would make netvale faster on this machine.
 ///
@@ -118,26 +118,31 @@ fn checks(spent: &Spent, watched: Option<&Watched>) -> Vec<Row> {
     let pid = watched.and_then(|watched| watched.pid);
     let loads = watched.map(Watched::loads).unwrap_or_default();
     // What the daemon may use counts; this process may be in another control group.
-    let cpus = Cpus::of(pid).or_else(|| Cpus::of(None));
-    let allowed = cpus.as_ref().map(|cpus| cpus.allowed.clone()).unwrap_or_default();
-    let neighbours = Neighbours {
+    let cpus = pid.and_then(Cpus::of_process).or_else(Cpus::of_this_process);
+    let mut rows = vec![cpus::judge(cpus.as_ref(), &loads)];
+    let cpus = cpus.unwrap_or_default();
+    if let Some(watched) = watched {
+        rows.extend([traffic::workers(&loads, cpus.usable()), traffic::receivers(&watched.no_room())]);
+    }
+    let neighbours = neighbours::judge(&Neighbours {
         spent,
         own: &[std::process::id(), pid.unwrap_or(0)],
         clients: &watched.map_or_else(BTreeSet::new, Watched::clients),
-        cpus: allowed.len().max(1),
+        cpus: &cpus,
         workers: loads.len(),
-    };
-    let mut rows = vec![cpus::judge(cpus.as_ref(), &loads)];
-    if let Some(watched) = watched {
-        let usable = cpus.as_ref().map_or(1.0, Cpus::usable);
-        rows.extend([traffic::workers(&loads, usable), traffic::receivers(&watched.no_room())]);
-    }
-    rows.extend([neighbours::judge(&neighbours), neighbours::steal(spent)]);
-    rows.extend([wakeup::judge(&WakeUp::measure(&allowed)), power::governor(&allowed), power::idle_states(&allowed)]);
-    rows.push(clock::look());
-    rows.extend(isolation::look(cpus.as_ref().map_or(1, |cpus| cpus.online), &loads));
+    });
+    let is_crowded = neighbours.state == State::Advice;
+    rows.extend([neighbours, neighbours::steal(spent)]);
+    rows.push(wakeup::judge(&WakeUp::measure(&cpus.allowed), cpus.usable(), is_crowded));
+    rows.extend(settings(&cpus, &loads));
     rows.push(pages::look(watched.map(Watched::memory).unwrap_or_default()));
     rows.push(limits::look(pid, watched.map_or(0, Watched::locked)));
     rows.push(kernel::look());
     rows
+}
+
+/// The checks of settings that concern the CPUs.
+fn settings(cpus: &Cpus, loads: &[Load]) -> impl Iterator<Item = Row> {
+    let rows = [power::governor(&cpus.allowed), power::idle_states(&cpus.allowed), clock::look()];
+    rows.into_iter().chain(isolation::look(cpus.online, loads))
 }

@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 /// How much CPU time a process may use.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Quota {
     /// It could not be found out.
+    #[default]
     Unknown,
     /// As much as there is.
     Unlimited,

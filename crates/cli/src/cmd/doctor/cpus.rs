@@ -13,7 +13,7 @@ use super::watched::Load;
 const CHECK: &str = "cpus";
 
 /// The CPUs that a process may use.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cpus {
     /// Number of CPUs that are online.
     pub online: usize,
@@ -24,12 +24,21 @@ pub struct Cpus {
 }
 
 impl Cpus {
-    /// Those of process `pid`, or of this one.
-    pub fn of(pid: Option<u32>) -> Option<Cpus> {
-        let set = sched_getaffinity(pid.and_then(|pid| Pid::from_raw(pid.cast_signed()))).ok()?;
+    /// Those of this process.
+    pub fn of_this_process() -> Option<Cpus> {
+        Self::of(None)
+    }
+
+    /// Those of another one.
+    pub fn of_process(pid: u32) -> Option<Cpus> {
+        Self::of(Some(Pid::from_raw(pid.cast_signed())?))
+    }
+
+    fn of(pid: Option<Pid>) -> Option<Cpus> {
+        let set = sched_getaffinity(pid).ok()?;
         let allowed: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect();
         let online = files::read("/sys/devices/system/cpu/online").map(|text| files::cpus(&text).len());
-        let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
+        let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.as_raw_pid().to_string());
         let groups = files::read(Path::new("/proc").join(process).join("cgroup")).unwrap_or_default();
         let mounts = files::read("/proc/self/mountinfo").unwrap_or_default();
         let quota = cgroup::quota(&groups, &mounts, |path| files::read(path));

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
+use super::cpus::Cpus;
+use super::files;
 use super::row::{Row, rounded};
 use super::times::{Spent, Used};
 
@@ -23,8 +25,8 @@ pub struct Neighbours<'a> {
     pub own: &'a [u32],
     /// Programs with ports of netvale.
     pub clients: &'a BTreeSet<u32>,
-    /// Number of CPUs.
-    pub cpus: usize,
+    /// The CPUs that netvale may use.
+    pub cpus: &'a Cpus,
     /// Number of workers; 0 without a daemon.
     pub workers: usize,
 }
@@ -44,7 +46,24 @@ impl Neighbours<'_> {
     fn wanted(&self) -> f64 {
         let is_busy = |used: &&Used| self.clients.contains(&used.pid) && used.cpus > LISTED;
         let programs = self.spent.processes.iter().filter(is_busy).count();
-        (self.workers.max(1) + programs.max(1)).min(self.cpus) as f64
+        (self.workers.max(1) + programs.max(1)).min(self.cpus.allowed.len()) as f64
+    }
+
+    /// How many of netvale's CPUs others leave to it; `used` is what they use of all.
+    fn left(&self, used: f64) -> f64 {
+        let (allowed, online) = (self.cpus.allowed.len(), self.cpus.online);
+        let Some(busy) = self.busy_here() else { return online as f64 - used };
+        let is_ours = |used: &&Used| self.own.contains(&used.pid) || self.clients.contains(&used.pid);
+        let ours: f64 = self.spent.processes.iter().filter(is_ours).map(|used| used.cpus).sum();
+        allowed as f64 - (busy - ours).max(0.0)
+    }
+
+    /// How busy netvale's CPUs are together, if they are not all.
+    fn busy_here(&self) -> Option<f64> {
+        if self.cpus.allowed.len() == self.cpus.online {
+            return None;
+        }
+        self.cpus.allowed.iter().map(|cpu| self.spent.each.get(cpu)).sum()
     }
 }
 
@@ -62,20 +81,30 @@ pub fn judge(facts: &Neighbours<'_>) -> Row {
         names.push(format!("short-lived or hidden ones {:.0} %", unseen * 100.0));
     }
     let figures = listed.iter().map(|used| json!({"pid": used.pid, "name": used.name, "cpus": rounded(used.cpus)}));
-    let mut found = format!("other programs use {sum:.2} of {} CPUs", facts.cpus);
+    // Ticks are rounded.
+    let sum = sum.min(facts.cpus.online as f64);
+    let mut found = format!("other programs use {sum:.2} of {} CPUs", facts.cpus.online);
     if !names.is_empty() {
         found = format!("{found}: {}", names.join(", "));
+    }
+    if let Some(busy) = facts.busy_here() {
+        let cpus = &facts.cpus.allowed;
+        found.push_str(&format!(
+            "; netvale's CPUs ({}) are {:.0} % busy",
+            files::list(cpus),
+            100.0 * busy / cpus.len() as f64
+        ));
     }
     let row = Row::ok(CHECK, found)
         .figure("cpus_used", rounded(sum))
         .figure("cpus_unseen", rounded(unseen))
         .figure("processes", figures.collect::<Vec<_>>());
-    if names.is_empty() || facts.cpus as f64 - sum >= facts.wanted() {
+    if names.is_empty() || facts.left(sum) >= facts.wanted() {
         return row;
     }
     row.advise(
         "A worker, or a program with a port, that shares its CPU waits while the other has it: up to milliseconds, for frames that take less than a microsecond each.",
-        "stop them, or keep them off netvale's CPUs: `netvale up --cpu N` pins a worker, `taskset -apc LIST PID` moves a program",
+        "those that do not use netvale: stop them, or keep them off its CPUs. `netvale up --cpu N` pins a worker, `taskset -apc LIST PID` moves a program",
     )
 }
 
@@ -97,6 +126,7 @@ pub fn steal(spent: &Spent) -> Row {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cgroup::Quota;
     use super::super::row::State;
     use super::*;
 
@@ -105,9 +135,10 @@ mod tests {
     }
 
     fn judged(processes: Vec<Used>, busy: f64, cpus: usize, clients: &[u32]) -> Row {
-        let spent = Spent { processes, busy_cpus: Some(busy), steal: Some(0.0) };
+        let spent = Spent { processes, busy_cpus: Some(busy), ..Spent::default() };
         let clients = clients.iter().copied().collect();
-        judge(&Neighbours { spent: &spent, own: &[1, 2], clients: &clients, cpus, workers: 1 })
+        let cpus = Cpus { online: cpus, allowed: (0..cpus).collect(), quota: Quota::Unlimited };
+        judge(&Neighbours { spent: &spent, own: &[1, 2], clients: &clients, cpus: &cpus, workers: 1 })
     }
 
     /// Objective: two busy programs are advice on 2 CPUs, and none on 64; the daemon is not its own neighbour.
@@ -126,6 +157,21 @@ mod tests {
         let row = judged(vec![used(2, "netvale", 0.9), used(8, "pkt-gen", 0.9)], 1.8, 2, &[8]);
         assert_eq!((row.state, &*row.found), (State::Ok, "other programs use 0.00 of 2 CPUs"));
         assert_eq!(judged(vec![used(5, "sshd", 0.02)], 0.02, 1, &[]).state, State::Ok);
+    }
+
+    /// Objective: where netvale may use some CPUs only, it counts how busy these are.
+    #[test]
+    fn some_cpus() {
+        let cpus = Cpus { online: 64, allowed: vec![4, 5], quota: Quota::Unlimited };
+        let judged = |each: [f64; 2]| {
+            let each = [(3, 1.0), (4, each[0]), (5, each[1])].into();
+            let processes = vec![used(2, "netvale", 0.5), used(8, "yes", 1.0)];
+            let spent = Spent { processes, busy_cpus: Some(2.0), each, steal: None };
+            judge(&Neighbours { spent: &spent, own: &[2], clients: &BTreeSet::new(), cpus: &cpus, workers: 1 })
+        };
+        let row = judged([1.0, 0.5]);
+        assert!(row.state == State::Advice && row.found.ends_with("netvale's CPUs (4-5) are 75 % busy"), "{row:?}");
+        assert_eq!(judged([0.0, 0.5]).state, State::Ok);
     }
 
     /// Objective: what no visible process used is said, too.

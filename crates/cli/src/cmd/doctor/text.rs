@@ -12,7 +12,8 @@ const NAME: usize = 13;
 pub fn render(report: &Report, verbose: bool) -> String {
     let those = |state| report.checks.iter().filter(move |row| row.state == state);
     let mut text = String::new();
-    block(&mut text, "", 0, &headline(report));
+    block(&mut text, "", 0, &verdict(report.advice));
+    block(&mut text, "", 0, &scope(report));
     if report.advice > 0 {
         text.push('\n');
     }
@@ -26,21 +27,27 @@ pub fn render(report: &Report, verbose: bool) -> String {
     text
 }
 
-fn headline(report: &Report) -> String {
+fn verdict(advice: usize) -> String {
+    match advice {
+        0 => "Nothing was found that would make netvale faster here.".to_owned(),
+        1 => "One thing would make netvale faster here.".to_owned(),
+        many => format!("{many} things would make netvale faster here."),
+    }
+}
+
+/// What was looked at.
+fn scope(report: &Report) -> String {
     let daemon = match (&report.daemon, &report.no_daemon) {
         (Some(daemon), _) => match daemon.pid {
             Some(pid) => format!("with the daemon in {} (pid {pid})", daemon.run_dir),
             None => format!("with the daemon in {}", daemon.run_dir),
         },
-        (None, Some(reason)) => format!("without a daemon ({reason})"),
-        (None, None) => "without a daemon".to_owned(),
+        (None, reason) => {
+            let reason = reason.as_deref().unwrap_or("none was asked");
+            format!("without a daemon and its workers and ports ({reason})")
+        }
     };
-    let verdict = match report.advice {
-        0 => "Nothing found that would make netvale faster here.".to_owned(),
-        1 => "One thing would make netvale faster here.".to_owned(),
-        many => format!("{many} things would make netvale faster here."),
-    };
-    format!("{verdict} Watched for {:.1} s, {daemon}.", report.seconds)
+    format!("It was watched for {:.1} s, {daemon}.", report.seconds)
 }
 
 fn advice(text: &mut String, row: &Row) {
@@ -102,8 +109,8 @@ mod tests {
             Row::unknown("governor", "no cpufreq"),
         ];
         let expected = "\
-One thing would make netvale faster here. Watched for 1.0 s, without a daemon (no daemon runs in
-/run/x).
+One thing would make netvale faster here.
+It was watched for 1.0 s, without a daemon and its workers and ports (no daemon runs in /run/x).
 
 clock        hpet: 1200 ns
              It is slow.

@@ -10,19 +10,21 @@ use super::files;
 const TICKS: f64 = 100.0;
 
 /// CPU time of the machine in ticks, over all CPUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Total {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Total {
     /// Used by programs and the kernel.
-    pub busy: u64,
+    busy: u64,
     /// Taken by the hypervisor.
-    pub steal: u64,
+    steal: u64,
     /// All of it.
-    pub all: u64,
+    all: u64,
+    /// Used on each CPU.
+    each: BTreeMap<usize, u64>,
 }
 
 /// CPU time of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Process {
+struct Process {
     name: String,
     /// When it began: a number may be used again.
     start: u64,
@@ -55,6 +57,8 @@ pub struct Spent {
     pub processes: Vec<Used>,
     /// Number of CPUs that were busy; nothing if the kernel does not tell.
     pub busy_cpus: Option<f64>,
+    /// Share of its time that each CPU was busy.
+    pub each: BTreeMap<usize, f64>,
     /// Share of all CPU time that the hypervisor took.
     pub steal: Option<f64>,
 }
@@ -74,12 +78,14 @@ impl Sample {
         let seconds = self.at.duration_since(earlier.at).as_secs_f64().max(0.001);
         let mut processes = used(&earlier.processes, &self.processes, seconds);
         processes.sort_by(|a, b| b.cpus.total_cmp(&a.cpus));
-        let totals = earlier.total.zip(self.total);
-        let busy = |(then, now): (Total, Total)| now.busy.saturating_sub(then.busy) as f64 / TICKS / seconds;
-        let steal = |(then, now): (Total, Total)| {
-            now.steal.saturating_sub(then.steal) as f64 / now.all.saturating_sub(then.all).max(1) as f64
+        let Some((then, now)) = earlier.total.as_ref().zip(self.total.as_ref()) else {
+            return Spent { processes, ..Spent::default() };
         };
-        Spent { processes, busy_cpus: totals.map(busy), steal: totals.map(steal) }
+        let used = |then: u64, now: u64| now.saturating_sub(then) as f64 / TICKS / seconds;
+        let each = now.each.iter().filter_map(|(cpu, &busy)| Some((*cpu, used(*then.each.get(cpu)?, busy))));
+        let all = now.all.saturating_sub(then.all).max(1);
+        let steal = now.steal.saturating_sub(then.steal) as f64 / all as f64;
+        Spent { processes, busy_cpus: Some(used(then.busy, now.busy)), each: each.collect(), steal: Some(steal) }
     }
 }
 
@@ -92,13 +98,26 @@ fn used(earlier: &BTreeMap<u32, Process>, later: &BTreeMap<u32, Process>, second
     later.iter().filter_map(used).collect()
 }
 
-/// The first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal; guests are within user.
+/// /proc/stat: a line for all CPUs, and one for each.
 fn total(text: &str) -> Option<Total> {
-    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let ticks: Vec<u64> = line.split_whitespace().take(8).map(|field| field.parse().unwrap_or(0)).collect();
+    let mut total = Total::default();
+    let mut is_known = false;
+    for (name, fields) in text.lines().filter_map(|line| line.strip_prefix("cpu")?.split_once(' ')) {
+        let Some((busy, steal, all)) = times(fields) else { continue };
+        match name.parse() {
+            Ok(cpu) => _ = total.each.insert(cpu, busy),
+            Err(_) => (total.busy, total.steal, total.all, is_known) = (busy, steal, all, true),
+        }
+    }
+    is_known.then_some(total)
+}
+
+/// Busy, stolen and all time of user, nice, system, idle, iowait, irq, softirq, steal; guests are within user.
+fn times(fields: &str) -> Option<(u64, u64, u64)> {
+    let ticks: Vec<u64> = fields.split_whitespace().take(8).map(|field| field.parse().unwrap_or(0)).collect();
     let [user, nice, system, idle, iowait, irq, softirq, rest @ ..] = &ticks[..] else { return None };
     let (busy, steal) = (user + nice + system + irq + softirq, rest.first().copied().unwrap_or(0));
-    Some(Total { busy, steal, all: busy + idle + iowait + steal })
+    Some((busy, steal, busy + idle + iowait + steal))
 }
 
 /// /proc/PID/stat: the name is in parentheses and may have such itself; fields 14, 15 and 22 are utime, stime and starttime.
@@ -135,24 +154,27 @@ mod tests {
         let at = Instant::now();
         let first = Sample {
             at,
-            total: total("cpu  1000 0 0 5000 0 0 0 10 0 0\ncpu0 1 1\n"),
+            total: total("cpu  1000 0 0 5000 0 0 0 10 0 0\ncpu0 100 0 0 50 0 0 0 0 0 0\ncpu1 1 1\n"),
             processes: [(1, stat("init", 1, 5, 0)), (8, stat("old", 2, 900, 0))].into(),
         };
         let second = Sample {
             at: at + Duration::from_secs(2),
-            total: total("cpu  1150 20 20 5180 0 0 10 30 0 0\n"),
+            total: total("cpu  1150 20 20 5180 0 0 10 30 0 0\ncpu0 150 0 0 80 0 0 0 0 0 0\nintr 5\n"),
             processes: [(1, stat("init", 1, 5, 0)), (8, stat("new", 9, 100, 0)), (9, stat("yes", 9, 150, 40))].into(),
         };
         let spent = second.since(&first);
         let used: Vec<_> = spent.processes.iter().map(|used| (used.pid, &*used.name, used.cpus)).collect();
         assert_eq!(used, [(9, "yes", 0.95), (8, "new", 0.5)]);
         assert_eq!((spent.busy_cpus, spent.steal), (Some(1.0), Some(0.05)));
+        assert_eq!(spent.each, [(0, 0.25)].into());
     }
 
     /// Objective: without /proc/stat the machine's figures are unknown; kernels without steal time have none.
     #[test]
     fn missing() {
         assert_eq!(total(""), None);
-        assert_eq!(total("cpu  1 2 3 4 5 6 7\n"), Some(Total { busy: 19, steal: 0, all: 28 }));
+        assert_eq!(total("cpu0 1 2 3 4 5 6 7\n"), None);
+        let each = BTreeMap::new();
+        assert_eq!(total("cpu  1 2 3 4 5 6 7\n"), Some(Total { busy: 19, steal: 0, all: 28, each }));
     }
 }

@@ -13,7 +13,7 @@ pub fn workers(loads: &[Load], cpus: f64) -> Row {
     let percent = |share: f64| share * 100.0;
     let about = |load: &Load| {
         let shares = [load.busy, load.polled, load.asleep()].map(percent);
-        format!("worker {} {:.0} % busy, {:.0} % polling, {:.0} % asleep", load.index, shares[0], shares[1], shares[2])
+        format!("worker {}: {:.0} % busy, {:.0} % polling, {:.0} % asleep", load.index, shares[0], shares[1], shares[2])
     };
     let figure = |load: &Load| {
         json!({
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn full_workers() {
         let row = workers(&[load(0.2, 4)], 1.0);
-        assert_eq!((row.state, &*row.found), (State::Ok, "worker 0 20 % busy, 5 % polling, 75 % asleep"));
+        assert_eq!((row.state, &*row.found), (State::Ok, "worker 0: 20 % busy, 5 % polling, 75 % asleep"));
         assert!(workers(&[load(0.95, 4)], 2.0).what_to_do.contains("`workers = 2`"));
         assert!(workers(&[load(0.95, 1)], 2.0).what_to_do.contains("--rings 2"));
         assert!(workers(&[load(0.95, 4)], 1.0).what_to_do.contains("more CPUs"));

@@ -57,7 +57,7 @@ fn measure(cpus: Option<(usize, usize)>) -> Option<Trips> {
     let mut times = std::thread::scope(|scope| {
         let echo = || {
             pin(cpus.map(|(_, second)| second));
-            while !stop.load(Ordering::Relaxed) {
+            while !stop.load(Ordering::Acquire) {
                 if nap(there.as_fd(), LOST) && there.drain() {
                     back.ring();
                 }
@@ -65,14 +65,14 @@ fn measure(cpus: Option<(usize, usize)>) -> Option<Trips> {
         };
         let ask = || {
             pin(cpus.map(|(first, _)| first));
-            let times = round_trips(&there, &back);
-            stop.store(true, Ordering::Relaxed);
-            there.ring();
-            times
+            round_trips(&there, &back)
         };
         scope.spawn(echo);
-        // A thread of its own, so that this one stays as it is.
-        scope.spawn(ask).join().unwrap_or_default()
+        // A thread of its own, so that this one is not pinned.
+        let times = scope.spawn(ask).join().unwrap_or_default();
+        stop.store(true, Ordering::Release);
+        there.ring();
+        times
     });
     quantiles(&mut times)
 }
@@ -115,11 +115,11 @@ const HIGH_US: f64 = 50.0;
 /// Slow ones above this come from other programs or virtual machines that have the CPU.
 const LATE_US: f64 = 1000.0;
 
-/// Judges the measurements.
-pub fn judge(measured: &WakeUp) -> Row {
+/// Judges the measurements, of a machine with this many CPUs' time for netvale. `is_crowded`: other programs had them meanwhile.
+pub fn judge(measured: &WakeUp, cpus: f64, is_crowded: bool) -> Row {
     let Some(free) = measured.free else { return Row::unknown(CHECK, "too few wake-ups came in time to measure them") };
-    let text = |trips: Trips| format!("median {:.0} µs, one in a hundred {:.0} µs or more", trips.p50_us, trips.p99_us);
-    let mut found = format!("to wake a thread and be woken by it: {}", text(free));
+    let text = |trips: Trips| format!("median {:.0} µs, one in a hundred above {:.0} µs", trips.p50_us, trips.p99_us);
+    let mut found = format!("a round trip of two wake-ups takes: {}", text(free));
     let mut row = Row::ok(CHECK, "").figure("p50_us", rounded(free.p50_us)).figure("p99_us", rounded(free.p99_us));
     if let Some(((first, second), trips)) = measured.apart {
         found.push_str(&format!("; from CPU {first} to CPU {second}: {}", text(trips)));
@@ -128,18 +128,30 @@ pub fn judge(measured: &WakeUp) -> Row {
     row.found = found;
     let apart = measured.apart.map(|(_, trips)| trips);
     let highest = |of: fn(Trips) -> f64| apart.map_or(of(free), |apart| of(apart).max(of(free)));
-    if highest(|trips| trips.p50_us) > HIGH_US {
-        row.advise(
+    let (is_slow, is_late) = (highest(|trips| trips.p50_us) > HIGH_US, highest(|trips| trips.p99_us) > LATE_US);
+    match (is_slow, is_late) {
+        (false, false) => row,
+        _ if is_crowded => row.advise(
+            "Other programs had the CPUs meanwhile (neighbours): a frame whose receiver has to be woken waits for them, too.",
+            "first what neighbours says, then look again; `netvale up --rt-priority N` puts the workers before ordinary programs",
+        ),
+        (true, _) => row.advise(
             "The first frame after a pause waits that long. Idle CPUs sleep deeply, or this is a virtual machine, where a wake-up passes through the hypervisor.",
-            "`netvale up --poll-always` (a CPU for each worker), or a `--spin-us` longer than the pauses between frames; see idle-states and governor",
-        )
-    } else if highest(|trips| trips.p99_us) > LATE_US {
-        row.advise(
-            "Most wake-ups are fast. The slow ones found their CPU taken, by other programs or another virtual machine: frames wait that long.",
+            spare_wakeups(cpus),
+        ),
+        (false, true) => row.advise(
+            "Most wake-ups are fast. The slow ones found their CPU taken, by a program or by another virtual machine: frames wait that long.",
             "see neighbours and steal; `netvale up --rt-priority N` puts the workers before ordinary programs",
-        )
+        ),
+    }
+}
+
+/// How to do with fewer wake-ups. To poll takes a CPU that nothing else needs.
+fn spare_wakeups(cpus: f64) -> &'static str {
+    if cpus < 2.0 {
+        "larger batches, so that fewer wake-ups are needed (`-b` of pkt-gen). To poll instead (`--poll-always`) takes a second CPU"
     } else {
-        row
+        "`netvale up --poll-always` (a CPU for each worker), or a `--spin-us` longer than the pauses between frames; see idle-states and governor, too"
     }
 }
 
@@ -150,7 +162,7 @@ mod tests {
 
     fn state(p50_us: f64, p99_us: f64, apart: Option<f64>) -> State {
         let apart = apart.map(|p50_us| ((0, 1), Trips { p50_us, p99_us }));
-        judge(&WakeUp { free: Some(Trips { p50_us, p99_us }), apart }).state
+        judge(&WakeUp { free: Some(Trips { p50_us, p99_us }), apart }, 2.0, false).state
     }
 
     /// Objective: a high median, and a long tail, are advice, also if only between two CPUs; no measurement is unknown.
@@ -161,7 +173,16 @@ mod tests {
         assert_eq!(state(80.0, 90.0, None), State::Advice);
         assert_eq!(state(12.0, 40.0, Some(80.0)), State::Advice);
         assert_eq!(state(12.0, 4000.0, None), State::Advice);
-        assert_eq!(judge(&WakeUp::default()).state, State::Unknown);
+        assert_eq!(judge(&WakeUp::default(), 2.0, false).state, State::Unknown);
+    }
+
+    /// Objective: polling is no advice where no CPU is left for it, nor is anything but the neighbours while these have the CPUs.
+    #[test]
+    fn remedies() {
+        let slow = WakeUp { free: Some(Trips { p50_us: 80.0, p99_us: 90.0 }), apart: None };
+        assert!(judge(&slow, 2.0, false).what_to_do.starts_with("`netvale up --poll-always`"));
+        assert!(judge(&slow, 1.0, false).what_to_do.starts_with("larger batches"));
+        assert!(judge(&slow, 2.0, true).what_to_do.starts_with("first what neighbours says"));
     }
 
     /// Objective: quantiles are of the sorted times, and too few times have none.
