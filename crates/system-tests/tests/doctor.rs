@@ -11,6 +11,7 @@ use std::process::Output;
 
 use common::{netvale, stdout};
 use fake::FakeDaemon;
+use netvale_control::request::Request;
 use serde_json::Value;
 use up::Up;
 
@@ -106,7 +107,7 @@ fn slow_receiver() {
     assert!(port["per_second"].as_f64().is_some_and(|rate| rate > 0.0), "{report}");
 }
 
-/// Objective: shares of the workers' time are of the daemon's clock, not of the command's.
+/// Objective: shares of the workers' time are of the daemon's clock, not of the command's; the daemon is only asked for what there is.
 #[test]
 fn shares() {
     let daemon = FakeDaemon::start();
@@ -115,4 +116,6 @@ fn shares() {
     let report = json(&command.output().expect("the binary starts"));
     let worker = &row(&report, "workers")["figures"]["workers"][0];
     assert_eq!((&worker["busy"], &worker["asleep"]), (&0.25.into(), &0.75.into()), "{report}");
+    let is_look = |request: &Request| matches!(request, Request::Stats | Request::PortList(_));
+    assert!(daemon.requests().iter().all(is_look), "{:?}", daemon.requests());
 }

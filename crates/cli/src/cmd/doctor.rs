@@ -122,7 +122,8 @@ fn checks(spent: &Spent, watched: Option<&Watched>) -> Vec<Row> {
     let mut rows = vec![cpus::judge(cpus.as_ref(), &loads)];
     let cpus = cpus.unwrap_or_default();
     if let Some(watched) = watched {
-        rows.extend([traffic::workers(&loads, cpus.usable()), traffic::receivers(&watched.no_room())]);
+        let idle = spent.idle(&cpus.allowed).unwrap_or(cpus.usable() - loads.len() as f64).min(cpus.usable());
+        rows.extend([traffic::workers(&loads, idle), traffic::receivers(&watched.no_room())]);
     }
     let neighbours = neighbours::judge(&Neighbours {
         spent,

@@ -56,7 +56,7 @@ impl Cpus {
         let mut text = match (allowed, online) {
             (1, 1) => "1 CPU".to_owned(),
             _ if allowed == online => format!("{online} CPUs"),
-            _ => format!("{allowed} of {online} CPUs ({})", files::list(&self.allowed)),
+            _ => format!("{allowed} of {online} CPUs ({})", files::named(&self.allowed)),
         };
         text.push_str(&match self.quota {
             Quota::Unknown => String::new(),
@@ -120,7 +120,7 @@ pub fn judge(cpus: Option<&Cpus>, workers: &[Load]) -> Row {
 fn quota_advice(row: Row, pause_ms: f64) -> Row {
     row.advise(
         format!("Once the quota is used up, all threads stand still until the next period: up to {pause_ms} ms."),
-        "a larger quota (systemd: `CPUQuota=`, containers: `--cpus`). Until then, `netvale up --spin-us 0`: waiting for frames takes from the quota",
+        "a larger quota (systemd: `CPUQuota=`, containers: `--cpus`). Until then, `netvale up --spin-us 0`: polling without frames uses the quota up, too",
     )
 }
 
@@ -169,7 +169,7 @@ mod tests {
         }
         let row = judge(Some(&cpus(64, 64, Quota::Unlimited)), &workers(4, Some, 1.0));
         assert_eq!((row.state, &*row.found), (State::Ok, "64 CPUs, no quota; 4 workers on CPUs 0, 1, 2, 3"));
-        assert_eq!(judge(Some(&cpus(2, 64, Quota::Unknown)), &[]).found, "2 of 64 CPUs (0-1)");
+        assert_eq!(judge(Some(&cpus(2, 64, Quota::Unknown)), &[]).found, "2 of 64 CPUs (CPUs 0-1)");
         assert_eq!(judge(None, &[]).state, State::Unknown);
     }
 

@@ -39,6 +39,12 @@ pub fn list(cpus: &[usize]) -> String {
     texts.collect::<Vec<_>>().join(",")
 }
 
+/// The same behind a noun: `CPU 1`, `CPUs 0-3`.
+pub fn named(cpus: &[usize]) -> String {
+    let noun = if cpus.len() == 1 { "CPU" } else { "CPUs" };
+    format!("{noun} {}", list(cpus))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,6 +56,7 @@ mod tests {
         assert!(["", "\n", "(null)"].iter().all(|none| cpus(none).is_empty()));
         assert_eq!(list(&[0, 1, 2, 5]), "0-2,5");
         assert_eq!(list(&[]), "");
+        assert_eq!((named(&[1]), named(&[0, 1])), ("CPU 1".into(), "CPUs 0-1".into()));
     }
 
     /// Objective: the setting in force is the one in brackets.

@@ -19,7 +19,7 @@ fn judge(online: usize, isolated: &[usize], tickless: &[usize], workers: &[Load]
         let found = "no CPU is kept for netvale; the kernel's `isolcpus=LIST nohz_full=LIST` keep other programs off CPUs, for the steadiest latency";
         return (online >= WORTH).then(|| Row::ok(CHECK, found).figure("isolated", Vec::<usize>::new()));
     }
-    let mut found = format!("isolated CPUs: {}", files::list(isolated));
+    let mut found = format!("{} isolated", files::named(isolated));
     if !tickless.is_empty() {
         found.push_str(&format!(", without the kernel's tick: {}", files::list(tickless)));
     }

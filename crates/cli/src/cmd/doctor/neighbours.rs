@@ -89,11 +89,8 @@ pub fn judge(facts: &Neighbours<'_>) -> Row {
     }
     if let Some(busy) = facts.busy_here() {
         let cpus = &facts.cpus.allowed;
-        found.push_str(&format!(
-            "; netvale's CPUs ({}) are {:.0} % busy",
-            files::list(cpus),
-            100.0 * busy / cpus.len() as f64
-        ));
+        let percent = (100.0 * busy / cpus.len() as f64).min(100.0);
+        found.push_str(&format!("; netvale has {}, {percent:.0} % busy", files::named(cpus)));
     }
     let row = Row::ok(CHECK, found)
         .figure("cpus_used", rounded(sum))
@@ -170,7 +167,7 @@ mod tests {
             judge(&Neighbours { spent: &spent, own: &[2], clients: &BTreeSet::new(), cpus: &cpus, workers: 1 })
         };
         let row = judged([1.0, 0.5]);
-        assert!(row.state == State::Advice && row.found.ends_with("netvale's CPUs (4-5) are 75 % busy"), "{row:?}");
+        assert!(row.state == State::Advice && row.found.ends_with("netvale has CPUs 4-5, 75 % busy"), "{row:?}");
         assert_eq!(judged([0.0, 0.5]).state, State::Ok);
     }
 

@@ -63,6 +63,13 @@ pub struct Spent {
     pub steal: Option<f64>,
 }
 
+impl Spent {
+    /// How many of these CPUs were idle, together.
+    pub fn idle(&self, cpus: &[usize]) -> Option<f64> {
+        cpus.iter().map(|cpu| Some((1.0 - self.each.get(cpu)?).max(0.0))).sum()
+    }
+}
+
 impl Sample {
     /// Takes one.
     pub fn take() -> Sample {
@@ -167,6 +174,7 @@ mod tests {
         assert_eq!(used, [(9, "yes", 0.95), (8, "new", 0.5)]);
         assert_eq!((spent.busy_cpus, spent.steal), (Some(1.0), Some(0.05)));
         assert_eq!(spent.each, [(0, 0.25)].into());
+        assert_eq!((spent.idle(&[0]), spent.idle(&[0, 1])), (Some(0.75), None));
     }
 
     /// Objective: without /proc/stat the machine's figures are unknown; kernels without steal time have none.
