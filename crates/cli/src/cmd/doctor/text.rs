@@ -47,7 +47,7 @@ fn scope(report: &Report) -> String {
             format!("without a daemon and its workers and ports ({reason})")
         }
     };
-    format!("It was watched for {:.1} s, {daemon}.", report.seconds)
+    format!("Watched for {:.1} s, {daemon}.", report.seconds)
 }
 
 fn advice(text: &mut String, row: &Row) {
@@ -75,7 +75,7 @@ fn section<'a>(text: &mut String, title: &str, rows: impl Iterator<Item = &'a Ro
 fn block(text: &mut String, name: &str, indent: usize, words: &str) {
     let mut line = format!("{name:<indent$}");
     let mut is_empty = true;
-    for word in words.split(' ').filter(|word| !word.is_empty()) {
+    for word in pieces(words) {
         if !is_empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
             text.push_str(&line);
             text.push('\n');
@@ -84,11 +84,23 @@ fn block(text: &mut String, name: &str, indent: usize, words: &str) {
         if !is_empty {
             line.push(' ');
         }
-        line.push_str(word);
+        line.push_str(&word);
         is_empty = false;
     }
     text.push_str(&line);
     text.push('\n');
+}
+
+/// Words, where a number and its unit are one.
+fn pieces(words: &str) -> Vec<String> {
+    let mut pieces: Vec<String> = Vec::new();
+    for word in words.split(' ').filter(|word| !word.is_empty()) {
+        match pieces.last_mut() {
+            Some(number) if number.chars().all(|c| c.is_ascii_digit() || c == '.') => *number += &format!(" {word}"),
+            _ => pieces.push(word.to_owned()),
+        }
+    }
+    pieces
 }
 
 #[cfg(test)]
@@ -110,7 +122,7 @@ mod tests {
         ];
         let expected = "\
 One thing would make netvale faster here.
-It was watched for 1.0 s, without a daemon and its workers and ports (no daemon runs in /run/x).
+Watched for 1.0 s, without a daemon and its workers and ports (no daemon runs in /run/x).
 
 clock        hpet: 1200 ns
              It is slow.
@@ -122,6 +134,12 @@ cpus         64 CPUs
         assert_eq!(render(&report(rows.clone()), false), expected);
         let unknown = "\nCould not be found out:\ngovernor     no cpufreq\n";
         assert_eq!(render(&report(rows), true), format!("{expected}{unknown}"));
+    }
+
+    /// Objective: no line ends between a number and its unit.
+    #[test]
+    fn units() {
+        assert_eq!(pieces("yes (pid 8) 77 %, 1.5 of 2 CPUs"), ["yes", "(pid", "8)", "77 %,", "1.5 of", "2 CPUs"]);
     }
 
     /// Objective: no line is longer than the terminal's usual width, but for a word that is longer itself.
