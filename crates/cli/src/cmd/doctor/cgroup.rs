@@ -27,6 +27,14 @@ impl Quota {
             Quota::Unknown | Quota::Unlimited => None,
         }
     }
+
+    /// Microseconds of a period that are left when one CPU has used the quota up.
+    pub fn pause_us(self) -> Option<u64> {
+        match self {
+            Quota::Limited { quota_us, period_us } => Some(period_us.saturating_sub(quota_us)),
+            Quota::Unknown | Quota::Unlimited => None,
+        }
+    }
 }
 
 /// The tightest quota on the way from a process's group to the top. `groups` is the text of `/proc/PID/cgroup`, `mounts` that of

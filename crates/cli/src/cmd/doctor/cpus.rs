@@ -88,26 +88,30 @@ pub fn judge(cpus: Option<&Cpus>, workers: &[Load]) -> Row {
         .figure("allowed", cpus.allowed.len())
         .figure("quota_cpus", cpus.quota.cpus().map(rounded))
         .figure("workers", workers.len());
+    advise(row, cpus, workers)
+}
+
+fn advise(row: Row, cpus: &Cpus, workers: &[Load]) -> Row {
+    let (count, allowed) = (workers.len(), cpus.allowed.len());
     let awake = workers.iter().filter(|worker| 1.0 - worker.asleep() > AWAKE).count();
     // The workers, and one program that sends or receives.
-    let wanted = (workers.len().max(1) + 1).min(cpus.allowed.len());
-    match cpus.quota {
-        Quota::Limited { quota_us, period_us } if cpus.usable() < wanted as f64 => {
-            let pause = millis(period_us.saturating_sub(quota_us));
-            return quota_advice(row, pause);
-        }
-        _ => {}
-    }
-    if let Some(cpu) = shared_cpu(workers) {
+    let wanted = (count.max(1) + 1).min(allowed);
+    if let Some(pause) = cpus.quota.pause_us().filter(|_| cpus.usable() < wanted as f64) {
+        row.advise(
+            format!("Once the quota is used up, all threads stand still until the next period: up to {} ms.", millis(pause)),
+            "a larger quota (systemd: `CPUQuota=`, containers: `--cpus`). Until then, `netvale up --spin-us 0`: polling without frames uses the quota up, too",
+        )
+    } else if let Some(cpu) = shared_cpu(workers) {
         row.advise(
             format!("Two workers are pinned to CPU {cpu}: they take turns, and forward no more than one would."),
             "one CPU for each worker: `netvale up --cpu LIST` (`cpus` in the configuration), or fewer `--workers`",
         )
-    } else if workers.len() > cpus.allowed.len() || awake > cpus.allowed.len() {
-        let why =
-            format!("{} workers, {awake} of them awake, take turns on {} CPUs.", workers.len(), cpus.allowed.len());
-        row.advise(why, "fewer workers than CPUs: `netvale up --workers N` (`workers` in the configuration)")
-    } else if cpus.allowed.len() == 1 {
+    } else if count > allowed {
+        row.advise(
+            format!("{count} workers, {awake} of them awake most of the time, take turns on fewer CPUs."),
+            "fewer workers than CPUs: `netvale up --workers N` (`workers` in the configuration)",
+        )
+    } else if allowed == 1 {
         row.advise(
             "The worker and the programs take turns on one CPU. While one of them polls, the other waits.",
             "a second CPU; on one, `netvale up --spin-us 0` (`spin_us = 0`), so that the worker gives it up as soon as it is idle",
@@ -115,13 +119,6 @@ pub fn judge(cpus: Option<&Cpus>, workers: &[Load]) -> Row {
     } else {
         row
     }
-}
-
-fn quota_advice(row: Row, pause_ms: f64) -> Row {
-    row.advise(
-        format!("Once the quota is used up, all threads stand still until the next period: up to {pause_ms} ms."),
-        "a larger quota (systemd: `CPUQuota=`, containers: `--cpus`). Until then, `netvale up --spin-us 0`: polling without frames uses the quota up, too",
-    )
 }
 
 fn placement(workers: &[Load]) -> String {

@@ -76,25 +76,11 @@ pub fn judge(facts: &Neighbours<'_>) -> Row {
     }
     let listed: Vec<_> = facts.others().filter(|used| used.cpus > LISTED).take(MOST).collect();
     let unseen = facts.unseen();
-    let sum = facts.others().map(|used| used.cpus).sum::<f64>() + unseen;
-    let mut names: Vec<_> =
-        listed.iter().map(|used| format!("{} (pid {}) {:.0} %", used.name, used.pid, used.cpus * 100.0)).collect();
-    if unseen > LISTED {
-        names.push(format!("short-lived or hidden ones {:.0} %", unseen * 100.0));
-    }
-    let figures = listed.iter().map(|used| json!({"pid": used.pid, "name": used.name, "cpus": rounded(used.cpus)}));
     // Ticks are rounded.
-    let sum = sum.min(facts.cpus.online as f64);
-    let mut found = format!("other programs use {sum:.2} of {} CPUs", facts.cpus.online);
-    if !names.is_empty() {
-        found = format!("{found}: {}", names.join(", "));
-    }
-    if let Some(busy) = facts.busy_here() {
-        let cpus = &facts.cpus.allowed;
-        let percent = (100.0 * busy / cpus.len() as f64).min(100.0);
-        found.push_str(&format!("; netvale has {}, {percent:.0} % busy", files::named(cpus)));
-    }
-    let row = Row::ok(CHECK, found)
+    let sum = (facts.others().map(|used| used.cpus).sum::<f64>() + unseen).min(facts.cpus.online as f64);
+    let names = names(&listed, unseen);
+    let figures = listed.iter().map(|used| json!({"pid": used.pid, "name": used.name, "cpus": rounded(used.cpus)}));
+    let row = Row::ok(CHECK, about(facts, sum, &names))
         .figure("cpus_used", rounded(sum))
         .figure("cpus_unseen", rounded(unseen))
         .figure("processes", figures.collect::<Vec<_>>());
@@ -105,6 +91,29 @@ pub fn judge(facts: &Neighbours<'_>) -> Row {
         "A worker, or a program with a port, that shares its CPU waits while the other has it: up to milliseconds, for frames that take less than a microsecond each.",
         "those that do not use netvale: stop them, or keep them off its CPUs. `netvale up --cpu N` pins a worker, `taskset -apc LIST PID` moves a program",
     )
+}
+
+/// The programs with what they use, and what no visible one used.
+fn names(listed: &[&Used], unseen: f64) -> Vec<String> {
+    let name = |used: &&Used| format!("{} (pid {}) {:.0} %", used.name, used.pid, used.cpus * 100.0);
+    let mut names: Vec<_> = listed.iter().map(name).collect();
+    if unseen > LISTED {
+        names.push(format!("short-lived or hidden ones {:.0} %", unseen * 100.0));
+    }
+    names
+}
+
+fn about(facts: &Neighbours<'_>, sum: f64, names: &[String]) -> String {
+    let mut text = format!("other programs use {sum:.2} of {} CPUs", facts.cpus.online);
+    if !names.is_empty() {
+        text = format!("{text}: {}", names.join(", "));
+    }
+    if let Some(busy) = facts.busy_here() {
+        let cpus = &facts.cpus.allowed;
+        let percent = (100.0 * busy / cpus.len() as f64).min(100.0);
+        text.push_str(&format!("; netvale has {}, {percent:.0} % busy", files::named(cpus)));
+    }
+    text
 }
 
 /// Judges what the hypervisor takes.

@@ -6,6 +6,11 @@ use crate::units;
 
 const CHECK: &str = "huge-pages";
 
+/// Memory of the ports that is less than this fits the translation caches of current CPUs well enough.
+const LARGE: u64 = 64 << 20;
+/// Bytes of a huge page.
+const HUGE: u64 = 2 << 20;
+
 /// What the kernel has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Pages {
@@ -24,25 +29,11 @@ pub fn look((ordinary, huge): (u64, u64)) -> Row {
 }
 
 fn judge(pages: &Pages, ordinary: u64, huge: u64) -> Row {
-    /// Less than this fits the translation caches of current CPUs well enough.
-    const LARGE: u64 = 64 << 20;
-    const HUGE: u64 = 2 << 20;
     if *pages == Pages::default() {
         return Row::unknown(CHECK, "the kernel has no huge pages, or does not show them");
     }
     let (free, all) = pages.huge.unwrap_or_default();
-    let mut found = match all {
-        0 => "no pages of 2 MiB reserved".to_owned(),
-        _ => format!("{free} of {all} pages of 2 MiB free"),
-    };
-    if let Some(shmem) = &pages.shmem {
-        found.push_str(&format!(", transparent ones for shared memory: {shmem}"));
-    }
-    if ordinary + huge > 0 {
-        let (ordinary, huge) = (units::memory(ordinary), units::memory(huge));
-        found.push_str(&format!("; ports have {ordinary} in ordinary pages, {huge} in huge ones"));
-    }
-    let row = Row::ok(CHECK, found)
+    let row = Row::ok(CHECK, about(pages, ordinary, huge))
         .figure("free", free)
         .figure("reserved", all)
         .figure("shmem_enabled", pages.shmem.clone())
@@ -59,6 +50,21 @@ fn judge(pages: &Pages, ordinary: u64, huge: u64) -> Row {
         "Regions that large take more ordinary pages than the CPU's translation cache (TLB) holds: copies then wait for page tables.",
         format!("{reserve}attach the ports again, with `netvale attach --huge` (programs: `Options::huge`)"),
     )
+}
+
+fn about(pages: &Pages, ordinary: u64, huge: u64) -> String {
+    let mut text = match pages.huge.unwrap_or_default() {
+        (_, 0) => "no pages of 2 MiB reserved".to_owned(),
+        (free, all) => format!("{free} of {all} pages of 2 MiB free"),
+    };
+    if let Some(shmem) = &pages.shmem {
+        text.push_str(&format!(", transparent ones for shared memory: {shmem}"));
+    }
+    if ordinary + huge > 0 {
+        let (ordinary, huge) = (units::memory(ordinary), units::memory(huge));
+        text.push_str(&format!("; ports have {ordinary} in ordinary pages, {huge} in huge ones"));
+    }
+    text
 }
 
 #[cfg(test)]

@@ -20,8 +20,9 @@ fn judge_governors(governors: &[String], driver: Option<&str>) -> Row {
     for governor in governors {
         *counts.entry(governor.as_str()).or_insert(0_usize) += 1;
     }
-    let texts: Vec<_> = counts.iter().map(|(governor, count)| format!("{governor} on {count} CPUs")).collect();
-    if texts.is_empty() {
+    let about = |governor: &str, count| format!("{governor} on {count} {}", if count == 1 { "CPU" } else { "CPUs" });
+    let texts: Vec<_> = counts.iter().map(|(governor, count)| about(governor, *count)).collect();
+    if counts.is_empty() {
         return Row::unknown(CHECK, "there is no cpufreq: the host or the firmware decides");
     }
     let driver = driver.map(|driver| format!(" ({driver})")).unwrap_or_default();
@@ -102,7 +103,7 @@ mod tests {
         let row = governors(&["powersave", "performance", "powersave"]);
         assert_eq!(
             (row.state, &*row.found),
-            (State::Advice, "performance on 1 CPUs, powersave on 2 CPUs (intel_pstate)")
+            (State::Advice, "performance on 1 CPU, powersave on 2 CPUs (intel_pstate)")
         );
         assert_eq!(governors(&[]).state, State::Unknown);
     }
