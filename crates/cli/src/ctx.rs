@@ -49,6 +49,12 @@ impl Daemon {
         question(&mut self.client).map_err(to_cli)
     }
 
+    /// The daemon's process, where it can be seen from here.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.client.daemon_pid()
+    }
+
     /// Waits until the daemon has closed the connection, as it does when it ends.
     ///
     /// # Errors

@@ -92,6 +92,13 @@ impl Client {
         self.timeout = timeout;
     }
 
+    /// The process that listens at the socket; none if it lies in a PID namespace that is not visible from here.
+    #[must_use]
+    pub fn daemon_pid(&self) -> Option<u32> {
+        let peer = sockopt::socket_peercred(&self.stream).ok()?;
+        u32::try_from(peer.pid.as_raw_pid()).ok().filter(|&pid| pid != 0)
+    }
+
     /// Asks for name and version of the daemon.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ mod common;
 
 use common::{netvale, run, stderr, stdout};
 
-const SUBCOMMANDS: [&str; 17] = [
+const SUBCOMMANDS: [&str; 18] = [
     "up",
     "stop",
     "attach",
@@ -13,6 +13,7 @@ const SUBCOMMANDS: [&str; 17] = [
     "show",
     "table",
     "top",
+    "doctor",
     "pkt-gen",
     "bridge",
     "fwd",

@@ -9,6 +9,7 @@ pub mod bridge;
 pub mod completions;
 pub mod demo;
 pub mod detach;
+pub mod doctor;
 pub mod dump;
 pub mod fwd;
 pub mod lb;
@@ -37,6 +38,7 @@ pub enum Command {
     Show(show::Args),
     Table(table::Args),
     Top(top::Args),
+    Doctor(doctor::Args),
     PktGen(pkt_gen::Args),
     Bridge(bridge::Args),
     Fwd(fwd::Args),
@@ -68,6 +70,7 @@ impl Command {
             Self::Show(args) => show::run(args, ctx),
             Self::Table(args) => table::run(args, ctx),
             Self::Top(args) => top::run(args, ctx),
+            Self::Doctor(args) => doctor::run(args, ctx),
             Self::PktGen(args) => pkt_gen::run(args, ctx),
             Self::Bridge(args) => bridge::run(args, ctx),
             Self::Fwd(args) => fwd::run(args, ctx),

@@ -64,6 +64,16 @@ fn answering(bytes: &'static [u8]) -> (tempfile::TempDir, JoinHandle<()>) {
     })
 }
 
+/// Objective: the daemon's process is the one that listens.
+#[test]
+fn process() {
+    let (dir, thread) = daemon(serve_fake);
+    let client = Client::connect(dir.path()).unwrap();
+    assert_eq!(client.daemon_pid(), Some(std::process::id()));
+    drop(client);
+    thread.join().unwrap();
+}
+
 /// Objective: every method reaches the daemon with its parameters, and its result comes back; a refusal leaves the connection usable.
 #[test]
 fn methods() {

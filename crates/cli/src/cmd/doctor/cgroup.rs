@@ -1,0 +1,141 @@
+//! The limit that control groups set on CPU time: version 1 (`cpu.cfs_quota_us`) and version 2 (`cpu.max`).
+
+use std::path::{Path, PathBuf};
+
+/// How much CPU time a process may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Quota {
+    /// It could not be found out.
+    #[default]
+    Unknown,
+    /// As much as there is.
+    Unlimited,
+    /// This many microseconds of each period.
+    Limited {
+        /// Microseconds of CPU time in a period, over all CPUs.
+        quota_us: u64,
+        /// The period in microseconds.
+        period_us: u64,
+    },
+}
+
+impl Quota {
+    /// The quota in CPUs, if there is one.
+    pub fn cpus(self) -> Option<f64> {
+        match self {
+            Quota::Limited { quota_us, period_us } => Some(quota_us as f64 / period_us as f64),
+            Quota::Unknown | Quota::Unlimited => None,
+        }
+    }
+
+    /// Microseconds of a period that are left when one CPU has used the quota up.
+    pub fn pause_us(self) -> Option<u64> {
+        match self {
+            Quota::Limited { quota_us, period_us } => Some(period_us.saturating_sub(quota_us)),
+            Quota::Unknown | Quota::Unlimited => None,
+        }
+    }
+}
+
+/// The tightest quota on the way from a process's group to the top. `groups` is the text of `/proc/PID/cgroup`, `mounts` that of
+/// `/proc/self/mountinfo`, and `read` reads a file.
+pub fn quota(groups: &str, mounts: &str, read: impl Fn(&Path) -> Option<String>) -> Quota {
+    let folders: Vec<_> = groups.lines().filter_map(|line| folder(line, mounts)).collect();
+    if folders.is_empty() {
+        return Quota::Unknown;
+    }
+    let levels = folders.iter().flat_map(|(top, leaf)| leaf.ancestors().take_while(move |at| at.starts_with(top)));
+    let limits = levels.filter_map(|level| version_2(level, &read).or_else(|| version_1(level, &read)));
+    let tightest = limits.min_by(|a, b| (a.0 as f64 / a.1 as f64).total_cmp(&(b.0 as f64 / b.1 as f64)));
+    tightest.map_or(Quota::Unlimited, |(quota_us, period_us)| Quota::Limited { quota_us, period_us })
+}
+
+/// Where the hierarchy of a line of `/proc/PID/cgroup` is mounted, and the process's folder in it, if it is one that can limit CPU time.
+fn folder(line: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
+    let mut parts = line.splitn(3, ':');
+    let (_, controllers, group) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_wanted = |kind: &str, options: &str| match controllers {
+        "" => kind == "cgroup2",
+        _ => kind == "cgroup" && controllers.split(',').any(|c| c == "cpu") && options.split(',').any(|o| o == "cpu"),
+    };
+    mounts.lines().find_map(|mount| {
+        let (place, what) = mount.split_once(" - ")?;
+        let mut what = what.split(' ');
+        let (kind, options) = (what.next()?, what.nth(1)?);
+        let mut place = place.split(' ').skip(3);
+        let (root, top) = (place.next()?, Path::new(place.next()?));
+        // A container sees its own group as the top, whatever name it has outside.
+        let below = Path::new(group).strip_prefix(root).unwrap_or(Path::new(""));
+        is_wanted(kind, options).then(|| (top.to_path_buf(), top.join(below)))
+    })
+}
+
+fn version_2(folder: &Path, read: &impl Fn(&Path) -> Option<String>) -> Option<(u64, u64)> {
+    let text = read(&folder.join("cpu.max"))?;
+    let (quota, period) = text.trim().split_once(' ')?;
+    limit(quota, period)
+}
+
+fn version_1(folder: &Path, read: &impl Fn(&Path) -> Option<String>) -> Option<(u64, u64)> {
+    limit(read(&folder.join("cpu.cfs_quota_us"))?.trim(), read(&folder.join("cpu.cfs_period_us"))?.trim())
+}
+
+/// `max` and -1, which are no numbers without a sign, mean no limit.
+fn limit(quota: &str, period: &str) -> Option<(u64, u64)> {
+    let period = period.parse().ok().filter(|&period| period > 0)?;
+    Some((quota.parse().ok()?, period))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime shared:5 - cgroup cgroup rw,cpu,cpuacct
+33 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw,nsdelegate
+";
+
+    fn files<'a>(files: &'a [(&str, &str)]) -> impl Fn(&Path) -> Option<String> + 'a {
+        move |path| files.iter().find(|(name, _)| path == Path::new(name)).map(|(_, text)| (*text).to_owned())
+    }
+
+    /// Objective: both versions are read, `max` and -1 are no limit, and the tightest of all levels counts.
+    #[test]
+    fn quotas() {
+        let v1 = [
+            ("/sys/fs/cgroup/cpu/a/b/cpu.cfs_quota_us", "-1\n"),
+            ("/sys/fs/cgroup/cpu/a/b/cpu.cfs_period_us", "100000\n"),
+            ("/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "10000\n"),
+            ("/sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "100000\n"),
+        ];
+        let ten_percent = Quota::Limited { quota_us: 10_000, period_us: 100_000 };
+        assert_eq!(quota("3:cpu,cpuacct:/a/b\n2:cpuset:/x\n0::/\n", MOUNTS, files(&v1)), ten_percent);
+        let v2 = [
+            ("/sys/fs/cgroup/unified/u/s/cpu.max", "max 100000\n"),
+            ("/sys/fs/cgroup/unified/u/cpu.max", "150000 100000\n"),
+            ("/sys/fs/cgroup/unified/cpu.max", "200000 100000\n"),
+        ];
+        assert_eq!(quota("0::/u/s\n", MOUNTS, files(&v2)).cpus(), Some(1.5));
+        assert_eq!(quota("0::/v\n", MOUNTS, files(&[])), Quota::Unlimited);
+    }
+
+    /// Objective: in a container, whose group lies elsewhere outside, the top of what it sees counts.
+    #[test]
+    fn in_a_container() {
+        let mounts = "41 31 0:38 /docker/1 /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
+        let limited = [("/sys/fs/cgroup/cpu.max", "50000 100000")];
+        for group in ["0::/docker/1", "0::/", "0::/../.."] {
+            assert_eq!(quota(group, mounts, files(&limited)).cpus(), Some(0.5), "{group}");
+        }
+    }
+
+    /// Objective: without control groups, or without their file systems, the quota is unknown, not unlimited.
+    #[test]
+    fn unknown() {
+        assert_eq!(quota("", MOUNTS, files(&[])), Quota::Unknown);
+        assert_eq!(quota("0::/\n", "", files(&[])), Quota::Unknown);
+        assert_eq!(quota("nonsense", "nonsense - x", files(&[])), Quota::Unknown);
+    }
+}

@@ -1,0 +1,64 @@
+//! Check: the clock source, and what reading the time costs.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use super::files;
+use super::row::{Row, rounded};
+
+const CHECK: &str = "clock";
+
+/// Measures, and looks which clock it is.
+pub fn look() -> Row {
+    let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    judge(files::read(file).as_deref(), cost_ns())
+}
+
+/// Nanoseconds of reading the time: the best of a few batches, as anything else on the CPU only makes it slower.
+fn cost_ns() -> f64 {
+    const READS: u32 = 20_000;
+    let batch = |_| {
+        let start = Instant::now();
+        for _ in 0..READS {
+            black_box(Instant::now());
+        }
+        start.elapsed().as_secs_f64() * 1e9 / f64::from(READS)
+    };
+    (0..5).map(batch).fold(f64::INFINITY, f64::min)
+}
+
+fn judge(source: Option<&str>, cost_ns: f64) -> Row {
+    /// More is a system call, or a device.
+    const HIGH_NS: f64 = 100.0;
+    let found = format!("{}: reading the time takes {cost_ns:.0} ns", source.unwrap_or("clock source unknown"));
+    let row = Row::ok(CHECK, found).figure("source", source).figure("read_ns", rounded(cost_ns));
+    if cost_ns <= HIGH_NS {
+        return row;
+    }
+    row.advise(
+        "Workers and programs that poll read the time again and again. Without a clock that is read in user space, each reading is a system call or asks a device.",
+        "`tsc` on hardware, `kvm-clock` or `hyperv_clocksource_tsc_page` in a virtual machine: write it to /sys/devices/system/clocksource/clocksource0/current_clocksource if available_clocksource has it; dmesg says why the kernel dropped it",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::row::State;
+    use super::*;
+
+    /// Objective: a slow clock is advice under its name; a fast one is fine, also without a name.
+    #[test]
+    fn sources() {
+        let row = judge(Some("hpet"), 1234.5);
+        assert_eq!((row.state, &*row.found), (State::Advice, "hpet: reading the time takes 1234 ns"));
+        assert_eq!(judge(Some("tsc"), 25.0).state, State::Ok);
+        assert_eq!(judge(Some("kvm-clock"), 40.0).state, State::Ok);
+        assert_eq!(judge(None, 40.0).state, State::Ok);
+    }
+
+    /// Objective: reading the time takes some.
+    #[test]
+    fn measured() {
+        assert!(cost_ns() > 0.0);
+    }
+}

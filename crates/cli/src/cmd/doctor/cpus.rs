@@ -1,0 +1,191 @@
+//! Check: the CPUs that netvale may use, and its threads on them.
+
+use std::path::Path;
+
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use super::cgroup::{self, Quota};
+use super::files;
+use super::row::{Row, rounded};
+use super::watched::Load;
+
+const CHECK: &str = "cpus";
+
+/// The CPUs that a process may use.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cpus {
+    /// Number of CPUs that are online.
+    pub online: usize,
+    /// Those that it may run on.
+    pub allowed: Vec<usize>,
+    /// Its share of their time.
+    pub quota: Quota,
+}
+
+impl Cpus {
+    /// Those of this process.
+    pub fn of_this_process() -> Option<Cpus> {
+        Self::of(None)
+    }
+
+    /// Those of another one.
+    pub fn of_process(pid: u32) -> Option<Cpus> {
+        Self::of(Some(Pid::from_raw(pid.cast_signed())?))
+    }
+
+    fn of(pid: Option<Pid>) -> Option<Cpus> {
+        let set = sched_getaffinity(pid).ok()?;
+        let allowed: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect();
+        let online = files::read("/sys/devices/system/cpu/online").map(|text| files::cpus(&text).len());
+        let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.as_raw_pid().to_string());
+        let groups = files::read(Path::new("/proc").join(process).join("cgroup")).unwrap_or_default();
+        let mounts = files::read("/proc/self/mountinfo").unwrap_or_default();
+        let quota = cgroup::quota(&groups, &mounts, |path| files::read(path));
+        Some(Cpus { online: online.unwrap_or(0).max(allowed.len()), allowed, quota })
+    }
+
+    /// How many CPUs' time it may use.
+    pub fn usable(&self) -> f64 {
+        let allowed = self.allowed.len() as f64;
+        self.quota.cpus().map_or(allowed, |quota| quota.min(allowed))
+    }
+
+    fn about(&self) -> String {
+        let (allowed, online) = (self.allowed.len(), self.online);
+        let mut text = match (allowed, online) {
+            (1, 1) => "1 CPU".to_owned(),
+            _ if allowed == online => format!("{online} CPUs"),
+            _ => format!("{allowed} of {online} CPUs ({})", files::named(&self.allowed)),
+        };
+        text.push_str(&match self.quota {
+            Quota::Unknown => String::new(),
+            Quota::Unlimited => ", no quota".to_owned(),
+            Quota::Limited { quota_us, period_us } => format!(
+                ", with a quota of {:.2} CPUs ({} of every {} ms)",
+                quota_us as f64 / period_us as f64,
+                millis(quota_us),
+                millis(period_us)
+            ),
+        });
+        text
+    }
+}
+
+fn millis(us: u64) -> f64 {
+    rounded(us as f64 / 1000.0)
+}
+
+/// A thread that is awake for more than this share of its time needs a CPU of its own.
+const AWAKE: f64 = 0.5;
+
+/// Judges the CPUs for these workers; none without a daemon.
+pub fn judge(cpus: Option<&Cpus>, workers: &[Load]) -> Row {
+    let Some(cpus) = cpus else { return Row::unknown(CHECK, "the kernel does not tell which CPUs may be used") };
+    let placed = placement(workers);
+    let row = Row::ok(CHECK, cpus.about() + &placed)
+        .figure("online", cpus.online)
+        .figure("allowed", cpus.allowed.len())
+        .figure("quota_cpus", cpus.quota.cpus().map(rounded))
+        .figure("workers", workers.len());
+    advise(row, cpus, workers)
+}
+
+fn advise(row: Row, cpus: &Cpus, workers: &[Load]) -> Row {
+    let (count, allowed) = (workers.len(), cpus.allowed.len());
+    let awake = workers.iter().filter(|worker| 1.0 - worker.asleep() > AWAKE).count();
+    // The workers, and one program that sends or receives.
+    let wanted = (count.max(1) + 1).min(allowed);
+    if let Some(pause) = cpus.quota.pause_us().filter(|_| cpus.usable() < wanted as f64) {
+        row.advise(
+            format!("Once the quota is used up, all threads stand still until the next period: up to {} ms.", millis(pause)),
+            "a larger quota (systemd: `CPUQuota=`, containers: `--cpus`). Until then, `netvale up --spin-us 0`: polling without frames uses the quota up, too",
+        )
+    } else if let Some(cpu) = shared_cpu(workers) {
+        row.advise(
+            format!("Two workers are pinned to CPU {cpu}: they take turns, and forward no more than one would."),
+            "one CPU for each worker: `netvale up --cpu LIST` (`cpus` in the configuration), or fewer `--workers`",
+        )
+    } else if count > allowed {
+        row.advise(
+            format!("{count} workers, {awake} of them awake most of the time, take turns on fewer CPUs."),
+            "fewer workers than CPUs: `netvale up --workers N` (`workers` in the configuration)",
+        )
+    } else if allowed == 1 {
+        row.advise(
+            "The worker and the programs take turns on one CPU. While one of them polls, the other waits.",
+            "a second CPU; on one, `netvale up --spin-us 0` (`spin_us = 0`), so that the worker gives it up as soon as it is idle",
+        )
+    } else {
+        row
+    }
+}
+
+fn placement(workers: &[Load]) -> String {
+    let pinned: Vec<_> = workers.iter().filter_map(|worker| worker.cpu).map(|cpu| cpu.to_string()).collect();
+    let count = match workers.len() {
+        0 => return String::new(),
+        1 => "1 worker".to_owned(),
+        many => format!("{many} workers"),
+    };
+    match pinned.len() {
+        0 => format!("; {count}, not pinned"),
+        1 => format!("; {count} on CPU {}", pinned.concat()),
+        _ => format!("; {count} on CPUs {}", pinned.join(", ")),
+    }
+}
+
+/// A CPU that two workers are pinned to.
+fn shared_cpu(workers: &[Load]) -> Option<u32> {
+    let mut pinned: Vec<_> = workers.iter().filter_map(|worker| worker.cpu).collect();
+    pinned.sort_unstable();
+    pinned.windows(2).find(|two| two[0] == two[1]).map(|two| two[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::row::State;
+    use super::*;
+
+    fn cpus(allowed: usize, online: usize, quota: Quota) -> Cpus {
+        Cpus { online, allowed: (0..allowed).collect(), quota }
+    }
+
+    fn workers(count: u32, cpu: impl Fn(u32) -> Option<u32>, polled: f64) -> Vec<Load> {
+        let load = |index| Load { index, cpu: cpu(index), busy: 0.0, polled, ingresses: 1 };
+        (0..count).map(load).collect()
+    }
+
+    /// Objective: one CPU is advice, with or without a daemon; many are fine.
+    #[test]
+    fn number_of_cpus() {
+        let one = cpus(1, 1, Quota::Unlimited);
+        for daemon in [workers(0, |_| None, 0.0), workers(1, |_| None, 0.0)] {
+            let row = judge(Some(&one), &daemon);
+            assert!(row.state == State::Advice && row.what_to_do.contains("--spin-us 0"), "{row:?}");
+        }
+        let row = judge(Some(&cpus(64, 64, Quota::Unlimited)), &workers(4, Some, 1.0));
+        assert_eq!((row.state, &*row.found), (State::Ok, "64 CPUs, no quota; 4 workers on CPUs 0, 1, 2, 3"));
+        assert_eq!(judge(Some(&cpus(2, 64, Quota::Unknown)), &[]).found, "2 of 64 CPUs (CPUs 0-1)");
+        assert_eq!(judge(None, &[]).state, State::Unknown);
+    }
+
+    /// Objective: a quota of 10 % is advice that says how long everything stands still; one that is large enough is not.
+    #[test]
+    fn quotas() {
+        let tenth = Quota::Limited { quota_us: 10_000, period_us: 100_000 };
+        let row = judge(Some(&cpus(2, 2, tenth)), &[]);
+        assert_eq!(row.found, "2 CPUs, with a quota of 0.10 CPUs (10 of every 100 ms)");
+        assert!(row.state == State::Advice && row.why.contains("90 ms"), "{row:?}");
+        let eight = Quota::Limited { quota_us: 800_000, period_us: 100_000 };
+        assert_eq!(judge(Some(&cpus(64, 64, eight)), &workers(2, |_| None, 0.0)).state, State::Ok);
+    }
+
+    /// Objective: more workers than CPUs, and two on one CPU, are advice.
+    #[test]
+    fn crowded() {
+        let two = cpus(2, 2, Quota::Unlimited);
+        assert!(judge(Some(&two), &workers(3, |_| None, 1.0)).why.contains("3 of them awake"));
+        assert!(judge(Some(&two), &workers(2, |_| Some(1), 0.0)).why.contains("CPU 1"));
+    }
+}

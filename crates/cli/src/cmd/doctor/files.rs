@@ -1,0 +1,75 @@
+//! Files of /proc and /sys, any of which may be missing.
+
+use std::fs;
+use std::path::Path;
+
+use crate::values::CpuList;
+
+/// A file's text without blanks around it; nothing if it cannot be read.
+pub fn read(path: impl AsRef<Path>) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+/// The number that a file has.
+pub fn number<T: std::str::FromStr>(path: impl AsRef<Path>) -> Option<T> {
+    read(path)?.parse().ok()
+}
+
+/// The choice in brackets, as in `always [madvise] never`.
+pub fn chosen(text: &str) -> Option<&str> {
+    text.split_once('[')?.1.split_once(']').map(|(choice, _)| choice)
+}
+
+/// The CPUs of a list such as `0-3,8`. Empty for the kernel's ways to write none.
+pub fn cpus(text: &str) -> Vec<usize> {
+    text.trim().parse::<CpuList>().map(|list| list.cpus().to_vec()).unwrap_or_default()
+}
+
+/// CPUs as a list with ranges.
+pub fn list(cpus: &[usize]) -> String {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for &cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == cpu => *last = cpu,
+            _ => ranges.push((cpu, cpu)),
+        }
+    }
+    let texts =
+        ranges.iter().map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") });
+    texts.collect::<Vec<_>>().join(",")
+}
+
+/// The same behind a noun: `CPU 1`, `CPUs 0-3`.
+pub fn named(cpus: &[usize]) -> String {
+    let noun = if cpus.len() == 1 { "CPU" } else { "CPUs" };
+    format!("{noun} {}", list(cpus))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: lists of CPUs are read and written as the kernel does; no CPU is an empty list.
+    #[test]
+    fn lists() {
+        assert_eq!(cpus("0-2,5\n"), [0, 1, 2, 5]);
+        assert!(["", "\n", "(null)"].iter().all(|none| cpus(none).is_empty()));
+        assert_eq!(list(&[0, 1, 2, 5]), "0-2,5");
+        assert_eq!(list(&[]), "");
+        assert_eq!((named(&[1]), named(&[0, 1])), ("CPU 1".into(), "CPUs 0-1".into()));
+    }
+
+    /// Objective: the setting in force is the one in brackets.
+    #[test]
+    fn choices() {
+        assert_eq!(chosen("always [madvise] never"), Some("madvise"));
+        assert_eq!(chosen("never"), None);
+    }
+
+    /// Objective: a file that does not exist is nothing, not an error.
+    #[test]
+    fn missing() {
+        assert_eq!(read("/proc/there/is/none"), None);
+        assert_eq!(number::<u64>("/proc/self/stat"), None);
+    }
+}

@@ -1,0 +1,116 @@
+//! Check: the limits of the process: descriptors, locked memory, real-time priority.
+
+use std::fs;
+
+use super::files;
+use super::row::Row;
+use crate::units;
+
+const CHECK: &str = "limits";
+
+/// The hard limits, which the daemon raises its own to. `None`: unlimited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Limits {
+    files: Option<u64>,
+    locked: Option<u64>,
+    priority: Option<u64>,
+}
+
+/// Looks at the daemon, or at this process, which would start one. Interfaces have locked `locked` bytes.
+pub fn look(pid: Option<u32>, locked: u64) -> Row {
+    let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
+    let text = files::read(format!("/proc/{process}/limits")).unwrap_or_default();
+    let open = pid.and_then(|_| Some(fs::read_dir(format!("/proc/{process}/fd")).ok()?.count() as u64));
+    judge(&text, open, locked)
+}
+
+fn judge(text: &str, open: Option<u64>, locked: u64) -> Row {
+    let Some(limits) = parse(text) else { return Row::unknown(CHECK, "/proc does not tell the limits") };
+    let priority = match limits.priority {
+        Some(0) => "not allowed".to_owned(),
+        Some(most) => format!("up to {most}"),
+        None => "allowed".to_owned(),
+    };
+    let open_now = open.map(|open| format!(" ({open} open)")).unwrap_or_default();
+    let found = format!(
+        "{} descriptors{open_now}, {} of locked memory, real-time priority {priority} without root",
+        limits.files.map_or_else(|| "unlimited".to_owned(), |most| most.to_string()),
+        limits.locked.map_or_else(|| "any amount".to_owned(), units::memory),
+    );
+    let row = Row::ok(CHECK, found)
+        .figure("descriptors", limits.files)
+        .figure("descriptors_open", open)
+        .figure("locked_bytes", limits.locked)
+        .figure("realtime_priority", limits.priority);
+    advise(row, limits, open.unwrap_or(0), locked)
+}
+
+fn advise(row: Row, limits: Limits, open: u64, locked: u64) -> Row {
+    /// A full switch: 254 ports of two rings, of four descriptors each, and some more.
+    const MANY: u64 = 4096;
+    if limits.files.is_some_and(|most| most.saturating_sub(open) < MANY / 2 || most < MANY) {
+        row.advise(
+            "A ring takes three or four descriptors, so that a port takes about eight: a switch full of ports takes more than that.",
+            format!("a higher hard limit of open files for the daemon: `LimitNOFILE=` of its unit, or `ulimit -Hn`; {MANY} at least"),
+        )
+    } else if limits.locked.is_some_and(|most| locked > 0 && most < 2 * locked) {
+        row.advise(
+            format!(
+                "Frames of interfaces lie in locked memory, {} so far: one more interface may find no room.",
+                units::memory(locked)
+            ),
+            "more locked memory for the daemon: `LimitMEMLOCK=` of its unit, or `ulimit -Hl`",
+        )
+    } else {
+        row
+    }
+}
+
+/// The text of /proc/PID/limits: name, soft limit, hard limit.
+fn parse(text: &str) -> Option<Limits> {
+    let hard = |name: &str| -> Option<Option<u64>> {
+        let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+        match rest.split_whitespace().nth(1)? {
+            "unlimited" => Some(None),
+            number => number.parse().ok().map(Some),
+        }
+    };
+    let [files, locked, priority] = ["Max open files", "Max locked memory", "Max realtime priority"].map(hard);
+    Some(Limits { files: files?, locked: locked?, priority: priority? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::row::State;
+    use super::*;
+
+    fn limits(files: &str, locked: &str) -> String {
+        format!(
+            "\
+Limit                     Soft Limit           Hard Limit           Units
+Max open files            1024                 {files}              files
+Max locked memory         65536                {locked}             bytes
+Max realtime priority     0                    0
+"
+        )
+    }
+
+    /// Objective: hard limits count; too few descriptors, and too little locked memory for one more interface, are advice.
+    #[test]
+    fn hard_limits() {
+        let row = judge(&limits("20000", "8388608"), Some(34), 0);
+        let text = "20000 descriptors (34 open), 8.0 MiB of locked memory, real-time priority not allowed without root";
+        assert_eq!((row.state, &*row.found), (State::Ok, text));
+        assert_eq!(judge(&limits("unlimited", "unlimited"), None, 9 << 30).state, State::Ok);
+        assert!(judge(&limits("1024", "unlimited"), None, 0).what_to_do.contains("LimitNOFILE"));
+        assert!(judge(&limits("5000", "unlimited"), Some(4000), 0).what_to_do.contains("LimitNOFILE"));
+        assert!(judge(&limits("20000", "8388608"), None, 5 << 20).what_to_do.contains("LimitMEMLOCK"));
+    }
+
+    /// Objective: a text without the limits is unknown.
+    #[test]
+    fn unreadable() {
+        assert_eq!(judge("", None, 0).state, State::Unknown);
+        assert_eq!(judge("Max open files  many", None, 0).state, State::Unknown);
+    }
+}

@@ -1,0 +1,200 @@
+//! Checks: other programs on the CPUs, and other virtual machines.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use super::cpus::Cpus;
+use super::files;
+use super::row::{Row, rounded};
+use super::times::{Spent, Used};
+
+const CHECK: &str = "neighbours";
+
+/// Programs that use less than this share of a CPU are not listed.
+const LISTED: f64 = 0.05;
+/// At most this many are.
+const MOST: usize = 5;
+/// Half a CPU less than netvale wants is near enough: nobody is busy all the time.
+const SLACK: f64 = 0.5;
+
+/// What the machine did during the watch, and who of it is netvale's.
+#[derive(Clone, Debug)]
+pub struct Neighbours<'a> {
+    /// The CPU time spent.
+    pub spent: &'a Spent,
+    /// Processes that do not count: the daemon, and this one.
+    pub own: &'a [u32],
+    /// Programs with ports of netvale.
+    pub clients: &'a BTreeSet<u32>,
+    /// The CPUs that netvale may use.
+    pub cpus: &'a Cpus,
+    /// Number of workers; 0 without a daemon.
+    pub workers: usize,
+}
+
+impl Neighbours<'_> {
+    fn others(&self) -> impl Iterator<Item = &Used> {
+        self.spent.processes.iter().filter(|used| !self.own.contains(&used.pid) && !self.clients.contains(&used.pid))
+    }
+
+    /// CPU time of processes that ended, or are not visible from here.
+    fn unseen(&self) -> f64 {
+        let seen: f64 = self.spent.processes.iter().map(|used| used.cpus).sum();
+        self.spent.busy_cpus.map_or(0.0, |busy| (busy - seen).max(0.0))
+    }
+
+    /// Threads of netvale and its users that should find a CPU: the workers, and the programs that are busy.
+    fn wanted(&self) -> f64 {
+        let is_busy = |used: &&Used| self.clients.contains(&used.pid) && used.cpus > LISTED;
+        let programs = self.spent.processes.iter().filter(is_busy).count();
+        (self.workers.max(1) + programs.max(1)).min(self.cpus.allowed.len()) as f64
+    }
+
+    /// How many of netvale's CPUs others leave to it; `used` is what they use of all.
+    fn left(&self, used: f64) -> f64 {
+        let (allowed, online) = (self.cpus.allowed.len(), self.cpus.online);
+        let Some(busy) = self.busy_here() else { return online as f64 - used };
+        let is_ours = |used: &&Used| self.own.contains(&used.pid) || self.clients.contains(&used.pid);
+        let ours: f64 = self.spent.processes.iter().filter(is_ours).map(|used| used.cpus).sum();
+        allowed as f64 - (busy - ours).max(0.0)
+    }
+
+    /// How busy netvale's CPUs are together, if they are not all.
+    fn busy_here(&self) -> Option<f64> {
+        if self.cpus.allowed.len() == self.cpus.online {
+            return None;
+        }
+        self.cpus.allowed.iter().map(|cpu| self.spent.each.get(cpu)).sum()
+    }
+}
+
+/// Judges the programs beside netvale.
+pub fn judge(facts: &Neighbours<'_>) -> Row {
+    if facts.spent.processes.is_empty() && facts.spent.busy_cpus.is_none() {
+        return Row::unknown(CHECK, "/proc does not show the other processes");
+    }
+    let listed: Vec<_> = facts.others().filter(|used| used.cpus > LISTED).take(MOST).collect();
+    let unseen = facts.unseen();
+    // Ticks are rounded.
+    let sum = (facts.others().map(|used| used.cpus).sum::<f64>() + unseen).min(facts.cpus.online as f64);
+    let names = names(&listed, unseen);
+    let figures = listed.iter().map(|used| json!({"pid": used.pid, "name": used.name, "cpus": rounded(used.cpus)}));
+    let row = Row::ok(CHECK, about(facts, sum, &names))
+        .figure("cpus_used", rounded(sum))
+        .figure("cpus_unseen", rounded(unseen))
+        .figure("processes", figures.collect::<Vec<_>>());
+    if names.is_empty() || facts.left(sum) >= facts.wanted() - SLACK {
+        return row;
+    }
+    row.advise(
+        "A worker, or a program with a port, that shares its CPU waits while the other has it: up to milliseconds, for frames that take less than a microsecond each.",
+        "those that do not use netvale: stop them, or keep them off its CPUs. `netvale up --cpu N` pins a worker, `taskset -apc LIST PID` moves a program",
+    )
+}
+
+/// The programs with what they use, and what no visible one used.
+fn names(listed: &[&Used], unseen: f64) -> Vec<String> {
+    let name = |used: &&Used| format!("{} (pid {}) {:.0} %", used.name, used.pid, used.cpus * 100.0);
+    let mut names: Vec<_> = listed.iter().map(name).collect();
+    if unseen > LISTED {
+        names.push(format!("short-lived or hidden ones {:.0} %", unseen * 100.0));
+    }
+    names
+}
+
+fn about(facts: &Neighbours<'_>, sum: f64, names: &[String]) -> String {
+    let mut text = format!("other programs use {sum:.2} of {} CPUs", facts.cpus.online);
+    if !names.is_empty() {
+        text = format!("{text}: {}", names.join(", "));
+    }
+    if let Some(busy) = facts.busy_here() {
+        let cpus = &facts.cpus.allowed;
+        let percent = (100.0 * busy / cpus.len() as f64).min(100.0);
+        text.push_str(&format!("; netvale has {}, {percent:.0} % busy", files::named(cpus)));
+    }
+    text
+}
+
+/// Judges what the hypervisor takes.
+pub fn steal(spent: &Spent) -> Row {
+    /// More than this share is felt.
+    const FELT: f64 = 0.02;
+    let Some(steal) = spent.steal else { return Row::unknown("steal", "/proc/stat has no times") };
+    let row = Row::ok("steal", format!("the hypervisor took {:.1} % of the CPU time", steal * 100.0))
+        .figure("percent", rounded(steal * 100.0));
+    if steal <= FELT {
+        return row;
+    }
+    row.advise(
+        "This is a virtual machine, and others have its CPUs for that share of the time: everything stops for milliseconds.",
+        "fewer virtual machines on that host, or CPUs of its own for this one (libvirt: `vcpupin`; cloud: dedicated CPUs)",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cgroup::Quota;
+    use super::super::row::State;
+    use super::*;
+
+    fn used(pid: u32, name: &str, cpus: f64) -> Used {
+        Used { pid, name: name.into(), cpus }
+    }
+
+    fn judged(processes: Vec<Used>, busy: f64, cpus: usize, clients: &[u32]) -> Row {
+        let spent = Spent { processes, busy_cpus: Some(busy), ..Spent::default() };
+        let clients = clients.iter().copied().collect();
+        let cpus = Cpus { online: cpus, allowed: (0..cpus).collect(), quota: Quota::Unlimited };
+        judge(&Neighbours { spent: &spent, own: &[1, 2], clients: &clients, cpus: &cpus, workers: 1 })
+    }
+
+    /// Objective: two busy programs are advice on 2 CPUs, and none on 64; the daemon is not its own neighbour.
+    #[test]
+    fn busy_neighbours() {
+        let processes = vec![used(2, "netvale", 1.0), used(8, "yes", 0.9), used(9, "yes", 0.85), used(10, "sh", 0.01)];
+        let row = judged(processes.clone(), 2.76, 2, &[]);
+        assert_eq!(row.found, "other programs use 1.76 of 2 CPUs: yes (pid 8) 90 %, yes (pid 9) 85 %");
+        assert_eq!((row.state, row.figures["cpus_used"].as_f64()), (State::Advice, Some(1.76)));
+        assert_eq!(judged(processes, 2.76, 64, &[]).state, State::Ok);
+        assert_eq!(judged(vec![used(8, "browser", 0.4)], 0.4, 2, &[]).state, State::Ok);
+    }
+
+    /// Objective: programs that use netvale are no competitors; an idle machine is fine, also with one CPU.
+    #[test]
+    fn no_competitors() {
+        let row = judged(vec![used(2, "netvale", 0.9), used(8, "pkt-gen", 0.9)], 1.8, 2, &[8]);
+        assert_eq!((row.state, &*row.found), (State::Ok, "other programs use 0.00 of 2 CPUs"));
+        assert_eq!(judged(vec![used(5, "sshd", 0.02)], 0.02, 1, &[]).state, State::Ok);
+    }
+
+    /// Objective: where netvale may use some CPUs only, it counts how busy these are.
+    #[test]
+    fn some_cpus() {
+        let cpus = Cpus { online: 64, allowed: vec![4, 5], quota: Quota::Unlimited };
+        let judged = |each: [f64; 2]| {
+            let each = [(3, 1.0), (4, each[0]), (5, each[1])].into();
+            let processes = vec![used(2, "netvale", 0.5), used(8, "yes", 1.0)];
+            let spent = Spent { processes, busy_cpus: Some(2.0), each, steal: None };
+            judge(&Neighbours { spent: &spent, own: &[2], clients: &BTreeSet::new(), cpus: &cpus, workers: 1 })
+        };
+        let row = judged([1.0, 0.8]);
+        assert!(row.state == State::Advice && row.found.ends_with("netvale has CPUs 4-5, 90 % busy"), "{row:?}");
+        assert_eq!(judged([0.0, 0.5]).state, State::Ok);
+    }
+
+    /// Objective: what no visible process used is said, too.
+    #[test]
+    fn unseen() {
+        let row = judged(vec![used(8, "sh", 0.1)], 1.6, 2, &[]);
+        assert!(row.state == State::Advice && row.found.ends_with("short-lived or hidden ones 150 %"), "{row:?}");
+    }
+
+    /// Objective: steal time is advice from 2 % on, and unknown without /proc/stat.
+    #[test]
+    fn stolen() {
+        let spent = |steal| Spent { steal, ..Spent::default() };
+        let states = [None, Some(0.0), Some(0.3)].map(|share| steal(&spent(share)).state);
+        assert_eq!(states, [State::Unknown, State::Ok, State::Advice]);
+    }
+}

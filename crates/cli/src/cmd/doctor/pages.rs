@@ -1,0 +1,91 @@
+//! Check: huge pages.
+
+use super::files;
+use super::row::Row;
+use crate::units;
+
+const CHECK: &str = "huge-pages";
+
+/// Memory of the ports that is less than this fits the translation caches of current CPUs well enough.
+const LARGE: u64 = 64 << 20;
+/// Bytes of a huge page.
+const HUGE: u64 = 2 << 20;
+
+/// What the kernel has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Pages {
+    /// Free pages of 2 MiB, and all of them.
+    huge: Option<(u64, u64)>,
+    /// Setting of transparent huge pages for shared memory, such as regions.
+    shmem: Option<String>,
+}
+
+/// Looks; the ports' memory lies in `ordinary` bytes of ordinary pages and `huge` bytes of huge pages.
+pub fn look((ordinary, huge): (u64, u64)) -> Row {
+    let of = |file: &str| files::number(format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{file}"));
+    let shmem = files::read("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+    let shmem = shmem.as_deref().and_then(files::chosen).map(str::to_owned);
+    judge(&Pages { huge: of("free_hugepages").zip(of("nr_hugepages")), shmem }, ordinary, huge)
+}
+
+fn judge(pages: &Pages, ordinary: u64, huge: u64) -> Row {
+    if *pages == Pages::default() {
+        return Row::unknown(CHECK, "the kernel has no huge pages, or does not show them");
+    }
+    let (free, all) = pages.huge.unwrap_or_default();
+    let row = Row::ok(CHECK, about(pages, ordinary, huge))
+        .figure("free", free)
+        .figure("reserved", all)
+        .figure("shmem_enabled", pages.shmem.clone())
+        .figure("ordinary_bytes", ordinary)
+        .figure("huge_bytes", huge);
+    let transparent = pages.shmem.as_deref().is_some_and(|set| matches!(set, "always" | "force" | "within_size"));
+    if ordinary < LARGE || transparent {
+        return row;
+    }
+    let needed = ordinary.div_ceil(HUGE);
+    let reserve =
+        if free < needed { format!("`sysctl vm.nr_hugepages={}`, then ", all + needed) } else { String::new() };
+    row.advise(
+        "Regions that large take more ordinary pages than the CPU's translation cache (TLB) holds: copies then wait for page tables.",
+        format!("{reserve}attach the ports again, with `netvale attach --huge` (programs: `Options::huge`)"),
+    )
+}
+
+fn about(pages: &Pages, ordinary: u64, huge: u64) -> String {
+    let mut text = match pages.huge.unwrap_or_default() {
+        (_, 0) => "no pages of 2 MiB reserved".to_owned(),
+        (free, all) => format!("{free} of {all} pages of 2 MiB free"),
+    };
+    if let Some(shmem) = &pages.shmem {
+        text.push_str(&format!(", transparent ones for shared memory: {shmem}"));
+    }
+    if ordinary + huge > 0 {
+        let (ordinary, huge) = (units::memory(ordinary), units::memory(huge));
+        text.push_str(&format!("; ports have {ordinary} in ordinary pages, {huge} in huge ones"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::row::State;
+    use super::*;
+
+    fn pages(free: u64, all: u64, shmem: &str) -> Pages {
+        Pages { huge: Some((free, all)), shmem: Some(shmem.into()) }
+    }
+
+    /// Objective: only large regions in ordinary pages are advice, with the number of pages to reserve.
+    #[test]
+    fn regions() {
+        let (small, large) = (4 << 20, 128 << 20);
+        assert_eq!(judge(&pages(0, 0, "never"), small, 0).state, State::Ok);
+        let row = judge(&pages(0, 8, "never"), large, 0);
+        assert!(row.state == State::Advice && row.what_to_do.contains("vm.nr_hugepages=72"), "{row:?}");
+        assert!(!judge(&pages(100, 100, "never"), large, 0).what_to_do.contains("sysctl"));
+        assert_eq!(judge(&pages(0, 0, "always"), large, 0).state, State::Ok);
+        assert_eq!(judge(&pages(0, 0, "never"), 0, large).state, State::Ok);
+        assert_eq!(judge(&Pages::default(), 0, 0).state, State::Unknown);
+    }
+}

@@ -1,0 +1,153 @@
+//! The report as text.
+
+use super::Report;
+use super::row::{Row, State};
+
+/// Columns of a line.
+const WIDTH: usize = 100;
+/// Columns of a check's name.
+const NAME: usize = 13;
+
+/// The report. `verbose`: also what could not be found out.
+pub fn render(report: &Report, verbose: bool) -> String {
+    let those = |state| report.checks.iter().filter(move |row| row.state == state);
+    let mut text = String::new();
+    block(&mut text, "", 0, &verdict(report.advice));
+    block(&mut text, "", 0, &scope(report));
+    if report.advice > 0 {
+        text.push('\n');
+    }
+    for row in those(State::Advice) {
+        advice(&mut text, row);
+    }
+    section(&mut text, "Fine as it is:", those(State::Ok));
+    if verbose {
+        section(&mut text, "Could not be found out:", those(State::Unknown));
+    }
+    text
+}
+
+fn verdict(advice: usize) -> String {
+    match advice {
+        0 => "Nothing was found that would make netvale faster here.".to_owned(),
+        1 => "One thing would make netvale faster here.".to_owned(),
+        many => format!("{many} things would make netvale faster here."),
+    }
+}
+
+/// What was looked at.
+fn scope(report: &Report) -> String {
+    let daemon = match (&report.daemon, &report.no_daemon) {
+        (Some(daemon), _) => match daemon.pid {
+            Some(pid) => format!("with the daemon in {} (pid {pid})", daemon.run_dir),
+            None => format!("with the daemon in {}", daemon.run_dir),
+        },
+        (None, reason) => {
+            let reason = reason.as_deref().unwrap_or("none was asked");
+            format!("without a daemon and its workers and ports ({reason})")
+        }
+    };
+    format!("Watched for {:.1} s, {daemon}.", report.seconds)
+}
+
+fn advice(text: &mut String, row: &Row) {
+    block(text, row.check, NAME, &row.found);
+    block(text, "", NAME, &row.why);
+    block(text, "", NAME, &format!("-> {}", row.what_to_do));
+    text.push('\n');
+}
+
+fn section<'a>(text: &mut String, title: &str, rows: impl Iterator<Item = &'a Row>) {
+    let mut rows = rows.peekable();
+    if rows.peek().is_none() {
+        return;
+    }
+    if !text.ends_with("\n\n") {
+        text.push('\n');
+    }
+    text.push_str(&format!("{title}\n"));
+    for row in rows {
+        block(text, row.check, NAME, &row.found);
+    }
+}
+
+/// `words` in lines of [`WIDTH`], `indent` columns from the left; `name` stands before the first line.
+fn block(text: &mut String, name: &str, indent: usize, words: &str) {
+    let mut line = format!("{name:<indent$}");
+    let mut is_empty = true;
+    for word in pieces(words) {
+        if !is_empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            text.push_str(&line);
+            text.push('\n');
+            (line, is_empty) = (" ".repeat(indent), true);
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(&word);
+        is_empty = false;
+    }
+    text.push_str(&line);
+    text.push('\n');
+}
+
+/// Words, where a number and its unit are one.
+fn pieces(words: &str) -> Vec<String> {
+    let mut pieces: Vec<String> = Vec::new();
+    for word in words.split(' ').filter(|word| !word.is_empty()) {
+        match pieces.last_mut() {
+            Some(number) if number.chars().all(|c| c.is_ascii_digit() || c == '.') => *number += &format!(" {word}"),
+            _ => pieces.push(word.to_owned()),
+        }
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(checks: Vec<Row>) -> Report {
+        let advice = checks.iter().filter(|row| row.state == State::Advice).count();
+        Report { seconds: 1.0, daemon: None, no_daemon: Some("no daemon runs in /run/x".into()), advice, checks }
+    }
+
+    /// Objective: advice comes first with its reason and remedy, what is fine last, and what is unknown only if asked for.
+    #[test]
+    fn sections() {
+        let rows = vec![
+            Row::ok("cpus", "64 CPUs"),
+            Row::ok("clock", "hpet: 1200 ns").advise("It is slow.", "use tsc"),
+            Row::unknown("governor", "no cpufreq"),
+        ];
+        let expected = "\
+One thing would make netvale faster here.
+Watched for 1.0 s, without a daemon and its workers and ports (no daemon runs in /run/x).
+
+clock        hpet: 1200 ns
+             It is slow.
+             -> use tsc
+
+Fine as it is:
+cpus         64 CPUs
+";
+        assert_eq!(render(&report(rows.clone()), false), expected);
+        let unknown = "\nCould not be found out:\ngovernor     no cpufreq\n";
+        assert_eq!(render(&report(rows), true), format!("{expected}{unknown}"));
+    }
+
+    /// Objective: no line ends between a number and its unit.
+    #[test]
+    fn units() {
+        assert_eq!(pieces("yes (pid 8) 77 %, 1.5 of 2 CPUs"), ["yes", "(pid", "8)", "77 %,", "1.5 of", "2 CPUs"]);
+    }
+
+    /// Objective: no line is longer than the terminal's usual width, but for a word that is longer itself.
+    #[test]
+    fn wrapping() {
+        let text = render(&report(vec![Row::ok("cpus", "several words ".repeat(40))]), false);
+        assert!(text.lines().all(|line| line.len() <= WIDTH && line == line.trim_end()), "{text}");
+        let text = render(&report(vec![Row::ok("cpus", "x".repeat(200))]), false);
+        assert!(text.contains(&format!("cpus         {}\n", "x".repeat(200))), "{text}");
+    }
+}

@@ -1,0 +1,188 @@
+//! CPU time: of the machine (`/proc/stat`) and of each process (`/proc/PID/stat`), sampled twice.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Instant;
+
+use super::files;
+
+/// Clock ticks a second in /proc, which is the same on all architectures that netvale runs on.
+const TICKS: f64 = 100.0;
+
+/// CPU time of the machine in ticks, over all CPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Total {
+    /// Used by programs and the kernel.
+    busy: u64,
+    /// Taken by the hypervisor.
+    steal: u64,
+    /// All of it.
+    all: u64,
+    /// Used on each CPU.
+    each: BTreeMap<usize, u64>,
+}
+
+/// CPU time of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Process {
+    name: String,
+    /// When it began: a number may be used again.
+    start: u64,
+    ticks: u64,
+}
+
+/// What a process used between two samples.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Used {
+    /// Its number.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// Number of CPUs that it used.
+    pub cpus: f64,
+}
+
+/// One sample.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    at: Instant,
+    total: Option<Total>,
+    processes: BTreeMap<u32, Process>,
+}
+
+/// What happened between two samples.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Spent {
+    /// The processes, busiest first.
+    pub processes: Vec<Used>,
+    /// Number of CPUs that were busy; nothing if the kernel does not tell.
+    pub busy_cpus: Option<f64>,
+    /// Share of its time that each CPU was busy.
+    pub each: BTreeMap<usize, f64>,
+    /// Share of all CPU time that the hypervisor took.
+    pub steal: Option<f64>,
+}
+
+impl Spent {
+    /// How many of these CPUs were idle, together.
+    pub fn idle(&self, cpus: &[usize]) -> Option<f64> {
+        cpus.iter().map(|cpu| Some((1.0 - self.each.get(cpu)?).max(0.0))).sum()
+    }
+}
+
+impl Sample {
+    /// Takes one.
+    pub fn take() -> Sample {
+        let total = files::read("/proc/stat").and_then(|text| total(&text));
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let processes = pids.filter_map(|pid| Some((pid, process(&files::read(format!("/proc/{pid}/stat"))?)?)));
+        Sample { at: Instant::now(), total, processes: processes.collect() }
+    }
+
+    /// What happened since `earlier`.
+    pub fn since(&self, earlier: &Sample) -> Spent {
+        let seconds = self.at.duration_since(earlier.at).as_secs_f64().max(0.001);
+        let mut processes = used(&earlier.processes, &self.processes, seconds);
+        processes.sort_by(|a, b| b.cpus.total_cmp(&a.cpus));
+        let Some((then, now)) = earlier.total.as_ref().zip(self.total.as_ref()) else {
+            return Spent { processes, ..Spent::default() };
+        };
+        let used = |then: u64, now: u64| now.saturating_sub(then) as f64 / TICKS / seconds;
+        let each = now.each.iter().filter_map(|(cpu, &busy)| Some((*cpu, used(*then.each.get(cpu)?, busy))));
+        let all = now.all.saturating_sub(then.all).max(1);
+        let steal = now.steal.saturating_sub(then.steal) as f64 / all as f64;
+        Spent { processes, busy_cpus: Some(used(then.busy, now.busy)), each: each.collect(), steal: Some(steal) }
+    }
+}
+
+fn used(earlier: &BTreeMap<u32, Process>, later: &BTreeMap<u32, Process>, seconds: f64) -> Vec<Used> {
+    let used = |(&pid, now): (&u32, &Process)| {
+        let then = earlier.get(&pid).filter(|then| then.start == now.start).map_or(0, |then| then.ticks);
+        let ticks = now.ticks.saturating_sub(then);
+        (ticks > 0).then(|| Used { pid, name: now.name.clone(), cpus: ticks as f64 / TICKS / seconds })
+    };
+    later.iter().filter_map(used).collect()
+}
+
+/// /proc/stat: a line for all CPUs, and one for each.
+fn total(text: &str) -> Option<Total> {
+    let mut total = Total::default();
+    let mut is_known = false;
+    for (name, fields) in text.lines().filter_map(|line| line.strip_prefix("cpu")?.split_once(' ')) {
+        let Some((busy, steal, all)) = times(fields) else { continue };
+        match name.parse() {
+            Ok(cpu) => _ = total.each.insert(cpu, busy),
+            Err(_) => (total.busy, total.steal, total.all, is_known) = (busy, steal, all, true),
+        }
+    }
+    is_known.then_some(total)
+}
+
+/// Busy, stolen and all time of user, nice, system, idle, iowait, irq, softirq, steal; guests are within user.
+fn times(fields: &str) -> Option<(u64, u64, u64)> {
+    let ticks: Vec<u64> = fields.split_whitespace().take(8).map(|field| field.parse().unwrap_or(0)).collect();
+    let [user, nice, system, idle, iowait, irq, softirq, rest @ ..] = &ticks[..] else { return None };
+    let (busy, steal) = (user + nice + system + irq + softirq, rest.first().copied().unwrap_or(0));
+    Some((busy, steal, busy + idle + iowait + steal))
+}
+
+/// /proc/PID/stat: the name is in parentheses and may have such itself; fields 14, 15 and 22 are utime, stime and starttime.
+fn process(text: &str) -> Option<Process> {
+    let (name, rest) = text.split_once('(')?.1.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    Some(Process { name: name.replace(char::is_control, "?"), start: field(22)?, ticks: field(14)? + field(15)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn stat(name: &str, start: u64, utime: u64, stime: u64) -> Process {
+        let text =
+            format!("42 ({name}) R 1 42 42 0 -1 4194304 100 0 0 0 {utime} {stime} 0 0 20 0 1 0 {start} 2342912 100 1");
+        process(&text).expect("a process")
+    }
+
+    /// Objective: names may have blanks and parentheses, and cannot move the cursor; nonsense is no process.
+    #[test]
+    fn processes() {
+        assert_eq!(stat("a) R 1 (b", 7, 30, 12), Process { name: "a) R 1 (b".into(), start: 7, ticks: 42 });
+        assert_eq!(stat("\u{1b}x", 7, 0, 0).name, "?x");
+        assert!(["", "1 (x", "1 (x) R 2"].iter().all(|text| process(text).is_none()));
+    }
+
+    /// Objective: what processes and machine used is the difference over the time; a number that is used again began at zero.
+    #[test]
+    fn differences() {
+        let at = Instant::now();
+        let first = Sample {
+            at,
+            total: total("cpu  1000 0 0 5000 0 0 0 10 0 0\ncpu0 100 0 0 50 0 0 0 0 0 0\ncpu1 1 1\n"),
+            processes: [(1, stat("init", 1, 5, 0)), (8, stat("old", 2, 900, 0))].into(),
+        };
+        let second = Sample {
+            at: at + Duration::from_secs(2),
+            total: total("cpu  1150 20 20 5180 0 0 10 30 0 0\ncpu0 150 0 0 80 0 0 0 0 0 0\nintr 5\n"),
+            processes: [(1, stat("init", 1, 5, 0)), (8, stat("new", 9, 100, 0)), (9, stat("yes", 9, 150, 40))].into(),
+        };
+        let spent = second.since(&first);
+        let used: Vec<_> = spent.processes.iter().map(|used| (used.pid, &*used.name, used.cpus)).collect();
+        assert_eq!(used, [(9, "yes", 0.95), (8, "new", 0.5)]);
+        assert_eq!((spent.busy_cpus, spent.steal), (Some(1.0), Some(0.05)));
+        assert_eq!(spent.each, [(0, 0.25)].into());
+        assert_eq!((spent.idle(&[0]), spent.idle(&[0, 1])), (Some(0.75), None));
+    }
+
+    /// Objective: without /proc/stat the machine's figures are unknown; kernels without steal time have none.
+    #[test]
+    fn missing() {
+        assert_eq!(total(""), None);
+        assert_eq!(total("cpu0 1 2 3 4 5 6 7\n"), None);
+        let each = BTreeMap::new();
+        assert_eq!(total("cpu  1 2 3 4 5 6 7\n"), Some(Total { busy: 19, steal: 0, all: 28, each }));
+    }
+}

@@ -1,0 +1,119 @@
+//! Checks of a running daemon: its workers' time, and receivers that cannot keep up.
+
+use serde_json::json;
+
+use super::row::{Row, rounded};
+use super::watched::{Load, NoRoom};
+use crate::units;
+
+/// Judges how the workers spent the watch, while `idle` CPUs were left.
+pub fn workers(loads: &[Load], idle: f64) -> Row {
+    const CHECK: &str = "workers";
+    let percent = |share: f64| share * 100.0;
+    let about = |load: &Load| {
+        let shares = [load.busy, load.polled, load.asleep()].map(percent);
+        format!("worker {}: {:.0} % busy, {:.0} % polling, {:.0} % asleep", load.index, shares[0], shares[1], shares[2])
+    };
+    let figure = |load: &Load| {
+        json!({
+            "index": load.index, "cpu": load.cpu, "ingresses": load.ingresses, "busy": rounded(load.busy),
+            "polled": rounded(load.polled), "asleep": rounded(load.asleep()),
+        })
+    };
+    let texts: Vec<_> = loads.iter().map(about).collect();
+    let row = Row::ok(CHECK, texts.join("; ")).figure("workers", loads.iter().map(figure).collect::<Vec<_>>());
+    advise(row, loads, idle)
+}
+
+fn advise(row: Row, loads: &[Load], idle: f64) -> Row {
+    /// A worker that is busy for more than this share has no reserve.
+    const FULL: f64 = 0.9;
+    /// Another worker needs about this much of a CPU to be of use.
+    const SPARE: f64 = 0.5;
+    let full: Vec<_> = loads.iter().filter(|load| load.busy > FULL).collect();
+    let more = loads.len() + 1;
+    if full.is_empty() {
+        row
+    } else if idle < SPARE {
+        row.advise(
+            format!("A busy worker is the limit of its ports, and {idle:.1} CPUs are idle: too few for another one."),
+            "more CPUs, or fewer programs on them (neighbours), then `netvale up --workers N`; larger batches cost a worker less",
+        )
+    } else if full.iter().all(|load| load.ingresses <= 1) {
+        row.advise(
+            "A busy worker is the limit of its ports. It serves a single ring, which cannot be divided.",
+            format!("more rings for the sender (`netvale attach --rings 2`), and `netvale up --workers {more}` (`workers = {more}`)"),
+        )
+    } else {
+        row.advise(
+            format!("A busy worker is the limit of its ports, and {idle:.1} CPUs are idle."),
+            format!(
+                "`netvale up --workers {more}` (`workers = {more}` in the configuration) divides the ports among more"
+            ),
+        )
+    }
+}
+
+/// Judges the ports at which frames found no room.
+pub fn receivers(ports: &[NoRoom]) -> Row {
+    const CHECK: &str = "receivers";
+    /// The others are counted.
+    const NAMED: usize = 5;
+    if ports.is_empty() {
+        return Row::ok(CHECK, "no frame was dropped for want of room").figure("no_room", Vec::<String>::new());
+    }
+    let about = |port: &NoRoom| {
+        let idle = if port.is_open { "" } else { "; no program has it open" };
+        format!("{} ({}{idle})", port.port.replace(char::is_control, "?"), units::pps(port.per_second))
+    };
+    let mut texts: Vec<_> = ports.iter().take(NAMED).map(about).collect();
+    if ports.len() > NAMED {
+        texts.push(format!("{} more", ports.len() - NAMED));
+    }
+    let figure =
+        |port: &NoRoom| json!({"port": port.port, "per_second": rounded(port.per_second), "open": port.is_open});
+    let row = Row::ok(CHECK, format!("frames found no room at {}", texts.join(", ")))
+        .figure("no_room", ports.iter().map(figure).collect::<Vec<_>>());
+    if ports.iter().all(|port| !port.is_open) {
+        return row.advise(
+            "No program reads there. Each frame costs the worker time, and is dropped (`no-room`).",
+            "start the program that reads, or `netvale detach SWITCH:PORT`",
+        );
+    }
+    row.advise(
+        "These receivers do not keep up with their senders: frames are dropped (`no-room`).",
+        "a faster receiver, or more rings and threads for it (`--rings`); a larger ring for bursts (`--slots`); `--lossless` holds the senders back; detach ports that nobody reads",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::row::State;
+    use super::*;
+
+    fn load(busy: f64, ingresses: u64) -> Load {
+        Load { index: 0, cpu: None, busy, polled: 0.05, ingresses }
+    }
+
+    /// Objective: a worker without reserve is advice: more workers, more rings, or more CPUs, whichever helps.
+    #[test]
+    fn full_workers() {
+        let row = workers(&[load(0.2, 4)], 0.0);
+        assert_eq!((row.state, &*row.found), (State::Ok, "worker 0: 20 % busy, 5 % polling, 75 % asleep"));
+        assert!(workers(&[load(0.95, 4)], 2.0).what_to_do.contains("`workers = 2`"));
+        assert!(workers(&[load(0.95, 1)], 2.0).what_to_do.contains("--rings 2"));
+        assert!(workers(&[load(0.95, 4)], 0.2).what_to_do.contains("more CPUs"));
+    }
+
+    /// Objective: receivers without room are named, five at most, with their rate and whether anybody reads there.
+    #[test]
+    fn receivers_without_room() {
+        assert_eq!(receivers(&[]).state, State::Ok);
+        let port = |number: usize| NoRoom { port: format!("vale0:{number}"), per_second: 1000.0, is_open: number > 0 };
+        let row = receivers(&(0..7).map(port).collect::<Vec<_>>());
+        let begin = "frames found no room at vale0:0 (1.000 Kpps; no program has it open), vale0:1 (1.000 Kpps), ";
+        assert!(row.found.starts_with(begin) && row.found.ends_with(", 2 more"), "{row:?}");
+        assert_eq!(row.figures["no_room"].as_array().map(Vec::len), Some(7));
+        assert!(row.what_to_do.contains("--lossless") && receivers(&[port(0)]).what_to_do.contains("detach"));
+    }
+}

@@ -1,0 +1,201 @@
+//! Check: what it costs to wake a thread that sleeps, measured with netvale's own doorbells.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use netvale_mem::notify::{Doorbell, nap};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use super::row::{Row, rounded};
+
+const CHECK: &str = "wake-up";
+
+/// Number of round trips of a measurement.
+const ROUNDS: usize = 250;
+/// Fewer say nothing about the slow ones.
+const LEAST: usize = 50;
+/// Both threads sleep this long before each round trip, so that their CPUs may go as deep as they do between two frames.
+const PAUSE: Duration = Duration::from_millis(1);
+/// A measurement ends after this time, however few round trips it has.
+const LIMIT: Duration = Duration::from_secs(2);
+/// One that lasts longer is lost.
+const LOST: Duration = Duration::from_secs(1);
+
+/// Half of the round trips last longer than `p50`, one in a hundred longer than `p99`; microseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trips {
+    /// The median.
+    pub p50_us: f64,
+    /// The 99th percentile.
+    pub p99_us: f64,
+}
+
+/// The measurements.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WakeUp {
+    /// Where the scheduler puts the two threads.
+    pub free: Option<Trips>,
+    /// With one thread on each of two CPUs.
+    pub apart: Option<((usize, usize), Trips)>,
+}
+
+impl WakeUp {
+    /// Measures, on two of these CPUs if there are two.
+    pub fn measure(cpus: &[usize]) -> WakeUp {
+        let apart = match cpus {
+            [first, second, ..] => measure(Some((*first, *second))).map(|trips| ((*first, *second), trips)),
+            _ => None,
+        };
+        WakeUp { free: measure(None), apart }
+    }
+}
+
+fn measure(cpus: Option<(usize, usize)>) -> Option<Trips> {
+    let (there, back) = (Doorbell::new().ok()?, Doorbell::new().ok()?);
+    let stop = AtomicBool::new(false);
+    let mut times = std::thread::scope(|scope| {
+        let echo = || {
+            pin(cpus.map(|(_, second)| second));
+            while !stop.load(Ordering::Acquire) {
+                if nap(there.as_fd(), LOST) && there.drain() {
+                    back.ring();
+                }
+            }
+        };
+        let ask = || {
+            pin(cpus.map(|(first, _)| first));
+            round_trips(&there, &back)
+        };
+        scope.spawn(echo);
+        // A thread of its own, so that this one is not pinned.
+        let times = scope.spawn(ask).join().unwrap_or_default();
+        stop.store(true, Ordering::Release);
+        there.ring();
+        times
+    });
+    quantiles(&mut times)
+}
+
+fn pin(cpu: Option<usize>) {
+    let Some(cpu) = cpu else { return };
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    // Without the right to it, the threads run where the scheduler puts them.
+    let _ = sched_setaffinity(None, &set);
+}
+
+fn round_trips(there: &Doorbell, back: &Doorbell) -> Vec<Duration> {
+    let end = Instant::now() + LIMIT;
+    let mut times = Vec::with_capacity(ROUNDS);
+    while times.len() < ROUNDS && Instant::now() < end {
+        std::thread::sleep(PAUSE);
+        let start = Instant::now();
+        there.ring();
+        if !nap(back.as_fd(), LOST) {
+            break;
+        }
+        times.push(start.elapsed());
+        back.drain();
+    }
+    times
+}
+
+fn quantiles(times: &mut [Duration]) -> Option<Trips> {
+    times.sort_unstable();
+    let at = |share: f64| times.get((times.len() as f64 * share) as usize).map(|time| time.as_secs_f64() * 1e6);
+    if times.len() < LEAST {
+        return None;
+    }
+    Some(Trips { p50_us: at(0.5)?, p99_us: at(0.99)? })
+}
+
+/// A median above this is high: hardware that is awake takes 5 to 20 µs.
+const HIGH_US: f64 = 50.0;
+/// Slow ones above this come from other programs or virtual machines that have the CPU.
+const LATE_US: f64 = 1000.0;
+
+/// Judges the measurements, of a machine with this many CPUs' time for netvale. `is_crowded`: other programs had them meanwhile.
+pub fn judge(measured: &WakeUp, cpus: f64, is_crowded: bool) -> Row {
+    let Some(free) = measured.free else { return Row::unknown(CHECK, "too few wake-ups came in time to measure them") };
+    let text = |trips: Trips| format!("median {:.0} µs, one in a hundred above {:.0} µs", trips.p50_us, trips.p99_us);
+    let mut found = format!("a round trip of two wake-ups takes: {}", text(free));
+    let mut row = Row::ok(CHECK, "").figure("p50_us", rounded(free.p50_us)).figure("p99_us", rounded(free.p99_us));
+    if let Some(((first, second), trips)) = measured.apart {
+        found.push_str(&format!("; from CPU {first} to CPU {second}: {}", text(trips)));
+        row = row.figure("apart_p50_us", rounded(trips.p50_us)).figure("apart_p99_us", rounded(trips.p99_us));
+    }
+    row.found = found;
+    let apart = measured.apart.map(|(_, trips)| trips);
+    let highest = |of: fn(Trips) -> f64| apart.map_or(of(free), |apart| of(apart).max(of(free)));
+    let (is_slow, is_late) = (highest(|trips| trips.p50_us) > HIGH_US, highest(|trips| trips.p99_us) > LATE_US);
+    match (is_slow, is_late) {
+        (false, false) => row,
+        _ if is_crowded => row.advise(
+            "Other programs had the CPUs meanwhile (neighbours): a frame whose receiver has to be woken waits for them, too.",
+            "first what neighbours says, then look again; `netvale up --rt-priority N` puts the workers before ordinary programs",
+        ),
+        (true, _) => row.advise(
+            "The first frame after a pause waits that long. Idle CPUs sleep deeply, or this is a virtual machine, where a wake-up passes through the hypervisor.",
+            spare_wakeups(cpus),
+        ),
+        (false, true) => row.advise(
+            "Most wake-ups are fast. The slow ones found their CPU taken, by a program or by another virtual machine: frames wait that long.",
+            "see neighbours and steal; `netvale up --rt-priority N` puts the workers before ordinary programs",
+        ),
+    }
+}
+
+/// How to do with fewer wake-ups. To poll takes a CPU that nothing else needs.
+fn spare_wakeups(cpus: f64) -> &'static str {
+    if cpus < 2.0 {
+        "larger batches, so that fewer wake-ups are needed (`-b` of pkt-gen). To poll instead (`--poll-always`) takes a second CPU"
+    } else {
+        "`netvale up --poll-always` (a CPU for each worker), or a `--spin-us` longer than the pauses between frames; see idle-states and governor, too"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::row::State;
+    use super::*;
+
+    fn state(p50_us: f64, p99_us: f64, apart: Option<f64>) -> State {
+        let apart = apart.map(|p50_us| ((0, 1), Trips { p50_us, p99_us }));
+        judge(&WakeUp { free: Some(Trips { p50_us, p99_us }), apart }, 2.0, false).state
+    }
+
+    /// Objective: a high median, and a long tail, are advice, also if only between two CPUs; no measurement is unknown.
+    #[test]
+    fn judgements() {
+        assert_eq!(state(12.0, 40.0, Some(20.0)), State::Ok);
+        assert_eq!(state(12.0, 40.0, None), State::Ok);
+        assert_eq!(state(80.0, 90.0, None), State::Advice);
+        assert_eq!(state(12.0, 40.0, Some(80.0)), State::Advice);
+        assert_eq!(state(12.0, 4000.0, None), State::Advice);
+        assert_eq!(judge(&WakeUp::default(), 2.0, false).state, State::Unknown);
+    }
+
+    /// Objective: polling is no advice where no CPU is left for it, nor is anything but the neighbours while these have the CPUs.
+    #[test]
+    fn remedies() {
+        let slow = WakeUp { free: Some(Trips { p50_us: 80.0, p99_us: 90.0 }), apart: None };
+        assert!(judge(&slow, 2.0, false).what_to_do.starts_with("`netvale up --poll-always`"));
+        assert!(judge(&slow, 1.0, false).what_to_do.starts_with("larger batches"));
+        assert!(judge(&slow, 2.0, true).what_to_do.starts_with("first what neighbours says"));
+    }
+
+    /// Objective: quantiles are of the sorted times, and too few times have none.
+    #[test]
+    fn quantiles_of_times() {
+        let mut times: Vec<_> = (1..=100).rev().map(Duration::from_micros).collect();
+        assert_eq!(quantiles(&mut times), Some(Trips { p50_us: 51.0, p99_us: 100.0 }));
+        assert_eq!(quantiles(&mut times[..10]), None);
+    }
+
+    /// Objective: the measurement ends, and the round trips take some time.
+    #[test]
+    fn measured() {
+        assert!(measure(None).is_none_or(|trips| trips.p50_us > 0.0));
+    }
+}

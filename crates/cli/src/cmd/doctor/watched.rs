@@ -1,0 +1,176 @@
+//! A daemon, read at the start and at the end of the watch.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use netvale_control::client::Client;
+use netvale_control::types::{PortInfo, PortKind, PortState, StatsReply};
+
+use crate::CliError;
+use crate::ctx::Daemon;
+
+/// One reading.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    /// All counters.
+    pub stats: StatsReply,
+    /// The ports, with their drops by reason.
+    pub ports: Vec<PortInfo>,
+}
+
+impl Reading {
+    /// Asks the daemon.
+    ///
+    /// # Errors
+    /// It does not answer, or refuses.
+    pub fn take(daemon: &mut Daemon) -> Result<Reading, CliError> {
+        Ok(Reading { stats: daemon.ask(Client::stats)?, ports: daemon.ask(|client| client.ports(None))? })
+    }
+}
+
+/// A daemon over the watch.
+#[derive(Clone, Debug, Default)]
+pub struct Watched {
+    /// Its process.
+    pub pid: Option<u32>,
+    /// The reading at the start.
+    pub before: Reading,
+    /// The reading at the end.
+    pub after: Reading,
+}
+
+/// How a worker spent the watch. The shares are from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// Number of the worker.
+    pub index: u32,
+    /// CPU it is pinned to.
+    pub cpu: Option<u32>,
+    /// Share of its time spent forwarding.
+    pub busy: f64,
+    /// Share spent polling without finding work.
+    pub polled: f64,
+    /// Number of ingresses it owns.
+    pub ingresses: u64,
+}
+
+impl Load {
+    /// Share of its time that it was asleep. Its own counter does not have a sleep that has not ended.
+    pub fn asleep(&self) -> f64 {
+        (1.0 - self.busy - self.polled).max(0.0)
+    }
+}
+
+/// Frames that found no room at a port.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NoRoom {
+    /// Full name of the port.
+    pub port: String,
+    /// Number of frames a second.
+    pub per_second: f64,
+    /// Whether a program has the port open.
+    pub is_open: bool,
+}
+
+impl Watched {
+    /// Seconds between the readings, by the daemon's clock.
+    pub fn seconds(&self) -> f64 {
+        self.after.stats.now_ns.saturating_sub(self.before.stats.now_ns).max(1) as f64 / 1e9
+    }
+
+    /// The workers' time.
+    pub fn loads(&self) -> Vec<Load> {
+        let passed_ns = self.seconds() * 1e9;
+        let before: BTreeMap<_, _> = self.before.stats.workers.iter().map(|w| (w.index, *w)).collect();
+        let load = |worker: &netvale_control::types::WorkerStats| {
+            let first = before.get(&worker.index).copied().unwrap_or_default();
+            let share = |now: u64, then: u64| (now.saturating_sub(then) as f64 / passed_ns).min(1.0);
+            Load {
+                index: worker.index,
+                cpu: worker.cpu,
+                busy: share(worker.busy_ns, first.busy_ns),
+                polled: share(worker.polled_ns, first.polled_ns),
+                ingresses: worker.ingresses,
+            }
+        };
+        self.after.stats.workers.iter().map(load).collect()
+    }
+
+    /// The ports at which frames found no room during the watch, worst first.
+    pub fn no_room(&self) -> Vec<NoRoom> {
+        let before: BTreeMap<_, _> = self.before.ports.iter().map(|port| (&port.name, no_room(port))).collect();
+        let grown = self.after.ports.iter().filter_map(|port| {
+            let now = no_room(port);
+            // A counter that fell is that of a new port of the same name, and began at zero.
+            let then = before.get(&port.name).copied().filter(|&then| then <= now).unwrap_or(0);
+            let per_second = (now - then) as f64 / self.seconds();
+            let is_open = port.state == PortState::Open;
+            (now > then).then(|| NoRoom { port: port.name.clone(), per_second, is_open })
+        });
+        let mut ports: Vec<_> = grown.collect();
+        ports.sort_by(|a, b| b.per_second.total_cmp(&a.per_second));
+        ports
+    }
+
+    /// Processes that have a port.
+    pub fn clients(&self) -> BTreeSet<u32> {
+        self.after.ports.iter().filter_map(|port| u32::try_from(port.owner?.pid).ok()).collect()
+    }
+
+    /// Bytes of the ports' memory: in ordinary pages, and in huge pages. A region that several ports share counts once.
+    pub fn memory(&self) -> (u64, u64) {
+        let regions: BTreeMap<_, _> = self
+            .after
+            .ports
+            .iter()
+            .filter_map(|port| port.region.as_ref())
+            .map(|r| (r.id, (r.bytes, r.huge)))
+            .collect();
+        let sum = |of_huge| regions.values().filter(|(_, huge)| *huge == of_huge).map(|(bytes, _)| bytes).sum();
+        (sum(false), sum(true))
+    }
+
+    /// Bytes that interfaces have locked.
+    pub fn locked(&self) -> u64 {
+        let interfaces = self.after.ports.iter().filter(|port| port.kind == PortKind::Nic);
+        interfaces.filter_map(|port| port.region.as_ref()).map(|region| region.bytes).sum()
+    }
+}
+
+fn no_room(port: &PortInfo) -> u64 {
+    port.drops.get("no-room").copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use netvale_control::types::{RegionInfo, WorkerStats};
+
+    use super::*;
+
+    fn port(name: &str, drops: u64, region: u32) -> PortInfo {
+        PortInfo {
+            name: name.into(),
+            drops: [("no-room".to_owned(), drops), ("no-port".to_owned(), 5 * drops)].into(),
+            region: Some(RegionInfo { id: region as _, bytes: 4 << 20, buf_size: 2112, bufs: 2050, huge: region == 9 }),
+            ..PortInfo::default()
+        }
+    }
+
+    fn reading(now_ns: u64, busy_ns: u64, ports: Vec<PortInfo>) -> Reading {
+        let worker = WorkerStats { busy_ns, polled_ns: busy_ns / 4, ..WorkerStats::default() };
+        Reading { stats: StatsReply { now_ns, workers: vec![worker], ..StatsReply::default() }, ports }
+    }
+
+    /// Objective: shares and rates are of the time that passed by the daemon's clock; a new port's counter began at zero; memory that
+    /// ports share counts once.
+    #[test]
+    fn differences() {
+        let before = reading(1_000_000_000, 0, vec![port("vale0:a", 100, 1), port("vale0:b", 900, 1)]);
+        let ports = vec![port("vale0:a", 300, 1), port("vale0:b", 100, 1), port("vale0:c", 0, 9)];
+        let watched = Watched { pid: None, before, after: reading(3_000_000_000, 1_000_000_000, ports) };
+        let [load] = watched.loads()[..] else { panic!("one worker") };
+        assert_eq!((load.busy, load.polled, load.asleep()), (0.5, 0.125, 0.375));
+        let grown: Vec<_> = watched.no_room().into_iter().map(|port| (port.port, port.per_second)).collect();
+        assert_eq!(grown, [("vale0:a".to_owned(), 100.0), ("vale0:b".to_owned(), 50.0)]);
+        assert_eq!(watched.memory(), (4 << 20, 4 << 20));
+    }
+}
