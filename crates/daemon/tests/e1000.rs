@@ -117,7 +117,7 @@ fn played_guests() {
 /// Objective: a status block of a guest that is awake costs no register accesses and no interrupts, however many frames pass.
 #[test]
 fn nothing_but_memory() {
-    let d = Daemon::start("spin_us = 1000000");
+    let d = Daemon::start("poll_always = true");
     let paths = ["one", "two"].map(|name| attach(&d, name, json!({})));
     let [one, mut two] = paths.map(|path| Guest::new(&path, DriverOptions::default()).unwrap());
     send_from(&two, &frame(1, 2, 0));
