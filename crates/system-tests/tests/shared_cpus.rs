@@ -111,7 +111,9 @@ fn result(receiver: Guarded) -> [u64; 3] {
 
 /// Sends over both ways while daemon, sender and receiver have these parts of the CPUs, beside so many strangers.
 fn crossings(name: &str, [daemon, sender, receiver]: [Part; 3], strangers: usize) {
-    let (up, group) = (Up::start(&[]), Group::new(name));
+    // Dropped last: it has to be empty.
+    let group = Group::new(name);
+    let up = Up::start(&[]);
     let given = |part: Part, pid| {
         let given = part.give(pid, group.as_ref());
         if !given {
