@@ -81,6 +81,10 @@ struct Measure {
     #[arg(long, value_name = "N", value_delimiter = ',')]
     ports: Vec<u32>,
 
+    /// Numbers of busy foreign threads to go through [default: the scenario's].
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    foreign: Vec<u32>,
+
     /// CPUs to pin to, in order of use [default: the first two allowed].
     #[arg(long, value_name = "CPU", value_delimiter = ',')]
     cpus: Vec<usize>,
@@ -153,6 +157,7 @@ impl Measure {
             frame_bytes: self.frame_bytes,
             batch: self.batch,
             ports: self.ports,
+            foreign: self.foreign,
             cpus: self.cpus,
             ..Options::default()
         }

@@ -24,6 +24,29 @@ fn names() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("--list"));
 }
 
+/// Objective: programs that share the machine with a busy thread get part of it, which is told; that thread does not count as a disturbance
+/// of its own making, and a plot shows what each number of threads leaves.
+#[test]
+fn crowded() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let results = dir.path().join("results");
+    let args = ["crowded", "--variant", "ping-p99", "--foreign", "0,3", "--peers-only", "--against", "eventfd"];
+    let text = stdout(&bench(&[&args[..], &["--quick", "--runs", "1", "--json"]].concat()));
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let foreign: Vec<_> = lines.iter().map(|line| line["foreign"].as_u64()).collect();
+    assert_eq!(foreign, [Some(0), Some(3)]);
+    for line in &lines {
+        assert_eq!(line["percentiles"][8][0], 99.0);
+        assert_eq!(line["contender"], "eventfd");
+        let share = line["cpu_percent"].as_f64().expect("a share");
+        assert!((0.0..=110.0).contains(&share), "{share}");
+    }
+    std::fs::write(&results, text).expect("room for a file");
+    let text = |path: &std::path::Path| path.to_str().expect("text").to_owned();
+    let written = stdout(&bench(&["report", "-o", &text(dir.path()), &text(&results)]));
+    assert!(written.contains("crowded-ping-p99-by-foreign-60B-1batch-2ports.svg"), "{written}");
+}
+
 /// Objective: a report is written from result files.
 #[test]
 fn report() {
