@@ -265,7 +265,7 @@ mod tests {
     fn cpu_time_grows() {
         let own = [std::process::id()];
         let before = cpu_time(&own);
-        let grown = || cpu_time(&own) > before;
+        let grown = move || cpu_time(&own) > before;
         let work = std::thread::spawn(move || while !grown() {});
         work.join().expect("no panic");
         assert!(cpu_time(&own) > before);

@@ -169,7 +169,8 @@ impl Round<'_> {
 fn enter<'a>(who: &'a dyn Contender, case: &Case, env: &Env, plan: Plan) -> Result<Entrant<'a>> {
     who.available(env)?;
     let session = who.start(case, env)?;
-    let mut entrant = Entrant { who, session, values: Vec::new(), latencies: None, shares: Vec::new(), disturbed: false };
+    let mut entrant =
+        Entrant { who, session, values: Vec::new(), latencies: None, shares: Vec::new(), disturbed: false };
     entrant.attempt(plan.warm_up)?;
     Ok(entrant)
 }

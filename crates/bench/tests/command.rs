@@ -24,8 +24,8 @@ fn names() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("--list"));
 }
 
-/// Objective: programs that share the machine with a busy thread get part of it, which is told; that thread does not count as a disturbance
-/// of its own making, and a plot shows what each number of threads leaves.
+/// Objective: what programs get of a machine that busy threads share is told with their part of its CPU time, and a plot shows what each
+/// number of threads leaves.
 #[test]
 fn crowded() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -45,6 +45,21 @@ fn crowded() {
     let text = |path: &std::path::Path| path.to_str().expect("text").to_owned();
     let written = stdout(&bench(&["report", "-o", &text(dir.path()), &text(&results)]));
     assert!(written.contains("crowded-ping-p99-by-foreign-60B-1batch-2ports.svg"), "{written}");
+}
+
+/// Objective: frames arrive between unpinned processes on packet sockets, over a bridge and without one; without root they are skipped.
+#[test]
+fn crowded_packets() {
+    let args =
+        ["crowded", "--variant", "switch,pipe", "--foreign", "1", "--peers-only", "--quick", "--runs", "1", "--json"];
+    let output = bench(&[&args[..], &["--against", "linux-bridge-veth,af-packet-veth"]].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    for line in lines {
+        let is_skipped = line["skipped"].as_str().is_some_and(|why| why.contains("root") || why.contains("installed"));
+        assert!(is_skipped || line["median"].as_f64() > Some(0.0), "{line}");
+    }
 }
 
 /// Objective: a report is written from result files.

@@ -150,8 +150,8 @@ mod tests {
         let (to_far, from_near) = channel();
         let (to_near, from_far) = channel();
         let (mut near, mut far) = (Channel(to_far, from_far), Channel(to_near, from_near));
-        let sample =
-            play("x", &mut near, &mut far, Some((core, core)), &[], Duration::from_millis(20)).expect("nothing is lost");
+        let sample = play("x", &mut near, &mut far, Some((core, core)), &[], Duration::from_millis(20))
+            .expect("nothing is lost");
         assert!(!sample.latencies.expect("recorded").is_empty());
         assert!(sample.value > 0.0);
     }

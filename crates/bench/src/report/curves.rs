@@ -1,4 +1,4 @@
-//! Rate against batch, frame size, number of ports, spin budget, and the like.
+//! Rate against batch, frame size, number of ports, spin budget, addresses or foreign threads.
 
 use std::path::Path;
 
@@ -23,8 +23,7 @@ pub enum Axis {
 }
 
 impl Axis {
-    const ALL: [Self; 6] =
-        [Self::Batch, Self::FrameBytes, Self::Ports, Self::Spin, Self::Addresses, Self::Foreign];
+    const ALL: [Self; 6] = [Self::Batch, Self::FrameBytes, Self::Ports, Self::Spin, Self::Addresses, Self::Foreign];
 
     fn of(self, case: &Case) -> Option<u32> {
         match self {
@@ -276,7 +275,8 @@ mod tests {
             .collect();
         let curves = find(&records.iter().collect::<Vec<_>>());
         let names: Vec<_> = curves.iter().map(Curve::file_name).collect();
-        let expected = ["pipe-touched-by-batch-60B-2ports-8foreign.svg", "pipe-touched-by-foreign-60B-256batch-2ports.svg"];
+        let expected =
+            ["pipe-touched-by-batch-60B-2ports-8foreign.svg", "pipe-touched-by-foreign-60B-256batch-2ports.svg"];
         assert_eq!(names, expected);
     }
 

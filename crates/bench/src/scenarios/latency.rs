@@ -85,7 +85,8 @@ impl Contender for Latency {
 /// # Errors
 /// Those of `open`, or no frame passes.
 pub fn ends(open: impl Fn(&str) -> Result<Port>, frame_bytes: u32) -> Result<(End, End)> {
-    let end = |name: &str, to, from| Ok::<_, BenchError>(End { port: open(name)?, frame: frame(to, from, frame_bytes) });
+    let end =
+        |name: &str, to, from| Ok::<_, BenchError>(End { port: open(name)?, frame: frame(to, from, frame_bytes) });
     let (mut near, mut far) = (end("vale0:near", 2, 1)?, end("vale0:far", 1, 2)?);
     near.send()?;
     far.expect()?;

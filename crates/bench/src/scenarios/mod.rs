@@ -83,17 +83,16 @@ pub struct Variant {
 
 impl Variant {
     /// Two ports and nothing else that varies: what the others are written as differences from.
-    pub const TWO_PORTS: Self =
-        Self {
-            name: "",
-            unit: Unit::Mpps,
-            frame_bytes: &[0],
-            batch: &[0],
-            ports: &[2],
-            spin_us: &[],
-            addresses: &[],
-            foreign: &[],
-        };
+    pub const TWO_PORTS: Self = Self {
+        name: "",
+        unit: Unit::Mpps,
+        frame_bytes: &[0],
+        batch: &[0],
+        ports: &[2],
+        spin_us: &[],
+        addresses: &[],
+        foreign: &[],
+    };
 
     fn cases(&self, scenario: &str, sweep: &Sweep) -> Vec<Case> {
         let mut cases = vec![Case {

@@ -1,6 +1,6 @@
 //! A second process of our own executable, for scenarios between processes.
 //!
-//! The parent runs `/proc/self/exe worker` with the task in an environment variable. The worker pins itself, sets
+//! The parent runs `/proc/self/exe worker` with the task in an environment variable. The worker pins itself if it is told to, sets
 //! up, says `ready` and works until it is killed; it publishes what it does in shared counters, which the parent samples. Between
 //! measurements it is frozen. No message is exchanged while measuring.
 
