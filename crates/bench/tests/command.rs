@@ -47,18 +47,19 @@ fn crowded() {
     assert!(written.contains("crowded-ping-p99-by-foreign-60B-1batch-2ports.svg"), "{written}");
 }
 
-/// Objective: frames arrive between unpinned processes on packet sockets, over a bridge and without one; without root they are skipped.
+/// Objective: frames arrive between unpinned programs: over netvale's switch and pipe where `netvale` is built, over packet sockets as root.
 #[test]
-fn crowded_packets() {
-    let args =
-        ["crowded", "--variant", "switch,pipe", "--foreign", "1", "--peers-only", "--quick", "--runs", "1", "--json"];
+fn crowded_rates() {
+    let args = ["crowded", "--variant", "switch,pipe", "--foreign", "1", "--quick", "--runs", "1", "--json"];
     let output = bench(&[&args[..], &["--against", "linux-bridge-veth,af-packet-veth"]].concat());
     let text = String::from_utf8_lossy(&output.stdout);
     let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert_eq!(lines.len(), 2, "{text}");
+    assert!(lines.len() >= 2, "{text}");
     for line in lines {
         let is_skipped = line["skipped"].as_str().is_some_and(|why| why.contains("root") || why.contains("installed"));
-        assert!(is_skipped || line["median"].as_f64() > Some(0.0), "{line}");
+        let is_positive = |name: &str| line[name].as_f64() > Some(0.0);
+        let is_measured = is_positive("median") && (line["peer"].is_null() || is_positive("peer_median"));
+        assert!(is_skipped || is_measured, "{line}");
     }
 }
 
