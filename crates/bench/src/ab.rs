@@ -80,6 +80,7 @@ impl Build {
         list("--frame-bytes", numbers(&options.frame_bytes));
         list("--batch", numbers(&options.batch));
         list("--ports", numbers(&options.ports));
+        list("--foreign", numbers(&options.foreign));
         list("--cpus", options.cpus.iter().map(usize::to_string).collect());
         self.records(command)
     }

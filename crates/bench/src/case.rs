@@ -4,6 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// What the names of variants end in whose figure is the slowest of 100 frames.
+pub const P99: &str = "-p99";
+
 /// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Unit {
@@ -87,6 +90,9 @@ pub struct Case {
     /// Destination addresses that frames go through in turn; `None` where the scenario does not vary them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub addresses: Option<u32>,
+    /// Busy threads that are nobody's, beside the programs; `None` where the machine is ours alone.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub foreign: Option<u32>,
     /// The unit of the figure.
     pub unit: Unit,
 }
@@ -97,7 +103,8 @@ impl Case {
     pub fn label(&self) -> String {
         let addresses = self.addresses.map_or_else(String::new, |addresses| format!(" {addresses}"));
         let spin = self.spin_us.map_or_else(String::new, |spin| format!(" {spin} us"));
-        format!("{}{addresses}{spin}", self.variant)
+        let foreign = self.foreign.map_or_else(String::new, |foreign| format!(" {foreign} foreign"));
+        format!("{}{addresses}{spin}{foreign}", self.variant)
     }
 
     /// Whether the applications write and read the frames' bytes, not just slots. A peer fits only where it does the same.
@@ -116,6 +123,12 @@ impl Case {
     #[must_use]
     pub fn is_across_a_switch(&self) -> bool {
         self.scenario == "vale" && matches!(self.variant.as_str(), "daemon" | "daemon-large")
+    }
+
+    /// Whether it is that variant of those that share the machine with others, its p99 included.
+    #[must_use]
+    pub fn is_crowded(&self, variant: &str) -> bool {
+        self.scenario == "crowded" && self.variant.strip_suffix(P99).unwrap_or(&self.variant) == variant
     }
 
     /// Whether it is a hand-off to a sleeping thread: `Some(true)` across cores, `Some(false)` on one core.
@@ -144,8 +157,11 @@ impl fmt::Display for Case {
         if let Some(addresses) = self.addresses {
             write!(f, " {addresses} addresses")?;
         }
-        match self.spin_us {
-            Some(spin) => write!(f, " spin {spin} us"),
+        if let Some(spin) = self.spin_us {
+            write!(f, " spin {spin} us")?;
+        }
+        match self.foreign {
+            Some(foreign) => write!(f, " {foreign} foreign threads"),
             None => Ok(()),
         }
     }
@@ -163,6 +179,18 @@ mod tests {
         assert_eq!(Unit::Percent.ratio(0.5, 1.0), Some(2.0));
         assert_eq!(Unit::Mpps.ratio(1.0, 0.0), None);
         assert_eq!(Unit::Micros.ratio(0.0, 1.0), None);
+    }
+
+    /// Objective: what varies is to be seen in names, and a variant's p99 belongs to it.
+    #[test]
+    fn names() {
+        let mut case = crate::record::tests::sample(None).case;
+        assert_eq!((case.label().as_str(), case.to_string().as_str()), ("touched", "pipe touched 60 B batch 256"));
+        (case.foreign, case.spin_us) = (Some(4), Some(5));
+        assert_eq!(case.label(), "touched 5 us 4 foreign");
+        assert_eq!(case.to_string(), "pipe touched 60 B batch 256 spin 5 us 4 foreign threads");
+        (case.scenario, case.variant) = ("crowded".into(), "ping-p99".into());
+        assert!(case.is_crowded("ping") && !case.is_crowded("pipe"));
     }
 
     /// Objective: counts become rates in the unit asked for.

@@ -14,7 +14,7 @@ use crate::sys::worker;
 
 /// Measures netvale, beside its peers in the same run.
 ///
-/// Threads are pinned, each case is run several times, interleaved with the peers; the table gives the median and the spread.
+/// Threads are pinned (in `crowded` nothing is), each case is run several times, interleaved with the peers; the table gives the median and the spread.
 #[derive(Debug, Parser)]
 #[command(name = "netvale-bench", version, args_conflicts_with_subcommands = true, max_term_width = 100)]
 struct Cli {
@@ -80,6 +80,10 @@ struct Measure {
     /// Numbers of ports or rings to go through [default: the scenario's].
     #[arg(long, value_name = "N", value_delimiter = ',')]
     ports: Vec<u32>,
+
+    /// Numbers of busy foreign threads to go through [default: the scenario's].
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    foreign: Vec<u32>,
 
     /// CPUs to pin to, in order of use [default: the first two allowed].
     #[arg(long, value_name = "CPU", value_delimiter = ',')]
@@ -153,6 +157,7 @@ impl Measure {
             frame_bytes: self.frame_bytes,
             batch: self.batch,
             ports: self.ports,
+            foreign: self.foreign,
             cpus: self.cpus,
             ..Options::default()
         }

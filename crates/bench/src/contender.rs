@@ -85,6 +85,11 @@ pub trait Session {
     /// Whether the frames' bytes are read or written, not just descriptors.
     fn touched(&self) -> bool;
 
+    /// The processes that do the measured work, this one included if it does.
+    fn processes(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
     /// Further facts about the set-up, for the record.
     fn context(&self) -> Vec<(String, String)> {
         Vec::new()
@@ -100,12 +105,14 @@ pub struct Sample {
     pub disturbance: Disturbance,
     /// Single latencies in nanoseconds, where the scenario has them.
     pub latencies: Option<Histogram<u64>>,
+    /// Share of the time of all CPUs that the measured programs got, per cent, where the scenario looks at it.
+    pub cpu_percent: Option<f64>,
 }
 
 impl Sample {
-    /// A sample without single latencies.
+    /// A sample without single latencies and CPU share.
     #[must_use]
     pub fn new(value: f64, disturbance: Disturbance) -> Self {
-        Self { value, disturbance, latencies: None }
+        Self { value, disturbance, latencies: None, cpu_percent: None }
     }
 }

@@ -136,6 +136,13 @@ impl Watch {
     }
 }
 
+/// CPU time that processes have used, with threads that have ended, and the kernel's packet processing.
+#[must_use]
+pub fn cpu_time(processes: &[u32]) -> Duration {
+    let ticks: u64 = processes.iter().copied().chain(ksoftirqd()).map(process_ticks).sum();
+    Duration::from_secs_f64(ticks as f64 / TICKS_A_SECOND)
+}
+
 /// Ticks used by everything but `processes` and the kernel's packet processing.
 fn foreign_ticks(processes: &[u32]) -> u64 {
     let total = fs::read_to_string("/proc/stat").ok().as_deref().and_then(busy_ticks).unwrap_or(0);
@@ -251,6 +258,17 @@ mod tests {
         assert!(Disturbance { foreign_percent: 6.1, ..Default::default() }.spoils());
         let worst = calm.with_thread(0, Duration::from_millis(20), window).with_thread(0, Duration::ZERO, window);
         assert!((worst.waited_percent - 2.0).abs() < 1e-9);
+    }
+
+    /// Objective: CPU time grows with work, also that of a thread that has ended.
+    #[test]
+    fn cpu_time_grows() {
+        let own = [std::process::id()];
+        let before = cpu_time(&own);
+        let grown = move || cpu_time(&own) > before;
+        let work = std::thread::spawn(move || while !grown() {});
+        work.join().expect("no panic");
+        assert!(cpu_time(&own) > before);
     }
 
     /// Objective: the text of this very machine is understood, and our own thread is found by name.

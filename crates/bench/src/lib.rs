@@ -17,6 +17,7 @@ pub mod case;
 pub mod cli;
 pub mod contender;
 pub mod cost;
+pub mod crowd;
 pub mod disturb;
 pub mod error;
 pub mod interrupt;

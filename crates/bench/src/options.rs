@@ -67,6 +67,8 @@ pub struct Options {
     pub batch: Vec<u32>,
     /// `--ports`: numbers of ports or rings to go through; empty means the scenario's own.
     pub ports: Vec<u32>,
+    /// `--foreign`: numbers of foreign threads to go through; empty means the scenario's own.
+    pub foreign: Vec<u32>,
     /// `--cpus`: CPUs to pin to, in order of use; empty means the first two allowed.
     pub cpus: Vec<usize>,
     /// `--quick`: three runs of a quarter of a second, to see that all works; no figures to publish.
@@ -89,6 +91,7 @@ impl Default for Options {
             frame_bytes: Vec::new(),
             batch: Vec::new(),
             ports: Vec::new(),
+            foreign: Vec::new(),
             cpus: Vec::new(),
             quick: false,
             json: false,
@@ -142,7 +145,12 @@ impl Options {
     }
 
     fn sweep(&self) -> Sweep {
-        Sweep { frame_bytes: self.frame_bytes.clone(), batch: self.batch.clone(), ports: self.ports.clone() }
+        Sweep {
+            frame_bytes: self.frame_bytes.clone(),
+            batch: self.batch.clone(),
+            ports: self.ports.clone(),
+            foreign: self.foreign.clone(),
+        }
     }
 }
 

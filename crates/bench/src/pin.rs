@@ -1,6 +1,6 @@
 //! Pinning threads to CPUs.
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 use crate::error::{BenchError, Result, Skip};
 
@@ -34,8 +34,23 @@ pub fn pin(cpu: usize) -> Result<()> {
 pub fn pin_other(thread: u32, cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
-    sched_setaffinity(rustix::thread::Pid::from_raw(thread.cast_signed()), &set)
+    sched_setaffinity(Pid::from_raw(thread.cast_signed()), &set)
         .map_err(BenchError::io(format!("pinning thread {thread} to CPU {cpu}")))
+}
+
+/// Lets all threads of a process run on whatever CPUs this thread may.
+///
+/// # Errors
+/// The process has ended.
+pub fn release(process: u32) -> Result<()> {
+    let set = sched_getaffinity(None).map_err(BenchError::io("sched_getaffinity"))?;
+    let folder = format!("/proc/{process}/task");
+    let entries = std::fs::read_dir(&folder).map_err(BenchError::io(folder.clone()))?;
+    let threads = entries.filter_map(|entry| Pid::from_raw(entry.ok()?.file_name().to_str()?.parse().ok()?));
+    for thread in threads {
+        sched_setaffinity(Some(thread), &set).map_err(BenchError::io(format!("releasing the threads of {process}")))?;
+    }
+    Ok(())
 }
 
 /// The CPUs to use: those asked for, or the first `want` allowed ones (fewer when there are fewer; contenders that need
@@ -77,6 +92,27 @@ mod tests {
         });
         assert_eq!(inside.join().expect("no panic"), vec![cpu]);
         assert_eq!(allowed().expect("affinity"), before);
+    }
+
+    /// Objective: another thread of a process may run everywhere again once released, and a process that is gone is an error.
+    #[test]
+    fn releases_threads() {
+        let all = allowed().expect("affinity");
+        let (told, asked) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            let pinned = scope.spawn(|| {
+                pin(*all.last().expect("some CPU")).expect("an allowed CPU");
+                told.wait();
+                asked.wait();
+                allowed().expect("affinity")
+            });
+            told.wait();
+            let released = release(std::process::id());
+            asked.wait();
+            assert_eq!(pinned.join().expect("no panic"), all);
+            released.expect("our own threads");
+        });
+        assert!(release(u32::MAX).is_err());
     }
 
     /// Objective: a CPU that is not there is refused with an error, not a panic.

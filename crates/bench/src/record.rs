@@ -30,6 +30,9 @@ pub struct Record {
     /// Latencies at these percentiles, `[percentile, microseconds]`, where the scenario has them.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub percentiles: Vec<(f64, f64)>,
+    /// Share of the time of all CPUs that the programs got, per cent, where the scenario looks at it: the middle of the runs.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cpu_percent: Option<f64>,
     /// The peer's side.
     #[serde(flatten, skip_serializing_if = "Option::is_none", default)]
     pub against: Option<Against>,
@@ -62,6 +65,9 @@ pub struct Against {
     /// The peer's latencies at percentiles.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub peer_percentiles: Vec<(f64, f64)>,
+    /// The share of CPU time that the peer got, per cent.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub peer_cpu_percent: Option<f64>,
 }
 
 /// A contender that did not run, and why.
@@ -111,6 +117,7 @@ pub(crate) mod tests {
                 ports: 2,
                 spin_us: None,
                 addresses: None,
+                foreign: None,
                 unit: Unit::Mpps,
             },
             contender: "netvale".into(),
@@ -119,6 +126,7 @@ pub(crate) mod tests {
             touched: true,
             disturbed: false,
             percentiles: Vec::new(),
+            cpu_percent: None,
             against: peer.map(|name| Against {
                 peer: name.into(),
                 peer_median: 40.0,
@@ -130,6 +138,7 @@ pub(crate) mod tests {
                 peer_touched: true,
                 peer_disturbed: false,
                 peer_percentiles: Vec::new(),
+                peer_cpu_percent: None,
             }),
             context: BTreeMap::new(),
         }

@@ -38,6 +38,7 @@ struct Entrant<'a> {
     session: Box<dyn Session>,
     values: Vec<f64>,
     latencies: Option<Histogram<u64>>,
+    shares: Vec<f64>,
     disturbed: bool,
 }
 
@@ -56,6 +57,7 @@ impl Entrant<'_> {
         }
         self.disturbed |= best.disturbance.spoils();
         self.values.push(best.value);
+        self.shares.extend(best.cpu_percent);
         self.keep_latencies(best.latencies);
         Ok(())
     }
@@ -79,6 +81,10 @@ impl Entrant<'_> {
     fn percentiles(&self) -> Vec<(f64, f64)> {
         let Some(all) = &self.latencies else { return Vec::new() };
         PERCENTILES.iter().map(|&percent| (percent, all.value_at_percentile(percent) as f64 / 1000.0)).collect()
+    }
+
+    fn cpu_percent(&self) -> Option<f64> {
+        Summary::of(&self.shares).map(|shares| shares.median)
     }
 
     fn summary(&self) -> Result<Summary> {
@@ -163,7 +169,8 @@ impl Round<'_> {
 fn enter<'a>(who: &'a dyn Contender, case: &Case, env: &Env, plan: Plan) -> Result<Entrant<'a>> {
     who.available(env)?;
     let session = who.start(case, env)?;
-    let mut entrant = Entrant { who, session, values: Vec::new(), latencies: None, disturbed: false };
+    let mut entrant =
+        Entrant { who, session, values: Vec::new(), latencies: None, shares: Vec::new(), disturbed: false };
     entrant.attempt(plan.warm_up)?;
     Ok(entrant)
 }
@@ -191,6 +198,7 @@ fn record(case: &Case, entrant: &Entrant<'_>, peer: Option<&Entrant<'_>>) -> Res
         touched: entrant.session.touched(),
         disturbed: entrant.disturbed,
         percentiles: entrant.percentiles(),
+        cpu_percent: entrant.cpu_percent(),
         against: peer.map(|peer| against(case, summary, peer)).transpose()?,
         context,
     })
@@ -209,6 +217,7 @@ fn against(case: &Case, ours: Summary, peer: &Entrant<'_>) -> Result<Against> {
         peer_touched: peer.session.touched(),
         peer_disturbed: peer.disturbed,
         peer_percentiles: peer.percentiles(),
+        peer_cpu_percent: peer.cpu_percent(),
     })
 }
 

@@ -116,6 +116,9 @@ pub fn notes(record: &Record) -> String {
     if let Some(peer) = peer.filter(|peer| peer.peer_touched != record.touched) {
         notes.push(if peer.peer_touched { "peer: bytes touched" } else { "peer: descriptors only" });
     }
+    let shares = [("CPU", record.cpu_percent), ("peer CPU", peer.and_then(|peer| peer.peer_cpu_percent))];
+    let shares = shares.map(|(who, share)| share.map(|share| format!("{who} {share:.0} %")));
+    notes.extend(shares.iter().flatten().map(String::as_str));
     if record.disturbed {
         notes.push("DISTURBED");
     }
@@ -150,8 +153,10 @@ mod tests {
     fn shows_what_matters() {
         let mut disturbed = sample(Some("dpdk-ring-io"));
         disturbed.disturbed = true;
+        disturbed.cpu_percent = Some(59.6);
         if let Some(peer) = &mut disturbed.against {
             peer.peer_touched = false;
+            peer.peer_cpu_percent = Some(40.2);
         }
         let skipped = Skipped { scenario: "vale".into(), contender: "ovs".into(), skipped: "not installed".into() };
         let lines = [
@@ -167,7 +172,7 @@ mod tests {
             "2.50",
             "Mpps",
             "bytes touched",
-            "DISTURBED",
+            "CPU 60 %, peer CPU 40 %, DISTURBED",
             "peer: descriptors only",
             "pipe, netvale: sender 0, receiver 1",
             "skipped: ovs in vale: not installed",

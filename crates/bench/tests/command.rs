@@ -24,6 +24,45 @@ fn names() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("--list"));
 }
 
+/// Objective: what programs get of a machine that busy threads share is told with their part of its CPU time, and a plot shows what each
+/// number of threads leaves.
+#[test]
+fn crowded() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let results = dir.path().join("results");
+    let args = ["crowded", "--variant", "ping-p99", "--foreign", "0,3", "--peers-only", "--against", "eventfd"];
+    let text = stdout(&bench(&[&args[..], &["--quick", "--runs", "1", "--json"]].concat()));
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let foreign: Vec<_> = lines.iter().map(|line| line["foreign"].as_u64()).collect();
+    assert_eq!(foreign, [Some(0), Some(3)]);
+    for line in &lines {
+        assert_eq!(line["percentiles"][8][0], 99.0);
+        assert_eq!(line["contender"], "eventfd");
+        let share = line["cpu_percent"].as_f64().expect("a share");
+        assert!((0.0..=110.0).contains(&share), "{share}");
+    }
+    std::fs::write(&results, text).expect("room for a file");
+    let text = |path: &std::path::Path| path.to_str().expect("text").to_owned();
+    let written = stdout(&bench(&["report", "-o", &text(dir.path()), &text(&results)]));
+    assert!(written.contains("crowded-ping-p99-by-foreign-60B-1batch-2ports.svg"), "{written}");
+}
+
+/// Objective: frames arrive between unpinned programs: over netvale's switch and pipe where `netvale` is built, over packet sockets as root.
+#[test]
+fn crowded_rates() {
+    let args = ["crowded", "--variant", "switch,pipe", "--foreign", "1", "--quick", "--runs", "1", "--json"];
+    let output = bench(&[&args[..], &["--against", "linux-bridge-veth,af-packet-veth"]].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!(lines.len() >= 2, "{text}");
+    for line in lines {
+        let is_skipped = line["skipped"].as_str().is_some_and(|why| why.contains("root") || why.contains("installed"));
+        let is_positive = |name: &str| line[name].as_f64() > Some(0.0);
+        let is_measured = is_positive("median") && (line["peer"].is_null() || is_positive("peer_median"));
+        assert!(is_skipped || is_measured, "{line}");
+    }
+}
+
 /// Objective: a report is written from result files.
 #[test]
 fn report() {

@@ -31,6 +31,7 @@ fn case(batch: u32, receivers: u32) -> Case {
         ports: 1 + receivers,
         spin_us: None,
         addresses: None,
+        foreign: None,
         unit: Unit::Mpps,
     }
 }

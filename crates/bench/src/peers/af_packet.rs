@@ -6,10 +6,11 @@ use crate::case::Case;
 use crate::contender::{Contender, Env, Sample, Session};
 use crate::error::{Result, Skip};
 use crate::peers::frames::{self, frame};
+use crate::peers::packets::Packets;
 use crate::sys::netns::Netns;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
 use crate::sys::threads::{Job, run_pinned, total_rate};
-use crate::{pin, sys};
+use crate::{crowd, pin, sys};
 
 /// The peer: a sender at one end of a veth pair, a receiver at the other.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +26,7 @@ impl Contender for AfPacket {
     }
 
     fn fits(&self, case: &Case) -> bool {
-        case.is_across_a_switch() || (case.scenario == "pipe" && case.touches())
+        case.is_across_a_switch() || (case.scenario == "pipe" && case.touches()) || case.is_crowded("pipe")
     }
 
     fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
@@ -41,6 +42,9 @@ impl Contender for AfPacket {
         namespace.ip("link add p0 type veth peer name p1")?;
         namespace.ip("link set p0 up")?;
         namespace.ip("link set p1 up")?;
+        if case.foreign.is_some() {
+            return crowd::beside(case, Box::new(Packets::start(case, namespace)?));
+        }
         let (sender, receiver) = namespace
             .inside(|| Ok((PacketSocket::open("p0", Role::Send)?, PacketSocket::open("p1", Role::Receive)?)))?;
         Ok(Box::new(Pair { case: case.clone(), cores, sender, receiver, _namespace: namespace }))

@@ -10,11 +10,12 @@ use crate::case::Case;
 use crate::contender::{Contender, Env, Sample, Session};
 use crate::error::{Result, Skip};
 use crate::peers::frames::{self, frame};
+use crate::peers::packets::Packets;
 use crate::sys::netns::Netns;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
 use crate::sys::tapdev::TapDevice;
 use crate::sys::threads::{Job, run_pinned, total_rate};
-use crate::{pin, sys};
+use crate::{crowd, pin, sys};
 
 /// The peer, by the kind of its ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +42,7 @@ impl Contender for Bridge {
     }
 
     fn fits(&self, case: &Case) -> bool {
-        case.is_across_a_switch()
+        case.is_across_a_switch() || (*self == Self::Veth && case.is_crowded("switch"))
     }
 
     fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
@@ -54,6 +55,11 @@ impl Contender for Bridge {
         let cores = env.two_cores()?;
         let namespace = Netns::new()?;
         namespace.ip("link add br0 type bridge mcast_snooping 0")?;
+        if case.foreign.is_some() {
+            (0..2).try_for_each(|own| veth_pair(&namespace, own))?;
+            namespace.ip("link set br0 up")?;
+            return crowd::beside(case, Box::new(Packets::start(case, namespace)?));
+        }
         let ports = match self {
             Self::Veth => [veth_port(&namespace, 0, cores.0)?, veth_port(&namespace, 1, cores.1)?],
             Self::Tap => [tap_port(&namespace, 0, cores.0)?, tap_port(&namespace, 1, cores.1)?],
@@ -75,12 +81,17 @@ enum End {
     Tap { device: TapDevice, room: Vec<u8> },
 }
 
-fn veth_port(namespace: &Netns, own: usize, core: usize) -> Result<Port> {
+/// From the bridge to an application.
+fn veth_pair(namespace: &Netns, own: usize) -> Result<()> {
     frames::silence_ipv6(namespace)?;
     namespace.ip(&format!("link add p{own} type veth peer name b{own}"))?;
     namespace.ip(&format!("link set b{own} master br0"))?;
     namespace.ip(&format!("link set b{own} up"))?;
-    namespace.ip(&format!("link set p{own} up"))?;
+    namespace.ip(&format!("link set p{own} up"))
+}
+
+fn veth_port(namespace: &Netns, own: usize, core: usize) -> Result<Port> {
+    veth_pair(namespace, own)?;
     let name = format!("p{own}");
     let end = namespace.inside(|| {
         let sender = PacketSocket::open(&name, Role::Send)?;

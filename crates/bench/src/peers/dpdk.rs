@@ -84,14 +84,9 @@ impl DpdkSession {
     }
 
     fn watch(&self) -> Watch {
-        let mut pids: Vec<u32> = self.processes.iter().map(Testpmd::pid).collect();
-        let mut threads: Vec<(u32, u32)> =
-            self.processes.iter().flat_map(|process| process.threads().to_vec()).collect();
-        for other in &self.others {
-            pids.extend(other.pids());
-            threads.extend(other.threads());
-        }
-        Watch::start(&pids, &threads)
+        let own = self.processes.iter().flat_map(|process| process.threads().to_vec());
+        let threads: Vec<(u32, u32)> = own.chain(self.others.iter().flat_map(|other| other.threads())).collect();
+        Watch::start(&self.processes(), &threads)
     }
 }
 
@@ -124,6 +119,11 @@ impl Session for DpdkSession {
 
     fn touched(&self) -> bool {
         self.touched
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        let own = self.processes.iter().map(Testpmd::pid);
+        own.chain(self.others.iter().flat_map(|other| other.pids())).collect()
     }
 
     fn context(&self) -> Vec<(String, String)> {

@@ -9,8 +9,8 @@ use rustix::io::{Errno, read, write};
 use crate::case::Case;
 use crate::contender::{Contender, Env, Sample, Session};
 use crate::error::{BenchError, Result, Skip};
-use crate::peers::pingpong::{self, Side};
-use crate::pin;
+use crate::peers::pingpong::{self, Cores, Side};
+use crate::{crowd, pin};
 
 /// The peer, by where its two threads run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,19 +37,21 @@ impl Contender for Eventfd {
     }
 
     fn fits(&self, case: &Case) -> bool {
-        case.sleeps_across() == Some(*self == Self::AcrossCores)
+        let crowded = *self == Self::AcrossCores && case.is_crowded("ping");
+        crowded || case.sleeps_across() == Some(*self == Self::AcrossCores)
     }
 
     fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
         pin::need(if *self == Self::AcrossCores { 2 } else { 1 }, &env.cores)
     }
 
-    fn start(&self, _case: &Case, env: &Env) -> Result<Box<dyn Session>> {
-        let cores = placed(env, *self == Self::AcrossCores)?;
+    fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
+        let cores = if case.foreign.is_some() { None } else { Some(placed(env, *self == Self::AcrossCores)?) };
         let (ping, pong) = (event()?, event()?);
         let clone = |event: &OwnedFd| event.try_clone().map_err(BenchError::io("duplicating an eventfd"));
         let near = Hand { out: clone(&ping)?, back: clone(&pong)? };
-        Ok(Box::new(Hands { name: self.name().to_owned(), near, far: Hand { out: pong, back: ping }, cores }))
+        let hands = Hands { name: self.name().to_owned(), near, far: Hand { out: pong, back: ping }, cores };
+        crowd::beside(case, Box::new(hands))
     }
 }
 
@@ -89,7 +91,7 @@ struct Hands {
     name: String,
     near: Hand,
     far: Hand,
-    cores: (usize, usize),
+    cores: Cores,
 }
 
 impl Session for Hands {
@@ -98,10 +100,17 @@ impl Session for Hands {
     }
 
     fn cores(&self) -> String {
-        format!("one thread each on {} and {}", self.cores.0, self.cores.1)
+        match self.cores {
+            Some((near, far)) => format!("one thread each on {near} and {far}"),
+            None => "two threads, not pinned".into(),
+        }
     }
 
     fn touched(&self) -> bool {
         false
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        vec![std::process::id()]
     }
 }

@@ -5,6 +5,7 @@ use crate::contender::{Contender, Env, Session};
 use crate::error::{Result, Skip};
 use crate::peers::dpdk::{DpdkSession, burst};
 use crate::peers::testpmd::{self, Place, Setup, Testpmd};
+use crate::{crowd, pin};
 
 /// The best burst, measured on two cores: 32 gives 34 / 40 Mpps (copy / zero-copy), 64 gives 36 / 49, 256 gives 23 / 18.
 const BEST_BURST: u32 = 64;
@@ -62,7 +63,7 @@ impl Contender for Memif {
     }
 
     fn fits(&self, case: &Case) -> bool {
-        case.scenario == "pipe" && case.touches()
+        (case.scenario == "pipe" && case.touches()) || case.is_crowded("pipe")
     }
 
     fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
@@ -77,6 +78,11 @@ impl Contender for Memif {
         let mut receiver = self.process(&Side { role: "client", core: second, forward: "rxonly" }, case, &place)?;
         receiver.command("start")?;
         sender.command("start")?;
+        let mut cores = format!("sender {first}, receiver {second}");
+        if case.foreign.is_some() {
+            [&sender, &receiver].into_iter().try_for_each(|process| pin::release(process.pid()))?;
+            cores = "sender and receiver poll, not pinned".into();
+        }
         let session = DpdkSession {
             processes: vec![sender, receiver],
             others: Vec::new(),
@@ -84,10 +90,10 @@ impl Contender for Memif {
             name: self.name().to_owned(),
             unit: case.unit,
             frame_bytes: case.frame_bytes,
-            cores: format!("sender {first}, receiver {second}"),
+            cores,
             touched: true,
             context: vec![("peer_burst".into(), burst(case, BEST_BURST).to_string())],
         };
-        Ok(Box::new(session.settled()?))
+        crowd::beside(case, Box::new(session.settled()?))
     }
 }

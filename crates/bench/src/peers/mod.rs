@@ -9,6 +9,7 @@ pub mod iperf;
 pub mod memif;
 pub mod net_ring;
 pub mod ovs;
+pub mod packets;
 pub mod pingpong;
 pub mod testpmd;
 pub mod udp;

@@ -13,11 +13,11 @@ use crate::case::Case;
 use crate::contender::{Contender, Env, Session};
 use crate::disturb::threads_named;
 use crate::error::{BenchError, Result, Skip};
-use crate::interrupt;
 use crate::peers::dpdk::{DpdkSession, Part, burst};
 use crate::peers::testpmd::{self, Place, Setup, Testpmd};
 use crate::sys::child::{self, Child};
 use crate::sys::need_program;
+use crate::{crowd, interrupt, pin};
 
 /// Debian keeps this build beside the one without DPDK, whichever of them `ovs-vswitchd` means.
 const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
@@ -61,7 +61,8 @@ impl Contender for Ovs {
     fn fits(&self, case: &Case) -> bool {
         // Between guests, each kind has cases of its own.
         let guests = if case.variant == "in-order" { Self::InOrder } else { Self::Mergeable };
-        case.is_across_a_switch() || (case.scenario == "guests" && *self == guests)
+        let crowded = *self == Self::InOrder && case.is_crowded("switch");
+        case.is_across_a_switch() || (case.scenario == "guests" && *self == guests) || crowded
     }
 
     fn available(&self, env: &Env) -> std::result::Result<(), Skip> {
@@ -77,8 +78,12 @@ impl Contender for Ovs {
     fn start(&self, case: &Case, env: &Env) -> Result<Box<dyn Session>> {
         let (ports_core, switch_core) = env.two_cores()?;
         let place = Place::new(1, SWITCH_PAGES)?;
-        let switch = Switch::start(&place, ports_core, switch_core)?;
+        let pinned = case.foreign.is_none();
+        let switch = Switch::start(&place, pinned.then_some((ports_core, switch_core)))?;
         let mut process = self.ports(case, ports_core, &place)?;
+        if !pinned {
+            pin::release(process.pid())?;
+        }
         process.command("start tx_first 16")?;
         let session = DpdkSession {
             processes: vec![process],
@@ -87,11 +92,15 @@ impl Contender for Ovs {
             name: self.name().to_owned(),
             unit: case.unit,
             frame_bytes: case.frame_bytes,
-            cores: format!("switch {switch_core}, both ports' application {ports_core}"),
+            cores: if pinned {
+                format!("switch {switch_core}, both ports' application {ports_core}")
+            } else {
+                "switch pinned by OVS itself, both ports' application polls, not pinned".into()
+            },
             touched: true,
             context: vec![("peer_burst".into(), burst(case, BEST_BURST).to_string())],
         };
-        Ok(Box::new(session.settled()?))
+        crowd::beside(case, Box::new(session.settled()?))
     }
 }
 
@@ -128,7 +137,8 @@ struct Switch {
 }
 
 impl Switch {
-    fn start(place: &Place, main_core: usize, forwarding_core: usize) -> Result<Self> {
+    /// Main thread and forwarding thread run on `cores`, or where OVS puts them.
+    fn start(place: &Place, cores: Option<(usize, usize)>) -> Result<Self> {
         let folder = place.path();
         let database_file = place.file("conf.db");
         child::run(Command::new("ovsdb-tool").args(["create", &database_file, SCHEMA]))?;
@@ -137,7 +147,7 @@ impl Switch {
         command.arg(format!("--unixctl={}", place.file("db.ctl"))).arg(&database_file);
         let database = Child::spawn(command, &folder.join("ovsdb.log"))?;
         wait_for(&folder.join("db.sock"), "ovsdb-server")?;
-        configure(place, main_core, forwarding_core)?;
+        configure(place, cores)?;
         let mut command = inside(folder, "unshare");
         command.args(["--net", VSWITCHD, &format!("unix:{}", place.file("db.sock"))]);
         command.arg(format!("--unixctl={}", place.file("switch.ctl")));
@@ -197,18 +207,19 @@ fn control<'a>(place: &Place, words: impl IntoIterator<Item = &'a str>) -> Resul
     child::run(&mut command).map(drop)
 }
 
-fn configure(place: &Place, main_core: usize, forwarding_core: usize) -> Result<()> {
+fn configure(place: &Place, cores: Option<(usize, usize)>) -> Result<()> {
     let extra = format!(
         "other_config:dpdk-extra=--no-pci --no-telemetry --file-prefix=switch --huge-dir={}",
         place.file("huge")
     );
-    let main = format!("other_config:dpdk-lcore-mask={:#x}", 1u64 << (main_core % 64));
-    let forwarding = format!("other_config:pmd-cpu-mask={:#x}", 1u64 << (forwarding_core % 64));
+    let mask = |name: &str, core: usize| format!("other_config:{name}={:#x}", 1u64 << (core % 64));
+    let masks = cores.map(|(main, forwarding)| [mask("dpdk-lcore-mask", main), mask("pmd-cpu-mask", forwarding)]);
+    let masks = masks.iter().flatten().map(String::as_str);
     let memory = format!("other_config:dpdk-socket-mem={}", SWITCH_PAGES * 2);
     let fixed = ["--no-wait", "set", "Open_vSwitch", ".", "other_config:dpdk-init=true"];
     let quiet = ["other_config:n-handler-threads=1", "other_config:n-revalidator-threads=1"];
     control(place, ["--no-wait", "init"])?;
-    control(place, fixed.into_iter().chain([&*extra, &*main, &*forwarding, &*memory]).chain(quiet))
+    control(place, fixed.into_iter().chain([&*extra, &*memory]).chain(masks).chain(quiet))
 }
 
 fn wait_for(file: &Path, program: &str) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Two pinned threads that hand one message back and forth, and the one-way times they see.
+//! Two threads that hand one message back and forth, and the one-way times they see.
 //!
 //! One-way time is half a round trip: no two clocks are compared.
 
@@ -12,8 +12,13 @@ use crate::disturb::{ThreadCounters, Watch};
 use crate::error::{BenchError, Result};
 use crate::{interrupt, pin};
 
-/// Round trips before counting starts.
+/// Round trips before counting starts, and the longest time for them.
 const WARM_UP: usize = 1000;
+/// See [`WARM_UP`].
+const WARM_UP_LIMIT: Duration = Duration::from_millis(500);
+
+/// The CPUs of the near and the far side; `None` where the scheduler places them.
+pub type Cores = Option<(usize, usize)>;
 
 /// One side of the hand-off. Both calls block.
 pub trait Side: Send {
@@ -29,7 +34,7 @@ pub trait Side: Send {
     fn wait(&mut self) -> Result<bool>;
 }
 
-/// Lets `near` on `cores.0` and `far` on `cores.1` play for `window`, by way of `processes` if others take part. The median
+/// Lets `near` and `far` on their `cores` play for `window`, by way of `processes` if others take part. The median
 /// one-way time is the figure, in microseconds.
 ///
 /// # Errors
@@ -38,15 +43,15 @@ pub fn play(
     who: &str,
     near: &mut dyn Side,
     far: &mut dyn Side,
-    cores: (usize, usize),
+    cores: Cores,
     processes: &[u32],
     window: Duration,
 ) -> Result<Sample> {
     let over = &AtomicBool::new(false);
     let (histogram, counters, beside) = std::thread::scope(|scope| {
-        let echo = scope.spawn(move || answer(far, cores.1, over));
+        let echo = scope.spawn(move || answer(far, cores.map(|cores| cores.1), over));
         let asking = scope.spawn(move || {
-            let asked = ask(who, near, cores.0, window);
+            let asked = ask(who, near, cores.map(|cores| cores.0), window);
             over.store(true, Ordering::Relaxed);
             // The far side waits for one more message before it looks.
             let told = near.send();
@@ -62,14 +67,16 @@ pub fn play(
         Ok::<_, BenchError>((histogram, counters, beside))
     })?;
     // Threads on one core wait for each other by design; only across cores does waiting mean that somebody else ran.
-    let beside =
-        if cores.0 == cores.1 { beside } else { beside.with_thread(counters.switches, counters.waited, window) };
+    let beside = match cores {
+        Some((near, far)) if near != far => beside.with_thread(counters.switches, counters.waited, window),
+        _ => beside,
+    };
     let median = histogram.value_at_quantile(0.5) as f64 / 1000.0;
-    Ok(Sample { value: median, disturbance: beside, latencies: Some(histogram) })
+    Ok(Sample { value: median, disturbance: beside, latencies: Some(histogram), cpu_percent: None })
 }
 
-fn answer(far: &mut dyn Side, core: usize, over: &AtomicBool) -> Result<()> {
-    pin::pin(core)?;
+fn answer(far: &mut dyn Side, core: Option<usize>, over: &AtomicBool) -> Result<()> {
+    core.map(pin::pin).transpose()?;
     while !over.load(Ordering::Relaxed) {
         // The last message ends the game and is not answered: an answer would greet the next game.
         if far.wait()? && !over.load(Ordering::Relaxed) {
@@ -79,12 +86,21 @@ fn answer(far: &mut dyn Side, core: usize, over: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-fn ask(who: &str, near: &mut dyn Side, core: usize, window: Duration) -> Result<(Histogram<u64>, ThreadCounters)> {
-    pin::pin(core)?;
+fn ask(
+    who: &str,
+    near: &mut dyn Side,
+    core: Option<usize>,
+    window: Duration,
+) -> Result<(Histogram<u64>, ThreadCounters)> {
+    core.map(pin::pin).transpose()?;
     let mut one_way = empty_histogram()?;
     let lost = || BenchError::NoTraffic(who.to_owned());
+    let started = Instant::now();
     for _ in 0..WARM_UP {
         round_trip(near)?.ok_or_else(lost)?;
+        if started.elapsed() > WARM_UP_LIMIT {
+            break;
+        }
     }
     let before = ThreadCounters::of_this_thread();
     let end = Instant::now() + window;
@@ -134,8 +150,8 @@ mod tests {
         let (to_far, from_near) = channel();
         let (to_near, from_far) = channel();
         let (mut near, mut far) = (Channel(to_far, from_far), Channel(to_near, from_near));
-        let sample =
-            play("x", &mut near, &mut far, (core, core), &[], Duration::from_millis(20)).expect("nothing is lost");
+        let sample = play("x", &mut near, &mut far, Some((core, core)), &[], Duration::from_millis(20))
+            .expect("nothing is lost");
         assert!(!sample.latencies.expect("recorded").is_empty());
         assert!(sample.value > 0.0);
     }

@@ -104,7 +104,7 @@ struct Echo {
 
 impl Session for Echo {
     fn measure(&mut self, window: Duration) -> Result<Sample> {
-        pingpong::play(&self.name, &mut self.near, &mut self.far, self.cores, &[], window)
+        pingpong::play(&self.name, &mut self.near, &mut self.far, Some(self.cores), &[], window)
     }
 
     fn cores(&self) -> String {

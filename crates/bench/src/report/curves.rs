@@ -1,4 +1,4 @@
-//! Rate against batch, frame size, number of ports or spin budget.
+//! Rate against batch, frame size, number of ports, spin budget, addresses or foreign threads.
 
 use std::path::Path;
 
@@ -19,10 +19,11 @@ pub enum Axis {
     Ports,
     Spin,
     Addresses,
+    Foreign,
 }
 
 impl Axis {
-    const ALL: [Self; 5] = [Self::Batch, Self::FrameBytes, Self::Ports, Self::Spin, Self::Addresses];
+    const ALL: [Self; 6] = [Self::Batch, Self::FrameBytes, Self::Ports, Self::Spin, Self::Addresses, Self::Foreign];
 
     fn of(self, case: &Case) -> Option<u32> {
         match self {
@@ -31,6 +32,7 @@ impl Axis {
             Self::Ports => Some(case.ports),
             Self::Spin => case.spin_us,
             Self::Addresses => case.addresses,
+            Self::Foreign => case.foreign,
         }
     }
 
@@ -43,6 +45,7 @@ impl Axis {
             Self::Ports => rest.ports = 0,
             Self::Spin => rest.spin_us = None,
             Self::Addresses => rest.addresses = None,
+            Self::Foreign => rest.foreign = None,
         }
         rest
     }
@@ -54,6 +57,7 @@ impl Axis {
             Self::Ports => "ports or rings",
             Self::Spin => "spin budget, us",
             Self::Addresses => "destination addresses",
+            Self::Foreign => "busy foreign threads",
         }
     }
 
@@ -64,6 +68,7 @@ impl Axis {
             Self::Ports => "by-ports",
             Self::Spin => "by-spin",
             Self::Addresses => "by-addresses",
+            Self::Foreign => "by-foreign",
         }
     }
 }
@@ -104,6 +109,7 @@ impl Curve {
                 parts.push(format!("{value}{unit}"));
             }
         }
+        parts.extend(rest.foreign.map(|foreign| format!("{foreign}foreign")));
         file_name(&parts.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
@@ -254,6 +260,25 @@ fn y_label(unit: Unit) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::tests::sample;
+
+    /// Objective: numbers of foreign threads make a plot of their own, and one number alone is part of the other plots' names.
+    #[test]
+    fn by_foreign_threads() {
+        let records: Vec<_> = [(0, 256), (8, 256), (8, 64)]
+            .into_iter()
+            .map(|(foreign, batch)| {
+                let mut record = sample(Some("dpdk-memif"));
+                (record.case.foreign, record.case.batch) = (Some(foreign), batch);
+                record
+            })
+            .collect();
+        let curves = find(&records.iter().collect::<Vec<_>>());
+        let names: Vec<_> = curves.iter().map(Curve::file_name).collect();
+        let expected =
+            ["pipe-touched-by-batch-60B-2ports-8foreign.svg", "pipe-touched-by-foreign-60B-256batch-2ports.svg"];
+        assert_eq!(names, expected);
+    }
 
     /// Objective: at most ten round steps at any size, labelled without loss.
     #[test]

@@ -31,7 +31,8 @@ impl Distribution {
     /// The name of its file.
     pub fn file_name(&self) -> String {
         let spin = self.case.spin_us.map_or_else(String::new, |spin| format!("spin{spin}-"));
-        let size = format!("{spin}{}B", self.case.frame_bytes);
+        let foreign = self.case.foreign.map_or_else(String::new, |foreign| format!("foreign{foreign}-"));
+        let size = format!("{spin}{foreign}{}B", self.case.frame_bytes);
         file_name(&[&self.case.scenario, &self.case.variant, "distribution", &size])
     }
 }

@@ -63,25 +63,30 @@ impl Contender for Latency {
         let (first, second) = env.two_cores()?;
         if case.variant == "polling" {
             let daemon = Daemon::start(second, "poll_always = true")?;
-            let (near, far) = ends(&daemon, Duration::ZERO, case.frame_bytes)?;
+            let (near, far) = ends(|name| daemon.open(name, SLOTS), case.frame_bytes)?;
             daemon.worker.freeze()?;
             return Ok(Box::new(Polling { near, far, cores: (first, second), daemon }));
         }
         let far_core = if case.variant == "sleeping-one-core" { first } else { second };
         let spin = Duration::from_micros(u64::from(case.spin_us.unwrap_or(0)));
         let daemon = Daemon::start(far_core, &format!("spin_us = {}", spin.as_micros()))?;
-        let (near, far) = ends(&daemon, spin, case.frame_bytes)?;
+        let open = |name: &str| {
+            let mut port = daemon.open(name, SLOTS)?;
+            port.set_spin(spin);
+            Ok(port)
+        };
+        let (near, far) = ends(open, case.frame_bytes)?;
         Ok(Box::new(Sleeping { near, far, cores: (first, far_core), daemon }))
     }
 }
 
-/// Two ports that know each other's address.
-fn ends(daemon: &Daemon, spin: Duration, frame_bytes: u32) -> Result<(End, End)> {
-    let end = |name: &str, to, from| {
-        let mut port = daemon.open(name, SLOTS)?;
-        port.set_spin(spin);
-        Ok::<_, BenchError>(End { port, frame: frame(to, from, frame_bytes) })
-    };
+/// Two ports on `vale0`, opened by their names, that know each other's address.
+///
+/// # Errors
+/// Those of `open`, or no frame passes.
+pub fn ends(open: impl Fn(&str) -> Result<Port>, frame_bytes: u32) -> Result<(End, End)> {
+    let end =
+        |name: &str, to, from| Ok::<_, BenchError>(End { port: open(name)?, frame: frame(to, from, frame_bytes) });
     let (mut near, mut far) = (end("vale0:near", 2, 1)?, end("vale0:far", 1, 2)?);
     near.send()?;
     far.expect()?;
@@ -91,7 +96,7 @@ fn ends(daemon: &Daemon, spin: Duration, frame_bytes: u32) -> Result<(End, End)>
 }
 
 /// A port and the frame it sends.
-struct End {
+pub struct End {
     port: Port,
     frame: Vec<u8>,
 }
@@ -141,7 +146,7 @@ struct Sleeping {
 impl Session for Sleeping {
     fn measure(&mut self, window: Duration) -> Result<Sample> {
         let processes = [self.daemon.worker.pid()];
-        pingpong::play("netvale", &mut self.near, &mut self.far, self.cores, &processes, window)
+        pingpong::play("netvale", &mut self.near, &mut self.far, Some(self.cores), &processes, window)
     }
 
     fn cores(&self) -> String {
@@ -183,7 +188,7 @@ impl Session for Polling {
         let workers = threads_named(pid, &[FORWARDING]);
         let (_, disturbance) = run_pinned_with(vec![job], window, &[pid], &workers)?;
         let value = times.value_at_quantile(0.5) as f64 / 1000.0;
-        Ok(Sample { value, disturbance, latencies: Some(times) })
+        Ok(Sample { value, disturbance, latencies: Some(times), cpu_percent: None })
     }
 
     fn cores(&self) -> String {

@@ -2,6 +2,7 @@
 
 pub mod compat;
 pub mod copy;
+pub mod crowded;
 pub mod e1000;
 pub mod embedded;
 pub mod fairness;
@@ -20,6 +21,8 @@ pub mod vhost;
 
 use crate::case::{Case, Unit};
 use crate::contender::Contender;
+use crate::crowd;
+use crate::peers::packets;
 use crate::sys::worker::Role;
 
 /// The roles of our own worker processes, by name.
@@ -29,6 +32,8 @@ pub const ROLES: &[&[(&str, Role)]] = &[
     &[(guest::agent::AGENT, guest::agent::agent_role)],
     &vhost::roles::ROLES,
     &e1000::roles::ROLES,
+    &[crowd::ROLE],
+    &packets::ROLES,
 ];
 
 /// The values to go through; an empty list means the scenario's own.
@@ -40,6 +45,8 @@ pub struct Sweep {
     pub batch: Vec<u32>,
     /// Ports or rings.
     pub ports: Vec<u32>,
+    /// Foreign threads.
+    pub foreign: Vec<u32>,
 }
 
 /// A kind of measurement.
@@ -70,12 +77,22 @@ pub struct Variant {
     pub spin_us: &'static [u32],
     /// Numbers of destination addresses; empty where they do not vary.
     pub addresses: &'static [u32],
+    /// Numbers of foreign threads; empty where the machine is ours alone.
+    pub foreign: &'static [u32],
 }
 
 impl Variant {
     /// Two ports and nothing else that varies: what the others are written as differences from.
-    pub const TWO_PORTS: Self =
-        Self { name: "", unit: Unit::Mpps, frame_bytes: &[0], batch: &[0], ports: &[2], spin_us: &[], addresses: &[] };
+    pub const TWO_PORTS: Self = Self {
+        name: "",
+        unit: Unit::Mpps,
+        frame_bytes: &[0],
+        batch: &[0],
+        ports: &[2],
+        spin_us: &[],
+        addresses: &[],
+        foreign: &[],
+    };
 
     fn cases(&self, scenario: &str, sweep: &Sweep) -> Vec<Case> {
         let mut cases = vec![Case {
@@ -86,14 +103,17 @@ impl Variant {
             ports: 0,
             spin_us: None,
             addresses: None,
+            foreign: None,
             unit: self.unit,
         }];
+        let foreign: &[u32] = if self.foreign.is_empty() { &[] } else { &sweep.foreign };
         let ports: &[u32] = if self.ports.len() > 1 { &sweep.ports } else { &[] };
         spread(&mut cases, chosen(&sweep.frame_bytes, self.frame_bytes), |case, x| case.frame_bytes = x);
         spread(&mut cases, chosen(&sweep.batch, self.batch), |case, x| case.batch = x);
         spread(&mut cases, chosen(ports, self.ports), |case, x| case.ports = x);
         spread(&mut cases, self.spin_us, |case, x| case.spin_us = Some(x));
         spread(&mut cases, self.addresses, |case, x| case.addresses = Some(x));
+        spread(&mut cases, chosen(foreign, self.foreign), |case, x| case.foreign = Some(x));
         cases
     }
 }
@@ -150,6 +170,7 @@ const ALL: &[Scenario] = &[
     e1000::SCENARIO,
     guest::SCENARIO,
     fairness::SCENARIO,
+    crowded::SCENARIO,
 ];
 
 /// The scenario of that name.
@@ -176,10 +197,21 @@ mod tests {
         assert!(find("no-such").is_none());
     }
 
+    /// Objective: numbers of foreign threads are swept where there are any, and nowhere else.
+    #[test]
+    fn foreign_threads() {
+        let sweep = Sweep { foreign: vec![3], ..Sweep::default() };
+        for scenario in all() {
+            for case in scenario.cases(&sweep) {
+                assert_eq!(case.foreign, (scenario.name == "crowded").then_some(3));
+            }
+        }
+    }
+
     /// Objective: a sweep multiplies out, and does not touch dimensions that a scenario does not have.
     #[test]
     fn sweeps() {
-        let sweep = Sweep { frame_bytes: vec![60, 1500], batch: vec![1, 32, 256], ports: Vec::new() };
+        let sweep = Sweep { frame_bytes: vec![60, 1500], batch: vec![1, 32, 256], ..Sweep::default() };
         let pipe = find("pipe").expect("listed");
         assert_eq!(pipe.cases(&sweep).len(), 6 * pipe.variants.len());
         let tap = find("tap").expect("listed").cases(&sweep);

@@ -4,6 +4,10 @@
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use crate::error::{BenchError, Result};
 
@@ -67,6 +71,18 @@ impl PacketSocket {
         // - the count is at most the array's length.
         let sent = unsafe { libc::sendmmsg(self.fd.as_raw_fd(), headers.as_mut_ptr(), count.min(MAX_BATCH) as u32, 0) };
         moved(sent).map_err(BenchError::io("sending on a packet socket"))
+    }
+
+    /// Sleeps until there is something to receive, at most for `limit`.
+    ///
+    /// # Errors
+    /// The system call fails.
+    pub fn wait(&self, limit: Duration) -> Result<()> {
+        let limit = Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: i64::from(limit.subsec_nanos()) };
+        match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&limit)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(BenchError::io("waiting for a packet socket")(error)),
+        }
     }
 
     /// Receives up to `count` frames in one call and returns how many came.

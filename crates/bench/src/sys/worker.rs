@@ -1,6 +1,6 @@
 //! A second process of our own executable, for scenarios between processes.
 //!
-//! The parent runs `/proc/self/exe worker` with the task in an environment variable. The worker pins itself, sets
+//! The parent runs `/proc/self/exe worker` with the task in an environment variable. The worker pins itself if it is told to, sets
 //! up, says `ready` and works until it is killed; it publishes what it does in shared counters, which the parent samples. Between
 //! measurements it is frozen. No message is exchanged while measuring.
 
@@ -30,7 +30,7 @@ const READY: &str = "netvale-bench worker ready\n";
 #[derive(Debug, Serialize, Deserialize)]
 struct Task {
     role: String,
-    core: usize,
+    core: Option<usize>,
     counters: String,
     arguments: serde_json::Value,
 }
@@ -82,7 +82,25 @@ impl Worker {
     pub fn spawn(role: &str, core: usize, arguments: &impl Serialize) -> Result<Self> {
         let mut command = Command::new("/proc/self/exe");
         command.arg(SUBCOMMAND);
-        Self::spawn_with(command, role, core, arguments)
+        Self::spawn_with(command, role, Some(core), arguments)
+    }
+
+    /// Starts a worker as [`Worker::spawn`] does, but where the scheduler wants it.
+    ///
+    /// # Errors
+    /// As [`Worker::spawn`].
+    pub fn spawn_anywhere(role: &str, arguments: &impl Serialize) -> Result<Self> {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg(SUBCOMMAND);
+        Self::spawn_with(command, role, None, arguments)
+    }
+
+    /// Starts a worker as [`Worker::spawn_anywhere`] does, in a network namespace.
+    ///
+    /// # Errors
+    /// As [`Worker::spawn`].
+    pub fn spawn_anywhere_in(namespace: &Netns, role: &str, arguments: &impl Serialize) -> Result<Self> {
+        Self::spawn_with(own_in(namespace), role, None, arguments)
     }
 
     /// Starts a worker as [`Worker::spawn`] does, in a network namespace.
@@ -90,10 +108,7 @@ impl Worker {
     /// # Errors
     /// As [`Worker::spawn`].
     pub fn spawn_in(namespace: &Netns, role: &str, core: usize, arguments: &impl Serialize) -> Result<Self> {
-        // Our own executable by number: `self` is another program by the time the path is looked up.
-        let mut command = namespace.command(&format!("/proc/{}/exe", std::process::id()));
-        command.arg(SUBCOMMAND);
-        Self::spawn_with(command, role, core, arguments)
+        Self::spawn_with(own_in(namespace), role, Some(core), arguments)
     }
 
     /// Starts a worker as [`Worker::spawn`] does, under `netvale run` with the daemon in `run_dir`.
@@ -105,10 +120,10 @@ impl Worker {
         // By number: `self` is another program by the time the path is looked up.
         let own = format!("/proc/{}/exe", std::process::id());
         command.args(["--run-dir", run_dir, "run", "--", &own, SUBCOMMAND]);
-        Self::spawn_with(command, role, core, arguments)
+        Self::spawn_with(command, role, Some(core), arguments)
     }
 
-    fn spawn_with(mut command: Command, role: &str, core: usize, arguments: &impl Serialize) -> Result<Self> {
+    fn spawn_with(mut command: Command, role: &str, core: Option<usize>, arguments: &impl Serialize) -> Result<Self> {
         let counters = SharedCounters::create()?;
         let unfit = |error| BenchError::Usage(format!("the worker's arguments cannot be passed on: {error}"));
         let arguments = serde_json::to_value(arguments).map_err(unfit)?;
@@ -133,7 +148,7 @@ impl Worker {
         }
     }
 
-    /// The process id, which is also the id of its pinned thread.
+    /// The process id, which is also the id of its pinned thread if it has one.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.pid()
@@ -162,6 +177,13 @@ impl Worker {
     }
 }
 
+/// Our own executable in a network namespace, by number: `self` is another program by the time the path is looked up.
+fn own_in(namespace: &Netns) -> Command {
+    let mut command = namespace.command(&format!("/proc/{}/exe", std::process::id()));
+    command.arg(SUBCOMMAND);
+    command
+}
+
 /// The worker's side: does the task of the environment and ends when that ends. For the hidden subcommand. `roles` are all there are.
 #[must_use]
 pub fn main(roles: &[&[(&str, Role)]]) -> ExitCode {
@@ -185,7 +207,7 @@ fn work(roles: &[&[(&str, Role)]]) -> Result<()> {
         .find(|(name, _)| *name == task.role)
         .map(|(_, role)| role)
         .ok_or_else(misuse)?;
-    pin::pin(task.core)?;
+    task.core.map(pin::pin).transpose()?;
     // Inside a guest there is nobody to share them with.
     let counters =
         if task.counters.is_empty() { SharedCounters::create()? } else { SharedCounters::open(&task.counters)? };
@@ -219,7 +241,7 @@ mod tests {
         let mut command = Command::new("/proc/self/exe");
         command.args(["--exact", "sys::worker::tests::child_entry", "--ignored", "--nocapture"]);
         let core = *pin::allowed()?.first().expect("a CPU");
-        Worker::spawn_with(command, role, core, arguments)
+        Worker::spawn_with(command, role, Some(core), arguments)
     }
 
     /// Objective: counts of the other process arrive, stand still while it is frozen, and go on afterwards.

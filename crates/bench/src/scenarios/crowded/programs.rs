@@ -1,0 +1,153 @@
+//! The commands that a newcomer types.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use netvale_harness::daemon::ready;
+use serde::Deserialize;
+use tempfile::TempDir;
+
+use crate::error::{BenchError, Result};
+use crate::sys;
+use crate::sys::child::{Child, tail};
+
+const START_LIMIT: Duration = Duration::from_secs(10);
+/// The longest silence of a pkt-gen. It reports ten times a second, when it gets a CPU.
+const PATIENCE: Duration = Duration::from_secs(10);
+const REPORT_MS: &str = "100";
+
+/// `netvale up` in a run directory of its own, which is all that differs from the default.
+pub struct Up {
+    /// The daemon's process.
+    pub child: Child,
+    folder: TempDir,
+}
+
+impl Up {
+    /// Starts one and waits until it answers.
+    ///
+    /// # Errors
+    /// There is no `netvale`, or it does not answer.
+    pub fn start() -> Result<Up> {
+        let folder = sys::scratch("crowded")?;
+        let mut command = Command::new(sys::netvale()?);
+        command.env_remove("NETVALE_RUN_DIR").arg("--run-dir").arg(folder.path().join("run")).arg("up");
+        let log = folder.path().join("up.log");
+        let mut this = Up { child: Child::spawn(command, &log)?, folder };
+        if ready(&this.dir(), START_LIMIT, || this.child.alive()) {
+            return Ok(this);
+        }
+        Err(BenchError::Failed {
+            program: "netvale up".into(),
+            status: format!("it did not answer within {} s", START_LIMIT.as_secs()),
+            output: tail(&std::fs::read_to_string(log).unwrap_or_default()).to_owned(),
+        })
+    }
+
+    /// Its run directory.
+    pub fn dir(&self) -> PathBuf {
+        self.folder.path().join("run")
+    }
+}
+
+/// A running `netvale pkt-gen`.
+pub struct PktGen {
+    /// Its process.
+    pub child: Child,
+}
+
+/// A line of its output.
+#[derive(Debug, Deserialize)]
+struct Report {
+    frames: u64,
+    seconds: f64,
+}
+
+impl PktGen {
+    /// Starts one on a port of the daemon's.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(daemon: &Up, port: &str, function: &str, frame_bytes: u32) -> Result<PktGen> {
+        let mut command = Command::new(sys::netvale()?);
+        command.arg("--run-dir").arg(daemon.dir());
+        command.args(["pkt-gen", "-i", port, "-f", function, "-l", &frame_bytes.to_string()]);
+        command.args(["--json", "-T", REPORT_MS]);
+        let log = daemon.folder.path().join(format!("{function}.log"));
+        Ok(PktGen { child: Child::spawn(command, &log)? })
+    }
+
+    fn report(&self) -> Result<Report> {
+        let line = self.child.expect("\n", PATIENCE)?;
+        serde_json::from_str(&line).map_err(|_| BenchError::Unreadable {
+            program: "netvale pkt-gen".into(),
+            what: "a report".into(),
+            output: tail(&line).to_owned(),
+        })
+    }
+
+    /// Waits until frames have come.
+    ///
+    /// # Errors
+    /// None come.
+    pub fn wait_for_frames(&self) -> Result<()> {
+        let end = Instant::now() + START_LIMIT;
+        while Instant::now() < end {
+            if self.report()?.frames > 0 {
+                return Ok(());
+            }
+        }
+        Err(BenchError::NoTraffic("netvale".into()))
+    }
+
+    /// Frames a second, over about `window` from now on.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn rate(&self, window: Duration) -> Result<f64> {
+        let start = Instant::now();
+        let mut counted = Counted::default();
+        while counted.seconds < window.as_secs_f64() {
+            let report = self.report()?;
+            counted.add(&report, start.elapsed());
+        }
+        Ok(counted.frames as f64 / counted.seconds)
+    }
+}
+
+/// The sum of reports about times after the start.
+#[derive(Debug, Default)]
+struct Counted {
+    frames: u64,
+    seconds: f64,
+}
+
+impl Counted {
+    /// Adds a report that came so long after the start, unless it is also about a time before: settling, or being stopped.
+    fn add(&mut self, report: &Report, arrived: Duration) {
+        if report.seconds <= arrived.as_secs_f64() {
+            self.frames += report.frames;
+            self.seconds += report.seconds;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: a line of pkt-gen's is read, and reports about times before the start do not count.
+    #[test]
+    fn reports() {
+        let line =
+            r#"{"what":"rate","frames":500,"bytes":30000,"seconds":0.1,"pps":5000.0,"bps":1.0,"average_batch":9.5}"#;
+        let report: Report = serde_json::from_str(line).expect("a report");
+        let mut counted = Counted::default();
+        for arrived in [1, 99, 150, 250] {
+            counted.add(&report, Duration::from_millis(arrived));
+        }
+        assert_eq!(counted.frames, 1000);
+        assert!((counted.seconds - 0.2).abs() < 1e-9);
+    }
+}
