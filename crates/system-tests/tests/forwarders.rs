@@ -147,11 +147,11 @@ fn pkt_gen_options() {
     }
 }
 
-/// Objective: ping and pong see each other through the switch, awake and asleep, and report percentiles.
+/// Objective: ping and pong see each other through the switch, polling, asleep and as it pays, and report percentiles.
 #[test]
 fn ping_pong() {
     let up = Up::start(&[]);
-    for how in ["", "--sleep"] {
+    for how in ["", "--sleep", "--poll"] {
         let pong = up.start_program(&format!("pkt-gen -i vale0:b -f pong {how}"));
         up.wait_for_port("vale0:b");
         let ping = last_json(&up.run(&format!("pkt-gen -i vale0:a -f ping -n 200 {how} --json")));

@@ -155,9 +155,13 @@ pub struct Args {
     #[arg(long, overrides_with = "no_touch")]
     pub touch: bool,
 
-    /// ping and pong sleep instead of polling.
-    #[arg(long)]
+    /// ping and pong sleep for each frame, without polling before.
+    #[arg(long, conflicts_with = "poll")]
     pub sleep: bool,
+
+    /// ping and pong only poll: for CPUs that nobody else wants.
+    #[arg(long)]
+    pub poll: bool,
 
     /// The receiver looks at the slots only (the default, as netmap's).
     #[arg(long, overrides_with = "touch")]

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::frame::Source;
 use super::sender::{SEQUENCE_AT, stop_if};
-use super::{Job, pin};
+use super::{Job, SPIN, pin};
 use crate::{CliError, out};
 
 /// The longest wait for an answer before the next frame is sent.
@@ -107,6 +107,14 @@ pub fn ping(job: &Job<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn Fn() -
     Line::new("sum", &all, lost).print(job.args.json)
 }
 
+/// Between two looks: polls and sleeps as the options say. Returns whether it may have slept.
+fn rest(job: &Job<'_>, rx: &mut RxRing, limit: Duration) -> bool {
+    if !job.args.poll {
+        rx.wait(if job.args.sleep { Duration::ZERO } else { SPIN }, limit);
+    }
+    !job.args.poll
+}
+
 /// Waits for the echo of `number`. Other frames are read and forgotten.
 fn echo(job: &Job<'_>, rx: &mut RxRing, number: u64, start: Instant) -> Option<Duration> {
     let mut looks = 0u32;
@@ -121,10 +129,7 @@ fn echo(job: &Job<'_>, rx: &mut RxRing, number: u64, start: Instant) -> Option<D
             }
         }
         looks += 1;
-        if job.args.sleep {
-            rx.wait(Duration::ZERO, LOST);
-        }
-        if (job.args.sleep || looks.is_multiple_of(LOOKS))
+        if (rest(job, rx, LOST) || looks.is_multiple_of(LOOKS))
             && (start.elapsed() > LOST || job.stop.load(Ordering::Relaxed))
         {
             return None;
@@ -156,10 +161,8 @@ pub fn pong(job: &Job<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn Fn() -
             continue;
         }
         looks = looks.wrapping_add(1);
-        if job.args.sleep {
-            rx.wait(Duration::ZERO, Duration::from_millis(100));
-        }
-        if (job.args.sleep || looks.is_multiple_of(LOOKS)) && closed() {
+        let slept = rest(job, &mut rx, Duration::from_millis(100)) && rx.space() == 0;
+        if (slept || looks.is_multiple_of(LOOKS)) && closed() {
             return Err(super::gone());
         }
     }
