@@ -87,7 +87,7 @@ pub struct File {
     pub workers: Option<usize>,
     /// `cpus`: one CPU for each worker.
     pub cpus: Option<Vec<usize>>,
-    /// `spin_us`: how long workers poll before they sleep, in microseconds.
+    /// `spin_us`: how long workers poll, at most, before they sleep, in microseconds.
     pub spin_us: Option<u64>,
     /// `poll_always`: never sleep.
     #[serde(default)]

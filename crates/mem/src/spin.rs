@@ -196,7 +196,7 @@ mod tests {
         assert!(!spin.begin_at(back) && spin.begin_at(back + HOLD_OFF));
     }
 
-    /// Objective: a look that finds something at once costs no trial; without a time to poll there is just that look.
+    /// Objective: a look that finds something immediately costs no trial; without a time to poll there is just that look.
     #[test]
     fn looks() {
         let mut spin = Spin::default();

@@ -20,7 +20,7 @@ pub(crate) struct Holding {
     base: Instant,
     /// In milliseconds since `base`.
     until: AtomicU64,
-    /// How far the receiver had come when it was waited for in vain: until it moves it is not waited for again.
+    /// How far the receiver had come when it was waited for without success: until it moves it is not waited for again.
     stopped_at: AtomicU64,
 }
 

@@ -109,7 +109,7 @@ fn result(receiver: Guarded) -> [u64; 3] {
     [numbers("Received ")[0], sequence[0], sequence[1]]
 }
 
-/// Sends over both ways while daemon, sender and receiver have these parts of the CPUs, beside so many strangers.
+/// Sends over both ways while daemon, sender and receiver have these parts of the CPUs, beside a number of strangers.
 fn crossings(name: &str, [daemon, sender, receiver]: [Part; 3], strangers: usize) {
     // Dropped last: it has to be empty.
     let group = Group::new(name);
@@ -157,7 +157,7 @@ fn cpu_sets() {
     crossings("partly", [Part::Fair, Part::Cpu(last), Part::Fair], 2);
 }
 
-/// Objective: whoever has a real-time priority, on the CPU of the others.
+/// Objective: one of the three has a real-time priority, on the CPU of the others.
 #[test]
 fn real_time() {
     for (at, name) in ["daemon", "sender", "receiver"].into_iter().enumerate() {

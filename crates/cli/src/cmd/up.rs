@@ -34,7 +34,8 @@ pub struct Args {
     #[arg(long, value_name = "LIST")]
     pub cpu: Option<CpuList>,
 
-    /// Microseconds a worker looks for work after its last frame, before it sleeps; 0 sleeps immediately [default: 50].
+    /// Microseconds a worker looks for work after its last frame, before it sleeps. It sleeps earlier when looking does not pay; 0 sleeps
+    /// immediately [default: 50].
     #[arg(long, value_name = "N", conflicts_with = "poll_always")]
     pub spin_us: Option<u32>,
 

@@ -39,7 +39,7 @@ pub const KEYS: [Key; 28] = [
         "spin_us",
         Shape::Number(0, u32::MAX),
         "50",
-        "Microseconds for which a worker looks for frames before it sleeps; 0: it sleeps immediately.",
+        "Microseconds for which a worker looks for frames, at most, before it sleeps: as long as looking pays. 0: it sleeps immediately.",
     ),
     key("", "poll_always", Shape::Flag, "false", "Workers never sleep."),
     key(

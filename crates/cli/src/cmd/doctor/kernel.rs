@@ -31,6 +31,7 @@ pub fn look() -> Row {
         ("user namespaces", user_namespaces()),
         ("memfd", call(rustix::fs::memfd_create("netvale-doctor", MemfdFlags::CLOEXEC))),
         ("huge pages", present("/sys/kernel/mm/hugepages/hugepages-2048kB")),
+        ("short time slices (Linux 6.12)", short_slices()),
         ("Landlock", landlock(files::read("/sys/kernel/security/lsm").as_deref())),
     ];
     judge(version.as_deref(), &features)
@@ -76,6 +77,15 @@ fn tun() -> Has {
             _ if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => Has::No,
             _ => Has::Unknown,
         },
+    }
+}
+
+/// Tried by a thread that ends: it keeps them.
+fn short_slices() -> Has {
+    match std::thread::spawn(netvale::shorten_slices).join() {
+        Ok(true) => Has::Yes,
+        Ok(false) => Has::No,
+        Err(_) => Has::Unknown,
     }
 }
 
