@@ -9,6 +9,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use common::{Daemon, LIMIT, frame};
+use netvale::{Interest, Options, Port};
 use netvale_daemon::worker::{Polling, Worker};
 use netvale_mem::appl::{AppRing, Dir};
 use netvale_mem::fault::Fault;
@@ -19,7 +20,7 @@ use netvale_mem::{PortMem, PortShape, Region};
 use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
 use netvale_port::{Passed, RingCounters};
-use netvale_switch::{Forwarder, Port, PortId, Switch, Task, Work};
+use netvale_switch::{Forwarder, PortId, Switch, Task, Work};
 use serde_json::{Value, json};
 
 /// Number of moves in a test.
@@ -60,8 +61,16 @@ impl Place {
         let rx = mem.rx[0].clone();
         let egress = RingEgress::new(mem, HostRx::new(rx.clone(), bell()), 0, Arc::<RingCounters>::default());
         let egresses = vec![Arc::new(egress.with_room_bell(Arc::clone(&room))) as _];
-        switch.attach(Port { name: "receiver".into(), egresses, lossless: true, ..Port::default() }).unwrap();
-        let sender = switch.attach(Port { name: "sender".into(), ..Port::default() }).unwrap();
+        switch
+            .attach(netvale_switch::Port {
+                name: "receiver".into(),
+                egresses,
+                lossless: true,
+                ..netvale_switch::Port::default()
+            })
+            .unwrap();
+        let sender =
+            switch.attach(netvale_switch::Port { name: "sender".into(), ..netvale_switch::Port::default() }).unwrap();
         let receiver = AppRing::new(rx, Dir::Rx, room.try_clone().unwrap());
         Place { switch, sender, receiver, received: 0 }
     }
@@ -236,6 +245,8 @@ fn commands_follow_the_task() {
         let there = &workers[(i + 1) % 2];
         let place = &mut places[i / 2 % 2];
         there.rehome(1, Arc::clone(&place.switch), place.sender);
+        // Before that, the worker may be in the middle of a round that finds the frame.
+        assert_eq!(there.drain(1).recv_timeout(LIMIT), Ok(()));
         assert!(send(&mut ring, place.received));
         assert_eq!(there.drain(1).recv_timeout(LIMIT), Ok(()));
         assert_eq!(place.receive(), 1, "after move {i}");
@@ -362,26 +373,28 @@ fn worker_of(d: &Daemon, port: &str) -> u64 {
 #[test]
 fn busy_senders_part() {
     let d = Daemon::start("workers = 2");
-    // What makes a frame cost its worker more than its sender.
-    for sink in 0..8 {
-        let attached = d.call("port.attach", json!({"switch": "vale0", "port": format!("null:n{sink}")}));
-        assert!(attached["error"].is_null(), "{attached}");
-    }
-    let mut ports = ["vale0:a", "vale0:b", "vale0:c"].map(|name| d.open(name).unwrap());
+    let attached = d.call("port.attach", json!({"switch": "vale0", "port": "null:"}));
+    assert!(attached["error"].is_null(), "{attached}");
+    // There is something to do while a sender has no CPU.
+    let options = Options { slots: 4096, ..d.options() };
+    let mut ports = ["vale0:a", "vale0:b", "vale0:c"].map(|name| Port::open_with(name, &options).unwrap());
     assert_eq!(worker_of(&d, "vale0:a"), worker_of(&d, "vale0:c"), "as many tasks each");
     let parted = AtomicBool::new(false);
     let sent: Vec<u64> = std::thread::scope(|scope| {
         let [a, _, c] = &mut ports;
         let senders = [a, c].map(|port| {
             scope.spawn(|| {
-                let mut sent = 0;
+                let (mut sent, mut frame) = (0u64, frame(9, 1, 0));
                 while !parted.load(Ordering::Relaxed) {
-                    while port.tx()[0].send(&frame(9, 1, 0)) {
+                    // Addresses that the switch does not know cost the worker more than the sender.
+                    frame[7..11].copy_from_slice(&(sent as u32).wrapping_mul(0x9e37_79b1).to_be_bytes());
+                    if port.tx()[0].send(&frame) {
                         sent += 1;
+                    } else {
+                        port.wait(Interest::Tx, Some(LIMIT)).unwrap();
                     }
-                    port.tx()[0].sync();
-                    std::thread::yield_now();
                 }
+                port.tx()[0].sync();
                 sent
             })
         });

@@ -209,3 +209,79 @@ impl Workers {
         tasks.iter().filter_map(|&id| Some((self.all.get(self.worker_of(id)?)?, id)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use netvale_port::{Passed, Task};
+    use netvale_switch::Work;
+
+    use super::*;
+
+    /// A task that works for so long in each pass.
+    struct Works(Duration);
+
+    impl Task<Work> for Works {
+        fn pass(&mut self, _work: &mut Work) -> Passed {
+            let start = Instant::now();
+            while start.elapsed() < self.0 {
+                std::hint::spin_loop();
+            }
+            Passed::count(usize::from(!self.0.is_zero()))
+        }
+
+        fn arm(&mut self) -> bool {
+            !self.0.is_zero()
+        }
+    }
+
+    fn start() -> Workers {
+        Workers::start(&[None, None], Polling::Spin(Duration::ZERO), &Fault::new().unwrap()).unwrap()
+    }
+
+    fn place(workers: &mut Workers, micros: u64) -> TaskId {
+        workers.place(Box::new(Works(Duration::from_micros(micros))))
+    }
+
+    /// Objective: two busy tasks that came to the same worker are on two workers after a few periods, and stay there.
+    #[test]
+    fn busy_tasks_part() {
+        let mut workers = start();
+        let tasks = [20, 0, 5].map(|micros| place(&mut workers, micros));
+        let at = |workers: &Workers| tasks.map(|task| workers.worker_of(task).unwrap());
+        assert_eq!(at(&workers), [0, 1, 0]);
+        let mut ticks_until = |done: &mut dyn FnMut(&Workers) -> bool| {
+            let tick = || {
+                assert!(workers.tick(Instant::now()) <= IDLE_PERIOD);
+                done(&workers)
+            };
+            assert!(netvale_harness::until(Duration::from_secs(60), Duration::from_millis(1), tick));
+        };
+        ticks_until(&mut |workers| at(workers)[0] != at(workers)[2]);
+        let (mut periods, mut last) = (0, Instant::now());
+        ticks_until(&mut |workers| {
+            assert_ne!(at(workers)[0], at(workers)[2]);
+            periods += u32::from(std::mem::replace(&mut last, workers.ended) != workers.ended);
+            periods > 3
+        });
+        workers.retire(&tasks);
+        assert_eq!(tasks.map(|task| workers.worker_of(task)), [None; 3]);
+    }
+
+    /// Objective: a new task goes to the worker with less to do, though it has more tasks; an idle daemon looks seldom, and one
+    /// with a single worker never.
+    #[test]
+    fn where_new_tasks_go() {
+        let mut workers = start();
+        let idle = |workers: &mut Workers| place(workers, 0);
+        assert_eq!(workers.tick(workers.ended + PERIOD), IDLE_PERIOD);
+        let first = [(); 4].map(|()| idle(&mut workers));
+        assert_eq!(first.map(|task| workers.worker_of(task).unwrap()), [0, 1, 0, 1]);
+        workers.measure(workers.ended + PERIOD);
+        workers.busy[0].last = workers.length / 2;
+        // Five tenths are as much as five new tasks; then the number of tasks decides.
+        let next = [(); 6].map(|()| idle(&mut workers));
+        assert_eq!(next.map(|task| workers.worker_of(task).unwrap()), [1, 1, 1, 1, 1, 0]);
+        let mut one = Workers::start(&[None], Polling::Spin(Duration::ZERO), &Fault::new().unwrap()).unwrap();
+        assert_eq!(one.tick(one.ended + PERIOD), Duration::MAX);
+    }
+}
