@@ -46,7 +46,7 @@ fn memory(slots: u32) -> Arc<PortMem> {
     Arc::new(Region::private(RegionSizes::for_port(2, slots, 256, 0, 0)).unwrap().port(shape).unwrap())
 }
 
-/// A switch with a port for a sender without a ring yet, and a lossless receiver with so many slots.
+/// A switch with a port for a sender without a ring yet, and a lossless receiver with that number of slots.
 struct Place {
     switch: Arc<Switch>,
     sender: PortId,
@@ -118,9 +118,9 @@ fn send(ring: &mut AppRing, number: u32) -> bool {
 }
 
 /// A forwarder that is looked at only when its descriptor is readable, which it stays.
-struct Dear(Forwarder);
+struct Costly(Forwarder);
 
-impl Task<Work> for Dear {
+impl Task<Work> for Costly {
     fn pass(&mut self, work: &mut Work) -> Passed {
         self.0.pass(work)
     }
@@ -207,7 +207,7 @@ fn frames_of_a_task_with_a_descriptor() {
         let (mut ring, forwarder) = sender(&place);
         Task::wake_fd(&forwarder).map(|fd| rustix::io::write(fd, &1u64.to_ne_bytes())).unwrap().unwrap();
         let workers: [Worker; 2] = workers(0);
-        workers[0].add(1, Box::new(Dear(forwarder)));
+        workers[0].add(1, Box::new(Costly(forwarder)));
         move_while_frames_pass(&mut place, &mut ring, &workers, |_, _| ());
     }
 }

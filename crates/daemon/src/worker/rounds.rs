@@ -86,7 +86,8 @@ pub(super) fn noting<T>(panicked: &mut Option<usize>, at: usize, part: impl FnOn
 pub(super) const BELL: u64 = u64::MAX;
 /// Number of rounds between two checks of descriptors while there is other work.
 const LOOK_EVERY: u32 = 16;
-/// One round in so many is timed. A prime number, so that what repeats itself from round to round is seen as a whole.
+/// The number of rounds of which one is timed: a prime number, so that what repeats itself from round to round is seen
+/// as a whole.
 const TIMED: u32 = 61;
 /// Maximum number of frames that can be left in a ring: its largest number of slots.
 const MOST_LEFT: usize = 16_384;
