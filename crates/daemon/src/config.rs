@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -363,9 +364,19 @@ fn within(name: &'static str, value: u64, least: u64, most: u64) -> Result<u64, 
     })
 }
 
+/// The number of workers where nothing says how many.
+fn usual_workers() -> usize {
+    workers_for(std::thread::available_parallelism().map_or(1, NonZero::get))
+}
+
+/// A quarter of the CPUs at most: the others are for the programs and virtual machines whose frames are forwarded.
+fn workers_for(cpus: usize) -> usize {
+    (cpus / 4).clamp(1, 8)
+}
+
 fn workers(count: Option<usize>, cpus: Option<Vec<usize>>) -> Result<Vec<Option<usize>>, ConfigError> {
     let bad = |value: usize, expected| ConfigError::Value { name: "workers", value: value.to_string(), expected };
-    let count = count.or(cpus.as_ref().map(Vec::len)).unwrap_or(1);
+    let count = count.or(cpus.as_ref().map(Vec::len)).unwrap_or_else(usual_workers);
     if count == 0 || count > MAX_WORKERS {
         return Err(bad(count, "between 1 and 64 workers are possible"));
     }
@@ -462,6 +473,16 @@ mod tests {
         assert!(e.contains("run-dir is the old spelling of run_dir") && e.contains("line 2"), "{e}");
         assert_eq!(File::parse("[[port]]\nswitch='vale0'\nport='a'\nvnet-hdr=12").unwrap().old_spellings.len(), 1);
         assert!(File::parse("velo-city = 1").unwrap_err().to_string().contains("velo-city"));
+    }
+
+    /// Objective: a quarter of the CPUs get a worker, at least one and at most eight.
+    #[test]
+    fn number_of_workers() {
+        let expected = [(1, 1), (2, 1), (3, 1), (4, 1), (7, 1), (8, 2), (31, 7), (64, 8), (256, 8)];
+        assert_eq!(expected.map(|(cpus, _)| (cpus, workers_for(cpus))), expected);
+        let number = |text| File::parse(text).unwrap().into_config().unwrap().workers.len();
+        assert_eq!(number(""), usual_workers());
+        assert_eq!((number("cpus = [0, 0]"), number("workers = 3")), (2, 3));
     }
 
     /// Objective: unknown keys and values out of range are refused with their place.

@@ -106,7 +106,7 @@ impl Server {
     pub(crate) fn run(mut self) -> Captures {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
         while self.running {
-            let nap = self.daemon.switches.tick(Instant::now()).min(self.pause()).max(Duration::from_millis(1));
+            let nap = self.tick().min(self.pause()).max(Duration::from_millis(1));
             let nap = if closing::look() { nap.min(PAUSE) } else { nap };
             self.daemon.watched.progress(Instant::now());
             self.daemon.watched.rest();
@@ -125,6 +125,12 @@ impl Server {
             }
         }
         self.daemon.captures
+    }
+
+    /// Does what is done from time to time. Returns the time until the next call.
+    fn tick(&mut self) -> Duration {
+        let now = Instant::now();
+        self.daemon.switches.tick(now).min(self.daemon.workers.tick(now))
     }
 
     fn event(&mut self, id: u64) {

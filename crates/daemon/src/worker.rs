@@ -19,24 +19,17 @@ use netvale_switch::{PortId, Switch, Work};
 use crate::stalls::Watched;
 
 mod clock;
+mod moving;
 mod rounds;
 mod sleep;
 
-use rounds::Loop;
+use rounds::{Entry, Loop};
 
 /// Number of a task, unique in the daemon.
 pub type TaskId = u64;
 
 /// A task that a worker repeats.
 pub type Job = Box<dyn Task<Work>>;
-
-/// Where a port's task runs.
-pub struct Placed {
-    /// The task.
-    pub id: TaskId,
-    /// Number of its worker.
-    pub worker: usize,
-}
 
 /// When an idle worker goes to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +41,8 @@ pub enum Polling {
 }
 
 enum Command {
-    Add(TaskId, Job),
+    Add(Entry),
+    Move(moving::Order),
     Remove(TaskId, SyncSender<()>),
     Drain(TaskId, SyncSender<()>),
     KeepAwake(TaskId, bool),
@@ -85,6 +79,14 @@ struct Shared {
     broken: Mutex<Vec<TaskId>>,
     /// Wakes the daemon when there are such.
     fault: Fault,
+}
+
+impl Shared {
+    fn send(&self, command: Command) {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
+        self.pending.store(true, Ordering::Release);
+        self.bell.ring();
+    }
 }
 
 /// The daemon's handle to a worker.
@@ -139,10 +141,14 @@ impl Worker {
         self.cpu
     }
 
-    /// Gives it a task.
-    pub fn add(&self, id: TaskId, task: Job) {
+    /// Gives it a task. Returns the counter of the nanoseconds that the task will have taken of its workers' time, about:
+    /// they look at the clock only now and then.
+    pub fn add(&self, id: TaskId, task: Job) -> Arc<AtomicU64> {
+        let entry = Entry::new(id, task);
+        let taken = Arc::clone(&entry.taken);
         self.shared.stats.ingresses.fetch_add(1, Ordering::Relaxed);
-        self.send(Command::Add(id, task));
+        self.shared.send(Command::Add(entry));
+        taken
     }
 
     /// Takes a task away; the answer says that it is dropped, with all it owns. That can take long (the kernel closes
@@ -150,37 +156,31 @@ impl Worker {
     pub fn remove(&self, id: TaskId) -> Receiver<()> {
         self.shared.stats.ingresses.fetch_sub(1, Ordering::Relaxed);
         let (done, answer) = mpsc::sync_channel(1);
-        self.send(Command::Remove(id, done));
+        self.shared.send(Command::Remove(id, done));
         answer
     }
 
     /// Keeps the worker from sleeping while it has a task with which this was requested.
     pub fn keep_awake(&self, id: TaskId, on: bool) {
-        self.send(Command::KeepAwake(id, on));
+        self.shared.send(Command::KeepAwake(id, on));
     }
 
     /// Makes a task forward from port `from` of `switch`.
     pub fn rehome(&self, id: TaskId, switch: Arc<Switch>, from: PortId) {
-        self.send(Command::Rehome(id, switch, from));
+        self.shared.send(Command::Rehome(id, switch, from));
     }
 
     /// Forwards the frames that the ingress still has; the answer says that this is done.
     pub fn drain(&self, id: TaskId) -> Receiver<()> {
         let (done, answer) = mpsc::sync_channel(1);
-        self.send(Command::Drain(id, done));
+        self.shared.send(Command::Drain(id, done));
         answer
-    }
-
-    fn send(&self, command: Command) {
-        self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
-        self.shared.pending.store(true, Ordering::Release);
-        self.shared.bell.ring();
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.send(Command::Stop);
+        self.shared.send(Command::Stop);
         if let Some(thread) = self.thread.take() {
             // It does not panic: a panic of a task is caught, any other ends the process.
             let _ = thread.join();

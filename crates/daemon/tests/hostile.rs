@@ -234,7 +234,7 @@ fn out_of_descriptors() {
 /// Objective: a frame whose end does not come leaves the worker asleep; when the end comes, the frame is delivered.
 #[test]
 fn unfinished_frame() {
-    let d = Daemon::start("");
+    let d = Daemon::start("workers = 1");
     let (mut from, mut to) = (d.open("vale0:a").unwrap(), d.open("vale0:b").unwrap());
     // A frame of two slots, the second of which comes later: what lies in them does not matter.
     let stretch = |from: &mut netvale::Port, flags: u16| {

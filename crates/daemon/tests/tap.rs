@@ -136,7 +136,7 @@ fn sleeps_and_wakes() {
     if !inside("sleeps_and_wakes") {
         return;
     }
-    let d = Daemon::start("spin_us = 0");
+    let d = Daemon::start("workers = 1\nspin_us = 0");
     let mut a = d.open("vale0:a").unwrap();
     tap(&d, "nvt0", json!({}));
     let slept = || d.call("stats", json!({}))["result"]["workers"][0]["slept_ns"].as_u64().unwrap();

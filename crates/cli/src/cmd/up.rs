@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(long, exclusive = true)]
     pub schema: bool,
 
-    /// Worker threads; each owns the ingress of some of the ports [default: 1].
+    /// Worker threads; each owns the ingress of some of the ports [default: one for every four CPUs, 1 to 8].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub workers: Option<u16>,
 

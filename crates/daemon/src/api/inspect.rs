@@ -70,7 +70,7 @@ pub fn show(d: &Daemon, name: &str, caller: Caller) -> Option<PortInfo> {
     let pipe = Pipes::name(name);
     let known = d.pipes.get(&pipe);
     let port = || {
-        let mut info = info(d.ports.get(name)?, name);
+        let mut info = info(d, d.ports.get(name)?, name);
         info.notes.extend(known.and_then(Pipe::far_end));
         Some(info)
     };
@@ -117,7 +117,7 @@ pub fn stats(d: &Daemon, caller: Caller) -> StatsReply {
             .ports
             .iter()
             .filter(|(_, record)| controls(caller, record.owner.uid))
-            .map(|(name, record)| port_stats(record, name))
+            .map(|(name, record)| port_stats(d, record, name))
             .collect(),
         workers: d.workers.all().iter().enumerate().map(worker).collect(),
         refused,
@@ -144,16 +144,16 @@ fn summary(record: &Record, name: &str) -> PortInfo {
 }
 
 /// Describes a port with its rings.
-fn info(record: &Record, name: &str) -> PortInfo {
-    let ingress = record.ingress.iter().enumerate().map(|(i, c)| ring_in(record, i, c));
+fn info(d: &Daemon, record: &Record, name: &str) -> PortInfo {
+    let ingress = record.ingress.iter().enumerate().map(|(i, c)| ring_in(d, record, i, c));
     let egress = record.egress.iter().enumerate().map(|(i, c)| ring_out(record, i, c));
     let rings = ingress.chain(egress).collect();
     PortInfo { rings, notes: notes(record), ..summary(record, name) }
 }
 
-fn ring_in(record: &Record, i: usize, counters: &RingCounters) -> RingInfo {
+fn ring_in(d: &Daemon, record: &Record, i: usize, counters: &RingCounters) -> RingInfo {
     let base = RingInfo { dir: Direction::In, index: i as u32, ..counted(counters) };
-    let worker = record.placed.get(i).map(|p| p.worker as u32);
+    let worker = record.placed.get(i).and_then(|&task| d.workers.worker_of(task)).map(|worker| worker as u32);
     let Some(tx) = record.rings().and_then(|r| r.tx.get(i)) else {
         let (kicks_sent, kicks_suppressed, kicks_received) = record.behind.ring_kicks(Direction::In, i);
         return RingInfo { worker, kicks_sent, kicks_suppressed, kicks_received, ..base };
@@ -198,8 +198,8 @@ fn notes(record: &Record) -> Vec<String> {
     notes
 }
 
-fn port_stats(record: &Record, name: &str) -> PortStats {
-    let info = info(record, name);
+fn port_stats(d: &Daemon, record: &Record, name: &str) -> PortStats {
+    let info = info(d, record, name);
     let mut s = PortStats { name: info.name, switch: info.switch, kind: info.kind, ..PortStats::default() };
     for r in &info.rings {
         let (frames, bytes) = match r.dir {

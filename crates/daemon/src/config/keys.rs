@@ -32,7 +32,13 @@ pub const KEYS: [Key; 28] = [
         "$NETVALE_RUN_DIR, else /run/netvale for root, else $XDG_RUNTIME_DIR/netvale, else /tmp/netvale-UID",
         "Folder of the sockets.",
     ),
-    key("", "workers", Shape::Number(1, 64), "one for each of cpus, else 1", "Threads that forward."),
+    key(
+        "",
+        "workers",
+        Shape::Number(1, 64),
+        "one for each of cpus, else one for every four CPUs, 1 to 8",
+        "Threads that forward.",
+    ),
     key("", "cpus", Shape::Numbers, "workers are not pinned", "CPU of each worker, in turn."),
     key(
         "",

@@ -15,7 +15,7 @@ const BROKEN: &str = "an internal error: a worker panicked with it; please repor
 pub fn evict(d: &mut Daemon) {
     d.evictions.clear();
     let broken = d.workers.take_broken();
-    let is_broken = |record: &Record| record.placed.iter().any(|placed| broken.contains(&placed.id));
+    let is_broken = |record: &Record| record.placed.iter().any(|task| broken.contains(task));
     let why = |full: &str, record: &Record| {
         if is_broken(record) { Some(BROKEN.to_owned()) } else { reason(d, full, record) }
     };

@@ -51,7 +51,7 @@ fn drop_if_unused(d: &mut Daemon, name: &str) {
     if d.pipes.get(name).is_some_and(|pipe| pipe.guest_end().is_none() && pipe.is_unheld())
         && let Some(pipe) = d.pipes.remove(name)
     {
-        [0, 1].into_iter().for_each(|end| d.mirrors.end(&d.workers, pipe.end(end)));
+        [0, 1].into_iter().for_each(|end| d.mirrors.end(&mut d.workers, pipe.end(end)));
     }
 }
 

@@ -89,7 +89,7 @@ pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
     end_monitors(d, &Watched::Port(full.to_owned()));
     d.workers.retire(&record.placed);
     if let Some(local) = record.behind.programs() {
-        d.mirrors.end(&d.workers, &local.rings.mem);
+        d.mirrors.end(&mut d.workers, &local.rings.mem);
         d.evictions.evict(local.clients());
     }
     tracing::info!(port = full, why, "detached");
@@ -105,7 +105,7 @@ fn end_watch(d: &mut Daemon, full: &str, record: &Record) {
     if let Some(switch) = &record.switch {
         switch.unmonitor(full);
     }
-    d.mirrors.remove(&d.workers, full);
+    d.mirrors.remove(&mut d.workers, full);
 }
 
 /// Ends the monitors of a port that is gone or not open any more, as netmap does when a port leaves netmap mode.

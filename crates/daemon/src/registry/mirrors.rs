@@ -19,7 +19,7 @@ use netvale_switch::Work;
 
 use super::workers::Workers;
 use crate::refusal::Refusal;
-use crate::worker::Placed;
+use crate::worker::TaskId;
 
 /// The destinations of copies, with the names of the monitors.
 type Targets = Vec<(String, Arc<dyn Egress>)>;
@@ -76,7 +76,7 @@ struct Beside {
     moment: Moment,
     mem: Arc<PortMem>,
     to: Arc<ArcSwap<Targets>>,
-    placed: Option<Placed>,
+    placed: Option<TaskId>,
 }
 
 impl Beside {
@@ -141,7 +141,7 @@ impl Mirrors {
     }
 
     /// Ends the copies for the monitor `name`.
-    pub(crate) fn remove(&mut self, workers: &Workers, name: &str) {
+    pub(crate) fn remove(&mut self, workers: &mut Workers, name: &str) {
         let mut idle = Vec::new();
         for beside in self.0.values_mut() {
             let to: Targets = beside.to.load().iter().filter(|(known, _)| known != name).cloned().collect();
@@ -155,7 +155,7 @@ impl Mirrors {
     }
 
     /// Removes the rings for copies of rings that are gone.
-    pub(crate) fn end(&mut self, workers: &Workers, of: &PortMem) {
+    pub(crate) fn end(&mut self, workers: &mut Workers, of: &PortMem) {
         let (region, first) = (place_of(of.region()), of.csb_first());
         let rings = first..first + of.shape().tx_rings + of.shape().rx_rings;
         let mut idle = Vec::new();

@@ -9,13 +9,14 @@
 //! | [`pipes`] | pipes by name |
 //! | [`interfaces`] | network interfaces in use, and those that programs have open |
 //! | [`guests`] | ptnet devices of the virtual machine that the daemon runs in |
-//! | [`workers`] | the worker threads, and the tasks of each |
+//! | [`workers`] | the worker threads, and the tasks of each; `balance` says which task should move |
 //! | `mirrors` | rings for copies of frames that pass without the daemon |
 //! | [`watches`] | what each monitor watches |
 //! | `evictions` | programs that lost their port |
 //! | `refusals` | how many requests of each user were refused |
 //! | `captures` | capture files that are being written, and those that users have left on the disk |
 
+mod balance;
 pub(crate) mod captures;
 pub(crate) mod evictions;
 pub mod guests;

@@ -8,7 +8,7 @@ use netvale_port::RingCounters;
 use netvale_switch::{PortId, Switch};
 
 use crate::caller::Caller;
-use crate::worker::Placed;
+use crate::worker::TaskId;
 
 /// A port's full name: the switch's name, and the port's on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,8 +47,8 @@ pub struct PortRecord<B: ?Sized> {
     pub lossless: bool,
     /// Whether its workers are kept awake.
     pub polled: bool,
-    /// The tasks of its ingresses, and their workers.
-    pub placed: Vec<Placed>,
+    /// The tasks of its ingresses.
+    pub placed: Vec<TaskId>,
     /// Counters of its ingresses.
     pub ingress: Vec<Arc<RingCounters>>,
     /// Counters of its egresses.

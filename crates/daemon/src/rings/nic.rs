@@ -23,7 +23,7 @@ use super::status::{counted, region_info, with_indices};
 use super::switched::Bells;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
-use crate::worker::Placed;
+use crate::worker::TaskId;
 
 /// How an interface's queues are bound, in words.
 pub fn mode_words(nic: &Nic, zero_copy: bool) -> String {
@@ -58,7 +58,7 @@ pub struct NicPort {
     pub(crate) rx: Range<u32>,
     /// Host rings that get the stack's frames.
     pub(crate) open_rings: Vec<OpenRing>,
-    pub(crate) tasks: Vec<Placed>,
+    pub(crate) tasks: Vec<TaskId>,
     pub(crate) owner: Caller,
     /// For each bound ring, tx first: its frames, and kicks to the program.
     pub(crate) counts: Vec<(Arc<RingCounters>, Arc<KickCounts>)>,

@@ -3,17 +3,17 @@
 use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender, SyncSender};
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netvale_mem::spin::Spin;
 use netvale_port::Passed;
 use netvale_switch::{Forwarder, Work};
 use rustix::event::epoll;
 
-use super::clock::Clock;
+use super::clock::{self, Clock};
 use super::{Command, Job, Polling, Shared, TaskId};
 
 /// A task, and what the worker knows about it.
@@ -22,11 +22,20 @@ pub(super) struct Entry {
     pub(super) task: Job,
     pub(super) cheap: bool,
     /// Whether the worker must not sleep while it has this task.
-    awake: bool,
+    pub(super) awake: bool,
     /// For an ingress that is not cheap to look at: whether its descriptor was readable.
     pub(super) ready: bool,
     /// Whether frames of it wait for room: the frames behind them need not be looked at.
     pub(super) held: bool,
+    /// Nanoseconds that it took of its worker's time, extrapolated from those rounds that are timed.
+    pub(super) taken: Arc<AtomicU64>,
+}
+
+impl Entry {
+    pub(super) fn new(id: TaskId, task: Job) -> Entry {
+        let cheap = task.is_cheap();
+        Entry { id, task, cheap, awake: false, ready: true, held: false, taken: Arc::default() }
+    }
 }
 
 /// The state of a worker's thread.
@@ -77,6 +86,9 @@ pub(super) fn noting<T>(panicked: &mut Option<usize>, at: usize, part: impl FnOn
 pub(super) const BELL: u64 = u64::MAX;
 /// Number of rounds between two checks of descriptors while there is other work.
 const LOOK_EVERY: u32 = 16;
+/// The number of rounds of which one is timed: a prime number, so that what repeats itself from round to round is seen
+/// as a whole.
+const TIMED: u32 = 61;
 /// Maximum number of frames that can be left in a ring: its largest number of slots.
 const MOST_LEFT: usize = 16_384;
 /// Starts the thread that drops tasks: that can take long.
@@ -135,12 +147,20 @@ impl Loop {
 
     fn rounds(&mut self) {
         let mut round_no = 0u32;
+        let mut untimed = TIMED;
         loop {
             if self.shared.pending.load(Ordering::Acquire) && self.commands() {
                 return;
             }
             round_no = round_no.wrapping_add(1);
-            if self.round() > 0 {
+            untimed -= 1;
+            let frames = if untimed > 0 {
+                self.round::<false>()
+            } else {
+                untimed = TIMED;
+                self.timed_round()
+            };
+            if frames > 0 {
                 if std::mem::take(&mut self.polls) {
                     self.spin.paid();
                 }
@@ -155,9 +175,18 @@ impl Loop {
         }
     }
 
+    /// A round of its own, so that reading the clock costs the others nothing.
+    #[cold]
+    #[inline(never)]
+    fn timed_round(&mut self) -> usize {
+        self.round::<true>()
+    }
+
     /// Does each task once. Returns the number of frames.
-    fn round(&mut self) -> usize {
+    #[inline(always)]
+    fn round<const IS_TIMED: bool>(&mut self) -> usize {
         let mut frames = 0;
+        let mut since = IS_TIMED.then(Instant::now);
         for (at, e) in self.entries.iter_mut().enumerate() {
             if !(e.cheap || e.ready) {
                 continue;
@@ -168,6 +197,13 @@ impl Loop {
                 Passed::Frames(n) => frames += n,
                 Passed::Held => {}
                 Passed::Idle => e.ready = false,
+            }
+            if let Some(since) = &mut since {
+                let begun = std::mem::replace(since, Instant::now());
+                // A look for work that found none says nothing about the load.
+                if matches!(passed, Passed::Frames(_)) {
+                    clock::add(&e.taken, since.duration_since(begun) * TIMED);
+                }
             }
         }
         frames
@@ -180,7 +216,8 @@ impl Loop {
         let mut stop = false;
         for command in commands {
             match command {
-                Command::Add(id, task) => self.add(id, task),
+                Command::Add(entry) => self.add(entry),
+                Command::Move(order) => self.carry_out(&order),
                 Command::Remove(id, done) => self.remove(id, done),
                 Command::Drain(id, done) => {
                     self.drain(id);
@@ -204,41 +241,63 @@ impl Loop {
         stop
     }
 
-    fn add(&mut self, id: TaskId, mut task: Job) {
-        task.disarm();
-        let cheap = task.is_cheap();
-        if let Some(fd) = task.wake_fd() {
-            let added = epoll::add(&self.epoll, fd, epoll::EventData::new_u64(id), epoll::EventFlags::IN);
+    fn add(&mut self, entry: Entry) {
+        if let Some(fd) = entry.task.wake_fd() {
+            let added = epoll::add(&self.epoll, fd, epoll::EventData::new_u64(entry.id), epoll::EventFlags::IN);
             if let Err(e) = added {
                 tracing::error!("an ingress cannot be waited for: {e}");
             }
         }
-        self.entries.push(Entry { id, task, cheap, awake: false, ready: true, held: false });
+        self.entries.push(entry);
+        self.guarded(self.entries.len() - 1, |e, _, _| e.task.disarm());
+    }
+
+    /// Runs a part of a task between two rounds. Returns false if it panics: then the task is lost.
+    pub(super) fn guarded(&mut self, at: usize, part: impl FnOnce(&mut Entry, &mut Work, &OwnedFd)) -> bool {
+        let Loop { entries, work, epoll, .. } = self;
+        let is_done = catch_unwind(AssertUnwindSafe(|| part(&mut entries[at], work, epoll))).is_ok();
+        if !is_done {
+            self.panicked = Some(at);
+            self.lose();
+        }
+        is_done
     }
 
     /// Forwards the frames that a program that ends may have left in its rings: they were sent. It stops after as many
     /// as rings can hold, as the program could go on writing.
     fn drain(&mut self, id: TaskId) {
-        let Some(entry) = self.entries.iter_mut().find(|e| e.id == id) else { return };
-        let mut frames = 0;
-        while frames < MOST_LEFT
-            && let Passed::Frames(n) = entry.task.pass(&mut self.work)
-        {
-            frames += n;
-        }
-        // The ring may hold frames now.
-        entry.ready = true;
+        let Some(at) = self.position(id) else { return };
+        self.guarded(at, |entry, work, _| {
+            let mut frames = 0;
+            while frames < MOST_LEFT
+                && let Passed::Frames(n) = entry.task.pass(work)
+            {
+                frames += n;
+            }
+            // The ring may hold frames now.
+            entry.ready = true;
+        });
     }
 
     /// Hands the task to the thread that drops it, and then `done`.
     fn remove(&mut self, id: TaskId, done: SyncSender<()>) {
-        let Some(at) = self.entries.iter().position(|e| e.id == id) else { return };
+        let Some(at) = self.position(id) else { return };
+        let entry = self.take_out(at);
+        // If the thread is gone, it is dropped here.
+        let _ = self.dropping.send((entry.task, done));
+    }
+
+    pub(super) fn position(&self, id: TaskId) -> Option<usize> {
+        self.entries.iter().position(|e| e.id == id)
+    }
+
+    /// Takes a task off the list, and its descriptor out of the set.
+    pub(super) fn take_out(&mut self, at: usize) -> Entry {
         let entry = self.entries.swap_remove(at);
         if let Some(fd) = entry.task.wake_fd() {
             // Fails only for a descriptor that is closed already.
             let _ = epoll::delete(&self.epoll, fd);
         }
-        // If the thread is gone, it is dropped here.
-        let _ = self.dropping.send((entry.task, done));
+        entry
     }
 }

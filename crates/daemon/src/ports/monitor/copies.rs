@@ -28,7 +28,7 @@ pub fn watch(d: &mut Daemon, watching: &Watching, full: &str) -> Result<Option<A
         }
     };
     if done.is_err() {
-        d.mirrors.remove(&d.workers, full);
+        d.mirrors.remove(&mut d.workers, full);
     }
     done
 }

@@ -48,7 +48,7 @@ impl Attachment for OpenInterface {
         drop(self.binding);
         let Some(port) = d.interfaces.remove(client) else { return };
         d.workers.retire(&port.tasks);
-        d.mirrors.end(&d.workers, &port.mem);
+        d.mirrors.end(&mut d.workers, &port.mem);
         let ifname = &port.nic.interface().name;
         if d.interfaces.port_on(ifname).is_none() {
             end_monitors(d, &Watched::Nic(ifname.clone()));

@@ -32,7 +32,7 @@ use crate::registry::pipes::Pipes;
 use crate::registry::ports::PortRecord;
 use crate::rings::holders::Holders;
 use crate::rings::pipe::{Pipe, pipe_and_end};
-use crate::worker::{Job, Placed};
+use crate::worker::{Job, TaskId};
 
 /// A ptnet device without a switch.
 struct PassthroughPort(DevicePort);
@@ -179,7 +179,7 @@ fn pass(
     // The memory of a pipe is shared with its other end: it does not outlive this process.
     let survives = passing.backend.memory().is_none();
     let device = ptnet::open(d, site, config, o.vfio_user(), passing.backend, survives)?;
-    let placed: Vec<Placed> = passing.tasks.into_iter().map(|task| d.workers.place(task)).collect();
+    let placed: Vec<TaskId> = passing.tasks.into_iter().map(|task| d.workers.place(task)).collect();
     let [ingress, egress] = passing.counters;
     let base = PortRecord::new(Box::new(PassthroughPort(device)) as Box<dyn Attached>, caller);
     tracing::info!(port = full, uid = caller.uid, pid = caller.pid, "passed through");
