@@ -104,7 +104,8 @@ pub fn run(config: Config) -> Result<(), StartError> {
     signal_hook::low_level::pipe::register(SIGTERM, from_signal.try_clone()?)?;
     signal_hook::low_level::pipe::register(SIGINT, from_signal)?;
     raise_limits();
-    // Before the sandbox; all threads inherit it.
+    // Both before the sandbox. All threads inherit the slices.
+    netvale_mem::spin::has_company();
     netvale_mem::slice::shorten();
     let real_time = realtime::RealTime::begin(config.rt_priority)
         .map_err(|source| StartError::RealTime { priority: config.rt_priority.unwrap_or_default(), source })?;

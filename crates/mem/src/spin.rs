@@ -7,11 +7,13 @@
 //!
 //! Nobody is asked to yield: where other programs compete, a thread that yields loses its CPU to them for a whole
 //! slice, and is not woken by news.
+#![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Two looks at the clock that are farther apart than this had another thread, or another virtual machine, in between.
+/// Two looks at the clock that are farther apart than this had another thread in between, or another virtual machine.
 const GAP: Duration = Duration::from_micros(40);
 /// How long polling is not tried after it stopped paying, at first.
 const HOLD_OFF: Duration = Duration::from_millis(1);
@@ -28,6 +30,8 @@ const MOST_CREDIT: u32 = 4;
 /// What one side has learned about polling for another.
 #[derive(Debug)]
 pub struct Spin {
+    /// Pauses between two looks, except at first.
+    pauses: u32,
     /// The longest time to poll.
     most: Duration,
     began: Instant,
@@ -49,7 +53,21 @@ impl Spin {
     /// Polls for at most `most` each time.
     pub fn new(most: Duration) -> Self {
         let now = Instant::now();
-        Spin { most, began: now, looked: now, credit: MOST_CREDIT, hold_off: HOLD_OFF, not_before: None }
+        Spin {
+            pauses: PAUSES,
+            most,
+            began: now,
+            looked: now,
+            credit: MOST_CREDIT,
+            hold_off: HOLD_OFF,
+            not_before: None,
+        }
+    }
+
+    /// For one who looks at many places: that takes time enough.
+    #[must_use]
+    pub fn restless(self) -> Self {
+        Spin { pauses: 1, ..self }
     }
 
     /// Sets the longest time to poll.
@@ -90,12 +108,13 @@ impl Spin {
     /// Pauses after a look that found nothing. Returns whether to look again; if not, sleep.
     pub fn go_on(&mut self) -> bool {
         let eager = self.looked.duration_since(self.began) < EAGER;
-        (0..if eager { 1 } else { PAUSES }).for_each(|_| std::hint::spin_loop());
-        self.go_on_at(Instant::now())
+        (0..if eager { 1 } else { self.pauses }).for_each(|_| std::hint::spin_loop());
+        self.go_on_at(Instant::now(), was_preempted)
     }
 
-    fn go_on_at(&mut self, now: Instant) -> bool {
-        let alone = now.duration_since(std::mem::replace(&mut self.looked, now)) <= GAP;
+    fn go_on_at(&mut self, now: Instant, was_preempted: impl Fn() -> bool) -> bool {
+        let gap = now.duration_since(std::mem::replace(&mut self.looked, now));
+        let alone = gap <= GAP || !was_preempted();
         if alone && now.duration_since(self.began) < self.most {
             return true;
         }
@@ -114,10 +133,30 @@ impl Spin {
     }
 }
 
-/// Whether another thread can run at the same time: on a single CPU nothing happens while this one polls.
-fn has_company() -> bool {
+/// Whether another thread took the calling one's CPU since the last such question; also the first time, if ever. A gap
+/// without that was the hypervisor's, or an interrupt's: it says nothing about this machine's threads.
+#[cold]
+fn was_preempted() -> bool {
+    thread_local! {
+        static TIMES: Cell<libc::c_long> = const { Cell::new(0) };
+    }
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::uninit();
+    // SAFETY: the kernel fills the structure, which is ours, if it succeeds.
+    if unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) } != 0 {
+        return true;
+    }
+    // SAFETY: the call succeeded.
+    let times = unsafe { usage.assume_init() }.ru_nivcsw;
+    TIMES.replace(times) != times
+}
+
+/// Whether the machine has more than one CPU: with just one, nothing happens while a thread polls. The CPUs of this
+/// process alone do not say: the others may run elsewhere. Asked once, before a sandbox hides the answer.
+pub fn has_company() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
-    *HAS.get_or_init(|| std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1))
+    *HAS.get_or_init(|| {
+        std::fs::read_to_string("/sys/devices/system/cpu/online").map_or(true, |cpus| cpus.trim() != "0")
+    })
 }
 
 #[cfg(test)]
@@ -135,7 +174,7 @@ mod tests {
         }
         loop {
             at += STEP;
-            if !spin.go_on_at(at) {
+            if !spin.go_on_at(at, || false) {
                 return Some(at);
             }
         }
@@ -143,7 +182,7 @@ mod tests {
 
     /// One trial that pays after a moment.
     fn pays(spin: &mut Spin, now: Instant) {
-        assert!(spin.begin_at(now) && spin.go_on_at(now + STEP));
+        assert!(spin.begin_at(now) && spin.go_on_at(now + STEP, || true));
         spin.paid();
     }
 
@@ -192,7 +231,9 @@ mod tests {
         (0..10).for_each(|_| pays(&mut spin, now));
         assert!(spin.begin_at(now));
         let back = now + GAP + STEP;
-        assert!(!spin.go_on_at(back));
+        assert!(spin.go_on_at(back, || false), "it was the hypervisor");
+        let back = back + GAP + STEP;
+        assert!(!spin.go_on_at(back, || true));
         assert!(!spin.begin_at(back) && spin.begin_at(back + HOLD_OFF));
     }
 

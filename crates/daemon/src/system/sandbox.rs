@@ -139,6 +139,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_restart_syscall,
     // Time and random numbers.
     libc::SYS_clock_gettime,
+    libc::SYS_getrusage,
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
     libc::SYS_getrandom,

@@ -106,7 +106,7 @@ impl Loop {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, shared.bell.as_fd(), epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         let (spin, always) = match polling {
-            Polling::Spin(most) => (Spin::new(most), false),
+            Polling::Spin(most) => (Spin::new(most).restless(), false),
             Polling::Always => (Spin::default(), true),
         };
         let clock = Clock::new(Arc::clone(&shared.watched));
