@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netvale_daemon::worker::{Polling, Worker};
 use netvale_mem::fault::Fault;
@@ -180,6 +180,33 @@ fn frames_that_wait_let_their_worker_sleep() {
         until("all that waited arrives", || gate.counters.frames() == 1000);
         assert_eq!(gate.counters.drops(DropReason::Stalled), 0);
     }
+}
+
+/// Objective: a task whose descriptor reports an error for good, as a TAP's does whose interface is gone, still delivers what it has, and then lets
+/// its worker sleep; others are served.
+#[test]
+fn an_error_that_lasts_lets_the_worker_sleep() {
+    let worker = start(50);
+    let (gate, other) = (Arc::<Gate>::default(), Arc::<Gate>::default());
+    [&gate, &other].iter().for_each(|gate| gate.open.store(true, Ordering::Relaxed));
+    let (from, writer) = std::io::pipe().unwrap();
+    let broken = Bringer { bell: Doorbell::from_fd(from.into()), ..Bringer::new(10, false) };
+    let late = Bringer::new(0, true);
+    let (more, bell) = (Arc::clone(&late.left), late.bell.try_clone().unwrap());
+    worker.add(1, to(&gate, broken));
+    worker.add(2, to(&other, late));
+    drop(writer);
+    until("all that there was arrives", || gate.counters.frames() == 10);
+    // Time asleep is counted when a sleep is over.
+    let slept = || worker.stats().slept_ns.load(Ordering::Relaxed);
+    let (began, before) = (Instant::now(), slept());
+    until("it has slept for two seconds", || slept() - before > 2_000_000_000);
+    assert!(began.elapsed() < LIMIT / 2);
+    let sleeps = worker.stats().sleeps.load(Ordering::Relaxed);
+    assert!(sleeps < 200, "{sleeps} sleeps");
+    more.store(1, Ordering::Relaxed);
+    bell.ring();
+    until("the other one's frame arrives", || other.counters.frames() == 1);
 }
 
 /// Objective: a worker that sleeps while frames wait is woken by the receiver that makes room; the time counts as waited for a receiver; afterwards

@@ -66,7 +66,7 @@ impl Loop {
         }
         let entry = self.take_out(at);
         // The other one looks what there is for it.
-        to.send(Command::Add(Entry { ready: true, held: false, ..entry }));
+        to.send(Command::Add(Entry { ready: true, held: false, broken: None, ..entry }));
         true
     }
 }

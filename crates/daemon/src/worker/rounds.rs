@@ -29,12 +29,14 @@ pub(super) struct Entry {
     pub(super) held: bool,
     /// Nanoseconds that it took of its worker's time, extrapolated from those rounds that are timed.
     pub(super) taken: Arc<AtomicU64>,
+    /// Since when its descriptor is not waited for, because it reports an error.
+    pub(super) broken: Option<Instant>,
 }
 
 impl Entry {
     pub(super) fn new(id: TaskId, task: Job) -> Entry {
         let cheap = task.is_cheap();
-        Entry { id, task, cheap, awake: false, ready: true, held: false, taken: Arc::default() }
+        Entry { id, task, cheap, awake: false, ready: true, held: false, taken: Arc::default(), broken: None }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a worker does without work: it polls as long as that pays, then sleeps in epoll until one of its tasks has news.
 
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netvale_port::Passed;
 use rustix::event::{Timespec, epoll};
@@ -17,6 +17,9 @@ const ALONE: Duration = Duration::from_micros(5);
 /// brought nothing.
 const HELD_NAP: Duration = Duration::from_micros(50);
 const MOST_HELD_NAP: Duration = Duration::from_millis(1);
+/// How long a descriptor with an error is not waited for: a TAP whose interface is gone reports one for good, others may
+/// recover.
+const AFTER_ERROR: Duration = Duration::from_secs(1);
 
 /// Listens to the descriptor of a held ingress, or not: it stays readable while frames wait behind the held ones, so
 /// that the worker could not sleep.
@@ -27,6 +30,16 @@ fn listen_to(epoll: &OwnedFd, e: &Entry, events: epoll::EventFlags) {
     if let Some(fd) = e.task.wake_fd() {
         // Fails only for a descriptor that is not in the set.
         let _ = epoll::modify(epoll, fd, epoll::EventData::new_u64(e.id), events);
+    }
+}
+
+/// Waits no longer for a descriptor that has an error: it would wake the worker again and again. The task still looks
+/// what there is to read.
+#[cold]
+fn give_up(epoll: &OwnedFd, e: &mut Entry) {
+    if let Some(fd) = e.task.wake_fd() {
+        let _ = epoll::delete(epoll, fd);
+        e.broken = Some(Instant::now());
     }
 }
 
@@ -103,12 +116,27 @@ impl Loop {
     fn nap(&self) -> Option<Duration> {
         let held = self.entries.iter().any(|e| e.held);
         let held = held.then(|| (HELD_NAP * (1 << self.naps.min(8))).min(MOST_HELD_NAP));
-        held.into_iter().chain(self.entries.iter().filter_map(|e| e.task.nap())).min()
+        let broken = self.entries.iter().any(|e| e.broken.is_some()).then_some(AFTER_ERROR);
+        held.into_iter().chain(broken).chain(self.entries.iter().filter_map(|e| e.task.nap())).min()
+    }
+
+    /// Waits again for descriptors that had an error a while ago.
+    fn listen_again(&mut self) {
+        for e in &mut self.entries {
+            if e.broken.is_some_and(|since| since.elapsed() >= AFTER_ERROR)
+                && let Some(fd) = e.task.wake_fd()
+            {
+                e.broken = None;
+                // Fails only for a descriptor that is closed.
+                let _ = epoll::add(&self.epoll, fd, epoll::EventData::new_u64(e.id), epoll::EventFlags::IN);
+            }
+        }
     }
 
     /// Waits for descriptors (`None`: without a limit). Returns whether any is ready: an ingress's, or the bell, behind
     /// which commands wait, so that a caller about to sleep must not.
     pub(super) fn look(&mut self, limit: Option<Duration>) -> bool {
+        self.listen_again();
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 64];
         let limit = limit.map(|d| Timespec { tv_sec: d.as_secs() as i64, tv_nsec: i64::from(d.subsec_nanos()) });
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut events[..], limit.as_ref()) else { return false };
@@ -122,6 +150,9 @@ impl Loop {
                 any = true;
             } else if let Some((at, e)) = self.entries.iter_mut().enumerate().find(|(_, e)| e.id == id) {
                 noting(&mut self.panicked, at, || e.task.woken());
+                if { event.flags }.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP) {
+                    give_up(&self.epoll, e);
+                }
                 e.ready = true;
                 any |= !e.held;
             }
