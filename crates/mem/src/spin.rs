@@ -239,6 +239,7 @@ mod tests {
 
     /// Objective: a look that finds something immediately costs no trial; without a time to poll there is just that look.
     #[test]
+    #[cfg_attr(miri, ignore = "Miri is slow enough to be taken for preempted, and cannot ask the kernel")]
     fn looks() {
         let mut spin = Spin::default();
         assert!(spin.poll(|| true));
