@@ -3,8 +3,11 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
+
+mod continued;
 
 /// linux/bpf.h: commands.
 const MAP_CREATE: libc::c_int = 0;
@@ -32,6 +35,8 @@ const PROG_TYPE_SOCKET_FILTER: u32 = 1;
 const PROG_TYPE_SCHED_CLS: u32 = 3;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
+const TCX_INGRESS: u32 = 46;
+const TCX_EGRESS: u32 = 47;
 /// Frames may come in several buffers (Linux 5.18).
 const XDP_HAS_FRAGS: u32 = 1 << 5;
 const NAME: &[u8; 16] = b"netvale\0\0\0\0\0\0\0\0\0";
@@ -167,19 +172,26 @@ fn redirect_to(map: BorrowedFd<'_>) -> [u64; 6] {
 
 /// A map from small numbers to words.
 #[derive(Debug)]
-struct Map(OwnedFd);
+struct Map {
+    fd: OwnedFd,
+    /// Whether this process may change it: not while another one may still need it as it is.
+    is_own: AtomicBool,
+}
 
 impl Map {
     fn new(map_type: u32, max_entries: u32) -> Result<Map, Errno> {
         let mut create =
             MapCreate { map_type, key_size: 4, value_size: 4, max_entries, name: *NAME, ..MapCreate::default() };
         // SAFETY: the structure of this command, without addresses.
-        unsafe { bpf_fd(MAP_CREATE, &mut create) }.map(Map)
+        unsafe { bpf_fd(MAP_CREATE, &mut create) }.map(|fd| Map { fd, is_own: AtomicBool::new(true) })
     }
 
     fn set(&self, key: u32, value: u32) -> Result<(), Errno> {
+        if !self.is_own.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let mut elem = MapElem {
-            map_fd: number(self.0.as_fd()),
+            map_fd: number(self.fd.as_fd()),
             key: std::ptr::from_ref(&key) as u64,
             value: std::ptr::from_ref(&value) as u64,
             ..MapElem::default()
@@ -189,8 +201,11 @@ impl Map {
     }
 
     fn clear(&self, key: u32) {
+        if !self.is_own.load(Ordering::Relaxed) {
+            return;
+        }
         let mut elem =
-            MapElem { map_fd: number(self.0.as_fd()), key: std::ptr::from_ref(&key) as u64, ..MapElem::default() };
+            MapElem { map_fd: number(self.fd.as_fd()), key: std::ptr::from_ref(&key) as u64, ..MapElem::default() };
         // SAFETY: the structure of this command; the key is four bytes. Fails only where there is none.
         let _ = unsafe { bpf(MAP_DELETE_ELEM, &mut elem) };
     }
@@ -201,7 +216,7 @@ impl Map {
 pub struct Program {
     map: Map,
     mode: Mode,
-    _link: OwnedFd,
+    link: OwnedFd,
 }
 
 impl Program {
@@ -213,7 +228,7 @@ impl Program {
     pub fn attach(ifindex: u32, queues: u32) -> Result<Program, (&'static str, Errno)> {
         let map = Map::new(MAP_TYPE_XSKMAP, queues).map_err(|e| ("make a map of sockets", e))?;
         let prog =
-            load(&redirect_to(map.0.as_fd()), PROG_TYPE_XDP, ATTACH_XDP).map_err(|e| ("load the XDP program", e))?;
+            load(&redirect_to(map.fd.as_fd()), PROG_TYPE_XDP, ATTACH_XDP).map_err(|e| ("load the XDP program", e))?;
         let link = |mode: Mode| {
             let mut create = LinkCreate {
                 prog_fd: number(prog.as_fd()),
@@ -230,7 +245,7 @@ impl Program {
             Err(_) => link(Mode::Generic),
         };
         let (link, mode) = linked.map_err(|e| ("attach the XDP program", e))?;
-        Ok(Program { map, mode, _link: link })
+        Ok(Program { map, mode, link })
     }
 
     /// The place where the program runs.
@@ -257,7 +272,7 @@ impl Program {
 pub struct Diversion {
     /// A word for each ring: 1 if it is open.
     rings: Map,
-    _links: [OwnedFd; 3],
+    links: [OwnedFd; 3],
 }
 
 impl Diversion {
@@ -267,8 +282,6 @@ impl Diversion {
     /// # Errors
     /// The step that failed, and the kernel's error: `EINVAL` before Linux 6.6.
     pub fn attach(interface: u32, tap: u32, rings: u32) -> Result<Diversion, (&'static str, Errno)> {
-        const TCX_INGRESS: u32 = 46;
-        const TCX_EGRESS: u32 = 47;
         let open = Map::new(MAP_TYPE_ARRAY, rings).map_err(|e| ("make a map of host rings", e))?;
         let hook = |insns: &[u64], place: u32, at: u32| {
             let prog = load(insns, PROG_TYPE_SCHED_CLS, place).map_err(|e| ("load a program for host rings", e))?;
@@ -281,8 +294,8 @@ impl Diversion {
         // The TAP's own first: nothing is led there before it knows what to take.
         let only = hook(&only_marked(), TCX_EGRESS, tap)?;
         let back = hook(&redirect(interface, 1), TCX_INGRESS, tap)?;
-        let away = hook(&divert(open.0.as_fd(), rings, tap), TCX_EGRESS, interface)?;
-        Ok(Diversion { rings: open, _links: [away, back, only] })
+        let away = hook(&divert(open.fd.as_fd(), rings, tap), TCX_EGRESS, interface)?;
+        Ok(Diversion { rings: open, links: [away, back, only] })
     }
 
     /// Frames of a ring's flows come from now on, or go on to the interface again.
@@ -400,6 +413,15 @@ fn load(insns: &[u64], kind: u32, place: u32) -> Result<OwnedFd, Errno> {
     }
 }
 
+/// The first bytes of what the kernel says of a program, a map or a link.
+fn info(fd: BorrowedFd<'_>) -> Result<[u32; 20], Errno> {
+    let mut info = [0u32; 20];
+    let mut get = ObjInfo { fd: number(fd), len: size_of_val(&info) as u32, info: info.as_mut_ptr() as u64 };
+    // SAFETY: the structure of this command; `info` has as many bytes as it says, and no addresses in them.
+    unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut get) }?;
+    Ok(info)
+}
+
 /// The name of the program with that number, if the kernel reports it.
 pub fn program_name(id: u32) -> Option<String> {
     #[repr(C)]
@@ -414,10 +436,7 @@ pub fn program_name(id: u32) -> Option<String> {
     let prog = unsafe { bpf_fd(PROG_GET_FD_BY_ID, &mut by_id) }.ok()?;
     /// Offset of the name in struct bpf_prog_info: 16 bytes, padded with zeros.
     const NAME_AT: usize = 64;
-    let mut info = [0u64; 10];
-    let mut get = ObjInfo { fd: number(prog.as_fd()), len: size_of_val(&info) as u32, info: info.as_mut_ptr() as u64 };
-    // SAFETY: the structure of this command; `info` has as many bytes as it says.
-    unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut get) }.ok()?;
-    let bytes: Vec<u8> = info[NAME_AT / 8..].iter().flat_map(|w| w.to_ne_bytes()).take_while(|&b| b != 0).collect();
+    let info = info(prog.as_fd()).ok()?;
+    let bytes: Vec<u8> = info[NAME_AT / 4..].iter().flat_map(|w| w.to_ne_bytes()).take_while(|&b| b != 0).collect();
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -39,7 +39,7 @@ fn request(name: &str) -> libc::ifreq {
 }
 
 /// ioctl(2) with an ifreq.
-fn ask(fd: &OwnedFd, code: libc::c_ulong, request: &mut libc::ifreq) -> Result<(), Errno> {
+fn ask(fd: &OwnedFd, code: libc::Ioctl, request: &mut libc::ifreq) -> Result<(), Errno> {
     // SAFETY: all calls made through here take an ifreq; one that points elsewhere points to memory that its caller keeps.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), code, std::ptr::from_mut(request)) };
     if done < 0 { Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)) } else { Ok(()) }
@@ -68,7 +68,7 @@ struct Ringparam {
     tx: u32,
 }
 
-const SIOCETHTOOL: libc::c_ulong = 0x8946;
+const SIOCETHTOOL: libc::Ioctl = 0x8946;
 
 /// The requests that are made here, for system call filters.
 pub const IOCTLS: [u32; 5] = [
@@ -91,16 +91,16 @@ impl Interface {
         }
         let fd = socket()?;
         let mut asked = request(name);
-        ask(&fd, libc::SIOCGIFINDEX as libc::c_ulong, &mut asked)?;
+        ask(&fd, libc::SIOCGIFINDEX as libc::Ioctl, &mut asked)?;
         // SAFETY: the ioctl above succeeded, so the kernel has filled in this member.
         let index = unsafe { asked.ifr_ifru.ifru_ifindex }.cast_unsigned();
-        ask(&fd, libc::SIOCGIFMTU as libc::c_ulong, &mut asked)?;
+        ask(&fd, libc::SIOCGIFMTU as libc::Ioctl, &mut asked)?;
         // SAFETY: the ioctl above succeeded, so the kernel has filled in this member.
         let mtu = unsafe { asked.ifr_ifru.ifru_mtu }.cast_unsigned();
-        ask(&fd, libc::SIOCGIFFLAGS as libc::c_ulong, &mut asked)?;
+        ask(&fd, libc::SIOCGIFFLAGS as libc::Ioctl, &mut asked)?;
         // SAFETY: the ioctl above succeeded, so the kernel has filled in this member.
         let up = libc::c_int::from(unsafe { asked.ifr_ifru.ifru_flags }) & libc::IFF_UP != 0;
-        ask(&fd, libc::SIOCGIFHWADDR as libc::c_ulong, &mut asked)?;
+        ask(&fd, libc::SIOCGIFHWADDR as libc::Ioctl, &mut asked)?;
         // SAFETY: the ioctl above succeeded, so the kernel has filled in this member.
         let address = unsafe { asked.ifr_ifru.ifru_hwaddr };
         let ethernet = address.sa_family == libc::ARPHRD_ETHER;

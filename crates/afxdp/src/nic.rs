@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use netvale_mem::Mapping;
 use rustix::io::Errno;
@@ -10,6 +11,11 @@ use thiserror::Error;
 use crate::bpf::{Mode, Program, program_name};
 use crate::iface::Interface;
 use crate::socket::{BindResult, Buffers, QueueAddress, Socket, open};
+
+mod continued;
+
+/// Upper bound on waiting until the kernel has freed a queue.
+const FREED_WITHIN: Duration = Duration::from_millis(500);
 
 /// Why an interface, or a queue of it, cannot be opened.
 #[derive(Debug, Error)]
@@ -113,7 +119,7 @@ impl NicError {
 pub struct Nic {
     interface: Interface,
     program: Program,
-    _promiscuous: OwnedFd,
+    promiscuous: OwnedFd,
     taken: Mutex<Vec<u32>>,
 }
 
@@ -156,7 +162,7 @@ pub fn bind(
     buffers: Buffers,
 ) -> Result<BindResult, NicError> {
     let name = || name.to_owned();
-    let got = socket.bind(address).map_err(|source| match source {
+    let got = bind_once_free(socket, address).map_err(|source| match source {
         Errno::BUSY => NicError::QueueTaken { name: name(), queue: address.queue },
         source => NicError::Step { name: name(), what: "bind to the queue", source },
     })?;
@@ -166,6 +172,18 @@ pub fn bind(
         return Err(NicError::Mtu { name: name(), mtu, longest });
     }
     Ok(got)
+}
+
+/// The kernel frees a queue only some time after the last socket on it was closed, by work of its own (`xp_put_pool`):
+/// who opens again what was just closed finds it in use.
+fn bind_once_free(socket: &Socket, address: QueueAddress) -> Result<BindResult, Errno> {
+    let until = Instant::now() + FREED_WITHIN;
+    loop {
+        match socket.bind(address) {
+            Err(Errno::BUSY) if Instant::now() < until => std::thread::sleep(Duration::from_millis(1)),
+            bound => return bound,
+        }
+    }
 }
 
 impl Nic {
@@ -180,7 +198,7 @@ impl Nic {
             .map_err(|(what, source)| refused(&interface, what, source))?;
         let promiscuous =
             interface.promiscuous().map_err(|source| refused(&interface, "receive all frames", source))?;
-        Ok(Arc::new(Nic { interface, program, _promiscuous: promiscuous, taken: Mutex::default() }))
+        Ok(Arc::new(Nic { interface, program, promiscuous, taken: Mutex::default() }))
     }
 
     /// The interface as it was when it was opened.

@@ -108,6 +108,38 @@ impl<T: Copy> Ring<T> {
         self.mine.wrapping_sub(self.theirs)
     }
 
+    /// The entries that one side has published and the other has not given back, as seen from outside. `None`: the indices cannot be right.
+    pub fn published(&self) -> Option<Vec<T>> {
+        self.between(self.given_back(), self.shown())
+    }
+
+    /// As consumer: the entries that can be taken, as [`Ring::published`], but from where we are, see [`Ring::rewind`].
+    pub fn unread(&self) -> Option<Vec<T>> {
+        self.between(self.mine, self.shown())
+    }
+
+    fn between(&self, first: u32, end: u32) -> Option<Vec<T>> {
+        let count = Some(end.wrapping_sub(first)).filter(|count| *count <= self.size)?;
+        // SAFETY: entries inside the ring. The kernel may exchange those that it gets back: any bytes are a `T`, which has no meaning here.
+        Some((0..count).map(|i| unsafe { self.entry(first.wrapping_add(i)).read_volatile() }).collect())
+    }
+
+    /// How many entries have ever been given back by their consumer, modulo 2^32.
+    pub fn given_back(&self) -> u32 {
+        self.word(self.consumer).load(Ordering::Acquire)
+    }
+
+    /// How many entries have ever been published by their producer, modulo 2^32.
+    pub fn shown(&self) -> u32 {
+        self.word(self.producer).load(Ordering::Acquire)
+    }
+
+    /// As consumer: the last `count` entries that were given back are to be taken once more. The caller has made sure that
+    /// the producer has not used their places again, and cannot before they are given back.
+    pub fn rewind(&mut self, count: u32) {
+        self.mine = self.given_back().wrapping_sub(count);
+    }
+
     /// As producer: fills the next place; there must be one. The kernel sees it with the next [`Ring::publish`].
     #[inline]
     pub fn put(&mut self, value: T) {
@@ -236,6 +268,25 @@ mod tests {
         let mut heir = Ring::<u64>::map(memory.as_fd(), 0, &AT, SIZE, true).unwrap();
         assert!(heir.was_used() && !consumer.was_used());
         assert_eq!((heir.pending(), heir.room()), (3, SIZE - 3));
+    }
+
+    /// Objective: entries that were given back can be taken once more, together with those behind them.
+    #[test]
+    fn once_more() {
+        let (_memory, mut producer, mut consumer) = both(u32::MAX - 3);
+        (0..5).for_each(|value| producer.put(value));
+        producer.publish();
+        let taken: Vec<u64> = (0..consumer.ready()).map(|_| consumer.take()).collect();
+        consumer.release();
+        (5..7).for_each(|value| producer.put(value));
+        producer.publish();
+        assert_eq!((taken, consumer.unread()), (vec![0, 1, 2, 3, 4], Some(vec![5, 6])));
+        consumer.rewind(2);
+        assert_eq!(consumer.unread(), Some(vec![3, 4, 5, 6]));
+        let again: Vec<u64> = (0..4).map(|_| (consumer.ready() > 0).then(|| consumer.take()).unwrap()).collect();
+        assert_eq!((again, consumer.ready()), (vec![3, 4, 5, 6], 0));
+        consumer.rewind(7);
+        assert_eq!(consumer.unread(), None, "more than the ring has");
     }
 
     /// Objective: the other side is woken if it says so, and only then.

@@ -45,6 +45,18 @@ impl RxEnd {
         }
     }
 
+    /// Continues where another process [settled](RxEnd::settle).
+    #[must_use]
+    pub fn continued(self) -> RxEnd {
+        let (n, head, hwtail) = (self.side.ring.num_slots(), self.side.csb.hwcur(), self.side.csb.hwtail());
+        if head < n && hwtail < n { RxEnd { head, hwtail, ..self } } else { self }
+    }
+
+    /// Makes the status block say how far it has come.
+    pub fn settle(&self) {
+        self.side.csb.publish_tail(self.head, self.hwtail);
+    }
+
     /// Slots, buffers and status block.
     #[inline]
     pub fn side(&self) -> &RingSide {

@@ -4,15 +4,17 @@
 //! The caller supplies the time, in nanoseconds. The line is up while an unmasked cause is set and throttling allows
 //! it: causes stay set until ICR is read.
 
+use serde::{Deserialize, Serialize};
+
 use crate::direction::Direction;
-use crate::regs::{ICR_ALL, ICR_RXT0, ICR_TXDW};
+use crate::regs::{ICR_ALL, ICR_LSC, ICR_RXT0, ICR_TXDW};
 
 /// Nanoseconds per count of ITR and of the delay timers.
 const THROTTLE: u64 = 256;
 const DELAY: u64 = 1024;
 
 /// Timers of one direction: the relative one restarts with each event, the absolute one runs from the first.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Delay {
     /// In counts; an absolute timer of zero is off.
     relative: u16,
@@ -46,7 +48,7 @@ impl Delay {
 }
 
 /// Causes and timers.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Causes {
     standing: u32,
     mask: u32,
@@ -69,6 +71,23 @@ impl Causes {
     /// Resets to the state after power-up, except for throttling that is under way.
     pub fn reset(&mut self) {
         *self = Causes { forced: self.forced, not_before: self.not_before, ..Causes::default() };
+    }
+
+    /// Whether a card can have them: causes that there are, and that throttling.
+    pub(crate) fn are_possible(&self, forced: Option<u16>) -> bool {
+        (self.standing | self.mask) & !ICR_ALL == 0 && self.forced == forced
+    }
+
+    /// Goes on after a process that was killed, with this mask and this ITR: all that drivers wait for may have happened,
+    /// and what was held back waits no longer.
+    pub(crate) fn after_a_kill(&mut self, mask: u32, interval: u16) {
+        let (forced, standing) = (self.forced, self.standing | ICR_TXDW | ICR_RXT0 | ICR_LSC);
+        let mut goes_on = Causes { standing, mask, forced, ..Causes::default() };
+        for (delay, before) in [(&mut goes_on.transmit, &self.transmit), (&mut goes_on.receive, &self.receive)] {
+            (delay.relative, delay.absolute) = (before.relative, before.absolute);
+        }
+        goes_on.interval = interval;
+        *self = goes_on;
     }
 
     /// Sets causes.
@@ -192,7 +211,6 @@ impl Causes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::regs::ICR_LSC;
     use Direction::{Receive, Transmit};
 
     /// Objective: a cause interrupts once it is both set and unmasked, in either order; reading ICR takes the line

@@ -3,20 +3,23 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use netvale_mem::lent::{Away, Guard, InUse, Lent};
 use netvale_mem::notify::Doorbell;
 use netvale_port::RingCounters;
 use netvale_port::wake::WakeSet;
 use rustix::io::Errno;
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use rustix::time::{ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-use crate::device::{E1000, Effects};
+use crate::device::{Card, E1000, Effects};
+use crate::direction::Direction;
+use crate::kept::{CardPage, is_frequent};
 use crate::memory::Memory;
 use crate::paravirt::Paravirt;
 use crate::regs::{CSBAH, CSBAL, ICR_RXT0, ICR_TXDW};
-use crate::tx::Report;
+use crate::state::CoreState;
+use crate::tx::{Report, TxPosition};
 
 /// The guest's interrupt.
 struct Line {
@@ -48,13 +51,19 @@ pub struct Core {
     told: u32,
     line: Line,
     began: Instant,
+    /// What outlives this process, if somebody keeps it, and the position of the descriptor at the transmit ring's head.
+    page: Option<CardPage>,
+    /// Whether registers have changed that are not in the page yet.
+    unnoted: bool,
+    settled: TxPosition,
 }
 
 impl Core {
-    fn new(e1000: E1000) -> Result<Core, Errno> {
+    fn new(e1000: E1000, began: Instant) -> Result<Core, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
         let line = Line { bell: None, is_message: false, pin_ready: true, timer, raised: Arc::default(), set: None };
+        let settled = e1000.tx_position();
         Ok(Core {
             e1000,
             memory: Memory::default(),
@@ -63,8 +72,83 @@ impl Core {
             asleep: Arc::default(),
             told: 0,
             line,
-            began: Instant::now(),
+            began,
+            page: None,
+            unnoted: false,
+            settled,
         })
+    }
+
+    /// What another process must know to continue the card.
+    fn state(&self) -> CoreState {
+        CoreState {
+            e1000: self.e1000.clone(),
+            now: self.now(),
+            has_block: self.paravirt.is_some(),
+            told: self.told,
+            pin_ready: self.line.pin_ready,
+        }
+    }
+
+    /// Continues with a guest's memory and interrupt, as another process left them: nothing is rung or written. `false` if
+    /// the status block is outside of the memory. `None` instead of whether there is one: the other process was killed.
+    pub fn go_on(&mut self, memory: Memory, has_block: Option<bool>, bell: Option<Doorbell>, is_message: bool) -> bool {
+        let looks = has_block.unwrap_or(self.e1000.csb() != 0);
+        self.paravirt = looks.then(|| memory.paravirt_as_it_is(self.e1000.csb())).flatten();
+        if let (None, Some(page)) = (has_block, &self.page) {
+            page.catch_up(&mut self.e1000, &memory, self.paravirt.as_ref());
+            self.settled = self.e1000.tx_position();
+        }
+        (self.memory, self.line.bell, self.line.is_message) = (memory, bell, is_message);
+        has_block.is_none_or(|has_block| self.paravirt.is_some() == has_block)
+    }
+
+    /// Tells the guest what a process that was killed may not have come to.
+    pub fn tell_again(&mut self) {
+        if let Some(paravirt) = &self.paravirt {
+            let (tx, rx) = self.e1000.heads();
+            paravirt.sent(tx);
+            paravirt.received(rx);
+        }
+        self.tick();
+    }
+
+    /// Notes the register that is chosen by port.
+    pub fn note_address(&self, address: u32) {
+        self.page.iter().for_each(|page| page.note_address(address));
+    }
+
+    /// The last of that many receive descriptors from the head on is marked as done next.
+    #[inline]
+    pub fn marks_received(&self, count: u32) {
+        if let Some(page) = &self.page {
+            page.marks(Direction::Receive, self.e1000.head_after(Direction::Receive, count));
+        }
+    }
+
+    /// The transmit descriptor at that address is marked as done next.
+    #[inline]
+    pub fn marks_sent(&self, address: u64) {
+        if let Some(page) = &self.page {
+            page.marks(Direction::Transmit, self.e1000.head_behind(address));
+        }
+    }
+
+    /// Notes positions, and has all registers noted if they may have changed: that takes a while, in which no worker waits for
+    /// the card ([`Shared::control`]).
+    fn note(&mut self, all: bool) {
+        if let Some(page) = &self.page {
+            self.unnoted |= all;
+            page.note(&self.e1000, self.settled);
+        }
+    }
+
+    /// The registers that are to be noted, and where.
+    fn take_unnoted(&mut self) -> Option<(E1000, CardPage)> {
+        if !std::mem::take(&mut self.unnoted) {
+            return None;
+        }
+        Some((self.e1000.clone(), self.page.clone()?))
     }
 
     /// Nanoseconds since the card was made.
@@ -80,6 +164,12 @@ impl Core {
         self.epoch += u64::from(is_reset);
         if is_reset || at == CSBAL {
             self.find_paravirt();
+        }
+        if is_reset {
+            self.settled = self.e1000.tx_position();
+        }
+        if !is_frequent(at) {
+            self.note(true);
         }
         self.update();
         effects
@@ -110,7 +200,9 @@ impl Core {
     pub fn reset(&mut self) {
         self.e1000.reset();
         self.epoch += 1;
+        self.settled = self.e1000.tx_position();
         self.find_paravirt();
+        self.note(true);
         self.update();
     }
 
@@ -147,6 +239,7 @@ impl Core {
     /// The first `count` descriptors are sent, and the driver is told so.
     pub fn sent(&mut self, count: u32, report: Report) {
         self.e1000.tx_done(count);
+        self.settled = self.e1000.tx_position();
         let how = match &self.paravirt {
             None => report,
             Some(paravirt) => Report::of(paravirt.sent(self.e1000.heads().0), true),
@@ -173,6 +266,7 @@ impl Core {
             self.e1000.causes.update(now);
         }
         self.report();
+        self.note(false);
         if raises {
             self.raise();
         }
@@ -267,6 +361,8 @@ pub struct Shared {
     pub sent: Arc<RingCounters>,
     /// Counters of frames to the guest.
     pub received: Arc<RingCounters>,
+    /// Whether the sending worker has descriptors of frames that have gone, which it could not give back.
+    owes: AtomicBool,
 }
 
 impl Shared {
@@ -275,13 +371,63 @@ impl Shared {
     /// # Errors
     /// Fails if no descriptors are left.
     pub fn new(e1000: E1000) -> Result<Arc<Shared>, Errno> {
-        let core = Core::new(e1000)?;
+        Self::with(Core::new(e1000, Instant::now())?, [0; 3])
+    }
+
+    /// Continues a controller of another process, which was that card, and its crossings: of registers read, of those
+    /// written, interrupts.
+    ///
+    /// # Errors
+    /// `EINVAL` if it cannot be; otherwise as [`Shared::new`].
+    pub fn continued(card: &Card, state: CoreState, crossings: [u64; 3]) -> Result<Arc<Shared>, Errno> {
+        let (age, up) = (Duration::from_nanos(state.now), rustix::time::clock_gettime(ClockId::Monotonic));
+        let is_possible = age.as_secs() <= up.tv_sec.unsigned_abs() && state.e1000.is_possible(card);
+        let began = Instant::now().checked_sub(age).filter(|_| is_possible).ok_or(Errno::INVAL)?;
+        let mut core = Core::new(state.e1000, began)?;
+        (core.told, core.line.pin_ready) = (state.told, state.pin_ready);
+        Self::with(core, crossings)
+    }
+
+    /// What another process must know to continue the controller; the worker of its queue and its control thread pause.
+    ///
+    /// # Errors
+    /// [`InUse`] if descriptors of frames that have gone are still to be given back.
+    pub fn state(&self) -> Result<CoreState, InUse> {
+        if self.owes.load(Ordering::SeqCst) {
+            return Err(InUse);
+        }
+        self.control(|core| core.state())
+    }
+
+    fn with(core: Core, [reads, writes, interrupts]: [u64; 3]) -> Result<Arc<Shared>, Errno> {
+        core.line.raised.store(interrupts, Ordering::Relaxed);
         let timer = rustix::io::fcntl_dupfd_cloexec(&core.line.timer, 0)?;
-        let crossings = Crossings { interrupts: Arc::clone(&core.line.raised), ..Crossings::default() };
+        let (reads, writes) = (reads.into(), writes.into());
+        let crossings = Crossings { reads, writes, interrupts: Arc::clone(&core.line.raised) };
         let asleep = Arc::clone(&core.asleep);
         let (sent, received) = Default::default();
         let (core, wake) = (Lent::with(core), WakeSet::new()?);
-        Ok(Arc::new(Shared { core, wake, asleep, timer, crossings, sent, received }))
+        let owes = AtomicBool::new(false);
+        Ok(Arc::new(Shared { core, wake, asleep, timer, crossings, sent, received, owes }))
+    }
+
+    /// Notes its registers in this page from now on.
+    ///
+    /// # Errors
+    /// [`InUse`] if a worker does not leave.
+    pub fn keep_in(&self, page: CardPage) -> Result<(), InUse> {
+        self.control(|core| {
+            core.page = Some(page);
+            core.note(true);
+        })
+    }
+
+    /// The same with the page of a process that was killed: noted again once the guest is there.
+    ///
+    /// # Errors
+    /// [`InUse`] if a worker does not leave.
+    pub fn goes_on_in(&self, page: CardPage) -> Result<(), InUse> {
+        self.control(|core| core.page = Some(page))
     }
 
     /// Lets a worker in, for a pass over a ring.
@@ -299,7 +445,14 @@ impl Shared {
     /// [`InUse`] if a worker does not leave.
     #[inline]
     pub fn control<R>(&self, f: impl FnOnce(&mut Core) -> R) -> Result<R, InUse> {
-        self.core.control()?.as_mut().map(f).ok_or(InUse)
+        let mut held = self.core.control()?;
+        let core = held.as_mut().ok_or(InUse)?;
+        let (result, unnoted) = (f(core), core.take_unnoted());
+        drop(held);
+        if let Some((registers, page)) = unnoted {
+            page.note_all(&registers);
+        }
+        Ok(result)
     }
 
     /// Resets the card after the machine is gone: no memory, no interrupts, and the initial state.
@@ -309,6 +462,7 @@ impl Shared {
     pub fn power_off(&self) -> Result<(), InUse> {
         let memory = self.control(|core| {
             core.reset();
+            core.note_address(0);
             core.disconnect();
             core.set_memory(Memory::default())
         })?;
@@ -326,6 +480,11 @@ impl Shared {
         if self.asleep.swap(false, Ordering::SeqCst) {
             self.wake.poke();
         }
+    }
+
+    /// Records whether the sending worker has descriptors that it could not give back.
+    pub fn set_owes(&self, owes: bool) {
+        self.owes.store(owes, Ordering::SeqCst);
     }
 
     /// Records that the sending worker is about to sleep, or awake.

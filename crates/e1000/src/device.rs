@@ -3,6 +3,10 @@
 //! Nothing here touches guest memory. The frames' mover reads descriptors where [`E1000::tx_address`] and [`E1000::rx_address`] say, and writes their
 //! status back.
 
+pub(crate) mod kept;
+
+use serde::{Deserialize, Serialize};
+
 use crate::causes::Causes;
 use crate::direction::Direction;
 use crate::eeprom::Eeprom;
@@ -14,7 +18,7 @@ use crate::stats::Stats;
 use crate::tx::{Assembler, Packet, Raw, Report, Step, TxPosition};
 
 /// The configuration of a card.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Card {
     /// Ethernet address.
     pub mac: [u8; 6],
@@ -65,7 +69,7 @@ const PLAIN: [(u32, u32); 24] = [
 const PBA_RESET: u32 = 0x0010_0030;
 
 /// An 82540EM.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct E1000 {
     card: Card,
     eeprom: Eeprom,
@@ -129,6 +133,20 @@ impl E1000 {
             few: false,
             resets: 0,
         }
+    }
+
+    /// Whether it can be this card, as a guest has left it.
+    pub(crate) fn is_possible(&self, card: &Card) -> bool {
+        let plain = || self.plain.iter().zip(&PLAIN).all(|(value, (_, bits))| value & !bits == 0);
+        self.card == *card
+            && self.resets < u64::MAX / 2
+            && self.eeprom.is_possible(card.mac, card.subsystem)
+            && self.causes.are_possible(card.forced_interval)
+            && self.tx.is_possible()
+            && self.rx.is_possible()
+            && self.small <= 0xfff
+            && self.rxcsum <= 0x3ff
+            && plain()
     }
 
     /// Number of resets.

@@ -1,5 +1,8 @@
 //! The EEPROM: 64 words behind a serial interface that drivers drive bit by bit, and a register that reads whole words (§5).
 
+use serde::{Deserialize, Serialize};
+
+use crate::arrays::{read_words, words};
 use crate::regs::{EECD, EERD};
 
 /// Words.
@@ -31,7 +34,7 @@ const DONE: u32 = 1 << 4;
 const READ: u32 = 0b110;
 
 /// The state of the serial interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Serial {
     /// Bits of a command so far, and how many.
     Command(u32, u32),
@@ -42,8 +45,9 @@ enum Serial {
 }
 
 /// An EEPROM.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Eeprom {
+    #[serde(serialize_with = "words", deserialize_with = "read_words")]
     words: [u16; WORDS],
     control: u32,
     out: bool,
@@ -66,6 +70,16 @@ impl Eeprom {
         let sum = words.iter().fold(0u16, |sum, word| sum.wrapping_add(*word));
         words[WORDS - 1] = SUM.wrapping_sub(sum);
         Eeprom { words, control: 0, out: false, serial: Serial::Command(0, 0), read: DONE }
+    }
+
+    /// Whether it can be that of this card: the same words, and bits of a word that there are.
+    pub(crate) fn is_possible(&self, mac: [u8; 6], subsystem: u16) -> bool {
+        let serial = match self.serial {
+            Serial::Command(bits, n) => n < 3 + ADDRESS_BITS && bits < 1 << n,
+            Serial::Sending(word, bit) => word < WORDS && bit < 16,
+            Serial::Deaf => true,
+        };
+        serial && self.words == Eeprom::new(mac, subsystem).words
     }
 
     /// Reads one of its two registers.

@@ -145,6 +145,7 @@ fn put_one(
     let got = read(0, to, len).min(total);
     // SAFETY: `total` bytes lie at `to`, of which `got` are written.
     unsafe { to.add(got).write_bytes(0, total - got) };
+    core.marks_received(1);
     finder.received(at, total as u64 | (DD | IXSM | EOP) << STATUS);
 }
 
@@ -172,6 +173,7 @@ fn put_many(
         fill(&mut read, len, tag.is_some(), from, to, n);
         let ends = if k + 1 == count { EOP } else { 0 };
         let tagged = tag.map_or(0, |tag| u64::from(tag) << SPECIAL | VP << STATUS);
+        core.marks_received(k as u32 + 1);
         finder.received(at, n as u64 | (DD | IXSM | ends) << STATUS | tagged);
     }
 }

@@ -1,5 +1,8 @@
 //! The receive filter (§3.2.1, §13.4.22, §13.5).
 
+use serde::{Deserialize, Serialize};
+
+use crate::arrays::{read_words, words};
 use crate::regs::{MTA, RA, RAH_AV, RCTL_BAM, RCTL_EN, RCTL_LPE, RCTL_MPE, RCTL_UPE, RCTL_VFE, VFTA};
 
 /// Longest frame without RCTL.LPE, without its CRC: 1,522 bytes with it.
@@ -8,10 +11,12 @@ pub const LONGEST: usize = 1518;
 pub const LONGEST_JUMBO: usize = 16_380;
 
 /// Addresses, hash table and VLANs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Filter {
     addresses: [u32; 32],
+    #[serde(serialize_with = "words", deserialize_with = "read_words")]
     multicast: [u32; 128],
+    #[serde(serialize_with = "words", deserialize_with = "read_words")]
     vlans: [u32; 128],
 }
 

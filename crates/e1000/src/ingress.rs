@@ -41,6 +41,8 @@ pub struct E1000Ingress {
     /// Number of descriptors of the batch, and whether all that report may wait.
     taken: u32,
     may_wait: bool,
+    /// Whether they could not be given back yet.
+    owes: bool,
     /// At that epoch, this number of descriptors contained no packet's end: there must be more.
     waits: Option<(u64, u32)>,
     /// For looped-back frames, while a loopback mode is on.
@@ -80,6 +82,7 @@ impl E1000Ingress {
             reported: Vec::with_capacity(MOST + MOST_OF_ONE as usize),
             taken: 0,
             may_wait: true,
+            owes: false,
             waits: None,
             scratch: None,
             heads: Heads(vec![[0; ROOM]; CHANGED]),
@@ -121,10 +124,20 @@ impl E1000Ingress {
     fn give_back(&mut self) -> bool {
         if self.taken > 0 {
             let shared = Arc::clone(&self.shared);
-            let Ok(mut core) = shared.enter() else { return false };
+            let Ok(mut core) = shared.enter() else {
+                self.owes = true;
+                shared.set_owes(true);
+                return false;
+            };
+            if std::mem::take(&mut self.owes) {
+                shared.set_owes(false);
+            }
             if core.epoch == self.epoch {
                 let mut finder = self.memory.finder();
-                self.reported.iter().for_each(|(address, raw)| finder.sent(*address, *raw));
+                for (address, raw) in &self.reported {
+                    core.marks_sent(*address);
+                    finder.sent(*address, *raw);
+                }
                 core.sent(self.taken, Report::of(!self.reported.is_empty(), self.may_wait));
             }
         }

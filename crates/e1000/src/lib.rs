@@ -4,6 +4,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | `arrays` | arrays of any length, as they are handed over |
 //! | [`regs`] | registers and their bits |
 //! | [`direction`] | receive and transmit |
 //! | [`driver`] | a driver for it |
@@ -19,10 +20,12 @@
 //! | [`filter`] | the receive filter |
 //! | [`headers`] | the work on a packet's headers that descriptors ask for |
 //! | [`ring`] | rings of descriptors |
+//! | [`state`] | what another process needs to continue a card |
 //! | [`stats`] | statistics |
 //! | [`device`] | the controller: the register space, and the descriptor operations |
 //! | [`tx`] | transmit descriptors and their packets |
 
+mod arrays;
 pub mod causes;
 pub mod core;
 pub mod device;
@@ -33,12 +36,14 @@ pub mod egress;
 pub mod filter;
 pub mod headers;
 pub mod ingress;
+mod kept;
 pub mod memory;
 pub mod paravirt;
 pub mod phy;
 pub mod port;
 pub mod regs;
 pub mod ring;
+pub mod state;
 pub mod stats;
 pub mod tx;
 pub mod vfio;

@@ -8,10 +8,7 @@ use netvale_vfio_user::dma::Dma;
 
 use crate::paravirt::{self, Paravirt};
 use crate::ring::DESCRIPTOR;
-use crate::tx::Raw;
-
-/// DD, descriptor done, in the second word of a transmit descriptor (§3.3.3.2).
-const TX_DONE: u64 = 1 << 32;
+use crate::tx::{Raw, TX_DONE};
 
 /// A snapshot of the windows. They stay mapped while it exists.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +30,12 @@ impl Memory {
     pub fn paravirt(&self, address: u64, heads: (u32, u32)) -> Option<Paravirt> {
         let (map, offset) = self.0.find(address, paravirt::BYTES)?;
         Paravirt::new(map, offset, heads)
+    }
+
+    /// The status block at `address`, as another process left it.
+    pub fn paravirt_as_it_is(&self, address: u64) -> Option<Paravirt> {
+        let (map, offset) = self.0.find(address, paravirt::BYTES)?;
+        Paravirt::at(map, offset)
     }
 }
 

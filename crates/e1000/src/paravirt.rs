@@ -48,9 +48,7 @@ impl Paravirt {
     /// Creates a view of the block at `offset` of a guest's memory, for rings with those heads; `None` where there is
     /// no room for one.
     pub fn new(map: &Arc<Mapping>, offset: u64, (tx_head, rx_head): (u32, u32)) -> Option<Paravirt> {
-        let csb = |(atok, ktoa): (u64, u64)| Csb::new(map, offset.checked_add(atok)?, offset.checked_add(ktoa)?);
-        let causes = Words::new(map, offset.checked_add(CAUSES_AT)?, 1)?;
-        let this = Paravirt { tx: csb(TX_AT)?, rx: csb(RX_AT)?, causes };
+        let this = Self::at(map, offset)?;
         this.tx.publish_tail(tx_head, tx_head);
         this.rx.publish_tail(rx_head, rx_head);
         this.causes.store(0, 0);
@@ -58,6 +56,13 @@ impl Paravirt {
         disarm(this.rx.kern_need_kick());
         this.disarm();
         Some(this)
+    }
+
+    /// The same of a block that is in use already: nothing is written.
+    pub fn at(map: &Arc<Mapping>, offset: u64) -> Option<Paravirt> {
+        let csb = |(atok, ktoa): (u64, u64)| Csb::new(map, offset.checked_add(atok)?, offset.checked_add(ktoa)?);
+        let causes = Words::new(map, offset.checked_add(CAUSES_AT)?, 1)?;
+        Some(Paravirt { tx: csb(TX_AT)?, rx: csb(RX_AT)?, causes })
     }
 
     /// The driver's TDT.
@@ -70,6 +75,11 @@ impl Paravirt {
     #[inline]
     pub fn rx_tail(&self) -> u32 {
         self.rx.head()
+    }
+
+    /// What was published last, as the guest has left it: heads of the transmit ring and the receive ring.
+    pub fn heads(&self) -> (u32, u32) {
+        (self.tx.hwtail(), self.rx.hwtail())
     }
 
     /// Publishes that descriptors before `head` are sent. Returns whether the driver wants an interrupt.

@@ -1,6 +1,8 @@
 //! The PHY behind MDI control: that of the 82540EM, always linked at 1,000 Mbit/s full duplex unless its cable is
 //! removed (§13.4.8; IEEE 802.3 §22.2.4).
 
+use serde::{Deserialize, Serialize};
+
 /// MDIC: operation, done, error.
 const READ: u32 = 0b10 << 26;
 const WRITE: u32 = 0b01 << 26;
@@ -36,7 +38,7 @@ const RESOLVED: u16 = 0b10 << 14 | 1 << 13 | 1 << 11;
 const SPECIFIC_LINK: u16 = 1 << 10;
 
 /// A PHY.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Phy {
     registers: [u16; 32],
     /// Whether there is a cable.

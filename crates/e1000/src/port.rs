@@ -1,19 +1,31 @@
 //! An e1000 port: a socket, a card for each hypervisor that connects there, and the switch's two queues.
 
+mod continued;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use netvale_mem::fault::Fault;
+use netvale_mem::lent::InUse;
 use netvale_mem::notify::nap;
 use netvale_port::listener::{Listener, OpenError, RETRY, Site};
 use netvale_port::service::{self, Peer, Protocol, Service};
 use netvale_port::{Egress, Ingress};
+use netvale_vfio_user::Device;
+use netvale_vfio_user::ended::Ended;
+pub use netvale_vfio_user::kept::News;
+use netvale_vfio_user::kept::{Keeper, Kept, Noting};
+use netvale_vfio_user::page::Page;
 use netvale_vfio_user::serve::serve;
 use netvale_vfio_user::session::Session;
+use rustix::io::Errno;
 
+pub use self::continued::PortState;
 use crate::core::{Crossings, Shared};
 use crate::device::{Card, E1000};
 use crate::egress::E1000Egress;
 use crate::ingress::E1000Ingress;
+use crate::kept::{CARD_WORDS, CardPage};
 use crate::vfio::E1000Device;
 
 /// The options of a port.
@@ -23,6 +35,8 @@ pub struct E1000Options {
     pub site: Site,
     /// The card.
     pub card: Card,
+    /// Who is told when what must be kept has changed, so that the port goes on after this process is killed.
+    pub news: Option<News>,
 }
 
 /// A port. Dropping it ends the connection and the thread, and removes the socket.
@@ -30,7 +44,13 @@ pub struct E1000Port {
     options: E1000Options,
     shared: Arc<Shared>,
     service: Service<()>,
+    listener: Arc<Listener>,
+    /// What is kept, if somebody keeps it.
+    kept: Option<Arc<Kept<()>>>,
 }
+
+/// Name of the control threads.
+const THREAD: &str = "netvale-e1000";
 
 /// The port's queues for the switch.
 pub type Queues = (Arc<dyn Egress>, Box<dyn Ingress>);
@@ -41,14 +61,21 @@ impl E1000Port {
     /// # Errors
     /// [`OpenError`] if the socket or the thread cannot be created.
     pub fn new(options: &E1000Options) -> Result<(E1000Port, Queues), OpenError> {
-        let shared =
-            Shared::new(E1000::new(options.card)).map_err(OpenError::step(options.site.path(), "make a timer"))?;
+        let failed = || OpenError::step(options.site.path(), "make a timer or a file in memory");
+        let shared = Shared::new(E1000::new(options.card)).map_err(failed())?;
+        let kept = known(&shared, None, false, 0, options.news.as_ref()).map_err(failed())?;
         let (listener, file) = Listener::listen(&options.site)?;
-        let server = Server { listener, card: options.card, shared: Arc::clone(&shared) };
-        let service = Service::start("netvale-e1000", options.site.path().display(), Some(file), server)?;
-        let egress = Arc::new(E1000Egress::new(Arc::clone(&shared)));
-        let ingress = Box::new(E1000Ingress::new(Arc::clone(&shared)));
-        Ok((E1000Port { options: options.clone(), shared, service }, (egress, ingress)))
+        let listener = Arc::new(listener);
+        let server = Server {
+            listener: Arc::clone(&listener),
+            card: options.card,
+            shared: Arc::clone(&shared),
+            kept: kept.clone(),
+            first: None,
+        };
+        let service = Service::start(THREAD, options.site.path().display(), Some(file), server)?;
+        let queues = queues(&shared);
+        Ok((E1000Port { options: options.clone(), shared, service, listener, kept }, queues))
     }
 
     /// The options it was created with.
@@ -72,19 +99,56 @@ impl E1000Port {
     }
 }
 
+/// What is known of a port without a guest, after that many changes: if somebody keeps it. The card notes its registers in
+/// that page or a new one, if it has not come from there.
+fn known(
+    shared: &Shared,
+    page: Option<Page>,
+    goes_on: bool,
+    changes: u64,
+    news: Option<&News>,
+) -> rustix::io::Result<Option<Arc<Kept<()>>>> {
+    let Some(news) = news else { return Ok(None) };
+    let page = page.map_or_else(|| Page::new(CARD_WORDS), Ok)?;
+    let kept = Kept::new(page, changes, news.clone());
+    let page = CardPage(Arc::clone(kept.page()));
+    let done = if goes_on { shared.goes_on_in(page) } else { shared.keep_in(page) };
+    done.map_err(|InUse| Errno::BUSY)?;
+    Ok(Some(Arc::new(kept)))
+}
+
+fn queues(shared: &Arc<Shared>) -> Queues {
+    (Arc::new(E1000Egress::new(Arc::clone(shared))), Box::new(E1000Ingress::new(Arc::clone(shared))))
+}
+
+/// A guest's use of the card.
+type Guest = Session<E1000Device>;
+
+/// A hypervisor that has just connected, or one that another process served.
+enum Connected {
+    New(OwnedFd),
+    Continued(OwnedFd, Box<Guest>, Fault),
+}
+
 /// The control thread's part.
 struct Server {
-    listener: Listener,
+    listener: Arc<Listener>,
     card: Card,
     shared: Arc<Shared>,
+    kept: Option<Arc<Kept<()>>>,
+    /// The guest of another process.
+    first: Option<Connected>,
 }
 
 impl Protocol for Server {
-    type Connection = OwnedFd;
+    type Connection = Connected;
     type Detail = ();
     const PEER: &'static str = "virtual machine";
 
-    fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<OwnedFd, String>> {
+    fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<Connected, String>> {
+        if let Some(first) = self.first.take() {
+            return Some(Ok(first));
+        }
         // The previous machine's card is switched off as soon as the last worker has left it, not only when another
         // machine connects.
         while self.shared.power_off().is_err() {
@@ -92,14 +156,39 @@ impl Protocol for Server {
                 return None;
             }
         }
-        self.listener.accept(stop).map(Ok)
+        self.listener.accept(stop).map(|connection| Ok(Connected::New(connection)))
     }
 
-    /// Each hypervisor finds the card in its state after power-up.
-    fn serve(&mut self, connection: OwnedFd, peer: &Peer<()>) -> Result<(), String> {
-        let device = E1000Device::new(Arc::clone(&self.shared), self.card.subsystem);
-        let mut session = Session::new(device, E1000Device::vectors(), peer.fault());
-        let ended = serve(connection.as_fd(), peer.ends(), &mut session);
+    fn fault(&self, connection: &Connected) -> Option<Fault> {
+        if let Connected::Continued(.., fault) = connection { Some(fault.clone()) } else { None }
+    }
+
+    /// Each hypervisor finds the card in its state after power-up, and keeps it as it is from process to process.
+    fn serve(&mut self, connection: Connected, peer: &Peer<()>) -> Result<(), String> {
+        let is_new = matches!(connection, Connected::New(_));
+        let (connection, mut session) = match connection {
+            Connected::New(connection) => {
+                let device = E1000Device::new(Arc::clone(&self.shared), self.card.subsystem);
+                (connection, Session::new(device, E1000Device::vectors(), peer.fault()))
+            }
+            Connected::Continued(connection, mut session, _) => {
+                if session.is_after_a_kill() {
+                    session.device().0.tell_again();
+                }
+                // What was due meanwhile.
+                session.device().0.tick();
+                (connection, *session)
+            }
+        };
+        let keeper = self.kept.as_deref().map(|kept| Noting::new(kept, &connection, |_: &mut E1000Device| ()));
+        let keeper = keeper.as_ref().map(|keeper| keeper as &dyn Keeper<E1000Device>);
+        keeper.filter(|_| is_new).into_iter().for_each(|keeper| keeper.note(&mut session));
+        let ended = loop {
+            let ended = serve(connection.as_fd(), peer.ends(), &mut session, keeper);
+            let pause = if matches!(ended, Ended::Stopped) { peer.asked_to_pause() } else { None };
+            let Some(pause) = pause else { break ended };
+            pause.with(Box::new(continued::say(&connection, &mut session)));
+        };
         // If a worker stays inside, this is tried again before the next machine.
         let _ = self.shared.power_off();
         ended.reason().map_or(Ok(()), Err)
@@ -127,7 +216,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let card = Card { mac: [2, 0, 0, 0, 0, 1], subsystem: 0, forced_interval: None };
-        let (port, _queues) = E1000Port::new(&E1000Options { site: path.clone().into(), card }).unwrap();
+        let (port, _queues) = E1000Port::new(&E1000Options { site: path.clone().into(), card, news: None }).unwrap();
         let guest = Guest::new(&path, DriverOptions::default()).unwrap();
         (dir, port, guest)
     }

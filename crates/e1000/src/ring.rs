@@ -1,5 +1,7 @@
 //! A ring of descriptors in guest memory: those from head up to tail are the device's (§3.2.6, §3.4).
 
+use serde::{Deserialize, Serialize};
+
 /// Bytes of a descriptor, in both directions.
 pub const DESCRIPTOR: u64 = 16;
 /// RDLEN and TDLEN count whole cache lines of eight descriptors (§13.4.27).
@@ -8,7 +10,7 @@ const LINE: u32 = 128;
 const LENGTH_BITS: u32 = 0xf_ff80;
 
 /// A ring, as its registers say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ring {
     /// Where it is; the low four bits are no address's.
     pub base: u64,
@@ -68,6 +70,11 @@ impl Ring {
             Register::Head => self.head = value as u16,
             Register::Tail => self.tail = value as u16,
         }
+    }
+
+    /// Whether its registers can have these values.
+    pub(crate) fn is_possible(&self) -> bool {
+        self.base & 0xf == 0 && self.length & !LENGTH_BITS == 0
     }
 
     /// Descriptors it has.

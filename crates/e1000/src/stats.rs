@@ -1,5 +1,8 @@
 //! Statistics (§13.7): 32 bits that stop at their highest value, and are cleared by reading; octets have 64 bits, cleared with the upper half.
 
+use serde::{Deserialize, Serialize};
+
+use crate::arrays::{read_words, words};
 use crate::direction::Direction;
 use crate::regs::STATISTICS;
 
@@ -32,8 +35,8 @@ const SEGMENTED: usize = word(0x40f8);
 const CRC: usize = 4;
 
 /// The counters.
-#[derive(Clone, Debug)]
-pub struct Stats([u32; WORDS]);
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Stats(#[serde(serialize_with = "words", deserialize_with = "read_words")] [u32; WORDS]);
 
 impl Default for Stats {
     fn default() -> Self {

@@ -1,6 +1,8 @@
 //! Transmit descriptors, and the packets that they make (§3.3).
 //! The driver gets a report of those that asked for it when they are done.
 
+use serde::{Deserialize, Serialize};
+
 /// Most pieces of a packet: drivers use a few more than a page each.
 pub const MAX_PIECES: usize = 64;
 /// Longest packet before segmentation; what a context can say has 20 bits.
@@ -24,11 +26,14 @@ const TXSM: u8 = 1 << 1;
 const CONTEXT: u8 = 0;
 const DATA: u8 = 1;
 
+/// DD, descriptor done, in the second word of a transmit descriptor (§3.3.3.2).
+pub(crate) const TX_DONE: u64 = 1 << 32;
+
 /// A descriptor as it lies in memory: two little-endian words of 64 bits.
 pub type Raw = [u64; 2];
 
 /// Where a checksum is made of which bytes: from the first one to the last one (0: all), stored at.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sum {
     /// First byte.
     pub start: u8,
@@ -39,7 +44,7 @@ pub struct Sum {
 }
 
 /// What a context descriptor says (§3.3.6), for the data descriptors behind it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
     /// The IP header's checksum.
     pub ip: Sum,
@@ -145,19 +150,56 @@ impl Report {
 }
 
 /// A position between two packets.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct TxPosition {
     context: Context,
     fresh: bool,
 }
 
-/// Puts packets together, descriptor by descriptor.
-#[derive(Clone, Debug)]
+impl TxPosition {
+    /// As words of a page.
+    pub(crate) fn words(&self) -> [u32; 4] {
+        let Context { ip, transport, payload, headers, segment, is_tcp, is_v4 } = self.context;
+        let sum = |sum: Sum| u32::from(sum.start) | u32::from(sum.at) << 8 | u32::from(sum.end) << 16;
+        let flags = u32::from(is_tcp) | u32::from(is_v4) << 1 | u32::from(self.fresh) << 2;
+        [sum(ip), sum(transport), payload, u32::from(headers) | flags << 8 | u32::from(segment) << 16]
+    }
+
+    /// The position that these words are.
+    pub(crate) fn of([ip, transport, payload, rest]: [u32; 4]) -> TxPosition {
+        let sum = |word: u32| Sum { start: word as u8, at: (word >> 8) as u8, end: (word >> 16) as u16 };
+        let flag = |bit: u32| rest >> (8 + bit) & 1 != 0;
+        let (headers, segment) = (rest as u8, (rest >> 16) as u16);
+        let (ip, transport) = (sum(ip), sum(transport));
+        let context = Context { ip, transport, payload, headers, segment, is_tcp: flag(0), is_v4: flag(1) };
+        TxPosition { context, fresh: flag(2) }
+    }
+}
+
+/// Puts packets together, descriptor by descriptor. Between two looks at a ring, it is at a [`TxPosition`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(into = "TxPosition", from = "TxPosition")]
 pub struct Assembler {
     context: Context,
     packet: Packet,
     /// The next data descriptor is a packet's first one.
     fresh: bool,
+}
+
+impl From<Assembler> for TxPosition {
+    fn from(assembler: Assembler) -> Self {
+        assembler.position()
+    }
+}
+
+impl From<TxPosition> for Assembler {
+    fn from(mut position: TxPosition) -> Self {
+        // Of what a descriptor says there are 20 bits.
+        position.context.payload &= 0xf_ffff;
+        let mut assembler = Assembler::default();
+        assembler.rewind(position);
+        assembler
+    }
 }
 
 impl Default for Assembler {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use netvale_mem::lent::InUse;
+use netvale_mem::notify::Doorbell;
 use netvale_vfio_user::config::{BarKind, ConfigSpace, Identity};
 use netvale_vfio_user::irqs::{INTX, KINDS, MSI};
 use netvale_vfio_user::{Bar, Device, Host};
@@ -57,6 +58,29 @@ impl E1000Device {
         space.bar(PORTS, BarKind::Ports, PORTS_SIZE);
         space.msi();
         E1000Device { space, shared, address: 0, health: Ok(()) }
+    }
+
+    /// IOADDR.
+    pub fn address(&self) -> u32 {
+        self.address
+    }
+
+    /// Continues with this IOADDR, and with what the hypervisor has provided, as another process left it: nothing is rung
+    /// or written. `false` if the status block that the driver is said to have is outside of its memory.
+    ///
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub fn go_on(&mut self, host: &Host, address: u32, has_block: Option<bool>) -> std::io::Result<bool> {
+        self.address = address & (SPACE - 1);
+        let (message, pin) = (host.irqs.bell(MSI, 0), host.irqs.bell(INTX, 0));
+        let bell = message.or(pin).map(Doorbell::try_clone).transpose()?;
+        let memory = Memory::of(&host.dma);
+        Ok(self.with(|core| core.go_on(memory, has_block, bell, message.is_some())) == Some(true))
+    }
+
+    /// Tells the guest what a process that was killed may not have come to.
+    pub fn tell_again(&mut self) {
+        self.with(Core::tell_again);
     }
 
     fn register(&mut self, at: u32) -> u32 {
@@ -112,7 +136,11 @@ impl Device for E1000Device {
         let Ok(value) = <[u8; 4]>::try_from(data).map(u32::from_le_bytes) else { return };
         match (bar, u32::try_from(at)) {
             (MEMORY, Ok(at)) if at % 4 == 0 => self.set(at, value),
-            (PORTS, Ok(at)) if u64::from(at) == IOADDR => self.address = value & (SPACE - 1),
+            (PORTS, Ok(at)) if u64::from(at) == IOADDR => {
+                self.address = value & (SPACE - 1);
+                let address = self.address;
+                self.with(|core| core.note_address(address));
+            }
             (PORTS, Ok(at)) if u64::from(at) == IODATA => self.set(self.address & !3, value),
             _ => {}
         }

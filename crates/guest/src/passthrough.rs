@@ -92,17 +92,17 @@ struct Start {
 }
 
 /// `_IOW('N', number, size)`.
-const fn iow(number: u32, size: usize) -> libc::c_ulong {
-    (1 << 30 | (size as u32) << 16 | (b'N' as u32) << 8 | number) as libc::c_ulong
+const fn iow(number: u32, size: usize) -> libc::Ioctl {
+    (1 << 30 | (size as u32) << 16 | (b'N' as u32) << 8 | number) as libc::Ioctl
 }
 
-const START: libc::c_ulong = iow(1, size_of::<Start>());
-const RING_BELL: libc::c_ulong = iow(2, 4);
+const START: libc::Ioctl = iow(1, size_of::<Start>());
+const RING_BELL: libc::Ioctl = iow(2, 4);
 
 /// The requests that are made here, for system call filters.
 pub const IOCTLS: [u32; 2] = [START as u32, RING_BELL as u32];
 
-fn ioctl<T>(fd: BorrowedFd<'_>, code: libc::c_ulong, argument: &T) -> Result<libc::c_int, Errno> {
+fn ioctl<T>(fd: BorrowedFd<'_>, code: libc::Ioctl, argument: &T) -> Result<libc::c_int, Errno> {
     // SAFETY: a live descriptor; the driver reads the size that is part of the code from a structure that is that large.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), code, std::ptr::from_ref(argument)) };
     if done < 0 {

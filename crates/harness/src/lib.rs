@@ -3,12 +3,14 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`daemon`] | a daemon in a run directory of its own |
+//! | [`manager`] | a service manager that keeps descriptors |
 //! | [`net`] | network namespaces, and interfaces in them |
 //! | [`process`] | a program that does not outlive its owner |
 //!
 //! All of it is gone when it is dropped, and nothing waits without a limit.
 
 pub mod daemon;
+pub mod manager;
 pub mod net;
 pub mod process;
 
@@ -18,6 +20,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 pub use daemon::Daemon;
+pub use manager::Manager;
 pub use process::Process;
 
 /// A step that failed.

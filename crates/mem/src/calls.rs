@@ -1,7 +1,7 @@
-//! Threads inside a system call on an eventfd that a peer shares.
+//! Threads inside a system call on a descriptor that a peer shares: an eventfd, a queue of a TAP.
 //!
-//! Such an eventfd is non-blocking when it is made, but that property belongs to what both sides share: the peer can
-//! undo it, and then fill the counter. The next thread that rings it would sleep for as long as the peer likes. No way
+//! Such a descriptor is non-blocking when it is made, but that property belongs to what both sides share: the peer can
+//! undo it, and then fill an eventfd's counter. The next thread that rings it would sleep for as long as the peer likes. No way
 //! of writing prevents that (eventfd(2) supports neither `RWF_NOWAIT` nor `MSG_DONTWAIT`), so every call is marked, and
 //! a process that must not be stopped looks for one that lasts and interrupts it ([`lasting`]). The peer is reported
 //! then ([`crate::fault`]).
@@ -10,7 +10,10 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::io::{Errno, Result};
 use rustix::thread::Pid;
+
+use crate::fault::Fault;
 
 /// A thread's count of calls begun and ended so far: an odd number while it is inside one.
 struct Marks {
@@ -69,6 +72,23 @@ pub(crate) fn marked<T>(call: impl FnOnce() -> T) -> T {
     mark();
     let done = call();
     mark();
+    done
+}
+
+/// Makes a call on a descriptor that a peer shares, unless the peer has made such a call block before. Only a call that
+/// blocks is interrupted, and only the peer can make it block: then `why` is reported.
+///
+/// # Errors
+/// What the call says; `EAGAIN` if it was not made.
+#[inline]
+pub fn bounded<T>(fault: &Fault, why: &str, call: impl FnOnce() -> Result<T>) -> Result<T> {
+    if fault.is_blocked() {
+        return Err(Errno::AGAIN);
+    }
+    let done = marked(call);
+    if matches!(done, Err(Errno::INTR)) {
+        fault.block(why);
+    }
     done
 }
 

@@ -99,11 +99,11 @@ impl Fault {
         Arc::as_ptr(&self.0)
     }
 
-    /// Reports that a doorbell of the peer blocked this thread.
+    /// Reports that a call on one of the peer's descriptors blocked this thread.
     #[cold]
-    pub(crate) fn block(&self) {
+    pub(crate) fn block(&self, why: &str) {
         self.0.group.0.store(true, Ordering::Relaxed);
-        self.report(BLOCKED);
+        self.report(why);
     }
 
     /// Whether a doorbell of the peer, or of one that belongs to it, blocked a thread.

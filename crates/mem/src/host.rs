@@ -32,6 +32,18 @@ impl HostTx {
         HostTx { side, hwcur: 0, no_news: None, wake: wake.into(), kicks }
     }
 
+    /// Continues at the index in the ring's status block, where another process has stopped.
+    pub fn continued(side: RingSide, wake: impl Into<Arc<Doorbell>>) -> Self {
+        Self::new(side, wake).going_on()
+    }
+
+    /// Continues at the index in the ring's status block.
+    #[must_use]
+    pub fn going_on(self) -> Self {
+        let hwcur = self.side.csb.hwcur();
+        self.at(hwcur)
+    }
+
     /// Continues where an earlier owner of the ring stopped.
     #[must_use]
     pub fn at(self, hwcur: u32) -> Self {
@@ -150,6 +162,18 @@ impl HostRx {
         // The host looks at the receiver's head whenever it needs room, and asks for a kick only while it waits.
         disarm(side.csb.kern_need_kick());
         HostRx { side, leases, wake: wake.into(), kicks }
+    }
+
+    /// Continues at the indices in the ring's status block, where another process has stopped.
+    pub fn continued(side: RingSide, wake: impl Into<Arc<Doorbell>>) -> Self {
+        Self::new(side, wake).going_on()
+    }
+
+    /// Continues at the indices in the ring's status block. Nobody may use the ring yet.
+    #[must_use]
+    pub fn going_on(self) -> Self {
+        let (ring, csb) = (&self.side.ring, &self.side.csb);
+        HostRx { leases: Leases::continued(ring.num_slots(), csb.hwcur(), csb.hwtail()), ..self }
     }
 
     /// The ring and its CSB.

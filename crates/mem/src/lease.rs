@@ -57,6 +57,18 @@ impl Leases {
         }
     }
 
+    /// Creates the state of a ring that another process has filled: the receiver has released the slots before `consumed`
+    /// at least, and sees those before `tail`. Both are slot indices that a peer may have written.
+    pub fn continued(slots: u32, consumed: u32, tail: u32) -> Self {
+        let this = Self::new(slots);
+        let (slots, consumed, tail) = (this.slots, u64::from(consumed) % this.slots, u64::from(tail) % this.slots);
+        let published = consumed + (tail + slots - consumed) % slots;
+        this.consumed.store(consumed, Ordering::Relaxed);
+        this.published.store(published, Ordering::Relaxed);
+        this.reserved.store(published, Ordering::Relaxed);
+        this
+    }
+
     /// Reserves `want` slots, or, when there is less room, the `fit(room)` slots of it that whole frames can use (at
     /// most `room`); `None` when that is 0.
     ///
@@ -237,6 +249,21 @@ mod tests {
         assert_eq!((c.slot, c.count), (3, 2));
         l.complete(c, |c, t| seen.set((c, t)));
         assert_eq!(seen.get(), (2, 1));
+    }
+
+    /// Objective: a ring that is continued has the room, and goes on at the slot, that it had before; indices outside the
+    /// ring do no harm.
+    #[test]
+    fn continued() {
+        let l = Leases::continued(4, 3, 1);
+        assert_eq!(l.tail(), 1);
+        let a = l.reserve(9, |r| r, || 3).unwrap().unwrap();
+        assert_eq!((a.slot, a.count), (1, 1));
+        let seen = Cell::new((9, 9));
+        l.complete(a, |c, t| seen.set((c, t)));
+        assert_eq!((seen.get(), l.see_head(|| 2)), ((3, 2), Ok(0)));
+        let forged = Leases::continued(4, u32::MAX, 7);
+        assert_eq!((forged.tail(), forged.reserve(9, |r| r, || 3).unwrap().unwrap().slot), (3, 3));
     }
 
     /// Objective: a receiver that releases slots it was never given is detected, and the ring goes on once the head is

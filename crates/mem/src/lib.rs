@@ -51,6 +51,7 @@
 //! | [`slice`](mod@slice) | short time slices |
 //! | [`watch`] | mappings of files that others may cut short |
 //! | [`words`] | words that are neither: a device's header |
+//! | [`noted`] | numbers that outlive the process |
 //!
 //! Under `cfg(fuzzing)` there is also `probe`: a fuzzer counts the reads of shared memory, and changes it between two of them.
 //!
@@ -76,6 +77,8 @@ pub mod lent;
 pub mod mapping;
 #[cfg(not(loom))]
 pub mod mirror;
+#[cfg(not(loom))]
+pub mod noted;
 pub mod notify;
 #[cfg(not(loom))]
 pub mod offsets;

@@ -26,8 +26,8 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::calls::marked;
-use crate::fault::Fault;
+use crate::calls::{bounded, marked};
+use crate::fault::{BLOCKED, Fault};
 
 /// The sleeper announces that it wants a kick. It must look for news once more before it sleeps.
 #[inline]
@@ -77,6 +77,13 @@ impl KickCounts {
         let c = if sent { &self.sent } else { &self.suppressed };
         // One writer at a time: no read-modify-write instruction needed.
         c.store(c.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Adds those of another process.
+    pub fn add(&self, sent: u64, suppressed: u64, received: u64) {
+        for (place, n) in [(&self.sent, sent), (&self.suppressed, suppressed), (&self.received, received)] {
+            place.store(place.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        }
     }
 
     /// Counts a kick from the other side.
@@ -265,14 +272,10 @@ impl Doorbell {
     /// interrupted ([`crate::calls`]), and only a peer can make it block.
     #[inline]
     fn bounded(&self, call: impl FnOnce() -> rustix::io::Result<usize>) -> rustix::io::Result<usize> {
-        if self.fault.as_ref().is_some_and(Fault::is_blocked) {
-            return Err(Errno::AGAIN);
+        match &self.fault {
+            Some(fault) => bounded(fault, BLOCKED, call),
+            None => marked(call),
         }
-        let done = marked(call);
-        if let (Err(Errno::INTR), Some(fault)) = (done, &self.fault) {
-            fault.block();
-        }
-        done
     }
 
     /// Creates a second handle to the same doorbell.

@@ -21,6 +21,39 @@ impl Pool {
         Pool { used, free: num - reserved, next: reserved, reserved }
     }
 
+    /// Creates a pool of which these objects are used, and the reserved ones.
+    pub fn with_used(num: u32, reserved: u32, used: &[Range<u32>]) -> Self {
+        let mut this = Self::new(num, reserved);
+        for i in used.iter().flat_map(|range| range.start..range.end.min(num)) {
+            this.take_this(i);
+        }
+        this
+    }
+
+    /// Takes an object; false if it was taken, or there is none of that index.
+    pub fn take_this(&mut self, i: u32) -> bool {
+        match self.used.get_mut(i as usize) {
+            Some(used) if !*used => {
+                *used = true;
+                self.free -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The objects that are used, in runs.
+    pub fn used(&self) -> Vec<Range<u32>> {
+        let mut runs: Vec<Range<u32>> = Vec::new();
+        for (i, _) in (self.reserved..).zip(self.used.iter().skip(self.reserved as usize)).filter(|(_, used)| **used) {
+            match runs.last_mut() {
+                Some(run) if run.end == i => run.end += 1,
+                _ => runs.push(i..i + 1),
+            }
+        }
+        runs
+    }
+
     /// Number of free objects.
     pub fn free(&self) -> u32 {
         self.free
@@ -103,6 +136,8 @@ mod tests {
                     },
                 }
                 prop_assert_eq!(pool.free() as usize, 18 - model.len());
+                let again = Pool::with_used(20, 2, &pool.used());
+                prop_assert_eq!((&again.used, again.free), (&pool.used, pool.free));
             }
         }
     }

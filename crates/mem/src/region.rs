@@ -14,8 +14,10 @@ use crate::pool::Pool;
 pub use crate::side::RingSide;
 use crate::view::Places;
 
+mod continued;
 mod port;
 
+pub use continued::RegionState;
 pub use port::{Binding, PortMem};
 
 /// Why a region, or a port in it, cannot be created.
@@ -131,13 +133,12 @@ impl Region {
         Self::on_memfd(name, Layout::device(sizes)?, pages)
     }
 
-    /// Takes over the memory of a region of that layout ([`Layout::device`]) that another process made. All its objects
-    /// are free.
+    /// Takes over the memory of a region of that layout ([`Layout::device`], [`Layout::bar`]) that another process made.
+    /// Besides these buffers, all its objects are free.
     ///
     /// # Errors
-    /// [`RegionError::Memory`] when the file is too short, or could be truncated.
-    pub fn adopt_device(fd: OwnedFd, sizes: RegionSizes) -> Result<Arc<Self>, RegionError> {
-        let layout = Layout::device(sizes)?;
+    /// [`RegionError::Memory`] when the file has another size, or could be truncated.
+    pub fn adopt(fd: OwnedFd, layout: Layout, used_bufs: &[Range<u32>]) -> Result<Arc<Self>, RegionError> {
         let memory = |source| RegionError::Memory { bytes: layout.total, source };
         let size = rustix::fs::fstat(&fd).map_err(memory)?.st_size;
         if u64::try_from(size) != Ok(layout.total) {
@@ -145,7 +146,14 @@ impl Region {
         }
         let len = usize::try_from(layout.total).map_err(|_| memory(rustix::io::Errno::NOMEM))?;
         let map = Mapping::map(fd.as_fd(), len).map_err(memory)?;
-        Ok(Self::over(Arc::new(map.watched()), Some(fd), layout, false))
+        let this = Self::over(Arc::new(map.watched()), Some(fd), layout, false);
+        this.pools().bufs = Pool::with_used(layout.sizes.bufs.num, RESERVED_BUFS, used_bufs);
+        Ok(this)
+    }
+
+    /// The buffers that are used, in runs.
+    pub fn used_bufs(&self) -> Vec<Range<u32>> {
+        self.pools().bufs.used()
     }
 
     /// Like [`Region::shared`], in the usual order, with a power of two of bytes ([`Layout::bar`]).
@@ -325,8 +333,8 @@ impl Region {
 
     fn fresh_ring(&self, id: u32, slots: u32, ringid: u16, rx: bool, with_bufs: bool) -> Result<RingSide, RegionError> {
         // Inside by construction of the layout; if not, the whole region is unusable.
-        let side = self.places().ring(&self.map, id, slots);
-        let RingSide { ring, csb, .. } = side.ok_or(RegionError::Exhausted { what: "space", asked: 1, free: 0 })?;
+        let side = self.ring_of(id, slots)?;
+        let RingSide { ring, csb, .. } = &side;
         let tail = if rx { 0 } else { slots - 1 };
         ring.init_header(ringid, rx, tail);
         let mut pools = self.pools();
@@ -338,7 +346,12 @@ impl Region {
             ring.set_ptr(i, 0);
         }
         csb.reset(tail);
-        Ok(RingSide { ring, csb, csb_index: id, offsets: Arc::default() })
+        Ok(side)
+    }
+
+    /// A view of ring `id`.
+    fn ring_of(&self, id: u32, slots: u32) -> Result<RingSide, RegionError> {
+        self.places().ring(&self.map, id, slots).ok_or(RegionError::Exhausted { what: "space", asked: 1, free: 0 })
     }
 
     /// Takes `count` buffers and links them through their first word, as `ni_bufs_head` requires. Returns the head of

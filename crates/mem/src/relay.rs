@@ -52,6 +52,21 @@ impl RelayEnd {
         end
     }
 
+    /// Continues a ring at the index in its status block, where another process has stopped, which has filled the slots
+    /// before `filled`: not shown are those of a frame whose end is missing. A place outside the application's free slots is
+    /// none.
+    pub fn continued(side: RingSide, filled: u32, wake: Arc<Doorbell>, kicks: Arc<KickCounts>) -> RelayEnd {
+        let n = side.ring.num_slots();
+        let end = Self::new(side.clone(), side.csb.hwtail(), wake, kicks);
+        let is_free = filled < n && ring_space(end.hwtail, filled, n) <= end.room(end.released);
+        RelayEnd { filled: if is_free { filled } else { end.hwtail }, ..end }
+    }
+
+    /// First slot not filled yet.
+    pub fn filled(&self) -> u32 {
+        self.filled
+    }
+
     /// First slot that the application does not see yet.
     pub fn hwtail(&self) -> u32 {
         self.hwtail

@@ -34,12 +34,18 @@ pub struct Spin {
     pauses: u32,
     /// The longest time to poll.
     most: Duration,
-    began: Instant,
-    looked: Instant,
     credit: u32,
     hold_off: Duration,
     /// Polling is not tried before.
     not_before: Option<Instant>,
+    trial: Option<Trial>,
+}
+
+/// Polling that is going on.
+#[derive(Debug)]
+struct Trial {
+    began: Instant,
+    looked: Instant,
 }
 
 impl Default for Spin {
@@ -52,16 +58,7 @@ impl Default for Spin {
 impl Spin {
     /// Polls for at most `most` each time.
     pub fn new(most: Duration) -> Self {
-        let now = Instant::now();
-        Spin {
-            pauses: PAUSES,
-            most,
-            began: now,
-            looked: now,
-            credit: MOST_CREDIT,
-            hold_off: HOLD_OFF,
-            not_before: None,
-        }
+        Spin { pauses: PAUSES, most, credit: MOST_CREDIT, hold_off: HOLD_OFF, not_before: None, trial: None }
     }
 
     /// For one who looks at many places: that takes time enough.
@@ -75,49 +72,43 @@ impl Spin {
         self.most = most;
     }
 
-    /// Polls `look` until it finds something or polling stops paying. Returns whether it found something.
+    /// Polls after a look that found nothing, until `look` finds something or polling stops paying. Returns whether it
+    /// found something.
     pub fn poll(&mut self, mut look: impl FnMut() -> bool) -> bool {
-        if look() {
-            return true;
-        }
-        if !self.begin() {
-            return false;
-        }
         while self.go_on() {
             if look() {
                 self.paid();
                 return true;
             }
         }
-        look()
+        false
     }
 
-    /// Begins to poll after a look that found nothing. Returns whether to.
-    pub fn begin(&mut self) -> bool {
-        !self.most.is_zero() && has_company() && self.begin_at(Instant::now())
-    }
-
-    fn begin_at(&mut self, now: Instant) -> bool {
-        if self.not_before.is_some_and(|at| now < at) {
-            return false;
-        }
-        (self.began, self.looked, self.not_before) = (now, now, None);
-        true
-    }
-
-    /// Pauses after a look that found nothing. Returns whether to look again; if not, sleep.
+    /// After a look that found nothing: begins to poll, or pauses. Returns whether to look again; if not, sleep.
     pub fn go_on(&mut self) -> bool {
-        let eager = self.looked.duration_since(self.began) < EAGER;
+        let Some(Trial { began, looked }) = &self.trial else {
+            return !self.most.is_zero() && has_company() && self.begin_at(Instant::now());
+        };
+        let eager = looked.duration_since(*began) < EAGER;
         (0..if eager { 1 } else { self.pauses }).for_each(|_| std::hint::spin_loop());
         self.go_on_at(Instant::now(), was_preempted)
     }
 
+    fn begin_at(&mut self, now: Instant) -> bool {
+        if self.not_before.is_none_or(|at| now >= at) {
+            self.trial = Some(Trial { began: now, looked: now });
+        }
+        self.trial.is_some()
+    }
+
     fn go_on_at(&mut self, now: Instant, was_preempted: impl Fn() -> bool) -> bool {
-        let gap = now.duration_since(std::mem::replace(&mut self.looked, now));
+        let Some(trial) = &mut self.trial else { return false };
+        let gap = now.duration_since(std::mem::replace(&mut trial.looked, now));
         let alone = gap <= GAP || !was_preempted();
-        if alone && now.duration_since(self.began) < self.most {
+        if alone && now.duration_since(trial.began) < self.most {
             return true;
         }
+        self.trial = None;
         self.credit = if alone { self.credit.saturating_sub(1) } else { 0 };
         if self.credit == 0 {
             self.not_before = Some(now + self.hold_off);
@@ -126,11 +117,22 @@ impl Spin {
         false
     }
 
-    /// Polling brought something.
+    /// There was something: polling for it paid, if it was polled for.
+    #[inline]
     pub fn paid(&mut self) {
-        self.hold_off = HOLD_OFF;
-        self.credit = MOST_CREDIT.min(self.credit + 1);
+        if self.trial.take().is_some() {
+            self.hold_off = HOLD_OFF;
+            self.credit = MOST_CREDIT.min(self.credit + 1);
+        }
     }
+}
+
+/// Polls for something that keeps what polling for it has brought: `spin` says where.
+pub fn poll_for<T>(it: &mut T, spin: impl Fn(&mut T) -> &mut Spin, mut look: impl FnMut(&mut T) -> bool) -> bool {
+    let mut learned = std::mem::take(spin(it));
+    let found = learned.poll(|| look(it));
+    *spin(it) = learned;
+    found
 }
 
 /// Whether another thread took the calling one's CPU since the last such question; also the first time, if ever. A gap
@@ -237,18 +239,12 @@ mod tests {
         assert!(!spin.begin_at(back) && spin.begin_at(back + HOLD_OFF));
     }
 
-    /// Objective: a look that finds something immediately costs no trial; without a time to poll there is just that look.
+    /// Objective: without a time to poll nobody looks; with one, looks go on until something is found.
     #[test]
     #[cfg_attr(miri, ignore = "Miri is slow enough to be taken for preempted, and cannot ask the kernel")]
     fn looks() {
         let mut spin = Spin::default();
-        assert!(spin.poll(|| true));
-        let mut looks = 0;
-        assert!(!spin.poll(|| {
-            looks += 1;
-            false
-        }));
-        assert_eq!(looks, 1);
+        assert!(!spin.poll(|| panic!("nobody looks")));
         spin.set_most(MOST);
         let mut left = 3;
         let found = spin.poll(|| {
@@ -256,5 +252,21 @@ mod tests {
             left == 0
         });
         assert!(found || !has_company() || left > 0, "a gap may end the trial early");
+    }
+
+    /// Objective: what something keeps about polling for it is there again afterwards, and what was learned with it.
+    #[test]
+    fn experience_is_kept() {
+        let mut it = (Spin::new(MOST), 0);
+        it.0.not_before = Some(Instant::now() + Duration::from_secs(3600));
+        assert!(!poll_for(
+            &mut it,
+            |it| &mut it.0,
+            |it| {
+                it.1 += 1;
+                true
+            }
+        ));
+        assert_eq!((it.0.most, it.1, it.0.not_before.is_some()), (MOST, 0, true));
     }
 }

@@ -35,16 +35,22 @@ struct Sending {
 }
 
 impl NicEgress {
-    /// Creates an egress that sends from the buffers numbered `own`.
+    /// Creates an egress that sends from the buffers numbered `own`, and from those that come back to it.
     pub fn new(
         sender: Sender,
         memory: Arc<Mapping>,
         buffers: Buffers,
-        own: std::ops::Range<u32>,
+        own: impl IntoIterator<Item = u32>,
         (multi_buffer, queue): (bool, Arc<impl Any + Send + Sync>),
     ) -> NicEgress {
-        let sending = Sending { sender, memory, buffers, free: own.collect(), multi_buffer, _queue: queue };
+        let sending = Sending { sender, memory, buffers, free: own.into_iter().collect(), multi_buffer, _queue: queue };
         NicEgress { sending: Lent::with(sending), counters: Arc::default() }
+    }
+
+    /// The buffers that hold no frame, and whether frames may take several. `None` while a worker uses it.
+    pub fn free(&self) -> Option<(Vec<u32>, bool)> {
+        let sending = self.sending.enter().ok()?;
+        Some((sending.free.clone(), sending.multi_buffer))
     }
 
     fn deliver_to(&self, s: &mut Sending, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {

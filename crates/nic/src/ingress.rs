@@ -2,14 +2,16 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use netvale_afxdp::NotContinued;
 use netvale_afxdp::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver};
 use netvale_mem::Mapping;
 use netvale_port::batch::{BATCH, Batch, MAX_FRAGS};
 use netvale_port::{DropReason, Ingress, RingCounters};
 
 use crate::Keep;
+use crate::continued::Settled;
 
 /// The receive side of a queue, as an ingress.
 pub struct NicIngress {
@@ -21,6 +23,8 @@ pub struct NicIngress {
     /// Pieces of a frame whose end has not arrived.
     pieces: Vec<(*const u8, u32)>,
     counters: Arc<RingCounters>,
+    /// What is put down when its worker pauses.
+    settled: Arc<Mutex<Settled>>,
     _queue: Keep,
 }
 
@@ -40,8 +44,40 @@ impl NicIngress {
             receiver.fill.put(at - HEADROOM);
         }
         receiver.fill.publish();
+        Self::with(receiver, memory, buffers, queue)
+    }
+
+    fn with(receiver: Receiver, memory: Arc<Mapping>, buffers: Buffers, queue: Keep) -> NicIngress {
         let (taken, pieces) = (Vec::with_capacity(2 * BATCH), Vec::with_capacity(MAX_FRAGS));
-        NicIngress { receiver, memory, buffers, taken, pieces, counters: Arc::default(), _queue: queue }
+        let (counters, settled) = (Arc::default(), Arc::default());
+        NicIngress { receiver, memory, buffers, taken, pieces, counters, settled, _queue: queue }
+    }
+
+    /// Continues a queue whose buffers are where they were, as [`Settled::check`] has found.
+    ///
+    /// # Errors
+    /// [`NotContinued`] if the pieces of an unfinished frame are not in its buffers.
+    pub fn continued(
+        receiver: Receiver,
+        memory: Arc<Mapping>,
+        buffers: Buffers,
+        settled: &Settled,
+        queue: Keep,
+    ) -> Result<NicIngress, NotContinued> {
+        let mut this = Self::with(receiver, memory, buffers, queue);
+        this.taken.extend_from_slice(&settled.taken);
+        for &(at, len) in settled.pieces.iter().take(MAX_FRAGS) {
+            let is_taken = this.buffers.index(at).is_some_and(|index| this.taken.contains(&index));
+            let place = this.memory.at(at, len.into(), 1).filter(|_| is_taken);
+            this.pieces
+                .push((place.ok_or(NotContinued("a piece of a frame lies elsewhere"))?.as_ptr().cast_const(), len));
+        }
+        Ok(this)
+    }
+
+    /// Where it puts down what it knows when its worker pauses.
+    pub fn settled(&self) -> Arc<Mutex<Settled>> {
+        Arc::clone(&self.settled)
     }
 
     /// The address of a piece of a frame; `None` if the kernel put it outside the buffers it was given.
@@ -116,6 +152,13 @@ impl Ingress for NicIngress {
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.receiver.socket.as_fd())
+    }
+
+    fn settle(&mut self) {
+        let start = self.memory.start().as_ptr() as u64;
+        let offset = |&(at, len): &(*const u8, u32)| (at as u64 - start, len);
+        let settled = Settled { taken: self.taken.clone(), pieces: self.pieces.iter().map(offset).collect() };
+        *self.settled.lock().unwrap_or_else(PoisonError::into_inner) = settled;
     }
 
     fn counters(&self) -> &Arc<RingCounters> {

@@ -3,11 +3,13 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`ingress`], [`egress`] | a queue as the switch sees it |
+//! | [`continued`] | which buffers are whose when another process goes on |
 //! | [`stack`] | host rings: the stack behind an interface |
 
 use std::any::Any;
 use std::sync::Arc;
 
+pub mod continued;
 pub mod egress;
 pub mod ingress;
 pub mod stack;

@@ -84,6 +84,21 @@ impl Stack {
         self.diversion.set_open(ring, true)?;
         Ok(OpenRing { stack: Arc::clone(self), ring })
     }
+
+    /// Continues a ring whose flows are redirected: the frames in its queue are its user's.
+    pub fn continue_ring(self: &Arc<Self>, ring: u32) -> OpenRing {
+        OpenRing { stack: Arc::clone(self), ring }
+    }
+
+    /// Its queues.
+    pub fn queues(&self) -> &[Arc<OwnedFd>] {
+        &self.queues
+    }
+
+    /// The hooks.
+    pub fn diversion(&self) -> &Diversion {
+        &self.diversion
+    }
 }
 
 /// Moves frames from a host tx ring into the stack.
@@ -266,6 +281,10 @@ impl<W> Task<W> for StackRx {
             self.counters.passed(frames, bytes);
         }
         Passed::count(looked as usize)
+    }
+
+    fn settle(&mut self) {
+        self.end.settle();
     }
 
     // No need to arm: the TAP itself wakes a level-triggered sleeper.

@@ -3,10 +3,12 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use netvale_afxdp::NotContinued;
 use netvale_afxdp::ring::Ring;
 use netvale_afxdp::socket::{Buffers, CONTINUES, Desc, HEADROOM, Receiver, Sender, Socket};
 use netvale_mem::Mapping;
 use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_nic::continued::{Settled, check_sending};
 use netvale_nic::egress::NicEgress;
 use netvale_nic::ingress::NicIngress;
 use netvale_port::{DropReason, Egress, Ingress, Scratch, Source};
@@ -38,6 +40,7 @@ fn memory() -> (OwnedFd, Arc<Mapping>, Arc<Socket>) {
 struct Receiving {
     memory: OwnedFd,
     rx: Ring<Desc>,
+    rx_memory: OwnedFd,
     fill: Ring<u64>,
     fill_memory: OwnedFd,
 }
@@ -45,10 +48,10 @@ struct Receiving {
 impl Receiving {
     fn new() -> (Receiving, Source<NicIngress>, Arc<Mapping>) {
         let (memory, map, socket) = memory();
-        let ((rx, kernel_rx, _), (fill, kernel_fill, fill_memory)) = (ring(false), ring(true));
+        let ((rx, kernel_rx, rx_memory), (fill, kernel_fill, fill_memory)) = (ring(false), ring(true));
         let receiver = Receiver { rx, fill, socket };
         let ingress = NicIngress::new(receiver, Arc::clone(&map), BUFFERS, 2..34, Arc::new(()));
-        let kernel = Receiving { memory, rx: kernel_rx, fill: kernel_fill, fill_memory };
+        let kernel = Receiving { memory, rx: kernel_rx, rx_memory, fill: kernel_fill, fill_memory };
         (kernel, Source::new(Box::new(ingress)), map)
     }
 
@@ -124,6 +127,89 @@ fn unended() {
     kernel.receive(&[&[4; 100]]).unwrap();
     assert_eq!(frames(&mut source), [[[3; 100], [4; 100]].concat()]);
     assert_eq!(kernel.buffers(), 32);
+}
+
+/// Goes on with a queue in its rings' memory.
+fn go_on(kernel: &Receiving, map: &Arc<Mapping>, settled: &Settled) -> Result<Source<NicIngress>, NotContinued> {
+    let rx = Ring::map(kernel.rx_memory.as_fd(), 0, &AT, ENTRIES, false).unwrap();
+    let fill = Ring::map(kernel.fill_memory.as_fd(), 0, &AT, ENTRIES, true).unwrap();
+    let socket = Socket::adopt(eventfd(0, EventfdFlags::CLOEXEC).unwrap(), ENTRIES, map);
+    let receiver = Receiver { rx, fill, socket };
+    settled.check(&receiver, &BUFFERS, 2..34)?;
+    NicIngress::continued(receiver, Arc::clone(map), BUFFERS, settled, Arc::new(())).map(|i| Source::new(Box::new(i)))
+}
+
+/// Objective: the next process that has a queue gets its frames, each once, also one of which only the beginning has arrived; no buffer is lost.
+#[test]
+fn continued() {
+    let (mut kernel, mut source, map) = Receiving::new();
+    for round in 0..20u8 {
+        kernel.receive(&[&[round; 100]]).unwrap();
+        assert_eq!(frames(&mut source), [[round; 100]]);
+        kernel.receive(&[&[1; 100]]).unwrap();
+        let first = kernel.fill.take() + HEADROOM;
+        kernel.fill.release();
+        rustix::io::pwrite(&kernel.memory, &[2; 100], first).unwrap();
+        kernel.rx.put(Desc { addr: first, len: 100, options: CONTINUES });
+        kernel.rx.publish();
+        assert_eq!(frames(&mut source), [[1; 100]]);
+        source.settle();
+        let settled = source.ingress().settled().lock().unwrap().clone();
+        assert_eq!((settled.taken.len(), settled.pieces.len()), (2, 1));
+        source = go_on(&kernel, &map, &settled).unwrap();
+        kernel.receive(&[&[3; 100]]).unwrap();
+        assert_eq!(frames(&mut source), [[[2; 100], [3; 100]].concat()]);
+        assert_eq!(kernel.buffers(), 32);
+    }
+}
+
+/// Objective: a buffer in two places, one that is not the queue's, a piece elsewhere and impossible indices are refused.
+#[test]
+fn continued_forgeries() {
+    let (mut kernel, _source, map) = Receiving::new();
+    let refused = |kernel: &Receiving, taken: &[u32], pieces: &[(u64, u32)]| {
+        let settled = Settled { taken: taken.to_vec(), pieces: pieces.to_vec() };
+        go_on(kernel, &map, &settled).err().map(|e| e.to_string()).unwrap_or_default()
+    };
+    assert_eq!(refused(&kernel, &[], &[]), "");
+    assert_eq!(refused(&kernel, &[2], &[]), "a buffer is in two places", "it is in the fill ring");
+    let (free, other) = (kernel.fill.take() + HEADROOM, kernel.fill.take() + HEADROOM);
+    kernel.fill.release();
+    let index = BUFFERS.index(free).unwrap();
+    assert_eq!(refused(&kernel, &[index], &[(free, 10)]), "");
+    assert_eq!(refused(&kernel, &[index, index], &[]), "a buffer is in two places");
+    for foreign in [0, 1, 34, u32::MAX] {
+        assert_eq!(refused(&kernel, &[foreign], &[]), "a buffer is not the queue's");
+    }
+    for (at, len) in [(other, 10), (free, u32::MAX), (u64::MAX, 1)] {
+        assert_eq!(refused(&kernel, &[index], &[(at, len)]), "a piece of a frame lies elsewhere");
+    }
+    kernel.rx.put(Desc { addr: free, len: 60, options: 0 });
+    kernel.rx.publish();
+    assert_eq!(refused(&kernel, &[index], &[]), "a buffer is in two places");
+    rustix::io::pwrite(&kernel.rx_memory, &1000u32.to_ne_bytes(), AT.producer).unwrap();
+    assert_eq!(refused(&kernel, &[], &[]), "the indices of a ring cannot be right");
+}
+
+/// Objective: the buffers to send from are checked in the same way.
+#[test]
+fn continued_sending() {
+    let (_memory, map, socket) = memory();
+    let ((mut tx, _, _a), (completion, mut done, _b)) = (ring::<Desc>(true), ring::<u64>(false));
+    let at = |index| BUFFERS.at(index).unwrap();
+    tx.put(Desc { addr: at(41), len: 60, options: 0 });
+    tx.publish();
+    done.put(at(42));
+    done.publish();
+    let sender = Sender { tx, completion, socket };
+    let check = |free: &[u32]| check_sending(free, &sender, &BUFFERS, 40..44).err().map(|e| e.to_string());
+    assert_eq!((check(&[]), check(&[40, 43])), (None, None));
+    for twice in [&[40, 40][..], &[41], &[42]] {
+        assert_eq!(check(twice).as_deref(), Some("a buffer is in two places"), "{twice:?}");
+    }
+    assert_eq!(check(&[39]).as_deref(), Some("a buffer is not the queue's"));
+    let egress = NicEgress::new(sender, map, BUFFERS, [40, 43], (true, Arc::new(())));
+    assert_eq!(egress.free(), Some((vec![40, 43], true)));
 }
 
 /// Objective: a descriptor of a place outside the port's memory is no frame, and costs no other.

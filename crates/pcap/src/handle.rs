@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use libc::{c_char, c_int};
 use netvale::{Error, Outgoing, Port, interface};
 use netvale_mem::notify::Doorbell;
-use netvale_mem::spin::Spin;
+use netvale_mem::spin::{Spin, poll_for};
 use netvale_portspec::Directions;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -286,11 +286,8 @@ impl Active {
     /// Waits for frames until `until` (none: no limit).
     pub fn wait(&mut self, until: Option<Instant>) -> Waited {
         let start = Instant::now();
-        let mut spin = std::mem::take(&mut self.spin);
-        spin.set_most(until.map_or(SPIN, |u| SPIN.min(u.saturating_duration_since(start))));
-        let ready = spin.poll(|| self.look());
-        self.spin = spin;
-        if ready {
+        self.spin.set_most(until.map_or(SPIN, |u| SPIN.min(u.saturating_duration_since(start))));
+        if self.look() || poll_for(self, |active| &mut active.spin, Active::look) {
             return Waited::Frames;
         }
         let ready = self.port.rx().iter_mut().fold(false, |any, ring| ring.arm() | any);

@@ -17,6 +17,7 @@
 
 use std::fs::File;
 use std::io::Seek;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -24,11 +25,17 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use crossbeam_queue::ArrayQueue;
+use netvale_mem::noted::Noted;
 use netvale_port::{BATCH, Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
 
 use crate::chunk::Chunk;
 use crate::limit::{Ended, Limit, Written};
 use crate::writer::{Format, WriteError, Writer};
+
+mod continued;
+mod killed;
+
+pub use continued::{CaptureState, NotContinued};
 
 /// Bytes and number of buffers for single frames.
 const SMALL: (usize, usize) = (2048, 2048);
@@ -67,6 +74,11 @@ pub struct CaptureStatus {
 }
 
 impl CaptureStatus {
+    /// The state of a capture that is over.
+    pub fn over() -> CaptureStatus {
+        CaptureStatus { closed: Mutex::new(true), ..CaptureStatus::default() }
+    }
+
     /// Frames written.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
@@ -147,14 +159,22 @@ impl Pool {
     }
 }
 
+/// What the recorder is told.
+enum Job {
+    Write(Chunk),
+    Settle(SyncSender<CaptureState>),
+}
+
 /// A capture file as an egress. When it is dropped, what it accepted is still written, and the file is closed
 /// ([`CaptureStatus::wait_closed`]).
 pub struct PcapEgress {
     pool: Arc<Pool>,
-    full: SyncSender<Chunk>,
+    full: SyncSender<Job>,
     snaplen: usize,
     status: Arc<CaptureStatus>,
     counters: Arc<RingCounters>,
+    /// What the recorder notes.
+    noted: OwnedFd,
 }
 
 impl PcapEgress {
@@ -198,15 +218,33 @@ impl PcapEgress {
         writer.flush()?;
         // What is no regular file has no position.
         let written = Written::new(limit, at.stream_position().unwrap_or(0));
-        let (full, to_recorder) = sync_channel(SMALL.1 + LARGE.1);
-        let (pool, status) = (Arc::new(Pool::new()), Arc::new(CaptureStatus::default()));
-        status.portions.store(written.portions(), Ordering::Relaxed);
-        let recorder = Recorder { writer, written, pool: Arc::clone(&pool), status: Arc::clone(&status) };
-        std::thread::Builder::new()
-            .name("netvale-capture".into())
-            .spawn(move || recorder.run(&to_recorder))
-            .map_err(named)?;
-        Ok(PcapEgress { pool, full, snaplen: options.snaplen as usize, status, counters })
+        let noted = Noted::new().map_err(|e| named(e.into()))?;
+        Self::start((writer, written), noted, CaptureStatus::default(), options, counters).map_err(named)
+    }
+
+    /// Starts the recorder.
+    fn start(
+        (writer, written): (Writer<File>, Written),
+        noted: Noted,
+        status: CaptureStatus,
+        options: CaptureOptions,
+        counters: Arc<RingCounters>,
+    ) -> std::io::Result<Self> {
+        let (full, to_recorder) = sync_channel(SMALL.1 + LARGE.1 + 1);
+        let (pool, status) = (Arc::new(Pool::new()), Arc::new(status));
+        let cut_off = status.lost().saturating_sub(writer.lost());
+        let (flushed, kept) = ((written.bytes(), writer.written()), noted.as_fd().try_clone_to_owned()?);
+        let (pool_too, status_too) = (Arc::clone(&pool), Arc::clone(&status));
+        let mut recorder = Recorder { writer, written, flushed, cut_off, noted, pool: pool_too, status: status_too };
+        recorder.note();
+        recorder.put_down();
+        std::thread::Builder::new().name("netvale-capture".into()).spawn(move || recorder.run(&to_recorder))?;
+        Ok(PcapEgress { pool, full, snaplen: options.snaplen as usize, status, counters, noted: kept })
+    }
+
+    /// What is noted of it, for [`PcapEgress::after_a_kill`].
+    pub fn noted(&self) -> BorrowedFd<'_> {
+        self.noted.as_fd()
     }
 
     /// The state of the capture.
@@ -234,7 +272,7 @@ impl PcapEgress {
         }
         let frames = chunk.frames() as u64;
         // There is room for all buffers, and the recorder stays as long as self.
-        match self.full.try_send(chunk) {
+        match self.full.try_send(Job::Write(chunk)) {
             Ok(()) => self.counters.passed(frames, bytes),
             Err(_) => self.counters.dropped(DropReason::Device, frames),
         }
@@ -269,29 +307,61 @@ impl Egress for PcapEgress {
 struct Recorder {
     writer: Writer<File>,
     written: Written,
+    /// Bytes and frames of the file as it is on the disk.
+    flushed: (u64, u64),
+    /// Frames that came after a limit.
+    cut_off: u64,
+    noted: Noted,
     pool: Arc<Pool>,
     status: Arc<CaptureStatus>,
 }
 
 impl Recorder {
     /// Writes until the egress is dropped. After an error it still takes buffers, so that lost frames are counted.
-    fn run(mut self, full: &Receiver<Chunk>) {
-        let mut cut_off = 0;
-        while let Some(chunk) = self.next(full) {
-            for (entry, frame) in chunk.iter() {
-                if self.may_write(frame.len()) {
-                    self.writer.write_cut(entry.time, frame, entry.orig_len).unwrap_or_else(|e| self.status.fail(e));
-                } else {
-                    cut_off += 1;
+    fn run(mut self, full: &Receiver<Job>) {
+        while let Some(job) = self.next(full) {
+            match job {
+                Job::Write(chunk) => self.write(chunk),
+                Job::Settle(answer) => {
+                    self.flush();
+                    // The one who asked may have given up.
+                    let _ = answer.try_send(self.state());
                 }
             }
-            self.status.portions.store(self.written.portions(), Ordering::Relaxed);
-            self.status.written.store(self.writer.written(), Ordering::Relaxed);
-            self.status.lost.store(self.writer.lost() + cut_off, Ordering::Relaxed);
-            self.pool.put(chunk);
         }
-        self.writer.finish().unwrap_or_else(|e| self.status.fail(e));
+        self.flush();
         self.status.close();
+    }
+
+    fn write(&mut self, chunk: Chunk) {
+        for (entry, frame) in chunk.iter() {
+            if !self.writer.has_room(frame.len()) {
+                self.flush();
+            }
+            if self.may_write(frame.len()) {
+                self.writer.write_cut(entry.time, frame, entry.orig_len).unwrap_or_else(|e| self.status.fail(e));
+            } else {
+                self.cut_off += 1;
+            }
+        }
+        self.note();
+        self.pool.put(chunk);
+    }
+
+    fn note(&self) {
+        self.status.portions.store(self.written.portions(), Ordering::Relaxed);
+        self.status.written.store(self.writer.written(), Ordering::Relaxed);
+        self.status.lost.store(self.writer.lost() + self.cut_off, Ordering::Relaxed);
+    }
+
+    /// Writes out what is buffered: whole frames. Before, it notes how far the file will then have come.
+    fn flush(&mut self) {
+        self.put_down();
+        if let Err(e) = self.writer.flush() {
+            self.status.fail(e);
+            self.put_down();
+        }
+        self.flushed = (self.written.bytes(), self.writer.written());
     }
 
     /// Whether a frame of that length may be written. After the first that may not, none may.
@@ -301,12 +371,12 @@ impl Recorder {
     }
 
     /// Receives the next buffer. Before it waits, it writes out what it has, for programs that read the file meanwhile.
-    fn next(&mut self, full: &Receiver<Chunk>) -> Option<Chunk> {
+    fn next(&mut self, full: &Receiver<Job>) -> Option<Job> {
         match full.try_recv() {
-            Ok(chunk) => Some(chunk),
+            Ok(job) => Some(job),
             Err(TryRecvError::Disconnected) => None,
             Err(TryRecvError::Empty) => {
-                self.writer.flush().unwrap_or_else(|e| self.status.fail(e));
+                self.flush();
                 full.recv().ok()
             }
         }

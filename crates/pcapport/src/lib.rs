@@ -39,10 +39,10 @@ pub mod reader;
 pub mod replay;
 pub mod writer;
 
-pub use capture::{CaptureOptions, CaptureStatus, PcapEgress};
+pub use capture::{CaptureOptions, CaptureState, CaptureStatus, NotContinued, PcapEgress};
 pub use limit::{Allowance, Ended, Limit};
 pub use pace::{Pace, Pacer};
 pub use reader::{Frame, ReadError, Reader};
-pub use replay::{PcapIngress, ReplayError, ReplayOptions, ReplayStatus};
+pub use replay::{PcapIngress, ReplayError, ReplayOptions, ReplayState, ReplayStatus};
 pub use source::MAX_CAPTURED;
 pub use writer::{Format, WriteError, Writer};

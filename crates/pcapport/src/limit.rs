@@ -10,19 +10,29 @@ pub const PORTION: u64 = 1 << 20;
 /// Portions of [`PORTION`] bytes that several captures may write together.
 #[derive(Debug)]
 pub struct Allowance {
-    most: u64,
+    most: AtomicU64,
     used: AtomicU64,
 }
 
 impl Allowance {
     /// An allowance of `most` portions.
     pub fn new(most: u64) -> Allowance {
-        Allowance { most, used: AtomicU64::new(0) }
+        Allowance { most: most.into(), used: AtomicU64::new(0) }
+    }
+
+    /// An allowance of which some portions are used up.
+    pub fn with_used(most: u64, used: u64) -> Allowance {
+        Allowance { most: most.into(), used: used.into() }
     }
 
     /// The portions that there are.
     pub fn most(&self) -> u64 {
-        self.most
+        self.most.load(Ordering::Relaxed)
+    }
+
+    /// Sets how many portions there are, from now on.
+    pub fn set_most(&self, most: u64) {
+        self.most.store(most, Ordering::Relaxed);
     }
 
     /// The portions that are used up.
@@ -32,7 +42,7 @@ impl Allowance {
 
     /// Takes a portion. Returns whether there was one.
     pub fn take(&self) -> bool {
-        let one_more = |used: u64| (used < self.most).then_some(used + 1);
+        let one_more = |used: u64| (used < self.most()).then_some(used + 1);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
@@ -85,6 +95,16 @@ impl Written {
     pub(crate) fn new(limit: Limit, bytes: u64) -> Written {
         let portions = u64::from(limit.shared.is_some());
         Written { limit, bytes, portions }
+    }
+
+    /// A file that has that many bytes, and for which that many portions were taken.
+    pub(crate) fn continued(limit: Limit, bytes: u64, portions: u64) -> Written {
+        Written { limit, bytes, portions }
+    }
+
+    /// The bytes that it has.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Portions that were taken for it.

@@ -54,6 +54,16 @@ impl Pacer {
         Pacer { pace, frames: 0, begun: Duration::ZERO, first: None, last: Duration::ZERO }
     }
 
+    /// Creates a pacer that has sent `frames` frames in passes over the recording, the last of them at `last`.
+    pub(crate) fn after(pace: Pace, frames: u64, last: Duration) -> Self {
+        Pacer { frames, begun: last, last, ..Pacer::new(pace) }
+    }
+
+    /// How many frames it has timed, and when the last of them is due.
+    pub(crate) fn done(&self) -> (u64, Duration) {
+        (self.frames, self.last)
+    }
+
     /// The recording begins again: its first frame follows the last one immediately (at a fixed rate, evenly).
     pub fn again(&mut self) {
         self.begun = self.last;

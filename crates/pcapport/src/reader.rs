@@ -68,6 +68,9 @@ pub enum ReadError {
         /// Whole frames before it.
         frames: u64,
     },
+    /// What another process has met.
+    #[error("{0}")]
+    Earlier(String),
     /// A record cannot be right, so what follows it cannot be found.
     #[error("the capture is damaged at byte {at}, after {frames} frames: {what}")]
     Damaged {

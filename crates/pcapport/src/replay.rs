@@ -16,14 +16,16 @@
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
+use std::io::Seek;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use netvale_mem::noted::Noted;
 use netvale_port::{Batch, Ingress, RingCounters};
 use rustix::fs::OFlags;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
@@ -33,7 +35,24 @@ use crate::chunk::Chunk;
 use crate::pace::Pace;
 use crate::reader::{ReadError, Reader};
 
+mod continued;
 mod feeder;
+mod killed;
+
+pub use continued::ReplayState;
+use feeder::At;
+
+/// A frame of a replay, and what its time depends on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mark {
+    /// The number of passes before this one.
+    pass: u64,
+    /// The frame's number in its pass.
+    frame: u64,
+    /// The number of frames in the passes before, and when this pass begins.
+    before: u64,
+    begins: Duration,
+}
 
 /// Chunks on their way in each direction, and the size of one.
 const CHUNKS: usize = 8;
@@ -84,6 +103,8 @@ pub struct ReplayStatus {
     finished: AtomicBool,
     passes: AtomicU64,
     error: OnceLock<ReadError>,
+    /// Where it was when its worker paused.
+    settled: Mutex<ReplayState>,
 }
 
 impl ReplayStatus {
@@ -142,15 +163,20 @@ impl Alarm {
 /// It works the same whether it is sent fast or at a pace; looking for frames costs a system call at times, so it is not
 /// cheap: the worker looks after its timer went off, and then as long as there are frames.
 pub struct PcapIngress {
-    filled: Receiver<Chunk>,
+    filled: Receiver<(Mark, Chunk)>,
     empty: SyncSender<Chunk>,
     /// The chunk that frames are taken from, and how many were.
     current: Option<(Chunk, usize)>,
+    /// The first frame of that chunk, or the next one.
+    mark: Mark,
     alarm: Arc<Alarm>,
-    /// When the first frame was there.
-    began: Option<Instant>,
+    /// When the first frame was there; the same by the clock that all processes share.
+    began: Option<(Instant, Duration)>,
     status: Arc<ReplayStatus>,
     counters: Arc<RingCounters>,
+    /// What is noted of it, and the frame that was noted.
+    noted: Noted,
+    noted_at: Mark,
 }
 
 impl PcapIngress {
@@ -179,8 +205,21 @@ impl PcapIngress {
         if !file.metadata()?.is_file() {
             return Err(ReplayError::NotAFile { path: path.to_owned() });
         }
-        let file = Arc::new(file);
-        let reader = Reader::new(Arc::clone(&file)).map_err(|e| read_error(path, e))?;
+        // What was read before is not the replay's.
+        let at = (&file).stream_position()?;
+        let noted = Noted::new().map_err(std::io::Error::from)?;
+        Self::start((Arc::new(file), path, at), options, (Mark::default(), noted), ReplayStatus::default(), counters)
+    }
+
+    /// Starts the feeder, at `mark`.
+    fn start(
+        (file, path, at): (Arc<File>, &Path, u64),
+        options: ReplayOptions,
+        (mark, noted): (Mark, Noted),
+        status: ReplayStatus,
+        counters: Arc<RingCounters>,
+    ) -> Result<Self, ReplayError> {
+        let reader = Reader::new(At::new(&file, at)).map_err(|e| read_error(path, e))?;
         let (to_ingress, filled) = sync_channel(CHUNKS);
         let (empty, to_feeder) = sync_channel(CHUNKS);
         for _ in 0..CHUNKS {
@@ -188,16 +227,18 @@ impl PcapIngress {
             let _ = empty.try_send(Chunk::new(CHUNK_BYTES, CHUNK_FRAMES));
         }
         let alarm = Arc::new(Alarm::new().map_err(std::io::Error::from)?);
-        let status = Arc::new(ReplayStatus::default());
+        let status = Arc::new(status);
         let feeder = feeder::Feeder::new(
             feeder::Channels { empty: to_feeder, filled: to_ingress, alarm: Arc::clone(&alarm) },
             options,
+            mark,
             Arc::clone(&status),
             Arc::clone(&counters),
         );
         // Detached: it ends when the ingress is gone, or with the file.
         std::thread::Builder::new().name("netvale-replay".into()).spawn(move || feeder.run(reader, &file))?;
-        Ok(PcapIngress { filled, empty, current: None, alarm, began: None, status, counters })
+        let (current, began) = (None, None);
+        Ok(PcapIngress { filled, empty, current, mark, alarm, began, status, counters, noted, noted_at: mark })
     }
 
     /// The state of the replay.
@@ -211,10 +252,19 @@ impl PcapIngress {
             return;
         }
         match self.filled.try_recv() {
-            Ok(chunk) => self.current = Some((chunk, 0)),
+            Ok((mark, chunk)) => (self.mark, self.current) = (mark, Some((chunk, 0))),
             Err(TryRecvError::Empty) => {}
-            Err(TryRecvError::Disconnected) => self.status.finished.store(true, Ordering::Release),
+            Err(TryRecvError::Disconnected) => {
+                if !self.status.finished.swap(true, Ordering::Release) {
+                    self.note_all();
+                }
+            }
         }
+    }
+
+    /// The time since the first frame was there.
+    fn elapsed(&mut self) -> Duration {
+        self.began.get_or_insert_with(|| (Instant::now(), continued::now())).0.elapsed()
     }
 }
 
@@ -226,8 +276,11 @@ impl Ingress for PcapIngress {
     // SAFETY: frames lie in `current`'s chunk, which is kept until `release`, and only grows older here.
     unsafe fn take(&mut self, batch: &mut Batch) {
         self.refill();
+        if self.current.is_none() {
+            return;
+        }
+        let elapsed = self.elapsed();
         let Some((chunk, next)) = &mut self.current else { return };
-        let elapsed = self.began.get_or_insert_with(Instant::now).elapsed();
         let (mut frames, mut bytes) = (0, 0);
         while let Some((entry, data)) = chunk.get(*next) {
             if entry.time > elapsed {
@@ -249,10 +302,12 @@ impl Ingress for PcapIngress {
 
     fn release(&mut self) {
         if let Some((mut chunk, _)) = self.current.take_if(|(chunk, next)| *next == chunk.frames()) {
+            self.mark.frame += chunk.frames() as u64;
             chunk.clear();
             // There are no more chunks than places. A feeder that ended needs none.
             let _ = self.empty.try_send(chunk);
         }
+        self.note();
     }
 
     fn arm(&mut self) -> bool {
@@ -268,6 +323,10 @@ impl Ingress for PcapIngress {
 
     fn woken(&mut self) {
         self.alarm.drain();
+    }
+
+    fn settle(&mut self) {
+        self.put_down();
     }
 
     fn is_cheap(&self) -> bool {

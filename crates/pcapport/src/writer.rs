@@ -1,6 +1,5 @@
 //! Writing a capture.
 
-use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -8,7 +7,6 @@ use std::time::Duration;
 
 use pcap_file::pcap::PcapHeader;
 use pcap_file::pcapng::PcapNgWriter;
-use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
 use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
 use pcap_file::{DataLink, Endianness, PcapError, TsResolution};
 use thiserror::Error;
@@ -56,17 +54,13 @@ impl WriteError {
     }
 }
 
-enum Kind<W: Write> {
-    Pcap(BufWriter<W>),
-    PcapNg(PcapNgWriter<BufWriter<W>>),
-}
-
 /// A capture being written, through a buffer. Call [`Writer::finish`]: only it tells whether everything reached the file.
 ///
 /// After an error it stops: the error is returned once, frames that come later are counted in [`Writer::lost`], and the file keeps
 /// the frames before.
 pub struct Writer<W: Write> {
-    to: Kind<W>,
+    to: BufWriter<W>,
+    format: Format,
     path: Option<PathBuf>,
     stopped: bool,
     written: u64,
@@ -90,8 +84,15 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// [`WriteError`] if the header cannot be written.
     pub fn new(to: W, format: Format) -> Result<Self, WriteError> {
-        let to = begin(BufWriter::with_capacity(BUFFER, to), format).map_err(|e| WriteError::new(None, e))?;
-        Ok(Writer { to, path: None, stopped: false, written: 0, lost: 0 })
+        let mut to = BufWriter::with_capacity(BUFFER, to);
+        begin(&mut to, format).map_err(|e| WriteError::new(None, e))?;
+        Ok(Writer { to, format, path: None, stopped: false, written: 0, lost: 0 })
+    }
+
+    /// Goes on with a capture of that many frames; `lost`: the number of those that came after an error, if there was one.
+    pub(crate) fn continued(to: W, format: Format, written: u64, lost: Option<u64>) -> Self {
+        let to = BufWriter::with_capacity(BUFFER, to);
+        Writer { to, format, path: None, stopped: lost.is_some(), written, lost: lost.unwrap_or(0) }
     }
 
     /// Names the file in errors to come.
@@ -118,9 +119,9 @@ impl<W: Write> Writer<W> {
         }
         let frame = frame.get(..MAX_CAPTURED as usize).unwrap_or(frame);
         let len = frame.len() as u32;
-        let written = match &mut self.to {
-            Kind::Pcap(to) => record(to, time, frame, orig_len.max(len)),
-            Kind::PcapNg(to) => packet_block(to, time, frame, orig_len.max(len)),
+        let written = match self.format {
+            Format::Pcap => record(&mut self.to, time, frame, orig_len.max(len)),
+            Format::PcapNg => packet_block(&mut self.to, time, frame, orig_len.max(len)),
         };
         let noted = self.note(written);
         let count = if noted.is_ok() { &mut self.written } else { &mut self.lost };
@@ -131,11 +132,17 @@ impl<W: Write> Writer<W> {
     /// Bytes that a frame of which `len` bytes are kept takes in the file.
     pub fn size_of(&self, len: usize) -> u64 {
         let len = len.min(MAX_CAPTURED as usize);
-        let bytes = match &self.to {
-            Kind::Pcap(_) => PCAP_RECORD + len,
-            Kind::PcapNg(_) => NG_BLOCK + len.next_multiple_of(4),
+        let bytes = match self.format {
+            Format::Pcap => PCAP_RECORD + len,
+            Format::PcapNg => NG_BLOCK + len.next_multiple_of(4),
         };
         bytes as u64
+    }
+
+    /// Whether a frame of which `len` bytes are kept finds room in the buffer: if so, nothing is written to the file yet.
+    pub(crate) fn has_room(&self, len: usize) -> bool {
+        let room = self.to.capacity() - self.to.buffer().len();
+        self.size_of(len) < room as u64
     }
 
     /// Writes out what is buffered.
@@ -146,10 +153,7 @@ impl<W: Write> Writer<W> {
         if self.stopped {
             return Ok(());
         }
-        let flushed = match &mut self.to {
-            Kind::Pcap(to) => to.flush(),
-            Kind::PcapNg(to) => to.get_mut().flush(),
-        };
+        let flushed = self.to.flush();
         self.note(flushed)
     }
 
@@ -180,7 +184,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-fn begin<W: Write>(mut to: BufWriter<W>, format: Format) -> std::io::Result<Kind<W>> {
+fn begin<W: Write>(to: &mut W, format: Format) -> std::io::Result<()> {
     match format {
         Format::Pcap => {
             let header = PcapHeader {
@@ -190,21 +194,19 @@ fn begin<W: Write>(mut to: BufWriter<W>, format: Format) -> std::io::Result<Kind
                 endianness: Endianness::native(),
                 ..PcapHeader::default()
             };
-            header.write_to(&mut to).map_err(io_error)?;
-            Ok(Kind::Pcap(to))
+            header.write_to(to).map(drop).map_err(io_error)
         }
         Format::PcapNg => {
             let mut to = PcapNgWriter::new(to).map_err(io_error)?;
             // Nanoseconds: 10^-9.
             let options = vec![InterfaceDescriptionOption::IfTsResol(9)];
             let interface = InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen: MAX_CAPTURED, options };
-            to.write_pcapng_block(interface).map_err(io_error)?;
-            Ok(Kind::PcapNg(to))
+            to.write_pcapng_block(interface).map(drop).map_err(io_error)
         }
     }
 }
 
-/// A record of pcap. Not by `pcap-file`: its writer does not give out what it writes to, which has to be flushed.
+/// A record of pcap. Not by `pcap-file`, whose writers always begin a file.
 fn record<W: Write>(to: &mut W, time: Duration, frame: &[u8], orig_len: u32) -> std::io::Result<()> {
     let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
     let header = [seconds, time.subsec_nanos(), frame.len() as u32, orig_len].map(u32::to_ne_bytes);
@@ -212,20 +214,18 @@ fn record<W: Write>(to: &mut W, time: Duration, frame: &[u8], orig_len: u32) -> 
     to.write_all(frame)
 }
 
-fn packet_block<W: Write>(
-    to: &mut PcapNgWriter<W>,
-    time: Duration,
-    frame: &[u8],
-    original_len: u32,
-) -> std::io::Result<()> {
-    let block = EnhancedPacketBlock {
-        interface_id: 0,
-        timestamp: time.min(Duration::from_nanos(u64::MAX)),
-        original_len,
-        data: Cow::Borrowed(frame),
-        options: Vec::new(),
-    };
-    to.write_pcapng_block(block).map(|_| ()).map_err(io_error)
+/// An enhanced packet block of pcapng, of the file's only interface, likewise.
+fn packet_block<W: Write>(to: &mut W, time: Duration, frame: &[u8], orig_len: u32) -> std::io::Result<()> {
+    const ENHANCED_PACKET: u32 = 6;
+    let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let padding = frame.len().next_multiple_of(4) - frame.len();
+    let total = (NG_BLOCK + frame.len() + padding) as u32;
+    let [high, low] = [(nanos >> 32) as u32, nanos as u32];
+    let header = [ENHANCED_PACKET, total, 0, high, low, frame.len() as u32, orig_len].map(u32::to_ne_bytes);
+    to.write_all(header.as_flattened())?;
+    to.write_all(frame)?;
+    to.write_all(&[0; 3][..padding])?;
+    to.write_all(&total.to_ne_bytes())
 }
 
 fn io_error(error: PcapError) -> std::io::Error {

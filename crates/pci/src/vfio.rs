@@ -9,19 +9,19 @@ use std::os::unix::fs::FileExt;
 use rustix::io::Errno;
 
 /// `_IO(';', 100 + n)`.
-const fn request(n: u64) -> libc::c_ulong {
-    (b';' as libc::c_ulong) << 8 | (100 + n)
+const fn request(n: libc::Ioctl) -> libc::Ioctl {
+    (b';' as libc::Ioctl) << 8 | (100 + n)
 }
 
-const SET_IOMMU: libc::c_ulong = request(2);
-const GROUP_GET_STATUS: libc::c_ulong = request(3);
-const GROUP_SET_CONTAINER: libc::c_ulong = request(4);
-const GROUP_GET_DEVICE_FD: libc::c_ulong = request(6);
-const DEVICE_GET_REGION_INFO: libc::c_ulong = request(8);
-const DEVICE_GET_IRQ_INFO: libc::c_ulong = request(9);
-const DEVICE_SET_IRQS: libc::c_ulong = request(10);
-const DEVICE_RESET: libc::c_ulong = request(11);
-const IOMMU_MAP_DMA: libc::c_ulong = request(13);
+const SET_IOMMU: libc::Ioctl = request(2);
+const GROUP_GET_STATUS: libc::Ioctl = request(3);
+const GROUP_SET_CONTAINER: libc::Ioctl = request(4);
+const GROUP_GET_DEVICE_FD: libc::Ioctl = request(6);
+const DEVICE_GET_REGION_INFO: libc::Ioctl = request(8);
+const DEVICE_GET_IRQ_INFO: libc::Ioctl = request(9);
+const DEVICE_SET_IRQS: libc::Ioctl = request(10);
+const DEVICE_RESET: libc::Ioctl = request(11);
+const IOMMU_MAP_DMA: libc::Ioctl = request(13);
 
 /// The requests that are made here, for system call filters.
 pub const IOCTLS: [u32; 9] = [
@@ -112,7 +112,7 @@ fn argsz<T>() -> u32 {
 ///
 /// # Safety
 /// `T` is the structure that the kernel takes with `code`, and what it points to is valid.
-unsafe fn call<T>(fd: &File, code: libc::c_ulong, arg: *mut T) -> Result<i32, Errno> {
+unsafe fn call<T>(fd: &File, code: libc::Ioctl, arg: *mut T) -> Result<i32, Errno> {
     // SAFETY: the caller's.
     let n = unsafe { libc::ioctl(fd.as_raw_fd(), code, arg) };
     if n < 0 { Err(last()) } else { Ok(n) }

@@ -1,13 +1,14 @@
 //! An egress whose frames come back out of an ingress to their senders: source and destination address are swapped.
 #![allow(unsafe_code)]
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use netvale_mem::host::HostRx;
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
-use netvale_mem::{PortShape, Region, RegionError, RegionSizes};
+use netvale_mem::region::{RegionState, RingSide};
+use netvale_mem::{PortMem, PortShape, Region, RegionError, RegionSizes};
 
 use crate::far_end::FarEnd;
 use crate::ring_in::RingIngress;
@@ -18,7 +19,10 @@ use crate::{Batch, Ingress, RingCounters};
 const ADDRESS: usize = 6;
 
 /// Returns the frames that were delivered to the [`RingEgress`] created with it.
-pub struct EchoIngress(RingIngress<FarEnd>);
+pub struct EchoIngress {
+    ring: RingIngress<FarEnd>,
+    mem: Arc<PortMem>,
+}
 
 /// Why the echo could not be created.
 #[derive(Debug, thiserror::Error)]
@@ -37,22 +41,53 @@ pub enum EchoError {
 /// # Errors
 /// [`EchoError`] if the memory or the doorbell cannot be created.
 pub fn echo(slots: u32) -> Result<(Arc<RingEgress>, EchoIngress), EchoError> {
-    let shape = PortShape { tx_rings: 0, rx_rings: 1, tx_slots: slots, rx_slots: slots };
-    let sizes = RegionSizes::for_port(1, slots, netvale_mem::layout::DEFAULT_BUF_SIZE, 0, 0);
+    let (shape, sizes) = of(slots);
     let mem = Arc::new(Region::shared("netvale-echo", sizes, Pages::Ordinary)?.port(shape)?);
+    ends(mem, HostRx::new, FarEnd::new)
+}
+
+/// Continues an echo of another process, with the memory of its region.
+///
+/// # Errors
+/// [`EchoError`] if the memory is not that of such a ring.
+pub fn continued(slots: u32, memory: Vec<OwnedFd>) -> Result<(Arc<RingEgress>, EchoIngress), EchoError> {
+    let (shape, sizes) = of(slots);
+    let state = RegionState { sizes, huge: false, file: None, used_bufs: None };
+    let mem = Arc::new(Region::continued(&state, memory)?.continue_port(shape, (0, 0), 0)?);
+    ends(mem, HostRx::continued, FarEnd::continued)
+}
+
+fn of(slots: u32) -> (PortShape, RegionSizes) {
+    let shape = PortShape { tx_rings: 0, rx_rings: 1, tx_slots: slots, rx_slots: slots };
+    (shape, RegionSizes::for_port(1, slots, netvale_mem::layout::DEFAULT_BUF_SIZE, 0, 0))
+}
+
+fn ends(
+    mem: Arc<PortMem>,
+    host: fn(RingSide, Doorbell) -> HostRx,
+    far: fn(Arc<RingEgress>) -> FarEnd,
+) -> Result<(Arc<RingEgress>, EchoIngress), EchoError> {
     let side = mem.rx.first().ok_or(RegionError::Exhausted { what: "rings", asked: 1, free: 0 })?.clone();
     let doorbell = Doorbell::new().map_err(std::io::Error::from)?;
-    let rx = HostRx::new(side, doorbell.try_clone()?);
+    let rx = host(side, doorbell.try_clone()?);
     let egress = Arc::new(RingEgress::new(Arc::clone(&mem), rx, 0, Arc::default()));
-    let from = FarEnd::new(Arc::clone(&egress));
-    Ok((egress, EchoIngress(RingIngress::new(mem, from, doorbell, 0, Arc::default()))))
+    let from = far(Arc::clone(&egress));
+    let ingress = RingIngress::new(Arc::clone(&mem), from, doorbell, 0, Arc::default());
+    Ok((egress, EchoIngress { ring: ingress, mem }))
+}
+
+impl EchoIngress {
+    /// The region of the ring.
+    pub fn region(&self) -> Arc<Region> {
+        Arc::clone(self.mem.region())
+    }
 }
 
 impl Ingress for EchoIngress {
     // SAFETY: the ring's, which keeps frames in its buffers until `release`.
     unsafe fn take(&mut self, batch: &mut Batch) {
         // SAFETY: handed on.
-        unsafe { self.0.take(batch) };
+        unsafe { self.ring.take(batch) };
         for frame in batch.iter() {
             let (first, len) = frame.piece(0).raw();
             if len >= 2 * ADDRESS {
@@ -64,27 +99,27 @@ impl Ingress for EchoIngress {
     }
 
     fn release(&mut self) {
-        self.0.release();
+        self.ring.release();
     }
 
     fn arm(&mut self) -> bool {
-        self.0.arm()
+        self.ring.arm()
     }
 
     fn disarm(&mut self) {
-        self.0.disarm();
+        self.ring.disarm();
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.0.wake_fd()
+        self.ring.wake_fd()
     }
 
     fn woken(&mut self) {
-        self.0.woken();
+        self.ring.woken();
     }
 
     fn counters(&self) -> &Arc<RingCounters> {
-        self.0.counters()
+        self.ring.counters()
     }
 }
 
@@ -118,6 +153,25 @@ mod tests {
         assert_eq!(bytes(source.take(&mut spare)), [frame(2, 1, 5000)]);
         source.release(&mut spare);
         assert_eq!(egress.counters().frames(), source.ingress().counters().frames());
+    }
+
+    /// Objective: frames that are on their way back when another one goes on come back from there, each once; memory of another size is refused.
+    #[test]
+    fn continues() {
+        let (egress, ingress) = echo(8).unwrap();
+        let (_, memory) = ingress.region().state().unwrap();
+        let fds = || memory.iter().map(|fd| fd.try_clone().unwrap()).collect::<Vec<_>>();
+        let (mut source, mut spare) = (Source::new(Box::new(ingress)), Box::default());
+        assert_eq!(deliver(&*egress, &[frame(1, 2, 60), frame(1, 2, 61)], |_| {}), 2);
+        assert_eq!(bytes(source.take(&mut spare)).len(), 2);
+        source.release(&mut spare);
+        assert_eq!(deliver(&*egress, &[frame(1, 2, 62), frame(1, 2, 63)], |_| {}), 2);
+        assert!(continued(64, fds()).is_err() && continued(8, Vec::new()).is_err());
+        let (egress, ingress) = continued(8, fds()).unwrap();
+        let mut source = Source::new(Box::new(ingress));
+        assert_eq!(deliver(&*egress, &[frame(1, 2, 64)], |_| {}), 1);
+        assert_eq!(bytes(source.take(&mut spare)), [62, 63, 64].map(|len| frame(2, 1, len)));
+        source.release(&mut spare);
     }
 
     /// Objective: a delivery wakes an armed ingress, and leaves one that is not armed alone.

@@ -26,6 +26,13 @@ impl FarEnd {
         this.side().csb.publish_head(at, at);
         this
     }
+
+    /// Continues where another process has stopped, as the status block says, which only daemons can write.
+    pub(crate) fn continued(ring: Arc<RingEgress>) -> Self {
+        let side = ring.host().side();
+        let at = side.csb.head().min(side.ring.num_slots() - 1);
+        FarEnd { ring, at }
+    }
 }
 
 impl Intake for FarEnd {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use netvale_mem::drops::RingCounters;
 
 use crate::batch::Batch;
+use crate::kept::Kept;
 
 /// A queue the switch takes frames from. One worker owns it at a time; it reads frames through a [`Source`].
 pub trait Ingress: Send {
@@ -38,6 +39,10 @@ pub trait Ingress: Send {
 
     /// Clears a pending wake-up after `wake_fd` became readable.
     fn woken(&mut self) {}
+
+    /// The worker pauses, and another process may go on in its place: puts down where that one needs it what only this value
+    /// knows. The frames taken have been released.
+    fn settle(&mut self) {}
 
     /// Whether looking for frames is just a memory access. If not (it is a system call), the worker looks only after
     /// `wake_fd` became readable.
@@ -106,12 +111,14 @@ pub struct Source<I: Ingress + ?Sized = dyn Ingress> {
     /// The frames, while some are taken. Otherwise an empty batch: the worker's spare one stays warm in its cache.
     batch: Box<Batch>,
     is_taken: bool,
+    /// The memory of the frames taken, if they lie in the ingress's no more.
+    kept: Option<Kept>,
 }
 
 impl<I: Ingress + ?Sized> Source<I> {
     /// Creates a source that takes from `ingress`.
     pub fn new(ingress: Box<I>) -> Self {
-        Source { ingress, batch: Box::default(), is_taken: false }
+        Source { ingress, batch: Box::default(), is_taken: false, kept: None }
     }
 
     /// Takes the available frames, until `release`. They are described in the batch `spare`, which is replaced by
@@ -119,7 +126,7 @@ impl<I: Ingress + ?Sized> Source<I> {
     #[inline]
     pub fn take(&mut self, spare: &mut Box<Batch>) -> &Batch {
         if self.is_taken {
-            self.end();
+            self.release_any(spare);
         }
         debug_assert!(spare.is_empty());
         std::mem::swap(&mut self.batch, spare);
@@ -150,6 +157,45 @@ impl<I: Ingress + ?Sized> Source<I> {
         self.is_taken = false;
     }
 
+    /// Like [`Source::release`], for frames that may have been [kept](Source::keep).
+    #[cold]
+    pub fn release_any(&mut self, spare: &mut Box<Batch>) {
+        if self.kept.is_none() {
+            return self.release(spare);
+        }
+        self.batch.clear();
+        (self.kept, self.is_taken) = (None, false);
+        std::mem::swap(&mut self.batch, spare);
+    }
+
+    /// Copies the frames taken, and tells the ingress that they have been delivered: from now on they are this value's
+    /// own. Allocates: not for the packet path.
+    pub fn keep(&mut self) {
+        if !self.is_taken || self.kept.is_some() {
+            return;
+        }
+        let kept = Kept::of(self.batch.iter());
+        self.end();
+        self.have(kept);
+    }
+
+    /// Begins with frames that another source kept, each behind a virtio-net header ([`Kept::frame`]). Returns the number
+    /// of those that are what they claim to be; the others are left out. Frames taken before are lost.
+    pub fn begin_with(&mut self, frames: impl IntoIterator<Item = Vec<u8>>) -> usize {
+        if self.is_taken && self.kept.is_none() {
+            self.end();
+        }
+        self.have(frames.into_iter().collect())
+    }
+
+    fn have(&mut self, kept: Kept) -> usize {
+        self.batch.clear();
+        // SAFETY: `kept` is stored beside the batch, and replaced or dropped only after the batch was cleared.
+        unsafe { kept.describe(&mut self.batch) };
+        (self.kept, self.is_taken) = (Some(kept), true);
+        self.batch.len()
+    }
+
     /// The ingress, for inspection.
     #[inline]
     pub fn ingress(&self) -> &I {
@@ -169,5 +215,10 @@ impl<I: Ingress + ?Sized> Source<I> {
     /// See [`Ingress::woken`].
     pub fn woken(&mut self) {
         self.ingress.woken();
+    }
+
+    /// See [`Ingress::settle`].
+    pub fn settle(&mut self) {
+        self.ingress.settle();
     }
 }

@@ -17,6 +17,7 @@
 //! | [`gro`] | merging of frames for destinations that take large segments |
 //! | [`hdr`] | the length of a port's virtio-net header |
 //! | [`ingress`] | where frames come from, and how safe code reads them |
+//! | [`kept`] | frames kept in memory of their own while they wait |
 //! | [`listener`] | a listening socket that serves one peer at a time |
 //! | [`null`] | an egress that discards every frame |
 //! | [`passage`] | seats for ports that are passed through |
@@ -154,6 +155,7 @@ mod gather;
 pub mod gro;
 pub mod hdr;
 pub mod ingress;
+pub mod kept;
 pub mod listener;
 pub mod null;
 pub mod passage;

@@ -3,13 +3,15 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use netvale_mem::notify::nap;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use thiserror::Error;
 
 use crate::access::Access;
@@ -132,6 +134,30 @@ pub struct SocketFile {
     folder: Folder,
     /// What was made: while it is held, no other file gets its number.
     made: Found,
+    /// Not yet where another process listens there, too.
+    is_ours: Claim,
+}
+
+/// Makes a [`SocketFile`] of another process this one's.
+#[derive(Clone, Debug)]
+pub struct Claim(Arc<AtomicBool>);
+
+impl Claim {
+    fn new(is_taken: bool) -> Claim {
+        Claim(Arc::new(AtomicBool::new(is_taken)))
+    }
+
+    /// The other process does not go on.
+    pub fn take(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl SocketFile {
+    /// What makes it this process's.
+    pub fn claim(&self) -> Claim {
+        self.is_ours.clone()
+    }
 }
 
 impl Listener {
@@ -155,13 +181,42 @@ impl Listener {
         if !leads_to(&made, &listener).map_err(step("connect to the socket"))? {
             return Err(OpenError::Exchanged(path.into()));
         }
-        let file = SocketFile { folder, made };
+        let file = SocketFile { folder, made, is_ours: Claim::new(true) };
         // Until here, only this process's user could connect.
         site.access.give_at(&file.made.way()).map_err(|e| match e {
             Errno::OPNOTSUPP => OpenError::NoLists(path.into()),
             e => step("let users in")(e),
         })?;
         Ok((Listener(listener), file))
+    }
+
+    /// Continues another process's listening socket; its file is looked for again, to be removed at the end, once it has
+    /// been [claimed](SocketFile::claim).
+    ///
+    /// # Errors
+    /// [`OpenError`] if the descriptor is no listening socket, or nothing of the kind is at the path.
+    pub fn continued(fd: OwnedFd, site: &Site) -> Result<(Listener, SocketFile), OpenError> {
+        let path = site.path();
+        let listens = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX)
+            && sockopt::socket_type(&fd) == Ok(SocketType::STREAM)
+            && sockopt::socket_acceptconn(&fd) == Ok(true);
+        if !listens {
+            return Err(OpenError::step(path, "continue its socket")(Errno::NOTSOCK));
+        }
+        let folder = site.place.open().map_err(OpenError::of_folder(&site.place))?;
+        let made = folder.find().map_err(OpenError::step(path, "find the socket"))?;
+        if made.kind() != FileType::Socket {
+            return Err(OpenError::NotASocket(path.into()));
+        }
+        Ok((Listener(fd), SocketFile { folder, made, is_ours: Claim::new(false) }))
+    }
+
+    /// A copy of its descriptor.
+    ///
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub fn to_fd(&self) -> std::io::Result<OwnedFd> {
+        self.0.try_clone()
     }
 
     /// Waits for the next connection. Returns `None` when `stop` became readable.
@@ -184,7 +239,9 @@ impl Listener {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        self.folder.remove(&self.made);
+        if self.is_ours.0.load(Ordering::Relaxed) {
+            self.folder.remove(&self.made);
+        }
     }
 }
 

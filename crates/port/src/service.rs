@@ -8,15 +8,22 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::{Doorbell, nap};
 use rustix::event::epoll;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use crate::listener::{Listener, OpenError, RETRY, Site, SocketFile};
+
+mod pause;
+
+pub use pause::{Pause, Paused, Said};
+
+use pause::{Pauses, Turn};
 
 /// Pause after a peer whose doorbell blocked, which cost a worker time: it doubles each time, up to the second value.
 const BLOCKED_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
@@ -61,15 +68,23 @@ pub trait Protocol: Send + 'static {
     /// readable.
     fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<Self::Connection, String>>;
 
-    /// Serves a peer until it hangs up or [`Peer::ends`] becomes readable.
+    /// Serves a peer until it hangs up or [`Peer::ends`] becomes readable, unless [`Peer::asked_to_pause`] says why.
     ///
     /// # Errors
     /// An error when the peer broke a rule; its text names the rule.
     fn serve(&mut self, connection: Self::Connection, peer: &Peer<Self::Detail>) -> Result<(), String>;
+
+    /// The fault of a peer that is [continued](Service::continued), which workers know already.
+    fn fault(&self, _connection: &Self::Connection) -> Option<Fault> {
+        None
+    }
 }
 
+/// What is called when a peer changes what a successor would have to know.
+type OnChange = Box<dyn Fn() + Send + Sync>;
+
 /// What a service shows of its peers.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct State<D> {
     /// Whether a peer is connected.
     pub connected: bool,
@@ -79,6 +94,14 @@ pub struct State<D> {
     pub last_error: Option<String>,
     /// Details of the connected peer.
     pub now: D,
+}
+
+impl<D> State<D> {
+    /// The same with a peer that is connected, or without: what is known of the peer may be older, or newer.
+    #[must_use]
+    pub fn with(self, connected: bool) -> Self {
+        State { connected, ..self }
+    }
 }
 
 /// A handle to a service's state. Clones share it.
@@ -104,18 +127,81 @@ impl<D> Told<D> {
 /// A peer that is being served.
 pub struct Peer<D> {
     told: Told<D>,
-    stop: Arc<Doorbell>,
+    control: Arc<Control>,
     fault: Fault,
     ends: OwnedFd,
 }
 
-impl<D> Peer<D> {
-    fn new(told: &Told<D>, stop: &Arc<Doorbell>) -> Result<Self, Errno> {
-        let (fault, ends) = (Fault::new()?, epoll::create(epoll::CreateFlags::CLOEXEC)?);
-        for fd in [stop.as_fd(), fault.as_fd()] {
-            epoll::add(&ends, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+/// What the service's thread listens to besides its peers.
+struct Control {
+    stop: Doorbell,
+    pauses: Pauses,
+    /// Readable when either is rung.
+    any: OwnedFd,
+    on_change: OnceLock<OnChange>,
+}
+
+impl Control {
+    fn new() -> Result<Control, Errno> {
+        let (stop, pauses) = (Doorbell::new()?, Pauses::new()?);
+        let any = any_of([stop.as_fd(), pauses.bell.as_fd()])?;
+        Ok(Control { stop, pauses, any, on_change: OnceLock::new() })
+    }
+
+    fn changed(&self) {
+        self.on_change.get().iter().for_each(|call| call());
+    }
+
+    /// Does nothing for `time`, but pauses if asked to. Returns whether the service has to stop.
+    fn rest(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if !nap(self.any.as_fd(), left) || self.is_stopped() {
+                return self.is_stopped();
+            }
+            self.pause_without_peer();
         }
-        Ok(Peer { told: told.clone(), stop: Arc::clone(stop), fault, ends })
+    }
+
+    fn pause_without_peer(&self) {
+        self.pauses.take().into_iter().for_each(|pause| pause.give(None));
+    }
+
+    fn is_stopped(&self) -> bool {
+        nap(self.stop.as_fd(), Duration::ZERO)
+    }
+}
+
+/// A thread that was [asked to pause](Service::ask_to_pause).
+pub struct AskedToPause(Arc<Control>);
+
+impl Drop for AskedToPause {
+    fn drop(&mut self) {
+        self.0.pauses.forget();
+    }
+}
+
+/// A descriptor that is readable when one of these is.
+fn any_of<const N: usize>(fds: [BorrowedFd<'_>; N]) -> Result<OwnedFd, Errno> {
+    let any = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for fd in fds {
+        epoll::add(&any, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+    }
+    Ok(any)
+}
+
+impl<D> Peer<D> {
+    fn new(told: &Told<D>, control: &Arc<Control>, fault: Option<Fault>) -> Result<Self, Errno> {
+        let fault = fault.map_or_else(Fault::new, Ok)?;
+        let ends = any_of([control.any.as_fd(), fault.as_fd()])?;
+        Ok(Peer { told: told.clone(), control: Arc::clone(control), fault, ends })
+    }
+
+    /// Whether the peer is to be continued by another process, perhaps: [`Pause::with`] says what that needs. Then serve
+    /// it as before.
+    pub fn asked_to_pause(&self) -> Option<Pause> {
+        self.control.pauses.take()
     }
 
     /// The peer's fault: workers report there what the peer did wrong, and it makes the peer's doorbells.
@@ -123,14 +209,24 @@ impl<D> Peer<D> {
         &self.fault
     }
 
-    /// A descriptor that becomes readable when the service has to stop, or a fault of the peer was reported.
+    /// A descriptor that becomes readable when the service has to stop or to pause, or a fault of the peer was reported.
     pub fn ends(&self) -> BorrowedFd<'_> {
         self.ends.as_fd()
     }
 
     /// Whether the service has to stop.
     pub fn is_stopped(&self) -> bool {
-        nap(self.stop.as_fd(), Duration::ZERO)
+        self.control.is_stopped()
+    }
+
+    /// A descriptor that becomes readable when the service has to stop, and only then: for what must not be left halfway.
+    pub fn stops(&self) -> BorrowedFd<'_> {
+        self.control.stop.as_fd()
+    }
+
+    /// The peer changed what a successor would have to know ([`Service::on_change`]).
+    pub fn changed(&self) {
+        self.control.changed();
     }
 
     /// The service's state, for changing the details of the peer.
@@ -142,7 +238,7 @@ impl<D> Peer<D> {
 /// A running service. Dropping it ends the connection and the thread, and removes the socket.
 pub struct Service<D> {
     told: Told<D>,
-    stop: Arc<Doorbell>,
+    control: Arc<Control>,
     /// Disconnected when the thread ends.
     running: Option<Receiver<()>>,
     file: Option<SocketFile>,
@@ -160,13 +256,41 @@ impl<D: Clone + Default + Send + 'static> Service<D> {
         file: Option<SocketFile>,
         protocol: P,
     ) -> Result<Self, OpenError> {
-        let at = at.to_string();
+        Self::begin((thread, at.to_string()), file, protocol, State::default(), None)
+    }
+
+    /// Goes on where a service of another process stopped, once the result's second part is dropped: until then the
+    /// other one may go on itself, and the file is its. The first peer of `protocol` counts as connected if `told` says
+    /// so.
+    ///
+    /// # Errors
+    /// Like [`Service::start`].
+    pub fn continued<P: Protocol<Detail = D>>(
+        thread: &str,
+        at: impl Display,
+        file: Option<SocketFile>,
+        protocol: P,
+        told: State<D>,
+    ) -> Result<(Self, Paused), OpenError> {
+        let (turn, paused) = Paused::before_begin(file.as_ref().map(SocketFile::claim));
+        Ok((Self::begin((thread, at.to_string()), file, protocol, told, Some(turn))?, paused))
+    }
+
+    fn begin<P: Protocol<Detail = D>>(
+        (thread, at): (&str, String),
+        file: Option<SocketFile>,
+        protocol: P,
+        told: State<D>,
+        turn: Option<Turn>,
+    ) -> Result<Self, OpenError> {
         let failed = |source| OpenError::step(&at, "start a thread")(source);
-        let (told, stop) = (Told(Arc::default()), Arc::new(Doorbell::new().map_err(failed)?));
+        let (told, control) = (Told(Arc::new(Mutex::new(told))), Arc::new(Control::new().map_err(failed)?));
         let (alive, running) = mpsc::channel();
-        let server = Server { protocol, at: at.clone(), told: told.clone(), stop: Arc::clone(&stop) };
+        let (told_too, control_too) = (told.clone(), Arc::clone(&control));
+        let server = Server { protocol, at: at.clone(), told: told_too, control: control_too };
         let broken = told.clone();
         let run = move || {
+            turn.into_iter().for_each(Turn::wait);
             if catch_unwind(AssertUnwindSafe(|| server.run())).is_err() {
                 let last_error = Some(BROKEN.to_owned());
                 *broken.lock() = State { last_error, ..State::default() };
@@ -175,7 +299,7 @@ impl<D: Clone + Default + Send + 'static> Service<D> {
         };
         let started = std::thread::Builder::new().name(thread.into()).spawn(run);
         started.map_err(|e| failed(Errno::from_io_error(&e).unwrap_or(Errno::AGAIN)))?;
-        Ok(Service { told, stop, running: Some(running), file })
+        Ok(Service { told, control, running: Some(running), file })
     }
 
     /// Starts a service for virtual machines that connect to the socket at `site`; `serve` serves each of them.
@@ -190,6 +314,25 @@ impl<D: Clone + Default + Send + 'static> Service<D> {
         Self::start(thread, site.path().display(), Some(file), Machines { listener, serve, detail: PhantomData })
     }
 
+    /// Has the service's thread call this whenever a peer that connects, changes something, or leaves changed what a
+    /// successor would have to know. Only the first call counts.
+    pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
+        let _ = self.control.on_change.set(Box::new(call));
+    }
+
+    /// Has the thread pause between two messages of its peer, or of peers that connect, until the result is dropped. The
+    /// protocol must know how to ([`Peer::asked_to_pause`]). `None`: it is held up.
+    pub fn pause(&self) -> Option<Paused> {
+        self.control.pauses.wait()
+    }
+
+    /// Asks the thread to pause, for a call of [`Service::pause`] that then need not wait as long. It goes on when the
+    /// result is dropped, unless there was one.
+    pub fn ask_to_pause(&self) -> AskedToPause {
+        self.control.pauses.ask();
+        AskedToPause(Arc::clone(&self.control))
+    }
+
     /// The current state of its peers.
     pub fn state(&self) -> State<D> {
         self.told.lock().clone()
@@ -199,7 +342,7 @@ impl<D: Clone + Default + Send + 'static> Service<D> {
 impl<D> Drop for Service<D> {
     fn drop(&mut self) {
         drop(self.file.take());
-        self.stop.ring();
+        self.control.stop.ring();
         // Nothing is ever sent; the channel disconnects.
         let Some(thread) = self.running.take() else { return };
         if thread.recv_timeout(STOP_LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
@@ -238,22 +381,38 @@ struct Server<P: Protocol> {
     protocol: P,
     at: String,
     told: Told<P::Detail>,
-    stop: Arc<Doorbell>,
+    control: Arc<Control>,
 }
 
 impl<P: Protocol> Server<P> {
+    /// Waits for the next peer. `None`: the service has to stop.
+    fn next(&mut self) -> Option<Result<P::Connection, String>> {
+        loop {
+            // A continued one is there already, and says itself what a successor needs.
+            if !self.told.lock().connected {
+                self.control.pause_without_peer();
+            }
+            if let Some(next) = self.protocol.next(self.control.any.as_fd()) {
+                return Some(next);
+            }
+            if self.control.is_stopped() {
+                return None;
+            }
+        }
+    }
+
     fn run(mut self) {
-        let stop = Arc::clone(&self.stop);
+        let control = Arc::clone(&self.control);
         let mut blocked_pause = BLOCKED_PAUSE.0;
         loop {
-            let Some(next) = self.protocol.next(stop.as_fd()) else { return };
+            let Some(next) = self.next() else { return };
             let began = Instant::now();
             let last = self.told.lock().last_error.clone();
             let (ended, blocked) = match next {
                 Ok(connection) => self.serve(connection, last.is_none()),
                 Err(why) => (Err(why), false),
             };
-            if nap(stop.as_fd(), Duration::ZERO) {
+            if control.is_stopped() {
                 return;
             }
             match &ended {
@@ -265,13 +424,14 @@ impl<P: Protocol> Server<P> {
             let failed = ended.is_err();
             *state = State { connections: state.connections, last_error: ended.err(), ..State::default() };
             drop(state);
+            control.changed();
             let pause = if blocked { blocked_pause } else { RETRY };
             if blocked {
                 blocked_pause = (2 * blocked_pause).min(BLOCKED_PAUSE.1);
             } else if began.elapsed() > BLOCKED_PAUSE.1 {
                 blocked_pause = BLOCKED_PAUSE.0;
             }
-            if failed && nap(stop.as_fd(), pause) {
+            if failed && control.rest(pause) {
                 return;
             }
         }
@@ -279,14 +439,17 @@ impl<P: Protocol> Server<P> {
 
     /// Serves a peer until it leaves. Returns how it ended, and whether a doorbell of it blocked.
     fn serve(&mut self, connection: P::Connection, is_news: bool) -> (Result<(), String>, bool) {
-        let peer = match Peer::new(&self.told, &self.stop) {
+        let peer = match Peer::new(&self.told, &self.control, self.protocol.fault(&connection)) {
             Ok(peer) => peer,
             Err(e) => return (Err(e.to_string()), false),
         };
         let mut state = self.told.lock();
-        *state = State { connected: true, connections: state.connections + 1, ..State::default() };
+        let is_continued = state.connected;
+        if !is_continued {
+            *state = State { connected: true, connections: state.connections + 1, ..State::default() };
+        }
         drop(state);
-        if is_news {
+        if is_news && !is_continued {
             tracing::info!(at = self.at, "{} connected", P::PEER);
         }
         let ended = self.protocol.serve(connection, &peer);

@@ -42,6 +42,10 @@ pub trait Task<W>: Any + Send {
     /// Asks no longer, if it did. `forget` gets the descriptor that [`Task::ask_for_room`] returned.
     fn stop_asking(&mut self, _forget: &mut dyn FnMut(BorrowedFd<'_>)) {}
 
+    /// The worker pauses, and another process may go on in its place: copies the frames that wait for room, so that their
+    /// memory is given back, and what its ring says is right.
+    fn settle(&mut self) {}
+
     /// The longest time the worker may sleep if nothing wakes it for this task.
     fn nap(&self) -> Option<Duration> {
         None

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 /// How a ring is served: its status block, and the doorbell that interrupts its guest.
 pub type Served = (RingSide, Arc<Doorbell>);
 
-/// Rings that a guest has just started.
+/// Rings that a guest has just started, or that another process served.
 pub struct Fresh<'a> {
     /// The rings and their buffers.
     pub mem: &'a Arc<PortMem>,
@@ -21,6 +21,8 @@ pub struct Fresh<'a> {
     pub hdr_len: HdrLen,
     /// With a header, the guest also takes large UDP frames that must be cut into datagrams (USO).
     pub uso: bool,
+    /// They are not new: another process has stopped at the positions in their status blocks.
+    pub goes_on: bool,
     /// Returns a ring's status block and interrupt (tx rings first).
     pub of: &'a dyn Fn(usize, &RingSide) -> Result<Served, Errno>,
 }
@@ -80,4 +82,7 @@ pub trait Backend: Send + Sync {
 
     /// Interrupts sent to the guest and saved, and kicks from it, for one of its tx rings (`tx`) or rx rings.
     fn kicks(&self, tx: bool, ring: usize) -> (u64, u64, u64);
+
+    /// Adds those that another process counted, for a backend that can be continued.
+    fn add_kicks(&self, _tx: bool, _ring: usize, _kicks: (u64, u64, u64)) {}
 }

@@ -1,10 +1,12 @@
 //! The state that every port shows of the virtual machine it serves.
 
+use serde::{Deserialize, Serialize};
+
 /// Name of the threads.
 pub(crate) const THREAD: &str = "netvale-ptnet";
 
 /// The state of a virtual machine.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Guest {
     /// Its driver runs the rings, with this many bytes of header before each frame.
     pub running: Option<u32>,

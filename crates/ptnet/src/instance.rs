@@ -12,8 +12,9 @@ use netvale_mem::lent::InUse;
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::region::{Binding, RingSide};
-use netvale_mem::{PortShape, Region, RegionError, RegionSizes};
+use netvale_mem::{Layout, PortMem, PortShape, Region, RegionError, RegionSizes};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::backend::{Backend, Fresh};
@@ -28,6 +29,9 @@ pub enum InstanceError {
     /// There are no descriptors.
     #[error("cannot create an eventfd: {0}")]
     System(#[from] Errno),
+    /// A device of another process cannot be what that one says.
+    #[error("{0}")]
+    Forged(&'static str),
 }
 
 /// The state of running rings.
@@ -53,6 +57,43 @@ pub struct Instance {
     running: Option<Running>,
     /// Number of the last command that was read.
     seen: u32,
+    /// What another process said of its rings, until it goes on here.
+    begun: RingsState,
+    /// Whether it goes on here: until then, nothing of the guest's is written.
+    is_ours: bool,
+}
+
+/// What another process must know to continue a device.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct InstanceState {
+    /// Number of the last command that was read.
+    pub seen: u32,
+    /// The rings.
+    pub rings: RingsState,
+}
+
+impl InstanceState {
+    /// Nobody knows how far the rings have come: the process that served them was killed.
+    pub const UNKNOWN: InstanceState = InstanceState { seen: 0, rings: RingsState::Unknown };
+}
+
+/// Rings that another process served. Their positions are in their status blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RingsState {
+    /// They do not run.
+    Stopped,
+    /// They run.
+    Running {
+        /// Number of the `netmap_if`.
+        index: u32,
+        /// Extra buffers that it lists.
+        extra_bufs: u32,
+        /// Bytes of header before each frame.
+        hdr_len: u32,
+    },
+    /// Nobody knows.
+    Unknown,
 }
 
 impl Instance {
@@ -70,34 +111,80 @@ impl Instance {
             }
         };
         let bells = || (0..config.vectors()).map(|_| Doorbell::shared(fault)).collect::<Result<Vec<_>, Errno>>();
-        let this = Self::over(config, backend, region, (bells()?, bells()?))?;
+        let mut this = Self::over(config, backend, region, (bells()?, bells()?), RingsState::Stopped)?;
+        this.is_ours = true;
+        this.header.describe(config, this.region.layout());
         this.header.set_status(STATUS_LINK_UP);
         Ok(this)
     }
 
-    /// Takes over a device that another process served: its memory, then its doorbells and vectors. The driver is asked
-    /// to restart its rings.
+    /// Takes over a device that another process served: its memory, then its doorbells and vectors. Nothing is rung, and
+    /// nothing changes in what is the guest's, before [`Instance::go_on`].
     ///
     /// # Errors
     /// [`InstanceError`] when the memory is not this device's.
-    pub fn adopt(
+    pub fn continued(
         config: &Config,
         backend: &Arc<dyn Backend>,
-        memory: OwnedFd,
-        bells: Vec<OwnedFd>,
+        (memory, bells): (OwnedFd, Vec<OwnedFd>),
+        state: InstanceState,
         fault: &Fault,
     ) -> Result<Instance, InstanceError> {
-        let region = Region::adopt_device(memory, sizes(config))?;
-        region.mapping().blame(fault);
+        let region = match backend.memory() {
+            Some(beside) => Arc::clone(&beside.region),
+            None => {
+                let layout = Layout::device(sizes(config)).map_err(RegionError::from)?;
+                let region = Region::adopt(memory, layout, &[])?;
+                region.mapping().blame(fault);
+                region
+            }
+        };
+        let count = config.vectors() as usize;
+        if bells.len() != 2 * count {
+            return Err(InstanceError::Forged("its doorbells are missing"));
+        }
         let mut doorbells =
             bells.into_iter().map(|fd| Doorbell::given(fd, fault)).collect::<Result<Vec<_>, Errno>>()?;
-        let vectors = doorbells.split_off((config.vectors() as usize).min(doorbells.len()));
-        let mut this = Self::over(config, backend, region, (doorbells, vectors))?;
-        // Commands to the other process are not executed again.
-        this.seen = this.header.command().number;
-        this.header.set_status(STATUS_LINK_UP | STATUS_NEEDS_RESET);
-        this.interrupt();
+        let vectors = doorbells.split_off(count);
+        let mut this = Self::over(config, backend, region, (doorbells, vectors), state.rings)?;
+        this.seen = state.seen;
+        if let RingsState::Running { index, extra_bufs, hdr_len } = state.rings {
+            let mem = match this.backend.memory() {
+                Some(beside) => Arc::clone(&beside.guest),
+                None => Arc::new(this.region.continue_port(shape(config), (0, 0), 0)?),
+            };
+            if hdr_len != 0 && (hdr_len != 12 || !config.vnet_hdr) {
+                return Err(InstanceError::Forged("a header that it does not have"));
+            }
+            let binding = mem.continue_binding(index, extra_bufs)?;
+            this.connect(&mem, hdr_len, true)?;
+            this.running = Some(Running { binding, hdr_len });
+        }
         Ok(this)
+    }
+
+    /// The device is this process's from now on. Where nobody knows how far its rings have come, its driver is asked to
+    /// restart them.
+    pub fn go_on(&mut self) {
+        if self.begun == RingsState::Unknown {
+            self.header.describe(&self.config, self.region.layout());
+            // Commands to the other process are not executed again.
+            self.seen = self.header.command().number;
+            self.header.set_status(STATUS_LINK_UP | STATUS_NEEDS_RESET);
+            self.interrupt();
+        }
+        self.begun = RingsState::Stopped;
+        self.is_ours = true;
+    }
+
+    /// What another process must know to continue the device, besides its descriptors. The workers pause.
+    pub fn state(&self) -> InstanceState {
+        let rings = self.running.as_ref().map_or(RingsState::Stopped, |running| RingsState::Running {
+            index: running.binding.index(),
+            extra_bufs: running.binding.extra_bufs(),
+            hdr_len: running.hdr_len,
+        });
+        InstanceState { seen: self.seen, rings }
     }
 
     fn over(
@@ -105,10 +192,10 @@ impl Instance {
         backend: &Arc<dyn Backend>,
         region: Arc<Region>,
         (doorbells, vectors): (Vec<Doorbell>, Vec<Doorbell>),
+        begun: RingsState,
     ) -> Result<Instance, InstanceError> {
         let outside = || RegionError::Exhausted { what: "space", asked: 1, free: 0 };
         let header = Header::new(region.mapping()).ok_or_else(outside)?;
-        header.describe(config, region.layout());
         let this = Instance {
             config: *config,
             backend: Arc::clone(backend),
@@ -118,6 +205,8 @@ impl Instance {
             vectors,
             running: None,
             seen: 0,
+            begun,
+            is_ours: false,
         };
         for (ring, bell) in this.doorbells.iter().enumerate() {
             this.backend.wake(ring).map_or(Ok(()), |wake| wake.add_peer(bell))?;
@@ -209,20 +298,27 @@ impl Instance {
             }
         };
         let binding = mem.bind("ptnet", 0..c.tx_rings, 0..c.rx_rings, extra_bufs)?;
+        self.connect(&mem, hdr_len, false)?;
+        Ok(Running { binding, hdr_len })
+    }
+
+    /// Gives the rings to the workers.
+    fn connect(&self, mem: &Arc<PortMem>, hdr_len: u32, goes_on: bool) -> Result<(), Errno> {
         let of = |i: usize, side: &RingSide| {
             let wake = self.vectors.get(i).ok_or(Errno::INVAL)?.try_clone();
             let wake = wake.map_err(|e| e.raw_os_error().map_or(Errno::MFILE, Errno::from_raw_os_error))?;
             Ok((side.clone(), Arc::new(wake)))
         };
-        self.backend.fill(&Fresh { mem: &mem, hdr_len: hdr_len.into(), uso: true, of: &of })?;
-        Ok(Running { binding, hdr_len })
+        self.backend.fill(&Fresh { mem, hdr_len: hdr_len.into(), uso: true, goes_on, of: &of })
     }
 
     /// Takes the rings away from the workers.
     fn stop(&mut self) -> Result<(), InUse> {
         let done = self.backend.empty();
         self.running = None;
-        self.header.set_status(STATUS_LINK_UP);
+        if self.is_ours {
+            self.header.set_status(STATUS_LINK_UP);
+        }
         done
     }
 }

@@ -1,12 +1,13 @@
 //! A virtual machine's memory, which two devices show: the memory device, and the ptnet device whose rings lie in it.
 
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netvale_mem::Region;
 use netvale_mem::mapping::Pages;
 use netvale_mem::region::Binding;
-use netvale_mem::{PortMem, RegionError};
+use netvale_mem::{Layout, PortMem, RegionError};
 
 use crate::header::Config;
 use crate::instance::{InstanceError, shape, sizes};
@@ -31,6 +32,7 @@ impl Numbers {
 }
 
 /// A number, reserved until dropped.
+#[derive(Debug)]
 struct Number(u16);
 
 impl Number {
@@ -38,6 +40,15 @@ impl Number {
         let taken = lock(&NUMBERS).take();
         let none = || InstanceError::Region(RegionError::Exhausted { what: "number for a memory", asked: 1, free: 0 });
         taken.map(Number).ok_or_else(none)
+    }
+
+    /// That number, if it is free.
+    fn of(number: u16) -> Option<Number> {
+        let mut numbers = lock(&NUMBERS);
+        (number != 0 && numbers.used.insert(number)).then(|| {
+            numbers.last = numbers.last.max(number);
+            Number(number)
+        })
     }
 }
 
@@ -61,6 +72,25 @@ pub struct Machine {
 struct Shared {
     memory: Option<(Arc<Region>, Number)>,
     users: u32,
+}
+
+impl Machine {
+    /// Number and descriptor of its memory, if it has any.
+    pub(crate) fn state(&self) -> std::io::Result<Option<(u16, OwnedFd)>> {
+        let shared = lock(&self.shared);
+        let Some((region, number)) = &shared.memory else { return Ok(None) };
+        let fd = region.fd().ok_or(rustix::io::Errno::BADF)?;
+        Ok(Some((number.0, fd.try_clone_to_owned()?)))
+    }
+
+    /// Continues a machine of another process, which has a device; nothing is written.
+    pub(crate) fn continued(config: &Config, number: u16, fd: OwnedFd) -> Result<Machine, InstanceError> {
+        let layout = Layout::bar(sizes(config)).map_err(RegionError::from)?;
+        let region = Region::adopt(fd, layout, &[])?;
+        let taken = || InstanceError::Region(RegionError::Exhausted { what: "number for a memory", asked: 1, free: 0 });
+        let number = Number::of(number).ok_or_else(taken)?;
+        Ok(Machine { shared: Mutex::new(Shared { memory: Some((region, number)), users: 0 }) })
+    }
 }
 
 /// A device's share of its machine's memory.
@@ -107,6 +137,13 @@ impl Laid {
     pub(crate) fn new(region: &Region, c: &Config) -> Result<Laid, InstanceError> {
         let mem = Arc::new(region.renewed()?.port(shape(c))?);
         let binding = mem.bind("ptnet", 0..c.tx_rings, 0..c.rx_rings, 0)?;
+        Ok(Laid { mem, binding })
+    }
+
+    /// The same as another process laid them out; nothing is written.
+    pub(crate) fn continued(region: &Region, c: &Config) -> Result<Laid, InstanceError> {
+        let mem = Arc::new(region.renewed()?.continue_port(shape(c), (0, 0), 0)?);
+        let binding = mem.continue_binding(0, 0)?;
         Ok(Laid { mem, binding })
     }
 

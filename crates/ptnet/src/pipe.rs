@@ -1,7 +1,9 @@
 //! A pipe whose one end is a virtual machine: buffers are swapped between its rings and a program's, and no frame is
 //! copied.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use netvale_mem::fault::Fault;
 use netvale_mem::host::HostTx;
@@ -9,12 +11,13 @@ use netvale_mem::layout::PoolSize;
 use netvale_mem::lent::InUse;
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::{Doorbell, KickCounts};
-use netvale_mem::region::RingSide;
+use netvale_mem::region::{RegionError, RingSide};
 use netvale_mem::relay::{Relay, RelayEnd};
-use netvale_mem::{PortShape, Region, RegionSizes};
+use netvale_mem::{Layout, PortShape, Region, RegionSizes};
 use netvale_port::seat::Seat;
 use netvale_port::wake::WakeSet;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use crate::backend::{Backend, Beside, Fresh};
 use crate::header::Config;
@@ -29,10 +32,22 @@ struct Far {
 }
 
 impl Far {
-    fn new(side: &RingSide, fault: &Fault) -> Result<Far, Errno> {
-        let (doorbell, wake) = (Doorbell::shared(fault)?, Arc::new(Doorbell::shared(fault)?));
-        Ok(Far { side: side.clone(), doorbell, wake, kicks: Arc::default() })
+    fn new(side: Option<&RingSide>, bells: (Doorbell, Doorbell)) -> Result<Far, Errno> {
+        let (doorbell, wake) = (bells.0, Arc::new(bells.1));
+        Ok(Far { side: side.ok_or(Errno::INVAL)?.clone(), doorbell, wake, kicks: Arc::default() })
     }
+}
+
+/// What another process must know to continue a pipe. Descriptors: its memory, the doorbell and the wake-up of the
+/// program's rx ring, those of its tx ring.
+#[derive(Serialize, Deserialize)]
+pub struct PipeState {
+    /// The buffers that are used.
+    used_bufs: Vec<Range<u32>>,
+    /// The positions in the program's rings, for the next guest.
+    at: [u32; 2],
+    /// The positions up to which the relays have filled, while there is a guest.
+    filled: Option<[u32; 2]>,
 }
 
 /// Both directions of a pipe. The program's end stays while guests come and go.
@@ -44,6 +59,8 @@ pub struct PipeBackend {
     far: [Far; 2],
     /// The positions in those rings, while there is no guest.
     at: Mutex<[u32; 2]>,
+    /// The positions up to which another process has filled.
+    filled: Option<[u32; 2]>,
     /// The program's fault.
     fault: Fault,
 }
@@ -58,26 +75,74 @@ impl PipeBackend {
     /// # Errors
     /// [`InstanceError`] if there is no memory or descriptor.
     pub fn new(config: &Config, fault: Fault) -> Result<PipeBackend, InstanceError> {
-        let alone = sizes(config);
-        // Another pair of rings, with buffers.
-        let double = |n: u32| n.saturating_mul(2);
-        let sizes = RegionSizes {
-            rings: PoolSize { num: double(alone.rings.num), ..alone.rings },
-            bufs: PoolSize { num: double(alone.bufs.num), ..alone.bufs },
-            ..alone
-        };
-        let region = Region::device("netvale-ptnet", sizes, Pages::Ordinary)?;
-        region.mapping().blame(&fault);
+        let region = Region::device("netvale-ptnet", both(config), Pages::Ordinary)?;
         // The guest's rings come first, where a device's are.
         let guest = Arc::new(region.port(shape(config))?);
-        let other = Arc::new(region.port(PortShape { tx_rings: 1, rx_rings: 1, ..shape(config) })?);
-        let ring = |sides: &[RingSide]| Far::new(sides.first().ok_or(Errno::INVAL)?, &fault);
-        let far = [ring(&other.rx)?, ring(&other.tx)?];
+        let other = Arc::new(region.port(shape_of_other(config))?);
+        let bells = || -> Result<_, Errno> { Ok((Doorbell::shared(&fault)?, Doorbell::shared(&fault)?)) };
+        let bells = [bells()?, bells()?];
+        Self::with(Beside { region, guest, other }, bells, fault)
+    }
+
+    /// Continues a pipe of another process; `fault` is the program's. Nothing is rung or written.
+    ///
+    /// # Errors
+    /// [`InstanceError`] if memory or descriptors are not what they should be.
+    pub fn continued(
+        config: &Config,
+        fault: Fault,
+        state: PipeState,
+        fds: Vec<OwnedFd>,
+    ) -> Result<PipeBackend, InstanceError> {
+        let mut fds = fds.into_iter();
+        let mut next = || fds.next().ok_or(Errno::BADF);
+        let layout = Layout::device(both(config)).map_err(RegionError::from)?;
+        let region = Region::adopt(next()?, layout, &state.used_bufs)?;
+        let (guest, other) = (shape(config), shape_of_other(config));
+        let first = guest.tx_rings + guest.rx_rings;
+        let guest = Arc::new(region.continue_port(guest, (0, 0), 0)?);
+        let other = Arc::new(region.continue_port(other, (0, 0), first)?);
+        let mut bells =
+            || -> Result<_, Errno> { Ok((Doorbell::given(next()?, &fault)?, Doorbell::given(next()?, &fault)?)) };
+        let bells = [bells()?, bells()?];
+        let slots = config.slots;
+        let at = Mutex::new(state.at.map(|at| at.min(slots - 1)));
+        Ok(PipeBackend { at, filled: state.filled, ..Self::with(Beside { region, guest, other }, bells, fault)? })
+    }
+
+    fn with(memory: Beside, bells: [(Doorbell, Doorbell); 2], fault: Fault) -> Result<PipeBackend, InstanceError> {
+        memory.region.mapping().blame(&fault);
+        let [to_program, from_program] = bells;
+        let other = &memory.other;
+        let far = [Far::new(other.rx.first(), to_program)?, Far::new(other.tx.first(), from_program)?];
         let seats = [Arc::new(Seat::woken()?), Arc::new(Seat::woken()?)];
         for (seat, far) in seats.iter().zip(&far) {
             seat.wake.iter().try_for_each(|wake| wake.add(&far.doorbell))?;
         }
-        Ok(PipeBackend { memory: Beside { region, guest, other }, seats, far, at: Mutex::default(), fault })
+        Ok(PipeBackend { memory, seats, far, at: Mutex::default(), filled: None, fault })
+    }
+
+    /// What another process must know to continue it, while the workers pause.
+    ///
+    /// # Errors
+    /// When the process is out of descriptors, or a worker does not leave.
+    pub fn state(&self) -> std::io::Result<(PipeState, Vec<OwnedFd>)> {
+        let filled = |seat: &Seat<Relay>| -> std::io::Result<Option<u32>> {
+            let relay = seat.queue.control().map_err(std::io::Error::other)?;
+            Ok(relay.as_ref().map(|relay| relay.to().filled()))
+        };
+        let filled = filled(&self.seats[FROM_GUEST])?.zip(filled(&self.seats[TO_GUEST])?);
+        let region = &self.memory.region;
+        let memory = region.fd().ok_or(Errno::BADF)?;
+        let bells = self.far.iter().flat_map(|far| [far.doorbell.as_fd(), far.wake.as_fd()]);
+        let fds = std::iter::once(memory).chain(bells).map(|fd| fd.try_clone_to_owned());
+        let fds = fds.collect::<std::io::Result<_>>()?;
+        let state = PipeState { used_bufs: region.used_bufs(), at: *self.at(), filled: filled.map(|(a, b)| [a, b]) };
+        Ok((state, fds))
+    }
+
+    fn at(&self) -> MutexGuard<'_, [u32; 2]> {
+        self.at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The seats that workers serve: from the guest, and to it.
@@ -118,7 +183,10 @@ impl Backend for PipeBackend {
 
     fn fill(&self, rings: &Fresh<'_>) -> Result<(), Errno> {
         let [there, back] = &self.far;
-        let at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
+        if rings.goes_on {
+            return self.go_on(rings);
+        }
+        let at = self.at();
         let (side, wake) = rings.tx(0)?;
         let from = HostTx::counted(side, wake, Arc::clone(&self.seats[FROM_GUEST].kicks));
         let to = RelayEnd::new(there.side.clone(), at[FROM_GUEST], Arc::clone(&there.wake), Arc::clone(&there.kicks));
@@ -130,7 +198,7 @@ impl Backend for PipeBackend {
     }
 
     fn empty(&self) -> Result<(), InUse> {
-        let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut at = self.at();
         let (there, back) = (self.seats[FROM_GUEST].disconnect(), self.seats[TO_GUEST].disconnect());
         // Even for a relay that a worker does not hand back, the position shown to the program is known.
         match &there {
@@ -150,5 +218,42 @@ impl Backend for PipeBackend {
             return (0, 0, 0);
         }
         (seat.kicks.sent(), seat.kicks.suppressed(), seat.kicks.received())
+    }
+
+    fn add_kicks(&self, tx: bool, ring: usize, (sent, suppressed, received): (u64, u64, u64)) {
+        if ring == 0 {
+            self.seats[if tx { FROM_GUEST } else { TO_GUEST }].kicks.add(sent, suppressed, received);
+        }
+    }
+}
+
+impl PipeBackend {
+    /// Connects rings that another process relayed.
+    fn go_on(&self, rings: &Fresh<'_>) -> Result<(), Errno> {
+        let ([there, back], filled) = (&self.far, self.filled.ok_or(Errno::INVAL)?);
+        let (side, wake) = rings.tx(0)?;
+        let from = HostTx::counted(side, wake, Arc::clone(&self.seats[FROM_GUEST].kicks)).going_on();
+        let (wake, kicks) = (Arc::clone(&there.wake), Arc::clone(&there.kicks));
+        let to = RelayEnd::continued(there.side.clone(), filled[FROM_GUEST], wake, kicks);
+        self.seats[FROM_GUEST].connect(Relay::new(from, to).ok_or(Errno::INVAL)?)?;
+        let (side, wake) = rings.rx(0)?;
+        let from = HostTx::counted(back.side.clone(), Arc::clone(&back.wake), Arc::clone(&back.kicks)).going_on();
+        let to = RelayEnd::continued(side, filled[TO_GUEST], wake, Arc::clone(&self.seats[TO_GUEST].kicks));
+        self.seats[TO_GUEST].connect(Relay::new(from, to).ok_or(Errno::INVAL)?)
+    }
+}
+
+/// The program's rings.
+fn shape_of_other(config: &Config) -> PortShape {
+    PortShape { tx_rings: 1, rx_rings: 1, ..shape(config) }
+}
+
+/// The sizes of a device's memory with another pair of rings, and their buffers.
+fn both(config: &Config) -> RegionSizes {
+    let (alone, double) = (sizes(config), |n: u32| n.saturating_mul(2));
+    RegionSizes {
+        rings: PoolSize { num: double(alone.rings.num), ..alone.rings },
+        bufs: PoolSize { num: double(alone.bufs.num), ..alone.bufs },
+        ..alone
     }
 }

@@ -1,5 +1,7 @@
 //! A ptnet port: a socket, and a device for each virtual machine that connects there.
 
+mod continued;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,19 +12,21 @@ use netvale_mem::notify::nap;
 use netvale_port::folder::Place;
 use netvale_port::listener::{Listener, OpenError, Site};
 use netvale_port::service::{self, Peer, Protocol, Service};
+pub use netvale_vfio_user::kept::News;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use thiserror::Error;
 
+pub use self::continued::PortState;
 use crate::backend::Backend;
 pub use crate::guest::Guest;
 use crate::guest::THREAD;
 use crate::header::Config;
-use crate::instance::{self, Instance};
+use crate::instance::{self, Instance, InstanceState};
 use crate::ivshmem;
 use crate::keep::{self, Keeper};
-use crate::vfio;
+use crate::vfio::Devices;
 
 /// Maximum number of rings in one direction.
 pub const MAX_RINGS: u32 = 16;
@@ -39,6 +43,8 @@ pub struct PtnetOptions {
     pub config: Config,
     /// How guests reach it.
     pub transport: Transport,
+    /// Who is told when what must be kept has changed, so that the port goes on after this process is killed; by vfio-user.
+    pub news: Option<News>,
 }
 
 /// The state that survives this process, and the state that survived the previous one.
@@ -84,6 +90,7 @@ impl PtnetError {
             PtnetError::Rings(_) | PtnetError::Slots(_) => Errno::INVAL,
             PtnetError::Open(why) => why.errno(),
             PtnetError::Device(crate::instance::InstanceError::System(source)) => *source,
+            PtnetError::Device(crate::instance::InstanceError::Forged(_)) => Errno::INVAL,
             PtnetError::Device(crate::instance::InstanceError::Region(_)) => Errno::NOMEM,
         }
     }
@@ -94,12 +101,16 @@ pub type Kept = (OwnedFd, OwnedFd, Vec<OwnedFd>);
 
 /// A port. Dropping it ends the connection and the thread, and removes the socket.
 pub struct PtnetPort {
-    service: Service<Guest>,
-    /// The memory device's service, with vfio-user.
-    _memory: Option<Service<()>>,
+    serving: Serving,
     backend: Arc<dyn Backend>,
     options: PtnetOptions,
     keeper: Option<Arc<dyn Keeper>>,
+}
+
+/// How the guests of a port are served.
+enum Serving {
+    Ivshmem(Box<Service<Guest>>, Arc<Listener>),
+    VfioUser(Box<Devices>),
 }
 
 impl PtnetPort {
@@ -127,16 +138,17 @@ impl PtnetPort {
         let fault = Fault::new().map_err(OpenError::step(path, "make an eventfd"))?;
         drop(Instance::new(&config, &backend, &fault)?);
         let (behind, keeper) = (Arc::clone(&backend), survival.keeper.clone());
-        let (service, memory) = if options.transport == Transport::Ivshmem {
+        let serving = if options.transport == Transport::Ivshmem {
             let (listener, file) = Listener::listen(&options.site)?;
+            let (listener, place) = (Arc::new(listener), options.site.place.clone());
             let Survival { keeper, kept } = survival;
-            let server = Server { backend: behind, config, place: options.site.place.clone(), listener, kept, keeper };
-            (Service::start(THREAD, path.display(), Some(file), server)?, None)
+            let first = kept.map(|(connection, memory, bells)| Connection::Kept(connection, memory, bells));
+            let server = Server { backend: behind, config, place, listener: Arc::clone(&listener), first, keeper };
+            Serving::Ivshmem(Box::new(Service::start(THREAD, path.display(), Some(file), server)?), listener)
         } else {
-            let (service, memory) = vfio::services(&options.site, config, behind)?;
-            (service, Some(memory))
+            Serving::VfioUser(Box::new(Devices::new(&options.site, config, behind, options.news.as_ref())?))
         };
-        Ok(PtnetPort { service, _memory: memory, backend, options: options.clone(), keeper })
+        Ok(PtnetPort { serving, backend, options: options.clone(), keeper })
     }
 
     /// The options it was created with.
@@ -158,7 +170,10 @@ impl PtnetPort {
 
     /// The state of its virtual machines.
     pub fn state(&self) -> service::State<Guest> {
-        self.service.state()
+        match &self.serving {
+            Serving::Ivshmem(service, _) => service.state(),
+            Serving::VfioUser(devices) => devices.ptnet.state(),
+        }
     }
 
     /// Interrupts sent to the guest and saved, and kicks from it, for one of its tx rings (`tx`) or rx rings.
@@ -167,14 +182,24 @@ impl PtnetPort {
     }
 }
 
+/// A guest's connection.
+enum Connection {
+    /// It has just been made.
+    New(OwnedFd),
+    /// It was kept, with memory, doorbells and vectors, while there was no process.
+    Kept(OwnedFd, OwnedFd, Vec<OwnedFd>),
+    /// Another process has left it, with its device.
+    Continued(OwnedFd, Box<Instance>, Fault),
+}
+
 /// The control thread's part, by ivshmem.
 struct Server {
     backend: Arc<dyn Backend>,
     config: Config,
     place: Place,
-    listener: Listener,
-    /// The first guest, if one was kept.
-    kept: Option<Kept>,
+    listener: Arc<Listener>,
+    /// The first guest, if another process served one.
+    first: Option<Connection>,
     keeper: Option<Arc<dyn Keeper>>,
 }
 
@@ -182,20 +207,24 @@ struct Server {
 const PAUSE: Duration = Duration::from_micros(200);
 
 impl Protocol for Server {
-    /// A connection; with memory, doorbells and vectors for a guest that was kept.
-    type Connection = (OwnedFd, Option<(OwnedFd, Vec<OwnedFd>)>);
+    type Connection = Connection;
     type Detail = Guest;
     const PEER: &'static str = "virtual machine";
 
     fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<Self::Connection, String>> {
-        match self.kept.take() {
-            Some((connection, memory, bells)) => Some(Ok((connection, Some((memory, bells))))),
-            None => self.listener.accept(stop).map(|connection| Ok((connection, None))),
+        match self.first.take() {
+            Some(first) => Some(Ok(first)),
+            None => self.listener.accept(stop).map(|connection| Ok(Connection::New(connection))),
         }
     }
 
-    fn serve(&mut self, (connection, adopted): Self::Connection, peer: &Peer<Guest>) -> Result<(), String> {
-        let ended = self.serve_guest(&connection, adopted, peer);
+    fn fault(&self, connection: &Connection) -> Option<Fault> {
+        if let Connection::Continued(.., fault) = connection { Some(fault.clone()) } else { None }
+    }
+
+    fn serve(&mut self, connection: Connection, peer: &Peer<Guest>) -> Result<(), String> {
+        let device = self.device(connection, peer);
+        let ended = device.and_then(|(connection, mut device)| self.serve_guest(&connection, &mut device, peer));
         if let (Some(keeper), false) = (&self.keeper, peer.is_stopped()) {
             keep::forget(&**keeper, &self.place, &self.config);
         }
@@ -204,13 +233,7 @@ impl Protocol for Server {
 }
 
 impl Server {
-    fn serve_guest(
-        &self,
-        connection: &OwnedFd,
-        adopted: Option<(OwnedFd, Vec<OwnedFd>)>,
-        peer: &Peer<Guest>,
-    ) -> Result<(), String> {
-        let mut device = self.device(connection, adopted, peer)?;
+    fn serve_guest(&self, connection: &OwnedFd, device: &mut Instance, peer: &Peer<Guest>) -> Result<(), String> {
         loop {
             let commands = device.doorbells().last().ok_or("a device without doorbells")?;
             let mut three = [peer.ends(), connection.as_fd(), commands.as_fd()]
@@ -220,7 +243,7 @@ impl Server {
                 Err(e) => return Err(e.to_string()),
             }
             let [ends, said, rang] = three.map(|fd| !fd.revents().is_empty());
-            if ends || said && is_gone(connection)? {
+            if ends && !pauses(connection, device, peer) || said && is_gone(connection)? {
                 return Ok(());
             }
             if rang {
@@ -229,34 +252,46 @@ impl Server {
                     tracing::debug!(path = %self.place.path().display(), command, ?done, "command");
                     peer.told().update(|guest| guest.obeyed(device.hdr_len()));
                 }
-                if nap(peer.ends(), PAUSE) {
-                    return Ok(());
-                }
+                // What ends it is looked at above.
+                nap(peer.ends(), PAUSE);
             }
         }
     }
 
     /// Makes a new device, and announces it to the other end; or takes over one that the other end has already.
-    fn device(
-        &self,
-        connection: &OwnedFd,
-        adopted: Option<(OwnedFd, Vec<OwnedFd>)>,
-        peer: &Peer<Guest>,
-    ) -> Result<Instance, String> {
+    fn device(&self, connection: Connection, peer: &Peer<Guest>) -> Result<(OwnedFd, Instance), String> {
         let fault = peer.fault();
-        if let Some((memory, bells)) = adopted {
-            tracing::info!(path = %self.place.path().display(), "virtual machine found again");
-            return Instance::adopt(&self.config, &self.backend, memory, bells, fault).map_err(|e| e.to_string());
-        }
+        let connection = match connection {
+            Connection::New(connection) => connection,
+            Connection::Kept(connection, memory, bells) => {
+                tracing::info!(path = %self.place.path().display(), "virtual machine found again");
+                let (kept, state) = ((memory, bells), InstanceState::UNKNOWN);
+                let device = Instance::continued(&self.config, &self.backend, kept, state, fault);
+                let mut device = device.map_err(|e| e.to_string())?;
+                device.go_on();
+                return Ok((connection, device));
+            }
+            Connection::Continued(connection, mut device, _) => {
+                device.go_on();
+                return Ok((connection, *device));
+            }
+        };
         let device = Instance::new(&self.config, &self.backend, fault).map_err(|e| e.to_string())?;
         let greeting = ivshmem::greeting(&device).map_err(|e| e.to_string())?;
-        ivshmem::send(connection.as_fd(), peer.ends(), &greeting)
+        ivshmem::send(connection.as_fd(), peer.stops(), &greeting)
             .map_err(|e| format!("its device cannot be described: {e}"))?;
         if let Some(keeper) = &self.keeper {
             keep::keep(&**keeper, &self.place, &self.config, connection.as_fd(), &device);
         }
-        Ok(device)
+        drop(greeting);
+        Ok((connection, device))
     }
+}
+
+/// Pauses if that is why the service must stop: afterwards it goes on. `false` if it is not.
+fn pauses(connection: &OwnedFd, device: &Instance, peer: &Peer<Guest>) -> bool {
+    let pause = peer.asked_to_pause();
+    pause.map(|pause| pause.with(continued::say(connection, device))).is_some()
 }
 
 /// Whether the other end has hung up. It never sends anything.

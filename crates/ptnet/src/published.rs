@@ -10,6 +10,7 @@ use std::sync::Arc;
 use netvale_abi::ptnet::published::{
     CREATE, DELETE, FEATURE_VNET_HDR, MEMORY_DEVICE, PTNET_DEVICE, VENDOR, memory, reg,
 };
+use netvale_mem::Region;
 use netvale_mem::csb::Csb;
 use netvale_mem::fault::Fault;
 use netvale_mem::lent::InUse;
@@ -20,6 +21,7 @@ use netvale_vfio_user::config::{BarKind, ConfigSpace, Identity};
 use netvale_vfio_user::irqs::{KINDS, MSIX};
 use netvale_vfio_user::{Bar, Device, Host};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use crate::backend::{Backend, Fresh};
 use crate::header::Config;
@@ -118,6 +120,17 @@ impl Device for MemoryDevice {
 /// Reports whether the guest's rings run.
 pub type Tell = Box<dyn Fn(Option<u32>) + Send>;
 
+/// The registers of a ptnet device that a guest can change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registers {
+    features: u32,
+    hdr_len: u32,
+    csb: [u32; 4],
+    result: u32,
+    /// Whether its rings run.
+    running: bool,
+}
+
 /// The ptnet device. Dropping it stops the rings.
 ///
 /// It behaves towards a driver as netmap's own host does: everything that a driver reads in its probe function is valid
@@ -142,6 +155,8 @@ pub struct PtnetDevice {
     /// Whether the rings that ran last were handed back.
     handed_back: Result<(), InUse>,
     tell: Tell,
+    /// How often its registers have changed.
+    changes: u64,
 }
 
 impl PtnetDevice {
@@ -163,11 +178,35 @@ impl PtnetDevice {
         tell: Tell,
         fault: &Fault,
     ) -> Result<PtnetDevice, InstanceError> {
+        Self::laid(config, machine, backend, tell, fault, Laid::new)
+    }
+
+    /// Like [`PtnetDevice::new`], for a device of another process: [`PtnetDevice::go_on`] must follow.
+    ///
+    /// # Errors
+    /// [`InstanceError`].
+    pub fn continued(
+        config: &Config,
+        machine: &Arc<Machine>,
+        backend: &Arc<dyn Backend>,
+        fault: &Fault,
+    ) -> Result<PtnetDevice, InstanceError> {
+        Self::laid(config, machine, backend, Box::new(|_| ()), fault, Laid::continued)
+    }
+
+    fn laid(
+        config: &Config,
+        machine: &Arc<Machine>,
+        backend: &Arc<dyn Backend>,
+        tell: Tell,
+        fault: &Fault,
+        lay: fn(&Region, &Config) -> Result<Laid, InstanceError>,
+    ) -> Result<PtnetDevice, InstanceError> {
         let rings = config.tx_rings + config.rx_rings;
         let wakes = (0..rings).map(|_| Doorbell::shared(fault).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
         let share = Share::new(machine, config)?;
         share.region.mapping().blame(fault);
-        let laid = Laid::new(&share.region, config)?;
+        let laid = lay(&share.region, config)?;
         let who = Identity { id: (VENDOR, PTNET_DEVICE), class: (2, 0, 0), ..Identity::default() };
         let mut space = ConfigSpace::new(&who);
         space.bar(IO, BarKind::Ports, REGISTERS);
@@ -187,7 +226,46 @@ impl PtnetDevice {
             running: false,
             handed_back: Ok(()),
             tell,
+            changes: 0,
         })
+    }
+
+    /// Its registers, for another process.
+    pub fn registers(&self) -> Registers {
+        Registers {
+            features: self.features,
+            hdr_len: self.hdr_len.get(),
+            csb: self.csb,
+            result: self.result,
+            running: self.running,
+        }
+    }
+
+    /// Continues with the registers, and with what the hypervisor has provided, as another process left them: nothing is
+    /// rung, and nothing changes in what is the guest's.
+    ///
+    /// # Errors
+    /// The error of rings that cannot run.
+    pub fn go_on(&mut self, host: &Host, registers: &Registers) -> Result<(), Errno> {
+        self.set(reg::FEATURES, registers.features, host);
+        self.set_header_len(registers.hdr_len);
+        (self.csb, self.result) = (registers.csb, registers.result);
+        self.interrupts_changed(host);
+        if registers.running {
+            self.connect(&self.csbs(host)?, true)?;
+            self.running = true;
+        }
+        Ok(())
+    }
+
+    /// Interrupts the driver, in case that an interrupt was what a process that was killed did not come to.
+    pub fn interrupt(&self) {
+        self.wakes.iter().for_each(|wake| wake.ring());
+    }
+
+    /// Who learns when its rings run.
+    pub fn tells(&mut self, tell: Tell) {
+        self.tell = tell;
     }
 
     fn register(&self, at: u64) -> u32 {
@@ -267,20 +345,14 @@ impl PtnetDevice {
             return Ok(());
         }
         let c = self.config;
-        let csbs = (0..(c.tx_rings + c.rx_rings) as usize).map(|i| self.csb(i, host)).collect::<Option<Vec<_>>>();
-        let csbs = csbs.ok_or(Errno::NXIO)?;
+        let csbs = self.csbs(host)?;
         self.laid = Laid::new(&self.share.region, &c).map_err(|_| Errno::NOMEM)?;
         for (i, csb) in csbs.iter().enumerate() {
             csb.reset(if i < self.laid.mem.tx.len() { c.slots - 1 } else { 0 });
             // As netmap's host begins; a driver that only ever waits for interrupts relies on it.
             arm(csb.appl_need_kick());
         }
-        let of = |i: usize, side: &RingSide| {
-            let (csb, wake) = csbs.get(i).zip(self.wakes.get(i)).ok_or(Errno::FAULT)?;
-            Ok((RingSide { csb: csb.clone(), ..side.clone() }, Arc::clone(wake)))
-        };
-        let fresh = Fresh { mem: &self.laid.mem, hdr_len: self.hdr_len.clone(), uso: false, of: &of };
-        if let Err(why) = self.backend.fill(&fresh) {
+        if let Err(why) = self.connect(&csbs, false) {
             tracing::warn!(%why, "rings cannot be started");
             self.stop();
             return Err(why);
@@ -288,6 +360,20 @@ impl PtnetDevice {
         self.running = true;
         (self.tell)(Some(self.hdr_len.get()));
         Ok(())
+    }
+
+    /// Connects the rings with these status blocks.
+    fn connect(&self, csbs: &[Csb], goes_on: bool) -> Result<(), Errno> {
+        let of = |i: usize, side: &RingSide| {
+            let (csb, wake) = csbs.get(i).zip(self.wakes.get(i)).ok_or(Errno::FAULT)?;
+            Ok((RingSide { csb: csb.clone(), ..side.clone() }, Arc::clone(wake)))
+        };
+        self.backend.fill(&Fresh { mem: &self.laid.mem, hdr_len: self.hdr_len.clone(), uso: false, goes_on, of: &of })
+    }
+
+    fn csbs(&self, host: &Host) -> Result<Vec<Csb>, Errno> {
+        let rings = (self.config.tx_rings + self.config.rx_rings) as usize;
+        (0..rings).map(|i| self.csb(i, host)).collect::<Option<_>>().ok_or(Errno::NXIO)
     }
 
     /// The status block of a ring, at the guest's address; `None` without an address, or if it is outside the guest's
@@ -344,7 +430,9 @@ impl Device for PtnetDevice {
 
     fn write(&mut self, bar: usize, at: u64, data: &[u8], host: &Host) {
         if let (IO, Ok(value)) = (bar, <[u8; 4]>::try_from(data)) {
+            let before = (at < reg::KICKS).then(|| self.registers());
             self.set(at, u32::from_le_bytes(value), host);
+            self.changes += u64::from(before.is_some_and(|before| before != self.registers()));
         }
     }
 
@@ -367,6 +455,10 @@ impl Device for PtnetDevice {
             tracing::info!("the memory with the status blocks was taken away: rings stopped");
             self.stop();
         }
+    }
+
+    fn changes(&self) -> u64 {
+        self.changes
     }
 
     fn health(&self) -> Result<(), InUse> {

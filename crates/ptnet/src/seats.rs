@@ -72,6 +72,12 @@ impl Seats {
     }
 }
 
+impl Seats {
+    fn counts(&self, tx: bool, ring: usize) -> Option<&Arc<KickCounts>> {
+        if tx { self.tx.get(ring).map(|seat| &seat.kicks) } else { self.rx.get(ring).map(|seat| &seat.kicks) }
+    }
+}
+
 impl Backend for Seats {
     fn wake(&self, ring: usize) -> Option<&WakeSet> {
         // A thread that delivers to a guest looks for room itself: only tx rings have a worker to wake.
@@ -89,6 +95,7 @@ impl Backend for Seats {
         for (i, seat) in self.tx.iter().enumerate() {
             let (side, wake) = rings.tx(i)?;
             let host = HostTx::counted(side, wake, Arc::clone(&seat.kicks));
+            let host = if rings.goes_on { host.going_on() } else { host };
             // The guest rings the seat's bell: the ring's own bell stays mute.
             let (mute, counters) = (Doorbell::new()?, Arc::clone(&seat.counters));
             let ring = RingIngress::new(Arc::clone(mem), host, mute, hdr_len.clone(), counters);
@@ -97,6 +104,7 @@ impl Backend for Seats {
         for (i, seat) in self.rx.iter().enumerate() {
             let (side, wake) = rings.rx(i)?;
             let host = HostRx::counted(side, wake, Arc::clone(&seat.kicks));
+            let host = if rings.goes_on { host.going_on() } else { host };
             let ring = RingEgress::new(Arc::clone(mem), host, hdr_len.clone(), Arc::clone(&seat.counters));
             seat.ring.put(if rings.uso { ring } else { ring.without_uso() }).map_err(|InUse| Errno::BUSY)?;
         }
@@ -109,9 +117,11 @@ impl Backend for Seats {
     }
 
     fn kicks(&self, tx: bool, ring: usize) -> (u64, u64, u64) {
-        let kicks =
-            if tx { self.tx.get(ring).map(|seat| &seat.kicks) } else { self.rx.get(ring).map(|seat| &seat.kicks) };
-        kicks.map_or((0, 0, 0), |kicks| (kicks.sent(), kicks.suppressed(), kicks.received()))
+        self.counts(tx, ring).map_or((0, 0, 0), |kicks| (kicks.sent(), kicks.suppressed(), kicks.received()))
+    }
+
+    fn add_kicks(&self, tx: bool, ring: usize, (sent, suppressed, received): (u64, u64, u64)) {
+        self.counts(tx, ring).into_iter().for_each(|kicks| kicks.add(sent, suppressed, received));
     }
 }
 

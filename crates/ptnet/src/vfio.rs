@@ -1,19 +1,28 @@
 //! The two vfio-user sockets of a ptnet port, and their services.
 
-use std::os::fd::AsFd;
+mod continued;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use netvale_port::listener::{OpenError, Site};
-use netvale_port::service::{Peer, Service};
+use netvale_mem::fault::Fault;
+use netvale_port::listener::{Listener, OpenError, Site};
+use netvale_port::service::{Peer, Protocol, Service};
+use netvale_vfio_user::Device;
+use netvale_vfio_user::continued::SessionState;
+use netvale_vfio_user::ended::Ended;
+use netvale_vfio_user::kept::{Keeper, Kept, News, Noting};
+use netvale_vfio_user::page::Page;
 use netvale_vfio_user::serve::serve;
 use netvale_vfio_user::session::Session;
 
+pub(crate) use self::continued::DevicesState;
 use crate::backend::Backend;
 use crate::guest::{Guest, THREAD};
 use crate::header::Config;
 use crate::machine::Machine;
-use crate::published::{MemoryDevice, PtnetDevice};
+use crate::published::{MemoryDevice, PtnetDevice, Registers};
 
 /// What the name of the memory device's socket ends with.
 const MEMORY: &str = ".mem";
@@ -25,25 +34,182 @@ pub fn memory_path(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Serves the ptnet device at `site`, and the memory device beside it.
-pub(crate) fn services(
-    site: &Site,
+/// The services of both devices, with their sockets, and what they share.
+pub(crate) struct Devices {
+    pub(crate) ptnet: Service<Guest>,
+    pub(crate) memory: Service<()>,
+    /// Of the ptnet device, and of the memory device.
+    listeners: [Arc<Listener>; 2],
+    machine: Arc<Machine>,
+    /// What is kept of each, if somebody keeps it.
+    kept: [Option<Arc<Known>>; 2],
+}
+
+/// What is known of a device's client, and of its registers if they can be changed.
+type Known = Kept<Option<Registers>>;
+
+/// What is known of a device that has no client, after that many changes: if somebody keeps it.
+fn known(page: Option<Page>, changes: u64, news: Option<&News>) -> rustix::io::Result<Option<Arc<Known>>> {
+    let Some(news) = news else { return Ok(None) };
+    let page = page.map_or_else(|| Page::new(0), Ok)?;
+    Ok(Some(Arc::new(Kept::new(page, changes, news.clone()))))
+}
+
+impl Devices {
+    /// Serves the ptnet device at `site`, and the memory device beside it; `news` learns what changes if that is kept.
+    pub(crate) fn new(
+        site: &Site,
+        config: Config,
+        backend: Arc<dyn Backend>,
+        news: Option<&News>,
+    ) -> Result<Devices, OpenError> {
+        let machine = Arc::<Machine>::default();
+        let start = |site: &Site| Listener::listen(site).map(|(listener, file)| (Arc::new(listener), file));
+        let page = || known(None, 0, news).map_err(OpenError::step(site.path(), "make a file in memory"));
+        let (beside, kept) = (site.beside(MEMORY), [page()?, page()?]);
+        let (shown, shown_file) = start(&beside)?;
+        let server = memory_server(&shown, config, &machine, kept[1].clone(), None);
+        let memory = Service::start(THREAD, beside.path().display(), Some(shown_file), server)?;
+        let (listener, file) = start(site)?;
+        let server = ptnet_server(&listener, config, &machine, backend, kept[0].clone(), None);
+        let ptnet = Service::start(THREAD, site.path().display(), Some(file), server)?;
+        Ok(Devices { ptnet, memory, listeners: [listener, shown], machine, kept })
+    }
+}
+
+fn memory_server(
+    listener: &Arc<Listener>,
     config: Config,
+    machine: &Arc<Machine>,
+    kept: Option<Arc<Known>>,
+    first: Option<Came<MemoryDevice>>,
+) -> Server<MemoryDevice, impl FnMut(&Peer<()>) -> Made<MemoryDevice> + Send + 'static> {
+    let machine = Arc::clone(machine);
+    let make = move |peer: &Peer<()>| {
+        let device = MemoryDevice::new(&config, &machine).map_err(|e| e.to_string())?;
+        Ok(Session::new(device, MemoryDevice::VECTORS, peer.fault()))
+    };
+    Server { listener: Arc::clone(listener), kept, first, make }
+}
+
+fn ptnet_server(
+    listener: &Arc<Listener>,
+    config: Config,
+    machine: &Arc<Machine>,
     backend: Arc<dyn Backend>,
-) -> Result<(Service<Guest>, Service<()>), OpenError> {
-    let machine = Arc::<Machine>::default();
-    let shown = Arc::clone(&machine);
-    let memory = Service::of_machines(THREAD, &site.beside(MEMORY), move |connection, peer| {
-        let device = MemoryDevice::new(&config, &shown).map_err(|e| e.to_string())?;
-        let mut session = Session::new(device, MemoryDevice::VECTORS, peer.fault());
-        serve(connection.as_fd(), peer.ends(), &mut session).reason().map_or(Ok(()), Err)
-    })?;
-    let service = Service::of_machines(THREAD, site, move |connection, peer: &Peer<Guest>| {
-        let (told, fault) = (peer.told().clone(), peer.fault());
-        let tell = Box::new(move |running| told.update(|guest: &mut Guest| guest.obeyed(running)));
-        let device = PtnetDevice::new(&config, &machine, &backend, tell, fault).map_err(|e| e.to_string())?;
-        let mut session = Session::new(device, PtnetDevice::vectors(&config), fault);
-        serve(connection.as_fd(), peer.ends(), &mut session).reason().map_or(Ok(()), Err)
-    })?;
-    Ok((service, memory))
+    kept: Option<Arc<Known>>,
+    first: Option<Came<PtnetDevice>>,
+) -> Server<PtnetDevice, impl FnMut(&Peer<Guest>) -> Made<PtnetDevice> + Send + 'static> {
+    let machine = Arc::clone(machine);
+    let make = move |peer: &Peer<Guest>| {
+        let device = PtnetDevice::new(&config, &machine, &backend, Box::new(|_| ()), peer.fault());
+        Ok(Session::new(device.map_err(|e| e.to_string())?, PtnetDevice::vectors(&config), peer.fault()))
+    };
+    Server { listener: Arc::clone(listener), kept, first, make }
+}
+
+/// A session with a new device.
+type Made<D> = Result<Session<D>, String>;
+
+/// A device of a service.
+trait Served: Device + Send + Sized + 'static {
+    /// What the service shows of it.
+    type Detail: Clone + Default + Send + 'static;
+
+    /// It is shown there from now on.
+    fn shown(&mut self, _peer: &Peer<Self::Detail>) {}
+
+    /// Its registers that a guest can change, if there are any.
+    fn registers(&self) -> Option<Registers> {
+        None
+    }
+
+    /// The process before was killed: what the driver waits for may have been lost.
+    fn killed(&self) {}
+}
+
+impl Served for MemoryDevice {
+    type Detail = ();
+}
+
+impl Served for PtnetDevice {
+    type Detail = Guest;
+
+    fn shown(&mut self, peer: &Peer<Guest>) {
+        let told = peer.told().clone();
+        self.tells(Box::new(move |running| told.update(|guest: &mut Guest| guest.obeyed(running))));
+    }
+
+    fn registers(&self) -> Option<Registers> {
+        Some(PtnetDevice::registers(self))
+    }
+
+    fn killed(&self) {
+        self.interrupt();
+    }
+}
+
+/// A hypervisor that has just connected, or one that another process served.
+enum Came<D> {
+    New(OwnedFd),
+    Continued(OwnedFd, Box<Session<D>>, Fault),
+}
+
+/// What a control thread says of the hypervisor that it serves; its descriptors begin with the connection.
+type Said = std::io::Result<(SessionState, Option<Registers>, Vec<OwnedFd>)>;
+
+fn say<D: Served>(connection: &OwnedFd, session: &mut Session<D>) -> Said {
+    let (state, mut fds) = session.state()?;
+    fds.insert(0, connection.try_clone()?);
+    Ok((state, session.device().0.registers(), fds))
+}
+
+/// The control thread's part.
+struct Server<D, F> {
+    listener: Arc<Listener>,
+    kept: Option<Arc<Known>>,
+    /// The hypervisor of another process.
+    first: Option<Came<D>>,
+    make: F,
+}
+
+impl<D: Served, F: FnMut(&Peer<D::Detail>) -> Made<D> + Send + 'static> Protocol for Server<D, F> {
+    type Connection = Came<D>;
+    type Detail = D::Detail;
+    const PEER: &'static str = "virtual machine";
+
+    fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<Came<D>, String>> {
+        if let Some(first) = self.first.take() {
+            return Some(Ok(first));
+        }
+        self.listener.accept(stop).map(|connection| Ok(Came::New(connection)))
+    }
+
+    fn fault(&self, came: &Came<D>) -> Option<Fault> {
+        if let Came::Continued(.., fault) = came { Some(fault.clone()) } else { None }
+    }
+
+    fn serve(&mut self, came: Came<D>, peer: &Peer<D::Detail>) -> Result<(), String> {
+        let is_new = matches!(came, Came::New(_));
+        let (connection, mut session) = match came {
+            Came::New(connection) => (connection, (self.make)(peer)?),
+            Came::Continued(connection, session, _) => (connection, *session),
+        };
+        session.device().0.shown(peer);
+        if session.is_after_a_kill() {
+            session.device().0.killed();
+        }
+        let keeper =
+            self.kept.as_deref().map(|kept| Noting::new(kept, &connection, |device: &mut D| device.registers()));
+        if let Some(keeper) = keeper.as_ref().filter(|_| is_new) {
+            keeper.note(&mut session);
+        }
+        loop {
+            let keeper = keeper.as_ref().map(|keeper| keeper as &dyn Keeper<D>);
+            let ended = serve(connection.as_fd(), peer.ends(), &mut session, keeper);
+            let pause = if matches!(ended, Ended::Stopped) { peer.asked_to_pause() } else { None };
+            let Some(pause) = pause else { return ended.reason().map_or(Ok(()), Err) };
+            pause.with(Box::new(say(&connection, &mut session)));
+        }
+    }
 }

@@ -9,7 +9,7 @@
 //! of it loses an entry, hence one who floods displaces their own addresses; past a limit an owner's new addresses
 //! displace that owner's only; and an address of one owner does not move to another's port until it expires.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use crate::owners::PortId;
@@ -37,7 +37,7 @@ pub struct Fdb {
     tick: AtomicU8,
     owners: Owners,
     /// Whether addresses stay with their owner.
-    sticky: bool,
+    sticky: AtomicBool,
     /// Number of frames whose source was not learned, as it is another owner's, or one too many.
     refused: AtomicU64,
 }
@@ -57,11 +57,22 @@ impl Fdb {
     /// Creates a table of at least `entries` entries, its hash keyed with `key` (from a random source). If `sticky`, an
     /// address stays with its owner until it expires or its port leaves.
     pub fn new(entries: usize, key: (u64, u64), sticky: bool) -> Self {
-        let lines = entries.div_ceil(WAYS).clamp(1, 1 << 24).next_power_of_two();
+        let lines = Self::entries_of(entries) / WAYS;
         let line = || Line(std::array::from_fn(|_| AtomicU64::new(0)));
         let (lines, key) = ((0..lines).map(|_| line()).collect(), (key.0, key.1 | 1));
         let (tick, owners, refused) = (AtomicU8::new(0), Owners::default(), AtomicU64::new(0));
-        Fdb { lines, key, tick, owners, sticky, refused }
+        Fdb { lines, key, tick, owners, sticky: AtomicBool::new(sticky), refused }
+    }
+
+    /// Sets whether addresses stay with their owner.
+    pub(crate) fn set_sticky(&self, sticky: bool) {
+        self.sticky.store(sticky, Ordering::Relaxed);
+    }
+
+    /// The number of entries of a table that was asked for with that many.
+    #[must_use]
+    pub fn entries_of(asked: usize) -> usize {
+        asked.div_ceil(WAYS).clamp(1, 1 << 24).next_power_of_two() * WAYS
     }
 
     /// Says whose the addresses behind a port are, and how many that owner may have. To be called before the port
@@ -115,7 +126,7 @@ impl Fdb {
     /// A known address was seen again, perhaps behind another port.
     fn refresh(&self, entry: &AtomicU64, old: u64, fresh: u64) {
         let (before, now) = (self.owner_of(old), self.owner_of(fresh));
-        if before != now && (self.sticky || self.owners.is_full(now)) {
+        if before != now && (self.sticky.load(Ordering::Relaxed) || self.owners.is_full(now)) {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return;
         }

@@ -12,6 +12,7 @@ use crate::table::{Entry, MAX_PORTS, Switch, Table};
 mod held;
 mod scatter;
 
+pub use held::WaitingFrames;
 use held::{Held, waits_for};
 use scatter::Open;
 
@@ -71,6 +72,30 @@ impl Forwarder {
     /// Whether frames wait for room.
     pub fn is_held(&self) -> bool {
         self.held.is_waiting()
+    }
+
+    /// The frames that wait for room, once the forwarder [settled](Task::settle).
+    pub fn waiting(&self) -> Vec<WaitingFrames> {
+        self.held.copies(self.source.frames())
+    }
+
+    /// Begins with frames that waited in another process, a batch of them at most. Those whose port or ring is not there
+    /// are dropped.
+    pub fn wait_with(&mut self, waiting: Vec<WaitingFrames>) {
+        if self.is_held() {
+            return;
+        }
+        let table = self.switch.table();
+        let (mut next, mut places) = (0, Vec::new());
+        for w in &waiting {
+            let to = table.all().iter().find(|to| to.port.name == w.port);
+            places.extend(to.map(|to| (to, w.ring, next..next + w.frames.len())));
+            next += w.frames.len();
+        }
+        let count = self.source.begin_with(waiting.into_iter().flat_map(|w| w.frames));
+        for (to, ring, picks) in places {
+            self.held.go_on(to, ring, picks.start.min(count) as u16..picks.end.min(count) as u16);
+        }
     }
 
     /// Forwards one batch.
@@ -153,7 +178,7 @@ impl Forwarder {
             self.held.goes_on();
         }
         if !self.is_held() {
-            self.source.release(&mut work.spare);
+            self.source.release_any(&mut work.spare);
             return Passed::Frames(moved);
         }
         if moved > 0 { Passed::Frames(moved) } else { Passed::Held }
@@ -191,6 +216,13 @@ impl Task<Work> for Forwarder {
 
     fn is_cheap(&self) -> bool {
         self.source.ingress().is_cheap()
+    }
+
+    fn settle(&mut self) {
+        if self.is_held() {
+            self.source.keep();
+        }
+        self.source.settle();
     }
 }
 

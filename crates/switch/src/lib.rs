@@ -30,6 +30,6 @@ mod owners;
 pub mod table;
 
 pub use fdb::{Fdb, FdbEntry, PortId};
-pub use forward::{Forwarder, Work};
+pub use forward::{Forwarder, WaitingFrames, Work};
 pub use netvale_port::{Passed, Task};
 pub use table::{AttachError, MAX_PORTS, MonitorRings, Port, Settings, Switch};

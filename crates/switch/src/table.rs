@@ -3,6 +3,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -56,6 +57,7 @@ pub struct Port {
 }
 
 /// A port in the table.
+#[derive(Clone)]
 pub(crate) struct Entry {
     pub(crate) id: PortId,
     pub(crate) port: Port,
@@ -91,15 +93,7 @@ impl Monitor {
 
 impl Entry {
     fn with_monitors(&self, tx: Vec<Monitor>, rx: Vec<Monitor>) -> Entry {
-        Entry {
-            id: self.id,
-            port: self.port.clone(),
-            owner: self.owner,
-            holds_others: self.holds_others,
-            holding: Arc::clone(&self.holding),
-            tx_monitors: tx,
-            rx_monitors: rx,
-        }
+        Entry { tx_monitors: tx, rx_monitors: rx, ..self.clone() }
     }
 
     /// Whether frames of that owner may wait for room here.
@@ -157,7 +151,8 @@ pub struct Switch {
     /// Serialises changes of the table; never taken on the packet path.
     changing: Mutex<()>,
     fdb: Fdb,
-    holds_others: bool,
+    /// What ports get that are attached.
+    holds_others: AtomicBool,
 }
 
 impl Switch {
@@ -174,7 +169,13 @@ impl Switch {
         let key = (random.hash_one(1u8), random.hash_one(2u8));
         let table = ArcSwap::from_pointee(Table::from(vec![None; MAX_PORTS]));
         let fdb = Fdb::new(table_entries, key, sticky);
-        Arc::new(Switch { name: name.to_owned(), table, changing: Mutex::new(()), fdb, holds_others })
+        Arc::new(Switch {
+            name: name.to_owned(),
+            table,
+            changing: Mutex::new(()),
+            fdb,
+            holds_others: holds_others.into(),
+        })
     }
 
     /// Its name, e.g. `vale0`.
@@ -215,11 +216,32 @@ impl Switch {
             let free = by_id.iter().position(Option::is_none).ok_or_else(|| AttachError::Full(self.name.clone()))?;
             let (id, owner) = (free as PortId, owner_of(by_id, &port));
             self.fdb.own(id, owner, port.most_addresses.unwrap_or(u32::MAX));
-            let (holds_others, holding) = (self.holds_others, Arc::default());
+            let (holds_others, holding) = (self.holds_others.load(Ordering::Relaxed), Arc::default());
             let (tx_monitors, rx_monitors) = (Vec::new(), Vec::new());
             by_id[free] = Some(Arc::new(Entry { id, port, owner, holds_others, holding, tx_monitors, rx_monitors }));
             Ok(id)
         })
+    }
+
+    /// Sets whether addresses stay with their owner, and whether lossless ports hold back other owners' senders, while
+    /// frames pass.
+    pub fn treat(&self, sticky: bool, holds_others: bool) {
+        self.fdb.set_sticky(sticky);
+        self.holds_others.store(holds_others, Ordering::Relaxed);
+        self.rewrite(|entry| entry.holds_others != holds_others, |entry| entry.holds_others = holds_others);
+    }
+
+    /// Sets whether a port holds senders back, while frames pass.
+    pub fn set_lossless(&self, id: PortId, lossless: bool) {
+        self.rewrite(|entry| entry.id == id, |entry| entry.port.lossless = lossless);
+    }
+
+    /// Replaces some entries by changed copies.
+    fn rewrite(&self, which: impl Fn(&Entry) -> bool, how: impl Fn(&mut Entry)) {
+        let _ = self.change(|by_id| {
+            by_id.iter_mut().flatten().filter(|entry| which(entry)).for_each(|entry| how(Arc::make_mut(entry)));
+            Ok(())
+        });
     }
 
     /// Removes a port and its addresses in the forwarding table. Workers may still deliver one batch to its egresses.
@@ -277,4 +299,27 @@ fn owner_of(by_id: &[Option<Arc<Entry>>], port: &Port) -> OwnerId {
     let is_free = |id: &OwnerId| by_id.iter().flatten().all(|e| e.owner != *id);
     // There are fewer ports than numbers.
     (0..=u8::MAX).map(OwnerId::new).find(is_free).unwrap_or(OwnerId::new(u8::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: what is set while frames pass holds for the ports that are there and for later ones, and for no other port.
+    #[test]
+    fn changed_while_frames_pass() {
+        let switch = Switch::new("vale0");
+        let join = |name: &str| switch.attach(Port { name: name.into(), ..Port::default() }).unwrap();
+        let (a, b) = (join("a"), join("b"));
+        let holds = |id| switch.table().get(id).unwrap().may_hold(OwnerId::new(9));
+        let lossless = |id| switch.table().get(id).unwrap().port.lossless;
+        switch.set_lossless(a, true);
+        assert_eq!((lossless(a), lossless(b), holds(a)), (true, false, false));
+        switch.treat(true, true);
+        let c = join("c");
+        assert_eq!((holds(a), holds(c), lossless(a)), (true, true, true));
+        switch.treat(false, false);
+        switch.set_lossless(a, false);
+        assert_eq!((holds(a), holds(c), lossless(a)), (false, false, false));
+    }
 }

@@ -222,6 +222,27 @@ fn one_that_was_stopped_is_waited_for_once() {
     assert!(a.forwarder.is_held());
 }
 
+/// Objective: a receiver that says it sleeps while it reads, one frame at a time, holds a batch back for no longer than one that was woken may.
+#[test]
+fn one_that_claims_to_sleep() {
+    let (mut a, mut b, mut work) = with_sleeper(Settings::default(), [0, 0]);
+    let (began, sent, mut read) = (Instant::now(), 200, 0);
+    send(&mut a, 0..sent, &mut work);
+    while a.forwarder.is_held() {
+        // Read all at this pace, they would take 400 ms.
+        std::thread::sleep(Duration::from_millis(2));
+        b.rx.sync();
+        b.rx.advance(1);
+        b.rx.sync();
+        read += 1;
+        a.forwarder.pass(&mut work);
+        assert!(began.elapsed() < Duration::from_secs(20), "held for too long");
+    }
+    let dropped = b.received.counters().drops(DropReason::NoRoom);
+    assert!(dropped > 0);
+    assert_eq!(dropped + read + 3, u64::from(sent), "each is delivered, or dropped by name");
+}
+
 /// Objective: a receiver that sleeps holds back its owner's senders; others' frames are dropped, unless the switch says otherwise.
 #[test]
 fn a_sleeper_holds_back_its_owners_senders() {

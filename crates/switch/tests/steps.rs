@@ -67,7 +67,7 @@ fn memory() -> Arc<PortMem> {
 
 fn fill(seats: &Seats, mem: &Arc<PortMem>) {
     let of = |_: usize, side: &RingSide| Ok((side.clone(), Arc::new(bell())));
-    seats.fill(&Fresh { mem, hdr_len: 0.into(), uso: false, of: &of }).unwrap();
+    seats.fill(&Fresh { mem, hdr_len: 0.into(), uso: false, goes_on: false, of: &of }).unwrap();
 }
 
 /// Attaches an egress, and teaches the switch that host `host` is there.

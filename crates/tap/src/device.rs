@@ -1,6 +1,6 @@
 //! Opening a TAP device.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -33,6 +33,8 @@ pub struct TapOptions {
     pub queues: u32,
     /// MTU in bytes; `None` keeps the kernel's 1500.
     pub mtu: Option<u32>,
+    /// Ethernet address; `None` keeps the kernel's random one.
+    pub mac: Option<[u8; 6]>,
     /// Whether to bring the interface up.
     pub up: bool,
     /// Whether the kernel must finish checksums and segments before it passes frames on.
@@ -89,13 +91,18 @@ impl Tap {
         let (mut name, mut queues, mut uso) = (options.name.clone(), Vec::new(), true);
         for _ in 0..count {
             let (fd, actual) = open_queue(&name, count > 1)?;
-            uso &= set_offloads(&fd, &actual, options.no_offloads)?;
+            uso &= set_offloads(fd.as_fd(), &actual, options.no_offloads)?;
             name = actual;
             queues.push(fd);
         }
         let tap = Tap { name, queues, uso };
         tap.configure(options)?;
         Ok(tap)
+    }
+
+    /// An interface that is set up.
+    pub(crate) fn of(name: String, queues: Vec<OwnedFd>, uso: bool) -> Tap {
+        Tap { name, queues, uso }
     }
 
     /// Installs a program that chooses the queue of each frame that the stack sends, instead of the kernel's memory of
@@ -116,11 +123,23 @@ impl Tap {
         self.configure(&TapOptions { up: true, ..TapOptions::default() })
     }
 
+    /// Sets the MTU of a TAP that is open, while frames pass.
+    ///
+    /// # Errors
+    /// [`TapError`] if the kernel refuses.
+    pub fn set_mtu(name: &str, mtu: u32) -> Result<(), TapError> {
+        let tap = Tap { name: name.to_owned(), queues: Vec::new(), uso: false };
+        tap.configure(&TapOptions { mtu: Some(mtu), up: false, ..TapOptions::default() })
+    }
+
     fn configure(&self, options: &TapOptions) -> Result<(), TapError> {
+        let step = |what| move |source| TapError::Step { name: self.name.clone(), what, source };
+        if let (Some(mac), Some(queue)) = (options.mac, self.queues.first()) {
+            sys::set_address(queue, &self.name, mac).map_err(step("set the Ethernet address"))?;
+        }
         if options.mtu.is_none() && !options.up {
             return Ok(());
         }
-        let step = |what| move |source| TapError::Step { name: self.name.clone(), what, source };
         // A socket of any family takes requests about interfaces; this one reaches no network.
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
             .map_err(step("make a socket"))?;
@@ -162,7 +181,7 @@ fn open_queue(name: &str, several: bool) -> Result<(OwnedFd, String), TapError> 
 }
 
 /// Requests every offload that this kernel knows, or none. Returns whether UDP segmentation (Linux 6.2) is among them.
-fn set_offloads(fd: &OwnedFd, name: &str, none: bool) -> Result<bool, TapError> {
+pub(crate) fn set_offloads(fd: BorrowedFd<'_>, name: &str, none: bool) -> Result<bool, TapError> {
     let step = |what| move |source| TapError::Step { name: name.to_owned(), what, source };
     sys::set_vnet_hdr_size(fd, HDR_LEN as i32).map_err(step("set the header's size"))?;
     // Best effort: the default is smaller, not wrong.

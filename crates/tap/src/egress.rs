@@ -9,6 +9,8 @@ use netvale_port::batch::{Batch, MAX_FRAGS};
 use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch, soft};
 use rustix::io::Errno;
 
+use crate::link::Link;
+
 /// Longest frame a TAP takes: a 64 KiB packet behind an Ethernet header with a VLAN tag.
 const LONGEST: usize = 65_535 + 18;
 
@@ -16,6 +18,7 @@ const LONGEST: usize = 65_535 + 18;
 pub struct TapEgress {
     queue: Arc<OwnedFd>,
     counters: Arc<RingCounters>,
+    link: Link,
 }
 
 /// The result of writing a frame.
@@ -28,7 +31,12 @@ enum Written {
 impl TapEgress {
     /// Creates the egress of `queue`.
     pub fn new(queue: Arc<OwnedFd>, counters: Arc<RingCounters>) -> Self {
-        TapEgress { queue, counters }
+        TapEgress { queue, counters, link: Link::default() }
+    }
+
+    /// Sets what is told of the interface.
+    pub fn behind(self, link: Link) -> Self {
+        TapEgress { link, ..self }
     }
 
     fn write(&self, frame: &FrameRef<'_>) -> Written {
@@ -50,7 +58,7 @@ impl TapEgress {
                 }
             };
         }
-        match rustix::io::writev(&*self.queue, &iov[..used]) {
+        match self.link.call(|| rustix::io::writev(&*self.queue, &iov[..used])) {
             Ok(_) => Written::Yes,
             Err(Errno::AGAIN | Errno::NOBUFS) => Written::Full,
             Err(_) => Written::No(DropReason::Device),

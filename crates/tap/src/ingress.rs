@@ -9,6 +9,7 @@ use netvale_port::batch::Batch;
 use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 
 use crate::device::HDR_LEN;
+use crate::link::Link;
 
 /// Maximum number of frames read in one pass: large ones soon fill the second-level cache, and other ingresses wait.
 const READS: usize = 32;
@@ -19,6 +20,7 @@ pub struct TapIngress {
     /// Where frames lie from `take` to `release`; never moved, written in `take` only.
     frames: Vec<Box<[u8]>>,
     counters: Arc<RingCounters>,
+    link: Link,
     taken: bool,
 }
 
@@ -26,7 +28,12 @@ impl TapIngress {
     /// Creates the ingress of `queue`.
     pub fn new(queue: Arc<OwnedFd>, counters: Arc<RingCounters>) -> Self {
         let frames = (0..READS).map(|_| vec![0; MAX_FRAME].into_boxed_slice()).collect();
-        TapIngress { queue, frames, counters, taken: false }
+        TapIngress { queue, frames, counters, link: Link::default(), taken: false }
+    }
+
+    /// Sets what is told of the interface.
+    pub fn behind(self, link: Link) -> Self {
+        TapIngress { link, ..self }
     }
 }
 
@@ -39,7 +46,7 @@ impl Ingress for TapIngress {
         for frame in &mut self.frames {
             let mut header = [0u8; HDR_LEN];
             let mut iov = [IoSliceMut::new(&mut header), IoSliceMut::new(frame)];
-            let Ok(got) = rustix::io::readv(&*self.queue, &mut iov) else { break };
+            let Ok(got) = self.link.call(|| rustix::io::readv(&*self.queue, &mut iov)) else { break };
             let Some(len) = got.checked_sub(HDR_LEN) else { break };
             // SAFETY: `frame` is a heap block of MAX_FRAME >= len bytes that self owns; it is neither moved nor written again before the next
             // `take`.

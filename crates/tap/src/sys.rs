@@ -1,19 +1,28 @@
 //! The ioctls of /dev/net/tun and of interfaces.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
 
 const TUNSETSTEERINGEBPF: libc::Ioctl = 0x8004_54e0u32 as libc::Ioctl;
+const TUNGETIFF: libc::Ioctl = 0x8004_54d2u32 as libc::Ioctl;
+const TUNSETVNETLE: libc::Ioctl = 0x4004_54dc;
+const TUNGETDEVNETNS: libc::Ioctl = 0x54e3;
+const TUNGETVNETHDRSZ: libc::Ioctl = 0x8004_54d7u32 as libc::Ioctl;
 
 /// The requests that are made here, for system call filters.
-pub const IOCTLS: [u32; 8] = [
+pub const IOCTLS: [u32; 13] = [
     libc::TUNSETIFF as u32,
     libc::TUNSETVNETHDRSZ as u32,
     libc::TUNSETOFFLOAD as u32,
     libc::TUNSETSNDBUF as u32,
     TUNSETSTEERINGEBPF as u32,
+    TUNGETIFF as u32,
+    TUNSETVNETLE as u32,
+    TUNGETDEVNETNS as u32,
+    libc::SIOCSIFHWADDR as u32,
+    TUNGETVNETHDRSZ as u32,
     libc::SIOCSIFMTU as u32,
     libc::SIOCGIFFLAGS as u32,
     libc::SIOCSIFFLAGS as u32,
@@ -49,11 +58,11 @@ impl IfReq {
     }
 }
 
-fn call(fd: BorrowedFd<'_>, request: libc::Ioctl, arg: *mut libc::c_void) -> Result<(), Errno> {
+fn call(fd: BorrowedFd<'_>, request: libc::Ioctl, arg: *mut libc::c_void) -> Result<libc::c_int, Errno> {
     // SAFETY: every caller below passes a request together with a pointer to a live, exclusively borrowed value of the type that
-    // request reads and writes (ifreq or int), as the kernel's tun and netdevice interfaces define them.
+    // request reads and writes (ifreq or int), or with a request that takes no pointer, as the kernel's tun and netdevice interfaces define them.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), request, arg) };
-    if result < 0 { Err(Errno::from_raw_os_error(last_errno())) } else { Ok(()) }
+    if result < 0 { Err(Errno::from_raw_os_error(last_errno())) } else { Ok(result) }
 }
 
 fn last_errno() -> i32 {
@@ -61,11 +70,11 @@ fn last_errno() -> i32 {
 }
 
 fn with_ifreq(fd: BorrowedFd<'_>, request: libc::Ioctl, r: &mut IfReq) -> Result<(), Errno> {
-    call(fd, request, std::ptr::from_mut(r).cast())
+    call(fd, request, std::ptr::from_mut(r).cast()).map(drop)
 }
 
 fn with_int(fd: BorrowedFd<'_>, request: libc::Ioctl, mut value: libc::c_int) -> Result<(), Errno> {
-    call(fd, request, std::ptr::from_mut(&mut value).cast())
+    call(fd, request, std::ptr::from_mut(&mut value).cast()).map(drop)
 }
 
 /// TUNSETIFF: makes or joins the interface. Returns its name.
@@ -76,6 +85,42 @@ pub fn set_iff(fd: impl AsFd, name: &str, flags: i32) -> Result<String, Errno> {
     Ok(r.name())
 }
 
+/// TUNGETIFF: the name of the interface behind an open TUN device, and its flags.
+pub fn get_iff(fd: impl AsFd) -> Result<(String, u16), Errno> {
+    let mut r = IfReq::new("")?;
+    with_ifreq(fd.as_fd(), TUNGETIFF, &mut r)?;
+    Ok((r.name(), u16::from_ne_bytes([r.data[0], r.data[1]])))
+}
+
+/// TUNGETDEVNETNS: the network namespace of the interface behind an open TUN device.
+pub fn namespace_of(fd: impl AsFd) -> Result<OwnedFd, Errno> {
+    let fd = call(fd.as_fd(), TUNGETDEVNETNS, std::ptr::null_mut())?;
+    // SAFETY: the request made this descriptor, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// TUNSETVNETLE: the fields of virtio-net headers are little-endian.
+pub fn set_little_endian(fd: impl AsFd) -> Result<(), Errno> {
+    with_int(fd.as_fd(), TUNSETVNETLE, 1)
+}
+
+/// SIOCSIFHWADDR, of the interface behind an open TUN device.
+pub fn set_address(fd: impl AsFd, name: &str, mac: [u8; 6]) -> Result<(), Errno> {
+    let mut r = IfReq::new(name)?;
+    let mut address = [0; 8];
+    address[..2].copy_from_slice(&libc::ARPHRD_ETHER.to_ne_bytes());
+    address[2..].copy_from_slice(&mac);
+    r.set(&address);
+    with_ifreq(fd.as_fd(), libc::SIOCSIFHWADDR as libc::Ioctl, &mut r)
+}
+
+/// TUNGETVNETHDRSZ.
+pub fn vnet_hdr_size(fd: impl AsFd) -> Result<i32, Errno> {
+    let mut bytes: libc::c_int = 0;
+    call(fd.as_fd(), TUNGETVNETHDRSZ, std::ptr::from_mut(&mut bytes).cast())?;
+    Ok(bytes)
+}
+
 /// TUNSETVNETHDRSZ.
 pub fn set_vnet_hdr_size(fd: impl AsFd, bytes: i32) -> Result<(), Errno> {
     with_int(fd.as_fd(), libc::TUNSETVNETHDRSZ, bytes)
@@ -83,7 +128,7 @@ pub fn set_vnet_hdr_size(fd: impl AsFd, bytes: i32) -> Result<(), Errno> {
 
 /// TUNSETOFFLOAD: what frames the kernel may give us unfinished. The value is the argument itself.
 pub fn set_offload(fd: impl AsFd, flags: u32) -> Result<(), Errno> {
-    call(fd.as_fd(), libc::TUNSETOFFLOAD, std::ptr::without_provenance_mut(flags as usize))
+    call(fd.as_fd(), libc::TUNSETOFFLOAD, std::ptr::without_provenance_mut(flags as usize)).map(drop)
 }
 
 /// TUNSETSNDBUF: bytes the kernel may hold of what we sent.

@@ -133,12 +133,15 @@ impl ConfigSpace {
         }
     }
 
-    /// Writes what can be written.
-    pub fn write(&mut self, at: u64, data: &[u8]) {
+    /// Writes what can be written. Returns whether that changes something.
+    pub fn write(&mut self, at: u64, data: &[u8]) -> bool {
         let start = usize::try_from(at).unwrap_or(SIZE).min(SIZE);
+        let mut changes = false;
         for ((place, mask), byte) in self.bytes[start..].iter_mut().zip(&self.writable[start..]).zip(data) {
-            *place = *place & !mask | byte & mask;
+            let value = *place & !mask | byte & mask;
+            changes |= std::mem::replace(place, value) != value;
         }
+        changes
     }
 
     /// Resets configuration space to its state before the guest wrote: the bits that it can write are zero.

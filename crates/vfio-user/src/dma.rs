@@ -1,24 +1,53 @@
 //! The guest's memory: windows of its address space, each a part of a file of the hypervisor's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use netvale_mem::Mapping;
 use netvale_mem::fault::Fault;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 /// Maximum number of windows.
 pub const MAX_WINDOWS: usize = 1024;
 /// Readable and writable.
 const BOTH: u32 = 0b11;
 
+/// Most files that are kept for another process to map: more than a machine has pieces of memory.
+const MAX_FILES: usize = 64;
+
 /// One window.
 #[derive(Clone, Debug)]
 struct Window {
-    size: u64,
+    place: Place,
     /// None: it cannot be mapped, or not be written, and is not netvale's.
-    map: Option<Arc<Mapping>>,
+    map: Option<Mapped>,
+}
+
+/// Mapped memory.
+#[derive(Clone, Debug)]
+struct Mapped {
+    map: Arc<Mapping>,
+    /// Its file, to be mapped by another process.
+    file: Option<Arc<File>>,
+}
+
+/// A file with guest memory, kept once however many windows are parts of it.
+#[derive(Debug)]
+struct File {
+    fd: OwnedFd,
+    /// Device and inode.
+    id: (u64, u64),
+}
+
+/// A window, for another process.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct WindowState {
+    /// Where it is.
+    pub(crate) place: Place,
+    /// Which of the files it is a part of; `None` if it is not netvale's.
+    file: Option<usize>,
 }
 
 /// All windows, by address.
@@ -30,7 +59,7 @@ pub struct Dma {
 }
 
 /// A client's description of a window.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// Bit 0 readable, bit 1 writable.
     pub flags: u32,
@@ -56,7 +85,7 @@ impl Dma {
     pub fn map(&mut self, place: Place, fd: Option<&OwnedFd>) -> Result<(), Errno> {
         let end = place.address.checked_add(place.size).filter(|_| place.size > 0).ok_or(Errno::INVAL)?;
         let before = self.windows.range(..end).next_back();
-        if before.is_some_and(|(at, window)| at.saturating_add(window.size) > place.address) {
+        if before.is_some_and(|(at, window)| at.saturating_add(window.place.size) > place.address) {
             return Err(Errno::EXIST);
         }
         if self.windows.len() >= MAX_WINDOWS {
@@ -66,12 +95,67 @@ impl Dma {
             let len = usize::try_from(place.size).map_err(|_| Errno::NOMEM)?;
             let map = Mapping::part(fd.as_fd(), place.offset, len)?.watched();
             self.fault.iter().for_each(|fault| map.blame(fault));
-            Ok::<_, Errno>(Arc::new(map))
+            Ok::<_, Errno>(Mapped { map: Arc::new(map), file: self.keep(fd)? })
         };
         // Read-only memory is firmware, which holds no rings.
         let map = fd.filter(|_| place.flags & BOTH == BOTH).map(mapped).transpose()?;
-        self.windows.insert(place.address, Window { size: place.size, map });
+        self.windows.insert(place.address, Window { place, map });
         Ok(())
+    }
+
+    /// Whether there is exactly this window.
+    pub fn has(&self, place: Place) -> bool {
+        self.windows.get(&place.address).is_some_and(|window| window.place == place)
+    }
+
+    fn files(&self) -> impl Iterator<Item = &Arc<File>> {
+        self.windows.values().filter_map(|window| window.map.as_ref()?.file.as_ref())
+    }
+
+    /// The file behind a descriptor, which could be mapped. `None` if there are too many.
+    fn keep(&self, fd: &OwnedFd) -> Result<Option<Arc<File>>, Errno> {
+        let stat = rustix::fs::fstat(fd)?;
+        let id = (stat.st_dev, stat.st_ino);
+        if let Some(known) = self.files().find(|file| file.id == id) {
+            return Ok(Some(Arc::clone(known)));
+        }
+        let count = self.files().map(|file| file.id).collect::<BTreeSet<_>>().len();
+        if count >= MAX_FILES {
+            return Ok(None);
+        }
+        let fd = rustix::io::fcntl_dupfd_cloexec(fd, 0)?;
+        Ok(Some(Arc::new(File { fd, id })))
+    }
+
+    /// The windows, and the files that they are parts of.
+    ///
+    /// # Errors
+    /// When the process is out of descriptors, or there are more files than are kept.
+    pub(crate) fn state(&self) -> std::io::Result<(Vec<WindowState>, Vec<OwnedFd>)> {
+        let (mut ids, mut fds, mut windows) = (Vec::new(), Vec::new(), Vec::new());
+        for Window { place, map } in self.windows.values() {
+            let mut state = WindowState { place: *place, file: None };
+            if let Some(mapped) = map {
+                let many = || std::io::Error::other(format!("its memory is in more than {MAX_FILES} files"));
+                let file = mapped.file.as_ref().ok_or_else(many)?;
+                state.file = Some(ids.iter().position(|id| *id == file.id).unwrap_or(ids.len()));
+                if state.file == Some(ids.len()) {
+                    ids.push(file.id);
+                    fds.push(file.fd.try_clone()?);
+                }
+            }
+            windows.push(state);
+        }
+        Ok((windows, fds))
+    }
+
+    /// Adds a window of another process's.
+    ///
+    /// # Errors
+    /// As [`Dma::map`]; `EBADF` if its file is not among these.
+    pub(crate) fn go_on(&mut self, window: &WindowState, files: &[OwnedFd]) -> Result<(), Errno> {
+        let file = window.file.map(|i| files.get(i).ok_or(Errno::BADF)).transpose()?;
+        self.map(window.place, file)
     }
 
     /// Removes the windows between two addresses, as the kernel's vfio does: when a driver releases the device, a
@@ -81,7 +165,7 @@ impl Dma {
     /// `EINVAL` when the range wraps or is empty, or when it contains only a part of a window; nothing is removed then.
     pub fn unmap(&mut self, address: u64, size: u64) -> Result<(), Errno> {
         let last = size.checked_sub(1).and_then(|n| address.checked_add(n)).ok_or(Errno::INVAL)?;
-        let end = |at: u64, window: &Window| at.saturating_add(window.size - 1);
+        let end = |at: u64, window: &Window| at.saturating_add(window.place.size - 1);
         let touched = |at: u64, window: &Window| at <= last && end(at, window) >= address;
         let cut = |at: u64, window: &Window| at < address || end(at, window) > last;
         if self.windows.iter().any(|(&at, window)| touched(at, window) && cut(at, window)) {
@@ -101,8 +185,8 @@ impl Dma {
     pub fn find(&self, address: u64, len: u64) -> Option<(&Arc<Mapping>, u64)> {
         let (at, window) = self.windows.range(..=address).next_back()?;
         let from = address - at;
-        let inside = from.checked_add(len).is_some_and(|end| end <= window.size);
-        window.map.as_ref().filter(|_| inside).map(|map| (map, from))
+        let inside = from.checked_add(len).is_some_and(|end| end <= window.place.size);
+        window.map.as_ref().filter(|_| inside).map(|mapped| (&mapped.map, from))
     }
 
     /// Windows that contain netvale's memory.

@@ -6,11 +6,27 @@ use netvale_mem::lent::InUse;
 use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::session::Refused;
 use crate::wire::{HEADER, MAX_FDS, MAX_MESSAGE};
 
 /// The longest wait for the rest of a message, or for room for an answer.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A breach of the protocol: the connection ends.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refused {
+    /// The first message was not a version.
+    #[error("the first message is command {0}, not a version")]
+    NotAVersion(u16),
+    /// The client's version is not supported.
+    #[error("the client speaks version {0} of the protocol, we speak version 0")]
+    Version(u16),
+    /// A reply without a request.
+    #[error("unexpected reply (command {0})")]
+    Reply(u16),
+    /// A message is too short for its command.
+    #[error("message of command {0} is truncated")]
+    Short(u16),
+}
 
 /// Why a connection ended.
 #[derive(Debug, Error)]

@@ -75,6 +75,24 @@ impl Irqs {
         self.vectors.get(kind)?.get(vector)?.as_ref()
     }
 
+    /// The connected vectors: kind, number, doorbell.
+    pub fn connected(&self) -> impl Iterator<Item = (usize, usize, &Doorbell)> {
+        let of = |(kind, vectors): (usize, &'_ Vec<Option<Doorbell>>)| (kind, vectors.len());
+        let all =
+            self.vectors.iter().enumerate().map(of).flat_map(|(kind, n)| (0..n).map(move |vector| (kind, vector)));
+        all.filter_map(|(kind, vector)| Some((kind, vector, self.bell(kind, vector)?)))
+    }
+
+    /// Connects a vector.
+    ///
+    /// # Errors
+    /// `EINVAL` if there is no such vector, or the descriptor is not an eventfd.
+    pub fn connect(&mut self, kind: usize, vector: usize, fd: OwnedFd) -> Result<(), Errno> {
+        let place = self.vectors.get_mut(kind).and_then(|vectors| vectors.get_mut(vector)).ok_or(Errno::INVAL)?;
+        *place = Some(Doorbell::given(fd, &self.fault)?);
+        Ok(())
+    }
+
     /// Triggers an interrupt.
     pub fn trigger(&self, kind: usize, vector: usize) {
         if let Some(bell) = self.bell(kind, vector) {

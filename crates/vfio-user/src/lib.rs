@@ -10,14 +10,19 @@
 //!                                                     └── [`irqs`]  what to ring
 //! ```
 //!
+//! All of a session can go on in another process ([`continued`]), also after this one was killed ([`kept`]).
+//!
 //! Specification: QEMU docs/interop/vfio-user, protocol 0.0; structures as in `<linux/vfio.h>`.
 
 pub mod client;
 pub mod config;
+pub mod continued;
 pub mod dma;
 pub mod ended;
 pub mod inbox;
 pub mod irqs;
+pub mod kept;
+pub mod page;
 pub mod serve;
 pub mod session;
 pub mod wire;
@@ -84,6 +89,11 @@ pub trait Device {
 
     /// The machine is reset.
     fn reset(&mut self, host: &Host);
+
+    /// How often the client has changed what a process that is killed must have kept of the device itself.
+    fn changes(&self) -> u64 {
+        0
+    }
 
     /// A descriptor that is readable when [`Device::tick`] is due, for devices with timers.
     fn timer(&self) -> Option<BorrowedFd<'_>> {

@@ -14,7 +14,9 @@ use rustix::net::{
 use crate::Device;
 use crate::ended::{Ended, TIMEOUT};
 use crate::inbox::Inbox;
-use crate::session::{Answer, Session};
+use crate::kept::Keeper;
+use crate::page::Page;
+use crate::session::Session;
 use crate::wire::{MAX_FDS, Message};
 
 /// Bytes of one read.
@@ -24,17 +26,22 @@ const IN_A_ROW: u32 = 64;
 /// The time to poll for the next message before sleeping.
 const SPIN: Duration = Duration::from_micros(20);
 
-/// Serves a connection (a non-blocking stream socket) to its end.
-pub fn serve<D: Device>(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, session: &mut Session<D>) -> Ended {
-    let mut line = Line { socket, stop, inbox: Inbox::default(), in_a_row: 0 };
+/// Serves a connection (a non-blocking stream socket) to its end. After [`Ended::Stopped`], nothing of what came is lost:
+/// the same session can be served again, here or in another process. With a `keeper`, that holds if this process is killed,
+/// too: a message stays in the socket until it is answered.
+pub fn serve<D: Device>(
+    socket: BorrowedFd<'_>,
+    stop: BorrowedFd<'_>,
+    session: &mut Session<D>,
+    keeper: Option<&dyn Keeper<D>>,
+) -> Ended {
+    let mut line = Line { socket, stop, in_a_row: 0, page: keeper.map(Keeper::page) };
+    if let Some(page) = line.page.filter(|_| !session.again) {
+        page.set_answering(None);
+    }
     loop {
-        let step = line
-            .next(session)
-            .and_then(|()| line.receive())
-            .and_then(|message| Ok(session.handle(message)?))
-            .and_then(|answer| answer.map_or(Ok(()), |answer| line.send(&answer)))
-            .and_then(|()| Ok(session.device().0.health()?));
-        if let Err(ended) = step {
+        if let Err(ended) = line.step(session, keeper) {
+            line.leave(session);
             return ended;
         }
     }
@@ -44,22 +51,73 @@ pub fn serve<D: Device>(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, session: &
 struct Line<'a> {
     socket: BorrowedFd<'a>,
     stop: BorrowedFd<'a>,
-    inbox: Inbox,
     /// Messages served since `stop` and the timer were looked at.
     in_a_row: u32,
+    /// What outlives this process, if somebody keeps it.
+    page: Option<&'a Page>,
 }
 
 impl Line<'_> {
+    /// Serves a message.
+    fn step<D: Device>(&mut self, session: &mut Session<D>, keeper: Option<&dyn Keeper<D>>) -> Result<(), Ended> {
+        self.answer(session)?;
+        self.next(session)?;
+        let message = self.receive(session)?;
+        if session.again && self.page.and_then(Page::answering) == Some(message.header.id) {
+            session.again = false;
+            return self.settle(session);
+        }
+        let before = session.changes;
+        let answer = session.handle(message)?;
+        if let Some(keeper) = keeper.filter(|_| session.changes != before) {
+            keeper.note(session);
+        }
+        session.unsent = answer.map(|answer| (answer, 0));
+        self.answer(session)?;
+        Ok(session.device().0.health()?)
+    }
+
+    /// Sends what is left of an answer, and takes the message out of the socket.
+    fn answer<D>(&self, session: &mut Session<D>) -> Result<(), Ended> {
+        self.send(session)?;
+        self.settle(session)
+    }
+
+    /// Takes the handled message out of the socket, if it is there.
+    fn settle<D>(&self, session: &mut Session<D>) -> Result<(), Ended> {
+        let Some((_, mut left)) = session.owed.take() else { return Ok(()) };
+        let mut place = [0; CHUNK];
+        while left > 0 {
+            let room = place.get_mut(..left.min(CHUNK)).unwrap_or_default();
+            match rustix::net::recv(self.socket, room, RecvFlags::DONTWAIT) {
+                Ok((0, _)) | Err(Errno::CONNRESET) => return Err(Ended::Closed),
+                // Descriptors that came with it were had before: the kernel closes these.
+                Ok((got, _)) => left -= got,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        self.page.iter().for_each(|page| page.set_answering(None));
+        Ok(())
+    }
+
+    /// Nothing that is still in the socket is this session's any more.
+    fn leave<D>(&self, session: &mut Session<D>) {
+        // Its answer is the session's.
+        let _ = self.settle(session);
+        session.inbox.forget();
+    }
+
     /// Waits for the next message, and runs the device's timers meanwhile.
     fn next<D: Device>(&mut self, session: &mut Session<D>) -> Result<(), Ended> {
         self.in_a_row += 1;
         // A client that never pauses must keep neither from being seen.
         let due = self.in_a_row > IN_A_ROW;
-        if !due && (!self.inbox.is_empty() || self.spin()?) {
+        if !due && (!session.inbox.is_empty() || self.spin(&mut session.inbox)?) {
             return Ok(());
         }
         self.in_a_row = 0;
-        let pending = !self.inbox.is_empty();
+        let pending = !session.inbox.is_empty();
         let limit = pending.then(Timespec::default);
         loop {
             let (device, _) = session.device();
@@ -85,10 +143,10 @@ impl Line<'_> {
     }
 
     /// Looks for the next message for a moment: a guest that reads a register waits for the answer, and accesses come in groups.
-    fn spin(&mut self) -> Result<bool, Ended> {
+    fn spin(&self, inbox: &mut Inbox) -> Result<bool, Ended> {
         let began = Instant::now();
         loop {
-            if self.read()? {
+            if self.read(inbox)? {
                 return Ok(true);
             }
             if began.elapsed() > SPIN {
@@ -116,27 +174,39 @@ impl Line<'_> {
     }
 
     /// The next message, which has begun.
-    fn receive(&mut self) -> Result<Message, Ended> {
+    fn receive<D>(&self, session: &mut Session<D>) -> Result<Message, Ended> {
+        let (inbox, mut looked) = (&mut session.inbox, false);
         loop {
-            if let Some(message) = self.inbox.take()? {
+            if let Some(message) = inbox.take()? {
+                session.owed = inbox.is_borrowed().then_some((message.header.id, message.header.size as usize));
                 return Ok(message);
             }
-            if !self.read()? {
+            inbox.forget();
+            // What was looked at stays readable: a message that comes in pieces is read, piece by piece.
+            let came = if looked { self.get(inbox, false)? } else { self.read(inbox)? };
+            looked |= came;
+            if !came {
                 self.go_on(PollFlags::IN)?;
             }
         }
     }
 
-    /// Reads all bytes that have come. Returns whether there were any.
-    fn read(&mut self) -> Result<bool, Ended> {
+    /// Reads all bytes that have come, or looks at them. Returns whether there were any.
+    fn read(&self, inbox: &mut Inbox) -> Result<bool, Ended> {
+        self.get(inbox, self.page.is_some() && inbox.is_empty())
+    }
+
+    fn get(&self, inbox: &mut Inbox, only_looks: bool) -> Result<bool, Ended> {
+        inbox.borrows(only_looks);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let mut place = [IoSliceMut::new(self.inbox.room(CHUNK))];
+        let looks = if only_looks { RecvFlags::PEEK } else { RecvFlags::empty() };
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC | looks;
+        let mut place = [IoSliceMut::new(inbox.room(CHUNK))];
         let got = rustix::net::recvmsg(self.socket, &mut place, &mut control, flags);
         let rights = |m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None };
         let fds = control.drain().filter_map(rights).flatten().collect();
-        self.inbox.came(CHUNK, got.as_ref().map_or(0, |message| message.bytes), fds)?;
+        inbox.came(CHUNK, got.as_ref().map_or(0, |message| message.bytes), fds)?;
         match got {
             Ok(message) if message.bytes == 0 => Err(Ended::Closed),
             Ok(_) => Ok(true),
@@ -146,25 +216,32 @@ impl Line<'_> {
         }
     }
 
-    fn send(&self, answer: &Answer) -> Result<(), Ended> {
-        let mut done = 0;
-        while done < answer.bytes.len() {
+    /// Sends the answer that is not sent yet, if there is one.
+    fn send<D>(&self, session: &mut Session<D>) -> Result<(), Ended> {
+        let Some((answer, done)) = &mut session.unsent else { return Ok(()) };
+        while *done < answer.bytes.len() {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
             let mut control = SendAncillaryBuffer::new(&mut space);
             // Descriptors go with the first byte.
-            let fds: Vec<_> = answer.fds.iter().filter(|_| done == 0).map(AsFd::as_fd).collect();
+            let fds: Vec<_> = answer.fds.iter().filter(|_| *done == 0).map(AsFd::as_fd).collect();
             if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
                 return Err(Ended::Descriptors);
             }
-            let rest = IoSlice::new(answer.bytes.get(done..).unwrap_or_default());
+            let rest = IoSlice::new(answer.bytes.get(*done..).unwrap_or_default());
+            let marks = self.page.zip(session.owed);
+            marks.into_iter().for_each(|(page, (id, _))| page.set_answering(Some(id)));
             match rustix::net::sendmsg(self.socket, &[rest], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-                Ok(sent) => done += sent,
-                Err(Errno::AGAIN) => self.go_on(PollFlags::OUT)?,
+                Ok(sent) => *done += sent,
+                Err(Errno::AGAIN) => {
+                    marks.filter(|_| *done == 0).into_iter().for_each(|(page, _)| page.set_answering(None));
+                    self.go_on(PollFlags::OUT)?;
+                }
                 Err(Errno::INTR) => {}
                 Err(Errno::PIPE | Errno::CONNRESET) => return Err(Ended::Closed),
                 Err(e) => return Err(e.into()),
             }
         }
+        session.unsent = None;
         Ok(())
     }
 }

@@ -5,9 +5,10 @@ use std::os::fd::OwnedFd;
 use netvale_mem::fault::Fault;
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use thiserror::Error;
 
 use crate::dma::{Dma, MAX_WINDOWS, Place};
+pub use crate::ended::Refused;
+use crate::inbox::Inbox;
 use crate::irqs::{Changed, INTX, Irqs, KINDS, Set};
 use crate::wire::{MAX_DATA, MAX_FDS, Message, Reader, Writer, command};
 use crate::{BARS, Device, Host};
@@ -16,23 +17,6 @@ use crate::{BARS, Device, Host};
 const REGIONS: u32 = 9;
 /// Configuration space.
 const CONFIG: u32 = 7;
-
-/// A breach of the protocol: the connection ends.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Refused {
-    /// The first message was not a version.
-    #[error("the first message is command {0}, not a version")]
-    NotAVersion(u16),
-    /// The client's version is not supported.
-    #[error("the client speaks version {0} of the protocol, we speak version 0")]
-    Version(u16),
-    /// A reply without a request.
-    #[error("unexpected reply (command {0})")]
-    Reply(u16),
-    /// A message is too short for its command.
-    #[error("message of command {0} is truncated")]
-    Short(u16),
-}
 
 /// An answer: its bytes, and the descriptors sent with them.
 #[derive(Debug, Default)]
@@ -61,16 +45,33 @@ impl From<Errno> for Failed {
 
 /// One client's use of a device.
 pub struct Session<D> {
-    device: D,
-    host: Host,
-    greeted: bool,
+    pub(crate) device: D,
+    pub(crate) host: Host,
+    pub(crate) greeted: bool,
+    /// What has come and is not handled yet.
+    pub(crate) inbox: Inbox,
+    /// An answer that is not sent yet, and how many bytes of it are.
+    pub(crate) unsent: Option<(Answer, usize)>,
+    /// Number and bytes of a message that is handled, but still in the socket.
+    pub(crate) owed: Option<(u16, usize)>,
+    /// How often the client has changed what must be kept.
+    pub(crate) changes: u64,
+    /// The process before this one was killed, and may have handled the next message already.
+    pub(crate) again: bool,
 }
 
 impl<D: Device> Session<D> {
     /// Creates a device with that many vectors of each kind of interrupt; `fault` is the client's, whose descriptors
     /// are rung.
     pub fn new(device: D, vectors: [u32; KINDS], fault: &Fault) -> Session<D> {
-        Session { device, host: Host { dma: Dma::new(fault), irqs: Irqs::new(vectors, fault) }, greeted: false }
+        let host = Host { dma: Dma::new(fault), irqs: Irqs::new(vectors, fault) };
+        let inbox = Inbox::default();
+        Session { device, host, greeted: false, inbox, unsent: None, owed: None, changes: 0, again: false }
+    }
+
+    /// Whether it goes on after a process that was killed, and no message has been handled since.
+    pub fn is_after_a_kill(&self) -> bool {
+        self.again
     }
 
     /// The device.
@@ -90,7 +91,11 @@ impl<D: Device> Session<D> {
         if !self.greeted && header.command != command::VERSION {
             return Err(Refused::NotAVersion(header.command));
         }
-        let answer = match self.obey(header.command, &message.payload, message.fds) {
+        let before = self.device.changes();
+        let done = self.obey(header.command, &message.payload, message.fds);
+        self.changes += u64::from(self.device.changes() != before);
+        self.again = false;
+        let answer = match done {
             Ok((payload, fds)) => Answer { bytes: header.reply(&payload), fds },
             Err(Failed::Errno(e)) => {
                 tracing::debug!(command = header.command, "refused: {e}");
@@ -120,6 +125,7 @@ impl<D: Device> Session<D> {
             command::DEVICE_RESET => {
                 self.device.config().reset();
                 self.device.reset(&self.host);
+                self.changes += 1;
                 Ok(Default::default())
             }
             _ => Err(Errno::OPNOTSUPP.into()),
@@ -139,6 +145,7 @@ impl<D: Device> Session<D> {
             Err(_) => return Err(Errno::INVAL.into()),
         };
         self.greeted = true;
+        self.changes += 1;
         // Never more than the client proposed: QEMU takes that for a mistake.
         let least = |what: &str, ours: usize| {
             let asked = theirs["capabilities"][what].as_u64().and_then(|n| usize::try_from(n).ok());
@@ -159,7 +166,10 @@ impl<D: Device> Session<D> {
     fn dma_map(&mut self, mut b: Body<'_>, fds: &[OwnedFd]) -> Done {
         let (_argsz, flags) = (b.u32()?, b.u32()?);
         let place = Place { flags, offset: b.u64()?, address: b.u64()?, size: b.u64()? };
-        self.host.dma.map(place, fds.first())?;
+        if !(self.again && self.host.dma.has(place)) {
+            self.host.dma.map(place, fds.first())?;
+        }
+        self.changes += 1;
         self.device.memory_changed(&self.host);
         Ok(Default::default())
     }
@@ -172,6 +182,7 @@ impl<D: Device> Session<D> {
         } else {
             self.host.dma.unmap(address, size)?;
         }
+        self.changes += 1;
         self.device.memory_changed(&self.host);
         Ok((payload.get(..24).unwrap_or_default().to_vec(), Vec::new()))
     }
@@ -223,7 +234,10 @@ impl<D: Device> Session<D> {
         let (_argsz, flags) = (b.u32()?, b.u32()?);
         let set = Set { flags, index: b.u32()?, start: b.u32()?, count: b.u32()? };
         match self.host.irqs.set(set, b.r.rest(), fds)? {
-            Changed::Bells => self.device.interrupts_changed(&self.host),
+            Changed::Bells => {
+                self.changes += 1;
+                self.device.interrupts_changed(&self.host);
+            }
             Changed::Pin => self.device.pin_changed(&self.host),
             Changed::Nothing => {}
         }
@@ -264,7 +278,7 @@ impl<D: Device> Session<D> {
         let what = b.what;
         let data = b.r.rest().get(..count).ok_or(Failed::Refused(Refused::Short(what)))?;
         if region == CONFIG {
-            self.device.config().write(offset, data);
+            self.changes += u64::from(self.device.config().write(offset, data));
         } else {
             self.device.write(region as usize, offset, data, &self.host);
         }

@@ -106,7 +106,7 @@ impl Server {
                 let (socket, _) = listener.accept().unwrap();
                 socket.set_nonblocking(true).unwrap();
                 let mut session = Session::new(Toy::new().0, VECTORS, &Fault::new().unwrap());
-                let end = serve(socket.as_fd(), stopped.as_fd(), &mut session);
+                let end = serve(socket.as_fd(), stopped.as_fd(), &mut session, None);
                 let over = matches!(end, Ended::Stopped);
                 list.lock().unwrap().push(end);
                 if over {
@@ -249,7 +249,7 @@ fn flood() {
     };
     let many: Vec<u8> = (0..2000).flat_map(|i| write(100, i)).collect();
     client.write_all(&[write(0, 0), many].concat()).unwrap();
-    assert!(matches!(serve(ours.as_fd(), stop.as_fd(), &mut session), Ended::Stopped));
+    assert!(matches!(serve(ours.as_fd(), stop.as_fd(), &mut session, None), Ended::Stopped));
     let last = u32::from_ne_bytes(*session.device().0.registers[100..].first_chunk().unwrap());
     assert!(last < 1999, "it went on to the end");
 }
@@ -295,7 +295,7 @@ fn stopped_in_the_middle() {
     let stop = Doorbell::new().unwrap();
     std::thread::scope(|scope| {
         let served = scope.spawn(|| {
-            serve(ours.as_fd(), stop.as_fd(), &mut Session::new(Toy::new().0, VECTORS, &Fault::new().unwrap()))
+            serve(ours.as_fd(), stop.as_fd(), &mut Session::new(Toy::new().0, VECTORS, &Fault::new().unwrap()), None)
         });
         theirs.write_all(&[0; 5]).unwrap();
         let start = std::time::Instant::now();

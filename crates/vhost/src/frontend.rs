@@ -17,6 +17,7 @@ use netvale_virtio::driver::{DriverFeatures, DriverQueue, addresses};
 use netvale_virtio::features::{IN_ORDER, VERSION_1};
 use netvale_virtio::queue::QueueFeatures;
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType, sockopt};
 use thiserror::Error;
 
 use crate::features::PROTOCOL_FEATURES;
@@ -74,11 +75,21 @@ impl Transport for BackEnd {
         try_connect(&self.0).map_err(NoBackEnd::System)
     }
 
+    fn continued(&mut self, by: OwnedFd) -> Option<OwnedFd> {
+        let is_socket = sockopt::socket_domain(&by) == Ok(AddressFamily::UNIX)
+            && sockopt::socket_type(&by) == Ok(SocketType::STREAM);
+        is_socket.then_some(by)
+    }
+
     fn serve(&mut self, connection: OwnedFd, session: &Session<'_>) -> Result<(), NoBackEnd> {
         let socket = connection.as_fd();
-        let started = Frontend::new(socket, session.ends(), session.fault()).start(session.options(), session.calls());
         // The back end need not send anything: it hung up, or it broke the rules.
-        match started.and_then(|running| session.run(running, [socket, socket], |_| Err(NoBackEnd::Closed))) {
+        let news = |_| Err(NoBackEnd::Closed);
+        if let Some(lent) = session.continued() {
+            return session.go_on(lent, [socket, socket], Some(socket), news);
+        }
+        let started = Frontend::new(socket, session.ends(), session.fault()).start(session.options(), session.calls());
+        match started.and_then(|running| session.run(running, [socket, socket], Some(socket), news)) {
             Err(NoBackEnd::Stopped) => Ok(()),
             ended => ended,
         }

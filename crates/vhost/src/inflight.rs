@@ -12,6 +12,7 @@ use netvale_virtio::device::live;
 use netvale_virtio::memory::{MemoryError, map};
 use netvale_virtio::queue::Queue;
 use netvale_virtio::queue::ring_index::RingIndex;
+use serde::{Deserialize, Serialize};
 
 /// Queue regions begin at multiples of this.
 const ALIGN: u64 = 64;
@@ -45,9 +46,21 @@ fn queue_bytes(size: u16, packed: bool) -> u64 {
 pub struct Inflight {
     map: Mapping,
     base: NonNull<u8>,
-    len: u64,
-    queues: u16,
-    size: u16,
+    file: Arc<OwnedFd>,
+    shape: Shape,
+}
+
+/// Where the memory lies in its file, and what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Bytes.
+    pub len: u64,
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// Number of queues.
+    pub queues: u16,
+    /// Descriptors of each.
+    pub size: u16,
 }
 
 // SAFETY: an address inside `map`, which moves along; its bytes are accessed as atomics only.
@@ -56,16 +69,22 @@ unsafe impl Send for Inflight {}
 unsafe impl Sync for Inflight {}
 
 impl Inflight {
-    /// Maps a region for `queues` queues of `size` descriptors.
+    /// Maps a region.
     ///
     /// # Errors
     /// [`MemoryError`].
-    pub fn new(fd: &OwnedFd, offset: u64, len: u64, queues: u16, size: u16) -> Result<Inflight, MemoryError> {
+    pub fn new(file: OwnedFd, shape: Shape) -> Result<Inflight, MemoryError> {
+        let Shape { len, offset, .. } = shape;
         if offset.checked_add(len).is_none() {
             return Err(MemoryError::Wraps { guest: offset, size: len });
         }
-        let map = map(fd, offset, len)?;
-        Ok(Inflight { base: map.start(), map, len, queues, size })
+        let map = map(&file, offset, len)?;
+        Ok(Inflight { base: map.start(), map, file: Arc::new(file), shape })
+    }
+
+    /// Its file, and where in it.
+    pub fn file(&self) -> (Shape, &Arc<OwnedFd>) {
+        (self.shape, &self.file)
     }
 }
 
@@ -78,34 +97,57 @@ pub struct Record {
 }
 
 impl Record {
-    /// The part of queue `i`. A queue that we, or one before us, left without notice goes on where that was. None when the region has
-    /// no place for it, or does not fit it.
-    pub fn open(region: &Arc<Inflight>, i: usize, queue: &mut Queue) -> Option<Record> {
+    /// The part of queue `i`. A queue that we, or one before us, left without notice goes on where that was, which is said
+    /// beside it. None when the region has no place for it, or does not fit it.
+    pub fn open(region: &Arc<Inflight>, i: usize, queue: &mut Queue) -> Option<(Record, bool)> {
+        let mut record = Record::part(region, i, queue)?;
+        let is_kept = record.is_kept(queue)?;
+        if is_kept {
+            record.resume(queue)?;
+        } else {
+            record.begin(queue);
+        }
+        Some((record, is_kept))
+    }
+
+    /// The part of queue `i`, which goes on where it is known to be. None inside: nothing is recorded of it.
+    pub fn continued(region: &Arc<Inflight>, i: usize, queue: &Queue) -> Option<Option<Record>> {
+        let mut record = Record::part(region, i, queue)?;
+        if let Queue::Packed(q) = queue {
+            record.old = q.done();
+        }
+        Some(record.is_kept(queue)?.then_some(record))
+    }
+
+    fn part(region: &Arc<Inflight>, i: usize, queue: &Queue) -> Option<Record> {
         let packed = matches!(queue, Queue::Packed(_));
-        let fits =
-            bytes(region.queues, region.size, packed) <= region.len && (region.base.as_ptr() as u64).is_multiple_of(8);
-        if !fits || i >= usize::from(region.queues) || queue.size() > region.size {
+        let Shape { len, queues, size, .. } = region.shape;
+        let fits = bytes(queues, size, packed) <= len && (region.base.as_ptr() as u64).is_multiple_of(8);
+        if !fits || i >= usize::from(queues) || queue.size() > size {
             return None;
         }
-        let from = i * queue_bytes(region.size, packed) as usize;
-        let mut record = Record { region: Arc::clone(region), from, old: RingIndex { at: 0, wrap: true } };
-        match record.half(VERSION_AT).load(Ordering::Relaxed) {
-            0 => record.begin(queue),
-            VERSION if record.half(DESC_NUM_AT).load(Ordering::Relaxed) == queue.size() => record.resume(queue)?,
-            _ => return None,
+        let from = i * queue_bytes(size, packed) as usize;
+        Some(Record { region: Arc::clone(region), from, old: RingIndex { at: 0, wrap: true } })
+    }
+
+    /// Whether something is recorded; none if it does not fit the queue.
+    fn is_kept(&self, queue: &Queue) -> Option<bool> {
+        match self.half(VERSION_AT).load(Ordering::Relaxed) {
+            0 => Some(false),
+            VERSION => (self.half(DESC_NUM_AT).load(Ordering::Relaxed) == queue.size()).then_some(true),
+            _ => None,
         }
-        Some(record)
     }
 
     #[inline]
     fn half(&self, at: usize) -> &AtomicU16 {
-        // SAFETY: `open` checked that the queue's region lies in the mapping; all of these are inside its first 32 bytes, aligned.
+        // SAFETY: `part` checked that the queue's region lies in the mapping; all of these are inside its first 32 bytes, aligned.
         unsafe { AtomicU16::from_ptr(self.region.base.as_ptr().add(self.from + at).cast()) }
     }
 
     #[inline]
     fn indices(&self) -> &AtomicU64 {
-        // SAFETY: `open` checked that the queue's region lies in the mapping and that it is aligned to 8; this is inside its first 32 bytes.
+        // SAFETY: `part` checked that the queue's region lies in the mapping and that it is aligned to 8; this is inside its first 32 bytes.
         unsafe { AtomicU64::from_ptr(self.region.base.as_ptr().add(self.from + PLACES_AT).cast()) }
     }
 

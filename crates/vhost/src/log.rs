@@ -4,6 +4,7 @@
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use netvale_mem::Mapping;
@@ -19,6 +20,8 @@ pub struct DirtyLog {
     map: Mapping,
     bits: NonNull<u8>,
     len: u64,
+    offset: u64,
+    file: Arc<OwnedFd>,
 }
 
 // SAFETY: an address inside `map`, which moves along; the front end's bytes behind it are accessed as atomics only.
@@ -31,15 +34,20 @@ impl DirtyLog {
     ///
     /// # Errors
     /// [`MemoryError`].
-    pub fn new(fd: &OwnedFd, offset: u64, len: u64) -> Result<DirtyLog, MemoryError> {
+    pub fn new(file: OwnedFd, offset: u64, len: u64) -> Result<DirtyLog, MemoryError> {
         if len == 0 {
             return Err(MemoryError::Empty);
         }
         if offset.checked_add(len).is_none() {
             return Err(MemoryError::Wraps { guest: offset, size: len });
         }
-        let map = map(fd, offset, len)?;
-        Ok(DirtyLog { bits: map.start(), map, len })
+        let map = map(&file, offset, len)?;
+        Ok(DirtyLog { bits: map.start(), map, len, offset, file: Arc::new(file) })
+    }
+
+    /// Its length, where it begins in its file, and the file.
+    pub fn file(&self) -> ([u64; 2], &Arc<OwnedFd>) {
+        ([self.len, self.offset], &self.file)
     }
 }
 
@@ -75,7 +83,7 @@ mod tests {
     fn pages() {
         let fd = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&fd, 4096 + 4).unwrap();
-        let log = DirtyLog::new(&fd, 4096, 4).unwrap();
+        let log = DirtyLog::new(fd.try_clone().unwrap(), 4096, 4).unwrap();
         log.mark(0, 1);
         log.mark(0x1fff, 2);
         log.mark(0x9000, 0);
@@ -92,8 +100,8 @@ mod tests {
     #[test]
     fn refused() {
         let fd = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
-        assert!(matches!(DirtyLog::new(&fd, 0, 0), Err(MemoryError::Empty)));
-        assert!(matches!(DirtyLog::new(&fd, 8, u64::MAX), Err(MemoryError::Wraps { .. })));
-        assert!(matches!(DirtyLog::new(&fd, 0, 8), Err(MemoryError::FileTooShort { past: 8 })));
+        assert!(matches!(DirtyLog::new(fd.try_clone().unwrap(), 0, 0), Err(MemoryError::Empty)));
+        assert!(matches!(DirtyLog::new(fd.try_clone().unwrap(), 8, u64::MAX), Err(MemoryError::Wraps { .. })));
+        assert!(matches!(DirtyLog::new(fd.try_clone().unwrap(), 0, 8), Err(MemoryError::FileTooShort { past: 8 })));
     }
 }

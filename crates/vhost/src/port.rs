@@ -1,12 +1,15 @@
 //! A vhost-user device port: a socket, and a device for each front end that connects there.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+pub mod continued;
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, PoisonError};
+
+use netvale_mem::fault::Fault;
 use netvale_mem::notify::KickCounts;
 use netvale_port::listener::{Listener, OpenError, Site, connect};
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
-use netvale_port::service::{self, Peer, Protocol, Service};
+use netvale_port::service::{self, Paused, Peer, Protocol, Service};
 use netvale_port::{Egress, Ingress};
 use netvale_virtio::device::live::Live;
 use netvale_virtio::{MAX_PAIRS, Queues};
@@ -15,7 +18,9 @@ use thiserror::Error;
 
 use crate::proto::device::{Device, NetConfig};
 use crate::proto::message::{Message, Refused};
-use crate::proto::wire::{Received, receive, send};
+use crate::proto::wire::{Received, send};
+
+use continued::{Front, Known, Now, Unread, VhostState};
 
 /// How the port and its front end connect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,13 +56,16 @@ pub enum VhostError {
     /// Its socket or its service cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// What another process left cannot be continued.
+    #[error("its front end cannot be continued: {0}")]
+    Continued(#[from] Refused),
 }
 
 impl VhostError {
     /// The error number that fits.
     pub fn errno(&self) -> Errno {
         match self {
-            VhostError::Pairs(_) => Errno::INVAL,
+            VhostError::Pairs(_) | VhostError::Continued(_) => Errno::INVAL,
             VhostError::Open(why) => why.errno(),
         }
     }
@@ -72,11 +80,19 @@ pub struct FrontEnd {
     pub features: u64,
 }
 
+impl FrontEnd {
+    pub(crate) fn of(device: &Device) -> FrontEnd {
+        FrontEnd { queues: device.running(), features: device.features() }
+    }
+}
+
 /// A port. Dropping it ends the connection and the thread, and removes the socket.
 pub struct VhostPort {
-    service: Service<FrontEnd>,
-    seats: Vec<Arc<Seat<Live>>>,
+    pub(crate) service: Service<FrontEnd>,
+    pub(crate) seats: Seats,
     options: VhostOptions,
+    pub(crate) listener: Option<Arc<Listener>>,
+    pub(crate) now: Now,
 }
 
 impl VhostPort {
@@ -85,27 +101,59 @@ impl VhostPort {
     /// # Errors
     /// [`VhostError`] if the options are impossible or the socket cannot be opened.
     pub fn new(options: &VhostOptions) -> Result<(VhostPort, Queues), VhostError> {
-        if options.pairs == 0 || usize::from(options.pairs) > MAX_PAIRS {
-            return Err(VhostError::Pairs(options.pairs));
-        }
+        let (seats, queues) = seats(options)?;
         let (listener, file) = match options.mode {
-            Mode::Server => Listener::listen(&options.site).map(|(listener, file)| (Some(listener), Some(file)))?,
+            Mode::Server => Listener::listen(&options.site).map(|(l, file)| (Some(Arc::new(l)), Some(file)))?,
             Mode::Client => (None, None),
         };
-        let (mut seats, mut egress, mut ingress) =
-            (Vec::new(), Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
-        for _ in 0..options.pairs {
-            let rx = Arc::<Seat<Live>>::default();
-            let tx =
-                Arc::new(Seat::woken().map_err(OpenError::step(options.site.path(), "make a descriptor to wait on"))?);
-            egress.push(Arc::new(SeatEgress(Arc::clone(&rx))));
-            ingress.push(Box::new(SeatIngress::new(Arc::clone(&tx))));
-            seats.extend([rx, tx]);
+        let server = Server::new(options, &seats, listener.clone());
+        let now = Arc::clone(&server.now);
+        let service = Service::start(THREAD, options.site.path().display(), file, server)?;
+        Ok((VhostPort { service, seats, options: options.clone(), listener, now }, queues))
+    }
+
+    /// Goes on where another process's port stopped, or ended without notice, once the last part of the result is
+    /// dropped: until then the other one may go on itself. Its queues are the workers' already. After an end without notice,
+    /// a front end that cannot be continued is disconnected.
+    ///
+    /// # Errors
+    /// [`VhostError`] if that port was another one, or what it left is not what it should be.
+    pub fn continued(
+        options: &VhostOptions,
+        state: VhostState,
+        fds: Vec<OwnedFd>,
+    ) -> Result<(VhostPort, Queues, Paused), VhostError> {
+        let (seats, queues) = seats(options)?;
+        let mut fds = fds.into_iter();
+        let mut next = || fds.next().ok_or(Refused::Incomplete);
+        if (options.mode == Mode::Server) != state.listens || state.kicks.len() != seats.len() {
+            return Err(Refused::Incomplete.into());
         }
-        let config = NetConfig { mac: options.mac, pairs: options.pairs, mtu: options.mtu };
-        let server = Server { seats: seats.clone(), config, site: options.site.clone(), listener };
-        let service = Service::start("netvale-vhost", options.site.path().display(), file, server)?;
-        Ok((VhostPort { service, seats, options: options.clone() }, (egress, ingress)))
+        let (listener, file) = match state.listens.then(&mut next).transpose()? {
+            Some(fd) => Listener::continued(fd, &options.site).map(|(l, file)| (Some(Arc::new(l)), Some(file)))?,
+            None => (None, None),
+        };
+        let mut server = Server::new(options, &seats, listener.clone());
+        server.now.lock().unwrap_or_else(PoisonError::into_inner).changes = state.changes;
+        let mut told =
+            service::State { last_error: state.last_error, connections: state.connections, ..Default::default() };
+        if let Some(peer) = state.peer {
+            match Front::continued(&peer, fds.collect(), (server.config, seats.clone())) {
+                Ok(front) => {
+                    (told.connected, told.now) = (true, front.told());
+                    server.continued = Some(front);
+                }
+                // Nobody else goes on with it: the port does without.
+                Err(why) if peer.device.is_lost() => told.last_error = Some(why.to_string()),
+                Err(why) => return Err(why.into()),
+            }
+        }
+        for (seat, (sent, received)) in seats.iter().zip(state.kicks) {
+            seat.kicks.add(sent, 0, received);
+        }
+        let now = Arc::clone(&server.now);
+        let (service, paused) = Service::continued(THREAD, options.site.path().display(), file, server, told)?;
+        Ok((VhostPort { service, seats, options: options.clone(), listener, now }, queues, paused))
     }
 
     /// The options it was created with.
@@ -125,35 +173,91 @@ impl VhostPort {
     }
 }
 
+/// The name of its thread.
+const THREAD: &str = "netvale-vhost";
+
+/// Two for each pair of queues: for frames to the driver, and for frames from it.
+pub(crate) type Seats = Vec<Arc<Seat<Live>>>;
+
+/// The seats of a port's queues, and the queues.
+fn seats(options: &VhostOptions) -> Result<(Seats, Queues), VhostError> {
+    if options.pairs == 0 || usize::from(options.pairs) > MAX_PAIRS {
+        return Err(VhostError::Pairs(options.pairs));
+    }
+    let (mut seats, mut egress, mut ingress) =
+        (Vec::new(), Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
+    for _ in 0..options.pairs {
+        let rx = Arc::<Seat<Live>>::default();
+        let tx = Arc::new(Seat::woken().map_err(OpenError::step(options.site.path(), "make a descriptor to wait on"))?);
+        egress.push(Arc::new(SeatEgress(Arc::clone(&rx))));
+        ingress.push(Box::new(SeatIngress::new(Arc::clone(&tx))));
+        seats.extend([rx, tx]);
+    }
+    Ok((seats, (egress, ingress)))
+}
+
 /// The control thread's part.
 struct Server {
-    seats: Vec<Arc<Seat<Live>>>,
+    seats: Seats,
     config: NetConfig,
     site: Site,
     /// `None`: the front end listens.
-    listener: Option<Listener>,
+    listener: Option<Arc<Listener>>,
+    /// Another process's front end, which comes before all others.
+    continued: Option<Front>,
+    now: Now,
+}
+
+impl Server {
+    fn new(options: &VhostOptions, seats: &[Arc<Seat<Live>>], listener: Option<Arc<Listener>>) -> Server {
+        let config = NetConfig { mac: options.mac, pairs: options.pairs, mtu: options.mtu };
+        let (site, now) = (options.site.clone(), Now::default());
+        Server { seats: seats.to_vec(), config, site, listener, continued: None, now }
+    }
 }
 
 impl Protocol for Server {
-    type Connection = OwnedFd;
+    type Connection = Front;
     type Detail = FrontEnd;
     const PEER: &'static str = "front end";
 
-    fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<OwnedFd, String>> {
-        match &self.listener {
-            Some(listener) => listener.accept(stop).map(Ok),
-            None => connect(&self.site.place, stop).map(Ok),
+    fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<Front, String>> {
+        if let Some(front) = self.continued.take() {
+            return Some(Ok(front));
         }
+        let socket = match &self.listener {
+            Some(listener) => listener.accept(stop),
+            None => connect(&self.site.place, stop),
+        };
+        socket.map(|socket| Ok(Front::new(socket)))
     }
 
-    fn serve(&mut self, connection: OwnedFd, peer: &Peer<FrontEnd>) -> Result<(), String> {
-        let mut device = Device::new(self.config, self.seats.clone(), peer.fault().clone());
+    fn fault(&self, front: &Front) -> Option<Fault> {
+        front.device.as_ref().map(Device::fault)
+    }
+
+    fn serve(&mut self, front: Front, peer: &Peer<FrontEnd>) -> Result<(), String> {
+        let Front { socket, mut inbox, device } = front;
+        let mut device = device.unwrap_or_else(|| Device::new(self.config, self.seats.clone(), peer.fault().clone()));
+        let known = Known::new(&self.now);
+        known.update(&socket, &device, peer, true);
         loop {
-            match receive(connection.as_fd(), peer.ends()).map_err(|e| e.to_string())? {
-                Received::Message(m) => answer(connection.as_fd(), &mut device, m).map_err(|e| e.to_string())?,
+            match inbox.receive(socket.as_fd(), peer.ends()).map_err(|e| e.to_string())? {
+                Received::Message(m) => {
+                    let has_fds = !m.fds.is_empty();
+                    answer(socket.as_fd(), &mut device, m).map_err(|e| e.to_string())?;
+                    peer.told().update(|told| *told = FrontEnd::of(&device));
+                    known.update(&socket, &device, peer, has_fds);
+                }
+                Received::Stopped if !peer.is_stopped() && peer.fault().reason().is_none() => {
+                    if let Some(pause) = peer.asked_to_pause() {
+                        let (bytes, fds) = inbox.unread();
+                        let fds = fds.iter().map(OwnedFd::try_clone).collect::<std::io::Result<Vec<_>>>();
+                        pause.with(Box::new(fds.map(|fds| Unread { bytes: bytes.to_vec(), fds })));
+                    }
+                }
                 Received::Closed | Received::Stopped => return Ok(()),
             }
-            peer.told().update(|told| *told = FrontEnd { queues: device.running(), features: device.features() });
         }
     }
 }

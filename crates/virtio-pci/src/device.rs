@@ -146,7 +146,7 @@ impl Transport for OnBus {
         let (running, registers) =
             device.start(session.options(), session.calls(), &changed, &wanted, session.fault())?;
         changed.ring();
-        session.run(running, [changed.as_fd(), wanted.as_fd()], |back| {
+        session.run(running, [changed.as_fd(), wanted.as_fd()], None, |back| {
             changed.drain();
             if back {
                 return Err(NoDevice::WantedBack);

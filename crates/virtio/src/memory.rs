@@ -16,13 +16,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use netvale_mem::Mapping;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Most regions of a guest (what QEMU's `pc` and `q35` can have of memory slots is below).
 pub const MAX_REGIONS: usize = 509;
 
+/// Most different files of regions that are kept open, so that another process could go on with them.
+const MAX_FILES: usize = 64;
+
 /// What is said of a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionSpec {
     /// Guest physical address of its first byte.
     pub guest: u64,
@@ -79,6 +83,8 @@ struct Region {
     /// Our address of its first byte.
     host: NonNull<u8>,
     map: Arc<Mapping>,
+    /// Its file; none if there are too many.
+    file: Option<Arc<OwnedFd>>,
 }
 
 // SAFETY: the pointer is an address inside `map`, which moves along; what is done with it does not depend on the thread.
@@ -152,9 +158,9 @@ impl GuestMemory {
         if let Some(o) = other.into_iter().find(|o| clash(guest, o.guest, o.size) || clash(user, o.user, o.size)) {
             return Err(MemoryError::Overlap(o.guest.max(guest)));
         }
-        let map = map(fd, offset, size)?;
+        let (map, file) = (map(fd, offset, size)?, self.file(fd)?);
         let mut regions = self.regions.clone();
-        regions.push(Region { spec, host: map.start(), map: Arc::new(map) });
+        regions.push(Region { spec, host: map.start(), map: Arc::new(map), file });
         regions.sort_by_key(|r| r.spec.guest);
         Ok(GuestMemory { regions, ..GuestMemory::default() })
     }
@@ -170,6 +176,31 @@ impl GuestMemory {
         }
         let regions = self.regions.iter().filter(|r| !same(r)).cloned().collect();
         Ok(GuestMemory { regions, ..GuestMemory::default() })
+    }
+
+    /// The file behind a descriptor: most often another region's, too.
+    fn file(&self, fd: &OwnedFd) -> Result<Option<Arc<OwnedFd>>, MemoryError> {
+        let mut files: Vec<&Arc<OwnedFd>> = Vec::new();
+        for file in self.regions.iter().filter_map(|r| r.file.as_ref()) {
+            if !files.iter().any(|known| Arc::ptr_eq(known, file)) {
+                files.push(file);
+            }
+        }
+        let place = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+        let this = place(fd).map_err(MemoryError::Map)?;
+        if let Some(file) = files.iter().find(|file| place(file) == Ok(this)) {
+            return Ok(Some(Arc::clone(file)));
+        }
+        if files.len() >= MAX_FILES {
+            return Ok(None);
+        }
+        let copy = rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(MemoryError::Map)?;
+        Ok(Some(Arc::new(copy)))
+    }
+
+    /// The regions with their files, for another process to go on with them. `None`: the files were too many to keep.
+    pub fn files(&self) -> Option<Vec<(RegionSpec, Arc<OwnedFd>)>> {
+        self.regions.iter().map(|r| Some((r.spec, r.file.clone()?))).collect()
     }
 
     /// Number of regions.
@@ -315,6 +346,23 @@ mod tests {
         let m = GuestMemory::new(vec![(a, file(0x1000))]).unwrap();
         assert!(matches!(m.without(RegionSpec { size: 5, ..a }), Err(MemoryError::NoSuch(_))));
         assert!(m.without(a).unwrap().is_empty());
+    }
+
+    /// Objective: regions of one file keep one descriptor, and only a limited number of files is kept.
+    #[test]
+    fn kept_files() {
+        let (one, mut m) = (file(0x2000), GuestMemory::default());
+        m = m.with(spec(0, 0x1000, 0, 0), &one).unwrap();
+        m = m.with(spec(0x1000, 0x1000, 0x1000, 0x1000), &one.try_clone().unwrap()).unwrap();
+        let files = m.files().unwrap();
+        assert!(Arc::ptr_eq(&files[0].1, &files[1].1));
+        for i in 2..MAX_FILES as u64 + 1 {
+            m = m.with(spec(0x1000 * i, 0x1000, 0x1000 * i, 0), &file(0x1000)).unwrap();
+        }
+        assert_eq!(m.files().unwrap().len(), MAX_FILES + 1);
+        let far = 0x1000 * 1000;
+        m = m.with(spec(far, 0x1000, far, 0), &file(0x1000)).unwrap();
+        assert!(m.files().is_none());
     }
 
     /// Objective: a file that is cut short later costs its bytes, not the process.

@@ -110,6 +110,20 @@ impl PortMem {
         }
         Ok(binding)
     }
+
+    /// Continues an application's `netmap_if`, which is the object `index` and had `extra_bufs` extra buffers.
+    ///
+    /// # Errors
+    /// [`RegionError::Exhausted`] if there is no such object, or another application has it.
+    pub fn continue_binding(&self, index: u32, extra_bufs: u32) -> Result<Binding, RegionError> {
+        let mut pools = self.region.pools();
+        if !pools.ifs.take_this(index) {
+            return Err(RegionError::Exhausted { what: "netmap_if", asked: 1, free: pools.ifs.free() });
+        }
+        drop(pools);
+        let nifp = self.region.layout.if_at(index);
+        Ok(Binding { region: Arc::clone(&self.region), index, nifp, extra_bufs })
+    }
 }
 
 impl Drop for PortMem {
@@ -140,6 +154,11 @@ impl Binding {
     /// Offset of the `netmap_if` in the region.
     pub fn nifp(&self) -> u64 {
         self.nifp
+    }
+
+    /// Its number in the region.
+    pub fn index(&self) -> u32 {
+        self.index
     }
 
     /// Number of extra buffers it got.

@@ -8,7 +8,7 @@ use crate::reader::Reader;
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Delivers `frames` as one batch.
-fn deliver(egress: &PcapEgress, frames: &[Vec<u8>]) -> usize {
+pub(super) fn deliver(egress: &PcapEgress, frames: &[Vec<u8>]) -> usize {
     let mut batch = Batch::new();
     for f in frames {
         // SAFETY: `f` outlives the batch and is not written.
@@ -18,7 +18,7 @@ fn deliver(egress: &PcapEgress, frames: &[Vec<u8>]) -> usize {
     egress.deliver(&batch, &picks, &mut Scratch::new())
 }
 
-fn read(path: &Path) -> Vec<(Vec<u8>, u32)> {
+pub(super) fn read(path: &Path) -> Vec<(Vec<u8>, u32)> {
     let mut reader = Reader::open(path).unwrap();
     let mut frames = Vec::new();
     while let Some(f) = reader.next_frame().unwrap() {
@@ -166,4 +166,68 @@ fn full_disk() {
     assert!(status.wait_closed(LIMIT));
     assert_eq!(counters.frames() + counters.drops(DropReason::Device), sent);
     assert_eq!(status.written() + status.lost(), counters.frames());
+}
+
+/// Objective: a capture that another one goes on with has all frames of both, each once, in either format; the first may also be the one that
+/// goes on, as if nothing had been.
+#[test]
+fn continued() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["a.pcap", "a.pcapng"] {
+        let path = dir.path().join(name);
+        let options = CaptureOptions::of(&path);
+        let file = File::create(&path).unwrap();
+        let first = PcapEgress::new(file.try_clone().unwrap(), &path, options, Arc::default()).unwrap();
+        let frames: Vec<Vec<u8>> = (0..200u8).map(|i| vec![i; 60 + usize::from(i)]).collect();
+        deliver(&first, &frames[..70]);
+        let state = first.settle(LIMIT).unwrap();
+        assert_eq!((state.bytes, state.written), (std::fs::metadata(&path).unwrap().len(), 70), "{name}");
+        deliver(&first, &frames[70..120]);
+        let state = first.settle(LIMIT).unwrap();
+        let limit = Limit::default;
+        let second = PcapEgress::continued(file, &path, options, limit(), state, Arc::default()).unwrap();
+        deliver(&second, &frames[120..]);
+        for one in [first, second] {
+            let status = Arc::clone(one.status());
+            drop(one);
+            assert!(status.wait_closed(LIMIT));
+        }
+        let expected: Vec<_> = frames.into_iter().map(|f| (f.clone(), f.len() as u32)).collect();
+        assert!(read(&path) == expected, "{name}");
+    }
+}
+
+/// Objective: limits and errors go on where they were; another file, or the same one at another place, is refused by name.
+#[test]
+fn continued_limits_and_forgeries() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pcap");
+    let options = CaptureOptions::of(&path);
+    let file = File::create(&path).unwrap();
+    let limit = || Limit { bytes: Some(24 + 3 * 76), shared: None };
+    let frame = [vec![1u8; 60]];
+    let first = PcapEgress::limited(file.try_clone().unwrap(), &path, options, limit(), Arc::default()).unwrap();
+    deliver(&first, &frame);
+    let state = first.settle(LIMIT).unwrap();
+    let go_on = |file: &File, state| {
+        PcapEgress::continued(file.try_clone().unwrap(), &path, options, limit(), state, Arc::default())
+    };
+    let second = go_on(&file, state.clone()).unwrap();
+    // In one batch: as soon as the recorder meets the limit, the switch drops what comes after.
+    assert_eq!(deliver(&second, &vec![vec![1; 60]; 4]), 4);
+    let ended = second.settle(LIMIT).unwrap();
+    assert_eq!((ended.written, ended.cut_off, ended.ended), (3, 2, Some(Ended::Limit(252))));
+    let third = go_on(&file, ended.clone()).unwrap();
+    deliver(&third, &frame);
+    assert_eq!(third.counters().drops(DropReason::CaptureFull), 1);
+    assert_eq!((third.status().written(), third.status().lost()), (3, 2));
+
+    let failed = CaptureState { error: Some("a full disk".into()), failed: 5, ended: None, bytes: u64::MAX, ..ended };
+    let broken = go_on(&file, failed).unwrap();
+    deliver(&broken, &frame);
+    assert_eq!(broken.counters().drops(DropReason::Device), 1);
+    assert!(broken.status().error().unwrap().to_string().ends_with("a full disk; what follows is not captured"));
+    let refused = |file: &File, state| go_on(file, state).err().unwrap().to_string();
+    assert!(refused(&file, state.clone()).contains("at byte 252, not 100"));
+    assert!(refused(&File::open(&path).unwrap(), state).contains("not open for writing"));
 }

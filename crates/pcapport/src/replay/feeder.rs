@@ -1,14 +1,15 @@
 //! The thread that reads a capture ahead of its ingress.
 
 use std::fs::File;
-use std::io::{Seek, SeekFrom};
+use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender};
 
 use netvale_port::{DropReason, MAX_FRAME, RingCounters};
 
-use super::{Alarm, ReplayOptions, ReplayStatus};
+use super::{Alarm, Mark, ReplayOptions, ReplayStatus};
 use crate::chunk::Chunk;
 use crate::pace::Pacer;
 use crate::reader::{ReadError, Reader};
@@ -16,7 +17,7 @@ use crate::reader::{ReadError, Reader};
 /// The channels to and from the ingress.
 pub(super) struct Channels {
     pub(super) empty: Receiver<Chunk>,
-    pub(super) filled: SyncSender<Chunk>,
+    pub(super) filled: SyncSender<(Mark, Chunk)>,
     pub(super) alarm: Arc<Alarm>,
 }
 
@@ -30,6 +31,28 @@ pub(super) struct Feeder {
     status: Arc<ReplayStatus>,
     counters: Arc<RingCounters>,
     chunk: Option<Chunk>,
+    /// The first frame of the chunk, or the next one.
+    mark: Mark,
+}
+
+/// A file read from a position of its own: others may have the same descriptor.
+pub(super) struct At {
+    file: Arc<File>,
+    at: u64,
+}
+
+impl At {
+    pub(super) fn new(file: &Arc<File>, at: u64) -> At {
+        At { file: Arc::clone(file), at }
+    }
+}
+
+impl Read for At {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.file.read_at(to, self.at)?;
+        self.at += n as u64;
+        Ok(n)
+    }
 }
 
 /// The end of a pass over the file.
@@ -40,17 +63,21 @@ enum Pass {
 }
 
 impl Feeder {
+    /// A feeder that begins at `mark`.
     pub(super) fn new(
         ways: Channels,
         options: ReplayOptions,
+        mark: Mark,
         status: Arc<ReplayStatus>,
         counters: Arc<RingCounters>,
     ) -> Self {
-        Feeder { ways, options, pacer: Pacer::new(options.pace), status, counters, chunk: None }
+        let pacer = Pacer::after(options.pace, mark.before, mark.begins);
+        status.passes.store(mark.pass, Ordering::Relaxed);
+        Feeder { ways, options, pacer, status, counters, chunk: None, mark }
     }
 
-    /// Sends the file, pass by pass; what `reader` reads is `file`, which is returned to its beginning.
-    pub(super) fn run(mut self, reader: Reader<Arc<File>>, file: &Arc<File>) {
+    /// Sends the file, pass by pass; what `reader` reads is `file`.
+    pub(super) fn run(mut self, reader: Reader<At>, file: &Arc<File>) {
         if let Err(Gone) = self.passes(reader, file) {
             return;
         }
@@ -60,7 +87,7 @@ impl Feeder {
         alarm.go_off();
     }
 
-    fn passes(&mut self, mut reader: Reader<Arc<File>>, file: &Arc<File>) -> Result<(), Gone> {
+    fn passes(&mut self, mut reader: Reader<At>, file: &Arc<File>) -> Result<(), Gone> {
         loop {
             let pass = self.pass(&mut reader)?;
             self.hand_over()?;
@@ -73,7 +100,9 @@ impl Feeder {
                         return Ok(());
                     }
                     self.pacer.again();
-                    match from_the_beginning(file) {
+                    let (before, begins) = self.pacer.done();
+                    self.mark = Mark { pass: passes, frame: 0, before, begins };
+                    match Reader::new(At::new(file, 0)) {
                         Ok(r) => {
                             reader = r;
                             continue;
@@ -88,8 +117,8 @@ impl Feeder {
         }
     }
 
-    fn pass(&mut self, reader: &mut Reader<Arc<File>>) -> Result<Pass, Gone> {
-        let mut sent = 0;
+    fn pass(&mut self, reader: &mut Reader<At>) -> Result<Pass, Gone> {
+        let (mut sent, first) = (0, self.mark.frame);
         loop {
             let frame = match reader.next_frame() {
                 Ok(Some(frame)) => frame,
@@ -101,6 +130,11 @@ impl Feeder {
                 continue;
             }
             let due = self.pacer.due(frame.time);
+            sent += 1;
+            if sent <= first {
+                // Another process has sent it.
+                continue;
+            }
             loop {
                 let chunk = self.chunk()?;
                 if let Some(place) = chunk.add(frame.bytes.len(), frame.orig_len, due) {
@@ -109,7 +143,6 @@ impl Feeder {
                 }
                 self.hand_over()?;
             }
-            sent += 1;
         }
     }
 
@@ -125,16 +158,11 @@ impl Feeder {
     /// Gives the chunk to the ingress and wakes it: in this order.
     fn hand_over(&mut self) -> Result<(), Gone> {
         if let Some(chunk) = self.chunk.take_if(|chunk| !chunk.is_empty()) {
-            self.ways.filled.send(chunk).map_err(|_| Gone)?;
+            let frames = chunk.frames() as u64;
+            self.ways.filled.send((self.mark, chunk)).map_err(|_| Gone)?;
+            self.mark.frame += frames;
             self.ways.alarm.go_off();
         }
         Ok(())
     }
-}
-
-/// The same descriptor: there may be no other one to be had.
-fn from_the_beginning(file: &Arc<File>) -> Result<Reader<Arc<File>>, ReadError> {
-    let mut same: &File = file;
-    same.seek(SeekFrom::Start(0)).map_err(|source| ReadError::Io { at: 0, frames: 0, source })?;
-    Reader::new(Arc::clone(file))
 }

@@ -9,7 +9,7 @@ use crate::pace::Speed;
 use crate::writer::{Format, Writer};
 
 /// A capture of `count` frames, 1 ms apart; frame `i` is 60 + i % 7 bytes of `i`.
-fn capture(dir: &tempfile::TempDir, count: u32) -> PathBuf {
+pub(super) fn capture(dir: &tempfile::TempDir, count: u32) -> PathBuf {
     let path = dir.path().join("trace.pcapng");
     let mut writer = Writer::create(&path, Format::PcapNg).unwrap();
     for i in 0..count {
@@ -19,17 +19,17 @@ fn capture(dir: &tempfile::TempDir, count: u32) -> PathBuf {
     path
 }
 
-fn frame(i: u32) -> Vec<u8> {
+pub(super) fn frame(i: u32) -> Vec<u8> {
     i.to_be_bytes().repeat(15).into_iter().chain(vec![0; i as usize % 7]).collect()
 }
 
-fn open(path: &Path, passes: u64, pace: Pace) -> Source<PcapIngress> {
+pub(super) fn open(path: &Path, passes: u64, pace: Pace) -> Source<PcapIngress> {
     Source::new(Box::new(PcapIngress::open(path, ReplayOptions { passes, pace }, Arc::default()).unwrap()))
 }
 
 /// Does what a worker does with an ingress that is not cheap, until it has finished or brought `most` frames. A wake-up that
 /// is lost shows as one that does not come in time.
-fn drive(source: &mut Source<PcapIngress>, most: usize, mut each: impl FnMut(&[u8])) -> usize {
+pub(super) fn drive(source: &mut Source<PcapIngress>, most: usize, mut each: impl FnMut(&[u8])) -> usize {
     let (mut spare, mut bytes, mut taken) = (Box::default(), vec![0; 65_550], 0);
     while !source.ingress().status.finished() && taken < most {
         let batch = source.take(&mut spare);
@@ -147,4 +147,77 @@ fn refusals() {
     assert!(matches!(refused(dir.path()), ReplayError::NotAFile { .. }));
     std::fs::write(&missing, b"no capture").unwrap();
     assert!(matches!(refused(&missing), ReplayError::Read { source: ReadError::NotACapture { .. }, .. }));
+}
+
+/// Goes on with a replay, which then ends.
+fn go_on(source: Source<PcapIngress>, path: &Path, options: ReplayOptions) -> Source<PcapIngress> {
+    let mut source = source;
+    source.settle();
+    let state = source.ingress().status.settled();
+    let file = File::open(path).unwrap();
+    Source::new(Box::new(PcapIngress::continued(file, path, options, state, Arc::default()).unwrap()))
+}
+
+/// Objective: a replay that others go on with, wherever that is, brings each frame of each pass once, in order, and then is at its end.
+#[test]
+fn continued() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = capture(&dir, 3000);
+    let options = ReplayOptions { passes: 3, pace: Pace::Fast };
+    for step in [1, 500, 1024, 2999, 3000, 7000] {
+        let (mut source, mut came) = (open(&path, 3, Pace::Fast), Vec::new());
+        for _ in 0..4 {
+            drive(&mut source, step, |f| came.push(f.to_vec()));
+            source = go_on(source, &path, options);
+        }
+        drive(&mut source, usize::MAX, |f| came.push(f.to_vec()));
+        assert!(came.iter().enumerate().all(|(i, f)| *f == frame(i as u32 % 3000)), "by {step}");
+        assert_eq!((came.len(), source.ingress().status.passes()), (9000, 3), "by {step}");
+        let mut source = go_on(source, &path, options);
+        assert!(source.ingress().status.finished());
+        assert_eq!((drive(&mut source, 1, |_| ()), source.ingress().status.passes()), (0, 3));
+    }
+}
+
+/// Objective: the recorded times count from the first beginning, over passes and successors.
+#[test]
+fn continued_in_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = capture(&dir, 40);
+    let pace = Pace::Recorded(Speed::ONE);
+    let (begun, mut at) = (Instant::now(), Vec::new());
+    let mut source = open(&path, 2, pace);
+    for _ in 0..5 {
+        drive(&mut source, 10, |_| at.push(begun.elapsed()));
+        source = go_on(source, &path, ReplayOptions { passes: 2, pace });
+    }
+    drive(&mut source, usize::MAX, |_| at.push(begun.elapsed()));
+    assert_eq!(at.len(), 80);
+    for (i, at) in at.iter().enumerate() {
+        // The second pass follows the first one's last frame immediately.
+        let due = if i < 40 { i } else { i - 1 };
+        assert!(*at >= Duration::from_millis(due as u64), "frame {i} came after {at:?}");
+    }
+}
+
+/// Objective: what is no regular file, or no capture any more, is refused; impossible numbers bring no frames, and the error that ended a replay
+/// is still known.
+#[test]
+fn continued_forgeries() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = capture(&dir, 5);
+    let start = |path: &Path, state| {
+        PcapIngress::continued(File::open(path).unwrap(), path, ReplayOptions::default(), state, Arc::default())
+    };
+    let refused = start(Path::new("/dev/null"), ReplayState::default()).err().unwrap();
+    assert!(matches!(refused, ReplayError::NotAFile { .. }), "{refused}");
+    let other = dir.path().join("other");
+    std::fs::write(&other, "no capture").unwrap();
+    assert!(start(&other, ReplayState::default()).is_err());
+    let most = ReplayState { pass: 0, frame: u64::MAX, before: (u64::MAX, Duration::MAX), ..ReplayState::default() };
+    let mut source = Source::new(Box::new(start(&path, most).unwrap()));
+    assert_eq!(drive(&mut source, 1, |_| ()), 0);
+    let over = ReplayState { finished: true, error: Some("it was damaged".into()), ..ReplayState::default() };
+    let ended = start(&path, over).unwrap();
+    assert_eq!(ended.status().error().unwrap().to_string(), "it was damaged");
 }

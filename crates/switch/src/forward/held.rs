@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use netvale_port::kept::Kept;
 use netvale_port::{BATCH, Batch, DropReason, Egress, Scratch};
 
 use super::{Queue, mirror};
@@ -43,6 +44,17 @@ struct Waiting {
     egress: Arc<dyn Egress>,
     picks: Range<usize>,
     why: Why,
+}
+
+/// Frames that wait for room at one ring of a port, apart from their ingress.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WaitingFrames {
+    /// The name of the port on its switch.
+    pub port: String,
+    /// The number of the ring.
+    pub ring: usize,
+    /// The frames, each behind a virtio-net header of 12 bytes ([`Kept::frame`]).
+    pub frames: Vec<Vec<u8>>,
 }
 
 /// Whether frames of owner `from` that found no room wait for it, or the reason why they are dropped.
@@ -102,6 +114,25 @@ impl Held {
         if waiting.is_empty() {
             all.clear();
         }
+    }
+
+    /// Copies of the frames that wait.
+    pub(super) fn copies(&self, batch: &Batch) -> Vec<WaitingFrames> {
+        let frames = |w: &Waiting| self.picks[w.picks.clone()].iter().filter_map(|&pick| batch.get(pick.into()));
+        let copy = |w: &Waiting| WaitingFrames {
+            port: w.to.port.name.clone(),
+            ring: w.ring,
+            frames: frames(w).map(|frame| Kept::frame(&frame)).collect(),
+        };
+        self.waiting.iter().map(copy).collect()
+    }
+
+    /// Waits for ring `ring` of a port with the frames `picks`, which waited for it in another process.
+    pub(super) fn go_on(&mut self, to: &Arc<Entry>, ring: usize, picks: Range<u16>) {
+        let Some(egress) = to.port.egresses.get(ring) else { return };
+        let picks: Vec<u16> = picks.collect();
+        self.hold(to, (ring, egress), &picks, if to.port.lossless { Why::Lossless } else { Why::Waking });
+        self.begin();
     }
 
     /// Asks the first receiver to say when it makes room. Others are looked at again after a while.

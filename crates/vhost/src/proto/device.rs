@@ -30,7 +30,7 @@ const PROTOCOL_OFFERED: u64 = protocol::MQ
     | protocol::STATUS;
 
 /// Bit of SET_VRING_KICK and _CALL: there is no descriptor.
-const NO_FD: u64 = 1 << 8;
+pub(super) const NO_FD: u64 = 1 << 8;
 /// Flag of SET_VRING_ADDR, `VHOST_VRING_F_LOG`: the ring's pages are logged, too.
 const LOG_RING: u32 = 1;
 
@@ -59,14 +59,28 @@ impl NetConfig {
 
 #[derive(Default)]
 pub(super) struct Vring {
-    size: u16,
-    addresses: Option<Addresses>,
-    base: u32,
-    kick: Option<Doorbell>,
-    call: Option<Arc<Doorbell>>,
-    enabled: bool,
-    started: bool,
+    pub(super) size: u16,
+    pub(super) addresses: Option<Addresses>,
+    pub(super) base: u32,
+    pub(super) kick: Option<Arc<Doorbell>>,
+    pub(super) call: Option<Arc<Doorbell>>,
+    pub(super) enabled: bool,
+    pub(super) started: bool,
     pub(super) log: bool,
+    /// How it begins the next time.
+    pub(super) begin: Begin,
+}
+
+/// Where a queue begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Begin {
+    /// Where the front end says, unless the record of what is in flight says otherwise.
+    #[default]
+    Told,
+    /// At its base, where it stopped in another process, which may go on itself: nothing is written.
+    Stopped,
+    /// Where another process left it without notice: the record says that, or the used ring.
+    Lost,
 }
 
 /// The device of one connection.
@@ -75,10 +89,10 @@ pub struct Device {
     fault: Fault,
     pub(super) seats: Vec<Arc<Seat<Live>>>,
     pub(super) vrings: Vec<Vring>,
-    memory: Arc<GuestMemory>,
+    pub(super) memory: Arc<GuestMemory>,
     pub(super) features: u64,
-    protocol: u64,
-    status: u64,
+    pub(super) protocol: u64,
+    pub(super) status: u64,
     pub(super) log: Option<Arc<DirtyLog>>,
     pub(super) inflight: Option<Arc<Inflight>>,
     /// A frame that waits for the first transmit queue to run.
@@ -110,6 +124,11 @@ impl Device {
         self.features
     }
 
+    /// Where workers report what its driver did wrong.
+    pub fn fault(&self) -> Fault {
+        self.fault.clone()
+    }
+
     /// Number of running queues.
     pub fn running(&self) -> usize {
         self.vrings.iter().filter(|v| v.started).count()
@@ -139,7 +158,7 @@ impl Device {
         }))
     }
 
-    fn carry_out(&mut self, m: &mut Message) -> Result<Option<Vec<u8>>, Refused> {
+    pub(super) fn carry_out(&mut self, m: &mut Message) -> Result<Option<Vec<u8>>, Refused> {
         let number = |n: u64| Ok(Some(n.to_le_bytes().to_vec()));
         match m.request {
             request::GET_FEATURES => return number(self.offered()),
@@ -222,7 +241,7 @@ impl Device {
             request::SET_VRING_KICK => {
                 let (i, kick) = self.vring_fd(m)?;
                 self.stop(i)?;
-                self.vrings[i].kick = kick;
+                self.vrings[i].kick = kick.map(Arc::new);
                 self.start(i)?;
             }
             request::SET_VRING_CALL => {
@@ -303,7 +322,7 @@ impl Device {
     }
 
     /// Continues running queues in the new memory.
-    fn set_memory(&mut self, memory: GuestMemory) -> Result<(), Refused> {
+    pub(super) fn set_memory(&mut self, memory: GuestMemory) -> Result<(), Refused> {
         let running: Vec<usize> = (0..self.vrings.len()).filter(|i| self.vrings[*i].started).collect();
         for i in &running {
             self.vrings[*i].base = self.halt(*i)?;
@@ -356,12 +375,8 @@ impl Device {
         let (v, seat) = (&mut self.vrings[i], &self.seats[i]);
         let addresses = v.addresses.ok_or_else(bad)?;
         let mut queue = Queue::new(&self.memory, v.size, addresses, v.base, features).ok_or_else(bad)?;
-        let inflight = match &self.inflight {
-            Some(region) => {
-                Some(Box::new(Record::open(region, i, &mut queue).ok_or_else(bad)?) as Box<dyn live::Record>)
-            }
-            None => None,
-        };
+        let begin = std::mem::take(&mut v.begin);
+        let inflight = record(self.inflight.as_ref(), i, &mut queue, begin)?;
         v.enabled |= enabled_at_once;
         let mut live = Live {
             queue,
@@ -385,7 +400,11 @@ impl Device {
         if let (Some(wake), Some(kick)) = (&seat.wake, &v.kick) {
             wake.add_peer(kick).map_err(Refused::System)?;
         }
-        if seat.wake.is_none() {
+        if begin == Begin::Lost {
+            // The other process may not have come to it.
+            live.notify();
+        }
+        if seat.wake.is_none() && begin != Begin::Stopped {
             // Nobody sleeps until buffers are posted: full is full.
             live.queue.disarm();
         }
@@ -431,6 +450,29 @@ impl Drop for Device {
             let _ = self.stop(i);
         }
     }
+}
+
+/// Opens the record of queue `i`, if there is to be one. Moves the queue to where it begins.
+fn record(
+    region: Option<&Arc<Inflight>>,
+    i: usize,
+    queue: &mut Queue,
+    begin: Begin,
+) -> Result<Option<Box<dyn live::Record>>, Refused> {
+    let bad = || Refused::Ring(i as u32);
+    let (record, is_found) = match region {
+        Some(region) if begin == Begin::Stopped => (Record::continued(region, i, queue).ok_or_else(bad)?, true),
+        Some(region) => {
+            Record::open(region, i, queue).map(|(record, is_kept)| (Some(record), is_kept)).ok_or_else(bad)?
+        }
+        None => (None, false),
+    };
+    match queue {
+        Queue::Split(q) if begin == Begin::Lost => q.resume(),
+        Queue::Packed(_) if begin == Begin::Lost && !is_found => return Err(Refused::Position(i)),
+        _ => {}
+    }
+    Ok(record.map(|record| Box::new(record) as Box<dyn live::Record>))
 }
 
 fn in_use(queue: usize) -> impl FnOnce(InUse) -> Refused {

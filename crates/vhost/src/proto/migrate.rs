@@ -11,7 +11,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use super::device::Device;
 use super::message::{Message, Refused};
 use crate::features::LOG_ALL;
-use crate::inflight::{self, Inflight};
+use crate::inflight::{self, Inflight, Shape};
 use crate::log::DirtyLog;
 
 /// Largest log: for guests of up to 128 TiB.
@@ -25,7 +25,7 @@ impl Device {
             return Err(Refused::Value(m.request));
         }
         let fd = m.take_fds(1)?.pop().ok_or(Refused::Size(m.request))?;
-        self.log = Some(Arc::new(DirtyLog::new(&fd, offset, size)?));
+        self.log = Some(Arc::new(DirtyLog::new(fd, offset, size)?));
         self.tell_logs()
     }
 
@@ -67,7 +67,7 @@ impl Device {
             return Err(Refused::Value(m.request));
         }
         let fd = m.take_fds(1)?.pop().ok_or(Refused::Size(m.request))?;
-        self.inflight = Some(Arc::new(Inflight::new(&fd, offset, len, queues, size)?));
+        self.inflight = Some(Arc::new(Inflight::new(fd, Shape { len, offset, queues, size })?));
         Ok(())
     }
 

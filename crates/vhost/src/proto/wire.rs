@@ -24,72 +24,105 @@ pub enum Received {
     Stopped,
 }
 
-/// Waits for a message, or for `stop` to become readable.
+/// Waits for a message, or for `stop` to become readable; then a message of which a part came is lost.
 ///
 /// # Errors
 /// [`Refused`] if the message is malformed.
 pub fn receive(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<Received, Refused> {
-    let mut head = [0u8; HEADER];
-    let mut fds = Vec::new();
-    match read(socket, stop, &mut head, &mut fds)? {
-        End::Full => {}
-        End::Closed => return Ok(Received::Closed),
-        End::Stopped => return Ok(Received::Stopped),
-    }
-    let (request, flags, size) = header(&head)?;
-    let mut payload = vec![0; size];
-    match read(socket, stop, &mut payload, &mut fds)? {
-        End::Full => Ok(Received::Message(Message { request, flags, payload, fds })),
-        End::Closed => Ok(Received::Closed),
-        End::Stopped => Ok(Received::Stopped),
-    }
+    Inbox::default().receive(socket, stop)
 }
 
-enum End {
-    Full,
-    Closed,
-    Stopped,
+/// What has come of a message so far.
+#[derive(Debug, Default)]
+pub struct Inbox {
+    bytes: Vec<u8>,
+    fds: Vec<OwnedFd>,
 }
 
-fn read(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, into: &mut [u8], fds: &mut Vec<OwnedFd>) -> Result<End, Refused> {
-    let mut got = 0;
-    while got < into.len() {
-        let mut both = [PollFd::from_borrowed_fd(socket, PollFlags::IN), PollFd::from_borrowed_fd(stop, PollFlags::IN)];
-        match poll(&mut both, None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(e) => return Err(Refused::System(e)),
+impl Inbox {
+    /// Goes on with what came of a message at another process.
+    ///
+    /// # Errors
+    /// [`Refused`] if that is more than a message, or no beginning of one.
+    pub fn continued(bytes: Vec<u8>, fds: Vec<OwnedFd>) -> Result<Inbox, Refused> {
+        let inbox = Inbox { bytes, fds };
+        match inbox.missing()? {
+            0 => Err(Refused::Unread(inbox.bytes.len())),
+            _ if inbox.fds.len() > MAX_FDS => Err(Refused::Fds { request: 0, fds: inbox.fds.len() }),
+            _ => Ok(inbox),
         }
-        if !both[1].revents().is_empty() {
-            return Ok(End::Stopped);
+    }
+
+    /// What came of a message, and its descriptors.
+    pub fn unread(&self) -> (&[u8], &[OwnedFd]) {
+        (&self.bytes, &self.fds)
+    }
+
+    /// Waits for the rest of a message, or for `stop` to become readable. What comes until then is kept.
+    ///
+    /// # Errors
+    /// [`Refused`] if the message is malformed.
+    pub fn receive(&mut self, socket: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<Received, Refused> {
+        loop {
+            let missing = self.missing()?;
+            if missing == 0 {
+                return self.message().map(Received::Message);
+            }
+            let mut both =
+                [PollFd::from_borrowed_fd(socket, PollFlags::IN), PollFd::from_borrowed_fd(stop, PollFlags::IN)];
+            match poll(&mut both, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(Refused::System(e)),
+            }
+            if !both[1].revents().is_empty() {
+                return Ok(Received::Stopped);
+            }
+            if !both[0].revents().is_empty() && !self.read(socket, missing)? {
+                return Ok(Received::Closed);
+            }
         }
-        if both[0].revents().is_empty() {
-            continue;
-        }
+    }
+
+    /// The number of bytes without which it is known not to be whole.
+    fn missing(&self) -> Result<usize, Refused> {
+        let whole = match self.bytes.first_chunk() {
+            None => HEADER,
+            Some(head) => HEADER + header(head)?.2,
+        };
+        whole.checked_sub(self.bytes.len()).ok_or(Refused::Unread(self.bytes.len()))
+    }
+
+    fn message(&mut self) -> Result<Message, Refused> {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        let (request, flags, _) = header(bytes.first_chunk().ok_or(Refused::Unread(0))?)?;
+        let payload = bytes.split_off(HEADER);
+        Ok(Message { request, flags, payload, fds: std::mem::take(&mut self.fds) })
+    }
+
+    /// Reads at most `most` bytes. Returns whether the other side is still there.
+    fn read(&mut self, socket: BorrowedFd<'_>, most: usize) -> Result<bool, Refused> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let rest = into.get_mut(got..).unwrap_or_default();
+        let mut rest = vec![0; most];
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        match recvmsg(socket, &mut [IoSliceMut::new(rest)], &mut control, flags) {
-            Ok(r) => {
+        match recvmsg(socket, &mut [IoSliceMut::new(&mut rest)], &mut control, flags) {
+            Ok(got) => {
                 for message in control.drain() {
                     if let RecvAncillaryMessage::ScmRights(more) = message {
-                        fds.extend(more);
+                        self.fds.extend(more);
                     }
                 }
-                if fds.len() > MAX_FDS {
-                    return Err(Refused::Fds { request: 0, fds: fds.len() });
+                if self.fds.len() > MAX_FDS {
+                    return Err(Refused::Fds { request: 0, fds: self.fds.len() });
                 }
-                if r.bytes == 0 {
-                    return Ok(End::Closed);
-                }
-                got += r.bytes;
+                self.bytes.extend_from_slice(rest.get(..got.bytes).unwrap_or_default());
+                Ok(got.bytes > 0)
             }
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(Errno::CONNRESET) => return Ok(End::Closed),
-            Err(e) => return Err(Refused::System(e)),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(true),
+            Err(Errno::CONNRESET) => Ok(false),
+            Err(e) => Err(Refused::System(e)),
         }
     }
-    Ok(End::Full)
 }
 
 /// Sends a message.

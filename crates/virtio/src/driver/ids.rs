@@ -1,5 +1,7 @@
 //! Buffers by number: free, ours with a frame in them, or the device's. Kept in private memory.
 
+use serde::{Deserialize, Serialize};
+
 /// What the driver knows of its buffers.
 pub trait Buffers: Send {
     /// `n` free buffers.
@@ -25,6 +27,34 @@ pub trait Buffers: Send {
 
     /// The first of the chains that the device has, where it gives them back in order.
     fn oldest(&self) -> Option<u16>;
+
+    /// Which are free, and which the device has: the others are lost.
+    fn state(&self) -> BuffersState;
+
+    /// Goes on with another process's buffers. `None` if that are not `n`, each at one place.
+    fn continued(n: u16, state: &BuffersState) -> Option<Self>
+    where
+        Self: Sized;
+}
+
+/// The whereabouts of a queue's buffers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BuffersState {
+    /// Those that come back in any order.
+    Any {
+        /// The free ones, the one that is taken next last.
+        free: Vec<u16>,
+        /// The chains that the device has.
+        posted: Vec<Vec<u16>>,
+    },
+    /// Those that come back in order.
+    Ordered {
+        /// The first that the device has, or the next to take.
+        oldest: u16,
+        /// Lengths of the chains that the device has, in order.
+        posted: Vec<u16>,
+    },
 }
 
 /// Buffers that come back in any order.
@@ -98,6 +128,32 @@ impl Buffers for Ids {
     #[inline]
     fn oldest(&self) -> Option<u16> {
         None
+    }
+
+    fn state(&self) -> BuffersState {
+        let chain = |first: u16| std::iter::successors(Some(first), |id| self.next(*id)).collect();
+        let firsts = self.posted.iter().enumerate().filter(|(_, posted)| **posted).map(|(id, _)| id as u16);
+        BuffersState::Any { free: self.free.clone(), posted: firsts.map(chain).collect() }
+    }
+
+    fn continued(n: u16, state: &BuffersState) -> Option<Ids> {
+        let BuffersState::Any { free, posted } = state else { return None };
+        let mut ids = Ids::new(n);
+        ids.free.clone_from(free);
+        let mut is_known = vec![false; usize::from(n)];
+        for id in free.iter().chain(posted.iter().flatten()) {
+            let known = is_known.get_mut(usize::from(*id))?;
+            if std::mem::replace(known, true) {
+                return None;
+            }
+        }
+        for chain in posted {
+            *ids.posted.get_mut(usize::from(*chain.first()?))? = true;
+            for pair in chain.windows(2) {
+                *ids.link.get_mut(usize::from(pair[0]))? = pair[1];
+            }
+        }
+        is_known.iter().all(|known| *known).then_some(ids)
     }
 }
 
@@ -178,11 +234,72 @@ impl Buffers for Ordered {
     fn oldest(&self) -> Option<u16> {
         (self.posted > 0).then_some(self.oldest)
     }
+
+    fn state(&self) -> BuffersState {
+        let (mut first, mut left, mut posted) = (self.oldest, self.posted, Vec::new());
+        while left > 0 {
+            let len = self.len(first).clamp(1, left);
+            posted.push(len);
+            (first, left) = ((first + len) & self.mask, left - len);
+        }
+        BuffersState::Ordered { oldest: self.oldest, posted }
+    }
+
+    fn continued(n: u16, state: &BuffersState) -> Option<Ordered> {
+        let BuffersState::Ordered { oldest, posted } = state else { return None };
+        let total =
+            posted.iter().try_fold(0u16, |sum, len| sum.checked_add(*len).filter(|sum| *sum <= n && *len > 0))?;
+        let mut ids = Ordered::new(n);
+        if *oldest > ids.mask {
+            return None;
+        }
+        (ids.oldest, ids.posted, ids.free) = (*oldest, total, n - total);
+        ids.next = *oldest;
+        for len in posted {
+            *ids.lens.get_mut(usize::from(ids.next))? = *len;
+            ids.next = (ids.next + len) & ids.mask;
+        }
+        Some(ids)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Objective: whose which buffer is, chains included, is the same in another process; states that forget a buffer or have
+    /// one twice are refused.
+    #[test]
+    fn continued() {
+        fn used<B: Buffers>() -> B {
+            let mut ids = B::new(8);
+            let firsts = [3, 1, 2].map(|count| {
+                let first = ids.take(count).unwrap();
+                ids.give(first);
+                first
+            });
+            assert!(ids.get_back(firsts[0]));
+            ids.recycle(firsts[0]);
+            ids
+        }
+        fn same<B: Buffers>() {
+            let ids = used::<B>();
+            let again = B::continued(8, &ids.state()).unwrap();
+            assert_eq!((again.state(), again.free(), again.oldest()), (ids.state(), ids.free(), ids.oldest()));
+            assert_eq!(ids.free(), 5);
+        }
+        same::<Ids>();
+        same::<Ordered>();
+        let any = |free: Vec<u16>, posted| Ids::continued(4, &BuffersState::Any { free, posted }).is_some();
+        assert!(any(vec![0, 1], vec![vec![3, 2]]));
+        assert!(!any(vec![0, 1], vec![vec![3]]), "one is missing");
+        assert!(!any(vec![0, 1, 2], vec![vec![3, 2]]), "one is there twice");
+        assert!(!any(vec![0, 1, 4], vec![vec![3, 2]]), "there is no such buffer");
+        assert!(!any(vec![0, 1, 2, 3], vec![vec![]]), "a chain of none");
+        let ordered = |oldest, posted| Ordered::continued(4, &BuffersState::Ordered { oldest, posted }).is_some();
+        assert!(ordered(3, vec![1, 3]));
+        assert!(!ordered(4, vec![]) && !ordered(0, vec![3, 2]) && !ordered(0, vec![0]));
+    }
 
     /// Objective: buffers in order come back in order only, each once, chains as a whole, round after round.
     #[test]

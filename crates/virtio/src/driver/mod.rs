@@ -12,7 +12,7 @@
 //! | [`path`] | which way frames take |
 //! | [`options`] | what is asked for |
 //! | [`started`] | a queue that runs |
-//! | [`port`] | a driver on whatever a transport reaches, and the thread that keeps it up |
+//! | [`port`] | a driver on whatever a transport reaches, and the thread that keeps it up; what another process needs to go on with it |
 #![allow(unsafe_code)]
 
 mod egress;
@@ -27,10 +27,11 @@ pub mod simd;
 pub mod split;
 pub mod started;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::queue::{Addresses, QueueFeatures};
-use ids::{Buffers, Ids, Ordered};
+use ids::{Buffers, BuffersState, Ids, Ordered};
 use ram::QueueRam;
 
 /// A protocol violation by the device, after which the connection ends.
@@ -85,6 +86,18 @@ pub enum DriverQueue {
     PackedOrdered(packed::PackedDriver<Ordered>),
 }
 
+/// Where a driver's queue is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueState {
+    /// Number of descriptors.
+    pub size: u16,
+    /// Split: the next entry of the available ring. Packed: the next descriptor to post, with its wrap counter in bit 15.
+    next: u16,
+    /// The same of what the device is done with.
+    done: u16,
+    buffers: BuffersState,
+}
+
 macro_rules! each {
     ($self:ident, $q:ident => $e:expr) => {
         match $self {
@@ -106,6 +119,21 @@ impl DriverQueue {
             (true, false) => DriverQueue::Packed(packed::PackedDriver::new(ram, features)),
             (true, true) => DriverQueue::PackedOrdered(packed::PackedDriver::new(ram, features)),
         }
+    }
+
+    /// Goes on with another process's queue: nothing is written. `None` if it cannot have left it so.
+    pub fn continued(ram: &QueueRam, features: DriverFeatures, state: &QueueState) -> Option<DriverQueue> {
+        match (features.queue.packed, features.in_order) {
+            (false, false) => split::SplitDriver::continued(ram, features, state).map(DriverQueue::Split),
+            (false, true) => split::SplitDriver::continued(ram, features, state).map(DriverQueue::SplitOrdered),
+            (true, false) => packed::PackedDriver::continued(ram, features, state).map(DriverQueue::Packed),
+            (true, true) => packed::PackedDriver::continued(ram, features, state).map(DriverQueue::PackedOrdered),
+        }
+    }
+
+    /// Where it is, once all that was posted is shown.
+    pub fn state(&self) -> QueueState {
+        each!(self, q => q.state())
     }
 
     /// Free buffers.

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use netvale_mem::notify::full_fence;
 
-use super::ids::Buffers;
+use super::ids::{Buffers, BuffersState};
 use super::ram::QueueRam;
 use super::simd::{Simd, WIDE_PACKED, name_run};
-use super::{DeviceViolation, DriverFeatures, Used};
+use super::{DeviceViolation, DriverFeatures, QueueState, Used};
 use crate::queue::ring_index::{AT_DESC, AVAIL, DISABLE, ENABLE, RingIndex, USED};
 
 const NEXT: u16 = 1;
@@ -38,24 +38,63 @@ unsafe impl<B: Buffers> Send for PackedDriver<B> {}
 impl<B: Buffers> PackedDriver<B> {
     /// An empty queue in zeroed memory.
     pub fn new(ram: &QueueRam, features: DriverFeatures) -> Self {
-        let n = ram.size();
-        let start = RingIndex { at: 0, wrap: true };
-        let queue = PackedDriver {
+        let queue = PackedDriver::empty(ram, features, B::new(ram.size()));
+        queue.event(queue.driver_event).store(DISABLE << 16, Ordering::Relaxed);
+        queue
+    }
+
+    /// See [`super::DriverQueue::continued`].
+    pub fn continued(ram: &QueueRam, features: DriverFeatures, state: &QueueState) -> Option<Self> {
+        let ids = B::continued(ram.size(), &state.buffers)?;
+        let mut queue = PackedDriver::empty(ram, features, ids);
+        queue.count(&state.buffers);
+        let (next, done) = (RingIndex::of(state.next), RingIndex::of(state.done));
+        (queue.next, queue.shown, queue.done) = (next, next, done);
+        (next.at < queue.n && done.at < queue.n).then_some(queue)
+    }
+
+    /// See [`super::DriverQueue::state`].
+    pub fn state(&self) -> QueueState {
+        let (next, done) = (self.next.bits(), self.done.bits());
+        QueueState { size: self.n, next, done, buffers: self.ids.state() }
+    }
+
+    /// Stores how many descriptors each chain has that the device has.
+    fn count(&mut self, buffers: &BuffersState) {
+        let mut behind = 0;
+        let chains: Vec<(u16, u16)> = match buffers {
+            BuffersState::Any { posted, .. } => {
+                posted.iter().filter_map(|chain| Some((*chain.first()?, chain.len() as u16))).collect()
+            }
+            BuffersState::Ordered { oldest, posted } => {
+                let chain = |len: &u16| {
+                    behind += len;
+                    ((oldest + behind - len) & (self.n - 1), *len)
+                };
+                posted.iter().map(chain).collect()
+            }
+        };
+        for (first, len) in chains {
+            self.counts.get_mut(usize::from(first)).into_iter().for_each(|count| *count = len);
+        }
+    }
+
+    fn empty(ram: &QueueRam, features: DriverFeatures, ids: B) -> Self {
+        let (n, start) = (ram.size(), RingIndex { at: 0, wrap: true });
+        PackedDriver {
             n,
             ring: ram.desc(),
             driver_event: ram.avail(),
             device_event: ram.used(),
             event_idx: features.queue.event_idx,
-            ids: B::new(n),
+            ids,
             vector: (features.vector && features.in_order).then(Simd::best),
             counts: vec![0; usize::from(n)].into_boxed_slice(),
             next: start,
             held: None,
             shown: start,
             done: start,
-        };
-        queue.event(queue.driver_event).store(DISABLE << 16, Ordering::Relaxed);
-        queue
+        }
     }
 
     #[inline]

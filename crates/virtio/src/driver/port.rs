@@ -1,7 +1,10 @@
 //! A virtio-net driver port: the driver on what a transport reaches, and the thread that keeps it up.
 
+pub mod continued;
+
+use std::cell::Cell;
 use std::fmt::Display;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use netvale_mem::fault::Fault;
@@ -9,7 +12,7 @@ use netvale_mem::lent::InUse;
 use netvale_mem::notify::Doorbell;
 use netvale_port::listener::OpenError;
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
-use netvale_port::service::{self, Peer, Protocol, Service};
+use netvale_port::service::{self, AskedToPause, Paused, Peer, Protocol, Service};
 use netvale_port::{Egress, Ingress};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -17,14 +20,16 @@ use thiserror::Error;
 
 use super::options::DriverOptions;
 use super::path::Path;
-use super::ram::MAX_QUEUE;
+use super::ram::{MAX_QUEUE, Ram};
 use super::started::{Running, Started};
 use crate::{MAX_PAIRS, Queues};
+
+use continued::{BadState, DeviceSaid, DriverState, Given, device_state};
 
 /// How a driver reaches its device. What is displayed of it is where that is.
 pub trait Transport: Display + Send + 'static {
     /// What reaches the device.
-    type Connection;
+    type Connection: Send;
     /// Why there is no device.
     type Error: Display + From<LendError>;
 
@@ -34,7 +39,13 @@ pub trait Transport: Display + Send + 'static {
     /// Nothing is there.
     fn connect(&mut self) -> Result<Self::Connection, Self::Error>;
 
-    /// Starts the device, has it [run](Session::run), and says why that ended.
+    /// Reaches the device by what reached it in another process. `None`: that is not possible, or it is something else.
+    fn continued(&mut self, _by: OwnedFd) -> Option<Self::Connection> {
+        None
+    }
+
+    /// Starts the device, unless it is [continued](Session::continued), has it [run](Session::run), and says why that
+    /// ended.
     ///
     /// # Errors
     /// The device cannot be driven, or broke the rules.
@@ -61,13 +72,16 @@ pub enum DriverError {
     /// Its queues, or its service.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// What another process left cannot be continued.
+    #[error("its device cannot be continued: {0}")]
+    Continued(#[from] BadState),
 }
 
 impl DriverError {
     /// The error number that fits.
     pub fn errno(&self) -> Errno {
         match self {
-            DriverError::Pairs(_) => Errno::INVAL,
+            DriverError::Pairs(_) | DriverError::Continued(_) => Errno::INVAL,
             DriverError::Open(why) => why.errno(),
         }
     }
@@ -99,25 +113,59 @@ impl VirtioPort {
     /// # Errors
     /// [`DriverError`] when the number of pairs or the size of the queues is impossible, or the system refuses a descriptor or the thread.
     pub fn new<T: Transport>(transport: T, options: DriverOptions) -> Result<(VirtioPort, Queues), DriverError> {
-        if options.pairs == 0 || usize::from(options.pairs) > MAX_PAIRS {
-            return Err(DriverError::Pairs(options.pairs));
-        }
         let at = transport.to_string();
-        let step = |what| OpenError::step(&at, what);
-        if !options.size.is_power_of_two() || options.size > MAX_QUEUE || options.size < 8 {
-            return Err(step("the size of a queue is a power of two from 8 to 4096")(Errno::INVAL).into());
+        let (pairs, queues) = seats(&at, options)?;
+        let service =
+            Service::start("netvale-virtio", &at, None, Driver { transport, options, pairs, continued: None })?;
+        Ok((VirtioPort { service }, queues))
+    }
+
+    /// Goes on where another process's port stopped, once the last part of the result is dropped: until then the other one
+    /// may go on itself. Its queues are the workers' already.
+    ///
+    /// # Errors
+    /// [`DriverError`] if that port was another one, or what it left is not what it should be.
+    pub fn continued<T: Transport>(
+        mut transport: T,
+        options: DriverOptions,
+        state: DriverState,
+        fds: Vec<OwnedFd>,
+    ) -> Result<(VirtioPort, Queues, Paused), DriverError> {
+        let at = transport.to_string();
+        let (pairs, queues) = seats(&at, options)?;
+        let mut told =
+            service::State { connections: state.connections, last_error: state.last_error, ..Default::default() };
+        let mut continued = None;
+        if let Some(device) = state.device {
+            let (by, lent) = LentDevice::continued(device, fds, options, &pairs)?;
+            (told.connected, told.now) = (true, lent.told(options));
+            let connection = transport.continued(by).ok_or(BadState::Connection)?;
+            continued = Some(Reached { connection, continued: Some(lent) });
         }
-        let mut pairs = Vec::new();
-        let (mut egress, mut ingress) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
-        for _ in 0..options.pairs {
-            let rx = Arc::new(Seat::woken().map_err(step("make a descriptor to wait on"))?);
-            let tx = Arc::<Seat<Started>>::default();
-            ingress.push(Box::new(SeatIngress::new(Arc::clone(&rx))));
-            egress.push(Arc::new(SeatEgress(Arc::clone(&tx))));
-            pairs.push((rx, tx));
-        }
-        let service = Service::start("netvale-virtio", &at, None, Driver { transport, options, pairs })?;
-        Ok((VirtioPort { service }, (egress, ingress)))
+        let driver = Driver { transport, options, pairs, continued };
+        let (service, paused) = Service::continued("netvale-virtio", &at, None, driver, told)?;
+        Ok((VirtioPort { service }, queues, paused))
+    }
+
+    /// Asks the thread to pause, which [`VirtioPort::hand_over`] then waits for.
+    pub fn ask_to_pause(&self) -> AskedToPause {
+        self.service.ask_to_pause()
+    }
+
+    /// What a successor needs to go on with the port. The workers must be parked, and stay so until the successor goes on,
+    /// or does not. `None`: it cannot go on, because the thread is held up, or another process cannot reach the device.
+    ///
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub fn hand_over(&self) -> std::io::Result<Option<Given>> {
+        let Some(mut paused) = self.service.pause() else { return Ok(None) };
+        let service::State { connections, last_error, .. } = self.service.state();
+        let mut state = DriverState { connections, last_error, device: None };
+        let Some(said) = paused.said.take() else { return Ok(Some(Given { state, fds: Vec::new(), paused })) };
+        let said = said.downcast::<DeviceSaid>().map_or(Ok(None), |said| *said)?;
+        let Some((device, fds)) = said else { return Ok(None) };
+        state.device = Some(device);
+        Ok(Some(Given { state, fds, paused }))
     }
 
     /// Its device, and those before.
@@ -126,30 +174,74 @@ impl VirtioPort {
     }
 }
 
+/// The seats of a port's queues, and the queues; `at` is its name.
+fn seats(at: &str, options: DriverOptions) -> Result<(Vec<Pair>, Queues), DriverError> {
+    if options.pairs == 0 || usize::from(options.pairs) > MAX_PAIRS {
+        return Err(DriverError::Pairs(options.pairs));
+    }
+    let step = |what| OpenError::step(at, what);
+    if !options.size.is_power_of_two() || options.size > MAX_QUEUE || options.size < 8 {
+        return Err(step("the size of a queue is a power of two from 8 to 4096")(Errno::INVAL).into());
+    }
+    let mut pairs = Vec::new();
+    let (mut egress, mut ingress) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
+    for _ in 0..options.pairs {
+        let rx = Arc::new(Seat::woken().map_err(step("make a descriptor to wait on"))?);
+        let tx = Arc::<Seat<Started>>::default();
+        ingress.push(Box::new(SeatIngress::new(Arc::clone(&rx))));
+        egress.push(Arc::new(SeatEgress(Arc::clone(&tx))));
+        pairs.push((rx, tx));
+    }
+    Ok((pairs, (egress, ingress)))
+}
+
 /// What stays of a queue pair while devices come and go: what is received, and what is transmitted.
 type Pair = (Arc<Seat<Started>>, Arc<Seat<Started>>);
 
 /// The control thread's part.
-struct Driver<T> {
+struct Driver<T: Transport> {
     transport: T,
     options: DriverOptions,
     pairs: Vec<Pair>,
+    /// Another process's device, which comes before all others.
+    continued: Option<Reached<T::Connection>>,
+}
+
+/// A device that is reached.
+struct Reached<C> {
+    connection: C,
+    continued: Option<LentDevice>,
 }
 
 impl<T: Transport> Protocol for Driver<T> {
-    type Connection = T::Connection;
+    type Connection = Reached<T::Connection>;
     type Detail = Driven;
     const PEER: &'static str = "device";
 
-    fn next(&mut self, _stop: BorrowedFd<'_>) -> Option<Result<T::Connection, String>> {
-        Some(self.transport.connect().map_err(|e| e.to_string()))
+    fn next(&mut self, _stop: BorrowedFd<'_>) -> Option<Result<Self::Connection, String>> {
+        if let Some(continued) = self.continued.take() {
+            return Some(Ok(continued));
+        }
+        let reached = self.transport.connect().map(|connection| Reached { connection, continued: None });
+        Some(reached.map_err(|e| e.to_string()))
     }
 
-    fn serve(&mut self, connection: T::Connection, peer: &Peer<Driven>) -> Result<(), String> {
-        // What a device rings, two of them a pair.
-        let calls = (0..2 * self.pairs.len()).map(|_| Doorbell::shared(peer.fault()));
-        let calls = calls.collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
-        let session = Session { options: self.options, pairs: &self.pairs, calls, peer };
+    fn fault(&self, reached: &Self::Connection) -> Option<Fault> {
+        reached.continued.as_ref().map(|lent| lent.fault.clone())
+    }
+
+    fn serve(&mut self, reached: Self::Connection, peer: &Peer<Driven>) -> Result<(), String> {
+        let Reached { connection, mut continued } = reached;
+        let calls = match &mut continued {
+            Some(lent) => std::mem::take(&mut lent.calls),
+            // What a device rings, two of them a pair.
+            None => {
+                let calls = (0..2 * self.pairs.len()).map(|_| Doorbell::shared(peer.fault()));
+                calls.collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?
+            }
+        };
+        let session =
+            Session { options: self.options, pairs: &self.pairs, calls, peer, continued: Cell::new(continued) };
         self.transport.serve(connection, &session).map_err(|e| e.to_string())
     }
 }
@@ -160,6 +252,24 @@ pub struct Session<'a> {
     pairs: &'a [Pair],
     calls: Vec<Doorbell>,
     peer: &'a Peer<Driven>,
+    continued: Cell<Option<LentDevice>>,
+}
+
+/// A device's queues that the workers have.
+pub struct LentDevice {
+    pub(super) features: u64,
+    pub(super) pairs: usize,
+    pub(super) ram: Ram,
+    /// What the device rings, if another process set it up.
+    pub(super) calls: Vec<Doorbell>,
+    pub(super) fault: Fault,
+}
+
+impl LentDevice {
+    pub(super) fn told(&self, options: DriverOptions) -> Driven {
+        let path = Some(Path::of(self.features, options.vector));
+        Driven { running: true, pairs: self.pairs, features: self.features, path, link_down: false }
+    }
 }
 
 impl Session<'_> {
@@ -188,7 +298,12 @@ impl Session<'_> {
         self.peer.told().update(|told| told.link_down = !up);
     }
 
-    /// The device works until it, or the port, ends. `news` is called when one of `fds` is readable, with whether it is the second.
+    /// The device that another process set up, if this is one.
+    pub fn continued(&self) -> Option<LentDevice> {
+        self.continued.take()
+    }
+
+    /// The device works until it, or the port, ends. `by` is what another process could reach it by. `news` is called when one of `fds` is readable, with whether it is the second.
     ///
     /// # Errors
     /// What `news` says; a queue cannot be lent.
@@ -196,29 +311,59 @@ impl Session<'_> {
         &self,
         running: Running,
         fds: [BorrowedFd<'_>; 2],
+        by: Option<BorrowedFd<'_>>,
         news: impl Fn(bool) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Running { features, pairs: started, ram: _ram } = running;
-        let (pairs, path) = (started.len(), Some(Path::of(features, self.options.vector)));
-        let ended = self.lend(started).map_err(E::from).and_then(|()| {
-            let told = Driven { running: true, pairs, features, path, link_down: false };
-            self.peer.told().update(|was| *was = told);
-            wait(fds, self.ends(), news)
+        let Running { features, pairs: started, ram } = running;
+        let (pairs, fault) = (started.len(), self.fault().clone());
+        match lend(self.pairs, &self.calls, started) {
+            Ok(()) => self.go_on(LentDevice { features, pairs, ram, calls: Vec::new(), fault }, fds, by, news),
+            Err(e) => {
+                self.take_back();
+                Err(e.into())
+            }
+        }
+    }
+
+    /// Like [`Session::run`], for a device whose queues the workers have.
+    ///
+    /// # Errors
+    /// What `news` says.
+    pub fn go_on<E>(
+        &self,
+        lent: LentDevice,
+        fds: [BorrowedFd<'_>; 2],
+        by: Option<BorrowedFd<'_>>,
+        news: impl Fn(bool) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.peer.told().update(|was| *was = lent.told(self.options));
+        let ended = self.wait(fds, news, || match by {
+            Some(by) => device_state(&lent, by, &self.calls, self.pairs),
+            None => Ok(None),
         });
         self.take_back();
         ended
     }
 
-    /// Gives the queues to the workers.
-    fn lend(&self, started: Vec<(Started, Started)>) -> Result<(), LendError> {
-        for ((pair, call), (rx, tx)) in self.pairs.iter().zip(self.calls.iter().step_by(2)).zip(started) {
-            pair.0.wake.iter().try_for_each(|wake| wake.add_peer(call))?;
-            // The worker posts its receive buffers when it first looks.
-            for (seat, queue) in [(&pair.0, rx), (&pair.1, tx)] {
-                seat.put(Started { counters: Arc::clone(&seat.counters), ..queue })?;
+    /// Until the device ends, breaks the rules, or the port is to end.
+    fn wait<E>(
+        &self,
+        [one, other]: [BorrowedFd<'_>; 2],
+        news: impl Fn(bool) -> Result<(), E>,
+        state: impl Fn() -> DeviceSaid,
+    ) -> Result<(), E> {
+        loop {
+            let mut fds = [one, other, self.ends()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            let _ = poll(&mut fds, None);
+            let [one, other, ends] = fds.map(|f| !f.revents().is_empty());
+            if ends && (self.peer.is_stopped() || self.fault().reason().is_some()) {
+                return Ok(());
+            }
+            self.peer.asked_to_pause().into_iter().for_each(|pause| pause.with(Box::new(state())));
+            if one || other {
+                news(other)?;
             }
         }
-        Ok(())
     }
 
     fn take_back(&self) {
@@ -232,21 +377,14 @@ impl Session<'_> {
     }
 }
 
-/// Until the device ends, breaks the rules, or the port is to end.
-fn wait<E>(
-    [one, other]: [BorrowedFd<'_>; 2],
-    ends: BorrowedFd<'_>,
-    news: impl Fn(bool) -> Result<(), E>,
-) -> Result<(), E> {
-    loop {
-        let mut fds = [one, other, ends].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        let _ = poll(&mut fds, None);
-        let [one, other, ends] = fds.map(|f| !f.revents().is_empty());
-        if ends {
-            return Ok(());
-        }
-        if one || other {
-            news(other)?;
+/// Gives the queues to the workers.
+fn lend(pairs: &[Pair], calls: &[Doorbell], started: Vec<(Started, Started)>) -> Result<(), LendError> {
+    for ((pair, call), (rx, tx)) in pairs.iter().zip(calls.iter().step_by(2)).zip(started) {
+        pair.0.wake.iter().try_for_each(|wake| wake.add_peer(call))?;
+        // The worker posts its receive buffers when it first looks.
+        for (seat, queue) in [(&pair.0, rx), (&pair.1, tx)] {
+            seat.put(Started { counters: Arc::clone(&seat.counters), ..queue })?;
         }
     }
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! The driver's memory: one sealed memfd with the rings and buffers of all its queues.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -40,7 +40,21 @@ impl Ram {
     pub fn new(sizes: &[u16]) -> Result<(Ram, Vec<QueueRam>), Errno> {
         let len = sizes.iter().map(|n| QueueRam::bytes(*n)).sum::<usize>();
         let (fd, map, _) = sealed_memfd("netvale-virtio", len as u64, Pages::Ordinary)?;
-        let map = Arc::new(map.watched());
+        Ok(Ram::of(fd, map, sizes))
+    }
+
+    /// Another process's memory.
+    ///
+    /// # Errors
+    /// `EINVAL` when the file is not of that length, or can be cut short; the kernel's error when it cannot be mapped.
+    pub fn continued(fd: OwnedFd, sizes: &[u16]) -> Result<(Ram, Vec<QueueRam>), Errno> {
+        let len = sizes.iter().map(|n| QueueRam::bytes(*n)).sum::<usize>();
+        let map = Mapping::map(fd.as_fd(), len)?;
+        Ok(Ram::of(fd, map, sizes))
+    }
+
+    fn of(fd: OwnedFd, map: Mapping, sizes: &[u16]) -> (Ram, Vec<QueueRam>) {
+        let (len, map) = (map.len(), Arc::new(map.watched()));
         let mut from = 0;
         let queues = sizes.iter().map(|&n| {
             let queue = QueueRam { map: Arc::clone(&map), from, n };
@@ -48,7 +62,7 @@ impl Ram {
             queue
         });
         let queues = queues.collect();
-        Ok((Ram { fd, map, len }, queues))
+        (Ram { fd, map, len }, queues)
     }
 
     /// What the back end is told of it.

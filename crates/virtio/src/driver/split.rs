@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use netvale_mem::notify::full_fence;
 
-use super::ids::Buffers;
+use super::ids::{Buffers, NONE};
 use super::ram::QueueRam;
 use super::simd::{Simd, WIDE, name_run};
-use super::{DeviceViolation, DriverFeatures, Used};
+use super::{DeviceViolation, DriverFeatures, QueueState, Used};
 
 const NEXT: u64 = 1;
 const WRITE: u64 = 2;
@@ -43,21 +43,7 @@ impl<B: Buffers> SplitDriver<B> {
     /// An empty queue in zeroed memory.
     pub fn new(ram: &QueueRam, features: DriverFeatures) -> Self {
         let n = ram.size();
-        let queue = SplitDriver {
-            n,
-            desc: ram.desc(),
-            avail: ram.avail(),
-            used: ram.used(),
-            event_idx: features.queue.event_idx,
-            ids: B::new(n),
-            vector: (features.vector && features.in_order).then(Simd::best),
-            said: vec![0; usize::from(n)].into_boxed_slice(),
-            listed: vec![0; usize::from(n)].into_boxed_slice(),
-            next: 0,
-            shown: 0,
-            done: 0,
-            seen: 0,
-        };
+        let queue = SplitDriver::empty(ram, features, B::new(n));
         for id in 0..n {
             // SAFETY: a descriptor of the table, aligned.
             unsafe { AtomicU64::from_ptr(queue.desc(id).cast()) }.store(ram.guest(id), Ordering::Relaxed);
@@ -65,6 +51,40 @@ impl<B: Buffers> SplitDriver<B> {
         // Polling at first.
         queue.half(queue.avail, 0).store(1, Ordering::Relaxed);
         queue
+    }
+
+    /// See [`super::DriverQueue::continued`].
+    pub fn continued(ram: &QueueRam, features: DriverFeatures, state: &QueueState) -> Option<Self> {
+        let ids = B::continued(ram.size(), &state.buffers)?;
+        let mut queue = SplitDriver::empty(ram, features, ids);
+        // What the rings say is the device's to change: all of it is written again.
+        queue.listed.fill(NONE);
+        (queue.next, queue.shown, queue.done, queue.seen) = (state.next, state.next, state.done, state.done);
+        (queue.next.wrapping_sub(queue.done) <= queue.n).then_some(queue)
+    }
+
+    /// See [`super::DriverQueue::state`].
+    pub fn state(&self) -> QueueState {
+        QueueState { size: self.n, next: self.next, done: self.done, buffers: self.ids.state() }
+    }
+
+    fn empty(ram: &QueueRam, features: DriverFeatures, ids: B) -> Self {
+        let n = ram.size();
+        SplitDriver {
+            n,
+            desc: ram.desc(),
+            avail: ram.avail(),
+            used: ram.used(),
+            event_idx: features.queue.event_idx,
+            ids,
+            vector: (features.vector && features.in_order).then(Simd::best),
+            said: vec![0; usize::from(n)].into_boxed_slice(),
+            listed: vec![0; usize::from(n)].into_boxed_slice(),
+            next: 0,
+            shown: 0,
+            done: 0,
+            seen: 0,
+        }
     }
 
     #[inline]

@@ -13,6 +13,7 @@ pub mod split;
 
 use std::ptr::NonNull;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::features::{EVENT_IDX, INDIRECT_DESC, RING_PACKED};
@@ -352,7 +353,7 @@ impl Queue {
 }
 
 /// Where a queue lies, in "user" addresses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Addresses {
     /// Descriptor table or ring.
     pub desc: u64,

@@ -1,0 +1,101 @@
+//! Programs, maps and links of another process of the daemon, which are changed only once that process does not need them
+//! any more.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{
+    ATTACH_XDP, Diversion, MAP_TYPE_ARRAY, MAP_TYPE_XSKMAP, Map, Mode, Program, TCX_EGRESS, TCX_INGRESS, info,
+};
+use crate::continued::NotContinued;
+
+/// `BPF_LINK_TYPE_XDP` and `BPF_LINK_TYPE_TCX`.
+const LINK_XDP: u32 = 6;
+const LINK_TCX: u32 = 11;
+
+/// The first words of struct bpf_map_info and struct bpf_link_info.
+fn words(fd: BorrowedFd<'_>) -> Result<[u32; 6], NotContinued> {
+    let info = info(fd).map_err(|_| NotContinued("a descriptor is none of bpf(2)"))?;
+    info.first_chunk().copied().ok_or(NotContinued("the kernel says nothing of a descriptor"))
+}
+
+impl Map {
+    fn continued(fd: OwnedFd, map_type: u32, max_entries: u32) -> Result<Map, NotContinued> {
+        let [found, _, key, value, entries, _] = words(fd.as_fd())?;
+        if [found, key, value, entries] != [map_type, 4, 4, max_entries] {
+            return Err(NotContinued("a map of another kind or size"));
+        }
+        Ok(Map { fd, is_own: AtomicBool::new(false) })
+    }
+
+    fn own(&self) {
+        self.is_own.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Checks that a link attaches a program there. Returns the program's number.
+fn link(fd: &OwnedFd, place: u32, ifindex: u32) -> Result<u32, NotContinued> {
+    let [found, _, program, _, at, attached] = words(fd.as_fd())?;
+    let (kind, attached) = if place == ATTACH_XDP { (LINK_XDP, ATTACH_XDP) } else { (LINK_TCX, attached) };
+    if [found, at, attached] != [kind, ifindex, place] {
+        return Err(NotContinued("a link of another kind, or to another interface"));
+    }
+    Ok(program)
+}
+
+impl Program {
+    /// The map and the link.
+    pub fn descriptors(&self) -> [&OwnedFd; 2] {
+        [&self.map.fd, &self.link]
+    }
+
+    /// Continues the program `number` on the interface `ifindex`; the descriptors are those of [`Program::descriptors`]. Nothing is changed
+    /// before [`Program::own`].
+    ///
+    /// # Errors
+    /// [`NotContinued`] if they are something else.
+    pub fn continued(
+        (ifindex, queues, number): (u32, u32, Option<u32>),
+        mode: Mode,
+        map: OwnedFd,
+        attached: OwnedFd,
+    ) -> Result<Program, NotContinued> {
+        let map = Map::continued(map, MAP_TYPE_XSKMAP, queues)?;
+        if number != Some(link(&attached, ATTACH_XDP, ifindex)?) {
+            return Err(NotContinued("a link of another program than the interface's"));
+        }
+        Ok(Program { map, mode, link: attached })
+    }
+
+    /// It is this process's own from now on.
+    pub fn own(&self) {
+        self.map.own();
+    }
+}
+
+impl Diversion {
+    /// The map and the links.
+    pub fn descriptors(&self) -> [&OwnedFd; 4] {
+        let [away, back, only] = &self.links;
+        [&self.rings.fd, away, back, only]
+    }
+
+    /// Continues hooks between `interface` and `tap`; the descriptors are those of [`Diversion::descriptors`]. Nothing is changed before
+    /// [`Diversion::own`].
+    ///
+    /// # Errors
+    /// [`NotContinued`] if they are something else.
+    pub fn continued(interface: u32, tap: u32, rings: u32, fds: [OwnedFd; 4]) -> Result<Diversion, NotContinued> {
+        let [map, away, back, only] = fds;
+        let rings = Map::continued(map, MAP_TYPE_ARRAY, rings)?;
+        link(&away, TCX_EGRESS, interface)?;
+        link(&back, TCX_INGRESS, tap)?;
+        link(&only, TCX_EGRESS, tap)?;
+        Ok(Diversion { rings, links: [away, back, only] })
+    }
+
+    /// They are this process's own from now on.
+    pub fn own(&self) {
+        self.rings.own();
+    }
+}

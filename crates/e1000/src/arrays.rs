@@ -1,0 +1,19 @@
+//! Arrays of any length in what is handed to another process.
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Writes an array of any length.
+pub(crate) fn words<S: Serializer, T: Serialize, const N: usize>(words: &[T; N], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(words)
+}
+
+/// Reads one, which must have its length.
+pub(crate) fn read_words<'de, D, T, const N: usize>(from: D) -> Result<[T; N], D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let words = Vec::<T>::deserialize(from)?;
+    words.try_into().map_err(|words: Vec<T>| D::Error::invalid_length(words.len(), &"another number of words"))
+}

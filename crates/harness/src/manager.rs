@@ -1,0 +1,159 @@
+//! The part of a service manager that keeps descriptors for a daemon, and starts it with them (sd_notify(3),
+//! sd_listen_fds(3)).
+#![allow(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use tempfile::TempDir;
+
+use crate::{Failed, Process};
+
+/// The first of the numbers that descriptors get on their way: neither those that are had nor those that are wanted lie
+/// there.
+const AWAY: i32 = 1000;
+
+/// What [`Manager::sync`] sends, and how long it waits.
+const BARRIER: &[u8] = b"X_BARRIER=1";
+const LIMIT: Duration = Duration::from_secs(60);
+
+type Kept = Arc<Mutex<BTreeMap<String, OwnedFd>>>;
+
+/// Keeps what a daemon tells it to. It listens until it is dropped.
+#[derive(Debug)]
+pub struct Manager {
+    dir: TempDir,
+    kept: Kept,
+    stop: Arc<AtomicBool>,
+    /// How many barriers were sent, and have come through.
+    barriers: (AtomicU64, Arc<AtomicU64>),
+}
+
+impl Manager {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// There is no socket or no thread to be had.
+    pub fn new() -> Result<Manager, Failed> {
+        let failed = || Failed::to("listen as a service manager");
+        let dir = crate::daemon::scratch("manager")?;
+        let socket = UnixDatagram::bind(dir.path().join("notify")).map_err(failed())?;
+        socket.set_read_timeout(Some(Duration::from_millis(100))).map_err(failed())?;
+        let (kept, stop) = (Kept::default(), Arc::new(AtomicBool::new(false)));
+        let (list, stopped) = (Arc::clone(&kept), Arc::clone(&stop));
+        let barriers = (AtomicU64::new(0), Arc::<AtomicU64>::default());
+        let came = Arc::clone(&barriers.1);
+        std::thread::spawn(move || listen(&socket, &list, &came, &stopped));
+        Ok(Manager { dir, kept, stop, barriers })
+    }
+
+    /// Waits until it has done all that it was asked before.
+    ///
+    /// # Errors
+    /// It does not listen any more.
+    pub fn sync(&self) -> Result<(), Failed> {
+        let failed = || Failed::to("reach the service manager");
+        let number = self.barriers.0.fetch_add(1, Ordering::Relaxed) + 1;
+        let socket = UnixDatagram::unbound().map_err(failed())?;
+        socket.send_to(BARRIER, self.socket()).map_err(failed())?;
+        let came = || self.barriers.1.load(Ordering::Acquire) >= number;
+        if crate::until(LIMIT, Duration::from_millis(1), came) {
+            return Ok(());
+        }
+        Err(failed()(std::io::ErrorKind::TimedOut.into()))
+    }
+
+    /// A folder of its own.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The names of what it keeps.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        lock(&self.kept).keys().cloned().collect()
+    }
+
+    /// Starts `program` with all that is kept, also of what a daemon has sent that does not run any more.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(
+        &self,
+        program: &Path,
+        arguments: &[&str],
+        redirect: impl FnOnce(&mut Command),
+    ) -> Result<Process, Failed> {
+        self.sync()?;
+        let kept = lock(&self.kept);
+        let names: Vec<&str> = kept.keys().map(String::as_str).collect();
+        let fds: Vec<i32> = kept.values().map(AsRawFd::as_raw_fd).collect();
+        let mut command = Command::new("sh");
+        command.args(["-c", "LISTEN_PID=$$ exec \"$@\"", "sh"]).arg(program).args(arguments);
+        command.env("NOTIFY_SOCKET", self.socket());
+        command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
+        // SAFETY: calls nothing but fcntl and dup2, on numbers, into memory that was there before.
+        unsafe {
+            let mut away = vec![0; fds.len()];
+            command.pre_exec(move || {
+                for (to, from) in away.iter_mut().zip(&fds) {
+                    *to = libc::fcntl(*from, libc::F_DUPFD_CLOEXEC, AWAY);
+                }
+                for (to, from) in (3..).zip(&away) {
+                    libc::dup2(*from, to);
+                }
+                Ok(())
+            });
+        }
+        redirect(&mut command);
+        Process::start(&mut command)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("notify")
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn lock(kept: &Kept) -> MutexGuard<'_, BTreeMap<String, OwnedFd>> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does what the daemon asks.
+fn listen(socket: &UnixDatagram, kept: &Kept, barriers: &AtomicU64, stopped: &AtomicBool) {
+    let mut bytes = [0; 1024];
+    while !stopped.load(Ordering::Relaxed) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut iov = [IoSliceMut::new(&mut bytes)];
+        let Ok(got) = rustix::net::recvmsg(socket, &mut iov, &mut control, RecvFlags::CMSG_CLOEXEC) else { continue };
+        let rights = |m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None };
+        if bytes.get(..got.bytes) == Some(BARRIER) {
+            barriers.fetch_add(1, Ordering::Release);
+            continue;
+        }
+        let fd = control.drain().filter_map(rights).flatten().next();
+        let text = String::from_utf8_lossy(&bytes[..got.bytes]).into_owned();
+        let Some(name) = text.lines().find_map(|line| line.strip_prefix("FDNAME=")) else { continue };
+        match fd {
+            Some(fd) => lock(kept).insert(name.to_owned(), fd),
+            None => lock(kept).remove(name),
+        };
+    }
+}

@@ -1,0 +1,190 @@
+//! Regions and ports that go on in another process, with the memory and the descriptors of the one before.
+//!
+//! What rings hold, and how far they have come, is in the memory itself, which applications can write: it is checked
+//! when it is used, as ever. What only the host knew is a [`RegionState`].
+
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::{Apart, PortMem, PortShape, Region, RegionError};
+use crate::layout::{Layout, RESERVED_BUFS, RegionSizes};
+use crate::mapping::Mapping;
+use crate::pool::Pool;
+
+/// What another process must know to continue a region, besides its descriptors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionState {
+    /// The sizes of its pools.
+    pub sizes: RegionSizes,
+    /// Whether it uses huge pages.
+    pub huge: bool,
+    /// Offset and length in bytes of its part of a client's file, if it lies in one.
+    pub file: Option<(u64, u64)>,
+    /// The buffers that are used. `None`: nobody knows, so that none of them is handed out before its port is gone.
+    pub used_bufs: Option<Vec<Range<u32>>>,
+}
+
+impl Region {
+    /// What another process must know to continue it, and the descriptors it needs.
+    ///
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub fn state(&self) -> std::io::Result<(RegionState, Vec<OwnedFd>)> {
+        let pools_len = |apart: &Apart| (apart.offset, self.layout.csb_atok);
+        let state = RegionState {
+            sizes: self.layout.sizes,
+            huge: self.huge,
+            file: self.apart.as_ref().map(pools_len),
+            used_bufs: Some(self.pools().bufs.used()),
+        };
+        let fds = self.fd.iter().chain(self.apart.as_ref().map(|apart| &apart.csb));
+        Ok((state, fds.map(OwnedFd::try_clone).collect::<std::io::Result<_>>()?))
+    }
+
+    /// Continues a region of another process. Its ports and applications are continued next ([`Region::continue_port`],
+    /// [`PortMem::continue_binding`]).
+    ///
+    /// # Errors
+    /// [`RegionError`] if the memory is not what the state says.
+    pub fn continued(state: &RegionState, fds: Vec<OwnedFd>) -> Result<Arc<Region>, RegionError> {
+        let layout = match state.file {
+            None => Layout::new(state.sizes)?,
+            Some((_, room)) => Layout::in_room(state.sizes, room)?,
+        };
+        let memory = |source| RegionError::Memory { bytes: layout.total, source };
+        let wrong = || memory(Errno::INVAL);
+        let size = |bytes: u64| usize::try_from(bytes).map_err(|_| memory(Errno::NOMEM));
+        let mut fds = fds.into_iter();
+        let fd = fds.next().ok_or_else(wrong)?;
+        let (map, apart) = match state.file {
+            None => (Mapping::map(fd.as_fd(), size(layout.total)?).map_err(memory)?, None),
+            Some((offset, room)) => {
+                let csb = fds.next().ok_or_else(wrong)?;
+                let csb_len = size(layout.total - room)?;
+                drop(Mapping::map(csb.as_fd(), csb_len).map_err(memory)?);
+                let map = Mapping::joined((fd.as_fd(), offset, size(room)?), (csb.as_fd(), csb_len)).map_err(memory)?;
+                (map, Some(Apart { offset, csb }))
+            }
+        };
+        let this = Self::with(Arc::new(map.watched()), Some(fd), apart, layout, state.huge);
+        let all = RESERVED_BUFS..layout.sizes.bufs.num;
+        let used = state.used_bufs.as_deref().unwrap_or(std::slice::from_ref(&all));
+        this.pools().bufs = Pool::with_used(layout.sizes.bufs.num, RESERVED_BUFS, used);
+        Ok(this)
+    }
+
+    /// Continues a port whose rings are those from `first` on; the last `host` of each direction are host rings. Their
+    /// contents stay as they are.
+    ///
+    /// # Errors
+    /// [`RegionError`] if the region has no such rings, or another port has one of them.
+    pub fn continue_port(
+        self: &Arc<Self>,
+        shape: PortShape,
+        host: (u32, u32),
+        first: u32,
+    ) -> Result<PortMem, RegionError> {
+        self.check_slots(shape.tx_slots)?;
+        self.check_slots(shape.rx_slots)?;
+        let count = shape.tx_rings.saturating_add(shape.rx_rings);
+        let none = |free| RegionError::Exhausted { what: "rings", asked: count, free };
+        let end = first.checked_add(count).ok_or(none(0))?;
+        if host.0 > shape.tx_rings || host.1 > shape.rx_rings {
+            return Err(none(0));
+        }
+        let mut mem = PortMem { region: Arc::clone(self), shape, host, ids: first..first, tx: vec![], rx: vec![] };
+        for (k, id) in (0..).zip(first..end) {
+            let mut pools = self.pools();
+            if !pools.rings.take_this(id) {
+                return Err(none(pools.rings.free()));
+            }
+            drop(pools);
+            mem.ids.end = id + 1;
+            let is_rx = k >= shape.tx_rings;
+            let side = self.ring_of(id, if is_rx { shape.rx_slots } else { shape.tx_slots })?;
+            if is_rx { mem.rx.push(side) } else { mem.tx.push(side) }
+        }
+        Ok(mem)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::mapping::Pages;
+
+    fn region() -> Arc<Region> {
+        Region::shared("test", RegionSizes::for_port(2, 8, 64, 0, 4), Pages::Ordinary).unwrap()
+    }
+
+    const SHAPE: PortShape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: 8, rx_slots: 8 };
+
+    /// Objective: in a region that is continued, a port has its slots, indices and extra buffers as before, nothing of
+    /// them is handed out again, and all of it is free once the port is gone.
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no memfd")]
+    fn goes_on() {
+        let before = region();
+        let port = before.port(SHAPE).unwrap();
+        let binding = port.bind("a", 0..1, 0..1, 3).unwrap();
+        port.tx[0].csb.publish_head(5, 5);
+        port.tx[0].csb.publish_tail(2, 1);
+        let words: Vec<_> = (0..8).map(|i| port.rx[0].ring.slot_word(i)).collect();
+        let (state, fds) = before.state().unwrap();
+        let free = before.free();
+        std::mem::forget((port, binding));
+
+        let after = Region::continued(&state, fds).unwrap();
+        let port = after.continue_port(SHAPE, (0, 0), 0).unwrap();
+        assert!(after.continue_port(SHAPE, (0, 0), 1).is_err(), "one of its rings is taken");
+        let binding = port.continue_binding(0, 3).unwrap();
+        assert!(port.continue_binding(0, 0).is_err());
+        assert_eq!((after.free(), binding.nifp()), (free, before.layout().if_at(0)));
+        assert_eq!((port.tx[0].csb.head(), port.tx[0].csb.hwcur(), port.tx[0].csb.hwtail()), (5, 2, 1));
+        assert!((0..8).all(|i| port.rx[0].ring.slot_word(i) == words[i as usize]));
+        drop((binding, port));
+        assert_eq!(after.free(), region().free());
+    }
+
+    /// Objective: where nobody knows which buffers are free, none is handed out until a port returns its own.
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no memfd")]
+    fn unknown_buffers() {
+        let before = region();
+        std::mem::forget(before.port(SHAPE).unwrap());
+        let (state, fds) = before.state().unwrap();
+        let after = Region::continued(&RegionState { used_bufs: None, ..state }, fds).unwrap();
+        let port = after.continue_port(SHAPE, (0, 0), 0).unwrap();
+        assert_eq!(after.free().2, 0);
+        assert!(after.port(SHAPE).is_err());
+        drop(port);
+        assert_eq!(after.free().2, 16);
+        assert!(after.port(SHAPE).is_ok());
+    }
+
+    /// Objective: memory that is not what the state says, rings and shapes that the region does not have, are refused.
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no memfd")]
+    fn forged() {
+        let (state, fds) = region().state().unwrap();
+        let fd = || fds.iter().map(|fd| fd.try_clone().unwrap()).collect::<Vec<_>>();
+        let larger = RegionState { sizes: RegionSizes::for_port(64, 1024, 2048, 0, 0), ..state.clone() };
+        assert!(Region::continued(&larger, fd()).is_err());
+        assert!(Region::continued(&state, Vec::new()).is_err());
+        let in_file = RegionState { file: Some((0, 4096)), ..state.clone() };
+        assert!(Region::continued(&in_file, fd()).is_err());
+        let unsealed = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&unsealed, 1 << 20).unwrap();
+        assert!(Region::continued(&state, vec![unsealed]).is_err());
+        let after = Region::continued(&state, fd()).unwrap();
+        let port = |shape, host, first| after.continue_port(shape, host, first).is_ok();
+        assert!(!port(SHAPE, (0, 0), u32::MAX) && !port(SHAPE, (0, 0), 1) && !port(SHAPE, (2, 0), 0));
+        assert!(!port(PortShape { tx_slots: 4096, ..SHAPE }, (0, 0), 0));
+        let used = RegionState { used_bufs: Some(vec![0..u32::MAX, Range { start: 7, end: 3 }]), ..state };
+        assert_eq!(Region::continued(&used, fd()).unwrap().free().2, 0);
+        assert!(port(SHAPE, (0, 0), 0), "what was refused is free");
+    }
+}

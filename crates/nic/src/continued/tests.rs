@@ -1,0 +1,264 @@
+use std::collections::{BTreeSet, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use netvale_afxdp::ring::Ring;
+use netvale_afxdp::socket::{Desc, Socket};
+use netvale_mem::Mapping;
+use proptest::prelude::*;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::net::xdp::XdpRingOffset;
+
+use super::*;
+
+const SIZE: u32 = 8;
+const AT: XdpRingOffset = XdpRingOffset { producer: 0, consumer: 64, flags: None, desc: 128 };
+const BUFFERS: Buffers = Buffers { first: 0, stride: 2112, count: 1 + 2 * SIZE };
+/// The buffers of a queue, as many as a ring has entries.
+const OWN: Range<u32> = 1..1 + SIZE;
+
+/// Memory of a ring whose indices begin at `start`.
+fn memory(start: u32) -> OwnedFd {
+    let memory = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&memory, 4096).unwrap();
+    for at in [AT.producer, AT.consumer] {
+        rustix::io::pwrite(&memory, &start.to_ne_bytes(), at).unwrap();
+    }
+    memory
+}
+
+fn side<T: Copy>(memory: &OwnedFd, produces: bool) -> Ring<T> {
+    Ring::map(memory.as_fd(), 0, &AT, SIZE, produces).unwrap()
+}
+
+/// No socket: nobody is at its other end.
+fn socket() -> Arc<Socket> {
+    let memory = Arc::new(Mapping::private(4096).unwrap());
+    Socket::adopt(memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap(), SIZE, &memory)
+}
+
+fn desc(index: u32) -> Desc {
+    Desc { addr: BUFFERS.at(index).unwrap(), len: 60, options: 0 }
+}
+
+fn index_of(desc: Desc) -> u32 {
+    BUFFERS.index(desc.begin()).unwrap()
+}
+
+/// The receiving half, the kernel's sides of its rings, and what is where.
+struct Receiving {
+    memory: [OwnedFd; 2],
+    ours: (Ring<Desc>, Ring<u64>),
+    kernels: (Ring<Desc>, Ring<u64>),
+    taken: Vec<u32>,
+    kernel_has: VecDeque<u32>,
+}
+
+impl Receiving {
+    /// Indices of both rings begin where they do for a new socket.
+    fn new() -> Receiving {
+        let memory = [memory(0), memory(0)];
+        let ours = (side(&memory[0], false), side::<u64>(&memory[1], true));
+        let kernels = (side(&memory[0], true), side(&memory[1], false));
+        let mut all = Receiving { memory, ours, kernels, taken: Vec::new(), kernel_has: VecDeque::new() };
+        all.give(OWN.collect());
+        all
+    }
+
+    fn give(&mut self, buffers: Vec<u32>) {
+        buffers.into_iter().for_each(|index| self.ours.1.put(BUFFERS.at(index).unwrap() - HEADROOM));
+        self.ours.1.publish();
+    }
+
+    /// The kernel takes some buffers, and fills some that it has.
+    fn receive(&mut self, take: usize, fill: usize) {
+        for _ in 0..take.min(self.kernels.1.ready() as usize) {
+            let at = self.kernels.1.take();
+            self.kernel_has.push_back(BUFFERS.index(at + HEADROOM).unwrap());
+        }
+        self.kernels.1.release();
+        let fill = fill.min(self.kernel_has.len());
+        self.kernel_has.drain(..fill).for_each(|index| self.kernels.0.put(desc(index)));
+        self.kernels.0.publish();
+    }
+
+    fn take(&mut self, most: usize) {
+        for _ in 0..most.min(self.ours.0.ready() as usize) {
+            let index = index_of(self.ours.0.take());
+            self.taken.push(index);
+        }
+        self.ours.0.release();
+    }
+
+    /// What another process has of it.
+    fn heir(&self) -> Receiver {
+        Receiver { rx: side(&self.memory[0], false), fill: side(&self.memory[1], true), socket: socket() }
+    }
+}
+
+proptest! {
+    /// Objective: whenever a process is killed, the next one finds what was taken, in order, before what has come since; with
+    /// what lies in the rings and what the kernel has, these are all buffers, each once. So it is again if that one is killed.
+    #[test]
+    fn taken(steps in proptest::collection::vec((0..3u8, 0..9usize, 0..9usize), 0..60)) {
+        let mut q = Receiving::new();
+        for (what, some, more) in steps {
+            match what {
+                0 => q.receive(some, more),
+                // As much as is taken is given back.
+                1 => { let taken = std::mem::take(&mut q.taken); q.give(taken); }
+                _ => q.take(some),
+            }
+            let mut heir = q.heir();
+            prop_assert_eq!(find_taken(&mut heir, &BUFFERS, OWN), Ok(()));
+            let unread: Vec<u32> = heir.rx.unread().unwrap().into_iter().map(index_of).collect();
+            prop_assert!(unread.starts_with(&q.taken), "{:?} {:?}", unread, q.taken);
+            let empty = heir.fill.published().unwrap().into_iter().map(|at| BUFFERS.index(at + HEADROOM).unwrap());
+            let mut all: Vec<u32> = unread.iter().copied().chain(empty).chain(q.kernel_has.iter().copied()).collect();
+            all.sort_unstable();
+            prop_assert_eq!(all, OWN.collect::<Vec<_>>());
+            let ready: Vec<u32> = (0..unread.len()).map(|_| { assert!(heir.rx.ready() > 0); index_of(heir.rx.take()) }).collect();
+            prop_assert_eq!(ready, unread);
+        }
+    }
+
+    /// Objective: indices of any kind are refused, or what they lead to is buffers of the queue, each once.
+    #[test]
+    fn any_indices(indices in any::<[u32; 4]>(), near in proptest::array::uniform4(0..20u32), entries in proptest::array::uniform8(any::<(u32, bool)>())) {
+        for [rx_first, rx_end, fill_first, fill_end] in [indices, near] {
+            let q = Receiving::new();
+            for (memory, first, end) in [(&q.memory[0], rx_first, rx_end), (&q.memory[1], fill_first, fill_end)] {
+                rustix::io::pwrite(memory, &end.to_ne_bytes(), AT.producer).unwrap();
+                rustix::io::pwrite(memory, &first.to_ne_bytes(), AT.consumer).unwrap();
+            }
+            for (i, (index, is_near)) in entries.iter().enumerate() {
+                let at = if *is_near { u64::from(index % 10) * 2112 } else { u64::from(*index) << 20 };
+                rustix::io::pwrite(&q.memory[0], &at.to_ne_bytes(), AT.desc + 16 * i as u64).unwrap();
+            }
+            let mut heir = q.heir();
+            if find_taken(&mut heir, &BUFFERS, OWN).is_ok() {
+                let all: Vec<u32> = heir.rx.unread().unwrap().into_iter().map(index_of).collect();
+                prop_assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+                prop_assert!(all.iter().all(|index| OWN.contains(index)));
+            }
+        }
+    }
+}
+
+/// Objective: rings that cannot be right are refused by name.
+#[test]
+fn refused() {
+    let refused = |change: fn(&mut Receiving)| {
+        let mut q = Receiving::new();
+        q.receive(4, 4);
+        q.take(2);
+        change(&mut q);
+        find_taken(&mut q.heir(), &BUFFERS, OWN).unwrap_err().to_string()
+    };
+    assert_eq!(refused(|q| q.give(vec![1, 2, 3])), "the rings do not say which buffers were taken");
+    assert_eq!(refused(|q| q.give(vec![5])), "a buffer is in two places");
+    assert_eq!(refused(|q| q.give(vec![12])), "a buffer is not the queue's");
+    let none =
+        |q: &mut Receiving| assert_eq!(rustix::io::pwrite(&q.memory[0], &99u32.to_ne_bytes(), AT.producer), Ok(4));
+    assert_eq!(refused(none), "the indices of a ring cannot be right");
+}
+
+/// The sending half, the kernel's sides of its rings, and what is where.
+struct Sending {
+    memory: [OwnedFd; 2],
+    ours: (Ring<Desc>, Ring<u64>),
+    kernels: (Ring<Desc>, Ring<u64>),
+    free: Vec<u32>,
+    kernel_has: Vec<u32>,
+}
+
+impl Sending {
+    fn new() -> Sending {
+        let memory = [memory(u32::MAX - 40), memory(u32::MAX - 40)];
+        let ours = (side(&memory[0], true), side(&memory[1], false));
+        let kernels = (side(&memory[0], false), side(&memory[1], true));
+        Sending { memory, ours, kernels, free: OWN.collect(), kernel_has: Vec::new() }
+    }
+
+    fn send(&mut self, some: usize) {
+        for _ in 0..some.min(self.ours.0.room() as usize) {
+            let Some(index) = self.free.pop() else { break };
+            self.ours.0.put(desc(index));
+        }
+        self.ours.0.publish();
+    }
+
+    fn reclaim(&mut self, some: usize) {
+        for _ in 0..some.min(self.ours.1.ready() as usize) {
+            let at = self.ours.1.take();
+            self.free.extend(BUFFERS.index(at));
+        }
+        self.ours.1.release();
+    }
+
+    /// The kernel takes some frames, and is done with some, not always with the first.
+    fn work(&mut self, take: usize, done: usize) {
+        for _ in 0..take.min(self.kernels.0.ready() as usize) {
+            let index = index_of(self.kernels.0.take());
+            self.kernel_has.push(index);
+        }
+        self.kernels.0.release();
+        for _ in 0..done {
+            let Some(index) = self.kernel_has.pop() else { break };
+            self.kernels.1.put(BUFFERS.at(index).unwrap());
+        }
+        self.kernels.1.publish();
+    }
+
+    fn found(&self) -> Result<Vec<u32>, NotContinued> {
+        let heir =
+            Sender { tx: side(&self.memory[0], true), completion: side(&self.memory[1], false), socket: socket() };
+        find_free(&heir, &BUFFERS, OWN, Duration::ZERO)
+    }
+}
+
+proptest! {
+    /// Objective: whenever a process is killed, the next one finds the free buffers, once the kernel has none; before, it does not
+    /// believe the rings.
+    #[test]
+    fn free(steps in proptest::collection::vec((0..3u8, 0..9usize, 0..9usize), 0..60)) {
+        let mut q = Sending::new();
+        for (what, some, more) in steps {
+            match what {
+                0 => q.send(some),
+                1 => q.reclaim(some),
+                _ => q.work(some, more),
+            }
+            let found = q.found();
+            if q.kernel_has.is_empty() {
+                let mut free = q.free.clone();
+                free.sort_unstable();
+                prop_assert_eq!(found, Ok(free));
+            } else {
+                prop_assert_eq!(found, Err(NotContinued("the kernel has not sent all frames")));
+            }
+        }
+    }
+}
+
+/// Objective: rings with a buffer in two places, or with another one, are refused by name.
+#[test]
+fn refused_sending() {
+    let refused = |change: fn(&mut Sending)| {
+        let mut q = Sending::new();
+        q.send(5);
+        q.work(3, 3);
+        change(&mut q);
+        q.found().unwrap_err().to_string()
+    };
+    fn put(q: &mut Sending, index: u32) {
+        q.ours.0.put(desc(index));
+        q.ours.0.publish();
+    }
+    assert_eq!(refused(|q| put(q, 8)), "a buffer is in two places");
+    let mut q = Sending::new();
+    put(&mut q, 12);
+    assert_eq!(q.found().unwrap_err().to_string(), "a buffer is not the queue's");
+    let none = |q: &mut Sending| assert_eq!(rustix::io::pwrite(&q.memory[1], &7u32.to_ne_bytes(), AT.consumer), Ok(4));
+    assert_eq!(refused(none), "the indices of a ring cannot be right");
+}

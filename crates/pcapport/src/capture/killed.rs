@@ -1,0 +1,281 @@
+//! A capture whose process was killed: what is noted of it before each write, and how another process goes on from there.
+//!
+//! Each write ends with a whole frame. Before it, the recorder notes how far the file will have come, and how far it has.
+//! So the place of the descriptor, which outlives the process, says whether the last write came to its end; if it did not,
+//! the file is cut back to where it began.
+
+use std::fs::File;
+use std::io::{Error, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use netvale_mem::noted::{NUMBERS, Noted};
+use netvale_port::RingCounters;
+use rustix::io::Errno;
+
+use super::continued::{CaptureState, NotContinued, is_open_for_writing};
+use super::{CaptureOptions, PcapEgress, Recorder};
+use crate::limit::{Ended, Limit, PORTION};
+
+/// What is noted: how far the file will have come, and its bytes and frames before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Notes {
+    after: CaptureState,
+    before: (u64, u64),
+}
+
+impl Notes {
+    fn numbers(&self, errno: Option<i32>) -> [u64; NUMBERS] {
+        let CaptureState { bytes, written, failed, cut_off, portions, ended, error } = &self.after;
+        let (ended, limit) = match ended {
+            None => (0, 0),
+            Some(Ended::Limit(bytes)) => (1, *bytes),
+            Some(Ended::Quota(portions)) => (2, *portions),
+        };
+        let errno = errno.unwrap_or(Errno::IO.raw_os_error());
+        let error = if error.is_some() { u64::from(errno.unsigned_abs()) } else { 0 };
+        let (bytes_before, frames_before) = self.before;
+        [*bytes, *written, bytes_before, frames_before, *failed, *cut_off, *portions, ended, limit, error, 0, 0]
+    }
+
+    /// What the numbers say, which may be anything.
+    fn of(numbers: [u64; NUMBERS]) -> Notes {
+        let [bytes, written, bytes_before, frames_before, failed, cut_off, portions, ended, limit, errno, ..] = numbers;
+        let ended = match ended {
+            1 => Some(Ended::Limit(limit)),
+            2 => Some(Ended::Quota(limit.min(u64::MAX >> 24))),
+            _ => None,
+        };
+        let text = |errno| Error::from_raw_os_error(i32::try_from(errno).unwrap_or(0)).to_string();
+        let error = (errno != 0).then(|| text(errno));
+        let after = CaptureState { bytes, written, failed, cut_off, portions, ended, error };
+        Notes { after, before: (bytes_before, frames_before) }
+    }
+
+    /// The state of the file, which is cut back if the last write did not come to its end.
+    fn repair(self, file: &mut File) -> Result<CaptureState, NotContinued> {
+        let (at, mut state) = (file.stream_position()?, self.after);
+        if state.error.is_some() {
+            // It ended somewhere in a frame.
+            state.bytes = state.bytes.min(file.metadata()?.len());
+            return Ok(state);
+        }
+        if at == state.bytes {
+            return Ok(state);
+        }
+        let (begin, frames) = self.before;
+        if !(begin..state.bytes).contains(&at) {
+            return Err(NotContinued::Elsewhere { at, said: state.bytes });
+        }
+        // It is never made longer: somebody may have shortened it.
+        if file.metadata()?.len() > begin {
+            file.set_len(begin)?;
+        }
+        file.seek(SeekFrom::Start(begin))?;
+        (state.bytes, state.written) = (begin, frames);
+        Ok(state)
+    }
+}
+
+impl Recorder {
+    /// Notes how far the file will have come when what is buffered is in it.
+    pub(super) fn put_down(&mut self) {
+        let notes = Notes { after: self.state(), before: self.flushed };
+        let error = self.status.error().and_then(|error| error.io()?.raw_os_error());
+        self.noted.write(notes.numbers(error));
+    }
+}
+
+impl PcapEgress {
+    /// Goes on with a capture whose process was killed; `noted` is its [`PcapEgress::noted`]. The portions of an allowance
+    /// that it had are taken again.
+    ///
+    /// # Errors
+    /// [`NotContinued`] if it is another file than the one that was noted, or no thread can be started.
+    pub fn after_a_kill(
+        mut file: File,
+        noted: OwnedFd,
+        path: &Path,
+        options: CaptureOptions,
+        limit: Limit,
+        counters: Arc<RingCounters>,
+    ) -> Result<PcapEgress, NotContinued> {
+        let noted = Noted::continued(noted).map_err(Error::from)?;
+        is_open_for_writing(&file)?;
+        if !file.metadata()?.is_file() {
+            return Err(NotContinued::NotAFile);
+        }
+        let mut state = Notes::of(noted.read()).repair(&mut file)?;
+        // What is in the file was taken, and one more at most.
+        let least = state.bytes.div_ceil(PORTION).max(1);
+        state.portions = state.portions.clamp(least, least + 1);
+        let (shared, portions) = (limit.shared.clone(), state.portions);
+        let egress = Self::go_on(file, path, options, limit, (state, noted), counters)?;
+        shared.iter().for_each(|shared| shared.correct(0, portions));
+        Ok(egress)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsFd;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::super::tests::{deliver, read};
+    use super::*;
+    use crate::limit::Allowance;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    /// A capture of that many frames, which are in the file, and the place of its descriptor.
+    fn captured(path: &Path, frames: usize) -> (PcapEgress, File) {
+        let file = File::create(path).unwrap();
+        let (again, options) = (file.try_clone().unwrap(), CaptureOptions::of(path));
+        let egress = PcapEgress::new(file, path, options, Arc::default()).unwrap();
+        let all: Vec<Vec<u8>> = (0..frames).map(|i| vec![i as u8; 60]).collect();
+        assert_eq!(deliver(&egress, &all), frames);
+        assert_eq!(egress.settle(LIMIT).unwrap().written, frames as u64);
+        (egress, again)
+    }
+
+    fn copy(noted: &PcapEgress) -> OwnedFd {
+        noted.noted().try_clone_to_owned().unwrap()
+    }
+
+    fn go_on(file: File, noted: OwnedFd, path: &Path, limit: Limit) -> Result<PcapEgress, String> {
+        let options = CaptureOptions::of(path);
+        PcapEgress::after_a_kill(file, noted, path, options, limit, Arc::default()).map_err(|e| e.to_string())
+    }
+
+    fn end(egress: PcapEgress) {
+        let status = Arc::clone(egress.status());
+        drop(egress);
+        assert!(status.wait_closed(LIMIT));
+    }
+
+    fn paths(dir: &tempfile::TempDir) -> [PathBuf; 2] {
+        ["a.pcap", "a.pcapng"].map(|name| dir.path().join(name))
+    }
+
+    /// Objective: what was written stays, what comes is written behind it, and frames are counted on; a write that did not
+    /// come to its end is taken back, wherever it stopped.
+    #[test]
+    fn goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        for path in paths(&dir) {
+            for torn in [None, Some(0), Some(1), Some(700), Some(4999)] {
+                let (first, mut file) = captured(&path, 20);
+                let state = first.settle(LIMIT).unwrap();
+                if let Some(torn) = torn {
+                    let after = CaptureState { bytes: state.bytes + 5000, written: 70, ..state.clone() };
+                    let notes = Notes { after, before: (state.bytes, 20) };
+                    Noted::continued(copy(&first)).unwrap().write(notes.numbers(None));
+                    file.write_all(&vec![0xa5; torn]).unwrap();
+                }
+                let next = go_on(file, copy(&first), &path, Limit::default()).unwrap();
+                assert_eq!(next.status().written(), 20);
+                assert_eq!(deliver(&next, &[vec![99; 60], vec![100; 60]]), 2);
+                assert_eq!(next.settle(LIMIT).unwrap().written, 22);
+                end(next);
+                let came: Vec<u8> = read(&path).iter().map(|(frame, _)| frame[0]).collect();
+                assert_eq!(came, (0..20).chain([99, 100]).collect::<Vec<u8>>(), "{torn:?}");
+                end(first);
+            }
+        }
+    }
+
+    /// Objective: a capture whose last write was complete, and which nobody noted any more, is whole: nothing is cut.
+    #[test]
+    fn long_frames() {
+        let dir = tempfile::tempdir().unwrap();
+        for path in paths(&dir) {
+            let (first, file) = captured(&path, 1);
+            let long: Vec<Vec<u8>> = (1..50).map(|i| vec![i; 65_550]).collect();
+            for some in long.chunks(7) {
+                assert_eq!(deliver(&first, some), some.len());
+            }
+            assert_eq!(first.settle(LIMIT).unwrap().written, 50);
+            let next = go_on(file, copy(&first), &path, Limit::default()).unwrap();
+            assert_eq!(next.status().written(), 50);
+            end(next);
+            assert!(read(&path).iter().map(|(frame, _)| frame[0]).eq(0..50));
+            end(first);
+        }
+    }
+
+    /// Objective: limits hold on: bytes of the file, and portions, which are taken again; a capture that has ended stays so.
+    #[test]
+    fn limits() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.pcap");
+        let (first, file) = captured(&path, 20);
+        let shared = Arc::new(Allowance::new(1));
+        let limit = Limit { bytes: Some(24 + 21 * 76), shared: Some(Arc::clone(&shared)) };
+        let next = go_on(file.try_clone().unwrap(), copy(&first), &path, limit.clone()).unwrap();
+        assert_eq!((next.status().portions(), shared.used()), (1, 1));
+        assert_eq!(deliver(&next, &[vec![20; 60], vec![21; 60]]), 2);
+        let state = next.settle(LIMIT).unwrap();
+        assert_eq!((state.written, state.cut_off), (21, 1));
+        let over = go_on(file, copy(&next), &path, limit).unwrap();
+        assert_eq!(over.status().ended(), Some(Ended::Limit(24 + 21 * 76)));
+        assert_eq!((over.status().written(), over.status().lost()), (21, 1));
+        [over, next, first].into_iter().for_each(end);
+    }
+
+    /// Objective: another file, another place, and what is no file for writing are refused by name, and not changed.
+    #[test]
+    fn forgeries() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.pcap");
+        let (first, mut file) = captured(&path, 20);
+        let refused = |file: File| go_on(file, copy(&first), &path, Limit::default()).err().unwrap();
+        assert_eq!(refused(File::open(&path).unwrap()), "its file is not open for writing");
+        assert_eq!(refused(File::create("/dev/null").unwrap()), "its file is no regular file");
+        let other = dir.path().join("other");
+        std::fs::write(&other, "what it has").unwrap();
+        let text = refused(File::options().append(true).open(&other).unwrap());
+        assert_eq!(text, format!("its file is at byte 0, not {}", 24 + 20 * 76));
+        assert_eq!(std::fs::read(&other).unwrap(), b"what it has");
+        file.write_all(b"more").unwrap();
+        assert!(refused(file.try_clone().unwrap()).contains("its file is at byte"));
+        let small = std::fs::File::open(&other).unwrap().as_fd().try_clone_to_owned().unwrap();
+        let text = go_on(file, small, &path, Limit::default()).err().unwrap();
+        assert!(text.contains("cannot be continued"), "{text}");
+        end(first);
+    }
+
+    proptest! {
+        /// Objective: numbers of any kind are refused or harmless: a file is never made longer, nor cut before what was noted.
+        #[test]
+        fn any_numbers(numbers in any::<[u64; NUMBERS]>(), near in proptest::array::uniform4(0u64..200), len in 0usize..200) {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(&vec![1; len]).unwrap();
+            for numbers in [numbers, {
+                let mut close = [0; NUMBERS];
+                close[..4].copy_from_slice(&near);
+                close
+            }] {
+                let notes = Notes::of(numbers);
+                let before = notes.before.0;
+                let _ = notes.repair(&mut file);
+                let now = file.metadata().unwrap().len();
+                prop_assert!(now == len as u64 || now == before && now < len as u64);
+            }
+        }
+
+        /// Objective: what is noted comes back as it was.
+        #[test]
+        fn there_and_back(words in proptest::array::uniform5(0u64..1 << 40), before in any::<(u64, u64)>(), ended in 0..3, error in any::<bool>()) {
+            let [bytes, written, failed, cut_off, portions] = words;
+            let ended = [None, Some(Ended::Limit(7)), Some(Ended::Quota(9))][ended as usize];
+            let error = error.then(|| Error::from_raw_os_error(28).to_string());
+            let notes = Notes { after: CaptureState { bytes, written, failed, cut_off, portions, ended, error }, before };
+            prop_assert_eq!(Notes::of(notes.numbers(Some(28))), notes);
+        }
+    }
+}

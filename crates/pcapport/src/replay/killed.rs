@@ -1,0 +1,162 @@
+//! A replay whose process was killed: what is noted of it after each batch, and how another process goes on from there.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use netvale_mem::noted::{NUMBERS, Noted};
+use netvale_port::RingCounters;
+
+use super::{Mark, PcapIngress, ReplayError, ReplayOptions, ReplayState};
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The state that the numbers say, which may be anything.
+fn state_of(numbers: [u64; NUMBERS]) -> ReplayState {
+    let [pass, frame, before, begins, began, finished, ..] = numbers;
+    let began = (began != 0).then(|| Duration::from_nanos(began));
+    let before = (before, Duration::from_nanos(begins));
+    ReplayState { pass, frame, before, began, finished: finished != 0, error: None }
+}
+
+impl PcapIngress {
+    /// What is noted of it, for [`PcapIngress::after_a_kill`].
+    pub fn noted(&self) -> BorrowedFd<'_> {
+        self.noted.as_fd()
+    }
+
+    /// Notes how far it has come, if that has changed.
+    pub(super) fn note(&mut self) {
+        let next = self.next();
+        if next != self.noted_at {
+            self.noted_at = next;
+            self.note_all();
+        }
+    }
+
+    /// Notes how far it has come.
+    pub(super) fn note_all(&mut self) {
+        self.noted.write(self.numbers());
+    }
+
+    fn numbers(&self) -> [u64; NUMBERS] {
+        let Mark { pass, frame, before, begins } = self.next();
+        let began = self.began.map_or(0, |(_, began)| nanos(began));
+        // One that ended by an error is continued: it will find the error again.
+        let finished = self.status.finished() && self.status.error().is_none();
+        let pass = if finished { self.status.passes() } else { pass };
+        let mut numbers = [0; NUMBERS];
+        numbers[..6].copy_from_slice(&[pass, frame, before, nanos(begins), began, u64::from(finished)]);
+        numbers
+    }
+
+    /// Goes on with a replay whose process was killed; `noted` is its [`PcapIngress::noted`]. The frames of the batch that
+    /// was under way come once more.
+    ///
+    /// # Errors
+    /// [`ReplayError`] if the file is no capture any more, `noted` is something else, or no thread can be started.
+    pub fn after_a_kill(
+        file: File,
+        noted: OwnedFd,
+        path: &Path,
+        options: ReplayOptions,
+        counters: Arc<RingCounters>,
+    ) -> Result<PcapIngress, ReplayError> {
+        let noted = Noted::continued(noted).map_err(std::io::Error::from)?;
+        let state = state_of(noted.read());
+        Self::go_on(file, path, options, (state, noted), counters)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use netvale_port::{BATCH, Source};
+    use proptest::prelude::*;
+
+    use super::super::tests::{capture, drive, frame, open};
+    use super::*;
+    use crate::pace::{Pace, Speed};
+    use crate::replay::ReplayState;
+
+    /// Another process goes on with a replay, which is not asked. It stays, so that nobody is told of its end.
+    fn killed(source: Source<PcapIngress>, path: &Path, options: ReplayOptions) -> Source<PcapIngress> {
+        let noted = source.ingress().noted().try_clone_to_owned().unwrap();
+        std::mem::forget(source);
+        let file = File::open(path).unwrap();
+        Source::new(Box::new(PcapIngress::after_a_kill(file, noted, path, options, Arc::default()).unwrap()))
+    }
+
+    /// Objective: a replay that is killed anywhere, within a batch as well, brings each frame of each pass, in order; what
+    /// comes again is the batch that was under way. After its end nothing comes any more.
+    #[test]
+    fn goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = capture(&dir, 3000);
+        let options = ReplayOptions { passes: 3, pace: Pace::Fast };
+        for step in [1, 500, 1024, 3000, 7000] {
+            let (mut source, mut came) = (open(&path, 3, Pace::Fast), Vec::new());
+            for _ in 0..3 {
+                drive(&mut source, step, |f| came.push(f.to_vec()));
+                let under_way = source.take(&mut Box::default()).len();
+                assert!(under_way <= BATCH);
+                source = killed(source, &path, options);
+            }
+            drive(&mut source, usize::MAX, |f| came.push(f.to_vec()));
+            assert!(came.iter().enumerate().all(|(i, f)| *f == frame(i as u32 % 3000)), "by {step}");
+            assert_eq!((came.len(), source.ingress().status().passes()), (9000, 3), "by {step}");
+            let mut source = killed(source, &path, options);
+            assert!(source.ingress().status().finished());
+            assert_eq!((drive(&mut source, 1, |_| ()), source.ingress().status().passes()), (0, 3));
+        }
+    }
+
+    /// Objective: time goes on, too; an error that ended a replay is found again.
+    #[test]
+    fn in_time_and_to_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = capture(&dir, 40);
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &whole[..whole.len() - 3]).unwrap();
+        let options = ReplayOptions { passes: 1, pace: Pace::Recorded(Speed::ONE) };
+        let (begun, mut at) = (Instant::now(), Vec::new());
+        let mut source = open(&path, 1, options.pace);
+        for _ in 0..4 {
+            drive(&mut source, 7, |_| at.push(begun.elapsed()));
+            source = killed(source, &path, options);
+        }
+        drive(&mut source, usize::MAX, |_| at.push(begun.elapsed()));
+        assert_eq!(at.len(), 39);
+        assert!(at.iter().enumerate().all(|(i, at)| *at >= Duration::from_millis(i as u64)), "{at:?}");
+        let text = |source: &Source<PcapIngress>| source.ingress().status().error().map(ToString::to_string);
+        let error = text(&source);
+        let mut source = killed(source, &path, options);
+        assert_eq!(drive(&mut source, usize::MAX, |_| ()), 0);
+        assert!(error.is_some() && text(&source) == error, "{error:?}");
+    }
+
+    /// Objective: what is not memory for numbers is refused.
+    #[test]
+    fn other_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = capture(&dir, 5);
+        let (file, other) = (File::open(&path).unwrap(), File::open("/dev/null").unwrap());
+        let result = PcapIngress::after_a_kill(file, other.into(), &path, ReplayOptions::default(), Arc::default());
+        assert!(matches!(result, Err(ReplayError::System(_))));
+    }
+
+    proptest! {
+        /// Objective: numbers of any kind become a state that may be anything, and nothing worse.
+        #[test]
+        fn any_numbers(numbers in any::<[u64; NUMBERS]>()) {
+            let ReplayState { pass, frame, before, finished, .. } = state_of(numbers);
+            prop_assert_eq!([pass, frame, before.0, before.1.as_nanos() as u64], &numbers[..4]);
+            prop_assert_eq!(finished, numbers[5] != 0);
+        }
+    }
+}

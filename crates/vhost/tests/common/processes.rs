@@ -1,0 +1,190 @@
+//! Ports that go on as others, with nothing but what comes over a socket.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use netvale_port::service::Paused;
+use netvale_vhost::frontend::BackEnd;
+use netvale_vhost::port::continued::{Given, VhostState};
+use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+use netvale_virtio::driver::options::DriverOptions;
+use netvale_virtio::driver::port::continued::{self, DriverState};
+use netvale_virtio::driver::port::{DriverError, VirtioPort};
+use netvale_wire::offload::Offload;
+use serde_json::Value;
+
+use crate::common::{End, LIMIT, frame, give, take, until};
+
+/// A port that is continued again and again.
+pub struct Device {
+    pub options: VhostOptions,
+    pub port: VhostPort,
+    pub end: End,
+    _dir: tempfile::TempDir,
+}
+
+pub const PAUSE: Duration = Duration::from_millis(1);
+
+/// What a port gives; a thread of a loaded machine may take longer than it is waited for.
+fn patiently<T>(mut give: impl FnMut() -> Option<T>) -> T {
+    let mut given = None;
+    until("the port's thread pauses", || {
+        given = give();
+        given.is_some()
+    });
+    given.expect("waited for")
+}
+
+/// As it comes over a socket.
+pub fn written(state: &VhostState) -> Value {
+    serde_json::to_value(state).unwrap()
+}
+
+pub fn read(state: Value) -> VhostState {
+    serde_json::from_value(state).unwrap()
+}
+
+impl Device {
+    pub fn new(pairs: u16) -> Device {
+        let dir = tempfile::tempdir().unwrap();
+        let options =
+            VhostOptions { site: dir.path().join("s").into(), mode: Mode::Server, pairs, mac: [2; 6], mtu: 1500 };
+        let (port, queues) = VhostPort::new(&options).unwrap();
+        Device { options, port, end: End::first(queues), _dir: dir }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.options.site.path().to_owned()
+    }
+
+    pub fn given(&self) -> Given {
+        patiently(|| self.port.hand_over().unwrap())
+    }
+
+    /// The port goes on as another one, which has nothing from this one but what comes over a socket.
+    pub fn succeed(&mut self) {
+        let Given { state, fds, paused } = self.given();
+        let (port, queues, begins) = VhostPort::continued(&self.options, read(written(&state)), fds).unwrap();
+        let old = std::mem::replace(&mut self.port, port);
+        let old_end = std::mem::replace(&mut self.end, End::first(queues));
+        // The process that it was in ends silently.
+        std::mem::forget((old, old_end, paused));
+        drop(begins);
+    }
+
+    /// A successor takes the port, and ends before it could go on.
+    pub fn fail(&mut self) {
+        let Given { state, fds, paused } = self.given();
+        let (port, queues, begins) = VhostPort::continued(&self.options, read(written(&state)), fds).unwrap();
+        drop((port, queues));
+        assert!(self.path().exists(), "the socket is not the successor's to remove");
+        drop(paused);
+        drop(begins);
+    }
+}
+
+/// A sequence of frames from one end to the other.
+#[derive(Default)]
+pub struct Stream {
+    pub sent: u32,
+    pub got: u32,
+}
+
+impl Stream {
+    pub fn send(&mut self, from: &End, count: u32) {
+        let one = |i: u32| {
+            let mut bytes = frame(60 + (i as usize * 97) % 1400, i as u8);
+            bytes[..4].copy_from_slice(&i.to_le_bytes());
+            (bytes, Offload::None)
+        };
+        let frames: Vec<_> = (self.sent..self.sent + count).map(one).collect();
+        self.sent += give(from, &frames) as u32;
+    }
+
+    pub fn receive(&mut self, at: &mut End) {
+        take(at, |(bytes, _)| {
+            assert_eq!(u32::from_le_bytes(*bytes.first_chunk().unwrap()), self.got);
+            assert_eq!(bytes.len(), 60 + (self.got as usize * 97) % 1400);
+            self.got += 1;
+        });
+    }
+
+    #[track_caller]
+    pub fn receive_all(&mut self, at: &mut End) {
+        let arrived = netvale_harness::until(LIMIT, PAUSE, || {
+            self.receive(at);
+            self.got == self.sent
+        });
+        assert!(arrived, "{} of {} arrived", self.got, self.sent);
+    }
+}
+
+pub fn connected(device: &Device, options: DriverOptions) -> (VirtioPort, End) {
+    let (driver, queues) = VirtioPort::new(BackEnd(device.path().into()), options).unwrap();
+    let mut end = End::first(queues);
+    let queues = 2 * usize::from(options.pairs);
+    until("both run", || driver.state().now.running && device.port.state().now.queues == queues);
+    take(&mut end, |_| ());
+    (driver, end)
+}
+
+pub fn all_options() -> impl Iterator<Item = DriverOptions> {
+    (0..32u16).map(|bits| {
+        let on = |bit: u16| bits & bit != 0;
+        let size = if on(8) { 32 } else { 256 };
+        let (packed, mergeable, event_idx, in_order) = (on(1), on(2), on(4), on(16));
+        DriverOptions { packed, mergeable, event_idx, size, in_order, ..DriverOptions::default() }
+    })
+}
+
+/// A driver that is continued again and again.
+pub struct Driver {
+    path: PathBuf,
+    options: DriverOptions,
+    pub port: VirtioPort,
+    pub end: End,
+}
+
+impl Driver {
+    pub fn new(device: &Device, options: DriverOptions) -> Driver {
+        let (port, end) = connected(device, options);
+        Driver { path: device.path(), options, port, end }
+    }
+
+    pub fn given(&self) -> continued::Given {
+        patiently(|| self.port.hand_over().unwrap())
+    }
+
+    pub fn continued(
+        &self,
+        state: &DriverState,
+        fds: Vec<OwnedFd>,
+    ) -> Result<(VirtioPort, netvale_virtio::Queues, Paused), DriverError> {
+        let state = serde_json::from_value(serde_json::to_value(state).unwrap()).unwrap();
+        VirtioPort::continued(BackEnd(self.path.clone().into()), self.options, state, fds)
+    }
+
+    pub fn succeed(&mut self) {
+        let continued::Given { state, fds, paused } = self.given();
+        let (port, queues, begins) = self.continued(&state, fds).unwrap();
+        let old = std::mem::replace(&mut self.port, port);
+        let old_end = std::mem::replace(&mut self.end, End::first(queues));
+        std::mem::forget((old, old_end, paused));
+        drop(begins);
+    }
+
+    pub fn fail(&mut self) {
+        let continued::Given { state, fds, paused } = self.given();
+        let (port, queues, begins) = self.continued(&state, fds).unwrap();
+        drop((port, queues));
+        drop(paused);
+        drop(begins);
+    }
+}
+
+/// The options of a port beside this one.
+pub fn other(device: &Device) -> VhostOptions {
+    VhostOptions { site: device.options.site.beside("-other"), ..device.options.clone() }
+}
