@@ -1,0 +1,191 @@
+//! The operations.
+
+use netvale_control::ErrorCode;
+use netvale_control::client::{Client, ClientError};
+use netvale_netns::Namespace;
+use serde_json::{Value, json};
+
+use crate::call::{Command, Container, NEWEST, VERSIONS};
+use crate::config::{Config, Mode};
+use crate::error::{CniError, Code};
+use crate::result::{Addresses, Interface, expected};
+use crate::{interface, ipam, name, vhost};
+
+/// The key of the containers that are left.
+const VALID: &str = "cni.dev/valid-attachments";
+
+/// Carries out what the environment asks for. Returns what is printed.
+///
+/// # Errors
+/// [`CniError`], for the runtime.
+pub fn run(input: &Value) -> Result<Option<Value>, CniError> {
+    let command = Command::read()?;
+    if command == Command::Version {
+        let said = input.get("cniVersion").and_then(Value::as_str).unwrap_or(NEWEST);
+        return Ok(Some(json!({"cniVersion": said, "supportedVersions": VERSIONS})));
+    }
+    let config = Config::read(input, command)?;
+    match command {
+        Command::Add => add(&config, input).map(Some),
+        Command::Del => del(&config, input).map(|()| None),
+        Command::Check => check(&config, input).map(|()| None),
+        Command::Gc => gc(&config, input).map(|()| None),
+        Command::Status | Command::Version => status(&config, input).map(|()| None),
+    }
+}
+
+fn add(config: &Config, input: &Value) -> Result<Value, CniError> {
+    let container = Container::read(true)?;
+    let port = name::of_port(&config.name, &container.id, &container.ifname);
+    let mut daemon = connect(config)?;
+    // Before anything is made: what an earlier ADD made must stay as it is.
+    if is_attached(config, &port, &mut daemon)? {
+        let text = format!(
+            "container {} has an interface {} in the network {} already",
+            container.id, container.ifname, config.name
+        );
+        return Err(CniError::advised(Code::Exists, text, "DEL comes before the next ADD"));
+    }
+    let namespace = Namespace::open(&container.netns)?;
+    if config.mode == Mode::Tap {
+        interface::attach(config, &container, &port, &namespace)?;
+    }
+    let made = || -> Result<(Addresses, Interface), CniError> {
+        let addresses = addresses(config, input)?;
+        let interface = match config.mode {
+            Mode::Tap => interface::configure(&namespace, &container.ifname, &addresses)?,
+            Mode::VhostUser => vhost::attach(config, &container, &port, &addresses, &mut connect(config)?)?,
+        };
+        Ok((addresses, interface))
+    };
+    let version = input["cniVersion"].as_str().unwrap_or_default();
+    match made() {
+        Ok((addresses, interface)) => {
+            let interface = Interface { sandbox: container.netns, ..interface };
+            Ok(addresses.result(version, &interface, config.dns.as_ref()))
+        }
+        Err(error) => {
+            // The error that is told is the first. What cannot be undone here, DEL does.
+            let _ = remove(config, &port, &mut daemon).map(|was_there| wait(was_there, &container));
+            let _ = release(config, input);
+            Err(error)
+        }
+    }
+}
+
+/// Has addresses handed out.
+fn addresses(config: &Config, input: &Value) -> Result<Addresses, CniError> {
+    if config.ipam.kind.is_empty() {
+        return Ok(Addresses::default());
+    }
+    let result = ipam::run(&config.ipam.kind, "ADD", input)?;
+    let text = format!("{} handed out nothing", config.ipam.kind);
+    let mut addresses = Addresses::read(&result.ok_or_else(|| CniError::new(Code::Decode, text.clone()))?)?;
+    if addresses.ips.is_empty() {
+        return Err(CniError::new(Code::Config, text));
+    }
+    if config.is_default_gateway {
+        addresses.add_default_routes()?;
+    }
+    Ok(addresses)
+}
+
+fn release(config: &Config, input: &Value) -> Result<(), CniError> {
+    if config.ipam.kind.is_empty() { Ok(()) } else { ipam::run(&config.ipam.kind, "DEL", input).map(drop) }
+}
+
+fn del(config: &Config, input: &Value) -> Result<(), CniError> {
+    let container = Container::read(false)?;
+    let port = name::of_port(&config.name, &container.id, &container.ifname);
+    let removed = match Client::connect(&config.daemon_dir()) {
+        Ok(mut daemon) => remove(config, &port, &mut daemon).map(|was_there| wait(was_there, &container)),
+        // Its ports, and the interfaces behind them, went with the daemon.
+        Err(ClientError::NotRunning { .. }) => {
+            vhost::remove(config, &port);
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    };
+    // Addresses are given back in any case.
+    let released = release(config, input);
+    removed.and(released)
+}
+
+/// Removes a port and what belongs to it. Returns whether it was there; that it is gone already is no error.
+fn remove(config: &Config, port: &str, daemon: &mut Client) -> Result<bool, CniError> {
+    let done = match daemon.detach(&config.bridge, port) {
+        Err(ClientError::Refused(why)) if why.is(ErrorCode::NotFound) => Ok(false),
+        done => done.map(|()| true).map_err(CniError::from),
+    };
+    vhost::remove(config, port);
+    done
+}
+
+/// Waits for the interface behind a port that was removed: the daemon answers before it has closed it.
+fn wait(was_there: bool, container: &Container) {
+    if was_there && let Ok(namespace) = Namespace::open(&container.netns) {
+        interface::wait_gone(&namespace, &container.ifname);
+    }
+}
+
+fn check(config: &Config, input: &Value) -> Result<(), CniError> {
+    let container = Container::read(true)?;
+    let port = name::of_port(&config.name, &container.id, &container.ifname);
+    let Some(previous) = &config.prev_result else {
+        return Err(CniError::new(Code::Config, "prevResult is missing: CHECK compares with what ADD returned"));
+    };
+    if !config.ipam.kind.is_empty() {
+        ipam::run(&config.ipam.kind, "CHECK", input)?;
+    }
+    let mut daemon = connect(config)?;
+    if !is_attached(config, &port, &mut daemon)? {
+        let full = format!("{}:{port}", config.bridge);
+        return Err(CniError::new(Code::Broken, format!("the container's port {full} is not on the switch")));
+    }
+    if config.mode == Mode::VhostUser {
+        return Ok(());
+    }
+    let (mac, addresses) = expected(previous, &container.ifname, &container.netns)?;
+    interface::check(&Namespace::open(&container.netns)?, &container.ifname, mac, &addresses)
+}
+
+/// Removes the network's ports of containers that are not among those that are left.
+fn gc(config: &Config, input: &Value) -> Result<(), CniError> {
+    // Where no container is left, some runtimes say null.
+    if input.get(VALID).is_none() {
+        return Err(CniError::new(
+            Code::Config,
+            format!("{VALID} is missing: GC would not know which containers are left"),
+        ));
+    }
+    let valid = config.valid.as_deref().unwrap_or_default();
+    let keep: Vec<_> = valid.iter().map(|one| name::of_port(&config.name, &one.container, &one.ifname)).collect();
+    let own = format!("{}:{}", config.bridge, name::of_network(&config.name));
+    let mut daemon = connect(config)?;
+    let mut first = Ok(());
+    for port in daemon.ports(None)?.iter().filter(|port| port.name.starts_with(&own)) {
+        let (_, port) = port.name.split_once(':').unwrap_or_default();
+        if !keep.iter().any(|kept| kept == port) {
+            first = first.and(remove(config, port, &mut daemon).map(drop));
+        }
+    }
+    vhost::keep_only(config, &name::of_network(&config.name), &keep);
+    first?;
+    if config.ipam.kind.is_empty() { Ok(()) } else { ipam::run(&config.ipam.kind, "GC", input).map(drop) }
+}
+
+fn status(config: &Config, input: &Value) -> Result<(), CniError> {
+    let answer = Client::connect(&config.daemon_dir()).and_then(|mut daemon| daemon.version());
+    answer.map_err(|error| CniError::advised(Code::Unavailable, error.what(), error.hint()))?;
+    if config.ipam.kind.is_empty() { Ok(()) } else { ipam::run(&config.ipam.kind, "STATUS", input).map(drop) }
+}
+
+fn connect(config: &Config) -> Result<Client, CniError> {
+    Ok(Client::connect(&config.daemon_dir())?)
+}
+
+/// Whether the container's port is on the switch.
+fn is_attached(config: &Config, port: &str, daemon: &mut Client) -> Result<bool, CniError> {
+    let full = format!("{}:{port}", config.bridge);
+    Ok(daemon.ports(None)?.iter().any(|one| one.name == full))
+}

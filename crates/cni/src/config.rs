@@ -1,0 +1,270 @@
+//! The network's configuration. Options have the names that the bridge plugin gives them, where they mean the same.
+
+use std::path::PathBuf;
+
+use netvale_control::types::Mac;
+use netvale_portspec::SwitchName;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::call::{Command, VERSIONS, is_name};
+use crate::error::{CniError, Code};
+
+/// What the container gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// An interface: a TAP in its network namespace.
+    #[default]
+    Tap,
+    /// A vhost-user socket, for a virtual machine.
+    VhostUser,
+}
+
+/// The configuration, as far as it is read here.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Config {
+    /// The network's name.
+    #[serde(default)]
+    pub name: String,
+    /// The switch.
+    #[serde(default = "default_switch")]
+    pub bridge: String,
+    /// MTU of the interface in bytes; 0: 1500.
+    #[serde(default)]
+    pub mtu: u32,
+    /// Whether the address plugin's gateway becomes the default route.
+    #[serde(default)]
+    pub is_default_gateway: bool,
+    /// What the container gets.
+    #[serde(default)]
+    pub mode: Mode,
+    /// Queues of the TAP, or queue pairs of the vhost device; 0: 1.
+    #[serde(default)]
+    pub queues: u32,
+    /// Whether TCP segments are merged for the container.
+    #[serde(default)]
+    pub gro: bool,
+    /// The daemon's run directory.
+    pub run_dir: Option<PathBuf>,
+    /// The folder of vhost-user sockets.
+    pub socket_dir: Option<PathBuf>,
+    /// The folder in which Kata Containers look for directly attachable networks.
+    pub kata_dir: Option<PathBuf>,
+    /// The plugin that hands out addresses.
+    #[serde(default)]
+    pub ipam: Ipam,
+    /// DNS settings for the result.
+    pub dns: Option<Value>,
+    /// What the runtime says.
+    #[serde(default)]
+    pub runtime_config: RuntimeConfig,
+    /// The older way to say it.
+    #[serde(default)]
+    pub args: Args,
+    /// The result of the plugin before, or of ADD.
+    pub prev_result: Option<Value>,
+    /// The containers that are left; none where nothing is said, or null.
+    #[serde(rename = "cni.dev/valid-attachments", default)]
+    pub valid: Option<Vec<Attachment>>,
+}
+
+/// The plugin that hands out addresses.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Ipam {
+    /// Its name; empty if there is none.
+    #[serde(rename = "type", default)]
+    pub kind: String,
+}
+
+/// `runtimeConfig`, as far as it is read here.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct RuntimeConfig {
+    /// The Ethernet address.
+    pub mac: Option<Mac>,
+}
+
+/// `args`, as far as it is read here.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Args {
+    /// Those of the conventions.
+    #[serde(default)]
+    pub cni: RuntimeConfig,
+}
+
+/// A container that is left, and its interface.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Attachment {
+    /// The container.
+    #[serde(rename = "containerID")]
+    pub container: String,
+    /// Its interface.
+    pub ifname: String,
+}
+
+fn default_switch() -> String {
+    "vale0".into()
+}
+
+/// Options of the bridge plugin that would change what a container may do or can reach, and why they are not here.
+const MISSING: [(&str, &str); 13] = [
+    ("isGateway", "the switch has no address on the host: attach tap:NAME there, and give it the gateway's address"),
+    ("ipMasq", "the switch does not translate addresses: do that on the host, behind a tap: port"),
+    ("ipMasqBackend", "the switch does not translate addresses"),
+    ("hairpinMode", "the switch never sends a frame back to the port it came from"),
+    ("promiscMode", "a port gets frames for its container, and those for nobody known"),
+    ("forceAddress", "the switch has no address"),
+    ("vlan", "the switch has no VLANs"),
+    ("vlanTrunk", "the switch has no VLANs"),
+    ("macspoofchk", "the switch does not check source addresses"),
+    ("portIsolation", "the switch does not isolate ports"),
+    ("isolateports", "the switch does not isolate ports"),
+    ("bandwidth", "the switch does not limit rates"),
+    ("disableContainerInterface", "a container without an interface has no use for a port"),
+];
+/// The same below `runtimeConfig`.
+const MISSING_AT_RUN_TIME: [(&str, &str); 1] = [("bandwidth", "the switch does not limit rates")];
+
+/// Whether a value asks for something.
+fn asks(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(on) => *on,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(members) => !members.is_empty(),
+    }
+}
+
+fn refuse_missing(input: &Value, missing: &[(&str, &str)]) -> Result<(), CniError> {
+    match missing.iter().find(|(key, _)| input.get(*key).is_some_and(asks)) {
+        None => Ok(()),
+        Some((key, why)) => {
+            let said: String = input[*key].to_string().chars().take(80).collect();
+            let text = format!("{key} is {said}, which is not supported: {why}");
+            Err(CniError::advised(Code::Unsupported, text, format!("omit {key}")))
+        }
+    }
+}
+
+impl Config {
+    /// Reads the configuration of an operation.
+    ///
+    /// # Errors
+    /// [`CniError`] if the version is not spoken, or something is wrong or not supported.
+    pub fn read(input: &Value, command: Command) -> Result<Config, CniError> {
+        check_version(input, command)?;
+        let bad = |text: String| CniError::new(Code::Config, text);
+        let config: Config =
+            serde_json::from_value(input.clone()).map_err(|e| bad(format!("the configuration: {e}")))?;
+        if !is_name(&config.name) {
+            let text =
+                "name is missing, or no network's name: letters, digits, '_', '.' and '-', the first a letter or digit";
+            return Err(bad(text.into()));
+        }
+        SwitchName::parse(&config.bridge).map_err(|e| bad(format!("bridge: {e:#}")))?;
+        if config.mtu != 0 && !(68..=65_535).contains(&config.mtu) {
+            return Err(bad(format!("mtu is {}; it is a number from 68 to 65535", config.mtu)));
+        }
+        if config.ipam.kind.contains('/') {
+            return Err(bad("ipam.type is a plugin's name, without a folder".into()));
+        }
+        if config.mode == Mode::VhostUser && config.is_default_gateway {
+            return Err(bad("isDefaultGateway: with mode vhostuser the virtual machine sets its routes".into()));
+        }
+        // What was made with an option that is refused now can still be removed.
+        if matches!(command, Command::Add | Command::Status) {
+            refuse_missing(input, &MISSING)?;
+            refuse_missing(input.get("runtimeConfig").unwrap_or(&Value::Null), &MISSING_AT_RUN_TIME)?;
+        }
+        Ok(config)
+    }
+
+    /// The MTU that was asked for.
+    pub fn asked_mtu(&self) -> Option<u32> {
+        (self.mtu != 0).then_some(self.mtu)
+    }
+
+    /// The Ethernet address that was asked for: the runtime's word counts before that of `CNI_ARGS`.
+    pub fn mac(&self, of_args: Option<Mac>) -> Option<Mac> {
+        self.runtime_config.mac.or(self.args.cni.mac).or(of_args)
+    }
+
+    /// The daemon's run directory.
+    pub fn daemon_dir(&self) -> PathBuf {
+        self.run_dir.clone().unwrap_or_else(netvale_control::dirs::default_run_dir)
+    }
+}
+
+fn check_version(input: &Value, command: Command) -> Result<(), CniError> {
+    let said = input.get("cniVersion").and_then(Value::as_str).unwrap_or("0.1.0");
+    let text = match VERSIONS.iter().position(|version| *version == said) {
+        None => format!("cniVersion {said} is not spoken here"),
+        Some(at) if VERSIONS.get(at).is_some_and(|version| *version < command.since()) => {
+            format!("cniVersion {said} has no such command: it came with {}", command.since())
+        }
+        Some(_) => return Ok(()),
+    };
+    Err(CniError::advised(Code::Version, text, format!("supported: {}", VERSIONS.join(", "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(more: Value) -> Result<Config, CniError> {
+        let mut input = json!({"cniVersion": "1.0.0", "name": "n", "type": "netvale-cni"});
+        for (key, value) in more.as_object().expect("members") {
+            input[key] = value.clone();
+        }
+        Config::read(&input, Command::Add)
+    }
+
+    fn code(more: Value) -> u64 {
+        read(more.clone()).expect_err(&more.to_string()).json("1.0.0")["code"].as_u64().unwrap_or_default()
+    }
+
+    /// Objective: what is not said has its default, and what is unknown is left to others.
+    #[test]
+    fn defaults() {
+        let config =
+            read(json!({"capabilities": {"mac": true}, "vlan": 0, "ipMasq": false, "hairpinMode": null})).unwrap();
+        assert_eq!((config.bridge.as_str(), config.asked_mtu(), config.mode), ("vale0", None, Mode::Tap));
+        assert_eq!(config.ipam.kind, "");
+    }
+
+    /// Objective: whatever the switch cannot do is refused by name, each with the specification's code; removing is never refused.
+    #[test]
+    fn refused() {
+        for (key, _) in MISSING {
+            assert_eq!(code(json!({key: true})), 2, "{key}");
+        }
+        assert_eq!(code(json!({"runtimeConfig": {"bandwidth": {"ingressRate": 1}}})), 2);
+        for wrong in [
+            json!({"bridge": "br0"}),
+            json!({"mtu": 20}),
+            json!({"mtu": "x"}),
+            json!({"name": "a b"}),
+            json!({"ipam": {"type": "../x"}}),
+            json!({"runtimeConfig": {"mac": "x"}}),
+        ] {
+            assert_eq!(code(wrong.clone()), 7, "{wrong}");
+        }
+        let input = json!({"cniVersion": "1.0.0", "name": "n", "vlan": 7});
+        assert!(Config::read(&input, Command::Del).is_ok());
+    }
+
+    /// Objective: a version that is not spoken, or that lacks the command, is refused with its code.
+    #[test]
+    fn versions() {
+        for version in ["0.1.0", "0.2.0", "1.2.0", "", "2"] {
+            assert_eq!(code(json!({"cniVersion": version})), 1, "{version}");
+        }
+        let of = |version: &str, command| Config::read(&json!({"cniVersion": version, "name": "n"}), command).is_ok();
+        assert!(of("0.3.0", Command::Add) && of("1.1.0", Command::Gc) && of("0.4.0", Command::Check));
+        assert!(!of("0.3.1", Command::Check) && !of("1.0.0", Command::Gc) && !of("1.0.0", Command::Status));
+    }
+}

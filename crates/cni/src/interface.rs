@@ -1,0 +1,120 @@
+//! The container's interface: a TAP in its network namespace, with its addresses and routes.
+
+use std::time::{Duration, Instant};
+
+use netvale_control::client::Bringing;
+use netvale_control::types::{AttachParams, Mac, PortOptions};
+use netvale_netns::netlink::{Link, Netlink};
+use netvale_netns::{Namespace, make_tap};
+use netvale_tap::TapOptions;
+use rustix::io::Errno;
+
+use crate::call::Container;
+use crate::config::Config;
+use crate::error::{CniError, Code, kernel};
+use crate::result::{Addresses, Interface};
+
+/// How long the kernel may take to remove an interface.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Makes the TAP, moves it to the container and attaches it as the port of that name. If a step fails, nothing is left.
+///
+/// # Errors
+/// [`CniError`]: the namespace is none, the container has such an interface, the daemon refuses.
+pub fn attach(config: &Config, container: &Container, port: &str, namespace: &Namespace) -> Result<(), CniError> {
+    let daemon = Bringing::connect(&config.daemon_dir())?;
+    let mac = config.mac(container.mac).map(|mac| mac.0);
+    let (queues, mtu) = (config.queues, config.asked_mtu());
+    let options = TapOptions { name: container.ifname.clone(), queues, mtu, mac, ..TapOptions::default() };
+    let tap = make_tap(namespace, &options)?;
+    let options = PortOptions {
+        name: Some(port.to_owned()),
+        rings: config.queues,
+        gro: config.gro,
+        netns: Some(container.netns.clone()),
+        ..PortOptions::default()
+    };
+    let params = AttachParams { switch: config.bridge.clone(), port: format!("tap:{}", container.ifname), options };
+    daemon.attach(params, &tap.into_queues())?;
+    Ok(())
+}
+
+/// Brings the interface up, with its addresses and routes.
+///
+/// # Errors
+/// [`Code::Kernel`] with the step that failed.
+pub fn configure(namespace: &Namespace, ifname: &str, addresses: &Addresses) -> Result<Interface, CniError> {
+    namespace.within(|| {
+        let netlink = Netlink::open().map_err(kernel("open a netlink socket"))?;
+        let link = netlink.link(ifname).map_err(kernel(&format!("find the interface {ifname}")))?;
+        for ip in &addresses.ips {
+            let step = format!("give {ifname} the address {}/{}", ip.own.address, ip.own.length);
+            netlink.add_address(link.index, ip.own).map_err(kernel(&step))?;
+        }
+        netlink.bring_up(link.index).map_err(kernel(&format!("bring {ifname} up")))?;
+        for route in &addresses.routes {
+            match netlink.add_route(link.index, route) {
+                // The kernel made it with the address, or another interface has it.
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(e) => {
+                    let step = format!("add the route to {}/{}", route.to.address, route.to.length);
+                    return Err(kernel(&step)(e));
+                }
+            }
+        }
+        let mac = Mac(link.mac.unwrap_or_default());
+        Ok(Interface { name: ifname.into(), mac, mtu: link.mtu, ..Interface::default() })
+    })?
+}
+
+/// Waits until the interface is gone, for as long as a kernel that is busy may take.
+pub fn wait_gone(namespace: &Namespace, ifname: &str) {
+    let until = Instant::now() + LIMIT;
+    // A namespace that cannot be entered any more has no interfaces.
+    let _ = namespace.within(|| {
+        let Ok(netlink) = Netlink::open() else { return };
+        while netlink.link(ifname) != Err(Errno::NODEV) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
+
+/// Sees that the interface is there, up, and has what it should have.
+///
+/// # Errors
+/// [`Code::Broken`] with the first thing that is not as it should be.
+pub fn check(namespace: &Namespace, ifname: &str, mac: Option<Mac>, addresses: &Addresses) -> Result<(), CniError> {
+    namespace.within(|| {
+        let netlink = Netlink::open().map_err(kernel("open a netlink socket"))?;
+        let link = match netlink.link(ifname) {
+            Err(Errno::NODEV) => return broken(format!("the container has no interface {ifname}")),
+            link => link.map_err(kernel(&format!("find the interface {ifname}")))?,
+        };
+        same_link(&link, ifname, mac)?;
+        let has = netlink.addresses(link.index).map_err(kernel("list the addresses"))?;
+        if let Some(ip) = addresses.ips.iter().find(|ip| !has.contains(&ip.own)) {
+            return broken(format!("{ifname} has lost its address {}/{}", ip.own.address, ip.own.length));
+        }
+        let has = netlink.routes(link.index).map_err(kernel("list the routes"))?;
+        let is_lost = |to, gateway| !has.iter().any(|(other, by)| *other == to && (*by == gateway || by.is_none()));
+        match addresses.routes.iter().find(|route| route.table.is_none() && is_lost(route.to, route.gateway)) {
+            Some(route) => broken(format!("the route to {}/{} by {ifname} is gone", route.to.address, route.to.length)),
+            None => Ok(()),
+        }
+    })?
+}
+
+fn same_link(link: &Link, ifname: &str, mac: Option<Mac>) -> Result<(), CniError> {
+    let own = link.mac.map(Mac);
+    match (mac, own) {
+        (Some(mac), Some(own)) if mac != own => {
+            broken(format!("{ifname} has the Ethernet address {own}, and had {mac}"))
+        }
+        _ if !link.is_up => broken(format!("{ifname} is down")),
+        _ => Ok(()),
+    }
+}
+
+fn broken<T>(text: String) -> Result<T, CniError> {
+    Err(CniError::new(Code::Broken, text))
+}

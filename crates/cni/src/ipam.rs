@@ -1,0 +1,51 @@
+//! The plugin that hands out addresses: found by `CNI_PATH`, started with the same environment and configuration.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::error::{CniError, Code};
+
+/// Runs the address plugin for `command`. Returns its result; none if it says nothing.
+///
+/// # Errors
+/// [`CniError::Delegated`] with the plugin's own error; another one if it cannot be run.
+pub fn run(kind: &str, command: &str, input: &Value) -> Result<Option<Value>, CniError> {
+    let program = find(kind)?;
+    let failed = |e: std::io::Error| CniError::new(Code::Io, format!("{}: {e}", program.display()));
+    let mut child = Command::new(&program)
+        .env("CNI_COMMAND", command)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // One that does not read what it is told says so by its result.
+        let _ = stdin.write_all(input.to_string().as_bytes());
+    }
+    let output = child.wait_with_output().map_err(failed)?;
+    let said = output.stdout.trim_ascii();
+    let value = if said.is_empty() { None } else { Some(serde_json::from_slice::<Value>(said)) };
+    match (output.status.success(), value) {
+        (true, None) => Ok(None),
+        (true, Some(Ok(value))) => Ok(Some(value)),
+        (false, Some(Ok(error))) if error.get("code").is_some() => Err(CniError::Delegated(error)),
+        (true, Some(Err(e))) => Err(CniError::new(Code::Decode, format!("{kind} said what is not JSON: {e}"))),
+        (false, _) => Err(CniError::new(Code::Io, format!("{kind} failed ({}), and did not say why", output.status))),
+    }
+}
+
+fn find(kind: &str) -> Result<PathBuf, CniError> {
+    let path = std::env::var_os("CNI_PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(kind)).find(|file| file.is_file());
+    found.ok_or_else(|| {
+        let text = format!("ipam.type: there is no plugin {kind} in CNI_PATH ({})", path.to_string_lossy());
+        CniError::advised(
+            Code::Config,
+            text,
+            "install the plugins (Debian: containernetworking-plugins), or correct the name",
+        )
+    })
+}

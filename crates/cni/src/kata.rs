@@ -1,0 +1,97 @@
+//! Kata Containers' file of directly attachable networks: a sandbox's devices, in the folder that its configuration calls `dan_conf`.
+
+use std::fs;
+use std::io::{Error, ErrorKind};
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::call::Container;
+use crate::result::{Addresses, Interface};
+
+/// A device for a sandbox.
+pub fn device(interface: &Interface, socket: &str, pairs: u32, addresses: &Addresses) -> Value {
+    let own = |ip: &crate::result::Ip| format!("{}/{}", ip.own.address, ip.own.length);
+    let ips: Vec<_> = addresses.ips.iter().map(own).collect();
+    let routes = addresses.routes.iter().map(|route| {
+        // Kata writes the default route without a destination.
+        let dest =
+            if route.to.length == 0 { String::new() } else { format!("{}/{}", route.to.address, route.to.length) };
+        json!({"dest": dest, "gateway": route.gateway.map(|ip| ip.to_string()).unwrap_or_default()})
+    });
+    json!({
+        "name": interface.name,
+        "guest_mac": interface.mac.to_string(),
+        "device": {"type": "vhost-user", "path": socket, "queue_num": pairs},
+        "network_info": {
+            "interface": {"ip_addresses": ips, "mtu": interface.mtu, "ntype": "vhost-user"},
+            "routes": routes.collect::<Vec<_>>(),
+        },
+    })
+}
+
+/// Adds a device to the sandbox's file, which is made if there is none.
+///
+/// # Errors
+/// The file cannot be written, or is none of Kata's.
+pub fn add(file: &Path, container: &Container, device: &Value) -> std::io::Result<()> {
+    let mut whole = match fs::read(file) {
+        Ok(bytes) => serde_json::from_slice(&bytes)?,
+        Err(e) if e.kind() == ErrorKind::NotFound => json!({"netns": container.netns, "devices": []}),
+        Err(e) => return Err(e),
+    };
+    let devices =
+        whole["devices"].as_array_mut().ok_or_else(|| Error::new(ErrorKind::InvalidData, "no devices in it"))?;
+    devices.push(device.clone());
+    replace(file, &whole)
+}
+
+/// Removes the device with that socket, and the file with the last one. A file that is gone is no error.
+pub fn remove(file: &Path, socket: &str) {
+    let Ok(bytes) = fs::read(file) else { return };
+    let Ok(mut whole) = serde_json::from_slice::<Value>(&bytes) else { return };
+    let Some(devices) = whole["devices"].as_array_mut() else { return };
+    devices.retain(|device| device["device"]["path"] != socket);
+    // Kata reads it when a sandbox starts: this one has ended.
+    let _ = if devices.is_empty() { fs::remove_file(file) } else { replace(file, &whole) };
+}
+
+/// Writes the file anew, in one step.
+fn replace(file: &Path, whole: &Value) -> std::io::Result<()> {
+    let fresh = file.with_extension("json.new");
+    fs::write(&fresh, whole.to_string())?;
+    fs::rename(fresh, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: devices come into the sandbox's file and go out of it; with the last one the file is gone.
+    #[test]
+    fn devices() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("sandbox.json");
+        let container = Container { id: "sandbox".into(), ifname: "eth0".into(), netns: "/n".into(), mac: None };
+        let interface = Interface { name: "eth0".into(), mtu: 1500, ..Interface::default() };
+        let all = Addresses::read(
+            &json!({"ips": [{"address": "10.1.0.2/24", "gateway": "10.1.0.1"}], "routes": [{"dst": "0.0.0.0/0"}]}),
+        );
+        let all = all.unwrap();
+        for socket in ["/a", "/b"] {
+            add(&file, &container, &device(&interface, socket, 2, &all)).unwrap();
+        }
+        let read = || serde_json::from_slice::<Value>(&fs::read(&file).unwrap()).unwrap();
+        assert_eq!((&read()["netns"], read()["devices"].as_array().map(Vec::len)), (&json!("/n"), Some(2)));
+        let first = read()["devices"][0].clone();
+        assert_eq!(first["device"], json!({"type": "vhost-user", "path": "/a", "queue_num": 2}));
+        assert_eq!(first["network_info"]["routes"], json!([{"dest": "", "gateway": "10.1.0.1"}]));
+        remove(&file, "/a");
+        assert_eq!(read()["devices"][0]["device"]["path"], "/b");
+        remove(&file, "/b");
+        assert!(!file.exists());
+        remove(&file, "/b");
+        fs::write(&file, "{}").unwrap();
+        assert!(add(&file, &container, &json!({})).is_err());
+    }
+}

@@ -1,0 +1,48 @@
+//! Names of ports: made from the network, the container and its interface, and always the same.
+//!
+//! Each name begins with what the network's name becomes, so that the ports of a network are found among all others on the switch.
+
+use std::hash::Hasher;
+
+use siphasher::sip::SipHasher24;
+
+/// What the names of all ports of a network begin with.
+pub fn of_network(network: &str) -> String {
+    format!("cni_{:08x}_", sum(&[network]) >> 32)
+}
+
+/// The name of a container's port.
+pub fn of_port(network: &str, container: &str, ifname: &str) -> String {
+    format!("{}{:016x}", of_network(network), sum(&[network, container, ifname]))
+}
+
+/// The same in every run and in every release: ports outlive both.
+fn sum(parts: &[&str]) -> u64 {
+    let mut hasher = SipHasher24::new();
+    for part in parts {
+        hasher.write(&(part.len() as u64).to_le_bytes());
+        hasher.write(part.as_bytes());
+    }
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: names stay what they are from release to release, fit a port, differ where one part differs, and those of a network have its beginning.
+    #[test]
+    fn names() {
+        let one = of_port("net", "container", "eth0");
+        assert_eq!(one, "cni_0db03702_69a552f9cca88e69");
+        assert!(netvale_portspec::Ident::parse(&one).is_ok() && one.starts_with(&of_network("net")));
+        for other in [
+            of_port("net", "containe", "reth0"),
+            of_port("net", "container", "eth1"),
+            of_port("ne", "container", "eth0"),
+        ] {
+            assert_ne!(one, other);
+        }
+        assert!(!one.starts_with(&of_network("net2")));
+    }
+}

@@ -1,0 +1,265 @@
+//! Results: what an address plugin says, and what the runtime gets.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use netvale_control::types::Mac;
+use netvale_netns::netlink::{Prefix, Route};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::call::NEWEST;
+use crate::error::{CniError, Code};
+
+/// An address of the container's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ip {
+    /// The address and its network.
+    pub own: Prefix,
+    /// The network's gateway.
+    pub gateway: Option<IpAddr>,
+}
+
+/// What the address plugin hands out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Addresses {
+    /// The addresses.
+    pub ips: Vec<Ip>,
+    /// The routes, as they are set: one without a gateway has that of its address family.
+    pub routes: Vec<Route>,
+    /// DNS settings.
+    pub dns: Option<Value>,
+    /// The routes as they were said.
+    said: Vec<Value>,
+}
+
+/// The interface of a result.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// The network namespace that it is in.
+    pub sandbox: String,
+    /// The vhost-user socket that stands for it.
+    pub socket: Option<String>,
+}
+
+/// A result as it is written.
+#[derive(Deserialize)]
+struct Said {
+    #[serde(default)]
+    interfaces: Vec<SaidInterface>,
+    #[serde(default)]
+    ips: Vec<SaidIp>,
+    #[serde(default)]
+    routes: Vec<SaidRoute>,
+    dns: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct SaidInterface {
+    name: String,
+    #[serde(default)]
+    mac: String,
+    #[serde(default)]
+    sandbox: String,
+}
+
+#[derive(Deserialize)]
+struct SaidIp {
+    address: String,
+    gateway: Option<String>,
+    interface: Option<usize>,
+}
+
+#[derive(Deserialize)]
+struct SaidRoute {
+    dst: String,
+    gw: Option<String>,
+    mtu: Option<u32>,
+    advmss: Option<u32>,
+    priority: Option<u32>,
+    table: Option<u32>,
+}
+
+fn bad(text: String) -> CniError {
+    CniError::new(Code::Decode, text)
+}
+
+fn prefix(text: &str) -> Result<Prefix, CniError> {
+    let wrong = || bad(format!("{text:?} is no address with a prefix, such as 10.1.0.2/24"));
+    let (address, length) = text.split_once('/').ok_or_else(wrong)?;
+    let (address, length) = (IpAddr::from_str(address).map_err(|_| wrong())?, length.parse().map_err(|_| wrong())?);
+    if length > if address.is_ipv4() { 32 } else { 128 } {
+        return Err(wrong());
+    }
+    Ok(Prefix { address, length })
+}
+
+fn gateway(text: Option<&str>) -> Result<Option<IpAddr>, CniError> {
+    let parse = |text: &str| IpAddr::from_str(text).map_err(|_| bad(format!("{text:?} is no address of a gateway")));
+    text.filter(|text| !text.is_empty()).map(parse).transpose()
+}
+
+fn read(result: &Value) -> Result<Said, CniError> {
+    serde_json::from_value(result.clone()).map_err(|e| bad(format!("a result cannot be read: {e}")))
+}
+
+impl Addresses {
+    /// Reads what an address plugin said.
+    ///
+    /// # Errors
+    /// [`Code::Decode`] if it is no result.
+    pub fn read(result: &Value) -> Result<Addresses, CniError> {
+        let said = read(result)?;
+        let ips =
+            said.ips.iter().map(|ip| Ok(Ip { own: prefix(&ip.address)?, gateway: gateway(ip.gateway.as_deref())? }));
+        let ips = ips.collect::<Result<Vec<_>, CniError>>()?;
+        let routes = said.routes.iter().map(|route| {
+            let to = prefix(&route.dst)?;
+            let same = |ip: &&Ip| ip.own.address.is_ipv4() == to.address.is_ipv4() && ip.gateway.is_some();
+            let default = || ips.iter().find(same).and_then(|ip| ip.gateway);
+            let gateway = gateway(route.gw.as_deref())?.or_else(default);
+            let SaidRoute { mtu, advmss, priority, table, .. } = *route;
+            Ok(Route { to, gateway, mtu, advmss, priority, table })
+        });
+        let routes = routes.collect::<Result<Vec<_>, CniError>>()?;
+        let listed = result["routes"].as_array().cloned().unwrap_or_default();
+        Ok(Addresses { ips, routes, dns: said.dns, said: listed })
+    }
+
+    /// Adds a default route by each gateway, where there is none.
+    ///
+    /// # Errors
+    /// [`Code::Config`] if no gateway is known.
+    pub fn add_default_routes(&mut self) -> Result<(), CniError> {
+        if self.ips.iter().all(|ip| ip.gateway.is_none()) {
+            return Err(CniError::new(Code::Config, "isDefaultGateway: the address plugin (ipam) names no gateway"));
+        }
+        for ip in self.ips.clone() {
+            let Some(gateway) = ip.gateway else { continue };
+            let any: IpAddr = if gateway.is_ipv4() { [0u8; 4].into() } else { [0u8; 16].into() };
+            let to = Prefix { address: any, length: 0 };
+            if self.routes.iter().all(|route| route.to != to) {
+                let (mtu, advmss, priority, table) = (None, None, None, None);
+                self.routes.push(Route { to, gateway: Some(gateway), mtu, advmss, priority, table });
+                self.said.push(json!({"dst": format!("{any}/0"), "gw": gateway.to_string()}));
+            }
+        }
+        Ok(())
+    }
+
+    /// The result of ADD, as that version writes it.
+    pub fn result(&self, version: &str, interface: &Interface, dns: Option<&Value>) -> Value {
+        let is_newest = version == NEWEST;
+        let mut link = json!({"name": interface.name, "mac": interface.mac.to_string()});
+        if !interface.sandbox.is_empty() {
+            link["sandbox"] = json!(interface.sandbox);
+        }
+        if is_newest {
+            link["mtu"] = json!(interface.mtu);
+            if let Some(socket) = &interface.socket {
+                link["socketPath"] = json!(socket);
+            }
+        }
+        let ip = |ip: &Ip| {
+            let Prefix { address, length } = ip.own;
+            let mut said = json!({"address": format!("{address}/{length}"), "interface": 0});
+            if version.starts_with("0.") {
+                said["version"] = json!(if address.is_ipv4() { "4" } else { "6" });
+            }
+            if let Some(gateway) = ip.gateway {
+                said["gateway"] = json!(gateway.to_string());
+            }
+            said
+        };
+        let ips: Vec<_> = self.ips.iter().map(ip).collect();
+        let routes: Vec<_> = self.said.iter().map(|route| known_members(route, is_newest)).collect();
+        let dns = self.dns.as_ref().or(dns).cloned().unwrap_or_else(|| json!({}));
+        json!({"cniVersion": version, "interfaces": [link], "ips": ips, "routes": routes, "dns": dns})
+    }
+}
+
+/// A route as a version writes it: those before 1.1.0 have a destination and a gateway only.
+fn known_members(route: &Value, is_newest: bool) -> Value {
+    let members = route.as_object().cloned().unwrap_or_default();
+    Value::Object(
+        members.into_iter().filter(|(key, _)| is_newest || key == "dst" || key == "gw").collect::<Map<_, _>>(),
+    )
+}
+
+/// What an earlier result says of an interface in a network namespace: its Ethernet address, and what it should have.
+///
+/// # Errors
+/// [`Code::Decode`] if it is no result, [`Code::Config`] if the interface is not in it.
+pub fn expected(previous: &Value, ifname: &str, netns: &str) -> Result<(Option<Mac>, Addresses), CniError> {
+    let said = read(previous)?;
+    let at = said.interfaces.iter().position(|one| one.name == ifname && one.sandbox == netns);
+    let at =
+        at.ok_or_else(|| CniError::new(Code::Config, format!("prevResult has no interface {ifname} in {netns}")))?;
+    let mac = said.interfaces.get(at).and_then(|one| one.mac.parse().ok());
+    let mut addresses = Addresses::read(previous)?;
+    let is_ours: Vec<bool> = said.ips.iter().map(|ip| ip.interface.is_none_or(|index| index == at)).collect();
+    let mut next = is_ours.iter();
+    addresses.ips.retain(|_| next.next().copied().unwrap_or(false));
+    Ok((mac, addresses))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said() -> Value {
+        json!({"cniVersion": "1.1.0",
+            "ips": [{"address": "10.1.0.2/24", "gateway": "10.1.0.1"}, {"address": "fd00::2/64"}],
+            "routes": [{"dst": "192.168.0.0/16", "mtu": 1400}, {"dst": "fd01::/16"}],
+            "dns": {"nameservers": ["10.1.0.1"]}})
+    }
+
+    /// Objective: what an address plugin says becomes addresses and routes; a route without a gateway has that of its family, if there is one.
+    #[test]
+    fn addresses() {
+        let mut all = Addresses::read(&said()).unwrap();
+        let gateways: Vec<_> = all.routes.iter().map(|route| route.gateway.map(|ip| ip.to_string())).collect();
+        assert_eq!(gateways, [Some("10.1.0.1".to_owned()), None]);
+        all.add_default_routes().unwrap();
+        assert_eq!(all.routes.len(), 3);
+        all.add_default_routes().unwrap();
+        assert_eq!(all.routes.len(), 3, "it is there already");
+        for wrong in ["10.1.0.2", "10.1.0.2/33", "x/8", "10.1.0.2/-1", "fd00::/129"] {
+            assert!(Addresses::read(&json!({"ips": [{"address": wrong}]})).is_err(), "{wrong}");
+        }
+        assert!(Addresses::default().add_default_routes().is_err());
+        assert!(Addresses::read(&json!([])).is_err() && Addresses::read(&json!({"ips": 7})).is_err());
+    }
+
+    /// Objective: each version's result has the members of that version.
+    #[test]
+    fn versions() {
+        let all = Addresses::read(&said()).unwrap();
+        let interface =
+            Interface { name: "eth0".into(), mtu: 1500, sandbox: "/run/netns/x".into(), ..Interface::default() };
+        let old = all.result("0.4.0", &interface, None);
+        assert_eq!((&old["ips"][0]["version"], &old["ips"][1]["version"]), (&json!("4"), &json!("6")));
+        assert!(old["routes"][0].get("mtu").is_none() && old["interfaces"][0].get("mtu").is_none());
+        let new = all.result("1.1.0", &interface, None);
+        assert_eq!((&new["interfaces"][0]["mtu"], &new["routes"][0]["mtu"]), (&json!(1500), &json!(1400)));
+        assert!(new["ips"][0].get("version").is_none());
+        assert_eq!(new["dns"]["nameservers"][0], "10.1.0.1");
+    }
+
+    /// Objective: of an earlier result, the addresses of the interface that is meant count.
+    #[test]
+    fn earlier() {
+        let previous = json!({"interfaces": [{"name": "host0"}, {"name": "eth0", "sandbox": "/n", "mac": "02:00:00:00:00:01"}],
+            "ips": [{"address": "10.1.0.1/24", "interface": 0}, {"address": "10.1.0.2/24", "interface": 1}]});
+        let (mac, all) = expected(&previous, "eth0", "/n").unwrap();
+        assert_eq!((mac, all.ips.len()), (Some(Mac([2, 0, 0, 0, 0, 1])), 1));
+        assert_eq!(all.ips[0].own.address.to_string(), "10.1.0.2");
+        assert!(expected(&previous, "eth0", "/other").is_err());
+    }
+}

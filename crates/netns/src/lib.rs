@@ -1,0 +1,178 @@
+//! Network namespaces, as a client uses them with its own rights: it makes a TAP and moves it there, and sets addresses and routes. The daemon
+//! enters none.
+//!
+//! A TAP is made in another namespace than the one it is for: the descriptors of its queues keep the namespace alive in which they were opened, and
+//! would keep a container's from ending.
+//!
+//! A namespace that belongs to a user namespace below the caller's is reached through that one: an unprivileged user may do so to namespaces of
+//! their own. The kernel lets only a process with a single thread change its user namespace.
+#![allow(unsafe_code)]
+
+pub mod netlink;
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use netvale_tap::{Tap, TapError, TapOptions};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+use thiserror::Error;
+
+use crate::netlink::Netlink;
+
+/// `NS_GET_USERNS` of linux/nsfs.h.
+const NS_GET_USERNS: libc::Ioctl = 0xb701;
+/// The name under which a TAP is made, until it is moved; the kernel puts a number in.
+const INTERIM: &str = "nvtap%d";
+
+/// Why a namespace cannot be used.
+#[derive(Debug, Error)]
+pub enum NetnsError {
+    /// There is no such file or process.
+    #[error("no network namespace {place}: {source}")]
+    Open {
+        /// What was looked for.
+        place: String,
+        /// The kernel's error.
+        source: Errno,
+    },
+    /// It cannot be entered.
+    #[error("cannot enter the network namespace {place}: {source}{}", hint(*.source))]
+    Enter {
+        /// The namespace.
+        place: String,
+        /// The kernel's error.
+        source: Errno,
+    },
+    /// A TAP cannot be moved there.
+    #[error("cannot move the TAP to the network namespace {place} as {name}: {source}{}", hint(*.source))]
+    Move {
+        /// The namespace.
+        place: String,
+        /// The TAP's name there.
+        name: String,
+        /// The kernel's error.
+        source: Errno,
+    },
+    /// No thread can be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+    /// The TAP cannot be made.
+    #[error(transparent)]
+    Tap(#[from] TapError),
+}
+
+fn hint(source: Errno) -> &'static str {
+    match source {
+        Errno::INVAL | Errno::NOTTY => "; it is another kind of namespace or file",
+        Errno::PERM => "; it takes root, or the user who made the namespace",
+        _ => "",
+    }
+}
+
+/// A network namespace, held open.
+#[derive(Debug)]
+pub struct Namespace {
+    file: OwnedFd,
+    place: String,
+}
+
+impl Namespace {
+    /// Opens a namespace by a path, such as `/run/netns/web`, or by the number of a process in it.
+    ///
+    /// # Errors
+    /// [`NetnsError::Open`] if there is none.
+    pub fn open(place: &str) -> Result<Namespace, NetnsError> {
+        let is_number = !place.is_empty() && place.bytes().all(|b| b.is_ascii_digit());
+        let place = if is_number { format!("/proc/{place}/ns/net") } else { place.to_owned() };
+        // Non-blocking: a FIFO would wait for a writer.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        match rustix::fs::open(&place, flags, Mode::empty()) {
+            Ok(file) => Ok(Namespace { file, place }),
+            Err(source) => Err(NetnsError::Open { place, source }),
+        }
+    }
+
+    /// Its path.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// Whether the calling thread is in it.
+    pub fn is_own(&self) -> bool {
+        let inode = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+        let own = rustix::fs::stat("/proc/thread-self/ns/net").map(inode);
+        own.is_ok() && own == rustix::fs::fstat(&self.file).map(inode)
+    }
+
+    /// Moves the calling thread there, for good.
+    fn enter(&self) -> Result<(), NetnsError> {
+        let entered = move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network));
+        entered.map_err(|source| NetnsError::Enter { place: self.place.clone(), source })
+    }
+
+    /// Moves the process to the user namespace that the network namespace belongs to.
+    fn enter_owner(&self) -> rustix::io::Result<()> {
+        let owner = self.owner()?;
+        match move_into_link_name_space(owner.as_fd(), Some(LinkNameSpaceType::User)) {
+            // It is there already, and lacks the right in it.
+            Err(Errno::INVAL) => Err(Errno::PERM),
+            done => done,
+        }
+    }
+
+    /// The user namespace that it belongs to; `EPERM` if that is not below the caller's.
+    fn owner(&self) -> rustix::io::Result<OwnedFd> {
+        // SAFETY: the request takes no argument, and fails for a file that is no namespace.
+        let fd = unsafe { libc::ioctl(self.file.as_raw_fd(), NS_GET_USERNS) };
+        if fd < 0 {
+            return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::PERM));
+        }
+        // SAFETY: the request made this descriptor, and nobody else knows it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// Does something there, on a thread of its own.
+    ///
+    /// # Errors
+    /// [`NetnsError`] if the namespace cannot be entered; nothing has been done then.
+    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
+        let there = || self.enter().map(|()| work());
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().spawn_scoped(scope, there).map_err(NetnsError::Thread)?;
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}
+
+/// Makes a TAP and moves it to the namespace, with the name that the options say. It takes the right to configure networks here and there.
+///
+/// # Errors
+/// [`NetnsError`] if the TAP cannot be made or moved.
+pub fn make_tap(namespace: &Namespace, options: &TapOptions) -> Result<Tap, NetnsError> {
+    let tap = Tap::open(&TapOptions { name: INTERIM.into(), up: false, ..options.clone() })?;
+    let moved = Netlink::open().and_then(|netlink| {
+        let link = netlink.link(tap.name())?;
+        netlink.hand_to(link.index, namespace.file.as_fd(), &options.name)
+    });
+    let (place, name) = (namespace.place.clone(), options.name.clone());
+    moved.map(|()| tap).map_err(|source| NetnsError::Move { place, name, source })
+}
+
+/// The same for a user without that right here: first, this process joins the user namespace that the network namespace belongs to, and gets a
+/// network namespace of its own there.
+///
+/// # Errors
+/// As [`make_tap`].
+pub fn make_tap_of_user(namespace: &Namespace, options: &TapOptions) -> Result<Tap, NetnsError> {
+    match make_tap(namespace, options) {
+        Err(NetnsError::Tap(TapError::Permission(_)) | NetnsError::Move { source: Errno::PERM, .. }) => {}
+        done => return done,
+    }
+    let entered = namespace.enter_owner().and_then(|()| {
+        // SAFETY: descriptors stay shared: only the network namespace is new.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
+    });
+    entered.map_err(|source| NetnsError::Enter { place: namespace.place.clone(), source })?;
+    make_tap(namespace, options)
+}

@@ -1,0 +1,286 @@
+//! What is asked of the kernel about interfaces, addresses and routes (rtnetlink(7)), in the calling thread's network namespace.
+//!
+//! A *netlink* is a socket for such questions, a *link* what the kernel says of an interface, a *prefix* an address with the length of its network's.
+
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType};
+
+/// Longest answer: the kernel's own limit of a part of a dump.
+const LONGEST: usize = 32 * 1024;
+
+/// An interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Its number.
+    pub index: u32,
+    /// Its Ethernet address.
+    pub mac: Option<[u8; 6]>,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// Whether it is up.
+    pub is_up: bool,
+}
+
+/// An address with the length of its network's prefix in bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Prefix {
+    /// The address.
+    pub address: IpAddr,
+    /// Bits of the prefix.
+    pub length: u8,
+}
+
+/// A route through an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Where to; the length 0 is the default route.
+    pub to: Prefix,
+    /// The next hop; none if it is on the link.
+    pub gateway: Option<IpAddr>,
+    /// MTU of the route.
+    pub mtu: Option<u32>,
+    /// TCP's maximum segment size.
+    pub advmss: Option<u32>,
+    /// Its metric.
+    pub priority: Option<u32>,
+    /// Its table; none is the main one.
+    pub table: Option<u32>,
+}
+
+/// A socket for questions and requests.
+#[derive(Debug)]
+pub struct Netlink(OwnedFd);
+
+type Answers = Vec<RouteNetlinkMessage>;
+
+impl Netlink {
+    /// Opens a socket in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// Whatever socket(2) returns.
+    pub fn open() -> rustix::io::Result<Netlink> {
+        let family = rustix::net::AddressFamily::NETLINK;
+        // Protocol 0 is NETLINK_ROUTE.
+        rustix::net::socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, None).map(Netlink)
+    }
+
+    /// Finds an interface by its name.
+    ///
+    /// # Errors
+    /// `ENODEV` if there is none.
+    pub fn link(&self, name: &str) -> rustix::io::Result<Link> {
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        let answers = self.ask(RouteNetlinkMessage::GetLink(message), NLM_F_ACK)?;
+        answers.into_iter().find_map(found).ok_or(Errno::NODEV)
+    }
+
+    /// Moves an interface to another namespace, with another name.
+    ///
+    /// # Errors
+    /// `EEXIST` if it has one of that name.
+    pub fn hand_to(&self, index: u32, namespace: BorrowedFd<'_>, name: &str) -> rustix::io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.attributes.push(LinkAttribute::NetNsFd(namespace.as_raw_fd()));
+        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        self.ask(RouteNetlinkMessage::SetLink(message), NLM_F_ACK).map(drop)
+    }
+
+    /// Brings an interface up.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn bring_up(&self, index: u32) -> rustix::io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        (message.header.flags, message.header.change_mask) = (LinkFlags::Up, LinkFlags::Up);
+        self.ask(RouteNetlinkMessage::SetLink(message), NLM_F_ACK).map(drop)
+    }
+
+    /// Gives an interface an address. It is valid immediately, without a search for others that have it.
+    ///
+    /// # Errors
+    /// `EEXIST` if it has the address.
+    pub fn add_address(&self, index: u32, own: Prefix) -> rustix::io::Result<()> {
+        let mut message = AddressMessage::default();
+        message.header.family = family(own.address);
+        (message.header.prefix_len, message.header.index) = (own.length, index);
+        message.attributes.push(AddressAttribute::Local(own.address));
+        message.attributes.push(AddressAttribute::Address(own.address));
+        match own.address {
+            IpAddr::V4(address) if own.length < 31 => {
+                let hosts = u32::MAX.checked_shr(own.length.into()).unwrap_or(0);
+                message.attributes.push(AddressAttribute::Broadcast((u32::from(address) | hosts).into()));
+            }
+            IpAddr::V4(_) => {}
+            IpAddr::V6(_) => message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad)),
+        }
+        self.ask(RouteNetlinkMessage::NewAddress(message), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
+    }
+
+    /// The addresses of an interface.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn addresses(&self, index: u32) -> rustix::io::Result<Vec<Prefix>> {
+        let answers = self.ask(RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP)?;
+        Ok(answers.into_iter().filter_map(|one| address_of(&one, index)).collect())
+    }
+
+    /// Adds a route through an interface.
+    ///
+    /// # Errors
+    /// `EEXIST` if there is such a route, `ENETUNREACH` if the gateway is not on the link.
+    pub fn add_route(&self, index: u32, route: &Route) -> rustix::io::Result<()> {
+        let message = route_message(index, route);
+        self.ask(RouteNetlinkMessage::NewRoute(message), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
+    }
+
+    /// Destinations and gateways of the routes through an interface.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn routes(&self, index: u32) -> rustix::io::Result<Vec<(Prefix, Option<IpAddr>)>> {
+        let answers = self.ask(RouteNetlinkMessage::GetRoute(RouteMessage::default()), NLM_F_DUMP)?;
+        Ok(answers.into_iter().filter_map(|one| route_of(&one, index)).collect())
+    }
+
+    /// Sends a request and reads its answers, to the last.
+    fn ask(&self, request: RouteNetlinkMessage, flags: u16) -> rustix::io::Result<Answers> {
+        let mut header = NetlinkHeader::default();
+        (header.flags, header.sequence_number) = (NLM_F_REQUEST | flags, 1);
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(request));
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        rustix::net::send(&self.0, &bytes, SendFlags::empty())?;
+        let (mut answers, mut place) = (Vec::new(), vec![0; LONGEST]);
+        loop {
+            let (got, _) =
+                rustix::io::retry_on_intr(|| rustix::net::recv(&self.0, &mut place[..], RecvFlags::empty()))?;
+            if read(place.get(..got).unwrap_or(&[]), &mut answers)? {
+                return Ok(answers);
+            }
+        }
+    }
+}
+
+/// Reads the messages of a datagram. Returns whether the last one was among them.
+fn read(mut bytes: &[u8], answers: &mut Answers) -> rustix::io::Result<bool> {
+    while !bytes.is_empty() {
+        let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes).map_err(|_| Errno::PROTO)?;
+        let length = usize::try_from(message.header.length).map_err(|_| Errno::PROTO)?.next_multiple_of(4);
+        match message.payload {
+            NetlinkPayload::Done(_) => return Ok(true),
+            NetlinkPayload::Error(e) => {
+                return e.code.map_or(Ok(true), |code| Err(Errno::from_raw_os_error(code.get().saturating_abs())));
+            }
+            NetlinkPayload::InnerMessage(inner) => answers.push(inner),
+            _ => {}
+        }
+        bytes = bytes.get(length.max(4)..).unwrap_or(&[]);
+    }
+    Ok(false)
+}
+
+fn found(answer: RouteNetlinkMessage) -> Option<Link> {
+    let RouteNetlinkMessage::NewLink(message) = answer else { return None };
+    let is_up = message.header.flags.contains(LinkFlags::Up);
+    let mut link = Link { index: message.header.index, mac: None, mtu: 0, is_up };
+    for attribute in message.attributes {
+        match attribute {
+            LinkAttribute::Address(bytes) => link.mac = bytes.as_slice().try_into().ok(),
+            LinkAttribute::Mtu(mtu) => link.mtu = mtu,
+            _ => {}
+        }
+    }
+    Some(link)
+}
+
+fn address_of(answer: &RouteNetlinkMessage, index: u32) -> Option<Prefix> {
+    let RouteNetlinkMessage::NewAddress(message) = answer else { return None };
+    // Of IPv4 the local address; of IPv6 there is but one.
+    let local =
+        message.attributes.iter().find_map(|a| if let AddressAttribute::Local(ip) = a { Some(*ip) } else { None });
+    let any =
+        || message.attributes.iter().find_map(|a| if let AddressAttribute::Address(ip) = a { Some(*ip) } else { None });
+    let address = local.or_else(any)?;
+    (message.header.index == index).then_some(Prefix { address, length: message.header.prefix_len })
+}
+
+fn route_of(answer: &RouteNetlinkMessage, index: u32) -> Option<(Prefix, Option<IpAddr>)> {
+    let RouteNetlinkMessage::NewRoute(message) = answer else { return None };
+    let any: IpAddr = match message.header.address_family {
+        AddressFamily::Inet => [0u8; 4].into(),
+        AddressFamily::Inet6 => [0u8; 16].into(),
+        _ => return None,
+    };
+    let (mut to, mut gateway, mut is_ours) = (any, None, false);
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Destination(address) => to = ip(address)?,
+            RouteAttribute::Gateway(address) => gateway = ip(address),
+            RouteAttribute::Oif(oif) => is_ours = *oif == index,
+            _ => {}
+        }
+    }
+    is_ours.then_some((Prefix { address: to, length: message.header.destination_prefix_length }, gateway))
+}
+
+fn route_message(index: u32, route: &Route) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family(route.to.address);
+    message.header.destination_prefix_length = route.to.length;
+    message.header.protocol = RouteProtocol::Boot;
+    message.header.kind = RouteType::Unicast;
+    message.header.scope = if route.gateway.is_some() { RouteScope::Universe } else { RouteScope::Link };
+    message.header.table = RouteHeader::RT_TABLE_MAIN;
+    if let Some(table) = route.table {
+        message.header.table = RouteHeader::RT_TABLE_UNSPEC;
+        message.attributes.push(RouteAttribute::Table(table));
+    }
+    if route.to.length > 0 {
+        message.attributes.push(RouteAttribute::Destination(route_address(route.to.address)));
+    }
+    message.attributes.push(RouteAttribute::Oif(index));
+    message.attributes.extend(route.gateway.map(|gateway| RouteAttribute::Gateway(route_address(gateway))));
+    message.attributes.extend(route.priority.map(RouteAttribute::Priority));
+    let metrics = [route.mtu.map(RouteMetric::Mtu), route.advmss.map(RouteMetric::Advmss)];
+    let metrics: Vec<_> = metrics.into_iter().flatten().collect();
+    if !metrics.is_empty() {
+        message.attributes.push(RouteAttribute::Metrics(metrics));
+    }
+    message
+}
+
+fn route_address(address: IpAddr) -> RouteAddress {
+    match address {
+        IpAddr::V4(address) => RouteAddress::Inet(address),
+        IpAddr::V6(address) => RouteAddress::Inet6(address),
+    }
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(address) => Some((*address).into()),
+        RouteAddress::Inet6(address) => Some((*address).into()),
+        _ => None,
+    }
+}
+
+fn family(address: IpAddr) -> AddressFamily {
+    if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
+}
