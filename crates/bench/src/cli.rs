@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::ab::{self, Build};
 use crate::cost;
@@ -142,6 +142,13 @@ enum Command {
         update: bool,
     },
 
+    /// Write the manual pages.
+    #[command(hide = true)]
+    Man {
+        /// The folder; created if it does not exist.
+        dir: PathBuf,
+    },
+
     /// Moves frames along one path and prints how many were counted.
     #[command(name = cost::SUBCOMMAND, hide = true)]
     Count { path: String, batch: u32 },
@@ -189,6 +196,12 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Some(Command::Cost { paths, budgets, update }) => cost::run(&paths, &budgets, update, out)?,
         Some(Command::Count { path, batch }) => {
             cost::count(&path, batch)?;
+            true
+        }
+        Some(Command::Man { dir }) => {
+            let at = dir.display().to_string();
+            let written = std::fs::create_dir_all(&dir).and_then(|()| clap_mangen::generate_to(Cli::command(), dir));
+            written.map_err(|source| BenchError::Io { what: at, source })?;
             true
         }
         None if cli.list => {

@@ -69,14 +69,16 @@ pub struct Lane<R> {
 
 struct Shared<R> {
     ring: R,
-    /// Threads that sleep until it is ready.
+    /// Threads that sleep until it is ready, and a loop that is not interposed.
     sleepers: u32,
+    /// Whether there is such a loop.
+    resting: bool,
 }
 
 impl<R: Ring> Lane<R> {
     fn new(ring: R) -> Self {
         let (header, wake) = (ring.mem().clone(), ring.wake());
-        Lane { ring: Mutex::new(Shared { ring, sleepers: 0 }), header, wake, full: Full::default() }
+        Lane { ring: Mutex::new(Shared { ring, sleepers: 0, resting: false }), header, wake, full: Full::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared<R>> {
@@ -122,10 +124,34 @@ impl<R: Ring> Lane<R> {
     }
 
     fn wake_up(&self) {
+        self.lock().wake_up();
+    }
+
+    fn rest(&self) {
         let mut shared = self.lock();
-        shared.sleepers = shared.sleepers.saturating_sub(1);
-        if shared.sleepers == 0 {
-            shared.ring.disarm();
+        shared.stir();
+        shared.sleepers += 1;
+        shared.resting = true;
+        shared.ring.ask_kick();
+    }
+
+    fn stir(&self) {
+        self.lock().stir();
+    }
+}
+
+impl<R: Ring> Shared<R> {
+    fn wake_up(&mut self) {
+        self.sleepers = self.sleepers.saturating_sub(1);
+        if self.sleepers == 0 {
+            self.ring.disarm();
+        }
+    }
+
+    /// The loop that is not interposed, if any, sleeps no longer.
+    fn stir(&mut self) {
+        if std::mem::take(&mut self.resting) {
+            self.wake_up();
         }
     }
 }
@@ -219,6 +245,20 @@ impl Bound {
         let (tx, rx) = self.lanes_for(events);
         tx.iter().for_each(Lane::wake_up);
         rx.iter().for_each(Lane::wake_up);
+    }
+
+    /// Asks for wake-ups until the next call, or until [`Self::stir`]; poll once more before sleeping.
+    pub fn rest(&self, events: i16) {
+        let (tx, rx) = self.lanes_for(events);
+        tx.iter().for_each(Lane::rest);
+        rx.iter().for_each(Lane::rest);
+    }
+
+    /// Takes that back.
+    pub fn stir(&self, events: i16) {
+        let (tx, rx) = self.lanes_for(events);
+        tx.iter().for_each(Lane::stir);
+        rx.iter().for_each(Lane::stir);
     }
 
     /// The descriptors that become readable on a wake-up.

@@ -24,6 +24,8 @@
 //! | `indirect` | frames that lie elsewhere in the program's memory |
 //! | `wait`, `epoll` | poll, select, epoll |
 //! | `output` | POLLOUT on descriptors that frames are sent on |
+//! | `ready` | event loops that are not interposed |
+//! | `told` | the text of the last error |
 //! | `packet` | packet sockets on ports |
 //! | `nmport` | libnetmap's functions |
 //! | `user`, `errno` | the program's memory and errno |
@@ -47,11 +49,13 @@ mod open;
 mod options;
 mod output;
 mod packet;
+mod ready;
 mod real;
 mod register;
 mod request;
 mod starving;
 mod table;
+mod told;
 mod user;
 mod wait;
 
@@ -74,8 +78,9 @@ fn close(fd: c_int) {
     unsafe { real::close(fd) };
 }
 
-/// Says on standard error why the daemon refused, if `$NETVALE_VERBOSE` asks for it: an errno says little.
+/// Keeps why the daemon refused, and says it on standard error if `$NETVALE_VERBOSE` asks for it: an errno says little.
 fn say(e: &netvale::Error) {
+    told::note(&e.to_string());
     static VERBOSE: OnceLock<bool> = OnceLock::new();
     if *VERBOSE.get_or_init(|| std::env::var_os("NETVALE_VERBOSE").is_some_and(|v| !v.is_empty())) {
         eprintln!("netvale: {e}");

@@ -64,7 +64,8 @@ impl Daemon {
     }
 }
 
-fn to_cli(error: ClientError) -> CliError {
+/// An error of the control client, in the command line's words.
+pub fn to_cli(error: ClientError) -> CliError {
     let kind = match error.failure() {
         Failure::Unreachable => CliError::unreachable,
         Failure::Refused => CliError::refused,

@@ -248,7 +248,7 @@ pub(crate) fn rings(
                 TxKind::Pipe(pipe.mirrored(Mirror::new(map, places, Moment::Passing)))
             }
         };
-        tx.push(TxRing { kind, wake, indirect: reply.port_flags & PORT_OF_SWITCH != 0, spin: Default::default() });
+        tx.push(TxRing { indirect: reply.port_flags & PORT_OF_SWITCH != 0, ..TxRing::new(kind, wake) });
     }
     for i in reply.rx_bound.clone() {
         let own = side(reply.csb_first, reply.tx_rings + i, reply.rx_slots)?;
@@ -258,7 +258,7 @@ pub(crate) fn rings(
             continue;
         }
         let ring = AppRing::new(own, Dir::Rx, doorbell).mirrored(Mirror::new(map, places, Moment::Released));
-        rx.push(RxRing { ring, wake, nic: None, spin: Default::default() });
+        rx.push(RxRing::new(ring, wake));
     }
     if reply.nic_entries > 0 {
         nics::bind(reply, "the interface", &mut tx, &mut rx)?;

@@ -62,13 +62,8 @@ pub(crate) fn open_function(address: &str, hdr_len: u32) -> Result<Port, Error> 
         Found::Ptnet(guest) => Port::of_guest(guest, hdr_len),
         Found::Published(device) => {
             let Published { reply, map, tx, rx, keep } = *device;
-            let tx = tx.into_iter().map(|(ring, wake)| TxRing {
-                kind: TxKind::Switch(ring),
-                wake,
-                indirect: false,
-                spin: Default::default(),
-            });
-            let rx = rx.into_iter().map(|(ring, wake)| RxRing { ring, wake, nic: None, spin: Default::default() });
+            let tx = tx.into_iter().map(|(ring, wake)| TxRing::new(TxKind::Switch(ring), wake));
+            let rx = rx.into_iter().map(|(ring, wake)| RxRing::new(ring, wake));
             Ok(Port::new("ptnet-pci".to_owned(), None, (reply, map), (tx.collect(), rx.collect()), Some(keep)))
         }
     }

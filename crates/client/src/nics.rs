@@ -43,7 +43,7 @@ pub(crate) fn tx(
     let mirror = |moment| Mirror::new(map, places(reply), moment);
     let through = through.mirrored(mirror(Moment::Passing), mirror(Moment::Released));
     let ring = AppRing::new(side, Dir::Tx, bell()?);
-    Ok(TxRing { kind: TxKind::Nic(Box::new(NicTx { ring, through })), wake, indirect: false, spin: Default::default() })
+    Ok(TxRing::new(TxKind::Nic(Box::new(NicTx { ring, through })), wake))
 }
 
 /// Makes an rx ring whose first descriptor is its queue's socket, and whose second is where its frames are forwarded
@@ -69,7 +69,7 @@ pub(crate) fn rx(
     }
     let wake = copied(through.wake_fd().try_clone_to_owned())?;
     let ring = AppRing::new(side, Dir::Rx, bell()?).mirrored(mirror(Moment::Released));
-    Ok(RxRing { ring, wake, nic: Some(Box::new(through)), spin: Default::default() })
+    Ok(RxRing { nic: Some(Box::new(through)), ..RxRing::new(ring, wake) })
 }
 
 /// Binds the sockets that are not bound, now that all rings are mapped.

@@ -116,8 +116,8 @@ fn local_end(
         num_bufs: tx.ring.num_bufs(),
         ..AttachReply::default()
     };
-    let tx = TxRing { kind: TxKind::Pipe(pipe), wake: room_here, indirect: false, spin: Default::default() };
-    let rx = RxRing { ring, wake: arrived_here, nic: None, spin: Default::default() };
+    let tx = TxRing::new(TxKind::Pipe(pipe), room_here);
+    let rx = RxRing::new(ring, arrived_here);
     let map = Arc::clone(own.region().mapping());
     let keep = Arc::clone(ends) as Arc<dyn Any + Send + Sync>;
     Ok(Port::new(name.to_owned(), None, (reply, map), (vec![tx], vec![rx]), Some(keep)))

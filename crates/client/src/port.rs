@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use netvale_control::attach::AttachReply;
 use netvale_mem::Mapping;
-use netvale_mem::spin::Spin;
+use netvale_mem::spin::{Spin, poll_for};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::connect::is_closed;
@@ -140,10 +140,7 @@ impl Port {
     pub fn wait(&mut self, interest: Interest, timeout: Option<Duration>) -> Result<bool, Error> {
         self.sync();
         let start = Instant::now();
-        let mut spin = std::mem::take(&mut self.spin);
-        let ready = spin.poll(|| self.is_ready(interest));
-        self.spin = spin;
-        if ready {
+        if self.is_ready(interest) || poll_for(self, |port| &mut port.spin, |port| port.is_ready(interest)) {
             return Ok(true);
         }
         loop {

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use netvale_mem::drops::RingCounters;
-use netvale_mem::spin::Spin;
+use netvale_mem::spin::{Spin, poll_for};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 mod rx;
@@ -35,11 +35,8 @@ trait Awaited {
 /// Polls for up to `most`, as long as that pays, then sleeps for up to `limit` until the ring is ready. Returns whether
 /// it is.
 fn wait_on<R: Awaited>(ring: &mut R, most: Duration, limit: Duration) -> bool {
-    let mut spin = std::mem::take(ring.spin());
-    spin.set_most(most);
-    let ready = spin.poll(|| ring.look());
-    *ring.spin() = spin;
-    ready || sleep_on(ring, limit)
+    ring.spin().set_most(most);
+    ring.look() || poll_for(ring, R::spin, R::look) || sleep_on(ring, limit)
 }
 
 fn sleep_on<R: Awaited>(ring: &mut R, limit: Duration) -> bool {

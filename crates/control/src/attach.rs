@@ -9,12 +9,13 @@
 //! ([`Holding`](crate::device::Holding)), and netmap's requests that do not open a port ([`crate::device`]). A request
 //! may carry a socket as `SCM_RIGHTS`: the answer goes there, so that several processes that share the connection do
 //! not read each other's answers. A request with [`FLAG_FILE`] carries two descriptors: that socket, then the client's
-//! file for a new region ([`FileAsked`]). Bytes that are not a message are answered by a refusal (`EPROTO`), and change
+//! file for a new region ([`FileAsked`]). A [`BringRequest`] carries that socket and a device's queues. Bytes that are not a message are answered by a refusal (`EPROTO`), and change
 //! nothing: the connection keeps what it holds.
 //!
 //! Integers are little-endian, unused bytes zero. Every message begins with magic and version, so that each side can
 //! say what is wrong with the other.
 
+mod bring;
 mod device;
 mod message;
 #[cfg(test)]
@@ -23,6 +24,8 @@ mod wire;
 
 use std::ops::Range;
 
+pub(crate) use bring::BRING_MAGIC;
+pub use bring::{BRING_LEN, BringRequest, MAX_BROUGHT};
 pub use wire::BadMessage;
 pub(crate) use wire::{Head, Text, read};
 

@@ -21,12 +21,14 @@ use crate::error::{ErrorCode, RpcError};
 use crate::framing::Lines;
 use crate::request::Request;
 use crate::types::{
-    AttachParams, DetachParams, Done, Evicted, ListParams, PortInfo, ShowParams, StatsReply, SwitchInfo, TableEntry,
-    TableParams, Version,
+    Applied, ApplyParams, AttachParams, DetachParams, Done, Evicted, Exported, ListParams, PortInfo, ShowParams,
+    StatsReply, SwitchInfo, TableEntry, TableParams, Version,
 };
 
+mod bring;
 mod error;
 
+pub use bring::Bringing;
 pub use error::{ClientError, Failure};
 
 /// Default time limit of a request.
@@ -128,7 +130,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`] if there is no answer, or a refusal.
     pub fn attach(&mut self, params: AttachParams) -> Result<PortInfo, ClientError> {
-        self.call(&Request::PortAttach(params))
+        self.call(&Request::PortAttach(Box::new(params)))
     }
 
     /// Detaches a port; `port` is its name on the switch.
@@ -173,6 +175,22 @@ impl Client {
     /// [`ClientError`] if there is no answer, or a refusal.
     pub fn stats(&mut self) -> Result<StatsReply, ClientError> {
         self.call(&Request::Stats)
+    }
+
+    /// Makes the daemon what a configuration file says, or only asks what would change.
+    ///
+    /// # Errors
+    /// [`ClientError`] if there is no answer, or a refusal: nothing has changed then but what the message names.
+    pub fn apply(&mut self, params: ApplyParams) -> Result<Applied, ClientError> {
+        self.call(&Request::ConfigApply(params))
+    }
+
+    /// Writes a configuration file of what is there.
+    ///
+    /// # Errors
+    /// [`ClientError`] if there is no answer, or a refusal.
+    pub fn export(&mut self) -> Result<Exported, ClientError> {
+        self.call(&Request::ConfigExport)
     }
 
     /// Asks the daemon to end. The answer comes before it has ended; [`Client::wait_closed`] waits for that.

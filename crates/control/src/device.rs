@@ -6,7 +6,8 @@
 use zerocopy::little_endian::{I32, U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute};
 
-use crate::attach::{BadMessage, Head, REQUEST_MAGIC, Text, read};
+use crate::attach::{BRING_MAGIC, BadMessage, Head, REQUEST_MAGIC, Text, read};
+use crate::succession::{BEGIN_MAGIC, HELLO_MAGIC};
 
 /// Length of a [`DeviceRequest`] and of a [`DeviceReply`] in bytes.
 pub const DEVICE_LEN: usize = size_of::<Wire>();
@@ -126,6 +127,10 @@ pub enum MessageKind {
     Device,
     /// [`Holding`].
     Holding,
+    /// [`Succession`](crate::succession::Succession).
+    Succession,
+    /// [`BringRequest`](crate::attach::BringRequest).
+    Bring,
 }
 
 impl MessageKind {
@@ -134,12 +139,14 @@ impl MessageKind {
         match Head::magic_of(bytes) {
             Some(DEVICE_MAGIC) => MessageKind::Device,
             Some(RESUME_MAGIC | RELEASE_MAGIC) => MessageKind::Holding,
+            Some(HELLO_MAGIC | BEGIN_MAGIC) => MessageKind::Succession,
+            Some(BRING_MAGIC) => MessageKind::Bring,
             _ => MessageKind::Attach,
         }
     }
 }
 
-const _: () = assert!(REQUEST_MAGIC != DEVICE_MAGIC && REQUEST_MAGIC != RESUME_MAGIC);
+const _: () = assert!(REQUEST_MAGIC != DEVICE_MAGIC && REQUEST_MAGIC != RESUME_MAGIC && REQUEST_MAGIC != BRING_MAGIC);
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,8 @@
 
 /// Maximum length of a request's line in bytes, without its end.
 pub const MAX_REQUEST_LINE: usize = 64 * 1024;
+/// The same for root and the daemon's own user, whose requests may carry a configuration file.
+pub const MAX_TRUSTED_LINE: usize = 4 << 20;
 
 /// A line is too long. The stream cannot be read further: the start of the next message is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +48,11 @@ impl Lines {
         self.scanned -= self.start;
         self.start = 0;
         self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The bytes that were pushed and not returned yet.
+    pub fn pending(&self) -> &[u8] {
+        self.bytes.get(self.start..).unwrap_or(&[])
     }
 
     /// Returns the next whole line without its `

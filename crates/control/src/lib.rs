@@ -12,6 +12,7 @@
 //! | [`client`] | the client's side: connect, ask |
 //! | [`attach`] | the attach handshake's messages |
 //! | [`device`] | netmap's control requests on the same connection |
+//! | [`succession`] | what a successor of the daemon says there |
 //!
 //! `docs/reference/control-protocol.md` describes the protocol for programs that do not use this crate.
 #![forbid(unsafe_code)]
@@ -26,6 +27,7 @@ mod mac;
 pub mod options;
 pub mod request;
 pub mod server;
+pub mod succession;
 pub mod types;
 
 pub use error::{ErrorCode, RpcError};

@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use crate::error::{ErrorCode, RpcError};
 use crate::types::{
-    AttachParams, DetachParams, Done, Evicted, ListParams, NoParams, PortInfo, ShowParams, StatsReply, SwitchInfo,
-    TableEntry, TableParams, Version,
+    Applied, ApplyParams, AttachParams, DetachParams, Done, Evicted, Exported, ListParams, NoParams, PortInfo,
+    ShowParams, StatsReply, SwitchInfo, TableEntry, TableParams, Version,
 };
 
 /// Names of all methods.
-pub const METHODS: [&str; 10] = [
+pub const METHODS: [&str; 12] = [
     "version",
     "switch.list",
     "switch.table",
@@ -21,6 +21,8 @@ pub const METHODS: [&str; 10] = [
     "port.show",
     "port.evicted",
     "stats",
+    "config.apply",
+    "config.export",
     "shutdown",
 ];
 
@@ -39,7 +41,7 @@ pub enum Request {
     SwitchTable(TableParams),
     /// Attaches a port. Answer: [`Reply::Port`].
     #[serde(rename = "port.attach")]
-    PortAttach(AttachParams),
+    PortAttach(Box<AttachParams>),
     /// Detaches a port. Answer: [`Reply::Done`].
     #[serde(rename = "port.detach")]
     PortDetach(DetachParams),
@@ -55,6 +57,12 @@ pub enum Request {
     /// Reads all counters. Answer: [`Reply::Stats`].
     #[serde(rename = "stats")]
     Stats,
+    /// Makes the daemon what a configuration file says. Answer: [`Reply::Applied`].
+    #[serde(rename = "config.apply")]
+    ConfigApply(ApplyParams),
+    /// Writes a configuration file of what is there. Answer: [`Reply::Exported`].
+    #[serde(rename = "config.export")]
+    ConfigExport,
     /// Ends the daemon. Answer: [`Reply::Done`].
     #[serde(rename = "shutdown")]
     Shutdown,
@@ -78,6 +86,10 @@ pub enum Reply {
     Evicted(Vec<Evicted>),
     /// To `stats`.
     Stats(StatsReply),
+    /// To `config.apply`.
+    Applied(Applied),
+    /// To `config.export`.
+    Exported(Box<Exported>),
     /// To `port.detach` and `shutdown`: `{}`.
     Done(Done),
 }
@@ -94,11 +106,13 @@ impl Request {
             "switch.list" => none(Request::SwitchList),
             "port.evicted" => none(Request::PortEvicted),
             "stats" => none(Request::Stats),
+            "config.export" => none(Request::ConfigExport),
             "shutdown" => none(Request::Shutdown),
             "switch.table" => params_of(method, params).map(Request::SwitchTable),
-            "port.attach" => params_of(method, params).map(Request::PortAttach),
+            "port.attach" => params_of(method, params).map(|p| Request::PortAttach(Box::new(p))),
             "port.detach" => params_of(method, params).map(Request::PortDetach),
             "port.list" => params_of(method, params).map(Request::PortList),
+            "config.apply" => params_of(method, params).map(Request::ConfigApply),
             "port.show" => params_of(method, params).map(Request::PortShow),
             _ => Err(RpcError::new(
                 ErrorCode::MethodNotFound,
@@ -131,12 +145,14 @@ mod tests {
             Request::Version,
             Request::SwitchList,
             Request::SwitchTable(TableParams { switch: switch.clone() }),
-            Request::PortAttach(AttachParams { switch: switch.clone(), port: port.clone(), options }),
+            Request::PortAttach(Box::new(AttachParams { switch: switch.clone(), port: port.clone(), options })),
             Request::PortDetach(DetachParams { switch: switch.clone(), port: port.clone() }),
             Request::PortList(ListParams { switch: Some(switch) }),
             Request::PortShow(ShowParams { port }),
             Request::PortEvicted,
             Request::Stats,
+            Request::ConfigApply(ApplyParams { text: "workers = 1".into(), dry_run: true, ..Default::default() }),
+            Request::ConfigExport,
             Request::Shutdown,
         ]
     }
@@ -161,6 +177,8 @@ mod tests {
             ("port.list", json!({"swich": "vale0"}), "swich"),
             ("port.show", json!({}), "port"),
             ("switch.table", json!({"switch": 7}), "switch"),
+            ("config.apply", json!({}), "text"),
+            ("config.apply", json!({"text": "", "dry": true}), "dry"),
             ("port.attach", json!({"switch": "vale0", "port": "a", "options": {"ring": 1}}), "ring"),
             ("port.attach", json!({"switch": "vale0", "port": "a", "options": {"rings": -1}}), "-1"),
             ("port.attach", json!({"switch": "vale0", "port": "a", "options": {"vnet_hdr": 11}}), "vnet_hdr"),

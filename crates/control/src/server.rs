@@ -9,10 +9,10 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::error::{ErrorCode, RpcError};
-use crate::framing::{Lines, MAX_REQUEST_LINE};
+use crate::framing::{Lines, MAX_REQUEST_LINE, MAX_TRUSTED_LINE};
 use crate::request::{Reply, Request};
 
-mod strict;
+pub(crate) mod strict;
 
 /// Maximum number of requests in a batch.
 pub const MAX_BATCH: usize = 64;
@@ -76,6 +76,24 @@ impl Default for Connection {
 }
 
 impl Connection {
+    /// Continues a connection of which these bytes of an unfinished request have been read.
+    #[must_use]
+    pub fn continuing(mut self, pending: &[u8]) -> Self {
+        self.lines.push(pending);
+        self
+    }
+
+    /// The bytes read of a request that is not finished.
+    pub fn pending(&self) -> &[u8] {
+        self.lines.pending()
+    }
+
+    /// The connection of a caller who may send a configuration file.
+    #[must_use]
+    pub fn trusted() -> Connection {
+        Connection { lines: Lines::new(MAX_TRUSTED_LINE), closed: false }
+    }
+
     /// Takes bytes from the client and executes the requests that they complete. The answers do not depend on how the
     /// stream is cut into pieces, except that [`MAX_OUTPUT`] counts anew in each piece. After [`Output::close`] bytes
     /// are ignored.

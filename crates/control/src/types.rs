@@ -9,12 +9,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 mod check;
+mod config;
 mod port;
 mod stats;
 
 pub use crate::mac::{BadMac, Mac};
 pub use crate::options::PortOptions;
 pub use check::Misfit;
+pub use config::{Action, Applied, ApplyParams, Change, Exported};
 pub use port::{
     AttachParams, DetachParams, Direction, E1000Info, Evicted, ListParams, Owner, PortInfo, PortKind, PortState,
     PtnetInfo, RegionInfo, RingInfo, ShowParams, VhostInfo,

@@ -1,7 +1,7 @@
 //! docs/reference/control-protocol.md against the types: what a reader copies from it must work.
 
 use netvale_control::request::METHODS;
-use netvale_control::types::{Done, Evicted, PortInfo, StatsReply, SwitchInfo, TableEntry, Version};
+use netvale_control::types::{Applied, Done, Evicted, Exported, PortInfo, StatsReply, SwitchInfo, TableEntry, Version};
 use netvale_control::{ErrorCode, Request, RpcError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -84,6 +84,8 @@ fn replies_are_replies() {
             "port.list" => same::<Vec<PortInfo>>(result),
             "port.evicted" => same::<Vec<Evicted>>(result),
             "stats" => same::<StatsReply>(result),
+            "config.apply" => same::<Applied>(result),
+            "config.export" => same::<Exported>(result),
             "port.detach" | "shutdown" => same::<Done>(result),
             other => panic!("{other} is not checked"),
         }
@@ -152,6 +154,7 @@ fn errors_are_errors() {
 fn limits_are_the_codes() {
     use netvale_control::{framing, server};
     assert!(DOC.contains(&format!("| {} | error", framing::MAX_REQUEST_LINE)));
+    assert!(DOC.contains(&format!("| {} MiB | error", framing::MAX_TRUSTED_LINE >> 20)));
     assert!(DOC.contains(&format!("| {} | error", server::MAX_BATCH)));
     assert!(DOC.contains(&format!("| {} MiB | error", server::MAX_OUTPUT >> 20)));
 }

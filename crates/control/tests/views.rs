@@ -35,7 +35,7 @@ macro_rules! views {
 }
 
 views! {
-    [name lossless rings slots buf_size extra_bufs huge vnet_hdr mtu repeat speed capture_limit packed no_mergeable no_in_order vector gro host vfio_user
+    [name lossless rings slots buf_size extra_bufs huge vnet_hdr mtu netns repeat speed capture_limit packed no_mergeable no_in_order vector gro host vfio_user
         backend itr client socket_mode socket_user socket_group mac]
     [Local Tap Vhost Virtio VirtioPci Ptnet E1000 E1000Pci Netmap Replay Capture Null Echo]
 }

@@ -2,12 +2,11 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use netvale_control::types::{AttachParams, PortOptions};
-use netvale_portspec::AttachSpec;
+use netvale_portspec::{AttachSpec, PortSpec};
 use netvale_switch::Settings;
 use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -18,14 +17,24 @@ use toml::de::{DeTable, DeValue};
 use crate::worker::Polling;
 
 mod keys;
+mod overrides;
+mod places;
 mod port;
 mod schema;
 mod spelling;
+mod values;
+mod workers;
+mod write;
 
 use keys::KEYS;
+pub use overrides::Overrides;
+pub use places::{Mistake, Place, parse};
 pub use port::PortConfig;
 pub use schema::schema;
 pub use spelling::OldSpelling;
+pub use values::{Setting, settings};
+use workers::workers;
+pub use write::{json, text, words};
 
 /// How long a worker polls for frames before it sleeps, by default.
 pub const DEFAULT_SPIN: Duration = Duration::from_micros(50);
@@ -49,6 +58,8 @@ pub struct Config {
     pub sockets: SocketAccess,
     /// Whether to drop capabilities and turn on seccomp and Landlock.
     pub sandbox: bool,
+    /// Whether it goes on in the place of a running daemon.
+    pub take_over: bool,
     /// Directories that stay reachable in the sandbox, and in which others than root and the daemon's own user may name files and sockets; absolute.
     pub allow_dirs: Vec<PathBuf>,
     /// Interfaces that everyone who may connect may open, not only root and the daemon's own user.
@@ -65,6 +76,10 @@ pub struct Config {
     pub switches: Settings,
     /// Ports to attach at startup.
     pub ports: Vec<AttachParams>,
+    /// What the command line says, before any file.
+    pub overrides: Overrides,
+    /// The file that SIGHUP makes the daemon read again.
+    pub file: Option<PathBuf>,
 }
 
 /// Owner and mode of the sockets.
@@ -310,6 +325,7 @@ impl File {
             user: self.user,
             sockets: sockets(self.sockets.unwrap_or_default())?,
             sandbox: self.sandbox.unwrap_or(true),
+            take_over: false,
             allow_dirs: self.allow_dirs.into_iter().map(|dir| std::path::absolute(&dir).unwrap_or(dir)).collect(),
             allow_nics: self.allow_nics,
             allow_taps: self.allow_taps,
@@ -323,13 +339,18 @@ impl File {
                 holds_others: switch.lossless_between_users,
             },
             ports: self.ports.into_iter().map(|port| port.0).collect(),
+            overrides: Overrides::default(),
+            file: None,
         })
     }
 }
 
-fn full_name(params: &AttachParams, spec: &AttachSpec) -> String {
+/// The full name of a port that is attached so.
+pub fn full_name(params: &AttachParams, spec: &AttachSpec) -> String {
     match &params.options {
-        PortOptions { backend: Some(backend), .. } => backend.clone(),
+        PortOptions { backend: Some(backend), .. } => {
+            PortSpec::parse(backend).map_or_else(|_| backend.clone(), |named| named.name.to_string())
+        }
         PortOptions { name: Some(name), .. } => format!("{}:{name}", params.switch),
         _ => format!("{}:{}", params.switch, spec.port_name()),
     }
@@ -364,29 +385,6 @@ fn within(name: &'static str, value: u64, least: u64, most: u64) -> Result<u64, 
     })
 }
 
-/// The number of workers where nothing says how many.
-fn usual_workers() -> usize {
-    workers_for(std::thread::available_parallelism().map_or(1, NonZero::get))
-}
-
-/// A quarter of the CPUs at most: the others are for the programs and virtual machines whose frames are forwarded.
-fn workers_for(cpus: usize) -> usize {
-    (cpus / 4).clamp(1, 8)
-}
-
-fn workers(count: Option<usize>, cpus: Option<Vec<usize>>) -> Result<Vec<Option<usize>>, ConfigError> {
-    let bad = |value: usize, expected| ConfigError::Value { name: "workers", value: value.to_string(), expected };
-    let count = count.or(cpus.as_ref().map(Vec::len)).unwrap_or_else(usual_workers);
-    if count == 0 || count > MAX_WORKERS {
-        return Err(bad(count, "between 1 and 64 workers are possible"));
-    }
-    let Some(cpus) = cpus else { return Ok(vec![None; count]) };
-    if cpus.is_empty() {
-        return Err(bad(0, "the list of CPUs is empty"));
-    }
-    Ok(cpus.iter().cycle().take(count).map(|&c| Some(c)).collect())
-}
-
 fn sockets(s: FileSockets) -> Result<SocketAccess, ConfigError> {
     let mode = s.mode.as_deref().map(parse_mode).transpose()?;
     Ok(SocketAccess { owner: s.owner, group: s.group, mode })
@@ -406,117 +404,4 @@ pub fn parse_mode(text: &str) -> Result<u32, ConfigError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Objective: a full file is parsed correctly.
-    #[test]
-    fn full_file() {
-        let text = r#"
-            run_dir = "/run/nv"
-            cpus = [1, 2]
-            workers = 3
-            spin_us = 0
-            rt_priority = 20
-            [sockets]
-            group = "netvale"
-            mode = "0666"
-            [switch]
-            ageing_s = 10
-            [[port]]
-            switch = "vale0"
-            port = "tap:nv0"
-            mtu = 9000
-        "#;
-        let c = File::parse(text).unwrap().into_config().unwrap();
-        assert_eq!(c.workers, [Some(1), Some(2), Some(1)]);
-        assert_eq!((c.polling, c.rt_priority), (Polling::Spin(Duration::ZERO), Some(20)));
-        assert_eq!((c.sockets.mode, c.ageing.as_secs(), c.ports[0].options.mtu), (Some(0o666), 10, Some(9000)));
-    }
-
-    /// Objective: a file of the previous version, with every key in its old spelling, means the same; each old key is
-    /// reported with its line.
-    #[test]
-    fn old_spellings() {
-        let text = "run-dir = '/run/nv'\nspin-us = 7\npoll-always = false\nrt-priority = 20\nworkers = 2\ncpus = [1]\nsandbox = false\n\
-            allow-dirs = ['/d']\nallow-nics = ['eth0']\n[sockets]\nowner = 'u'\ngroup = 'g'\nmode = '0660'\n\
-            [switch]\nageing-s = 10\ntable-entries = 64\n\
-            [[port]]\nswitch = 'vale0'\nport = 'a'\nname = 'b'\nrings = 2\nslots = 64\nbuf_size = 4096\nextra_bufs = 3\nlossless = true\n\
-            huge = true\nvnet_hdr = 12\n\
-            [[port]]\nswitch = 'vale0'\nport = 'vhost:/vh'\nmtu = 9000\nclient = true\ngro = true\nmac = '02:00:00:00:00:01'\n\
-            [[port]]\nswitch = 'vale0'\nport = 'pcap:/f'\nloop = true\nspeed = 2\n\
-            [[port]]\nswitch = 'vale0'\nport = 'virtio:/v'\npacked = true\nno_mergeable = true\nno_in_order = true\n\
-            [[port]]\nswitch = 'vale0'\nport = 'virtio:/w'\nvector = true\n\
-            [[port]]\nswitch = 'vale0'\nport = 'netmap:eth0'\nhost = true\n\
-            [[port]]\nswitch = 'vale0'\nport = 'e1000:/e'\nitr = 0\n\
-            [[port]]\nport = 'ptnet:/p'\nvfio_user = true\nbackend = 'netmap:eth1'\n";
-        let file = File::parse(text).unwrap();
-        let told: Vec<_> = file.old_spellings.iter().map(|o| (o.line, o.old.as_str(), o.new.as_str())).collect();
-        let expected = [
-            (1, "run-dir", "run_dir"),
-            (2, "spin-us", "spin_us"),
-            (3, "poll-always", "poll_always"),
-            (4, "rt-priority", "rt_priority"),
-            (8, "allow-dirs", "allow_dirs"),
-            (9, "allow-nics", "allow_nics"),
-            (15, "ageing-s", "ageing_s"),
-            (16, "table-entries", "table_entries"),
-        ];
-        assert_eq!(told, expected);
-        let mut renewed = text.to_owned();
-        expected.iter().for_each(|(_, old, new)| renewed = renewed.replace(old, new));
-        let now = File::parse(&renewed).unwrap();
-        assert!(now.old_spellings.is_empty());
-        assert_eq!(File { old_spellings: Vec::new(), ..file }, now);
-        assert_eq!(now.ports.len(), 8);
-        let e = File::parse("workers = 1\nrun-dir = 'a'\nrun_dir = 'b'").unwrap_err().to_string();
-        assert!(e.contains("run-dir is the old spelling of run_dir") && e.contains("line 2"), "{e}");
-        assert_eq!(File::parse("[[port]]\nswitch='vale0'\nport='a'\nvnet-hdr=12").unwrap().old_spellings.len(), 1);
-        assert!(File::parse("velo-city = 1").unwrap_err().to_string().contains("velo-city"));
-    }
-
-    /// Objective: a quarter of the CPUs get a worker, at least one and at most eight.
-    #[test]
-    fn number_of_workers() {
-        let expected = [(1, 1), (2, 1), (3, 1), (4, 1), (7, 1), (8, 2), (31, 7), (64, 8), (256, 8)];
-        assert_eq!(expected.map(|(cpus, _)| (cpus, workers_for(cpus))), expected);
-        let number = |text| File::parse(text).unwrap().into_config().unwrap().workers.len();
-        assert_eq!(number(""), usual_workers());
-        assert_eq!((number("cpus = [0, 0]"), number("workers = 3")), (2, 3));
-    }
-
-    /// Objective: unknown keys and values out of range are refused with their place.
-    #[test]
-    fn refusals() {
-        let e = File::parse("wrokers = 2").unwrap_err().to_string();
-        assert!(e.contains("wrokers") && e.contains("line 1"), "{e}");
-        assert!(File::parse("[[port]]\nswitch='vale0'\nport='a'\nvelocity=1").is_err());
-        let e = File::parse("\n[[port]]\nport='tap:nv0'\nvnet_hdr=11").unwrap_err().to_string();
-        assert!(e.contains("vnet_hdr is 11") && e.contains("line 4"), "{e}");
-        let e = File::parse("[[port]]\nswitch='vale0'\nport='a'\nmtu='x'").unwrap_err().to_string();
-        assert!(e.contains("line 4") && e.contains("mtu='x'") && !e.contains("options"), "{e}");
-        for (key, number) in [("speed", "inf"), ("speed", "nan"), ("mtu", "nan"), ("vnet_hdr", "-inf")] {
-            let port = if key == "speed" { "pcap:/f" } else { "ptnet:/p" };
-            let e = File::parse(&format!("[[port]]\nswitch='vale0'\nport='{port}'\n{key}={number}"))
-                .unwrap_err()
-                .to_string();
-            assert!(e.contains(&format!("{key} is")) && e.contains("line 4"), "{e}");
-        }
-        let e = File::parse("[[port]]\nport='a'\n\nvelocity=1").unwrap_err().to_string();
-        assert!(e.contains("velocity") && e.contains("line 4"), "{e}");
-        let e = File::parse("[[port]]\nswitch='vale0'").unwrap_err().to_string();
-        assert!(e.contains("missing field `port`"), "{e}");
-        let e = File::parse("[[port]]\nswitch='vale0'\nport='a'\n[[port]]\nswitch='vale0'\nport='tap:x'\nname='a'")
-            .unwrap_err()
-            .to_string();
-        assert!(e.contains("another port has the name vale0:a") && e.contains("line 7"), "{e}");
-        assert!(File::parse("[[port]]\nswitch='vale0'\nport='a'\n[[port]]\nswitch='vale1'\nport='a'").is_ok());
-        assert!(File::parse("workers = 0").unwrap().into_config().is_err());
-        assert!(File::parse("workers = 1000").unwrap().into_config().is_err());
-        assert!(File::parse("rt-priority = 0").unwrap().into_config().is_err());
-        assert!(File::parse("rt-priority = 100").unwrap().into_config().is_err());
-        assert!(File::parse("cpus = []").unwrap().into_config().is_err());
-        assert!(File::parse("[switch]\nageing-s = 0").unwrap().into_config().is_err());
-        assert!(parse_mode("9").is_err() && parse_mode("7777").is_err() && parse_mode("0660").is_ok());
-    }
-}
+mod tests;

@@ -5,9 +5,13 @@ use std::sync::Arc;
 
 use netvale_control::types::{Direction, PortInfo, PortKind};
 use netvale_mem::fault::Fault;
+use netvale_mem::notify::Doorbell;
+use netvale_port::service::AskedToPause;
 use netvale_ptnet::keep::Kept;
+use netvale_ptnet::port::News;
 
 use crate::config::Config;
+use crate::handover::items::State;
 use crate::registry::captures::Captures;
 use crate::registry::evictions::Evictions;
 use crate::registry::guests::Guests;
@@ -25,6 +29,7 @@ use crate::rings::local::LocalPort;
 use crate::rings::switched::Rings;
 use crate::stalls::Watched;
 use crate::system::keep;
+use crate::system::sandbox::Reach;
 
 /// The state of the daemon. Each registry is responsible for its own map; a function of `ports` or `api` does what
 /// takes several of them.
@@ -61,6 +66,16 @@ pub struct Daemon {
     pub(crate) captures: Captures,
     /// Descriptors that the service manager kept, until their ports are attached.
     pub(crate) kept: Kept,
+    /// Threads of a predecessor's ports that wait until this process goes on in its place.
+    pub(crate) held: Vec<Box<dyn Any>>,
+    /// Rung by threads of ports when something changed that the service manager keeps.
+    pub(crate) news: Arc<Doorbell>,
+    /// The connection of a successor that is to get everything.
+    pub(crate) successor: Option<u64>,
+    /// Whether something may have changed that the service manager keeps.
+    pub(crate) changed: bool,
+    /// The folders that the sandbox was entered with.
+    pub(crate) reach: Reach,
 }
 
 impl Daemon {
@@ -85,9 +100,20 @@ impl Daemon {
             refusals: Refusals::default(),
             evictions: Evictions::new(faults),
             captures: Captures::default(),
-            kept: keep::found(),
+            kept: Kept::new(),
+            held: Vec::new(),
+            news: Arc::new(Doorbell::new()?),
+            successor: None,
+            changed: true,
+            reach: Reach::everything(),
             config,
         })
+    }
+
+    /// Whom threads of ports tell that something changed, if a service manager keeps it.
+    pub(crate) fn news_if_kept(&self) -> Option<News> {
+        let news = Arc::clone(&self.news);
+        keep::is_there().then(|| News(Arc::new(move || news.ring())))
     }
 }
 
@@ -126,6 +152,11 @@ pub trait Attached: Any {
         Vec::new()
     }
 
+    /// What its peer is reported by, for kinds without rings that programs open.
+    fn fault(&self) -> Option<&Fault> {
+        None
+    }
+
     /// Kick counts of a ring that is not netmap's.
     fn ring_kicks(&self, _dir: Direction, _ring: usize) -> Kicks {
         (0, 0, 0)
@@ -151,6 +182,33 @@ pub trait Attached: Any {
     fn set_header(&self, _len: u32) -> bool {
         false
     }
+
+    /// Asks the threads of its own to pause, which [`Attached::hand_over`] then waits for. They go on when the result is
+    /// dropped, unless they were.
+    fn ask_to_pause(&self) -> Vec<AskedToPause> {
+        Vec::new()
+    }
+
+    /// What a successor must know to continue the port where it stopped; its descriptors go there, too. `None`: it begins
+    /// anew there.
+    ///
+    /// # Errors
+    /// When the daemon is out of descriptors.
+    fn hand_over(&self) -> std::io::Result<Option<State>> {
+        Ok(None)
+    }
+
+    /// The same at any time, without pausing anything: what the service manager keeps for a daemon that is killed. Where
+    /// its rings stopped, the successor has to find in shared memory.
+    ///
+    /// # Errors
+    /// When the daemon is out of descriptors.
+    fn keeps(&self) -> std::io::Result<Option<State>> {
+        Ok(None)
+    }
+
+    /// What [`Attached::keeps`] returned last is with the service manager.
+    fn is_stored(&self) {}
 
     /// Frees what else was made for the port. The port is off its switch by then, and its tasks are off their workers.
     fn stop(self: Box<Self>, _daemon: &mut Daemon, _full: &str) {}

@@ -9,6 +9,7 @@
 //! | [`worker`] | the threads that forward |
 //! | [`config`] | TOML file and command line, parsed |
 //! | `system` | sockets, privileges, signals, the service manager |
+//! | `handover` | what goes to a successor: items, and their way over a socket |
 //! | `rings` | rings that programs map: their parts, their holders, their descriptions |
 //! | `registry` | the daemon's maps, one each: switches, regions, ports, pipes, … |
 //! | `daemon` | the registries together, and the interface of a port |
@@ -24,6 +25,7 @@ mod api;
 mod caller;
 pub mod config;
 mod daemon;
+mod handover;
 mod policy;
 mod ports;
 mod refusal;
@@ -36,23 +38,31 @@ pub mod worker;
 
 #[cfg(fuzzing)]
 pub use server::fuzzing;
+pub use system::journal::Journal;
 pub use system::log::Limit as LogLimit;
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use netvale_control::dirs::{ATTACH_SOCKET, CONTROL_SOCKET};
-use rustix::net::SocketType;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use netvale_control::dirs::ATTACH_SOCKET;
+use netvale_ptnet::keep::Kept;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use thiserror::Error;
 
+use crate::api::handover::kept::continue_all;
+use crate::api::handover::take::Predecessor;
 use crate::config::Config;
 use crate::daemon::Daemon;
-use crate::server::{Listeners, Server};
-use crate::system::sandbox::Extra;
+use crate::handover::store::Store;
+use crate::registry::captures::Captures;
+use crate::server::{Ended, Server, Signals};
+use crate::system::activation::Bound;
+use crate::system::sandbox::{Extra, Reach};
+use crate::system::sockets::Sockets;
 use crate::system::user::User;
-use crate::system::{log, realtime, sandbox, sockets, user, watch};
+use crate::system::{keep, log, realtime, sandbox, sockets, user, watch};
 
 /// Why the daemon did not start.
 #[derive(Debug, Error)]
@@ -82,6 +92,9 @@ pub enum StartError {
         /// The kernel's error.
         source: std::io::Error,
     },
+    /// A running daemon's place could not be taken; it goes on.
+    #[error("{0}")]
+    Succession(String),
     /// The sandbox could not be entered.
     #[error("cannot enter the sandbox: {0}; --no-sandbox starts without it")]
     Sandbox(#[from] sandbox::SandboxError),
@@ -93,16 +106,15 @@ pub enum StartError {
 /// Upper bound on waiting at the end for threads that a peer holds up.
 const ENDING_LIMIT: Duration = Duration::from_secs(5);
 
-/// Runs the daemon in the foreground until SIGTERM, SIGINT or a `shutdown` request.
+/// Runs the daemon in the foreground until SIGTERM, SIGINT or a `shutdown` request, or until a successor goes on in its
+/// place.
 ///
 /// # Errors
 /// [`StartError`] if the daemon cannot start; once it serves, it does not fail.
 pub fn run(config: Config) -> Result<(), StartError> {
     let (dir, user) = (config.run_dir.clone(), other_user(&config)?);
-    let lock = sockets::lock_run_dir(&dir)?;
-    let (signal, from_signal) = UnixStream::pair()?;
-    signal_hook::low_level::pipe::register(SIGTERM, from_signal.try_clone()?)?;
-    signal_hook::low_level::pipe::register(SIGINT, from_signal)?;
+    let place = Place::take(&config, &dir)?;
+    let signals = signals(&config)?;
     raise_limits();
     // Both before the sandbox. All threads inherit the slices.
     netvale_mem::spin::has_company();
@@ -110,16 +122,15 @@ pub fn run(config: Config) -> Result<(), StartError> {
     let real_time = realtime::RealTime::begin(config.rt_priority)
         .map_err(|source| StartError::RealTime { priority: config.rt_priority.unwrap_or_default(), source })?;
     if let Some(user) = user {
-        become_user(user, &config, &lock)?;
+        become_user(user, &config, &place)?;
     }
-    let (attach, control) = (dir.join(ATTACH_SOCKET), dir.join(CONTROL_SOCKET));
-    let listeners = Listeners {
-        attach: sockets::listen(&attach, SocketType::SEQPACKET, &config.sockets)?,
-        control: sockets::listen(&control, SocketType::STREAM, &config.sockets)?,
-        signal,
-    };
+    let mut kept = keep::found();
+    let place = place.listen(&mut kept, &config)?;
+    let mut reach = Reach::everything();
     if config.sandbox {
-        sandbox::enter(&dir, &[&config.allow_dirs[..], &policy::configured_folders(&config)].concat())?;
+        let folders = [&config.allow_dirs[..], &policy::configured_folders(&config)].concat();
+        reach = Reach::of(folders.iter().chain([&dir]).map(PathBuf::as_path));
+        sandbox::enter(&dir, &folders, config.file.as_deref())?;
     } else if user.is_some() {
         sandbox::keep(Extra::None)?;
     }
@@ -127,25 +138,121 @@ pub fn run(config: Config) -> Result<(), StartError> {
     watch::start()?;
     netvale_mem::mapping::unmap_apart()?;
     let mut daemon = Daemon::new(config)?;
+    (daemon.reach, daemon.kept) = (reach, kept);
     // The workers have been started.
     drop(real_time);
-    api::attaching::attach_configured(&mut daemon).map_err(|(port, refusal)| StartError::Port { port, refusal })?;
-    let server = Server::new(daemon, listeners)?;
+    let server = match place {
+        Listening::Fresh(sockets) => begin(daemon, sockets, signals)?,
+        Listening::Successor(predecessor) => succeed(daemon, predecessor, signals)?,
+    };
     tracing::info!("ready in {}", dir.display());
     // Notifies systemd, if it started the daemon; an error means that it did not.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-    let mut captures = server.run();
+    match server.run() {
+        Ended::Stopped(captures, own) => end(&own, captures),
+        // Nothing may be dropped: all of it is the successor's.
+        Ended::HandedOver => std::process::exit(0),
+    }
+    Ok(())
+}
+
+/// Continues what the service manager kept of an earlier daemon, and attaches the other ports of the configuration.
+fn begin(mut daemon: Daemon, sockets: Sockets, signals: Signals) -> Result<Server, StartError> {
+    let (mut store, items) = Store::found(&mut daemon.kept);
+    let clients = if items.is_empty() { Vec::new() } else { continue_all(&mut daemon, &mut store, items) };
+    api::attaching::attach_configured(&mut daemon).map_err(|(port, refusal)| StartError::Port { port, refusal })?;
+    let mut server = Server::new(daemon, sockets, signals)?;
+    server.adopt(clients);
+    if keep::is_there() {
+        server.keep_in(store);
+    }
+    Ok(server)
+}
+
+/// Continues what a running daemon has, in its place.
+fn succeed(mut daemon: Daemon, predecessor: Predecessor, signals: Signals) -> Result<Server, StartError> {
+    let begun = Instant::now();
+    let done = predecessor.take(&mut daemon).and_then(|taken| taken.go(&mut daemon));
+    let process = match done {
+        Ok(process) => process,
+        Err(why) => {
+            // Its ports are the predecessor's, and its workers are parked for good.
+            std::mem::forget(daemon);
+            return Err(StartError::Succession(why));
+        }
+    };
+    process.sockets.own();
+    let mut server = Server::new(daemon, process.sockets, signals)?;
+    server.adopt(process.clients);
+    if keep::is_there() {
+        server.keep_in(Store::after(process.kept));
+    }
+    tracing::info!("continues in the place of another process, after {} ms", begun.elapsed().as_millis());
+    Ok(server)
+}
+
+/// What is left to do once all ports have been removed.
+fn end(own: &[PathBuf], mut captures: Captures) {
     // The last frames may still have to reach their capture files.
     captures.wait();
     let left = netvale_port::service::wait_for_ending(ENDING_LIMIT);
     if left > 0 {
         tracing::error!("{left} threads of ports do not end: they are abandoned");
     }
-    for path in [attach, control] {
-        let _ = std::fs::remove_file(path);
+    for socket in own {
+        let _ = std::fs::remove_file(socket);
     }
-    drop(lock);
-    Ok(())
+}
+
+/// The daemon's place in its run directory: new, or a predecessor's.
+enum Place {
+    Fresh(OwnedFd),
+    Successor(Predecessor),
+}
+
+/// The same once the sockets listen.
+enum Listening {
+    Fresh(Sockets),
+    Successor(Predecessor),
+}
+
+impl Place {
+    fn take(config: &Config, dir: &Path) -> Result<Place, StartError> {
+        if config.take_over {
+            let predecessor = Predecessor::find(&dir.join(ATTACH_SOCKET)).map_err(StartError::Succession)?;
+            return Ok(Place::Successor(predecessor));
+        }
+        Ok(Place::Fresh(sockets::lock_run_dir(dir)?))
+    }
+
+    fn listen(self, kept: &mut Kept, config: &Config) -> Result<Listening, StartError> {
+        Ok(match self {
+            Place::Successor(predecessor) => Listening::Successor(predecessor),
+            Place::Fresh(lock) => {
+                let Bound { attach, control, own } = Bound::open(kept, &config.run_dir, &config.sockets)?;
+                Listening::Fresh(Sockets { lock, attach, control, own })
+            }
+        })
+    }
+}
+
+/// Descriptors that become readable on signals.
+fn signals(config: &Config) -> std::io::Result<Signals> {
+    let (end, from_signal) = UnixStream::pair()?;
+    signal_hook::low_level::pipe::register(SIGTERM, from_signal.try_clone()?)?;
+    signal_hook::low_level::pipe::register(SIGINT, from_signal)?;
+    Ok(Signals { end, reload: hang_ups(config)? })
+}
+
+/// Becomes readable on SIGHUP. Without a file to read again, SIGHUP ends the daemon, as it ends any program.
+fn hang_ups(config: &Config) -> std::io::Result<Option<UnixStream>> {
+    if config.file.is_none() {
+        return Ok(None);
+    }
+    let (reload, from_signal) = UnixStream::pair()?;
+    reload.set_nonblocking(true)?;
+    signal_hook::low_level::pipe::register(SIGHUP, from_signal)?;
+    Ok(Some(reload))
 }
 
 /// The user whom the daemon has to become: none if it is the one who starts it.
@@ -158,10 +265,23 @@ fn other_user(config: &Config) -> Result<Option<User>, user::UserError> {
 }
 
 /// The daemon becomes that user, whose run directory it is from then on. The sockets are made afterwards.
-fn become_user(user: User, config: &Config, lock: &OwnedFd) -> Result<(), StartError> {
-    sockets::give_run_dir(&config.run_dir, lock, user)?;
+fn become_user(user: User, config: &Config, place: &Place) -> Result<(), StartError> {
+    if let Place::Fresh(lock) = place {
+        sockets::give_run_dir(&config.run_dir, lock, user)?;
+    }
     let gives_sockets = config.sockets.owner.is_some() || config.sockets.group.is_some();
     Ok(user.become_it(if gives_sockets { Extra::Chown } else { Extra::None })?)
+}
+
+/// How many descriptors the kernel's table has room for from the start. It grows by itself, but in a process of several
+/// threads only once all CPUs have been told: that takes ten milliseconds, in the middle of an upgrade, for example.
+const ROOM_FOR_DESCRIPTORS: u64 = 8192;
+
+/// Makes room for descriptors while there is one thread.
+fn make_room_for_descriptors(limit: Option<u64>) {
+    let last = limit.unwrap_or(ROOM_FOR_DESCRIPTORS).min(ROOM_FOR_DESCRIPTORS).saturating_sub(1);
+    // Closed immediately; the room stays. Where there is no standard error, the table grows later.
+    drop(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), last as i32));
 }
 
 /// Raises the limit of descriptors to the hard limit: a ring takes three or four. Frames of interfaces lie in locked
@@ -172,6 +292,7 @@ fn raise_limits() {
     if let Err(e) = setrlimit(Resource::Nofile, highest(Resource::Nofile)) {
         tracing::warn!("the limit of open files stays as it is: {e}");
     }
+    make_room_for_descriptors(getrlimit(Resource::Nofile).current);
     // Without the right to this, interfaces take as many frames as the hard limit leaves.
     let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None })
         .or_else(|_| setrlimit(Resource::Memlock, highest(Resource::Memlock)));

@@ -32,6 +32,8 @@ const ALL: &str = "*";
 pub enum Request<'a> {
     /// Attach a port to a switch.
     Attach(&'a SwitchPort, &'a AttachSpec),
+    /// Attach a device of the caller's own, which comes with the request.
+    Bring(&'a SwitchPort),
     /// Give a virtual machine a pipe's end or an interface, by a device at that socket.
     Passthrough(&'a Path, &'a PortSpec),
     /// Take a port off its switch, over the control socket.
@@ -40,8 +42,12 @@ pub enum Request<'a> {
     Inspect,
     /// Read a switch's forwarding table.
     InspectSwitch(&'a str),
+    /// Apply a configuration file, or write one of everything that is there.
+    Configure,
     /// End the daemon.
     Shutdown,
+    /// Get everything that the daemon has, to go on in its place.
+    HandOver,
     /// Open a port.
     Open(&'a PortSpec, &'a AttachRequest),
     /// Open rings with nothing behind them.
@@ -69,6 +75,7 @@ pub enum Request<'a> {
 pub fn admit(d: &Daemon, caller: Caller, request: Request<'_>) -> Result<(), Refusal> {
     match request {
         Request::Attach(at, spec) => attach(d, caller, at, spec),
+        Request::Bring(at) => bring(d, caller, at),
         Request::Passthrough(socket, backend) => passthrough(d, caller, socket, backend),
         Request::Open(spec, request) => {
             quota::may_have_extra(caller, request.extra_bufs)?;
@@ -81,7 +88,9 @@ pub fn admit(d: &Daemon, caller: Caller, request: Request<'_>) -> Result<(), Ref
         Request::NetmapGet(name) => owns_named(d, name, caller),
         Request::Detach(name) => detach(d, name, caller),
         Request::InspectSwitch(name) => may_join(d, name, caller),
+        Request::Configure => configure(caller),
         Request::Shutdown => shutdown(caller),
+        Request::HandOver => hand_over(caller),
         Request::KeepAwake(name) => keep_awake(d, name, caller),
         Request::OpenNull(request) => quota::may_have_extra(caller, request.extra_bufs),
         Request::Inspect | Request::NetmapList => Ok(()),
@@ -106,6 +115,14 @@ pub fn user_controls(caller: u32, uid: u32) -> bool {
 /// Whether a caller may see what belongs to that user: ports, their counters, the reasons why they were lost.
 pub fn sees(caller: Caller, owner: Option<Owner>) -> bool {
     controls(caller, owner.map_or(0, |owner| owner.uid))
+}
+
+/// What the device is, the caller could make without the daemon.
+fn bring(d: &Daemon, caller: Caller, at: &SwitchPort) -> Result<(), Refusal> {
+    may_join(d, &at.switch, caller)?;
+    is_free(d, at)?;
+    quota::may_have_port(d, caller)?;
+    has_room_for_switch(d, &at.switch, caller)
 }
 
 fn attach(d: &Daemon, caller: Caller, at: &SwitchPort, spec: &AttachSpec) -> Result<(), Refusal> {
@@ -247,11 +264,25 @@ fn detach(d: &Daemon, full: &str, caller: Caller) -> Result<(), Refusal> {
     }
 }
 
+fn configure(caller: Caller) -> Result<(), Refusal> {
+    if is_trusted(caller) {
+        return Ok(());
+    }
+    refuse(Errno::ACCESS, "only root and the daemon's own user apply and export configurations: ask them")
+}
+
 fn shutdown(caller: Caller) -> Result<(), Refusal> {
     if is_trusted(caller) {
         return Ok(());
     }
     refuse(Errno::ACCESS, "only root and the daemon's own user end the daemon: ask them")
+}
+
+fn hand_over(caller: Caller) -> Result<(), Refusal> {
+    if is_trusted(caller) {
+        return Ok(());
+    }
+    refuse(Errno::ACCESS, "only root and the daemon's own user take the daemon's place: ask them")
 }
 
 /// Ports of different users meet on shared switches only.

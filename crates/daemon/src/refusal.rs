@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use netvale_afxdp::NicError;
+use netvale_afxdp::{NicError, NotContinued};
 use netvale_guest::passthrough::PassthroughError;
 use netvale_mem::RegionError;
 use netvale_switch::AttachError;
-use netvale_tap::TapError;
+use netvale_tap::{TapError, Unfit};
 use rustix::io::Errno;
 
 /// The reason why a request is refused.
@@ -103,6 +103,12 @@ impl From<Errno> for Refusal {
     }
 }
 
+impl From<NotContinued> for Refusal {
+    fn from(e: NotContinued) -> Self {
+        Refusal::new(Errno::INVAL, e.to_string())
+    }
+}
+
 impl From<NicError> for Refusal {
     fn from(e: NicError) -> Self {
         Refusal::new(e.errno(), e.to_string())
@@ -124,6 +130,12 @@ impl From<TapError> for Refusal {
             TapError::Queues(_) => Errno::INVAL,
         };
         Refusal::new(errno, e.to_string())
+    }
+}
+
+impl From<Unfit> for Refusal {
+    fn from(e: Unfit) -> Self {
+        Refusal::new(Errno::INVAL, format!("what came is no queue of a TAP that a port can have: {e}"))
     }
 }
 

@@ -2,11 +2,14 @@
 
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod handover;
 
 use std::collections::HashMap;
+use std::io::Read;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use netvale_control::server::Connection;
@@ -14,15 +17,19 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags};
 
+use crate::api::configuration;
 use crate::api::control::Rpc;
 use crate::api::opening::{self, Held};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
+use crate::handover::store::Store;
 use crate::policy;
 use crate::ports::faults;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::captures::Captures;
 use crate::system::closing;
+use crate::system::sockets::Sockets;
+use crate::system::watchdog::Watchdog;
 
 /// Maximum number of connections of both kinds together; further ones are closed immediately.
 const MAX_CLIENTS: usize = 1024;
@@ -43,16 +50,16 @@ const ATTACH: u64 = 1;
 const CONTROL: u64 = 2;
 const SIGNAL: u64 = 3;
 const FAULTS: u64 = 4;
+const RELOAD: u64 = 5;
+const NEWS: u64 = 6;
 const FIRST_CLIENT: u64 = 16;
 
-/// The listening sockets.
-pub struct Listeners {
-    /// `SOCK_SEQPACKET`: for clients that open ports.
-    pub attach: OwnedFd,
-    /// `SOCK_STREAM`: for JSON-RPC.
-    pub control: OwnedFd,
+/// What tells of signals.
+pub struct Signals {
     /// Readable on SIGTERM and SIGINT.
-    pub signal: UnixStream,
+    pub end: UnixStream,
+    /// Readable on SIGHUP, if there is a file to read again.
+    pub reload: Option<UnixStream>,
 }
 
 enum Client {
@@ -72,7 +79,8 @@ enum Client {
 /// The main loop.
 pub struct Server {
     daemon: Daemon,
-    listeners: Listeners,
+    listeners: Sockets,
+    signals: Signals,
     epoll: OwnedFd,
     clients: HashMap<u64, (Client, Caller)>,
     next: u64,
@@ -80,8 +88,24 @@ pub struct Server {
     reserve: Option<OwnedFd>,
     /// New connections are accepted from then on.
     paused: Option<Instant>,
+    /// None if the service manager has none.
+    watchdog: Option<Watchdog>,
     /// False once the daemon has to end.
     running: bool,
+    /// Whether a request said so: then nothing is kept.
+    is_asked_to_end: bool,
+    /// What the service manager keeps, if there is one.
+    store: Option<Store>,
+    /// When counters are looked at next, and how long the workers had been busy the last time.
+    counted: (Instant, u64),
+}
+
+/// How the main loop ended.
+pub(crate) enum Ended {
+    /// By a signal or a request: the captures that may still be written, and the sockets to be removed.
+    Stopped(Captures, Vec<PathBuf>),
+    /// A successor goes on with all that the daemon had: nothing may be touched any more.
+    HandedOver,
 }
 
 impl Server {
@@ -89,23 +113,44 @@ impl Server {
     ///
     /// # Errors
     /// Whatever epoll returns.
-    pub fn new(daemon: Daemon, listeners: Listeners) -> std::io::Result<Server> {
+    pub fn new(daemon: Daemon, listeners: Sockets, signals: Signals) -> std::io::Result<Server> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd: BorrowedFd<'_>, id| epoll::add(&epoll, fd, epoll::EventData::new_u64(id), epoll::EventFlags::IN);
         add(listeners.attach.as_fd(), ATTACH)?;
         add(listeners.control.as_fd(), CONTROL)?;
-        add(listeners.signal.as_fd(), SIGNAL)?;
+        add(signals.end.as_fd(), SIGNAL)?;
+        signals.reload.iter().try_for_each(|reload| add(reload.as_fd(), RELOAD))?;
         add(daemon.evictions.faults(), FAULTS)?;
+        add(daemon.news.as_fd(), NEWS)?;
         let reserve = Some(rustix::io::fcntl_dupfd_cloexec(&epoll, 0)?);
-        let (clients, next) = (HashMap::new(), FIRST_CLIENT);
-        Ok(Server { daemon, listeners, epoll, clients, next, reserve, paused: None, running: true })
+        let (clients, next, watchdog) = (HashMap::new(), FIRST_CLIENT, Watchdog::find());
+        Ok(Server {
+            daemon,
+            listeners,
+            signals,
+            epoll,
+            clients,
+            next,
+            reserve,
+            paused: None,
+            watchdog,
+            running: true,
+            is_asked_to_end: false,
+            store: None,
+            counted: (Instant::now(), 0),
+        })
     }
 
-    /// Serves until a signal or a `shutdown` request; then all ports are removed. Returns the captures that may still
-    /// be written.
-    pub(crate) fn run(mut self) -> Captures {
+    /// Has the service manager keep what changes, from now on.
+    pub(crate) fn keep_in(&mut self, store: Store) {
+        self.store = Some(store);
+    }
+
+    /// Serves until a signal or a `shutdown` request; then all ports are removed. A successor ends it as well.
+    pub(crate) fn run(mut self) -> Ended {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
         while self.running {
+            self.keep();
             let nap = self.tick().min(self.pause()).max(Duration::from_millis(1));
             let nap = if closing::look() { nap.min(PAUSE) } else { nap };
             self.daemon.watched.progress(Instant::now());
@@ -122,15 +167,31 @@ impl Server {
             for id in ready {
                 self.daemon.watched.progress(Instant::now());
                 self.event(id);
+                if let Some(successor) = self.daemon.successor.take()
+                    && self.hand_over(successor)
+                {
+                    // Descriptors stay open until the process ends, and nothing is dropped: all of it is the successor's.
+                    std::mem::forget(self);
+                    return Ended::HandedOver;
+                }
             }
         }
-        self.daemon.captures
+        if !self.is_asked_to_end && self.leave_kept() {
+            std::mem::forget(self);
+            return Ended::HandedOver;
+        }
+        self.store.iter_mut().for_each(Store::clear);
+        Ended::Stopped(self.daemon.captures, self.listeners.own)
     }
 
     /// Does what is done from time to time. Returns the time until the next call.
     fn tick(&mut self) -> Duration {
         let now = Instant::now();
-        self.daemon.switches.tick(now).min(self.daemon.workers.tick(now))
+        let (watchdog, workers) = (&mut self.watchdog, self.daemon.workers.all());
+        let go_on = |limit| workers.iter().all(|worker| worker.goes_on(now, limit));
+        let watchdog = watchdog.as_mut().map_or(Duration::MAX, |watchdog| watchdog.tick(now, go_on));
+        let counters = self.keep_counters(now);
+        counters.min(watchdog).min(self.daemon.switches.tick(now)).min(self.daemon.workers.tick(now))
     }
 
     fn event(&mut self, id: u64) {
@@ -141,12 +202,29 @@ impl Server {
             }
             ATTACH => self.accept(id),
             CONTROL => self.accept(id),
-            FAULTS => faults::evict(&mut self.daemon),
+            RELOAD => self.reload(),
+            FAULTS => {
+                self.daemon.changed = true;
+                faults::evict(&mut self.daemon);
+            }
+            NEWS => self.daemon.changed |= self.daemon.news.drain(),
             client => self.serve(client),
         }
         while let Some(evicted) = self.daemon.evictions.next() {
             self.hang_up(evicted);
         }
+    }
+
+    /// Any number of SIGHUPs make the daemon read its file once.
+    fn reload(&mut self) {
+        let mut signals = [0; 64];
+        while self
+            .signals
+            .reload
+            .as_ref()
+            .is_some_and(|mut from| from.read(&mut signals).is_ok_and(|n| n == signals.len()))
+        {}
+        configuration::reload(&mut self.daemon);
     }
 
     fn accept(&mut self, kind: u64) {
@@ -230,7 +308,7 @@ impl Server {
         }
         let client = match kind {
             ATTACH => Client::Attach { fd, holds: None },
-            _ => Client::Control { fd, conn: Box::default(), unsent: Vec::new(), ended: false },
+            _ => Client::Control { fd, conn: Box::new(connection(caller)), unsent: Vec::new(), ended: false },
         };
         self.clients.insert(id, (client, caller));
     }
@@ -239,7 +317,10 @@ impl Server {
         let Some((client, caller)) = self.clients.get_mut(&id) else { return };
         let (caller, mut shutdown) = (*caller, false);
         let keep = match client {
-            Client::Attach { fd, holds } => opening::serve(&mut self.daemon, fd, holds, caller),
+            Client::Attach { fd, holds } => {
+                self.daemon.changed = true;
+                opening::serve(&mut self.daemon, fd, holds, caller)
+            }
             Client::Control { fd, conn, unsent, ended } => {
                 let mut rpc = Rpc { daemon: &mut self.daemon, caller, shutdown: false };
                 let keep = serve_control(&mut rpc, fd, conn, unsent, ended);
@@ -252,7 +333,7 @@ impl Server {
         };
         if shutdown {
             tracing::info!(uid = caller.uid, pid = caller.pid, "asked to end");
-            self.running = false;
+            (self.running, self.is_asked_to_end) = (false, true);
         }
         if !keep || self.is_unread(id) {
             self.hang_up(id);
@@ -281,8 +362,14 @@ impl Server {
         // It stays open until its turn to be closed comes. Fails for no descriptor that is in the set.
         let _ = epoll::delete(&self.epoll, &fd);
         closing::close(fd, caller.uid);
+        self.daemon.changed |= held.is_some();
         held.into_iter().for_each(|held| held.close(&mut self.daemon, id));
     }
+}
+
+/// A control connection of that caller's.
+fn connection(caller: Caller) -> Connection {
+    if policy::is_trusted(caller) { Connection::trusted() } else { Connection::default() }
 }
 
 /// Handles hangups first: a program that closes a port and opens it again finds it free.

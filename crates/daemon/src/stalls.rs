@@ -58,6 +58,12 @@ impl Watched {
         self.since.store(0, Ordering::Relaxed);
     }
 
+    /// Whether what it does has lasted for longer than that.
+    pub fn hangs(&self, now: Instant, limit: Duration) -> bool {
+        let since = self.since.load(Ordering::Relaxed);
+        since != 0 && nanoseconds(now).saturating_sub(since) > limit.as_nanos() as u64
+    }
+
     /// Number of operations that took too long.
     pub fn stalls(&self) -> u64 {
         self.stalls.load(Ordering::Relaxed)
@@ -105,7 +111,9 @@ mod tests {
         assert_eq!(thread.stalls(), 0);
         thread.progress(after(200));
         assert_eq!(thread.stalls(), 1);
+        assert!(!thread.hangs(after(290), LIMIT) && thread.hangs(after(310), LIMIT));
         thread.rest();
+        assert!(!thread.hangs(after(900), LIMIT));
         thread.progress(after(900));
         thread.progress(after(901));
         assert_eq!(thread.stalls(), 1);

@@ -9,17 +9,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_port::Task;
-use netvale_switch::{PortId, Switch, Work};
+use netvale_switch::{PortId, Switch, WaitingFrames, Work};
 
 use crate::stalls::Watched;
 
 mod clock;
 mod moving;
+pub mod parking;
 mod rounds;
 mod sleep;
 
@@ -47,6 +48,8 @@ enum Command {
     Drain(TaskId, SyncSender<()>),
     KeepAwake(TaskId, bool),
     Rehome(TaskId, Arc<Switch>, PortId),
+    Park(parking::Pause),
+    WaitWith(TaskId, Vec<WaitingFrames>),
     Stop,
 }
 
@@ -131,6 +134,11 @@ impl Worker {
         self.shared.watched.stalls()
     }
 
+    /// Whether it has a thread, which does not hang for longer than that.
+    pub fn goes_on(&self, now: Instant, limit: Duration) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && !self.shared.watched.hangs(now, limit)
+    }
+
     /// Its times and load.
     pub fn stats(&self) -> &WorkerStats {
         &self.shared.stats
@@ -168,6 +176,11 @@ impl Worker {
     /// Makes a task forward from port `from` of `switch`.
     pub fn rehome(&self, id: TaskId, switch: Arc<Switch>, from: PortId) {
         self.shared.send(Command::Rehome(id, switch, from));
+    }
+
+    /// Makes a task begin with frames that waited for room in another process.
+    pub fn wait_with(&self, id: TaskId, waiting: Vec<WaitingFrames>) {
+        self.shared.send(Command::WaitWith(id, waiting));
     }
 
     /// Forwards the frames that the ingress still has; the answer says that this is done.

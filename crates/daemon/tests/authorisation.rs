@@ -3,12 +3,19 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{PermissionsExt, chown};
 
 use common::users::as_user;
 use common::{Daemon, request};
 use netvale::{Error, Options, Port};
 use netvale_abi::nmreq::*;
+use netvale_control::ErrorCode;
+use netvale_control::attach::{AttachReply, REPLY_LEN};
+use netvale_control::client::{Bringing, ClientError};
+use netvale_control::succession::Succession;
+use netvale_control::types::AttachParams;
+use rustix::net::{RecvFlags, SendFlags};
 use serde_json::{Value, json};
 
 const TABLE: &str = include_str!("../../../docs/reference/security.md");
@@ -101,6 +108,33 @@ impl Question<'_> {
         request(&self.world.d, self.uid, reqtype, name, body).status != libc::EACCES
     }
 
+    /// Whether a TAP would be taken from this user: what is handed over here is none, which the daemon finds out later.
+    fn may_hand_over(&self, switch: &str) -> bool {
+        let params = AttachParams { switch: switch.into(), port: "tap:x".into(), ..AttachParams::default() };
+        let dir = self.world.d.dir.path();
+        let done = as_user(self.uid, || {
+            let nothing = std::fs::File::open("/dev/null").unwrap();
+            Bringing::connect(dir).unwrap().attach(params, &[nothing.into()])
+        });
+        !matches!(done, Err(ClientError::Refused(why)) if why.is(ErrorCode::NotPermitted))
+    }
+
+    /// Whether the daemon would hand everything over. Who is refused is refused also without asking first.
+    fn may_succeed(&self) -> bool {
+        let dir = self.world.d.dir.path();
+        let connection = as_user(self.uid, || netvale::raw::connect_to(Some(dir)).unwrap());
+        let status = |message: Succession| {
+            rustix::net::send(&connection, &message.encode(), SendFlags::NOSIGNAL).unwrap();
+            let mut bytes = [0; REPLY_LEN];
+            assert!(netvale_mem::notify::nap(connection.as_fd(), common::LIMIT), "no answer");
+            let (got, _) = rustix::net::recv(&connection, &mut bytes[..], RecvFlags::empty()).unwrap();
+            AttachReply::decode(&bytes[..got]).unwrap().status
+        };
+        let may = status(Succession::Hello(1)) != libc::EACCES;
+        assert!(may || status(Succession::Begin) == libc::EACCES);
+        may
+    }
+
     /// A path in the daemon's folder.
     fn path(&self, kind: &str) -> String {
         format!("{kind}:{}/by{}", self.world.d.dir.path().display(), self.uid)
@@ -128,6 +162,10 @@ const ROWS: &[(&str, Ask)] = &[
         assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
         may[0]
     }),
+    ("hands over a TAP that the caller made, for the owner's switch", |q| q.may_hand_over("vale0")),
+    ("the same for a shared switch, or one of one's own", |q| {
+        q.may_hand_over("vale9") && q.may_hand_over(&format!("vale{}", q.uid))
+    }),
     ("`port.detach` of the owner's port", |q| {
         q.world.attached();
         q.may_call("port.detach", json!({"switch": "vale0", "port": "a"}))
@@ -144,10 +182,18 @@ const ROWS: &[(&str, Ask)] = &[
         assert!(told.iter().all(|one| *one == told[0]), "{told:?}");
         told[0]
     }),
+    ("`config.apply`, `config.export`", |q| {
+        let dry = json!({"text": "", "dry_run": true});
+        let both = [q.call("config.apply", dry), q.call("config.export", json!({}))];
+        let [apply, export] = both.map(|reply| reply["error"]["data"]["errno"] != libc::EACCES);
+        assert_eq!(apply, export);
+        apply
+    }),
     ("`shutdown`", |q| {
         let fresh = world();
         call(&fresh.d, q.uid, "shutdown", json!({}))["error"]["data"]["errno"] != libc::EACCES
     }),
+    ("taking the daemon's place (`netvale upgrade`)", |q| q.may_succeed()),
     ("opens a new port on the owner's switch", |q| q.may_open("vale0:new")),
     ("opens a new port on a shared switch, or on one of one's own", |q| {
         q.may_open("vale9:new") && q.may_open(&format!("vale{}:new", q.uid))

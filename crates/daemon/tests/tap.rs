@@ -106,7 +106,8 @@ fn several_queues() {
     assert!(frames.iter().filter(|&&n| n > 0).count() > 1, "one queue had all: {frames:?}");
 }
 
-/// Objective: an interface that is deleted under the daemon costs its own port frames, with a name, and no other; its name is free again.
+/// Objective: an interface that is deleted under the daemon costs its own port frames, with a name, and no other; the port says so; its name is free
+/// again.
 #[test]
 fn deleted_interface() {
     if !inside("deleted_interface") {
@@ -122,6 +123,11 @@ fn deleted_interface() {
     }
     until("the drops have a name", || {
         d.call("port.show", json!({"port": "vale0:nvt0"}))["result"]["drops"]["device"].as_u64() == Some(20)
+    });
+    until("it says why", || {
+        d.call("port.show", json!({"port": "vale0:nvt0"}))["result"]["notes"]
+            .to_string()
+            .contains(netvale_tap::link::GONE)
     });
     let detached = d.call("port.detach", json!({"switch": "vale0", "port": "nvt0"}));
     assert!(detached["error"].is_null(), "{detached}");

@@ -232,6 +232,35 @@ fn a_receiver_that_makes_room_wakes_the_worker() {
     });
 }
 
+/// Objective: a receiver that rings without end, and makes no room, keeps nobody else's frames.
+#[test]
+fn a_receiver_that_rings_without_end() {
+    let worker = start(0);
+    let gate = Arc::new(Gate { bell: Some(Doorbell::new().unwrap()), ..Gate::default() });
+    let other = Arc::<Gate>::default();
+    other.open.store(true, Ordering::Relaxed);
+    let late = Bringer::new(0, true);
+    let (more, bell) = (Arc::clone(&late.left), late.bell.try_clone().unwrap());
+    worker.add(1, to(&gate, Bringer::new(10, true)));
+    worker.add(2, to(&other, late));
+    until("it asks", || gate.asked.load(Ordering::Relaxed) > 0);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                gate.bell.as_ref().unwrap().ring();
+            }
+        });
+        for frame in 1..=100 {
+            more.store(1, Ordering::Relaxed);
+            bell.ring();
+            until("the other one's frame arrives", || other.counters.frames() == frame);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(gate.counters.frames(), 0);
+}
+
 /// Objective: of two workers that never sleep and have one CPU between them, each counts what the other takes, and no more than that.
 #[test]
 fn time_without_a_cpu() {

@@ -128,5 +128,5 @@ pub fn e1000(batch: u32, inward: bool) -> Result<Box<dyn Lane>> {
 
 fn options(path: &Path) -> E1000Options {
     let card = Card { mac: [2; 6], subsystem: SUBSYSTEM, forced_interval: None };
-    E1000Options { site: path.to_path_buf().into(), card }
+    E1000Options { site: path.to_path_buf().into(), card, news: None }
 }

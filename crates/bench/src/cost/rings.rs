@@ -148,7 +148,7 @@ fn guest() -> Result<Guest> {
     let (seats, (egress, mut ingress)) = Seats::new(1, 1).map_err(|e| failed(&e))?;
     let mem = memory()?;
     let of = |_: usize, side: &RingSide| Ok((side.clone(), Arc::new(Doorbell::new()?)));
-    seats.fill(&Fresh { mem: &mem, hdr_len: 0.into(), uso: false, of: &of }).map_err(|e| failed(&e))?;
+    seats.fill(&Fresh { mem: &mem, hdr_len: 0.into(), uso: false, goes_on: false, of: &of }).map_err(|e| failed(&e))?;
     let mut ingress = ingress.pop().ok_or_else(|| BenchError::Usage("a port without queues".into()))?;
     ingress.disarm();
     let ([tx], [rx]) = (&mem.tx[..], &mem.rx[..]) else {

@@ -150,6 +150,7 @@ pub unsafe extern "C" fn nmctx_unlock(ctx: *mut Ctx) {
 /// `ctx` is a valid context.
 pub unsafe fn report_error(ctx: *mut Ctx, text: &str) {
     let errno = crate::errno::get();
+    crate::told::note(text);
     // SAFETY: the caller's.
     let (verbose, error) = unsafe { ((*ctx).verbose, (*ctx).error) };
     if let (true, Some(error), Ok(text)) = (verbose != 0, error, CString::new(text)) {

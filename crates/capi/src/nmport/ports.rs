@@ -77,7 +77,8 @@ pub unsafe extern "C" fn nmport_register(d: *mut PortDesc) -> c_int {
             report_options(d);
             libc::close((*d).fd);
             (*d).fd = -1;
-            return fail(ctx, errno, &format!("{name}: {}", std::io::Error::from(errno)));
+            let text = format!("{name}: {}", std::io::Error::from(errno));
+            return crate::told::keep(|| fail(ctx, errno, &text));
         }
         (*d).register_done = 1;
         0

@@ -8,6 +8,7 @@ use netvale_portspec::{AttachSpec, FilePath, PcapFiles};
 
 use crate::{CliError, Ctx, out};
 
+mod netns;
 mod options;
 
 use options::Options;
@@ -56,6 +57,7 @@ Ports:
 
 Examples:
   netvale attach vale0 tap:nv0
+  netvale attach vale0 tap:eth0 --netns /run/netns/web --name web
   netvale attach vale0 vhost:/run/netvale/vm1.sock --rings 2
   netvale attach vale0 pcap:trace.pcapng --loop --speed 2
   netvale attach --backend netmap:eth0 ptnet:/run/netvale/vm1.sock
@@ -68,7 +70,14 @@ Examples:
 /// The port is not well-formed, no daemon answers, or the daemon refuses.
 pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     let params = params(args)?;
-    let port = ctx.daemon()?.ask(|client| client.attach(params))?;
+    let mut daemon = ctx.daemon()?;
+    let port = match params.options.netns.clone() {
+        None => daemon.ask(|client| client.attach(params))?,
+        Some(place) => {
+            let full = netns::attach(params, &place, ctx)?;
+            daemon.ask(|client| client.show(&full))?
+        }
+    };
     if args.json {
         out::json(&port)?
     } else {

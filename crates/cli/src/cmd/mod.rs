@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use crate::{CliError, Ctx};
 
+pub mod apply;
 pub mod attach;
 pub mod bridge;
 pub mod completions;
@@ -11,6 +12,7 @@ pub mod demo;
 pub mod detach;
 pub mod doctor;
 pub mod dump;
+pub mod export;
 pub mod fwd;
 pub mod lb;
 pub mod list;
@@ -23,6 +25,7 @@ pub mod stop;
 pub mod table;
 pub mod top;
 pub mod up;
+pub mod upgrade;
 pub mod vm;
 
 /// A subcommand with its arguments.
@@ -31,8 +34,11 @@ pub mod vm;
 pub enum Command {
     Up(up::Args),
     Stop(stop::Args),
+    Upgrade(upgrade::Args),
     Attach(attach::Args),
     Detach(detach::Args),
+    Apply(apply::Args),
+    Export(export::Args),
     Vm(vm::Args),
     List(list::Args),
     Show(show::Args),
@@ -63,8 +69,11 @@ impl Command {
         match self {
             Self::Up(args) => up::run(args, ctx),
             Self::Stop(args) => stop::run(args, ctx),
+            Self::Upgrade(args) => upgrade::run(args, ctx),
             Self::Attach(args) => attach::run(args, ctx),
             Self::Detach(args) => detach::run(args, ctx),
+            Self::Apply(args) => apply::run(args, ctx),
+            Self::Export(args) => export::run(args, ctx),
             Self::Vm(args) => vm::run(args, ctx),
             Self::List(args) => list::run(args, ctx),
             Self::Show(args) => show::run(args, ctx),

@@ -4,7 +4,8 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use netvale_daemon::config::{Config, ConfigError, File};
+use netvale_daemon::config::{Config, ConfigError, File, Overrides, SocketAccess};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -85,6 +86,10 @@ pub struct Args {
     #[arg(long, value_name = "SWITCH")]
     pub share_switch: Vec<String>,
 
+    /// Go on in the place of the running daemon, with its ports and connections; `netvale upgrade` starts it so.
+    #[arg(long)]
+    pub take_over: bool,
+
     /// Log messages from this level on, to standard error.
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "info")]
     pub log_level: LogLevel,
@@ -121,13 +126,7 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
         LogLevel::Debug => tracing::Level::DEBUG,
         LogLevel::Trace => tracing::Level::TRACE,
     };
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false)
-        .finish();
-    subscriber.with(netvale_daemon::LogLimit).init();
+    log_from(level);
     let failed = |e: &dyn std::error::Error| {
         CliError::failed(format!("the daemon cannot start: {e}"), "see `netvale up --help`")
     };
@@ -136,27 +135,50 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Begins the log, in systemd's journal if standard error leads there.
+fn log_from(level: tracing::Level) {
+    if let Some(journal) = netvale_daemon::Journal::behind_stderr() {
+        let subscriber = tracing_subscriber::registry().with(LevelFilter::from_level(level)).with(journal);
+        return subscriber.with(netvale_daemon::LogLimit).init();
+    }
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .finish();
+    subscriber.with(netvale_daemon::LogLimit).init();
+}
+
 /// The file's settings, with those of the command line before them.
 fn configure(args: &Args, ctx: &Ctx) -> Result<Config, ConfigError> {
-    let mut file = args.config.as_deref().map(File::read).transpose()?.unwrap_or_default();
-    file.run_dir = ctx.run_dir.clone().or(file.run_dir);
-    file.workers = args.workers.map(usize::from).or(file.workers);
-    file.cpus = args.cpu.as_ref().map(|list| list.cpus().to_vec()).or(file.cpus);
-    file.spin_us = args.spin_us.map(u64::from).or(file.spin_us);
-    file.poll_always |= args.poll_always;
-    file.user = args.user.clone().or(file.user);
-    file.rt_priority = args.rt_priority.map(u64::from).or(file.rt_priority);
-    if args.no_sandbox {
-        file.sandbox = Some(false);
+    let overrides = overrides(args, ctx);
+    let config = match &args.config {
+        Some(file) => overrides.over_file(file)?,
+        None => overrides.over(File::default())?,
+    };
+    Ok(Config { take_over: args.take_over, ..config })
+}
+
+fn overrides(args: &Args, ctx: &Ctx) -> Overrides {
+    Overrides {
+        here: std::env::current_dir().unwrap_or_default(),
+        run_dir: ctx.run_dir.clone(),
+        workers: args.workers.map(usize::from),
+        cpus: args.cpu.as_ref().map(|list| list.cpus().to_vec()),
+        spin_us: args.spin_us.map(u64::from),
+        poll_always: args.poll_always,
+        rt_priority: args.rt_priority.map(u64::from),
+        user: args.user.clone(),
+        no_sandbox: args.no_sandbox,
+        sockets: SocketAccess {
+            owner: args.socket_owner.clone(),
+            group: args.socket_group.clone(),
+            mode: args.socket_mode,
+        },
+        allow_dirs: args.allow_dir.clone(),
+        allow_nics: args.allow_nic.clone(),
+        allow_taps: args.allow_tap.clone(),
+        shared_switches: args.share_switch.clone(),
     }
-    file.allow_dirs.extend(args.allow_dir.iter().cloned());
-    file.allow_nics.extend(args.allow_nic.iter().cloned());
-    file.allow_taps.extend(args.allow_tap.iter().cloned());
-    file.switch.get_or_insert_default().shared.extend(args.share_switch.iter().cloned());
-    let mut config = file.into_config()?;
-    let access = &mut config.sockets;
-    access.owner = args.socket_owner.clone().or(access.owner.take());
-    access.group = args.socket_group.clone().or(access.group.take());
-    access.mode = args.socket_mode.or(access.mode);
-    Ok(config)
 }

@@ -116,8 +116,17 @@ fn qemu(v: &VhostInfo, memory: &str, reconnect: &str) -> String {
     )
 }
 
+/// What a guest's interface has unless it is told otherwise.
+const ORDINARY_MTU: u32 = 1500;
+
 fn libvirt(v: &VhostInfo, memory: &str) -> String {
-    let (path, mac, pairs, mtu) = (&v.path, v.mac, v.pairs, v.mtu);
+    let (path, mac, pairs) = (&v.path, v.mac, v.pairs);
+    // libvirt sets the MTU of the host's interface, which this kind does not have, and fails; the guest sets its own.
+    let mtu = if v.mtu == ORDINARY_MTU {
+        String::new()
+    } else {
+        format!("\n<!-- in the guest: ip link set eth0 mtu {} -->", v.mtu)
+    };
     let mode = if v.client { "server" } else { "client" };
     let reconnect = if v.client { "/>" } else { "><reconnect enabled='yes' timeout='1'/></source>" };
     let driver =
@@ -134,8 +143,7 @@ fn libvirt(v: &VhostInfo, memory: &str) -> String {
   <source type='unix' path='{path}' mode='{mode}'{reconnect}
   <model type='virtio'/>
   <driver {driver}/>
-  <mtu size='{mtu}'/>
-</interface>"
+</interface>{mtu}"
     )
 }
 
@@ -211,7 +219,9 @@ mod tests {
         assert!(text.contains("shared=on") && text.contains("num_queues=4"), "{text}");
         let text = arguments(Vmm::Libvirt, &info(2, false), "1G", "");
         assert!(text.contains("mode='client'><reconnect") && text.contains("queues='2'"), "{text}");
-        assert!(text.contains("</source>"), "{text}");
+        assert!(text.contains("</source>") && !text.contains("mtu"), "{text}");
+        let text = arguments(Vmm::Libvirt, &VhostInfo { mtu: 9000, ..info(1, false) }, "1G", "");
+        assert!(text.contains("mtu 9000") && !text.contains("<mtu"), "{text}");
         assert_eq!(arguments(Vmm::Uml, &info(1, false), "", ""), "virtio_uml.device=/run/s:1");
     }
 

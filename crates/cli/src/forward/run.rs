@@ -112,22 +112,20 @@ pub fn forward(
 ) -> Result<(), CliError> {
     let mut moved = vec![Moved::default(); names.len()];
     let (start, mut seen, mut last) = (Instant::now(), moved.clone(), Instant::now());
-    let (mut spin, mut idle) = (Spin::new(SPIN), false);
+    let mut spin = Spin::new(SPIN);
     let mut looks = 0u32;
     let ended = loop {
         let any = round(ports, &mut moved);
         looks = looks.wrapping_add(1);
         if any {
-            if std::mem::take(&mut idle) {
-                spin.paid();
-            }
+            spin.paid();
             if !looks.is_multiple_of(256) {
                 continue;
             }
         } else if pace.poll_always {
             std::thread::yield_now();
-        } else {
-            idle = rest(&mut spin, idle, ports);
+        } else if !spin.go_on() {
+            sleep(ports);
         }
         let now = Instant::now();
         if now.duration_since(last) >= pace.report {
@@ -153,15 +151,6 @@ pub fn forward(
     };
     lines("sum", names, &moved, start.elapsed()).print(pace.json)?;
     ended
-}
-
-/// Polls on, or sleeps when that does not pay. Returns whether it polls.
-fn rest(spin: &mut Spin, polls: bool, ports: &mut [Port]) -> bool {
-    let goes_on = if polls { spin.go_on() } else { spin.begin() };
-    if !goes_on {
-        sleep(ports);
-    }
-    goes_on
 }
 
 /// Sleeps until a port receives something, for a moment at most.

@@ -27,6 +27,11 @@ pub struct RxRing {
 }
 
 impl RxRing {
+    /// A ring that is received on through memory alone.
+    pub(crate) fn new(ring: AppRing, wake: Doorbell) -> Self {
+        RxRing { ring, wake, nic: None, spin: Spin::default() }
+    }
+
     /// The ring's slots and buffers.
     #[inline]
     pub fn mem(&self) -> &RingMem {

@@ -42,6 +42,11 @@ pub struct TxRing {
 }
 
 impl TxRing {
+    /// A ring whose frames lie in its own buffers.
+    pub(crate) fn new(kind: TxKind, wake: Doorbell) -> Self {
+        TxRing { kind, wake, indirect: false, spin: Spin::default() }
+    }
+
     /// The ring's slots and buffers.
     #[inline]
     pub fn mem(&self) -> &RingMem {

@@ -31,6 +31,10 @@ impl Handler for Fake {
             Request::PortList(p) => Reply::Ports(vec![*port(format!("{:?}", p.switch)); 5000]),
             Request::PortShow(p) => Reply::Port(port(p.port)),
             Request::PortEvicted => Reply::Evicted(vec![Evicted { port: "vale0:a".into(), ..Evicted::default() }]),
+            Request::ConfigApply(p) => {
+                Reply::Applied(Applied { dry_run: p.dry_run, unchanged: p.text.len() as u32, ..Applied::default() })
+            }
+            Request::ConfigExport => Reply::Exported(Box::new(Exported { text: "x".into(), ..Exported::default() })),
             Request::Stats => Reply::Stats(StatsReply { now_ns: u64::MAX, ..StatsReply::default() }),
         })
     }
@@ -94,6 +98,9 @@ fn methods() {
     assert_eq!(client.show("vale0:a").unwrap().name, "vale0:a");
     assert_eq!(client.evicted().unwrap()[0].port, "vale0:a");
     assert_eq!(client.stats().unwrap().now_ns, u64::MAX);
+    let asked = ApplyParams { text: "workers = 1".into(), dry_run: true, ..ApplyParams::default() };
+    let applied = client.apply(asked).unwrap();
+    assert_eq!((applied.dry_run, applied.unchanged, client.export().unwrap().text.as_str()), (true, 11, "x"));
     client.shutdown().unwrap();
     drop(client);
     thread.join().unwrap();

@@ -132,6 +132,14 @@ options! {
         under: Devices,
         default: "1500; that of the interface with a backend",
     }
+    /// Make the TAP in this network namespace: a path such as /run/netns/web, or the number of a process in it. The command makes it, with
+    /// its user's rights, and hands it to the daemon; the port goes away with its interface.
+    netns: Option<String> = "netns" {
+        value: "PATH|PID" Shape::Text,
+        for: [Tap],
+        under: Devices,
+        default: "the daemon's own",
+    }
     /// Begin again at the end of the file.
     repeat: bool = "loop" {
         value: "" Shape::Flag,
@@ -254,11 +262,11 @@ options! {
         default: "",
         excludes: &["client"], because "it makes no socket",
     }
-    /// Ethernet address offered to the driver.
+    /// Ethernet address offered to the driver; of a TAP, its interface's.
     mac: Option<Mac> = "mac" {
         value: "MAC" Shape::Address,
-        for: [Vhost Ptnet E1000],
-        under: Machines,
-        default: "made from the port's name",
+        for: [Tap Vhost Ptnet E1000],
+        under: Devices,
+        default: "made from the port's name; of a TAP, the kernel's choice",
     }
 }

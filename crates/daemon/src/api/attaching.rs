@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
+use netvale_control::attach::BringRequest;
 use netvale_control::types::{AttachParams, PortOptions};
 use netvale_portspec::{AttachSpec, Base, PortSpec, SwitchName};
 use rustix::io::Errno;
@@ -13,7 +14,8 @@ use crate::policy::{self, Request};
 use crate::ports;
 use crate::ports::kind::Asked;
 use crate::refusal::{Refusal, refuse};
-use crate::registry::ports::SwitchPort;
+use crate::registry::ports::{Declared, SwitchPort};
+use crate::system::closing::Strangers;
 
 fn bad(e: impl Display) -> Refusal {
     Refusal::new(Errno::INVAL, format!("{e:#}"))
@@ -25,9 +27,14 @@ fn bad(e: impl Display) -> Refusal {
 /// # Errors
 /// The name of the first other port that cannot be attached, and why.
 pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
+    let are_there: Vec<_> = d.ports.iter().filter_map(|(_, record)| record.declared.clone()).collect();
     for params in d.config.ports.clone() {
+        if are_there.iter().any(|declared| declared.params == params) {
+            continue;
+        }
         let has_files = || AttachSpec::parse(&params.port).is_ok_and(|spec| !policy::paths(&spec).is_empty());
-        match attach(d, &params, Caller::daemon()) {
+        let declared = Declared { params: params.clone(), from_file: true };
+        match attach_declared(d, declared, Caller::daemon()) {
             Err(refusal) if has_files() => {
                 tracing::error!(port = params.port, why = %refusal, "a port of the configuration is not attached");
             }
@@ -42,13 +49,56 @@ pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
 /// # Errors
 /// [`Refusal`] if the caller may not do that, or the port cannot be made.
 pub fn attach(d: &mut Daemon, p: &AttachParams, caller: Caller) -> Result<String, Refusal> {
+    attach_declared(d, Declared { params: p.clone(), from_file: false }, caller)
+}
+
+/// The same for a port that the configuration file may have. Its record keeps what it was attached with.
+///
+/// # Errors
+/// [`Refusal`] if the caller may not do that, or the port cannot be made.
+pub fn attach_declared(d: &mut Daemon, declared: Declared, caller: Caller) -> Result<String, Refusal> {
+    let full = make(d, &declared.params, caller)?;
+    if let Some(record) = d.ports.get_mut(&full) {
+        record.declared = Some(declared);
+    }
+    Ok(full)
+}
+
+fn make(d: &mut Daemon, p: &AttachParams, caller: Caller) -> Result<String, Refusal> {
     let spec = p.check().map_err(bad)?;
     if let Some(backend) = &p.options.backend {
         return attach_backend(d, backend, &spec, &p.options, caller);
     }
+    attach_to_switch(d, place(p, &spec)?, &spec, &p.options, caller)
+}
+
+/// The switch that a request names, and the port's name there.
+fn place(p: &AttachParams, spec: &AttachSpec) -> Result<SwitchPort, Refusal> {
     let switch = SwitchName::parse(&p.switch).map_err(bad)?;
     let port = p.options.name.clone().unwrap_or_else(|| spec.port_name().to_string());
-    attach_to_switch(d, SwitchPort::new(switch, port), &spec, &p.options, caller)
+    Ok(SwitchPort::new(switch, port))
+}
+
+/// Attaches a port whose device came with the request. It stays until it is detached, or its device is gone. Returns its
+/// full name.
+///
+/// # Errors
+/// [`Refusal`] if the caller may not do that, or what came is not such a device.
+pub fn bring(d: &mut Daemon, request: &BringRequest, queues: Strangers, caller: Caller) -> Result<String, Refusal> {
+    let p = &request.params;
+    let spec = p.check().map_err(bad)?;
+    let AttachSpec::Tap(_) = spec else {
+        return Err(bad(format!("{}: only a TAP can be handed over", p.port)));
+    };
+    let (asked, came) = (usize::from(request.queues), queues.all().len());
+    if asked != came {
+        return Err(bad(format!("{asked} queues are announced, and {came} descriptors came")));
+    }
+    let at = place(p, &spec)?;
+    policy::admit(d, caller, Request::Bring(&at))?;
+    let full = at.full();
+    ports::brought_tap::attach(d, &Asked::new(at, &spec, &p.options, caller), queues)?;
+    Ok(full)
 }
 
 /// The only way in which a port gets onto a switch: kind and options are known, and nothing is made yet.

@@ -1,10 +1,11 @@
 //! The control protocol's methods.
 
 use netvale_control::server::Handler;
-use netvale_control::types::{AttachParams, Done, PortInfo, Version};
+use netvale_control::types::{Applied, ApplyParams, AttachParams, Done, PortInfo, Version};
 use netvale_control::{ErrorCode, Reply, Request, RpcError};
 
 use super::attaching::attach;
+use super::configuration;
 use super::inspect::{last_eviction, list_evicted, list_ports, list_switches, list_table, show, stats};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
@@ -46,6 +47,7 @@ impl Rpc<'_> {
                 policy::Request::Detach(&full)
             }
             Request::SwitchTable(p) => policy::Request::InspectSwitch(&p.switch),
+            Request::ConfigApply(_) | Request::ConfigExport => policy::Request::Configure,
             Request::Shutdown => policy::Request::Shutdown,
             _ => policy::Request::Inspect,
         };
@@ -54,6 +56,8 @@ impl Rpc<'_> {
     }
 
     fn carry_out(&mut self, request: Request) -> Result<Reply, RpcError> {
+        self.daemon.changed |=
+            matches!(request, Request::PortAttach(_) | Request::PortDetach(_) | Request::ConfigApply(_));
         Ok(match request {
             Request::Version => Reply::Version(Version::current()),
             Request::SwitchList => Reply::Switches(list_switches(self.daemon, self.caller)),
@@ -69,6 +73,8 @@ impl Rpc<'_> {
             Request::PortShow(p) => Reply::Port(Box::new(self.show(&p.port)?)),
             Request::PortEvicted => Reply::Evicted(list_evicted(self.daemon, self.caller)),
             Request::Stats => Reply::Stats(stats(self.daemon, self.caller)),
+            Request::ConfigApply(p) => Reply::Applied(self.apply(&p)?),
+            Request::ConfigExport => Reply::Exported(Box::new(configuration::export(self.daemon))),
             Request::Shutdown => {
                 self.shutdown = true;
                 Reply::Done(Done {})
@@ -90,6 +96,15 @@ impl Rpc<'_> {
     fn attach(&mut self, p: &AttachParams) -> Result<PortInfo, RpcError> {
         let full = attach(self.daemon, p, self.caller)?;
         show(self.daemon, &full, self.caller).ok_or_else(|| Refusal::internal("a port vanished").into())
+    }
+
+    fn apply(&mut self, p: &ApplyParams) -> Result<Applied, RpcError> {
+        let Caller { uid, pid, .. } = self.caller;
+        let applied = configuration::apply(self.daemon, p)?;
+        if !p.dry_run {
+            tracing::info!(uid, pid, "a configuration was applied: {} changes", applied.changes.len());
+        }
+        Ok(applied)
     }
 
     fn list(&self, switch: Option<&str>) -> Result<Vec<PortInfo>, RpcError> {

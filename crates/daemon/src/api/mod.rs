@@ -7,10 +7,14 @@
 //! | [`attaching`] | its `port.attach`, and the configuration's ports |
 //! | [`opening`] | messages on attach connections |
 //! | [`netmap`] | those of them that carry netmap's other requests |
+//! | [`handover`] | a successor that takes the daemon's place |
 //! | [`inspect`] | replies to `list`, `show` and `top` |
+//! | [`configuration`] | `config.apply` and `config.export`, and SIGHUP |
 
 pub mod attaching;
+pub mod configuration;
 pub mod control;
+pub mod handover;
 pub mod inspect;
 pub mod netmap;
 pub mod opening;

@@ -5,25 +5,29 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use netvale_control::attach::{
-    AttachReply, AttachRequest, BadMessage, FILE_AT_FAULT, FLAG_NULL, IN_FILE, MAX_FDS, NOTE_LEN, OFFSETS_AT_FAULT,
-    REQUEST_LEN,
+    AttachReply, AttachRequest, BRING_LEN, BadMessage, BringRequest, FILE_AT_FAULT, FLAG_NULL, IN_FILE, MAX_BROUGHT,
+    MAX_FDS, NOTE_LEN, OFFSETS_AT_FAULT, REQUEST_LEN,
 };
 use netvale_control::device::{DeviceRequest, Holding, MessageKind};
+use netvale_control::succession::Succession;
 use netvale_portspec::PortSpec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType, sockopt};
 
+use super::attaching::bring;
 use super::netmap;
 use crate::caller::Caller;
 use crate::daemon::Daemon;
+use crate::handover::VERSION;
+use crate::handover::items::HoldItem;
 use crate::policy::{self, Request};
 use crate::ports;
 use crate::ports::attachment::{Attachment, Opened};
 use crate::ports::brought::{self, Brought};
 use crate::ports::memory::by_number;
 use crate::refusal::{Refusal, refuse};
-use crate::system::closing;
+use crate::system::closing::{self, Strangers};
 
 /// What an attach connection holds, and the descriptors that the client left with it.
 pub(crate) struct Held {
@@ -32,6 +36,34 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// Continues what a connection held in another process.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the port is not there.
+    pub(crate) fn continued(
+        d: &mut Daemon,
+        (item, note): (HoldItem, Vec<u8>),
+        fds: Vec<OwnedFd>,
+        caller: Caller,
+    ) -> Result<Held, Refusal> {
+        let mut own = [0; NOTE_LEN];
+        own.iter_mut().zip(note).for_each(|(to, from)| *to = from);
+        Ok(Held { attachment: ports::continue_hold(d, item, fds, caller)?, note: own })
+    }
+
+    /// What a successor must know to continue it; `None` if it ends with this process.
+    pub(crate) fn hand_over(&self) -> Option<(HoldItem, Vec<u8>)> {
+        Some((self.attachment.hand_over()?, self.note.to_vec()))
+    }
+
+    /// The descriptors that go with it.
+    ///
+    /// # Errors
+    /// When the daemon is out of descriptors.
+    pub(crate) fn descriptors(&self) -> std::io::Result<Vec<OwnedFd>> {
+        self.attachment.descriptors()
+    }
+
     /// Releases the port.
     pub(crate) fn close(self, d: &mut Daemon, client: u64) {
         self.attachment.close(d, client);
@@ -43,8 +75,8 @@ impl Held {
 /// A malformed message costs nobody a port: a program may have written to a descriptor that it takes for something
 /// else. The message is refused, in case somebody reads the answer, and the connection stays.
 pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<Held>, caller: Caller) -> bool {
-    let mut bytes = [0u8; REQUEST_LEN + 1];
-    let (got, answer_to, file) = match receive(fd, &mut bytes, caller) {
+    let mut bytes = [0u8; LONGEST + 1];
+    let (got, answer_to, brought) = match receive(fd, &mut bytes, caller) {
         Ok(got) => got,
         Err(Errno::AGAIN | Errno::INTR) => return true,
         Err(_) => return false,
@@ -52,7 +84,7 @@ pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<Held>, call
     // An empty message looks like the end of the connection.
     let has_ended = got == 0 && has_hung_up(fd);
     let to = answer_to.as_ref().unwrap_or(fd);
-    let keep = !has_ended && answer(d, to, bytes.get(..got).unwrap_or(&[]), file, holds, caller);
+    let keep = !has_ended && answer(d, to, bytes.get(..got).unwrap_or(&[]), brought, holds, caller);
     answer_to.into_iter().for_each(|to| closing::close(to, caller.uid));
     keep
 }
@@ -62,14 +94,28 @@ fn answer(
     d: &mut Daemon,
     to: &OwnedFd,
     message: &[u8],
-    file: Option<Brought>,
+    mut brought: Strangers,
     holds: &mut Option<Held>,
     caller: Caller,
 ) -> bool {
     match Message::decode(message) {
-        Ok(Message::Attach(request)) => open(d, to, &request, file, holds, caller),
+        Ok(Message::Attach(request)) => {
+            let file = brought.pop().map(|file| Brought::new(file, caller.uid));
+            open(d, to, &request, file, holds, caller)
+        }
+        Ok(Message::Bring(request)) => {
+            let reply = bring(d, &request, brought, caller).map_or_else(
+                |refusal| {
+                    d.refusals.note(caller, &refusal.text);
+                    AttachReply::refusal(refusal.errno, refusal.text)
+                },
+                |full| AttachReply { text: full, ..AttachReply::default() },
+            );
+            send_reply(to, &reply, &[])
+        }
         Ok(Message::Holding(which)) => holding(d, to, which, holds, caller),
         Ok(Message::Device(request)) => send(to, &netmap::request(d, &request, caller).encode(), &[]),
+        Ok(Message::Succession(which)) => succession(d, to, which, caller),
         Err(bad) => {
             d.refusals.note(caller, &format!("{bad}; the connection stays as it was"));
             send_reply(to, &AttachReply::refusal(Errno::PROTO.raw_os_error(), bad.to_string()), &[]);
@@ -83,14 +129,21 @@ enum Message {
     Attach(AttachRequest),
     Holding(Holding),
     Device(Box<DeviceRequest>),
+    Succession(Succession),
+    Bring(Box<BringRequest>),
 }
+
+/// Length of the longest message in bytes.
+const LONGEST: usize = if BRING_LEN > REQUEST_LEN { BRING_LEN } else { REQUEST_LEN };
 
 impl Message {
     fn decode(bytes: &[u8]) -> Result<Message, BadMessage> {
         Ok(match MessageKind::of(bytes) {
             MessageKind::Attach => Message::Attach(AttachRequest::decode(bytes)?),
             MessageKind::Holding => Message::Holding(Holding::decode(bytes)?),
+            MessageKind::Succession => Message::Succession(Succession::decode(bytes)?),
             MessageKind::Device => Message::Device(Box::new(DeviceRequest::decode(bytes)?)),
+            MessageKind::Bring => Message::Bring(Box::new(BringRequest::decode(bytes)?)),
         })
     }
 }
@@ -101,21 +154,18 @@ fn has_hung_up(fd: &OwnedFd) -> bool {
     !matches!(poll(&mut fds, Some(&nothing)), Ok(0))
 }
 
-/// Receives a message and the descriptors that came with it: the socket for its answer, unless it may not be answered there, and a file. More of
-/// them end the connection.
-fn receive(
-    fd: &OwnedFd,
-    bytes: &mut [u8],
-    caller: Caller,
-) -> rustix::io::Result<(usize, Option<OwnedFd>, Option<Brought>)> {
+/// Receives a message and the descriptors that came with it: the socket for its answer, unless it may not be answered there, and a file or the
+/// queues of a device. More of them end the connection.
+fn receive(fd: &OwnedFd, bytes: &mut [u8], caller: Caller) -> rustix::io::Result<(usize, Option<OwnedFd>, Strangers)> {
     let (got, mut fds) = closing::receive(fd, bytes)?;
-    if fds.len() > 2 {
+    let is_device = MessageKind::of(bytes.get(..got).unwrap_or(&[])) == MessageKind::Bring;
+    if fds.len() > 1 + if is_device { MAX_BROUGHT } else { 1 } {
         let Caller { uid, pid, .. } = caller;
         tracing::warn!(uid, pid, "{} descriptors came with a message: the connection is closed", fds.len());
         fds.into_iter().for_each(|stranger| closing::close(stranger, uid));
         return Err(Errno::PROTO);
     }
-    let file = (fds.len() > 1).then(|| fds.pop()).flatten().map(|file| Brought::new(file, caller.uid));
+    let brought = Strangers::new(fds.split_off(fds.len().min(1)), caller.uid);
     let answer_to = match fds.pop() {
         Some(other) if !may_answer(&other, caller) => {
             closing::close(other, caller.uid);
@@ -123,7 +173,7 @@ fn receive(
         }
         answer_to => answer_to,
     };
-    Ok((got, answer_to, file))
+    Ok((got, answer_to, brought))
 }
 
 /// Whether the daemon may send its answer there: whatever else hears it would take it for a message of the daemon's own.
@@ -211,6 +261,31 @@ fn holding(d: &mut Daemon, to: &OwnedFd, which: Holding, holds: &mut Option<Held
     };
     match done {
         Ok((reply, fds)) => send_reply(to, &reply, &fds),
+        Err(refusal) => {
+            d.refusals.note(caller, &refusal.text);
+            send_reply(to, &AttachReply::refusal(refusal.errno, refusal.text), &[])
+        }
+    }
+}
+
+/// Answers a successor that asks whether it can go on here; one that begins is served once this message is done with.
+fn succession(d: &mut Daemon, to: &OwnedFd, which: Succession, caller: Caller) -> bool {
+    let admitted = policy::admit(d, caller, Request::HandOver).and_then(|()| match which {
+        Succession::Hello(VERSION) => Ok(()),
+        Succession::Hello(other) => {
+            let text = format!(
+                "this daemon hands over version {VERSION} of its state, and the successor takes {other}: restart it"
+            );
+            refuse(Errno::PROTO, text)
+        }
+        Succession::Begin => {
+            d.successor = Some(caller.client);
+            Ok(())
+        }
+    });
+    match admitted {
+        Ok(()) if which == Succession::Begin => true,
+        Ok(()) => send_reply(to, &AttachReply::default(), &[]),
         Err(refusal) => {
             d.refusals.note(caller, &refusal.text);
             send_reply(to, &AttachReply::refusal(refusal.errno, refusal.text), &[])

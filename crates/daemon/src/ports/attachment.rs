@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use netvale_control::attach::AttachReply;
 
 use crate::daemon::Daemon;
+use crate::handover::items::HoldItem;
 use crate::refusal::Refusal;
 
 /// The reply to a client, and the descriptors that go with it.
@@ -21,6 +22,19 @@ pub trait Attachment {
     /// # Errors
     /// [`Refusal`] when the port is gone or the daemon is out of descriptors.
     fn describe(&self, d: &Daemon) -> Result<Description, Refusal>;
+
+    /// What a successor must know to continue it. `None`: the connection ends with this process.
+    fn hand_over(&self) -> Option<HoldItem> {
+        None
+    }
+
+    /// The descriptors that go with it.
+    ///
+    /// # Errors
+    /// When the daemon is out of descriptors.
+    fn descriptors(&self) -> std::io::Result<Vec<OwnedFd>> {
+        Ok(Vec::new())
+    }
 
     /// Releases the port: its rings are free again, and resources that only this attachment needed are freed.
     fn close(self: Box<Self>, d: &mut Daemon, client: u64);

@@ -1,5 +1,7 @@
 //! Rings with nothing behind them (netmap's `NR_REG_NULL`), which are on no switch and have no name.
 
+use std::os::fd::OwnedFd;
+
 use netvale_control::attach::{AttachRequest, Pools};
 use netvale_mem::region::{Binding, RingRanges};
 use netvale_portspec::Conf;
@@ -9,21 +11,34 @@ use super::attachment::{Attachment, Description, Opened};
 use super::memory;
 use crate::caller::Caller;
 use crate::daemon::Daemon;
+use crate::handover::items::{BindingItem, HoldItem};
 use crate::refusal::{Refusal, refuse};
+use crate::rings::continued::RingsState;
+use crate::rings::local::LocalPort;
 use crate::rings::offsets;
 use crate::rings::sizes::Sizes;
 use crate::rings::switched::Rings;
 
 /// The rings, known only to their connection.
 struct BareRings {
-    rings: Rings,
+    local: LocalPort,
     binding: Binding,
 }
 
 impl Attachment for BareRings {
     fn describe(&self, _d: &Daemon) -> Result<Description, Refusal> {
-        let (shape, binding) = (self.rings.mem.shape(), &self.binding);
-        self.rings.reply(binding.nifp(), binding.extra_bufs(), 0..shape.tx_rings, 0..shape.rx_rings)
+        let (rings, binding) = (&self.local.rings, &self.binding);
+        let shape = rings.mem.shape();
+        rings.reply(binding.nifp(), binding.extra_bufs(), 0..shape.tx_rings, 0..shape.rx_rings)
+    }
+
+    fn hand_over(&self) -> Option<HoldItem> {
+        let rings = serde_json::to_value(self.local.said()).ok()?;
+        Some(HoldItem::Bare { rings, binding: (&self.binding).into() })
+    }
+
+    fn descriptors(&self) -> std::io::Result<Vec<OwnedFd>> {
+        self.local.rings.bells()
     }
 
     fn close(self: Box<Self>, _d: &mut Daemon, _client: u64) {}
@@ -43,8 +58,25 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<O
         None => 0,
     };
     let binding = rings.mem.bind(&request.name, all.tx, all.rx, request.extra_bufs)?;
-    let bare = BareRings { rings, binding };
+    let bare = BareRings { local: LocalPort::unheld(rings), binding };
     let (mut reply, fds) = bare.describe(d)?;
     (reply.alone, reply.max_offset) = (true, max_offset);
     Ok((reply, fds, Box::new(bare)))
+}
+
+/// Continues what a connection holds.
+///
+/// # Errors
+/// [`Refusal`] if its memory is not there, or the descriptors are something else.
+pub fn continue_hold(
+    d: &mut Daemon,
+    rings: RingsState,
+    binding: BindingItem,
+    fds: Vec<OwnedFd>,
+    caller: Caller,
+) -> Result<Box<dyn Attachment>, Refusal> {
+    let region = memory::continued(d, rings.region, caller)?;
+    let (local, _no_ingress) = LocalPort::continued(&region, rings, fds, d.evictions.new_fault(caller))?;
+    let binding = local.rings.mem.continue_binding(binding.index, binding.extra_bufs)?;
+    Ok(Box::new(BareRings { local, binding }))
 }

@@ -6,16 +6,19 @@ use netvale_control::options::kind;
 use netvale_control::types::{E1000Info, Mac, PortInfo, PortKind};
 use netvale_e1000::device::Card;
 use netvale_e1000::paravirt::SUBSYSTEM;
-use netvale_e1000::port::{E1000Options, E1000Port};
+use netvale_e1000::port::{E1000Options, E1000Port, PortState, Queues};
+use netvale_port::service::AskedToPause;
 use netvale_portspec::AttachSpec;
+use rustix::io::Errno;
 
 use super::kind::Asked;
 use super::notes::machine_notes;
 use super::plug::{NewPort, plug};
 use super::site::site;
 use crate::daemon::{Attached, Daemon};
+use crate::handover::items::{State, from_said};
 use crate::policy::unreached;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, refuse};
 
 /// A card behind a port.
 struct CardPort(E1000Port);
@@ -41,6 +44,24 @@ impl Attached for CardPort {
         machine_notes(now, state.connections, state.last_error)
     }
 
+    fn ask_to_pause(&self) -> Vec<AskedToPause> {
+        vec![self.0.ask_to_pause()]
+    }
+
+    fn hand_over(&self) -> std::io::Result<Option<State>> {
+        let (state, fds, paused) = self.0.hand_over()?;
+        Ok(Some(State { said: serde_json::to_value(state)?, fds, paused: vec![Box::new(paused)] }))
+    }
+
+    fn keeps(&self) -> std::io::Result<Option<State>> {
+        let Some((state, fds)) = self.0.kept()? else { return Ok(None) };
+        Ok(Some(State { said: serde_json::to_value(state)?, fds, paused: Vec::new() }))
+    }
+
+    fn is_stored(&self) {
+        self.0.is_stored();
+    }
+
     /// Each register access counts as a kick received, each interrupt as a kick sent.
     fn kicks(&self) -> Option<(u64, u64)> {
         let i = info(&self.0);
@@ -55,9 +76,21 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let mac = o.mac().unwrap_or_else(|| Mac::of_name(b'e', &asked.at.full())).0;
     let site = site(&d.config, asked.caller, path.as_str(), &o)?;
     let card = Card { mac, subsystem: SUBSYSTEM, forced_interval: o.itr() };
-    let (e1000, (egress, ingress)) =
-        E1000Port::new(&E1000Options { site, card }).map_err(|e| unreached(&d.config, e.errno(), e.to_string()))?;
+    let options = E1000Options { site, card, news: d.news_if_kept() };
+    let (e1000, (egress, ingress)) = match asked.continued() {
+        Some(state) => go_on(d, &options, state)?,
+        None => E1000Port::new(&options).map_err(|e| unreached(&d.config, e.errno(), e.to_string()))?,
+    };
     plug(d, &asked.at, (vec![egress], vec![ingress]), NewPort::new(CardPort(e1000), asked).with_gro(o.gro()))
+}
+
+/// Continues a card of another process.
+fn go_on(d: &mut Daemon, options: &E1000Options, state: State) -> Result<(E1000Port, Queues), Refusal> {
+    let said: PortState = from_said(state.said)?;
+    let (port, queues, paused) =
+        E1000Port::continued(options, said, state.fds).or_else(|why| refuse(Errno::INVAL, why))?;
+    d.held.push(Box::new(paused));
+    Ok((port, queues))
 }
 
 /// The details that `netvale vm` reads.

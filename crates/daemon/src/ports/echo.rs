@@ -1,17 +1,29 @@
 //! `echo:[NAME]`: sends every frame back with source and destination address swapped, for tests and round trips.
 
+use std::sync::Arc;
+
 use netvale_control::options::kind;
 use netvale_control::types::PortKind;
-use netvale_port::echo::{EchoError, echo};
+use netvale_mem::Region;
+use netvale_port::echo::{EchoError, continued, echo};
+use serde::{Deserialize, Serialize};
 
 use super::kind::Asked;
 use super::plug::{NewPort, plug};
 use crate::daemon::{Attached, Daemon};
+use crate::handover::items::{State, from_said};
 use crate::refusal::Refusal;
 use crate::rings::sizes::DEFAULT_SLOTS;
 
 /// The ring behind an echo port, which leads back to the switch.
 struct EchoPort {
+    slots: u32,
+    region: Arc<Region>,
+}
+
+/// What a successor must know. Descriptors: the memory of the region.
+#[derive(Serialize, Deserialize)]
+struct EchoState {
     slots: u32,
 }
 
@@ -23,17 +35,31 @@ impl Attached for EchoPort {
     fn notes(&self) -> Vec<String> {
         vec![format!("frames on their way back wait in a ring of {} slots", self.slots)]
     }
+
+    fn hand_over(&self) -> std::io::Result<Option<State>> {
+        let (_, fds) = self.region.state()?;
+        let said = serde_json::to_value(EchoState { slots: self.slots })?;
+        Ok(Some(State { said, fds, ..State::default() }))
+    }
 }
 
 /// Attaches an echo port, with a ring of the requested number of slots.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
-    let slots = match asked.options::<kind::Echo>()?.slots() {
-        0 => DEFAULT_SLOTS,
-        slots => slots,
+    let (slots, ends) = match asked.continued() {
+        Some(state) => {
+            let EchoState { slots } = from_said(state.said)?;
+            (slots, continued(slots, state.fds))
+        }
+        None => {
+            let asked = asked.options::<kind::Echo>()?.slots();
+            let slots = if asked == 0 { DEFAULT_SLOTS } else { asked };
+            (slots, echo(slots))
+        }
     };
-    let (egress, ingress) = echo(slots).map_err(refusal)?;
+    let (egress, ingress) = ends.map_err(refusal)?;
+    let region = ingress.region();
     let queues = (vec![egress as _], vec![Box::new(ingress) as _]);
-    plug(d, &asked.at, queues, NewPort::new(EchoPort { slots }, asked))
+    plug(d, &asked.at, queues, NewPort::new(EchoPort { slots, region }, asked))
 }
 
 fn refusal(e: EchoError) -> Refusal {

@@ -42,7 +42,7 @@ pub fn evict(d: &mut Daemon) {
 
 fn reason(d: &Daemon, full: &str, record: &Record) -> Option<String> {
     let pipe = || d.pipes.with_end(full)?.fault();
-    let fault = record.rings().map(|rings| &rings.fault).or_else(pipe)?;
+    let fault = record.rings().map(|rings| &rings.fault).or_else(|| record.behind.fault()).or_else(pipe)?;
     fault.reason().or_else(|| lost(record.rings()?.mem.region()))
 }
 

@@ -1,5 +1,7 @@
 //! Requests to attach a port, as the kinds of ports get them.
 
+use std::cell::Cell;
+
 use netvale_control::options::kind::AsType;
 use netvale_control::options::{self, OptionsOf};
 use netvale_control::types::PortOptions;
@@ -7,6 +9,7 @@ use netvale_portspec::AttachSpec;
 
 use crate::caller::Caller;
 use crate::daemon::Daemon;
+use crate::handover::items::State;
 use crate::refusal::Refusal;
 use crate::registry::ports::SwitchPort;
 
@@ -20,12 +23,25 @@ pub struct Asked<'a> {
     pub caller: Caller,
     /// The options; read them with [`Asked::options`], which checks the kind.
     options: &'a PortOptions,
+    /// What another process left to continue the port with.
+    continued: Cell<Option<State>>,
 }
 
 impl<'a> Asked<'a> {
     /// Creates a request.
     pub fn new(at: SwitchPort, spec: &'a AttachSpec, options: &'a PortOptions, caller: Caller) -> Asked<'a> {
-        Asked { at, spec, caller, options }
+        Asked { at, spec, caller, options, continued: Cell::default() }
+    }
+
+    /// Continues the port of another process.
+    #[must_use]
+    pub fn continuing(self, state: State) -> Asked<'a> {
+        Asked { continued: Cell::new(Some(state)), ..self }
+    }
+
+    /// What another process left to continue the port with, once.
+    pub fn continued(&self) -> Option<State> {
+        self.continued.take()
     }
 
     /// The options, as those of kind `K`.

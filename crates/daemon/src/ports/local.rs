@@ -1,11 +1,13 @@
 //! `NAME`: a port of a switch whose rings programs open.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use netvale_control::attach::{AttachRequest, FLAG_HUGE, FLAG_LOSSLESS, FLAG_NO_HEADER, FLAG_SHARED, OffsetsAsked};
 use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::PortKind;
 use netvale_mem::region::{Binding, RingRanges};
+use netvale_port::ring_in::RingIngress;
 use netvale_port::{Egress, Ingress};
 use netvale_portspec::{AttachSpec, PortSpec};
 use rustix::io::Errno;
@@ -16,9 +18,11 @@ use super::memory;
 use super::plug::{NewPort, drain, end_monitors, plug, unplug};
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Record};
+use crate::handover::items::{BindingItem, HoldItem, PortItem, State, from_said};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
 use crate::registry::watches::Watched;
+use crate::rings::continued::RingsState;
 use crate::rings::local::LocalPort;
 use crate::rings::offsets;
 use crate::rings::sizes::Sizes;
@@ -42,6 +46,14 @@ impl Attached for LocalPort {
         self.rings.hdr_len.set(len);
         true
     }
+
+    fn hand_over(&self) -> std::io::Result<Option<State>> {
+        self.state().map(Some)
+    }
+
+    fn keeps(&self) -> std::io::Result<Option<State>> {
+        self.state().map(Some)
+    }
 }
 
 /// Rings of a switch's port, or of a monitor.
@@ -58,6 +70,11 @@ impl Attachment for OpenRings {
     fn describe(&self, d: &Daemon) -> Result<Description, Refusal> {
         let record = d.ports.get(d.persistent.place_of(&self.port)).ok_or_else(gone)?;
         record.behind.programs().ok_or_else(gone)?.reply(&self.binding, &self.rings)
+    }
+
+    fn hand_over(&self) -> Option<HoldItem> {
+        let (port, RingRanges { tx, rx }) = (self.port.clone(), self.rings.clone());
+        Some(HoldItem::Rings { port, rings: [tx, rx], binding: (&self.binding).into() })
     }
 
     fn close(self: Box<Self>, d: &mut Daemon, client: u64) {
@@ -84,7 +101,8 @@ fn end_offsets(d: &Daemon, full: &str) {
     }
 }
 
-fn drop_if_unused(d: &mut Daemon, full: &str, why: &str) {
+/// Removes a port that was made for programs, with the last of them.
+pub fn drop_if_unused(d: &mut Daemon, full: &str, why: &str) {
     if d.ports.get(full).is_some_and(|record| !record.persistent && record.is_idle()) {
         drain(d, full);
         let _ = unplug(d, full, why);
@@ -144,6 +162,45 @@ fn make(
     let new = NewPort { behind: Box::new(local), owner, persistent, lossless, gro: false };
     plug(d, at, (egress, ingresses), new)?;
     Ok(max_offset)
+}
+
+/// Continues a port of another process.
+///
+/// # Errors
+/// [`Refusal`] if its memory or its descriptors are not what they should be.
+pub fn continue_port(d: &mut Daemon, at: &SwitchPort, item: &PortItem, state: State) -> Result<(), Refusal> {
+    let owner = item.owner.into();
+    let (local, ingresses) = continued(d, owner, state)?;
+    let egress = local.rings.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
+    let ingresses = ingresses.into_iter().map(|i| Box::new(i) as Box<dyn Ingress>).collect();
+    let (persistent, lossless) = (item.persistent, item.lossless);
+    plug(d, at, (egress, ingresses), NewPort { behind: Box::new(local), owner, persistent, lossless, gro: false })
+}
+
+/// The rings of a port of another process, and what comes from them.
+///
+/// # Errors
+/// As [`continue_port`].
+pub fn continued(d: &mut Daemon, owner: Caller, state: State) -> Result<(LocalPort, Vec<RingIngress>), Refusal> {
+    let said = from_said::<RingsState>(state.said)?;
+    let region = memory::continued(d, said.region, owner)?;
+    LocalPort::continued(&region, said, state.fds, d.evictions.new_fault(owner))
+}
+
+/// Continues what a connection holds of a port.
+///
+/// # Errors
+/// [`Refusal`] if there is no such port or `netmap_if`.
+pub fn continue_hold(
+    d: &Daemon,
+    port: String,
+    [tx, rx]: [Range<u32>; 2],
+    binding: BindingItem,
+) -> Result<OpenRings, Refusal> {
+    let local =
+        d.ports.get(d.persistent.place_of(&port)).and_then(|record| record.behind.programs()).ok_or_else(gone)?;
+    let binding = local.rings.mem.continue_binding(binding.index, binding.extra_bufs)?;
+    Ok(OpenRings { port, rings: RingRanges { tx, rx }, binding })
 }
 
 /// Opens a port for a program; the port is made if it does not exist.

@@ -115,6 +115,15 @@ pub fn region_named(d: &mut Daemon, memory: &Memory, caller: Caller) -> Result<N
     }
 }
 
+/// The region of a port that is continued.
+///
+/// # Errors
+/// [`Refusal`] if it is not there.
+pub fn continued(d: &Daemon, id: u32, owner: Caller) -> Result<Arc<Region>, Refusal> {
+    let none = || Refusal::new(Errno::INVAL, format!("its region {id} is missing"));
+    d.regions.find(id, owner.uid).ok_or_else(none)
+}
+
 /// The region that a request names: by its number, if it has one.
 pub fn by_number(mem_id: u32, otherwise: Memory) -> Memory {
     u16::try_from(mem_id).ok().and_then(NonZeroU16::new).map_or(otherwise, Memory::Id)

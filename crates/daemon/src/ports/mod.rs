@@ -8,7 +8,7 @@
 //! | [`monitor`] | copies of what passes another port |
 //! | [`pipe`] | two programs, without a switch |
 //! | [`bare`] | rings with nothing behind them |
-//! | [`tap`] | an interface of the host's stack |
+//! | [`tap`], [`brought_tap`] | an interface of the host's stack; one that a client has made |
 //! | [`pcap`] | capture files |
 //! | [`nic`] | a network interface |
 //! | [`guest`] | the same in a virtual machine, where it is a ptnet device |
@@ -24,6 +24,7 @@
 pub mod attachment;
 pub mod bare;
 pub mod brought;
+pub mod brought_tap;
 pub mod e1000;
 pub mod e1000_pci;
 pub mod echo;
@@ -48,16 +49,24 @@ pub mod tap;
 pub mod vhost;
 pub mod virtio;
 
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+
+use netvale_abi::nmreq::NR_REG_ALL_NIC;
 use netvale_control::attach::AttachRequest;
+use netvale_control::types::PortKind;
 use netvale_portspec::{Base, PortSpec};
 use rustix::io::Errno;
 
-use self::attachment::Opened;
-use self::kind::{Asked, Kind};
+use self::attachment::{Attachment, Opened};
+use self::joint::Joint;
+use self::kind::{Asked, Kind, NamedRings};
 use crate::caller::Caller;
-use crate::daemon::Daemon;
-use crate::refusal::Refusal;
+use crate::daemon::{Daemon, Record};
+use crate::handover::items::{HoldItem, PortItem, State, from_said};
+use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
+use crate::rings::local::LocalPort;
 use crate::rings::offsets;
 
 /// The kinds that can be attached to a switch.
@@ -84,6 +93,85 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let kind = KINDS.iter().find(|kind| kind.prefix == asked.spec.prefix());
     let kind = kind.ok_or_else(|| Refusal::new(Errno::OPNOTSUPP, "this daemon has no such ports"))?;
     (kind.attach)(d, asked)
+}
+
+/// Continues a port of another process where that one stopped.
+///
+/// # Errors
+/// [`Refusal`] when what came of it is not what its kind needs.
+pub fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
+    if item.kind == PortKind::Monitor {
+        return monitor::continue_port(d, item, state);
+    }
+    if let Some(port) = &item.lasting {
+        return persistent::continue_port(d, port, item, state);
+    }
+    let none = || Refusal::new(Errno::OPNOTSUPP, format!("ports of kind {} on no switch", item.kind));
+    if let (PortKind::Ptnet, None, Some((params, _))) = (item.kind, &item.on, &item.declared) {
+        return passthrough::go_on(d, params, item.owner.into(), state);
+    }
+    let (switch, port) = item.on.as_ref().ok_or_else(none)?;
+    let at = SwitchPort::new(switch, port);
+    match item.kind {
+        PortKind::Local => local::continue_port(d, &at, item, state),
+        PortKind::Tap if item.declared.is_none() => brought_tap::continue_port(d, &at, item, state),
+        PortKind::Nic if item.declared.is_none() => nic::attach::continue_stack(d, &at, item, state),
+        _ => {
+            let (params, _) = item.declared.as_ref().ok_or_else(none)?;
+            let spec = params.check().or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
+            attach(d, &Asked::new(at, &spec, &params.options, item.owner.into()).continuing(state))
+        }
+    }
+}
+
+/// The bare name of the persistent port whose record this is, or which it joins to a second switch.
+pub fn lasting_name(d: &Daemon, full: &str, record: &Record) -> Option<String> {
+    let joined = record.behind.get::<Joint>().map(|joint| joint.port.as_str());
+    joined.or_else(|| d.persistent.at(full)).map(str::to_owned)
+}
+
+/// Joins a persistent port to its second switch again.
+///
+/// # Errors
+/// [`Refusal`] if the port or the switch is not there.
+pub fn join_again(d: &mut Daemon, item: &PortItem) -> Result<(), Refusal> {
+    let (switch, port) = item.on.as_ref().ok_or_else(|| Refusal::internal("a joint on no switch"))?;
+    let rings = NamedRings { mode: NR_REG_ALL_NIC, ring: 0 };
+    persistent::attach(d, &SwitchPort::new(switch, port), 0, rings, item.owner.into())
+}
+
+/// Continues what a connection holds of a port.
+///
+/// # Errors
+/// [`Refusal`] when the port is not there.
+pub fn continue_hold(
+    d: &mut Daemon,
+    item: HoldItem,
+    fds: Vec<OwnedFd>,
+    caller: Caller,
+) -> Result<Box<dyn Attachment>, Refusal> {
+    match item {
+        HoldItem::Rings { port, rings, binding } => Ok(Box::new(local::continue_hold(d, port, rings, binding)?)),
+        HoldItem::Monitor { port, rings, binding } => monitor::continue_hold(d, port, rings, binding),
+        HoldItem::Interface { client, binding } => nic::open::continue_hold(d, client, binding),
+        HoldItem::Bare { rings, binding } => bare::continue_hold(d, from_said(rings)?, binding, fds, caller),
+        HoldItem::PipeEnd { pipe, end, binding } => pipe::continue_hold(d, pipe, end, binding),
+    }
+}
+
+/// Releases what connections hold that are not there any more; ports that nobody holds then go, unless they stay.
+pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
+    let gone = |local: &LocalPort| local.clients().filter(|client| !clients.contains(client)).collect::<Vec<_>>();
+    let of = |(name, record): (&str, &Record)| Some((name.to_owned(), gone(record.behind.programs()?)));
+    let held: Vec<_> = d.ports.iter().filter_map(of).filter(|(_, gone)| !gone.is_empty()).collect();
+    for (name, gone) in held {
+        if let Some(local) = d.ports.get_mut(&name).and_then(|record| record.behind.programs_mut()) {
+            gone.into_iter().for_each(|client| local.let_go(client));
+        }
+        local::drop_if_unused(d, &name, "its client is gone");
+    }
+    pipe::release_all_but(d, clients);
+    nic::open::release_all_but(d, clients);
 }
 
 /// Takes a port off its switch. A persistent port stays, on no switch.

@@ -8,6 +8,7 @@ use netvale_port::null::NullEgress;
 use super::kind::Asked;
 use super::plug::{NewPort, plug};
 use crate::daemon::{Attached, Daemon};
+use crate::handover::items::State;
 use crate::refusal::Refusal;
 
 /// The nothing behind a null port.
@@ -16,6 +17,10 @@ struct NullPort;
 impl Attached for NullPort {
     fn kind(&self) -> PortKind {
         PortKind::Null
+    }
+
+    fn hand_over(&self) -> std::io::Result<Option<State>> {
+        Ok(Some(State::default()))
     }
 }
 

@@ -1,7 +1,10 @@
 //! `pcap:FILE`: capture files: one that is replayed into the switch, one that is written, or both.
 
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::PortKind;
@@ -19,17 +22,41 @@ use super::plug::{NewPort, plug};
 use crate::caller::Caller;
 use crate::config::Config;
 use crate::daemon::{Attached, Daemon};
+use crate::handover::captures::{Capture, FilesState, NotedFiles, UserCaptures};
+use crate::handover::items::State;
 use crate::policy::{self, unreached};
 use crate::refusal::{Refusal, refuse};
 
+mod continued;
 mod files;
 
 /// Capture files behind a port, and their progress.
 #[derive(Default)]
 struct Files {
-    replay: Option<(PathBuf, Arc<ReplayStatus>)>,
-    capture: Option<(PathBuf, Arc<CaptureStatus>)>,
+    replay: Option<Replayed>,
+    capture: Option<Captured>,
 }
+
+/// A file that is replayed.
+struct Replayed {
+    path: PathBuf,
+    file: File,
+    status: Arc<ReplayStatus>,
+    /// What is noted of it.
+    noted: OwnedFd,
+}
+
+/// A file that is written.
+struct Captured {
+    path: PathBuf,
+    file: File,
+    egress: Arc<PcapEgress>,
+    /// Whether its user's allowance limits it.
+    shares: bool,
+}
+
+/// Upper bound on waiting for a capture to reach its file before another process goes on with it.
+const SETTLING: Duration = Duration::from_secs(1);
 
 impl Attached for Files {
     fn kind(&self) -> PortKind {
@@ -37,13 +64,50 @@ impl Attached for Files {
     }
 
     fn notes(&self) -> Vec<String> {
-        let replay = self.replay.iter().map(|(path, status)| replay_note(path, status));
-        replay.chain(self.capture.iter().map(|(path, status)| capture_note(path, status))).collect()
+        let replay = self.replay.iter().map(|replay| replay_note(&replay.path, &replay.status));
+        replay.chain(self.capture.iter().map(|one| capture_note(&one.path, one.egress.status()))).collect()
+    }
+
+    fn hand_over(&self) -> std::io::Result<Option<State>> {
+        let mut fds = Vec::new();
+        let replay = self.replay.as_ref().map(|replay| {
+            fds.push(replay.file.try_clone()?.into());
+            Ok::<_, std::io::Error>(replay.status.settled().into())
+        });
+        let capture = self.capture.as_ref().map(|one| {
+            fds.push(one.file.try_clone()?.into());
+            let slow = || std::io::Error::other(format!("{} is written too slowly: try again", one.path.display()));
+            Ok::<_, std::io::Error>(Capture::new(one.egress.settle(SETTLING).ok_or_else(slow)?, one.shares))
+        });
+        let (replay, capture) = (replay.transpose()?, capture.transpose()?);
+        let said = serde_json::to_value(FilesState { replay, capture, noted: None })?;
+        Ok(Some(State { said, fds, ..State::default() }))
+    }
+
+    /// What is no regular file has no place where it could go on.
+    fn keeps(&self) -> std::io::Result<Option<State>> {
+        let mut fds = Vec::new();
+        if let Some(Replayed { file, noted, .. }) = &self.replay {
+            fds.extend([file.try_clone()?.into(), noted.try_clone()?]);
+        }
+        if let Some(Captured { file, egress, .. }) = &self.capture {
+            if !file.metadata()?.is_file() {
+                return Ok(None);
+            }
+            fds.extend([file.try_clone()?.into(), egress.noted().try_clone_to_owned()?]);
+        }
+        let capture = self.capture.as_ref().map(|one| one.shares);
+        let noted = Some(NotedFiles { replay: self.replay.is_some(), capture });
+        let said = serde_json::to_value(FilesState { replay: None, capture: None, noted })?;
+        Ok(Some(State { said, fds, ..State::default() }))
     }
 
     fn stop(self: Box<Self>, d: &mut Daemon, _full: &str) {
-        if let Some((_, capture)) = self.capture {
-            d.captures.close(&capture);
+        if let Some(Captured { egress, .. }) = self.capture {
+            let status = Arc::clone(egress.status());
+            // It ends with the last of its egress.
+            drop(egress);
+            d.captures.close(&status);
         }
     }
 }
@@ -69,22 +133,44 @@ fn capture_note(path: &Path, status: &CaptureStatus) -> String {
 /// Attaches capture files.
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::Pcap(named) = asked.spec else { return Err(asked.mistaken()) };
-    let (mut egress, mut ingresses) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
-    let mut files = Files::default();
-    if let Some(file) = named.replay() {
-        let ingress = replay(&d.config, asked.caller, Path::new(file.as_str()), asked.options()?)?;
-        files.replay = Some((file.as_str().into(), Arc::clone(ingress.status())));
-        ingresses.push(Box::new(ingress));
+    let paths = [named.replay(), named.capture()].map(|file| file.map(|file| Path::new(file.as_str())));
+    if let Some(state) = asked.continued() {
+        return continued::continue_port(d, asked, paths, state);
     }
-    if let Some(file) = named.capture() {
-        let capture = capture(d, asked.caller, Path::new(file.as_str()), limit(asked)?)?;
-        files.capture = Some((file.as_str().into(), Arc::clone(capture.status())));
-        d.captures.add(capture.status());
-        egress.push(Arc::new(capture));
-    } else if limit(asked)?.is_some() {
+    let [replayed, captured] = paths;
+    let replay = replayed.map(|path| replay(&d.config, asked.caller, path, asked.options()?)).transpose()?;
+    if captured.is_none() && limit(asked)?.is_some() {
         return refuse(Errno::INVAL, "capture_limit: nothing is captured; omit it, or name a file with out=");
     }
+    let capture = captured.map(|path| capture(d, asked.caller, path, limit(asked)?)).transpose()?;
+    on_switch(d, asked, replay, capture)
+}
+
+/// Puts files on the switch.
+fn on_switch(
+    d: &mut Daemon,
+    asked: &Asked<'_>,
+    replay: Option<(Replayed, PcapIngress)>,
+    capture: Option<Captured>,
+) -> Result<(), Refusal> {
+    let (mut egress, mut ingresses) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
+    let mut files = Files { replay: None, capture };
+    if let Some((replayed, ingress)) = replay {
+        files.replay = Some(replayed);
+        ingresses.push(Box::new(ingress));
+    }
+    if let Some(one) = &files.capture {
+        d.captures.add(one.egress.status());
+        egress.push(Arc::clone(&one.egress) as Arc<dyn Egress>);
+    }
     plug(d, &asked.at, (egress, ingresses), NewPort::new(files, asked))
+}
+
+/// Restores what a user has captured.
+pub fn restore(d: &mut Daemon, item: UserCaptures) {
+    let caller = Caller { client: 0, uid: item.user, pid: 0 };
+    let (config, most) = (&d.config, d.config.quota.captures);
+    d.captures.restore(item, most, |path| policy::place(config, caller, path).ok());
 }
 
 /// The most bytes of the capture's file.
@@ -94,34 +180,46 @@ fn limit(asked: &Asked<'_>) -> Result<Option<u64>, Refusal> {
     Ok(mib.map(|mib| u64::from(mib) << 20))
 }
 
+fn replay_options(o: OptionsOf<'_, kind::Replay>) -> Result<ReplayOptions, Refusal> {
+    let speed = o.speed().unwrap_or(1.0);
+    let pace = Pace::times(speed).ok_or_else(|| Refusal::new(Errno::INVAL, format!("invalid speed {speed}")))?;
+    Ok(ReplayOptions { passes: u64::from(!o.repeat()), pace })
+}
+
 fn replay(
     config: &Config,
     caller: Caller,
     path: &Path,
     o: OptionsOf<'_, kind::Replay>,
-) -> Result<PcapIngress, Refusal> {
-    let speed = o.speed().unwrap_or(1.0);
-    let pace = Pace::times(speed).ok_or_else(|| Refusal::new(Errno::INVAL, format!("invalid speed {speed}")))?;
-    let options = ReplayOptions { passes: u64::from(!o.repeat()), pace };
+) -> Result<(Replayed, PcapIngress), Refusal> {
+    let options = replay_options(o)?;
     let file = files::to_read(&policy::place(config, caller, path)?).map_err(|e| unopened(config, path, &e))?;
-    PcapIngress::new(file, path, options, Arc::default()).map_err(|e| unreadable(&e))
+    let ingress = PcapIngress::new(file.try_clone()?, path, options, Arc::default()).map_err(|e| unreadable(&e))?;
+    replayed_as(path, file, ingress)
 }
 
-fn capture(d: &mut Daemon, caller: Caller, path: &Path, bytes: Option<u64>) -> Result<PcapEgress, Refusal> {
+fn replayed_as(path: &Path, file: File, ingress: PcapIngress) -> Result<(Replayed, PcapIngress), Refusal> {
+    let (status, noted) = (Arc::clone(ingress.status()), ingress.noted().try_clone_to_owned()?);
+    Ok((Replayed { path: path.to_owned(), file, status, noted }, ingress))
+}
+
+fn capture(d: &mut Daemon, caller: Caller, path: &Path, bytes: Option<u64>) -> Result<Captured, Refusal> {
     let place = policy::place(&d.config, caller, path)?;
     let shared = policy::allowance(d, caller)?;
     let limit = Limit { bytes, shared: shared.clone() };
     let made = files::to_write(&place).map_err(|e| unopened(&d.config, path, &e)).and_then(|file| {
         let stat = rustix::fs::fstat(&file)?;
-        let egress = PcapEgress::limited(file, path, CaptureOptions::of(path), limit, Arc::default());
-        Ok((egress.map_err(|e| unwritable(&e))?, (stat.st_dev, stat.st_ino)))
+        let egress = PcapEgress::limited(file.try_clone()?, path, CaptureOptions::of(path), limit, Arc::default());
+        let egress = Arc::new(egress.map_err(|e| unwritable(&e))?);
+        let shares = shared.is_some();
+        Ok((Captured { path: path.to_owned(), file, egress, shares }, (stat.st_dev, stat.st_ino)))
     });
     match (&made, &shared) {
         (Err(_), Some(shared)) => shared.correct(1, 0),
-        (Ok((egress, file)), Some(_)) => d.captures.remember(caller.uid, place, *file, egress.status()),
+        (Ok((one, file)), Some(_)) => d.captures.remember(caller.uid, place, *file, one.egress.status()),
         _ => {}
     }
-    made.map(|(egress, _)| egress)
+    made.map(|(one, _)| one)
 }
 
 fn unopened(config: &Config, path: &Path, why: &Unopened) -> Refusal {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use netvale_afxdp::iface::Interface;
 use netvale_control::attach::AttachRequest;
 use netvale_mem::PortShape;
+use netvale_port::ring_in::RingIngress;
 use netvale_port::{Egress, HdrLen, Ingress};
 use netvale_portspec::{Base, Conf, PortName, PortSpec};
 use netvale_switch::{Forwarder, PortId, Settings, Switch};
@@ -18,11 +19,12 @@ use rustix::io::Errno;
 use super::attachment::Opened;
 use super::joint::{join, part};
 use super::kind::NamedRings;
-use super::local::{bind, is_not_joined};
+use super::local::{bind, continued, is_not_joined};
 use super::memory::{self, Numbered};
 use super::plug::{drain, end_monitors, on_switch, unplug};
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Record};
+use crate::handover::items::{PortItem, State};
 use crate::policy;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::persistent::{PersistentPort, own_name};
@@ -50,11 +52,32 @@ pub fn make(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller)
     }
     let sizes = Sizes::new(request, &Conf::default())?;
     let (region, mem_id) = memory::region_or_new(d, request.mem_id, &sizes, caller)?;
-    let nowhere = Switch::with("", Settings { table_entries: 8, ..Settings::default() });
+    let nowhere = nowhere();
     let record = unattached(d, &(region, mem_id), sizes.shape, HdrLen::default(), &nowhere, caller)?;
     d.ports.insert(&own_name(name), record);
     d.persistent.add(name, caller.uid, nowhere);
     Ok((sizes.shape, mem_id))
+}
+
+/// A switch without ports.
+fn nowhere() -> Arc<Switch> {
+    Switch::with("", Settings { table_entries: 8, ..Settings::default() })
+}
+
+/// Continues a port of another process, on a switch or not.
+///
+/// # Errors
+/// [`Refusal`] if its memory or its descriptors are not what they should be, or the switch has no room.
+pub fn continue_port(d: &mut Daemon, port: &str, item: &PortItem, state: State) -> Result<(), Refusal> {
+    let (owner, nowhere) = (Caller::from(item.owner), nowhere());
+    let (local, ingresses) = continued(d, owner, state)?;
+    let record = record(d, local, ingresses, &nowhere, owner);
+    d.ports.insert(&own_name(port), record);
+    d.persistent.add(port, owner.uid, nowhere);
+    match &item.on {
+        Some((switch, _)) => put_on(d, &SwitchPort::new(switch, port), owner.uid),
+        None => Ok(()),
+    }
 }
 
 /// Makes new rings, with forwarders that send nowhere.
@@ -67,14 +90,24 @@ fn unattached(
     owner: Caller,
 ) -> Result<Record, Refusal> {
     let (rings, ingresses) = Rings::new(region, *mem_id, shape, hdr_len, d.evictions.new_fault(owner))?;
+    Ok(record(d, LocalPort::unheld(rings), ingresses, nowhere, owner))
+}
+
+/// The record of a port whose frames are sent nowhere.
+fn record(
+    d: &mut Daemon,
+    local: LocalPort,
+    ingresses: Vec<RingIngress>,
+    nowhere: &Arc<Switch>,
+    owner: Caller,
+) -> Record {
     let ingress = ingresses.iter().map(|i| Arc::clone(i.counters())).collect();
-    let egress = rings.rx.iter().map(|e| Arc::clone(e.counters())).collect();
+    let egress = local.rings.rx.iter().map(|e| Arc::clone(e.counters())).collect();
     let forwarders = ingresses.into_iter().enumerate();
     let placed = forwarders
         .map(|(ring, i)| d.workers.place(Box::new(Forwarder::new(Arc::clone(nowhere), 0, ring, Box::new(i)))))
         .collect();
-    let behind = Box::new(LocalPort::unheld(rings)) as Box<dyn Attached>;
-    Ok(PortRecord { placed, ingress, egress, ..PortRecord::new(behind, owner) })
+    PortRecord { placed, ingress, egress, ..PortRecord::new(Box::new(local) as Box<dyn Attached>, owner) }
 }
 
 fn find<'a>(d: &'a Daemon, name: &str) -> Result<&'a PersistentPort, Refusal> {
@@ -132,15 +165,21 @@ pub fn attach(d: &mut Daemon, at: &SwitchPort, mem_id: u32, rings: NamedRings, c
 /// Attaches a persistent port to its first switch, with the rings it has.
 fn hook(d: &mut Daemon, at: &SwitchPort, mem_id: u32, caller: Caller) -> Result<(), Refusal> {
     move_to_region(d, &at.port, mem_id, caller)?;
+    put_on(d, at, caller.uid)?;
+    tracing::info!(port = at.full(), uid = caller.uid, pid = caller.pid, "attached");
+    Ok(())
+}
+
+/// Puts a port that is on no switch on one.
+fn put_on(d: &mut Daemon, at: &SwitchPort, uid: u32) -> Result<(), Refusal> {
     let place = own_name(&at.port);
-    let switch = d.switches.get_or_make(&at.switch, caller.uid);
+    let switch = d.switches.get_or_make(&at.switch, uid);
     let record = d.ports.get(&place).ok_or_else(|| Refusal::internal("a persistent port without a record"))?;
     let rings = record.rings().into_iter().flat_map(|r| &r.rx);
     let egresses = rings.map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
     let id = switch.attach(on_switch(d, &at.port, egresses, false, record.owner))?;
     rehome(d, &place, &switch, Some(id));
     rename(d, &at.port, &at.full());
-    tracing::info!(port = at.full(), uid = caller.uid, pid = caller.pid, "attached");
     Ok(())
 }
 

@@ -1,6 +1,9 @@
 //! `netmap:p{1`, `netmap:p}1`: a pipe between two programs. The daemon connects the two ends, and takes no further
 //! part.
 
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+
 use netvale_control::attach::{AttachRequest, FLAG_HUGE, FLAG_SHARED, OffsetsAsked};
 use netvale_control::types::{Direction, Owner, PortInfo, PortKind, PortState, RingInfo};
 use netvale_mem::region::{Binding, RingSide};
@@ -12,6 +15,7 @@ use super::memory;
 use super::plug::end_monitors;
 use crate::caller::Caller;
 use crate::daemon::Daemon;
+use crate::handover::items::{BindingItem, HoldItem, PipeItem};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::watches::Watched;
 use crate::rings::offsets;
@@ -33,6 +37,10 @@ impl Attachment for OpenEnd {
         d.pipes.get(&self.pipe).ok_or_else(gone)?.reply(self.end, &self.binding)
     }
 
+    fn hand_over(&self) -> Option<HoldItem> {
+        Some(HoldItem::PipeEnd { pipe: self.pipe.clone(), end: self.end, binding: (&self.binding).into() })
+    }
+
     fn close(self: Box<Self>, d: &mut Daemon, client: u64) {
         let OpenEnd { pipe: name, end, binding } = *self;
         drop(binding);
@@ -43,6 +51,53 @@ impl Attachment for OpenEnd {
         if idle {
             end_monitors(d, &Watched::Pipe(name, end & 1));
         }
+    }
+}
+
+/// Continues a pipe of another process.
+///
+/// # Errors
+/// [`Refusal`] if its memory or its descriptors are not what they should be.
+pub fn continue_pipe(d: &mut Daemon, item: PipeItem, fds: Vec<OwnedFd>) -> Result<(), Refusal> {
+    if item.guest.is_some() {
+        // Without it, its port begins anew, and so does the pipe.
+        let pipe = d.pipes.get_mut(&item.name).filter(|pipe| pipe.guest_end() == item.guest);
+        if let Some(pipe) = pipe {
+            pipe.go_on(item);
+        }
+        return Ok(());
+    }
+    let owner = Caller { uid: item.uid, ..Caller::daemon() };
+    let (name, region) = (item.name.clone(), memory::continued(d, item.region, owner)?);
+    d.pipes.insert(name, Pipe::continued(&region, item, fds)?);
+    Ok(())
+}
+
+/// Continues what a connection holds of a pipe.
+///
+/// # Errors
+/// [`Refusal`] if there is no such pipe or `netmap_if`.
+pub fn continue_hold(
+    d: &Daemon,
+    pipe: String,
+    end: usize,
+    binding: BindingItem,
+) -> Result<Box<dyn Attachment>, Refusal> {
+    let known = d.pipes.get(&pipe).ok_or_else(gone)?;
+    let binding = known.end(end).continue_binding(binding.index, binding.extra_bufs)?;
+    Ok(Box::new(OpenEnd { pipe, end: end & 1, binding }))
+}
+
+/// Releases ends that connections hold which are not there any more.
+pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
+    let names: Vec<_> = d.pipes.iter().map(|(name, _)| name.to_owned()).collect();
+    for name in names {
+        let Some(pipe) = d.pipes.get_mut(&name) else { continue };
+        for held in &mut pipe.held_by {
+            let gone: Vec<u64> = held.clients().filter(|client| !clients.contains(client)).collect();
+            gone.into_iter().for_each(|client| held.remove(client));
+        }
+        drop_if_unused(d, &name);
     }
 }
 

@@ -1,16 +1,18 @@
 //! `ptnet:/PATH`: a ptnet device, netmap rings that a virtual machine maps.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::{Direction, Mac, PortInfo, PortKind, PtnetInfo};
 use netvale_port::listener::Site;
+use netvale_port::service::AskedToPause;
 use netvale_portspec::AttachSpec;
 use netvale_ptnet::backend::Backend;
 use netvale_ptnet::header::Config;
 use netvale_ptnet::instance::sizes;
 use netvale_ptnet::keep::{Keeper, take};
-use netvale_ptnet::port::{PtnetOptions, PtnetPort, Survival, Transport};
+use netvale_ptnet::port::{News, PortState, PtnetOptions, PtnetPort, Survival, Transport};
 use netvale_ptnet::seats::Seats;
 use netvale_ptnet::vfio::memory_path;
 use rustix::io::Errno;
@@ -21,6 +23,7 @@ use super::plug::{NewPort, plug};
 use super::site::site;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Kicks};
+use crate::handover::items::{State, from_said};
 use crate::policy::{self, unreached};
 use crate::refusal::{Refusal, refuse};
 use crate::rings::sizes::DEFAULT_SLOTS;
@@ -58,6 +61,25 @@ impl Attached for DevicePort {
         self.0.ring_kicks(dir == Direction::In, ring)
     }
 
+    fn ask_to_pause(&self) -> Vec<AskedToPause> {
+        self.0.ask_to_pause()
+    }
+
+    fn hand_over(&self) -> std::io::Result<Option<State>> {
+        let (state, fds, paused) = self.0.hand_over()?;
+        let paused = paused.into_iter().map(|paused| Box::new(paused) as Box<dyn Any>).collect();
+        Ok(Some(State { said: serde_json::to_value(state)?, fds, paused }))
+    }
+
+    fn keeps(&self) -> std::io::Result<Option<State>> {
+        let Some((state, fds)) = self.0.kept()? else { return Ok(None) };
+        Ok(Some(State { said: serde_json::to_value(state)?, fds, paused: Vec::new() }))
+    }
+
+    fn is_stored(&self) {
+        self.0.is_stored();
+    }
+
     fn stop(self: Box<Self>, _d: &mut Daemon, _full: &str) {
         self.0.let_go();
     }
@@ -74,7 +96,9 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     check(d, &config, asked.caller)?;
     let (seats, queues) = Seats::new(config.tx_rings, config.rx_rings)?;
     let site = site(&d.config, asked.caller, path.as_str(), &o)?;
-    let device = open(d, site, config, o.vfio_user(), Arc::new(seats), true)?;
+    let news = d.news_if_kept();
+    let device = Device { site, config, vfio_user: o.vfio_user(), backend: Arc::new(seats), survives: true, news };
+    let device = open(d, device, asked.continued())?;
     plug(d, &asked.at, queues, NewPort::new(device, asked).with_gro(o.gro()))
 }
 
@@ -87,23 +111,41 @@ pub fn check(d: &Daemon, config: &Config, caller: Caller) -> Result<(), Refusal>
     policy::may_have_memory(d, caller, sizes(config))
 }
 
-/// Opens a device's socket; `survives`: its guest may outlive this process.
+/// A device to open.
+pub struct Device {
+    /// Where its socket is.
+    pub site: Site,
+    /// What it is.
+    pub config: Config,
+    /// Whether guests come by vfio-user.
+    pub vfio_user: bool,
+    /// What its rings are connected to.
+    pub backend: Arc<dyn Backend>,
+    /// Whether its guest may outlive this process: by ivshmem.
+    pub survives: bool,
+    /// The same by vfio-user: who is told what has changed.
+    pub news: Option<News>,
+}
+
+/// Opens a device's socket, or continues a device of another process.
 ///
 /// # Errors
 /// [`Refusal`] when that fails.
-pub fn open(
-    d: &mut Daemon,
-    site: Site,
-    config: Config,
-    vfio_user: bool,
-    backend: Arc<dyn Backend>,
-    survives: bool,
-) -> Result<DevicePort, Refusal> {
+pub fn open(d: &mut Daemon, device: Device, continued: Option<State>) -> Result<DevicePort, Refusal> {
+    let Device { site, config, vfio_user, backend, survives, news } = device;
     let transport = if vfio_user { Transport::VfioUser } else { Transport::Ivshmem };
-    let options = PtnetOptions { site, config, transport };
+    let options = PtnetOptions { site, config, transport, news };
     let keeps = survives && keep::is_there();
+    let keeper = keeps.then(|| Arc::new(keep::Systemd) as Arc<dyn Keeper>);
+    if let Some(state) = continued {
+        let said: PortState = from_said(state.said)?;
+        let (port, paused) = PtnetPort::continued(&options, backend, keeper, said, state.fds)
+            .or_else(|why| refuse(Errno::INVAL, why))?;
+        paused.into_iter().for_each(|paused| d.held.push(Box::new(paused)));
+        return Ok(DevicePort(port));
+    }
     let survival = Survival {
-        keeper: keeps.then(|| Arc::new(keep::Systemd) as Arc<dyn Keeper>),
+        keeper,
         // Only a guest with its own memory was kept.
         kept: survives.then(|| take(&mut d.kept, &options.site.place, &config)).flatten(),
     };

@@ -1,22 +1,39 @@
 //! `tap:NAME`: an interface of the host's stack.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use netvale_control::options::kind;
+use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::PortKind;
 use netvale_port::{Egress, Ingress};
 use netvale_portspec::AttachSpec;
-use netvale_tap::{Tap, TapEgress, TapIngress, TapOptions};
+use netvale_tap::continued::name_of;
+use netvale_tap::link::GONE;
+use netvale_tap::{Link, Tap, TapEgress, TapIngress, TapOptions};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::kind::Asked;
 use super::plug::{NewPort, plug};
 use crate::daemon::{Attached, Daemon};
-use crate::refusal::Refusal;
+use crate::handover::items::{State, from_said};
+use crate::refusal::{Refusal, refuse};
 
 /// A TAP behind a port.
 struct TapPort {
     /// Its interface name and offloads, in words.
     detail: String,
+    link: Link,
+    /// Whether the kernel leaves UDP segmentation to the receiver.
+    uso: bool,
+    queues: Vec<Arc<OwnedFd>>,
+}
+
+/// What a successor must know. Descriptors: the queues, in order.
+#[derive(Serialize, Deserialize)]
+struct TapState {
+    name: String,
+    uso: bool,
 }
 
 impl Attached for TapPort {
@@ -25,7 +42,19 @@ impl Attached for TapPort {
     }
 
     fn notes(&self) -> Vec<String> {
-        vec![self.detail.clone()]
+        let gone = self.link.is_gone().then(|| format!("{GONE}; detach the port and attach it again"));
+        std::iter::once(self.detail.clone()).chain(gone).collect()
+    }
+
+    fn hand_over(&self) -> std::io::Result<Option<State>> {
+        // It may have been renamed.
+        let Some(Ok(name)) = self.queues.first().map(|queue| name_of(queue)) else { return Ok(None) };
+        let fds = self.queues.iter().map(|queue| queue.try_clone()).collect::<std::io::Result<_>>()?;
+        Ok(Some(State { said: serde_json::to_value(TapState { name, uso: self.uso })?, fds, ..State::default() }))
+    }
+
+    fn keeps(&self) -> std::io::Result<Option<State>> {
+        self.hand_over()
     }
 }
 
@@ -33,14 +62,40 @@ impl Attached for TapPort {
 pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::Tap(name) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Tap>()?;
-    let options = TapOptions { name: name.to_string(), queues: o.rings(), mtu: o.mtu(), ..TapOptions::default() };
-    let tap = Tap::open(&options)?;
-    let uso = if tap.has_uso() { "TSO, USO" } else { "TSO" };
-    let detail = format!("interface {}, offloads: checksum, {uso}", tap.name());
+    let tap = match asked.continued() {
+        Some(state) => continued(state, o.rings().max(1))?,
+        None => open(name.to_string(), &o)?,
+    };
+    let uso = tap.has_uso();
+    let offloads = if uso { "TSO, USO" } else { "TSO" };
+    let detail = format!("interface {}, offloads: checksum, {offloads}", tap.name());
+    let queues: Vec<_> = tap.into_queues().into_iter().map(Arc::new).collect();
     let (mut egress, mut ingresses) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
-    for queue in tap.into_queues().into_iter().map(Arc::new) {
-        egress.push(Arc::new(TapEgress::new(Arc::clone(&queue), Arc::default())));
-        ingresses.push(Box::new(TapIngress::new(queue, Arc::default())));
+    let link = Link::default();
+    for queue in &queues {
+        egress.push(Arc::new(TapEgress::new(Arc::clone(queue), Arc::default()).behind(link.clone())));
+        ingresses.push(Box::new(TapIngress::new(Arc::clone(queue), Arc::default()).behind(link.clone())));
     }
-    plug(d, &asked.at, (egress, ingresses), NewPort::new(TapPort { detail }, asked).with_gro(o.gro()))
+    let behind = TapPort { detail, link, uso, queues };
+    plug(d, &asked.at, (egress, ingresses), NewPort::new(behind, asked).with_gro(o.gro()))
+}
+
+fn open(name: String, o: &OptionsOf<'_, kind::Tap>) -> Result<Tap, Refusal> {
+    if o.netns().is_some() {
+        return refuse(
+            Errno::OPNOTSUPP,
+            "netns: the daemon enters no network namespace; 'netvale attach --netns' makes the TAP there and hands it over",
+        );
+    }
+    let mac = o.mac().map(|mac| mac.0);
+    Ok(Tap::open(&TapOptions { name, queues: o.rings(), mtu: o.mtu(), mac, ..TapOptions::default() })?)
+}
+
+/// Continues a TAP with that many queues. Frames that wait in them are the kernel's.
+fn continued(state: State, rings: u32) -> Result<Tap, Refusal> {
+    let said: TapState = from_said(state.said)?;
+    if state.fds.len() != rings as usize {
+        return refuse(Errno::INVAL, format!("rings is {rings}, and {} queues came", state.fds.len()));
+    }
+    Tap::continued(&said.name, said.uso, state.fds).or_else(|e| refuse(Errno::INVAL, e.to_string()))
 }

@@ -1,15 +1,20 @@
 //! `vhost:/PATH`: a virtio-net device by vhost-user, for a virtual machine's driver.
 
+use std::sync::Arc;
+
 use netvale_control::options::kind;
 use netvale_control::types::{Mac, PortInfo, PortKind, VhostInfo};
+use netvale_port::service::AskedToPause;
 use netvale_portspec::AttachSpec;
-use netvale_vhost::port::{Mode, VhostOptions, VhostPort};
+use netvale_vhost::port::continued::{Given, VhostState};
+use netvale_vhost::port::{Mode, VhostError, VhostOptions, VhostPort};
 
 use super::kind::Asked;
 use super::notes::negotiated;
 use super::plug::{NewPort, plug};
 use super::site::site;
 use crate::daemon::{Attached, Daemon};
+use crate::handover::items::{State, from_said};
 use crate::policy::unreached;
 use crate::refusal::Refusal;
 
@@ -47,6 +52,20 @@ impl Attached for DevicePort {
     fn kicks(&self) -> Option<(u64, u64)> {
         Some(self.0.notifications())
     }
+
+    fn ask_to_pause(&self) -> Vec<AskedToPause> {
+        vec![self.0.ask_to_pause()]
+    }
+
+    fn hand_over(&self) -> std::io::Result<Option<State>> {
+        let Some(Given { state, fds, paused }) = self.0.hand_over()? else { return Ok(None) };
+        Ok(Some(State { said: serde_json::to_value(state)?, fds, paused: vec![Box::new(paused)] }))
+    }
+
+    fn keeps(&self) -> std::io::Result<Option<State>> {
+        let Some((state, fds)) = self.0.kept()? else { return Ok(None) };
+        Ok(Some(State { said: serde_json::to_value(state)?, fds, paused: Vec::new() }))
+    }
 }
 
 /// Attaches a device.
@@ -60,7 +79,18 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         mac: o.mac().unwrap_or_else(|| Mac::of_name(b'v', &asked.at.full())).0,
         mtu: o.mtu().map_or(1500, |mtu| u16::try_from(mtu).unwrap_or(u16::MAX)),
     };
-    let (vhost, queues) = VhostPort::new(&options).map_err(|e| unreached(&d.config, e.errno(), e.to_string()))?;
+    let refused = |e: VhostError| unreached(&d.config, e.errno(), e.to_string());
+    let (vhost, queues) = match asked.continued() {
+        None => VhostPort::new(&options).map_err(refused)?,
+        Some(State { said, fds, .. }) => {
+            let state = from_said::<VhostState>(said)?;
+            let (vhost, queues, paused) = VhostPort::continued(&options, state, fds).map_err(refused)?;
+            d.held.push(Box::new(paused));
+            (vhost, queues)
+        }
+    };
+    let news = Arc::clone(&d.news);
+    vhost.on_change(move || news.ring());
     plug(d, &asked.at, queues, NewPort::new(DevicePort(vhost), asked).with_gro(o.gro()))
 }
 

@@ -4,10 +4,12 @@ use std::path::Path;
 
 use netvale_control::options::{OptionsOf, kind, takes};
 use netvale_control::types::{PortInfo, PortKind};
+use netvale_port::service::AskedToPause;
 use netvale_portspec::AttachSpec;
 use netvale_vhost::frontend::BackEnd;
 use netvale_virtio::driver::options::DriverOptions;
-use netvale_virtio::driver::port::{Transport, VirtioPort};
+use netvale_virtio::driver::port::continued::{DriverState, Given};
+use netvale_virtio::driver::port::{DriverError, Transport, VirtioPort};
 use netvale_virtio_pci::OnBus;
 use rustix::io::Errno;
 
@@ -15,6 +17,7 @@ use super::kind::Asked;
 use super::notes::negotiated;
 use super::plug::{NewPort, plug};
 use crate::daemon::{Attached, Daemon, Record};
+use crate::handover::items::{State, from_said};
 use crate::policy;
 use crate::refusal::{Refusal, refuse};
 
@@ -37,6 +40,15 @@ impl Attached for DrivenPort {
         } else {
             vec![format!("no device: {}", state.last_error.as_deref().unwrap_or("connecting"))]
         }
+    }
+
+    fn ask_to_pause(&self) -> Vec<AskedToPause> {
+        vec![self.0.ask_to_pause()]
+    }
+
+    fn hand_over(&self) -> std::io::Result<Option<State>> {
+        let Some(Given { state, fds, paused }) = self.0.hand_over()? else { return Ok(None) };
+        Ok(Some(State { said: serde_json::to_value(state)?, fds, paused: vec![Box::new(paused)] }))
     }
 }
 
@@ -78,8 +90,17 @@ fn plug_in<K: Driver>(
     device: impl Transport,
     o: OptionsOf<'_, K>,
 ) -> Result<(), Refusal> {
-    let made = VirtioPort::new(device, driver_options(&o));
-    let (virtio, queues) = made.map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
+    let refused = |e: DriverError| Refusal::new(e.errno(), e.to_string());
+    let (virtio, queues) = match asked.continued() {
+        None => VirtioPort::new(device, driver_options(&o)).map_err(refused)?,
+        Some(State { said, fds, .. }) => {
+            let state = from_said::<DriverState>(said)?;
+            let made = VirtioPort::continued(device, driver_options(&o), state, fds);
+            let (virtio, queues, paused) = made.map_err(refused)?;
+            d.held.push(Box::new(paused));
+            (virtio, queues)
+        }
+    };
     plug(d, &asked.at, queues, NewPort::new(DrivenPort(virtio), asked).with_gro(o.gro()))
 }
 

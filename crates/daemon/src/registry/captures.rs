@@ -1,12 +1,15 @@
 //! Capture files that are being written, even after their ports are gone, and those that users have left on the disk.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_pcapport::limit::PORTION;
 use netvale_pcapport::{Allowance, CaptureStatus};
 use netvale_port::folder::Place;
+
+use crate::handover::captures::{KeptCapture, UserCaptures};
 
 /// Upper bound on waiting at the daemon's end for captures to reach their files.
 const CLOSING: Duration = Duration::from_secs(5);
@@ -17,6 +20,8 @@ const DETACHING: Duration = Duration::from_millis(500);
 #[derive(Default)]
 pub struct Captures {
     writing: Vec<Arc<CaptureStatus>>,
+    /// Those of ports that are gone, whose disk is slow.
+    ending: Vec<Arc<CaptureStatus>>,
     users: BTreeMap<u32, Captured>,
 }
 
@@ -75,6 +80,11 @@ impl Captures {
         &captured.allowance
     }
 
+    /// Sets how many portions the captures of each user may have, from now on.
+    pub fn set_most(&self, most: u64) {
+        self.users.values().for_each(|user| user.allowance.set_most(most));
+    }
+
     /// Remembers the file of a user's capture that has begun, for which a portion was taken.
     pub fn remember(&mut self, user: u32, place: Place, file: (u64, u64), status: &Arc<CaptureStatus>) {
         let Some(Captured { allowance, files }) = self.users.get_mut(&user) else { return };
@@ -91,8 +101,71 @@ impl Captures {
     pub fn close(&mut self, capture: &CaptureStatus) {
         if !capture.wait_closed(DETACHING) {
             tracing::warn!("a capture is still being written");
+            self.ending.extend(self.writing.iter().find(|one| std::ptr::eq(&***one, capture)).map(Arc::clone));
         }
         self.writing.retain(|one| !one.wait_closed(Duration::ZERO));
+    }
+
+    /// Waits for captures whose ports are gone to reach their files. Others may go on, elsewhere.
+    pub fn wait_for_ending(&mut self) {
+        let end = Instant::now() + CLOSING;
+        self.ending.retain(|one| !one.wait_closed(end.saturating_duration_since(Instant::now())));
+    }
+
+    /// The same, without what the captures of ports have used of it: they add that when they are continued.
+    pub fn kept_without_ports(&self) -> Vec<UserCaptures> {
+        let mut kept = self.kept();
+        for user in &mut kept {
+            user.used = user.files.iter().map(|file| file.portions).sum();
+        }
+        kept
+    }
+
+    /// What users have captured, without the captures of ports.
+    pub fn kept(&self) -> Vec<UserCaptures> {
+        let of_port = |kept: &&Kept| {
+            let is_it = |one: &Arc<CaptureStatus>| Arc::ptr_eq(one, &kept.status);
+            self.writing.iter().any(is_it) && !self.ending.iter().any(is_it)
+        };
+        let file = |kept: &Kept| KeptCapture {
+            path: kept.place.path().to_owned(),
+            file: kept.file,
+            portions: kept.portions.unwrap_or_else(|| kept.status.portions()),
+        };
+        let user = |(&user, captured): (&u32, &Captured)| UserCaptures {
+            user,
+            used: captured.allowance.used(),
+            files: captured.files.iter().filter(|kept| !of_port(kept)).map(file).collect(),
+        };
+        self.users.iter().map(user).collect()
+    }
+
+    /// Restores what a user has captured: `place` finds the place of a path, if the user may still use it.
+    pub fn restore(&mut self, item: UserCaptures, most: u64, place: impl Fn(&Path) -> Option<Place>) {
+        let allowance = Arc::new(Allowance::with_used(most, item.used.min(u64::MAX >> 2)));
+        let mut files = Vec::new();
+        for KeptCapture { path, file, portions } in item.files {
+            match place(&path) {
+                Some(place) => {
+                    let status = Arc::new(CaptureStatus::over());
+                    files.push(Kept { place, file, status, portions: Some(portions) });
+                }
+                None => allowance.correct(portions.min(allowance.used()), 0),
+            }
+        }
+        self.users.insert(item.user, Captured { allowance, files });
+    }
+
+    /// What a user's captures share, if there are any.
+    pub fn known_allowance(&self, user: u32) -> Option<&Arc<Allowance>> {
+        self.users.get(&user).map(|captured| &captured.allowance)
+    }
+
+    /// Remembers the file of a user's capture that goes on.
+    pub fn remember_again(&mut self, user: u32, place: Place, file: (u64, u64), status: &Arc<CaptureStatus>) {
+        if let Some(captured) = self.users.get_mut(&user) {
+            captured.files.push(Kept { place, file, status: Arc::clone(status), portions: None });
+        }
     }
 
     /// Waits for captures whose ports are gone to reach their files.

@@ -22,12 +22,33 @@ impl Interfaces {
     /// # Errors
     /// [`NicError`] when there is none, or it cannot be opened.
     pub fn nic(&mut self, name: &str) -> Result<Arc<Nic>, NicError> {
-        if let Some(nic) = self.open.get(name).and_then(Weak::upgrade) {
+        if let Some(nic) = self.known(name) {
             return Ok(nic);
         }
         let nic = Nic::open(name)?;
-        self.open.insert(name.to_owned(), Arc::downgrade(&nic));
+        self.add(&nic);
         Ok(nic)
+    }
+
+    /// The interface of that name, if it is in use.
+    pub fn known(&self, name: &str) -> Option<Arc<Nic>> {
+        self.open.get(name).and_then(Weak::upgrade)
+    }
+
+    /// Adds an interface that is in use.
+    pub fn add(&mut self, nic: &Arc<Nic>) {
+        self.open.insert(nic.interface().name.clone(), Arc::downgrade(nic));
+    }
+
+    /// All interfaces in use.
+    pub fn in_use(&self) -> impl Iterator<Item = Arc<Nic>> {
+        self.open.values().filter_map(Weak::upgrade)
+    }
+
+    /// All of them are this process's own: the one before needs them no more.
+    pub fn own(&self) {
+        self.in_use().for_each(|nic| nic.own());
+        self.stacks.values().filter_map(Weak::upgrade).for_each(|stack| stack.diversion().own());
     }
 
     /// The stand-in for an interface's stack, if there is one.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use netvale_control::types::Drops;
+use netvale_control::types::{AttachParams, Drops};
 use netvale_port::RingCounters;
 use netvale_switch::{PortId, Switch};
 
@@ -31,6 +31,15 @@ impl SwitchPort {
     }
 }
 
+/// What a port was attached with, by a request or by the configuration file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declared {
+    /// Its switch, its specification and its options, as they were asked for.
+    pub params: AttachParams,
+    /// Whether the configuration file has it.
+    pub from_file: bool,
+}
+
 /// A port; `B` is the type of the thing behind it.
 pub struct PortRecord<B: ?Sized> {
     /// Its switch; `None` if a virtual machine has it without one.
@@ -41,6 +50,8 @@ pub struct PortRecord<B: ?Sized> {
     pub behind: Box<B>,
     /// The user that owns it and the process that made it.
     pub owner: Caller,
+    /// What it was attached with; `None` if a program made it, or it came with another port.
+    pub declared: Option<Declared>,
     /// Whether it stays when nobody holds its rings.
     pub persistent: bool,
     /// Whether it holds senders back.
@@ -63,6 +74,7 @@ impl<B: ?Sized> PortRecord<B> {
             id: None,
             behind,
             owner,
+            declared: None,
             persistent: true,
             lossless: false,
             polled: false,

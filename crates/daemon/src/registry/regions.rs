@@ -121,6 +121,17 @@ impl Regions {
         own.filter_map(Entry::region).map(|region| region.layout().total).sum()
     }
 
+    /// Iterates over the regions that are in use.
+    pub fn iter(&self) -> impl Iterator<Item = (&Entry, Arc<Region>)> {
+        self.entries.iter().filter_map(|entry| Some((entry, entry.region()?)))
+    }
+
+    /// Returns a region by number, and, of those that each user has one of, that user's.
+    pub fn find(&self, id: u32, uid: u32) -> Option<Arc<Region>> {
+        let is_it = |entry: &&Entry| entry.id == id && (id != COMMON_REGION || entry.uid == uid);
+        self.entries.iter().find(is_it)?.region()
+    }
+
     /// Iterates over the regions in files.
     pub fn in_files(&self) -> impl Iterator<Item = (&Entry, FilePlace)> {
         self.entries.iter().filter(|r| r.region.strong_count() > 0).filter_map(|r| Some((r, r.file?)))

@@ -66,6 +66,15 @@ impl Switches {
         }
     }
 
+    /// Changes the settings of all switches, while frames pass. The forwarding tables of those that exist keep their size.
+    pub fn treat(&mut self, settings: Settings, ageing: Duration) {
+        self.by_name.values().for_each(|known| known.switch.treat(settings.sticky, settings.holds_others));
+        self.settings = settings;
+        let tick = Fdb::tick_length(ageing);
+        self.next_tick = self.next_tick.min(Instant::now() + tick);
+        self.tick = tick;
+    }
+
     /// Length of a tick of the forwarding tables' ageing.
     pub fn tick_length(&self) -> Duration {
         self.tick

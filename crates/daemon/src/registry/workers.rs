@@ -8,9 +8,10 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use netvale_mem::fault::Fault;
-use netvale_switch::{PortId, Switch};
+use netvale_switch::{PortId, Switch, WaitingFrames};
 
 use super::balance::{self, Load, Move};
+use crate::worker::parking::{self, Parked};
 use crate::worker::{Job, Polling, TaskId, Worker};
 
 /// Upper bound on waiting for workers to acknowledge the commands for a port. A worker that takes longer is busy with
@@ -203,6 +204,18 @@ impl Workers {
     /// Makes these tasks forward from port `from` of `switch`.
     pub fn rehome(&self, tasks: &[TaskId], switch: &Arc<Switch>, from: PortId) {
         self.of(tasks).for_each(|(w, id)| w.rehome(id, Arc::clone(switch), from));
+    }
+
+    /// Parks all workers. `None` if one of them is held up by a peer: then all go on.
+    pub fn park(&self) -> Option<Parked> {
+        parking::park(self.all.iter())
+    }
+
+    /// Makes a task begin with frames that waited for room in another process.
+    pub fn wait_with(&self, task: TaskId, waiting: Vec<WaitingFrames>) {
+        if let Some(worker) = self.worker_of(task).and_then(|worker| self.all.get(worker)) {
+            worker.wait_with(task, waiting);
+        }
     }
 
     fn of<'a>(&'a self, tasks: &'a [TaskId]) -> impl Iterator<Item = (&'a Worker, TaskId)> {

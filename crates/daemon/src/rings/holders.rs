@@ -32,6 +32,16 @@ impl Holders {
         self.0.is_empty()
     }
 
+    /// The connections, and whether they share.
+    pub fn list(&self) -> Vec<(u64, bool)> {
+        self.0.iter().map(|h| (h.client, h.shares)).collect()
+    }
+
+    /// Holders by a list that [`Holders::list`] made.
+    pub fn from_list(list: Vec<(u64, bool)>) -> Holders {
+        Holders(list.into_iter().map(|(client, shares)| Holder { client, shares }).collect())
+    }
+
     /// Iterates over the connections.
     pub fn clients(&self) -> impl Iterator<Item = u64> + '_ {
         self.0.iter().map(|h| h.client)

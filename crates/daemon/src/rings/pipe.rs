@@ -1,6 +1,6 @@
 //! netmap pipes between processes: the daemon connects the two ends, and takes no further part.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use netvale_control::attach::{AttachReply, Role};
@@ -10,9 +10,12 @@ use netvale_mem::region::Binding;
 use netvale_mem::{PortMem, PortShape, Region};
 use netvale_portspec::{PipeEnd, PortName};
 use netvale_ptnet::pipe::PipeBackend;
+use rustix::io::Errno;
 
+use super::continued::{offset_rules, set_offset_rules};
 use super::holders::Holders;
 use super::reply::{descriptors, region_reply};
+use crate::handover::items::{Item, PipeItem};
 use crate::refusal::Refusal;
 
 /// The eventfds of one direction, for one pair of rings.
@@ -43,6 +46,11 @@ pub struct Pipe {
     pub held_by: [Holders; 2],
 }
 
+/// The rings of an end.
+fn shape(slots: u32) -> PortShape {
+    PortShape { tx_rings: 1, rx_rings: 1, tx_slots: slots, rx_slots: slots }
+}
+
 /// The pipe that a name means an end of, without the end, and the index of the end. `None` if the name is not a pipe's.
 pub fn pipe_and_end(name: &PortName) -> Option<(String, usize)> {
     let pipe = name.pipe()?;
@@ -59,7 +67,7 @@ impl Pipe {
     /// # Errors
     /// [`Refusal`] when the region has no room or the daemon is out of descriptors.
     pub fn new(region: &Arc<Region>, mem_id: u32, slots: u32, uid: u32) -> Result<Pipe, Refusal> {
-        let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: slots, rx_slots: slots };
+        let shape = shape(slots);
         let lane = || -> Result<Lane, Refusal> { Ok(Lane { arrived: Doorbell::new()?, room: Doorbell::new()? }) };
         let ends = [Arc::new(region.port(shape)?), Arc::new(region.port(shape)?)];
         // The two ends play the host for each other: nobody must be kicked yet.
@@ -73,6 +81,54 @@ impl Pipe {
             moved_by: MovedBy::Ends(Box::new([lane()?, lane()?])),
             held_by: Default::default(),
         })
+    }
+
+    /// What a successor must know to continue it. That of a virtual machine has no descriptors: its port hands them over.
+    ///
+    /// # Errors
+    /// When the daemon is out of descriptors.
+    pub fn hand_over(&self, name: &str) -> std::io::Result<(Item, Vec<OwnedFd>)> {
+        let lanes: &[Lane] = if let MovedBy::Ends(lanes) = &self.moved_by { &**lanes } else { &[] };
+        let ends = [self.end(0), self.end(1)];
+        let item = PipeItem {
+            name: name.to_owned(),
+            uid: self.uid,
+            region: self.mem_id,
+            slots: self.end(0).shape().tx_slots,
+            first: ends.map(PortMem::csb_first),
+            held: [0, 1].map(|end| self.held_by[end].list()),
+            offsets: ends.map(|end| offset_rules(end.tx.iter().chain(&end.rx))),
+            guest: self.guest_end(),
+        };
+        let bells = lanes.iter().flat_map(|lane| [&lane.arrived, &lane.room]);
+        let fds = bells.map(|bell| bell.as_fd().try_clone_to_owned()).collect::<std::io::Result<_>>()?;
+        Ok((Item::Pipe(item), fds))
+    }
+
+    /// Continues a pipe of another process.
+    ///
+    /// # Errors
+    /// [`Refusal`] if its region does not have such rings, or descriptors are missing.
+    pub fn continued(region: &Arc<Region>, item: PipeItem, fds: Vec<OwnedFd>) -> Result<Pipe, Refusal> {
+        let shape = shape(item.slots);
+        let mut fds = fds.into_iter().map(Doorbell::from_fd);
+        let mut lane = || {
+            let lane = fds.next().zip(fds.next()).map(|(arrived, room)| Lane { arrived, room });
+            lane.ok_or_else(|| Refusal::new(Errno::INVAL, "a pipe's doorbells are missing"))
+        };
+        let lanes = Box::new([lane()?, lane()?]);
+        let end = |first| region.continue_port(shape, (0, 0), first).map(Arc::new);
+        let ends = [end(item.first[0])?, end(item.first[1])?];
+        for (end, rules) in ends.iter().zip(&item.offsets) {
+            set_offset_rules(end.tx.iter().chain(&end.rx), rules);
+        }
+        let (uid, mem_id, held_by) = (item.uid, item.region, item.held.map(Holders::from_list));
+        Ok(Pipe { uid, mem_id, ends, moved_by: MovedBy::Ends(lanes), held_by })
+    }
+
+    /// Continues holders and number of a virtual machine's pipe, which its port has made.
+    pub fn go_on(&mut self, item: PipeItem) {
+        (self.uid, self.mem_id, self.held_by) = (item.uid, item.region, item.held.map(Holders::from_list));
     }
 
     /// Creates a pipe whose end `guest` is a virtual machine's.

@@ -1,7 +1,7 @@
 //! Rings between a program and a switch: memory, doorbells, and the switch's ends of them.
 
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use netvale_control::attach::{AttachReply, Role};
@@ -13,6 +13,7 @@ use netvale_mem::{PortMem, PortShape, Region};
 use netvale_port::HdrLen;
 use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
+use rustix::io::Errno;
 
 use super::reply::{descriptors, region_reply};
 use crate::refusal::Refusal;
@@ -33,6 +34,30 @@ impl Bells {
     pub fn new(fault: &Fault) -> Result<Bells, Refusal> {
         Ok(Bells { doorbell: Arc::new(Doorbell::shared(fault)?), wake: Doorbell::shared(fault)? })
     }
+
+    /// Continues a ring's two eventfds.
+    ///
+    /// # Errors
+    /// [`Refusal`] if they are missing, or no eventfds.
+    pub fn continued(fds: Option<(OwnedFd, OwnedFd)>, fault: &Fault) -> Result<Bells, Refusal> {
+        let (doorbell, wake) = fds.ok_or_else(|| Refusal::new(Errno::INVAL, "a ring's doorbells are missing"))?;
+        let given = |fd| Doorbell::given(fd, fault);
+        Ok(Bells { doorbell: Arc::new(given(doorbell)?), wake: given(wake)? })
+    }
+
+    /// Both, duplicated.
+    ///
+    /// # Errors
+    /// When the daemon is out of descriptors.
+    pub fn to_fds(&self) -> std::io::Result<[OwnedFd; 2]> {
+        Ok([self.doorbell.as_fd().try_clone_to_owned()?, self.wake.as_fd().try_clone_to_owned()?])
+    }
+}
+
+/// How the switch's ends of rings are made.
+struct Ends {
+    tx: fn(RingSide, Doorbell) -> HostTx,
+    rx: fn(RingSide, Doorbell) -> HostRx,
 }
 
 /// The rings of a port in a region, as the daemon keeps them.
@@ -86,11 +111,49 @@ impl Rings {
         hdr_len: impl Into<HdrLen>,
         fault: Fault,
     ) -> Result<(Rings, Vec<RingIngress>), Refusal> {
-        let hdr_len = hdr_len.into();
+        let ends = Ends { tx: |side, wake| HostTx::new(side, wake), rx: |side, wake| HostRx::new(side, wake) };
+        Rings::with(mem, mem_id, hdr_len.into(), fault, Bells::new, &ends)
+    }
+
+    /// The bells of all rings, duplicated.
+    ///
+    /// # Errors
+    /// When the daemon is out of descriptors.
+    pub fn bells(&self) -> std::io::Result<Vec<OwnedFd>> {
+        let bells = self.bells.iter().map(Bells::to_fds).collect::<std::io::Result<Vec<_>>>();
+        Ok(bells?.into_iter().flatten().collect())
+    }
+
+    /// Continues rings that another process served, with that process's bells, in their order.
+    ///
+    /// # Errors
+    /// [`Refusal`] when bells are missing, or are none.
+    pub fn continued(
+        mem: Arc<PortMem>,
+        mem_id: u32,
+        hdr_len: u32,
+        fault: Fault,
+        bells: Vec<OwnedFd>,
+    ) -> Result<(Rings, Vec<RingIngress>), Refusal> {
+        let ends =
+            Ends { tx: |side, wake| HostTx::continued(side, wake), rx: |side, wake| HostRx::continued(side, wake) };
+        let mut bells = bells.into_iter();
+        let next = |fault: &Fault| Bells::continued(bells.next().zip(bells.next()), fault);
+        Rings::with(mem, mem_id, hdr_len.into(), fault, next, &ends)
+    }
+
+    fn with(
+        mem: Arc<PortMem>,
+        mem_id: u32,
+        hdr_len: HdrLen,
+        fault: Fault,
+        mut next_bells: impl FnMut(&Fault) -> Result<Bells, Refusal>,
+        ends: &Ends,
+    ) -> Result<(Rings, Vec<RingIngress>), Refusal> {
         let (mut bells, mut tx, mut rx, mut ingresses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for side in &mem.tx {
-            let b = Bells::new(&fault)?;
-            let host = HostTx::new(side.clone(), b.wake.try_clone()?);
+            let b = next_bells(&fault)?;
+            let host = (ends.tx)(side.clone(), b.wake.try_clone()?);
             let stats = TxStats { kicks: host.kicks(), side: side.clone() };
             ingresses.push(RingIngress::new(
                 Arc::clone(&mem),
@@ -103,8 +166,8 @@ impl Rings {
             bells.push(b);
         }
         for side in &mem.rx {
-            let b = Bells::new(&fault)?;
-            let host = HostRx::new(side.clone(), b.wake.try_clone()?);
+            let b = next_bells(&fault)?;
+            let host = (ends.rx)(side.clone(), b.wake.try_clone()?);
             let egress = RingEgress::new(Arc::clone(&mem), host, hdr_len.clone(), Arc::default());
             rx.push(Arc::new(egress.with_room_bell(Arc::clone(&b.doorbell))));
             bells.push(b);

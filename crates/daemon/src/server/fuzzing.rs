@@ -14,13 +14,14 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
 };
 
-use super::{ATTACH, CONTROL, FAULTS, Listeners, MAX_CLIENTS, Server};
+use super::{ATTACH, CONTROL, FAULTS, MAX_CLIENTS, Server, Signals};
 use crate::api::netmap;
 use crate::caller::Caller;
 use crate::config::File;
 use crate::daemon::Daemon;
 use crate::ports;
 use crate::system::closing;
+use crate::system::sockets::Sockets;
 
 /// `NETMAP_REQ_VALE_DELIF`.
 const DELIF: u16 = netvale_abi::nmreq::NETMAP_REQ_VALE_DELIF;
@@ -38,9 +39,10 @@ impl Rig {
     pub fn new(config: &str) -> Option<Rig> {
         let daemon = Daemon::new(File::parse(config).ok()?.into_config().ok()?).ok()?;
         let nobody = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
-        let (signal, _) = UnixStream::pair().ok()?;
-        let listeners = Listeners { attach: nobody()?, control: nobody()?, signal };
-        Some(Rig { server: Server::new(daemon, listeners).ok()?, theirs: Vec::new() })
+        let (end, _) = UnixStream::pair().ok()?;
+        let sockets = Sockets { lock: nobody()?, attach: nobody()?, control: nobody()?, own: Vec::new() };
+        let signals = Signals { end, reload: None };
+        Some(Rig { server: Server::new(daemon, sockets, signals).ok()?, theirs: Vec::new() })
     }
 
     /// Connects as that user, to the attach socket or the control socket. Returns whether the daemon let it.

@@ -53,6 +53,41 @@ pub fn close(fd: OwnedFd, uid: u32) {
     get_help(&mut closing);
 }
 
+/// Descriptors that came from a user: what is left of them is closed by a thread of its own.
+#[derive(Debug)]
+pub struct Strangers {
+    fds: Vec<OwnedFd>,
+    uid: u32,
+}
+
+impl Strangers {
+    /// Takes ownership of a user's descriptors.
+    pub fn new(fds: Vec<OwnedFd>, uid: u32) -> Strangers {
+        Strangers { fds, uid }
+    }
+
+    /// The descriptors, which may be anything.
+    pub fn all(&self) -> &[OwnedFd] {
+        &self.fds
+    }
+
+    /// Takes out the last.
+    pub fn pop(&mut self) -> Option<OwnedFd> {
+        self.fds.pop()
+    }
+
+    /// Takes out all, once it is known that closing them does not block.
+    pub fn into_known(mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.fds)
+    }
+}
+
+impl Drop for Strangers {
+    fn drop(&mut self) {
+        self.fds.drain(..).for_each(|fd| close(fd, self.uid));
+    }
+}
+
 /// Starts a thread if one is needed. Returns whether descriptors wait that could be closed: then this has to be called again soon.
 pub fn look() -> bool {
     let mut closing = closing();
@@ -82,9 +117,21 @@ fn start(work: fn()) -> std::io::Result<()> {
 /// # Errors
 /// What recvmsg(2) says; `EAGAIN` if nothing has come.
 pub fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<(usize, Vec<OwnedFd>)> {
+    receive_with(fd, bytes, RecvFlags::empty())
+}
+
+/// The same of a message that stays in the queue.
+///
+/// # Errors
+/// As [`receive`].
+pub fn peek(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<(usize, Vec<OwnedFd>)> {
+    receive_with(fd, bytes, RecvFlags::PEEK)
+}
+
+fn receive_with(fd: &OwnedFd, bytes: &mut [u8], how: RecvFlags) -> rustix::io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_PASSED))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC | how;
     let got = rustix::net::recvmsg(fd, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
     let passed =
         control.drain().filter_map(|m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None });

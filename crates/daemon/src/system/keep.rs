@@ -23,6 +23,27 @@ impl Keeper for Systemd {
     }
 }
 
+/// Has the service manager keep a descriptor without watching it.
+pub fn keep_quietly(name: &str, fd: BorrowedFd<'_>) {
+    let state = [NotifyState::FdStore, NotifyState::FdName(name), NotifyState::Custom("FDPOLL=0")];
+    if let Err(e) = sd_notify::notify_with_fds(&state, &[fd]) {
+        tracing::warn!(name, "the service manager does not keep a descriptor: {e}");
+    }
+}
+
+/// Has the service manager drop the descriptors of that name.
+pub fn forget(name: &str) {
+    Systemd.forget(name);
+}
+
+/// Tells the service manager that another process is the daemon now.
+pub fn main_process_is(pid: i32) {
+    if let Ok(pid) = u32::try_from(pid) {
+        // Without a service manager nobody has to know.
+        let _ = sd_notify::notify(&[NotifyState::MainPid(pid)]);
+    }
+}
+
 /// Whether a service manager keeps descriptors.
 pub fn is_there() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()

@@ -1,6 +1,8 @@
 //! The daemon's use of the machine it runs on: sockets, privileges, signals, the service manager.
 
+pub mod activation;
 pub mod closing;
+pub mod journal;
 pub mod keep;
 pub mod log;
 pub mod realtime;
@@ -8,3 +10,4 @@ pub mod sandbox;
 pub mod sockets;
 pub mod user;
 pub mod watch;
+pub mod watchdog;

@@ -31,8 +31,9 @@ impl Drop for RealTime {
 }
 
 fn set(policy: libc::c_int, priority: libc::c_int) -> std::io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: priority };
-    // SAFETY: of the calling thread; the kernel reads one structure, which lives over the call.
-    let done = unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
+    // The kernel's structure. musl's has more fields, and its function only fails.
+    let parameters = [priority];
+    // SAFETY: of the calling thread; the kernel reads one number, which lives over the call.
+    let done = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, parameters.as_ptr()) };
     if done < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }

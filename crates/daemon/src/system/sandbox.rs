@@ -6,6 +6,7 @@
 
 mod arguments;
 mod files;
+mod reach;
 mod rights;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 use thiserror::Error;
 
+pub use reach::Reach;
 pub use rights::{Extra, keep};
 
 /// Why the sandbox could not be entered.
@@ -38,13 +40,14 @@ pub enum SandboxError {
     Arch,
 }
 
-/// Enters the sandbox: of the file system, only `run_dir`, `dirs`, the TUN device and vfio stay reachable.
+/// Enters the sandbox: of the file system, only `run_dir`, `dirs`, the TUN device and vfio stay reachable; `config`, the
+/// daemon's own file, can be read again.
 ///
 /// # Errors
 /// [`SandboxError`] if a step fails; the process may then be partly restricted and should end.
-pub fn enter(run_dir: &Path, dirs: &[PathBuf]) -> Result<(), SandboxError> {
+pub fn enter(run_dir: &Path, dirs: &[PathBuf], config: Option<&Path>) -> Result<(), SandboxError> {
     rights::keep(Extra::None)?;
-    files::restrict(run_dir, dirs)?;
+    files::restrict(run_dir, dirs, config)?;
     let arch = std::env::consts::ARCH.try_into().map_err(|_| SandboxError::Arch)?;
     // Once the second is on, no other can be added.
     seccompiler::apply_filter(&missing(arch)?)?;
@@ -144,6 +147,8 @@ const ALLOWED: &[i64] = &[
     libc::SYS_nanosleep,
     libc::SYS_getrandom,
     // Calls that C libraries still use on this processor.
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_dup2,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_open,
     #[cfg(target_arch = "x86_64")]

@@ -1,12 +1,12 @@
 //! The daemon's sockets, created with the access that the configuration asks for.
 
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use netvale_control::dirs::{ATTACH_SOCKET, CONTROL_SOCKET};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Uid};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::process::{getegid, geteuid};
 use thiserror::Error;
 
 use super::user::{User, UserError, id_of};
@@ -14,6 +14,8 @@ use crate::config::SocketAccess;
 
 /// Name of the lock in the run directory.
 const LOCK: &str = "lock";
+/// Connections that wait to be accepted, at most.
+const BACKLOG: i32 = 64;
 
 /// Why the sockets could not be created.
 #[derive(Debug, Error)]
@@ -47,6 +49,45 @@ pub enum SocketError {
     /// There is no such user or group.
     #[error(transparent)]
     User(#[from] UserError),
+}
+
+/// The listening sockets, and the lock of their directory.
+pub struct Sockets {
+    /// Held as long as the daemon runs.
+    pub lock: OwnedFd,
+    /// `SOCK_SEQPACKET`: for clients that open ports.
+    pub attach: OwnedFd,
+    /// `SOCK_STREAM`: for JSON-RPC.
+    pub control: OwnedFd,
+    /// The files of those that the daemon has bound itself, to be removed at the end.
+    pub own: Vec<PathBuf>,
+}
+
+impl Sockets {
+    /// Takes over those of another process: lock, attach, control.
+    ///
+    /// # Errors
+    /// The name of one that is something else.
+    pub fn continued([lock, attach, control]: [OwnedFd; 3], own: Vec<PathBuf>) -> Result<Sockets, &'static str> {
+        let listens = |fd: &OwnedFd, kind| {
+            sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)
+                && sockopt::socket_type(fd) == Ok(kind)
+                && sockopt::socket_acceptconn(fd) == Ok(true)
+        };
+        match () {
+            () if !listens(&attach, SocketType::SEQPACKET) => Err("the attach socket"),
+            () if !listens(&control, SocketType::STREAM) => Err("the control socket"),
+            () => Ok(Sockets { lock, attach, control, own }),
+        }
+    }
+
+    /// Makes this process the one that clients see behind the sockets.
+    pub fn own(&self) {
+        for fd in [&self.attach, &self.control] {
+            // They listen already; the kernel notes who said so last.
+            let _ = rustix::net::listen(fd, BACKLOG);
+        }
+    }
 }
 
 fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> SocketError {
@@ -130,17 +171,47 @@ pub fn listen(path: &Path, kind: SocketType, access: &SocketAccess) -> Result<Ow
     let address = SocketAddrUnix::new(path).map_err(io("cannot use the socket path"))?;
     rustix::net::bind(&fd, &address).map_err(io("cannot bind"))?;
     // Nobody can connect before listen(2), so the access is right from the start.
-    let mode = access.mode.unwrap_or(if access.group.is_some() { 0o660 } else { 0o600 });
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
-        .map_err(failed("cannot set the mode of", path))?;
+    give(path, access)?;
+    rustix::net::listen(&fd, BACKLOG).map_err(io("cannot listen at"))?;
+    Ok(fd)
+}
+
+/// Sets who may connect to a socket.
+fn give(path: &Path, access: &SocketAccess) -> Result<(), SocketError> {
+    set_mode(path, access)?;
+    if access.owner.is_some() || access.group.is_some() { set_owner(path, access) } else { Ok(()) }
+}
+
+/// Changes who may connect to a socket. What is the same is not asked for: a daemon in its sandbox may change modes only.
+///
+/// # Errors
+/// [`SocketError::System`] if a step fails, [`SocketError::User`] if the owner or group does not exist.
+pub fn change(path: &Path, from: &SocketAccess, to: &SocketAccess) -> Result<(), SocketError> {
+    if mode_of(from) != mode_of(to) {
+        set_mode(path, to)?;
+    }
+    if (&from.owner, &from.group) == (&to.owner, &to.group) {
+        return Ok(());
+    }
+    let (user, group) = (geteuid().as_raw().to_string(), getegid().as_raw().to_string());
+    let (owner, group) = (to.owner.clone().unwrap_or(user), to.group.clone().unwrap_or(group));
+    set_owner(path, &SocketAccess { owner: Some(owner), group: Some(group), mode: to.mode })
+}
+
+fn mode_of(access: &SocketAccess) -> u32 {
+    access.mode.unwrap_or(if access.group.is_some() { 0o660 } else { 0o600 })
+}
+
+fn set_mode(path: &Path, access: &SocketAccess) -> Result<(), SocketError> {
+    rustix::fs::chmodat(CWD, path, Mode::from_raw_mode(mode_of(access)), AtFlags::empty())
+        .map_err(|e| failed("cannot set the mode of", path)(e.into()))
+}
+
+fn set_owner(path: &Path, access: &SocketAccess) -> Result<(), SocketError> {
     let owner = access.owner.as_deref().map(user_id).transpose()?.map(Uid::from_raw);
     let group = access.group.as_deref().map(group_id).transpose()?.map(Gid::from_raw);
-    if owner.is_some() || group.is_some() {
-        rustix::fs::chownat(CWD, path, owner, group, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(io("cannot set the owner of"))?;
-    }
-    rustix::net::listen(&fd, 64).map_err(io("cannot listen at"))?;
-    Ok(fd)
+    rustix::fs::chownat(CWD, path, owner, group, AtFlags::SYMLINK_NOFOLLOW)
+        .map_err(|e| failed("cannot set the owner of", path)(e.into()))
 }
 
 /// The number of a user, by name or number.

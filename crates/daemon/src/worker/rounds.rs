@@ -57,8 +57,6 @@ pub(super) struct Loop {
     pub(super) clock: Clock,
     /// What polling has brought.
     pub(super) spin: Spin,
-    /// Whether it polls at the moment.
-    pub(super) polls: bool,
     /// The entry whose task panicked.
     pub(super) panicked: Option<usize>,
     /// Where tasks go that are done.
@@ -123,7 +121,6 @@ impl Loop {
             naps: 0,
             clock,
             spin,
-            polls: false,
             panicked: None,
             dropping: retire()?,
         })
@@ -163,9 +160,7 @@ impl Loop {
                 self.timed_round()
             };
             if frames > 0 {
-                if std::mem::take(&mut self.polls) {
-                    self.spin.paid();
-                }
+                self.spin.paid();
                 self.clock.busy(&self.shared.stats);
                 self.naps = 0;
                 if self.needs_epoll && round_no.is_multiple_of(LOOK_EVERY) {
@@ -215,7 +210,7 @@ impl Loop {
     fn commands(&mut self) -> bool {
         self.shared.pending.store(false, Ordering::Relaxed);
         let commands = std::mem::take(&mut *self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut stop = false;
+        let (mut stop, mut parked) = (false, None);
         for command in commands {
             match command {
                 Command::Add(entry) => self.add(entry),
@@ -235,11 +230,16 @@ impl Loop {
                         forwarder.rehome(switch, from);
                     }
                 }
+                Command::Park(pause) => parked = Some(pause),
+                Command::WaitWith(id, waiting) => self.wait_with(id, waiting),
                 Command::Stop => stop = true,
             }
         }
         self.awake = self.entries.iter().any(|e| e.awake);
         self.needs_epoll = self.entries.iter().any(|e| !e.cheap);
+        if let Some(pause) = parked {
+            self.park(&pause);
+        }
         stop
     }
 
@@ -282,7 +282,7 @@ impl Loop {
     }
 
     /// Hands the task to the thread that drops it, and then `done`.
-    fn remove(&mut self, id: TaskId, done: SyncSender<()>) {
+    pub(super) fn remove(&mut self, id: TaskId, done: SyncSender<()>) {
         let Some(at) = self.position(id) else { return };
         let entry = self.take_out(at);
         // If the thread is gone, it is dropped here.

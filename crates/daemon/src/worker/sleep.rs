@@ -54,8 +54,7 @@ impl Loop {
             // The thread that brings work may be waiting for this very CPU.
             return if idle_for > ALONE { std::thread::yield_now() } else { std::hint::spin_loop() };
         }
-        self.polls = self.naps == 0 && if self.polls { self.spin.go_on() } else { self.spin.begin() };
-        if !self.polls {
+        if self.naps > 0 || !self.spin.go_on() {
             self.sleep();
         }
     }

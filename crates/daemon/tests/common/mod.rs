@@ -1,6 +1,9 @@
 //! A daemon in this process, and clients of it.
 #![allow(dead_code)]
 
+pub mod heirs;
+pub mod killed;
+pub mod ports;
 pub mod users;
 
 use std::io::{BufRead, BufReader, Write};
@@ -53,6 +56,11 @@ impl Daemon {
         Daemon { dir, process, thread: Some(thread) }.answers()
     }
 
+    /// One whose process is somebody else's to start and to end.
+    pub fn of_process(dir: tempfile::TempDir, process: u32) -> Daemon {
+        Daemon { dir, process, thread: Some(std::thread::spawn(|| ())) }
+    }
+
     fn answers(self) -> Daemon {
         let is_alive = || self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
         assert!(netvale_harness::daemon::ready(self.dir.path(), LIMIT, is_alive), "the daemon does not answer");
@@ -101,9 +109,10 @@ impl Drop for Daemon {
     }
 }
 
-const DAEMON_DIR: &str = "NETVALE_TEST_DAEMON_DIR";
-const DAEMON_CONFIG: &str = "NETVALE_TEST_DAEMON_CONFIG";
+pub const DAEMON_DIR: &str = "NETVALE_TEST_DAEMON_DIR";
+pub const DAEMON_CONFIG: &str = "NETVALE_TEST_DAEMON_CONFIG";
 const DAEMON_UID: &str = "NETVALE_TEST_DAEMON_UID";
+const TAKES_OVER: &str = "NETVALE_TEST_TAKES_OVER";
 
 /// What the process of [`Daemon::start_apart`] does; nothing in any other.
 pub fn play_the_daemon() {
@@ -124,7 +133,9 @@ pub fn play_the_daemon() {
 fn config(dir: &Path, more: &str) -> Config {
     let sandbox = if more.contains("sandbox = ") { "" } else { "sandbox = false\n" };
     let text = format!("run_dir = {dir:?}\n{sandbox}{more}");
-    File::parse(&text).unwrap().into_config().unwrap()
+    let mut config = File::parse(&text).unwrap().into_config().unwrap();
+    config.take_over = std::env::var_os(TAKES_OVER).is_some();
+    config
 }
 
 /// What a netmap request of that user's is answered.
@@ -159,6 +170,11 @@ pub fn receive(port: &mut Port) -> Vec<u8> {
     let n = port.rx()[0].recv(&mut frame).unwrap();
     let _ = port.rx()[0].sync();
     frame[..n].to_vec()
+}
+
+/// Waits until a descriptor is readable. Returns whether it is.
+pub fn is_readable(fd: std::os::fd::BorrowedFd<'_>, limit: Duration) -> bool {
+    netvale_mem::notify::nap(fd, limit)
 }
 
 /// Runs the test of that name again under unshare(1) with these options: there, the interfaces are nobody else's. Returns whether this process is

@@ -96,7 +96,7 @@ fn in_json(port: &str, options: Options<'_>) -> Outcome {
     let params =
         json!({"switch": if options.contains_key("backend") { "" } else { "vale0" }, "port": port, "options": options});
     match Request::parse("port.attach", Some(params)) {
-        Ok(Request::PortAttach(params)) => judged(params),
+        Ok(Request::PortAttach(params)) => judged(*params),
         Ok(other) => Err(format!("{other:?}")),
         Err(error) => Err(error.message),
     }

@@ -1,5 +1,6 @@
 //! Monitors: copies of the frames that pass another port, for one program, ring by ring as in netmap.
 
+mod continued;
 mod copies;
 mod parent;
 
@@ -15,17 +16,20 @@ use netvale_mem::region::RingRanges;
 use netvale_port::Egress;
 use netvale_port::ring_out::{RingEgress, SentCopies};
 use netvale_portspec::{Directions, Memory, Monitor, PortSpec};
-use netvale_switch::{MonitorRings, Switch};
+use netvale_switch::MonitorRings;
 
+pub use self::continued::{continue_hold, continue_port};
 pub use self::copies::watch_too;
 
+use self::continued::Seen;
 use self::copies::watch;
 use self::parent::{Parent, TX_RINGS, Wanted, parent};
 use super::attachment::{Attachment, Description, Opened};
 use super::local::OpenRings;
 use super::memory;
 use crate::caller::Caller;
-use crate::daemon::{Attached, Daemon, Record};
+use crate::daemon::{Attached, Daemon};
+use crate::handover::items::{HoldItem, State};
 use crate::refusal::Refusal;
 use crate::registry::ports::PortRecord;
 use crate::registry::watches::Watching;
@@ -37,8 +41,8 @@ use crate::rings::switched::Rings;
 /// Allowed number of slots in its rings (netmap's limits).
 const SLOTS: std::ops::RangeInclusive<u32> = 2..=4096;
 
-/// A monitor's port.
-struct MonitorPort(LocalPort);
+/// A monitor's port: its rings, and what it watches.
+struct MonitorPort(LocalPort, Seen);
 
 impl Attached for MonitorPort {
     fn kind(&self) -> PortKind {
@@ -52,6 +56,14 @@ impl Attached for MonitorPort {
     fn programs_mut(&mut self) -> Option<&mut LocalPort> {
         Some(&mut self.0)
     }
+
+    fn hand_over(&self) -> std::io::Result<Option<State>> {
+        self.state().map(Some)
+    }
+
+    fn keeps(&self) -> std::io::Result<Option<State>> {
+        self.state().map(Some)
+    }
 }
 
 /// Rings of a monitor: frames sent on them are not taken.
@@ -61,6 +73,13 @@ impl Attachment for OpenMonitor {
     fn describe(&self, d: &Daemon) -> Result<Description, Refusal> {
         let (reply, fds) = self.0.describe(d)?;
         Ok((AttachReply { role: Role::Monitor, ..reply }, fds))
+    }
+
+    fn hand_over(&self) -> Option<HoldItem> {
+        match self.0.hand_over()? {
+            HoldItem::Rings { port, rings, binding } => Some(HoldItem::Monitor { port, rings, binding }),
+            _ => None,
+        }
     }
 
     fn close(self: Box<Self>, d: &mut Daemon, client: u64) {
@@ -109,10 +128,11 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     let received = bound(egress(directions != Directions::Tx), &rx, |e| Arc::clone(e) as Arc<dyn Egress>);
     let (what, released) = (parent.watched, flags.zero_copy);
     let watching = Watching { what, released, sent, received, client: caller.client, uid: caller.uid };
-    let switch = watch(d, &watching, &full)?;
+    let mut held = Holders::default();
+    held.add(caller.client, false);
+    let local = LocalPort { rings, tx_held: Vec::new(), rx_held: vec![held] };
+    begin(d, local, watching, caller, &full)?;
     tracing::info!(port = full, uid = caller.uid, pid = caller.pid, "opened");
-    d.watches.insert(&full, watching);
-    d.ports.insert(&full, record(rings, switch, caller));
     let reply = AttachReply { alone: true, role: Role::Monitor, max_offset, ..reply };
     Ok((reply, fds, Box::new(OpenMonitor(OpenRings { port: full, rings: ranges, binding }))))
 }
@@ -160,11 +180,12 @@ fn monitor_name(d: &Daemon, parent: &Parent, flags: Monitor) -> String {
     format!("{name}/{}{r}{t}#{number}", letter(z, "z"))
 }
 
-fn record(rings: Rings, switch: Option<Arc<Switch>>, owner: Caller) -> Record {
-    let mut held = Holders::default();
-    held.add(owner.client, false);
-    let egress = rings.rx.iter().map(|e| Arc::clone(e.counters())).collect();
-    let local = LocalPort { rings, tx_held: Vec::new(), rx_held: vec![held] };
-    let behind = Box::new(MonitorPort(local)) as Box<dyn Attached>;
-    PortRecord { switch, egress, persistent: false, ..PortRecord::new(behind, owner) }
+/// Starts the copies, and makes the monitor's record.
+fn begin(d: &mut Daemon, local: LocalPort, watching: Watching, owner: Caller, full: &str) -> Result<(), Refusal> {
+    let switch = watch(d, &watching, full)?;
+    let egress = local.rings.rx.iter().map(|e| Arc::clone(e.counters())).collect();
+    let behind = Box::new(MonitorPort(local, Seen::of(&watching))) as Box<dyn Attached>;
+    d.watches.insert(full, watching);
+    d.ports.insert(full, PortRecord { switch, egress, persistent: false, ..PortRecord::new(behind, owner) });
+    Ok(())
 }

@@ -6,35 +6,45 @@ use netvale_abi::nmreq::{NR_REG_ALL_NIC, NR_REG_NIC_SW};
 use netvale_afxdp::Nic;
 use netvale_afxdp::iface::Interface;
 use netvale_afxdp::sizes;
-use netvale_afxdp::socket::{BindResult, Buffers};
 use netvale_control::options::kind;
-use netvale_control::types::{PortKind, PortOptions};
-use netvale_mem::Mapping;
-use netvale_mem::layout::{DEFAULT_BUF_SIZE, RING_SLOTS_RANGE};
-use netvale_nic::egress::NicEgress;
+use netvale_control::types::{AttachParams, PortKind, PortOptions};
+use netvale_mem::layout::RING_SLOTS_RANGE;
 use netvale_nic::ingress::NicIngress;
-use netvale_nic::stack::OpenRing;
+use netvale_nic::stack::{OpenRing, Stack};
 use netvale_port::{Egress, Ingress};
 use netvale_portspec::{AttachSpec, NicSpec, PortSpec};
 use netvale_tap::{TapEgress, TapIngress};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::names::wanted;
+use super::queue::{QueueState, SwitchQueue};
 use super::stack;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon};
+use crate::handover::items::{PortItem, State, from_said};
 use crate::policy;
 use crate::ports::kind::{Asked, NamedRings};
-use crate::ports::plug::{NewPort, plug, unplug};
+use crate::ports::plug::{NewPort, Queues, plug, unplug};
 use crate::refusal::{Refusal, refuse};
-use crate::registry::ports::SwitchPort;
+use crate::registry::ports::{Declared, SwitchPort};
 use crate::rings::nic::mode_words;
 
 /// An interface behind a port.
 struct InterfacePort {
     nic: Arc<Nic>,
+    /// Entries of the rings of each queue's socket.
+    entries: u32,
+    queues: Vec<SwitchQueue>,
     /// How its bound queues work, in words; `None` if none is bound.
     detail: Option<String>,
+}
+
+/// What a successor must know. Descriptors: those of each queue.
+#[derive(Serialize, Deserialize)]
+struct InterfaceState {
+    entries: u32,
+    queues: Vec<QueueState>,
 }
 
 impl Attached for InterfacePort {
@@ -54,6 +64,32 @@ impl Attached for InterfacePort {
         Some(self.nic.interface().queues)
     }
 
+    fn hand_over(&self) -> std::io::Result<Option<State>> {
+        if !self.nic.is_there() {
+            return Ok(None);
+        }
+        let (mut queues, mut fds) = (Vec::new(), Vec::new());
+        for queue in &self.queues {
+            let Some((state, own)) = queue.state()? else { return Ok(None) };
+            queues.push(state);
+            fds.extend(own);
+        }
+        let said = serde_json::to_value(InterfaceState { entries: self.entries, queues })?;
+        Ok(Some(State { said, fds, ..State::default() }))
+    }
+
+    /// Where its buffers are is said by the sockets' rings.
+    fn keeps(&self) -> std::io::Result<Option<State>> {
+        let (mut queues, mut fds) = (Vec::new(), Vec::new());
+        for queue in &self.queues {
+            let (state, own) = queue.kept()?;
+            queues.push(state);
+            fds.extend(own);
+        }
+        let said = serde_json::to_value(InterfaceState { entries: self.entries, queues })?;
+        Ok(self.nic.is_there().then_some(State { said, fds, ..State::default() }))
+    }
+
     /// Its frames have no header, and get none.
     fn set_header(&self, len: u32) -> bool {
         len == 0
@@ -71,9 +107,18 @@ impl Attached for InterfacePort {
 
 /// The stack of an interface, behind a port.
 struct StackPort {
-    detail: String,
+    interface: Arc<Nic>,
+    /// Whether TCP segments are merged for it.
+    gro: bool,
     /// Redirects the stack's frames here while it lives.
     _open: OpenRing,
+}
+
+/// What a successor must know.
+#[derive(Serialize, Deserialize)]
+struct StackState {
+    interface: String,
+    gro: bool,
 }
 
 impl Attached for StackPort {
@@ -82,12 +127,22 @@ impl Attached for StackPort {
     }
 
     fn notes(&self) -> Vec<String> {
-        vec![self.detail.clone()]
+        vec![format!("the host's stack behind interface {}", self.interface.interface().name)]
+    }
+
+    fn hand_over(&self) -> std::io::Result<Option<State>> {
+        let interface = self.interface.interface().name.clone();
+        let said = serde_json::to_value(StackState { interface, gro: self.gro })?;
+        Ok(self.interface.is_there().then(|| State { said, ..State::default() }))
+    }
+
+    fn keeps(&self) -> std::io::Result<Option<State>> {
+        self.hand_over()
     }
 }
 
 /// The name of the port for the stack behind an interface that is the port `name`.
-fn host_port(name: &str) -> String {
+pub(crate) fn host_port(name: &str) -> String {
     format!("{name}^")
 }
 
@@ -96,6 +151,9 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
     let AttachSpec::Netmap(spec) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Netmap>()?;
     let ifname = spec.ifname().as_str();
+    if let Some(state) = asked.continued() {
+        return continue_port(d, asked, ifname, state);
+    }
     let nic = d.interfaces.nic(ifname)?;
     let queues = nic.interface().queues;
     let which = wanted(spec.spec().rings, (queues, 1), (queues, 1))?;
@@ -103,16 +161,8 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         return refuse(Errno::INVAL, format!("at most {} slots a ring are possible", RING_SLOTS_RANGE.end()));
     }
     let entries = sizes::entries(sizes::shape(1, (0, 0), (o.slots(), o.slots())));
-    let (mut egress, mut ingresses) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
-    let mut detail = None;
-    for queue in which.start..which.end.min(queues) {
-        let (ingress, out, got) = switch_queue(&nic, queue, entries)?;
-        ingresses.push(Box::new(ingress));
-        egress.push(Arc::new(out));
-        detail = Some(format!("interface {ifname}, {}", mode_words(&nic, got.zero_copy)));
-    }
-    let behind = InterfacePort { nic: Arc::clone(&nic), detail };
-    plug(d, &asked.at, (egress, ingresses), NewPort::new(behind, asked).with_gro(o.gro()))?;
+    let opened = (which.start..which.end.min(queues)).map(|queue| SwitchQueue::open(&nic, queue, entries));
+    on_switch(d, asked, &nic, entries, opened.collect::<Result<_, _>>()?)?;
     if (o.host() || which.end > queues)
         && let Err(why) = attach_stack(d, asked, &nic)
     {
@@ -120,6 +170,38 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         return Err(why);
     }
     Ok(())
+}
+
+/// Continues the queues of an interface.
+fn continue_port(d: &mut Daemon, asked: &Asked<'_>, ifname: &str, state: State) -> Result<(), Refusal> {
+    let InterfaceState { entries, queues } = from_said(state.said)?;
+    let nic = d.interfaces.known(ifname).ok_or_else(missing)?;
+    let mut fds = state.fds.into_iter();
+    let continued = queues.into_iter().map(|queue| SwitchQueue::continued(&nic, entries, queue, &mut fds));
+    let continued = continued.collect::<Result<_, _>>()?;
+    on_switch(d, asked, &nic, entries, continued)
+}
+
+fn missing() -> Refusal {
+    Refusal::new(Errno::INVAL, "its interface is missing")
+}
+
+/// Puts an interface's queues on the switch.
+fn on_switch(
+    d: &mut Daemon,
+    asked: &Asked<'_>,
+    nic: &Arc<Nic>,
+    entries: u32,
+    all: Vec<(SwitchQueue, NicIngress)>,
+) -> Result<(), Refusal> {
+    let (queues, ingresses): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+    let egress = queues.iter().map(|queue| Arc::clone(&queue.egress) as Arc<dyn Egress>).collect();
+    let ingresses = ingresses.into_iter().map(|ingress| Box::new(ingress) as Box<dyn Ingress>).collect();
+    let words = |queue: &SwitchQueue| mode_words(nic, queue.is_zero_copy());
+    let detail = queues.last().map(|queue| format!("interface {}, {}", nic.interface().name, words(queue)));
+    let behind = InterfacePort { nic: Arc::clone(nic), entries, queues, detail };
+    let gro = asked.options::<kind::Netmap>()?.gro();
+    plug(d, &asked.at, (egress, ingresses), NewPort::new(behind, asked).with_gro(gro))
 }
 
 /// Attaches the interface that a port is named after, as netmap's `VALE_ATTACH` does.
@@ -136,11 +218,17 @@ pub fn attach_named(d: &mut Daemon, at: SwitchPort, rings: NamedRings, caller: C
     }
     let options = PortOptions { host: rings.mode == NR_REG_NIC_SW, ..PortOptions::default() };
     let spec = AttachSpec::Netmap(spec.ok_or_else(missing)?);
-    attach(d, &Asked::new(at, &spec, &options, caller))
+    let (full, switch) = (at.full(), at.switch.clone());
+    attach(d, &Asked::new(at, &spec, &options, caller))?;
+    if let Some(record) = d.ports.get_mut(&full) {
+        let params = AttachParams { switch, port: spec.to_string(), options };
+        record.declared = Some(Declared { params, from_file: false });
+    }
+    Ok(())
 }
 
 /// Attaches the stack behind an interface to a switch, as the port `NAME^`.
-fn attach_stack(d: &mut Daemon, asked: &Asked<'_>, nic: &Nic) -> Result<(), Refusal> {
+fn attach_stack(d: &mut Daemon, asked: &Asked<'_>, nic: &Arc<Nic>) -> Result<(), Refusal> {
     let at = SwitchPort::new(&asked.at.switch, host_port(&asked.at.port));
     policy::is_free(d, &at)?;
     let ifname = &nic.interface().name;
@@ -152,31 +240,28 @@ fn attach_stack(d: &mut Daemon, asked: &Asked<'_>, nic: &Nic) -> Result<(), Refu
     }
     let stack = stack::make(&mut d.interfaces, nic, 1, false)?;
     let open = |e| Refusal::new(e, format!("host rings of {ifname}: {e}"));
-    let queue = Arc::clone(stack.queue(0).map_err(open)?);
+    let queues = stack_queues(&stack).map_err(open)?;
     let ring = stack.open_ring(0).map_err(open)?;
-    let egress: Arc<dyn Egress> = Arc::new(TapEgress::new(Arc::clone(&queue), Arc::default()));
-    let ingress = Box::new(TapIngress::new(queue, Arc::default()));
-    let behind = StackPort { detail: format!("the host's stack behind interface {ifname}"), _open: ring };
     let gro = asked.options::<kind::Netmap>()?.gro();
-    plug(d, &at, (vec![egress], vec![ingress]), NewPort::new(behind, asked).with_gro(gro))
+    let behind = StackPort { interface: Arc::clone(nic), gro, _open: ring };
+    plug(d, &at, queues, NewPort::new(behind, asked).with_gro(gro))
 }
 
-/// Opens a queue for a switch, with its own memory: half of it to receive into, half to send from.
-fn switch_queue(nic: &Arc<Nic>, queue: u32, entries: u32) -> Result<(NicIngress, NicEgress, BindResult), Refusal> {
-    // Buffer 0 has no room for the kernel's headroom before it.
-    let count = 1 + 2 * entries;
-    let bytes = (count as usize * DEFAULT_BUF_SIZE as usize).next_multiple_of(4096);
-    let missing =
-        || Refusal::new(Errno::NOMEM, format!("no memory for {count} frames of interface {}", nic.interface().name));
-    let memory = Arc::new(Mapping::private(bytes).ok_or_else(missing)?);
-    let buffers = Buffers { first: 0, stride: DEFAULT_BUF_SIZE, count };
-    let opened = nic.queue(queue, entries, (&memory, buffers), true)?;
-    let halves = opened.socket.receiver().and_then(|receiver| Ok((receiver, opened.socket.sender()?)));
-    let failed = |e| Refusal::new(e, format!("{}: cannot map the socket's rings: {e}", nic.interface().name));
-    let (receiver, sender) = halves.map_err(failed)?;
-    let got = opened.bind()?;
-    let queue = opened.queue;
-    let ours = (got.multi_buffer, Arc::clone(&queue));
-    let egress = NicEgress::new(sender, Arc::clone(&memory), buffers, 1 + entries..count, ours);
-    Ok((NicIngress::new(receiver, memory, buffers, 1..1 + entries, queue), egress, got))
+/// Continues the stack behind an interface.
+///
+/// # Errors
+/// [`Refusal`] if it is not there.
+pub fn continue_stack(d: &mut Daemon, at: &SwitchPort, item: &PortItem, state: State) -> Result<(), Refusal> {
+    let StackState { interface, gro } = from_said(state.said)?;
+    let nic = d.interfaces.known(&interface).ok_or_else(missing)?;
+    let stack = d.interfaces.stack(&interface).ok_or_else(missing)?;
+    let behind = Box::new(StackPort { interface: nic, gro, _open: stack.continue_ring(0) });
+    let PortItem { persistent, lossless, .. } = *item;
+    plug(d, at, stack_queues(&stack)?, NewPort { behind, owner: item.owner.into(), persistent, lossless, gro })
+}
+
+fn stack_queues(stack: &Stack) -> Result<Queues, Errno> {
+    let queue = Arc::clone(stack.queue(0)?);
+    let egress: Arc<dyn Egress> = Arc::new(TapEgress::new(Arc::clone(&queue), Arc::default()));
+    Ok((vec![egress], vec![Box::new(TapIngress::new(queue, Arc::default()))]))
 }

@@ -3,13 +3,17 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`attach`] | an interface's queues, and the stack behind it, as ports of a switch |
+//! | `queue` | a queue on a switch |
 //! | [`open`] | rings of an interface for a program |
 //! | `stack` | the stand-in for an interface's stack, which moves frames between it and host rings |
+//! | [`continued`] | interfaces, and rings of theirs, that another process had |
 //! | [`facts`] | the facts of interfaces for netmap's control requests |
 //! | [`names`] | the rings that a specification means |
 
 pub mod attach;
+pub mod continued;
 pub mod facts;
 pub mod names;
 pub mod open;
+mod queue;
 pub(crate) mod stack;

@@ -1,10 +1,10 @@
 //! An interface that a program opens: its rings are the interface's queues.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use netvale_afxdp::Nic;
 use netvale_afxdp::sizes::{self, Needs};
-use netvale_afxdp::socket::Buffers;
 use netvale_control::attach::{AttachRequest, FLAG_NETMAP, MAX_PORT_RINGS, MAX_RINGS};
 use netvale_mem::PortShape;
 use netvale_mem::mapping::Pages;
@@ -16,6 +16,7 @@ use super::names::{Counts, wanted_both};
 use super::stack;
 use crate::caller::Caller;
 use crate::daemon::Daemon;
+use crate::handover::items::{BindingItem, HoldItem};
 use crate::policy;
 use crate::ports::attachment::{Attachment, Description, Opened, gone};
 use crate::ports::memory::{self, Numbered};
@@ -25,6 +26,7 @@ use crate::registry::regions::COMMON_REGION;
 use crate::registry::watches::Watched;
 use crate::rings::nic::NicPort;
 use crate::rings::sizes::own_pools;
+use crate::rings::switched::Bells;
 
 /// Maximum number of extra buffers in a region for a netmap program, which accepts fewer than it asked for: they are
 /// locked in memory.
@@ -43,18 +45,42 @@ impl Attachment for OpenInterface {
         d.interfaces.port(self.client).ok_or_else(gone)?.reply(&self.binding, true)
     }
 
+    fn hand_over(&self) -> Option<HoldItem> {
+        Some(HoldItem::Interface { client: self.client, binding: (&self.binding).into() })
+    }
+
     /// The stack has the queues again when this returns.
     fn close(self: Box<Self>, d: &mut Daemon, client: u64) {
         drop(self.binding);
-        let Some(port) = d.interfaces.remove(client) else { return };
-        d.workers.retire(&port.tasks);
-        d.mirrors.end(&mut d.workers, &port.mem);
-        let ifname = &port.nic.interface().name;
-        if d.interfaces.port_on(ifname).is_none() {
-            end_monitors(d, &Watched::Nic(ifname.clone()));
-        }
-        tracing::info!(port = port.name, "closed");
+        remove(d, client);
     }
+}
+
+fn remove(d: &mut Daemon, client: u64) {
+    let Some(port) = d.interfaces.remove(client) else { return };
+    d.workers.retire(&port.tasks);
+    d.mirrors.end(&mut d.workers, &port.mem);
+    let ifname = &port.nic.interface().name;
+    if d.interfaces.port_on(ifname).is_none() {
+        end_monitors(d, &Watched::Nic(ifname.clone()));
+    }
+    tracing::info!(port = port.name, "closed");
+}
+
+/// Releases rings whose connections are not there any more.
+pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
+    let gone: Vec<u64> = d.interfaces.ports().map(|(client, _)| client).filter(|id| !clients.contains(id)).collect();
+    gone.into_iter().for_each(|client| remove(d, client));
+}
+
+/// Continues what a connection holds of an interface.
+///
+/// # Errors
+/// [`Refusal`] if its rings, or its `netmap_if`, are not there.
+pub fn continue_hold(d: &Daemon, client: u64, binding: BindingItem) -> Result<Box<dyn Attachment>, Refusal> {
+    let port = d.interfaces.port(client).ok_or_else(gone)?;
+    let binding = port.mem.continue_binding(binding.index, binding.extra_bufs)?;
+    Ok(Box::new(OpenInterface { client, binding }))
 }
 
 /// Opens an interface for a program: its rings are the interface's queues.
@@ -135,9 +161,7 @@ pub fn switch_port_on<'a>(d: &'a Daemon, ifname: &str) -> Option<&'a str> {
 
 /// Opens a socket for each queue and puts the tasks that move frames on workers.
 fn start(d: &mut Daemon, mut port: NicPort) -> Result<NicPort, Refusal> {
-    let layout = port.mem.region().layout();
-    let bufs = layout.sizes.bufs;
-    let buffers = Buffers { first: layout.buf_pool, stride: bufs.size, count: bufs.num };
+    let buffers = stack::buffers(&port);
     let map = Arc::clone(port.mem.region().mapping());
     let entries = sizes::entries(port.mem.shape());
     let queues = port.nic.interface().queues;
@@ -153,10 +177,8 @@ fn start(d: &mut Daemon, mut port: NicPort) -> Result<NicPort, Refusal> {
     }
     if port.tx.end.max(port.rx.end) > queues {
         let stack = stack::of_port(&mut d.interfaces, &port)?;
-        for (task, counts) in stack::host_rings(&mut port, &stack)? {
-            port.counts.push(counts);
-            port.tasks.push(d.workers.place(task));
-        }
+        let tasks = stack::host_rings(&mut port, &stack, &mut |port| Bells::new(&port.fault), false)?;
+        stack::place(d, &mut port, tasks);
         port.stack = Some(stack);
     }
     Ok(port)

@@ -8,6 +8,7 @@ use netvale_afxdp::bpf::{Diversion, steering};
 use netvale_afxdp::iface::Interface;
 use netvale_afxdp::outlet::Outlet;
 use netvale_afxdp::rx_end::RxEnd;
+use netvale_afxdp::socket::Buffers;
 use netvale_mem::host::HostTx;
 use netvale_mem::notify::KickCounts;
 use netvale_mem::region::RingRanges;
@@ -16,6 +17,7 @@ use netvale_port::RingCounters;
 use netvale_tap::{Tap, TapOptions};
 use rustix::io::Errno;
 
+use crate::daemon::Daemon;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::interfaces::Interfaces;
 use crate::rings::nic::NicPort;
@@ -71,9 +73,17 @@ pub(crate) fn are_free(interfaces: &Interfaces, ifname: &str, rings: &RingRanges
     Ok(())
 }
 
+/// Makes or finds the two bells of a host ring.
+pub(crate) type GetBells<'a> = dyn FnMut(&NicPort) -> Result<Bells, Refusal> + 'a;
+
 /// Makes the tasks that move frames between the stack and the port's host rings, in the directions that are bound. The
-/// port owns what is opened for it.
-pub(crate) fn host_rings(port: &mut NicPort, stack: &Arc<Stack>) -> Result<Vec<Counted>, Refusal> {
+/// port owns what is opened for it. `continues`: they go on where those of another process stopped.
+pub(crate) fn host_rings(
+    port: &mut NicPort,
+    stack: &Arc<Stack>,
+    bells: &mut GetBells<'_>,
+    continues: bool,
+) -> Result<Vec<Counted>, Refusal> {
     let mut tasks = Vec::<Counted>::new();
     let interface = port.nic.interface().clone();
     let queues = interface.queues;
@@ -83,8 +93,9 @@ pub(crate) fn host_rings(port: &mut NicPort, stack: &Arc<Stack>) -> Result<Vec<C
     };
     for i in port.tx.clone().filter(|&i| i >= queues) {
         let side = port.mem.tx.get(i as usize).ok_or_else(|| Refusal::internal("a host ring without memory"))?;
-        let (bells, counters) = (Bells::new(&port.fault)?, Arc::<RingCounters>::default());
-        let host = HostTx::new(side.clone(), bells.wake.try_clone()?);
+        let (bells, counters) = (bells(port)?, Arc::<RingCounters>::default());
+        let (side, wake) = (side.clone(), bells.wake.try_clone()?);
+        let host = if continues { HostTx::continued(side, wake) } else { HostTx::new(side, wake) };
         let (kicks, doorbell) = (host.kicks(), bells.doorbell.try_clone()?);
         let queue = stack.queue(i - queues).map_err(failed("reach the stack"))?;
         let task = StackTx::new(Arc::clone(&port.mem), host, doorbell, queue, Arc::clone(&counters));
@@ -93,18 +104,35 @@ pub(crate) fn host_rings(port: &mut NicPort, stack: &Arc<Stack>) -> Result<Vec<C
     }
     for i in port.rx.clone().filter(|&i| i >= queues) {
         let side = port.mem.rx.get(i as usize).ok_or_else(|| Refusal::internal("a host ring without memory"))?;
-        let (bells, counters) = (Bells::new(&port.fault)?, Arc::<RingCounters>::default());
+        let (bells, counters) = (bells(port)?, Arc::<RingCounters>::default());
         let wire = Outlet::wire(interface.index).map_err(failed("send past the stack"))?;
-        let end = RxEnd::new(side.clone(), bells.wake.try_clone()?);
+        let fresh = RxEnd::new(side.clone(), bells.wake.try_clone()?);
+        let end = if continues { fresh.continued() } else { fresh };
         let queue = stack.queue(i - queues).map_err(failed("reach the stack"))?;
         let task = StackRx::new(Arc::clone(&port.mem), end, queue, wire, Arc::clone(&counters));
         let kicks = task.kicks();
-        port.open_rings.push(stack.open_ring(i - queues).map_err(failed("lead the stack's frames here"))?);
+        let ring = if continues { Ok(stack.continue_ring(i - queues)) } else { stack.open_ring(i - queues) };
+        port.open_rings.push(ring.map_err(failed("lead the stack's frames here"))?);
         port.bells.insert((true, i), bells);
         tasks.push((Box::new(task), (counters, kicks)));
     }
     Ok(tasks)
 }
 
+/// Puts the tasks of a port's host rings on workers.
+pub(crate) fn place(d: &mut Daemon, port: &mut NicPort, tasks: Vec<Counted>) {
+    for (task, counts) in tasks {
+        port.counts.push(counts);
+        port.tasks.push(d.workers.place(task));
+    }
+}
+
+/// The buffers of a port's region.
+pub(crate) fn buffers(port: &NicPort) -> Buffers {
+    let layout = port.mem.region().layout();
+    let bufs = layout.sizes.bufs;
+    Buffers { first: layout.buf_pool, stride: bufs.size, count: bufs.num }
+}
+
 /// A task and its counters.
-type Counted = (Job, (Arc<RingCounters>, Arc<KickCounts>));
+pub(crate) type Counted = (Job, (Arc<RingCounters>, Arc<KickCounts>));

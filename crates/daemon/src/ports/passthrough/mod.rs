@@ -7,26 +7,31 @@ use std::sync::Arc;
 
 use netvale_afxdp::sizes::entries;
 use netvale_control::options::{OptionsOf, kind};
-use netvale_control::types::{Direction, PortInfo, PortKind};
+use netvale_control::types::{AttachParams, Direction, PortInfo, PortKind};
 use netvale_mem::Region;
+use netvale_mem::fault::Fault;
 use netvale_mem::mapping::Pages;
 use netvale_mem::notify::Doorbell;
 use netvale_port::RingCounters;
 use netvale_port::listener::Site;
 use netvale_port::passage::Seated;
-use netvale_portspec::{Base, Flags, PortSpec, Rings};
+use netvale_port::service::AskedToPause;
+use netvale_portspec::{AttachSpec, Base, Flags, PortSpec, Rings};
 use netvale_ptnet::backend::{Backend, Fresh};
 use netvale_ptnet::header::Config;
 use netvale_ptnet::instance::{shape, sizes};
-use netvale_ptnet::pipe::PipeBackend;
+use netvale_ptnet::pipe::{PipeBackend, PipeState};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use self::wires::NicBackend;
 use super::memory::new_number;
-use super::ptnet::{self, DevicePort};
+use super::ptnet::{self, Device, DevicePort};
 use super::site::site;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Kicks};
+use crate::handover::items::{State, from_said};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::pipes::Pipes;
 use crate::registry::ports::PortRecord;
@@ -35,27 +40,53 @@ use crate::rings::pipe::{Pipe, pipe_and_end};
 use crate::worker::{Job, TaskId};
 
 /// A ptnet device without a switch.
-struct PassthroughPort(DevicePort);
+struct PassthroughPort {
+    device: DevicePort,
+    /// The pipe behind it, if there is one.
+    pipe: Option<Arc<PipeBackend>>,
+}
+
+/// What a device at a pipe says of itself, and what its pipe does. Descriptors: those of the pipe, then those of the device.
+#[derive(Serialize, Deserialize)]
+struct PipedState {
+    device: Value,
+    pipe: PipeState,
+    pipe_fds: usize,
+}
 
 impl Attached for PassthroughPort {
     fn kind(&self) -> PortKind {
-        self.0.kind()
+        self.device.kind()
     }
 
     fn describe(&self, port: &mut PortInfo) {
-        self.0.describe(port);
+        self.device.describe(port);
     }
 
     fn memory(&self) -> u64 {
-        self.0.memory()
+        self.device.memory()
     }
 
     fn notes(&self) -> Vec<String> {
-        self.0.notes()
+        self.device.notes()
     }
 
     fn ring_kicks(&self, dir: Direction, ring: usize) -> Kicks {
-        self.0.ring_kicks(dir, ring)
+        self.device.ring_kicks(dir, ring)
+    }
+
+    fn ask_to_pause(&self) -> Vec<AskedToPause> {
+        if self.pipe.is_some() { self.device.ask_to_pause() } else { Vec::new() }
+    }
+
+    /// Sockets of an interface cannot be given to others together with the guest's buffers: there, the guest begins anew.
+    fn hand_over(&self) -> std::io::Result<Option<State>> {
+        let Some(backend) = &self.pipe else { return Ok(None) };
+        let Some(device) = self.device.hand_over()? else { return Ok(None) };
+        let (pipe, mut fds) = backend.state()?;
+        let said = serde_json::to_value(PipedState { device: device.said, pipe, pipe_fds: fds.len() })?;
+        fds.extend(device.fds);
+        Ok(Some(State { said, fds, paused: device.paused }))
     }
 
     /// Evicts the programs at the other end of a pipe.
@@ -63,16 +94,20 @@ impl Attached for PassthroughPort {
         if let Some(pipe) = d.pipes.remove(&Pipes::name(full)) {
             d.evictions.evict(pipe.held_by.iter().flat_map(Holders::clients));
         }
-        Box::new(self.0).stop(d, full);
+        Box::new(self.device).stop(d, full);
     }
 }
 
 /// A backend for a virtual machine, and the tasks that move its frames.
 struct Passing {
     backend: Arc<dyn Backend>,
+    /// The same, if it is a pipe.
+    pipe: Option<Arc<PipeBackend>>,
     tasks: Vec<Job>,
     /// Counters of the guest's tx rings, and of its rx rings.
     counters: [Vec<Arc<RingCounters>>; 2],
+    /// What another process said of the device.
+    continued: Option<State>,
 }
 
 /// Attaches a ptnet device whose rings are not a switch's; the port has its own socket, and is named after its backend.
@@ -86,6 +121,32 @@ pub fn attach(
     o: &OptionsOf<'_, kind::Ptnet>,
     caller: Caller,
 ) -> Result<(), Refusal> {
+    attach_or_continue(d, backend, socket, o, caller, None)
+}
+
+/// Continues a device of another process at a pipe.
+///
+/// # Errors
+/// [`Refusal`] when what came of it is not what it needs.
+pub fn go_on(d: &mut Daemon, params: &AttachParams, caller: Caller, state: State) -> Result<(), Refusal> {
+    let bad = |what: &str| Refusal::new(Errno::INVAL, format!("{what} cannot be continued"));
+    let spec = params.check().map_err(|_| bad("the device"))?;
+    let (AttachSpec::Ptnet(socket), Some(backend)) = (&spec, &params.options.backend) else {
+        return Err(bad("a port on no switch"));
+    };
+    let named = PortSpec::parse(backend).map_err(|_| bad("its backend"))?;
+    let options = params.options.of().ok_or_else(|| bad("a port of another kind"))?;
+    attach_or_continue(d, &named, socket.as_str(), &options, caller, Some(state))
+}
+
+fn attach_or_continue(
+    d: &mut Daemon,
+    backend: &PortSpec,
+    socket: &str,
+    o: &OptionsOf<'_, kind::Ptnet>,
+    caller: Caller,
+    continued: Option<State>,
+) -> Result<(), Refusal> {
     let full = backend.name.to_string();
     if d.ports.contains(&full) {
         return refuse(Errno::EXIST, format!("{full} is passed through already: detach it first"));
@@ -95,7 +156,7 @@ pub fn attach(
     }
     let site = site(&d.config, caller, socket, o)?;
     match (pipe_and_end(&backend.name), backend.name.base()) {
-        (Some((name, end)), _) => pipe(d, &full, name, end, site, o, caller),
+        (Some((name, end)), _) => pipe(d, &full, (name, end), site, o, caller, continued),
         (None, Base::Netmap { ifname }) => interface(d, &full, ifname.as_str(), site, o, caller),
         (None, Base::Vale { .. }) => Err(Refusal::internal("neither a pipe nor an interface")),
     }
@@ -104,11 +165,11 @@ pub fn attach(
 fn pipe(
     d: &mut Daemon,
     full: &str,
-    key: String,
-    end: usize,
+    (key, end): (String, usize),
     site: Site,
     o: &OptionsOf<'_, kind::Ptnet>,
     caller: Caller,
+    continued: Option<State>,
 ) -> Result<(), Refusal> {
     if d.pipes.get(&key).is_some() {
         return refuse(Errno::BUSY, format!("pipe {key} is open: close it, then attach, then open the other end"));
@@ -118,16 +179,30 @@ fn pipe(
     }
     let config = with_rings(1, ptnet::config(o, full));
     ptnet::check(d, &config, caller)?;
-    let backend = PipeBackend::new(&config, d.evictions.new_fault(caller))
-        .map_err(|e| Refusal::new(Errno::NOMEM, e.to_string()))?;
+    let fault = d.evictions.new_fault(caller);
+    let (backend, device) = match continued {
+        Some(state) => continued_pipe(&config, fault, state)?,
+        None => (PipeBackend::new(&config, fault).map_err(|e| Refusal::new(Errno::NOMEM, e.to_string()))?, None),
+    };
     let backend = Arc::new(backend);
     let [out, back] = backend.seats();
     let counters = [vec![Arc::clone(&out.counters)], vec![Arc::clone(&back.counters)]];
     let tasks: Vec<Job> = vec![Box::new(Seated(Arc::clone(out))), Box::new(Seated(Arc::clone(back)))];
     let pipe = Pipe::to_guest(Arc::clone(&backend), end, new_number(d)?, caller.uid);
-    pass(d, full, site, config, Passing { backend, tasks, counters }, o, caller)?;
+    let pipe_behind = Some(Arc::clone(&backend));
+    let passing = Passing { backend, pipe: pipe_behind, tasks, counters, continued: device };
+    pass(d, full, site, config, passing, o, caller)?;
     d.pipes.insert(key, pipe);
     Ok(())
+}
+
+/// A pipe of another process, and what that one said of the device.
+fn continued_pipe(config: &Config, fault: Fault, mut state: State) -> Result<(PipeBackend, Option<State>), Refusal> {
+    let PipedState { device, pipe, pipe_fds } = from_said(state.said)?;
+    let device_fds = state.fds.split_off(pipe_fds.min(state.fds.len()));
+    let backend = PipeBackend::continued(config, fault, pipe, state.fds)
+        .map_err(|e| Refusal::new(Errno::INVAL, format!("its pipe: {e}")))?;
+    Ok((backend, Some(State { said: device, fds: device_fds, paused: Vec::new() })))
 }
 
 fn interface(
@@ -158,7 +233,7 @@ fn interface(
         backend.tx.iter().map(|seat| Arc::clone(&seat.counters)).collect(),
         backend.rx.iter().map(|seat| Arc::clone(&seat.counters)).collect(),
     ];
-    pass(d, full, site, config, Passing { backend, tasks, counters }, o, caller)
+    pass(d, full, site, config, Passing { backend, pipe: None, tasks, counters, continued: None }, o, caller)
 }
 
 /// As many rings each way as there are on the other side.
@@ -178,10 +253,11 @@ fn pass(
 ) -> Result<(), Refusal> {
     // The memory of a pipe is shared with its other end: it does not outlive this process.
     let survives = passing.backend.memory().is_none();
-    let device = ptnet::open(d, site, config, o.vfio_user(), passing.backend, survives)?;
+    let device = Device { site, config, vfio_user: o.vfio_user(), backend: passing.backend, survives, news: None };
+    let device = ptnet::open(d, device, passing.continued)?;
     let placed: Vec<TaskId> = passing.tasks.into_iter().map(|task| d.workers.place(task)).collect();
     let [ingress, egress] = passing.counters;
-    let base = PortRecord::new(Box::new(PassthroughPort(device)) as Box<dyn Attached>, caller);
+    let base = PortRecord::new(Box::new(PassthroughPort { device, pipe: passing.pipe }) as Box<dyn Attached>, caller);
     tracing::info!(port = full, uid = caller.uid, pid = caller.pid, "passed through");
     d.ports.insert(full, PortRecord { placed, ingress, egress, ..base });
     Ok(())
@@ -192,7 +268,7 @@ fn try_out(backend: &NicBackend, config: &Config) -> Result<(), Refusal> {
     let region = Region::device("netvale-trial", sizes(config), Pages::Ordinary)?;
     let mem = Arc::new(region.port(shape(config))?);
     let of = |_: usize, side: &netvale_mem::region::RingSide| Ok((side.clone(), Arc::new(Doorbell::new()?)));
-    let connected = backend.connect(&Fresh { mem: &mem, hdr_len: 0.into(), uso: false, of: &of });
+    let connected = backend.connect(&Fresh { mem: &mem, hdr_len: 0.into(), uso: false, goes_on: false, of: &of });
     let emptied = backend.empty().map_err(|why| Refusal::new(Errno::BUSY, why.to_string()));
     connected.map_err(Refusal::from).and(emptied)
 }

@@ -2,7 +2,6 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use netvale_afxdp::nic::Queue;
 use netvale_afxdp::rx_end::RxEnd;
@@ -122,9 +121,6 @@ pub struct NicBackend {
     open: Mutex<Open>,
 }
 
-/// Upper bound on the kernel's time to free a queue that has been closed.
-const CLOSING: Duration = Duration::from_millis(500);
-
 impl NicBackend {
     /// Creates a backend of all queues of an interface, with `entries` entries each.
     ///
@@ -148,7 +144,7 @@ impl NicBackend {
             let opened = self.nic.queue(queue, self.entries, (rings.mem.region().mapping(), buffers), true)?;
             let failed = |what| move |source| NicError::Step { name: self.nic.interface().name.clone(), what, source };
             let (tx, rx) = self.halves(rings, &opened, buffers).map_err(failed("map the rings of a socket"))?;
-            let multi_buffer = bound(&opened)?;
+            let multi_buffer = opened.bind()?.multi_buffer;
             self.put(queue as usize, (tx, rx), multi_buffer).map_err(failed("wait for a queue"))?;
             self.open.lock().unwrap_or_else(PoisonError::into_inner).push((opened.socket, opened.queue));
         }
@@ -175,20 +171,6 @@ impl NicBackend {
         let (out, back) = seats.ok_or(Errno::INVAL)?;
         out.connect(Outward { through: tx, asked: false })?;
         back.connect(Inward { through: rx })
-    }
-}
-
-/// Binds a socket; one that was closed a moment ago may still have the queue. Returns whether frames may take several
-/// entries.
-fn bound(opened: &Opened) -> Result<bool, NicError> {
-    let until = Instant::now() + CLOSING;
-    loop {
-        match opened.bind() {
-            Err(NicError::QueueTaken { .. }) if Instant::now() < until => {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            other => return other.map(|got| got.multi_buffer),
-        }
     }
 }
 

@@ -60,6 +60,8 @@ const CALLS: &[(i64, &[&[Argument]])] = &[
             &[int(0, AF_XDP)],
         ],
     ),
+    // A message that the service manager keeps.
+    (libc::SYS_socketpair, &[&[int(0, AF_UNIX)]]),
     (
         libc::SYS_fcntl,
         &[

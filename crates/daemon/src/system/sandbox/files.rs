@@ -28,7 +28,7 @@ const IN_FOLDERS: BitFlags<AccessFs> = make_bitflags!(AccessFs::{
 const OF_DEVICES: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | WriteFile | IoctlDev});
 
 /// Restricts this thread and those that it will start, as far as the kernel's Landlock can; what it cannot is logged.
-pub(super) fn restrict(run_dir: &Path, dirs: &[PathBuf]) -> Result<(), SandboxError> {
+pub(super) fn restrict(run_dir: &Path, dirs: &[PathBuf], config: Option<&Path>) -> Result<(), SandboxError> {
     let status = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))?
@@ -43,11 +43,29 @@ pub(super) fn restrict(run_dir: &Path, dirs: &[PathBuf]) -> Result<(), SandboxEr
         .add_rules(path_beneath_rules(["/sys/class/net", "/sys/devices"], AccessFs::ReadDir))?
         // The names of users and groups who may connect to a device's socket.
         .add_rules(path_beneath_rules(["/etc/passwd", "/etc/group"], AccessFs::ReadFile))?
+        .add_rules(path_beneath_rules(config.into_iter().flat_map(to_read_again), AccessFs::ReadFile))?
         // The service manager.
         .add_rules(path_beneath_rules(std::env::var_os("NOTIFY_SOCKET"), AccessFs::ResolveUnix))?
         .restrict_self()?;
     report(status.landlock);
     Ok(())
+}
+
+/// What has to be reachable for a configuration file to be read again: the file, and its folder if that is the file's
+/// own. An editor that replaces the file makes a new one, which is found by its folder only.
+fn to_read_again(config: &Path) -> Vec<PathBuf> {
+    let folder = config.parent().filter(|folder| has_only_configurations(folder));
+    folder.into_iter().chain([config]).map(Path::to_owned).collect()
+}
+
+/// Whether a folder has nothing but TOML files in it, and what editors and packages leave beside them.
+fn has_only_configurations(folder: &Path) -> bool {
+    let is_one = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|entry| {
+            entry.file_name().to_string_lossy().contains(".toml") && entry.file_type().is_ok_and(|kind| kind.is_file())
+        })
+    };
+    std::fs::read_dir(folder).is_ok_and(|mut entries| entries.all(is_one))
 }
 
 /// Says what the kernel cannot deny.
@@ -67,6 +85,19 @@ fn missing(landlock: LandlockStatus) -> Option<Vec<&'static str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Objective: the folder of a configuration file is reachable if there are such files in it only; otherwise the file is.
+    #[test]
+    fn a_folder_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("netvale.toml");
+        for name in ["netvale.toml", "netvale.toml.dpkg-old", ".netvale.toml.swp"] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
+        assert_eq!(to_read_again(&file), [dir.path().to_owned(), file.clone()]);
+        std::fs::write(dir.path().join("secret"), "").unwrap();
+        assert_eq!(to_read_again(&file), [file]);
+    }
 
     /// Objective: the log names what a kernel's Landlock lacks, and nothing for the newest.
     #[test]

@@ -118,7 +118,7 @@ fn inside() {
         parent: std::os::unix::process::parent_id().into(),
     };
     let claims: Vec<_> = claims().into_iter().filter(can_be_denied).collect();
-    super::enter(&world.folder, &[]).unwrap();
+    super::enter(&world.folder, &[], None).unwrap();
     let mut wrong = world.contradicts(&claims, "the first thread");
     wrong.extend(std::thread::scope(|s| s.spawn(|| world.contradicts(&claims, "another thread")).join().unwrap()));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

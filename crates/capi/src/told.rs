@@ -1,0 +1,68 @@
+//! What the last error of a thread was, in words: an errno says little.
+
+use std::cell::RefCell;
+use std::ffi::CString;
+
+use libc::c_char;
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+}
+
+/// Keeps the text of an error for [`netvale_error`].
+pub fn note(text: &str) {
+    // A text of several lines is for people; what lies behind a NUL is not text.
+    let text = text.split('\0').next().unwrap_or_default();
+    // A thread that is ending has nobody left to tell.
+    let _ = LAST.try_with(|last| *last.borrow_mut() = CString::new(text).unwrap_or_default());
+}
+
+/// Calls `f`, whose own errors say less than the one before.
+pub fn keep<T>(f: impl FnOnce() -> T) -> T {
+    let before = LAST.try_with(|last| last.borrow().clone()).unwrap_or_default();
+    let done = f();
+    if !before.is_empty() {
+        let _ = LAST.try_with(|last| *last.borrow_mut() = before);
+    }
+    done
+}
+
+/// The text of the last error in this thread, valid until its next one; empty before the first (netvale.h).
+// SAFETY: a name and type of our own.
+#[allow(unsafe_code)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn netvale_error() -> *const c_char {
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// Forgets it (netvale.h).
+// SAFETY: a name and type of our own.
+#[allow(unsafe_code)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn netvale_error_clear() {
+    note("");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+
+    use super::*;
+
+    #[allow(unsafe_code)]
+    fn told() -> String {
+        // SAFETY: a C string that lives until this thread's next error.
+        unsafe { CStr::from_ptr(netvale_error()) }.to_string_lossy().into_owned()
+    }
+
+    /// Objective: a thread is told its own last error, cut at a NUL, and nothing after it was forgotten.
+    #[test]
+    fn of_this_thread() {
+        note("first");
+        note("second\0of it");
+        assert_eq!(told(), "second");
+        assert_eq!(std::thread::spawn(told).join().unwrap(), "");
+        netvale_error_clear();
+        assert_eq!(told(), "");
+    }
+}

@@ -1,0 +1,37 @@
+//! `netvale attach vale0 tap:NAME --netns …`: makes the TAP with the user's own rights, moves it there, and hands it to the daemon.
+
+use netvale_control::client::Bringing;
+use netvale_control::types::AttachParams;
+use netvale_netns::{Namespace, NetnsError, make_tap_of_user};
+use netvale_portspec::AttachSpec;
+use netvale_tap::TapOptions;
+
+use crate::{CliError, Ctx, ctx};
+
+/// Attaches the port. Returns its full name.
+///
+/// This process may be in other namespaces afterwards.
+///
+/// # Errors
+/// The namespace cannot be entered, the TAP cannot be made, no daemon answers, or it refuses.
+pub fn attach(mut params: AttachParams, place: &str, ctx: &Ctx) -> Result<String, CliError> {
+    let spec = AttachSpec::parse(&params.port);
+    let Ok(AttachSpec::Tap(name)) = spec else {
+        return Err(CliError::usage(format!("--netns: {} is no TAP", params.port), "name the port tap:NAME"));
+    };
+    // First: the daemon knows the user of a connection from the moment it is made.
+    let daemon = Bringing::connect(&ctx.dir()).map_err(ctx::to_cli)?;
+    let namespace = Namespace::open(place).map_err(failed)?;
+    let o = &params.options;
+    let mac = o.mac.map(|mac| mac.0);
+    let options = TapOptions { name: name.to_string(), queues: o.rings, mtu: o.mtu, mac, ..TapOptions::default() };
+    let tap = make_tap_of_user(&namespace, &options).map_err(failed)?;
+    params.options.netns = Some(namespace.place().to_owned());
+    daemon.attach(params, &tap.into_queues()).map_err(ctx::to_cli)
+}
+
+fn failed(error: NetnsError) -> CliError {
+    let next =
+        "name a path such as /run/netns/web, or a process of the container, as a user who may configure its network";
+    CliError::failed(error.to_string(), next)
+}

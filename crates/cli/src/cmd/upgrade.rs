@@ -1,0 +1,119 @@
+//! `netvale upgrade`: another process, of this version, goes on in the daemon's place.
+
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use netvale_control::client::Client;
+
+use crate::progress::Progress;
+use crate::{CliError, Ctx, out};
+
+/// Replace the running daemon by this version of it, without losing a frame.
+///
+/// Starts this program with the running daemon's options; the new daemon takes its ports and connections over, and the old one ends. Attached
+/// programs and virtual machines go on. If the new daemon cannot go on, the old one does. It takes the rights of root, or of the daemon's own
+/// user.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Program to start instead of this one.
+    #[arg(long, value_name = "FILE")]
+    pub exec: Option<PathBuf>,
+
+    /// Seconds to wait until the new daemon goes on.
+    #[arg(long, value_name = "S", default_value = "30", value_parser = crate::values::seconds)]
+    pub timeout: f64,
+}
+
+/// The option that makes a daemon a successor.
+const TAKE_OVER: &str = "--take-over";
+/// What a successor needs of its predecessor's environment.
+const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "NETVALE_RUN_DIR", "XDG_RUNTIME_DIR"];
+/// Between two looks for the new daemon.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// No daemon answers, its options cannot be read, or the successor does not go on.
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let hidden = || CliError::failed("the daemon's process is not visible from here", "run this where the daemon runs");
+    let pid = ctx.daemon()?.pid().ok_or_else(hidden)?;
+    let mut command = successor(args, ctx, pid).map_err(|e| {
+        let what = format!("cannot read the options of the daemon, process {pid}: {e}");
+        CliError::failed(what, "run this as root, or as the daemon's user")
+    })?;
+    let started = command.spawn();
+    let child = started.map_err(|e| CliError::failed(format!("cannot start {:?}: {e}", command.get_program()), ""))?;
+    let progress = Progress::spinner();
+    progress.say("waiting for the new daemon to go on");
+    let new = wait_for(child, ctx, Duration::from_secs_f64(args.timeout))?;
+    drop(progress);
+    out::text(format!("process {new} goes on in place of process {pid}\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The command of a successor of the daemon in that process.
+fn successor(args: &Args, ctx: &Ctx, pid: u32) -> io::Result<Command> {
+    let proc = PathBuf::from(format!("/proc/{pid}"));
+    let program = args.exec.clone().map_or_else(std::env::current_exe, Ok)?;
+    let mut command = Command::new(program);
+    let options = words(std::fs::read(proc.join("cmdline"))?).skip(1).filter(|word| word != TAKE_OVER);
+    let options: Vec<_> = options.collect();
+    let names_user = options.iter().any(|word| word.as_encoded_bytes().starts_with(b"--user"));
+    command.args(options).arg(TAKE_OVER).current_dir(proc.join("cwd")).stdin(Stdio::null()).process_group(0);
+    // What it says before it goes on concerns only whom it fails; then it writes to its predecessor's log.
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let owner = std::fs::metadata(&proc)?.uid();
+    if rustix::process::geteuid().is_root() && owner != 0 && !names_user {
+        command.args(["--user", &owner.to_string()]);
+    }
+    // Only root may read those of a daemon that has changed its user.
+    for variable in std::fs::read(proc.join("environ")).map(words).into_iter().flatten() {
+        let bytes = variable.into_vec();
+        let Some(at) = bytes.iter().position(|&b| b == b'=') else { continue };
+        let (name, value) = (OsString::from_vec(bytes[..at].to_vec()), OsString::from_vec(bytes[at + 1..].to_vec()));
+        if VARIABLES.iter().any(|known| name == *known) {
+            command.env(name, value);
+        }
+    }
+    if let Some(dir) = &ctx.run_dir {
+        command.env("NETVALE_RUN_DIR", std::path::absolute(dir)?);
+    }
+    Ok(command)
+}
+
+/// The words of a list that is separated by zeros.
+fn words(bytes: Vec<u8>) -> impl Iterator<Item = OsString> {
+    let words: Vec<_> = bytes.split(|&b| b == 0).filter(|word| !word.is_empty()).map(<[u8]>::to_vec).collect();
+    words.into_iter().map(OsString::from_vec)
+}
+
+/// Waits until the child answers as the daemon. Returns its process.
+fn wait_for(mut child: Child, ctx: &Ctx, limit: Duration) -> Result<u32, CliError> {
+    let until = Instant::now() + limit;
+    let pid = child.id();
+    let goes_on = || Client::connect(&ctx.dir()).ok().and_then(|client| client.daemon_pid()) == Some(pid);
+    while !goes_on() {
+        if let Ok(Some(ended)) = child.try_wait() {
+            let mut said = String::new();
+            // Cut off where it is no text.
+            child.stderr.take().into_iter().for_each(|mut from| drop(from.read_to_string(&mut said)));
+            let what =
+                format!("the new daemon ended ({ended}); the running one goes on. It said:\n{}", said.trim_end());
+            return Err(CliError::failed(what, "the log of the running daemon may say more"));
+        }
+        if Instant::now() >= until {
+            let _ = child.kill();
+            let what = format!("the new daemon has not gone on after {} s", limit.as_secs_f64());
+            return Err(CliError::failed(what, "look at the daemon's log; a longer --timeout waits longer"));
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(pid)
+}

@@ -1,0 +1,118 @@
+//! The message by which a client hands the daemon a device that it has made itself: a TAP in a network namespace that
+//! the daemon cannot enter.
+//!
+//! Behind the head and the number of queues, the message has the parameters of `port.attach` as JSON. With it come, as
+//! `SCM_RIGHTS`, a socket for the answer, and the device's queues. The answer is an [`AttachReply`] without descriptors;
+//! if its status is 0, its text is the port's full name. The port stays when the connection is closed.
+
+use zerocopy::little_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::BadMessage;
+use super::wire::{self, Head};
+use crate::server::strict;
+use crate::types::AttachParams;
+
+/// Maximum number of queues that a client can hand over: with the socket for the answer, they fit one message.
+pub const MAX_BROUGHT: usize = 128;
+/// Maximum length of a [`BringRequest`] in bytes.
+pub const BRING_LEN: usize = 4096;
+
+pub(crate) const BRING_MAGIC: u32 = u32::from_le_bytes(*b"NVbr");
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Start {
+    head: Head,
+    queues: U16,
+}
+
+/// A request to attach a port whose device comes with it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BringRequest {
+    /// Number of the device's queues.
+    pub queues: u16,
+    /// Where and how to attach it.
+    pub params: AttachParams,
+}
+
+impl BringRequest {
+    /// Encodes the message.
+    pub fn encode(&self) -> Vec<u8> {
+        let start = Start { head: Head::new(BRING_MAGIC), queues: self.queues.into() };
+        let mut bytes = start.as_bytes().to_vec();
+        // Texts, numbers and flags, which can all be written.
+        bytes.extend(serde_json::to_vec(&self.params).unwrap_or_default());
+        bytes
+    }
+
+    /// Decodes a message.
+    ///
+    /// # Errors
+    /// [`BadMessage`] if the bytes are not a valid request.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
+        let (start, text) = bytes.split_at_checked(size_of::<Start>()).ok_or(BadMessage::Length(bytes.len()))?;
+        if bytes.len() > BRING_LEN {
+            return Err(BadMessage::Length(bytes.len()));
+        }
+        let start: Start = wire::read(start, BRING_MAGIC)?;
+        let queues = start.queues.get();
+        if !(1..=MAX_BROUGHT).contains(&queues.into()) {
+            return Err(BadMessage::Field("number of queues: 1 to 128"));
+        }
+        let params = strict::parse(text).and_then(serde_json::from_value);
+        Ok(BringRequest { queues, params: params.map_err(|_| BadMessage::Field("parameters of port.attach"))? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::MessageKind;
+    use crate::types::PortOptions;
+    use proptest::prelude::*;
+
+    fn request(queues: u16) -> BringRequest {
+        let options = PortOptions { netns: Some("/run/netns/web".into()), ..PortOptions::default() };
+        BringRequest { queues, params: AttachParams { switch: "vale0".into(), port: "tap:eth0".into(), options } }
+    }
+
+    proptest! {
+        /// Objective: no bytes make the decoder panic, with a valid start neither.
+        #[test]
+        fn any_bytes(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), begin in any::<bool>()) {
+            if begin && bytes.len() >= 8 {
+                bytes[..8].copy_from_slice(&request(1).encode()[..8]);
+            }
+            let _ = BringRequest::decode(&bytes);
+        }
+    }
+
+    /// Objective: a request survives the wire and is told apart from the other messages.
+    #[test]
+    fn round_trip() {
+        let bytes = request(2).encode();
+        assert_eq!(MessageKind::of(&bytes), MessageKind::Bring);
+        assert_eq!(BringRequest::decode(&bytes), Ok(request(2)));
+    }
+
+    /// Objective: each mistake in a message has its own error.
+    #[test]
+    fn refusals_are_named() {
+        let with = |change: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = request(1).encode();
+            change(&mut bytes);
+            BringRequest::decode(&bytes).unwrap_err()
+        };
+        assert_eq!(with(&|bytes| bytes[4] = 9), BadMessage::Version(9));
+        assert_eq!(with(&|bytes| bytes.truncate(7)), BadMessage::Length(7));
+        assert_eq!(with(&|bytes| bytes.resize(BRING_LEN + 1, b' ')), BadMessage::Length(BRING_LEN + 1));
+        for queues in [0, 129] {
+            assert_eq!(with(&|bytes| bytes[6] = queues), BadMessage::Field("number of queues: 1 to 128"));
+        }
+        let params = BadMessage::Field("parameters of port.attach");
+        assert_eq!(with(&|bytes| bytes.truncate(20)), params);
+        assert_eq!(with(&|bytes| bytes.extend(b"{}")), params);
+        assert_eq!(with(&|bytes| bytes[10] = 0xff), params);
+    }
+}

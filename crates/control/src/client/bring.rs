@@ -1,0 +1,107 @@
+//! Handing the daemon a device that this program has made.
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, sockopt,
+};
+
+use super::{ClientError, DEFAULT_TIMEOUT};
+use crate::attach::{AttachReply, BRING_LEN, BringRequest, MAX_BROUGHT, REPLY_LEN};
+use crate::dirs::{self, ATTACH_SOCKET};
+use crate::error::{ErrorCode, RpcError};
+use crate::types::AttachParams;
+
+/// A connection to the daemon's attach socket, for one device. The daemon knows its user from the moment it was made.
+#[derive(Debug)]
+pub struct Bringing {
+    conn: OwnedFd,
+    socket: PathBuf,
+}
+
+impl Bringing {
+    /// Connects to the daemon whose sockets are in `run_dir`.
+    ///
+    /// # Errors
+    /// [`ClientError`] if no daemon answers.
+    pub fn connect(run_dir: &Path) -> Result<Bringing, ClientError> {
+        let socket = run_dir.join(ATTACH_SOCKET);
+        if dirs::is_foreign(run_dir) {
+            return Err(ClientError::Foreign { run_dir: run_dir.into() });
+        }
+        let connect = || -> rustix::io::Result<OwnedFd> {
+            let address = SocketAddrUnix::new(&socket)?;
+            let conn =
+                rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+            // Also of a connect that waits for room in the backlog.
+            sockopt::set_socket_timeout(&conn, sockopt::Timeout::Send, Some(DEFAULT_TIMEOUT))?;
+            rustix::io::retry_on_intr(|| rustix::net::connect(&conn, &address))?;
+            Ok(conn)
+        };
+        match connect() {
+            Ok(conn) => Ok(Bringing { conn, socket }),
+            Err(e) => Err(ClientError::connecting(run_dir, socket, DEFAULT_TIMEOUT, e.into())),
+        }
+    }
+
+    /// Hands a device's queues over, to be attached. Returns the port's full name.
+    ///
+    /// # Errors
+    /// [`ClientError`] if there is no answer, or a refusal.
+    pub fn attach(self, params: AttachParams, queues: &[OwnedFd]) -> Result<String, ClientError> {
+        let lost = |e: rustix::io::Errno| ClientError::Lost { socket: self.socket.clone(), source: e.into() };
+        if queues.is_empty() || queues.len() > MAX_BROUGHT {
+            return Err(refusal(format!("{} queues; a TAP that is handed over has 1 to {MAX_BROUGHT}", queues.len())));
+        }
+        let message = BringRequest { queues: queues.len() as u16, params }.encode();
+        if message.len() > BRING_LEN {
+            return Err(refusal("the port's options are too long to be sent".into()));
+        }
+        let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1 + MAX_BROUGHT))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let (ours, theirs) = answer_socket().map_err(lost)?;
+        let fds: Vec<BorrowedFd<'_>> = std::iter::once(&theirs).chain(queues).map(AsFd::as_fd).collect();
+        control.push(SendAncillaryMessage::ScmRights(&fds));
+        rustix::net::sendmsg(&self.conn, &[IoSlice::new(&message)], &mut control, SendFlags::NOSIGNAL).map_err(lost)?;
+        // With this copy closed, a daemon that ends closes the last one.
+        drop(theirs);
+        let mut bytes = [0; REPLY_LEN];
+        let (got, _) = rustix::io::retry_on_intr(|| rustix::net::recv(&ours, &mut bytes[..], RecvFlags::empty()))
+            .map_err(|e| match e {
+                rustix::io::Errno::AGAIN => {
+                    ClientError::Timeout { socket: self.socket.clone(), limit: DEFAULT_TIMEOUT }
+                }
+                e => lost(e),
+            })?;
+        if got == 0 {
+            return Err(ClientError::Lost { socket: self.socket, source: std::io::ErrorKind::UnexpectedEof.into() });
+        }
+        let reply = AttachReply::decode(bytes.get(..got).unwrap_or(&[]));
+        let reply = reply.map_err(|e| ClientError::Protocol { socket: self.socket.clone(), detail: e.to_string() })?;
+        match reply.status {
+            0 => Ok(reply.text),
+            errno => Err(ClientError::Refused(refused(errno, &reply.text))),
+        }
+    }
+}
+
+/// A socket for the answer: its end here, and the daemon's.
+fn answer_socket() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_timeout(&ours, sockopt::Timeout::Recv, Some(DEFAULT_TIMEOUT))?;
+    Ok((ours, theirs))
+}
+
+fn refused(errno: i32, text: &str) -> RpcError {
+    let (what, hint) = text.rsplit_once("; ").unwrap_or((text, "see 'netvale list' and the daemon's log"));
+    RpcError::from_errno(errno, what, hint)
+}
+
+fn refusal(what: String) -> ClientError {
+    ClientError::Refused(RpcError::new(ErrorCode::InvalidParams, what, "ask for less"))
+}

@@ -1,0 +1,72 @@
+//! What a daemon says on the attach socket to one whose place it takes.
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute};
+
+use crate::attach::{BadMessage, Head, read};
+
+/// Length of a [`Succession`] in bytes.
+pub const SUCCESSION_LEN: usize = size_of::<Wire>();
+
+pub(crate) const HELLO_MAGIC: u32 = u32::from_le_bytes(*b"NVsc");
+pub(crate) const BEGIN_MAGIC: u32 = u32::from_le_bytes(*b"NVsb");
+
+/// A [`Succession`] on the wire: its magic number says which one.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Wire {
+    head: Head,
+    unused_6: U16,
+    version: U32,
+}
+
+/// A successor's message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Succession {
+    /// Asks whether it can continue a state of this version. The answer is an attach reply.
+    Hello(u32),
+    /// It is ready for the state.
+    Begin,
+}
+
+impl Succession {
+    /// Encodes the message.
+    pub fn encode(self) -> [u8; SUCCESSION_LEN] {
+        let (magic, version) = match self {
+            Succession::Hello(version) => (HELLO_MAGIC, version),
+            Succession::Begin => (BEGIN_MAGIC, 0),
+        };
+        transmute!(Wire { head: Head::new(magic), unused_6: 0.into(), version: version.into() })
+    }
+
+    /// Decodes a message.
+    ///
+    /// # Errors
+    /// [`BadMessage`] if the bytes are not one of these messages.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
+        if Head::magic_of(bytes) == Some(BEGIN_MAGIC) {
+            return read::<Wire>(bytes, BEGIN_MAGIC).map(|_| Succession::Begin);
+        }
+        read::<Wire>(bytes, HELLO_MAGIC).map(|m| Succession::Hello(m.version.get()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::device::MessageKind;
+
+    proptest! {
+        /// Objective: no bytes make the decoder panic, and each message comes back as it was.
+        #[test]
+        fn round_trip(bytes in proptest::collection::vec(any::<u8>(), 0..40), version in any::<u32>()) {
+            let _ = Succession::decode(&bytes);
+            for message in [Succession::Hello(version), Succession::Begin] {
+                prop_assert_eq!(MessageKind::of(&message.encode()), MessageKind::Succession);
+                prop_assert_eq!(Succession::decode(&message.encode()), Ok(message));
+            }
+        }
+    }
+}

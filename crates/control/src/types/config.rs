@@ -1,0 +1,138 @@
+//! Parameters and results of `config.apply` and `config.export`.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Parameters of `config.apply`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApplyParams {
+    /// The text of a configuration file.
+    pub text: String,
+    /// Whether the changes are only listed, and nothing is done.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// Whether ports that were attached by hand give way, too.
+    #[serde(default)]
+    pub prune: bool,
+    /// The file's name, for messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+}
+
+/// What became different.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Applied {
+    /// Whether nothing was done.
+    pub dry_run: bool,
+    /// The changes: settings, then ports that go, then those that change or come.
+    pub changes: Vec<Change>,
+    /// Ports of the file that were not touched.
+    pub unchanged: u32,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// What is done.
+    pub action: Action,
+    /// Full name of the port, or the setting: its table, a dot, its key.
+    pub name: String,
+    /// What there was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// What there is now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// What its user should know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// What is done to a setting or a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// The setting has the new value.
+    Set,
+    /// The setting changes when the daemon is started again, and not now.
+    Restart,
+    /// The port is new.
+    Attach,
+    /// The port goes.
+    Detach,
+    /// The port goes, and comes again with other options.
+    Reattach,
+    /// An option changes while frames pass.
+    Adjust,
+}
+
+/// The answer to `config.export`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exported {
+    /// Settings and ports as an object, of the schema of the configuration file.
+    pub config: Value,
+    /// The same as the text of such a file, with comments.
+    pub text: String,
+    /// What is there and not in it, a sentence each.
+    pub left_out: Vec<String>,
+}
+
+impl Action {
+    /// The sign that stands before such a change in a list.
+    #[must_use]
+    pub fn sign(self) -> char {
+        match self {
+            Action::Set | Action::Adjust => '~',
+            Action::Restart => '!',
+            Action::Attach => '+',
+            Action::Detach => '-',
+            Action::Reattach => '*',
+        }
+    }
+
+    fn remark(self) -> Option<&'static str> {
+        match self {
+            Action::Restart => Some("takes effect after a restart"),
+            Action::Reattach => Some("attached again"),
+            Action::Adjust => Some("in place"),
+            Action::Set | Action::Attach | Action::Detach => None,
+        }
+    }
+}
+
+/// One line: `~ vale0:nv0: mtu 1500 → mtu 9000 (in place)`.
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.action.sign(), self.name)?;
+        match (&self.from, &self.to) {
+            (Some(from), Some(to)) => write!(f, ": {from} → {to}")?,
+            (Some(only), None) | (None, Some(only)) => write!(f, ": {only}")?,
+            (None, None) => {}
+        }
+        let remarks: Vec<&str> = self.action.remark().into_iter().chain(self.note.as_deref()).collect();
+        if remarks.is_empty() { Ok(()) } else { write!(f, " ({})", remarks.join("; ")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: a change is one line that has its sign, both values, and what is to be known.
+    #[test]
+    fn lines() {
+        let change = |action, from: &str, to: &str, note: Option<&str>| {
+            let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+            Change { action, name: "x".into(), from: text(from), to: text(to), note: note.map(str::to_owned) }
+                .to_string()
+        };
+        assert_eq!(change(Action::Set, "1", "2", None), "~ x: 1 → 2");
+        assert_eq!(change(Action::Restart, "1", "2", Some("why")), "! x: 1 → 2 (takes effect after a restart; why)");
+        assert_eq!(change(Action::Attach, "", "tap:x", None), "+ x: tap:x");
+        assert_eq!(change(Action::Detach, "tap:x", "", None), "- x: tap:x");
+        assert_eq!(change(Action::Reattach, "a", "b", None), "* x: a → b (attached again)");
+    }
+}

@@ -1,0 +1,101 @@
+//! What can be found out about ports before anything is touched.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use netvale_afxdp::iface::Interface;
+use netvale_portspec::{AttachSpec, Base, PortSpec};
+use netvale_switch::MAX_PORTS;
+use rustix::io::Errno;
+
+use super::difference::{Step, Wanted};
+use crate::caller::Caller;
+use crate::daemon::Daemon;
+use crate::policy::{self, MAX_SWITCHES};
+use crate::refusal::{Refusal, refuse};
+use crate::system::sockets::{group_id, user_id};
+
+/// A port of the file that cannot be attached.
+pub(super) struct Fault {
+    /// Its number in the file.
+    pub index: usize,
+    /// The option at fault.
+    pub key: &'static str,
+    /// Why.
+    pub refusal: Refusal,
+}
+
+/// Checks the ports that are to be attached, and the room for all.
+pub(super) fn check(d: &Daemon, steps: &[Step]) -> Result<(), Fault> {
+    steps.iter().filter_map(Step::attaches).try_for_each(|port| check_port(d, port))?;
+    has_room(d, steps)
+}
+
+fn check_port(d: &Daemon, port: &Wanted) -> Result<(), Fault> {
+    let fault = |key| move |refusal| Fault { index: port.index, key, refusal };
+    let options = &port.params.options;
+    // It has been parsed before.
+    let Ok(spec) = AttachSpec::parse(&port.params.port) else { return Ok(()) };
+    policy::paths(&spec).into_iter().try_for_each(|path| reaches(d, path)).map_err(fault("port"))?;
+    if let AttachSpec::Netmap(nic) = &spec {
+        has_interface(nic.ifname().as_str()).map_err(fault("port"))?;
+    }
+    if let Some(backend) = options.backend.as_deref() {
+        check_backend(d, backend).map_err(fault("backend"))?;
+    }
+    let known =
+        |id: Option<_>| id.transpose().or_else(|e: crate::system::user::UserError| refuse(Errno::INVAL, e.to_string()));
+    known(options.socket_user.as_deref().map(user_id)).map_err(fault("socket_user"))?;
+    known(options.socket_group.as_deref().map(group_id)).map_err(fault("socket_group"))?;
+    Ok(())
+}
+
+fn reaches(d: &Daemon, path: &Path) -> Result<(), Refusal> {
+    policy::place(&d.config, Caller::daemon(), path)?;
+    let folder = path.parent().unwrap_or(path);
+    if d.reach.has(folder) {
+        return Ok(());
+    }
+    let text = "the sandbox was entered without it; name it in 'allow_dirs' and start the daemon again";
+    refuse(Errno::ACCESS, format!("the daemon cannot reach {}: {text}", folder.display()))
+}
+
+fn has_interface(name: &str) -> Result<(), Refusal> {
+    Interface::find(name)
+        .map(drop)
+        .or_else(|_| refuse(Errno::NODEV, format!("there is no interface {name}: 'ip link' shows them")))
+}
+
+fn check_backend(d: &Daemon, backend: &str) -> Result<(), Refusal> {
+    let named = PortSpec::parse(backend).or_else(|e| refuse(Errno::INVAL, format!("backend {backend}: {e:#}")))?;
+    match (named.name.pipe(), named.name.base()) {
+        (None, Base::Netmap { ifname }) if !d.persistent.contains(ifname.as_str()) => has_interface(ifname.as_str()),
+        _ => Ok(()),
+    }
+}
+
+/// Whether switches, and ports on each, stay within what there can be. The port at fault is the first of its switch.
+fn has_room(d: &Daemon, steps: &[Step]) -> Result<(), Fault> {
+    let switch_of = |full: &str| d.ports.get(full).and_then(|record| Some(record.switch.as_ref()?.name().to_owned()));
+    let mut ports: BTreeMap<String, usize> =
+        d.switches.iter().map(|switch| (switch.name().to_owned(), switch.ports().len())).collect();
+    for switch in steps.iter().filter_map(Step::detaches).filter_map(switch_of) {
+        ports.entry(switch).and_modify(|count| *count = count.saturating_sub(1));
+    }
+    ports.retain(|_, count| *count > 0);
+    for port in steps.iter().filter_map(Step::attaches).filter(|port| !port.params.switch.is_empty()) {
+        let fault = |text| Err(Fault { index: port.index, key: "switch", refusal: Refusal::new(Errno::NOSPC, text) });
+        let count = ports.entry(port.params.switch.clone()).or_default();
+        *count += 1;
+        if *count > MAX_PORTS {
+            return fault(format!(
+                "switch {} would have more than {MAX_PORTS} ports, the most it can have",
+                port.params.switch
+            ));
+        }
+        if ports.len() > MAX_SWITCHES {
+            return fault(format!("there would be more than {MAX_SWITCHES} switches, the most there can be"));
+        }
+    }
+    Ok(())
+}

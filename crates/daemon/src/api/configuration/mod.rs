@@ -1,0 +1,119 @@
+//! `config.apply` and `config.export`: the daemon becomes what a configuration file says, and says what it is.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`difference`] | compares ports with those of a file; does nothing |
+//! | [`settings`] | the same for settings, and changes them |
+//! | [`check`] | finds out what it can before anything is touched |
+//! | [`carrying`] | carries out, and takes back |
+//! | [`export`] | writes a file of what is there |
+//! | [`reload`] | SIGHUP: reads the daemon's own file again |
+
+mod carrying;
+mod check;
+mod difference;
+mod export;
+mod reload;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use netvale_control::types::{Applied, ApplyParams, Change};
+use netvale_control::{ErrorCode, RpcError};
+use rustix::io::Errno;
+
+use self::carrying::{Failed, Left};
+use self::check::Fault;
+use self::difference::{Step, There, Wanted};
+use crate::config::{self, Config, Mistake, Place};
+use crate::daemon::Daemon;
+use crate::refusal::Refusal;
+
+pub use export::export;
+pub use reload::reload;
+
+/// Name of a file whose sender does not say one.
+const UNNAMED: &str = "the configuration";
+
+/// Makes the daemon what a file says, or only lists the differences.
+///
+/// # Errors
+/// [`RpcError`] with the place in the file. Nothing has changed then, but for what the message names.
+pub fn apply(d: &mut Daemon, asked: &ApplyParams) -> Result<Applied, RpcError> {
+    let file = File { name: asked.file.as_deref().unwrap_or(UNNAMED), text: &asked.text };
+    let wanted = config::parse(file.text, file.name, &d.config.overrides).map_err(malformed)?;
+    let there = ports_of(d);
+    let steps = difference::compare(&there, Wanted::of(&wanted.ports), asked.prune).map_err(|conflict| {
+        file.refused(
+            Some((conflict.index, "port")),
+            &Refusal::new(Errno::EXIST, conflict.what),
+            "; nothing has changed",
+        )
+    })?;
+    check::check(d, &steps)
+        .map_err(|Fault { index, key, refusal }| file.refused(Some((index, key)), &refusal, "; nothing has changed"))?;
+    let applied = told(d, &wanted, &steps, &there, asked.dry_run);
+    if !asked.dry_run {
+        let config = settings::possible(d, &wanted);
+        carrying::carry_out(d, config, steps).map_err(|failed| file.failed(&failed))?;
+    }
+    Ok(applied)
+}
+
+/// A file's text, read once.
+struct File<'a> {
+    name: &'a str,
+    text: &'a str,
+}
+
+impl File<'_> {
+    fn refused(&self, at: Option<(usize, &'static str)>, refusal: &Refusal, then: &str) -> RpcError {
+        let place = at.and_then(|(index, key)| Place::of_port(self.text, index, key));
+        let (what, hint) = refusal.parts();
+        let mistake = Mistake { file: self.name.to_owned(), place, what: format!("{what}{then}") };
+        RpcError::from_errno(refusal.errno, mistake.to_string(), hint.unwrap_or("see the daemon's log"))
+    }
+
+    fn failed(&self, failed: &Failed) -> RpcError {
+        let at = failed.index.map(|index| (index, "port"));
+        self.refused(at, &failed.refusal, &aftermath(&failed.left))
+    }
+}
+
+/// What is different from before, behind a semicolon.
+fn aftermath(left: &Left) -> String {
+    let mut said = String::new();
+    if left.again.is_empty() && left.different.is_empty() {
+        said += "; nothing has changed";
+    }
+    if !left.again.is_empty() {
+        said += &format!(
+            "; everything was taken back; attached again, so that peers have to connect again: {}",
+            left.again.join(", ")
+        );
+    }
+    if !left.different.is_empty() {
+        said += &format!("; NOT as before: {}", left.different.join(", "));
+    }
+    said
+}
+
+fn malformed(mistake: Mistake) -> RpcError {
+    let hint = "nothing has changed; 'netvale apply --schema' says what a file may have";
+    RpcError::new(ErrorCode::InvalidParams, mistake.to_string(), hint)
+}
+
+/// The ports that are there, by what they were attached with.
+fn ports_of(d: &Daemon) -> There {
+    d.ports.iter().map(|(full, record)| (full.to_owned(), record.declared.clone())).collect()
+}
+
+fn told(d: &Daemon, wanted: &Config, steps: &[Step], there: &There, dry_run: bool) -> Applied {
+    let goes = |full: &str| steps.iter().filter_map(Step::detaches).any(|gone| gone == full);
+    let stays = d.ports.iter().filter(|(full, _)| !goes(full));
+    let kept: Vec<String> = stays.filter_map(|(_, record)| Some(record.switch.as_ref()?.name().to_owned())).collect();
+    let ports = steps.iter().filter_map(|step| step.change(there));
+    let changes: Vec<Change> = settings::changes(d, wanted, &kept).into_iter().chain(ports).collect();
+    let unchanged = steps.iter().filter(|step| matches!(step, Step::Keep(_))).count() as u32;
+    Applied { dry_run, changes, unchanged }
+}

@@ -1,0 +1,58 @@
+//! SIGHUP: the daemon reads its own file again.
+
+use std::io::Read;
+use std::path::Path;
+
+use netvale_control::framing::MAX_TRUSTED_LINE;
+use netvale_control::types::{Applied, ApplyParams};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::daemon::Daemon;
+
+/// Reads the file and applies it. What is wrong with it is logged, and nothing changes then.
+pub fn reload(d: &mut Daemon) {
+    let Some(path) = d.config.file.clone() else { return };
+    let name = path.display().to_string();
+    let text = match read(&path) {
+        Ok(text) => text,
+        Err(why) => {
+            tracing::error!("SIGHUP: cannot read {name}: {why}{}; nothing has changed", advice(d, &why));
+            return;
+        }
+    };
+    match super::apply(d, &ApplyParams { text, file: Some(name.clone()), ..ApplyParams::default() }) {
+        Ok(applied) => log(&name, &applied),
+        Err(why) => tracing::error!("SIGHUP: {why}; {}", why.hint()),
+    }
+}
+
+fn log(name: &str, applied: &Applied) {
+    for change in &applied.changes {
+        tracing::info!(uid = 0, "{name}: {change}");
+    }
+    tracing::info!("SIGHUP: {name}: {} changes, {} ports not touched", applied.changes.len(), applied.unchanged);
+}
+
+fn advice(d: &Daemon, why: &std::io::Error) -> &'static str {
+    if d.config.sandbox && why.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) {
+        "; the daemon's user has to be able to read it, and a file that is replaced has to lie in a folder of its own: 'netvale apply' reads it with your rights"
+    } else {
+        ""
+    }
+}
+
+/// Reads a file once. Nothing is waited for, whatever lies there.
+fn read(path: &Path) -> std::io::Result<String> {
+    let fd =
+        rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;
+    if !FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode).is_file() {
+        return Err(std::io::Error::other("it is not a file"));
+    }
+    let (mut text, most) = (String::new(), MAX_TRUSTED_LINE as u64);
+    std::fs::File::from(fd).take(most + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > most {
+        return Err(std::io::Error::other(format!("it has more than {} MiB", most >> 20)));
+    }
+    Ok(text)
+}

@@ -1,0 +1,267 @@
+//! Files applied to a daemon without sockets.
+
+use netvale_control::types::{Action, AttachParams, PortOptions};
+use proptest::prelude::*;
+
+use super::*;
+use crate::api::attaching::{attach, attach_configured};
+use crate::api::inspect::show;
+use crate::caller::Caller;
+use crate::config::Overrides;
+use crate::system::sandbox::Reach;
+use crate::worker::TaskId;
+
+/// A daemon that was started with a file.
+fn started(text: &str) -> Daemon {
+    let config = config::parse(text, "start", &Overrides::default()).unwrap_or_else(|e| panic!("{e} in {text}"));
+    let mut d = Daemon::new(config).unwrap();
+    attach_configured(&mut d).unwrap_or_else(|(port, why)| panic!("{port}: {why} in {text}"));
+    d
+}
+
+fn params(text: &str) -> ApplyParams {
+    ApplyParams { text: text.to_owned(), file: Some("f.toml".to_owned()), ..ApplyParams::default() }
+}
+
+fn applied(d: &mut Daemon, text: &str) -> Applied {
+    apply(d, &params(text)).unwrap_or_else(|e| panic!("{e} in {text}"))
+}
+
+fn refused(d: &mut Daemon, text: &str) -> String {
+    apply(d, &params(text)).unwrap_err().message
+}
+
+fn by_hand(d: &mut Daemon, switch: &str, port: &str, options: PortOptions) -> String {
+    let params = AttachParams { switch: switch.into(), port: port.into(), options };
+    attach(d, &params, Caller::daemon()).unwrap()
+}
+
+/// What the changes are, in short: sign and name.
+fn short(applied: &Applied) -> Vec<String> {
+    applied.changes.iter().map(|change| format!("{}{}", change.action.sign(), change.name)).collect()
+}
+
+/// What tells two ports apart: kind, header, holding back, rings.
+fn ports(d: &Daemon) -> Vec<String> {
+    let of = |full: &str| {
+        let port = show(d, full, Caller::daemon()).unwrap();
+        let slots: Vec<u32> = port.rings.iter().map(|ring| ring.slots).collect();
+        format!("{full} {:?} {} {} {slots:?}", port.kind, port.vnet_hdr, port.lossless)
+    };
+    d.ports.iter().map(|(full, _)| of(full)).collect()
+}
+
+fn tasks(d: &Daemon) -> Vec<(String, Vec<TaskId>)> {
+    d.ports.iter().map(|(full, record)| (full.to_owned(), record.placed.clone())).collect()
+}
+
+/// Any file of ports that need nothing of the machine.
+fn file() -> impl Strategy<Value = String> {
+    let kind = prop_oneof![Just("".to_owned()), Just("null:".to_owned()), Just("echo:".to_owned())];
+    let port = (0..2u8, 0..6u8, kind, 0..3u32, any::<bool>(), any::<bool>());
+    let settings = (1..4u32, any::<bool>(), 1..3u32, any::<bool>());
+    (settings, proptest::collection::vec(port, 0..8)).prop_map(|((ageing, sticky, quota, shared), ports)| {
+        let shared = if shared { "['*', 'vale0']" } else { "[]" };
+        let mut text = format!(
+            "allow_taps = {shared}\n[switch]\nageing_s = {}\nsticky_addresses = {sticky}\nshared = {shared}\n[quota]\nports = {quota}\n",
+            ageing * 100
+        );
+        let mut seen = Vec::new();
+        for (switch, name, kind, rings, lossless, explicit) in ports {
+            if seen.contains(&(switch, name)) {
+                continue;
+            }
+            seen.push((switch, name));
+            text += &format!("[[port]]\nswitch = 'vale{switch}'\nport = '{kind}p{name}'\nlossless = {lossless}\n");
+            if explicit {
+                text += &format!("name = 'p{name}'\n");
+            }
+            if kind.is_empty() {
+                text += &format!("rings = {rings}\nslots = {}\n", 64 << rings);
+            }
+        }
+        text
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Objective: one file and then another make the daemon that the other file starts; what did not change keeps its tasks; a third time there is
+    /// nothing to do.
+    #[test]
+    fn one_after_the_other(first in file(), second in file()) {
+        let (mut d, expected) = (started(&first), started(&second));
+        let before = tasks(&d);
+        let dry = apply(&mut d, &ApplyParams { dry_run: true, ..params(&second) }).unwrap();
+        prop_assert_eq!(&tasks(&d), &before);
+        let done = applied(&mut d, &second);
+        prop_assert_eq!(&dry.changes, &done.changes);
+        prop_assert_eq!(export(&d), export(&expected));
+        prop_assert_eq!(ports(&d), ports(&expected));
+        let touched = |full: &String| done.changes.iter().any(|change| change.name == *full && change.action != Action::Adjust);
+        let after = tasks(&d);
+        let (kept, same) = before.into_iter().filter(|(full, _)| !touched(full)).fold((0, true), |(n, same), port| (n + 1, same && after.contains(&port)));
+        prop_assert!(same);
+        prop_assert!(done.unchanged <= kept);
+        prop_assert_eq!(applied(&mut d, &second).changes, []);
+    }
+
+    /// Objective: what is exported is what is there: applied, it changes nothing; a daemon that is started with it is the same.
+    #[test]
+    fn exported(text in file(), hand in 0..3u8) {
+        let mut d = started(&text);
+        for n in 0..hand {
+            by_hand(&mut d, "vale2", &format!("h{n}"), PortOptions { rings: n.into(), ..PortOptions::default() });
+        }
+        let written = export(&d);
+        prop_assert_eq!(applied(&mut d, &written.text).changes, []);
+        let again = started(&written.text);
+        prop_assert_eq!(ports(&again), ports(&d));
+        prop_assert_eq!(export(&again).config, written.config);
+    }
+
+    /// Objective: when a step fails, everything is as before, wherever the step is.
+    #[test]
+    fn taken_back(first in file(), second in file()) {
+        let mut d = started(&first);
+        let before = (export(&d), ports(&d));
+        let text = second + "[[port]]\nswitch = 'vale1'\nport = 'impossible'\nslots = 4000000000\n";
+        let message = refused(&mut d, &text);
+        prop_assert!(message.contains("vale1:impossible cannot be attached") && !message.contains("NOT"), "{}", message);
+        prop_assert_eq!((export(&d), ports(&d)), before);
+    }
+}
+
+/// Objective: each sort of difference is told by its name; only what differs is touched; what is told first is done then.
+#[test]
+fn differences() {
+    let port = |port: &str, more: &str| format!("[[port]]\nswitch = 'vale0'\nport = '{port}'\n{more}\n");
+    let mut d = started(&(port("same", "") + &port("goes", "") + &port("rings", "rings = 2") + &port("waits", "")));
+    let text = "workers = 3\n[switch]\nageing_s = 7\n".to_owned()
+        + &port("same", "rings = 1")
+        + &port("rings", "rings = 3")
+        + &port("waits", "lossless = true")
+        + &port("null:comes", "");
+    let before = tasks(&d);
+    let done = applied(&mut d, &text);
+    assert_eq!(
+        short(&done),
+        ["!workers", "~switch.ageing_s", "-vale0:goes", "*vale0:rings", "~vale0:waits", "+vale0:comes"]
+    );
+    assert_eq!(done.unchanged, 1);
+    let after = tasks(&d);
+    let kept = |name: &str| before.iter().find(|(full, _)| full == name) == after.iter().find(|(full, _)| full == name);
+    assert!(kept("vale0:same") && kept("vale0:waits") && !kept("vale0:rings"));
+    assert!(d.ports.get("vale0:waits").unwrap().lossless);
+    assert_eq!((d.config.ageing.as_secs(), d.switches.tick_length().as_millis()), (7, 70));
+    assert_eq!(short(&applied(&mut d, &text)), ["!workers"]);
+}
+
+/// Objective: ports that were attached by hand stay, unless they shall give way; one that the file has, too, becomes the file's; one that it has
+/// otherwise is in its way.
+#[test]
+fn by_hand_or_from_the_file() {
+    let mut d = started("");
+    by_hand(&mut d, "vale0", "mine", PortOptions::default());
+    assert_eq!(applied(&mut d, "").changes, []);
+    let other = "\n[[port]]\nswitch = 'vale0'\nport = 'mine'\nrings = 2\n";
+    let message = refused(&mut d, other);
+    assert!(message.starts_with("f.toml:4:8: vale0:mine was attached by hand, as mine"), "{message}");
+    assert!(message.contains("nothing has changed"), "{message}");
+    let pruned = apply(&mut d, &ApplyParams { prune: true, dry_run: true, ..params("") }).unwrap();
+    assert_eq!(short(&pruned), ["-vale0:mine"]);
+    let same = "[[port]]\nswitch = 'vale0'\nport = 'mine'\n";
+    assert_eq!((applied(&mut d, same).unchanged, applied(&mut d, same).changes), (1, vec![]));
+    assert_eq!(short(&applied(&mut d, other)), ["*vale0:mine"]);
+    assert_eq!(short(&applied(&mut d, "")), ["-vale0:mine"]);
+    by_hand(&mut d, "vale0", "mine", PortOptions::default());
+    assert_eq!(short(&apply(&mut d, &ApplyParams { prune: true, ..params(other) }).unwrap()), ["*vale0:mine"]);
+    assert!(d.ports.get("vale0:mine").unwrap().declared.as_ref().unwrap().from_file);
+}
+
+/// Objective: what can be known is refused before anything is touched, with the line and column of what is wrong.
+#[test]
+fn refused_before() {
+    let mut d = started("[[port]]\nswitch = 'vale0'\nport = 'a'\n");
+    let (before, there) = (export(&d), tempfile::tempdir().unwrap());
+    d.reach = Reach::of([there.path()]);
+    let many: String = (0..255).map(|n| format!("[[port]]\nswitch = 'vale1'\nport = 'null:n{n}'\n")).collect();
+    let switches: String = (0..65).map(|n| format!("[[port]]\nswitch = 'vale{n}'\nport = 'null:n'\n")).collect();
+    for (text, place, word) in [
+        ("[[port]]\nswitch = 'vale0'\nport = 'b'\nspeed = 2", "f.toml:4:9: ", "speed applies to"),
+        ("[[port]]\nswitch = 'vale0'\nport = 'pcap:relative'", "f.toml:3:8: ", "give an absolute path"),
+        ("[[port]]\nswitch = 'vale0'\nport = 'pcap:/elsewhere/x'", "f.toml:3:8: ", "cannot reach /elsewhere"),
+        ("[[port]]\nswitch = 'vale0'\nport = 'netmap:nowhere0'", "f.toml:3:8: ", "no interface nowhere0"),
+        ("[[port]]\nport = 'ptnet:/p'\nbackend = 'netmap:nowhere0'", "f.toml:2:8: ", "cannot reach"),
+        (
+            "[[port]]\nswitch = 'vale0'\nport = 'a'\n[[port]]\nswitch = 'vale0'\nport = 'null:a'",
+            "f.toml:6:8: ",
+            "vale0:a",
+        ),
+        ("[quota]\nports = 1048577", "f.toml:2:9: ", "ports is 1048577"),
+        (many.as_str(), "f.toml:764:10: ", "more than 254 ports"),
+        (switches.as_str(), "f.toml:194:10: ", "more than 64 switches"),
+    ] {
+        let message = refused(&mut d, text);
+        assert!(message.starts_with(place) && message.contains(word), "{message}");
+        assert_eq!(export(&d), before, "{message}");
+    }
+    let known =
+        format!("[[port]]\nswitch = 'vale0'\nport = 'vhost:{}/v'\nsocket_user = 'no such'", there.path().display());
+    let message = refused(&mut d, &known);
+    assert!(message.starts_with("f.toml:4:15: ") && message.contains("no user called no such"), "{message}");
+}
+
+/// Objective: what cannot be taken back is named, and so is what was attached again.
+#[test]
+fn not_taken_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("frames.pcap");
+    let mut pcap = [0u8; 24];
+    pcap[..4].copy_from_slice(&0xa1b2_c3d4_u32.to_le_bytes());
+    (pcap[4], pcap[6], pcap[16..20][2], pcap[20]) = (2, 4, 4, 1);
+    std::fs::write(&file, pcap).unwrap();
+    let port = format!("[[port]]\nswitch = 'vale0'\nport = 'pcap:in={}'\nname = 'replay'\n", file.display());
+    let mut d = started(&(port + "[[port]]\nswitch = 'vale0'\nport = 'web'\n"));
+    std::fs::remove_file(&file).unwrap();
+    let message = refused(&mut d, "\n[[port]]\nswitch = 'vale0'\nport = 'x'\nslots = 4000000000\n");
+    assert!(message.starts_with("f.toml:4:8: vale0:x cannot be attached"), "{message}");
+    assert!(message.contains("attached again, so that peers have to connect again: vale0:web"), "{message}");
+    assert!(message.contains("NOT as before: vale0:replay is gone ("), "{message}");
+    assert!(d.ports.contains("vale0:web") && !d.ports.contains("vale0:replay"));
+}
+
+/// Objective: each setting that can change does, and each other is told to take a restart, again and again; folders that the sandbox does not reach are
+/// named.
+#[test]
+fn settings_now_or_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut d = started("[[port]]\nswitch = 'vale0'\nport = 'a'\n");
+    d.reach = Reach::of([dir.path()]);
+    let port = "[[port]]\nswitch = 'vale0'\nport = 'a'\n";
+    let text = format!(
+        "run_dir = '/elsewhere'\nworkers = 3\ncpus = [0]\nspin_us = 9\nrt_priority = 9\nuser = 'u'\nsandbox = false\n\
+         allow_nics = ['n']\nallow_taps = ['t']\nallow_dirs = ['/elsewhere', '{}']\n[sockets]\nmode = '0666'\n\
+         [switch]\nageing_s = 9\ntable_entries = 64\nshared = ['s']\nsticky_addresses = false\nlossless_between_users = true\n\
+         [quota]\nconnections = 1\nports = 1\nswitches = 1\nmemory_mib = 1\ndescriptors = 1\naddresses = 1\nunread_kib = 1\nlog_lines = 1\ncaptures_mib = 1\n{port}",
+        dir.path().display()
+    );
+    let later = ["!run_dir", "!workers", "!cpus", "!spin_us", "!rt_priority", "!user", "!sandbox", "!allow_dirs"];
+    let later_too = ["!sockets.mode", "!switch.table_entries"];
+    let done = applied(&mut d, &text);
+    for change in later.iter().chain(&later_too) {
+        assert!(short(&done).contains(&(*change).to_owned()), "{change}");
+    }
+    let why =
+        done.changes.iter().find(|change| change.action == Action::Restart && change.name == "allow_dirs").unwrap();
+    assert_eq!(why.note.as_deref(), Some("the sandbox was entered without /elsewhere"));
+    assert_eq!(d.config.allow_dirs, [dir.path()]);
+    assert_eq!(
+        (d.config.quota.ports, d.config.allow_nics.len(), d.config.workers.len()),
+        (1, 1, started("").config.workers.len())
+    );
+    let again = short(&applied(&mut d, &text));
+    assert_eq!(again, later.iter().chain(&later_too).map(|change| (*change).to_owned()).collect::<Vec<_>>());
+    crate::system::log::set_limit(u32::MAX);
+}

@@ -1,0 +1,254 @@
+//! Items become ports and connections again, where another process stopped.
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use netvale_control::attach::FileAsked;
+use netvale_control::types::PortKind;
+use netvale_mem::Region;
+use netvale_switch::WaitingFrames;
+use rustix::io::Errno;
+
+use crate::api::attaching;
+use crate::api::opening::Held;
+use crate::caller::Caller;
+use crate::daemon::{Daemon, Record};
+use crate::handover::frames;
+use crate::handover::items::{
+    ClientItem, ConnectionItem, CountersItem, Counts, Item, PortItem, RegionItem, State, SwitchItem,
+};
+use crate::ports::nic::attach::host_port;
+use crate::ports::nic::continued::Interface;
+use crate::ports::{self, plug};
+use crate::refusal::{Refusal, refuse};
+use crate::registry::ports::Declared;
+use crate::registry::regions::FilePlace;
+
+/// Upper bound on waiting for the kernel to take back queues of an interface, and the pause between two attempts.
+const TAKEN_BACK: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// A connection: who is at the other end, and what goes on there.
+pub type Client = (Caller, Connected, OwnedFd);
+
+/// What goes on on a connection.
+pub enum Connected {
+    /// What it holds.
+    Attach(Option<Held>),
+    /// Bytes of an unfinished request, answers that were not sent, and whether there will be no more requests.
+    Control(Vec<u8>, Vec<u8>, bool),
+}
+
+/// What has been continued so far.
+#[derive(Default)]
+pub struct Continued {
+    /// Whether nobody else goes on with what cannot be continued.
+    is_last: bool,
+    clients: Vec<Client>,
+    /// Ports of kinds that do not go on.
+    anew: Vec<PortItem>,
+    switches: Vec<SwitchItem>,
+    /// Kept until their ports are there.
+    regions: Vec<Arc<Region>>,
+    interfaces: Vec<Interface>,
+    counters: CountersItem,
+    /// Monitors and their connections.
+    monitors: Vec<(Item, Vec<OwnedFd>)>,
+}
+
+impl Continued {
+    /// What is continued after a kill: a port that cannot be is attached anew.
+    pub fn after_a_kill() -> Continued {
+        Continued { is_last: true, ..Continued::default() }
+    }
+
+    /// Continues what an item is about.
+    ///
+    /// # Errors
+    /// A sentence that says what cannot be continued, and why.
+    pub fn add(&mut self, d: &mut Daemon, item: Item, fds: Vec<OwnedFd>) -> Result<(), String> {
+        if item.is_of_monitor() {
+            self.monitors.push((item, fds));
+            return Ok(());
+        }
+        self.add_now(d, item, fds)
+    }
+
+    fn add_now(&mut self, d: &mut Daemon, item: Item, fds: Vec<OwnedFd>) -> Result<(), String> {
+        let key = item.key();
+        let failed = |why: Refusal| format!("{key}: {why}");
+        match item {
+            Item::Region(item) => self.regions.push(region(d, &item, fds).map_err(failed)?),
+            Item::Switch(item) => {
+                d.switches.get_or_make(&item.name, item.owner);
+                self.switches.push(item);
+            }
+            Item::Port(item) if !item.continues => self.anew.push(*item),
+            Item::Port(item) => match port(d, &item, fds) {
+                Err(why) if self.is_last && item.declared.is_some() => {
+                    tracing::error!(port = item.name, %why, "cannot be continued, and is attached anew");
+                    self.anew.push(*item);
+                }
+                done => done.map_err(failed)?,
+            },
+            Item::Captures(item) => ports::pcap::restore(d, item),
+            Item::Interface(item) => {
+                self.interfaces.push(ports::nic::continued::continue_interface(d, &item, fds).map_err(failed)?);
+            }
+            Item::OpenInterface(item) => ports::nic::continued::continue_rings(d, *item, fds).map_err(failed)?,
+            Item::Pipe(item) => ports::pipe::continue_pipe(d, item, fds).map_err(failed)?,
+            Item::Client(item) => self.clients.extend(client(d, item, fds)),
+            Item::Counters(item) => self.counters = item,
+            Item::Process(_) | Item::End | Item::Failed(_) => {}
+        }
+        Ok(())
+    }
+
+    /// All items are there.
+    pub fn complete(&mut self, d: &mut Daemon) {
+        self.switches.iter().for_each(|item| learn(d, &item.name, &item.addresses));
+        self.interfaces.clear();
+    }
+
+    /// How many ports are attached anew.
+    pub fn begins_anew(&self) -> usize {
+        self.anew.len()
+    }
+
+    /// Releases what was held by connections that do not go on, and attaches the ports anew that do not. Returns the
+    /// connections.
+    pub fn begin_others(mut self, d: &mut Daemon) -> Vec<Client> {
+        d.interfaces.own();
+        let mut monitors = std::mem::take(&mut self.monitors);
+        monitors.sort_by_key(|(item, _)| item.rank());
+        for (item, fds) in monitors {
+            if let Err(why) = self.add_now(d, item, fds) {
+                tracing::error!(why, "a monitor is lost");
+            }
+        }
+        // Their memory is in use by now.
+        self.regions.clear();
+        let clients: BTreeSet<u64> = self.clients.iter().map(|(caller, ..)| caller.client).collect();
+        ports::release_all_but(d, &clients);
+        for item in self.anew {
+            if let Err(why) = attach_patiently(d, &item) {
+                tracing::error!(port = item.name, %why, "a port is lost");
+            }
+        }
+        for (name, counts) in &self.counters.ports {
+            d.ports.get(name).into_iter().for_each(|record| count(record, counts));
+        }
+        self.counters.switches.iter().for_each(|(name, addresses)| learn(d, name, addresses));
+        for item in self.switches {
+            if let Some(switch) = d.switches.get(&item.name).cloned() {
+                d.switches.drop_if_empty(&switch);
+            }
+        }
+        self.clients
+    }
+}
+
+fn region(d: &mut Daemon, item: &RegionItem, fds: Vec<OwnedFd>) -> Result<Arc<Region>, Refusal> {
+    let asked = |offset, len| FileAsked { offset, len };
+    let place = |[device, inode, offset, len]: [u64; 4]| FilePlace { device, inode, asked: asked(offset, len) };
+    let place = item.file.map(place);
+    let region = Region::continued(&item.state(), fds)?;
+    d.regions.add(item.id, item.uid, &region, place);
+    Ok(region)
+}
+
+fn port(d: &mut Daemon, item: &PortItem, mut fds: Vec<OwnedFd>) -> Result<(), Refusal> {
+    let has_waiting = item.waiting.iter().any(|places| !places.is_empty());
+    let waiting = if has_waiting { fds.pop().map(frames::unpack).transpose()?.unwrap_or_default() } else { Vec::new() };
+    ports::continue_port(d, item, State { said: item.state.clone(), fds, paused: Vec::new() })?;
+    let Some(record) = d.ports.get_mut(&item.name) else {
+        return refuse(Errno::INVAL, "it got another name");
+    };
+    record.declared = declared(item);
+    record.polled = item.polled;
+    count(record, &item.counters);
+    let tasks = record.placed.clone();
+    d.workers.keep_awake(if item.polled { &tasks } else { &[] }, true);
+    let mut frames = waiting.into_iter();
+    for (task, places) in tasks.iter().zip(&item.waiting) {
+        let of = |(port, ring, count): &(String, usize, usize)| WaitingFrames {
+            port: port.clone(),
+            ring: *ring,
+            frames: frames.by_ref().take(*count).collect(),
+        };
+        let all: Vec<_> = places.iter().map(of).collect();
+        if !all.is_empty() {
+            d.workers.wait_with(*task, all);
+        }
+    }
+    Ok(())
+}
+
+/// Adds what another process counted.
+fn count(record: &Record, counts: &[Vec<Counts>; 2]) {
+    for (counters, counts) in [&record.ingress, &record.egress].into_iter().zip(counts) {
+        counters.iter().zip(counts).for_each(|(counters, counts)| counts.add_to(counters));
+    }
+}
+
+fn declared(item: &PortItem) -> Option<Declared> {
+    item.declared.clone().map(|(params, from_file)| Declared { params, from_file })
+}
+
+/// Attaches a port that does not continue, once the kernel has taken the queues of its interface back.
+fn attach_patiently(d: &mut Daemon, item: &PortItem) -> Result<(), Refusal> {
+    if item.kind == PortKind::Nic {
+        // It comes anew, too. That it is not there is no error.
+        let _ = plug::unplug(d, &host_port(&item.name), "its interface begins anew");
+    }
+    let begun = Instant::now();
+    let is_busy = |why: &Refusal| why.errno == Errno::BUSY.raw_os_error();
+    loop {
+        match attach_anew(d, item) {
+            Err(why) if is_busy(&why) && item.kind == PortKind::Nic && begun.elapsed() < TAKEN_BACK => {
+                std::thread::sleep(PAUSE);
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Attaches a port that does not continue; nothing of its former peers is left.
+fn attach_anew(d: &mut Daemon, item: &PortItem) -> Result<(), Refusal> {
+    if item.lasting.is_some() {
+        return ports::join_again(d, item);
+    }
+    let lost = || Refusal::new(Errno::OPNOTSUPP, format!("ports of kind {} are not continued", item.kind));
+    let declared = declared(item).ok_or_else(lost)?;
+    attaching::attach_declared(d, declared, item.owner.into())?;
+    Ok(())
+}
+
+fn learn(d: &Daemon, switch: &str, addresses: &[(u64, String)]) {
+    let Some(switch) = d.switches.get(switch) else { return };
+    let ports = switch.ports();
+    for (mac, name) in addresses {
+        if let Some((id, _)) = ports.iter().find(|(_, port)| port == name) {
+            switch.fdb().learn(*mac, *id);
+        }
+    }
+}
+
+/// A connection; one whose port is not continued ends.
+fn client(d: &mut Daemon, item: ClientItem, fds: Vec<OwnedFd>) -> Option<Client> {
+    let caller = Caller::from(item.caller);
+    let mut fds = fds.into_iter();
+    let socket = fds.next()?;
+    let connected = match item.connection {
+        ConnectionItem::Control { pending, unsent, ended } => Connected::Control(pending, unsent, ended),
+        ConnectionItem::Attach { holds: None } => Connected::Attach(None),
+        ConnectionItem::Attach { holds: Some(hold) } => {
+            let held = Held::continued(d, hold, fds.collect(), caller);
+            let lost = |why: &Refusal| tracing::error!(pid = caller.pid, %why, "a program's port is lost");
+            Connected::Attach(Some(held.inspect_err(lost).ok()?))
+        }
+    };
+    Some((caller, connected, socket))
+}

@@ -1,0 +1,177 @@
+//! The predecessor's part.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+
+use netvale_mem::layout::PoolSize;
+use netvale_mem::notify::nap;
+use netvale_mem::region::RegionState;
+use netvale_switch::{Switch, WaitingFrames};
+use rustix::net::SendFlags;
+
+use super::{GO, READY};
+use crate::daemon::{Daemon, Record};
+use crate::handover::items::{Counts, Item, PortItem, RegionItem, State, SwitchItem};
+use crate::handover::{frames, wire};
+use crate::ports::{self, plug};
+use crate::registry::regions::Entry;
+use crate::system::closing;
+use crate::worker::TaskId;
+
+/// An item and its descriptors.
+pub type Given = (Item, Vec<OwnedFd>);
+
+/// Frames that wait for room, by task.
+pub type Waiting = BTreeMap<TaskId, Vec<WaitingFrames>>;
+
+/// What is to be handed over.
+#[derive(Default)]
+pub struct Gift {
+    /// The items.
+    pub items: Vec<Given>,
+    /// Threads that pause, besides the workers, until this is dropped.
+    pub paused: Vec<Box<dyn Any>>,
+    /// Ports that do not go on.
+    pub others: Vec<String>,
+}
+
+/// All items of the registries.
+///
+/// # Errors
+/// When the daemon is out of descriptors or memory.
+pub fn items(d: &Daemon, waiting: Vec<(TaskId, Vec<WaitingFrames>)>) -> std::io::Result<Gift> {
+    let waiting: Waiting = waiting.into_iter().collect();
+    let (mut all, mut paused, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    // All pause in the time of one.
+    let asked: Vec<_> = d.ports.iter().flat_map(|(_, record)| record.behind.ask_to_pause()).collect();
+    for (entry, region) in d.regions.iter() {
+        let (state, fds) = region.state()?;
+        all.push((region_item(entry, &state), fds));
+    }
+    for switch in d.switches.iter() {
+        all.push((switch_item(d, switch, true), Vec::new()));
+    }
+    all.extend(d.captures.kept().into_iter().map(|kept| (Item::Captures(kept), Vec::new())));
+    all.extend(ports::nic::continued::interfaces(d)?);
+    for (name, record) in d.ports.iter() {
+        let of_port = |e: std::io::Error| std::io::Error::new(e.kind(), format!("port {name}: {e}"));
+        let mut state = record.behind.hand_over().map_err(of_port)?;
+        paused.extend(state.iter_mut().flat_map(|state| state.paused.drain(..)));
+        others.extend(state.is_none().then(|| name.to_owned()));
+        all.push(port_item(d, name, record, state, &waiting)?);
+    }
+    for (name, pipe) in d.pipes.iter() {
+        all.push(pipe.hand_over(name)?);
+    }
+    all.extend(ports::nic::continued::open_rings(d)?);
+    drop(asked);
+    Ok(Gift { items: all, paused, others })
+}
+
+/// A region.
+pub fn region_item(entry: &Entry, state: &RegionState) -> Item {
+    let size = |pool: PoolSize| (pool.num, pool.size);
+    let file = entry.file.map(|place| [place.device, place.inode, place.asked.offset, place.asked.len]);
+    Item::Region(RegionItem {
+        id: entry.id,
+        uid: entry.uid,
+        sizes: [size(state.sizes.ifs), size(state.sizes.rings), size(state.sizes.bufs)],
+        huge: state.huge,
+        file,
+        used_bufs: state.used_bufs.clone(),
+    })
+}
+
+/// A switch, with its addresses or without.
+pub fn switch_item(d: &Daemon, switch: &Switch, with_addresses: bool) -> Item {
+    let addresses = if with_addresses { addresses(switch) } else { Vec::new() };
+    let owner = d.switches.owner(switch.name()).unwrap_or_default();
+    Item::Switch(SwitchItem { name: switch.name().to_owned(), owner, addresses })
+}
+
+/// The addresses of a switch, and the names of the ports behind which they were seen.
+pub fn addresses(switch: &Switch) -> Vec<(u64, String)> {
+    let names: BTreeMap<_, _> = switch.ports().into_iter().collect();
+    let entries = switch.fdb().entries().into_iter();
+    entries.filter_map(|entry| Some((entry.mac, names.get(&entry.port)?.clone()))).collect()
+}
+
+/// Counters of a port's ingresses and egresses.
+pub fn counters(record: &Record) -> [Vec<Counts>; 2] {
+    [&record.ingress, &record.egress].map(|counters| counters.iter().map(|c| Counts::of(c)).collect())
+}
+
+/// A port, with what its kind says of itself.
+///
+/// # Errors
+/// When the daemon is out of descriptors or memory.
+pub fn port_item(
+    d: &Daemon,
+    name: &str,
+    record: &Record,
+    state: Option<State>,
+    waiting: &Waiting,
+) -> std::io::Result<Given> {
+    let continues = state.is_some();
+    let state = state.unwrap_or_default();
+    let held = |task: &TaskId| waiting.get(task).map(Vec::as_slice).unwrap_or_default();
+    let places = |held: &[WaitingFrames]| held.iter().map(|w| (w.port.clone(), w.ring, w.frames.len())).collect();
+    let mut fds = state.fds;
+    let all_held = || record.placed.iter().flat_map(held);
+    if all_held().next().is_some() {
+        fds.push(frames::pack(all_held().flat_map(|w| &w.frames))?);
+    }
+    let on_switch = |switch: &Switch| {
+        let (_, port) = switch.ports().into_iter().find(|(id, _)| Some(*id) == record.id)?;
+        Some((switch.name().to_owned(), port))
+    };
+    let item = PortItem {
+        name: name.to_owned(),
+        on: record.switch.as_deref().and_then(on_switch),
+        kind: record.behind.kind(),
+        owner: record.owner.into(),
+        declared: record.declared.clone().map(|declared| (declared.params, declared.from_file)),
+        persistent: record.persistent,
+        lasting: ports::lasting_name(d, name, record),
+        lossless: record.lossless,
+        polled: record.polled,
+        counters: counters(record),
+        continues,
+        state: state.said,
+        waiting: record.placed.iter().map(|task| places(held(task))).collect(),
+    };
+    Ok((Item::Port(Box::new(item)), fds))
+}
+
+/// Ends the ports that do not go on: what they have (files, devices) is free afterwards. The workers may be parked.
+pub fn end(d: &mut Daemon, others: &[String]) {
+    for name in others {
+        // It may have gone with another one.
+        let _ = plug::unplug(d, name, "the daemon is replaced");
+    }
+    d.captures.wait_for_ending();
+}
+
+/// Sends all items, and waits until the successor is ready to continue them, which it then does.
+///
+/// # Errors
+/// A sentence that says why it does not.
+pub fn send(to: &OwnedFd, items: &[Given]) -> Result<(), String> {
+    let fails = |e: std::io::Error| format!("the successor does not take what it is sent: {e}");
+    for (item, fds) in items {
+        wire::send(to.as_fd(), item, fds).map_err(fails)?;
+    }
+    wire::send(to.as_fd(), &Item::End, &[]).map_err(fails)?;
+    let mut answer = [0u8; 1024];
+    let answered = nap(to.as_fd(), wire::LIMIT);
+    match closing::receive(to, &mut answer) {
+        Ok((0, _)) => Err("the successor ended".to_owned()),
+        Ok((got, _)) if answer.get(..got) == Some(READY) => {
+            rustix::net::send(to, GO, SendFlags::NOSIGNAL).map(drop).map_err(|e| fails(e.into()))
+        }
+        Ok((got, _)) => Err(String::from_utf8_lossy(answer.get(..got).unwrap_or_default()).into_owned()),
+        Err(_) if !answered => Err(format!("the successor was not ready within {} s", wire::LIMIT.as_secs())),
+        Err(e) => Err(fails(e.into())),
+    }
+}

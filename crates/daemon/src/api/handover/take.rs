@@ -1,0 +1,149 @@
+//! The successor's part.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use netvale_control::attach::{AttachReply, REPLY_LEN};
+use netvale_control::succession::Succession;
+use netvale_mem::notify::nap;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::continuing::{Client, Continued};
+use super::{GO, READY};
+use crate::daemon::Daemon;
+use crate::handover::items::Item;
+use crate::handover::{VERSION, wire};
+use crate::system::closing;
+use crate::system::sockets::Sockets;
+use crate::worker::parking::Parked;
+
+/// The daemon whose place is taken.
+pub struct Predecessor(OwnedFd);
+
+/// What was taken from it: nothing moves before [`Taken::go`].
+pub struct Taken {
+    predecessor: OwnedFd,
+    parked: Parked,
+    continued: Continued,
+    sockets: Sockets,
+    output: Vec<OwnedFd>,
+    kept: Vec<String>,
+}
+
+/// What the main thread continues.
+pub struct Process {
+    /// The listening sockets.
+    pub sockets: Sockets,
+    /// The connections.
+    pub clients: Vec<Client>,
+    /// Names of what the service manager kept for the predecessor.
+    pub kept: Vec<String>,
+}
+
+impl Predecessor {
+    /// Connects to the daemon whose attach socket this is, and asks it whether its state can be continued.
+    ///
+    /// # Errors
+    /// A sentence that says why not.
+    pub fn find(attach: &Path) -> Result<Predecessor, String> {
+        let failed = |e: Errno| format!("no daemon answers at {}: {e}", attach.display());
+        let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let fd = fd.map_err(failed)?;
+        rustix::net::connect(&fd, &SocketAddrUnix::new(attach).map_err(failed)?).map_err(failed)?;
+        rustix::net::send(&fd, &Succession::Hello(VERSION).encode(), SendFlags::NOSIGNAL).map_err(failed)?;
+        let mut bytes = [0; REPLY_LEN];
+        let got = receive(&fd, &mut bytes).map_err(failed)?;
+        let reply = AttachReply::decode(bytes.get(..got).unwrap_or_default());
+        match reply.map_err(|_| "the running daemon is too old to hand over its ports: restart it".to_owned())? {
+            AttachReply { status: 0, .. } => Ok(Predecessor(fd)),
+            refused => Err(refused.text),
+        }
+    }
+
+    /// Takes all that it has. The daemon `d` must not have ports, nor be dropped when this fails: its workers are parked
+    /// then for good.
+    ///
+    /// # Errors
+    /// A sentence that says what cannot be continued; the predecessor goes on.
+    pub fn take(self, d: &mut Daemon) -> Result<Taken, String> {
+        let fd = self.0;
+        rustix::net::send(&fd, &Succession::Begin.encode(), SendFlags::NOSIGNAL).map_err(|e| e.to_string())?;
+        let parked = d.workers.park().ok_or("the workers do not start")?;
+        match receive_all(&fd, d) {
+            Ok((continued, ((sockets, output), kept))) => {
+                Ok(Taken { predecessor: fd, parked, continued, sockets, output, kept })
+            }
+            Err(why) => {
+                let _ = rustix::net::send(&fd, why.as_bytes(), SendFlags::NOSIGNAL);
+                std::mem::forget(parked);
+                Err(why)
+            }
+        }
+    }
+}
+
+/// Receives a message, but does not wait for it for ever.
+fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<usize> {
+    if nap(fd.as_fd(), wire::LIMIT) { Ok(closing::receive(fd, bytes)?.0) } else { Err(Errno::TIMEDOUT) }
+}
+
+/// The listening sockets; standard output and error; names of what the service manager keeps.
+type Own = ((Sockets, Vec<OwnedFd>), Vec<String>);
+
+fn receive_all(fd: &OwnedFd, d: &mut Daemon) -> Result<(Continued, Own), String> {
+    let (mut continued, mut own) = (Continued::default(), None);
+    loop {
+        let (item, fds) = wire::receive(fd).map_err(|e| e.to_string())?;
+        match item {
+            Item::End => break,
+            Item::Failed(why) => return Err(why),
+            Item::Process(item) => own = Some((process(fds, item.own)?, item.kept)),
+            item => continued.add(d, item, fds)?,
+        }
+    }
+    continued.complete(d);
+    Ok((continued, own.ok_or("the running daemon sent no sockets")?))
+}
+
+fn process(mut fds: Vec<OwnedFd>, own: Vec<PathBuf>) -> Result<(Sockets, Vec<OwnedFd>), String> {
+    let output = fds.split_off(fds.len().min(3));
+    let three = <[OwnedFd; 3]>::try_from(fds).map_err(|_| "the running daemon sent too few sockets")?;
+    let sockets = Sockets::continued(three, own).map_err(|which| format!("{which} does not listen"))?;
+    Ok((sockets, output))
+}
+
+impl Taken {
+    /// Tells the predecessor that everything is here, and lets the workers go on.
+    ///
+    /// # Errors
+    /// A sentence that says why the predecessor goes on instead.
+    pub fn go(self, d: &mut Daemon) -> Result<Process, String> {
+        let Taken { predecessor: fd, parked, continued, sockets, output, kept } = self;
+        let mut answer = [0; 16];
+        let answered = rustix::net::send(&fd, READY, SendFlags::NOSIGNAL).and_then(|_| receive(&fd, &mut answer));
+        // It goes, or is gone.
+        if !matches!(answered, Ok(got) if answer.get(..got) == Some(GO) || got == 0) {
+            std::mem::forget((parked, continued));
+            return Err(format!("the running daemon does not let go: {answered:?}"));
+        }
+        drop(parked);
+        d.held.clear();
+        take_output(&output);
+        if continued.begins_anew() > 0 {
+            // What these take (sockets, devices) is free once it has ended.
+            let _ = receive(&fd, &mut answer);
+        }
+        Ok(Process { sockets, clients: continued.begin_others(d), kept })
+    }
+}
+
+/// Makes the predecessor's standard output and error this process's, so that its log goes where it went.
+fn take_output(fds: &[OwnedFd]) {
+    if let [output, error] = fds {
+        let set = rustix::stdio::dup2_stdout(output).and_then(|()| rustix::stdio::dup2_stderr(error));
+        if let Err(e) = set {
+            tracing::warn!("the log goes elsewhere than the predecessor's: {e}");
+        }
+    }
+}

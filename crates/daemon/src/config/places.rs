@@ -1,0 +1,124 @@
+//! Where in a file a mistake is: its line and column.
+
+use std::fmt;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::{Config, ConfigError, File, Overrides};
+
+/// A place in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Line, from 1.
+    pub line: usize,
+    /// Column, in characters from 1.
+    pub column: usize,
+}
+
+/// A mistake in a file, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// Name of the file.
+    pub file: String,
+    /// The place; none if it is nowhere in particular.
+    pub place: Option<Place>,
+    /// What is wrong, in one line.
+    pub what: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            Some(Place { line, column }) => write!(f, "{}:{line}:{column}: {}", self.file, self.what),
+            None => write!(f, "{}: {}", self.file, self.what),
+        }
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+impl Place {
+    fn of(text: &str, offset: usize) -> Place {
+        let before = text.get(..offset).unwrap_or(text);
+        let start = before.rfind('\n').map_or(0, |end| end + 1);
+        Place { line: before.matches('\n').count() + 1, column: before[start..].chars().count() + 1 }
+    }
+
+    /// The place of a setting's value, by the setting's name.
+    fn of_setting(text: &str, name: &str) -> Option<Place> {
+        let table = DeTable::parse(text).ok()?;
+        let top = table.get_ref();
+        let tables = top.values().filter_map(|value| value.get_ref().as_table());
+        let value = std::iter::once(top).chain(tables).find_map(|table| value_of(table, name))?;
+        Some(Place::of(text, value.span().start))
+    }
+
+    /// The place of a key's value in the `[[port]]` of that number, from 0; that of `port` if it has no such key.
+    #[must_use]
+    pub fn of_port(text: &str, index: usize, key: &str) -> Option<Place> {
+        let table = DeTable::parse(text).ok()?;
+        let port = table.get_ref().get("port")?.get_ref().as_array()?.get(index)?;
+        let keys = port.get_ref().as_table()?;
+        let value = value_of(keys, key).or_else(|| value_of(keys, "port"));
+        Some(Place::of(text, value.unwrap_or(port).span().start))
+    }
+}
+
+/// The value of a key, in whichever spelling.
+fn value_of<'a, 'i>(table: &'a DeTable<'i>, name: &str) -> Option<&'a Spanned<DeValue<'i>>> {
+    table.get(name).or_else(|| table.get(name.replace('_', "-").as_str()))
+}
+
+/// Parses the text of a file, behind that command line.
+///
+/// # Errors
+/// The first mistake, with its place.
+pub fn parse(text: &str, file: &str, overrides: &Overrides) -> Result<Config, Mistake> {
+    let mistake = |place, what: String| Mistake { file: file.to_owned(), place, what: what.trim().replace('\n', "; ") };
+    let parsed = File::parse(text)
+        .map_err(|error| mistake(error.span().map(|span| Place::of(text, span.start)), error.message().to_owned()))?;
+    overrides.over(parsed).map_err(|error| {
+        let name = if let ConfigError::Value { name, .. } = &error { Some(*name) } else { None };
+        mistake(name.and_then(|name| Place::of_setting(text, name)), error.to_string())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: each sort of mistake is found at its line and column, counted in characters.
+    #[test]
+    fn places() {
+        let told = |text: &str| parse(text, "f.toml", &Overrides::default()).unwrap_err().to_string();
+        for (text, start, word) in [
+            ("wrokers = 2", "f.toml:1:1: ", "wrokers"),
+            ("workers = 2\nworkers = = 3", "f.toml:2:1", ""),
+            ("\nrt_priority = 100", "f.toml:2:15: ", "rt_priority is 100"),
+            ("workers = 2\n[switch]\nageing-s = 0", "f.toml:3:12: ", "ageing_s is 0"),
+            ("[sockets]\nmode = '9'", "f.toml:2:8: ", "octal"),
+            (
+                "[[port]]\nswitch='vale0'\nport='a'\n[[port]]\nswitch = 'vale0'\nport = 'ä:x'",
+                "f.toml:6:8: ",
+                "bad port",
+            ),
+            ("[[port]]\nswitch='vale0'\nport='a'\nmtu='x'", "f.toml:4:5: ", "mtu"),
+            ("[[port]]\nport='a' # ä\nswitch='v:' ", "f.toml:3:8: ", "switch"),
+            ("[[port]]\nswitch='vale0'\nport='a'\n[[port]]\nswitch='vale0'\nport='a'", "f.toml:6:6: ", "vale0:a"),
+            ("x = 'unfinished", "f.toml:1:", ""),
+        ] {
+            let text = told(text);
+            assert!(text.starts_with(start) && text.contains(word) && !text.contains('\n'), "{text}");
+        }
+    }
+
+    /// Objective: a port's key is found by the port's number; without it, the port is.
+    #[test]
+    fn ports() {
+        let text = "[[port]]\nport = 'a'\n\n[[port]]\nmtu = 9\nport = 'b'\n";
+        let at = |index, key| Place::of_port(text, index, key).map(|place| (place.line, place.column));
+        assert_eq!((at(0, "port"), at(1, "mtu"), at(1, "rings")), (Some((2, 8)), Some((5, 7)), Some((6, 8))));
+        assert_eq!(at(2, "port"), None);
+    }
+}

@@ -1,0 +1,131 @@
+//! Writing a configuration: as an object of the file's schema, and as the text of such a file.
+
+use netvale_control::options::AttachOption;
+use netvale_control::types::AttachParams;
+use serde_json::{Map, Value, json};
+
+use super::{Config, File, settings};
+
+/// The settings that differ from their defaults, and those ports.
+#[must_use]
+pub fn json(config: &Config, ports: &[AttachParams]) -> Value {
+    let mut file = Map::new();
+    let usual = File::default().into_config().map(|usual| settings(&usual)).unwrap_or_default();
+    for setting in settings(config).into_iter().filter(|setting| !setting.value.is_null() && !usual.contains(setting)) {
+        let place = match setting.table {
+            "" => &mut file,
+            table => match file.entry(table).or_insert_with(|| json!({})) {
+                Value::Object(table) => table,
+                _ => continue,
+            },
+        };
+        place.insert(setting.name.to_owned(), setting.value);
+    }
+    if !ports.is_empty() {
+        file.insert("port".into(), ports.iter().map(port).collect());
+    }
+    Value::Object(file)
+}
+
+fn port(params: &AttachParams) -> Value {
+    let mut port = Map::new();
+    if !params.switch.is_empty() {
+        port.insert("switch".into(), params.switch.as_str().into());
+    }
+    port.insert("port".into(), params.port.as_str().into());
+    if let Ok(Value::Object(options)) = serde_json::to_value(&params.options) {
+        port.extend(options);
+    }
+    Value::Object(port)
+}
+
+/// The same as text. `above` are lines of comments; `of_port` says something of a port by its number.
+#[must_use]
+pub fn text(file: &Value, above: &[String], of_port: impl Fn(usize) -> Option<String>) -> String {
+    let mut text: String = above.iter().map(|line| comment(line)).collect();
+    let Some(file) = file.as_object() else { return text };
+    let is_plain =
+        |value: &Value| !value.is_object() && !value.as_array().is_some_and(|all| all.iter().any(Value::is_object));
+    text += &lines(file.iter().filter(|(_, value)| is_plain(value)));
+    for (name, table) in file.iter().filter_map(|(name, value)| Some((name, value.as_object()?))) {
+        text += &format!("\n[{name}]\n{}", lines(table.iter()));
+    }
+    for (index, port) in file.get("port").and_then(Value::as_array).into_iter().flatten().enumerate() {
+        let said = of_port(index).map(|said| comment(&said)).unwrap_or_default();
+        let keys = port.as_object().into_iter().flatten();
+        text += &format!("\n{said}[[port]]\n{}", lines(keys));
+    }
+    text
+}
+
+/// A line of a comment, whatever is in it.
+fn comment(said: &str) -> String {
+    let said: String = said.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    format!("# {said}").trim_end().to_owned() + "\n"
+}
+
+fn lines<'a>(entries: impl Iterator<Item = (&'a String, &'a Value)>) -> String {
+    let mut entries: Vec<_> = entries.collect();
+    // Where a port is, and what it is, before its options.
+    entries.sort_by_key(|(key, _)| match key.as_str() {
+        "switch" => 0,
+        "port" => 1,
+        _ => 2,
+    });
+    entries.into_iter().map(|(key, value)| format!("{key} = {}\n", toml(value))).collect()
+}
+
+/// A value in TOML, whose texts, numbers and lists are JSON's, but for one character.
+fn toml(value: &Value) -> String {
+    value.to_string().replace('\u{7f}', "\\u007f")
+}
+
+/// What a port was attached with, in words: `tap:nv0, mtu 9000`.
+#[must_use]
+pub fn words(params: &AttachParams, but: &[&str]) -> String {
+    let mut words = vec![params.port.clone()];
+    for option in netvale_control::options::OPTIONS.iter().filter(|option| !but.contains(&option.key)) {
+        words.extend(option.given(&params.options).map(|value| said(option, &value)));
+    }
+    words.join(", ")
+}
+
+fn said(option: &AttachOption, value: &Value) -> String {
+    match value {
+        Value::Bool(_) => option.key.to_owned(),
+        Value::String(text) => format!("{} {text}", option.key),
+        other => format!("{} {other}", option.key),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: what is written is read as the same, settings, ports and odd characters; defaults are not written.
+    #[test]
+    fn read_again() {
+        let text_of = "workers = 2\ncpus = [0, 1]\nuser = \"o\\\\dd \\u007f \\\"u\\\"\"\n[switch]\nshared = ['*']\nageing_s = 9\n[quota]\nports = 64\nswitches = 1\n\
+            [[port]]\nswitch = 'vale0'\nport = 'tap:nv0'\nmtu = 9000\n[[port]]\nswitch = 'vale0'\nport = \"pcap:in=/s/ \\\"x\\\".pcap\"\nname = 'n'\nspeed = 0.5\nloop = true\n\
+            [[port]]\nport = 'ptnet:/p'\nbackend = 'netmap:p{1'\n";
+        let config = File::parse(text_of).unwrap().into_config().unwrap();
+        let written = json(&config, &config.ports);
+        let text = text(&written, &["above\nand more".into()], |index| (index == 1).then(|| "second".into()));
+        let again = File::parse(&text).unwrap_or_else(|e| panic!("{e} in {text}")).into_config().unwrap();
+        assert_eq!((settings(&again), &again.ports), (settings(&config), &config.ports));
+        assert!(text.starts_with("# above and more\n") && text.contains("\n# second\n[[port]]\n"), "{text}");
+        assert!(!text.contains("ports = 64") && !text.contains("ageing_s = 300"), "{text}");
+        let schema: Value = serde_json::from_str(&super::super::schema()).unwrap();
+        let known = |name: &String| schema["properties"].get(name).is_some();
+        assert!(written.as_object().unwrap().keys().all(known));
+        assert_eq!(json(&File::default().into_config().unwrap(), &[]), json!({}));
+    }
+
+    /// Objective: a port in words has what it was attached with.
+    #[test]
+    fn in_words() {
+        let config = File::parse("[[port]]\nswitch='vale0'\nport='tap:x'\nmtu=9000\nlossless=true\nname='n'").unwrap();
+        let ports = config.into_config().unwrap().ports;
+        assert_eq!(words(&ports[0], &["name"]), "tap:x, lossless, mtu 9000");
+    }
+}

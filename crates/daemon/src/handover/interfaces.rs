@@ -1,0 +1,80 @@
+//! Items about network interfaces.
+
+use std::ops::Range;
+
+use netvale_afxdp::bpf::Mode;
+use netvale_afxdp::iface::Interface;
+use serde::{Deserialize, Serialize};
+
+use super::parts::{CallerItem, Counts};
+
+/// A network interface.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct InterfaceItem {
+    /// Its name.
+    pub name: String,
+    index: u32,
+    mtu: u32,
+    queues: u32,
+    up: bool,
+    mac: [u8; 6],
+    /// Whether the program runs in the driver.
+    native: bool,
+    /// What stands in for its stack.
+    pub stack: Option<StackItem>,
+}
+
+/// What stands in for an interface's stack.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct StackItem {
+    /// The name of the TAP.
+    pub tap: String,
+    /// Its number of queues.
+    pub queues: u32,
+}
+
+impl InterfaceItem {
+    /// The item of an interface.
+    pub fn new(interface: &Interface, mode: Mode, stack: Option<StackItem>) -> InterfaceItem {
+        let Interface { name, index, mtu, queues, up, mac } = interface.clone();
+        InterfaceItem { name, index, mtu, queues, up, mac, native: mode == Mode::Native, stack }
+    }
+
+    /// The interface, and where its program runs.
+    pub fn interface(&self) -> (Interface, Mode) {
+        let &InterfaceItem { index, mtu, queues, up, mac, native, .. } = self;
+        let name = self.name.clone();
+        (Interface { name, index, mtu, queues, up, mac }, if native { Mode::Native } else { Mode::Generic })
+    }
+}
+
+/// Rings of an interface that a connection has open.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct OpenInterfaceItem {
+    /// The connection.
+    pub client: u64,
+    /// The name that it asked for.
+    pub name: String,
+    /// The interface.
+    pub interface: String,
+    /// The user that owns the rings.
+    pub owner: CallerItem,
+    /// Whether its program binds the sockets itself.
+    pub trusted: bool,
+    /// If not: whether the driver works on the buffers, and whether frames may take several.
+    pub bound: Option<(bool, bool)>,
+    /// Number of the region.
+    pub region: u32,
+    /// Numbers of tx and rx rings, and of the slots of each.
+    pub shape: [u32; 4],
+    /// How many of the last tx and rx rings are host rings.
+    pub host: (u32, u32),
+    /// The first ring.
+    pub first: u32,
+    /// The tx rings and the rx rings that are open.
+    pub rings: [Range<u32>; 2],
+    /// Number of each queue that has a socket, and entries of the socket's rings.
+    pub sockets: Vec<(u32, u32)>,
+    /// Counters of the host rings that are open, tx rings first.
+    pub counters: Vec<Counts>,
+}

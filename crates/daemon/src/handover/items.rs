@@ -1,0 +1,317 @@
+//! The items: what is said of each thing. Its descriptors travel beside it, in the order that its documentation gives.
+
+use std::any::Any;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use netvale_control::types::{AttachParams, PortKind};
+use netvale_mem::layout::{PoolSize, RegionSizes};
+use netvale_mem::region::{Binding, RegionState};
+use rustix::io::Errno;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::captures::UserCaptures;
+use super::interfaces::{InterfaceItem, OpenInterfaceItem};
+pub use super::parts::{CallerItem, Counts};
+use crate::refusal::Refusal;
+
+/// One thing that is handed over.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Item {
+    /// The process. Descriptors: the lock, the listening sockets of attach and control, standard output and error.
+    Process(ProcessItem),
+    /// A region. Descriptors: its memory.
+    Region(RegionItem),
+    /// A switch.
+    Switch(SwitchItem),
+    /// What a user has captured.
+    Captures(UserCaptures),
+    /// A network interface. Descriptors: the map and the link of its program, the socket that makes it take all frames; if
+    /// something stands in for its stack, the queues of that TAP, the map and the three links of its hooks.
+    Interface(InterfaceItem),
+    /// A port. Descriptors: those of its kind, then, if frames wait, a file with them.
+    Port(Box<PortItem>),
+    /// A pipe between programs. Descriptors: its four doorbells.
+    Pipe(PipeItem),
+    /// Rings of an interface that a program has open. Descriptors: the sockets of its queues, then two bells of each host
+    /// ring, tx rings first.
+    OpenInterface(Box<OpenInterfaceItem>),
+    /// A connection. Descriptors: its socket, then those of what it holds.
+    Client(ClientItem),
+    /// What changes with every frame, as it was a moment before the process ended without notice.
+    Counters(CountersItem),
+    /// All items have been sent.
+    End,
+    /// Nothing is handed over, for this reason.
+    Failed(String),
+}
+
+/// The key of [`Item::Counters`].
+pub const COUNTERS: &str = "counters";
+
+/// Counters of ports, and addresses of switches.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CountersItem {
+    /// Names of ports, and counters of their ingresses and egresses.
+    pub ports: Vec<(String, [Vec<Counts>; 2])>,
+    /// Names of switches, and their addresses and ports.
+    pub switches: Vec<(String, Vec<(u64, String)>)>,
+}
+
+impl Item {
+    /// What it is about: of one thing there is one item.
+    pub fn key(&self) -> String {
+        match self {
+            Item::Process(_) | Item::End | Item::Failed(_) => String::new(),
+            Item::Region(r) => format!("region {} {}", r.id, r.uid),
+            Item::Switch(s) => format!("switch {}", s.name),
+            Item::Captures(c) => format!("captures {}", c.user),
+            Item::Interface(i) => format!("interface {}", i.name),
+            Item::Port(p) => format!("port {}", p.name),
+            Item::Pipe(p) => format!("pipe {}", p.name),
+            Item::OpenInterface(o) => format!("interface of client {}", o.client),
+            Item::Client(c) => format!("client {}", c.caller.client),
+            Item::Counters(_) => COUNTERS.to_owned(),
+        }
+    }
+
+    /// Whether it is about a monitor, which is continued once what it watches is there and in use.
+    pub fn is_of_monitor(&self) -> bool {
+        match self {
+            Item::Port(port) => port.kind == PortKind::Monitor,
+            Item::Client(client) => {
+                matches!(client.connection, ConnectionItem::Attach { holds: Some((HoldItem::Monitor { .. }, _)) })
+            }
+            _ => false,
+        }
+    }
+
+    /// Its place in the order in which items are continued: what others need comes first.
+    pub fn rank(&self) -> u8 {
+        match self {
+            Item::Process(_) => 0,
+            Item::Region(_) => 1,
+            Item::Switch(_) | Item::Captures(_) | Item::Interface(_) => 2,
+            Item::Port(_) => 3,
+            Item::Pipe(_) | Item::OpenInterface(_) => 4,
+            Item::Client(_) => 5,
+            Item::Counters(_) => u8::MAX - 1,
+            Item::End | Item::Failed(_) => 6,
+        }
+    }
+}
+
+/// A process.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct ProcessItem {
+    /// Names of what the service manager keeps for it.
+    pub kept: Vec<String>,
+    /// Files of the sockets that it has bound itself.
+    pub own: Vec<PathBuf>,
+}
+
+/// A region.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct RegionItem {
+    /// Its number.
+    pub id: u32,
+    /// The user that owns it.
+    pub uid: u32,
+    /// Number and size of `netmap_if`s, rings and buffers.
+    pub sizes: [(u32, u32); 3],
+    /// Whether it uses huge pages.
+    pub huge: bool,
+    /// Device and inode of its user's file, and offset and length in it.
+    pub file: Option<[u64; 4]>,
+    /// Runs of used buffers.
+    pub used_bufs: Option<Vec<Range<u32>>>,
+}
+
+impl RegionItem {
+    /// The state of the region.
+    pub fn state(&self) -> RegionState {
+        let [ifs, rings, bufs] = self.sizes.map(|(num, size)| PoolSize { num, size });
+        RegionState {
+            sizes: RegionSizes { ifs, rings, bufs },
+            huge: self.huge,
+            file: self.file.map(|[_, _, offset, len]| (offset, len)),
+            used_bufs: self.used_bufs.clone(),
+        }
+    }
+}
+
+/// A switch.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SwitchItem {
+    /// Its name.
+    pub name: String,
+    /// The user that owns it.
+    pub owner: u32,
+    /// Its addresses (in wire order, first byte lowest), and the names of the ports behind which they were seen.
+    pub addresses: Vec<(u64, String)>,
+}
+
+/// A port.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PortItem {
+    /// Its full name.
+    pub name: String,
+    /// Its switch and its name there, if it is on one.
+    pub on: Option<(String, String)>,
+    /// Its kind.
+    pub kind: PortKind,
+    /// The user that owns it and the process that made it.
+    pub owner: CallerItem,
+    /// What it was attached with, and whether that came from the configuration.
+    pub declared: Option<(AttachParams, bool)>,
+    /// Whether it stays when nobody holds its rings.
+    pub persistent: bool,
+    /// The bare name of a persistent port of netmap's; for a port that joins it to a second switch, the name, too.
+    pub lasting: Option<String>,
+    /// Whether it holds senders back.
+    pub lossless: bool,
+    /// Whether its workers are kept awake.
+    pub polled: bool,
+    /// Counters of its ingresses and egresses.
+    pub counters: [Vec<Counts>; 2],
+    /// Whether its kind says how to go on; if not, it is attached anew.
+    pub continues: bool,
+    /// What its kind says.
+    pub state: serde_json::Value,
+    /// For each ingress, the port names and rings for which frames wait, and how many.
+    pub waiting: Vec<Vec<(String, usize, usize)>>,
+}
+
+/// A pipe between programs.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PipeItem {
+    /// Its name without the end.
+    pub name: String,
+    /// The user that owns it.
+    pub uid: u32,
+    /// Its region.
+    pub region: u32,
+    /// Slots of each ring.
+    pub slots: u32,
+    /// The first ring of each end.
+    pub first: [u32; 2],
+    /// The connections that hold each end, and whether they share it.
+    pub held: [Vec<(u64, bool)>; 2],
+    /// Offset rules of the rings of each end, tx first.
+    pub offsets: [Vec<Option<[u32; 3]>>; 2],
+    /// The end that is a virtual machine's: its port has said the rest.
+    pub guest: Option<usize>,
+}
+
+/// A connection.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ClientItem {
+    /// Its number, and who is at the other end.
+    pub caller: CallerItem,
+    /// What goes on there.
+    pub connection: ConnectionItem,
+}
+
+/// What goes on on a connection.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConnectionItem {
+    /// Requests of the control protocol: bytes of an unfinished one, and of answers that were not sent.
+    Control {
+        /// Bytes of a request that is not complete.
+        pending: Vec<u8>,
+        /// Bytes of answers that the client has not taken yet.
+        unsent: Vec<u8>,
+        /// Whether the client has sent its last request.
+        ended: bool,
+    },
+    /// A connection that holds a port, or may open one.
+    Attach {
+        /// What it holds, and its note.
+        holds: Option<(HoldItem, Vec<u8>)>,
+    },
+}
+
+/// What a connection holds of a port.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HoldItem {
+    /// Rings of a switch's port.
+    Rings {
+        /// The port's name.
+        port: String,
+        /// The tx rings and the rx rings.
+        rings: [Range<u32>; 2],
+        /// The `netmap_if`.
+        binding: BindingItem,
+    },
+    /// Rings of a monitor.
+    Monitor {
+        /// The monitor's name.
+        port: String,
+        /// The tx rings and the rx rings.
+        rings: [Range<u32>; 2],
+        /// The `netmap_if`.
+        binding: BindingItem,
+    },
+    /// Rings of an interface.
+    Interface {
+        /// The connection that opened them.
+        client: u64,
+        /// The `netmap_if`.
+        binding: BindingItem,
+    },
+    /// Rings with nothing behind them, which no other item is about. Descriptors: two bells of each ring, tx rings first.
+    Bare {
+        /// What is said of rings.
+        rings: serde_json::Value,
+        /// The `netmap_if`.
+        binding: BindingItem,
+    },
+    /// An end of a pipe.
+    PipeEnd {
+        /// The pipe's name without the end.
+        pipe: String,
+        /// The end.
+        end: usize,
+        /// The `netmap_if`.
+        binding: BindingItem,
+    },
+}
+
+/// An application's `netmap_if`.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct BindingItem {
+    /// Its number.
+    pub index: u32,
+    /// How many extra buffers it had at first.
+    pub extra_bufs: u32,
+}
+
+impl From<&Binding> for BindingItem {
+    fn from(binding: &Binding) -> Self {
+        BindingItem { index: binding.index(), extra_bufs: binding.extra_bufs() }
+    }
+}
+
+/// What a kind of port says of itself, and its descriptors.
+#[derive(Default)]
+pub struct State {
+    /// What it says.
+    pub said: serde_json::Value,
+    /// Its descriptors.
+    pub fds: Vec<OwnedFd>,
+    /// What pauses until it is dropped, which happens only if no successor goes on.
+    pub paused: Vec<Box<dyn Any>>,
+}
+
+/// Reads what a kind of port said.
+///
+/// # Errors
+/// [`Refusal`] if it is something else.
+pub fn from_said<T: DeserializeOwned>(said: serde_json::Value) -> Result<T, Refusal> {
+    serde_json::from_value(said).map_err(|e| Refusal::new(Errno::INVAL, format!("a port's state cannot be read: {e}")))
+}

@@ -1,0 +1,19 @@
+//! What a daemon hands over to its successor, which continues its ports where they stopped: items, each with its
+//! descriptors, over a socket.
+//!
+//! Nothing in it is believed because of who sent it: a successor checks descriptors and numbers as if a peer had passed
+//! them. Versions that do not fit are refused before anything stops.
+
+pub mod captures;
+pub mod frames;
+pub mod interfaces;
+pub mod items;
+mod parts;
+pub mod store;
+pub mod wire;
+
+/// Version of the items. A successor continues only what a daemon of the same version hands over.
+///
+/// What the service manager keeps has no version of its own: it is read like a configuration, and what cannot be read is
+/// attached anew.
+pub const VERSION: u32 = 1;

@@ -1,0 +1,279 @@
+//! Items that the service manager keeps, for a daemon that is started after this one was killed.
+//!
+//! Each is a descriptor in the service manager's store (sd_notify(3), `FDSTORE=1`): a socket in whose queue a message
+//! with the item and its descriptors waits. So an item and its descriptors change together, or not at all: the new
+//! message is kept before the one before it is forgotten. Reading leaves the message where it is.
+//!
+//! Names are `nv.ID.GENERATION.PART.PARTS`: a message carries only so much.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+
+use netvale_ptnet::keep::Kept;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::items::{COUNTERS, CountersItem, Item};
+use super::wire::{self, MOST_FDS, PART};
+use crate::system::keep;
+
+/// What is kept of one thing.
+struct Saved {
+    id: u64,
+    generation: u64,
+    item: Vec<u8>,
+    parts: usize,
+}
+
+impl Saved {
+    fn names(&self) -> impl Iterator<Item = String> {
+        let &Saved { id, generation, parts, .. } = self;
+        (0..parts).map(move |part| format!("nv.{id}.{generation}.{part}.{parts}"))
+    }
+
+    fn forget(&self) {
+        self.names().for_each(|name| keep::forget(&name));
+    }
+}
+
+/// The kept items, by what they are about.
+#[derive(Default)]
+pub struct Store {
+    saved: BTreeMap<String, Saved>,
+    /// Names of an earlier daemon's items, to be forgotten with the first save.
+    earlier: Vec<String>,
+    /// What they are about.
+    found: BTreeMap<String, u64>,
+    next: u64,
+}
+
+impl Store {
+    /// Saves all items, with the descriptors that `fds` gives for those that are new or have changed; forgets those that
+    /// are not among them.
+    ///
+    /// # Errors
+    /// When the daemon is out of descriptors; what was kept before stays kept.
+    pub fn save<F>(&mut self, items: Vec<(Item, F)>) -> std::io::Result<()>
+    where
+        F: FnOnce() -> std::io::Result<Vec<OwnedFd>>,
+    {
+        let mut now: BTreeMap<_, _> = self.saved.remove_entry(COUNTERS).into_iter().collect();
+        for (item, fds) in items {
+            let (key, text) = (item.key(), serde_json::to_vec(&item)?);
+            let before = self.saved.remove(&key);
+            if before.as_ref().is_some_and(|before| before.item == text) {
+                now.extend(before.map(|same| (key, same)));
+                continue;
+            }
+            match fds().and_then(|fds| self.replace(before.as_ref(), text, fds)) {
+                Ok(saved) => now.extend([(key, saved)]),
+                Err(e) => {
+                    // All that is kept is still known, so that it can be forgotten later.
+                    self.saved.extend(before.map(|before| (key, before)).into_iter().chain(now));
+                    return Err(e);
+                }
+            }
+            before.into_iter().for_each(|before| before.forget());
+        }
+        std::mem::replace(&mut self.saved, now).into_values().for_each(|gone| gone.forget());
+        self.earlier.drain(..).for_each(|name| keep::forget(&name));
+        Ok(())
+    }
+
+    /// Saves counters; `None` forgets them.
+    ///
+    /// # Errors
+    /// As [`Store::save`].
+    pub fn save_counters(&mut self, item: Option<CountersItem>) -> std::io::Result<()> {
+        let before = self.saved.remove(COUNTERS);
+        if let Some(item) = item {
+            let text = serde_json::to_vec(&Item::Counters(item))?;
+            let saved = self.replace(before.as_ref(), text, Vec::new())?;
+            self.saved.insert(COUNTERS.to_owned(), saved);
+        }
+        before.into_iter().for_each(|before| before.forget());
+        Ok(())
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.names().iter().for_each(|name| keep::forget(name));
+        *self = Store { next: self.next, ..Store::default() };
+    }
+
+    /// Has a new message kept; the one before is still there.
+    fn replace(&mut self, before: Option<&Saved>, item: Vec<u8>, fds: Vec<OwnedFd>) -> std::io::Result<Saved> {
+        let parts = item.len().div_ceil(PART).max(fds.len().div_ceil(MOST_FDS)).max(1);
+        let (id, generation) = before.map_or_else(|| (self.new_id(), 0), |b| (b.id, b.generation + 1));
+        let saved = Saved { id, generation, item, parts };
+        let (mut bytes, mut fds) = (&saved.item[..], &fds[..]);
+        for name in saved.names() {
+            let (part, rest) = bytes.split_at(bytes.len().min(PART));
+            let (some, others) = fds.split_at(fds.len().min(MOST_FDS));
+            (bytes, fds) = (rest, others);
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let (to, from) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+            wire::send_part(to.as_fd(), &[], part, some)?;
+            keep::keep_quietly(&name, from.as_fd());
+        }
+        Ok(saved)
+    }
+
+    /// An empty store after another process's, whose items it forgets with the first save.
+    pub fn after(names: Vec<String>) -> Store {
+        let next = names.iter().filter_map(|name| Some(numbers(name)?[0])).max().unwrap_or(0);
+        Store { next, earlier: names, ..Store::default() }
+    }
+
+    /// The names of all that is kept.
+    pub fn names(&self) -> Vec<String> {
+        self.saved.values().flat_map(Saved::names).chain(self.earlier.iter().cloned()).collect()
+    }
+
+    /// Forgets what an earlier daemon left about one thing.
+    pub fn forget_found(&mut self, key: &str) {
+        let Some(id) = self.found.remove(key) else { return };
+        let (gone, others) =
+            std::mem::take(&mut self.earlier).into_iter().partition(|name| numbers(name).is_some_and(|n| n[0] == id));
+        self.earlier = others;
+        let gone: Vec<String> = gone;
+        gone.iter().for_each(|name| keep::forget(name));
+    }
+
+    fn new_id(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Takes the items that an earlier daemon left out of all kept descriptors. They stay kept until the first save.
+    pub fn found(kept: &mut Kept) -> (Store, Vec<(Item, Vec<OwnedFd>)>) {
+        let (mut store, mut complete) = (Store::default(), BTreeMap::new());
+        for ((id, generation), mut parts) in parts_of(kept, &mut store.earlier) {
+            store.next = store.next.max(id);
+            let count = parts.first().map_or(0, |(_, of, _)| *of);
+            parts.sort_by_key(|(part, ..)| *part);
+            if parts.len() == count
+                && let Some(item) = read(parts.into_iter().map(|(_, _, fd)| fd))
+            {
+                // Of one thing the last word counts.
+                complete.insert((item.0.key(), id, generation), item);
+            }
+        }
+        store.found = complete.keys().map(|(key, id, _)| (key.clone(), *id)).collect();
+        let last: BTreeMap<String, _> = complete.into_iter().map(|((key, ..), item)| (key, item)).collect();
+        let mut items: Vec<_> = last.into_values().collect();
+        items.sort_by_key(|(item, _)| item.rank());
+        (store, items)
+    }
+}
+
+/// The parts of each item: number, number of parts, descriptor.
+type Parts = BTreeMap<(u64, u64), Vec<(usize, usize, OwnedFd)>>;
+
+fn parts_of(kept: &mut Kept, names: &mut Vec<String>) -> Parts {
+    let mut parts = Parts::new();
+    for (name, fd) in std::mem::take(kept) {
+        match numbers(&name) {
+            Some([id, generation, part, of]) => {
+                parts.entry((id, generation)).or_default().push((part as usize, of as usize, fd));
+                names.push(name);
+            }
+            _ => drop(kept.insert(name, fd)),
+        }
+    }
+    parts
+}
+
+/// Number, generation, part and number of parts in a name.
+fn numbers(name: &str) -> Option<[u64; 4]> {
+    let numbers: Option<Vec<u64>> = name.strip_prefix("nv.")?.split('.').map(|n| n.parse().ok()).collect();
+    numbers?.try_into().ok()
+}
+
+/// Reads an item from its parts, which stay as they are.
+fn read(parts: impl Iterator<Item = OwnedFd>) -> Option<(Item, Vec<OwnedFd>)> {
+    let (mut bytes, mut fds) = (Vec::new(), Vec::new());
+    for part in parts {
+        let (text, some) = wire::peek(&part).ok()?;
+        bytes.extend(text);
+        fds.extend(some);
+    }
+    match serde_json::from_slice(&bytes) {
+        Ok(item) => Some((item, fds)),
+        Err(e) => {
+            tracing::error!("what the service manager kept of a port cannot be read: {e}");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::handover::items::SwitchItem;
+
+    fn switch(name: &str, owner: u32) -> Item {
+        Item::Switch(SwitchItem { name: name.to_owned(), owner, addresses: Vec::new() })
+    }
+
+    type Fds = Box<dyn FnOnce() -> std::io::Result<Vec<OwnedFd>>>;
+
+    fn none() -> Fds {
+        Box::new(|| Ok(Vec::new()))
+    }
+
+    /// A descriptor as it is kept, in whose queue this message waits.
+    fn kept(bytes: &[u8]) -> OwnedFd {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (to, from) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        wire::send_part(to.as_fd(), &[], bytes, &[]).unwrap();
+        from
+    }
+
+    /// Objective: what did not change keeps its name, what is gone is forgotten, and a save that fails forgets nothing.
+    #[test]
+    fn names() {
+        let mut store = Store::default();
+        store.save(vec![(switch("vale0", 1), none()), (switch("vale1", 1), none())]).unwrap();
+        assert_eq!(store.names(), ["nv.1.0.0.1", "nv.2.0.0.1"]);
+        let fails: Fds = Box::new(|| Err(std::io::ErrorKind::Other.into()));
+        store.save(vec![(switch("vale0", 1), none()), (switch("vale1", 2), fails)]).unwrap_err();
+        assert_eq!(store.names(), ["nv.1.0.0.1", "nv.2.0.0.1"]);
+        store.save(vec![(switch("vale1", 2), none())]).unwrap();
+        assert_eq!(store.names(), ["nv.2.1.0.1"]);
+        assert_eq!(Store::after(store.names()).next, 2);
+    }
+
+    /// Objective: of what lies in the store, whole items are found, the last one of each thing, as often as one looks;
+    /// pieces, nonsense and strangers do no harm, and all names of the daemon's are forgotten with the next save.
+    #[test]
+    fn found() {
+        let text = |owner| serde_json::to_vec(&switch("vale0", owner)).unwrap();
+        let (first, second) = (text(2)[..9].to_vec(), text(2)[9..].to_vec());
+        let all = [
+            ("nv.1.0.0.1", text(1)),
+            ("nv.2.7.0.2", first),
+            ("nv.2.7.1.2", second),
+            ("nv.3.0.0.2", text(3)),
+            ("nv.4.0.0.1", b"nonsense".to_vec()),
+            ("nv.5.0.0.1", Vec::new()),
+            ("nv.x.0.0.1", text(6)),
+            ("ptnet-0-00", text(7)),
+        ];
+        let fds: Vec<(&str, OwnedFd)> = all.iter().map(|(name, bytes)| (*name, kept(bytes))).collect();
+        for _ in 0..2 {
+            let mut kept: Kept = fds.iter().map(|(name, fd)| ((*name).to_owned(), fd.try_clone().unwrap())).collect();
+            let (mut store, items) = Store::found(&mut kept);
+            let owners: Vec<u32> =
+                items.iter().map(|(item, _)| if let Item::Switch(switch) = item { switch.owner } else { 0 }).collect();
+            assert_eq!(owners, [2]);
+            assert_eq!((store.names().len(), store.next), (6, 5));
+            assert_eq!(kept.keys().collect::<Vec<_>>(), ["nv.x.0.0.1", "ptnet-0-00"]);
+            store.forget_found("switch vale1");
+            store.forget_found("switch vale0");
+            let others = ["nv.1.0.0.1", "nv.3.0.0.2", "nv.4.0.0.1", "nv.5.0.0.1"];
+            assert_eq!(store.names().into_iter().collect::<BTreeSet<_>>(), others.map(String::from).into());
+        }
+    }
+}

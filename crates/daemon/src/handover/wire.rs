@@ -1,0 +1,146 @@
+//! Items on their way: a sequence of messages each, since a message carries a limited number of bytes and descriptors.
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use netvale_mem::notify::nap;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+use super::items::Item;
+use crate::system::closing;
+
+/// Most bytes of a message, without the first, which says whether more messages of the item follow.
+pub const PART: usize = 64 << 10;
+/// Most descriptors of a message.
+pub const MOST_FDS: usize = 250;
+/// Most bytes and descriptors of an item.
+const LARGEST: (usize, usize) = (64 << 20, 1 << 16);
+
+/// Upper bound on waiting for the other end.
+pub const LIMIT: Duration = Duration::from_secs(5);
+
+const MORE: u8 = b'+';
+const LAST: u8 = b'.';
+
+/// Sends an item with its descriptors; waits for room, but not for ever.
+///
+/// # Errors
+/// Whatever sendmsg(2) returns.
+pub fn send(to: BorrowedFd<'_>, item: &Item, fds: &[OwnedFd]) -> std::io::Result<()> {
+    let bytes = serde_json::to_vec(item)?;
+    let (mut bytes, mut fds) = (&bytes[..], fds);
+    loop {
+        let (part, rest) = bytes.split_at(bytes.len().min(PART));
+        let (some, others) = fds.split_at(fds.len().min(MOST_FDS));
+        (bytes, fds) = (rest, others);
+        let is_last = bytes.is_empty() && fds.is_empty();
+        send_part(to, &[if is_last { LAST } else { MORE }], part, some)?;
+        if is_last {
+            return Ok(());
+        }
+    }
+}
+
+/// Sends a part of an item.
+///
+/// # Errors
+/// Whatever sendmsg(2) returns.
+pub fn send_part(to: BorrowedFd<'_>, first: &[u8], part: &[u8], fds: &[OwnedFd]) -> std::io::Result<()> {
+    let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+    let parts = [IoSlice::new(first), IoSlice::new(part)];
+    loop {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !borrowed.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&borrowed)) {
+            return Err(Errno::NOBUFS.into());
+        }
+        match rustix::net::sendmsg(to, &parts, &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Err(Errno::AGAIN) => wait_for_room(to)?,
+            sent => return sent.map(drop).map_err(Into::into),
+        }
+    }
+}
+
+fn wait_for_room(to: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    let limit = Timespec { tv_sec: LIMIT.as_secs() as i64, tv_nsec: 0 };
+    match poll(&mut [PollFd::new(&to, PollFlags::OUT)], Some(&limit)) {
+        Ok(0) => Err(Errno::TIMEDOUT),
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
+/// Receives an item with its descriptors.
+///
+/// # Errors
+/// Whatever recvmsg(2) returns; [`std::io::ErrorKind::UnexpectedEof`] if the other end hung up, and
+/// [`std::io::ErrorKind::InvalidData`] if it sent something else.
+pub fn receive(from: &OwnedFd) -> std::io::Result<(Item, Vec<OwnedFd>)> {
+    let (mut bytes, mut fds) = (Vec::new(), Vec::new());
+    let mut message = vec![0u8; 1 + PART];
+    loop {
+        let (got, more_fds) = receive_part(from, &mut message)?;
+        fds.extend(more_fds);
+        let Some((first, part)) = message.get(..got).and_then(<[u8]>::split_first) else {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        };
+        bytes.extend_from_slice(part);
+        match *first {
+            LAST => return Ok((serde_json::from_slice(&bytes)?, fds)),
+            MORE if bytes.len() <= LARGEST.0 && fds.len() <= LARGEST.1 => {}
+            _ => return Err(std::io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+/// Reads a message that waits in a socket's queue, and leaves it there.
+///
+/// # Errors
+/// Whatever recvmsg(2) returns.
+pub fn peek(from: &OwnedFd) -> std::io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let mut bytes = vec![0u8; PART];
+    let (got, fds) = closing::peek(from, &mut bytes)?;
+    bytes.truncate(got);
+    Ok((bytes, fds))
+}
+
+/// Waits for a message, but not for ever.
+fn receive_part(from: &OwnedFd, message: &mut [u8]) -> rustix::io::Result<(usize, Vec<OwnedFd>)> {
+    if !nap(from.as_fd(), LIMIT) {
+        return Err(Errno::TIMEDOUT);
+    }
+    closing::receive(from, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    /// Objective: an item arrives whole with all its descriptors, however large it is; a stranger's message and a hang-up
+    /// are told apart.
+    #[test]
+    fn there_and_back() {
+        let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let long = "x".repeat(3 * PART + 5);
+        let fds: Vec<OwnedFd> = (0..MOST_FDS + 3).map(|_| a.try_clone().unwrap()).collect();
+        let sender = std::thread::spawn(move || {
+            send(a.as_fd(), &Item::Failed(long), &fds).unwrap();
+            send(a.as_fd(), &Item::End, &[]).unwrap();
+            rustix::net::send(&a, b"?", SendFlags::empty()).unwrap();
+        });
+        let (item, got) = receive(&b).unwrap();
+        assert!(matches!(item, Item::Failed(text) if text.len() == 3 * PART + 5));
+        assert_eq!(got.len(), MOST_FDS + 3);
+        drop(got);
+        assert!(matches!(receive(&b), Ok((Item::End, fds)) if fds.is_empty()));
+        assert_eq!(receive(&b).unwrap_err().kind(), std::io::ErrorKind::InvalidData);
+        sender.join().unwrap();
+        assert_eq!(receive(&b).unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
+    }
+}

@@ -1,0 +1,154 @@
+//! `tap:NAME` that a client has made, in a network namespace of its choice, and hands over.
+//!
+//! The client may keep copies of its descriptors: it can then take frames of its own interface, change how they look, and make the descriptors
+//! blocking. None of it reaches another port; what would stop a worker costs this one ([`Link`]). When the interface or its namespace is gone, so is
+//! the port.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use netvale_control::options::kind;
+use netvale_control::types::PortKind;
+use netvale_mem::fault::Fault;
+use netvale_port::{Egress, Ingress};
+use netvale_tap::continued::name_of;
+use netvale_tap::{Adopted, Link, Tap, TapEgress, TapIngress, adopt};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::kind::Asked;
+use super::plug::{NewPort, Queues, plug};
+use crate::caller::Caller;
+use crate::daemon::{Attached, Daemon};
+use crate::handover::items::{PortItem, State, from_said};
+use crate::refusal::{Refusal, refuse};
+use crate::registry::ports::SwitchPort;
+use crate::system::closing::{self, Strangers};
+
+/// Longest text that is kept of where its namespace is.
+const MOST_PLACE: usize = 128;
+
+/// Such a TAP behind a port.
+struct BroughtTap {
+    link: Link,
+    notes: Vec<String>,
+    uso: bool,
+    /// Whether TCP segments are merged for it.
+    gro: bool,
+    queues: Held,
+}
+
+/// The queues of a user's TAP. The last one to be closed takes the interface with it, which takes the kernel milliseconds: that is the work of a
+/// thread of its own.
+struct Held {
+    queues: Vec<Arc<OwnedFd>>,
+    uid: u32,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // A queue whose task is still being dropped is closed by the thread that does that.
+        self.queues.drain(..).filter_map(Arc::into_inner).for_each(|queue| closing::close(queue, self.uid));
+    }
+}
+
+/// What a successor must know. Descriptors: the queues, in order.
+#[derive(Serialize, Deserialize)]
+struct BroughtState {
+    name: String,
+    uso: bool,
+    gro: bool,
+    notes: Vec<String>,
+}
+
+impl Attached for BroughtTap {
+    fn kind(&self) -> PortKind {
+        PortKind::Tap
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    fn hand_over(&self) -> std::io::Result<Option<State>> {
+        // It may have been renamed, or be gone.
+        let queues = &self.queues.queues;
+        let Some(Ok(name)) = queues.first().map(|queue| name_of(queue)) else { return Ok(None) };
+        let BroughtTap { uso, gro, .. } = *self;
+        let fds = queues.iter().map(|queue| queue.try_clone()).collect::<std::io::Result<_>>()?;
+        let said = serde_json::to_value(BroughtState { name, uso, gro, notes: self.notes.clone() })?;
+        Ok(Some(State { said, fds, ..State::default() }))
+    }
+
+    fn keeps(&self) -> std::io::Result<Option<State>> {
+        self.hand_over()
+    }
+
+    fn fault(&self) -> Option<&Fault> {
+        self.link.fault()
+    }
+}
+
+/// Attaches a TAP whose queues came with the request.
+///
+/// # Errors
+/// [`Refusal`] if what came is something else, or the port cannot be made.
+pub fn attach(d: &mut Daemon, asked: &Asked<'_>, queues: Strangers) -> Result<(), Refusal> {
+    let o = asked.options::<kind::Tap>()?;
+    let count = u32::try_from(queues.all().len()).unwrap_or(u32::MAX);
+    if o.rings().max(1) != count {
+        return refuse(Errno::INVAL, format!("rings is {}, and {count} queues came", o.rings().max(1)));
+    }
+    let adopted = adopt(queues.all())?;
+    let link = Link::held_by(d.evictions.new_fault(asked.caller));
+    let queues = shared(queues.into_known());
+    let held = || Held { queues: queues.clone(), uid: asked.caller.uid };
+    // Dropped after all else if the port cannot be made.
+    let last = held();
+    let (uso, gro, notes) = (adopted.has_uso, o.gro(), notes(&adopted, o.netns().as_deref()));
+    let behind = BroughtTap { link: link.clone(), notes, uso, gro, queues: held() };
+    let done = plug(d, &asked.at, of(&queues, &link), NewPort::new(behind, asked).with_gro(gro));
+    drop(queues);
+    drop(last);
+    done
+}
+
+/// Continues one of another process.
+///
+/// # Errors
+/// [`Refusal`] if the descriptors are something else.
+pub fn continue_port(d: &mut Daemon, at: &SwitchPort, item: &PortItem, state: State) -> Result<(), Refusal> {
+    let BroughtState { name, uso, gro, notes } = from_said(state.said)?;
+    let tap = Tap::continued(&name, uso, state.fds).or_else(|e| refuse(Errno::INVAL, e.to_string()))?;
+    let owner = Caller::from(item.owner);
+    let (link, queues) = (Link::held_by(d.evictions.new_fault(owner)), shared(tap.into_queues()));
+    let of = of(&queues, &link);
+    let behind = Box::new(BroughtTap { link, notes, uso, gro, queues: Held { queues, uid: owner.uid } });
+    let PortItem { persistent, lossless, .. } = *item;
+    plug(d, at, of, NewPort { behind, owner, persistent, lossless, gro })
+}
+
+fn shared(queues: Vec<OwnedFd>) -> Vec<Arc<OwnedFd>> {
+    queues.into_iter().map(Arc::new).collect()
+}
+
+fn of(queues: &[Arc<OwnedFd>], link: &Link) -> Queues {
+    let (mut egress, mut ingresses) = (Vec::<Arc<dyn Egress>>::new(), Vec::<Box<dyn Ingress>>::new());
+    for queue in queues {
+        egress.push(Arc::new(TapEgress::new(Arc::clone(queue), Arc::default()).behind(link.clone())));
+        ingresses.push(Box::new(TapIngress::new(Arc::clone(queue), Arc::default()).behind(link.clone())));
+    }
+    (egress, ingresses)
+}
+
+/// What `netvale show` says. The inode is the kernel's word, the place its client's.
+fn notes(adopted: &Adopted, place: Option<&str>) -> Vec<String> {
+    let uso = if adopted.has_uso { "TSO, USO" } else { "TSO" };
+    let inode = adopted.netns.map_or_else(|| "unknown".to_owned(), |inode| inode.to_string());
+    let place: String = place.unwrap_or("").chars().filter(|c| !c.is_control()).take(MOST_PLACE).collect();
+    let place = if place.is_empty() { place } else { format!(" ({place})") };
+    vec![
+        format!("interface {}, offloads: checksum, {uso}", adopted.name),
+        format!("network namespace {inode}{place}; the interface was made by the client that attached it"),
+    ]
+}

@@ -1,0 +1,117 @@
+//! Monitors that a successor continues. What passes while they change hands is not copied.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use netvale_port::Egress;
+use netvale_port::ring_out::{RingEgress, SentCopies};
+use netvale_switch::MonitorRings;
+use serde::{Deserialize, Serialize};
+
+use super::{MonitorPort, OpenMonitor, begin};
+use crate::daemon::Daemon;
+use crate::handover::items::{BindingItem, PortItem, State, from_said};
+use crate::ports::attachment::Attachment;
+use crate::ports::{local, memory};
+use crate::refusal::Refusal;
+use crate::registry::watches::{Watched, Watching};
+use crate::rings::continued::RingsState;
+use crate::rings::local::LocalPort;
+
+/// What a monitor watches, and which of its rings get copies.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Seen {
+    what: WatchedItem,
+    released: bool,
+    sent: Vec<bool>,
+    received: Vec<bool>,
+    client: u64,
+    uid: u32,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum WatchedItem {
+    Port(String),
+    Wire(String),
+    Pipe(String, usize),
+    Nic(String),
+}
+
+impl Seen {
+    pub(super) fn of(watching: &Watching) -> Seen {
+        let flags = |rings: &MonitorRings| rings.iter().map(Option::is_some).collect();
+        Seen {
+            what: match watching.what.clone() {
+                Watched::Port(name) => WatchedItem::Port(name),
+                Watched::Wire(name) => WatchedItem::Wire(name),
+                Watched::Pipe(name, end) => WatchedItem::Pipe(name, end),
+                Watched::Nic(name) => WatchedItem::Nic(name),
+            },
+            released: watching.released,
+            sent: flags(&watching.sent),
+            received: flags(&watching.received),
+            client: watching.client,
+            uid: watching.uid,
+        }
+    }
+
+    fn watching(self, rings: &[Arc<RingEgress>]) -> Watching {
+        let sent = |e: &Arc<RingEgress>| Arc::new(SentCopies(Arc::clone(e))) as Arc<dyn Egress>;
+        let received = |e: &Arc<RingEgress>| Arc::clone(e) as Arc<dyn Egress>;
+        Watching {
+            what: match self.what {
+                WatchedItem::Port(name) => Watched::Port(name),
+                WatchedItem::Wire(name) => Watched::Wire(name),
+                WatchedItem::Pipe(name, end) => Watched::Pipe(name, end & 1),
+                WatchedItem::Nic(name) => Watched::Nic(name),
+            },
+            released: self.released,
+            sent: rings.iter().zip(self.sent).map(|(e, on)| on.then(|| sent(e))).collect(),
+            received: rings.iter().zip(self.received).map(|(e, on)| on.then(|| received(e))).collect(),
+            client: self.client,
+            uid: self.uid,
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct MonitorState {
+    rings: serde_json::Value,
+    seen: Seen,
+}
+
+impl MonitorPort {
+    pub(super) fn state(&self) -> std::io::Result<State> {
+        let MonitorPort(local, seen) = self;
+        let State { said, fds, paused } = local.state()?;
+        let said = serde_json::to_value(MonitorState { rings: said, seen: seen.clone() })?;
+        Ok(State { said, fds, paused })
+    }
+}
+
+/// Continues a monitor of another process. What it watches must be there.
+///
+/// # Errors
+/// [`Refusal`] if it is not, or if the monitor's memory or descriptors are not what they should be.
+pub fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
+    let MonitorState { rings, seen } = from_said(state.said)?;
+    let (owner, rings) = (item.owner.into(), from_said::<RingsState>(rings)?);
+    let region = memory::continued(d, rings.region, owner)?;
+    let (local, _takes_nothing) = LocalPort::continued(&region, rings, state.fds, d.evictions.new_fault(owner))?;
+    let watching = seen.watching(&local.rings.rx);
+    begin(d, local, watching, owner, &item.name)
+}
+
+/// Continues what a connection holds of a monitor.
+///
+/// # Errors
+/// [`Refusal`] if there is no such monitor or `netmap_if`.
+pub fn continue_hold(
+    d: &Daemon,
+    port: String,
+    rings: [Range<u32>; 2],
+    binding: BindingItem,
+) -> Result<Box<dyn Attachment>, Refusal> {
+    Ok(Box::new(OpenMonitor(local::continue_hold(d, port, rings, binding)?)))
+}

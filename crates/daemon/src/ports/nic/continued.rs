@@ -1,0 +1,191 @@
+//! Interfaces, and rings of theirs that programs have open, on their way to a successor.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use netvale_afxdp::bpf::Diversion;
+use netvale_afxdp::continued::next;
+use netvale_afxdp::iface::Interface as Found;
+use netvale_afxdp::socket::BindResult;
+use netvale_afxdp::{Nic, NotContinued};
+use netvale_mem::PortShape;
+use netvale_mem::region::RingRanges;
+use netvale_nic::stack::Stack;
+use netvale_tap::Tap;
+use netvale_tap::continued::name_of;
+use rustix::io::Errno;
+
+use super::stack;
+use crate::daemon::Daemon;
+use crate::handover::interfaces::{InterfaceItem, OpenInterfaceItem, StackItem};
+use crate::handover::items::{Counts, Item};
+use crate::ports::memory;
+use crate::refusal::{Refusal, refuse};
+use crate::rings::nic::NicPort;
+use crate::rings::switched::Bells;
+
+/// An item and its descriptors.
+type Given = (Item, Vec<OwnedFd>);
+
+/// An interface, and what stands in for its stack.
+pub type Interface = (Arc<Nic>, Option<Arc<Stack>>);
+
+/// The items of all interfaces that are there.
+///
+/// # Errors
+/// When the daemon is out of descriptors.
+pub fn interfaces(d: &Daemon) -> std::io::Result<Vec<Given>> {
+    let there = d.interfaces.in_use().filter(|nic| nic.is_there());
+    there.map(|nic| interface(&nic, d.interfaces.stack(&nic.interface().name).as_deref())).collect()
+}
+
+/// The items of interfaces that somebody has who goes on after a kill: on a switch, or open in a program. What others have
+/// begins anew, with an interface that nobody has.
+///
+/// # Errors
+/// When the daemon is out of descriptors.
+pub fn kept_interfaces(d: &Daemon) -> std::io::Result<Vec<Given>> {
+    let is_kept = |item: &InterfaceItem| {
+        let is_it = |name: Option<&str>| name == Some(&item.name);
+        d.interfaces.port_on(&item.name).is_some() || d.ports.iter().any(|(_, record)| is_it(record.behind.interface()))
+    };
+    let mut all = interfaces(d)?;
+    all.retain(|(item, _)| matches!(item, Item::Interface(item) if is_kept(item)));
+    Ok(all)
+}
+
+/// The items of rings that programs have open, without what changes with every frame.
+///
+/// # Errors
+/// When the daemon is out of descriptors.
+pub fn kept_rings(d: &Daemon) -> std::io::Result<Vec<Given>> {
+    let mut all = open_rings(d)?;
+    for (item, _) in &mut all {
+        if let Item::OpenInterface(item) = item {
+            item.counters.clear();
+        }
+    }
+    Ok(all)
+}
+
+fn interface(nic: &Nic, stack: Option<&Stack>) -> std::io::Result<Given> {
+    let mut fds = nic.descriptors()?;
+    let mut item = None;
+    if let Some((stack, first)) = stack.and_then(|stack| Some((stack, stack.queues().first()?))) {
+        let tap = name_of(first)?;
+        item = Some(StackItem { tap, queues: stack.queues().len() as u32 });
+        let queues = stack.queues().iter().map(AsRef::as_ref);
+        let all = queues.chain(stack.diversion().descriptors());
+        fds.extend(all.map(OwnedFd::try_clone).collect::<std::io::Result<Vec<_>>>()?);
+    }
+    Ok((Item::Interface(InterfaceItem::new(nic.interface(), nic.mode(), item)), fds))
+}
+
+/// Continues an interface. It stays as long as somebody has it.
+///
+/// # Errors
+/// [`Refusal`] if it is not there, or the descriptors are something else.
+pub fn continue_interface(d: &mut Daemon, item: &InterfaceItem, fds: Vec<OwnedFd>) -> Result<Interface, Refusal> {
+    let (interface, mode) = item.interface();
+    if d.interfaces.known(&interface.name).is_some() {
+        return refuse(Errno::INVAL, "it is continued twice");
+    }
+    let mut fds = fds.into_iter();
+    let nic = Nic::continued(interface, mode, fds.by_ref().take(3))?;
+    d.interfaces.add(&nic);
+    let stack = item.stack.as_ref().map(|item| continue_stack(&nic, item, &mut fds)).transpose()?;
+    stack.iter().for_each(|stack| d.interfaces.add_stack(&nic.interface().name, stack));
+    Ok((nic, stack))
+}
+
+fn continue_stack(nic: &Nic, item: &StackItem, fds: &mut impl Iterator<Item = OwnedFd>) -> Result<Arc<Stack>, Refusal> {
+    let queues: Vec<_> = fds.by_ref().take(item.queues as usize).collect();
+    if queues.len() != item.queues as usize {
+        return Err(NotContinued("descriptors are missing").into());
+    }
+    let tap = Tap::continued(&item.tap, false, queues).or_else(|e| refuse(Errno::INVAL, e.to_string()))?;
+    let there = Found::find(tap.name()).map_err(|e| Refusal::new(e, format!("there is no TAP {}", tap.name())))?;
+    let hooks = [next(fds)?, next(fds)?, next(fds)?, next(fds)?];
+    let diversion = Diversion::continued(nic.interface().index, there.index, item.queues, hooks)?;
+    Ok(Arc::new(Stack::new(tap.into_queues(), diversion)))
+}
+
+/// The items of all rings that programs have open.
+///
+/// # Errors
+/// When the daemon is out of descriptors.
+pub fn open_rings(d: &Daemon) -> std::io::Result<Vec<Given>> {
+    let there = d.interfaces.ports().filter(|(_, port)| port.nic.is_there());
+    there.map(|(client, port)| rings(client, port)).collect()
+}
+
+fn rings(client: u64, port: &NicPort) -> std::io::Result<Given> {
+    let shape = port.mem.shape();
+    let mut fds = Vec::new();
+    for (_, socket, _) in &port.sockets {
+        fds.push(socket.as_fd().try_clone_to_owned()?);
+    }
+    for bells in port.bells.values() {
+        fds.extend(bells.to_fds()?);
+    }
+    let item = OpenInterfaceItem {
+        client,
+        name: port.name.clone(),
+        interface: port.nic.interface().name.clone(),
+        owner: port.owner.into(),
+        trusted: port.trusted,
+        bound: port.got.map(|got| (got.zero_copy, got.multi_buffer)),
+        region: port.mem_id,
+        shape: [shape.tx_rings, shape.rx_rings, shape.tx_slots, shape.rx_slots],
+        host: port.mem.host_rings(),
+        first: port.mem.csb_first(),
+        rings: [port.tx.clone(), port.rx.clone()],
+        sockets: port.sockets.iter().map(|(queue, socket, _)| (*queue, socket.entries())).collect(),
+        counters: port.counts.iter().map(|(counters, _)| Counts::of(counters)).collect(),
+    };
+    Ok((Item::OpenInterface(Box::new(item)), fds))
+}
+
+/// Continues rings that a program has open. The frames of queues pass between it and the kernel, which have the sockets.
+///
+/// # Errors
+/// [`Refusal`] if their memory is not there, or the descriptors are something else.
+pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem, fds: Vec<OwnedFd>) -> Result<(), Refusal> {
+    let wrong = |what: &str| Refusal::new(Errno::INVAL, what);
+    let nic = d.interfaces.known(&item.interface).ok_or_else(|| wrong("its interface is missing"))?;
+    let owner = item.owner.into();
+    let region = memory::continued(d, item.region, owner)?;
+    let [tx_rings, rx_rings, tx_slots, rx_slots] = item.shape;
+    let shape = PortShape { tx_rings, rx_rings, tx_slots, rx_slots };
+    let mem = Arc::new(region.continue_port(shape, item.host, item.first)?);
+    let [tx, rx] = item.rings;
+    let queues = nic.interface().queues;
+    if tx.end > tx_rings || rx.end > rx_rings || [tx_rings - item.host.0, rx_rings - item.host.1] != [queues; 2] {
+        return Err(wrong("the interface has no such rings"));
+    }
+    let has_host = tx.end.max(rx.end) > queues;
+    let bound = RingRanges { tx, rx };
+    let base = NicPort::new(item.name, nic, mem, item.region, bound, d.evictions.new_fault(owner), owner);
+    let got = item.bound.map(|(zero_copy, multi_buffer)| BindResult { zero_copy, multi_buffer });
+    let mut port = NicPort { trusted: item.trusted, got, ..base };
+    let mut fds = fds.into_iter();
+    for (number, entries) in item.sockets {
+        if !port.tx.contains(&number) && !port.rx.contains(&number) {
+            return Err(wrong("a queue has a socket, and no ring"));
+        }
+        let memory = (port.mem.region().mapping(), stack::buffers(&port));
+        let opened = port.nic.continue_queue(number, entries, memory, next(&mut fds)?)?;
+        port.sockets.push((number, opened.socket, opened.queue));
+    }
+    if has_host {
+        let stack = d.interfaces.stack(&item.interface).ok_or_else(|| wrong("its stack is missing"))?;
+        let mut bells = |port: &NicPort| Bells::continued(fds.next().zip(fds.next()), &port.fault);
+        let tasks = stack::host_rings(&mut port, &stack, &mut bells, true)?;
+        let earlier = item.counters.iter();
+        tasks.iter().zip(earlier).for_each(|((_, (counters, _)), counts)| counts.add_to(counters));
+        stack::place(d, &mut port, tasks);
+        port.stack = Some(stack);
+    }
+    d.interfaces.insert(item.client, port);
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! A queue of an interface on a switch, with memory of its own: half of it to receive into, half to send from.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use netvale_afxdp::continued::next;
+use netvale_afxdp::socket::{Buffers, Receiver, Sender};
+use netvale_afxdp::{Nic, NotContinued, Opened};
+use netvale_mem::Mapping;
+use netvale_mem::layout::DEFAULT_BUF_SIZE;
+use netvale_mem::mapping::{Pages, sealed_memfd};
+use netvale_nic::continued::{Settled, check_sending, find_free, find_taken};
+use netvale_nic::egress::NicEgress;
+use netvale_nic::ingress::NicIngress;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::refusal::Refusal;
+
+/// A queue, as its port keeps it.
+pub(super) struct SwitchQueue {
+    number: u32,
+    /// Whether frames may take several buffers.
+    multi_buffer: bool,
+    opened: Opened,
+    memory: OwnedFd,
+    pub(super) egress: Arc<NicEgress>,
+    settled: Arc<Mutex<Settled>>,
+}
+
+/// What a successor must know. Descriptors: the memory, the socket.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct QueueState {
+    number: u32,
+    /// Whether frames may take several buffers.
+    multi_buffer: bool,
+    /// The buffers to send from that hold no frame. `None`: what follows is not known either, and is to be found in the
+    /// rings.
+    free: Option<Vec<u32>>,
+    /// The buffers that the ingress will give back.
+    taken: Vec<u32>,
+    /// Offset and length of the pieces of a frame whose end has not arrived.
+    pieces: Vec<(u64, u32)>,
+}
+
+/// Upper bound on waiting for the kernel to send what the process before had given it.
+const QUIET: Duration = Duration::from_millis(300);
+
+/// Buffer 0 has no room for the kernel's headroom before it.
+fn buffers(entries: u32) -> Buffers {
+    Buffers { first: 0, stride: DEFAULT_BUF_SIZE, count: 1 + 2 * entries }
+}
+
+fn bytes(buffers: &Buffers) -> usize {
+    (buffers.count as usize * buffers.stride as usize).next_multiple_of(4096)
+}
+
+impl SwitchQueue {
+    /// Opens a queue.
+    ///
+    /// # Errors
+    /// [`Refusal`] if there is no memory, or the kernel refuses.
+    pub(super) fn open(nic: &Arc<Nic>, number: u32, entries: u32) -> Result<(SwitchQueue, NicIngress), Refusal> {
+        let (name, buffers) = (&nic.interface().name, buffers(entries));
+        // A file, because another process may have to go on with it.
+        let made = sealed_memfd("netvale-queue", bytes(&buffers) as u64, Pages::Ordinary);
+        let missing = |e| Refusal::new(e, format!("no memory for {} frames of interface {name}: {e}", buffers.count));
+        let (file, memory, _) = made.map_err(missing)?;
+        let memory = Arc::new(memory);
+        let opened = nic.queue(number, entries, (&memory, buffers), true)?;
+        let (receiver, sender) = halves(&opened, name)?;
+        let got = opened.bind()?;
+        let ours = (got.multi_buffer, Arc::clone(&opened.queue));
+        let egress = NicEgress::new(sender, Arc::clone(&memory), buffers, 1 + entries..buffers.count, ours);
+        let queue = Arc::clone(&opened.queue);
+        let ingress = NicIngress::new(receiver, memory, buffers, 1..1 + entries, queue);
+        let (egress, settled) = (Arc::new(egress), ingress.settled());
+        let multi_buffer = got.multi_buffer;
+        Ok((SwitchQueue { number, multi_buffer, opened, memory: file, egress, settled }, ingress))
+    }
+
+    /// What is known at any time.
+    ///
+    /// # Errors
+    /// When the daemon is out of descriptors.
+    pub(super) fn kept(&self) -> std::io::Result<(QueueState, [OwnedFd; 2])> {
+        let &SwitchQueue { number, multi_buffer, .. } = self;
+        let state = QueueState { number, multi_buffer, free: None, taken: Vec::new(), pieces: Vec::new() };
+        Ok((state, self.descriptors()?))
+    }
+
+    fn descriptors(&self) -> std::io::Result<[OwnedFd; 2]> {
+        Ok([self.memory.try_clone()?, self.opened.socket.as_fd().try_clone_to_owned()?])
+    }
+
+    /// What a successor must know. `None`: a worker has it.
+    ///
+    /// # Errors
+    /// When the daemon is out of descriptors.
+    pub(super) fn state(&self) -> std::io::Result<Option<(QueueState, [OwnedFd; 2])>> {
+        let Some((free, multi_buffer)) = self.egress.free() else { return Ok(None) };
+        let Settled { taken, pieces } = self.settled.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let state = QueueState { number: self.number, multi_buffer, free: Some(free), taken, pieces };
+        Ok(Some((state, self.descriptors()?)))
+    }
+
+    /// Continues a queue whose socket's rings have `entries` entries.
+    ///
+    /// # Errors
+    /// [`Refusal`] if the descriptors are something else, or a buffer is not in one place.
+    pub(super) fn continued(
+        nic: &Arc<Nic>,
+        entries: u32,
+        state: QueueState,
+        fds: &mut impl Iterator<Item = OwnedFd>,
+    ) -> Result<(SwitchQueue, NicIngress), Refusal> {
+        let QueueState { number, multi_buffer, free, taken, pieces } = state;
+        if entries > *netvale_mem::layout::RING_SLOTS_RANGE.end() {
+            return Err(NotContinued("rings have no such number of entries").into());
+        }
+        let (name, buffers) = (&nic.interface().name, buffers(entries));
+        let (file, socket) = (next(fds)?, next(fds)?);
+        let wrong = |e: Errno| Refusal::new(e, format!("the memory of queue {number} cannot be used: {e}"));
+        let memory = Arc::new(Mapping::map(file.as_fd(), bytes(&buffers)).map_err(wrong)?);
+        let opened = nic.continue_queue(number, entries, (&memory, buffers), socket)?;
+        let (mut receiver, sender) = halves(&opened, name)?;
+        let settled = Settled { taken, pieces };
+        let (receives, sends) = (1..1 + entries, 1 + entries..buffers.count);
+        let free = match free {
+            Some(free) => {
+                settled.check(&receiver, &buffers, receives)?;
+                check_sending(&free, &sender, &buffers, sends)?;
+                free
+            }
+            None => {
+                find_taken(&mut receiver, &buffers, receives)?;
+                find_free(&sender, &buffers, sends, QUIET)?
+            }
+        };
+        let ours = (multi_buffer, Arc::clone(&opened.queue));
+        let egress = Arc::new(NicEgress::new(sender, Arc::clone(&memory), buffers, free, ours));
+        let queue = Arc::clone(&opened.queue);
+        let ingress = NicIngress::continued(receiver, memory, buffers, &settled, queue)?;
+        let settled = ingress.settled();
+        Ok((SwitchQueue { number, multi_buffer, opened, memory: file, egress, settled }, ingress))
+    }
+
+    /// Whether the driver works on the buffers itself.
+    pub(super) fn is_zero_copy(&self) -> bool {
+        self.opened.socket.is_zero_copy()
+    }
+}
+
+fn halves(opened: &Opened, name: &str) -> Result<(Receiver, Sender), Refusal> {
+    let halves = opened.socket.receiver().and_then(|receiver| Ok((receiver, opened.socket.sender()?)));
+    halves.map_err(|e| Refusal::new(e, format!("{name}: cannot map the socket's rings: {e}")))
+}

@@ -1,0 +1,102 @@
+//! Rings and their holders, as a successor continues them.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use netvale_mem::fault::Fault;
+use netvale_mem::offsets::OffsetRule;
+use netvale_mem::region::RingSide;
+use netvale_mem::{PortMem, PortShape, Region};
+use netvale_port::ring_in::RingIngress;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::holders::Holders;
+use super::local::LocalPort;
+use super::switched::Rings;
+use crate::handover::items::State;
+use crate::refusal::{Refusal, refuse};
+
+/// Rings of a port that programs open. Descriptors: two bells of each ring, tx rings first.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct RingsState {
+    /// Number of the region.
+    pub region: u32,
+    /// Numbers of tx and rx rings, and of the slots of each.
+    shape: [u32; 4],
+    /// How many of the last tx and rx rings are host rings.
+    host: (u32, u32),
+    /// The first ring.
+    first: u32,
+    /// Bytes of virtio-net header.
+    hdr_len: u32,
+    /// Bits, maximum and initial offset of the rings that have offsets, tx rings first.
+    offsets: Vec<Option<[u32; 3]>>,
+    /// The holders of each tx ring and rx ring, and whether they share it.
+    held: [Vec<Vec<(u64, bool)>>; 2],
+}
+
+/// The offset rules of rings.
+pub fn offset_rules<'a>(sides: impl Iterator<Item = &'a RingSide>) -> Vec<Option<[u32; 3]>> {
+    sides.map(|side| side.offsets.rule().map(|rule| [rule.bits, rule.max, rule.initial])).collect()
+}
+
+/// Sets the offset rules of rings.
+pub fn set_offset_rules<'a>(sides: impl Iterator<Item = &'a RingSide>, rules: &[Option<[u32; 3]>]) {
+    for (side, rule) in sides.zip(rules) {
+        let buf_size = side.ring.buf_size();
+        let checked = |[bits, max, initial]: [u32; 3]| OffsetRule { bits, max: max.min(buf_size), initial };
+        side.offsets.set(rule.map(checked));
+    }
+}
+
+fn all(mem: &PortMem) -> impl Iterator<Item = &RingSide> {
+    mem.tx.iter().chain(&mem.rx)
+}
+
+impl LocalPort {
+    /// What a successor must know to continue the rings.
+    ///
+    /// # Errors
+    /// When the daemon is out of descriptors.
+    pub(crate) fn state(&self) -> std::io::Result<State> {
+        Ok(State { said: serde_json::to_value(self.said())?, fds: self.rings.bells()?, paused: Vec::new() })
+    }
+
+    /// The same without descriptors.
+    pub(crate) fn said(&self) -> RingsState {
+        let (mem, shape) = (&self.rings.mem, self.rings.mem.shape());
+        let held = [&self.tx_held, &self.rx_held].map(|rings| rings.iter().map(Holders::list).collect());
+        RingsState {
+            region: self.rings.mem_id,
+            shape: [shape.tx_rings, shape.rx_rings, shape.tx_slots, shape.rx_slots],
+            host: mem.host_rings(),
+            first: mem.csb_first(),
+            hdr_len: self.rings.hdr_len.get(),
+            offsets: offset_rules(all(mem)),
+            held,
+        }
+    }
+
+    /// Continues rings in their region.
+    ///
+    /// # Errors
+    /// [`Refusal`] if the region does not have such rings, or descriptors are missing.
+    pub(crate) fn continued(
+        region: &Arc<Region>,
+        state: RingsState,
+        fds: Vec<OwnedFd>,
+        fault: Fault,
+    ) -> Result<(LocalPort, Vec<RingIngress>), Refusal> {
+        let [tx_rings, rx_rings, tx_slots, rx_slots] = state.shape;
+        let shape = PortShape { tx_rings, rx_rings, tx_slots, rx_slots };
+        if !matches!(state.hdr_len, 0 | 10 | 12) {
+            return refuse(Errno::INVAL, format!("a header of {} bytes", state.hdr_len));
+        }
+        let mem = Arc::new(region.continue_port(shape, state.host, state.first)?);
+        set_offset_rules(all(&mem), &state.offsets);
+        let (rings, ingresses) = Rings::continued(mem, state.region, state.hdr_len, fault, fds)?;
+        let [tx_held, rx_held] = state.held.map(|rings| rings.into_iter().map(Holders::from_list).collect());
+        Ok((LocalPort { rings, tx_held, rx_held }, ingresses))
+    }
+}

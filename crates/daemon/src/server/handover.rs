@@ -1,0 +1,186 @@
+//! Everything goes to a successor, the connections and the listening sockets included, or comes from a predecessor.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use rustix::net::{AddressFamily, sockopt};
+use rustix::stdio::{stderr, stdout};
+
+use super::{Client, Server, connection};
+use crate::api::handover::continuing::{self, Connected};
+use crate::api::handover::give::{self, Gift, Given};
+use crate::api::handover::kept;
+use crate::caller::Caller;
+use crate::handover::items::{ClientItem, ConnectionItem, Item, ProcessItem};
+use crate::handover::store::Store;
+use crate::handover::wire;
+use crate::system::keep;
+use crate::worker::parking::{Parked, Waiting};
+
+/// Between two looks at counters while frames pass, and while none does.
+const PERIOD: Duration = Duration::from_secs(1);
+const IDLE_PERIOD: Duration = Duration::from_secs(10);
+
+impl Server {
+    /// Hands everything over to the successor on that connection. Returns whether it goes on; if not, this daemon does.
+    pub(super) fn hand_over(&mut self, successor: u64) -> bool {
+        let Some((Client::Attach { fd, holds: None }, caller)) = self.clients.get(&successor) else { return false };
+        let pid = caller.pid;
+        let given = self.park_with(Some(successor)).and_then(|(parked, gift)| {
+            give::send(fd, &gift.items)?;
+            Ok((parked, gift))
+        });
+        match given {
+            Ok((parked, gift)) => {
+                tracing::info!(pid, "a successor goes on");
+                keep::main_process_is(pid);
+                self.leave(parked, gift);
+                true
+            }
+            Err(why) => {
+                tracing::error!(pid, why, "a successor could not go on: this daemon does");
+                let _ = wire::send(fd.as_fd(), &Item::Failed(why), &[]);
+                self.hang_up(successor);
+                false
+            }
+        }
+    }
+
+    /// Leaves everything with the service manager, for a daemon that it starts next. Returns whether there is one; then
+    /// nothing may be touched any more.
+    pub(super) fn leave_kept(&mut self) -> bool {
+        let Some(mut store) = self.store.take() else { return false };
+        match self.park_with(None) {
+            Ok((parked, mut gift)) => {
+                let items = gift.items.drain(..).filter(|(item, _)| !matches!(item, Item::Process(_)));
+                let items = items.map(|(item, fds)| (item, || Ok(fds))).collect();
+                if let Err(e) = store.save_counters(None).and_then(|()| store.save(items)) {
+                    tracing::error!("some ports are kept as they were known last: {e}");
+                }
+                self.leave(parked, gift);
+            }
+            Err(why) => tracing::error!(why, "ports are kept as they were known last"),
+        }
+        true
+    }
+
+    /// Has the service manager keep what has changed.
+    pub(super) fn keep(&mut self) {
+        if !std::mem::take(&mut self.daemon.changed) {
+            return;
+        }
+        let Some(mut store) = self.store.take() else { return };
+        let saved = kept::items(&self.daemon).and_then(|mut items| {
+            for (id, (client, caller)) in &self.clients {
+                if let Client::Attach { holds: Some(_), .. } = client
+                    && let Some((item, fds)) = client_item(Caller { client: *id, ..*caller }, client)?
+                {
+                    items.push((item, Box::new(|| Ok(fds))));
+                }
+            }
+            store.save(items)
+        });
+        match saved {
+            Ok(()) => self.daemon.ports.iter().for_each(|(_, record)| record.behind.is_stored()),
+            Err(e) => {
+                tracing::error!("a restart may lose ports: {e}");
+                // Tried again with the next event.
+                self.daemon.changed = true;
+            }
+        }
+        self.store = Some(store);
+    }
+
+    /// Has the service manager keep counters and addresses now and then, while frames pass. Returns the time until the next
+    /// call.
+    pub(super) fn keep_counters(&mut self, now: Instant) -> Duration {
+        let Some(store) = &mut self.store else { return Duration::MAX };
+        let (at, busy) = self.counted;
+        if now >= at {
+            let workers = self.daemon.workers.all().iter();
+            let busy_now = workers.map(|worker| worker.stats().busy_ns.load(Ordering::Relaxed)).sum();
+            if busy_now != busy
+                && let Err(e) = store.save_counters(Some(kept::counters(&self.daemon)))
+            {
+                tracing::error!("counters are not kept: {e}");
+            }
+            let pause = if busy_now == busy { IDLE_PERIOD } else { PERIOD };
+            self.counted = (now + pause, busy_now);
+        }
+        self.counted.0.saturating_duration_since(now)
+    }
+
+    /// Parks the workers and collects all that there is.
+    fn park_with(&self, successor: Option<u64>) -> Result<(Parked, Gift), String> {
+        let mut parked = self.daemon.workers.park().ok_or("a worker is held up by a peer: try again")?;
+        let waiting = std::mem::take(&mut parked.waiting);
+        let gift = self.gift(successor, waiting).map_err(|e| e.to_string())?;
+        Ok((parked, gift))
+    }
+
+    /// Nothing that was handed over is touched any more.
+    fn leave(&mut self, parked: Parked, gift: Gift) {
+        give::end(&mut self.daemon, &gift.others);
+        std::mem::forget((parked, gift.paused));
+    }
+
+    fn gift(&self, successor: Option<u64>, waiting: Waiting) -> std::io::Result<Gift> {
+        let (attach, control) = (self.listeners.attach.as_fd(), self.listeners.control.as_fd());
+        let process = [self.listeners.lock.as_fd(), attach, control, stdout(), stderr()];
+        let process = process.iter().map(|fd| fd.try_clone_to_owned()).collect::<std::io::Result<_>>()?;
+        let mut gift = give::items(&self.daemon, waiting)?;
+        let kept = self.store.as_ref().map(Store::names).unwrap_or_default();
+        gift.items.push((Item::Process(ProcessItem { kept, own: self.listeners.own.clone() }), process));
+        for (id, (client, caller)) in self.clients.iter().filter(|(id, _)| Some(**id) != successor) {
+            gift.items.extend(client_item(Caller { client: *id, ..*caller }, client)?);
+        }
+        Ok(gift)
+    }
+
+    /// Goes on with a predecessor's connections.
+    pub fn adopt(&mut self, clients: Vec<continuing::Client>) {
+        for (caller, connected, fd) in clients {
+            let id = caller.client;
+            // They are numbered from there on.
+            self.next = self.next.max(id + 1);
+            let is_unix = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX);
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+            let flags = match &connected {
+                Connected::Control(_, unsent, _) if !unsent.is_empty() => flags | epoll::EventFlags::OUT,
+                _ => flags,
+            };
+            if !is_unix || epoll::add(&self.epoll, &fd, epoll::EventData::new_u64(id), flags).is_err() {
+                tracing::error!(pid = caller.pid, "a connection cannot be continued");
+                continue;
+            }
+            let client = match connected {
+                Connected::Attach(holds) => Client::Attach { fd, holds },
+                Connected::Control(pending, unsent, ended) => {
+                    Client::Control { fd, conn: Box::new(connection(caller).continuing(&pending)), unsent, ended }
+                }
+            };
+            self.clients.insert(id, (client, caller));
+        }
+    }
+}
+
+/// A connection as an item. `None`: what it holds ends with this process, and so does the connection.
+fn client_item(caller: Caller, client: &Client) -> std::io::Result<Option<Given>> {
+    let mut more = Vec::new();
+    let (fd, connection) = match client {
+        Client::Attach { fd, holds: None } => (fd, ConnectionItem::Attach { holds: None }),
+        Client::Attach { fd, holds: Some(held) } => {
+            let Some(holds) = held.hand_over() else { return Ok(None) };
+            more = held.descriptors()?;
+            (fd, ConnectionItem::Attach { holds: Some(holds) })
+        }
+        Client::Control { fd, conn, unsent, ended } => {
+            let (pending, unsent, ended) = (conn.pending().to_vec(), unsent.clone(), *ended);
+            (fd, ConnectionItem::Control { pending, unsent, ended })
+        }
+    };
+    let fds = std::iter::once(fd.try_clone()?).chain(more).collect();
+    Ok(Some((Item::Client(ClientItem { caller: caller.into(), connection }), fds)))
+}

@@ -1,0 +1,148 @@
+//! Sockets that the service manager has bound for the daemon (sd_listen_fds(3)): the first client starts it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use netvale_control::dirs::{ATTACH_SOCKET, CONTROL_SOCKET};
+use netvale_ptnet::keep::Kept;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, getsockname, sockopt};
+
+use super::sockets::{SocketError, listen};
+use crate::config::SocketAccess;
+
+/// The two sockets, listening.
+pub struct Bound {
+    /// For clients that open ports.
+    pub attach: OwnedFd,
+    /// For JSON-RPC.
+    pub control: OwnedFd,
+    /// The files of those that the daemon has bound itself: it removes them when it ends. At the others the service manager
+    /// goes on listening.
+    pub own: Vec<PathBuf>,
+}
+
+impl Bound {
+    /// Takes the sockets called `attach` and `control` out of what the service manager has passed, and binds what is not
+    /// there.
+    ///
+    /// # Errors
+    /// [`SocketError`] if a socket cannot be bound.
+    pub fn open(passed: &mut Kept, dir: &Path, access: &SocketAccess) -> Result<Bound, SocketError> {
+        let mut own = Vec::new();
+        let mut open = |name, path: PathBuf, kind| match take(passed, name, &path, kind) {
+            Some(fd) => Ok(fd),
+            None => listen(&path, kind, access).inspect(|_| own.push(path)),
+        };
+        let attach = open("attach", dir.join(ATTACH_SOCKET), SocketType::SEQPACKET)?;
+        let control = open("control", dir.join(CONTROL_SOCKET), SocketType::STREAM)?;
+        Ok(Bound { attach, control, own })
+    }
+}
+
+/// The socket of that name, if it is what the daemon would have made itself; another one is closed.
+fn take(passed: &mut Kept, name: &str, path: &Path, kind: SocketType) -> Option<OwnedFd> {
+    let fd = passed.remove(name)?;
+    match check(fd.as_fd(), path, kind) {
+        Ok(()) => {
+            tracing::info!("listening at {}, by the service manager's socket", path.display());
+            Some(fd)
+        }
+        Err(why) => {
+            tracing::warn!(name, why, "a socket of the service manager is not used");
+            None
+        }
+    }
+}
+
+fn check(fd: BorrowedFd<'_>, path: &Path, kind: SocketType) -> Result<(), String> {
+    let of = |e: rustix::io::Errno| e.to_string();
+    if sockopt::socket_domain(fd).map_err(of)? != AddressFamily::UNIX {
+        return Err("it is not a UNIX socket".into());
+    }
+    if sockopt::socket_type(fd).map_err(of)? != kind {
+        return Err("it has another type (ListenSequentialPacket= for attach, ListenStream= for control)".into());
+    }
+    if !sockopt::socket_acceptconn(fd).map_err(of)? {
+        return Err("it does not listen".into());
+    }
+    let address = SocketAddrUnix::try_from(getsockname(fd).map_err(of)?).map_err(of)?;
+    let bound = address.path().map(|bytes| PathBuf::from(String::from_utf8_lossy(bytes.to_bytes()).into_owned()));
+    if !bound.is_some_and(|bound| is_same(&bound, path)) {
+        return Err(format!("it is not at {}", path.display()));
+    }
+    // The manager clears this in what it passes.
+    rustix::io::ioctl_fionbio(fd, true).map_err(of)
+}
+
+/// Whether two paths of sockets are one, by whatever way to the folder.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let folder = |path: &Path| path.parent().and_then(|folder| folder.canonicalize().ok());
+    one.file_name() == other.file_name() && folder(one).is_some_and(|found| folder(other) == Some(found))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    fn passed(sockets: impl IntoIterator<Item = (&'static str, OwnedFd)>) -> Kept {
+        sockets.into_iter().map(|(name, fd)| (name.to_owned(), fd)).collect()
+    }
+
+    fn seqpacket(path: &Path) -> OwnedFd {
+        listen(path, SocketType::SEQPACKET, &SocketAccess::default()).unwrap()
+    }
+
+    /// Objective: sockets of the service manager are used as they are, other descriptors are left, and no file of the
+    /// manager's is among those that the daemon removes.
+    #[test]
+    fn passed_sockets_are_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let control = UnixListener::bind(dir.path().join(CONTROL_SOCKET)).unwrap();
+        std::fs::set_permissions(dir.path().join(CONTROL_SOCKET), PermissionsExt::from_mode(0o640)).unwrap();
+        let other = UnixStream::pair().unwrap().0;
+        let attach = seqpacket(&dir.path().join(ATTACH_SOCKET));
+        let mut kept = passed([("attach", attach), ("control", control.into()), ("ptnet:1", other.into())]);
+        let sockets = Bound::open(&mut kept, dir.path(), &SocketAccess::default()).unwrap();
+        assert!(sockets.own.is_empty());
+        assert_eq!(kept.keys().collect::<Vec<_>>(), ["ptnet:1"]);
+        let mode = std::fs::metadata(dir.path().join(CONTROL_SOCKET)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+        let client = UnixStream::connect(dir.path().join(CONTROL_SOCKET)).unwrap();
+        rustix::net::accept(&sockets.control).unwrap();
+        drop(client);
+        // It does not wait for the next one.
+        assert_eq!(rustix::net::accept(&sockets.control).unwrap_err(), rustix::io::Errno::AGAIN);
+    }
+
+    /// Objective: a descriptor that is not the socket that its name says is closed, with the reason, and the daemon binds its own.
+    #[test]
+    fn others_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(ATTACH_SOCKET);
+        let refused = |fd: OwnedFd| check(fd.as_fd(), &path, SocketType::SEQPACKET).unwrap_err();
+        assert!(refused(std::fs::File::open("/dev/null").unwrap().into()).contains("ocket"));
+        assert_eq!(refused(std::net::TcpListener::bind("127.0.0.1:0").unwrap().into()), "it is not a UNIX socket");
+        assert!(refused(UnixListener::bind(dir.path().join("a")).unwrap().into()).contains("another type"));
+        let unbound = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        assert_eq!(refused(unbound), "it does not listen");
+        assert!(refused(seqpacket(&dir.path().join("b"))).starts_with("it is not at"));
+        let elsewhere = seqpacket(&dir.path().join("c"));
+        let mut kept = passed([("attach", elsewhere)]);
+        let sockets = Bound::open(&mut kept, dir.path(), &SocketAccess::default()).unwrap();
+        assert!(kept.is_empty());
+        assert_eq!(sockets.own, [path, dir.path().join(CONTROL_SOCKET)]);
+    }
+
+    /// Objective: a socket that was bound by another way to the same folder is the same.
+    #[test]
+    fn paths_by_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(dir.path(), &link).unwrap();
+        let fd = seqpacket(&link.join(ATTACH_SOCKET));
+        assert_eq!(check(fd.as_fd(), &dir.path().join(ATTACH_SOCKET), SocketType::SEQPACKET), Ok(()));
+    }
+}

@@ -1,0 +1,137 @@
+//! A daemon whose place is taken by others, one after another, each a process of its own; and traffic that must not notice.
+
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Command, Stdio};
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+use netvale::{Interest, Port};
+use netvale_control::attach::AttachReply;
+use netvale_control::succession::Succession;
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::{DAEMON_CONFIG, DAEMON_DIR, Daemon, LIMIT, TAKES_OVER, ip, until};
+
+/// The ignored test of each program that is the daemon.
+pub const ROLE: &str = "daemon";
+/// Frames that are under way: fewer than any queue on the way holds.
+const WINDOW: u64 = 100;
+/// The station that is played.
+pub const PEER: &str = "10.9.0.2";
+
+impl Daemon {
+    /// Starts a successor and waits until it goes on in this one's place, which has ended by then.
+    pub fn is_succeeded(&mut self, more: &str) {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", ROLE, "--nocapture", "--ignored"]).stdout(Stdio::null());
+        command.env(DAEMON_DIR, self.dir.path()).env(DAEMON_CONFIG, more).env(TAKES_OVER, "1");
+        let mut child = command.spawn().unwrap();
+        let process = child.id();
+        let successor = std::thread::spawn(move || assert!(child.wait().unwrap().success(), "the successor failed"));
+        let before = self.thread.take().unwrap();
+        until("one of both has ended", || before.is_finished() || successor.is_finished());
+        assert!(!successor.is_finished(), "the successor could not go on");
+        before.join().unwrap();
+        (self.process, self.thread) = (process, Some(successor));
+        assert!(netvale_harness::daemon::ready(self.dir.path(), LIMIT, || true), "the successor does not answer");
+    }
+
+    /// A successor that gets everything, and then hangs up instead of going on.
+    pub fn is_robbed(&self) -> usize {
+        let fd = successor(self);
+        rustix::net::send(&fd, &Succession::Begin.encode(), SendFlags::empty()).unwrap();
+        let (mut bytes, mut items) = (vec![0; 1 << 20], 0);
+        loop {
+            assert!(netvale_mem::notify::nap(fd.as_fd(), LIMIT), "nothing comes");
+            // The descriptors that come are closed immediately, as at the end of a process.
+            let (got, _) = rustix::net::recv(&fd, &mut bytes[..], rustix::net::RecvFlags::empty()).unwrap();
+            assert!(got > 0, "the daemon hung up");
+            items += usize::from(bytes[0] == b'.');
+            if &bytes[..got] == b".\"end\"" {
+                return items;
+            }
+        }
+    }
+}
+
+/// A connection of a successor that is welcome.
+fn successor(d: &Daemon) -> OwnedFd {
+    let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    rustix::net::connect(&fd, &SocketAddrUnix::new(d.path("attach.sock")).unwrap()).unwrap();
+    rustix::net::send(&fd, &Succession::Hello(1).encode(), SendFlags::empty()).unwrap();
+    let mut bytes = [0; netvale_control::attach::REPLY_LEN];
+    let (got, _) = rustix::net::recv(&fd, &mut bytes[..], rustix::net::RecvFlags::empty()).unwrap();
+    assert_eq!(AttachReply::decode(&bytes[..got]).unwrap().status, 0);
+    fd
+}
+
+/// Gives an interface that is up an address, and a neighbour on the other side.
+pub fn address(name: &str) {
+    std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
+    ip(&format!("addr add 10.9.0.1/24 dev {name}"));
+    ip(&format!("link set {name} up"));
+    ip(&format!("neigh add {PEER} lladdr 02:00:00:00:00:02 dev {name}"));
+}
+
+/// The answer to a UDP frame: all addresses change places, which leaves the checksums as they are.
+pub fn answer(frame: &[u8]) -> Vec<u8> {
+    let mut back = frame.to_vec();
+    for (a, b, n) in [(0, 6, 6), (26, 30, 4), (34, 36, 2)] {
+        back[a..a + n].copy_from_slice(&frame[b..b + n]);
+        back[b..b + n].copy_from_slice(&frame[a..a + n]);
+    }
+    back
+}
+
+/// The number in one of the datagrams.
+pub fn number(frame: &[u8]) -> Option<u64> {
+    let is_ours = frame.get(12..14) == Some(&[8, 0]) && frame.get(23) == Some(&17);
+    let bytes = frame.get(42..50).filter(|_| is_ours)?;
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+/// Sends numbered datagrams from the stack to `port`, which sends each back, while `during` runs on a thread of its own, and a while after
+/// it. All arrive both ways, each once, in order. Returns how many.
+pub fn ping_pong(port: &mut Port, during: impl FnOnce() + Send) -> u64 {
+    let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+    socket.connect((PEER, 9)).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    std::thread::scope(|scope| {
+        let other = scope.spawn(during);
+        rounds(&socket, port, &other)
+    })
+}
+
+fn rounds(socket: &UdpSocket, port: &mut Port, during: &ScopedJoinHandle<'_, ()>) -> u64 {
+    let (mut sent, mut there, mut back) = (0u64, 0u64, 0u64);
+    let (mut last, mut more) = (Instant::now(), 500);
+    let mut place = vec![0; 4096];
+    while more > 0 || back < sent {
+        if during.is_finished() && more > 0 {
+            more -= 1;
+        }
+        // At a moderate rate.
+        if more > 0 && sent < back + WINDOW && socket.send(&sent.to_le_bytes()).is_ok() {
+            sent += 1;
+        }
+        port.wait(Interest::Rx, Some(Duration::from_micros(300))).unwrap();
+        while let Some(n) = port.rx()[0].recv(&mut place) {
+            if let Some(got) = number(&place[..n]) {
+                assert_eq!(got, there, "on the way there");
+                (there, last) = (there + 1, Instant::now());
+                until("room", || {
+                    port.tx()[0].sync();
+                    port.tx()[0].send(&answer(&place[..n]))
+                });
+            }
+        }
+        port.sync();
+        while let Ok(n) = socket.recv(&mut place) {
+            assert_eq!(place[..n], back.to_le_bytes(), "on the way back");
+            (back, last) = (back + 1, Instant::now());
+        }
+        assert!(last.elapsed() < LIMIT, "{sent} sent, {there} there, {back} back");
+    }
+    back
+}

@@ -1,0 +1,109 @@
+//! Ports that may be on no switch, when another daemon takes this one's place: persistent ones of netmap's, and rings with nothing behind
+//! them.
+
+mod common;
+
+use std::os::fd::AsFd;
+
+use common::heirs::ROLE;
+use common::{Daemon, frame, play_the_daemon, receive, request, send, until};
+use netvale::raw;
+use netvale_abi::nmreq::{
+    NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DELIF, NETMAP_REQ_VALE_DETACH, NETMAP_REQ_VALE_NEWIF, NR_REG_ALL_NIC,
+    NmreqRegister,
+};
+use netvale_control::attach::{AttachRequest, FLAG_NULL};
+use rustix::io::Errno;
+
+/// What a daemon's own process does.
+#[test]
+#[ignore = "a role in other tests"]
+fn daemon() {
+    play_the_daemon();
+}
+
+fn asked(d: &Daemon, reqtype: u16, name: &str) {
+    let all = [(std::mem::offset_of!(NmreqRegister, nr_mode), NR_REG_ALL_NIC as u8)];
+    let is_named = [NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DETACH].contains(&reqtype);
+    let body: &[(usize, u8)] = if is_named { &all } else { &[] };
+    // What another test starts has copies of this process's descriptors for a moment: what was closed here is not closed yet.
+    let mut status = 0;
+    until("it is free", || {
+        status = request(d, 0, reqtype, name, body).status;
+        status != Errno::BUSY.raw_os_error()
+    });
+    assert_eq!(status, 0, "{reqtype} {name}");
+}
+
+/// Objective: such a port keeps its rings, its holders and its switches over daemons that follow each other, and can be
+/// parted, detached and removed afterwards as before.
+#[test]
+fn persistent() {
+    let mut d = Daemon::start_apart(ROLE, "");
+    asked(&d, NETMAP_REQ_VALE_NEWIF, "p0");
+    let mut port = d.open("netmap:p0").unwrap();
+    let succeeded = |d: &mut Daemon| {
+        d.is_robbed();
+        d.is_succeeded("");
+    };
+    succeeded(&mut d);
+    drop(port);
+    asked(&d, NETMAP_REQ_VALE_ATTACH, "vale0:p0");
+    port = d.open("netmap:p0").unwrap();
+    let mut a = d.open("vale0:a").unwrap();
+    succeeded(&mut d);
+    send(&mut a, &frame(255, 1, 7));
+    assert_eq!(receive(&mut port), frame(255, 1, 7));
+    send(&mut port, &frame(1, 2, 8));
+    assert_eq!(receive(&mut a), frame(1, 2, 8));
+    drop(port);
+    asked(&d, NETMAP_REQ_VALE_ATTACH, "vale1:p0");
+    let mut b = d.open("vale1:b").unwrap();
+    succeeded(&mut d);
+    send(&mut a, &frame(255, 1, 9));
+    assert_eq!(receive(&mut b), frame(255, 1, 9));
+    send(&mut b, &frame(255, 3, 10));
+    assert_eq!(receive(&mut a), frame(255, 3, 10));
+    for (reqtype, name) in
+        [(NETMAP_REQ_VALE_DETACH, "vale1:p0"), (NETMAP_REQ_VALE_DETACH, "vale0:p0"), (NETMAP_REQ_VALE_DELIF, "p0")]
+    {
+        asked(&d, reqtype, name);
+    }
+    assert_eq!(d.ports(), ["vale0:a", "vale1:b"]);
+}
+
+/// Objective: rings with nothing behind them stay their connection's, at their place in their region, over daemons that follow each
+/// other; nobody else gets that place, until the connection ends.
+#[test]
+fn rings_with_nothing_behind_them() {
+    let mut d = Daemon::start_apart(ROLE, "");
+    let open = |d: &Daemon| {
+        let conn = raw::connect_to(d.options().run_dir.as_deref()).unwrap();
+        let flags = FLAG_NULL;
+        let request = AttachRequest {
+            name: "bare".into(),
+            flags,
+            mem_id: 1,
+            tx_rings: 3,
+            rx_rings: 2,
+            ..AttachRequest::default()
+        };
+        let opened = raw::attach(conn.as_fd(), &request).unwrap();
+        (conn, opened)
+    };
+    let place = |opened: &raw::Attached| (opened.reply.nifp, opened.reply.csb_first, opened.reply.mem_id);
+    let (conn, opened) = open(&d);
+    for _ in 0..3 {
+        d.is_robbed();
+        d.is_succeeded("");
+        let again = raw::resume(conn.as_fd()).unwrap();
+        assert_eq!((again.reply.tx_rings, again.reply.rx_rings, again.tx.len()), (3, 2, 3));
+        assert_eq!(place(&again), place(&opened));
+        let (other, elsewhere) = open(&d);
+        assert_ne!(place(&elsewhere), place(&opened));
+        drop(other);
+    }
+    let before = place(&opened);
+    drop((conn, opened));
+    until("its place is free", || place(&open(&d).1) == before);
+}
