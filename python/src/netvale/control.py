@@ -1,0 +1,119 @@
+"""The daemon's control socket: JSON-RPC 2.0 in lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Mapping
+
+from .errors import ControlError, NetvaleError
+from .views import Address, Evicted, Port, Stats, Switch, Version, made
+
+
+def run_dir() -> Path:
+    """Where the daemon's sockets are, by the rules that all of netvale's programs follow."""
+    named = os.environ.get("NETVALE_RUN_DIR")
+    if named:
+        return Path(named)
+    if os.geteuid() == 0:
+        return Path("/run/netvale")
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if os.path.isabs(runtime):
+        return Path(runtime, "netvale")
+    last = Path(f"/tmp/netvale-{os.geteuid()}")
+    if last.exists() and last.lstat().st_uid != os.geteuid():
+        # Anybody can make it, and would answer in place of the daemon.
+        raise NetvaleError(1, f"{last} belongs to another user")
+    return last
+
+
+class Control:
+    """A connection to the daemon. ``with netvale.Control() as control: …``"""
+
+    def __init__(self, directory: str | os.PathLike[str] | None = None, *, timeout: float | None = 30) -> None:
+        path = Path(directory or run_dir(), "control.sock")
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(timeout)
+        try:
+            self._socket.connect(os.fspath(path))
+        except OSError as error:
+            self._socket.close()
+            text = f"no netvale daemon at {path}: {error.strerror}; start one with 'netvale up'"
+            raise NetvaleError(error.errno or 0, text) from None
+        self._lines = self._socket.makefile("rw", encoding="utf-8", newline="\n")
+        self._last = 0
+
+    def call(self, method: str, params: Mapping[str, Any] | None = None) -> Any:
+        """Calls a method by its name in the protocol. Returns its result as JSON has it."""
+        self._last += 1
+        request: dict[str, Any] = {"jsonrpc": "2.0", "id": self._last, "method": method}
+        if params:
+            request["params"] = params
+        self._lines.write(json.dumps(request) + "\n")
+        self._lines.flush()
+        line = self._lines.readline()
+        if not line:
+            raise NetvaleError(104, "the daemon closed the connection")
+        answer = json.loads(line)
+        if "error" in answer:
+            error = answer["error"]
+            data = error.get("data") or {}
+            raise ControlError(error["code"], error["message"], data.get("hint"), data.get("errno"))
+        return answer["result"]
+
+    def version(self) -> Version:
+        """What answers."""
+        return made(Version, self.call("version"))
+
+    def switches(self) -> list[Switch]:
+        """All switches."""
+        return [made(Switch, one) for one in self.call("switch.list")]
+
+    def table(self, switch: str) -> list[Address]:
+        """A switch's forwarding table."""
+        return [made(Address, one) for one in self.call("switch.table", {"switch": switch})]
+
+    def attach(self, switch: str, port: str, **options: Any) -> Port:
+        """Attaches a port: ``control.attach("vale0", "tap:nv0", mtu=9000)``. Options are those of a configuration file."""
+        params: dict[str, Any] = {"switch": switch, "port": port}
+        if options:
+            params["options"] = options
+        return made(Port, self.call("port.attach", params))
+
+    def detach(self, switch: str, port: str) -> None:
+        """Takes a port off its switch."""
+        self.call("port.detach", {"switch": switch, "port": port})
+
+    def list(self, switch: str | None = None) -> list[Port]:
+        """Ports of one switch, or all ports and pipes, without their rings."""
+        return [made(Port, one) for one in self.call("port.list", {"switch": switch} if switch else None)]
+
+    def show(self, port: str) -> Port:
+        """One port with its rings."""
+        return made(Port, self.call("port.show", {"port": port}))
+
+    def evicted(self) -> list[Evicted]:  # type: ignore[valid-type]
+        """The last programs that lost their port."""
+        return [made(Evicted, one) for one in self.call("port.evicted")]
+
+    def stats(self) -> Stats:
+        """All counters at one moment."""
+        return made(Stats, self.call("stats"))
+
+    def shutdown(self) -> None:
+        """Ends the daemon."""
+        self.call("shutdown")
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._lines.close()
+        self._socket.close()
+
+    def __enter__(self) -> Control:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
