@@ -7,26 +7,48 @@ NETVALE := $(TARGET)/release/netvale
 BENCH   := $(TARGET)/release/netvale-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-bench demo test check docs bench fuzz fuzz-asan fuzz-coverage soak fmt install clean
+.PHONY: help build build-bench deb rpm image dist publish-check demo test test-long check docs bench fuzz fuzz-asan fuzz-coverage soak fmt install clean
 
 help: ## list the targets
 	@echo "netvale: make TARGET"
 	@sed -n 's/^\([a-z-]*\):.* ## /  \1\t/p' Makefile | expand -t 16
 
 build: ## release binary and libraries, target/release
-	cargo build --release --package netvale-cli --package netvale-capi --package netvale-pcap
+	cargo build --release --package netvale-cli --package netvale-capi --package netvale-pcap --package netvale-cni
 
 build-bench: ## release build of the benchmark, which is a program of its own
 	cargo build --release --package netvale-bench
+
+deb: ## Debian packages, target/packages
+	@scripts/install-deps.sh package
+	@scripts/package.sh deb
+
+rpm: ## rpm packages, target/packages
+	@scripts/install-deps.sh package
+	@scripts/package.sh rpm
+
+image: ## container image, for `podman load`, target/packages
+	@scripts/install-deps.sh package
+	@scripts/package-image.sh
+
+dist: ## release tarball with all that a build needs, target/packages
+	@scripts/package-dist.sh
+
+publish-check: ## whether the crates can be published; publishes nothing
+	@scripts/publish-check.sh
 
 demo: ## real traffic across a switch, in under a minute
 	@scripts/install-deps.sh demo
 	@$(MAKE) --no-print-directory build
 	@$(NETVALE) demo
 
-test: ## all tests, loom models, Miri and bounded fuzzing (about half an hour)
+test: ## all tests, loom models, Miri and bounded fuzzing (about three quarters of an hour)
 	@scripts/install-deps.sh test
 	@scripts/test.sh
+
+test-long: ## what takes long and changes seldom: the tarball builds offline, with the oldest Rust; crates can be published
+	@scripts/install-deps.sh test
+	@scripts/test-long.sh
 
 check: ## format, lints, docs, layers, unsafe gate, instructions a frame, dependencies
 	@scripts/install-deps.sh check

@@ -4,7 +4,6 @@
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-cache=${NETVALE_GUESTS:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/netvale/guests}
 image=$("$(dirname "$0")/guest-image.sh")
 release=$(basename "$image")
 release=${release#linux-image-}
@@ -15,7 +14,7 @@ if [ ! -e "$headers/Makefile" ]; then
     exit 1
 fi
 sum=$(cat "$root"/guest/linux/* | sha256sum | cut -c1-16)
-built=$cache/drivers-$release-$sum
+built=$guests_dir/drivers-$release-$sum
 if [ ! -e "$built/done" ]; then
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT

@@ -7,15 +7,14 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 # Changes whenever what is made changes.
-recipe=4
-cache=${NETVALE_GUESTS:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/netvale/guests}
+recipe=5
 meta=linux-image-amd64
 package=$(apt-cache depends "$meta" 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[0-9].*-amd64\)$/\1/p' | head -n 1)
 if [ -z "$package" ]; then
     echo "no kernel package: $meta is not known to apt here" >&2
     exit 1
 fi
-image=$cache/$package-$recipe
+image=$guests_dir/$package-$recipe
 if [ -e "$image/done" ]; then
     echo "$image"
     exit
@@ -70,7 +69,7 @@ modules() {
     done
 }
 modules root/modules virtio_net virtio_pci e1000 af_packet
-modules more vfio-pci vfio_iommu_type1 tun 8021q
+modules more vfio-pci vfio_iommu_type1 tun 8021q bridge
 
 cat >root/init <<'INIT'
 #!/bin/sh

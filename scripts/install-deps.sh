@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# install-deps.sh demo|test|check|docs|bench: installs what that make target needs on Debian.
+# install-deps.sh demo|test|check|docs|bench|package: installs what that make target needs on Debian.
 #
 # Says which packages it installs and why, leaves out those that are present, and touches nothing
 # else. Without root and sudo it names the packages and returns success: the target then goes on and
@@ -28,12 +28,24 @@ tshark|unmodified libpcap programs (tshark, dumpcap)
 tcpreplay|unmodified program that sends through packet sockets
 arping|unmodified program that sends and receives
 arp-scan|unmodified program that sends and receives
-python3-scapy|unmodified program that loads libpcap at run time
+python3-scapy|unmodified program that loads libpcap at run time; sockets of the Python package
+python3-build|makes the Python package
+python3-setuptools|the package's build system
+python3-wheel|makes its wheel
+python3-venv|installs it into an environment of its own
+mypy|checks its types
 qemu-system-x86|runs guests
+libvirt-daemon|runs guests as domains, in namespaces of a test's own
+libvirt-daemon-driver-qemu|libvirt's driver for QEMU
+libvirt-clients|virsh
 busybox-static|root file system of guests
 cpio|packs it
 podman|runs a container on a switch, for the guide
 crun|the runtime under podman
+containernetworking-plugins|hands out addresses to containers (host-local)
+containerd|runs a pod on a switch
+runc|the runtime under containerd
+python3-grpcio|asks containerd for pods, as the kubelet does
 kmod|finds the guest's kernel modules
 lz4|unpacks the guest's kernel
 zstd|unpacks the guest's kernel
@@ -45,6 +57,9 @@ dpdk-dev|testpmd at the other end of vhost-user
 openvswitch-switch-dpdk|OVS-DPDK as the back end of the virtio driver
 systemd|rates the unit (systemd-analyze); nothing is started
 procps|looks at processes and their resources
+systemd-container|boots systemd in a container, for the units (systemd-nspawn)
+lintian|judges the Debian packages
+dkms|builds the guests' drivers from their package
 g++|builds libFuzzer for the fuzz targets
 LIST
 }
@@ -52,6 +67,15 @@ LIST
 packages_check() {
     packages_demo | head -n 2
     echo 'valgrind|counts the instructions a frame costs'
+}
+
+packages_package() {
+    packages_demo | head -n 2
+    cat <<'LIST'
+dpkg-dev|finds the libraries that Debian packages depend on
+rpm|finds those of rpm packages, and lists their contents
+xz-utils|compresses the packages
+LIST
 }
 
 packages_bench() {
@@ -141,6 +165,8 @@ disable_at_boot() {
     for package in "$@"; do
         case $package in
         openvswitch-switch-dpdk) "${as_root[@]}" systemctl disable --quiet openvswitch-switch ;;
+        containerd) "${as_root[@]}" systemctl disable --quiet containerd ;;
+        libvirt-daemon) "${as_root[@]}" systemctl disable --quiet libvirtd.service libvirtd{,-ro,-admin}.socket virtlogd.service virtlockd.service ;;
         podman) "${as_root[@]}" systemctl disable --quiet podman.socket podman.service podman-auto-update.{service,timer} podman-restart.service ;;
         esac 2>/dev/null
     done
@@ -163,7 +189,7 @@ install_packages() {
     echo "installing Debian packages for \`make $1\`:"
     sed 's/^\([^|]*\)|/  \1: /' <<<"$missing"
     case " ${names[*]} " in
-    *' openvswitch-switch-dpdk '* | *' podman '*)
+    *' openvswitch-switch-dpdk '* | *' podman '* | *' containerd '* | *' libvirt-daemon '*)
         guard_services
         apt_install "${names[@]}"
         disable_at_boot "${names[@]}"
@@ -205,6 +231,31 @@ install_cargo_deny() {
         echo "cargo-deny: skipped: it could not be built (offline?)"
 }
 
+cargo_deb_version=3.8.0
+cargo_generate_rpm_version=0.21.1
+
+install_packagers() {
+    local tool version
+    for tool in cargo-deb cargo-generate-rpm; do
+        [ ! -x "$tools_dir/bin/$tool" ] || continue
+        version=${tool//-/_}_version
+        echo "building $tool ${!version} into $tools_dir (minutes, once): makes packages"
+        env -u CARGO_TARGET_DIR timeout 1200 \
+            cargo install "$tool" --version "${!version}" --locked --quiet --root "$tools_dir" ||
+            echo "$tool: skipped: it could not be built (offline?)"
+    done
+}
+
+# For a program that runs without any library.
+install_musl() {
+    local target
+    target=$(uname -m)-unknown-linux-musl
+    [ ! -d "$(rustc --print target-libdir --target "$target" 2>/dev/null)" ] && have rustup || return 0
+    echo "installing Rust's target $target: the program in the container image is linked statically"
+    timeout 300 rustup target add "$target" >/dev/null 2>&1 ||
+        echo "rustup could not add it (offline?): the image will have the libraries that the program needs"
+}
+
 mdbook_version=0.5.4
 
 install_mdbook() {
@@ -224,7 +275,15 @@ bench)
     ;;
 test)
     install_packages test
+    install_packages package
+    install_packagers
+    install_musl
     install_miri
+    ;;
+package)
+    install_packages package
+    install_packagers
+    install_musl
     ;;
 check)
     install_packages check
@@ -233,7 +292,7 @@ check)
     ;;
 docs) install_mdbook ;;
 *)
-    echo "usage: install-deps.sh demo|test|check|docs|bench" >&2
+    echo "usage: install-deps.sh demo|test|check|docs|bench|package" >&2
     exit 2
     ;;
 esac

@@ -13,9 +13,9 @@ built=$3
 binary=$built/netvale
 cd "$root"
 if have cargo; then
-    cargo build --release --package netvale-cli --package netvale-capi --package netvale-pcap
+    cargo build --release --package netvale-cli --package netvale-capi --package netvale-pcap --package netvale-cni
 fi
-for file in "$binary" "$built/libnetmap.so" "$built/libnetmap.a" "$built/libnetvale_pcap.so"; do
+for file in "$binary" "$built/libnetmap.so" "$built/libnetmap.a" "$built/libnetvale_pcap.so" "$built/netvale-cni"; do
     if [ ! -e "$file" ]; then
         echo "$file does not exist and there is no cargo to build it: run \`make build\` as the user who has Rust" >&2
         exit 1
@@ -37,10 +37,16 @@ install -D -m 644 "$work/bash" "$to/share/bash-completion/completions/netvale"
 install -D -m 644 "$work/zsh" "$to/share/zsh/site-functions/_netvale"
 install -D -m 644 "$work/fish" "$to/share/fish/vendor_completions.d/netvale.fish"
 
-install -d "$to/lib/systemd/system" "$to/lib/sysusers.d"
-sed "s|/usr/local/bin/|$prefix/bin/|" dist/netvale.service >"$to/lib/systemd/system/netvale.service"
-chmod 644 "$to/lib/systemd/system/netvale.service"
+install -d "$to/lib/systemd/system" "$to/lib/systemd/user" "$to/lib/sysusers.d" "$to/lib/tmpfiles.d"
+for unit in dist/*.service dist/*.socket; do
+    sed "s|/usr/local/bin/|$prefix/bin/|" "$unit" >"$to/lib/systemd/system/${unit##*/}"
+done
+for unit in dist/user/*; do
+    sed "s|/usr/local/bin/|$prefix/bin/|" "$unit" >"$to/lib/systemd/user/${unit##*/}"
+done
+chmod 644 "$to"/lib/systemd/system/netvale* "$to"/lib/systemd/user/netvale*
 install -m 644 dist/netvale.sysusers "$to/lib/sysusers.d/netvale.conf"
+install -m 644 dist/netvale.tmpfiles "$to/lib/tmpfiles.d/netvale.conf"
 
 # libnetmap: for programs that link it, and (the same file) for `netvale run` to preload.
 install -D -m 755 "$built/libnetmap.so" "$to/lib/libnetmap.so.0"
@@ -49,7 +55,7 @@ install -m 644 "$built/libnetmap.a" "$to/lib/libnetmap.a"
 install -d "$to/lib/netvale/pcap" "$to/lib/pkgconfig" "$to/include/net"
 ln -sfn ../libnetmap.so.0 "$to/lib/netvale/libnetmap.so.0"
 install -m 644 crates/capi/include/net/*.h "$to/include/net/"
-install -m 644 crates/capi/include/libnetmap.h "$to/include/"
+install -m 644 crates/capi/include/libnetmap.h crates/capi/include/netvale.h "$to/include/"
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 sed "s|@PREFIX@|$prefix|; s|@VERSION@|$version|" crates/capi/libnetmap.pc.in >"$to/lib/pkgconfig/libnetmap.pc"
 chmod 644 "$to/lib/pkgconfig/libnetmap.pc"
@@ -65,4 +71,7 @@ if [ -n "$system" ]; then
 else
     echo "there is no libpcap here: \`netvale run\` serves netmap programs only; install libpcap and run this again" >&2
 fi
+# The CNI plugin. Runtimes look for plugins in folders of their own.
+install -m 755 "$built/netvale-cni" "$to/lib/netvale/"
+echo "for containers: ln -s $prefix/lib/netvale/netvale-cni /opt/cni/bin/ (podman on Debian: /usr/lib/cni/)"
 echo "installed netvale below $to"

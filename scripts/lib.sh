@@ -6,6 +6,9 @@ target_dir=${CARGO_TARGET_DIR:-$root/target}
 # Tools that are built once and kept: cargo-deny.
 tools_dir=${NETVALE_TOOLS:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/netvale/tools}
 
+# What guests and containers of the tests boot from, made once and kept.
+guests_dir=${NETVALE_GUESTS:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/netvale/guests}
+
 # The exit status by which a stage says that it cannot run here.
 SKIPPED=77
 
@@ -22,6 +25,26 @@ skip() {
 
 have() {
     command -v "$1" >/dev/null 2>&1
+}
+
+# kept_tree NAME COMMAND…: prints the folder of that name among the guests'. The first time, the command makes it at "$work/root", for
+# which it needs debootstrap and root.
+kept_tree() {
+    local tree=$guests_dir/$1
+    shift
+    if [ ! -e "$tree/done" ]; then
+        have debootstrap || { echo "debootstrap is not installed" >&2; exit 1; }
+        [ "$(id -u)" = 0 ] || { echo "debootstrap needs root" >&2; exit 1; }
+        mkdir -p "$guests_dir"
+        work=$(mktemp -d "$tree.XXXXXX")
+        trap 'rm -rf "$work"' EXIT
+        "$@" >"$work/log" 2>&1 </dev/null || { tail -n 5 "$work/log" >&2; exit 1; }
+        rm -rf "$work"/root/var/cache/apt/*.bin "$work"/root/var/cache/apt/archives/*.deb
+        touch "$work/root/done"
+        # A faster process has made the same.
+        mv -T "$work/root" "$tree" 2>/dev/null || [ -e "$tree/done" ]
+    fi
+    echo "$tree"
 }
 
 # stage NAME SECONDS COMMAND…: runs the command under a time limit and counts its outcome.

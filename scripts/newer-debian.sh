@@ -10,29 +10,11 @@ set -euo pipefail
 # Changes whenever what is made changes.
 recipe=1
 packages=(qemu-system-x86 user-mode-linux)
-cache=${NETVALE_GUESTS:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/netvale/guests}
-tree=$cache/sid-$recipe
-if [ -e "$tree/done" ]; then
-    echo "$tree"
-    exit
-fi
-have debootstrap || { echo "debootstrap is not installed" >&2; exit 1; }
-[ "$(id -u)" = 0 ] || { echo "debootstrap needs root" >&2; exit 1; }
-
-mkdir -p "$cache"
-work=$(mktemp -d "$cache/sid.XXXXXX")
-trap 'rm -rf "$work"' EXIT
-log=$work/log
 make() {
-    debootstrap --variant=minbase --include=ca-certificates sid "$work/root"
-    # No service of it is to start.
-    printf '#!/bin/sh\nexit 101\n' >"$work/root/usr/sbin/policy-rc.d"
-    chmod 755 "$work/root/usr/sbin/policy-rc.d"
-    chroot "$work/root" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"
-    rm -rf "$work"/root/var/cache/apt/*.bin "$work"/root/var/cache/apt/archives/*.deb
+    debootstrap --variant=minbase --include=ca-certificates sid "$work/root" &&
+        # No service of it is to start.
+        printf '#!/bin/sh\nexit 101\n' >"$work/root/usr/sbin/policy-rc.d" &&
+        chmod 755 "$work/root/usr/sbin/policy-rc.d" &&
+        chroot "$work/root" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"
 }
-make >"$log" 2>&1 </dev/null || { tail -n 5 "$log" >&2; exit 1; }
-touch "$work/root/done"
-# A faster process has made the same.
-mv -T "$work/root" "$tree" 2>/dev/null || [ -e "$tree/done" ]
-echo "$tree"
+kept_tree "sid-$recipe" make

@@ -11,13 +11,13 @@ set -uo pipefail
 cd "$root" || exit 1
 
 budget=${TEST_BUDGET:-5100}
-all_stages=(build guests unit doc loom miri fuzz guide soak)
+all_stages=(build guests unit python doc loom miri fuzz guide packages soak)
 
 # Compiling has its own stage, so that a test's time limit is about the test.
 stage_build() {
     cargo test --workspace --lib --bins --tests --examples --no-run || return 1
     # What crates/system-tests tests, by the very command that it makes sure with.
-    cargo build --profile test --package netvale-cli --package netvale-capi --package netvale-pcap || return 1
+    cargo build --profile test --package netvale-cli --package netvale-capi --package netvale-pcap --package netvale-cni || return 1
     cargo build --profile test --package netvale-soak
 }
 
@@ -37,9 +37,19 @@ stage_soak() {
     scripts/soak.sh "${SOAK_MINUTES:-2}" --quiet
 }
 
+# The Python package: built, installed, and its tests.
+stage_python() {
+    scripts/python-tests.sh
+}
+
 # The commands of README and guide, as a reader runs them.
 stage_guide() {
     scripts/guide-commands.sh
+}
+
+# The packages, of the programs that are built already: installed where systemd runs, upgraded, purged; the image under podman.
+stage_packages() {
+    PROFILE=test NETVALE=$target_dir/debug/netvale scripts/packages-test.sh
 }
 
 stage_doc() {
@@ -88,7 +98,9 @@ limit_of() {
     build) echo 1200 ;;
     guests) echo 1200 ;;
     unit) echo 2700 ;;
+    python) echo 300 ;;
     guide) echo 900 ;;
+    packages) echo 900 ;;
     soak) echo 900 ;;
     doc) echo 600 ;;
     loom) echo 600 ;;
