@@ -10,8 +10,17 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 /// What Cargo is told to build: as one, so that nothing is built twice with other features.
-pub const BUILD: [&str; 7] =
-    ["build", "--package", "netvale-cli", "--package", "netvale-capi", "--package", "netvale-pcap"];
+pub const BUILD: [&str; 9] = [
+    "build",
+    "--package",
+    "netvale-cli",
+    "--package",
+    "netvale-capi",
+    "--package",
+    "netvale-pcap",
+    "--package",
+    "netvale-cni",
+];
 
 /// The folder with the programs and libraries under test, built first if need be, where the test itself was built and in its profile.
 ///

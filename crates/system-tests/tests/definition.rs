@@ -4,11 +4,13 @@ mod common;
 
 use common::{netvale, run, stderr, stdout};
 
-const SUBCOMMANDS: [&str; 18] = [
+const SUBCOMMANDS: [&str; 20] = [
     "up",
     "stop",
     "attach",
     "detach",
+    "apply",
+    "export",
     "list",
     "show",
     "table",

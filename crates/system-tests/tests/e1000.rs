@@ -85,7 +85,9 @@ traffic() {
     ping -c 3 -i 0.1 -s 1400 10.1.0.1 >/dev/null || return 1
     iperf3 -c 10.1.0.1 -n 8M -i 0 || return 1
     iperf3 -c 10.1.0.1 -n 8M -i 0 -R || return 1
-    iperf3 -c 10.1.0.1 -u -l 64 -b 4M -n 128K -i 0 || return 1
+    # One that loses its first datagram ends with an error.
+    for i in $(seq 10); do iperf3 -c 10.1.0.1 -u -l 64 -b 4M -n 128K -i 0 && return; sleep 1; done
+    return 1
 }
 for mode in 'sc=0 csb=0' 'sc=1 csb=0' 'csb=1' 'csb=1 itr'; do
     busybox rmmod $driver || exit 1
@@ -101,12 +103,13 @@ done
 dmesg | grep -v taint | grep nve1000
 ";
 
-/// Objective: our driver carries TCP and datagrams in each of its modes, and a status block spares nearly all register accesses.
+/// Objective: our driver carries TCP and datagrams in each of its modes, and a status block spares register accesses: nearly all
+/// of them while the daemon polls, which it always does here, since how often it sleeps depends on the machine.
 #[test]
 fn our_driver_in_all_modes() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
-    let up = Up::start(&[]);
+    let up = Up::start(&["--poll-always"]);
     let (one, two) = (port(&up, "one", ""), port(&up, "two", ""));
     let nic = |socket| Nic { function: true, ..Nic::new(socket) };
     let programs: &[(&Path, &str)] = &[(Path::new("/usr/bin/iperf3"), "/bin/iperf3")];
@@ -122,7 +125,8 @@ fn our_driver_in_all_modes() {
     // Accesses of the tail registers in each mode.
     let writes: Vec<u64> =
         client.lines().filter_map(|l| l.trim().strip_prefix("tail_writes: ")?.parse().ok()).collect();
-    assert!(writes.len() == 4 && writes[2] * 2 < writes[0] && writes[3] * 2 < writes[0], "{client}");
+    eprintln!("accesses of the tail registers: {writes:?}");
+    assert!(writes.len() == 4 && writes[2] * 10 < writes[0] && writes[3] * 10 < writes[0], "{client}");
 }
 
 /// netvale in the guest takes the card out of the kernel's hands.

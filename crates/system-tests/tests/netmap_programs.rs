@@ -128,6 +128,7 @@ programs!(linked:
     no_read_write(One),
     offsets(Switched),
     options_list(Switch),
+    own_loop(Any),
     packet_room(Pipe),
     packet_socket(Switched),
     pass_fd(Any),

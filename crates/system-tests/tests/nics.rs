@@ -50,7 +50,7 @@ fn run_c(name: &str, script: &str) {
     let libraries = ["-L", netvale_system_tests::programs().to_str().expect("text"), "-lnetmap", "-lpthread"];
     libs::compile_alone(&source, &alone, &libraries);
     let (alone, dir) = (alone.display().to_string(), netvale_system_tests::programs().display().to_string());
-    let preloaded = "program() { nv run --lib-dir \"$libs\" -- \"$alone\" \"$@\"; }";
+    let preloaded = "program() { NETVALE_VERBOSE=1 nv run --lib-dir \"$libs\" -- \"$alone\" \"$@\"; }";
     run(&format!("{CABLES}{preloaded}\n{script}"), &[("alone", &alone), ("libs", &dir)]);
 }
 
@@ -109,7 +109,8 @@ fn run(script: &str, more: &[(&str, &str)]) -> Option<String> {
     command.env("netvale", netvale_system_tests::netvale()).env("dir", dir.path()).envs(more.iter().copied());
     let output = command.output().expect("unshare runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}");
+    let log = || std::fs::read_to_string(dir.path().join("log")).unwrap_or_default();
+    assert!(output.status.success(), "{text}\nThe daemon: {}", log());
     Some(text)
 }
 

@@ -1,5 +1,4 @@
 //! Hosts that end and come back, and hosts that are confused, as ptnet guests see them.
-#![allow(unsafe_code)]
 
 mod common;
 #[path = "common/guest.rs"]
@@ -10,9 +9,8 @@ mod machines;
 mod up;
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -20,86 +18,15 @@ use std::time::Duration;
 
 use guest::{Guest, Nic, image};
 use machines::{LOOP, STAND, no_complaints};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
-use up::{Guarded, until};
+use netvale_harness::Manager;
+use up::until;
 
 /// Emulated guests take all the processor there is: one test at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// A service manager, as far as a daemon knows one: it keeps descriptors by name, and starts a daemon with those it has.
-struct Manager {
-    dir: tempfile::TempDir,
-    kept: Kept,
-    stop: Arc<AtomicBool>,
-}
-
-/// Descriptors by name.
-type Kept = Arc<Mutex<std::collections::BTreeMap<String, OwnedFd>>>;
-
-impl Manager {
-    fn new() -> Manager {
-        let dir = tempfile::tempdir().expect("a folder");
-        let socket = std::os::unix::net::UnixDatagram::bind(dir.path().join("notify")).expect("a socket");
-        socket.set_read_timeout(Some(Duration::from_millis(100))).expect("set");
-        let (kept, stop) = (Kept::default(), Arc::new(AtomicBool::new(false)));
-        let (list, stopped) = (Arc::clone(&kept), Arc::clone(&stop));
-        std::thread::spawn(move || Self::listen(&socket, &list, &stopped));
-        Manager { dir, kept, stop }
-    }
-
-    /// Does what the daemon asks.
-    fn listen(socket: &std::os::unix::net::UnixDatagram, kept: &Kept, stopped: &AtomicBool) {
-        let mut bytes = [0; 512];
-        while !stopped.load(Ordering::Relaxed) {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-            let mut control = RecvAncillaryBuffer::new(&mut space);
-            let mut iov = [std::io::IoSliceMut::new(&mut bytes)];
-            // Without CLOEXEC: the next daemon inherits them.
-            let Ok(got) = rustix::net::recvmsg(socket, &mut iov, &mut control, RecvFlags::empty()) else { continue };
-            let rights = |m| if let RecvAncillaryMessage::ScmRights(fds) = m { Some(fds) } else { None };
-            let fd = control.drain().filter_map(rights).flatten().next();
-            let text = String::from_utf8_lossy(&bytes[..got.bytes]).into_owned();
-            let Some(name) = text.lines().find_map(|line| line.strip_prefix("FDNAME=")) else { continue };
-            let mut kept = kept.lock().expect("no panic");
-            match fd {
-                Some(fd) => kept.insert(name.to_owned(), fd),
-                None => kept.remove(name),
-            };
-        }
-    }
-
-    fn count(&self) -> usize {
-        self.kept.lock().expect("no panic").len()
-    }
-
-    /// Starts a daemon as its child.
-    fn start(&self, run_dir: &Path) -> Guarded {
-        let (names, fds): (Vec<_>, Vec<_>) =
-            self.kept.lock().expect("no panic").iter().map(|(name, fd)| (name.clone(), fd.as_raw_fd())).unzip();
-        let mut command = std::process::Command::new("sh");
-        command.args(["-c", "LISTEN_PID=$$ exec \"$@\"", "sh"]).arg(netvale_system_tests::netvale());
-        // SAFETY: calls nothing but fcntl and dup2, on numbers.
-        unsafe {
-            command.pre_exec(move || {
-                // By way of numbers where neither those that are had nor those that are wanted lie.
-                let away: Vec<i32> = fds.iter().map(|&fd| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 300)).collect();
-                for (to, from) in (3..).zip(away) {
-                    libc::dup2(from, to);
-                }
-                Ok(())
-            });
-        }
-        command.args(["up", "--run-dir"]).arg(run_dir).arg("--allow-dir").arg(self.dir.path());
-        command.env("NOTIFY_SOCKET", self.dir.path().join("notify"));
-        command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
-        Guarded(command.spawn().expect("sh runs").into())
-    }
-}
-
-impl Drop for Manager {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
+/// The descriptors of guests that a service manager keeps.
+fn kept_of_guests(manager: &Manager) -> usize {
+    manager.names().iter().filter(|name| name.starts_with("ptnet-")).count()
 }
 
 /// Objective: a daemon that is killed and started again by a service manager has the same guests: they only see a pause.
@@ -107,34 +34,38 @@ impl Drop for Manager {
 fn daemon_restarts() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
-    let manager = Manager::new();
-    let sockets = ["one", "two"].map(|name| manager.dir.path().join(name));
-    let attach = |run_dir: &Path| {
-        until("the daemon listens", || std::os::unix::net::UnixStream::connect(run_dir.join("control.sock")).is_ok());
-        for socket in &sockets {
-            let mut command = common::netvale();
-            command.arg("--run-dir").arg(run_dir).args(["attach", "vale0", "--vnet-hdr", "12"]);
-            let output = command.arg(format!("ptnet:{}", socket.display())).output().expect("it runs");
-            common::stdout(&output);
-        }
-    };
+    let manager = Manager::new().expect("it listens");
+    let sockets = ["one", "two"].map(|name| manager.dir().join(name));
     let run_dir = tempfile::tempdir().expect("a folder");
-    let daemon = manager.start(run_dir.path());
-    attach(run_dir.path());
+    let start = || {
+        let path = |path: &Path| path.to_str().expect("text").to_owned();
+        let (run_dir, folder) = (path(run_dir.path()), path(manager.dir()));
+        let arguments = ["up", "--run-dir", &run_dir, "--allow-dir", &folder];
+        let daemon = manager.start(&netvale_system_tests::netvale(), &arguments, |_| ()).expect("it starts");
+        let control = Path::new(&run_dir).join("control.sock");
+        until("the daemon listens", || std::os::unix::net::UnixStream::connect(&control).is_ok());
+        daemon
+    };
+    let daemon = start();
+    for socket in &sockets {
+        let mut command = common::netvale();
+        command.arg("--run-dir").arg(run_dir.path()).args(["attach", "vale0", "--vnet-hdr", "12"]);
+        common::stdout(&command.arg(format!("ptnet:{}", socket.display())).output().expect("it runs"));
+    }
     let nic = |i: usize| Nic { ptnet: 3, ..Nic::new(&sockets[i]) };
     let mut standing = Guest::start(image, STAND, 1, &nic(0));
     standing.expect("ready");
     let mut guest = Guest::start(image, LOOP, 2, &nic(1));
     guest.expect("reached");
-    assert_eq!(manager.count(), 2 * (2 + 2 * 3));
+    assert_eq!(kept_of_guests(&manager), 2 * (2 + 2 * 3));
     drop(daemon);
-    let daemon = manager.start(run_dir.path());
-    attach(run_dir.path());
+    // The ports are attached again, and find what is kept of their guests.
+    let daemon = start();
     guest.say("again");
     guest.expect("reached");
     guest.say("off");
     guest.end();
-    until("what was the guest's is not kept any more", || manager.count() == 2 + 2 * 3);
+    until("what was the guest's is not kept any more", || kept_of_guests(&manager) == 2 + 2 * 3);
     drop((standing, daemon));
 }
 

@@ -7,78 +7,20 @@ mod guest;
 mod libs;
 #[path = "common/ptnet.rs"]
 mod machines;
+#[path = "common/published.rs"]
+mod published;
 #[path = "common/up.rs"]
 mod up;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::Mutex;
 
 use guest::{Guest, Nic, image};
 use machines::{no_complaints, port};
-use netvale::{Interest, Options, Port};
+use published::{Echo, driver};
 use up::{Up, until};
 
 /// Emulated guests take all the processor there is: one test at a time.
 static ONE: Mutex<()> = Mutex::new(());
-
-/// Sends all frames back to where they came from, in a thread of its own, until dropped.
-struct Echo {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Echo {
-    fn start(up: &Up, name: &str) -> Echo {
-        let options = Options { run_dir: Some(up.dir().into()), ..Options::default() };
-        let mut port = Port::open_with(name, &options).expect("the port opens");
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || {
-            while !stopped.load(Ordering::Relaxed) {
-                let _ = port.wait(Interest::Rx, Some(Duration::from_millis(20)));
-                let mut frame = [0; 65_536];
-                while let Some(n) = port.rx()[0].recv(&mut frame) {
-                    frame.copy_within(6..12, 0);
-                    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 0xec]);
-                    // Of a machine that speaks of other things, nothing is sent back.
-                    if frame[12..14] == [0x88, 0xb5] {
-                        port.tx()[0].send_now(&frame[..n], Duration::from_secs(1));
-                    }
-                }
-                let _ = port.rx()[0].sync();
-            }
-        });
-        Echo { stop, thread: Some(thread) }
-    }
-}
-
-impl Drop for Echo {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// The driver, as a program that needs nothing in the guest.
-fn driver(into: &Path) -> PathBuf {
-    let program = into.join("published");
-    let output = Command::new("cc")
-        .args(["-std=gnu11", "-O2", "-static", "-Wall", "-Wextra", "-Werror", "-I"])
-        .arg(netvale_system_tests::root().join("crates/capi/include"))
-        .arg(netvale_system_tests::root().join("crates/system-tests/tests/guest/published.c"))
-        .arg("-o")
-        .arg(&program)
-        .output()
-        .expect("the C compiler runs");
-    assert!(output.status.success(), "{}", common::stderr(&output));
-    program
-}
 
 /// Finds the devices; runs the driver on them without and with a header, and once more by vfio if the machine has an IOMMU.
 const DRIVE: &str = "
@@ -102,7 +44,7 @@ fn drive(options: &str, iommu: bool) -> Option<String> {
     let image = image()?;
     let up = Up::start(&[]);
     let socket = port(&up, "two", options);
-    let _echo = Echo::start(&up, "vale0:echo");
+    let _echo = Echo::start(up.dir(), "vale0:echo");
     let program = driver(up.dir());
     let more = ["-device", "intel-iommu,intremap=on,caching-mode=on"].map(String::from);
     let nic = Nic { vfio_user: true, ..Nic::new(&socket) };

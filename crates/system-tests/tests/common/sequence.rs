@@ -1,0 +1,181 @@
+//! Frames that are counted: none is lost, doubled or overtaken unnoticed.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use netvale::{Interest, Options, Port};
+
+/// Upper bound on everything that is waited for.
+pub const LIMIT: Duration = Duration::from_secs(120);
+
+/// Bytes of a frame; its number is in the last eight.
+const LEN: usize = 60;
+
+pub fn open(dir: &Path, name: &str) -> Port {
+    let options = Options { run_dir: Some(dir.into()), slots: 128, ..Options::default() };
+    Port::open_with(name, &options).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// A frame with that number.
+pub fn frame(number: u64) -> [u8; LEN] {
+    let mut frame = [0x5a; LEN];
+    frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+    // No protocol that a stack knows.
+    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+    frame[LEN - 8..].copy_from_slice(&number.to_be_bytes());
+    frame
+}
+
+/// The number of a frame that has one.
+pub fn number_of(frame: &[u8]) -> Option<u64> {
+    let is_ours = frame.len() == LEN && frame[12..14] == [0x88, 0xb5];
+    is_ours.then(|| frame.last_chunk::<8>()).flatten().map(|number| u64::from_be_bytes(*number))
+}
+
+/// Sends numbered frames from a port until it is told to stop.
+pub struct Sender {
+    stop: Arc<AtomicBool>,
+    sent: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sender {
+    /// `pause`: between two bursts of a few frames; none if the receiver holds the sender back.
+    pub fn start(dir: PathBuf, name: &'static str, pause: Duration) -> Sender {
+        let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stopped, count) = (Arc::clone(&stop), Arc::clone(&sent));
+        let mut port = open(&dir, name);
+        let run = move || {
+            let mut number = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                for _ in 0..16 {
+                    if !port.tx()[0].send(&frame(number)) {
+                        break;
+                    }
+                    number += 1;
+                }
+                port.tx()[0].sync();
+                count.store(number, Ordering::Relaxed);
+                if pause.is_zero() {
+                    let _ = port.wait(Interest::Tx, Some(Duration::from_millis(100))).expect("the port stays open");
+                } else {
+                    std::thread::sleep(pause);
+                }
+            }
+            // What is in the ring is on its way as long as the port is open.
+            let until = Instant::now() + LIMIT;
+            while port.tx()[0].space() + 1 < port.tx()[0].num_slots() && Instant::now() < until {
+                port.tx()[0].sync();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        Sender { stop, sent, thread: Some(std::thread::spawn(run)) }
+    }
+
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Stops, and returns how many it has sent once all have been taken.
+    pub fn finish(mut self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().expect("there once").join().expect("it sends");
+        self.sent()
+    }
+}
+
+/// What came of numbered frames.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Came {
+    /// The number that is expected next.
+    pub next: u64,
+    /// Frames that came again, or late.
+    pub again: u64,
+    /// Frames that did not come.
+    pub missing: u64,
+}
+
+impl Came {
+    pub fn note(&mut self, number: u64) {
+        if number < self.next {
+            self.again += 1;
+            return;
+        }
+        self.missing += number - self.next;
+        self.next = number + 1;
+    }
+
+    /// Reads the frames that are there, or waits for some.
+    pub fn read(&mut self, port: &mut Port) {
+        let _ = port.wait(Interest::Rx, Some(Duration::from_millis(100))).expect("the port stays open");
+        let mut place = [0; 2048];
+        while let Some(n) = port.rx()[0].recv(&mut place) {
+            number_of(&place[..n]).into_iter().for_each(|number| self.note(number));
+        }
+        port.sync();
+    }
+
+    /// Reads one frame, if there is one.
+    pub fn read_one(&mut self, port: &mut Port) {
+        let mut place = [0; 2048];
+        port.sync();
+        if let Some(n) = port.rx()[0].recv(&mut place) {
+            number_of(&place[..n]).into_iter().for_each(|number| self.note(number));
+        }
+        port.sync();
+    }
+
+    /// Reads until that many have come.
+    pub fn read_up_to(&mut self, port: &mut Port, number: u64) {
+        let until = Instant::now() + LIMIT;
+        while self.next < number {
+            assert!(Instant::now() < until, "{self:?}, and {number} were sent");
+            self.read(port);
+        }
+    }
+}
+
+/// Reads all that comes, so that nobody waits for the receiver.
+pub struct Reader {
+    next: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Came>>,
+}
+
+impl Reader {
+    pub fn start(mut port: Port) -> Reader {
+        let (next, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (shared, stopped) = (Arc::clone(&next), Arc::clone(&stop));
+        let run = move || {
+            let mut came = Came::default();
+            while !stopped.load(Ordering::Relaxed) {
+                came.read(&mut port);
+                shared.store(came.next, Ordering::Relaxed);
+            }
+            came
+        };
+        Reader { next, stop, thread: Some(std::thread::spawn(run)) }
+    }
+
+    pub fn next(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    /// Waits until that many have come.
+    pub fn wait_for(&self, number: u64) {
+        let has_come = || self.next() >= number;
+        assert!(netvale_harness::until(LIMIT, Duration::from_millis(1), has_come), "{} of {number}", self.next());
+    }
+
+    /// Stops once all of `sent` have come.
+    pub fn finish(mut self, sent: u64) -> Came {
+        self.wait_for(sent);
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().expect("there once").join().expect("it reads")
+    }
+}
