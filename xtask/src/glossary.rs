@@ -21,7 +21,8 @@ const PLAIN: &str = "xtask/plain-words.txt";
 
 /// Crates whose types are nobody else's, or named by what they are of: programs, netmap.h, headers of protocols, messages that the protocol's
 /// reference explains.
-const APART: [&str; 10] = ["abi", "bench", "capi", "cli", "control", "harness", "pcap", "soak", "system-tests", "wire"];
+const APART: [&str; 11] =
+    ["abi", "bench", "capi", "cli", "cni", "control", "harness", "pcap", "soak", "system-tests", "wire"];
 
 /// Checks all crates below `root` but those of [`APART`].
 pub fn run(root: &Path) -> Result<Findings, String> {

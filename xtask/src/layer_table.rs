@@ -5,6 +5,7 @@
 //! mem → afxdp → { nic, client, daemon }      mem, pci, control → guest → { client, daemon }
 //! virtio → { vhost, virtio-pci } → daemon      mem → pci → { virtio-pci, e1000 }      mem → vfio-user → { ptnet, e1000 }
 //! abi → portspec → control → { client, daemon }      mem, afxdp, guest, pci → client → { capi, pcap, bench, cli }
+//! tap → netns → { cli, cni }      portspec, control → cni
 //! wire → { port, switch, tap, pcapport, client, daemon }
 //! ```
 //!
@@ -22,6 +23,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("port", &["abi", "mem", "wire"]),
     ("switch", &["abi", "mem", "wire", "port"]),
     ("tap", &["abi", "mem", "wire", "port"]),
+    ("netns", &["tap"]),
     ("pcapport", &["abi", "mem", "wire", "port"]),
     ("afxdp", &["abi", "mem"]),
     ("nic", &["abi", "mem", "port", "afxdp"]),
@@ -70,9 +72,10 @@ pub const LAYERS: &[(&str, &[&str])] = &[
         "cli",
         &[
             "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "vhost", "client",
-            "daemon", "harness",
+            "daemon", "netns", "harness",
         ],
     ),
+    ("cni", &["portspec", "control", "tap", "netns", "harness"]),
     ("soak", &["abi", "mem", "port", "control", "pcapport", "virtio", "vhost", "e1000", "guest", "client", "harness"]),
     ("system-tests", &[]),
     ("xtask", &[]),

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use netvale_control::attach::{AttachReply, AttachRequest, MAX_RINGS};
+use netvale_control::attach::{AttachReply, AttachRequest, BringRequest, MAX_BROUGHT, MAX_RINGS};
 use netvale_control::device::{DeviceRequest, Holding, MessageKind};
 
 fuzz_target!(|data: &[u8]| {
@@ -17,6 +17,11 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(request) = DeviceRequest::decode(data) {
         assert_eq!(MessageKind::of(data), MessageKind::Device);
         assert_eq!(DeviceRequest::decode(&request.encode()).as_ref(), Ok(&request));
+    }
+    if let Ok(request) = BringRequest::decode(data) {
+        assert_eq!(MessageKind::of(data), MessageKind::Bring);
+        assert!((1..=MAX_BROUGHT).contains(&usize::from(request.queues)));
+        assert!(BringRequest::decode(&request.encode()).is_ok_and(|again| again.queues == request.queues));
     }
     if let Ok(holding) = Holding::decode(data) {
         assert_eq!(MessageKind::of(data), MessageKind::Holding);

@@ -1,12 +1,13 @@
-//! Any bytes, sent to a control connection whole and in pieces.
+//! Any bytes, sent to a control connection whole and in pieces. Configuration files in them are parsed, and not applied.
 //!
 //! Input: the size of the pieces in one byte, then the stream.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use netvale_control::server::{Connection, Handler};
-use netvale_control::types::{Done, Version};
+use netvale_control::types::{Applied, Done, Version};
 use netvale_control::{Reply, Request, RpcError};
+use netvale_daemon::config::{self, Overrides};
 
 /// Carries out nothing, but remembers; refuses some.
 #[derive(Default)]
@@ -17,6 +18,10 @@ impl Handler for Dummy {
         self.0.push(request.clone());
         match request {
             Request::Version => Ok(Reply::Version(Version::current())),
+            Request::ConfigApply(params) => match config::parse(&params.text, "f", &Overrides::default()) {
+                Ok(_) => Ok(Reply::Applied(Applied::default())),
+                Err(mistake) => Err(RpcError::from_errno(22, mistake.to_string(), "")),
+            },
             Request::PortShow(params) => Err(RpcError::from_errno(6, params.port, "")),
             _ => Ok(Reply::Done(Done {})),
         }

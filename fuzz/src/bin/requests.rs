@@ -7,8 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libfuzzer_sys::fuzz_target;
 use netvale_abi::nmreq::{NETMAP_REQ_CSB_ENABLE, NETMAP_REQ_REGISTER};
-use netvale_control::attach::{AttachRequest, FLAG_FILE, FileAsked, OffsetsAsked, Pools};
+use netvale_control::attach::{AttachRequest, BringRequest, FLAG_FILE, FileAsked, OffsetsAsked, Pools};
 use netvale_control::device::{BODY_LEN, DeviceRequest, Holding};
+use netvale_control::types::AttachParams;
 use netvale_daemon::fuzzing::{Rig, descriptors};
 use netvale_fuzz::Input;
 use rustix::event::{EventfdFlags, eventfd};
@@ -59,7 +60,7 @@ const ATTACHED: [&str; 12] = [
     "tap:fuzz",
     "netmap:lo",
 ];
-const METHODS: [&str; 9] = [
+const METHODS: [&str; 11] = [
     "version",
     "switch.list",
     "switch.table",
@@ -68,6 +69,8 @@ const METHODS: [&str; 9] = [
     "port.show",
     "port.evicted",
     "stats",
+    "config.apply",
+    "config.export",
     "shutdown",
 ];
 
@@ -173,10 +176,19 @@ fn line(input: &mut Input<'_>, folder: &str) -> String {
             "port.show" => {
                 format!(r#""port.show","params":{{"port":"{switch}:{}"}}"#, ["a", "b", "c", "x"][input.below(4)])
             }
+            "config.apply" => r#""config.apply","params":{"text":"","prune":true}"#.to_owned(),
             other => format!(r#""{other}""#),
         },
     };
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":{params}}}"#) + "\n"
+}
+
+/// A TAP to be handed over, whose descriptors are none.
+fn bring_request(input: &mut Input<'_>) -> BringRequest {
+    let port = ["tap:x", "tap:b", "null:x"][input.below(3)].to_owned();
+    let switch = ["vale0", "vale1", "vales"][input.below(3)].into();
+    let params = AttachParams { switch, port, ..AttachParams::default() };
+    BringRequest { queues: u16::from(input.byte() % 4), params }
 }
 
 fn step(f: &mut Fuzzed, input: &mut Input<'_>) {
@@ -192,7 +204,11 @@ fn step(f: &mut Fuzzed, input: &mut Input<'_>) {
         2 => return rig.hang_up(which),
         3 => return rig.look_around(),
         4..=6 => attach_request(input).encode().to_vec(),
-        7 => if input.byte() & 1 == 0 { Holding::Resume } else { Holding::Release }.encode().to_vec(),
+        7 => match input.byte() % 3 {
+            0 => Holding::Resume.encode().to_vec(),
+            1 => Holding::Release.encode().to_vec(),
+            _ => bring_request(input).encode(),
+        },
         8 => device_request(input).encode().to_vec(),
         9 | 10 => line(input, folder).into_bytes(),
         _ => input.bytes().to_vec(),
