@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use common::ports::{attach_guest as attach, show};
-use common::{receive, until};
+use common::{Daemon, receive, until};
 use ends::{Card, End, numbered};
 use managed::Managed;
 use netvale_e1000::driver::DriverOptions;
@@ -212,4 +212,43 @@ fn forged_pages_of_ptnet() {
     driver.open();
     local.send(&numbered(2, 8));
     assert_eq!(driver.receive(0), numbered(2, 8));
+}
+
+/// Objective: a driver of another daemon's device, in all layouts: the device's end notices nothing.
+#[test]
+fn virtio() {
+    let layouts = [
+        json!({"no_in_order": true}),
+        json!({"packed": true, "no_in_order": true, "no_mergeable": true}),
+        json!({}),
+        json!({"packed": true}),
+        json!({"vector": true, "rings": 2}),
+    ];
+    for mut options in layouts {
+        let (managed, far) = (Managed::start("role", MORE), Daemon::start(""));
+        let path = attach(&far, "vhost", json!({"rings": 2}));
+        options["name"] = json!("guest");
+        common::ports::attach(&managed.d, &format!("virtio:{}", path.display()), options.clone());
+        let notes = |d: &Daemon| show(d, "vale0:guest")["notes"].to_string();
+        until("the device runs", || notes(&managed.d).contains("device runs"));
+        let mut ends = [&managed.d, &far].map(|d| d.open("vale0:local").unwrap());
+        let [here, there] = &mut ends;
+        traffic(&managed, there, here);
+        let is_same = || {
+            let state = (notes(&managed.d), notes(&far));
+            assert!(state.0.contains("device runs"), "{options}: {state:?}");
+            // The reason for the end of a front end would be told.
+            assert!(
+                state.1.contains("front end connected") && !state.1.contains("disconnected"),
+                "{options}: {state:?}"
+            );
+        };
+        is_same();
+        managed.restart(Signal::TERM, || ());
+        let mut again = Again::default();
+        again.burst(1, here, there, 0);
+        again.burst(2, there, here, 0);
+        assert_eq!(again.0, 0, "a daemon that is told to end says where it stops");
+        is_same();
+    }
 }

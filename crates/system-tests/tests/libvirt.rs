@@ -48,17 +48,16 @@ X
 /// libvirtd, and its domains' parent.
 const LIBVIRTD: &str = "/usr/sbin/libvirtd -f /etc/libvirt/libvirtd.conf -p /run/libvirtd.pid & wait";
 
-/// In a guest: gives each interface that comes the address 10.N+1.0.NUMBER, and tells of those that go. Number 2 looks for number 1.
+/// In a guest: gives each interface that has none the address 10.N+1.0.NUMBER: one may go and come back between two looks. Number 2 looks for
+/// number 1.
 const SCRIPT: &str = r#"
 set -- $(cat /proc/cmdline)
 for word; do case $word in number=*) number=${word#number=} ;; esac; done
 while true; do
     for n in 0 1; do
-        if [ -e /sys/class/net/eth$n ]; then
-            [ ! -e /tmp/up$n ] && ip addr add 10.$((n + 1)).0.$number/24 dev eth$n && ip link set eth$n up && echo >/tmp/up$n
-        elif [ -e /tmp/up$n ]; then
-            busybox rm /tmp/up$n
-        fi
+        [ -e /sys/class/net/eth$n ] || continue
+        ip addr show dev eth$n | busybox grep -q "10.$((n + 1)).0.$number/" && continue
+        ip addr add 10.$((n + 1)).0.$number/24 dev eth$n && ip link set eth$n up
     done
     [ $number = 2 ] && ping -c 1 -W 1 10.1.0.1 >/dev/null && echo "reached"
     sleep 0.2

@@ -39,13 +39,16 @@ fn forged_driver() {
         ("its memory", &|_, fds| fds[1] = eventfd()),
         ("its memory", &|_, fds| fds[1] = file()),
         ("no eventfd", &|_, fds| fds[2] = file()),
-        ("would not have", &|s, _| s["device"]["queues"] = Value::Array(vec![])),
-        ("would not have", &|s, _| s["device"]["queues"][0]["size"] = 33.into()),
-        ("queue 0", &|s, _| s["device"]["queues"][0]["next"] = 1000.into()),
-        ("queue 1", &|s, _| s["device"]["queues"][1]["buffers"]["any"]["free"] = Value::Array(vec![])),
+        ("would not have", &|s, _| s["device"]["queues"]["at"] = Value::Array(vec![])),
+        ("would not have", &|s, _| s["device"]["queues"]["at"][0]["size"] = 33.into()),
+        ("queue 0", &|s, _| s["device"]["queues"]["at"][0]["next"] = 1000.into()),
+        ("queue 1", &|s, _| s["device"]["queues"]["at"][1]["buffers"]["any"]["free"] = Value::Array(vec![])),
         ("queue 1", &|s, _| {
-            s["device"]["queues"][1]["buffers"] = serde_json::json!({"ordered": {"oldest": 0, "posted": []}})
+            s["device"]["queues"]["at"][1]["buffers"] = serde_json::json!({"ordered": {"oldest": 0, "posted": []}})
         }),
+        ("would not have", &|s, _| s["device"]["queues"] = serde_json::json!({"left": [32, 33]})),
+        // A size that rings of this length cannot have been left with.
+        ("its memory", &|s, _| s["device"]["queues"] = serde_json::json!({"left": [4096, 4096]})),
         ("queue 0", &|s, _| s["device"]["features"] = (VERSION_1 | RING_PACKED).into()),
     ];
     for (i, (why, forge)) in forgeries.iter().enumerate() {

@@ -1,6 +1,7 @@
 //! `virtio:/PATH`, `virtio-pci:ADDRESS`: a virtio-net driver, for a vhost-user back end or a device on the PCI bus.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use netvale_control::options::{OptionsOf, kind, takes};
 use netvale_control::types::{PortInfo, PortKind};
@@ -49,6 +50,11 @@ impl Attached for DrivenPort {
     fn hand_over(&self) -> std::io::Result<Option<State>> {
         let Some(Given { state, fds, paused }) = self.0.hand_over()? else { return Ok(None) };
         Ok(Some(State { said: serde_json::to_value(state)?, fds, paused: vec![Box::new(paused)] }))
+    }
+
+    fn keeps(&self) -> std::io::Result<Option<State>> {
+        let Some((state, fds)) = self.0.kept()? else { return Ok(None) };
+        Ok(Some(State { said: serde_json::to_value(state)?, fds, paused: Vec::new() }))
     }
 }
 
@@ -101,6 +107,8 @@ fn plug_in<K: Driver>(
             (virtio, queues)
         }
     };
+    let news = Arc::clone(&d.news);
+    virtio.on_change(move || news.ring());
     plug(d, &asked.at, queues, NewPort::new(DrivenPort(virtio), asked).with_gro(o.gro()))
 }
 

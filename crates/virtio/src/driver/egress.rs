@@ -17,10 +17,18 @@ use super::{DeviceViolation, DriverQueue};
 const GROUP: usize = 32;
 
 impl Started {
+    /// Takes back what the device has sent.
+    fn reclaim(&mut self) -> Result<(), DeviceViolation> {
+        let reclaimed = self.queue.reclaim();
+        // Before these buffers are posted again: where they were posted before is forgotten.
+        self.ram.note(self.queue.done());
+        reclaimed
+    }
+
     fn deliver_to(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Result<usize, DeviceViolation> {
         let (mut frames, mut bytes) = (0, 0);
         if self.queue.free() < picks.len() {
-            self.queue.reclaim()?;
+            self.reclaim()?;
         }
         let mut done = 0;
         if batch.is_plain(BUF - self.framing.hdr_len as u32) {
@@ -31,7 +39,7 @@ impl Started {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             let mut put = self.send(&frame, scratch);
             if put == PutResult::Full {
-                self.queue.reclaim()?;
+                self.reclaim()?;
                 put = self.send(&frame, scratch);
             }
             match put {

@@ -28,6 +28,9 @@ pub trait Buffers: Send {
     /// The first of the chains that the device has, where it gives them back in order.
     fn oldest(&self) -> Option<u16>;
 
+    /// The buffer that comes back next, or is taken next if the device has none, where they come back in order; otherwise 0.
+    fn turn(&self) -> u16;
+
     /// Which are free, and which the device has: the others are lost.
     fn state(&self) -> BuffersState;
 
@@ -128,6 +131,11 @@ impl Buffers for Ids {
     #[inline]
     fn oldest(&self) -> Option<u16> {
         None
+    }
+
+    #[inline]
+    fn turn(&self) -> u16 {
+        0
     }
 
     fn state(&self) -> BuffersState {
@@ -233,6 +241,11 @@ impl Buffers for Ordered {
     #[inline]
     fn oldest(&self) -> Option<u16> {
         (self.posted > 0).then_some(self.oldest)
+    }
+
+    #[inline]
+    fn turn(&self) -> u16 {
+        self.oldest
     }
 
     fn state(&self) -> BuffersState {

@@ -155,6 +155,8 @@ impl Ingress for Started {
             return;
         }
         self.queue.recycle(self.taken.drain(..));
+        // Before the device gets them again: what it did with them before is forgotten.
+        self.ram.note(self.queue.done());
         if !self.broken && self.queue.free() >= REFILL.min(usize::from(self.ram.size()) / 4) {
             self.refill();
         }

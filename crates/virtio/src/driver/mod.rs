@@ -12,12 +12,14 @@
 //! | [`path`] | which way frames take |
 //! | [`options`] | what is asked for |
 //! | [`started`] | a queue that runs |
+//! | [`killed`] | what a process that was killed left in the rings |
 //! | [`port`] | a driver on whatever a transport reaches, and the thread that keeps it up; what another process needs to go on with it |
 #![allow(unsafe_code)]
 
 mod egress;
 pub mod ids;
 mod ingress;
+pub mod killed;
 pub mod options;
 pub mod packed;
 pub mod path;
@@ -113,12 +115,14 @@ impl DriverQueue {
     /// An empty queue in `ram`.
     pub fn new(ram: &QueueRam, features: DriverFeatures) -> DriverQueue {
         ram.clear_rings();
-        match (features.queue.packed, features.in_order) {
+        let queue = match (features.queue.packed, features.in_order) {
             (false, false) => DriverQueue::Split(split::SplitDriver::new(ram, features)),
             (false, true) => DriverQueue::SplitOrdered(split::SplitDriver::new(ram, features)),
             (true, false) => DriverQueue::Packed(packed::PackedDriver::new(ram, features)),
             (true, true) => DriverQueue::PackedOrdered(packed::PackedDriver::new(ram, features)),
-        }
+        };
+        ram.note(queue.done());
+        queue
     }
 
     /// Goes on with another process's queue: nothing is written. `None` if it cannot have left it so.
@@ -134,6 +138,13 @@ impl DriverQueue {
     /// Where it is, once all that was posted is shown.
     pub fn state(&self) -> QueueState {
         each!(self, q => q.state())
+    }
+
+    /// How far it has come with what the device gives back, in the numbers of [`QueueState`], and the buffer whose turn it is there, if
+    /// they have one.
+    #[inline]
+    pub fn done(&self) -> (u16, u16) {
+        each!(self, q => (q.done(), q.ids().turn()))
     }
 
     /// Free buffers.

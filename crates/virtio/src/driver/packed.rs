@@ -59,6 +59,20 @@ impl<B: Buffers> PackedDriver<B> {
         QueueState { size: self.n, next, done, buffers: self.ids.state() }
     }
 
+    /// See [`super::DriverQueue::done`].
+    #[inline]
+    pub fn done(&self) -> u16 {
+        self.done.bits()
+    }
+
+    /// Takes back what another process wrote, but did not show. The device does not look behind the first of it.
+    pub fn forget_unshown(&self) {
+        for i in 0..self.ids.free() as u16 {
+            let index = self.next.after(i, self.n);
+            self.flags(index.at).store(self.stale(index), Ordering::Release);
+        }
+    }
+
     /// Stores how many descriptors each chain has that the device has.
     fn count(&mut self, buffers: &BuffersState) {
         let mut behind = 0;

@@ -5,7 +5,7 @@ pub mod continued;
 use std::cell::Cell;
 use std::fmt::Display;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use netvale_mem::fault::Fault;
 use netvale_mem::lent::InUse;
@@ -21,10 +21,10 @@ use thiserror::Error;
 use super::options::DriverOptions;
 use super::path::Path;
 use super::ram::{MAX_QUEUE, Ram};
-use super::started::{Running, Started};
+use super::started::{Kick, Running, Started};
 use crate::{MAX_PAIRS, Queues};
 
-use continued::{BadState, DeviceSaid, DriverState, Given, device_state};
+use continued::{BadState, DeviceSaid, DriverState, Given, Up, device_state};
 
 /// How a driver reaches its device. What is displayed of it is where that is.
 pub trait Transport: Display + Send + 'static {
@@ -105,6 +105,7 @@ pub struct Driven {
 /// A port. Dropping it ends the connection and the thread.
 pub struct VirtioPort {
     service: Service<Driven>,
+    up: Arc<Mutex<Option<Up>>>,
 }
 
 impl VirtioPort {
@@ -115,9 +116,10 @@ impl VirtioPort {
     pub fn new<T: Transport>(transport: T, options: DriverOptions) -> Result<(VirtioPort, Queues), DriverError> {
         let at = transport.to_string();
         let (pairs, queues) = seats(&at, options)?;
-        let service =
-            Service::start("netvale-virtio", &at, None, Driver { transport, options, pairs, continued: None })?;
-        Ok((VirtioPort { service }, queues))
+        let up = Arc::default();
+        let driver = Driver { transport, options, pairs, continued: None, up: Arc::clone(&up) };
+        let service = Service::start("netvale-virtio", &at, None, driver)?;
+        Ok((VirtioPort { service, up }, queues))
     }
 
     /// Goes on where another process's port stopped, once the last part of the result is dropped: until then the other one
@@ -142,9 +144,27 @@ impl VirtioPort {
             let connection = transport.continued(by).ok_or(BadState::Connection)?;
             continued = Some(Reached { connection, continued: Some(lent) });
         }
-        let driver = Driver { transport, options, pairs, continued };
+        let up = Arc::default();
+        let driver = Driver { transport, options, pairs, continued, up: Arc::clone(&up) };
         let (service, paused) = Service::continued("netvale-virtio", &at, None, driver, told)?;
-        Ok((VirtioPort { service }, queues, paused))
+        Ok((VirtioPort { service, up }, queues, paused))
+    }
+
+    /// What another process needs to go on with the device after this one was killed. It changes whenever
+    /// [`VirtioPort::on_change`] says so. `None`: there is no device, or nobody else can reach it.
+    ///
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub fn kept(&self) -> std::io::Result<Option<(DriverState, Vec<OwnedFd>)>> {
+        let service::State { connections, last_error, .. } = self.service.state();
+        let up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((device, fds)) = up.as_ref().map(Up::state).transpose()? else { return Ok(None) };
+        Ok(Some((DriverState { connections, last_error, device: Some(device) }, fds)))
+    }
+
+    /// Has the port's thread call this whenever [`VirtioPort::kept`] changed. Only the first call counts.
+    pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
+        self.service.on_change(call);
     }
 
     /// Asks the thread to pause, which [`VirtioPort::hand_over`] then waits for.
@@ -205,6 +225,8 @@ struct Driver<T: Transport> {
     pairs: Vec<Pair>,
     /// Another process's device, which comes before all others.
     continued: Option<Reached<T::Connection>>,
+    /// The device that runs, for the case that this process is killed.
+    up: Arc<Mutex<Option<Up>>>,
 }
 
 /// A device that is reached.
@@ -240,8 +262,8 @@ impl<T: Transport> Protocol for Driver<T> {
                 calls.collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?
             }
         };
-        let session =
-            Session { options: self.options, pairs: &self.pairs, calls, peer, continued: Cell::new(continued) };
+        let (continued, up) = (Cell::new(continued), &*self.up);
+        let session = Session { options: self.options, pairs: &self.pairs, calls, peer, continued, up };
         self.transport.serve(connection, &session).map_err(|e| e.to_string())
     }
 }
@@ -253,22 +275,28 @@ pub struct Session<'a> {
     calls: Vec<Doorbell>,
     peer: &'a Peer<Driven>,
     continued: Cell<Option<LentDevice>>,
+    up: &'a Mutex<Option<Up>>,
 }
 
 /// A device's queues that the workers have.
 pub struct LentDevice {
     pub(super) features: u64,
-    pub(super) pairs: usize,
+    /// Sizes of its queues, a receive queue and a transmit queue for each pair.
+    pub(super) sizes: Vec<u16>,
     pub(super) ram: Ram,
     /// What the device rings, if another process set it up.
     pub(super) calls: Vec<Doorbell>,
+    /// What the device is rung by, if these are doorbells.
+    pub(super) kicks: Vec<Doorbell>,
+    /// That process was killed: it may have posted buffers and not said so.
+    pub(super) unrung: bool,
     pub(super) fault: Fault,
 }
 
 impl LentDevice {
     pub(super) fn told(&self, options: DriverOptions) -> Driven {
         let path = Some(Path::of(self.features, options.vector));
-        Driven { running: true, pairs: self.pairs, features: self.features, path, link_down: false }
+        Driven { running: true, pairs: self.sizes.len() / 2, features: self.features, path, link_down: false }
     }
 }
 
@@ -315,9 +343,17 @@ impl Session<'_> {
         news: impl Fn(bool) -> Result<(), E>,
     ) -> Result<(), E> {
         let Running { features, pairs: started, ram } = running;
-        let (pairs, fault) = (started.len(), self.fault().clone());
+        let (mut sizes, mut kicks) = (Vec::new(), Vec::new());
+        for queue in started.iter().flat_map(|(rx, tx)| [rx, tx]) {
+            sizes.push(queue.ram.size());
+            if let Kick::Bell(bell) = &queue.kick {
+                kicks.push(again(bell).map_err(LendError::from)?);
+            }
+        }
+        let fault = self.fault().clone();
+        let lent = LentDevice { features, sizes, ram, calls: Vec::new(), kicks, unrung: false, fault };
         match lend(self.pairs, &self.calls, started) {
-            Ok(()) => self.go_on(LentDevice { features, pairs, ram, calls: Vec::new(), fault }, fds, by, news),
+            Ok(()) => self.go_on(lent, fds, by, news),
             Err(e) => {
                 self.take_back();
                 Err(e.into())
@@ -337,12 +373,24 @@ impl Session<'_> {
         news: impl Fn(bool) -> Result<(), E>,
     ) -> Result<(), E> {
         self.peer.told().update(|was| *was = lent.told(self.options));
+        // Without a descriptor for it, the device is just not kept.
+        self.keep(by.and_then(|by| Up::new(&lent, by, &self.calls).ok()));
+        if lent.unrung {
+            lent.kicks.iter().for_each(Doorbell::ring);
+        }
         let ended = self.wait(fds, news, || match by {
             Some(by) => device_state(&lent, by, &self.calls, self.pairs),
             None => Ok(None),
         });
+        self.keep(None);
         self.take_back();
         ended
+    }
+
+    /// Has this kept for the case that the process is killed.
+    fn keep(&self, up: Option<Up>) {
+        *self.up.lock().unwrap_or_else(PoisonError::into_inner) = up;
+        self.peer.changed();
     }
 
     /// Until the device ends, breaks the rules, or the port is to end.
@@ -375,6 +423,11 @@ impl Session<'_> {
             }
         }
     }
+}
+
+/// Another descriptor of the same.
+fn again(bell: &Doorbell) -> Result<Doorbell, Errno> {
+    bell.try_clone().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::MFILE))
 }
 
 /// Gives the queues to the workers.

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use netvale_mem::Mapping;
 use netvale_mem::copy::copy_bytes;
@@ -156,6 +157,48 @@ impl QueueRam {
     pub fn first_byte(&self, id: u16) -> u8 {
         // SAFETY: one of our buffers, which a device may write to.
         unsafe { self.buf(id).as_ptr().read_volatile() }
+    }
+
+    /// The buffer at a guest physical address.
+    pub fn id_at(&self, guest: u64) -> Option<u16> {
+        let offset = guest.checked_sub(self.guest(0))?;
+        let id = u16::try_from(offset / u64::from(STRIDE)).ok()?;
+        (offset % u64::from(STRIDE) == 0 && id < self.n).then_some(id)
+    }
+
+    /// Where the driver's notes are: behind the available ring or driver event suppression, on a line that nobody else looks at.
+    fn notes(&self) -> &AtomicU32 {
+        let at = self.at(Self::ring_bytes(self.n) + usize::from(self.n) * 16);
+        // SAFETY: inside the ring's pages, which have 64 bytes more than that; aligned to 4, and shared with the device, hence atomic.
+        unsafe { AtomicU32::from_ptr(at.as_ptr().cast()) }
+    }
+
+    /// Notes how far the driver has come, for the process that goes on if this one is killed: [`super::DriverQueue::done`], and the
+    /// buffer whose turn it is there, if they have one.
+    #[inline]
+    pub fn note(&self, (done, turn): (u16, u16)) {
+        self.notes().store(u32::from(done) | u32::from(turn) << 16, Ordering::Relaxed);
+    }
+
+    /// What was noted last, or anything that a device wrote there.
+    pub fn noted(&self) -> (u16, u16) {
+        let noted = self.notes().load(Ordering::Relaxed);
+        (noted as u16, (noted >> 16) as u16)
+    }
+
+    /// Half a word of a ring.
+    pub fn half(&self, ring: NonNull<u8>, offset: usize) -> u16 {
+        let offset = offset.min(Self::ring_bytes(self.n) - 2) & !1;
+        // SAFETY: inside the ring's pages; shared with the device, hence atomic.
+        unsafe { AtomicU16::from_ptr(ring.as_ptr().add(offset).cast()) }.load(Ordering::Acquire)
+    }
+
+    /// The two words of a descriptor.
+    pub fn descriptor(&self, index: u16) -> (u64, u64) {
+        let at = self.desc().as_ptr().wrapping_add(16 * usize::from(index.min(self.n - 1)));
+        // SAFETY: a descriptor of the table or ring, aligned; shared with the device, hence atomic.
+        let word = |at: *mut u8| unsafe { AtomicU64::from_ptr(at.cast()) }.load(Ordering::Acquire);
+        (word(at), word(at.wrapping_add(8)))
     }
 
     /// Zeroes the rings.

@@ -68,6 +68,12 @@ impl<B: Buffers> SplitDriver<B> {
         QueueState { size: self.n, next: self.next, done: self.done, buffers: self.ids.state() }
     }
 
+    /// See [`super::DriverQueue::done`].
+    #[inline]
+    pub fn done(&self) -> u16 {
+        self.done
+    }
+
     fn empty(ram: &QueueRam, features: DriverFeatures, ids: B) -> Self {
         let n = ram.size();
         SplitDriver {

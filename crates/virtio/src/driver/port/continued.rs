@@ -9,12 +9,12 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{LendError, LentDevice, Pair, lend};
+use super::{LendError, LentDevice, Pair, again, lend};
 use crate::driver::options::DriverOptions;
 use crate::driver::path::Path;
-use crate::driver::ram::{MAX_QUEUE, QueueRam, Ram};
+use crate::driver::ram::{MAX_QUEUE, Ram};
 use crate::driver::started::{Kick, Started, pair_up};
-use crate::driver::{DriverFeatures, DriverQueue, QueueState};
+use crate::driver::{DriverFeatures, DriverQueue, QueueState, killed};
 use crate::features::IN_ORDER;
 use crate::queue::QueueFeatures;
 
@@ -34,8 +34,44 @@ pub struct DriverState {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeviceState {
     features: u64,
-    /// A receive queue and a transmit queue for each pair.
-    queues: Vec<QueueState>,
+    queues: QueuesState,
+}
+
+/// Its queues: a receive queue and a transmit queue for each pair.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum QueuesState {
+    /// They stopped there.
+    At(Vec<QueueState>),
+    /// They have these sizes; the rest is found from their rings, as their driver was killed.
+    Left(Vec<u16>),
+}
+
+impl QueuesState {
+    fn sizes(&self) -> Vec<u16> {
+        match self {
+            QueuesState::At(queues) => queues.iter().map(|queue| queue.size).collect(),
+            QueuesState::Left(sizes) => sizes.clone(),
+        }
+    }
+}
+
+/// A device that runs, and its descriptors.
+pub(super) struct Up(DeviceState, Vec<OwnedFd>);
+
+impl Up {
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub(super) fn new(lent: &LentDevice, by: BorrowedFd<'_>, calls: &[Doorbell]) -> std::io::Result<Up> {
+        let state = DeviceState { features: lent.features, queues: QueuesState::Left(lent.sizes.clone()) };
+        Ok(Up(state, lent.fds(by, calls)?))
+    }
+
+    /// What another process must know to go on after this one was killed.
+    pub(super) fn state(&self) -> std::io::Result<(DeviceState, Vec<OwnedFd>)> {
+        let fds = self.1.iter().map(OwnedFd::try_clone).collect::<std::io::Result<_>>()?;
+        Ok((self.0.clone(), fds))
+    }
 }
 
 /// What a port says of itself for a successor.
@@ -79,31 +115,35 @@ pub enum BadState {
 
 /// What another process needs to go on with the device. The workers must be parked.
 pub(super) fn device_state(lent: &LentDevice, by: BorrowedFd<'_>, calls: &[Doorbell], pairs: &[Pair]) -> DeviceSaid {
-    let (mut queues, mut kicks) = (Vec::new(), Vec::new());
-    for (rx, tx) in pairs.iter().take(lent.pairs) {
+    let mut queues = Vec::new();
+    for (rx, tx) in pairs.iter().take(lent.sizes.len() / 2) {
         for seat in [rx, tx] {
             let Ok(queue) = seat.queue.control() else { return Ok(None) };
-            let Some(Started { queue, kick: Kick::Bell(kick), broken: false, taken, .. }) = queue.as_ref() else {
+            let Some(Started { queue, broken: false, taken, .. }) = queue.as_ref() else {
                 return Ok(None);
             };
             if !taken.is_empty() {
                 return Ok(None);
             }
             queues.push(queue.state());
-            kicks.push(kick.as_fd().try_clone_to_owned()?);
         }
     }
-    let mut fds = vec![by.try_clone_to_owned()?, lent.ram.file()?];
-    for call in calls.iter().take(queues.len()) {
-        fds.push(call.as_fd().try_clone_to_owned()?);
-    }
-    fds.extend(kicks);
-    Ok(Some((DeviceState { features: lent.features, queues }, fds)))
+    let state = DeviceState { features: lent.features, queues: QueuesState::At(queues) };
+    Ok(Some((state, lent.fds(by, calls)?)))
 }
 
 impl LentDevice {
-    /// Goes on with another process's device: gives its queues to the workers, and writes nothing. Returns also what the
-    /// device is reached by.
+    /// Its descriptors, as [`DeviceState`] has them.
+    fn fds(&self, by: BorrowedFd<'_>, calls: &[Doorbell]) -> std::io::Result<Vec<OwnedFd>> {
+        let mut fds = vec![by.try_clone_to_owned()?, self.ram.file()?];
+        for bell in calls.iter().take(self.sizes.len()).chain(&self.kicks) {
+            fds.push(bell.as_fd().try_clone_to_owned()?);
+        }
+        Ok(fds)
+    }
+
+    /// Goes on with another process's device: gives its queues to the workers, and writes nothing that the device looks at.
+    /// Returns also what the device is reached by.
     pub(super) fn continued(
         state: DeviceState,
         fds: Vec<OwnedFd>,
@@ -111,7 +151,7 @@ impl LentDevice {
         seats: &[Pair],
     ) -> Result<(OwnedFd, LentDevice), BadState> {
         let DeviceState { features, queues } = state;
-        let sizes: Vec<u16> = queues.iter().map(|queue| queue.size).collect();
+        let sizes = queues.sizes();
         let fits = |n: &u16| n.is_power_of_two() && (8..=MAX_QUEUE).contains(n);
         if sizes.is_empty()
             || !sizes.len().is_multiple_of(2)
@@ -131,18 +171,21 @@ impl LentDevice {
         let bells = fds.map(|fd| Doorbell::given(fd, &fault).map_err(|_| BadState::NoEventfd));
         let mut calls = bells.collect::<Result<Vec<_>, _>>()?;
         let kicks = calls.split_off(sizes.len());
+        let vector = Path::of(features, options.vector).vector.is_some();
+        let (layout, in_order) = (QueueFeatures::of(features), features & IN_ORDER != 0);
+        let agreed = DriverFeatures { queue: layout, in_order, vector };
         let mut started = Vec::new();
-        for (i, ((ram, kick), state)) in rams.into_iter().zip(kicks).zip(&queues).enumerate() {
-            let queue = go_on(&ram, features, options, state).ok_or(BadState::Queue(i))?;
-            started.push(Started::new(queue, ram, Kick::Bell(kick), features, &fault));
+        for (i, (ram, kick)) in rams.into_iter().zip(&kicks).enumerate() {
+            let queue = match &queues {
+                QueuesState::At(queues) => queues.get(i).and_then(|state| DriverQueue::continued(&ram, agreed, state)),
+                QueuesState::Left(_) => killed::continued(&ram, agreed),
+            };
+            let queue = queue.ok_or(BadState::Queue(i))?;
+            let kick = Kick::Bell(again(kick).map_err(BadState::Memory)?);
+            started.push(Started::new(queue, ram, kick, features, &fault));
         }
         lend(seats, &calls, pair_up(started))?;
-        Ok((by, LentDevice { features, pairs: sizes.len() / 2, ram, calls, fault }))
+        let unrung = matches!(queues, QueuesState::Left(_));
+        Ok((by, LentDevice { features, sizes, ram, calls, kicks, unrung, fault }))
     }
-}
-
-fn go_on(ram: &QueueRam, features: u64, options: DriverOptions, state: &QueueState) -> Option<DriverQueue> {
-    let vector = Path::of(features, options.vector).vector.is_some();
-    let features = DriverFeatures { queue: QueueFeatures::of(features), in_order: features & IN_ORDER != 0, vector };
-    DriverQueue::continued(ram, features, state)
 }

@@ -1,0 +1,98 @@
+//! Rings of a driver that was killed. How far it had come, and whose which buffer is, was known to that process only; it is found from the
+//! rings, while the device goes on with them.
+//!
+//! A driver notes its position ([`QueueRam::note`]) before it posts buffers again that it got back. So what has been shown to the device
+//! behind that position is all there, whether the device is done with it or not, and all other buffers are free. What had been taken,
+//! but not noted, is received again: a batch at most.
+//!
+//! That is so if the device gives buffers back in the order in which it got them, as they do that copy frames. Of another one it is
+//! found out, here or when it gives back a buffer that it is not thought to have; then the device is connected anew. So it is with
+//! whatever else a device may write.
+
+use super::ids::BuffersState;
+use super::ram::QueueRam;
+use super::{DriverFeatures, DriverQueue, QueueState};
+use crate::queue::ring_index::{AVAIL, RingIndex};
+
+/// In the second word of a descriptor of a split ring: another one follows.
+const NEXT: u64 = 1 << 32;
+
+/// What has been shown to the device: chains of buffers in order, and the position behind them.
+struct Shown {
+    chains: Vec<Vec<u16>>,
+    next: u16,
+}
+
+/// Goes on with a queue. `None`: its rings say what cannot be.
+pub fn continued(ram: &QueueRam, features: DriverFeatures) -> Option<DriverQueue> {
+    let (size, (done, turn)) = (ram.size(), ram.noted());
+    let shown = if features.queue.packed { packed(ram, done) } else { split(ram, done) };
+    let Shown { chains, next } = shown?;
+    let buffers = if features.in_order { in_order(size, &chains, turn)? } else { in_any_order(size, chains)? };
+    let queue = DriverQueue::continued(ram, features, &QueueState { size, next, done, buffers })?;
+    match &queue {
+        DriverQueue::Packed(queue) => queue.forget_unshown(),
+        DriverQueue::PackedOrdered(queue) => queue.forget_unshown(),
+        DriverQueue::Split(_) | DriverQueue::SplitOrdered(_) => {}
+    }
+    Some(queue)
+}
+
+fn split(ram: &QueueRam, done: u16) -> Option<Shown> {
+    let (n, next) = (ram.size(), ram.half(ram.avail(), 2));
+    let (mut chains, mut left) = (Vec::new(), n);
+    for i in 0..next.wrapping_sub(done) {
+        let mut id = ram.half(ram.avail(), 4 + 2 * usize::from(done.wrapping_add(i) & (n - 1)));
+        let mut chain = Vec::new();
+        loop {
+            left = left.checked_sub(1)?;
+            let (_, rest) = (id < n).then(|| ram.descriptor(id))?;
+            chain.push(id);
+            if rest & NEXT == 0 {
+                break;
+            }
+            id = (rest >> 48) as u16;
+        }
+        chains.push(chain);
+    }
+    Some(Shown { chains, next })
+}
+
+/// A chain begins with the descriptor whose buffer has the number that all its descriptors have; of the first one, the device may have
+/// overwritten all but the address.
+fn packed(ram: &QueueRam, done: u16) -> Option<Shown> {
+    let (n, mut at) = (ram.size(), RingIndex::of(done));
+    if at.at >= n {
+        return None;
+    }
+    let mut chains: Vec<Vec<u16>> = Vec::new();
+    for _ in 0..n {
+        let (addr, rest) = ram.descriptor(at.at);
+        if ((rest >> 48) as u16 & AVAIL != 0) != at.wrap {
+            break;
+        }
+        let (id, buffer) = ((rest >> 32) as u16, ram.id_at(addr)?);
+        match chains.last_mut() {
+            Some(chain) if chain.first() == Some(&id) => chain.push(buffer),
+            _ => chains.push(vec![buffer]),
+        }
+        at = at.after(1, n);
+    }
+    Some(Shown { chains, next: at.bits() })
+}
+
+fn in_any_order(n: u16, posted: Vec<Vec<u16>>) -> Option<BuffersState> {
+    let mut is_free = vec![true; usize::from(n)];
+    for id in posted.iter().flatten() {
+        *is_free.get_mut(usize::from(*id))? = false;
+    }
+    let free = (0..n).rev().filter(|id| is_free.get(usize::from(*id)) == Some(&true)).collect();
+    Some(BuffersState::Any { free, posted })
+}
+
+/// Buffers are posted in the order of their numbers, beginning with that whose turn it is.
+fn in_order(n: u16, chains: &[Vec<u16>], oldest: u16) -> Option<BuffersState> {
+    let mut ids = chains.iter().flatten().zip(0..);
+    ids.all(|(id, i)| *id == oldest.wrapping_add(i) & (n - 1)).then_some(())?;
+    Some(BuffersState::Ordered { oldest, posted: chains.iter().map(|chain| chain.len() as u16).collect() })
+}
