@@ -192,12 +192,29 @@ fn in_a_program() {
         if name.ends_with('^') {
             let came = ping_pong(&mut d, &manager, &mut port);
             came.is_complete_but_for_the_stack(2);
+            counters_go_on(&mut d, &manager, &mut port);
         }
         // The last one ends before the next daemon begins.
         d.is_killed_and(&manager, "", || drop(port));
         until("no TAP", || Interface::find("nvhost0").is_err());
         until("no program", || Interface::find("nva").unwrap().program().is_none());
     }
+}
+
+fn counters_go_on(d: &mut Daemon, manager: &Manager, port: &mut Port) {
+    // Kept again twice: the second time began after the frames had come.
+    for _ in 0..2 {
+        let before = manager.names();
+        until("counters are kept", || {
+            port.tx()[0].send(&common::frame(255, 1, 0));
+            port.sync();
+            manager.names() != before
+        });
+    }
+    d.is_killed(manager, "");
+    let shown = d.call("port.show", json!({"port": "netmap:nva^"}))["result"].take();
+    let frames: Vec<_> = shown["rings"].as_array().unwrap().iter().map(|ring| ring["frames"].as_u64()).collect();
+    assert!(frames.len() == 2 && frames.iter().all(|frames| *frames >= Some(300)), "{shown}");
 }
 
 /// Objective: what the service manager keeps of an interface that is gone, or whose queue another program has by then, is no reason not to

@@ -57,6 +57,9 @@ pub const COUNTERS: &str = "counters";
 pub struct CountersItem {
     /// Names of ports, and counters of their ingresses and egresses.
     pub ports: Vec<(String, [Vec<Counts>; 2])>,
+    /// Connections that have host rings open, and counters of those, tx rings first.
+    #[serde(default)]
+    pub host_rings: Vec<(u64, Vec<Counts>)>,
     /// Names of switches, and their addresses and ports.
     pub switches: Vec<(String, Vec<(u64, String)>)>,
 }

@@ -22,6 +22,7 @@ use super::reply::{region_descriptors, region_reply};
 use super::status::{counted, region_info, with_indices};
 use super::switched::Bells;
 use crate::caller::Caller;
+use crate::handover::items::Counts;
 use crate::refusal::Refusal;
 use crate::worker::TaskId;
 
@@ -149,6 +150,16 @@ impl NicPort {
     fn host_fds(&self, ring: u32, receives: bool) -> Result<[BorrowedFd<'_>; 2], Refusal> {
         let bells = self.bells.get(&(receives, ring)).ok_or_else(|| Refusal::internal("a ring without bells"))?;
         Ok([bells.doorbell.as_fd(), bells.wake.as_fd()])
+    }
+
+    /// Counters of its host rings, tx rings first.
+    pub fn counted(&self) -> Vec<Counts> {
+        self.counts.iter().map(|(counters, _)| Counts::of(counters)).collect()
+    }
+
+    /// Adds what another process counted.
+    pub fn count(&self, counts: &[Counts]) {
+        self.counts.iter().zip(counts).for_each(|((counters, _), counts)| counts.add_to(counters));
     }
 
     /// Describes it for `netvale show`.

@@ -140,6 +140,9 @@ impl Continued {
         for (name, counts) in &self.counters.ports {
             d.ports.get(name).into_iter().for_each(|record| count(record, counts));
         }
+        for (client, counts) in &self.counters.host_rings {
+            d.interfaces.port(*client).into_iter().for_each(|port| port.count(counts));
+        }
         self.counters.switches.iter().for_each(|(name, addresses)| learn(d, name, addresses));
         for item in self.switches {
             if let Some(switch) = d.switches.get(&item.name).cloned() {

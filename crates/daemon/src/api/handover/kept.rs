@@ -61,7 +61,8 @@ pub fn items(d: &Daemon) -> std::io::Result<Vec<Lazy<'_>>> {
 pub fn counters(d: &Daemon) -> CountersItem {
     let ports = d.ports.iter().map(|(name, record)| (name.to_owned(), give::counters(record))).collect();
     let switches = d.switches.iter().map(|switch| (switch.name().to_owned(), give::addresses(switch))).collect();
-    CountersItem { ports, switches }
+    let host_rings = d.interfaces.ports().map(|(client, port)| (client, port.counted())).collect();
+    CountersItem { ports, host_rings, switches }
 }
 
 /// Continues what an earlier daemon left in the store. What cannot be continued is forgotten there, since nobody else can

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use super::stack;
 use crate::daemon::Daemon;
 use crate::handover::interfaces::{InterfaceItem, OpenInterfaceItem, StackItem};
-use crate::handover::items::{Counts, Item};
+use crate::handover::items::Item;
 use crate::ports::memory;
 use crate::refusal::{Refusal, refuse};
 use crate::rings::nic::NicPort;
@@ -141,7 +141,7 @@ fn rings(client: u64, port: &NicPort) -> std::io::Result<Given> {
         first: port.mem.csb_first(),
         rings: [port.tx.clone(), port.rx.clone()],
         sockets: port.sockets.iter().map(|(queue, socket, _)| (*queue, socket.entries())).collect(),
-        counters: port.counts.iter().map(|(counters, _)| Counts::of(counters)).collect(),
+        counters: port.counted(),
     };
     Ok((Item::OpenInterface(Box::new(item)), fds))
 }
@@ -181,9 +181,8 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem, fds: Vec<OwnedFd>
         let stack = d.interfaces.stack(&item.interface).ok_or_else(|| wrong("its stack is missing"))?;
         let mut bells = |port: &NicPort| Bells::continued(fds.next().zip(fds.next()), &port.fault);
         let tasks = stack::host_rings(&mut port, &stack, &mut bells, true)?;
-        let earlier = item.counters.iter();
-        tasks.iter().zip(earlier).for_each(|((_, (counters, _)), counts)| counts.add_to(counters));
         stack::place(d, &mut port, tasks);
+        port.count(&item.counters);
         port.stack = Some(stack);
     }
     d.interfaces.insert(item.client, port);
