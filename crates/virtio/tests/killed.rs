@@ -111,7 +111,7 @@ fn driver_takes(rig: &mut Rig, most: usize, until: Until) -> Vec<u32> {
     numbers
 }
 
-/// The driver sends frames in so many buffers each, as far as there is room, and shows them. Returns how many the device has been shown.
+/// The driver sends frames in that many buffers each, as far as there is room, and shows them. Returns how many the device has been shown.
 fn driver_sends(rig: &mut Rig, counts: &[usize], until: Until, first: u32) -> u32 {
     rig.driver.reclaim().unwrap();
     if until >= Until::Noted {
