@@ -65,6 +65,7 @@ impl Line<'_> {
         let message = self.receive(session)?;
         if session.again && self.page.and_then(Page::answering) == Some(message.header.id) {
             session.again = false;
+            tracing::info!("message {} was being answered: its answer may be missing", message.header.id);
             return self.settle(session);
         }
         let before = session.changes;

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
@@ -207,7 +208,7 @@ impl<'a> Frontend<'a> {
         self.tell(Message::new(request::SET_VRING_ADDR, words.iter().flat_map(|w| w.to_le_bytes()).collect()))?;
         self.tell_fd(request::SET_VRING_CALL, index, call.as_fd())?;
         self.tell_fd(request::SET_VRING_KICK, index, kick.as_fd())?;
-        Ok(Started::new(queue, ram, Kick::Bell(kick), features, self.fault))
+        Ok(Started::new(queue, ram, Kick::Bell(Arc::new(kick)), features, self.fault))
     }
 
     fn tell_fd(&self, request: u32, index: u64, fd: BorrowedFd<'_>) -> Result<(), NoBackEnd> {

@@ -141,6 +141,7 @@ impl VhostPort {
             match Front::continued(&peer, fds.collect(), (server.config, seats.clone())) {
                 Ok(front) => {
                     (told.connected, told.now) = (true, front.told());
+                    *server.now.lock().unwrap_or_else(PoisonError::into_inner) = front.noted(state.changes);
                     server.continued = Some(front);
                 }
                 // Nobody else goes on with it: the port does without.

@@ -28,8 +28,8 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(packed: bool, in_order: bool) -> Rig {
-        let queue = QueueFeatures { packed, ..QueueFeatures::default() };
+    fn new(packed: bool, in_order: bool, event_idx: bool) -> Rig {
+        let queue = QueueFeatures { packed, event_idx, ..QueueFeatures::default() };
         let features = DriverFeatures { queue, in_order, vector: false };
         let (ram, mut queues) = Ram::new(&[SIZE]).unwrap();
         let queue_ram = queues.remove(0);
@@ -86,8 +86,8 @@ fn device_sends(rig: &mut Rig, count: usize, number: &mut u32) {
     rig.device.publish();
 }
 
-/// The driver takes frames. Returns their numbers.
-fn driver_takes(rig: &mut Rig, most: usize, until: Until) -> Vec<u32> {
+/// The driver takes frames, and posts their buffers again if it does (`posts`). Returns their numbers.
+fn driver_takes(rig: &mut Rig, (most, posts): (usize, bool), until: Until) -> Vec<u32> {
     let mut run = [Used::default(); SIZE as usize];
     let got = rig.driver.used_run(&mut run[..most]).unwrap();
     let number = |used: &Used| {
@@ -101,7 +101,7 @@ fn driver_takes(rig: &mut Rig, most: usize, until: Until) -> Vec<u32> {
         rig.driver.recycle(run[..got].iter().map(|used| used.id));
         rig.queue_ram.note(rig.driver.done());
     }
-    if until >= Until::Posted {
+    if posts && until >= Until::Posted {
         rig.driver.post_free(&rig.queue_ram, BUF);
     }
     if until >= Until::Shown {
@@ -111,11 +111,14 @@ fn driver_takes(rig: &mut Rig, most: usize, until: Until) -> Vec<u32> {
     numbers
 }
 
-/// The driver sends frames in that many buffers each, as far as there is room, and shows them. Returns how many the device has been shown.
-fn driver_sends(rig: &mut Rig, counts: &[usize], until: Until, first: u32) -> u32 {
-    rig.driver.reclaim().unwrap();
-    if until >= Until::Noted {
-        rig.queue_ram.note(rig.driver.done());
+/// The driver sends frames in that many buffers each, as far as there is room, and shows them; it takes back what was sent when it has fewer
+/// than `enough` buffers. Returns how many the device has been shown.
+fn driver_sends(rig: &mut Rig, counts: &[usize], enough: usize, until: Until, first: u32) -> u32 {
+    if rig.driver.free() < enough {
+        rig.driver.reclaim().unwrap();
+        if until >= Until::Noted {
+            rig.queue_ram.note(rig.driver.done());
+        }
     }
     let mut sent = 0;
     for (number, count) in (first..).zip(counts) {
@@ -159,9 +162,10 @@ proptest! {
     fn received(
         packed: bool,
         in_order: bool,
-        steps in prop::collection::vec((0..6usize, 1..=8usize, until()), 1..60),
+        event_idx: bool,
+        steps in prop::collection::vec((0..6usize, (1..=8usize, any::<bool>()), until()), 1..60),
     ) {
-        let mut rig = Rig::new(packed, in_order);
+        let mut rig = Rig::new(packed, in_order, event_idx);
         rig.driver.post_free(&rig.queue_ram, BUF);
         rig.driver.publish();
         let (mut sent, mut next) = (0, 0);
@@ -173,7 +177,7 @@ proptest! {
                 next += numbers.len() as u32;
             }
         }
-        let rest = driver_takes(&mut rig, SIZE.into(), Until::End);
+        let rest = driver_takes(&mut rig, (SIZE.into(), true), Until::End);
         prop_assert!(rest.into_iter().eq(next..sent), "not all came up to {}", sent);
     }
 
@@ -182,12 +186,13 @@ proptest! {
     fn sent(
         packed: bool,
         in_order: bool,
-        steps in prop::collection::vec((prop::collection::vec(1..4usize, 0..6), 0..6usize, until()), 1..60),
+        event_idx: bool,
+        steps in prop::collection::vec((prop::collection::vec(1..4usize, 0..6), 1..=8usize, 0..6usize, until()), 1..60),
     ) {
-        let mut rig = Rig::new(packed, in_order);
+        let mut rig = Rig::new(packed, in_order, event_idx);
         let (mut expected, mut first) = (VecDeque::new(), 0);
-        for (counts, most, until) in steps {
-            let sent = driver_sends(&mut rig, &counts, until, first);
+        for (counts, enough, most, until) in steps {
+            let sent = driver_sends(&mut rig, &counts, enough, until, first);
             expected.extend((first..first + sent).zip(counts));
             first += sent;
             for frame in device_takes(&mut rig, most) {
@@ -211,7 +216,7 @@ proptest! {
         idx in prop_oneof![4 => (0..16u16, 0..16u16), 1 => any::<(u16, u16)>()],
         words in prop::collection::vec((0..10u64, 0..10u16, prop_oneof![any::<u16>(), Just(0x80), Just(0x8080), Just(0x81)]), 8),
     ) {
-        let mut rig = Rig::new(packed, in_order);
+        let mut rig = Rig::new(packed, in_order, false);
         let map = Arc::new(Mapping::of_peer(rig.file.as_fd(), 0, rig.ram.spec().size as usize).unwrap());
         let put = |at: u64, value: u64| Words::new(&map, at - rig.ram.spec().guest, 2).unwrap().store_wide(0, value);
         for (i, (buffer, id, flags)) in (0..).zip(&words) {
@@ -238,5 +243,26 @@ proptest! {
         }
         let free = rig.driver.free();
         prop_assert!((0..free).all(|_| rig.driver.take(1).is_some_and(|id| id < SIZE && seen.insert(id))));
+    }
+}
+
+/// Objective: the same when the index of a split ring begins anew, after 65,536 frames.
+#[test]
+fn round_and_round() {
+    for (packed, in_order) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut rig = Rig::new(packed, in_order, true);
+        rig.driver.post_free(&rig.queue_ram, BUF);
+        rig.driver.publish();
+        let (mut sent, mut next) = (0, 0);
+        for round in 0..40_000 {
+            device_sends(&mut rig, 5, &mut sent);
+            let until = [Until::End, Until::Shown, Until::Noted, Until::Taken][round % 4];
+            let numbers = driver_takes(&mut rig, (7, true), until);
+            assert!(numbers.iter().copied().eq(next..next + numbers.len() as u32), "{numbers:?}, not {next}");
+            if until != Until::Taken {
+                next += numbers.len() as u32;
+            }
+        }
+        assert!(next > 66_000);
     }
 }

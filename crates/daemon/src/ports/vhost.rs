@@ -41,6 +41,9 @@ impl Attached for DevicePort {
         } else {
             format!("waits for a front end; there were {}", state.connections)
         }];
+        if state.connected && state.connections > 1 {
+            notes.push(format!("front ends before it: {}", state.connections - 1));
+        }
         if state.now.queues > 0 {
             notes.push(format!("driver: {}", negotiated(state.now.features)));
         }

@@ -1,7 +1,8 @@
 //! A daemon that a service manager starts again.
 #![allow(dead_code, reason = "each test program uses a part")]
 
-use std::path::Path;
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -34,8 +35,9 @@ impl Managed {
     }
 
     pub fn start(&mut self) {
+        let log = OpenOptions::new().create(true).append(true).open(self.log_file()).expect("it can be written");
         let quiet = |command: &mut Command| {
-            command.env_remove("NETVALE_RUN_DIR").stdout(Stdio::null()).stderr(Stdio::null());
+            command.env_remove("NETVALE_RUN_DIR").stdout(Stdio::null()).stderr(log);
         };
         let run_dir = self.dir.path().to_str().expect("text");
         let program = netvale_system_tests::netvale();
@@ -43,6 +45,15 @@ impl Managed {
         let is_alive = || matches!(daemon.child().try_wait(), Ok(None));
         assert!(netvale_harness::daemon::ready(self.dir.path(), LIMIT, is_alive), "it does not answer");
         self.daemon = Some(daemon);
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.dir.path().join("log")
+    }
+
+    /// What all daemons have logged.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.log_file()).expect("it can be read")
     }
 
     /// Ends the daemon in that way, and starts another one.

@@ -149,6 +149,16 @@ pub(crate) enum Connected {
     To(Arc<Setup>),
 }
 
+impl Connected {
+    /// What a front end has set up by now.
+    fn to(socket: &Arc<OwnedFd>, device: &Device) -> Connected {
+        match device.state() {
+            Some((device, fds)) => Connected::To(Arc::new(Setup { socket: Arc::clone(socket), device, fds })),
+            None => Connected::Unknown,
+        }
+    }
+}
+
 /// A front end's device, as another process would go on with it.
 pub(crate) struct Setup {
     socket: Arc<OwnedFd>,
@@ -181,10 +191,7 @@ impl<'a> Known<'a> {
 
     /// The front end may have changed its device; `has_fds`: certainly, as it sent descriptors.
     pub(crate) fn update(&self, socket: &Arc<OwnedFd>, device: &Device, peer: &Peer<FrontEnd>, has_fds: bool) {
-        let to = match device.state() {
-            Some((device, fds)) => Connected::To(Arc::new(Setup { socket: Arc::clone(socket), device, fds })),
-            None => Connected::Unknown,
-        };
+        let to = Connected::to(socket, device);
         let is_same = match (&to, &self.0.lock().unwrap_or_else(PoisonError::into_inner).front) {
             (Connected::To(a), Connected::To(b)) => a.device == b.device && !has_fds,
             _ => false,
@@ -236,6 +243,14 @@ impl Front {
         let fault = Fault::new().map_err(Refused::System)?;
         let device = Device::continued(config, seats, fault, &peer.device, fds)?;
         Ok(Front { socket: Arc::new(socket), inbox, device: Some(device) })
+    }
+
+    /// What is noted of a front end that another process left.
+    pub(crate) fn noted(&self, changes: u64) -> Noted {
+        Noted {
+            changes,
+            front: self.device.as_ref().map_or(Connected::Nobody, |device| Connected::to(&self.socket, device)),
+        }
     }
 
     pub(crate) fn told(&self) -> FrontEnd {

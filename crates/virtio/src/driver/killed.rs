@@ -5,9 +5,9 @@
 //! behind that position is all there, whether the device is done with it or not, and all other buffers are free. What had been taken,
 //! but not noted, is received again: a batch at most.
 //!
-//! That is so if the device gives buffers back in the order in which it got them, as they do that copy frames. Of another one it is
-//! found out, here or when it gives back a buffer that it is not thought to have; then the device is connected anew. So it is with
-//! whatever else a device may write.
+//! That is so if the device gives buffers back in the order in which it got them, as they do that copy frames. One that does not may lose
+//! and damage frames of what is under way; where it is noticed, here or when it gives back a buffer that it is not thought to have, the
+//! device is connected anew. So it is with whatever else a device may write.
 
 use super::ids::BuffersState;
 use super::ram::QueueRam;
@@ -21,6 +21,13 @@ const NEXT: u64 = 1 << 32;
 struct Shown {
     chains: Vec<Vec<u16>>,
     next: u16,
+}
+
+/// Whether all that a process said of a queue still holds: nobody went on from there.
+pub fn is_there(ram: &QueueRam, features: DriverFeatures, state: &QueueState) -> bool {
+    let (done, _) = ram.noted();
+    let shown = if features.queue.packed { packed(ram, done).map(|shown| shown.next) } else { Some(ram.avail_idx()) };
+    (shown, done) == (Some(state.next), state.done)
 }
 
 /// Goes on with a queue. `None`: its rings say what cannot be.
@@ -39,10 +46,10 @@ pub fn continued(ram: &QueueRam, features: DriverFeatures) -> Option<DriverQueue
 }
 
 fn split(ram: &QueueRam, done: u16) -> Option<Shown> {
-    let (n, next) = (ram.size(), ram.half(ram.avail(), 2));
+    let (n, next) = (ram.size(), ram.avail_idx());
     let (mut chains, mut left) = (Vec::new(), n);
     for i in 0..next.wrapping_sub(done) {
-        let mut id = ram.half(ram.avail(), 4 + 2 * usize::from(done.wrapping_add(i) & (n - 1)));
+        let mut id = ram.avail_entry(done.wrapping_add(i));
         let mut chain = Vec::new();
         loop {
             left = left.checked_sub(1)?;

@@ -4,7 +4,7 @@ pub mod continued;
 
 use std::cell::Cell;
 use std::fmt::Display;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use netvale_mem::fault::Fault;
@@ -137,14 +137,15 @@ impl VirtioPort {
         let (pairs, queues) = seats(&at, options)?;
         let mut told =
             service::State { connections: state.connections, last_error: state.last_error, ..Default::default() };
-        let mut continued = None;
+        let (mut continued, mut up) = (None, None);
         if let Some(device) = state.device {
             let (by, lent) = LentDevice::continued(device, fds, options, &pairs)?;
             (told.connected, told.now) = (true, lent.told(options));
+            up = Up::new(&lent, by.as_fd(), &lent.calls).ok();
             let connection = transport.continued(by).ok_or(BadState::Connection)?;
             continued = Some(Reached { connection, continued: Some(lent) });
         }
-        let up = Arc::default();
+        let up = Arc::new(Mutex::new(up));
         let driver = Driver { transport, options, pairs, continued, up: Arc::clone(&up) };
         let (service, paused) = Service::continued("netvale-virtio", &at, None, driver, told)?;
         Ok((VirtioPort { service, up }, queues, paused))
@@ -287,7 +288,7 @@ pub struct LentDevice {
     /// What the device rings, if another process set it up.
     pub(super) calls: Vec<Doorbell>,
     /// What the device is rung by, if these are doorbells.
-    pub(super) kicks: Vec<Doorbell>,
+    pub(super) kicks: Vec<Arc<Doorbell>>,
     /// That process was killed: it may have posted buffers and not said so.
     pub(super) unrung: bool,
     pub(super) fault: Fault,
@@ -347,7 +348,7 @@ impl Session<'_> {
         for queue in started.iter().flat_map(|(rx, tx)| [rx, tx]) {
             sizes.push(queue.ram.size());
             if let Kick::Bell(bell) = &queue.kick {
-                kicks.push(again(bell).map_err(LendError::from)?);
+                kicks.push(Arc::clone(bell));
             }
         }
         let fault = self.fault().clone();
@@ -372,11 +373,11 @@ impl Session<'_> {
         by: Option<BorrowedFd<'_>>,
         news: impl Fn(bool) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.peer.told().update(|was| *was = lent.told(self.options));
-        // Without a descriptor for it, the device is just not kept.
+        // Without descriptors for it, the device is just not kept.
         self.keep(by.and_then(|by| Up::new(&lent, by, &self.calls).ok()));
+        self.peer.told().update(|was| *was = lent.told(self.options));
         if lent.unrung {
-            lent.kicks.iter().for_each(Doorbell::ring);
+            lent.kicks.iter().for_each(|kick| kick.ring());
         }
         let ended = self.wait(fds, news, || match by {
             Some(by) => device_state(&lent, by, &self.calls, self.pairs),
@@ -423,11 +424,6 @@ impl Session<'_> {
             }
         }
     }
-}
-
-/// Another descriptor of the same.
-fn again(bell: &Doorbell) -> Result<Doorbell, Errno> {
-    bell.try_clone().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::MFILE))
 }
 
 /// Gives the queues to the workers.

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use netvale_mem::Mapping;
 use netvale_mem::copy::copy_bytes;
@@ -178,6 +178,8 @@ impl QueueRam {
     #[inline]
     pub fn note(&self, (done, turn): (u16, u16)) {
         self.notes().store(u32::from(done) | u32::from(turn) << 16, Ordering::Relaxed);
+        // A process that is killed behind this has stored it: only the compiler could have put it off.
+        compiler_fence(Ordering::SeqCst);
     }
 
     /// What was noted last, or anything that a device wrote there.
@@ -186,11 +188,19 @@ impl QueueRam {
         (noted as u16, (noted >> 16) as u16)
     }
 
-    /// Half a word of a ring.
-    pub fn half(&self, ring: NonNull<u8>, offset: usize) -> u16 {
-        let offset = offset.min(Self::ring_bytes(self.n) - 2) & !1;
-        // SAFETY: inside the ring's pages; shared with the device, hence atomic.
-        unsafe { AtomicU16::from_ptr(ring.as_ptr().add(offset).cast()) }.load(Ordering::Acquire)
+    /// `idx` of the available ring.
+    pub fn avail_idx(&self) -> u16 {
+        self.avail_half(2)
+    }
+
+    /// Entry `index` of the available ring, which goes round.
+    pub fn avail_entry(&self, index: u16) -> u16 {
+        self.avail_half(4 + 2 * usize::from(index & (self.n - 1)))
+    }
+
+    fn avail_half(&self, offset: usize) -> u16 {
+        // SAFETY: what the two above ask for lies inside the ring, and is even; shared with the device, hence atomic.
+        unsafe { AtomicU16::from_ptr(self.avail().as_ptr().add(offset).cast()) }.load(Ordering::Acquire)
     }
 
     /// The two words of a descriptor.

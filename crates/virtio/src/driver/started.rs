@@ -13,7 +13,7 @@ use crate::features::Framing;
 /// How a device is notified of posted buffers.
 pub enum Kick {
     /// Through an eventfd.
-    Bell(Doorbell),
+    Bell(Arc<Doorbell>),
     /// Through a register, which this function writes.
     Register(Box<dyn Fn() + Send + Sync>),
 }

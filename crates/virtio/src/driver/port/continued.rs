@@ -1,6 +1,7 @@
 //! What another process needs to go on with a driver's device where it stopped.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
@@ -9,7 +10,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{LendError, LentDevice, Pair, again, lend};
+use super::{LendError, LentDevice, Pair, lend};
 use crate::driver::options::DriverOptions;
 use crate::driver::path::Path;
 use crate::driver::ram::{MAX_QUEUE, Ram};
@@ -136,7 +137,7 @@ impl LentDevice {
     /// Its descriptors, as [`DeviceState`] has them.
     fn fds(&self, by: BorrowedFd<'_>, calls: &[Doorbell]) -> std::io::Result<Vec<OwnedFd>> {
         let mut fds = vec![by.try_clone_to_owned()?, self.ram.file()?];
-        for bell in calls.iter().take(self.sizes.len()).chain(&self.kicks) {
+        for bell in calls.iter().take(self.sizes.len()).chain(self.kicks.iter().map(AsRef::as_ref)) {
             fds.push(bell.as_fd().try_clone_to_owned()?);
         }
         Ok(fds)
@@ -170,18 +171,21 @@ impl LentDevice {
         ram.mapping().blame(&fault);
         let bells = fds.map(|fd| Doorbell::given(fd, &fault).map_err(|_| BadState::NoEventfd));
         let mut calls = bells.collect::<Result<Vec<_>, _>>()?;
-        let kicks = calls.split_off(sizes.len());
+        let kicks: Vec<_> = calls.split_off(sizes.len()).into_iter().map(Arc::new).collect();
         let vector = Path::of(features, options.vector).vector.is_some();
         let (layout, in_order) = (QueueFeatures::of(features), features & IN_ORDER != 0);
         let agreed = DriverFeatures { queue: layout, in_order, vector };
         let mut started = Vec::new();
         for (i, (ram, kick)) in rams.into_iter().zip(&kicks).enumerate() {
             let queue = match &queues {
-                QueuesState::At(queues) => queues.get(i).and_then(|state| DriverQueue::continued(&ram, agreed, state)),
+                QueuesState::At(queues) => queues.get(i).and_then(|state| {
+                    let is_there = killed::is_there(&ram, agreed, state);
+                    // Otherwise another process went on from there, and was killed before this was kept anew.
+                    if is_there { DriverQueue::continued(&ram, agreed, state) } else { killed::continued(&ram, agreed) }
+                }),
                 QueuesState::Left(_) => killed::continued(&ram, agreed),
             };
-            let queue = queue.ok_or(BadState::Queue(i))?;
-            let kick = Kick::Bell(again(kick).map_err(BadState::Memory)?);
+            let (queue, kick) = (queue.ok_or(BadState::Queue(i))?, Kick::Bell(Arc::clone(kick)));
             started.push(Started::new(queue, ram, kick, features, &fault));
         }
         lend(seats, &calls, pair_up(started))?;
