@@ -185,6 +185,7 @@ impl E1000 {
 
     /// Reads a register. Registers that do not exist read as zero.
     pub fn read(&mut self, at: u32) -> u32 {
+        self.causes.has_heard();
         let of = |direction| self.causes.delays(direction);
         match at {
             CTRL => self.ctrl,
@@ -221,6 +222,7 @@ impl E1000 {
 
     /// Writes a register, at the time `now` (nanoseconds). Registers that do not exist, and read-only ones, ignore it.
     pub fn write(&mut self, at: u32, value: u32) -> Effects {
+        self.causes.has_heard();
         match at {
             CTRL => return self.control(value),
             EECD | EERD => self.eeprom.write(at, value),

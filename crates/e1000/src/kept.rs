@@ -148,7 +148,7 @@ mod tests {
     use netvale_vfio_user::dma::{Dma, Place};
 
     use super::*;
-    use crate::regs::{CTRL, CTRL_SLU, RDBAL, RDLEN, TCTL, TCTL_EN, TDBAL, TDLEN};
+    use crate::regs::{CTRL, CTRL_SLU, ICR_LSC, RDBAL, RDLEN, TCTL, TCTL_EN, TDBAL, TDLEN};
 
     const CARD: Card = Card { mac: [2, 0, 0, 0, 0, 1], subsystem: 0, forced_interval: None };
     /// Where the transmit ring lies, of 16 descriptors.
@@ -191,6 +191,24 @@ mod tests {
         let half = FIRST_REGISTERS + HALF * ((words.load(REGISTERS) as usize + 1) & 1);
         (0..100).for_each(|i| words.store(half + i, 0xffff_ffff));
         assert_eq!(CardPage::core(&page.0, &CARD).unwrap().e1000.heads(), (3, 0));
+    }
+
+    /// Objective: that the link has changed is reported again until the driver has certainly heard of it, and then no more: neither
+    /// what it looks at meanwhile nor what was noted before says so.
+    #[test]
+    fn the_link_is_reported_once() {
+        let (page, mut e1000) = (page(), card());
+        let again = |e1000: &E1000| {
+            page.note(e1000, e1000.tx_position());
+            CardPage::core(&page.0, &CARD).unwrap().e1000.read(ICR) & ICR_LSC
+        };
+        e1000.write(ICS, ICR_LSC);
+        page.note_all(&e1000);
+        assert_eq!(again(&e1000), ICR_LSC);
+        assert_eq!(e1000.read(ICR) & ICR_LSC, ICR_LSC);
+        assert_eq!(again(&e1000), ICR_LSC, "its answer may be missing");
+        e1000.read(CTRL);
+        assert_eq!(again(&e1000), 0);
     }
 
     /// Objective: what cannot be a card's is refused.

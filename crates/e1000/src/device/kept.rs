@@ -24,16 +24,16 @@ impl E1000 {
     /// The words, with what was settled for descriptors from the head on.
     pub(crate) fn positions(&self, settled: TxPosition) -> [u32; WORDS] {
         let [a, b, c, d] = settled.words();
-        [ends(&self.tx), ends(&self.rx), self.causes.mask(), self.causes.interval().into(), a, b, c, d]
+        [ends(&self.tx), ends(&self.rx), self.causes.noted(), self.causes.interval().into(), a, b, c, d]
     }
 
     /// The card of a process that was killed, which noted these words later than the rest. All that a driver may wait for
     /// is reported once more.
     pub(crate) fn after_a_kill(mut self, words: [u32; WORDS]) -> E1000 {
-        let [tx, rx, mask, interval, a, b, c, d] = words;
+        let [tx, rx, causes, interval, a, b, c, d] = words;
         set_ends(&mut self.tx, tx);
         set_ends(&mut self.rx, rx);
-        self.causes.after_a_kill(mask, interval as u16);
+        self.causes.after_a_kill(causes, interval as u16);
         self.assembler = Assembler::from(TxPosition::of([a, b, c, d]));
         (self.received, self.received_small, self.few) = (false, false, false);
         self
