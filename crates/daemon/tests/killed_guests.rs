@@ -226,7 +226,8 @@ fn virtio() {
     ];
     for mut options in layouts {
         let (managed, far) = (Managed::start("role", MORE), Daemon::start(""));
-        let path = attach(&far, "vhost", json!({"rings": 2}));
+        // Its frames wait until the driver has posted its first buffers.
+        let path = attach(&far, "vhost", json!({"rings": 2, "lossless": true}));
         options["name"] = json!("guest");
         common::ports::attach(&managed.d, &format!("virtio:{}", path.display()), options.clone());
         let notes = |d: &Daemon| show(d, "vale0:guest")["notes"].to_string();

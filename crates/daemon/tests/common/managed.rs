@@ -31,6 +31,8 @@ impl Managed {
     /// Ends the process in that way, and starts another one. `meanwhile` runs while there is none.
     pub fn restart(&self, signal: Signal, meanwhile: impl FnOnce()) {
         let mut process = self.process.lock().unwrap();
+        // What it did for earlier requests is kept before it looks at another one.
+        self.d.ports();
         let mut before = process.take().unwrap();
         before.signal(signal);
         before.child().wait().unwrap();

@@ -58,6 +58,8 @@ impl Managed {
 
     /// Ends the daemon in that way, and starts another one.
     pub fn restart(&mut self, signal: Signal) {
+        // What it did for earlier requests is kept before it looks at another one.
+        assert!(netvale_harness::daemon::ready(self.dir.path(), LIMIT, || true), "it does not answer");
         let mut daemon = self.daemon.take().expect("it runs");
         daemon.signal(signal);
         daemon.child().wait().expect("it ends");
