@@ -311,6 +311,22 @@ pub struct State {
     pub paused: Vec<Box<dyn Any>>,
 }
 
+impl State {
+    /// What it says of itself, and its descriptors.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn of(said: impl Serialize, fds: Vec<OwnedFd>) -> std::io::Result<State> {
+        Ok(State { said: serde_json::to_value(said)?, fds, paused: Vec::new() })
+    }
+
+    /// The same, of what pauses.
+    #[must_use]
+    pub fn pausing(self, paused: impl Any) -> State {
+        State { paused: vec![Box::new(paused)], ..self }
+    }
+}
+
 /// Reads what a kind of port said.
 ///
 /// # Errors

@@ -50,12 +50,12 @@ impl Attached for CardPort {
 
     fn hand_over(&self) -> std::io::Result<Option<State>> {
         let (state, fds, paused) = self.0.hand_over()?;
-        Ok(Some(State { said: serde_json::to_value(state)?, fds, paused: vec![Box::new(paused)] }))
+        Ok(Some(State::of(state, fds)?.pausing(paused)))
     }
 
     fn keeps(&self) -> std::io::Result<Option<State>> {
         let Some((state, fds)) = self.0.kept()? else { return Ok(None) };
-        Ok(Some(State { said: serde_json::to_value(state)?, fds, paused: Vec::new() }))
+        State::of(state, fds).map(Some)
     }
 
     fn is_stored(&self) {

@@ -68,12 +68,12 @@ impl Attached for DevicePort {
     fn hand_over(&self) -> std::io::Result<Option<State>> {
         let (state, fds, paused) = self.0.hand_over()?;
         let paused = paused.into_iter().map(|paused| Box::new(paused) as Box<dyn Any>).collect();
-        Ok(Some(State { said: serde_json::to_value(state)?, fds, paused }))
+        Ok(Some(State { paused, ..State::of(state, fds)? }))
     }
 
     fn keeps(&self) -> std::io::Result<Option<State>> {
         let Some((state, fds)) = self.0.kept()? else { return Ok(None) };
-        Ok(Some(State { said: serde_json::to_value(state)?, fds, paused: Vec::new() }))
+        State::of(state, fds).map(Some)
     }
 
     fn is_stored(&self) {

@@ -50,7 +50,7 @@ impl Attached for TapPort {
         // It may have been renamed.
         let Some(Ok(name)) = self.queues.first().map(|queue| name_of(queue)) else { return Ok(None) };
         let fds = self.queues.iter().map(|queue| queue.try_clone()).collect::<std::io::Result<_>>()?;
-        Ok(Some(State { said: serde_json::to_value(TapState { name, uso: self.uso })?, fds, ..State::default() }))
+        State::of(TapState { name, uso: self.uso }, fds).map(Some)
     }
 
     fn keeps(&self) -> std::io::Result<Option<State>> {

@@ -62,12 +62,12 @@ impl Attached for DevicePort {
 
     fn hand_over(&self) -> std::io::Result<Option<State>> {
         let Some(Given { state, fds, paused }) = self.0.hand_over()? else { return Ok(None) };
-        Ok(Some(State { said: serde_json::to_value(state)?, fds, paused: vec![Box::new(paused)] }))
+        Ok(Some(State::of(state, fds)?.pausing(paused)))
     }
 
     fn keeps(&self) -> std::io::Result<Option<State>> {
         let Some((state, fds)) = self.0.kept()? else { return Ok(None) };
-        Ok(Some(State { said: serde_json::to_value(state)?, fds, paused: Vec::new() }))
+        State::of(state, fds).map(Some)
     }
 }
 

@@ -60,7 +60,7 @@ impl LocalPort {
     /// # Errors
     /// When the daemon is out of descriptors.
     pub(crate) fn state(&self) -> std::io::Result<State> {
-        Ok(State { said: serde_json::to_value(self.said())?, fds: self.rings.bells()?, paused: Vec::new() })
+        State::of(self.said(), self.rings.bells()?)
     }
 
     /// The same without descriptors.
