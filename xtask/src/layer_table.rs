@@ -6,7 +6,7 @@
 //! virtio → { vhost, virtio-pci } → daemon      mem → pci → { virtio-pci, e1000 }      mem → vfio-user → { ptnet, e1000 }
 //! abi → portspec → control → { client, daemon }      mem, afxdp, guest, pci → client → { capi, pcap, bench, cli }
 //! tap → netns → { cli, cni }      portspec, control → cni
-//! wire → { port, switch, tap, pcapport, client, daemon }
+//! wire → { policy, port, switch, tap, pcapport, client, daemon }      policy → { control, switch, daemon, cli }
 //! ```
 //!
 //! An arrow means "is used by". There is no edge between the siblings switch, tap, pcapport, nic, vhost, virtio-pci, ptnet and e1000: only
@@ -18,10 +18,11 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("abi", &[]),
     ("wire", &[]),
     ("portspec", &["abi"]),
-    ("control", &["abi", "portspec"]),
+    ("policy", &["wire"]),
+    ("control", &["abi", "portspec", "policy"]),
     ("mem", &["abi"]),
     ("port", &["abi", "mem", "wire"]),
-    ("switch", &["abi", "mem", "wire", "port"]),
+    ("switch", &["abi", "mem", "wire", "policy", "port"]),
     ("tap", &["abi", "mem", "wire", "port"]),
     ("netns", &["tap"]),
     ("pcapport", &["abi", "mem", "wire", "port"]),
@@ -48,6 +49,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "portspec",
             "control",
             "switch",
+            "policy",
             "tap",
             "pcapport",
             "afxdp",
@@ -71,8 +73,8 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "abi", "mem", "wire", "port", "portspec", "control", "switch", "tap", "pcapport", "vhost", "client",
-            "daemon", "netns", "harness",
+            "abi", "mem", "wire", "port", "policy", "portspec", "control", "switch", "tap", "pcapport", "vhost",
+            "client", "daemon", "netns", "harness",
         ],
     ),
     ("cni", &["portspec", "control", "tap", "netns", "harness"]),

@@ -1,0 +1,1 @@
+//! A bad link.

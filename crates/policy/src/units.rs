@@ -1,0 +1,1 @@
+//! Units as iproute2 writes them.
