@@ -56,17 +56,60 @@ drop_reasons! {
     Stalled = "stalled",
     /// The guest has not set the queue up, or has taken it down.
     NotReady = "not-ready",
+    /// Its VLAN is none of the port's, or it has no tag where it needs one.
+    Vlan = "vlan",
+    /// A VLAN tag that is cut short, or whose number is reserved.
+    BadTag = "bad-tag",
+    /// A filter of the port's drops it.
+    Filter = "filter",
+    /// More than the port may send.
+    Rate = "rate",
+    /// More frames to all, to groups or to unknown addresses than the port may send.
+    Storm = "storm",
+    /// Its source address is another port's for good.
+    AddressTaken = "address-taken",
+    /// Its source address is one more than the port may have.
+    AddressLimit = "address-limit",
+    /// The port is locked, and its source address is not known to be there.
+    Locked = "locked",
+    /// Both ports are isolated.
+    Isolated = "isolated",
+    /// The port is blocked, as addresses moved to it again and again.
+    Loop = "loop",
+    /// Its source address is none of those that the port may use.
+    SpoofedMac = "spoofed-mac",
+    /// Its IP source address is none of those that the port may use.
+    SpoofedIp = "spoofed-ip",
+    /// ARP that speaks for addresses that the port may not use.
+    SpoofedArp = "spoofed-arp",
+    /// Neighbour discovery that speaks for addresses that the port may not use.
+    SpoofedNd = "spoofed-nd",
+    /// A DHCP server's message.
+    RogueDhcp = "rogue-dhcp",
+    /// A router's advertisement or redirect.
+    RogueRa = "rogue-ra",
+    /// Lost on an impaired link, as asked for.
+    LinkLoss = "link-loss",
+    /// An impaired link has as much under way as it may.
+    LinkFull = "link-full",
 }
 
 /// Number of drop reasons.
 pub const REASONS: usize = DropReason::ALL.len();
 
 /// Counters of one ring (or queue) in one direction. Cumulative; anybody may read them at any time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct RingCounters {
     frames: AtomicU64,
     bytes: AtomicU64,
     drops: [AtomicU64; REASONS],
+}
+
+impl Default for RingCounters {
+    fn default() -> RingCounters {
+        let (frames, bytes) = Default::default();
+        RingCounters { frames, bytes, drops: std::array::from_fn(|_| AtomicU64::new(0)) }
+    }
 }
 
 impl RingCounters {

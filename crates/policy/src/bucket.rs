@@ -1,1 +1,156 @@
-//! Token buckets.
+//! Rates: token buckets, each one word, so that any number of threads may take from it without a lock.
+//!
+//! A bucket is kept as the time at which it would be full again (the generic cell rate algorithm): what is taken moves that
+//! time on, and time passes by itself. A frame passes while there are tokens left at all, so that a bucket is in debt by one
+//! frame at most, and no frame is too long to ever pass.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Parts of a nanosecond that are counted: at 10^11 bits a second the shortest frame takes 5 ns.
+const PARTS: f64 = 64.0;
+const PER_SECOND: f64 = 1e9 * PARTS;
+/// No wait is longer: a second more or less does not matter to who waits for days.
+const LONGEST: f64 = 1e6 * PER_SECOND;
+
+fn parts(nanoseconds: u64) -> u64 {
+    nanoseconds.saturating_mul(PARTS as u64)
+}
+
+/// How much may pass.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limit {
+    per_byte: f64,
+    per_frame: f64,
+    burst: f64,
+}
+
+impl Limit {
+    /// So many bits a second, and so many bytes together.
+    #[must_use]
+    pub fn bits(rate: u64, burst: u64) -> Limit {
+        let per_byte = 8.0 * PER_SECOND / rate.max(1) as f64;
+        Limit { per_byte, per_frame: 0.0, burst: (burst as f64 * per_byte).min(LONGEST) }
+    }
+
+    /// So many frames a second, and so many together.
+    #[must_use]
+    pub fn frames(rate: u64, burst: u64) -> Limit {
+        let per_frame = PER_SECOND / rate.max(1) as f64;
+        Limit { per_byte: 0.0, per_frame, burst: (burst as f64 * per_frame).min(LONGEST) }
+    }
+
+    fn of(&self, bytes: usize) -> f64 {
+        bytes as f64 * self.per_byte + self.per_frame
+    }
+}
+
+/// A bucket, full at first.
+#[derive(Debug, Default)]
+pub struct Bucket(AtomicU64);
+
+impl Bucket {
+    /// How many of the frames of these lengths, in order, may pass at `now` (nanoseconds).
+    #[inline]
+    pub fn may(&self, limit: &Limit, now: u64, lens: impl Iterator<Item = usize>) -> usize {
+        let mut used = self.0.load(Ordering::Relaxed).saturating_sub(parts(now)) as f64;
+        let mut frames = 0;
+        for len in lens {
+            if used >= limit.burst {
+                break;
+            }
+            used += limit.of(len);
+            frames += 1;
+        }
+        frames
+    }
+
+    /// Takes the tokens of as many frames of these lengths as may pass. Returns how many that are.
+    #[inline]
+    pub fn take(&self, limit: &Limit, now: u64, lens: impl Iterator<Item = usize> + Clone) -> usize {
+        let may = self.may(limit, now, lens.clone());
+        if may > 0 {
+            self.charge(limit, now, lens.take(may));
+        }
+        may
+    }
+
+    /// Takes the tokens of frames that pass in any case. Two threads that do so at the same time may let pass a batch each:
+    /// the bucket is in debt then, and both wait for longer.
+    pub fn charge(&self, limit: &Limit, now: u64, lens: impl Iterator<Item = usize>) {
+        let now = parts(now);
+        let used: f64 = lens.map(|len| limit.of(len)).sum();
+        let add = |full_at: u64| Some(full_at.max(now).saturating_add(used.min(LONGEST) as u64));
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    }
+
+    /// How long it takes from `now` until a frame may pass, in nanoseconds; 0 if one may.
+    #[inline]
+    pub fn wait(&self, limit: &Limit, now: u64) -> u64 {
+        let begin = self.0.load(Ordering::Relaxed).saturating_sub(parts(now)) as f64;
+        if begin < limit.burst { 0 } else { ((begin - limit.burst) / PARTS) as u64 + 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Sends frames of `len` bytes for `time`, waiting as long as the bucket says; returns how many passed.
+    fn greedy(bucket: &Bucket, limit: &Limit, len: usize, time: u64) -> u64 {
+        let (mut now, mut passed) = (7, 0);
+        while now < time {
+            passed += bucket.take(limit, now, std::iter::repeat_n(len, 32)) as u64;
+            now += bucket.wait(limit, now).max(1);
+        }
+        passed
+    }
+
+    /// Objective: over ten seconds, who sends as much as possible gets the rate, from 10 kbit/s to 100 Gbit/s and from 60 bytes
+    /// to 64 KiB, and the burst beside it.
+    #[test]
+    fn rates_are_kept() {
+        for (rate, len) in
+            [(10_000u64, 60usize), (10_000_000, 1514), (1_000_000_000, 65_000), (100_000_000_000, 60_000)]
+        {
+            let (bucket, burst) = (Bucket::default(), 3 * len as u64);
+            let time = 10 * SECOND;
+            let got = greedy(&bucket, &Limit::bits(rate, burst), len, time) * len as u64 * 8;
+            let expected = rate * 10 + burst * 8;
+            let error = (got as f64 / expected as f64 - 1.0).abs();
+            assert!(error < 0.01 || got.abs_diff(expected) <= 2 * 8 * len as u64, "{rate} {len}: {got} of {expected}");
+        }
+        let got = greedy(&Bucket::default(), &Limit::frames(1000, 10), 60, 10 * SECOND);
+        assert!((10_009..=10_011).contains(&got), "{got}");
+    }
+
+    /// Objective: after a pause there is a burst and no more; a frame longer than the burst passes when there is any token.
+    #[test]
+    fn bursts() {
+        let (bucket, limit) = (Bucket::default(), Limit::bits(8_000_000, 10_000));
+        let take = |now, len, n| bucket.take(&limit, now, std::iter::repeat_n(len, n));
+        assert_eq!(take(SECOND, 1000, 100), 10);
+        assert_eq!(take(SECOND, 1000, 100), 0);
+        assert_eq!(bucket.wait(&limit, SECOND), 1, "the next token");
+        assert_eq!(take(1000 * SECOND, 1000, 100), 10);
+        assert_eq!(take(2000 * SECOND, 65_000, 2), 1);
+        // 65,000 bytes take 65 ms, 10 ms of which were there.
+        assert_eq!(bucket.wait(&limit, 2000 * SECOND).div_ceil(1_000_000), 56);
+    }
+
+    proptest! {
+        /// Objective: rates of 1 and of 2^64 - 1, lengths and times of any size neither panic nor take for ever.
+        #[test]
+        fn any_numbers(rate in 0u64.., burst in 0u64.., now in 0u64..1 << 60, len in 0usize..1 << 20, back in 0u64..SECOND) {
+            for limit in [Limit::bits(rate, burst), Limit::frames(rate, burst)] {
+                let bucket = Bucket::default();
+                bucket.take(&limit, now, [len, len].into_iter());
+                bucket.charge(&limit, now, [len].into_iter());
+                prop_assert!(bucket.wait(&limit, now.saturating_sub(back)) <= 2_000_000 * SECOND);
+                bucket.take(&limit, now.saturating_sub(back), [len].into_iter());
+            }
+        }
+    }
+}

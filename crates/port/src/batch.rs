@@ -79,6 +79,18 @@ impl Batch {
         }
     }
 
+    /// Creates an empty batch with room for so many frames and pieces, which only [`Batch::push_form`] uses beyond the
+    /// usual numbers.
+    pub(crate) fn with_room(frames: usize, frags: usize) -> Self {
+        Batch {
+            frames: Vec::with_capacity(frames),
+            frags: Vec::with_capacity(frags),
+            offloads: Vec::with_capacity(frames),
+            longest: 0,
+            bytes: 0,
+        }
+    }
+
     /// Removes all frames.
     #[inline]
     pub fn clear(&mut self) {
@@ -156,6 +168,44 @@ impl Batch {
         self.bytes += u64::from(len);
         self.frames.push(Frame { ptr, len, frags, pieces: pieces.len() as u16, offload: 0, no_learn: false });
         true
+    }
+
+    /// Adds a frame that begins with the `first` bytes, and goes on with those of `rest` from offset `at` on. Returns its
+    /// number, or `None` if there is no room.
+    ///
+    /// # Safety
+    /// As [`Batch::push`], for `first`; the batch must not be read any more once that of `rest` is cleared.
+    #[inline]
+    pub(crate) unsafe fn push_form(&mut self, first: (*const u8, u32), rest: &FrameRef<'_>, at: usize) -> Option<u16> {
+        if self.frames.len() >= self.frames.capacity() {
+            return None;
+        }
+        let mut frame = Frame { ptr: first.0, len: first.1, frags: 0, pieces: 1, offload: 0, no_learn: false };
+        if rest.len() > at {
+            let begin = self.frags.len();
+            if begin + 1 + rest.pieces() > self.frags.capacity() {
+                return None;
+            }
+            self.frags.push(Frag { ptr: first.0, len: first.1 });
+            rest.pieces_from(at, |frag| self.frags.push(frag));
+            frame.len += (rest.len() - at) as u32;
+            (frame.frags, frame.pieces) = (begin as u16, (self.frags.len() - begin) as u16);
+        }
+        self.longest = self.longest.max(frame.len);
+        self.bytes += u64::from(frame.len);
+        self.frames.push(frame);
+        Some(self.frames.len() as u16 - 1)
+    }
+
+    /// Adds a frame of one piece to a batch that has room for it.
+    ///
+    /// # Safety
+    /// As [`Batch::push`].
+    pub(crate) unsafe fn push_whole(&mut self, bytes: &[u8]) {
+        let (ptr, len) = (bytes.as_ptr(), bytes.len() as u32);
+        self.longest = self.longest.max(len);
+        self.bytes += u64::from(len);
+        self.frames.push(Frame { ptr, len, frags: 0, pieces: 1, offload: 0, no_learn: false });
     }
 
     /// Sets the work that is left to do on the frame pushed last: checksum, segmentation.
@@ -253,6 +303,20 @@ impl FrameRef<'_> {
         let inside = i < self.pieces();
         let frag = self.batch.frags.get(self.frame.frags as usize + i).filter(|_| inside);
         frag.copied().unwrap_or(Frag { ptr: self.frame.ptr, len: 0 })
+    }
+
+    /// The pieces of the frame from offset `at` on.
+    fn pieces_from(&self, mut at: usize, mut each: impl FnMut(Frag)) {
+        for i in 0..self.pieces() {
+            let piece = self.piece(i);
+            let skipped = at.min(piece.len as usize);
+            at -= skipped;
+            let len = piece.len - skipped as u32;
+            if len > 0 {
+                // Within the piece, as `skipped` is at most its length.
+                each(Frag { ptr: piece.ptr.wrapping_add(skipped), len });
+            }
+        }
     }
 
     /// The first 14 bytes as two words: the destination address in the low 48 bits of the first (in wire order, i.e.

@@ -8,6 +8,7 @@ use netvale_mem::drops::RingCounters;
 
 use crate::batch::Batch;
 use crate::kept::Kept;
+use crate::stage::{Stage, Staging};
 
 /// A queue the switch takes frames from. One worker owns it at a time; it reads frames through a [`Source`].
 pub trait Ingress: Send {
@@ -43,6 +44,11 @@ pub trait Ingress: Send {
     /// The worker pauses, and another process may go on in its place: puts down where that one needs it what only this value
     /// knows. The frames taken have been released.
     fn settle(&mut self) {}
+
+    /// Whether frames can stay where they are until their sender may go on. If not, those beyond a limit are dropped.
+    fn can_wait(&self) -> bool {
+        true
+    }
 
     /// Whether looking for frames is just a memory access. If not (it is a system call), the worker looks only after
     /// `wake_fd` became readable.
@@ -113,12 +119,14 @@ pub struct Source<I: Ingress + ?Sized = dyn Ingress> {
     is_taken: bool,
     /// The memory of the frames taken, if they lie in the ingress's no more.
     kept: Option<Kept>,
+    /// Forms of the frames taken.
+    stage: Option<Box<Stage>>,
 }
 
 impl<I: Ingress + ?Sized> Source<I> {
     /// Creates a source that takes from `ingress`.
     pub fn new(ingress: Box<I>) -> Self {
-        Source { ingress, batch: Box::default(), is_taken: false, kept: None }
+        Source { ingress, batch: Box::default(), is_taken: false, kept: None, stage: None }
     }
 
     /// Takes the available frames, until `release`. They are described in the batch `spare`, which is replaced by
@@ -152,6 +160,9 @@ impl<I: Ingress + ?Sized> Source<I> {
 
     #[inline]
     fn end(&mut self) {
+        if let Some(stage) = &mut self.stage {
+            stage.clear();
+        }
         self.batch.clear();
         self.ingress.release();
         self.is_taken = false;
@@ -163,15 +174,46 @@ impl<I: Ingress + ?Sized> Source<I> {
         if self.kept.is_none() {
             return self.release(spare);
         }
+        self.stage = None;
         self.batch.clear();
         (self.kept, self.is_taken) = (None, false);
         std::mem::swap(&mut self.batch, spare);
+    }
+
+    /// Begins forms of the frames taken, in the memory of `spare`, which is replaced when the forms are given
+    /// [back](Source::unstage), for the frames from number `base` on. Forms that there are already are forgotten.
+    #[inline]
+    pub fn stage(&mut self, spare: &mut Option<Box<Stage>>, base: usize) -> Staging<'_> {
+        let stage = self.stage.get_or_insert_with(|| spare.take().unwrap_or_default());
+        // SAFETY: `end`, `have`, `release_any` and `keep`, which alone clear the batch, clear the stage first.
+        unsafe { Staging::new(&self.batch, stage, base) }
+    }
+
+    /// Forgets all forms, and gives their memory back.
+    #[inline]
+    pub fn unstage(&mut self, spare: &mut Option<Box<Stage>>) {
+        if let Some(mut stage) = self.stage.take() {
+            stage.clear();
+            *spare = Some(stage);
+        }
+    }
+
+    /// The forms that were made of the frames taken; the frames themselves if none were.
+    #[inline]
+    pub fn forms(&self) -> &Batch {
+        self.stage.as_ref().map_or(&self.batch, |stage| stage.forms())
     }
 
     /// Copies the frames taken, and tells the ingress that they have been delivered: from now on they are this value's
     /// own. Allocates: not for the packet path.
     pub fn keep(&mut self) {
         if !self.is_taken || self.kept.is_some() {
+            return;
+        }
+        if let Some(mut stage) = self.stage.take() {
+            stage.keep();
+            self.end();
+            (self.kept, self.is_taken, self.stage) = (Some(Kept::default()), true, Some(stage));
             return;
         }
         let kept = Kept::of(self.batch.iter());
@@ -189,6 +231,7 @@ impl<I: Ingress + ?Sized> Source<I> {
     }
 
     fn have(&mut self, kept: Kept) -> usize {
+        self.stage = None;
         self.batch.clear();
         // SAFETY: `kept` is stored beside the batch, and replaced or dropped only after the batch was cleared.
         unsafe { kept.describe(&mut self.batch) };

@@ -26,6 +26,7 @@
 //! | [`seat`] | the part of a queue that stays while peers come and go |
 //! | [`service`] | a thread that serves a port's peers, one after another |
 //! | [`soft`] | checksum and segmentation in software |
+//! | [`stage`] | frames whose first bytes their sender cannot change any more, with another VLAN tag or none |
 //! | [`task`] | a unit of work that a worker repeats |
 //! | [`wake`] | what a worker sleeps on for a peer's ring |
 //! | [`wrap`] | wrappers: loopback, fault injector, mirror |
@@ -164,6 +165,7 @@ pub mod ring_out;
 pub mod seat;
 pub mod service;
 pub mod soft;
+pub mod stage;
 pub mod task;
 pub mod wake;
 pub mod wrap;

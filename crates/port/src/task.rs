@@ -42,6 +42,9 @@ pub trait Task<W>: Any + Send {
     /// Asks no longer, if it did. `forget` gets the descriptor that [`Task::ask_for_room`] returned.
     fn stop_asking(&mut self, _forget: &mut dyn FnMut(BorrowedFd<'_>)) {}
 
+    /// The worker is about to pause: does what waits for nothing but time.
+    fn hurry(&mut self, _work: &mut W) {}
+
     /// The worker pauses, and another process may go on in its place: copies the frames that wait for room, so that their
     /// memory is given back, and what its ring says is right.
     fn settle(&mut self) {}

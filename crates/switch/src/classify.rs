@@ -7,9 +7,9 @@ use crate::fdb::PortId;
 use crate::table::MAX_PORTS;
 
 /// Destination of frames that go to every port but the sender's.
-const FLOOD: u8 = 254;
+pub(crate) const FLOOD: u8 = 254;
 /// Destination of frames that go nowhere.
-const NOWHERE: u8 = 255;
+pub(crate) const NOWHERE: u8 = 255;
 const END: u16 = u16::MAX;
 
 /// A batch grouped by destination: per port a list of frames in their order, and one list of the frames that go to all.
@@ -31,6 +31,16 @@ impl Default for Groups {
 }
 
 impl Groups {
+    /// Groups frames whose destinations are known otherwise: ports, [`FLOOD`] or [`NOWHERE`].
+    pub(crate) fn sort(&mut self, frames: std::ops::Range<usize>, to: impl Fn(usize) -> u8) {
+        self.reset();
+        let mut uniform = true;
+        for i in frames {
+            uniform &= self.append(to(i), i as u16);
+        }
+        self.only = self.active.first().copied().filter(|_| uniform && self.active.len() == 1);
+    }
+
     /// Learns the sources of `batch`, looks its destinations up, and groups its frames.
     pub fn classify(&mut self, batch: &Batch, from: PortId, fdb: &Fdb, counters: &RingCounters) {
         self.reset();

@@ -12,6 +12,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::mix::Mix;
 pub use crate::owners::PortId;
 use crate::owners::{OwnerId, Owners};
 
@@ -29,11 +30,13 @@ const TICKS: u8 = 100;
 #[repr(align(64))]
 struct Line([AtomicU64; WAYS]);
 
-/// The forwarding table of one switch.
+/// The forwarding table of one switch: of its addresses, or of its addresses by VLAN.
 #[derive(Debug)]
 pub struct Fdb {
     lines: Box<[Line]>,
     key: (u64, u64),
+    /// How VLAN and address become a line and what stands there for the address; `None`: there are no VLANs.
+    vlans: Option<Mix>,
     tick: AtomicU8,
     owners: Owners,
     /// Whether addresses stay with their owner.
@@ -47,10 +50,27 @@ pub struct Fdb {
 pub struct FdbEntry {
     /// The address in wire order, first byte lowest.
     pub mac: u64,
+    /// Its VLAN; 0 if the switch has none.
+    pub vlan: u16,
     /// The port behind which it was seen.
     pub port: PortId,
     /// Ticks since it was last seen; see [`Fdb::tick_length`].
     pub ticks: u8,
+}
+
+/// What became of a source address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Learned {
+    /// Nothing new; a group address, too.
+    Known,
+    /// It is new.
+    New,
+    /// It was behind that port before.
+    Moved(PortId),
+    /// It is that port's, and stays there.
+    Kept(PortId),
+    /// Its port, or the port's owner, has as many as they may, or there is no room.
+    TooMany,
 }
 
 impl Fdb {
@@ -61,12 +81,32 @@ impl Fdb {
         let line = || Line(std::array::from_fn(|_| AtomicU64::new(0)));
         let (lines, key) = ((0..lines).map(|_| line()).collect(), (key.0, key.1 | 1));
         let (tick, owners, refused) = (AtomicU8::new(0), Owners::default(), AtomicU64::new(0));
-        Fdb { lines, key, tick, owners, sticky: AtomicBool::new(sticky), refused }
+        Fdb { lines, key, vlans: None, tick, owners, sticky: AtomicBool::new(sticky), refused }
+    }
+
+    /// Creates a table of addresses by VLAN, of the same number of entries or more.
+    pub(crate) fn by_vlan(entries: usize, key: (u64, u64), sticky: bool) -> Self {
+        let vlans = Some(Mix::new(key));
+        Fdb { vlans, ..Fdb::new(entries.max(Mix::LINES * WAYS), key, sticky) }
+    }
+
+    /// Says which ports belong to whom, as another table knows it.
+    pub(crate) fn own_like(&self, other: &Fdb) {
+        self.owners.copy(&other.owners);
+    }
+
+    /// Says how many addresses may be behind a port, and whether those that are there stay.
+    pub(crate) fn restrict(&self, port: PortId, most: Option<u32>, keeps: bool) {
+        self.owners.restrict(port, most.unwrap_or(u32::MAX), keeps);
     }
 
     /// Sets whether addresses stay with their owner.
     pub(crate) fn set_sticky(&self, sticky: bool) {
         self.sticky.store(sticky, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_sticky(&self) -> bool {
+        self.sticky.load(Ordering::Relaxed)
     }
 
     /// The number of entries of a table that was asked for with that many.
@@ -79,6 +119,41 @@ impl Fdb {
     /// sends; until then each port is an owner of its own.
     pub(crate) fn own(&self, port: PortId, owner: OwnerId, most: u32) {
         self.owners.own(port, owner, most);
+    }
+
+    /// The line of an address in a VLAN, and what stands there for both. 0 is never found and never stored.
+    #[inline]
+    fn place(&self, vlan: u16, mac: u64) -> (&[AtomicU64; WAYS], u64) {
+        match &self.vlans {
+            None => (self.line(mac), mac),
+            Some(mix) => {
+                let (line, word) = mix.place(vlan, mac, self.lines.len());
+                // A number of lines is a power of two, and `line` is below it.
+                (&self.lines[line & (self.lines.len() - 1)].0, word)
+            }
+        }
+    }
+
+    /// The port behind which `mac` was last seen in a VLAN.
+    #[inline]
+    pub(crate) fn lookup_in(&self, vlan: u16, mac: u64) -> Option<PortId> {
+        let (line, word) = self.place(vlan, mac);
+        let entry = line.iter().map(|e| e.load(Ordering::Relaxed)).find(|e| e & MAC == word)?;
+        (word != 0).then(|| port_of(entry))
+    }
+
+    /// Like [`Fdb::learn`], in a VLAN. Says what became of it.
+    #[inline]
+    pub(crate) fn learn_in(&self, vlan: u16, mac: u64, port: PortId) -> Learned {
+        let (line, word) = self.place(vlan, mac);
+        if mac & 1 != 0 || word == 0 {
+            return Learned::Known;
+        }
+        let fresh = word | u64::from(port) << 48 | u64::from(self.tick.load(Ordering::Relaxed)) << 56;
+        if line.iter().any(|entry| entry.load(Ordering::Relaxed) == fresh) {
+            return Learned::Known;
+        }
+        self.learn_anew(line, fresh)
     }
 
     #[inline]
@@ -109,13 +184,13 @@ impl Fdb {
         let line = self.line(mac);
         // Nearly always it is known already.
         if !line.iter().any(|entry| entry.load(Ordering::Relaxed) == fresh) {
-            self.learn_anew(line, fresh);
+            let _ = self.learn_anew(line, fresh);
         }
     }
 
     /// Learns what the line does not say yet: a new address, or news of a known one.
     #[cold]
-    fn learn_anew(&self, line: &[AtomicU64; WAYS], fresh: u64) {
+    fn learn_anew(&self, line: &[AtomicU64; WAYS], fresh: u64) -> Learned {
         let known = line.iter().map(|entry| (entry, entry.load(Ordering::Relaxed)));
         match known.into_iter().find(|(_, old)| old & MAC == fresh & MAC) {
             Some((entry, old)) => self.refresh(entry, old, fresh),
@@ -123,19 +198,35 @@ impl Fdb {
         }
     }
 
+    fn refuse(&self, why: Learned) -> Learned {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        why
+    }
+
     /// A known address was seen again, perhaps behind another port.
-    fn refresh(&self, entry: &AtomicU64, old: u64, fresh: u64) {
+    fn refresh(&self, entry: &AtomicU64, old: u64, fresh: u64) -> Learned {
+        let (port, other) = (port_of(fresh), port_of(old));
+        if other == port {
+            self.replace(entry, old, fresh);
+            return Learned::Known;
+        }
         let (before, now) = (self.owner_of(old), self.owner_of(fresh));
-        if before != now && (self.sticky.load(Ordering::Relaxed) || self.owners.is_full(now)) {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-            return;
+        if self.owners.keeps(other) || before != now && self.sticky.load(Ordering::Relaxed) {
+            return self.refuse(Learned::Kept(other));
+        }
+        if self.owners.is_full_port(port) || before != now && self.owners.is_full(now) {
+            return self.refuse(Learned::TooMany);
         }
         self.replace(entry, old, fresh);
+        Learned::Moved(other)
     }
 
     /// Inserts a new address: in an empty entry, or over the oldest one of the owner that holds most of the line. An
-    /// owner that has as many as they may has only their own replaced.
-    fn insert(&self, line: &[AtomicU64; WAYS], fresh: u64) {
+    /// owner that has as many as they may has only their own replaced; a port that has, none.
+    fn insert(&self, line: &[AtomicU64; WAYS], fresh: u64) -> Learned {
+        if self.owners.is_full_port(port_of(fresh)) {
+            return self.refuse(Learned::TooMany);
+        }
         let now = self.tick.load(Ordering::Relaxed);
         let all: [u64; WAYS] = std::array::from_fn(|i| line[i].load(Ordering::Relaxed));
         let owners = all.map(|e| (e != 0).then(|| self.owner_of(e)));
@@ -143,22 +234,24 @@ impl Fdb {
         let is_full = self.owners.is_full(owner);
         let held = |of: OwnerId| owners.iter().filter(|other| **other == Some(of)).count();
         let rank = |i: usize| match owners[i] {
+            Some(_) if self.owners.keeps(port_of(all[i])) => None,
             Some(own) if is_full => (own == owner).then(|| (0, age(all[i], now))),
             None if is_full => None,
             Some(other) => Some((held(other), age(all[i], now))),
             None => Some((usize::MAX, u8::MAX)),
         };
-        match (0..WAYS).filter_map(|i| Some((rank(i)?, i))).max() {
-            Some((_, i)) => self.replace(&line[i], all[i], fresh),
-            None => drop(self.refused.fetch_add(1, Ordering::Relaxed)),
-        }
+        let Some((_, i)) = (0..WAYS).filter_map(|i| Some((rank(i)?, i))).max() else {
+            return self.refuse(Learned::TooMany);
+        };
+        self.replace(&line[i], all[i], fresh);
+        Learned::New
     }
 
     /// Exchanges an entry. It fails if another thread learned here at this moment: the next frame tries again.
     fn replace(&self, entry: &AtomicU64, old: u64, fresh: u64) {
         if entry.compare_exchange(old, fresh, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            let owned = |e: u64| (e != 0).then(|| self.owner_of(e));
-            self.owners.exchange(owned(old), owned(fresh));
+            let behind = |e: u64| (e != 0).then(|| port_of(e));
+            self.owners.exchange(behind(old), behind(fresh));
         }
     }
 
@@ -180,7 +273,12 @@ impl Fdb {
     /// Advances the clock by one tick, and forgets addresses that have not been seen for the ageing time.
     pub fn advance(&self) {
         let now = self.tick.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        self.remove_where(|e| age(e, now) >= TICKS);
+        self.remove_where(|e| age(e, now) >= TICKS && !self.owners.keeps(port_of(e)));
+    }
+
+    /// Forgets all addresses.
+    pub(crate) fn forget_all(&self) {
+        self.remove_where(|_| true);
     }
 
     /// Forgets all addresses behind a port.
@@ -201,8 +299,14 @@ impl Fdb {
     /// Lists all entries.
     pub fn entries(&self) -> Vec<FdbEntry> {
         let now = self.tick.load(Ordering::Relaxed);
-        let words = self.lines.iter().flat_map(|l| &l.0).map(|e| e.load(Ordering::Relaxed)).filter(|&e| e != 0);
-        words.map(|e| FdbEntry { mac: e & MAC, port: port_of(e), ticks: age(e, now) }).collect()
+        let words = self.lines.iter().enumerate().flat_map(|(line, l)| l.0.iter().map(move |e| (line, e)));
+        let words = words.map(|(line, e)| (line, e.load(Ordering::Relaxed))).filter(|&(_, e)| e != 0);
+        let entry = |(line, e): (usize, u64)| {
+            let (vlan, mac) = self.vlans.as_ref().map_or((0, e & MAC), |mix| mix.unplace(line, e & MAC));
+            // An address behind a port that keeps its own may be older than ticks can say.
+            FdbEntry { mac, vlan, port: port_of(e), ticks: age(e, now).min(TICKS) }
+        };
+        words.map(entry).collect()
     }
 
     /// Maximum number of entries.

@@ -2,7 +2,9 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
+use netvale_port::stage::Stage;
 use netvale_port::{BATCH, Batch, DropReason, Egress, Ingress, Passed, Scratch, Source, Task};
 
 use crate::classify::Groups;
@@ -10,10 +12,14 @@ use crate::fdb::PortId;
 use crate::table::{Entry, MAX_PORTS, Switch, Table};
 
 mod held;
+mod plan;
+mod policed;
 mod scatter;
 
 pub use held::WaitingFrames;
 use held::{Held, waits_for};
+use plan::Plan;
+use policed::Rest;
 use scatter::Open;
 
 /// 0, 1, 2, …: the picks of a batch that goes to one port as a whole.
@@ -39,13 +45,22 @@ pub struct Work {
     open: Vec<Open<'static>>,
     /// Destinations that do not support the steps; kept in the same way.
     stepless: Vec<PortId>,
+    /// Memory for frames of switches with policies, from the first of them on.
+    policed: Option<Box<ForPolicies>>,
+}
+
+/// What forwarding under policies needs.
+#[derive(Default)]
+struct ForPolicies {
+    plan: Plan,
+    stage: Option<Box<Stage>>,
 }
 
 impl Default for Work {
     fn default() -> Self {
         let (open, stepless) = (Vec::with_capacity(MAX_PORTS), Vec::with_capacity(MAX_PORTS));
         let (spare, groups, scratch) = (Box::default(), Box::default(), Scratch::new());
-        Work { spare, scratch, groups, picks: [0; BATCH], open, stepless }
+        Work { spare, scratch, groups, picks: [0; BATCH], open, stepless, policed: None }
     }
 }
 
@@ -56,12 +71,14 @@ pub struct Forwarder {
     ring: usize,
     source: Source,
     held: Held,
+    /// What is left of the batch once a port with policies had to wait.
+    rest: Rest,
 }
 
 impl Forwarder {
     /// Creates the forwarder of `ingress`, which is ring `ring` of port `from`.
     pub fn new(switch: Arc<Switch>, from: PortId, ring: usize, ingress: Box<dyn Ingress>) -> Self {
-        Forwarder { switch, from, ring, source: Source::new(ingress), held: Held::new() }
+        Forwarder { switch, from, ring, source: Source::new(ingress), held: Held::new(), rest: Rest::default() }
     }
 
     /// Makes its frames come from port `from` of `switch`. On a switch without such a port they are dropped.
@@ -69,14 +86,15 @@ impl Forwarder {
         (self.switch, self.from) = (switch, from);
     }
 
-    /// Whether frames wait for room.
+    /// Whether frames wait for room, or until their port may send again.
+    #[inline]
     pub fn is_held(&self) -> bool {
-        self.held.is_waiting()
+        self.held.is_waiting() || !self.rest.is_empty()
     }
 
     /// The frames that wait for room, once the forwarder [settled](Task::settle).
     pub fn waiting(&self) -> Vec<WaitingFrames> {
-        self.held.copies(self.source.frames())
+        self.held.copies(self.source.forms())
     }
 
     /// Begins with frames that waited in another process, a batch of them at most. Those whose port or ring is not there
@@ -125,6 +143,9 @@ impl Forwarder {
         // The port was detached a moment ago: nobody may get frames from it any more.
         let Some(me) = table.get(self.from) else { return };
         self.held.from = me.owner;
+        if let Some(policed) = table.policed() {
+            return self.forward_policed(&table, policed, work);
+        }
         let Work { groups, picks, scratch, .. } = work;
         let batch = self.source.frames();
         groups.classify(batch, self.from, self.switch.fdb(), self.source.ingress().counters());
@@ -171,13 +192,16 @@ impl Forwarder {
     /// Tries again to deliver the waiting frames.
     fn pass_held(&mut self, work: &mut Work) -> Passed {
         let before = self.held.frames();
-        self.held.retry(self.source.frames(), &mut work.scratch);
-        let moved = before - self.held.frames();
+        self.held.retry(self.source.forms(), &mut work.scratch);
+        let moved = before - self.held.frames() + self.go_on_with_rest(work);
         // Progress restarts the time limit, but not while somebody waits for the queue that the frames lie in.
         if moved > 0 && !self.source.ingress().is_wanted() {
             self.held.goes_on();
         }
         if !self.is_held() {
+            if let Some(policed) = &mut work.policed {
+                self.source.unstage(&mut policed.stage);
+            }
             self.source.release_any(&mut work.spare);
             return Passed::Frames(moved);
         }
@@ -218,11 +242,24 @@ impl Task<Work> for Forwarder {
         self.source.ingress().is_cheap()
     }
 
+    fn hurry(&mut self, work: &mut Work) {
+        self.rest.hurry();
+        self.go_on_with_rest(work);
+        if !self.held.is_waiting() && !self.rest.is_empty() {
+            // Nobody is there to wait for.
+            self.rest = Rest::default();
+        }
+    }
+
     fn settle(&mut self) {
         if self.is_held() {
             self.source.keep();
         }
         self.source.settle();
+    }
+
+    fn nap(&self) -> Option<Duration> {
+        if self.held.is_waiting() { None } else { self.rest.nap() }
     }
 }
 

@@ -23,13 +23,18 @@
 #![forbid(unsafe_code)]
 
 pub mod classify;
+mod clock;
 pub mod fdb;
 pub mod forward;
 pub mod holding;
+mod mix;
 mod owners;
+mod policed;
+pub mod policies;
 pub mod table;
 
 pub use fdb::{Fdb, FdbEntry, PortId};
 pub use forward::{Forwarder, WaitingFrames, Work};
 pub use netvale_port::{Passed, Task};
+pub use policies::Policies;
 pub use table::{AttachError, MAX_PORTS, MonitorRings, Port, Settings, Switch};

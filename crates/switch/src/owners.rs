@@ -3,7 +3,7 @@
 //! Counts are changed by any thread that learns an address, without a lock. A thread that learns while a port leaves may
 //! miscount by one; the count is never below zero, and the address expires.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 /// Number of a port on its switch.
 pub type PortId = u8;
@@ -24,18 +24,46 @@ struct Share {
     most: AtomicU32,
 }
 
-/// The owners of a switch's ports.
+impl Default for Share {
+    fn default() -> Share {
+        Share { addresses: AtomicU32::new(0), most: AtomicU32::new(u32::MAX) }
+    }
+}
+
+impl Share {
+    fn is_full(&self) -> bool {
+        self.addresses.load(Ordering::Relaxed) >= self.most.load(Ordering::Relaxed)
+    }
+
+    fn lose(&self) {
+        let less = |n: u32| Some(n.saturating_sub(1));
+        let _ = self.addresses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    fn get(&self) {
+        self.addresses.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The owners of a switch's ports, and what is behind each port.
 #[derive(Debug)]
 pub(crate) struct Owners {
     of_port: [AtomicU8; 256],
     shares: [Share; 256],
+    ports: [Share; 256],
+    /// Ports whose addresses neither expire nor move.
+    keeping: [AtomicBool; 256],
 }
 
 impl Default for Owners {
     /// Each port is an owner of its own, without a limit.
     fn default() -> Owners {
-        let share = |_| Share { addresses: AtomicU32::new(0), most: AtomicU32::new(u32::MAX) };
-        Owners { of_port: std::array::from_fn(|port| AtomicU8::new(port as u8)), shares: std::array::from_fn(share) }
+        Owners {
+            of_port: std::array::from_fn(|port| AtomicU8::new(port as u8)),
+            shares: std::array::from_fn(|_| Share::default()),
+            ports: std::array::from_fn(|_| Share::default()),
+            keeping: std::array::from_fn(|_| AtomicBool::new(false)),
+        }
     }
 }
 
@@ -51,24 +79,54 @@ impl Owners {
         OwnerId(self.of_port[usize::from(port)].load(Ordering::Relaxed))
     }
 
-    /// Whether an owner has as many addresses as they may.
-    pub(crate) fn is_full(&self, owner: OwnerId) -> bool {
-        let Share { addresses, most } = self.share(owner);
-        addresses.load(Ordering::Relaxed) >= most.load(Ordering::Relaxed)
+    /// Makes ports belong to whom they belong to elsewhere.
+    pub(crate) fn copy(&self, other: &Owners) {
+        let set = |to: &AtomicU32, from: &AtomicU32| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        for port in 0..=u8::MAX {
+            self.own(port, other.of(port), other.share(other.of(port)).most.load(Ordering::Relaxed));
+            set(&self.port(port).most, &other.port(port).most);
+            self.keeping[usize::from(port)].store(other.keeps(port), Ordering::Relaxed);
+        }
     }
 
-    /// Counts an address that one owner lost and another got.
-    pub(crate) fn exchange(&self, lost: Option<OwnerId>, got: Option<OwnerId>) {
+    /// Limits the addresses behind a port, and says whether they stay.
+    pub(crate) fn restrict(&self, port: PortId, most: u32, keeps: bool) {
+        self.port(port).most.store(most, Ordering::Relaxed);
+        self.keeping[usize::from(port)].store(keeps, Ordering::Relaxed);
+    }
+
+    /// Whether the addresses behind a port neither expire nor move.
+    pub(crate) fn keeps(&self, port: PortId) -> bool {
+        self.keeping[usize::from(port)].load(Ordering::Relaxed)
+    }
+
+    /// Whether an owner has as many addresses as they may.
+    pub(crate) fn is_full(&self, owner: OwnerId) -> bool {
+        self.share(owner).is_full()
+    }
+
+    /// Whether there are as many addresses behind a port as there may be.
+    pub(crate) fn is_full_port(&self, port: PortId) -> bool {
+        self.port(port).is_full()
+    }
+
+    /// Counts an address that is behind another port than before.
+    pub(crate) fn exchange(&self, lost: Option<PortId>, got: Option<PortId>) {
         if lost == got {
             return;
         }
-        let less = |n: u32| Some(n.saturating_sub(1));
-        if let Some(owner) = lost {
-            let _ = self.share(owner).addresses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        if let Some(port) = lost {
+            self.share(self.of(port)).lose();
+            self.port(port).lose();
         }
-        if let Some(owner) = got {
-            self.share(owner).addresses.fetch_add(1, Ordering::Relaxed);
+        if let Some(port) = got {
+            self.share(self.of(port)).get();
+            self.port(port).get();
         }
+    }
+
+    fn port(&self, port: PortId) -> &Share {
+        &self.ports[usize::from(port)]
     }
 
     fn share(&self, owner: OwnerId) -> &Share {

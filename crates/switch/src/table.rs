@@ -4,7 +4,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use netvale_port::Egress;
@@ -13,6 +13,8 @@ use thiserror::Error;
 use crate::fdb::{DEFAULT_ENTRIES, Fdb, PortId};
 use crate::holding::Holding;
 use crate::owners::OwnerId;
+use crate::policed::Policed;
+use crate::policies::{Policies, PolicyState};
 
 /// Maximum number of ports of a switch (netmap's limit).
 pub const MAX_PORTS: usize = 254;
@@ -66,6 +68,10 @@ pub(crate) struct Entry {
     holds_others: bool,
     /// How long senders are held back.
     pub(crate) holding: Arc<Holding>,
+    /// What its operator wants of it, if anything.
+    pub(crate) policies: Option<Arc<Policies>>,
+    /// What policies have counted.
+    pub(crate) state: Arc<PolicyState>,
     /// Monitors that get a copy of what the port sends.
     pub(crate) tx_monitors: Vec<Monitor>,
     /// Monitors that get a copy of what the port receives.
@@ -108,6 +114,8 @@ pub(crate) struct Table {
     by_id: Vec<Option<Arc<Entry>>>,
     /// The existing ports, in order.
     all: Vec<Arc<Entry>>,
+    /// What any port's policies mean for all; `None` if no port has one.
+    policed: Option<Box<Policed>>,
 }
 
 impl Table {
@@ -120,9 +128,16 @@ impl Table {
         &self.all
     }
 
+    /// What any port's policies mean for all, if one has some.
+    #[inline]
+    pub(crate) fn policed(&self) -> Option<&Policed> {
+        self.policed.as_deref()
+    }
+
     fn from(by_id: Vec<Option<Arc<Entry>>>) -> Table {
-        let all = by_id.iter().flatten().cloned().collect();
-        Table { by_id, all }
+        let all: Vec<_> = by_id.iter().flatten().cloned().collect();
+        let policed = Policed::of(&all);
+        Table { by_id, all, policed }
     }
 }
 
@@ -151,6 +166,9 @@ pub struct Switch {
     /// Serialises changes of the table; never taken on the packet path.
     changing: Mutex<()>,
     fdb: Fdb,
+    /// Addresses by VLAN, from the first VLAN on.
+    vlan_fdb: OnceLock<Fdb>,
+    key: (u64, u64),
     /// What ports get that are attached.
     holds_others: AtomicBool,
 }
@@ -174,6 +192,8 @@ impl Switch {
             table,
             changing: Mutex::new(()),
             fdb,
+            vlan_fdb: OnceLock::new(),
+            key,
             holds_others: holds_others.into(),
         })
     }
@@ -183,9 +203,82 @@ impl Switch {
         &self.name
     }
 
-    /// Its forwarding table.
+    /// Its forwarding table, as long as it has no VLANs.
     pub fn fdb(&self) -> &Fdb {
         &self.fdb
+    }
+
+    /// The forwarding table that is in use.
+    pub fn addresses(&self) -> &Fdb {
+        self.fdb_of(self.table.load().policed())
+    }
+
+    /// The forwarding table of a switch with these policies.
+    #[inline]
+    pub(crate) fn fdb_of(&self, policed: Option<&Policed>) -> &Fdb {
+        policed.filter(|policed| policed.vlans).and_then(|_| self.vlan_fdb.get()).unwrap_or(&self.fdb)
+    }
+
+    fn tables(&self) -> impl Iterator<Item = &Fdb> {
+        [Some(&self.fdb), self.vlan_fdb.get()].into_iter().flatten()
+    }
+
+    /// Advances the clock of the forwarding tables by one tick; see [`Fdb::advance`].
+    pub fn advance(&self) {
+        self.tables().for_each(Fdb::advance);
+    }
+
+    /// Number of frames whose source was not learned; see [`Fdb::refused`].
+    pub fn refused(&self) -> u64 {
+        self.tables().map(Fdb::refused).sum()
+    }
+
+    /// Learns an address in a VLAN (0 if there are none), as another process knew it.
+    pub fn learn(&self, vlan: u16, mac: u64, port: PortId) {
+        self.addresses().learn_in(vlan, mac, port);
+    }
+
+    /// Sets what a port's operator wants of it, while frames pass. `egresses` replace the port's, if there are some.
+    pub fn set_policies(&self, id: PortId, policies: Option<Arc<Policies>>, egresses: Option<Vec<Arc<dyn Egress>>>) {
+        if policies.as_ref().is_some_and(|policies| policies.vlans.is_some()) {
+            self.vlan_fdb.get_or_init(|| {
+                let sticky = self.fdb.is_sticky();
+                let fdb = Fdb::by_vlan(self.fdb.capacity(), self.key, sticky);
+                fdb.own_like(&self.fdb);
+                fdb
+            });
+        }
+        self.restrict(id, policies.as_deref());
+        let had_vlans = self.has_vlans();
+        self.rewrite(
+            |entry| entry.id == id,
+            |entry| {
+                entry.policies.clone_from(&policies);
+                entry.port.egresses = egresses.clone().unwrap_or_else(|| std::mem::take(&mut entry.port.egresses));
+                if !policies.as_ref().is_some_and(|policies| policies.loop_guard) {
+                    entry.state.unblock();
+                }
+            },
+        );
+        if self.has_vlans() != had_vlans {
+            // What the other table knows may be old.
+            self.addresses().forget_all();
+        }
+    }
+
+    fn has_vlans(&self) -> bool {
+        self.table.load().policed().is_some_and(|policed| policed.vlans)
+    }
+
+    fn restrict(&self, id: PortId, policies: Option<&Policies>) {
+        let most = policies.and_then(|policies| policies.most_addresses);
+        let keeps = policies.is_some_and(|policies| policies.sticky);
+        self.tables().for_each(|fdb| fdb.restrict(id, most, keeps));
+    }
+
+    /// What a port's policies have counted.
+    pub fn policy_state(&self, id: PortId) -> Option<Arc<PolicyState>> {
+        self.table.load().get(id).map(|entry| Arc::clone(&entry.state))
     }
 
     #[inline]
@@ -215,10 +308,19 @@ impl Switch {
             }
             let free = by_id.iter().position(Option::is_none).ok_or_else(|| AttachError::Full(self.name.clone()))?;
             let (id, owner) = (free as PortId, owner_of(by_id, &port));
-            self.fdb.own(id, owner, port.most_addresses.unwrap_or(u32::MAX));
-            let (holds_others, holding) = (self.holds_others.load(Ordering::Relaxed), Arc::default());
-            let (tx_monitors, rx_monitors) = (Vec::new(), Vec::new());
-            by_id[free] = Some(Arc::new(Entry { id, port, owner, holds_others, holding, tx_monitors, rx_monitors }));
+            self.tables().for_each(|fdb| fdb.own(id, owner, port.most_addresses.unwrap_or(u32::MAX)));
+            self.restrict(id, None);
+            by_id[free] = Some(Arc::new(Entry {
+                id,
+                port,
+                owner,
+                holds_others: self.holds_others.load(Ordering::Relaxed),
+                holding: Arc::default(),
+                policies: None,
+                state: Arc::default(),
+                tx_monitors: Vec::new(),
+                rx_monitors: Vec::new(),
+            }));
             Ok(id)
         })
     }
@@ -226,7 +328,7 @@ impl Switch {
     /// Sets whether addresses stay with their owner, and whether lossless ports hold back other owners' senders, while
     /// frames pass.
     pub fn treat(&self, sticky: bool, holds_others: bool) {
-        self.fdb.set_sticky(sticky);
+        self.tables().for_each(|fdb| fdb.set_sticky(sticky));
         self.holds_others.store(holds_others, Ordering::Relaxed);
         self.rewrite(|entry| entry.holds_others != holds_others, |entry| entry.holds_others = holds_others);
     }
@@ -252,7 +354,7 @@ impl Switch {
             }
             Ok(())
         });
-        self.fdb.forget_port(id);
+        self.tables().for_each(|fdb| fdb.forget_port(id));
     }
 
     /// Adds a copy monitor called `name` to a port: frames that the port sends also go to `tx`, those that it receives

@@ -59,7 +59,8 @@ impl Loop {
         let mut at = 0;
         while at < self.entries.len() {
             // A task that panics is lost, and another one takes its place in the list.
-            let is_there = self.guarded(at, |e, _, _| {
+            let is_there = self.guarded(at, |e, work, _| {
+                e.task.hurry(work);
                 e.task.settle();
                 let forwarder = (&mut *e.task as &mut dyn Any).downcast_mut::<Forwarder>();
                 waiting.extend(forwarder.filter(|f| f.is_held()).map(|f| (e.id, f.waiting())));

@@ -113,7 +113,8 @@ impl Loop {
 
     /// The longest time to sleep.
     fn nap(&self) -> Option<Duration> {
-        let held = self.entries.iter().any(|e| e.held);
+        // Who knows how long it waits need not look before that.
+        let held = self.entries.iter().any(|e| e.held && e.task.nap().is_none());
         let held = held.then(|| (HELD_NAP * (1 << self.naps.min(8))).min(MOST_HELD_NAP));
         let broken = self.entries.iter().any(|e| e.broken.is_some()).then_some(AFTER_ERROR);
         held.into_iter().chain(broken).chain(self.entries.iter().filter_map(|e| e.task.nap())).min()

@@ -1,0 +1,248 @@
+//! What becomes of each frame of a batch under the policies of its port: a destination, a VLAN, forms; or a drop.
+
+use netvale_mem::drops::REASONS;
+use netvale_policy::vlan::{NotHere, Vlan};
+use netvale_port::stage::{Retag, Staging};
+use netvale_port::{BATCH, DropReason, RingCounters};
+
+use crate::classify::{FLOOD, NOWHERE};
+use crate::clock::now;
+use crate::fdb::{Fdb, Learned, PortId};
+use crate::policed::Policed;
+use crate::policies::{Class, KINDS, Policies, protocol};
+use crate::table::{Entry, Table};
+
+/// No form of that kind.
+pub(super) const NO_FORM: u16 = u16::MAX;
+
+/// A frame's plan.
+#[derive(Clone, Copy)]
+pub(super) struct Planned {
+    /// A port, all, or nowhere.
+    pub(super) to: u8,
+    pub(super) vlan: u16,
+    /// Why it goes to all, if it does.
+    pub(super) class: Class,
+    /// Its forms, by kind of tag.
+    pub(super) forms: [u16; KINDS],
+}
+
+const DROPPED: Planned = Planned { to: NOWHERE, vlan: 0, class: Class::Unknown, forms: [NO_FORM; KINDS] };
+
+/// Plans for a batch, and counts of what is dropped.
+pub(super) struct Plan {
+    frames: [Planned; BATCH],
+    drops: [u32; REASONS],
+    has_drops: bool,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan { frames: [DROPPED; BATCH], drops: [0; REASONS], has_drops: false }
+    }
+}
+
+impl Plan {
+    #[inline]
+    pub(super) fn frame(&self, i: usize) -> &Planned {
+        self.frames.get(i).unwrap_or(&DROPPED)
+    }
+
+    #[inline]
+    pub(super) fn set(&mut self, i: usize, planned: Result<Planned, DropReason>) {
+        let planned = planned.unwrap_or_else(|reason| {
+            self.drop(reason);
+            DROPPED
+        });
+        if let Some(frame) = self.frames.get_mut(i) {
+            *frame = planned;
+        }
+    }
+
+    #[inline]
+    pub(super) fn drop(&mut self, reason: DropReason) {
+        self.drops[reason as usize] += 1;
+        self.has_drops = true;
+    }
+
+    /// Counts what was dropped.
+    pub(super) fn count_drops(&mut self, counters: &RingCounters) {
+        if !std::mem::take(&mut self.has_drops) {
+            return;
+        }
+        for (reason, count) in DropReason::ALL.iter().zip(&mut self.drops) {
+            match std::mem::take(count) {
+                0 => {}
+                count => counters.dropped(*reason, count.into()),
+            }
+        }
+    }
+}
+
+/// The same conversation as the frame before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Conversation {
+    dst: u64,
+    src: u64,
+    vlan: u16,
+}
+
+/// Decides about the frames of one port.
+pub(super) struct Judge<'a> {
+    pub(super) table: &'a Table,
+    pub(super) policed: &'a Policed,
+    pub(super) me: &'a Entry,
+    pub(super) policies: &'a Policies,
+    pub(super) fdb: &'a Fdb,
+    last: Option<(Conversation, u8)>,
+}
+
+impl<'a> Judge<'a> {
+    pub(super) fn new(table: &'a Table, policed: &'a Policed, me: &'a Entry, fdb: &'a Fdb) -> Judge<'a> {
+        Judge { table, policed, me, policies: policed.policies(me), fdb, last: None }
+    }
+
+    /// Plans frame `i`, and makes its forms. `None` if what was planned before has to be delivered first.
+    #[inline]
+    pub(super) fn plan(&mut self, i: usize, no_learn: bool, staging: &mut Staging<'_>) -> Result<Planned, DropReason> {
+        let head = staging.head(i);
+        let (dst, src) = addresses(head).ok_or(DropReason::Runt)?;
+        let vlan = self.vlan(head)?;
+        let to = self.destination(Conversation { dst, src, vlan: vlan.id }, no_learn)?;
+        let class = if dst & 1 == 0 { Class::Unknown } else { Class::of_group(dst) };
+        if to == FLOOD {
+            self.storm(class)?;
+        }
+        let forms = self.forms(i, to, vlan, staging)?;
+        Ok(Planned { to, vlan: vlan.id, class, forms })
+    }
+
+    #[inline]
+    fn vlan(&self, head: &[u8]) -> Result<Vlan, DropReason> {
+        if !self.policed.vlans {
+            return Ok(Vlan { id: 0, priority: 0, tagged: false, stays: false });
+        }
+        self.policed.vlans(self.policies).of(head).map_err(|why| match why {
+            NotHere::NoMember => DropReason::Vlan,
+            NotHere::BadTag => DropReason::BadTag,
+        })
+    }
+
+    /// Learns the source, and finds the destination.
+    #[inline]
+    fn destination(&mut self, now: Conversation, no_learn: bool) -> Result<u8, DropReason> {
+        if let Some((last, to)) = self.last
+            && last == now
+            && !no_learn
+        {
+            return Ok(to);
+        }
+        if !no_learn {
+            self.source(now.vlan, now.src)?;
+        }
+        let to = match self.policed.pinned(now.dst) {
+            _ if now.dst & 1 != 0 => FLOOD,
+            Some(port) => port,
+            None => self.fdb.lookup_in(now.vlan, now.dst).unwrap_or(FLOOD),
+        };
+        if to == self.me.id {
+            return Err(DropReason::SamePort);
+        }
+        self.last = (!no_learn).then_some((now, to));
+        Ok(to)
+    }
+
+    /// Whether frames from that address may come from here. Learns it if they may.
+    #[inline]
+    fn source(&self, vlan: u16, src: u64) -> Result<(), DropReason> {
+        match self.policed.pinned(src) {
+            Some(port) if port == self.me.id => return Ok(()),
+            Some(_) => return Err(DropReason::AddressTaken),
+            None => {}
+        }
+        if self.policies.locked {
+            let known = self.fdb.lookup_in(vlan, src) == Some(self.me.id);
+            return if known { Ok(()) } else { Err(DropReason::Locked) };
+        }
+        if !self.policies.learning {
+            return Ok(());
+        }
+        match self.fdb.learn_in(vlan, src, self.me.id) {
+            Learned::Known | Learned::New => Ok(()),
+            other => self.not_learned(other),
+        }
+    }
+
+    #[cold]
+    fn not_learned(&self, learned: Learned) -> Result<(), DropReason> {
+        match learned {
+            Learned::Known | Learned::New => Ok(()),
+            Learned::Moved(_) => {
+                if self.policies.loop_guard {
+                    self.me.state.note_move();
+                }
+                Ok(())
+            }
+            Learned::Kept(other) => {
+                let keeps = |entry: &std::sync::Arc<Entry>| self.policed.policies(entry).sticky;
+                // Between owners it is only not learned, as on switches without policies.
+                if self.table.get(other).is_some_and(keeps) { Err(DropReason::AddressTaken) } else { Ok(()) }
+            }
+            Learned::TooMany if self.policies.most_addresses.is_some() => Err(DropReason::AddressLimit),
+            Learned::TooMany => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn storm(&self, class: Class) -> Result<(), DropReason> {
+        match self.policies.storm.of(class) {
+            Some(limit) if self.me.state.storm.of(class).take(limit, now(), [0].into_iter()) == 0 => {
+                Err(DropReason::Storm)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the forms in which the frame leaves.
+    #[inline]
+    fn forms(&self, i: usize, to: u8, vlan: Vlan, staging: &mut Staging<'_>) -> Result<[u16; KINDS], DropReason> {
+        let mut forms = [NO_FORM; KINDS];
+        if to != FLOOD {
+            let to = self.table.get(to).ok_or(DropReason::NoPort)?;
+            let kind = self.policed.kind(self.policed.policies(to), vlan.id).ok_or(DropReason::Vlan)?;
+            forms[kind] = staging.form(i, self.retag(vlan, kind))?;
+            return Ok(forms);
+        }
+        for kind in (0..KINDS).filter(|&kind| self.policed.kinds[kind]) {
+            forms[kind] = staging.form(i, self.retag(vlan, kind))?;
+        }
+        Ok(forms)
+    }
+
+    #[inline]
+    fn retag(&self, vlan: Vlan, kind: usize) -> Retag {
+        let push = protocol(kind);
+        let stays = vlan.stays && push == Some(self.policed.vlans(self.policies).protocol);
+        match push {
+            _ if stays => Retag::NONE,
+            push => Retag { strip: vlan.tagged, push: push.map(|protocol| vlan.tag(protocol)) },
+        }
+    }
+}
+
+/// Destination and source address, first byte lowest.
+#[inline]
+fn addresses(head: &[u8]) -> Option<(u64, u64)> {
+    let [a, b, c, d, e, f, g, h, i, j, k, l, _, _] = *head.first_chunk()?;
+    let word = |bytes: [u8; 6]| {
+        let [a, b, c, d, e, f] = bytes;
+        u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+    };
+    Some((word([a, b, c, d, e, f]), word([g, h, i, j, k, l])))
+}
+
+/// Whether a port gets a frame that goes to all.
+#[inline]
+pub(super) fn takes_flood(to: &Policies, me: PortId, id: PortId, class: Class) -> bool {
+    id != me && *to.flood.of(class)
+}

@@ -1,0 +1,231 @@
+//! Forwarding on a switch of which ports have policies: the same two phases, for frames whose first bytes are copied.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use netvale_port::{DropReason, RingCounters};
+
+use super::plan::{Judge, NO_FORM, Plan, takes_flood};
+use super::{ForPolicies, Forwarder, IDENTITY, Work, deliver, deliver_or_drop, ring_of};
+use crate::classify::Groups;
+use crate::clock::now;
+use crate::policed::Policed;
+use crate::policies::Policies;
+use crate::table::{Entry, Table};
+
+/// The frames of a batch that were not looked at yet, as their port may send no more for now.
+#[derive(Debug, Default)]
+pub(super) struct Rest {
+    frames: Range<usize>,
+    /// When it may.
+    until: u64,
+}
+
+impl Rest {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.frames.start >= self.frames.end
+    }
+
+    pub(super) fn hurry(&mut self) {
+        self.until = 0;
+    }
+
+    /// How long it takes until the port may send.
+    pub(super) fn nap(&self) -> Option<Duration> {
+        (!self.is_empty()).then(|| Duration::from_nanos(self.until.saturating_sub(now())))
+    }
+}
+
+impl Forwarder {
+    /// Forwards the frames taken, as far as their port may send.
+    #[inline(never)]
+    pub(super) fn forward_policed(&mut self, table: &Table, policed: &Policed, work: &mut Work) {
+        let Some(me) = table.get(self.from) else { return };
+        let batch = self.source.frames();
+        for to in me.tx_monitors.iter().filter_map(|monitor| monitor.egress(self.ring)) {
+            let _ = deliver_or_drop(to, batch, &IDENTITY[..batch.len()], &mut work.scratch);
+        }
+        self.rest = Rest { frames: 0..batch.len(), until: 0 };
+        self.forward_rest(table, policed, me, work);
+    }
+
+    /// Goes on with frames that waited for their port's rate. Returns their number.
+    #[inline]
+    pub(super) fn go_on_with_rest(&mut self, work: &mut Work) -> usize {
+        if self.rest.is_empty() || self.held.is_waiting() {
+            return 0;
+        }
+        self.go_on_now(work)
+    }
+
+    #[cold]
+    fn go_on_now(&mut self, work: &mut Work) -> usize {
+        let table = self.switch.table();
+        let before = self.rest.frames.len();
+        match (table.get(self.from), table.policed()) {
+            (Some(me), Some(policed)) => self.forward_rest(&table, policed, me, work),
+            (Some(_), None) => {
+                // Its policies are gone: what is left goes on as it is.
+                let left = std::mem::take(&mut self.rest).frames;
+                if left.start == 0 {
+                    self.forward(work);
+                } else {
+                    self.forward_left(&table, left, work);
+                }
+            }
+            (None, _) => self.rest = Rest::default(),
+        }
+        before - self.rest.frames.len()
+    }
+
+    /// Forwards the end of a batch on a switch that has no policies any more.
+    fn forward_left(&mut self, table: &Table, left: Range<usize>, work: &mut Work) {
+        let Some(me) = table.get(self.from) else { return };
+        let none = Policed::none();
+        self.rest = Rest { frames: left, until: 0 };
+        self.forward_rest(table, &none, me, work);
+    }
+
+    fn forward_rest(&mut self, table: &Table, policed: &Policed, me: &Arc<Entry>, work: &mut Work) {
+        if me.state.is_blocked() {
+            let left = std::mem::take(&mut self.rest).frames;
+            return self.source.ingress().counters().dropped(DropReason::Loop, left.len() as u64);
+        }
+        let mut memory = work.policed.take().unwrap_or_default();
+        let until = self.permitted(policed.policies(me), me);
+        while self.rest.frames.start < until && !self.held.is_waiting() {
+            let range = self.rest.frames.start..until;
+            let next = self.plan(table, policed, me, range.clone(), &mut memory);
+            work.groups.sort(range.start..next, |i| memory.plan.frame(i).to);
+            self.rest.frames.start = next;
+            self.deliver_planned(table, policed, me, range.start..next, &mut memory.plan, work);
+        }
+        if !self.held.is_waiting() {
+            self.source.unstage(&mut memory.stage);
+        }
+        work.policed = Some(memory);
+    }
+
+    /// The end of the frames that the port may send now. What it may not send at all is dropped.
+    fn permitted(&mut self, policies: &Policies, me: &Entry) -> usize {
+        let frames = self.rest.frames.clone();
+        if policies.rates.is_empty() {
+            return frames.end;
+        }
+        let (now, batch) = (now(), self.source.frames());
+        if now < self.rest.until && !self.source.ingress().is_wanted() {
+            return frames.start;
+        }
+        let lens = frames.clone().filter_map(|i| batch.get(i)).map(|frame| frame.len());
+        let mut may = frames.len();
+        let buckets = || policies.rates.iter().zip(&me.state.rates);
+        for (limit, bucket) in buckets() {
+            may = may.min(bucket.may(limit, now, lens.clone()));
+        }
+        if self.rest.until == 0 && self.source.ingress().is_wanted() {
+            may = frames.len();
+        }
+        for (limit, bucket) in buckets() {
+            bucket.charge(limit, now, lens.clone().take(may));
+        }
+        if may < frames.len() && !self.source.ingress().can_wait() {
+            self.rest.frames.end = frames.start + may;
+            self.source.ingress().counters().dropped(DropReason::Rate, (frames.len() - may) as u64);
+        }
+        self.rest.until = now + buckets().map(|(limit, bucket)| bucket.wait(limit, now)).max().unwrap_or(0);
+        frames.start + may
+    }
+
+    /// Plans the frames of a range, or as many as there is room for. Returns the number of the next one.
+    fn plan(
+        &mut self,
+        table: &Table,
+        policed: &Policed,
+        me: &Entry,
+        range: Range<usize>,
+        memory: &mut ForPolicies,
+    ) -> usize {
+        let fdb = self.switch.fdb_of(Some(policed));
+        let mut judge = Judge::new(table, policed, me, fdb);
+        let mut staging = self.source.stage(&mut memory.stage, range.start);
+        let frames = staging.frames();
+        for i in range.clone() {
+            let no_learn = frames.get(i).is_some_and(|frame| frame.no_learn());
+            let planned = judge.plan(i, no_learn, &mut staging);
+            memory.plan.set(i, planned);
+        }
+        memory.plan.count_drops(self.source.ingress().counters());
+        range.end
+    }
+
+    fn deliver_planned(
+        &mut self,
+        table: &Table,
+        policed: &Policed,
+        me: &Arc<Entry>,
+        range: Range<usize>,
+        plan: &mut Plan,
+        work: &mut Work,
+    ) {
+        let Work { groups, picks, scratch, .. } = work;
+        let batch = self.source.forms();
+        let select = |to: &Entry, list: &mut [u16], plan: &mut Plan| select(policed, me, to, list, plan);
+        for to in groups.active().iter().filter_map(|&id| table.get(id)) {
+            let with_flood = ring_of(to, self.ring) == 0;
+            let count = groups.picks(to.id, true, with_flood, picks).len();
+            let count = select(to, &mut picks[..count], plan);
+            deliver(to, self.ring, batch, &picks[..count], true, scratch, &mut self.held);
+        }
+        let counters = Arc::clone(self.source.ingress().counters());
+        if groups.floods() {
+            let may_hold = table.all().len() == 2;
+            for to in table.all().iter().filter(|e| e.id != me.id) {
+                if groups.active().contains(&to.id) && ring_of(to, self.ring) == 0 {
+                    continue;
+                }
+                let count = groups.picks(to.id, false, true, picks).len();
+                let count = select(to, &mut picks[..count], plan);
+                deliver(to, 0, batch, &picks[..count], may_hold, scratch, &mut self.held);
+            }
+            count_lonely(table, groups, me, range.len(), picks, &counters);
+        }
+        plan.count_drops(&counters);
+    }
+}
+
+/// Counts floods on a switch without another port.
+fn count_lonely(table: &Table, groups: &Groups, me: &Entry, most: usize, picks: &mut [u16], counters: &RingCounters) {
+    if table.all().len() < 2 {
+        let count = groups.picks(me.id, false, true, picks).len().min(most);
+        counters.dropped(DropReason::NoPort, count as u64);
+    }
+}
+
+/// Puts, in place of frames for a port, the forms in which it gets them, without those that it does not get. Returns their
+/// number.
+fn select(policed: &Policed, me: &Entry, to: &Entry, list: &mut [u16], plan: &mut Plan) -> usize {
+    let (mine, its) = (policed.policies(me), policed.policies(to));
+    let (is_apart, is_blocked) = (mine.isolated && its.isolated, to.state.is_blocked());
+    let mut count = 0;
+    for i in 0..list.len() {
+        let Some(&frame) = list.get(i) else { break };
+        let planned = *plan.frame(usize::from(frame));
+        let is_own = planned.to == to.id;
+        let kind = policed.kind(its, planned.vlan);
+        let gets = is_own || takes_flood(its, me.id, to.id, planned.class);
+        if is_apart || is_blocked || !gets {
+            if is_own {
+                plan.drop(if is_apart { DropReason::Isolated } else { DropReason::Loop });
+            }
+            continue;
+        }
+        let form = kind.map_or(NO_FORM, |kind| planned.forms[kind]);
+        if let Some(place) = list.get_mut(count).filter(|_| form != NO_FORM) {
+            *place = form;
+            count += 1;
+        }
+    }
+    count
+}

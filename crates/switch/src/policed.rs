@@ -1,0 +1,79 @@
+//! What the policies of single ports mean for the whole switch.
+
+use std::sync::Arc;
+
+use netvale_policy::vlan::{Tagging, VlanId, Vlans};
+
+use crate::fdb::PortId;
+use crate::policies::{KINDS, Policies, kind};
+use crate::table::Entry;
+
+/// A switch of which at least one port has policies.
+pub(crate) struct Policed {
+    /// Whether frames belong to VLANs.
+    pub(crate) vlans: bool,
+    /// Which kinds of tags there may be behind its ports.
+    pub(crate) kinds: [bool; KINDS],
+    /// Addresses that are behind one port and nowhere else, in order.
+    pinned: Vec<(u64, PortId)>,
+    /// Those of ports of which nothing is said.
+    blank: Policies,
+    default_vlans: Vlans,
+}
+
+impl Policed {
+    /// A switch of which no port has any.
+    pub(crate) fn none() -> Policed {
+        Policed {
+            vlans: false,
+            kinds: [true, false, false],
+            pinned: Vec::new(),
+            blank: Policies::default(),
+            default_vlans: Vlans::default(),
+        }
+    }
+
+    pub(crate) fn of(entries: &[Arc<Entry>]) -> Option<Box<Policed>> {
+        if entries.iter().all(|entry| entry.policies.is_none()) {
+            return None;
+        }
+        let policies = || entries.iter().filter_map(|entry| Some((entry.id, entry.policies.as_deref()?)));
+        let mut pinned: Vec<_> =
+            policies().flat_map(|(id, policies)| policies.addresses.iter().map(move |&mac| (mac, id))).collect();
+        pinned.sort_unstable();
+        pinned.dedup_by_key(|(mac, _)| *mac);
+        let protocols = policies().filter_map(|(_, policies)| policies.vlans.as_ref()).map(|vlans| vlans.protocol);
+        let mut kinds = [true, false, false];
+        protocols.clone().for_each(|protocol| kinds[kind(Tagging::Tagged(protocol))] = true);
+        let vlans = protocols.count() > 0;
+        Some(Box::new(Policed { vlans, kinds, pinned, ..Policed::none() }))
+    }
+
+    /// The policies of a port.
+    #[inline]
+    pub(crate) fn policies<'a>(&'a self, of: &'a Entry) -> &'a Policies {
+        of.policies.as_deref().unwrap_or(&self.blank)
+    }
+
+    /// The VLANs of a port of a switch that has some.
+    #[inline]
+    pub(crate) fn vlans<'a>(&'a self, of: &'a Policies) -> &'a Vlans {
+        of.vlans.as_ref().unwrap_or(&self.default_vlans)
+    }
+
+    /// The kind of tag with which frames of a VLAN leave a port; `None` if they do not.
+    #[inline]
+    pub(crate) fn kind(&self, of: &Policies, vlan: VlanId) -> Option<usize> {
+        if self.vlans { self.vlans(of).tagging(vlan).map(kind) } else { Some(0) }
+    }
+
+    /// The port that has an address for good.
+    #[inline]
+    pub(crate) fn pinned(&self, mac: u64) -> Option<PortId> {
+        if self.pinned.is_empty() {
+            return None;
+        }
+        let at = self.pinned.binary_search_by_key(&mac, |(pinned, _)| *pinned).ok()?;
+        self.pinned.get(at).map(|(_, port)| *port)
+    }
+}

@@ -1,0 +1,320 @@
+//! Policies against a simple model: who gets which frame, with which tag; what is dropped, and by which name.
+
+mod common;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use common::{Make, TestPort, attach, frame, mac};
+use netvale_policy::bucket::Limit;
+use netvale_policy::vlan::{Protocol, Tagging, Vlans};
+use netvale_port::DropReason;
+use netvale_switch::policies::Classes;
+use netvale_switch::{Passed, Policies, Switch, Task, Work};
+use proptest::prelude::*;
+
+fn ports<const N: usize>(switch: &Arc<Switch>) -> [TestPort; N] {
+    let make = Make { slots: 128, buf_size: 256, ..Make::default() };
+    std::array::from_fn(|n| attach(switch, &format!("p{n}"), make))
+}
+
+fn set(switch: &Switch, port: &TestPort, policies: Policies) {
+    switch.set_policies(port.id, Some(Arc::new(policies)), None);
+}
+
+fn word(mac: [u8; 6]) -> u64 {
+    let [a, b, c, d, e, f] = mac;
+    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+fn tagged(frame: &[u8], tags: &[[u8; 4]]) -> Vec<u8> {
+    [&frame[..12], &tags.concat(), &frame[12..]].concat()
+}
+
+fn tag(protocol: Protocol, control: u16) -> [u8; 4] {
+    let ([a, b], [c, d]) = (protocol.bytes(), control.to_be_bytes());
+    [a, b, c, d]
+}
+
+/// What a port is told of VLANs, as a value to choose from.
+fn any_vlans() -> impl Strategy<Value = Option<Vlans>> {
+    let service = |vlans: Vlans| vlans.with_protocol(Protocol::Dot1ad);
+    prop_oneof![
+        Just(None),
+        (1u16..4).prop_map(|vlan| Some(Vlans::access(vlan).unwrap())),
+        (1u16..4).prop_map(move |vlan| Some(service(Vlans::access(vlan).unwrap()))),
+        Just(Some(Vlans::trunk("1-3".parse().unwrap(), None).unwrap())),
+        Just(Some(service(Vlans::trunk("2,3".parse().unwrap(), Some(1)).unwrap()))),
+        (1u16..4).prop_map(|native| Some(Vlans::trunk("2,4094".parse().unwrap(), Some(native)).unwrap())),
+    ]
+}
+
+#[derive(Clone, Debug)]
+struct Sent {
+    from: usize,
+    to: u8,
+    tags: Vec<[u8; 4]>,
+    len: usize,
+}
+
+fn any_sent() -> impl Strategy<Value = Sent> {
+    let any_tag =
+        (prop_oneof![Just(Protocol::Dot1q), Just(Protocol::Dot1ad)], prop_oneof![0u16..4, Just(4095)], 0u16..16);
+    let any_tag = any_tag.prop_map(|(protocol, vlan, priority)| tag(protocol, priority << 12 | vlan));
+    let len = prop_oneof![16usize..20, Just(60), 120usize..136, 200usize..700];
+    let to = prop_oneof![Just(255u8), 1u8..7];
+    (0usize..5, to, proptest::collection::vec(any_tag, 0..4), len).prop_map(|(from, to, tags, len)| Sent {
+        from,
+        to,
+        tags,
+        len,
+    })
+}
+
+/// A switch with VLANs in a few lines.
+struct Model {
+    vlans: Vec<Vlans>,
+    table: HashMap<(u16, u8), usize>,
+}
+
+impl Model {
+    /// What each port gets, or why nobody does.
+    fn forward(&mut self, sent: &Sent, bytes: &[u8]) -> Result<Vec<(usize, Vec<u8>)>, DropReason> {
+        use netvale_policy::vlan::NotHere;
+        let vlan = self.vlans[sent.from].of(bytes).map_err(|why| match why {
+            NotHere::NoMember => DropReason::Vlan,
+            NotHere::BadTag => DropReason::BadTag,
+        })?;
+        self.table.insert((vlan.id, sent.from as u8 + 1), sent.from);
+        let to = self.table.get(&(vlan.id, sent.to)).copied();
+        if to == Some(sent.from) {
+            return Err(DropReason::SamePort);
+        }
+        let bare = if vlan.tagged { [&bytes[..12], &bytes[16..]].concat() } else { bytes.to_vec() };
+        let all = (0..self.vlans.len()).filter(|&port| port != sent.from && to.is_none_or(|to| to == port));
+        let get = |port: usize| match self.vlans[port].tagging(vlan.id)? {
+            Tagging::Plain => Some((port, bare.clone())),
+            Tagging::Tagged(protocol) => Some((port, tagged(&bare, &[vlan.tag(protocol)]))),
+        };
+        Ok(all.filter_map(get).collect())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Objective: for any VLANs of five ports, any tags and lengths, each port gets exactly what a simple model says, byte for byte; what
+    /// its port does not take is counted by name.
+    #[test]
+    fn vlans_as_modelled(vlans in proptest::collection::vec(any_vlans(), 5), sent in proptest::collection::vec(any_sent(), 1..40)) {
+        prop_assume!(vlans.iter().any(Option::is_some));
+        let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+        let mut ports: [TestPort; 5] = ports(&switch);
+        for (port, vlans) in ports.iter().zip(&vlans) {
+            switch.set_policies(port.id, vlans.clone().map(|v| Arc::new(Policies { vlans: Some(v), ..Policies::default() })), None);
+        }
+        let vlans = vlans.into_iter().map(Option::unwrap_or_default).collect();
+        let mut model = Model { vlans, table: HashMap::new() };
+        let mut drops: HashMap<(usize, DropReason), u64> = HashMap::new();
+        for (n, sent) in sent.iter().enumerate() {
+            let bytes = tagged(&frame(sent.to, sent.from as u8 + 1, n as u16, sent.len), &sent.tags);
+            prop_assert!(ports[sent.from].send(&bytes));
+            ports[sent.from].forward(&mut work);
+            let expected = model.forward(sent, &bytes);
+            if let Err(reason) = expected {
+                *drops.entry((sent.from, reason)).or_default() += 1;
+            }
+            let mut expected: HashMap<usize, Vec<u8>> = expected.unwrap_or_default().into_iter().collect();
+            for (i, port) in ports.iter_mut().enumerate() {
+                let got = port.take();
+                prop_assert_eq!(got, expected.remove(&i).into_iter().collect::<Vec<_>>(), "port {} of {:?}", i, sent);
+            }
+        }
+        for reason in [DropReason::Vlan, DropReason::BadTag, DropReason::SamePort] {
+            for (i, port) in ports.iter().enumerate() {
+                prop_assert_eq!(port.sent.drops(reason), drops.get(&(i, reason)).copied().unwrap_or(0));
+            }
+        }
+    }
+
+    /// Objective: a batch of frames of several VLANs to several ports arrives in order, as the same frames one by one do.
+    #[test]
+    fn batches_are_in_order(sent in proptest::collection::vec(any_sent(), 1..60)) {
+        let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+        let mut ports: [TestPort; 5] = ports(&switch);
+        let trunk = || Policies { vlans: Some(Vlans::trunk("1-3".parse().unwrap(), Some(1)).unwrap()), ..Policies::default() };
+        ports[..2].iter().for_each(|port| set(&switch, port, trunk()));
+        set(&switch, &ports[2], Policies { vlans: Some(Vlans::access(2).unwrap()), ..Policies::default() });
+        let vlans = [trunk().vlans, trunk().vlans, Some(Vlans::access(2).unwrap()), None, None];
+        let mut model = Model { vlans: vlans.map(Option::unwrap_or_default).into(), table: HashMap::new() };
+        // They are known, so that most frames go to one port.
+        for (i, port) in ports.iter().enumerate() {
+            for vlan in 1..4u16 {
+                switch.learn(vlan, word(mac(i as u8 + 1)), port.id);
+                model.table.insert((vlan, i as u8 + 1), i);
+            }
+        }
+        let mut expected = vec![Vec::new(); 5];
+        for (n, one) in sent.iter().enumerate() {
+            let bytes = tagged(&frame(one.to, 1, n as u16, one.len.min(200)), &one.tags);
+            if !ports[0].send(&bytes) {
+                break;
+            }
+            let got = model.forward(&Sent { from: 0, ..one.clone() }, &bytes);
+            got.unwrap_or_default().into_iter().for_each(|(port, bytes)| expected[port].push(bytes));
+        }
+        ports[0].forward(&mut work);
+        let got: Vec<_> = ports.iter_mut().map(TestPort::take).collect();
+        prop_assert_eq!(got, expected);
+    }
+}
+
+/// Objective: the same address in two VLANs is behind two ports; without VLANs again, the table begins anew.
+#[test]
+fn addresses_by_vlan() {
+    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let mut ports: [TestPort; 5] = ports(&switch);
+    for (port, vlan) in ports.iter().zip([1, 2, 1, 2, 2]) {
+        set(&switch, port, Policies { vlans: Some(Vlans::access(vlan).unwrap()), ..Policies::default() });
+    }
+    for port in &mut ports[..2] {
+        assert!(port.send(&frame(255, 7, 0, 60)));
+        port.forward(&mut work);
+    }
+    ports.iter_mut().for_each(|port| drop(port.take()));
+    let entries = switch.addresses().entries();
+    let mut known: Vec<_> = entries.iter().map(|e| (e.vlan, e.mac, e.port)).collect();
+    known.sort_unstable();
+    assert_eq!(known, [(1, word(mac(7)), ports[0].id), (2, word(mac(7)), ports[1].id)]);
+    for (from, to) in [(2, 0), (3, 1)] {
+        assert!(ports[from].send(&frame(7, 9, 0, 60)));
+        ports[from].forward(&mut work);
+        let got: Vec<_> = ports.iter_mut().map(|port| port.take().len()).collect();
+        assert_eq!(got.iter().sum::<usize>(), 1);
+        assert_eq!(got[to], 1);
+    }
+    ports.iter().for_each(|port| switch.set_policies(port.id, None, None));
+    assert!(switch.addresses().entries().is_empty());
+}
+
+fn send(port: &mut TestPort, work: &mut Work, frames: &[Vec<u8>]) {
+    frames.iter().for_each(|frame| assert!(port.send(frame)));
+    port.forward(work);
+}
+
+/// Objective: each rule of port security drops what it should and nothing else, by its name.
+#[test]
+fn port_security() {
+    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let mut ports: [TestPort; 4] = ports(&switch);
+    let from = |n: u8| frame(255, n, 0, 60);
+    let drops = |port: &TestPort, reason| port.sent.drops(reason);
+    // Static: an address is behind its port from the beginning, and nowhere else.
+    set(&switch, &ports[0], Policies { addresses: vec![word(mac(1))], ..Policies::default() });
+    send(&mut ports[1], &mut work, &[frame(1, 2, 0, 60)]);
+    assert_eq!([0, 2, 3].map(|i: usize| ports[i].take().len()), [1, 0, 0]);
+    send(&mut ports[1], &mut work, &[from(1)]);
+    assert_eq!(drops(&ports[1], DropReason::AddressTaken), 1);
+    // A limit: two addresses, and the third is dropped, again and again.
+    set(&switch, &ports[2], Policies { most_addresses: Some(2), ..Policies::default() });
+    send(&mut ports[2], &mut work, &[from(20), from(21), from(22), from(20), from(22)]);
+    assert_eq!(drops(&ports[2], DropReason::AddressLimit), 2);
+    // Sticky: what was learned there does not move.
+    set(&switch, &ports[2], Policies { sticky: true, ..Policies::default() });
+    send(&mut ports[3], &mut work, &[from(20)]);
+    assert_eq!(drops(&ports[3], DropReason::AddressTaken), 1);
+    for _ in 0..150 {
+        switch.advance();
+    }
+    send(&mut ports[3], &mut work, &[from(20)]);
+    assert_eq!(drops(&ports[3], DropReason::AddressTaken), 2, "nor does it expire");
+    // Locked: only known sources.
+    set(&switch, &ports[3], Policies { locked: true, ..Policies::default() });
+    send(&mut ports[3], &mut work, &[from(30)]);
+    switch.learn(0, word(mac(30)), ports[3].id);
+    send(&mut ports[3], &mut work, &[from(30)]);
+    assert_eq!(drops(&ports[3], DropReason::Locked), 1);
+    // Learning off.
+    set(&switch, &ports[3], Policies { learning: false, ..Policies::default() });
+    send(&mut ports[3], &mut work, &[from(33)]);
+    assert_eq!(switch.addresses().lookup(word(mac(33))), None);
+}
+
+/// Objective: isolated ports reach others, and not each other; a port gets only the floods that it takes.
+#[test]
+fn isolated_and_floods() {
+    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let mut ports: [TestPort; 4] = ports(&switch);
+    let isolated = || Policies { isolated: true, ..Policies::default() };
+    ports[..2].iter().for_each(|port| set(&switch, port, isolated()));
+    set(&switch, &ports[3], Policies { flood: Classes([false, true, false]), ..Policies::default() });
+    send(&mut ports[1], &mut work, &[frame(255, 2, 0, 60)]);
+    assert_eq!([0, 2, 3].map(|i: usize| ports[i].take().len()), [0, 1, 0]);
+    let mut multicast = frame(9, 1, 0, 60);
+    multicast[0] = 1;
+    send(&mut ports[0], &mut work, &[frame(2, 1, 0, 60), frame(77, 1, 0, 60), multicast]);
+    assert_eq!([1, 2, 3].map(|i: usize| ports[i].take().len()), [0, 2, 1]);
+    assert_eq!(ports[0].sent.drops(DropReason::Isolated), 1);
+}
+
+/// Objective: a storm of each class is cut off at its limit; what is not in the class passes.
+#[test]
+fn storms() {
+    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let mut ports: [TestPort; 2] = ports(&switch);
+    let limit = Some(Limit::frames(1, 5));
+    set(&switch, &ports[0], Policies { storm: Classes([None, None, limit]), ..Policies::default() });
+    let frames: Vec<_> = (0..40).map(|i| frame(if i % 2 == 0 { 255 } else { 9 }, 1, i, 60)).collect();
+    send(&mut ports[0], &mut work, &frames);
+    let (passed, dropped) = (ports[1].take().len(), ports[0].sent.drops(DropReason::Storm));
+    // One more than the burst passes: a bucket may be in debt by a frame.
+    assert!((25..=26).contains(&passed) && passed as u64 + dropped == 40, "{passed} {dropped}");
+}
+
+/// Objective: addresses that move to and fro block a port that has a loop guard, in both directions, by name; and no other port.
+#[test]
+fn loops() {
+    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let mut ports: [TestPort; 3] = ports(&switch);
+    set(&switch, &ports[1], Policies { loop_guard: true, ..Policies::default() });
+    for i in 0..60 {
+        send(&mut ports[i % 2], &mut work, &[frame(255, 9, 0, 60)]);
+        ports[2].take();
+    }
+    assert!(ports[1].sent.drops(DropReason::Loop) > 0);
+    assert_eq!(ports[0].sent.drops(DropReason::Loop), 0);
+    ports[1].take();
+    send(&mut ports[2], &mut work, &[frame(255, 5, 0, 60)]);
+    assert_eq!([0, 1].map(|i: usize| ports[i].take().len() > 0), [true, false]);
+    assert_eq!(switch.policy_state(ports[1].id).unwrap().loops(), 1);
+    set(&switch, &ports[1], Policies::default());
+    send(&mut ports[2], &mut work, &[frame(255, 5, 0, 60)]);
+    assert_eq!(ports[1].take().len(), 1, "without the guard it is open again");
+}
+
+/// Objective: a port that has sent what it may waits with the rest, in order and without loss, for as long as its rate says; its worker may sleep until then.
+#[test]
+fn rates_hold_back() {
+    let (switch, mut work) = (Switch::new("vale-test"), Work::default());
+    let mut ports: [TestPort; 2] = ports(&switch);
+    let rates = vec![Limit::bits(80_000_000, 1000), Limit::frames(1_000_000, 1000)];
+    set(&switch, &ports[0], Policies { rates, ..Policies::default() });
+    let frames: Vec<_> = (0..100).map(|i| frame(255, 1, i, 250)).collect();
+    let begun = std::time::Instant::now();
+    send(&mut ports[0], &mut work, &frames);
+    let mut got = ports[1].take();
+    assert!((4..50).contains(&got.len()), "the burst, and what its rate allows meanwhile: {}", got.len());
+    while got.len() < 100 {
+        let nap = ports[0].forwarder.nap().unwrap();
+        assert!(nap <= std::time::Duration::from_micros(26));
+        std::thread::sleep(nap);
+        let passed = ports[0].forwarder.pass(&mut work);
+        assert!(matches!(passed, Passed::Held | Passed::Frames(_)), "{passed:?}");
+        got.extend(ports[1].take());
+    }
+    // Of 100 frames of 25 µs, four are the burst, and one more may be owed.
+    assert!(begun.elapsed() >= std::time::Duration::from_micros(95 * 25), "{:?}", begun.elapsed());
+    assert_eq!(got, frames);
+    assert_eq!(ports[0].forwarder.nap(), None);
+    assert_eq!(ports[0].forwarder.pass(&mut work), Passed::Idle);
+}
