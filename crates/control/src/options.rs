@@ -17,6 +17,7 @@ pub mod kind;
 pub mod page;
 mod serial;
 mod shape;
+pub mod syntax;
 mod table;
 
 use std::fmt;
@@ -25,7 +26,7 @@ use std::marker::PhantomData;
 use netvale_portspec::{AttachSpec, PcapFiles};
 use serde_json::Value;
 
-pub use shape::{Shape, mode};
+pub use shape::{Shape, Syntax, mode};
 pub use table::{OPTIONS, PortOptions, takes};
 
 /// An option.
@@ -131,6 +132,12 @@ pub enum Heading {
     Interfaces,
     /// Virtual machines.
     Machines,
+    /// VLANs.
+    Vlans,
+    /// Port security.
+    Security,
+    /// Rates.
+    Rates,
 }
 
 impl Kind {
@@ -229,6 +236,9 @@ impl Heading {
             Heading::Stacks => Some("Ports with a stack behind them"),
             Heading::Interfaces => Some("Network interfaces"),
             Heading::Machines => Some("Virtual machines"),
+            Heading::Vlans => Some("VLANs"),
+            Heading::Security => Some("Port security"),
+            Heading::Rates => Some("Rates"),
         }
     }
 }
@@ -244,6 +254,12 @@ impl AttachOption {
     #[must_use]
     pub fn doc(&self) -> &'static str {
         self.doc.trim()
+    }
+
+    /// Whether it is a policy, which can be changed while frames pass.
+    #[must_use]
+    pub fn is_policy(&self) -> bool {
+        matches!(self.heading, Heading::Vlans | Heading::Security | Heading::Rates)
     }
 
     /// The flag's name, without its leading dashes.

@@ -13,12 +13,12 @@
 //! | `rings` | rings that programs map: their parts, their holders, their descriptions |
 //! | `registry` | the daemon's maps, one each: switches, regions, ports, pipes, … |
 //! | `daemon` | the registries together, and the interface of a port |
-//! | `policy` | who may do what |
+//! | `permission` | who may do what |
 //! | `ports` | the kinds of ports, a file each, and the table of them |
 //! | `api` | requests and their answers: JSON-RPC, attach connections, netmap's requests |
 //! | `server` | the main thread: connections, signals, ageing |
 //!
-//! A request climbs the table from the bottom: `server` reads it, `api` parses it, `policy` admits it, a kind in
+//! A request climbs the table from the bottom: `server` reads it, `api` parses it, `permission` admits it, a kind in
 //! `ports` executes it on the registries.
 
 mod api;
@@ -26,7 +26,7 @@ mod caller;
 pub mod config;
 mod daemon;
 mod handover;
-mod policy;
+mod permission;
 mod ports;
 mod refusal;
 mod registry;
@@ -128,7 +128,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     let place = place.listen(&mut kept, &config)?;
     let mut reach = Reach::everything();
     if config.sandbox {
-        let folders = [&config.allow_dirs[..], &policy::configured_folders(&config)].concat();
+        let folders = [&config.allow_dirs[..], &permission::configured_folders(&config)].concat();
         reach = Reach::of(folders.iter().chain([&dir]).map(PathBuf::as_path));
         sandbox::enter(&dir, &folders, config.file.as_deref())?;
     } else if user.is_some() {

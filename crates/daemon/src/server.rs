@@ -23,7 +23,7 @@ use crate::api::opening::{self, Held};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::handover::store::Store;
-use crate::policy;
+use crate::permission;
 use crate::ports::faults;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::captures::Captures;
@@ -245,21 +245,21 @@ impl Server {
     }
 
     fn may_connect(&self, caller: Caller) -> Result<(), Refusal> {
-        let room = if policy::is_trusted(caller) { MAX_CLIENTS } else { MAX_CLIENTS - RESERVED };
+        let room = if permission::is_trusted(caller) { MAX_CLIENTS } else { MAX_CLIENTS - RESERVED };
         if self.clients.len() >= room {
             let kept = MAX_CLIENTS - room;
             let text =
                 format!("{} connections are open, the most there can be; {kept} more are root's", self.clients.len());
             return refuse(Errno::NOSPC, text);
         }
-        if !policy::is_trusted(caller) && closing::pending(caller.uid) > MOST_CLOSING {
+        if !permission::is_trusted(caller) && closing::pending(caller.uid) > MOST_CLOSING {
             return refuse(
                 Errno::NOSPC,
                 format!("{MOST_CLOSING} descriptors of user {} are still being closed", caller.uid),
             );
         }
         let connections = self.clients.values().filter(|(_, other)| other.uid == caller.uid).count();
-        policy::may_connect(&self.daemon, caller, connections)
+        permission::may_connect(&self.daemon, caller, connections)
     }
 
     /// No descriptors are left: the reserve allows one connection to be accepted and closed. Then the daemon does not listen for a while, instead of
@@ -348,7 +348,7 @@ impl Server {
             return false;
         }
         let all = self.clients.values().filter(|(_, other)| other.uid == caller.uid).map(|(client, _)| unread(client));
-        let Err(refusal) = policy::may_leave_unread(&self.daemon, *caller, all.sum()) else { return false };
+        let Err(refusal) = permission::may_leave_unread(&self.daemon, *caller, all.sum()) else { return false };
         self.daemon.refusals.note(*caller, &refusal.text);
         true
     }
@@ -369,7 +369,7 @@ impl Server {
 
 /// A control connection of that caller's.
 fn connection(caller: Caller) -> Connection {
-    if policy::is_trusted(caller) { Connection::trusted() } else { Connection::default() }
+    if permission::is_trusted(caller) { Connection::trusted() } else { Connection::default() }
 }
 
 /// Handles hangups first: a program that closes a port and opens it again finds it free.

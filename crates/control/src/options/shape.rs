@@ -27,6 +27,32 @@ pub enum Shape {
     Texts,
     /// A list of whole numbers from 0.
     Numbers,
+    /// On or off: true or false.
+    Switch,
+    /// Text of that syntax.
+    Written(&'static Syntax),
+}
+
+/// How a text is written.
+pub struct Syntax {
+    /// What it is, with an example, to stand behind "it is".
+    pub what: &'static str,
+    /// An example.
+    pub example: &'static str,
+    /// Whether a text is written so.
+    pub check: fn(&str) -> bool,
+}
+
+impl fmt::Debug for Syntax {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.what)
+    }
+}
+
+impl PartialEq for Syntax {
+    fn eq(&self, other: &Syntax) -> bool {
+        self.what == other.what
+    }
 }
 
 impl Shape {
@@ -35,7 +61,8 @@ impl Shape {
     pub fn admits(self, value: &Value) -> bool {
         let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
         match self {
-            Shape::Flag => value.is_boolean(),
+            Shape::Flag | Shape::Switch => value.is_boolean(),
+            Shape::Written(syntax) => value.as_str().is_some_and(syntax.check),
             Shape::Number(least, most) => number.is_some_and(|number| (least..=most).contains(&number)),
             Shape::OneOf(choices) => number.is_some_and(|number| choices.contains(&number)),
             Shape::Factor => value.as_f64().is_some_and(|factor| factor.is_finite() && factor >= 0.0),
@@ -51,7 +78,8 @@ impl Shape {
     #[must_use]
     pub fn schema(self) -> Value {
         match self {
-            Shape::Flag => json!({"type": "boolean"}),
+            Shape::Flag | Shape::Switch => json!({"type": "boolean"}),
+            Shape::Written(syntax) => json!({"type": "string", "examples": [syntax.example]}),
             Shape::Number(least, most) => json!({"type": "integer", "minimum": least, "maximum": most}),
             Shape::OneOf(choices) => json!({"enum": choices}),
             Shape::Factor => json!({"type": "number", "minimum": 0}),
@@ -69,7 +97,12 @@ impl Shape {
     /// What is expected, if it has not this shape.
     pub fn parse(self, word: &str) -> Result<Value, String> {
         let value = match self {
-            Shape::Text | Shape::Address | Shape::Mode => word.into(),
+            Shape::Text | Shape::Address | Shape::Mode | Shape::Written(_) => word.into(),
+            Shape::Switch => match word {
+                "on" | "true" => true.into(),
+                "off" | "false" => false.into(),
+                _ => Value::Null,
+            },
             Shape::Number(..) | Shape::OneOf(_) => word.parse::<u32>().map_or(Value::Null, Value::from),
             Shape::Factor => word.parse::<f64>().map_or(Value::Null, Value::from),
             Shape::Flag | Shape::Texts | Shape::Numbers => Value::Null,
@@ -83,6 +116,8 @@ impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Shape::Flag => f.write_str("true or false"),
+            Shape::Switch => f.write_str("on (true) or off (false)"),
+            Shape::Written(syntax) => f.write_str(syntax.what),
             Shape::Number(least, most) => write!(f, "a number from {least} to {most}"),
             Shape::OneOf(choices) => f.write_str(&super::listed(choices.iter(), "or")),
             Shape::Factor => f.write_str("a number from 0, such as 2.5"),

@@ -1,7 +1,7 @@
 //! Every option of an attached port, defined once.
 
 use super::field::Field;
-use super::{AttachOption, Heading, Kind, OptionsOf, Shape, kind};
+use super::{AttachOption, Heading, Kind, OptionsOf, Shape, kind, syntax};
 use crate::mac::Mac;
 
 /// Makes [`PortOptions`], [`OPTIONS`] and the typed views of one kind's options out of the same rows. A row's documentation is that of the
@@ -11,7 +11,7 @@ macro_rules! options {
         $(#[doc = $doc:literal])+
         $field:ident: $type:ty = $key:literal {
             value: $value:literal $shape:expr,
-            for: [$($kind:ident)+],
+            for: $kinds:tt,
             under: $heading:ident,
             default: $default:literal,
             $(excludes: $excludes:expr, because $why:literal,)?
@@ -31,7 +31,7 @@ macro_rules! options {
                 doc: concat!($($doc),+),
                 value_name: $value,
                 shape: $shape,
-                kinds: &[$(Kind::$kind),+],
+                kinds: options!(@kinds $kinds),
                 heading: Heading::$heading,
                 default: $default,
                 excludes: options!(@or [$($excludes)?] &[]),
@@ -51,7 +51,7 @@ macro_rules! options {
         }
 
         $(
-            $( impl takes::$field for kind::$kind {} )+
+            options!(@takes $field $kinds);
 
             impl<K: takes::$field> OptionsOf<'_, K> {
                 $(#[doc = $doc])+
@@ -62,24 +62,30 @@ macro_rules! options {
             }
         )+
     };
+    (@kinds every) => { &Kind::ALL };
+    (@kinds [$($kind:ident)+]) => { &[$(Kind::$kind),+] };
+    (@takes $field:ident every) => { impl<K: kind::AsType> takes::$field for K {} };
+    (@takes $field:ident [$($kind:ident)+]) => { $( impl takes::$field for kind::$kind {} )+ };
     (@or [] $default:expr) => { $default };
     (@or [$value:expr] $default:expr) => { $value };
 }
 
 const ANY: Shape = Shape::Number(0, u32::MAX);
+const LEAST_ONE: Shape = Shape::Number(1, u32::MAX);
+const VLAN: Shape = Shape::Number(1, 4094);
 
 options! {
     /// The port's name on the switch.
     name: Option<String> = "name" {
         value: "NAME" Shape::Text,
-        for: [Local Tap Vhost Virtio VirtioPci Ptnet E1000 E1000Pci Netmap Replay Capture Null Echo],
+        for: every,
         under: General,
         default: "made from PORT",
     }
     /// Hold senders back when this port is full, instead of dropping.
     lossless: bool = "lossless" {
         value: "" Shape::Flag,
-        for: [Local Tap Vhost Virtio VirtioPci Ptnet E1000 E1000Pci Netmap Replay Capture Null Echo],
+        for: every,
         under: General,
         default: "",
     }
@@ -268,5 +274,148 @@ options! {
         for: [Tap Vhost Ptnet E1000],
         under: Devices,
         default: "made from the port's name; of a TAP, the kernel's choice",
+    }
+    /// The VLAN of the port, which takes and gets its frames without tags.
+    access: Option<u16> = "access" {
+        value: "VLAN" VLAN,
+        for: every,
+        under: Vlans,
+        default: "VLAN 1, once a port of the switch has VLANs",
+        excludes: &["trunk", "native"], because "a port has one VLAN, or is a trunk of several",
+    }
+    /// The VLANs of which the port takes and gets tagged frames.
+    trunk: Option<String> = "trunk" {
+        value: "VLANS" Shape::Written(&syntax::VLANS),
+        for: every,
+        under: Vlans,
+        default: "",
+        excludes: &["access"], because "a port has one VLAN, or is a trunk of several",
+    }
+    /// The VLAN of a trunk's frames without a tag ('pvid untagged').
+    native: Option<u16> = "native" {
+        value: "VLAN" VLAN,
+        for: every,
+        under: Vlans,
+        default: "a trunk takes tagged frames only",
+        excludes: &["access"], because "the frames of an access port have no tags anyway",
+    }
+    /// The protocol of its tags. With 802.1ad, tags that its peer's frames have are payload (QinQ).
+    vlan_protocol: Option<String> = "vlan_protocol" {
+        value: "802.1q|802.1ad" Shape::Written(&syntax::VLAN_PROTOCOL),
+        for: every,
+        under: Vlans,
+        default: "802.1q",
+    }
+    /// Ethernet addresses that are behind the port, and behind no other port of the switch.
+    addresses: Option<String> = "addresses" {
+        value: "MACS" Shape::Written(&syntax::MACS),
+        for: every,
+        under: Security,
+        default: "",
+    }
+    /// Number of addresses that may be learned behind the port; frames from further ones are dropped.
+    max_addresses: Option<u32> = "max_addresses" {
+        value: "N" ANY,
+        for: every,
+        under: Security,
+        default: "as many as its user may have",
+    }
+    /// Whether addresses are learned.
+    learning: Option<bool> = "learning" {
+        value: "on|off" Shape::Switch,
+        for: every,
+        under: Security,
+        default: "on",
+    }
+    /// Whether addresses that were learned here stay: they neither expire nor move to another port.
+    sticky: Option<bool> = "sticky" {
+        value: "on|off" Shape::Switch,
+        for: every,
+        under: Security,
+        default: "off",
+    }
+    /// Whether frames are taken only from addresses that are known to be behind the port.
+    locked: Option<bool> = "locked" {
+        value: "on|off" Shape::Switch,
+        for: every,
+        under: Security,
+        default: "off",
+    }
+    /// Whether the port reaches only ports that are not isolated.
+    isolated: Option<bool> = "isolated" {
+        value: "on|off" Shape::Switch,
+        for: every,
+        under: Security,
+        default: "off",
+    }
+    /// Whether the port gets frames for addresses that nobody knows.
+    flood: Option<bool> = "flood" {
+        value: "on|off" Shape::Switch,
+        for: every,
+        under: Security,
+        default: "on",
+    }
+    /// Whether it gets frames for groups.
+    mcast_flood: Option<bool> = "mcast_flood" {
+        value: "on|off" Shape::Switch,
+        for: every,
+        under: Security,
+        default: "on",
+    }
+    /// Whether it gets frames for all.
+    bcast_flood: Option<bool> = "bcast_flood" {
+        value: "on|off" Shape::Switch,
+        for: every,
+        under: Security,
+        default: "on",
+    }
+    /// Frames for addresses that nobody knows that the port may send in a second.
+    storm_unknown: Option<u32> = "storm_unknown" {
+        value: "FRAMES" LEAST_ONE,
+        for: every,
+        under: Security,
+        default: "as many as it likes",
+    }
+    /// Frames for groups that it may send in a second.
+    storm_mcast: Option<u32> = "storm_mcast" {
+        value: "FRAMES" LEAST_ONE,
+        for: every,
+        under: Security,
+        default: "as many as it likes",
+    }
+    /// Frames for all that it may send in a second.
+    storm_bcast: Option<u32> = "storm_bcast" {
+        value: "FRAMES" LEAST_ONE,
+        for: every,
+        under: Security,
+        default: "as many as it likes",
+    }
+    /// Whether the port is blocked for 10 s when addresses move to it again and again: there is a loop.
+    loop_guard: Option<bool> = "loop_guard" {
+        value: "on|off" Shape::Switch,
+        for: every,
+        under: Security,
+        default: "off",
+    }
+    /// Bits a second that the port may send. Its peer waits where it can; what a network interface brings is dropped.
+    rate_in: Option<String> = "rate_in" {
+        value: "RATE" Shape::Written(&syntax::RATE),
+        for: every,
+        under: Rates,
+        default: "as many as it likes",
+    }
+    /// Bytes that it may send together.
+    burst_in: Option<String> = "burst_in" {
+        value: "SIZE" Shape::Written(&syntax::SIZE),
+        for: every,
+        under: Rates,
+        default: "what the rate allows in 10 ms, at least 128kb",
+    }
+    /// Frames a second that it may send.
+    pps_in: Option<u32> = "pps_in" {
+        value: "FRAMES" LEAST_ONE,
+        for: every,
+        under: Rates,
+        default: "as many as it likes",
     }
 }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::caller::Caller;
 use crate::daemon::Daemon;
-use crate::policy::{self, Request};
+use crate::permission::{self, Request};
 use crate::ports;
 use crate::ports::kind::Asked;
 use crate::refusal::{Refusal, refuse};
@@ -32,7 +32,7 @@ pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
         if are_there.iter().any(|declared| declared.params == params) {
             continue;
         }
-        let has_files = || AttachSpec::parse(&params.port).is_ok_and(|spec| !policy::paths(&spec).is_empty());
+        let has_files = || AttachSpec::parse(&params.port).is_ok_and(|spec| !permission::paths(&spec).is_empty());
         let declared = Declared { params: params.clone(), from_file: true };
         match attach_declared(d, declared, Caller::daemon()) {
             Err(refusal) if has_files() => {
@@ -95,7 +95,7 @@ pub fn bring(d: &mut Daemon, request: &BringRequest, queues: Strangers, caller: 
         return Err(bad(format!("{asked} queues are announced, and {came} descriptors came")));
     }
     let at = place(p, &spec)?;
-    policy::admit(d, caller, Request::Bring(&at))?;
+    permission::admit(d, caller, Request::Bring(&at))?;
     let full = at.full();
     ports::brought_tap::attach(d, &Asked::new(at, &spec, &p.options, caller), queues)?;
     Ok(full)
@@ -109,7 +109,7 @@ fn attach_to_switch(
     options: &PortOptions,
     caller: Caller,
 ) -> Result<String, Refusal> {
-    policy::admit(d, caller, Request::Attach(&at, spec))?;
+    permission::admit(d, caller, Request::Attach(&at, spec))?;
     let full = at.full();
     ports::attach(d, &Asked::new(at, spec, options, caller))?;
     Ok(full)
@@ -131,7 +131,7 @@ fn attach_backend(
     if let Base::Vale { switch, port } = named.name.base() {
         return attach_to_switch(d, SwitchPort::new(switch, port), spec, options, caller);
     }
-    policy::admit(d, caller, Request::Passthrough(Path::new(socket.as_str()), &named))?;
+    permission::admit(d, caller, Request::Passthrough(Path::new(socket.as_str()), &named))?;
     let options = options.of().ok_or_else(|| Refusal::internal("options of another kind"))?;
     ports::passthrough::attach(d, &named, socket.as_str(), &options, caller)?;
     Ok(named.name.to_string())

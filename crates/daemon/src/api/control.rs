@@ -9,7 +9,7 @@ use super::configuration;
 use super::inspect::{last_eviction, list_evicted, list_ports, list_switches, list_table, show, stats};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
-use crate::policy;
+use crate::permission;
 use crate::ports::detach;
 use crate::refusal::Refusal;
 
@@ -44,14 +44,14 @@ impl Rpc<'_> {
             Request::PortAttach(_) => return self.carry_out(request),
             Request::PortDetach(p) => {
                 full = full_name(&p.switch, &p.port);
-                policy::Request::Detach(&full)
+                permission::Request::Detach(&full)
             }
-            Request::SwitchTable(p) => policy::Request::InspectSwitch(&p.switch),
-            Request::ConfigApply(_) | Request::ConfigExport => policy::Request::Configure,
-            Request::Shutdown => policy::Request::Shutdown,
-            _ => policy::Request::Inspect,
+            Request::SwitchTable(p) => permission::Request::InspectSwitch(&p.switch),
+            Request::ConfigApply(_) | Request::ConfigExport => permission::Request::Configure,
+            Request::Shutdown => permission::Request::Shutdown,
+            _ => permission::Request::Inspect,
         };
-        policy::admit(self.daemon, self.caller, what)?;
+        permission::admit(self.daemon, self.caller, what)?;
         self.carry_out(request)
     }
 

@@ -13,7 +13,7 @@ use netvale_switch::{FdbEntry, Switch};
 
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
-use crate::policy::{controls, may_join, sees};
+use crate::permission::{controls, may_join, sees};
 use crate::ports::pipe;
 use crate::registry::pipes::Pipes;
 use crate::rings::nic::NicPort;

@@ -1,5 +1,5 @@
 //! The requests on the two sockets, and the ports of the configuration. Each request is parsed, admitted
-//! ([`crate::policy`]), and handed to the kind of port that it concerns ([`crate::ports`]).
+//! ([`crate::permission`]), and handed to the kind of port that it concerns ([`crate::ports`]).
 //!
 //! | module | what it serves |
 //! |---|---|

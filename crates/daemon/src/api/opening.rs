@@ -21,7 +21,7 @@ use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::handover::VERSION;
 use crate::handover::items::HoldItem;
-use crate::policy::{self, Request};
+use crate::permission::{self, Request};
 use crate::ports;
 use crate::ports::attachment::{Attachment, Opened};
 use crate::ports::brought::{self, Brought};
@@ -181,7 +181,7 @@ fn may_answer(fd: &OwnedFd, caller: Caller) -> bool {
     let is_unix = sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX);
     let is_connected = matches!(sockopt::socket_type(fd), Ok(SocketType::SEQPACKET | SocketType::STREAM));
     let is_theirs = || sockopt::socket_peercred(fd).is_ok_and(|peer| peer.uid.as_raw() == caller.uid);
-    is_unix && is_connected && (policy::is_trusted(caller) || is_theirs())
+    is_unix && is_connected && (permission::is_trusted(caller) || is_theirs())
 }
 
 fn open(
@@ -228,7 +228,7 @@ fn open_in(d: &mut Daemon, request: &AttachRequest, file: Option<Brought>, calle
     };
     let (reply, ..) = &opened;
     let in_file = reply.port_flags & IN_FILE != 0;
-    match held.and_then(|()| if in_file { policy::may_map_file(d, reply.mem_id, caller) } else { Ok(()) }) {
+    match held.and_then(|()| if in_file { permission::may_map_file(d, reply.mem_id, caller) } else { Ok(()) }) {
         Ok(()) => Ok(opened),
         Err(refusal) => {
             opened.2.close(d, caller.client);
@@ -239,12 +239,12 @@ fn open_in(d: &mut Daemon, request: &AttachRequest, file: Option<Brought>, calle
 
 fn open_port(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<Opened, Refusal> {
     if request.flags & FLAG_NULL != 0 {
-        policy::admit(d, caller, Request::OpenNull(request))?;
+        permission::admit(d, caller, Request::OpenNull(request))?;
         return ports::bare::open(d, request, caller);
     }
     let mut spec = PortSpec::parse(&request.name).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
     spec.memory = by_number(request.mem_id, spec.memory);
-    policy::admit(d, caller, Request::Open(&spec, request))?;
+    permission::admit(d, caller, Request::Open(&spec, request))?;
     ports::open(d, request, &spec, caller)
 }
 
@@ -270,7 +270,7 @@ fn holding(d: &mut Daemon, to: &OwnedFd, which: Holding, holds: &mut Option<Held
 
 /// Answers a successor that asks whether it can go on here; one that begins is served once this message is done with.
 fn succession(d: &mut Daemon, to: &OwnedFd, which: Succession, caller: Caller) -> bool {
-    let admitted = policy::admit(d, caller, Request::HandOver).and_then(|()| match which {
+    let admitted = permission::admit(d, caller, Request::HandOver).and_then(|()| match which {
         Succession::Hello(VERSION) => Ok(()),
         Succession::Hello(other) => {
             let text = format!(

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::memory::{Numbered, new_number};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
-use crate::policy;
+use crate::permission;
 use crate::refusal::Refusal;
 use crate::registry::regions::FilePlace;
 use crate::rings::sizes::own_pools;
@@ -98,14 +98,14 @@ pub fn region(
     let sizes = sizes.ok_or_else(|| Refusal::new(Errno::INVAL, "a file without the sizes of its pools"))?;
     let Some(file) = file else { return unfit(Errno::BADF, "no descriptor came with the request") };
     let (file, place) = file.checked(asked)?;
-    policy::may_lie_in_file(d, &place, caller)?;
+    permission::may_lie_in_file(d, &place, caller)?;
     let same = d.regions.in_files().filter(|(_, at)| *at == place);
     let mut same = same.filter_map(|(entry, _)| Some((entry.region()?, entry.id)));
     if let Some(found) = same.find(|(region, _)| !region.mapping().is_damaged()) {
         return Ok(found);
     }
     drop(same);
-    policy::has_room_for_file(d, caller)?;
+    permission::has_room_for_file(d, caller)?;
     new_region(d, sizes, file, place, caller)
 }
 

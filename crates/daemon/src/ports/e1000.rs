@@ -17,7 +17,7 @@ use super::plug::{NewPort, plug};
 use super::site::site;
 use crate::daemon::{Attached, Daemon};
 use crate::handover::items::{State, from_said};
-use crate::policy::unreached;
+use crate::permission::unreached;
 use crate::refusal::{Refusal, refuse};
 
 /// A card behind a port.

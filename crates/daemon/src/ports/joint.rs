@@ -22,7 +22,7 @@ use super::kind::NamedRings;
 use super::plug::{NewPort, drain, plug, unplug};
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Record};
-use crate::policy;
+use crate::permission;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
 use crate::rings::switched::{Bells, Rings};
@@ -83,7 +83,7 @@ fn rings_between(d: &Daemon, rings: &Rings, caller: Caller) -> Result<Rings, Ref
     let shape = PortShape { tx_rings: 0, rx_rings, tx_slots: rx_slots, rx_slots };
     let buf_size = rings.mem.region().layout().sizes.bufs.size;
     let sizes = RegionSizes::for_port(shape.rx_rings, shape.rx_slots, buf_size, 0, 0);
-    policy::may_have_memory(d, caller, sizes)?;
+    permission::may_have_memory(d, caller, sizes)?;
     let region = Region::shared("netvale-joint", sizes, Pages::Ordinary)?;
     Ok(Rings::new(&region, rings.mem_id, shape, rings.hdr_len.clone(), rings.fault.clone())?.0)
 }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
-use crate::policy;
+use crate::permission;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::regions::COMMON_REGION;
 use crate::rings::sizes::Sizes;
@@ -24,7 +24,7 @@ pub type Numbered = (Arc<Region>, u32);
 /// # Errors
 /// [`Refusal`]: the sizes are impossible, the caller has too much already, or there is no memory.
 pub fn make(d: &mut Daemon, sizes: RegionSizes, pages: Pages, caller: Caller) -> Result<Numbered, Refusal> {
-    policy::may_have_memory(d, caller, sizes)?;
+    permission::may_have_memory(d, caller, sizes)?;
     let id = new_number(d)?;
     Ok(d.regions.make(id, sizes, pages, caller.uid)?)
 }
@@ -46,7 +46,7 @@ pub fn common(d: &mut Daemon, sizes: RegionSizes, caller: Caller) -> Result<Arc<
     if let Some(region) = d.regions.known_common(caller.uid) {
         return Ok(region);
     }
-    policy::may_have_memory(d, caller, sizes)?;
+    permission::may_have_memory(d, caller, sizes)?;
     Ok(d.regions.common(caller.uid, sizes)?)
 }
 
@@ -61,7 +61,7 @@ pub fn region(d: &mut Daemon, id: u32, caller: Caller) -> Result<Arc<Region>, Re
     let none =
         || Refusal::new(Errno::INVAL, format!("there is no memory region {id}: 'netvale show PORT' names regions"));
     let entry = d.regions.get(id).ok_or_else(none)?;
-    policy::may_use_region(entry, caller)?;
+    permission::may_use_region(entry, caller)?;
     entry.region().ok_or_else(none)
 }
 

@@ -24,7 +24,7 @@ use crate::config::Config;
 use crate::daemon::{Attached, Daemon};
 use crate::handover::captures::{Capture, FilesState, NotedFiles, UserCaptures};
 use crate::handover::items::State;
-use crate::policy::{self, unreached};
+use crate::permission::{self, unreached};
 use crate::refusal::{Refusal, refuse};
 
 mod continued;
@@ -170,7 +170,7 @@ fn on_switch(
 pub fn restore(d: &mut Daemon, item: UserCaptures) {
     let caller = Caller { client: 0, uid: item.user, pid: 0 };
     let (config, most) = (&d.config, d.config.quota.captures);
-    d.captures.restore(item, most, |path| policy::place(config, caller, path).ok());
+    d.captures.restore(item, most, |path| permission::place(config, caller, path).ok());
 }
 
 /// The most bytes of the capture's file.
@@ -193,7 +193,7 @@ fn replay(
     o: OptionsOf<'_, kind::Replay>,
 ) -> Result<(Replayed, PcapIngress), Refusal> {
     let options = replay_options(o)?;
-    let file = files::to_read(&policy::place(config, caller, path)?).map_err(|e| unopened(config, path, &e))?;
+    let file = files::to_read(&permission::place(config, caller, path)?).map_err(|e| unopened(config, path, &e))?;
     let ingress = PcapIngress::new(file.try_clone()?, path, options, Arc::default()).map_err(|e| unreadable(&e))?;
     replayed_as(path, file, ingress)
 }
@@ -204,8 +204,8 @@ fn replayed_as(path: &Path, file: File, ingress: PcapIngress) -> Result<(Replaye
 }
 
 fn capture(d: &mut Daemon, caller: Caller, path: &Path, bytes: Option<u64>) -> Result<Captured, Refusal> {
-    let place = policy::place(&d.config, caller, path)?;
-    let shared = policy::allowance(d, caller)?;
+    let place = permission::place(&d.config, caller, path)?;
+    let shared = permission::allowance(d, caller)?;
     let limit = Limit { bytes, shared: shared.clone() };
     let made = files::to_write(&place).map_err(|e| unopened(&d.config, path, &e)).and_then(|file| {
         let stat = rustix::fs::fstat(&file)?;

@@ -25,7 +25,7 @@ use super::plug::{drain, end_monitors, on_switch, unplug};
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Record};
 use crate::handover::items::{PortItem, State};
-use crate::policy;
+use crate::permission;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::persistent::{PersistentPort, own_name};
 use crate::registry::ports::{PortRecord, SwitchPort};
@@ -236,7 +236,7 @@ fn move_to_region(d: &mut Daemon, port: &str, mem_id: u32, caller: Caller) -> Re
     }
     let (shape, hdr_len, owner) = (rings.mem.shape(), rings.hdr_len.clone(), record.owner);
     // The port's user opens it again later, and gets all of the region.
-    policy::may_move_to(caller, owner.uid)?;
+    permission::may_move_to(caller, owner.uid)?;
     let new = unattached(d, &(region, mem_id), shape, hdr_len, &nowhere, owner)?;
     if let Some(old) = d.ports.insert(&place, new) {
         d.workers.retire(&old.placed);

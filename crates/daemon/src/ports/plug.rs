@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::kind::Asked;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Record};
-use crate::policy;
+use crate::permission;
 use crate::refusal::Refusal;
 use crate::registry::ports::{PortRecord, SwitchPort};
 use crate::registry::watches::Watched;
@@ -47,7 +47,7 @@ impl NewPort {
 
 /// A port as its switch knows it. Whose it is decides whose addresses its frames bring, and for whom it waits.
 pub fn on_switch(d: &Daemon, name: &str, egresses: Vec<Arc<dyn Egress>>, lossless: bool, owner: Caller) -> Port {
-    let most_addresses = policy::most_addresses(d, owner);
+    let most_addresses = permission::most_addresses(d, owner);
     Port { name: name.to_owned(), egresses, lossless, owner: owner.uid, most_addresses }
 }
 
@@ -57,7 +57,7 @@ pub fn on_switch(d: &Daemon, name: &str, egresses: Vec<Arc<dyn Egress>>, lossles
 /// [`Refusal`] when the name is taken or the switch is full.
 pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: NewPort) -> Result<(), Refusal> {
     let NewPort { behind, owner, persistent, lossless, gro } = new;
-    policy::may_have_rings(d, owner, egress.len() + ingresses.len())?;
+    permission::may_have_rings(d, owner, egress.len() + ingresses.len())?;
     let merged = |e| Arc::new(GroEgress::new(e)) as Arc<dyn Egress>;
     let egresses: Vec<_> = if gro { egress.into_iter().map(merged).collect() } else { egress };
     let egress = egresses.iter().map(|e| Arc::clone(e.counters())).collect();

@@ -24,7 +24,7 @@ use super::site::site;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Kicks};
 use crate::handover::items::{State, from_said};
-use crate::policy::{self, unreached};
+use crate::permission::{self, unreached};
 use crate::refusal::{Refusal, refuse};
 use crate::rings::sizes::DEFAULT_SLOTS;
 use crate::system::keep;
@@ -108,7 +108,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
 /// [`Refusal`] that says what is wrong with it.
 pub fn check(d: &Daemon, config: &Config, caller: Caller) -> Result<(), Refusal> {
     PtnetPort::check(config).map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
-    policy::may_have_memory(d, caller, sizes(config))
+    permission::may_have_memory(d, caller, sizes(config))
 }
 
 /// A device to open.

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::caller::Caller;
 use crate::config::Config;
-use crate::policy;
+use crate::permission;
 use crate::refusal::{Refusal, refuse};
 use crate::system::sockets::{group_id, user_id};
 use crate::system::user::UserError;
@@ -17,12 +17,12 @@ use crate::system::user::UserError;
 /// Where a device of that caller's listens: the caller may connect, and whom the options name.
 ///
 /// # Errors
-/// [`Refusal`]: `EINVAL` for a user or group that is not known; what [`policy::place`] refuses.
+/// [`Refusal`]: `EINVAL` for a user or group that is not known; what [`permission::place`] refuses.
 pub fn site<K>(config: &Config, caller: Caller, path: &str, o: &OptionsOf<'_, K>) -> Result<Site, Refusal>
 where
     K: takes::socket_mode + takes::socket_user + takes::socket_group,
 {
-    let place = policy::place(config, caller, Path::new(path))?;
+    let place = permission::place(config, caller, Path::new(path))?;
     let known = |id: Result<u32, UserError>| id.or_else(|e| refuse(Errno::INVAL, unknown(&e)));
     let user = o.socket_user().map(|name| known(user_id(&name))).transpose()?;
     let group = o.socket_group().map(|name| known(group_id(&name))).transpose()?;

@@ -19,7 +19,7 @@ use super::notes::negotiated;
 use super::plug::{NewPort, plug};
 use crate::daemon::{Attached, Daemon, Record};
 use crate::handover::items::{State, from_said};
-use crate::policy;
+use crate::permission;
 use crate::refusal::{Refusal, refuse};
 
 /// A driver behind a port.
@@ -67,7 +67,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
             format!("the device of port {other}, on the same switch, is at {path}: frames would go round for ever");
         return refuse(Errno::LOOP, format!("{text}; use another switch"));
     }
-    let place = policy::place(&d.config, asked.caller, Path::new(path.as_str()))?;
+    let place = permission::place(&d.config, asked.caller, Path::new(path.as_str()))?;
     plug_in(d, asked, BackEnd(place), o)
 }
 

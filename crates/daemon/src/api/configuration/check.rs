@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::difference::{Step, Wanted};
 use crate::caller::Caller;
 use crate::daemon::Daemon;
-use crate::policy::{self, MAX_SWITCHES};
+use crate::permission::{self, MAX_SWITCHES};
 use crate::refusal::{Refusal, refuse};
 use crate::system::sockets::{group_id, user_id};
 
@@ -36,7 +36,7 @@ fn check_port(d: &Daemon, port: &Wanted) -> Result<(), Fault> {
     let options = &port.params.options;
     // It has been parsed before.
     let Ok(spec) = AttachSpec::parse(&port.params.port) else { return Ok(()) };
-    policy::paths(&spec).into_iter().try_for_each(|path| reaches(d, path)).map_err(fault("port"))?;
+    permission::paths(&spec).into_iter().try_for_each(|path| reaches(d, path)).map_err(fault("port"))?;
     if let AttachSpec::Netmap(nic) = &spec {
         has_interface(nic.ifname().as_str()).map_err(fault("port"))?;
     }
@@ -51,7 +51,7 @@ fn check_port(d: &Daemon, port: &Wanted) -> Result<(), Fault> {
 }
 
 fn reaches(d: &Daemon, path: &Path) -> Result<(), Refusal> {
-    policy::place(&d.config, Caller::daemon(), path)?;
+    permission::place(&d.config, Caller::daemon(), path)?;
     let folder = path.parent().unwrap_or(path);
     if d.reach.has(folder) {
         return Ok(());

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::body::Body;
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
-use crate::policy;
+use crate::permission;
 use crate::ports::joint::{Joint, turned};
 use crate::ports::memory::{region, region_of};
 use crate::ports::nic::facts::of_interface;
@@ -38,7 +38,7 @@ fn facts(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller) ->
             return of_interface(d, ifname.as_str(), request, caller);
         }
         (None, Base::Vale { switch, port }) => {
-            policy::may_be_named(d, &SwitchPort::new(switch, port), true, caller)?;
+            permission::may_be_named(d, &SwitchPort::new(switch, port), true, caller)?;
             None
         }
     };

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use self::body::Body;
 use crate::caller::Caller;
 use crate::daemon::Daemon;
-use crate::policy::{self, Request};
+use crate::permission::{self, Request};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
 
@@ -28,7 +28,7 @@ use crate::registry::ports::SwitchPort;
 pub fn request(d: &mut Daemon, request: &DeviceRequest, caller: Caller) -> DeviceReply {
     let (mut name, mut body) = (request.name.clone(), Body(request.body));
     let at = vale_name(&name).ok();
-    let admitted = policy::admit(d, caller, subject(request.reqtype, &name, at.as_ref()));
+    let admitted = permission::admit(d, caller, subject(request.reqtype, &name, at.as_ref()));
     let done = admitted.and_then(|()| carry_out(d, request.reqtype, &mut name, &mut body, caller));
     let status = done.map_or_else(
         |refusal| {
@@ -40,7 +40,7 @@ pub fn request(d: &mut Daemon, request: &DeviceRequest, caller: Caller) -> Devic
     DeviceReply { status, name, body: body.0, ..request.clone() }
 }
 
-/// The subject of a request, for the policy. `at`: its name, if that is a switch's port.
+/// The subject of a request, for permission. `at`: its name, if that is a switch's port.
 fn subject<'a>(reqtype: u16, name: &'a str, at: Option<&'a SwitchPort>) -> Request<'a> {
     match (reqtype, at) {
         (NETMAP_REQ_VALE_NEWIF, _) => Request::MakePersistent(name),

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::body::Body;
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
-use crate::policy::{controls, may_join};
+use crate::permission::{controls, may_join};
 use crate::ports::joint::Joint;
 use crate::ports::kind::NamedRings;
 use crate::ports::memory::{region, region_of};

@@ -7,7 +7,7 @@ use netvale_switch::{MonitorRings, Switch};
 use rustix::io::Errno;
 
 use crate::daemon::Daemon;
-use crate::policy::user_controls;
+use crate::permission::user_controls;
 use crate::refusal::Refusal;
 use crate::registry::watches::{Watched, Watching};
 use crate::rings::local::LocalPort;

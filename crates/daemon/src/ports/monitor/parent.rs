@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::caller::Caller;
 use crate::daemon::Daemon;
-use crate::policy::controls;
+use crate::permission::controls;
 use crate::ports::nic::names::find;
 use crate::ports::nic::open::switch_port_on;
 use crate::refusal::{Refusal, refuse};

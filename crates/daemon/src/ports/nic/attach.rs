@@ -23,7 +23,7 @@ use super::stack;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon};
 use crate::handover::items::{PortItem, State, from_said};
-use crate::policy;
+use crate::permission;
 use crate::ports::kind::{Asked, NamedRings};
 use crate::ports::plug::{NewPort, Queues, plug, unplug};
 use crate::refusal::{Refusal, refuse};
@@ -230,7 +230,7 @@ pub fn attach_named(d: &mut Daemon, at: SwitchPort, rings: NamedRings, caller: C
 /// Attaches the stack behind an interface to a switch, as the port `NAME^`.
 fn attach_stack(d: &mut Daemon, asked: &Asked<'_>, nic: &Arc<Nic>) -> Result<(), Refusal> {
     let at = SwitchPort::new(&asked.at.switch, host_port(&asked.at.port));
-    policy::is_free(d, &at)?;
+    permission::is_free(d, &at)?;
     let ifname = &nic.interface().name;
     if d.interfaces.stack(ifname).is_some() {
         return refuse(

@@ -17,7 +17,7 @@ use super::stack;
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::handover::items::{BindingItem, HoldItem};
-use crate::policy;
+use crate::permission;
 use crate::ports::attachment::{Attachment, Description, Opened, gone};
 use crate::ports::memory::{self, Numbered};
 use crate::ports::plug::end_monitors;
@@ -109,7 +109,7 @@ pub fn open(
     let mem = Arc::new(region.port_in_part(shape, host, &bound)?);
     let binding = mem.bind(&spec.name.to_string(), tx, rx, request.extra_bufs)?;
     let base = NicPort::new(request.name.clone(), nic, mem, mem_id, bound, d.evictions.new_fault(caller), caller);
-    let port = NicPort { trusted: policy::is_trusted(caller), ..base };
+    let port = NicPort { trusted: permission::is_trusted(caller), ..base };
     let port = start(d, port)?;
     let (reply, fds) = port.reply(&binding, false)?;
     tracing::info!(port = port.name, uid = caller.uid, pid = caller.pid, "opened");

@@ -12,7 +12,7 @@ use super::{Captured, Replayed, limit, on_switch, replay_options, replayed_as, u
 use crate::daemon::Daemon;
 use crate::handover::captures::{Capture, FilesState, Replay};
 use crate::handover::items::{State, from_said};
-use crate::policy;
+use crate::permission;
 use crate::ports::kind::Asked;
 use crate::refusal::{Refusal, refuse};
 
@@ -92,7 +92,7 @@ fn continue_capture(
         How::Noted(noted) => PcapEgress::after_a_kill(again, noted, path, options, limit, Arc::default()),
     };
     let egress = Arc::new(egress.or_else(|e| refuse(Errno::INVAL, e.to_string()))?);
-    if shares && let Ok(place) = policy::place(&d.config, asked.caller, path) {
+    if shares && let Ok(place) = permission::place(&d.config, asked.caller, path) {
         d.captures.remember_again(user, place, (stat.st_dev, stat.st_ino), egress.status());
     }
     Ok(Captured { path: path.to_owned(), file, egress, shares })

@@ -1,4 +1,4 @@
-//! What the policy refuses to each user, to root, and to the daemon's own user.
+//! What is refused to each user, to root, and to the daemon's own user.
 
 use netvale_control::attach::FileAsked;
 use netvale_control::types::PortKind;

@@ -27,7 +27,7 @@ const MAX_PERSISTENT: usize = 254;
 /// In `shared_switches`: all of them.
 const ALL: &str = "*";
 
-/// A request, as far as the policy needs to know it.
+/// A request, as far as permission needs to know it.
 #[derive(Clone, Copy)]
 pub enum Request<'a> {
     /// Attach a port to a switch.
