@@ -15,14 +15,15 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::dirs::{self, CONTROL_SOCKET};
 use crate::error::{ErrorCode, RpcError};
 use crate::framing::Lines;
 use crate::request::Request;
 use crate::types::{
-    Applied, ApplyParams, AttachParams, DetachParams, Done, Evicted, Exported, ListParams, PortInfo, ShowParams,
-    StatsReply, SwitchInfo, TableEntry, TableParams, Version,
+    Applied, ApplyParams, AttachParams, DetachParams, Done, Evicted, Exported, ListParams, PortInfo, SetParams,
+    ShowParams,    StatsReply, SwitchInfo, TableEntry, TableParams, Version,
 };
 
 mod bring;
@@ -148,6 +149,14 @@ impl Client {
     /// [`ClientError`] if there is no answer, or a refusal.
     pub fn ports(&mut self, switch: Option<&str>) -> Result<Vec<PortInfo>, ClientError> {
         self.call(&Request::PortList(ListParams { switch: switch.map(str::to_owned) }))
+    }
+
+    /// Changes policies of the port of that full name, while frames pass; null is the default. All change, or none.
+    ///
+    /// # Errors
+    /// [`ClientError`] if there is no answer, or a refusal.
+    pub fn set(&mut self, port: &str, set: Map<String, Value>) -> Result<PortInfo, ClientError> {
+        self.call(&Request::PortSet(SetParams { port: port.into(), set }))
     }
 
     /// Describes one port with its rings, by its full name, e.g. `vale0:a`.

@@ -15,6 +15,7 @@
 mod field;
 pub mod kind;
 pub mod page;
+mod policies;
 mod serial;
 mod shape;
 pub mod syntax;
@@ -26,6 +27,7 @@ use std::marker::PhantomData;
 use netvale_portspec::{AttachSpec, PcapFiles};
 use serde_json::Value;
 
+pub use policies::PortPolicies;
 pub use shape::{Shape, Syntax, mode};
 pub use table::{OPTIONS, PortOptions, takes};
 
@@ -50,6 +52,7 @@ pub struct AttachOption {
     pub why: &'static str,
     given: fn(&PortOptions) -> Option<Value>,
     put: fn(&mut PortOptions, Value) -> bool,
+    clear: fn(&mut PortOptions),
 }
 
 /// The options of one kind of port: those that it takes, and no other.
@@ -278,6 +281,11 @@ impl AttachOption {
     #[must_use]
     pub fn given(&self, options: &PortOptions) -> Option<Value> {
         (self.given)(options)
+    }
+
+    /// Makes it count as omitted.
+    pub fn clear(&self, options: &mut PortOptions) {
+        (self.clear)(options);
     }
 
     /// Sets it.

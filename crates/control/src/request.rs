@@ -7,16 +7,17 @@ use serde_json::Value;
 use crate::error::{ErrorCode, RpcError};
 use crate::types::{
     Applied, ApplyParams, AttachParams, DetachParams, Done, Evicted, Exported, ListParams, NoParams, PortInfo,
-    ShowParams, StatsReply, SwitchInfo, TableEntry, TableParams, Version,
+    SetParams, ShowParams, StatsReply, SwitchInfo, TableEntry, TableParams, Version,
 };
 
 /// Names of all methods.
-pub const METHODS: [&str; 12] = [
+pub const METHODS: [&str; 13] = [
     "version",
     "switch.list",
     "switch.table",
     "port.attach",
     "port.detach",
+    "port.set",
     "port.list",
     "port.show",
     "port.evicted",
@@ -45,6 +46,9 @@ pub enum Request {
     /// Detaches a port. Answer: [`Reply::Done`].
     #[serde(rename = "port.detach")]
     PortDetach(DetachParams),
+    /// Changes a port's policies while frames pass. Answer: [`Reply::Port`].
+    #[serde(rename = "port.set")]
+    PortSet(SetParams),
     /// Lists ports without their rings. Answer: [`Reply::Ports`].
     #[serde(rename = "port.list")]
     PortList(ListParams),
@@ -78,7 +82,7 @@ pub enum Reply {
     Switches(Vec<SwitchInfo>),
     /// To `switch.table`.
     Table(Vec<TableEntry>),
-    /// To `port.attach` and `port.show`.
+    /// To `port.attach`, `port.set` and `port.show`.
     Port(Box<PortInfo>),
     /// To `port.list`, by name.
     Ports(Vec<PortInfo>),
@@ -111,6 +115,7 @@ impl Request {
             "switch.table" => params_of(method, params).map(Request::SwitchTable),
             "port.attach" => params_of(method, params).map(|p| Request::PortAttach(Box::new(p))),
             "port.detach" => params_of(method, params).map(Request::PortDetach),
+            "port.set" => params_of(method, params).map(Request::PortSet),
             "port.list" => params_of(method, params).map(Request::PortList),
             "config.apply" => params_of(method, params).map(Request::ConfigApply),
             "port.show" => params_of(method, params).map(Request::PortShow),
@@ -147,6 +152,10 @@ mod tests {
             Request::SwitchTable(TableParams { switch: switch.clone() }),
             Request::PortAttach(Box::new(AttachParams { switch: switch.clone(), port: port.clone(), options })),
             Request::PortDetach(DetachParams { switch: switch.clone(), port: port.clone() }),
+            Request::PortSet(SetParams {
+                port: "vale0:a".into(),
+                set: json!({"access": 10, "isolated": null}).as_object().unwrap().clone(),
+            }),
             Request::PortList(ListParams { switch: Some(switch) }),
             Request::PortShow(ShowParams { port }),
             Request::PortEvicted,

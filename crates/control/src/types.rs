@@ -19,7 +19,7 @@ pub use check::Misfit;
 pub use config::{Action, Applied, ApplyParams, Change, Exported};
 pub use port::{
     AttachParams, DetachParams, Direction, E1000Info, Evicted, ListParams, Owner, PortInfo, PortKind, PortState,
-    PtnetInfo, RegionInfo, RingInfo, ShowParams, VhostInfo,
+    PtnetInfo, RegionInfo, RingInfo, SetParams, ShowParams, VhostInfo,
 };
 pub use stats::{PortStats, StatsReply, WorkerStats};
 
@@ -74,6 +74,9 @@ pub struct TableParams {
 pub struct TableEntry {
     /// Ethernet address.
     pub mac: Mac,
+    /// Its VLAN, on a switch that has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
     /// Full name of the port it was learned on, e.g. `vale0:a`.
     pub port: String,
     /// Seconds since a frame from it was last seen, in steps of the table's ageing.

@@ -38,6 +38,8 @@ pub enum Request<'a> {
     Passthrough(&'a Path, &'a PortSpec),
     /// Take a port off its switch, over the control socket.
     Detach(&'a str),
+    /// Change a port's policies.
+    SetPolicies(&'a str),
     /// List or show ports; replies are filtered by [`sees`].
     Inspect,
     /// Read a switch's forwarding table.
@@ -87,6 +89,7 @@ pub fn admit(d: &Daemon, caller: Caller, request: Request<'_>) -> Result<(), Ref
         Request::Change(name) => owns_port(d, name, caller),
         Request::NetmapGet(name) => owns_named(d, name, caller),
         Request::Detach(name) => detach(d, name, caller),
+        Request::SetPolicies(name) => set_policies(d, name, caller),
         Request::InspectSwitch(name) => may_join(d, name, caller),
         Request::Configure => configure(caller),
         Request::Shutdown => shutdown(caller),
@@ -259,6 +262,17 @@ fn detach(d: &Daemon, full: &str, caller: Caller) -> Result<(), Refusal> {
     match d.ports.get(full) {
         Some(record) if !controls(caller, record.owner.uid) => {
             refuse(Errno::ACCESS, format!("{full} belongs to another user: that user, or root, may detach it"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What root and the daemon's own user have set of a port, its owner does not change.
+fn set_policies(d: &Daemon, full: &str, caller: Caller) -> Result<(), Refusal> {
+    owns_port(d, full, caller)?;
+    match d.ports.get(full) {
+        Some(record) if record.policies_are_set && !is_trusted(caller) => {
+            refuse(Errno::ACCESS, format!("policies of {full} were set by root or the daemon's own user: ask them"))
         }
         _ => Ok(()),
     }

@@ -34,10 +34,10 @@ impl Policed {
     }
 
     pub(crate) fn of(entries: &[Arc<Entry>]) -> Option<Box<Policed>> {
-        if entries.iter().all(|entry| entry.policies.is_none()) {
+        if entries.iter().all(|entry| entry.port.policies.is_none()) {
             return None;
         }
-        let policies = || entries.iter().filter_map(|entry| Some((entry.id, entry.policies.as_deref()?)));
+        let policies = || entries.iter().filter_map(|entry| Some((entry.id, entry.port.policies.as_deref()?)));
         let mut pinned: Vec<_> =
             policies().flat_map(|(id, policies)| policies.addresses.iter().map(move |&mac| (mac, id))).collect();
         pinned.sort_unstable();
@@ -52,7 +52,7 @@ impl Policed {
     /// The policies of a port.
     #[inline]
     pub(crate) fn policies<'a>(&'a self, of: &'a Entry) -> &'a Policies {
-        of.policies.as_deref().unwrap_or(&self.blank)
+        of.port.policies.as_deref().unwrap_or(&self.blank)
     }
 
     /// The VLANs of a port of a switch that has some.

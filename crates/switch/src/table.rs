@@ -56,6 +56,8 @@ pub struct Port {
     pub owner: u32,
     /// How many addresses its owner may have in the forwarding table; `None` is as many as there is room for.
     pub most_addresses: Option<u32>,
+    /// What its operator wants of it, if anything.
+    pub policies: Option<Arc<Policies>>,
 }
 
 /// A port in the table.
@@ -68,8 +70,6 @@ pub(crate) struct Entry {
     holds_others: bool,
     /// How long senders are held back.
     pub(crate) holding: Arc<Holding>,
-    /// What its operator wants of it, if anything.
-    pub(crate) policies: Option<Arc<Policies>>,
     /// What policies have counted.
     pub(crate) state: Arc<PolicyState>,
     /// Monitors that get a copy of what the port sends.
@@ -240,28 +240,36 @@ impl Switch {
 
     /// Sets what a port's operator wants of it, while frames pass. `egresses` replace the port's, if there are some.
     pub fn set_policies(&self, id: PortId, policies: Option<Arc<Policies>>, egresses: Option<Vec<Arc<dyn Egress>>>) {
-        if policies.as_ref().is_some_and(|policies| policies.vlans.is_some()) {
-            self.vlan_fdb.get_or_init(|| {
-                let sticky = self.fdb.is_sticky();
-                let fdb = Fdb::by_vlan(self.fdb.capacity(), self.key, sticky);
-                fdb.own_like(&self.fdb);
-                fdb
-            });
-        }
+        self.has_table_for(policies.as_deref());
         self.restrict(id, policies.as_deref());
         let had_vlans = self.has_vlans();
         self.rewrite(
             |entry| entry.id == id,
             |entry| {
-                entry.policies.clone_from(&policies);
+                entry.port.policies.clone_from(&policies);
                 entry.port.egresses = egresses.clone().unwrap_or_else(|| std::mem::take(&mut entry.port.egresses));
                 if !policies.as_ref().is_some_and(|policies| policies.loop_guard) {
                     entry.state.unblock();
                 }
             },
         );
+        self.begin_anew_if(had_vlans);
+    }
+
+    /// Makes the table of addresses by VLAN if these policies need it.
+    fn has_table_for(&self, policies: Option<&Policies>) {
+        if policies.is_some_and(|policies| policies.vlans.is_some()) {
+            self.vlan_fdb.get_or_init(|| {
+                let fdb = Fdb::by_vlan(self.fdb.capacity(), self.key, self.fdb.is_sticky());
+                fdb.own_like(&self.fdb);
+                fdb
+            });
+        }
+    }
+
+    /// Empties the table that is in use from now on, if it is another one: what it knows may be old.
+    fn begin_anew_if(&self, had_vlans: bool) {
         if self.has_vlans() != had_vlans {
-            // What the other table knows may be old.
             self.addresses().forget_all();
         }
     }
@@ -302,27 +310,30 @@ impl Switch {
     /// # Errors
     /// [`AttachError::Full`] or [`AttachError::Exists`].
     pub fn attach(&self, port: Port) -> Result<PortId, AttachError> {
-        self.change(|by_id| {
+        self.has_table_for(port.policies.as_deref());
+        let had_vlans = self.has_vlans();
+        let id = self.change(|by_id| {
             if by_id.iter().flatten().any(|e| e.port.name == port.name) {
                 return Err(AttachError::Exists { switch: self.name.clone(), port: port.name.clone() });
             }
             let free = by_id.iter().position(Option::is_none).ok_or_else(|| AttachError::Full(self.name.clone()))?;
             let (id, owner) = (free as PortId, owner_of(by_id, &port));
             self.tables().for_each(|fdb| fdb.own(id, owner, port.most_addresses.unwrap_or(u32::MAX)));
-            self.restrict(id, None);
+            self.restrict(id, port.policies.as_deref());
             by_id[free] = Some(Arc::new(Entry {
                 id,
                 port,
                 owner,
                 holds_others: self.holds_others.load(Ordering::Relaxed),
                 holding: Arc::default(),
-                policies: None,
                 state: Arc::default(),
                 tx_monitors: Vec::new(),
                 rx_monitors: Vec::new(),
             }));
             Ok(id)
-        })
+        })?;
+        self.begin_anew_if(had_vlans);
+        Ok(id)
     }
 
     /// Sets whether addresses stay with their owner, and whether lossless ports hold back other owners' senders, while
@@ -348,12 +359,14 @@ impl Switch {
 
     /// Removes a port and its addresses in the forwarding table. Workers may still deliver one batch to its egresses.
     pub fn detach(&self, id: PortId) {
+        let had_vlans = self.has_vlans();
         let _ = self.change(|by_id| {
             if let Some(e) = by_id.get_mut(usize::from(id)) {
                 *e = None;
             }
             Ok(())
         });
+        self.begin_anew_if(had_vlans);
         self.tables().for_each(|fdb| fdb.forget_port(id));
     }
 

@@ -18,6 +18,7 @@ pub mod lb;
 pub mod list;
 pub mod man;
 pub mod pkt_gen;
+pub mod port;
 pub mod replay;
 pub mod run;
 pub mod show;
@@ -37,6 +38,7 @@ pub enum Command {
     Upgrade(upgrade::Args),
     Attach(attach::Args),
     Detach(detach::Args),
+    Port(port::Args),
     Apply(apply::Args),
     Export(export::Args),
     Vm(vm::Args),
@@ -72,6 +74,7 @@ impl Command {
             Self::Upgrade(args) => upgrade::run(args, ctx),
             Self::Attach(args) => attach::run(args, ctx),
             Self::Detach(args) => detach::run(args, ctx),
+            Self::Port(args) => port::run(args, ctx),
             Self::Apply(args) => apply::run(args, ctx),
             Self::Export(args) => export::run(args, ctx),
             Self::Vm(args) => vm::run(args, ctx),

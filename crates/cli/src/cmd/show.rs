@@ -45,6 +45,9 @@ fn render(port: &PortInfo) -> String {
             format!("region {}: {memory} in {pages}, {} buffers of {} bytes", region.id, region.bufs, region.buf_size);
         text.push_str(&format!("    {line}\n"));
     }
+    if !port.policies.is_empty() {
+        text.push_str(&format!("    policies: {}\n", super::port::told(port)));
+    }
     for note in &port.notes {
         text.push_str(&format!("    note: {}\n", note.replace(char::is_control, "?")));
     }

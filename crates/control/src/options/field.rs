@@ -9,6 +9,9 @@ pub trait Field {
     /// None if it counts as omitted.
     fn given(&self) -> Option<Value>;
 
+    /// Makes it count as omitted.
+    fn clear(&mut self);
+
     /// Takes a value whose shape has been checked. False if it does not fit the field all the same.
     fn put(&mut self, value: Value) -> bool;
 }
@@ -16,6 +19,10 @@ pub trait Field {
 impl Field for u32 {
     fn given(&self) -> Option<Value> {
         (*self != 0).then(|| (*self).into())
+    }
+
+    fn clear(&mut self) {
+        *self = 0;
     }
 
     fn put(&mut self, value: Value) -> bool {
@@ -28,6 +35,10 @@ impl Field for bool {
         self.then(|| true.into())
     }
 
+    fn clear(&mut self) {
+        *self = false;
+    }
+
     fn put(&mut self, value: Value) -> bool {
         serde_json::from_value(value).map(|value| *self = value).is_ok()
     }
@@ -36,6 +47,10 @@ impl Field for bool {
 impl<T: Serialize + DeserializeOwned> Field for Option<T> {
     fn given(&self) -> Option<Value> {
         self.as_ref().and_then(|value| serde_json::to_value(value).ok())
+    }
+
+    fn clear(&mut self) {
+        *self = None;
     }
 
     fn put(&mut self, value: Value) -> bool {

@@ -38,6 +38,7 @@ macro_rules! options {
                 why: options!(@or [$($why)?] ""),
                 given: |options| options.$field.given(),
                 put: |options, value| options.$field.put(value),
+                clear: |options| options.$field.clear(),
             },
         )+];
 

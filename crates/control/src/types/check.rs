@@ -21,6 +21,7 @@ enum Why {
     Kind { takers: String, port: String },
     Together { other: &'static str, why: &'static str },
     TwoPlaces,
+    Policy(String),
 }
 
 impl AttachParams {
@@ -33,6 +34,7 @@ impl AttachParams {
         let spec = AttachSpec::parse(&self.port).map_err(text("port"))?;
         let kind = Kind::of(&spec);
         OPTIONS.iter().try_for_each(|option| self.check_option(option, kind))?;
+        self.options.policies()?;
         if let Some(name) = &self.options.name {
             Ident::parse(name).map_err(text("name"))?;
         }
@@ -68,6 +70,11 @@ impl AttachParams {
 }
 
 impl Misfit {
+    /// Policies that contradict each other: what is wrong with that option.
+    pub(crate) fn policy(key: &'static str, what: impl Into<String>) -> Misfit {
+        Misfit { key, why: Why::Policy(what.into()) }
+    }
+
     /// The mistake and its remedy, for a command line: options are named by their flags.
     #[must_use]
     pub fn of_flags(&self) -> (String, String) {
@@ -86,6 +93,7 @@ impl Misfit {
             Why::Together { other, why } => {
                 (format!("{key} and {} exclude each other: {why}", name(other)), "omit one of them".into())
             }
+            Why::Policy(what) => (format!("{key}: {what}"), "see docs/guide/policies.md".into()),
             Why::TwoPlaces => {
                 let what = format!("a port is attached to a switch, or passed through by {}", name("backend"));
                 (what, "omit the switch or the backend".into())

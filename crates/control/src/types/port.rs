@@ -1,6 +1,7 @@
 //! Ports: attaching, detaching, showing.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::{Drops, Mac, PortOptions};
 
@@ -45,6 +46,16 @@ pub struct ShowParams {
     pub port: String,
 }
 
+/// Parameters of `port.set`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetParams {
+    /// Full name, e.g. `vale0:a`.
+    pub port: String,
+    /// Policies and their new values; null is the default. All change, or none.
+    pub set: Map<String, Value>,
+}
+
 /// A port. `port.show` returns all of it; `port.list` and `port.attach` leave [`PortInfo::rings`] empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortInfo {
@@ -70,6 +81,9 @@ pub struct PortInfo {
     /// Frames dropped, by reason, over all its rings.
     #[serde(default, skip_serializing_if = "Drops::is_empty")]
     pub drops: Drops,
+    /// Its policies, as they were given.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub policies: Map<String, Value>,
     /// Its rings, `in` rings first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rings: Vec<RingInfo>,

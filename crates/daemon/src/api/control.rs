@@ -10,7 +10,7 @@ use super::inspect::{last_eviction, list_evicted, list_ports, list_switches, lis
 use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::permission;
-use crate::ports::detach;
+use crate::ports::{detach, policies};
 use crate::refusal::Refusal;
 
 /// The daemon, as one request of a caller sees it.
@@ -46,6 +46,7 @@ impl Rpc<'_> {
                 full = full_name(&p.switch, &p.port);
                 permission::Request::Detach(&full)
             }
+            Request::PortSet(p) => permission::Request::SetPolicies(&p.port),
             Request::SwitchTable(p) => permission::Request::InspectSwitch(&p.switch),
             Request::ConfigApply(_) | Request::ConfigExport => permission::Request::Configure,
             Request::Shutdown => permission::Request::Shutdown,
@@ -57,7 +58,7 @@ impl Rpc<'_> {
 
     fn carry_out(&mut self, request: Request) -> Result<Reply, RpcError> {
         self.daemon.changed |=
-            matches!(request, Request::PortAttach(_) | Request::PortDetach(_) | Request::ConfigApply(_));
+            matches!(request, Request::PortAttach(_) | Request::PortDetach(_) | Request::PortSet(_) | Request::ConfigApply(_));
         Ok(match request {
             Request::Version => Reply::Version(Version::current()),
             Request::SwitchList => Reply::Switches(list_switches(self.daemon, self.caller)),
@@ -68,6 +69,10 @@ impl Rpc<'_> {
             Request::PortDetach(p) => {
                 detach(self.daemon, &full_name(&p.switch, &p.port), "asked for")?;
                 Reply::Done(Done {})
+            }
+            Request::PortSet(p) => {
+                policies::set(self.daemon, &p, self.caller)?;
+                Reply::Port(Box::new(self.show(&p.port)?))
             }
             Request::PortList(p) => Reply::Ports(self.list(p.switch.as_deref())?),
             Request::PortShow(p) => Reply::Port(Box::new(self.show(&p.port)?)),

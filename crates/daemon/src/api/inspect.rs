@@ -14,7 +14,7 @@ use netvale_switch::{FdbEntry, Switch};
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
 use crate::permission::{controls, may_join, sees};
-use crate::ports::pipe;
+use crate::ports::{pipe, policies};
 use crate::registry::pipes::Pipes;
 use crate::rings::nic::NicPort;
 use crate::rings::pipe::Pipe;
@@ -26,9 +26,9 @@ pub fn list_switches(d: &Daemon, caller: Caller) -> Vec<SwitchInfo> {
     let info = |s: &Arc<Switch>| SwitchInfo {
         name: s.name().to_owned(),
         ports: s.ports().len() as u32,
-        addresses: s.fdb().entries().len() as u64,
-        table_size: s.fdb().capacity() as u64,
-        refused_addresses: s.fdb().refused(),
+        addresses: s.addresses().entries().len() as u64,
+        table_size: s.addresses().capacity() as u64,
+        refused_addresses: s.refused(),
     };
     d.switches.iter().filter(|s| may_join(d, s.name(), caller).is_ok()).map(info).collect()
 }
@@ -43,10 +43,11 @@ pub fn list_table(d: &Daemon, switch: &str, caller: Caller) -> Option<Vec<TableE
     let entry = |e: FdbEntry| {
         let [a, b, c, d, f, g, ..] = e.mac.to_le_bytes();
         let port = full(names.get(&e.port)?);
-        Some(TableEntry { mac: Mac([a, b, c, d, f, g]), port, age_seconds: u64::from(e.ticks) * tick / 1000 })
+        let vlan = (e.vlan > 0).then_some(e.vlan);
+        Some(TableEntry { mac: Mac([a, b, c, d, f, g]), vlan, port, age_seconds: u64::from(e.ticks) * tick / 1000 })
     };
-    let mut entries: Vec<_> = s.fdb().entries().into_iter().filter_map(entry).collect();
-    entries.sort_by_key(|e| e.mac);
+    let mut entries: Vec<_> = s.addresses().entries().into_iter().filter_map(entry).collect();
+    entries.sort_by_key(|e| (e.vlan, e.mac));
     Some(entries)
 }
 
@@ -136,6 +137,7 @@ fn summary(record: &Record, name: &str) -> PortInfo {
         region: record.rings().map(|r| region_info(r.mem.region(), r.mem_id)),
         vnet_hdr: record.hdr_len(),
         lossless: record.lossless,
+        policies: record.policies.policy_values(),
         drops: record.drops(),
         ..PortInfo::default()
     };
@@ -195,6 +197,7 @@ fn notes(record: &Record) -> Vec<String> {
         notes.push(format!("slots name {outside} buffers outside the pool: frames for them are dropped"));
     }
     notes.extend(record.behind.notes());
+    notes.extend(policies::notes(record));
     notes
 }
 

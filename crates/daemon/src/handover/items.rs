@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use netvale_control::types::{AttachParams, PortKind};
+use netvale_control::types::{AttachParams, PortKind, PortOptions};
 use netvale_mem::layout::{PoolSize, RegionSizes};
 use netvale_mem::region::{Binding, RegionState};
 use rustix::io::Errno;
@@ -48,6 +48,9 @@ pub enum Item {
     /// Nothing is handed over, for this reason.
     Failed(String),
 }
+
+/// Where an address's VLAN stands beside it.
+pub const VLAN_SHIFT: u32 = 48;
 
 /// The key of [`Item::Counters`].
 pub const COUNTERS: &str = "counters";
@@ -153,7 +156,7 @@ pub struct SwitchItem {
     pub name: String,
     /// The user that owns it.
     pub owner: u32,
-    /// Its addresses (in wire order, first byte lowest), and the names of the ports behind which they were seen.
+    /// Its addresses (in wire order, first byte lowest, their VLANs above them), and the names of the ports behind which they were seen.
     pub addresses: Vec<(u64, String)>,
 }
 
@@ -176,6 +179,12 @@ pub struct PortItem {
     pub lasting: Option<String>,
     /// Whether it holds senders back.
     pub lossless: bool,
+    /// Its policies.
+    #[serde(default)]
+    pub policies: PortOptions,
+    /// Whether root or the daemon's own user has set some.
+    #[serde(default)]
+    pub policies_are_set: bool,
     /// Whether its workers are kept awake.
     pub polled: bool,
     /// Counters of its ingresses and egresses.

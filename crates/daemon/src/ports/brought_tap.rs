@@ -125,7 +125,8 @@ pub fn continue_port(d: &mut Daemon, at: &SwitchPort, item: &PortItem, state: St
     let of = of(&queues, &link);
     let behind = Box::new(BroughtTap { link, notes, uso, gro, queues: Held { queues, uid: owner.uid } });
     let PortItem { persistent, lossless, .. } = *item;
-    plug(d, at, of, NewPort { behind, owner, persistent, lossless, gro })
+    let policies = item.policies.clone();
+    plug(d, at, of, NewPort { behind, owner, persistent, lossless, gro, policies })
 }
 
 fn shared(queues: Vec<OwnedFd>) -> Vec<Arc<OwnedFd>> {

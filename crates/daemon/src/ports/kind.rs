@@ -58,6 +58,12 @@ impl<'a> Asked<'a> {
         self.options.lossless
     }
 
+    /// Its policies: options that every kind takes.
+    pub fn policies(&self) -> PortOptions {
+        // They have been checked.
+        PortOptions::default().with_only(&self.options.policy_values()).unwrap_or_default()
+    }
+
     /// The refusal of a kind that got another kind's specification.
     pub fn mistaken(&self) -> Refusal {
         Refusal::internal("a port of another kind")

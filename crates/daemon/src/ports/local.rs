@@ -9,6 +9,7 @@ use netvale_control::types::PortKind;
 use netvale_mem::region::{Binding, RingRanges};
 use netvale_port::ring_in::RingIngress;
 use netvale_port::{Egress, Ingress};
+use netvale_control::types::PortOptions;
 use netvale_portspec::{AttachSpec, PortSpec};
 use rustix::io::Errno;
 
@@ -117,7 +118,7 @@ pub fn attach(d: &mut Daemon, asked: &Asked<'_>) -> Result<(), Refusal> {
         return refuse(Errno::INVAL, format!("{local} is not a port of {}: name one switch", at.switch));
     }
     let spec = PortSpec::parse(&at.full()).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
-    make(d, at, &spec, &request(asked.options()?), asked.caller, true).map(|_| ())
+    make(d, at, &spec, &request(asked.options()?), asked.caller, Some(asked.policies())).map(|_| ())
 }
 
 /// The request of a program that would make the same port.
@@ -135,15 +136,16 @@ fn request(o: OptionsOf<'_, kind::Local>) -> AttachRequest {
     }
 }
 
-/// Makes a port. Returns the largest agreed offset, if its first program asked for offsets.
+/// Makes a port; one that is attached, and not opened, has options. Returns the largest agreed offset, if its first program asked for offsets.
 fn make(
     d: &mut Daemon,
     at: &SwitchPort,
     spec: &PortSpec,
     request: &AttachRequest,
     owner: Caller,
-    persistent: bool,
+    attached: Option<PortOptions>,
 ) -> Result<Option<u32>, Refusal> {
+    let persistent = attached.is_some();
     let sizes = Sizes::new(request, &spec.conf)?;
     let (region, mem_id) = memory::region_for(d, &spec.memory, &sizes, request.flags & FLAG_HUGE != 0, owner)?;
     let (rings, ingresses) = Rings::new(&region, mem_id, sizes.shape, request.hdr_len, d.evictions.new_fault(owner))?;
@@ -159,7 +161,8 @@ fn make(
         _ => None,
     };
     let lossless = request.flags & FLAG_LOSSLESS != 0;
-    let new = NewPort { behind: Box::new(local), owner, persistent, lossless, gro: false };
+    let policies = attached.unwrap_or_default();
+    let new = NewPort { behind: Box::new(local), owner, persistent, lossless, gro: false, policies };
     plug(d, at, (egress, ingresses), new)?;
     Ok(max_offset)
 }
@@ -173,8 +176,9 @@ pub fn continue_port(d: &mut Daemon, at: &SwitchPort, item: &PortItem, state: St
     let (local, ingresses) = continued(d, owner, state)?;
     let egress = local.rings.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
     let ingresses = ingresses.into_iter().map(|i| Box::new(i) as Box<dyn Ingress>).collect();
-    let (persistent, lossless) = (item.persistent, item.lossless);
-    plug(d, at, (egress, ingresses), NewPort { behind: Box::new(local), owner, persistent, lossless, gro: false })
+    let (persistent, lossless, policies) = (item.persistent, item.lossless, item.policies.clone());
+    let new = NewPort { behind: Box::new(local), owner, persistent, lossless, gro: false, policies };
+    plug(d, at, (egress, ingresses), new)
 }
 
 /// The rings of a port of another process, and what comes from them.
@@ -212,7 +216,7 @@ pub fn open(
     caller: Caller,
 ) -> Result<Opened, Refusal> {
     let full = at.full();
-    let max_offset = if d.ports.contains(&full) { None } else { make(d, at, spec, request, caller, false)? };
+    let max_offset = if d.ports.contains(&full) { None } else { make(d, at, spec, request, caller, None)? };
     let opened = bind(d, &full, spec, request, caller, max_offset);
     if opened.is_err() {
         drop_if_unused(d, &full, "could not be opened");

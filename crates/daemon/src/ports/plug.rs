@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use netvale_control::types::PortOptions;
 use netvale_port::gro::GroEgress;
 use netvale_port::{Egress, Ingress};
 use netvale_switch::{Forwarder, Port};
 use rustix::io::Errno;
 
 use super::kind::Asked;
+use super::policies;
 use crate::caller::Caller;
 use crate::daemon::{Attached, Daemon, Record};
 use crate::permission;
@@ -30,13 +32,15 @@ pub struct NewPort {
     pub lossless: bool,
     /// Whether successive TCP segments are merged for it.
     pub gro: bool,
+    /// Its policies, among other options.
+    pub policies: PortOptions,
 }
 
 impl NewPort {
     /// Creates a port with the owner and `lossless` of the request.
     pub fn new(behind: impl Attached, asked: &Asked<'_>) -> NewPort {
         let (owner, lossless) = (asked.caller, asked.lossless());
-        NewPort { behind: Box::new(behind), owner, persistent: true, lossless, gro: false }
+        NewPort { behind: Box::new(behind), owner, persistent: true, lossless, gro: false, policies: asked.policies() }
     }
 
     /// Sets whether TCP segments are merged for it.
@@ -48,7 +52,7 @@ impl NewPort {
 /// A port as its switch knows it. Whose it is decides whose addresses its frames bring, and for whom it waits.
 pub fn on_switch(d: &Daemon, name: &str, egresses: Vec<Arc<dyn Egress>>, lossless: bool, owner: Caller) -> Port {
     let most_addresses = permission::most_addresses(d, owner);
-    Port { name: name.to_owned(), egresses, lossless, owner: owner.uid, most_addresses }
+    Port { name: name.to_owned(), egresses, lossless, owner: owner.uid, most_addresses, policies: None }
 }
 
 /// Puts a port on its switch and its ingresses on workers.
@@ -56,20 +60,22 @@ pub fn on_switch(d: &Daemon, name: &str, egresses: Vec<Arc<dyn Egress>>, lossles
 /// # Errors
 /// [`Refusal`] when the name is taken or the switch is full.
 pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: NewPort) -> Result<(), Refusal> {
-    let NewPort { behind, owner, persistent, lossless, gro } = new;
+    let NewPort { behind, owner, persistent, lossless, gro, policies } = new;
+    let for_switch = policies::of(&policies)?;
     permission::may_have_rings(d, owner, egress.len() + ingresses.len())?;
     let merged = |e| Arc::new(GroEgress::new(e)) as Arc<dyn Egress>;
     let egresses: Vec<_> = if gro { egress.into_iter().map(merged).collect() } else { egress };
     let egress = egresses.iter().map(|e| Arc::clone(e.counters())).collect();
     let ingress = ingresses.iter().map(|i| Arc::clone(i.counters())).collect();
     let switch = d.switches.get_or_make(&at.switch, owner.uid);
-    let id = switch.attach(on_switch(d, &at.port, egresses, lossless, owner))?;
+    let port = on_switch(d, &at.port, egresses, lossless, owner);
+    let id = switch.attach(Port { policies: for_switch, ..port })?;
     let forwarders = ingresses.into_iter().enumerate();
     let forwarders = forwarders.map(|(ring, i)| Forwarder::new(Arc::clone(&switch), id, ring, i));
     let placed = forwarders.map(|forwarder| d.workers.place(Box::new(forwarder))).collect();
     let (switch, id) = (Some(switch), Some(id));
     let base = PortRecord::new(behind, owner);
-    d.ports.insert(&at.full(), PortRecord { switch, id, persistent, lossless, placed, ingress, egress, ..base });
+    d.ports.insert(&at.full(), PortRecord { switch, id, persistent, lossless, policies, placed, ingress, egress, ..base });
     tracing::info!(port = at.full(), uid = owner.uid, pid = owner.pid, "attached");
     Ok(())
 }

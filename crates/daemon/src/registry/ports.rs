@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use netvale_control::types::{AttachParams, Drops};
+use netvale_control::types::{AttachParams, Drops, PortOptions};
 use netvale_port::RingCounters;
 use netvale_switch::{PortId, Switch};
 
@@ -56,6 +56,10 @@ pub struct PortRecord<B: ?Sized> {
     pub persistent: bool,
     /// Whether it holds senders back.
     pub lossless: bool,
+    /// Its policies, among options of which nothing else counts.
+    pub policies: PortOptions,
+    /// Whether root or the daemon's own user has set some of a port that may be another user's.
+    pub policies_are_set: bool,
     /// Whether its workers are kept awake.
     pub polled: bool,
     /// The tasks of its ingresses.
@@ -77,6 +81,8 @@ impl<B: ?Sized> PortRecord<B> {
             declared: None,
             persistent: true,
             lossless: false,
+            policies: PortOptions::default(),
+            policies_are_set: false,
             polled: false,
             placed: Vec::new(),
             ingress: Vec::new(),

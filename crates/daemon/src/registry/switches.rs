@@ -83,7 +83,7 @@ impl Switches {
     /// Ages the forwarding tables. Returns the time until the next call.
     pub fn tick(&mut self, now: Instant) -> Duration {
         if now >= self.next_tick {
-            self.by_name.values().for_each(|known| known.switch.fdb().advance());
+            self.by_name.values().for_each(|known| known.switch.advance());
             self.next_tick = now + self.tick;
         }
         self.next_tick.saturating_duration_since(now)

@@ -12,7 +12,7 @@ use crate::api::attaching::attach_declared;
 use crate::caller::Caller;
 use crate::config::Config;
 use crate::daemon::Daemon;
-use crate::ports::detach;
+use crate::ports::{detach, policies};
 use crate::refusal::Refusal;
 use crate::registry::ports::Declared;
 
@@ -132,8 +132,11 @@ fn prefixed(why: Refusal, what: &str) -> Refusal {
 
 /// Changes a port's options while frames pass.
 fn adjust(d: &mut Daemon, full: &str, old: &AttachParams, new: &AttachParams) -> Result<(), Refusal> {
-    let Some(record) = d.ports.get_mut(full) else { return Err(Refusal::internal("a port vanished")) };
     let (was, PortOptions { lossless, mtu, .. }) = (&old.options, new.options.clone());
+    if new.options.policy_values() != was.policy_values() {
+        policies::put(d, full, &new.options)?;
+    }
+    let Some(record) = d.ports.get_mut(full) else { return Err(Refusal::internal("a port vanished")) };
     if let (Some(mtu), Some(tap)) = (mtu.filter(|_| mtu != was.mtu), new.port.strip_prefix("tap:")) {
         Tap::set_mtu(tap, mtu)?;
     }

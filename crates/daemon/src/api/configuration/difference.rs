@@ -120,13 +120,15 @@ fn change(port: Wanted, known: Option<&Declared>, prune: bool) -> Result<Step, C
     Ok(if is_adjustable(&old, &port.params) { Step::Adjust(port, old) } else { Step::Reattach(port, old) })
 }
 
-/// Whether only such options differ that change while frames pass: whether a port holds senders back, and a TAP's MTU.
+/// Whether only such options differ that change while frames pass: policies, whether a port holds senders back, and a
+/// TAP's MTU.
 fn is_adjustable(old: &AttachParams, new: &AttachParams) -> bool {
     let (mut as_new, wanted) = (old.options.clone(), &new.options);
     let is_tap = old.port.starts_with("tap:");
     if is_tap && as_new.mtu.is_some() && wanted.mtu.is_some() {
         as_new.mtu = wanted.mtu;
     }
+    as_new = as_new.with_only(&wanted.policy_values()).unwrap_or(as_new);
     // The stack behind an interface is a port of its own.
     if !as_new.host {
         as_new.lossless = wanted.lossless;

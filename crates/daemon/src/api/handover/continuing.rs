@@ -17,7 +17,7 @@ use crate::caller::Caller;
 use crate::daemon::{Daemon, Record};
 use crate::handover::frames;
 use crate::handover::items::{
-    ClientItem, ConnectionItem, CountersItem, Counts, Item, PortItem, RegionItem, State, SwitchItem,
+    ClientItem, ConnectionItem, CountersItem, Counts, Item, PortItem, RegionItem, State, SwitchItem, VLAN_SHIFT,
 };
 use crate::ports::nic::attach::host_port;
 use crate::ports::nic::continued::Interface;
@@ -166,11 +166,15 @@ fn port(d: &mut Daemon, item: &PortItem, mut fds: Vec<OwnedFd>) -> Result<(), Re
     let has_waiting = item.waiting.iter().any(|places| !places.is_empty());
     let waiting = if has_waiting { fds.pop().map(frames::unpack).transpose()?.unwrap_or_default() } else { Vec::new() };
     ports::continue_port(d, item, State { said: item.state.clone(), fds, paused: Vec::new() })?;
+    if d.ports.get(&item.name).is_some_and(|record| record.policies != item.policies) {
+        ports::policies::put(d, &item.name, &item.policies)?;
+    }
     let Some(record) = d.ports.get_mut(&item.name) else {
         return refuse(Errno::INVAL, "it got another name");
     };
     record.declared = declared(item);
     record.polled = item.polled;
+    record.policies_are_set = item.policies_are_set;
     count(record, &item.counters);
     let tasks = record.placed.clone();
     d.workers.keep_awake(if item.polled { &tasks } else { &[] }, true);
@@ -234,7 +238,7 @@ fn learn(d: &Daemon, switch: &str, addresses: &[(u64, String)]) {
     let ports = switch.ports();
     for (mac, name) in addresses {
         if let Some((id, _)) = ports.iter().find(|(_, port)| port == name) {
-            switch.fdb().learn(*mac, *id);
+            switch.learn((*mac >> VLAN_SHIFT) as u16, *mac & ((1 << VLAN_SHIFT) - 1), *id);
         }
     }
 }

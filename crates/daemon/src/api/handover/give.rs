@@ -12,7 +12,7 @@ use rustix::net::SendFlags;
 
 use super::{GO, READY};
 use crate::daemon::{Daemon, Record};
-use crate::handover::items::{Counts, Item, PortItem, RegionItem, State, SwitchItem};
+use crate::handover::items::{Counts, Item, PortItem, RegionItem, State, SwitchItem, VLAN_SHIFT};
 use crate::handover::{frames, wire};
 use crate::ports::{self, plug};
 use crate::registry::regions::Entry;
@@ -90,11 +90,11 @@ pub fn switch_item(d: &Daemon, switch: &Switch, with_addresses: bool) -> Item {
     Item::Switch(SwitchItem { name: switch.name().to_owned(), owner, addresses })
 }
 
-/// The addresses of a switch, and the names of the ports behind which they were seen.
+/// The addresses of a switch, above their 48 bits the VLANs, and the names of the ports behind which they were seen.
 pub fn addresses(switch: &Switch) -> Vec<(u64, String)> {
     let names: BTreeMap<_, _> = switch.ports().into_iter().collect();
-    let entries = switch.fdb().entries().into_iter();
-    entries.filter_map(|entry| Some((entry.mac, names.get(&entry.port)?.clone()))).collect()
+    let entries = switch.addresses().entries().into_iter();
+    entries.filter_map(|entry| Some((entry.mac | u64::from(entry.vlan) << VLAN_SHIFT, names.get(&entry.port)?.clone()))).collect()
 }
 
 /// Counters of a port's ingresses and egresses.
@@ -135,6 +135,8 @@ pub fn port_item(
         persistent: record.persistent,
         lasting: ports::lasting_name(d, name, record),
         lossless: record.lossless,
+        policies: record.policies.clone(),
+        policies_are_set: record.policies_are_set,
         polled: record.polled,
         counters: counters(record),
         continues,

@@ -257,7 +257,8 @@ pub fn continue_stack(d: &mut Daemon, at: &SwitchPort, item: &PortItem, state: S
     let stack = d.interfaces.stack(&interface).ok_or_else(missing)?;
     let behind = Box::new(StackPort { interface: nic, gro, _open: stack.continue_ring(0) });
     let PortItem { persistent, lossless, .. } = *item;
-    plug(d, at, stack_queues(&stack)?, NewPort { behind, owner: item.owner.into(), persistent, lossless, gro })
+    let (owner, policies) = (item.owner.into(), item.policies.clone());
+    plug(d, at, stack_queues(&stack)?, NewPort { behind, owner, persistent, lossless, gro, policies })
 }
 
 fn stack_queues(stack: &Stack) -> Result<Queues, Errno> {

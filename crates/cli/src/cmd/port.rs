@@ -1,0 +1,138 @@
+//! `netvale port`: policies of ports, changed while frames pass.
+
+use std::process::ExitCode;
+
+use netvale_control::options::{AttachOption, OPTIONS};
+use netvale_control::types::PortInfo;
+use serde_json::{Map, Value};
+
+use crate::{CliError, Ctx, out};
+
+/// Change the policies of a port while frames pass.
+///
+/// Policies are VLANs, port security, rates. The same words are options of `netvale attach`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Subcommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Subcommand {
+    Set(SetArgs),
+}
+
+/// Set policies of a port, all of them or none.
+///
+/// What is not named stays as it is; 'default' takes a policy away. Nothing is lost meanwhile: frames pass under the old policies, then
+/// under the new ones.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = policies(), override_usage = "netvale port set [OPTIONS] <PORT> <POLICY> <VALUE> [<POLICY> <VALUE>]...")]
+struct SetArgs {
+    /// The port: SWITCH:NAME, e.g. vale0:vm1.
+    port: String,
+
+    /// Policies and their values, in pairs: access 10 isolated on.
+    #[arg(value_name = "POLICY> <VALUE", required = true)]
+    words: Vec<String>,
+
+    /// Print the port as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// A word is no policy, no daemon answers, there is no such port, or the policies contradict each other.
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let Subcommand::Set(args) = &args.command;
+    let set = read(&args.words)?;
+    let port = ctx.daemon()?.ask(|client| client.set(&args.port, set))?;
+    if args.json {
+        out::json(&port)?;
+    } else {
+        out::line(format_args!("{}: {}", port.name, told(&port)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The policies of a port, as they can be set.
+pub fn told(port: &PortInfo) -> String {
+    let word = |value: &Value| match value {
+        Value::Bool(on) => if *on { "on" } else { "off" }.to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let policies = OPTIONS.iter().filter_map(|option| Some((option.key, port.policies.get(option.key)?)));
+    let words: Vec<_> = policies.map(|(key, value)| format!("{key} {}", word(value))).collect();
+    if words.is_empty() { "no policies".to_owned() } else { words.join(" ") }
+}
+
+fn read(words: &[String]) -> Result<Map<String, Value>, CliError> {
+    let mut set = Map::new();
+    for pair in words.chunks(2) {
+        let [key, rest @ ..] = pair else { continue };
+        let key = key.replace('-', "_");
+        let option = AttachOption::find(&key).filter(|option| option.is_policy());
+        let option = option.ok_or_else(|| CliError::usage(format!("{key} is no policy of a port"), NEXT))?;
+        let [value] = rest else {
+            return Err(CliError::usage(format!("{key} has no value"), format!("it is {}, or default", option.shape)));
+        };
+        let value = match value.as_str() {
+            "default" => Value::Null,
+            word => option.shape.parse(word).map_err(|_| {
+                CliError::usage(format!("{key} is {word:?}"), format!("it is {}, or default", option.shape))
+            })?,
+        };
+        if set.insert(key.clone(), value).is_some() {
+            return Err(CliError::usage(format!("{key} stands twice"), "omit one of them"));
+        }
+    }
+    Ok(set)
+}
+
+const NEXT: &str = "'netvale port set --help' lists the policies";
+
+/// All policies, for the help.
+fn policies() -> String {
+    let mut text = "Policies:\n".to_owned();
+    for option in OPTIONS.iter().filter(|option| option.is_policy()) {
+        text += &format!("  {:<32} {}\n", format!("{} {}", option.key, option.value_name), option.doc().trim_end_matches('.'));
+    }
+    text + "
+Examples:
+  netvale port set vale0:vm1 access 10 isolated on
+  netvale port set vale0:uplink trunk 10,20-30 native 1
+  netvale port set vale0:vm1 rate_in 100mbit access default
+"
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn of(words: &str) -> Result<Value, String> {
+        let words: Vec<_> = words.split_whitespace().map(str::to_owned).collect();
+        read(&words).map(Value::from).map_err(|error| error.to_string())
+    }
+
+    /// Objective: pairs of words are policies with their values; dashes and underscores are the same; default is null.
+    #[test]
+    fn words() {
+        assert_eq!(of("access 10 isolated on max-addresses 3"), Ok(json!({"access": 10, "isolated": true, "max_addresses": 3})));
+        assert_eq!(of("trunk default native 7"), Ok(json!({"trunk": null, "native": 7})));
+        assert_eq!(of("trunk 10,20-30 flood off"), Ok(json!({"trunk": "10,20-30", "flood": false})));
+    }
+
+    /// Objective: what is no policy, has no value, or not such a one, is refused by name.
+    #[test]
+    fn refused() {
+        for (words, name) in [("rings 2", "rings"), ("access", "access"), ("access 5000", "access"), ("isolated maybe", "isolated")] {
+            assert!(of(words).unwrap_err().contains(name), "{words}");
+        }
+        assert!(of("access 1 access 2").unwrap_err().contains("twice"));
+    }
+}
