@@ -1,1 +1,474 @@
-//! Units as iproute2 writes them.
+//! Rates, sizes, times and shares as iproute2 writes them.
+//!
+//! tc(8), "PARAMETERS" and "UNITS", is the reference: the same words in either case, the same units of bare numbers,
+//! and what is less than the smallest unit is cut off. Numbers are read exactly, never by way of floating point, so
+//! that each value has a text that gives it back.
+//!
+//! | type | text | bare number | shown |
+//! |---|---|---|---|
+//! | [`Rate`] | `1.5gbit`, `512kibit`, `1mbps` (bytes!) | bits per second | `1500mbit` |
+//! | [`Size`] | `64kb`, `1m`, `8kbit` | bytes | `64kb` |
+//! | [`Time`] | `70ms`, `1.5s`, `10usec` | microseconds | `1500ms` |
+//! | [`Share`] | `0.1%` | percent | `0.1%` |
+
+use core::fmt;
+use core::str::FromStr;
+
+/// Why a text is no quantity.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Not a number with a unit that is known here.
+    #[error("expected a {expected}, not {text:?}")]
+    Malformed {
+        /// What was given.
+        text: String,
+        /// What is expected instead, with an example.
+        expected: &'static str,
+    },
+    /// More than can be.
+    #[error("{text:?} is more than {most}")]
+    TooMuch {
+        /// What was given.
+        text: String,
+        /// The most that there can be.
+        most: &'static str,
+    },
+}
+
+/// A rate, in bits per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rate(u64);
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Size(u64);
+
+/// A span of time, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(u64);
+
+/// A share of a whole, from none to all. Kept as the kernel keeps it, as a part of `u32::MAX`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Share(u32);
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const TIB: u64 = 1 << 40;
+
+/// What one type of quantity is written in.
+struct Kind {
+    /// What an error says is expected.
+    expected: &'static str,
+    /// What an error says is the most.
+    most: &'static str,
+    /// Units that are read.
+    units: &'static [(&'static str, u64)],
+    /// Units that are shown, largest first.
+    shown: &'static [(&'static str, u64)],
+}
+
+/// Rates, in bits per second. `bps` is *bytes* per second, as in tc(8).
+const RATE: Kind = Kind {
+    expected: "rate such as 10mbit",
+    most: "18446744073709551615bit",
+    units: &[
+        ("", 1),
+        ("bit", 1),
+        ("kbit", 1_000),
+        ("mbit", 1_000_000),
+        ("gbit", 1_000_000_000),
+        ("tbit", 1_000_000_000_000),
+        ("kibit", KIB),
+        ("mibit", MIB),
+        ("gibit", GIB),
+        ("tibit", TIB),
+        ("bps", 8),
+        ("kbps", 8_000),
+        ("mbps", 8_000_000),
+        ("gbps", 8_000_000_000),
+        ("tbps", 8_000_000_000_000),
+        ("kibps", 8 * KIB),
+        ("mibps", 8 * MIB),
+        ("gibps", 8 * GIB),
+        ("tibps", 8 * TIB),
+    ],
+    shown: &[("tbit", 1_000_000_000_000), ("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1_000), ("bit", 1)],
+};
+
+/// Sizes, in bytes. All units count by 1024, as in tc(8).
+const SIZE: Kind = Kind {
+    expected: "size such as 64kb",
+    most: "18446744073709551615b",
+    units: &[
+        ("", 1),
+        ("b", 1),
+        ("k", KIB),
+        ("kb", KIB),
+        ("m", MIB),
+        ("mb", MIB),
+        ("g", GIB),
+        ("gb", GIB),
+        ("kbit", KIB / 8),
+        ("mbit", MIB / 8),
+        ("gbit", GIB / 8),
+    ],
+    shown: &[("gb", GIB), ("mb", MIB), ("kb", KIB), ("b", 1)],
+};
+
+/// Times, in nanoseconds.
+const TIME: Kind = Kind {
+    expected: "time such as 70ms",
+    most: "18446744073709551615ns",
+    units: &[
+        ("", 1_000),
+        ("ns", 1),
+        ("nsec", 1),
+        ("nsecs", 1),
+        ("us", 1_000),
+        ("usec", 1_000),
+        ("usecs", 1_000),
+        ("ms", 1_000_000),
+        ("msec", 1_000_000),
+        ("msecs", 1_000_000),
+        ("s", 1_000_000_000),
+        ("sec", 1_000_000_000),
+        ("secs", 1_000_000_000),
+    ],
+    shown: &[("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)],
+};
+
+impl Rate {
+    /// A rate of `bits` per second.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// Bits per second.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+impl Size {
+    /// A size of `bytes`.
+    pub const fn from_bytes(bytes: u64) -> Self {
+        Self(bytes)
+    }
+
+    /// Bytes.
+    pub const fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
+impl Time {
+    /// A span of `nanos` nanoseconds.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds.
+    pub const fn nanos(self) -> u64 {
+        self.0
+    }
+}
+
+impl Share {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+    /// The whole.
+    pub const ALL: Self = Self(u32::MAX);
+
+    /// `raw` parts of `u32::MAX`.
+    pub const fn from_raw(raw: u32) -> Self {
+        Self(raw)
+    }
+
+    /// Parts of `u32::MAX`.
+    pub const fn raw(self) -> u32 {
+        self.0
+    }
+
+    /// What is missing to the whole.
+    pub const fn rest(self) -> Self {
+        Self(u32::MAX - self.0)
+    }
+
+    /// The share that the decimal number `part` of a whole is: `0.01` is one percent. This is how netmap's tools
+    /// write shares; iproute2 writes percents.
+    pub fn from_part(part: &str) -> Result<Self, Error> {
+        let malformed = || Error::Malformed { text: part.to_string(), expected: "share such as 0.01" };
+        let (number, "") = Decimal::read(part).ok_or_else(malformed)? else { return Err(malformed()) };
+        Self::nearest(number, 1).ok_or_else(|| Error::TooMuch { text: part.to_string(), most: "1" })
+    }
+
+    /// The share nearest to `number` of `whole`, as tc(8) has it.
+    fn nearest(number: Decimal, whole: u128) -> Option<Self> {
+        // Twice the parts, so that the last bit says which way to round.
+        let twice = number.times(2 * u128::from(u32::MAX), whole)?;
+        u32::try_from(twice.div_ceil(2)).ok().map(Self)
+    }
+}
+
+impl FromStr for Rate {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        read(text, &RATE).map(Self)
+    }
+}
+
+impl FromStr for Size {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        read(text, &SIZE).map(Self)
+    }
+}
+
+impl FromStr for Time {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        read(text, &TIME).map(Self)
+    }
+}
+
+impl FromStr for Share {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let malformed = || Error::Malformed { text: text.to_string(), expected: "percentage such as 0.1%" };
+        let (number, "" | "%") = Decimal::read(text).ok_or_else(malformed)? else { return Err(malformed()) };
+        Self::nearest(number, 100).ok_or_else(|| Error::TooMuch { text: text.to_string(), most: "100%" })
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, self.0, &RATE)
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, self.0, &SIZE)
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, self.0, &TIME)
+    }
+}
+
+impl fmt::Display for Share {
+    /// Shows the shortest percentage that is read as this share.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (parts, whole) = (u128::from(self.0), u128::from(u32::MAX));
+        let percent = |unit: u128| (parts * 100 * unit + whole / 2) / whole;
+        let is_exact = |unit: &u128| (percent(*unit) * whole + 50 * unit) / (100 * unit) == parts;
+        // Eight places tell all shares apart: a share is more than two units of the eighth place of a percent.
+        let places = (0..8).find(|places| is_exact(&10_u128.pow(*places))).unwrap_or(8);
+        let unit = 10_u128.pow(places);
+        write!(f, "{}", percent(unit) / unit)?;
+        if places > 0 {
+            write!(f, ".{:0width$}", percent(unit) % unit, width = places as usize)?;
+        }
+        f.write_str("%")
+    }
+}
+
+/// Reads a number with a unit of `kind`, cutting off what is less than one.
+fn read(text: &str, kind: &Kind) -> Result<u64, Error> {
+    let malformed = || Error::Malformed { text: text.to_string(), expected: kind.expected };
+    let (number, suffix) = Decimal::read(text).ok_or_else(malformed)?;
+    let (_, unit) = kind.units.iter().find(|(name, _)| name.eq_ignore_ascii_case(suffix)).ok_or_else(malformed)?;
+    let value = number.times(u128::from(*unit), 1).and_then(|value| u64::try_from(value).ok());
+    value.ok_or_else(|| Error::TooMuch { text: text.to_string(), most: kind.most })
+}
+
+/// Shows `value` in the largest unit of `kind` that it is a whole number of, and 0 in the smallest.
+fn show(f: &mut fmt::Formatter<'_>, value: u64, kind: &Kind) -> fmt::Result {
+    let fits = |(_, unit): &&(&str, u64)| *unit == 1 || (value != 0 && value.is_multiple_of(*unit));
+    match kind.shown.iter().find(fits) {
+        Some((name, unit)) => write!(f, "{}{name}", value / unit),
+        None => write!(f, "{value}"),
+    }
+}
+
+/// A decimal number: `digits` times ten to the power of `exponent`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Decimal {
+    digits: u128,
+    exponent: i32,
+}
+
+impl Decimal {
+    /// Places that count. More of them are read and ignored: no unit is as small.
+    const PLACES: i32 = 18;
+
+    /// Reads the decimal number at the start of `text`, such as `1.5` or `2e-6`. Gives what follows it as well.
+    pub(crate) fn read(text: &str) -> Option<(Self, &str)> {
+        let (whole, rest) = digits(text);
+        let (places, rest) = rest.strip_prefix('.').map_or(("", rest), digits);
+        if whole.is_empty() && places.is_empty() {
+            return None;
+        }
+        let mut number = Self { digits: 0, exponent: 0 };
+        for digit in whole.bytes() {
+            number.append(digit)?;
+        }
+        for digit in places.bytes().take(Self::PLACES as usize) {
+            number.append(digit)?;
+            number.exponent -= 1;
+        }
+        let (exponent, rest) = exponent(rest)?;
+        number.exponent = number.exponent.saturating_add(exponent);
+        Some((number, rest))
+    }
+
+    fn append(&mut self, digit: u8) -> Option<()> {
+        self.digits = self.digits.checked_mul(10)?.checked_add(u128::from(digit - b'0'))?;
+        Some(())
+    }
+
+    /// This number times `factor`, divided by `divisor`, cut off to a whole number. `None` if it is too large.
+    pub(crate) fn times(self, factor: u128, divisor: u128) -> Option<u128> {
+        let product = self.digits.checked_mul(factor)?;
+        let power = 10_u128.checked_pow(self.exponent.unsigned_abs());
+        if product == 0 {
+            return Some(0);
+        }
+        if self.exponent < 0 {
+            // A divisor beyond `u128` is beyond the product, too.
+            return Some(power.and_then(|power| power.checked_mul(divisor)).map_or(0, |divisor| product / divisor));
+        }
+        Some(product.checked_mul(power?)? / divisor)
+    }
+}
+
+/// Splits `text` after its leading digits.
+fn digits(text: &str) -> (&str, &str) {
+    let end = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    text.split_at(end)
+}
+
+/// Reads `e-6` at the start of `text`, or nothing, which is an exponent of 0. Gives what follows it as well.
+fn exponent(text: &str) -> Option<(i32, &str)> {
+    let Some(rest) = text.strip_prefix(['e', 'E']) else { return Some((0, text)) };
+    let (negative, rest) = match rest.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, rest.strip_prefix('+').unwrap_or(rest)),
+    };
+    let (value, rest) = digits(rest);
+    let value = value.parse::<i32>().ok()?;
+    Some((if negative { -value } else { value }, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bits(text: &str) -> u64 {
+        text.parse::<Rate>().unwrap().bits()
+    }
+
+    fn bytes(text: &str) -> u64 {
+        text.parse::<Size>().unwrap().bytes()
+    }
+
+    fn nanos(text: &str) -> u64 {
+        text.parse::<Time>().unwrap().nanos()
+    }
+
+    fn raw(text: &str) -> u32 {
+        text.parse::<Share>().unwrap().raw()
+    }
+
+    /// Objective: rates have the units of tc(8), in either case, `bps` being bytes per second.
+    #[test]
+    fn rates_as_in_tc() {
+        assert_eq!(
+            [bits("10mbit"), bits("1.5gbit"), bits("1000bit"), bits("1000")],
+            [10_000_000, 1_500_000_000, 1000, 1000]
+        );
+        assert_eq!([bits("1bps"), bits("2KBps"), bits("1mbps"), bits("1gibps")], [8, 16_000, 8_000_000, 8 << 30]);
+        assert_eq!(
+            [bits("1Kibit"), bits("0.5mibit"), bits("1e3kbit"), bits(".5kbit")],
+            [1024, 1 << 19, 1_000_000, 500]
+        );
+        assert_eq!([bits("1000000tbit"), bits("0"), bits("0.9bit")], [1_000_000_000_000_000_000, 0, 0]);
+    }
+
+    /// Objective: sizes count by 1024, and times without a unit are microseconds.
+    #[test]
+    fn sizes_and_times_as_in_tc() {
+        assert_eq!([bytes("10kb"), bytes("1K"), bytes("2mb"), bytes("1g")], [10_240, 1024, 2 << 20, 1 << 30]);
+        assert_eq!([bytes("8kbit"), bytes("1mbit"), bytes("1500"), bytes("1500b")], [1024, 131_072, 1500, 1500]);
+        assert_eq!(
+            [nanos("70ms"), nanos("1.5s"), nanos("10us"), nanos("100ns")],
+            [70_000_000, 1_500_000_000, 10_000, 100]
+        );
+        assert_eq!([nanos("20"), nanos("2secs"), nanos("1.5e-3s")], [20_000, 2_000_000_000, 1_500_000]);
+    }
+
+    /// Objective: a share is a percentage with or without its sign, rounded as tc rounds it.
+    #[test]
+    fn shares_as_in_tc() {
+        assert_eq!([raw("1%"), raw("1"), raw("0.1%"), raw("50%")], [42_949_673, 42_949_673, 4_294_967, 2_147_483_648]);
+        assert_eq!([raw("0"), raw("100%"), raw("1e-9%"), raw("1e-99%")], [0, u32::MAX, 0, 0]);
+        assert_eq!(Share::from_part("0.01"), "1%".parse());
+        assert_eq!(Share::ALL.rest(), Share::NONE);
+    }
+
+    /// Objective: an error says what was given and what is expected instead.
+    #[test]
+    fn errors_say_what_is_expected() {
+        let shown = |error: Error| error.to_string();
+        assert_eq!(shown("fast".parse::<Rate>().unwrap_err()), "expected a rate such as 10mbit, not \"fast\"");
+        assert_eq!(shown("1mb/s".parse::<Rate>().unwrap_err()), "expected a rate such as 10mbit, not \"1mb/s\"");
+        assert_eq!(shown("-1".parse::<Size>().unwrap_err()), "expected a size such as 64kb, not \"-1\"");
+        assert_eq!(shown("1 s".parse::<Time>().unwrap_err()), "expected a time such as 70ms, not \"1 s\"");
+        assert_eq!(shown("1e".parse::<Time>().unwrap_err()), "expected a time such as 70ms, not \"1e\"");
+        assert_eq!(shown("".parse::<Share>().unwrap_err()), "expected a percentage such as 0.1%, not \"\"");
+        assert_eq!(shown("101%".parse::<Share>().unwrap_err()), "\"101%\" is more than 100%");
+        assert_eq!(shown(Share::from_part("1.1").unwrap_err()), "\"1.1\" is more than 1");
+        let error = "20000000tbit".parse::<Rate>().unwrap_err();
+        assert_eq!(shown(error), "\"20000000tbit\" is more than 18446744073709551615bit");
+        assert!(matches!("1e99s".parse::<Time>(), Err(Error::TooMuch { .. })));
+    }
+
+    /// Objective: quantities are shown in the unit that people would use.
+    #[test]
+    fn shown_in_large_units() {
+        let rates = [10_000_000, 1_500_000_000, 0, 1_000_001].map(|bits| Rate::from_bits(bits).to_string());
+        assert_eq!(rates, ["10mbit", "1500mbit", "0bit", "1000001bit"]);
+        let sizes = [64 << 20, 1536, 1500].map(|bytes| Size::from_bytes(bytes).to_string());
+        assert_eq!(sizes, ["64mb", "1536b", "1500b"]);
+        let times = [70_000_000, 1_500_000_000, 0].map(|nanos| Time::from_nanos(nanos).to_string());
+        assert_eq!(times, ["70ms", "1500ms", "0ns"]);
+        let shares = ["1", "0.1", "33.3", "0.00000001", "100"].map(|text| text.parse::<Share>().unwrap().to_string());
+        assert_eq!(shares, ["1%", "0.1%", "33.3%", "0%", "100%"]);
+    }
+
+    proptest! {
+        /// Objective: each value has a text that is read as that value.
+        #[test]
+        fn round_trip(value: u64, parts: u32) {
+            prop_assert_eq!(Rate(value).to_string().parse(), Ok(Rate(value)));
+            prop_assert_eq!(Size(value).to_string().parse(), Ok(Size(value)));
+            prop_assert_eq!(Time(value).to_string().parse(), Ok(Time(value)));
+            prop_assert_eq!(Share(parts).to_string().parse(), Ok(Share(parts)));
+        }
+
+        /// Objective: no text makes reading panic.
+        #[test]
+        fn any_text_is_read_or_refused(text in "[0-9.eE+-]{0,50}[a-z%]{0,5}|\\PC*") {
+            let _ = (text.parse::<Rate>(), text.parse::<Size>(), text.parse::<Time>());
+            let _ = (text.parse::<Share>(), Share::from_part(&text));
+        }
+    }
+}
