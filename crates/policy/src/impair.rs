@@ -21,7 +21,7 @@
 //! | `seed N` | the same chances each time |
 //!
 //! `exponential`, `ordered`, `loss ber`, `queue` and `bytes` are netvale's own; the first four say what netmap's
-//! emulator tlem does. netem's `slot` and `ecn` are refused.
+//! emulator [`tlem`] does. netem's `slot` and `ecn` are refused.
 //!
 //! # As in the kernel
 //!
@@ -54,6 +54,7 @@ mod loss;
 mod model;
 mod parse;
 mod spec;
+pub mod tlem;
 
 pub use model::{Fate, Model};
 pub use parse::Error;
