@@ -23,7 +23,7 @@ use crate::framing::Lines;
 use crate::request::Request;
 use crate::types::{
     Applied, ApplyParams, AttachParams, DetachParams, Done, Evicted, Exported, ListParams, PortInfo, SetParams,
-    ShowParams,    StatsReply, SwitchInfo, TableEntry, TableParams, Version,
+    ShowParams, StatsReply, SwitchInfo, TableEntry, TableParams, Version,
 };
 
 mod bring;

@@ -98,7 +98,11 @@ const NEXT: &str = "'netvale port set --help' lists the policies";
 fn policies() -> String {
     let mut text = "Policies:\n".to_owned();
     for option in OPTIONS.iter().filter(|option| option.is_policy()) {
-        text += &format!("  {:<32} {}\n", format!("{} {}", option.key, option.value_name), option.doc().trim_end_matches('.'));
+        text += &format!(
+            "  {:<32} {}\n",
+            format!("{} {}", option.key, option.value_name),
+            option.doc().trim_end_matches('.')
+        );
     }
     text + "
 Examples:
@@ -122,7 +126,10 @@ mod tests {
     /// Objective: pairs of words are policies with their values; dashes and underscores are the same; default is null.
     #[test]
     fn words() {
-        assert_eq!(of("access 10 isolated on max-addresses 3"), Ok(json!({"access": 10, "isolated": true, "max_addresses": 3})));
+        assert_eq!(
+            of("access 10 isolated on max-addresses 3"),
+            Ok(json!({"access": 10, "isolated": true, "max_addresses": 3}))
+        );
         assert_eq!(of("trunk default native 7"), Ok(json!({"trunk": null, "native": 7})));
         assert_eq!(of("trunk 10,20-30 flood off"), Ok(json!({"trunk": "10,20-30", "flood": false})));
     }
@@ -130,7 +137,9 @@ mod tests {
     /// Objective: what is no policy, has no value, or not such a one, is refused by name.
     #[test]
     fn refused() {
-        for (words, name) in [("rings 2", "rings"), ("access", "access"), ("access 5000", "access"), ("isolated maybe", "isolated")] {
+        for (words, name) in
+            [("rings 2", "rings"), ("access", "access"), ("access 5000", "access"), ("isolated maybe", "isolated")]
+        {
             assert!(of(words).unwrap_err().contains(name), "{words}");
         }
         assert!(of("access 1 access 2").unwrap_err().contains("twice"));

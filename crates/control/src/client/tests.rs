@@ -19,14 +19,12 @@ impl Handler for Fake {
         Ok(match request {
             Request::Version => Reply::Version(Version::current()),
             Request::SwitchList => Reply::Switches(vec![SwitchInfo { name: "vale0".into(), ..SwitchInfo::default() }]),
-            Request::SwitchTable(p) => {
-                Reply::Table(vec![TableEntry {
-                    mac: Mac([2, 0, 0, 0, 0, 10]),
-                    vlan: None,
-                    port: p.switch,
-                    age_seconds: 3,
-                }])
-            }
+            Request::SwitchTable(p) => Reply::Table(vec![TableEntry {
+                mac: Mac([2, 0, 0, 0, 0, 10]),
+                vlan: None,
+                port: p.switch,
+                age_seconds: 3,
+            }]),
             Request::PortAttach(p) => Reply::Port(port(format!("{}:{}:{}", p.switch, p.port, p.options.rings))),
             Request::PortDetach(p) if p.port == "none" => {
                 return Err(RpcError::from_errno(6, "there is no port none", "list"));

@@ -57,8 +57,10 @@ impl Rpc<'_> {
     }
 
     fn carry_out(&mut self, request: Request) -> Result<Reply, RpcError> {
-        self.daemon.changed |=
-            matches!(request, Request::PortAttach(_) | Request::PortDetach(_) | Request::PortSet(_) | Request::ConfigApply(_));
+        self.daemon.changed |= matches!(
+            request,
+            Request::PortAttach(_) | Request::PortDetach(_) | Request::PortSet(_) | Request::ConfigApply(_)
+        );
         Ok(match request {
             Request::Version => Reply::Version(Version::current()),
             Request::SwitchList => Reply::Switches(list_switches(self.daemon, self.caller)),

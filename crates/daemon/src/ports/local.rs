@@ -6,10 +6,10 @@ use std::sync::Arc;
 use netvale_control::attach::{AttachRequest, FLAG_HUGE, FLAG_LOSSLESS, FLAG_NO_HEADER, FLAG_SHARED, OffsetsAsked};
 use netvale_control::options::{OptionsOf, kind};
 use netvale_control::types::PortKind;
+use netvale_control::types::PortOptions;
 use netvale_mem::region::{Binding, RingRanges};
 use netvale_port::ring_in::RingIngress;
 use netvale_port::{Egress, Ingress};
-use netvale_control::types::PortOptions;
 use netvale_portspec::{AttachSpec, PortSpec};
 use rustix::io::Errno;
 

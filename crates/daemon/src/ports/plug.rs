@@ -75,7 +75,8 @@ pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): Queues, new: N
     let placed = forwarders.map(|forwarder| d.workers.place(Box::new(forwarder))).collect();
     let (switch, id) = (Some(switch), Some(id));
     let base = PortRecord::new(behind, owner);
-    d.ports.insert(&at.full(), PortRecord { switch, id, persistent, lossless, policies, placed, ingress, egress, ..base });
+    d.ports
+        .insert(&at.full(), PortRecord { switch, id, persistent, lossless, policies, placed, ingress, egress, ..base });
     tracing::info!(port = at.full(), uid = owner.uid, pid = owner.pid, "attached");
     Ok(())
 }

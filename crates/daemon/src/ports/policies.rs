@@ -26,7 +26,8 @@ pub fn of(options: &PortOptions) -> Result<Option<Arc<Policies>>, Refusal> {
 
 fn for_switch(policies: PortPolicies) -> Policies {
     // Storms are cut off after a tenth of a second.
-    let storm = policies.storm.map(|limit| limit.map(|frames| Limit::frames(frames.into(), frames.div_ceil(10).into())));
+    let storm =
+        policies.storm.map(|limit| limit.map(|frames| Limit::frames(frames.into(), frames.div_ceil(10).into())));
     let bits = policies.rate_in.map(|(rate, burst)| Limit::bits(rate.bits(), burst.bytes()));
     let frames = policies.pps_in.map(|frames| Limit::frames(frames.into(), frames.div_ceil(100).into()));
     Policies {

@@ -94,7 +94,9 @@ pub fn switch_item(d: &Daemon, switch: &Switch, with_addresses: bool) -> Item {
 pub fn addresses(switch: &Switch) -> Vec<(u64, String)> {
     let names: BTreeMap<_, _> = switch.ports().into_iter().collect();
     let entries = switch.addresses().entries().into_iter();
-    entries.filter_map(|entry| Some((entry.mac | u64::from(entry.vlan) << VLAN_SHIFT, names.get(&entry.port)?.clone()))).collect()
+    entries
+        .filter_map(|entry| Some((entry.mac | u64::from(entry.vlan) << VLAN_SHIFT, names.get(&entry.port)?.clone())))
+        .collect()
 }
 
 /// Counters of a port's ingresses and egresses.

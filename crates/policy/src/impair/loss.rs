@@ -1,0 +1,142 @@
+//! Which frames are lost.
+//!
+//! The models of bursts are those of S. Salsano, F. Ludovici and A. Ordine, "Definition of a general and intuitive loss
+//! model for packet networks and its implementation in the Netem module in the Linux kernel".
+
+use rand_pcg::Pcg32;
+use rand_pcg::rand_core::Rng;
+
+use super::chance::{self, Event};
+use super::spec;
+
+/// What loses frames, and its state.
+#[derive(Clone, Debug)]
+pub(super) enum Loss {
+    Random(Event),
+    State(FourStates),
+    Elliott(Elliott),
+    Bits(BitErrors),
+}
+
+impl Loss {
+    /// What `spec` asks for, in its first state.
+    pub fn new(spec: spec::Loss, rng: &mut Pcg32) -> Self {
+        match spec {
+            spec::Loss::Random(chance) => Self::Random(Event::new(chance, rng)),
+            spec::Loss::State(chances) => Self::State(FourStates { chances, state: State::Arriving }),
+            spec::Loss::Elliott(chances) => Self::Elliott(Elliott { chances, bad: false }),
+            spec::Loss::Bits(errors) => Self::Bits(BitErrors::new(errors, rng)),
+        }
+    }
+
+    /// Whether the next frame, of `len` bytes, is lost.
+    #[inline]
+    pub fn takes(&mut self, len: u32, rng: &mut Pcg32) -> bool {
+        match self {
+            Self::Random(event) => event.happens(rng),
+            Self::State(states) => states.takes(rng.next_u32()),
+            Self::Elliott(elliott) => elliott.takes(rng),
+            Self::Bits(errors) => errors.takes(len, rng),
+        }
+    }
+}
+
+/// A state of the chain, by what happens to frames in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// 1: frames arrive.
+    Arriving,
+    /// 2: frames arrive within a burst of losses.
+    ArrivingInBurst,
+    /// 3: frames are lost in a burst.
+    LostInBurst,
+    /// 4: a frame is lost alone.
+    LostAlone,
+}
+
+/// A Markov chain of four states.
+#[derive(Clone, Debug)]
+pub(super) struct FourStates {
+    chances: spec::FourStates,
+    state: State,
+}
+
+impl FourStates {
+    /// Goes on to the next state by the random number `drawn`. Whether a frame is lost there.
+    fn takes(&mut self, drawn: u32) -> bool {
+        // Chances of two ways out of a state that sum up to more than all leave less of the second.
+        let below =
+            |first: crate::units::Share, second: crate::units::Share| drawn < first.raw().saturating_add(second.raw());
+        let none = crate::units::Share::NONE;
+        let chances = &self.chances;
+        self.state = match self.state {
+            State::Arriving if below(chances.p14, none) => State::LostAlone,
+            State::Arriving if below(chances.p14, chances.p13) => State::LostInBurst,
+            State::ArrivingInBurst if below(chances.p23, none) => State::LostInBurst,
+            State::LostInBurst if below(chances.p32, none) => State::ArrivingInBurst,
+            State::LostInBurst if below(chances.p32, chances.p31) => State::Arriving,
+            State::LostAlone => State::Arriving,
+            same => same,
+        };
+        matches!(self.state, State::LostInBurst | State::LostAlone)
+    }
+}
+
+/// The model of Gilbert and Elliott: a good and a bad state, each of which loses its own share of frames.
+#[derive(Clone, Debug)]
+pub(super) struct Elliott {
+    chances: spec::Elliott,
+    bad: bool,
+}
+
+impl Elliott {
+    /// Goes on to the next state. Whether the frame is lost, which depends on the state before, as in the kernel.
+    fn takes(&mut self, rng: &mut Pcg32) -> bool {
+        let chances = &self.chances;
+        let (leave, lose) = if self.bad { (chances.r, chances.bad) } else { (chances.p, chances.good) };
+        self.bad ^= chance::happens(leave.raw(), rng);
+        chance::happens(lose.raw(), rng)
+    }
+}
+
+/// Wrong bits, any of which loses its frame.
+///
+/// What is drawn is how many bits are right until the next one is wrong, so that a frame that arrives costs a
+/// subtraction whatever its length is.
+#[derive(Clone, Debug)]
+pub(super) struct BitErrors {
+    /// Bits that are right before the next one that is wrong.
+    right: u64,
+    /// 1 / ln(1 - share of wrong bits), or `None` if there are no wrong bits.
+    scale: Option<f64>,
+}
+
+impl BitErrors {
+    fn new(errors: spec::BitErrors, rng: &mut Pcg32) -> Self {
+        let share = errors.0 as f64 / spec::BitErrors::ALL as f64;
+        let mut new = Self { right: u64::MAX, scale: (errors.0 != 0).then(|| 1.0 / libm::log1p(-share)) };
+        new.draw(rng);
+        new
+    }
+
+    fn takes(&mut self, len: u32, rng: &mut Pcg32) -> bool {
+        let bits = u64::from(len) * 8;
+        let lost = self.scale.is_some() && self.right < bits;
+        if lost {
+            // Chances do not remember: what follows the frame is as if it were the start.
+            self.draw(rng);
+        } else {
+            self.right = self.right.saturating_sub(bits);
+        }
+        lost
+    }
+
+    /// Draws how many bits are right, of the geometric distribution, by inversion.
+    fn draw(&mut self, rng: &mut Pcg32) {
+        if let Some(scale) = self.scale {
+            // Above 0 and at most 1, of which 53 bits fit exactly.
+            let uniform = ((rng.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+            self.right = (libm::log(uniform) * scale) as u64;
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Reads the words of a [`Spec`].
+
+use core::iter::Peekable;
+use core::str::{FromStr, SplitWhitespace};
+
+use super::Spec;
+use super::spec::{BitErrors, Chance, Delay, Elliott, FourStates, Link, Loss, Reorder, Shape};
+use crate::units::{self, Decimal, Rate, Share, Size, Time};
+
+/// Why words ask for nothing that can be done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A word that is not known here.
+    #[error(
+        "{0:?} is no word of a link: there are delay, distribution, ordered, loss, duplicate, corrupt, reorder, gap, \
+         rate, queue, limit, bytes and seed"
+    )]
+    Unknown(String),
+    /// A word of netem's that is not done here.
+    #[error("{0:?} is a word of netem's that netvale does not have")]
+    Unsupported(String),
+    /// A word that was there before.
+    #[error("{0} is there twice")]
+    Twice(&'static str),
+    /// A word without its value.
+    #[error("{0} lacks its value")]
+    Missing(&'static str),
+    /// A word with a value that it cannot have.
+    #[error("{word}: {reason}")]
+    Value {
+        /// The word.
+        word: &'static str,
+        /// What is wrong with its value.
+        reason: units::Error,
+    },
+    /// A word that has no meaning without another.
+    #[error("{word} needs {other}")]
+    Needs {
+        /// The word.
+        word: &'static str,
+        /// What it needs.
+        other: &'static str,
+    },
+    /// A word that says the opposite of another.
+    #[error("{word} contradicts {other}")]
+    Contradicts {
+        /// The word.
+        word: &'static str,
+        /// The other one.
+        other: &'static str,
+    },
+    /// A word with a value of 0, which would let nothing through.
+    #[error("{0} of 0 lets nothing through")]
+    Zero(&'static str),
+}
+
+impl FromStr for Spec {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let mut draft = Draft::default();
+        let mut words = Words(text.split_whitespace().peekable());
+        while let Some(word) = words.0.next() {
+            draft.read(word, &mut words)?;
+        }
+        draft.finish()
+    }
+}
+
+/// Words that are still to be read.
+struct Words<'a>(Peekable<SplitWhitespace<'a>>);
+
+impl Words<'_> {
+    /// The value of `word`.
+    fn value<T: FromStr<Err = units::Error>>(&mut self, word: &'static str) -> Result<T, Error> {
+        let text = self.0.next().ok_or(Error::Missing(word))?;
+        text.parse().map_err(|reason| Error::Value { word, reason })
+    }
+
+    /// Whether the next word is a number, and so a further value of the word before.
+    fn goes_on(&mut self) -> bool {
+        let is_number = |text: &&str| text.starts_with(|first: char| first.is_ascii_digit() || "-.".contains(first));
+        self.0.peek().is_some_and(is_number)
+    }
+
+    /// A further value of `word`, or `default`.
+    fn further<T: FromStr<Err = units::Error>>(&mut self, word: &'static str, default: T) -> Result<T, Error> {
+        if self.goes_on() { self.value(word) } else { Ok(default) }
+    }
+
+    fn chance(&mut self, word: &'static str) -> Result<Chance, Error> {
+        Ok(Chance { share: self.value(word)?, correlation: self.further(word, Share::NONE)? })
+    }
+
+    fn delay(&mut self) -> Result<Delay, Error> {
+        let mean = self.value("delay")?;
+        let jitter = self.further("delay", Time::default())?;
+        let correlation = self.further("delay", Share::NONE)?;
+        Ok(Delay { mean, jitter, correlation, ..Delay::default() })
+    }
+
+    fn loss(&mut self) -> Result<Loss, Error> {
+        let word = "loss";
+        if self.goes_on() {
+            return self.chance(word).map(Loss::Random);
+        }
+        match self.0.next().ok_or(Error::Missing(word))? {
+            "random" => self.chance(word).map(Loss::Random),
+            "state" => self.states().map(Loss::State),
+            "gemodel" => self.elliott().map(Loss::Elliott),
+            "ber" => self.value(word).map(Loss::Bits),
+            other => {
+                let expected = "percentage such as 0.1%, or one of random, state, gemodel and ber";
+                Err(Error::Value { word, reason: units::Error::Malformed { text: other.to_string(), expected } })
+            }
+        }
+    }
+
+    fn states(&mut self) -> Result<FourStates, Error> {
+        let word = "loss";
+        let default = FourStates::new(self.value(word)?);
+        let p31 = self.further(word, default.p31)?;
+        let p32 = self.further(word, default.p32)?;
+        let p23 = self.further(word, default.p23)?;
+        let p14 = self.further(word, default.p14)?;
+        Ok(FourStates { p31, p32, p23, p14, ..default })
+    }
+
+    fn elliott(&mut self) -> Result<Elliott, Error> {
+        let word = "loss";
+        let default = Elliott::new(self.value(word)?);
+        let r = self.further(word, default.r)?;
+        let bad = self.further(word, default.bad)?;
+        let good = self.further(word, default.good)?;
+        Ok(Elliott { r, bad, good, ..default })
+    }
+
+    fn link(&mut self) -> Result<Link, Error> {
+        let word = "rate";
+        let rate: Rate = self.value(word)?;
+        if rate.bits() == 0 {
+            return Err(Error::Zero(word));
+        }
+        let Whole(overhead) = self.further(word, Whole(0))?;
+        let Whole(cell) = self.further(word, Whole(0))?;
+        let Whole(cell_overhead) = self.further(word, Whole(0))?;
+        Ok(Link { rate, overhead, cell, cell_overhead, queue: None })
+    }
+}
+
+/// What has been read so far. What needs what is seen to in the end, as words come in any order.
+#[derive(Default)]
+struct Draft {
+    delay: Option<Delay>,
+    shape: Option<Shape>,
+    ordered: Option<bool>,
+    loss: Option<Loss>,
+    duplicate: Option<Chance>,
+    corrupt: Option<Chance>,
+    reorder: Option<Chance>,
+    gap: Option<Whole<u32>>,
+    link: Option<Link>,
+    queue: Option<Size>,
+    limit: Option<Whole<u32>>,
+    bytes: Option<Size>,
+    seed: Option<Whole<u64>>,
+}
+
+impl Draft {
+    /// Reads `word` and its values, which come next.
+    fn read(&mut self, word: &str, words: &mut Words<'_>) -> Result<(), Error> {
+        match word {
+            "delay" | "latency" => once(&mut self.delay, "delay", words.delay()?),
+            "distribution" => once(&mut self.shape, "distribution", words.value("distribution")?),
+            "ordered" => once(&mut self.ordered, "ordered", true),
+            "loss" | "drop" => once(&mut self.loss, "loss", words.loss()?),
+            "duplicate" => once(&mut self.duplicate, "duplicate", words.chance("duplicate")?),
+            "corrupt" => once(&mut self.corrupt, "corrupt", words.chance("corrupt")?),
+            "reorder" => once(&mut self.reorder, "reorder", words.chance("reorder")?),
+            "gap" => once(&mut self.gap, "gap", words.value("gap")?),
+            "rate" => once(&mut self.link, "rate", words.link()?),
+            "queue" => once(&mut self.queue, "queue", words.value("queue")?),
+            "limit" => once(&mut self.limit, "limit", words.value("limit")?),
+            "bytes" => once(&mut self.bytes, "bytes", words.value("bytes")?),
+            "seed" => once(&mut self.seed, "seed", words.value("seed")?),
+            "slot" | "ecn" => Err(Error::Unsupported(word.to_string())),
+            _ => Err(Error::Unknown(word.to_string())),
+        }
+    }
+
+    fn finish(self) -> Result<Spec, Error> {
+        let spec = Spec::default();
+        Ok(Spec {
+            delay: self.delay()?,
+            loss: self.loss,
+            duplicate: self.duplicate,
+            corrupt: self.corrupt,
+            reorder: self.reorder()?,
+            link: self.link()?,
+            limit: self.limit.map_or(spec.limit, |limit| limit.0),
+            bytes: self.bytes.unwrap_or(spec.bytes),
+            seed: self.seed.map(|seed| seed.0),
+        })
+        .and_then(Spec::with_room)
+    }
+
+    /// The delay, with its shape, which needs something to shape.
+    fn delay(&self) -> Result<Option<Delay>, Error> {
+        let Some(delay) = self.delay else {
+            return match (self.shape, self.ordered) {
+                (Some(_), _) => Err(Error::Needs { word: "distribution", other: "a delay with jitter" }),
+                (None, Some(_)) => Err(Error::Needs { word: "ordered", other: "a delay" }),
+                (None, None) => Ok(None),
+            };
+        };
+        let nothing = Time::default();
+        if self.shape.is_some() && (delay.mean == nothing || delay.jitter == nothing) {
+            return Err(Error::Needs { word: "distribution", other: "a delay with jitter" });
+        }
+        Ok(Some(Delay { shape: self.shape.unwrap_or_default(), ordered: self.ordered.is_some(), ..delay }))
+    }
+
+    /// Which frames overtake others, for which the others must be late.
+    fn reorder(&self) -> Result<Option<Reorder>, Error> {
+        let Some(chance) = self.reorder else {
+            return match self.gap {
+                Some(_) => Err(Error::Needs { word: "gap", other: "reorder" }),
+                None => Ok(None),
+            };
+        };
+        if self.delay.is_none_or(|delay| delay.mean == Time::default()) {
+            return Err(Error::Needs { word: "reorder", other: "a delay" });
+        }
+        if self.ordered.is_some() {
+            return Err(Error::Contradicts { word: "reorder", other: "ordered" });
+        }
+        Ok(Some(Reorder { chance, gap: self.gap.map_or(1, |gap| gap.0.max(1)) }))
+    }
+
+    fn link(&self) -> Result<Option<Link>, Error> {
+        match (self.link, self.queue) {
+            (None, Some(_)) => Err(Error::Needs { word: "queue", other: "a rate" }),
+            (link, queue) => Ok(link.map(|link| Link { queue, ..link })),
+        }
+    }
+}
+
+impl Spec {
+    /// This, if there is room for frames.
+    fn with_room(self) -> Result<Self, Error> {
+        match (self.limit, self.bytes.bytes()) {
+            (0, _) => Err(Error::Zero("limit")),
+            (_, 0) => Err(Error::Zero("bytes")),
+            _ => Ok(self),
+        }
+    }
+}
+
+/// Sets what `word` says, unless it was said before.
+fn once<T>(place: &mut Option<T>, word: &'static str, value: T) -> Result<(), Error> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Error::Twice(word)),
+    }
+}
+
+/// A whole number.
+#[derive(Clone, Copy)]
+struct Whole<T>(T);
+
+impl<T: FromStr> FromStr for Whole<T> {
+    type Err = units::Error;
+
+    fn from_str(text: &str) -> Result<Self, units::Error> {
+        let expected = "whole number that is not too large";
+        text.parse().map(Self).map_err(|_| units::Error::Malformed { text: text.to_string(), expected })
+    }
+}
+
+impl FromStr for Shape {
+    type Err = units::Error;
+
+    fn from_str(text: &str) -> Result<Self, units::Error> {
+        let expected = "uniform, normal, pareto, paretonormal or exponential distribution";
+        let named = Self::NAMES.into_iter().find(|(name, _)| *name == text);
+        named.map(|(_, shape)| shape).ok_or_else(|| units::Error::Malformed { text: text.to_string(), expected })
+    }
+}
+
+impl FromStr for BitErrors {
+    type Err = units::Error;
+
+    fn from_str(text: &str) -> Result<Self, units::Error> {
+        let malformed =
+            || units::Error::Malformed { text: text.to_string(), expected: "rate of bit errors such as 1e-6" };
+        let (number, "") = Decimal::read(text).ok_or_else(malformed)? else { return Err(malformed()) };
+        let errors = number.times(u128::from(Self::ALL), 1).and_then(|errors| u64::try_from(errors).ok());
+        let most = |errors: &u64| *errors <= Self::ALL;
+        errors.filter(most).map(Self).ok_or_else(|| units::Error::TooMuch { text: text.to_string(), most: "1" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn canonical(text: &str) -> String {
+        text.parse::<Spec>().unwrap().to_string()
+    }
+
+    fn refused(text: &str) -> String {
+        text.parse::<Spec>().unwrap_err().to_string()
+    }
+
+    /// Objective: words in any order and writing are shown in one.
+    #[test]
+    fn canonical_words() {
+        for (text, words) in [
+            ("", ""),
+            ("limit 1000 bytes 64m", ""),
+            ("delay 0.07s", "delay 70ms"),
+            ("latency 70000 10ms 25 distribution normal", "delay 70ms 10ms 25% distribution normal"),
+            ("distribution uniform delay 1ms 1ms", "delay 1ms 1ms"),
+            ("delay 1ms 0ms 25%", "delay 1ms 0ns 25%"),
+            ("ordered delay 1ms 1ms distribution exponential", "delay 1ms 1ms distribution exponential ordered"),
+            ("drop 1", "loss 1%"),
+            ("loss random 1% 25%", "loss 1% 25%"),
+            ("loss state 10%", "loss state 10%"),
+            ("loss state 1% 30%", "loss state 1% 30%"),
+            ("loss state 1 2 3 4 5", "loss state 1% 2% 3% 4% 5%"),
+            ("loss gemodel 1%", "loss gemodel 1%"),
+            ("loss gemodel 1% 10% 100% 0%", "loss gemodel 1% 10%"),
+            ("loss gemodel 1% 10% 70% .1%", "loss gemodel 1% 10% 70% 0.1%"),
+            ("loss ber 0.000025", "loss ber 25e-6"),
+            ("duplicate 1% corrupt 0.1% 50%", "duplicate 1% corrupt 0.1% 50%"),
+            ("gap 5 reorder 25% 50% delay 10ms", "delay 10ms reorder 25% 50% gap 5"),
+            ("reorder 25% gap 0 delay 10ms", "delay 10ms reorder 25%"),
+            ("rate 1mbps", "rate 8mbit"),
+            ("rate 10mbit -14 48 5 queue 9000", "rate 10mbit -14 48 5 queue 9000b"),
+            ("rate 1gbit 0 48", "rate 1gbit 0 48"),
+            ("seed 7 limit 10 bytes 1mb", "limit 10 bytes 1mb seed 7"),
+        ] {
+            assert_eq!(canonical(text), words, "{text}");
+            assert_eq!(canonical(words), words);
+        }
+    }
+
+    /// Objective: what cannot be done is refused by the name of the word that it is about.
+    #[test]
+    fn refusals() {
+        for (text, sentence) in [
+            ("delay 1ms slot 1ms", "\"slot\" is a word of netem's that netvale does not have"),
+            ("loss 1% ecn", "\"ecn\" is a word of netem's that netvale does not have"),
+            ("delay 1ms delay 2ms", "delay is there twice"),
+            ("loss 1% loss state 1%", "loss is there twice"),
+            ("delay", "delay lacks its value"),
+            ("loss gemodel", "loss lacks its value"),
+            ("delay fast", "delay: expected a time such as 70ms, not \"fast\""),
+            ("duplicate 101%", "duplicate: \"101%\" is more than 100%"),
+            ("loss ber 1.1", "loss: \"1.1\" is more than 1"),
+            (
+                "loss often",
+                "loss: expected a percentage such as 0.1%, or one of random, state, gemodel and ber, not \"often\"",
+            ),
+            ("limit -1", "limit: expected a whole number that is not too large, not \"-1\""),
+            ("reorder 1%", "reorder needs a delay"),
+            ("delay 0ms 1ms reorder 1%", "reorder needs a delay"),
+            ("delay 1ms gap 5", "gap needs reorder"),
+            ("delay 1ms ordered reorder 1%", "reorder contradicts ordered"),
+            ("distribution normal", "distribution needs a delay with jitter"),
+            ("delay 1ms distribution normal", "distribution needs a delay with jitter"),
+            ("ordered", "ordered needs a delay"),
+            ("queue 10kb", "queue needs a rate"),
+            ("rate 0", "rate of 0 lets nothing through"),
+            ("limit 0", "limit of 0 lets nothing through"),
+            ("bytes 0", "bytes of 0 lets nothing through"),
+        ] {
+            assert_eq!(refused(text), sentence, "{text}");
+        }
+        assert!(refused("delay 1ms jitter 1ms").starts_with("\"jitter\" is no word of a link: there are delay,"));
+        assert!(refused("delay 1ms 1ms distribution odd").contains("expected a uniform, normal,"));
+    }
+}

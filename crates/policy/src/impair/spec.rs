@@ -1,0 +1,308 @@
+//! What is asked of a link, as data and as canonical words.
+
+use core::fmt;
+
+use crate::units::{Rate, Share, Size, Time};
+
+/// How many frames may be under way if `limit` does not say. netem's default.
+pub const DEFAULT_LIMIT: u32 = 1000;
+
+/// How many bytes of frames may be under way if `bytes` does not say: enough for 50 ms at 10 Gbit/s.
+pub const DEFAULT_BYTES: Size = Size::from_bytes(64 << 20);
+
+/// What is asked of a link.
+///
+/// Read from words such as `delay 70ms 10ms loss 1%` (see [the module](super)), shown in the same words, and nothing
+/// at all by default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    pub(super) delay: Option<Delay>,
+    pub(super) loss: Option<Loss>,
+    pub(super) duplicate: Option<Chance>,
+    pub(super) corrupt: Option<Chance>,
+    pub(super) reorder: Option<Reorder>,
+    pub(super) link: Option<Link>,
+    pub(super) limit: u32,
+    pub(super) bytes: Size,
+    pub(super) seed: Option<u64>,
+}
+
+/// `delay`, `distribution` and `ordered`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Delay {
+    pub mean: Time,
+    pub jitter: Time,
+    pub correlation: Share,
+    pub shape: Shape,
+    pub ordered: bool,
+}
+
+/// How delays spread around their mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// All alike, from the mean less the jitter to the mean and the jitter.
+    #[default]
+    Uniform,
+    /// As a bell, whose standard deviation is the jitter.
+    Normal,
+    /// With a long tail.
+    Pareto,
+    /// A quarter normal, three quarters Pareto.
+    ParetoNormal,
+    /// From the mean less the jitter on, each delay less likely than the one before. The jitter is the standard
+    /// deviation.
+    Exponential,
+}
+
+impl Shape {
+    /// All shapes and their names.
+    pub const NAMES: [(&'static str, Self); 5] = [
+        ("uniform", Self::Uniform),
+        ("normal", Self::Normal),
+        ("pareto", Self::Pareto),
+        ("paretonormal", Self::ParetoNormal),
+        ("exponential", Self::Exponential),
+    ];
+
+    fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, shape)| *shape == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// A share of the frames, and how much whether one is among them is like the last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Chance {
+    pub share: Share,
+    pub correlation: Share,
+}
+
+/// `loss`, of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loss {
+    Random(Chance),
+    State(FourStates),
+    Elliott(Elliott),
+    Bits(BitErrors),
+}
+
+/// Chances to go from one state to another. 1: frames arrive, 2: frames arrive within a burst of losses, 3: frames are
+/// lost in a burst, 4: a frame is lost alone, after which 1 follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FourStates {
+    pub p13: Share,
+    pub p31: Share,
+    pub p32: Share,
+    pub p23: Share,
+    pub p14: Share,
+}
+
+impl FourStates {
+    /// With tc's defaults, by which each frame has the same chance to be lost.
+    pub fn new(p13: Share) -> Self {
+        Self { p13, p31: p13.rest(), p32: Share::NONE, p23: Share::ALL, p14: Share::NONE }
+    }
+}
+
+/// Chances of the model of Gilbert and Elliott.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Elliott {
+    /// To go from good to bad.
+    pub p: Share,
+    /// To go from bad to good.
+    pub r: Share,
+    /// To lose a frame while bad, which the paper calls 1-h.
+    pub bad: Share,
+    /// To lose a frame while good, which the paper calls 1-k.
+    pub good: Share,
+}
+
+impl Elliott {
+    /// With tc's defaults, by which each frame has the same chance to be lost.
+    pub fn new(p: Share) -> Self {
+        Self { p, r: p.rest(), bad: Share::ALL, good: Share::NONE }
+    }
+}
+
+/// How many of 10^18 bits are wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BitErrors(pub u64);
+
+impl BitErrors {
+    /// All bits are wrong.
+    pub const ALL: u64 = 1_000_000_000_000_000_000;
+}
+
+/// `reorder` and `gap`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reorder {
+    pub chance: Chance,
+    /// At most each `gap`-th frame overtakes others.
+    pub gap: u32,
+}
+
+/// `rate` and `queue`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Link {
+    pub rate: Rate,
+    /// Bytes that each frame has besides its own, or (below 0) has not.
+    pub overhead: i32,
+    /// Bytes of the cells that frames are cut into, or 0 for none.
+    pub cell: u32,
+    /// Bytes that each cell has besides its own, or has not.
+    pub cell_overhead: i32,
+    /// Bytes that may wait, if there is an end to them.
+    pub queue: Option<Size>,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            delay: None,
+            loss: None,
+            duplicate: None,
+            corrupt: None,
+            reorder: None,
+            link: None,
+            limit: DEFAULT_LIMIT,
+            bytes: DEFAULT_BYTES,
+            seed: None,
+        }
+    }
+}
+
+impl Spec {
+    /// How many frames may be under way. For who keeps the frames: a [`Model`](super::Model) does not know how many
+    /// there are.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// How many bytes of frames may be under way. For who keeps the frames, as [`limit`](Self::limit) is.
+    pub fn bytes(&self) -> Size {
+        self.bytes
+    }
+
+    /// Where the chances start, if the user says.
+    pub fn seed(&self) -> Option<u64> {
+        self.seed
+    }
+}
+
+impl fmt::Display for Spec {
+    /// Shows the canonical words, which are read as this again.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut words = Words { f, started: false };
+        if self.limit != DEFAULT_LIMIT {
+            words.part(format_args!("limit {}", self.limit))?;
+        }
+        if self.bytes != DEFAULT_BYTES {
+            words.part(format_args!("bytes {}", self.bytes))?;
+        }
+        words.named("", self.delay.as_ref())?;
+        words.named("loss ", self.loss.as_ref())?;
+        words.named("duplicate ", self.duplicate.as_ref())?;
+        words.named("corrupt ", self.corrupt.as_ref())?;
+        words.named("reorder ", self.reorder.as_ref())?;
+        words.named("rate ", self.link.as_ref())?;
+        words.named("seed ", self.seed.as_ref())
+    }
+}
+
+/// Puts spaces between parts.
+struct Words<'a, 'f> {
+    f: &'a mut fmt::Formatter<'f>,
+    started: bool,
+}
+
+impl Words<'_, '_> {
+    fn part(&mut self, part: fmt::Arguments<'_>) -> fmt::Result {
+        if self.started {
+            self.f.write_str(" ")?;
+        }
+        self.started = true;
+        self.f.write_fmt(part)
+    }
+
+    fn named<T: fmt::Display>(&mut self, name: &str, part: Option<&T>) -> fmt::Result {
+        part.map_or(Ok(()), |part| self.part(format_args!("{name}{part}")))
+    }
+}
+
+impl fmt::Display for Delay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "delay {}", self.mean)?;
+        if self.correlation != Share::NONE {
+            write!(f, " {} {}", self.jitter, self.correlation)?;
+        } else if self.jitter != Time::default() {
+            write!(f, " {}", self.jitter)?;
+        }
+        if self.shape != Shape::Uniform {
+            write!(f, " distribution {}", self.shape.name())?;
+        }
+        if self.ordered { f.write_str(" ordered") } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for Chance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.share)?;
+        if self.correlation == Share::NONE { Ok(()) } else { write!(f, " {}", self.correlation) }
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Random(chance) => chance.fmt(f),
+            Self::State(s) => {
+                let default = FourStates::new(s.p13);
+                write!(f, "state {}", s.p13)?;
+                let further = [(s.p31, default.p31), (s.p32, default.p32), (s.p23, default.p23), (s.p14, default.p14)];
+                further_shares(f, &further)
+            }
+            Self::Elliott(e) => {
+                let default = Elliott::new(e.p);
+                write!(f, "gemodel {}", e.p)?;
+                further_shares(f, &[(e.r, default.r), (e.bad, default.bad), (e.good, default.good)])
+            }
+            Self::Bits(errors) => write!(f, "ber {errors}"),
+        }
+    }
+}
+
+/// Shows shares as far as the last one that is not its default.
+fn further_shares(f: &mut fmt::Formatter<'_>, shares: &[(Share, Share)]) -> fmt::Result {
+    let shown = shares.iter().rposition(|(share, default)| share != default).map_or(0, |last| last + 1);
+    shares[..shown].iter().try_for_each(|(share, _)| write!(f, " {share}"))
+}
+
+impl fmt::Display for BitErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mut digits, mut places) = (self.0, 18);
+        while places > 0 && digits.is_multiple_of(10) {
+            digits /= 10;
+            places -= 1;
+        }
+        if places == 0 { write!(f, "{digits}") } else { write!(f, "{digits}e-{places}") }
+    }
+}
+
+impl fmt::Display for Reorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.chance.fmt(f)?;
+        if self.gap == 1 { Ok(()) } else { write!(f, " gap {}", self.gap) }
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.rate)?;
+        match (self.overhead, self.cell, self.cell_overhead) {
+            (0, 0, 0) => {}
+            (overhead, 0, 0) => write!(f, " {overhead}")?,
+            (overhead, cell, 0) => write!(f, " {overhead} {cell}")?,
+            (overhead, cell, cell_overhead) => write!(f, " {overhead} {cell} {cell_overhead}")?,
+        }
+        self.queue.map_or(Ok(()), |queue| write!(f, " queue {queue}"))
+    }
+}

@@ -1,0 +1,281 @@
+//! The options of netmap's link emulator, tlem.
+//!
+//! What follows `-D`, `-B`, `-L` and `-Q` of `apps/tlem/tlem.c` is read as tlem documents it, and said as a [`Spec`]:
+//!
+//! | option | values | unit | said as |
+//! |---|---|---|---|
+//! | `-D` | `[constant,]T` | seconds | `delay T` |
+//! | | `uniform,MIN,MAX` | | `delay MEAN JITTER ordered` |
+//! | | `exp,AVG,MIN` | | `delay AVG JITTER distribution exponential ordered` |
+//! | `-B` | `[constant,]RATE` | bits per second | `rate RATE` |
+//! | | `ether,RATE` | | `rate RATE 24`: frames have framing and checksum besides their bytes |
+//! | `-L` | `[plr,]PART` | share of frames, up to 1 | `loss PERCENT` |
+//! | | `ber,PART` | share of bits, up to 1 | `loss ber PART` |
+//! | `-Q` | `SIZE` | bytes, 50000 by default | `queue SIZE`, with a rate |
+//!
+//! An option that is given once is for both directions; given twice, the second is for the way back. tlem has a limit
+//! of bytes and none of frames, and so have these specs.
+
+use super::Spec;
+use super::spec::{BitErrors, Chance, DEFAULT_BYTES, Delay, Link, Loss, Shape};
+use crate::units::{self, Decimal, Rate, Share, Size, Time};
+
+/// What a frame of Ethernet has besides its bytes: preamble and gap (20 bytes), and the checksum.
+const FRAMING: i32 = 24;
+
+/// Bytes that wait for the rate unless `-Q` says otherwise.
+const DEFAULT_QUEUE: Size = Size::from_bytes(50_000);
+
+/// Why options ask for nothing that can be done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// An option that is not of the link, or not known.
+    #[error("{0:?} is no option of a link: there are -D, -B, -L and -Q")]
+    Unknown(String),
+    /// An option without its value.
+    #[error("{0} lacks its value")]
+    Missing(String),
+    /// An option that is there for more than two directions.
+    #[error("{0} is there more than twice")]
+    TooOften(&'static str),
+    /// An option with a value that it cannot have.
+    #[error("{option} {value}: expected {expected}")]
+    Value {
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        value: String,
+        /// What it can have instead.
+        expected: &'static str,
+    },
+}
+
+/// The options of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options<'a> {
+    /// What follows `-D`.
+    pub delay: Option<&'a str>,
+    /// What follows `-B`.
+    pub bandwidth: Option<&'a str>,
+    /// What follows `-L`.
+    pub loss: Option<&'a str>,
+    /// What follows `-Q`.
+    pub queue: Option<&'a str>,
+}
+
+/// Where options keep the value of one of them.
+type Place<'a> = for<'o> fn(&'o mut Options<'a>) -> &'o mut Option<&'a str>;
+
+/// Reads the words of a command line, such as `-D 20ms -B 10m -B 1m`. What each of the two directions asks for.
+pub fn directions<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<[Spec; 2], Error> {
+    let mut both = [Options::default(); 2];
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        let unknown = || Error::Unknown(word.to_string());
+        let (option, value) = word.split_at_checked(2).ok_or_else(unknown)?;
+        let (name, place): (_, Place<'a>) = match option {
+            "-D" => ("-D", |options| &mut options.delay),
+            "-B" => ("-B", |options| &mut options.bandwidth),
+            "-L" => ("-L", |options| &mut options.loss),
+            "-Q" => ("-Q", |options| &mut options.queue),
+            _ => return Err(unknown()),
+        };
+        let value = Some(value).filter(|value| !value.is_empty()).or_else(|| words.next());
+        let value = value.ok_or_else(|| Error::Missing(word.to_string()))?;
+        let free = both.iter_mut().map(place).find(|place| place.is_none());
+        *free.ok_or(Error::TooOften(name))? = Some(value);
+    }
+    let [there, back] = both;
+    Ok([there.spec()?, back.or(there).spec()?])
+}
+
+impl Options<'_> {
+    /// These, and `others` where these say nothing.
+    fn or(self, others: Self) -> Self {
+        Self {
+            delay: self.delay.or(others.delay),
+            bandwidth: self.bandwidth.or(others.bandwidth),
+            loss: self.loss.or(others.loss),
+            queue: self.queue.or(others.queue),
+        }
+    }
+
+    /// What these ask for.
+    pub fn spec(self) -> Result<Spec, Error> {
+        let delay = self.delay.map(delay).transpose()?;
+        let queue = self.queue.map(queue).transpose()?.filter(|queue| queue.bytes() != 0).unwrap_or(DEFAULT_QUEUE);
+        let link = self.bandwidth.map(bandwidth).transpose()?.filter(|link| link.rate.bits() != 0);
+        let link = link.map(|link| Link { queue: Some(queue), ..link });
+        let loss = self.loss.map(loss).transpose()?;
+        let bytes = room(delay.unwrap_or_default(), link);
+        Ok(Spec { delay, link, loss, bytes, limit: u32::MAX, ..Spec::default() })
+    }
+}
+
+/// How many bytes may be under way. With a rate as many as can be, as tlem counts them: what comes at the rate within
+/// the longest delay and a millisecond, and the queue. The default at least, and without a rate, for which tlem takes
+/// as much memory as 200 Gbit/s need.
+fn room(delay: Delay, link: Option<Link>) -> Size {
+    let spread = if delay.shape == Shape::Exponential { 3 } else { 1 };
+    let longest = delay.mean.nanos().saturating_add(delay.jitter.nanos().saturating_mul(spread));
+    let full = link.map(|link| {
+        let bits = u128::from(link.rate.bits()) * (u128::from(longest) + 1_000_000) / 1_000_000_000;
+        let queue = link.queue.unwrap_or_default().bytes();
+        Size::from_bytes(u64::try_from(bits / 8).unwrap_or(u64::MAX).saturating_add(queue))
+    });
+    full.unwrap_or_default().max(DEFAULT_BYTES)
+}
+
+fn delay(value: &str) -> Result<Delay, Error> {
+    let expected = "constant,T or uniform,MIN,MAX or exp,AVG,MIN in seconds, such as constant,20ms";
+    let wrong = || Error::Value { option: "-D", value: value.to_string(), expected };
+    let time = |text| number(text, &TIMES).ok_or_else(wrong);
+    let jittered = |mean, jitter, shape| Delay {
+        mean: Time::from_nanos(mean),
+        jitter: Time::from_nanos(jitter),
+        correlation: Share::NONE,
+        shape,
+        ordered: true,
+    };
+    match split(value)[..] {
+        [text] | ["const" | "constant", text] => Ok(Delay { mean: Time::from_nanos(time(text)?), ..Delay::default() }),
+        ["uniform", min, max] => {
+            let (min, max) = (time(min)?, time(max)?);
+            let range = max.checked_sub(min).ok_or_else(wrong)?;
+            Ok(jittered(min + range / 2, range / 2, Shape::Uniform))
+        }
+        ["exp", average, min] => {
+            let (average, min) = (time(average)?, time(min)?);
+            let jitter = average.checked_sub(min).ok_or_else(wrong)?;
+            Ok(jittered(average, jitter, if jitter == 0 { Shape::Uniform } else { Shape::Exponential }))
+        }
+        _ => Err(wrong()),
+    }
+}
+
+fn bandwidth(value: &str) -> Result<Link, Error> {
+    let expected = "constant,RATE or ether,RATE in bits per second, such as ether,10m";
+    let wrong = || Error::Value { option: "-B", value: value.to_string(), expected };
+    let (overhead, text) = match split(value)[..] {
+        [text] | ["const" | "constant", text] => (0, text),
+        ["ether", text] => (FRAMING, text),
+        _ => return Err(wrong()),
+    };
+    let rate = Rate::from_bits(number(text, &RATES).ok_or_else(wrong)?);
+    Ok(Link { rate, overhead, cell: 0, cell_overhead: 0, queue: None })
+}
+
+fn loss(value: &str) -> Result<Loss, Error> {
+    let expected = "plr,PART of frames or ber,PART of bits, from 0 to 1";
+    let wrong = |_: units::Error| Error::Value { option: "-L", value: value.to_string(), expected };
+    match split(value)[..] {
+        [text] | ["plr", text] => {
+            let share = Share::from_part(text).map_err(wrong)?;
+            Ok(Loss::Random(Chance { share, correlation: Share::NONE }))
+        }
+        ["ber", text] => text.parse::<BitErrors>().map(Loss::Bits).map_err(wrong),
+        _ => Err(Error::Value { option: "-L", value: value.to_string(), expected }),
+    }
+}
+
+fn queue(value: &str) -> Result<Size, Error> {
+    let wrong = || Error::Value { option: "-Q", value: value.to_string(), expected: "bytes, such as 50k" };
+    number(value, &SIZES).map(Size::from_bytes).ok_or_else(wrong)
+}
+
+/// The parts of a value, as tlem splits it.
+fn split(value: &str) -> Vec<&str> {
+    value.split([' ', '\t', '\r', '\n', ',']).filter(|part| !part.is_empty()).collect()
+}
+
+/// What a number can be followed by: a unit, and then a tail that says nothing more.
+struct Kind {
+    units: [(&'static str, u64); 4],
+    tails: &'static [&'static str],
+}
+
+/// Times, in nanoseconds. A number alone is in seconds.
+const TIMES: Kind = Kind { units: [("", 1_000_000_000), ("m", 1_000_000), ("u", 1_000), ("n", 1)], tails: &["", "s"] };
+/// Rates, in bits per second.
+const RATES: Kind =
+    Kind { units: [("", 1), ("k", 1_000), ("m", 1_000_000), ("g", 1_000_000_000)], tails: &["", "b", "bit", "bps"] };
+/// Sizes, in bytes.
+const SIZES: Kind = Kind { units: [("", 1), ("k", 1 << 10), ("m", 1 << 20), ("g", 1 << 30)], tails: &["", "b"] };
+
+/// Reads a number with a unit of `kind`.
+fn number(text: &str, kind: &Kind) -> Option<u64> {
+    let (number, suffix) = Decimal::read(text)?;
+    let suffix = suffix.to_ascii_lowercase();
+    let is_unit = |(name, _): &&(&str, u64)| suffix.strip_prefix(name).is_some_and(|tail| kind.tails.contains(&tail));
+    let (_, unit) = kind.units.iter().find(is_unit)?;
+    u64::try_from(number.times(u128::from(*unit), 1)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the first direction of `words` asks for, without the limit that tlem does not have.
+    fn said(words: &str) -> String {
+        let [there, _] = directions(words.split(' ')).unwrap();
+        assert_eq!(there.to_string().parse(), Ok(there.clone()));
+        there.to_string().strip_prefix("limit 4294967295").unwrap().trim_start().to_string()
+    }
+
+    fn refused(words: &str) -> String {
+        directions(words.split(' ')).unwrap_err().to_string()
+    }
+
+    /// Objective: each kind of each option says what tlem does.
+    #[test]
+    fn options_as_words() {
+        for (options, words) in [
+            ("-D 0.05", "delay 50ms"),
+            ("-D50m", "delay 50ms"),
+            ("-D constant,50ms", "delay 50ms"),
+            ("-D uniform,10ms,30ms", "delay 20ms 10ms ordered"),
+            ("-D exp,5ms,2ms", "delay 5ms 3ms distribution exponential ordered"),
+            ("-D exp,5ms,5ms", "delay 5ms ordered"),
+            ("-B 10m", "rate 10mbit queue 50000b"),
+            ("-B const,1.5g -Q 100k", "rate 1500mbit queue 100kb"),
+            ("-B ether,10Mbps -Q 0", "rate 10mbit 24 queue 50000b"),
+            ("-B 0 -Q 1m", ""),
+            ("-L plr,0.01", "loss 1%"),
+            ("-L 0.5", "loss 50%"),
+            ("-L ber,1e-6", "loss ber 1e-6"),
+        ] {
+            assert_eq!(said(options), words, "{options}");
+        }
+    }
+
+    /// Objective: with a rate and a delay there is room for what is under way in between.
+    #[test]
+    fn room_for_rate_and_delay() {
+        assert_eq!(said("-D 1 -B 10g"), "bytes 1251300000b delay 1s rate 10gbit queue 50000b");
+        assert_eq!(said("-D 1"), "delay 1s");
+    }
+
+    /// Objective: an option serves both directions unless it is given for each.
+    #[test]
+    fn two_directions() {
+        let both = directions("-D 20ms -B 10m -B 1m -Q 9k".split(' ')).unwrap().map(|spec| spec.to_string());
+        let [there, back] = both;
+        assert!(there.ends_with("delay 20ms rate 10mbit queue 9kb"), "{there}");
+        assert!(back.ends_with("delay 20ms rate 1mbit queue 9kb"), "{back}");
+    }
+
+    /// Objective: what tlem does not have is refused by name, with what it has.
+    #[test]
+    fn refusals() {
+        assert_eq!(refused("-i eth0"), "\"-i\" is no option of a link: there are -D, -B, -L and -Q");
+        assert_eq!(refused("é"), "\"é\" is no option of a link: there are -D, -B, -L and -Q");
+        assert_eq!(refused("-D"), "-D lacks its value");
+        assert_eq!(refused("-D 1 -D 2 -D 3"), "-D is there more than twice");
+        for options in ["-D uniform,2ms,1ms", "-D exp,1ms,2ms", "-D 5x", "-D constant,1,2", "-D 1e99"] {
+            assert!(refused(options).contains("expected constant,T or uniform,MIN,MAX"), "{options}");
+        }
+        for options in ["-B slow", "-B ether", "-L 1.1", "-L burst,0.1,1,3", "-L ber,2", "-Q x"] {
+            assert!(refused(options).starts_with(options), "{}", refused(options));
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Fates of many frames against theory: ratios, bursts, spreads and times.
+
+use netvale_policy::impair::{Fate, Model, Spec};
+use proptest::prelude::*;
+
+const FRAMES: usize = 1_000_000;
+
+/// Fates of [`FRAMES`] frames, each of 1500 bytes and all at time 0.
+fn fates(words: &str) -> impl Iterator<Item = Fate> {
+    let mut model = Model::new(&words.parse::<Spec>().unwrap(), 1);
+    (0..FRAMES).map(move |_| model.decide(0, 1500))
+}
+
+fn losses(words: &str) -> Vec<bool> {
+    fates(words).map(|fate| fate == Fate::Lost).collect()
+}
+
+/// Times of frames of which none is lost.
+fn dues(words: &str) -> Vec<f64> {
+    fates(words).map(due).map(|due| due as f64).collect()
+}
+
+fn due(fate: Fate) -> u64 {
+    match fate {
+        Fate::Sent { due_ns, .. } => due_ns,
+        Fate::Lost => panic!("a link that loses nothing has lost a frame"),
+    }
+}
+
+fn count(frames: &[bool]) -> usize {
+    frames.iter().filter(|frame| **frame).count()
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+fn deviation(values: &[f64]) -> f64 {
+    let mean = mean(values);
+    (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt()
+}
+
+/// How much each value is like the one before, from -1 to 1.
+fn autocorrelation(values: &[f64]) -> f64 {
+    let (mean, deviation) = (mean(values), deviation(values));
+    let products: f64 = values.windows(2).map(|pair| (pair[0] - mean) * (pair[1] - mean)).sum();
+    products / (values.len() - 1) as f64 / deviation.powi(2)
+}
+
+/// Asserts that `found` of the frames are within 3 standard deviations of the share that is `expected`. Chances of
+/// frames that are alike count for fewer: `alike` says how many there are to one that counts.
+fn assert_share(found: usize, expected: f64, alike: f64) {
+    let found = found as f64 / FRAMES as f64;
+    let sigma = (expected * (1.0 - expected) * alike / FRAMES as f64).sqrt();
+    assert!((found - expected).abs() <= 3.0 * sigma, "{found} for {expected}, 3 sigma being {}", 3.0 * sigma);
+}
+
+fn assert_near(value: f64, expected: f64, tolerance: f64) {
+    assert!((value - expected).abs() <= tolerance * expected.abs(), "{value} for {expected}");
+}
+
+/// How long losses in a row are, on average.
+fn burst(losses: &[bool]) -> f64 {
+    let starts = losses.windows(2).filter(|pair| !pair[0] && pair[1]).count();
+    count(losses) as f64 / starts as f64
+}
+
+/// Objective: random losses are as many as asked for, each alone.
+#[test]
+fn random_loss() {
+    for percent in [0.1, 1.0, 30.0] {
+        let losses = losses(&format!("loss {percent}%"));
+        assert_share(count(&losses), percent / 100.0, 1.0);
+        assert_near(burst(&losses), 1.0 / (1.0 - percent / 100.0), 0.02);
+    }
+    assert_eq!(count(&losses("loss 0%")), 0);
+    assert_eq!(count(&losses("loss 100%")), FRAMES);
+}
+
+/// Objective: losses of the model of Gilbert and Elliott are as many, and in bursts as long, as its theory has them.
+#[test]
+fn gemodel_loss() {
+    let (p, r) = (0.01, 0.25);
+    let correlation: f64 = 1.0 - p - r;
+    let alike = (1.0 + correlation) / (1.0 - correlation);
+    let bad = p / (p + r);
+    // Gilbert's model: all frames are lost while it is bad, which it is for 1/r of them.
+    let gilbert = losses("loss gemodel 1% 25%");
+    assert_share(count(&gilbert), bad, alike);
+    assert_near(burst(&gilbert), 1.0 / r, 0.03);
+    // With one chance alone, frames are lost by it.
+    let alone = losses("loss gemodel 10%");
+    assert_share(count(&alone), 0.1, 1.0);
+    assert_near(burst(&alone), 1.0 / 0.9, 0.01);
+    // With losses in both states.
+    let both = losses("loss gemodel 1% 25% 70% 0.5%");
+    assert_share(count(&both), bad * 0.7 + (1.0 - bad) * 0.005, alike);
+}
+
+/// Objective: losses of the chain of four states are as many as its stationary state has them.
+#[test]
+fn state_loss() {
+    let (p13, p31, p32, p23, p14) = (0.01, 0.3, 0.2, 0.4, 0.02);
+    let losses = losses("loss state 1% 30% 20% 40% 2%");
+    // What goes from 1 to 3 comes back, and so does what goes from 3 to 2 and from 1 to 4.
+    let three = p13 / p31;
+    let (two, four) = (three * p32 / p23, p14);
+    assert_share(count(&losses), (three + four) / (1.0 + two + three + four), 4.0);
+    // With one chance alone, frames are lost by it.
+    let alone = self::losses("loss state 10%");
+    assert_share(count(&alone), 0.1, 1.0);
+    assert_near(burst(&alone), 1.0 / 0.9, 0.01);
+}
+
+/// Objective: bit errors lose frames by their length.
+#[test]
+fn bit_error_loss() {
+    assert_share(count(&losses("loss ber 1e-5")), 1.0 - (1.0 - 1e-5_f64).powi(12_000), 1.0);
+    assert_eq!(count(&losses("loss ber 0")), 0);
+    assert_eq!(count(&losses("loss ber 1")), FRAMES);
+    let mut model = Model::new(&"loss ber 1".parse().unwrap(), 1);
+    assert_eq!(model.decide(0, 0), Fate::Sent { due_ns: 0, again: false, flip: None });
+}
+
+/// Objective: delays have the mean and the deviation of their distribution, and stay within its ends.
+#[test]
+fn delay_distributions() {
+    let pareto = pareto_moments();
+    for (words, (mean_is, deviation_is)) in [
+        ("", (0.0, 1.0 / 3.0_f64.sqrt())),
+        ("distribution normal", (0.0, 1.0)),
+        ("distribution exponential", (0.0, 1.0)),
+        ("distribution pareto", pareto),
+    ] {
+        let delays = dues(&format!("delay 100ms 10ms {words}"));
+        assert_near(mean(&delays), 100e6 + mean_is * 10e6, 0.001);
+        assert_near(deviation(&delays), deviation_is * 10e6, 0.01);
+    }
+    assert!(dues("delay 100ms 10ms").iter().all(|delay| (90e6..110e6).contains(delay)));
+    assert!(dues("delay 100ms 10ms distribution exponential").iter().all(|delay| *delay >= 90e6));
+}
+
+/// Mean and deviation of a Pareto delay, in units of the jitter: of 4/3 (u^(-1/3) - 3/2) for u from 0 to 1, but not
+/// more than 4, which it is at u = (2/9)^3.
+fn pareto_moments() -> (f64, f64) {
+    let cut = (2.0_f64 / 9.0).powi(3);
+    // Integrals of u^(-1/3) and of u^(-2/3) from the cut to 1.
+    let first = 1.5 * (1.0 - cut.powf(2.0 / 3.0));
+    let second = 3.0 * (1.0 - cut.cbrt());
+    let mean = 4.0 / 3.0 * (first - 1.5 * (1.0 - cut)) + 4.0 * cut;
+    let square = 16.0 / 9.0 * (second - 3.0 * first + 2.25 * (1.0 - cut)) + 16.0 * cut;
+    (mean, (square - mean * mean).sqrt())
+}
+
+/// Objective: a delay that is Pareto-normal is a quarter normal and three quarters Pareto, for each random number.
+#[test]
+fn paretonormal_is_a_mixture() {
+    let of = |shape: &str| dues(&format!("delay 100ms 10ms distribution {shape}"));
+    for ((normal, pareto), mixture) in of("normal").iter().zip(of("pareto")).zip(of("paretonormal")).take(10_000) {
+        assert!((0.25 * normal + 0.75 * pareto - mixture).abs() < 2_000.0, "{normal} {pareto} {mixture}");
+    }
+}
+
+/// Objective: each delay is as much like the last one as asked for.
+#[test]
+fn correlated_delays() {
+    for (percent, shape) in [(0, ""), (25, ""), (75, ""), (50, "distribution normal")] {
+        let found = autocorrelation(&dues(&format!("delay 100ms 10ms {percent}% {shape}")));
+        assert!((found - f64::from(percent) / 100.0).abs() < 0.02, "{found} for {percent}% {shape}");
+    }
+    let same = dues("delay 100ms 10ms 100%");
+    assert!(same.iter().all(|delay| *delay == same[0]));
+}
+
+/// Objective: as many frames come twice, or damaged in any of their bits, as asked for.
+#[test]
+fn duplicates_and_damage() {
+    let (mut twice, mut damaged, mut parts) = (0, 0, [0_u32; 8]);
+    for fate in fates("duplicate 2% corrupt 5%") {
+        let Fate::Sent { again, flip, .. } = fate else { panic!("a link that loses nothing has lost a frame") };
+        twice += usize::from(again);
+        damaged += usize::from(flip.is_some());
+        if let Some(bit) = flip {
+            parts[(bit / 1500) as usize] += 1;
+        }
+    }
+    assert_share(twice, 0.02, 1.0);
+    assert_share(damaged, 0.05, 1.0);
+    assert!(parts.iter().all(|part| (5_950..6_550).contains(part)), "{parts:?}");
+}
+
+/// Objective: a frame that is to come twice and to be lost comes once, as in the kernel, and copies may be lost, too.
+#[test]
+fn lost_duplicates() {
+    let fates: Vec<Fate> = fates("duplicate 100% loss 30%").collect();
+    assert!(!fates.contains(&Fate::Lost));
+    let once = fates.iter().filter(|fate| matches!(fate, Fate::Sent { again: false, .. })).count();
+    assert_share(once, 0.3, 1.0);
+    let mut model = Model::new(&"duplicate 100% loss 30%".parse().unwrap(), 1);
+    let copies: Vec<Fate> = (0..FRAMES).map(|_| model.copy(0, 60)).collect();
+    assert!(!copies.iter().any(|fate| matches!(fate, Fate::Sent { again: true, .. })));
+    assert_share(copies.iter().filter(|fate| **fate == Fate::Lost).count(), 0.3, 1.0);
+}
+
+/// Objective: as many frames skip the delay as asked for, at most each `gap`-th of them.
+#[test]
+fn reordered_frames() {
+    let skipped = |words: &str| -> Vec<bool> { fates(words).map(|fate| due(fate) == 0).collect() };
+    assert_share(count(&skipped("delay 10ms reorder 25%")), 0.25, 1.0);
+    let fifth = skipped("delay 10ms reorder 100% gap 5");
+    assert!(fifth.iter().enumerate().all(|(frame, skips)| *skips == (frame % 5 == 4)));
+    // Four frames may not. Of those after them each second does: the second one, on average.
+    assert_share(count(&skipped("delay 10ms reorder 50% gap 5")), 1.0 / 6.0, 1.0);
+}
+
+/// Objective: frames of 1500 bytes are 1.2 ms apart at 10 Mbit/s, however early they come, and in order.
+#[test]
+fn rate_spaces_frames() {
+    for (words, first) in [("rate 10mbit", 1_200_000), ("rate 10mbit delay 70ms", 71_200_000)] {
+        let mut model = Model::new(&words.parse().unwrap(), 1);
+        let dues: Vec<u64> = (0..100).map(|_| due(model.decide(0, 1500))).collect();
+        assert_eq!(dues[0], first);
+        assert!(dues.windows(2).all(|pair| pair[1] - pair[0] == 1_200_000));
+        // A frame after a pause has the link for itself.
+        assert_eq!(due(model.decide(1_000_000_000, 1500)), 1_000_000_000 + first);
+    }
+    let mut jittered = Model::new(&"rate 10mbit delay 10ms 5ms".parse().unwrap(), 1);
+    let dues: Vec<u64> = (0..100).map(|frame| due(jittered.decide(frame * 1000, 1500))).collect();
+    assert!(dues.windows(2).all(|pair| pair[1] - pair[0] >= 1_200_000));
+}
+
+/// Objective: what waits beyond the queue is lost, so that the rate is all that gets through.
+#[test]
+fn queue_loses_what_is_too_much() {
+    let mut model = Model::new(&"rate 10mbit delay 50ms queue 15000".parse().unwrap(), 1);
+    // 100 Mbit/s for a second, of which a tenth and the queue are sent.
+    let sent = (0..8333).filter(|frame| model.decide(frame * 120_000, 1500) != Fate::Lost).count();
+    assert!((833..=833 + 12).contains(&sent), "{sent}");
+}
+
+/// Objective: jitter lets frames overtake others, unless they are ordered, by which no frame is earlier.
+#[test]
+fn ordered_delays() {
+    let dues = |words: &str| -> Vec<u64> {
+        let mut model = Model::new(&words.parse().unwrap(), 1);
+        (0..10_000).map(|frame| due(model.decide(frame * 1000, 60))).collect()
+    };
+    let (free, ordered) = (dues("delay 10ms 5ms"), dues("delay 10ms 5ms ordered"));
+    assert!(!free.is_sorted());
+    assert!(ordered.is_sorted());
+    assert!(free.iter().zip(&ordered).all(|(free, ordered)| free <= ordered));
+    assert!(dues("delay 10ms 5ms ordered rate 1gbit").windows(2).all(|pair| pair[1] - pair[0] >= 480));
+}
+
+/// Objective: fates follow from the seed, and from the spec's own if there is one.
+#[test]
+fn seeds() {
+    let fates = |words: &str, seed| -> Vec<Fate> {
+        let mut model = Model::new(&words.parse().unwrap(), seed);
+        (0..1000).map(|frame| model.decide(frame, 1500)).collect()
+    };
+    let words = "delay 10ms 5ms 25% distribution pareto loss 10% duplicate 5% corrupt 5%";
+    assert_eq!(fates(words, 1), fates(words, 1));
+    assert_ne!(fates(words, 1), fates(words, 2));
+    assert_eq!(fates(&format!("{words} seed 1"), 2), fates(words, 1));
+}
+
+/// Objective: a seed has the same fates on each machine and in each version, which a report of a failure relies on.
+#[test]
+fn known_fates() {
+    let mut model = Model::new(&"delay 10ms 1ms distribution normal loss 20%".parse().unwrap(), 42);
+    let dues = (0..6).map(|_| match model.decide(0, 60) {
+        Fate::Sent { due_ns, .. } => due_ns,
+        Fate::Lost => 0,
+    });
+    assert_eq!(dues.collect::<Vec<u64>>(), [0, 9_648_071, 11_016_602, 11_389_160, 8_960_571, 9_656_494]);
+}
+
+/// A number, with the ends of what there is more often than by chance.
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![any::<u64>(), 0..10_u64, Just(u64::MAX), Just(i64::MAX as u64), 0..1_000_000_000_u64]
+}
+
+fn percent() -> impl Strategy<Value = String> {
+    let any = (0..=100_000_u32).prop_map(|part| format!("{}%", f64::from(part) / 1e3));
+    prop_oneof![Just("0%".to_string()), Just("100%".to_string()), any]
+}
+
+fn delay() -> impl Strategy<Value = String> {
+    let shapes = ["uniform", "normal", "pareto", "paretonormal", "exponential"];
+    let order = prop_oneof![
+        Just(String::new()),
+        Just("ordered".to_string()),
+        (percent(), percent(), any::<u32>()).prop_map(|(part, like, gap)| format!("reorder {part} {like} gap {gap}")),
+    ];
+    (number(), number(), percent(), prop::sample::select(shapes.to_vec()), order).prop_map(
+        |(mean, jitter, like, shape, order)| {
+            format!("delay {}ns {}ns {like} distribution {shape} {order}", mean.max(1), jitter.max(1))
+        },
+    )
+}
+
+fn loss() -> impl Strategy<Value = String> {
+    let parts = || (percent(), percent(), percent(), percent(), percent());
+    prop_oneof![
+        (percent(), percent()).prop_map(|(part, like)| format!("loss {part} {like}")),
+        parts().prop_map(|(a, b, c, d, e)| format!("loss state {a} {b} {c} {d} {e}")),
+        parts().prop_map(|(a, b, c, d, _)| format!("loss gemodel {a} {b} {c} {d}")),
+        (0..=1_000_000_u32, 6..18_u32).prop_map(|(digits, places)| format!("loss ber {digits}e-{places}")),
+    ]
+}
+
+fn rate() -> impl Strategy<Value = String> {
+    let queue =
+        prop::option::of(number()).prop_map(|queue| queue.map_or(String::new(), |queue| format!("queue {queue}")));
+    (number(), any::<i32>(), any::<u32>(), any::<i32>(), queue)
+        .prop_map(|(rate, frame, cell, each, queue)| format!("rate {} {frame} {cell} {each} {queue}", rate.max(1)))
+}
+
+fn chance(word: &'static str) -> impl Strategy<Value = String> {
+    (percent(), percent()).prop_map(move |(part, like)| format!("{word} {part} {like}"))
+}
+
+fn room() -> impl Strategy<Value = String> {
+    (1..=u32::MAX, 1..=u64::MAX, any::<u64>())
+        .prop_map(|(limit, bytes, seed)| format!("limit {limit} bytes {bytes} seed {seed}"))
+}
+
+/// Words that ask for anything at all.
+fn words() -> impl Strategy<Value = String> {
+    let part = |part: BoxedStrategy<String>| prop::option::of(part).prop_map(Option::unwrap_or_default);
+    let delays = (part(delay().boxed()), part(loss().boxed()), part(rate().boxed()));
+    let others = (part(chance("duplicate").boxed()), part(chance("corrupt").boxed()), part(room().boxed()));
+    (delays, others).prop_map(|((a, b, c), (d, e, f))| format!("{a} {b} {c} {d} {e} {f}"))
+}
+
+proptest! {
+    /// Objective: what is shown of a spec is read as the same spec.
+    #[test]
+    fn round_trip(words in words()) {
+        let spec: Spec = words.parse().unwrap();
+        prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));
+    }
+
+    /// Objective: no numbers make a model panic, have frames sent before they came, or flip bits that are not there.
+    #[test]
+    fn hostile_numbers(
+        words in words(),
+        seed: u64,
+        frames in prop::collection::vec((number(), prop_oneof![any::<u32>(), 0..2000_u32]), 1..50),
+    ) {
+        let mut model = Model::new(&words.parse().unwrap(), seed);
+        for (now, len) in frames {
+            for fate in [model.decide(now, len), model.copy(now, len)] {
+                if let Fate::Sent { due_ns, flip, .. } = fate {
+                    prop_assert!(due_ns >= now);
+                    prop_assert!(flip.is_none_or(|bit| u64::from(bit) < u64::from(len) * 8));
+                }
+            }
+        }
+    }
+
+    /// Objective: texts of the right words in the wrong places are refused or shown, and never make reading panic.
+    #[test]
+    fn any_words(
+        text in "((delay|loss|rate|reorder|gap|distribution|limit|state|ber|ordered|normal|-?[0-9]{1,3}(ms|%|e9)?) ?){0,8}"
+    ) {
+        if let Ok(spec) = text.parse::<Spec>() {
+            prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));
+        }
+    }
+}
