@@ -62,7 +62,7 @@ pub enum Unverified {
         cell: u8,
     },
     /// A load of what is no byte of the frame, an extension of Linux's kernel.
-    #[error("instruction {at} loads {}, which only Linux's kernel knows of a frame", ancillary_name(*offset))]
+    #[error("instruction {at} loads {} (offset {offset:#x}), which only Linux's kernel can know of a frame", ancillary_name(*offset))]
     Ancillary {
         /// The instruction's number.
         at: usize,

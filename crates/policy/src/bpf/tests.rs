@@ -58,7 +58,7 @@ fn refusals_are_sentences() {
     let vlan = refusal(&[RETURN, insn(0x30, 0, 0, 0xffff_f02c), RETURN]).to_string();
     assert_eq!(
         vlan,
-        "instruction 1 loads the VLAN tag taken off the frame, which only Linux's kernel knows of a frame"
+        "instruction 1 loads the VLAN tag taken off the frame (offset 0xfffff02c), which only Linux's kernel can know of a frame"
     );
     let cell = refusal(&[insn(0x60, 0, 0, 3), RETURN]).to_string();
     assert_eq!(cell, "instruction 0 reads cell 3 of the scratch memory, which may not have been written by then");
