@@ -125,3 +125,34 @@ fn combine(alu: Alu, a: Most, b: Most) -> Most {
         Alu::Sub | Alu::Shl => Most::MAX,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    const ALL: [Alu; 10] =
+        [Alu::Add, Alu::Sub, Alu::Mul, Alu::Div, Alu::Rem, Alu::And, Alu::Or, Alu::Xor, Alu::Shl, Alu::Shr];
+
+    /// A limit, and a number that it does not exceed; small and large ones are as likely.
+    fn limited() -> impl Strategy<Value = (Most, u32)> {
+        (any::<u32>(), any::<u32>(), 0..32_u32).prop_map(|(most, value, less)| {
+            let most = most >> less;
+            (most, most.checked_add(1).map_or(value, |end| value % end))
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        /// Objective: no result of arithmetic is above the limit that follows from its operands' limits.
+        #[test]
+        fn limits_hold(alu in select(ALL.to_vec()), (most_a, a) in limited(), (most_b, b) in limited()) {
+            if let Ok(result) = alu.apply(a, b) {
+                prop_assert!(result <= combine(alu, most_a, most_b));
+                prop_assert!(result <= combine_constant(alu, most_a, b));
+            }
+        }
+    }
+}

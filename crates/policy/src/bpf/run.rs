@@ -4,7 +4,7 @@ use super::decode::{Alu, Op, Test};
 use super::{Beyond, CELLS};
 
 /// Why a program stops where it is.
-enum Stop {
+pub(super) enum Stop {
     /// With 0: a load past the frame's end, a division by zero.
     Zero,
     /// The load lies in the frame, but in a part that was not given.
@@ -129,7 +129,7 @@ impl Test {
 
 impl Alu {
     #[inline(always)]
-    fn apply(self, a: u32, b: u32) -> Result<u32, Stop> {
+    pub(super) fn apply(self, a: u32, b: u32) -> Result<u32, Stop> {
         match self {
             Alu::Add => Ok(a.wrapping_add(b)),
             Alu::Sub => Ok(a.wrapping_sub(b)),
