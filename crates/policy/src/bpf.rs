@@ -5,6 +5,10 @@
 //! no frame makes it fail. What it answers is what libpcap's `bpf_filter` answers: 0 for a frame that it does not
 //! want, any other number for one that it does.
 //!
+//! What runs it is small: an accumulator A, an index X and sixteen cells of scratch memory, words of 32 bits that are 0
+//! at first. An insn, as C's headers call an instruction, loads from the frame, computes, jumps forward, or ends the
+//! program.
+//!
 //! A frame may lie in memory that others write, so that it has to be copied before it is looked at, and most programs
 //! look at its first bytes only. So [`Program::run`] takes a copy of those and the length of the frame, and says
 //! [`Beyond`] in the rare case that it needs the rest. [`Program::reach`] says how many bytes are enough.

@@ -62,7 +62,7 @@ pub enum Unverified {
         cell: u8,
     },
     /// A load of what is no byte of the frame, an extension of Linux's kernel.
-    #[error("instruction {at} loads {} (offset {offset:#x}), which only Linux's kernel can know of a frame", ancillary_name(*offset))]
+    #[error("instruction {at} loads {} (at {offset:#x}), which is no part of a frame", ancillary_name(*offset))]
     Ancillary {
         /// The instruction's number.
         at: usize,
@@ -109,11 +109,11 @@ pub(super) enum Op {
     Half(u32),
     /// A = one byte at a fixed place.
     Byte(u32),
-    /// A = four bytes at X and so many on.
+    /// A = four bytes at X plus a constant.
     WordX(u32),
-    /// A = two bytes at X and so many on.
+    /// A = two bytes at X plus a constant.
     HalfX(u32),
-    /// A = one byte at X and so many on.
+    /// A = one byte at X plus a constant.
     ByteX(u32),
     /// X = the length of the IPv4 header whose first byte is at this place: four times the byte's low four bits.
     HeaderLen(u32),

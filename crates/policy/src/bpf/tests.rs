@@ -58,7 +58,7 @@ fn refusals_are_sentences() {
     let vlan = refusal(&[RETURN, insn(0x30, 0, 0, 0xffff_f02c), RETURN]).to_string();
     assert_eq!(
         vlan,
-        "instruction 1 loads the VLAN tag taken off the frame (offset 0xfffff02c), which only Linux's kernel can know of a frame"
+        "instruction 1 loads the VLAN tag taken off the frame (at 0xfffff02c), which is no part of a frame"
     );
     let cell = refusal(&[insn(0x60, 0, 0, 3), RETURN]).to_string();
     assert_eq!(cell, "instruction 0 reads cell 3 of the scratch memory, which may not have been written by then");
@@ -66,7 +66,8 @@ fn refusals_are_sentences() {
 
 /// Objective: a cell has to be written on each way to where it is read, not on one of them only.
 ///
-/// Steps: a jump around the store; a store on both ways; a return before the load, which the kernel takes for a way to it.
+/// Steps: a jump around the store; a store on both ways; a return before the load, which the
+/// kernel takes for a way to it.
 #[test]
 fn cells_are_written_on_each_way_to_where_they_are_read() {
     let (store, load) = (insn(0x02, 0, 0, 7), insn(0x60, 0, 0, 7));

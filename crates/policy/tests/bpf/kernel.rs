@@ -7,7 +7,8 @@ use std::os::unix::net::UnixDatagram;
 
 use netvale_policy::bpf::Insn;
 
-/// Whether the kernel takes a program. It says `EINVAL` to one that it refuses; any other error is ours.
+/// Whether the kernel takes a program. It says `EINVAL` to one that it refuses, and `ENOMEM` once it has found nothing
+/// wrong but a socket has no room for it (`net.core.optmem_max`); any other error is ours.
 pub fn takes(insns: &[Insn]) -> io::Result<bool> {
     let socket = UnixDatagram::unbound()?;
     let mut filter: Vec<_> =
@@ -26,6 +27,7 @@ pub fn takes(insns: &[Insn]) -> io::Result<bool> {
     };
     match io::Error::last_os_error() {
         _ if status == 0 => Ok(true),
+        error if error.raw_os_error() == Some(libc::ENOMEM) => Ok(true),
         error if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
         error => Err(error),
     }
