@@ -1,0 +1,288 @@
+//! Instructions one by one: what each does, and why it is refused.
+
+use super::{CELLS, Insn};
+
+/// From here on, offsets of loads stand for what Linux's kernel knows of a frame besides its bytes: `SKF_AD_OFF`.
+const ANCILLARY: u32 = 0xffff_f000;
+
+/// Why a program is refused. Instructions are counted from 0, as `tcpdump -d` counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unverified {
+    /// No instruction.
+    #[error("a filter has at least one instruction")]
+    Empty,
+    /// More instructions than [`super::MAX_INSNS`].
+    #[error("a filter has at most {} instructions, and this one has {len}", super::MAX_INSNS)]
+    TooLong {
+        /// How many it has.
+        len: usize,
+    },
+    /// A code that stands for nothing.
+    #[error("instruction {at}: no instruction has the code {code:#x}")]
+    UnknownCode {
+        /// The instruction's number.
+        at: usize,
+        /// Its code.
+        code: u16,
+    },
+    /// A jump past the last instruction, or back.
+    #[error("instruction {at} jumps past the end of the filter, or back; jumps lead forward to an instruction")]
+    JumpOut {
+        /// The instruction's number.
+        at: usize,
+    },
+    /// Division by the constant zero, or its remainder.
+    #[error("instruction {at} divides by zero")]
+    DivisionByZero {
+        /// The instruction's number.
+        at: usize,
+    },
+    /// A shift by a constant that leaves nothing of a word.
+    #[error("instruction {at} shifts a word of 32 bits by {by} bits")]
+    ShiftTooFar {
+        /// The instruction's number.
+        at: usize,
+        /// By how many bits.
+        by: u32,
+    },
+    /// A cell that the scratch memory does not have.
+    #[error("instruction {at} uses cell {cell} of the scratch memory, which has {CELLS} cells")]
+    NoSuchCell {
+        /// The instruction's number.
+        at: usize,
+        /// The cell's number.
+        cell: u32,
+    },
+    /// A load from a cell that is not written on each way to the load.
+    #[error("instruction {at} reads cell {cell} of the scratch memory, which may not have been written by then")]
+    UnwrittenCell {
+        /// The instruction's number.
+        at: usize,
+        /// The cell's number.
+        cell: u8,
+    },
+    /// A load of what is no byte of the frame, an extension of Linux's kernel.
+    #[error("instruction {at} loads {} (at {offset:#x}), which is no part of a frame", ancillary_name(*offset))]
+    Ancillary {
+        /// The instruction's number.
+        at: usize,
+        /// The load's offset, `SKF_AD_OFF` and more.
+        offset: u32,
+    },
+    /// The last instruction does not end the program.
+    #[error("instruction {at} is the last one and is no return")]
+    NoReturn {
+        /// The instruction's number.
+        at: usize,
+    },
+}
+
+/// What a load at `offset` stands for, by the names of `SKF_AD_*` in linux/filter.h.
+fn ancillary_name(offset: u32) -> &'static str {
+    match offset.wrapping_sub(ANCILLARY) {
+        0 => "the protocol",
+        4 => "the packet's type",
+        8 => "the interface's index",
+        12 | 16 => "a netlink attribute",
+        20 => "the mark",
+        24 => "the queue",
+        28 => "the interface's type",
+        32 => "the hash",
+        36 => "the CPU",
+        40 => "an exclusive or",
+        44 => "the VLAN tag taken off the frame",
+        48 => "whether a VLAN tag was taken off the frame",
+        52 => "the payload's offset",
+        56 => "a random number",
+        60 => "the protocol of the VLAN tag taken off the frame",
+        _ => "an unknown item",
+    }
+}
+
+/// A decoded instruction. Words, halfwords and bytes are big-endian, as on the wire. Targets of jumps are numbers of
+/// instructions, all of which exist, and cells exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Op {
+    /// A = four bytes of the frame at a fixed place.
+    Word(u32),
+    /// A = two bytes at a fixed place.
+    Half(u32),
+    /// A = one byte at a fixed place.
+    Byte(u32),
+    /// A = four bytes at X plus a constant.
+    WordX(u32),
+    /// A = two bytes at X plus a constant.
+    HalfX(u32),
+    /// A = one byte at X plus a constant.
+    ByteX(u32),
+    /// X = the length of the IPv4 header whose first byte is at this place: four times the byte's low four bits.
+    HeaderLen(u32),
+    /// A = the frame's length.
+    Len,
+    /// X = the frame's length.
+    LenX,
+    /// A = a constant.
+    Const(u32),
+    /// X = a constant.
+    ConstX(u32),
+    /// A = a cell.
+    Load(u8),
+    /// X = a cell.
+    LoadX(u8),
+    /// A cell = A.
+    Store(u8),
+    /// A cell = X.
+    StoreX(u8),
+    /// A = A and a constant, combined.
+    Alu(Alu, u32),
+    /// A = A and X, combined.
+    AluX(Alu),
+    /// A = −A.
+    Neg,
+    /// X = A.
+    ToX,
+    /// A = X.
+    ToA,
+    /// On to an instruction.
+    Jump(u16),
+    /// Compares A with a constant and goes on accordingly.
+    If { test: Test, k: u32, yes: u16, no: u16 },
+    /// Compares A with X and goes on accordingly.
+    IfX { test: Test, yes: u16, no: u16 },
+    /// Ends with a constant.
+    Return(u32),
+    /// Ends with A.
+    ReturnA,
+    /// `Word`, then `If` of equality, in one step.
+    WordIfEq { place: u16, k: u32, yes: u16, no: u16 },
+    /// `Half`, then `If` of equality, in one step.
+    HalfIfEq { place: u16, k: u16, yes: u16, no: u16 },
+    /// `Byte`, then `If` of equality, in one step.
+    ByteIfEq { place: u16, k: u8, yes: u16, no: u16 },
+}
+
+// A program of ten instructions lies in two cache lines.
+const _: () = assert!(size_of::<Op>() == 12);
+
+/// How two words are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Alu {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Rem,
+    And,
+    Or,
+    Xor,
+    Shl,
+    Shr,
+}
+
+/// How two words are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Test {
+    /// The first is the second.
+    Eq,
+    /// The first is greater.
+    Gt,
+    /// The first is not less.
+    Ge,
+    /// They have a bit in common.
+    Set,
+}
+
+/// Decodes all instructions of a program; each by itself is then right, and the last one is a return.
+pub(super) fn decode(insns: &[Insn]) -> Result<Vec<Op>, Unverified> {
+    let ops: Vec<Op> =
+        insns.iter().enumerate().map(|(at, insn)| decode_one(at, insn, insns.len())).collect::<Result<_, _>>()?;
+    match ops.last() {
+        Some(Op::Return(_) | Op::ReturnA) => Ok(ops),
+        _ => Err(Unverified::NoReturn { at: insns.len().saturating_sub(1) }),
+    }
+}
+
+/// Codes as in linux/bpf_common.h: the low three bits are the class.
+fn decode_one(at: usize, insn: &Insn, len: usize) -> Result<Op, Unverified> {
+    let k = insn.k;
+    Ok(match insn.code {
+        0x00 => Op::Const(k),
+        0x01 => Op::ConstX(k),
+        0x02 => Op::Store(cell(at, k)?),
+        0x03 => Op::StoreX(cell(at, k)?),
+        0x20 => Op::Word(place(at, k)?),
+        0x28 => Op::Half(place(at, k)?),
+        0x30 => Op::Byte(place(at, k)?),
+        0x40 => Op::WordX(k),
+        0x48 => Op::HalfX(k),
+        0x50 => Op::ByteX(k),
+        0x60 => Op::Load(cell(at, k)?),
+        0x61 => Op::LoadX(cell(at, k)?),
+        0x80 => Op::Len,
+        0x81 => Op::LenX,
+        0xb1 => Op::HeaderLen(k),
+        0x06 => Op::Return(k),
+        0x16 => Op::ReturnA,
+        0x07 => Op::ToX,
+        0x87 => Op::ToA,
+        0x84 => Op::Neg,
+        0x05 => Op::Jump(target(at, k, len)?),
+        code if code & 7 == 4 => arithmetic(at, code, k)?,
+        code if code & 7 == 5 => conditional(at, insn, len)?,
+        code => return Err(Unverified::UnknownCode { at, code }),
+    })
+}
+
+/// Whether an instruction of arithmetic or a jump takes X in place of its constant.
+const WITH_X: u16 = 8;
+
+fn arithmetic(at: usize, code: u16, k: u32) -> Result<Op, Unverified> {
+    let alu = match code & !(7 | WITH_X) {
+        0x00 => Alu::Add,
+        0x10 => Alu::Sub,
+        0x20 => Alu::Mul,
+        0x30 => Alu::Div,
+        0x40 => Alu::Or,
+        0x50 => Alu::And,
+        0x60 => Alu::Shl,
+        0x70 => Alu::Shr,
+        0x90 => Alu::Rem,
+        0xa0 => Alu::Xor,
+        _ => return Err(Unverified::UnknownCode { at, code }),
+    };
+    match alu {
+        _ if code & WITH_X != 0 => Ok(Op::AluX(alu)),
+        Alu::Div | Alu::Rem if k == 0 => Err(Unverified::DivisionByZero { at }),
+        Alu::Shl | Alu::Shr if k >= u32::BITS => Err(Unverified::ShiftTooFar { at, by: k }),
+        _ => Ok(Op::Alu(alu, k)),
+    }
+}
+
+fn conditional(at: usize, insn: &Insn, len: usize) -> Result<Op, Unverified> {
+    let test = match insn.code & !(7 | WITH_X) {
+        0x10 => Test::Eq,
+        0x20 => Test::Gt,
+        0x30 => Test::Ge,
+        0x40 => Test::Set,
+        _ => return Err(Unverified::UnknownCode { at, code: insn.code }),
+    };
+    let (yes, no) = (target(at, insn.jt.into(), len)?, target(at, insn.jf.into(), len)?);
+    Ok(if insn.code & WITH_X != 0 { Op::IfX { test, yes, no } } else { Op::If { test, k: insn.k, yes, no } })
+}
+
+/// The instruction that a jump over `over` instructions leads to, in a program of `len`.
+fn target(at: usize, over: u32, len: usize) -> Result<u16, Unverified> {
+    let target = usize::try_from(over).ok().and_then(|over| over.checked_add(at + 1)).filter(|&target| target < len);
+    target.and_then(|target| u16::try_from(target).ok()).ok_or(Unverified::JumpOut { at })
+}
+
+fn cell(at: usize, k: u32) -> Result<u8, Unverified> {
+    let cell = u8::try_from(k).ok().filter(|&cell| usize::from(cell) < CELLS);
+    cell.ok_or(Unverified::NoSuchCell { at, cell: k })
+}
+
+/// A fixed place in the frame. A frame has no byte at so high a place anyway; but the kernel would load something else
+/// there, and a program that is meant for it would silently mean another thing here.
+fn place(at: usize, k: u32) -> Result<u32, Unverified> {
+    if k < ANCILLARY { Ok(k) } else { Err(Unverified::Ancillary { at, offset: k }) }
+}

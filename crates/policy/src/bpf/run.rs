@@ -1,0 +1,166 @@
+//! The interpreter.
+
+use super::decode::{Alu, Op, Test};
+use super::{Beyond, CELLS};
+
+/// Why a program stops where it is.
+pub(super) enum Stop {
+    /// With 0: a load past the frame's end, a division by zero.
+    Zero,
+    /// The load lies in the frame, but in a part that was not given.
+    Beyond,
+}
+
+/// A frame of which the first bytes are known.
+#[derive(Clone, Copy)]
+struct Frame<'a> {
+    head: &'a [u8],
+    len: u32,
+}
+
+impl Frame<'_> {
+    /// `N` bytes at a place.
+    #[inline(always)]
+    fn load<const N: usize>(self, at: u32) -> Result<[u8; N], Stop> {
+        let bytes = self.head.get(at as usize..).and_then(<[u8]>::first_chunk::<N>);
+        bytes.copied().ok_or_else(|| self.missing(u64::from(at) + N as u64))
+    }
+
+    /// `N` bytes at the sum of two numbers; a sum of more than 32 bits is past any frame's end.
+    #[inline(always)]
+    fn load_at_sum<const N: usize>(self, x: u32, k: u32) -> Result<[u8; N], Stop> {
+        x.checked_add(k).ok_or(Stop::Zero).and_then(|at| self.load(at))
+    }
+
+    /// Why there is no load that ends at `end`.
+    #[cold]
+    fn missing(self, end: u64) -> Stop {
+        if end > u64::from(self.len) { Stop::Zero } else { Stop::Beyond }
+    }
+}
+
+/// Runs a decoded program.
+#[inline]
+pub(super) fn run(ops: &[Op], head: &[u8], len: u32) -> Result<u32, Beyond> {
+    let head = head.get(..len as usize).unwrap_or(head);
+    match steps(ops, Frame { head, len }) {
+        Ok(answer) => Ok(answer),
+        Err(Stop::Zero) => Ok(0),
+        Err(Stop::Beyond) => Err(Beyond),
+    }
+}
+
+fn steps(ops: &[Op], frame: Frame<'_>) -> Result<u32, Stop> {
+    let (mut a, mut x, mut cells) = (0_u32, 0_u32, [0_u32; CELLS]);
+    let mut at = 0_usize;
+    // A verified program never runs out of instructions.
+    while let Some(op) = ops.get(at) {
+        at += 1;
+        match *op {
+            Op::WordIfEq { place, k, yes, no } => {
+                a = u32::from_be_bytes(frame.load(place.into())?);
+                at = way(a == k, yes, no);
+            }
+            Op::HalfIfEq { place, k, yes, no } => {
+                let half = u16::from_be_bytes(frame.load(place.into())?);
+                a = half.into();
+                at = way(half == k, yes, no);
+            }
+            Op::ByteIfEq { place, k, yes, no } => {
+                let [byte] = frame.load(place.into())?;
+                a = byte.into();
+                at = way(byte == k, yes, no);
+            }
+            Op::If { test, k, yes, no } => at = way(test.holds(a, k), yes, no),
+            Op::IfX { test, yes, no } => at = way(test.holds(a, x), yes, no),
+            Op::Jump(to) => at = to.into(),
+            Op::Return(answer) => return Ok(answer),
+            Op::ReturnA => return Ok(a),
+            Op::Word(k) => a = u32::from_be_bytes(frame.load(k)?),
+            Op::Half(k) => a = u16::from_be_bytes(frame.load(k)?).into(),
+            Op::Byte(k) => a = u8::from_be_bytes(frame.load(k)?).into(),
+            Op::WordX(k) => a = u32::from_be_bytes(frame.load_at_sum(x, k)?),
+            Op::HalfX(k) => a = u16::from_be_bytes(frame.load_at_sum(x, k)?).into(),
+            Op::ByteX(k) => a = u8::from_be_bytes(frame.load_at_sum(x, k)?).into(),
+            Op::HeaderLen(k) => x = u32::from(u8::from_be_bytes(frame.load(k)?) & 0xf) * 4,
+            Op::Len => a = frame.len,
+            Op::LenX => x = frame.len,
+            Op::Const(k) => a = k,
+            Op::ConstX(k) => x = k,
+            Op::Load(cell) => a = cells[usize::from(cell) % CELLS],
+            Op::LoadX(cell) => x = cells[usize::from(cell) % CELLS],
+            Op::Store(cell) => cells[usize::from(cell) % CELLS] = a,
+            Op::StoreX(cell) => cells[usize::from(cell) % CELLS] = x,
+            Op::Alu(alu, k) => a = alu.apply(a, k)?,
+            Op::AluX(alu) => a = alu.apply(a, x)?,
+            Op::Neg => a = a.wrapping_neg(),
+            Op::ToX => x = a,
+            Op::ToA => a = x,
+        }
+    }
+    Ok(0)
+}
+
+/// Where a comparison leads.
+///
+/// Neither way is cold; but as long as the compiler takes both for likely it selects the target without a branch, and
+/// then each instruction waits for the bytes that the one before it loads. A branch is predicted instead.
+#[inline(always)]
+fn way(holds: bool, yes: u16, no: u16) -> usize {
+    if holds {
+        core::hint::cold_path();
+        yes.into()
+    } else {
+        no.into()
+    }
+}
+
+impl Test {
+    #[inline(always)]
+    fn holds(self, a: u32, b: u32) -> bool {
+        match self {
+            Test::Eq => a == b,
+            Test::Gt => a > b,
+            Test::Ge => a >= b,
+            Test::Set => a & b != 0,
+        }
+    }
+}
+
+impl Alu {
+    #[inline(always)]
+    pub(super) fn apply(self, a: u32, b: u32) -> Result<u32, Stop> {
+        match self {
+            Alu::Add => Ok(a.wrapping_add(b)),
+            Alu::Sub => Ok(a.wrapping_sub(b)),
+            Alu::Mul => Ok(a.wrapping_mul(b)),
+            Alu::Div => a.checked_div(b).ok_or(Stop::Zero),
+            Alu::Rem => a.checked_rem(b).ok_or(Stop::Zero),
+            Alu::And => Ok(a & b),
+            Alu::Or => Ok(a | b),
+            Alu::Xor => Ok(a ^ b),
+            Alu::Shl => Ok(a.checked_shl(b).unwrap_or(0)),
+            Alu::Shr => Ok(a.checked_shr(b).unwrap_or(0)),
+        }
+    }
+}
+
+/// Makes one step of a load and the comparison after it, of which filters mostly consist. The comparison stays where
+/// it is as well, for jumps that lead to it.
+pub(super) fn fuse(ops: &mut [Op]) {
+    for at in 1..ops.len() {
+        if let Some([load, test]) = ops.get_mut(at - 1..=at).and_then(|pair| <&mut [Op; 2]>::try_from(pair).ok()) {
+            *load = fused(*load, *test).unwrap_or(*load);
+        }
+    }
+}
+
+fn fused(load: Op, test: Op) -> Option<Op> {
+    let Op::If { test: Test::Eq, k, yes, no } = test else { return None };
+    Some(match load {
+        Op::Word(place) => Op::WordIfEq { place: place.try_into().ok()?, k, yes, no },
+        Op::Half(place) => Op::HalfIfEq { place: place.try_into().ok()?, k: k.try_into().ok()?, yes, no },
+        Op::Byte(place) => Op::ByteIfEq { place: place.try_into().ok()?, k: k.try_into().ok()?, yes, no },
+        _ => return None,
+    })
+}
