@@ -339,3 +339,19 @@ fn questions_do_not_pile_up() {
     let sent = std::iter::from_fn(|| snoop.next_query(21 * SECOND)).count();
     assert_eq!(sent, 1);
 }
+
+/// Objective: nothing is asked of a member that is gone, whether its leave was believed or its port left the switch.
+#[test]
+fn who_is_gone_is_not_asked() {
+    let believed = |snoop: &mut Snoop| {
+        snoop.set_fast_leave(1, true);
+        hear(snoop, 20 * SECOND, 1, &leave("239.1.1.1")).1
+    };
+    for go in [believed, |snoop: &mut Snoop| snoop.remove_port(1)] {
+        let mut snoop = querying();
+        hear(&mut snoop, 20 * SECOND, 1, &join("239.1.1.1"));
+        hear(&mut snoop, 20 * SECOND, 1, &leave("239.1.1.1"));
+        assert!(go(&mut snoop));
+        assert!(snoop.next_query(22 * SECOND).is_none());
+    }
+}

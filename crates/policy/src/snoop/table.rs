@@ -113,7 +113,7 @@ impl Table {
         let &(at, key, port) = self.questions.first().filter(|question| question.0 <= now_ns)?;
         self.questions.remove(&(at, key, port));
         if let Some(member) = self.groups.get_mut(&key).and_then(|members| find(members, port)) {
-            member.asks_left -= 1;
+            member.asks_left = member.asks_left.saturating_sub(1);
             if member.asks_left > 0 {
                 member.ask_at = now_ns.saturating_add(self.interval);
                 self.questions.insert((member.ask_at, key, port));
