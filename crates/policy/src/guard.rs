@@ -1,1 +1,270 @@
-//! Checks of addresses.
+//! Whether a frame's addresses are its port's: anti-spoofing by the addresses that a port may use.
+//!
+//! A [`Guard`] does what libvirt's filter `clean-traffic`, OpenStack's port security and a switch's DHCP snooping and RA
+//! guard do, each as a [`Check`] of its own:
+//!
+//! | check | refuses |
+//! |---|---|
+//! | `mac` | an Ethernet source that is not listed |
+//! | `ip` | an IPv4 or IPv6 source that is not listed |
+//! | `arp` | ARP and RARP that say another's address is here |
+//! | `nd` | IPv6 neighbour discovery that says so, and redirects |
+//! | `dhcp` | what a DHCP server sends, over IPv4 and IPv6 |
+//! | `ra` | IPv6 router advertisements and redirects |
+//!
+//! Nothing is implied by what is listed. In particular a port whose IPv6 is to work lists its link-local address or
+//! `fe80::/10`, and with `ip` a port that lists only IPv4 addresses sends no IPv6 at all. `arp` and `nd` compare what was
+//! listed: hardware addresses if any MAC address was, IP addresses if any was.
+//!
+//! What cannot be read is refused if a check would have had to read it: a third VLAN tag, a header that is cut or lies
+//! beyond the bytes given, a chain of extension headers that is too long, a first fragment that does not show its ports.
+//! Otherwise a sender would hide a message there (RFC 7113). Tags are looked past, and so is an LLC/SNAP header in front of
+//! an EtherType, which hosts and access points take off (CERT VU#855201). Tunnels, PPPoE and MPLS are not looked into.
+//!
+//! ```
+//! use netvale_policy::guard::{Guard, Violation};
+//!
+//! let guard = Guard::new("mac,arp".parse()?, "02:00:00:00:00:01, 10.0.0.5".parse()?)?;
+//! let mut frame = [0; 60];
+//! frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
+//! assert_eq!(guard.check(&frame, 60), Err(Violation::SpoofedMac));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod addresses;
+mod allowed;
+mod checks;
+mod nd;
+mod packet;
+
+use std::fmt;
+
+use netvale_wire::{arp, ethernet};
+
+pub use addresses::{Addresses, BadAddresses, Prefix};
+pub use checks::{BadChecks, Check, Checks};
+
+use allowed::Allowed;
+use packet::{Ports, Upper, V4, V6};
+
+/// EtherType of RARP (RFC 903), whose packets look like ARP's.
+const RARP: u16 = 0x8035;
+/// UDP ports of DHCP (RFC 2131 §4.1) and DHCPv6 (RFC 8415 §7.2).
+const DHCP_SERVER: u16 = 67;
+const DHCP_CLIENT: u16 = 68;
+const DHCP6_CLIENT: u16 = 546;
+const DHCP6_SERVER: u16 = 547;
+
+/// Why a frame may not be sent. A switch counts frames by these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Violation {
+    /// The Ethernet source is not the port's.
+    SpoofedMac,
+    /// The IP source is not the port's, or cannot be read.
+    SpoofedIp,
+    /// ARP or RARP that says another's address is here, or that cannot be read.
+    SpoofedArp,
+    /// Neighbour discovery that says so, a redirect, or what may be either.
+    SpoofedNd,
+    /// What a DHCP server sends, or may be.
+    RogueDhcp,
+    /// A router advertisement or a redirect, or what may be.
+    RogueRa,
+}
+
+impl Violation {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 6] =
+        [Self::SpoofedMac, Self::SpoofedIp, Self::SpoofedArp, Self::SpoofedNd, Self::RogueDhcp, Self::RogueRa];
+
+    /// The name of the counter, such as `spoofed-mac`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SpoofedMac => "spoofed-mac",
+            Self::SpoofedIp => "spoofed-ip",
+            Self::SpoofedArp => "spoofed-arp",
+            Self::SpoofedNd => "spoofed-nd",
+            Self::RogueDhcp => "rogue-dhcp",
+            Self::RogueRa => "rogue-ra",
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.name())
+    }
+}
+
+/// Checks that need addresses which were not given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadGuard {
+    /// `mac` without any MAC address.
+    #[error("the check `mac` needs the MAC addresses that the port may send from: give at least one")]
+    NoMac,
+    /// `ip` without any IP address.
+    #[error("the check `ip` needs the IP addresses that the port may send from: give at least one")]
+    NoIp,
+    /// `arp` or `nd` without any address.
+    #[error(
+        "the check `{0}` has nothing to compare with: give the MAC addresses of the port, its IP addresses, or both"
+    )]
+    NoAddress(&'static str),
+}
+
+/// What a port may send, ready to be asked for each frame.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    checks: Checks,
+    /// Whether a check other than `mac` is on.
+    deep: bool,
+    allowed: Allowed,
+}
+
+impl Guard {
+    /// The most bytes of a frame that a check reads. Enough for two tags and a router advertisement with two prefixes and a
+    /// name server; an option that lies further on is refused.
+    pub const HEAD: usize = 192;
+
+    /// A guard that makes `checks` by `addresses`. Addresses that no check looks at do no harm.
+    pub fn new(checks: Checks, addresses: Addresses) -> Result<Self, BadGuard> {
+        let (no_mac, no_ip) = (addresses.macs().is_empty(), addresses.prefixes().is_empty());
+        if checks.has(Check::Mac) && no_mac {
+            return Err(BadGuard::NoMac);
+        }
+        if checks.has(Check::Ip) && no_ip {
+            return Err(BadGuard::NoIp);
+        }
+        let comparing = [Check::Arp, Check::Nd].into_iter().find(|&check| checks.has(check));
+        match comparing {
+            Some(check) if no_mac && no_ip => Err(BadGuard::NoAddress(check.name())),
+            _ => Ok(Self { checks, deep: checks != Check::Mac.into(), allowed: Allowed::of(&addresses) }),
+        }
+    }
+
+    /// The checks made.
+    pub fn checks(&self) -> Checks {
+        self.checks
+    }
+
+    /// How many of a frame's first bytes [`Guard::check`] wants, if the frame has that many: [`Guard::HEAD`], or an
+    /// Ethernet header if only `mac` is checked.
+    #[inline]
+    pub fn head_len(&self) -> usize {
+        if self.deep { Self::HEAD } else { ethernet::HEADER_LEN }
+    }
+
+    /// Whether the port may send the frame of `len` bytes that starts with `head`. `head` is a copy that its sender cannot
+    /// change any more: the first [`Guard::head_len`] bytes, or the whole frame if it is shorter.
+    #[inline]
+    pub fn check(&self, head: &[u8], len: usize) -> Result<(), Violation> {
+        if self.checks.has(Check::Mac) {
+            let source = packet::source(head).ok_or(Violation::SpoofedMac)?;
+            if !self.allowed.mac(source) {
+                return Err(Violation::SpoofedMac);
+            }
+        }
+        if self.deep { self.check_packet(head, len) } else { Ok(()) }
+    }
+
+    fn check_packet(&self, head: &[u8], len: usize) -> Result<(), Violation> {
+        let head = head.get(..len).unwrap_or(head);
+        let Some((ethertype, l3)) = packet::network(head) else {
+            return self.hidden(&[Check::Ip, Check::Arp, Check::Nd, Check::Dhcp, Check::Ra]);
+        };
+        let packet = head.get(l3..).unwrap_or_default();
+        match ethertype {
+            ethernet::ARP | RARP if self.checks.has(Check::Arp) => self.check_arp(head, packet),
+            ethernet::IPV4 => self.check_v4(packet),
+            ethernet::IPV6 => self.check_v6(head, packet, len.saturating_sub(l3)),
+            _ => Ok(()),
+        }
+    }
+
+    /// What to say of bytes that cannot be read: a violation of the first of `checks` that would have read them.
+    fn hidden(&self, checks: &[Check]) -> Result<(), Violation> {
+        match checks.iter().find(|&&check| self.checks.has(check)) {
+            Some(check) => Err(check.violation()),
+            None => Ok(()),
+        }
+    }
+
+    /// ARP's sender is whom the packet's readers will send to, whatever the operation (RFC 826); an address of zeros claims
+    /// nothing (RFC 5227 §1.1).
+    fn check_arp(&self, head: &[u8], packet: &[u8]) -> Result<(), Violation> {
+        let packet = arp::Packet::parse(packet).map_err(|_| Violation::SpoofedArp)?;
+        let (mac, ip) = packet.sender();
+        let honest = packet::source(head) == Some(mac)
+            && self.allowed.mac_if_any(mac, mac)
+            && (ip.is_unspecified() || self.allowed.v4_if_any(ip));
+        honest.then_some(()).ok_or(Violation::SpoofedArp)
+    }
+
+    fn check_v4(&self, packet: &[u8]) -> Result<(), Violation> {
+        if !self.checks.has(Check::Ip) && !self.checks.has(Check::Dhcp) {
+            return Ok(());
+        }
+        let Some(packet) = V4::parse(packet) else {
+            return self.hidden(&[Check::Ip, Check::Dhcp]);
+        };
+        if self.checks.has(Check::Ip) && !self.allowed.v4(packet.src) {
+            // A client that has no address yet has to ask for one (RFC 2131 §4.1).
+            let asks = packet.upper.ports() == Ports::Are(DHCP_CLIENT, DHCP_SERVER);
+            if !packet.src.is_unspecified() || !asks {
+                return Err(Violation::SpoofedIp);
+            }
+        }
+        if self.checks.has(Check::Dhcp) && is_dhcp_server(packet.upper.ports()) {
+            return Err(Violation::RogueDhcp);
+        }
+        Ok(())
+    }
+
+    /// `len`: bytes of the packet in the frame, of which `packet` is the start.
+    fn check_v6(&self, head: &[u8], packet: &[u8], len: usize) -> Result<(), Violation> {
+        if !self.checks.any(&[Check::Ip, Check::Nd, Check::Dhcp, Check::Ra]) {
+            return Ok(());
+        }
+        let Some(packet) = V6::parse(packet, len) else {
+            return self.hidden(&[Check::Ip, Check::Nd, Check::Dhcp, Check::Ra]);
+        };
+        if self.checks.has(Check::Ip) && !self.allowed.v6(packet.src) {
+            let searching = packet.src.is_unspecified() && nd::may_be_from_nowhere(&packet.upper);
+            if !searching {
+                return Err(Violation::SpoofedIp);
+            }
+        }
+        if matches!(packet.upper, Upper::Hidden) {
+            return self.hidden(&[Check::Nd, Check::Dhcp, Check::Ra]);
+        }
+        if self.checks.has(Check::Nd) && !nd::is_honest(&packet, packet::source(head), &self.allowed) {
+            return Err(Violation::SpoofedNd);
+        }
+        if self.checks.has(Check::Dhcp) && is_dhcp6_server(packet.upper.ports()) {
+            return Err(Violation::RogueDhcp);
+        }
+        if self.checks.has(Check::Ra) && nd::may_be_a_routers(&packet.upper) {
+            return Err(Violation::RogueRa);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a DHCP server or relay sends a datagram between `ports`. All that goes to the clients' port counts, since clients
+/// do not look where it comes from.
+fn is_dhcp_server(ports: Ports) -> bool {
+    match ports {
+        Ports::Are(src, dst) => dst == DHCP_CLIENT || (src == DHCP_SERVER && dst == DHCP_SERVER),
+        Ports::Hidden => true,
+        Ports::None => false,
+    }
+}
+
+/// The same for DHCPv6.
+fn is_dhcp6_server(ports: Ports) -> bool {
+    match ports {
+        Ports::Are(src, dst) => src == DHCP6_SERVER || dst == DHCP6_CLIENT,
+        Ports::Hidden => true,
+        Ports::None => false,
+    }
+}

@@ -1,1 +1,360 @@
-//! Multicast snooping.
+//! Which ports want which multicast groups: IGMP and MLD snooping, as RFC 4541 says and the Linux bridge does.
+//!
+//! A [`Snoop`] is one switch's. It is fed the messages of IGMPv1 to 3, MLDv1 and 2 and the hellos of multicast routers that
+//! arrive at its ports, and told the time; it says which queries to send. What forwards frames does not read it but a
+//! [`Groups`], which never changes and is made anew after a change:
+//!
+//! ```text
+//!   port's worker                       whoever owns the Snoop                   all workers
+//!   is_control(head) -- message -->  observe, tick, next_query  -- Groups -->  Groups::ports(vlan, mac)
+//! ```
+//!
+//! Where a frame for a group goes:
+//!
+//! | destination | goes to |
+//! |---|---|
+//! | not `01:00:5e:…` or `33:33:…` | all ports: no one reports what is not IP |
+//! | 224.0.0.x, ff02::1 | all ports: no one need report these (RFC 4541 §2.1.2, §3) |
+//! | a VLAN in which no querier is known, or has been for less than hosts may take to answer | all ports |
+//! | a group with members | its members and the ports of routers |
+//! | another group | the ports of routers |
+//!
+//! Without a querier nobody repeats a report, so that what was learned is not all there is. Frames are looked up by their
+//! MAC address, which 32 IPv4 groups share, and all IPv6 groups with the same last 32 bits: a frame goes to the members of
+//! all of them, and hosts drop what they did not join. So 239.0.0.5 goes everywhere, as its address is 224.0.0.5's.
+//!
+//! Sources are not told apart: a join for some sources (IGMPv3, MLDv2) is a join of the group.
+//!
+//! A port can be a member of a limited number of groups, and so can a switch have groups. A port that joins more gets the
+//! frames of all groups until it has been quiet for long enough; other ports lose nothing and get nothing by it.
+
+mod address;
+mod domain;
+mod groups;
+mod message;
+mod portset;
+mod query;
+mod settings;
+mod table;
+mod timers;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use netvale_wire::MacAddr;
+
+pub use address::Family;
+pub use groups::Groups;
+pub use message::is_control;
+pub use portset::PortSet;
+pub use query::Query;
+pub use settings::{BadRouter, IgmpVersion, MldVersion, Router, Settings};
+
+use domain::Domain;
+use message::{Change, Control, HeardQuery};
+use table::{Joined, Key, Table};
+
+/// What a message was, and whether [`Snoop::snapshot`] would now be another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// What it was.
+    pub message: Message,
+    /// Whether what forwards frames has to be told.
+    pub changed: bool,
+}
+
+/// What a message was, which decides where it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Message {
+    /// Tells what groups a host wants, or wants no more. Goes to [`Groups::routers`] only, lest other hosts keep back
+    /// theirs (RFC 4541 §2.1.1).
+    Report,
+    /// Asks for reports: goes everywhere.
+    Query,
+    /// A query from a port that may have no router behind it. It counts for nothing and should go nowhere.
+    RefusedQuery,
+    /// A router says that it is there: goes everywhere.
+    Router,
+    /// Something else, to be forwarded as other frames are.
+    Other,
+    /// It cannot be read; to be forwarded as other frames are.
+    Malformed,
+}
+
+/// What has been observed so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Messages that join or leave groups.
+    pub reports: u64,
+    /// Queries.
+    pub queries: u64,
+    /// Queries from ports that may have no router behind them.
+    pub refused_queries: u64,
+    /// Hellos of routers.
+    pub hellos: u64,
+    /// Messages that cannot be read.
+    pub malformed: u64,
+    /// Joins beyond the limits.
+    pub refused_joins: u64,
+}
+
+/// What the passing of time has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expiry {
+    /// Whether what forwards frames has to be told.
+    pub changed: bool,
+    /// When there is next something to do for [`Snoop::tick`] or [`Snoop::next_query`], in ns; `u64::MAX` if never.
+    pub next_ns: u64,
+}
+
+/// A port that wants a group, for display.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// VLAN; 0 in a switch without.
+    pub vlan: u16,
+    /// The group.
+    pub group: IpAddr,
+    /// The port.
+    pub port: u8,
+    /// When it is forgotten unless it is reported again, in ns.
+    pub expires_ns: u64,
+}
+
+/// The snooping of one switch. Times are in ns and must not go back; ports are 0 to 254; the VLAN is 0 in a switch without.
+#[derive(Debug)]
+pub struct Snoop {
+    settings: Settings,
+    table: Table,
+    domains: BTreeMap<(u16, Family), Domain>,
+    /// Ports that are routers' by configuration, and ports that are never.
+    always: PortSet,
+    never: PortSet,
+    fast_leave: PortSet,
+    counters: Counters,
+}
+
+impl Snoop {
+    /// The snooping of a switch that has heard nothing yet.
+    pub fn new(settings: Settings) -> Self {
+        let settings = settings.clamped();
+        Self {
+            table: Table::new(&settings),
+            settings,
+            domains: BTreeMap::new(),
+            always: PortSet::EMPTY,
+            never: PortSet::EMPTY,
+            fast_leave: PortSet::EMPTY,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Starts to snoop in `vlan`, and to query if the settings say so, rather than at the first message that is heard there.
+    /// Does nothing the second time.
+    pub fn watch(&mut self, now_ns: u64, vlan: u16) {
+        for family in [Family::V4, Family::V6] {
+            self.domain(now_ns, vlan, family);
+        }
+    }
+
+    /// Forgets all of `vlan`. Returns whether the snapshot changed.
+    pub fn unwatch(&mut self, vlan: u16) -> bool {
+        let before = self.domains.len();
+        self.domains.retain(|key, _| key.0 != vlan);
+        self.table.retain(|key, _| key.0 != vlan) | (self.domains.len() != before)
+    }
+
+    /// Says whether a router is behind `port`. Returns whether the snapshot changed.
+    pub fn set_router(&mut self, port: u8, router: Router) -> bool {
+        let before = self.always;
+        self.always.set(port, router == Router::Always);
+        self.never.set(port, router == Router::Never);
+        let learned = router == Router::Never && self.domains.values_mut().any(|domain| domain.routers.has(port));
+        if router == Router::Never {
+            self.domains.values_mut().for_each(|domain| _ = domain.routers.remove(port));
+        }
+        self.always != before || learned
+    }
+
+    /// Says whether a leave from `port` is believed at once, because there is one host behind it.
+    pub fn set_fast_leave(&mut self, port: u8, fast: bool) {
+        self.fast_leave.set(port, fast);
+    }
+
+    /// Forgets `port`, as when it leaves the switch. Returns whether the snapshot changed.
+    pub fn remove_port(&mut self, port: u8) -> bool {
+        let mut changed = self.table.retain(|_, member| member != port);
+        for domain in self.domains.values_mut() {
+            changed |= domain.routers.remove(port) | domain.overflowing.remove(port);
+        }
+        changed |= self.always.has(port);
+        for set in [&mut self.always, &mut self.never, &mut self.fast_leave] {
+            set.set(port, false);
+        }
+        changed
+    }
+
+    /// Learns from the frame that starts with `head` and arrived at `port`, for which [`is_control`] said yes. `head` is a
+    /// copy that its sender cannot change any more, of all of the frame: a message that does not end in it is malformed.
+    pub fn observe(&mut self, now_ns: u64, vlan: u16, port: u8, head: &[u8]) -> Observed {
+        let Ok(control) = message::parse(head) else {
+            self.counters.malformed += 1;
+            return Observed { message: Message::Malformed, changed: false };
+        };
+        let (message, changed) = match control {
+            Control::Query(query) => self.hear_query(now_ns, vlan, port, query),
+            Control::Hello(family) => (Message::Router, self.hear_hello(now_ns, vlan, port, family)),
+            Control::Report(report) => {
+                self.counters.reports += 1;
+                let changes = report.fold(false, |changed, change| changed | self.apply(now_ns, vlan, port, change));
+                (Message::Report, changes)
+            }
+            Control::Other => (Message::Other, false),
+        };
+        Observed { message, changed }
+    }
+
+    /// Forgets what is over. To be called at the latest at the time that the last call said, and after messages, which may
+    /// have made that earlier; and before it [`Snoop::next_query`], as a query that is due is what there is next to do.
+    pub fn tick(&mut self, now_ns: u64) -> Expiry {
+        let mut changed = self.table.expire(now_ns);
+        for domain in self.domains.values_mut() {
+            changed |= domain.expire(now_ns, &self.settings);
+        }
+        let domains = self.domains.values().map(Domain::next).min().unwrap_or(u64::MAX);
+        Expiry { changed, next_ns: domains.min(self.table.next()) }
+    }
+
+    /// A query that is due: to be called until there is none. Without the setting `querier` there never is one.
+    pub fn next_query(&mut self, now_ns: u64) -> Option<Query> {
+        for (&(vlan, family), domain) in &mut self.domains {
+            if domain.take_general_query(now_ns, &self.settings) {
+                return Some(Query::general(&self.settings, vlan, family));
+            }
+        }
+        while let Some((key, port)) = self.table.take_question(now_ns) {
+            let (vlan, group) = key;
+            // Another querier may have taken over since the host left; it asks then.
+            if self.domains.get(&(vlan, Family::of(group))).is_some_and(Domain::is_asking) {
+                return Some(Query::specific(&self.settings, vlan, port, group));
+            }
+        }
+        None
+    }
+
+    /// What is known now, for what forwards frames. Takes time and memory for each group.
+    pub fn snapshot(&self) -> Groups {
+        let mut groups = Groups::default();
+        for (&(vlan, family), domain) in self.domains.iter().filter(|(_, domain)| domain.is_active()) {
+            groups.add_domain(vlan, family, self.routers(domain), self.everything(domain));
+        }
+        for (&(vlan, group), members) in self.table.groups() {
+            groups.add_members(vlan, group, members);
+        }
+        groups
+    }
+
+    /// Where a frame to `mac` goes, as [`Groups::ports`] of a snapshot of now would say: for those who ask once.
+    pub fn members(&self, vlan: u16, mac: MacAddr) -> Option<PortSet> {
+        self.snapshot().ports(vlan, mac).copied()
+    }
+
+    /// Who wants which group, by VLAN, group and port.
+    pub fn memberships(&self) -> impl Iterator<Item = Membership> {
+        self.table.memberships()
+    }
+
+    /// The ports of multicast routers of a family in a VLAN.
+    pub fn router_ports(&self, vlan: u16, family: Family) -> PortSet {
+        self.domains.get(&(vlan, family)).map_or(self.always, |domain| self.routers(domain))
+    }
+
+    /// Whether a querier of a family is known in a VLAN for long enough, so that groups are kept apart there.
+    pub fn is_active(&self, vlan: u16, family: Family) -> bool {
+        self.domains.get(&(vlan, family)).is_some_and(Domain::is_active)
+    }
+
+    /// The querier of a family in a VLAN, if it is another than this switch.
+    pub fn querier(&self, vlan: u16, family: Family) -> Option<IpAddr> {
+        self.domains.get(&(vlan, family)).and_then(Domain::querier)
+    }
+
+    /// What has been observed so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn routers(&self, domain: &Domain) -> PortSet {
+        domain.routers.ports().union(self.always)
+    }
+
+    /// The ports that get the frames of all groups.
+    fn everything(&self, domain: &Domain) -> PortSet {
+        self.routers(domain).union(domain.overflowing.ports())
+    }
+
+    fn domain(&mut self, now_ns: u64, vlan: u16, family: Family) -> &mut Domain {
+        self.domains.entry((vlan, family)).or_insert_with(|| Domain::start(now_ns, family, &self.settings))
+    }
+
+    fn hear_query(&mut self, now_ns: u64, vlan: u16, port: u8, query: HeardQuery) -> (Message, bool) {
+        if self.never.has(port) {
+            self.counters.refused_queries += 1;
+            return (Message::RefusedQuery, false);
+        }
+        self.counters.queries += 1;
+        let expires = now_ns.saturating_add(self.settings.other_querier_interval_ns);
+        let settings = self.settings;
+        let domain = self.domain(now_ns, vlan, Family::of(query.source));
+        // RFC 4541 §2.1.1 (1b): a switch that only stands in for a router has no address.
+        let changed = !query.source.is_unspecified() && domain.routers.set(port, expires);
+        match query.group {
+            None => domain.elect(now_ns, &query, &settings),
+            Some(group) if query.lowers_timers => {
+                // Members have this long to say that they are still there. Less is not believed: it would be over before
+                // they had a chance.
+                let wait = query.max_response_ns.max(settings.last_member_interval_ns);
+                let until = now_ns.saturating_add(wait.saturating_mul(settings.last_member_count.into()));
+                self.table.lower((vlan, group), until);
+            }
+            Some(_) => {}
+        }
+        (Message::Query, changed)
+    }
+
+    fn hear_hello(&mut self, now_ns: u64, vlan: u16, port: u8, family: Family) -> bool {
+        self.counters.hellos += 1;
+        let expires = now_ns.saturating_add(self.settings.other_querier_interval_ns);
+        !self.never.has(port) && self.domain(now_ns, vlan, family).routers.set(port, expires)
+    }
+
+    fn apply(&mut self, now_ns: u64, vlan: u16, port: u8, change: Change) -> bool {
+        match change {
+            Change::Join(group) => self.join(now_ns, (vlan, group), port),
+            Change::Leave(group) if self.fast_leave.has(port) => self.table.leave((vlan, group), port),
+            Change::Leave(group) | Change::Ask(group) => {
+                // Whether another host behind the port wants the group, only a querier can find out.
+                if self.domain(now_ns, vlan, Family::of(group)).is_asking() {
+                    self.table.question(now_ns, (vlan, group), port);
+                }
+                false
+            }
+        }
+    }
+
+    fn join(&mut self, now_ns: u64, key: Key, port: u8) -> bool {
+        if !address::is_snooped(key.1) {
+            return false;
+        }
+        let expires = now_ns.saturating_add(self.settings.membership_interval_ns);
+        let domain = self.domains.entry((key.0, Family::of(key.1)));
+        let domain = domain.or_insert_with(|| Domain::start(now_ns, Family::of(key.1), &self.settings));
+        match self.table.join(key, port, expires) {
+            Joined::Anew => true,
+            Joined::Again => false,
+            Joined::Refused => {
+                self.counters.refused_joins += 1;
+                domain.overflowing.set(port, expires)
+            }
+        }
+    }
+}

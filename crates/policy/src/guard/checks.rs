@@ -1,0 +1,178 @@
+//! Which checks a guard makes, and their words.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::Violation;
+
+/// One check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Check {
+    /// Ethernet sources.
+    Mac,
+    /// IPv4 and IPv6 sources.
+    Ip,
+    /// Senders of ARP and RARP.
+    Arp,
+    /// Senders of neighbour discovery, and what they say.
+    Nd,
+    /// No DHCP server.
+    Dhcp,
+    /// No IPv6 router.
+    Ra,
+}
+
+impl Check {
+    /// All checks, in the order in which they are printed.
+    pub const ALL: [Self; 6] = [Self::Mac, Self::Ip, Self::Arp, Self::Nd, Self::Dhcp, Self::Ra];
+
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mac => "mac",
+            Self::Ip => "ip",
+            Self::Arp => "arp",
+            Self::Nd => "nd",
+            Self::Dhcp => "dhcp",
+            Self::Ra => "ra",
+        }
+    }
+
+    /// What a frame does that does not pass.
+    pub const fn violation(self) -> Violation {
+        match self {
+            Self::Mac => Violation::SpoofedMac,
+            Self::Ip => Violation::SpoofedIp,
+            Self::Arp => Violation::SpoofedArp,
+            Self::Nd => Violation::SpoofedNd,
+            Self::Dhcp => Violation::RogueDhcp,
+            Self::Ra => Violation::RogueRa,
+        }
+    }
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// A set of checks, of one at least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Checks(u8);
+
+/// The text names no set of checks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadChecks {
+    /// No word at all.
+    #[error("no check is named: write `all`, or some of `mac`, `ip`, `arp`, `nd`, `dhcp` and `ra`")]
+    Empty,
+    /// A word that is no check's.
+    #[error("`{0}` is no check: write `all`, or some of `mac`, `ip`, `arp`, `nd`, `dhcp` and `ra`")]
+    Unknown(String),
+}
+
+impl Checks {
+    /// Every check.
+    pub const ALL: Self = Self((1 << Check::ALL.len()) - 1);
+
+    /// The set with `check` in it.
+    #[must_use]
+    pub const fn with(self, check: Check) -> Self {
+        Self(self.0 | check.bit())
+    }
+
+    /// Whether `check` is in the set.
+    #[inline]
+    pub const fn has(self, check: Check) -> bool {
+        self.0 & check.bit() != 0
+    }
+
+    /// Whether one of `checks` is in the set.
+    #[inline]
+    pub fn any(self, checks: &[Check]) -> bool {
+        checks.iter().any(|&check| self.has(check))
+    }
+}
+
+impl From<Check> for Checks {
+    fn from(check: Check) -> Self {
+        Self(check.bit())
+    }
+}
+
+impl FromStr for Checks {
+    type Err = BadChecks;
+
+    /// Reads words with commas or blanks between them.
+    fn from_str(text: &str) -> Result<Self, BadChecks> {
+        let mut bits = 0;
+        for word in super::addresses::words(text) {
+            bits |= match word {
+                "all" => Self::ALL.0,
+                _ => match Check::ALL.into_iter().find(|check| check.name() == word) {
+                    Some(check) => check.bit(),
+                    None => return Err(BadChecks::Unknown(word.into())),
+                },
+            };
+        }
+        (bits != 0).then_some(Self(bits)).ok_or(BadChecks::Empty)
+    }
+}
+
+impl fmt::Display for Checks {
+    /// `all`, or the words in the order of [`Check::ALL`] with commas between them.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::ALL {
+            return out.write_str("all");
+        }
+        let mut between = "";
+        for check in Check::ALL.into_iter().filter(|&check| self.has(check)) {
+            write!(out, "{between}{}", check.name())?;
+            between = ",";
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: words in any order, with commas or blanks, are read and printed in one order.
+    #[test]
+    fn words_are_read_and_printed_in_one_way() {
+        for (text, canonical) in [
+            ("mac", "mac"),
+            ("arp,mac", "mac,arp"),
+            (" ra  dhcp, nd ", "nd,dhcp,ra"),
+            ("mac,mac", "mac"),
+            ("all", "all"),
+            ("mac ip arp nd dhcp ra", "all"),
+            ("ip,all", "all"),
+        ] {
+            let checks: Checks = text.parse().unwrap();
+            assert_eq!(checks.to_string(), canonical);
+            assert_eq!(canonical.parse(), Ok(checks));
+        }
+    }
+
+    /// Objective: no word and wrong words are refused, and the wrong word is named.
+    #[test]
+    fn other_words_are_refused() {
+        assert_eq!("".parse::<Checks>(), Err(BadChecks::Empty));
+        assert_eq!(" , ".parse::<Checks>(), Err(BadChecks::Empty));
+        let error = "mac,arps".parse::<Checks>().unwrap_err();
+        assert_eq!(error, BadChecks::Unknown("arps".into()));
+        assert!(error.to_string().starts_with("`arps` is no check"));
+    }
+
+    /// Objective: every subset of the checks reads back as it prints.
+    #[test]
+    fn every_set_reads_back() {
+        for bits in 1..=Checks::ALL.0 {
+            let checks = Checks(bits);
+            assert_eq!(checks.to_string().parse(), Ok(checks));
+            let built = Check::ALL.into_iter().filter(|&check| checks.has(check)).map(Checks::from);
+            assert_eq!(built.fold(0, |bits, one| bits | one.0), bits);
+        }
+    }
+}

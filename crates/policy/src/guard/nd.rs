@@ -1,0 +1,134 @@
+//! IPv6 neighbour discovery (RFC 4861): who says that which address is where.
+
+use std::net::Ipv6Addr;
+
+use netvale_wire::MacAddr;
+
+use super::allowed::Allowed;
+use super::packet::{ICMPV6, Upper, V6};
+
+/// ICMPv6 types.
+const ROUTER_SOLICITATION: u8 = 133;
+const ROUTER_ADVERTISEMENT: u8 = 134;
+const NEIGHBOR_SOLICITATION: u8 = 135;
+const NEIGHBOR_ADVERTISEMENT: u8 = 136;
+const REDIRECT: u8 = 137;
+/// Reports and "done" of multicast listener discovery (RFC 2710 §3.1, RFC 3810 §5.2).
+const MLD: [u8; 3] = [131, 132, 143];
+
+/// Options that say at which MAC address the sender, or the target, is.
+const SOURCE_LINK_LAYER: u8 = 1;
+const TARGET_LINK_LAYER: u8 = 2;
+
+/// Where the target address of a neighbour message is.
+const TARGET: std::ops::Range<usize> = 8..24;
+
+/// The type of the ICMPv6 message that `upper` starts with: `None` if it is none, `Some(None)` if it is one whose type is
+/// not here.
+fn icmp_type(upper: &Upper<'_>) -> Option<Option<u8>> {
+    match upper {
+        Upper::Start { protocol: ICMPV6, bytes, .. } => Some(bytes.first().copied()),
+        _ => None,
+    }
+}
+
+/// Whether a message may come from the address `::`: of a host that is about to take an address (RFC 4862 §5.4.2, RFC 3590
+/// §4) or that has none and looks for a router (RFC 4861 §4.1).
+pub(super) fn may_be_from_nowhere(upper: &Upper<'_>) -> bool {
+    let Upper::Start { fragment: false, .. } = upper else {
+        return false;
+    };
+    match icmp_type(upper) {
+        Some(Some(kind)) => kind == NEIGHBOR_SOLICITATION || kind == ROUTER_SOLICITATION || MLD.contains(&kind),
+        _ => false,
+    }
+}
+
+/// Whether a message is a router advertisement or a redirect, or may be.
+pub(super) fn may_be_a_routers(upper: &Upper<'_>) -> bool {
+    matches!(icmp_type(upper), Some(None | Some(ROUTER_ADVERTISEMENT | REDIRECT)))
+}
+
+/// Whether a packet from the Ethernet address `source` is no neighbour discovery, or one that claims only what is allowed.
+pub(super) fn is_honest(packet: &V6<'_>, source: Option<MacAddr>, allowed: &Allowed) -> bool {
+    let kind = match icmp_type(&packet.upper) {
+        None => return true,
+        Some(None) => return false,
+        Some(Some(kind)) => kind,
+    };
+    let Some(fixed) = fixed_len(kind) else {
+        return true;
+    };
+    // RFC 6980 §5: neighbour discovery is never in fragments. What lies beyond the bytes given may be an option that lies.
+    let Upper::Start { bytes, whole: true, fragment: false, .. } = packet.upper else {
+        return false;
+    };
+    let (Some(options), Some(source)) = (bytes.get(fixed..), source) else {
+        return false;
+    };
+    kind != REDIRECT
+        && is_sender_honest(packet.src, kind, options, allowed)
+        && (kind != NEIGHBOR_ADVERTISEMENT || is_target_allowed(bytes, allowed))
+        && are_options_honest(options, source, allowed)
+}
+
+/// Bytes of a message of this type before its options, if it is neighbour discovery.
+fn fixed_len(kind: u8) -> Option<usize> {
+    match kind {
+        ROUTER_SOLICITATION => Some(8),
+        ROUTER_ADVERTISEMENT => Some(16),
+        NEIGHBOR_SOLICITATION | NEIGHBOR_ADVERTISEMENT => Some(24),
+        REDIRECT => Some(40),
+        _ => None,
+    }
+}
+
+/// Receivers note where the sender is (RFC 4861 §6.2.6, §7.2.3). One that has no address yet must not say where it is.
+fn is_sender_honest(src: Ipv6Addr, kind: u8, mut options: &[u8], allowed: &Allowed) -> bool {
+    if !src.is_unspecified() {
+        return allowed.v6_if_any(src);
+    }
+    let asks = kind == NEIGHBOR_SOLICITATION || kind == ROUTER_SOLICITATION;
+    asks && std::iter::from_fn(|| next_option(&mut options)).all(|option| option.kind != SOURCE_LINK_LAYER)
+}
+
+fn is_target_allowed(bytes: &[u8], allowed: &Allowed) -> bool {
+    let target = bytes.get(TARGET).and_then(|target| target.first_chunk::<16>());
+    target.is_some_and(|&target| allowed.v6_if_any(target.into()))
+}
+
+/// Whether the options can be read to their end and name only MAC addresses that are the port's.
+fn are_options_honest(mut options: &[u8], source: MacAddr, allowed: &Allowed) -> bool {
+    while !options.is_empty() {
+        let Some(option) = next_option(&mut options) else {
+            return false;
+        };
+        if matches!(option.kind, SOURCE_LINK_LAYER | TARGET_LINK_LAYER) {
+            // An Ethernet address fills an option of 8 bytes (RFC 2464 §6).
+            let Ok(mac) = <[u8; 6]>::try_from(option.body) else {
+                return false;
+            };
+            if !allowed.mac_if_any(MacAddr(mac), source) {
+                return false;
+            }
+        }
+    }
+    true
+}
+
+/// An option without its type and length.
+struct Opt<'a> {
+    kind: u8,
+    body: &'a [u8],
+}
+
+/// Takes the first option off `options`; `None` if none is left or it cannot be read. Its length is in units of 8 bytes and
+/// not zero (RFC 4861 §4.6).
+fn next_option<'a>(options: &mut &'a [u8]) -> Option<Opt<'a>> {
+    let [kind, units, ..] = **options else {
+        return None;
+    };
+    let (option, rest) = options.split_at_checked(usize::from(units) * 8)?;
+    *options = rest;
+    Some(Opt { kind, body: option.get(2..)? })
+}

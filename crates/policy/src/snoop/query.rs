@@ -1,0 +1,217 @@
+//! The queries that a switch sends (RFC 2236 §2, RFC 3376 §4.1, RFC 2710 §3, RFC 3810 §5.1).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use netvale_wire::{Malformed, Sum, checksum, ethernet, ipv4, ipv6};
+
+use super::address::{self, Family};
+use super::message::{ICMPV6, IGMP};
+use super::settings::{IgmpVersion, MldVersion, Settings};
+
+const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MILLISECOND;
+
+/// The longest query: MLDv2 behind a hop-by-hop header.
+const MAX_LEN: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN + HOP_BY_HOP.len() + 28;
+/// The option that makes routers look at the packet: of IPv4 (RFC 2113), and of IPv6 (RFC 2711) in a header in front of
+/// ICMPv6, padded.
+const ROUTER_ALERT: [u8; 4] = [0x94, 4, 0, 0];
+const HOP_BY_HOP: [u8; 8] = [ICMPV6, 0, 5, 2, 0, 0, 1, 0];
+/// Types of queries.
+const IGMP_QUERY: u8 = 0x11;
+const MLD_QUERY: u8 = 130;
+/// "Robustness": how many losses in a row do no harm (RFC 3376 §8.1), as in Linux.
+const ROBUSTNESS: u8 = 2;
+/// "Internetwork control", which RFC 3376 §4 asks for.
+const TOS: u8 = 0xc0;
+
+/// A query to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// The VLAN to send it in; the frame has no tag.
+    pub vlan: u16,
+    /// The port to send it to; `None`: to all ports.
+    pub port: Option<u8>,
+    bytes: [u8; MAX_LEN],
+    len: usize,
+}
+
+/// What a query says.
+struct Asked {
+    group: Option<IpAddr>,
+    response_ns: u64,
+}
+
+impl Query {
+    /// The frame, without its check sequence.
+    pub fn frame(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+
+    /// Asks for all groups.
+    pub(super) fn general(settings: &Settings, vlan: u16, family: Family) -> Self {
+        let asked = Asked { group: None, response_ns: settings.query_response_interval_ns };
+        Self::build(settings, vlan, None, family, &asked)
+    }
+
+    /// Asks whether anyone behind `port` wants `group`.
+    pub(super) fn specific(settings: &Settings, vlan: u16, port: u8, group: IpAddr) -> Self {
+        let asked = Asked { group: Some(group), response_ns: settings.last_member_interval_ns };
+        Self::build(settings, vlan, Some(port), Family::of(group), &asked)
+    }
+
+    fn build(settings: &Settings, vlan: u16, port: Option<u8>, family: Family, asked: &Asked) -> Self {
+        let mut query = Self { vlan, port, bytes: [0; MAX_LEN], len: 0 };
+        let built = match family {
+            Family::V4 => build_v4(&mut query.bytes, settings, asked),
+            Family::V6 => build_v6(&mut query.bytes, settings, asked),
+        };
+        // A frame is never too long for its array; a test builds every kind.
+        query.len = built.unwrap_or_default().max(ethernet::MIN_FRAME_LEN);
+        query
+    }
+}
+
+fn build_v4(frame: &mut [u8; MAX_LEN], settings: &Settings, asked: &Asked) -> Result<usize, Malformed> {
+    const HEADER_LEN: usize = ipv4::HEADER_LEN + ROUTER_ALERT.len();
+    let (dst, group) = match asked.group {
+        Some(IpAddr::V4(group)) => (group, group),
+        _ => (Ipv4Addr::new(224, 0, 0, 1), Ipv4Addr::UNSPECIFIED),
+    };
+    fill_ethernet(frame, settings, dst.into(), ethernet::IPV4)?;
+    let (message, len) = igmp(settings, asked, group);
+    let message = message.get(..len).unwrap_or_default();
+    let packet = frame.get_mut(ethernet::HEADER_LEN..).ok_or(Malformed::Truncated)?;
+    let mut ip = ipv4::Header::init(packet)?;
+    ip.set_total_len((HEADER_LEN + len) as u16);
+    ip.set_fragment(ipv4::DONT_FRAGMENT);
+    ip.set_ttl(1);
+    ip.set_protocol(IGMP);
+    ip.set_src(Ipv4Addr::UNSPECIFIED);
+    ip.set_dst(dst);
+    store(packet, 0, &[0x40 | (HEADER_LEN / 4) as u8, TOS])?;
+    store(packet, ipv4::HEADER_LEN, &ROUTER_ALERT)?;
+    store(packet, HEADER_LEN, message)?;
+    let sum = Sum::of(packet.get(..HEADER_LEN).ok_or(Malformed::Truncated)?);
+    store(packet, 10, &sum.checksum().to_be_bytes())?;
+    Ok(ethernet::HEADER_LEN + HEADER_LEN + len)
+}
+
+/// The message and how many of its bytes there are.
+fn igmp(settings: &Settings, asked: &Asked, group: Ipv4Addr) -> ([u8; 12], usize) {
+    let tenths = asked.response_ns / (100 * MILLISECOND);
+    let [a, b, c, d] = group.octets();
+    let (code, len) = match settings.igmp {
+        IgmpVersion::V2 => (tenths.clamp(1, 255) as u8, 8),
+        IgmpVersion::V3 => (code8(tenths.max(1)), 12),
+    };
+    let interval = code8(settings.query_interval_ns / SECOND);
+    let mut message = [IGMP_QUERY, code, 0, 0, a, b, c, d, ROBUSTNESS, interval, 0, 0];
+    let sum = Sum::of(message.get(..len).unwrap_or_default()).checksum().to_be_bytes();
+    [message[2], message[3]] = sum;
+    (message, len)
+}
+
+fn build_v6(frame: &mut [u8; MAX_LEN], settings: &Settings, asked: &Asked) -> Result<usize, Malformed> {
+    let (dst, group) = match asked.group {
+        Some(IpAddr::V6(group)) => (group, group),
+        _ => (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), Ipv6Addr::UNSPECIFIED),
+    };
+    let src = address::link_local(settings.mac);
+    fill_ethernet(frame, settings, dst.into(), ethernet::IPV6)?;
+    let (mut message, len) = mld(settings, asked, group);
+    let message = message.get_mut(..len).unwrap_or_default();
+    let sum = checksum::pseudo_v6(src, dst, ICMPV6, len as u32).add_bytes(message).checksum();
+    store(message, 2, &sum.to_be_bytes())?;
+    let packet = frame.get_mut(ethernet::HEADER_LEN..).ok_or(Malformed::Truncated)?;
+    let mut ip = ipv6::Header::init(packet)?;
+    ip.set_payload_len((HOP_BY_HOP.len() + len) as u16);
+    ip.set_next_header(0);
+    ip.set_hop_limit(1);
+    ip.set_src(src);
+    ip.set_dst(dst);
+    store(packet, ipv6::HEADER_LEN, &HOP_BY_HOP)?;
+    store(packet, ipv6::HEADER_LEN + HOP_BY_HOP.len(), message)?;
+    Ok(ethernet::HEADER_LEN + ipv6::HEADER_LEN + HOP_BY_HOP.len() + len)
+}
+
+/// The message without its checksum, and how many of its bytes there are.
+fn mld(settings: &Settings, asked: &Asked, group: Ipv6Addr) -> ([u8; 28], usize) {
+    let milliseconds = asked.response_ns / MILLISECOND;
+    let (code, len) = match settings.mld {
+        MldVersion::V1 => (milliseconds.clamp(1, 0xffff) as u16, 24),
+        MldVersion::V2 => (code16(milliseconds.max(1)), 28),
+    };
+    let [high, low] = code.to_be_bytes();
+    let mut message = [0; 28];
+    message[0] = MLD_QUERY;
+    [message[4], message[5]] = [high, low];
+    message[8..24].copy_from_slice(&group.octets());
+    message[24..26].copy_from_slice(&[ROBUSTNESS, code8(settings.query_interval_ns / SECOND)]);
+    (message, len)
+}
+
+fn fill_ethernet(frame: &mut [u8], settings: &Settings, dst: IpAddr, ethertype: u16) -> Result<(), Malformed> {
+    let mut header = ethernet::Header::parse_mut(frame)?;
+    header.set_dst(address::mac_of(dst));
+    header.set_src(settings.mac);
+    header.set_ethertype(ethertype);
+    Ok(())
+}
+
+fn store(bytes: &mut [u8], at: usize, part: &[u8]) -> Result<(), Malformed> {
+    let place = bytes.get_mut(at..).and_then(|rest| rest.get_mut(..part.len())).ok_or(Malformed::Truncated)?;
+    place.copy_from_slice(part);
+    Ok(())
+}
+
+/// A number as a byte: itself below 128, else a floating point number rounded down (RFC 3376 §4.1.1).
+fn code8(value: u64) -> u8 {
+    match value {
+        0..128 => value as u8,
+        _ => {
+            let value = value.min(0x1f << 10);
+            let exponent = value.ilog2() - 7;
+            0x80 | (exponent as u8) << 4 | (value >> (exponent + 3)) as u8 & 0xf
+        }
+    }
+}
+
+/// The same as 16 bits, below 32768 (RFC 3810 §5.1.3).
+fn code16(value: u64) -> u16 {
+    match value {
+        0..32768 => value as u16,
+        _ => {
+            let value = value.min(0x1fff << 10);
+            let exponent = value.ilog2() - 15;
+            0x8000 | (exponent as u16) << 12 | (value >> (exponent + 3)) as u16 & 0xfff
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::{decode8, decode16};
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Objective: a number is read back with the precision that its encoding has, and never as more.
+        #[test]
+        fn numbers_are_encoded(value in 0u64..1 << 26) {
+            let read = u64::from(decode8(code8(value)));
+            let limited = value.min(0x1f << 10);
+            prop_assert!(read <= limited && limited - read <= limited / 16);
+            let read = u64::from(decode16(code16(value)));
+            let limited = value.min(0x1fff << 10);
+            prop_assert!(read <= limited && limited - read <= limited / 4096);
+        }
+    }
+
+    /// Objective: the edges of the encodings.
+    #[test]
+    fn edges_of_numbers() {
+        assert_eq!([0, 127, 128, 135, 136, 31744, u64::MAX].map(code8), [0, 127, 0x80, 0x80, 0x81, 0xff, 0xff]);
+        assert_eq!([32767, 32768, 8387584, u64::MAX].map(code16), [0x7fff, 0x8000, 0xffff, 0xffff]);
+    }
+}

@@ -1,0 +1,200 @@
+//! Who is a member of what, until when.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use super::settings::Settings;
+use super::{Membership, PortSet};
+
+/// A VLAN and a group. Groups that share a MAC address are told apart here, so that leaving one is not leaving the other.
+pub(super) type Key = (u16, IpAddr);
+
+/// What became of a join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Joined {
+    Anew,
+    Again,
+    /// There are too many groups, or the port is a member of too many.
+    Refused,
+}
+
+/// Members of groups, within limits.
+#[derive(Debug)]
+pub(super) struct Table {
+    groups: BTreeMap<Key, Vec<Member>>,
+    /// Of how many groups each port is a member.
+    per_port: [usize; 256],
+    /// Questions to send, by time: one for each member that may have left.
+    questions: BTreeSet<(u64, Key, u8)>,
+    /// No membership ends before this.
+    wake: u64,
+    max_groups: usize,
+    max_per_port: usize,
+    interval: u64,
+    count: u8,
+}
+
+#[derive(Debug)]
+struct Member {
+    port: u8,
+    expires: u64,
+    /// When to ask next whether it is still there, if it may not be, and how many times.
+    ask_at: u64,
+    asks_left: u8,
+}
+
+impl Table {
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            groups: BTreeMap::new(),
+            per_port: [0; 256],
+            questions: BTreeSet::new(),
+            wake: u64::MAX,
+            max_groups: settings.max_groups,
+            max_per_port: settings.per_port,
+            interval: settings.last_member_interval_ns,
+            count: settings.last_member_count,
+        }
+    }
+
+    /// Makes `port` a member until `expires`, or lets it stay one until then.
+    pub fn join(&mut self, key: Key, port: u8, expires: u64) -> Joined {
+        if let Some(member) = self.groups.get_mut(&key).and_then(|members| find(members, port)) {
+            forget_question(&mut self.questions, key, member);
+            member.expires = expires;
+            self.wake = self.wake.min(expires);
+            return Joined::Again;
+        }
+        let full = self.groups.len() >= self.max_groups && !self.groups.contains_key(&key);
+        if full || self.per_port[usize::from(port)] >= self.max_per_port {
+            return Joined::Refused;
+        }
+        self.groups.entry(key).or_default().push(Member { port, expires, ask_at: 0, asks_left: 0 });
+        self.per_port[usize::from(port)] += 1;
+        self.wake = self.wake.min(expires);
+        Joined::Anew
+    }
+
+    /// `port` is no member any more. Returns whether it was one.
+    pub fn leave(&mut self, key: Key, port: u8) -> bool {
+        let Some(members) = self.groups.get_mut(&key) else {
+            return false;
+        };
+        let Some(place) = members.iter().position(|member| member.port == port) else {
+            return false;
+        };
+        forget_question(&mut self.questions, key, &mut members[place]);
+        members.swap_remove(place);
+        if members.is_empty() {
+            self.groups.remove(&key);
+        }
+        self.per_port[usize::from(port)] -= 1;
+        true
+    }
+
+    /// `port` may be no member any more: asks some times, and lets the membership end if nobody answers. While that goes on
+    /// another leave changes nothing.
+    pub fn question(&mut self, now_ns: u64, key: Key, port: u8) {
+        let Some(member) = self.groups.get_mut(&key).and_then(|members| find(members, port)) else {
+            return;
+        };
+        if member.asks_left > 0 || self.count == 0 {
+            return;
+        }
+        let until = now_ns.saturating_add(self.interval.saturating_mul(self.count.into()));
+        member.expires = member.expires.min(until);
+        (member.ask_at, member.asks_left) = (now_ns, self.count);
+        self.wake = self.wake.min(member.expires);
+        self.questions.insert((now_ns, key, port));
+    }
+
+    /// A question that is due.
+    pub fn take_question(&mut self, now_ns: u64) -> Option<(Key, u8)> {
+        let &(at, key, port) = self.questions.first().filter(|question| question.0 <= now_ns)?;
+        self.questions.remove(&(at, key, port));
+        if let Some(member) = self.groups.get_mut(&key).and_then(|members| find(members, port)) {
+            member.asks_left = member.asks_left.saturating_sub(1);
+            if member.asks_left > 0 {
+                member.ask_at = now_ns.saturating_add(self.interval);
+                self.questions.insert((member.ask_at, key, port));
+            }
+        }
+        Some((key, port))
+    }
+
+    /// All memberships of a group end at `until` unless they are renewed.
+    pub fn lower(&mut self, key: Key, until: u64) {
+        for member in self.groups.get_mut(&key).into_iter().flatten() {
+            member.expires = member.expires.min(until);
+            self.wake = self.wake.min(member.expires);
+        }
+    }
+
+    /// Ends the memberships whose time is over. Returns whether there were any.
+    pub fn expire(&mut self, now_ns: u64) -> bool {
+        if now_ns < self.wake {
+            return false;
+        }
+        let ended = self.keep(|_, member| member.expires > now_ns);
+        let members = self.groups.values().flatten();
+        self.wake = members.map(|member| member.expires).min().unwrap_or(u64::MAX);
+        ended
+    }
+
+    /// Ends the memberships that are not to be kept. Returns whether there were any.
+    pub fn retain(&mut self, keep: impl Fn(&Key, u8) -> bool) -> bool {
+        self.keep(|key, member| keep(key, member.port))
+    }
+
+    fn keep(&mut self, keep: impl Fn(&Key, &Member) -> bool) -> bool {
+        let mut ended = false;
+        let (questions, per_port) = (&mut self.questions, &mut self.per_port);
+        self.groups.retain(|key, members| {
+            members.retain_mut(|member| {
+                let stays = keep(key, member);
+                if !stays {
+                    forget_question(questions, *key, member);
+                    per_port[usize::from(member.port)] -= 1;
+                    ended = true;
+                }
+                stays
+            });
+            !members.is_empty()
+        });
+        ended
+    }
+
+    /// When there is next something to do.
+    pub fn next(&self) -> u64 {
+        self.questions.first().map_or(self.wake, |question| question.0.min(self.wake))
+    }
+
+    /// The groups and their members.
+    pub fn groups(&self) -> impl Iterator<Item = (&Key, PortSet)> {
+        self.groups.iter().map(|(key, members)| (key, members.iter().map(|member| member.port).collect()))
+    }
+
+    /// Every membership, by VLAN, group and port.
+    pub fn memberships(&self) -> impl Iterator<Item = Membership> {
+        self.groups.iter().flat_map(|(&(vlan, group), members)| {
+            let mut list: Vec<_> = members
+                .iter()
+                .map(|member| Membership { vlan, group, port: member.port, expires_ns: member.expires })
+                .collect();
+            list.sort_unstable_by_key(|membership| membership.port);
+            list
+        })
+    }
+}
+
+fn find(members: &mut [Member], port: u8) -> Option<&mut Member> {
+    members.iter_mut().find(|member| member.port == port)
+}
+
+/// Nothing is to be asked of `member` any more, so that no question is left of one that comes and goes.
+fn forget_question(questions: &mut BTreeSet<(u64, Key, u8)>, key: Key, member: &mut Member) {
+    if member.asks_left > 0 {
+        questions.remove(&(member.ask_at, key, member.port));
+        member.asks_left = 0;
+    }
+}

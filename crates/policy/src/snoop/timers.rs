@@ -1,0 +1,54 @@
+//! Ports that are something for a time.
+
+use super::PortSet;
+
+/// For each port in a set, when it leaves it.
+#[derive(Debug, Default)]
+pub(super) struct Timers {
+    ends: Vec<(u8, u64)>,
+}
+
+impl Timers {
+    /// Puts `port` in until `end`, or leaves it in until then. Returns whether it is new.
+    pub fn set(&mut self, port: u8, end: u64) -> bool {
+        match self.ends.iter_mut().find(|(other, _)| *other == port) {
+            Some(entry) => {
+                entry.1 = end;
+                false
+            }
+            None => {
+                self.ends.push((port, end));
+                true
+            }
+        }
+    }
+
+    /// Takes `port` out. Returns whether it was in.
+    pub fn remove(&mut self, port: u8) -> bool {
+        self.retain(|other, _| other != port)
+    }
+
+    /// Takes out the ports whose time is over. Returns whether there were any.
+    pub fn expire(&mut self, now_ns: u64) -> bool {
+        self.retain(|_, end| end > now_ns)
+    }
+
+    fn retain(&mut self, keep: impl Fn(u8, u64) -> bool) -> bool {
+        let before = self.ends.len();
+        self.ends.retain(|&(port, end)| keep(port, end));
+        self.ends.len() != before
+    }
+
+    /// When the first port leaves.
+    pub fn next(&self) -> u64 {
+        self.ends.iter().map(|&(_, end)| end).min().unwrap_or(u64::MAX)
+    }
+
+    pub fn has(&self, port: u8) -> bool {
+        self.ends.iter().any(|&(other, _)| other == port)
+    }
+
+    pub fn ports(&self) -> PortSet {
+        self.ends.iter().map(|&(port, _)| port).collect()
+    }
+}
