@@ -20,6 +20,7 @@ pub mod ctx;
 pub mod error;
 pub mod forward;
 pub mod grid;
+mod libpcap;
 pub mod out;
 pub mod progress;
 pub mod rates;

@@ -16,6 +16,7 @@ mod field;
 pub mod kind;
 pub mod page;
 mod policies;
+mod rule;
 mod serial;
 mod shape;
 pub mod syntax;
@@ -28,6 +29,7 @@ use netvale_portspec::{AttachSpec, PcapFiles};
 use serde_json::Value;
 
 pub use policies::PortPolicies;
+pub use rule::{BadRule, Rule};
 pub use shape::{Shape, Syntax, mode};
 pub use table::{OPTIONS, PortOptions, takes};
 
@@ -141,6 +143,8 @@ pub enum Heading {
     Security,
     /// Rates.
     Rates,
+    /// Filters.
+    Filters,
 }
 
 impl Kind {
@@ -242,6 +246,7 @@ impl Heading {
             Heading::Vlans => Some("VLANs"),
             Heading::Security => Some("Port security"),
             Heading::Rates => Some("Rates"),
+            Heading::Filters => Some("Filters"),
         }
     }
 }
@@ -262,7 +267,7 @@ impl AttachOption {
     /// Whether it is a policy, which can be changed while frames pass.
     #[must_use]
     pub fn is_policy(&self) -> bool {
-        matches!(self.heading, Heading::Vlans | Heading::Security | Heading::Rates)
+        matches!(self.heading, Heading::Vlans | Heading::Security | Heading::Rates | Heading::Filters)
     }
 
     /// The flag's name, without its leading dashes.

@@ -19,7 +19,7 @@ pub use check::Misfit;
 pub use config::{Action, Applied, ApplyParams, Change, Exported};
 pub use port::{
     AttachParams, DetachParams, Direction, E1000Info, Evicted, ListParams, Owner, PortInfo, PortKind, PortState,
-    PtnetInfo, RegionInfo, RingInfo, SetParams, ShowParams, VhostInfo,
+    PtnetInfo, RegionInfo, RingInfo, RuleInfo, SetParams, ShowParams, VhostInfo,
 };
 pub use stats::{PortStats, StatsReply, WorkerStats};
 

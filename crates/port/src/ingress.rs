@@ -198,6 +198,12 @@ impl<I: Ingress + ?Sized> Source<I> {
         }
     }
 
+    /// The first bytes of a form, which its sender cannot change any more.
+    #[inline]
+    pub fn head_of(&self, form: u16) -> &[u8] {
+        self.stage.as_ref().map_or(&[], |stage| stage.head_of(form))
+    }
+
     /// The forms that were made of the frames taken; the frames themselves if none were.
     #[inline]
     pub fn forms(&self) -> &Batch {

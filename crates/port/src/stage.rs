@@ -13,7 +13,7 @@ use crate::DropReason;
 use crate::batch::{BATCH, BATCH_FRAGS, Batch, MAX_FRAGS, MAX_FRAME};
 
 /// Bytes of a frame that are copied, at most, unless more are asked for.
-pub const HEAD: usize = 128;
+pub const HEAD: usize = 192;
 /// Bytes of both addresses.
 const ADDRESSES: usize = 12;
 /// Bytes of a VLAN tag.
@@ -106,6 +106,15 @@ impl Stage {
         }
     }
 
+    /// The first bytes of a form, which nobody else can change.
+    #[inline]
+    pub(crate) fn head_of(&self, form: u16) -> &[u8] {
+        let Some(frame) = self.forms.get(form.into()) else { return &[] };
+        let (at, len) = frame.piece(0).raw();
+        // SAFETY: the first piece of each form lies in memory of this value, and is not written before the forms are cleared.
+        unsafe { std::slice::from_raw_parts(at, len) }
+    }
+
     /// The forms that were made.
     #[inline]
     pub(crate) fn forms(&self) -> &Batch {
@@ -151,16 +160,15 @@ impl<'s> Staging<'s> {
         self.frames
     }
 
-    /// Copies the first bytes of frame `i`, [`HEAD`] of them at most. Frames come in order, and none is left out.
+    /// Copies the first bytes of frame `i`: `want` of them if it is longer than [`HEAD`], otherwise all. Frames come in
+    /// order, and none is left out.
     #[inline]
-    pub fn head(&mut self, i: usize) -> &[u8] {
+    pub fn head(&mut self, i: usize, want: usize) -> &[u8] {
         debug_assert_eq!(i, self.stage.base + self.stage.known.len());
         let (Some(frame), Some(area)) = (self.frames.get(i), self.stage.heads.get(i)) else { return &[] };
-        let room = HEAD;
         let at = area.get().cast::<u8>();
-        // SAFETY: `room` bytes of an area that nothing else refers to: forms are made of it only later, and `known` has it
-        // once.
-        let len = unsafe { frame.copy_out_raw(0, at, room) };
+        // SAFETY: an area of more bytes that nothing else refers to: forms are made of it only later, and `known` has it once.
+        let len = unsafe { frame.copy_out_raw(0, at, if frame.len() <= HEAD { HEAD } else { want.min(HEAD) }) };
         self.stage.known.push(Head { at, len: len as u32 });
         // SAFETY: written just now, and not written again while `self` is borrowed.
         unsafe { std::slice::from_raw_parts(at, len) }

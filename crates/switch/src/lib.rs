@@ -25,6 +25,7 @@
 pub mod classify;
 mod clock;
 pub mod fdb;
+pub mod filters;
 pub mod forward;
 pub mod holding;
 mod mix;

@@ -14,6 +14,9 @@ pub(crate) struct Policed {
     pub(crate) vlans: bool,
     /// Which kinds of tags there may be behind its ports.
     pub(crate) kinds: [bool; KINDS],
+    /// Whether there are filters of what a port gets, and whether one may look at more than the first bytes of a frame.
+    pub(crate) is_filtered: bool,
+    pub(crate) is_deep: bool,
     /// Addresses that are behind one port and nowhere else, in order.
     pinned: Vec<(u64, PortId)>,
     /// Those of ports of which nothing is said.
@@ -27,6 +30,8 @@ impl Policed {
         Policed {
             vlans: false,
             kinds: [true, false, false],
+            is_filtered: false,
+            is_deep: false,
             pinned: Vec::new(),
             blank: Policies::default(),
             default_vlans: Vlans::default(),
@@ -46,7 +51,9 @@ impl Policed {
         let mut kinds = [true, false, false];
         protocols.clone().for_each(|protocol| kinds[kind(Tagging::Tagged(protocol))] = true);
         let vlans = protocols.count() > 0;
-        Some(Box::new(Policed { vlans, kinds, pinned, ..Policed::none() }))
+        let is_filtered = policies().any(|(_, policies)| !policies.filters[1].rules().is_empty());
+        let is_deep = policies().any(|(_, policies)| policies.filters[1].are_deep());
+        Some(Box::new(Policed { vlans, kinds, is_filtered, is_deep, pinned, ..Policed::none() }))
     }
 
     /// The policies of a port.

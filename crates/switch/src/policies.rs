@@ -3,9 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvale_policy::bucket::{Bucket, Limit};
+use netvale_policy::guard::Guard;
 use netvale_policy::vlan::{Protocol, Tagging, Vlans};
 
 use crate::clock::now;
+use crate::filters::Filters;
 
 /// How often addresses may move to a port a second, and together, before its loop guard blocks it.
 const MOVES: (u64, u64) = (5, 20);
@@ -37,6 +39,10 @@ pub struct Policies {
     pub loop_guard: bool,
     /// How much it may send.
     pub rates: Vec<Limit>,
+    /// What its frames may say of where they come from.
+    pub guard: Option<Guard>,
+    /// Filters of what it sends, and of what it gets.
+    pub filters: [Filters; 2],
 }
 
 impl Default for Policies {
@@ -54,6 +60,8 @@ impl Default for Policies {
             storm: Classes::default(),
             loop_guard: false,
             rates: Vec::new(),
+            guard: None,
+            filters: Default::default(),
         }
     }
 }

@@ -284,6 +284,11 @@ impl Switch {
         self.tables().for_each(|fdb| fdb.restrict(id, most, keeps));
     }
 
+    /// A port's policies.
+    pub fn policies(&self, id: PortId) -> Option<Arc<Policies>> {
+        self.table.load().get(id)?.port.policies.clone()
+    }
+
     /// What a port's policies have counted.
     pub fn policy_state(&self, id: PortId) -> Option<Arc<PolicyState>> {
         self.table.load().get(id).map(|entry| Arc::clone(&entry.state))

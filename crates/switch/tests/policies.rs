@@ -285,7 +285,7 @@ fn loops() {
     assert_eq!(ports[0].sent.drops(DropReason::Loop), 0);
     ports[1].take();
     send(&mut ports[2], &mut work, &[frame(255, 5, 0, 60)]);
-    assert_eq!([0, 1].map(|i: usize| ports[i].take().len() > 0), [true, false]);
+    assert_eq!([0, 1].map(|i: usize| ports[i].take().is_empty()), [false, true]);
     assert_eq!(switch.policy_state(ports[1].id).unwrap().loops(), 1);
     set(&switch, &ports[1], Policies::default());
     send(&mut ports[2], &mut work, &[frame(255, 5, 0, 60)]);

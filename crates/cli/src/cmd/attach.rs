@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use netvale_control::types::AttachParams;
 use netvale_portspec::{AttachSpec, FilePath, PcapFiles};
 
+use super::filter::compiled;
 use crate::{CliError, Ctx, out};
 
 mod netns;
@@ -87,7 +88,10 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 }
 
 fn params(args: &Args) -> Result<AttachParams, CliError> {
-    let options = args.options.0.clone();
+    let mut options = args.options.0.clone();
+    for rules in [&mut options.filter_in, &mut options.filter_out].into_iter().flatten() {
+        *rules = rules.iter().map(|rule| compiled(rule)).collect::<Result<_, _>>()?;
+    }
     let (switch, port) = match &args.second {
         Some(port) => (args.first.clone(), port),
         None => (String::new(), &args.first),

@@ -13,6 +13,7 @@ pub mod detach;
 pub mod doctor;
 pub mod dump;
 pub mod export;
+pub mod filter;
 pub mod fwd;
 pub mod lb;
 pub mod list;
@@ -36,9 +37,10 @@ pub enum Command {
     Up(up::Args),
     Stop(stop::Args),
     Upgrade(upgrade::Args),
-    Attach(attach::Args),
+    Attach(Box<attach::Args>),
     Detach(detach::Args),
     Port(port::Args),
+    Filter(filter::Args),
     Apply(apply::Args),
     Export(export::Args),
     Vm(vm::Args),
@@ -75,6 +77,7 @@ impl Command {
             Self::Attach(args) => attach::run(args, ctx),
             Self::Detach(args) => detach::run(args, ctx),
             Self::Port(args) => port::run(args, ctx),
+            Self::Filter(args) => filter::run(args, ctx),
             Self::Apply(args) => apply::run(args, ctx),
             Self::Export(args) => export::run(args, ctx),
             Self::Vm(args) => vm::run(args, ctx),

@@ -2,10 +2,11 @@
 
 use std::process::ExitCode;
 
-use netvale_control::options::{AttachOption, OPTIONS};
+use netvale_control::options::{AttachOption, OPTIONS, Shape};
 use netvale_control::types::PortInfo;
 use serde_json::{Map, Value};
 
+use super::filter::compiled;
 use crate::{CliError, Ctx, out};
 
 /// Change the policies of a port while frames pass.
@@ -62,6 +63,7 @@ pub fn told(port: &PortInfo) -> String {
     let word = |value: &Value| match value {
         Value::Bool(on) => if *on { "on" } else { "off" }.to_owned(),
         Value::String(text) => text.clone(),
+        Value::Array(rules) => format!("({} rules)", rules.len()),
         other => other.to_string(),
     };
     let policies = OPTIONS.iter().filter_map(|option| Some((option.key, port.policies.get(option.key)?)));
@@ -81,6 +83,7 @@ fn read(words: &[String]) -> Result<Map<String, Value>, CliError> {
         };
         let value = match value.as_str() {
             "default" => Value::Null,
+            rule if matches!(option.shape, Shape::List(_)) => Value::from(vec![compiled(rule)?]),
             word => option.shape.parse(word).map_err(|_| {
                 CliError::usage(format!("{key} is {word:?}"), format!("it is {}, or default", option.shape))
             })?,

@@ -54,6 +54,9 @@ fn render(port: &PortInfo) -> String {
     if !port.rings.is_empty() {
         text.push_str(&format!("\n{}", rings(&port.rings)));
     }
+    if !port.rules.is_empty() {
+        text.push_str(&format!("\n{}", super::filter::render(port)));
+    }
     let drops = drops(&port.rings);
     if !drops.is_empty() {
         let heads = [("DROPS", Align::Left), ("RING", Align::Left), ("FRAMES", Align::Right)];

@@ -43,11 +43,17 @@ pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
 }
 
 fn render(entries: &[TableEntry]) -> String {
-    let heads = [("ADDRESS", Align::Left), ("PORT", Align::Left), ("AGE s", Align::Right)];
-    grid::render(
-        heads,
-        entries.iter().map(|entry| [entry.mac.to_string(), entry.port.clone(), entry.age_seconds.to_string()]),
-    )
+    let common = |entry: &TableEntry| [entry.mac.to_string(), entry.port.clone(), entry.age_seconds.to_string()];
+    if entries.iter().all(|entry| entry.vlan.is_none()) {
+        let heads = [("ADDRESS", Align::Left), ("PORT", Align::Left), ("AGE s", Align::Right)];
+        return grid::render(heads, entries.iter().map(common));
+    }
+    let heads = [("VLAN", Align::Right), ("ADDRESS", Align::Left), ("PORT", Align::Left), ("AGE s", Align::Right)];
+    let row = |entry: &TableEntry| {
+        let [mac, port, age] = common(entry);
+        [entry.vlan.unwrap_or_default().to_string(), mac, port, age]
+    };
+    grid::render(heads, entries.iter().map(row))
 }
 
 #[cfg(test)]
@@ -56,10 +62,13 @@ mod tests {
 
     use super::*;
 
-    /// Objective: one line an address.
+    /// Objective: one line an address, with its VLAN where there are some.
     #[test]
     fn lines() {
-        let entry = TableEntry { mac: Mac([2, 0, 0, 0, 0, 10]), port: "vale0:a".into(), age_seconds: 7 };
-        assert_eq!(render(&[entry]), "ADDRESS            PORT     AGE s\n02:00:00:00:00:0a  vale0:a      7\n");
+        let entry = TableEntry { mac: Mac([2, 0, 0, 0, 0, 10]), vlan: None, port: "vale0:a".into(), age_seconds: 7 };
+        assert_eq!(render(&[entry.clone()]), "ADDRESS            PORT     AGE s\n02:00:00:00:00:0a  vale0:a      7\n");
+        let tagged = TableEntry { vlan: Some(10), ..entry };
+        let expected = "VLAN  ADDRESS            PORT     AGE s\n  10  02:00:00:00:00:0a  vale0:a      7\n";
+        assert_eq!(render(&[tagged]), expected);
     }
 }

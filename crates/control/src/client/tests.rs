@@ -31,6 +31,9 @@ impl Handler for Fake {
             }
             Request::PortDetach(_) | Request::Shutdown => Reply::Done(Done {}),
             // Large: many pieces on the socket.
+            Request::PortSet(p) => {
+                Reply::Port(Box::new(PortInfo { name: p.port, policies: p.set, ..PortInfo::default() }))
+            }
             Request::PortList(p) => Reply::Ports(vec![*port(format!("{:?}", p.switch)); 5000]),
             Request::PortShow(p) => Reply::Port(port(p.port)),
             Request::PortEvicted => Reply::Evicted(vec![Evicted { port: "vale0:a".into(), ..Evicted::default() }]),

@@ -1,10 +1,11 @@
 //! The policies of a port, read out of its options.
 
+use netvale_policy::guard::{Addresses, BadAddresses, BadChecks, Guard};
 use netvale_policy::units::{Rate, Size};
 use netvale_policy::vlan::{BadVlans, Vlans};
 use serde_json::{Map, Value};
 
-use super::syntax::macs;
+use super::rule::{BadRule, Rule};
 use super::{AttachOption, OPTIONS, PortOptions};
 use crate::mac::Mac;
 use crate::types::Misfit;
@@ -15,12 +16,16 @@ const LEAST_BURST: u64 = 128 << 10;
 const BURST_PART: u64 = 100;
 
 /// Policies of a port.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct PortPolicies {
     /// VLANs, if something is said of them.
     pub vlans: Option<Vlans>,
     /// Addresses that are behind it and nowhere else.
     pub addresses: Vec<Mac>,
+    /// Checks of what it sends.
+    pub guard: Option<Guard>,
+    /// Rules for what it sends, and for what it gets.
+    pub filters: [Vec<Rule>; 2],
     /// How many may be learned behind it.
     pub max_addresses: Option<u32>,
     /// Whether addresses are learned.
@@ -101,9 +106,14 @@ impl PortOptions {
         let on = |option: Option<bool>, default| option.unwrap_or(default);
         let trunk = self.trunk.as_deref();
         let vlans = Vlans::of_words(self.access, trunk, self.native, self.vlan_protocol.as_deref());
+        let bad = |bad: BadAddresses| Misfit::policy("addresses", bad.to_string());
+        let addresses: Addresses =
+            self.addresses.as_deref().map(str::parse).transpose().map_err(bad)?.unwrap_or_default();
         let policies = PortPolicies {
             vlans: vlans.map_err(|bad| Misfit::policy(vlan_key(&bad), bad.to_string()))?,
-            addresses: self.addresses.as_deref().and_then(macs).unwrap_or_default(),
+            addresses: addresses.macs().iter().map(|mac| Mac(mac.0)).collect(),
+            guard: guard(self.guard.as_deref(), addresses)?,
+            filters: [rules("filter_in", self.filter_in.as_ref())?, rules("filter_out", self.filter_out.as_ref())?],
             max_addresses: self.max_addresses,
             learning: on(self.learning, true),
             sticky: on(self.sticky, false),
@@ -150,6 +160,17 @@ fn vlan_key(bad: &BadVlans) -> &'static str {
     }
 }
 
+fn guard(checks: Option<&str>, addresses: Addresses) -> Result<Option<Guard>, Misfit> {
+    let Some(checks) = checks else { return Ok(None) };
+    let checks = checks.parse().map_err(|bad: BadChecks| Misfit::policy("guard", bad.to_string()))?;
+    Guard::new(checks, addresses).map(Some).map_err(|bad| Misfit::policy("guard", bad.to_string()))
+}
+
+fn rules(key: &'static str, texts: Option<&Vec<String>>) -> Result<Vec<Rule>, Misfit> {
+    let rule = |text: &String| text.parse().map_err(|bad: BadRule| Misfit::policy(key, bad.to_string()));
+    texts.into_iter().flatten().map(rule).collect()
+}
+
 fn rate(
     key: &'static str,
     rate: Option<&str>,
@@ -188,7 +209,7 @@ mod tests {
     /// Objective: what is said is what there is; defaults are the switch's usual ways, and nothing said is no policy.
     #[test]
     fn read() {
-        assert_eq!(of(json!({})), Ok(None));
+        assert!(of(json!({})).unwrap().is_none());
         let policies =
             of(json!({"access": 10, "flood": false, "storm_bcast": 5, "rate_in": "1gbit"})).unwrap().unwrap();
         assert_eq!(policies.vlans, Some(Vlans::access(10).unwrap()));

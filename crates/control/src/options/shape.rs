@@ -31,7 +31,12 @@ pub enum Shape {
     Switch,
     /// Text of that syntax.
     Written(&'static Syntax),
+    /// A list of such texts; on the command line, each time one.
+    List(&'static Syntax),
 }
+
+/// Entries of a list.
+const MOST: usize = 64;
 
 /// How a text is written.
 pub struct Syntax {
@@ -63,6 +68,10 @@ impl Shape {
         match self {
             Shape::Flag | Shape::Switch => value.is_boolean(),
             Shape::Written(syntax) => value.as_str().is_some_and(syntax.check),
+            Shape::List(syntax) => {
+                let fits = |value: &Value| value.as_str().is_some_and(syntax.check);
+                value.as_array().is_some_and(|list| !list.is_empty() && list.len() <= MOST && list.iter().all(fits))
+            }
             Shape::Number(least, most) => number.is_some_and(|number| (least..=most).contains(&number)),
             Shape::OneOf(choices) => number.is_some_and(|number| choices.contains(&number)),
             Shape::Factor => value.as_f64().is_some_and(|factor| factor.is_finite() && factor >= 0.0),
@@ -80,6 +89,7 @@ impl Shape {
         match self {
             Shape::Flag | Shape::Switch => json!({"type": "boolean"}),
             Shape::Written(syntax) => json!({"type": "string", "examples": [syntax.example]}),
+            Shape::List(_) => json!({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MOST}),
             Shape::Number(least, most) => json!({"type": "integer", "minimum": least, "maximum": most}),
             Shape::OneOf(choices) => json!({"enum": choices}),
             Shape::Factor => json!({"type": "number", "minimum": 0}),
@@ -105,6 +115,7 @@ impl Shape {
             },
             Shape::Number(..) | Shape::OneOf(_) => word.parse::<u32>().map_or(Value::Null, Value::from),
             Shape::Factor => word.parse::<f64>().map_or(Value::Null, Value::from),
+            Shape::List(_) => json!([word]),
             Shape::Flag | Shape::Texts | Shape::Numbers => Value::Null,
         };
         if self.admits(&value) { Ok(value) } else { Err(format!("{self} is expected")) }
@@ -118,6 +129,7 @@ impl fmt::Display for Shape {
             Shape::Flag => f.write_str("true or false"),
             Shape::Switch => f.write_str("on (true) or off (false)"),
             Shape::Written(syntax) => f.write_str(syntax.what),
+            Shape::List(syntax) => write!(f, "a list of at most {MOST}, each {}", syntax.what),
             Shape::Number(least, most) => write!(f, "a number from {least} to {most}"),
             Shape::OneOf(choices) => f.write_str(&super::listed(choices.iter(), "or")),
             Shape::Factor => f.write_str("a number from 0, such as 2.5"),

@@ -1,10 +1,11 @@
 //! How the texts of options are written.
 
+use netvale_policy::guard::{Addresses, Checks};
 use netvale_policy::units::{Rate, Size};
 use netvale_policy::vlan::{Protocol, VlanSet};
 
+use super::rule::Rule;
 use super::shape::Syntax;
-use crate::mac::Mac;
 
 /// VLANs of a trunk.
 pub static VLANS: Syntax = Syntax {
@@ -17,11 +18,25 @@ pub static VLANS: Syntax = Syntax {
 pub static VLAN_PROTOCOL: Syntax =
     Syntax { what: "802.1q or 802.1ad", example: "802.1ad", check: |text| text.parse::<Protocol>().is_ok() };
 
-/// Ethernet addresses.
-pub static MACS: Syntax = Syntax {
-    what: "Ethernet addresses such as 02:00:00:00:00:0a, with commas between them",
-    example: "02:00:00:00:00:0a,02:00:00:00:00:0b",
-    check: |text| macs(text).is_some(),
+/// Addresses of a port.
+pub static ADDRESSES: Syntax = Syntax {
+    what: "Ethernet addresses, IP addresses and prefixes, such as 02:00:00:00:00:0a,10.0.0.5,2001:db8::/64",
+    example: "02:00:00:00:00:0a,10.0.0.5",
+    check: |text| text.parse::<Addresses>().is_ok(),
+};
+
+/// Checks of what a port sends.
+pub static CHECKS: Syntax = Syntax {
+    what: "some of mac, ip, arp, nd, dhcp, ra, with commas between them, or all",
+    example: "dhcp,ra",
+    check: |text| text.parse::<Checks>().is_ok(),
+};
+
+/// A rule of a filter.
+pub static RULE: Syntax = Syntax {
+    what: "a rule such as 'drop not arp'",
+    example: "drop not arp",
+    check: |text| Rule::source(text).is_some() || text.parse::<Rule>().is_ok(),
 };
 
 /// A rate, not 0.
@@ -37,15 +52,3 @@ pub static SIZE: Syntax = Syntax {
     example: "64kb",
     check: |text| text.parse::<Size>().is_ok_and(|size| size.bytes() > 0),
 };
-
-/// Reads a list of addresses, none of a group.
-#[must_use]
-pub fn macs(text: &str) -> Option<Vec<Mac>> {
-    let words = text.split([',', ' ']).filter(|word| !word.is_empty());
-    let macs: Vec<Mac> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
-    let is_station = |mac: &Mac| mac.0[0] & 1 == 0 && mac.0 != [0; 6];
-    (!macs.is_empty() && macs.len() <= MOST_ADDRESSES && macs.iter().all(is_station)).then_some(macs)
-}
-
-/// Addresses that a port can be given.
-pub const MOST_ADDRESSES: usize = 64;

@@ -307,12 +307,21 @@ options! {
         under: Vlans,
         default: "802.1q",
     }
-    /// Ethernet addresses that are behind the port, and behind no other port of the switch.
+    /// Addresses that are the port's. Ethernet addresses are behind it and behind no other port of the switch; both these and IP
+    /// addresses are what 'guard' compares with.
     addresses: Option<String> = "addresses" {
-        value: "MACS" Shape::Written(&syntax::MACS),
+        value: "ADDRESSES" Shape::Written(&syntax::ADDRESSES),
         for: every,
         under: Security,
         default: "",
+    }
+    /// What is checked of frames that the port sends: their Ethernet source (mac), their IP source (ip), what they say of addresses in ARP and
+    /// neighbour discovery (arp, nd), by 'addresses'; that they are no DHCP server's (dhcp) and no router's (ra).
+    guard: Option<String> = "guard" {
+        value: "CHECKS" Shape::Written(&syntax::CHECKS),
+        for: every,
+        under: Security,
+        default: "nothing",
     }
     /// Number of addresses that may be learned behind the port; frames from further ones are dropped.
     max_addresses: Option<u32> = "max_addresses" {
@@ -418,5 +427,20 @@ options! {
         for: every,
         under: Rates,
         default: "as many as it likes",
+    }
+    /// Rules for what the port sends, in order; the first that a frame fits decides: 'drop' or 'pass', and what fits in the language of
+    /// pcap-filter(7).
+    filter_in: Option<Vec<String>> = "filter_in" {
+        value: "RULE" Shape::List(&syntax::RULE),
+        for: every,
+        under: Filters,
+        default: "everything passes",
+    }
+    /// Rules for what the port gets.
+    filter_out: Option<Vec<String>> = "filter_out" {
+        value: "RULE" Shape::List(&syntax::RULE),
+        for: every,
+        under: Filters,
+        default: "everything passes",
     }
 }

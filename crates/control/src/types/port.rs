@@ -84,6 +84,9 @@ pub struct PortInfo {
     /// Its policies, as they were given.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub policies: Map<String, Value>,
+    /// The rules of its filters, in order, those for what it sends first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleInfo>,
     /// Its rings, `in` rings first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rings: Vec<RingInfo>,
@@ -99,6 +102,19 @@ pub struct PortInfo {
     /// Notes for its user, e.g. `buffer used twice`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+}
+
+/// A rule of a filter.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleInfo {
+    /// `in`: for what the port sends.
+    pub dir: Direction,
+    /// Whether frames that fit are dropped.
+    pub drops: bool,
+    /// What fits, in the language of pcap-filter(7); the program if only that is known.
+    pub expression: String,
+    /// Number of frames that it decided about.
+    pub frames: u64,
 }
 
 /// A program that lost its port: waking it blocked another program, or its memory is gone.

@@ -138,6 +138,7 @@ fn summary(record: &Record, name: &str) -> PortInfo {
         vnet_hdr: record.hdr_len(),
         lossless: record.lossless,
         policies: record.policies.policy_values(),
+        rules: policies::rules(record),
         drops: record.drops(),
         ..PortInfo::default()
     };

@@ -182,6 +182,9 @@ pub struct PortItem {
     /// Its policies.
     #[serde(default)]
     pub policies: PortOptions,
+    /// How many frames each rule of its filters decided about.
+    #[serde(default)]
+    pub rules: Vec<u64>,
     /// Whether root or the daemon's own user has set some.
     #[serde(default)]
     pub policies_are_set: bool,

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use netvale_control::options::PortPolicies;
-use netvale_control::types::{Mac, PortOptions, SetParams};
+use netvale_control::options::{PortPolicies, Rule};
+use netvale_control::types::{Direction, Mac, PortOptions, RuleInfo, SetParams};
 use netvale_policy::bucket::Limit;
 use netvale_switch::Policies;
+use netvale_switch::filters::{self, Filters};
 use netvale_switch::policies::Classes;
 use rustix::io::Errno;
 use serde_json::Value as JsonValue;
@@ -20,11 +21,36 @@ use crate::refusal::{Refusal, refuse};
 /// # Errors
 /// [`Refusal`] names options that contradict each other.
 pub fn of(options: &PortOptions) -> Result<Option<Arc<Policies>>, Refusal> {
-    let policies = options.policies().or_else(|misfit| refuse(Errno::INVAL, misfit.to_string()))?;
-    Ok(policies.map(|policies| Arc::new(for_switch(policies))))
+    after(options, &PortOptions::default(), None)
 }
 
-fn for_switch(policies: PortPolicies) -> Policies {
+/// The same for a port that has policies: a rule that stays goes on counting.
+fn after(
+    options: &PortOptions,
+    old: &PortOptions,
+    known: Option<Arc<Policies>>,
+) -> Result<Option<Arc<Policies>>, Refusal> {
+    let policies = options.policies().or_else(|misfit| refuse(Errno::INVAL, misfit.to_string()))?;
+    let texts = [&old.filter_in, &old.filter_out].map(|texts| texts.iter().flatten());
+    let known = known.iter().flat_map(|known| known.filters.each_ref()).map(Filters::rules);
+    let mut known: Vec<Vec<_>> =
+        texts.into_iter().zip(known).map(|(texts, rules)| texts.zip(rules).collect()).collect();
+    let mut rule = |dir: usize, rule: Rule| {
+        let text = rule.to_string();
+        let rules = known.get_mut(dir).filter(|rules| !rules.is_empty());
+        let found = rules.and_then(|rules| {
+            let at = rules.iter().position(|(known, _)| **known == text)?;
+            Some(Arc::clone(rules.swap_remove(at).1))
+        });
+        found.unwrap_or_else(|| filters::Rule::new(rule.drops, rule.program))
+    };
+    Ok(policies.map(|policies| Arc::new(for_switch(policies, &mut rule))))
+}
+
+fn for_switch(policies: PortPolicies, rule: &mut dyn FnMut(usize, Rule) -> Arc<filters::Rule>) -> Policies {
+    let [sent, got] = policies.filters;
+    let mut filters = |dir, rules: Vec<Rule>| Filters::new(rules.into_iter().map(|one| rule(dir, one)).collect());
+    let filters = [filters(0, sent), filters(1, got)];
     // Storms are cut off after a tenth of a second.
     let storm =
         policies.storm.map(|limit| limit.map(|frames| Limit::frames(frames.into(), frames.div_ceil(10).into())));
@@ -41,6 +67,8 @@ fn for_switch(policies: PortPolicies) -> Policies {
         flood: Classes(policies.flood),
         storm: Classes(storm),
         loop_guard: policies.loop_guard,
+        guard: policies.guard,
+        filters,
         rates: bits.into_iter().chain(frames).collect(),
     }
 }
@@ -78,9 +106,10 @@ pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refu
 /// # Errors
 /// [`Refusal`] if they contradict each other; nothing has changed then.
 pub fn put(d: &mut Daemon, full: &str, options: &PortOptions) -> Result<(), Refusal> {
-    let policies = of(options)?;
     let values = options.policy_values();
     let Some(record) = d.ports.get_mut(full) else { return Ok(()) };
+    let known = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policies(id));
+    let policies = after(options, &record.policies, known)?;
     let with = |old: &PortOptions| old.with_only(&values).or_else(|what| refuse(Errno::INVAL, what));
     record.policies = with(&record.policies)?;
     if let Some(declared) = &mut record.declared {
@@ -90,6 +119,27 @@ pub fn put(d: &mut Daemon, full: &str, options: &PortOptions) -> Result<(), Refu
         switch.set_policies(id, policies, None);
     }
     Ok(())
+}
+
+/// The rules of a port, and how many frames each decided about.
+pub fn rules(record: &Record) -> Vec<RuleInfo> {
+    let policies = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policies(id));
+    let Some(policies) = policies else { return Vec::new() };
+    let texts = [&record.policies.filter_in, &record.policies.filter_out].map(|texts| texts.iter().flatten());
+    let rules = texts.into_iter().zip(&policies.filters).zip([Direction::In, Direction::Out]);
+    let info = |dir, (text, rule): (&String, &Arc<filters::Rule>)| {
+        let known: Option<Rule> = text.parse().ok();
+        let expression = known.and_then(|rule| rule.expression).unwrap_or_else(|| rule.program.to_string());
+        RuleInfo { dir, drops: rule.drops, expression, frames: rule.frames() }
+    };
+    rules.flat_map(|((texts, rules), dir)| texts.zip(rules.rules()).map(move |one| info(dir, one))).collect()
+}
+
+/// Goes on counting where another process stopped.
+pub fn count_rules(record: &Record, frames: &[u64]) {
+    let policies = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policies(id));
+    let rules = policies.iter().flat_map(|policies| policies.filters.iter().flat_map(Filters::rules));
+    rules.zip(frames).for_each(|(rule, &frames)| rule.count(frames));
 }
 
 /// Sentences for `netvale show`: what policies have done that no counter says.

@@ -1,8 +1,9 @@
 //! What becomes of each frame of a batch under the policies of its port: a destination, a VLAN, forms; or a drop.
 
 use netvale_mem::drops::REASONS;
+use netvale_policy::guard::{Guard, Violation};
 use netvale_policy::vlan::{NotHere, Vlan};
-use netvale_port::stage::{Retag, Staging};
+use netvale_port::stage::{HEAD, Retag, Staging};
 use netvale_port::{BATCH, DropReason, RingCounters};
 
 use crate::classify::{FLOOD, NOWHERE};
@@ -94,27 +95,57 @@ pub(super) struct Judge<'a> {
     pub(super) me: &'a Entry,
     pub(super) policies: &'a Policies,
     pub(super) fdb: &'a Fdb,
+    /// Bytes of long frames that are looked at, and whether all are.
+    want: usize,
+    is_deep: bool,
     last: Option<(Conversation, u8)>,
 }
 
+/// Bytes of long frames that are copied if nothing looks at more: addresses, tags, and what a copy of a cache line brings.
+const LEAST: usize = 64;
+
 impl<'a> Judge<'a> {
     pub(super) fn new(table: &'a Table, policed: &'a Policed, me: &'a Entry, fdb: &'a Fdb) -> Judge<'a> {
-        Judge { table, policed, me, policies: policed.policies(me), fdb, last: None }
+        let policies = policed.policies(me);
+        let filtered = policed.is_filtered || !policies.filters[0].rules().is_empty();
+        let want = if filtered { HEAD } else { policies.guard.as_ref().map_or(0, Guard::head_len).max(LEAST) };
+        let is_deep = policed.is_deep || policies.filters[0].are_deep();
+        Judge { table, policed, me, policies, fdb, want, is_deep, last: None }
     }
 
     /// Plans frame `i`, and makes its forms. `None` if what was planned before has to be delivered first.
     #[inline]
-    pub(super) fn plan(&mut self, i: usize, no_learn: bool, staging: &mut Staging<'_>) -> Result<Planned, DropReason> {
-        let head = staging.head(i);
+    pub(super) fn plan(&mut self, i: usize, staging: &mut Staging<'_>) -> Option<Result<Planned, DropReason>> {
+        let Some(frame) = staging.frames().get(i) else { return Some(Err(DropReason::Runt)) };
+        let (len, no_learn) = (frame.len(), frame.no_learn());
+        let mut head = staging.head(i, self.want);
+        if self.is_deep && len > head.len() {
+            head = staging.whole()?;
+        }
+        let judged = self.judge(head, len, no_learn);
+        Some(judged.and_then(|(to, vlan, class)| {
+            let forms = self.forms(i, to, vlan, staging)?;
+            Ok(Planned { to, vlan: vlan.id, class, forms })
+        }))
+    }
+
+    /// Where a frame goes, if it may.
+    #[inline]
+    fn judge(&mut self, head: &[u8], len: usize, no_learn: bool) -> Result<(u8, Vlan, Class), DropReason> {
         let (dst, src) = addresses(head).ok_or(DropReason::Runt)?;
+        if !self.policies.filters[0].pass(head, len) {
+            return Err(DropReason::Filter);
+        }
         let vlan = self.vlan(head)?;
+        if let Some(guard) = &self.policies.guard {
+            guard.check(head, len).map_err(spoofed)?;
+        }
         let to = self.destination(Conversation { dst, src, vlan: vlan.id }, no_learn)?;
         let class = if dst & 1 == 0 { Class::Unknown } else { Class::of_group(dst) };
         if to == FLOOD {
             self.storm(class)?;
         }
-        let forms = self.forms(i, to, vlan, staging)?;
-        Ok(Planned { to, vlan: vlan.id, class, forms })
+        Ok((to, vlan, class))
     }
 
     #[inline]
@@ -227,6 +258,18 @@ impl<'a> Judge<'a> {
             _ if stays => Retag::NONE,
             push => Retag { strip: vlan.tagged, push: push.map(|protocol| vlan.tag(protocol)) },
         }
+    }
+}
+
+#[cold]
+fn spoofed(violation: Violation) -> DropReason {
+    match violation {
+        Violation::SpoofedMac => DropReason::SpoofedMac,
+        Violation::SpoofedIp => DropReason::SpoofedIp,
+        Violation::SpoofedArp => DropReason::SpoofedArp,
+        Violation::SpoofedNd => DropReason::SpoofedNd,
+        Violation::RogueDhcp => DropReason::RogueDhcp,
+        Violation::RogueRa => DropReason::RogueRa,
     }
 }
 

@@ -4,12 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use netvale_port::{DropReason, RingCounters};
+use netvale_port::{DropReason, RingCounters, Source};
 
 use super::plan::{Judge, NO_FORM, Plan, takes_flood};
 use super::{ForPolicies, Forwarder, IDENTITY, Work, deliver, deliver_or_drop, ring_of};
 use crate::classify::Groups;
 use crate::clock::now;
+use crate::filters::Filters;
 use crate::policed::Policed;
 use crate::policies::Policies;
 use crate::table::{Entry, Table};
@@ -150,14 +151,15 @@ impl Forwarder {
         let fdb = self.switch.fdb_of(Some(policed));
         let mut judge = Judge::new(table, policed, me, fdb);
         let mut staging = self.source.stage(&mut memory.stage, range.start);
-        let frames = staging.frames();
-        for i in range.clone() {
-            let no_learn = frames.get(i).is_some_and(|frame| frame.no_learn());
-            let planned = judge.plan(i, no_learn, &mut staging);
-            memory.plan.set(i, planned);
+        let mut next = range.start;
+        while next < range.end
+            && let Some(planned) = judge.plan(next, &mut staging)
+        {
+            memory.plan.set(next, planned);
+            next += 1;
         }
         memory.plan.count_drops(self.source.ingress().counters());
-        range.end
+        next
     }
 
     fn deliver_planned(
@@ -171,7 +173,12 @@ impl Forwarder {
     ) {
         let Work { groups, picks, scratch, .. } = work;
         let batch = self.source.forms();
-        let select = |to: &Entry, list: &mut [u16], plan: &mut Plan| select(policed, me, to, list, plan);
+        let source = &self.source;
+        let select = |to: &Entry, list: &mut [u16], plan: &mut Plan| {
+            let count = select(policed, me, to, list, plan);
+            let filters = &policed.policies(to).filters[1];
+            if filters.rules().is_empty() { count } else { filter(source, filters, &mut list[..count], plan) }
+        };
         for to in groups.active().iter().filter_map(|&id| table.get(id)) {
             let with_flood = ring_of(to, self.ring) == 0;
             let count = groups.picks(to.id, true, with_flood, picks).len();
@@ -193,6 +200,22 @@ impl Forwarder {
         }
         plan.count_drops(&counters);
     }
+}
+
+/// Leaves only those forms that filters of what a port gets let pass. Returns their number.
+fn filter(source: &Source, filters: &Filters, list: &mut [u16], plan: &mut Plan) -> usize {
+    let mut count = 0;
+    for i in 0..list.len() {
+        let form = list[i];
+        let len = source.forms().get(form.into()).map_or(0, |frame| frame.len());
+        if filters.pass(source.head_of(form), len) {
+            list[count] = form;
+            count += 1;
+        } else {
+            plan.drop(DropReason::Filter);
+        }
+    }
+    count
 }
 
 /// Counts floods on a switch without another port.

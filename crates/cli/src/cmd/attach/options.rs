@@ -41,6 +41,10 @@ impl FromArgMatches for Options {
 fn value(matches: &ArgMatches, option: &AttachOption) -> Option<Value> {
     match option.shape {
         Shape::Flag => matches.get_flag(option.key).then_some(Value::Bool(true)),
+        Shape::List(_) => {
+            let lists = matches.get_many::<Value>(option.key)?.filter_map(Value::as_array);
+            Some(lists.flatten().cloned().collect())
+        }
         _ => matches.get_one::<Value>(option.key).cloned(),
     }
 }
@@ -56,6 +60,7 @@ fn arg(option: &'static AttachOption) -> Arg {
         shape => {
             let arg = arg.value_name(option.value_name).value_parser(parser(shape)).hide_possible_values(true);
             match shape {
+                Shape::List(_) => arg.action(ArgAction::Append),
                 Shape::OneOf([.., last]) => arg.num_args(0..=1).default_missing_value(last.to_string()),
                 _ => arg,
             }

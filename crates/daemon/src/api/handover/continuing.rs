@@ -172,6 +172,7 @@ fn port(d: &mut Daemon, item: &PortItem, mut fds: Vec<OwnedFd>) -> Result<(), Re
     let Some(record) = d.ports.get_mut(&item.name) else {
         return refuse(Errno::INVAL, "it got another name");
     };
+    ports::policies::count_rules(record, &item.rules);
     record.declared = declared(item);
     record.polled = item.polled;
     record.policies_are_set = item.policies_are_set;

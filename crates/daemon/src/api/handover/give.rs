@@ -138,6 +138,7 @@ pub fn port_item(
         lasting: ports::lasting_name(d, name, record),
         lossless: record.lossless,
         policies: record.policies.clone(),
+        rules: ports::policies::rules(record).iter().map(|rule| rule.frames).collect(),
         policies_are_set: record.policies_are_set,
         polled: record.polled,
         counters: counters(record),

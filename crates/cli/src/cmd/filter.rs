@@ -1,0 +1,157 @@
+//! `netvale filter`: rules for the frames that a port sends or gets.
+
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use netvale_control::options::Rule;
+use netvale_control::types::{Direction, PortInfo};
+use serde_json::{Map, Value};
+
+use crate::grid::{self, Align};
+use crate::{CliError, Ctx, libpcap, out};
+
+/// Show or change the filters of a port.
+///
+/// Rules are in order; the first one that a frame fits decides whether it is dropped or passes, and a frame that fits none passes. The
+/// expression is in the language of pcap-filter(7); libpcap compiles it here, and the daemon verifies and runs the program. With a port
+/// alone, its rules are shown with the number of frames that each decided about.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Args {
+    /// The port: SWITCH:NAME, e.g. vale0:vm1.
+    port: String,
+
+    /// Frames that the port sends (in), or those that it gets (out).
+    #[arg(value_name = "in|out", requires = "action")]
+    dir: Option<Dir>,
+
+    /// Add a rule to the end, or delete rules.
+    action: Option<Action>,
+
+    /// What fits, one argument or several; for 'delete', the number of a rule, or 'all'.
+    #[arg(value_name = "EXPRESSION")]
+    words: Vec<String>,
+
+    /// Add the rule before that one, counted from 1.
+    #[arg(long, value_name = "NUMBER")]
+    before: Option<usize>,
+
+    /// Print the rules as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Dir {
+    In,
+    Out,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Action {
+    /// Frames that fit are dropped.
+    Drop,
+    /// Frames that fit pass, whatever later rules say.
+    Pass,
+    /// Take a rule away, or all.
+    Delete,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  netvale filter vale0:vm1 in drop 'not (host 10.0.0.1 or udp port 53)'
+  netvale filter vale0:vm1 in pass arp --before 1
+  netvale filter vale0:vm1
+  netvale filter vale0:vm1 in delete 2
+  netvale filter vale0:vm1 in delete all
+";
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// The expression cannot be compiled, there is no such rule, no daemon answers, or there is no such port.
+pub fn run(args: &Args, ctx: &Ctx) -> Result<ExitCode, CliError> {
+    let mut daemon = ctx.daemon()?;
+    let mut port = daemon.ask(|client| client.show(&args.port))?;
+    if let (Some(dir), Some(action)) = (args.dir, args.action) {
+        let key = if dir == Dir::In { "filter_in" } else { "filter_out" };
+        let rules = changed(args, action, rules_of(&port, key))?;
+        let value = if rules.is_empty() { Value::Null } else { rules.into() };
+        let set = Map::from_iter([(key.to_owned(), value)]);
+        port = daemon.ask(|client| client.set(&args.port, set))?;
+    }
+    if args.json {
+        out::json(&port.rules)?
+    } else {
+        out::text(render(&port))?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn rules_of(port: &PortInfo, key: &str) -> Vec<String> {
+    let list = port.policies.get(key).and_then(Value::as_array);
+    list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn changed(args: &Args, action: Action, mut rules: Vec<String>) -> Result<Vec<String>, CliError> {
+    let expression = args.words.join(" ");
+    if action == Action::Delete {
+        if expression == "all" {
+            return Ok(Vec::new());
+        }
+        let at = number(&expression, rules.len())?;
+        rules.remove(at);
+        return Ok(rules);
+    }
+    let at = match args.before {
+        Some(before) => number(&before.to_string(), rules.len())?,
+        None => rules.len(),
+    };
+    let action = if action == Action::Drop { "drop" } else { "pass" };
+    rules.insert(at, compiled(&format!("{action} {expression}"))?);
+    Ok(rules)
+}
+
+/// The place of a rule, by its number from 1.
+fn number(text: &str, count: usize) -> Result<usize, CliError> {
+    let found = text.parse::<usize>().ok().and_then(|number| number.checked_sub(1)).filter(|at| *at < count);
+    found.ok_or_else(|| {
+        CliError::usage(
+            format!("{text:?} is no rule: there are {count}"),
+            "'netvale filter PORT' shows them with their numbers",
+        )
+    })
+}
+
+/// A rule as the daemon takes it: one that has an expression instead of a program is compiled.
+///
+/// # Errors
+/// The expression cannot be compiled.
+pub fn compiled(rule: &str) -> Result<String, CliError> {
+    let Some((action, expression)) = Rule::source(rule) else { return Ok(rule.to_owned()) };
+    let program = libpcap::compile(expression)?;
+    let rule = Rule { drops: action == "drop", program, expression: Some(expression.to_owned()) };
+    Ok(rule.to_string())
+}
+
+/// The rules of a port, a line each.
+pub fn render(port: &PortInfo) -> String {
+    if port.rules.is_empty() {
+        return format!("{}: no rules\n", port.name);
+    }
+    let heads = [
+        ("DIR", Align::Left),
+        ("RULE", Align::Right),
+        ("ACTION", Align::Left),
+        ("FRAMES", Align::Right),
+        ("EXPRESSION", Align::Left),
+    ];
+    let mut numbers = [0, 0];
+    let row = port.rules.iter().map(|rule| {
+        let number = &mut numbers[usize::from(rule.dir == Direction::Out)];
+        *number += 1;
+        let action = if rule.drops { "drop" } else { "pass" };
+        [rule.dir.to_string(), number.to_string(), action.to_owned(), rule.frames.to_string(), rule.expression.clone()]
+    });
+    grid::render(heads, row.collect::<Vec<_>>())
+}

@@ -1,0 +1,95 @@
+//! The system's libpcap, which compiles expressions of pcap-filter(7). It is loaded when it is first needed, so that nobody else needs it.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint};
+
+use libloading::{Library, Symbol};
+use netvale_policy::bpf::{Insn, Program};
+
+use crate::CliError;
+
+/// `struct bpf_insn`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct BpfInsn {
+    code: u16,
+    jt: u8,
+    jf: u8,
+    k: u32,
+}
+
+/// `struct bpf_program`.
+#[repr(C)]
+struct BpfProgram {
+    len: c_uint,
+    insns: *mut BpfInsn,
+}
+
+/// `pcap_t`: opaque.
+enum Pcap {}
+
+type OpenDead = unsafe extern "C" fn(c_int, c_int) -> *mut Pcap;
+type Compile = unsafe extern "C" fn(*mut Pcap, *mut BpfProgram, *const c_char, c_int, u32) -> c_int;
+type GetErr = unsafe extern "C" fn(*mut Pcap) -> *mut c_char;
+type FreeCode = unsafe extern "C" fn(*mut BpfProgram);
+type Close = unsafe extern "C" fn(*mut Pcap);
+
+/// Names of the library: Debian's, and everybody else's.
+const NAMES: [&str; 2] = ["libpcap.so.0.8", "libpcap.so.1"];
+/// Ethernet (`DLT_EN10MB`).
+const ETHERNET: c_int = 1;
+/// As long as a frame can be.
+const LENGTH: c_int = 262_144;
+/// No netmask is known (`PCAP_NETMASK_UNKNOWN`).
+const NO_MASK: u32 = u32::MAX;
+
+/// Compiles an expression.
+///
+/// # Errors
+/// libpcap is not there, or says what is wrong with the expression; or the program is none that can be run here.
+pub fn compile(expression: &str) -> Result<Program, CliError> {
+    let wrong = |why: String| CliError::usage(format!("{expression:?}: {why}"), "pcap-filter(7) has the language");
+    let text = CString::new(expression).map_err(|_| wrong("it has a byte 0".into()))?;
+    let library = library()?;
+    // SAFETY: functions of these names have these types in every libpcap; the library stays open for as long as they are used.
+    let insns = unsafe { with_library(&library, &text) }.map_err(wrong)?;
+    Program::verify(&insns).map_err(|why| wrong(why.to_string()))
+}
+
+fn library() -> Result<Library, CliError> {
+    // SAFETY: libpcap's initialisers have no requirements.
+    let found = NAMES.iter().find_map(|name| unsafe { Library::new(name) }.ok());
+    found.ok_or_else(|| {
+        CliError::failed("libpcap is not installed, which compiles filters", "install libpcap0.8 or libpcap")
+    })
+}
+
+/// # Safety
+/// `library` is a libpcap.
+unsafe fn with_library(library: &Library, text: &CStr) -> Result<Vec<Insn>, String> {
+    let missing = |e: libloading::Error| e.to_string();
+    // SAFETY: the caller's contract; each pointer is used as pcap(3) says: the handle until it is closed, the program until it is
+    // freed, the message until the handle is.
+    unsafe {
+        let open: Symbol<'_, OpenDead> = library.get(b"pcap_open_dead\0").map_err(missing)?;
+        let compile: Symbol<'_, Compile> = library.get(b"pcap_compile\0").map_err(missing)?;
+        let geterr: Symbol<'_, GetErr> = library.get(b"pcap_geterr\0").map_err(missing)?;
+        let free: Symbol<'_, FreeCode> = library.get(b"pcap_freecode\0").map_err(missing)?;
+        let close: Symbol<'_, Close> = library.get(b"pcap_close\0").map_err(missing)?;
+        let handle = open(ETHERNET, LENGTH);
+        if handle.is_null() {
+            return Err("libpcap has no memory".into());
+        }
+        let mut program = BpfProgram { len: 0, insns: std::ptr::null_mut() };
+        let result = if compile(handle, &raw mut program, text.as_ptr(), 1, NO_MASK) == 0 {
+            let insns = std::slice::from_raw_parts(program.insns, program.len as usize);
+            let insns = insns.iter().map(|i| Insn { code: i.code, jt: i.jt, jf: i.jf, k: i.k }).collect();
+            free(&raw mut program);
+            Ok(insns)
+        } else {
+            Err(CStr::from_ptr(geterr(handle)).to_string_lossy().into_owned())
+        };
+        close(handle);
+        result
+    }
+}

@@ -1,0 +1,90 @@
+//! Rules of filters, as they travel: what is done, the compiled program, and the expression that it was compiled from.
+//!
+//! ```
+//! use netvale_control::options::Rule;
+//!
+//! let rule: Rule = "drop 1,6 0 0 1 # ip".parse()?;
+//! assert!(rule.drops && rule.program.run(&[], 60) == Ok(1));
+//! assert_eq!((rule.expression.as_deref(), rule.to_string().as_str()), (Some("ip"), "drop 1,6 0 0 1 # ip"));
+//! # Ok::<(), netvale_control::options::BadRule>(())
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+
+use netvale_policy::bpf::{Program, Unparsed};
+
+/// Characters of an expression.
+const MOST: usize = 1024;
+
+/// A rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Whether frames that fit are dropped.
+    pub drops: bool,
+    /// The program, verified.
+    pub program: Program,
+    /// What it was compiled from, for people.
+    pub expression: Option<String>,
+}
+
+/// Why a text is no rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadRule {
+    /// It begins otherwise.
+    #[error("a rule begins with 'drop' or 'pass'")]
+    Action,
+    /// What follows is an expression.
+    #[error(
+        "the daemon takes compiled rules only: 'netvale filter', 'netvale attach' and 'netvale apply' compile what is in words"
+    )]
+    NotCompiled,
+    /// What follows is no program.
+    #[error(transparent)]
+    Program(#[from] Unparsed),
+    /// The expression is too long, or has control characters.
+    #[error("the expression behind # has more than {MOST} characters, or some that cannot be shown")]
+    Expression,
+}
+
+impl Rule {
+    /// The action and the expression of a rule that is still to be compiled.
+    #[must_use]
+    pub fn source(text: &str) -> Option<(&str, &str)> {
+        let (action, rest) = text.trim().split_once(char::is_whitespace)?;
+        let is_program = rest.trim_start().split(',').next().is_some_and(|count| count.trim().parse::<u16>().is_ok());
+        (matches!(action, "drop" | "pass") && !(is_program && rest.contains(','))).then(|| (action, rest.trim()))
+    }
+}
+
+impl FromStr for Rule {
+    type Err = BadRule;
+
+    fn from_str(text: &str) -> Result<Rule, BadRule> {
+        let (action, rest) = text.trim().split_once(char::is_whitespace).ok_or(BadRule::Action)?;
+        let drops = match action {
+            "drop" => true,
+            "pass" => false,
+            _ => return Err(BadRule::Action),
+        };
+        if Rule::source(text).is_some() {
+            return Err(BadRule::NotCompiled);
+        }
+        let (program, expression) = match rest.split_once('#') {
+            Some((program, expression)) => (program, Some(expression.trim().to_owned())),
+            None => (rest, None),
+        };
+        let is_bad = |text: &String| text.chars().count() > MOST || text.chars().any(char::is_control);
+        if expression.as_ref().is_some_and(is_bad) {
+            return Err(BadRule::Expression);
+        }
+        Ok(Rule { drops, program: Program::parse(program.trim())?, expression })
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", if self.drops { "drop" } else { "pass" }, self.program)?;
+        self.expression.iter().try_for_each(|expression| write!(f, " # {expression}"))
+    }
+}
