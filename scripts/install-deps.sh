@@ -29,6 +29,8 @@ tcpreplay|unmodified program that sends through packet sockets
 arping|unmodified program that sends and receives
 arp-scan|unmodified program that sends and receives
 python3-scapy|unmodified program that loads libpcap at run time; sockets of the Python package
+jq|reads what netvale says as JSON, for the scripts of tests/policies
+dnsmasq-base|DHCP server, right or rogue
 python3-build|makes the Python package
 python3-setuptools|the package's build system
 python3-wheel|makes its wheel
